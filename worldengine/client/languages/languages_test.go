@@ -46,7 +46,8 @@ var (
 
 // drivers are the commands of the drivers, seen from this folder.
 var drivers = map[string][]string{
-	"js": {"node", "../js/test/driver.mjs"}, // needs no npm ci
+	"java": {"java", "-cp", "../java/plugin-check/target/plugin-check.jar", "worldengine.check.BytesDriver"},
+	"js":   {"node", "../js/test/driver.mjs"}, // needs no npm ci
 }
 
 // question is a line for a driver, and the answer that it must give.

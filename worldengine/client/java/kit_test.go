@@ -1,0 +1,266 @@
+//go:build java
+
+// Package java_test tests the Java plugin kit from outside: with the rules of the protocol, with kills,
+// and with an engine. It needs plugin-check.jar, which `mvn -q verify` in this folder builds, hence the
+// build tag; with the tag it fails without the jar, and never skips.
+package java_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"worldengine/handoff"
+	"worldengine/testdata/worlds"
+	"worldengine/worldengine"
+	"worldengine/worldengine/apply"
+	"worldengine/worldengine/client"
+	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/natstest"
+	"worldengine/worldengine/plugin/conformance"
+	"worldengine/worldengine/server"
+	"worldengine/worldengine/town"
+	"worldengine/worldengine/wire"
+)
+
+var kills = flag.Int("kills", 18, "how often the plugin is killed")
+
+const (
+	jar    = "plugin-check/target/plugin-check.jar"
+	townID = "town-threatened"
+	// soon bounds each wait on a busy machine.
+	soon = time.Minute
+)
+
+// plugin is the process of plugin-check.jar, with its files.
+type plugin struct {
+	t            testing.TB
+	url          string
+	memory, game string
+	delay        string
+	heap         string // the JVM's bound, such as 64m
+
+	command *exec.Cmd
+	ended   chan struct{}
+	log     *natstest.Buffer
+}
+
+func newPlugin(t testing.TB, url string) *plugin {
+	t.Helper()
+	dir := t.TempDir()
+	p := &plugin{t: t, url: url, memory: filepath.Join(dir, "memory"), game: filepath.Join(dir, "game"), delay: "0",
+		heap: "256m", log: new(natstest.Buffer)}
+	t.Cleanup(func() {
+		p.kill()
+		if t.Failed() {
+			t.Logf("the plugin's log:\n%s", p.log)
+		}
+	})
+	return p
+}
+
+// start starts the process, which kills itself at a point unless that is empty, and waits until it runs.
+func (p *plugin) start(point string) {
+	p.t.Helper()
+	_, err := os.Stat(jar)
+	require.NoError(p.t, err, "run `mvn -q verify` in worldengine/client/java first")
+	p.command = exec.Command("java", "-Xmx"+p.heap, "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC",
+		"-Dworldengine.plugin.killAt="+point, "-jar", jar, "--server", p.url, "--world", wire.DefaultWorld,
+		"--town", townID, "--memory", p.memory, "--game", p.game, "--delay", p.delay)
+	p.command.Stderr = p.log
+	stdout, err := p.command.StdoutPipe()
+	require.NoError(p.t, err)
+	require.NoError(p.t, p.command.Start())
+	lines := bufio.NewScanner(stdout)
+	require.True(p.t, lines.Scan(), "the plugin ended before it was ready:\n%s", p.log)
+	require.Equal(p.t, "ready", lines.Text())
+	p.ended = make(chan struct{})
+	go func(command *exec.Cmd, ended chan struct{}) {
+		_ = command.Wait()
+		close(ended)
+	}(p.command, p.ended)
+}
+
+// kill ends the process like kill -9, and waits for its end.
+func (p *plugin) kill() {
+	if p.ended == nil {
+		return
+	}
+	_ = p.command.Process.Kill()
+	<-p.ended
+}
+
+// applied returns the lines of the game's file.
+func (p *plugin) applied() []string {
+	p.t.Helper()
+	data, err := os.ReadFile(p.game)
+	require.NoError(p.t, err)
+	return strings.Fields(string(data))
+}
+
+// The kit keeps every rule, and has each applied id once in its game.
+func TestKit_Conformance(t *testing.T) {
+	t.Parallel()
+	nc := natstest.Connect(t)
+	p := newPlugin(t, nc.ConnectedUrl())
+	p.start("")
+	subject := wire.ApplySubject(wire.DefaultWorld, wire.TownToken(townID))
+	state := town.NewState(&town.Snapshot{SchemaVersion: town.SchemaVersion, TownID: townID,
+		SideQuests: []town.SideQuest{}, Projects: []town.Project{}})
+	var rows []conformance.Row
+	require.Eventually(t, func() bool { // until it is subscribed
+		var err error
+		rows, err = conformance.Check(t.Context(), nc, conformance.Config{
+			Subject: subject, Town: state, Timeout: soon, Restart: soon,
+			Ask: func(string) { p.kill(); p.start("") },
+		})
+		if !errors.Is(err, conformance.ErrAbsent) {
+			require.NoError(t, err)
+		}
+		return err == nil
+	}, soon, 50*time.Millisecond)
+	for _, row := range rows {
+		require.Equal(t, conformance.Pass, row.Verdict, "%s: %s", row.Name, row.Found)
+	}
+	ids := p.applied()
+	require.NotEmpty(t, ids)
+	require.Len(t, slices.Compact(slices.Sorted(slices.Values(ids))), len(ids), "an id was applied twice")
+}
+
+// points are the names of KillPoint.java, and a kill from outside at any moment.
+var points = []string{"arrived", "beginning", "begun", "applied", "ending", "done", "answered", "outside", "outside"}
+
+// A plugin that is killed at any point, again and again, has each executed handoff in its game exactly once.
+func TestKit_Kills(t *testing.T) {
+	t.Parallel()
+	agent := engine(t)
+	p := newPlugin(t, agent.Conn.ConnectedUrl())
+	p.delay = "40"
+	var executed []string
+	for i := range *kills {
+		point := points[i%len(points)]
+		if point == "outside" {
+			p.start("")
+		} else {
+			p.start(point)
+		}
+		h := talk(t, agent)
+		outcome := make(chan *handoff.Result, 1)
+		var sending sync.WaitGroup
+		sending.Go(func() { outcome <- send(t, agent, h) })
+		if point == "outside" {
+			time.AfterFunc(time.Duration(rand.IntN(1500))*time.Millisecond, func() { _ = p.command.Process.Kill() })
+		}
+		select {
+		case <-p.ended:
+		case <-time.After(soon):
+			t.Fatalf("the plugin did not reach %s\n%s", point, p.log)
+		}
+		p.start("")
+		sending.Wait()
+		result := <-outcome
+		require.NotNil(t, result, "killed at %s", point)
+		require.Equal(t, handoff.Executed, result.Status, "killed at %s: %s", point, result.ReasonCode)
+		executed = append(executed, h.HandoffID)
+		require.Equal(t, executed, p.applied(), "killed at %s", point)
+		p.kill()
+	}
+	t.Logf("%d kills: %d handoffs executed, each once in the game", *kills, len(executed))
+}
+
+// A plugin whose NATS is away at its start and later serves when that is there, and one that finds another
+// for its town waits until that has ended.
+func TestKit_Away(t *testing.T) {
+	t.Parallel()
+	address := natstest.FreeAddress(t)
+	p := newPlugin(t, "nats://"+address)
+	p.start("")
+	agent := engine(t, func(c *server.Config) { c.Listen = address })
+	require.Equal(t, handoff.Executed, send(t, agent, talk(t, agent)).Status)
+
+	second := newPlugin(t, "nats://"+address)
+	second.start("")
+	require.Eventually(t, func() bool { return strings.Contains(second.log.String(), "another plugin (plugin-check) hosts") },
+		soon, 20*time.Millisecond)
+	p.kill()
+	require.Equal(t, handoff.Executed, send(t, agent, talk(t, agent)).Status)
+	require.Len(t, p.applied(), 1)
+	require.Len(t, second.applied(), 1)
+}
+
+// A second process with the memory of the first does not start.
+func TestKit_Locked(t *testing.T) {
+	t.Parallel()
+	p := newPlugin(t, "nats://127.0.0.1:1")
+	p.start("")
+	out, err := exec.Command("java", "-jar", jar, "--server", p.url, "--world", "main", "--town", townID, "--memory",
+		p.memory, "--game", p.game+"2").CombinedOutput()
+	require.Error(t, err)
+	require.Contains(t, string(out), "in use by another process")
+}
+
+// engine starts an engine whose towns have a plugin, and connects an agent to it.
+func engine(t testing.TB, change ...func(*server.Config)) *client.Client {
+	t.Helper()
+	config := server.Config{
+		Open: true, Listen: "127.0.0.1:0", Data: t.TempDir(), Sync: server.SyncInterval, World: worlds.Frontier,
+		Engine: worldengine.Config{
+			Settings: commitlog.Settings{Apply: apply.Plugin},
+			Plugin:   apply.Policy{Resend: 200 * time.Millisecond, Backoff: 5 * time.Millisecond, Deadline: soon},
+		},
+		Logger: slog.New(slog.DiscardHandler),
+	}
+	for _, c := range change {
+		c(&config)
+	}
+	srv, err := server.Start(t.Context(), config)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), soon)
+		defer cancel()
+		require.NoError(t, srv.Close(ctx))
+	})
+	agent, err := client.Connect(srv.URL(), client.Options{})
+	require.NoError(t, err)
+	t.Cleanup(agent.Conn.Close)
+	agent.Timeout = 2 * soon
+	return agent
+}
+
+// talk makes a handoff for the town as it is.
+func talk(t testing.TB, agent *client.Client) *handoff.Handoff {
+	t.Helper()
+	at, err := agent.Town(t.Context(), townID)
+	require.NoError(t, err)
+	h, err := handoff.New(handoff.Proposal{
+		Type: handoff.TalkToTownsfolk, ActorID: "mayor-1", TownID: townID, Priority: 0.5, Reason: "Because.",
+		Args: map[string]string{"talkType": "casual"}, SnapshotHash: at.SnapshotHash, DecisionEpoch: at.DecisionEpoch,
+	})
+	require.NoError(t, err)
+	return h
+}
+
+// send sends a handoff until it has a result; nil if it gets none.
+func send(t testing.TB, agent *client.Client, h *handoff.Handoff) *handoff.Result {
+	t.Helper()
+	outcome, err := agent.Send(t.Context(), h)
+	if err != nil {
+		t.Error(fmt.Errorf("%s: %w", h.HandoffID, err))
+		return nil
+	}
+	return outcome.Result
+}
