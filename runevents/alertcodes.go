@@ -15,6 +15,8 @@ const (
 	LogLost            AlertCode = "LOG_LOST"
 	StorageFailed      AlertCode = "STORAGE_FAILED"
 	StorageRecovered   AlertCode = "STORAGE_RECOVERED"
+	HistoryFull        AlertCode = "HISTORY_FULL"
+	HistoryRecovered   AlertCode = "HISTORY_RECOVERED"
 	CommitDamaged      AlertCode = "COMMIT_DAMAGED"
 	TownMended         AlertCode = "TOWN_MENDED"
 	ApplyInDoubt       AlertCode = "APPLY_IN_DOUBT"
@@ -80,6 +82,12 @@ var alertSpecs = []AlertSpec{
 	{PluginAbsent, P2, "A command found no plugin of its town, or did not reach its console, for " +
 		"`--plugin-resend` or its whole attempt. The alert is raised once until the game is there again.",
 		"Start the game server, or its plugin. If the town uses RCON, the log of handoffd says why its console is away."},
+	{HistoryFull, P2, "So many handoffs have failed in one state of a town that its history has no room for one " +
+		"more. The keys of those must not be forgotten, so others that would fail, or that a game applies, get " +
+		"`HISTORY_FULL`.",
+		"Find out why they fail. Put the town with a later day, or raise `history-per-town`."},
+	{HistoryRecovered, P3, "The history of a town that was full has room again.",
+		"Nothing: its handoffs are judged again."},
 	{PluginReturned, P3, "A town that had no plugin or console has one again, was bound to something else, or was removed.",
 		"Nothing: its commands are applied again."},
 	{InvalidTransition, P2, "An event of a run does not follow from the status of the run; the run is " +

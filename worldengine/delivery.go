@@ -362,6 +362,15 @@ func (e *Engine) DryRun(ctx context.Context, h *handoff.Handoff) (DryRun, error)
 	if err != nil {
 		return DryRun{}, err
 	}
+	binding := cmp.Or(current.Apply, e.config.Apply)
+	if out.On == machine.OfTown {
+		if binding != apply.Local { // the game may fail the command
+			out.After.State = current.State
+		}
+		if err := e.steps.CheckTown(ctx, current, &out); err != nil {
+			return DryRun{}, err
+		}
+	}
 	out.Answer.RunID, out.Answer.First = "", prior
-	return DryRun{Answer: *out.Answer, Apply: cmp.Or(current.Apply, e.config.Apply)}, nil
+	return DryRun{Answer: *out.Answer, Apply: binding}, nil
 }

@@ -52,6 +52,10 @@ var (
 	// be a result. If the run is known the error is a *WaitError.
 	ErrInProgress = game.ErrInProgress
 
+	// ErrHistoryFull: the log would discard a record that the town needs, to store another one. Ask
+	// again when the town has moved on.
+	ErrHistoryFull = commitlog.ErrHistoryFull
+
 	// ErrUnknownTown: there is no such town.
 	ErrUnknownTown = town.ErrUnknown
 
@@ -103,6 +107,8 @@ type Engine struct {
 	// waits has each waitingRun whose delivery this engine has: by its id, and by its handoff unless
 	// the delivery is a retry.
 	waits sync.Map
+
+	full fullTowns
 
 	bus     *bus.Sink // nil without Config.Bus
 	logLost atomic.Pointer[error]

@@ -148,7 +148,7 @@ func (e *Engine) start(ctx context.Context, nc, followers *nats.Conn) error {
 	e.alerts.Start()
 	work := []func(context.Context){
 		e.recallAbsences, e.feed.Run, e.resume, e.reapWaiting, e.watchStorage, e.hearLog,
-		func(ctx context.Context) { e.watchLog(ctx, nc) },
+		func(ctx context.Context) { e.watchLog(ctx, nc) }, e.watchHistories,
 	}
 	if e.bus != nil {
 		work = append(work, e.bus.Run)
@@ -232,6 +232,7 @@ func (e *Engine) assemble(ctx context.Context, pause game.Pause, raise game.Aler
 	c := &e.config
 	e.steps = &stepper.Stepper{
 		Log: e.log, Towns: e.towns, Now: c.Now, NewID: c.NewID, Leased: c.Leased,
+		Needs: e.needs, Full: e.full.add,
 		Settings: machine.Settings{
 			Rules: c.Rules, Apply: c.Apply, Policy: c.policy,
 			ApprovalTimeout: c.ApprovalTimeout, Plugin: c.Plugin,

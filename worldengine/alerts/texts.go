@@ -62,6 +62,13 @@ var (
 	StorageFailed = Text{runevents.StorageFailed,
 		"Nothing can be stored, and requests that change something get STORAGE_FULL: {error}. Make " +
 			"room on the disk of the log; then the server goes on by itself."}
+	HistoryFull = Text{runevents.HistoryFull,
+		"{failed} handoffs have failed in town {town} at epoch {epoch}, and its history has no room " +
+			"for another one: the keys of those must not be forgotten. Handoffs that would fail, or that " +
+			"a game applies, get HISTORY_FULL: find out why they fail, and put the town with a later day, " +
+			"or raise history-per-town with handoffctl world settings set."}
+	HistoryRecovered = Text{runevents.HistoryRecovered,
+		"The history of town {town} has room again. It was full since {since}."}
 	StorageRecovered = Text{runevents.StorageRecovered,
 		"There is room again; nothing was stored since {since}."}
 )

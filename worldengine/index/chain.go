@@ -3,6 +3,9 @@ package index
 import (
 	"cmp"
 	"slices"
+
+	"worldengine/handoff"
+	"worldengine/worldengine/commitlog"
 )
 
 // Chain is what the index knows of the records on a town's log subject. The guard of each record
@@ -73,8 +76,30 @@ func (s *state) chain(n uint32) (c Chain) {
 	if t.before != 0 {
 		c.Before = s.row(t.before).Seq
 	}
-	if t.failed != 0 {
-		c.FailedFor = newest.ordinal - s.row(t.failed).ordinal + 1
-	}
+	c.FailedFor = t.needs.FailedFor
 	return c
+}
+
+// Needs returns the needs of a town, and the sequence of its newest record that they count. They
+// count records that were Put, up to one that comes to an epoch again.
+func (ix *Index) Needs(token string) (needs commitlog.Needs, newest uint64) {
+	ix.mu.RLock()
+	defer ix.mu.RUnlock()
+	t := &ix.s.towns[ix.s.town(token)]
+	if needs = t.needs; t.log != 0 {
+		newest = ix.s.row(t.log).Seq
+	}
+	for i := range ix.ahead {
+		e := &ix.ahead[i]
+		if e.town != token || !e.has(ofTown) {
+			continue
+		}
+		if e.Epoch != needs.Epoch && e.Epoch <= max(t.peak, needs.Epoch) {
+			break
+		}
+		failed := e.has(accepts) && e.result == string(handoff.Failed)
+		needs.Add(e.Epoch, failed, e.has(Pending))
+		newest = e.Seq
+	}
+	return needs, newest
 }

@@ -48,9 +48,8 @@ type town struct {
 	// hole is the newest row on the log subject whose predecessor is not the row before it, 0 if there
 	// is none; before is the number of the row that stands in the predecessor's place, 0 for none.
 	hole, before uint32
-	// failed is the oldest row with a failed handoff at the epoch of the newest row, 0 for none. Such a
-	// handoff has consumed its key and left the epoch as it was.
-	failed uint32
+	needs        commitlog.Needs
+	peak         int64 // the highest epoch before the newest row
 }
 
 // dictionary numbers names from 1, in the order of the log; 0 is the empty name.
@@ -198,10 +197,15 @@ func (s *state) noteTown(n uint32, r *row) {
 // says itself which records of its town are lost, so the rows before it count as linked.
 func (s *state) link(t *town, n uint32, r *row) {
 	r.ordinal = 1
-	var last, epoch = uint64(0), r.Epoch
+	last := uint64(0)
 	if t.log != 0 {
 		newest := s.row(t.log)
-		last, epoch, r.ordinal = newest.Seq, newest.Epoch, newest.ordinal+1
+		last, r.ordinal = newest.Seq, newest.ordinal+1
+	}
+	if t.peak = max(t.peak, t.needs.Epoch); r.Epoch == t.needs.Epoch || r.Epoch > t.peak {
+		t.needs.Add(r.Epoch, s.failed(r), r.has(Pending))
+	} else {
+		t.needs = s.recount(t, r.Epoch)
 	}
 	switch words := s.wordsOf(r); {
 	case commitlog.Kind(words.kind) == commitlog.KindMend:
@@ -209,12 +213,23 @@ func (s *state) link(t *town, n uint32, r *row) {
 	case r.Guard != last:
 		t.hole, t.before = n, t.log
 	}
-	if r.Epoch != epoch {
-		t.failed = 0
+}
+
+// failed reports whether a handoff that failed has consumed the row's key.
+func (s *state) failed(r *row) bool {
+	return r.has(accepts) && s.wordsOf(r).result == string(handoff.Failed)
+}
+
+// recount counts the needs of a town that has come to an epoch again: a record of kind mend has
+// lowered its epoch.
+func (s *state) recount(t *town, epoch int64) commitlog.Needs {
+	needs := commitlog.Needs{Epoch: epoch}
+	for _, r := range s.rows(t.last, 0, func(r *row) uint32 { return r.prevTown }) {
+		if r.has(ofTown) {
+			needs.Count(s.failed(r) && r.Epoch == epoch, r.has(Pending))
+		}
 	}
-	if t.failed == 0 && r.has(accepts) && s.wordsOf(r).result == string(handoff.Failed) {
-		t.failed = n
-	}
+	return needs
 }
 
 // extend adds a row to a chain and returns the one before it.

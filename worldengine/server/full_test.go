@@ -1,11 +1,16 @@
 package server_test
 
 import (
+	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"worldengine/handoff"
 	"worldengine/runevents"
+	"worldengine/worldengine/apply"
+	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/server"
 )
@@ -52,4 +57,105 @@ func TestAppend_FullRunOfEngine(t *testing.T) {
 	require.Equal(t, "RunStarted", story[0])
 	require.Equal(t, "RunCompleted", story[len(story)-1])
 	require.Contains(t, story, "StepStarted build 36")
+}
+
+// failing returns the nth handoff of a state that fails.
+func (c *client) failing(at townReply, n int) []byte {
+	p := propose(at, handoff.AdvanceProject, "bridge")
+	p.ActorID = fmt.Sprint("mayor-", n)
+	return marshalled(c.t, p)
+}
+
+// fill sends handoffs that fail, until the town's history is full, and returns their number.
+func (c *client) fill(at townReply) (failed int) {
+	c.t.Helper()
+	for codeOf(c.request("handoff", c.failing(at, failed))) == "" {
+		failed++
+		require.Less(c.t, failed, 100)
+	}
+	f := c.refuses("handoff", c.failing(at, failed), "HISTORY_FULL")
+	require.Equal(c.t, []any{503, "5000"}, []any{f.Status, f.RetryAfter})
+	require.Contains(c.t, f.Message, " handoffs have failed in this state of the town")
+	return failed
+}
+
+// A command that may be in the game is not sent again, however many handoffs fail after it: its key
+// is known until the town moves on. Then the town goes on, and the command is stale.
+func TestHistoryFull_CommandInDoubt(t *testing.T) {
+	t.Parallel()
+	k := listenRCON(t, func(string) (string, bool) { return "", false })
+	c := newWorld(t, byRCON(k.address), short(40))
+	at := c.putTown("t")
+	first := c.send(c.wall(at))
+	require.Equal(t, apply.ReasonRCONInDoubt, first.result.ReasonCode)
+	require.Equal(t, 35, c.fill(at))
+	full := c.awaitAlert(runevents.HistoryFull)
+	require.Equal(t, "t", full.TownID)
+	require.Contains(t, full.Message, "36 handoffs have failed in town \"t\" at epoch 15")
+
+	rejected, stale := propose(at, handoff.TalkToTownsfolk, "casual",
+		handoff.Precondition{Kind: handoff.MissionActive}), propose(at, handoff.AdvanceProject, "wall")
+	stale.DecisionEpoch--
+	for range 2 {
+		requireDuplicateOf(t, first, c.send(c.wall(at)))
+		require.Equal(t, handoff.Rejected, c.send(marshalled(t, rejected)).result.Status)
+		require.Equal(t, handoff.Stale, c.send(marshalled(t, stale)).result.Status)
+		c.refuses("handoff", c.talk(at), "HISTORY_FULL") // the game may fail it
+		dry := c.withHeader("handoff", c.talk(at), "Dry-Run", "true")
+		require.Equal(t, "HISTORY_FULL", c.failureOf(dry).Code)
+		c.restart()
+	}
+	// Operators have some room left, and then change what moves the town on.
+	c.signal("control.pause", about("t"))
+	c.signal("control.resume", about("t"))
+	c.refuses("control.pause", about("t"), "HISTORY_FULL")
+	same, later := snapshot("t"), snapshot("t")
+	same.Pressure.Hope, later.Day = 0.9, 16
+	c.refuses("town.put", putRequest(same, at.SnapshotHash), "HISTORY_FULL")
+	requireDuplicateOf(t, first, c.send(c.wall(at)))
+	c.requireAlerts("APPLY_IN_DOUBT ", "HISTORY_FULL t")
+
+	now := c.put(later, at.SnapshotHash)
+	c.awaitAlert(runevents.HistoryRecovered)
+	requireDuplicateOf(t, first, c.send(c.wall(at)))
+	c.fill(now)
+	require.Equal(t, handoff.Stale, c.send(c.wall(at)).result.Status, "its key is forgotten")
+	require.Equal(t, []string{"progress wall 70"}, k.heard())
+	c.requireAlerts("APPLY_IN_DOUBT ", "HISTORY_FULL t", "HISTORY_RECOVERED t", "HISTORY_FULL t")
+	_, err := commitlog.ChangeSettings(t.Context(), c.streams(), "main",
+		commitlog.Settings{HistoryPerTown: 60}, false)
+	require.NoError(t, err)
+	eventually(t, func() bool { return codeOf(c.request("handoff", c.failing(now, 99))) == "" })
+}
+
+// If there is no room for more attempts of a command, its handoff fails after those that it had.
+func TestHistoryFull_ManyAttempts(t *testing.T) {
+	t.Parallel()
+	c := newWorld(t, byPlugin, short(40), func(c *server.Config) {
+		c.Engine.Plugin.Attempts, c.Engine.Plugin.Backoff = 100, time.Millisecond
+	})
+	at := c.putTown("t")
+	g := host(t, c.srv, func(command *apply.Command, _ int) (apply.Answer, bool) {
+		return apply.Refuse(command, "BUSY", "Not yet.", true), true
+	})
+	for n := range 35 {
+		require.Equal(t, handoff.Failed, c.send(c.failing(at, n)).result.Status)
+	}
+	got := c.send(c.wall(at))
+	require.Equal(t, apply.ReasonPluginRejected, got.result.ReasonCode)
+	require.Len(t, g.commands(), 4)
+	require.Equal(t, handoff.Duplicate, c.send(c.failing(at, 0)).result.Status)
+	requireDuplicateOf(t, got, c.send(c.wall(at)))
+	c.refuses("handoff", c.talk(at), "HISTORY_FULL")
+}
+
+// A handoff that moves a town on is executed although the town's history is full.
+func TestHistoryFull_Executed(t *testing.T) {
+	t.Parallel()
+	c := newWorld(t, short(40))
+	at := c.putTown("t")
+	require.Equal(t, 36, c.fill(at))
+	c.executes(c.wall(at))
+	require.Equal(t, handoff.Failed, c.send(c.failing(c.town("t"), 0)).result.Status)
+	require.Equal(t, handoff.Duplicate, c.send(c.failing(at, 35)).result.Status)
 }

@@ -61,6 +61,7 @@ var errorTable = []struct {
 	{wire.CodeUnknownAlert, []error{alerts.ErrUnknownAlert}},
 	{wire.CodeTownExists, []error{town.ErrExists}},
 	{wire.CodeRunEnded, []error{runevents.ErrRunEnded}},
+	{wire.CodeHistoryFull, []error{worldengine.ErrHistoryFull}},
 	{wire.CodeRunFull, []error{commitlog.ErrRunFull}},
 	{wire.CodeRunEnding, []error{runevents.ErrRunEnding}},
 	{wire.CodeRecordTooLarge, []error{commitlog.ErrRecordTooLarge}},

@@ -30,6 +30,10 @@ type Stepper struct {
 	// Leased reports whether this server still holds the writer's lease; nil if the world has no
 	// other server.
 	Leased func() bool
+	// Needs returns the needs of a town whose last message is at a sequence. Full is called with the
+	// needs of a town after a record found no room. Both are nil if histories are not bounded.
+	Needs func(ctx context.Context, townID string, seq uint64) (commitlog.Needs, error)
+	Full  func(townID string, needs commitlog.Needs)
 
 	results [5]atomic.Int64 // in the order of handoff.Statuses
 }
@@ -66,8 +70,9 @@ func (s *Stepper) ids(event machine.Event) []string {
 
 // Step has the machine decide about an input of a town, commits the record, and repeats both if the
 // output says Again. If the event needs a tail and in.Tail is nil, Step reads the tail. The errors
-// are machine.Step's and commitlog.Log.Commit's. If the town has changed meanwhile, the error is
-// commitlog.ErrLostRace, and in.Drawn has the ids for the next try.
+// are machine.Step's, commitlog.Log.Commit's, CheckRun's and CheckTown's. If the town has changed
+// meanwhile, the error is commitlog.ErrLostRace, and in.Drawn has the ids for the next try. If there
+// is no room for another attempt of a command, the attempts end.
 func (s *Stepper) Step(
 	ctx context.Context, t machine.Town, in *machine.Input,
 ) (out machine.Output, err error) {
@@ -83,8 +88,9 @@ func (s *Stepper) Step(
 		}
 		in.Tail = &tail
 	}
+	settings := s.Settings
 	for {
-		out, err = machine.Step(t, in, &s.Settings)
+		out, err = machine.Step(t, in, &settings)
 		if _, ok := in.Event.(*machine.Handoff); ok {
 			failpoint.At(failpoint.Judged)
 		}
@@ -94,6 +100,12 @@ func (s *Stepper) Step(
 		err = s.commit(ctx, t, in.Tail, &out)
 		if errors.Is(err, commitlog.ErrLostRace) && out.Record.Run != nil {
 			in.Drawn = out.Record.Run.Drawn()
+		}
+		if _, ended := in.Event.(*machine.Outcome); ended && noRoom(err) &&
+			t.Pending.Attempt < settings.Plugin.Attempts {
+			settings.Plugin.Attempts = t.Pending.Attempt
+			in.IDs, in.Drawn = s.ids(in.Event), nil
+			continue
 		}
 		if err != nil {
 			return out, err
@@ -120,9 +132,12 @@ func (s *Stepper) commit(
 	rec, world := out.Record, s.Log.World
 	switch out.On {
 	case machine.OfTown:
+		if err := s.CheckTown(ctx, t, out); err != nil {
+			return err
+		}
 		return s.Log.CommitTown(ctx, rec, &out.After, t.Seq)
 	case machine.OfRun:
-		if err := s.Log.CheckRun(tail.Stored, useOf(rec)); err != nil {
+		if err := s.Log.CheckRun(tail.Stored, useOfRun(rec)); err != nil {
 			return err
 		}
 		seq, err := s.Log.CommitRun(ctx, rec, tail.Guard)
@@ -149,8 +164,47 @@ func (s *Stepper) commit(
 	return s.Log.Refuse(ctx, rec, wire.RefusedSubject(world, token), judged)
 }
 
-// useOf returns the use of a record on a run's own subject.
-func useOf(rec *machine.Record) commitlog.RunUse {
+func noRoom(err error) bool {
+	return errors.Is(err, commitlog.ErrHistoryFull) || errors.Is(err, commitlog.ErrRunFull)
+}
+
+// CheckTown returns commitlog.ErrHistoryFull if there is no room for the record of an output on its
+// town's log subject.
+func (s *Stepper) CheckTown(ctx context.Context, t machine.Town, out *machine.Output) error {
+	isNew := !t.State.Exists() && t.Removed == nil
+	if s.Needs == nil || isNew || out.After.Held().Epoch() > t.Held().Epoch() {
+		return nil
+	}
+	townID := out.Record.TownID
+	needs, err := s.Needs(ctx, townID, t.Seq)
+	if err != nil {
+		return err
+	}
+	err = s.Log.CheckTown(needs, useOfTown(&t, out))
+	if err != nil {
+		s.Full(townID, needs)
+	}
+	return err
+}
+
+// useOfTown returns the use of a record on its town's log subject.
+func useOfTown(t *machine.Town, out *machine.Output) commitlog.TownUse {
+	before, after := t.Pending, out.After.Pending
+	switch kind := out.Record.Kind; {
+	case before != nil && after == nil:
+		return commitlog.TownEnd
+	case before != nil && kind == machine.KindPending && after.Rested && !before.Rested:
+		return commitlog.TownRest
+	case before != nil && kind == machine.KindPending:
+		return commitlog.TownAttempt
+	case kind == machine.KindPending, kind == machine.KindHandoff, kind == machine.KindAsked:
+		return commitlog.TownHandoff
+	}
+	return commitlog.TownSignal
+}
+
+// useOfRun returns the use of a record on its run's own subject.
+func useOfRun(rec *machine.Record) commitlog.RunUse {
 	pauses := func(e runevents.Event) bool { return e.EventType == runevents.RunPaused }
 	switch {
 	case rec.Closing:

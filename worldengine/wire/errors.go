@@ -46,6 +46,7 @@ const (
 	CodeRunDamaged        Code = "RUN_DAMAGED"
 	CodeInternal          Code = "INTERNAL"
 	CodeInProgress        Code = "EXECUTION_IN_PROGRESS"
+	CodeHistoryFull       Code = "HISTORY_FULL"
 	CodeTownPaused        Code = "TOWN_PAUSED"
 	CodeWorldPaused       Code = "WORLD_PAUSED"
 	CodePluginAbsent      Code = "PLUGIN_ABSENT"
@@ -194,6 +195,10 @@ var errorSpecs = []ErrorSpec{
 		When: "the handoff is accepted; its command is being applied, or waits for a game that is " +
 			"away. There will be a result, unless an operator cancels the run. Or the run has ended, and " +
 			"the log no longer keeps how: the answer to the same bytes shows it"},
+	{Code: CodeHistoryFull, Status: 503, RetryAfter: RetryPaused, Routine: true, // has an alert
+		When: "so many handoffs have failed in this state of the town that [its history](operators.md" +
+			"#a-full-history) has no room for one more: nothing was judged or stored, and the key is " +
+			"free. The town goes on when its epoch moves"},
 	{Code: CodeTownPaused, Status: 503, RetryAfter: RetryPaused, Routine: true,
 		When: "the town is paused. The handoff waited for `--pause-wait` (2 s): it was not judged, its " +
 			"run is cancelled, and its key free. Or it was accepted before: its command is held back, " +

@@ -72,6 +72,8 @@ export const alertMeanings = /** @type {const} */ ({
   PLUGIN_LATE_ANSWER: "A plugin says that it applied a command whose handoff had failed or was cancelled: the game has a change that the town lacks.",
   PLUGIN_STATE_INVALID: "A plugin applied a command and reported a state that cannot be the town's; the handoff failed.",
   PLUGIN_ABSENT: "A command found no plugin of its town, or did not reach its console, for --plugin-resend or its whole attempt. The alert is raised once until the game is there again.",
+  HISTORY_FULL: "So many handoffs have failed in one state of a town that its history has no room for one more. The keys of those must not be forgotten, so others that would fail, or that a game applies, get HISTORY_FULL.",
+  HISTORY_RECOVERED: "The history of a town that was full has room again.",
   PLUGIN_RETURNED: "A town that had no plugin or console has one again, was bound to something else, or was removed.",
   INVALID_TRANSITION: "An event of a run does not follow from the status of the run; the run is INCONSISTENT.",
   PROJECTOR_LAG_HIGH: "Projections are more than 5 s behind the events that others appended.",

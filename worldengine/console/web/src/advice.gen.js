@@ -13,6 +13,8 @@ export const alertAdvice = /** @type {const} */ ({
   PLUGIN_LATE_ANSWER: "Put the true state of the town. Give slow commands a longer --plugin-deadline.",
   PLUGIN_STATE_INVALID: "Put the true state of the town, and repair the plugin.",
   PLUGIN_ABSENT: "Start the game server, or its plugin. If the town uses RCON, the log of handoffd says why its console is away.",
+  HISTORY_FULL: "Find out why they fail. Put the town with a later day, or raise history-per-town.",
+  HISTORY_RECOVERED: "Nothing: its handoffs are judged again.",
   PLUGIN_RETURNED: "Nothing: its commands are applied again.",
   INVALID_TRANSITION: "Find the producer that appended it; the run keeps the event and ignores it.",
   PROJECTOR_LAG_HIGH: "Look at the load of the servers and the disk.",

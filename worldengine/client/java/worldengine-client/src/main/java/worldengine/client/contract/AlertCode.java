@@ -38,6 +38,12 @@ public final class AlertCode {
     /** A command found no plugin of its town, or did not reach its console, for {@code --plugin-resend} or its whole attempt. The alert is raised once until the game is there again. */
     public static final String PLUGIN_ABSENT = "PLUGIN_ABSENT";
 
+    /** So many handoffs have failed in one state of a town that its history has no room for one more. The keys of those must not be forgotten, so others that would fail, or that a game applies, get {@code HISTORY_FULL}. */
+    public static final String HISTORY_FULL = "HISTORY_FULL";
+
+    /** The history of a town that was full has room again. */
+    public static final String HISTORY_RECOVERED = "HISTORY_RECOVERED";
+
     /** A town that had no plugin or console has one again, was bound to something else, or was removed. */
     public static final String PLUGIN_RETURNED = "PLUGIN_RETURNED";
 

@@ -122,6 +122,9 @@ public final class ErrorCode {
     /** 503: the handoff is accepted; its command is being applied, or waits for a game that is away. There will be a result, unless an operator cancels the run. Or the run has ended, and the log no longer keeps how: the answer to the same bytes shows it. */
     public static final String EXECUTION_IN_PROGRESS = "EXECUTION_IN_PROGRESS";
 
+    /** 503: so many handoffs have failed in this state of the town that its history has no room for one more: nothing was judged or stored, and the key is free. The town goes on when its epoch moves. */
+    public static final String HISTORY_FULL = "HISTORY_FULL";
+
     /** 503: the town is paused. The handoff waited for {@code --pause-wait} (2 s): it was not judged, its run is cancelled, and its key free. Or it was accepted before: its command is held back, and there will be a result. */
     public static final String TOWN_PAUSED = "TOWN_PAUSED";
 
