@@ -108,8 +108,10 @@ type RunState struct {
 	// engine: the engine made the run; closing: the engine is about to end it; ended: the engine
 	// has ended it.
 	engine, closing, ended bool
-	// statuses are the statuses that a projector derives from the events.
-	statuses statuses
+	// statuses are the statuses that a projector derives from the events. A projector ignored one of the
+	// events if inconsistent is set.
+	statuses     statuses
+	inconsistent bool
 }
 
 // NewRunState returns the state of a run without events.
@@ -157,6 +159,7 @@ func (s *RunState) Add(byEngine bool, records ...Record) (alerts []Alert, err er
 	fresh = inOrder(fresh)
 	for i := range fresh {
 		v := s.statuses.apply(&fresh[i].Write)
+		s.inconsistent = s.inconsistent || !v.valid
 		alerts = append(alerts, v.alerts(&fresh[i])...)
 	}
 	return alerts, nil
@@ -193,8 +196,11 @@ func (s *RunState) SetClosing(closing bool) { s.closing = closing }
 // Plan is the decision about an append: the events to store, and the answers once they are stored.
 type Plan struct {
 	// Run holds the new events; none if all writes are duplicates.
-	Run      Run
-	appended []Appended
+	Run Run
+	// Inconsistent reports whether a projector will ignore one of the new events, and has ignored none
+	// of the run's before: the run becomes INCONSISTENT.
+	Inconsistent bool
+	appended     []Appended
 }
 
 // Results returns the answers in the order of the writes. persistedAt is the time at which the new
@@ -234,7 +240,7 @@ func (s *RunState) Plan(writes []Write) (Plan, error) {
 	}
 	firsts := map[string]int{} // the first write of each new key
 	later := s.statuses        // after the new events
-	if s.policy.Transitions {
+	if len(writes) > 1 {
 		later.steps = maps.Clone(later.steps)
 	}
 	refused := schemas.Members{Schema: schemas.RunAppendRequest}
@@ -259,12 +265,15 @@ func (s *RunState) Plan(writes []Write) (Plan, error) {
 		}
 		s.check(&refused, schemas.Pointer("events", i), w, plan.Run.Events)
 		seq := plan.Run.FirstSeq + int64(len(plan.Run.Events))
-		if s.policy.Transitions {
-			if v := later.apply(w); !v.valid {
-				return Plan{}, &TransitionError{Index: i, RunID: w.RunID,
-					IdempotencyKey: w.IdempotencyKey, EventType: w.EventType, StepID: w.StepID,
-					LogicalAttemptID: w.LogicalAttemptID, AttemptedState: v.next}
-			}
+		v := later.judge(w)
+		if !v.valid && s.policy.Transitions {
+			return Plan{}, &TransitionError{Index: i, RunID: w.RunID,
+				IdempotencyKey: w.IdempotencyKey, EventType: w.EventType, StepID: w.StepID,
+				LogicalAttemptID: w.LogicalAttemptID, AttemptedState: v.next}
+		}
+		plan.Inconsistent = plan.Inconsistent || !v.valid && !s.inconsistent
+		if len(writes) > 1 {
+			later.move(w, v)
 		}
 		event, err := w.event()
 		if err != nil {

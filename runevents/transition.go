@@ -88,6 +88,11 @@ func (s *statuses) judge(e *Write) verdict {
 // apply moves the run or the step attempt that e is about, if e is valid.
 func (s *statuses) apply(e *Write) verdict {
 	v := s.judge(e)
+	s.move(e, v)
+	return v
+}
+
+func (s *statuses) move(e *Write, v verdict) {
 	switch {
 	case !v.valid:
 	case e.EventType.OfStep():
@@ -95,7 +100,6 @@ func (s *statuses) apply(e *Write) verdict {
 	default:
 		s.run = RunStatus(v.next)
 	}
-	return v
 }
 
 // verdict is a projector's decision about an event. The append authority and other producers share

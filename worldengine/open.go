@@ -218,8 +218,8 @@ func (e *Engine) readRuns() {
 			TenantID: e.config.TenantID, EngineSteps: machine.Steps(),
 			EnginePlan: machine.IsEnginePlan, Transitions: e.config.ValidateTransitions,
 		},
-		Alert: func(townToken string, alert runevents.Alert) {
-			e.alerts.RaiseFound(townToken, alert)
+		Alert: func(townToken string, alert runevents.Alert) bool {
+			return e.alerts.RaiseFound(townToken, alert)
 		},
 		Now: e.config.Now, Logger: e.config.Logger,
 	})

@@ -34,7 +34,8 @@ const (
 	retention = 30 * 24 * time.Hour
 	// Within foundPeriod, at most FoundOfTown alerts of one code are raised about one producer's
 	// events in one town, at most foundOfAll alerts about all producers' events, and at most
-	// foundOfAll alerts about the engine's events.
+	// foundOfAll alerts about the engine's events. Others are raised later, if their caller raises them
+	// again.
 	FoundOfTown = 30
 	foundOfAll  = 120
 	foundPeriod = time.Minute
@@ -236,6 +237,11 @@ func (a *Alerts) log(alert *runevents.Alert) {
 		if field.value != "" {
 			attrs = append(attrs, slog.String(field.name, field.value))
 		}
+	}
+	if alert.EventID != "" { // RunEvents v2.0.1, section 5.4
+		attrs = append(attrs, slog.Int64("runSeq", alert.RunSeq), slog.String("persistedAt", alert.PersistedAt),
+			slog.String("tenantId", alert.TenantID), slog.String("projectId", alert.ProjectID),
+			slog.String("environmentId", alert.EnvironmentID), slog.Int64("logicalAttemptId", alert.LogicalAttemptID))
 	}
 	attrs = append(attrs, alert.Trace.LogAttr())
 	a.config.Logger.LogAttrs(context.Background(), level, string(alert.Code), attrs...)

@@ -2,8 +2,12 @@ package alerts
 
 import "worldengine/runevents"
 
-// found counts the further events, up to a runSeq, for which an alert of a run stands.
-type found struct{ runSeq, more int64 }
+// found counts the further events, up to a runSeq, for which an alert of a run stands. While the rate
+// postpones the alert, it stands for none.
+type found struct {
+	runSeq, more int64
+	postponed    bool
+}
 
 // key identifies an alert that is raised once. Of some codes, a run has only one alert.
 func key(alert *runevents.Alert) string {
@@ -20,35 +24,43 @@ func (a *Alerts) remember(alert *runevents.Alert) bool {
 
 // RaiseFound raises an alert of a projection about a run of a town; townToken is "" if the town is
 // unknown. If a run gets only one alert of the code (runevents.AlertCode.OncePerRun), the first
-// event raises the alert, unless too many were raised lately. Further events are counted, in the
-// run's alert and in Stats.
-func (a *Alerts) RaiseFound(townToken string, alert runevents.Alert) {
+// event raises the alert, and further events are counted, in the run's alert and in Stats. RaiseFound
+// returns false if too many were raised lately: the caller raises the alert again later.
+func (a *Alerts) RaiseFound(townToken string, alert runevents.Alert) bool {
 	if !alert.Code.OncePerRun() {
 		a.RaiseOnce(alert)
-	} else if a.first(&alert, townToken) {
+		return true
+	}
+	raise, stands := a.first(&alert, townToken)
+	if raise {
 		a.Raise(alert)
 	}
+	return stands
 }
 
-// first reports whether an alert is the first of its run and code, and may be raised now. Otherwise
-// it counts the event, once.
-func (a *Alerts) first(alert *runevents.Alert, townToken string) bool {
+// first reports whether to raise an alert now, as the first of its run and code, and whether the run
+// has an alert then. It counts each event without an alert of its own once.
+func (a *Alerts) first(alert *runevents.Alert, townToken string) (raise, stands bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.remember(alert) {
-		allowed := a.allowed(alert, townToken)
-		if !allowed {
-			a.stats.AlertsMore[alert.Code]++
-		}
-		return allowed
-	}
+	isNew := a.remember(alert)
 	run, _ := a.raised.Get(key(alert))
-	if alert.RunSeq > run.runSeq {
+	switch {
+	case isNew || run.postponed:
+		raise = a.allowed(alert, townToken)
+		if isNew && !raise {
+			a.stats.AlertsMore[alert.Code]++
+		} else if !isNew && raise {
+			a.stats.AlertsMore[alert.Code]--
+		}
+		run.runSeq, run.postponed = max(run.runSeq, alert.RunSeq), !raise
+		return raise, raise
+	case alert.RunSeq > run.runSeq:
 		run.runSeq = alert.RunSeq
 		run.more++
 		a.stats.AlertsMore[alert.Code]++
 	}
-	return false
+	return false, true
 }
 
 // allowed reports whether an alert may be raised now. Alerts about producers' events take no room

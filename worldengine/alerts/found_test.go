@@ -117,6 +117,35 @@ func TestRaiseFound_RateOfTown(t *testing.T) {
 	require.Equal(t, before+2, a.Stats().Alerts[runevents.InvalidTransition])
 }
 
+// A run whose alert the rate postpones gets it when there is room, and counts as a further event until
+// then.
+func TestRaiseFound_Later(t *testing.T) {
+	t.Parallel()
+	w, now := newAlertWorld(t), time.Now()
+	a := clocked(w, &now)
+	a.Start()
+	const minutes = 4
+	left := map[string]bool{}
+	for i := range minutes * alerts.FoundOfTown {
+		left["r"+strconv.Itoa(i)] = true
+	}
+	for minute := range minutes {
+		for id := range left {
+			if a.RaiseFound("t", invalid(id, 1)) {
+				delete(left, id)
+			}
+		}
+		require.Len(t, left, (minutes-minute-1)*alerts.FoundOfTown)
+		require.Equal(t, int64(len(left)), a.Stats().AlertsMore[runevents.InvalidTransition])
+		require.Eventually(t, func() bool {
+			return len(alertstest.Raised(t, w.js)) == (minute+1)*alerts.FoundOfTown
+		}, 20*time.Second, 5*time.Millisecond)
+		now = now.Add(time.Minute)
+	}
+	a.Close(t.Context())
+	require.Zero(t, a.Stats().AlertsLost)
+}
+
 // The stream keeps so many alerts of each code, and pages list exactly these.
 func TestList_FloodOfOneCode(t *testing.T) {
 	t.Parallel()

@@ -53,6 +53,7 @@ func Headers(rec *Record, subject string, state *town.State) nats.Header {
 	flag(wire.PausedHeader, rec.Paused != nil)
 	flag(wire.RemovedHeader, rec.Removed)
 	flag(wire.ClosingHeader, rec.Closing)
+	flag(wire.InconsistentHeader, rec.Inconsistent)
 	if rec.Result != nil {
 		decision := rec.Decision
 		if decision == nil {

@@ -35,7 +35,7 @@ func TestEncode_ReadsBack(t *testing.T) {
 		Pending: &apply.Pending{Via: apply.Plugin, Attempt: 2, Expected: state.Canonical,
 			Handoff: jsontext.Value(`{"a":1}`), Accepted: time.Unix(1, 0).UTC()}}
 	rules := town.DefaultRules()
-	rec := &Record{Kind: KindMend, Rules: &rules, TownID: `a "town"/é`, ActorID: "ada lovelace", Closing: true,
+	rec := &Record{Kind: KindMend, Rules: &rules, TownID: `a "town"/é`, ActorID: "ada lovelace", Closing: true, Inconsistent: true,
 		Mend:   &Mended{Restores: 3, Lost: []LostMessage{{Sequence: 4, RunID: "r"}}},
 		Result: jsontext.Value(`{"result":1}`), WorldPolicy: &policy,
 		RetryOf: &apply.RetryOf{RunID: "run-0", LogSeq: 3},

@@ -33,6 +33,7 @@ var flagHeaders = []struct {
 }{
 	{wire.PendingHeader, Pending}, {wire.PausedHeader, Paused},
 	{wire.AskedHeader, Asked}, {wire.RemovedHeader, Removed},
+	{wire.InconsistentHeader, Inconsistent},
 }
 
 // newEntry reads a log message. Missing or unreadable headers leave zero values: the record itself

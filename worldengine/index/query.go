@@ -176,6 +176,23 @@ func (ix *Index) Appended(after uint64, limit int) []Row {
 	return rows
 }
 
+// Inconsistent returns the rows after a sequence, ascending, that made a run INCONSISTENT: the newest of
+// them, at most limit.
+func (ix *Index) Inconsistent(after uint64, limit int) []Row {
+	ix.mu.RLock()
+	defer ix.mu.RUnlock()
+	var rows []Row
+	for _, n := range slices.Backward(ix.s.inconsistent) {
+		r := ix.s.row(n)
+		if r.Seq <= after || len(rows) == limit {
+			break
+		}
+		rows = append(rows, ix.s.view(r))
+	}
+	slices.Reverse(rows)
+	return rows
+}
+
 // Skip returns the sequence to which a reader of the towns with tokens can skip from after: all
 // messages up to it are of other towns. It looks at no more than searchTurn rows. It stops at a
 // message that the index lacks, and at a refused run of an unknown town: both may be of any town.

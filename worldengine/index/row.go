@@ -20,6 +20,8 @@ const (
 	InDoubt                  // a command failed in the town, but the game may have applied it
 	ofTown                   // on the log subject of its town
 	accepts                  // the row's key is accepted
+	// Inconsistent: an event of the row made its run INCONSISTENT.
+	Inconsistent
 )
 
 // Row is one message of the log as the index has it. Members that the message lacks are zero.

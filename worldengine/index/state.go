@@ -29,6 +29,8 @@ type state struct {
 	anyKeys  table               // of a key in any town
 	runIDs   table               // run numbers
 	asked    []uint32            // rows that began to wait for a decision, or got one
+	// inconsistent are the rows that made a run INCONSISTENT.
+	inconsistent []uint32
 }
 
 // chunkRows is how many rows are allocated together, so that growing copies none.
@@ -157,6 +159,9 @@ func (s *state) insert(e *entry) {
 	if r.has(accepts) {
 		s.keys.put(n)
 		s.anyKeys.put(n)
+	}
+	if r.has(Inconsistent) {
+		s.inconsistent = append(s.inconsistent, n)
 	}
 	s.addResult(n, r)
 }

@@ -97,6 +97,8 @@ type Record struct {
 	// Closing, in a record on a run's subject, reports whether it closes the run to all but the
 	// engine.
 	Closing bool `json:"closing,omitzero"`
+	// Inconsistent, in a record of appended events, reports that the run became INCONSISTENT with it.
+	Inconsistent bool `json:"inconsistent,omitzero"`
 	// Addition is the part of revision 1 that an accepted handoff's result lacks.
 	Addition *handoff.Addition `json:"addition,omitzero"`
 	// RetryOf, in a record of a judged handoff, is the run that the handoff's run retries; nil if

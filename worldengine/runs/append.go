@@ -152,7 +152,8 @@ func (s *Store) store(
 	if len(plan.Run.Events) == 0 {
 		return plan.Results(time.Time{}), nil
 	}
-	rec := &commitlog.Record{Kind: commitlog.KindEvents, TownID: townID, Run: &plan.Run}
+	rec := &commitlog.Record{Kind: commitlog.KindEvents, TownID: townID, Run: &plan.Run,
+		Inconsistent: plan.Inconsistent}
 	if err := s.fits(rec); err != nil {
 		return nil, err
 	}

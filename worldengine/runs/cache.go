@@ -22,7 +22,8 @@ type knownRun struct {
 	last  int64  // the runSeq of the last event that the state has
 	// stored is the number of messages on the run's subject, or more, since some may have expired.
 	stored int64
-	cut    bool // the log does not keep some of the run's events
+	cut    bool   // the log does not keep some of the run's events
+	lane   string // of the alert that is owed for the run; "" for none
 }
 
 // take adds a record of a run, at a sequence of the log, and raises the alerts about it. If the
@@ -50,7 +51,7 @@ func (s *Store) take(
 	if s.projects.Load() && seq > s.position.Load() {
 		s.projected.Add(seq, struct{}{})
 	}
-	s.raise(run, alerts...)
+	s.raise(run, seq, alerts...)
 	return nil
 }
 

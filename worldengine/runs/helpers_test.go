@@ -27,7 +27,7 @@ func open(t testing.TB, l *commitlog.Log) *Store {
 	t.Helper()
 	logger := slog.New(slog.DiscardHandler)
 	s := New(l, indextest.Open(t, l), Config{
-		Logger: logger, Alert: func(string, runevents.Alert) {}, Now: time.Now,
+		Logger: logger, Alert: func(string, runevents.Alert) bool { return true }, Now: time.Now,
 		Appends: runevents.AppendPolicy{TenantID: "default", EngineSteps: machine.Steps(),
 			EnginePlan: machine.IsEnginePlan},
 	})

@@ -51,6 +51,9 @@ func (p *projector) look(ctx context.Context) {
 		p.config.Logger.Warn("appended events cannot be read for projections; will try again",
 			"error", err)
 	}
+	if err := p.settle(ctx); err != nil && ctx.Err() == nil {
+		p.config.Logger.Warn("runs cannot be read for alerts about them; will try again", "error", err)
+	}
 	lag, _ := p.ProjectorLag()
 	if lag > lagHigh && !p.late {
 		alert := runevents.NewAlert(runevents.ProjectorLagHigh, &runevents.Record{},
@@ -118,13 +121,21 @@ func (s *Store) ProjectorLag() (lag time.Duration, behind uint64) {
 }
 
 // raise raises alerts about a run if Project was called. It raises none if the log does not keep
-// the whole run, since such alerts would mislead.
-func (s *Store) raise(run *knownRun, alerts ...runevents.Alert) {
+// the whole run, since such alerts would mislead. If the rate of alerts postpones the alert of an
+// INCONSISTENT run, the alert is owed for the row at a sequence.
+func (s *Store) raise(run *knownRun, seq uint64, alerts ...runevents.Alert) {
 	if run.cut || !s.projects.Load() {
 		return
 	}
-	for _, alert := range alerts {
-		s.config.Alert(run.token, alert)
+	for i := range alerts {
+		alert := &alerts[i]
+		if s.config.Alert(run.token, *alert) || alert.Code != runevents.InvalidTransition {
+			continue
+		}
+		if run.lane == "" {
+			run.lane = run.token + " " + alert.AppendedBy
+			s.debts.add(owed{seq, run.lane})
+		}
 	}
 }
 
@@ -135,7 +146,7 @@ func (s *Store) skips(run *knownRun, records []runevents.Record) bool {
 	if len(records) == 0 || !runevents.DetectNonContiguous(run.last, records[0].RunSeq) {
 		return false
 	}
-	s.raise(run, runevents.NewAlert(runevents.NonContiguousFetch, &records[0], fmt.Sprintf(
+	s.raise(run, 0, runevents.NewAlert(runevents.NonContiguousFetch, &records[0], fmt.Sprintf(
 		"runSeq %d came when the watermark was %d; the run is read again", records[0].RunSeq,
 		run.last)))
 	return true

@@ -35,16 +35,21 @@ type projecting struct {
 
 	mu    sync.Mutex
 	found []string // town, code and event of each alert
+	spent bool     // no alert is raised now
 }
 
 // project makes a store project, as Project does at first.
 func project(t *testing.T, s *Store) *projecting {
 	t.Helper()
 	p := &projecting{t: t, projector: projector{Store: s, began: time.Now()}}
-	s.config.Alert = func(town string, a runevents.Alert) {
+	s.config.Alert = func(town string, a runevents.Alert) bool {
 		p.mu.Lock()
 		defer p.mu.Unlock()
+		if p.spent {
+			return false
+		}
 		p.found = append(p.found, town+" "+string(a.Code)+" "+a.EventID)
+		return true
 	}
 	s.projects.Store(true)
 	p.reachEnd()
@@ -304,8 +309,9 @@ func TestProject_OfEarlierServers(t *testing.T) {
 	t.Cleanup(func() { require.NoError(t, x.Close()) })
 	next := New(l, x, s.config)
 	alerts := make(chan string, 9)
-	next.config.Alert = func(town string, a runevents.Alert) {
+	next.config.Alert = func(town string, a runevents.Alert) bool {
 		alerts <- town + " " + string(a.Code) + " " + a.EventID
+		return true
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	var done sync.WaitGroup
@@ -316,4 +322,44 @@ func TestProject_OfEarlierServers(t *testing.T) {
 	}
 	cancel()
 	done.Wait()
+}
+
+// An INCONSISTENT run whose alert the rate postpones gets it later, once; also from the next server, and
+// if the run is older than all that this server looks at.
+func TestProject_AlertLater(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(p *projecting) *projecting{
+		"same server": func(p *projecting) *projecting { return p },
+		"next server": func(p *projecting) *projecting { return project(p.t, open(p.t, p.log)) },
+		"older than the lookback": func(p *projecting) *projecting {
+			s := open(p.t, p.log)
+			s.began = p.index.Position()
+			s.position.Store(s.began)
+			return project(p.t, s)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := project(t, open(t, logtest.New(t)))
+			p.spent = true
+			var want []string
+			for _, runID := range []string{"a", "b"} {
+				writes, alerts := invalid(runID)
+				p.append(writes...)
+				p.append(event(runID, runevents.StepSkipped, "another"), event(runID, runevents.StepSkipped, "another"))
+				want = append(want, alerts...)
+			}
+			p.append(event("valid", runevents.RunStarted, ""))
+			p.look(t.Context())
+			p.requireAlerts()
+			p.spent = false
+			p = change(p)
+			p.look(t.Context())
+			require.Subset(t, p.found, want)
+			raised := len(p.found)
+			p.look(t.Context())
+			require.Len(t, p.found, raised, "once")
+			require.NotContains(t, p.found, "valid")
+		})
+	}
 }

@@ -41,6 +41,9 @@ type Store struct {
 	position  atomic.Uint64                 // the log sequence up to which Project has projected
 	projected *recent.Map[uint64, struct{}] // later records that were projected, by log sequence
 	waits     atomic.Pointer[waiting]       // nil if nothing waits to be projected
+	began     uint64                        // position at first
+	recalled  bool                          // the debts of an earlier server are in debts
+	debts     debts
 }
 
 // Config configures a Store. Every member must be set.
@@ -48,8 +51,9 @@ type Config struct {
 	// Appends is the policy for events of other producers.
 	Appends runevents.AppendPolicy
 	// Alert is called with each alert that a projection finds, and the token of its town; the token is
-	// "" if a reader asked for the projection. It must be safe for concurrent use.
-	Alert func(townToken string, alert runevents.Alert)
+	// "" if a reader asked for the projection. It must be safe for concurrent use. It returns false if the
+	// alert is to be raised again later.
+	Alert func(townToken string, alert runevents.Alert) bool
 	// Now is the clock that persistedAt is compared with.
 	Now    func() time.Time
 	Logger *slog.Logger
@@ -64,7 +68,8 @@ func New(log *commitlog.Log, x *index.Index, config Config) *Store {
 		log: log, index: x, config: config, maxRead: maxRead,
 		projected: recent.NewMap[uint64, struct{}](maxProjected),
 	}
-	s.position.Store(end - min(end, lookback))
+	s.began = end - min(end, lookback)
+	s.position.Store(s.began)
 	return s
 }
 

@@ -24,6 +24,7 @@ import (
 	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/worldengine"
+	"worldengine/worldengine/alerts"
 	"worldengine/worldengine/apply"
 	users "worldengine/worldengine/client"
 	"worldengine/worldengine/commitlog"
@@ -585,6 +586,39 @@ func invalidEvents(t *testing.T, log *natstest.Buffer) (ids []string) {
 		}
 	}
 	return ids
+}
+
+// Each INCONSISTENT run gets its alert, and its line in the log, although the rate of alerts is spent: the
+// next servers raise those that are missing, and no other.
+func TestProjector_AlertsOfAllRuns(t *testing.T) {
+	t.Parallel()
+	log := &natstest.Buffer{}
+	c := newWorld(t, projecting(true, log))
+	const runs = 2*alerts.FoundOfTown + 10
+	var want []string
+	for i := range runs {
+		bad := written(fmt.Sprint("run-", i), runevents.StepFailed, "build", 1)
+		c.append("t", written(bad.RunID, runevents.RunStarted, "", 1), bad)
+		want = append(want, bad.EventID)
+	}
+	raised := func() (ids []string) {
+		for _, alert := range c.alerts(members{"limit": 200}).Alerts {
+			if alert.Code == runevents.InvalidTransition {
+				ids = append(ids, alert.EventID)
+			}
+		}
+		return ids
+	}
+	for _, most := range []int{alerts.FoundOfTown, 2 * alerts.FoundOfTown, runs} {
+		eventually(t, func() bool { return len(raised()) == most })
+		c.restart(projecting(true, log))
+	}
+	require.ElementsMatch(t, want, raised())
+	lines := slices.Collect(strings.Lines(log.String())) // the log has fewer: of a kind ten in 10 s
+	first := slices.IndexFunc(lines, func(line string) bool { return strings.Contains(line, "INVALID_TRANSITION") })
+	require.Regexp(t, `"runId":"run-\d+","eventId":"[^"]+","eventType":"StepFailed","stepId":"build",`+
+		`"priorState":"PENDING","attemptedState":"FAILED",.*"runSeq":2,"persistedAt":"[^"]+Z","tenantId":"[^"]+",`+
+		`"projectId":"[^"]+","environmentId":"[^"]+"`, lines[first])
 }
 
 func projecting(projector bool, log *natstest.Buffer) func(*server.Config) {

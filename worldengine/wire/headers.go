@@ -73,6 +73,8 @@ const (
 	TypeHeader = "Type"
 	// ClosingHeader is "true" if the record closes the run to all but the engine.
 	ClosingHeader = "Closing"
+	// InconsistentHeader is "true" if the run became INCONSISTENT with the record.
+	InconsistentHeader = "Inconsistent"
 )
 
 // Headers of every message that is derived from the log.

@@ -60,6 +60,7 @@ func TestNames(t *testing.T) {
 		"Paused":                       PausedHeader,
 		"Removed":                      RemovedHeader,
 		"Closing":                      ClosingHeader,
+		"Inconsistent":                 InconsistentHeader,
 		"Log-Seq":                      LogSeqHeader,
 		"Log-Part":                     LogPartHeader,
 		"Dead-Letter-Reason":           DeadLetterReasonHeader,
