@@ -49,7 +49,22 @@ func TestDependencies_Listed(t *testing.T) {
 		maps.Copy(expected, names(example.Dependencies))
 		maps.Copy(expected, names(example.DevDependencies))
 	}
+	maps.Copy(expected, pythonPackages(t))
 	require.Equal(t, slices.Sorted(maps.Keys(expected)), slices.Sorted(maps.Keys(listed)))
+}
+
+// pythonPackages are the packages that the Python client needs, to run, to be built and to be tested.
+func pythonPackages(t *testing.T) map[string]bool {
+	packages := map[string]bool{}
+	requirements := regexp.MustCompile(`(?m)^(?:requires|dependencies|test) = \[(.*)\]$`)
+	name := regexp.MustCompile(`"([a-z0-9-]+)`)
+	for _, line := range requirements.FindAllStringSubmatch(read(t, "../worldengine/client/python/pyproject.toml"), -1) {
+		for _, found := range name.FindAllStringSubmatch(line[1], -1) {
+			packages[found[1]] = true
+		}
+	}
+	require.Greater(t, len(packages), 3)
+	return packages
 }
 
 // modulesInPrograms are the modules that have a package in a program, as it is built for Linux.

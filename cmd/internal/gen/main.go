@@ -32,6 +32,7 @@ func generate(root string) map[string]string {
 	g.files["worldengine/console/web/src/advice.gen.js"] = advice()
 	g.files["examples/plugin-minecraft/types.gen.mjs"] = commandTypes()
 	g.java()
+	g.python()
 	g.docs()
 	return g.files
 }

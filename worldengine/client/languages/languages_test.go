@@ -46,8 +46,9 @@ var (
 
 // drivers are the commands of the drivers, seen from this folder.
 var drivers = map[string][]string{
-	"java": {"java", "-cp", "../java/plugin-check/target/plugin-check.jar", "worldengine.check.BytesDriver"},
-	"js":   {"node", "../js/test/driver.mjs"}, // needs no npm ci
+	"java":   {"java", "-cp", "../java/plugin-check/target/plugin-check.jar", "worldengine.check.BytesDriver"},
+	"js":     {"node", "../js/test/driver.mjs"},       // needs no npm ci
+	"python": {"python", "../python/tests/driver.py"}, // needs nats-py and rfc8785
 }
 
 // question is a line for a driver, and the answer that it must give.
