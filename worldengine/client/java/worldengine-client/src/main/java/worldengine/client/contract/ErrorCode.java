@@ -17,7 +17,7 @@ public final class ErrorCode {
     /** 413: the record to store exceeds NATS's {@code max_payload}: make the state smaller, or the limit larger. */
     public static final String RECORD_TOO_LARGE = "RECORD_TOO_LARGE";
 
-    /** 400: the header block cannot be decoded or, with access control, could hide who sent it. */
+    /** 400: the header block cannot be decoded to its last byte, has a name that is not printable ASCII without spaces or, with access control, could hide who sent it. */
     public static final String HEADERS_UNREADABLE = "HEADERS_UNREADABLE";
 
     /** 400: {@code Execution-Result-Revision} is neither 0 nor 1. */
