@@ -59,6 +59,7 @@ type fsckCommand struct {
 	Repair      bool   `help:"Put damaged towns back, if that loses no commit."`
 	MendTowns   bool   `help:"With --repair: also put damaged towns back to their last readable commits. This loses commits that clients may have seen."`
 	Index       string `help:"Also compare the index in this directory, DATA/index/WORLD of a server, with the log." placeholder:"DIR" type:"existingdir"`
+	Replicas    bool   `help:"Also compare the replicas of the log on the nodes of a NATS cluster."`
 	MaxFindings int    `help:"Maximum number of findings to show; all are counted." default:"100"`
 }
 
@@ -75,6 +76,10 @@ repaired.
 --index compares the index of a server with an index that is built from the log. Run it on the
 server's machine; the server may be running. Rows of commits that the log has discarded are no
 difference.
+
+--replicas reads the log of each NATS node of a cluster, and names the node that lacks messages which
+another one has: NATS does not fetch them again by itself. It moves no leader, and servers may be
+running; it reads the log as many times as there are nodes.
 
 Exits 1 if something is wrong, or is still wrong after a repair. With -o json it prints the report.
 
@@ -94,7 +99,7 @@ func (c *fsckCommand) Run(ctx context.Context, a *app) error {
 	line := a.progressLine()
 	report, err := fsck.Run(ctx, js.Conn(), a.flags.World, fsck.Options{
 		Repair: c.Repair, MendTowns: c.MendTowns, MaxFindings: c.MaxFindings, Index: c.Index,
-		Logger: slog.New(slog.NewTextHandler(a.err, nil)),
+		Replicas: c.Replicas, Logger: slog.New(slog.NewTextHandler(a.err, nil)),
 		Progress: func(seq, end uint64) {
 			// The work behind the log may take long, so the end of the log is always shown.
 			line.show(seq >= end, "log sequence %d of %d, %d %%", seq, end, 100*seq/max(end, 1))

@@ -315,6 +315,7 @@ type reading struct {
 	stream  jetstream.Stream
 	config  jetstream.ConsumerConfig
 	options []jetstream.FetchOpt
+	node    string // whose replica is read; "" for any
 	last    uint64 // the sequence of the last message that was read
 	// whole is set if the last consumer delivered all that it counted, and err if it failed.
 	whole bool
@@ -335,7 +336,12 @@ var errGap = errors.New("messages were lost on their way")
 func (r *reading) messages(ctx context.Context, atOnce uint64) iter.Seq[*jetstream.RawStreamMsg] {
 	return func(yield func(*jetstream.RawStreamMsg) bool) {
 		var consumer jetstream.Consumer
-		if consumer, r.err = createConsumer(ctx, r.stream, r.config); r.err != nil {
+		if r.node == "" {
+			consumer, r.err = createConsumer(ctx, r.stream, r.config)
+		} else {
+			consumer, r.err = consumerAt(ctx, r.stream, r.node, r.config)
+		}
+		if r.err != nil {
 			return
 		}
 		defer Release(r.stream, consumer)

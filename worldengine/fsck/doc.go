@@ -15,6 +15,9 @@
 // Two kinds of records are not stepped; only their events are checked: a record whose prior record
 // the log no longer keeps, and events of other producers.
 //
+// Options.Replicas also compares the log of the nodes of a cluster, message by message. The rest of
+// the check is about the log of its leader.
+//
 // # Its limits
 //
 //   - The oldest messages of a town or a run, and their keys, are discarded or expire.

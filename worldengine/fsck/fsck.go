@@ -27,6 +27,8 @@ type Options struct {
 	// Index is the directory of an index of the world. Run compares its file with the log; ""
 	// compares none.
 	Index string
+	// Replicas compares the log of all nodes of a cluster with each other.
+	Replicas bool
 	// MaxFindings bounds the findings, and the notes, in a report; 100 if 0. All findings are
 	// counted.
 	MaxFindings int
@@ -117,17 +119,17 @@ func (c *worldCheck) check(ctx context.Context) (err error) {
 		return err
 	}
 	c.report.Counts = c.seen.Counts
-	return c.compareIndex(ctx)
+	if err := c.compareIndex(ctx); err != nil {
+		return err
+	}
+	return c.compareReplicas(ctx)
 }
 
 // errEnd ends the reading of a log.
 var errEnd = errors.New("fsck: the end of the check")
 
 func (c *worldCheck) readLog(ctx context.Context) error {
-	progress, end := c.options.Progress, c.report.LogEnd
-	if progress == nil {
-		progress = func(uint64, uint64) {}
-	}
+	end := c.report.LogEnd
 	err := commitlog.EachWhole(ctx, c.log.Stream, c.nc.MaxPayload(),
 		func(m *jetstream.RawStreamMsg) error {
 			if m.Sequence > end {
@@ -136,15 +138,22 @@ func (c *worldCheck) readLog(ctx context.Context) error {
 			v, err := c.seen.check(m)
 			if err == nil {
 				c.take(v)
-				progress(m.Sequence, end)
+				c.progress(m.Sequence)
 			}
 			return err
 		})
 	if err != nil && err != errEnd {
 		return err
 	}
-	progress(end, end)
+	c.progress(end)
 	return nil
+}
+
+// progress reports how far the log was read.
+func (c *worldCheck) progress(seq uint64) {
+	if c.options.Progress != nil {
+		c.options.Progress(seq, c.report.LogEnd)
+	}
 }
 
 // compareIndex finds the differences between the index in use and the log.

@@ -22,6 +22,8 @@ type Report struct {
 	// Notes are facts that the check cannot judge, and tasks for the operator although nothing is
 	// wrong now.
 	Notes []string `json:"notes,omitempty"`
+	// Replicas are the nodes that were compared, the log's leader first; only with Options.Replicas.
+	Replicas []Replica `json:"replicas,omitempty"`
 	// Repair has the changes of a repair; nil if none was requested or necessary.
 	Repair *RepairReport `json:"repair,omitempty"`
 }
@@ -58,6 +60,9 @@ type Kind string
 // IndexDiffers: the file of the index in use differs from the log. Sequence names a message of the
 // log, which itself is right.
 const IndexDiffers Kind = "index-differs"
+
+// ReplicaDiffers: a node of NATS lacks messages that another one has. Sequence is the first one.
+const ReplicaDiffers Kind = "replica-differs"
 
 // Finding is one message that is wrong or missing. Texts are valid UTF-8, and cut to 120 bytes.
 type Finding struct {
@@ -139,16 +144,19 @@ const (
 		"server: it builds the index from the log"
 )
 
-// Advice returns the meaning and the remedy of each class of the report's findings: in the log, and
-// in the index. Towns that answer TOWN_DAMAGED have advice of their own: see DamagedTown.
+// Advice returns the meaning and the remedy of each class of the report's findings: in the log, in
+// the index, and in replicas. Towns that answer TOWN_DAMAGED have advice of their own: see DamagedTown.
 func (r *Report) Advice() (all []string) {
 	inIndex := func(f Finding) bool { return f.Kind == IndexDiffers }
-	inLog := func(f Finding) bool { return !inIndex(f) }
+	inLog := func(f Finding) bool { return f.Kind == "" }
 	if slices.ContainsFunc(r.Findings, inLog) {
 		all = append(all, adviceLog)
 	}
 	if slices.ContainsFunc(r.Findings, inIndex) {
 		all = append(all, adviceIndex)
+	}
+	if advice := r.adviceReplicas(); advice != "" {
+		all = append(all, advice)
 	}
 	return all
 }
