@@ -94,7 +94,6 @@ func TestRun_CommandLines(t *testing.T) {
 		{"--webhook nowhere", 2, "webhook: URL 1 is not"},
 		{"--rules-casual-talk=2", 2, "0..1"},
 		{"--password " + sentinel + " --sync never", 2, "--sync must be one of"},
-		{joined, 1, "nats://127.0.0.1:1"},
 		{"--user u --password " + sentinel + " --nats " + guarded, 1, "That NATS refuses a user"},
 		{"restore", 2, "<dir>"},
 		{"restore /nowhere --replicas 3", 2, "--replicas must be"},

@@ -1,12 +1,15 @@
 package server
 
 import (
+	"context"
+	"errors"
 	"net"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
 	"worldengine/worldengine/access"
+	"worldengine/worldengine/backoff"
 	"worldengine/worldengine/natsconn"
 	"worldengine/worldengine/service"
 )
@@ -98,6 +101,40 @@ func (s *Server) connect(purpose purpose, intake *service.Intake) (*nats.Conn, e
 		})))
 	return connection.Connect(s.config.NATS,
 		"handoffd "+s.config.Engine.World+" "+string(purpose), options...)
+}
+
+// A start tries for startWait to connect to an existing NATS, which may be starting too, with
+// startPause between two tries.
+const (
+	startWait  = 30 * time.Second
+	startPause = 250 * time.Millisecond
+)
+
+// connectFirst makes the connection that commits. It waits for an existing NATS that is not there.
+func (s *Server) connectFirst(ctx context.Context) (*nats.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.config.natsWait)
+	defer cancel()
+	for said := false; ; said = true {
+		nc, err := s.connect(committing, nil)
+		if err == nil || !isAway(err) {
+			return nc, err
+		}
+		if !said {
+			s.config.Logger.Warn("the NATS of --nats is not there; the start waits for it",
+				"error", err, "wait", s.config.natsWait)
+		}
+		if backoff.Sleep(ctx, startPause) != nil {
+			return nil, err
+		}
+	}
+}
+
+// isAway reports whether an error of connecting means that no NATS is there yet: nothing listens, or
+// its name is not known.
+func isAway(err error) bool {
+	var dial *net.OpError
+	return errors.Is(err, nats.ErrNoServers) || errors.Is(err, nats.ErrTimeout) ||
+		errors.As(err, &dial) && dial.Op == "dial"
 }
 
 // dialer is a nats.CustomDialer.

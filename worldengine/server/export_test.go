@@ -20,6 +20,9 @@ func SetPingInterval(d time.Duration) (undo func()) {
 // sooner.
 func SetReconnectWait(d time.Duration) { reconnectWait = d }
 
+// SetNATSWait sets how long the start of a server waits for an existing NATS that is not there.
+func (c *Config) SetNATSWait(d time.Duration) { c.natsWait = d }
+
 // SetWriteDeadline makes the embedded NATS servers that are started from now on close clients
 // sooner that do not read, and returns what undoes it.
 func SetWriteDeadline(d time.Duration) (undo func()) {

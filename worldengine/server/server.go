@@ -107,7 +107,8 @@ type Config struct {
 	// Logger gets warnings and errors, limited by kind (ratelimit.Logger); slog.Default.
 	Logger *slog.Logger `kong:"-"`
 
-	private bool // the embedded NATS does not listen: only this process is connected
+	private  bool          // the embedded NATS does not listen: only this process is connected
+	natsWait time.Duration // how long a start waits for an existing NATS that is not there; startWait
 }
 
 func (c Config) withDefaults() Config {
@@ -118,6 +119,7 @@ func (c Config) withDefaults() Config {
 	c.MaxConnections = cmp.Or(c.MaxConnections, DefaultMaxConnections)
 	c.Engine.World = cmp.Or(c.Engine.World, wire.DefaultWorld)
 	c.Service.World = c.Engine.World
+	c.natsWait = cmp.Or(c.natsWait, startWait)
 	c.Logger = ratelimit.Logger(cmp.Or(c.Logger, slog.Default()), nil)
 	c.Engine.Logger, c.Service.Logger = c.Logger, c.Logger
 	if c.Access != nil {
@@ -280,7 +282,7 @@ func (s *Server) embed() (err error) {
 
 // connectAll makes the connections that last as long as the server.
 func (s *Server) connectAll(ctx context.Context) (err error) {
-	if s.conn, err = s.connect(committing, nil); err != nil {
+	if s.conn, err = s.connectFirst(ctx); err != nil {
 		return err
 	}
 	if s.followers, err = s.connect(following, nil); err != nil {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	natsserver "github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
@@ -53,6 +54,39 @@ func (e *external) restart() {
 	e.t.Helper()
 	natstest.Stop(e.server)
 	e.start()
+}
+
+// A server that starts before its NATS waits for it, and gives up after a while.
+func TestStart_BeforeNATS(t *testing.T) {
+	t.Parallel()
+	node := startExternal(t)
+	natstest.Stop(node.server)
+	log := &natstest.Buffer{}
+	join := func(c *server.Config) { c.NATS = node.url() }
+	_, err := server.Start(t.Context(), configure(join, logged(log), func(c *server.Config) {
+		c.SetNATSWait(time.Millisecond)
+	}))
+	require.ErrorIs(t, err, nats.ErrNoServers)
+	require.Contains(t, log.String(), "the NATS of --nats is not there")
+
+	log = &natstest.Buffer{}
+	type started struct {
+		srv *server.Server
+		err error
+	}
+	done := make(chan started, 1)
+	go func() {
+		srv, err := server.Start(t.Context(), configure(join, logged(log)))
+		done <- started{srv, err}
+	}()
+	eventually(t, func() bool { return strings.Contains(log.String(), "is not there") })
+	node.start()
+	got := <-done
+	require.NoError(t, got.err)
+	require.Equal(t, 1, strings.Count(log.String(), "is not there"))
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	require.NoError(t, got.srv.Close(ctx))
 }
 
 // joined starts two servers of a world on an external NATS, of which the first one serves, with a
