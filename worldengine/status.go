@@ -219,6 +219,5 @@ func (e *Engine) Samples(townIDs []string, minutes, points int) messages.Samples
 	now := e.config.Now().UTC()
 	to := now.Truncate(step).Add(step)
 	from := to.Add(-time.Duration(minutes) * time.Minute).Truncate(step)
-	return messages.Samples{StepMs: step.Milliseconds(),
-		Samples: e.index.Samples(wire.TownTokens(townIDs), from, to, step, now)}
+	return e.index.Samples(wire.TownTokens(townIDs), from, to, step, now)
 }

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"worldengine/runevents/recent"
 )
 
 // ErrBehind: the index has not followed the log far enough yet, so nothing is known of its newest
@@ -58,6 +60,7 @@ type Index struct {
 	mu      sync.RWMutex
 	s       *state
 	samples samples
+	answers *recent.Map[uint64, time.Duration] // times to the answer, by the fingerprint of the run
 	ahead   []entry       // entries that were Put after a gap, ascending
 	moved   chan struct{} // closed when position moves; nil if nobody waits
 	total   uint64        // end of the log when building began; 0 when the index is built

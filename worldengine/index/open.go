@@ -13,6 +13,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"worldengine/runevents/recent"
 	"worldengine/worldengine/backoff"
 )
 
@@ -22,7 +23,8 @@ import (
 // cannot set aside the file of a log that lost its end, or read the log. Close ends the index.
 func Open(ctx context.Context, config Config) (*Index, error) {
 	config.Logger = cmp.Or(config.Logger, slog.Default())
-	ix := &Index{config: config, reading: make(chan struct{}, 1), s: newState(0)}
+	ix := &Index{config: config, reading: make(chan struct{}, 1), s: newState(0),
+		answers: recent.NewMap[uint64, time.Duration](keptAnswers)}
 	if config.Dir != "" {
 		ix.file = newFile(config.Dir, config.World)
 		if err := ix.load(ctx); err != nil {

@@ -20,6 +20,8 @@ const (
 	// KeptMinutes is how many minutes are kept: a day, and the longest step.
 	KeptMinutes = 25 * 60
 	perMinute   = int64(time.Minute / time.Millisecond)
+	// keptAnswers is of how many runs Took knows the time, in some 4 MB.
+	keptAnswers = 50_000
 )
 
 // cancelled is the outcome of a handoff whose run was cancelled. Other outcomes are statuses of
@@ -90,10 +92,17 @@ func (p *samples) answer(at, took int64, waited bool) {
 // a row's At precedes its commit. take counts the wait of a run with several rows.
 func (ix *Index) Answered(runID string, at time.Time, took time.Duration) {
 	hash := fingerprint(runID)
+	ix.answers.Add(hash, took)
 	ix.mu.Lock()
 	defer ix.mu.Unlock()
 	run := ix.s.runs[ix.s.run(hash)]
 	ix.samples.answer(at.UnixMilli(), took.Milliseconds(), run.first == run.last)
+}
+
+// Took returns the time from the arrival of a run's handoff to its answer, if this process has answered
+// it lately.
+func (ix *Index) Took(runID string) (took time.Duration, known bool) {
+	return ix.answers.Get(fingerprint(runID))
 }
 
 // wait counts a handoff that waited from one time to another.
@@ -134,12 +143,12 @@ func (ix *Index) sample() {
 	ix.samples.Position = max(ix.samples.Position, ix.s.position)
 }
 
-// Samples returns a sample for each step between from and to. If towns is nil, it counts all
-// handoffs. Else it counts those handoffs of the towns whose commits the log still keeps, and
+// Samples returns a sample for each step between from and to, and the percentiles of all their times
+// together. If towns is nil, it counts all handoffs. Else it counts those handoffs of the towns whose commits the log still keeps, and
 // answer times end at persistedAt, not when the answer is sent.
 func (ix *Index) Samples(
 	towns []string, from, to time.Time, step time.Duration, now time.Time,
-) (all []messages.Sample) {
+) messages.Samples {
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
 	s, of := ix.s, map[uint32]bool{}
@@ -161,14 +170,19 @@ func (ix *Index) Samples(
 			counted.wait(s.arrived(run), now.UnixMilli())
 		}
 	}
+	all, took := messages.Samples{StepMs: step.Milliseconds()}, map[int]int64{}
 	for at := from; at.Before(to); at = at.Add(step) {
-		all = append(all, counted.sum(at, step, min(step, now.Sub(at))))
+		sample := counted.sum(at, step, min(step, now.Sub(at)), took)
+		all.Samples = append(all.Samples, sample)
 	}
+	all.P50Ms, all.P99Ms = quantile(took, 50), quantile(took, 99)
 	return all
 }
 
-// sum returns the sample of a step; lasted is how much of the step is over.
-func (p *samples) sum(at time.Time, step, lasted time.Duration) messages.Sample {
+// sum returns the sample of a step, and adds its times to took; lasted is how much of the step is over.
+func (p *samples) sum(
+	at time.Time, step, lasted time.Duration, took map[int]int64,
+) messages.Sample {
 	total, until := newMinute(0), at.Add(step).UnixMilli()/perMinute
 	for n := at.UnixMilli() / perMinute; n < until; n++ {
 		m := p.of(n)
@@ -180,6 +194,7 @@ func (p *samples) sum(at time.Time, step, lasted time.Duration) messages.Sample 
 		}
 		for bucket, count := range m.Took {
 			total.Took[bucket] += count
+			took[bucket] += count
 		}
 		total.Waited += m.Waited
 	}

@@ -28,8 +28,27 @@ func endedAfter(run, result string, after, took time.Duration) nats.Header {
 	return h
 }
 
-func (ix *Index) hour(towns ...string) []messages.Sample {
+func (ix *Index) hour(towns ...string) []messages.Sample { return ix.wholeHour(towns...).Samples }
+
+func (ix *Index) wholeHour(towns ...string) messages.Samples {
 	return ix.Samples(towns, sampled, sampled.Add(time.Hour), 10*time.Minute, sampled.Add(55*time.Minute))
+}
+
+// The percentiles of all samples are of all their handoffs: one slow one in a quiet step hides none of
+// the fast ones in another.
+func TestIndex_SamplesTogether(t *testing.T) {
+	t.Parallel()
+	ix := open(t, &memoryLog{}, "")
+	defer ix.Close()
+	require.Nil(t, ix.wholeHour().P50Ms)
+	for range 200 {
+		ix.Answered("fast", sampled.Add(time.Minute), 3*time.Millisecond)
+	}
+	ix.Answered("slow", sampled.Add(31*time.Minute), 55*time.Second)
+	all := ix.wholeHour()
+	require.Equal(t, []int64{3, 3}, []int64{*all.P50Ms, *all.P99Ms})
+	require.InDelta(t, 55_000, *all.Samples[3].P50Ms, 8_000)
+	require.Equal(t, time.Minute.Milliseconds()*10, all.StepMs)
 }
 
 // TestIndex_Samples: each handoff counts once, when it ended, and waits from its arrival on.

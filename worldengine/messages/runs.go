@@ -54,8 +54,8 @@ type Run struct {
 type Timing struct {
 	// ArrivedAt is when the handoff or the signal arrived, before it waited for anything.
 	ArrivedAt string `json:"arrivedAt,omitzero"`
-	// TookMs is the time from ArrivedAt to the persistedAt of the run's end; nil while the run goes
-	// on.
+	// TookMs is the time from ArrivedAt to the answer or, if the server does not remember that, to
+	// the persistedAt of the run's end, before its commit; nil while the run goes on.
 	TookMs *int64 `json:"tookMs,omitzero"`
 }
 

@@ -148,6 +148,10 @@ type Samples struct {
 	StepMs int64 `json:"stepMs" schema:"min=60000"`
 	// The samples, without a gap.
 	Samples []Sample `json:"samples"`
+	// The median of the times of all samples together; left out if no handoff ended.
+	P50Ms *int64 `json:"p50Ms,omitzero"`
+	// The 99th percentile of these times; left out if no handoff ended.
+	P99Ms *int64 `json:"p99Ms,omitzero"`
 }
 
 // WorldClients asks for the list of clients.

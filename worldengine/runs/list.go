@@ -134,6 +134,7 @@ func (s *Store) row(ctx context.Context, run *index.Run) (*messages.RunRow, erro
 		return nil, err
 	}
 	row := rowOf(snapshot, records)
+	s.answered(&row)
 	return &row, nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -201,6 +202,15 @@ func TestView_Took(t *testing.T) {
 	require.NotNil(t, run.TookMs)
 	require.Greater(t, *run.TookMs, int64(30_000))
 	page, err := s.List(t.Context(), index.Filter{}, 0, 1)
+	require.NoError(t, err)
+	require.Equal(t, run.Timing, page.Runs[0].Timing)
+
+	// The answer leaves after the commit.
+	s.index.Answered("waited", time.Now(), 42*time.Second)
+	run, err = s.View(t.Context(), "waited")
+	require.NoError(t, err)
+	require.Equal(t, int64(42_000), *run.TookMs)
+	page, err = s.List(t.Context(), index.Filter{}, 0, 1)
 	require.NoError(t, err)
 	require.Equal(t, run.Timing, page.Runs[0].Timing)
 }

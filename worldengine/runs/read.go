@@ -90,7 +90,15 @@ func (s *Store) SnapshotAt(
 func (s *Store) View(ctx context.Context, runID string) (run messages.Run, err error) {
 	snapshot, records, err := s.read(ctx, runID, math.MaxInt64)
 	run.RunRow = rowOf(snapshot, records)
+	s.answered(&run.RunRow)
 	return run, err
+}
+
+// answered sets the time that an ended run took to the time of its answer, if that is known.
+func (s *Store) answered(row *messages.RunRow) {
+	if took, known := s.index.Took(row.RunID); known && row.TookMs != nil {
+		row.TookMs = new(took.Milliseconds())
+	}
 }
 
 // read returns the state of a run after its events up to a runSeq, and these events.
@@ -110,7 +118,7 @@ func (s *Store) read(
 }
 
 // timingOf returns the times of a run: its first event says when the run arrived, and the event
-// that ends the run says when its answer was stored.
+// that ends the run has the time just before its answer was stored.
 func timingOf(records []runevents.Record) messages.Timing {
 	if len(records) == 0 {
 		return messages.Timing{}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"strings"
 
 	"worldengine/worldengine/access"
 	"worldengine/worldengine/alerts"
@@ -197,6 +198,12 @@ func plural[N int | uint64](n N, noun string) string {
 	return noun + "s"
 }
 
+// hostOf returns the host of a server, with which its name begins.
+func hostOf(s *messages.Server) string {
+	host, _, _ := strings.Cut(cmp.Or(s.Name, s.ID), ",")
+	return host
+}
+
 // serving adds the servers and their streams.
 func (r *report) serving() {
 	streams := r.engine.Streams(r.ctx)
@@ -216,15 +223,16 @@ func (r *report) serving() {
 	r.Waiting, r.Alerts.Lost = stats.Waiting, stats.AlertsLost
 	switch disk := stats.Disk; {
 	case stats.StorageFull != "":
-		r.problem("the server %s stores nothing: %s", writer.ID, stats.StorageFull)
+		r.problem("the server %s stores nothing: %s", hostOf(&writer), stats.StorageFull)
 	case disk == nil:
 		r.Unknown["disk"] = "the NATS that the servers have joined is another process; ask it " +
 			"for its disk"
 	case disk.Low():
 		r.problem("the disk of the server %s has %s free of %s, and below %s it stores nothing",
-			writer.ID, storage.Size(disk.Free), storage.Size(disk.Total), storage.Size(disk.Keep))
+			hostOf(&writer), storage.Size(disk.Free), storage.Size(disk.Total),
+			storage.Size(disk.Keep))
 	}
 	if stats.LogLost != "" {
-		r.problem("the server %s judges nothing: %s", writer.ID, stats.LogLost)
+		r.problem("the server %s judges nothing: %s", hostOf(&writer), stats.LogLost)
 	}
 }

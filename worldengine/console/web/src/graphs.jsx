@@ -32,7 +32,7 @@ export function Graphs({ townId }) {
       <Trouble error={list.error} retry={list.reload} />
       {samples.length > 0 && (
         <>
-          <div class="figures"><Outcomes of={samples} /><Latency of={samples} /><Waiting of={samples} /></div>
+          <div class="figures"><Outcomes of={samples} /><Latency of={samples} all={list.data} /><Waiting of={samples} /></div>
           <p class="span soft"><Time at={samples[0].at} /><span>{duration(stepMs)} each, {zone}</span><span>now</span></p>
         </>
       )}
@@ -82,13 +82,12 @@ function lines(samples, value, most) {
 
 const Line = ({ points, tone }) => points.map((p) => <polyline key={p} class={tone} points={p} />);
 
-/** How long handoffs took from their arrival: half of them at most, and 99 in 100. */
-function Latency({ of: samples }) {
+/** How long handoffs took from their arrival: half of all at most, and 99 in 100. */
+function Latency({ of: samples, all }) {
   const most = Math.max(1, ...samples.map((s) => s.p99Ms ?? 0));
-  const middle = Math.max(0, ...samples.map((s) => s.p50Ms ?? 0));
-  const known = samples.some((s) => s.p99Ms !== undefined);
+  const known = all.p50Ms !== undefined;
   return (
-    <Graph title="Time to the answer" says={known ? `p50 ${duration(middle)}, p99 ${duration(most)} at most` : "none"}>
+    <Graph title="Time to the answer" says={known ? `p50 ${duration(all.p50Ms)}, p99 ${duration(all.p99Ms)}` : "none"}>
       <Line tone="wait" points={lines(samples, (s) => s.p99Ms, most)} /><Line tone="busy" points={lines(samples, (s) => s.p50Ms, most)} />
     </Graph>
   );
