@@ -96,6 +96,9 @@ type Config struct {
 	Metrics Metrics `kong:"-"`
 	// Notifier learns of alerts and of proposals that wait for a person; nil for none.
 	Notifier Notifier `kong:"-"`
+	// AlertBacklog keeps alerts that could not be stored for the next engine of the process; nil for
+	// none.
+	AlertBacklog *alerts.Backlog `kong:"-"`
 	// Leased reports whether this server still holds the writer's lease; nil if the world has no
 	// other servers. It must be quick: a server that was suspended has to know at once.
 	Leased func() bool `kong:"-"`
@@ -165,7 +168,7 @@ func (c Config) withDefaults() (Config, error) {
 func (c *Config) alerts() alerts.Config {
 	of := alerts.Config{
 		World: c.World, Replicas: c.Replicas, TenantID: c.TenantID, ProjectID: c.ProjectID,
-		EnvironmentID: c.EnvironmentID, Logger: c.Logger, Now: c.Now,
+		EnvironmentID: c.EnvironmentID, Logger: c.Logger, Now: c.Now, Backlog: c.AlertBacklog,
 	}
 	if c.Notifier != nil {
 		of.Notify = c.Notifier.Alert

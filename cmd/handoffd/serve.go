@@ -20,6 +20,7 @@ import (
 	"worldengine/handoff"
 	"worldengine/worldengine"
 	"worldengine/worldengine/access"
+	"worldengine/worldengine/alerts"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/backoff"
 	"worldengine/worldengine/commitlog"
@@ -147,6 +148,7 @@ func (c *serveCommand) config(logger *slog.Logger) (config server.Config, err er
 	}
 	config.Engine = c.Engine
 	config.Engine.Rules, config.Engine.Bus, config.Engine.Now = &c.Rules, c.Bus == "jetstream", engineClock
+	config.Engine.AlertBacklog = new(alerts.Backlog)
 	config.Service = service.Config{
 		Version: version.String(), MaxHeld: c.MaxHeld << 20, Revision: handoff.Revision(c.Revision),
 	}

@@ -100,7 +100,7 @@ func Store(
 	return err
 }
 
-// Config configures Alerts. Every member but Notify and the three ids must be set.
+// Config configures Alerts. Every member but Notify, Backlog and the three ids must be set.
 type Config struct {
 	World    string
 	Replicas int // of the stream of alerts
@@ -111,6 +111,8 @@ type Config struct {
 	// Notify, unless nil, is called with every alert. It must not block and must be safe for
 	// concurrent use.
 	Notify func(runevents.Alert)
+	// Backlog outlasts the Alerts; nil for none.
+	Backlog *Backlog
 }
 
 // Alerts raises alerts, and reads those that the stream keeps. It is safe for concurrent use.
@@ -122,6 +124,7 @@ type Alerts struct {
 	stop   context.CancelFunc   // ends publishing
 	done   chan struct{}        // closed when publishing has ended
 	kept   kept
+	left   []runevents.Alert // of the backlog, immutable after Start
 
 	ofProducer, ofLane *ratelimit.Limit // see allowed
 
@@ -280,20 +283,28 @@ func (a *Alerts) Stats() messages.AlertCounts {
 	return stats
 }
 
-// Start publishes alerts until Close.
+// Start publishes alerts until Close, first those of the backlog.
 func (a *Alerts) Start() {
+	a.left = a.config.Backlog.take()
 	var ctx context.Context
 	ctx, a.stop = context.WithCancel(context.Background())
 	go func() {
 		defer close(a.done)
+		for i := range a.left {
+			a.publish(ctx, &a.left[i])
+		}
 		for alert := range a.queue {
 			a.publish(ctx, &alert)
+			a.mu.Lock()
+			a.waiting[alert.Code]--
+			a.mu.Unlock()
 		}
 	}()
 }
 
 // Close ends publishing. It waits for the alerts in the queue until ctx or closeTimeout ends.
-// Alerts that are not stored by then, and later alerts, are lost.
+// Alerts that are not stored by then go into the backlog. Without one they are lost, as later alerts
+// are.
 func (a *Alerts) Close(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, closeTimeout)
 	defer cancel()
@@ -307,7 +318,8 @@ func (a *Alerts) Close(ctx context.Context) {
 	<-a.done
 }
 
-// publish stores an alert of the queue, or counts it as lost.
+// publish stores an alert. If it cannot be stored before Close ends, it goes into the backlog; else it
+// counts as lost.
 func (a *Alerts) publish(ctx context.Context, alert *runevents.Alert) {
 	msg, err := a.message(alert)
 	if err == nil {
@@ -315,12 +327,13 @@ func (a *Alerts) publish(ctx context.Context, alert *runevents.Alert) {
 			return Store(ctx, a.js, a.stream, msg)
 		})
 	}
-	if err != nil {
+	switch {
+	case err == nil:
+	case ctx.Err() != nil && a.config.Backlog.keep(alert):
+		a.config.Logger.Warn("an alert is published when the server has started again", "id", alert.ID())
+	default:
 		a.lose(alert, err.Error())
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.waiting[alert.Code]--
 }
 
 // retry calls try until it succeeds, NATS refuses, or ctx ends. It logs text with each error.

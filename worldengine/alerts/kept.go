@@ -138,18 +138,23 @@ func (a *Alerts) Summary(
 	return open, urgent, err
 }
 
-// StorageFailedSince returns the time of the newest STORAGE_FAILED; zero if a STORAGE_RECOVERED
-// followed, or if the alerts cannot be read.
-func (a *Alerts) StorageFailedSince(ctx context.Context) time.Time {
+// StorageFailedSince returns the time of the newest STORAGE_FAILED of earlier Alerts; zero if a
+// STORAGE_RECOVERED followed, or if the alerts cannot be read.
+func (a *Alerts) StorageFailedSince(ctx context.Context) (since time.Time) {
 	all, _ := a.All(ctx)
-	var since time.Time
-	for i := range all {
-		switch all[i].Code {
+	note := func(alert *runevents.Alert) {
+		switch alert.Code {
 		case runevents.StorageFailed:
-			since, _ = time.Parse(time.RFC3339Nano, all[i].At)
+			since, _ = time.Parse(time.RFC3339Nano, alert.At)
 		case runevents.StorageRecovered:
 			since = time.Time{}
 		}
+	}
+	for i := range all {
+		note(&all[i].Alert)
+	}
+	for i := range a.left {
+		note(&a.left[i])
 	}
 	return since
 }
