@@ -283,7 +283,7 @@ func (a *Alerts) Stats() messages.AlertCounts {
 	return stats
 }
 
-// Start publishes alerts until Close, first those of the backlog.
+// Start publishes alerts until Close, first the backlog.
 func (a *Alerts) Start() {
 	a.left = a.config.Backlog.take()
 	var ctx context.Context

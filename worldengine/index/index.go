@@ -61,9 +61,9 @@ type Index struct {
 	s       *state
 	samples samples
 	answers *recent.Map[uint64, time.Duration] // times to the answer, by the fingerprint of the run
-	ahead   []entry       // entries that were Put after a gap, ascending
-	moved   chan struct{} // closed when position moves; nil if nobody waits
-	total   uint64        // end of the log when building began; 0 when the index is built
+	ahead   []entry                            // entries that were Put after a gap, ascending
+	moved   chan struct{}                      // closed when position moves; nil if nobody waits
+	total   uint64                             // end of the log when building began; 0 when the index is built
 }
 
 // gapWait is how long Wait waits for Put to close a gap, before it reads the log.
