@@ -176,8 +176,12 @@ func (e *Engine) isForgotten(ctx context.Context, tail *commitlog.RunTail) (bool
 		if err != nil {
 			return false, fmt.Errorf("%w: messages of %s: %w", commitlog.ErrLogUnavailable, subject, err)
 		}
+		settings, err := commitlog.ReadSettings(ctx, e.log)
+		if err != nil {
+			return false, err
+		}
 		// A history that was full before its limit was raised has discarded messages too.
-		if int64(info.State.Subjects[subject]) >= commitlog.LeastHistory(info.Config) {
+		if int64(info.State.Subjects[subject]) >= settings.LeastHistory {
 			return true, nil
 		}
 	}

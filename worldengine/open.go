@@ -71,16 +71,7 @@ func prepare(ctx context.Context, nc *nats.Conn, config Config) (*Engine, error)
 	if err := commitlog.RefuseHalfRestored(ctx, js, config.World); err != nil {
 		return nil, err
 	}
-	config.Settings, err = commitlog.AgreeSettings(ctx, js, config.World, given, config.DiscardHistory)
-	if err != nil {
-		return nil, err
-	}
-	if err := config.validate(); err != nil {
-		return nil, err
-	}
-	config.policy = config.Settings.Policy()
-	stream, err := commitlog.OpenWorldLog(ctx, js, config.World, config.Settings, config.Replicas,
-		config.Logger)
+	stream, err := openLog(ctx, js, &config, given)
 	if err != nil {
 		return nil, err
 	}
@@ -111,6 +102,27 @@ func prepare(ctx context.Context, nc *nats.Conn, config Config) (*Engine, error)
 	}
 	e.readRuns()
 	return e, nil
+}
+
+// openLog opens or makes the log of the world, and sets the settings to serve with.
+func openLog(
+	ctx context.Context, js jetstream.JetStream, config *Config, given commitlog.Settings,
+) (stream jetstream.Stream, err error) {
+	races := commitlog.Log{Draw: config.draw}
+	err = races.Retry(ctx, func() error {
+		plan, err := commitlog.AgreeSettings(ctx, js, config.World, given, config.DiscardHistory)
+		if err != nil {
+			return err
+		}
+		config.Settings, config.policy = plan.Settings, plan.Settings.Policy()
+		if err := config.validate(); err != nil {
+			return err
+		}
+		stream, err = commitlog.OpenWorldLog(ctx, js, config.World, plan, config.Replicas,
+			config.Logger)
+		return err
+	})
+	return stream, err
 }
 
 // start assembles the engine and starts its work in the background, which lasts until Close.

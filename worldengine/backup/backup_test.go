@@ -309,6 +309,7 @@ func TestRestore_Interrupted(t *testing.T) {
 	for _, s := range restored.Manifest.Streams {
 		want[s.Name] = s.LastSeq
 	}
+	want[wire.LogStream("main")]++ // the settings, which say that the world was restored
 	require.Equal(t, want, streams(t, nc))
 	serve(t, nc, worldengine.Config{})
 	commit(t, nc, 1)
@@ -453,10 +454,13 @@ func TestRestore_KeepsLeastHistory(t *testing.T) {
 	require.NoError(t, err)
 	restored, err := jetstream.New(to)
 	require.NoError(t, err)
-	log, err := commitlog.OpenLog(t.Context(), restored, "main")
+	log, err := commitlog.OpenReader(t.Context(), restored, "main")
 	require.NoError(t, err)
-	require.EqualValues(t, 99, log.CachedInfo().Config.MaxMsgsPerSubject)
-	require.EqualValues(t, 77, commitlog.LeastHistory(log.CachedInfo().Config))
+	require.EqualValues(t, 99, log.Stream.CachedInfo().Config.MaxMsgsPerSubject)
+	settings, err := commitlog.ReadSettings(t.Context(), log)
+	require.NoError(t, err)
+	require.EqualValues(t, 77, settings.LeastHistory)
+	require.NotZero(t, settings.RestoredTo)
 }
 
 func configs(t testing.TB, nc *nats.Conn) map[string]jetstream.StreamConfig {

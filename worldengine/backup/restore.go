@@ -42,6 +42,9 @@ type RestoreOptions struct {
 	World string
 	// Replicas is the number of servers that keep each restored stream; 1.
 	Replicas int
+	// Sync, unless nil, is called when the mark of the restore is made, and before it is removed. When
+	// it returns, all that NATS has stored MUST be on the disk.
+	Sync func() error
 	// Restored, unless nil, is called after each stream.
 	Restored func(Stream)
 }
@@ -85,6 +88,9 @@ func (m *Manifest) Restore(
 	ctx context.Context, nc *nats.Conn, dir string, options RestoreOptions,
 ) (*Restored, error) {
 	options.Replicas = max(options.Replicas, 1)
+	if options.Sync == nil {
+		options.Sync = func() error { return nil }
+	}
 	js, err := jetstream.New(nc)
 	if err != nil {
 		return nil, fmt.Errorf("backup: JetStream: %w", err)
@@ -135,13 +141,15 @@ func (r *restore) begin(ctx context.Context) error {
 			}
 		}
 	}
-	if again {
-		return nil
+	if !again {
+		err = r.await(ctx, func() error {
+			_, err := r.js.CreateStream(ctx, r.mark)
+			return err
+		})
 	}
-	err = r.await(ctx, func() error {
-		_, err := r.js.CreateStream(ctx, r.mark)
-		return err
-	})
+	if err == nil {
+		err = r.options.Sync()
+	}
 	if err != nil {
 		return fmt.Errorf("backup: the mark of a restore cannot be made: %w", err)
 	}
@@ -187,9 +195,9 @@ func (r *restore) all(ctx context.Context) (pending int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	configs := BackupStreams(r.manifest.World, commitlog.SettingsOf(log.Metadata),
-		r.options.Replicas)
-	commitlog.MarkRestored(&configs[0], log, streams[0].LastSeq)
+	settings := commitlog.Configured(log) // until the log itself can be asked
+	configs := BackupStreams(r.manifest.World, settings.Settings, r.options.Replicas)
+	settings.Configure(&configs[0])
 	for i, config := range configs {
 		config.DenyPurge = config.DenyPurge && len(r.manifest.Left) == 0
 		if err := r.stream(ctx, &streams[i], config); err != nil {
@@ -212,9 +220,16 @@ func (r *restore) all(ctx context.Context) (pending int, err error) {
 		if err == nil {
 			pending, err = countPending(ctx, log, r.manifest.World)
 		}
+		if err == nil {
+			err = commitlog.MarkRestored(ctx, r.js, r.manifest.World, settings.Settings,
+				streams[0].LastSeq)
+		}
 		return err
 	})
 	if err != nil {
+		return 0, err
+	}
+	if err := r.options.Sync(); err != nil {
 		return 0, err
 	}
 	return pending, r.js.DeleteStream(ctx, r.mark.Name)

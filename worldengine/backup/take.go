@@ -43,12 +43,19 @@ func Take(
 	if err != nil {
 		return nil, err
 	}
+	settings, err := commitlog.ReadSettings(ctx, log)
+	if errors.Is(err, commitlog.ErrSettingsLost) { // the manifest says that the record is unreadable
+		settings, err = commitlog.Configured(log.Stream.CachedInfo().Config), nil
+	}
+	if err != nil {
+		return nil, err
+	}
 	if err := makeDirectory(dir); err != nil {
 		return nil, err
 	}
 	m := &Manifest{
 		Format: formatPrefix + commitlog.Format, World: world, TakenAt: time.Now().UTC(),
-		Settings: commitlog.SettingsOf(log.Stream.CachedInfo().Config.Metadata).List(),
+		Settings: settings.List(),
 	}
 	defer func() {
 		if err != nil {

@@ -37,6 +37,7 @@ const (
 	KindEvents    = machine.KindEvents
 	KindRun       = machine.KindRun
 	KindMend      = machine.KindMend
+	KindSettings  = machine.KindSettings
 )
 
 // RecordVersion is the schemaVersion of a record.

@@ -36,8 +36,9 @@ func TestEncode_ReadsBack(t *testing.T) {
 			Handoff: jsontext.Value(`{"a":1}`), Accepted: time.Unix(1, 0).UTC()}}
 	rules := town.DefaultRules()
 	rec := &Record{Kind: KindMend, Rules: &rules, TownID: `a "town"/é`, ActorID: "ada lovelace", Closing: true, Inconsistent: true,
-		Mend:   &Mended{Restores: 3, Lost: []LostMessage{{Sequence: 4, RunID: "r"}}},
-		Result: jsontext.Value(`{"result":1}`), WorldPolicy: &policy,
+		Settings: []Setting{{Name: "apply", Value: "local"}},
+		Mend:     &Mended{Restores: 3, Lost: []LostMessage{{Sequence: 4, RunID: "r"}}},
+		Result:   jsontext.Value(`{"result":1}`), WorldPolicy: &policy,
 		RetryOf: &apply.RetryOf{RunID: "run-0", LogSeq: 3},
 		Handoff: jsontext.Value(`{"handoff":2}`), Addition: &handoff.Addition{},
 		Run: &runevents.Run{Identity: runevents.Identity{RunID: "run-1"}}}

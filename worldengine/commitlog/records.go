@@ -201,12 +201,17 @@ func (l *Log) bisect(
 	return found, nil
 }
 
-// IsHistory reports whether a subject of the log holds the history of a town, or of the world's
-// pauses. Each message there is guarded by the sequence of the one before it.
+// IsHistory reports whether each message on a subject of the log is guarded by the sequence of the
+// one before it: on a town's subject, and on the subjects of the world's pauses and settings.
 func IsHistory(world, subject string) bool {
+	return subject == wire.ControlSubject(world) || subject == wire.SettingsSubject(world) ||
+		IsTownHistory(world, subject)
+}
+
+// IsTownHistory reports whether a subject of the log is a town's.
+func IsTownHistory(world, subject string) bool {
 	token, ofTown := strings.CutPrefix(subject, wire.LogSubject(world, ""))
-	return subject == wire.ControlSubject(world) || ofTown && token != "" &&
-		!strings.ContainsAny(token, ".*>")
+	return ofTown && token != "" && !strings.ContainsAny(token, ".*>")
 }
 
 // RunMessage returns the message of a record on its run's own subject. The message expires, so that

@@ -2,8 +2,6 @@ package commitlog
 
 import (
 	"cmp"
-	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -13,10 +11,11 @@ import (
 
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/approval"
+	"worldengine/worldengine/machine"
 	"worldengine/worldengine/wire"
 )
 
-// Settings are common to all servers of a world, and stored in the metadata of its log's stream. A
+// Settings are common to all servers of a world, and stored in a record of its log: see Stored. A
 // member's zero value means that it is not given. Members with help are flags of handoffd.
 type Settings struct {
 	// HistoryPerTown is the number of commits, and of refused runs, that the log keeps of a town. A
@@ -61,10 +60,7 @@ func (c Compression) ofLog(replicas int) jetstream.StoreCompression {
 }
 
 // Setting is one setting, by the name of its flag of handoffd.
-type Setting struct {
-	Name  string `json:"name"`
-	Value string `json:"value"`
-}
+type Setting = machine.Setting
 
 // The names of the settings.
 const (
@@ -104,8 +100,9 @@ func (s Settings) all() []Setting {
 		history = strconv.FormatInt(s.HistoryPerTown, 10)
 	}
 	return []Setting{
-		{HistorySetting, history}, {ApplySetting, string(s.Apply)},
-		{ApprovalSetting, s.RequireApproval}, {CompressSetting, string(s.Compress)},
+		{Name: HistorySetting, Value: history}, {Name: ApplySetting, Value: string(s.Apply)},
+		{Name: ApprovalSetting, Value: s.RequireApproval},
+		{Name: CompressSetting, Value: string(s.Compress)},
 	}
 }
 
@@ -129,7 +126,7 @@ func (s Settings) Checked() (Settings, error) {
 }
 
 // Policy returns the types of proposals that require a person's approval in towns without a policy.
-// It may name types that this version does not know: see SettingsOf.
+// It may name types that this version does not know: see read.
 func (s Settings) Policy() approval.Policy { return approval.Stored(s.RequireApproval) }
 
 // Set sets a setting by its name. The error lists the valid values.
@@ -158,79 +155,6 @@ func (s *Settings) Set(name, value string) error {
 			"%s", name, HistorySetting, ApplySetting, ApprovalSetting, CompressSetting)
 	}
 	return err
-}
-
-// settingPrefix begins the keys of the settings in the metadata of the log's stream.
-const settingPrefix = "worldengine."
-
-// leastHistory is the key of the least HistoryPerTown that a world has had, if it was raised since.
-// restoredTo is the key of the end of the backup from which the world was restored.
-const (
-	leastHistory = "worldengine-least-history"
-	restoredTo   = "worldengine-restored-to"
-)
-
-// LeastHistory returns the least history that a log has kept of a town.
-func LeastHistory(log jetstream.StreamConfig) int64 {
-	if least, err := strconv.ParseInt(log.Metadata[leastHistory], 10, 64); err == nil {
-		return min(least, log.MaxMsgsPerSubject)
-	}
-	return log.MaxMsgsPerSubject
-}
-
-// MarkRestored stores in the configuration of a log that it was restored up to a sequence, and the
-// least history that the log kept before, by its configuration then.
-func MarkRestored(log *jetstream.StreamConfig, before jetstream.StreamConfig, end uint64) {
-	*log = keepPast(*log, before)
-	log.Metadata[restoredTo] = strconv.FormatUint(end, 10)
-}
-
-// RestoredTo returns the sequence up to which a log was restored from a backup, or 0. Up to there
-// histories may be shorter than LeastHistory: the log discarded old commits while it was being
-// copied.
-func RestoredTo(log jetstream.StreamConfig) uint64 {
-	end, _ := strconv.ParseUint(log.Metadata[restoredTo], 10, 64)
-	return end
-}
-
-// keepPast copies two facts from the configuration before into log: the least history that the log
-// has kept, and the end of a restore.
-func keepPast(log, before jetstream.StreamConfig) jetstream.StreamConfig {
-	if end := before.Metadata[restoredTo]; end != "" && log.Metadata != nil {
-		log.Metadata[restoredTo] = end
-	}
-	if least := LeastHistory(before); log.Metadata != nil && least < log.MaxMsgsPerSubject {
-		log.Metadata[leastHistory] = strconv.FormatInt(least, 10)
-	}
-	return log
-}
-
-// Metadata returns the settings, and the format, as metadata of the stream of a log.
-func (s Settings) Metadata() map[string]string {
-	metadata := map[string]string{formatKey: Format}
-	for _, setting := range s.List() {
-		metadata[settingPrefix+setting.Name] = setting.Value
-	}
-	return metadata
-}
-
-// SettingsOf returns the settings in the metadata of a log's stream. A setting that this version
-// cannot read is dropped, except the types to approve: without them a server would execute
-// proposals that a person has to approve.
-func SettingsOf(metadata map[string]string) Settings {
-	var s Settings
-	for key, value := range metadata {
-		name, ours := strings.CutPrefix(key, settingPrefix)
-		if !ours {
-			continue
-		}
-		if read := s; read.Set(name, value) == nil {
-			s = read
-		} else if name == ApprovalSetting {
-			s.RequireApproval = value
-		}
-	}
-	return s
 }
 
 // Difference is a setting in which a server and its world differ.
@@ -271,98 +195,4 @@ func (e *SettingsError) Error() string {
 		"them to serve with the world's settings, change them for all servers with handoffctl world "+
 		"settings set, or give --discard-history to make these the world's", e.World,
 		strings.Join(differ, ";"))
-}
-
-// Plan compares a server's settings with its world's.
-type Plan struct {
-	// New is set if there is no such world yet.
-	New bool
-	// Settings are the settings to serve with.
-	Settings Settings
-	// Differences are the given settings that the world does not have.
-	Differences []Difference
-	// Discards is the number of the log's messages that a lower HistoryPerTown would discard.
-	Discards uint64
-
-	log jetstream.Stream // as it is now
-}
-
-// Refusal returns an error if a server may not serve the world with these settings.
-func (p *Plan) Refusal(world string, discard bool) error {
-	if discard || len(p.Differences) == 0 {
-		return nil
-	}
-	return &SettingsError{world, p}
-}
-
-// PlanSettings compares a server's settings with its world's. It changes nothing.
-func PlanSettings(
-	ctx context.Context, js jetstream.JetStream, world string, given Settings,
-) (*Plan, error) {
-	given, err := given.Checked()
-	if err != nil {
-		return nil, err
-	}
-	plan := &Plan{}
-	err = UntilItPasses(ctx, func(ctx context.Context) (err error) {
-		plan.log, err = OpenLog(ctx, js, world)
-		return err
-	})
-	if errors.Is(err, ErrNoWorld) {
-		return &Plan{New: true, Settings: given.Or(DefaultSettings())}, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	current := SettingsOf(plan.log.CachedInfo().Config.Metadata).Or(DefaultSettings())
-	plan.Settings, plan.Differences = given.Or(current), given.differences(current)
-	if plan.Settings.HistoryPerTown >= current.HistoryPerTown {
-		return plan, nil
-	}
-	subjects, err := SubjectsOf(ctx, plan.log, ">")
-	if err != nil {
-		return nil, fmt.Errorf("worldengine: the settings of the world %s: %w", world, err)
-	}
-	for _, messages := range subjects {
-		plan.Discards += messages - min(messages, uint64(plan.Settings.HistoryPerTown))
-	}
-	return plan, nil
-}
-
-// AgreeSettings returns the settings to serve a world with. It returns a *SettingsError if the
-// world's settings differ from the given ones, unless discard accepts that.
-func AgreeSettings(
-	ctx context.Context, js jetstream.JetStream, world string, given Settings, discard bool,
-) (Settings, error) {
-	plan, err := PlanSettings(ctx, js, world, given)
-	if err != nil {
-		return Settings{}, err
-	}
-	return plan.Settings, plan.Refusal(world, discard)
-}
-
-// ChangeSettings gives a world the settings, for all its servers. The length of histories changes
-// at once, the binding (Apply) when each server restarts, and the compression when NATS restarts.
-// ChangeSettings returns a *SettingsError if messages would be discarded and discard is not set.
-func ChangeSettings(
-	ctx context.Context, js jetstream.JetStream, world string, given Settings, discard bool,
-) (*Plan, error) {
-	plan, err := PlanSettings(ctx, js, world, given)
-	if err != nil {
-		return nil, err
-	}
-	if plan.New {
-		return nil, fmt.Errorf("%w: %s", ErrNoWorld, world)
-	}
-	if plan.Discards > 0 && !discard {
-		return nil, &SettingsError{world, plan}
-	}
-	before := plan.log.CachedInfo().Config
-	config := before
-	config.Metadata, config.MaxMsgsPerSubject = plan.Settings.Metadata(), plan.Settings.HistoryPerTown
-	config.Compression = plan.Settings.Compress.ofLog(config.Replicas)
-	if _, err := js.UpdateStream(ctx, keepPast(config, before)); err != nil {
-		return nil, fmt.Errorf("worldengine: stream %s: %w", config.Name, err)
-	}
-	return plan, nil
 }

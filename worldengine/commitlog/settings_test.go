@@ -18,29 +18,43 @@ var allGiven = Settings{
 	Compress: CompressAll,
 }
 
-// Settings read back from the metadata as they were stored, given or not. A setting of another
-// version that is unreadable is dropped, but for the types to approve: without them a command would
-// be executed that a person has to approve.
-func TestSettings_Metadata(t *testing.T) {
+// Settings read back from a record, and from the configuration that follows it, as they were stored;
+// those that were not given have their defaults.
+func TestStored(t *testing.T) {
 	t.Parallel()
-	for _, s := range []Settings{
-		{}, allGiven, DefaultSettings(), {HistoryPerTown: 3}, {Apply: apply.Local},
-		{RequireApproval: approval.None}, {Compress: CompressAll},
+	for _, s := range []Stored{
+		{}, {Settings: allGiven}, {Settings: DefaultSettings(), RestoredTo: 12},
+		{Settings: Settings{HistoryPerTown: 30}, LeastHistory: 3},
+		{Settings: Settings{RequireApproval: approval.None, Compress: CompressAll}},
 	} {
-		require.Equal(t, s, SettingsOf(s.Metadata()))
-		require.Len(t, s.Metadata(), len(s.List())+1, "and the format")
+		s = s.complete()
+		require.Equal(t, s, SettingsIn(&Record{Settings: s.Entries()}))
+		config := StreamConfig("w", s.Settings, 1)
+		s.Configure(&config)
+		require.Equal(t, s, Configured(config))
+		require.Equal(t, s.HistoryPerTown, config.MaxMsgsPerSubject)
 	}
 	require.Equal(t, []Setting{
-		{"history-per-town", "7"}, {"apply", "plugin"},
-		{"require-approval", "PROJECT_ADVANCE"}, {"compress", "all"},
+		{Name: "history-per-town", Value: "7"}, {Name: "apply", Value: "plugin"},
+		{Name: "require-approval", Value: "PROJECT_ADVANCE"}, {Name: "compress", Value: "all"},
 	}, allGiven.List())
-	got := SettingsOf(map[string]string{
-		"worldengine.history-per-town": "many", "worldengine.later": "1", "history-per-town": "5",
-		"worldengine.require-approval": "MAGIC,PROJECT_ADVANCE", "worldengine.apply": "telepathy",
-		"worldengine.compress": "some",
-	})
-	require.Equal(t, Settings{RequireApproval: "MAGIC,PROJECT_ADVANCE"}, got)
+}
+
+// A setting of another version that is unreadable is dropped, but for the types to approve: without
+// them a command would be executed that a person has to approve. One with an unknown name stays in
+// the record.
+func TestStored_OfLaterVersion(t *testing.T) {
+	t.Parallel()
+	later := []Setting{
+		{Name: "history-per-town", Value: "many"}, {Name: "later", Value: "1"},
+		{Name: "require-approval", Value: "MAGIC,PROJECT_ADVANCE"},
+		{Name: "apply", Value: "telepathy"}, {Name: "compress", Value: "some"},
+	}
+	got := SettingsIn(&Record{Settings: later})
+	want := Settings{RequireApproval: "MAGIC,PROJECT_ADVANCE"}.Or(DefaultSettings())
+	require.Equal(t, want, got.Settings)
 	require.Len(t, got.Policy().Types, 2)
+	require.Contains(t, got.with(allGiven).Entries(), Setting{Name: "later", Value: "1"})
 }
 
 // Each setting that is given counts; the others come from the other settings.

@@ -6,6 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"reflect"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -16,43 +19,24 @@ import (
 
 // StreamConfig returns the configuration of the stream of a world's log.
 func StreamConfig(world string, s Settings, replicas int) jetstream.StreamConfig {
-	return jetstream.StreamConfig{
+	config := jetstream.StreamConfig{
 		Name:        wire.LogStream(world),
 		Description: "Commit log of the world " + world + ": the truth, everything else follows it",
 		Subjects: []string{
 			wire.LogSubject(world, "*"), wire.RefusedSubject(world, "*"),
 			wire.RunSubject(world, "*"), wire.ControlSubject(world), wire.SignalSubject(world),
+			wire.SettingsSubject(world),
 		},
-		AllowMsgTTL:        true, // of appended events
-		MaxMsgsPerSubject:  s.HistoryPerTown,
+		AllowMsgTTL:        true,          // of appended events
 		AllowDirect:        replicas <= 1, // a follower's copy may be behind its leader
 		AllowAtomicPublish: replicas <= 1, // for a GroupedStore
 		Replicas:           max(replicas, 1),
 		Duplicates:         DuplicateWindow,
 		DenyDelete:         true,
 		DenyPurge:          true,
-		Compression:        s.Compress.ofLog(replicas),
-		Metadata:           s.Metadata(),
 	}
-}
-
-// OpenWorldLog creates the stream of a world's log, or updates it to the settings.
-func OpenWorldLog(
-	ctx context.Context, js jetstream.JetStream, world string, s Settings, replicas int,
-	logger *slog.Logger,
-) (jetstream.Stream, error) {
-	if unknown := s.Policy().Unknown(); len(unknown) > 0 {
-		logger.Error("the world's setting require-approval names types of proposals that this "+
-			"version does not know, so every proposal requires a person's approval, except in "+
-			"towns with a list of their own: update this server, or change the setting with "+
-			"handoffctl world settings set", "setting", s.RequireApproval, "unknown", unknown)
-	}
-	if s.Compress == CompressAll && replicas > 1 {
-		logger.Warn("the world's setting compress is all, but streams of several replicas are not "+
-			"compressed: NATS cannot mend a compressed block of a replica that was killed",
-			"replicas", replicas)
-	}
-	return OpenStream(ctx, js, StreamConfig(world, s, replicas), logger)
+	Stored{Settings: s}.Configure(&config)
+	return config
 }
 
 // Bounds of creating a stream at an engine's start.
@@ -98,7 +82,7 @@ func UntilItPasses(ctx context.Context, attempt func(ctx context.Context) error)
 	}
 }
 
-// updateStream updates a stream to config, with the past of a log (keepPast). It logs how many
+// updateStream updates a stream to config, unless it has that configuration. It logs how many
 // messages the update discards, and when a new compression takes effect.
 func updateStream(
 	ctx context.Context, js jetstream.JetStream, config jetstream.StreamConfig, logger *slog.Logger,
@@ -108,6 +92,9 @@ func updateStream(
 		return nil, err
 	}
 	before := stream.CachedInfo()
+	if isConfigured(before.Config, config) {
+		return stream, nil
+	}
 	if before.Config.Compression != config.Compression {
 		logger.Info("NATS uses the new compression of a stream, for full blocks, after its next "+
 			"start", "stream", config.Name, "compression", config.Compression)
@@ -116,15 +103,37 @@ func updateStream(
 		logger.Warn("the oldest messages of a stream are over its limit and are discarded",
 			"stream", config.Name, "messages", held-config.MaxMsgs, "limit", config.MaxMsgs)
 	}
-	return js.UpdateStream(ctx, keepPast(config, before.Config))
+	return js.UpdateStream(ctx, config)
+}
+
+// isConfigured reports whether an update of a stream to config would change nothing. NATS would
+// write the file of the configuration anew all the same, and a loss of power may then cost the file.
+func isConfigured(stored, config jetstream.StreamConfig) bool {
+	metadata := maps.Clone(stored.Metadata)
+	maps.DeleteFunc(metadata, func(key, _ string) bool { return strings.HasPrefix(key, "_nats.") })
+	if !maps.Equal(metadata, config.Metadata) {
+		return false
+	}
+	have, want := reflect.ValueOf(stored), reflect.ValueOf(config)
+	for i := range want.NumField() {
+		if want.Type().Field(i).Name == "Metadata" {
+			continue
+		}
+		a, b := have.Field(i), want.Field(i)
+		unlimited := b.IsZero() && a.CanInt() && a.Int() == -1
+		if !unlimited && !reflect.DeepEqual(a.Interface(), b.Interface()) {
+			return false
+		}
+	}
+	return true
 }
 
 // Format is the version of a world's stored data, in its streams and in backups. A program reads
 // and writes only its own format.
 const Format = "3"
 
-// formatKey is the key of the format in the metadata of the log's stream.
-const formatKey = settingPrefix + "format"
+// FormatKey is the key of the format in the metadata of the log's stream.
+const FormatKey = settingPrefix + "format"
 
 // CheckFormat returns ErrFormat unless a world is stored in the format of this program. The first
 // format had no name: "".
@@ -151,7 +160,7 @@ func OpenLog(
 	case err != nil:
 		return nil, fmt.Errorf("%w: stream %s: %w", ErrLogUnavailable, wire.LogStream(world), err)
 	}
-	return log, CheckFormat(world, log.CachedInfo().Config.Metadata[formatKey])
+	return log, CheckFormat(world, log.CachedInfo().Config.Metadata[FormatKey])
 }
 
 // OpenReader returns the log of a world, for reading only. Its errors are OpenLog's.

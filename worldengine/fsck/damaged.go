@@ -100,7 +100,7 @@ func (d *DamagedTown) hold(v *message) {
 	d.findings = append(d.findings, v.findings...)
 }
 
-// Unreadable is a history, of a town or of the world's pauses, whose last message NATS counts but
+// Unreadable is a history, of a town or of the world's pauses or settings, whose last message NATS counts but
 // does not deliver: the message was changed on the disk. The loss of an earlier message shows in
 // the guard of the next one.
 type Unreadable struct {
@@ -117,7 +117,7 @@ func FindUnreadable(
 	ctx context.Context, log *commitlog.Log, read func(subject string) uint64,
 ) (all []Unreadable, counted map[string]uint64, err error) {
 	counted, err = commitlog.SubjectsOf(ctx, log.Stream, wire.LogSubject(log.World, "*"),
-		wire.ControlSubject(log.World))
+		wire.ControlSubject(log.World), wire.SettingsSubject(log.World))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -158,7 +158,7 @@ func (c *worldCheck) checkHistories(ctx context.Context) error {
 		const what = "changed on the disk of NATS, which does not deliver it"
 		c.find(Finding{Sequence: u.Sequence, Subject: u.Subject, Town: u.Town,
 			What: "the last message was " + what})
-		if u.Subject != wire.ControlSubject(c.world) {
+		if wire.LoggedTown(u.Subject) != "" {
 			c.damage(u.Subject).lose(commitlog.LostMessage{Sequence: u.Sequence,
 				Reason: "it was " + what}, true)
 		}
@@ -192,9 +192,8 @@ func (c *worldCheck) checkHistories(ctx context.Context) error {
 // messages of the town than it delivers. When that message leaves a full history, nats-server
 // 2.15.2 fails: it stores nothing more, and truncates the file there at its next start.
 func (c *worldCheck) checkHistory(subject string, h *history, n uint64) {
-	config := c.log.Stream.CachedInfo().Config
-	least := uint64(max(commitlog.LeastHistory(config), 0))
-	if h.ofTown && h.cut && max(h.read, n) < least && h.first > commitlog.RestoredTo(config) {
+	least := uint64(c.settings.LeastHistory)
+	if h.ofTown && h.cut && max(h.read, n) < least && h.first > c.settings.RestoredTo {
 		c.find(Finding{
 			Sequence: h.first, Subject: subject, Town: townOf(subject),
 			What: "the log has lost the beginning of the town's history",

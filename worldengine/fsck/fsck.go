@@ -83,9 +83,11 @@ type worldCheck struct {
 	options Options
 	report  *Report
 
-	log   *commitlog.Log
-	ahead time.Duration // how far the NATS server's clock is ahead of this machine's
-	seen  *LogCheck
+	log *commitlog.Log
+	// settings are the settings of the world.
+	settings commitlog.Stored
+	ahead    time.Duration // how far the NATS server's clock is ahead of this machine's
+	seen     *LogCheck
 	// damaged are the towns that no engine can load at this point of the log, by their subject.
 	damaged map[string]*DamagedTown
 }
@@ -112,6 +114,9 @@ func (c *worldCheck) check(ctx context.Context) (err error) {
 		return c.log.At(ctx, seq)
 	})
 	c.damaged = map[string]*DamagedTown{}
+	if err := c.checkSettings(ctx); err != nil {
+		return err
+	}
 	if err := c.readLog(ctx); err != nil {
 		return err
 	}
@@ -154,6 +159,38 @@ func (c *worldCheck) progress(seq uint64) {
 	if c.options.Progress != nil {
 		c.options.Progress(seq, c.report.LogEnd)
 	}
+}
+
+// checkSettings reports lost settings of the world, and a configuration of the log's stream that does
+// not follow them.
+func (c *worldCheck) checkSettings(ctx context.Context) (err error) {
+	info := c.log.Stream.CachedInfo()
+	c.settings, err = commitlog.ReadSettings(ctx, c.log)
+	if errors.Is(err, commitlog.ErrSettingsLost) {
+		c.find(Finding{Subject: wire.SettingsSubject(c.world), Sequence: c.settings.Sequence,
+			What: "the settings of the world cannot be read", Want: "settings", Got: err.Error()})
+		c.settings = commitlog.Configured(info.Config)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	follows := info.Config
+	c.settings.Configure(&follows)
+	what := "the configuration of the stream does not follow the settings of the world, as after a " +
+		"kill: start a server of the world again"
+	want, got := settingsText(follows), settingsText(info.Config)
+	if want != got {
+		c.find(Finding{Subject: wire.SettingsSubject(c.world), Sequence: c.settings.Sequence,
+			What: what, Want: want, Got: got})
+	}
+	return nil
+}
+
+// settingsText returns the part of a stream's configuration that follows the settings of its world.
+func settingsText(config jetstream.StreamConfig) string {
+	return fmt.Sprint(commitlog.Configured(config).List(), ", ", config.MaxMsgsPerSubject,
+		" messages of a subject, compression ", config.Compression)
 }
 
 // compareIndex finds the differences between the index in use and the log.

@@ -52,7 +52,8 @@ func NewLogCheck(world string, at func(seq uint64) (*jetstream.RawStreamMsg, err
 		commitlog.KindAsked: &n.Refused, commitlog.KindRefused: &n.Refused,
 		commitlog.KindControl: &n.Controls, commitlog.KindDecided: &n.Signals,
 		commitlog.KindSignal: &n.Signals, commitlog.KindRun: &n.RunRecords,
-		commitlog.KindEvents: &n.Appended, commitlog.KindCancelled: new(int64), // not in the report
+		commitlog.KindEvents: &n.Appended, commitlog.KindSettings: &n.Settings,
+		commitlog.KindCancelled: new(int64), // not in the report
 	}
 	return l
 }
@@ -199,7 +200,7 @@ func (l *LogCheck) extend(v *message) {
 		guard, _ := commitlog.GuardOf(v.Header)
 		h = &history{ofTown: ofTown, first: v.Sequence, cut: guard > 0}
 	}
-	if ofTown || v.Subject == wire.ControlSubject(l.world) {
+	if ofTown || commitlog.IsHistory(l.world, v.Subject) {
 		l.histories[v.Subject] = h
 	}
 	v.history, v.prior = h, h.town()
@@ -252,7 +253,8 @@ func (l *LogCheck) count(v *message) {
 // mayLackRun reports whether records of a kind may be without a run.
 func mayLackRun(kind commitlog.Kind) bool {
 	return kind == commitlog.KindPut || kind == commitlog.KindRemove ||
-		kind == commitlog.KindPending || kind == commitlog.KindMend
+		kind == commitlog.KindPending || kind == commitlog.KindMend ||
+		kind == commitlog.KindSettings
 }
 
 // subjectOf returns the subject on which a record of a known kind belongs.
@@ -261,6 +263,8 @@ func (l *LogCheck) subjectOf(v *message) string {
 	switch rec.Kind {
 	case commitlog.KindSignal:
 		return wire.SignalSubject(l.world)
+	case commitlog.KindSettings:
+		return wire.SettingsSubject(l.world)
 	case commitlog.KindEvents, commitlog.KindRun:
 		return wire.RunSubject(l.world, rec.Run.RunID)
 	case commitlog.KindControl:
@@ -312,6 +316,8 @@ func (l *LogCheck) checkRecord(v *message) {
 		v.checkMend()
 	case commitlog.KindSignal:
 		v.step(machine.Town{}, nil)
+	case commitlog.KindSettings:
+		v.checkSettings()
 	case commitlog.KindRefused:
 		l.checkRefused(v, run)
 	case commitlog.KindEvents:
@@ -328,6 +334,14 @@ func (l *LogCheck) checkRecord(v *message) {
 
 // checkCommit checks a record of a history against the one before it there.
 func (v *message) checkCommit(run *runState) {
+	if v.checkGuard(); v.prior != nil {
+		v.step(*v.prior, run)
+	}
+}
+
+// checkGuard checks that a message of a history was guarded by the one before it there, if that one
+// is known.
+func (v *message) checkGuard() {
 	if guard, ok := commitlog.GuardOf(v.Header); ok && guard == 0 && v.prior == nil {
 		v.prior = new(machine.Town) // v is the history's first message
 	}
@@ -337,7 +351,13 @@ func (v *message) checkCommit(run *runState) {
 	v.before = v.prior.Seq
 	v.follows("the message was not guarded by the one before it on its subject",
 		strconv.FormatUint(v.before, 10), v.Header.Get(jetstream.ExpectedLastSubjSeqHeader))
-	v.step(*v.prior, run)
+}
+
+// checkSettings checks a record of the settings of the world.
+func (v *message) checkSettings() {
+	v.checkGuard()
+	v.want("the record has not all settings of a world",
+		fmt.Sprint(commitlog.SettingsIn(v.rec).Entries()), fmt.Sprint(v.rec.Settings))
 }
 
 // checkMend checks a record that puts its town back to the last readable record.

@@ -44,6 +44,8 @@ type Counts struct {
 	// cancellations and refused signals.
 	Controls int64 `json:"controls"`
 	Signals  int64 `json:"signals"`
+	// Settings counts the records of the world's settings.
+	Settings int64 `json:"settings"`
 	// RunRecords counts records with events that the engine emitted between its commits; Appended
 	// counts records with events of other producers.
 	RunRecords int64 `json:"runRecords"`

@@ -261,8 +261,7 @@ func (r *Reader) Newest(
 		if err != nil {
 			return cmp.Or(ctx.Err(), err)
 		}
-		if msg == nil || msg.Subject == wire.ControlSubject(r.Log.World) ||
-			!commitlog.IsHistory(r.Log.World, msg.Subject) {
+		if msg == nil || !commitlog.IsTownHistory(r.Log.World, msg.Subject) {
 			continue
 		}
 		rec, err := commitlog.ReadRecord(msg.Data)

@@ -21,7 +21,8 @@ type Kind string
 
 // The kinds of a record. The first eight and KindMend are on a town's subject and have the town's
 // state. But a pause of the world is on the control subject. KindSignal is on the subject of
-// signals, KindRefused on the refused subject, KindEvents and KindRun on the run's subject.
+// signals, KindRefused on the refused subject, KindEvents and KindRun on the run's subject, and
+// KindSettings on the subject of settings.
 const (
 	KindHandoff Kind = "handoff" // an accepted handoff: state, result and events together
 	// KindPending: the command of an accepted handoff is being applied. The record has the run's
@@ -44,6 +45,8 @@ const (
 	KindRun     Kind = "run"     // events of a run that the engine emits between its commits
 	// KindMend puts a town back to its last readable record, if later messages are damaged.
 	KindMend Kind = "mend"
+	// KindSettings has all settings of the world, which hold from now on.
+	KindSettings Kind = "settings"
 )
 
 // OfTown reports whether a record of this kind holds a town's state.
@@ -94,6 +97,8 @@ type Record struct {
 	Rules *town.Rules `json:"rules,omitzero"`
 	// Mend stands in a record of kind mend.
 	Mend *Mended `json:"mend,omitzero"`
+	// Settings stand in a record of kind settings.
+	Settings []Setting `json:"settings,omitempty"`
 	// Closing, in a record on a run's subject, reports whether it closes the run to all but the
 	// engine.
 	Closing bool `json:"closing,omitzero"`
@@ -194,6 +199,12 @@ func (rec *Record) State(hash string) (town.State, error) {
 			"but its message says %s", rec.TownID, state.Hash, hash)
 	}
 	return state, nil
+}
+
+// Setting is one setting of a world, by its name.
+type Setting struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
 }
 
 // LostMessage is a message of a town that cannot be read.

@@ -259,10 +259,7 @@ func TestApproval_UnknownTypeFailsClosed(t *testing.T) {
 	c := newWorld(t, open, askFor("PROJECT_ADVANCE"))
 	at := c.putTown("t")
 	c.putTown("free", "approval", []string{})
-	changed := c.log().CachedInfo().Config
-	changed.Metadata["worldengine.require-approval"] = stored
-	_, err := c.streams().UpdateStream(t.Context(), changed)
-	require.NoError(t, err)
+	c.logSetting("require-approval", stored)
 	for range 2 { // the stored text stays
 		c.restart(askFor(""))
 		require.Equal(t, stored, c.srv.Engine().Settings().RequireApproval)
@@ -270,7 +267,7 @@ func TestApproval_UnknownTypeFailsClosed(t *testing.T) {
 			approval.Stored(stored).Detail(handoff.TalkToTownsfolk))
 	}
 	c.executes(c.talk(c.town("free")))
-	_, err = server.Start(t.Context(), configure(askFor("PROJECT_ADVANCE"),
+	_, err := server.Start(t.Context(), configure(askFor("PROJECT_ADVANCE"),
 		func(config *server.Config) { config.NATS = c.srv.URL() }))
 	require.ErrorContains(t, err, "--require-approval PROJECT_ADVANCE, and the world has "+stored)
 }

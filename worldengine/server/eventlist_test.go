@@ -119,7 +119,8 @@ func TestEventList_Pages(t *testing.T) {
 	log := c.log()
 	all := c.commits(members{"limit": 1000})
 	require.Len(t, all, int(log.CachedInfo().State.LastSeq))
-	require.Equal(t, all, live(len(all)))
+	require.Equal(t, "settings", commitOf(t, all[0]).Cause, "stored before the server served")
+	require.Equal(t, all[1:], live(len(all)-1))
 	byTown, runs, causes := map[string][]string{}, map[string][]string{}, map[string]bool{}
 	var last messages.Commit // of t with a state
 	for i, data := range all {
@@ -172,7 +173,7 @@ func TestEventList_FitsIntoAMessage(t *testing.T) {
 	reply := c.request("event.list", `{"after":"0","limit":1000}`)
 	require.Greater(t, len(reply.Data), 900<<10)
 	require.Less(t, len(reply.Data), 1_000_200)
-	require.Len(t, c.commits(members{"limit": 1000}), 6)
+	require.Len(t, c.commits(members{"limit": 1000}), 7, "the settings, a put and 5 appends")
 }
 
 // A wait ends with the first commit that is wanted, with its time, or with the server. The average
@@ -247,7 +248,8 @@ func TestEventList_Rights(t *testing.T) {
 		}
 		return ids
 	}
-	require.Equal(t, []string{"mine", "other", "Town 1", "another", ""}, towns(all.commits(members{})))
+	require.Equal(t, []string{"", "mine", "other", "Town 1", "another", ""},
+		towns(all.commits(members{})), "the settings of the world, towns, and a pause of the world")
 	require.Equal(t, []string{"mine", "Town 1"}, towns(c.commits(members{})))
 	require.Equal(t, []string{"mine"}, towns(c.commits(about("mine"))))
 	require.Equal(t, []string{"mine"}, towns(live(1)))
@@ -278,14 +280,14 @@ func TestEventList_Damaged(t *testing.T) {
 	var want []string
 	for range 2 {
 		all := c.commits(members{"limit": 2})
-		require.Len(t, all, 6)
+		require.Len(t, all, 7)
 		want = []string{}
-		for i := 1; i < 5; i++ {
+		for i := 2; i < 6; i++ {
 			require.JSONEq(t, fmt.Sprintf(`{"cursor":"%d","damaged":true}`, i+1), all[i])
 			want = append(want, "COMMIT_DAMAGED||"+strconv.Itoa(i+1))
 		}
-		require.Equal(t, "u", commitOf(t, all[5]).TownID)
-		require.Equal(t, all[1:5], c.commits(about("bad")))
+		require.Equal(t, "u", commitOf(t, all[6]).TownID)
+		require.Equal(t, all[2:6], c.commits(about("bad")))
 	}
 	c.requireAlerts(slices.Repeat([]string{"COMMIT_DAMAGED "}, 4)...)
 	var raised []string

@@ -24,6 +24,7 @@ import (
 	"worldengine/schemas"
 	"worldengine/worldengine"
 	"worldengine/worldengine/access"
+	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/index/indextest"
 	"worldengine/worldengine/natsconn"
 	"worldengine/worldengine/natstest"
@@ -534,6 +535,26 @@ func (c *client) log() jetstream.Stream {
 	stream, err := c.streams().Stream(c.t.Context(), wire.LogStream(c.world))
 	require.NoError(c.t, err)
 	return stream
+}
+
+// logSetting stores a setting of the world in the log, as a later program may have done.
+func (c *client) logSetting(name, value string) {
+	c.t.Helper()
+	log, err := commitlog.OpenReader(c.t.Context(), c.streams(), c.world)
+	require.NoError(c.t, err)
+	stored, err := commitlog.ReadSettings(c.t.Context(), log)
+	require.NoError(c.t, err)
+	entries := stored.Entries()
+	for i := range entries {
+		if entries[i].Name == name {
+			entries[i].Value = value
+		}
+	}
+	msg, err := commitlog.Encode(&commitlog.Record{Kind: commitlog.KindSettings, Settings: entries},
+		wire.SettingsSubject(c.world), nil)
+	require.NoError(c.t, err)
+	_, err = log.Commit(c.t.Context(), msg, stored.Sequence)
+	require.NoError(c.t, err)
 }
 
 // serviceStats reads the statistics of the service, as an operator asks for them.

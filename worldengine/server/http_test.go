@@ -158,7 +158,7 @@ func TestMetrics(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t, byPlugin, withHTTP, open)
 	other, free := beside(t, c.srv, byPlugin), make(chan struct{})
-	require.Contains(t, scrape(t, c.srv), `handoffd_stream_messages{stream="LOG"} 0`+"\n")
+	require.Contains(t, scrape(t, c.srv), `handoffd_stream_messages{stream="LOG"} 1`+"\n", "its settings")
 	c.refuses("town.get", about("nowhere"), "UNKNOWN_TOWN")
 	c.refuses("handoff", `{}`, "SCHEMA_VALIDATION_FAILED")
 	c.request("town.list", `{}`)

@@ -306,7 +306,7 @@ func TestFsck_CommandsOfGames(t *testing.T) {
 	towns := int64(len(strangeTowns))
 	counts := w.clean().Counts
 	require.Equal(t, fsck.Counts{
-		Messages: counts.Messages, Towns: towns, Puts: towns, Accepted: 6 * towns,
+		Messages: counts.Messages, Settings: 1, Towns: towns, Puts: towns, Accepted: 6 * towns,
 		Refused: 5 * towns, Pending: 5 * towns, Attempts: 6 * towns, RunRecords: counts.RunRecords,
 	}, counts)
 	// Each attempt after the first has a record, and each run is closed, together with that or

@@ -128,7 +128,7 @@ func TestFsck_StoriedLog(t *testing.T) {
 	found, counts, open := FsckLog("main", log)
 	require.Empty(t, found)
 	require.Equal(t, fsck.Counts{
-		Messages: int64(len(log)), Towns: 1, Puts: 1, Accepted: 3, Refused: 2,
+		Messages: int64(len(log)), Settings: 1, Towns: 1, Puts: 1, Accepted: 3, Refused: 2,
 		Pending: 3, Attempts: 4, Controls: 5, Signals: 2, RunRecords: 16, Appended: 2,
 	}, counts)
 	require.Equal(t, 1, open, "of the runs only the one that is not over is remembered")

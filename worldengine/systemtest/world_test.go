@@ -351,14 +351,14 @@ func TestFsck_SoundWorld(t *testing.T) {
 	report := w.clean()
 	towns := int64(len(strangeTowns))
 	require.Equal(t, fsck.Counts{
-		Messages: 8*towns + 4, Towns: towns, Puts: 2 * towns, Accepted: 3 * towns,
+		Messages: 8*towns + 5, Settings: 1, Towns: towns, Puts: 2 * towns, Accepted: 3 * towns,
 		Refused: 3*towns + 1, Appended: 3,
 	}, report.Counts)
 }
 
 func TestFsck_NoWorld(t *testing.T) {
 	w := newCheckedWorld(t, worldengine.Config{})
-	require.Equal(t, fsck.Counts{}, w.clean().Counts, "of an empty one")
+	require.Equal(t, fsck.Counts{Messages: 1, Settings: 1}, w.clean().Counts, "of an empty one")
 	_, err := fsck.Run(t.Context(), w.nc, "elsewhere", fsck.Options{})
 	require.ErrorIs(t, err, commitlog.ErrNoWorld)
 	_, err = fsck.Run(t.Context(), w.nc, "a.b", fsck.Options{})

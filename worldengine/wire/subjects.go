@@ -102,6 +102,9 @@ func ControlSubject(world string) string { return own(world, "control") }
 // SignalSubject returns the subject of the signals that change no state.
 func SignalSubject(world string) string { return own(world, "signal") }
 
+// SettingsSubject returns the subject of the settings of the world.
+func SettingsSubject(world string) string { return own(world, "settings") }
+
 // StandbySubject returns the subject on which servers say that they stand by.
 func StandbySubject(world string) string { return own(world, "standby") }
 

@@ -168,7 +168,7 @@
  * @property {boolean} [damaged]
  * @property {string} at the persistedAt of the events
  * @property {string} [townId]
- * @property {string} cause as in town.history, or "refused", "waiting", "appended" or "signal"
+ * @property {string} cause as in town.history, or "refused", "waiting", "appended", "signal" or "settings"
  * @property {number} [revision]
  * @property {number} [epoch]
  * @property {string} [hash]

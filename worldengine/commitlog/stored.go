@@ -1,0 +1,195 @@
+package commitlog
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"worldengine/worldengine/wire"
+)
+
+// Stored is all that the log knows of a world's settings. The last record on wire.SettingsSubject
+// has it; the configuration of the log's stream follows that record. A world of an earlier program
+// has no such record before its first start by this one. Until then its settings are in the metadata
+// of the stream.
+type Stored struct {
+	Settings
+	// LeastHistory is the least HistoryPerTown that the world has had.
+	LeastHistory int64
+	// RestoredTo is the end of the backup from which the world was restored, or 0. Up to there
+	// histories may be shorter than LeastHistory: the log discarded old commits while it was being
+	// copied.
+	RestoredTo uint64
+	// Sequence is the log sequence of the record; 0 if there is none.
+	Sequence uint64
+
+	later []Setting // of a later program
+}
+
+// The names of the members of Stored in a record, beside the names of settings.
+const (
+	leastHistory = "least-history"
+	restoredTo   = "restored-to"
+)
+
+// The metadata of the stream of a log has each setting under its name behind settingPrefix, and the
+// other members of Stored behind pastPrefix.
+const (
+	settingPrefix = "worldengine."
+	pastPrefix    = "worldengine-"
+)
+
+// ConfigLost is a key in the metadata of a stream whose configuration was lost and made anew from
+// nothing. The settings of such a world are in its log, or lost.
+const ConfigLost = "worldengine-config-lost"
+
+// read returns stored settings. A setting that this version cannot read is dropped, except the types
+// to approve: without them a server would execute proposals that a person has to approve.
+func read(list []Setting) (s Stored) {
+	for _, setting := range list {
+		var err error
+		switch next := s.Settings; setting.Name {
+		case leastHistory:
+			s.LeastHistory, err = strconv.ParseInt(setting.Value, 10, 64)
+		case restoredTo:
+			s.RestoredTo, err = strconv.ParseUint(setting.Value, 10, 64)
+		case HistorySetting, ApplySetting, ApprovalSetting, CompressSetting:
+			if err = next.Set(setting.Name, setting.Value); err == nil {
+				s.Settings = next
+			} else if setting.Name == ApprovalSetting {
+				s.RequireApproval = setting.Value
+			}
+		default:
+			s.later = append(s.later, setting)
+		}
+	}
+	return s
+}
+
+// Entries returns all members, as a record has them.
+func (s Stored) Entries() []Setting {
+	return slices.Concat(s.List(), s.past(), s.later)
+}
+
+// past returns the members that an operator cannot set.
+func (s Stored) past() (past []Setting) {
+	add := func(name, value string) { past = append(past, Setting{Name: name, Value: value}) }
+	if 0 < s.LeastHistory && s.LeastHistory < s.HistoryPerTown {
+		add(leastHistory, strconv.FormatInt(s.LeastHistory, 10))
+	}
+	if s.RestoredTo > 0 {
+		add(restoredTo, strconv.FormatUint(s.RestoredTo, 10))
+	}
+	return past
+}
+
+// complete sets the members that were not given.
+func (s Stored) complete() Stored {
+	s.Settings = s.Or(DefaultSettings())
+	s.LeastHistory = min(cmp.Or(s.LeastHistory, s.HistoryPerTown), s.HistoryPerTown)
+	return s
+}
+
+// with returns the stored settings after a change to others.
+func (s Stored) with(settings Settings) Stored {
+	s.LeastHistory = min(cmp.Or(s.LeastHistory, settings.HistoryPerTown), settings.HistoryPerTown)
+	s.Settings = settings
+	return s
+}
+
+// Configure makes the configuration of the stream of a log follow the settings.
+func (s Stored) Configure(config *jetstream.StreamConfig) {
+	config.MaxMsgsPerSubject = s.HistoryPerTown
+	config.Compression = s.Compress.ofLog(config.Replicas)
+	config.Metadata = map[string]string{FormatKey: Format}
+	for _, setting := range s.List() {
+		config.Metadata[settingPrefix+setting.Name] = setting.Value
+	}
+	for _, setting := range s.past() {
+		config.Metadata[pastPrefix+setting.Name] = setting.Value
+	}
+}
+
+// Configured returns the settings in the configuration of the stream of a log. They count only if
+// the log has no record of settings.
+func Configured(config jetstream.StreamConfig) Stored {
+	var list []Setting
+	for _, key := range slices.Sorted(maps.Keys(config.Metadata)) {
+		name, found := strings.CutPrefix(key, settingPrefix)
+		if !found {
+			name, found = strings.CutPrefix(key, pastPrefix)
+		}
+		if found && key != FormatKey {
+			list = append(list, Setting{Name: name, Value: config.Metadata[key]})
+		}
+	}
+	s := read(list)
+	s.later = nil
+	if s.LeastHistory == 0 && config.MaxMsgsPerSubject > 0 {
+		s.LeastHistory = config.MaxMsgsPerSubject
+	}
+	return s.complete()
+}
+
+// ErrSettingsLost: nothing that is left of a world says its settings. So it is unknown which
+// proposals a person must approve.
+var ErrSettingsLost = errors.New("worldengine: the settings of the world are lost: give all of " +
+	"them anew, to handoffd (--history-per-town, --apply, --require-approval, --compress, with " +
+	"--discard-history) or to handoffctl world settings set, or restore a backup")
+
+// ReadSettings returns the settings of the world of a log. The error is ErrSettingsLost or
+// ErrLogUnavailable.
+func ReadSettings(ctx context.Context, log *Log) (Stored, error) {
+	msg, err := log.Store.Last(ctx, wire.SettingsSubject(log.World))
+	switch {
+	case errors.Is(err, ErrUnreadable):
+		return Stored{}, fmt.Errorf("%w: their record was changed on the disk", ErrSettingsLost)
+	case err != nil:
+		return Stored{}, fmt.Errorf("%w: settings of the world %s: %w", ErrLogUnavailable, log.World,
+			err)
+	case msg != nil:
+		return readSettings(msg)
+	}
+	config := log.Stream.CachedInfo().Config
+	if config.Metadata[ConfigLost] != "" {
+		return Stored{}, fmt.Errorf("%w: the configuration of the stream %s is lost, and the log "+
+			"has no record of them", ErrSettingsLost, config.Name)
+	}
+	return Configured(config), nil
+}
+
+// readSettings reads a message with the settings of a world.
+func readSettings(msg *jetstream.RawStreamMsg) (Stored, error) {
+	rec, err := ReadRecord(msg.Data)
+	if err == nil && (rec.Kind != KindSettings || len(rec.Settings) == 0) {
+		err = fmt.Errorf("it is a record of kind %q without settings", rec.Kind)
+	}
+	if err != nil {
+		return Stored{Sequence: msg.Sequence}, fmt.Errorf("%w: log sequence %d: %w", ErrSettingsLost,
+			msg.Sequence, err)
+	}
+	s := SettingsIn(rec)
+	s.Sequence = msg.Sequence
+	return s, nil
+}
+
+// SettingsIn returns the settings in a record of kind settings.
+func SettingsIn(rec *Record) Stored { return read(rec.Settings).complete() }
+
+// append appends the settings to the log, behind the record at a sequence, and returns their own
+// sequence. It returns ErrLostRace if the settings were changed meanwhile.
+func (s Stored) append(ctx context.Context, log *Log, guard uint64) (uint64, error) {
+	rec := &Record{Kind: KindSettings, Settings: s.Entries()}
+	msg, err := Encode(rec, wire.SettingsSubject(log.World), nil)
+	if err != nil {
+		return 0, err
+	}
+	return log.Commit(ctx, msg, guard)
+}
