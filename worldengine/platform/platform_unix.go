@@ -21,12 +21,15 @@ func Lock(file *os.File) error {
 }
 
 // syncParent makes the name of a file that was made or renamed durable.
-func syncParent(path string) error {
-	directory, err := os.Open(filepath.Dir(path))
+func syncParent(path string) error { return Sync(filepath.Dir(path)) }
+
+// Sync makes the content of a file, or the names in a directory, durable.
+func Sync(path string) error {
+	file, err := os.Open(path)
 	if err != nil {
 		return err
 	}
-	return errors.Join(directory.Sync(), directory.Close())
+	return errors.Join(file.Sync(), file.Close())
 }
 
 // ProcessorTime returns the processor time of all threads of this process, or 0 if it is not known.

@@ -24,6 +24,18 @@ func Lock(file *os.File) error {
 // syncParent does nothing: a directory cannot be synchronized by itself.
 func syncParent(string) error { return nil }
 
+// Sync makes the content of a file durable.
+func Sync(path string) error {
+	if info, err := os.Stat(path); err != nil || info.IsDir() {
+		return err
+	}
+	file, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	return errors.Join(file.Sync(), file.Close())
+}
+
 // ProcessorTime returns the processor time of all threads of this process, or 0 if it is not known.
 func ProcessorTime() time.Duration {
 	var created, ended, kernel, user windows.Filetime

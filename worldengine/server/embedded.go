@@ -3,12 +3,14 @@ package server
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"time"
 
 	natsserver "github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
 
 	"worldengine/worldengine/httpd"
 	"worldengine/worldengine/platform"
@@ -65,6 +67,8 @@ var ErrDataInUse = errors.New("server: another server uses this data directory")
 // it alone uses.
 type embedded struct {
 	nats     *natsserver.Server
+	dir      string // of the data
+	logger   *slog.Logger
 	lock     *os.File
 	room     *storage.Room
 	accounts *accounts
@@ -74,7 +78,7 @@ type embedded struct {
 func startEmbedded(
 	config *Config, tls *liveTLS, bridge *httpd.Bridge,
 ) (_ *embedded, err error) {
-	e := &embedded{}
+	e := &embedded{dir: config.Data, logger: config.Logger}
 	if e.lock, err = lockDataDir(config.Data); err != nil {
 		return nil, err
 	}
@@ -104,7 +108,12 @@ func startEmbedded(
 	if err = e.accounts.admit(ns, config.Access); err != nil {
 		return nil, err
 	}
-	if err = e.start(ns, config); err != nil {
+	if err = e.open(ns, config); err != nil {
+		return nil, err
+	}
+	// A killed server may have left messages that are not on the disk yet. They MUST be before
+	// anybody sees them.
+	if err = e.sync(); err != nil {
 		return nil, err
 	}
 	return e, nil
@@ -134,6 +143,24 @@ func natsOptions(config *Config) *natsserver.Options {
 		}
 	}
 	return options
+}
+
+// open starts the NATS server, which opens the streams. If open fails, the caller has to call close.
+func (e *embedded) open(ns *natsserver.Server, config *Config) error {
+	kept, err := keepStreams(config)
+	if err != nil {
+		return err
+	}
+	dirs := streamDirs(config)
+	if err = e.start(ns, config); err == nil {
+		err = requireStreams(ns, dirs)
+	}
+	if err != nil {
+		ns.Shutdown()
+		ns.WaitForShutdown()
+		return errors.Join(err, kept.putBack(config.Data))
+	}
+	return kept.forget()
 }
 
 // start starts the NATS server. If start fails, the caller has to call close.
@@ -195,14 +222,46 @@ func lockDataDir(dir string) (*os.File, error) {
 	return lock, nil
 }
 
-// close ends the NATS server if it was started; NATS flushes its files. Then close unlocks the data
-// directory.
+// close ends the NATS server if it was started, and syncs its files, which NATS does not. Then close
+// unlocks the data directory.
 func (e *embedded) close() {
 	if e.nats != nil {
 		e.nats.Shutdown()
 		e.nats.WaitForShutdown()
+		if err := e.sync(); err != nil {
+			e.logger.Error("the data is not known to be on the disk: a loss of power now may cost the "+
+				"last commits", "error", err)
+		}
 	}
 	e.lock.Close()
+}
+
+// sync syncs all that NATS has stored.
+func (e *embedded) sync() error {
+	if err := syncTree(e.dir, syncPath); err != nil {
+		return fmt.Errorf("server: sync of the data directory: %w", err)
+	}
+	return nil
+}
+
+// followStreams syncs the directory of each stream that NATS makes or updates from now on: with
+// SyncInterval NATS never syncs a configuration.
+func (e *embedded) followStreams(nc *nats.Conn) error {
+	for _, change := range []string{
+		natsserver.JSAdvisoryStreamCreatedPre, natsserver.JSAdvisoryStreamUpdatedPre,
+	} {
+		_, err := nc.Subscribe(change+".*", func(msg *nats.Msg) {
+			name := strings.TrimPrefix(msg.Subject, change+".")
+			if err := syncDirs(e.dir, streamPath(name)); err != nil {
+				e.logger.Error("the configuration of a stream is not known to be on the disk",
+					"stream", name, "error", err)
+			}
+		})
+		if err != nil {
+			return fmt.Errorf("server: changes of streams: %w", err)
+		}
+	}
+	return nil
 }
 
 // listening reports whether a client, of whatever account, hears the messages of the world's account

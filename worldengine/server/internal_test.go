@@ -40,8 +40,8 @@ func TestSyncTree(t *testing.T) {
 	require.NoError(t, os.Symlink(data, link))
 	for _, at := range []string{data, link} {
 		var synced []string
-		require.NoError(t, syncTree(at, func(f *os.File) error {
-			synced = append(synced, filepath.Base(f.Name()))
+		require.NoError(t, syncTree(at, func(path string) error {
+			synced = append(synced, filepath.Base(path))
 			return nil
 		}))
 		require.Equal(t, []string{"data", "sub", "file"}, synced)

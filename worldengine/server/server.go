@@ -288,6 +288,11 @@ func (s *Server) connectAll(ctx context.Context) (err error) {
 	if s.followers, err = s.connect(following, nil); err != nil {
 		return err
 	}
+	if s.embedded != nil {
+		if err := s.embedded.followStreams(s.conn); err != nil {
+			return err
+		}
+	}
 	if s.config.twoAccounts() {
 		if s.asking, err = s.connect(asking, nil); err != nil {
 			return err

@@ -230,6 +230,11 @@ func (s *Server) startTenure(ctx context.Context, t *tenure) error {
 	if err != nil {
 		return err
 	}
+	if s.embedded != nil { // the engine may have made streams
+		if err := s.embedded.sync(); err != nil {
+			return err
+		}
+	}
 	s.forgetSettings()     // they are the world's now
 	if s.embedded == nil { // a later tenure notices by this index that the log lost records
 		s.index.Store(t.engine.KeepIndex())

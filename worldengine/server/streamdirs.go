@@ -1,0 +1,190 @@
+package server
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/minio/highwayhash"
+	natsserver "github.com/nats-io/nats-server/v2/server"
+
+	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/platform"
+	"worldengine/worldengine/wire"
+)
+
+// ErrStreamLost: NATS cannot read the directory of a stream, so the stream seems to be missing. A new
+// stream must not take its place.
+var ErrStreamLost = errors.New("server: a stream of the world is damaged on the disk")
+
+// streamDir is the directory of a stream in the data directory of the embedded NATS.
+type streamDir struct {
+	name, path string
+	logger     *slog.Logger
+}
+
+// bucketPrefix begins the name of the stream of a key-value bucket: of the writer's lease, which is
+// worth nothing after its server.
+const bucketPrefix = "KV_"
+
+// streamDirs returns the directories of a world's streams that exist, the mark of an unfinished
+// restore first.
+func streamDirs(config *Config) (dirs []streamDir) {
+	world := config.Engine.World
+	names := slices.Concat([]string{wire.RestoringStream(world)}, wire.Streams(world),
+		[]string{bucketPrefix + wire.WriterBucket(world)})
+	for _, name := range names {
+		path := filepath.Join(config.Data, streamPath(name))
+		if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+			dirs = append(dirs, streamDir{name, path, config.Logger})
+		}
+	}
+	return dirs
+}
+
+// streamPath returns the path of the directory of a stream, from the data directory.
+func streamPath(name string) string {
+	return filepath.Join(natsserver.JetStreamStoreDir, natsserver.DEFAULT_GLOBAL_ACCOUNT, "streams",
+		name)
+}
+
+// mendStreams mends the directories of a world's streams that NATS would skip with nothing but a
+// warning. It must be called before NATS starts. While a restore is unfinished, only its mark counts.
+func mendStreams(config *Config) error {
+	for _, d := range streamDirs(config) {
+		if err := d.mend(); err != nil {
+			return fmt.Errorf("server: stream directory %s: %w", d.path, err)
+		}
+		if d.name == wire.RestoringStream(config.Engine.World) && d.exists("") {
+			return nil
+		}
+	}
+	return nil
+}
+
+// mend makes NATS read the directory. The configuration of a stream follows from other things, so it
+// can be made anew: the log's from the settings in the log, and the others' from the program.
+func (d streamDir) mend() error {
+	config, err := os.ReadFile(filepath.Join(d.path, natsserver.JetStreamMetaFile))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	var info natsserver.FileStreamInfo
+	whole := json.Unmarshal(config, &info) == nil && info.Name == d.name
+	stored, err := d.storedBytes()
+	switch lease := strings.HasPrefix(d.name, bucketPrefix); {
+	case err != nil:
+		return err
+	case whole:
+		return d.mendSum(config)
+	case stored == 0 || lease:
+		d.logger.Warn("the directory of a stream has no configuration, and nothing in it that counts, "+
+			"as after a kill while NATS made or removed the stream: it is removed", "directory", d.path)
+		return os.RemoveAll(d.path)
+	}
+	return d.mendConfig(config)
+}
+
+// storedBytes returns the size of the files that have the messages of the stream.
+func (d streamDir) storedBytes() (n int64, err error) {
+	blocks, err := filepath.Glob(filepath.Join(d.path, "msgs", "*.blk"))
+	for _, block := range blocks {
+		info, statErr := os.Stat(block)
+		if statErr != nil {
+			return 0, statErr
+		}
+		n += info.Size()
+	}
+	return n, err
+}
+
+// mendSum writes the checksum of a configuration, if NATS would not find the right one.
+func (d streamDir) mendSum(config []byte) error {
+	sum, err := d.checksum(config)
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(d.path, natsserver.JetStreamMetaFileSum)
+	if found, err := os.ReadFile(path); err == nil && bytes.Equal(found, sum) {
+		return nil
+	}
+	d.logger.Warn("the configuration of a stream has another checksum than its file says, as after a "+
+		"kill or a loss of power amid a change: the checksum is mended", "file", path)
+	return platform.ReplaceFile(path, sum)
+}
+
+// checksum returns the checksum of a configuration as NATS writes it: the 64-bit HighwayHash in hex,
+// with the SHA-256 of the stream's name as its key.
+func (d streamDir) checksum(config []byte) ([]byte, error) {
+	key := sha256.Sum256([]byte(d.name))
+	hash, err := highwayhash.New64(key[:])
+	if err != nil {
+		return nil, err
+	}
+	_, _ = hash.Write(config)
+	return []byte(hex.EncodeToString(hash.Sum(nil))), nil
+}
+
+// mendConfig replaces a lost configuration by one that discards nothing. The engine then updates it.
+func (d streamDir) mendConfig(lost []byte) error {
+	path := filepath.Join(d.path, natsserver.JetStreamMetaFile)
+	if len(lost) > 0 {
+		if err := platform.ReplaceFile(path+".damaged", lost); err != nil {
+			return err
+		}
+	}
+	config, err := json.Marshal(natsserver.FileStreamInfo{
+		Created: time.Now().UTC(),
+		StreamConfig: natsserver.StreamConfig{
+			Name: d.name, Subjects: []string{"lost." + d.name}, Storage: natsserver.FileStorage,
+			Replicas: 1, MaxMsgs: -1, MaxBytes: -1, MaxMsgsPer: -1, MaxMsgSize: -1, MaxConsumers: -1,
+			Metadata: map[string]string{
+				commitlog.ConfigLost: "true", commitlog.FormatKey: commitlog.Format,
+			},
+		},
+	})
+	if err != nil {
+		return err
+	}
+	d.logger.Error("the configuration of a stream is lost, as after a loss of power: its messages are "+
+		"kept, and it gets a new configuration", "file", path)
+	if err := platform.ReplaceFile(path, config); err != nil {
+		return err
+	}
+	return d.mendSum(config)
+}
+
+func (d streamDir) exists(file string) bool {
+	_, err := os.Stat(filepath.Join(d.path, file))
+	return err == nil
+}
+
+// requireStreams returns ErrStreamLost if NATS has not loaded one of the directories.
+func requireStreams(ns *natsserver.Server, dirs []streamDir) error {
+	detail, err := ns.JszAccount(&natsserver.JSzOptions{
+		Account: natsserver.DEFAULT_GLOBAL_ACCOUNT, Streams: true,
+	})
+	if err != nil {
+		return fmt.Errorf("server: streams of the embedded NATS: %w", err)
+	}
+	for _, d := range dirs {
+		if !slices.ContainsFunc(detail.Streams, func(s natsserver.StreamDetail) bool {
+			return s.Name == d.name
+		}) {
+			return fmt.Errorf("%w: NATS does not load the directory %s; its warnings say why. Put "+
+				"the directory back from a copy, or move it away and restore a backup", ErrStreamLost,
+				d.path)
+		}
+	}
+	return nil
+}
