@@ -38,6 +38,11 @@ func TestMain(m *testing.M) {
 	}
 	_ = os.Unsetenv("NO_COLOR")
 	_ = os.Setenv("TERM", "xterm")
+	cache, err := os.MkdirTemp("", "handoffctl") // of proposals, none of which stays
+	if err != nil {
+		panic(err)
+	}
+	_ = os.Setenv("XDG_CACHE_HOME", cache)
 	checkQuiet = time.Second
 	natstest.Main(m, 20)
 }

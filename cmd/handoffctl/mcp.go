@@ -1,14 +1,13 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
+	"iter"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -16,24 +15,25 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
-	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"worldengine/handoff"
 	"worldengine/worldengine/client"
 	"worldengine/worldengine/messages"
+	"worldengine/worldengine/wire"
 )
 
 // mcpCommand serves the Model Context Protocol.
 type mcpCommand struct {
-	Actor string `help:"actorId of the proposals." default:"language-model" placeholder:"NAME"`
+	Actor     string `help:"actorId of the proposals." default:"language-model" placeholder:"NAME"`
+	Proposals string `help:"Directory of the proposals whose result was not delivered, for the next session; in the user's cache directory by default." placeholder:"DIR"`
 }
 
 func (mcpCommand) Help() string {
 	return `Serves the Model Context Protocol on standard input and output, for programs that let a
 language model use tools. The tools list and read towns, recall their past, list the possible
 proposals, try a proposal without executing it, propose, and read results and runs. All proposals
-have one actor. The server checks a model's proposal like any agent's handoff; a user with the role
+have one actor. A proposal that is repeated before its result was delivered is the same one. The server checks a model's proposal like any agent's handoff; a user with the role
 agent in the access file limits what the model can do.
 
 Example of a configuration:
@@ -43,116 +43,31 @@ Example of a configuration:
 
 // Run serves until the input ends.
 func (c *mcpCommand) Run(ctx context.Context, a *app, server *client.Client) error {
-	return c.serve(ctx, server, a.in, a.out)
+	tools := &mcpTools{engine: server, actor: c.Actor, server: a.flags.Server,
+		open: openOf(c.Proposals, func(err error) { _, _ = fmt.Fprintln(a.err, "handoffctl: "+sentence(err)) })}
+	return tools.serve(ctx, a.in, a.out)
 }
 
 // serve serves on an input and an output until the input ends.
-func (c *mcpCommand) serve(
-	ctx context.Context, engine *client.Client, in io.Reader, out io.Writer,
-) error {
-	tools := &mcpTools{engine: engine, actor: c.Actor}
-	pipe := &mcp.IOTransport{Reader: jsonLines(in, out), Writer: unclosed{out}}
-	err := tools.server().Run(ctx, answering{pipe})
+func (m *mcpTools) serve(ctx context.Context, in io.Reader, out io.Writer) error {
+	m.conn = newMCPConn(in, out)
+	err := m.mcpServer().Run(ctx, m.conn)
 	if errors.Is(err, context.Canceled) || errors.Is(err, io.EOF) {
 		return nil // an interrupt, or the end of the input
 	}
 	if err == nil || errors.Is(err, syscall.EPIPE) {
 		return err
 	}
-	if _, failed := errors.AsType[*fs.PathError](err); failed {
-		return fmt.Errorf("the session with the language model broke off: %w", err)
-	}
-	// The text names types of the library.
-	return usagef(
-		"the input is not the Model Context Protocol: a line of it is no JSON-RPC message")
-}
-
-// unclosed is an output that the library cannot close.
-type unclosed struct{ io.Writer }
-
-func (unclosed) Close() error { return nil }
-
-// answering is a transport whose input ends only after each request has its answer. The library would
-// cancel the requests in hand.
-type answering struct{ mcp.Transport }
-
-func (t answering) Connect(ctx context.Context) (mcp.Connection, error) {
-	conn, err := t.Transport.Connect(ctx)
-	c := &answeringConn{Connection: conn, requests: map[jsonrpc.ID]bool{}}
-	c.changed.L = &c.mu
-	return c, err
-}
-
-type answeringConn struct {
-	mcp.Connection
-
-	mu       sync.Mutex
-	changed  sync.Cond
-	requests map[jsonrpc.ID]bool // without an answer
-	closed   bool                // also if the output has failed
-}
-
-func (c *answeringConn) Read(ctx context.Context) (jsonrpc.Message, error) {
-	msg, err := c.Connection.Read(ctx)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if request, is := msg.(*jsonrpc.Request); is && request.IsCall() {
-		c.requests[request.ID] = true
-	}
-	for errors.Is(err, io.EOF) && len(c.requests) > 0 && !c.closed {
-		c.changed.Wait()
-	}
-	return msg, err
-}
-
-func (c *answeringConn) Write(ctx context.Context, msg jsonrpc.Message) error {
-	err := c.Connection.Write(ctx, msg)
-	if response, is := msg.(*jsonrpc.Response); is {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		delete(c.requests, response.ID)
-		c.changed.Broadcast()
-	}
-	return err
-}
-
-func (c *answeringConn) Close() error {
-	c.mu.Lock()
-	c.closed = true
-	c.changed.Broadcast()
-	c.mu.Unlock()
-	return c.Connection.Close()
-}
-
-// notJSON is the answer to a line that is no JSON.
-const notJSON = `{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"Parse error: the line is no JSON"}}` + "\n"
-
-// jsonLines returns the lines of in that are JSON. It answers other lines on out, since the library
-// would end at such a line.
-func jsonLines(in io.Reader, out io.Writer) io.ReadCloser {
-	passed, pass := io.Pipe()
-	go func() {
-		lines := bufio.NewReader(in)
-		for {
-			line, err := lines.ReadBytes('\n')
-			if jsontext.Value(line).IsValid() {
-				_, _ = pass.Write(line) // fails after the session
-			} else if len(bytes.TrimSpace(line)) > 0 {
-				_, _ = io.WriteString(out, notJSON) // the session's own write reports the error
-			}
-			if err != nil {
-				_ = pass.CloseWithError(err)
-				return
-			}
-		}
-	}()
-	return passed
+	return fmt.Errorf("the session with the language model broke off: %w", err)
 }
 
 // mcpTools are the tools of a language model.
 type mcpTools struct {
 	engine *client.Client
 	actor  string
+	server string // its address
+	open   *openProposals
+	conn   *mcpConn
 	sent   sync.Map // of *handoff.Handoff, by idempotencyKey
 }
 
@@ -165,14 +80,30 @@ type (
 		Key    string `json:"idempotencyKey" jsonschema:"the idempotencyKey of the handoff, which propose returns"`
 		TownID string `json:"townId" jsonschema:"the id of the town"`
 	}
+	townsArgument struct {
+		Text  string `json:"text,omitempty" jsonschema:"only the towns whose ids contain this text"`
+		State string `json:"state,omitempty" jsonschema:"only the towns in this state: paused, applying, noPlugin, waiting or inDoubt"`
+		Limit int    `json:"limit,omitempty" jsonschema:"the largest number of towns, from 1 to 200; 50 if it is left out"`
+		After string `json:"after,omitempty" jsonschema:"go on behind this town: next of the previous page"`
+	}
 	memoryArgument struct {
 		TownID string `json:"townId,omitempty" jsonschema:"the id of the town; left out: all towns"`
+		Limit  int    `json:"limit,omitempty" jsonschema:"the largest number of entries of each list, from 1 to 16; 5 if it is left out"`
+	}
+	proposalsArgument struct {
+		TownID string `json:"townId" jsonschema:"the id of the town"`
+		Type   string `json:"type,omitempty" jsonschema:"only this type of proposal"`
+		Text   string `json:"text,omitempty" jsonschema:"only the arguments that contain this text"`
+		Limit  int    `json:"limit,omitempty" jsonschema:"the largest number of arguments of each type to try, from 1 to 100; 20 if it is left out"`
+		After  string `json:"after,omitempty" jsonschema:"with a type: go on behind this argument, next of the previous page"`
 	}
 	keyArgument struct {
 		Key string `json:"idempotencyKey" jsonschema:"the idempotencyKey of the proposal, which propose returned"`
 	}
 	runArgument struct {
-		RunID string `json:"runId" jsonschema:"the id of the run, which propose returns"`
+		RunID    string `json:"runId" jsonschema:"the id of the run, which propose returns"`
+		AfterSeq int    `json:"afterSeq,omitempty" jsonschema:"only the events behind this runSeq: the last one of the previous page"`
+		Limit    int    `json:"limit,omitempty" jsonschema:"the largest number of events, from 1 to 200; 50 if it is left out"`
 	}
 	proposalArgument struct {
 		TownID   string   `json:"townId" jsonschema:"the id of the town"`
@@ -184,7 +115,7 @@ type (
 	}
 )
 
-func (m *mcpTools) server() *mcp.Server {
+func (m *mcpTools) mcpServer() *mcp.Server {
 	s := mcp.NewServer(&mcp.Implementation{Name: "worldengine", Title: "World engine",
 		Version: "1"},
 		&mcp.ServerOptions{
@@ -194,7 +125,7 @@ func (m *mcpTools) server() *mcp.Server {
 				"so read it again before the next proposal.",
 		})
 	reads := &mcp.ToolAnnotations{ReadOnlyHint: true}
-	addTool(s, "list_towns", "Lists the towns with their epochs (the day).", reads, m.listTowns)
+	addTool(s, "list_towns", "Lists the towns with their epochs (the day), in pages; found and total count them.", reads, m.listTowns)
 	addTool(s, "read_town",
 		"Returns a town: its snapshot (mission, side quests, pressure, projects) and the "+
 			"snapshotHash.",
@@ -210,13 +141,14 @@ func (m *mcpTools) server() *mcp.Server {
 	addTool(s, "dry_run",
 		"Returns the result that a proposal would get now. Nothing is changed or stored.", reads,
 		m.dryRun)
-	addTool(s, "propose",
+	addSender(s, "propose",
 		"Proposes a command for a town, and returns the result: executed, failed, rejected, "+
 			"stale or duplicate, with the reason. Executed changes the town. If no result "+
-			"comes, resubmit it: the command may have been executed. With APPROVAL_REQUIRED a "+
+			"comes, propose the same again or resubmit it: until its result came it is the "+
+			"same proposal, and is executed once. With APPROVAL_REQUIRED a "+
 			"person decides first: resubmit it later, and propose nothing similar meanwhile.",
 		&mcp.ToolAnnotations{}, m.propose)
-	addTool(s, "resubmit",
+	addSender(s, "resubmit",
 		"Sends a proposal of this session again, which is always safe, and returns its result. "+
 			"Use it if no answer came, after a pause, or after APPROVAL_REQUIRED.",
 		&mcp.ToolAnnotations{IdempotentHint: true}, m.resubmit)
@@ -228,14 +160,24 @@ func (m *mcpTools) server() *mcp.Server {
 	return s
 }
 
-// addTool adds a tool whose answer is JSON. The model gets an error as text, with its code.
+// addTool adds a tool that needs no request.
 func addTool[In any](
 	s *mcp.Server, name, description string, hints *mcp.ToolAnnotations,
 	answer func(context.Context, In) (any, error),
 ) {
-	mcp.AddTool(s, &mcp.Tool{Name: name, Description: description, Annotations: hints},
-		func(ctx context.Context, _ *mcp.CallToolRequest, in In) (*mcp.CallToolResult, any, error) {
-			v, err := answer(ctx, in)
+	addSender(s, name, description, hints,
+		func(ctx context.Context, _ *mcp.CallToolRequest, in In) (any, error) { return answer(ctx, in) })
+}
+
+// addSender adds a tool whose answer is JSON. The model gets an error as text, with its code.
+func addSender[In any](
+	s *mcp.Server, name, description string, hints *mcp.ToolAnnotations,
+	answer func(context.Context, *mcp.CallToolRequest, In) (any, error),
+) {
+	tool := &mcp.Tool{Name: name, Description: description, Annotations: hints, InputSchema: schemaOf[In]()}
+	mcp.AddTool(s, tool,
+		func(ctx context.Context, request *mcp.CallToolRequest, in In) (*mcp.CallToolResult, any, error) {
+			v, err := answer(ctx, request, in)
 			if err != nil {
 				return nil, nil, toolError(err)
 			}
@@ -248,15 +190,63 @@ func addTool[In any](
 		})
 }
 
+// schemaOf returns the schema of a tool's arguments. Each has one type: some hosts refuse several. The
+// library's own schema of a pointer has null too.
+func schemaOf[In any]() map[string]any {
+	names := map[reflect.Kind]string{reflect.String: "string", reflect.Float64: "number", reflect.Int: "integer"}
+	properties, required := map[string]any{}, []string{}
+	for field := range fields(reflect.TypeFor[In]()) {
+		name, option, _ := strings.Cut(field.Tag.Get("json"), ",")
+		if option == "" {
+			required = append(required, name)
+		}
+		kind := field.Type
+		if kind.Kind() == reflect.Pointer {
+			kind = kind.Elem()
+		}
+		properties[name] = map[string]any{"type": names[kind.Kind()], "description": field.Tag.Get("jsonschema")}
+	}
+	schema := map[string]any{"type": "object", "properties": properties, "additionalProperties": false}
+	if len(required) > 0 {
+		schema["required"] = required
+	}
+	return schema
+}
+
+// fields iterates over the fields of a struct.
+func fields(of reflect.Type) iter.Seq[reflect.StructField] {
+	return func(yield func(reflect.StructField) bool) {
+		for i := range of.NumField() {
+			if !yield(of.Field(i)) {
+				return
+			}
+		}
+	}
+}
+
 // toolError returns an error whose text has the details, with their paths.
 func toolError(err error) error {
 	_, _, details := classify(err)
 	return errors.New(strings.Join(append([]string{sentence(err)}, linesOf(details)...), "; "))
 }
 
-func (m *mcpTools) listTowns(ctx context.Context, _ struct{}) (any, error) {
-	towns, err := first(m.engine.Towns(ctx, messages.TownList{}), 0)
-	return map[string]any{"towns": towns}, err
+func (m *mcpTools) listTowns(ctx context.Context, in townsArgument) (any, error) {
+	limit, err := limitOf(in.Limit, 50, 200)
+	if err != nil {
+		return nil, err
+	}
+	var page messages.Towns
+	_, err = m.engine.Ask(ctx, wire.TownList,
+		messages.TownList{Text: in.Text, State: in.State, Limit: limit, After: in.After}, &page)
+	return page, err
+}
+
+// limitOf returns the limit of a page.
+func limitOf(given, usual, most int) (int, error) {
+	if given < 0 || given > most {
+		return 0, usagef("limit must be from 1 to %d, not %d", most, given)
+	}
+	return cmp.Or(given, usual), nil
 }
 
 func (m *mcpTools) readTown(ctx context.Context, in townArgument) (any, error) {
@@ -264,7 +254,11 @@ func (m *mcpTools) readTown(ctx context.Context, in townArgument) (any, error) {
 }
 
 func (m *mcpTools) recall(ctx context.Context, in memoryArgument) (any, error) {
-	scope := messages.MemoryScope{ChronicleLimit: 5, HistoryLimit: 5}
+	limit, err := limitOf(in.Limit, 5, 16)
+	if err != nil {
+		return nil, err
+	}
+	scope := messages.MemoryScope{ChronicleLimit: limit, HistoryLimit: limit}
 	if in.TownID != "" {
 		scope.TownID = &in.TownID
 	}
@@ -277,29 +271,38 @@ type proposable struct {
 	Does      string               `json:"does"`
 	Argument  string               `json:"argument"`
 	Arguments []string             `json:"arguments"`
+	// Total counts all arguments of the type that the filter lets through, accepted or not. Next is the
+	// after of the next page.
+	Total int    `json:"total"`
+	Next  string `json:"next,omitzero"`
 	// NeedsApproval says that a person decides about the type.
 	NeedsApproval bool `json:"needsApproval,omitzero"`
 }
 
-func (m *mcpTools) listProposals(ctx context.Context, in townArgument) (any, error) {
+func (m *mcpTools) listProposals(ctx context.Context, in proposalsArgument) (any, error) {
+	limit, err := limitOf(in.Limit, 20, 100)
+	if err != nil {
+		return nil, err
+	}
+	kinds := handoff.ProposalTypes()
+	if in.Type != "" {
+		kind, err := proposalType(in.Type)
+		if err != nil {
+			return nil, err
+		}
+		kinds = []handoff.ProposalType{kind}
+	} else if in.After != "" {
+		return nil, usagef("after needs a type, since each type has its own pages")
+	}
 	t, err := m.engine.Town(ctx, in.TownID)
 	if err != nil {
 		return nil, err
 	}
-	list := []proposable{}
-	for _, kind := range handoff.ProposalTypes() {
-		spec := kind.Spec()
-		p := proposable{Type: kind, Does: spec.Does, Argument: spec.Argument, Arguments: []string{},
-			NeedsApproval: slices.Contains(t.Approval, kind)}
-		for _, argument := range t.Snapshot.Arguments(kind) {
-			accepted, needsApproval, err := m.accepted(ctx, t, kind, argument)
-			if err != nil {
-				return nil, err
-			}
-			if accepted {
-				p.Arguments = append(p.Arguments, argument)
-			}
-			p.NeedsApproval = p.NeedsApproval || needsApproval
+	list := []*proposable{}
+	for _, kind := range kinds {
+		p, err := m.proposable(ctx, t, kind, &in, limit)
+		if err != nil {
+			return nil, err
 		}
 		list = append(list, p)
 	}
@@ -307,6 +310,40 @@ func (m *mcpTools) listProposals(ctx context.Context, in townArgument) (any, err
 		"townId": t.TownID, "snapshotHash": t.SnapshotHash,
 		"decisionEpoch": t.DecisionEpoch, "proposals": list,
 	}, nil
+}
+
+// proposable returns a page of the arguments of a type that the rules accept.
+func (m *mcpTools) proposable(
+	ctx context.Context, t *client.Town, kind handoff.ProposalType, in *proposalsArgument, limit int,
+) (*proposable, error) {
+	spec := kind.Spec()
+	p := &proposable{Type: kind, Does: spec.Does, Argument: spec.Argument, Arguments: []string{},
+		NeedsApproval: slices.Contains(t.Approval, kind)}
+	all := slices.DeleteFunc(slices.Clone(t.Snapshot.Arguments(kind)), func(argument string) bool {
+		return !strings.Contains(strings.ToLower(argument), strings.ToLower(in.Text))
+	})
+	p.Total = len(all)
+	if at := slices.Index(all, in.After); at >= 0 {
+		all = all[at+1:]
+	} else if in.After != "" {
+		return nil, usagef("after must be one of the arguments of %s, not %s: begin again without it", kind,
+			show(in.After))
+	}
+	if len(all) > limit {
+		all = all[:limit]
+		p.Next = all[limit-1]
+	}
+	for _, argument := range all {
+		accepted, needsApproval, err := m.accepted(ctx, t, kind, argument)
+		if err != nil {
+			return nil, err
+		}
+		if accepted {
+			p.Arguments = append(p.Arguments, argument)
+		}
+		p.NeedsApproval = p.NeedsApproval || needsApproval
+	}
+	return p, nil
 }
 
 // accepted reports whether the rules accept a proposal now, and whether a person has to approve it.
@@ -352,6 +389,8 @@ type mcpOutcome struct {
 	// AppliedBy names the game that would apply the command; if it is set, the result is only what
 	// the rules expect.
 	AppliedBy string `json:"appliedBy,omitzero"`
+
+	status handoff.Status
 }
 
 func (m *mcpTools) dryRun(ctx context.Context, in proposalArgument) (any, error) {
@@ -359,34 +398,75 @@ func (m *mcpTools) dryRun(ctx context.Context, in proposalArgument) (any, error)
 	if err != nil {
 		return nil, err
 	}
-	return outcomeOf(m.engine.DryRun(ctx, h))
+	got, err := m.engine.DryRun(ctx, h)
+	if err != nil {
+		return nil, err
+	}
+	return outcomeOf(got), nil
 }
 
-func (m *mcpTools) propose(ctx context.Context, in proposalArgument) (any, error) {
+func (m *mcpTools) propose(
+	ctx context.Context, request *mcp.CallToolRequest, in proposalArgument,
+) (any, error) {
+	kind, err := proposalType(in.Type)
+	if err != nil {
+		return nil, err
+	}
+	name := m.nameOf(in.TownID, kind, in.Argument)
+	if h := m.open.find(name); h != nil {
+		got, err := m.deliver(ctx, request, name, h)
+		if err != nil || got.status != handoff.Stale {
+			return got, err
+		}
+		m.open.remove(name, h) // it was never carried out, and never will be
+	}
 	h, err := m.proposed(ctx, &in)
 	if err != nil {
 		return nil, err
 	}
-	m.sent.Store(h.IdempotencyKey, h)
-	return m.send(ctx, h)
+	return m.deliver(ctx, request, name, h)
 }
 
-func (m *mcpTools) resubmit(ctx context.Context, in keyArgument) (any, error) {
-	h, sent := m.sent.Load(in.Key)
-	if !sent {
+// nameOf returns the name of the proposals with the same arguments, sent to the same world.
+func (m *mcpTools) nameOf(townID string, kind handoff.ProposalType, argument string) string {
+	members := []any{m.server, m.engine.World, m.actor, townID, string(kind), argument}
+	return handoff.Hash(handoff.AppendCanonical(nil, members))
+}
+
+func (m *mcpTools) resubmit(
+	ctx context.Context, request *mcp.CallToolRequest, in keyArgument,
+) (any, error) {
+	sent, known := m.sent.Load(in.Key)
+	if !known {
 		return nil, usagef("no proposal of this session has the idempotencyKey %s: propose it",
 			show(in.Key))
 	}
-	return m.send(ctx, h.(*handoff.Handoff))
+	h := sent.(*handoff.Handoff)
+	p := &h.Proposal
+	return m.deliver(ctx, request, m.nameOf(p.TownID, p.Type, p.Argument()), h)
 }
 
-// send sends a handoff. An error names the key with which the handoff can be sent again.
-func (m *mcpTools) send(ctx context.Context, h *handoff.Handoff) (any, error) {
-	got, err := outcomeOf(m.engine.Send(ctx, h))
+// deliver sends a handoff. It is open until the host has its result. The result of an open handoff that was
+// accepted before is the first one. An error names the key with which the handoff can be sent again.
+func (m *mcpTools) deliver(
+	ctx context.Context, request *mcp.CallToolRequest, name string, h *handoff.Handoff,
+) (*mcpOutcome, error) {
+	open := m.open.find(name)
+	if open == nil {
+		m.open.add(name, h)
+	}
+	m.sent.Store(h.IdempotencyKey, h)
+	got, err := m.engine.Send(ctx, h)
+	if err == nil && open == h && got.Result.ReasonCode == handoff.ReasonDuplicate {
+		got, err = m.engine.Result(ctx, h.IdempotencyKey, h.Proposal.TownID)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%w; idempotencyKey: %s", err, h.IdempotencyKey)
 	}
-	return got, nil
+	m.conn.expect(request, delivery{
+		done: func() { m.open.remove(name, h) }, lost: func() { m.open.add(name, h) },
+	})
+	return outcomeOf(got), nil
 }
 
 // proposed makes the handoff of a proposal for the present state of its town.
@@ -398,23 +478,30 @@ func (m *mcpTools) proposed(ctx context.Context, in *proposalArgument) (*handoff
 	return m.handoff(t, in)
 }
 
-func outcomeOf(got *client.Outcome, err error) (any, error) {
-	if err != nil {
-		return nil, err
-	}
-	return mcpOutcome{Result: got.JSON, RunID: got.RunID, DryRun: got.DryRun, AppliedBy: got.Apply},
-		nil
+func outcomeOf(got *client.Outcome) *mcpOutcome {
+	return &mcpOutcome{Result: got.JSON, RunID: got.RunID, DryRun: got.DryRun, AppliedBy: got.Apply,
+		status: got.Status()}
 }
 
 func (m *mcpTools) readResult(ctx context.Context, in resultArgument) (any, error) {
-	return outcomeOf(m.engine.Result(ctx, in.Key, in.TownID))
+	got, err := m.engine.Result(ctx, in.Key, in.TownID)
+	if err != nil {
+		return nil, err
+	}
+	return outcomeOf(got), nil
 }
 
 func (m *mcpTools) readRun(ctx context.Context, in runArgument) (any, error) {
+	limit, err := limitOf(in.Limit, 50, 200)
+	if err != nil {
+		return nil, err
+	}
 	run, err := m.engine.Run(ctx, in.RunID)
 	if err != nil {
 		return nil, err
 	}
-	_, all, err := eventsOf(ctx, m.engine, in.RunID, 0)
-	return map[string]any{"run": run, "events": all.Events}, err
+	var page messages.Events
+	_, err = m.engine.Ask(ctx, wire.RunEvents,
+		messages.RunEvents{RunID: in.RunID, AfterSeq: int64(in.AfterSeq), Limit: limit}, &page)
+	return map[string]any{"run": run, "events": page.Events, "lastEventSeq": page.LastEventSeq}, err
 }

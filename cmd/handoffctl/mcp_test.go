@@ -7,21 +7,28 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"os"
 	"slices"
+	"strings"
 	"testing"
 	"testing/iotest"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"worldengine/handoff"
+	"worldengine/runevents"
 	"worldengine/schemas"
 	"worldengine/worldengine"
+	"worldengine/worldengine/apply"
 	"worldengine/worldengine/client"
 	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/messages"
+	"worldengine/worldengine/wire"
 )
 
 // model is the SDK's own client, in a session with handoffctl mcp.
@@ -33,16 +40,22 @@ type model struct {
 // startMCP starts the command on pipes, as a program that has a language model does.
 func startMCP(t *testing.T, c *cli) *model {
 	t.Helper()
+	return startMCPWith(t, c, t.TempDir())
+}
+
+// startMCPWith is startMCP with a directory for proposals.
+func startMCPWith(t *testing.T, c *cli, dir string) *model {
+	t.Helper()
 	toServer, fromModel := io.Pipe()
 	toModel, fromServer := io.Pipe()
 	ctx, cancel := context.WithCancel(context.Background())
 	engine, err := client.Connect(c.flags["server"], client.Options{})
 	require.NoError(t, err)
 	engine.Timeout = 30 * time.Second
-	command := &mcpCommand{Actor: "mayor-7"}
+	tools := &mcpTools{engine: engine, actor: "mayor-7", open: openOf(dir, func(err error) { assert.NoError(t, err) })}
 	ended := make(chan error, 1)
 	go func() {
-		ended <- command.serve(ctx, engine, toServer, fromServer)
+		ended <- tools.serve(ctx, toServer, fromServer)
 		_ = fromServer.Close()
 	}()
 	session, err := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil).Connect(
@@ -218,7 +231,7 @@ func TestMCP_NotJSON(t *testing.T) {
 	in, model := io.Pipe()
 	answers, out := io.Pipe()
 	ended := make(chan error, 1)
-	go func() { ended <- (&mcpCommand{}).serve(t.Context(), engine, in, out) }()
+	go func() { ended <- (&mcpTools{engine: engine}).serve(t.Context(), in, out) }()
 	lines := bufio.NewScanner(answers)
 	for _, line := range []string{"hello", "", "{", `{"jsonrpc":"2.0","id":1,"method":"initialize",` +
 		`"params":{"protocolVersion":"2025-06-18","capabilities":{},` +
@@ -252,14 +265,10 @@ func TestMCP_InputEnds(t *testing.T) {
 	assert.Regexp(t, `(?m)^\{"jsonrpc":"2.0","id":2,.*EXECUTED`, got.out)
 }
 
-// An input that is no MCP and a pipe that fails are different errors.
+// The end of the input ends the session; a pipe that fails is an error.
 func TestMCP_End(t *testing.T) {
 	c := online(t)
 	assert.Equal(t, outcome{}, c.pipe("", "mcp"))
-	got := c.pipe("7\n", "mcp")
-	assert.Equal(t, exitUsage, got.status)
-	assert.Contains(t, got.err, "the input is not the Model Context Protocol")
-
 	var errs bytes.Buffer
 	gone := &fs.PathError{Op: "read", Path: "/dev/stdin", Err: errors.New("the terminal is gone")}
 	status := c.exec(t.Context(), iotest.ErrReader(gone), io.Discard, &errs, "mcp")
@@ -267,4 +276,262 @@ func TestMCP_End(t *testing.T) {
 	assert.Regexp(t,
 		`^handoffctl: the session with the language model broke off: read /dev/stdin: the terminal is gone\n$`,
 		errs.String())
+}
+
+// begin are the first lines of a session.
+const begin = `{"jsonrpc":"2.0","id":"begin","method":"initialize","params":{"protocolVersion":` +
+	`"2025-06-18","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}
+{"jsonrpc":"2.0","method":"notifications/initialized"}
+`
+
+// A line that is no JSON-RPC message is answered and ends nothing, and no id is changed.
+func TestMCP_Frames(t *testing.T) {
+	c := online(t)
+	invalid := func(id string) string { return `"id":` + id + `,"error":{"code":-32600,` }
+	var lines, want []string
+	for line, answer := range map[string]string{
+		`{}`: invalid("null"), `[]`: invalid("null"), `7`: invalid("null"), `null`: invalid("null"), `"x"`: invalid("null"),
+		`{"id":1,"method":"ping"}`:                    invalid("1"),
+		`{"jsonrpc":"1.0","id":2,"method":"ping"}`:    invalid("2"),
+		`{"jsonrpc":"2.0","id":true,"method":"ping"}`: invalid("null"),
+		`{"jsonrpc":"2.0","id":{},"method":"ping"}`:   invalid("null"),
+		`{"jsonrpc":"2.0","id":null,"method":"ping"}`: invalid("null"),
+		`{"jsonrpc":"2.0","id":3,"method":7}`:         invalid("3"),
+		`{"jsonrpc":"2.0","id":33}`:                   invalid("33"),
+		`[{"jsonrpc":"2.0","id":4,"method":"ping"}]`:  invalid("null"),
+		`not json`: `"id":null,"error":{"code":-32700,`,
+		`{"jsonrpc":"2.0","id":5,"method":"ping"`:                                     `"id":null,"error":{"code":-32700,`,
+		`{"jsonrpc":"2.0","id":9007199254740993,"method":"ping"}`:                     `"id":9007199254740993,"result":{}`,
+		`{"jsonrpc":"2.0","id":1.5,"method":"ping"}`:                                  `"id":1.5,"result":{}`,
+		`{"jsonrpc":"2.0","id":6,"method":"ping","params":null}`:                      `"id":6,"result":{}`,
+		`{"jsonrpc":"2.0","id":"7","method":"no/such"}`:                               `"id":"7","error":{"code":-32601,`,
+		`{"jsonrpc":"2.0","id":8,"result":{}}`:                                        "",
+		`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{}}`:            "",
+		`{"jsonrpc":"2.0","id":"` + strings.Repeat("x", maxFrame) + `","method":"p"}`: invalid("null"),
+	} {
+		lines = append(lines, line)
+		if answer != "" {
+			want = append(want, answer)
+		}
+	}
+	got := c.pipe(begin+strings.Join(lines, "\n"), "mcp")
+	require.Equal(t, 0, got.status, got.err)
+	answers := strings.Split(strings.TrimSpace(got.out), "\n")
+	require.Len(t, answers, len(want)+1)
+	for _, answer := range want {
+		at := slices.IndexFunc(answers, func(line string) bool {
+			return strings.HasPrefix(line, `{"jsonrpc":"2.0",`+answer)
+		})
+		require.GreaterOrEqual(t, at, 0, answer)
+		answers = slices.Delete(answers, at, at+1)
+	}
+}
+
+// Each argument of a tool has one type, and null is as absent; a member that no tool has is refused.
+func TestMCP_Arguments(t *testing.T) {
+	m := startMCP(t, online(t))
+	tools, err := m.session.ListTools(t.Context(), nil)
+	require.NoError(t, err)
+	for _, tool := range tools.Tools {
+		properties := tool.InputSchema.(map[string]any)["properties"].(map[string]any)
+		for name, property := range properties {
+			assert.IsType(t, "", property.(map[string]any)["type"], "%s of %s", name, tool.Name)
+			assert.NotEmpty(t, property.(map[string]any)["description"], "%s of %s", name, tool.Name)
+		}
+	}
+	tried := m.ok("dry_run", map[string]any{"townId": threatened, "type": "PROJECT_ADVANCE",
+		"argument": "wall-perimeter", "reason": "r", "priority": nil, "snapshotHash": nil})
+	assert.Contains(t, tried, "EXECUTED")
+	assert.Contains(t, m.ok("recall", map[string]any{"townId": nil, "limit": nil}), "recentHistory")
+	for tool, arguments := range map[string]map[string]any{
+		"list_towns": {"filter": "x"}, "read_town": {"townId": nil}, "list_proposals": {"townId": threatened, "limit": 101},
+	} {
+		_, failed := m.call(tool, arguments)
+		assert.True(t, failed, tool)
+	}
+}
+
+// Lists come in pages, with a filter and totals.
+func TestMCP_Pages(t *testing.T) {
+	m := startMCP(t, online(t))
+	all := decode[messages.Towns](t, m.ok("list_towns", nil))
+	require.Greater(t, all.Total, 2)
+	require.Len(t, all.Towns, all.Total)
+	var ids []string
+	for page := (messages.Towns{Next: ""}); ; {
+		page = decode[messages.Towns](t, m.ok("list_towns", map[string]any{"limit": 1, "after": page.Next}))
+		require.Equal(t, all.Total, page.Found)
+		ids = append(ids, page.Towns[0].TownID)
+		if page.Next == "" {
+			break
+		}
+	}
+	require.Len(t, ids, all.Total)
+	found := decode[messages.Towns](t, m.ok("list_towns", map[string]any{"text": "THREAT"}))
+	require.Equal(t, []int{1, all.Total}, []int{found.Found, found.Total})
+	require.Equal(t, threatened, found.Towns[0].TownID)
+
+	list := func(arguments map[string]any) proposable {
+		arguments["townId"], arguments["type"] = threatened, "SALVAGE_PLAN"
+		got := decode[struct {
+			Proposals []proposable `json:"proposals"`
+		}](t, m.ok("list_proposals", arguments)).Proposals
+		require.Len(t, got, 1)
+		return got[0]
+	}
+	whole := list(map[string]any{})
+	require.Equal(t, 3, whole.Total)
+	one := list(map[string]any{"limit": 1})
+	rest := list(map[string]any{"after": one.Next})
+	require.Equal(t, whole.Arguments, slices.Concat(one.Arguments, rest.Arguments))
+	require.Less(t, len(rest.Arguments), 3)
+	require.Empty(t, rest.Next)
+	require.Equal(t, 1, list(map[string]any{"text": "SCARC"}).Total)
+
+	got := decode[mcpOutcome](t, m.ok("propose", map[string]any{"townId": threatened, "type": "SALVAGE_PLAN",
+		"argument": "general", "reason": "r"}))
+	type events struct {
+		Events []runevents.Record `json:"events"`
+	}
+	first := decode[events](t, m.ok("read_run", map[string]any{"runId": got.RunID, "limit": 2})).Events
+	require.Len(t, first, 2)
+	require.EqualValues(t, 3, decode[events](t, m.ok("read_run",
+		map[string]any{"runId": got.RunID, "afterSeq": 2})).Events[0].RunSeq)
+}
+
+// slowGame is a game that begins to answer when the test says so.
+type slowGame struct {
+	asked, answer chan struct{}
+}
+
+func startSlowGame(t *testing.T, c *cli) *slowGame {
+	t.Helper()
+	nc, err := nats.Connect(c.flags["server"])
+	require.NoError(t, err)
+	t.Cleanup(nc.Close)
+	g := &slowGame{make(chan struct{}, 9), make(chan struct{})}
+	_, err = nc.Subscribe(wire.ApplySubject(wire.DefaultWorld, "*"), func(msg *nats.Msg) {
+		command, err := apply.ParseCommand(msg.Data, schemas.Limits{})
+		if !assert.NoError(t, err) {
+			return
+		}
+		g.asked <- struct{}{}
+		<-g.answer
+		done := apply.Done(command)
+		data, err := done.MarshalWire()
+		assert.NoError(t, err)
+		_ = msg.Respond(data)
+	})
+	require.NoError(t, err)
+	require.NoError(t, nc.Flush())
+	return g
+}
+
+// A proposal that is repeated after the host gave up its call is the same handoff, whose result comes then,
+// whether the game is still at it or not; also in another session. Once the result was delivered, the same
+// arguments are a new proposal.
+func TestMCP_ProposeAgain(t *testing.T) {
+	for name, row := range map[string]struct{ finished, restarted, hashed bool }{
+		"the game is at it":     {},
+		"the game has finished": {finished: true},
+		"another session":       {restarted: true},
+		"another session later": {restarted: true, finished: true},
+		"with the hash":         {finished: true, hashed: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := onlineWith(t, worldengine.Config{Settings: commitlog.Settings{Apply: apply.Plugin}})
+			game, dir := startSlowGame(t, c), t.TempDir()
+			m := startMCPWith(t, c, dir)
+			before := decode[client.Town](t, m.ok("read_town", map[string]any{"townId": threatened}))
+			proposal := map[string]any{"townId": threatened, "type": "PROJECT_ADVANCE",
+				"argument": "wall-perimeter", "reason": "The wall is low."}
+			if row.hashed {
+				proposal["snapshotHash"] = before.SnapshotHash
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			called := make(chan error, 1)
+			go func() {
+				_, err := m.session.CallTool(ctx, &mcp.CallToolParams{Name: "propose", Arguments: proposal})
+				called <- err
+			}()
+			<-game.asked
+			cancel()
+			require.Error(t, <-called)
+			epoch := func() int64 {
+				return decode[client.Town](t, m.ok("read_town", map[string]any{"townId": threatened})).DecisionEpoch
+			}
+			if row.finished {
+				close(game.answer)
+				require.Eventually(t, func() bool { return epoch() > before.DecisionEpoch }, 20*time.Second,
+					5*time.Millisecond)
+			}
+			if row.restarted {
+				m = startMCPWith(t, c, dir)
+			}
+			if !row.finished {
+				time.AfterFunc(50*time.Millisecond, func() { close(game.answer) })
+			}
+			proposal["reason"] = "It is still low." // a model finds other words
+			first := decode[mcpOutcome](t, m.ok("propose", proposal))
+			require.Contains(t, string(first.Result), `"EXECUTED"`)
+			require.Equal(t, before.DecisionEpoch+1, epoch(), "once")
+			left, err := os.ReadDir(dir)
+			require.NoError(t, err)
+			require.Empty(t, left)
+
+			delete(proposal, "snapshotHash")
+			second := decode[mcpOutcome](t, m.ok("propose", proposal))
+			require.Contains(t, string(second.Result), `"EXECUTED"`)
+			require.NotEqual(t, first.RunID, second.RunID)
+			require.Equal(t, before.DecisionEpoch+2, epoch())
+		})
+	}
+}
+
+// An answer that crosses the host's cancellation was not delivered. A proposal that the town refused as
+// stale, and whose result got lost, is made anew.
+func TestMCP_CrossingCancellation(t *testing.T) {
+	c := online(t)
+	dir := t.TempDir()
+	m := startMCPWith(t, c, dir)
+	propose := func(id string) string {
+		return `{"jsonrpc":"2.0","id":` + id + `,"method":"tools/call","params":{"name":"propose","arguments":{"townId":"` +
+			threatened + `","type":"PROJECT_ADVANCE","argument":"wall-perimeter","reason":"r"}}}`
+	}
+	in, host := io.Pipe()
+	answers, out := io.Pipe()
+	engine, err := client.Connect(c.flags["server"], client.Options{})
+	require.NoError(t, err)
+	t.Cleanup(engine.Close)
+	ended := make(chan error, 1)
+	tools := &mcpTools{engine: engine, actor: "mayor-7", open: openOf(dir, func(err error) { assert.NoError(t, err) })}
+	go func() { ended <- tools.serve(t.Context(), in, out) }()
+	lines := bufio.NewScanner(answers)
+	say := func(line string) string {
+		_, err := io.WriteString(host, line+"\n")
+		require.NoError(t, err)
+		require.True(t, lines.Scan())
+		return lines.Text()
+	}
+	say(strings.TrimSpace(begin)[:strings.Index(begin, "\n")])
+	first := say(propose("2.5"))
+	require.Contains(t, first, `EXECUTED`)
+	_, err = io.WriteString(host, `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":2.5}}`+"\n")
+	require.NoError(t, err)
+	require.Equal(t, strings.Replace(first, `"id":2.5`, `"id":3`, 1), say(propose("3")))
+	again := say(propose("4"))
+	require.Contains(t, again, `EXECUTED`)
+	require.NotEqual(t, strings.Replace(first, `"id":2.5`, `"id":4`, 1), again)
+	require.NoError(t, host.Close())
+	require.NoError(t, <-ended)
+
+	town := decode[client.Town](t, m.ok("read_town", map[string]any{"townId": threatened}))
+	old, err := handoff.New(handoff.Proposal{Type: handoff.AdvanceProject, ActorID: "mayor-7", TownID: threatened,
+		Reason: "r", Args: map[string]string{"projectId": "wall-perimeter"}, SnapshotHash: strings.Repeat("0", 64),
+		DecisionEpoch: town.DecisionEpoch})
+	require.NoError(t, err)
+	tools.open.add(tools.nameOf(threatened, handoff.AdvanceProject, "wall-perimeter"), old)
+	got := decode[mcpOutcome](t, m.ok("propose", map[string]any{"townId": threatened, "type": "PROJECT_ADVANCE",
+		"argument": "wall-perimeter", "reason": "r"}))
+	require.Contains(t, string(got.Result), `"EXECUTED"`)
 }
