@@ -52,10 +52,10 @@ func (e *Engine) reindex(source index.Source) {
 // emptySource is a log that keeps nothing.
 type emptySource struct{ index.Source }
 
-func (emptySource) EachAfter(
-	context.Context, uint64, func(uint64, string, nats.Header) error,
-) error {
-	return nil
+func (s emptySource) EachAfter(
+	ctx context.Context, _ uint64, _ func(uint64, string, nats.Header) error,
+) (uint64, error) {
+	return s.End(ctx)
 }
 
 // OpenDefective opens an engine with a defect that was planted before anything ran in it.

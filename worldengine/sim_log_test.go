@@ -240,8 +240,8 @@ func (s *simSource) End(ctx context.Context) (uint64, error) {
 
 func (s *simSource) EachAfter(
 	ctx context.Context, seq uint64, visit func(uint64, string, nats.Header) error,
-) error {
-	err := s.Source.EachAfter(ctx, seq,
+) (uint64, error) {
+	upTo, err := s.Source.EachAfter(ctx, seq,
 		func(seq uint64, subject string, header nats.Header) error {
 			if s.sim.alone || s.sim.skips && seq%5 == 0 {
 				return nil
@@ -251,5 +251,5 @@ func (s *simSource) EachAfter(
 	if err == nil { // those who wait for the last message go on before the one who reads
 		_, err = s.Source.End(ctx)
 	}
-	return err
+	return upTo, err
 }

@@ -60,7 +60,7 @@ func (l *logCopy) dropped(ctx context.Context) (all []Left, err error) {
 		return nil, nil
 	}
 	commits := map[string]int64{}
-	err = commitlog.Each(ctx, l.Stream, begin.State.LastSeq, func(msg *jetstream.RawStreamMsg) error {
+	_, err = commitlog.Each(ctx, l.Stream, begin.State.LastSeq, func(msg *jetstream.RawStreamMsg) error {
 		if commitlog.IsHistory(l.World, msg.Subject) {
 			commits[msg.Subject]++
 		}

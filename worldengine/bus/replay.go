@@ -37,7 +37,7 @@ func Replay(ctx context.Context, config Config, letters []string) (replayed []st
 	for _, letter := range letters {
 		wanted[letter] = true
 	}
-	err = commitlog.Each(ctx, stream, 0, func(msg *jetstream.RawStreamMsg) error {
+	_, err = commitlog.Each(ctx, stream, 0, func(msg *jetstream.RawStreamMsg) error {
 		letter := wire.DeadLetterSubject(config.World, s.stream.Name,
 			msg.Header.Get(wire.LogSeqHeader), msg.Header.Get(wire.LogPartHeader))
 		if !wanted[letter] {

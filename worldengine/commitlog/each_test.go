@@ -48,7 +48,7 @@ func TestEach_Canceled(t *testing.T) {
 	<-js.PublishAsyncComplete()
 	ctx, cancel := context.WithCancel(t.Context())
 	read := 0
-	err := Each(ctx, stream, 0, func(*jetstream.RawStreamMsg) error {
+	_, err := Each(ctx, stream, 0, func(*jetstream.RawStreamMsg) error {
 		cancel()
 		read++
 		return nil

@@ -104,9 +104,9 @@ func (k *Known) Check(ctx context.Context, log jetstream.Stream) error {
 	k.mu.Lock()
 	known := k.end
 	k.mu.Unlock()
-	info, err := log.Info(ctx) // after the look at k, since the log grows
+	info, err := LeaderInfo(ctx, log) // after the look at k, since the log grows
 	if err != nil {
-		return fmt.Errorf("%w: state of the log: %w", ErrLogUnavailable, err)
+		return err
 	}
 	for _, upTo := range []uint64{known, math.MaxUint64} {
 		if k.Lost != nil && lost == "" {

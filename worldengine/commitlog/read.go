@@ -25,7 +25,8 @@ type Store interface {
 	At(ctx context.Context, seq uint64) (*jetstream.RawStreamMsg, error)
 	Last(ctx context.Context, subject string) (*jetstream.RawStreamMsg, error)
 	Next(ctx context.Context, subject string, from uint64) (*jetstream.RawStreamMsg, error)
-	// End returns the sequence of the last message on any subject.
+	// End returns the sequence of the last message on any subject, as the leader of the stream has
+	// it.
 	End(ctx context.Context) (uint64, error)
 }
 
@@ -77,7 +78,7 @@ func (s StreamStore) Last(ctx context.Context, subject string) (*jetstream.RawSt
 	if msg != nil || err != nil {
 		return msg, err
 	}
-	info, err := s.Stream.Info(ctx, jetstream.WithSubjectFilter(subject))
+	info, err := LeaderInfo(ctx, s.Stream, jetstream.WithSubjectFilter(subject))
 	if err != nil || len(info.State.Subjects) == 0 {
 		return nil, err
 	}
@@ -96,9 +97,9 @@ func (s StreamStore) last(ctx context.Context, subject string) (*jetstream.RawSt
 	})
 }
 
-// End implements Store.
+// End implements Store. The end is the leader's: see LeaderInfo.
 func (s StreamStore) End(ctx context.Context) (uint64, error) {
-	info, err := s.Stream.Info(ctx)
+	info, err := LeaderInfo(ctx, s.Stream)
 	if err != nil {
 		return 0, err
 	}
@@ -143,10 +144,9 @@ func SubjectsOf(
 	defer cancel()
 	subjects := map[string]uint64{}
 	for _, filter := range filters {
-		info, err := log.Info(ctx, jetstream.WithSubjectFilter(filter))
+		info, err := LeaderInfo(ctx, log, jetstream.WithSubjectFilter(filter))
 		if err != nil {
-			return nil, fmt.Errorf("%w: subjects of stream %s: %w", ErrLogUnavailable,
-				log.CachedInfo().Config.Name, err)
+			return nil, fmt.Errorf("subjects of the log: %w", err)
 		}
 		maps.Copy(subjects, info.State.Subjects)
 	}
@@ -164,15 +164,6 @@ func LastSequence(ctx context.Context, stream jetstream.Stream, subject string) 
 	}
 	defer Release(stream, consumer)
 	return consumer.CachedInfo().Delivered.Stream + 1, nil
-}
-
-// createConsumer makes a consumer that reads a stream once.
-func createConsumer(
-	ctx context.Context, stream jetstream.Stream, config jetstream.ConsumerConfig,
-) (jetstream.Consumer, error) {
-	config.AckPolicy, config.MemoryStorage, config.Replicas = jetstream.AckNonePolicy, true, 1
-	config.InactiveThreshold = time.Minute // if its reader ends without deleting it
-	return stream.CreateConsumer(ctx, config)
 }
 
 // Release deletes a consumer that has read a stream once; Consumer.Stop does not.
@@ -214,11 +205,13 @@ const (
 )
 
 // Each visits, once and without bodies, the present messages of a stream after a sequence. It omits
-// messages that were changed on the disk of NATS. The error is visit's, or ErrLogUnavailable.
+// messages that were changed on the disk of NATS. upTo is how far it has come, if there is no error:
+// maybe less far than the end that another request has named. The error is visit's, or
+// ErrLogUnavailable.
 func Each(
 	ctx context.Context, stream jetstream.Stream, behind uint64,
 	visit func(msg *jetstream.RawStreamMsg) error,
-) error {
+) (upTo uint64, err error) {
 	r := newReading(stream, jetstream.ConsumerConfig{HeadersOnly: true})
 	return r.each(ctx, behind, fetchMessages, visit)
 }
@@ -230,7 +223,8 @@ func EachWhole(
 ) error {
 	r := newReading(stream, jetstream.ConsumerConfig{},
 		jetstream.FetchMaxBytes(max(fetchBytes, 2*int(largest))))
-	return r.each(ctx, 0, fetchBodies, visit)
+	_, err := r.each(ctx, 0, fetchBodies, visit)
+	return err
 }
 
 // EachLast is Each for the last message of each subject that matches one of the filters. After a
@@ -378,14 +372,14 @@ func (r *reading) messages(ctx context.Context, atOnce uint64) iter.Seq[*jetstre
 	}
 }
 
-// each visits the messages after a sequence, atOnce at a time.
+// each visits the messages after a sequence, atOnce at a time. upTo is how far it has come.
 func (r *reading) each(
 	ctx context.Context, behind, atOnce uint64, visit func(msg *jetstream.RawStreamMsg) error,
-) error {
+) (upTo uint64, err error) {
 	store := StreamStore{Stream: r.stream}
 	end, err := store.End(ctx)
 	if err != nil {
-		return r.broken(err)
+		return 0, r.broken(err)
 	}
 	r.config.DeliverPolicy, r.last = jetstream.DeliverByStartSequencePolicy, behind
 	for try := 1; ; try++ {
@@ -393,31 +387,53 @@ func (r *reading) each(
 		r.config.OptStartSeq = before + 1
 		for msg := range r.messages(ctx, atOnce) {
 			if err := visit(msg); err != nil {
-				return err
+				return 0, err
 			}
 		}
 		switch {
 		case r.err != nil && (try >= fetchTries || ctx.Err() != nil):
-			return r.broken(cmp.Or(ctx.Err(), r.err))
+			return 0, r.broken(cmp.Or(ctx.Err(), r.err))
 		case r.err == nil && r.last >= end:
-			return nil
+			return r.last, nil
 		case r.err == nil:
 			// NATS does not deliver messages that were changed on its disk, nor the messages behind
-			// them until it has searched their block. A cluster's consumer may be at a replica that
-			// lags. The leader has the next message.
-			msg, err := store.Next(ctx, ">", r.last+1)
-			if msg == nil || err != nil {
-				return r.broken(err)
+			// them until it has searched their block.
+			msg, err := nextBefore(ctx, store, r.last+1, end)
+			if err != nil {
+				return 0, r.broken(err)
+			}
+			if msg == nil {
+				return end, nil
 			}
 			r.last = msg.Sequence
 			if err := visit(msg); err != nil {
-				return err
+				return 0, err
 			}
 		}
 		if r.last > before {
 			try = 0
 		}
 	}
+}
+
+// nextBefore returns the first message at or after a sequence, nil if there is none up to end, at
+// which the stream has been. A leader that has not applied a message yet also answers that there is
+// none, so its own end is asked too. If that is before end, the error is ErrLogUnavailable.
+func nextBefore(
+	ctx context.Context, store Store, from, end uint64,
+) (*jetstream.RawStreamMsg, error) {
+	msg, err := store.Next(ctx, ">", from)
+	if msg != nil || err != nil {
+		return msg, err
+	}
+	now, err := store.End(ctx)
+	if err == nil && now < end {
+		err = fmt.Errorf("its leader is at sequence %d, and the stream has been at %d", now, end)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return store.Next(ctx, ">", from)
 }
 
 // broken wraps the error of a reading that NATS broke off; nil for nil.

@@ -38,6 +38,18 @@ func (l *Log) Next(
 	return msg, nil
 }
 
+// NextBefore returns the first message at or after a sequence, nil if the log keeps none up to end,
+// at which it has been. The error is ErrLogUnavailable, also if the log's leader is not yet at end.
+func (l *Log) NextBefore(
+	ctx context.Context, from, end uint64,
+) (*jetstream.RawStreamMsg, error) {
+	msg, err := nextBefore(ctx, l.Store, from, end)
+	if err != nil {
+		return nil, fmt.Errorf("%w: from log sequence %d: %w", ErrLogUnavailable, from, err)
+	}
+	return msg, nil
+}
+
 // Load reads a town's current entry, the zero entry if the town does not exist. It returns
 // ErrTownDamaged or ErrLogUnavailable.
 func (l *Log) Load(ctx context.Context, townID string) (Entry, error) {

@@ -32,42 +32,57 @@ func (ix *Index) Chain(token string) Chain {
 	return ix.s.chain(ix.s.town(token))
 }
 
-// Broken returns the chains that have a hole, ordered by town.
+// Broken returns the chains with a hole that is damage: the log must keep the missing record. They
+// are ordered by town.
 func (ix *Index) Broken() (all []Chain) {
+	limits := ix.config.Source.Limits()
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
 	for n := range ix.s.towns {
-		if ix.s.towns[n].hole != 0 {
-			all = append(all, ix.s.chain(uint32(n)))
+		if ix.s.towns[n].hole == 0 {
+			continue
+		}
+		if c := ix.s.chain(uint32(n)); !c.Whole(limits) {
+			all = append(all, c)
 		}
 	}
 	slices.SortFunc(all, func(a, b Chain) int { return cmp.Compare(a.Town, b.Town) })
 	return all
 }
 
-// Behind returns how many records on its town's log subject follow the one at a sequence; ok is
-// false if the index has no such record.
-func (ix *Index) Behind(seq uint64) (records uint32, ok bool) {
+// Limits returns which records the log may have forgotten.
+func (ix *Index) Limits() Limits { return ix.config.Source.Limits() }
+
+// Whole reports whether the index has every record of the town that the log must keep: the chain has
+// no hole, or the log may have forgotten what is missing.
+func (c *Chain) Whole(l Limits) bool {
+	return c.Hole == 0 || uint64(c.Linked) >= l.Least || c.Before == 0 && c.Hole <= l.RestoredTo
+}
+
+// MustKeep reports whether the log must keep the record at a sequence, which the index has on a
+// town's log subject: too few records of the town follow it.
+func (ix *Index) MustKeep(seq uint64) bool {
+	limits := ix.Limits()
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
 	n := ix.s.after(seq - 1)
 	if n > ix.s.count {
-		return 0, false
+		return false
 	}
 	r := ix.s.row(n)
-	if r.Seq != seq || !r.has(ofTown) {
-		return 0, false
+	if r.Seq != seq || !r.has(ofTown) || seq <= limits.RestoredTo {
+		return false
 	}
-	return ix.s.row(ix.s.towns[r.town].log).ordinal - r.ordinal, true
+	return uint64(ix.s.row(ix.s.towns[r.town].log).ordinal-r.ordinal) < limits.Least
 }
 
 func (s *state) chain(n uint32) (c Chain) {
 	t := &s.towns[n]
-	c.Town = s.tokens.names[n]
 	if t.log == 0 {
 		return c
 	}
 	newest := s.row(t.log)
+	c.Town = s.tokens.names[n]
 	c.Newest, c.Linked = newest.Seq, newest.ordinal
 	if t.hole != 0 {
 		hole := s.row(t.hole)

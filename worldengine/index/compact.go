@@ -2,6 +2,7 @@ package index
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/nats-io/nats.go"
 )
@@ -27,12 +28,15 @@ func (ix *Index) compact(ctx context.Context) error {
 // rebuild replaces the state by one that is read from the log.
 func (ix *Index) rebuild(ctx context.Context) error {
 	fresh, began := newState(0), ix.Position()
-	err := ix.config.Source.EachAfter(ctx, 0,
+	upTo, err := ix.config.Source.EachAfter(ctx, 0,
 		func(seq uint64, subject string, header nats.Header) error {
 			e := newEntry(seq, subject, header)
 			fresh.add(&e)
 			return nil
 		})
+	if err == nil && upTo < began {
+		err = fmt.Errorf("the log could be read to sequence %d, and the index is at %d", upTo, began)
+	}
 	if err != nil {
 		return err
 	}
@@ -43,11 +47,27 @@ func (ix *Index) rebuild(ctx context.Context) error {
 		e := old.entry(old.row(n))
 		fresh.insert(&e)
 	}
+	if err := fresh.knows(old, ix.config.Source.Limits()); err != nil {
+		return err
+	}
 	ix.s = fresh
 	ix.advance(old.position)
 	if ix.moved != nil { // fresh may have messages that old lacked
 		close(ix.moved)
 		ix.moved = nil
+	}
+	return nil
+}
+
+// knows returns an error if a state that was read from the log lacks records that an older state has,
+// and the log must keep: the log is damaged, and the older state knows more.
+func (s *state) knows(old *state, limits Limits) error {
+	for n := range old.towns {
+		had := old.chain(uint32(n))
+		has := s.chain(s.town(had.Town))
+		if has.Newest < had.Newest || !has.Whole(limits) && had.Whole(limits) {
+			return fmt.Errorf("the log lacks records of town %s that the index has", had.Town)
+		}
 	}
 	return nil
 }

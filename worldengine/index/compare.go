@@ -39,7 +39,7 @@ func Compare(
 		all = append(all, Difference{seq, town, what, want, got})
 	}
 	right, n := newState(int64(used.count)), uint32(1) // a row of used
-	err = source.EachAfter(ctx, 0, func(seq uint64, subject string, header nats.Header) error {
+	_, err = source.EachAfter(ctx, 0, func(seq uint64, subject string, header nats.Header) error {
 		if seq > end {
 			return errEnough
 		}

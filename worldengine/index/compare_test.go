@@ -35,7 +35,7 @@ func TestCompare_PlantedFaults(t *testing.T) {
 		"a time is changed": {wire.AtHeader, "2001-01-01T00:00:00.000Z", "the index has another row"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			forged := &watchedLog{l, func(ctx context.Context, seq uint64, v visit) error {
+			forged := &watchedLog{l, func(ctx context.Context, seq uint64, v visit) (uint64, error) {
 				return l.EachAfter(ctx, seq, func(seq uint64, subject string, h nats.Header) error {
 					switch {
 					case seq != bad:
@@ -112,7 +112,7 @@ func TestCompare_BesideACompaction(t *testing.T) {
 		l, forgot := randomLog(g, 300), false
 		ix := open(t, l, dir)
 		rowsOf(t, ix)
-		forgetful := &watchedLog{l, func(ctx context.Context, seq uint64, v visit) error {
+		forgetful := &watchedLog{l, func(ctx context.Context, seq uint64, v visit) (uint64, error) {
 			if !forgot {
 				forgot = true
 				l.forget(func(message) bool { return g.IntN(3) == 0 })

@@ -32,6 +32,7 @@ type memoryLog struct {
 	messages []message
 	end      uint64
 	kept     uint64 // answer of Messages
+	least    uint64 // see Limits
 	down     error
 }
 
@@ -47,18 +48,21 @@ func (l *memoryLog) Messages(context.Context) (uint64, error) {
 	return l.kept, l.down
 }
 
-func (l *memoryLog) EachAfter(_ context.Context, seq uint64, v visit) error {
+// Limits says that the log may have forgotten everything, unless it keeps a least number.
+func (l *memoryLog) Limits() Limits { return Limits{Least: l.least} }
+
+func (l *memoryLog) EachAfter(_ context.Context, seq uint64, v visit) (uint64, error) {
 	l.mu.Lock()
-	messages, down := l.messages, l.down
+	messages, end, down := l.messages, l.end, l.down
 	l.mu.Unlock()
 	for _, m := range messages {
 		if m.seq > seq {
 			if err := v(m.seq, m.subject, m.header); err != nil {
-				return err
+				return 0, err
 			}
 		}
 	}
-	return down
+	return end, down
 }
 
 // visit is called by EachAfter with each message.
@@ -67,10 +71,10 @@ type visit = func(seq uint64, subject string, header nats.Header) error
 // watchedLog is a log whose EachAfter is a function's.
 type watchedLog struct {
 	Source
-	each func(ctx context.Context, seq uint64, v visit) error
+	each func(ctx context.Context, seq uint64, v visit) (uint64, error)
 }
 
-func (l *watchedLog) EachAfter(ctx context.Context, seq uint64, v visit) error {
+func (l *watchedLog) EachAfter(ctx context.Context, seq uint64, v visit) (uint64, error) {
 	return l.each(ctx, seq, v)
 }
 
@@ -83,8 +87,17 @@ func (l *memoryLog) append(subject string, header nats.Header) message {
 	return l.messages[len(l.messages)-1]
 }
 
-// forget drops the messages that drop names.
+// forget drops the messages that drop names, except the newest of each subject, as a log does.
 func (l *memoryLog) forget(drop func(m message) bool) {
+	newest := map[string]uint64{}
+	for _, m := range l.messages {
+		newest[m.subject] = m.seq
+	}
+	l.lose(func(m message) bool { return newest[m.subject] != m.seq && drop(m) })
+}
+
+// lose drops the messages that drop names, as damage does.
+func (l *memoryLog) lose(drop func(m message) bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var kept []message

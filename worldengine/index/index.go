@@ -39,13 +39,20 @@ type Config struct {
 type Source interface {
 	// End returns the sequence of the log's last message, kept or not.
 	End(ctx context.Context) (uint64, error)
-	// EachAfter visits the kept messages after a sequence in order, at least up to the end at the
-	// time of the call. It ends with the first error of visit.
+	// EachAfter visits the kept messages after a sequence in order. If there is no error, upTo is
+	// how far it has come: every message that the log keeps up to there was visited. upTo may be
+	// before the End of another call. EachAfter ends with the first error of visit.
 	EachAfter(ctx context.Context, seq uint64,
-		visit func(seq uint64, subject string, header nats.Header) error) error
+		visit func(seq uint64, subject string, header nats.Header) error) (upTo uint64, err error)
 	// Messages returns how many messages the log keeps.
 	Messages(ctx context.Context) (uint64, error)
+	// Limits returns which records the log may have forgotten, as far as is known without asking it.
+	Limits() Limits
 }
+
+// Limits say which records of a town a log may have forgotten: those with at least Least newer ones
+// in their town, and some at the beginning of histories up to the sequence RestoredTo.
+type Limits struct{ Least, RestoredTo uint64 }
 
 // Index finds things in a log. It is safe for concurrent use. Its answers cover the messages up to
 // Position. Only Accepted and LastAt also see later messages that were Put.
@@ -165,7 +172,8 @@ func (ix *Index) Sync(ctx context.Context) (end uint64, err error) {
 	return end, ix.Wait(ctx, end)
 }
 
-// fill reads the log to its end. No other call may run.
+// fill reads the log to its end, or less far: the index never moves over a message that was not
+// read, whatever end another request has named. No other call may run.
 func (ix *Index) fill(ctx context.Context) error {
 	position := ix.Position()
 	end, err := ix.config.Source.End(ctx)
@@ -173,7 +181,7 @@ func (ix *Index) fill(ctx context.Context) error {
 		return err
 	}
 	progress := ix.progress(end)
-	err = ix.config.Source.EachAfter(ctx, position,
+	upTo, err := ix.config.Source.EachAfter(ctx, position,
 		func(seq uint64, subject string, header nats.Header) error {
 			progress(seq)
 			e := newEntry(seq, subject, header)
@@ -188,7 +196,10 @@ func (ix *Index) fill(ctx context.Context) error {
 	}
 	ix.mu.Lock()
 	defer ix.mu.Unlock()
-	ix.advance(end)
+	ix.advance(upTo)
+	if ix.s.position < end {
+		return fmt.Errorf("the log ended at sequence %d, and then could be read to %d", end, upTo)
+	}
 	if ix.total > 0 {
 		ix.config.Logger.Info("the index has followed the log", "seq", ix.s.position, "rows",
 			ix.s.count)

@@ -90,7 +90,7 @@ func TestWait_EndsBehind(t *testing.T) {
 func TestProgress_WhileBuilding(t *testing.T) {
 	t.Parallel()
 	l, may := randomLog(newGenerator(1), 20), make(chan struct{})
-	slow := &watchedLog{l, func(ctx context.Context, seq uint64, v visit) error {
+	slow := &watchedLog{l, func(ctx context.Context, seq uint64, v visit) (uint64, error) {
 		<-may
 		return l.EachAfter(ctx, seq, v)
 	}}

@@ -115,16 +115,19 @@ func Names(rows []Row) string {
 // errEnough ends the visit of a log.
 var errEnough = errors.New("enough")
 
-// next returns the first message that a log keeps after a sequence, nil if there is none.
-func next(ctx context.Context, source Source, seq uint64) (e *entry, err error) {
-	err = source.EachAfter(ctx, seq, func(seq uint64, subject string, header nats.Header) error {
+// next returns the first message that a log keeps after a sequence, nil if there is none up to end.
+func next(ctx context.Context, source Source, seq, end uint64) (e *entry, err error) {
+	upTo, err := source.EachAfter(ctx, seq, func(seq uint64, subject string, header nats.Header) error {
 		e = new(newEntry(seq, subject, header))
 		return errEnough
 	})
 	if errors.Is(err, errEnough) {
-		err = nil
+		return e, nil
 	}
-	return e, err
+	if err == nil && upTo < end {
+		err = fmt.Errorf("the log ended at sequence %d, and then could be read to %d", end, upTo)
+	}
+	return nil, err
 }
 
 // surplus returns the newest rows whose message is missing in the log, or replaced there. Messages
@@ -136,7 +139,7 @@ func surplus(ctx context.Context, source Source, s *state) (lost []Row, err erro
 	}
 	keeps := func(n int) (e *entry) { // the first message that the log keeps from a row on
 		if err == nil {
-			e, err = next(ctx, source, s.row(uint32(n)).Seq-1)
+			e, err = next(ctx, source, s.row(uint32(n)).Seq-1, end)
 		}
 		return e
 	}

@@ -2,7 +2,7 @@ package index
 
 import (
 	"context"
-	"fmt"
+	"math"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -26,34 +26,45 @@ func (s logSource) End(ctx context.Context) (uint64, error) { return s.log.End(c
 // EachAfter implements Source.
 func (s logSource) EachAfter(
 	ctx context.Context, seq uint64, visit func(uint64, string, nats.Header) error,
-) error {
+) (upTo uint64, err error) {
 	end, err := s.End(ctx)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	if s.log.Stream == nil || end <= seq+smallGap {
-		return s.oneByOne(ctx, seq, end, visit)
+	if s.log.Stream != nil && end > seq+smallGap {
+		if seq, err = commitlog.Each(ctx, s.log.Stream, seq, func(msg *jetstream.RawStreamMsg) error {
+			return visit(msg.Sequence, msg.Subject, msg.Header)
+		}); err != nil {
+			return 0, err
+		}
 	}
-	if err := commitlog.Each(ctx, s.log.Stream, seq, func(msg *jetstream.RawStreamMsg) error {
+	for seq < end {
+		msg, err := s.next(ctx, seq, end)
+		if err != nil {
+			return 0, err
+		}
+		if msg == nil {
+			return end, nil
+		}
 		seq = msg.Sequence
-		return visit(seq, msg.Subject, msg.Header)
-	}); err != nil {
-		return err
+		if err := visit(seq, msg.Subject, msg.Header); err != nil {
+			return 0, err
+		}
 	}
-	return s.oneByOne(ctx, seq, end, visit)
+	return seq, nil
 }
 
-// If the log seems to end early, next asks it endTries times, with pauses: NATS also says "not
-// found" if it has trouble with its store, or if a new leader has not applied a message. After
-// endTries, the rest counts as expired, or changed on the disk.
+// If the log seems to end before end, next asks it endTries times, with pauses: NATS also says "not
+// found" if it has trouble with its store. After endTries, the rest counts as expired, or changed on
+// the disk; the chains of the towns show a record that is missing.
 const endTries = 8
 
 // EndPause is the pause between these tries; tests shorten it.
 var EndPause = 250 * time.Millisecond
 
-// next returns the first message after a sequence, or nil if there is none.
+// next returns the first message after a sequence, or nil if there is none up to end.
 func (s logSource) next(
-	ctx context.Context, seq uint64,
+	ctx context.Context, seq, end uint64,
 ) (msg *jetstream.RawStreamMsg, err error) {
 	for try := range endTries {
 		if try > 0 {
@@ -61,7 +72,7 @@ func (s logSource) next(
 				return nil, err
 			}
 		}
-		msg, err = s.log.Next(ctx, ">", seq+1)
+		msg, err = s.log.NextBefore(ctx, seq+1, end)
 		if msg != nil || err != nil || s.log.Stream == nil {
 			break
 		}
@@ -69,30 +80,26 @@ func (s logSource) next(
 	return msg, err
 }
 
-func (s logSource) oneByOne(
-	ctx context.Context, seq, end uint64, visit func(uint64, string, nats.Header) error,
-) error {
-	for seq < end {
-		msg, err := s.next(ctx, seq)
-		if msg == nil || err != nil {
-			return err
-		}
-		seq = msg.Sequence
-		if err := visit(seq, msg.Subject, msg.Header); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // Messages implements Source. A log without Stream counts as one that forgot nothing.
 func (s logSource) Messages(ctx context.Context) (uint64, error) {
 	if s.log.Stream == nil {
 		return s.End(ctx)
 	}
-	info, err := s.log.Stream.Info(ctx)
+	info, err := commitlog.LeaderInfo(ctx, s.log.Stream)
 	if err != nil {
-		return 0, fmt.Errorf("%w: state of the log: %w", commitlog.ErrLogUnavailable, err)
+		return 0, err
 	}
 	return info.State.Msgs, nil
+}
+
+// Limits implements Source. A log without Stream counts as one that forgot nothing.
+func (s logSource) Limits() Limits {
+	if s.log.Stream == nil {
+		return Limits{Least: math.MaxUint64}
+	}
+	config := s.log.Stream.CachedInfo().Config
+	return Limits{
+		Least:      uint64(max(commitlog.LeastHistory(config), 0)),
+		RestoredTo: commitlog.RestoredTo(config),
+	}
 }

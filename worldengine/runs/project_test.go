@@ -285,12 +285,12 @@ type slowSource struct {
 
 func (s *slowSource) EachAfter(
 	ctx context.Context, seq uint64, visit func(uint64, string, nats.Header) error,
-) error {
+) (uint64, error) {
 	select {
 	case <-s.opened:
 		return s.Source.EachAfter(ctx, seq, visit)
 	case <-ctx.Done():
-		return ctx.Err()
+		return 0, ctx.Err()
 	}
 }
 

@@ -1,0 +1,100 @@
+package commitlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"worldengine/worldengine/backoff"
+)
+
+// errNoLeader: another node than the leader answered for a stream, or the leader is cut off. If a
+// group has no leader, NATS lets any of its nodes answer, from a state that may be old.
+var errNoLeader = errors.New("the stream has no leader with a majority of its nodes")
+
+// Bounds of LeaderInfo. A node calls an election if it has not heard its leader for heardWithin.
+const (
+	heardWithin = 4 * time.Second
+	leaderTries = 8
+	leaderPause = 100 * time.Millisecond
+)
+
+// LeaderInfo returns the state of a stream as its leader has it. It waits a little for an election.
+// The error is ErrLogUnavailable, also if a node answers that does not lead a majority: what such a
+// node says of the stream's end proves nothing.
+func LeaderInfo(
+	ctx context.Context, stream jetstream.Stream, options ...jetstream.StreamInfoOpt,
+) (*jetstream.StreamInfo, error) {
+	var failure error
+	for range leaderTries {
+		info, err := stream.Info(ctx, options...)
+		if err == nil && leads(info) {
+			return info, nil
+		}
+		if failure = errNoLeader; err != nil {
+			failure = err
+		}
+		if err != nil && !passes(err) || backoff.Sleep(ctx, leaderPause) != nil {
+			break
+		}
+	}
+	return nil, fmt.Errorf("%w: stream %s: %w", ErrLogUnavailable,
+		stream.CachedInfo().Config.Name, failure)
+}
+
+// leads reports whether the node that answered leads its group and has just heard a majority of it.
+// The leader is not among its own replicas.
+func leads(info *jetstream.StreamInfo) bool {
+	if info.Cluster == nil || info.Config.Replicas <= 1 {
+		return true
+	}
+	heard, leader := 1, info.Cluster.Leader
+	for _, node := range info.Cluster.Replicas {
+		if !node.Offline && node.Active < heardWithin {
+			heard++
+		}
+	}
+	other := slices.ContainsFunc(info.Cluster.Replicas, func(node *jetstream.PeerInfo) bool {
+		return node.Name == leader
+	})
+	return leader != "" && !other && 2*heard > info.Config.Replicas
+}
+
+// placeTries bounds the consumers that are made until one is at the leader: NATS places each at
+// random.
+const placeTries = 24
+
+// errElsewhere: no consumer came to be at the leader of its stream.
+var errElsewhere = errors.New("no consumer could be made at the leader of the stream")
+
+// createConsumer makes a consumer that reads a stream once, from the copy of the stream's leader:
+// another copy may be behind, or damaged.
+func createConsumer(
+	ctx context.Context, stream jetstream.Stream, config jetstream.ConsumerConfig,
+) (jetstream.Consumer, error) {
+	config.AckPolicy, config.MemoryStorage, config.Replicas = jetstream.AckNonePolicy, true, 1
+	config.InactiveThreshold = time.Minute // if its reader ends without deleting it
+	if stream.CachedInfo().Config.Replicas <= 1 {
+		return stream.CreateConsumer(ctx, config)
+	}
+	for range placeTries {
+		info, err := LeaderInfo(ctx, stream) // it may have changed meanwhile
+		if err != nil {
+			return nil, err
+		}
+		consumer, err := stream.CreateConsumer(ctx, config)
+		if err != nil {
+			return nil, err
+		}
+		at := consumer.CachedInfo().Cluster
+		if at != nil && at.Leader == info.Cluster.Leader {
+			return consumer, nil
+		}
+		Release(stream, consumer)
+	}
+	return nil, errElsewhere
+}
