@@ -18,6 +18,7 @@ const (
 	HistoryFull        AlertCode = "HISTORY_FULL"
 	HistoryRecovered   AlertCode = "HISTORY_RECOVERED"
 	CommitDamaged      AlertCode = "COMMIT_DAMAGED"
+	TownDamaged        AlertCode = "TOWN_DAMAGED"
 	TownMended         AlertCode = "TOWN_MENDED"
 	ApplyInDoubt       AlertCode = "APPLY_IN_DOUBT"
 	PluginDoubleAnswer AlertCode = "PLUGIN_DOUBLE_ANSWER"
@@ -64,6 +65,9 @@ var alertSpecs = []AlertSpec{
 		"Nothing: the server stores again."},
 	{CommitDamaged, P1, "A commit of the log cannot be read: its events are missed.",
 		"Run `handoffctl fsck`."},
+	{TownDamaged, P1, "The log lacks a record of a town that it must keep: a key could be accepted again. The " +
+		"town answers `TOWN_DAMAGED` until it is repaired.",
+		"Run `handoffctl fsck`; on a cluster, `handoffctl fsck --replicas` names the damaged node."},
 	{TownMended, P1, "`handoffctl fsck --repair` put a town back to its last readable record.",
 		"Compare the town with the game, and put the true state."},
 	{ApplyInDoubt, P1, "The engine does not know whether the game has applied a command: its handoff failed " +

@@ -42,16 +42,27 @@ func (e *Engine) resume(ctx context.Context) {
 	}
 }
 
-// Until ctx is done, hearLog asks the log for its end every hearEvery, and notes when it answers. A
-// question ends after hearTimeout, since in an election it may get no answer at all.
+// Until ctx is done, hearLog asks the log for its end every hearEvery. It notes when the log answers,
+// and when the log has another leader. A question ends after hearTimeout, since in an election it may
+// get no answer at all.
 func (e *Engine) hearLog(ctx context.Context) {
+	leader := "none yet"
 	for ; ctx.Err() == nil; _ = backoff.Sleep(ctx, hearEvery) {
 		bounded, cancel := context.WithTimeout(ctx, hearTimeout)
-		if _, err := e.log.End(bounded); err == nil {
-			now := time.Now()
-			e.logAnswered.Store(&now)
-		}
+		_, err := e.log.End(bounded)
 		cancel()
+		if err != nil {
+			continue
+		}
+		now := time.Now()
+		e.logAnswered.Store(&now)
+		if heard := e.log.Leader(); heard != leader {
+			leader = heard
+			select {
+			case e.elected <- struct{}{}:
+			default: // verifyLog is about to look
+			}
+		}
 	}
 }
 

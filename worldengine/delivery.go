@@ -162,7 +162,7 @@ func (e *Engine) decide(ctx context.Context, d *delivery) (answer *Answer, held 
 		retryOf = &d.retries.RetryOf
 		behind = max(behind, retryOf.LogSeq) // the record of the receipt
 	}
-	prior, err := e.lookupKey(ctx, townID, h.IdempotencyKey, behind,
+	prior, err := e.lookupKey(ctx, townID, h.IdempotencyKey, &current, behind,
 		max(indexTimeout-time.Since(d.queued), minIndexWait))
 	if err != nil {
 		return nil, false, err
@@ -348,7 +348,8 @@ func (e *Engine) DryRun(ctx context.Context, h *handoff.Handoff) (DryRun, error)
 	if err := e.games.InProgress(townID, h.IdempotencyKey); err != nil {
 		return DryRun{}, err
 	}
-	prior, err := e.lookupKey(ctx, townID, h.IdempotencyKey, current.Seq, indexTimeout)
+	prior, err := e.lookupKey(ctx, townID, h.IdempotencyKey, &current, current.Seq,
+		indexTimeout)
 	if err != nil {
 		return DryRun{}, err
 	}

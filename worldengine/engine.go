@@ -112,6 +112,8 @@ type Engine struct {
 
 	bus     *bus.Sink // nil without Config.Bus
 	logLost atomic.Pointer[error]
+	elected chan struct{}          // gets an element when the log has another leader; see verifyLog
+	lacks   atomic.Pointer[[]Lack] // of the last Verify
 	// logAnswered is when the log last answered.
 	logAnswered atomic.Pointer[time.Time]
 

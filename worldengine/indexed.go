@@ -1,6 +1,7 @@
 package worldengine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -44,9 +45,10 @@ func (e *Engine) raiseLost() {
 		"handoffs are judged by the log as it is", "{error}", wire.Sentence(lost)))
 }
 
-// useIndex makes a log ask its index for lost messages, and for the last persistedAt of towns and
-// runs.
+// useIndex makes a log ask its index for lost messages, the newest record of a town, and the last
+// persistedAt of towns and runs.
 func useIndex(log *commitlog.Log, x *index.Index) {
+	log.Newest = func(townToken string) uint64 { return x.Chain(townToken).Newest }
 	log.Known.Lost = func(ctx context.Context, upTo uint64) (string, error) {
 		lost, err := x.Lost(ctx, upTo)
 		return index.Names(lost), err
@@ -75,10 +77,15 @@ func useIndex(log *commitlog.Log, x *index.Index) {
 // With townID "" it is the receipt of the town that was the last to accept the key.
 func (e *Engine) Receipt(ctx context.Context, townID, key string) (*dedupe.Receipt, error) {
 	receipt, err := e.findReceipt(ctx, townID, key)
-	if err == nil && receipt == nil {
-		err = ErrUnknownResult
+	if err != nil || receipt != nil {
+		return receipt, err
 	}
-	return receipt, err
+	for _, c := range e.index.Broken() {
+		if townID == "" || c.Town == wire.TownToken(townID) {
+			return nil, e.damaged(&c) // the key may be in a record that is lost
+		}
+	}
+	return nil, ErrUnknownResult
 }
 
 // findReceipt is Receipt, but returns nil for a key that no town has accepted.
@@ -94,10 +101,11 @@ func (e *Engine) findReceipt(
 }
 
 // lookupKey returns the receipt of a key in a town, or nil if the key is free. It waits at most
-// patience until the index has the log up to seq. seq guards the next commit: the commit fails if
-// the key is accepted later than seq.
+// patience until the index has the log up to seq, at or behind the record that current was read
+// from. current.Seq guards the next commit: the commit fails if the key is accepted later.
 func (e *Engine) lookupKey(
-	ctx context.Context, townID, key string, seq uint64, patience time.Duration,
+	ctx context.Context, townID, key string, current *commitlog.Entry, seq uint64,
+	patience time.Duration,
 ) (*dedupe.Receipt, error) {
 	if e.index.Position() < seq {
 		bounded, cancel := context.WithTimeout(ctx, patience)
@@ -106,12 +114,42 @@ func (e *Engine) lookupKey(
 			return nil, err
 		}
 	}
+	if err := e.checkTown(ctx, townID, current); err != nil {
+		return nil, err
+	}
 	return e.storedReceipt(ctx, townID, key)
 }
 
+// checkTown returns nil if the index has every record of a town, up to the one that current was read
+// from, that the log must keep. Only then a key that the index does not have is free. The error is
+// commitlog.ErrTownDamaged, or ErrLostRace if current is not the town's newest entry.
+func (e *Engine) checkTown(
+	ctx context.Context, townID string, current *commitlog.Entry,
+) error {
+	c := e.index.Chain(wire.TownToken(townID))
+	switch {
+	case c.Newest > current.Seq: // if the log has lost that record, the next load says so
+		e.towns.Forget(townID)
+		return cmp.Or(e.log.Trusted(ctx), commitlog.ErrLostRace)
+	case c.Newest < current.LoadedSeq:
+		c.Hole, c.Missing, c.Before = current.LoadedSeq, current.LoadedSeq, c.Newest
+	case c.Whole(e.index.Limits()):
+		return nil
+	}
+	return e.damaged(&c)
+}
+
+// damaged returns the error of a town whose chain has a hole, and alerts operators once.
+func (e *Engine) damaged(c *index.Chain) error {
+	why := fmt.Sprintf("log sequence %d names %d as the record before it, and that is missing", c.Hole,
+		c.Missing)
+	e.raiseDamaged(c, why)
+	return fmt.Errorf("%w: town %s: %s", commitlog.ErrTownDamaged, c.Town, why)
+}
+
 // storedReceipt reads the receipt of a key from the record that the index names. It returns nil if
-// the log no longer keeps the record, or if the record is damaged and NATS does not deliver it. A
-// rebuilt index lacks such a record too. The key is then free; an executed handoff is judged stale.
+// the log no longer keeps the record; an executed handoff is then judged stale. A record that the
+// log must keep and does not deliver is an ErrTownDamaged: its key is not free.
 func (e *Engine) storedReceipt(
 	ctx context.Context, townID, key string,
 ) (*dedupe.Receipt, error) {
@@ -128,7 +166,10 @@ func (e *Engine) storedReceipt(
 	rec, msg, err := e.log.RecordAt(ctx, seq, subjects...)
 	switch {
 	case errors.Is(err, commitlog.ErrGone), errors.Is(err, commitlog.ErrDamaged) && msg == nil:
-		return nil, nil
+		if !e.index.MustKeep(seq) {
+			return nil, nil
+		}
+		err = fmt.Errorf("%w: %w", commitlog.ErrTownDamaged, err)
 	case errors.Is(err, commitlog.ErrDamaged):
 		err = fmt.Errorf("%w: %w", runs.ErrRunDamaged, err)
 	case err == nil && msg.Header.Get(wire.KeyHeader) != key:

@@ -96,6 +96,7 @@ func prepare(ctx context.Context, nc *nats.Conn, config Config) (*Engine, error)
 	}
 	e := &Engine{
 		config: config, js: js, log: log, towns: commitlog.NewTowns(log),
+		elected: make(chan struct{}, 1),
 	}
 	if err := e.openIndex(ctx); err != nil {
 		return nil, err
@@ -159,7 +160,7 @@ func (e *Engine) start(ctx context.Context, nc, followers *nats.Conn) error {
 	e.follow(nc, followers)
 	e.alerts.Start()
 	work := []func(context.Context){
-		e.recallAbsences, e.feed.Run, e.resume, e.reapWaiting, e.watchStorage, e.hearLog,
+		e.recallAbsences, e.feed.Run, e.resume, e.reapWaiting, e.watchStorage, e.hearLog, e.verifyLog,
 		func(ctx context.Context) { e.watchLog(ctx, nc) }, e.watchHistories,
 	}
 	if e.bus != nil {

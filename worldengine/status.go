@@ -134,10 +134,12 @@ func (e *Engine) AwaitedPlugin(run *runevents.Snapshot) *messages.AbsentPlugin {
 	return of
 }
 
-// Damaged returns the towns whose last record cannot be read. It omits each town for which
-// of(token) is false. It returns a town's id or, if the token cannot be decoded, the token.
+// Damaged returns the towns that answer TOWN_DAMAGED: the log lacks one of their records, or their
+// last one cannot be read. It omits each town for which of(token) is false. It returns a town's id
+// or, if the token cannot be decoded, the token.
 func (e *Engine) Damaged(ctx context.Context, of func(token string) bool) ([]string, error) {
 	var damaged []string
+	limits := e.index.Limits()
 	for _, token := range e.index.Towns(0) {
 		if !of(token) {
 			continue
@@ -146,9 +148,12 @@ func (e *Engine) Damaged(ctx context.Context, of func(token string) bool) ([]str
 		if err != nil {
 			townID = token
 		}
-		_, err = e.log.LoadToken(ctx, token)
+		c := e.index.Chain(token)
+		if _, err = e.log.LoadToken(ctx, token); err == nil && !c.Whole(limits) {
+			err = e.damaged(&c)
+		}
 		switch {
-		case errors.Is(err, commitlog.ErrTownDamaged):
+		case errors.Is(err, commitlog.ErrTownDamaged), err == nil && e.lacksRecords(token):
 			damaged = append(damaged, townID)
 		case err != nil:
 			return nil, err

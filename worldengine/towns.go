@@ -149,6 +149,9 @@ func (e *Engine) commitChange(
 	passes := behind == nil || isHandoff && first.held.by != nil
 	err = e.log.Retry(ctx, func() error {
 		current, err := e.log.Load(ctx, c.townID)
+		if err == nil && e.index.Position() >= current.LoadedSeq {
+			err = e.checkTown(ctx, c.townID, &current)
+		}
 		if err != nil {
 			return err
 		}

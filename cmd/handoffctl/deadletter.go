@@ -85,7 +85,7 @@ func (a *app) openLetters(ctx context.Context) (*letters, error) {
 		return l, nil
 	}
 	if err == nil {
-		err = commitlog.Each(ctx, l.stream, 0, func(msg *jetstream.RawStreamMsg) error {
+		_, err = commitlog.Each(ctx, l.stream, 0, func(msg *jetstream.RawStreamMsg) error {
 			l.list = append(l.list, letterOf(msg))
 			return nil
 		})

@@ -56,7 +56,11 @@ var (
 		"Commands were still being applied {timeout} after the pause of {paused}. They go on, and " +
 			"may still change their towns: handoffctl status counts them, handoffctl town list " +
 			"shows their towns."}
-	LogLost       = Text{runevents.LogLost, "{effect}: {error}"}
+	LogLost     = Text{runevents.LogLost, "{effect}: {error}"}
+	TownDamaged = Text{runevents.TownDamaged,
+		"The log, or the copy of it that was read, lacks a record of town {town}: {why}. A key that " +
+			"the record accepted could be accepted again, so the town takes neither handoffs nor " +
+			"changes. Run handoffctl fsck."}
 	CommitDamaged = Text{runevents.CommitDamaged,
 		"The commit at log sequence {sequence} cannot be read: {error} Run handoffctl fsck."}
 	StorageFailed = Text{runevents.StorageFailed,

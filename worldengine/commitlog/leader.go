@@ -46,6 +46,17 @@ func LeaderInfo(
 		stream.CachedInfo().Config.Name, failure)
 }
 
+// Leader returns the node that led the log at its last answer; "" if the log has one replica.
+func (l *Log) Leader() string {
+	if l.Stream == nil {
+		return ""
+	}
+	if c := l.Stream.CachedInfo().Cluster; c != nil {
+		return c.Leader
+	}
+	return ""
+}
+
 // leads reports whether the node that answered leads its group and has just heard a majority of it.
 // The leader is not among its own replicas.
 func leads(info *jetstream.StreamInfo) bool {
@@ -62,39 +73,4 @@ func leads(info *jetstream.StreamInfo) bool {
 		return node.Name == leader
 	})
 	return leader != "" && !other && 2*heard > info.Config.Replicas
-}
-
-// placeTries bounds the consumers that are made until one is at the leader: NATS places each at
-// random.
-const placeTries = 24
-
-// errElsewhere: no consumer came to be at the leader of its stream.
-var errElsewhere = errors.New("no consumer could be made at the leader of the stream")
-
-// createConsumer makes a consumer that reads a stream once, from the copy of the stream's leader:
-// another copy may be behind, or damaged.
-func createConsumer(
-	ctx context.Context, stream jetstream.Stream, config jetstream.ConsumerConfig,
-) (jetstream.Consumer, error) {
-	config.AckPolicy, config.MemoryStorage, config.Replicas = jetstream.AckNonePolicy, true, 1
-	config.InactiveThreshold = time.Minute // if its reader ends without deleting it
-	if stream.CachedInfo().Config.Replicas <= 1 {
-		return stream.CreateConsumer(ctx, config)
-	}
-	for range placeTries {
-		info, err := LeaderInfo(ctx, stream) // it may have changed meanwhile
-		if err != nil {
-			return nil, err
-		}
-		consumer, err := stream.CreateConsumer(ctx, config)
-		if err != nil {
-			return nil, err
-		}
-		at := consumer.CachedInfo().Cluster
-		if at != nil && at.Leader == info.Cluster.Leader {
-			return consumer, nil
-		}
-		Release(stream, consumer)
-	}
-	return nil, errElsewhere
 }

@@ -55,6 +55,10 @@ type Log struct {
 	// is none.
 	LastAt func(ctx context.Context, subject string, header nats.Header) time.Time
 
+	// Newest, if set, returns the sequence of the newest record of a town that the index has, 0 if it
+	// has none. A log that lacks it is damaged.
+	Newest func(townToken string) uint64
+
 	// Known notices when another log has replaced this one.
 	Known Known
 
@@ -187,8 +191,8 @@ func (l *Log) Append(ctx context.Context, msg *nats.Msg) (*jetstream.PubAck, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, appendTimeout)
 	defer cancel()
-	if err := l.Known.checkAppend(ctx, l.Stream); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrLogUnavailable, err)
+	if err := l.Trusted(ctx); err != nil {
+		return nil, err
 	}
 	began, expected := time.Now(), l.Known.expected()
 	ack, err := l.Store.Publish(ctx, msg)

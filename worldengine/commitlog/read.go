@@ -156,7 +156,7 @@ func SubjectsOf(
 // LastSequence returns the sequence of the last message of a subject, which need not be readable.
 func LastSequence(ctx context.Context, stream jetstream.Stream, subject string) (uint64, error) {
 	// A new consumer that begins with the last message stands before it, even if it is unreadable.
-	consumer, err := createConsumer(ctx, stream, jetstream.ConsumerConfig{
+	consumer, err := createConsumer(ctx, stream, "", jetstream.ConsumerConfig{
 		FilterSubject: subject, DeliverPolicy: jetstream.DeliverLastPolicy,
 	})
 	if err != nil {
@@ -309,7 +309,7 @@ type reading struct {
 	stream  jetstream.Stream
 	config  jetstream.ConsumerConfig
 	options []jetstream.FetchOpt
-	node    string // whose replica is read; "" for any
+	node    string // whose replica is read; "" for the leader
 	last    uint64 // the sequence of the last message that was read
 	// whole is set if the last consumer delivered all that it counted, and err if it failed.
 	whole bool
@@ -330,12 +330,7 @@ var errGap = errors.New("messages were lost on their way")
 func (r *reading) messages(ctx context.Context, atOnce uint64) iter.Seq[*jetstream.RawStreamMsg] {
 	return func(yield func(*jetstream.RawStreamMsg) bool) {
 		var consumer jetstream.Consumer
-		if r.node == "" {
-			consumer, r.err = createConsumer(ctx, r.stream, r.config)
-		} else {
-			consumer, r.err = consumerAt(ctx, r.stream, r.node, r.config)
-		}
-		if r.err != nil {
+		if consumer, r.err = createConsumer(ctx, r.stream, r.node, r.config); r.err != nil {
 			return
 		}
 		defer Release(r.stream, consumer)

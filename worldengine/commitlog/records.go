@@ -72,6 +72,10 @@ func (l *Log) LastOf(ctx context.Context, townID string) (*jetstream.RawStreamMs
 }
 
 func (l *Log) lastOf(ctx context.Context, token string) (*jetstream.RawStreamMsg, error) {
+	newest := uint64(0)
+	if l.Newest != nil {
+		newest = l.Newest(token) // before the look at the log, which grows
+	}
 	msg, err := l.Store.Last(ctx, wire.LogSubject(l.World, token))
 	if errors.Is(err, ErrUnreadable) {
 		return nil, fmt.Errorf("%w: town %s: %w", ErrTownDamaged, token, err)
@@ -79,7 +83,34 @@ func (l *Log) lastOf(ctx context.Context, token string) (*jetstream.RawStreamMsg
 	if err != nil {
 		return nil, fmt.Errorf("%w: last message of town %s: %w", ErrLogUnavailable, token, err)
 	}
-	return msg, nil
+	if newest > 0 && (msg == nil || msg.Sequence < newest) {
+		err = l.checkNewest(ctx, token, newest)
+	}
+	return msg, err
+}
+
+// checkNewest returns an ErrTownDamaged if the log has lost a town's newest record. If the log has lost
+// its end too, that is for Known to say: reads still show its messages.
+func (l *Log) checkNewest(ctx context.Context, token string, newest uint64) error {
+	end, err := l.End(ctx)
+	if err != nil {
+		return err
+	}
+	if end < newest {
+		l.Known.Doubt()
+		return nil
+	}
+	return fmt.Errorf("%w: town %s: the log has lost its newest record, at sequence %d",
+		ErrTownDamaged, token, newest)
+}
+
+// Trusted returns an ErrLogUnavailable if the log may be another one, or have lost its end. It asks
+// the log only after a doubt.
+func (l *Log) Trusted(ctx context.Context) error {
+	if err := l.Known.checkAppend(ctx, l.Stream); err != nil {
+		return fmt.Errorf("%w: %w", ErrLogUnavailable, err)
+	}
+	return nil
 }
 
 // ReadEntry reads a town's entry from a message of its subject. It returns ErrTownDamaged.

@@ -1,6 +1,7 @@
 package commitlog
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -57,16 +58,30 @@ const (
 	placePause  = 20 * time.Millisecond
 )
 
-// consumerAt makes a consumer at a node, which then reads the replica there.
-func consumerAt(
+// createConsumer makes a consumer that reads a stream once, from the replica at a node. If node is
+// "", that is the leader: another replica may be behind, or damaged.
+func createConsumer(
 	ctx context.Context, stream jetstream.Stream, node string, config jetstream.ConsumerConfig,
 ) (jetstream.Consumer, error) {
+	config.AckPolicy, config.MemoryStorage, config.Replicas = jetstream.AckNonePolicy, true, 1
+	config.InactiveThreshold = time.Minute // if its reader ends without deleting it
+	if stream.CachedInfo().Config.Replicas <= 1 {
+		return stream.CreateConsumer(ctx, config)
+	}
 	for until := time.Now().Add(placeWithin); time.Now().Before(until); {
-		consumer, err := createConsumer(ctx, stream, config)
+		wanted := node
+		if wanted == "" {
+			info, err := LeaderInfo(ctx, stream) // it may have changed meanwhile
+			if err != nil {
+				return nil, err
+			}
+			wanted = info.Cluster.Leader
+		}
+		consumer, err := stream.CreateConsumer(ctx, config)
 		if err != nil {
 			return nil, err
 		}
-		if at := consumer.CachedInfo().Cluster; at != nil && at.Leader == node {
+		if at := consumer.CachedInfo().Cluster; at != nil && at.Leader == wanted {
 			return consumer, nil
 		}
 		Release(stream, consumer)
@@ -74,7 +89,7 @@ func consumerAt(
 			return nil, err
 		}
 	}
-	return nil, fmt.Errorf("%w: %s", ErrElsewhere, node)
+	return nil, fmt.Errorf("%w: %s", ErrElsewhere, cmp.Or(node, "the leader"))
 }
 
 // ReadReplica reads the messages of a stream from one sequence to another as the replica at a node

@@ -20,8 +20,8 @@ import (
 // maxLostShown bounds a town's lost messages in a report and a record of kind mend.
 const maxLostShown = 16
 
-// DamagedTown is a town that answers TOWN_DAMAGED, because its last message is not a record of the
-// town.
+// DamagedTown is a town that answers TOWN_DAMAGED: its last message is not a record of the town, or
+// the log lacks a record before it.
 type DamagedTown struct {
 	Town    string `json:"town,omitzero"` // "" if the town is not known
 	Subject string `json:"subject"`
@@ -30,7 +30,7 @@ type DamagedTown struct {
 	Restores     uint64 `json:"restores"`
 	Day          int64  `json:"day"`
 	SnapshotHash string `json:"snapshotHash,omitzero"`
-	// Lost are the messages behind that record, at most 16.
+	// Lost are the messages behind that record, or the missing ones before it; at most 16.
 	Lost []commitlog.LostMessage `json:"lost"`
 	// LosesCommit reports that a lost message may be a commit for which a client got an answer.
 	// Only Options.MendTowns puts such a town back.
@@ -39,6 +39,7 @@ type DamagedTown struct {
 	Advice string `json:"advice"`
 
 	guard     uint64        // of the town's next message
+	stays     bool          // its state is good; records before it are missing
 	delivered int64         // the number of lost messages that NATS delivers
 	findings  []Finding     // about these messages
 	good      *machine.Town // after the last readable record; nil if there is none
@@ -201,6 +202,12 @@ func (c *worldCheck) checkHistory(subject string, h *history, n uint64) {
 			Got:  fmt.Sprintf("none, and %d of the %d that the history keeps", n, least),
 		})
 	}
+	// The town takes no handoffs: the engine has the same rule.
+	restored := h.holes == 1 && h.cut && h.first <= c.settings.RestoredTo
+	if h.holes > 0 && h.linked < least && !restored && c.damaged[subject] == nil {
+		d := c.damage(subject)
+		d.Lost, d.LosesCommit, d.guard, d.stays = h.missing, true, h.last, true
+	}
 	// A restored log does not have the message.
 	noted := h.onDisk > 0 && n > h.read
 	if noted && len(c.report.Notes) < c.options.MaxFindings {
@@ -229,6 +236,10 @@ func (d *DamagedTown) advice() string {
 	case d.good == nil:
 		return "the log keeps no readable record to put the town back from: restore a backup " +
 			"of the world (handoffd restore)"
+	case d.stays:
+		return "handoffctl fsck --repair --mend-towns gives up the missing records, and the town goes on " +
+			"from its present state. A handoff that one of them accepted is judged again if it is sent " +
+			"again. On a cluster, look first for a node that has them: handoffctl fsck --replicas"
 	case d.LosesCommit:
 		return "handoffctl fsck --repair --mend-towns " + to +
 			". It LOSES the messages behind that, which may be commits that clients were " +

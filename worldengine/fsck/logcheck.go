@@ -65,6 +65,11 @@ type history struct {
 	first, last uint64 // their sequences
 	cut         bool   // the first message's guard names an earlier one
 	onDisk      uint64 // a message that NATS cannot read; a restore may have left it behind
+	// missing are records that later guards name and the log lacks, since the last repair; holes counts
+	// them. linked is how many messages were read since the last one of them.
+	missing []commitlog.LostMessage
+	holes   int
+	linked  uint64
 	// good is the town after the last record that an engine can load, nil if there is none. For the
 	// world only Seq and Paused are set.
 	good *machine.Town
@@ -204,7 +209,27 @@ func (l *LogCheck) extend(v *message) {
 		l.histories[v.Subject] = h
 	}
 	v.history, v.prior = h, h.town()
+	h.link(v.RawStreamMsg)
 	h.read, h.last = h.read+1, v.Sequence
+}
+
+// link notes whether a message follows the one before it on a town's subject. The index has the same
+// rule, by which it refuses handoffs.
+func (h *history) link(m *jetstream.RawStreamMsg) {
+	guard, _ := commitlog.GuardOf(m.Header)
+	h.linked++
+	switch {
+	case !h.ofTown:
+	case commitlog.Kind(m.Header.Get(wire.KindHeader)) == commitlog.KindMend:
+		h.missing, h.holes = nil, 0
+	case guard != h.last:
+		h.holes, h.linked = h.holes+1, 1
+		if len(h.missing) < maxLostShown {
+			h.missing = append(h.missing, commitlog.LostMessage{Sequence: guard,
+				Reason: fmt.Sprintf("the log does not deliver it, and sequence %d names it as the one "+
+					"before", m.Sequence)})
+		}
+	}
 }
 
 // readTown reads the town after the message like an engine, which ignores the kind.

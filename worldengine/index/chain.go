@@ -8,7 +8,7 @@ import (
 	"worldengine/worldengine/commitlog"
 )
 
-// Chain is what the index knows of the records on a town's log subject. The guard of each record
+// Chain describes the records on a town's log subject. The guard of each record
 // names its predecessor there, so the rows are linked without a hole from the newest to the oldest,
 // unless the index or the log lacks a record.
 type Chain struct {
@@ -18,11 +18,8 @@ type Chain struct {
 	// Missing is the predecessor that the record names, and Before the sequence of the record that
 	// the index has in its place; 0 if it has none.
 	Hole, Missing, Before uint64
-	// Linked is the number of records from Hole, or else from the oldest, to Newest.
+	// Linked is the number of records from Hole, or else from the last repair or the oldest, to Newest.
 	Linked uint32
-	// FailedFor is the number of records from the oldest handoff that failed at the town's present
-	// epoch to Newest; 0 if none failed at it. The keys of such handoffs must be kept.
-	FailedFor uint32
 }
 
 // Chain returns the chain of a town.
@@ -32,35 +29,36 @@ func (ix *Index) Chain(token string) Chain {
 	return ix.s.chain(ix.s.town(token))
 }
 
-// Broken returns the chains with a hole that is damage: the log must keep the missing record. They
-// are ordered by town.
-func (ix *Index) Broken() (all []Chain) {
-	limits := ix.config.Source.Limits()
+// Chains returns the chains of all towns that have one, ordered by town.
+func (ix *Index) Chains() (all []Chain) {
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
 	for n := range ix.s.towns {
-		if ix.s.towns[n].hole == 0 {
-			continue
-		}
-		if c := ix.s.chain(uint32(n)); !c.Whole(limits) {
-			all = append(all, c)
+		if ix.s.towns[n].log != 0 {
+			all = append(all, ix.s.chain(uint32(n)))
 		}
 	}
 	slices.SortFunc(all, func(a, b Chain) int { return cmp.Compare(a.Town, b.Town) })
 	return all
 }
 
+// Broken returns the chains with a hole that is damage: the log must keep the missing record.
+func (ix *Index) Broken() []Chain {
+	limits := ix.Limits()
+	return slices.DeleteFunc(ix.Chains(), func(c Chain) bool { return c.Whole(limits) })
+}
+
 // Limits returns which records the log may have forgotten.
 func (ix *Index) Limits() Limits { return ix.config.Source.Limits() }
 
 // Whole reports whether the index has every record of the town that the log must keep: the chain has
-// no hole, or the log may have forgotten what is missing.
+// no hole, or the log may have forgotten the records in it.
 func (c *Chain) Whole(l Limits) bool {
 	return c.Hole == 0 || uint64(c.Linked) >= l.Least || c.Before == 0 && c.Hole <= l.RestoredTo
 }
 
 // MustKeep reports whether the log must keep the record at a sequence, which the index has on a
-// town's log subject: too few records of the town follow it.
+// town's log subject: too few records of the town follow it, and no repair has given it up.
 func (ix *Index) MustKeep(seq uint64) bool {
 	limits := ix.Limits()
 	ix.mu.RLock()
@@ -73,7 +71,8 @@ func (ix *Index) MustKeep(seq uint64) bool {
 	if r.Seq != seq || !r.has(ofTown) || seq <= limits.RestoredTo {
 		return false
 	}
-	return uint64(ix.s.row(ix.s.towns[r.town].log).ordinal-r.ordinal) < limits.Least
+	t := &ix.s.towns[r.town]
+	return n >= t.mended && uint64(ix.s.row(t.log).ordinal-r.ordinal) < limits.Least
 }
 
 func (s *state) chain(n uint32) (c Chain) {
@@ -84,14 +83,15 @@ func (s *state) chain(n uint32) (c Chain) {
 	newest := s.row(t.log)
 	c.Town = s.tokens.names[n]
 	c.Newest, c.Linked = newest.Seq, newest.ordinal
+	if from := max(t.hole, t.mended); from != 0 {
+		c.Linked = newest.ordinal - s.row(from).ordinal + 1
+	}
 	if t.hole != 0 {
-		hole := s.row(t.hole)
-		c.Hole, c.Missing, c.Linked = hole.Seq, hole.Guard, newest.ordinal-hole.ordinal+1
+		c.Hole, c.Missing = s.row(t.hole).Seq, s.row(t.hole).Guard
 	}
 	if t.before != 0 {
 		c.Before = s.row(t.before).Seq
 	}
-	c.FailedFor = t.needs.FailedFor
 	return c
 }
 

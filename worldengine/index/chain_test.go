@@ -121,15 +121,6 @@ func oracleChain(l *memoryLog, town string) (c Chain) {
 			break
 		}
 	}
-	epoch := commitlog.EpochOf(newest.header)
-	for i, m := range slices.Backward(all) {
-		if commitlog.EpochOf(m.header) != epoch {
-			break
-		}
-		if m.header.Get(wire.ResultHeader) == "failed PROJECT_BLOCKED" {
-			c.FailedFor = uint32(len(all) - i)
-		}
-	}
 	return c
 }
 
@@ -154,7 +145,7 @@ func TestChain_HolesOfRandomLogs(t *testing.T) {
 					broken = append(broken, want)
 				}
 			}
-			require.Equal(t, broken, ix.Broken(), "seed %d", seed)
+			require.ElementsMatch(t, broken, ix.Broken(), "seed %d", seed)
 			require.True(t, lost > 0 || broken == nil)
 			require.NoError(t, ix.Close())
 			ix = open(t, l, dir)
@@ -203,7 +194,7 @@ func TestCompact_DamagedLog(t *testing.T) {
 			}
 			ix := open(t, l, "")
 			l.lose(func(m message) bool { return slices.Contains(c.lost, m.seq) })
-			err := ix.rebuild(t.Context())
+			err := ix.Rebuild(t.Context())
 			if c.refused {
 				require.ErrorContains(t, err, "lacks records of town t")
 				require.Equal(t, 5, ix.Rows())

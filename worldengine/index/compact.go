@@ -22,11 +22,12 @@ func (ix *Index) compact(ctx context.Context) error {
 		return err
 	}
 	ix.config.Logger.Info("the index is compacted", "rows", rows, "messages", messages)
-	return ix.rebuild(ctx)
+	return ix.Rebuild(ctx)
 }
 
-// rebuild replaces the state by one that is read from the log.
-func (ix *Index) rebuild(ctx context.Context) error {
+// Rebuild replaces the state by one that is read from the log. It returns an error, and changes
+// nothing, if the log cannot be read, or lacks records that the index has and the log must keep.
+func (ix *Index) Rebuild(ctx context.Context) error {
 	fresh, began := newState(0), ix.Position()
 	upTo, err := ix.config.Source.EachAfter(ctx, 0,
 		func(seq uint64, subject string, header nats.Header) error {

@@ -116,7 +116,7 @@ func TestCompare_BesideACompaction(t *testing.T) {
 			if !forgot {
 				forgot = true
 				l.forget(func(message) bool { return g.IntN(3) == 0 })
-				require.NoError(t, ix.rebuild(t.Context()))
+				require.NoError(t, ix.Rebuild(t.Context()))
 				rowsOf(t, ix)
 			}
 			return l.EachAfter(ctx, seq, v)

@@ -247,7 +247,7 @@ func TestIndex_Compact(t *testing.T) {
 	l.append(g.message())
 	ahead := l.append(g.message())
 	ix.Put(ahead.seq, ahead.subject, ahead.header)
-	require.NoError(t, ix.rebuild(t.Context()))
+	require.NoError(t, ix.Rebuild(t.Context()))
 	require.Equal(t, ahead.seq, ix.Position())
 	m := l.append(g.message())
 	ix.Put(m.seq, m.subject, m.header)
@@ -263,7 +263,7 @@ func TestIndex_CompactsBesidePut(t *testing.T) {
 	l := randomLog(g, 60)
 	ix := open(t, l, t.TempDir())
 	done := make(chan error)
-	go func() { done <- ix.rebuild(t.Context()) }()
+	go func() { done <- ix.Rebuild(t.Context()) }()
 	for running := true; running; {
 		select {
 		case err := <-done:
@@ -285,7 +285,7 @@ func TestIndex_CompactionWakesReaders(t *testing.T) {
 	l := randomLog(g, 60)
 	ix := open(t, l, "")
 	moved := ix.Moved(l.append(g.message()).seq)
-	require.NoError(t, ix.rebuild(t.Context()))
+	require.NoError(t, ix.Rebuild(t.Context()))
 	select {
 	case <-moved:
 	default:
@@ -310,7 +310,7 @@ func TestIndex_ReadsAGapBesideACompaction(t *testing.T) {
 	ix := open(t, stopped, t.TempDir())
 	<-begun
 	done := make(chan error)
-	go func() { done <- ix.rebuild(t.Context()) }()
+	go func() { done <- ix.Rebuild(t.Context()) }()
 	<-begun
 	other := l.append(g.message())
 	require.NoError(t, ix.Wait(t.Context(), other.seq))

@@ -141,6 +141,6 @@ func TestLogSource_ReadsALog(t *testing.T) {
 	require.EqualValues(t, smallGap+1+200, messages)
 	again := open(t, LogSource(log), dir)
 	require.Equal(t, smallGap+1+250, again.Rows())
-	require.NoError(t, again.rebuild(t.Context()))
+	require.NoError(t, again.Rebuild(t.Context()))
 	require.Equal(t, bulk, rowsOf(t, again))
 }

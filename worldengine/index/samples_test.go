@@ -93,7 +93,7 @@ func TestIndex_Samples(t *testing.T) {
 	l.forget(func(m message) bool { return m.seq <= 2 })
 	ix = open(t, l, dir)
 	require.Equal(t, all, ix.hour())
-	require.NoError(t, ix.rebuild(t.Context()))
+	require.NoError(t, ix.Rebuild(t.Context()))
 	require.Equal(t, all, ix.hour())
 	require.Empty(t, ix.hour("a")[0].Results)
 	add("a", endedAfter("5", "executed EXECUTED", 3*time.Minute, 0))

@@ -3,6 +3,7 @@ package index
 import (
 	"context"
 	"math"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -16,15 +17,18 @@ import (
 const smallGap = 64
 
 // LogSource returns the Source on a log.
-func LogSource(log *commitlog.Log) Source { return logSource{log} }
+func LogSource(log *commitlog.Log) Source { return &logSource{log: log} }
 
-type logSource struct{ log *commitlog.Log }
+type logSource struct {
+	log   *commitlog.Log
+	known atomic.Pointer[knownLimits]
+}
 
 // End implements Source.
-func (s logSource) End(ctx context.Context) (uint64, error) { return s.log.End(ctx) }
+func (s *logSource) End(ctx context.Context) (uint64, error) { return s.log.End(ctx) }
 
 // EachAfter implements Source.
-func (s logSource) EachAfter(
+func (s *logSource) EachAfter(
 	ctx context.Context, seq uint64, visit func(uint64, string, nats.Header) error,
 ) (upTo uint64, err error) {
 	end, err := s.End(ctx)
@@ -63,7 +67,7 @@ const endTries = 8
 var EndPause = 250 * time.Millisecond
 
 // next returns the first message after a sequence, or nil if there is none up to end.
-func (s logSource) next(
+func (s *logSource) next(
 	ctx context.Context, seq, end uint64,
 ) (msg *jetstream.RawStreamMsg, err error) {
 	for try := range endTries {
@@ -81,7 +85,7 @@ func (s logSource) next(
 }
 
 // Messages implements Source. A log without Stream counts as one that forgot nothing.
-func (s logSource) Messages(ctx context.Context) (uint64, error) {
+func (s *logSource) Messages(ctx context.Context) (uint64, error) {
 	if s.log.Stream == nil {
 		return s.End(ctx)
 	}
@@ -92,14 +96,23 @@ func (s logSource) Messages(ctx context.Context) (uint64, error) {
 	return info.State.Msgs, nil
 }
 
-// Limits implements Source. A log without Stream counts as one that forgot nothing.
-func (s logSource) Limits() Limits {
+// Limits implements Source. A log without Stream counts as one that forgot nothing. The configuration
+// of the stream follows the settings of the world, and Limits reads each answer of NATS about it once.
+func (s *logSource) Limits() Limits {
 	if s.log.Stream == nil {
 		return Limits{Least: math.MaxUint64}
 	}
-	config := s.log.Stream.CachedInfo().Config
-	return Limits{
-		Least:      uint64(max(commitlog.LeastHistory(config), 0)),
-		RestoredTo: commitlog.RestoredTo(config),
+	info := s.log.Stream.CachedInfo()
+	if known := s.known.Load(); known != nil && known.info == info {
+		return known.limits
 	}
+	stored := commitlog.Configured(info.Config)
+	limits := Limits{uint64(max(stored.LeastHistory, 0)), stored.RestoredTo}
+	s.known.Store(&knownLimits{info, limits})
+	return limits
+}
+
+type knownLimits struct {
+	info   *jetstream.StreamInfo
+	limits Limits
 }

@@ -42,7 +42,7 @@ type chain struct {
 	at          int64 // the latest At of all rows
 }
 
-// town is what the rows on a town's log subject say, beside the chain of all its rows.
+// town describes the rows on a town's log subject, beside the chain of all its rows.
 type town struct {
 	chain
 	log   uint32 // the newest row on the log subject
@@ -50,6 +50,7 @@ type town struct {
 	// hole is the newest row on the log subject whose predecessor is not the row before it, 0 if there
 	// is none; before is the number of the row that stands in the predecessor's place, 0 for none.
 	hole, before uint32
+	mended       uint32 // the newest row of kind mend, 0 for none
 	needs        commitlog.Needs
 	peak         int64 // the highest epoch before the newest row
 }
@@ -214,7 +215,7 @@ func (s *state) link(t *town, n uint32, r *row) {
 	}
 	switch words := s.wordsOf(r); {
 	case commitlog.Kind(words.kind) == commitlog.KindMend:
-		t.hole, t.before = 0, 0
+		t.hole, t.before, t.mended = 0, 0, n
 	case r.Guard != last:
 		t.hole, t.before = n, t.log
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/handoff"
+	"worldengine/runevents"
 	"worldengine/worldengine"
 	"worldengine/worldengine/backup"
 	"worldengine/worldengine/commitlog"
@@ -126,6 +127,56 @@ func TestFsck_DamagedCommit(t *testing.T) {
 	}
 }
 
+// A server that has no index, and reads a log that has lost a record of a town, takes no key of the
+// town as free, and the town not as unknown: it says that the town is damaged, to clients and operators,
+// until a repair.
+func TestDamagedTown_WithoutIndex(t *testing.T) {
+	for name, lost := range map[string]int{"in the middle": 3, "the first": 0} {
+		t.Run(name, func(t *testing.T) {
+			w := newCheckedWorld(t, worldengine.Config{})
+			state := w.found("t")
+			done, behind := w.talked(state, 6)
+			w.found("sound")
+			w.clean()
+			damaged := w.placeOf(done[lost])
+			if lost == 0 {
+				damaged = w.last(w.log(), "world.main.log.t").Sequence - uint64(len(done)) // the put
+			}
+			w.flipInLog(damaged)
+			w.close()
+			require.NoError(t, os.RemoveAll(filepath.Join(w.config.Data, "index")))
+			w.open()
+
+			for _, h := range done {
+				_, err := submit(t.Context(), w.engine, h)
+				require.ErrorIs(t, err, commitlog.ErrTownDamaged)
+			}
+			_, err := w.engine.Receipt(t.Context(), "t", "proposal_unknown")
+			require.ErrorIs(t, err, commitlog.ErrTownDamaged)
+			_, err = w.engine.Put(t.Context(), behind, behind.Hash)
+			require.ErrorIs(t, err, commitlog.ErrTownDamaged)
+			require.Eventually(t, func() bool {
+				page, err := w.engine.Alerts().List(t.Context(), messages.AlertList{Limit: 10})
+				require.NoError(t, err)
+				return slices.ContainsFunc(page.Alerts, func(a messages.Alert) bool {
+					return a.Code == runevents.TownDamaged && a.TownID == "t"
+				})
+			}, time.Minute, 10*time.Millisecond)
+			damagedTowns, err := w.engine.Damaged(t.Context(), func(string) bool { return true })
+			require.NoError(t, err)
+			require.Equal(t, []string{"t"}, damagedTowns)
+			w.talk(w.state("sound"))
+
+			w.fsck(fsck.Options{Repair: true, MendTowns: true})
+			w.again(done[5])
+			w.talk(behind)
+			w.close()
+			w.open()
+			w.again(done[5])
+		})
+	}
+}
+
 // An undelivered commit is damaged to the readers of event.list, even at the end of the log, and
 // one that is gone is a gap.
 func TestEventList_OfADamagedDisk(t *testing.T) {
@@ -153,7 +204,8 @@ func TestEventList_OfADamagedDisk(t *testing.T) {
 }
 
 // A backup of a damaged world has all that the world still delivers: the history before the damaged
-// commit stays, and the restored world has the same finding.
+// commit stays, and the restored world has the same finding. In both worlds the key of the lost record
+// is never free, until a repair gives the record up.
 func TestABackupOfADamagedHistory(t *testing.T) {
 	w := newCheckedWorld(t, worldengine.Config{})
 	done, now := w.talked(w.found("t"), 5)
@@ -161,7 +213,8 @@ func TestABackupOfADamagedHistory(t *testing.T) {
 	damaged, history := w.placeOf(done[2]), w.placeOf(done[0])
 	w.flipInLog(damaged)
 	_, err := w.engine.Receipt(t.Context(), "t", done[2].IdempotencyKey)
-	require.ErrorIs(t, err, worldengine.ErrUnknownResult)
+	require.ErrorIs(t, err, commitlog.ErrTownDamaged)
+	w.again(done[3])
 	m := w.movedByBackup()
 	require.Empty(t, m.Left)
 	_, err = w.log().GetMsg(t.Context(), history)
@@ -169,8 +222,15 @@ func TestABackupOfADamagedHistory(t *testing.T) {
 	report := w.fsck(fsck.Options{Repair: true})
 	require.Nil(t, report.Repair)
 	require.Equal(t, []uint64{damaged}, named(report), "%+v", report.Findings)
+	for _, h := range done[2:4] {
+		_, err = submit(t.Context(), w.engine, h)
+		require.ErrorIs(t, err, commitlog.ErrTownDamaged)
+	}
+	require.Equal(t, damaged, report.Damaged[0].Lost[0].Sequence)
+	report = w.fsck(fsck.Options{Repair: true, MendTowns: true})
+	require.Len(t, report.Repair.TownsMended, 1)
 	w.again(done[3])
-	w.send(done[2].Proposal, handoff.Stale) // its commit is forgotten
+	w.send(done[2].Proposal, handoff.Stale) // its commit is given up
 	w.talk(now)
 }
 

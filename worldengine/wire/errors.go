@@ -64,6 +64,8 @@ const (
 	RetryApplied = 250 * time.Millisecond // a game's answer is a few ticks away
 	RetryLater   = time.Second
 	RetryPaused  = 5 * time.Second
+	// RetryRepaired is the pause if an operator has to act.
+	RetryRepaired = 5 * time.Second
 )
 
 // ErrorSpec declares a code. The service makes error replies from it, and cmd/internal/gen the
@@ -178,11 +180,6 @@ var errorSpecs = []ErrorSpec{
 		Text: "too many requests are waiting for this town or in all, so nothing was judged; " +
 			"ask again after the pause in Retry-After-Ms",
 		When: "no [slot](overload.md) is free, for the town or in all"},
-	{Code: CodeTownDamaged, Status: 500,
-		Text: "the stored state of the town cannot be read, so nothing was judged or changed; " +
-			"an operator has to repair the town: handoffctl fsck says where it is damaged",
-		When: "the town's stored state cannot be read, so nothing was judged: an operator [repairs " +
-			"it](repair.md)"},
 	{Code: CodeRunDamaged, Status: 500,
 		Text: "the stored events of the run cannot be read; an operator has to look at the log: " +
 			"handoffctl fsck says where it is damaged",
@@ -227,6 +224,11 @@ var errorSpecs = []ErrorSpec{
 		Text: "this server is stopping and did not take the request; " +
 			"ask again: another server answers, or this one after its restart",
 		When: "the server is stopping: another one answers, or this one after its restart"},
+	{Code: CodeTownDamaged, Status: 503, RetryAfter: RetryRepaired, Routine: true, // has an alert
+		Text: "the log lacks a record of the town, or cannot read its state, so nothing was judged " +
+			"or changed; an operator has to repair the town: handoffctl fsck says where it is damaged",
+		When: "the town's stored state cannot be read, or one of its records is missing, so nothing " +
+			"was judged: an operator [repairs it](repair.md)"},
 	{Code: CodeStorageFull, Status: 503, RetryAfter: RetryLater, Routine: true, // has an alert
 		Text: "the disk of the server is full or refuses to be written to, so the request was " +
 			"not carried out, unless it was being stored when that began; send the same bytes " +

@@ -258,7 +258,6 @@ ERRORS: Final[dict[str, ErrorSpec]] = {
     "RUN_IN_DOUBT": ErrorSpec(409, "`run.retry`: the command of the failed run may have been applied: look at the game"),
     "RUN_RETRIED": ErrorSpec(409, "`run.retry`: another retry was first; the message names its run"),
     "OVERLOADED": ErrorSpec(429, "no slot is free, for the town or in all"),
-    "TOWN_DAMAGED": ErrorSpec(500, "the town's stored state cannot be read, so nothing was judged: an operator repairs it"),
     "RUN_DAMAGED": ErrorSpec(500, "the run's stored events cannot be read (damage); `result.get` has the result, unless the damage is in the same commit"),
     "INTERNAL": ErrorSpec(500, "the server has a defect; its log says more"),
     "EXECUTION_IN_PROGRESS": ErrorSpec(503, "the handoff is accepted; its command is being applied, or waits for a game that is away. There will be a result, unless an operator cancels the run. Or the run has ended, and the log no longer keeps how: the answer to the same bytes shows it"),
@@ -270,6 +269,7 @@ ERRORS: Final[dict[str, ErrorSpec]] = {
     "INDEX_BEHIND": ErrorSpec(503, "the index has not followed the log yet, so keys and runs are not known; `handoffctl status` shows the progress of an index that is built"),
     "CONTENDED": ErrorSpec(503, "other servers kept changing the town; nothing was stored"),
     "STOPPING": ErrorSpec(503, "the server is stopping: another one answers, or this one after its restart"),
+    "TOWN_DAMAGED": ErrorSpec(503, "the town's stored state cannot be read, or one of its records is missing, so nothing was judged: an operator repairs it"),
     "STORAGE_FULL": ErrorSpec(503, "the disk is full or refuses writes: nothing was carried out, unless it was being stored when that began"),
     "LOG_UNAVAILABLE": ErrorSpec(503, "NATS did not answer in time, and the request may have been carried out: the answer to the same bytes shows it"),
 }
@@ -280,6 +280,7 @@ ALERTS: Final[dict[str, AlertSpec]] = {
     "STORAGE_FAILED": AlertSpec("P1", "The disk is full, or refused a write: nothing is stored.", "Make room on the disk of the log."),
     "STORAGE_RECOVERED": AlertSpec("P3", "There is room on the disk of the log again.", "Nothing: the server stores again."),
     "COMMIT_DAMAGED": AlertSpec("P1", "A commit of the log cannot be read: its events are missed.", "Run `handoffctl fsck`."),
+    "TOWN_DAMAGED": AlertSpec("P1", "The log lacks a record of a town that it must keep: a key could be accepted again. The town answers `TOWN_DAMAGED` until it is repaired.", "Run `handoffctl fsck`; on a cluster, `handoffctl fsck --replicas` names the damaged node."),
     "TOWN_MENDED": AlertSpec("P1", "`handoffctl fsck --repair` put a town back to its last readable record.", "Compare the town with the game, and put the true state."),
     "APPLY_IN_DOUBT": AlertSpec("P1", "The engine does not know whether the game has applied a command: its handoff failed with `PLUGIN_TIMEOUT` or `RCON_IN_DOUBT`, or an operator cancelled its run by force.", "Look at the game. If town and game differ, put the true state with `handoffctl town patch` or put. A forced run with a result needs nothing: the game answered first."),
     "PLUGIN_DOUBLE_ANSWER": AlertSpec("P1", "More answers than requests say that a command was applied to a town: it has a second plugin, or its plugin answers a request twice. The first answer counts.", "Look in the game whether the command was applied twice, and stop the second plugin."),

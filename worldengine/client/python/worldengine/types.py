@@ -410,8 +410,8 @@ class Commit(_Commit, total=False):
     cause: str
     """The cause of the commit: put, remove, handoff, pending, cancelled, control, asked,
     decided or mend, as in town.history; refused (a handoff that was rejected, stale or a
-    duplicate), waiting (events of a run that waits), appended (events that others appended) or
-    signal (a signal that changes no town)."""
+    duplicate), waiting (events of a run that waits), appended (events that others appended),
+    signal (a signal that changes no town) or settings (the settings of the world from now on)."""
     revision: int
     """The revision of the town that the commit made. A removal has the epoch and hash of the
     last state. All three are left out if the commit holds no state of a town."""
@@ -707,8 +707,8 @@ class Run(_Run, total=False):
     """When the handoff or the signal arrived, before it waited for anything: the emittedAt of
     the first event."""
     tookMs: int
-    """The milliseconds from arrivedAt until the end of the run was persisted; left out while
-    the run goes on."""
+    """The milliseconds from arrivedAt to the answer or, if the server does not remember that,
+    to the persistedAt of the end, which is before its commit; left out while the run goes on."""
     townId: str
     """The town that the run is about."""
     actorId: str

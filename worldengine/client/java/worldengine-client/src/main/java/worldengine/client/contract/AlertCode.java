@@ -20,6 +20,9 @@ public final class AlertCode {
     /** A commit of the log cannot be read: its events are missed. */
     public static final String COMMIT_DAMAGED = "COMMIT_DAMAGED";
 
+    /** The log lacks a record of a town that it must keep: a key could be accepted again. The town answers {@code TOWN_DAMAGED} until it is repaired. */
+    public static final String TOWN_DAMAGED = "TOWN_DAMAGED";
+
     /** {@code handoffctl fsck --repair} put a town back to its last readable record. */
     public static final String TOWN_MENDED = "TOWN_MENDED";
 

@@ -110,9 +110,6 @@ public final class ErrorCode {
     /** 429: no slot is free, for the town or in all. */
     public static final String OVERLOADED = "OVERLOADED";
 
-    /** 500: the town's stored state cannot be read, so nothing was judged: an operator repairs it. */
-    public static final String TOWN_DAMAGED = "TOWN_DAMAGED";
-
     /** 500: the run's stored events cannot be read (damage); {@code result.get} has the result, unless the damage is in the same commit. */
     public static final String RUN_DAMAGED = "RUN_DAMAGED";
 
@@ -145,6 +142,9 @@ public final class ErrorCode {
 
     /** 503: the server is stopping: another one answers, or this one after its restart. */
     public static final String STOPPING = "STOPPING";
+
+    /** 503: the town's stored state cannot be read, or one of its records is missing, so nothing was judged: an operator repairs it. */
+    public static final String TOWN_DAMAGED = "TOWN_DAMAGED";
 
     /** 503: the disk is full or refuses writes: nothing was carried out, unless it was being stored when that began. */
     public static final String STORAGE_FULL = "STORAGE_FULL";
