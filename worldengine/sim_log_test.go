@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"strconv"
 	"sync"
 	"time"
@@ -209,8 +210,9 @@ func (s *simStore) End(ctx context.Context) (uint64, error) {
 // simSource is the log for the index of one engine.
 type simSource struct {
 	index.Source
-	sim    *sim
-	opened bool
+	sim      *sim
+	opened   bool
+	readings int
 }
 
 // openIndex opens the index of an engine, in memory.
@@ -238,18 +240,26 @@ func (s *simSource) End(ctx context.Context) (uint64, error) {
 	return s.Source.End(ctx)
 }
 
+// EachAfter reads the log. Each third reading is from a replica that is behind, and comes less far.
 func (s *simSource) EachAfter(
 	ctx context.Context, seq uint64, visit func(uint64, string, nats.Header) error,
 ) (uint64, error) {
+	until := uint64(math.MaxUint64)
+	if s.readings++; s.readings%3 == 0 {
+		until = seq + 1
+	}
 	upTo, err := s.Source.EachAfter(ctx, seq,
 		func(seq uint64, subject string, header nats.Header) error {
-			if s.sim.alone || s.sim.skips && seq%5 == 0 {
+			if s.sim.alone || s.sim.skips && seq%5 == 0 || seq > until {
 				return nil
 			}
 			return visit(seq, subject, header)
 		})
 	if err == nil { // those who wait for the last message go on before the one who reads
 		_, err = s.Source.End(ctx)
+	}
+	if !s.sim.believes {
+		upTo = min(upTo, until)
 	}
 	return upTo, err
 }

@@ -305,6 +305,7 @@ func TestSimulation_FindsBugs(t *testing.T) {
 		"a game that forgets what it applied": func(s *sim) { s.game.forgets = true },
 		"messages of others that are not in":  func(s *sim) { s.alone = true },
 		"rows that are skipped":               func(s *sim) { s.skips = true },
+		"an end that was not read":            func(s *sim) { s.believes = true },
 		"decisions that are lost":             func(s *sim) { s.log.drops = commitlog.KindDecided },
 		"cancellations that are lost": func(s *sim) {
 			s.log.drops, s.forceful = commitlog.KindCancelled, true

@@ -36,6 +36,9 @@ type sim struct {
 	alone bool
 	// skips is another: an index omits each fifth message of others.
 	skips bool
+	// believes is another: an index takes the end of the log as read, though a replica that was behind
+	// has delivered less.
+	believes bool
 	// noAlerts is a fourth: no alert is stored.
 	noAlerts bool
 	// forceful makes operators always cancel by force.
