@@ -10,8 +10,8 @@
 // end the script at any time. Its exit status is 0, or 1 if the server refuses it; standard error has the reason.
 //
 // It connects as the NATS command line does (NATS_URL, NATS_USER, …); WORLDENGINE_WORLD is the world.
-import { createInterface } from "node:readline";
 import { connect, environment, ReplyError, UnavailableError } from "./index.mjs";
+import { linesOf } from "./lines.mjs";
 
 /** The time for unfinished handoffs after `exit`, and after the end of the input, in ms. */
 const afterExit = 300, afterEnd = 10_000;
@@ -107,10 +107,9 @@ function fail(error) {
 let ended = false, told = false, status = 0;
 const ready = begin();
 ready.catch(fail);
-const lines = createInterface({ input: process.stdin, crlfDelay: Infinity });
-lines.on("line", (raw) => {
+for await (const raw of linesOf(process.stdin.setEncoding("utf8"))) {
   const line = raw.trim();
-  if (line === "" || ended) return;
+  if (line === "" || ended) continue;
   if (/^exit(\s|$)/.test(line)) {
     told = true;
     end(afterExit);
@@ -119,5 +118,5 @@ lines.on("line", (raw) => {
     work.catch(() => {}); // ready reports the error
     underWay.add(work);
   }
-});
-lines.on("close", () => end(afterEnd));
+}
+end(afterEnd);

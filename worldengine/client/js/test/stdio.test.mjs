@@ -15,7 +15,7 @@ const script = new URL("../worldengine-stdio.mjs", import.meta.url).pathname;
  * @param {Record<string, string>} [env]
  */
 function bridge(t, url, env) {
-  const child = spawn("node", [script], {
+  const child = spawn(process.execPath, [script], {
     cwd: tmpdir(), env: { PATH: process.env.PATH, NATS_URL: url, ...env }, stdio: ["pipe", "pipe", "pipe"],
   });
   t.after(async () => { child.kill("SIGKILL"); });
@@ -39,6 +39,7 @@ function bridge(t, url, env) {
       });
     }
   }
+  child.stdout.setEncoding("utf8");
   child.stderr.on("data", (chunk) => { it.complaint += chunk; changed(); });
   let buffered = "";
   child.stdout.on("data", (chunk) => {
@@ -176,4 +177,23 @@ test("it ends with its input, and when what it was given is answered", async (t)
   it.child.stdin.end();
   assert.equal(await it.ended, 0);
   assert.equal(it.results.length, 1);
+});
+
+test("a line ends at \\n alone, in every Node", async (t) => {
+  const world = await serve(t);
+  const engine = await joined(t, world.url);
+  const it = bridge(t, world.url);
+  await it.until(() => it.online);
+  const town = await engine.town("town-threatened");
+  const reason = "low\u2028wall\u2029gate\u0085end \ud83c\udff0";
+  const handoff = await makeHandoff(town,
+    { type: "TOWNSFOLK_TALK", actorId: "mayor-1", args: { talkType: "casual" }, reason });
+  const bytes = Buffer.from(`${JSON.stringify(handoff)}\r\n`), half = bytes.indexOf("\u2028") + 1; // inside a character
+  await new Promise((resolve) => { it.child.stdin.write(bytes.subarray(0, half), resolve); });
+  it.child.stdin.write(bytes.subarray(half));
+  await it.until(() => it.results.length === 1);
+  assert.equal(it.results[0].status, "executed");
+  assert.deepEqual(it.errors, []);
+  it.child.stdin.end("exit"); // without \n
+  assert.equal(await it.ended, 0);
 });

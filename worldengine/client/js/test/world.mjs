@@ -4,9 +4,9 @@ import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { createConnection, createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { createInterface } from "node:readline";
 import { headers } from "@nats-io/nats-core";
 import { connect } from "../index.mjs";
+import { linesOf } from "../lines.mjs";
 
 const root = new URL("../../../../", import.meta.url).pathname;
 
@@ -50,8 +50,8 @@ export async function serve(t, ...flags) {
     child = spawn(handoffd, ["--listen", world.url.replace("nats://", ""), "--data", world.data,
       "--world-file", join(root, "testdata/worlds/frontier.json"), "--http", "off", "--log-level", "ERROR", ...flags],
     { stdio: ["ignore", "pipe", "inherit"] });
-    const lines = createInterface({ input: /** @type {import("node:stream").Readable} */ (child.stdout) });
-    for await (const line of lines) {
+    const out = /** @type {import("node:stream").Readable} */ (child.stdout).setEncoding("utf8");
+    for await (const line of linesOf(out.iterator({ destroyOnReturn: false }))) {
       if (!line.startsWith("ready ")) continue;
       world.url = line.slice("ready ".length);
       return;
