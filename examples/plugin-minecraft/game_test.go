@@ -71,11 +71,7 @@ func (g *game) configure(world string, settings ...map[string]any) {
 // start starts the process and waits until players can join.
 func (g *game) start() {
 	g.t.Helper()
-	node, err := exec.LookPath("node")
-	require.NoError(g.t, err, "this test needs Node.js")
-	_, err = os.Stat("node_modules/flying-squid")
-	require.NoError(g.t, err, "this test needs `npm ci` in examples/plugin-minecraft")
-	g.cmd = exec.Command(node, "server.mjs", g.config)
+	g.cmd = servers[*serverName].command(g.t, g.config)
 	g.cmd.Env = append(os.Environ(), "NATS_URL="+g.nats)
 	g.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	g.cmd.Stderr = g.log

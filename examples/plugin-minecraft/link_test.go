@@ -57,7 +57,7 @@ func TestOneGameHostsATown(t *testing.T) {
 	require.Equal(t, apply.Done(talk), s.ask(talk))
 	hosts, err := plugin.Hosts(t.Context(), nc, world, townID)
 	require.NoError(t, err)
-	require.Equal(t, []plugin.Host{{TownID: townID, Name: "plugin-minecraft"}}, hosts)
+	require.Equal(t, []plugin.Host{{TownID: townID, Name: servers[*serverName].name}}, hosts)
 }
 
 func TestOperatorsSeeAndReloadThePlugin(t *testing.T) {

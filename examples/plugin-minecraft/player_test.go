@@ -27,7 +27,7 @@ type sighting struct {
 
 // player is in the game and records its sightings, in order.
 type player struct {
-	client  *bot.Client
+	client  *bot.Client // of go-mc
 	mu      sync.Mutex
 	seen    []sighting
 	err     error         // why it is not in the game any more
@@ -38,8 +38,17 @@ type player struct {
 // join lets a player join, and returns when it is announced.
 func join(t testing.TB, g *game) *player {
 	t.Helper()
+	p := &player{news: make(chan struct{})}
+	servers[*serverName].join(t, g, p)
+	require.NoError(t, p.sees(startsWithin, chatWith("Watcher joined the game")))
+	return p
+}
+
+// joinGoMC lets a player of go-mc join, who speaks the protocol of Minecraft 1.20.2.
+func joinGoMC(t testing.TB, g *game, p *player) {
+	t.Helper()
 	client := bot.NewClient()
-	p := &player{client: client, news: make(chan struct{})}
+	p.client = client
 	client.Auth.Name = "Watcher"
 	basic.NewPlayer(client, basic.DefaultSettings, basic.EventsListener{})
 	client.Events.AddListener(
@@ -52,8 +61,6 @@ func join(t testing.TB, g *game) *player {
 		err := client.HandleGame()
 		p.note(func() { p.err = fmt.Errorf("the player has left the game: %w", err) })
 	}()
-	require.NoError(t, p.sees(startsWithin, chatWith("Watcher joined the game")))
-	return p
 }
 
 // command gives a command in the chat, without its slash.

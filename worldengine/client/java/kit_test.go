@@ -194,7 +194,9 @@ func TestKit_Away(t *testing.T) {
 
 	second := newPlugin(t, "nats://"+address)
 	second.start("")
-	require.Eventually(t, func() bool { return strings.Contains(second.log.String(), "another plugin (plugin-check) hosts") },
+	require.Eventually(t, func() bool {
+		return strings.Contains(second.log.String(), "another plugin hosts the town "+townID+": end one of the two; it is plugin-check")
+	},
 		soon, 20*time.Millisecond)
 	p.kill()
 	require.Equal(t, handoff.Executed, send(t, agent, talk(t, agent)).Status)

@@ -83,12 +83,12 @@ public final class ConnectionSettings {
 
     /** Returns the servers for people, without the secrets of a URL. */
     @Override
-    public String toString() {
-        return String.join(", ", servers().stream().map(url -> url.replaceFirst("[^/]*@", "")).toList());
-    }
+    public String toString() { return withoutSecrets(String.join(", ", servers())); }
+
+    static String withoutSecrets(String text) { return text.replaceAll("[^/\\s\\[]*@", ""); }
 
     private List<String> servers() {
-        return java.util.Arrays.stream(values.getOrDefault("NATS_URL", Options.DEFAULT_URL).split(","))
+        return java.util.Arrays.stream(values.getOrDefault("NATS_URL", "nats://127.0.0.1:4222").split(","))
             .map(String::strip).filter(url -> !url.isEmpty()).toList();
     }
 
@@ -105,6 +105,7 @@ public final class ConnectionSettings {
         else if (user != null && password != null) options.userInfo(user.toCharArray(), password.toCharArray());
         String inbox = get("NATS_INBOX_PREFIX");
         if (inbox == null && user != null && password != null) inbox = "_INBOX_" + user;
+        if (inbox == null) inbox = inboxOfUrl();
         if (inbox != null) options.inboxPrefix(inbox);
         if (get("NATS_CREDS") != null) options.authHandler(Nats.credentials(get("NATS_CREDS")));
         if (get("NATS_NKEY") != null) {
@@ -116,6 +117,12 @@ public final class ConnectionSettings {
                 get("NATS_KEY") == null ? null : read("NATS_KEY")));
         }
         return options;
+    }
+
+    /** Returns the prefix of the user in a URL such as nats://ada:secret@host; null if there is none. */
+    private @Nullable String inboxOfUrl() {
+        var user = java.util.regex.Pattern.compile("//([^/:@]+):[^/@]+@").matcher(servers().get(0));
+        return user.find() ? "_INBOX_" + user.group(1) : null;
     }
 
     private @Nullable String get(String name) { return values.get(name); }

@@ -82,8 +82,10 @@ public final class WorldEngine implements AutoCloseable {
         try {
             return new WorldEngine(settings, world, name);
         } catch (IOException e) {
+            // Without the cause, whose message has the secrets of a URL.
             throw new UnavailableException(UnavailableException.CONNECTION, "cannot connect to " + settings + ": "
-                + e.getMessage() + "; start handoffd, or give its address, its user and its password", e);
+                + ConnectionSettings.withoutSecrets(String.valueOf(e.getMessage()))
+                + "; start handoffd, or give its address, its user and its password");
         } catch (InterruptedException e) {
             Thread.currentThread().interrupt();
             throw new UnavailableException(UnavailableException.ABORTED, "given up by an interrupt", e);

@@ -168,7 +168,7 @@ final class Link implements AutoCloseable {
         String found = null;
         for (int i = 0; i < tokens.size(); i++) {
             String name = answer(asked.get(i));
-            if (name != null) found = "another plugin (" + name + ") hosts " + tokens.get(i) + ": end one of the two";
+            if (name != null) found = "another plugin hosts the town " + tokens.get(i) + ": end one of the two; it is " + name;
         }
         if (found != null) become(found);
         return found != null;

@@ -1,0 +1,6 @@
+// A stub of the few members that the example uses: see README.md.
+package org.bukkit.command;
+
+public interface CommandSender {
+    void sendMessage(String message);
+}

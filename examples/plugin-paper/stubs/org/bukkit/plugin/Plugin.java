@@ -1,0 +1,4 @@
+// A stub of the few members that the example uses: see README.md.
+package org.bukkit.plugin;
+
+public interface Plugin {}
