@@ -180,7 +180,14 @@ func (e *Engine) isForgotten(ctx context.Context, tail *commitlog.RunTail) (bool
 		if err != nil {
 			return false, err
 		}
-		if oldest == nil || oldest.Sequence <= tail.Guard || e.log.Stream == nil {
+		if oldest == nil || oldest.Sequence <= tail.Guard {
+			continue
+		}
+		if e.log.Stream == nil {
+			kept, err := e.log.Stored(ctx, subject)
+			if err != nil || kept >= e.log.History() {
+				return err == nil, err
+			}
 			continue
 		}
 		info, err := e.log.Stream.Info(ctx, jetstream.WithSubjectFilter(subject))

@@ -25,6 +25,7 @@ type simMessage struct {
 	data    []byte
 	seq     uint64
 	stored  time.Time
+	gone    bool // the log keeps it no longer
 
 	decode  sync.Once
 	decoded *commitlog.Record
@@ -51,6 +52,9 @@ type simLog struct {
 	unguarded bool
 	// drops is another: messages of this kind are acknowledged and not stored.
 	drops commitlog.Kind
+	// keeps is how many messages of each subject engines can read; 0 for all.
+	keeps int
+	kept  map[string][]*simMessage // by subject, the oldest first; nil if all are
 }
 
 // errSimGuard is JetStream's answer to a guard that does not hold.
@@ -86,10 +90,23 @@ func (l *simLog) store(msg *nats.Msg, now time.Time) (*jetstream.PubAck, error) 
 	}
 	m.seq = uint64(len(l.messages) + 1)
 	l.messages = append(l.messages, m)
+	l.keep(m)
 	if id != "" {
 		l.window[id] = m.seq
 	}
 	return &jetstream.PubAck{Sequence: m.seq}, nil
+}
+
+// keep discards the oldest message of a subject if a new one is too many.
+func (l *simLog) keep(m *simMessage) {
+	if l.keeps == 0 {
+		return
+	}
+	kept := append(l.kept[m.subject], m)
+	if len(kept) > l.keeps {
+		kept[0].gone, kept = true, kept[1:]
+	}
+	l.kept[m.subject] = kept
 }
 
 func (l *simLog) last(subject string) *simMessage {
@@ -103,8 +120,8 @@ func (l *simLog) last(subject string) *simMessage {
 
 func (l *simLog) next(subject string, from uint64) *simMessage {
 	for i := max(from, 1) - 1; i < uint64(len(l.messages)); i++ {
-		if subject == ">" || l.messages[i].subject == subject {
-			return l.messages[i]
+		if m := l.messages[i]; !m.gone && (subject == ">" || m.subject == subject) {
+			return m
 		}
 	}
 	return nil
@@ -185,7 +202,7 @@ func (s *simStore) read(
 
 func (s *simStore) At(ctx context.Context, seq uint64) (*jetstream.RawStreamMsg, error) {
 	return s.read(ctx, fmt.Sprint("at ", seq), func() *simMessage {
-		if seq < 1 || seq > uint64(len(s.sim.log.messages)) {
+		if seq < 1 || seq > uint64(len(s.sim.log.messages)) || s.sim.log.messages[seq-1].gone {
 			return nil
 		}
 		return s.sim.log.messages[seq-1]
@@ -217,7 +234,7 @@ type simSource struct {
 
 // openIndex opens the index of an engine, in memory.
 func (s *sim) openIndex(engine *simEngine) *index.Index {
-	log := &commitlog.Log{World: "main", Store: &simStore{s, engine}}
+	log := &commitlog.Log{World: "main", Store: &simStore{s, engine}, Keeps: int64(s.log.keeps)}
 	x, err := index.Open(context.WithValue(context.Background(), simAsker{}, "its index"), index.Config{
 		World: "main", Source: &simSource{Source: index.LogSource(log), sim: s},
 		Logger: slog.New(slog.DiscardHandler),

@@ -157,6 +157,19 @@ func readSimRecord(m *simMessage) *commitlog.Record {
 	return rec
 }
 
+// over reports whether each run has an end, or may go without one.
+func (s *sim) over() bool {
+	if !s.unended() {
+		return true
+	}
+	for id := range s.operator.open {
+		if !s.isLeft(id) {
+			return false
+		}
+	}
+	return true
+}
+
 // unended reports whether the log has a run without an end.
 func (s *sim) unended() bool {
 	o := &s.operator

@@ -39,7 +39,9 @@ type sim struct {
 	// believes is another: an index takes the end of the log as read, though a replica that was behind
 	// has delivered less.
 	believes bool
-	// noAlerts is a fourth: no alert is stored.
+	// forgets is another: engines discard what a town needs.
+	forgets bool
+	// noAlerts is another: no alert is stored.
 	noAlerts bool
 	// forceful makes operators always cancel by force.
 	forceful bool
@@ -59,6 +61,7 @@ type sim struct {
 	alerted map[string]int
 	ids     int
 	started int // engines
+	full    int // answers HISTORY_FULL
 }
 
 // simEngine is an engine and its process.
@@ -89,6 +92,12 @@ const simTowns = 3
 // and can be retried.
 func (s *sim) fails() bool { return s.seed%4 == 1 }
 
+// short reports whether the seed's log keeps few messages, and most handoffs fail in one town.
+func (s *sim) short() bool { return s.seed%10 == 9 }
+
+// simHistoryPerTown is the history of such a log.
+const simHistoryPerTown = 20
+
 // workers returns the number of towns that an engine of the seed works on at once. Only with one is
 // a replay the same step by step: two turns that begin at the same instant draw ids in either
 // order.
@@ -106,6 +115,9 @@ func newSim(seed uint64) *sim {
 		alerted: map[string]int{},
 	}
 	s.log.window = map[string]uint64{}
+	if s.short() {
+		s.log.keeps, s.log.kept = simHistoryPerTown, map[string][]*simMessage{}
+	}
 	s.operator.sim = s
 	s.game = simGame{sim: s, away: s.fails(), changes: map[string]int{},
 		definite: map[string]apply.Answer{}, had: map[string]bool{}}
@@ -166,6 +178,7 @@ func (s *sim) start() *simEngine {
 	log := &commitlog.Log{
 		World: "main", Store: &simStore{s, process}, MaxPayload: func() int64 { return 1 << 20 },
 		Draw: config.draw, Now: config.Now, Retention: config.AppendedRetention,
+		Keeps: int64(s.log.keeps),
 	}
 	e := &Engine{
 		config: config, log: log, towns: commitlog.NewTowns(log),
@@ -178,6 +191,9 @@ func (s *sim) start() *simEngine {
 	e.ends.Runs = simRuns{e.runs}
 	e.queue = newQueue(context.WithValue(ctx, simAsker{}, "in its turn"), &config)
 	e.assemble(ctx, s.worldPause(), simAlerts{e.alerts, process})
+	if s.forgets {
+		e.steps.Needs = nil
+	}
 	process.Engine = e
 	go e.resume(context.WithValue(process.alive, simAsker{}, "resumes"))
 	go e.reapWaiting(context.WithValue(process.alive, simAsker{}, "reaps"))
@@ -341,7 +357,7 @@ func (s *sim) run(steps int) []string {
 	s.quiet, s.game.away = true, false
 	for range 50 * steps {
 		synctest.Wait() // so that what the clients know can be read
-		if s.settled() && !s.unended() {
+		if s.settled() && s.over() {
 			break
 		}
 		s.step()
@@ -351,7 +367,7 @@ func (s *sim) run(steps int) []string {
 		s.must(c.open == nil, "%s has no answer", c.name)
 	}
 	s.must(!s.pending(), "a town is pending for ever")
-	s.must(!s.unended(), "a run has no end: %v", s.operator.open)
+	s.must(s.over(), "a run has no end: %v", s.operator.open)
 	for i := range s.engines {
 		s.kill(i)
 	}

@@ -60,7 +60,7 @@ func simulate(
 		if s.fails() {
 			steps = 1000 // until there is something to be tried again
 		}
-		if s.strict() {
+		if s.strict() || s.short() {
 			steps = 2000
 		}
 		found = s.run(steps)

@@ -45,6 +45,8 @@ type Log struct {
 	// Appended, if set, is called with each message that this process has stored, and its sequence,
 	// even if the append was in doubt. It must not block.
 	Appended func(seq uint64, msg *nats.Msg)
+	// Keeps is the History of a log without Stream; 0 if it keeps all.
+	Keeps int64
 	// Retention is how long a message on a run's own subject is kept.
 	Retention time.Duration
 	// Draw returns a random duration from 0 up to below; only pauses depend on it.

@@ -58,27 +58,22 @@ type TownUse int
 // The uses.
 const (
 	TownHandoff TownUse = iota // a handoff that fails, is given to a game, or waits for a person
-	TownSignal                 // pauses, decisions of people, puts, a removal
+	TownPause                  // a pause; its end has room for longer
+	TownSignal                 // resumptions, decisions of people, puts, a removal
 	TownRest                   // the writer stops, and no request for the pending command has arrived
 	TownAttempt                // the pending command's other records
 	TownEnd                    // the end of the pending command
 )
 
 // reserved returns how many of a town's last records are left for later uses, if the log keeps so
-// many. A pending command has a record for each attempt. Its rests are not bounded, but the next writer
-// can do without their records.
+// many: one for the end of the pending command, and a fortieth for each use between. A pending
+// command has a record for each attempt. Its rests are not bounded, but the next writer can do
+// without their records.
 func (u TownUse) reserved(history int64) int64 {
-	switch u {
-	case TownHandoff:
-		return history / 10
-	case TownSignal:
-		return history / 20
-	case TownRest:
-		return history / 40
-	case TownAttempt:
-		return 1
+	if u == TownEnd {
+		return 0
 	}
-	return 0
+	return 1 + int64(TownAttempt-u)*max(1, history/40)
 }
 
 // CheckTown returns ErrHistoryFull if a record of a town with the needs has no room.

@@ -34,7 +34,8 @@ func TestNeeds_KeepsFailedHandoffs(t *testing.T) {
 			switch n := rng.IntN(40); {
 			case n == 0 && rng.IntN(10) == 0:
 				next.epoch, next.pending = last.epoch+1, false
-			case n < 10: // a pause
+			case n < 10:
+				use = commitlog.TownUse(int(commitlog.TownPause) + rng.IntN(2))
 			case last.pending && n < 30:
 				use = commitlog.TownUse(int(commitlog.TownRest) + rng.IntN(2))
 			case last.pending:

@@ -1,13 +1,13 @@
 package commitlog
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math"
 
 	"worldengine/runevents"
-	"worldengine/worldengine/wire"
 )
 
 // The log keeps the newest messages of each subject, as many as its history is long. So that
@@ -52,7 +52,7 @@ func (l *Log) History() int64 {
 			return history
 		}
 	}
-	return math.MaxInt64
+	return cmp.Or(l.Keeps, math.MaxInt64)
 }
 
 // CheckRun returns ErrRunFull if an append to a run's own subject, which has so many messages, has
@@ -66,9 +66,17 @@ func (l *Log) CheckRun(stored int64, use RunUse) error {
 	return nil
 }
 
-// StoredOfRun returns how many messages the log has on a run's own subject.
-func (l *Log) StoredOfRun(ctx context.Context, runID string) (int64, error) {
-	subject := wire.RunSubject(l.World, runID)
-	counts, err := SubjectsOf(ctx, l.Stream, subject)
-	return int64(counts[subject]), err
+// Stored returns how many messages the log has on a subject.
+func (l *Log) Stored(ctx context.Context, subject string) (n int64, err error) {
+	if l.Stream != nil {
+		counts, err := SubjectsOf(ctx, l.Stream, subject)
+		return int64(counts[subject]), err
+	}
+	for from := uint64(1); ; n++ {
+		msg, err := l.Next(ctx, subject, from)
+		if msg == nil || err != nil {
+			return n, err
+		}
+		from = msg.Sequence + 1
+	}
 }

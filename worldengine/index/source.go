@@ -2,7 +2,6 @@ package index
 
 import (
 	"context"
-	"math"
 	"sync/atomic"
 	"time"
 
@@ -96,11 +95,11 @@ func (s *logSource) Messages(ctx context.Context) (uint64, error) {
 	return info.State.Msgs, nil
 }
 
-// Limits implements Source. A log without Stream counts as one that forgot nothing. The configuration
-// of the stream follows the settings of the world, and Limits reads each answer of NATS about it once.
+// Limits implements Source. The configuration of the stream follows the settings of the world, and
+// Limits reads each answer of NATS about it once.
 func (s *logSource) Limits() Limits {
 	if s.log.Stream == nil {
-		return Limits{Least: math.MaxUint64}
+		return Limits{Least: uint64(s.log.History())}
 	}
 	info := s.log.Stream.CachedInfo()
 	if known := s.known.Load(); known != nil && known.info == info {

@@ -88,10 +88,10 @@ func TestHistoryFull_CommandInDoubt(t *testing.T) {
 	at := c.putTown("t")
 	first := c.send(c.wall(at))
 	require.Equal(t, apply.ReasonRCONInDoubt, first.result.ReasonCode)
-	require.Equal(t, 35, c.fill(at))
+	require.Equal(t, 34, c.fill(at))
 	full := c.awaitAlert(runevents.HistoryFull)
 	require.Equal(t, "t", full.TownID)
-	require.Contains(t, full.Message, "36 handoffs have failed in town \"t\" at epoch 15")
+	require.Contains(t, full.Message, "35 handoffs have failed in town \"t\" at epoch 15")
 
 	rejected, stale := propose(at, handoff.TalkToTownsfolk, "casual",
 		handoff.Precondition{Kind: handoff.MissionActive}), propose(at, handoff.AdvanceProject, "wall")
@@ -138,12 +138,13 @@ func TestHistoryFull_ManyAttempts(t *testing.T) {
 	g := host(t, c.srv, func(command *apply.Command, _ int) (apply.Answer, bool) {
 		return apply.Refuse(command, "BUSY", "Not yet.", true), true
 	})
-	for n := range 35 {
+	for n := range 34 {
 		require.Equal(t, handoff.Failed, c.send(c.failing(at, n)).result.Status)
 	}
 	got := c.send(c.wall(at))
 	require.Equal(t, apply.ReasonPluginRejected, got.result.ReasonCode)
-	require.Len(t, g.commands(), 4)
+	commands := g.commands()
+	require.EqualValues(t, 5, commands[len(commands)-1].LogicalAttemptID)
 	require.Equal(t, handoff.Duplicate, c.send(c.failing(at, 0)).result.Status)
 	requireDuplicateOf(t, got, c.send(c.wall(at)))
 	c.refuses("handoff", c.talk(at), "HISTORY_FULL")
@@ -154,8 +155,8 @@ func TestHistoryFull_Executed(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t, short(40))
 	at := c.putTown("t")
-	require.Equal(t, 36, c.fill(at))
+	require.Equal(t, 35, c.fill(at))
 	c.executes(c.wall(at))
 	require.Equal(t, handoff.Failed, c.send(c.failing(c.town("t"), 0)).result.Status)
-	require.Equal(t, handoff.Duplicate, c.send(c.failing(at, 35)).result.Status)
+	require.Equal(t, handoff.Duplicate, c.send(c.failing(at, 34)).result.Status)
 }

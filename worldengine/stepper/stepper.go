@@ -199,6 +199,8 @@ func useOfTown(t *machine.Town, out *machine.Output) commitlog.TownUse {
 		return commitlog.TownAttempt
 	case kind == machine.KindPending, kind == machine.KindHandoff, kind == machine.KindAsked:
 		return commitlog.TownHandoff
+	case kind == machine.KindControl && out.After.Paused != nil:
+		return commitlog.TownPause
 	}
 	return commitlog.TownSignal
 }
