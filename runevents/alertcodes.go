@@ -119,5 +119,17 @@ func (c AlertCode) Spec() AlertSpec {
 	return AlertSpec{Code: c, Severity: P2}
 }
 
+// Ends returns the code of the alerts that an alert with this code ends, in its town if it has one; ""
+// if it ends none. Nobody needs to act on an alert that ends others.
+func (c AlertCode) Ends() AlertCode {
+	switch c {
+	case PluginReturned:
+		return PluginAbsent
+	case StorageRecovered:
+		return StorageFailed
+	}
+	return ""
+}
+
 // Severity returns the severity of the alerts with this code; P2 if the code is unknown.
 func (c AlertCode) Severity() Severity { return c.Spec().Severity }

@@ -24,8 +24,8 @@ import (
 const (
 	// followWait is how long the index and the bus may take to reach the end of the log.
 	followWait = 2 * time.Second
-	// mostNamed is how many towns each list of a status names. mostProblems is how many towns
-	// without a plugin get a sentence of their own.
+	// mostNamed is how many towns each list of a status names. mostProblems is how many damaged towns
+	// get an alert of their own.
 	mostNamed, mostProblems = 100, 5
 )
 
@@ -78,24 +78,37 @@ func (e *Engine) Towns(
 	report.Approvals, report.States.Waiting = e.asked.Waiting(func(townID string) bool {
 		return of(wire.TownToken(townID))
 	})
-	absent := e.absent.Towns()
-	for _, townID := range slices.Sorted(maps.Keys(absent)) {
+	return e.pluginsAbsent(report, of), nil
+}
+
+// pluginsAbsent adds the towns whose plugin is away to a report, and returns a sentence about them: they
+// may well have one cause. It omits each town for which of(token) is false.
+func (e *Engine) pluginsAbsent(
+	report *messages.WorldReport, of func(token string) bool,
+) (problems []string) {
+	var towns []string
+	first := ""
+	for _, townID := range slices.Sorted(maps.Keys(e.absent.Towns())) {
 		away := e.games.AbsentPlugin(townID)
 		if away == nil || !of(wire.TownToken(townID)) { // the plugin may have come meanwhile
 			continue
 		}
-		if report.States.NoPlugin++; report.States.NoPlugin <= mostNamed {
+		if towns = append(towns, townID); len(towns) <= mostNamed {
 			report.PluginsAbsent = append(report.PluginsAbsent, *away)
 		}
-		if len(problems) < mostProblems {
-			problems = append(problems,
-				fmt.Sprintf("the town %s has had no plugin since %s", townID, away.Since))
+		if first == "" || away.Since < first {
+			first = away.Since
 		}
 	}
-	if more := report.States.NoPlugin - len(problems); more > 0 {
-		problems = append(problems, fmt.Sprintf("%d more towns have no plugin", more))
+	report.States.NoPlugin = len(towns)
+	switch len(towns) {
+	case 0:
+		return nil
+	case 1:
+		return []string{fmt.Sprintf("the town %s has had no plugin since %s", towns[0], first)}
 	}
-	return problems, nil
+	return []string{fmt.Sprintf("%d towns have no plugin, the first since %s: %s", len(towns), first,
+		wire.Names(towns, len(towns)))}
 }
 
 // nameTown adds a town to the lists of a report. A damaged town is left out.

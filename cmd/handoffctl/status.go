@@ -154,11 +154,24 @@ func (a *app) writeProblems(t table, s *messages.WorldReport) {
 	for _, p := range s.TownsPending {
 		t.linef("applying\tto %s, run %s", show(p.TownID), a.briefID(p.RunID))
 	}
-	for i := range s.PluginsAbsent {
-		of := &s.PluginsAbsent[i]
-		t.row("no plugin", a.coloured(fmt.Sprintf("%s, since %s%s", show(of.TownID), show(of.Since),
-			absenceOf(of)), warn))
+	if len(s.PluginsAbsent) > 0 {
+		t.row("no plugin", a.coloured(absences(s), warn))
 	}
+}
+
+// absences describes the waits for plugins: of one town in full, of several together.
+func absences(s *messages.WorldReport) string {
+	one := &s.PluginsAbsent[0]
+	if len(s.PluginsAbsent) == 1 {
+		return fmt.Sprintf("%s, since %s%s", show(one.TownID), show(one.Since), absenceOf(one))
+	}
+	since, towns := one.Since, []string{}
+	for i := range s.PluginsAbsent {
+		since = min(since, s.PluginsAbsent[i].Since)
+		towns = append(towns, show(s.PluginsAbsent[i].TownID))
+	}
+	return fmt.Sprintf("%d towns, the first since %s: %s. %s handoffctl town get shows a town's next "+
+		"request", s.States.NoPlugin, show(since), wire.Names(towns, s.States.NoPlugin), show(one.Todo))
 }
 
 // absenceOf describes the wait for a plugin, and the remedy; "" if an older server leaves it out.
@@ -233,9 +246,21 @@ func (a *app) writeAlerts(t table, alerts *messages.OpenAlerts, problems []strin
 		if strings.Contains(known, fmt.Sprintf("\nalert %d, ", alert.Seq)) {
 			continue
 		}
-		t.row("alert", a.coloured(fmt.Sprintf("%d %s %s %s: %s", alert.Seq, show(alert.At),
-			alert.Severity, alert.Code, show(alert.Message)), severityTones[alert.Severity]))
+		t.row("alert", a.coloured(fmt.Sprintf("%d %s %s %s: %s%s", alert.Seq, show(alert.At),
+			alert.Severity, alert.Code, show(alert.Message), othersOf(alert)),
+			severityTones[alert.Severity]))
 	}
+}
+
+// othersOf names the other open alerts with the code of one.
+func othersOf(alert *messages.OpenAlert) (text string) {
+	if n := alert.Open - 1; n > 0 {
+		text = fmt.Sprintf(" And %d more", n)
+	}
+	if n := len(alert.Towns); n > 1 {
+		text += "; towns " + show(wire.Names(alert.Towns, n))
+	}
+	return text
 }
 
 type statsCommand struct{}

@@ -77,9 +77,33 @@ func (a *Alerts) add(all []messages.Alert, msg *jetstream.RawStreamMsg) []messag
 	alert := messages.Alert{Seq: msg.Sequence, ID: msg.Header.Get(jetstream.MsgIDHeader)}
 	if json.Unmarshal(msg.Data, &alert.Alert) == nil &&
 		msg.Subject == wire.AlertSubject(a.config.World, string(alert.Code)) {
+		end(all, &alert)
 		all = append(all, alert)
 	}
 	return all
+}
+
+// byServer is who acknowledges the alerts that another one ends, and that one.
+const byServer = "handoffd"
+
+// end acknowledges an alert that ends others, and the alerts before it that it ends.
+func end(before []messages.Alert, alert *messages.Alert) {
+	ends := alert.Code.Ends()
+	if ends == "" {
+		return
+	}
+	alert.Acknowledged = &messages.Acknowledgement{
+		By: byServer, At: alert.At, Reason: "ended by " + string(alert.Code),
+	}
+	for i := range slices.Backward(before) {
+		switch of := &before[i]; {
+		case of.TownID != alert.TownID:
+		case of.Code == alert.Code: // it has ended the ones before
+			return
+		case of.Code == ends && of.Acknowledged == nil:
+			of.Acknowledged = alert.Acknowledged
+		}
+	}
 }
 
 func find(alerts []messages.Alert, seq uint64) (int, bool) {
@@ -106,36 +130,52 @@ func (a *Alerts) List(ctx context.Context, r messages.AlertList) (messages.Alert
 	return page, err
 }
 
-// Newest is how many alerts a report of the world names.
+// Newest is how many codes of alerts a report of the world names.
 const Newest = 5
 
-// Summary counts the open alerts. It also returns those that are urgent, the newest first: the P1
-// alerts of the last hour, without a STORAGE_FAILED before a STORAGE_RECOVERED.
+// Summary counts the open alerts, and returns the newest of each code with the towns of the others. It
+// also returns those that are urgent, the newest first: the P1 alerts of the last hour.
 func (a *Alerts) Summary(
 	ctx context.Context,
-) (open messages.OpenAlerts, urgent []messages.Alert, err error) {
+) (open messages.OpenAlerts, urgent []messages.OpenAlert, err error) {
 	open = messages.OpenAlerts{
-		Count: map[runevents.Severity]int{}, Newest: []messages.Alert{}, Lost: a.Stats().AlertsLost,
+		Count: map[runevents.Severity]int{}, Newest: []messages.OpenAlert{}, Lost: a.Stats().AlertsLost,
 	}
 	page, err := a.List(ctx, messages.AlertList{Limit: math.MaxInt})
-	recovered := false
 	for _, alert := range page.Alerts {
-		recovered = recovered || alert.Code == runevents.StorageRecovered
 		if alert.Acknowledged != nil {
 			open.Acknowledged++
 			continue
 		}
 		open.Count[alert.Severity]++
-		if len(open.Newest) < Newest {
-			open.Newest = append(open.Newest, alert)
-		}
+		open.Newest = group(open.Newest, alert, Newest)
 		at, err := time.Parse(time.RFC3339, alert.At)
-		if alert.Severity == runevents.P1 && err == nil && a.config.Now().Sub(at) < time.Hour &&
-			(alert.Code != runevents.StorageFailed || !recovered) {
-			urgent = append(urgent, alert)
+		if alert.Severity == runevents.P1 && err == nil && a.config.Now().Sub(at) < time.Hour {
+			urgent = group(urgent, alert, math.MaxInt)
 		}
 	}
 	return open, urgent, err
+}
+
+// mostTowns is how many towns of a group of alerts are named.
+const mostTowns = 100
+
+// group adds an open alert to at most so many groups of one code each: one cause is said once, with
+// its towns. The first alert of a group stands for it.
+func group(groups []messages.OpenAlert, alert messages.Alert, most int) []messages.OpenAlert {
+	i := slices.IndexFunc(groups, func(of messages.OpenAlert) bool { return of.Code == alert.Code })
+	if i < 0 && len(groups) >= most {
+		return groups
+	}
+	if i < 0 {
+		i, groups = len(groups), append(groups, messages.OpenAlert{Alert: alert})
+	}
+	of := &groups[i]
+	of.Open++
+	if alert.TownID != "" && len(of.Towns) < mostTowns && !slices.Contains(of.Towns, alert.TownID) {
+		of.Towns = append(of.Towns, alert.TownID)
+	}
+	return groups
 }
 
 // StorageFailedSince returns the time of the newest STORAGE_FAILED of earlier Alerts; zero if a

@@ -119,7 +119,7 @@ func TestSummary_Urgent(t *testing.T) {
 	require.NoError(t, a.RaiseStored(t.Context(), runevents.Alert{Code: runevents.StorageFailed}))
 	require.NoError(t, a.RaiseStored(t.Context(), runevents.Alert{Code: runevents.PluginAbsent}))
 	require.Equal(t, int64(1), a.Stats().Alerts[runevents.ApplyInDoubt])
-	codes := func(all []messages.Alert) (codes []runevents.AlertCode) {
+	codes := func(all []messages.OpenAlert) (codes []runevents.AlertCode) {
 		for _, alert := range all {
 			codes = append(codes, alert.Code)
 		}
@@ -138,12 +138,47 @@ func TestSummary_Urgent(t *testing.T) {
 	open, urgent, err = a.Summary(t.Context())
 	require.NoError(t, err)
 	require.Empty(t, urgent)
-	require.Equal(t, 1, open.Acknowledged)
-	require.Equal(t, []runevents.AlertCode{runevents.StorageRecovered, runevents.PluginAbsent,
-		runevents.StorageFailed}, codes(open.Newest))
+	require.Equal(t, 3, open.Acknowledged, "also the failure that has ended, and its end")
+	require.Equal(t, []runevents.AlertCode{runevents.PluginAbsent}, codes(open.Newest))
 	require.True(t, a.StorageFailedSince(t.Context()).IsZero())
 
 	require.NoError(t, w.js.DeleteStream(t.Context(), wire.AlertStream("main")))
 	require.ErrorIs(t, a.RaiseStored(t.Context(), aboutHandoff("i")), alerts.ErrUnavailable)
 	require.NoError(t, a.RaiseStored(t.Context(), aboutHandoff("i")), "the stream is made again")
+}
+
+// A plugin that returns ends the alert about its absence, of its town alone, and needs nobody. Absences
+// that go on are one group with their towns.
+func TestSummary_Returned(t *testing.T) {
+	t.Parallel()
+	w := newAlertWorld(t)
+	a := w.open()
+	raise := func(code runevents.AlertCode, town, since string) {
+		t.Helper()
+		require.NoError(t, a.RaiseStored(t.Context(), runevents.Alert{Code: code, TownID: town, Since: since}))
+	}
+	for _, town := range []string{"a", "b", "c"} {
+		raise(runevents.PluginAbsent, town, "1")
+	}
+	raise(runevents.PluginReturned, "b", "1")
+	raise(runevents.PluginAbsent, "b", "2")
+	raise(runevents.PluginReturned, "a", "1")
+	open, urgent, err := a.Summary(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, urgent)
+	require.Equal(t, map[runevents.Severity]int{runevents.P2: 2}, open.Count)
+	require.Equal(t, 4, open.Acknowledged)
+	require.Len(t, open.Newest, 1)
+	require.Equal(t, 2, open.Newest[0].Open)
+	require.Equal(t, []string{"b", "c"}, open.Newest[0].Towns)
+	page, err := a.List(t.Context(), messages.AlertList{Limit: 9})
+	require.NoError(t, err)
+	for _, alert := range page.Alerts {
+		ended := alert.Code == runevents.PluginReturned || alert.TownID == "a" ||
+			alert.TownID == "b" && alert.Since == "1"
+		require.Equal(t, ended, alert.Acknowledged != nil, "%+v", alert)
+	}
+	alert, err := a.Acknowledge(t.Context(), page.Alerts[5].Seq, "ada", "")
+	require.NoError(t, err)
+	require.Equal(t, "handoffd", alert.Acknowledged.By, "the first acknowledgement counts")
 }

@@ -88,12 +88,21 @@ type WaitingApprovals struct {
 
 // OpenAlerts are the alerts that are not acknowledged.
 type OpenAlerts struct {
-	Count  map[runevents.Severity]int `json:"count"`
-	Newest []Alert                    `json:"newest"`
+	Count map[runevents.Severity]int `json:"count"`
+	// Newest has the newest alert of each code, of the five codes whose newest are the latest.
+	Newest []OpenAlert `json:"newest"`
 	// Acknowledged counts the acknowledged alerts.
 	Acknowledged int `json:"acknowledged"`
 	// Lost counts the alerts that servers could not store since they started.
 	Lost int64 `json:"lost"`
+}
+
+// OpenAlert is the newest open alert of its code.
+type OpenAlert struct {
+	Alert
+	// Open is how many alerts of the code are open, and Towns are their towns, 100 at most.
+	Open  int      `json:"open"`
+	Towns []string `json:"towns,omitempty"`
 }
 
 // Server is a server of the world.

@@ -181,12 +181,15 @@ func (r *report) alerts() {
 		r.Unknown["alerts"] = wire.Sentence(err)
 	}
 	r.Alerts = open
-	for _, alert := range urgent[:min(len(urgent), alerts.Newest)] {
-		r.problem("alert %d, %s of %s: %s", alert.Seq, alert.Code, alert.At, alert.Message)
-	}
-	if n := len(urgent) - alerts.Newest; n > 0 {
-		r.problem("%d more %s P1 of the last hour: handoffctl alerts list --open", n,
-			plural(n, "alert"))
+	for _, alert := range urgent {
+		others := ""
+		if n := alert.Open - 1; n > 0 {
+			others = fmt.Sprintf(" And %d more of the last hour: handoffctl alerts list --open", n)
+		}
+		if n := len(alert.Towns); n > 1 {
+			others += "; towns " + wire.Names(alert.Towns, n)
+		}
+		r.problem("alert %d, %s of %s: %s%s", alert.Seq, alert.Code, alert.At, alert.Message, others)
 	}
 }
 

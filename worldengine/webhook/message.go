@@ -29,6 +29,8 @@ type message struct {
 	Text     string           `json:"text"`
 	Alert    *runevents.Alert `json:"alert,omitzero"`
 	Approval *waiting         `json:"approval,omitzero"`
+	// Towns are the towns of all alerts like Alert, if there are several.
+	Towns []string `json:"towns,omitempty"`
 }
 
 // waiting is a proposal that begins to wait for approval.
@@ -42,10 +44,18 @@ type waiting struct {
 	Expires     string `json:"expires"`
 }
 
-// Alert posts an alert. It never blocks.
+// Alert posts an alert, perhaps together with alerts of other towns. It never blocks.
 func (s *Sender) Alert(alert runevents.Alert) {
-	s.post(message{World: s.config.World, Alert: &alert, Text: fmt.Sprintf("%s %s in world %s: %s",
-		alert.Severity, alert.Code, s.config.World, alert.Message)})
+	if gathers(&alert) {
+		s.gather(alert)
+		return
+	}
+	s.post(s.messageOf(&alert))
+}
+
+func (s *Sender) messageOf(alert *runevents.Alert) message {
+	return message{World: s.config.World, Alert: alert, Text: fmt.Sprintf("%s %s in world %s: %s",
+		alert.Severity, alert.Code, s.config.World, alert.Message)}
 }
 
 // Asked posts that a proposal begins to wait for approval. It never blocks.

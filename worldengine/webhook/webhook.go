@@ -17,6 +17,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"worldengine/runevents"
 	"worldengine/worldengine/backoff"
 )
 
@@ -75,8 +76,11 @@ type Sender struct {
 
 	sent, lost atomic.Int64
 
-	mu     sync.Mutex
-	queues []chan message // of each address; nil once it is closed
+	wait time.Duration // gatherTime
+
+	mu       sync.Mutex
+	queues   []chan message // of each address; nil once it is closed
+	gathered map[runevents.AlertCode][]runevents.Alert
 }
 
 // New returns a sender that posts until Close.
@@ -88,13 +92,15 @@ func start(config Config, pauses backoff.Backoff) (*Sender, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
-	s := &Sender{config: config, pauses: pauses, client: &http.Client{
+	s := &Sender{config: config, pauses: pauses, wait: gatherTime,
+		gathered: map[runevents.AlertCode][]runevents.Alert{}}
+	s.client = &http.Client{
 		Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: 1},
 		Timeout:   timeout,
 		CheckRedirect: func(*http.Request, []*http.Request) error {
 			return http.ErrUseLastResponse // an alert goes to the address that was given alone
 		},
-	}}
+	}
 	var ctx context.Context
 	ctx, s.stop = context.WithCancel(context.Background())
 	names := config.Names()
@@ -115,6 +121,8 @@ func (s *Sender) Stats() (sent, lost int64) { return s.sent.Load(), s.lost.Load(
 
 // Close posts the messages that wait, as long as ctx and a moment last. Later messages are lost.
 func (s *Sender) Close(ctx context.Context) {
+	s.postGathered(runevents.PluginAbsent)
+	s.postGathered(runevents.PluginReturned)
 	s.mu.Lock()
 	for i, queue := range s.queues {
 		if queue != nil {

@@ -63,6 +63,34 @@ func TestSender_Formats(t *testing.T) {
 	}
 }
 
+// Towns that lose their plugin together are one message. A later one, and another alert, is a message
+// of its own.
+func TestSender_GathersTowns(t *testing.T) {
+	t.Parallel()
+	address, bodies := hook(t, func(int64, http.ResponseWriter) {})
+	s := open(t, JSON, io.Discard, address)
+	s.wait = 50 * time.Millisecond
+	absent := func(town string) {
+		s.Alert(runevents.Alert{Code: runevents.PluginAbsent, Severity: runevents.P2, TownID: town,
+			Message: "Town " + town + " has had no plugin."})
+	}
+	for _, town := range []string{"a", "b", "c", "d", "e", "f", "g"} {
+		absent(town)
+	}
+	s.Alert(runevents.Alert{Code: runevents.LogLost, Severity: runevents.P1, Message: "Lost."})
+	require.Contains(t, <-bodies, `"P1 LOG_LOST in world main: Lost."`, "it waits for nothing")
+	body := <-bodies
+	require.Contains(t, body, `"text":"P2 PLUGIN_ABSENT in world main, 7 towns (a, b, c, d, e and 2 more): `+
+		`Town a has had no plugin."`)
+	require.Contains(t, body, `"towns":["a","b","c","d","e","f","g"]`)
+	absent("h")
+	require.Contains(t, <-bodies, `"text":"P2 PLUGIN_ABSENT in world main: Town h has had no plugin."`)
+	s.wait = time.Hour
+	absent("i")
+	s.Close(t.Context())
+	require.Contains(t, <-bodies, "Town i has had no plugin.", "the end waits for nothing")
+}
+
 // A message that is not taken is tried again, before the ones behind it; each address has its own
 // queue.
 func TestSender_TriesAgain(t *testing.T) {

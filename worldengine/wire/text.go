@@ -1,6 +1,10 @@
 package wire
 
-import "regexp"
+import (
+	"fmt"
+	"regexp"
+	"strings"
+)
 
 // packages matches the package names at the beginning of an error's text.
 var packages = regexp.MustCompile(`^((access|apply|backup|bench|feed|handoff|natsconn|rcon|runevents|` +
@@ -9,3 +13,15 @@ var packages = regexp.MustCompile(`^((access|apply|backup|bench|feed|handoff|nat
 // Sentence returns the text of an error for a person or a client: without the package names at its
 // beginning.
 func Sentence(err error) string { return packages.ReplaceAllString(err.Error(), "") }
+
+// mostNames is how many names Names writes out.
+const mostNames = 5
+
+// Names lists the first of so many names: "a, b, c, d, e and 3 more".
+func Names(names []string, all int) string {
+	text := strings.Join(names[:min(len(names), mostNames)], ", ")
+	if more := all - mostNames; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}
