@@ -28,6 +28,9 @@ type Config struct {
 	World string `json:"world"`
 	// SignIn is true if clients have to sign in.
 	SignIn bool `json:"signIn"`
+	// Sessions is true if a POST to /session answers {user, password} with the {token} of a session,
+	// and a DELETE with that ends it.
+	Sessions bool `json:"sessions"`
 }
 
 // file is a file of the page, in both forms that a browser may take.

@@ -54,7 +54,7 @@ func TestHandlerServesThePage(t *testing.T) {
 		same := get(t, path, "If-None-Match", plain.Header.Get("ETag"))
 		require.Equal(t, http.StatusNotModified, same.StatusCode)
 	}
-	require.JSONEq(t, `{"world": "main", "signIn": true}`, body(t, get(t, "/config.json").Body))
+	require.JSONEq(t, `{"world": "main", "signIn": true, "sessions": false}`, body(t, get(t, "/config.json").Body))
 	require.Equal(t, http.StatusNotFound, get(t, "/dist/app.js").StatusCode)
 }
 

@@ -91,10 +91,16 @@ func (b *Bridge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// FromOwnPage reports whether a request comes from a page of this server, or from no page.
+func FromOwnPage(r *http.Request) bool {
+	origin := r.Header.Get("Origin")
+	return origin == "" || strings.EqualFold(origin, originOf(r))
+}
+
 // allowed reports whether a request comes from a page of an allowed origin, or from no page.
 func (b *Bridge) allowed(r *http.Request) bool {
 	origin := r.Header.Get("Origin")
-	return origin == "" || strings.EqualFold(origin, originOf(r)) ||
+	return FromOwnPage(r) ||
 		slices.ContainsFunc(b.origins, func(o string) bool { return strings.EqualFold(o, origin) })
 }
 

@@ -92,6 +92,11 @@ func Listen(config Config) (*Server, error) {
 // Handle registers the handler of GET and HEAD for a path, or for all below it if it ends in a slash.
 func (s *Server) Handle(path string, handler http.Handler) { s.mux.Handle("GET "+path, handler) }
 
+// HandleMethod registers the handler of another method for a path.
+func (s *Server) HandleMethod(method, path string, handler http.Handler) {
+	s.mux.Handle(method+" "+path, handler)
+}
+
 // HandleProbe registers the handler of a path for programs that watch the server. It answers
 // whatever name they give the server, if any, and OPTIONS too: a page of any site may read the
 // answers.

@@ -57,13 +57,18 @@ func (s *Server) serveHTTP() error {
 		s.bridge.Lead(target, trust)
 	}
 	page, err := console.Handler(console.Config{
-		World: s.config.Engine.World, SignIn: s.config.Access != nil,
+		World: s.config.Engine.World, SignIn: s.config.Access != nil, Sessions: s.hasSessions(),
 	})
 	if err != nil {
 		return fmt.Errorf("server: console: %w", err)
 	}
 	s.http.Handle("/", s.tls.certified(page))
 	s.http.Handle("/nats", s.tls.certified(s.bridge))
+	if s.hasSessions() {
+		of := s.embedded.accounts
+		s.http.HandleMethod(http.MethodPost, "/session", s.tls.certified(http.HandlerFunc(of.beginSession)))
+		s.http.HandleMethod(http.MethodDelete, "/session", s.tls.certified(http.HandlerFunc(of.endSession)))
+	}
 	if err := s.watch(); err != nil {
 		return fmt.Errorf("server: metrics: %w", err)
 	}
@@ -73,6 +78,9 @@ func (s *Server) serveHTTP() error {
 	s.http.Serve()
 	return nil
 }
+
+// hasSessions reports whether the console has sessions: its users sign in at this server itself.
+func (s *Server) hasSessions() bool { return s.embedded != nil && s.config.Access != nil }
 
 // HTTP returns the URL of the console from this machine; empty without HTTP.
 func (s *Server) HTTP() string {

@@ -80,7 +80,17 @@ func (a *accounts) userOf(
 		return known.anonymous
 	}
 	user := known.byName[options.Username]
-	if user == nil || !a.passwords.right(httpd.AddressOf(remote), user, options.Password) {
+	if user == nil {
+		return nil
+	}
+	right := false
+	if isSessionToken(options.Password) { // of the console alone
+		_, browser := a.bridge.Client(c.RemoteAddress())
+		right = browser && a.sessions.has(user, options.Password)
+	} else {
+		right = a.passwords.right(httpd.AddressOf(remote), user, options.Password)
+	}
+	if !right {
 		return nil
 	}
 	return user

@@ -1,0 +1,38 @@
+package server
+
+import (
+	"testing"
+	"time"
+
+	natsserver "github.com/nats-io/nats-server/v2/server"
+	"github.com/stretchr/testify/require"
+)
+
+// A session ends after a day, and the oldest one when a user has too many.
+func TestSessions_Bounds(t *testing.T) {
+	t.Parallel()
+	now, user := time.Unix(0, 0), &natsserver.User{Username: "ada", Password: "x"}
+	s := newSessions()
+	s.now = func() time.Time { return now }
+	first := s.begin(user)
+	require.True(t, isSessionToken(first))
+	require.False(t, isSessionToken("console-session-"))
+	now = now.Add(sessionTime - time.Second)
+	require.True(t, s.has(user, first))
+	now = now.Add(time.Second)
+	require.False(t, s.has(user, first))
+	require.Empty(t, s.ofUser)
+
+	first = s.begin(user)
+	for range sessionsOfUser - 1 {
+		s.begin(user)
+	}
+	require.True(t, s.has(user, first))
+	last := s.begin(user)
+	require.False(t, s.has(user, first))
+	require.True(t, s.has(user, last))
+	require.Len(t, s.ofUser["ada"], sessionsOfUser)
+	s.end("no token")
+	s.end(last)
+	require.Len(t, s.ofUser["ada"], sessionsOfUser-1)
+}
