@@ -23,6 +23,7 @@ import (
 	"worldengine/schemas"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/server"
+	"worldengine/worldengine/storage"
 	rules "worldengine/worldengine/town"
 	"worldengine/worldengine/wire"
 )
@@ -123,7 +124,8 @@ func TestOverview_Waits(t *testing.T) {
 		"attempt 1, the last answer is “No plugin is subscribed for the town.”, the next request is at",
 		"To do: Start the game server", "town-quiet is paused by ada", "repairs",
 		"1 proposal waits for a person's approval, the oldest for", "Approvals 1",
-		"P2", "town "+threatened, "no plugin for")
+		"The world needs attention", "the town "+threatened+" has had no plugin since", "no plugin for")
+	require.NotContains(t, b.shown(), "All alerts", "the absence is said already")
 	b.picture("overview-waits")
 	b.do(chromedp.Click(`//li/a[.="` + threatened + `"]`))
 	b.sees("The town's plugin has been away for", "waits: attempt 1", "Approvals 1")
@@ -131,6 +133,29 @@ func TestOverview_Waits(t *testing.T) {
 	b.sees("The town's plugin has been away for", "waits: attempt 1")
 	b.goTo("#/runs")
 	b.sees("no plugin for")
+
+	// Another town that misses its plugin has the same cause. The banner is on every page.
+	w.ask(wire.ControlResume, map[string]any{"townId": "town-quiet", "actorId": "ada"}, nil)
+	require.NoError(t, w.nc.PublishRequest(wire.Subject("main", wire.Handoff), w.nc.NewInbox(),
+		w.made("town-quiet", handoff.TalkToTownsfolk, "casual")))
+	b.sees("The world needs attention", "2 towns have no plugin, the first since", "town-quiet, "+threatened)
+	b.goTo("#/")
+	b.sees("2 towns have no plugin since", "Start the game server")
+	require.NotContains(t, b.shown(), "has had no plugin for")
+}
+
+// A disk that is almost full is said on every page, as handoffctl status says it.
+func TestProblems(t *testing.T) {
+	room, err := storage.Open(t.TempDir(), 1)
+	require.NoError(t, err)
+	w := serve(t, func(c *server.Config) { c.MinFreeDisk = int64(room.State().Free / 2) })
+	b := open(t, w.srv.HTTP()+"#/towns")
+	b.sees("The world needs attention", "the disk of the server", "it stores nothing", threatened)
+	b.goTo("#/send")
+	b.sees("Send", "The world needs attention")
+	b.goTo("#/")
+	b.sees("Activity", "The world needs attention")
+	b.picture("problems")
 }
 
 // TestSearch: the search finds whatever the console shows. Towns are filtered by state and sorted,

@@ -1,16 +1,18 @@
 import { render } from "preact";
-import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect } from "preact/hooks";
+import { feed } from "./feed.js";
 import { entryKey, restore } from "./kept.js";
 import "./keys.js";
 import { Overview } from "./pages/overview.jsx";
 import { Runs } from "./pages/runs.jsx";
 import { Later, loadMore } from "./later.jsx";
+import { useSoon } from "./load.js";
 import { href, route } from "./route.js";
 import { Search } from "./search.jsx";
-import { can, session, signIn, signOut, start } from "./session.js";
+import { can, session, signOut, start } from "./session.js";
 import { useStatus } from "./status.js";
 import { useStore } from "./store.js";
-import { Said, count, visible } from "./text.jsx";
+import { Said, count, counted, visible } from "./text.jsx";
 import { Boundary, Empty, Heading, Link, Trouble } from "./ui.jsx";
 
 /** The page of a path; each has a key, so that another town or run is another page. */
@@ -59,7 +61,7 @@ function App() {
     document.title = [page, config?.world, "world engine"].filter(Boolean).join(" · ");
   }, [at, phase, config]);
   useEffect(() => { if (phase === "ready") loadMore().catch(() => {}); }, [phase]);
-  if (phase === "signin") return <SignIn why={why} world={config.world} />;
+  if (phase === "signin") return <main class="alone"><Later page="SignIn" why={why} config={config} /></main>;
   if (phase !== "ready") return <main class="alone"><h1>World engine</h1><p role="status">{why || "Connecting…"}</p></main>;
   return (
     <>
@@ -77,8 +79,29 @@ function App() {
         <Link />
         {config.signIn && <button type="button" class="quiet" onClick={signOut} title={`${me.role}`}>Sign out {me.user}</button>}
       </header>
-      <main id="main" tabIndex={-1} class={link === "stale" ? "old" : ""}><Boundary path={at}><Page key={entry} path={path} /></Boundary></main>
+      <main id="main" tabIndex={-1} class={link === "stale" ? "old" : ""}><Problems /><Boundary path={at}><Page key={entry} path={path} /></Boundary></main>
     </>
+  );
+}
+
+/** How many problems are shown. */
+const most = 5;
+
+/** Why the world needs attention, on every page, as handoffctl status says it. */
+function Problems() {
+  const { data, reload } = useStatus();
+  const soon = useSoon(reload);
+  useEffect(() => feed.listenAlerts(soon), []);
+  const problems = data?.problems ?? [];
+  if (problems.length === 0) return null;
+  return (
+    <section class="notice bad problems" role="status">
+      <strong>The world needs attention</strong>
+      <ul class="plain">
+        {problems.slice(0, most).map((p) => <li key={p}><Said text={p} most={400} /></li>)}
+        {problems.length > most && <li>and {counted(problems.length - most, "more problem")}</li>}
+      </ul>
+    </section>
   );
 }
 
@@ -86,25 +109,6 @@ function App() {
 function Badge() {
   const waiting = useStatus().data?.approvals?.count;
   return waiting ? <> <span class="badge" title="Proposals that wait for a person's approval">{count(waiting)}</span></> : null;
-}
-
-function SignIn({ why, world }) {
-  const [user, setUser] = useState("");
-  const [pass, setPass] = useState("");
-  const field = useRef(null);
-  useEffect(() => field.current.focus(), []);
-  return (
-    <main class="alone">
-      <h1>World <Said text={world} most={40} /></h1>
-      <form onSubmit={(e) => { e.preventDefault(); signIn({ user, pass }); }}>
-        {why && <p class="trouble" role="alert">{why}</p>}
-        <label>User <input ref={field} required autocomplete="username" value={user} onInput={(e) => setUser(e.target.value)} /></label>
-        <label>Password <input type="password" required autocomplete="current-password" value={pass} onInput={(e) => setPass(e.target.value)} /></label>
-        <button type="submit" class="primary">Sign in</button>
-        <p class="soft">A user of the access file. The password stays in this page's memory, and is gone when you close it.</p>
-      </form>
-    </main>
-  );
 }
 
 render(<App />, document.getElementById("app"));

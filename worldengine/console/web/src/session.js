@@ -3,10 +3,13 @@ import { Client } from "../../../client/js/client.mjs";
 import { pages } from "../../../client/js/follow.mjs";
 import { feed } from "./feed.js";
 import { forget } from "./kept.js";
+import { save, saved, unsave } from "./saved.js";
 import { createStore } from "./store.js";
 
 /** How long a lost connection counts as about to come back. */
 const soon = 15_000;
+/** How long the page waits before it tries to connect again. */
+const again = 3000;
 /** How long a request of the page may take, with its repetitions. */
 const patience = 10_000;
 /** How many commits the page asks for at once, and how often while more come, in milliseconds. */
@@ -29,32 +32,34 @@ export async function start() {
     if (!answer.ok) throw new Error(await answer.text());
     const config = await answer.json();
     session.set({ config });
-    if (config.signIn) session.set({ phase: "signin", why: "" });
-    else await signIn({});
+    const login = config.signIn ? saved(config.world) : {};
+    if (login) await signIn(login);
+    else session.set({ phase: "signin", why: "" });
   } catch (error) {
     session.set({ phase: "away", why: `The server cannot be reached (${error.message}).` });
-    setTimeout(start, 3000);
+    setTimeout(start, again);
   }
 }
 
 const natsURL = () => new URL("nats", location.href.split("#")[0]).href.replace(/^http/, "ws");
 
-/** Connects as a user, whose password is kept in memory for as long as the page is open. */
-export async function signIn({ user, pass }) {
+/** Connects as a user, whose password is kept in memory for as long as the page is open, or by a session's token. */
+export async function signIn(login) {
+  const { user, pass, token } = login;
   session.set({ phase: "starting", why: "" });
   let nc;
   try {
     nc = await wsconnect({
       servers: natsURL(), name: "console", maxReconnectAttempts: -1, reconnectTimeWait: 500,
       reconnectJitter: 500, pingInterval: 10_000, maxPingOut: 2, timeout: 8000, ignoreClusterUpdates: true,
-      ...(user && { user, pass, inboxPrefix: `_INBOX_${user}` }),
+      ...(user && { user, pass: pass ?? token, inboxPrefix: `_INBOX_${user}` }),
     });
   } catch (error) {
-    await refused(error, { user, pass });
+    await refused(error, login);
     return;
   }
   const client = new Client(nc, { world: session.get().config.world, timeout: patience });
-  watch(client, user);
+  watch(client, login);
   try {
     const { cursor } = await client.request("event.list"); // what the pages ask for is not older
     const me = await client.request("whoami");
@@ -63,48 +68,70 @@ export async function signIn({ user, pass }) {
     listenLive(client);
   } catch (error) {
     await nc.close();
-    await refused(error, { user, pass });
-  }
-}
-
-/** Says why there is no connection, and tries again where that can help. */
-async function refused(error, login) {
-  const signInAgain = session.get().config.signIn;
-  if (/authorization/i.test(`${error.name} ${error.message}`)) {
-    session.set({ phase: "signin", why: "The user or the password is not right, or there were too many tries." });
+    await refused(error, login);
     return;
   }
-  let why = `NATS cannot be reached: ${error.message}.`;
-  try {
-    const answer = await fetch("nats");
-    if (answer.status === 503) why = await answer.text();
-  } catch { /* the server is away, as said */ }
-  if (signInAgain) session.set({ phase: "signin", why });
-  else {
-    session.set({ phase: "away", why });
-    setTimeout(() => signIn(login), 3000);
+  keep(client, login);
+}
+
+/** Keeps the user signed in over reloads, where the server has sessions. */
+function keep(client, login) {
+  const { config } = session.get();
+  if (login.pass && config.sessions) save(config.world, login, () => session.get().client === client);
+}
+
+/** Says why there is no connection, and tries again where that can help. Only who has to sign in is asked to. */
+async function refused(error, login) {
+  const { config } = session.get();
+  const said = `${error.name} ${error.message}`;
+  const slow = /authentication timeout/i.test(said); // of the server, or of this page
+  const denied = !slow && /authorization/i.test(said);
+  if (config.signIn && denied) {
+    unsave(config.world);
+    session.set({
+      phase: "signin",
+      why: login.token ? "The session has ended: sign in again." : "The user or the password is not right, or there were too many tries.",
+    });
+    return;
   }
+  let why = slow ? "The server is slow. Trying again…" : "The server takes no more connections of this address now. Trying again…";
+  if (!slow && !denied) {
+    why = `NATS cannot be reached: ${error.message}.`;
+    try {
+      const answer = await fetch("nats");
+      if (answer.status === 503) why = await answer.text();
+    } catch { /* the server is away, as said */ }
+  }
+  if (config.signIn && !slow && !login.token) session.set({ phase: "signin", why });
+  else later(login, why);
+}
+
+/** Says why the page waits, and connects again in a while. */
+function later(login, why) {
+  session.set({ phase: "away", why });
+  setTimeout(() => { if (session.get().phase === "away") signIn(login); }, again);
 }
 
 export async function signOut() {
   const { client } = session.get();
   forget();
+  unsave(session.get().config.world);
   session.set({ phase: "signin", why: "", client: null, me: null });
   await client?.nc.close();
 }
 
 /** Keeps the chip true to the connection. */
-function watch(client, user) {
+function watch(client, login) {
   let stale;
   client.onClosed((error) => {
     clearTimeout(stale);
     if (session.get().client !== client) return;
     forget();
-    session.set({
-      phase: "signin", client: null,
-      why: `The connection was ended${error ? `: ${error.message}` : ""}. ` +
-        (user ? "The rights of the user may have changed." : ""),
-    });
+    const why = `The connection was ended${error ? `: ${error.message}` : ""}.`;
+    session.set({ client: null });
+    if (!session.get().config.signIn) return later(login, `${why} Trying again…`);
+    unsave(session.get().config.world);
+    session.set({ phase: "signin", why: `${why} The rights of the user may have changed.` });
   });
   client.onDisconnect(() => {
     if (session.get().link !== "live") return; // a try to come back has failed
@@ -114,7 +141,8 @@ function watch(client, user) {
   client.onReconnect(() => {
     clearTimeout(stale);
     session.set({ link: "live", since: Date.now(), epoch: session.get().epoch + 1 });
-    rightsAgain(client, user);
+    rightsAgain(client, login.user);
+    keep(client, login); // it may be another server
   });
 }
 

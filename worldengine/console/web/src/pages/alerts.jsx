@@ -6,11 +6,10 @@ import { useLoad, useSoon } from "../load.js";
 import { href } from "../route.js";
 import { ask, can, session } from "../session.js";
 import { reload as reloadStatus } from "../status.js";
-import { Age, Said, Short, Time, count, counted, zone } from "../text.jsx";
+import { Age, Said, Short, Time, count, counted, severities, zone } from "../text.jsx";
 import { Asking, Dialog, Empty, Heading, Trouble } from "../ui.jsx";
 
 const mostAlerts = 1000;
-const tones = { P1: "bad", P2: "wait", P3: "calm" };
 
 export function Alerts() {
   const first = useLoad(() => ask("alert.list", { limit: 200 }), []);
@@ -72,7 +71,7 @@ function Group({ code, alerts, onAcked }) {
   const shown = all ? alerts : alerts.slice(0, 5);
   const open = alerts.filter((a) => !a.acknowledged);
   return (
-    <section class={`notice ${open.length ? tones[alerts[0].severity] ?? "calm" : "calm"}`}>
+    <section class={`notice ${open.length ? severities[alerts[0].severity] ?? "calm" : "calm"}`}>
       <h2>{says}</h2>
       <p>
         <code><Said text={code} /></code> {alerts[0].severity} · {counted(alerts.length, "alert")}, {open.length ? `${count(open.length)} open` : "all acknowledged"} · the last <Age since={alerts[0].at} /> ago

@@ -1,6 +1,4 @@
 import { useEffect, useState } from "preact/hooks";
-import { alertMeanings } from "../../../../client/js/contract.gen.mjs";
-import { Away } from "../away.jsx";
 import { feed, isChange } from "../feed.js";
 import { useLoad, useSoon } from "../load.js";
 import { Later } from "../later.jsx";
@@ -8,7 +6,7 @@ import { href } from "../route.js";
 import { RunTable } from "../runtable.jsx";
 import { ask, can } from "../session.js";
 import { useStatus } from "../status.js";
-import { Age, Said, Short, count, counted } from "../text.jsx";
+import { Age, Said, count, counted } from "../text.jsx";
 import { Heading, Trouble } from "../ui.jsx";
 import { useRuns } from "../useruns.js";
 import { PauseButton } from "./pause.jsx";
@@ -46,8 +44,7 @@ export function Overview() {
       {!data && <Trouble error={status.error} retry={status.reload} />}
       <Paused control={data} />
       <Counters of={data} />
-      <Newest alerts={data?.alerts} />
-      <Held of={data} />
+      {data && <Later page="Attention" of={data} />}
       <Waiting waiting={data?.approvals?.count} since={data?.approvals?.since} />
       <Later page="Graphs" />
       <div class="heading"><h2>Activity</h2><a href={href(["runs"])}>All runs</a></div>
@@ -85,30 +82,6 @@ export function Waiting({ waiting, since, more, townId }) {
   );
 }
 
-/** How many towns of a kind are named. */
-const named = 5;
-
-/** The towns that are paused, and those whose plugin is away. */
-function Held({ of }) {
-  if (!of?.townsPaused || of.townsPaused.length + of.pluginsAbsent.length === 0) return null;
-  const { paused, noPlugin } = of.townStates;
-  return (
-    <section class="notice wait">
-      <h2>Towns that wait</h2>
-      <ul class="plain">
-        {of.pluginsAbsent.slice(0, named).map((a) => <li key={a.townId}><Away of={a} town /></li>)}
-        {noPlugin > named && <li>and {counted(noPlugin - named, "more town", "more towns")} without their plugin</li>}
-        {of.townsPaused.slice(0, named).map((t) => (
-          <li key={`${t.townId} paused`}>
-            <a href={href(["towns", t.townId])}><Said text={t.townId} most={48} /></a> is paused by <Said text={t.actorId} most={48} /> for <Age since={t.since} />{t.reason && <>: <Said text={t.reason} most={200} /></>}
-          </li>
-        ))}
-        {paused > named && <li>and {counted(paused - named, "more paused town", "more paused towns")}</li>}
-      </ul>
-    </section>
-  );
-}
-
 export function Paused({ control, what = "The world" }) {
   if (control?.status !== "PAUSED") return null;
   const by = control.pausedBy;
@@ -127,7 +100,8 @@ function Counters({ of }) {
   const writer = of.servers.find((s) => s.writer);
   const { results, overload, applying } = writer.stats;
   const refused = Object.values(overload.refused).reduce((a, b) => a + b, 0);
-  const open = Object.values(of.alerts.count).reduce((a, b) => a + b, 0);
+  const { count: open } = of.alerts;
+  const urgent = open.P1 ? "bad" : open.P2 && "wait";
   const behind = Math.max(0, of.logEnd - writer.indexed);
   const { lost } = of.alerts;
   const doubt = of.townStates.inDoubt;
@@ -139,7 +113,7 @@ function Counters({ of }) {
   ];
   const now = [
     ["Waiting", of.waiting], ["Applying", applying], ["Index behind", behind, behind > far && "wait"],
-    ["Open alerts", open, open && "bad"], ...(doubt ? [["Towns in doubt", doubt, "bad"]] : []),
+    ["Open alerts", Object.values(open).reduce((a, b) => a + b, 0), urgent], ...(doubt ? [["Towns in doubt", doubt, "bad"]] : []),
   ];
   return (
     <div class="counted">
@@ -156,24 +130,6 @@ function Cells({ title, cells }) {
       <dl class="counters">
         {cells.map(([name, value, tone]) => <div key={name} class={tone || ""}><dt>{name}</dt><dd>{count(value)}</dd></div>)}
       </dl>
-    </section>
-  );
-}
-
-function Newest({ alerts }) {
-  if (!alerts?.newest.length) return null;
-  return (
-    <section class="notice bad">
-      <div class="heading"><h2>Alerts</h2><a href={href(["alerts"])}>All alerts</a></div>
-      <ul class="plain">
-        {alerts.newest.map((a) => (
-          <li key={a.id}>
-            <strong>{a.severity}</strong> {alertMeanings[a.code] ?? a.code}{" "}
-            {a.townId && <a href={href(["towns", a.townId])}>town <Said text={a.townId} most={32} /></a>}{" "}
-            {a.runId && <a href={href(["runs", a.runId])}>run <Short id={a.runId} /></a>} <span class="soft"><Age since={a.at} /> ago</span>
-          </li>
-        ))}
-      </ul>
     </section>
   );
 }

@@ -8,6 +8,7 @@ import { go, href } from "../route.js";
 import { ended, mayRetry } from "../rows.js";
 import { nameOf } from "../runtable.jsx";
 import { ask, can, session } from "../session.js";
+import { quoted } from "../shell.js";
 import { useStore } from "../store.js";
 import { Reason, Said, Short, Status, Time, count, duration, visible, visibleJSON, zone } from "../text.jsx";
 import { Asking, Copy, Dialog, Heading, Menu, Trouble, download } from "../ui.jsx";
@@ -69,11 +70,11 @@ export function Run({ runId }) {
   return (
     <>
       <Heading title={<>Run <Short id={runId} /></>}>
-        {run.data && ( // the address may hold anything; the id of a run that there is holds no shell text
+        {run.data && (
           <>
             <Menu label="Copy">
-              <Copy label="as handoffctl" text={`handoffctl${toWorld} run get ${runId}`} />
-              <Copy label="as nats request" text={`nats request worldengine.v1.${world}.run.get '${JSON.stringify({ runId })}'`} />
+              <Copy label="as handoffctl" text={`handoffctl${toWorld} run get ${quoted(runId)}`} />
+              <Copy label="as nats request" text={`nats request worldengine.v1.${world}.run.get ${quoted(JSON.stringify({ runId }))}`} />
               <Copy label="as JSON" text={orSay(async () => JSON.stringify({ run: run.data, events: await everyEvent(runId) }, null, 2))} />
               {outcome.status && <Copy label="as a fixture" text={orSay(() => fixtureOf(runId))} />}
             </Menu>
