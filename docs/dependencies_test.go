@@ -50,6 +50,7 @@ func TestDependencies_Listed(t *testing.T) {
 		maps.Copy(expected, names(example.DevDependencies))
 	}
 	maps.Copy(expected, pythonPackages(t))
+	maps.Copy(expected, javaArtifacts(t))
 	require.Equal(t, slices.Sorted(maps.Keys(expected)), slices.Sorted(maps.Keys(listed)))
 }
 
@@ -65,6 +66,27 @@ func pythonPackages(t *testing.T) map[string]bool {
 	}
 	require.Greater(t, len(packages), 3)
 	return packages
+}
+
+// javaArtifacts are the artifacts that the Java client, the kit and the examples in Java need.
+func javaArtifacts(t *testing.T) map[string]bool {
+	artifacts := map[string]bool{}
+	dependency := regexp.MustCompile(`<groupId>([^<]*)</groupId>\s*<artifactId>([^<]*)</artifactId>`)
+	for _, pattern := range []string{"../worldengine/client/java/*/pom.xml", "../examples/*/pom.xml"} {
+		files, err := filepath.Glob(pattern)
+		require.NoError(t, err)
+		require.NotEmpty(t, files, pattern)
+		for _, file := range files {
+			for _, list := range regexp.MustCompile(`(?s)<dependencies>.*?</dependencies>`).FindAllString(read(t, file), -1) {
+				for _, found := range dependency.FindAllStringSubmatch(list, -1) {
+					if found[1] != "worldengine" { // of this repository
+						artifacts[found[1]+":"+found[2]] = true
+					}
+				}
+			}
+		}
+	}
+	return artifacts
 }
 
 // modulesInPrograms are the modules that have a package in a program, as it is built for Linux.

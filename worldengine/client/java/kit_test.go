@@ -22,6 +22,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
 	"worldengine/handoff"
@@ -118,6 +119,15 @@ func TestKit_Conformance(t *testing.T) {
 	nc := natstest.Connect(t)
 	p := newPlugin(t, nc.ConnectedUrl())
 	p.start("")
+	requireConformance(t, nc, func() { p.kill(); p.start("") })
+	ids := p.applied()
+	require.NotEmpty(t, ids)
+	require.Len(t, slices.Compact(slices.Sorted(slices.Values(ids))), len(ids), "an id was applied twice")
+}
+
+// requireConformance requires that a plugin keeps every rule, and lets it restart.
+func requireConformance(t testing.TB, nc *nats.Conn, restart func()) {
+	t.Helper()
 	subject := wire.ApplySubject(wire.DefaultWorld, wire.TownToken(townID))
 	state := town.NewState(&town.Snapshot{SchemaVersion: town.SchemaVersion, TownID: townID,
 		SideQuests: []town.SideQuest{}, Projects: []town.Project{}})
@@ -125,20 +135,76 @@ func TestKit_Conformance(t *testing.T) {
 	require.Eventually(t, func() bool { // until it is subscribed
 		var err error
 		rows, err = conformance.Check(t.Context(), nc, conformance.Config{
-			Subject: subject, Town: state, Timeout: soon, Restart: soon,
-			Ask: func(string) { p.kill(); p.start("") },
+			Subject: subject, Town: state, Timeout: soon, Restart: soon, Ask: func(string) { restart() },
 		})
 		if !errors.Is(err, conformance.ErrAbsent) {
 			require.NoError(t, err)
 		}
 		return err == nil
 	}, soon, 50*time.Millisecond)
+	require.NotEmpty(t, rows)
 	for _, row := range rows {
 		require.Equal(t, conformance.Pass, row.Verdict, "%s: %s", row.Name, row.Found)
 	}
-	ids := p.applied()
-	require.NotEmpty(t, ids)
-	require.Len(t, slices.Compact(slices.Sorted(slices.Values(ids))), len(ids), "an id was applied twice")
+}
+
+// The plugin of docs/plugins.md, as it stands there, keeps every rule.
+func TestKit_PluginsPage(t *testing.T) {
+	t.Parallel()
+	nc := natstest.Connect(t)
+	source := strings.ReplaceAll(example(t, "../../../docs/plugins.md"), "nats://127.0.0.1:4222", nc.ConnectedUrl())
+	run := runSource(t, "MyTown", source)
+	p := run()
+	requireConformance(t, nc, func() {
+		_ = p.Process.Kill()
+		_ = p.Wait()
+		p = run()
+	})
+}
+
+// The agent of the README, as it stands there, has its handoff executed.
+func TestClient_README(t *testing.T) {
+	t.Parallel()
+	agent := engine(t, func(c *server.Config) { c.Engine.Settings.Apply = apply.Local })
+	agentProcess := runSource(t, "Mayor", example(t, "README.md"), "NATS_URL="+agent.Conn.ConnectedUrl())()
+	require.NoError(t, agentProcess.Wait())
+	out := agentProcess.Stdout.(*natstest.Buffer).String()
+	require.Contains(t, out, "executed EXECUTED\n")
+	require.Contains(t, out, "RunCompleted\n")
+}
+
+// example returns the first block of Java on a page.
+func example(t testing.TB, page string) string {
+	t.Helper()
+	text, err := os.ReadFile(page)
+	require.NoError(t, err)
+	_, rest, found := strings.Cut(string(text), "```java\n")
+	require.True(t, found, page)
+	source, _, _ := strings.Cut(rest, "```")
+	return source
+}
+
+// runSource returns a function that starts a program from its source, with the kit in one jar.
+func runSource(t testing.TB, class, source string, env ...string) func() *exec.Cmd {
+	t.Helper()
+	dir := t.TempDir()
+	jar, err := filepath.Abs("worldengine-plugin-all/target/worldengine-plugin-all-1.0.0.jar")
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, class+".java"), []byte(source), 0o600))
+	return func() *exec.Cmd {
+		command := exec.Command("java", "-cp", jar, class+".java")
+		command.Dir, command.Env = dir, append(os.Environ(), env...)
+		out := new(natstest.Buffer)
+		command.Stdout, command.Stderr = out, out
+		require.NoError(t, command.Start())
+		t.Cleanup(func() {
+			_ = command.Process.Kill()
+			if t.Failed() {
+				t.Logf("%s:\n%s", class, out)
+			}
+		})
+		return command
+	}
 }
 
 // points are the names of KillPoint.java, and a kill from outside at any moment.
