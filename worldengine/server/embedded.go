@@ -151,7 +151,7 @@ func (e *embedded) open(ns *natsserver.Server, config *Config) error {
 	if err != nil {
 		return err
 	}
-	dirs := streamDirs(config)
+	dirs := neededDirs(config)
 	if err = e.start(ns, config); err == nil {
 		err = requireStreams(ns, dirs)
 	}

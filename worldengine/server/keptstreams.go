@@ -27,7 +27,7 @@ func keepStreams(config *Config) (*keptStreams, error) {
 	if err := mendStreams(config); err != nil {
 		return nil, err
 	}
-	for _, d := range streamDirs(config) {
+	for _, d := range neededDirs(config) {
 		err := k.keep(d)
 		if errors.Is(err, fs.ErrPermission) || errors.Is(err, errors.ErrUnsupported) {
 			k.logger.Warn("this file system has no hard links, so a stream that NATS cannot open is not "+

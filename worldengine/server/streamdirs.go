@@ -59,14 +59,11 @@ func streamPath(name string) string {
 }
 
 // mendStreams mends the directories of a world's streams that NATS would skip with nothing but a
-// warning. It must be called before NATS starts. While a restore is unfinished, only its mark counts.
+// warning. It must be called before NATS starts.
 func mendStreams(config *Config) error {
 	for _, d := range streamDirs(config) {
 		if err := d.mend(); err != nil {
 			return fmt.Errorf("server: stream directory %s: %w", d.path, err)
-		}
-		if d.name == wire.RestoringStream(config.Engine.World) && d.exists("") {
-			return nil
 		}
 	}
 	return nil
@@ -164,9 +161,14 @@ func (d streamDir) mendConfig(lost []byte) error {
 	return d.mendSum(config)
 }
 
-func (d streamDir) exists(file string) bool {
-	_, err := os.Stat(filepath.Join(d.path, file))
-	return err == nil
+// neededDirs returns the directories of streams that NATS must load: while a restore is unfinished,
+// its mark alone. No server serves the world then, and the restore, run again, removes the others.
+func neededDirs(config *Config) []streamDir {
+	dirs := streamDirs(config)
+	if len(dirs) > 0 && dirs[0].name == wire.RestoringStream(config.Engine.World) {
+		return dirs[:1]
+	}
+	return dirs
 }
 
 // requireStreams returns ErrStreamLost if NATS has not loaded one of the directories.

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/handoff"
+	"worldengine/worldengine/backup"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/fsck"
 	"worldengine/worldengine/natstest"
@@ -242,6 +243,55 @@ func TestStreamDirs_KilledAtCreation(t *testing.T) {
 	}
 	w := newWorld(t, func(c *server.Config) { c.Data = data })
 	w.executes(w.wall(w.putTown("t")))
+}
+
+// Streams of an unfinished restore that NATS cannot read neither serve nor stop the next restore, and
+// a mark that was being removed is none.
+func TestStreamDirs_Restore(t *testing.T) {
+	t.Parallel()
+	_, after, wall := changedWorld(t)
+	from := filepath.Join(t.TempDir(), "backup")
+	w := newWorld(t, func(c *server.Config) { c.Data = copied(t, after) })
+	_, err := backup.Take(t.Context(), w.streams().Conn(), from, backup.Options{})
+	require.NoError(t, err)
+	mark := wire.RestoringStream("main")
+	for name, c := range map[string]struct {
+		harm   harm
+		served bool
+	}{
+		"unfinished": {both(made(mark), cut(wire.LogStream("main"), "meta.inf", 9),
+			without(wire.AlertStream("main"), "meta.sum")), false},
+		"a mark without sum": {both(made(mark), without(mark, "meta.sum")), false},
+		"a mark in removal":  {both(made(mark), without(mark, "meta.inf")), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			data := copied(t, after)
+			c.harm(t, data, "")
+			in := func(c *server.Config) { c.Data = data }
+			if !c.served {
+				_, err := server.Start(t.Context(), configure(in))
+				require.ErrorIs(t, err, commitlog.ErrHalfRestored)
+				_, err = server.Restore(t.Context(), configure(in), from, backup.RestoreOptions{World: "main"})
+				require.NoError(t, err)
+			}
+			w := newWorld(t, in)
+			requireUnapproved(t, w.send(wall), handoff.ReasonApprovalRequired, takesApproval)
+		})
+	}
+}
+
+// made makes a stream without messages, as NATS does.
+func made(stream string) harm {
+	return func(t *testing.T, data, _ string) {
+		elsewhere := start(t, open)
+		js, err := jetstream.New(connected(t, elsewhere.URL()))
+		require.NoError(t, err)
+		_, err = js.CreateStream(t.Context(), jetstream.StreamConfig{Name: stream})
+		require.NoError(t, err)
+		require.NoError(t, os.CopyFS(directory(data, stream),
+			os.DirFS(directory(filepath.Dir(elsewhere.OperatorKey()), stream))))
+	}
 }
 
 // NATS removes the directory of a stream that it cannot open. The server puts it back, so that the
