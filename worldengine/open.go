@@ -71,12 +71,11 @@ func prepare(ctx context.Context, nc *nats.Conn, config Config) (*Engine, error)
 	if err := commitlog.RefuseHalfRestored(ctx, js, config.World); err != nil {
 		return nil, err
 	}
-	stream, err := openLog(ctx, js, &config, given)
+	stream, isNew, err := openLog(ctx, js, &config, given)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := commitlog.OpenStream(ctx, js, alerts.AlertConfig(config.World, config.Replicas),
-		config.Logger); err != nil {
+	if err := openAlerts(ctx, js, &config, isNew); err != nil {
 		return nil, err
 	}
 	log := &commitlog.Log{
@@ -105,17 +104,28 @@ func prepare(ctx context.Context, nc *nats.Conn, config Config) (*Engine, error)
 	return e, nil
 }
 
+// openAlerts opens or makes the stream of alerts.
+func openAlerts(ctx context.Context, js jetstream.JetStream, config *Config, isNew bool) error {
+	alertStream := alerts.AlertConfig(config.World, config.Replicas)
+	if _, err := js.Stream(ctx, alertStream.Name); !isNew && errors.Is(err, jetstream.ErrStreamNotFound) {
+		config.Logger.Warn("the stream of the world's alerts is missing, and is made anew: the alerts "+
+			"that it had are lost, unless the start before this one was cut off", "stream", alertStream.Name)
+	}
+	_, err := commitlog.OpenStream(ctx, js, alertStream, config.Logger)
+	return err
+}
+
 // openLog opens or makes the log of the world, and sets the settings to serve with.
 func openLog(
 	ctx context.Context, js jetstream.JetStream, config *Config, given commitlog.Settings,
-) (stream jetstream.Stream, err error) {
+) (stream jetstream.Stream, isNew bool, err error) {
 	races := commitlog.Log{Draw: config.draw}
 	err = races.Retry(ctx, func() error {
 		plan, err := commitlog.AgreeSettings(ctx, js, config.World, given, config.DiscardHistory)
 		if err != nil {
 			return err
 		}
-		config.Settings, config.policy = plan.Settings, plan.Settings.Policy()
+		isNew, config.Settings, config.policy = plan.New, plan.Settings, plan.Settings.Policy()
 		if err := config.validate(); err != nil {
 			return err
 		}
@@ -123,7 +133,7 @@ func openLog(
 			config.Logger)
 		return err
 	})
-	return stream, err
+	return stream, isNew, err
 }
 
 // start assembles the engine and starts its work in the background, which lasts until Close.

@@ -250,7 +250,13 @@ func (p *program) connect() *nats.Conn {
 // operator returns a connection of the operator to the server that nc is connected to.
 func operator(t testing.TB, nc *nats.Conn) *nats.Conn {
 	t.Helper()
-	streams, err := natsconn.Options{}.ConnectOperator(nc.ConnectedUrl(), "operator")
+	var streams *nats.Conn
+	var err error
+	for range 3 { // on a busy machine, NATS may ping a client that is still signing in, which gives up
+		if streams, err = (natsconn.Options{}).ConnectOperator(nc.ConnectedUrl(), "operator"); err == nil {
+			break
+		}
+	}
 	require.NoError(t, err)
 	t.Cleanup(streams.Close)
 	return streams

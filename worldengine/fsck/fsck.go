@@ -177,8 +177,8 @@ func (c *worldCheck) checkSettings(ctx context.Context) (err error) {
 	}
 	follows := info.Config
 	c.settings.Configure(&follows)
-	what := "the configuration of the stream does not follow the settings of the world, as after a " +
-		"kill: start a server of the world again"
+	what := "the configuration of the stream does not follow the settings of the world: " +
+		"start a server of the world again"
 	want, got := settingsText(follows), settingsText(info.Config)
 	if want != got {
 		c.find(Finding{Subject: wire.SettingsSubject(c.world), Sequence: c.settings.Sequence,
