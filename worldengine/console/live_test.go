@@ -123,11 +123,11 @@ func TestKeyboard(t *testing.T) {
 	b.sees("puts and patches of towns, and alerts appear as they happen")
 	press("Escape")
 	b.is(`!document.querySelector("details.menu[open]")`)
-	b.goTo("#/towns/" + threatened + "/history/9..10")
-	b.sees("Revision 9 → 10")
+	b.goTo("#/towns/" + threatened + "/history/10..11")
+	b.sees("Revision 10 → 11")
 	b.do(chromedp.Focus(`//label[contains(., "From")]/input`))
 	press("ArrowLeft")
-	b.sees("Revision 6 → 10", "wall-perimeter")
+	b.sees("Revision 7 → 11", "wall-perimeter")
 }
 
 // A pasted handoff is judged as it is typed, and carried out when that is asked for.

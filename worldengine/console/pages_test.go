@@ -52,7 +52,7 @@ func TestPages(t *testing.T) {
 	b.picture("town")
 	b.forReadme("town")
 
-	b.goTo("#/towns/" + threatened + "/history/9..10")
+	b.goTo("#/towns/" + threatened + "/history/10..11")
 	b.sees("Revision", "mission", "Scout the northern ridge", "mission accept")
 	b.picture("history")
 

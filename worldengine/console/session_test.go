@@ -51,6 +51,7 @@ func TestSession_Reload(t *testing.T) {
 	b.signedIn("operator")
 	b.do(chromedp.Reload())
 	b.signedIn("operator")
+	b.mayBeAway()
 	operator.Role = wire.Observer
 	_, err := w.srv.ReloadAccess(&access.Config{Users: []access.User{operator}})
 	require.NoError(t, err)
