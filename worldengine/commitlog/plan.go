@@ -39,7 +39,8 @@ func (p *Plan) Refusal(world string, discard bool) error {
 }
 
 // PlanSettings compares a server's settings with its world's. It changes nothing. The error is
-// ErrLogMissing if the world is not new, and has no log.
+// ErrLogMissing if the world is not new, and has no log, and ErrHistoryNeeded if the history would be
+// too short.
 func PlanSettings(
 	ctx context.Context, js jetstream.JetStream, world string, given Settings,
 ) (*Plan, error) {
@@ -89,7 +90,7 @@ func (p *Plan) compare(ctx context.Context, given Settings) error {
 	for _, messages := range subjects {
 		p.Discards += messages - min(messages, uint64(p.Settings.HistoryPerTown))
 	}
-	return nil
+	return p.checkNeeds(ctx, subjects)
 }
 
 // AgreeSettings returns the plan to serve a world with given settings. It returns a *SettingsError

@@ -160,3 +160,31 @@ func TestHistoryFull_Executed(t *testing.T) {
 	require.Equal(t, handoff.Failed, c.send(c.failing(c.town("t"), 0)).result.Status)
 	require.Equal(t, handoff.Duplicate, c.send(c.failing(at, 34)).result.Status)
 }
+
+// A history is not lowered below what a town or a run needs, whatever else may be discarded.
+func TestHistoryFull_Lowered(t *testing.T) {
+	t.Parallel()
+	c := newWorld(t, short(60))
+	at, other := c.putTown("t"), c.putTown("other")
+	for n := range 30 {
+		require.Equal(t, handoff.Failed, c.send(c.failing(at, n)).result.Status)
+		other = c.put(other.Snapshot, other.SnapshotHash)
+	}
+	lower := func(history int64) error {
+		_, err := commitlog.ChangeSettings(t.Context(), c.streams(), "main",
+			commitlog.Settings{HistoryPerTown: history}, true)
+		return err
+	}
+	err := lower(30)
+	require.ErrorIs(t, err, commitlog.ErrHistoryNeeded)
+	require.ErrorContains(t, err, "town t needs its last 30 records")
+	require.NoError(t, lower(40))
+	later := snapshot("t")
+	later.Day++
+	c.put(later, at.SnapshotHash)
+	for n := range 31 {
+		c.append("t", written("run", "Told", "build", int64(n+1)))
+	}
+	require.ErrorContains(t, lower(30), "the run run has 31 records")
+	require.NoError(t, lower(31))
+}
