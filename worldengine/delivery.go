@@ -88,7 +88,7 @@ func (e *Engine) await(ctx context.Context, d *delivery) (Answer, error) {
 func (e *Engine) submit(d *delivery, client Client) error {
 	d.client = client
 	if d.retries == nil {
-		err := e.games.InProgress(d.handoff.Proposal.TownID, d.handoff.IdempotencyKey)
+		err := e.games.InProgress(d.handoff.Proposal.TownID, d.handoff.IdempotencyKey, d.handoff.HandoffID)
 		if err != nil {
 			return err
 		}
@@ -204,7 +204,7 @@ func (e *Engine) mustWait(ctx context.Context, d *delivery, current commitlog.En
 			return false, err
 		}
 	}
-	if err := e.games.InProgress(townID, d.handoff.IdempotencyKey); err != nil {
+	if err := e.games.InProgress(townID, d.handoff.IdempotencyKey, d.handoff.HandoffID); err != nil {
 		return false, e.inProgress(ctx, d, current, err)
 	}
 	if !e.steps.Serves() { // the next writer may have paused the world meanwhile
@@ -345,7 +345,7 @@ func (e *Engine) DryRun(ctx context.Context, h *handoff.Handoff) (DryRun, error)
 	if err != nil {
 		return DryRun{}, err
 	}
-	if err := e.games.InProgress(townID, h.IdempotencyKey); err != nil {
+	if err := e.games.InProgress(townID, h.IdempotencyKey, h.HandoffID); err != nil {
 		return DryRun{}, err
 	}
 	prior, err := e.lookupKey(ctx, townID, h.IdempotencyKey, &current, current.Seq,

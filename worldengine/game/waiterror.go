@@ -118,6 +118,16 @@ func InProgress(runID, townID string, via apply.Binding, absent time.Time) *Wait
 	return e
 }
 
+// KeyInUse is ErrInProgress for a handoff that is not accepted, since another one with its key is. The
+// run is the other one's, and left out.
+func KeyInUse(by string) *WaitError {
+	return &WaitError{Code: wire.CodeInProgress, cause: ErrInProgress,
+		Reason: "the key is in use by another handoff, " + by + ", whose command is being applied; this one " +
+			"was not judged.",
+		Next: "Propose it under a key of its own, or send it again: it is a duplicate once the other one has " +
+			"its result."}
+}
+
 // OfRetry turns err into the error of a retry that was not judged: the retried run and the result
 // of its key are unchanged.
 func OfRetry(runID string, err error) error {

@@ -146,12 +146,15 @@ func (w *Worker) Stop(ctx context.Context) {
 	w.stop()
 }
 
-// InProgress returns the error of a handoff with a key if the key's command is being applied; else
-// nil.
-func (w *Worker) InProgress(townID, key string) error {
+// InProgress returns the error of a handoff with a key if a command with this key is being applied, the
+// handoff's or another one's; else nil.
+func (w *Worker) InProgress(townID, key, handoffID string) error {
 	a := w.of(townID, "")
-	if a == nil || a.Handoff.IdempotencyKey != key {
+	switch {
+	case a == nil || a.Handoff.IdempotencyKey != key:
 		return nil
+	case a.Handoff.HandoffID != handoffID:
+		return KeyInUse(a.Handoff.HandoffID)
 	}
 	return InProgress(a.RunID, townID, a.stored.Via, w.Absences.Since(townID))
 }

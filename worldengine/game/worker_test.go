@@ -422,9 +422,10 @@ func TestWorker_Stop(t *testing.T) {
 	require.NoError(t, err)
 	client := w.ensure()
 	<-asked
-	key := outcometest.Advance(t, "wall", outcometest.WallExists).IdempotencyKey
-	require.ErrorIs(t, w.InProgress("town-threatened", key), game.ErrInProgress)
-	require.NoError(t, w.InProgress("town-threatened", "another key"))
+	h := outcometest.Advance(t, "wall", outcometest.WallExists)
+	require.ErrorIs(t, w.InProgress("town-threatened", h.IdempotencyKey, h.HandoffID), game.ErrInProgress)
+	require.Equal(t, game.KeyInUse(h.HandoffID), w.InProgress("town-threatened", h.IdempotencyKey, "another"))
+	require.NoError(t, w.InProgress("town-threatened", "another key", h.HandoffID))
 	require.Equal(t, 1, w.Count())
 	w.halt()
 	require.ErrorIs(t, w.await(client).err, game.ErrInProgress)
@@ -466,8 +467,8 @@ func TestWorker_Cancel(t *testing.T) {
 				return
 			}
 			require.NoError(t, err)
-			key := outcometest.Advance(t, "wall", outcometest.WallExists).IdempotencyKey
-			require.NoError(t, w.InProgress("town-threatened", key), "it is not being applied any more")
+			h := outcometest.Advance(t, "wall", outcometest.WallExists)
+			require.NoError(t, w.InProgress("town-threatened", h.IdempotencyKey, h.HandoffID), "it is not being applied any more")
 			var cancelled *game.WaitError
 			require.ErrorAs(t, w.await(client).err, &cancelled)
 			require.Equal(t, runID, cancelled.RunID)

@@ -141,6 +141,14 @@ func TestPluginAbsent_CommandWaits(t *testing.T) {
 	require.Equal(t, "503 EXECUTION_IN_PROGRESS 1000", f.short())
 	require.Contains(t, f.Message, "accepted as run "+runID+
 		", and its command goes on waiting: the town \"t\" has had no plugin since")
+	other := propose(at, handoff.AdvanceProject, "bridge")
+	other.ProposalID = parsed(t, propose(at, handoff.AdvanceProject, "wall")).ProposalID
+	foreign := c.request("handoff", marshalled(t, other))
+	require.Empty(t, foreign.Header.Get(wire.RunIDHeader), "the run is of another handoff")
+	f = c.failureOf(foreign)
+	require.Equal(t, "EXECUTION_IN_PROGRESS", f.Code)
+	require.Contains(t, f.Message, "the key is in use by another handoff, handoff_")
+	require.NotContains(t, f.Message, runID)
 	c.restart()
 	eventually(t, func() bool { return absentSince(c.client, "t") != "" })
 	require.LessOrEqual(t, since[:19], absentSince(c.client, "t")[:19])

@@ -191,7 +191,8 @@ var errorSpecs = []ErrorSpec{
 	{Code: CodeInProgress, Status: 503, RetryAfter: RetryApplied, Routine: true,
 		When: "the handoff is accepted; its command is being applied, or waits for a game that is " +
 			"away. There will be a result, unless an operator cancels the run. Or the run has ended, and " +
-			"the log no longer keeps how: the answer to the same bytes shows it"},
+			"the log no longer keeps how: the answer to the same bytes shows it. Without `Run-Id` another " +
+			"handoff with the same key is being applied, and this one was not judged"},
 	{Code: CodeHistoryFull, Status: 503, RetryAfter: RetryPaused, Routine: true, // has an alert
 		When: "so many handoffs have failed in this state of the town that [its history](operators.md" +
 			"#a-full-history) has no room for one more: nothing was judged or stored, and the key is " +

@@ -260,7 +260,7 @@ ERRORS: Final[dict[str, ErrorSpec]] = {
     "OVERLOADED": ErrorSpec(429, "no slot is free, for the town or in all"),
     "RUN_DAMAGED": ErrorSpec(500, "the run's stored events cannot be read (damage); `result.get` has the result, unless the damage is in the same commit"),
     "INTERNAL": ErrorSpec(500, "the server has a defect; its log says more"),
-    "EXECUTION_IN_PROGRESS": ErrorSpec(503, "the handoff is accepted; its command is being applied, or waits for a game that is away. There will be a result, unless an operator cancels the run. Or the run has ended, and the log no longer keeps how: the answer to the same bytes shows it"),
+    "EXECUTION_IN_PROGRESS": ErrorSpec(503, "the handoff is accepted; its command is being applied, or waits for a game that is away. There will be a result, unless an operator cancels the run. Or the run has ended, and the log no longer keeps how: the answer to the same bytes shows it. Without `Run-Id` another handoff with the same key is being applied, and this one was not judged"),
     "HISTORY_FULL": ErrorSpec(503, "so many handoffs have failed in this state of the town that its history has no room for one more: nothing was judged or stored, and the key is free. The town goes on when its epoch moves"),
     "TOWN_PAUSED": ErrorSpec(503, "the town is paused. The handoff waited for `--pause-wait` (2 s): it was not judged, its run is cancelled, and its key free. Or it was accepted before: its command is held back, and there will be a result"),
     "WORLD_PAUSED": ErrorSpec(503, "the same, of the world"),

@@ -116,7 +116,7 @@ public final class ErrorCode {
     /** 500: the server has a defect; its log says more. */
     public static final String INTERNAL = "INTERNAL";
 
-    /** 503: the handoff is accepted; its command is being applied, or waits for a game that is away. There will be a result, unless an operator cancels the run. Or the run has ended, and the log no longer keeps how: the answer to the same bytes shows it. */
+    /** 503: the handoff is accepted; its command is being applied, or waits for a game that is away. There will be a result, unless an operator cancels the run. Or the run has ended, and the log no longer keeps how: the answer to the same bytes shows it. Without {@code Run-Id} another handoff with the same key is being applied, and this one was not judged. */
     public static final String EXECUTION_IN_PROGRESS = "EXECUTION_IN_PROGRESS";
 
     /** 503: so many handoffs have failed in this state of the town that its history has no room for one more: nothing was judged or stored, and the key is free. The town goes on when its epoch moves. */
