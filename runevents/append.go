@@ -230,9 +230,8 @@ func (p *Plan) Results(persistedAt time.Time) []Appended {
 // about a new event that
 //
 //   - has the eventId of another event of the run,
-//   - has another tenant, project or environment than the run,
-//   - has another tenant than the policy, or
-//   - is of an unknown type that reads like a known type.
+//   - has another tenant, project or environment than the run, or
+//   - has another tenant than the policy.
 func (s *RunState) Plan(writes []Write) (Plan, error) {
 	plan := Plan{
 		Run:      Run{Identity: writes[0].identity(), FirstSeq: s.lastSeq + 1},
@@ -311,9 +310,6 @@ func (s *RunState) check(m *schemas.Members, at string, w *Write, before []Event
 	_, known := s.ids[w.EventID]
 	if known || slices.ContainsFunc(before, func(e Event) bool { return e.EventID == w.EventID }) {
 		m.Add(at+"/eventId", "must be new, but another event of the run has it")
-	}
-	if problem := w.EventType.problem(); problem != "" {
-		m.Add(at+"/eventType", "%s", problem)
 	}
 	if tenant := s.policy.TenantID; tenant != "" && w.TenantID != tenant {
 		m.Add(at+"/tenantId", "must be %q, the tenant of this server", tenant)

@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/runevents"
-	"worldengine/schemas/schemastest"
 )
 
 // plain is a dumb append authority: a list, searched from the front.
@@ -230,20 +229,15 @@ func TestRunState_StoresTheWrite(t *testing.T) {
 	require.Equal(t, runevents.Timestamp(storedAt(1)), records[0].PersistedAt)
 }
 
-// Unknown types are accepted, unless a reader could mistake one for a known type. Likewise no other
-// step may look like the engine's.
+// Unknown types are accepted, whatever they read like: they change no status. No other step may look like
+// the engine's.
 func TestRunState_UnknownTypes(t *testing.T) {
 	t.Parallel()
 	state := runevents.NewRunState(identity.RunID, runevents.AppendPolicy{})
 	for _, event := range []runevents.EventType{"Told", "BlockPlaced", "game:block/placed-2.0",
-		"Signal", "SignalAcceptedByGame", "Täglich", "2 <blocks>"} {
+		"Signal", "SignalAcceptedByGame", "Täglich", "2 <blocks>", "runstarted", "SignalAccepted ", "run/completed"} {
 		_, err := state.Plan([]runevents.Write{newWrite(event, "build", 1)})
 		require.NoError(t, err, event)
-	}
-	for _, event := range []runevents.EventType{"SignalAccepted ", "\u00a0RunQueued", "signalaccepted",
-		"SIGNAL_REJECTED", "Run.Approved", "Signal-Accepted", "RunCompleted\u200b", "run/completed"} {
-		_, err := state.Plan([]runevents.Write{newWrite(event, "build", 1)})
-		require.Equal(t, []string{"/events/0/eventType"}, schemastest.Paths(t, err), event)
 	}
 	state = runevents.NewRunState(identity.RunID, runevents.AppendPolicy{EngineSteps: []string{"apply"}})
 	_, err := state.Add(true, engineRun(t)[0])

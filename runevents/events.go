@@ -1,7 +1,6 @@
 package runevents
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"unicode"
@@ -111,15 +110,6 @@ func EventTypes(level Level) []EventType {
 // Spec returns the declaration of a type; the zero EventSpec if the type is unknown.
 func (t EventType) Spec() EventSpec { return specs[t] }
 
-// folded finds a known type by its folded name.
-var folded = func() map[string]EventType {
-	types := make(map[string]EventType, len(eventSpecs))
-	for _, spec := range eventSpecs {
-		types[fold(string(spec.Type))] = spec.Type
-	}
-	return types
-}()
-
 // fold returns the letters and digits of a name, in lower case.
 func fold(name string) string {
 	return strings.ToLower(strings.Map(func(r rune) rune {
@@ -128,18 +118,6 @@ func fold(name string) string {
 		}
 		return -1
 	}, name))
-}
-
-// problem returns the reason that producers may not emit t: readers would mistake it for a known
-// type. It returns "" if they may emit t. The set of types is open (RunEvents v2.0.1, section 1.3).
-func (t EventType) problem() string {
-	if _, known := specs[t]; known {
-		return ""
-	}
-	if like, ok := folded[fold(string(t))]; ok {
-		return fmt.Sprintf("must not read like %s, which is another type", like)
-	}
-	return ""
 }
 
 // OfStep reports whether t is a known step-level event, which has a stepId. Every other known event

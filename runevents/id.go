@@ -1,21 +1,21 @@
 package runevents
 
 import (
-	"regexp"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/google/uuid"
 )
 
-// RunIDPattern is the regular expression of a runId, which is one token of a subject. The schema of
-// an event allows any non-empty text as a runId. The append authority refuses a runId that does not
-// match the pattern.
-const RunIDPattern = `^[A-Za-z0-9_-]{1,128}$`
+// MaxRunID bounds a runId in bytes.
+const MaxRunID = 256
 
-var runToken = regexp.MustCompile(RunIDPattern)
-
-// IsRunID reports whether id matches RunIDPattern. It is safe for concurrent use.
-func IsRunID(id string) bool { return runToken.MatchString(id) }
+// IsRunID reports whether the append authority takes a runId: any text of 1 to MaxRunID bytes without |,
+// which separates the fields of an idempotency key (RunEvents v2.0.1, section 3.1). The schema of an event
+// has no bound.
+func IsRunID(id string) bool {
+	return 0 < len(id) && len(id) <= MaxRunID && utf8.ValidString(id) && !strings.Contains(id, "|")
+}
 
 // IsID reports whether id is a valid eventId (RunEvents v2.0.1, section 2.1): a UUID v4 in its
 // canonical form, which is lower-case hex in five groups. It is safe for concurrent use.

@@ -81,7 +81,7 @@ func (w *Write) check(m *schemas.Members, at string) {
 			fields.Preimage())
 	}
 	if !IsRunID(w.RunID) {
-		m.Add(at+"/runId", "must match %s, as a token of a subject", RunIDPattern)
+		m.Add(at+"/runId", "must have 1 to %d bytes and no |", MaxRunID)
 	}
 }
 

@@ -58,7 +58,7 @@ func useIndex(log *commitlog.Log, x *index.Index) {
 		if token == "" {
 			token = subject[strings.LastIndexByte(subject, '.')+1:]
 		}
-		last := x.LastAt(token, header.Get(wire.RunIDHeader))
+		last := x.LastAt(token, wire.RunIDOf(header))
 		guard, _ := commitlog.GuardOf(header)
 		if guard <= x.Position() {
 			return last

@@ -97,7 +97,7 @@ func (s *Sink) deliveryFailed(l *letter, subject string) runevents.Alert {
 	var event runevents.Record
 	source := "event " + strconv.Itoa(l.at.part) + " of log sequence"
 	if l.unreadable {
-		event.RunID = l.msg.Header.Get(wire.RunIDHeader)
+		event.RunID = wire.RunIDOf(l.msg.Header)
 		source = "log sequence"
 	} else {
 		_ = json.Unmarshal(l.msg.Data, &event) // the sink has written it

@@ -59,7 +59,8 @@ func (s *Sink) events(msg *jetstream.RawStreamMsg) ([]*nats.Msg, error) {
 	if err != nil {
 		return nil, fmt.Errorf("bus: the events of run %s: %w", rec.Run.RunID, err)
 	}
-	subject := wire.EventSubject(s.config.World, wire.TokenOf(rec.TownID), rec.Run.RunID)
+	subject := wire.EventSubject(s.config.World, wire.TokenOf(rec.TownID),
+		wire.RunToken(rec.Run.RunID))
 	messages := make([]*nats.Msg, len(bodies))
 	for i, body := range bodies {
 		event := &rec.Run.Events[i]

@@ -81,7 +81,7 @@ const mostHeaders = 16
 // describeRun sets the headers of the events in a record.
 func describeRun(rec *Record, set func(name, value string)) {
 	run := rec.Run
-	set(wire.RunIDHeader, run.RunID)
+	set(wire.RunIDHeader, wire.PercentEncode(run.RunID))
 	if len(run.Events) == 0 {
 		return
 	}

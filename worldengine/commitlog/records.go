@@ -260,7 +260,7 @@ func IsTownHistory(world, subject string) bool {
 // RunMessage returns the message of a record on its run's own subject. The message expires, so that
 // ended runs cost nothing. Its id tells it from another writer's message with the same content.
 func (l *Log) RunMessage(rec *Record) (*nats.Msg, error) {
-	msg, err := Encode(rec, wire.RunSubject(l.World, rec.Run.RunID), nil)
+	msg, err := Encode(rec, wire.RunSubject(l.World, wire.RunToken(rec.Run.RunID)), nil)
 	if err != nil {
 		return nil, err
 	}
@@ -293,7 +293,7 @@ type RunTail = machine.RunTail
 // Tail reads the log, since the bus may lag. It reads a long run in bulk: other producers may append
 // any number of messages, and the run cannot end before Tail has read them all.
 func (l *Log) Tail(ctx context.Context, runID string, emitted int64) (RunTail, error) {
-	t, subject := machine.NewTail(nil, emitted), wire.RunSubject(l.World, runID)
+	t, subject := machine.NewTail(nil, emitted), wire.RunSubject(l.World, wire.RunToken(runID))
 	add := func(msg *jetstream.RawStreamMsg) error {
 		rec, err := ReadRecord(msg.Data)
 		if err != nil || rec.Run == nil {

@@ -36,7 +36,7 @@ import (
 type Config struct {
 	Client   *client.Client     // asks the append authority; its Timeout bounds one try to append
 	TownID   string             // the town that the run is of
-	Identity runevents.Identity // RunID has to match runevents.RunIDPattern
+	Identity runevents.Identity // RunID has to pass runevents.IsRunID
 	// EngineAttemptID is the provider's number of this process's attempt, if it shows attempts;
 	// default 1 (RunEvents v2.0.1, section 2.4).
 	EngineAttemptID int64
@@ -72,8 +72,8 @@ func New(config Config) (*Emitter, error) {
 	case config.TownID == "":
 		return nil, errors.New("emit: Config.TownID is empty: an emitter needs the town of its run")
 	case !runevents.IsRunID(config.Identity.RunID):
-		return nil, fmt.Errorf("emit: Config.Identity.RunID is %q: it has to match %s",
-			config.Identity.RunID, runevents.RunIDPattern)
+		return nil, fmt.Errorf("emit: Config.Identity.RunID is %q: it has to have 1 to %d bytes and no |",
+			config.Identity.RunID, runevents.MaxRunID)
 	}
 	config.EngineAttemptID = cmp.Or(config.EngineAttemptID, 1)
 	return &Emitter{

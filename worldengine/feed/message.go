@@ -34,7 +34,7 @@ func Message(msg *jetstream.RawStreamMsg) ([]byte, error) {
 	commit := messages.Commit{
 		Cursor: strconv.FormatUint(msg.Sequence, 10), At: runevents.Timestamp(at),
 		TownID: rec.TownID, Cause: cmp.Or(causes[kind], string(kind)),
-		RunID: header.Get(wire.RunIDHeader), Hash: header.Get(wire.HashHeader),
+		RunID: wire.RunIDOf(header), Hash: header.Get(wire.HashHeader),
 	}
 	if commit.Hash != "" { // the record holds a town's state
 		epoch := commitlog.EpochOf(header)

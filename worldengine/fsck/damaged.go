@@ -94,7 +94,7 @@ func (d *DamagedTown) hold(v *message) {
 		len(v.Header) == 0 && v.rec != nil
 	d.lose(commitlog.LostMessage{
 		Sequence: v.Sequence, Delivered: true, Reason: shortened(reason),
-		RunID: shortened(v.Header.Get(wire.RunIDHeader)),
+		RunID: shortened(wire.RunIDOf(v.Header)),
 		Day:   shortened(v.Header.Get(wire.EpochHeader)),
 	}, mayBeCommit)
 	d.delivered++

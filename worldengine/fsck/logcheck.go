@@ -291,7 +291,7 @@ func (l *LogCheck) subjectOf(v *message) string {
 	case commitlog.KindSettings:
 		return wire.SettingsSubject(l.world)
 	case commitlog.KindEvents, commitlog.KindRun:
-		return wire.RunSubject(l.world, rec.Run.RunID)
+		return wire.RunSubject(l.world, wire.RunToken(rec.Run.RunID))
 	case commitlog.KindControl:
 		if rec.TownID == "" {
 			return wire.ControlSubject(l.world)
@@ -483,5 +483,5 @@ func (l *LogCheck) checkKey(v *message) error {
 func retries(of *apply.RetryOf, earlier *jetstream.RawStreamMsg) bool {
 	_, reason, _ := strings.Cut(earlier.Header.Get(wire.ResultHeader), " ")
 	return of != nil && of.LogSeq == earlier.Sequence &&
-		of.RunID == earlier.Header.Get(wire.RunIDHeader) && reason == string(apply.ReasonPluginUnavailable)
+		of.RunID == wire.RunIDOf(earlier.Header) && reason == string(apply.ReasonPluginUnavailable)
 }

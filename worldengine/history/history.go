@@ -135,7 +135,7 @@ func revisionOf(msg, prior *jetstream.RawStreamMsg) messages.Revision {
 	header := msg.Header
 	r := messages.Revision{
 		Revision: msg.Sequence, At: runevents.Timestamp(commitlog.At(msg)),
-		Cause: header.Get(wire.KindHeader), RunID: header.Get(wire.RunIDHeader),
+		Cause: header.Get(wire.KindHeader), RunID: wire.RunIDOf(header),
 		Hash: header.Get(wire.HashHeader), Epoch: commitlog.EpochOf(header),
 	}
 	rec, err := commitlog.ReadRecord(msg.Data)

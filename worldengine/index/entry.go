@@ -67,7 +67,7 @@ func newEntry(seq uint64, subject string, header nats.Header) entry {
 func (e *entry) place(subject string, header nats.Header) {
 	tokens := append(strings.Split(subject, "."), "", "", "", "")
 	place, token := tokens[2], tokens[3]
-	key, runID := header.Get(wire.KeyHeader), header.Get(wire.RunIDHeader)
+	key, runID := header.Get(wire.KeyHeader), wire.RunIDOf(header)
 	switch place {
 	case "log":
 		e.Flags |= ofTown

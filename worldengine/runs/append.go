@@ -182,7 +182,7 @@ func (s *Store) hasRoom(ctx context.Context, run *knownRun, events []runevents.E
 	if s.log.CheckRun(run.stored, use) == nil {
 		return nil
 	}
-	if run.stored, err = s.log.Stored(ctx, wire.RunSubject(s.log.World, run.runID)); err != nil {
+	if run.stored, err = s.log.Stored(ctx, wire.RunSubject(s.log.World, wire.RunToken(run.runID))); err != nil {
 		return err
 	}
 	return s.log.CheckRun(run.stored, use)

@@ -20,8 +20,8 @@ type owed struct {
 	lane string // the town token and the producer, which have a rate of their own; "" if unknown
 }
 
-// debts are the alerts about INCONSISTENT runs that the rate of alerts has postponed. The index has
-// those of an earlier server.
+// debts are the alerts about INCONSISTENT runs that the rate of alerts has postponed. The index
+// has the runs of an earlier server.
 type debts struct {
 	mu   sync.Mutex
 	open []owed
@@ -85,7 +85,7 @@ func (s *Store) raiseOwed(ctx context.Context, o owed) (lane string, err error) 
 	if err != nil || msg == nil {
 		return "", err
 	}
-	run := s.newKnownRun(msg.Header.Get(wire.RunIDHeader))
+	run := s.newKnownRun(wire.RunIDOf(msg.Header))
 	if err := s.readRun(ctx, run); err != nil && !errors.Is(err, ErrRunDamaged) {
 		return "", err
 	}

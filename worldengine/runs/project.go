@@ -97,7 +97,7 @@ func (p *projector) projectRow(ctx context.Context, row *index.Row) error {
 	if err != nil || msg == nil { // expired meanwhile
 		return err
 	}
-	runID := msg.Header.Get(wire.RunIDHeader)
+	runID := wire.RunIDOf(msg.Header)
 	err = p.readRun(ctx, p.newKnownRun(runID))
 	if !errors.Is(err, ErrRunDamaged) {
 		return err

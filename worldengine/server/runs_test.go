@@ -29,6 +29,7 @@ import (
 	users "worldengine/worldengine/client"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/emit"
+	"worldengine/worldengine/fsck"
 	"worldengine/worldengine/machine"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/natstest"
@@ -586,6 +587,44 @@ func invalidEvents(t *testing.T, log *natstest.Buffer) (ids []string) {
 		}
 	}
 	return ids
+}
+
+// A runId is any text of up to 256 bytes without |, in each verb, list and stream; an unknown type of events
+// is any text too.
+func TestAppend_AnyRunID(t *testing.T) {
+	t.Parallel()
+	c := newWorld(t, func(config *server.Config) { config.Engine.Bus = true })
+	ids := []string{"a.b", "a%b", "日本語", "run 1", "*", ">", "a\nb", "%", "=world", strings.Repeat("x", 256),
+		strings.Repeat(" ", 256), "a%2Eb"}
+	for _, id := range ids {
+		c.append("t", written(id, runevents.RunStarted, "", 1), written(id, "runstarted", "", 1))
+		require.Equal(t, runevents.RunRunning, c.run(id).Status, "%q", id)
+		events := c.events(id)
+		require.Len(t, events, 2, "%q", id)
+		require.Equal(t, id, events[0].RunID)
+	}
+	var listed []string
+	for _, run := range c.listRuns(members{"limit": 100}) {
+		listed = append(listed, run.RunID)
+	}
+	require.ElementsMatch(t, ids, listed)
+	var commits []string
+	for _, commit := range call[struct{ Commits []struct{ RunID string } }](c.client, "event.list",
+		members{"after": "0", "limit": 100}).Commits {
+		if commit.RunID != "" {
+			commits = append(commits, commit.RunID)
+		}
+	}
+	require.Equal(t, ids, commits)
+	for _, id := range []string{"", "a|b", strings.Repeat("x", 257), strings.Repeat("é", 129)} {
+		f := c.refuses("run.append", appendRequest("t", written(id, runevents.RunStarted, "", 1)), "SCHEMA_VALIDATION_FAILED")
+		require.Equal(t, []string{"/events/0/runId"}, f.paths(), "%q", id)
+	}
+	c.restart()
+	require.Equal(t, runevents.RunRunning, c.run("日本語").Status)
+	report, err := fsck.Run(t.Context(), c.streams().Conn(), "main", fsck.Options{})
+	require.NoError(t, err)
+	require.Empty(t, report.Findings)
 }
 
 // Each INCONSISTENT run gets its alert, and its line in the log, although the rate of alerts is spent: the

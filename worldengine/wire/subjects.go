@@ -55,8 +55,8 @@ func EventsSubject(world, townToken string) string { return Subject(world, "even
 const DiscoverySubjects = "$SRV.>"
 
 // EventSubject returns the subject of a run's events. "*" and ">" may stand for the tokens.
-func EventSubject(world, townToken, runID string) string {
-	return "runevents.v2." + world + "." + townToken + "." + runID
+func EventSubject(world, townToken, runToken string) string {
+	return "runevents.v2." + world + "." + townToken + "." + runToken
 }
 
 // AlertSubject returns the subject of the alerts with a code. "*" may stand for the code.
@@ -108,8 +108,9 @@ func SettingsSubject(world string) string { return own(world, "settings") }
 // StandbySubject returns the subject on which servers say that they stand by.
 func StandbySubject(world string) string { return own(world, "standby") }
 
-// RunSubject returns the log subject of the messages of a run that are no commits of a town.
-func RunSubject(world, runID string) string { return own(world, "run", runID) }
+// RunSubject returns the log subject of the messages of a run that are no commits of a town. "*" may stand
+// for the token.
+func RunSubject(world, runToken string) string { return own(world, "run", runToken) }
 
 // RestoringSubject returns the subject of RestoringStream. There are no messages on it.
 func RestoringSubject(world string) string { return own(world, "restoring") }

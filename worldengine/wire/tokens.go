@@ -41,6 +41,19 @@ func TownToken(townID string) string {
 	return "=" + hex.EncodeToString(sum[:])
 }
 
+// RunToken returns the subject token of a run, which is made like a town token.
+func RunToken(runID string) string { return TownToken(runID) }
+
+// RunIDOf returns the run that RunIDHeader of a log message names; "" if it names none. The header has the
+// runId percent-encoded, since a producer may choose any text.
+func RunIDOf(header interface{ Get(name string) string }) string {
+	runID, err := PercentDecode(header.Get(RunIDHeader))
+	if err != nil {
+		return ""
+	}
+	return runID
+}
+
 // TownTokens returns the tokens of towns, sorted and each once; nil for nil, which means all towns.
 func TownTokens(townIDs []string) []string {
 	if townIDs == nil {

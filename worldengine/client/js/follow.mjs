@@ -127,7 +127,7 @@ async function cursorBefore(client, time, { townId, timeout, signal }, pace) {
  * @returns {AsyncGenerator<RunEvent, void>}
  */
 async function* eventsOfRun(client, { runId, afterSeq = 0, townId, timeout, signal }, pace) {
-  if (!/^[\w-]{1,128}$/.test(runId)) throw new RangeError(`no run has the id ${JSON.stringify(runId)}`);
+  if (!/^[^|]{1,256}$/u.test(runId)) throw new RangeError(`no run has the id ${JSON.stringify(runId)}`);
   const ask = (/** @type {string} */ verb, /** @type {object} */ body) =>
     patiently(client, verb, body, { timeout, signal }, pace);
   let last = afterSeq, ended = false;

@@ -49,7 +49,7 @@ class Pace:
 
 
 PACE = Pace()
-_RUN_ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
+_RUN_ID = re.compile(r"[^|]{1,256}")
 _AWAY = ("TIMEOUT", "NO_RESPONDERS", "CONNECTION")
 
 OnLost = Callable[[Loss], object]

@@ -101,7 +101,7 @@ final class Follow {
     }
 
     static Following<RunEvent> run(WorldEngine engine, String runId, long afterSeq) {
-        if (!runId.matches("[\\w-]{1,128}")) throw new IllegalArgumentException("no run has the id \"" + runId + '"');
+        if (!runId.matches("[^|]{1,256}")) throw new IllegalArgumentException("no run has the id \"" + runId + '"');
         return new Following<>(new OneRun(engine, runId, afterSeq));
     }
 
