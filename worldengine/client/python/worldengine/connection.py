@@ -56,6 +56,13 @@ class _NATS(NATS):
             self._transport.close()  # type: ignore[no-untyped-call]
         await super()._connect_to_server(s)
 
+    async def _send_ping(self, future: Any = None) -> None:
+        # flush says that the server has what was sent before, so that has to leave before its PING.
+        if self._pending_data_size > 0 and self._transport:
+            self._transport.writelines(self._pending)  # type: ignore[no-untyped-call]
+            self._pending, self._pending_data_size = [], 0
+        await super()._send_ping(future)
+
     async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
         await super()._process_info(info, initial_connection)
         # The account's own bound comes after the first INFO. What exceeds it costs the connection.
