@@ -59,7 +59,7 @@ class _NATS(NATS):
     async def _send_ping(self, future: Any = None) -> None:
         # flush says that the server has what was sent before, so that has to leave before its PING.
         if self._pending_data_size > 0 and self._transport:
-            self._transport.writelines(self._pending)  # type: ignore[no-untyped-call]
+            self._transport.writelines(self._pending)
             self._pending, self._pending_data_size = [], 0
         await super()._send_ping(future)
 
