@@ -46,7 +46,8 @@ func (e *Engine) resume(ctx context.Context) {
 // and when the log has another leader. A question ends after hearTimeout, since in an election it may
 // get no answer at all.
 func (e *Engine) hearLog(ctx context.Context) {
-	leader := "none yet"
+	const unheard = "none yet"
+	leader := unheard
 	for ; ctx.Err() == nil; _ = backoff.Sleep(ctx, hearEvery) {
 		bounded, cancel := context.WithTimeout(ctx, hearTimeout)
 		_, err := e.log.End(bounded)
@@ -56,13 +57,18 @@ func (e *Engine) hearLog(ctx context.Context) {
 		}
 		now := time.Now()
 		e.logAnswered.Store(&now)
-		if heard := e.log.Leader(); heard != leader {
-			leader = heard
-			select {
-			case e.elected <- struct{}{}:
-			default: // verifyLog is about to look
-			}
+		if term := e.log.Term(); term != leader && (term != "" || leader == unheard) {
+			leader = term
+			e.verifySoon()
 		}
+	}
+}
+
+// verifySoon has verifyLog look at the log.
+func (e *Engine) verifySoon() {
+	select {
+	case e.elected <- struct{}{}:
+	default: // it is about to look
 	}
 }
 
@@ -257,6 +263,7 @@ func (e *Engine) watchLog(ctx context.Context, nc *nats.Conn) {
 		e.runs.Forget()
 		e.towns.Clear()
 		e.findLog(ctx)
+		e.verifySoon()
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"time"
 
+	"worldengine/dedupe"
 	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/schemas"
@@ -341,15 +342,18 @@ func (e *Engine) DryRun(ctx context.Context, h *handoff.Handoff) (DryRun, error)
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
 	townID := h.Proposal.TownID
-	current, err := e.log.Load(ctx, townID)
-	if err != nil {
-		return DryRun{}, err
-	}
-	if err := e.games.InProgress(townID, h.IdempotencyKey, h.HandoffID); err != nil {
-		return DryRun{}, err
-	}
-	prior, err := e.lookupKey(ctx, townID, h.IdempotencyKey, &current, current.Seq,
-		indexTimeout)
+	var current commitlog.Entry
+	var prior *dedupe.Receipt
+	err := e.log.Retry(ctx, func() (err error) { // the town may change between the two looks
+		if current, err = e.log.Load(ctx, townID); err != nil {
+			return err
+		}
+		if err = e.games.InProgress(townID, h.IdempotencyKey, h.HandoffID); err != nil {
+			return err
+		}
+		prior, err = e.lookupKey(ctx, townID, h.IdempotencyKey, &current, current.Seq, indexTimeout)
+		return err
+	})
 	if err != nil {
 		return DryRun{}, err
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -80,10 +81,14 @@ func (e *Engine) Receipt(ctx context.Context, townID, key string) (*dedupe.Recei
 	if err != nil || receipt != nil {
 		return receipt, err
 	}
-	for _, c := range e.index.Broken() {
-		if townID == "" || c.Town == wire.TownToken(townID) {
-			return nil, e.damaged(&c) // the key may be in a record that is lost
-		}
+	// The key may be in a record that is lost.
+	broken := e.index.Broken()
+	if townID != "" {
+		token := wire.TownToken(townID)
+		broken = slices.DeleteFunc(broken, func(c index.Chain) bool { return c.Town != token })
+	}
+	if len(broken) > 0 {
+		return nil, e.reportHole(&broken[0])
 	}
 	return nil, ErrUnknownResult
 }
@@ -126,25 +131,27 @@ func (e *Engine) lookupKey(
 func (e *Engine) checkTown(
 	ctx context.Context, townID string, current *commitlog.Entry,
 ) error {
-	c := e.index.Chain(wire.TownToken(townID))
+	token := wire.TownToken(townID)
+	c := e.index.Chain(token)
+	if c.Newest >= current.LoadedSeq && !c.Whole(e.index.Limits()) {
+		// Another process may have repaired the town since.
+		if _, err := e.index.Sync(ctx); err != nil {
+			return err
+		}
+		c = e.index.Chain(token)
+	}
 	switch {
 	case c.Newest > current.Seq: // if the log has lost that record, the next load says so
 		e.towns.Forget(townID)
 		return cmp.Or(e.log.Trusted(ctx), commitlog.ErrLostRace)
 	case c.Newest < current.LoadedSeq:
-		c.Hole, c.Missing, c.Before = current.LoadedSeq, current.LoadedSeq, c.Newest
-	case c.Whole(e.index.Limits()):
-		return nil
+		why := fmt.Sprintf("the index has read past log sequence %d, and lacks it", current.LoadedSeq)
+		e.reportDamage(token, 0, why)
+		return fmt.Errorf("%w: town %s: %s", commitlog.ErrTownDamaged, token, why)
+	case !c.Whole(e.index.Limits()):
+		return e.reportHole(&c)
 	}
-	return e.damaged(&c)
-}
-
-// damaged returns the error of a town whose chain has a hole, and alerts operators once.
-func (e *Engine) damaged(c *index.Chain) error {
-	why := fmt.Sprintf("log sequence %d names %d as the record before it, and that is missing", c.Hole,
-		c.Missing)
-	e.raiseDamaged(c, why)
-	return fmt.Errorf("%w: town %s: %s", commitlog.ErrTownDamaged, c.Town, why)
+	return nil
 }
 
 // storedReceipt reads the receipt of a key from the record that the index names. It returns nil if
@@ -169,6 +176,8 @@ func (e *Engine) storedReceipt(
 		if !e.index.MustKeep(seq) {
 			return nil, nil
 		}
+		e.reportDamage(cmp.Or(token, e.index.TownAt(seq)), seq,
+			fmt.Sprintf("log sequence %d is not delivered", seq))
 		err = fmt.Errorf("%w: %w", commitlog.ErrTownDamaged, err)
 	case errors.Is(err, commitlog.ErrDamaged):
 		err = fmt.Errorf("%w: %w", runs.ErrRunDamaged, err)

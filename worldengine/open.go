@@ -97,6 +97,7 @@ func prepare(ctx context.Context, nc *nats.Conn, config Config) (*Engine, error)
 		config: config, js: js, log: log, towns: commitlog.NewTowns(log),
 		elected: make(chan struct{}, 1),
 	}
+	log.Damaged = func(townToken string, err error) { e.reportDamage(townToken, 0, err.Error()) }
 	if err := e.openIndex(ctx); err != nil {
 		return nil, err
 	}

@@ -147,32 +147,25 @@ func (e *Engine) AwaitedPlugin(run *runevents.Snapshot) *messages.AbsentPlugin {
 	return of
 }
 
-// Damaged returns the towns that answer TOWN_DAMAGED: the log lacks one of their records, or their
-// last one cannot be read. It omits each town for which of(token) is false. It returns a town's id
-// or, if the token cannot be decoded, the token.
-func (e *Engine) Damaged(ctx context.Context, of func(token string) bool) ([]string, error) {
-	var damaged []string
-	limits := e.index.Limits()
+// Damaged returns the towns that answer TOWN_DAMAGED, at least for some keys: the log lacks one of
+// their records, or their last one cannot be read. It omits each town for which of(token) is false.
+// It returns a town's id or, if the token cannot be decoded, the token.
+func (e *Engine) Damaged(ctx context.Context, of func(token string) bool) (all []string, err error) {
 	for _, token := range e.index.Towns(0) {
 		if !of(token) {
 			continue
 		}
-		townID, err := wire.PercentDecode(token)
+		damaged, err := e.isDamaged(ctx, token)
 		if err != nil {
-			townID = token
-		}
-		c := e.index.Chain(token)
-		if _, err = e.log.LoadToken(ctx, token); err == nil && !c.Whole(limits) {
-			err = e.damaged(&c)
-		}
-		switch {
-		case errors.Is(err, commitlog.ErrTownDamaged), err == nil && e.lacksRecords(token):
-			damaged = append(damaged, townID)
-		case err != nil:
 			return nil, err
 		}
+		if townID, err := wire.PercentDecode(token); damaged && err == nil {
+			all = append(all, townID)
+		} else if damaged {
+			all = append(all, token)
+		}
 	}
-	return damaged, nil
+	return all, nil
 }
 
 // Streams returns the states of the world's streams by name.

@@ -3,9 +3,8 @@ package worldengine
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
-	"slices"
-	"strconv"
 
 	"worldengine/worldengine/alerts"
 	"worldengine/worldengine/backoff"
@@ -14,16 +13,16 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// Lack is a town of which the log's leader keeps fewer records than the log must keep.
-type Lack struct {
+// Shortfall is a town of which the log's leader keeps fewer records than the log must keep.
+type Shortfall struct {
 	Town         string // token
 	Kept, Needed uint64
 }
 
 // Verify compares the index with the copy of the log that the stream's leader has, town by town. The
-// index may know more than that copy, if it followed an earlier leader, and then names what the copy
-// lacks. If the copy has more messages than the index, Verify builds the index anew.
-func (e *Engine) Verify(ctx context.Context) ([]Lack, error) {
+// index may know more than that copy, if it followed an earlier leader, and then shows which towns
+// the copy falls short of. If the copy has more messages than the index, Verify builds the index anew.
+func (e *Engine) Verify(ctx context.Context) (short []Shortfall, err error) {
 	info, err := commitlog.LeaderInfo(ctx, e.log.Stream) // before the index follows, since both grow
 	if err != nil {
 		return nil, err
@@ -31,13 +30,8 @@ func (e *Engine) Verify(ctx context.Context) ([]Lack, error) {
 	if _, err := e.index.Sync(ctx); err != nil {
 		return nil, err
 	}
-	if rows := uint64(e.index.Rows()); rows < info.State.Msgs {
-		e.config.Logger.Warn("the index is built anew: the log counts more messages", "rows", rows,
-			"messages", info.State.Msgs)
-		if err := e.index.Rebuild(ctx); err != nil {
-			return nil, fmt.Errorf("the index cannot be built anew: %w", err)
-		}
-		e.raiseUnread(info.State.Msgs, uint64(e.index.Rows()), info.State.LastSeq)
+	if err := e.readAll(ctx, info.State.Msgs, info.State.LastSeq); err != nil {
+		return nil, err
 	}
 	chains := e.index.Chains()
 	counts, err := commitlog.SubjectsOf(ctx, e.log.Stream, wire.LogSubject(e.config.World, "*"))
@@ -45,31 +39,42 @@ func (e *Engine) Verify(ctx context.Context) ([]Lack, error) {
 		return nil, err
 	}
 	limits := e.index.Limits()
-	var lacks []Lack
 	for i := range chains {
 		c := &chains[i]
-		kept := counts[wire.LogSubject(e.config.World, c.Town)]
-		if needed := min(uint64(c.Linked), limits.Least); kept < needed && c.Hole > limits.RestoredTo {
-			lacks = append(lacks, Lack{c.Town, kept, needed})
+		s := Shortfall{c.Town, counts[wire.LogSubject(e.config.World, c.Town)], c.Needed(limits)}
+		if s.Kept < s.Needed {
+			short = append(short, s)
 		}
 	}
-	return lacks, nil
+	return short, nil
 }
 
-// raiseUnread alerts operators to messages that the log counts and does not deliver.
-func (e *Engine) raiseUnread(messages, rows, end uint64) {
-	if rows >= messages {
-		return
+// readAll builds the index anew if the log counts more messages than the index has rows, unless that
+// did not help before: NATS counts messages that it does not deliver.
+func (e *Engine) readAll(ctx context.Context, messages, end uint64) error {
+	if uint64(e.index.Rows())+e.undelivered >= messages {
+		return nil
 	}
-	alert := alerts.CommitDamaged.About(alerts.About{}, "{sequence}",
-		"or before "+strconv.FormatUint(end, 10), "{error}", fmt.Sprintf("the log counts %d messages and "+
-			"delivers %d.", messages, rows))
+	e.config.Logger.Warn("the index is built anew: the log counts more messages", "rows",
+		e.index.Rows(), "messages", messages)
+	err := e.index.Rebuild(ctx)
+	if err != nil && !errors.Is(err, index.ErrKnowsMore) {
+		return err
+	}
+	rows := uint64(e.index.Rows())
+	if rows >= messages {
+		return nil
+	}
+	e.undelivered = messages - rows
+	alert := alerts.CommitsUndelivered.About(alerts.About{}, "{counted}", fmt.Sprint(messages),
+		"{delivered}", fmt.Sprint(rows))
 	alert.LogSeq = end
 	e.alerts.RaiseOnce(alert)
+	return nil
 }
 
-// verifyLog verifies the log at the start, and each time the stream has another leader: hearLog tells
-// it. It ends when ctx does.
+// verifyLog verifies the log at the start, and each time the stream has another leader or NATS was
+// away. It ends when ctx does.
 func (e *Engine) verifyLog(ctx context.Context) {
 	for {
 		select {
@@ -78,9 +83,9 @@ func (e *Engine) verifyLog(ctx context.Context) {
 			return
 		}
 		for pause := hearEvery; ; pause = min(2*pause, maxVerifyPause) {
-			lacks, err := e.Verify(ctx)
+			short, err := e.Verify(ctx)
 			if err == nil {
-				e.raiseLacks(lacks)
+				e.reportAll(short)
 				break
 			}
 			e.config.Logger.Warn("the log cannot be verified; will try again", "error", err)
@@ -93,39 +98,82 @@ func (e *Engine) verifyLog(ctx context.Context) {
 
 const maxVerifyPause = 30 * hearEvery
 
-// raiseLacks alerts operators to the damage that Verify found, and to the chains with a hole.
-func (e *Engine) raiseLacks(lacks []Lack) {
-	e.lacks.Store(&lacks)
-	for _, lack := range lacks[:min(len(lacks), mostProblems)] {
-		c := e.index.Chain(lack.Town)
-		e.raiseDamaged(&c, fmt.Sprintf("it keeps %d of its records, and must keep %d", lack.Kept,
-			lack.Needed))
+// reportAll reports the damage that Verify found, and the chains with a hole.
+func (e *Engine) reportAll(short []Shortfall) {
+	e.damage.Clear()
+	for i := range short {
+		e.reportDamage(short[i].Town, 0, fmt.Sprintf("it keeps %d of the town's records, and must keep %d",
+			short[i].Kept, short[i].Needed))
 	}
-	broken := e.index.Broken()
-	for i := range broken[:min(len(broken), mostProblems)] {
-		_ = e.damaged(&broken[i])
-	}
-	if towns := len(lacks) + len(broken); towns > 0 {
-		e.config.Logger.Error("TOWN_DAMAGED: the log lacks records", "towns", towns)
+	for _, c := range e.index.Broken() {
+		_ = e.reportHole(&c)
 	}
 }
 
-// lacks reports whether Verify found that the log lacks records of a town.
-func (e *Engine) lacksRecords(token string) bool {
-	lacks := e.lacks.Load()
-	return lacks != nil && slices.ContainsFunc(*lacks, func(l Lack) bool { return l.Town == token })
+// reportHole reports a town whose chain has a hole, and returns the error for its clients.
+func (e *Engine) reportHole(c *index.Chain) error {
+	why := fmt.Sprintf("log sequence %d names %d as the record before it, and that is missing", c.Hole,
+		c.Missing)
+	e.reportDamage(c.Town, 0, why)
+	return fmt.Errorf("%w: town %s: %s", commitlog.ErrTownDamaged, c.Town, why)
 }
 
-// raiseDamaged alerts operators once to a town of which records are missing.
-func (e *Engine) raiseDamaged(c *index.Chain, why string) {
+// damage is a town that answers TOWN_DAMAGED.
+type damage struct {
+	record uint64 // the record that the log must keep and does not deliver; 0 if it is unknown
+}
+
+// reportDamage alerts operators once, and has the town in Damaged until the town turns out to be whole.
+func (e *Engine) reportDamage(token string, record uint64, why string) {
 	if e.alerts == nil {
 		return
 	}
-	townID, err := wire.PercentDecode(c.Town)
+	e.damage.Store(token, damage{record})
+	townID, err := wire.PercentDecode(token)
 	if err != nil {
-		townID = c.Town
+		townID = token
 	}
-	alert := alerts.TownDamaged.About(alerts.About{TownID: townID}, "{why}", why)
-	alert.TownID, alert.LogSeq = townID, cmp.Or(c.Hole, c.Newest)
+	origin := "The log"
+	if node := e.log.Leader(); node != "" {
+		origin += ", as the node " + node + " has it,"
+	}
+	alert := alerts.TownDamaged.About(alerts.About{TownID: townID}, "{log}", origin, "{why}", why)
+	c := e.index.Chain(token)
+	alert.TownID, alert.LogSeq = townID, cmp.Or(record, c.Hole, c.Newest, 1)
 	e.alerts.RaiseOnce(alert)
+}
+
+// isDamaged reports whether a town answers TOWN_DAMAGED, at least for some keys.
+func (e *Engine) isDamaged(ctx context.Context, token string) (bool, error) {
+	_, err := e.log.LoadToken(ctx, token)
+	if errors.Is(err, commitlog.ErrTownDamaged) {
+		return true, nil
+	}
+	c := e.index.Chain(token)
+	if err != nil || !c.Whole(e.index.Limits()) {
+		return err == nil, err
+	}
+	found, reported := e.damage.Load(token)
+	if !reported {
+		return false, nil
+	}
+	still := false
+	if record := found.(damage).record; record > 0 && e.index.MustKeep(record) {
+		msg, err := e.log.At(ctx, record)
+		if err != nil {
+			return false, err
+		}
+		still = msg == nil
+	} else if record == 0 {
+		subject := wire.LogSubject(e.config.World, token)
+		counts, err := commitlog.SubjectsOf(ctx, e.log.Stream, subject)
+		if err != nil {
+			return false, err
+		}
+		still = counts[subject] < c.Needed(e.index.Limits())
+	}
+	if !still {
+		e.damage.Delete(token)
+	}
+	return still, nil
 }

@@ -58,9 +58,12 @@ var (
 			"shows their towns."}
 	LogLost     = Text{runevents.LogLost, "{effect}: {error}"}
 	TownDamaged = Text{runevents.TownDamaged,
-		"The log, or the copy of it that was read, lacks a record of town {town}: {why}. A key that " +
-			"the record accepted could be accepted again, so the town takes neither handoffs nor " +
-			"changes. Run handoffctl fsck."}
+		"{log} lacks a record of town {town}, or does not deliver it: {why}. A key that the record " +
+			"accepted could be accepted again, so requests about it, or about the town, get " +
+			"TOWN_DAMAGED. Run handoffctl fsck; on a cluster, handoffctl fsck --replicas."}
+	CommitsUndelivered = Text{runevents.CommitDamaged,
+		"The log counts {counted} messages and delivers {delivered}: some were changed on the disk. " +
+			"Run handoffctl fsck."}
 	CommitDamaged = Text{runevents.CommitDamaged,
 		"The commit at log sequence {sequence} cannot be read: {error} Run handoffctl fsck."}
 	StorageFailed = Text{runevents.StorageFailed,

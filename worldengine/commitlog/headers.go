@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -53,6 +54,9 @@ func Headers(rec *Record, subject string, state *town.State) nats.Header {
 	flag(wire.PausedHeader, rec.Paused != nil)
 	flag(wire.RemovedHeader, rec.Removed)
 	flag(wire.ClosingHeader, rec.Closing)
+	if rec.Mend != nil {
+		set(wire.GapsHeader, gapsText(rec.Mend.Gaps))
+	}
 	flag(wire.InconsistentHeader, rec.Inconsistent)
 	if rec.Result != nil {
 		decision := rec.Decision
@@ -150,4 +154,54 @@ func (l *Log) stamp(ctx context.Context, msg *nats.Msg) {
 		}
 	}
 	msg.Header[wire.AtHeader] = []string{runevents.Timestamp(at)}
+}
+
+// Gap is a part of a town's history that a repair gave up: the records behind the sequence After and
+// before the sequence Before. They are lost, or are not the engine's.
+type Gap = machine.Gap
+
+// Gaps are the gaps of a town.
+type Gaps []Gap
+
+// gapsText writes gaps as wire.GapsHeader has them: "2-5,9-"; without a Before, the gap ends at the
+// record that has it.
+func gapsText(gaps []Gap) string {
+	var text []string
+	for _, g := range gaps {
+		before := ""
+		if g.Before > 0 {
+			before = strconv.FormatUint(g.Before, 10)
+		}
+		text = append(text, strconv.FormatUint(g.After, 10)+"-"+before)
+	}
+	return strings.Join(text, ",")
+}
+
+// ReadGaps reads the text of wire.GapsHeader of a record at a sequence. It omits unreadable parts.
+func ReadGaps(text string, seq uint64) (gaps Gaps) {
+	for part := range strings.SplitSeq(text, ",") {
+		first, last, _ := strings.Cut(part, "-")
+		after, err := strconv.ParseUint(first, 10, 64)
+		before, errLast := strconv.ParseUint(last, 10, 64)
+		if last == "" {
+			before, errLast = seq, nil
+		}
+		if err == nil && errLast == nil {
+			gaps = append(gaps, Gap{After: after, Before: before})
+		}
+	}
+	return gaps
+}
+
+// Has reports whether the record at a sequence was given up.
+func (g Gaps) Has(seq uint64) bool {
+	return slices.ContainsFunc(g, func(gap Gap) bool { return gap.After < seq && seq < gap.Before })
+}
+
+// Explain reports whether all records between two of the town, of which the log delivers the later
+// one behind the earlier, were given up, or the later one itself.
+func (g Gaps) Explain(earlier, later uint64) bool {
+	return g.Has(later) || slices.ContainsFunc(g, func(gap Gap) bool {
+		return gap.After <= earlier && later <= gap.Before
+	})
 }

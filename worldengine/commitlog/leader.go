@@ -46,26 +46,39 @@ func LeaderInfo(
 		stream.CachedInfo().Config.Name, failure)
 }
 
-// Leader returns the node that led the log at its last answer; "" if the log has one replica.
+// Leader returns the node that led the log at its last answer; "" if the log has one replica, or no
+// leader.
 func (l *Log) Leader() string {
 	if l.Stream == nil {
 		return ""
 	}
-	if c := l.Stream.CachedInfo().Cluster; c != nil {
-		return c.Leader
+	if info := l.Stream.CachedInfo(); info.Cluster != nil && info.Config.Replicas > 1 && leads(info) {
+		return info.Cluster.Leader
 	}
 	return ""
 }
 
+// Term returns another text for each election of the log's leader.
+func (l *Log) Term() string {
+	node := l.Leader()
+	if node == "" {
+		return ""
+	}
+	if since := l.Stream.CachedInfo().Cluster.LeaderSince; since != nil {
+		node += since.Format(time.RFC3339Nano)
+	}
+	return node
+}
+
 // leads reports whether the node that answered leads its group and has just heard a majority of it.
-// The leader is not among its own replicas.
+// The leader is not among its own replicas. A node that it has never heard is active since 0.
 func leads(info *jetstream.StreamInfo) bool {
 	if info.Cluster == nil || info.Config.Replicas <= 1 {
 		return true
 	}
 	heard, leader := 1, info.Cluster.Leader
 	for _, node := range info.Cluster.Replicas {
-		if !node.Offline && node.Active < heardWithin {
+		if !node.Offline && 0 < node.Active && node.Active < heardWithin {
 			heard++
 		}
 	}

@@ -61,6 +61,10 @@ type Log struct {
 	// has none. A log that lacks it is damaged.
 	Newest func(townToken string) uint64
 
+	// Damaged, if set, is called with the token of a town whose last message is lost or cannot be read,
+	// and the ErrTownDamaged.
+	Damaged func(townToken string, err error)
+
 	// Known notices when another log has replaced this one.
 	Known Known
 

@@ -398,7 +398,7 @@ func (r *reading) each(
 				return 0, r.broken(err)
 			}
 			if msg == nil {
-				return end, nil
+				return r.last, nil
 			}
 			r.last = msg.Sequence
 			if err := visit(msg); err != nil {

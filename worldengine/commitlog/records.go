@@ -57,12 +57,15 @@ func (l *Log) Load(ctx context.Context, townID string) (Entry, error) {
 }
 
 // LoadToken is Load for the town with a token.
-func (l *Log) LoadToken(ctx context.Context, token string) (Entry, error) {
+func (l *Log) LoadToken(ctx context.Context, token string) (entry Entry, err error) {
 	msg, err := l.lastOf(ctx, token)
-	if msg == nil || err != nil {
-		return Entry{}, err
+	if msg != nil && err == nil {
+		entry, err = ReadEntry(msg)
 	}
-	return ReadEntry(msg)
+	if l.Damaged != nil && errors.Is(err, ErrTownDamaged) {
+		l.Damaged(token, err)
+	}
+	return entry, err
 }
 
 // LastOf returns a town's last message, or nil if the town does not exist. It returns

@@ -38,8 +38,9 @@ type DamagedTown struct {
 	// Advice is the command to run, and its effect.
 	Advice string `json:"advice"`
 
-	guard     uint64        // of the town's next message
-	stays     bool          // its state is good; records before it are missing
+	guard     uint64 // of the town's next message
+	stays     bool   // its state is good; records before it are missing
+	gaps      []commitlog.Gap
 	delivered int64         // the number of lost messages that NATS delivers
 	findings  []Finding     // about these messages
 	good      *machine.Town // after the last readable record; nil if there is none
@@ -166,6 +167,9 @@ func (c *worldCheck) checkHistories(ctx context.Context) error {
 	}
 	for _, subject := range slices.Sorted(maps.Keys(c.seen.histories)) {
 		c.checkHistory(subject, c.seen.histories[subject], counted[subject])
+		if err := c.checkHoles(ctx, subject, c.seen.histories[subject]); err != nil {
+			return err
+		}
 	}
 	for _, subject := range slices.Sorted(maps.Keys(c.damaged)) {
 		d := c.damaged[subject]
@@ -202,12 +206,6 @@ func (c *worldCheck) checkHistory(subject string, h *history, n uint64) {
 			Got:  fmt.Sprintf("none, and %d of the %d that the history keeps", n, least),
 		})
 	}
-	// The town takes no handoffs: the engine has the same rule.
-	restored := h.holes == 1 && h.cut && h.first <= c.settings.RestoredTo
-	if h.holes > 0 && h.linked < least && !restored && c.damaged[subject] == nil {
-		d := c.damage(subject)
-		d.Lost, d.LosesCommit, d.guard, d.stays = h.missing, true, h.last, true
-	}
 	// A restored log does not have the message.
 	noted := h.onDisk > 0 && n > h.read
 	if noted && len(c.report.Notes) < c.options.MaxFindings {
@@ -217,6 +215,34 @@ func (c *worldCheck) checkHistory(subject string, h *history, n uint64) {
 			"(--history-per-town), move the world by handoffctl backup and handoffd restore, "+
 			"which leave that message behind", townOf(subject), h.onDisk))
 	}
+}
+
+// checkHoles notes a town with a hole in its history as damaged: it takes no handoffs. The engine has
+// the same rule. A town that is damaged anyway is looked at again after its repair.
+func (c *worldCheck) checkHoles(ctx context.Context, subject string, h *history) error {
+	if len(h.holes) == 0 || c.damaged[subject] != nil {
+		return nil
+	}
+	first, err := c.log.Next(ctx, subject, 1)
+	if err != nil {
+		return err
+	}
+	newest := h.holes[len(h.holes)-1]
+	full := h.read-newest.read >= uint64(c.settings.LeastHistory)
+	restored := newest.before == 0 && newest.at <= c.settings.RestoredTo
+	// While the world is served, the log may have discarded the missing records after the check began.
+	discarded := newest.before > 0 && first != nil && first.Sequence > newest.before
+	if full || restored || discarded {
+		return nil
+	}
+	d := c.damage(subject)
+	d.LosesCommit, d.guard, d.stays = true, h.last, true
+	for _, at := range h.holes[:min(len(h.holes), maxLostShown)] {
+		d.Lost = append(d.Lost, commitlog.LostMessage{Sequence: at.guard, Reason: fmt.Sprintf(
+			"the log does not deliver it, and sequence %d names it as the one before", at.at)})
+		d.gaps = append(d.gaps, commitlog.Gap{After: at.before, Before: at.at})
+	}
+	return nil
 }
 
 // townOf returns the town of a history's subject, or "" if its token is a hash.
@@ -280,15 +306,23 @@ func (c *worldCheck) mendTowns(ctx context.Context) (all []DamagedTown, err erro
 
 // mendRecord returns the record that puts a town back to an earlier record of it.
 func mendRecord(
-	townID string, good *machine.Town, lost []commitlog.LostMessage,
+	townID string, good *machine.Town, mended *commitlog.Mended,
 ) *commitlog.Record {
+	if mended == nil {
+		mended = &commitlog.Mended{}
+	}
 	return &commitlog.Record{Kind: commitlog.KindMend, TownID: townID,
-		Mend: &commitlog.Mended{Restores: good.Seq, Lost: lost}}
+		Mend: &commitlog.Mended{Restores: good.Seq, Lost: mended.Lost, Gaps: mended.Gaps}}
 }
 
 // mendTown appends the town's last readable record again, and returns its log sequence.
 func (c *worldCheck) mendTown(ctx context.Context, d *DamagedTown) (uint64, error) {
-	msg, err := commitlog.Encode(mendRecord(d.Town, d.good, d.Lost), d.Subject, d.good)
+	gaps := d.gaps
+	if !d.stays {
+		gaps = []commitlog.Gap{{After: d.good.Seq}}
+	}
+	rec := mendRecord(d.Town, d.good, &commitlog.Mended{Lost: d.Lost, Gaps: gaps})
+	msg, err := commitlog.Encode(rec, d.Subject, d.good)
 	if err != nil {
 		return 0, err
 	}

@@ -60,19 +60,23 @@ func NewLogCheck(world string, at func(seq uint64) (*jetstream.RawStreamMsg, err
 
 // history is a town's history, or the one of the world's pauses, as far as it was read.
 type history struct {
-	ofTown      bool   // its subject is a town's
-	read        uint64 // how many messages were read
-	first, last uint64 // their sequences
-	cut         bool   // the first message's guard names an earlier one
-	onDisk      uint64 // a message that NATS cannot read; a restore may have left it behind
-	// missing are records that later guards name and the log lacks, since the last repair; holes counts
-	// them. linked is how many messages were read since the last one of them.
-	missing []commitlog.LostMessage
-	holes   int
-	linked  uint64
+	ofTown      bool           // its subject is a town's
+	read        uint64         // how many messages were read
+	first, last uint64         // their sequences
+	cut         bool           // the first message's guard names an earlier one
+	onDisk      uint64         // a message that NATS cannot read; a restore may have left it behind
+	holes       []hole         // that no repair has given up; the newest is the last
+	gaps        commitlog.Gaps // that repairs have given up
 	// good is the town after the last record that an engine can load, nil if there is none. For the
 	// world only Seq and Paused are set.
 	good *machine.Town
+}
+
+// hole is a record of a town that does not follow the record before it in the log.
+type hole struct {
+	before, at uint64 // the sequences of both records; 0 if there is none before
+	guard      uint64 // the sequence that the later record names instead
+	read       uint64 // how many messages of the town were read before it
 }
 
 // town returns the town after the last message; nil if an engine cannot load it.
@@ -216,20 +220,21 @@ func (l *LogCheck) extend(v *message) {
 // link notes whether a message follows the one before it on a town's subject. The index has the same
 // rule, by which it refuses handoffs.
 func (h *history) link(m *jetstream.RawStreamMsg) {
-	guard, _ := commitlog.GuardOf(m.Header)
-	h.linked++
-	switch {
-	case !h.ofTown:
-	case commitlog.Kind(m.Header.Get(wire.KindHeader)) == commitlog.KindMend:
-		h.missing, h.holes = nil, 0
-	case guard != h.last:
-		h.holes, h.linked = h.holes+1, 1
-		if len(h.missing) < maxLostShown {
-			h.missing = append(h.missing, commitlog.LostMessage{Sequence: guard,
-				Reason: fmt.Sprintf("the log does not deliver it, and sequence %d names it as the one "+
-					"before", m.Sequence)})
-		}
+	if !h.ofTown {
+		return
 	}
+	if guard, _ := commitlog.GuardOf(m.Header); guard != h.last {
+		h.holes = append(h.holes, hole{h.last, m.Sequence, guard, h.read})
+	}
+	if commitlog.Kind(m.Header.Get(wire.KindHeader)) != commitlog.KindMend {
+		return
+	}
+	if text := m.Header.Get(wire.GapsHeader); text != "" {
+		h.gaps = append(h.gaps, commitlog.ReadGaps(text, m.Sequence)...)
+	} else if n := len(h.holes); n > 0 { // of an earlier program: it gave up the newest hole
+		h.gaps = append(h.gaps, commitlog.Gap{After: h.holes[n-1].before, Before: m.Sequence})
+	}
+	h.holes = slices.DeleteFunc(h.holes, func(at hole) bool { return h.gaps.Explain(at.before, at.at) })
 }
 
 // readTown reads the town after the message like an engine, which ignores the kind.
@@ -397,7 +402,7 @@ func (v *message) checkMend() {
 		return
 	}
 	v.before = v.prior.Seq
-	mend := mendRecord(v.rec.TownID, v.prior, lost)
+	mend := mendRecord(v.rec.TownID, v.prior, v.rec.Mend)
 	mend.Hold(v.prior)
 	made, err := mend.MarshalJSON()
 	v.compare(made, err)

@@ -8,9 +8,9 @@ import (
 	"worldengine/worldengine/commitlog"
 )
 
-// Chain describes the records on a town's log subject. The guard of each record
-// names its predecessor there, so the rows are linked without a hole from the newest to the oldest,
-// unless the index or the log lacks a record.
+// Chain describes the records on a town's log subject. The guard of each record names its predecessor
+// there, so the rows are linked without a hole from the newest to the oldest, unless the index or the
+// log lacks a record.
 type Chain struct {
 	Town   string // token
 	Newest uint64 // sequence of the newest record; 0 if the town has none
@@ -18,8 +18,10 @@ type Chain struct {
 	// Missing is the predecessor that the record names, and Before the sequence of the record that
 	// the index has in its place; 0 if it has none.
 	Hole, Missing, Before uint64
-	// Linked is the number of records from Hole, or else from the last repair or the oldest, to Newest.
+	// Linked is the number of records from Hole, or else from the oldest, to Newest.
 	Linked uint32
+	// GivenUp is how many of these records repairs have given up; the log may keep them all the same.
+	GivenUp uint32
 }
 
 // Chain returns the chain of a town.
@@ -42,10 +44,19 @@ func (ix *Index) Chains() (all []Chain) {
 	return all
 }
 
-// Broken returns the chains with a hole that is damage: the log must keep the missing record.
-func (ix *Index) Broken() []Chain {
+// Broken returns the chains with a hole that is damage: the log must keep the missing record. They are
+// ordered by town.
+func (ix *Index) Broken() (all []Chain) {
 	limits := ix.Limits()
-	return slices.DeleteFunc(ix.Chains(), func(c Chain) bool { return c.Whole(limits) })
+	ix.mu.RLock()
+	defer ix.mu.RUnlock()
+	for n := range ix.s.holes {
+		if c := ix.s.chain(n); !c.Whole(limits) {
+			all = append(all, c)
+		}
+	}
+	slices.SortFunc(all, func(a, b Chain) int { return cmp.Compare(a.Town, b.Town) })
+	return all
 }
 
 // Limits returns which records the log may have forgotten.
@@ -57,22 +68,41 @@ func (c *Chain) Whole(l Limits) bool {
 	return c.Hole == 0 || uint64(c.Linked) >= l.Least || c.Before == 0 && c.Hole <= l.RestoredTo
 }
 
-// MustKeep reports whether the log must keep the record at a sequence, which the index has on a
-// town's log subject: too few records of the town follow it, and no repair has given it up.
+// Needed returns how many of the linked records the log must keep.
+func (c *Chain) Needed(l Limits) uint64 {
+	needed := min(uint64(c.Linked), l.Least)
+	return needed - min(needed, uint64(c.GivenUp))
+}
+
+// MustKeep reports whether the log must keep the record at a sequence, of which the index knows as one
+// on a town's log subject: too few records of the town follow it, and no repair has given it up.
 func (ix *Index) MustKeep(seq uint64) bool {
 	limits := ix.Limits()
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
+	if seq > ix.s.position { // it is among the entries ahead
+		return true
+	}
 	n := ix.s.after(seq - 1)
 	if n > ix.s.count {
 		return false
 	}
 	r := ix.s.row(n)
-	if r.Seq != seq || !r.has(ofTown) || seq <= limits.RestoredTo {
+	if r.Seq != seq || !r.has(ofTown) {
 		return false
 	}
 	t := &ix.s.towns[r.town]
-	return n >= t.mended && uint64(ix.s.row(t.log).ordinal-r.ordinal) < limits.Least
+	return uint64(ix.s.row(t.log).ordinal-r.ordinal) < limits.Least && !t.gaps.Has(seq)
+}
+
+// TownAt returns the town token of the row at a sequence; "" if there is none.
+func (ix *Index) TownAt(seq uint64) string {
+	ix.mu.RLock()
+	defer ix.mu.RUnlock()
+	if n := ix.s.after(seq - 1); n <= ix.s.count {
+		return ix.s.tokens.names[ix.s.row(n).town]
+	}
+	return ""
 }
 
 func (s *state) chain(n uint32) (c Chain) {
@@ -83,12 +113,11 @@ func (s *state) chain(n uint32) (c Chain) {
 	newest := s.row(t.log)
 	c.Town = s.tokens.names[n]
 	c.Newest, c.Linked = newest.Seq, newest.ordinal
-	if from := max(t.hole, t.mended); from != 0 {
-		c.Linked = newest.ordinal - s.row(from).ordinal + 1
-	}
 	if t.hole != 0 {
-		c.Hole, c.Missing = s.row(t.hole).Seq, s.row(t.hole).Guard
+		hole := s.row(t.hole)
+		c.Hole, c.Missing, c.Linked = hole.Seq, hole.Guard, newest.ordinal-hole.ordinal+1
 	}
+	c.GivenUp = t.givenUp
 	if t.before != 0 {
 		c.Before = s.row(t.before).Seq
 	}

@@ -154,21 +154,66 @@ func TestChain_HolesOfRandomLogs(t *testing.T) {
 	}
 }
 
-// A record of kind mend says itself what its town has lost: the chain goes on.
+// A repair gives up the gaps that its record names, and nothing else.
 func TestChain_Mended(t *testing.T) {
 	t.Parallel()
-	l := &memoryLog{least: math.MaxUint64}
 	subject := wire.LogSubject("w", "t")
-	l.append(subject, chained(commitlog.KindPut, 0, 1, ""))
-	l.append(subject, chained(commitlog.KindPut, 1, 2, ""))
-	l.append(subject, chained(commitlog.KindPut, 2, 3, ""))
-	l.lose(func(m message) bool { return m.seq == 2 })
-	ix := open(t, l, "")
-	require.Equal(t, []Chain{{Town: "t", Newest: 3, Hole: 3, Missing: 2, Before: 1, Linked: 1}},
-		ix.Broken())
-	m := l.append(subject, chained(commitlog.KindMend, 0, 1, ""))
-	ix.Put(m.seq, m.subject, m.header)
-	require.Empty(t, ix.Broken())
+	mended := func(gaps string, guard uint64) nats.Header {
+		h := chained(commitlog.KindMend, guard, 1, "")
+		if gaps != "" {
+			h.Set(wire.GapsHeader, gaps)
+		}
+		return h
+	}
+	for name, c := range map[string]struct {
+		mend      nats.Header
+		hole      uint64 // that stays
+		givenUp   []uint64
+		otherRows bool // the index has the rows of the lost records
+	}{
+		"a hole":                    {mend: mended("1-3", 5), givenUp: []uint64{2}},
+		"a hole, known":             {mend: mended("1-3", 5), givenUp: []uint64{2}, otherRows: true},
+		"another hole":              {mend: mended("3-5", 5), hole: 3, givenUp: []uint64{4}},
+		"the end":                   {mend: mended("3-", 0), hole: 3, givenUp: []uint64{4, 5}},
+		"by an earlier program":     {mend: mended("", 0), givenUp: []uint64{2, 3, 4, 5}},
+		"nothing, since unreadable": {mend: mended("x", 5), hole: 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := &memoryLog{least: math.MaxUint64}
+			for guard := range uint64(5) {
+				l.append(subject, chained(commitlog.KindPut, guard, 1, ""))
+			}
+			lose := func() { l.lose(func(m message) bool { return m.seq == 2 }) }
+			if !c.otherRows {
+				lose()
+			}
+			ix := open(t, l, "")
+			if c.otherRows {
+				lose()
+			} else {
+				require.Equal(t, []Chain{
+					{Town: "t", Newest: 5, Hole: 3, Missing: 2, Before: 1, Linked: 3}}, ix.Broken())
+			}
+			m := l.append(subject, c.mend)
+			ix.Put(m.seq, m.subject, m.header)
+			require.Equal(t, c.hole, ix.Chain("t").Hole)
+			for seq := uint64(1); seq <= 5; seq++ {
+				if known := seq != 2 || c.otherRows; known {
+					require.Equal(t, !slices.Contains(c.givenUp, seq), ix.MustKeep(seq), "%d", seq)
+				}
+			}
+			require.NoError(t, ix.Close())
+		})
+	}
+}
+
+// The log must keep the records that were committed behind a gap in the index, too.
+func TestIndex_MustKeepAhead(t *testing.T) {
+	t.Parallel()
+	ix := open(t, &memoryLog{least: 10}, "")
+	ix.Put(5, wire.LogSubject("w", "t"), chained(commitlog.KindHandoff, 4, 1, "failed X"))
+	seq, found := ix.Accepted("t", "key-4")
+	require.True(t, found && ix.MustKeep(seq))
 	require.NoError(t, ix.Close())
 }
 
@@ -196,7 +241,7 @@ func TestCompact_DamagedLog(t *testing.T) {
 			l.lose(func(m message) bool { return slices.Contains(c.lost, m.seq) })
 			err := ix.Rebuild(t.Context())
 			if c.refused {
-				require.ErrorContains(t, err, "lacks records of town t")
+				require.ErrorIs(t, err, ErrKnowsMore)
 				require.Equal(t, 5, ix.Rows())
 			} else {
 				require.NoError(t, err)

@@ -2,6 +2,7 @@ package index
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/nats-io/nats.go"
@@ -26,7 +27,7 @@ func (ix *Index) compact(ctx context.Context) error {
 }
 
 // Rebuild replaces the state by one that is read from the log. It returns an error, and changes
-// nothing, if the log cannot be read, or lacks records that the index has and the log must keep.
+// nothing, if the log cannot be read, or with ErrKnowsMore.
 func (ix *Index) Rebuild(ctx context.Context) error {
 	fresh, began := newState(0), ix.Position()
 	upTo, err := ix.config.Source.EachAfter(ctx, 0,
@@ -60,14 +61,17 @@ func (ix *Index) Rebuild(ctx context.Context) error {
 	return nil
 }
 
-// knows returns an error if a state that was read from the log lacks records that an older state has,
+// ErrKnowsMore: the log lacks records that the index has, and the log must keep.
+var ErrKnowsMore = errors.New("worldengine: the log lacks records that the index has")
+
+// knows returns an ErrKnowsMore if a state that was read from the log lacks records that an older state has,
 // and the log must keep: the log is damaged, and the older state knows more.
 func (s *state) knows(old *state, limits Limits) error {
 	for n := range old.towns {
 		had := old.chain(uint32(n))
 		has := s.chain(s.town(had.Town))
 		if has.Newest < had.Newest || !has.Whole(limits) && had.Whole(limits) {
-			return fmt.Errorf("the log lacks records of town %s that the index has", had.Town)
+			return fmt.Errorf("%w: of town %s", ErrKnowsMore, had.Town)
 		}
 	}
 	return nil

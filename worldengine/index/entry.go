@@ -48,6 +48,9 @@ func newEntry(seq uint64, subject string, header nats.Header) entry {
 	if waited := e.At - arrived.UnixMilli(); err == nil && 0 < waited && waited <= math.MaxUint32 {
 		e.Waited = uint32(waited)
 	}
+	if e.kind == string(commitlog.KindMend) {
+		e.typ = header.Get(wire.GapsHeader)
+	}
 	e.Guard, _ = commitlog.GuardOf(header)
 	e.Epoch = commitlog.EpochOf(header)
 	e.result, e.reason, _ = strings.Cut(header.Get(wire.ResultHeader), " ")

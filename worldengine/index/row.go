@@ -49,7 +49,8 @@ type facts struct {
 	Flags  Flag
 }
 
-// words are the names of a row from small closed sets, so that few combinations of them exist.
+// words are the names of a row from small closed sets, so that few combinations of them exist. typ is
+// the type of a proposal, or a signal, or the gaps of a repair.
 type words struct{ kind, status, result, reason, typ string }
 
 // row is a row in memory: 96 bytes without pointers. Names are numbers of dictionaries. The number

@@ -28,6 +28,7 @@ type state struct {
 	keys     table               // the newest accepting row of a key in a town
 	anyKeys  table               // of a key in any town
 	runIDs   table               // run numbers
+	holes    map[uint32]struct{} // towns with a hole
 	asked    []uint32            // rows that began to wait for a decision, or got one
 	// inconsistent are the rows that made a run INCONSISTENT.
 	inconsistent []uint32
@@ -50,7 +51,8 @@ type town struct {
 	// hole is the newest row on the log subject whose predecessor is not the row before it, 0 if there
 	// is none; before is the number of the row that stands in the predecessor's place, 0 for none.
 	hole, before uint32
-	mended       uint32 // the newest row of kind mend, 0 for none
+	gaps         commitlog.Gaps // that repairs have given up
+	givenUp      uint32         // rows in the gaps
 	needs        commitlog.Needs
 	peak         int64 // the highest epoch before the newest row
 }
@@ -86,7 +88,7 @@ func (w words) clone() words {
 func newState(rows int64) *state {
 	s := &state{tokens: newDictionary[string](), actors: newDictionary[string](),
 		words: newDictionary[words](), towns: make([]town, 1), runs: make([]chain, 1),
-		results: make([]results, 1), open: map[uint32]struct{}{}}
+		results: make([]results, 1), open: map[uint32]struct{}{}, holes: map[uint32]struct{}{}}
 	s.keys = newTable(rows, func(n uint32) uint64 { return keyInTown(s.row(n).Key, s.row(n).town) })
 	s.anyKeys = newTable(rows, func(n uint32) uint64 { return s.row(n).Key })
 	s.runIDs = newTable(rows, func(n uint32) uint64 { return s.first(n).RunID })
@@ -199,8 +201,7 @@ func (s *state) noteTown(n uint32, r *row) {
 	}
 }
 
-// link notes whether row n on a town's log subject follows the row before it. A record of kind mend
-// says itself which records of its town are lost, so the rows before it count as linked.
+// link notes whether row n on a town's log subject follows the row before it.
 func (s *state) link(t *town, n uint32, r *row) {
 	r.ordinal = 1
 	last := uint64(0)
@@ -215,10 +216,56 @@ func (s *state) link(t *town, n uint32, r *row) {
 	}
 	switch words := s.wordsOf(r); {
 	case commitlog.Kind(words.kind) == commitlog.KindMend:
-		t.hole, t.before, t.mended = 0, 0, n
+		s.giveUp(t, n, words.typ)
 	case r.Guard != last:
 		t.hole, t.before = n, t.log
 	}
+	if t.hole != 0 {
+		s.holes[r.town] = struct{}{}
+	} else {
+		delete(s.holes, r.town)
+	}
+}
+
+// giveUp notes the gaps of the town's next row, which is of kind mend. Holes that no gap explains
+// stay. A record of an earlier program names no gaps: it gave up the newest hole.
+func (s *state) giveUp(t *town, n uint32, text string) {
+	mend, before := s.row(n), uint64(0)
+	if t.log != 0 {
+		before = s.row(t.log).Seq
+	}
+	gaps := commitlog.ReadGaps(text, mend.Seq)
+	if text == "" {
+		if t.hole != 0 && t.before != 0 {
+			before = s.row(t.before).Seq
+		} else if t.hole != 0 {
+			before = 0
+		}
+		gaps = commitlog.Gaps{{After: before, Before: mend.Seq}}
+	}
+	t.gaps = append(t.gaps, gaps...)
+	t.hole, t.before, t.givenUp = 0, 0, 0
+	last := uint64(0)
+	for _, r := range s.rows(n, 0, func(r *row) uint32 { return r.prevTown }) {
+		if !r.has(ofTown) {
+			continue
+		}
+		if r.Guard != last && !t.gaps.Explain(last, r.Seq) {
+			t.hole, t.before = s.number(r.Seq), s.number(last)
+		}
+		if t.gaps.Has(r.Seq) {
+			t.givenUp++
+		}
+		last = r.Seq
+	}
+}
+
+// number returns the number of the row of a message; 0 for the sequence 0.
+func (s *state) number(seq uint64) uint32 {
+	if seq == 0 {
+		return 0
+	}
+	return s.after(seq - 1)
 }
 
 // failed reports whether a handoff that failed has consumed the row's key.

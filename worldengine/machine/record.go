@@ -218,9 +218,18 @@ type LostMessage struct {
 	Day   string `json:"day,omitzero"`
 }
 
+// Gap is a part of a town's history: the records behind the sequence After and before the sequence
+// Before, or before the record that names the gap if Before is 0.
+type Gap struct {
+	After  uint64 `json:"after"`
+	Before uint64 `json:"before,omitzero"`
+}
+
 // Mended names the record that a record of kind mend restores, and the messages that it puts aside:
 // every message on its subject between Restores and itself.
 type Mended struct {
 	Restores uint64        `json:"restores"` // the log sequence of the record that holds the state
 	Lost     []LostMessage `json:"lost"`     // the first messages that are put aside
+	// Gaps are the parts of the history that are given up; none in a record of an earlier program.
+	Gaps []Gap `json:"gaps,omitempty"`
 }

@@ -32,9 +32,13 @@ import (
 // logBlock is the file with the messages of the log.
 func (w *checkedWorld) logBlock() string { return w.block(wire.LogStream("main")) }
 
-// block is the file with the messages of a stream.
+// block is the file with the messages of a stream. A restored stream may begin with another number.
 func (w *checkedWorld) block(stream string) string {
-	return filepath.Join(w.config.Data, "jetstream", "$G", "streams", stream, "msgs", "1.blk")
+	dir := filepath.Join(w.config.Data, "jetstream", "$G", "streams", stream, "msgs")
+	if blocks, _ := filepath.Glob(filepath.Join(dir, "*.blk")); len(blocks) == 1 {
+		return blocks[0]
+	}
+	return filepath.Join(dir, "1.blk")
 }
 
 // placeInBlock returns the place of the message at a sequence, or of the next one, in a block. A
@@ -155,16 +159,7 @@ func TestDamagedTown_WithoutIndex(t *testing.T) {
 			require.ErrorIs(t, err, commitlog.ErrTownDamaged)
 			_, err = w.engine.Put(t.Context(), behind, behind.Hash)
 			require.ErrorIs(t, err, commitlog.ErrTownDamaged)
-			require.Eventually(t, func() bool {
-				page, err := w.engine.Alerts().List(t.Context(), messages.AlertList{Limit: 10})
-				require.NoError(t, err)
-				return slices.ContainsFunc(page.Alerts, func(a messages.Alert) bool {
-					return a.Code == runevents.TownDamaged && a.TownID == "t"
-				})
-			}, time.Minute, 10*time.Millisecond)
-			damagedTowns, err := w.engine.Damaged(t.Context(), func(string) bool { return true })
-			require.NoError(t, err)
-			require.Equal(t, []string{"t"}, damagedTowns)
+			w.awaitDamaged()
 			w.talk(w.state("sound"))
 
 			w.fsck(fsck.Options{Repair: true, MendTowns: true})
@@ -175,6 +170,64 @@ func TestDamagedTown_WithoutIndex(t *testing.T) {
 			w.again(done[5])
 		})
 	}
+}
+
+// failures sends handoffs that fail, and so leave their keys to be remembered.
+func (w *checkedWorld) failures(at town.State, n int) (all []*handoff.Handoff) {
+	w.t.Helper()
+	for i := range n {
+		p := proposal(at, handoff.AdvanceProject, "gate")
+		p.Priority = float64(i+1) / 100
+		all = append(all, w.send(p, handoff.Failed))
+	}
+	return all
+}
+
+// awaitDamaged waits until operators are told of the damage of the town t: by an alert and in status.
+func (w *checkedWorld) awaitDamaged() {
+	w.t.Helper()
+	require.Eventually(w.t, func() bool {
+		page, err := w.engine.Alerts().List(w.t.Context(), messages.AlertList{Limit: 10})
+		require.NoError(w.t, err)
+		return slices.ContainsFunc(page.Alerts, func(a messages.Alert) bool {
+			return a.Code == runevents.TownDamaged && a.TownID == "t"
+		})
+	}, time.Minute, 10*time.Millisecond)
+	damaged, err := w.engine.Damaged(w.t.Context(), func(string) bool { return true })
+	require.NoError(w.t, err)
+	require.Equal(w.t, []string{"t"}, damaged)
+}
+
+// A key whose record is lost is never free, and operators are told: also behind an index that has the
+// record, in a restored world, and after the repair of something else.
+func TestDamagedTown_LostKey(t *testing.T) {
+	for name, before := range map[string]func(w *checkedWorld){
+		"of a live index":     func(*checkedWorld) {},
+		"of a restored world": func(w *checkedWorld) { w.movedByBackup() },
+		"after another repair": func(w *checkedWorld) {
+			w.publish("world.main.log.t", nil, []byte("garbage"))
+			require.Len(w.t, w.fsck(fsck.Options{Repair: true}).Repair.TownsMended, 1)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newCheckedWorld(t, worldengine.Config{}, opened)
+			failed := w.failures(w.found("t"), 4)
+			before(w)
+			w.flipInLog(w.placeOf(failed[1]))
+			_, err := submit(t.Context(), w.engine, failed[1])
+			require.ErrorIs(t, err, commitlog.ErrTownDamaged)
+			w.awaitDamaged()
+			w.again(failed[2])
+		})
+	}
+}
+
+// A log that lacks records which the index has is reported before anybody asks for them.
+func TestDamagedTown_FewerRecords(t *testing.T) {
+	w := newCheckedWorld(t, worldengine.Config{})
+	failed := w.failures(w.found("t"), 4)
+	w.behead(w.placeOf(failed[1]))
+	w.awaitDamaged()
 }
 
 // An undelivered commit is damaged to the readers of event.list, even at the end of the log, and

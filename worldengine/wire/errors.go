@@ -64,8 +64,8 @@ const (
 	RetryApplied = 250 * time.Millisecond // a game's answer is a few ticks away
 	RetryLater   = time.Second
 	RetryPaused  = 5 * time.Second
-	// RetryRepaired is the pause if an operator has to act.
-	RetryRepaired = 5 * time.Second
+	// RetryDamaged is the pause if an operator has to act.
+	RetryDamaged = 5 * time.Second
 )
 
 // ErrorSpec declares a code. The service makes error replies from it, and cmd/internal/gen the
@@ -225,7 +225,7 @@ var errorSpecs = []ErrorSpec{
 		Text: "this server is stopping and did not take the request; " +
 			"ask again: another server answers, or this one after its restart",
 		When: "the server is stopping: another one answers, or this one after its restart"},
-	{Code: CodeTownDamaged, Status: 503, RetryAfter: RetryRepaired, Routine: true, // has an alert
+	{Code: CodeTownDamaged, Status: 503, RetryAfter: RetryDamaged, Routine: true, // has an alert
 		Text: "the log lacks a record of the town, or cannot read its state, so nothing was judged " +
 			"or changed; an operator has to repair the town: handoffctl fsck says where it is damaged",
 		When: "the town's stored state cannot be read, or one of its records is missing, so nothing " +
