@@ -11,6 +11,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"log/slog"
 	"math/rand/v2"
 	"os"
@@ -54,6 +55,9 @@ type plugin struct {
 	memory, game string
 	delay        string
 	heap         string // the JVM's bound, such as 64m
+	towns        []string
+	ticks        bool // its game has ticks
+	out          *natstest.Buffer
 
 	command *exec.Cmd
 	ended   chan struct{}
@@ -64,7 +68,7 @@ func newPlugin(t testing.TB, url string) *plugin {
 	t.Helper()
 	dir := t.TempDir()
 	p := &plugin{t: t, url: url, memory: filepath.Join(dir, "memory"), game: filepath.Join(dir, "game"), delay: "0",
-		heap: "256m", log: new(natstest.Buffer)}
+		heap: "256m", towns: []string{townID}, log: new(natstest.Buffer)}
 	t.Cleanup(func() {
 		p.kill()
 		if t.Failed() {
@@ -79,9 +83,16 @@ func (p *plugin) start(point string) {
 	p.t.Helper()
 	_, err := os.Stat(jar)
 	require.NoError(p.t, err, "run `mvn -q verify` in worldengine/client/java first")
-	p.command = exec.Command("java", "-Xmx"+p.heap, "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC",
-		"-Dworldengine.plugin.killAt="+point, "-jar", jar, "--server", p.url, "--world", wire.DefaultWorld,
-		"--town", townID, "--memory", p.memory, "--game", p.game, "--delay", p.delay)
+	args := []string{"-Xmx" + p.heap, "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC",
+		"-Dworldengine.plugin.killAt=" + point, "-jar", jar, "--server", p.url, "--world", wire.DefaultWorld,
+		"--memory", p.memory, "--game", p.game, "--delay", p.delay}
+	for _, townID := range p.towns {
+		args = append(args, "--town", townID)
+	}
+	if p.ticks {
+		args = append(args, "--ticks", "yes")
+	}
+	p.command = exec.Command("java", args...)
 	p.command.Stderr = p.log
 	stdout, err := p.command.StdoutPipe()
 	require.NoError(p.t, err)
@@ -89,8 +100,9 @@ func (p *plugin) start(point string) {
 	lines := bufio.NewScanner(stdout)
 	require.True(p.t, lines.Scan(), "the plugin ended before it was ready:\n%s", p.log)
 	require.Equal(p.t, "ready", lines.Text())
-	p.ended = make(chan struct{})
+	p.ended, p.out = make(chan struct{}), new(natstest.Buffer)
 	go func(command *exec.Cmd, ended chan struct{}) {
+		_, _ = io.Copy(p.out, stdout)
 		_ = command.Wait()
 		close(ended)
 	}(p.command, p.ended)

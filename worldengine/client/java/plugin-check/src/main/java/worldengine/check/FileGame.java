@@ -11,7 +11,7 @@ import java.nio.file.StandardOpenOption;
 import java.util.HashSet;
 import java.util.Set;
 
-/** A game that is a file: a line for each application. A line is written and synced as a whole. */
+/** A game that is a file: a line for each application. A line is written at once, and outlives the process. */
 final class FileGame {
     private final FileChannel file;
     private final Set<String> ids = new HashSet<>();
@@ -32,7 +32,6 @@ final class FileGame {
         var line = ByteBuffer.wrap((applyId + "\n").getBytes(StandardCharsets.US_ASCII));
         try {
             while (line.hasRemaining()) file.write(line);
-            file.force(false);
         } catch (IOException e) {
             throw new UncheckedIOException(e);
         }

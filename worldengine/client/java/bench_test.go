@@ -1,0 +1,156 @@
+//go:build java
+
+package java_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+
+	"worldengine/handoff"
+	"worldengine/schemas"
+	"worldengine/worldengine/apply"
+	"worldengine/worldengine/natstest"
+	gokit "worldengine/worldengine/plugin"
+	"worldengine/worldengine/town"
+	"worldengine/worldengine/wire"
+)
+
+var (
+	benchFor  = flag.Duration("bench.for", time.Second, "how long the kits are measured")
+	benchRate = flag.Int("bench.rate", 200, "commands a second to a game with ticks")
+)
+
+const benchTowns = 16
+
+// The Java kit answers at least half as many commands a second as the Go kit does, with a memory on the same disk.
+func TestKit_Rate(t *testing.T) {
+	nc := natstest.Connect(t)
+	inGo := goKit(t, nc)
+	goRate := rate(t, nc, "go", 0)
+	inGo()
+	p := newPlugin(t, nc.ConnectedUrl())
+	p.towns = townsOf("java")
+	p.start("")
+	javaRate := rate(t, nc, "java", 0)
+	t.Logf("%d towns: %.0f commands a second in Java, %.0f in Go", benchTowns, javaRate, goRate)
+	require.Greater(t, javaRate, goRate/2)
+}
+
+// A game with ticks gets its commands within 64 MB, and without being held for long.
+func TestKit_Ticks(t *testing.T) {
+	nc := natstest.Connect(t)
+	p := newPlugin(t, nc.ConnectedUrl())
+	p.towns, p.heap, p.ticks = townsOf("java"), "64m", true
+	p.start("")
+	got := rate(t, nc, "java", *benchRate)
+	require.NoError(t, p.command.Process.Signal(syscall.SIGTERM))
+	<-p.ended
+	var ticks, half, most99, most, used, used99, usedMost int
+	held := strings.TrimSpace(p.out.String())
+	const micros = "%d µs at the median, %d µs at the 99th percentile, %d µs at most"
+	_, err := fmt.Sscanf(held, "%d ticks with tasks, held for "+micros+"; processor time "+micros,
+		&ticks, &half, &most99, &most, &used, &used99, &usedMost)
+	require.NoError(t, err, held)
+	t.Logf("%.0f commands a second in 64 MB: %s", got, held)
+	// The clock's tail is the machine's, whose other work takes the processor from a thread amid a tick.
+	require.Less(t, half, 2000, "µs at the median")
+	require.Less(t, used99, 2000, "µs of processor time at the 99th percentile")
+}
+
+func townsOf(kit string) []string {
+	towns := make([]string, benchTowns)
+	for i := range towns {
+		towns[i] = fmt.Sprintf("%s-%d", kit, i)
+	}
+	return towns
+}
+
+// goKit serves the towns with the Go kit, until the returned function is called.
+func goKit(t testing.TB, nc *nats.Conn) func() {
+	t.Helper()
+	memory, err := gokit.OpenFile(filepath.Join(t.TempDir(), "memory"), gokit.FileConfig{})
+	require.NoError(t, err)
+	game, err := nats.Connect(nc.ConnectedUrl())
+	require.NoError(t, err)
+	p, err := gokit.Serve(game, gokit.Config{
+		Towns: townsOf("go"), Memory: memory, Concurrency: benchTowns, Logger: slog.New(slog.DiscardHandler),
+		Apply: func(_ context.Context, c *apply.Command) (apply.Answer, error) { return apply.Done(c), nil },
+	})
+	require.NoError(t, err)
+	return func() {
+		require.NoError(t, p.Close(context.Background()))
+		require.NoError(t, memory.Close())
+		game.Close()
+	}
+}
+
+// rate asks all towns of a kit for commands, one after the other, and returns how many are applied a second. With
+// a limit it is at most that.
+func rate(t testing.TB, nc *nats.Conn, kit string, limit int) float64 {
+	t.Helper()
+	var applied atomic.Int64
+	var asking sync.WaitGroup
+	requireServed(t, nc, kit)
+	began := time.Now()
+	for _, townID := range townsOf(kit) {
+		asking.Go(func() {
+			for i := 0; time.Since(began) < *benchFor && !t.Failed(); i++ {
+				if limit > 0 { // each town its part of the rate
+					time.Sleep(time.Until(began.Add(time.Duration(i) * time.Second * benchTowns / time.Duration(limit))))
+				}
+				if err := askOnce(nc, townID, i); err != nil {
+					t.Error(err)
+					return
+				}
+				applied.Add(1)
+			}
+		})
+	}
+	asking.Wait()
+	return float64(applied.Load()) / time.Since(began).Seconds()
+}
+
+// requireServed waits until a kit answers for its last town.
+func requireServed(t testing.TB, nc *nats.Conn, kit string) {
+	t.Helper()
+	require.Eventually(t, func() bool { return askOnce(nc, townsOf(kit)[benchTowns-1], -1) == nil }, soon,
+		50*time.Millisecond)
+}
+
+// askOnce asks for a command, and returns an error unless it is applied.
+func askOnce(nc *nats.Conn, townID string, i int) error {
+	state := town.NewState(&town.Snapshot{SchemaVersion: town.SchemaVersion, TownID: townID,
+		SideQuests: []town.SideQuest{}, Projects: []town.Project{}})
+	h, err := handoff.New(handoff.Proposal{Type: handoff.TalkToTownsfolk, ActorID: "a", TownID: townID, Reason: "r",
+		Args: map[string]string{"talkType": "casual"}, SnapshotHash: state.Hash, Priority: float64(i+2) / 1e9})
+	if err != nil {
+		return err
+	}
+	command := apply.NewCommand(h, "run", state, state)
+	command.Deadline = time.Now().Add(soon)
+	data, err := command.MarshalWire(time.Now())
+	if err != nil {
+		return err
+	}
+	msg, err := nc.Request(wire.ApplySubject(wire.DefaultWorld, wire.TownToken(townID)), data, soon)
+	if err != nil {
+		return err
+	}
+	answer, err := apply.ParseAnswer(msg.Data, command.ApplyID, schemas.Limits{})
+	if err == nil && answer.Status != apply.Applied {
+		err = fmt.Errorf("%s is %s %s", townID, answer.Status, answer.ReasonCode)
+	}
+	return err
+}
