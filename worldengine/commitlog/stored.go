@@ -54,14 +54,13 @@ const ConfigLost = "worldengine-config-lost"
 // to approve: without them a server would execute proposals that a person has to approve.
 func read(list []Setting) (s Stored) {
 	for _, setting := range list {
-		var err error
 		switch next := s.Settings; setting.Name {
 		case leastHistory:
-			s.LeastHistory, err = strconv.ParseInt(setting.Value, 10, 64)
+			s.LeastHistory, _ = strconv.ParseInt(setting.Value, 10, 64)
 		case restoredTo:
-			s.RestoredTo, err = strconv.ParseUint(setting.Value, 10, 64)
+			s.RestoredTo, _ = strconv.ParseUint(setting.Value, 10, 64)
 		case HistorySetting, ApplySetting, ApprovalSetting, CompressSetting:
-			if err = next.Set(setting.Name, setting.Value); err == nil {
+			if err := next.Set(setting.Name, setting.Value); err == nil {
 				s.Settings = next
 			} else if setting.Name == ApprovalSetting {
 				s.RequireApproval = setting.Value
