@@ -19,6 +19,7 @@ const (
 	HistoryRecovered   AlertCode = "HISTORY_RECOVERED"
 	CommitDamaged      AlertCode = "COMMIT_DAMAGED"
 	TownDamaged        AlertCode = "TOWN_DAMAGED"
+	ReplicaDamaged     AlertCode = "REPLICA_DAMAGED"
 	TownMended         AlertCode = "TOWN_MENDED"
 	ApplyInDoubt       AlertCode = "APPLY_IN_DOUBT"
 	PluginDoubleAnswer AlertCode = "PLUGIN_DOUBLE_ANSWER"
@@ -68,6 +69,9 @@ var alertSpecs = []AlertSpec{
 	{TownDamaged, P1, "The log lacks a record of a town that it must keep: a key could be accepted again. The " +
 		"town answers `TOWN_DAMAGED` until it is repaired.",
 		"Run `handoffctl fsck`; on a cluster, `handoffctl fsck --replicas` names the damaged node."},
+	{ReplicaDamaged, P1, "A node of a NATS cluster lacks messages of the log that another node has. If it led " +
+		"the log, an intact node leads it now.",
+		"[Empty the node](repair.md#a-node-of-a-cluster); if no node has all messages, empty none."},
 	{TownMended, P1, "`handoffctl fsck --repair` put a town back to its last readable record.",
 		"Compare the town with the game, and put the true state."},
 	{ApplyInDoubt, P1, "The engine does not know whether the game has applied a command: its handoff failed " +

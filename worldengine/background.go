@@ -276,6 +276,9 @@ func (e *Engine) findLog(ctx context.Context) {
 		err := e.log.Known.Check(ctx, e.log.Stream)
 		switch {
 		case errors.Is(err, commitlog.ErrLogLost):
+			if e.logLost.Load() == nil && e.leadIntact(ctx) {
+				continue
+			}
 			if e.logLost.Swap(&err) == nil {
 				e.config.Logger.Error("LOG_LOST: nothing is committed", "error", err)
 				e.alerts.Raise(alerts.LogLost.About(alerts.About{},

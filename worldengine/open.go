@@ -71,10 +71,13 @@ func prepare(ctx context.Context, nc *nats.Conn, config Config) (*Engine, error)
 	if err := commitlog.RefuseHalfRestored(ctx, js, config.World); err != nil {
 		return nil, err
 	}
+	r := &replicas{js: js}
+	r.checkAtStart(ctx, &config)
 	stream, isNew, err := openLog(ctx, js, &config, given)
 	if err != nil {
 		return nil, err
 	}
+	r.stream = stream
 	if err := openAlerts(ctx, js, &config, isNew); err != nil {
 		return nil, err
 	}
@@ -95,11 +98,16 @@ func prepare(ctx context.Context, nc *nats.Conn, config Config) (*Engine, error)
 	}
 	e := &Engine{
 		config: config, js: js, log: log, towns: commitlog.NewTowns(log),
-		elected: make(chan struct{}, 1),
+		elected: make(chan struct{}, 1), replicas: r,
 	}
 	log.Damaged = func(townToken string, err error) { e.reportDamage(townToken, 0, err.Error()) }
 	if err := e.openIndex(ctx); err != nil {
 		return nil, err
+	}
+	if config.Index != nil {
+		if err := e.completeIndex(ctx); err != nil {
+			return nil, err
+		}
 	}
 	e.readRuns()
 	return e, nil
@@ -168,6 +176,7 @@ func (e *Engine) start(ctx context.Context, nc, followers *nats.Conn) error {
 	e.queue = newQueue(ctx, c)
 	e.assemble(ctx, game.Pause{Seq: seq, By: paused}, e.alerts)
 	e.raiseLost()
+	e.raiseReplicas()
 	e.follow(nc, followers)
 	e.alerts.Start()
 	work := []func(context.Context){

@@ -214,6 +214,7 @@ func (e *Engine) Stats() messages.Stats {
 	if err := e.LogLost(); err != nil {
 		s.LogLost = err.Error()
 	}
+	s.ReplicaDamaged = e.ReplicaDamaged()
 	s.ProcessorMs = platform.ProcessorTime().Milliseconds()
 	return s
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"worldengine/worldengine/alerts"
 	"worldengine/worldengine/backoff"
@@ -74,16 +75,21 @@ func (e *Engine) readAll(ctx context.Context, messages, end uint64) error {
 }
 
 // verifyLog verifies the log at the start, and each time the stream has another leader or NATS was
-// away. It ends when ctx does.
+// away. While a node is damaged it also looks whether it still is. It ends when ctx does.
 func (e *Engine) verifyLog(ctx context.Context) {
 	for {
 		select {
 		case <-e.elected:
+			e.undelivered = 0 // another leader may deliver all
+		case <-time.After(lookAgainEvery):
+			if e.ReplicaDamaged() == "" {
+				continue
+			}
 		case <-ctx.Done():
 			return
 		}
 		for pause := hearEvery; ; pause = min(2*pause, maxVerifyPause) {
-			short, err := e.Verify(ctx)
+			short, err := e.verifyReplicas(ctx)
 			if err == nil {
 				e.reportAll(short)
 				break
@@ -93,6 +99,51 @@ func (e *Engine) verifyLog(ctx context.Context) {
 				return
 			}
 		}
+	}
+}
+
+// lookAgainEvery is the pause between two comparisons while a node is damaged.
+const lookAgainEvery = time.Minute
+
+// verifyReplicas is Verify for a log with replicas. If the leader lacks messages and another node has
+// them, that node comes to lead the log first.
+func (e *Engine) verifyReplicas(ctx context.Context) (short []Shortfall, err error) {
+	var moved bool
+	if e.ReplicaDamaged() != "" {
+		moved, err = e.replicas.compare(ctx)
+	} else {
+		moved, err = e.replicas.check(ctx, false)
+	}
+	if err != nil {
+		return nil, err
+	}
+	e.movedLeader(moved)
+	short, err = e.Verify(ctx)
+	if err == nil && len(short)+len(e.index.Broken()) > 0 && e.leadIntact(ctx) {
+		e.undelivered = 0
+		short, err = e.Verify(ctx)
+	}
+	return short, err
+}
+
+// leadIntact reports whether another node than before leads the log, since the old leader lacked
+// messages that the new one has.
+func (e *Engine) leadIntact(ctx context.Context) bool {
+	moved, err := e.replicas.compare(ctx)
+	if err != nil {
+		e.config.Logger.Warn("the replicas of the log cannot be compared", "error", err)
+	}
+	e.movedLeader(moved)
+	return moved
+}
+
+// movedLeader raises alerts about damaged nodes, and forgets what was read from one that led the log.
+func (e *Engine) movedLeader(moved bool) {
+	e.raiseReplicas()
+	if moved {
+		e.runs.Forget()
+		e.towns.Clear()
+		e.config.Logger.Warn(leaderMoved, "damaged", e.ReplicaDamaged())
 	}
 }
 

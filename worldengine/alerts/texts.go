@@ -64,6 +64,9 @@ var (
 	CommitsUndelivered = Text{runevents.CommitDamaged,
 		"The log counts {counted} messages and delivers {delivered}: some were changed on the disk. " +
 			"Run handoffctl fsck."}
+	ReplicaDamaged = Text{runevents.ReplicaDamaged,
+		"The node {node} of NATS lacks messages of the log that another node has ({missing}). {effect}. " +
+			"{remedy}."}
 	CommitDamaged = Text{runevents.CommitDamaged,
 		"The commit at log sequence {sequence} cannot be read: {error} Run handoffctl fsck."}
 	StorageFailed = Text{runevents.StorageFailed,

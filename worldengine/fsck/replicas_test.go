@@ -80,32 +80,19 @@ func TestReplicas_Damaged(t *testing.T) {
 	require.Empty(t, compared().Findings)
 }
 
-func TestRanges(t *testing.T) {
-	t.Parallel()
-	ranges := []Range{{1, 4}, {7, 7}, {9, 20}}
-	var have []uint64
-	for seq := range uint64(22) {
-		if has(ranges, seq) {
-			have = append(have, seq)
-		}
-	}
-	require.Equal(t, []uint64{1, 2, 3, 4, 7, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20}, have)
-	require.Equal(t, Range{1, 30}, span([]Replica{{Lacks: ranges}, {}, {Lacks: []Range{{3, 30}}}}))
-}
-
 // A log whose nodes each lack something must not lose more of it.
 func TestReplicas_Advice(t *testing.T) {
 	t.Parallel()
-	whole, lacks := Replica{Node: "a"}, Replica{Node: "b", LackCount: 1}
-	offline := Replica{Node: "c", Unread: "it is offline"}
-	for want, replicas := range map[string][]Replica{
+	whole, lacks := commitlog.Replica{Node: "a"}, commitlog.Replica{Node: "b", LackCount: 1}
+	offline := commitlog.Replica{Node: "c", Unread: "it is offline"}
+	for want, replicas := range map[string][]commitlog.Replica{
 		"":                                       {whole, whole, offline},
 		"findings in replicas: empty the node b": {whole, lacks, offline},
 		"findings in replicas: no node has the whole log, so EMPTY NONE": {lacks, lacks, offline},
 	} {
 		require.Contains(t, (&Report{Replicas: replicas}).adviceReplicas(), want)
 	}
-	require.Empty(t, (&Report{Replicas: []Replica{whole, whole}}).adviceReplicas())
+	require.Empty(t, (&Report{Replicas: []commitlog.Replica{whole, whole}}).adviceReplicas())
 }
 
 func TestReplicas_One(t *testing.T) {
@@ -114,7 +101,7 @@ func TestReplicas_One(t *testing.T) {
 	require.NoError(t, err)
 	stream, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "S"})
 	require.NoError(t, err)
-	c := &worldCheck{options: Options{Replicas: true}, log: &commitlog.Log{Stream: stream},
+	c := &worldCheck{nc: js.Conn(), options: Options{Replicas: true}, log: &commitlog.Log{Stream: stream},
 		report: new(Report)}
 	require.NoError(t, c.compareReplicas(t.Context()))
 	require.Contains(t, c.report.Notes[0], "the log has one replica")

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"worldengine/worldengine/commitlog"
 )
 
 // Report has the findings of one check of a world. Its JSON is the output of handoffctl fsck -o
@@ -23,7 +25,7 @@ type Report struct {
 	// wrong now.
 	Notes []string `json:"notes,omitempty"`
 	// Replicas are the nodes that were compared, the log's leader first; only with Options.Replicas.
-	Replicas []Replica `json:"replicas,omitempty"`
+	Replicas []commitlog.Replica `json:"replicas,omitempty"`
 	// Repair has the changes of a repair; nil if none was requested or necessary.
 	Repair *RepairReport `json:"repair,omitempty"`
 }

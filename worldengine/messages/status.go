@@ -189,6 +189,8 @@ type Stats struct {
 	StorageFull string `json:"storageFull,omitzero"`
 	// LogLost is why nothing is judged until an operator acts; absent if handoffs are judged.
 	LogLost string `json:"logLost,omitzero"`
+	// ReplicaDamaged names the nodes of NATS that lack messages of the log; absent if none is known.
+	ReplicaDamaged string `json:"replicaDamaged,omitzero"`
 	// ProcessorMs is the processor time that the engine's process has used, in milliseconds.
 	ProcessorMs int64 `json:"processorMs"`
 }

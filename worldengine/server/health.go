@@ -51,7 +51,13 @@ func logHeard(silence time.Duration) error {
 // livez answers that the process is there. It asks nothing of NATS.
 func livez(w http.ResponseWriter, _ *http.Request) { answerHealth(w, nil) }
 
-func (s *Server) readyz(w http.ResponseWriter, _ *http.Request) { answerHealth(w, s.Ready()) }
+func (s *Server) readyz(w http.ResponseWriter, _ *http.Request) {
+	err := s.Ready()
+	answerHealth(w, err)
+	if t := s.serving.Load(); err == nil && t != nil && t.engine.ReplicaDamaged() != "" {
+		fmt.Fprintln(w, "a node of NATS is damaged: see the alert REPLICA_DAMAGED")
+	}
+}
 
 func answerHealth(w http.ResponseWriter, err error) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")

@@ -238,4 +238,8 @@ func (r *report) serving() {
 	if stats.LogLost != "" {
 		r.problem("the server %s judges nothing: %s", hostOf(&writer), stats.LogLost)
 	}
+	if stats.ReplicaDamaged != "" {
+		r.problem("nodes of NATS lack messages of the log, see the alert REPLICA_DAMAGED: %s",
+			stats.ReplicaDamaged)
+	}
 }

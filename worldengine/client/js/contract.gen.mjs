@@ -67,6 +67,7 @@ export const alertMeanings = /** @type {const} */ ({
   STORAGE_RECOVERED: "There is room on the disk of the log again.",
   COMMIT_DAMAGED: "A commit of the log cannot be read: its events are missed.",
   TOWN_DAMAGED: "The log lacks a record of a town that it must keep: a key could be accepted again. The town answers TOWN_DAMAGED until it is repaired.",
+  REPLICA_DAMAGED: "A node of a NATS cluster lacks messages of the log that another node has. If it led the log, an intact node leads it now.",
   TOWN_MENDED: "handoffctl fsck --repair put a town back to its last readable record.",
   APPLY_IN_DOUBT: "The engine does not know whether the game has applied a command: its handoff failed with PLUGIN_TIMEOUT or RCON_IN_DOUBT, or an operator cancelled its run by force.",
   PLUGIN_DOUBLE_ANSWER: "More answers than requests say that a command was applied to a town: it has a second plugin, or its plugin answers a request twice. The first answer counts.",

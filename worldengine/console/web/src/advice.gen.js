@@ -8,6 +8,7 @@ export const alertAdvice = /** @type {const} */ ({
   STORAGE_RECOVERED: "Nothing: the server stores again.",
   COMMIT_DAMAGED: "Run handoffctl fsck.",
   TOWN_DAMAGED: "Run handoffctl fsck; on a cluster, handoffctl fsck --replicas names the damaged node.",
+  REPLICA_DAMAGED: "[Empty the node](repair.md#a-node-of-a-cluster); if no node has all messages, empty none.",
   TOWN_MENDED: "Compare the town with the game, and put the true state.",
   APPLY_IN_DOUBT: "Look at the game. If town and game differ, put the true state with handoffctl town patch or put. A forced run with a result needs nothing: the game answered first.",
   PLUGIN_DOUBLE_ANSWER: "Look in the game whether the command was applied twice, and stop the second plugin.",

@@ -23,6 +23,9 @@ public final class AlertCode {
     /** The log lacks a record of a town that it must keep: a key could be accepted again. The town answers {@code TOWN_DAMAGED} until it is repaired. */
     public static final String TOWN_DAMAGED = "TOWN_DAMAGED";
 
+    /** A node of a NATS cluster lacks messages of the log that another node has. If it led the log, an intact node leads it now. */
+    public static final String REPLICA_DAMAGED = "REPLICA_DAMAGED";
+
     /** {@code handoffctl fsck --repair} put a town back to its last readable record. */
     public static final String TOWN_MENDED = "TOWN_MENDED";
 
