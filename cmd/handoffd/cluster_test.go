@@ -45,6 +45,7 @@ func long(t testing.TB) {
 // nodes is a cluster of NATS servers on loopback, each a process. Their routes go through proxies.
 type nodes struct {
 	t       testing.TB
+	lives   testing.TB // the test with which the processes end
 	dir     string
 	client  [size]string                // HOST:PORT for clients
 	route   [size]string                // HOST:PORT for other nodes
@@ -55,7 +56,7 @@ type nodes struct {
 // startNodes starts a cluster and waits until it can make replicated streams.
 func startNodes(t testing.TB) *nodes {
 	t.Helper()
-	c := &nodes{t: t, dir: t.TempDir()}
+	c := &nodes{t: t, lives: t, dir: t.TempDir()}
 	for i := range size {
 		c.client[i], c.route[i] = natstest.FreeAddress(t), natstest.FreeAddress(t)
 	}
@@ -109,12 +110,12 @@ func (c *nodes) config(i int) string { return filepath.Join(c.dir, fmt.Sprintf("
 // start starts a node with its data. It does not wait.
 func (c *nodes) start(i int) {
 	c.t.Helper()
-	p := spawn(c.t, []string{asNATS + "=" + c.config(i)})
+	p := spawn(c.lives, []string{asNATS + "=" + c.config(i)})
 	c.running[i] = p
-	c.t.Cleanup(func() {
-		if c.t.Failed() {
+	c.lives.Cleanup(func() {
+		if c.lives.Failed() {
 			log := strings.Split(p.stderr.String(), "\n")
-			c.t.Logf("nats-%d:\n%s", i+1, strings.Join(log[max(0, len(log)-25):], "\n"))
+			c.lives.Logf("nats-%d:\n%s", i+1, strings.Join(log[max(0, len(log)-25):], "\n"))
 		}
 	})
 }
@@ -207,11 +208,12 @@ func (c *nodes) replicas(nc *nats.Conn) (leader int) {
 // clusterWorld is a cluster with an engine for each node, under load.
 type clusterWorld struct {
 	*nodes
-	args    []string // of each engine
-	engines [size]*program
-	at      [size]string // the URLs of NATS for each engine and its clients
-	clients []*nats.Conn
-	hammer  *hammer
+	args     []string // of each engine
+	engines  [size]*program
+	at       [size]string // the URLs of NATS for each engine and its clients
+	clients  []*nats.Conn
+	hammer   *hammer
+	patience time.Duration // of request
 }
 
 // startWorld starts three engines at once, as three machines do that come up together.
@@ -240,7 +242,7 @@ func (w *clusterWorld) startEngines() {
 
 func (w *clusterWorld) startEngine(i int) {
 	w.t.Helper()
-	w.engines[i] = spawn(w.t, nil, append([]string{"--nats", w.at[i], "--replicas", "3",
+	w.engines[i] = spawn(w.lives, nil, append([]string{"--nats", w.at[i], "--replicas", "3",
 		"--bus", "jetstream"}, w.args...)...)
 }
 

@@ -10,20 +10,26 @@ import (
 )
 
 // Proxy is the only way to a server, or from one node to another. Cut, it passes nothing and closes
-// nothing, as a network that has lost its link: the bytes on their way arrive when it is healed.
-// Slow, it passes everything late. It is safe for concurrent use.
+// nothing, as a network that has lost its link: the bytes on their way arrive when it is healed. It
+// can be cut one way only. Slow, it passes everything late. It is safe for concurrent use.
 type Proxy struct {
 	listener net.Listener
 	target   string
 
 	mu    sync.Mutex
 	open  sync.Cond
-	cut   bool
+	cut   [2]bool // by way
 	over  bool
 	delay time.Duration
 	rate  int // bytes a second for each connection and way; 0 for any
 	conns []net.Conn
 }
+
+// The ways through a proxy.
+const (
+	toTarget = iota
+	fromTarget
+)
 
 // NewProxy listens on a free port for connections to target.
 func NewProxy(t testing.TB, target string) *Proxy {
@@ -53,7 +59,7 @@ func (p *Proxy) serve() {
 // join connects an accepted connection with the target, once the link passes.
 func (p *Proxy) join(from net.Conn) {
 	defer from.Close()
-	if !p.keep(from) || !p.pass() {
+	if !p.keep(from) || !p.pass(toTarget) {
 		return
 	}
 	to, err := net.Dial("tcp", p.target)
@@ -65,19 +71,19 @@ func (p *Proxy) join(from net.Conn) {
 		return
 	}
 	done := make(chan struct{})
-	go func() { defer close(done); p.copy(to, from) }()
-	p.copy(from, to)
+	go func() { defer close(done); p.copy(to, from, toTarget) }()
+	p.copy(from, to, fromTarget)
 	<-done
 }
 
-// copy moves bytes until either side is gone.
-func (p *Proxy) copy(to, from net.Conn) {
+// copy moves bytes one way until either side is gone.
+func (p *Proxy) copy(to, from net.Conn, way int) {
 	defer to.Close()
 	buffer := make([]byte, 32<<10)
 	for {
 		n, err := from.Read(buffer)
 		time.Sleep(p.takes(n))
-		if !p.pass() {
+		if !p.pass(way) {
 			return
 		}
 		if _, writeErr := to.Write(buffer[:n]); err != nil || writeErr != nil {
@@ -86,20 +92,31 @@ func (p *Proxy) copy(to, from net.Conn) {
 	}
 }
 
-// pass waits while the link is cut, and returns false when the test is over.
-func (p *Proxy) pass() bool {
+// pass waits while the link is cut one way, and returns false when the test is over.
+func (p *Proxy) pass(way int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for p.cut && !p.over {
+	for p.cut[way] && !p.over {
 		p.open.Wait()
 	}
 	return !p.over
 }
 
-// Cut cuts the link, or heals it.
+// Cut cuts the link both ways, or heals it.
 func (p *Proxy) Cut(cut bool) {
+	p.CutTo(cut)
+	p.CutFrom(cut)
+}
+
+// CutTo cuts the way to the target, or heals it.
+func (p *Proxy) CutTo(cut bool) { p.cutWay(toTarget, cut) }
+
+// CutFrom cuts the way back from the target, or heals it.
+func (p *Proxy) CutFrom(cut bool) { p.cutWay(fromTarget, cut) }
+
+func (p *Proxy) cutWay(way int, cut bool) {
 	p.mu.Lock()
-	p.cut = cut
+	p.cut[way] = cut
 	p.mu.Unlock()
 	p.open.Broadcast()
 }
