@@ -151,7 +151,6 @@ const maxVerifyPause = 30 * hearEvery
 
 // reportAll reports the damage that Verify found, and the chains with a hole.
 func (e *Engine) reportAll(short []Shortfall) {
-	e.damage.Clear()
 	for i := range short {
 		e.reportDamage(short[i].Town, 0, fmt.Sprintf("it keeps %d of the town's records, and must keep %d",
 			short[i].Kept, short[i].Needed))

@@ -142,7 +142,7 @@ func (d *Disk) Cut(draw *rand.Rand) *Disk {
 	return after
 }
 
-// survive brings a part of what was written to the disk.
+// survive brings a part of the written pages to the disk.
 func (n *node) survive(draw *rand.Rand) {
 	pages := slices.Sorted(maps.Keys(n.dirty))
 	switch draw.IntN(4) {
@@ -157,7 +157,7 @@ func (n *node) survive(draw *rand.Rand) {
 	}
 }
 
-// fill copies what is on the disk below a directory.
+// fill copies the files on the disk below a directory.
 func (d *Disk) fill(from *node, copies map[*node]*node) {
 	for _, name := range slices.Sorted(maps.Keys(from.namesOnDisk)) {
 		child := from.namesOnDisk[name]

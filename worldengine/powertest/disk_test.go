@@ -78,7 +78,7 @@ func (m *mounted) tree() map[string]string {
 	return all
 }
 
-// What was synced is there when the power comes back; what was not is gone, if nothing of it reached
+// Synced writes are there when the power comes back; unsynced ones are gone, if nothing of them reached
 // the disk by itself.
 func TestDisk_Cut(t *testing.T) {
 	NeedFUSE(t)
@@ -153,7 +153,7 @@ func TestDisk_Cut(t *testing.T) {
 	}
 }
 
-// Of what was not synced, any part may be on the disk; what was synced always is.
+// Of the unsynced writes any part may be on the disk; synced ones always are.
 func TestDisk_CutDraws(t *testing.T) {
 	NeedFUSE(t)
 	seen := map[string]int{}

@@ -200,7 +200,7 @@ func TestHandoff_Invalid(t *testing.T) {
 		{"town.get", `{"townId":"a","townId":"a"}`, "INVALID_JSON", "/townId"},
 		{"town.put", `{"snapshot":7}`, schema, "/snapshot"},
 		{"result.get", `{"idempotencyKey":"proposal_*"}`, schema, "/idempotencyKey"},
-		{"run.events", `{"runId":"a.b"}`, schema, "/runId"},
+		{"run.events", `{"runId":"a|b"}`, schema, "/runId"},
 		{"run.list", `{"to":"2026-02-31T10:00:00Z"}`, schema, "/to"},
 	} {
 		f := c.refuses(row.verb, row.body, row.code)

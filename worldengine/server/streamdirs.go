@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/minio/highwayhash"
@@ -45,7 +46,9 @@ func streamDirs(config *Config) (dirs []streamDir) {
 		[]string{bucketPrefix + wire.WriterBucket(world)})
 	for _, name := range names {
 		path := filepath.Join(config.Data, streamPath(name))
-		if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+		_, err := os.Stat(path)
+		// If a file is in the place of a directory, NATS says so when it starts.
+		if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) {
 			dirs = append(dirs, streamDir{name, path, config.Logger})
 		}
 	}
