@@ -161,7 +161,7 @@ func TestHistoryFull_Executed(t *testing.T) {
 	require.Equal(t, handoff.Duplicate, c.send(c.failing(at, 34)).result.Status)
 }
 
-// A history is not lowered below what a town or a run needs, whatever else may be discarded.
+// A history is not lowered below the needs of a town or a run, whatever else may be discarded.
 func TestHistoryFull_Lowered(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t, short(60))
