@@ -39,7 +39,7 @@ type sim struct {
 	// believes is another: an index takes the end of the log as read, though a replica that was behind
 	// has delivered less.
 	believes bool
-	// forgets is another: engines discard what a town needs.
+	// forgets is another: engines discard records that a town needs.
 	forgets bool
 	// noAlerts is another: no alert is stored.
 	noAlerts bool
