@@ -137,7 +137,8 @@ func (e *Engine) leadIntact(ctx context.Context) bool {
 	return moved
 }
 
-// movedLeader raises alerts about damaged nodes, and forgets what was read from one that led the log.
+// movedLeader raises alerts about damaged nodes, and forgets the towns that were read from one that led
+// the log.
 func (e *Engine) movedLeader(moved bool) {
 	e.raiseReplicas()
 	if moved {

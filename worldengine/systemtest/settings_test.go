@@ -13,7 +13,7 @@ import (
 )
 
 // fsck finds a configuration that does not follow the settings in the log, records of settings that
-// are not what an engine writes, and settings that nobody can read.
+// no engine writes so, and settings that nobody can read.
 func TestFsck_Settings(t *testing.T) {
 	w := newCheckedWorld(t, worldengine.Config{})
 	js, err := jetstream.New(w.nc)
