@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
 from datetime import timedelta
@@ -283,6 +285,60 @@ async def test_close_answers_what_is_left(served: Served) -> None:
     assert (await asyncio.wait_for(waiting.get(), 5))["status"] == "busy"
     assert running.empty()
     assert opened.memory.get(engine.command(1)["applyId"])
+
+
+@pytest.mark.parametrize("own", [False, True])
+async def test_call_that_outlasts_close_keeps_the_memory(
+    served: Served, tmp_path: Path, own: bool
+) -> None:
+    calls: list[str] = []
+    gate = threading.Event()
+
+    def apply(command: Any) -> Any:
+        calls.append(command["applyId"])
+        assert gate.wait(20)
+        return applied()
+
+    memory: Any = VolatileMemory() if own else tmp_path / "memory"
+    config = {"memory": memory, "recover": lambda _: plugin.not_begun(), "world": "outlasting"}
+    engine, opened = await served(apply, **config)
+    await engine.ask(engine.command(1))
+    await until(lambda: bool(calls))
+    with pytest.raises(plugin.Unfinished):
+        await opened.close(timeout=0.1)
+    with pytest.raises(plugin.LockedMemory):
+        await served(apply, **config)
+    gate.set()
+    assert await asyncio.to_thread(opened.finished.wait, 20)
+    engine, _ = await served(apply, **config)
+    assert (await engine.answer(engine.command(1)))["status"] == "applied"
+    assert len(calls) == 1
+
+
+async def test_memory_outlives_a_coroutine_that_is_slow_to_cancel(
+    served: Served, tmp_path: Path
+) -> None:
+    gate, begun = asyncio.Event(), asyncio.Event()
+
+    async def apply(command: Any) -> Any:
+        begun.set()
+        while not gate.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await gate.wait()
+        return applied()
+
+    engine, opened = await served(apply, memory=tmp_path / "memory")
+    await engine.ask(engine.command(1))
+    await begun.wait()
+    with pytest.raises(plugin.Unfinished):
+        await opened.close(timeout=0.1)
+    with pytest.raises(plugin.LockedMemory):
+        FileMemory(tmp_path / "memory")
+    gate.set()
+    assert await asyncio.to_thread(opened.finished.wait, 20)
+    memory = FileMemory(tmp_path / "memory")
+    assert memory.get(engine.command(1)["applyId"]).answer["status"] == "applied"  # type: ignore
+    memory.close()
 
 
 # The memory.

@@ -30,7 +30,9 @@ command is refused for good with OUTCOME_UNKNOWN, and an operator corrects the t
 **One process.** One plugin process hosts a town. ``serve`` asks whether another one does, and the
 memory's file is locked: a second process with the same file does not start.
 
-``apply`` and ``recover`` are coroutines, or ordinary functions, which are called in a thread.
+``apply`` and ``recover`` are coroutines, or ordinary functions, which are called in a thread. A
+thread that a coroutine starts itself may outlast the coroutine's cancellation: ``recover`` must
+then know of it.
 """
 
 from ._answers import NotBegun, applied, in_progress, not_begun, refused, safe_text

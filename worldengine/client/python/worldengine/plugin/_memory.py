@@ -45,7 +45,7 @@ class CorruptMemory(MemoryFailed):
 
 
 class LockedMemory(MemoryFailed):
-    """Another process uses the memory's file. End that process first."""
+    """Another process, or an unfinished plugin, uses the memory. End it first."""
 
 
 class BrokenMemory(MemoryFailed):
@@ -311,7 +311,9 @@ def _locked(path: Path) -> IO[bytes]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         file.close()
-        raise LockedMemory(f"another process uses {path}: end it first") from error
+        raise LockedMemory(
+            f"another process, or an unfinished plugin of this one, uses {path}: end it first"
+        ) from error
     return file
 
 

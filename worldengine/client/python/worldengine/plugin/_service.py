@@ -8,8 +8,9 @@ import contextlib
 import contextvars
 import inspect
 import logging
+import threading
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,7 @@ from ._answers import (
     seconds_left,
 )
 from ._hosts import Hosts
-from ._memory import FileMemory, Memory, Record
+from ._memory import FileMemory, LockedMemory, Memory, Record
 
 log = logging.getLogger("worldengine.plugin")
 
@@ -52,12 +53,15 @@ trace: contextvars.ContextVar[Mapping[str, str] | None] = contextvars.ContextVar
 """In ``apply`` and ``recover``: the ``traceparent`` and ``tracestate`` of the handoff, if the agent
 sent them."""
 _applying: contextvars.ContextVar[str | None] = contextvars.ContextVar("applying", default=None)
+# The closed plugins with calls of apply or recover that have not returned.
+_unfinished: set[Plugin] = set()
 
 
 class Unfinished(Exception):
     """``close`` ended before all commands were finished.
 
-    After the next start, begun commands are in doubt until ``recover`` answers.
+    After the next start, begun commands are in doubt until ``recover`` answers. A function in a
+    thread cannot be cancelled: until it returns, the memory stays open and locked.
     """
 
 
@@ -101,6 +105,7 @@ class Plugin:
         recover: Apply | None,
         memory: Memory,
         *,
+        owns_memory: bool,
         towns: Sequence[str],
         queue: int,
         concurrency: int,
@@ -111,6 +116,9 @@ class Plugin:
         self.engine = engine
         """The client of the plugin's connection."""
         self.memory = memory
+        self.finished = threading.Event()
+        """Set after ``close``, when no call of ``apply`` or ``recover`` runs any more."""
+        self._owns_memory = owns_memory
         self._apply, self._recover = apply, recover
         self._towns, self._most, self._skew = towns, queue, clock_skew
         self._retry_after, self._report = retry_after, answered or (lambda *_: None)
@@ -122,7 +130,10 @@ class Plugin:
         self._writer = ThreadPoolExecutor(1, "worldengine-memory")
         self._threads = ThreadPoolExecutor(concurrency, "worldengine-apply")
         self._subscriptions: list[Subscription] = []
-        self._giving_up = False
+        self._outlasting: set[Future[Any]] = set()  # calls in threads, without their workers
+        self._writing = threading.Lock()
+        self._finishing = threading.Lock()
+        self._giving_up = self._closed = False
         self._ended = asyncio.Event()
 
     async def start(self, name: str) -> None:
@@ -151,26 +162,48 @@ class Plugin:
         """Receive no more requests, and return when every command is answered.
 
         After ``timeout`` seconds it cancels ``apply`` and ``recover``, if they are coroutines, and
-        raises Unfinished; commands that are not begun are then answered busy.
+        raises Unfinished; commands that are not begun are then answered busy. A function in a
+        thread goes on: its outcome is still written. Only then the memory of a path is closed, and
+        ``finished`` is set, before which you may not close a memory of your own.
         """
         for subscription in self._subscriptions:
             with contextlib.suppress(Exception):  # of a connection that is closed
                 await subscription.unsubscribe()
         self._subscriptions = []
+        left = 0
         try:
-            if self._workers and (await asyncio.wait(self._workers, timeout=timeout))[1]:
-                self._giving_up = True
-                for worker in self._workers:
-                    worker.cancel()
-                left = len(self._jobs)
-                await asyncio.wait(self._workers, timeout=1)
-                raise Unfinished(f"{left} commands are still being applied")
+            if self._workers:
+                await asyncio.wait(self._workers, timeout=timeout)
         finally:
+            self._giving_up, left = True, len(self._jobs)
+            for worker in self._workers:
+                worker.cancel()
+            if self._workers:
+                await asyncio.wait(self._workers, timeout=1)
             self._threads.shutdown(wait=False, cancel_futures=True)
-            self._writer.shutdown(wait=True)
+            self._closed = True
+            _unfinished.add(self)
+            self._finish_if_idle()
             with contextlib.suppress(Exception):  # the answers leave before the connection ends
                 await self.engine.nc.flush(timeout=2)
             self._ended.set()
+        if left:
+            raise Unfinished(
+                f"{left} commands are still being applied, and until they are finished another "
+                "plugin cannot use the memory: after that recover decides about them, or end the "
+                "process"
+            )
+
+    def _finish_if_idle(self) -> None:
+        """Release the memory after close and the end of the last call, in the thread of that."""
+        with self._finishing:
+            if not self._closed or self._workers or self._outlasting or self.finished.is_set():
+                return
+            self._writer.shutdown(wait=True)
+            if self._owns_memory:
+                self.memory.close()
+            _unfinished.discard(self)
+            self.finished.set()
 
     async def report_town(
         self,
@@ -254,6 +287,7 @@ class Plugin:
         worker = asyncio.create_task(self._work(town))
         self._workers.add(worker)
         worker.add_done_callback(self._workers.discard)
+        worker.add_done_callback(lambda _: self._finish_if_idle())
         return None
 
     async def _work(self, town: str) -> None:
@@ -386,15 +420,31 @@ class Plugin:
 
     async def _call(self, function: Apply, command: Command) -> Any:
         """Call apply or recover: a coroutine here, another function in a thread."""
-        if not inspect.iscoroutinefunction(function):
-            context = contextvars.copy_context()
-            loop = asyncio.get_running_loop()
-            found: Any = await loop.run_in_executor(
-                self._threads, lambda: context.run(function, command)
-            )
-        else:
-            found = function(command)
+        if inspect.iscoroutinefunction(function):
+            return await function(command)
+        call = self._threads.submit(contextvars.copy_context().run, function, command)
+        try:
+            found = await asyncio.wrap_future(call)
+        except asyncio.CancelledError:
+            if not call.cancel():  # it runs
+                self._outlasting.add(call)
+                call.add_done_callback(lambda _: self._returned(call, command))
+            raise
         return await found if inspect.isawaitable(found) else found
+
+    def _returned(self, call: Future[Any], command: Command) -> None:
+        """Write the outcome of a call that outlasted its worker, in the call's thread."""
+        try:
+            answer = complete(call.result(), command)
+            if answer["status"] != "in-progress":
+                self._write(self._record(command, answer))
+        except NotBegun:
+            self._write(self._record(command, complete(not_begun(self._retry_after), command)))
+        except BaseException:
+            log.exception("a command stays in doubt: applyId %s", command["applyId"])
+        finally:
+            self._outlasting.discard(call)
+            self._finish_if_idle()
 
     async def _remember(self, command: Command, answer: Answer) -> Mapping[str, Any]:
         """Write a command's outcome to the memory, and return it.
@@ -412,13 +462,17 @@ class Plugin:
     async def _put(self, record: Record) -> None:
         # A cancelled caller must not leave a write behind that it does not know of.
         loop = asyncio.get_running_loop()
-        written = loop.run_in_executor(self._writer, self.memory.put, record)
+        written = loop.run_in_executor(self._writer, self._write, record)
         try:
             await asyncio.shield(written)
         except asyncio.CancelledError:
             await asyncio.wait({written})
             raise
         self._unwritten.pop(record.apply_id, None)
+
+    def _write(self, record: Record) -> None:
+        with self._writing:
+            self.memory.put(record)
 
     def _record(self, command: Command, answer: Mapping[str, Any] | None) -> Record:
         apply_id, attempt = command["applyId"], command["logicalAttemptId"]
@@ -489,9 +543,9 @@ def serve(
 ) -> Serving:
     """Serve the commands of ``towns``, or of all towns of the world.
 
-    It is for ``async with``, or for ``await``: then close the plugin, its engine and its memory.
-    The servers and the options are those of ``worldengine.connect``, or ``engine`` is a client. The
-    first connection is waited for without end, unless ``wait_on_first_connect=False``.
+    It is for ``async with``, or for ``await``: then close the plugin and its engine. The servers
+    and the options are those of ``worldengine.connect``, or ``engine`` is a client. The first
+    connection is waited for without end, unless ``wait_on_first_connect=False``.
 
     ``memory`` is the path of a FileMemory, or a Memory. ``queue`` bounds the commands that wait or
     are being applied, ``concurrency`` the towns whose commands are applied at once. ``retry_after``
@@ -507,25 +561,22 @@ def serve(
         raise ValueError("queue and concurrency must be above 0, the times not below")
 
     async def start() -> tuple[Plugin, list[Any]]:
-        owned: list[Any] = []
+        if any(plugin.memory is memory for plugin in _unfinished):
+            raise LockedMemory("a closed plugin still uses the memory: wait until it has finished")
         kept = FileMemory(memory) if isinstance(memory, (str, Path)) else memory
+        owned: list[Any] = []
         try:
-            if kept is not memory:
-
-                async def close_memory() -> None:
-                    kept.close()
-
-                owned.append(close_memory)
             client = engine
             if client is None:
                 settings = {"wait_on_first_connect": True, "name": name, **options}
                 client = await connect(servers, world=world, **settings)
-                owned.insert(0, client.close)
+                owned.append(client.close)
             plugin = Plugin(
                 client,
                 apply,
                 recover,
                 kept,
+                owns_memory=kept is not memory,
                 towns=towns,
                 queue=queue,
                 concurrency=concurrency,
@@ -541,6 +592,8 @@ def serve(
         except BaseException:
             for close in owned:
                 await close()
+            if kept is not memory:
+                kept.close()
             raise
         return plugin, owned
 
