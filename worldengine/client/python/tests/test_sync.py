@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
+import subprocess
 import sys
 import threading
 import traceback
@@ -11,6 +13,7 @@ from collections.abc import Callable
 
 import pytest
 from conftest import TOWN
+from test_example import ENV
 
 import worldengine
 import worldengine.sync
@@ -64,6 +67,46 @@ def test_interrupt_ends_a_call(frontier: World) -> None:
         with pytest.raises(KeyboardInterrupt):
             next(commits)
         assert engine.town(TOWN)["townId"] == TOWN
+
+
+# An iterator that nobody finishes, and the end of it: in the loop's thread, or with the process.
+UNFINISHED = """
+import gc, sys, threading
+import worldengine.sync
+
+engine = worldengine.sync.connect(sys.argv[1])
+commits = engine.commits(after="0")
+next(commits)
+if sys.argv[2] == "collected":
+    gc.disable()
+    cycle = [commits]
+    cycle.append(cycle)
+    del commits, cycle
+    done = threading.Event()
+    engine.aio.connection.loop.call_soon_threadsafe(lambda: (gc.collect(), done.set()))
+    assert done.wait(10), "the garbage collector waits for the loop"
+    assert engine.town("town-quiet")
+print("last line")
+"""
+
+
+@pytest.mark.parametrize("end", ["collected", "exit"])
+def test_unfinished_iterator_blocks_nothing(frontier: World, end: str) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", UNFINISHED, frontier.url, end],
+        env=ENV, capture_output=True, text=True, timeout=30, check=False,
+    )  # fmt: skip
+    assert (ran.stdout, ran.stderr, ran.returncode) == ("last line\n", "", 0)
+
+
+def test_call_in_a_callback_is_refused(frontier: World) -> None:
+    with worldengine.sync.connect(frontier.url) as engine:
+
+        async def call() -> None:
+            with pytest.raises(RuntimeError, match="callback"):
+                engine.town(TOWN)
+
+        asyncio.run_coroutine_threadsafe(call(), engine.aio.connection.loop).result(10)
 
 
 def _in_child(work: Callable[[], None]) -> int:

@@ -15,6 +15,9 @@ FORKED.
 from __future__ import annotations
 
 import asyncio
+import atexit
+import concurrent.futures
+import contextlib
 import functools
 import os
 import threading
@@ -31,26 +34,65 @@ T = TypeVar("T")
 
 
 class _Loop:
-    """An event loop in a thread of its own, in this process."""
+    """An event loop in a thread of its own, until this process exits."""
 
     def __init__(self) -> None:
         self.pid = os.getpid()
         self._loop = asyncio.new_event_loop()
-        threading.Thread(target=self._loop.run_forever, name="worldengine", daemon=True).start()
+        self._thread = threading.Thread(target=self._serve, name="worldengine", daemon=True)
+        self._thread.start()
+        atexit.register(self._stop)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Return the result of work, and cancel it if the caller is interrupted."""
-        if os.getpid() != self.pid:
-            work.close()
-            raise UnavailableError(
-                "FORKED", "this process was forked after the client connected: connect again"
-            )
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
+            self._check()
+            future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        except BaseException:
+            work.close()
+            raise
+        try:
+            while not concurrent.futures.wait({future}, timeout=1).done:
+                self._check()
             return future.result()
         except BaseException:
             future.cancel()
             raise
+
+    def discard(self, items: AsyncGenerator[Any, None]) -> None:
+        """Close an iterator, and do not wait.
+
+        The garbage collector may call it, also in the loop's thread and while the process exits.
+        """
+        if os.getpid() == self.pid:
+            with contextlib.suppress(RuntimeError):  # the loop is closed, and its iterators with it
+                self._loop.call_soon_threadsafe(lambda: self._loop.create_task(_close(items)))
+
+    def _check(self) -> None:
+        """Raise if a call would never get its result."""
+        if os.getpid() != self.pid:
+            raise UnavailableError(
+                "FORKED", "this process was forked after the client connected: connect again"
+            )
+        if threading.current_thread() is self._thread:
+            raise RuntimeError("a callback of the client must not call it: use another thread")
+        if not self._thread.is_alive():
+            raise UnavailableError("CONNECTION", "the client has ended, since the process exits")
+
+    def _serve(self) -> None:
+        self._loop.run_forever()
+        if tasks := asyncio.all_tasks(self._loop):
+            for task in tasks:
+                task.cancel()
+            self._loop.run_until_complete(asyncio.wait(tasks, timeout=2))
+        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        self._loop.close()
+
+    def _stop(self) -> None:
+        """End the thread, which would freeze in the midst of its work when the process exits."""
+        if os.getpid() == self.pid:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join(5)
 
 
 _lock = threading.Lock()
@@ -96,13 +138,18 @@ def _iterate(
                     return
                 yield item
         finally:
-            self._loop.run(items.aclose())
+            self._loop.discard(items)
 
     return iterate
 
 
 async def _next(items: AsyncGenerator[T, None]) -> T:
     return await items.__anext__()
+
+
+async def _close(items: AsyncGenerator[Any, None]) -> None:
+    with contextlib.suppress(RuntimeError):  # its last call is being cancelled, which closes it
+        await items.aclose()
 
 
 async def _result(work: Awaitable[T]) -> T:
