@@ -1,7 +1,6 @@
 package commitlog
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -51,7 +50,11 @@ func PlanSettings(
 	plan := &Plan{}
 	err = UntilItPasses(ctx, func(ctx context.Context) (err error) {
 		if plan.log, err = OpenReader(ctx, js, world); errors.Is(err, ErrNoWorld) {
-			return cmp.Or(refuseWithoutLog(ctx, js, world), err)
+			if missing := refuseWithoutLog(ctx, js, world); missing == nil {
+				return err
+			} else if plan.log, err = OpenReader(ctx, js, world); errors.Is(err, ErrNoWorld) {
+				return missing // else another server made the world between the looks
+			}
 		}
 		if err == nil {
 			plan.stored, err = ReadSettings(ctx, plan.log)
