@@ -22,6 +22,7 @@ import worldengine
 from worldengine.types import Handoff, Result, Town
 
 ACTOR = "mayor-1"
+PAUSE = 1.0  # seconds before the agent looks or asks again
 
 
 async def once() -> None:
@@ -51,11 +52,15 @@ class Journal:
         self._path = directory / f"{worldengine.town_token(town_id)}.jsonl"
         self.pending: Handoff | None = None
         """The handoff that has no result yet."""
+        self.judged = ""
+        """The id of the last handoff that has a result."""
         self.executed = 0
         lines = self._path.read_bytes().splitlines(keepends=True) if self._path.exists() else []
         if lines and not lines[-1].endswith(b"\n"):  # torn by a crash: it was not sent
             lines.pop()
-            self._path.write_bytes(b"".join(lines))
+            with self._path.open("r+b") as file:  # cut in place: the whole lines stay on disk
+                file.truncate(sum(map(len, lines)))
+                os.fsync(file.fileno())
         for line in lines:
             self._note(json.loads(line))
 
@@ -68,8 +73,9 @@ class Journal:
         self._note(entry)
 
     def _note(self, entry: Any) -> None:
-        self.pending = entry.get("handoff")
-        self.executed += entry.get("result", {}).get("status") == "executed"
+        self.pending, result = entry.get("handoff"), entry.get("result", {})
+        self.judged = result.get("handoffId", self.judged)
+        self.executed += result.get("status") == "executed"
 
 
 def decide(town: Town, past: list[str]) -> Handoff:
@@ -86,48 +92,66 @@ def decide(town: Town, past: list[str]) -> Handoff:
 async def look_after(
     engine: worldengine.Client, journal: Journal, town_id: str, rounds: int
 ) -> None:
-    """Have so many proposals for a town executed."""
+    """Have so many proposals for a town executed, or end when a person says no."""
     while journal.executed < rounds:
-        handoff = journal.pending
-        if handoff is None:
-            memory = await engine.memory(town_id)
-            past = [entry["message"] for entry in memory["recentChronicle"]]
-            handoff = decide(await engine.town(town_id), past)
-            journal.write(handoff=handoff)
         try:
+            handoff = journal.pending or await propose(engine, journal, town_id)
             result = await outcome(engine, handoff)
-        except worldengine.ReplyError as error:
-            if error.code != "RUN_CANCELLED":
+        except worldengine.WorldEngineError as error:
+            if isinstance(error, worldengine.ReplyError) and error.code == "RUN_CANCELLED":
+                journal.write(cancelled=str(error))  # by an operator: look again
+                continue
+            if engine.closed or not passes(error):
                 raise
-            journal.write(cancelled=str(error))  # by an operator: look again
-            continue
-        if result is None:
-            continue  # nobody has decided, or no answer: the same bytes again
+            print(f"{town_id} waits: {error}", flush=True)
+            await asyncio.sleep(max(PAUSE, getattr(error, "retry_after", 0.0)))
+            continue  # if the handoff is stored, the same bytes again
+        if result["reasonCode"] == "APPROVAL_REQUIRED":
+            continue  # nobody has decided: the same bytes again
         journal.write(result=result)
         print(town_id, result["status"], result["reasonCode"], flush=True)
         if result["reasonCode"] == "APPROVAL_DENIED":
-            return  # a person said no: an agent with more ideas would propose another one
+            return  # an agent with more ideas would propose another one
 
 
-async def outcome(engine: worldengine.Client, handoff: Handoff) -> Result | None:
-    """Return what became of a handoff; None if that is still open."""
-    try:
-        found = await engine.send(handoff, approval_wait=3600)
-        if found.reason_code == "APPROVAL_REQUIRED":
-            return None
-        if found.status == "duplicate":  # it was sent before this process was started
-            found = await engine.result(
-                handoff["idempotencyKey"], town_id=handoff["proposal"]["townId"]
-            )
-    except worldengine.UnavailableError as error:
-        print(f"no answer yet: {error}", flush=True)
-        return None
-    except worldengine.ReplyError as error:
-        if error.status != 503:
-            raise
-        print(f"it waits: {error}", flush=True)
-        return None
+async def propose(engine: worldengine.Client, journal: Journal, town_id: str) -> Handoff:
+    """Store a new handoff for a town, and return it."""
+    while True:
+        memory = await engine.memory(town_id)
+        past = [entry["message"] for entry in memory["recentChronicle"]]
+        town = await engine.town(town_id)
+        handoff = decide(town, past)
+        failed = town["lastFailure"]["handoffId"] if "lastFailure" in town else ""
+        if handoff["handoffId"] not in (journal.judged, failed):
+            journal.write(handoff=handoff)
+            return handoff
+        # It would get the same answer again.
+        print(f"{town_id} waits for another state of the town", flush=True)
+        later = town
+        while state(later) == state(town):
+            await asyncio.sleep(PAUSE)
+            later = await engine.town(town_id)
+
+
+def state(town: Town) -> tuple[str, int]:
+    """Return what a handoff for a town depends on."""
+    return town["snapshotHash"], town["decisionEpoch"]
+
+
+async def outcome(engine: worldengine.Client, handoff: Handoff) -> Result:
+    """Return what became of a handoff."""
+    found = await engine.send(handoff, approval_wait=3600)
+    if found.status == "duplicate":  # it was sent before this process was started
+        town_id = handoff["proposal"]["townId"]
+        found = await engine.result(handoff["idempotencyKey"], town_id=town_id)
     return found.result
+
+
+def passes(error: worldengine.WorldEngineError) -> bool:
+    """Report whether the same request may succeed later."""
+    if isinstance(error, worldengine.ReplyError):
+        return error.status in (429, 503)
+    return error.code not in ("PERMISSION_DENIED", "INVALID_ANSWER", "FORKED")
 
 
 async def main() -> None:
