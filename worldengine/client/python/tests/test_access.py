@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from conftest import FRONTIER, TOWN, talk, until
 
 import worldengine
-from worldengine import UnavailableError
+from worldengine import UnavailableError, plugin
 from worldengine.testing import World
 
 PASSWORD = "a password of all users"
@@ -86,3 +87,29 @@ async def test_changed_user_reconnects_and_removed_one_ends(access: Access) -> N
         assert caught.value.code == "CONNECTION"
         with pytest.raises(UnavailableError, match="Authorization"):
             await engine.town(TOWN)
+
+
+async def test_plugin_that_is_refused_ends(
+    access: Access, caplog: pytest.LogCaptureFixture
+) -> None:
+    access.admit({"name": "game", "role": "plugin"})
+
+    async def serve() -> None:
+        async with plugin.serve(
+            lambda _: plugin.applied(),
+            memory=plugin.VolatileMemory(),
+            servers=access.world.url,
+            user="game",
+            password="wrong",
+            reconnect_time_wait=0.02,
+        ):
+            pass
+
+    serving = asyncio.create_task(serve())
+    await until(lambda: "start handoffd" in caplog.text)
+    await asyncio.sleep(0.1)
+    assert len(caplog.records) == 1, "a warning that says the same is not repeated"
+    await asyncio.to_thread(access.start)
+    with pytest.raises(UnavailableError, match="refuses the user"):
+        await asyncio.wait_for(serving, 20)
+    assert [record.levelname for record in caplog.records[:2]] == ["WARNING"] * 2

@@ -87,8 +87,9 @@ def connect(
     ``user``, ``password``, ``token``, ``tls`` and ``user_credentials``. The inbox prefix of a user
     with a password is ``_INBOX_<user>``, as access control requires.
 
-    If the first connection fails it raises an UnavailableError with the code CONNECTION, unless
-    ``wait_on_first_connect=True``.
+    If the first connection fails it raises an UnavailableError with the code CONNECTION. With
+    ``wait_on_first_connect=True`` it warns in the log and tries again, until the server refuses the
+    credentials twice in a row.
 
     A client belongs to the event loop and the process in which it connected. In a forked child its
     calls raise FORKED. Threads without a loop use ``worldengine.sync``.

@@ -95,6 +95,8 @@ class Connection:
         self._denied: UnavailableError | None = None  # to read the inbox
         self._close: asyncio.Task[None] | None = None
         self._errors: list[Exception] = []  # of the first connection
+        self._awaited: list[str] = []  # the servers of a first connection that is waited for
+        self._warned: set[str] = set()
 
     @classmethod
     async def open(
@@ -119,6 +121,7 @@ class Connection:
         # A first connection that fails is reported at once: the second attempt is NATS's least.
         first = later if wait else {"max_reconnect_attempts": 1, "reconnect_time_wait": 0.02}
         settings = {"max_reconnect_attempts": -1, **settings, **first}
+        self._awaited = urls if wait else []
         try:
             await self.nc.connect(urls, **settings, **asked)
             self.nc.options.update(later, max_reconnect_attempts=-1)
@@ -134,6 +137,7 @@ class Connection:
                 raise _missing(error) from error
             raise
         self._errors.clear()
+        self._refusals = 0
         return self
 
     def check(self) -> None:
@@ -242,7 +246,9 @@ class Connection:
     async def _erred(self, error: Exception) -> None:
         text = _text(error).lower()
         log.debug("NATS: %s", text)
-        if not self._inbox:
+        if self._awaited and not self._inbox:
+            self._not_yet(error)
+        elif not self._inbox:
             self._errors = [*self._errors[-9:], error]
         elif "permissions violation" in text:
             self._denied_by(text, error)
@@ -251,6 +257,16 @@ class Connection:
             if self._refusals >= _REFUSALS and self.failure is None:
                 self._failed(error)
                 self._close = self.loop.create_task(self._abandon())
+
+    def _not_yet(self, error: Exception) -> None:
+        """Report why the first connection has to wait, and raise if it is refused for good."""
+        failed = self._not_connected(self._awaited, error)
+        if str(failed) not in self._warned:
+            self._warned.add(str(failed))
+            log.warning("%s; it is tried again", failed)
+        self._refusals = self._refusals + 1 if _is_refusal(_text(error).lower()) else 0
+        if self._refusals >= _REFUSALS:
+            raise failed from error
 
     def _denied_by(self, text: str, error: Exception) -> None:
         """End the requests that NATS denies to the user. It writes subjects in lower case here."""

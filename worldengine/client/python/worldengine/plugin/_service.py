@@ -545,7 +545,12 @@ def serve(
 
     It is for ``async with``, or for ``await``: then close the plugin and its engine. The servers
     and the options are those of ``worldengine.connect``, or ``engine`` is a client. The first
-    connection is waited for without end, unless ``wait_on_first_connect=False``.
+    connection is waited for, unless ``wait_on_first_connect=False``: the log has a warning, and
+    refused credentials raise.
+
+    ``serve`` asks whether another plugin hosts its towns. A plugin of all towns answers for each
+    town. But a plugin of some towns does not answer a question about all towns, so a plugin of all
+    towns does not find it.
 
     ``memory`` is the path of a FileMemory, or a Memory. ``queue`` bounds the commands that wait or
     are being applied, ``concurrency`` the towns whose commands are applied at once. ``retry_after``
