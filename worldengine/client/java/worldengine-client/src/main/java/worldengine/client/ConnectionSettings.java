@@ -94,11 +94,10 @@ public final class ConnectionSettings {
 
     /**
      * Returns the options for jnats, to which a caller adds its listeners. It throws an
-     * {@link IllegalArgumentException} if a file cannot be read.
+     * {@link IllegalArgumentException} if a file or a URL cannot be read.
      */
     public Options.Builder options(String name) {
-        var options = new Options.Builder().servers(servers().toArray(String[]::new)).connectionName(name)
-            .maxReconnects(-1).pingInterval(PING).reportNoResponders();
+        var options = servers(new Options.Builder()).connectionName(name).maxReconnects(-1).pingInterval(PING).reportNoResponders();
         String user = get("NATS_USER"), password = get("NATS_PASSWORD"), token = get("NATS_TOKEN");
         if (token == null && password == null) token = user;
         if (token != null) options.token(token.toCharArray());
@@ -107,6 +106,7 @@ public final class ConnectionSettings {
         if (inbox == null && user != null && password != null) inbox = "_INBOX_" + user;
         if (inbox == null) inbox = inboxOfUrl();
         if (inbox != null) options.inboxPrefix(inbox);
+        if (get("NATS_CREDS") != null) read("NATS_CREDS"); // jnats reads it with each connection
         if (get("NATS_CREDS") != null) options.authHandler(Nats.credentials(get("NATS_CREDS")));
         if (get("NATS_NKEY") != null) {
             options.authHandler(Nats.staticCredentials(null, read("NATS_NKEY").strip().toCharArray()));
@@ -117,6 +117,16 @@ public final class ConnectionSettings {
                 get("NATS_KEY") == null ? null : read("NATS_KEY")));
         }
         return options;
+    }
+
+    private Options.Builder servers(Options.Builder options) {
+        if (servers().isEmpty()) throw new IllegalArgumentException("the servers (NATS_URL) are empty: nats://host:4222");
+        try {
+            return options.servers(servers().toArray(String[]::new));
+        } catch (IllegalArgumentException e) { // not a cause, since its message has the secrets of the URL
+            throw new IllegalArgumentException("a URL of the servers (NATS_URL) cannot be read: write nats://host:4222, "
+                + "and the password into NATS_PASSWORD, or its signs such as # / ? % as %23 %2F %3F %25");
+        }
     }
 
     /** Returns the prefix of the user in a URL such as nats://ada:secret@host; null if there is none. */
@@ -131,7 +141,7 @@ public final class ConnectionSettings {
         String file = Objects.requireNonNull(get(name));
         try {
             return Files.readString(Path.of(file));
-        } catch (IOException e) {
+        } catch (IOException | java.nio.file.InvalidPathException e) {
             throw new IllegalArgumentException(name + " names a file that cannot be read: " + file, e);
         }
     }
