@@ -36,9 +36,16 @@ final class Applier {
     /** So many reply subjects get a command's outcome: the last ones. */
     private static final int MOST_WAITERS = 16;
 
+    private static final Duration SLOW = Duration.ofMinutes(1);
+
     /** The author's functions, and the bounds. */
     record Config(AsyncFunction apply, @Nullable AsyncFunction recover, Set<ProposalType> allowed, int queue,
-            int concurrency, Duration retryAfter, Logger logger) {}
+            int concurrency, Duration retryAfter, Duration slow, Logger logger) {
+        Config(AsyncFunction apply, @Nullable AsyncFunction recover, Set<ProposalType> allowed, int queue, int concurrency,
+                Duration retryAfter, Logger logger) {
+            this(apply, recover, allowed, queue, concurrency, retryAfter, SLOW, logger);
+        }
+    }
 
     /** A function of the author; it is called on the main thread. */
     interface AsyncFunction {
@@ -60,6 +67,7 @@ final class Applier {
     private static final class Job {
         Request request; // of those before its turn, the one whose time is over last
         boolean begun;
+        long since; // when it was begun, by System.nanoTime
         final Deque<Waiter> waiters = new ArrayDeque<>();
 
         Job(Request request) { this.request = request; }
@@ -85,26 +93,46 @@ final class Applier {
         this.send = send;
     }
 
-    /** Counts since the start; {@code waiting} are the commands in hand. */
-    record Counts(int waiting, long applied, long refused, long repeated, long busy) {}
+    /** Counts since the start; {@code waiting} are the commands in hand, {@code oldest} the age of the first begun. */
+    record Counts(int waiting, long applied, long refused, long repeated, long busy, Duration oldest) {}
 
-    synchronized Counts counts() { return new Counts(jobs.size(), applied, refused, repeated, busy); }
+    synchronized Counts counts() {
+        long now = System.nanoTime();
+        long oldest = jobs.values().stream().filter(job -> job.begun).mapToLong(job -> now - job.since).max().orElse(0);
+        return new Counts(jobs.size(), applied, refused, repeated, busy, Duration.ofNanos(oldest));
+    }
 
-    /** Receives a request that arrived now. It does not wait. */
-    void request(Command command, String reply) {
+    /** Receives a request that arrived now. It does not wait. Without {@code serving} no command is begun for it. */
+    void request(Command command, String reply, boolean serving) {
         KillPoint.ARRIVED.reached();
         var request = new Request(command, reply,
             System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(Math.min(command.timeoutMs(), 86_400_000)));
         Answer answer;
         synchronized (this) {
-            answer = admit(request);
+            answer = admit(request, serving);
         }
         if (answer != null) send.accept(reply, answer.wire());
         next();
     }
 
+    /** Refuses a command of a type that this version does not know, unless the memory has it from a newer one. */
+    void refuseUnknown(String applyId, long attempt, String reply) {
+        Memory.Record record;
+        synchronized (this) {
+            record = recall(applyId);
+        }
+        var answer = record == null ? null : record.answerTo(attempt);
+        if (answer == null && record != null && record.begun()) {
+            answer = Answer.later(applyId, Answer.IN_PROGRESS, config.retryAfter);
+        } else if (answer == null) {
+            answer = refuse(applyId, Outcome.refused("NOT_ALLOWED",
+                "This game server's plugin does not know such commands: update it."));
+        }
+        send.accept(reply, answer.wire());
+    }
+
     /** Adds a request to its job, or a job to its town. It returns the answer if there is one at once. */
-    private @Nullable Answer admit(Request request) {
+    private @Nullable Answer admit(Request request, boolean serving) {
         var command = request.command;
         var job = jobs.get(command.applyId());
         if (job != null) return later(command, join(job, request));
@@ -114,7 +142,7 @@ final class Applier {
             repeated++;
             return known;
         }
-        if (closing || jobs.size() >= config.queue) return later(command, Answer.BUSY);
+        if (closing || !serving || jobs.size() >= config.queue) return later(command, Answer.BUSY);
         job = new Job(request);
         job.waiters.add(new Waiter(request.reply, command.attempt(), false));
         jobs.put(command.applyId(), job);
@@ -159,6 +187,7 @@ final class Applier {
         running++;
         var job = turns.remove();
         job.begun = true;
+        job.since = System.nanoTime();
         return job;
     }
 
@@ -200,15 +229,28 @@ final class Applier {
 
     /** Calls a function of the author, and remembers its outcome. */
     private CompletableFuture<@Nullable Answer> call(AsyncFunction function, Command command) {
-        return mainThread.call(() -> function.call(command)).thenCompose(stage -> stage).handle((outcome, error) -> {
+        var called = mainThread.call(() -> function.call(command)).thenCompose(stage -> stage);
+        warnIfSlow(command, called);
+        return called.handle((outcome, error) -> {
             var cause = error instanceof CompletionException && error.getCause() != null ? error.getCause() : error;
             if (cause instanceof MainThread.NotRun) return notRun(function, command);
             KillPoint.APPLIED.reached();
             if (cause != null) return inDoubt(command, cause);
-            var answer = outcome == null ? null : Answer.of(command.applyId(), outcome, config.retryAfter);
+            var answer = outcome == null ? null : Answer.of(command.applyId(), outcome, config.retryAfter,
+                config.logger);
             if (answer == null) return inDoubt(command, new IllegalStateException("the function returned " + outcome));
             return remember(command, answer);
         }).thenCompose(next -> next);
+    }
+
+    private void warnIfSlow(Command command, CompletableFuture<Outcome> called) {
+        called.copy().orTimeout(config.slow.toMillis(), TimeUnit.MILLISECONDS).whenComplete((outcome, error) -> {
+            if (error instanceof TimeoutException) { // an exception of the function is in a CompletionException
+                config.logger.warning("a command has been applied for " + config.slow.toSeconds() + " s, and its town waits: "
+                    + command.applyId() + ", " + command.type() + " for the town " + SafeText.line(command.townId(), 64)
+                    + "; does the function complete its future in every case?");
+            }
+        });
     }
 
     /** The function was not called. What was begun by this call is not in the game; what was in doubt still is. */
@@ -305,8 +347,10 @@ final class Applier {
         return new Memory.Record(command.applyId(), command.townId(), command.attempt(), Instant.now(), answer);
     }
 
-    private Answer refuse(Command command, Outcome refused) {
-        var answer = Answer.of(command.applyId(), refused, config.retryAfter);
+    private Answer refuse(Command command, Outcome refused) { return refuse(command.applyId(), refused); }
+
+    private Answer refuse(String applyId, Outcome refused) {
+        var answer = Answer.of(applyId, refused, config.retryAfter, config.logger);
         if (answer == null) throw new AssertionError(refused);
         return answer;
     }

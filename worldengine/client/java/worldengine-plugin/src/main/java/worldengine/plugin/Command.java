@@ -32,6 +32,20 @@ import worldengine.client.contract.ProposalType;
 public record Command(String applyId, String runId, long attempt, String townId, String actorId, ProposalType type,
         String argument, JsonObject snapshot, JsonObject expected, long timeoutMs, @Nullable String traceparent,
         @Nullable String tracestate, JsonObject json) {
+    /** A command of a type that this version does not know. */
+    static final class UnknownType extends JsonParseException {
+        private static final long serialVersionUID = 1;
+        final String applyId, townId;
+        final long attempt;
+
+        UnknownType(String type, String applyId, String townId, long attempt) {
+            super("type is unknown to this version: " + SafeText.line(type, 64));
+            this.applyId = applyId;
+            this.townId = townId;
+            this.attempt = attempt;
+        }
+    }
+
     private static final String VERSION = "command-apply.v1", ID = "handoff_[0-9a-f]{64}";
 
     /** Returns the project of a PROJECT_ADVANCE after the command; null if the town has no such project. */
@@ -64,13 +78,12 @@ public record Command(String applyId, String runId, long attempt, String townId,
         require(VERSION.equals(Json.text(json, "schemaVersion")), "schemaVersion is not " + VERSION);
         String applyId = text(json, "applyId"), townId = text(json, "townId");
         require(applyId.matches(ID), "applyId is no id of a handoff");
-        String named = text(json, "type");
-        var type = ProposalType.named(named).orElseThrow(() ->
-            new JsonParseException("type is unknown to this version: " + SafeText.line(named, 64)));
-        var args = object(json, "args");
         long timeout = Json.integer(json, "timeoutMs", -1), attempt = Json.integer(json, "logicalAttemptId", 0);
         require(timeout >= 0, "timeoutMs is no count of milliseconds");
         require(attempt >= 1, "logicalAttemptId is no count from 1");
+        String named = text(json, "type");
+        var type = ProposalType.named(named).orElseThrow(() -> new UnknownType(named, applyId, townId, attempt));
+        var args = object(json, "args");
         var expected = object(json, "expectedSnapshot");
         require(townId.equals(Json.text(expected, "townId")), "expectedSnapshot is of another town");
         return new Command(applyId, text(json, "runId"), attempt, townId, text(json, "actorId"), type,

@@ -10,14 +10,18 @@ import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Locale;
 import java.util.UUID;
+import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.ExecutionException;
+import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import java.util.logging.Logger;
+import java.util.stream.Stream;
 import com.google.gson.JsonObject;
 import com.google.gson.JsonParseException;
 import org.jspecify.annotations.Nullable;
@@ -33,6 +37,7 @@ import worldengine.client.WorldEngine;
  */
 final class Link implements AutoCloseable {
     private static final Duration ANSWER = Duration.ofSeconds(1), FLUSH = Duration.ofSeconds(5);
+    private static final String RECONNECTED = "reconnected";
     private static final long FIRST_PAUSE = 250, LONGEST_PAUSE = 10_000;
     private static final long MOST_PENDING = 4096, MOST_PENDING_BYTES = 32 << 20;
 
@@ -45,6 +50,7 @@ final class Link implements AutoCloseable {
     private final Thread thread = new Thread(this::run, "worldengine-plugin");
     private volatile @Nullable WorldEngine engine;
     private volatile String state = "connecting";
+    private volatile boolean serving;
 
     Link(Config config, MessageHandler received) {
         this.config = config;
@@ -57,6 +63,9 @@ final class Link implements AutoCloseable {
     /** The state, for people: {@code serving}, or why not. */
     String state() { return state; }
 
+    /** Whether commands may be begun: it is connected, and no other plugin was found since. */
+    boolean serving() { return serving; }
+
     /** The client of the present connection; null if there is none yet. */
     @Nullable WorldEngine engine() { return engine; }
 
@@ -66,7 +75,10 @@ final class Link implements AutoCloseable {
         if (present == null) return;
         try {
             present.connection().publish(reply, answer);
-        } catch (IllegalStateException | IllegalArgumentException e) {
+        } catch (IllegalArgumentException e) {
+            config.logger.severe("an answer cannot be sent, and its command waits: raise max_payload of the NATS server "
+                + "above " + answer.length + " bytes, and restart: " + e.getMessage());
+        } catch (IllegalStateException e) {
             config.logger.fine(() -> "an answer could not be sent, and will be asked for again: " + e.getMessage());
         }
     }
@@ -91,46 +103,68 @@ final class Link implements AutoCloseable {
     /** Serves the towns over a new connection until that is closed for good. It returns whether it has served. */
     private boolean serve() throws InterruptedException {
         try (var client = WorldEngine.connect(config.settings, config.world, config.name)) {
-            var over = new CompletableFuture<String>();
+            var events = new LinkedBlockingQueue<String>();
             var connection = client.connection();
-            connection.addConnectionListener((c, event) -> happened(event, over));
-            try (var denied = client.onPermissionDenied(text -> over.complete("NATS refuses this user a right that "
-                    + "the role plugin of these towns has: " + text))) {
-                return serve(client, connection, over);
+            connection.addConnectionListener((c, event) -> happened(c, event, events));
+            try (var denied = client.onPermissionDenied(text -> denied(text, events))) {
+                return serve(client, connection, events);
             } finally {
+                serving = false;
                 engine = null;
             }
         }
     }
 
-    private boolean serve(WorldEngine client, Connection connection, CompletableFuture<String> over)
+    /** The events are {@link #RECONNECTED}, or why the connection is over. */
+    private boolean serve(WorldEngine client, Connection connection, BlockingQueue<String> events)
             throws InterruptedException {
         String asker = UUID.randomUUID().toString();
         if (another(connection, null)) return false;
         engine = client;
         var dispatcher = subscribe(connection, asker);
         try {
-            flush(connection);
-            if (!over.isDone()) become("serving");
-            // Two that start at the same moment do not find each other before, but at least one does now.
-            if (another(connection, asker)) return false;
-            String why = over.get();
-            if (closing.getCount() > 0) become("away: " + why);
+            String event = RECONNECTED;
+            for (; event.equals(RECONNECTED); event = events.take()) {
+                flush(connection);
+                // Two that start at the same moment do not find each other before, but at least one does now; and
+                // another may have come while the connection was lost.
+                if (another(connection, asker)) return false;
+                serveUnlessOver(connection, events);
+            }
+            if (closing.getCount() > 0) become("away: " + event);
             return true;
-        } catch (ExecutionException e) {
-            throw new AssertionError(e);
         } finally {
             if (connection.getStatus() != Connection.Status.CLOSED) connection.closeDispatcher(dispatcher);
         }
     }
 
-    private void happened(Events event, CompletableFuture<String> over) {
+    private synchronized void serveUnlessOver(Connection connection, BlockingQueue<String> events) {
+        serving = connection.getStatus() == Connection.Status.CONNECTED && events.isEmpty();
+        if (serving) become("serving");
+    }
+
+    private synchronized void happened(Connection connection, Events event, BlockingQueue<String> events) {
         switch (event) {
-            case DISCONNECTED -> become("away: the connection was lost");
-            case RECONNECTED -> become("serving");
-            case CLOSED -> over.complete("the connection was closed");
+            case DISCONNECTED -> {
+                var present = engine;
+                if (present == null || present.connection() != connection) return; // a late event of an earlier one
+                serving = false;
+                become("away: the connection was lost");
+            }
+            case RECONNECTED -> events.add(RECONNECTED);
+            case CLOSED -> events.add("the connection was closed");
             default -> { }
         }
+    }
+
+    /** Ends the connection if the right is one that serving needs; another one concerns a single call or answer. */
+    private void denied(String text, BlockingQueue<String> events) {
+        String lower = text.toLowerCase(Locale.ROOT);
+        boolean own = Stream.concat(tokens("*").stream(), tokens("=all").stream())
+            .flatMap(token -> Stream.of(subject("apply", token), subject("hosts", token)))
+            .anyMatch(subject -> lower.contains('"' + subject.toLowerCase(Locale.ROOT) + '"'));
+        if (own) events.add("NATS refuses this user a right that the role plugin of these towns has: " + text);
+        else config.logger.warning("worldengine: NATS refuses this user a right: " + text);
     }
 
     private Dispatcher subscribe(Connection connection, String asker) {
@@ -217,18 +251,29 @@ final class Link implements AutoCloseable {
         }
     }
 
-    /** Closes the connection, after the answers have left. */
     @Override
-    public void close() {
+    public void close() { close(FLUSH); }
+
+    /** Closes the connection, after the answers have left if the server receives them within half of the time. */
+    void close(Duration wait) {
+        long until = System.nanoTime() + wait.toNanos();
         closing.countDown();
-        var present = engine;
-        if (present != null) present.close();
-        thread.interrupt();
         try {
-            thread.join(FLUSH.toMillis());
+            var present = engine;
+            if (present != null) close(present.connection(), wait.dividedBy(2));
+            thread.interrupt();
+            thread.join(Math.max(1, (until - System.nanoTime()) / 1_000_000));
         } catch (InterruptedException e) {
             Thread.currentThread().interrupt();
         }
         state = "closed";
+    }
+
+    private static void close(Connection connection, Duration wait) throws InterruptedException {
+        try {
+            if (connection.getStatus() == Connection.Status.CONNECTED && !wait.isNegative()) connection.flush(wait);
+        } catch (TimeoutException | IllegalStateException e) { // the server does not receive: nothing can leave
+        }
+        connection.close();
     }
 }

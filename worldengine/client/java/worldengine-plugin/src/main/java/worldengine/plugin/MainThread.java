@@ -1,5 +1,6 @@
 package worldengine.plugin;
 
+import java.time.Duration;
 import java.util.ArrayDeque;
 import java.util.ArrayList;
 import java.util.List;
@@ -7,6 +8,8 @@ import java.util.Queue;
 import java.util.concurrent.Callable;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.Executor;
+import java.util.concurrent.TimeUnit;
+import java.util.logging.Logger;
 
 /**
  * Runs short tasks on the game's main thread, for at most a budget of time before it lets the game go on: the
@@ -35,11 +38,17 @@ final class MainThread {
     private final Executor executor;
     private final long budgetNanos;
     private final Queue<Task<?>> tasks = new ArrayDeque<>();
-    private boolean scheduled, closed;
+    private final Duration patience;
+    private final Logger logger;
+    private boolean scheduled, watched, closed;
+    private long runs;
 
-    MainThread(Executor executor, long budgetNanos) {
+    /** Tasks that the executor accepts and does not run within {@code patience} are given to it again. */
+    MainThread(Executor executor, long budgetNanos, Duration patience, Logger logger) {
         this.executor = executor;
         this.budgetNanos = budgetNanos;
+        this.patience = patience;
+        this.logger = logger;
     }
 
     /** Calls a function on the main thread; the future fails with NotRun if it was not called. */
@@ -52,6 +61,7 @@ final class MainThread {
             scheduled = true;
         }
         schedule();
+        watch();
         return task.done;
     }
 
@@ -63,7 +73,35 @@ final class MainThread {
         }
     }
 
+    private void watch() {
+        long seen;
+        synchronized (this) {
+            if (watched || !scheduled) return;
+            watched = true;
+            seen = runs;
+        }
+        CompletableFuture.delayedExecutor(patience.toMillis(), TimeUnit.MILLISECONDS).execute(() -> look(seen));
+    }
+
+    /** Schedules again if nothing ran since; a second run in a tick finds nothing to do. */
+    private void look(long seen) {
+        boolean lost;
+        synchronized (this) {
+            watched = false;
+            lost = scheduled && runs == seen && !tasks.isEmpty();
+        }
+        if (lost) {
+            logger.warning("the game's scheduler has not run the kit's task for " + patience.toMillis()
+                + " ms, so it gets it again: the main thread stands still, or the executor of mainThread drops tasks");
+            schedule();
+        }
+        watch();
+    }
+
     private void run() {
+        synchronized (this) {
+            runs++;
+        }
         long until = System.nanoTime() + budgetNanos;
         do {
             Task<?> task;

@@ -83,13 +83,13 @@ final class Memory implements AutoCloseable {
     private final Path path;
     private final Logger logger;
     private final int most;
-    private final FileChannel lock;
+    private final Lock lock;
     private final Map<String, Record> records = new LinkedHashMap<>(); // in the order of the first record of an id
     private final LinkedBlockingQueue<Write> writes = new LinkedBlockingQueue<>();
     private final Thread thread;
     private FileChannel file; // of the thread
     private int lines, compactAt;
-    private @Nullable IOException broken;
+    private @Nullable Throwable broken;
     private boolean closing; // guarded by writes
 
     /** Opens or creates the memory, and locks it against other processes by {@code <path>.lock}. */
@@ -97,12 +97,12 @@ final class Memory implements AutoCloseable {
         this.path = path;
         this.most = most;
         this.logger = logger;
-        lock = lock(path.resolveSibling(path.getFileName() + ".lock"));
+        lock = Lock.of(path.resolveSibling(path.getFileName() + ".lock"));
         try {
             load();
             file = FileChannel.open(path, StandardOpenOption.WRITE, StandardOpenOption.APPEND);
         } catch (IOException | RuntimeException e) {
-            closeQuietly(lock);
+            lock.close();
             if (e instanceof MemoryException why) throw why;
             throw new MemoryException("the plugin's memory cannot be read or written: " + path + ": " + e, e);
         }
@@ -111,18 +111,38 @@ final class Memory implements AutoCloseable {
         thread.start();
     }
 
-    private static FileChannel lock(Path name) {
-        FileChannel channel = null;
-        try {
-            if (name.getParent() != null) Files.createDirectories(name.getParent());
-            channel = FileChannel.open(name, StandardOpenOption.CREATE, StandardOpenOption.WRITE);
-            if (channel.tryLock() != null) return channel;
-        } catch (OverlappingFileLockException e) { // another plugin of this process
-        } catch (IOException e) {
-            throw new MemoryException("the lock of the plugin's memory cannot be opened: " + name, e);
+    /**
+     * A lock against other processes, and against other plugins of this one. POSIX drops a process's lock when the
+     * process closes any channel of the file, so a locked file is never opened again. The system property, which all
+     * class loaders share, says which files are locked.
+     */
+    private record Lock(@Nullable FileChannel channel, @Nullable String property) {
+        static Lock of(Path name) {
+            @Nullable FileChannel channel = null;
+            @Nullable String property = null;
+            try {
+                var folder = name.toAbsolutePath().getParent();
+                Files.createDirectories(folder);
+                property = "worldengine-plugin-lock:" + folder.toRealPath().resolve(name.getFileName());
+                if (System.getProperties().putIfAbsent(property, "locked") != null) {
+                    throw new MemoryException("the plugin's memory is in use by a plugin of this process: close it "
+                        + "first, as in onDisable (" + name + ")", null);
+                }
+                channel = FileChannel.open(name, StandardOpenOption.CREATE, StandardOpenOption.WRITE);
+                if (channel.tryLock() != null) return new Lock(channel, property);
+            } catch (OverlappingFileLockException e) { // a kit that knows no such property
+            } catch (IOException e) {
+                new Lock(channel, property).close();
+                throw new MemoryException("the lock of the plugin's memory cannot be opened: " + name, e);
+            }
+            new Lock(channel, property).close();
+            throw new MemoryException("the plugin's memory is in use by another process: end it first (" + name + ")", null);
         }
-        closeQuietly(channel);
-        throw new MemoryException("the plugin's memory is in use by another process: end it first (" + name + ")", null);
+
+        void close() {
+            closeQuietly(channel);
+            if (property != null) System.getProperties().remove(property);
+        }
     }
 
     private void load() throws IOException {
@@ -200,23 +220,24 @@ final class Memory implements AutoCloseable {
             }
             writes.drainTo(some, MOST_TOGETHER - 1);
             last = some.removeIf(write -> write == END);
-            append(some);
+            if (!some.isEmpty()) append(some);
         }
+        closeQuietly(file);
+        lock.close();
     }
 
     private void append(List<Write> some) {
-        if (some.isEmpty()) return;
         try {
-            if (broken != null) throw broken;
+            if (broken != null) throw new IOException("the plugin's memory failed before", broken);
             appendLines(some);
-        } catch (IOException e) {
+            var now = Instant.now();
+            some.forEach(write -> put(Objects.requireNonNull(write.record), now));
+            lines += some.size();
+            if (lines >= compactAt) compact();
+        } catch (Throwable e) { // whatever it is, nobody may wait for the disk for ever
             some.forEach(write -> write.written.completeExceptionally(e));
             return;
         }
-        var now = Instant.now();
-        some.forEach(write -> put(Objects.requireNonNull(write.record), now));
-        lines += some.size();
-        if (lines >= compactAt) compact();
         some.forEach(write -> write.written.complete(null));
     }
 
@@ -230,21 +251,28 @@ final class Memory implements AutoCloseable {
                 point.reached(() -> half(line));
                 all(file, line);
             }
-        } catch (IOException e) {
+        } catch (Throwable e) {
             // A part of a line may be on the disk, and the next line must not follow it.
             try {
                 file.truncate(size);
-            } catch (IOException undone) {
-                broken = undone;
+            } catch (Throwable undone) {
+                fail(undone);
             }
+            if (!(e instanceof IOException)) fail(e); // a full disk may have room again
             throw e;
         }
         try {
             file.force(false);
-        } catch (IOException e) {
-            broken = e; // a second sync may succeed without having written
+        } catch (Throwable e) {
+            fail(e); // a second sync may succeed without having written
             throw e;
         }
+    }
+
+    private void fail(Throwable why) {
+        broken = why;
+        logger.log(Level.SEVERE, "the plugin's memory can no longer be written, and no command is begun: make room on "
+            + "the disk and restart: " + path, why);
     }
 
     private void half(byte[] line) {
@@ -280,15 +308,13 @@ final class Memory implements AutoCloseable {
             file.close(); // first, since Windows does not rename over an open file
             try {
                 rewrite();
-            } catch (IOException e) {
+            } catch (Throwable e) {
                 compactAt = 2 * lines; // or every later line would try again
                 logger.log(Level.SEVERE, "the plugin's memory could not be written anew: " + path, e);
             }
             file = FileChannel.open(path, StandardOpenOption.WRITE, StandardOpenOption.APPEND);
-        } catch (IOException e) {
-            broken = e;
-            logger.log(Level.SEVERE, "the plugin's memory can no longer be written, and no command is begun: make room on "
-                + "the disk and restart: " + path, e);
+        } catch (Throwable e) {
+            fail(e);
         }
     }
 
@@ -320,26 +346,24 @@ final class Memory implements AutoCloseable {
         }
     }
 
-    /** Writes what waits, and closes the file. Later writes fail. */
     @Override
-    public void close() {
+    public void close() { close(Duration.ofSeconds(10)); }
+
+    /**
+     * Writes what waits, and closes the file. Later writes fail. If the disk takes longer, the file stays locked until
+     * all is written or the process ends.
+     */
+    void close(Duration wait) {
         synchronized (writes) {
-            if (closing) return;
+            if (!closing) writes.add(END); // not an interrupt, which would close the file amid a write
             closing = true;
-            writes.add(END); // not an interrupt, which would close the file amid a write
         }
-        boolean interrupted = false;
-        for (boolean over = false; !over;) {
-            try {
-                thread.join();
-                over = true;
-            } catch (InterruptedException e) {
-                interrupted = true;
-            }
+        try {
+            thread.join(Math.max(1, wait.toMillis()));
+            if (thread.isAlive()) logger.severe("the disk of the plugin's memory does not answer: " + path);
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
         }
-        closeQuietly(file);
-        closeQuietly(lock);
-        if (interrupted) Thread.currentThread().interrupt();
     }
 
     private static void closeQuietly(@Nullable FileChannel channel) {

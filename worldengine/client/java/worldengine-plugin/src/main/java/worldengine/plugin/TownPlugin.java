@@ -44,7 +44,11 @@ public final class TownPlugin implements AutoCloseable {
         CompletionStage<Outcome> call(Command command) throws Exception;
     }
 
-    private static final Duration CLOSE = Duration.ofSeconds(3);
+    // From the begin of close: until all is over, the begun commands are applied, and the memory is written.
+    private static final Duration CLOSE = Duration.ofSeconds(5), APPLIED = Duration.ofSeconds(3),
+        WRITTEN = Duration.ofSeconds(4);
+
+    private static final Duration PATIENCE = Duration.ofSeconds(5); // with the game's scheduler
 
     private final Logger logger;
     private final Memory memory;
@@ -63,7 +67,7 @@ public final class TownPlugin implements AutoCloseable {
         var executor = b.mainThread == null ? Objects.requireNonNull(ownThread) : b.mainThread;
         var recover = b.recover;
         applier = new Applier(new Applier.Config(apply::call, recover == null ? null : recover::call, Set.copyOf(b.allowed),
-            b.queue, b.concurrency, b.retryAfter, logger), memory, new MainThread(executor, b.tickBudget.toNanos()),
+            b.queue, b.concurrency, b.retryAfter, logger), memory, new MainThread(executor, b.tickBudget.toNanos(), PATIENCE, logger),
             this::send);
         link = new Link(new Link.Config(settings, b.world, List.copyOf(b.towns), b.name, logger), this::received);
         reports = new Reports(link, logger);
@@ -79,17 +83,33 @@ public final class TownPlugin implements AutoCloseable {
         try {
             if (message.getReplyTo() == null) throw new JsonParseException("it has no reply subject");
             var command = Command.parse(message.getData(), header(message, "traceparent"), header(message, "tracestate"));
-            // NATS checks the permission for the subject.
-            if (!message.getSubject().equals(link.applySubject(command.townId()))) {
-                throw new JsonParseException("it is about the town " + SafeText.line(command.townId(), 64));
-            }
-            applier.request(command, message.getReplyTo());
+            checkTown(message, command.townId());
+            applier.request(command, message.getReplyTo(), link.serving());
+        } catch (Command.UnknownType e) {
+            refuse(message, e);
         } catch (JsonParseException e) {
             logger.warning("a request that is no command for this plugin is not answered: " + message.getSubject() + ": "
                 + e.getMessage());
         } catch (RuntimeException e) {
             logger.log(java.util.logging.Level.SEVERE, "a request failed in the kit, and will be asked again", e);
         }
+    }
+
+    private void refuse(Message message, Command.UnknownType unknown) {
+        logger.warning("a command is refused, since the engine is newer than this plugin: " + unknown.applyId + ": "
+            + unknown.getMessage());
+        try {
+            checkTown(message, unknown.townId);
+            applier.refuseUnknown(unknown.applyId, unknown.attempt, message.getReplyTo());
+        } catch (JsonParseException e) {
+            logger.warning("it is not answered: " + e.getMessage());
+        }
+    }
+
+    /** NATS checks the permission for the subject. */
+    private void checkTown(Message message, String townId) {
+        if (message.getSubject().equals(link.applySubject(townId))) return;
+        throw new JsonParseException("it is about the town " + SafeText.line(townId, 64));
     }
 
     private static @Nullable String header(Message message, String name) {
@@ -107,14 +127,15 @@ public final class TownPlugin implements AutoCloseable {
      * @param busy requests answered busy
      * @param remembered commands in the memory
      * @param inDoubt commands in the memory that were begun and have no outcome
+     * @param oldest for how long the first of the begun commands has been applied; zero for none
      */
     public record Status(String connection, int waiting, long applied, long refused, long repeated, long busy,
-            int remembered, long inDoubt) {
+            int remembered, long inDoubt, Duration oldest) {
         @Override
         public String toString() {
             return connection + "; in hand " + waiting + "; since the start " + applied + " applied, " + refused
                 + " refused, " + repeated + " repeated, " + busy + " busy; " + remembered + " remembered, " + inDoubt
-                + " in doubt";
+                + " in doubt" + (oldest.toSeconds() > 0 ? "; one has been applied for " + oldest.toSeconds() + " s" : "");
         }
     }
 
@@ -122,7 +143,7 @@ public final class TownPlugin implements AutoCloseable {
     public Status status() {
         var counts = applier.counts();
         return new Status(link.state(), counts.waiting(), counts.applied(), counts.refused(), counts.repeated(),
-            counts.busy(), memory.size(), memory.begun());
+            counts.busy(), memory.size(), memory.begun(), counts.oldest());
     }
 
     /**
@@ -160,15 +181,18 @@ public final class TownPlugin implements AutoCloseable {
             if (closed) return;
             closed = true;
         }
-        int left = applier.close(CLOSE);
+        long began = System.nanoTime();
+        int left = applier.close(APPLIED);
         if (left > 0) {
             logger.warning("worldengine: closed while " + left + " commands were being applied: they are in doubt");
         }
-        memory.close(); // what was done is on the disk before its answer leaves
+        memory.close(left(began, WRITTEN)); // what was done is on the disk before its answer leaves
         reports.close();
-        link.close();
+        link.close(left(began, CLOSE));
         if (ownThread != null) ownThread.shutdownNow();
     }
+
+    private static Duration left(long began, Duration most) { return most.minusNanos(System.nanoTime() - began); }
 
     static Thread daemon(Runnable task, String name) {
         var thread = new Thread(task, name);
@@ -195,6 +219,9 @@ public final class TownPlugin implements AutoCloseable {
 
         /** Connects to these servers, divided by commas, with the user of the environment variables. */
         public Builder connection(String servers) {
+            if (isEmpty(servers)) {
+                throw new IllegalArgumentException("connection is empty: the servers, such as nats://127.0.0.1:4222");
+            }
             return connection(ConnectionSettings.fromEnvironment().withServers(servers));
         }
 
@@ -206,17 +233,25 @@ public final class TownPlugin implements AutoCloseable {
 
         /** The world's name; {@code main} by default. */
         public Builder world(String world) {
+            if (isEmpty(world)) throw new IllegalArgumentException("world is empty: the world's name, such as main");
             this.world = WorldEngine.checkedWorld(world);
             return this;
         }
 
         /** The ids of the towns that this server hosts. */
         public Builder towns(String... townIds) {
+            if (townIds.length == 0) throw new IllegalArgumentException("towns has no id: name the towns, or call allTowns");
+            for (var id : townIds) {
+                if (isEmpty(id)) throw new IllegalArgumentException("towns has an empty id: each is the id of a town");
+            }
             chosen = List.of(townIds);
             return this;
         }
 
-        /** Hosts all towns of the world. */
+        /**
+         * Hosts all towns of the world. It finds another plugin of all towns, but none of some towns: be sure that
+         * there is none, or both apply the commands of these towns. A plugin of some towns does find this one.
+         */
         public Builder allTowns() {
             chosen = List.of();
             towns = Set.of();
@@ -281,6 +316,7 @@ public final class TownPlugin implements AutoCloseable {
 
         /** The types of commands that this server applies; the others are refused. All by default. */
         public Builder allow(ProposalType... types) {
+            if (Arrays.asList(types).contains(null)) throw new IllegalArgumentException("allow has a type that is null");
             allowed = EnumSet.noneOf(ProposalType.class);
             allowed.addAll(Arrays.asList(types));
             return this;
@@ -327,10 +363,11 @@ public final class TownPlugin implements AutoCloseable {
             if (apply == null) throw new IllegalArgumentException("apply is missing: the function that changes the game");
             if (memory == null) throw new IllegalArgumentException("memory is missing: the file that remembers commands");
             if (chosen == null) throw new IllegalArgumentException("towns is missing: the ids of the hosted towns, or allTowns");
-            if (chosen.contains("")) throw new IllegalArgumentException("towns has an empty id");
             towns = new LinkedHashSet<>(chosen);
             return new TownPlugin(this, apply, memory);
         }
+
+        private static boolean isEmpty(@Nullable String text) { return text == null || text.isBlank(); }
 
         private static int above(int value, String name) {
             if (value <= 0) throw new IllegalArgumentException(name + " must be above 0, not " + value);

@@ -1,6 +1,7 @@
 package worldengine.plugin;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import com.google.gson.JsonObject;
@@ -8,13 +9,16 @@ import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.EnumSet;
+import java.util.Queue;
 import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionStage;
 import java.util.concurrent.Executor;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
+import java.util.logging.Handler;
 import java.util.logging.Level;
+import java.util.logging.LogRecord;
 import java.util.logging.Logger;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
@@ -53,7 +57,8 @@ class ApplierTest {
         memory = new Memory(dir.resolve("memory"), Memory.MOST_RECORDS, logger);
         var allowed = EnumSet.complementOf(EnumSet.of(ProposalType.SALVAGE_PLAN));
         applier = new Applier(new Applier.Config(call("apply"), recovers ? call("recover") : null, allowed, queue,
-            concurrency, Duration.ofMillis(250), logger), memory, new MainThread(task -> game.execute(task), 1_000_000),
+            concurrency, Duration.ofMillis(250), Duration.ofMillis(50), logger), memory, new MainThread(task -> game.execute(task), 1_000_000,
+                Duration.ofMillis(50), logger),
             (reply, answer) -> answers.add(reply + " " + text(answer)));
     }
 
@@ -73,6 +78,11 @@ class ApplierTest {
     }
 
     private void ask(String reply, String town, int id, int attempt, long timeoutMs, ProposalType type) {
+        var command = Command.parse(request(town, id, attempt, timeoutMs, type), null, null);
+        applier.request(command, reply, true);
+    }
+
+    static byte[] request(String town, int id, int attempt, long timeoutMs, ProposalType type) {
         var json = new JsonObject();
         json.addProperty("schemaVersion", "command-apply.v1");
         json.addProperty("applyId", "handoff_" + "0".repeat(63) + id);
@@ -88,7 +98,7 @@ class ApplierTest {
         snapshot.addProperty("townId", town);
         json.add("snapshot", snapshot);
         json.add("expectedSnapshot", snapshot);
-        applier.request(Command.parse(json.toString().getBytes(StandardCharsets.UTF_8), null, null), reply);
+        return json.toString().getBytes(StandardCharsets.UTF_8);
     }
 
     private void ask(String reply, String town, int id, int attempt) {
@@ -249,6 +259,86 @@ class ApplierTest {
     }
 
     @Test
+    void aSchedulerThatDropsATask_getsItAgain() throws Exception {
+        var dropped = new LinkedBlockingQueue<Runnable>();
+        game = dropped::add;
+        ask("x", "a", 1);
+        dropped.poll(10, TimeUnit.SECONDS);
+        game = Runnable::run;
+        called("apply", 1).outcome.complete(Outcome.applied());
+        answered("x applied");
+        quiet();
+    }
+
+    @Test
+    void aFunctionThatDoesNotComplete_isLoggedOnce() throws Exception {
+        var logged = new LinkedBlockingQueue<String>();
+        logger.setUseParentHandlers(false);
+        logger.setLevel(Level.WARNING);
+        logger.addHandler(handler(logged));
+        ask("x", "a", 1);
+        var slow = called("apply", 1);
+        assertTrue(String.valueOf(logged.poll(10, TimeUnit.SECONDS)).contains("has been applied for"));
+        assertTrue(applier.counts().oldest().toMillis() >= 50);
+        slow.outcome.complete(Outcome.applied());
+        answered("x applied");
+        assertEquals(0, logged.size());
+        assertEquals(Duration.ZERO, applier.counts().oldest());
+    }
+
+    static Handler handler(Queue<String> logged) {
+        return new Handler() {
+            @Override
+            public void publish(LogRecord record) { logged.add(record.getMessage()); }
+
+            @Override
+            public void flush() { }
+
+            @Override
+            public void close() { }
+        };
+    }
+
+    @Test
+    void membersThatTheEngineCannotRead_areLeftOut() throws Exception {
+        JsonObject large = new JsonObject(), noNumber = new JsonObject(), deep = new JsonObject(), twice = new JsonObject();
+        large.addProperty("text", "x".repeat(1 << 20));
+        noNumber.addProperty("height", Double.NaN);
+        deep.add("itself", deep);
+        twice.addProperty("a", 1);
+        twice.addProperty("A", 2);
+        for (var bad : new JsonObject[] {large, noNumber, deep, twice}) {
+            var outcome = Outcome.applied().withSnapshot(bad).withEmbodiment(bad).withArtifacts(java.util.List.of(bad));
+            var answer = Json.object(Answer.of("id", outcome, Duration.ZERO, logger).wire());
+            assertEquals(java.util.Set.of("schemaVersion", "applyId", "status"), answer.keySet());
+        }
+        var good = new JsonObject();
+        good.addProperty("height", 1.5);
+        var answer = Json.object(Answer.of("id", Outcome.applied().withSnapshot(good), Duration.ZERO, logger).wire());
+        assertEquals(good, answer.get("snapshot"));
+        ask("x", "a", 1);
+        called("apply", 1).outcome.complete(Outcome.applied().withEmbodiment(noNumber));
+        answered("x applied");
+        ask("x", "a", 2);
+        called("apply", 2).outcome.complete(Outcome.applied());
+        answered("x applied");
+    }
+
+    @Test
+    void aTypeOfANewerEngine_isRefused_unlessTheMemoryHasItsOutcome() throws Exception {
+        String request = new String(request("a", 1, 1, 60_000, ProposalType.TOWNSFOLK_TALK), StandardCharsets.UTF_8);
+        byte[] newer = request.replace(ProposalType.TOWNSFOLK_TALK.wire(), "DANCE").getBytes(StandardCharsets.UTF_8);
+        var unknown = assertThrows(Command.UnknownType.class, () -> Command.parse(newer, null, null));
+        applier.refuseUnknown(unknown.applyId, unknown.attempt, "x");
+        answered("x refused NOT_ALLOWED");
+        ask("x", "a", 1);
+        called("apply", 1).outcome.complete(Outcome.applied());
+        answered("x applied");
+        applier.refuseUnknown(unknown.applyId, unknown.attempt, "x");
+        answered("x applied");
+    }
+
+    @Test
     void close_answersWhatWaits_andWaitsForWhatIsBegun() throws Exception {
         ask("1", "a", 1);
         var begun = called("apply", 1);
@@ -277,7 +367,7 @@ class ApplierTest {
     @Test
     void theMainThread_isHeldForItsBudgetAlone() throws Exception {
         var ticks = new LinkedBlockingQueue<Runnable>();
-        var mainThread = new MainThread(ticks::add, 1);
+        var mainThread = new MainThread(ticks::add, 1, Duration.ofMinutes(1), logger);
         var first = mainThread.call(() -> 1);
         var second = mainThread.call(() -> 2);
         assertEquals(1, ticks.size());

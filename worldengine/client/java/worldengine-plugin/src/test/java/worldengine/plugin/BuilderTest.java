@@ -1,6 +1,8 @@
 package worldengine.plugin;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
@@ -11,6 +13,8 @@ import java.util.logging.Logger;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
+import worldengine.client.ConnectionSettings;
+import worldengine.client.contract.ProposalType;
 
 class BuilderTest {
     @TempDir
@@ -28,10 +32,24 @@ class BuilderTest {
         for (var wrong : new Runnable[] {
             () -> TownPlugin.builder().towns("t").memory(dir).start(), () -> builder().towns("t", "").start(),
             () -> TownPlugin.builder().apply(c -> Outcome.applied()).memory(dir).start(), () -> builder().world("a.b"),
+            () -> builder().towns(), () -> builder().towns((String) null), () -> builder().world(null),
+            () -> builder().connection(""), () -> builder().connection((String) null), () -> builder().connection(",").start(),
+            () -> builder().allow((ProposalType) null),
+            () -> builder().connection(ConnectionSettings.of("nats://h:1").withCredentials(dir.resolve("none"))).start(),
             () -> builder().queue(0), () -> builder().tickBudget(Duration.ZERO), () -> Outcome.refused("no", "It is small."),
         }) {
             var error = assertThrows(IllegalArgumentException.class, wrong::run);
             assertTrue(error.getMessage().length() > 20, error.getMessage());
+        }
+    }
+
+    @Test
+    void aUrlThatCannotBeRead_keepsItsPassword() {
+        for (var url : new String[] {"nats://ada:se cret@h:4222", "nats://ada:secret%@h:4222", "nats://ada:[secret@h:4222"}) {
+            var error = assertThrows(IllegalArgumentException.class, () -> builder().connection(url).start(), url);
+            assertTrue(error.getMessage().contains("NATS_PASSWORD"), error.getMessage());
+            assertFalse(error.getMessage().contains("cret"), error.getMessage());
+            assertNull(error.getCause());
         }
     }
 

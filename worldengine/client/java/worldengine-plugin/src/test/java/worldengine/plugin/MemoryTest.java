@@ -7,6 +7,7 @@ import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.StandardOpenOption;
@@ -14,8 +15,10 @@ import java.time.Duration;
 import java.time.Instant;
 import java.util.ArrayList;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ExecutionException;
 import java.util.logging.Logger;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
 
 class MemoryTest {
@@ -28,7 +31,7 @@ class MemoryTest {
     private Memory open(int most) { return new Memory(dir.resolve("state/memory"), most, Logger.getAnonymousLogger()); }
 
     private static Memory.Record record(String id, Outcome outcome) {
-        return new Memory.Record(id, "t", 1, Instant.now(), outcome == null ? null : Answer.of(id, outcome, RETRY));
+        return new Memory.Record(id, "t", 1, Instant.now(), outcome == null ? null : Answer.of(id, outcome, RETRY, Logger.getAnonymousLogger()));
     }
 
     @Test
@@ -80,6 +83,45 @@ class MemoryTest {
             assertEquals(0, memory.size());
         }
         open().close();
+    }
+
+    @Test
+    void aSecondStart_leavesTheLockAgainstOtherProcesses() throws Exception {
+        try (var memory = open()) {
+            assertThrows(MemoryException.class, this::open);
+            var other = new ProcessBuilder(Path.of(System.getProperty("java.home"), "bin", "java").toString(), "-cp",
+                System.getProperty("java.class.path"), MemoryTest.class.getName(), dir.resolve("state/memory").toString());
+            other.redirectErrorStream(true);
+            var process = other.start();
+            String printed = new String(process.getInputStream().readAllBytes(), StandardCharsets.UTF_8);
+            assertTrue(printed.contains("in use by another process"), printed);
+            assertEquals(0, memory.size());
+        }
+    }
+
+    /** Opens a memory in another process. */
+    public static void main(String[] args) {
+        try (var memory = new Memory(Path.of(args[0]), Memory.MOST_RECORDS, Logger.getAnonymousLogger())) {
+            System.out.println("opened with " + memory.size());
+        } catch (MemoryException e) {
+            System.out.println(e.getMessage());
+        }
+    }
+
+    @Test
+    @Timeout(10)
+    void aRecordThatCannotBeWritten_failsItAndLaterOnes() throws Exception {
+        try (var memory = open()) {
+            memory.put(record("a", null)).get();
+            var noJson = new Answer(Answer.APPLIED, false, "{\"a\":NaN}".getBytes(StandardCharsets.UTF_8));
+            var bad = memory.put(new Memory.Record("b", "t", 1, Instant.now(), noJson));
+            assertThrows(ExecutionException.class, bad::get);
+            assertThrows(ExecutionException.class, memory.put(record("c", null))::get);
+        }
+        try (var memory = open()) {
+            assertEquals(1, memory.size());
+            memory.put(record("c", null)).get();
+        }
     }
 
     @Test
