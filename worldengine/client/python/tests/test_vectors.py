@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections import UserList
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -105,3 +107,13 @@ def test_town_has_the_token_that_the_server_gives_it() -> None:
     assert town_token("Town 1.é") == "Town%201%2E%C3%A9"
     assert town_token("x" * 128) == "x" * 128
     assert len(town_token("x" * 129)) == 65
+
+
+def test_mappings_and_sequences_are_json() -> None:
+    town = MappingProxyType({"b": UserList([1, MappingProxyType({})]), "a": (2**60,)})
+    assert canonical_json(town) == '{"a":[1152921504606847000],"b":[1,{}]}'
+    assert decode(encode(town)) == {"a": [2**60], "b": [1, {}]}
+    for no, name in ((b"x", "bytes"), ({1}, "set"), (object(), "object")):
+        for write in (canonical_json, encode):
+            with pytest.raises(ValueError, match=name):
+                write(MappingProxyType({"a": no}))
