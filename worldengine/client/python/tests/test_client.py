@@ -220,6 +220,18 @@ async def test_duplicate_behind_a_503_is_the_first_result(
 
 
 @pytest.mark.parametrize("code", ["PLUGIN_ABSENT", "TOWN_PAUSED", "WORLD_PAUSED"])
+async def test_pause_beyond_the_end_of_a_call_is_reported(
+    frontier: World, engine: Client, join: Join, code: str
+) -> None:
+    paused = await join(frontier, world=f"long-{code}", timeout=1)
+    await fake(paused, "handoff", lambda n, b: error(503, code, 60_000))
+    why: list[str] = []
+    with pytest.raises(ReplyError):
+        await paused.send(await talk(engine), on_paused=lambda e: why.append(e.code))
+    assert why == [code]
+
+
+@pytest.mark.parametrize("code", ["PLUGIN_ABSENT", "TOWN_PAUSED", "WORLD_PAUSED"])
 async def test_reason_of_a_wait_outlives_silence(
     frontier: World, engine: Client, join: Join, code: str
 ) -> None:
@@ -254,6 +266,23 @@ async def test_nobody_answers(frontier: World, join: Join) -> None:
     with pytest.raises(UnavailableError) as caught:  # it was there: it may come back
         await nobody.town("x", timeout=0.6)
     assert (caught.value.code, len(asked)) == ("NO_RESPONDERS", 1)
+
+
+async def test_what_cannot_be_sent_is_a_value_error(engine: Client) -> None:
+    wrong: list[tuple[str, Any, Any, str]] = [
+        ("town get", {}, {}, "a verb is"),
+        ("town.", {}, {}, "a verb is"),
+        ("town.*", {}, {}, "a verb is"),
+        ("town.list", {}, {"a header": "x"}, "a header is"),
+        ("town.list", {}, {"x": "a\r\nb"}, "a header is"),
+        ("event.list", {"waitMs": "5"}, {}, "waitMs"),
+        ("town.list", {"after": {1}}, {}, "set is not JSON"),
+    ]
+    for verb, asked, headers, why in wrong:
+        with pytest.raises(ValueError, match=why):
+            await engine.request(verb, asked, headers=headers)
+    assert engine.connection._waiters == {}
+    assert await engine.town(TOWN)
 
 
 async def test_large_request_is_not_sent(engine: Client) -> None:

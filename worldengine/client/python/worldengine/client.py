@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
@@ -37,6 +38,9 @@ from .types import (
 )
 
 __all__ = ["Client", "Connecting", "connect"]
+
+_VERB = re.compile(r"[^\s.*>]+(\.[^\s.*>]+)*")
+_HEADER = re.compile(r"[!-9;-~]+: [^\r\n]*")
 
 
 class Connecting:
@@ -155,7 +159,10 @@ class Client:
         A ``waitMs`` of the request is added to the timeout.
         """
         body = body or {}
-        wait = (body.get("waitMs") or 0) / 1000
+        wait_ms = body.get("waitMs") or 0
+        if not isinstance(wait_ms, (int, float)):
+            raise ValueError(f"waitMs must be a number of milliseconds, not {wait_ms!r}")
+        wait = wait_ms / 1000
         msg, _ = await self.ask(verb, encode(body), timeout=timeout, headers=headers, wait=wait)
         try:
             return decode(msg.data)
@@ -178,7 +185,14 @@ class Client:
         The second value says whether an earlier attempt may have been carried out. ``wait`` is how
         long the server may wait before it answers, in seconds.
         """
+        if not _VERB.fullmatch(verb):
+            raise ValueError(f"a verb is a name such as town.get, not {verb!r}")
         sent = dict(headers or {})
+        for name, value in sent.items():
+            if not _HEADER.fullmatch(f"{name}: {value}"):
+                raise ValueError(
+                    f"a header is a name of ASCII and one line, not {name!r}: {value!r}"
+                )
         if revision is not None:
             sent.setdefault("Execution-Result-Revision", str(revision))
         exchange = Exchange(
@@ -340,7 +354,8 @@ class Client:
         process, since a town accepts a key once. So store it before you send it. It is a dict, or
         JSON as ``bytes`` or ``str``, which go out as they are. If an attempt of this call was
         accepted, and its answer was lost or was a 503, the next attempt is a duplicate. Then
-        ``send`` returns the first result.
+        ``send`` returns the first result. After a cancelled call that was accepted, ``send``
+        returns the duplicate, and ``engine.result(key, town_id=...)`` the first result.
 
         If the town is paused until the call ends, the code of the error is TOWN_PAUSED or
         WORLD_PAUSED; a call that ends before the server's --pause-wait gets TIMEOUT. If the town's

@@ -35,8 +35,8 @@ class Exchange:
 
     ``safe``: the request may be repeated although it may have been carried out. ``look`` is awaited
     before a repetition because no answer came, and returns an error if the request waits.
-    ``refused`` is called with each refusal after which the request is repeated, and with the errors
-    of ``look``. ``wait`` is how long the server may wait before it answers.
+    ``refused`` is called with each refusal that passes with time, and with the errors of ``look``.
+    ``wait`` is how long the server may wait before it answers.
     """
 
     def __init__(
@@ -171,12 +171,14 @@ class Exchange:
         refused = reply_error(msg)
         if refused is None:
             return msg
+        if not self._is_repeatable(refused):
+            raise refused
+        self._keep(refused)
         rest = self._left() - refused.retry_after
-        if not self._is_repeatable(refused) or rest <= 0:
+        if rest <= 0:
             raise refused
         if refused.status == 503:
             self.doubt = True  # the handoff may be stored, and wait for the end of a pause
-        self._keep(refused)
         # Other clients may have been refused at the same moment, so the pause has a random part.
         extra = random.random() * min(refused.retry_after, rest / 2)
         self._due_in(refused.retry_after + extra)
