@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack
@@ -26,9 +27,9 @@ FRONTIER = ROOT / "testdata/worlds/frontier.json"
 TOWN = "town-threatened"
 
 
-def _built(name: str, directory: Path) -> str:
-    """Return $HANDOFFD or $HANDOFFCTL, or else build the program."""
-    if given := os.environ.get(name.upper()):
+def built(name: str, directory: Path) -> str:
+    """Return $HANDOFFD or $HANDOFFCTL, or the program on the PATH, or else build it."""
+    if given := os.environ.get(name.upper()) or shutil.which(name):
         return given
     path = directory / name
     subprocess.run(["go", "build", "-o", path, f"./cmd/{name}"], cwd=ROOT, check=True)
@@ -37,12 +38,12 @@ def _built(name: str, directory: Path) -> str:
 
 @pytest.fixture(scope="session")
 def handoffd(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return _built("handoffd", tmp_path_factory.mktemp("bin"))
+    return built("handoffd", tmp_path_factory.mktemp("bin"))
 
 
 @pytest.fixture(scope="session")
 def handoffctl(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return _built("handoffctl", tmp_path_factory.mktemp("bin"))
+    return built("handoffctl", tmp_path_factory.mktemp("bin"))
 
 
 @pytest.fixture(scope="module")

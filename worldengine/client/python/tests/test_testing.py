@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from conftest import FRONTIER, TOWN, talk
+from conftest import FRONTIER, TOWN, built, talk
 
 from worldengine.testing import World, fixture_files, replay
 
@@ -50,3 +50,11 @@ def test_world_keeps_its_port_and_its_data(world: World) -> None:
 def test_mistake_is_shown(handoffd: str, tmp_path: Path) -> None:
     with World(handoffd, tmp_path) as world, pytest.raises(RuntimeError, match="no-such-flag"):
         world.start("--no-such-flag")
+
+
+def test_program_on_the_path_is_not_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "handoffd"
+    program.touch(mode=0o755)
+    monkeypatch.delenv("HANDOFFD", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert built("handoffd", tmp_path / "nowhere") == str(program)
