@@ -31,10 +31,18 @@ final class Walls {
     }
 
     CompletionStage<Outcome> apply(Command command) {
+        return change(command, Outcome.refusedForNow("CHUNK_NOT_LOADED", "A chunk of the wall cannot be loaded."));
+    }
+
+    /** Completes a command that was cut off. It sets blocks, so it may find some of them or all. */
+    CompletionStage<Outcome> recover(Command command) { return change(command, Outcome.unknown()); }
+
+    /** Changes the world; {@code unloaded} is the outcome if that cannot be begun. */
+    private CompletionStage<Outcome> change(Command command, Outcome unloaded) {
         return switch (command.type()) {
             case PROJECT_ADVANCE -> command.expectedProject() == null
                 ? CompletableFuture.completedFuture(Outcome.refused("UNKNOWN_PROJECT", "The town has no such project."))
-                : grow(command.argument(), command.expectedProgress());
+                : grow(command.argument(), command.expectedProgress(), unloaded);
             case TOWNSFOLK_TALK -> {
                 // As data, not through MiniMessage or a console: agents wrote it.
                 Bukkit.getServer().broadcast(Component.text(SafeText.line(command.actorId(), 40) + " talks to the townsfolk."));
@@ -46,7 +54,7 @@ final class Walls {
     }
 
     /** Sets the first blocks of a project's wall, one for each percent, when their chunks are loaded. */
-    private CompletionStage<Outcome> grow(String projectId, double progress) {
+    private CompletionStage<Outcome> grow(String projectId, double progress, Outcome unloaded) {
         int lane = z + 2 * Math.floorMod(projectId.hashCode(), LANES);
         int count = (int) Math.floor(Math.min(Math.max(progress, 0), 1) * LENGTH * HEIGHT + 1e-6);
         var chunks = new ArrayList<CompletableFuture<?>>();
@@ -55,13 +63,17 @@ final class Walls {
         CompletableFuture.allOf(chunks.toArray(CompletableFuture[]::new)).whenComplete((loaded, error) ->
             Bukkit.getScheduler().runTask(plugin, () -> {
                 if (error != null) {
-                    done.complete(Outcome.refusedForNow("CHUNK_NOT_LOADED", "A chunk of the wall cannot be loaded."));
+                    done.complete(unloaded);
                     return;
                 }
-                for (int i = 0; i < count; i++) {
-                    world.getBlockAt(x + i % LENGTH, y + i / LENGTH, lane).setType(Material.STONE_BRICKS);
+                try {
+                    for (int i = 0; i < count; i++) {
+                        world.getBlockAt(x + i % LENGTH, y + i / LENGTH, lane).setType(Material.STONE_BRICKS);
+                    }
+                    done.complete(Outcome.applied());
+                } catch (RuntimeException e) {
+                    done.completeExceptionally(e); // the command stays in doubt, and recover completes it
                 }
-                done.complete(Outcome.applied());
             }));
         return done;
     }

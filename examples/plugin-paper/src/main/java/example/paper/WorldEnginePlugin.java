@@ -31,7 +31,7 @@ public final class WorldEnginePlugin extends JavaPlugin implements Listener {
                 .allow(config.getStringList("allow").stream().map(ProposalType::valueOf).toArray(ProposalType[]::new))
                 .mainThread(task -> Bukkit.getScheduler().runTask(this, task))
                 .applyAsync(walls::apply)
-                .recoverAsync(walls::apply) // it sets blocks, so to do it again is to complete it
+                .recoverAsync(walls::recover)
                 .logger(getLogger()).start();
         } catch (IllegalArgumentException | MemoryException e) {
             getLogger().severe("not enabled: " + e.getMessage());

@@ -97,7 +97,7 @@ final class Memory implements AutoCloseable {
         this.path = path;
         this.most = most;
         this.logger = logger;
-        lock = Lock.of(path.resolveSibling(path.getFileName() + ".lock"));
+        lock = Lock.acquire(path.resolveSibling(path.getFileName() + ".lock"));
         try {
             load();
             file = FileChannel.open(path, StandardOpenOption.WRITE, StandardOpenOption.APPEND);
@@ -117,7 +117,7 @@ final class Memory implements AutoCloseable {
      * class loaders share, says which files are locked.
      */
     private record Lock(@Nullable FileChannel channel, @Nullable String property) {
-        static Lock of(Path name) {
+        static Lock acquire(Path name) {
             @Nullable FileChannel channel = null;
             @Nullable String property = null;
             try {

@@ -44,7 +44,7 @@ public final class TownPlugin implements AutoCloseable {
         CompletionStage<Outcome> call(Command command) throws Exception;
     }
 
-    // From the begin of close: until all is over, the begun commands are applied, and the memory is written.
+    // Counted from the call of close: until all is over, the begun commands are applied, and the memory is written.
     private static final Duration CLOSE = Duration.ofSeconds(5), APPLIED = Duration.ofSeconds(3),
         WRITTEN = Duration.ofSeconds(4);
 
@@ -181,18 +181,18 @@ public final class TownPlugin implements AutoCloseable {
             if (closed) return;
             closed = true;
         }
-        long began = System.nanoTime();
+        long called = System.nanoTime();
         int left = applier.close(APPLIED);
         if (left > 0) {
             logger.warning("worldengine: closed while " + left + " commands were being applied: they are in doubt");
         }
-        memory.close(left(began, WRITTEN)); // what was done is on the disk before its answer leaves
+        memory.close(left(called, WRITTEN)); // what was done is on the disk before its answer leaves
         reports.close();
-        link.close(left(began, CLOSE));
+        link.close(left(called, CLOSE));
         if (ownThread != null) ownThread.shutdownNow();
     }
 
-    private static Duration left(long began, Duration most) { return most.minusNanos(System.nanoTime() - began); }
+    private static Duration left(long called, Duration most) { return most.minusNanos(System.nanoTime() - called); }
 
     static Thread daemon(Runnable task, String name) {
         var thread = new Thread(task, name);
