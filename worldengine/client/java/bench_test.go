@@ -34,22 +34,31 @@ var (
 
 const benchTowns = 16
 
-// The Java kit answers at least half as many commands a second as the Go kit does, with a memory on the same disk.
-func TestKit_Rate(t *testing.T) {
-	nc := natstest.Connect(t)
-	inGo := goKit(t, nc)
-	goRate := rate(t, nc, "go", 0)
-	inGo()
-	p := newPlugin(t, nc.ConnectedUrl())
-	p.towns = townsOf("java")
-	p.start("")
-	javaRate := rate(t, nc, "java", 0)
-	t.Logf("%d towns: %.0f commands a second in Java, %.0f in Go", benchTowns, javaRate, goRate)
-	require.Greater(t, javaRate, goRate/2)
+// BenchmarkKit_Rate has the Go kit and the Java kit answer as many commands as they can, with a memory on
+// the same disk. The aim is that the Java kit answers at least half as many. Run it with -benchtime=1x.
+func BenchmarkKit_Rate(b *testing.B) {
+	for b.Loop() {
+		nc := natstest.Connect(b)
+		inGo := goKit(b, nc)
+		b.ReportMetric(rate(b, nc, "go", 0), "go-commands/s")
+		inGo()
+		p := newPlugin(b, nc.ConnectedUrl())
+		p.towns = townsOf("java")
+		p.start("")
+		b.ReportMetric(rate(b, nc, "java", 0), "java-commands/s")
+	}
 }
 
-// A game with ticks gets its commands within 64 MB, and without being held for long.
-func TestKit_Ticks(t *testing.T) {
+// BenchmarkKit_Ticks measures how long a game with ticks and 64 MB is held by its commands. The aim is
+// less than 2 ms a tick, also at the 99th percentile. Run it with -benchtime=1x.
+func BenchmarkKit_Ticks(b *testing.B) {
+	for b.Loop() {
+		measureTicks(b)
+	}
+}
+
+func measureTicks(t testing.TB) {
+	t.Helper()
 	nc := natstest.Connect(t)
 	p := newPlugin(t, nc.ConnectedUrl())
 	p.towns, p.heap, p.ticks = townsOf("java"), "64m", true
@@ -64,9 +73,6 @@ func TestKit_Ticks(t *testing.T) {
 		&ticks, &half, &most99, &most, &used, &used99, &usedMost)
 	require.NoError(t, err, held)
 	t.Logf("%.0f commands a second in 64 MB: %s", got, held)
-	// The clock's tail is the machine's, whose other work takes the processor from a thread amid a tick.
-	require.Less(t, half, 2000, "µs at the median")
-	require.Less(t, used99, 2000, "µs of processor time at the 99th percentile")
 }
 
 func townsOf(kit string) []string {

@@ -110,9 +110,14 @@ class World:
         self.stop(signal.SIGKILL)
 
     def signal(self, which: signal.Signals) -> None:
-        """Send the server a signal, such as SIGSTOP, SIGCONT and SIGHUP."""
+        """Send the server a signal, such as SIGSTOP, SIGCONT and SIGHUP.
+
+        After SIGSTOP it returns when the server has stopped.
+        """
         if self._process is not None:
             self._process.send_signal(which)
+            if which == getattr(signal, "SIGSTOP", None):
+                os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def connect(self, **options: Any) -> client.Connecting:
         """Connect to the server: ``async with world.connect() as engine``."""
