@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
@@ -37,7 +38,9 @@ func TestReplicas_LeaderIsDamaged(t *testing.T) {
 	require.NoError(t, os.Remove(filepath.Join(cluster.Data(0), "jetstream/$G/streams/S/msgs/1.blk")))
 	cluster.Start(0)
 	const damaged = "node-0"
-	require.NoError(t, commitlog.Lead(t.Context(), js, stream, damaged))
+	require.Eventually(t, func() bool { // the node has to come up, and to catch up
+		return commitlog.Lead(t.Context(), js, stream, damaged) == nil
+	}, time.Minute, 100*time.Millisecond)
 	moved, err = r.check(t.Context(), true)
 	require.NoError(t, err)
 	require.True(t, moved)
