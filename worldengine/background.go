@@ -3,12 +3,10 @@ package worldengine
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"worldengine/runevents"
 	"worldengine/worldengine/alerts"
@@ -196,16 +194,16 @@ func (e *Engine) isForgotten(ctx context.Context, tail *commitlog.RunTail) (bool
 			}
 			continue
 		}
-		info, err := e.log.Stream.Info(ctx, jetstream.WithSubjectFilter(subject))
+		counts, err := commitlog.SubjectsOf(ctx, e.log.Stream, subject)
 		if err != nil {
-			return false, fmt.Errorf("%w: messages of %s: %w", commitlog.ErrLogUnavailable, subject, err)
+			return false, err
 		}
 		settings, err := commitlog.ReadSettings(ctx, e.log)
 		if err != nil {
 			return false, err
 		}
 		// A history that was full before its limit was raised has discarded messages too.
-		if int64(info.State.Subjects[subject]) >= settings.LeastHistory {
+		if int64(counts[subject]) >= settings.LeastHistory {
 			return true, nil
 		}
 	}

@@ -242,12 +242,12 @@ func (r *reader) absent(ctx context.Context, until uint64) error {
 // askRemoved asks NATS which messages were removed from the log.
 func (r *reader) askRemoved(ctx context.Context) error {
 	log := r.feed.config.Log.Stream
-	info, err := log.Info(ctx)
+	info, err := commitlog.LeaderInfo(ctx, log)
 	if err == nil && 0 < info.State.NumDeleted && info.State.NumDeleted <= maxRemoved {
-		info, err = log.Info(ctx, jetstream.WithDeletedDetails(true))
+		info, err = commitlog.LeaderInfo(ctx, log, jetstream.WithDeletedDetails(true))
 	}
 	if err != nil {
-		return fmt.Errorf("%w: state of the log: %w", commitlog.ErrLogUnavailable, err)
+		return err
 	}
 	r.first, r.removed, r.asked = max(info.State.FirstSeq, 1), map[uint64]bool{}, true
 	for _, seq := range info.State.Deleted {
