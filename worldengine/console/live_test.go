@@ -256,7 +256,7 @@ func TestCalm(t *testing.T) {
 	var tabs []*tab
 	var overview *tab
 	for page, shows := range map[string]string{
-		"": "Open alerts", "towns": "built-in rules",
+		"": "Index behind", "towns": "built-in rules",
 		"towns/" + threatened:              "Scout the northern ridge",
 		"towns/" + threatened + "/history": "mission accept", "approvals": "No proposal waits",
 	} {

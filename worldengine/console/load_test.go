@@ -242,7 +242,7 @@ var emulateNetwork = cdp.Command[slowNetwork, cdp.Empty]{Method: "Network.emulat
 // whenWhole keeps when the overview had its counters and the newest runs, in window.whole.
 const whenWhole = `
 	new MutationObserver((_, observer) => {
-		if (!/Open alerts/i.test(document.body?.innerText)) return;
+		if (!/Index behind/i.test(document.body?.innerText)) return;
 		if (!document.querySelector("tbody tr")) return;
 		window.whole = performance.now();
 		observer.disconnect();

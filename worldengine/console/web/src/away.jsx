@@ -2,12 +2,11 @@ import { href } from "./route.js";
 import { useAway } from "./status.js";
 import { Age, Said, Short, Time, zone } from "./text.jsx";
 
-/** The wait for a plugin that is away, and the remedy; with town it names the town. */
-export function Away({ of, town }) {
-  if (!of) return null;
+/** The wait for a plugin that is away, and the remedy. */
+function Away({ of }) {
   return (
     <>
-      {town ? <><a href={href(["towns", of.townId])}><Said text={of.townId} most={48} /></a> has had no plugin</> : <strong>The town's plugin has been away</strong>} for <Age since={of.since} />.{" "}
+      <strong>The town's plugin has been away</strong> for <Age since={of.since} />.{" "}
       {of.attempt && (
         <>
           The command of <a href={href(["runs", of.runId])}>run <Short id={of.runId} /></a> waits: attempt {of.attempt}, the last answer is “<Said text={of.said} most={200} />”, the next request is at <Time at={of.nextAt} /> {zone}.{" "}

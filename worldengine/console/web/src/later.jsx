@@ -11,9 +11,10 @@ export const loadMore = () => {
   return more;
 };
 
-/** One of the other pages, or a part of a page that is among them. */
-export function Later({ page, ...props }) {
+/** One of the other pages, or a part of a page that is among them; a quiet part says nothing while it is loaded. */
+export function Later({ page, quiet, ...props }) {
   const { data, error, reload } = useLoad(loadMore, []);
+  if (quiet && !data) return null;
   if (error && !data) return <><Heading title="This page cannot be shown" /><Trouble error={error} retry={reload} /></>;
   if (!data) return <p class="soft asking">Loading…</p>;
   const Found = data[page];

@@ -2,9 +2,8 @@ import { render } from "preact";
 import { useEffect, useLayoutEffect } from "preact/hooks";
 import { feed } from "./feed.js";
 import { entryKey, restore } from "./kept.js";
-import "./keys.js";
+import { help } from "./keys.js";
 import { Overview } from "./pages/overview.jsx";
-import { Runs } from "./pages/runs.jsx";
 import { Later, loadMore } from "./later.jsx";
 import { useSoon } from "./load.js";
 import { href, route } from "./route.js";
@@ -12,8 +11,8 @@ import { Search } from "./search.jsx";
 import { can, session, signOut, start } from "./session.js";
 import { useStatus } from "./status.js";
 import { useStore } from "./store.js";
-import { Said, count, counted, visible } from "./text.jsx";
-import { Boundary, Empty, Heading, Link, Trouble } from "./ui.jsx";
+import { Said, count, visible } from "./text.jsx";
+import { Boundary, Empty, Heading, Link } from "./ui.jsx";
 
 /** The page of a path; each has a key, so that another town or run is another page. */
 function Page({ path }) {
@@ -22,7 +21,7 @@ function Page({ path }) {
   if (area === "towns" && !id) return <Later page="Towns" />;
   if (area === "towns" && sub === "history") return <Later page="History" key={id} townId={id} range={range} />;
   if (area === "towns") return <Later page="Town" key={id} townId={id} />;
-  if (area === "runs" && !id) return <Runs />;
+  if (area === "runs" && !id) return <Later page="Runs" />;
   if (area === "runs") return <Later page="Run" key={id} runId={id} />;
   if (area === "send") return <Later page="Send" />;
   if (area === "alerts") return <Later page="Alerts" />;
@@ -71,44 +70,39 @@ function App() {
         <nav aria-label="Pages">
           {areas.filter(([, , verb]) => !verb || can(verb)).map(([area, name]) => (
             <a key={area} href={href(area ? [area] : [])} aria-current={(path[0] ?? "") === area ? "page" : undefined}>
-              {name}{area === "approvals" && <Badge />}
+              {name}<Badge of={area} />
             </a>
           ))}
         </nav>
         <Search />
         <Link />
+        <button type="button" class="quiet help" onClick={help} title="Keys and help (?)" aria-label="Keys and help">?</button>
         {config.signIn && <button type="button" class="quiet" onClick={signOut} title={`${me.role}`}>Sign out {me.user}</button>}
       </header>
-      <main id="main" tabIndex={-1} class={link === "stale" ? "old" : ""}><Problems /><Boundary path={at}><Page key={entry} path={path} /></Boundary></main>
+      <main id="main" tabIndex={-1} class={link === "stale" ? "old" : ""}>{path.length > 0 && <Problems />}<Boundary path={at}><Page key={entry} path={path} /></Boundary></main>
     </>
   );
 }
 
-/** How many problems are shown. */
-const most = 5;
-
-/** Why the world needs attention, on every page, as handoffctl status says it. */
+/** Why the world needs attention, on every page but the overview, which says it itself. */
 function Problems() {
   const { data, reload } = useStatus();
   const soon = useSoon(reload);
   useEffect(() => feed.listenAlerts(soon), []);
-  const problems = data?.problems ?? [];
-  if (problems.length === 0) return null;
-  return (
-    <section class="notice bad problems" role="status">
-      <strong>The world needs attention</strong>
-      <ul class="plain">
-        {problems.slice(0, most).map((p) => <li key={p}><Said text={p} most={400} /></li>)}
-        {problems.length > most && <li>and {counted(problems.length - most, "more problem")}</li>}
-      </ul>
-    </section>
-  );
+  return data?.problems?.length > 0 ? <Later page="Banner" of={data} quiet /> : null;
 }
 
-/** How many proposals wait for a person. */
-function Badge() {
-  const waiting = useStatus().data?.approvals?.count;
-  return waiting ? <> <span class="badge" title="Proposals that wait for a person's approval">{count(waiting)}</span></> : null;
+/** How many of what a page lists are open. */
+const badges = {
+  approvals: [({ approvals }) => approvals?.count, "Proposals that wait for a person's approval"],
+  alerts: [({ alerts }) => Object.values(alerts?.count ?? {}).reduce((a, b) => a + b, 0), "Open alerts"],
+};
+
+function Badge({ of }) {
+  const { data } = useStatus();
+  const [number, title] = badges[of] ?? [];
+  const open = data && number?.(data);
+  return open ? <> <span class="badge" title={title}>{count(open)}</span></> : null;
 }
 
 render(<App />, document.getElementById("app"));

@@ -1,73 +1,93 @@
 import { alertMeanings } from "../../../../client/js/contract.gen.mjs";
-import { Away } from "../away.jsx";
+import { alertAdvice } from "../advice.gen.js";
+import { causesOf, named } from "../causes.js";
 import { href } from "../route.js";
-import { Age, Said, Short, Time, count, counted, severities, zone } from "../text.jsx";
+import { Age, Said, Short, Time, count, counted, zone } from "../text.jsx";
 
-/** What the overview says of alerts, and of towns that wait. */
+/** Why the world needs a look: a line for each cause, with what to do folded behind it. */
 export function Attention({ of }) {
-  return <><Newest of={of} /><Held of={of} /></>;
+  const causes = causesOf(of);
+  if (causes.length === 0) return null;
+  return (
+    <ul class="causes plain" aria-label="Needs attention">
+      {causes.map((c) => <Cause key={c.text ?? c.alert?.id ?? c.kind} of={c} />)}
+    </ul>
+  );
 }
 
-/** The newest open alerts, one of each code, without the absences that Held names. */
-function Newest({ of }) {
-  const open = (of?.alerts.newest ?? []).filter((a) => a.code !== "PLUGIN_ABSENT" || !of.townStates.noPlugin);
-  if (open.length === 0) return null;
-  const [worst] = open.map((a) => a.severity).sort();
+/** The gravest cause, for the pages that are not the overview. */
+export function Banner({ of }) {
+  const [first, ...others] = causesOf(of).filter((c) => c.grave);
+  if (!first) return null;
   return (
-    <section class={`notice ${severities[worst] ?? "calm"}`}>
-      <div class="heading"><h2>Alerts</h2><a href={href(["alerts"])}>All alerts</a></div>
-      <ul class="plain">
-        {open.map((a) => (
-          <li key={a.id}>
-            <strong>{a.severity}</strong> {alertMeanings[a.code] ?? a.code}{a.open > 1 && ` ${counted(a.open, "alert")}:`}{" "}
-            {a.towns?.length > 0 && <>{a.towns.length === 1 ? "town" : "towns"} <Towns of={a.towns} all={a.towns.length} /></>}{" "}
-            {a.runId && <a href={href(["runs", a.runId])}>run <Short id={a.runId} /></a>} <span class="soft"><Age since={a.at} /> ago</span>
-          </li>
-        ))}
-      </ul>
+    <section class="causes banner" role="status">
+      <div class={`status ${first.tone}`}><Line of={first} />{others.length > 0 && <>, and <a href={href([])}>{counted(others.length, "more cause")} to look at the world</a></>}</div>
     </section>
   );
 }
 
-/** How many towns of a kind are named. */
-const named = 5;
-
-/** The towns that are paused, and those whose plugin is away. */
-function Held({ of }) {
-  if (!of?.townsPaused || of.townsPaused.length + of.pluginsAbsent.length === 0) return null;
-  const { paused, noPlugin } = of.townStates;
+function Cause({ of: cause }) {
+  const todo = todos[cause.kind]?.(cause);
   return (
-    <section class="notice wait">
-      <h2>Towns that wait</h2>
-      <ul class="plain">
-        {noPlugin === 1 && <li><Away of={of.pluginsAbsent[0]} town /></li>}
-        {noPlugin > 1 && <li><Absences of={of.pluginsAbsent} all={noPlugin} /></li>}
-        {of.townsPaused.slice(0, named).map((t) => (
-          <li key={`${t.townId} paused`}>
-            <a href={href(["towns", t.townId])}><Said text={t.townId} most={48} /></a> is paused by <Said text={t.actorId} most={48} /> for <Age since={t.since} />{t.reason && <>: <Said text={t.reason} most={200} /></>}
-          </li>
-        ))}
-        {paused > named && <li>and {counted(paused - named, "more paused town", "more paused towns")}</li>}
-      </ul>
-    </section>
+    <li class={`cause ${cause.tone}`}>
+      <span class="line"><Line of={cause} /></span>
+      {todo && <details><summary>What to do</summary><div class="detail">{todo}</div></details>}
+    </li>
   );
 }
 
-/** The towns without their plugin, which may well have one cause. */
-function Absences({ of, all }) {
-  const since = of.map((a) => a.since).reduce((a, b) => (a < b ? a : b));
-  return (
+const Line = ({ of }) => lines[of.kind](of);
+
+const lines = {
+  problem: ({ text }) => <strong><Said text={text} most={400} /></strong>,
+  noPlugin: ({ count: all, since, absent }) => (
+    <><strong>{counted(all, "town has", "towns have")} no plugin</strong>{since && <> since <Time at={since} /> {zone}</>}: <Towns of={absent.map((a) => a.townId)} all={all} /></>
+  ),
+  alert: ({ alert: a }) => (
     <>
-      <strong>{counted(all, "town has", "towns have")} no plugin</strong> since <Time at={since} /> {zone}: <Towns of={of.map((a) => a.townId)} all={all} />. <Said text={of[0].todo} most={300} />
+      {a.severity} <strong>{alertMeanings[a.code] ?? a.code}</strong>{a.open > 1 && ` (${counted(a.open, "alert")})`}{a.open > 1 ? ", the last at " : " at "}<Time at={a.at} /> {zone}
+      {a.towns?.length > 0 && <>: <Towns of={a.towns} all={a.towns.length} /></>}
+      {a.runId && <>, <a href={href(["runs", a.runId])}>run <Short id={a.runId} /></a></>}
+      {" "}· <a href={href(["alerts"])}>All alerts</a>
     </>
-  );
-}
+  ),
+  inDoubt: ({ count: all }) => <strong><a href={href(["towns"], { state: "inDoubt" })}>{counted(all, "town is", "towns are")} in doubt</a></strong>,
+  paused: ({ count: all, pauses }) => (
+    <>
+      <strong>{counted(all, "town is", "towns are")} paused</strong>:{" "}
+      {pauses.slice(0, named).map((t, i) => (
+        <span key={t.townId}>{i > 0 && ", "}<Town id={t.townId} /> by <Said text={t.actorId} most={24} /> for <Age since={t.since} />{t.reason && <> (<Said text={t.reason} most={60} />)</>}</span>
+      ))}
+      {all > named && <> and <a href={href(["towns"], { state: "paused" })}>{count(all - named)} more</a></>}
+    </>
+  ),
+  approvals: ({ count: all, since }) => (
+    <><strong><a href={href(["approvals"])}>{counted(all, "proposal waits", "proposals wait")}</a></strong> for a person's approval{since && <>, the oldest for <Age since={since} /></>}</>
+  ),
+};
+
+const todos = {
+  noPlugin: ({ absent }) => (
+    <>
+      {absent[0] && <Said text={absent[0].todo} most={300} />}
+      {absent.slice(0, named).filter((a) => a.attempt).map((a) => (
+        <div key={a.townId}>
+          <Said text={a.townId} most={48} />: the command of <a href={href(["runs", a.runId])}>run <Short id={a.runId} /></a> waits at attempt {a.attempt}, the last answer is “<Said text={a.said} most={200} />”, the next request is at <Time at={a.nextAt} /> {zone}.
+        </div>
+      ))}
+    </>
+  ),
+  alert: ({ alert: a }) => <>{alertAdvice[a.code] ?? "docs/contracts.md has the codes."} <span class="soft"><Said text={a.message} most={300} /></span></>,
+  inDoubt: () => "A game may have applied a command that failed. Look at the game; if town and game differ, put the true state.",
+};
+
+const Town = ({ id }) => <a href={href(["towns", id])}><Said text={id} most={40} /></a>;
 
 /** Names the first of some towns. */
 function Towns({ of, all }) {
   return (
     <>
-      {of.slice(0, named).map((id, i) => <span key={id}>{i > 0 && ", "}<a href={href(["towns", id])}><Said text={id} most={48} /></a></span>)}
+      {of.slice(0, named).map((id, i) => <span key={id}>{i > 0 && ", "}<Town id={id} /></span>)}
       {all > named && ` and ${count(all - named)} more`}
     </>
   );

@@ -6,7 +6,7 @@ import { href } from "../route.js";
 import { RunTable } from "../runtable.jsx";
 import { ask, can } from "../session.js";
 import { useStatus } from "../status.js";
-import { Age, Said, count, counted } from "../text.jsx";
+import { Age, Said, count } from "../text.jsx";
 import { Heading, Trouble } from "../ui.jsx";
 import { useRuns } from "../useruns.js";
 import { PauseButton } from "./pause.jsx";
@@ -43,10 +43,9 @@ export function Overview() {
       <Heading title="Overview"><State of={data} />{data?.status && <PauseButton control={status} />}</Heading>
       {!data && <Trouble error={status.error} retry={status.reload} />}
       <Paused control={data} />
-      <Counters of={data} />
-      {data && <Later page="Attention" of={data} />}
-      <Waiting waiting={data?.approvals?.count} since={data?.approvals?.since} />
+      {data && <Later page="Attention" of={data} quiet />}
       <Later page="Graphs" />
+      <Counters of={data} />
       <div class="heading"><h2>Activity</h2><a href={href(["runs"])}>All runs</a></div>
       <Trouble error={changes.error} retry={changes.reload} />
       <RunTable list={runs} changes={changes.data ?? []} most={newest} label="Activity" />
@@ -71,17 +70,6 @@ function State({ of }) {
   );
 }
 
-/** The proposals that wait for a person, and the page that decides about them. */
-export function Waiting({ waiting, since, more, townId }) {
-  if (!waiting) return null;
-  return (
-    <p class="notice wait">
-      {more ? "More than " : null}{counted(waiting, "proposal waits", "proposals wait")} for a person's approval
-      {since && <>, the oldest for <Age since={since} /></>}: <a href={href(["approvals"], { town: townId })}>Approvals</a>
-    </p>
-  );
-}
-
 export function Paused({ control, what = "The world" }) {
   if (control?.status !== "PAUSED") return null;
   const by = control.pausedBy;
@@ -100,11 +88,8 @@ function Counters({ of }) {
   const writer = of.servers.find((s) => s.writer);
   const { results, overload, applying } = writer.stats;
   const refused = Object.values(overload.refused).reduce((a, b) => a + b, 0);
-  const { count: open } = of.alerts;
-  const urgent = open.P1 ? "bad" : open.P2 && "wait";
   const behind = Math.max(0, of.logEnd - writer.indexed);
   const { lost } = of.alerts;
-  const doubt = of.townStates.inDoubt;
   const done = [
     ["Executed", results.executed, results.executed && "good"], ["Rejected", results.rejected, results.rejected && "bad"],
     ["Stale", results.stale, results.stale && "wait"], ["Duplicate", results.duplicate],
@@ -112,8 +97,7 @@ function Counters({ of }) {
     ...(lost ? [["Alerts lost", lost, "bad"]] : []),
   ];
   const now = [
-    ["Waiting", of.waiting], ["Applying", applying], ["Index behind", behind, behind > far && "wait"],
-    ["Open alerts", Object.values(open).reduce((a, b) => a + b, 0), urgent], ...(doubt ? [["Towns in doubt", doubt, "bad"]] : []),
+    ["Waiting", of.waiting], ["Applying", applying], ["Index behind", behind, behind > far && "wait"], ["Towns", of.towns],
   ];
   return (
     <div class="counted">

@@ -7,10 +7,10 @@ import { eachOf, useLoad, useSoon } from "../load.js";
 import { href } from "../route.js";
 import { RunTable, appliers } from "../runtable.jsx";
 import { ask } from "../session.js";
-import { Said, Short, count } from "../text.jsx";
+import { Said, Short, count, counted } from "../text.jsx";
 import { Asking, Copy, Heading, Trouble, download } from "../ui.jsx";
 import { useRuns } from "../useruns.js";
-import { Paused, Waiting } from "./overview.jsx";
+import { Paused } from "./overview.jsx";
 import { PauseButton } from "./pause.jsx";
 import { RemoveButton } from "./remove.jsx";
 
@@ -61,6 +61,16 @@ export function Town({ townId }) {
       )}
       {runs.rows.length >= 30 && <a href={href(["runs"], { town: townId })}>All runs of the town</a>}
     </>
+  );
+}
+
+/** The proposals that wait for a person, and the page that decides about them. */
+function Waiting({ waiting, more, townId }) {
+  if (!waiting) return null;
+  return (
+    <p class="notice wait">
+      {more ? "More than " : null}{counted(waiting, "proposal waits", "proposals wait")} for a person's approval: <a href={href(["approvals"], { town: townId })}>Approvals</a>
+    </p>
   );
 }
 
