@@ -17,9 +17,11 @@ import (
 // mostClients bounds the list of clients.
 const mostClients = 500
 
-// clients returns the connected clients, then those that were connected lately; each group begins
+// clients returns the connected clients with the towns of a world that they apply commands for, then those that were connected lately; each group begins
 // with the one that was seen last. Connections with the same user and the same name are one client.
-func (e *embedded) clients(directory *access.Directory) ([]messages.Client, error) {
+func (e *embedded) clients(
+	world string, directory *access.Directory,
+) ([]messages.Client, error) {
 	connections, err := e.nats.Connz(&natsserver.ConnzOptions{
 		Username: true, Subscriptions: true, State: natsserver.ConnAll, Limit: 2 * natsserver.DEFAULT_MAX_CLOSED_CLIENTS,
 	})
@@ -41,7 +43,7 @@ func (e *embedded) clients(directory *access.Directory) ([]messages.Client, erro
 		if all[key] == nil {
 			all[key] = &messages.Client{User: user, Role: string(role), Name: c.Name}
 		}
-		e.count(all[key], c)
+		count(all[key], c, wire.ApplySubject(world, ""))
 	}
 	list := []messages.Client{}
 	for _, client := range all {
@@ -57,7 +59,8 @@ func (e *embedded) clients(directory *access.Directory) ([]messages.Client, erro
 	return list[:min(len(list), mostClients)], nil
 }
 
-func (e *embedded) count(client *messages.Client, c *natsserver.ConnInfo) {
+// count adds a connection to its client. applying begins the subjects on which commands are applied.
+func count(client *messages.Client, c *natsserver.ConnInfo, applying string) {
 	seen := func(at time.Time) {
 		client.LastSeen = max(client.LastSeen, runevents.Timestamp(at))
 	}
@@ -70,9 +73,8 @@ func (e *embedded) count(client *messages.Client, c *natsserver.ConnInfo) {
 	if start := runevents.Timestamp(c.Start); client.Since == "" || start < client.Since {
 		client.Since = start
 	}
-	prefix := strings.TrimSuffix(wire.ApplySubject(e.accounts.world(), "*"), "*")
 	for _, subject := range c.Subs {
-		token, applies := strings.CutPrefix(subject, prefix)
+		token, applies := strings.CutPrefix(subject, applying)
 		if id, err := wire.PercentDecode(token); applies && err == nil {
 			client.Towns = append(client.Towns, id)
 		}

@@ -69,5 +69,5 @@ func (s *Server) IndexInUse(ctx context.Context) (nc *nats.Conn, world, dir stri
 	if _, _, err := e.Follow(ctx); err != nil {
 		return nil, "", ""
 	}
-	return s.conn, s.config.Engine.World, s.config.Engine.IndexDir
+	return s.conn, s.config.Engine.World, s.only().engine.IndexDir
 }

@@ -20,13 +20,16 @@ var (
 	errDraining = errors.New("the server is stopping")
 )
 
-// Ready returns why the server is not ready to take requests; nil if it is. A ready server serves
-// and is not stopping, has room to store, and has built the index. Its log is not known to have
-// lost a record, and has answered within 15 s.
-func (s *Server) Ready() error {
-	t := s.serving.Load()
+// Ready is ReadyOf the only world.
+func (s *Server) Ready() error { return s.only().ready() }
+
+// ready returns why the server is not ready to take requests to the world; nil if it is. A ready
+// server serves the world and is not stopping, has room to store, and has built the index. The log is
+// not known to have lost a record, and has answered within 15 s.
+func (h *hosted) ready() error {
+	t := h.serving.Load()
 	if t == nil {
-		return *s.idle.Load()
+		return *h.idle.Load()
 	}
 	if err := t.engine.MayStore(); err != nil {
 		return err
@@ -54,7 +57,7 @@ func livez(w http.ResponseWriter, _ *http.Request) { answerHealth(w, nil) }
 func (s *Server) readyz(w http.ResponseWriter, _ *http.Request) {
 	err := s.Ready()
 	answerHealth(w, err)
-	if t := s.serving.Load(); err == nil && t != nil && t.engine.ReplicaDamaged() != "" {
+	if e := s.Engine(); err == nil && e != nil && e.ReplicaDamaged() != "" {
 		fmt.Fprintln(w, "a node of NATS is damaged: see the alert REPLICA_DAMAGED")
 	}
 }

@@ -23,10 +23,11 @@ func (s *Server) watch() error {
 				Messages: state.Msgs, Bytes: state.Bytes, LastSequence: state.LastSeq,
 			}
 		}
-		if t := s.serving.Load(); t != nil {
+		h := s.only()
+		if t := h.serving.Load(); t != nil {
 			sample.Serving = true
 			sample.Stats, sample.Overload = t.engine.Stats(), t.service.Overload()
-		} else if x := s.index.Load(); x != nil {
+		} else if x := h.index.Load(); x != nil {
 			sample.Stats.Indexed = x.Position()
 		}
 		if s.embedded != nil {
@@ -36,8 +37,8 @@ func (s *Server) watch() error {
 				SlowConsumers: s.embedded.nats.NumSlowConsumers(),
 			}
 		}
-		if s.webhooks != nil {
-			sent, lost := s.webhooks.Stats()
+		if h.webhooks != nil {
+			sent, lost := h.webhooks.Stats()
 			sample.Webhooks = &metrics.Webhooks{Sent: sent, Lost: lost}
 		}
 		return sample

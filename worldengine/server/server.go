@@ -10,20 +10,16 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"path/filepath"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
 
 	"worldengine/worldengine"
 	"worldengine/worldengine/access"
 	"worldengine/worldengine/httpd"
-	"worldengine/worldengine/index"
-	"worldengine/worldengine/lease"
-	"worldengine/worldengine/messages"
 	"worldengine/worldengine/metrics"
 	"worldengine/worldengine/natsconn"
 	"worldengine/worldengine/platform"
@@ -175,32 +171,21 @@ type Server struct {
 	followers *nats.Conn       // for readers of the log
 	dials     atomic.Uint64    // of conn and followers
 	asking    *nats.Conn       // asks plugins, on inboxes of its own; nil if there is one account
-	console   *rcon.Console    // nil without one
 	http      *httpd.Server    // nil without HTTP
 	bridge    *httpd.Bridge    // leads browsers to NATS; nil without HTTP
 	metrics   *metrics.Metrics // nil without HTTP
-	webhooks  *webhook.Sender  // nil without a webhook
 	tls       *liveTLS         // nil without TLS
 	access    *access.Config   // in force; nil without access control
 
-	standbys sync.Map                    // the servers that stand by, each a standby, by ID
-	lease    *lease.Lease                // nil if no other server can join
-	serving  atomic.Pointer[tenure]      // nil while the server stands by
-	idle     atomic.Pointer[error]       // why serving is nil
-	changed  chan struct{}               // see Changed
-	index    atomic.Pointer[index.Index] // follows the log; nil before there is one
-	stop     context.CancelFunc          // ends the goroutine that stands by
-	ended    sync.WaitGroup              // of that goroutine
+	worlds  registry
+	changed chan struct{} // see Changed
 }
 
 func newServer(config Config) *Server {
 	config = config.withDefaults()
-	s := &Server{
+	return &Server{
 		config: config, url: config.NATS, access: config.Access, changed: make(chan struct{}, 1),
-		stop: func() {},
 	}
-	s.idle.Store(&errStarting)
-	return s
 }
 
 // Start starts a server. When it returns, requests are answered, or the server stands by because
@@ -232,34 +217,26 @@ func (s *Server) start(ctx context.Context) error {
 			return err
 		}
 	}
-	s.config.Service.Name = s.name()
+	s.config.Service.Name, s.config.Service.ID = s.name(), nuid.Next()
 	if err := s.connectAll(ctx); err != nil {
 		return err
 	}
 	if err := s.serveHTTP(); err != nil {
 		return err
 	}
-	return s.config.whyNoStreams(s.begin(ctx))
+	return s.config.whyNoStreams(s.only().begin(ctx))
 }
 
-// openParts makes the parts that do not require NATS.
+// openParts makes the parts that do not require NATS, of the server and of its worlds.
 func (s *Server) openParts() (err error) {
-	c := &s.config
-	if c.RCON != nil {
-		if s.console, err = rcon.New(*c.RCON); err != nil {
-			return err
-		}
-		c.Engine.RCON = s.console
-	}
-	if s.tls, err = loadTLS(c.Access, c.Logger); err != nil || len(c.Webhook.URLs) == 0 {
+	if s.tls, err = loadTLS(s.config.Access, s.config.Logger); err != nil {
 		return err
 	}
-	c.Webhook.World, c.Webhook.Logger = c.Engine.World, c.Logger
-	if s.webhooks, err = webhook.New(c.Webhook); err != nil {
-		return err
+	h, err := newHosted(s, s.config.Engine.World)
+	if err == nil {
+		s.worlds.add(h)
 	}
-	c.Engine.Notifier = s.webhooks
-	return nil
+	return err
 }
 
 // embed starts the embedded NATS, on which the engine and the service then rest.
@@ -270,12 +247,8 @@ func (s *Server) embed() (err error) {
 	}
 	s.url = s.embedded.url()
 	c.Engine.Disk, c.Engine.Listening = s.embedded.room, s.embedded.listening
-	c.Engine.IndexDir = filepath.Join(c.Data, "index", c.Engine.World)
 	c.Engine.GroupCommits = c.Sync == SyncAlways
 	c.Service.Disk = s.embedded.room.State
-	c.Service.Clients = func() ([]messages.Client, error) {
-		return s.embedded.clients(c.Service.Access)
-	}
 	c.Service.OperatorKey = s.OperatorKey()
 	return nil
 }
@@ -338,22 +311,10 @@ func (s *Server) Room() *storage.Room {
 	return s.embedded.room
 }
 
-// Close stops taking requests, finishes and answers those in hand, gives the lease back, and ends
+// Close stops taking requests, finishes and answers those in hand, gives the leases back, and ends
 // all that Start has started. ctx bounds the wait for requests in hand.
 func (s *Server) Close(ctx context.Context) error {
-	s.stop()
-	s.ended.Wait()
-	s.idle.Store(&errDraining)
-	var err error
-	if t := s.serving.Swap(nil); t != nil {
-		err = s.finish(ctx, t)
-	}
-	if x := s.index.Load(); x != nil {
-		err = errors.Join(err, x.Close())
-	}
-	if s.console != nil {
-		s.console.Close()
-	}
+	err := s.worlds.close(ctx)
 	for _, nc := range []*nats.Conn{s.conn, s.followers, s.asking} {
 		if nc != nil {
 			nc.Close()
@@ -364,9 +325,6 @@ func (s *Server) Close(ctx context.Context) error {
 	}
 	if s.http != nil {
 		err = errors.Join(err, s.http.Close(ctx))
-	}
-	if s.webhooks != nil {
-		s.webhooks.Close(ctx)
 	}
 	return err
 }

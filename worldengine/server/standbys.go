@@ -24,24 +24,24 @@ type standby struct {
 }
 
 // hearStandbys listens to the servers of the world that stand by.
-func (s *Server) hearStandbys() error {
-	s.config.Service.Standbys = s.listStandbys
-	_, err := s.conn.Subscribe(wire.StandbySubject(s.config.Engine.World), func(msg *nats.Msg) {
+func (h *hosted) hearStandbys() error {
+	h.service.Standbys = h.listStandbys
+	_, err := h.server.conn.Subscribe(wire.StandbySubject(h.world), func(msg *nats.Msg) {
 		var server messages.Server
-		if json.Unmarshal(msg.Data, &server) == nil && server.ID != s.config.Service.ID {
-			s.standbys.Store(server.ID, standby{server, time.Now()})
+		if json.Unmarshal(msg.Data, &server) == nil && server.ID != h.service.ID {
+			h.standbys.Store(server.ID, standby{server, time.Now()})
 		}
 	})
 	return err
 }
 
 // listStandbys returns the other servers that stand by, in the order of their start.
-func (s *Server) listStandbys() []messages.Server {
+func (h *hosted) listStandbys() []messages.Server {
 	servers := []messages.Server{}
-	for id, heard := range s.standbys.Range {
+	for id, heard := range h.standbys.Range {
 		of := heard.(standby)
 		if time.Since(of.at) > standbyLasts {
-			s.standbys.Delete(id)
+			h.standbys.Delete(id)
 			continue
 		}
 		servers = append(servers, of.Server)
@@ -53,15 +53,15 @@ func (s *Server) listStandbys() []messages.Server {
 }
 
 // tellStandby announces since when this server has stood by. The writer lists this server.
-func (s *Server) tellStandby(since time.Time) {
+func (h *hosted) tellStandby(since time.Time) {
 	server := messages.Server{
-		ID: s.config.Service.ID, Name: s.config.Service.Name, Version: s.config.Service.Version,
+		ID: h.service.ID, Name: h.service.Name, Version: h.service.Version,
 		Started: since,
 	}
-	if x := s.index.Load(); x != nil {
+	if x := h.index.Load(); x != nil {
 		server.Indexed = x.Position()
 	}
 	if data, err := json.Marshal(server); err == nil {
-		_ = s.conn.Publish(wire.StandbySubject(s.config.Engine.World), data)
+		_ = h.server.conn.Publish(wire.StandbySubject(h.world), data)
 	}
 }

@@ -1,0 +1,174 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"worldengine/worldengine"
+	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/index"
+	"worldengine/worldengine/lease"
+	"worldengine/worldengine/messages"
+	"worldengine/worldengine/rcon"
+	"worldengine/worldengine/service"
+	"worldengine/worldengine/webhook"
+)
+
+// hosted is a world that the server serves, or for which it stands by. It has all that belongs to one
+// world; Server has the parts that worlds share.
+type hosted struct {
+	server   *Server
+	world    string
+	engine   worldengine.Config // of the next tenure
+	service  service.Config     // of the next tenure
+	console  *rcon.Console      // nil without one
+	webhooks *webhook.Sender    // nil without a webhook
+	logger   *slog.Logger
+
+	standbys sync.Map                    // the servers that stand by, each a standby, by ID
+	lease    *lease.Lease                // nil if no other server can join
+	serving  atomic.Pointer[tenure]      // nil while the server stands by
+	idle     atomic.Pointer[error]       // why serving is nil
+	index    atomic.Pointer[index.Index] // follows the log; nil before there is one
+	stop     context.CancelFunc          // ends the goroutine that stands by
+	ended    sync.WaitGroup              // of that goroutine
+}
+
+// newHosted makes the parts of a world that do not require NATS. If it fails, it leaves none.
+func newHosted(s *Server, world string) (h *hosted, err error) {
+	h = &hosted{server: s, world: world, logger: s.config.Logger, stop: func() {}}
+	h.idle.Store(&errStarting)
+	if c := s.config.RCON; c != nil {
+		if h.console, err = rcon.New(*c); err != nil {
+			return nil, err
+		}
+	}
+	if len(s.config.Webhook.URLs) > 0 {
+		posts := s.config.Webhook
+		posts.World, posts.Logger = world, h.logger
+		if h.webhooks, err = webhook.New(posts); err != nil {
+			h.closeParts(context.Background())
+			return nil, err
+		}
+	}
+	return h, nil
+}
+
+// configure makes the configuration of the tenures from the configuration of the server.
+func (h *hosted) configure() {
+	s := h.server
+	h.engine, h.service = s.config.Engine, s.config.Service
+	h.engine.World, h.service.World = h.world, h.world
+	h.engine.Logger, h.service.Logger = h.logger, h.logger
+	if h.console != nil {
+		h.engine.RCON = h.console
+	}
+	if h.webhooks != nil {
+		h.engine.Notifier = h.webhooks
+	}
+	if s.embedded != nil {
+		h.engine.IndexDir = filepath.Join(s.config.Data, "index", h.world)
+		h.service.Clients = func() ([]messages.Client, error) {
+			return s.embedded.clients(h.world, h.service.Access)
+		}
+	}
+}
+
+// begin serves the world or, if another server serves it, stands by in the background. The server
+// of an embedded NATS takes the lease from any server that has joined.
+func (h *hosted) begin(ctx context.Context) error {
+	s := h.server
+	h.configure()
+	if s.embedded != nil && !s.config.Open {
+		return h.takeOver(ctx, nil)
+	}
+	js, err := jetstream.New(s.conn)
+	if err != nil {
+		return fmt.Errorf("server: JetStream: %w", err)
+	}
+	if err := h.hearStandbys(); err != nil {
+		return err
+	}
+	h.lease = &lease.Lease{
+		JetStream: js, World: h.world, Holder: s.config.Service.ID,
+		Replicas: h.engine.Replicas, Logger: h.logger,
+	}
+	acquire := h.lease.Try
+	if s.embedded != nil {
+		acquire = h.lease.Seize
+	}
+	var held *lease.Held
+	err = commitlog.UntilItPasses(ctx, func(ctx context.Context) (err error) {
+		held, err = acquire(ctx)
+		return err
+	})
+	switch {
+	case err == nil:
+		err = h.takeOver(ctx, held)
+	case errors.Is(err, lease.ErrHeld):
+		err = h.mayServe(ctx, js)
+	}
+	if err != nil {
+		return err
+	}
+	h.idle.Store(&errStandby)
+	ctx, h.stop = context.WithCancel(context.WithoutCancel(ctx))
+	h.ended.Go(func() { h.alternate(ctx, js) })
+	return nil
+}
+
+// mayServe returns an error if the server, which begins to stand by, could not serve the world later.
+func (h *hosted) mayServe(ctx context.Context, js jetstream.JetStream) error {
+	c := h.engine
+	plan, err := commitlog.PlanSettings(ctx, js, c.World, c.Settings)
+	if err == nil {
+		err = plan.Refusal(c.World, c.DiscardHistory)
+	}
+	if err != nil {
+		return err
+	}
+	if !plan.New && len(plan.Differences) == 0 {
+		h.forgetSettings()
+	}
+	c.Settings = plan.Settings
+	_, err = h.server.config.checkWorld(c)
+	return err
+}
+
+// forgetSettings makes the server use the world's settings from now on, which may change.
+func (h *hosted) forgetSettings() {
+	h.engine.Settings, h.engine.DiscardHistory = commitlog.Settings{}, false
+}
+
+// close stops taking requests, finishes and answers those in hand, gives the lease back, and ends all
+// that belongs to the world. ctx bounds the wait for requests in hand.
+func (h *hosted) close(ctx context.Context) (err error) {
+	h.stop()
+	h.ended.Wait()
+	h.idle.Store(&errDraining)
+	if t := h.serving.Swap(nil); t != nil {
+		err = h.finish(ctx, t)
+	}
+	if x := h.index.Load(); x != nil {
+		err = errors.Join(err, x.Close())
+	}
+	h.closeParts(ctx)
+	return err
+}
+
+// closeParts closes the parts that newHosted has made.
+func (h *hosted) closeParts(ctx context.Context) {
+	if h.console != nil {
+		h.console.Close()
+	}
+	if h.webhooks != nil {
+		h.webhooks.Close(ctx)
+	}
+}

@@ -1,0 +1,142 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nuid"
+
+	"worldengine/worldengine"
+	"worldengine/worldengine/lease"
+	"worldengine/worldengine/service"
+)
+
+// withdrawWithin bounds how long a server that lost the lease waits for requests in hand.
+const withdrawWithin = time.Second
+
+// tenure is a time in which the server serves the world.
+type tenure struct {
+	held      *lease.Held // nil if no other server can join
+	created   int         // towns of the world file
+	engine    *worldengine.Engine
+	service   *service.Service
+	answering *nats.Conn // answers in the clients' account; nil if no requests are taken there
+}
+
+// takeOver starts to serve the world. If it fails, the lease is given back.
+func (h *hosted) takeOver(ctx context.Context, held *lease.Held) error {
+	t := &tenure{held: held}
+	if err := h.startTenure(ctx, t); err != nil {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), withdrawWithin)
+		defer cancel()
+		_ = h.finish(ctx, t) // no request was taken, so there is none to finish
+		return err
+	}
+	h.serving.Store(t)
+	return nil
+}
+
+// startTenure starts the engine and its service.
+func (h *hosted) startTenure(ctx context.Context, t *tenure) error {
+	s, ofEngine, ofService := h.server, h.engine, h.service
+	ofEngine.Index, ofEngine.Dials = h.index.Load(), s.dials.Load
+	if t.held != nil {
+		// Each tenure has its own queue group, so a suspended server and its successor get the same
+		// requests. The suspended server drops them.
+		ofService.Serves, ofService.QueueGroup = t.held.Valid, "writer-"+nuid.Next()
+		ofEngine.Leased = t.held.Valid
+	}
+	file, err := s.config.worldFile()
+	if err != nil {
+		return err
+	}
+	t.engine, err = worldengine.Open(ctx, s.conn, s.followers, ofEngine)
+	if err != nil {
+		return err
+	}
+	if s.embedded != nil { // the engine may have made streams
+		if err := s.embedded.sync(); err != nil {
+			return err
+		}
+	}
+	h.forgetSettings()     // they are the world's now
+	if s.embedded == nil { // a later tenure notices by this index that the log lost records
+		h.index.Store(t.engine.KeepIndex())
+	}
+	if file != nil {
+		if t.created, err = t.engine.LoadWorld(ctx, file); err != nil {
+			return s.config.inWorldFile(err)
+		}
+	}
+	return h.serve(t, ofService)
+}
+
+// serve takes requests in the world's account and, if an embedded NATS has an account for clients
+// without credentials, in that account. With access control the requests of clients cross to the
+// world's account, and NATS marks them with their user on the way.
+func (h *hosted) serve(t *tenure, config service.Config) (err error) {
+	s := h.server
+	entrances := []service.Entrance{{Replies: s.conn}}
+	purposes := []purpose{requesting}
+	if s.config.anonymousClients() {
+		if t.answering, err = s.connect(answering, nil); err != nil {
+			return err
+		}
+		entrances = append(entrances, service.Entrance{Replies: t.answering})
+		purposes = append(purposes, requestingClients)
+	}
+	for i := range entrances {
+		in := &entrances[i]
+		in.Intake = new(service.Intake)
+		if in.Requests, err = s.connect(purposes[i], in.Intake); err != nil {
+			for _, other := range entrances[:i] {
+				other.Requests.Close()
+			}
+			return err
+		}
+	}
+	t.service, err = service.Serve(entrances, t.engine, config)
+	return err
+}
+
+// withdraw ends a tenure whose lease was lost.
+func (h *hosted) withdraw(ctx context.Context, t *tenure) {
+	h.logger.Warn("the writer's lease is lost: another server may serve, this one stands by")
+	h.serving.Store(nil)
+	h.server.noteChange()
+	ctx, cancel := context.WithTimeout(ctx, withdrawWithin)
+	defer cancel()
+	if err := h.finish(ctx, t); err != nil && ctx.Err() == nil {
+		h.logger.Warn("requests in hand were left to the next writer", "error", err)
+	}
+}
+
+// finish ends a tenure, even one that began only in part. It stops taking requests, finishes and
+// answers those in hand, and gives the lease back. ctx bounds the wait.
+func (h *hosted) finish(ctx context.Context, t *tenure) (err error) {
+	if t.service != nil {
+		err = t.service.Stop(ctx)
+	}
+	if t.engine != nil {
+		err = errors.Join(err, t.engine.Close(ctx))
+	}
+	// The last answers must have left before the connections go.
+	for _, nc := range []*nats.Conn{h.server.conn, t.answering} {
+		if nc == nil {
+			continue
+		}
+		if flushErr := nc.FlushWithContext(ctx); flushErr != nil {
+			err = errors.Join(err, fmt.Errorf("server: last answers: %w", flushErr))
+		}
+	}
+	if t.answering != nil {
+		t.answering.Close()
+	}
+	if t.held != nil {
+		t.held.Release(ctx)
+	}
+	return err
+}
