@@ -24,6 +24,7 @@ var contracts = []struct{ title, sections string }{
 		"Result Recommended"},
 	{"Reading events", "Live Pages Wait Rights Follow"}, // this engine's own
 	{"World memory 1", "Request Reply"},
+	{"AsyncAPI 3.0", "Document Operations"},
 }
 
 // quoted finds names in backquotes; onlyQuoted matches a cell that has such names alone.

@@ -148,3 +148,10 @@ func readSources() map[Name][]byte {
 	}
 	return out
 }
+
+//go:embed asyncapi.json
+var asyncAPI string
+
+// AsyncAPI returns the AsyncAPI 3.0 document of a world: the verbs, events, plugin requests and errors, with the
+// schemas of this package.
+func AsyncAPI() string { return asyncAPI }

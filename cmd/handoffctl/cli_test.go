@@ -166,6 +166,8 @@ func TestSchema_Names(t *testing.T) {
 	for _, name := range names {
 		assert.Equal(t, name, decode[map[string]any](t, c.ok("schema", name))["title"])
 	}
+	assert.Equal(t, "3.0.0", decode[map[string]any](t, c.ok("schema", "--asyncapi"))["asyncapi"])
+	c.fails(exitUsage, "leave out snapshot.v1", "schema", "--asyncapi", "snapshot.v1")
 }
 
 // The console and handoffctl spell out the same characters.

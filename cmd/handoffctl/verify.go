@@ -201,7 +201,8 @@ func (d *checkedDocument) check(data jsontext.Value, tree any) error {
 }
 
 type schemaCommand struct {
-	Name string `arg:"" optional:"" help:"Name of the schema; without it the command lists the names."`
+	Name     string `arg:"" optional:"" help:"Name of the schema; without it the command lists the names."`
+	AsyncAPI bool   `name:"asyncapi" help:"Print the AsyncAPI 3.0 document of all verbs, events, plugin requests and errors."`
 }
 
 func (schemaCommand) Help() string {
@@ -211,10 +212,17 @@ The schema of a run event's payload has the name of the event's type.
 Examples:
 
     handoffctl schema execution-handoff.v1
-    handoffctl schema StepFailed`
+    handoffctl schema StepFailed
+    handoffctl schema --asyncapi`
 }
 
 func (c *schemaCommand) Run(a *app) error {
+	switch {
+	case c.AsyncAPI && c.Name != "":
+		return usagef("--asyncapi prints the document of all schemas: leave out %s", c.Name)
+	case c.AsyncAPI:
+		return a.printRaw([]byte(schemas.AsyncAPI()))
+	}
 	names := make([]string, 0, len(schemas.Names()))
 	for _, name := range schemas.Names() {
 		names = append(names, string(name))

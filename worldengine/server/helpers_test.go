@@ -245,7 +245,17 @@ func (c *client) request(verb string, request any) *nats.Msg {
 		eventually(c.t, func() bool { err = ask(); return !errors.Is(err, nats.ErrNoResponders) })
 	}
 	require.NoError(c.t, err)
+	c.requireDeclared(wire.Verb(verb), reply)
 	return reply
+}
+
+// requireDeclared checks that the table of errors lets a verb answer with the code of an error reply.
+func (c *client) requireDeclared(verb wire.Verb, reply *nats.Msg) {
+	c.t.Helper()
+	if codeOf(reply) != "" {
+		code := wire.Code(c.failureOf(reply).Code)
+		require.True(c.t, code.Spec().May(verb), "%s answers %s", verb, code)
+	}
 }
 
 // withHeader makes a request with a header.

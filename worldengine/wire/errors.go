@@ -1,6 +1,9 @@
 package wire
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Code is the machine code of an error reply. Clients act on the code; the message is for people.
 type Code string
@@ -73,6 +76,8 @@ const (
 type ErrorSpec struct {
 	Code   Code
 	Status int // the header Nats-Service-Error-Code
+	// Verbs can answer with the code; nil for every verb.
+	Verbs []Verb
 	// RetryAfter is the header Retry-After-Ms. If another try does not help, it is 0, and the reply
 	// has no such header.
 	RetryAfter time.Duration
@@ -99,88 +104,108 @@ func (c Code) Spec() *ErrorSpec {
 	return nil
 }
 
+// May reports whether a verb can answer with the code.
+func (s *ErrorSpec) May(verb Verb) bool { return s.Verbs == nil || slices.Contains(s.Verbs, verb) }
+
+// Groups of verbs that have codes in common.
+var (
+	// ofTown are the verbs about one town.
+	ofTown = []Verb{TownGet, TownHistory, MemoryGet, TownPut, TownPatch, TownRemove, ControlPause, ControlResume,
+		ControlGet, WorldSamples, RunAppend, ApprovalDecide}
+	// waiting are the verbs whose requests wait for their turn in a town.
+	waiting = []Verb{Handoff, TownPut, TownPatch, TownRemove, RunRetry}
+	// storing are the verbs that store a record.
+	storing = []Verb{Handoff, TownPut, TownPatch, TownRemove, RunAppend, RunCancel, RunRetry, ControlPause,
+		ControlResume, ApprovalDecide}
+)
+
 var errorSpecs = []ErrorSpec{
 	{Code: CodeInvalidJSON, Status: 400, When: "the payload is not one strict JSON value"},
 	{Code: CodeSchemaValidation, Status: 400,
 		When: "the payload breaks the verb's schema; `details` point into it"},
 	{Code: CodePayloadTooLarge, Status: 413,
 		When: "the payload is larger than [the verb takes](overload.md#the-bounds)"},
-	{Code: CodeRecordTooLarge, Status: 413,
+	{Code: CodeRecordTooLarge, Status: 413, Verbs: storing,
 		When: "the record to store exceeds NATS's `max_payload`: make the state smaller, or the limit " +
 			"larger"},
 	{Code: CodeHeadersUnreadable, Status: 400,
 		When: "the header block cannot be decoded to its last byte, has a name that is not printable " +
 			"ASCII without spaces or, with access control, could hide [who sent " +
 			"it](access.md#who-made-a-request)"},
-	{Code: CodeUnknownRevision, Status: 400, When: "`Execution-Result-Revision` is neither 0 nor 1"},
-	{Code: CodeInvalidCursor, Status: 400,
+	{Code: CodeUnknownRevision, Status: 400, Verbs: []Verb{Handoff, ResultGet},
+		When: "`Execution-Result-Revision` is neither 0 nor 1"},
+	{Code: CodeInvalidCursor, Status: 400, Verbs: []Verb{EventList},
 		When: "`event.list`: `after` is no decimal number, or beyond the end of the log: begin again, " +
 			"without `after` or with `\"0\"`"},
 	{Code: CodeForbidden, Status: 403,
 		When: "the user may not act on the town, read it, or send the verb ([access.md](access.md))"},
-	{Code: CodeActorNotAllowed, Status: 403, When: "the user may not speak for the actor"},
-	{Code: CodeRunOwned, Status: 403,
+	{Code: CodeActorNotAllowed, Status: 403, Verbs: []Verb{Handoff},
+		When: "the user may not speak for the actor"},
+	{Code: CodeRunOwned, Status: 403, Verbs: []Verb{RunAppend},
 		When: "`run.append`: an event, or its run's plan, [is the engine's](#runs-that-take-longer)"},
-	{Code: CodeRunEnded, Status: 409, When: "`run.append`: the engine has ended the run"},
-	{Code: CodeRunFull, Status: 409,
+	{Code: CodeRunEnded, Status: 409, Verbs: []Verb{RunAppend},
+		When: "`run.append`: the engine has ended the run"},
+	{Code: CodeRunFull, Status: 409, Verbs: []Verb{RunAppend},
 		When: "`run.append`: the log would discard the run's first events to store more of them " +
 			"(`--history-per-town`): end the run, and go on in another one"},
-	{Code: CodeUnknownTown, Status: 404, When: "there is no such town"},
-	{Code: CodeUnknownResult, Status: 404,
+	{Code: CodeUnknownTown, Status: 404, Verbs: ofTown, When: "there is no such town"},
+	{Code: CodeUnknownResult, Status: 404, Verbs: []Verb{ResultGet},
 		When: "no handoff was accepted with the key, or its commit is no longer kept, or damaged"},
-	{Code: CodeUnknownRun, Status: 404,
+	{Code: CodeUnknownRun, Status: 404, Verbs: []Verb{RunGet, RunEvents, RunRetry},
 		When: "the log has no events of the run, or not its first ones (of `run.events`: the first " +
 			"ones above `afterSeq`)"},
-	{Code: CodeUnknownAlert, Status: 404,
+	{Code: CodeUnknownAlert, Status: 404, Verbs: []Verb{AlertAck},
 		Text: "the stream of alerts has no alert with this sequence, or not any more; " +
 			"alert.list has the sequences",
 		When: "there is no alert with this `seq`, or not any more"},
-	{Code: CodeRevisionGone, Status: 404,
+	{Code: CodeRevisionGone, Status: 404, Verbs: []Verb{TownGet},
 		When: "`town.get`: the log does not have the town's `revision`, or not any more; " +
 			"`town.history` lists the kept ones"},
-	{Code: CodeTownExists, Status: 409,
+	{Code: CodeTownExists, Status: 409, Verbs: []Verb{TownPut},
 		When: "`town.put` without `expectedSnapshotHash`: the town is there"},
-	{Code: CodeSnapshotConflict, Status: 409,
+	{Code: CodeSnapshotConflict, Status: 409, Verbs: []Verb{TownPut, TownPatch},
 		When: "`town.put`, `town.patch`: the town is in another state than `expectedSnapshotHash` " +
 			"names: get it again"},
-	{Code: CodeEpochRegression, Status: 409,
+	{Code: CodeEpochRegression, Status: 409, Verbs: []Verb{TownPut, TownPatch},
 		When: "`town.put`, `town.patch`: the town would go back to an earlier epoch"},
-	{Code: CodeInvalidTransition, Status: 409,
+	{Code: CodeInvalidTransition, Status: 409, Verbs: []Verb{RunAppend},
 		When: "`run.append` with `--validate-transitions`: the run or step cannot go there from " +
 			"its status"},
-	{Code: CodeRunCancelled, Status: 409,
+	{Code: CodeRunCancelled, Status: 409, Verbs: []Verb{Handoff, RunRetry},
 		When: "the handoff's run was cancelled, as a rule by an operator: nothing was judged or, as the " +
 			"message says, its command is not asked for any more. The key is free"},
-	{Code: CodeAlreadyPaused, Status: 409, When: "the town or world is paused already"},
-	{Code: CodeNotPaused, Status: 409, When: "the town or world is not paused"},
-	{Code: CodeUnknownApproval, Status: 404,
+	{Code: CodeAlreadyPaused, Status: 409, Verbs: []Verb{ControlPause},
+		When: "the town or world is paused already"},
+	{Code: CodeNotPaused, Status: 409, Verbs: []Verb{ControlResume},
+		When: "the town or world is not paused"},
+	{Code: CodeUnknownApproval, Status: 404, Verbs: []Verb{ApprovalDecide},
 		When: "`approval.decide`: no such handoff waits in the town, or did lately"},
-	{Code: CodeAlreadyDecided, Status: 409,
+	{Code: CodeAlreadyDecided, Status: 409, Verbs: []Verb{ApprovalDecide},
 		When: "`approval.decide`: another decision was first; the message says whose and which"},
-	{Code: CodeApprovalDiffers, Status: 409,
+	{Code: CodeApprovalDiffers, Status: 409, Verbs: []Verb{ApprovalDecide},
 		When: "`approval.decide`: the town asked about another handoff under this `handoffId`: list the " +
 			"approvals again"},
-	{Code: CodeApprovalAmbiguous, Status: 409,
+	{Code: CodeApprovalAmbiguous, Status: 409, Verbs: []Verb{ApprovalDecide},
 		When: "`approval.decide`: several handoffs with this `handoffId` wait: send `handoffHash`"},
-	{Code: CodeApprovalStale, Status: 409,
+	{Code: CodeApprovalStale, Status: 409, Verbs: []Verb{ApprovalDecide},
 		When: "`approval.decide`: the town has changed since, or the handoff has waited too long"},
-	{Code: CodeRunNotWaiting, Status: 409,
+	{Code: CodeRunNotWaiting, Status: 409, Verbs: []Verb{RunCancel},
 		When: "`run.cancel`: the run neither waits nor has a pending command, or does not exist"},
-	{Code: CodeRunInHand, Status: 409,
+	{Code: CodeRunInHand, Status: 409, Verbs: []Verb{RunCancel},
 		When: "`run.cancel`: the game may have the command, also from before a restart: look there. " +
 			"`force` cancels it all the same, and ends a retry `failed`, in doubt"},
-	{Code: CodeRunNotRetryable, Status: 409,
+	{Code: CodeRunNotRetryable, Status: 409, Verbs: []Verb{RunRetry},
 		When: "`run.retry`: the run did not fail with `PLUGIN_UNAVAILABLE`, or the log no longer keeps " +
 			"its end; the message has the fix"},
-	{Code: CodeRunInDoubt, Status: 409,
+	{Code: CodeRunInDoubt, Status: 409, Verbs: []Verb{RunRetry},
 		When: "`run.retry`: the command of the failed run may have been applied: look at the game"},
-	{Code: CodeRunRetried, Status: 409,
+	{Code: CodeRunRetried, Status: 409, Verbs: []Verb{RunRetry},
 		When: "`run.retry`: another retry was first; the message names its run"},
 	{Code: CodeOverloaded, Status: 429, RetryAfter: RetrySoon,
 		Text: "too many requests are waiting for this town or in all, so nothing was judged; " +
 			"ask again after the pause in Retry-After-Ms",
 		When: "no [slot](overload.md) is free, for the town or in all"},
-	{Code: CodeRunDamaged, Status: 500,
+	{Code: CodeRunDamaged, Status: 500, Verbs: []Verb{RunGet, RunList, RunEvents, RunAppend, RunRetry},
 		Text: "the stored events of the run cannot be read; an operator has to look at the log: " +
 			"handoffctl fsck says where it is damaged",
 		When: "the run's stored events cannot be read ([damage](evidence/damage.md)); `result.get` " +
@@ -188,27 +213,29 @@ var errorSpecs = []ErrorSpec{
 	{Code: CodeInternal, Status: 500,
 		Text: "the server has a defect and could not finish the request; its log says more",
 		When: "the server has a defect; its log says more"},
-	{Code: CodeInProgress, Status: 503, RetryAfter: RetryApplied, Routine: true,
+	{Code: CodeInProgress, Status: 503, Verbs: []Verb{Handoff, RunRetry},
+		RetryAfter: RetryApplied, Routine: true,
 		When: "the handoff is accepted; its command is being applied, or waits for a game that is " +
 			"away. There will be a result, unless an operator cancels the run. Or the run has ended, and " +
 			"the log no longer keeps how: the answer to the same bytes shows it. Without `Run-Id` another " +
 			"handoff with the same key is being applied, and this one was not judged"},
-	{Code: CodeHistoryFull, Status: 503, RetryAfter: RetryPaused, Routine: true, // has an alert
+	{Code: CodeHistoryFull, Status: 503, Verbs: storing,
+		RetryAfter: RetryPaused, Routine: true, // has an alert
 		When: "so many handoffs have failed in this state of the town that [its history](operators.md" +
 			"#a-full-history) has no room for one more: nothing was judged or stored, and the key is " +
 			"free. The town goes on when its epoch moves"},
-	{Code: CodeTownPaused, Status: 503, RetryAfter: RetryPaused, Routine: true,
+	{Code: CodeTownPaused, Status: 503, Verbs: waiting, RetryAfter: RetryPaused, Routine: true,
 		When: "the town is paused. The handoff waited for `--pause-wait` (2 s): it was not judged, its " +
 			"run is cancelled, and its key free. Or it was accepted before: its command is held back, " +
 			"and there will be a result"},
-	{Code: CodeWorldPaused, Status: 503, RetryAfter: RetryPaused, Routine: true,
+	{Code: CodeWorldPaused, Status: 503, Verbs: waiting, RetryAfter: RetryPaused, Routine: true,
 		When: "the same, of the world"},
-	{Code: CodePluginAbsent, Status: 503, RetryAfter: RetryPaused, Routine: true,
+	{Code: CodePluginAbsent, Status: 503, Verbs: waiting, RetryAfter: RetryPaused, Routine: true,
 		When: "the town's [game is away](operators.md#a-game-that-is-away), and did not come within " +
 			"fifteen times `--pause-wait` (30 s). As the message says, the handoff is accepted and " +
 			"goes on waiting; or the request waited behind such a handoff and was not judged, and the " +
 			"run of a handoff is cancelled, and its key free"},
-	{Code: CodeRunEnding, Status: 503, RetryAfter: RetrySoon,
+	{Code: CodeRunEnding, Status: 503, Verbs: []Verb{RunAppend}, RetryAfter: RetrySoon,
 		Text: "the engine is about to end the run, so the events were not stored; " +
 			"send the same request again: the answer is RUN_ENDED then, unless the run goes on",
 		When: "`run.append`: the engine is about to end the run"},
@@ -218,7 +245,7 @@ var errorSpecs = []ErrorSpec{
 			"ask again",
 		When: "the index has not followed the log yet, so keys and runs are not known; `handoffctl " +
 			"status` shows the progress of an index that is built"},
-	{Code: CodeContended, Status: 503, RetryAfter: RetrySoon,
+	{Code: CodeContended, Status: 503, Verbs: storing, RetryAfter: RetrySoon,
 		Text: "other servers kept changing the town, so nothing was stored; ask again",
 		When: "other servers kept changing the town; nothing was stored"},
 	{Code: CodeStopping, Status: 503, RetryAfter: RetryLater,

@@ -34,6 +34,7 @@ func generate(root string) map[string]string {
 	g.java()
 	g.python()
 	g.docs()
+	g.asyncAPI()
 	return g.files
 }
 
