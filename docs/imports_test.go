@@ -32,7 +32,7 @@ var pureLayers = []string{
 	"handoff runevents",
 	"dedupe worldengine/approval worldengine/town",
 	"worldengine/apply worldengine/messages worldengine/webhook",
-	"worldengine/metrics worldengine/rcon worldengine/worldfile",
+	"worldengine/metrics worldengine/placement worldengine/rcon worldengine/worldfile",
 	"worldengine/machine",
 }
 

@@ -108,6 +108,9 @@ func SettingsSubject(world string) string { return own(world, "settings") }
 // StandbySubject returns the subject on which servers say that they stand by.
 func StandbySubject(world string) string { return own(world, "standby") }
 
+// ServersSubject is the subject on which the servers of all worlds announce themselves to each other.
+const ServersSubject = "servers.v1"
+
 // RunSubject returns the log subject of the messages of a run that are no commits of a town. "*" may stand
 // for the token.
 func RunSubject(world, runToken string) string { return own(world, "run", runToken) }

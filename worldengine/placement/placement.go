@@ -1,0 +1,163 @@
+// Package placement decides which of the servers that share a NATS serves which world. There is no
+// coordinator and no stored assignment: each server hears the others' announcements, and a View
+// decides from these alone. Servers that have heard the same decide the same.
+//
+// Placement spreads worlds evenly, but makes nothing safe: a lease has one holder at a time, and the
+// guards of the log protect commits, whatever two servers believe.
+//
+// The package knows no clock and no randomness. A time is a duration on the monotonic clock of the
+// server itself; only differences count, so clocks need not agree.
+package placement
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+const (
+	// AnnounceEvery is how often a server announces itself.
+	AnnounceEvery = time.Second
+	// SilentAfter is how long a server counts as there after an announcement.
+	SilentAfter = 2500 * time.Millisecond
+	// LookEvery is how often a server reads the lease of a world that no server announces.
+	LookEvery = 250 * time.Millisecond
+	// Turn is how long each server waits for the server before it to acquire a free lease.
+	Turn = 400 * time.Millisecond
+	// StableAfter is how long a server must have been heard before it receives worlds of others.
+	StableAfter = 10 * time.Second
+	// MoveEvery is how long a server keeps a world before it hands the world over.
+	MoveEvery = 30 * time.Second
+	// BusyFor is how long a handover that is due waits for a moment without requests in hand.
+	BusyFor = 10 * time.Second
+	// handoverWithin is how long the next handover waits until the last one's world is served.
+	handoverWithin = 5 * time.Second
+)
+
+// Action is a server's action about a world.
+type Action int
+
+// The actions.
+const (
+	StayAway Action = iota // another server serves the world, or should
+	Look                   // read the lease: no server announces that it serves the world
+	Acquire                // acquire the lease, after Decision.After
+	Keep                   // go on serving
+	HandOver               // finish the requests in hand, and release the lease to Decision.To
+)
+
+func (a Action) String() string {
+	return [...]string{"stay away", "look", "acquire", "keep", "hand over"}[a]
+}
+
+// Decision is a server's decision about a world.
+type Decision struct {
+	World  string
+	Action Action
+	After  time.Duration // of Acquire: how long to wait still
+	To     string        // of HandOver: the ID of the server that receives the world
+	// Next is set if this server serves the world next: it keeps its index close to the log.
+	Next bool
+	// Wanted is set if this server counts the world as its own, and another server serves it.
+	Wanted bool
+	Why    string // for people
+}
+
+// Decide returns a decision for each known world that this server would serve, sorted by world. At
+// most one is HandOver.
+func (v *View) Decide(now time.Duration) []Decision {
+	v.expire(now)
+	live, stable := v.spread(v.live(now)), v.spread(v.stable(now))
+	var decisions []Decision
+	moving := v.moving(now)
+	for _, name := range v.sortedWorlds() {
+		w := v.worlds[name]
+		if !may(v.self, name) && w.holder != v.self.ID {
+			continue
+		}
+		d := Decision{World: name}
+		order := live.order(name)
+		d.Next = w.holder != v.self.ID && nextIs(order, w.holder, v.self.ID)
+		switch {
+		case w.holder == v.self.ID:
+			d = v.held(now, w, d, live.first[name], stable.first[name], moving)
+			moving = moving || d.Action == HandOver
+		case w.holder == "":
+			d = v.free(now, w, d, slices.Index(order, v.self.ID))
+		default:
+			d = v.others(now, w, d)
+			d.Wanted = live.first[name] == v.self.ID && stable.first[name] == v.self.ID
+		}
+		decisions = append(decisions, d)
+	}
+	return decisions
+}
+
+// nextIs reports whether a server is the first in order that does not hold the world.
+func nextIs(order []string, holder, id string) bool {
+	for _, other := range order {
+		if other != holder {
+			return other == id
+		}
+	}
+	return false
+}
+
+// held decides about a world that this server serves.
+func (v *View) held(now time.Duration, w *world, d Decision, live, stable string, moving bool) Decision {
+	d.Action = Keep
+	to := v.servers[live]
+	switch {
+	case live == v.self.ID, to == nil:
+		d.Why = "this server is the first for the world"
+	case live != stable:
+		d.Why = "kept until the servers are the same for " + StableAfter.String()
+	case !slices.Contains(to.Ready, w.name):
+		d.Why = fmt.Sprintf("kept until %s is ready to serve the world", to.label())
+	case now-w.since < MoveEvery:
+		d.Why = fmt.Sprintf("kept for %s before it moves to %s", MoveEvery, to.label())
+	case moving:
+		d.Why = fmt.Sprintf("moves to %s after another world", to.label())
+	case w.busy && now-max(w.since+MoveEvery, to.first+StableAfter) < BusyFor:
+		d.Why = fmt.Sprintf("moves to %s when no request is in hand", to.label())
+	default:
+		d.Action, d.To = HandOver, to.ID
+		d.Why = "moves to " + to.label()
+	}
+	return d
+}
+
+// free decides about a world without a holder. rank is this server's place in the order of those that
+// may acquire it; negative if it may not.
+func (v *View) free(now time.Duration, w *world, d Decision, rank int) Decision {
+	if rank < 0 {
+		d.Why = "this server is stopping, or cannot serve the world now"
+		return d
+	}
+	d.Action = Acquire
+	d.After = max(0, w.since+time.Duration(rank)*Turn-now)
+	d.Why = fmt.Sprintf("free; this server is number %d of those that may acquire it", rank+1)
+	return d
+}
+
+// others decides about a world that another server serves.
+func (v *View) others(now time.Duration, w *world, d Decision) Decision {
+	if !v.announced(now, w) {
+		if id := v.announcer(now, w.name); id != "" {
+			v.setHolder(now, w, id)
+		}
+	}
+	switch {
+	case v.announced(now, w):
+		d.Why = "served by " + v.servers[w.holder].label()
+		return d
+	case w.holder == unknown:
+		d.Why = "its lease has not been read yet"
+	default:
+		d.Why = fmt.Sprintf("its lease is held by the server %s, which does not announce it", w.holder)
+	}
+	if !w.seen || now-w.looked >= LookEvery {
+		d.Action = Look
+	}
+	return d
+}

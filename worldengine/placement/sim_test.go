@@ -1,0 +1,399 @@
+package placement
+
+import (
+	"cmp"
+	"container/heap"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"worldengine/worldengine/messages"
+)
+
+// sim is a cluster in which a seed decides everything: the faults, the clocks, the delays and losses of
+// messages. Its servers run the View of this package. Its leases are as in NATS: they expire
+// by the clock of NATS, and each server trusts its own clock.
+type sim struct {
+	seed    uint64
+	rng     *rand.Rand
+	now     time.Duration
+	queue   events
+	servers []*simServer
+	worlds  []string
+	leases  map[string]*simLease
+	cut     map[[2]int]bool // announcements from one server do not reach another
+	lossy   float64         // the part of the messages that is lost
+	found   []string        // what must not be
+	trace   func(format string, args ...any)
+}
+
+// simLease is a lease in NATS.
+type simLease struct {
+	holder  int    // -1 if it is free
+	last    string // the ID of the last holder
+	expires time.Duration
+	changed time.Duration // when another server got it
+	moves   []time.Duration
+	// unserved is since when there has been a server that could acquire the free lease; -1 if it is
+	// held, or if nobody could.
+	unserved time.Duration
+	alone    time.Duration // since when several servers have believed that they hold it; -1 if at most one does
+}
+
+// simServer is a process: after a kill, another one with another ID comes in its place.
+type simServer struct {
+	sim       *sim
+	n         int
+	older     bool // it knows no placement
+	process   int
+	up        bool
+	suspended bool
+	away      bool // NATS does not answer it
+	draining  bool
+	all       bool
+	offers    []string
+	failed    []string
+	rate      float64 // of its clock
+	offset    time.Duration
+
+	view      *View
+	seq       uint64
+	held      map[string]time.Duration // until when, by its own clock
+	releasing map[string]bool
+	ready     []string
+	announced time.Duration
+	renewed   time.Duration
+	changed   bool
+	since     time.Duration // when it could begin to acquire leases
+}
+
+type event struct {
+	at  time.Duration
+	seq int
+	do  func()
+}
+
+type events struct {
+	list []event
+	seq  int
+}
+
+func (e *events) Len() int { return len(e.list) }
+func (e *events) Less(i, j int) bool {
+	return cmp.Or(cmp.Compare(e.list[i].at, e.list[j].at), e.list[i].seq-e.list[j].seq) < 0
+}
+func (e *events) Swap(i, j int) { e.list[i], e.list[j] = e.list[j], e.list[i] }
+func (e *events) Push(x any)    { e.list = append(e.list, x.(event)) }
+func (e *events) Pop() any {
+	last := e.list[len(e.list)-1]
+	e.list = e.list[:len(e.list)-1]
+	return last
+}
+
+func (s *sim) after(d time.Duration, do func()) {
+	s.queue.seq++
+	heap.Push(&s.queue, event{s.now + d, s.queue.seq, do})
+}
+
+func (s *sim) between(low, high time.Duration) time.Duration {
+	return low + time.Duration(s.rng.Int64N(int64(high-low)))
+}
+
+func (s *sim) fail(format string, args ...any) {
+	s.found = append(s.found, fmt.Sprintf("seed %d, at %s: ", s.seed, s.now)+fmt.Sprintf(format, args...))
+}
+
+func newSim(seed uint64) *sim {
+	s := &sim{seed: seed, rng: rand.New(rand.NewPCG(seed, 47)), leases: map[string]*simLease{},
+		cut: map[[2]int]bool{}, trace: func(string, ...any) {}}
+	for i := range 1 + s.rng.IntN(16) {
+		name := fmt.Sprint("world-", i)
+		s.worlds = append(s.worlds, name)
+		s.leases[name] = &simLease{holder: -1, unserved: -1, alone: -1}
+	}
+	older := s.rng.IntN(4) == 0
+	for i := range 2 + s.rng.IntN(3) {
+		srv := &simServer{sim: s, n: i, all: s.rng.IntN(4) > 0, older: older && i == 0,
+			rate: 0.9 + 0.2*s.rng.Float64(), offset: s.between(0, time.Hour)}
+		for _, name := range s.worlds {
+			if srv.all || s.rng.IntN(4) > 0 {
+				srv.offers = append(srv.offers, name)
+			}
+		}
+		slices.Sort(srv.offers)
+		s.servers = append(s.servers, srv)
+		s.after(s.between(0, 5*time.Second), srv.start)
+	}
+	s.after(0, s.check)
+	return s
+}
+
+// run runs the simulation until a time.
+func (s *sim) run(until time.Duration) {
+	for s.queue.Len() > 0 && s.queue.list[0].at <= until {
+		next := heap.Pop(&s.queue).(event)
+		s.now = next.at
+		next.do()
+	}
+	s.now = until
+}
+
+func (v *simServer) id() string { return fmt.Sprintf("server-%d.%d", v.n, v.process) }
+
+// clock is the time on the server's own clock.
+func (v *simServer) clock() time.Duration {
+	return v.offset + time.Duration(float64(v.sim.now)*v.rate)
+}
+
+// can reports whether the server can acquire the lease of a world now.
+func (v *simServer) can(world string) bool {
+	return v.up && !v.suspended && !v.away && !v.draining && v.mayServe(world)
+}
+
+func (v *simServer) mayServe(world string) bool {
+	return slices.Contains(v.offers, world) && !slices.Contains(v.failed, world)
+}
+
+func (v *simServer) start() {
+	if v.up {
+		return
+	}
+	v.process++
+	v.up, v.suspended, v.draining, v.since = true, false, false, v.sim.now
+	v.held, v.releasing, v.ready, v.seq = map[string]time.Duration{}, map[string]bool{}, nil, 0
+	v.view = New(v.clock(), v.offer())
+	for _, name := range v.offers {
+		v.view.Exists(v.clock(), name)
+	}
+	v.changed = true
+	v.sim.trace("%s starts", v.id())
+	v.tick(v.process)
+}
+
+func (v *simServer) kill() {
+	v.sim.trace("%s is killed", v.id())
+	v.up = false
+}
+
+func (v *simServer) offer() messages.Announcement {
+	v.seq++
+	a := messages.Announcement{ID: v.id(), Seq: v.seq, All: v.all, Draining: v.draining,
+		Failed: v.failed, Ready: v.ready}
+	if !v.all {
+		a.Worlds = v.offers
+	}
+	for name := range v.held {
+		if !v.releasing[name] {
+			a.Serves = append(a.Serves, name)
+		}
+	}
+	slices.Sort(a.Serves)
+	return a
+}
+
+// tick is one turn of a server's loop. The loop ends with the process.
+func (v *simServer) tick(process int) {
+	if !v.up || v.process != process {
+		return
+	}
+	v.sim.after(v.sim.between(30*time.Millisecond, 250*time.Millisecond), func() { v.tick(process) })
+	if v.suspended {
+		return
+	}
+	v.renew()
+	if v.older {
+		v.poll()
+		return
+	}
+	if now := v.clock(); v.changed || now-v.announced >= AnnounceEvery {
+		v.announced, v.changed = now, false
+		v.announce()
+	}
+	if !v.draining {
+		v.decide()
+	}
+}
+
+// poll is all that an earlier handoffd does: it acquires each free lease.
+func (v *simServer) poll() {
+	for _, name := range v.offers {
+		if _, held := v.held[name]; !held {
+			v.try(name)
+		}
+	}
+}
+
+func (v *simServer) announce() {
+	a, s := v.offer(), v.sim
+	for _, to := range s.servers {
+		if to == v || to.older || s.cut[[2]int{v.n, to.n}] || s.rng.Float64() < s.lossy {
+			continue
+		}
+		delay := s.between(time.Millisecond, 50*time.Millisecond)
+		if s.rng.Float64() < s.lossy {
+			delay = s.between(0, time.Second)
+		}
+		process := to.process
+		var arrive func()
+		arrive = func() {
+			switch {
+			case !to.up || to.process != process:
+			case to.suspended: // it waits in the buffers of the system
+				s.after(100*time.Millisecond, arrive)
+			default:
+				to.view.Hear(to.clock(), a)
+			}
+		}
+		s.after(delay, arrive)
+	}
+}
+
+// renew renews the leases each second, and notices those that are lost.
+func (v *simServer) renew() {
+	now := v.clock()
+	due := now-v.renewed >= time.Second
+	for _, name := range slices.Sorted(maps.Keys(v.held)) {
+		lease, until := v.sim.leases[name], v.held[name]
+		holds := lease.holder == v.n && v.sim.now < lease.expires
+		switch {
+		case now >= until, due && !v.away && !holds && !v.acquire(name):
+			v.lose(name)
+		case due && !v.away:
+			lease.expires = v.sim.now + simTTL
+			v.held[name] = now + simTTL
+		}
+	}
+	if due {
+		v.renewed = now
+	}
+}
+
+const simTTL = 3 * time.Second
+
+func (v *simServer) lose(name string) {
+	v.sim.trace("%s loses %s", v.id(), name)
+	delete(v.held, name)
+	delete(v.releasing, name)
+	v.changed = true
+	if !v.older {
+		v.view.Released(v.clock(), name, true)
+	}
+}
+
+// acquire acquires a lease that is free.
+func (v *simServer) acquire(name string) bool {
+	lease := v.sim.leases[name]
+	if v.away || lease.holder >= 0 && v.sim.now < lease.expires {
+		return false
+	}
+	lease.holder = v.n
+	if lease.last != v.id() {
+		lease.last, lease.changed = v.id(), v.sim.now
+		lease.moves = append(lease.moves, v.sim.now)
+	}
+	lease.expires = v.sim.now + simTTL
+	v.held[name] = v.clock() + simTTL
+	v.changed = true
+	v.sim.trace("%s acquires %s", v.id(), name)
+	return true
+}
+
+func (v *simServer) try(name string) {
+	if v.acquire(name) && !v.older {
+		v.view.Acquired(v.clock(), name)
+	} else if !v.older {
+		v.look(name)
+	}
+}
+
+func (v *simServer) look(name string) {
+	if v.away {
+		return
+	}
+	holder := ""
+	if lease := v.sim.leases[name]; lease.holder >= 0 && v.sim.now < lease.expires {
+		holder = v.sim.servers[lease.holder].id()
+	}
+	v.view.Looked(v.clock(), name, holder)
+}
+
+func (v *simServer) decide() {
+	var ready []string
+	for _, name := range slices.Sorted(maps.Keys(v.held)) {
+		v.view.Busy(name, v.sim.rng.IntN(3) == 0)
+	}
+	for _, d := range v.view.Decide(v.clock()) {
+		switch _, held := v.held[d.World]; {
+		case d.Action == Acquire && d.After == 0 && !held:
+			v.try(d.World)
+		case d.Action == Look:
+			v.look(d.World)
+		case d.Action == HandOver && held && !v.releasing[d.World]:
+			v.handOver(d)
+		}
+		if d.Wanted && !v.away {
+			ready = append(ready, d.World)
+		}
+	}
+	if !slices.Equal(ready, v.ready) {
+		v.ready, v.changed = ready, true
+	}
+}
+
+// handOver stops taking requests, and releases the lease when those in hand are finished.
+func (v *simServer) handOver(d Decision) {
+	s, process := v.sim, v.process
+	lease := s.leases[d.World]
+	if kept := s.now - lease.changed; kept < MoveEvery*8/10 {
+		s.fail("%s hands %s over after %s", v.id(), d.World, kept)
+	}
+	s.trace("%s hands %s over to %s", v.id(), d.World, d.To)
+	v.releasing[d.World] = true
+	v.release(d.World, s.between(0, 500*time.Millisecond), func() {
+		if v.process == process {
+			v.view.HandedOver(v.clock(), d.World)
+		}
+	})
+}
+
+// release gives a lease back after a while.
+func (v *simServer) release(name string, after time.Duration, released func()) {
+	s, process := v.sim, v.process
+	s.after(after, func() {
+		lease := s.leases[name]
+		if _, held := v.held[name]; !held || !v.up || v.process != process || v.suspended {
+			delete(v.releasing, name)
+			return
+		}
+		if lease.holder == v.n && !v.away {
+			lease.holder = -1
+		}
+		delete(v.held, name)
+		delete(v.releasing, name)
+		v.changed = true
+		released()
+	})
+}
+
+// stop ends a server as SIGTERM does: it announces that it is draining, and gives its leases back.
+func (v *simServer) stop() {
+	if !v.up || v.suspended {
+		return
+	}
+	v.sim.trace("%s is stopping", v.id())
+	v.draining, v.changed = true, true
+	process := v.process
+	for _, name := range slices.Sorted(slices.Values(v.offers)) {
+		if _, held := v.held[name]; held {
+			v.releasing[name] = true
+			v.release(name, v.sim.between(0, 2*time.Second), func() { v.view.Released(v.clock(), name, false) })
+		}
+	}
+	v.sim.after(2500*time.Millisecond, func() {
+		if v.process == process {
+			v.up = false
+		}
+	})
+}

@@ -1,0 +1,269 @@
+package placement
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	"worldengine/worldengine/messages"
+)
+
+// forgetAfter is how long a server that is silent is remembered.
+const forgetAfter = time.Minute
+
+// maxCached bounds the spreads that are kept: servers that flap make many.
+const maxCached = 8
+
+// View is what one server knows about the others and about the worlds. Its methods get the time, which
+// must not go back. It is not safe for concurrent use.
+type View struct {
+	self    *server
+	servers map[string]*server
+	worlds  map[string]*world
+	last    time.Duration // of the last Decide
+
+	handedOver string        // the world of the last handover; "" if it is served again
+	handedAt   time.Duration // when it was released
+
+	cached map[string]*spread // by their servers, as long as nothing else changes
+}
+
+type server struct {
+	messages.Announcement
+	first, last time.Duration // of the announcements without a long gap
+	serves      map[string]bool
+}
+
+func (s *server) label() string { return cmp.Or(s.Name, s.ID) }
+
+func (s *server) heard(now time.Duration) bool { return now-s.last < SilentAfter }
+
+type world struct {
+	name   string
+	holder string        // of the lease, as far as is known; "" if it is free
+	since  time.Duration // when holder became known
+	seen   bool          // holder is known, and not only supposed
+	looked time.Duration // when this server last read the lease
+	busy   bool
+}
+
+// New returns the view of a server that has heard nobody. The announcement names the worlds that
+// the server would serve.
+func New(now time.Duration, self messages.Announcement) *View {
+	v := &View{servers: map[string]*server{}, worlds: map[string]*world{}, last: now}
+	v.self = &server{Announcement: self, first: now, last: now}
+	v.servers[self.ID] = v.self
+	v.Offer(now, self)
+	return v
+}
+
+// Offer replaces what this server would serve, cannot serve now, and is ready to serve, and whether it
+// is stopping.
+func (v *View) Offer(now time.Duration, self messages.Announcement) {
+	v.self.Announcement = self
+	for _, name := range self.Worlds {
+		v.Exists(now, name)
+	}
+	v.cached = nil
+}
+
+// Exists adds a world. Until its lease has been read, it counts as held by somebody.
+func (v *View) Exists(now time.Duration, name string) {
+	if v.worlds[name] == nil {
+		v.worlds[name] = &world{name: name, holder: unknown, since: now}
+		v.cached = nil
+	}
+}
+
+// unknown is the holder of a lease that has not been read.
+const unknown = "?"
+
+// Removed forgets a world.
+func (v *View) Removed(name string) {
+	delete(v.worlds, name)
+	v.cached = nil
+}
+
+// Hear adds an announcement of another server.
+func (v *View) Hear(now time.Duration, a messages.Announcement) {
+	s := v.servers[a.ID]
+	if a.ID == v.self.ID || s != nil && a.Seq <= s.Seq {
+		return
+	}
+	if s == nil || !s.heard(now) {
+		s = &server{first: now}
+		v.servers[a.ID] = s
+	}
+	before := s.serves
+	if !sameOffer(s.Announcement, a) {
+		v.cached = nil
+	}
+	s.Announcement, s.last, s.serves = a, now, map[string]bool{}
+	for _, name := range slices.Concat(a.Worlds, a.Serves) {
+		v.Exists(now, name)
+	}
+	for _, name := range a.Serves {
+		s.serves[name] = true
+		if w := v.worlds[name]; !v.announced(now, w) {
+			v.setHolder(now, w, a.ID)
+		}
+	}
+	for name := range before {
+		if w := v.worlds[name]; w != nil && w.holder == a.ID && !s.serves[name] {
+			v.setHolder(now, w, v.announcer(now, name))
+		}
+	}
+}
+
+// announced reports whether the holder of a world announces it. A suspended server that goes on and
+// announces it too, until it notices the loss of its lease, changes nothing.
+func (v *View) announced(now time.Duration, w *world) bool {
+	holder := v.servers[w.holder]
+	return holder != nil && holder.heard(now) && holder.serves[w.name]
+}
+
+// announcer returns a server that announces that it serves a world; "" if there is none.
+func (v *View) announcer(now time.Duration, name string) string {
+	for _, id := range v.which(func(s *server) bool { return s.heard(now) && s.serves[name] }) {
+		return id
+	}
+	return ""
+}
+
+// sameOffer reports whether two announcements of a server offer to serve the same.
+func sameOffer(a, b messages.Announcement) bool {
+	return a.All == b.All && a.Draining == b.Draining && slices.Equal(a.Worlds, b.Worlds) &&
+		slices.Equal(a.Failed, b.Failed)
+}
+
+// setHolder notes another server that has the lease. Only Released ends the holding of this server.
+func (v *View) setHolder(now time.Duration, w *world, holder string) {
+	if w.holder == v.self.ID {
+		return
+	}
+	if w.holder != holder || !w.seen {
+		w.holder, w.since, w.seen = holder, now, true
+	}
+	if holder != "" && w.name == v.handedOver {
+		v.handedOver = ""
+	}
+}
+
+// Looked notes the holder that a lease names; "" if it is free.
+func (v *View) Looked(now time.Duration, name, holder string) {
+	if w := v.worlds[name]; w != nil && holder != v.self.ID {
+		w.looked = now
+		v.setHolder(now, w, holder)
+	}
+}
+
+// Acquired notes that this server has the lease of a world now.
+func (v *View) Acquired(now time.Duration, name string) {
+	v.Exists(now, name)
+	w := v.worlds[name]
+	w.holder, w.since, w.seen = v.self.ID, now, true
+	if name == v.handedOver {
+		v.handedOver = ""
+	}
+}
+
+// Released notes that this server no longer has the lease of a world. lost is set if it did not give
+// the lease back: another server may have it.
+func (v *View) Released(now time.Duration, name string, lost bool) {
+	w := v.worlds[name]
+	if w == nil || w.holder != v.self.ID {
+		return
+	}
+	w.holder, w.since, w.seen, w.busy = "", now, true, false
+	if lost {
+		w.holder, w.seen = unknown, false
+	}
+}
+
+// HandedOver notes that this server has released a world for another server.
+func (v *View) HandedOver(now time.Duration, name string) {
+	v.Released(now, name, false)
+	v.handedOver, v.handedAt = name, now
+}
+
+// Busy notes whether requests of a world that this server serves are in hand.
+func (v *View) Busy(name string, busy bool) {
+	if w := v.worlds[name]; w != nil {
+		w.busy = busy
+	}
+}
+
+// moving reports whether a world that this server has handed over is not served yet.
+func (v *View) moving(now time.Duration) bool {
+	return v.handedOver != "" && now-v.handedAt < handoverWithin
+}
+
+// expire forgets servers that have been silent for long. After a time in which this server itself did
+// not run, it knows nothing about how stable any server is.
+func (v *View) expire(now time.Duration) {
+	if now-v.last >= SilentAfter {
+		for _, s := range v.servers {
+			s.first = now
+		}
+	}
+	v.last, v.self.last = now, now
+	for id, s := range v.servers {
+		if now-s.last >= forgetAfter {
+			delete(v.servers, id)
+		}
+	}
+}
+
+// live returns the servers that may acquire worlds now.
+func (v *View) live(now time.Duration) []string {
+	return v.which(func(s *server) bool { return s.heard(now) && !s.Draining })
+}
+
+// stable returns the servers as they were before the changes of the last StableAfter.
+func (v *View) stable(now time.Duration) []string {
+	return v.which(func(s *server) bool {
+		return now-s.first >= StableAfter && now-s.last < StableAfter
+	})
+}
+
+func (v *View) which(counts func(s *server) bool) (ids []string) {
+	for _, id := range slices.Sorted(maps.Keys(v.servers)) {
+		if counts(v.servers[id]) {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// may reports whether a server would serve a world, and can.
+func may(s *server, world string) bool {
+	would := s.All
+	if !would {
+		_, would = slices.BinarySearch(s.Worlds, world)
+	}
+	_, failed := slices.BinarySearch(s.Failed, world)
+	return would && !failed
+}
+
+func (v *View) sortedWorlds() []string { return slices.Sorted(maps.Keys(v.worlds)) }
+
+// spread spreads the known worlds over servers.
+func (v *View) spread(ids []string) *spread {
+	key := ""
+	for _, id := range ids {
+		key += id + " "
+	}
+	if v.cached == nil {
+		v.cached = map[string]*spread{}
+	}
+	s := v.cached[key]
+	if s == nil {
+		if len(v.cached) == maxCached {
+			clear(v.cached)
+		}
+		s = newSpread(v.sortedWorlds(), ids, func(id, world string) bool { return may(v.servers[id], world) })
+		v.cached[key] = s
+	}
+	return s
+}

@@ -1,0 +1,216 @@
+package placement
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"worldengine/worldengine/messages"
+)
+
+// pair is the view of the server "self" of two servers that would serve every world.
+type pair struct {
+	*View
+	t     *testing.T
+	now   time.Duration
+	other messages.Announcement
+}
+
+func newPair(t *testing.T) *pair {
+	t.Helper()
+	return &pair{View: New(0, messages.Announcement{ID: "self", Name: "this one", All: true}), t: t,
+		other: messages.Announcement{ID: "other", Name: "other", All: true}}
+}
+
+// worldOf returns a world of which a server is the first.
+func (p *pair) worldOf(server string) string {
+	for i := 0; ; i++ {
+		name := fmt.Sprint("w", i)
+		if newSpread([]string{name}, []string{"other", "self"}, anything).first[name] == server {
+			return name
+		}
+	}
+}
+
+// heard lets time pass, in which the other server announces itself every second.
+func (p *pair) heard(d time.Duration) {
+	for end := p.now + d; p.now < end; p.now += time.Second {
+		p.announce()
+		p.Decide(p.now)
+	}
+	p.announce()
+}
+
+func (p *pair) announce() {
+	p.other.Seq++
+	p.Hear(p.now, p.other)
+}
+
+// decides requires the decision about the only world.
+func (p *pair) decides(action Action, why string) Decision {
+	p.t.Helper()
+	all := p.Decide(p.now)
+	require.Len(p.t, all, 1)
+	require.Equal(p.t, action, all[0].Action, "%+v", all[0])
+	require.Contains(p.t, all[0].Why, why)
+	return all[0]
+}
+
+func TestView_FreeWorld(t *testing.T) {
+	t.Parallel()
+	p := newPair(t)
+	p.announce()
+	name := p.worldOf("other")
+	p.Exists(p.now, name)
+	p.decides(Look, "not been read")
+	p.Looked(p.now, name, "")
+	require.Equal(t, Turn, p.decides(Acquire, "number 2").After)
+	p.now += Turn
+	require.Zero(t, p.decides(Acquire, "number 2").After)
+	p.Looked(p.now, name, "unheard")
+	p.decides(StayAway, "held by the server unheard")
+	p.now += LookEvery
+	p.decides(Look, "held by the server unheard")
+	p.now += SilentAfter // the other server is silent
+	p.Looked(p.now, name, "")
+	require.Zero(t, p.decides(Acquire, "number 1").After)
+	p.Acquired(p.now, name)
+	p.decides(Keep, "is the first")
+	p.Released(p.now, name, true)
+	p.decides(Look, "not been read")
+	p.Removed(name)
+	require.Empty(t, p.Decide(p.now))
+}
+
+func TestView_Handover(t *testing.T) {
+	t.Parallel()
+	p := newPair(t)
+	name := p.worldOf("other")
+	p.Acquired(p.now, name)
+	p.decides(Keep, "this server is the first")
+	p.heard(StableAfter - 2*time.Second)
+	p.decides(Keep, "until the servers are the same")
+	p.heard(3 * time.Second)
+	p.decides(Keep, "until other is ready")
+	p.other.Ready = []string{name}
+	p.heard(time.Second)
+	p.decides(Keep, "before it moves")
+	p.Busy(name, true)
+	p.heard(MoveEvery - p.now)
+	p.decides(Keep, "when no request is in hand")
+	p.Busy(name, false)
+	require.Equal(t, "other", p.decides(HandOver, "moves to other").To)
+	p.Busy(name, true)
+	p.heard(BusyFor)
+	p.decides(HandOver, "moves to other")
+
+	p.HandedOver(p.now, name)
+	require.Equal(t, Turn, p.decides(Acquire, "number 2").After)
+	require.True(t, p.moving(p.now))
+	p.other.Serves, p.other.Ready = []string{name}, nil
+	p.announce()
+	p.decides(StayAway, "served by other")
+	require.False(t, p.moving(p.now))
+}
+
+// A server that flaps receives no world. One that is away for a moment is new again.
+func TestView_Flaps(t *testing.T) {
+	t.Parallel()
+	p := newPair(t)
+	name := p.worldOf("other")
+	p.Acquired(p.now, name)
+	p.other.Ready = []string{name}
+	p.heard(StableAfter + MoveEvery)
+	p.decides(HandOver, "")
+	p.now += SilentAfter
+	p.decides(Keep, "is the first")
+	p.announce()
+	p.decides(Keep, "until the servers are the same")
+	p.heard(StableAfter)
+	p.decides(HandOver, "")
+	p.now += time.Minute // this server itself was suspended, and reads an old announcement now
+	p.announce()
+	p.decides(Keep, "until the servers are the same")
+}
+
+// A server counts as ready for a world only if it is the first by its own view, too.
+func TestView_Wanted(t *testing.T) {
+	t.Parallel()
+	p := newPair(t)
+	name := p.worldOf("self")
+	p.other.Serves = []string{name}
+	p.heard(StableAfter - 2*time.Second)
+	d := p.decides(StayAway, "served by other")
+	require.True(t, d.Next)
+	require.False(t, d.Wanted)
+	p.heard(3 * time.Second)
+	require.True(t, p.decides(StayAway, "served by other").Wanted)
+	p.Offer(p.now, messages.Announcement{ID: "self", All: true, Failed: []string{name}})
+	require.Empty(t, p.Decide(p.now), "this server cannot serve it")
+	p.Offer(p.now, messages.Announcement{ID: "self", All: true, Draining: true})
+	p.other.Serves = nil
+	p.announce()
+	p.decides(StayAway, "stopping")
+}
+
+// Announcements that come late change nothing. Neither does a suspended server that
+// announces worlds which it has lost.
+func TestView_Late(t *testing.T) {
+	t.Parallel()
+	p := newPair(t)
+	name := p.worldOf("self")
+	p.other.Serves = []string{name}
+	p.announce()
+	p.announce()
+	old := p.other
+	p.other.Serves = nil
+	p.announce()
+	p.decides(Acquire, "free")
+	old.Seq--
+	p.Hear(p.now, old)
+	p.decides(Acquire, "free")
+
+	third := messages.Announcement{ID: "third", Name: "third", All: true, Seq: 1, Serves: []string{name}}
+	p.Hear(p.now, third)
+	p.other.Serves = []string{name}
+	p.announce()
+	p.decides(StayAway, "served by third")
+	third.Serves, third.Seq = nil, 2
+	p.Hear(p.now, third)
+	p.decides(StayAway, "served by other")
+	p.Hear(p.now, messages.Announcement{ID: "self", Seq: 9, Draining: true}) // its own echo
+	require.False(t, p.self.Draining)
+	p.now += forgetAfter
+	p.Decide(p.now)
+	require.Len(t, p.servers, 1)
+}
+
+// Of several worlds one moves at a time, in the order of their names.
+func TestView_OneAtATime(t *testing.T) {
+	t.Parallel()
+	p := newPair(t)
+	for i := range 12 {
+		p.Acquired(p.now, fmt.Sprintf("w%02d", i))
+		p.other.Ready = append(p.other.Ready, fmt.Sprintf("w%02d", i))
+	}
+	p.heard(StableAfter + MoveEvery)
+	var moves []string
+	for range 12 {
+		for _, d := range p.Decide(p.now) {
+			if d.Action == HandOver {
+				moves = append(moves, d.World)
+				p.HandedOver(p.now, d.World)
+				p.now += time.Millisecond
+				p.other.Serves = moves
+				require.NotContains(t, fmt.Sprint(p.Decide(p.now)), HandOver.String()+" other")
+				p.announce()
+				break
+			}
+		}
+	}
+	require.Len(t, moves, 6)
+	require.True(t, strings.Compare(moves[0], moves[5]) < 0)
+}
