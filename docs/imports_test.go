@@ -13,7 +13,7 @@ import (
 var layers = append(pureLayers, []string{
 	"worldengine/access worldengine/natsconn",
 	"worldengine/client worldengine/plugin worldengine/commitlog",
-	"worldengine/alerts worldengine/emit worldengine/index worldengine/lease " +
+	"worldengine/alerts worldengine/emit worldengine/index worldengine/lease worldengine/mcp " +
 		"worldengine/stepper",
 	"worldengine/approvals worldengine/bus worldengine/feed worldengine/fsck worldengine/history " +
 		"worldengine/runs",

@@ -169,6 +169,8 @@ func (a *app) dialBy(
 	}
 	if err == nil {
 		a.opened = append(a.opened, nc)
+	}
+	if err == nil && nc.IsConnected() { // or it retries
 		err = nc.Flush() // afterwards, the connection knows how large its messages may be
 	}
 	if err != nil {

@@ -91,7 +91,7 @@ func onlineWith(t *testing.T, engine worldengine.Config) *cli {
 // serve starts a server with the example world for a test.
 func serve(t *testing.T, config server.Config) *server.Server {
 	t.Helper()
-	config.Listen, config.Data = "127.0.0.1:0", cmp.Or(config.Data, t.TempDir())
+	config.Listen, config.Data = cmp.Or(config.Listen, "127.0.0.1:0"), cmp.Or(config.Data, t.TempDir())
 	config.Sync, config.World = server.SyncInterval, worlds.Frontier
 	config.Logger = slog.New(slog.DiscardHandler)
 	srv, err := server.Start(t.Context(), config)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"net"
 	"os"
 	"slices"
 	"strings"
@@ -27,7 +28,9 @@ import (
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/client"
 	"worldengine/worldengine/commitlog"
+	tools "worldengine/worldengine/mcp"
 	"worldengine/worldengine/messages"
+	"worldengine/worldengine/server"
 	"worldengine/worldengine/wire"
 )
 
@@ -52,10 +55,9 @@ func startMCPWith(t *testing.T, c *cli, dir string) *model {
 	engine, err := client.Connect(c.flags["server"], client.Options{})
 	require.NoError(t, err)
 	engine.Timeout = 30 * time.Second
-	tools := &mcpTools{engine: engine, actor: "mayor-7", open: openOf(dir, func(err error) { assert.NoError(t, err) })}
 	ended := make(chan error, 1)
 	go func() {
-		ended <- tools.serve(ctx, toServer, fromServer)
+		ended <- serveMCP(ctx, toServer, fromServer, configOf(t, engine, dir))
 		_ = fromServer.Close()
 	}()
 	session, err := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil).Connect(
@@ -69,6 +71,28 @@ func startMCPWith(t *testing.T, c *cli, dir string) *model {
 	})
 	return &model{t, session}
 }
+
+// configOf returns the configuration of a session with a directory for proposals.
+func configOf(t *testing.T, engine *client.Client, dir string) tools.Config {
+	return tools.Config{Engine: engine, Actor: "mayor-7",
+		Open: tools.NewProposals(dir, func(err error) { assert.NoError(t, err) })}
+}
+
+// proposable and mcpOutcome are parts of answers of the tools.
+type (
+	proposable struct {
+		Type          handoff.ProposalType `json:"type"`
+		Arguments     []string             `json:"arguments"`
+		Total         int                  `json:"total"`
+		Next          string               `json:"next"`
+		NeedsApproval bool                 `json:"needsApproval"`
+	}
+	mcpOutcome struct {
+		Result jsontext.Value `json:"result"`
+		RunID  string         `json:"runId"`
+		DryRun bool           `json:"dryRun"`
+	}
+)
 
 // call calls a tool, and returns the text of its answer and whether it is an error.
 func (m *model) call(tool string, arguments map[string]any) (string, bool) {
@@ -231,7 +255,7 @@ func TestMCP_NotJSON(t *testing.T) {
 	in, model := io.Pipe()
 	answers, out := io.Pipe()
 	ended := make(chan error, 1)
-	go func() { ended <- (&mcpTools{engine: engine}).serve(t.Context(), in, out) }()
+	go func() { ended <- serveMCP(t.Context(), in, out, tools.Config{Engine: engine}) }()
 	lines := bufio.NewScanner(answers)
 	for _, line := range []string{"hello", "", "{", `{"jsonrpc":"2.0","id":1,"method":"initialize",` +
 		`"params":{"protocolVersion":"2025-06-18","capabilities":{},` +
@@ -488,12 +512,10 @@ func TestMCP_ProposeAgain(t *testing.T) {
 	}
 }
 
-// An answer that crosses the host's cancellation was not delivered. A proposal that the town refused as
-// stale, and whose result got lost, is made anew.
+// An answer that crosses the host's cancellation was not delivered.
 func TestMCP_CrossingCancellation(t *testing.T) {
 	c := online(t)
 	dir := t.TempDir()
-	m := startMCPWith(t, c, dir)
 	propose := func(id string) string {
 		return `{"jsonrpc":"2.0","id":` + id + `,"method":"tools/call","params":{"name":"propose","arguments":{"townId":"` +
 			threatened + `","type":"PROJECT_ADVANCE","argument":"wall-perimeter","reason":"r"}}}`
@@ -504,8 +526,7 @@ func TestMCP_CrossingCancellation(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(engine.Close)
 	ended := make(chan error, 1)
-	tools := &mcpTools{engine: engine, actor: "mayor-7", open: openOf(dir, func(err error) { assert.NoError(t, err) })}
-	go func() { ended <- tools.serve(t.Context(), in, out) }()
+	go func() { ended <- serveMCP(t.Context(), in, out, configOf(t, engine, dir)) }()
 	lines := bufio.NewScanner(answers)
 	say := func(line string) string {
 		_, err := io.WriteString(host, line+"\n")
@@ -524,14 +545,50 @@ func TestMCP_CrossingCancellation(t *testing.T) {
 	require.NotEqual(t, strings.Replace(first, `"id":2.5`, `"id":4`, 1), again)
 	require.NoError(t, host.Close())
 	require.NoError(t, <-ended)
+}
 
-	town := decode[client.Town](t, m.ok("read_town", map[string]any{"townId": threatened}))
-	old, err := handoff.New(handoff.Proposal{Type: handoff.AdvanceProject, ActorID: "mayor-7", TownID: threatened,
-		Reason: "r", Args: map[string]string{"projectId": "wall-perimeter"}, SnapshotHash: strings.Repeat("0", 64),
-		DecisionEpoch: town.DecisionEpoch})
+// The command starts without a server, says that nothing was proposed, and works once there is one.
+func TestMCP_ServerComesLater(t *testing.T) {
+	t.Parallel()
+	address := freeAddress(t)
+	in, host := io.Pipe()
+	answers, out := io.Pipe()
+	ended := make(chan int, 1)
+	var errs bytes.Buffer
+	go func() {
+		c := &cli{t: t, flags: map[string]string{"server": "nats://" + address}}
+		ended <- c.exec(t.Context(), in, out, &errs, "mcp", "--proposals", t.TempDir())
+		_ = out.Close()
+	}()
+	session, err := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil).Connect(
+		t.Context(), &mcp.IOTransport{Reader: answers, Writer: host}, nil)
 	require.NoError(t, err)
-	tools.open.add(tools.nameOf(threatened, handoff.AdvanceProject, "wall-perimeter"), old)
-	got := decode[mcpOutcome](t, m.ok("propose", map[string]any{"townId": threatened, "type": "PROJECT_ADVANCE",
-		"argument": "wall-perimeter", "reason": "r"}))
-	require.Contains(t, string(got.Result), `"EXECUTED"`)
+	m := &model{t, session}
+	proposal := map[string]any{"townId": threatened, "type": "PROJECT_ADVANCE", "argument": "wall-perimeter", "reason": "r"}
+	for tool, arguments := range map[string]map[string]any{"read_town": {"townId": threatened}, "propose": proposal} {
+		text, failed := m.call(tool, arguments)
+		require.True(t, failed, tool)
+		require.Contains(t, text, "there is no server at nats://"+address, tool)
+		require.Contains(t, text, "nothing was proposed by this call", tool)
+	}
+	_, err = session.ListResources(t.Context(), nil)
+	require.ErrorContains(t, err, "nothing was proposed by this call")
+	serve(t, server.Config{Listen: address})
+	require.Eventually(t, func() bool {
+		_, failed := m.call("read_town", map[string]any{"townId": threatened})
+		return !failed
+	}, 20*time.Second, 20*time.Millisecond)
+	require.Contains(t, m.ok("propose", proposal), "EXECUTED")
+	require.NoError(t, session.Close())
+	require.Equal(t, exitOK, <-ended)
+	require.Contains(t, errs.String(), "the tools answer as soon as there is a server")
+}
+
+// freeAddress returns an address on loopback that nobody listens on.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer listener.Close()
+	return listener.Addr().String()
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -15,7 +16,9 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
-	"github.com/modelcontextprotocol/go-sdk/mcp"
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"worldengine/worldengine/mcp"
 )
 
 // maxFrame bounds a line of a session in bytes.
@@ -45,11 +48,9 @@ const maxAnswered = 64
 // call is a request of the host.
 type call struct {
 	id       jsontext.Value // as the host wrote it
-	delivery delivery
+	delivery mcp.Delivery
+	listens  bool // it goes on until the host cancels it
 }
-
-// delivery is told whether the host gets the answer to a call. Its zero value does nothing.
-type delivery struct{ done, lost func() }
 
 // frame is a line, or the end of the input.
 type frame struct {
@@ -64,10 +65,10 @@ func newMCPConn(in io.Reader, out io.Writer) *mcpConn {
 	return c
 }
 
-// Connect implements mcp.Transport.
-func (c *mcpConn) Connect(context.Context) (mcp.Connection, error) { return c, nil }
+// Connect implements sdk.Transport.
+func (c *mcpConn) Connect(context.Context) (sdk.Connection, error) { return c, nil }
 
-// SessionID implements mcp.Connection.
+// SessionID implements sdk.Connection.
 func (c *mcpConn) SessionID() string { return "" }
 
 // read reads lines, which end at \n alone, until the input ends or the connection is closed.
@@ -91,7 +92,7 @@ func (c *mcpConn) read(in io.Reader) {
 	}
 }
 
-// Read implements mcp.Connection.
+// Read implements sdk.Connection.
 func (c *mcpConn) Read(ctx context.Context) (jsonrpc.Message, error) {
 	for {
 		select {
@@ -115,11 +116,12 @@ func (c *mcpConn) Read(ctx context.Context) (jsonrpc.Message, error) {
 	}
 }
 
-// awaitAnswers waits until each request has its answer, or the connection is closed.
+// awaitAnswers waits until each request that has an end has its answer, or the connection is closed.
 func (c *mcpConn) awaitAnswers() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for len(c.calls) > 0 && !c.isClosed {
+	ends := func(one *call) bool { return !one.listens }
+	for slices.ContainsFunc(slices.Collect(maps.Values(c.calls)), ends) && !c.isClosed {
 		c.changed.Wait()
 	}
 }
@@ -203,9 +205,9 @@ func (c *mcpConn) request(m *members) (jsonrpc.Message, error) {
 		return request, nil
 	}
 	c.last++
-	c.calls[c.last] = &call{id: m.ID}
+	c.calls[c.last] = &call{id: m.ID, listens: request.Method == "subscriptions/listen"}
 	request.ID, _ = jsonrpc.MakeID(float64(c.last))
-	request.Extra = &mcp.RequestExtra{Header: http.Header{callHeader: {strconv.FormatInt(c.last, 10)}}}
+	request.Extra = &sdk.RequestExtra{Header: http.Header{callHeader: {strconv.FormatInt(c.last, 10)}}}
 	return request, nil
 }
 
@@ -243,14 +245,14 @@ func (c *mcpConn) cancelled(params []byte) []byte {
 	}
 	id := given["requestId"]
 	same := func(other *call) bool { return bytes.Equal(other.id, id) }
-	if at := slices.IndexFunc(c.answered, same); at >= 0 && c.answered[at].delivery.lost != nil {
-		c.answered[at].delivery.lost()
+	if at := slices.IndexFunc(c.answered, same); at >= 0 && c.answered[at].delivery.Lost != nil {
+		c.answered[at].delivery.Lost()
 	}
 	given["requestId"] = jsontext.Value("0") // none
 	for number, one := range c.calls {
 		if same(one) {
 			given["requestId"] = jsontext.Value(strconv.FormatInt(number, 10))
-			one.delivery = delivery{}
+			one.delivery = mcp.Delivery{}
 			delete(c.calls, number)
 			c.changed.Broadcast()
 		}
@@ -262,9 +264,8 @@ func (c *mcpConn) cancelled(params []byte) []byte {
 	return changed
 }
 
-// expect has delivery told whether the host gets the answer to a call. A host that has cancelled the call
-// gets none.
-func (c *mcpConn) expect(request *mcp.CallToolRequest, d delivery) {
+// Expect implements mcp.Answers. A host that has cancelled the call gets no answer.
+func (c *mcpConn) Expect(request *sdk.CallToolRequest, d mcp.Delivery) {
 	if request.Extra == nil {
 		return
 	}
@@ -276,7 +277,7 @@ func (c *mcpConn) expect(request *mcp.CallToolRequest, d delivery) {
 	}
 }
 
-// Write implements mcp.Connection.
+// Write implements sdk.Connection.
 func (c *mcpConn) Write(_ context.Context, msg jsonrpc.Message) error {
 	data, err := jsonrpc.EncodeMessage(msg)
 	if err != nil {
@@ -302,8 +303,8 @@ func (c *mcpConn) Write(_ context.Context, msg jsonrpc.Message) error {
 	if err := c.answer(one.id, &m); err != nil {
 		return err
 	}
-	if one.delivery.done != nil {
-		one.delivery.done()
+	if one.delivery.Done != nil {
+		one.delivery.Done()
 	}
 	c.answered = append(c.answered, one)
 	c.answered = c.answered[max(len(c.answered)-maxAnswered, 0):]
@@ -338,7 +339,7 @@ func (c *mcpConn) refuse(id jsontext.Value, code int64, message string) error {
 	return c.answer(id, &members{Error: why})
 }
 
-// Close implements mcp.Connection.
+// Close implements sdk.Connection.
 func (c *mcpConn) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

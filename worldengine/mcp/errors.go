@@ -1,0 +1,48 @@
+package mcp
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"worldengine/schemas"
+	"worldengine/worldengine/client"
+	"worldengine/worldengine/wire"
+)
+
+// errNothingProposed ends the text of an error of a call that sent no proposal, or whose proposal was
+// refused for certain.
+var errNothingProposed = errors.New("nothing was proposed by this call")
+
+// nothingProposed adds errNothingProposed to an error; nil stays nil.
+func nothingProposed(err error) error {
+	if err == nil || errors.Is(err, errNothingProposed) {
+		return err
+	}
+	return fmt.Errorf("%w; %w", err, errNothingProposed)
+}
+
+// refusedForCertain reports whether the only delivery of a handoff was refused before it was judged. A
+// 429 or 503 may follow an attempt that was accepted.
+func refusedForCertain(err error) bool {
+	refused, is := errors.AsType[*client.ReplyError](err)
+	return is && refused.Refused() && refused.Status != http.StatusTooManyRequests
+}
+
+// forModel returns an error whose text is a sentence with the details and their paths.
+func forModel(err error) error {
+	texts := []string{wire.Sentence(err)}
+	var details []schemas.Violation
+	if refused, is := errors.AsType[*client.ReplyError](err); is {
+		details = refused.Details
+	}
+	for _, d := range details {
+		path := d.Path
+		if path == "" {
+			path = "(the whole)"
+		}
+		texts = append(texts, path+": "+d.Message)
+	}
+	return errors.New(strings.Join(texts, "; "))
+}
