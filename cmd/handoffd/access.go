@@ -40,12 +40,19 @@ func (c *serveCommand) reloadAccess(srv *server.Server, config *server.Config) {
 
 // permissionsCommand prints the configuration for an external NATS server.
 type permissionsCommand struct {
-	World  string `help:"Name of the world." default:"main"`
-	Access string `help:"Access file with the users; by default one example user of each role." type:"existingfile"`
+	World  []string `help:"Names of the worlds that exist, for the patterns of users; may be repeated." default:"main"`
+	Access string   `help:"Access file with the users; by default one example user of each role." type:"existingfile"`
 }
 
 // Validate validates --world.
-func (c *permissionsCommand) Validate() error { return validateWorld(c.World) }
+func (c *permissionsCommand) Validate() error {
+	for _, world := range c.World {
+		if err := validateWorld(world); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 // Run prints the configuration. Its passwords are variables, which the NATS server reads from its
 // environment.
@@ -57,6 +64,13 @@ func (c *permissionsCommand) Run(s streams) error {
 			return fmt.Errorf("%w: %w", errSettings, err)
 		}
 		users = read.Users
+	}
+	for i := range users {
+		for _, pattern := range users[i].Unmatched(c.World) {
+			fmt.Fprintf(s.log, "warning: %s of the user %s fits no world of --world, so it allows "+
+				"nothing: name the worlds with --world, and print again when one is added\n",
+				pattern, users[i].Name)
+		}
 	}
 	return access.WriteNATS(s.out, c.World, users)
 }

@@ -179,9 +179,15 @@ func TestRun_PasswordAndPermissions(t *testing.T) {
 		accessFile(t, mara+`,{"name": "a", "role": "agent", "passwordHash": "`+words[3]+`"}`))
 	require.Contains(t, out, words[3])
 	require.NotContains(t, out, words[1])
-	require.Contains(t, out, `"runevents.v2.main.town-threatened.>"`)
+	require.Contains(t, out, `"runevents.v2.*.town-threatened.>"`)
 	require.NotContains(t, out, sentinel)
 
+	bounded := accessFile(t, `{"name": "a", "role": "agent", "passwordHash": "`+words[3]+`", "worlds": ["season-*", "lobby*"]}`)
+	out, log := output(t, 0, "permissions", "--access", bounded, "--world", "season-1", "--world", "main,season-2")
+	require.Contains(t, out, `"worldengine.v1.season-1.handoff"`)
+	require.Contains(t, out, `"worldengine.v1.season-2.handoff"`)
+	require.NotContains(t, out, `worldengine.v1.main.handoff`)
+	require.Contains(t, log, "lobby* of the user a fits no world of --world")
 	output(t, 2, "permissions", "--world", "a.b")
 }
 

@@ -14,11 +14,8 @@ import (
 // server without access control, gives all requests all rights.
 type Directory struct{ users atomic.Pointer[users] }
 
-// users are the rights of the users by their IDs, and the names of those in the world's account.
-type users struct {
-	byID map[string]Rights
-	own  map[string]bool
-}
+// users are the rights of the users by their IDs, and of those in the world's account by their names.
+type users struct{ byID, own map[string]Rights }
 
 // NewDirectory returns the directory of the users of an access file.
 func NewDirectory(users []User) *Directory {
@@ -30,25 +27,28 @@ func NewDirectory(users []User) *Directory {
 // Replace puts other users into the directory. Requests that it was asked about before keep their
 // rights.
 func (d *Directory) Replace(all []User) {
-	known := users{map[string]Rights{}, map[string]bool{}}
+	known := users{map[string]Rights{}, map[string]Rights{}}
 	for i := range all {
 		u := &all[i]
 		known.byID[u.ID()] = Rights{
-			noRights: !u.Role.Spec().Client, user: u.Name, role: u.Role, towns: u.Towns,
-			actors: u.Actors, read: u.Read,
+			noRights: !u.Role.Spec().Client, user: u.Name, role: u.Role, worlds: u.Worlds,
+			towns: u.Towns, actors: u.Actors, read: u.Read,
 		}
-		known.own[u.Name] = !u.Role.Spec().Client
+		if !u.Role.Spec().Client {
+			known.own[u.Name] = Rights{user: u.Name, role: wire.Operator, worlds: u.Worlds}
+		}
 	}
 	d.users.Store(&known)
 }
 
-// User returns the name and the role of the user with an ID; "" if it is unknown.
-func (d *Directory) User(id string) (name string, role wire.Role) {
+// User returns the name and the role of the user with an ID, "" if it is unknown, and whether the
+// user may use a world.
+func (d *Directory) User(id, world string) (name string, role wire.Role, may bool) {
 	if d == nil {
-		return "", ""
+		return "", "", true
 	}
-	rights := d.users.Load().byID[id]
-	return rights.user, rights.role
+	rights, known := d.users.Load().byID[id]
+	return rights.user, rights.role, known && rights.World(world) == nil
 }
 
 // Headers are the headers of a request as nats.go decoded them, and the size of their block on the
@@ -87,8 +87,8 @@ func (h Headers) written() (bytes, lines int) {
 }
 
 // OfWorld returns the rights of a request that was made in the world's account, which only the
-// engine and operators use. These are an operator's rights; a mark on the request can only reduce
-// them. NATS marks nothing in this account: the user is the owner of the request's inbox, which no
+// engine and operators use. These are an operator's rights, bounded by the worlds of its user; a
+// mark on the request can only reduce them. NATS marks nothing in this account: the user is the owner of the request's inbox, which no
 // other user can read.
 func (d *Directory) OfWorld(h Headers, inbox string) Rights {
 	marks := h.Decoded[wire.UserHeader]
@@ -98,11 +98,10 @@ func (d *Directory) OfWorld(h Headers, inbox string) Rights {
 	if len(marks) > 0 {
 		return d.ofMarks(marks)
 	}
-	user := wire.InboxUser(inbox)
-	if !d.users.Load().own[user] {
-		user = ""
+	if rights, known := d.users.Load().own[wire.InboxUser(inbox)]; known {
+		return rights
 	}
-	return Rights{user: user, role: wire.Operator}
+	return Rights{role: wire.Operator}
 }
 
 // OfClient returns the rights of a request that came from the clients' account: the rights of the

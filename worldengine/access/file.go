@@ -134,6 +134,7 @@ func (r *reader) user(u *User, at string) {
 		to   []string
 		has  func(wire.RoleSpec) bool
 	}{
+		{"worlds", u.Worlds, func(s wire.RoleSpec) bool { return s.Worlds }},
 		{"towns", u.Towns, func(s wire.RoleSpec) bool { return s.Towns }},
 		{"actors", u.Actors, func(s wire.RoleSpec) bool { return s.Actors }},
 		{"read", u.Read, func(s wire.RoleSpec) bool { return s.Read }},
@@ -146,6 +147,12 @@ func (r *reader) user(u *User, at string) {
 		case len(bound.to) == 0 || slices.Contains(bound.to, ""):
 			// An empty list could be taken for "none", although a missing list means "all".
 			r.Add(at+"/"+bound.name, "must be a list of non-empty strings; leave it out for all")
+		}
+	}
+	for i, world := range u.Worlds {
+		if world != "" && !worldPattern.MatchString(world) {
+			r.Add(at+schemas.Pointer("worlds", i), "must be a world's name, 1 to 64 of "+
+				"A-Z a-z 0-9 _ -, or its beginning with * at the end")
 		}
 	}
 	r.credentials(u, at)

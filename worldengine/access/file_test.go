@@ -41,7 +41,7 @@ func TestReadFile(t *testing.T) {
 	require.NoError(t, os.WriteFile(file, []byte(`{"users": [
 		{"name": "a", "role": "agent", "passwordHash": "`+hash+
 		`", "towns": ["Town 1"], "actors": ["m"], "read": ["t"]},
-		{"name": "p", "role": "plugin", "nkey": "`+nkey+`"},
+		{"name": "p", "role": "plugin", "nkey": "`+nkey+`", "worlds": ["w", "season-*"]},
 		{"name": "o", "role": "operator", "passwordFile": "pw"},
 		{"name": "w", "role": "observer", "passwordEnv": "W"}]}`), 0o600))
 	cfg, err := ReadFile(file, func(name string) (string, bool) { return sentinel + name, true })
@@ -50,7 +50,7 @@ func TestReadFile(t *testing.T) {
 		{Name: "a", Role: wire.Agent, PasswordHash: hash, Towns: []string{"Town 1"},
 			Actors: []string{"m"},
 			Read:   []string{"t"}},
-		{Name: "p", Role: wire.Plugin, NKey: nkey},
+		{Name: "p", Role: wire.Plugin, NKey: nkey, Worlds: []string{"w", "season-*"}},
 		{Name: "o", Role: wire.Operator, Password: sentinel, PasswordFile: "pw"},
 		{Name: "w", Role: wire.Observer, Password: sentinel + "W", PasswordEnv: "W"},
 	}, cfg.Users)

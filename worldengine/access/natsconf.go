@@ -71,16 +71,16 @@ func WriteAccounts(w io.Writer, crossings Crossings, limits Limits) error {
 	return natsConf.Execute(w, natsAccounts{Crossings: crossings, Limits: limits})
 }
 
-// WriteNATS writes the accounts and permissions of a world, with its users and the server's own, as
+// WriteNATS writes the accounts and permissions of worlds, with their users and the server's own, as
 // a part of the configuration of a nats-server. Passwords that are not hashed are variables there.
-func WriteNATS(w io.Writer, world string, users []User) error {
+func WriteNATS(w io.Writer, worlds []string, users []User) error {
 	conf := natsAccounts{
-		Crossings: CrossingsOf(world),
-		World:     []natsUser{natsUserOf(world, &User{Name: EngineUser, Role: wire.Engine})},
-		Clients:   []natsUser{natsUserOf(world, &User{Name: AskingUser, Role: wire.Engine})},
+		Crossings: AllCrossings(),
+		World:     []natsUser{natsUserOf(worlds, &User{Name: EngineUser, Role: wire.Engine})},
+		Clients:   []natsUser{natsUserOf(worlds, &User{Name: AskingUser, Role: wire.Engine})},
 	}
 	for i := range users {
-		if user := natsUserOf(world, &users[i]); user.Role.Spec().Client {
+		if user := natsUserOf(worlds, &users[i]); user.Role.Spec().Client {
 			conf.Clients = append(conf.Clients, user)
 		} else {
 			conf.World = append(conf.World, user)
@@ -89,7 +89,7 @@ func WriteNATS(w io.Writer, world string, users []User) error {
 	return natsConf.Execute(w, conf)
 }
 
-func natsUserOf(world string, u *User) natsUser {
+func natsUserOf(worlds []string, u *User) natsUser {
 	login := fmt.Sprintf("user: %q, password: ", u.Name)
 	switch {
 	case u.NKey != "":
@@ -99,5 +99,5 @@ func natsUserOf(world string, u *User) natsUser {
 	default:
 		login += "$" + u.PasswordVariable()
 	}
-	return natsUser{Permissions: PermissionsOf(world, u), Role: u.Role, Login: login}
+	return natsUser{Permissions: PermissionsOf(worlds, u), Role: u.Role, Login: login}
 }

@@ -19,7 +19,7 @@ func written(t *testing.T, users []User) map[string]map[string]any {
 		t.Setenv(own.PasswordVariable(), `"of the server"`)
 	}
 	var b strings.Builder
-	require.NoError(t, WriteNATS(&b, "w", users))
+	require.NoError(t, WriteNATS(&b, []string{"w"}, users))
 	parsed, err := conf.Parse(b.String())
 	require.NoError(t, err, b.String())
 	accounts := map[string]map[string]any{}
@@ -63,7 +63,7 @@ func TestWriteNATS_Users(t *testing.T) {
 		2: "CLIENTS observer-1", 3: "WORLD operator-one"} {
 		user := found[who]
 		require.NotNil(t, user, who)
-		permissions, want := user["permissions"].(map[string]any), PermissionsOf("w", &users[i])
+		permissions, want := user["permissions"].(map[string]any), PermissionsOf([]string{"w"}, &users[i])
 		require.Equal(t, want.Publish, texts(permissions["publish"]), who)
 		require.Equal(t, want.Subscribe, texts(permissions["subscribe"]), who)
 		require.Equal(t, want.Respond, permissions["allow_responses"] != nil, who)

@@ -37,7 +37,7 @@ func AnswerWithin(subject string) time.Duration {
 	return cmp.Or(wire.VerbOf(subject).Spec().AnswerWithin, readAnswered)
 }
 
-// heard returns the subjects that operators and observers may subscribe to.
+// heard returns the subjects of a world that operators and observers may subscribe to.
 func heard(world string) []string {
 	return []string{
 		events(world, "*"),
@@ -47,7 +47,7 @@ func heard(world string) []string {
 	}
 }
 
-// hears returns the subjects of the messages that a user may subscribe to: run events and commits
+// hears returns the subjects of a world's messages that a user may subscribe to: run events and commits
 // of the towns in Read or, if Read is empty, in Towns. Alerts and dead letters are about all towns:
 // only users of roles without Towns get them, if Read is empty.
 func hears(world string, u *User) []string {
@@ -68,11 +68,13 @@ func hears(world string, u *User) []string {
 // events returns the subjects of the run events of a town, or, with "*", of all towns.
 func events(world, token string) string { return below(wire.EventSubject(world, token, "*")) }
 
-// below puts ">" in place of everything from the first wildcard on. A permission for the new
-// subject covers every narrower one.
+// below puts ">" in place of the wildcards at the end of a subject. A permission for the new subject
+// covers every narrower one.
 func below(subject string) string {
-	before, _, _ := strings.Cut(subject, "*")
-	return before + ">"
+	for strings.HasSuffix(subject, ".*") {
+		subject = strings.TrimSuffix(subject, ".*")
+	}
+	return subject + ".>"
 }
 
 // Permissions are what NATS allows a user.
@@ -86,13 +88,28 @@ type Permissions struct {
 	Respond bool
 }
 
-// PermissionsOf returns the permissions of a user in a world. It is the only place that decides
-// about subjects.
-func PermissionsOf(world string, u *User) Permissions {
+// PermissionsOf returns the permissions of a user among the worlds that exist. It is the only place
+// that decides about subjects. Only the permissions of a user with patterns in Worlds depend on the
+// worlds that exist.
+func PermissionsOf(existing []string, u *User) Permissions {
 	if u.Role == wire.Engine {
 		return Permissions{All: true}
 	}
 	p := Permissions{Subscribe: []string{u.InboxPrefix() + ".>"}, Respond: u.Role == wire.Plugin}
+	if !u.Role.Spec().Towns {
+		p.Publish = append(p.Publish, wire.DiscoverySubjects)
+	}
+	for _, world := range u.worldsIn(existing) {
+		p.add(world, u)
+	}
+	if u.Role == wire.Operator && len(u.Worlds) == 0 { // the answers name all streams of the account
+		p.Publish = append(p.Publish, "$JS.API.INFO", "$JS.API.STREAM.NAMES", "$JS.API.STREAM.LIST")
+	}
+	return p
+}
+
+// add adds the permissions of a user in a world.
+func (p *Permissions) add(world string, u *User) {
 	for _, verb := range wire.Verbs() {
 		if slices.Contains(verb.Spec().Roles, u.Role) {
 			p.Publish = append(p.Publish, wire.Subject(world, verb))
@@ -105,14 +122,10 @@ func PermissionsOf(world string, u *User) Permissions {
 			p.Publish = append(p.Publish, wire.HostsSubject(world, token))
 		}
 	}
-	if !u.Role.Spec().Towns {
-		p.Publish = append(p.Publish, wire.DiscoverySubjects)
-	}
 	p.Subscribe = append(p.Subscribe, hears(world, u)...)
 	if u.Role == wire.Operator {
 		p.Publish = append(p.Publish, reading(world)...)
 	}
-	return p
 }
 
 // tokens returns the town tokens of towns; "*" if there are none.
@@ -128,10 +141,14 @@ func tokens(towns []string) []string {
 }
 
 // reading returns the subjects of the JetStream API with which the streams of a world are read, as
-// handoffctl fsck (without --repair), watch and backup do.
-func reading(world string) []string {
-	subjects := []string{"$JS.API.INFO", "$JS.API.STREAM.NAMES", "$JS.API.STREAM.LIST"}
-	for _, name := range wire.Streams(world) {
+// handoffctl fsck (without --repair), watch and backup do. With wire.AnyWorld these are all streams of
+// the account, since a wildcard stands for whole tokens only.
+func reading(world string) (subjects []string) {
+	streams := wire.Streams(world)
+	if world == wire.AnyWorld {
+		streams = []string{wire.AnyWorld}
+	}
+	for _, name := range streams {
 		for _, verb := range []string{
 			"STREAM.INFO." + name, "STREAM.MSG.GET." + name,
 			"DIRECT.GET." + name, "DIRECT.GET." + name + ".>",
@@ -154,6 +171,9 @@ type Crossings struct {
 	// Shared are subjects of requests that NATS marks with their user (wire.UserHeader). They
 	// arrive on wire.CrossedSubject of the subject.
 	Shared []string
+	// Discovery are subjects of requests that NATS marks in the same way, and that several servers
+	// answer.
+	Discovery []string
 	// Services are subjects of requests that arrive as they are.
 	Services []string
 	// Heard are subjects of messages of the world's account that clients may receive.
@@ -168,18 +188,18 @@ type Crossings struct {
 // cross to the world's account.
 var AskingInbox = wire.InboxPrefix(AskingUser)
 
-// CrossingsOf returns the crossings of a world. Verbs that no client may ask do not cross, so that
-// no reply subject leads to them either.
-func CrossingsOf(world string) Crossings {
-	heard := append(heard(world), wire.ApplySubject(world, "*"))
+// AllCrossings returns the crossings of all worlds. Verbs that no client may ask do not cross, so
+// that no reply subject leads to them either.
+func AllCrossings() Crossings {
+	heard := append(heard(wire.AnyWorld), wire.ApplySubject(wire.AnyWorld, "*"))
 	c := Crossings{
-		Services: []string{wire.DiscoverySubjects, AskingInbox + ".>"}, Heard: heard,
-		Diverted: heard,
+		Discovery: []string{wire.DiscoverySubjects}, Services: []string{AskingInbox + ".>"},
+		Heard: heard, Diverted: heard,
 	}
 	for _, verb := range wire.Verbs() {
 		isClient := func(r wire.Role) bool { return r.Spec().Client }
 		if slices.ContainsFunc(verb.Spec().Roles, isClient) {
-			c.Shared = append(c.Shared, wire.Subject(world, verb))
+			c.Shared = append(c.Shared, wire.Subject(wire.AnyWorld, verb))
 		}
 	}
 	return c

@@ -60,8 +60,8 @@ func TestPermissionsOf_Subscribe(t *testing.T) {
 			[]string{eventOf(read)}},
 		{"an operator", User{Role: wire.Operator}, heard},
 	} {
-		c.user.Name = "u"
-		p := PermissionsOf("w", &c.user)
+		c.user.Name, c.user.Worlds = "u", []string{"w"}
+		p := PermissionsOf([]string{"w"}, &c.user)
 		require.False(t, p.All, c.name)
 		may := append([]string{"_INBOX_u.1.2"}, c.may...)
 		for _, subject := range append([]string{
@@ -74,7 +74,7 @@ func TestPermissionsOf_Subscribe(t *testing.T) {
 		}
 		require.Equal(t, c.user.Role == wire.Plugin, p.Respond, c.name)
 	}
-	require.Equal(t, Permissions{All: true}, PermissionsOf("w", &User{Name: "e", Role: wire.Engine}))
+	require.Equal(t, Permissions{All: true}, PermissionsOf([]string{"w"}, &User{Name: "e", Role: wire.Engine}))
 }
 
 // A user that is bound to towns hears events and commands of these alone, whatever their ids look
@@ -95,7 +95,7 @@ func TestPermissionsOf_OtherTowns(t *testing.T) {
 			}
 			for _, u := range users {
 				u.Name, u.Role = "u", role
-				p := PermissionsOf("w", &u)
+				p := PermissionsOf([]string{"w"}, &u)
 				all := append(p.Subscribe, p.Publish...)
 				require.False(t, anyCovers(all, wire.AlertSubject("w", "CODE")))
 				for _, id := range ids {
@@ -112,21 +112,22 @@ func TestPermissionsOf_OtherTowns(t *testing.T) {
 
 // A verb that no client may ask does not cross accounts: no reply subject leads to it either. The
 // other way messages cross that clients may hear, and their own messages there go astray.
-func TestCrossingsOf(t *testing.T) {
+func TestAllCrossings(t *testing.T) {
 	t.Parallel()
-	c := CrossingsOf("w")
+	c := AllCrossings()
 	for _, verb := range wire.Verbs() {
 		asked := slices.ContainsFunc([]wire.Role{wire.Agent, wire.Plugin, wire.Approver, wire.Observer},
 			func(role wire.Role) bool { return Rights{role: role}.Verb(verb) == nil })
 		require.Equal(t, asked, anyCovers(c.Shared, wire.Subject("w", verb)), verb)
 		require.False(t, anyCovers(c.Services, wire.Subject("w", verb)), verb)
 	}
-	require.True(t, anyCovers(c.Services, "$SRV.PING"))
+	require.True(t, anyCovers(c.Discovery, "$SRV.PING"))
 	require.True(t, anyCovers(c.Services, "_INBOX_handoffd-asking.1"))
 	require.False(t, anyCovers(c.Services, "_INBOX_u.1"))
 	for _, subject := range []string{eventOf("t"), commandOf("t"), wire.EventsSubject("w", "t"),
 		wire.AlertSubject("w", "CODE"), wire.DeadLetterSubject("w", "s", "1", "event.2")} {
 		require.True(t, anyCovers(c.Heard, subject), subject)
+		require.True(t, anyCovers(c.Heard, strings.Replace(subject, ".w.", ".v.", 1)), subject)
 		require.True(t, anyCovers(c.Diverted, subject), subject)
 	}
 	require.False(t, anyCovers(c.Heard, wire.LogSubject("w", "t")))

@@ -33,13 +33,15 @@ type Rights struct {
 	noRights            bool
 	user                string
 	role                wire.Role // empty for all
+	worlds              []string  // names and patterns; empty for all
 	towns, actors, read []string
 }
 
 // Identity returns the sender of a request with these rights.
 func (r Rights) Identity() messages.Identity {
 	id := messages.Identity{
-		User: r.user, Role: r.role, Towns: r.towns, Actors: r.actors, Read: r.read,
+		User: r.user, Role: r.role, Worlds: r.worlds, Towns: r.towns, Actors: r.actors,
+		Read: r.read,
 	}
 	for _, verb := range wire.Verbs() {
 		if r.Verb(verb) == nil {

@@ -11,6 +11,9 @@ type User struct {
 	// Name is the user name, and part of the user's inbox; 1 to 64 of A-Z a-z 0-9 _ -.
 	Name string    `json:"name"`
 	Role wire.Role `json:"role"`
+	// Worlds are the names of the worlds that the user may use, or their beginnings with "*" at the
+	// end; empty for all.
+	Worlds []string `json:"worlds"`
 	// NKey is the public key of a user without a password.
 	NKey string `json:"nkey"`
 	// PasswordHash is the bcrypt hash of the password, and Password the password itself, from the

@@ -101,6 +101,9 @@ type Identity struct {
 	User string `json:"user,omitzero"`
 	// The role of the user; left out without access control.
 	Role wire.Role `json:"role,omitzero"`
+	// The worlds that the user may use: names, or beginnings of names with "*" at the end; all if
+	// left out.
+	Worlds []string `json:"worlds,omitempty"`
 	// The ids of the towns that the user may act on; all if left out.
 	Towns []string `json:"towns,omitempty"`
 	// The actorIds that the user may speak for; all if left out.

@@ -83,19 +83,19 @@ var subjects = []struct{ publish, subscribe, subjects string }{
 		"$JS.API.STREAM.MSG.GET.WORLD_main_LOG $JS.API.DIRECT.GET.WORLD_main_RUNEVENTS " +
 		"$JS.API.CONSUMER.CREATE.WORLD_main_RUNEVENTS.c " +
 		"$JS.API.CONSUMER.MSG.NEXT.WORLD_main_RUNEVENTS.c $JS.ACK.WORLD_main_RUNEVENTS.c.1.1.1.1.0 " +
-		"$JS.API.STREAM.SNAPSHOT.WORLD_main_LOG $JS.SNAPSHOT.ACK.WORLD_main_LOG.a.1.1"},
+		"$JS.API.STREAM.SNAPSHOT.WORLD_main_LOG $JS.SNAPSHOT.ACK.WORLD_main_LOG.a.1.1 " +
+		"$JS.API.STREAM.INFO.WORLD_other_LOG $JS.ACK.WORLD_other_LOG.c.1.1.1.1.0"},
 	{"operator observer", "", "@alert.list @world.clients $SRV.INFO.worldengine"},
 	{"operator approver observer", "", "@approval.list"},
 	{"operator approver", "", "@approval.decide"},
 	{"", "", "@unheard-of clients.@handoff clients.@town.put world.main.log.t " +
 		"world.main.refused.t world.main.run.run-1 world.main.control " +
 		"world.main.acknowledged.1 world.main.signal world.main.pending.t " +
-		"world.main.asked.t $JS.API.STREAM.INFO.WORLD_other_LOG " +
+		"world.main.asked.t " +
 		"$JS.API.STREAM.CREATE.WORLD_main_OWN $JS.API.STREAM.UPDATE.WORLD_main_LOG " +
 		"$JS.API.STREAM.DELETE.WORLD_main_RUNEVENTS $JS.API.STREAM.PURGE.WORLD_main_ALERTS " +
 		"$JS.API.STREAM.MSG.DELETE.WORLD_main_DEADLETTER " +
-		"$JS.API.STREAM.SNAPSHOT.WORLD_other_LOG $JS.SNAPSHOT.RESTORE.WORLD_main_LOG.a " +
-		"$JS.API.STREAM.RESTORE.WORLD_main_LOG $JS.ACK.WORLD_other_LOG.c.1.1.1.1.0 $SYS.REQ.SERVER.PING _INBOX.somebody.1 " +
+		"$JS.SNAPSHOT.RESTORE.WORLD_main_LOG.a $JS.API.STREAM.RESTORE.WORLD_main_LOG $SYS.REQ.SERVER.PING _INBOX.somebody.1 " +
 		"_INBOX_handoffd-asking.1 astray.@apply.t anything.else"},
 	{"", "plugin", "@apply.t"},
 	{"plugin", "plugin", "@hosts.t"},
@@ -134,11 +134,15 @@ func joining(address string, users []access.User) func(*server.Config) {
 	}
 }
 
-// configuration returns the text of WriteNATS, with servertest.Password for every password.
-func configuration(t *testing.T, users []access.User) string {
+// configuration returns the text of WriteNATS for worlds, by default main, with servertest.Password for
+// every password.
+func configuration(t *testing.T, users []access.User, worlds ...string) string {
 	t.Helper()
+	if worlds == nil {
+		worlds = []string{wire.DefaultWorld}
+	}
 	var conf strings.Builder
-	require.NoError(t, access.WriteNATS(&conf, "main", users))
+	require.NoError(t, access.WriteNATS(&conf, worlds, users))
 	text := conf.String()
 	for _, u := range append(users[:len(users):len(users)], access.User{Name: access.EngineUser},
 		access.User{Name: access.AskingUser}) {

@@ -88,9 +88,9 @@ func (a *accounts) configure(options *natsserver.Options) (err error) {
 // for an existing NATS. connections bounds the connections of clients. Without access control no
 // requests of clients cross: the service takes them in the clients' account.
 func (a *accounts) natsAccounts(connections int) ([]*natsserver.Account, error) {
-	crossings := access.CrossingsOf(a.world())
+	crossings := access.AllCrossings()
 	if a.config.Access == nil {
-		crossings.Shared, crossings.Services = nil, []string{access.AskingInbox + ".>"}
+		crossings.Shared, crossings.Discovery = nil, nil
 	}
 	var conf strings.Builder
 	err := access.WriteAccounts(&conf, crossings, access.Limits{
@@ -111,9 +111,9 @@ func (a *accounts) natsAccounts(connections int) ([]*natsserver.Account, error) 
 	return options.Accounts, nil
 }
 
-// admit registers those who may sign in: the users of the access file, if any, and the server
-// itself.
-func (a *accounts) admit(ns *natsserver.Server, file *access.Config) error {
+// admit registers those who may sign in: the users of the access file, if any, with their
+// permissions among the worlds that exist, and the server itself.
+func (a *accounts) admit(ns *natsserver.Server, file *access.Config, worlds []string) error {
 	world := ns.GlobalAccount()
 	clients, err := a.clientsOf(ns)
 	if err != nil {
@@ -132,7 +132,7 @@ func (a *accounts) admit(ns *natsserver.Server, file *access.Config) error {
 	for i := range file.Users {
 		u := &file.Users[i]
 		user := &natsserver.User{
-			Account: world, Permissions: natsPermissions(access.PermissionsOf(a.world(), u)),
+			Account: world, Permissions: natsPermissions(access.PermissionsOf(worlds, u)),
 		}
 		if u.Role.Spec().Client {
 			user.Account = clients
@@ -147,8 +147,6 @@ func (a *accounts) admit(ns *natsserver.Server, file *access.Config) error {
 	a.logins.Store(known)
 	return nil
 }
-
-func (a *accounts) world() string { return a.config.Engine.World }
 
 // clientsOf returns the clients' account in a server: the world's account if the server is open.
 func (a *accounts) clientsOf(ns *natsserver.Server) (*natsserver.Account, error) {
@@ -170,7 +168,7 @@ func (a *accounts) permissionsOfAnybody() *natsserver.Permissions {
 		return nil
 	}
 	// NATS diverts a message to its astray subject before NATS checks permissions.
-	deny := append(access.CrossingsOf(a.world()).Heard, wire.AstraySubject(">"))
+	deny := append(access.AllCrossings().Heard, wire.AstraySubject(">"))
 	return &natsserver.Permissions{Publish: &natsserver.SubjectPermission{Deny: deny}}
 }
 

@@ -17,8 +17,9 @@ import (
 // mostClients bounds the list of clients.
 const mostClients = 500
 
-// clients returns the connected clients with the towns of a world that they apply commands for, then those that were connected lately; each group begins
-// with the one that was seen last. Connections with the same user and the same name are one client.
+// clients returns the connected clients that may use a world, then those that were connected lately; each
+// group begins with the one that was seen last. A client has the towns of the world that it applies
+// commands for. Connections with the same user and the same name are one client.
 func (e *embedded) clients(
 	world string, directory *access.Directory,
 ) ([]messages.Client, error) {
@@ -35,7 +36,10 @@ func (e *embedded) clients(
 		if slices.Contains(own, c.AuthorizedUser) {
 			continue
 		}
-		user, role := directory.User(c.AuthorizedUser)
+		user, role, may := directory.User(c.AuthorizedUser, world)
+		if !may {
+			continue
+		}
 		if directory == nil && c.AuthorizedUser == e.accounts.operator.public {
 			user, role = "local operator", wire.Operator
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -41,7 +42,7 @@ func (s *Server) tryCrossing(ctx context.Context) error {
 	}
 	defer clients.Close()
 	arrived := make(chan *nats.Msg, 4096)
-	shared := access.CrossingsOf(s.config.Engine.World).Shared
+	shared := s.probes()
 	missing := map[string]bool{}
 	for _, subject := range shared {
 		missing[wire.CrossedSubject(subject)] = true
@@ -80,6 +81,19 @@ func (s *Server) tryCrossing(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// probes returns the subjects on which tryCrossing publishes. Discovery has to bear a mark if the rights
+// of a user are bounded to worlds.
+func (s *Server) probes() (subjects []string) {
+	for _, subject := range access.AllCrossings().Shared {
+		subjects = append(subjects, wire.Subject(s.config.Engine.World, wire.VerbOf(subject)))
+	}
+	bounded := func(u access.User) bool { return len(u.Worlds) > 0 }
+	if slices.ContainsFunc(s.config.Access.Users, bounded) {
+		subjects = append(subjects, strings.Replace(wire.DiscoverySubjects, ">", "probe", 1))
+	}
+	return subjects
 }
 
 // tryUncheckedKey returns ErrCrossing if an external NATS does not check the "nkey" of a client

@@ -105,7 +105,7 @@ func startEmbedded(
 		return nil, fmt.Errorf("server: embedded NATS: %w", err)
 	}
 	e.accounts.addresses.nats = ns
-	if err = e.accounts.admit(ns, config.Access); err != nil {
+	if err = e.accounts.admit(ns, config.Access, []string{config.Engine.World}); err != nil {
 		return nil, err
 	}
 	if err = e.open(ns, config); err != nil {

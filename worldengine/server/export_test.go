@@ -39,6 +39,9 @@ func (s *Server) AwaitedAnswers() int {
 	return s.embedded.nats.GlobalAccount().NumPendingAllResponses()
 }
 
+// SetWorlds makes the server give its users their permissions among other worlds.
+func (s *Server) SetWorlds(names ...string) error { return s.setWorlds(names) }
+
 // Dials returns how often the connections that commit and follow the log were dialled.
 func (s *Server) Dials() uint64 { return s.dials.Load() }
 

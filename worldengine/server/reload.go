@@ -26,8 +26,10 @@ var ErrNoAccess = errors.New("server: the server was started without an access f
 // ReloadAccess replaces the users of the server. It ends the connections of removed and changed
 // users; changed users may connect again, with their new rights. An existing NATS keeps its
 // connections and permissions: only the rights that the engine checks change. New handshakes use
-// the current TLS files; connections stay. It is called by one goroutine at a time.
+// the current TLS files; connections stay.
 func (s *Server) ReloadAccess(config *access.Config) (Reloaded, error) {
+	s.accessing.Lock()
+	defer s.accessing.Unlock()
 	if s.access == nil {
 		return Reloaded{}, ErrNoAccess
 	}
@@ -40,32 +42,9 @@ func (s *Server) ReloadAccess(config *access.Config) (Reloaded, error) {
 			return Reloaded{}, err
 		}
 	}
-	before, after := byID(s.access.Users), byID(config.Users)
-	gone := map[string]bool{}
-	for id, u := range before {
-		now, there := after[id]
-		switch {
-		case !there:
-			done.Removed = append(done.Removed, u.Name)
-		case !reflect.DeepEqual(u, now):
-			done.Changed = append(done.Changed, u.Name)
-		default:
-			continue
-		}
-		gone[id] = true
-	}
-	for id, u := range after {
-		if _, known := before[id]; !known {
-			done.Added = append(done.Added, u.Name)
-		}
-	}
-	for _, names := range [][]string{done.Added, done.Removed, done.Changed} {
-		slices.Sort(names)
-	}
-	if s.embedded != nil {
-		if err := s.embedded.accounts.admit(s.embedded.nats, config); err != nil {
-			return Reloaded{}, err
-		}
+	gone := done.compare(byID(s.access.Users), byID(config.Users))
+	if err := s.admit(config); err != nil {
+		return Reloaded{}, err
 	}
 	s.config.Service.Access.Replace(config.Users)
 	if s.embedded != nil {
@@ -75,8 +54,76 @@ func (s *Server) ReloadAccess(config *access.Config) (Reloaded, error) {
 	return done, nil
 }
 
+// compare notes the changes between users by their IDs, and returns the IDs of those whose
+// connections have to end.
+func (r *Reloaded) compare(before, after map[string]access.User) (gone map[string]bool) {
+	gone = map[string]bool{}
+	for id, u := range before {
+		now, there := after[id]
+		switch {
+		case !there:
+			r.Removed = append(r.Removed, u.Name)
+		case !reflect.DeepEqual(u, now):
+			r.Changed = append(r.Changed, u.Name)
+		default:
+			continue
+		}
+		gone[id] = true
+	}
+	for id, u := range after {
+		if _, known := before[id]; !known {
+			r.Added = append(r.Added, u.Name)
+		}
+	}
+	for _, names := range [][]string{r.Added, r.Removed, r.Changed} {
+		slices.Sort(names)
+	}
+	return gone
+}
+
+// setWorlds gives the users of an embedded NATS their permissions among the worlds that exist now.
+// If a pattern of a user fits a new world, the user's connections end: clients connect again, with
+// the new permissions. The NATS of another process keeps its permissions.
+func (s *Server) setWorlds(worlds []string) error {
+	s.accessing.Lock()
+	defer s.accessing.Unlock()
+	before := s.granted
+	s.granted = slices.Sorted(slices.Values(worlds))
+	if s.embedded == nil || s.access == nil {
+		return nil
+	}
+	gained := map[string]bool{}
+	for i := range s.access.Users {
+		if u := &s.access.Users[i]; u.Gains(before, s.granted) {
+			gained[u.ID()] = true
+		}
+	}
+	accounts := s.embedded.accounts
+	old := accounts.logins.Load()
+	if err := s.admit(s.access); err != nil {
+		return err
+	}
+	for name, user := range accounts.logins.Load().byName {
+		accounts.sessions.renew(old.byName[name], user)
+	}
+	s.embedded.endConnections(gained)
+	return nil
+}
+
+// admit lets the users of an access file sign in to an embedded NATS. The caller holds s.accessing.
+func (s *Server) admit(file *access.Config) error {
+	if s.embedded == nil {
+		return nil
+	}
+	return s.embedded.accounts.admit(s.embedded.nats, file, s.granted)
+}
+
 // Access returns the access file as it is in force; nil without one.
-func (s *Server) Access() *access.Config { return s.access }
+func (s *Server) Access() *access.Config {
+	s.accessing.Lock()
+	defer s.accessing.Unlock()
+	return s.access
+}
 
 func byID(users []access.User) map[string]access.User {
 	all := make(map[string]access.User, len(users))

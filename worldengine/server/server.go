@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -175,7 +176,10 @@ type Server struct {
 	bridge    *httpd.Bridge    // leads browsers to NATS; nil without HTTP
 	metrics   *metrics.Metrics // nil without HTTP
 	tls       *liveTLS         // nil without TLS
-	access    *access.Config   // in force; nil without access control
+
+	accessing sync.Mutex     // guards access and granted
+	access    *access.Config // in force; nil without access control
+	granted   []string       // the worlds among which users have permissions; sorted
 
 	worlds  registry
 	changed chan struct{} // see Changed
@@ -184,7 +188,8 @@ type Server struct {
 func newServer(config Config) *Server {
 	config = config.withDefaults()
 	return &Server{
-		config: config, url: config.NATS, access: config.Access, changed: make(chan struct{}, 1),
+		config: config, url: config.NATS, access: config.Access,
+		granted: []string{config.Engine.World}, changed: make(chan struct{}, 1),
 	}
 }
 

@@ -76,6 +76,16 @@ func (s *sessions) has(user *natsserver.User, token string) bool {
 	return false
 }
 
+// renew keeps the sessions of a user whose permissions alone have changed.
+func (s *sessions) renew(before, after *natsserver.User) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	open := s.valid(before)
+	for i := range open {
+		open[i].user = after
+	}
+}
+
 // end ends the session of a token.
 func (s *sessions) end(token string) {
 	s.mu.Lock()

@@ -2,6 +2,7 @@ package service
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -55,10 +56,12 @@ func (s *Service) discoverable(in *Entrance) error {
 			{"", ""}, {s.identity.Name, ""}, {s.identity.Name, s.identity.ID},
 		} {
 			subject, err := micro.ControlSubject(verb, whose[0], whose[1])
-			if err == nil {
-				_, err = in.Requests.Subscribe(subject, func(msg *nats.Msg) {
-					s.introduce(&incoming{entrance: in, inbox: msg.Reply}, body)
-				})
+			for _, on := range s.arrivals(subject) {
+				if err == nil {
+					_, err = in.Requests.Subscribe(on, func(msg *nats.Msg) {
+						s.introduce(in, msg, on != subject, body)
+					})
+				}
 			}
 			if err != nil {
 				return fmt.Errorf("service: %s: %w", subject, err)
@@ -68,13 +71,23 @@ func (s *Service) discoverable(in *Entrance) error {
 	return nil
 }
 
-func (s *Service) introduce(to *incoming, body func() any) {
-	if s.mayAnswer(to.inbox) {
-		s.answer(to, func() (any, error) {
-			data, err := json.Marshal(body())
-			return &nats.Msg{Data: data}, err
-		})
+// introduce answers a request of discovery, unless its sender may not use the world: to this sender
+// the world must look as if it did not exist. crossed says that the request came from the clients'
+// account.
+func (s *Service) introduce(entrance *Entrance, msg *nats.Msg, crossed bool, body func() any) {
+	to := &incoming{entrance: entrance, inbox: msg.Reply}
+	to.rights = s.config.Access.OfWorld(headersOf(msg), to.inbox)
+	if crossed {
+		to.rights, _ = s.config.Access.OfClient(headersOf(msg))
 	}
+	refused := errors.Join(to.rights.World(s.config.World), to.rights.Verb(wire.WhoAmI))
+	if refused != nil || !s.mayAnswer(to.inbox) {
+		return
+	}
+	s.answer(to, func() (any, error) {
+		data, err := json.Marshal(body())
+		return &nats.Msg{Data: data}, err
+	})
 }
 
 func (s *Service) ping() any {

@@ -50,7 +50,7 @@ var errorTable = []struct {
 	{wire.CodeHeadersUnreadable, []error{errHeadersUnreadable}},
 	{wire.CodeUnknownRevision, []error{errUnknownRevision}},
 	{wire.CodeForbidden, []error{access.ErrForbidden, access.ErrUnreadable,
-		access.ErrWorldUnreadable, access.ErrVerbForbidden}},
+		access.ErrWorldUnreadable, access.ErrVerbForbidden, access.ErrWorldForbidden}},
 	{wire.CodeActorNotAllowed, []error{access.ErrActorNotAllowed}},
 	{wire.CodeUnknownTown, []error{worldengine.ErrUnknownTown}},
 	{wire.CodeRevisionGone, []error{worldengine.ErrRevisionGone}},

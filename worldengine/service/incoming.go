@@ -64,7 +64,11 @@ func (s *Service) take(e *endpoint, in *incoming, headers access.Headers, crosse
 	if !certain {
 		return errHeadersUnreadable
 	}
-	err := in.rights.Verb(e.Verb)
+	err := in.rights.World(s.config.World)
+	if err != nil {
+		return err
+	}
+	err = in.rights.Verb(e.Verb)
 	if e.Signal {
 		in.refused, err = err, nil
 	}
@@ -153,11 +157,7 @@ func (s *Service) open(in *Entrance) error {
 	var all []*nats.Subscription
 	for _, e := range s.endpoints {
 		subject := wire.Subject(s.config.World, e.Verb)
-		subjects := []string{subject}
-		if s.config.Access != nil { // NATS brings requests of the clients' account on another subject
-			subjects = append(subjects, wire.CrossedSubject(subject))
-		}
-		for _, on := range subjects {
+		for _, on := range s.arrivals(subject) {
 			sub, err := in.Requests.QueueSubscribe(on, s.config.QueueGroup, func(msg *nats.Msg) {
 				s.handle(in, e, msg, on != subject)
 			})
@@ -179,6 +179,15 @@ func (s *Service) open(in *Entrance) error {
 		return fmt.Errorf("service: the endpoints cannot be announced: %w", err)
 	}
 	return nil
+}
+
+// arrivals returns the subjects on which requests to a subject arrive: NATS brings requests of the
+// clients' account on another subject.
+func (s *Service) arrivals(subject string) []string {
+	if s.config.Access == nil {
+		return []string{subject}
+	}
+	return []string{subject, wire.CrossedSubject(subject)}
 }
 
 // close stops taking requests. It returns when all requests that had arrived are handled.

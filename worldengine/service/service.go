@@ -68,7 +68,7 @@ type Config struct {
 	OperatorKey string
 	// ID names the server among the servers of the world; drawn at random.
 	ID string
-	// Clients returns the connected clients; nil if NATS is another process.
+	// Clients returns the connected clients that may use the world; nil if NATS is another process.
 	Clients func() ([]messages.Client, error)
 	// Standbys returns the servers of the world that stand by; nil if there can be none.
 	Standbys func() []messages.Server

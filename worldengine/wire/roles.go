@@ -20,22 +20,22 @@ type RoleSpec struct {
 	Role Role
 	// Client is set if the users of the role are in the clients' account.
 	Client bool
-	// Towns, Actors and Read are set if the access file's list of that name may bound the role's
+	// Worlds, Towns, Actors and Read are set if the access file's list of that name may bound the role's
 	// users.
-	Towns, Actors, Read bool
+	Worlds, Towns, Actors, Read bool
 	// Does is the purpose, for the docs.
 	Does string
 }
 
 var roleSpecs = []RoleSpec{
-	{Role: Agent, Client: true, Towns: true, Actors: true, Read: true,
+	{Role: Agent, Client: true, Worlds: true, Towns: true, Actors: true, Read: true,
 		Does: "proposes: sends handoffs, and reads"},
-	{Role: Plugin, Client: true, Towns: true, Read: true,
+	{Role: Plugin, Client: true, Worlds: true, Towns: true, Read: true,
 		Does: "applies commands in a game, and reports the true state there"},
-	{Role: Operator, Does: "does everything but write to the streams"},
-	{Role: Approver, Client: true, Towns: true, Read: true,
+	{Role: Operator, Worlds: true, Does: "does everything but write to the streams"},
+	{Role: Approver, Client: true, Worlds: true, Towns: true, Read: true,
 		Does: "decides about proposals that wait for a person's approval, and reads"},
-	{Role: Observer, Client: true, Read: true, Does: "reads"},
+	{Role: Observer, Client: true, Worlds: true, Read: true, Does: "reads"},
 	{Role: Engine, Does: "does everything: for `handoffctl fsck --repair`, and `handoffd` itself"},
 }
 

@@ -10,6 +10,9 @@ import (
 // DefaultWorld is the name of the world unless the operator gives another.
 const DefaultWorld = "main"
 
+// AnyWorld stands for the name of a world in a subject that matches all worlds.
+const AnyWorld = "*"
+
 var worldName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 
 // ValidateWorld refuses a world name that cannot be a subject token.

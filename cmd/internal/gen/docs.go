@@ -89,7 +89,7 @@ func (g *generator) verbs() {
 		for _, bound := range []struct {
 			name string
 			may  bool
-		}{{"towns", spec.Towns}, {"actors", spec.Actors}, {"read", spec.Read}} {
+		}{{"worlds", spec.Worlds}, {"towns", spec.Towns}, {"actors", spec.Actors}, {"read", spec.Read}} {
 			if bound.may {
 				bounds = append(bounds, bound.name)
 			}

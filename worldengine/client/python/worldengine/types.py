@@ -975,6 +975,9 @@ class Whoami(_Whoami, total=False):
     world's account if the inbox of the request belongs to no user."""
     role: str
     """The role of the user; left out without access control."""
+    worlds: list[str]
+    """The worlds that the user may use: names, or beginnings of names with '*' at the end; all
+    if left out."""
     towns: list[str]
     """The ids of the towns that the user may act on; all if left out."""
     actors: list[str]
