@@ -1,6 +1,7 @@
 package handoff
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -42,20 +43,28 @@ type Requirements struct {
 // Parse reads one handoff from data. The error is a *schemas.ValidationError with every violation
 // and its JSON path; a handoff that Parse refuses must not be recorded against a key.
 func Parse(data []byte, limits schemas.Limits) (*Handoff, error) {
-	tree, err := schemas.Parse(schemas.ExecutionHandoff, data, limits)
+	tree, err := schemas.DecodeNamed(schemas.ExecutionHandoff, data, limits)
 	if err != nil {
-		return nil, explainTypes(err)
+		return nil, err
 	}
-	return fromTree(tree.(map[string]any))
+	return FromTree(tree)
 }
 
 // FromTree is Parse for a payload that schemas.Decode has already read, such as a fixture's
 // handoff.
 func FromTree(tree any) (*Handoff, error) {
 	if err := schemas.Validate(schemas.ExecutionHandoff, tree); err != nil {
-		return nil, explainTypes(err)
+		return nil, withDisagreements(explainTypes(err), tree)
 	}
-	return fromTree(tree.(map[string]any))
+	h := readHandoff(tree.(map[string]any))
+	if found := h.disagreements(); len(found) > 0 {
+		violations := make([]schemas.Violation, len(found))
+		for i := range found {
+			violations[i] = found[i].Violation
+		}
+		return nil, schemas.Invalid(schemas.ExecutionHandoff, violations...)
+	}
+	return h, nil
 }
 
 // explainTypes appends the page about other types to an error about a proposal's type.
@@ -71,11 +80,12 @@ func explainTypes(err error) error {
 	return err
 }
 
-// fromTree reads the checked tree by hand. Writing the tree as JSON and unmarshalling it would make
-// Parse take half as long again.
-func fromTree(tree map[string]any) (*Handoff, error) {
-	requirements := tree["executionRequirements"].(map[string]any)
-	h := &Handoff{
+// readHandoff reads a tree by hand, and leaves out members that break the schema. Writing the tree as JSON
+// and unmarshalling it would make Parse take half as long again.
+func readHandoff(tree map[string]any) *Handoff {
+	requirements, _ := tree["executionRequirements"].(map[string]any)
+	proposal, _ := tree["proposal"].(map[string]any)
+	return &Handoff{
 		SchemaVersion:  SchemaVersion,
 		HandoffID:      text(tree, "handoffId"),
 		Advisory:       true,
@@ -83,7 +93,7 @@ func fromTree(tree map[string]any) (*Handoff, error) {
 		IdempotencyKey: text(tree, "idempotencyKey"),
 		SnapshotHash:   text(tree, "snapshotHash"),
 		DecisionEpoch:  integer(tree, "decisionEpoch"),
-		Proposal:       readProposal(tree["proposal"].(map[string]any)),
+		Proposal:       readProposal(proposal),
 		Command:        text(tree, "command"),
 		Requirements: Requirements{
 			ExpectedSnapshotHash:  text(requirements, "expectedSnapshotHash"),
@@ -91,10 +101,6 @@ func fromTree(tree map[string]any) (*Handoff, error) {
 			Preconditions:         readPreconditions(requirements["preconditions"]),
 		},
 	}
-	if violations := h.disagreements(); len(violations) > 0 {
-		return nil, schemas.Invalid(schemas.ExecutionHandoff, violations...)
-	}
-	return h, nil
 }
 
 // New makes the handoff of a proposal: it derives the echoes, the command, the ids and the
@@ -147,11 +153,10 @@ func (h *Handoff) Preconditions() []Precondition {
 
 // disagreements returns the violations that no schema sees: echoes that differ, an id that is not
 // its hash, a command that is not the mapping.
-func (h *Handoff) disagreements() []schemas.Violation {
-	var found []schemas.Violation
+func (h *Handoff) disagreements() (found []disagreement) {
 	differ := func(got, want any, source string, path ...any) {
 		if got != want {
-			found = append(found, violation("must equal "+source, path...))
+			found = append(found, disagreement{violation("must equal "+source, path...), []string{source}})
 		}
 	}
 	p, r := &h.Proposal, &h.Requirements
@@ -164,14 +169,44 @@ func (h *Handoff) disagreements() []schemas.Violation {
 	differ(r.ExpectedDecisionEpoch, h.DecisionEpoch, "/decisionEpoch",
 		"executionRequirements", "expectedDecisionEpoch")
 	if want := p.Command(); h.Command != want {
-		found = append(found, violation(fmt.Sprintf(
-			"must be the mapping of the proposal's type and args, %q", want), "command"))
+		found = append(found, disagreement{violation(fmt.Sprintf(
+			"must be the mapping of the proposal's type and args, %q", want), "command"),
+			[]string{"/proposal/type", "/proposal/args", "/proposal/townId"}})
 	}
 	if want := deriveHandoffID(h.ProposalID, h.Command); h.HandoffID != want {
-		found = append(found, violation("must be the hash of {proposalId, command}, "+
-			want, "handoffId"))
+		found = append(found, disagreement{violation("must be the hash of {proposalId, command}, "+
+			want, "handoffId"), []string{"/proposalId", "/command"}})
 	}
 	return found
+}
+
+// disagreement is a violation of a rule between members; sources are the paths of the other members.
+type disagreement struct {
+	schemas.Violation
+	sources []string
+}
+
+// withDisagreements adds the disagreements of members that fit the schema to the schema's violations, so that
+// the sender sees all at once.
+func withDisagreements(err error, tree any) error {
+	object, isObject := tree.(map[string]any)
+	invalid, isInvalid := errors.AsType[*schemas.ValidationError](err)
+	if !isObject || !isInvalid {
+		return err
+	}
+	all := invalid.Violations
+	for _, d := range readHandoff(object).disagreements() {
+		touches := func(v schemas.Violation) bool {
+			return slices.ContainsFunc(append(d.sources, d.Path), func(path string) bool {
+				return v.Path == path || strings.HasPrefix(v.Path, path+"/") || strings.HasPrefix(path, v.Path+"/")
+			})
+		}
+		if !slices.ContainsFunc(invalid.Violations, touches) {
+			all = append(all, d.Violation)
+		}
+	}
+	slices.SortFunc(all, func(a, b schemas.Violation) int { return cmp.Compare(a.Path, b.Path) })
+	return schemas.Invalid(schemas.ExecutionHandoff, all...)
 }
 
 // deriveHandoffID returns `handoff_` + Hash of {command, proposalId}.

@@ -223,3 +223,24 @@ func TestParse_Requirements(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, h, parsed(t, again), "an expected value is written as it was read")
 }
+
+// A payload that breaks its schema also gets the disagreements of the members that do not.
+func TestParse_AllViolations(t *testing.T) {
+	t.Parallel()
+	wrong := edited(t, string(validHandoff(t)), func(wire map[string]any) {
+		delete(wire, "advisory")
+		wire["idempotencyKey"] = "proposal_" + strings.Repeat("0", 64)
+		wire["command"] = "salvage initiate elsewhere general"
+		wire["proposal"].(map[string]any)["priority"] = 2
+	})
+	_, err := handoff.Parse([]byte(wrong), schemas.Limits{})
+	require.Equal(t, []string{"/advisory", "/command", "/handoffId", "/idempotencyKey", "/proposal/priority"},
+		refusal(t, err))
+
+	broken := edited(t, wrong, func(wire map[string]any) {
+		wire["proposalId"] = 7 // then nothing can agree with it
+		delete(wire["proposal"].(map[string]any), "args")
+	})
+	_, err = handoff.Parse([]byte(broken), schemas.Limits{})
+	require.Equal(t, []string{"/advisory", "/proposal/args", "/proposal/priority", "/proposalId"}, refusal(t, err))
+}

@@ -92,17 +92,20 @@ func readProposal(tree map[string]any) Proposal {
 		Type:          ProposalType(text(tree, "type")),
 		ActorID:       text(tree, "actorId"),
 		TownID:        text(tree, "townId"),
-		Priority:      tree["priority"].(float64),
+		Priority:      number(tree, "priority"),
 		Reason:        text(tree, "reason"),
 		ReasonTags:    []string{},
 		Args:          map[string]string{},
 		Preconditions: readPreconditions(tree["preconditions"]),
 	}
-	for _, tag := range tree["reasonTags"].([]any) {
-		p.ReasonTags = append(p.ReasonTags, tag.(string))
+	tags, _ := tree["reasonTags"].([]any)
+	for _, tag := range tags {
+		text, _ := tag.(string)
+		p.ReasonTags = append(p.ReasonTags, text)
 	}
-	for name, value := range tree["args"].(map[string]any) {
-		p.Args[name] = value.(string)
+	args, _ := tree["args"].(map[string]any)
+	for name := range args {
+		p.Args[name] = text(args, name)
 	}
 	return p
 }
@@ -111,7 +114,7 @@ func readPreconditions(tree any) []Precondition {
 	list, _ := tree.([]any)
 	preconditions := make([]Precondition, 0, len(list))
 	for _, element := range list {
-		member := element.(map[string]any)
+		member, _ := element.(map[string]any)
 		preconditions = append(preconditions, Precondition{
 			Kind:     PreconditionKind(text(member, "kind")),
 			TargetID: text(member, "targetId"),
@@ -122,13 +125,18 @@ func readPreconditions(tree any) []Precondition {
 	return preconditions
 }
 
-// text and integer read a member of a tree that fits its schema; text returns "" for an absent one.
+// text, number and integer read a member of a tree; the zero value if the member is absent or breaks its schema.
 func text(tree map[string]any, name string) string {
 	s, _ := tree[name].(string)
 	return s
 }
 
-func integer(tree map[string]any, name string) int64 { return int64(tree[name].(float64)) }
+func number(tree map[string]any, name string) float64 {
+	n, _ := tree[name].(float64)
+	return n
+}
+
+func integer(tree map[string]any, name string) int64 { return int64(number(tree, name)) }
 
 // violation returns a violation of a rule beyond the schema.
 func violation(message string, path ...any) schemas.Violation {

@@ -55,15 +55,24 @@ func Parse(n Name, data []byte, lim Limits) (any, error) {
 	if _, ok := sources[n]; !ok {
 		return nil, unknown(n)
 	}
-	tree, err := Decode(data, lim)
-	if ve, ok := errors.AsType[*ValidationError](err); ok {
-		ve.Schema = n
-		return nil, ve
+	tree, err := DecodeNamed(n, data, lim)
+	if err != nil {
+		return nil, err
 	}
 	if err := Validate(n, tree); err != nil {
 		return nil, err
 	}
 	return tree, nil
+}
+
+// DecodeNamed is Decode with an error that names the schema n.
+func DecodeNamed(n Name, data []byte, lim Limits) (any, error) {
+	tree, err := Decode(data, lim)
+	if invalid, ok := errors.AsType[*ValidationError](err); ok {
+		invalid.Schema = n
+		return nil, invalid
+	}
+	return tree, err
 }
 
 func location(n Name) string { return base + string(n) + suffix }

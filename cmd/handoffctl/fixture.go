@@ -153,6 +153,8 @@ func (f *fixture) parseParts(element jsontext.Value) error {
 	switch {
 	case f.setsOutcome() && f.Snapshot == nil:
 		return usagef("%s: a fixture with game or approval needs the member snapshot", f.label)
+	case f.Approval != nil && !slices.Contains([]string{"", "approve", "reject"}, f.Approval.Decision):
+		return usagef("%s: approval: the decision is approve or reject, not %q", f.label, f.Approval.Decision)
 	case f.Game != nil && f.Game.Status != apply.Applied && f.Game.Status != apply.Refused:
 		return usagef("%s: game: the status is applied or refused, not %q", f.label, f.Game.Status)
 	}
@@ -164,7 +166,7 @@ func (f *fixture) setsOutcome() bool { return f.Game != nil || f.Approval != nil
 
 // replayed is the outcome of a fixture.
 type replayed struct {
-	outcome   string    // the result's status, or refusedOutcome if there was no result
+	outcome   string    // the result's status, refusedOutcome for an error, or "" if the handoff was not sent
 	failure   *mismatch // nil if everything is as expected
 	unchecked bool      // the fixture expects nothing
 	// met is an expectation that the answer meets. changes are the differences between the fixture's
@@ -184,6 +186,8 @@ type mismatch struct {
 	Expected string   `json:"expected"`
 	Got      string   `json:"got"`
 	Differs  []string `json:"differs,omitempty"`
+	// FirstByte is the first difference of the result's bytes, if the fixture expects bytes.
+	FirstByte *firstByte `json:"firstByte,omitzero"`
 }
 
 // judge compares an answer with the expected one. got describes the answer; details has the details
@@ -198,7 +202,10 @@ func (f *fixture) judge(answered *expectation, got string, details []string) *re
 		}
 	}
 	if !r.unchecked && len(r.changes) > 0 {
-		r.failure = &mismatch{f.label, f.Expect.String(), got, details}
+		r.failure = &mismatch{Fixture: f.label, Expected: f.Expect.String(), Got: got, Differs: details}
+		if f.Expect.ResultBytes != "" && answered.ResultBytes != "" {
+			r.failure.FirstByte = firstByteOf(f.Expect.ResultBytes, answered.ResultBytes)
+		}
 	}
 	return r
 }
@@ -281,9 +288,9 @@ func orNone(value jsontext.Value) string { return cmp.Or(string(value), "none") 
 
 // recordCommand makes fixtures of the handoffs that a world has judged.
 type recordCommand struct {
-	Town  string        `help:"Record only the handoffs of this town." placeholder:"ID"`
-	RunID string        `name:"run" help:"Record only the handoff of this run." placeholder:"RUN-ID"`
-	For   time.Duration `help:"Record only the handoffs that are judged in this time from now on, or until Ctrl-C." placeholder:"DURATION"`
+	Town  string        `help:"Record only the handoffs of this town." placeholder:"ID" xor:"town"`
+	RunID string        `name:"run" help:"Record only the handoff of this run, whose town it names too." placeholder:"RUN-ID" xor:"town,time"`
+	For   time.Duration `help:"Record only the handoffs that are judged in this time from now on, or until Ctrl-C." placeholder:"DURATION" xor:"time"`
 	Out   outputFile    `help:"File to write; standard output by default." placeholder:"FILE"`
 }
 
@@ -379,7 +386,7 @@ func (c *recordCommand) newRunIDs(
 			return nil, err
 		}
 		for i := range page.Commits {
-			if id := page.Commits[i].RunID; !seen[id] && cmp.Or(c.RunID, id) == id {
+			if id := page.Commits[i].RunID; !seen[id] {
 				seen[id], ids = true, append(ids, id)
 			}
 		}

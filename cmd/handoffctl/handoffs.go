@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -12,8 +13,10 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"worldengine/handoff"
+	"worldengine/runevents"
 	"worldengine/trace"
 	"worldengine/worldengine/client"
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/town"
 )
 
@@ -81,7 +84,7 @@ func (c *sendCommand) Run(ctx context.Context, a *app) error {
 	if a.raw() {
 		err = a.printRaw(outcome.JSON)
 	} else {
-		err = a.print(answerOf(outcome), func(t table) { a.writeOutcome(t, outcome) })
+		err = a.printOutcome(ctx, server, outcome)
 	}
 	if err != nil {
 		return err
@@ -104,10 +107,35 @@ type answer struct {
 	// the command; "" for the engine.
 	DryRun bool   `json:"dryRun,omitzero"`
 	Apply  string `json:"apply,omitzero"`
+	// Cause is why the last attempt failed, of a failed command: a plugin's own code and message.
+	Cause *runevents.StepError `json:"cause,omitzero"`
 }
 
-func answerOf(o *client.Outcome) answer {
-	return answer{RunID: o.RunID, Result: o.JSON, DryRun: o.DryRun, Apply: o.Apply}
+// printOutcome prints a result, with the cause of a failed command from its run.
+func (a *app) printOutcome(ctx context.Context, server *client.Client, o *client.Outcome) error {
+	answer := answer{RunID: o.RunID, Result: o.JSON, DryRun: o.DryRun, Apply: o.Apply}
+	if o.Result.Status == handoff.Failed && o.RunID != "" {
+		run, err := server.Run(ctx, o.RunID)
+		if err != nil {
+			a.notef("the cause of the failure cannot be read: %s", sentence(err))
+		} else {
+			answer.Cause = causeOf(run)
+		}
+	}
+	return a.print(answer, func(t table) {
+		a.writeOutcome(t, o)
+		if answer.Cause != nil {
+			t.linef("cause\t%s: %s", answer.Cause.Code, show(answer.Cause.Message))
+		}
+	})
+}
+
+// causeOf returns the error of the last step attempt that failed; nil if none did.
+func causeOf(run *messages.Run) (cause *runevents.StepError) {
+	for _, step := range run.Steps {
+		cause = cmp.Or(step.Error, cause)
+	}
+	return cause
 }
 
 // writeOutcome writes a result, with its identifiers and the causes of a refusal.
@@ -180,7 +208,7 @@ func (c *resultGetCommand) Run(ctx context.Context, a *app, server *client.Clien
 	if err != nil {
 		return err
 	}
-	return a.print(answerOf(found), func(t table) { a.writeOutcome(t, found) })
+	return a.printOutcome(ctx, server, found)
 }
 
 type newCommand struct {

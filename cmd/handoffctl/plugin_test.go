@@ -273,6 +273,7 @@ func TestPluginTry_Engine(t *testing.T) {
 	got := c.pipe(c.handoff(), "send", "-", "--expect", "failed")
 	require.Equal(t, exitOK, got.status, got.err)
 	assert.Contains(t, got.out, "PLUGIN_REJECTED")
+	assert.Regexp(t, `cause +CHUNK_NOT_LOADED: Refused by handoffctl plugin try\.`, got.out)
 	require.Equal(t, exitOK, r.end())
 	assert.Contains(t, r.out.String(), "attempt 3")
 }

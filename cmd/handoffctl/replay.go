@@ -206,7 +206,7 @@ func (p *player) replay(ctx context.Context, f *fixture, fresh *freshWorlds) (*r
 		world, err = p.prepare(ctx, f, fresh)
 	}
 	if refused, ok := errors.AsType[*client.ReplyError](err); ok && refused.Refused() {
-		return &replayed{outcome: refusedOutcome, failure: &mismatch{
+		return &replayed{failure: &mismatch{
 			Fixture: f.label, Expected: "its snapshot to be put", Got: "error " + refused.Error(),
 		}}, nil
 	}
@@ -214,6 +214,11 @@ func (p *player) replay(ctx context.Context, f *fixture, fresh *freshWorlds) (*r
 		return nil, err
 	}
 	got, err := f.send(ctx, world)
+	if undecided, ok := errors.AsType[*undecidedError](err); ok {
+		return &replayed{outcome: string(undecided.first.Result.Status), failure: &mismatch{
+			Fixture: f.label, Expected: "its decision to be taken", Got: "error " + undecided.refused.Error(),
+		}}, nil
+	}
 	if refused, ok := errors.AsType[*client.ReplyError](err); ok && refused.Refused() {
 		return f.judge(&expectation{Error: refused.Code}, "error "+refused.Error(),
 			linesOf(refused.Details)), nil
@@ -289,11 +294,22 @@ func (f *fixture) send(ctx context.Context, world *client.Client) (*client.Outco
 		HandoffID: got.Result.HandoffID, TownID: f.town, Reason: f.Approval.Reason,
 		ActorID: f.Approval.ActorID, Decision: f.Approval.Decision,
 	})
+	if refused, ok := errors.AsType[*client.ReplyError](err); ok && refused.Refused() {
+		return nil, &undecidedError{got, refused}
+	}
 	if err != nil {
 		return nil, err
 	}
 	return world.SendJSON(ctx, f.Handoff)
 }
+
+// undecidedError means that the handoff has its first result, and the server refused the decision about it.
+type undecidedError struct {
+	first   *client.Outcome
+	refused *client.ReplyError
+}
+
+func (e *undecidedError) Error() string { return e.refused.Error() }
 
 // freshWorlds are the temporary worlds of a file, each on a private server. nth has the index of
 // each town's world.

@@ -19,11 +19,13 @@ import (
 
 // summary has the findings of a replay.
 type summary struct {
-	// Outcomes counts the fixtures by the status of their result, or refused.
+	// Outcomes counts the handoffs by the status of their last result, or refused for an error; Unsent counts
+	// the fixtures whose snapshot was refused, so that no handoff was sent. Their sum is Replayed.
 	Outcomes map[string]int `json:"outcomes"`
+	Unsent   int            `json:"unsent,omitzero"`
 	Replayed int            `json:"replayed"`
 	// Passed counts the fixtures that got the expected answer, Failed those that did not, and
-	// Unchecked those that expect nothing.
+	// Unchecked those that expect nothing. With Updated their sum is Replayed.
 	Passed    int `json:"passed"`
 	Failed    int `json:"failed"`
 	Unchecked int `json:"unchecked"`
@@ -66,7 +68,11 @@ func summarize(fixtures []fixture, took time.Duration) summary {
 			continue
 		}
 		s.Replayed++
-		s.Outcomes[r.outcome]++
+		if r.outcome == "" {
+			s.Unsent++
+		} else {
+			s.Outcomes[r.outcome]++
+		}
 		switch {
 		case r.updated:
 			s.Updated++
@@ -98,6 +104,9 @@ func (a *app) writeSummary(t table, s *summary) {
 	for _, outcome := range append(handoff.Statuses(), refusedOutcome) {
 		t.row(outcome, s.Outcomes[string(outcome)])
 	}
+	if s.Unsent > 0 {
+		t.row("not sent", s.Unsent)
+	}
 	t.linef("replayed\t%d in %s, %.0f/s", s.Replayed,
 		time.Duration(s.Seconds*float64(time.Second)).Round(time.Millisecond),
 		float64(s.Replayed)/max(s.Seconds, 1e-9))
@@ -114,6 +123,9 @@ func (a *app) writeSummary(t table, s *summary) {
 		t.linef("\nfailed: %s\n  expected %s\n  got      %s", f.Fixture, f.Expected, show(f.Got))
 		for _, d := range f.Differs {
 			t.linef("    %s", show(d))
+		}
+		for _, line := range f.FirstByte.lines() {
+			t.linef("    %s", line)
 		}
 	}
 }
@@ -194,7 +206,7 @@ func junitSuites(fixtures []fixture) []*junitSuite {
 		case r == nil:
 			c.Error = &junitText{Message: "not replayed"}
 		case r.failure != nil:
-			c.Failure = &junitText{Text: strings.Join(r.failure.Differs, "\n"),
+			c.Failure = &junitText{Text: strings.Join(append(slices.Clip(r.failure.Differs), r.failure.FirstByte.lines()...), "\n"),
 				Message: "expected " + r.failure.Expected + ", got " + r.failure.Got}
 		case r.unchecked:
 			c.Skipped = &junitText{Message: "the fixture expects nothing"}

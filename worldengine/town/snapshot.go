@@ -6,8 +6,11 @@
 package town
 
 import (
+	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"slices"
 
 	"worldengine/handoff"
 	"worldengine/schemas"
@@ -117,17 +120,29 @@ func FromTree(tree any) (State, error) {
 
 // fromTree is FromTree for a state of any size: the rules may make one larger.
 func fromTree(tree any) (State, error) {
-	if err := schemas.Validate(schemas.Snapshot, tree); err != nil {
+	if err := violations(tree); err != nil {
 		return State{}, err
 	}
 	snapshot := new(Snapshot)
 	if err := json.Unmarshal(handoff.AppendCanonical(nil, tree), snapshot); err != nil {
 		return State{}, fmt.Errorf("town: a valid snapshot cannot be read: %w", err)
 	}
-	if violations := repeatedIDs(snapshot); len(violations) > 0 {
-		return State{}, schemas.Invalid(schemas.Snapshot, violations...)
-	}
 	return NewState(snapshot), nil
+}
+
+// violations returns an error with everything that is wrong with a snapshot; nil for a valid one.
+func violations(tree any) error {
+	found, err := repeatedIDs(tree), schemas.Validate(schemas.Snapshot, tree)
+	if invalid, ok := errors.AsType[*schemas.ValidationError](err); ok {
+		found = append(found, invalid.Violations...)
+		slices.SortStableFunc(found, func(a, b schemas.Violation) int { return cmp.Compare(a.Path, b.Path) })
+	} else if err != nil {
+		return err
+	}
+	if found == nil {
+		return nil
+	}
+	return schemas.Invalid(schemas.Snapshot, found...)
 }
 
 // ParseStored is Parse for a state that was stored, of any size.
@@ -153,27 +168,25 @@ func hashSnapshot(snapshot *Snapshot) State {
 	return State{Snapshot: snapshot, Hash: handoff.Hash(canonical), Canonical: canonical}
 }
 
-// repeatedIDs returns the violations that no schema sees: ids are unique within a list.
-func repeatedIDs(s *Snapshot) []schemas.Violation {
-	var found []schemas.Violation
-	first := make(map[string]int, max(len(s.SideQuests), len(s.Projects)))
-	check := func(list string, i int, id string) {
-		if j, ok := first[id]; ok {
-			found = append(found, schemas.Violation{
-				Path: schemas.Pointer(list, i, "id"),
-				Message: fmt.Sprintf("must be unique, but %s has the same id",
-					schemas.Pointer(list, j)),
-			})
-			return
+// repeatedIDs returns the violations of side quests, or of projects, that have the same id. A tree that breaks
+// the schema may lack ids.
+func repeatedIDs(tree any) (found []schemas.Violation) {
+	snapshot, _ := tree.(map[string]any)
+	for _, list := range []string{"projects", "sideQuests"} {
+		elements, _ := snapshot[list].([]any)
+		first := make(map[string]int, len(elements))
+		for i := range elements {
+			element, _ := elements[i].(map[string]any)
+			id, isText := element["id"].(string)
+			if j, repeated := first[id]; repeated {
+				found = append(found, schemas.Violation{
+					Path:    schemas.Pointer(list, i, "id"),
+					Message: fmt.Sprintf("must be unique, but %s has the same id", schemas.Pointer(list, j)),
+				})
+			} else if isText {
+				first[id] = i
+			}
 		}
-		first[id] = i
-	}
-	for i := range s.SideQuests {
-		check("sideQuests", i, s.SideQuests[i].ID)
-	}
-	clear(first)
-	for i := range s.Projects {
-		check("projects", i, s.Projects[i].ID)
 	}
 	return found
 }
