@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/network"
 	cdpruntime "github.com/chromedp/cdproto/runtime"
@@ -151,6 +152,33 @@ func (b *tab) click(xpath string) {
 func (b *tab) press(text string) {
 	b.t.Helper()
 	b.click(`//button[text()="` + text + `"]`)
+}
+
+// codes are the virtual codes of the keys that are no letters.
+var codes = map[string]int64{"Enter": 13, "Escape": 27, "Tab": 9, "ArrowLeft": 37, "Home": 36}
+
+// shift is the modifier of a key with Shift.
+const shift = 8
+
+// key presses a key, with shift or with no modifier.
+func (b *tab) key(key string, with int64) {
+	b.t.Helper()
+	text := key
+	if len(key) > 1 {
+		text = map[string]string{"Enter": "\r"}[key]
+	}
+	for _, kind := range []input.DispatchKeyEventType{input.DispatchKeyEventTypeKeyDown,
+		input.DispatchKeyEventTypeKeyUp} {
+		call(b, input.DispatchKeyEvent, input.DispatchKeyEventParams{Type: kind, Key: key, Code: key,
+			Text: text, Modifiers: with, WindowsVirtualKeyCode: codes[key]})
+	}
+}
+
+// mouse moves the mouse to a place of the window, presses its button there, or releases it.
+func (b *tab) mouse(kind input.DispatchMouseEventType, x, y float64) {
+	b.t.Helper()
+	call(b, input.DispatchMouseEvent, input.DispatchMouseEventParams{Type: kind, X: x, Y: y,
+		Button: input.MouseButtonLeft, ClickCount: 1})
 }
 
 // reason gives the reason that a dialog asks for, and so confirms it.

@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/chromedp/cdproto/input"
 	browserpage "github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
 	"github.com/google/uuid"
@@ -58,21 +57,7 @@ func TestKeyboard(t *testing.T) {
 	runs := w.play()
 	b := open(t, w.srv.HTTP()+"#/runs")
 	b.sees("LIVE", runs["mission"][:8])
-	press := func(key string) {
-		b.t.Helper()
-		for _, kind := range []input.DispatchKeyEventType{input.DispatchKeyEventTypeKeyDown,
-			input.DispatchKeyEventTypeKeyUp} {
-			text := key
-			if len(key) > 1 {
-				text = map[string]string{"Enter": "\r"}[key]
-			}
-			_, err := chromedp.Call(b.ctx, input.DispatchKeyEvent,
-				input.DispatchKeyEventParams{Type: kind, Key: key, Code: key, Text: text,
-					WindowsVirtualKeyCode: map[string]int64{"Enter": 13, "Escape": 27, "Tab": 9,
-						"ArrowLeft": 37}[key]})
-			require.NoError(b.t, err)
-		}
-	}
+	press := func(key string) { b.t.Helper(); b.key(key, 0) }
 	focused := func() string {
 		return eval[string](b, `document.activeElement.textContent + document.activeElement.id`)
 	}

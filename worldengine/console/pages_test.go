@@ -358,7 +358,7 @@ func TestSavedFixturesReplay(t *testing.T) {
 			chromedp.Click(`//button[text()="as a fixture"]`))
 		b.sees("Copied")
 		b.press("Save as a fixture")
-		saved := read(t, filepath.Join(dir, "fixture-"+run[:8]+".json"))
+		saved := read(t, filepath.Join(dir, "fixture-"+run[:8]+".json"), "]\n")
 		require.Equal(t, saved, eval[string](b, "window.copied"))
 	}
 	replay := exec.Command("go", "run", "worldengine/cmd/handoffctl", "replay", dir,
@@ -367,13 +367,12 @@ func TestSavedFixturesReplay(t *testing.T) {
 	require.NoError(t, err, "%s", out)
 }
 
-// read waits for a file that the browser saves.
-func read(t *testing.T, file string) string {
+// read waits for a file that the browser saves, and that has an end.
+func read(t *testing.T, file, end string) string {
 	t.Helper()
 	for until := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
 		data, err := os.ReadFile(file)
-		if err == nil && len(data) > 0 && data[len(data)-1] == '\n' && len(data) > 2 &&
-			string(data[len(data)-2:]) == "]\n" {
+		if err == nil && strings.HasSuffix(string(data), end) {
 			return string(data)
 		}
 		require.True(t, time.Now().Before(until), "%s: %v", file, err)

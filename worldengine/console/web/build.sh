@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # build.sh [DIRECTORY] bundles the page into the directory, ../dist of this one where none is named; what is there
-# is removed. It needs Node's npm for the two libraries, and Go for esbuild.
+# is removed. It needs Node's npm for the three libraries, and Go for esbuild.
 set -euo pipefail
 out=$(realpath -m "${1:-$(dirname "$0")/../dist}")
 cd "$(dirname "$0")"
@@ -12,7 +12,7 @@ go tool esbuild src/main.jsx --bundle --minify --format=esm --target=es2022 --ch
   --jsx=automatic --jsx-import-source=preact --alias:@nats-io/nats-core=./src/natscore.js \
   --alias:@nats-io/nkeys=./src/nonkeys.js --alias:#handoffs=./src/nohandoffs.js \
   --log-level=warning --splitting --entry-names=app --chunk-names='[hash]' --outdir="$out"
-go tool esbuild src/style.css --minify --charset=utf8 --log-level=warning --outfile="$out/app.css"
+go tool esbuild src/style.css --bundle --minify --charset=utf8 --log-level=warning --outfile="$out/app.css"
 # The browser asks for what app.js needs while it reads app.js.
 needed=$(grep -oE '(from|import)"\./[A-Za-z0-9]+\.js"' "$out/app.js" | grep -oE '[A-Za-z0-9]+\.js' | sort -u |
   sed 's|.*|<link rel="modulepreload" href="&">|')

@@ -44,5 +44,6 @@ export function passes(row, filter) {
     (!filter.type || row.type === filter.type) &&
     (!filter.reasonCode || row.reason === filter.reasonCode) &&
     (!filter.status || row.status === filter.status || row.result === filter.status) &&
-    (!filter.from || !row.startedAt || row.startedAt >= filter.from);
+    (!filter.from || !row.startedAt || row.startedAt >= filter.from) &&
+    (!filter.to || !row.startedAt || row.startedAt < filter.to);
 }

@@ -44,10 +44,11 @@ export const causes = {
 };
 
 /** A change of the town that no run has made, such as a put. */
-function Change({ change, town }) {
+function Change({ change, town, choose }) {
   const townId = town ?? change.townId;
   return (
     <tr>
+      {choose && <td class="choose" />}
       <td class="id"><a data-row href={href(["towns", townId, "history", String(change.revision)])}>revision {count(change.revision)}</a></td>
       <td class="at"><Time at={change.at} ms /></td>
       {!town && <td class="of"><a href={href(["towns", townId])} tabIndex={-1}><Said text={townId} most={32} /></a></td>}
@@ -64,15 +65,33 @@ function Outcome({ row }) {
   return <span class="status wait" title={`The plugin is away. ${away.todo}`}>no plugin for <Age since={away.since} /></span>;
 }
 
-/** A table of runs: rows of useRuns. changes are those of the town, or of all towns, that no run has made. */
-export function RunTable({ list, town, changes = [], most, filtered, label = "Runs" }) {
-  const { rows, newer, lost, loading, error, retry, release } = list;
+/** Chooses a run, or no longer. */
+function Choose({ row, choose: { chosen, set, may } }) {
+  if (!may(row)) return <td class="choose" />;
+  const toggle = () => set(new Set(chosen.has(row.runId) ? [...chosen].filter((id) => id !== row.runId) : [...chosen, row.runId]));
+  return <td class="choose"><input type="checkbox" aria-label={`Choose run ${row.runId.slice(0, 8)}`} checked={chosen.has(row.runId)} onChange={toggle} /></td>;
+}
+
+/** Chooses all runs that may be chosen, or none. */
+function ChooseAll({ rows, choose: { chosen, set, may } }) {
+  const all = rows.filter(may).map((row) => row.runId);
+  const every = all.every((id) => chosen.has(id));
+  return <th scope="col" class="choose"><input type="checkbox" aria-label="Choose all runs of the list" checked={every} onChange={() => set(new Set(every ? [] : all))} /></th>;
+}
+
+/**
+ * A table of runs: rows of useRuns. changes are those of the town, or of all towns, that no run has made. choose is
+ * {chosen, set, may} where runs can be chosen. Under the mouse the rows stay where they are.
+ */
+export function RunTable({ list, town, changes = [], most, filtered, choose, label = "Runs" }) {
+  const { rows, newer, lost, loading, error, retry, release, hold } = list;
+  const over = (e, on) => { if (e.pointerType === "mouse") hold(on); };
   const asking = loading && rows.length === 0; // changes alone would read as if there were no runs
   const all = asking ? [] : merged(rows, changes, !list.more).slice(0, most);
   return (
     <>
       <Trouble error={error} retry={retry} />
-      {(newer > 0 || lost) && <button type="button" class="held" onClick={release}>{lost ? "Newer runs" : `${count(newer)} newer`}</button>}
+      {(newer > 0 || lost) && <button type="button" class="held" onClick={release}>{lost ? "Newer runs" : `${count(newer)} newer`}{list.held && ", held under the pointer"}</button>}
       <Asking of={{ loading: asking }} />
       {all.length === 0 && !asking && !error && (
         <Empty>
@@ -81,18 +100,20 @@ export function RunTable({ list, town, changes = [], most, filtered, label = "Ru
         </Empty>
       )}
       {all.length > 0 && (
-        <table class="rows cards">
+        <table class="rows cards" onPointerEnter={(e) => over(e, true)} onPointerLeave={(e) => over(e, false)}>
           <caption class="unseen">{label}</caption>
           <thead>
             <tr>
+              {choose && <ChooseAll rows={rows} choose={choose} />}
               <th scope="col">Run</th><th scope="col">Arrived, {zone}</th>{!town && <th scope="col">Town</th>}
               <th scope="col">What</th><th scope="col" class="wide">Who</th><th scope="col">Outcome</th>
               <th scope="col" class="wide">Reason</th><th scope="col" class="wide number">Took</th>
             </tr>
           </thead>
           <tbody>
-            {all.map((row) => (row.cause ? <Change key={`${row.revision}`} change={row} town={town} /> : (
-              <tr key={row.runId}>
+            {all.map((row) => (row.cause ? <Change key={`${row.revision}`} change={row} town={town} choose={choose} /> : (
+              <tr key={row.runId} class={choose?.chosen.has(row.runId) ? "chosen" : ""}>
+                {choose && <Choose row={row} choose={choose} />}
                 <td class="id"><a data-row href={href(["runs", row.runId])}><Short id={row.runId} /></a></td>
                 <td class="at"><Time at={row.arrivedAt ?? row.startedAt} ms /></td>
                 {!town && <td class="of">{row.townId ? <a href={href(["towns", row.townId])} tabIndex={-1}><Said text={row.townId} most={32} /></a> : ofWorld(row) && "world"}</td>}

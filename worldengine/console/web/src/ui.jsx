@@ -2,7 +2,7 @@ import { Component } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { session } from "./session.js";
 import { useStore } from "./store.js";
-import { Said, clock, visible } from "./text.jsx";
+import { Said, Short, clock, counted, visible } from "./text.jsx";
 
 const unreadable = (error) => ({
   name: "UNREADABLE_ANSWER", message: `What the server answered is not what it should be (${error.message}). The other pages go on.`,
@@ -51,6 +51,17 @@ export class Boundary extends Component {
   }
 }
 
+/** The runs of several for which something was refused, and why. */
+export function Refused({ runs }) {
+  if (runs.length === 0) return null;
+  return (
+    <div class="trouble" role="status">
+      {counted(runs.length, "run was", "runs were")} refused:{" "}
+      {runs.slice(0, 5).map(({ runId, error }) => <span key={runId}><Short id={runId} /> <code>{error.code ?? error.message}</code> </span>)}
+    </div>
+  );
+}
+
 /** A page's title, what belongs to it, and what can be done. */
 export function Heading({ title, children }) {
   return <div class="heading"><h1>{title}</h1><div class="actions">{children}</div></div>;
@@ -96,9 +107,9 @@ export function Copy({ text, label }) {
   return <button type="button" onClick={copy}>{done || label}</button>;
 }
 
-/** Hands a file to the browser's downloads. */
-export function download(name, text) {
-  const url = URL.createObjectURL(new Blob([text], { type: "application/json" }));
+/** Hands a file to the browser's downloads: a text, or its parts. */
+export function download(name, text, type = "application/json") {
+  const url = URL.createObjectURL(new Blob([text].flat(), { type }));
   const a = Object.assign(document.createElement("a"), { href: url, download: name });
   a.click();
   setTimeout(() => URL.revokeObjectURL(url), 1000);

@@ -10,7 +10,7 @@ const scrolled = () => scrollY > 150;
 
 /**
  * The runs that pass a filter, the newest first, live. It listens first and asks then. While the reader is
- * further down, new runs wait and are counted.
+ * further down, or has the mouse over the rows, new runs wait and are counted.
  */
 export function useRuns(filter, limit = mostRows) {
   const { epoch } = useStore(session);
@@ -18,10 +18,12 @@ export function useRuns(filter, limit = mostRows) {
   const values = useEntry();
   const kept = useRef(values.get("runs")); // of a page that is gone back to
   const list = useRef(kept.current?.key === key ? kept.current.list : null);
+  const held = useRef(false); // under the mouse
+  const stays = () => held.current || scrolled() && limit > pageSize;
   const viewOf = (l) => {
     const { shown, newer, lost, next, cut, searched, searchedTo, loading, error } = l;
     const more = next > 0 || cut > 0 || shown.length > limit;
-    return { rows: shown.slice(0, limit), more, newer, lost, next, cut, searched, searchedTo, loading, error };
+    return { rows: shown.slice(0, limit), more, newer, lost, next, cut, searched, searchedTo, loading, error, held: held.current };
   };
   const [view, setView] = useState(() => viewOf(list.current ?? new RunList(filter, ask)));
 
@@ -29,7 +31,7 @@ export function useRuns(filter, limit = mostRows) {
   const show = useSoon(() => {
     const l = list.current;
     if (!l) return;
-    if (!scrolled() || limit <= pageSize) release(l);
+    if (!stays()) release(l);
     setView(viewOf(l));
   }, 100);
 
@@ -38,10 +40,10 @@ export function useRuns(filter, limit = mostRows) {
     kept.current = null;
     list.current = l;
     values.set("runs", { key, list: l });
-    const load = () => l.load(scrolled()).then(show);
+    const load = () => l.load(held.current || scrolled()).then(show);
     const off = feed.listen((commits, lost) => {
       for (const event of eventsOf(commits)) l.take(event);
-      if (lost && !(l.lost && scrolled())) load();
+      if (lost && !(l.lost && (held.current || scrolled()))) load();
       show();
     }, filter.townId);
     load();
@@ -54,6 +56,7 @@ export function useRuns(filter, limit = mostRows) {
   return {
     ...view,
     older: () => list.current?.loadOlder().then(show),
+    hold: (on) => { held.current = on; show(); },
     release: () => { scrollTo({ top: 0 }); if (list.current) release(list.current); show(); },
     retry: () => list.current?.load().then(show),
   };

@@ -6,7 +6,6 @@ export { Clients } from "./clients.jsx";
 export { find } from "../find.js";
 export { Graphs } from "../graphs.jsx";
 export { History } from "./history.jsx";
-export { RetryButton } from "./retry.jsx";
 export { Run } from "./run.jsx";
 export { Runs } from "./runs.jsx";
 export { Send } from "./send.jsx";

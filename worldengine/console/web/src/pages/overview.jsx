@@ -2,10 +2,12 @@ import { useEffect, useState } from "preact/hooks";
 import { feed, isChange } from "../feed.js";
 import { useLoad, useSoon } from "../load.js";
 import { Later } from "../later.jsx";
-import { href } from "../route.js";
+import { inAddress, inRequest, rangeOf } from "../range.js";
+import { href, route } from "../route.js";
 import { RunTable } from "../runtable.jsx";
 import { ask, can } from "../session.js";
 import { useStatus } from "../status.js";
+import { useStore } from "../store.js";
 import { Age, Said, count } from "../text.jsx";
 import { Heading, Trouble } from "../ui.jsx";
 import { useRuns } from "../useruns.js";
@@ -20,11 +22,15 @@ async function changesOfTowns() {
   return revisions.filter((r) => !r.runId);
 }
 
+/** Returns the changes of a range of time. */
+export const changesIn = (changes, { from = -Infinity, to = Infinity }) => changes.filter(({ at }) => Date.parse(at) >= from && Date.parse(at) < to);
+
 /** The number of commits from which on an index that is behind is worth a look. */
 const far = 1000;
 
 export function Overview() {
-  const runs = useRuns({}, newest);
+  const range = rangeOf(useStore(route).query);
+  const runs = useRuns(inRequest(range), newest);
   const changes = useLoad(changesOfTowns, []);
   const changed = useSoon(changes.reload);
   const status = useStatus(true);
@@ -46,9 +52,9 @@ export function Overview() {
       {data && <Later page="Attention" of={data} quiet />}
       <Later page="Graphs" />
       <Counters of={data} />
-      <div class="heading"><h2>Activity</h2><a href={href(["runs"])}>All runs</a></div>
+      <div class="heading"><h2>Activity</h2><a href={href(["runs"], inAddress(range))}>All runs{range.from !== undefined && " of this time"}</a></div>
       <Trouble error={changes.error} retry={changes.reload} />
-      <RunTable list={runs} changes={changes.data ?? []} most={newest} label="Activity" />
+      <RunTable list={runs} changes={changesIn(changes.data ?? [], range)} most={newest} label="Activity" />
     </>
   );
 }

@@ -1,8 +1,8 @@
 import { useState } from "preact/hooks";
 import { mayRetry } from "../rows.js";
 import { ask, can, session } from "../session.js";
-import { Short, counted } from "../text.jsx";
-import { Dialog, Trouble } from "../ui.jsx";
+import { counted } from "../text.jsx";
+import { Dialog, Refused, Trouble } from "../ui.jsx";
 
 /** How many runs are tried again at once. */
 const most = 5000;
@@ -59,12 +59,7 @@ export function RetryButton({ runIds, filter, label, onDone }) {
           stop={asked.length === 0 && "No run is left to be tried again."}
           says={`Each handoff is judged again, in another run, on the state that its town has now${one ? "" : ", the oldest first; one that was tried again already is refused"}. If it is accepted, its result is the key's from then on.${asked.length === most ? " There may be older ones: try again after these." : ""}`} />
       )}
-      {refused.length > 0 && (
-        <div class="trouble" role="status">
-          {counted(refused.length, "run was", "runs were")} refused:{" "}
-          {refused.slice(0, 5).map(({ runId, error }) => <span key={runId}><Short id={runId} /> <code>{error.code ?? error.message}</code> </span>)}
-        </div>
-      )}
+      <Refused runs={refused} />
     </>
   );
 }

@@ -4,13 +4,15 @@ import { Awaited } from "../away.jsx";
 import { feed } from "../feed.js";
 import { Graphs } from "../graphs.jsx";
 import { eachOf, useLoad, useSoon } from "../load.js";
-import { href } from "../route.js";
+import { inAddress, inRequest, rangeOf } from "../range.js";
+import { href, route } from "../route.js";
 import { RunTable, appliers } from "../runtable.jsx";
 import { ask } from "../session.js";
+import { useStore } from "../store.js";
 import { Said, Short, count, counted } from "../text.jsx";
 import { Asking, Copy, Heading, Trouble, download } from "../ui.jsx";
 import { useRuns } from "../useruns.js";
-import { Paused } from "./overview.jsx";
+import { Paused, changesIn } from "./overview.jsx";
 import { PauseButton } from "./pause.jsx";
 import { RemoveButton } from "./remove.jsx";
 
@@ -26,7 +28,8 @@ export function Town({ townId }) {
   const states = useRef(new Map());
   const past = useLoad(() => pastOf(townId, states.current), [townId]);
   const memory = useLoad(() => memoryOf(townId), [townId]);
-  const runs = useRuns({ townId }, 30);
+  const range = rangeOf(useStore(route).query);
+  const runs = useRuns({ townId, ...inRequest(range) }, 30);
   const approvals = useApprovals(townId);
   useTownChanges(townId, () => { town.reload(); control.reload(); past.reload(); memory.reload(); });
   const s = town.data?.snapshot;
@@ -56,10 +59,10 @@ export function Town({ townId }) {
         <>
           <Graphs townId={townId} />
           <h2>Activity</h2>
-          <RunTable list={runs} town={townId} changes={past.data?.changes} />
+          <RunTable list={runs} town={townId} changes={changesIn(past.data?.changes ?? [], range)} />
         </>
       )}
-      {runs.rows.length >= 30 && <a href={href(["runs"], { town: townId })}>All runs of the town</a>}
+      {runs.rows.length >= 30 && <a href={href(["runs"], { town: townId, ...inAddress(range) })}>All runs of the town</a>}
     </>
   );
 }
