@@ -131,6 +131,12 @@ type Notifier interface {
 	Asked(townID string, asked *approval.Asked)
 }
 
+// Defaults of QueuePerTown and QueueTotal.
+const (
+	DefaultQueuePerTown = 256
+	DefaultQueueTotal   = 2048
+)
+
 func (c Config) withDefaults() (Config, error) {
 	c.World = cmp.Or(c.World, wire.DefaultWorld)
 	c.Plugin = c.Plugin.WithDefaults()
@@ -142,8 +148,8 @@ func (c Config) withDefaults() (Config, error) {
 	c.ApprovalTimeout = cmp.Or(c.ApprovalTimeout, approval.DefaultTimeout)
 	c.Replicas = cmp.Or(c.Replicas, 1)
 	c.Workers = cmp.Or(c.Workers, 256)
-	c.QueuePerTown = cmp.Or(c.QueuePerTown, 256)
-	c.QueueTotal = cmp.Or(c.QueueTotal, 2048)
+	c.QueuePerTown = cmp.Or(c.QueuePerTown, DefaultQueuePerTown)
+	c.QueueTotal = cmp.Or(c.QueueTotal, DefaultQueueTotal)
 	c.PauseWait = cmp.Or(c.PauseWait, 2*time.Second)
 	c.BusRetention = cmp.Or(c.BusRetention, wire.DefaultEventRetention)
 	c.BusLimit = cmp.Or(c.BusLimit, wire.DefaultEventLimit)

@@ -98,10 +98,9 @@ func (r *linearRun) serve() *writer {
 			},
 		}, r.plant)
 	require.NoError(r.t, err)
-	i.service, err = service.Serve(
-		[]service.Entrance{{Requests: i.conns[2], Replies: i.conns[0],
-			Intake: new(service.Intake)}}, i.engine,
-		service.Config{Logger: quiet})
+	i.service = service.New([]service.Entrance{{Requests: i.conns[2], Replies: i.conns[0],
+		Intake: new(service.Intake)}}, service.Config{Logger: quiet})
+	_, err = i.service.Open(service.WorldConfig{Engine: i.engine})
 	require.NoError(r.t, err)
 	return i
 }

@@ -170,8 +170,9 @@ type Overload struct {
 	Held      int   `json:"held"`
 	HeldBytes int64 `json:"heldBytes"`
 	// Refused counts the answers 429 by the bound that was full. "town" stands for the slots of one
-	// town, run or key, "world" for all slots, "bytes" for --max-held, and "queue" for the engine's
-	// queue for the town.
+	// town, run or key, "world" for all slots that the world may have, "server" for the slots that all
+	// worlds of the server share (only if it has several), "bytes" for --max-held, and "queue" for the engine's queue
+	// for the town.
 	Refused map[string]int64 `json:"refused"`
 	// StrayReplies counts the requests that were dropped because their reply subject is no inbox.
 	StrayReplies int64 `json:"strayReplies"`

@@ -26,10 +26,10 @@ import (
 type hosted struct {
 	server   *Server
 	world    string
-	engine   worldengine.Config // of the next tenure
-	service  service.Config     // of the next tenure
-	console  *rcon.Console      // nil without one
-	webhooks *webhook.Sender    // nil without a webhook
+	engine   worldengine.Config  // of the next tenure
+	service  service.WorldConfig // of the next tenure
+	console  *rcon.Console       // nil without one
+	webhooks *webhook.Sender     // nil without a webhook
 	logger   *slog.Logger
 
 	standbys sync.Map                    // the servers that stand by, each a standby, by ID
@@ -64,7 +64,7 @@ func newHosted(s *Server, world string) (h *hosted, err error) {
 // configure makes the configuration of the tenures from the configuration of the server.
 func (h *hosted) configure() {
 	s := h.server
-	h.engine, h.service = s.config.Engine, s.config.Service
+	h.engine, h.service.Metrics = s.config.Engine, s.metrics
 	h.engine.World, h.service.World = h.world, h.world
 	h.engine.Logger, h.service.Logger = h.logger, h.logger
 	if h.console != nil {
@@ -76,7 +76,7 @@ func (h *hosted) configure() {
 	if s.embedded != nil {
 		h.engine.IndexDir = filepath.Join(s.config.Data, "index", h.world)
 		h.service.Clients = func() ([]messages.Client, error) {
-			return s.embedded.clients(h.world, h.service.Access)
+			return s.embedded.clients(h.world, s.config.Service.Access)
 		}
 	}
 }

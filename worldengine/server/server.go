@@ -98,7 +98,7 @@ type Config struct {
 	// Webhook has the format of posts and their URLs. Alerts, and proposals that begin to wait for
 	// approval, are posted. The server sets the other members of Webhook.
 	Webhook webhook.Config `embed:""`
-	// Engine and Service are the settings of the parts. Service.World follows Engine.World.
+	// Engine and Service are the settings of the parts.
 	Engine  worldengine.Config `kong:"-"`
 	Service service.Config     `kong:"-"`
 	// Logger gets warnings and errors, limited by kind (ratelimit.Logger); slog.Default.
@@ -115,13 +115,13 @@ func (c Config) withDefaults() Config {
 	c.SyncInterval = cmp.Or(c.SyncInterval, DefaultSyncInterval)
 	c.MaxConnections = cmp.Or(c.MaxConnections, DefaultMaxConnections)
 	c.Engine.World = cmp.Or(c.Engine.World, wire.DefaultWorld)
-	c.Service.World = c.Engine.World
 	c.natsWait = cmp.Or(c.natsWait, startWait)
 	c.Logger = ratelimit.Logger(cmp.Or(c.Logger, slog.Default()), nil)
 	c.Engine.Logger, c.Service.Logger = c.Logger, c.Logger
 	if c.Access != nil {
 		c.Service.Access = access.NewDirectory(c.Access.Users)
 	}
+	c.Service.PerTown, c.Service.Total = c.Engine.QueuePerTown, c.Engine.QueueTotal
 	return c
 }
 
@@ -172,6 +172,8 @@ type Server struct {
 	followers *nats.Conn       // for readers of the log
 	dials     atomic.Uint64    // of conn and followers
 	asking    *nats.Conn       // asks plugins, on inboxes of its own; nil if there is one account
+	service   *service.Service // takes the requests of all worlds
+	answering *nats.Conn       // answers in the clients' account; nil if no requests are taken there
 	http      *httpd.Server    // nil without HTTP
 	bridge    *httpd.Bridge    // leads browsers to NATS; nil without HTTP
 	metrics   *metrics.Metrics // nil without HTTP
@@ -224,6 +226,9 @@ func (s *Server) start(ctx context.Context) error {
 	}
 	s.config.Service.Name, s.config.Service.ID = s.name(), nuid.Next()
 	if err := s.connectAll(ctx); err != nil {
+		return err
+	}
+	if err := s.takeRequests(); err != nil {
 		return err
 	}
 	if err := s.serveHTTP(); err != nil {
@@ -320,7 +325,10 @@ func (s *Server) Room() *storage.Room {
 // all that Start has started. ctx bounds the wait for requests in hand.
 func (s *Server) Close(ctx context.Context) error {
 	err := s.worlds.close(ctx)
-	for _, nc := range []*nats.Conn{s.conn, s.followers, s.asking} {
+	if s.service != nil {
+		err = errors.Join(err, s.service.Stop(ctx))
+	}
+	for _, nc := range []*nats.Conn{s.conn, s.followers, s.asking, s.answering} {
 		if nc != nil {
 			nc.Close()
 		}

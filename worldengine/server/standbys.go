@@ -28,7 +28,7 @@ func (h *hosted) hearStandbys() error {
 	h.service.Standbys = h.listStandbys
 	_, err := h.server.conn.Subscribe(wire.StandbySubject(h.world), func(msg *nats.Msg) {
 		var server messages.Server
-		if json.Unmarshal(msg.Data, &server) == nil && server.ID != h.service.ID {
+		if json.Unmarshal(msg.Data, &server) == nil && server.ID != h.server.config.Service.ID {
 			h.standbys.Store(server.ID, standby{server, time.Now()})
 		}
 	})
@@ -54,10 +54,8 @@ func (h *hosted) listStandbys() []messages.Server {
 
 // tellStandby announces since when this server has stood by. The writer lists this server.
 func (h *hosted) tellStandby(since time.Time) {
-	server := messages.Server{
-		ID: h.service.ID, Name: h.service.Name, Version: h.service.Version,
-		Started: since,
-	}
+	of := &h.server.config.Service
+	server := messages.Server{ID: of.ID, Name: of.Name, Version: of.Version, Started: since}
 	if x := h.index.Load(); x != nil {
 		server.Indexed = x.Position()
 	}

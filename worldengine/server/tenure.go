@@ -19,11 +19,10 @@ const withdrawWithin = time.Second
 
 // tenure is a time in which the server serves the world.
 type tenure struct {
-	held      *lease.Held // nil if no other server can join
-	created   int         // towns of the world file
-	engine    *worldengine.Engine
-	service   *service.Service
-	answering *nats.Conn // answers in the clients' account; nil if no requests are taken there
+	held    *lease.Held // nil if no other server can join
+	created int         // towns of the world file
+	engine  *worldengine.Engine
+	service *service.World
 }
 
 // takeOver starts to serve the world. If it fails, the lease is given back.
@@ -71,34 +70,8 @@ func (h *hosted) startTenure(ctx context.Context, t *tenure) error {
 			return s.config.inWorldFile(err)
 		}
 	}
-	return h.serve(t, ofService)
-}
-
-// serve takes requests in the world's account and, if an embedded NATS has an account for clients
-// without credentials, in that account. With access control the requests of clients cross to the
-// world's account, and NATS marks them with their user on the way.
-func (h *hosted) serve(t *tenure, config service.Config) (err error) {
-	s := h.server
-	entrances := []service.Entrance{{Replies: s.conn}}
-	purposes := []purpose{requesting}
-	if s.config.anonymousClients() {
-		if t.answering, err = s.connect(answering, nil); err != nil {
-			return err
-		}
-		entrances = append(entrances, service.Entrance{Replies: t.answering})
-		purposes = append(purposes, requestingClients)
-	}
-	for i := range entrances {
-		in := &entrances[i]
-		in.Intake = new(service.Intake)
-		if in.Requests, err = s.connect(purposes[i], in.Intake); err != nil {
-			for _, other := range entrances[:i] {
-				other.Requests.Close()
-			}
-			return err
-		}
-	}
-	t.service, err = service.Serve(entrances, t.engine, config)
+	ofService.Engine = t.engine
+	t.service, err = s.service.Open(ofService)
 	return err
 }
 
@@ -118,22 +91,19 @@ func (h *hosted) withdraw(ctx context.Context, t *tenure) {
 // answers those in hand, and gives the lease back. ctx bounds the wait.
 func (h *hosted) finish(ctx context.Context, t *tenure) (err error) {
 	if t.service != nil {
-		err = t.service.Stop(ctx)
+		err = t.service.Close(ctx)
 	}
 	if t.engine != nil {
 		err = errors.Join(err, t.engine.Close(ctx))
 	}
-	// The last answers must have left before the connections go.
-	for _, nc := range []*nats.Conn{h.server.conn, t.answering} {
+	// The last answers must have left before another server takes over.
+	for _, nc := range []*nats.Conn{h.server.conn, h.server.answering} {
 		if nc == nil {
 			continue
 		}
 		if flushErr := nc.FlushWithContext(ctx); flushErr != nil {
 			err = errors.Join(err, fmt.Errorf("server: last answers: %w", flushErr))
 		}
-	}
-	if t.answering != nil {
-		t.answering.Close()
 	}
 	if t.held != nil {
 		t.held.Release(ctx)

@@ -3,6 +3,7 @@ package service
 import (
 	"bytes"
 	"strconv"
+	"sync"
 	"sync/atomic"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -19,29 +20,30 @@ const requestBytes = 1 << 10
 // admit takes a slot and bytes for a request, and gives the request to the workers of an endpoint.
 // If the request does not fit, admit answers with 429. admit runs as requests arrive, one at a time
 // for each verb, so it reads no more of a request than peekID does.
-func (s *Service) admit(e *endpoint, in *incoming) {
-	town, now, why := e.slots.take(s.subject(e, in))
+func (w *World) admit(e *endpoint, in *incoming) {
+	of, now, why := e.slots.take(w.config.World, w.subject(e, in))
 	if why != granted {
-		s.refuse(in, why, pauseFor(now))
+		w.refuse(in, why, pauseFor(now))
 		return
 	}
 	// A request of any size fits if it is the only one.
-	bytes := min(requestBytes+e.weight*int64(len(in.data)), s.held.bound)
-	if !s.held.take(bytes, e.reads) {
-		e.slots.release(town)
-		s.refuse(in, noBytes, max(pauseFor(now), retryBytes))
+	bytes := min(requestBytes+e.weight*int64(len(in.data)), w.memory.bound)
+	if !w.memory.take(&w.held, bytes, e.reads) {
+		e.slots.release(of)
+		w.refuse(in, noBytes, max(pauseFor(now), retryBytes))
 		return
 	}
-	in.slots, in.town, in.bytes = e.slots, town, bytes
-	e.lane(town) <- in
+	in.slots, in.holding, in.bytes = e.slots, of, bytes
+	w.inHand.Add(1)
+	e.lane(of).put(in)
 }
 
 // subject returns the town, run or key whose slots a request takes. It returns nothing if the
 // sender's rights do not cover the town that the request would change. So no client takes the slots
 // of a town outside its rights.
-func (s *Service) subject(e *endpoint, in *incoming) []byte {
+func (w *World) subject(e *endpoint, in *incoming) []byte {
 	id := peekID(e.about, in.data)
-	if !e.reads && s.config.Access != nil && in.rights.Town(string(id)) != nil {
+	if !e.reads && w.Service.config.Access != nil && in.rights.Town(string(id)) != nil {
 		return nil
 	}
 	return id
@@ -49,81 +51,111 @@ func (s *Service) subject(e *endpoint, in *incoming) []byte {
 
 // release gives back the slot and the bytes of a request. It does nothing if the request was not
 // admitted, or was released before.
-func (s *Service) release(in *incoming) {
+func (w *World) release(in *incoming) {
 	if in.slots != nil && in.released.CompareAndSwap(false, true) {
-		in.slots.release(in.town)
-		s.held.give(in.bytes)
+		in.slots.release(in.holding)
+		w.memory.give(&w.held, in.bytes)
 	}
 }
 
-// held bounds the memory of all requests that are between their arrival and their answer. It is
-// safe for concurrent use.
+// held counts the requests of a world that are between their arrival and their answer.
 type held struct {
-	bound    int64
-	requests atomic.Int64
-	bytes    atomic.Int64
+	requests int
+	bytes    int64
 }
 
-// take takes bytes for a request and reports whether they fit; bytes that do not fit are not taken.
-// Reads and signals have an eighth more room, so that operators can look and cancel when waiting
-// handoffs fill the rest.
-func (h *held) take(bytes int64, reads bool) bool {
-	bound := h.bound
+// memory bounds the memory of all requests that are held. If several worlds are open, a world may
+// have at most as much as is free. memory is safe for concurrent use.
+type memory struct {
+	bound int64
+	open  *atomic.Int64 // how many worlds share the memory
+
+	mu    sync.Mutex // guards held and that of each world
+	taken int64
+}
+
+// take takes bytes for a request of a world and reports whether they fit; bytes that do not fit are
+// not taken. Reads and signals have an eighth more room, so that operators can look and cancel when
+// waiting handoffs fill the rest.
+func (m *memory) take(of *held, bytes int64, reads bool) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	room := m.bound - m.taken
 	if reads {
-		bound += h.bound / 8
+		room += m.bound / 8
 	}
-	for {
-		now := h.bytes.Load()
-		if now+bytes > bound {
-			return false
-		}
-		if h.bytes.CompareAndSwap(now, now+bytes) {
-			h.requests.Add(1)
-			return true
-		}
+	if bytes > room || of.bytes > 0 && m.open.Load() > 1 && bytes > roomOf(of.bytes, room) {
+		return false
 	}
+	m.taken += bytes
+	of.bytes += bytes
+	of.requests++
+	return true
 }
 
-func (h *held) give(bytes int64) {
-	h.bytes.Add(-bytes)
-	h.requests.Add(-1)
+func (m *memory) give(of *held, bytes int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.taken -= bytes
+	of.bytes -= bytes
+	of.requests--
+}
+
+func (m *memory) of(world *held) held {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return *world
 }
 
 // reasons are the names of the refusals in statistics, for operators.
 var reasons = [...]string{
-	townFull: "town", allFull: "world", noBytes: "bytes", queueFull: "queue",
+	townFull: "town", worldFull: "world", serverFull: "server", noBytes: "bytes", queueFull: "queue",
 }
 
-// Overload returns how full the service is, and how many requests it has refused.
-func (s *Service) Overload() messages.Overload {
+// Overload returns how full the service is with requests for the world, and how many of these it has
+// refused.
+func (w *World) Overload() messages.Overload {
+	held := w.memory.of(&w.held)
 	o := messages.Overload{
-		Held: int(s.held.requests.Load()), HeldBytes: s.held.bytes.Load(),
-		Refused: map[string]int64{}, StrayReplies: s.stray.Load(),
+		Held: held.requests, HeldBytes: held.bytes,
+		Refused: map[string]int64{}, StrayReplies: w.stray.Load(),
 	}
 	for why := townFull; why <= queueFull; why++ {
-		o.Refused[reasons[why]] = s.refused[why].Load()
+		if n := w.refused[why].Load(); n > 0 || why != serverFull {
+			o.Refused[reasons[why]] = n
+		}
 	}
 	return o
 }
 
 // refuse counts a refusal, and answers with 429.
-func (s *Service) refuse(in *incoming, why refusal, pause int) {
-	s.refused[why].Add(1)
-	s.observe(in, wire.CodeOverloaded)
-	msg := overloaded[pause/pauseStep]
-	s.respond(in, &msg)
+func (w *World) refuse(in *incoming, why refusal, pause int) {
+	w.refused[why].Add(1)
+	w.observe(in, wire.CodeOverloaded)
+	answers := &overloaded
+	if why == serverFull {
+		answers = &serverOverloaded
+	}
+	msg := answers[pause/pauseStep]
+	w.respond(in, &msg)
 }
 
 // overloaded has the answers with 429, one for each pause. They are made once, since a flood of
-// requests gets many of them.
-var overloaded = func() (answers [longestPause/pauseStep + 1]nats.Msg) {
+// requests gets many of them. serverOverloaded has the answers to requests of a world that does not
+// fill its own share.
+var (
+	overloaded       = refusals(failureOf(worldengine.ErrOverloaded))
+	serverOverloaded = refusals(failureOf(errServerFull))
+)
+
+func refusals(f failure) (answers [longestPause/pauseStep + 1]nats.Msg) {
 	for i := range answers {
-		msg := failureOf(worldengine.ErrOverloaded).reply()
+		msg := f.reply()
 		msg.Header[wire.RetryAfterHeader] = []string{strconv.Itoa(i * pauseStep)}
 		answers[i] = *msg
 	}
 	return answers
-}()
+}
 
 // Estimates for the pause that a client is asked to make. Requests about one town are carried out
 // one after another, and requests about different towns side by side.

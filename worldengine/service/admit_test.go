@@ -5,13 +5,13 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"math/rand/v2"
 	"os"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 	"unicode/utf16"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -40,34 +40,77 @@ func TestPauseFor(t *testing.T) {
 // Bytes never exceed their bound, and a request that is released twice counts once.
 func TestHeld_Bound(t *testing.T) {
 	t.Parallel()
-	s := &Service{held: held{bound: 1000}}
-	slots := newSlots(1<<20, 1<<21)
+	w := newWorld(Config{MaxHeld: 1000})
+	m, slots := &w.memory, w.slots(1<<20, 1<<21)
 	var clients sync.WaitGroup
 	for range 8 {
 		clients.Go(func() {
 			for n := range int64(2000) {
-				if !s.held.take(n%400, false) {
+				if !m.take(&w.held, n%400, false) {
 					continue
 				}
-				if bytes := s.held.bytes.Load(); bytes > s.held.bound {
+				if bytes := m.of(&w.held).bytes; bytes > m.bound {
 					t.Errorf("%d bytes are held", bytes)
 				}
-				if _, _, why := slots.take([]byte("t")); why != granted {
+				of, _, why := slots.take("main", []byte("t"))
+				if why != granted {
 					t.Error("no slot is free")
 				}
-				in := &incoming{slots: slots, town: "t", bytes: n % 400}
-				s.release(in)
-				s.release(in)
+				in := &incoming{slots: slots, holding: of, bytes: n % 400}
+				w.release(in)
+				w.release(in)
 			}
 		})
 	}
 	clients.Wait()
-	require.Zero(t, s.Overload().HeldBytes)
-	require.Zero(t, s.Overload().Held)
+	require.Zero(t, w.Overload().HeldBytes)
+	require.Zero(t, w.Overload().Held)
 	require.Zero(t, slots.taken)
-	require.True(t, s.held.take(1000, false))
-	require.False(t, s.held.take(1, false))
-	require.True(t, s.held.take(100, true), "a read has room still")
+	require.True(t, m.take(&w.held, 1000, false))
+	require.False(t, m.take(&w.held, 1, false))
+	require.True(t, m.take(&w.held, 100, true), "a read has room still")
+}
+
+// With several worlds, a world holds at most as many bytes as are free, and a world without any may
+// hold all the free ones.
+func TestMemory_Worlds(t *testing.T) {
+	t.Parallel()
+	a := newWorld(Config{MaxHeld: 1000})
+	b := openAnother(a.Service, "b")
+	require.True(t, a.memory.take(&a.held, 500, false))
+	require.False(t, a.memory.take(&a.held, 1, false))
+	require.True(t, b.memory.take(&b.held, 200, false))
+	require.False(t, b.memory.take(&b.held, 100, false), "300 would be more than 200 free")
+	c := openAnother(a.Service, "c")
+	require.False(t, c.memory.take(&c.held, 301, false))
+	require.True(t, c.memory.take(&c.held, 300, false), "the first of a world")
+	require.Equal(t, int64(200), b.Overload().HeldBytes)
+}
+
+// If the worlds of a server fill all slots together, a request gets a 429 that says so.
+func TestRefuse_ServerFull(t *testing.T) {
+	t.Parallel()
+	nc := natstest.Connect(t)
+	a := newWorld(Config{})
+	b := openAnother(a.Service, "b")
+	replies, err := nc.SubscribeSync(nc.NewInbox())
+	require.NoError(t, err)
+	e := &endpoint{about: aboutTown, slots: a.slots(1, 1), lanes: []*lane{newLane()}}
+	for _, w := range []*World{a, b, a} {
+		w.admit(e, &incoming{
+			world: w, entrance: &Entrance{Requests: nc}, inbox: replies.Subject, data: []byte("{}"),
+		})
+	}
+	for range 2 {
+		reply, err := replies.NextMsg(20 * time.Second)
+		require.NoError(t, err)
+		require.Equal(t, "429", reply.Header.Get(wire.ErrorCodeHeader))
+		require.Equal(t, "50", reply.Header.Get(wire.RetryAfterHeader))
+		require.Contains(t, string(reply.Data), "of all worlds of this server")
+	}
+	require.Equal(t, int64(1), b.Overload().Refused["server"])
+	require.Equal(t, 1, a.Overload().Held)
+	require.Zero(t, b.Overload().Held)
 }
 
 // As many requests of each verb are held as docs/overload.md says: about one town, run or key, or
@@ -75,16 +118,12 @@ func TestHeld_Bound(t *testing.T) {
 func TestAdmit_Slots(t *testing.T) {
 	t.Parallel()
 	const many, few = 4096, 128
-	s := &Service{
-		config:  Config{Logger: slog.New(slog.DiscardHandler)}.withDefaults(),
-		changes: newSlots(1, 1), stop: func() {},
-	}
-	s.config.Readers = -1 // nobody works on the requests
-	s.held.bound = 1 << 40
-	s.makeEndpoints()
-	t.Cleanup(s.stopWorkers)
+	w := newWorld(Config{Total: 1, Readers: -1, MaxHeld: 1 << 40}) // nobody works on the requests
+	w.makeEndpoints()
+	t.Cleanup(w.stopWorkers)
+	w.counts = make([]endpointCount, len(w.endpoints)+1)
 	var verbs []wire.Verb
-	for _, e := range s.endpoints {
+	for _, e := range w.endpoints {
 		verbs = append(verbs, e.Verb)
 		if !e.reads { // these share the slots of handoffs
 			continue
@@ -94,17 +133,17 @@ func TestAdmit_Slots(t *testing.T) {
 			bound = few
 		}
 		admit := func(about string) (admitted bool) {
-			before := s.Overload().Held
-			s.admit(e, &incoming{data: []byte(
+			before := w.Overload().Held
+			w.admit(e, &incoming{world: w, data: []byte(
 				`{"` + string(cmp.Or(spec.About, wire.AboutTown)) + `":"` + about + `"}`)})
-			return s.Overload().Held > before
+			return w.Overload().Held > before
 		}
 		for range bound {
 			require.True(t, admit("a"), e.Verb)
 		}
-		refused := s.Overload().Refused["town"]
+		refused := w.Overload().Refused["town"]
 		require.False(t, admit("a"), e.Verb)
-		require.Equal(t, refused+1, s.Overload().Refused["town"], e.Verb)
+		require.Equal(t, refused+1, w.Overload().Refused["town"], e.Verb)
 		require.True(t, admit("b"), e.Verb)
 	}
 	slices.Sort(verbs)
@@ -118,14 +157,15 @@ func BenchmarkRefuse(b *testing.B) {
 	var vectors []struct{ Handoff json.RawMessage }
 	require.NoError(b, json.Unmarshal(data, &vectors))
 	nc := natstest.Connect(b)
-	s, e := new(Service), &endpoint{slots: newSlots(1, 2), about: aboutTown}
-	e.slots.take(peekID(aboutTown, vectors[0].Handoff))
+	w := newWorld(Config{})
+	e := &endpoint{slots: w.slots(1, 2), about: aboutTown}
+	e.slots.take("main", peekID(aboutTown, vectors[0].Handoff))
 	in := &incoming{
-		entrance: &Entrance{Requests: nc}, inbox: nc.NewInbox(), data: vectors[0].Handoff,
+		world: w, entrance: &Entrance{Requests: nc}, inbox: nc.NewInbox(), data: vectors[0].Handoff,
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		s.admit(e, in)
+		w.admit(e, in)
 	}
 }
 
@@ -243,13 +283,13 @@ func FuzzPeekID(f *testing.F) {
 func TestSubject_OwnTowns(t *testing.T) {
 	t.Parallel()
 	own := access.User{Name: "ada", Role: wire.Agent, Towns: []string{"Fort А"}}
-	s := &Service{config: Config{Access: access.NewDirectory([]access.User{own})}}
-	rights := s.config.Access.OfWorld(access.Headers{
+	w := newWorld(Config{Access: access.NewDirectory([]access.User{own})})
+	rights := w.Service.config.Access.OfWorld(access.Headers{
 		Decoded: nats.Header{wire.UserHeader: {`{"user":"ada"}`}},
 	}, "")
 	subject := func(data string, reads bool) string {
 		e := &endpoint{about: aboutTown, reads: reads}
-		return string(s.subject(e, &incoming{rights: rights, data: []byte(data)}))
+		return string(w.subject(e, &incoming{rights: rights, data: []byte(data)}))
 	}
 	require.Equal(t, "Fort А", subject(`{"townId":"Fort А"}`, false))
 	require.Equal(t, "Fort А", subject(`{"townId":"Fort \u0410"}`, false))

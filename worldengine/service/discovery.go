@@ -2,9 +2,9 @@ package service
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -15,26 +15,33 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// identify names the service and its endpoints for discovery: $SRV.PING, $SRV.INFO and $SRV.STATS
-// of the NATS micro protocol. The micro library is not used: it would answer on any reply subject,
-// and drops messages whose headers cannot be decoded.
-func (s *Service) identify() {
-	for _, e := range s.endpoints {
-		e.stats = micro.EndpointStats{
+// identify names a world and its endpoints for discovery: $SRV.PING, $SRV.INFO and $SRV.STATS of the
+// NATS micro protocol, in which each world is a service of its own. The micro library is not used: it
+// would answer on any reply subject, and drops messages whose headers cannot be decoded.
+func (w *World) identify() {
+	for _, e := range w.endpoints {
+		w.counts[e.number].stats = micro.EndpointStats{
 			Name:    strings.ReplaceAll(string(e.Verb), ".", "-"),
-			Subject: wire.Subject(s.config.World, e.Verb), QueueGroup: s.config.QueueGroup,
+			Subject: wire.Subject(w.config.World, e.Verb), QueueGroup: w.config.QueueGroup,
 		}
 	}
-	s.started, s.identity = time.Now().UTC(), micro.ServiceIdentity{
-		Name: wire.ServiceName, ID: s.config.ID, Version: s.config.Version,
-		Metadata: map[string]string{wire.WorldMetadata: s.config.World},
+	of := &w.Service.config
+	w.started, w.identity = time.Now().UTC(), micro.ServiceIdentity{
+		Name: wire.ServiceName, ID: of.ID, Version: of.Version,
+		Metadata: map[string]string{wire.WorldMetadata: w.config.World},
 	}
-	if s.config.OperatorKey != "" {
-		s.identity.Metadata[wire.OperatorKeyMetadata] = s.config.OperatorKey
+	if of.OperatorKey != "" {
+		w.identity.Metadata[wire.OperatorKeyMetadata] = of.OperatorKey
 	}
 }
 
-func (e *endpoint) count(took time.Duration) {
+// endpointCount counts the requests of an endpoint about one world.
+type endpointCount struct {
+	mu    sync.Mutex // guards stats
+	stats micro.EndpointStats
+}
+
+func (e *endpointCount) count(took time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.stats.NumRequests++
@@ -42,66 +49,94 @@ func (e *endpoint) count(took time.Duration) {
 	e.stats.AverageProcessingTime = e.stats.ProcessingTime / time.Duration(e.stats.NumRequests)
 }
 
-func (e *endpoint) counted() micro.EndpointStats {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.stats
+func (w *World) counted(e *endpoint) micro.EndpointStats {
+	count := &w.counts[e.number]
+	count.mu.Lock()
+	defer count.mu.Unlock()
+	return count.stats
 }
 
+// announce subscribes to discovery while there are worlds. Without worlds, clients learn at once that
+// nobody answers.
+func (s *Service) announce() error {
+	s.announcing.Lock()
+	defer s.announcing.Unlock()
+	switch open := s.opened.Load() > 0; {
+	case open && s.discovery == nil:
+		for i := range s.entrances {
+			if err := s.discoverable(&s.entrances[i]); err != nil {
+				return err
+			}
+		}
+	case !open:
+		for _, sub := range s.discovery {
+			_ = sub.Drain() // an error means that the connection is closed
+		}
+		s.discovery = nil
+	}
+	return nil
+}
+
+// discoverable answers discovery in the account of an entrance, once for each open world.
 func (s *Service) discoverable(in *Entrance) error {
-	for verb, body := range map[micro.Verb]func() any{
-		micro.PingVerb: s.ping, micro.InfoVerb: s.info, micro.StatsVerb: s.statistics,
+	for verb, body := range map[micro.Verb]func(*World) any{
+		micro.PingVerb: (*World).ping, micro.InfoVerb: (*World).info,
+		micro.StatsVerb: (*World).statistics,
 	} {
 		for _, whose := range [][2]string{
-			{"", ""}, {s.identity.Name, ""}, {s.identity.Name, s.identity.ID},
+			{"", ""}, {wire.ServiceName, ""}, {wire.ServiceName, s.config.ID},
 		} {
 			subject, err := micro.ControlSubject(verb, whose[0], whose[1])
-			for _, on := range s.arrivals(subject) {
-				if err == nil {
-					_, err = in.Requests.Subscribe(on, func(msg *nats.Msg) {
-						s.introduce(in, msg, on != subject, body)
-					})
-				}
-			}
 			if err != nil {
-				return fmt.Errorf("service: %s: %w", subject, err)
+				return fmt.Errorf("service: discovery: %w", err)
+			}
+			for _, on := range s.subjects(subject) {
+				sub, err := in.Requests.Subscribe(on, func(msg *nats.Msg) {
+					s.introduce(in, msg, on != subject, body)
+				})
+				if err != nil {
+					return fmt.Errorf("service: %s: %w", on, err)
+				}
+				s.discovery = append(s.discovery, sub)
 			}
 		}
 	}
 	return nil
 }
 
-// introduce answers a request of discovery, unless its sender may not use the world: to this sender
-// the world must look as if it did not exist. crossed says that the request came from the clients'
-// account.
-func (s *Service) introduce(entrance *Entrance, msg *nats.Msg, crossed bool, body func() any) {
-	to := &incoming{entrance: entrance, inbox: msg.Reply}
-	to.rights = s.config.Access.OfWorld(headersOf(msg), to.inbox)
+// introduce answers a request of discovery for each world that its sender may use: the others must
+// look as if they did not exist. crossed says that the request came from the clients' account.
+func (s *Service) introduce(in *Entrance, msg *nats.Msg, crossed bool, body func(*World) any) {
+	rights := s.config.Access.OfWorld(headersOf(msg), msg.Reply)
 	if crossed {
-		to.rights, _ = s.config.Access.OfClient(headersOf(msg))
+		rights, _ = s.config.Access.OfClient(headersOf(msg))
 	}
-	refused := errors.Join(to.rights.World(s.config.World), to.rights.Verb(wire.WhoAmI))
-	if refused != nil || !s.mayAnswer(to.inbox) {
+	if rights.Verb(wire.WhoAmI) != nil || !s.mayAnswer(msg.Reply) {
 		return
 	}
-	s.answer(to, func() (any, error) {
-		data, err := json.Marshal(body())
-		return &nats.Msg{Data: data}, err
-	})
+	for _, w := range s.list() {
+		if rights.World(w.config.World) != nil {
+			continue
+		}
+		w.answer(&incoming{world: w, entrance: in, inbox: msg.Reply}, func() (any, error) {
+			data, err := json.Marshal(body(w))
+			return &nats.Msg{Data: data}, err
+		})
+	}
 }
 
-func (s *Service) ping() any {
-	return micro.Ping{ServiceIdentity: s.identity, Type: micro.PingResponseType}
+func (w *World) ping() any {
+	return micro.Ping{ServiceIdentity: w.identity, Type: micro.PingResponseType}
 }
 
-func (s *Service) info() any {
+func (w *World) info() any {
 	info := micro.Info{
-		ServiceIdentity: s.identity, Type: micro.InfoResponseType,
+		ServiceIdentity: w.identity, Type: micro.InfoResponseType,
 		Description: "Authoritative world engine: takes execution-handoff.v1, " +
 			"answers execution-result.v1",
 	}
-	for _, e := range s.endpoints {
-		v := e.counted()
+	for _, e := range w.endpoints {
+		v := w.counted(e)
 		info.Endpoints = append(info.Endpoints, micro.EndpointInfo{
 			Name: v.Name, Subject: v.Subject, QueueGroup: v.QueueGroup,
 		})
@@ -111,34 +146,34 @@ func (s *Service) info() any {
 
 // statistics returns the statistics of the endpoints. The Data of each endpoint is the statistics
 // of the whole server.
-func (s *Service) statistics() any {
+func (w *World) statistics() any {
 	stats := micro.Stats{
-		ServiceIdentity: s.identity, Type: micro.StatsResponseType, Started: s.started,
+		ServiceIdentity: w.identity, Type: micro.StatsResponseType, Started: w.started,
 	}
-	counts := s.stats()
+	counts := w.stats()
 	if counts.LogLost != "" { // it names towns, and observers of other towns read the statistics
 		counts.LogLost = commitlog.ErrLogLost.Error() + ": see the alert LOG_LOST"
 	}
 	data, err := json.Marshal(counts)
 	if err != nil {
-		s.config.Logger.Error("the statistics cannot be written", "error", err)
+		w.config.Logger.Error("the statistics cannot be written", "error", err)
 	}
-	for _, e := range s.endpoints {
-		v := e.counted()
+	for _, e := range w.endpoints {
+		v := w.counted(e)
 		v.Data = data
 		stats.Endpoints = append(stats.Endpoints, &v)
 	}
 	return stats
 }
 
-func (s *Service) server() messages.Server {
-	stats := s.stats()
+func (w *World) server() messages.Server {
+	stats := w.stats()
 	server := messages.Server{
-		ID: s.config.ID, Name: s.config.Name, Version: s.config.Version, Started: s.started,
+		ID: w.identity.ID, Name: w.Service.config.Name, Version: w.identity.Version, Started: w.started,
 		Writer: true, Indexed: stats.Indexed, Stats: stats,
 	}
-	for _, e := range s.endpoints {
-		v := e.counted()
+	for _, e := range w.endpoints {
+		v := w.counted(e)
 		server.Verbs = append(server.Verbs, messages.VerbCount{
 			Verb: e.Verb, Requests: int64(v.NumRequests),
 			AverageMicros: v.AverageProcessingTime.Microseconds(),

@@ -8,11 +8,9 @@ import (
 	"runtime/debug"
 	"slices"
 	"strconv"
-	"sync"
 
 	"github.com/go-json-experiment/json"
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/micro"
 
 	"worldengine/handoff"
 	"worldengine/schemas"
@@ -26,10 +24,8 @@ type endpoint struct {
 	// do carries out a request and returns its reply: a *nats.Msg to send as it is, or a value to
 	// send as JSON. It returns nil if the reply comes later, such as from the engine. If do returns
 	// an error, the client gets the error.
-	do func(*incoming) (any, error)
-	// lanes lead to the workers. A lane has room for every request with a slot, so a send never
-	// blocks.
-	lanes []chan *incoming
+	do    handler
+	lanes []*lane // to the workers
 	slots *slots
 	about member // the member by which requests share the slots
 	reads bool   // the verb only reads, gives a signal, or acknowledges an alert
@@ -37,10 +33,11 @@ type endpoint struct {
 	// weight is the number of bytes that each byte of a request takes of Config.MaxHeld, since the
 	// text and its parsed tree take memory.
 	weight int64
-
-	mu    sync.Mutex // guards stats
-	stats micro.EndpointStats
+	number int // among the endpoints of the service
 }
+
+// handler carries out requests for a world.
+type handler func(*World, *incoming) (any, error)
 
 // Weights of endpoints. A patch is kept as a tree, which takes some thirty times the memory of its
 // text at worst.
@@ -61,26 +58,32 @@ const waitingLists = 128
 func (s *Service) makeEndpoints() {
 	waiting := s.config.Waiting
 	s.dryRuns = s.start(&endpoint{
-		VerbSpec: wire.Handoff.Spec(), do: s.dryRun, slots: newSlots(waiting, 2*waiting),
+		VerbSpec: wire.Handoff.Spec(), do: (*World).dryRun, slots: s.slots(waiting, 2*waiting),
 		about: aboutTown, limit: maxHandoff, weight: handoffWeight,
 	}, 1, s.config.Readers)
 	s.endpoints = slices.Concat(s.townEndpoints(), s.runEndpoints(), s.signalEndpoints(),
 		s.worldEndpoints(), []*endpoint{
-			s.submits(wire.Handoff, s.handoff, maxHandoff, handoffWeight),
+			s.submits(wire.Handoff, (*World).handoff, maxHandoff, handoffWeight),
 		})
+	for i, e := range s.endpoints {
+		e.number = i
+	}
+	s.dryRuns.number = len(s.endpoints)
 }
+
+func (s *Service) slots(perTown, total int) *slots { return newSlots(perTown, total, &s.opened) }
 
 // reads is readsBy for a handler that takes a parsed request. Q is the type of the request, which
 // has a schema, and A the type of the reply.
 func reads[Q, A any](
-	s *Service, verb wire.Verb, answer func(*incoming, *Q) (A, error),
+	s *Service, verb wire.Verb, answer func(*World, *incoming, *Q) (A, error),
 ) *endpoint {
-	return s.readsBy(verb, func(in *incoming) (any, error) {
+	return s.readsBy(verb, func(w *World, in *incoming) (any, error) {
 		var request Q
 		if err := parse(verb, in.data, &request); err != nil {
 			return nil, err
 		}
-		return answer(in, &request)
+		return answer(w, in, &request)
 	})
 }
 
@@ -89,9 +92,9 @@ func reads[Q, A any](
 // readable part of its request.
 func signals[Q, A any](
 	s *Service, verb wire.Verb, signal func(*Q) worldengine.Signal,
-	carryOut func(*Q, worldengine.Signal) (A, error),
+	carryOut func(*World, *Q, worldengine.Signal) (A, error),
 ) *endpoint {
-	return s.readsBy(verb, func(in *incoming) (any, error) {
+	return s.readsBy(verb, func(w *World, in *incoming) (any, error) {
 		var request Q
 		err := parse(verb, in.data, &request)
 		if err != nil {
@@ -101,24 +104,24 @@ func signals[Q, A any](
 		given.ActorID = cmp.Or(in.rights.Sender(), given.ActorID)
 		err = cmp.Or(in.refused, err, in.rights.Town(given.TownID), in.rights.Read(given.TownID))
 		if err != nil {
-			s.recordRefused(given, err)
+			w.recordRefused(given, err)
 			return nil, err
 		}
-		return carryOut(&request, given)
+		return carryOut(w, &request, given)
 	})
 }
 
 // readsBy makes the endpoint of a verb that only reads, gives a signal, or acknowledges an alert.
 // At most Config.Waiting requests may wait about one town, run or key, and as many about none. At
 // most twice as many may wait in all.
-func (s *Service) readsBy(verb wire.Verb, do func(*incoming) (any, error)) *endpoint {
+func (s *Service) readsBy(verb wire.Verb, do handler) *endpoint {
 	spec, waiting := verb.Spec(), s.config.Waiting
 	if spec.Lists {
 		waiting = min(waiting, waitingLists)
 	}
 	about := strconv.Quote(string(cmp.Or(spec.About, wire.AboutTown)))
 	return s.start(&endpoint{
-		VerbSpec: spec, do: do, slots: newSlots(waiting, 2*waiting),
+		VerbSpec: spec, do: do, slots: s.slots(waiting, 2*waiting),
 		about: member(about), reads: true, limit: maxRequest, weight: readWeight,
 	}, 1, s.config.Readers)
 }
@@ -131,7 +134,7 @@ const mostLanes = 4
 // requests of one town take the same lane, which has one worker, so they are submitted in the order
 // of their arrival.
 func (s *Service) submits(
-	verb wire.Verb, do func(*incoming) (any, error), limit int, weight int64,
+	verb wire.Verb, do handler, limit int, weight int64,
 ) *endpoint {
 	return s.start(&endpoint{
 		VerbSpec: verb.Spec(), do: do, slots: s.changes, about: aboutTown, limit: limit,
@@ -142,13 +145,12 @@ func (s *Service) submits(
 // start makes the lanes of an endpoint, and starts the workers of each.
 func (s *Service) start(e *endpoint, lanes, workers int) *endpoint {
 	for range lanes {
-		lane := make(chan *incoming, e.slots.total)
-		e.lanes = append(e.lanes, lane)
+		l := newLane()
+		e.lanes = append(e.lanes, l)
 		for range workers {
 			s.workers.Go(func() {
-				for in := range lane {
-					s.answer(in, func() (any, error) { return e.do(in) })
-					in.data, in.header = nil, nil // frees their memory
+				for in := l.next(); in != nil; in = l.next() {
+					in.world.work(e, in)
 				}
 			})
 		}
@@ -156,11 +158,20 @@ func (s *Service) start(e *endpoint, lanes, workers int) *endpoint {
 	return e
 }
 
+func (w *World) work(e *endpoint, in *incoming) {
+	defer w.inHand.Done()
+	w.answer(in, func() (any, error) { return e.do(w, in) })
+	in.data, in.header = nil, nil // frees their memory
+}
+
 var laneSeed = maphash.MakeSeed()
 
 // lane returns the lane of the requests about a town.
-func (e *endpoint) lane(town string) chan<- *incoming {
-	return e.lanes[maphash.String(laneSeed, town)%uint64(len(e.lanes))]
+func (e *endpoint) lane(of holding) *lane {
+	if len(e.lanes) == 1 {
+		return e.lanes[0]
+	}
+	return e.lanes[maphash.Comparable(laneSeed, of)%uint64(len(e.lanes))]
 }
 
 // parse reads a payload into the request of a verb. An empty payload counts as "{}".
@@ -174,24 +185,24 @@ func parse(verb wire.Verb, data []byte, request any) error {
 
 // answer replies to a request with the value or the error that work returns. If both are nil, the
 // reply is sent elsewhere. A panic of work is logged, and the client gets INTERNAL.
-func (s *Service) answer(in *incoming, work func() (any, error)) {
+func (w *World) answer(in *incoming, work func() (any, error)) {
 	defer func() {
 		if p := recover(); p != nil {
-			s.config.Logger.Error("a request panicked", "panic", p, "stack", string(debug.Stack()))
-			s.fail(in, errPanicked)
+			w.config.Logger.Error("a request panicked", "panic", p, "stack", string(debug.Stack()))
+			w.fail(in, errPanicked)
 		}
 	}()
 	v, err := work()
 	if v != nil && err == nil {
-		err = s.reply(in, v)
+		err = w.reply(in, v)
 	}
 	if err != nil {
-		s.fail(in, err)
+		w.fail(in, err)
 	}
 }
 
 // reply answers a request with v: a *nats.Msg as it is, any other value as JSON.
-func (s *Service) reply(in *incoming, v any) error {
+func (w *World) reply(in *incoming, v any) error {
 	msg, ok := v.(*nats.Msg)
 	if !ok {
 		data, err := json.Marshal(v)
@@ -200,8 +211,8 @@ func (s *Service) reply(in *incoming, v any) error {
 		}
 		msg = &nats.Msg{Data: data}
 	}
-	s.release(in)
-	s.observe(in, "")
-	s.respond(in, msg)
+	w.release(in)
+	w.observe(in, "")
+	w.respond(in, msg)
 	return nil
 }

@@ -18,25 +18,33 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// onlyReads returns a service without an engine that answers verbs of the test.
-func onlyReads(
-	t *testing.T, nc *nats.Conn, verbs map[string]func(*Service, *incoming) (any, error),
-) *Service {
-	t.Helper()
-	s := &Service{
-		config: Config{
-			Readers: 1, Waiting: 2, Logger: slog.New(slog.DiscardHandler),
-		}.withDefaults(),
-		ctx: t.Context(),
+// newWorld returns an open world without an engine, of a service without endpoints and entrances.
+func newWorld(config Config) *World {
+	config.Logger = slog.New(slog.DiscardHandler)
+	s := &Service{config: config.withDefaults(), worlds: map[string]*World{}}
+	s.bound()
+	return openAnother(s, "main")
+}
+
+func openAnother(s *Service, name string) *World {
+	w := s.newWorld(WorldConfig{World: name})
+	if err := s.add(w); err != nil {
+		panic(err)
 	}
-	s.held.bound = s.config.MaxHeld
+	return w
+}
+
+// onlyReads returns a world without an engine that answers verbs of the test.
+func onlyReads(t *testing.T, nc *nats.Conn, verbs map[string]handler) *World {
+	t.Helper()
+	w := newWorld(Config{Readers: 1, Waiting: 2})
 	in := &Entrance{Requests: nc, Replies: nc}
 	var subs []*nats.Subscription
 	for verb, do := range verbs {
-		e := s.readsBy(wire.TownGet, func(in *incoming) (any, error) { return do(s, in) })
-		s.endpoints = append(s.endpoints, e)
+		e := w.readsBy(wire.TownGet, do)
+		w.endpoints = append(w.endpoints, e)
 		sub, err := nc.Subscribe(verb, func(msg *nats.Msg) {
-			s.admit(e, &incoming{entrance: in, inbox: msg.Reply, data: msg.Data})
+			w.admit(e, &incoming{world: w, entrance: in, inbox: msg.Reply, data: msg.Data})
 		})
 		require.NoError(t, err)
 		subs = append(subs, sub)
@@ -46,12 +54,12 @@ func onlyReads(
 			require.NoError(t, sub.Unsubscribe())
 		}
 		require.NoError(t, nc.Flush())
-		for _, e := range s.endpoints {
-			close(e.lanes[0])
+		for _, e := range w.endpoints {
+			e.lanes[0].close()
 		}
-		s.workers.Wait()
+		w.workers.Wait()
 	})
-	return s
+	return w
 }
 
 // A flood of one read fills its own slots, half of them at most about one town, and no other verb
@@ -62,9 +70,9 @@ func TestEndpoint_Flood(t *testing.T) {
 	open := make(chan struct{})
 	var once sync.Once
 	release := func() { once.Do(func() { close(open) }) }
-	s := onlyReads(t, nc, map[string]func(*Service, *incoming) (any, error){
-		"slow":  func(*Service, *incoming) (any, error) { <-open; return "slow", nil },
-		"quick": func(*Service, *incoming) (any, error) { return "quick", nil },
+	w := onlyReads(t, nc, map[string]handler{
+		"slow":  func(*World, *incoming) (any, error) { <-open; return "slow", nil },
+		"quick": func(*World, *incoming) (any, error) { return "quick", nil },
 	})
 	t.Cleanup(release)
 	replies, err := nc.SubscribeSync(nc.NewInbox())
@@ -92,8 +100,8 @@ func TestEndpoint_Flood(t *testing.T) {
 	for range 3 {
 		require.Equal(t, `"slow"`, string(next().Data))
 	}
-	require.Equal(t, int64(flood-2), s.Overload().Refused["town"])
-	require.Zero(t, s.Overload().Held)
+	require.Equal(t, int64(flood-2), w.Overload().Refused["town"])
+	require.Zero(t, w.Overload().Held)
 }
 
 // Each request has one answer and gives back its slot once, whatever panics while it is answered:
@@ -103,37 +111,35 @@ func TestService_Panics(t *testing.T) {
 	nc := natstest.Connect(t)
 	defect := func() (any, error) { panic("a defect, on purpose") }
 	for name, row := range map[string]struct {
-		answer func(*Service, *incoming)
+		answer func(*World, *incoming)
 		status string
 	}{
-		"anything": {func(s *Service, in *incoming) { s.answer(in, defect) }, "500"},
-		"while another unwinds": {func(s *Service, in *incoming) {
-			defer s.answer(in, defect)
+		"anything": {func(w *World, in *incoming) { w.answer(in, defect) }, "500"},
+		"while another unwinds": {func(w *World, in *incoming) {
+			defer w.answer(in, defect)
 			panic("the engine's")
 		}, "500"},
-		"the engine's queue is full": {func(s *Service, in *incoming) {
-			s.answer(in, func() (any, error) { return nil, worldengine.ErrOverloaded })
+		"the engine's queue is full": {func(w *World, in *incoming) {
+			w.answer(in, func() (any, error) { return nil, worldengine.ErrOverloaded })
 		}, "429"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := onlyReads(t, nc, nil)
+			w := onlyReads(t, nc, nil)
 			replies, err := nc.SubscribeSync(nc.NewInbox())
 			require.NoError(t, err)
-			lane := make(chan *incoming, 4)
-			e := &endpoint{
-				about: aboutTown, slots: newSlots(2, 4), lanes: []chan *incoming{lane},
-			}
-			s.admit(e, &incoming{
-				entrance: &Entrance{Requests: nc, Replies: nc}, inbox: replies.Subject,
+			only := newLane()
+			e := &endpoint{about: aboutTown, slots: w.slots(2, 4), lanes: []*lane{only}}
+			w.admit(e, &incoming{
+				world: w, entrance: &Entrance{Requests: nc, Replies: nc}, inbox: replies.Subject,
 			})
-			require.Equal(t, 1, s.Overload().Held)
+			require.Equal(t, 1, w.Overload().Held)
 			func() {
 				defer func() { _ = recover() }() // as the engine's queue does
-				row.answer(s, <-lane)
+				row.answer(w, only.next())
 			}()
-			require.Zero(t, s.Overload().Held)
-			require.Zero(t, s.Overload().HeldBytes)
+			require.Zero(t, w.Overload().Held)
+			require.Zero(t, w.Overload().HeldBytes)
 			require.NoError(t, nc.Flush())
 			reply, err := replies.NextMsg(20 * time.Second)
 			require.NoError(t, err)
@@ -146,16 +152,16 @@ func TestService_Panics(t *testing.T) {
 	t.Run("worker", func(t *testing.T) {
 		t.Parallel()
 		nc := natstest.Connect(t)
-		s := onlyReads(t, nc, map[string]func(*Service, *incoming) (any, error){
-			"defect": func(*Service, *incoming) (any, error) { panic("a defect, on purpose") },
+		w := onlyReads(t, nc, map[string]handler{
+			"defect": func(*World, *incoming) (any, error) { panic("a defect, on purpose") },
 		})
 		for range 20 {
 			reply, err := nc.Request("defect", []byte(`{"townId":"a"}`), 20*time.Second)
 			require.NoError(t, err)
 			require.Equal(t, "500", reply.Header.Get(wire.ErrorCodeHeader))
 		}
-		require.Zero(t, s.Overload().Held)
-		require.Zero(t, s.Overload().HeldBytes)
+		require.Zero(t, w.Overload().Held)
+		require.Zero(t, w.Overload().HeldBytes)
 	})
 }
 
@@ -163,28 +169,24 @@ func TestService_Panics(t *testing.T) {
 func TestEndpoint_Order(t *testing.T) {
 	t.Parallel()
 	const towns, each = 10, 200
-	s := &Service{
-		config:  Config{Logger: slog.New(slog.DiscardHandler)}.withDefaults(),
-		changes: newSlots(each, 4*towns*each),
-	}
-	s.held.bound = 1 << 30
+	w := newWorld(Config{PerTown: each, Total: 4 * towns * each, MaxHeld: 1 << 30})
 	var mu sync.Mutex
 	submitted := map[string][]int{}
-	e := s.submits(wire.TownPut, func(in *incoming) (any, error) {
+	e := w.submits(wire.TownPut, func(_ *World, in *incoming) (any, error) {
 		var r struct{ Number int }
 		err := json.Unmarshal(in.data, &r)
 		mu.Lock()
 		defer mu.Unlock()
-		submitted[in.town] = append(submitted[in.town], r.Number)
+		submitted[in.holding.town] = append(submitted[in.holding.town], r.Number)
 		return nil, err
 	}, maxRequest, 1)
 	for i := range towns * each {
-		s.admit(e, &incoming{data: fmt.Appendf(nil, `{"townId":"%d","number":%d}`, i%towns, i)})
+		w.admit(e, &incoming{world: w, data: fmt.Appendf(nil, `{"townId":"%d","number":%d}`, i%towns, i)})
 	}
 	for _, lane := range e.lanes {
-		close(lane)
+		lane.close()
 	}
-	s.workers.Wait()
+	w.workers.Wait()
 	require.Len(t, submitted, towns)
 	for town, numbers := range submitted {
 		require.Len(t, numbers, each, town)

@@ -32,6 +32,9 @@ var (
 	errPanicked = errors.New("service: a request panicked")
 	// errAnswerTooLarge stands for an answer that NATS does not take. The client gets INTERNAL.
 	errAnswerTooLarge = errors.New("service: the answer exceeds the largest NATS payload")
+	// errServerFull is the answer to a request that gets no slot because of other worlds.
+	errServerFull = errors.New("service: too many requests of all worlds of this server are waiting, " +
+		"so nothing was judged; ask again after the pause in Retry-After-Ms")
 	// errHeadersUnreadable is the answer to a header block that is not well formed.
 	errHeadersUnreadable = errors.New("service: the headers of the request cannot be read, " +
 		"so it was not looked at: " +
@@ -117,6 +120,8 @@ func failureOf(err error) failure {
 	} else if errors.Is(err, feed.ErrInvalidCursor) {
 		code = wire.CodeInvalidCursor
 		about("must be a sequence that the log has reached", "after")
+	} else if errors.Is(err, errServerFull) {
+		code, ownText = wire.CodeOverloaded, true
 	} else if errors.Is(err, errAnswerTooLarge) {
 		ownText = true
 	} else {
@@ -138,20 +143,20 @@ func failureOf(err error) failure {
 
 // fail answers a request with err, and releases its slot if it has one. If the server is to blame,
 // fail logs the whole error.
-func (s *Service) fail(in *incoming, err error) {
+func (w *World) fail(in *incoming, err error) {
 	if errors.Is(err, worldengine.ErrOverloaded) { // the engine's queue has refused the request
-		pause := pauseFor(in.slots.load(in.town))
-		s.release(in)
-		s.refuse(in, queueFull, pause)
+		pause := pauseFor(in.slots.load(in.holding))
+		w.release(in)
+		w.refuse(in, queueFull, pause)
 		return
 	}
-	s.release(in)
+	w.release(in)
 	f := failureOf(err)
-	s.observe(in, f.Code)
+	w.observe(in, f.Code)
 	if f.Status >= 500 && !f.Routine {
-		s.config.Logger.Error("a request failed", "code", f.Code, "error", err)
+		w.config.Logger.Error("a request failed", "code", f.Code, "error", err)
 	}
-	s.respond(in, f.reply())
+	w.respond(in, f.reply())
 }
 
 // reply returns the error reply (docs/contracts.md, "Errors").

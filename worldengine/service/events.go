@@ -22,7 +22,7 @@ const (
 
 // eventList answers with a page of commits, at once or when there is a commit. When the service
 // stops, the wait ends.
-func (s *Service) eventList(in *incoming, r *messages.EventListRequest) (any, error) {
+func (w *World) eventList(in *incoming, r *messages.EventListRequest) (any, error) {
 	towns, err := in.rights.ReadableOf(r.TownID)
 	if err != nil {
 		return nil, err
@@ -30,9 +30,9 @@ func (s *Service) eventList(in *incoming, r *messages.EventListRequest) (any, er
 	var page feed.Page
 	query := feed.Query{Towns: wire.TownTokens(towns), Limit: cmp.Or(r.Limit, defaultCommits)}
 	if r.After == "" {
-		page.Cursor, err = s.engine.Feed().End(s.ctx)
+		page.Cursor, err = w.engine.Feed().End(w.ctx)
 	} else if query.After, err = feed.ParseCursor(r.After); err == nil {
-		page, err = s.engine.Feed().Read(s.ctx, query)
+		page, err = w.engine.Feed().Read(w.ctx, query)
 	}
 	if err != nil {
 		return nil, err
@@ -40,19 +40,19 @@ func (s *Service) eventList(in *incoming, r *messages.EventListRequest) (any, er
 	if !page.Idle || r.WaitMs == 0 {
 		return page, nil
 	}
-	s.release(in)
-	user := cmp.Or(in.rights.User(), in.inbox)
-	if _, _, why := s.polls.take([]byte(user)); why != granted {
-		s.refuse(in, allFull, longestPause)
+	w.release(in)
+	of, _, why := w.polls.take(w.config.World, []byte(cmp.Or(in.rights.User(), in.inbox)))
+	if why != granted {
+		w.refuse(in, max(why, worldFull), longestPause)
 		return nil, nil
 	}
 	query.After = page.Cursor
-	s.polling.Go(func() {
-		defer s.polls.release(user)
+	w.polling.Go(func() {
+		defer w.polls.release(of)
 		until := in.start.Add(time.Duration(r.WaitMs) * time.Millisecond)
-		ctx, cancel := context.WithDeadline(s.ctx, until)
+		ctx, cancel := context.WithDeadline(w.ctx, until)
 		defer cancel()
-		s.answer(in, func() (any, error) { return s.engine.Feed().Wait(ctx, query) })
+		w.answer(in, func() (any, error) { return w.engine.Feed().Wait(ctx, query) })
 	})
 	return nil, nil
 }

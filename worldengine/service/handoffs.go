@@ -17,19 +17,19 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-func (s *Service) handoff(in *incoming) (any, error) {
-	h, revision, err := s.parseHandoff(in)
+func (w *World) handoff(in *incoming) (any, error) {
+	h, revision, err := w.parseHandoff(in)
 	if err != nil {
 		return nil, err
 	}
-	d := &delivery{Service: s, in: in, handoff: h, revision: revision}
-	return nil, s.engine.Submit(h, in.data, trace.FromHeader(in.header), d)
+	d := &delivery{World: w, in: in, handoff: h, revision: revision}
+	return nil, w.engine.Submit(h, in.data, trace.FromHeader(in.header), d)
 }
 
 // delivery is a handoff that was submitted to the engine. The engine calls its Answer, which
 // answers the request.
 type delivery struct {
-	*Service
+	*World
 	in       *incoming
 	handoff  *handoff.Handoff
 	revision handoff.Revision
@@ -54,12 +54,12 @@ func (d *delivery) Answer(answer worldengine.Answer, err error) {
 }
 
 // dryRun judges a handoff, and executes nothing.
-func (s *Service) dryRun(in *incoming) (any, error) {
-	h, revision, err := s.parseHandoff(in)
+func (w *World) dryRun(in *incoming) (any, error) {
+	h, revision, err := w.parseHandoff(in)
 	if err != nil {
 		return nil, err
 	}
-	judged, err := s.engine.DryRun(s.ctx, h)
+	judged, err := w.engine.DryRun(w.ctx, h)
 	if err != nil {
 		return nil, err
 	}
@@ -77,8 +77,8 @@ func (s *Service) dryRun(in *incoming) (any, error) {
 
 // parseHandoff returns a handoff, and the revision of results that its request asks for. It refuses
 // the handoff if the sender may not act on its town, or may not speak for its actor.
-func (s *Service) parseHandoff(in *incoming) (*handoff.Handoff, handoff.Revision, error) {
-	revision, err := s.revisionOf(in.header)
+func (w *World) parseHandoff(in *incoming) (*handoff.Handoff, handoff.Revision, error) {
+	revision, err := w.revisionOf(in.header)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -91,11 +91,11 @@ func (s *Service) parseHandoff(in *incoming) (*handoff.Handoff, handoff.Revision
 }
 
 // revisionOf returns the revision of results that a request asks for.
-func (s *Service) revisionOf(header nats.Header) (handoff.Revision, error) {
+func (w *World) revisionOf(header nats.Header) (handoff.Revision, error) {
 	asked, given := header[wire.ResultRevisionHeader]
 	switch {
 	case !given:
-		return s.config.Revision, nil
+		return w.Service.config.Revision, nil
 	case len(asked) == 1 && asked[0] == "0":
 		return handoff.Revision0, nil
 	case len(asked) == 1 && asked[0] == "1":

@@ -1,10 +1,8 @@
 package service
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"net"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -18,6 +16,7 @@ import (
 
 // incoming is a request from its arrival to its answer.
 type incoming struct {
+	world    *World
 	entrance *Entrance
 	inbox    string    // empty if the client waits for no answer
 	endpoint *endpoint // of its verb; nil for discovery
@@ -29,42 +28,42 @@ type incoming struct {
 	refused error
 	// A request that was admitted has a slot and bytes, until release.
 	slots    *slots
-	town     string
+	holding  holding
 	bytes    int64
 	released atomic.Bool
 }
 
-// handle takes the request in a message. It drops the request if its reply subject is no inbox, if
-// the service has stopped, or if another server answers.
-func (s *Service) handle(entrance *Entrance, e *endpoint, msg *nats.Msg, crossed bool) {
-	s.taking.RLock()
-	defer s.taking.RUnlock()
-	if s.stopped || s.config.Serves != nil && !s.config.Serves() {
+// handle takes the request in a message for the world. It drops the request if its reply subject is
+// no inbox, if the world is closing, or if another server answers. crossed says that the request came
+// from the clients' account.
+func (w *World) handle(entrance *Entrance, e *endpoint, msg *nats.Msg, crossed bool) {
+	w.taking.RLock()
+	defer w.taking.RUnlock()
+	if w.stopped || w.config.Serves != nil && !w.config.Serves() {
 		return
 	}
 	in := &incoming{
-		entrance: entrance, inbox: msg.Reply, endpoint: e, start: time.Now(),
+		world: w, entrance: entrance, inbox: msg.Reply, endpoint: e, start: time.Now(),
 		data: msg.Data, header: msg.Header,
 	}
-	if s.mayAnswer(msg.Reply) {
-		if err := s.take(e, in, headersOf(msg), crossed); err != nil {
-			s.fail(in, err)
+	if w.mayAnswer(msg.Reply) {
+		if err := w.take(e, in, headersOf(msg), crossed); err != nil {
+			w.fail(in, err)
 		}
 	}
 }
 
-// take admits a request to an endpoint, or returns the error for the client. crossed says that the
-// request came from the clients' account.
-func (s *Service) take(e *endpoint, in *incoming, headers access.Headers, crossed bool) error {
-	certain := headers.Readable()
-	in.rights = s.config.Access.OfWorld(headers, in.inbox)
+// take admits a request to an endpoint, or returns the error for the client.
+func (w *World) take(e *endpoint, in *incoming, headers access.Headers, crossed bool) error {
+	certain, users := headers.Readable(), w.Service.config.Access
+	in.rights = users.OfWorld(headers, in.inbox)
 	if crossed {
-		in.rights, certain = s.config.Access.OfClient(headers)
+		in.rights, certain = users.OfClient(headers)
 	}
 	if !certain {
 		return errHeadersUnreadable
 	}
-	err := in.rights.World(s.config.World)
+	err := in.rights.World(w.config.World)
 	if err != nil {
 		return err
 	}
@@ -75,14 +74,14 @@ func (s *Service) take(e *endpoint, in *incoming, headers access.Headers, crosse
 	if err != nil {
 		return err
 	}
-	if e, err = s.route(e, in.header); err != nil {
+	if e, err = w.route(e, in.header); err != nil {
 		return err
 	}
 	if len(in.data) > e.limit {
 		return refused(schemas.CodePayloadTooLarge, "has %d bytes, at most %d are read",
 			len(in.data), e.limit)
 	}
-	s.admit(e, in)
+	w.admit(e, in)
 	return nil
 }
 
@@ -141,79 +140,11 @@ func isDryRun(header nats.Header) (bool, error) {
 	return false, nil
 }
 
-// Entrance is a NATS account in which a service takes requests and answers them.
-type Entrance struct {
-	// Requests is the connection that requests arrive on. It is the service's own: Stop closes it.
-	Requests *nats.Conn
-	// Replies is the connection that answers go out on. It stays open.
-	Replies *nats.Conn
-	// Intake makes Requests wait while the service is behind. Intake.Wrap must have wrapped the
-	// network connection of Requests.
-	Intake *Intake
-}
-
-// open subscribes to the endpoints and to discovery in the account of an entrance.
-func (s *Service) open(in *Entrance) error {
-	var all []*nats.Subscription
-	for _, e := range s.endpoints {
-		subject := wire.Subject(s.config.World, e.Verb)
-		for _, on := range s.arrivals(subject) {
-			sub, err := in.Requests.QueueSubscribe(on, s.config.QueueGroup, func(msg *nats.Msg) {
-				s.handle(in, e, msg, on != subject)
-			})
-			if err == nil {
-				err = sub.SetPendingLimits(-1, -1) // no limit: the intake waits, and loses no request
-			}
-			if err != nil {
-				return fmt.Errorf("service: endpoint %s: %w", on, err)
-			}
-			all = append(all, sub)
-		}
-	}
-	in.Intake.subscriptions.Store(&all)
-	if err := s.discoverable(in); err != nil {
-		return err
-	}
-	// NATS must know the subscriptions before the caller reports that the world is served.
-	if err := in.Requests.Flush(); err != nil {
-		return fmt.Errorf("service: the endpoints cannot be announced: %w", err)
-	}
-	return nil
-}
-
-// arrivals returns the subjects on which requests to a subject arrive: NATS brings requests of the
-// clients' account on another subject.
-func (s *Service) arrivals(subject string) []string {
-	if s.config.Access == nil {
-		return []string{subject}
-	}
-	return []string{subject, wire.CrossedSubject(subject)}
-}
-
-// close stops taking requests. It returns when all requests that had arrived are handled.
-func (in *Entrance) close(ctx context.Context) error {
-	closed := make(chan struct{})
-	in.Requests.SetClosedHandler(func(*nats.Conn) { close(closed) })
-	switch err := in.Requests.Drain(); {
-	case errors.Is(err, nats.ErrConnectionClosed):
-		return nil
-	case err != nil:
-		return fmt.Errorf("service: %w", err)
-	}
-	select {
-	case <-closed:
-		return nil
-	case <-ctx.Done():
-		in.Requests.Close()
-		return fmt.Errorf("service: requests are still arriving: %w", ctx.Err())
-	}
-}
-
 // respond sends an answer, unless the client waits for none. If the request was not admitted, the
 // refusal goes out on the connection that the request came on. So a flood of refusals does not
 // delay commits and other answers. The inbox was checked on arrival (mayAnswer). Instead of an answer
 // that is too large for NATS, the client gets an error.
-func (s *Service) respond(in *incoming, msg *nats.Msg) {
+func (w *World) respond(in *incoming, msg *nats.Msg) {
 	if in.inbox == "" {
 		return
 	}
@@ -230,63 +161,6 @@ func (s *Service) respond(in *incoming, msg *nats.Msg) {
 		_ = nc.PublishMsg(refusal)
 	}
 	if err != nil {
-		s.config.Logger.Warn("an answer could not be sent", "reply", in.inbox, "error", err)
+		w.config.Logger.Warn("an answer could not be sent", "reply", in.inbox, "error", err)
 	}
-}
-
-const (
-	// intakeBytes bounds the bytes that were read from the connection of requests and are not
-	// handled yet. One more read may add some 32 KB. The largest message that NATS takes is smaller
-	// than intakeBytes.
-	intakeBytes = 16 << 20
-	intakePause = 500 * time.Microsecond // between two checks of the waiting bytes
-)
-
-// Intake makes the connection of requests wait for the service. Without an Intake, nats.go drops
-// requests that arrive faster than the service handles them, and their clients get no answer. With
-// an Intake, NATS keeps such requests. If a client sends more than NATS keeps for a connection,
-// NATS answers "no responders". An Intake is for one connection, and its methods are safe for
-// concurrent use.
-type Intake struct {
-	subscriptions atomic.Pointer[[]*nats.Subscription]
-}
-
-// Wrap returns a connection that reads from conn only while the intake has room.
-func (i *Intake) Wrap(conn net.Conn) net.Conn { return &throttled{Conn: conn, intake: i} }
-
-// full reports whether intakeBytes or more wait.
-func (i *Intake) full() bool {
-	all := i.subscriptions.Load()
-	if all == nil {
-		return false
-	}
-	waiting := 0
-	for _, sub := range *all {
-		_, bytes, err := sub.Pending()
-		if err == nil { // an error means that it is closed
-			waiting += bytes
-		}
-	}
-	return waiting >= intakeBytes
-}
-
-// throttled is a connection that is read from only while its intake has room.
-type throttled struct {
-	net.Conn
-	intake *Intake
-	closed atomic.Bool
-}
-
-// Read implements net.Conn.
-func (t *throttled) Read(p []byte) (int, error) {
-	for t.intake.full() && !t.closed.Load() {
-		time.Sleep(intakePause)
-	}
-	return t.Conn.Read(p)
-}
-
-// Close implements net.Conn.
-func (t *throttled) Close() error {
-	t.closed.Store(true)
-	return t.Conn.Close()
 }

@@ -30,22 +30,22 @@ const maxAppend = 1 << 20
 
 func (s *Service) runEndpoints() []*endpoint {
 	return []*endpoint{
-		reads(s, wire.ResultGet, s.resultGet),
-		reads(s, wire.RunGet, s.runGet),
-		reads(s, wire.RunList, s.runList),
-		reads(s, wire.RunEvents, s.runEvents),
-		reads(s, wire.EventList, s.eventList),
-		s.submits(wire.RunAppend, s.runAppend, maxAppend, changeWeight),
+		reads(s, wire.ResultGet, (*World).resultGet),
+		reads(s, wire.RunGet, (*World).runGet),
+		reads(s, wire.RunList, (*World).runList),
+		reads(s, wire.RunEvents, (*World).runEvents),
+		reads(s, wire.EventList, (*World).eventList),
+		s.submits(wire.RunAppend, (*World).runAppend, maxAppend, changeWeight),
 	}
 }
 
 // mayReadRun refuses to read a run of a town that the rights do not cover. It refuses a run that
 // does not exist in the same way, so that a refusal does not disclose which runs exist.
-func (s *Service) mayReadRun(rights access.Rights, runID string) error {
+func (w *World) mayReadRun(rights access.Rights, runID string) error {
 	if rights.Readable() == nil {
 		return nil
 	}
-	token, err := s.engine.Runs().Town(s.ctx, runID)
+	token, err := w.engine.Runs().Town(w.ctx, runID)
 	if err != nil {
 		return undisclosed(rights, err)
 	}
@@ -65,8 +65,8 @@ func undisclosed(rights access.Rights, err error) error {
 	return err
 }
 
-func (s *Service) resultGet(in *incoming, r *messages.ResultGet) (*nats.Msg, error) {
-	revision, err := s.revisionOf(in.header)
+func (w *World) resultGet(in *incoming, r *messages.ResultGet) (*nats.Msg, error) {
+	revision, err := w.revisionOf(in.header)
 	if err != nil {
 		return nil, err
 	}
@@ -78,7 +78,7 @@ func (s *Service) resultGet(in *incoming, r *messages.ResultGet) (*nats.Msg, err
 	if len(towns) == 1 {
 		townID = towns[0] // the only town whose results the user may read
 	}
-	receipt, err := s.engine.Receipt(s.ctx, townID, r.IdempotencyKey)
+	receipt, err := w.engine.Receipt(w.ctx, townID, r.IdempotencyKey)
 	if err != nil && r.TownID == "" {
 		err = undisclosed(in.rights, err)
 	}
@@ -102,19 +102,19 @@ func (s *Service) resultGet(in *incoming, r *messages.ResultGet) (*nats.Msg, err
 	return &nats.Msg{Data: body, Header: revisionHeader(revision)}, err
 }
 
-func (s *Service) runEvents(in *incoming, r *messages.RunEvents) (reply messages.Events, err error) {
-	if err := s.mayReadRun(in.rights, r.RunID); err != nil {
+func (w *World) runEvents(in *incoming, r *messages.RunEvents) (reply messages.Events, err error) {
+	if err := w.mayReadRun(in.rights, r.RunID); err != nil {
 		return reply, err
 	}
 	var snapshot *runevents.Snapshot
 	if r.SnapshotSeq != nil {
 		r.AfterSeq = *r.SnapshotSeq
-		snapshot, err = s.engine.Runs().SnapshotAt(s.ctx, r.RunID, r.AfterSeq)
+		snapshot, err = w.engine.Runs().SnapshotAt(w.ctx, r.RunID, r.AfterSeq)
 		if err != nil {
 			return reply, err
 		}
 	}
-	reply, err = s.engine.Runs().Events(s.ctx, r.RunID, r.AfterSeq, r.AfterMark,
+	reply, err = w.engine.Runs().Events(w.ctx, r.RunID, r.AfterSeq, r.AfterMark,
 		cmp.Or(r.Limit, defaultEvents))
 	reply.Snapshot = snapshot
 	return reply, err
@@ -127,35 +127,35 @@ type run struct {
 	LeftOut  string          `json:"leftOut,omitzero"`
 }
 
-func (s *Service) runGet(in *incoming, r *messages.RunGet) (found run, err error) {
-	if err := s.mayReadRun(in.rights, r.RunID); err != nil {
+func (w *World) runGet(in *incoming, r *messages.RunGet) (found run, err error) {
+	if err := w.mayReadRun(in.rights, r.RunID); err != nil {
 		return found, err
 	}
-	if found.Run, err = s.engine.Runs().View(s.ctx, r.RunID); err != nil {
+	if found.Run, err = w.engine.Runs().View(w.ctx, r.RunID); err != nil {
 		return found, err
 	}
-	draining, err := s.engine.Draining(s.ctx, &found.Snapshot)
+	draining, err := w.engine.Draining(w.ctx, &found.Snapshot)
 	if err != nil {
-		s.config.Logger.Warn("it is not known whether a paused run drains: its town cannot be read",
+		w.config.Logger.Warn("it is not known whether a paused run drains: its town cannot be read",
 			"run", r.RunID, "error", err)
 	}
 	if draining {
 		found.Substatus = messages.Draining
 	}
-	if found.PluginAbsent = s.engine.AwaitedPlugin(&found.Snapshot); found.PluginAbsent != nil {
+	if found.PluginAbsent = w.engine.AwaitedPlugin(&found.Snapshot); found.PluginAbsent != nil {
 		found.PluginAbsentSince = found.PluginAbsent.Since
 	}
 	if !r.Fixtures {
 		return found, nil
 	}
-	found.Fixtures, err = s.engine.Fixtures(s.ctx, r.RunID)
+	found.Fixtures, err = w.engine.Fixtures(w.ctx, r.RunID)
 	if reason, ok := errors.AsType[runs.NotReplayable](err); ok {
 		found.Fixtures, found.LeftOut, err = []*runs.Fixture{}, reason.Error(), nil
 	}
 	return found, err
 }
 
-func (s *Service) runList(in *incoming, r *messages.RunList) (page messages.Runs, err error) {
+func (w *World) runList(in *incoming, r *messages.RunList) (page messages.Runs, err error) {
 	for _, m := range [][2]string{{"from", r.From}, {"to", r.To}, {"order", r.Order}} {
 		if r.AfterMark != nil && m[1] != "" {
 			return page, invalidMember(m[0], "cannot be given with afterMark")
@@ -177,13 +177,13 @@ func (s *Service) runList(in *incoming, r *messages.RunList) (page messages.Runs
 	}
 	if towns != nil && len(towns) == 0 {
 		page.Runs = []messages.RunRow{}
-		page.Mark, err = s.engine.Runs().Mark(s.ctx)
+		page.Mark, err = w.engine.Runs().Mark(w.ctx)
 		return page, err
 	}
 	filter.Towns = towns
-	page, err = s.engine.Runs().List(s.ctx, filter, r.After, cmp.Or(r.Limit, defaultRuns))
+	page, err = w.engine.Runs().List(w.ctx, filter, r.After, cmp.Or(r.Limit, defaultRuns))
 	for i := range page.Runs {
-		page.Runs[i].PluginAbsent = s.engine.AwaitedPlugin(&page.Runs[i].Snapshot)
+		page.Runs[i].PluginAbsent = w.engine.AwaitedPlugin(&page.Runs[i].Snapshot)
 	}
 	return page, err
 }
@@ -208,7 +208,7 @@ func invalidMember(member, message string) error {
 	})
 }
 
-func (s *Service) runAppend(in *incoming) (any, error) {
+func (w *World) runAppend(in *incoming) (any, error) {
 	townID, writes, err := runevents.ParseAppend(in.data, schemas.Limits{Bytes: maxAppend})
 	if err != nil {
 		return nil, err
@@ -220,6 +220,6 @@ func (s *Service) runAppend(in *incoming) (any, error) {
 		Name: cmp.Or(in.rights.Sender(), runs.Anyone), MayRead: in.rights.ReadToken,
 	}
 	reply := func(appended []runevents.Appended) any { return messages.Appended{Appended: appended} }
-	return nil, s.engine.Runs().Submit(from, townID, writes,
-		answering[[]runevents.Appended]{s, in, reply})
+	return nil, w.engine.Runs().Submit(from, townID, writes,
+		answering[[]runevents.Appended]{w, in, reply})
 }

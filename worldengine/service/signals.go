@@ -20,12 +20,12 @@ import (
 
 func (s *Service) signalEndpoints() []*endpoint {
 	return []*endpoint{
-		signals(s, wire.RunCancel, signalOf(machine.SignalCancel), s.control),
-		signals(s, wire.RunRetry, signalOf(machine.SignalRetry), s.runRetry),
-		signals(s, wire.ControlPause, signalOf(machine.SignalPause), s.control),
-		signals(s, wire.ControlResume, signalOf(machine.SignalResume), s.control),
-		signals(s, wire.ApprovalDecide, decisionOf, s.approvalDecide),
-		reads(s, wire.ControlGet, s.controlGet),
+		signals(s, wire.RunCancel, signalOf(machine.SignalCancel), (*World).control),
+		signals(s, wire.RunRetry, signalOf(machine.SignalRetry), (*World).runRetry),
+		signals(s, wire.ControlPause, signalOf(machine.SignalPause), (*World).control),
+		signals(s, wire.ControlResume, signalOf(machine.SignalResume), (*World).control),
+		signals(s, wire.ApprovalDecide, decisionOf, (*World).approvalDecide),
+		reads(s, wire.ControlGet, (*World).controlGet),
 	}
 }
 
@@ -43,9 +43,9 @@ func salvage(data []byte, request any) {
 }
 
 // recordRefused records a signal that is refused before the engine looks at it.
-func (s *Service) recordRefused(given worldengine.Signal, refused error) {
-	if err := s.engine.Reject(s.ctx, given, failureOf(refused).Code); err != nil {
-		s.config.Logger.Warn("a refused signal cannot be recorded", "signal", given.Kind,
+func (w *World) recordRefused(given worldengine.Signal, refused error) {
+	if err := w.engine.Reject(w.ctx, given, failureOf(refused).Code); err != nil {
+		w.config.Logger.Warn("a refused signal cannot be recorded", "signal", given.Kind,
 			"error", err)
 	}
 }
@@ -61,11 +61,11 @@ func signalOf(kind machine.SignalKind) func(*messages.Signal) worldengine.Signal
 }
 
 // control gives a signal that pauses, resumes or cancels.
-func (s *Service) control(_ *messages.Signal, given worldengine.Signal) (messages.Control, error) {
-	return s.engine.Signal(s.ctx, given)
+func (w *World) control(_ *messages.Signal, given worldengine.Signal) (messages.Control, error) {
+	return w.engine.Signal(w.ctx, given)
 }
 
-func (s *Service) controlGet(in *incoming, r *messages.Signal) (control messages.Control, err error) {
+func (w *World) controlGet(in *incoming, r *messages.Signal) (control messages.Control, err error) {
 	if r.TownID == "" {
 		err = in.rights.ReadWorld()
 	} else {
@@ -74,11 +74,11 @@ func (s *Service) controlGet(in *incoming, r *messages.Signal) (control messages
 	if err != nil {
 		return control, err
 	}
-	return s.engine.Control(s.ctx, r.TownID)
+	return w.engine.Control(w.ctx, r.TownID)
 }
 
-func (s *Service) runRetry(_ *messages.Signal, given worldengine.Signal) (messages.Retried, error) {
-	return s.engine.Retry(s.ctx, given, submitWait)
+func (w *World) runRetry(_ *messages.Signal, given worldengine.Signal) (messages.Retried, error) {
+	return w.engine.Retry(w.ctx, given, submitWait)
 }
 
 // decisionOf makes a signal of a person's decision.
@@ -94,10 +94,10 @@ func decisionOf(r *messages.ApprovalDecide) worldengine.Signal {
 }
 
 // approvalDecide takes a decision and, if the request says so, submits the approved handoff.
-func (s *Service) approvalDecide(
+func (w *World) approvalDecide(
 	r *messages.ApprovalDecide, given worldengine.Signal,
 ) (outcome messages.Decided, err error) {
-	entry, err := s.engine.Decide(s.ctx, given)
+	entry, err := w.engine.Decide(w.ctx, given)
 	if err != nil {
 		return outcome, err
 	}
@@ -108,17 +108,17 @@ func (s *Service) approvalDecide(
 		RunID: entry.RunID,
 	}
 	if d.Approved && r.Submit {
-		s.submitApproved(&entry, &outcome)
+		w.submitApproved(&entry, &outcome)
 	}
 	return outcome, nil
 }
 
 // submitApproved executes the approved handoff, and puts its result into outcome, or the reason why
 // there is none.
-func (s *Service) submitApproved(entry *approval.Asked, outcome *messages.Decided) {
-	ctx, cancel := context.WithTimeout(s.ctx, submitWait)
+func (w *World) submitApproved(entry *approval.Asked, outcome *messages.Decided) {
+	ctx, cancel := context.WithTimeout(w.ctx, submitWait)
 	defer cancel()
-	answer, err := s.engine.Deliver(ctx, outcome.TownID, entry)
+	answer, err := w.engine.Deliver(ctx, outcome.TownID, entry)
 	if err == nil {
 		outcome.RunID, outcome.Result = answer.RunID, answer.JSON
 		return

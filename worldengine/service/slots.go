@@ -1,73 +1,104 @@
 package service
 
-import "sync"
+import (
+	"sync"
+	"sync/atomic"
+)
 
-// slots shares a bounded number of slots between towns by a dynamic threshold (Choudhury and Hahne,
-// 1998). A town may have at most as many slots as are free, and never more than its own bound. So
-// busy towns together always leave some slots for the others. A town without a slot gets one as
-// long as any is free, and a town with slots never takes the last one.
+// slots shares a bounded number of slots between worlds, and within a world between towns, by a
+// dynamic threshold (Choudhury and Hahne, 1998). If several worlds are open, a world may have at most
+// as many slots as are free. A town may have at most as many as its world can still get, and never
+// more than its own bound. So busy worlds and towns together always leave some slots for the others.
+// A world or town without a slot gets one as long as any is free for it, and a town with slots never
+// gets the last one.
 //
 // A request has a slot from its arrival to its answer (docs/overload.md). Here a "town" is any key
 // by which slots are shared: a town, run, idempotency key or user. slots is safe for concurrent
 // use.
 type slots struct {
 	perTown, total int
+	open           *atomic.Int64 // how many worlds share the slots
 
-	mu    sync.Mutex
-	taken int
-	towns map[string]int // slots by town, never 0
+	mu     sync.Mutex
+	taken  int
+	worlds map[string]int  // slots by world, never 0
+	towns  map[holding]int // slots by town, never 0
 }
 
-// refusal is the reason to answer a request with 429; its zero value means that there is none.
+// holding names a town whose requests have slots.
+type holding struct{ world, town string }
+
+// refusal is the bound for which a request is answered with 429; its zero value means that there is
+// none.
 type refusal int
 
 const (
-	granted   refusal = iota
-	townFull          // the town has as many slots as it may
-	allFull           // no slot is free
-	noBytes           // the requests that are held take too much memory
-	queueFull         // the engine's queue refused the request, after it was parsed
+	granted    refusal = iota
+	townFull           // the town has as many slots as it may
+	worldFull          // the world has as many slots as it may
+	serverFull         // no slot is free, and several worlds share them
+	noBytes            // the requests that are held take too much memory
+	queueFull          // the engine's queue refused the request, after it was parsed
 )
 
-// load is the number of slots of a town, and of all towns together.
+// load is the number of slots of a town, and of all towns of all worlds together.
 type load struct{ town, all int }
 
-// newSlots returns total slots, of which a town may have perTown.
-func newSlots(perTown, total int) *slots {
-	return &slots{perTown: perTown, total: total, towns: map[string]int{}}
+// newSlots returns total slots, of which a town may have perTown. open counts the worlds that share
+// them.
+func newSlots(perTown, total int, open *atomic.Int64) *slots {
+	return &slots{
+		perTown: perTown, total: total, open: open,
+		worlds: map[string]int{}, towns: map[holding]int{},
+	}
 }
 
 // take takes a slot for a town with the name id. If why is granted, the caller has to call release
-// later, with the returned name. take also returns the load by which it decided. It does not keep
+// later, with the returned holding. take also returns the load by which it decided. It does not keep
 // id, and a refusal allocates nothing.
-func (s *slots) take(id []byte) (town string, now load, why refusal) {
+func (s *slots) take(world string, id []byte) (of holding, now load, why refusal) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now = load{s.towns[string(id)], s.taken}
-	free := s.total - s.taken
-	switch {
-	case free <= 0:
-		return "", now, allFull
-	case now.town >= s.perTown || now.town >= free:
-		return "", now, townFull
+	now = load{s.towns[holding{world, string(id)}], s.taken}
+	room := s.total - s.taken
+	full := worldFull
+	if s.open.Load() > 1 {
+		if room <= 0 {
+			full = serverFull
+		}
+		room = roomOf(s.worlds[world], room)
 	}
-	town = string(id)
+	switch {
+	case room <= 0:
+		return of, now, full
+	case now.town >= s.perTown || now.town >= room:
+		return of, now, townFull
+	}
+	of = holding{world, string(id)}
 	s.taken++
-	s.towns[town]++
-	return town, now, granted
+	s.worlds[world]++
+	s.towns[of]++
+	return of, now, granted
 }
 
-func (s *slots) release(town string) {
+// roomOf returns how much more a world may take that has as much as taken, when so much is free: it
+// may go on as long as it has less than is free.
+func roomOf[N int | int64](taken, free N) N { return max(free-taken+1, 0) / 2 }
+
+func (s *slots) release(of holding) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.taken--
-	if s.towns[town]--; s.towns[town] == 0 {
-		delete(s.towns, town)
+	if s.worlds[of.world]--; s.worlds[of.world] == 0 {
+		delete(s.worlds, of.world)
+	}
+	if s.towns[of]--; s.towns[of] == 0 {
+		delete(s.towns, of)
 	}
 }
 
-func (s *slots) load(town string) load {
+func (s *slots) load(of holding) load {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return load{s.towns[town], s.taken}
+	return load{s.towns[of], s.taken}
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -16,12 +17,12 @@ func TestSlots_AsInTheModel(t *testing.T) {
 	g := rand.New(rand.NewPCG(3, 3))
 	for range 300 {
 		perTown, total := 1+g.IntN(10), 1+g.IntN(40)
-		s := newSlots(perTown, total)
+		s := newSlots(perTown, total, new(atomic.Int64))
 		var taken []string
 		for range 300 {
 			if len(taken) > 0 && g.IntN(3) == 0 {
 				at := g.IntN(len(taken))
-				s.release(taken[at])
+				s.release(holding{"main", taken[at]})
 				taken = slices.Delete(taken, at, at+1)
 				continue
 			}
@@ -38,38 +39,91 @@ func TestSlots_AsInTheModel(t *testing.T) {
 			want, free := granted, total-len(taken)
 			switch {
 			case free <= 0:
-				want = allFull
+				want = worldFull
 			case has >= perTown, has > 0 && has >= free:
 				want = townFull
 			}
-			name, now, why := s.take([]byte(town))
+			of, now, why := s.take("main", []byte(town))
 			require.Equal(t, want, why, "%s has %d of %d, %d are free", town, has, perTown, free)
 			require.Equal(t, load{has, len(taken)}, now)
-			require.Equal(t, why == granted, name == town)
+			require.Equal(t, why == granted, of == holding{"main", town})
 			if want == granted {
 				taken = append(taken, town)
 				has++
 			}
-			require.Equal(t, load{has, len(taken)}, s.load(town))
+			require.Equal(t, load{has, len(taken)}, s.load(holding{"main", town}))
 			require.Equal(t, len(taken), s.taken)
 		}
 		for _, town := range taken {
-			s.release(town)
+			s.release(holding{"main", town})
 		}
 		require.Zero(t, s.taken)
 		require.Empty(t, s.towns, "a town without slots takes no memory")
+		require.Empty(t, s.worlds)
 	}
 }
 
 // A refusal costs no memory.
 func TestSlots_RefusalAllocatesNothing(t *testing.T) {
-	s := newSlots(1, 4)
+	s := newSlots(1, 4, new(atomic.Int64))
 	id := []byte("a town with a long name, which is no small string")
-	_, _, why := s.take(id)
+	_, _, why := s.take("main", id)
 	require.Equal(t, granted, why)
 	require.Zero(t, testing.AllocsPerRun(100, func() {
-		if _, _, why := s.take(id); why != townFull {
+		if _, _, why := s.take("main", id); why != townFull {
 			t.Error("not refused")
 		}
 	}))
+}
+
+// With several worlds, a world gets slots as long as it has fewer than are free, and its towns share
+// the slots that it can still get. So a flood about many towns of one world leaves slots to every other world.
+func TestSlots_Worlds(t *testing.T) {
+	t.Parallel()
+	open := new(atomic.Int64)
+	open.Store(1)
+	s := newSlots(100, 90, open)
+	flood := func(world string) (got int, why refusal) {
+		for {
+			of, _, refused := s.take(world, fmt.Append(nil, "town ", got))
+			if refused != granted {
+				return got, refused
+			}
+			require.Equal(t, world, of.world)
+			got++
+		}
+	}
+	got, why := flood("a")
+	require.Equal(t, 90, got, "the only world gets all")
+	require.Equal(t, worldFull, why)
+	for i := range got {
+		s.release(holding{"a", fmt.Sprint("town ", i)})
+	}
+	open.Store(2)
+	for i, want := range []int{45, 23, 11, 6, 3, 1, 1} {
+		got, why := flood(fmt.Sprint("world ", i))
+		require.Equal(t, want, got, "world %d", i)
+		require.Contains(t, []refusal{worldFull, serverFull}, why)
+	}
+	require.Equal(t, 90, s.taken)
+	_, _, why = s.take("another", []byte("a town"))
+	require.Equal(t, serverFull, why, "eight worlds have all slots")
+}
+
+// A town of one of several worlds leaves slots to the other towns of its world.
+func TestSlots_TownOfWorld(t *testing.T) {
+	t.Parallel()
+	open := new(atomic.Int64)
+	open.Store(2)
+	s := newSlots(100, 100, open)
+	got, why := 0, granted
+	for why == granted {
+		if _, _, why = s.take("a", []byte("busy")); why == granted {
+			got++
+		}
+	}
+	require.Equal(t, townFull, why)
+	require.Equal(t, 25, got)
+	_, _, why = s.take("a", []byte("calm"))
+	require.Equal(t, granted, why)
 }

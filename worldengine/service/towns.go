@@ -26,29 +26,29 @@ const (
 
 func (s *Service) townEndpoints() []*endpoint {
 	return []*endpoint{
-		reads(s, wire.TownGet, s.townGet),
-		reads(s, wire.TownHistory, s.townHistory),
-		reads(s, wire.MemoryGet, s.memoryGet),
-		reads(s, wire.TownList, s.townList),
-		s.submits(wire.TownPut, s.townPut, MaxSnapshot, changeWeight),
-		s.submits(wire.TownPatch, s.townPatch, MaxSnapshot, patchWeight),
-		s.submits(wire.TownRemove, s.townRemove, maxRequest, changeWeight),
+		reads(s, wire.TownGet, (*World).townGet),
+		reads(s, wire.TownHistory, (*World).townHistory),
+		reads(s, wire.MemoryGet, (*World).memoryGet),
+		reads(s, wire.TownList, (*World).townList),
+		s.submits(wire.TownPut, (*World).townPut, MaxSnapshot, changeWeight),
+		s.submits(wire.TownPatch, (*World).townPatch, MaxSnapshot, patchWeight),
+		s.submits(wire.TownRemove, (*World).townRemove, maxRequest, changeWeight),
 	}
 }
 
-func (s *Service) townGet(in *incoming, r *messages.TownGet) (reply messages.Town, err error) {
+func (w *World) townGet(in *incoming, r *messages.TownGet) (reply messages.Town, err error) {
 	if err := in.rights.Read(r.TownID); err != nil {
 		return reply, err
 	}
 	if r.Revision > 0 {
-		return s.engine.TownAt(s.ctx, r.TownID, r.Revision)
+		return w.engine.TownAt(w.ctx, r.TownID, r.Revision)
 	}
-	return s.engine.Town(s.ctx, r.TownID)
+	return w.engine.Town(w.ctx, r.TownID)
 }
 
-func (s *Service) townList(in *incoming, r *messages.TownList) (messages.Towns, error) {
+func (w *World) townList(in *incoming, r *messages.TownList) (messages.Towns, error) {
 	r.Limit = cmp.Or(r.Limit, defaultTowns)
-	page, err := s.engine.List(s.ctx,
+	page, err := w.engine.List(w.ctx,
 		worldengine.TownQuery{TownList: *r, Only: in.rights.Readable()})
 	cut(&page)
 	return page, err
@@ -67,7 +67,7 @@ func cut(page *messages.Towns) {
 	}
 }
 
-func (s *Service) memoryGet(in *incoming, r *messages.MemoryGet) (*messages.Memory, error) {
+func (w *World) memoryGet(in *incoming, r *messages.MemoryGet) (*messages.Memory, error) {
 	townID := ""
 	if r.Scope.TownID != nil {
 		townID = *r.Scope.TownID
@@ -76,10 +76,10 @@ func (s *Service) memoryGet(in *incoming, r *messages.MemoryGet) (*messages.Memo
 	if err != nil {
 		return nil, err
 	}
-	return s.engine.History().Memory(s.ctx, r.Scope, towns)
+	return w.engine.History().Memory(w.ctx, r.Scope, towns)
 }
 
-func (s *Service) townHistory(
+func (w *World) townHistory(
 	in *incoming, r *messages.TownHistory,
 ) (page messages.History, err error) {
 	page.TownID, page.Revisions = r.TownID, []messages.Change{}
@@ -97,7 +97,7 @@ func (s *Service) townHistory(
 		return true
 	}
 	if r.TownID == "" {
-		err = s.engine.History().Newest(s.ctx, history.Window{Before: r.Before, After: r.After},
+		err = w.engine.History().Newest(w.ctx, history.Window{Before: r.Before, After: r.After},
 			func(townID string, change messages.Revision) bool {
 				return in.rights.Read(townID) != nil ||
 					take(messages.Change{TownID: townID, Revision: change})
@@ -107,14 +107,14 @@ func (s *Service) townHistory(
 	if err := in.rights.Read(r.TownID); err != nil {
 		return page, err
 	}
-	err = s.engine.History().Visit(s.ctx, r.TownID, r.Before, func(change messages.Revision) bool {
+	err = w.engine.History().Visit(w.ctx, r.TownID, r.Before, func(change messages.Revision) bool {
 		return change.Revision > r.After && take(messages.Change{Revision: change})
 	})
 	return page, err
 }
 
-func (s *Service) townPut(in *incoming) (any, error) {
-	request, err := s.parseChange(in)
+func (w *World) townPut(in *incoming) (any, error) {
+	request, err := w.parseChange(in)
 	if err != nil {
 		return nil, err
 	}
@@ -127,13 +127,13 @@ func (s *Service) townPut(in *incoming) (any, error) {
 		return nil, err
 	}
 	expected, _ := request["expectedSnapshotHash"].(string)
-	return nil, s.engine.Change(state.Snapshot.TownID, &worldengine.Put{
+	return nil, w.engine.Change(state.Snapshot.TownID, &worldengine.Put{
 		State: state, Expected: expected, Attributes: attributes, ActorID: in.rights.Sender(),
-	}, answering[messages.Town]{Service: s, in: in})
+	}, answering[messages.Town]{World: w, in: in})
 }
 
-func (s *Service) townPatch(in *incoming) (any, error) {
-	request, err := s.parseChange(in)
+func (w *World) townPatch(in *incoming) (any, error) {
+	request, err := w.parseChange(in)
 	if err != nil {
 		return nil, err
 	}
@@ -142,14 +142,14 @@ func (s *Service) townPatch(in *incoming) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return nil, s.engine.Change(townID, &worldengine.Patch{
+	return nil, w.engine.Change(townID, &worldengine.Patch{
 		Patch: request["patch"], Expected: expected, Attributes: attributes,
 		ActorID: in.rights.Sender(),
-	}, answering[messages.Town]{Service: s, in: in})
+	}, answering[messages.Town]{World: w, in: in})
 }
 
 // parseChange returns the tree of a request: the engine reads the state or the patch in it.
-func (s *Service) parseChange(in *incoming) (map[string]any, error) {
+func (w *World) parseChange(in *incoming) (map[string]any, error) {
 	tree, err := schemas.Parse(schemas.RequestOf(string(in.endpoint.Verb)), in.data,
 		schemas.Limits{Bytes: MaxSnapshot})
 	request, _ := tree.(map[string]any)
@@ -179,7 +179,7 @@ func attributesFor(
 // answering is the engine's client for a request. reply converts the engine's T to the answer; it is
 // nil if T is the answer.
 type answering[T any] struct {
-	*Service
+	*World
 	in    *incoming
 	reply func(T) any
 }
@@ -194,7 +194,7 @@ func (c answering[T]) Answer(v T, err error) {
 	})
 }
 
-func (s *Service) townRemove(in *incoming) (any, error) {
+func (w *World) townRemove(in *incoming) (any, error) {
 	var r messages.TownRemove
 	if err := parse(in.endpoint.Verb, in.data, &r); err != nil {
 		return nil, err
@@ -208,6 +208,6 @@ func (s *Service) townRemove(in *incoming) (any, error) {
 			Revision: t.Revision,
 		}
 	}
-	return nil, s.engine.Change(r.TownID, &machine.Remove{ActorID: in.rights.Sender()},
-		answering[messages.Town]{s, in, removed})
+	return nil, w.engine.Change(r.TownID, &machine.Remove{ActorID: in.rights.Sender()},
+		answering[messages.Town]{w, in, removed})
 }

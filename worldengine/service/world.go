@@ -23,62 +23,62 @@ const (
 
 func (s *Service) worldEndpoints() []*endpoint {
 	return []*endpoint{
-		reads(s, wire.AlertList, s.alertList),
-		reads(s, wire.AlertAck, s.alertAck),
-		reads(s, wire.ApprovalList, s.approvalList),
-		reads(s, wire.WhoAmI, s.whoAmI),
-		reads(s, wire.WorldStatus, s.worldStatus),
-		reads(s, wire.WorldSamples, s.worldSamples),
-		reads(s, wire.WorldClients, s.worldClients),
+		reads(s, wire.AlertList, (*World).alertList),
+		reads(s, wire.AlertAck, (*World).alertAck),
+		reads(s, wire.ApprovalList, (*World).approvalList),
+		reads(s, wire.WhoAmI, (*World).whoAmI),
+		reads(s, wire.WorldStatus, (*World).worldStatus),
+		reads(s, wire.WorldSamples, (*World).worldSamples),
+		reads(s, wire.WorldClients, (*World).worldClients),
 	}
 }
 
 // alertList answers with the alerts of all towns, so it requires the right to read every town.
-func (s *Service) alertList(in *incoming, r *messages.AlertList) (page messages.Alerts, err error) {
+func (w *World) alertList(in *incoming, r *messages.AlertList) (page messages.Alerts, err error) {
 	if err := in.rights.ReadWorld(); err != nil {
 		return page, err
 	}
 	r.Limit = cmp.Or(r.Limit, defaultAlerts)
-	return s.engine.Alerts().List(s.ctx, *r)
+	return w.engine.Alerts().List(w.ctx, *r)
 }
 
 // alertAck acknowledges an alert, in the name of the user.
-func (s *Service) alertAck(
+func (w *World) alertAck(
 	in *incoming, r *messages.AlertAck,
 ) (alert messages.Alert, err error) {
 	if err := in.rights.ReadWorld(); err != nil {
 		return alert, err
 	}
 	by := cmp.Or(in.rights.Sender(), r.ActorID, "operator")
-	alert, err = s.engine.Alerts().Acknowledge(s.ctx, r.Seq, by, r.Reason)
-	if full := s.engine.MayStore(); full != nil && errors.Is(err, alerts.ErrUnavailable) {
+	alert, err = w.engine.Alerts().Acknowledge(w.ctx, r.Seq, by, r.Reason)
+	if full := w.engine.MayStore(); full != nil && errors.Is(err, alerts.ErrUnavailable) {
 		err = fmt.Errorf("%w: %w", commitlog.ErrStorageFull, full)
 	}
 	return alert, err
 }
 
-func (s *Service) approvalList(
+func (w *World) approvalList(
 	in *incoming, r *messages.ApprovalList,
 ) (page messages.Approvals, err error) {
 	if _, err := in.rights.ReadableOf(r.TownID); err != nil {
 		return page, err
 	}
-	list := s.engine.Approvals().List
+	list := w.engine.Approvals().List
 	if r.Closed {
-		list = s.engine.Approvals().Closed
+		list = w.engine.Approvals().Closed
 	}
-	return list(s.ctx, r.TownID, r.After, cmp.Or(r.Limit, defaultApprovals), runs.PageBytes,
+	return list(w.ctx, r.TownID, r.After, cmp.Or(r.Limit, defaultApprovals), runs.PageBytes,
 		func(townID string) bool { return in.rights.Read(townID) == nil })
 }
 
-func (s *Service) whoAmI(in *incoming, _ *messages.WhoAmI) (messages.Identity, error) {
+func (w *World) whoAmI(in *incoming, _ *messages.WhoAmI) (messages.Identity, error) {
 	id := in.rights.Identity()
-	id.World = s.config.World
+	id.World = w.config.World
 	return id, nil
 }
 
 // worldSamples answers with samples of the towns that the user may read.
-func (s *Service) worldSamples(
+func (w *World) worldSamples(
 	in *incoming, r *messages.WorldSamples,
 ) (samples messages.Samples, err error) {
 	towns, err := in.rights.ReadableOf(r.TownID)
@@ -86,19 +86,19 @@ func (s *Service) worldSamples(
 		return samples, err
 	}
 	const anHour = 60
-	return s.engine.Samples(towns, cmp.Or(r.Minutes, anHour), cmp.Or(r.Points, anHour)), nil
+	return w.engine.Samples(towns, cmp.Or(r.Minutes, anHour), cmp.Or(r.Points, anHour)), nil
 }
 
 // worldClients answers with the connected clients. If NATS is another process, the server does not
 // know its clients, and the list is empty.
-func (s *Service) worldClients(
+func (w *World) worldClients(
 	in *incoming, _ *messages.WorldClients,
 ) (list messages.Clients, err error) {
 	if err := in.rights.ReadWorld(); err != nil {
 		return list, err
 	}
-	if s.config.Clients != nil {
-		list.Clients, err = s.config.Clients()
+	if w.config.Clients != nil {
+		list.Clients, err = w.config.Clients()
 	}
 	return list, err
 }
@@ -106,16 +106,16 @@ func (s *Service) worldClients(
 // report is an answer to world.status that is being filled.
 type report struct {
 	messages.WorldReport
-	*Service
+	served *World
 	rights access.Rights
 }
 
 // worldStatus answers with the state of the world, as far as the user may see it.
-func (s *Service) worldStatus(
+func (w *World) worldStatus(
 	in *incoming, request *messages.WorldStatus,
 ) (messages.WorldReport, error) {
-	r := &report{Service: s, rights: in.rights, WorldReport: messages.WorldReport{
-		World: s.config.World, Unknown: map[string]string{},
+	r := &report{served: w, rights: in.rights, WorldReport: messages.WorldReport{
+		World: w.config.World, Unknown: map[string]string{},
 	}}
 	err := r.ask(request.Damage)
 	r.Healthy = len(r.Problems) == 0
@@ -138,17 +138,17 @@ func (r *report) may(part string, verb wire.Verb) bool {
 
 func (r *report) ask(damage bool) (err error) {
 	if r.may("pause", wire.ControlGet) {
-		if r.Control, err = r.engine.Control(r.ctx, ""); err != nil {
+		if r.Control, err = r.served.engine.Control(r.served.ctx, ""); err != nil {
 			return err
 		}
 	}
-	end, behind, err := r.engine.Follow(r.ctx)
+	end, behind, err := r.served.engine.Follow(r.served.ctx)
 	if err != nil {
 		return err
 	}
 	readable := func(token string) bool { return r.rights.ReadToken(token) == nil }
 	if damage {
-		damaged, err := r.engine.Damaged(r.ctx, readable)
+		damaged, err := r.served.engine.Damaged(r.served.ctx, readable)
 		if err != nil {
 			return err
 		}
@@ -156,7 +156,7 @@ func (r *report) ask(damage bool) (err error) {
 			r.problem("the town %s answers TOWN_DAMAGED: handoffctl fsck says what to do", townID)
 		}
 	}
-	problems, err := r.engine.Towns(r.ctx, &r.WorldReport, readable)
+	problems, err := r.served.engine.Towns(r.served.ctx, &r.WorldReport, readable)
 	if err != nil {
 		return err
 	}
@@ -176,7 +176,7 @@ func (r *report) ask(damage bool) (err error) {
 }
 
 func (r *report) alerts() {
-	open, urgent, err := r.engine.Alerts().Summary(r.ctx)
+	open, urgent, err := r.served.engine.Alerts().Summary(r.served.ctx)
 	if err != nil {
 		r.Unknown["alerts"] = wire.Sentence(err)
 	}
@@ -209,7 +209,7 @@ func hostOf(s *messages.Server) string {
 
 // serving adds the servers and their streams.
 func (r *report) serving() {
-	streams := r.engine.Streams(r.ctx)
+	streams := r.served.engine.Streams(r.served.ctx)
 	for _, state := range streams {
 		r.StreamBytes += state.Bytes
 	}
@@ -217,10 +217,10 @@ func (r *report) serving() {
 		r.problem("%d dead %s: handoffctl deadletter list", r.DeadLetters,
 			plural(r.DeadLetters, "letter"))
 	}
-	writer := r.server()
+	writer := r.served.server()
 	r.Servers = append(r.Servers, writer)
-	if r.config.Standbys != nil {
-		r.Servers = append(r.Servers, r.config.Standbys()...)
+	if r.served.config.Standbys != nil {
+		r.Servers = append(r.Servers, r.served.config.Standbys()...)
 	}
 	stats := writer.Stats
 	r.Waiting, r.Alerts.Lost = stats.Waiting, stats.AlertsLost

@@ -21,6 +21,37 @@ func (w wrapping) Dial(network, address string) (net.Conn, error) {
 	return w.intake.Wrap(conn), err
 }
 
+// A flood of small messages that arrives while nobody looks at them is not dropped.
+func TestIntake_SmallMessages(t *testing.T) {
+	t.Parallel()
+	const messages = 5 * arrivalRoom
+	sender := natstest.Connect(t)
+	intake := new(Intake)
+	nc, err := nats.Connect(sender.ConnectedUrl(), nats.SetCustomDialer(wrapping{intake}))
+	require.NoError(t, err)
+	defer nc.Close()
+	arrivals := make(chan *nats.Msg, arrivalRoom)
+	sub, err := nc.ChanSubscribe("a", arrivals)
+	require.NoError(t, err)
+	intake.arrivals.Store(&[]chan *nats.Msg{arrivals})
+	require.NoError(t, nc.Flush())
+	for range messages {
+		require.NoError(t, sender.Publish("a", nil))
+	}
+	require.NoError(t, sender.Flush())
+	require.Eventually(t, intake.full, 30*time.Second, time.Millisecond)
+	for range messages {
+		select {
+		case <-arrivals:
+		case <-time.After(30 * time.Second):
+			require.Fail(t, "a message does not arrive")
+		}
+	}
+	dropped, err := sub.Dropped()
+	require.NoError(t, err)
+	require.Zero(t, dropped)
+}
+
 // A message that arrives faster than it is looked at stays with NATS: no more than the bound waits
 // in the process, and everything arrives at last, unless the connection is closed.
 func TestIntake_Bound(t *testing.T) {
@@ -37,18 +68,22 @@ func TestIntake_Bound(t *testing.T) {
 			defer nc.Close()
 			looking := make(chan struct{})
 			var arrived, most atomic.Int64
-			sub, err := nc.Subscribe("a", func(msg *nats.Msg) {
-				<-looking
-				if _, waiting, err := msg.Sub.Pending(); err == nil && int64(waiting) > most.Load() {
-					most.Store(int64(waiting))
-				}
-				time.Sleep(time.Millisecond) // as if looking took so long
-				arrived.Add(1)
-			})
+			arrivals := make(chan *nats.Msg, arrivalRoom)
+			_, err = nc.ChanSubscribe("a", arrivals)
 			require.NoError(t, err)
-			require.NoError(t, sub.SetPendingLimits(-1, -1))
-			intake.subscriptions.Store(&[]*nats.Subscription{sub})
+			intake.arrivals.Store(&[]chan *nats.Msg{arrivals})
 			require.NoError(t, nc.Flush())
+			t.Cleanup(func() { arrivals <- nil })
+			go func() {
+				<-looking
+				for msg := <-arrivals; msg != nil; msg = <-arrivals {
+					if waiting := int64(len(arrivals) * size); waiting > most.Load() {
+						most.Store(waiting)
+					}
+					time.Sleep(time.Millisecond) // as if looking took so long
+					arrived.Add(1)
+				}
+			}()
 			for range messages {
 				require.NoError(t, sender.Publish("a", payload))
 			}
