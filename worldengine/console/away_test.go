@@ -200,7 +200,7 @@ func TestRevisionIsGone(t *testing.T) {
 	for range 8 {
 		w.send(w.made(threatened, handoff.TalkToTownsfolk, "casual"))
 	}
-	b.click(`//a[starts-with(., "What it changed")]`)
+	b.click(`//section[contains(., "What it changed")]/a`)
 	b.sees("no longer kept", "Choose newer ones")
 	b.picture("history-gone")
 	b.goTo("#/towns/" + threatened)

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/handoff"
+	"worldengine/worldengine/apply"
 	"worldengine/worldengine/console"
 )
 
@@ -130,5 +131,23 @@ func TestEveryKindOfPreconditionIsCompared(t *testing.T) {
 		}
 	}
 }
+
+// The page of a run in doubt says what to do: it knows the reasons that leave a command in doubt.
+func TestEveryReasonInDoubtIsKnown(t *testing.T) {
+	t.Parallel()
+	declared, err := os.ReadFile("../apply/policy.go")
+	require.NoError(t, err)
+	rows, err := os.ReadFile("web/src/rows.js")
+	require.NoError(t, err)
+	_, list, _ := strings.Cut(string(rows), "export const inDoubt = [")
+	list, _, _ = strings.Cut(list, "]")
+	reasons := reasonConstant.FindAllStringSubmatch(string(declared), -1)
+	require.NotEmpty(t, reasons)
+	for _, reason := range reasons {
+		require.Equal(t, apply.MayBeApplied(reason[1]), strings.Contains(list, `"`+reason[1]+`"`), reason[1])
+	}
+}
+
+var reasonConstant = regexp.MustCompile(`handoff.ReasonCode = "([A-Z_]+)"`)
 
 var kindConstant = regexp.MustCompile(`PreconditionKind += "([a-z_]+)"`)

@@ -61,7 +61,8 @@ func TestPages(t *testing.T) {
 	b.picture("runs")
 
 	b.goTo("#/runs/" + runs["executed"])
-	b.sees("a new key", "all hold", "applied", "What it changed", "RunCompleted")
+	b.sees("a new key", "all hold", "applied", "What it changed", "wall-perimeter 0.60 → 0.70",
+		"Time line", "Arrived", "Committed", "Answer sent", "RunCompleted")
 	b.picture("run")
 	b.click(`//summary[text()="Copy"]`)
 	b.sees("as nats request")

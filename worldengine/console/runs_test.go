@@ -100,3 +100,21 @@ func TestRuns_Choose(t *testing.T) {
 	}
 	b.is(`document.querySelectorAll("tbody .status.calm").length === 2 && !document.querySelector(".bar")`)
 }
+
+// The page of a run that leaves its command in doubt says what to do, and shows its attempts in time.
+func TestRun_InDoubt(t *testing.T) {
+	w := serve(t, func(c *server.Config) {
+		c.Engine.Apply = apply.Plugin
+		c.Engine.Plugin = apply.Policy{Deadline: 300 * time.Millisecond, Attempts: 2, Backoff: 100 * time.Millisecond}
+	})
+	_, err := w.nc.SubscribeSync(wire.ApplySubject("main", wire.TownToken(threatened))) // it answers nothing
+	require.NoError(t, err)
+	run := w.send(w.made(threatened, handoff.TalkToTownsfolk, "casual"))
+	b := open(t, w.srv.HTTP()+"#/runs/"+run)
+	b.sees("LIVE", "PLUGIN_TIMEOUT", "In doubt: the game may have applied the command.",
+		"handoffctl town patch "+threatened+" patch.json", "Asked the game, attempt 1",
+		"Asked the game, attempt 2")
+	b.picture("run-in-doubt")
+	b.goTo("#/")
+	b.is(`document.querySelectorAll(".cause").length === 1`) // the alert alone says it
+}

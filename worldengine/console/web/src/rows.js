@@ -15,6 +15,9 @@ export function rowOf(run) {
 /** The reason of runs that may be tried again: no game could be reached. */
 export const mayRetry = "PLUGIN_UNAVAILABLE";
 
+/** The reasons of runs in doubt: they failed, and the game may have applied their command all the same. */
+export const inDoubt = ["PLUGIN_TIMEOUT", "PLUGIN_STATE_INVALID", "RCON_IN_DOUBT"];
+
 export const ended = (row) => ["COMPLETED", "FAILED", "CANCELLED"].includes(row.status);
 
 /** Returns a row after an event of its run; the same row where it has the event already. */

@@ -38,6 +38,9 @@ function Cause({ of: cause }) {
 
 const Line = ({ of }) => lines[of.kind](of);
 
+/** The meaning of an alert in a line: its sentence without the details. */
+const meaning = (code) => (alertMeanings[code] ?? code).split(/[:.](?: |$)/)[0];
+
 const lines = {
   problem: ({ text }) => <strong><Said text={text} most={400} /></strong>,
   noPlugin: ({ count: all, since, absent }) => (
@@ -45,7 +48,7 @@ const lines = {
   ),
   alert: ({ alert: a }) => (
     <>
-      {a.severity} <strong>{alertMeanings[a.code] ?? a.code}</strong>{a.open > 1 && ` (${counted(a.open, "alert")})`}{a.open > 1 ? ", the last at " : " at "}<Time at={a.at} /> {zone}
+      {a.severity} <strong>{meaning(a.code)}</strong>{a.open > 1 && ` (${counted(a.open, "alert")})`}{a.open > 1 ? ", the last at " : " at "}<Time at={a.at} /> {zone}
       {a.towns?.length > 0 && <>: <Towns of={a.towns} all={a.towns.length} /></>}
       {a.runId && <>, <a href={href(["runs", a.runId])}>run <Short id={a.runId} /></a></>}
       {" "}· <a href={href(["alerts"])}>All alerts</a>

@@ -1,18 +1,21 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { eventTones } from "../../../../client/js/contract.gen.mjs";
 import { Awaited } from "../away.jsx";
+import { difference } from "../diff.js";
 import { EventList } from "../eventlist.js";
 import { eventsOf, feed } from "../feed.js";
 import { useLoad, useSoon } from "../load.js";
 import { go, href } from "../route.js";
-import { ended, mayRetry } from "../rows.js";
+import { ended, inDoubt, mayRetry } from "../rows.js";
 import { nameOf } from "../runtable.jsx";
 import { ask, can, session } from "../session.js";
 import { quoted } from "../shell.js";
 import { useStore } from "../store.js";
 import { Reason, Said, Short, Status, Time, count, duration, visible, visibleJSON, zone } from "../text.jsx";
-import { Asking, Copy, Dialog, Heading, Menu, Trouble, download } from "../ui.jsx";
+import { timelineOf } from "../timeline.js";
+import { Asking, Command, Copy, Dialog, Heading, Menu, Trouble, download } from "../ui.jsx";
 import { Checks } from "./checks.jsx";
+import { Changes } from "./difference.jsx";
 import { RetryButton } from "./retry.jsx";
 
 /** The events of a run, live until it has ended. run is a load of it: its town is the one to listen to. */
@@ -109,9 +112,10 @@ export function Run({ runId }) {
         </p>
       )}
       {started.reason && <p class="soft">Reason: <Said text={started.reason} most={200} /></p>}
-      <Checks runId={runId} events={events.events} />
+      {inDoubt.includes(outcome.reasonCode) && <InDoubt townId={started.townId} toWorld={toWorld} />}
       <Effects runId={runId} run={run.data} outcome={outcome} started={started} events={events.events} />
-      <Attempts run={run.data} />
+      <Checks runId={runId} events={events.events} />
+      {run.data && !appendedBy && <TimeLine run={run.data} />}
       <Events list={events} said={run.error} />
     </>
   );
@@ -131,6 +135,16 @@ async function fixtureOf(runId) {
   return `[\n${fixtures.map((f) => JSON.stringify(f)).join(",\n")}\n]\n`;
 }
 
+/** Returns what differs between two revisions of a town; null if one of them is not kept any more. */
+async function changesBetween(townId, ...revisions) {
+  try {
+    const [a, b] = await Promise.all(revisions.map((revision) => ask("town.get", { townId, revision })));
+    return difference(a.snapshot, b.snapshot);
+  } catch {
+    return null; // the link leads to what is kept
+  }
+}
+
 /** What the run did to its town, and the first run of a duplicate. */
 function Effects({ runId, run, outcome, started, events }) {
   const done = run && ended(run);
@@ -138,7 +152,9 @@ function Effects({ runId, run, outcome, started, events }) {
     if (!done || !started.townId || !["executed", "failed"].includes(outcome.status)) return null;
     const { revisions } = await ask("town.history", { townId: started.townId, limit: 500 });
     const at = revisions.findIndex((r) => r.runId === runId);
-    return at < 0 ? null : { after: revisions[at].revision, before: revisions[at + 1]?.revision };
+    if (at < 0) return null;
+    const [after, before] = [revisions[at].revision, revisions[at + 1]?.revision];
+    return { after, before, changes: before && outcome.status === "executed" ? await changesBetween(started.townId, before, after) : null };
   }, [runId, done]);
   const first = useLoad(async () => {
     if (outcome.status !== "duplicate") return null;
@@ -149,11 +165,13 @@ function Effects({ runId, run, outcome, started, events }) {
   return (
     <>
       {effect.data && (
-        <p>
+        <section class="difference">
+          <h2>{outcome.status === "executed" ? "What it changed" : "The town after it"}</h2>
+          {effect.data.changes && (effect.data.changes.length > 0 ? <Changes of={effect.data.changes} /> : <p class="soft">Nothing of the town's state.</p>)}
           {effect.data.before && outcome.status === "executed"
-            ? <a href={href(["towns", started.townId, "history", `${effect.data.before}..${effect.data.after}`])}>What it changed: revision {count(effect.data.before)} → {count(effect.data.after)}</a>
+            ? <a href={href(["towns", started.townId, "history", `${effect.data.before}..${effect.data.after}`])}>Revision {count(effect.data.before)} → {count(effect.data.after)}</a>
             : <a href={href(["towns", started.townId, "history", String(effect.data.after)])}>Revision {count(effect.data.after)}</a>}
-        </p>
+        </section>
       )}
       {first.data && <p>The same key was accepted before, by <a href={href(["runs", first.data.runId])}>run <Short id={first.data.runId} /></a> (<Status of={first.data.result.status} />).</p>}
       {first.error && <p class="soft">The first result cannot be read: <Said text={first.error.message} most={200} /></p>}
@@ -161,26 +179,46 @@ function Effects({ runId, run, outcome, started, events }) {
   );
 }
 
-/** The attempts to apply the command, as bars in time. */
-function Attempts({ run }) {
-  const attempts = (run?.steps ?? []).filter((s) => s.stepId === "apply" && s.startedAt);
-  if (attempts.length < 2) return null;
-  const start = new Date(attempts[0].startedAt).getTime();
-  const end = Math.max(...attempts.map((s) => new Date(s.completedAt ?? Date.now()).getTime()), start + 1);
-  const place = (at) => ((new Date(at).getTime() - start) / (end - start)) * 100;
+/** What to do about a command that the game may have applied. */
+function InDoubt({ townId, toWorld }) {
+  return (
+    <section class="notice bad">
+      <strong>In doubt: the game may have applied the command.</strong> The key of the handoff is used, and the run cannot be tried again: that might apply it twice.
+      <ol>
+        <li>Look at the game, and at <a href={href(["towns", townId])}>the town</a>.</li>
+        <li>If they differ, put the true state: <Command text={`handoffctl${toWorld} town patch ${quoted(townId)} patch.json`} /></li>
+        <li>Acknowledge the <a href={href(["alerts"])}>alert</a>. The agent makes a new proposal.</li>
+      </ol>
+    </section>
+  );
+}
+
+/** How often the time line of a run that goes on is drawn again, in milliseconds. */
+const drawn = 1000;
+
+/** How a run went on, with a scale: it arrived, waited, was applied, was committed and answered. */
+function TimeLine({ run }) {
+  const [now, setNow] = useState(Date.now());
+  const over = ended(run);
+  useEffect(() => {
+    const timer = over ? null : setInterval(() => setNow(Date.now()), drawn);
+    return () => clearInterval(timer);
+  }, [over]);
+  const line = timelineOf(run, now);
+  if (!line) return null;
+  const place = (ms) => `${(ms / line.length) * 100}%`;
   return (
     <section>
-      <h2>Attempts</h2>
-      <ol class="attempts">
-        {attempts.map((s) => (
-          <li key={s.logicalAttemptId}>
-            <span>{s.logicalAttemptId}</span>
-            <svg viewBox="0 0 100 8" preserveAspectRatio="none" role="img" aria-label={`attempt ${s.logicalAttemptId}: ${s.status}`}>
-              <rect class={s.status === "SUCCESS" ? "good" : "bad"} x={place(s.startedAt)} width={Math.max(1, place(s.completedAt ?? end) - place(s.startedAt))} height="8" rx="2" />
-            </svg>
-            <span class="soft">{s.error ? visible(s.error.code) : s.status.toLowerCase()}</span>
+      <h2>Time line</h2>
+      <ol class="timeline">
+        {line.rows.map((row) => (
+          <li key={row.name}>
+            <span>{row.name}</span>
+            <span class="track"><i class={row.to === undefined ? "moment" : `span ${row.tone}`} style={{ left: place(row.from), width: row.to === undefined ? undefined : place(row.to - row.from) }} /></span>
+            <span class="soft">{row.name === "Arrived" ? <Time at={run.arrivedAt} ms /> : row.to === undefined ? `after ${duration(row.from)}` : <>{row.open && "for "}{duration(row.to - row.from)}{row.open && " until now"}{row.why && <>, <Said text={row.why} most={32} /></>}</>}</span>
           </li>
         ))}
+        <li class="scale soft" aria-hidden="true"><span /><span class="track">{line.ticks.map((ms) => <i key={ms} class={ms > line.length * 0.9 ? "late" : ""} style={{ left: place(ms) }}>{ms === 0 ? "0" : duration(ms)}</i>)}</span><span /></li>
       </ol>
     </section>
   );
