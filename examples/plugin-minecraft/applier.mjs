@@ -3,8 +3,8 @@
 //   offer (network) → line of its town → begin record → ready → tick → end record → answer
 //
 // offer never touches the world and tick never waits for the network or the disk.
-import { applied, busy, inProgress, parseCommand, refused } from "./protocol.mjs";
-import { plan } from "./build.mjs";
+import { applied, busy, inProgress, parseCommand, refused, TYPES } from "./protocol.mjs";
+import { cleanText, plan } from "./build.mjs";
 
 // When to ask again about what is busy or in progress: a few ticks of 50 ms.
 const RETRY_MS = 200;
@@ -172,6 +172,9 @@ export class Applier {
       this.#log(`cannot remember the end of ${applyId}: ${err.message}`);
       answer = inProgress(applyId, 1000); // asked again, it is looked at again and recorded
     }
+    const { type, args } = item.command, reason = answer.reasonCode ? ` ${answer.reasonCode}` : "";
+    const about = `${type} ${cleanText(args[TYPES[type]], 40)} in ${cleanText(townId, 40)}`; // words of agents
+    this.#log(`${answer.status}${reason}: ${about}, ${applyId}`);
     this.#items.delete(applyId);
     const line = this.#lines.get(townId);
     line.shift();

@@ -21,10 +21,12 @@ func (g *generator) java() {
 		members: []javaMember{
 			{"String", "shortName", "The type for people, such as {@code advance project}."},
 			{"String", "argument", "The one member of args, such as {@code projectId}."},
-			{"String", "verb", "The beginning of the command, such as {@code project advance}."}}}
+			{"String", "verb", "The beginning of the command, such as {@code project advance}."},
+			{"java.util.List<String>", "allowed", "All values of the argument; none if it is the id of something."}}}
 	for _, t := range handoff.ProposalTypes() {
 		spec := t.Spec()
-		types.add(string(t), spec.Does, string(t), strings.ReplaceAll(spec.Name, "-", " "), spec.Argument, spec.Verb)
+		types.add(string(t), spec.Does, string(t), strings.ReplaceAll(spec.Name, "-", " "), spec.Argument, spec.Verb,
+			spec.Values)
 	}
 	verbs := javaEnum{name: "Verb", about: "The verbs: the last part of a request's subject.",
 		members: []javaMember{{"boolean", "changes",
@@ -102,7 +104,7 @@ func javaValues(values []any) string {
 		case string:
 			texts[i] = strconv.Quote(v)
 		case []string:
-			texts[i] = `java.util.List.of("` + strings.Join(v, `", "`) + `")`
+			texts[i] = "java.util.List.of(" + strings.Trim(list(v), "[]") + ")"
 		default:
 			texts[i] = fmt.Sprint(v)
 		}

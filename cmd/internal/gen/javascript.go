@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -24,6 +25,9 @@ func contract() string {
 			return fmt.Sprintf("{ name: %q, argument: %q, verb: %q }",
 				strings.ReplaceAll(spec.Name, "-", " "), spec.Argument, spec.Verb)
 		})
+	closed := slices.DeleteFunc(handoff.ProposalTypes(), func(t handoff.ProposalType) bool { return t.Spec().Values == nil })
+	object(&out, "All values of the argument of the types whose argument is no id.", "argumentValues", closed,
+		func(t handoff.ProposalType) string { return list(t.Spec().Values) })
 	constant(&out, "The signals of operators.", "signals", list(machine.Signals()))
 	var changing []wire.Verb
 	for _, verb := range wire.Verbs() {

@@ -34,7 +34,8 @@ from typing import Final, Literal, NamedTuple
 	out.tuple("ProposalSpec", "A type of proposal, and so of a command.",
 		"name: str", "A name for people, such as \"advance project\".",
 		"argument: str", "The one member of args, such as projectId.",
-		"verb: str", "The beginning of the command, such as \"project advance\".")
+		"verb: str", "The beginning of the command, such as \"project advance\".",
+		"values: tuple[str, ...]", "All values of the argument; none if it is the id of something.")
 	out.tuple("Transition", "An event's effect on the status of its run, or of its step attempt.",
 		"of_step: bool", "Whether it is about a step attempt; otherwise it is about the run.",
 		"source: tuple[str, ...]", "The statuses in which it is valid.",
@@ -49,7 +50,7 @@ from typing import Final, Literal, NamedTuple
 	pythonTable(out, "PROPOSALS: Final[dict[str, ProposalSpec]]", handoff.ProposalTypes(),
 		func(t handoff.ProposalType) string {
 			spec := t.Spec()
-			return pythonCall("ProposalSpec", strings.ReplaceAll(spec.Name, "-", " "), spec.Argument, spec.Verb)
+			return pythonCall("ProposalSpec", strings.ReplaceAll(spec.Name, "-", " "), spec.Argument, spec.Verb, spec.Values)
 		})
 	literalOf(out, "Verb", "VERBS", wire.Verbs())
 	var changing []wire.Verb
@@ -139,7 +140,7 @@ func pythonCall(name string, values ...any) string {
 		case bool:
 			texts[i] = map[bool]string{true: "True", false: "False"}[v]
 		case []string:
-			texts[i] = "(" + strings.Trim(list(v), "[]") + ",)"
+			texts[i] = pythonList(v)
 		default:
 			texts[i] = fmt.Sprint(v)
 		}
@@ -148,4 +149,9 @@ func pythonCall(name string, values ...any) string {
 }
 
 // pythonList returns texts as a tuple.
-func pythonList[T ~string](texts []T) string { return "(" + strings.Trim(list(texts), "[]") + ",)" }
+func pythonList[T ~string](texts []T) string {
+	if len(texts) == 0 {
+		return "()"
+	}
+	return "(" + strings.Trim(list(texts), "[]") + ",)"
+}

@@ -27,7 +27,8 @@ async function start(t, { limits = {}, allow, game = new Game(), path = temporar
     limits: { queue: 10, commandsPerTick: 4, blocksPerTick: 32, remember: 100, ...limits },
   };
   const memory = await remember(t, path, config.limits.remember);
-  const applier = new Applier({ memory, world: game, config, now: () => clock.now });
+  const logged = [];
+  const applier = new Applier({ memory, world: game, config, now: () => clock.now, log: (line) => logged.push(line) });
   const answers = [];
   const offer = (c) => applier.offer(JSON.stringify(c), (answer) => answers.push(answer));
   // until gives ticks until done holds; the disk takes its time, so it polls, with a deadline.
@@ -40,7 +41,7 @@ async function start(t, { limits = {}, allow, game = new Game(), path = temporar
   };
   const answered = (n) => until(() => answers.length >= n);
   const statuses = () => answers.map(({ applyId, status }) => `${Number(applyId.slice(-3))} ${status}`);
-  return { applier, answers, answered, clock, game, memory, offer, path, statuses, until };
+  return { applier, answers, answered, clock, game, logged, memory, offer, path, statuses, until };
 }
 
 test("a command changes the world on a tick, and is answered after it is recorded", async (t) => {
@@ -53,6 +54,20 @@ test("a command changes the world on a tick, and is answered after it is recorde
   assert.equal(s.game.changes.length, 10);
   assert.deepEqual(s.answers, [applied(idOf(1))]);
   assert.deepEqual(s.memory.get(idOf(1)), { answer: applied(idOf(1)) });
+});
+
+test("each outcome is logged, with the words of agents on one line", async (t) => {
+  const s = await start(t, { allow: ["PROJECT_ADVANCE"] });
+  s.offer(command(1, { args: { projectId: "w\n§4all" } }));
+  s.offer(talk(2));
+  await s.answered(2);
+  assert.deepEqual(s.logged, [
+    `refused UNKNOWN_PROJECT: PROJECT_ADVANCE w 4all in a, ${idOf(1)}`,
+    `refused NOT_ALLOWED: TOWNSFOLK_TALK casual in a, ${idOf(2)}`,
+  ]);
+  s.offer(command(3));
+  await s.answered(3);
+  assert.match(s.logged[2], new RegExp(`^applied: PROJECT_ADVANCE .* in a, ${idOf(3)}$`));
 });
 
 test("an id is applied once, after a restart too", async (t) => {

@@ -337,8 +337,8 @@ export class Client {
    *
    * - `{ runId, afterSeq }`: the events of one run after afterSeq. It ends with the run.
    * - `{ townId, from }`: the events of a town, or without townId of all towns, that were persisted at the time `from`
-   *   or later; with `after` the events after that cursor; without both the next ones.
-   * @param {Followed & { onLost?: (loss: Loss) => void, from?: string, runId?: string, afterSeq?: number }} [options]
+   *   (RFC 3339, or a Date) or later; with `after` the events after that cursor; without both the next ones.
+   * @param {Followed & { onLost?: (loss: Loss) => void, from?: string | Date, runId?: string, afterSeq?: number }} [options]
    * @returns {AsyncGenerator<RunEvent, void>}
    */
   events(options = {}) { return events(this, options); }

@@ -10,6 +10,12 @@ export const proposalTypes = /** @type {const} */ ({
   TOWNSFOLK_TALK: { name: "talk", argument: "talkType", verb: "townsfolk talk" },
 });
 
+/** All values of the argument of the types whose argument is no id. */
+export const argumentValues = /** @type {const} */ ({
+  SALVAGE_PLAN: ["scarcity", "dread", "general"],
+  TOWNSFOLK_TALK: ["morale-boost", "casual"],
+});
+
 /** The signals of operators. */
 export const signals = /** @type {const} */ (["PAUSE", "RESUME", "CANCEL", "RETRY_STEP", "APPROVE", "DENY"]);
 

@@ -80,18 +80,28 @@ export async function* commits(client, { onLost, ...what }, pace) {
 /**
  * Follows the run events of commits, from the time `from` on if it is given, or of one run to its end.
  * @param {Client} client
- * @param {Followed & { onLost?: (loss: Loss) => void, from?: string, runId?: string, afterSeq?: number }} what
+ * @param {Followed & { onLost?: (loss: Loss) => void, from?: string | Date, runId?: string, afterSeq?: number }} what
  * @param {typeof defaultPace} [pace]
  * @returns {AsyncGenerator<RunEvent, void>}
  */
 export async function* events(client, { from, runId, afterSeq, ...what }, pace = defaultPace) {
   if (runId !== undefined) return yield* eventsOfRun(client, { ...what, runId, afterSeq }, pace);
-  const time = Date.parse(from ?? "1970-01-01");
-  if (Number.isNaN(time)) throw new RangeError(`from is no time: ${from}`);
+  const time = from === undefined ? 0 : timeOf(from);
   const after = from === undefined ? what.after : await cursorBefore(client, time, what, pace);
   for await (const commit of commits(client, { ...what, after }, pace)) {
     if (commit.events && !(Date.parse(commit.at) < time)) yield* commit.events;
   }
+}
+
+/**
+ * Returns the milliseconds of `from`. Date.parse alone would take a cursor or a runSeq for a year.
+ * @param {string | Date} from
+ */
+function timeOf(from) {
+  const time = from instanceof Date ? from.getTime() : /^\d{4}-\d\d-\d\d/.test(from) ? Date.parse(from) : NaN;
+  if (!Number.isNaN(time)) return time;
+  throw new RangeError(`from is a time, such as "2026-02-16T10:00:00Z", not ${JSON.stringify(from)}: ` +
+    "a cursor goes into after, and a runSeq into afterSeq");
 }
 
 /**

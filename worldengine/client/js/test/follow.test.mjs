@@ -138,7 +138,10 @@ test("following begins at a time, at a cursor, or now", { timeout: 120_000 }, as
   assert.equal((await now).value?.runId, last);
   none.abort();
   assert.equal((await future).done, true);
-  await assert.rejects(engine.events({ from: "yesterday" }).next(), RangeError);
+  for (const from of /** @type {any[]} */ (["yesterday", "42", 42, new Date("yesterday")])) {
+    await assert.rejects(engine.events({ from }).next(), { name: "RangeError",
+      message: /^from is a time, such as "2026-02-16T10:00:00Z", not .*: a cursor goes into after, and a runSeq into/ });
+  }
   await assert.rejects(engine.commits({ after: "999999" }).next(), { name: "ReplyError", code: "INVALID_CURSOR" });
 });
 

@@ -32,8 +32,20 @@ test("a proposal becomes the handoff that the library makes of it", async () => 
     });
     assert.deepEqual(made, handoff, name);
   }
-  await assert.rejects(makeHandoff({ townId: "t", snapshotHash: "", decisionEpoch: 1 },
-    { type: "SALVAGE_PLAN", args: {}, actorId: "a", reason: "r" }), /args must have focus/);
+});
+
+test("a proposal with a type, a member or an argument that does not exist is refused with its path", async () => {
+  const right = { type: "SALVAGE_PLAN", args: { focus: "dread" }, actorId: "a", reason: "r" };
+  const town = { townId: "t", snapshotHash: "", decisionEpoch: 1 };
+  for (const [wrong, message] of /** @type {[any, RegExp][]} */ ([
+    [{ type: "DANCE" }, /^\/proposal\/type must be one of MAYOR_ACCEPT_MISSION, .*, not DANCE$/],
+    [{ precondition: [] }, /^\/proposal\/precondition does not exist; a proposal has type, /],
+    [{ args: {} }, /^\/proposal\/args\/focus must be there: args must have focus$/],
+    [{ args: { focus: "dread", projectId: "wall" } }, /^\/proposal\/args\/projectId does not exist; the args of SALV/],
+    [{ args: { focus: "gold" } }, /^\/proposal\/args\/focus must be one of scarcity, dread, general, not gold$/],
+  ])) {
+    await assert.rejects(makeHandoff(town, { ...right, ...wrong }), { name: "TypeError", message });
+  }
 });
 
 test("canonical JSON is that of the library", async () => {

@@ -529,6 +529,13 @@ async def test_errors_say_what_to_do(engine: Client) -> None:
     assert (copied.status, copied.code, str(copied)) == (404, "UNKNOWN_TOWN", str(caught.value))
 
 
+async def test_since_is_a_time(engine: Client) -> None:
+    wrong: list[tuple[Any, type[Exception]]] = [("42", ValueError), (42, TypeError)]
+    for since, kind in wrong:
+        with pytest.raises(kind, match=r"since is a time, .* not '?42'?: a cursor goes"):
+            await anext(engine.events(since=since))
+
+
 async def test_own_proposal_ids_and_mistakes(engine: Client) -> None:
     town = await engine.town(TOWN)
     named = "proposal_" + "0" * 64
@@ -538,5 +545,11 @@ async def test_own_proposal_ids_and_mistakes(engine: Client) -> None:
     assert handoff["command"] == f"salvage initiate {TOWN} dread"
     with pytest.raises(ValueError, match="type must be one of"):
         make_handoff(town, type="DANCE", **wish)
-    with pytest.raises(ValueError, match="args must have projectId"):
+    with pytest.raises(ValueError, match=r"args/focus does not exist; .* have projectId"):
         make_handoff(town, type="PROJECT_ADVANCE", **wish)
+    for args, message in (
+        ({}, "/proposal/args/focus must be there: args must have focus"),
+        ({"focus": "gold"}, "/proposal/args/focus must be one of scarcity, dread, general, "),
+    ):
+        with pytest.raises(ValueError, match=message):
+            make_handoff(town, type="SALVAGE_PLAN", **{**wish, "args": args})

@@ -15,6 +15,8 @@ class ProposalSpec(NamedTuple):
     """The one member of args, such as projectId."""
     verb: str
     """The beginning of the command, such as 'project advance'."""
+    values: tuple[str, ...]
+    """All values of the argument; none if it is the id of something."""
 
 
 class Transition(NamedTuple):
@@ -67,12 +69,12 @@ PROPOSAL_TYPES: Final[tuple[ProposalType, ...]] = (
 )
 
 PROPOSALS: Final[dict[str, ProposalSpec]] = {
-    "MAYOR_ACCEPT_MISSION": ProposalSpec("accept mission", "missionId", "mission accept"),
-    "MISSION_COMPLETE": ProposalSpec("complete mission", "missionId", "mission complete"),
-    "MISSION_FAIL": ProposalSpec("fail mission", "missionId", "mission fail"),
-    "PROJECT_ADVANCE": ProposalSpec("advance project", "projectId", "project advance"),
-    "SALVAGE_PLAN": ProposalSpec("salvage", "focus", "salvage initiate"),
-    "TOWNSFOLK_TALK": ProposalSpec("talk", "talkType", "townsfolk talk"),
+    "MAYOR_ACCEPT_MISSION": ProposalSpec("accept mission", "missionId", "mission accept", ()),
+    "MISSION_COMPLETE": ProposalSpec("complete mission", "missionId", "mission complete", ()),
+    "MISSION_FAIL": ProposalSpec("fail mission", "missionId", "mission fail", ()),
+    "PROJECT_ADVANCE": ProposalSpec("advance project", "projectId", "project advance", ()),
+    "SALVAGE_PLAN": ProposalSpec("salvage", "focus", "salvage initiate", ("scarcity", "dread", "general",)),
+    "TOWNSFOLK_TALK": ProposalSpec("talk", "talkType", "townsfolk talk", ("morale-boost", "casual",)),
 }
 
 Verb = Literal[

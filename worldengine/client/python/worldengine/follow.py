@@ -277,13 +277,21 @@ async def within(seconds: float, work: Any) -> Any:
                 await task
 
 
+_NO_TIME = (
+    "since is a time, such as '2026-02-16T10:00:00Z' or a datetime, not {!r}: "
+    "a cursor goes into after, and a runSeq into after_seq"
+)
+
+
 def _time(moment: datetime | str) -> datetime:
     """Return a moment with its zone: UTC if it names none."""
     if isinstance(moment, str):
         try:
             moment = datetime.fromisoformat(_six_decimals(moment))
         except ValueError as error:
-            raise ValueError(f"since is no time: {moment!r}") from error
+            raise ValueError(_NO_TIME.format(moment)) from error
+    if not isinstance(moment, datetime):
+        raise TypeError(_NO_TIME.format(moment))
     return moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)
 
 

@@ -6,10 +6,29 @@ from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
 from .canonical import hash_json
-from .contract import PROPOSALS
+from .contract import PROPOSALS, ProposalSpec
 from .types import Handoff, Precondition
 
 __all__ = ["make_handoff"]
+
+
+def _checked(type: str, args: Mapping[str, str]) -> ProposalSpec:
+    spec = PROPOSALS.get(type)
+    if spec is None:
+        raise ValueError(f"/proposal/type must be one of {', '.join(PROPOSALS)}, not {type}")
+    path = f"/proposal/args/{spec.argument}"
+    for member in args:
+        if member != spec.argument:
+            raise ValueError(
+                f"/proposal/args/{member} does not exist; the args of {type} have "
+                f"{spec.argument} alone"
+            )
+    value = args.get(spec.argument)
+    if not value:
+        raise ValueError(f"{path} must be there: args must have {spec.argument}")
+    if spec.values and value not in spec.values:
+        raise ValueError(f"{path} must be one of {', '.join(spec.values)}, not {value}")
+    return spec
 
 
 def make_handoff(
@@ -32,13 +51,10 @@ def make_handoff(
     gives ``proposal_id``; otherwise the same proposal for the same state has the same id.
 
     The result is plain data, the same for the same arguments: store it before you send it. The
-    server checks it. An unknown type or a missing argument raises ValueError.
+    server checks it. A type, a member of args or a value of it that does not exist, or a missing
+    argument, raises ValueError with its path.
     """
-    spec = PROPOSALS.get(type)
-    if spec is None:
-        raise ValueError(f"type must be one of {', '.join(PROPOSALS)}, not {type}")
-    if not args.get(spec.argument):
-        raise ValueError(f"args must have {spec.argument}")
+    spec = _checked(type, args)
     town_id, state, epoch = town["townId"], town["snapshotHash"], town["decisionEpoch"]
     own, given = dict(args), list(preconditions)
     if proposal_id is None:

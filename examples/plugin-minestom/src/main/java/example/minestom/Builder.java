@@ -10,6 +10,7 @@ import net.minestom.server.instance.Instance;
 import net.minestom.server.timer.TaskSchedule;
 import worldengine.plugin.Command;
 import worldengine.plugin.Outcome;
+import worldengine.plugin.SafeText;
 
 /** Carries out plans in the game's world. All of it runs on the game's ticks. */
 final class Builder {
@@ -28,6 +29,8 @@ final class Builder {
     CompletionStage<Outcome> apply(Command command) {
         var plan = Plan.of(command, settings.towns().get(command.townId()));
         if (plan.refusal() != null) return CompletableFuture.completedFuture(plan.refusal());
+        System.err.println("applies " + command.type() + " " + SafeText.line(command.argument(), 40) + " in "
+            + SafeText.line(command.townId(), 40) + ", " + command.applyId()); // Minestom's logs need a backend
         // As data, not as a text in which the game would look for formats, and never as a command.
         if (plan.line() != null) Audiences.players().sendMessage(Component.text(plan.line()));
         var chunks = plan.blocks().stream().map(placed -> world.loadOptionalChunk(placed.at()))

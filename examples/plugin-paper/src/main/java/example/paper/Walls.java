@@ -39,6 +39,8 @@ final class Walls {
 
     /** Changes the world; {@code unloaded} is the outcome if that cannot be begun. */
     private CompletionStage<Outcome> change(Command command, Outcome unloaded) {
+        plugin.getLogger().info("applies " + command.type() + " " + SafeText.line(command.argument(), 40) + " in "
+            + SafeText.line(command.townId(), 40) + ", " + command.applyId());
         return switch (command.type()) {
             case PROJECT_ADVANCE -> command.expectedProject() == null
                 ? CompletableFuture.completedFuture(Outcome.refused("UNKNOWN_PROJECT", "The town has no such project."))

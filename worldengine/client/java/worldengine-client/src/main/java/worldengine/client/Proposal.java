@@ -20,7 +20,12 @@ public record Proposal(ProposalType type, String argument, String actorId, Strin
         List<String> reasonTags, List<Precondition> preconditions, @Nullable String proposalId) {
     /** Copies the lists. */
     public Proposal {
-        if (argument.isEmpty()) throw new IllegalArgumentException("args must have " + type.argument());
+        String path = "/proposal/args/" + type.argument();
+        if (argument.isEmpty()) throw new IllegalArgumentException(path + " must not be empty");
+        if (!type.allowed().isEmpty() && !type.allowed().contains(argument)) {
+            throw new IllegalArgumentException(
+                path + " must be one of " + String.join(", ", type.allowed()) + ", not " + argument);
+        }
         if (!(priority >= 0 && priority <= 1)) {
             throw new IllegalArgumentException("priority must be from 0 to 1, not " + priority);
         }

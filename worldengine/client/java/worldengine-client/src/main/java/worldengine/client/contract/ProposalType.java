@@ -4,29 +4,31 @@ package worldengine.client.contract;
 /** The types of a proposal, and so of a command. */
 public enum ProposalType {
     /** Turns a side quest into the mission, if there is none. */
-    MAYOR_ACCEPT_MISSION("MAYOR_ACCEPT_MISSION", "accept mission", "missionId", "mission accept"),
+    MAYOR_ACCEPT_MISSION("MAYOR_ACCEPT_MISSION", "accept mission", "missionId", "mission accept", java.util.List.of()),
     /** Ends the mission, and adds to hope. */
-    MISSION_COMPLETE("MISSION_COMPLETE", "complete mission", "missionId", "mission complete"),
+    MISSION_COMPLETE("MISSION_COMPLETE", "complete mission", "missionId", "mission complete", java.util.List.of()),
     /** Ends the mission, and adds to dread. */
-    MISSION_FAIL("MISSION_FAIL", "fail mission", "missionId", "mission fail"),
+    MISSION_FAIL("MISSION_FAIL", "fail mission", "missionId", "mission fail", java.util.List.of()),
     /** Advances a project, unless it is blocked or complete. */
-    PROJECT_ADVANCE("PROJECT_ADVANCE", "advance project", "projectId", "project advance"),
+    PROJECT_ADVANCE("PROJECT_ADVANCE", "advance project", "projectId", "project advance", java.util.List.of()),
     /** Takes off scarcity, dread, or a little of both. */
-    SALVAGE_PLAN("SALVAGE_PLAN", "salvage", "focus", "salvage initiate"),
+    SALVAGE_PLAN("SALVAGE_PLAN", "salvage", "focus", "salvage initiate", java.util.List.of("scarcity", "dread", "general")),
     /** Adds to hope. */
-    TOWNSFOLK_TALK("TOWNSFOLK_TALK", "talk", "talkType", "townsfolk talk"),
+    TOWNSFOLK_TALK("TOWNSFOLK_TALK", "talk", "talkType", "townsfolk talk", java.util.List.of("morale-boost", "casual")),
     ;
 
     private final String wire;
     private final String shortName;
     private final String argument;
     private final String verb;
+    private final java.util.List<String> allowed;
 
-    ProposalType(String wire, String shortName, String argument, String verb) {
+    ProposalType(String wire, String shortName, String argument, String verb, java.util.List<String> allowed) {
         this.wire = wire;
         this.shortName = shortName;
         this.argument = argument;
         this.verb = verb;
+        this.allowed = allowed;
     }
 
     /** The text on the wire. */
@@ -40,6 +42,9 @@ public enum ProposalType {
 
     /** The beginning of the command, such as {@code project advance}. */
     public String verb() { return verb; }
+
+    /** All values of the argument; none if it is the id of something. */
+    public java.util.List<String> allowed() { return allowed; }
 
     /** Returns the constant of a text on the wire; empty for one of a newer server. */
     public static java.util.Optional<ProposalType> named(String wire) {
