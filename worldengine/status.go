@@ -233,3 +233,6 @@ func (e *Engine) Samples(townIDs []string, minutes, points int) messages.Samples
 	from := to.Add(-time.Duration(minutes) * time.Minute).Truncate(step)
 	return e.index.Samples(wire.TownTokens(townIDs), from, to, step, now)
 }
+
+// Busy reports whether requests are queued or in hand.
+func (e *Engine) Busy() bool { return e.queue.Depth() > 0 }

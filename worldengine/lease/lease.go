@@ -63,6 +63,22 @@ func (l *Lease) Acquire(ctx context.Context) (*Held, error) {
 // Try takes the lease if it is free. It returns an ErrHeld if another server holds it.
 func (l *Lease) Try(ctx context.Context) (*Held, error) { return l.hold(ctx, l.take) }
 
+// HeldBy returns the Holder of the server that has the lease; "" if the lease is free.
+func (l *Lease) HeldBy(ctx context.Context) (holder string, err error) {
+	_, err = l.ask(ctx, func(ctx context.Context) (uint64, error) {
+		entry, err := l.bucket.Get(ctx, key)
+		switch {
+		case errors.Is(err, jetstream.ErrKeyNotFound):
+			return 0, nil
+		case err != nil:
+			return 0, err
+		}
+		holder = string(entry.Value())
+		return entry.Revision(), nil
+	})
+	return holder, err
+}
+
 // Seize takes the lease from its holder.
 func (l *Lease) Seize(ctx context.Context) (*Held, error) {
 	return l.hold(ctx, func(ctx context.Context) (uint64, error) {

@@ -55,7 +55,15 @@ func TestLease_GivenBack(t *testing.T) {
 	t.Parallel()
 	url := natstest.Connect(t).ConnectedUrl()
 	first, second := newLease(t, url), newLease(t, url)
+	requireHolder := func(want string) {
+		t.Helper()
+		holder, err := second.HeldBy(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, want, holder)
+	}
+	requireHolder("")
 	held := try(t, first)
+	requireHolder(first.Holder)
 	_, err := second.Try(t.Context())
 	require.ErrorIs(t, err, lease.ErrHeld)
 

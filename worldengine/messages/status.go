@@ -111,7 +111,8 @@ type Server struct {
 	// Name is for people; "" if it has none.
 	Name    string `json:"name,omitzero"`
 	Version string `json:"version"`
-	// Started is when the server began to serve, or to stand by.
+	// Started is when the server began to serve. Of a server that stands by it is when its process
+	// began.
 	Started time.Time `json:"started"`
 	// Writer is set if the server serves the world; else it stands by, and has neither Stats nor
 	// Verbs.
@@ -144,6 +145,9 @@ type Announcement struct {
 	// Ready are the worlds that others serve, that the server counts as its own, and whose index it has
 	// read. Their writers hand them over.
 	Ready []string `json:"ready,omitempty"`
+	// Indexed are the log sequences up to which the server has indexed its worlds. Servers that stand by
+	// read the log when the writer's grows.
+	Indexed map[string]uint64 `json:"indexed,omitempty"`
 	// Draining is set if the server is stopping: others prepare to serve its worlds.
 	Draining bool `json:"draining,omitzero"`
 }

@@ -30,7 +30,7 @@ const (
 	MoveEvery = 30 * time.Second
 	// BusyFor is how long a handover that is due waits for a moment without requests in hand.
 	BusyFor = 10 * time.Second
-	// handoverWithin is how long the next handover waits until the last one's world is served.
+	// handoverWithin bounds how long the next handover waits for the last one to end.
 	handoverWithin = 5 * time.Second
 )
 
@@ -56,34 +56,35 @@ type Decision struct {
 	Action Action
 	After  time.Duration // of Acquire: how long to wait still
 	To     string        // of HandOver: the ID of the server that receives the world
-	// Next is set if this server serves the world next: it keeps its index close to the log.
-	Next bool
 	// Wanted is set if this server counts the world as its own, and another server serves it.
 	Wanted bool
 	Why    string // for people
 }
 
 // Decide returns a decision for each known world that this server would serve, sorted by world. At
-// most one is HandOver.
+// most one is HandOver. A server that serves one world keeps it: to move it would make nothing more
+// even.
 func (v *View) Decide(now time.Duration) []Decision {
 	v.expire(now)
 	live, stable := v.spread(v.live(now)), v.spread(v.stable(now))
 	var decisions []Decision
-	moving := v.moving(now)
+	own, moving := len(v.Serves()), v.moving(now)
 	for _, name := range v.sortedWorlds() {
 		w := v.worlds[name]
 		if !may(v.self, name) && w.holder != v.self.ID {
 			continue
 		}
 		d := Decision{World: name}
-		order := live.order(name)
-		d.Next = w.holder != v.self.ID && nextIs(order, w.holder, v.self.ID)
 		switch {
 		case w.holder == v.self.ID:
+			if own == 1 {
+				d.Action, d.Why = Keep, "the only world that this server serves"
+				break
+			}
 			d = v.held(now, w, d, live.first[name], stable.first[name], moving)
 			moving = moving || d.Action == HandOver
 		case w.holder == "":
-			d = v.free(now, w, d, slices.Index(order, v.self.ID))
+			d = v.free(now, w, d, slices.Index(live.order(name), v.self.ID))
 		default:
 			d = v.others(now, w, d)
 			d.Wanted = live.first[name] == v.self.ID && stable.first[name] == v.self.ID
@@ -93,16 +94,6 @@ func (v *View) Decide(now time.Duration) []Decision {
 	return decisions
 }
 
-// nextIs reports whether a server is the first in order that does not hold the world.
-func nextIs(order []string, holder, id string) bool {
-	for _, other := range order {
-		if other != holder {
-			return other == id
-		}
-	}
-	return false
-}
-
 // held decides about a world that this server serves.
 func (v *View) held(now time.Duration, w *world, d Decision, live, stable string, moving bool) Decision {
 	d.Action = Keep
@@ -110,6 +101,8 @@ func (v *View) held(now time.Duration, w *world, d Decision, live, stable string
 	switch {
 	case live == v.self.ID, to == nil:
 		d.Why = "this server is the first for the world"
+	case moving && w.name == v.handedOver:
+		d.Why = "is being handed over to " + to.label()
 	case live != stable:
 		d.Why = "kept until the servers are the same for " + StableAfter.String()
 	case !slices.Contains(to.Ready, w.name):

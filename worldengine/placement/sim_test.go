@@ -184,12 +184,7 @@ func (v *simServer) offer() messages.Announcement {
 	if !v.all {
 		a.Worlds = v.offers
 	}
-	for name := range v.held {
-		if !v.releasing[name] {
-			a.Serves = append(a.Serves, name)
-		}
-	}
-	slices.Sort(a.Serves)
+	a.Serves = slices.Sorted(maps.Keys(v.held))
 	return a
 }
 
@@ -344,26 +339,29 @@ func (v *simServer) decide() {
 
 // handOver stops taking requests, and releases the lease when those in hand are finished.
 func (v *simServer) handOver(d Decision) {
-	s, process := v.sim, v.process
+	s := v.sim
 	lease := s.leases[d.World]
+	if len(v.releasing) > 0 {
+		s.fail("%s hands %s over together with %v", v.id(), d.World, v.releasing)
+	}
 	if kept := s.now - lease.changed; kept < MoveEvery*8/10 {
 		s.fail("%s hands %s over after %s", v.id(), d.World, kept)
 	}
 	s.trace("%s hands %s over to %s", v.id(), d.World, d.To)
-	v.releasing[d.World] = true
-	v.release(d.World, s.between(0, 500*time.Millisecond), func() {
-		if v.process == process {
-			v.view.HandedOver(v.clock(), d.World)
-		}
-	})
+	v.view.HandingOver(v.clock(), d.World)
+	v.release(d.World, s.between(0, 500*time.Millisecond))
 }
 
 // release gives a lease back after a while.
-func (v *simServer) release(name string, after time.Duration, released func()) {
+func (v *simServer) release(name string, after time.Duration) {
 	s, process := v.sim, v.process
+	v.releasing[name] = true
 	s.after(after, func() {
 		lease := s.leases[name]
-		if _, held := v.held[name]; !held || !v.up || v.process != process || v.suspended {
+		if v.process != process {
+			return
+		}
+		if _, held := v.held[name]; !held || !v.up || v.suspended {
 			delete(v.releasing, name)
 			return
 		}
@@ -373,7 +371,7 @@ func (v *simServer) release(name string, after time.Duration, released func()) {
 		delete(v.held, name)
 		delete(v.releasing, name)
 		v.changed = true
-		released()
+		v.view.Released(v.clock(), name, false)
 	})
 }
 
@@ -387,8 +385,7 @@ func (v *simServer) stop() {
 	process := v.process
 	for _, name := range slices.Sorted(slices.Values(v.offers)) {
 		if _, held := v.held[name]; held {
-			v.releasing[name] = true
-			v.release(name, v.sim.between(0, 2*time.Second), func() { v.view.Released(v.clock(), name, false) })
+			v.release(name, v.sim.between(0, 2*time.Second))
 		}
 	}
 	v.sim.after(2500*time.Millisecond, func() {

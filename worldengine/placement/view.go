@@ -23,8 +23,8 @@ type View struct {
 	worlds  map[string]*world
 	last    time.Duration // of the last Decide
 
-	handedOver string        // the world of the last handover; "" if it is served again
-	handedAt   time.Duration // when it was released
+	handedOver string        // the world of the last handover; "" if another server serves it
+	handedAt   time.Duration // when the handover began
 
 	cached map[string]*spread // by their servers, as long as nothing else changes
 }
@@ -181,9 +181,8 @@ func (v *View) Released(now time.Duration, name string, lost bool) {
 	}
 }
 
-// HandedOver notes that this server has released a world for another server.
-func (v *View) HandedOver(now time.Duration, name string) {
-	v.Released(now, name, false)
+// HandingOver notes that this server has begun to hand a world over. Released follows.
+func (v *View) HandingOver(now time.Duration, name string) {
 	v.handedOver, v.handedAt = name, now
 }
 
@@ -245,6 +244,36 @@ func may(s *server, world string) bool {
 	_, failed := slices.BinarySearch(s.Failed, world)
 	return would && !failed
 }
+
+// Serves returns the worlds whose lease this server has, sorted.
+func (v *View) Serves() (names []string) {
+	for _, name := range v.sortedWorlds() {
+		if v.worlds[name].holder == v.self.ID {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// Holder returns the ID of the server that has the lease of a world, as far as is known; "" if it is
+// free.
+func (v *View) Holder(name string) string {
+	if w := v.worlds[name]; w != nil {
+		return w.holder
+	}
+	return unknown
+}
+
+// Others returns the last announcements of the other servers that are heard, sorted by ID.
+func (v *View) Others(now time.Duration) (others []messages.Announcement) {
+	for _, id := range v.which(func(s *server) bool { return s != v.self && s.heard(now) }) {
+		others = append(others, v.servers[id].Announcement)
+	}
+	return others
+}
+
+// Announced reports whether another server announces that it serves a world.
+func (v *View) Announced(now time.Duration, name string) bool { return v.announcer(now, name) != "" }
 
 func (v *View) sortedWorlds() []string { return slices.Sorted(maps.Keys(v.worlds)) }
 

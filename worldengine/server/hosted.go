@@ -16,6 +16,7 @@ import (
 	"worldengine/worldengine/index"
 	"worldengine/worldengine/lease"
 	"worldengine/worldengine/messages"
+	"worldengine/worldengine/placement"
 	"worldengine/worldengine/rcon"
 	"worldengine/worldengine/service"
 	"worldengine/worldengine/webhook"
@@ -32,18 +33,21 @@ type hosted struct {
 	webhooks *webhook.Sender     // nil without a webhook
 	logger   *slog.Logger
 
-	standbys sync.Map                    // the servers that stand by, each a standby, by ID
-	lease    *lease.Lease                // nil if no other server can join
-	serving  atomic.Pointer[tenure]      // nil while the server stands by
-	idle     atomic.Pointer[error]       // why serving is nil
-	index    atomic.Pointer[index.Index] // follows the log; nil before there is one
-	stop     context.CancelFunc          // ends the goroutine that stands by
-	ended    sync.WaitGroup              // of that goroutine
+	turns   chan placement.Action       // decisions of the placer for the goroutine that stands by or serves
+	grown   chan struct{}               // the writer has announced more than this server's index has
+	synced  atomic.Int64                // when the index had read the log last, in Unix milliseconds
+	lease   *lease.Lease                // nil if no other server can join
+	serving atomic.Pointer[tenure]      // nil while the server stands by
+	idle    atomic.Pointer[error]       // why serving is nil
+	index   atomic.Pointer[index.Index] // follows the log; nil before there is one
+	stop    context.CancelFunc          // ends the goroutine that stands by
+	ended   sync.WaitGroup              // of that goroutine
 }
 
 // newHosted makes the parts of a world that do not require NATS. If it fails, it leaves none.
 func newHosted(s *Server, world string) (h *hosted, err error) {
-	h = &hosted{server: s, world: world, logger: s.config.Logger, stop: func() {}}
+	h = &hosted{server: s, world: world, logger: s.config.Logger, stop: func() {},
+		turns: make(chan placement.Action), grown: make(chan struct{}, 1)}
 	h.idle.Store(&errStarting)
 	if c := s.config.RCON; c != nil {
 		if h.console, err = rcon.New(*c); err != nil {
@@ -93,16 +97,19 @@ func (h *hosted) begin(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("server: JetStream: %w", err)
 	}
-	if err := h.hearStandbys(); err != nil {
-		return err
-	}
+	p := s.placer
+	p.add(h.world)
+	h.service.Standbys = func() []messages.Server { return p.list(h.world) }
 	h.lease = &lease.Lease{
 		JetStream: js, World: h.world, Holder: s.config.Service.ID,
 		Replicas: h.engine.Replicas, Logger: h.logger,
 	}
 	acquire := h.lease.Try
-	if s.embedded != nil {
+	switch {
+	case s.embedded != nil:
 		acquire = h.lease.Seize
+	case s.config.several():
+		acquire = h.tryFirst
 	}
 	var held *lease.Held
 	err = commitlog.UntilItPasses(ctx, func(ctx context.Context) (err error) {

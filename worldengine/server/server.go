@@ -183,6 +183,7 @@ type Server struct {
 	access    *access.Config // in force; nil without access control
 	granted   []string       // the worlds among which users have permissions; sorted
 
+	placer  *placer // nil if no other server can join
 	worlds  registry
 	changed chan struct{} // see Changed
 }
@@ -233,6 +234,12 @@ func (s *Server) start(ctx context.Context) error {
 	}
 	if err := s.serveHTTP(); err != nil {
 		return err
+	}
+	if s.embedded == nil || s.config.Open {
+		var err error
+		if s.placer, err = startPlacer(s); err != nil {
+			return err
+		}
 	}
 	return s.config.whyNoStreams(s.only().begin(ctx))
 }
@@ -324,9 +331,15 @@ func (s *Server) Room() *storage.Room {
 // Close stops taking requests, finishes and answers those in hand, gives the leases back, and ends
 // all that Start has started. ctx bounds the wait for requests in hand.
 func (s *Server) Close(ctx context.Context) error {
+	if s.placer != nil {
+		s.placer.drain()
+	}
 	err := s.worlds.close(ctx)
 	if s.service != nil {
 		err = errors.Join(err, s.service.Stop(ctx))
+	}
+	if s.placer != nil {
+		s.placer.close()
 	}
 	for _, nc := range []*nats.Conn{s.conn, s.followers, s.asking, s.answering} {
 		if nc != nil {

@@ -2,6 +2,7 @@ package server
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -13,53 +14,63 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// standbyLasts is how long a server counts as standing by after its last announcement. A standby
-// announces itself every followEvery.
-const standbyLasts = 4 * followEvery
+// An earlier program announces that it stands by for a world, once every half second, and lists the
+// servers that do so. It counts a server as standing by for standbyLasts.
+const standbyLasts = 2 * time.Second
 
-// standby is a server of the world that has announced that it stands by.
+// standby is a server that has announced that it stands by for a world, as an earlier program does.
 type standby struct {
 	messages.Server
-	at time.Time
+	at time.Duration
 }
 
-// hearStandbys listens to the servers of the world that stand by.
-func (h *hosted) hearStandbys() error {
-	h.service.Standbys = h.listStandbys
-	_, err := h.server.conn.Subscribe(wire.StandbySubject(h.world), func(msg *nats.Msg) {
-		var server messages.Server
-		if json.Unmarshal(msg.Data, &server) == nil && server.ID != h.server.config.Service.ID {
-			h.standbys.Store(server.ID, standby{server, time.Now()})
-		}
-	})
-	return err
-}
-
-// listStandbys returns the other servers that stand by, in the order of their start.
-func (h *hosted) listStandbys() []messages.Server {
-	servers := []messages.Server{}
-	for id, heard := range h.standbys.Range {
-		of := heard.(standby)
-		if time.Since(of.at) > standbyLasts {
-			h.standbys.Delete(id)
-			continue
-		}
-		servers = append(servers, of.Server)
+// hearStandby adds the announcement of an earlier program. Other servers make such announcements too,
+// for an earlier writer: they announce themselves as well, and are listed once.
+func (p *placer) hearStandby(msg *nats.Msg) {
+	var server messages.Server
+	if json.Unmarshal(msg.Data, &server) != nil || server.ID == p.self.ID {
+		return
 	}
-	slices.SortFunc(servers, func(a, b messages.Server) int {
+	world := wire.StandbyWorld(msg.Subject)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.standbys[world] == nil {
+		p.standbys[world] = map[string]standby{}
+	}
+	p.standbys[world][server.ID] = standby{server, p.now()}
+}
+
+// announceStandby announces that this server stands by for a world, to an earlier program.
+func (p *placer) announceStandby(world string) {
+	data, err := json.Marshal(messages.Server{
+		ID: p.self.ID, Name: p.self.Name, Version: p.self.Version, Started: p.self.Started,
+		Indexed: p.self.Indexed[world],
+	})
+	if err == nil {
+		_ = p.server.conn.Publish(wire.StandbySubject(world), data)
+	}
+}
+
+// list returns the other servers that stand by for a world, in the order of their start.
+func (p *placer) list(world string) []messages.Server {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now, servers := p.now(), map[string]messages.Server{}
+	for id, s := range p.standbys[world] {
+		if now-s.at < standbyLasts {
+			servers[id] = s.Server
+		} else {
+			delete(p.standbys[world], id)
+		}
+	}
+	for _, a := range p.view.Others(now) {
+		delete(servers, a.ID)
+		if (a.All || slices.Contains(a.Worlds, world)) && !slices.Contains(a.Serves, world) {
+			servers[a.ID] = messages.Server{ID: a.ID, Name: a.Name, Version: a.Version, Started: a.Started,
+				Indexed: a.Indexed[world]}
+		}
+	}
+	return slices.SortedFunc(maps.Values(servers), func(a, b messages.Server) int {
 		return cmp.Or(a.Started.Compare(b.Started), strings.Compare(a.ID, b.ID))
 	})
-	return servers
-}
-
-// tellStandby announces since when this server has stood by. The writer lists this server.
-func (h *hosted) tellStandby(since time.Time) {
-	of := &h.server.config.Service
-	server := messages.Server{ID: of.ID, Name: of.Name, Version: of.Version, Started: since}
-	if x := h.index.Load(); x != nil {
-		server.Indexed = x.Position()
-	}
-	if data, err := json.Marshal(server); err == nil {
-		_ = h.server.conn.Publish(wire.StandbySubject(h.world), data)
-	}
 }

@@ -27,8 +27,15 @@ type tenure struct {
 
 // takeOver starts to serve the world. If it fails, the lease is given back.
 func (h *hosted) takeOver(ctx context.Context, held *lease.Held) error {
-	t := &tenure{held: held}
-	if err := h.startTenure(ctx, t); err != nil {
+	t, p := &tenure{held: held}, h.server.placer
+	if held != nil {
+		p.acquired(h.world)
+	}
+	err := h.startTenure(ctx, t)
+	if held != nil && ctx.Err() == nil {
+		p.tried(h.world, err)
+	}
+	if err != nil {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), withdrawWithin)
 		defer cancel()
 		_ = h.finish(ctx, t) // no request was taken, so there is none to finish
@@ -75,10 +82,26 @@ func (h *hosted) startTenure(ctx context.Context, t *tenure) error {
 	return err
 }
 
+// handOverWithin bounds how long a handover waits for requests in hand. The next writer finishes those
+// that are left.
+const handOverWithin = 5 * time.Second
+
+// handOver ends a tenure, for another server that is ready to serve the world.
+func (h *hosted) handOver(ctx context.Context, t *tenure) {
+	h.serving.Store(nil)
+	ctx, cancel := context.WithTimeout(ctx, handOverWithin)
+	defer cancel()
+	if err := h.finish(ctx, t); err != nil {
+		h.logger.Warn("requests in hand were left to the next writer", "error", err)
+	}
+	h.server.noteChange()
+}
+
 // withdraw ends a tenure whose lease was lost.
 func (h *hosted) withdraw(ctx context.Context, t *tenure) {
 	h.logger.Warn("the writer's lease is lost: another server may serve, this one stands by")
 	h.serving.Store(nil)
+	h.server.placer.released(h.world, true)
 	h.server.noteChange()
 	ctx, cancel := context.WithTimeout(ctx, withdrawWithin)
 	defer cancel()
@@ -107,6 +130,7 @@ func (h *hosted) finish(ctx context.Context, t *tenure) (err error) {
 	}
 	if t.held != nil {
 		t.held.Release(ctx)
+		h.server.placer.released(h.world, false)
 	}
 	return err
 }

@@ -111,3 +111,6 @@ func (s *Server) noteChange() {
 	default:
 	}
 }
+
+// several reports whether the server may serve more than one world.
+func (c *Config) several() bool { return false }

@@ -108,8 +108,14 @@ func SignalSubject(world string) string { return own(world, "signal") }
 // SettingsSubject returns the subject of the settings of the world.
 func SettingsSubject(world string) string { return own(world, "settings") }
 
-// StandbySubject returns the subject on which servers say that they stand by.
+// StandbySubject returns the subject on which earlier programs announce that they stand by. "*" may
+// stand for the world.
 func StandbySubject(world string) string { return own(world, "standby") }
+
+// StandbyWorld returns the world of a subject that StandbySubject returned.
+func StandbyWorld(subject string) string {
+	return strings.TrimSuffix(strings.TrimPrefix(subject, "world."), ".standby")
+}
 
 // ServersSubject is the subject on which the servers of all worlds announce themselves to each other.
 const ServersSubject = "servers.v1"
