@@ -275,7 +275,7 @@ func (p *placer) turn() time.Duration {
 	return max(wait, changesEvery)
 }
 
-// act has the goroutine of a world do what was decided. A goroutine that is at work gets the decision
+// act has the goroutine of a world carry a decision out. A goroutine that is at work gets the decision
 // of a later turn. act returns when that is.
 func (p *placer) act(now time.Duration, h *hosted, d placement.Decision) time.Duration {
 	switch {
