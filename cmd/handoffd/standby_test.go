@@ -142,7 +142,7 @@ func TestStandby_TwoStartAtOnce(t *testing.T) {
 	status, _ = behind.get(t, "livez")
 	require.Equal(t, http.StatusOK, status)
 	_, text = behind.get(t, "metrics")
-	require.Contains(t, text, "handoffd_writer 0\n")
+	require.Contains(t, text, `handoffd_writer{world="main"} 0`)
 	require.NotContains(t, text, "handoffd_requests_waiting")
 	writer.end(syscall.SIGTERM)
 	behind.await("ready")

@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -12,6 +13,18 @@ import (
 
 // Sample has the values of one scrape.
 type Sample struct {
+	// Worlds are the worlds that the server serves or stands by for.
+	Worlds []WorldSample
+	// StrayReplies counts the requests of all worlds that were dropped because of their reply subject.
+	StrayReplies int64
+	// Embedded is nil if NATS is another process, and Webhooks without a webhook.
+	Embedded *Embedded
+	Webhooks *Webhooks
+}
+
+// WorldSample has the values of one world.
+type WorldSample struct {
+	World string
 	// Serving is false while the server stands by: then Stats has Indexed alone.
 	Serving  bool
 	Stats    messages.Stats
@@ -19,9 +32,6 @@ type Sample struct {
 	// Streams has the state of the world's streams by the last part of their names, such as LOG,
 	// without the streams that NATS does not report in time.
 	Streams map[string]Stream
-	// Embedded is nil if NATS is another process, and Webhooks without a webhook.
-	Embedded *Embedded
-	Webhooks *Webhooks
 }
 
 // Stream is the state of one stream.
@@ -48,34 +58,35 @@ type collector struct {
 
 // The metrics that the collector makes.
 var (
-	handoffsTotal = declare("handoffs_total", "Results of handoffs since the start, by status.",
+	handoffsTotal = declareWorld("handoffs_total", "Results of handoffs since the start, by status.",
 		"status")
-	writing      = declare("writer", "1 while this server serves the world, 0 while it stands by.")
-	waiting      = declare("requests_waiting", "Requests that wait for their town or are in hand.")
-	held         = declare("requests_held", "Requests between their arrival and their answer.")
-	heldBytes    = declare("requests_held_bytes", "Part of --max-held that the requests that are held take.")
-	refusedTotal = declare("requests_refused_total", "Requests that got 429, by the bound that was full.",
+	worldsCount  = declare("worlds", "Worlds of this server, by their state: served, or not.", "state")
+	writing      = declareWorld("writer", "1 while this server serves the world, 0 while it does not.")
+	waiting      = declareWorld("requests_waiting", "Requests that wait for their town or are in hand.")
+	held         = declareWorld("requests_held", "Requests between their arrival and their answer.")
+	heldBytes    = declareWorld("requests_held_bytes", "Part of --max-held that the requests that are held take.")
+	refusedTotal = declareWorld("requests_refused_total", "Requests that got 429, by the bound that was full.",
 		"reason")
 	strayTotal      = declare("stray_replies_total", "Requests that were dropped because their reply subject is no inbox.")
-	applying        = declare("commands_applying", "Commands that are being applied outside the engine.")
-	indexedSeq      = declare("indexed_sequence", "Log sequence up to which the index is complete.")
-	indexEnd        = declare("index_building_end", "Log sequence that the index has to reach until it is built; 0 if it is.")
-	busSeq          = declare("bus_sequence", "Log sequence up to which the bus has the run events; only with --bus.")
-	logLast         = declare("log_last_sequence", "Sequence of the last message of the log.")
-	streamBytes     = declare("stream_bytes", "Bytes that a stream of the world has.", "stream")
-	streamMessages  = declare("stream_messages", "Messages that a stream of the world has.", "stream")
-	deadLetters     = declare("dead_letters", "Messages that could not be brought onto the bus.")
-	alertsTotal     = declare("alerts_total", "Alerts that this server has raised since its start, by code.", "code")
-	alertsLostTotal = declare("alerts_lost_total", "Alerts that did not come into the stream of alerts.")
-	alertsMoreTotal = declare("alerts_more_total", "Events counted without an alert of their own, by its code.", "code")
-	commitsMissed   = declare("commits_missed_total", "Commits of this server that were not published live; event.list has them.")
-	projectorLag    = declare("projector_lag_seconds", "How far projections are behind what others appended; not with --no-projector.")
-	worldPaused     = declare("world_paused", "1 while the world is paused.")
-	townsPaused     = declare("towns_paused", "Towns that are paused by themselves, as far as this server knows.")
-	pluginsAbsent   = declare("plugins_absent", "Towns that had no plugin or console when this server last asked for one.")
-	approvals       = declare("approvals_waiting", "Proposals that wait for a person's approval.")
-	approvalAge     = declare("approval_oldest_seconds", "Time that the oldest of them has waited; 0 if there is none.")
-	storageFull     = declare("storage_full", "1 while nothing is stored because the disk is full or failed.")
+	applying        = declareWorld("commands_applying", "Commands that are being applied outside the engine.")
+	indexedSeq      = declareWorld("indexed_sequence", "Log sequence up to which the index is complete.")
+	indexEnd        = declareWorld("index_building_end", "Log sequence that the index has to reach until it is built; 0 if it is.")
+	busSeq          = declareWorld("bus_sequence", "Log sequence up to which the bus has the run events; only with --bus.")
+	logLast         = declareWorld("log_last_sequence", "Sequence of the last message of the log.")
+	streamBytes     = declareWorld("stream_bytes", "Bytes that a stream of the world has.", "stream")
+	streamMessages  = declareWorld("stream_messages", "Messages that a stream of the world has.", "stream")
+	deadLetters     = declareWorld("dead_letters", "Messages that could not be brought onto the bus.")
+	alertsTotal     = declareWorld("alerts_total", "Alerts that this server has raised since its start, by code.", "code")
+	alertsLostTotal = declareWorld("alerts_lost_total", "Alerts that did not come into the stream of alerts.")
+	alertsMoreTotal = declareWorld("alerts_more_total", "Events counted without an alert of their own, by its code.", "code")
+	commitsMissed   = declareWorld("commits_missed_total", "Commits of this server that were not published live; event.list has them.")
+	projectorLag    = declareWorld("projector_lag_seconds", "How far projections are behind what others appended; not with --no-projector.")
+	worldPaused     = declareWorld("world_paused", "1 while the world is paused.")
+	townsPaused     = declareWorld("towns_paused", "Towns that are paused by themselves, as far as this server knows.")
+	pluginsAbsent   = declareWorld("plugins_absent", "Towns that had no plugin or console when this server last asked for one.")
+	approvals       = declareWorld("approvals_waiting", "Proposals that wait for a person's approval.")
+	approvalAge     = declareWorld("approval_oldest_seconds", "Time that the oldest of them has waited; 0 if there is none.")
+	storageFull     = declareWorld("storage_full", "1 while nothing is stored because the disk is full or failed.")
 	diskFree        = declare("disk_free_bytes", "Free bytes of the disk of the data directory.")
 	webhookTotal    = declare("webhook_messages_total", "Messages to webhooks, by their outcome: sent, or lost; only with --webhook.", "outcome")
 	natsConnections = declare("nats_connections", "Connections to the embedded NATS.")
@@ -85,31 +96,40 @@ var (
 // Describe implements prometheus.Collector. It names no metric: which there are depends on the sample.
 func (c *collector) Describe(chan<- *prometheus.Desc) {}
 
-// scrape takes the metrics of one scrape.
-type scrape chan<- prometheus.Metric
+// scrape takes the metrics of one scrape. labels come before the own labels of each metric.
+type scrape struct {
+	to     chan<- prometheus.Metric
+	labels []string
+}
 
 func (s scrape) gauge(m *Spec, value float64, labels ...string) {
-	s <- prometheus.MustNewConstMetric(m.desc, prometheus.GaugeValue, value, labels...)
+	s.metric(m, prometheus.GaugeValue, value, labels)
 }
 
 func (s scrape) counter(m *Spec, value int64, labels ...string) {
-	s <- prometheus.MustNewConstMetric(m.desc, prometheus.CounterValue, float64(value), labels...)
+	s.metric(m, prometheus.CounterValue, float64(value), labels)
+}
+
+func (s scrape) metric(m *Spec, kind prometheus.ValueType, value float64, labels []string) {
+	s.to <- prometheus.MustNewConstMetric(m.desc, kind, value, slices.Concat(s.labels, labels)...)
 }
 
 // Collect implements prometheus.Collector.
 func (c *collector) Collect(metrics chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
 	defer cancel()
-	sample, to := c.sample(ctx), scrape(metrics)
-	to.gauge(writing, one(sample.Serving))
-	to.gauge(indexedSeq, float64(sample.Stats.Indexed))
-	// On a standby they are 0, so that the first alert of a takeover is an increase.
-	for _, alert := range runevents.Alerts() {
-		to.counter(alertsTotal, sample.Stats.Alerts[alert.Code], string(alert.Code))
+	sample, served := c.sample(ctx), 0
+	for i := range sample.Worlds {
+		world := &sample.Worlds[i]
+		scrape{metrics, []string{world.World}}.world(world)
+		if world.Serving {
+			served++
+		}
 	}
-	if sample.Serving {
-		to.served(&sample.Stats, &sample.Overload)
-	}
+	to := scrape{to: metrics}
+	to.gauge(worldsCount, float64(served), "served")
+	to.gauge(worldsCount, float64(len(sample.Worlds)-served), "not served")
+	to.counter(strayTotal, sample.StrayReplies)
 	if embedded := sample.Embedded; embedded != nil {
 		to.gauge(diskFree, float64(embedded.DiskFree))
 		to.gauge(natsConnections, float64(embedded.Connections))
@@ -119,19 +139,32 @@ func (c *collector) Collect(metrics chan<- prometheus.Metric) {
 		to.counter(webhookTotal, hooks.Sent, "sent")
 		to.counter(webhookTotal, hooks.Lost, "lost")
 	}
-	for name, stream := range sample.Streams {
-		to.gauge(streamBytes, float64(stream.Bytes), name)
-		to.gauge(streamMessages, float64(stream.Messages), name)
+}
+
+// world makes the metrics of a world.
+func (s scrape) world(w *WorldSample) {
+	s.gauge(writing, one(w.Serving))
+	s.gauge(indexedSeq, float64(w.Stats.Indexed))
+	// On a standby they are 0, so that the first alert of a takeover is an increase.
+	for _, alert := range runevents.Alerts() {
+		s.counter(alertsTotal, w.Stats.Alerts[alert.Code], string(alert.Code))
+	}
+	if w.Serving {
+		s.served(&w.Stats, &w.Overload)
+	}
+	for name, stream := range w.Streams {
+		s.gauge(streamBytes, float64(stream.Bytes), name)
+		s.gauge(streamMessages, float64(stream.Messages), name)
 		switch name {
 		case "LOG":
-			to.gauge(logLast, float64(stream.LastSequence))
+			s.gauge(logLast, float64(stream.LastSequence))
 		case "DEADLETTER":
-			to.gauge(deadLetters, float64(stream.Messages))
+			s.gauge(deadLetters, float64(stream.Messages))
 		}
 	}
 }
 
-// served makes the metrics of a serving server.
+// served makes the metrics of a world that is served.
 func (s scrape) served(stats *messages.Stats, overload *messages.Overload) {
 	s.gauge(indexEnd, float64(stats.IndexEnd))
 	for status, n := range stats.Results {
@@ -158,7 +191,6 @@ func (s scrape) served(stats *messages.Stats, overload *messages.Overload) {
 	}
 	s.gauge(held, float64(overload.Held))
 	s.gauge(heldBytes, float64(overload.HeldBytes))
-	s.counter(strayTotal, overload.StrayReplies)
 	for reason, n := range overload.Refused {
 		s.counter(refusedTotal, n, reason)
 	}

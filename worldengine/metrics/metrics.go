@@ -1,8 +1,9 @@
 // Package metrics makes the metrics of a server for Prometheus, in its own registry: counters of
 // answers, and one collector for the server's own counts.
 //
-// No metric has a label with a town, an actor or a run, so that their number does not grow with a
-// world.
+// A metric about a world has the label world, whose values are the worlds of the server and never come
+// from a request. No metric has a label with a town, an actor or a run. So the number of series grows
+// with the worlds of the server, and not with the contents of a world.
 package metrics
 
 import (
@@ -42,6 +43,14 @@ func declare(name, help string, labels ...string) *Spec {
 	return spec
 }
 
+// worldLabel is the label with the name of a world.
+const worldLabel = "world"
+
+// declareWorld declares a metric that each world has. Its first label is worldLabel.
+func declareWorld(name, help string, labels ...string) *Spec {
+	return declare(name, help, append([]string{worldLabel}, labels...)...)
+}
+
 // buckets range from half a millisecond to about half a minute, which a game may need.
 var buckets = prometheus.ExponentialBuckets(0.0005, 3, 11)
 
@@ -60,30 +69,36 @@ const answered = "OK"
 
 // Metrics are the metrics of one server. They are safe for concurrent use.
 type Metrics struct {
-	registry *prometheus.Registry
-	handoffs *prometheus.HistogramVec
-	requests *prometheus.CounterVec
-	took     *prometheus.HistogramVec
-	commits  prometheus.Observer
-	attempts *prometheus.CounterVec
-	applied  *prometheus.HistogramVec
+	registry          *prometheus.Registry
+	requests          *prometheus.CounterVec
+	took              *prometheus.HistogramVec // of the requests of all worlds
+	handoffs, commits *prometheus.HistogramVec
+	attempts          *prometheus.CounterVec
+	applied           *prometheus.HistogramVec
+}
+
+// World counts the events of one world. It is safe for concurrent use.
+type World struct {
+	requests, attempts      *prometheus.CounterVec
+	took, handoffs, applied prometheus.ObserverVec
+	commits                 prometheus.Observer
 }
 
 // The metrics that are updated with each event.
 var (
-	handoffDuration = declare("handoff_duration_seconds",
+	handoffDuration = declareWorld("handoff_duration_seconds",
 		"Time from the arrival of a handoff to its result, by the status of the result.", "status")
-	requestsTotal = declare("requests_total",
+	requestsTotal = declareWorld("requests_total",
 		"Requests that were answered, by verb and by the code of the error; OK if there is none.",
 		"verb", "code")
 	requestDuration = declare("request_duration_seconds",
 		"Time from the arrival of a request to its answer, by verb.", "verb")
-	commitDuration = declare("commit_duration_seconds",
+	commitDuration = declareWorld("commit_duration_seconds",
 		"Time of one attempt to append to the log, with the wait for its turn.")
-	attemptsTotal = declare("apply_attempts_total",
+	attemptsTotal = declareWorld("apply_attempts_total",
 		"Attempts to have a command applied outside the engine, by binding and by their outcome: "+
 			"applied, or the reason code of the failure.", "binding", "outcome")
-	applyDuration = declare("apply_duration_seconds",
+	applyDuration = declareWorld("apply_duration_seconds",
 		"Time that one attempt to have a command applied outside the engine took, by binding.",
 		"binding")
 	buildInfo = declare("build_info", "1, with the version of the program.", "version")
@@ -97,59 +112,80 @@ func New(version string) *Metrics {
 	m := &Metrics{
 		registry: in, handoffs: handoffDuration.histogram(in), requests: requestsTotal.counter(in),
 		took: requestDuration.histogram(in), attempts: attemptsTotal.counter(in),
-		commits: commitDuration.histogram(in).WithLabelValues(), applied: applyDuration.histogram(in),
+		commits: commitDuration.histogram(in), applied: applyDuration.histogram(in),
 	}
 	promauto.With(in).NewGaugeVec(prometheus.GaugeOpts{Name: buildInfo.Name, Help: buildInfo.Help},
 		buildInfo.Labels).WithLabelValues(version).Set(1)
+	return m
+}
+
+// World returns the counters of a world, which are 0 at first.
+func (m *Metrics) World(name string) *World {
+	of := prometheus.Labels{worldLabel: name}
+	w := &World{
+		requests: m.requests.MustCurryWith(of), attempts: m.attempts.MustCurryWith(of), took: m.took,
+		handoffs: m.handoffs.MustCurryWith(of), applied: m.applied.MustCurryWith(of),
+		commits: m.commits.With(of),
+	}
 	for _, status := range handoff.Statuses() {
-		m.handoffs.WithLabelValues(string(status))
+		w.handoffs.WithLabelValues(string(status))
 	}
 	// Prometheus takes a counter that begins above 0 for no increase, so the counters of its alert
 	// rules begin at 0.
 	for _, reason := range []handoff.ReasonCode{
 		apply.ReasonPluginRejected, apply.ReasonPluginTimeout, apply.ReasonPluginUnavailable,
 	} {
-		m.attempts.WithLabelValues(string(apply.Plugin), string(reason))
+		w.attempts.WithLabelValues(string(apply.Plugin), string(reason))
 	}
 	for _, reason := range []handoff.ReasonCode{
 		apply.ReasonPluginUnavailable, apply.ReasonRCONInDoubt,
 	} {
-		m.attempts.WithLabelValues(string(apply.RCON), string(reason))
+		w.attempts.WithLabelValues(string(apply.RCON), string(reason))
 	}
 	for _, verb := range wire.Verbs() {
 		for _, code := range []wire.Code{wire.CodeInternal, wire.CodeLogUnavailable} {
-			m.requests.WithLabelValues(string(verb), string(code))
+			w.requests.WithLabelValues(string(verb), string(code))
 		}
 	}
-	return m
+	return w
+}
+
+// Remove removes the counters of a world that the server no longer has.
+func (m *Metrics) Remove(world string) {
+	of := prometheus.Labels{worldLabel: world}
+	for _, vec := range []interface{ DeletePartialMatch(prometheus.Labels) int }{
+		m.requests, m.attempts, m.handoffs, m.commits, m.applied,
+	} {
+		vec.DeletePartialMatch(of)
+	}
 }
 
 // Attempt counts an attempt to apply a command by a town's binding, and its duration.
-func (m *Metrics) Attempt(by apply.Binding, ended apply.Result, took time.Duration) {
+func (w *World) Attempt(by apply.Binding, ended apply.Result, took time.Duration) {
 	outcome := string(apply.Applied)
 	if !ended.Applied {
 		outcome = string(ended.Failed.Reason)
 	}
-	m.attempts.WithLabelValues(string(by), outcome).Inc()
-	m.applied.WithLabelValues(string(by)).Observe(took.Seconds())
+	w.attempts.WithLabelValues(string(by), outcome).Inc()
+	w.applied.WithLabelValues(string(by)).Observe(took.Seconds())
 }
 
 // Handoff counts a result, and its handoff's duration.
-func (m *Metrics) Handoff(status handoff.Status, took time.Duration) {
-	m.handoffs.WithLabelValues(string(status)).Observe(took.Seconds())
+func (w *World) Handoff(status handoff.Status, took time.Duration) {
+	w.handoffs.WithLabelValues(string(status)).Observe(took.Seconds())
 }
 
 // Request counts an answer, and its request's duration. code is empty if the answer is no error.
-func (m *Metrics) Request(verb wire.Verb, code wire.Code, took time.Duration) {
+func (w *World) Request(verb wire.Verb, code wire.Code, took time.Duration) {
 	if code == "" {
 		code = answered
 	}
-	m.requests.WithLabelValues(string(verb), string(code)).Inc()
-	m.took.WithLabelValues(string(verb)).Observe(took.Seconds())
+	w.requests.WithLabelValues(string(verb), string(code)).Inc()
+	w.took.WithLabelValues(string(verb)).Observe(took.Seconds())
 }
 
 // Commit counts an attempt to append to the log, and its duration: see commitlog.Log.Committed.
-func (m *Metrics) Commit(took time.Duration) { m.commits.Observe(took.Seconds()) }
+func (w *World) Commit(took time.Duration) { w.commits.Observe(took.Seconds()) }
 
 // Watch adds the metrics of the server's own counts, which sample reads for each scrape. It is called
 // once.

@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -27,36 +28,40 @@ import (
 // filled are metrics of a server with all features.
 func filled() *metrics.Metrics {
 	m := metrics.New("1.2.3")
-	m.Handoff(handoff.Executed, 3*time.Millisecond)
-	m.Request(wire.Handoff, "", 3*time.Millisecond)
-	m.Request(wire.TownGet, wire.CodeUnknownTown, time.Millisecond)
-	m.Commit(time.Millisecond)
-	m.Attempt(apply.Plugin, apply.Result{Applied: true}, 300*time.Millisecond)
-	m.Attempt(apply.Plugin,
+	w := m.World("main")
+	w.Handoff(handoff.Executed, 3*time.Millisecond)
+	w.Request(wire.Handoff, "", 3*time.Millisecond)
+	w.Request(wire.TownGet, wire.CodeUnknownTown, time.Millisecond)
+	w.Commit(time.Millisecond)
+	w.Attempt(apply.Plugin, apply.Result{Applied: true}, 300*time.Millisecond)
+	w.Attempt(apply.Plugin,
 		apply.Result{Failed: &apply.Failure{Reason: apply.ReasonPluginUnavailable}}, time.Second)
-	m.Attempt(apply.RCON, apply.InDoubt("cut off"), time.Second)
+	w.Attempt(apply.RCON, apply.InDoubt("cut off"), time.Second)
 	lag, published := int64(1500), uint64(39)
 	m.Watch(func(context.Context) metrics.Sample {
 		return metrics.Sample{
-			Serving: true,
-			Stats: messages.Stats{
-				Results: map[handoff.Status]int64{handoff.Executed: 7}, Waiting: 2, Applying: 1,
-				Indexed: 40, BusPublished: &published, ProjectorLagMs: &lag,
-				AlertCounts: messages.AlertCounts{
-					Alerts: map[runevents.AlertCode]int64{runevents.StorageFailed: 1}, AlertsLost: 1,
-					AlertsMore: map[runevents.AlertCode]int64{runevents.InvalidTransition: 2},
+			Worlds: []metrics.WorldSample{{
+				World: "main", Serving: true,
+				Stats: messages.Stats{
+					Results: map[handoff.Status]int64{handoff.Executed: 7}, Waiting: 2, Applying: 1,
+					Indexed: 40, BusPublished: &published, ProjectorLagMs: &lag,
+					AlertCounts: messages.AlertCounts{
+						Alerts: map[runevents.AlertCode]int64{runevents.StorageFailed: 1}, AlertsLost: 1,
+						AlertsMore: map[runevents.AlertCode]int64{runevents.InvalidTransition: 2},
+					},
+					StorageFull: "full", WorldPaused: true, TownsPaused: 4, PluginsAbsent: 2,
 				},
-				StorageFull: "full", WorldPaused: true, TownsPaused: 4, PluginsAbsent: 2,
-			},
-			Overload: messages.Overload{
-				Held: 3, HeldBytes: 4096, Refused: map[string]int64{"town": 5}, StrayReplies: 6,
-			},
-			Streams: map[string]metrics.Stream{
-				"LOG":        {Messages: 41, Bytes: 1000, LastSequence: 42},
-				"DEADLETTER": {Messages: 1, Bytes: 10, LastSequence: 1},
-			},
-			Embedded: &metrics.Embedded{DiskFree: 1 << 30, Connections: 9, SlowConsumers: 1},
-			Webhooks: &metrics.Webhooks{Sent: 5, Lost: 2},
+				Overload: messages.Overload{
+					Held: 3, HeldBytes: 4096, Refused: map[string]int64{"town": 5},
+				},
+				Streams: map[string]metrics.Stream{
+					"LOG":        {Messages: 41, Bytes: 1000, LastSequence: 42},
+					"DEADLETTER": {Messages: 1, Bytes: 10, LastSequence: 1},
+				},
+			}, {World: "standby", Stats: messages.Stats{Indexed: 3}}},
+			StrayReplies: 6,
+			Embedded:     &metrics.Embedded{DiskFree: 1 << 30, Connections: 9, SlowConsumers: 1},
+			Webhooks:     &metrics.Webhooks{Sent: 5, Lost: 2},
 		}
 	})
 	return m
@@ -74,7 +79,7 @@ func TestMetrics_Lint(t *testing.T) {
 			for _, label := range metric.Label {
 				require.Contains(t, []string{"status", "verb", "code", "reason", "stream",
 					"version", "binding",
-					"outcome"}, label.GetName(),
+					"outcome", "world", "state"}, label.GetName(),
 					"%s: a label with a town, an actor or a run would grow with the world",
 					family.GetName())
 			}
@@ -93,25 +98,30 @@ func TestMetrics_Served(t *testing.T) {
 		httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	require.Equal(t, http.StatusOK, recorder.Code)
 	for _, line := range []string{
-		`handoffd_handoffs_total{status="executed"} 7`,
-		`handoffd_requests_total{code="UNKNOWN_TOWN",verb="town.get"} 1`,
-		`handoffd_requests_total{code="OK",verb="handoff"} 1`,
-		`handoffd_handoff_duration_seconds_count{status="executed"} 1`,
-		`handoffd_handoff_duration_seconds_count{status="stale"} 0`,
-		`handoffd_commit_duration_seconds_count 1`,
-		`handoffd_requests_refused_total{reason="town"} 5`, `handoffd_requests_held_bytes 4096`,
-		`handoffd_log_last_sequence 42`, `handoffd_indexed_sequence 40`, `handoffd_bus_sequence 39`,
-		`handoffd_dead_letters 1`,
-		`handoffd_projector_lag_seconds 1.5`, `handoffd_alerts_total{code="STORAGE_FAILED"} 1`,
-		`handoffd_world_paused 1`, `handoffd_writer 1`,
-		`handoffd_apply_attempts_total{binding="plugin",outcome="applied"} 1`,
-		`handoffd_apply_attempts_total{binding="plugin",outcome="PLUGIN_UNAVAILABLE"} 1`,
-		`handoffd_apply_attempts_total{binding="plugin",outcome="PLUGIN_TIMEOUT"} 0`,
-		`handoffd_apply_attempts_total{binding="rcon",outcome="RCON_IN_DOUBT"} 1`,
-		`handoffd_apply_duration_seconds_count{binding="plugin"} 2`, `handoffd_towns_paused 4`,
-		`handoffd_plugins_absent 2`, `handoffd_commands_applying 1`,
-		`handoffd_storage_full 1`, `handoffd_nats_connections 9`,
-		`handoffd_webhook_messages_total{outcome="lost"} 2`,
+		`handoffd_handoffs_total{status="executed",world="main"} 7`,
+		`handoffd_requests_total{code="UNKNOWN_TOWN",verb="town.get",world="main"} 1`,
+		`handoffd_requests_total{code="OK",verb="handoff",world="main"} 1`,
+		`handoffd_request_duration_seconds_count{verb="handoff"} 1`,
+		`handoffd_handoff_duration_seconds_count{status="executed",world="main"} 1`,
+		`handoffd_handoff_duration_seconds_count{status="stale",world="main"} 0`,
+		`handoffd_commit_duration_seconds_count{world="main"} 1`,
+		`handoffd_requests_refused_total{reason="town",world="main"} 5`,
+		`handoffd_requests_held_bytes{world="main"} 4096`, `handoffd_stray_replies_total 6`,
+		`handoffd_log_last_sequence{world="main"} 42`, `handoffd_indexed_sequence{world="main"} 40`,
+		`handoffd_bus_sequence{world="main"} 39`, `handoffd_dead_letters{world="main"} 1`,
+		`handoffd_projector_lag_seconds{world="main"} 1.5`,
+		`handoffd_alerts_total{code="STORAGE_FAILED",world="main"} 1`,
+		`handoffd_world_paused{world="main"} 1`, `handoffd_writer{world="main"} 1`,
+		`handoffd_writer{world="standby"} 0`, `handoffd_indexed_sequence{world="standby"} 3`,
+		`handoffd_worlds{state="served"} 1`, `handoffd_worlds{state="not served"} 1`,
+		`handoffd_apply_attempts_total{binding="plugin",outcome="applied",world="main"} 1`,
+		`handoffd_apply_attempts_total{binding="plugin",outcome="PLUGIN_UNAVAILABLE",world="main"} 1`,
+		`handoffd_apply_attempts_total{binding="plugin",outcome="PLUGIN_TIMEOUT",world="main"} 0`,
+		`handoffd_apply_attempts_total{binding="rcon",outcome="RCON_IN_DOUBT",world="main"} 1`,
+		`handoffd_apply_duration_seconds_count{binding="plugin",world="main"} 2`,
+		`handoffd_towns_paused{world="main"} 4`, `handoffd_plugins_absent{world="main"} 2`,
+		`handoffd_commands_applying{world="main"} 1`, `handoffd_storage_full{world="main"} 1`,
+		`handoffd_nats_connections 9`, `handoffd_webhook_messages_total{outcome="lost"} 2`,
 		`handoffd_build_info{version="1.2.3"} 1`,
 	} {
 		require.Contains(t, recorder.Body.String(), line+"\n")
@@ -123,22 +133,74 @@ func TestMetrics_Served(t *testing.T) {
 func TestMetrics_CountersBeforeTheirFirstEvent(t *testing.T) {
 	t.Parallel()
 	m := metrics.New("1.2.3")
-	m.Watch(func(context.Context) metrics.Sample { return metrics.Sample{} })
-	recorder := httptest.NewRecorder()
-	m.Handler(slog.New(slog.DiscardHandler)).ServeHTTP(recorder,
-		httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	m.World("w")
+	m.Watch(func(context.Context) metrics.Sample {
+		return metrics.Sample{Worlds: []metrics.WorldSample{{World: "w"}}}
+	})
+	text := scraped(t, m)
 	for _, alert := range runevents.Alerts() {
-		require.Contains(t, recorder.Body.String(),
-			fmt.Sprintf("handoffd_alerts_total{code=%q} 0\n", alert.Code))
+		require.Contains(t, text, fmt.Sprintf("handoffd_alerts_total{code=%q,world=\"w\"} 0\n", alert.Code))
 	}
 	for _, verb := range wire.Verbs() {
 		for _, code := range []wire.Code{wire.CodeInternal, wire.CodeLogUnavailable} {
-			require.Contains(t, recorder.Body.String(),
-				fmt.Sprintf("handoffd_requests_total{code=%q,verb=%q} 0\n", code, verb))
+			require.Contains(t, text,
+				fmt.Sprintf("handoffd_requests_total{code=%q,verb=%q,world=\"w\"} 0\n", code, verb))
 		}
 	}
-	require.Contains(t, recorder.Body.String(),
-		`handoffd_apply_attempts_total{binding="rcon",outcome="RCON_IN_DOUBT"} 0`)
+	require.Contains(t, text,
+		`handoffd_apply_attempts_total{binding="rcon",outcome="RCON_IN_DOUBT",world="w"} 0`)
+}
+
+// scraped returns the text of GET /metrics.
+func scraped(t testing.TB, m *metrics.Metrics) string {
+	t.Helper()
+	recorder := httptest.NewRecorder()
+	m.Handler(slog.New(slog.DiscardHandler)).ServeHTTP(recorder,
+		httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	require.Equal(t, http.StatusOK, recorder.Code)
+	return recorder.Body.String()
+}
+
+// One world's counts are not another's. A world that is removed leaves no series behind.
+func TestMetrics_Worlds(t *testing.T) {
+	t.Parallel()
+	m := metrics.New("1.2.3")
+	for _, world := range []string{"a", "b"} {
+		w := m.World(world)
+		w.Attempt(apply.Plugin, apply.Result{Applied: true}, time.Second)
+		w.Commit(time.Millisecond)
+		w.Request(wire.TownGet, "", time.Millisecond)
+		w.Handoff(handoff.Executed, time.Millisecond)
+	}
+	m.World("b").Handoff(handoff.Executed, time.Millisecond)
+	text := scraped(t, m)
+	for _, line := range []string{
+		`handoffd_handoff_duration_seconds_count{status="executed",world="a"} 1`,
+		`handoffd_handoff_duration_seconds_count{status="executed",world="b"} 2`,
+		`handoffd_request_duration_seconds_count{verb="town.get"} 2`,
+	} {
+		require.Contains(t, text, line+"\n")
+	}
+	m.Remove("b")
+	text = scraped(t, m)
+	require.NotContains(t, text, `world="b"`)
+	require.Contains(t, text, `handoffd_commit_duration_seconds_count{world="a"} 1`)
+}
+
+// A world without traffic has as many series as docs/operators.md says, at most.
+func TestMetrics_SeriesOfAWorld(t *testing.T) {
+	t.Parallel()
+	m := metrics.New("1.2.3")
+	m.World("w")
+	m.Watch(func(context.Context) metrics.Sample {
+		return metrics.Sample{Worlds: []metrics.WorldSample{{
+			World: "w", Serving: true, Streams: map[string]metrics.Stream{"LOG": {}, "ALERTS": {}},
+			Stats:    messages.Stats{Results: map[handoff.Status]int64{handoff.Executed: 0}},
+			Overload: messages.Overload{Refused: map[string]int64{"town": 0, "world": 0, "bytes": 0, "queue": 0}},
+		}}}
+	})
+	series := strings.Count(regexp.MustCompile("(?m)^#.*\n").ReplaceAllString(scraped(t, m), ""), `world="w"`)
+	require.LessOrEqual(t, series, 200)
 }
 
 // named returns the metrics that a text names, without a histogram's suffixes.
@@ -148,6 +210,23 @@ func named(text string) map[string]bool {
 		names[regexp.MustCompile(`_(bucket|count|sum)$`).ReplaceAllString(name, "")] = true
 	}
 	return names
+}
+
+// requireWorldIn requires that each expression of the dashboard about worlds goes by its variable world,
+// and none about the process does.
+func requireWorldIn(t *testing.T, dashboard string) {
+	t.Helper()
+	_, panels, _ := strings.Cut(dashboard, `"panels"`) // before are the variables
+	uses := regexp.MustCompile(`handoffd_[a-z_]+\{[^}]*\}`).FindAllString(panels, -1)
+	require.NotEmpty(t, uses)
+	for _, use := range uses {
+		for _, spec := range metrics.Specs() {
+			if named(use)[spec.Name] {
+				require.Equal(t, slices.Contains(spec.Labels, "world"),
+					strings.Contains(use, `world=~\"$world\"`), use)
+			}
+		}
+	}
 }
 
 // The dashboard, the alert rules and the operators' page name only existing metrics.
@@ -180,6 +259,7 @@ func TestMetrics_Deployed(t *testing.T) {
 	require.Greater(t, seen, 30)
 	dashboard, err := os.ReadFile("../../deploy/grafana/handoffd.json")
 	require.NoError(t, err)
+	requireWorldIn(t, string(dashboard))
 	shown := named(string(dashboard))
 	for _, name := range []string{"apply_attempts_total", "apply_duration_seconds", "towns_paused",
 		"commands_applying", "approvals_waiting", "plugins_absent", "dead_letters", "build_info"} {

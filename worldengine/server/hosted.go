@@ -19,19 +19,17 @@ import (
 	"worldengine/worldengine/placement"
 	"worldengine/worldengine/rcon"
 	"worldengine/worldengine/service"
-	"worldengine/worldengine/webhook"
 )
 
 // hosted is a world that the server serves, or for which it stands by. It has all that belongs to one
 // world; Server has the parts that worlds share.
 type hosted struct {
-	server   *Server
-	world    string
-	engine   worldengine.Config  // of the next tenure
-	service  service.WorldConfig // of the next tenure
-	console  *rcon.Console       // nil without one
-	webhooks *webhook.Sender     // nil without a webhook
-	logger   *slog.Logger
+	server  *Server
+	world   string
+	engine  worldengine.Config  // of the next tenure
+	service service.WorldConfig // of the next tenure
+	console *rcon.Console       // nil without one
+	logger  *slog.Logger
 
 	turns   chan placement.Action       // decisions of the placer for the goroutine that stands by or serves
 	grown   chan struct{}               // the writer has announced more than this server's index has
@@ -54,28 +52,24 @@ func newHosted(s *Server, world string) (h *hosted, err error) {
 			return nil, err
 		}
 	}
-	if len(s.config.Webhook.URLs) > 0 {
-		posts := s.config.Webhook
-		posts.World, posts.Logger = world, h.logger
-		if h.webhooks, err = webhook.New(posts); err != nil {
-			h.closeParts(context.Background())
-			return nil, err
-		}
-	}
 	return h, nil
 }
 
 // configure makes the configuration of the tenures from the configuration of the server.
 func (h *hosted) configure() {
 	s := h.server
-	h.engine, h.service.Metrics = s.config.Engine, s.metrics
+	h.engine = s.config.Engine
 	h.engine.World, h.service.World = h.world, h.world
 	h.engine.Logger, h.service.Logger = h.logger, h.logger
 	if h.console != nil {
 		h.engine.RCON = h.console
 	}
-	if h.webhooks != nil {
-		h.engine.Notifier = h.webhooks
+	if s.webhooks != nil {
+		h.engine.Notifier = s.webhooks.World(h.world)
+	}
+	if s.metrics != nil {
+		counts := s.metrics.World(h.world)
+		h.engine.Metrics, h.service.Metrics = counts, counts
 	}
 	if s.embedded != nil {
 		h.engine.IndexDir = filepath.Join(s.config.Data, "index", h.world)
@@ -166,16 +160,8 @@ func (h *hosted) close(ctx context.Context) (err error) {
 	if x := h.index.Load(); x != nil {
 		err = errors.Join(err, x.Close())
 	}
-	h.closeParts(ctx)
-	return err
-}
-
-// closeParts closes the parts that newHosted has made.
-func (h *hosted) closeParts(ctx context.Context) {
 	if h.console != nil {
 		h.console.Close()
 	}
-	if h.webhooks != nil {
-		h.webhooks.Close(ctx)
-	}
+	return err
 }

@@ -32,7 +32,6 @@ func (s *Server) listenHTTP() (err error) {
 	}
 	s.bridge = httpd.NewBridge(listen.MaxConnections, config.WebSocketOrigins, listen.Logger)
 	s.metrics = metrics.New(cmp.Or(config.Service.Version, "0.0.0"))
-	config.Engine.Metrics = s.metrics
 	if s.http, err = httpd.Listen(listen); err != nil && config.HTTPOrFree {
 		host, _, _ := net.SplitHostPort(listen.Listen) // checkAddresses has checked it
 		listen.Listen = net.JoinHostPort(host, "0")

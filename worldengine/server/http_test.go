@@ -158,7 +158,7 @@ func TestMetrics(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t, byPlugin, withHTTP, open)
 	other, free := beside(t, c.srv, byPlugin), make(chan struct{})
-	require.Contains(t, scrape(t, c.srv), `handoffd_stream_messages{stream="LOG"} 1`+"\n", "its settings")
+	require.Contains(t, scrape(t, c.srv), `handoffd_stream_messages{stream="LOG",world="main"} 1`+"\n", "its settings")
 	c.refuses("town.get", about("nowhere"), "UNKNOWN_TOWN")
 	c.refuses("handoff", `{}`, "SCHEMA_VALIDATION_FAILED")
 	c.request("town.list", `{}`)
@@ -170,7 +170,7 @@ func TestMetrics(t *testing.T) {
 		return apply.Done(command), true
 	})
 	reply := c.sendLater(c.wall(c.putTown("t")))
-	scrapesSoon(t, c.srv, `handoffd_commands_applying 1`)
+	scrapesSoon(t, c.srv, `handoffd_commands_applying{world="main"} 1`)
 	require.NotContains(t, scrape(t, c.srv), `outcome="applied"`)
 	close(free)
 	require.Equal(t, handoff.Executed, c.resultOf(<-reply).result.Status)
@@ -178,23 +178,23 @@ func TestMetrics(t *testing.T) {
 	for _, engine := range []*worldengine.Engine{other, beside(t, c.srv, byPlugin)} {
 		eventually(t, func() bool { return engine.Stats().TownsPaused == 1 })
 	}
-	scrapesSoon(t, c.srv, "handoffd_towns_paused 1")
+	scrapesSoon(t, c.srv, `handoffd_towns_paused{world="main"} 1`)
 	got := scrape(t, c.srv)
 	for _, line := range []string{
-		`handoffd_requests_total{code="UNKNOWN_TOWN",verb="town.get"} 1`,
-		`handoffd_requests_total{code="SCHEMA_VALIDATION_FAILED",verb="handoff"} 1`,
+		`handoffd_requests_total{code="UNKNOWN_TOWN",verb="town.get",world="main"} 1`,
+		`handoffd_requests_total{code="SCHEMA_VALIDATION_FAILED",verb="handoff",world="main"} 1`,
 		`handoffd_request_duration_seconds_count{verb="town.list"} 1`,
-		`handoffd_apply_attempts_total{binding="plugin",outcome="PLUGIN_REJECTED"} 1`,
-		`handoffd_apply_attempts_total{binding="plugin",outcome="applied"} 1`,
-		`handoffd_apply_duration_seconds_count{binding="plugin"} 2`,
-		`handoffd_commands_applying 0`, `handoffd_storage_full 0`, `handoffd_world_paused 0`,
+		`handoffd_apply_attempts_total{binding="plugin",outcome="PLUGIN_REJECTED",world="main"} 1`,
+		`handoffd_apply_attempts_total{binding="plugin",outcome="applied",world="main"} 1`,
+		`handoffd_apply_duration_seconds_count{binding="plugin",world="main"} 2`,
+		`handoffd_commands_applying{world="main"} 0`, `handoffd_storage_full{world="main"} 0`, `handoffd_world_paused{world="main"} 0`,
 	} {
 		require.Contains(t, got, line+"\n")
 	}
 	require.Regexp(t, `handoffd_disk_free_bytes [1-9]`, got)
 	require.Regexp(t, `handoffd_nats_connections [1-9]`, got)
 	c.signal("control.resume", about("t"))
-	scrapesSoon(t, c.srv, "handoffd_towns_paused 0")
+	scrapesSoon(t, c.srv, `handoffd_towns_paused{world="main"} 0`)
 }
 
 // A client that takes all connections of HTTP keeps no probe waiting, and ends no WebSocket, whether it

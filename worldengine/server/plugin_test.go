@@ -133,7 +133,7 @@ func TestPluginAbsent_CommandWaits(t *testing.T) {
 	body := c.wall(at)
 	c.sendLater(body)
 	c.requireAlerts("PLUGIN_ABSENT t")
-	scrapesSoon(t, c.srv, "handoffd_plugins_absent 1")
+	scrapesSoon(t, c.srv, `handoffd_plugins_absent{world="main"} 1`)
 	since, runID := absentSince(c.client, "t"), c.pending("t")
 	// Longer than all attempts: the absence is none.
 	require.Never(t, func() bool { return c.pending("t") != runID }, 1500*time.Millisecond, 50*time.Millisecond)
@@ -174,7 +174,7 @@ func TestPluginAbsent_CommandFails(t *testing.T) {
 			}
 		}
 		c.requireAlerts("PLUGIN_ABSENT t", "PLUGIN_ABSENT u")
-		require.Contains(t, scrape(t, c.srv), "handoffd_plugins_absent 2\n")
+		require.Contains(t, scrape(t, c.srv), `handoffd_plugins_absent{world="main"} 2`)
 		request := putRequest(snapshot("u"), other.SnapshotHash)
 		request["apply"] = "local"
 		call[townReply](c.client, "town.put", request)
@@ -184,7 +184,7 @@ func TestPluginAbsent_CommandFails(t *testing.T) {
 			return fmt.Sprintf("%s: %s", o.Status, o.ReasonCode)
 		}
 		c.requireAlerts("PLUGIN_ABSENT t", "PLUGIN_ABSENT u", "PLUGIN_RETURNED u", "PLUGIN_RETURNED t")
-		require.Contains(t, scrape(t, c.srv), "handoffd_plugins_absent 0\n")
+		require.Contains(t, scrape(t, c.srv), `handoffd_plugins_absent{world="main"} 0`)
 		return ""
 	})
 }

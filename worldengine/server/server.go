@@ -177,6 +177,7 @@ type Server struct {
 	http      *httpd.Server    // nil without HTTP
 	bridge    *httpd.Bridge    // leads browsers to NATS; nil without HTTP
 	metrics   *metrics.Metrics // nil without HTTP
+	webhooks  *webhook.Sender  // nil without a webhook
 	tls       *liveTLS         // nil without TLS
 
 	accessing sync.Mutex     // guards access and granted
@@ -248,6 +249,12 @@ func (s *Server) start(ctx context.Context) error {
 func (s *Server) openParts() (err error) {
 	if s.tls, err = loadTLS(s.config.Access, s.config.Logger); err != nil {
 		return err
+	}
+	if posts := s.config.Webhook; len(posts.URLs) > 0 {
+		posts.Logger = s.config.Logger
+		if s.webhooks, err = webhook.New(posts); err != nil {
+			return err
+		}
 	}
 	h, err := newHosted(s, s.config.Engine.World)
 	if err == nil {
@@ -351,6 +358,9 @@ func (s *Server) Close(ctx context.Context) error {
 	}
 	if s.http != nil {
 		err = errors.Join(err, s.http.Close(ctx))
+	}
+	if s.webhooks != nil {
+		s.webhooks.Close(ctx)
 	}
 	return err
 }

@@ -310,11 +310,11 @@ func TestLogLost_OlderCopy(t *testing.T) {
 	if oneServes(t, [2]*server.Server{writer, behind}); behind.Serving() {
 		writer, endWriter, behind, endBehind = behind, endBehind, writer, endWriter
 	}
-	logEnd := regexp.MustCompile(`(?m)^handoffd_log_last_sequence (\d+)$`)
+	logEnd := regexp.MustCompile(`(?m)^handoffd_log_last_sequence{world="main"} (\d+)$`)
 	eventually(t, func() bool { // a request that was sent again may have left more records
 		metrics := scrape(t, behind)
 		end := logEnd.FindStringSubmatch(metrics)
-		return end != nil && strings.Contains(metrics, "handoffd_indexed_sequence "+end[1]+"\n")
+		return end != nil && strings.Contains(metrics, `handoffd_indexed_sequence{world="main"} `+end[1]+"\n")
 	})
 	newer := nats.copied()
 

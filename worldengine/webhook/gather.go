@@ -18,20 +18,27 @@ func gathers(alert *runevents.Alert) bool {
 		(alert.Code == runevents.PluginAbsent || alert.Code == runevents.PluginReturned)
 }
 
-// gather keeps an alert until gatherTime after the first one of its code.
-func (s *Sender) gather(alert runevents.Alert) {
+// group is a world's alerts with one code.
+type group struct {
+	world string
+	code  runevents.AlertCode
+}
+
+// gather keeps an alert until gatherTime after the first one of its group.
+func (w *World) gather(alert runevents.Alert) {
+	s, of := w.sender, group{w.name, alert.Code}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.gathered[alert.Code] = append(s.gathered[alert.Code], alert); len(s.gathered[alert.Code]) == 1 {
-		time.AfterFunc(s.wait, func() { s.postGathered(alert.Code) })
+	if s.gathered[of] = append(s.gathered[of], alert); len(s.gathered[of]) == 1 {
+		time.AfterFunc(s.wait, func() { s.postGathered(of) })
 	}
 }
 
-// postGathered posts the gathered alerts of a code as one message.
-func (s *Sender) postGathered(code runevents.AlertCode) {
+// postGathered posts the gathered alerts of a group as one message.
+func (s *Sender) postGathered(of group) {
 	s.mu.Lock()
-	alerts := s.gathered[code]
-	delete(s.gathered, code)
+	alerts := s.gathered[of]
+	delete(s.gathered, of)
 	s.mu.Unlock()
 	if len(alerts) == 0 { // Close was faster
 		return
@@ -40,11 +47,11 @@ func (s *Sender) postGathered(code runevents.AlertCode) {
 	for i := range alerts {
 		towns[i] = alerts[i].TownID
 	}
-	m := s.messageOf(first)
+	m := messageOf(of.world, first)
 	if len(towns) > 1 {
 		m.Towns = towns
-		m.Text = fmt.Sprintf("%s %s in world %s, %d towns (%s): %s", first.Severity, code,
-			s.config.World, len(towns), wire.Names(towns, len(towns)), first.Message)
+		m.Text = fmt.Sprintf("%s %s in world %s, %d towns (%s): %s", first.Severity,
+			of.code, of.world, len(towns), wire.Names(towns, len(towns)), first.Message)
 	}
 	s.post(m)
 }

@@ -44,37 +44,46 @@ type waiting struct {
 	Expires     string `json:"expires"`
 }
 
-// Alert posts an alert, perhaps together with alerts of other towns. It never blocks.
-func (s *Sender) Alert(alert runevents.Alert) {
-	if gathers(&alert) {
-		s.gather(alert)
-		return
-	}
-	s.post(s.messageOf(&alert))
+// World posts the messages of one world. It is safe for concurrent use.
+type World struct {
+	sender *Sender
+	name   string
 }
 
-func (s *Sender) messageOf(alert *runevents.Alert) message {
-	return message{World: s.config.World, Alert: alert, Text: fmt.Sprintf("%s %s in world %s: %s",
-		alert.Severity, alert.Code, s.config.World, alert.Message)}
+// World returns the poster of a world's messages.
+func (s *Sender) World(name string) *World { return &World{s, name} }
+
+// Alert posts an alert, perhaps together with alerts of other towns. It never blocks.
+func (w *World) Alert(alert runevents.Alert) {
+	if gathers(&alert) {
+		w.gather(alert)
+		return
+	}
+	w.sender.post(messageOf(w.name, &alert))
+}
+
+func messageOf(world string, alert *runevents.Alert) message {
+	return message{World: world, Alert: alert, Text: fmt.Sprintf("%s %s in world %s: %s",
+		alert.Severity, alert.Code, world, alert.Message)}
 }
 
 // Asked posts that a proposal begins to wait for approval. It never blocks.
-func (s *Sender) Asked(townID string, asked *approval.Asked) {
+func (w *World) Asked(townID string, asked *approval.Asked) {
 	h, err := handoff.Parse(asked.Handoff, schemas.Limits{Bytes: len(asked.Handoff) + 1})
 	if err != nil {
-		s.config.Logger.Error("a proposal that waits cannot be read", "town", townID, "handoff",
-			asked.HandoffID, "error", err)
+		w.sender.config.Logger.Error("a proposal that waits cannot be read", "world", w.name,
+			"town", townID, "handoff", asked.HandoffID, "error", err)
 		return
 	}
-	w := &waiting{
+	p := &waiting{
 		TownID: townID, HandoffID: asked.HandoffID, HandoffHash: asked.HandoffHash,
 		ActorID: h.Proposal.ActorID, Command: h.Command,
 		At: runevents.Timestamp(asked.At), Expires: runevents.Timestamp(asked.Expires),
 	}
-	s.post(message{World: s.config.World, Approval: w, Text: fmt.Sprintf("Town %q of world %s "+
+	w.sender.post(message{World: w.name, Approval: p, Text: fmt.Sprintf("Town %q of world %s "+
 		"waits for an approval until %s: %s, proposed by %q. Decide in the console, or with "+
-		"handoffctl approve --world=%s --town=%s %s", townID, s.config.World, w.Expires, w.Command,
-		w.ActorID, s.config.World, platform.ShellQuote(townID), platform.ShellQuote(w.HandoffID))})
+		"handoffctl approve --world=%s --town=%s %s", townID, w.name, p.Expires, p.Command,
+		p.ActorID, w.name, platform.ShellQuote(townID), platform.ShellQuote(p.HandoffID))})
 }
 
 // maxText is how many characters a message to Discord may have, and more than a line needs.

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -38,7 +39,6 @@ const (
 type Config struct {
 	URLs   []string     `name:"webhook" help:"URL that gets each alert, and each proposal that begins to wait for approval, as JSON; repeatable. It may be a secret: prefer the variable HANDOFFD_WEBHOOK. See docs/operators.md." placeholder:"URL"`
 	Format Format       `name:"webhook-format" help:"JSON format of the webhooks." enum:"json,discord,slack" default:"json"`
-	World  string       `kong:"-"`
 	Logger *slog.Logger `kong:"-"`
 }
 
@@ -66,7 +66,7 @@ func (c *Config) Names() (names []string) {
 	return names
 }
 
-// Sender posts messages. It is safe for concurrent use.
+// Sender posts the messages of all worlds of a server. It is safe for concurrent use.
 type Sender struct {
 	config Config
 	client *http.Client
@@ -80,7 +80,7 @@ type Sender struct {
 
 	mu       sync.Mutex
 	queues   []chan message // of each address; nil once it is closed
-	gathered map[runevents.AlertCode][]runevents.Alert
+	gathered map[group][]runevents.Alert
 }
 
 // New returns a sender that posts until Close.
@@ -93,7 +93,7 @@ func start(config Config, pauses backoff.Backoff) (*Sender, error) {
 		return nil, err
 	}
 	s := &Sender{config: config, pauses: pauses, wait: gatherTime,
-		gathered: map[runevents.AlertCode][]runevents.Alert{}}
+		gathered: map[group][]runevents.Alert{}}
 	s.client = &http.Client{
 		Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: 1},
 		Timeout:   timeout,
@@ -121,8 +121,12 @@ func (s *Sender) Stats() (sent, lost int64) { return s.sent.Load(), s.lost.Load(
 
 // Close posts the messages that wait, as long as ctx and a moment last. Later messages are lost.
 func (s *Sender) Close(ctx context.Context) {
-	s.postGathered(runevents.PluginAbsent)
-	s.postGathered(runevents.PluginReturned)
+	s.mu.Lock()
+	waiting := slices.Collect(maps.Keys(s.gathered))
+	s.mu.Unlock()
+	for _, of := range waiting {
+		s.postGathered(of)
+	}
 	s.mu.Lock()
 	for i, queue := range s.queues {
 		if queue != nil {

@@ -37,7 +37,7 @@ func hook(t *testing.T, answer func(n int64, w http.ResponseWriter)) (address st
 
 func open(t *testing.T, format Format, log io.Writer, addresses ...string) *Sender {
 	t.Helper()
-	s, err := start(Config{URLs: addresses, Format: format, World: "main",
+	s, err := start(Config{URLs: addresses, Format: format,
 		Logger: slog.New(slog.NewTextHandler(log, nil))},
 		backoff.Backoff{Min: time.Millisecond, Max: time.Millisecond})
 	require.NoError(t, err)
@@ -58,7 +58,7 @@ func TestSender_Formats(t *testing.T) {
 			w.WriteHeader(http.StatusNoContent)
 		})
 		s := open(t, format, io.Discard, address)
-		s.Alert(alert)
+		s.World("main").Alert(alert)
 		require.Contains(t, <-bodies, want, format)
 	}
 }
@@ -71,13 +71,13 @@ func TestSender_GathersTowns(t *testing.T) {
 	s := open(t, JSON, io.Discard, address)
 	s.wait = 50 * time.Millisecond
 	absent := func(town string) {
-		s.Alert(runevents.Alert{Code: runevents.PluginAbsent, Severity: runevents.P2, TownID: town,
+		s.World("main").Alert(runevents.Alert{Code: runevents.PluginAbsent, Severity: runevents.P2, TownID: town,
 			Message: "Town " + town + " has had no plugin."})
 	}
 	for _, town := range []string{"a", "b", "c", "d", "e", "f", "g"} {
 		absent(town)
 	}
-	s.Alert(runevents.Alert{Code: runevents.LogLost, Severity: runevents.P1, Message: "Lost."})
+	s.World("main").Alert(runevents.Alert{Code: runevents.LogLost, Severity: runevents.P1, Message: "Lost."})
 	require.Contains(t, <-bodies, `"P1 LOG_LOST in world main: Lost."`, "it waits for nothing")
 	body := <-bodies
 	require.Contains(t, body, `"text":"P2 PLUGIN_ABSENT in world main, 7 towns (a, b, c, d, e and 2 more): `+
@@ -89,6 +89,25 @@ func TestSender_GathersTowns(t *testing.T) {
 	absent("i")
 	s.Close(t.Context())
 	require.Contains(t, <-bodies, "Town i has had no plugin.", "the end waits for nothing")
+}
+
+// Towns of several worlds are a message for each world, with its name.
+func TestSender_GathersByWorld(t *testing.T) {
+	t.Parallel()
+	address, bodies := hook(t, func(int64, http.ResponseWriter) {})
+	s := open(t, JSON, io.Discard, address)
+	s.wait = 50 * time.Millisecond
+	for _, town := range []string{"a", "b"} {
+		for _, world := range []string{"lobby", "survival"} {
+			s.World(world).Alert(runevents.Alert{Code: runevents.PluginAbsent, Severity: runevents.P2,
+				TownID: town, Message: "Town " + town + " has had no plugin."})
+		}
+	}
+	both := <-bodies + <-bodies
+	for _, world := range []string{"lobby", "survival"} {
+		require.Contains(t, both, `{"world":"`+world+`","text":"P2 PLUGIN_ABSENT in world `+world+
+			`, 2 towns (a, b): Town a has had no plugin."`)
+	}
 }
 
 // A message that is not taken is tried again, before the ones behind it; each address has its own
@@ -103,8 +122,8 @@ func TestSender_TriesAgain(t *testing.T) {
 	})
 	other, others := hook(t, func(int64, http.ResponseWriter) {})
 	s := open(t, Slack, &log, busy, other)
-	s.Alert(alert)
-	s.Alert(runevents.Alert{Code: runevents.PluginReturned})
+	s.World("main").Alert(alert)
+	s.World("main").Alert(runevents.Alert{Code: runevents.PluginReturned})
 	for range 4 {
 		require.Contains(t, <-bodies, "PLUGIN_ABSENT")
 	}
@@ -130,14 +149,14 @@ func TestSender_LosesWhatIsRefused(t *testing.T) {
 	})
 	const nobody = "http://u:s3cret@127.0.0.1:1/s3cret"
 	s := open(t, JSON, &log, refuses, leads, nobody)
-	s.Alert(alert)
+	s.World("main").Alert(alert)
 	s.Close(t.Context())
 	sent, lost := s.Stats()
 	require.Equal(t, []int64{0, 3}, []int64{sent, lost})
 	require.Empty(t, bodies)
 	require.Contains(t, log.String(), "404 Not Found")
 	require.NotContains(t, log.String(), "s3cret")
-	s.Alert(alert) // after the end
+	s.World("main").Alert(alert) // after the end
 	_, lost = s.Stats()
 	require.EqualValues(t, 6, lost)
 }
@@ -150,10 +169,10 @@ func TestSender_NeverBlocks(t *testing.T) {
 	address, bodies := hook(t, func(int64, http.ResponseWriter) { <-hanging })
 	t.Cleanup(func() { close(hanging) })
 	s := open(t, JSON, io.Discard, address)
-	s.Alert(alert)
+	s.World("main").Alert(alert)
 	<-bodies
 	for range Waiting + 7 {
-		s.Alert(alert)
+		s.World("main").Alert(alert)
 	}
 	_, lost := s.Stats()
 	require.EqualValues(t, 7, lost)
