@@ -86,7 +86,7 @@ func TestApprovals(t *testing.T) {
 	towns.signIn("approver", servertest.Password)
 	towns.sees("3 towns")
 	w.send(w.made(threatened, handoff.AdvanceProject, "wall-perimeter"))
-	b.sees("1 proposal waits for a person", "project advance town-threatened wall-perimeter",
+	b.sees("1 proposal waits for a person", "advance project wall-perimeter",
 		"wall-perimeter 0.60 → 0.70", "day 15 → 16", "Expires", "Approve", "Reject")
 	b.picture("approvals-approver")
 	towns.sees("1 approval waiting")
@@ -99,7 +99,7 @@ func TestApprovals(t *testing.T) {
 	for _, name := range []string{"observer", "bound"} {
 		other := open(t, w.srv.HTTP()+"#/approvals")
 		other.signIn(name, servertest.Password)
-		other.sees("project advance")
+		other.sees("advance project")
 		require.False(t, eval[bool](other, offers("Approve")), name)
 	}
 
@@ -117,7 +117,7 @@ func TestApprovals(t *testing.T) {
 	body := w.made(threatened, handoff.PlanSalvage, "dread")
 	w.send(body)
 	b.goTo("#/approvals")
-	b.sees("salvage initiate", "dread 0.55 → 0.45")
+	b.sees("salvage dread", "dread 0.55 → 0.45")
 	b.press("Reject")
 	b.reason("not before the harvest")
 	b.sees("Rejected: salvage initiate", "No proposal waits")
@@ -176,14 +176,16 @@ func TestApprovals_Several(t *testing.T) {
 	w.send(w.made(threatened, handoff.PlanSalvage, "scarcity"))
 	w.send(w.made("town-quiet", handoff.TalkToTownsfolk, "casual"))
 	b := open(t, w.srv.HTTP()+"#/approvals")
-	b.sees("LIVE", "3 proposals wait for a person", "Approvals 3", "Approve 0 selected")
+	b.sees("LIVE", "3 proposals wait for a person", "Approvals 3")
 	// Proposals of one millisecond come in any order.
-	of := func(argument string) string { return `//section[h2[contains(., "` + argument + `")]]` }
+	of := func(argument string) string { return `//tr[td/strong[contains(., "` + argument + `")]]` }
 	b.click(of("dread") + `//button[text()="Approve"]`)
 	b.sees("1 other proposal of the town becomes stale:", "salvage initiate "+threatened+" scarcity")
 	b.press("Leave it")
-	b.click(of("dread") + `//label/input`)
-	b.click(of("casual") + `//label/input`)
+	b.is(`!document.querySelector(".bar")`)
+	b.click(of("dread") + `//input`)
+	b.click(of("casual") + `//input`)
+	b.picture("approvals-selected")
 	b.press("Approve 2 selected")
 	b.sees("Approve 2 proposals?", "executes each at once", "becomes stale")
 	b.picture("approvals-several")
@@ -236,7 +238,7 @@ func TestOneIDOfSeveralProposals(t *testing.T) {
 	b.sees("LIVE", "3 proposals wait", "The first.", "The second.", "The third.")
 	click := func(button, reason string) {
 		t.Helper()
-		b.do(chromedp.Click(`//section[contains(., "` + reason + `")]//button[text()="` + button +
+		b.do(chromedp.Click(`//tr[contains(., "` + reason + `")]//button[text()="` + button +
 			`"]`))
 		b.is(`document.querySelector("dialog[open]") !== null`)
 	}

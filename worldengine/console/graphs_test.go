@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The graphs say their values under the pointer and by keyboard. A part of one that is chosen is in the
-// address, and the runs below are those of its time.
+// The graphs say their values under the pointer and by keyboard. If a person chooses a part
+// of one, its time is in the address and filters the runs below.
 func TestGraphs(t *testing.T) {
 	w := serve(t)
 	w.play()

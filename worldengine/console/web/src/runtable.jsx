@@ -17,7 +17,7 @@ export const nameOf = (type) => proposalTypes[type]?.name ?? (type === "RETRY_ST
  * What a run was asked to do, without the town that stands beside it; of a signal, the run that it is about; of a run that
  * a producer began, the producer too.
  */
-function What({ row }) {
+export function What({ row }) {
   if (row.by) return <><Said text={row.command} most={48} /> <span class="soft">appended by <Said text={row.by} most={24} /></span></>;
   if (row.about) return <><span>{nameOf(row.type)}</span> <span class="soft">run <Short id={row.about} /></span></>;
   const words = (row.command ?? "").split(" ");
@@ -53,7 +53,7 @@ function Change({ change, town, choose }) {
       <td class="at"><Time at={change.at} ms /></td>
       {!town && <td class="of"><a href={href(["towns", townId])} tabIndex={-1}><Said text={townId} most={32} /></a></td>}
       <td class="what">{change.actorId === "world file" ? "from the world file" : causes[change.cause] ?? change.cause}</td>
-      <td class="wide"><Said text={change.actorId} most={24} /></td><td class="end"><span class="status calm">changed</span></td><td class="wide"></td><td class="wide"></td>
+      <td class="wide who"><Said text={change.actorId} most={24} /></td><td class="end"><span class="status calm">changed</span></td><td class="wide"></td><td class="wide"></td>
     </tr>
   );
 }
@@ -118,7 +118,7 @@ export function RunTable({ list, town, changes = [], most, filtered, choose, lab
                 <td class="at"><Time at={row.arrivedAt ?? row.startedAt} ms /></td>
                 {!town && <td class="of">{row.townId ? <a href={href(["towns", row.townId])} tabIndex={-1}><Said text={row.townId} most={32} /></a> : ofWorld(row) && "world"}</td>}
                 <td class="what"><What row={row} /></td>
-                <td class="wide"><Said text={row.actorId} most={24} /></td>
+                <td class="wide who"><Said text={row.actorId} most={24} /></td>
                 <td class="end"><Outcome row={row} /></td>
                 <td class="wide soft"><Reason code={row.reason} status={row.result} most={32} /></td>
                 <td class="wide number">{ended(row) ? duration(row.took) : "…"}</td>

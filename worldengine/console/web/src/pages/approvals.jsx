@@ -2,12 +2,13 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { useApprovals } from "../approvals.js";
 import { difference } from "../diff.js";
 import { eachOf, useLoad } from "../load.js";
-import { href, route } from "../route.js";
+import { href, route, setQuery } from "../route.js";
+import { What, nameOf } from "../runtable.jsx";
 import { ask, can, session } from "../session.js";
 import { reload as reloadStatus } from "../status.js";
 import { useStore } from "../store.js";
 import { Age, Reason, Said, Short, Status, Time, count, counted, visible, zone } from "../text.jsx";
-import { Asking, Dialog, Empty, Heading, Trouble } from "../ui.jsx";
+import { Asking, Dialog, Empty, Heading, Select, Trouble } from "../ui.jsx";
 import { Changes } from "./difference.jsx";
 
 /** How many decisions of this page it goes on showing. */
@@ -22,6 +23,12 @@ function mayDecide(townId) {
   return can("approval.decide") && (!towns?.length || towns.includes(townId));
 }
 
+/** The filters of the address, each with the value that a proposal has. */
+const filters = { town: (a) => a.townId, type: (a) => a.proposal.type, actor: (a) => a.proposal.actorId };
+
+/** How many proposals are shown at first. */
+const shownAtFirst = 50;
+
 export function Approvals() {
   const { query } = useStore(route);
   const townId = query.get("town") || undefined;
@@ -30,13 +37,13 @@ export function Approvals() {
   const [asked, setAsked] = useState(null); // the decision that the dialog is about
   const [done, setDone] = useState([]);
   const [chosen, setChosen] = useState(new Set());
-  const { waiting = [], approved = [], more } = list.data ?? {};
-  const states = useStates(waiting);
+  const [most, setMost] = useState(shownAtFirst);
   if (!can("approval.list")) return <><Heading title="Approvals" /><Empty>This user may not see what waits for approval. An operator, an approver or an observer may.</Empty></>;
-  const mine = waiting.filter((a) => mayDecide(a.townId));
+  const { waiting = [], approved = [], more } = list.data ?? {};
+  const passes = (a) => Object.entries(filters).every(([name, of]) => !query.get(name) || of(a) === query.get(name));
+  const open = waiting.filter(passes);
+  const mine = open.filter((a) => mayDecide(a.townId));
   const selected = mine.filter((a) => chosen.has(keyOf(a)));
-  const choose = (keys) => setChosen(new Set(keys));
-  const toggle = (key) => choose(chosen.has(key) ? [...chosen].filter((other) => other !== key) : [...chosen, key]);
   const told = (a, what, outcome) => setDone((all) => [
     { decision: what, ...outcome, key: `${keyOf(a)} ${outcome.signalId ?? Date.now()}`, command: a.command }, ...all].slice(0, mostDone));
   const decideOne = async (a, what, reason) => {
@@ -54,7 +61,7 @@ export function Approvals() {
         told(a, what, { error });
       }
     }
-    choose([]);
+    setChosen(new Set());
     list.reload();
     reloadStatus();
   };
@@ -68,26 +75,94 @@ export function Approvals() {
       <Trouble error={list.error} retry={list.reload} />
       <Asking of={list} />
       <div aria-live="polite">{done.map((d) => <Done key={d.key} of={d} />)}</div>
-      {waiting.length > 0 && <p class="soft" aria-live="polite">{more ? "More than " : null}{counted(waiting.length, "proposal waits", "proposals wait")} for a person</p>}
-      {mine.length > 1 && (
-        <p class="actions">
-          <button type="button" onClick={() => choose(selected.length === mine.length ? [] : mine.map(keyOf))}>{selected.length === mine.length ? "Select none" : "Select all"}</button>
-          <button type="button" disabled={selected.length === 0} onClick={() => setAsked({ all: selected, what: "approve" })}>{`Approve ${count(selected.length)} selected`}</button>
-          <button type="button" disabled={selected.length === 0} onClick={() => setAsked({ all: selected, what: "reject" })}>{`Reject ${count(selected.length)} selected`}</button>
-        </p>
+      {waiting.length > 0 && (
+        <>
+          <Filters of={waiting} query={query} />
+          <p class="soft" aria-live="polite">{more ? "More than " : null}{open.length < waiting.length && `${count(open.length)} of `}{counted(waiting.length, "proposal waits", "proposals wait")} for a person</p>
+        </>
       )}
       {list.data && waiting.length === 0 && <Empty>No proposal waits. An operator sets which types of proposals need an approval: <code>handoffctl world settings set require-approval=…</code></Empty>}
-      {waiting.map((a) => (
-        <Proposal key={keyOf(a)} of={a} state={states.get(a.townId)} onDecide={(what) => setAsked({ all: [a], what })}
-          chosen={chosen.has(keyOf(a))} onChoose={mine.length > 1 ? () => toggle(keyOf(a)) : null} />
-      ))}
-      {approved.length > 0 && <h2>Approved, and not sent again yet</h2>}
-      {approved.map((a) => <Proposal key={keyOf(a)} of={a} />)}
+      {open.length > 0 && <Proposals all={open.slice(0, most)} mine={mine} chosen={chosen} setChosen={setChosen} onDecide={(a, what) => setAsked({ all: [a], what })} />}
+      {open.length > most && <button type="button" onClick={() => setMost(most * 4)}>Show more ({count(open.length - most)})</button>}
+      {selected.length > 0 && (
+        <div class="bar actions" role="region" aria-label="Selected proposals">
+          <strong>{count(selected.length)} selected</strong>
+          <button type="button" class="primary" onClick={() => setAsked({ all: selected, what: "approve" })}>{`Approve ${count(selected.length)} selected`}</button>
+          <button type="button" onClick={() => setAsked({ all: selected, what: "reject" })}>{`Reject ${count(selected.length)} selected`}</button>
+          <button type="button" class="quiet" onClick={() => setChosen(new Set())}>Clear</button>
+        </div>
+      )}
+      {approved.length > 0 && <><h2>Approved, and not sent again yet</h2><Proposals all={approved} mine={[]} /></>}
       <Closed of={closed} />
       {asked && (
         <Decide key={asked.all.map(keyOf).join()} asked={asked} others={[...waiting, ...approved]} onDone={decide} onClose={() => setAsked(null)} />
       )}
     </>
+  );
+}
+
+/** The filters, with the values that the proposals have. */
+function Filters({ of: waiting, query }) {
+  const values = (name, text = (v) => v) => Object.fromEntries([...new Set(waiting.map(filters[name]))].sort().slice(0, 200).map((v) => [v, visible(text(v)).slice(0, 60)]));
+  return (
+    <form class="filters" aria-label="Filters" onSubmit={(e) => e.preventDefault()}>
+      <Select label="What" value={query.get("type")} of={values("type", nameOf)} onChange={(type) => setQuery({ type })} />
+      <Select label="Who" value={query.get("actor")} of={values("actor")} onChange={(actor) => setQuery({ actor })} />
+      {!query.get("town") && <Select label="Town" of={values("town")} onChange={(town) => setQuery({ town })} />}
+    </form>
+  );
+}
+
+/** A table of proposals. mine are those that the user may decide about. */
+function Proposals({ all, mine, chosen, setChosen, onDecide }) {
+  const states = useStates(all);
+  const decidable = new Set(mine.map(keyOf));
+  const choose = mine.length > 1;
+  const every = mine.every((a) => chosen.has(keyOf(a)));
+  const toggle = (key) => setChosen(new Set(chosen.has(key) ? [...chosen].filter((other) => other !== key) : [...chosen, key]));
+  return (
+    <table class="rows cards proposals">
+      <caption class="unseen">Proposals</caption>
+      <thead>
+        <tr>
+          {choose && <th scope="col" class="choose"><input type="checkbox" aria-label="Select all" checked={every} onChange={() => setChosen(new Set(every ? [] : decidable))} /></th>}
+          <th scope="col">Proposal, and why</th><th scope="col">Expected by the rules</th><th scope="col">Town</th><th scope="col" class="wide">Who</th>
+          <th scope="col">Waits</th><th scope="col" class="wide">Expires, {zone}</th>{mine.length > 0 && <th scope="col"><span class="unseen">Decision</span></th>}
+        </tr>
+      </thead>
+      <tbody>
+        {all.map((a) => {
+          const key = keyOf(a);
+          const may = decidable.has(key);
+          return (
+            <tr key={key} class={chosen?.has(key) ? "chosen" : ""}>
+              {choose && <td class="choose">{may && <input type="checkbox" aria-label={`Select ${visible(a.command).slice(0, 80)}`} checked={chosen.has(key)} onChange={() => toggle(key)} />}</td>}
+              <td class="what">
+                <strong><What row={{ type: a.proposal.type, command: a.command, townId: a.townId }} /></strong>
+                {a.runId && <> <a data-row href={href(["runs", a.runId])}>run <Short id={a.runId} /></a></>}
+                <div class="soft"><Said text={a.proposal.reason} most={240} /></div>
+                {a.decidedBy && <div>Approved by <Said text={a.decidedBy} most={60} />{a.reason && <>: <Said text={a.reason} most={240} /></>}</div>}
+              </td>
+              <td class="effect"><Effect of={a} state={states.get(a.townId)} /></td>
+              <td class="of"><a href={href(["towns", a.townId])}><Said text={a.townId} most={60} /></a></td>
+              <td class="wide who"><Said text={a.proposal.actorId} most={32} /></td>
+              <td class="at"><Age since={a.at} /></td>
+              <td class="wide"><Time at={a.expiresAt} /></td>
+              {mine.length > 0 && (
+                <td class="end">
+                  {may && (
+                    <span class="actions">
+                      <button type="button" class="primary" onClick={() => onDecide(a, "approve")}>Approve</button>
+                      <button type="button" onClick={() => onDecide(a, "reject")}>Reject</button>
+                    </span>
+                  )}
+                </td>
+              )}
+            </tr>
+          );
+        })}
+      </tbody>
+    </table>
   );
 }
 
@@ -182,7 +257,7 @@ function Closed({ of }) {
         <tbody>
           {rows.map((a) => (
             <tr key={`${keyOf(a)} ${a.at}`}>
-              <td class="what"><Said text={a.command} most={120} /> <span class="soft">of <Said text={a.proposal?.actorId} most={32} /></span></td>
+              <td class="what"><What row={{ type: a.proposal?.type, command: a.command, townId: a.townId }} /> <span class="soft">in <a href={href(["towns", a.townId])}><Said text={a.townId} most={32} /></a> by <Said text={a.proposal?.actorId} most={32} /></span></td>
               <td class="at"><Time at={a.at} /></td>
               <td class="end"><span class={`status ${endings[a.status]?.[0] ?? "calm"}`}>{endings[a.status]?.[1] ?? visible(a.status)}</span></td>
               <td><Said text={a.decidedBy} most={32} /></td>
@@ -210,47 +285,16 @@ function Done({ of: d }) {
   );
 }
 
-function Proposal({ of: a, state, onDecide, chosen, onChoose }) {
-  const { proposal } = a;
-  const open = a.status === "waiting";
-  return (
-    <section class={`notice ${open ? "wait" : "calm"}`}>
-      <h2><Said text={a.command} most={200} /></h2>
-      <p class="facts">
-        <span>Town <a data-row href={href(["towns", a.townId])}><Said text={a.townId} most={60} /></a></span>
-        <span>Asked for by <Said text={proposal.actorId} most={60} /></span>
-        <span>{open ? "Waits" : "Asked"} since <Time at={a.at} /> {zone} (<Age since={a.at} />)</span>
-        <span>Expires <Time at={a.expiresAt} /> {zone}</span>
-        {a.runId && <span><a href={href(["runs", a.runId])}>run <Short id={a.runId} /></a></span>}
-      </p>
-      {a.decidedBy && <p>Approved by <Said text={a.decidedBy} most={60} />{a.reason && <>: <Said text={a.reason} most={240} /></>}</p>}
-      <p><strong>Why:</strong> <Said text={proposal.reason} most={500} /></p>
-      <Effect of={a} state={state} />
-      {open && mayDecide(a.townId) && (
-        <p class="actions">
-          <button type="button" class="primary" onClick={() => onDecide("approve")}>Approve</button>
-          <button type="button" onClick={() => onDecide("reject")}>Reject</button>
-          {onChoose && <label><input type="checkbox" checked={chosen} onChange={onChoose} /> Select</label>}
-        </p>
-      )}
-    </section>
-  );
-}
-
 /** What the rules expect of a proposal: as a difference of the town, where its state is that of the proposal. */
 function Effect({ of: a, state }) {
-  if (a.expectedFailure) return <p><strong>The rules expect it to fail:</strong> <code><Said text={a.expectedFailure} /></code></p>;
+  if (a.expectedFailure) return <>The rules expect it to fail: <code><Said text={a.expectedFailure} /></code></>;
   const after = state?.snapshotHash === a.proposal.snapshotHash ? changed(state.snapshot, a.expected) : null;
   const changes = after ? difference(state.snapshot, after) : [];
+  if (changes.length > 0) return <Changes of={changes} />;
   return (
-    <div class="effect">
-      <strong>What the rules expect:</strong>
-      {changes.length > 0 ? <Changes of={changes} /> : (
-        <ul class="plain">
-          {a.expected.map((c) => <li key={c.path}><code><Said text={c.path} most={120} /></code> {shown(c.from, c.fromBytes)} → {shown(c.to, c.toBytes)}</li>)}
-        </ul>
-      )}
-    </div>
+    <ul class="plain">
+      {a.expected.map((c) => <li key={c.path}><code><Said text={c.path} most={120} /></code> {shown(c.from, c.fromBytes)} → {shown(c.to, c.toBytes)}</li>)}
+    </ul>
   );
 }
 
