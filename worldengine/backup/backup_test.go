@@ -18,11 +18,14 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
+	"worldengine/handoff"
 	"worldengine/testdata/worlds"
 	"worldengine/worldengine"
 	"worldengine/worldengine/backup"
+	"worldengine/worldengine/client"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/fsck"
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/server"
 	"worldengine/worldengine/wire"
@@ -279,13 +282,72 @@ func TestRestore_OverwritesNothing(t *testing.T) {
 	_, err = backup.Restore(t.Context(), nc, dir, backup.RestoreOptions{})
 	require.ErrorIs(t, err, backup.ErrWorldExists)
 	require.ErrorContains(t, err, "a server serves")
-	require.ErrorContains(t, err, "restore into an empty data directory or another NATS, or")
+	require.ErrorContains(t, err, "into an empty data directory or another NATS, or")
 	stop()
 	_, err = backup.Restore(t.Context(), nc, dir, backup.RestoreOptions{})
 	require.ErrorIs(t, err, backup.ErrWorldExists)
 	require.ErrorContains(t, err, wire.LogStream("main"))
-	require.ErrorContains(t, err, "restore into an empty data directory or another NATS, or")
+	require.ErrorContains(t, err, "into an empty data directory or another NATS, or")
 	require.Equal(t, before, streams(t, nc))
+}
+
+// A world is restored under another name, beside the one that was copied, which stays as it is. It has the
+// same towns, results and alerts, fsck finds nothing wrong, and a server serves it.
+func TestRestore_AnotherName(t *testing.T) {
+	t.Parallel()
+	nc, dir := natstest.Connect(t), filepath.Join(t.TempDir(), "backup")
+	stop := serve(t, nc, worldengine.Config{})
+	commit(t, nc, 3)
+	var made, again messages.Town
+	ask(t, nc, "town.get", `{"townId":"town-threatened"}`, &made)
+	h, err := handoff.New(handoff.Proposal{
+		Type: handoff.AdvanceProject, ActorID: "mayor-1", TownID: made.TownID, Priority: 0.8,
+		Reason: "low", Args: map[string]string{"projectId": "wall-perimeter"},
+		SnapshotHash: made.SnapshotHash, DecisionEpoch: made.DecisionEpoch,
+	})
+	require.NoError(t, err)
+	agent := &client.Client{Conn: nc, World: "main"}
+	first, err := agent.Send(t.Context(), h)
+	require.NoError(t, err)
+	require.Equal(t, handoff.Executed, first.Result.Status)
+	ask(t, nc, "town.get", `{"townId":"town-threatened"}`, &made)
+	raise(t, nc, "main")
+	_, err = backup.Take(t.Context(), nc, dir, backup.Options{})
+	require.NoError(t, err)
+	stop()
+	before := streams(t, nc)
+	_, err = backup.Restore(t.Context(), nc, dir, backup.RestoreOptions{As: "main"})
+	require.ErrorIs(t, err, backup.ErrWorldExists)
+	require.ErrorContains(t, err, "--as")
+	_, err = backup.Restore(t.Context(), nc, dir, backup.RestoreOptions{As: "copy"})
+	require.NoError(t, err)
+	after := streams(t, nc)
+	for name, seq := range before {
+		require.Equal(t, seq, after[name], name)
+	}
+	require.Equal(t, before["WORLD_main_ALERTS"], after["WORLD_copy_ALERTS"])
+	require.NotZero(t, after["WORLD_copy_ALERTS"])
+
+	serve(t, nc, worldengine.Config{World: "copy"})
+	agent = &client.Client{Conn: nc, World: "copy"}
+	_, err = agent.Ask(t.Context(), wire.TownGet, map[string]string{"townId": made.TownID}, &again)
+	require.NoError(t, err)
+	require.Equal(t, made.SnapshotHash, again.SnapshotHash)
+	second, err := agent.Send(t.Context(), h)
+	require.NoError(t, err)
+	require.Equal(t, handoff.Duplicate, second.Result.Status, "the key is used in the copy too")
+	report, err := fsck.Run(t.Context(), nc, "copy", fsck.Options{})
+	require.NoError(t, err)
+	require.True(t, report.Clean(), "%+v", report.Findings)
+}
+
+// raise puts an alert into the stream of a world.
+func raise(t testing.TB, nc *nats.Conn, world string) {
+	t.Helper()
+	js, err := jetstream.New(nc)
+	require.NoError(t, err)
+	_, err = js.Publish(t.Context(), wire.AlertSubject(world, "CODE"), []byte("{}"))
+	require.NoError(t, err)
 }
 
 // Until a restore has finished nobody serves the world. Run again, it begins anew and finishes.

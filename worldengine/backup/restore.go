@@ -37,9 +37,11 @@ func BackupStreams(
 // RestoreOptions configure a restore. The zero value of a member means its default, which is named
 // in the member's comment.
 type RestoreOptions struct {
-	// World is the world's name; wire.DefaultWorld. A backup of another world is refused, since its
-	// messages contain the name of their world.
+	// World is the name of the world in the backup; wire.DefaultWorld. A backup of another world is
+	// refused.
 	World string
+	// As is the name of the restored world; World. Events and alerts from before keep their projectId.
+	As string
 	// Replicas is the number of servers that keep each restored stream; 1.
 	Replicas int
 	// Sync, unless nil, is called when the mark of the restore is made, and before it is removed. When
@@ -87,7 +89,7 @@ func ReadWorld(dir, world string) (*Manifest, error) {
 func (m *Manifest) Restore(
 	ctx context.Context, nc *nats.Conn, dir string, options RestoreOptions,
 ) (*Restored, error) {
-	options.Replicas = max(options.Replicas, 1)
+	options.Replicas, options.As = max(options.Replicas, 1), cmp.Or(options.As, m.World)
 	if options.Sync == nil {
 		options.Sync = func() error { return nil }
 	}
@@ -96,7 +98,7 @@ func (m *Manifest) Restore(
 		return nil, fmt.Errorf("backup: JetStream: %w", err)
 	}
 	r := &restore{nc: nc, js: js, dir: dir, manifest: m, options: options,
-		mark: commitlog.RestoringConfig(m.World, options.Replicas)}
+		mark: commitlog.RestoringConfig(options.As, options.Replicas)}
 	if err := r.begin(ctx); err != nil {
 		return nil, err
 	}
@@ -126,7 +128,7 @@ func (r *restore) begin(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, name := range wire.Streams(r.manifest.World) {
+	for _, name := range wire.Streams(r.options.As) {
 		there, err := r.exists(ctx, name)
 		switch {
 		case err != nil:
@@ -157,21 +159,21 @@ func (r *restore) begin(ctx context.Context) error {
 }
 
 // elsewhere is the advice if the world exists.
-const elsewhere = "restore into an empty data directory or another NATS, or first end the " +
-	"world's servers and take its streams away"
+const elsewhere = "restore it under another name (--as), into an empty data directory or another " +
+	"NATS, or first end the world's servers and take its streams away"
 
 func (r *restore) requireUnserved(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	_, err := r.nc.RequestWithContext(ctx, wire.Subject(r.manifest.World, wire.TownList), nil)
+	_, err := r.nc.RequestWithContext(ctx, wire.Subject(r.options.As, wire.TownList), nil)
 	switch {
 	case errors.Is(err, nats.ErrNoResponders):
 		return nil
 	case err == nil:
 		return fmt.Errorf("%w: a server serves %q; nothing was changed: %s", ErrWorldExists,
-			r.manifest.World, elsewhere)
+			r.options.As, elsewhere)
 	}
-	return fmt.Errorf("backup: it is unknown if a server serves %q: %w", r.manifest.World,
+	return fmt.Errorf("backup: it is unknown if a server serves %q: %w", r.options.As,
 		cmp.Or(r.nc.LastError(), err))
 }
 
@@ -196,7 +198,7 @@ func (r *restore) all(ctx context.Context) (pending int, err error) {
 		return 0, err
 	}
 	settings := commitlog.Configured(log) // until the log itself can be asked
-	configs := BackupStreams(r.manifest.World, settings.Settings, r.options.Replicas)
+	configs := BackupStreams(r.options.As, settings.Settings, r.options.Replicas)
 	settings.Configure(&configs[0])
 	for i, config := range configs {
 		config.DenyPurge = config.DenyPurge && len(r.manifest.Left) == 0
@@ -218,10 +220,10 @@ func (r *restore) all(ctx context.Context) (pending int, err error) {
 			err = r.cut(ctx, log, configs[0])
 		}
 		if err == nil {
-			pending, err = countPending(ctx, log, r.manifest.World)
+			pending, err = countPending(ctx, log, r.options.As)
 		}
 		if err == nil {
-			err = commitlog.MarkRestored(ctx, r.js, r.manifest.World, settings.Settings,
+			err = commitlog.MarkRestored(ctx, r.js, r.options.As, settings.Settings,
 				streams[0].LastSeq)
 		}
 		return err
@@ -245,7 +247,9 @@ func (r *restore) stream(ctx context.Context, s *Stream, config jetstream.Stream
 		return err
 	}
 	defer f.Close()
-	restored, err := restoreSnapshot(ctx, r.nc, &config, begun.State, f)
+	data := r.renamed(f)
+	defer data.Close()
+	restored, err := restoreSnapshot(ctx, r.nc, &config, begun.State, data)
 	if err != nil {
 		return err
 	}
@@ -290,7 +294,11 @@ func (r *restore) cut(
 		return nil
 	}
 	for _, left := range r.manifest.Left {
-		err := log.Purge(ctx, jetstream.WithPurgeSubject(left.Subject),
+		subject, err := wire.RenameStored(left.Subject, r.manifest.World, r.options.As)
+		if err != nil {
+			return err
+		}
+		err = log.Purge(ctx, jetstream.WithPurgeSubject(subject),
 			jetstream.WithPurgeSequence(left.Before))
 		if err != nil {
 			return fmt.Errorf("stream %s: %s before sequence %d cannot be removed: %w",

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
@@ -24,7 +25,7 @@ func Restore(
 		return nil, err
 	}
 	config = config.withDefaults()
-	config.Sync, config.Engine.World = SyncInterval, options.World // synced by Restore
+	config.Sync, config.Engine.World = SyncInterval, cmp.Or(options.As, options.World) // synced by Restore
 	nc, end, err := connectAlone(config, restoring)
 	if err != nil {
 		return nil, err

@@ -132,6 +132,17 @@ func own(world string, tokens ...string) string {
 	return "world." + world + "." + strings.Join(tokens, ".")
 }
 
+// RenameStored returns the subject of a stored message of a world for another world. It returns an
+// error for the subject of anything else.
+func RenameStored(subject, from, to string) (string, error) {
+	for _, prefix := range []string{"world.", "alerts.v1."} {
+		if rest, ok := strings.CutPrefix(subject, prefix+from+"."); ok {
+			return prefix + to + "." + rest, nil
+		}
+	}
+	return "", fmt.Errorf("worldengine: %q is no subject of a stored message of world %s", subject, from)
+}
+
 // CrossedSubject returns the subject on which a request arrives in the world's account, if a client
 // has published it on subject. Clients cannot publish there; NATS carries their requests across.
 func CrossedSubject(subject string) string { return "clients." + subject }

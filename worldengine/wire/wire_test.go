@@ -147,3 +147,16 @@ func TestValidateWorld(t *testing.T) {
 		require.Error(t, ValidateWorld(bad), "%q", bad)
 	}
 }
+
+// The stored messages of a world can be another world's, and no other messages.
+func TestRenameStored(t *testing.T) {
+	t.Parallel()
+	for subject, want := range map[string]string{
+		"world.main.log.t": "world.copy.log.t", "alerts.v1.main.X": "alerts.v1.copy.X",
+		"world.mainland.log.t": "", "other.main.log": "",
+	} {
+		got, err := RenameStored(subject, "main", "copy")
+		require.Equal(t, want, got)
+		require.Equal(t, want == "", err != nil, subject)
+	}
+}
