@@ -22,6 +22,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/crypto/bcrypt"
 
+	"worldengine/worldengine/access"
 	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/server"
 )
@@ -175,6 +176,10 @@ func TestRun_PasswordAndPermissions(t *testing.T) {
 	words := strings.Fields(out)
 	require.Len(t, words, 4)
 	require.NoError(t, bcrypt.CompareHashAndPassword([]byte(words[3]), []byte(words[1])))
+	out, _ = output(t, 0, "password", "--token")
+	token := strings.Fields(out)
+	require.Len(t, token, 4)
+	require.Equal(t, token[3], access.HashToken(token[1]))
 	out, _ = output(t, 0, "permissions", "--access",
 		accessFile(t, mara+`,{"name": "a", "role": "agent", "passwordHash": "`+words[3]+`"}`))
 	require.Contains(t, out, words[3])

@@ -54,7 +54,7 @@ type commandLine struct {
 	Demo        demoCommand        `cmd:"" help:"Start a server on a free port and send it handoffs that end in every status."`
 	Restore     restoreCommand     `cmd:"" help:"Make a world from a backup, before it is served."`
 	Permissions permissionsCommand `cmd:"" help:"Print the accounts and permissions of a world as configuration of a nats-server."`
-	Password    passwordCommand    `cmd:"" help:"Make a random password for an access file, and print it with its hash."`
+	Password    passwordCommand    `cmd:"" help:"Make a random password or token for an access file, and print it with its hash."`
 	Health      healthCommand      `cmd:"" help:"Ask a server on this machine whether it is ready."`
 	Help        helpCommand        `cmd:"" help:"Show the help of a command."`
 	Version     versionCommand     `cmd:"" help:"Print the version."`
@@ -172,13 +172,20 @@ func (c completionCommand) Run(s streams, model *kong.Application) error {
 	return c.Print(s.out, model, nil)
 }
 
-type passwordCommand struct{}
+type passwordCommand struct {
+	Token bool `help:"Draw a token instead, with which the host of a language model signs in at /mcp, and print it with the hash for tokens."`
+}
 
 // hashCost makes a guess take about a tenth of a second.
 const hashCost = 11
 
-// Run prints a password and its hash. Neither is kept anywhere.
-func (passwordCommand) Run(s streams) error {
+// Run prints a password, or a token, and its hash. Neither is kept anywhere.
+func (c passwordCommand) Run(s streams) error {
+	if c.Token {
+		token, hash := access.NewToken()
+		_, err := fmt.Fprintf(s.out, "token      %s\ntokenHash  %s\n", token, hash)
+		return err
+	}
 	password := rand.Text()
 	hash, err := bcrypt.GenerateFromPassword([]byte(password), hashCost)
 	if err != nil {

@@ -161,12 +161,14 @@ func (r *reader) user(u *User, at string) {
 // bcryptHash is a bcrypt hash of a cost of at least 10.
 var bcryptHash = regexp.MustCompile(`^\$2[aby]\$(1[0-9]|2[0-9]|3[01])\$[./A-Za-z0-9]{53}$`)
 
-// credentials checks that a user has exactly one credential, and reads a password.
+// credentials checks that a user has exactly one credential beside its tokens, and reads a password.
 func (r *reader) credentials(u *User, at string) {
 	given := []string{u.NKey, string(u.PasswordHash), u.PasswordEnv, u.PasswordFile}
-	if len(slices.DeleteFunc(given, func(s string) bool { return s == "" })) != 1 {
-		r.Add(at, "must have one of nkey, passwordHash, passwordEnv and passwordFile")
+	given = slices.DeleteFunc(given, func(s string) bool { return s == "" })
+	if len(given) != 1 && (len(given) != 0 || len(u.Tokens) == 0) {
+		r.Add(at, "must have one of nkey, passwordHash, passwordEnv and passwordFile, or tokens alone")
 	}
+	r.tokens(u, at)
 	if u.NKey != "" && !nkeys.IsValidPublicUserKey(u.NKey) {
 		r.Add(at+"/nkey", "must be the public NKey of a user, which starts with U")
 	}
@@ -201,11 +203,19 @@ func (r *reader) password(at, value string) schemas.Secret {
 	return schemas.Secret(value)
 }
 
-// unique refuses two users with the same name or key.
+// unique refuses two users with the same name, key or token.
 func (r *reader) unique(users []User) {
 	first := map[string]int{}
 	for i := range users {
-		for member, id := range map[string]string{"name": users[i].Name, "nkey": users[i].NKey} {
+		ids := map[string]string{"name": users[i].Name, "nkey": users[i].NKey}
+		for n, hash := range users[i].Tokens {
+			if j, taken := first["token"+string(hash)]; taken {
+				r.Add(schemas.Pointer("users", i, "tokens", n), "must be unique, but %s has it too",
+					schemas.Pointer("users", j))
+			}
+			first["token"+string(hash)] = i
+		}
+		for member, id := range ids {
 			if j, taken := first[member+id]; taken && id != "" {
 				r.Add(schemas.Pointer("users", i, member), "must be unique, but %s has it too",
 					schemas.Pointer("users", j))

@@ -80,6 +80,9 @@ func WriteNATS(w io.Writer, worlds []string, users []User) error {
 		Clients:   []natsUser{natsUserOf(worlds, &User{Name: AskingUser, Role: wire.Engine})},
 	}
 	for i := range users {
+		if users[i].OnlyTokens() {
+			continue
+		}
 		if user := natsUserOf(worlds, &users[i]); user.Role.Spec().Client {
 			conf.Clients = append(conf.Clients, user)
 		} else {

@@ -6,7 +6,7 @@ import (
 )
 
 // User is a user who may connect, as an access file has it. Exactly one of NKey, PasswordHash and
-// Password is set.
+// Password is set, or none if there are Tokens.
 type User struct {
 	// Name is the user name, and part of the user's inbox; 1 to 64 of A-Z a-z 0-9 _ -.
 	Name string    `json:"name"`
@@ -22,12 +22,20 @@ type User struct {
 	Password     schemas.Secret `json:"-"`
 	PasswordEnv  string         `json:"passwordEnv"`
 	PasswordFile string         `json:"passwordFile"`
+	// Tokens are the hashes of the user's tokens (HashToken), with which hosts of language models sign in
+	// over HTTP. They are no credentials for NATS.
+	Tokens []schemas.Secret `json:"tokens"`
 	// Towns are the ids of the towns that the user may act on; empty for all.
 	Towns []string `json:"towns"`
 	// Actors are the actorIds that the user may speak for; empty for all.
 	Actors []string `json:"actors"`
 	// Read are the ids of the towns that the user may read; empty for all.
 	Read []string `json:"read"`
+}
+
+// OnlyTokens reports whether the user cannot sign in at NATS.
+func (u *User) OnlyTokens() bool {
+	return len(u.Tokens) > 0 && u.NKey == "" && u.PasswordHash+u.Password == "" && u.PasswordEnv+u.PasswordFile == ""
 }
 
 // ID is how NATS names the user of a connection: the NKey if there is one, or else the name.
