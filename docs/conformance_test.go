@@ -25,6 +25,7 @@ var contracts = []struct{ title, sections string }{
 	{"Reading events", "Live Pages Wait Rights Follow"}, // this engine's own
 	{"World memory 1", "Request Reply"},
 	{"AsyncAPI 3.0", "Document Operations"},
+	{"Model Context Protocol 2025-11-25", "Transport Sessions Security Tools Resources Prompts Suite"},
 }
 
 // quoted finds names in backquotes; onlyQuoted matches a cell that has such names alone.

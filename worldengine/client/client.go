@@ -59,6 +59,8 @@ type Client struct {
 	// Trace, unless nil, returns the W3C trace context of a handoff that is sent with ctx; zero for
 	// none. The plugin that applies the command gets it, and the run's events have it.
 	Trace func(ctx context.Context) trace.Context
+	// Header are further headers of every request; nil for none.
+	Header nats.Header
 
 	served atomic.Bool // a server has answered on this connection
 }

@@ -102,6 +102,7 @@ func (c *Client) exchange(
 		timer:    time.NewTimer(time.Hour),
 	}
 	defer x.timer.Stop()
+	maps.Copy(x.request.Header, c.Header)
 	maps.Copy(x.request.Header, more.header)
 	x.attempt(bounded)
 	for {

@@ -81,7 +81,7 @@ func (b *Bridge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case !strings.EqualFold(r.Header.Get("Upgrade"), "websocket"):
 		w.Header().Set("Upgrade", "websocket")
 		http.Error(w, "This is NATS over WebSocket.", http.StatusUpgradeRequired)
-	case !b.allowed(r):
+	case !b.Allows(r):
 		http.Error(w, fmt.Sprintf("Another origin may not use this WebSocket: the page is of %q, and "+
 			"the server is %q. Start handoffd with --websocket-origin for a page of your own. A "+
 			"proxy in front must send the Host of the browser, and X-Forwarded-Proto: https if it "+
@@ -97,8 +97,8 @@ func FromOwnPage(r *http.Request) bool {
 	return origin == "" || strings.EqualFold(origin, originOf(r))
 }
 
-// allowed reports whether a request comes from a page of an allowed origin, or from no page.
-func (b *Bridge) allowed(r *http.Request) bool {
+// Allows reports whether a request comes from a page of an allowed origin, or from no page.
+func (b *Bridge) Allows(r *http.Request) bool {
 	origin := r.Header.Get("Origin")
 	return FromOwnPage(r) ||
 		slices.ContainsFunc(b.origins, func(o string) bool { return strings.EqualFold(o, origin) })

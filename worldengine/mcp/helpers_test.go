@@ -12,8 +12,10 @@ import (
 	"worldengine/testdata/worlds"
 	"worldengine/worldengine/client"
 	"worldengine/worldengine/mcp"
+	"worldengine/worldengine/natsconn"
 	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/server"
+	"worldengine/worldengine/server/servertest"
 )
 
 func TestMain(m *testing.M) { natstest.Main(m, 4) }
@@ -39,9 +41,16 @@ func start(t *testing.T, change ...func(*server.Config)) *server.Server {
 }
 
 // session returns the tools of a session with a server.
-func session(t *testing.T, srv *server.Server) *mcp.Tools {
+func session(t *testing.T, srv *server.Server) *mcp.Tools { return sessionAs(t, srv, "") }
+
+// sessionAs is session as a user of servertest; "" for none.
+func sessionAs(t *testing.T, srv *server.Server, user string) *mcp.Tools {
 	t.Helper()
-	engine, err := client.Connect(srv.URL(), client.Options{})
+	var options client.Options
+	if user != "" {
+		options.Connection = natsconn.Options{User: user, Password: servertest.Password}
+	}
+	engine, err := client.Connect(srv.URL(), options)
 	require.NoError(t, err)
 	t.Cleanup(engine.Close)
 	towns := mcp.NewTowns(engine, slog.New(slog.DiscardHandler))
@@ -78,12 +87,25 @@ func hostOf(t *testing.T, m *mcp.Tools, version string) *model {
 	return h
 }
 
-// ok calls a tool that must not fail.
-func (h *model) ok(tool string, arguments map[string]any) string {
+// call calls a tool, and returns the text of its answer and whether it is an error.
+func (h *model) call(tool string, arguments map[string]any) (string, bool) {
 	h.t.Helper()
 	got, err := h.session.CallTool(h.t.Context(), &sdk.CallToolParams{Name: tool, Arguments: arguments})
 	require.NoError(h.t, err)
-	text := got.Content[0].(*sdk.TextContent).Text
-	require.False(h.t, got.IsError, text)
+	return got.Content[0].(*sdk.TextContent).Text, got.IsError
+}
+
+// ok calls a tool that must not fail, and fails calls one that must.
+func (h *model) ok(tool string, arguments map[string]any) string {
+	h.t.Helper()
+	text, failed := h.call(tool, arguments)
+	require.False(h.t, failed, text)
+	return text
+}
+
+func (h *model) fails(tool string, arguments map[string]any) string {
+	h.t.Helper()
+	text, failed := h.call(tool, arguments)
+	require.True(h.t, failed, text)
 	return text
 }

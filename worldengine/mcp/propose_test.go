@@ -3,10 +3,14 @@ package mcp_test
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"worldengine/handoff"
+	"worldengine/worldengine/access"
+	"worldengine/worldengine/server/servertest"
+	"worldengine/worldengine/wire"
 )
 
 // An open proposal that the town has refused as stale is made anew: it was never carried out.
@@ -22,4 +26,36 @@ func TestPropose_OpenIsStale(t *testing.T) {
 	m.AddOpen(old)
 	require.Contains(t, host(t, m).ok("propose", map[string]any{"townId": threatened, "type": "PROJECT_ADVANCE",
 		"argument": "wall-perimeter", "reason": "r"}), `"EXECUTED"`)
+}
+
+// An error says whether anything was proposed. What may be carried out is the same proposal later.
+func TestPropose_Doubt(t *testing.T) {
+	t.Parallel()
+	srv := start(t, servertest.WithUsers(servertest.Person(wire.Operator),
+		servertest.Person(wire.Agent, func(u *access.User) { u.Actors = []string{"mayor-1"} })))
+	operator, agent := sessionAs(t, srv, "operator"), sessionAs(t, srv, "agent")
+	proposal := map[string]any{"townId": threatened, "type": "TOWNSFOLK_TALK", "argument": "casual", "reason": "r"}
+	h := host(t, agent)
+	require.Regexp(t, `ACTOR_NOT_ALLOWED.*nothing was proposed by this call`, h.fails("propose", proposal))
+	proposal["townId"] = "atlantis"
+	require.Regexp(t, `UNKNOWN_TOWN.*nothing was proposed by this call`, h.fails("propose", proposal))
+	require.Regexp(t, `no proposal of this session.*nothing was proposed by this call`,
+		h.fails("resubmit", map[string]any{"idempotencyKey": "x"}))
+
+	proposal["townId"] = threatened
+	_, err := operator.Engine.Request(t.Context(), wire.ControlPause, []byte(`{"townId": "`+threatened+`"}`))
+	require.NoError(t, err)
+	agent = sessionAs(t, srv, "agent")
+	agent.Actor, agent.Engine.Timeout = "mayor-1", 300*time.Millisecond
+	h = host(t, agent)
+	text := h.fails("propose", proposal)
+	require.Regexp(t, `it was proposed, and may be carried out.*idempotencyKey: proposal_`, text)
+	_, err = operator.Engine.Request(t.Context(), wire.ControlResume, []byte(`{"townId": "`+threatened+`"}`))
+	require.NoError(t, err)
+	agent.Engine.Timeout = time.Minute
+	_, key, _ := strings.Cut(text, "idempotencyKey: ")
+	require.Contains(t, h.ok("resubmit", map[string]any{"idempotencyKey": key}), `"EXECUTED"`)
+	town, err := operator.Engine.Town(t.Context(), threatened)
+	require.NoError(t, err)
+	require.EqualValues(t, 16, town.DecisionEpoch, "once")
 }

@@ -32,6 +32,8 @@ type Config struct {
 	Towns *Towns
 	// Answers tells which results the host gets; nil if it gets each answer.
 	Answers Answers
+
+	sessionID string // of HTTP
 }
 
 // Answers knows whether a host got the answer to a call.
@@ -93,10 +95,14 @@ func (m *Tools) newServer() *sdk.Server {
 	if m.Towns != nil {
 		options.SubscribeHandler, options.UnsubscribeHandler = m.subscribe, m.unsubscribe
 	}
+	if m.sessionID != "" {
+		options.GetSessionID = func() string { return m.sessionID }
+	}
 	s := sdk.NewServer(&sdk.Implementation{Name: "worldengine", Title: "World engine", Version: "1"}, options)
 	m.addTools(s)
 	m.addResources(s)
 	m.addPrompts(s)
+	s.AddReceivingMiddleware(bounded(), nullsAreAbsent)
 	return s
 }
 

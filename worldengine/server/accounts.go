@@ -131,6 +131,9 @@ func (a *accounts) admit(ns *natsserver.Server, file *access.Config, worlds []st
 	}
 	for i := range file.Users {
 		u := &file.Users[i]
+		if u.OnlyTokens() {
+			continue
+		}
 		user := &natsserver.User{
 			Account: world, Permissions: natsPermissions(access.PermissionsOf(worlds, u)),
 		}

@@ -27,6 +27,7 @@ const (
 	restoring         purpose = "restore"           // writes a backup
 	requestingClients purpose = "clients' requests" // receives requests in the clients' account
 	answering         purpose = "clients' answers"  // sends answers in the clients' account
+	modelling         purpose = "language models"   // asks for sessions over HTTP
 )
 
 // amongClients reports whether the connection is in the clients' account of an embedded NATS.
@@ -50,8 +51,8 @@ const (
 )
 
 // connect makes one of the server's own connections. If there is an intake, the connection is read
-// only while the intake has room.
-func (s *Server) connect(purpose purpose, intake *service.Intake) (*nats.Conn, error) {
+// only while the intake has room. more options come last.
+func (s *Server) connect(purpose purpose, intake *service.Intake, more ...nats.Option) (*nats.Conn, error) {
 	logger := s.config.Logger.With("connection", purpose)
 	options := []nats.Option{
 		nats.MaxReconnects(-1),
@@ -77,7 +78,7 @@ func (s *Server) connect(purpose purpose, intake *service.Intake) (*nats.Conn, e
 		dial = func(string, string) (net.Conn, error) { return s.embedded.nats.InProcessConn() }
 		options = append(options, key.option(), nats.ReconnectWait(50*time.Millisecond),
 			nats.ReconnectJitter(10*time.Millisecond, 10*time.Millisecond))
-	case purpose == probing:
+	case purpose == probing, purpose == modelling && s.config.Access == nil:
 		connection = s.config.Clients
 	case purpose == restoring:
 	case purpose == following:
@@ -100,7 +101,7 @@ func (s *Server) connect(purpose purpose, intake *service.Intake) (*nats.Conn, e
 			return conn, err
 		})))
 	return connection.Connect(s.config.NATS,
-		"handoffd "+s.config.Engine.World+" "+string(purpose), options...)
+		"handoffd "+s.config.Engine.World+" "+string(purpose), append(options, more...)...)
 }
 
 // A start tries for startWait to connect to an existing NATS, which may be starting too, with

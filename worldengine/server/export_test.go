@@ -74,3 +74,11 @@ func (s *Server) IndexInUse(ctx context.Context) (nc *nats.Conn, world, dir stri
 	}
 	return s.conn, s.config.Engine.World, s.only().engine.IndexDir
 }
+
+// Models returns the users of the sessions of language models.
+func (s *Server) Models() (users []string) {
+	for _, c := range s.models.handler.Sessions() {
+		users = append(users, c.User)
+	}
+	return users
+}

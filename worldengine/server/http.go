@@ -68,6 +68,12 @@ func (s *Server) serveHTTP() error {
 		s.http.HandleMethod(http.MethodPost, "/session", s.tls.certified(http.HandlerFunc(of.beginSession)))
 		s.http.HandleMethod(http.MethodDelete, "/session", s.tls.certified(http.HandlerFunc(of.endSession)))
 	}
+	s.models = newModels(s)
+	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodDelete, http.MethodOptions} {
+		for _, path := range []string{"/mcp", "/mcp/{world}"} {
+			s.http.HandleMethod(method, path, s.tls.certified(s.models))
+		}
+	}
 	if err := s.watch(); err != nil {
 		return fmt.Errorf("server: metrics: %w", err)
 	}

@@ -139,6 +139,13 @@ func (p *passwords) tried(address, name string, digest [32]byte, right bool) {
 	p.failed(failingAs{address, name}, freeOfName)
 }
 
+// wrong counts a wrong token of an address. A right one is never refused, since nobody can guess it.
+func (p *passwords) wrong(address string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.failed(failingAs{address, ""}, freeOfAddress)
+}
+
 // failed counts a wrong password, and sets the pause after it. mu is held.
 func (p *passwords) failed(as failingAs, free int) {
 	now := time.Now()

@@ -50,6 +50,9 @@ func (s *Server) ReloadAccess(config *access.Config) (Reloaded, error) {
 	if s.embedded != nil {
 		done.Ended = s.embedded.endConnections(gone)
 	}
+	if s.models != nil {
+		s.models.reload(config.Users, gone)
+	}
 	s.access = &access.Config{TLS: files, Users: config.Users}
 	return done, nil
 }

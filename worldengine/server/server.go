@@ -78,7 +78,7 @@ type Config struct {
 	HTTP             string   `kong:"-"`
 	HTTPOrFree       bool     `kong:"-"`
 	NATSWebSocket    string   `name:"nats-websocket" help:"With --nats: WebSocket address of that NATS for the console, ws://HOST:PORT or wss://HOST:PORT." placeholder:"URL" group:"An existing NATS:"`
-	WebSocketOrigins []string `name:"websocket-origin" help:"Origins of other pages whose agents may connect to /nats of --http, such as https://agents.example. The console's own origin always may." placeholder:"ORIGIN"`
+	WebSocketOrigins []string `name:"websocket-origin" help:"Origins of other pages whose agents may connect to /nats and /mcp of --http, such as https://agents.example. The console's own origin always may." placeholder:"ORIGIN"`
 	// World is the content of a WorldFile.
 	WorldFile string `help:"File with the towns to create if they do not exist yet: a JSON array of snapshot.v1, at most 64 MiB." type:"existingfile"`
 	World     []byte `kong:"-"`
@@ -176,6 +176,7 @@ type Server struct {
 	answering *nats.Conn       // answers in the clients' account; nil if no requests are taken there
 	http      *httpd.Server    // nil without HTTP
 	bridge    *httpd.Bridge    // leads browsers to NATS; nil without HTTP
+	models    *models          // nil without HTTP
 	metrics   *metrics.Metrics // nil without HTTP
 	webhooks  *webhook.Sender  // nil without a webhook
 	tls       *liveTLS         // nil without TLS
@@ -338,12 +339,18 @@ func (s *Server) Room() *storage.Room {
 // Close stops taking requests, finishes and answers those in hand, gives the leases back, and ends
 // all that Start has started. ctx bounds the wait for requests in hand.
 func (s *Server) Close(ctx context.Context) error {
+	if s.models != nil {
+		s.models.handler.Drain()
+	}
 	if s.placer != nil {
 		s.placer.drain()
 	}
 	err := s.worlds.close(ctx)
 	if s.service != nil {
 		err = errors.Join(err, s.service.Stop(ctx))
+	}
+	if s.models != nil {
+		err = errors.Join(err, s.models.close(ctx))
 	}
 	if s.placer != nil {
 		s.placer.close()

@@ -1,0 +1,232 @@
+package mcp
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// session is a session over HTTP. Handler.mu guards the members without a comment.
+type session struct {
+	id     string // constant, as caller and tools
+	caller Caller
+	tools  *Tools
+
+	inHand int // requests
+	used   time.Time
+	expiry *time.Timer
+	gone   bool
+
+	mu   sync.Mutex
+	last []answeredCall // guarded by mu
+}
+
+// answeredCall is a call whose answer the host got, unless it cancelled the call at the same moment.
+type answeredCall struct {
+	id       jsontext.Value
+	delivery Delivery
+}
+
+// maxAnswered is how many answered calls a session remembers.
+const maxAnswered = 64
+
+// answered remembers an answered call.
+func (s *session) answered(id jsontext.Value, d Delivery) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.last = append(s.last, answeredCall{id, d})
+	s.last = s.last[max(len(s.last)-maxAnswered, 0):]
+}
+
+// cancelled notes that the host gives up a call, and ignores its answer.
+func (s *session) cancelled(m *message) {
+	if m.Method != "notifications/cancelled" {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, call := range s.last {
+		if bytes.Equal(call.id, m.Params.RequestID) && call.delivery.Lost != nil {
+			call.delivery.Lost()
+		}
+	}
+}
+
+// initialized reports whether the host has initialized the session.
+func (s *session) initialized() bool {
+	for at := range s.tools.server.Sessions() {
+		return at.InitializeParams() != nil
+	}
+	return false
+}
+
+// open makes a session with one request in hand; nil if there is no room for it.
+func (h *Handler) open(r *http.Request, caller Caller) (*session, error) {
+	config, err := h.config.Open(r, caller)
+	if err != nil {
+		return nil, err
+	}
+	config.Answers = h
+	s := &session{id: rand.Text(), caller: caller, inHand: 1, used: time.Now()}
+	config.sessionID = s.id
+	s.tools = New(config)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.ended || !h.makeRoom(caller.User) {
+		return nil, nil
+	}
+	h.sessions[s.id] = s
+	s.expiry = time.AfterFunc(h.config.Idle, func() { h.expire(s) })
+	return s, nil
+}
+
+// makeRoom ends the idlest session of a user, or of all, if there are as many as may be. It returns
+// false if all have requests in hand. h.mu is locked.
+func (h *Handler) makeRoom(user string) bool {
+	ofUser := func(s *session) bool { return s.caller.User == user }
+	anybody := func(*session) bool { return true }
+	for _, bound := range []struct {
+		of   func(*session) bool
+		most int
+	}{{ofUser, h.config.MostOfUser}, {anybody, h.config.MostSessions}} {
+		if idlest, open := h.count(bound.of); open >= bound.most {
+			if idlest == nil {
+				return false
+			}
+			h.drop(idlest)
+		}
+	}
+	return true
+}
+
+// count returns how many sessions there are of some, and the one without a request in hand that has gone
+// longest without one; nil for none. h.mu is locked.
+func (h *Handler) count(of func(*session) bool) (idlest *session, open int) {
+	for _, s := range h.sessions {
+		if !of(s) {
+			continue
+		}
+		open++
+		if s.inHand == 0 && (idlest == nil || s.used.Before(idlest.used)) {
+			idlest = s
+		}
+	}
+	return idlest, open
+}
+
+// use begins a request in a session; nil if the caller has no such session.
+func (h *Handler) use(id string, caller Caller) *session {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s := h.sessions[id]
+	if s == nil || s.caller != caller {
+		return nil
+	}
+	s.inHand++
+	s.expiry.Stop()
+	return s
+}
+
+// unuse ends a request in a session.
+func (h *Handler) unuse(s *session) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s.inHand--
+	s.used = time.Now()
+	if s.inHand == 0 && !s.gone {
+		s.expiry.Reset(h.config.Idle)
+	}
+}
+
+// expire ends a session that was idle.
+func (h *Handler) expire(s *session) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if s.inHand == 0 && time.Since(s.used) >= h.config.Idle {
+		h.drop(s)
+	}
+}
+
+func (h *Handler) remove(s *session) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.drop(s)
+}
+
+// drop ends a session. h.mu is locked.
+func (h *Handler) drop(s *session) {
+	if s.gone {
+		return
+	}
+	s.gone = true
+	s.expiry.Stop()
+	delete(h.sessions, s.id)
+	h.closing.Go(func() {
+		s.tools.Close()
+		for at := range s.tools.server.Sessions() {
+			_ = at.Close() // waits for its calls
+		}
+	})
+}
+
+// EndSessions ends the sessions of callers, such as users who may no longer sign in.
+func (h *Handler) EndSessions(gone func(Caller) bool) (ended int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, s := range h.sessions {
+		if gone(s.caller) {
+			h.drop(s)
+			ended++
+		}
+	}
+	return ended
+}
+
+// Sessions returns the callers of the sessions.
+func (h *Handler) Sessions() (callers []Caller) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, s := range h.sessions {
+		callers = append(callers, s.caller)
+	}
+	return callers
+}
+
+// Drain refuses requests from now on, and ends the open streams. Calls in hand go on.
+func (h *Handler) Drain() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.ended {
+		h.ended = true
+		close(h.end)
+	}
+}
+
+// Close drains, waits for the calls in hand until ctx ends, and ends all sessions.
+func (h *Handler) Close(ctx context.Context) error {
+	h.Drain()
+	err := await(ctx, &h.requests)
+	h.EndSessions(func(Caller) bool { return true })
+	return errors.Join(err, await(ctx, &h.closing))
+}
+
+// await waits for a group until ctx ends.
+func await(ctx context.Context, group *sync.WaitGroup) error {
+	done := make(chan struct{})
+	go func() {
+		group.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,98 @@
+package mcp
+
+import (
+	"context"
+	"net/http"
+	"sync"
+	"time"
+)
+
+const (
+	// writeWithin is how long a host may leave a part of an answer unread.
+	writeWithin = 10 * time.Second
+	// stillThere is how often an open stream gets a comment, by which both ends, and proxies, notice
+	// that it is alive.
+	stillThere = 15 * time.Second
+)
+
+// patient is an answer without a bound on its whole time, but on each of its writes.
+type patient struct {
+	http.ResponseWriter
+	control *http.ResponseController
+	mu      sync.Mutex
+	status  int
+	err     error
+}
+
+// newPatient lifts the bounds of a request whose body was read.
+func newPatient(w http.ResponseWriter) *patient {
+	p := &patient{ResponseWriter: w, control: http.NewResponseController(w)}
+	_ = p.control.SetReadDeadline(time.Time{}) // or the end of the deadline would end the request's context
+	_ = p.control.SetWriteDeadline(time.Time{})
+	return p
+}
+
+// Unwrap implements the rule of http.ResponseController.
+func (p *patient) Unwrap() http.ResponseWriter { return p.ResponseWriter }
+
+// WriteHeader implements http.ResponseWriter.
+func (p *patient) WriteHeader(status int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.status = status
+	p.ResponseWriter.WriteHeader(status)
+}
+
+// Write implements http.ResponseWriter.
+func (p *patient) Write(data []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_ = p.control.SetWriteDeadline(time.Now().Add(writeWithin))
+	n, err := p.ResponseWriter.Write(data)
+	if err != nil {
+		p.err = err
+	}
+	return n, err
+}
+
+// failed reports whether the host did not get the whole answer.
+func (p *patient) failed() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.err != nil || p.status >= http.StatusBadRequest
+}
+
+// comment writes a comment into an open stream, and reports whether the host is there.
+func (p *patient) comment() bool {
+	if p.failed() {
+		return false
+	}
+	_, err := p.Write([]byte(": still there\n\n"))
+	return err == nil && p.control.Flush() == nil
+}
+
+// stream serves the notices of a session until the host, the session or the handler ends.
+func (h *Handler) stream(w http.ResponseWriter, r *http.Request, s *session) {
+	ctx, cancel := context.WithCancel(context.WithValue(r.Context(), toolsKey{}, s.tools))
+	defer cancel()
+	out := newPatient(w)
+	var beside sync.WaitGroup
+	beside.Go(func() {
+		defer cancel()
+		for {
+			select {
+			case <-time.After(stillThere):
+			case <-ctx.Done():
+				return
+			case <-h.end:
+				return
+			}
+			if !out.comment() {
+				return
+			}
+		}
+	})
+	h.sdk.ServeHTTP(out, r.WithContext(ctx))
+	cancel()
+	beside.Wait()
+}
