@@ -193,9 +193,6 @@ func (c *mcpConn) request(m *members) (jsonrpc.Message, error) {
 	if m.Params.Kind() != 'n' {
 		request.Params = []byte(m.Params)
 	}
-	if request.Method == "tools/call" {
-		request.Params = withoutNulls(request.Params)
-	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if m.ID == nil {
@@ -213,28 +210,6 @@ func (c *mcpConn) request(m *members) (jsonrpc.Message, error) {
 
 // callHeader is where a tool finds the number of its call.
 const callHeader = "Call"
-
-// withoutNulls removes the arguments of a tool that are null: they are absent.
-func withoutNulls(params []byte) []byte {
-	var call, arguments map[string]jsontext.Value
-	if json.Unmarshal(params, &call) != nil || json.Unmarshal(call["arguments"], &arguments) != nil {
-		return params
-	}
-	for name, value := range arguments {
-		if value.Kind() == 'n' {
-			delete(arguments, name)
-		}
-	}
-	delete(call, "arguments")
-	if arguments != nil {
-		call["arguments"], _ = json.Marshal(arguments)
-	}
-	changed, err := json.Marshal(call)
-	if err != nil {
-		return params
-	}
-	return changed
-}
 
 // cancelled notes that the host gives up a call, and returns the parameters of the notification with our
 // id. The host ignores the call's answer, also one that it gets at the same moment.
