@@ -113,8 +113,10 @@ func (e *Engine) reap(ctx context.Context, seq uint64) {
 		return
 	}
 	runID, left := rec.Run.RunID, false
-	if _, inHand := e.waits.Load(runID); inHand {
-		return
+	for d := range e.deliveries(rec.TownID) {
+		if d.run.RunID == runID {
+			return
+		}
 	}
 	err = e.log.Retry(ctx, func() error {
 		left = false // an earlier try may have lost its race against the record that ended the run

@@ -3,6 +3,7 @@ package worldengine
 import (
 	"cmp"
 	"context"
+	"sync/atomic"
 	"time"
 
 	"worldengine/dedupe"
@@ -41,16 +42,16 @@ type delivery struct {
 	// drawn has the event ids of a step whose record was not stored; the next step uses them.
 	drawn []runevents.DrawnID
 
-	// waited reports whether the delivery had to wait for its town. held is why it still waits.
+	// waited reports whether the delivery had to wait for its town. why is why it still waits.
 	waited bool
-	held   wait
+	why    wait
 	// recorded reports whether the log may have events of the run on the run's own subject. tail is
 	// the end of the run there, as far as this writer knows.
-	recorded bool
+	recorded atomic.Bool
 	tail     machine.RunTail
-	// waiting is the last run in which the delivery waited: its own, or of an earlier delivery of the
-	// same handoff.
-	waiting *waitingRun
+	// cancelledRun is the run that was cancelled while the delivery waited in it: its own, or the run
+	// of an earlier delivery of the same handoff; "" if none was.
+	cancelledRun string
 }
 
 func (e *Engine) newDelivery(h *handoff.Handoff, traced trace.Context) (*delivery, error) {
@@ -94,27 +95,22 @@ func (e *Engine) submit(d *delivery, client Client) error {
 			return err
 		}
 	}
-	e.repeats(d) // a cancellation before the first turn of d counts too
 	return e.queue.SubmitTask(d.handoff.Proposal.TownID, d)
 }
 
-// Run judges the delivery in its turn and answers its client. If the delivery is held, or a game
-// gets its command, the client is answered later. No other task of the town runs at the same time.
-func (d *delivery) Run(ctx context.Context, t queue.Turn) queue.Result {
+// Run judges the delivery in its turn and answers its client. If the delivery waits, or a game gets
+// its command, the client is answered later. No other task of the town runs at the same time.
+func (d *delivery) Run(ctx context.Context, t queue.Turn) (next time.Time) {
 	d.waited = d.waited || t.Queued || t.Behind != nil
-	answer, held, err := d.engine.judge(ctx, d, t.Behind)
+	answer, next, err := d.engine.judge(ctx, d, t.Behind)
 	switch {
 	case err != nil:
 		d.End(ctx, err)
-		return queue.Done
-	case held:
-		return queue.Held
-	}
-	d.engine.waitOver(d)
-	if answer != nil {
+		return time.Time{}
+	case answer != nil:
 		d.answer(*answer, nil)
 	}
-	return queue.Done
+	return next
 }
 
 // End answers the client that its handoff is not judged, and ends a recorded run.
@@ -129,33 +125,37 @@ func (d *delivery) answer(answer Answer, err error) {
 }
 
 // judge decides about a delivery and commits the decision. If the commit loses a race, judge does
-// both again. answer is nil if the delivery is held, or if a game has its command. A delivery
-// behind a held delivery is held for the same reason. Behind a held change it is held without one.
+// both again. If the delivery waits, next is the time of its next turn. answer is nil then, and if a
+// game has its command. A delivery behind one that waits, waits for the same reason. Behind a change
+// that waits, it waits without one.
 func (e *Engine) judge(
 	ctx context.Context, d *delivery, behind queue.Task,
-) (answer *Answer, held bool, err error) {
+) (answer *Answer, next time.Time, err error) {
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
 	if first, ok := behind.(*delivery); ok {
-		return nil, true, e.hold(ctx, d, first.held)
+		next, err = e.postpone(ctx, d, first.why)
+		return nil, next, err
 	}
 	if behind != nil {
-		return nil, true, nil
+		return nil, queue.UntilWoken, nil
 	}
 	err = e.log.Retry(ctx, func() (err error) {
-		answer, held, err = e.decide(ctx, d)
+		answer, next, err = e.decide(ctx, d)
 		return err
 	})
-	return answer, held, err
+	return answer, next, err
 }
 
 // decide judges a delivery once against what this writer knows, and commits. It returns
 // ErrLostRace when its knowledge is behind the log.
-func (e *Engine) decide(ctx context.Context, d *delivery) (answer *Answer, held bool, err error) {
+func (e *Engine) decide(
+	ctx context.Context, d *delivery,
+) (answer *Answer, next time.Time, err error) {
 	h, townID := d.handoff, d.handoff.Proposal.TownID
 	current, err := e.towns.Get(ctx, townID)
 	if err != nil {
-		return nil, false, err
+		return nil, next, err
 	}
 	behind := current.LoadedSeq
 	var retryOf *apply.RetryOf
@@ -166,14 +166,14 @@ func (e *Engine) decide(ctx context.Context, d *delivery) (answer *Answer, held 
 	prior, err := e.lookupKey(ctx, townID, h.IdempotencyKey, &current, behind,
 		max(indexTimeout-time.Since(d.queued), minIndexWait))
 	if err != nil {
-		return nil, false, err
+		return nil, next, err
 	}
-	if held, err := e.mustWait(ctx, d, current); held || err != nil {
-		return nil, held, err
+	if next, err = e.mustWait(ctx, d, current); !next.IsZero() || err != nil {
+		return nil, next, err
 	}
 	if d.retries != nil { // the key's receipt may name another run by now
 		if err := e.refuseRetry(ctx, d, d.retries.Judge(prior)); err != nil {
-			return nil, false, err
+			return nil, next, err
 		}
 		prior = nil
 	}
@@ -183,7 +183,7 @@ func (e *Engine) decide(ctx context.Context, d *delivery) (answer *Answer, held 
 	})
 	out, err := e.steps.Step(ctx, current, in)
 	if d.drawn = in.Drawn; err != nil {
-		return nil, false, err
+		return nil, next, err
 	}
 	if n := len(out.After.Approvals); e.config.Notifier != nil && out.Record.Kind == machine.KindAsked {
 		e.config.Notifier.Asked(townID, &out.After.Approvals[n-1])
@@ -192,25 +192,27 @@ func (e *Engine) decide(ctx context.Context, d *delivery) (answer *Answer, held 
 		e.reopenRun(ctx, d, out.After.Pending.Emitted)
 		err = e.games.Ensure(townID, out.After, d.client)
 	}
-	return out.Answer, false, err
+	return out.Answer, next, err
 }
 
-// mustWait reports whether a delivery has to wait: in a pause of the town or the world, or for a
-// command that is being applied to the town. This writer then works on that command. If the command
-// is this handoff's, the error is ErrInProgress.
-func (e *Engine) mustWait(ctx context.Context, d *delivery, current commitlog.Entry) (bool, error) {
+// mustWait postpones a delivery that has to wait, in a pause of the town or the world, or for a command
+// that is being applied to the town. This writer then works on that command. If the command is this
+// handoff's, the error is ErrInProgress. next is zero if the delivery may be judged.
+func (e *Engine) mustWait(
+	ctx context.Context, d *delivery, current commitlog.Entry,
+) (next time.Time, err error) {
 	townID := d.handoff.Proposal.TownID
 	if current.Pending != nil {
 		if err := e.games.Ensure(townID, current, nil); err != nil {
-			return false, err
+			return next, err
 		}
 	}
 	if err := e.games.InProgress(townID, d.handoff.IdempotencyKey, d.handoff.HandoffID); err != nil {
-		return false, e.inProgress(ctx, d, current, err)
+		return next, e.inProgress(ctx, d, current, err)
 	}
 	if !e.steps.Serves() { // the next writer may have paused the world meanwhile
 		if err := e.worldPause.Reread(ctx); err != nil {
-			return false, err
+			return next, err
 		}
 	}
 	var why wait
@@ -223,10 +225,10 @@ func (e *Engine) mustWait(ctx context.Context, d *delivery, current commitlog.En
 	case current.Pending != nil:
 		why = wait{behind: current.Pending.Run.RunID}
 	default:
-		return false, e.closeRun(ctx, d)
+		return next, e.closeRun(ctx, d)
 	}
 	e.reopenRun(ctx, d, 0)
-	return true, e.hold(ctx, d, why)
+	return e.postpone(ctx, d, why)
 }
 
 // inProgress returns the error of a delivery whose command is being applied in another run. The
@@ -259,7 +261,7 @@ func (e *Engine) refuseRetry(ctx context.Context, d *delivery, refusal *approval
 	if err != nil {
 		return err
 	}
-	if !d.recorded { // the operator may know the run of d, so the signal takes that run
+	if !d.recorded.Load() { // the operator may know the run of d, so the signal takes that run
 		s.Run.RunID = d.run.RunID
 	}
 	return e.refuse(ctx, s, refusal)

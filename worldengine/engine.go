@@ -104,9 +104,6 @@ type Engine struct {
 	absent     *game.Absences
 	asked      *approvals.Reader
 	worldPause *game.WorldPause
-	// waits has each waitingRun whose delivery this engine has: by its id, and by its handoff unless
-	// the delivery is a retry.
-	waits sync.Map
 
 	full fullTowns
 

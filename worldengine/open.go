@@ -272,7 +272,7 @@ func (e *Engine) assemble(ctx context.Context, pause game.Pause, raise game.Aler
 		},
 	}
 	e.runs.Queue = e.queue
-	e.worldPause = game.NewWorldPause(e.log, pause, e.queue.UnparkAll)
+	e.worldPause = game.NewWorldPause(e.log, pause, e.queue.WakeAll)
 	e.asked = &approvals.Reader{
 		Log: e.log, Index: e.index, Rules: c.Rules, Default: c.policy, Now: c.Now, Logger: c.Logger,
 	}

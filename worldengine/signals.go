@@ -13,6 +13,7 @@ import (
 	"worldengine/worldengine/game"
 	"worldengine/worldengine/machine"
 	"worldengine/worldengine/messages"
+	"worldengine/worldengine/queue"
 	"worldengine/worldengine/runs"
 	"worldengine/worldengine/wire"
 )
@@ -46,7 +47,7 @@ func (e *Engine) Signal(ctx context.Context, given Signal) (Control, error) {
 	if s.TownID == "" {
 		e.worldPause.Set(game.Pause{Seq: out.After.Seq, By: out.After.Paused})
 	} else {
-		e.queue.Unpark(s.TownID)
+		e.queue.Wake(s.TownID)
 	}
 	if out.After.Pending != nil {
 		// hold at once, so that the next reader sees the change; Tend does it again
@@ -163,25 +164,31 @@ func (e *Engine) Reject(ctx context.Context, given Signal, code wire.Code) error
 }
 
 // cancelRun ends a run that waits for the end of a pause or behind a command, or whose own command
-// no game has. It records the signal and lets the town's queue continue. The client of the handoff
-// is answered in the town's next turn.
+// no game has. It records the signal. The client of the handoff is answered in the town's next turn.
 func (e *Engine) cancelRun(ctx context.Context, s *Signal) (c Control, err error) {
+	tail, err := e.log.Tail(ctx, s.RunID, 0)
+	switch {
+	case err != nil:
+		return Control{}, err
+	case tail.Waiting != nil:
+		s.TownID = tail.Waiting.TownID
+	default:
+		s.TownID, err = e.ends.TownOf(ctx, s.RunID)
+	}
 	ended := false
-	err = e.log.Retry(ctx, func() (err error) {
-		ended, err = e.cancelWaiting(ctx, s)
-		return err
-	})
+	if isWaiting(&tail) {
+		err = e.inTurn(ctx, s.TownID, func(ctx context.Context) (err error) {
+			ended, err = e.cancelWaiting(ctx, s)
+			return err
+		})
+	}
 	if err == nil && !ended {
 		err = e.games.Cancel(ctx, s)
 	}
+	if err == nil {
+		err = e.tell(ctx, s, "")
+	}
 	if err != nil {
-		return Control{}, err
-	}
-	if run, found := e.waits.Load(s.RunID); found {
-		run.(*waitingRun).cancelled.Store(true)
-	}
-	e.queue.Unpark(s.TownID)
-	if err := e.tell(ctx, s, ""); err != nil {
 		return Control{}, err
 	}
 	c, err = e.Control(ctx, s.TownID)
@@ -189,18 +196,26 @@ func (e *Engine) cancelRun(ctx context.Context, s *Signal) (c Control, err error
 	return c, err
 }
 
-// cancelWaiting ends the run that s is about, if the run waits, and sets s.TownID. It reports
+// inTurn calls f in a turn of a town, before its tasks, until it loses no race.
+func (e *Engine) inTurn(
+	ctx context.Context, townID string, f func(ctx context.Context) error,
+) error {
+	reply := queue.NewReply[struct{}]()
+	err := e.queue.SubmitUpkeep(townID, func(ctx context.Context) {
+		ctx, cancel := context.WithTimeout(ctx, operationTimeout)
+		defer cancel()
+		reply.Answer(struct{}{}, e.log.Retry(ctx, func() error { return f(ctx) }))
+	})
+	if err == nil {
+		_, err = reply.Wait(ctx)
+	}
+	return err
+}
+
+// cancelWaiting ends the run that s is about if the run waits, and marks its deliveries. It reports
 // whether the run waited. It returns commitlog.ErrLostRace if the run has gone on.
 func (e *Engine) cancelWaiting(ctx context.Context, s *Signal) (waited bool, err error) {
 	tail, err := e.log.Tail(ctx, s.RunID, 0)
-	switch {
-	case err != nil:
-		return false, err
-	case tail.Waiting != nil:
-		s.TownID = tail.Waiting.TownID
-	default:
-		s.TownID, err = e.ends.TownOf(ctx, s.RunID)
-	}
 	if err != nil || !isWaiting(&tail) {
 		return false, err
 	}
@@ -209,8 +224,11 @@ func (e *Engine) cancelWaiting(ctx context.Context, s *Signal) (waited bool, err
 	if err != nil || current.Pending != nil && current.Pending.Run.RunID == s.RunID {
 		return false, err
 	}
-	return true, e.endWaiting(ctx, &tail,
-		machine.Cancellation{SignalID: s.Run.RunID, Reason: s.Reason})
+	err = e.endWaiting(ctx, &tail, machine.Cancellation{SignalID: s.Run.RunID, Reason: s.Reason})
+	if err == nil {
+		e.cancelled(s.TownID, s.RunID)
+	}
+	return true, err
 }
 
 // Retry judges the handoff of the signal's run again, in a new run. That is possible only if the

@@ -57,6 +57,8 @@ type simGame struct {
 	had      map[string]bool // the runs whose command it was asked for
 	away     bool            // requests reach nobody
 	forgets  bool            // a bug that a test plants: it does not remember what it applied
+	// answer decides instead of chance, and reports whether there is an answer; nil for chance.
+	answer func(*apply.Command) (apply.Answer, bool)
 }
 
 func (g *simGame) deliverLate() {
@@ -74,15 +76,27 @@ func (g *simGame) take(r simRequest) {
 	}
 	c.Deadline = r.sent.Add(time.Duration(c.TimeoutMs) * time.Millisecond) // by the game's clock
 	g.had[c.RunID] = true
+	if g.answer != nil {
+		if answer, ok := g.answer(c); ok {
+			if answer.Status == apply.Applied {
+				g.changes[c.ApplyID] = 1
+			}
+			g.deliver(r, c, answer)
+		}
+		return
+	}
 	answer, known := g.definite[c.ApplyID]
 	if !known || g.forgets {
 		answer = g.decide(c)
 	}
 	g.sim.trace("the game answers %s to attempt %d of %s", answer.Status,
 		c.LogicalAttemptID, c.TownID)
-	if g.sim.chance(6) {
-		return
+	if !g.sim.chance(6) {
+		g.deliver(r, c, answer)
 	}
+}
+
+func (g *simGame) deliver(r simRequest, c *apply.Command, answer apply.Answer) {
 	encoded, err := answer.MarshalWire()
 	if err != nil {
 		panic(err)

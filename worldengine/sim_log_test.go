@@ -55,6 +55,8 @@ type simLog struct {
 	// keeps is how many messages of each subject engines can read; 0 for all.
 	keeps int
 	kept  map[string][]*simMessage // by subject, the oldest first; nil if all are
+	// appended is called with each message; nil for nothing.
+	appended func(*simMessage)
 }
 
 // errSimGuard is JetStream's answer to a guard that does not hold.
@@ -91,6 +93,9 @@ func (l *simLog) store(msg *nats.Msg, now time.Time) (*jetstream.PubAck, error) 
 	m.seq = uint64(len(l.messages) + 1)
 	l.messages = append(l.messages, m)
 	l.keep(m)
+	if l.appended != nil {
+		l.appended(m)
+	}
 	if id != "" {
 		l.window[id] = m.seq
 	}

@@ -47,6 +47,11 @@ type sim struct {
 	forceful bool
 	trace    func(format string, args ...any)
 
+	// direct gives each operation its turn at once, of which fault may lose one; see TestStories.
+	direct atomic.Bool
+	fault  func(operation string) (lost, unanswered bool)
+	turns  sync.Mutex
+
 	mu      sync.Mutex
 	waiting []*simOp // sorted by what they are, since goroutines come in any order
 	found   []string // what must not be
@@ -228,6 +233,16 @@ func (s *sim) id() string {
 
 // wait puts an operation among those that wait for their turn, and waits.
 func (s *sim) wait(op *simOp) {
+	if s.direct.Load() {
+		s.turns.Lock()
+		defer s.turns.Unlock()
+		lost, unanswered := false, false
+		if s.fault != nil {
+			lost, unanswered = s.fault(op.name)
+		}
+		op.run(lost, unanswered)
+		return
+	}
 	s.mu.Lock()
 	at, _ := slices.BinarySearchFunc(s.waiting, op, func(a, b *simOp) int {
 		return cmp.Or(cmp.Compare(a.engine.number, b.engine.number),

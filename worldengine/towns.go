@@ -116,17 +116,18 @@ func (e *Engine) Change(townID string, event machine.Event, client TownClient) e
 	})
 }
 
-// Run commits the change in its turn and answers its client, unless it is held.
-func (c *change) Run(ctx context.Context, t queue.Turn) queue.Result {
-	stored, held, err := c.engine.commitChange(ctx, c, t.Behind)
-	if held && err == nil {
-		return queue.Held
+// Run commits the change in its turn and answers its client, unless it waits.
+func (c *change) Run(ctx context.Context, t queue.Turn) (next time.Time) {
+	stored, waits, err := c.engine.commitChange(ctx, c, t.Behind)
+	if waits && err == nil {
+		if next = c.queued.Add(c.engine.config.absentWait()); time.Now().Before(next) {
+			return next
+		}
+		return queue.UntilWoken // for the game to be absent, too
 	}
-	if _, removed := c.event.(*machine.Remove); removed {
-		c.engine.queue.Unpark(c.townID)
-	}
+	c.engine.queue.Wake(c.townID)
 	c.answer(stored, err)
-	return queue.Done
+	return next
 }
 
 // End answers the client that nothing was changed.
@@ -137,16 +138,15 @@ func (c *change) answer(stored Town, err error) {
 	c.client.Answer(stored, err)
 }
 
-// commitChange commits a change to the town as the log has it. The change is held by a pending
-// command, or by a held task before it. Behind a handoff that is held in a pause, the change is not
-// held.
+// commitChange commits a change to the town as the log has it. The change waits for a pending
+// command, and behind a waiting task. Behind a handoff that waits in a pause, it need not wait.
 func (e *Engine) commitChange(
 	ctx context.Context, c *change, behind queue.Task,
-) (stored Town, held bool, err error) {
+) (stored Town, waits bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
 	first, isHandoff := behind.(*delivery)
-	passes := behind == nil || isHandoff && first.held.by != nil
+	mustWait := behind != nil && (!isHandoff || first.why.by == nil)
 	err = e.log.Retry(ctx, func() error {
 		current, err := e.log.Load(ctx, c.townID)
 		if err == nil && e.index.Position() >= current.LoadedSeq {
@@ -159,13 +159,13 @@ func (e *Engine) commitChange(
 			if err := e.games.Ensure(c.townID, current, nil); err != nil {
 				return err
 			}
-			held = true
+			waits = true
 			if time.Since(c.queued) < e.config.absentWait() {
 				return nil
 			}
 			return e.games.Absent(c.townID, current.Pending.Run.RunID, "")
 		}
-		if held = !passes; held {
+		if waits = mustWait; waits {
 			return nil
 		}
 		out, err := e.steps.Step(ctx, current, e.steps.Input(c.townID, nil, c.event))
@@ -183,7 +183,7 @@ func (e *Engine) commitChange(
 		}
 		return nil
 	})
-	return stored, held, err
+	return stored, waits, err
 }
 
 func (e *Engine) townOf(current commitlog.Entry) Town {

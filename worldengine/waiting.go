@@ -3,7 +3,7 @@ package worldengine
 import (
 	"context"
 	"errors"
-	"sync/atomic"
+	"iter"
 	"time"
 
 	"worldengine/runevents"
@@ -31,86 +31,91 @@ type wait struct {
 	behind string
 }
 
-// waitingRun is a run that is recorded before its handoff is judged. Repetitions of the handoff, by
-// a client that got no answer, wait in the same run. cancelled reports that an operator has
-// cancelled the run, which its deliveries may not know yet.
-type waitingRun struct {
-	id        string
-	cancelled atomic.Bool
-}
-
-// handoffKey identifies a handoff in Engine.waits.
-type handoffKey struct{ townID, key, handoffID string }
-
-func (d *delivery) handoffKey() handoffKey {
-	return handoffKey{d.handoff.Proposal.TownID, d.handoff.IdempotencyKey, d.handoff.HandoffID}
-}
-
-// cancelled returns the error of a delivery whose run was cancelled, nil if it was not.
-func (d *delivery) cancelled() error {
-	if d.waiting == nil || !d.waiting.cancelled.Load() {
-		return nil
+// deliveries returns the unfinished deliveries of a town, in the order of their arrival after the one
+// that has its turn. The queue is locked meanwhile.
+func (e *Engine) deliveries(townID string) iter.Seq[*delivery] {
+	return func(yield func(*delivery) bool) {
+		for task := range e.queue.Tasks(townID) {
+			if d, ok := task.(*delivery); ok && !yield(d) {
+				return
+			}
+		}
 	}
-	return game.Cancelled(d.waiting.id, false)
 }
 
-// repeats reports whether a delivery waits in the run of an earlier delivery of its handoff. A
-// handoff that is sent after the run was cancelled is none.
-func (e *Engine) repeats(d *delivery) bool {
-	first, found := e.waits.Load(d.handoffKey())
-	if !found || d.recorded || d.retries != nil {
-		return false
-	}
-	run := first.(*waitingRun)
-	if run != d.waiting && run.cancelled.Load() {
-		return false
-	}
-	d.waiting = run
-	return true
+// mayJoin reports whether a delivery may wait in the recorded run of an earlier delivery: both are of
+// the same handoff, as by a client that got no answer, and none is a retry.
+func (d *delivery) mayJoin(first *delivery) bool {
+	return first != d && first.recorded.Load() && !d.recorded.Load() &&
+		first.retries == nil && d.retries == nil &&
+		d.handoff.IdempotencyKey == first.handoff.IdempotencyKey &&
+		d.handoff.HandoffID == first.handoff.HandoffID
 }
 
-// waitsIn returns the run in which a submitted delivery waits: its own, or one that it repeats.
+// waitsIn returns the run in which a delivery waits: its own, or the run of an earlier delivery of
+// the same handoff.
 func (e *Engine) waitsIn(d *delivery) string {
-	if first, found := e.waits.Load(d.handoffKey()); found {
-		return first.(*waitingRun).id
+	for first := range e.deliveries(d.handoff.Proposal.TownID) {
+		if d.mayJoin(first) && first.cancelledRun == "" {
+			return first.run.RunID
+		}
 	}
 	return d.run.RunID
 }
 
-// waitOver removes the run of a delivery that waits no longer.
-func (e *Engine) waitOver(d *delivery) {
-	if d.recorded {
-		e.waits.Delete(d.run.RunID)
-		e.waits.CompareAndDelete(d.handoffKey(), d.waiting)
+// cancelled marks each delivery that waits in a run that was cancelled. Handoffs sent later are new
+// deliveries. It runs in the town's turn.
+func (e *Engine) cancelled(townID, runID string) {
+	var first *delivery
+	for d := range e.deliveries(townID) {
+		if d.run.RunID == runID {
+			first = d
+		}
+	}
+	for d := range e.deliveries(townID) {
+		if first != nil && (d == first || d.mayJoin(first)) {
+			d.cancelledRun = runID
+		}
 	}
 }
 
-// hold records that a delivery waits. It returns an error if the run was cancelled, or if the
-// delivery has waited for Config.PauseWait in a pause, or for absentWait behind a command.
-func (e *Engine) hold(ctx context.Context, d *delivery, why wait) (err error) {
-	d.held = why
-	waited, runID, townID := time.Since(d.queued), d.run.RunID, d.handoff.Proposal.TownID
-	repeats := e.repeats(d)
-	if err := d.cancelled(); err != nil {
-		return err
+// postpone has a delivery wait, and records that in its run. It returns the time of the delivery's
+// next turn. The error says that the run was cancelled, or that the client has waited long enough:
+// for Config.PauseWait in a pause, or for absentWait behind a command whose game is absent.
+func (e *Engine) postpone(ctx context.Context, d *delivery, why wait) (next time.Time, err error) {
+	d.why = why
+	if d.cancelledRun != "" {
+		return next, game.Cancelled(d.cancelledRun, false)
 	}
-	if !repeats && (why.by != nil || waited >= queuedMoment) {
-		err = e.recordWait(ctx, d, why.by)
+	runID, townID, now := d.run.RunID, d.handoff.Proposal.TownID, time.Now()
+	if next = d.queued.Add(queuedMoment); why.by != nil || !now.Before(next) {
+		next = queue.UntilWoken
+		if e.waitsIn(d) == runID {
+			err = e.recordWait(ctx, d, why.by)
+		}
 	}
 	if errors.Is(err, machine.ErrRunCancelled) {
-		return game.Cancelled(runID, false)
+		return next, game.Cancelled(runID, false)
 	}
 	if err != nil && ctx.Err() == nil {
-		e.config.Logger.Warn("the run of a waiting handoff cannot be recorded yet",
+		e.config.Logger.Warn("the run of a waiting handoff cannot be recorded yet; will try again",
 			"run", runID, d.run.Trace.LogAttr(), "error", err)
+		next = now.Add(pollPause)
+	}
+	patience := d.queued.Add(e.config.PauseWait)
+	if why.by == nil {
+		patience = d.queued.Add(e.config.absentWait())
 	}
 	switch {
-	case why.by == nil && waited >= e.config.absentWait():
-		return e.games.Absent(townID, why.behind, runID)
-	case why.by != nil && waited >= e.config.PauseWait:
-		return game.Paused(townID, why.world, why.by, runID, false)
+	case now.Before(patience):
+		if patience.Before(next) {
+			next = patience
+		}
+		return next, nil
+	case why.by != nil:
+		return next, game.Paused(townID, why.world, why.by, runID, false)
 	}
-	return nil
+	return next, e.games.Absent(townID, why.behind, runID)
 }
 
 // begin returns how the remaining events of a delivery's run begin.
@@ -139,13 +144,7 @@ func (e *Engine) recordWait(ctx context.Context, d *delivery, by *commitlog.Paus
 	if status := d.tail.Status; by == nil && status != "" || status == runevents.RunIsPaused {
 		return nil
 	}
-	if !d.recorded {
-		d.recorded, d.waiting = true, &waitingRun{id: d.run.RunID}
-		e.waits.Store(d.run.RunID, d.waiting)
-		if d.retries == nil {
-			e.waits.Store(d.handoffKey(), d.waiting)
-		}
-	}
+	d.recorded.Store(true)
 	return e.stepRun(ctx, d, new(d.waitFor(by)))
 }
 
@@ -153,11 +152,13 @@ func (e *Engine) recordWait(ctx context.Context, d *delivery, by *commitlog.Paus
 // the run's end. The error is game.Cancelled if the run was cancelled before; if this server was
 // suspended, the next writer may have cancelled even a closed run.
 func (e *Engine) closeRun(ctx context.Context, d *delivery) error {
-	err := d.cancelled()
-	if err != nil || !d.recorded {
-		return err
+	switch {
+	case d.cancelledRun != "":
+		return game.Cancelled(d.cancelledRun, false)
+	case !d.recorded.Load():
+		return nil
 	}
-	err = e.stepRun(ctx, d, &machine.Close{Wait: d.waitFor(nil)})
+	err := e.stepRun(ctx, d, &machine.Close{Wait: d.waitFor(nil)})
 	if errors.Is(err, machine.ErrRunCancelled) {
 		err = game.Cancelled(d.run.RunID, false)
 	}
@@ -194,15 +195,14 @@ func (e *Engine) stepRun(ctx context.Context, d *delivery, event machine.Event) 
 // abandon ends the run of a delivery that is not judged because of an error. An end that cannot be
 // stored now is left to reapWaiting.
 func (e *Engine) abandon(ctx context.Context, d *delivery, why error) {
-	defer e.waitOver(d)
-	if d.recorded && errors.Is(why, machine.ErrRunCancelled) {
-		d.waiting.cancelled.Store(true) // repetitions may have their turn before cancelRun marks it
+	if errors.Is(why, machine.ErrRunCancelled) {
+		e.cancelled(d.handoff.Proposal.TownID, d.run.RunID) // perhaps by another server
+		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
 	mayBeStored := d.tail.Closed && (errors.Is(why, commitlog.ErrLogUnavailable) || ctx.Err() != nil)
-	if !d.recorded || mayBeStored || errors.Is(why, queue.ErrPanicked) ||
-		errors.Is(why, machine.ErrRunCancelled) {
+	if !d.recorded.Load() || mayBeStored || errors.Is(why, queue.ErrPanicked) {
 		return
 	}
 	err := e.stepRun(ctx, d, &machine.Abandon{

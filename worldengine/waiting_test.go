@@ -260,7 +260,10 @@ func TestReap_ClosedRun(t *testing.T) {
 				}
 				e.log.Store = &discardingStore{e.log.Store, tail().Guard + 1}
 			}
-			if !c.inHand {
+			e.queue = newQueue(t.Context(), &Config{QueuePerTown: 1, QueueTotal: 1}) // without workers
+			if c.inHand {
+				require.NoError(t, e.queue.SubmitTask("t", d))
+			} else {
 				e.abandon(t.Context(), d, commitlog.ErrLogUnavailable)
 			}
 			first, err := e.log.Next(t.Context(), wire.RunSubject("main", d.run.RunID), 1)

@@ -152,6 +152,7 @@ func (w *Worker) absent(
 	w.Absences.Absent(ctx, a.About, 1+w.config.Queue.Waiting(a.TownID), over)
 	a.away.Store(&messages.AbsentPlugin{RunID: a.RunID, Attempt: a.Pending.Attempt, Said: said,
 		NextAt: runevents.Timestamp(w.steps.Now().Add(pause))})
+	w.config.Queue.Wake(a.TownID) // requests that have waited long enough are answered now
 	if !a.patient.IsZero() && !time.Now().Before(a.patient) {
 		since := w.Absences.Since(a.TownID)
 		a.answer(machine.Answer{}, Absent(a.TownID, a.Pending.Via, since, a.RunID, ""))

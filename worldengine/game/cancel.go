@@ -181,5 +181,5 @@ func (w *Worker) endOwn(of alerts.About, answer *machine.Answer) {
 		own.answer(*answer, err)
 		own.Deliver(Reply{}) // so that the application reads the end
 	}
-	w.config.Queue.Unpark(of.TownID)
+	w.config.Queue.Wake(of.TownID)
 }

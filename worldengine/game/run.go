@@ -47,7 +47,7 @@ func (w *Worker) run(ctx context.Context, a *Application) {
 		if !a.finished {
 			w.rest(a)
 			w.release(a, false, machine.Answer{}, ErrInProgress)
-			w.config.Queue.Unpark(a.TownID)
+			w.config.Queue.Wake(a.TownID)
 		}
 	}()
 	if !a.own && !w.takeOver(ctx, a) {

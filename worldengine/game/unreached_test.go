@@ -218,9 +218,9 @@ func (s *slow) Next(
 // turns is a task that keeps its turn.
 type turns chan queue.Turn
 
-func (t turns) Run(_ context.Context, turn queue.Turn) queue.Result {
+func (t turns) Run(_ context.Context, turn queue.Turn) (next time.Time) {
 	t <- turn
-	return queue.Done
+	return next
 }
 
 func (turns) End(context.Context, error) {}

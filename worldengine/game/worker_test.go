@@ -101,7 +101,7 @@ func work(
 		Policy: apply.Policy{Deadline: 30 * time.Second, Attempts: 2,
 			Backoff: time.Millisecond}.WithDefaults(),
 		Ends:       &runs.Ends{Log: w.log, Runs: runs.New(w.log, ix, runs.Config{Logger: logger})},
-		WorldPause: game.NewWorldPause(w.log, game.Pause{}, turns.UnparkAll),
+		WorldPause: game.NewWorldPause(w.log, game.Pause{}, turns.WakeAll),
 		Queue:      turns, Router: inbox, Alerts: w, Metrics: w, Logger: logger,
 	}
 	if change != nil {

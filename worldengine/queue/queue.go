@@ -5,6 +5,7 @@ package queue
 import (
 	"context"
 	"errors"
+	"iter"
 	"log/slog"
 	"runtime/debug"
 	"slices"
@@ -26,9 +27,9 @@ var (
 // different towns run at once, on a fixed number of workers. The towns take turns, so that a busy
 // town cannot starve the rest. A full queue refuses tasks with ErrOverloaded.
 //
-// A task that cannot go on yet is held. It keeps its place, and the tasks behind it have their
-// turns, since some need not wait for it. When all waiting tasks are held, the town is parked: it
-// takes no worker until Unpark is called or ParkLimit has passed. Then each task has another turn.
+// A task that cannot go on yet waits. It keeps its place, and the tasks behind it have their turns,
+// since some need not wait for it. A waiting task has another turn at the time that it names, when
+// it becomes the first of its town, and when Wake is called. Meanwhile its town needs no worker.
 //
 // A Queue is safe for concurrent use.
 type Queue struct {
@@ -58,10 +59,11 @@ type Config struct {
 
 // Task is one piece of a town's work.
 type Task interface {
-	// Run works on the task in its turn.
-	Run(ctx context.Context, t Turn) Result
+	// Run works on the task in its turn. It returns the zero time if the task is finished, and the
+	// time of its next turn, or UntilWoken, if the task waits.
+	Run(ctx context.Context, t Turn) (next time.Time)
 	// End ends a task that Run does not finish. why is ErrPanicked if Run panicked, and ErrStopping
-	// if the task is held while the queue is closing.
+	// if the task waits while the queue is closing.
 	End(ctx context.Context, why error)
 }
 
@@ -69,50 +71,41 @@ type Task interface {
 type Turn struct {
 	// Queued: the task had to wait for another task of its town that was not upkeep.
 	Queued bool
-	// Behind is the first held task before this one, nil if there is none.
+	// Behind is the first waiting task before this one, nil if there is none.
 	Behind Task
 }
 
-// Result is how a turn of a task ended.
-type Result int
+// UntilWoken is a time that does not come.
+var UntilWoken = time.Unix(1<<40, 0)
 
-// The results.
-const (
-	Done Result = iota // the task is finished
-	Held               // the task cannot go on yet
-)
-
-// ParkLimit bounds how long a town stays parked.
-const ParkLimit = 250 * time.Millisecond
-
-// townQueue has the tasks of a town, without the running one.
+// townQueue has the tasks of a town.
 type townQueue struct {
-	town  string
-	first []task // of SubmitFirst and SubmitUpkeep: they run before the others
-	tasks []task
-	held  int  // how many of tasks, from the first, are held
-	busy  bool // in ready, with a worker, or parked
+	town    string
+	first   []task // of SubmitFirst and SubmitUpkeep: they run before the others
+	tasks   []task
+	running Task // the task that has its turn, which is not among the others
+	busy    bool // in ready, or with a worker
 	// serving reports that a task that is submitted now counts as queued: the running task is no
 	// upkeep, and has more to do than to answer its caller.
 	serving bool
-	// parked ends the town's parking when it fires; nil while the town is not parked.
-	parked *time.Timer
-	// woken reports that Unpark was called since the town's first task began its turn.
+	// woken reports that Wake was called since the running task began its turn.
 	woken bool
+	timer *time.Timer // ends the rest of a town whose tasks all wait; nil if the town is busy
 }
 
 type task struct {
 	Task
 	queued bool
-	upkeep bool // of SubmitUpkeep
+	upkeep bool      // of SubmitUpkeep
+	next   time.Time // of a task that waits; zero if it need not wait for its next turn
 }
 
-// run is a Task that is never held.
+// run is a Task that never waits.
 type run func(ctx context.Context)
 
-func (r run) Run(ctx context.Context, _ Turn) Result {
+func (r run) Run(ctx context.Context, _ Turn) (next time.Time) {
 	r(ctx)
-	return Done
+	return next
 }
 
 func (run) End(context.Context, error) {}
@@ -127,7 +120,7 @@ func New(ctx context.Context, config Config) *Queue {
 	return q
 }
 
-// Submit queues a function for the town. The function is never held. Errors are as of SubmitTask.
+// Submit queues a function for the town, which never waits. Errors are as of SubmitTask.
 func (q *Queue) Submit(townID string, f func(ctx context.Context)) error {
 	return q.SubmitTask(townID, run(f))
 }
@@ -147,12 +140,12 @@ func (q *Queue) SubmitTask(townID string, next Task) error {
 	q.tasks++
 	t := q.town(townID)
 	t.tasks = append(t.tasks, task{Task: next, queued: t.keepsWaiting()})
-	q.take(t)
+	q.start(t)
 	return nil
 }
 
-// SubmitFirst puts f, which finishes an earlier task, before all waiting tasks of the town, and
-// unparks the town. No bound refuses f. After Drain was called, SubmitFirst returns ErrStopping.
+// SubmitFirst puts f, which finishes an earlier task, before all tasks of the town, and wakes the
+// town. No bound refuses f. After Drain was called, SubmitFirst returns ErrStopping.
 func (q *Queue) SubmitFirst(townID string, f func(ctx context.Context)) error {
 	return q.submitFirst(townID, task{Task: run(f)})
 }
@@ -175,8 +168,7 @@ func (q *Queue) submitFirst(townID string, next task) error {
 		t.tasks[i].queued = t.tasks[i].queued || !next.upkeep
 	}
 	t.first = slices.Insert(t.first, 0, next)
-	q.take(t)
-	q.unpark(t)
+	q.wake(t)
 	return nil
 }
 
@@ -191,21 +183,38 @@ func (q *Queue) Answering(townID string) {
 	}
 }
 
-// Unpark gives the tasks of a town another turn, if it is parked.
-func (q *Queue) Unpark(townID string) {
+// Wake gives the waiting tasks of a town another turn.
+func (q *Queue) Wake(townID string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if t := q.towns[townID]; t != nil {
-		q.unpark(t)
+		q.wake(t)
 	}
 }
 
-// UnparkAll is Unpark for every town.
-func (q *Queue) UnparkAll() {
+// WakeAll is Wake for every town.
+func (q *Queue) WakeAll() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, t := range q.towns {
-		q.unpark(t)
+		q.wake(t)
+	}
+}
+
+// Tasks returns the unfinished tasks of a town, the running one first. The queue is locked meanwhile.
+func (q *Queue) Tasks(townID string) iter.Seq[Task] {
+	return func(yield func(Task) bool) {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		t := q.towns[townID]
+		if t == nil || t.running != nil && !yield(t.running) {
+			return
+		}
+		for i := range t.tasks {
+			if !yield(t.tasks[i].Task) {
+				return
+			}
+		}
 	}
 }
 
@@ -219,8 +228,7 @@ func (q *Queue) Waiting(townID string) int {
 	return 0
 }
 
-// town returns the queue of a town. The callers of town, keepsWaiting, take, enqueue, wake, unpark,
-// next and goOn hold the lock.
+// town returns the queue of a town. The callers of the functions from here to goOn hold the lock.
 func (q *Queue) town(townID string) *townQueue {
 	t := q.towns[townID]
 	if t == nil {
@@ -237,21 +245,21 @@ func (t *townQueue) keepsWaiting() bool {
 		slices.ContainsFunc(t.first, func(other task) bool { return !other.upkeep })
 }
 
-// take puts a town in line for a worker, unless the town is busy.
-func (q *Queue) take(t *townQueue) {
-	if !t.busy {
-		t.busy = true
-		q.enqueue(t)
+// start puts a town in line for a worker, unless the town is busy.
+func (q *Queue) start(t *townQueue) {
+	if t.busy {
+		return
 	}
-}
-
-func (q *Queue) enqueue(t *townQueue) {
+	if t.busy = true; t.timer != nil {
+		t.timer.Stop()
+		t.timer = nil
+	}
 	q.ready = append(q.ready, t)
-	q.wake(1)
+	q.rouse(1)
 }
 
-// wake lets up to n resting workers look for work.
-func (q *Queue) wake(n int) {
+// rouse lets up to n resting workers look for work.
+func (q *Queue) rouse(n int) {
 	first := max(len(q.resting)-n, 0)
 	for _, worker := range q.resting[first:] {
 		worker <- struct{}{}
@@ -259,19 +267,17 @@ func (q *Queue) wake(n int) {
 	q.resting = q.resting[:first]
 }
 
-func (q *Queue) unpark(t *townQueue) {
-	if t.parked == nil {
-		t.woken = true
-		return
+func (q *Queue) wake(t *townQueue) {
+	for i := range t.tasks {
+		t.tasks[i].next = time.Time{}
 	}
-	t.parked.Stop()
-	t.parked, t.held = nil, 0
-	q.enqueue(t)
+	t.woken = true
+	q.start(t)
 }
 
 // worker runs one task of one town at a time until the queue is closed and empty.
 func (q *Queue) worker(ctx context.Context) {
-	woken := make(chan struct{}, 1)
+	roused := make(chan struct{}, 1)
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for {
@@ -279,85 +285,100 @@ func (q *Queue) worker(ctx context.Context) {
 			if q.closed && q.tasks == 0 {
 				return
 			}
-			q.resting = append(q.resting, woken)
+			q.resting = append(q.resting, roused)
 			q.mu.Unlock()
-			<-woken
+			<-roused
 			q.mu.Lock()
 		}
 		t := q.ready[0]
 		q.ready = q.ready[1:]
-		next, turn := t.next()
+		next, place, turn := t.next()
 		closing := q.closed
 		q.mu.Unlock()
-		result := q.turn(ctx, t.town, next, turn, closing)
+		at := q.turn(ctx, t.town, next, turn, closing)
 		q.mu.Lock()
-		t.serving = false
-		if result == Held {
-			next.queued = true
-			t.tasks = slices.Insert(t.tasks, t.held, next)
-			t.held++
-		} else {
-			q.tasks--
+		t.running, t.serving = nil, false
+		if !at.IsZero() {
+			if next.queued, next.next = true, at; t.woken {
+				next.next = time.Time{}
+			}
+			t.tasks = slices.Insert(t.tasks, place, next)
+		} else if q.tasks--; place == 0 && len(t.tasks) > 0 {
+			t.tasks[0].next = time.Time{} // no waiting task is before it any more
 		}
 		q.goOn(t)
 	}
 }
 
-// next removes the task whose turn it is from a town.
-func (t *townQueue) next() (next task, turn Turn) {
-	switch {
-	case len(t.first) > 0:
+// next removes the task whose turn it is from a town. place is its index among the town's tasks.
+func (t *townQueue) next() (next task, place int, turn Turn) {
+	if len(t.first) > 0 {
 		next, t.first = t.first[0], t.first[1:]
-	case t.held > 0:
-		turn.Behind, next = t.tasks[0].Task, t.tasks[t.held]
-		t.tasks = slices.Delete(t.tasks, t.held, t.held+1)
-	default:
-		next, t.tasks, t.woken = t.tasks[0], t.tasks[1:], false
+	} else if place, _ = t.due(); place == 0 {
+		next, t.tasks = t.tasks[0], t.tasks[1:]
+	} else {
+		next, turn.Behind = t.tasks[place], t.tasks[0].Task
+		t.tasks = slices.Delete(t.tasks, place, place+1)
 	}
-	turn.Queued, t.serving = next.queued, !next.upkeep
-	return next, turn
+	turn.Queued = next.queued
+	t.running, t.serving, t.woken = next.Task, !next.upkeep, false
+	return next, place, turn
 }
 
-// goOn puts a town back in line after a turn, parks it, or forgets it.
+// due returns the place of the first task that need not wait for its turn. If there is none, place is
+// -1, and at is the time at which there is one.
+func (t *townQueue) due() (place int, at time.Time) {
+	at = UntilWoken
+	now := time.Now()
+	for i := range t.tasks {
+		switch next := t.tasks[i].next; {
+		case !next.After(now):
+			return i, at
+		case next.Before(at):
+			at = next
+		}
+	}
+	return -1, at
+}
+
+// goOn puts a town back in line after a turn, lets it rest while all its tasks wait, or forgets it.
 func (q *Queue) goOn(t *townQueue) {
+	t.busy = false
+	place, at := t.due()
 	switch {
-	case len(t.first) > 0 || t.held < len(t.tasks):
-		q.enqueue(t)
-	case t.held > 0 && t.woken:
-		t.held = 0
-		q.enqueue(t)
-	case t.held > 0:
-		t.parked = time.AfterFunc(ParkLimit, func() {
+	case len(t.first) > 0 || place >= 0:
+		q.start(t)
+	case len(t.tasks) > 0:
+		t.timer = time.AfterFunc(time.Until(at), func() {
 			q.mu.Lock()
 			defer q.mu.Unlock()
-			if t.parked != nil {
-				q.unpark(t)
+			if !t.busy && len(t.tasks) > 0 {
+				q.goOn(t)
 			}
 		})
 	default:
-		t.busy = false
 		delete(q.towns, t.town)
 		if q.tasks == 0 {
 			q.idle.Broadcast()
 			if q.closed {
-				q.wake(q.config.Workers)
+				q.rouse(q.config.Workers)
 			}
 		}
 	}
 }
 
-// turn runs a task. If the task panics, or is held while the queue is closing, turn ends it.
+// turn runs a task. If the task panics, or waits while the queue is closing, turn ends it.
 func (q *Queue) turn(
 	ctx context.Context, townID string, t task, turn Turn, closing bool,
-) (result Result) {
+) (next time.Time) {
 	why := ErrStopping
-	if q.panics(townID, func() { result = t.Run(ctx, turn) }) {
+	if q.panics(townID, func() { next = t.Run(ctx, turn) }) {
 		why = ErrPanicked
-	} else if result != Held || !closing {
-		return result
+	} else if next.IsZero() || !closing {
+		return next
 	}
 	q.panics(townID, func() { t.End(ctx, why) })
-	return Done
+	return time.Time{}
 }
 
 // panics calls f, which works on a task, and reports whether it panicked.
@@ -379,9 +400,9 @@ func (q *Queue) Drain(ctx context.Context) error {
 	q.mu.Lock()
 	q.closed = true
 	for _, t := range q.towns {
-		q.unpark(t)
+		q.wake(t)
 	}
-	q.wake(q.config.Workers)
+	q.rouse(q.config.Workers)
 	q.mu.Unlock()
 	stop := context.AfterFunc(ctx, func() {
 		q.mu.Lock()

@@ -39,11 +39,12 @@ var rewrite = flag.Bool("rewrite", false, "write testdata/queue.txt anew")
 //
 //	> queue WORKERS PER-TOWN TOTAL
 //	> submit|first|upkeep TOWN TASK: TASK is submitted by SubmitTask, SubmitFirst or SubmitUpkeep
-//	> done|hold TASK: its turn ends so
+//	> done TASK, waits TASK [DURATION]: its turn ends so
 //	> answering TOWN
-//	> unpark TOWN|all
+//	> wake TOWN|all
 //	> waiting TOWN: its tasks that wait, and the unfinished ones of all towns
-//	> wait: for ParkLimit
+//	> tasks TOWN: its unfinished tasks
+//	> sleep DURATION
 //	> drain
 //
 // Lines with "< " are the output: a refusal, the end of a drain, and the turns that begin.
@@ -56,7 +57,7 @@ func TestQueue_Scenarios(t *testing.T) {
 	scenarios := strings.SplitAfter(string(data), "\n\n")
 	for _, text := range scenarios {
 		synctest.Test(t, func(t *testing.T) {
-			s := &scenario{t: t, tasks: map[string]chan Result{}}
+			s := &scenario{t: t, tasks: map[string]chan time.Time{}}
 			for line := range strings.Lines(text) {
 				if strings.HasPrefix(line, "< ") {
 					continue
@@ -69,7 +70,7 @@ func TestQueue_Scenarios(t *testing.T) {
 				}
 			}
 			for _, end := range s.tasks {
-				close(end) // which is Done
+				close(end) // which finishes it
 			}
 			requireDrained(t, s.queue)
 		})
@@ -85,7 +86,7 @@ func TestQueue_Scenarios(t *testing.T) {
 type scenario struct {
 	t     *testing.T
 	queue *Queue
-	tasks map[string]chan Result
+	tasks map[string]chan time.Time
 	mu    sync.Mutex
 	said  strings.Builder
 }
@@ -110,7 +111,7 @@ type acting struct {
 	name string
 }
 
-func (a *acting) Run(_ context.Context, turn Turn) Result {
+func (a *acting) Run(_ context.Context, turn Turn) time.Time {
 	words := []string{a.name}
 	if turn.Queued {
 		words = append(words, "queued")
@@ -124,6 +125,12 @@ func (a *acting) Run(_ context.Context, turn Turn) Result {
 
 func (a *acting) End(_ context.Context, why error) { a.say(a.name, "ends:", why.Error()) }
 
+func (s *scenario) duration(word string) time.Duration {
+	d, err := time.ParseDuration(word)
+	require.NoError(s.t, err)
+	return d
+}
+
 func (s *scenario) play(words []string) {
 	q, err := s.queue, error(nil)
 	switch words[0] {
@@ -133,7 +140,7 @@ func (s *scenario) play(words []string) {
 		s.queue = newQueue(s.t.Context(), workers, perTown, total)
 	case "submit", "first", "upkeep":
 		task := &acting{s, words[2]}
-		s.tasks[task.name] = make(chan Result)
+		s.tasks[task.name] = make(chan time.Time)
 		once := func(ctx context.Context) { task.Run(ctx, Turn{}) }
 		switch words[0] {
 		case "submit":
@@ -147,24 +154,37 @@ func (s *scenario) play(words []string) {
 			s.say(err.Error())
 			return
 		}
-	case "done", "hold":
+	case "done", "waits":
+		var next time.Time
+		if words[0] == "waits" {
+			next = UntilWoken
+		}
+		if len(words) > 2 {
+			next = time.Now().Add(s.duration(words[2]))
+		}
 		select {
-		case s.tasks[words[1]] <- map[string]Result{"done": Done, "hold": Held}[words[0]]:
+		case s.tasks[words[1]] <- next:
 		default:
 			s.say("no turn of " + words[1])
 		}
 	case "answering":
 		q.Answering(words[1])
-	case "unpark":
+	case "wake":
 		if words[1] == "all" {
-			q.UnparkAll()
+			q.WakeAll()
 		} else {
-			q.Unpark(words[1])
+			q.Wake(words[1])
 		}
 	case "waiting":
 		s.say(fmt.Sprint(q.Waiting(words[1]), " of ", q.Depth()))
-	case "wait":
-		time.Sleep(ParkLimit)
+	case "tasks":
+		var names []string
+		for task := range q.Tasks(words[1]) {
+			names = append(names, task.(*acting).name)
+		}
+		s.say(names...)
+	case "sleep":
+		time.Sleep(s.duration(words[1]))
 	case "drain":
 		go func() {
 			if q.Drain(s.t.Context()) == nil {
@@ -177,7 +197,7 @@ func (s *scenario) play(words []string) {
 	require.NoError(s.t, err)
 }
 
-// restless is a task that is held some turns long.
+// restless is a task that waits some turns long.
 type restless struct {
 	queue *Queue
 	town  string
@@ -185,14 +205,16 @@ type restless struct {
 	end   func(closing bool)
 }
 
-func (r *restless) Run(_ context.Context, turn Turn) Result {
-	if turn.Behind != nil || r.rests > 0 {
-		r.rests--
-		r.queue.Unpark(r.town)
-		return Held
+func (r *restless) Run(_ context.Context, turn Turn) (next time.Time) {
+	if turn.Behind == nil && r.rests <= 0 {
+		r.end(false)
+		return next
 	}
-	r.end(false)
-	return Done
+	if r.rests--; r.rests%2 == 0 {
+		r.queue.Wake(r.town)
+		return UntilWoken
+	}
+	return time.Now().Add(time.Microsecond)
 }
 
 func (r *restless) End(context.Context, error) { r.end(true) }
@@ -268,7 +290,7 @@ func TestDrain_EndsWithItsContext(t *testing.T) {
 // panicking is a task that panics.
 type panicking struct{ ended error }
 
-func (*panicking) Run(context.Context, Turn) Result { panic("a defect, on purpose") }
+func (*panicking) Run(context.Context, Turn) time.Time { panic("a defect, on purpose") }
 
 func (p *panicking) End(_ context.Context, why error) { p.ended = why }
 
@@ -290,10 +312,10 @@ func TestQueue_Panic(t *testing.T) {
 	require.Equal(t, ErrPanicked, p.ended)
 }
 
-// restive is a task that is held, and whose end panics.
+// restive is a task that waits, and whose end panics.
 type restive struct{}
 
-func (restive) Run(context.Context, Turn) Result { return Held }
+func (restive) Run(context.Context, Turn) time.Time { return UntilWoken }
 
 func (restive) End(context.Context, error) { panic("a defect, on purpose") }
 
