@@ -95,7 +95,7 @@ func (c *pluginTryCommand) Run(ctx context.Context, a *app) error {
 	}
 	served, err := plugin.Serve(nc, plugin.Config{
 		World: a.flags.World, Towns: c.Town, Apply: p.apply, Recover: p.apply, Answered: p.answered,
-		Memory: memory, RetryAfter: manualRetry,
+		Memory: memory, RetryAfter: manualRetry, Beside: c.Beside,
 		Concurrency: 1, // a person answers one command after another
 		Logger:      slog.New(slog.NewTextHandler(a.err, nil)),
 	})
@@ -145,6 +145,8 @@ func (c *pluginTryCommand) mustBeAlone(ctx context.Context, a *app, nc *nats.Con
 	town := "all towns"
 	if others[0].TownID != "" {
 		town = "the town " + strconv.Quote(others[0].TownID)
+	} else if len(c.Town) == 0 {
+		town = "towns of the world"
 	}
 	return unavailablef("HOSTED", nil, "another plugin, whose connection to NATS is named %q, hosts "+
 		"%s: both would apply its commands. End that one first, or add --beside", others[0].Name, town)

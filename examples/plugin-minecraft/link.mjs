@@ -1,9 +1,10 @@
 // The connection to NATS. It is made in the background, comes back by itself, and tells changes of
 // state, not attempts.
-import { connect, credsAuthenticator } from "@nats-io/transport-node";
+import { connect, credsAuthenticator, headers } from "@nats-io/transport-node";
+import { randomUUID } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
-import { applySubject, hostsSubject } from "./protocol.mjs";
+import { allHostsSubject, applySubject, hostsSubject } from "./protocol.mjs";
 
 const NAME = "plugin-minecraft";
 const FIRST_WAIT_MS = 200;
@@ -18,6 +19,7 @@ export class Link {
   #nc;
   #closing = new AbortController();
   #attempts = 0;
+  #asker = randomUUID(); // so that it does not answer itself
 
   // onRequest(text, reply) takes a request; reply(answer) sends its answer.
   constructor(config, { onRequest, log = () => {} }) {
@@ -55,20 +57,28 @@ export class Link {
   // serve returns when the connection is closed for good.
   async #serve(nc) {
     await this.#mustBeAlone(nc);
+    const hosts = Object.keys(this.#config.towns).map((townId) => hostsSubject(this.#config.world, townId));
+    for (const subject of [...hosts, allHostsSubject(this.#config.world)]) {
+      nc.subscribe(subject, {
+        callback: (err, msg) => err || msg.headers?.get("Asker") === this.#asker ||
+          msg.respond(JSON.stringify({ name: NAME })),
+      });
+    }
+    await nc.flush();
+    await this.#mustBeAlone(nc); // of two that start at the same moment, at least one finds the other now
     for (const townId of Object.keys(this.#config.towns)) {
       const subject = applySubject(this.#config.world, townId);
       nc.subscribe(subject, {
         callback: (err, msg) => (err ? this.#become("refused", `${subject}: ${err.message}`) : this.#take(msg)),
-      });
-      nc.subscribe(hostsSubject(this.#config.world, townId), {
-        callback: (err, msg) => err || msg.respond(JSON.stringify({ name: NAME })),
       });
     }
     await nc.flush();
     this.#connected();
     for await (const status of nc.status()) {
       if (status.type === "disconnect") this.#become("away", "the connection was lost");
-      if (status.type === "reconnect") this.#connected();
+      if (status.type !== "reconnect") continue;
+      await this.#mustBeAlone(nc); // another may have come meanwhile; until this one knows, it takes no command
+      this.#connected();
     }
     const err = await nc.closed();
     if (err) throw err;
@@ -77,17 +87,19 @@ export class Link {
   // mustBeAlone throws where another plugin hosts a town of this one: both would build. The connection is
   // tried again then, until the other is gone. A user who may not ask serves without an answer.
   async #mustBeAlone(nc) {
-    for (const townId of Object.keys(this.#config.towns)) {
-      const subject = hostsSubject(this.#config.world, townId);
-      const answer = await nc.request(subject, "", { timeout: HOST_WAIT_MS }).catch(() => null);
-      if (!answer) continue;
-      await nc.close();
-      throw new Error(`another plugin hosts the town ${townId}: end one of the two`);
-    }
+    const asker = headers();
+    asker.set("Asker", this.#asker);
+    const towns = Object.keys(this.#config.towns);
+    const answers = await Promise.all(towns.map((townId) =>
+      nc.request(hostsSubject(this.#config.world, townId), "", { timeout: HOST_WAIT_MS, headers: asker }).catch(() => null)));
+    const hosted = towns.find((_, i) => answers[i]);
+    if (hosted === undefined) return;
+    await nc.close();
+    throw new Error(`another plugin hosts the town ${hosted}: end one of the two`);
   }
 
   #take(msg) {
-    if (!msg.reply) return; // there is no one to answer
+    if (!msg.reply || this.state !== "connected") return; // the engine asks again
     this.#onRequest(msg.string(), (answer) => {
       try {
         msg.respond(JSON.stringify(answer));

@@ -52,7 +52,9 @@ func TestOneGameHostsATown(t *testing.T) {
 	require.Eventually(t, func() bool {
 		return strings.Contains(g.log.String(), "another plugin hosts the town "+townID)
 	}, soon, 10*time.Millisecond, "%s", g.log)
-	require.NoError(t, other[0].Unsubscribe())
+	for _, sub := range other {
+		require.NoError(t, sub.Unsubscribe())
+	}
 	talk := example(t, handoff.TalkToTownsfolk, "casual")
 	require.Equal(t, apply.Done(talk), s.ask(talk))
 	hosts, err := plugin.Hosts(t.Context(), nc, world, townID)

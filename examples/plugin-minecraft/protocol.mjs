@@ -8,8 +8,9 @@ export { TYPES };
 // The subject on which the engine asks about a town.
 export const applySubject = (world, townId) => `worldengine.v1.${world}.apply.${townToken(townId)}`;
 
-// The subject on which plugins ask each other who hosts a town.
+// The subjects on which plugins ask each other who hosts a town, and who hosts any town.
 export const hostsSubject = (world, townId) => `worldengine.v1.${world}.hosts.${townToken(townId)}`;
+export const allHostsSubject = (world) => `worldengine.v1.${world}.hosts.=all`;
 
 // A town id in a subject is its UTF-8 with every byte outside A-Z a-z 0-9 _ - percent-encoded; one
 // that is longer than 128 bytes then is "=" and the SHA-256 of the id.

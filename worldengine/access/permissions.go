@@ -121,6 +121,9 @@ func (p *Permissions) add(world string, u *User) {
 				wire.HostsSubject(world, token))
 			p.Publish = append(p.Publish, wire.HostsSubject(world, token))
 		}
+		if len(u.Towns) > 0 { // a plugin of all towns asks it too
+			p.Subscribe = append(p.Subscribe, wire.HostsSubject(world, wire.AllTownsToken))
+		}
 	}
 	p.Subscribe = append(p.Subscribe, hears(world, u)...)
 	if u.Role == wire.Operator {

@@ -41,6 +41,10 @@ type Config struct {
 	// Towns are the ids of this process's towns; by default all towns of the world.
 	Towns []string
 
+	// Beside serves although another plugin hosts a town, for tests. Otherwise Serve asks OtherHosts when the
+	// connection has come back, and the plugin begins no command until it is the only one.
+	Beside bool
+
 	// Apply changes the game. If the command was not begun, it may also return apply.Busy, or an
 	// error that wraps apply.ErrUnavailable; if the command is not finished, apply.InProgress.
 	// After InProgress, any other error, an invalid answer or a panic, the command is in doubt, and

@@ -19,7 +19,7 @@ const hostsWait = time.Second
 
 // Host is a plugin that hosts a town.
 type Host struct {
-	// TownID is the town; "" for all towns of the world.
+	// TownID is the town; "" for an answer to a question about all towns, also of a plugin of some.
 	TownID string `json:"-"`
 	// Name is the name of the plugin's connection to NATS; "" if it has none.
 	Name string `json:"name,omitzero"`
@@ -28,9 +28,9 @@ type Host struct {
 // Hosts asks who hosts the towns, or all towns of the world if none is given, and returns the
 // plugins in the order of the towns. Ask before Serve: if a town has two plugins, both apply its
 // commands (docs/plugin-protocol.md, "A town has one plugin"). A plugin of all towns answers for
-// each town; a plugin of some towns does not answer a question about all towns. A plugin that does
-// not know the question, or does not answer within a second, is not found. The error is
-// ErrMayNotAsk, or the connection's.
+// each town, and each plugin answers a question about all towns. A plugin that does not know the
+// question, or does not answer within a second, is not found. The error is ErrMayNotAsk, or the
+// connection's.
 func Hosts(ctx context.Context, nc *nats.Conn, world string, towns ...string) ([]Host, error) {
 	return hostsOf(ctx, nc, world, towns, nil)
 }
@@ -100,9 +100,9 @@ func askerOf(nc *nats.Conn) string {
 	return inbox[:strings.LastIndexByte(inbox, '.')]
 }
 
-// AnswerHosts answers questions about these towns of a world, or about all if none is given, until
-// the subscriptions or nc are closed. It does not answer questions of nc's own OtherHosts. Serve
-// calls it. When it returns, the server knows the subscriptions. Only the connection reports a
+// AnswerHosts answers questions about these towns of a world and about all towns, or about every town if
+// none is given, until the subscriptions or nc are closed. It does not answer questions of nc's own
+// OtherHosts. Serve calls it. When it returns, the server knows the subscriptions. Only the connection reports a
 // missing permission.
 func AnswerHosts(nc *nats.Conn, world string, towns ...string) ([]*nats.Subscription, error) {
 	body, err := json.Marshal(Host{Name: nc.Opts.Name})
@@ -115,6 +115,8 @@ func AnswerHosts(nc *nats.Conn, world string, towns ...string) ([]*nats.Subscrip
 	}
 	if len(towns) == 0 {
 		subjects[wire.HostsSubject(world, "*")] = true
+	} else {
+		subjects[hostsSubject(world, "")] = true
 	}
 	self := askerOf(nc)
 	var subs []*nats.Subscription

@@ -22,6 +22,7 @@ type Plugin struct {
 	config Config
 	nc     *nats.Conn
 	subs   []*nats.Subscription
+	alone  alone
 
 	ctx    context.Context // of Apply and Recover
 	giveUp context.CancelFunc
@@ -51,6 +52,7 @@ func Serve(nc *nats.Conn, config Config) (*Plugin, error) {
 	p.ctx, p.giveUp = context.WithCancel(context.Background())
 	// admit bounds the jobs. With twice as many slots, the queue refuses no job, even if one town
 	// has all.
+	p.alone.checked.Store(nc.Stats().Reconnects)
 	p.queue = queue.New(p.ctx, queue.Config{
 		Workers: config.Concurrency, PerTown: config.Queue,
 		Total: 2 * (config.Queue + config.Concurrency), Logger: config.Logger,
@@ -60,6 +62,7 @@ func Serve(nc *nats.Conn, config Config) (*Plugin, error) {
 		cancel()
 		return nil, errors.Join(err, p.Close(ended))
 	}
+	p.watchAlone()
 	return p, nil
 }
 
@@ -82,8 +85,8 @@ func (p *Plugin) subscribe() error {
 			return fmt.Errorf("%w: %s: %w", ErrSubscribe, sub.Subject, last)
 		}
 	}
-	answering, err := AnswerHosts(p.nc, p.config.World, p.config.Towns...)
-	p.subs = append(p.subs, answering...)
+	var err error
+	p.alone.answering, err = AnswerHosts(p.nc, p.config.World, p.config.Towns...)
 	return err
 }
 
@@ -101,7 +104,8 @@ func (p *Plugin) take(msg *nats.Msg) {
 	timeout := min(c.TimeoutMs, (24 * time.Hour).Milliseconds())
 	r := request{command: c, reply: msg.Reply,
 		until: arrived.Add(time.Duration(timeout) * time.Millisecond)}
-	if answer, known := p.admit(r); known {
+	answer, known := p.admitAlone(r)
+	if known {
 		p.send(msg.Reply, &answer)
 		p.config.Answered(c, &answer, true)
 	}
@@ -142,6 +146,8 @@ func (p *Plugin) send(reply string, answer *apply.Answer) {
 func (p *Plugin) Close(ctx context.Context) error {
 	// The answers leave before the caller closes the connection.
 	defer func() { _ = p.nc.FlushTimeout(5 * time.Second) }()
+	defer p.endAnswering()
+	defer p.alone.watching.Wait()
 	defer p.giveUp()
 	for _, sub := range p.subs {
 		_ = sub.Drain() // fails if the connection is closed, or on a second Close

@@ -267,6 +267,35 @@ async def test_second_plugin_does_not_start(served: Served) -> None:
     with pytest.raises(plugin.AlreadyHosted, match="first"):
         await served(apply, world="hosted", towns=["b"])
     await served(apply, world="hosted", towns=["c"])
+    with pytest.raises(plugin.AlreadyHosted, match="towns of the world"):
+        await served(apply, world="hosted")
+
+
+async def test_plugin_asks_again_after_a_reconnect(
+    served: Served, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def apply(command: Any) -> Any:
+        return applied()
+
+    engine, opened = await served(apply, towns=["t"], reconnect_time_wait=0.02)
+    nc = engine.client.nc
+
+    async def another(msg: Any) -> None:
+        await nc.publish(msg.reply, b'{"name": "another"}')
+
+    hosts = f"worldengine.v1.{engine.client.world}.hosts.t"
+    other = await nc.subscribe(hosts, cb=another)
+    await nc.flush()
+    transport: Any = opened.engine.nc._transport
+    transport.close()
+    await until(lambda: "another plugin hosts 't'" in caplog.text)
+    left = await engine.ask(engine.command(1))
+    await until(lambda: "is left to the other plugin" in caplog.text)
+    assert left.empty()
+
+    await other.unsubscribe()
+    await until(lambda: "answers commands again" in caplog.text)
+    assert (await engine.answer(engine.command(2)))["status"] == "applied"
 
 
 async def test_close_answers_what_is_left(served: Served) -> None:

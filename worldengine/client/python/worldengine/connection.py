@@ -90,6 +90,8 @@ class Connection:
         self._pid = os.getpid()
         self._inbox = ""
         self._waiters: dict[str, Waiter] = {}
+        self.came_back: list[Callable[[], object]] = []
+        """Called whenever the connection has come back."""
         self._asked = 0
         self._refusals = 0
         self._denied: UnavailableError | None = None  # to read the inbox
@@ -232,6 +234,8 @@ class Connection:
         log.info("the connection to NATS is back")
         for waiter in list(self._waiters.values()):
             waiter.reconnected()
+        for came_back in list(self.came_back):
+            came_back()
 
     async def _closed(self) -> None:
         if self._close is None:

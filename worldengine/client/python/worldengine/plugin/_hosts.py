@@ -32,7 +32,8 @@ class Hosts:
 
     async def answer(self) -> list[Subscription]:
         """Answer the question from now on."""
-        tokens = [town_token(town) for town in self._towns] or ["*"]
+        # A plugin of all towns, which would get the commands of these too, asks =all.
+        tokens = [*(town_token(town) for town in self._towns), "=all"] if self._towns else ["*"]
         body = encode({"name": self._name})
 
         async def reply(msg: Msg) -> None:
@@ -48,7 +49,7 @@ class Hosts:
         found = await asyncio.gather(*(self._other(town) for town in towns))
         for town, other in zip(towns, found, strict=True):
             if other is not None:
-                hosted = "all towns" if town is None else repr(town)
+                hosted = "towns of the world" if town is None else repr(town)
                 raise AlreadyHosted(f"another plugin hosts {hosted}: end it first; it is {other}")
 
     async def _other(self, town: str | None) -> str | None:

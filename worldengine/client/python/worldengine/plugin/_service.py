@@ -8,6 +8,7 @@ import contextlib
 import contextvars
 import inspect
 import logging
+import random
 import threading
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -20,7 +21,7 @@ from nats.aio.subscription import Subscription
 
 from ..canonical import encode
 from ..client import Client, connect
-from ..errors import ReplyError
+from ..errors import ReplyError, UnavailableError
 from ..subjects import town_token, verb_subject
 from ..types import Answer, Command, Snapshot, Town
 from ._answers import (
@@ -36,7 +37,7 @@ from ._answers import (
     refused,
     seconds_left,
 )
-from ._hosts import Hosts
+from ._hosts import AlreadyHosted, Hosts
 from ._memory import FileMemory, LockedMemory, Memory, Record
 
 log = logging.getLogger("worldengine.plugin")
@@ -135,18 +136,57 @@ class Plugin:
         self._finishing = threading.Lock()
         self._giving_up = self._closed = False
         self._ended = asyncio.Event()
+        self._answering: list[Subscription] = []  # to other plugins; none while aside
+        self._aside = False  # another plugin hosts a town, and has not ended
+        self._checked = 0  # how often the connection had come back when no other plugin was found
+        self._checking: asyncio.Task[None] | None = None
 
     async def start(self, name: str) -> None:
         """Ask whether another plugin hosts the towns, and answer requests."""
         nc, hosts = self.engine.nc, Hosts(self.engine, self._towns, name)
+        self._checked = nc.stats["reconnects"]
+        self.engine.connection.came_back.append(lambda: self._check(hosts))
         await hosts.require_alone()
-        self._subscriptions = await hosts.answer()
+        self._answering = await hosts.answer()
         await nc.flush()
         await hosts.require_alone()  # two that started at the same moment
         for token in sorted({town_token(town) for town in self._towns}) or ["*"]:
             subject = verb_subject(self.engine.world, f"apply.{token}")
             self._subscriptions.append(await nc.subscribe(subject, cb=self._receive))
         await nc.flush()
+
+    def _check(self, hosts: Hosts) -> None:
+        """Ask again who hosts the towns: another plugin may have come meanwhile."""
+        if not self._subscriptions or (self._checking and not self._checking.done()):
+            return  # not started, closed, or at it
+        self._checking = asyncio.ensure_future(self._become_alone(hosts))
+
+    async def _become_alone(self, hosts: Hosts) -> None:
+        """Return when no other plugin hosts a town of this one, or nobody can say so."""
+        nc = self.engine.nc
+        while not nc.is_closed:
+            reconnects = nc.stats["reconnects"]
+            try:
+                await hosts.require_alone()
+            except AlreadyHosted as error:
+                if not self._aside:
+                    log.error("%s; until then this one answers no command", error)
+                self._aside = True
+                await _unsubscribe(self._answering)
+                # Random, so that two plugins do not find each other for ever.
+                await asyncio.sleep(1 + 2 * random.random())
+                continue
+            except UnavailableError as error:
+                log.warning("it is not known whether another plugin hosts the towns: %s", error)
+            if not self._answering:  # of two that came at once, one at least finds the other now
+                self._answering = await hosts.answer()
+                await nc.flush()
+            elif reconnects == nc.stats["reconnects"]:
+                self._checked = reconnects
+                if self._aside:
+                    log.warning("the other plugin has ended: this one answers commands again")
+                self._aside = False
+                return
 
     async def wait_closed(self) -> None:
         """Wait until the plugin or its connection is closed."""
@@ -166,10 +206,10 @@ class Plugin:
         thread goes on: its outcome is still written. Only then the memory of a path is closed, and
         ``finished`` is set, before which you may not close a memory of your own.
         """
-        for subscription in self._subscriptions:
-            with contextlib.suppress(Exception):  # of a connection that is closed
-                await subscription.unsubscribe()
-        self._subscriptions = []
+        if self._checking:
+            self._checking.cancel()
+        await _unsubscribe(self._subscriptions)
+        await _unsubscribe(self._answering)
         left = 0
         try:
             if self._workers:
@@ -247,8 +287,14 @@ class Plugin:
         except (ValueError, TypeError, LookupError) as error:
             log.warning("a request on %s is not answered: %s", msg.subject, error)
             return
+        if self._aside:
+            log.warning("%s is left to the other plugin", command["applyId"])
+            return
         job = _Job(command, arrived + seconds_left(command), _trace(msg))
-        answer = self._admit(job, msg.reply)
+        if self._checked == self.engine.nc.stats["reconnects"]:
+            answer = self._admit(job, msg.reply)
+        else:  # it is not known yet whether another plugin has come
+            answer = self._later(command, not_begun)
         if answer is not None:
             await self._send(msg.reply, answer)
             self._answered(command, answer, True)
@@ -485,6 +531,14 @@ class Plugin:
         return complete(kind(self._retry_after), command)
 
 
+async def _unsubscribe(subscriptions: list[Subscription]) -> None:
+    """End subscriptions, and forget them."""
+    for subscription in subscriptions:
+        with contextlib.suppress(Exception):  # of a connection that is closed
+            await subscription.unsubscribe()
+    subscriptions.clear()
+
+
 def _join(known: _Job, job: _Job, reply: str) -> None:
     """Add a repeated request to a job."""
     again = _Waiter(reply, job.command["logicalAttemptId"], interim=True)
@@ -548,9 +602,8 @@ def serve(
     connection is waited for, unless ``wait_on_first_connect=False``: the log has a warning, and
     refused credentials raise.
 
-    ``serve`` asks whether another plugin hosts its towns. A plugin of all towns answers for each
-    town. But a plugin of some towns does not answer a question about all towns, so a plugin of all
-    towns does not find it.
+    ``serve`` asks whether another plugin hosts its towns, and again when the connection has come
+    back. A plugin that finds another one then answers no command until the other has ended.
 
     ``memory`` is the path of a FileMemory, or a Memory. ``queue`` bounds the commands that wait or
     are being applied, ``concurrency`` the towns whose commands are applied at once. ``retry_after``

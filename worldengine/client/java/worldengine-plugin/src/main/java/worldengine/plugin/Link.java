@@ -173,13 +173,16 @@ final class Link implements AutoCloseable {
         byte[] host = body.toString().getBytes(StandardCharsets.UTF_8);
         var dispatcher = connection.createDispatcher(received);
         dispatcher.setPendingLimits(MOST_PENDING, MOST_PENDING_BYTES);
+        MessageHandler answers = question -> {
+            boolean own = question.hasHeaders() && asker.equals(question.getHeaders().getFirst("Asker"));
+            if (question.getReplyTo() != null && !own) connection.publish(question.getReplyTo(), host);
+        };
         for (var token : tokens("*")) {
             dispatcher.subscribe(subject("apply", token));
-            dispatcher.subscribe(subject("hosts", token), question -> {
-                boolean own = question.hasHeaders() && asker.equals(question.getHeaders().getFirst("Asker"));
-                if (question.getReplyTo() != null && !own) connection.publish(question.getReplyTo(), host);
-            });
+            dispatcher.subscribe(subject("hosts", token), answers);
         }
+        // A plugin of all towns, which would get the commands of these too, asks so.
+        if (!config.towns.isEmpty()) dispatcher.subscribe(subject("hosts", "=all"), answers);
         return dispatcher;
     }
 

@@ -1,0 +1,107 @@
+package plugin
+
+import (
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"worldengine/worldengine/apply"
+	"worldengine/worldengine/backoff"
+)
+
+// alone knows whether another plugin may host a town of this one. Another one may have come whenever the
+// connection was lost.
+type alone struct {
+	checked   atomic.Uint64 // how often the connection had come back when no other plugin was found
+	aside     atomic.Bool   // another one was found, and has not ended
+	watching  sync.WaitGroup
+	answering []*nats.Subscription // to questions of other plugins; none while aside
+}
+
+// pauseAside is the mean pause between two questions whether the other plugin is still there. It is random,
+// so that two plugins do not find each other for ever.
+const pauseAside = 2 * time.Second
+
+// watchAlone asks who hosts the towns whenever the connection has come back, until Close.
+func (p *Plugin) watchAlone() {
+	if p.config.Beside {
+		return
+	}
+	back := p.nc.StatusChanged(nats.CONNECTED)
+	p.alone.watching.Go(func() {
+		defer p.nc.RemoveStatusListener(back)
+		for {
+			select {
+			case <-p.ctx.Done():
+				return
+			case <-back:
+				p.becomeAlone()
+			}
+		}
+	})
+}
+
+// becomeAlone returns when no other plugin hosts a town of this one, or nobody can say so.
+func (p *Plugin) becomeAlone() {
+	for {
+		reconnects := p.nc.Stats().Reconnects
+		others, err := OtherHosts(p.ctx, p.nc, p.config.World, p.config.Towns...)
+		switch {
+		case p.ctx.Err() != nil || errors.Is(err, nats.ErrConnectionClosed):
+			return
+		case len(others) > 0:
+			p.stepAside(others[0])
+			if backoff.Sleep(p.ctx, pauseAside/2+rand.N(pauseAside)) != nil {
+				return
+			}
+			continue
+		case err != nil:
+			p.config.Logger.Warn("it is not known whether another plugin hosts a town of this one", "error", err)
+		}
+		if p.alone.answering == nil { // of two that came at the same moment, at least one finds the other now
+			p.alone.answering, err = AnswerHosts(p.nc, p.config.World, p.config.Towns...)
+			if err == nil {
+				continue
+			}
+			p.config.Logger.Warn("other plugins do not learn that this one hosts its towns", "error", err)
+		}
+		p.alone.checked.Store(reconnects)
+		if p.alone.aside.Swap(false) {
+			p.config.Logger.Warn("the other plugin has ended: this one answers commands again")
+		}
+		return
+	}
+}
+
+// stepAside stops answering commands and questions, since another plugin hosts a town.
+func (p *Plugin) stepAside(other Host) {
+	p.endAnswering()
+	if !p.alone.aside.Swap(true) {
+		p.config.Logger.Error("another plugin hosts a town of this one, so this one answers no command until "+
+			"the other one ends: end one of the two", "town", other.TownID, "other", other.Name)
+	}
+}
+
+func (p *Plugin) endAnswering() {
+	for _, sub := range p.alone.answering {
+		_ = sub.Unsubscribe() // fails if the connection is closed
+	}
+	p.alone.answering = nil
+}
+
+// admitAlone is admit for a plugin that knows it is the only one. Until then its answer is busy, and beside
+// another plugin it has none.
+func (p *Plugin) admitAlone(r request) (answer apply.Answer, known bool) {
+	switch {
+	case p.config.Beside || p.nc.Stats().Reconnects == p.alone.checked.Load() && !p.alone.aside.Load():
+		return p.admit(r)
+	case p.alone.aside.Load():
+		p.config.Logger.Warn("a command is left to the other plugin", "applyId", r.command.ApplyID)
+		return apply.Answer{}, false
+	}
+	return apply.Later(r.command, apply.Busy, p.config.RetryAfter), true
+}
