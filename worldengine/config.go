@@ -26,7 +26,7 @@ import (
 // Config configures an engine. The zero value of every member means its default, which stands after
 // the semicolon or in its tag. Members with help are flags of handoffd, which validates them.
 type Config struct {
-	World string `help:"Name of the world." default:"main"`
+	World string `kong:"-"`
 	// IndexDir is the directory of the index, a cache; "" keeps the index in memory alone.
 	IndexDir string `kong:"-"`
 	// Index is an open index that follows the world's log already. Close leaves it open. If it is

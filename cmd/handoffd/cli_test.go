@@ -302,7 +302,7 @@ func otherwise(t *testing.T, flag *kong.Flag) string {
 	values := map[string]string{
 		"apply": "plugin", "webhook": "http://127.0.0.1:1", "log-level": "WARN",
 		"min-free-disk": "700MiB", "memory": "700MiB",
-		"access": accessFile(t, mara), "rcon-config": rconConfig(t, "127.0.0.1:1", "list"),
+		"access": accessFile(t, mara), "world-file": "cli_test.go", "rcon-config": rconConfig(t, "127.0.0.1:1", "list"),
 	}
 	value, known := values[flag.Name]
 	switch enum := flag.EnumSlice(); {

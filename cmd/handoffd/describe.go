@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -20,8 +22,8 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// announce prints the served world and the line that scripts wait for: "ready ", or "standby " if
-// another server of the world serves.
+// announce prints the served worlds and the line that scripts wait for: "ready ", or "standby " if
+// other servers serve them.
 func (c *serveCommand) announce(
 	ctx context.Context, out io.Writer, srv *server.Server, config server.Config,
 ) {
@@ -30,25 +32,66 @@ func (c *serveCommand) announce(
 	if c.Server.NATS == "" {
 		at = samePort(c.Server.Listen, url)
 	}
-	engine := srv.Engine()
-	if engine == nil {
-		fmt.Fprintf(out, "%sstandby %s\n", c.describe(config, at, srv.HTTP()), url)
+	state := "standby"
+	if srv.Serving() || c.Of.several() && len(srv.Worlds()) == 0 {
+		state = "ready"
+	}
+	again := c.announced
+	c.announced = state
+	if c.Of.several() && again != "" { // the log says which of the worlds have changed
+		if state != again {
+			fmt.Fprintf(out, "%s %s\n", state, url)
+		}
 		return
 	}
-	config.Engine.Apply = engine.Settings().Apply
-	flags := ""
-	if url != "nats://"+server.DefaultListen {
+	worlds := ""
+	if c.Of.several() {
+		worlds = describeWorlds(srv)
+	} else if engine := srv.Engine(); engine != nil {
+		config.Engine.Apply = engine.Settings().Apply
+		worlds = c.describeWorld(ctx, srv, engine, config)
+	}
+	fmt.Fprintf(out, "%s%s%s %s\n", c.describe(config, at, srv.HTTP()), worlds, state, url)
+}
+
+// describeWorld returns the settings and the towns of the only world, and a command to try.
+func (c *serveCommand) describeWorld(
+	ctx context.Context, srv *server.Server, engine *worldengine.Engine, config server.Config,
+) string {
+	flags, world := "", config.Worlds[0]
+	if url := natsconn.WithoutSecrets(srv.URL()); url != "nats://"+server.DefaultListen {
 		flags += " --server " + url
 	}
-	if c.Engine.World != wire.DefaultWorld {
-		flags += " --world " + c.Engine.World
+	if world != wire.DefaultWorld {
+		flags += " --world " + world
 	}
 	towns := countTowns(ctx, engine)
-	if c.Server.WorldFile != "" {
-		towns += fmt.Sprintf(" (%d created from %s)", srv.Created(), c.Server.WorldFile)
+	if file := config.WorldFiles[world]; file != "" {
+		towns += fmt.Sprintf(" (%d created from %s)", srv.Created(), file)
 	}
-	fmt.Fprintf(out, "%s%stowns     %s\ntry       handoffctl%s town list\nready %s\n",
-		c.describe(config, at, srv.HTTP()), describeSettings(engine.Settings()), towns, flags, url)
+	return fmt.Sprintf("%stowns     %s\ntry       handoffctl%s town list\n",
+		describeSettings(engine.Settings()), towns, flags)
+}
+
+// mostDescribed is how many worlds are described one by one.
+const mostDescribed = 20
+
+// describeWorlds returns the state of each of several worlds.
+func describeWorlds(srv *server.Server) string {
+	var b strings.Builder
+	worlds, served := srv.Worlds(), 0
+	for i, world := range worlds {
+		state := "served"
+		if err := srv.ReadyOf(world); err != nil {
+			state = err.Error()
+		} else {
+			served++
+		}
+		if i < mostDescribed {
+			fmt.Fprintf(&b, "          %s: %s\n", world, state)
+		}
+	}
+	return fmt.Sprintf("served    %d of %s\n%s", served, counted.Of(len(worlds), "world"), b.String())
 }
 
 // countTowns returns the number of towns, or why they cannot be counted in time.
@@ -62,36 +105,28 @@ func countTowns(ctx context.Context, engine *worldengine.Engine) string {
 	return fmt.Sprint(towns)
 }
 
-// check prints the world that would be served, or returns an error if the settings do not allow it.
+// check prints the worlds that would be served, or returns an error if the settings do not allow it.
 func (c *serveCommand) check(ctx context.Context, out io.Writer, config server.Config) error {
 	towns, err := server.Check(config)
 	if err != nil {
 		return err
 	}
-	var settings string
-	plan, err := server.CheckSettings(ctx, config)
-	switch {
-	case errors.Is(err, commitlog.ErrFormat), errors.Is(err, commitlog.ErrHalfRestored):
-		return err
-	case err != nil:
-		settings = fmt.Sprintf("settings  not compared with the stored ones: %v\n", err)
-	default:
-		if err := plan.Refusal(c.Engine.World, c.Engine.DiscardHistory); err != nil {
-			return err
-		}
-		config.Engine.Settings = plan.Settings
-		if _, err := server.Check(config); err != nil { // such as a world of rcon without a console
-			return err
-		}
-		settings = describeSettings(plan.Settings)
-		if plan.Discards > 0 {
-			settings += fmt.Sprintf("discards  %s of %s (--%s, --discard-history)\n",
-				counted.Of(plan.Discards, "message"), wire.LogStream(c.Engine.World),
-				commitlog.HistorySetting)
-		}
+	settings := ""
+	if len(config.WorldFiles) > 0 {
+		files := slices.Sorted(maps.Values(config.WorldFiles))
+		settings = fmt.Sprintf("towns     %d in %s\n", towns, strings.Join(files, ", "))
 	}
-	if c.Server.WorldFile != "" {
-		settings = fmt.Sprintf("towns     %d in %s\n", towns, c.Server.WorldFile) + settings
+	for _, world := range config.Worlds {
+		ofWorld, stored, err := c.checkSettings(ctx, config, world)
+		if err != nil {
+			return err
+		}
+		if !c.Of.several() {
+			config.Engine.Settings = stored
+		} else {
+			ofWorld = strings.Replace(ofWorld, "settings ", "settings  "+world+":", 1)
+		}
+		settings += ofWorld
 	}
 	at := c.Server.Listen
 	if c.Server.NATS != "" {
@@ -100,6 +135,40 @@ func (c *serveCommand) check(ctx context.Context, out io.Writer, config server.C
 	_, err = fmt.Fprintf(out, "%s%sthe settings are valid; nothing was started\n",
 		c.describe(config, at, config.HTTP), settings)
 	return err
+}
+
+// checkSettings returns the settings with which a world would be served, also as text.
+func (c *serveCommand) checkSettings(
+	ctx context.Context, config server.Config, world string,
+) (text string, settings commitlog.Settings, err error) {
+	given := config.Engine.Settings
+	if c.Of.several() { // the settings of the command line are for new worlds
+		config.Engine.Settings = commitlog.Settings{}
+	}
+	plan, err := server.CheckSettings(ctx, config, world)
+	if err == nil && plan.New {
+		plan.Settings = given.Or(plan.Settings)
+	}
+	switch {
+	case errors.Is(err, commitlog.ErrFormat), errors.Is(err, commitlog.ErrHalfRestored):
+		return "", given, err
+	case err != nil:
+		return fmt.Sprintf("settings  not compared with the stored ones: %v\n", err), given, nil
+	}
+	if err := plan.Refusal(world, c.Engine.DiscardHistory); err != nil {
+		return "", given, err
+	}
+	config.Engine.Settings = plan.Settings
+	if _, err := server.Check(config.Alone(world)); err != nil { // such as a world of rcon without a console
+		return "", given, err
+	}
+	text = describeSettings(plan.Settings)
+	if plan.Discards > 0 {
+		text += fmt.Sprintf("discards  %s of %s (--%s, --discard-history)\n",
+			counted.Of(plan.Discards, "message"), wire.LogStream(world),
+			commitlog.HistorySetting)
+	}
+	return text, plan.Settings, nil
 }
 
 func describeSettings(settings commitlog.Settings) string {
@@ -113,7 +182,7 @@ func describeSettings(settings commitlog.Settings) string {
 // describe returns the world, its addresses, and those who may use them.
 func (c *serveCommand) describe(config server.Config, at, console string) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "world     %s\n", c.Engine.World)
+	fmt.Fprintf(&b, "%s\n", describeNames(&config))
 	if c.Server.NATS == "" {
 		fmt.Fprintf(&b, "listening %s (embedded NATS with JetStream)\n", at)
 		fmt.Fprintf(&b, "data      %s (sync: %s)\n", c.Server.Data, c.Server.Sync)
@@ -123,10 +192,17 @@ func (c *serveCommand) describe(config server.Config, at, console string) string
 	fmt.Fprintf(&b, "access    %s\napply     %s", whoConnects(&config),
 		cmp.Or(config.Engine.Apply, "as the world says"))
 	if config.Engine.Apply == apply.Plugin {
-		fmt.Fprintf(&b, " (asked on %s)", wire.ApplySubject(c.Engine.World, "<town token>"))
+		world := append(config.Worlds, "<world>")[0]
+		if c.Of.several() {
+			world = "<world>"
+		}
+		fmt.Fprintf(&b, " (asked on %s)", wire.ApplySubject(world, "<town token>"))
 	}
-	if config.RCON != nil {
-		fmt.Fprintf(&b, "\nrcon      the console at %s", config.RCON.Address)
+	for _, world := range slices.Sorted(maps.Keys(config.Consoles)) {
+		fmt.Fprintf(&b, "\nrcon      the console at %s", config.Consoles[world].Address)
+		if c.Of.several() {
+			fmt.Fprintf(&b, ", for the world %s", world)
+		}
 	}
 	b.WriteByte('\n')
 	switch {
@@ -140,6 +216,17 @@ func (c *serveCommand) describe(config server.Config, at, console string) string
 		fmt.Fprintf(&b, "webhooks  %s (%s)\n", strings.Join(hooks.Names(), ", "), hooks.Format)
 	}
 	return b.String()
+}
+
+// describeNames returns the names of the worlds to serve.
+func describeNames(config *server.Config) string {
+	switch {
+	case config.AllWorlds:
+		return "worlds    " + strings.Join(append(slices.Clone(config.Worlds), "all others of this NATS"), ", ")
+	case len(config.Worlds) > 1:
+		return "worlds    " + strings.Join(config.Worlds, ", ")
+	}
+	return "world     " + config.Worlds[0]
 }
 
 // whoConnects names those who may connect.

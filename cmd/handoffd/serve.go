@@ -20,11 +20,9 @@ import (
 	"worldengine/handoff"
 	"worldengine/worldengine"
 	"worldengine/worldengine/access"
-	"worldengine/worldengine/alerts"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/backoff"
 	"worldengine/worldengine/commitlog"
-	"worldengine/worldengine/rcon"
 	"worldengine/worldengine/server"
 	"worldengine/worldengine/service"
 	"worldengine/worldengine/storage"
@@ -38,9 +36,9 @@ import (
 type serveCommand struct {
 	Server server.Config      `embed:""`
 	Engine worldengine.Config `embed:""`
+	Of     worldFlags         `embed:""`
 
 	MinFreeDisk freeSpace `help:"Free space to keep on the disk of --data, a size such as 1GiB. If there is less, requests that would have to be stored get 503 STORAGE_FULL. auto is a fiftieth of the disk, at least 1 MiB and at most 256 MiB." default:"auto" group:"Storage:"`
-	RCONConfig  string    `name:"rcon-config" help:"File with the console that applies the commands of towns bound to rcon, and the lines to run there: see docs/rcon.md." type:"existingfile"`
 	HTTP        string    `name:"http" help:"Address of the console over HTTP, HOST:PORT; port 0 picks a free one, off serves none. By default 127.0.0.1:8480, or a free port if that is taken. It has the TLS of the access file. An address that other machines reach requires that TLS or --insecure-listen." placeholder:"HOST:PORT"`
 
 	Access      string       `help:"Access file with the users who may connect, and their rights; see docs/access.md. Without it every client may use every verb, and only a client with operator.nk of the data directory reaches the streams." type:"existingfile"`
@@ -57,6 +55,8 @@ type serveCommand struct {
 	DrainTimeout time.Duration `help:"How long a server that is stopped waits for requests in hand." default:"20s" group:"Bounds:"`
 	LogFormat    string        `help:"Format of the log: text or json." enum:"text,json" default:"text" group:"Log:"`
 	LogLevel     slog.Level    `help:"Least level of the log: DEBUG, INFO, WARN or ERROR." default:"INFO" group:"Log:"`
+
+	announced string // the state that was printed last: ready or standby
 }
 
 // clientsFlags name the user of handoffd in the clients' account of an existing NATS with --access.
@@ -101,10 +101,12 @@ func (c *serveCommand) Validate() error {
 			fmt.Sprintf("--bus-limit must be at least 1, or -1 for no limit, not %d", c.Engine.BusLimit)},
 		{c.Engine.BusRetention >= time.Second,
 			fmt.Sprintf("--bus-retention must be at least 1s, not %s", c.Engine.BusRetention)},
-		{c.Engine.Apply != apply.RCON || c.RCONConfig != "", "--apply rcon needs --rcon-config " +
+		{c.Engine.Apply != apply.RCON || len(c.Of.RCONConfig) > 0, "--apply rcon needs --rcon-config " +
 			"FILE with the console and the lines to run there"},
 		{c.Server.NATSWebSocket == "" || c.Server.NATS != "",
 			"--nats-websocket is for --nats: the embedded NATS has its own"},
+		{!c.Of.several() || !c.Engine.DiscardHistory, "--discard-history is for one world: give one " +
+			"--world, or use handoffctl world settings set"},
 		{!c.Server.Open || c.Server.NATS == "" && c.Access == "",
 			"--open is for an embedded NATS without --access: leave it out"},
 		{c.Server.NATS == "" || c.Access == "" || c.Clients != clientsFlags{}, "--nats with --access " +
@@ -119,7 +121,7 @@ func (c *serveCommand) Validate() error {
 		return fmt.Errorf("--history-per-town must be at least %d, not %d", wire.LeastHistoryPerTown,
 			*c.HistoryPerTown)
 	}
-	return validateWorld(c.Engine.World)
+	return nil
 }
 
 const replicasRule = "--replicas must be above 0, and above 1 only with --nats"
@@ -148,7 +150,7 @@ func (c *serveCommand) config(logger *slog.Logger) (config server.Config, err er
 	}
 	config.Engine = c.Engine
 	config.Engine.Rules, config.Engine.Bus, config.Engine.Now = &c.Rules, c.Bus == "jetstream", engineClock
-	config.Engine.AlertBacklog = new(alerts.Backlog)
+	config.Backlogs = new(server.Backlogs)
 	config.Service = service.Config{
 		Version: version.String(), MaxHeld: c.MaxHeld << 20, Revision: handoff.Revision(c.Revision),
 	}
@@ -158,12 +160,8 @@ func (c *serveCommand) config(logger *slog.Logger) (config server.Config, err er
 	user := &config.Clients // all else is as in config.Connection
 	user.User, user.Password, user.Token = c.Clients.User, c.Clients.Password, ""
 	user.Creds, user.NKey = c.Clients.Creds, c.Clients.NKey
-	if c.RCONConfig != "" {
-		console, err := rcon.ReadConfig(c.RCONConfig, os.LookupEnv)
-		if err != nil {
-			return config, err
-		}
-		config.RCON = &console
+	if err := c.Of.configure(&config); err != nil {
+		return config, err
 	}
 	if c.Access != "" {
 		users, err := access.ReadFile(c.Access, os.LookupEnv)

@@ -13,11 +13,14 @@ import (
 	"worldengine/worldengine/commitlog"
 )
 
-// Check returns how many towns the world file has, or the error that Start would return. It finds
+// Check returns how many towns the world files have, or the error that Start would return. It finds
 // the errors that can be known without starting or connecting anything. It leaves nothing behind.
 func Check(config Config) (towns int, err error) {
 	s := newServer(config)
 	defer s.abandon()
+	if err := s.config.checkWorlds(); err != nil {
+		return 0, err
+	}
 	if err := s.config.checkAddresses(); err != nil {
 		return 0, err
 	}
@@ -29,30 +32,38 @@ func Check(config Config) (towns int, err error) {
 			return 0, err
 		}
 	}
-	return s.config.checkWorld(s.config.Engine)
+	for _, h := range s.worlds.all() {
+		h.configure()
+		ofWorld, err := s.config.checkWorld(h.engine)
+		if err != nil {
+			return 0, err
+		}
+		towns += ofWorld
+	}
+	return towns, nil
 }
 
-// checkWorld returns how many towns the world file has, or the error that would keep an engine from
-// starting with it.
+// checkWorld returns how many towns the file of a world has, or the error that would keep an engine
+// from starting with it.
 func (c *Config) checkWorld(engine worldengine.Config) (towns int, err error) {
 	if _, err := worldengine.CheckConfig(engine, nil); err != nil {
 		return 0, err
 	}
-	file, err := c.worldFile()
+	file, err := c.worldFile(engine.World)
 	if err != nil {
 		return 0, err
 	}
 	towns, err = worldengine.CheckConfig(engine, file)
-	return towns, c.inWorldFile(err)
+	return towns, c.inWorldFile(engine.World, err)
 }
 
-// CheckSettings compares the settings of a configuration with the stored settings of its world, and
+// CheckSettings compares the settings of a configuration with the stored settings of a world, and
 // counts the messages that the new settings would discard. It opens the data directory of an
 // existing world, or connects to the existing NATS; the error is ErrDataInUse if a server uses the
 // directory, and commitlog.ErrFormat or ErrHalfRestored if no server may serve the world. It changes
 // nothing in the world.
-func CheckSettings(ctx context.Context, config Config) (*commitlog.Plan, error) {
-	config = config.withDefaults()
+func CheckSettings(ctx context.Context, config Config, world string) (*commitlog.Plan, error) {
+	config = config.Alone(world).withDefaults()
 	given, err := config.Engine.Settings.Checked()
 	if err != nil {
 		return nil, err

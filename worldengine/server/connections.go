@@ -101,7 +101,7 @@ func (s *Server) connect(purpose purpose, intake *service.Intake, more ...nats.O
 			return conn, err
 		})))
 	return connection.Connect(s.config.NATS,
-		"handoffd "+s.config.Engine.World+" "+string(purpose), append(options, more...)...)
+		"handoffd "+s.config.label()+string(purpose), append(options, more...)...)
 }
 
 // A start tries for startWait to connect to an existing NATS, which may be starting too, with

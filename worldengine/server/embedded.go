@@ -3,6 +3,7 @@ package server
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -72,6 +73,7 @@ type embedded struct {
 	lock     *os.File
 	room     *storage.Room
 	accounts *accounts
+	lost     map[string]error // by world, why NATS does not have all its streams
 }
 
 // startEmbedded starts the NATS server of a configuration; tls and bridge may be nil.
@@ -105,7 +107,7 @@ func startEmbedded(
 		return nil, fmt.Errorf("server: embedded NATS: %w", err)
 	}
 	e.accounts.addresses.nats = ns
-	if err = e.accounts.admit(ns, config.Access, []string{config.Engine.World}); err != nil {
+	if err = e.accounts.admit(ns, config.Access, config.Worlds); err != nil {
 		return nil, err
 	}
 	if err = e.open(ns, config); err != nil {
@@ -145,22 +147,70 @@ func natsOptions(config *Config) *natsserver.Options {
 	return options
 }
 
-// open starts the NATS server, which opens the streams. If open fails, the caller has to call close.
+// open starts the NATS server, which opens the streams. If open fails, the caller has to call close. A
+// stream that NATS cannot open is the failure of its world, and of a server of that world alone.
 func (e *embedded) open(ns *natsserver.Server, config *Config) error {
 	kept, err := keepStreams(config)
 	if err != nil {
 		return err
 	}
-	dirs := neededDirs(config)
-	if err = e.start(ns, config); err == nil {
-		err = requireStreams(ns, dirs)
+	worlds, err := storedWorlds(config)
+	if err != nil {
+		return err
+	}
+	e.lost = map[string]error{}
+	dirs := map[string][]streamDir{}
+	for _, world := range worlds {
+		if err := kept.keepWorld(config, world); err != nil {
+			e.lost[world] = err
+		}
+		dirs[world] = neededDirs(config, world)
+	}
+	if err = e.mayOpen(config); err == nil {
+		err = e.start(ns, config)
+	}
+	lost := map[string]bool{}
+	if err == nil {
+		lost, err = e.findLost(ns, dirs)
+	}
+	if err == nil {
+		err = e.mayOpen(config)
 	}
 	if err != nil {
 		ns.Shutdown()
 		ns.WaitForShutdown()
-		return errors.Join(err, kept.putBack(config.Data))
+		return errors.Join(err, kept.putBack(config.Data, nil))
 	}
-	return kept.forget()
+	return kept.putBack(config.Data, lost)
+}
+
+// mayOpen returns the failure of the world of a server that serves one alone.
+func (e *embedded) mayOpen(config *Config) error {
+	if config.several() {
+		return nil
+	}
+	return e.lost[config.Engine.World]
+}
+
+// findLost notes the worlds of which NATS has not loaded all streams. It returns the streams that are
+// not loaded.
+func (e *embedded) findLost(
+	ns *natsserver.Server, dirs map[string][]streamDir,
+) (lost map[string]bool, err error) {
+	loaded, err := loadedStreams(ns)
+	if err != nil {
+		return nil, err
+	}
+	lost = map[string]bool{}
+	for world, ofWorld := range dirs {
+		if err := requireStreams(loaded, ofWorld); err != nil {
+			e.lost[world] = err
+		}
+		for _, d := range ofWorld {
+			lost[d.name] = !loaded[d.name]
+		}
+	}
+	return lost, nil
 }
 
 // start starts the NATS server. If start fails, the caller has to call close.
@@ -240,6 +290,24 @@ func (e *embedded) close() {
 func (e *embedded) sync() error {
 	if err := syncTree(e.dir, syncPath); err != nil {
 		return fmt.Errorf("server: sync of the data directory: %w", err)
+	}
+	return nil
+}
+
+// syncWorld syncs the directories of a world's streams.
+func (e *embedded) syncWorld(world string) error {
+	for _, name := range streamsOf(world) {
+		path := streamPath(name)
+		if _, err := os.Stat(filepath.Join(e.dir, path)); errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		err := syncTree(filepath.Join(e.dir, path), syncPath)
+		if err == nil {
+			err = syncDirs(e.dir, path)
+		}
+		if err != nil {
+			return fmt.Errorf("server: sync of the stream %s: %w", name, err)
+		}
 	}
 	return nil
 }

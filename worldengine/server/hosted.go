@@ -8,29 +8,36 @@ import (
 	"path/filepath"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"worldengine/worldengine"
+	"worldengine/worldengine/backoff"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/index"
 	"worldengine/worldengine/lease"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/placement"
+	"worldengine/worldengine/ratelimit"
 	"worldengine/worldengine/rcon"
 	"worldengine/worldengine/service"
 )
 
 // hosted is a world that the server serves, or for which it stands by. It has all that belongs to one
-// world; Server has the parts that worlds share.
+// world; Server has the parts that worlds share. No world waits for another one.
 type hosted struct {
-	server  *Server
-	world   string
-	engine  worldengine.Config  // of the next tenure
-	service service.WorldConfig // of the next tenure
-	console *rcon.Console       // nil without one
-	logger  *slog.Logger
+	server   *Server
+	world    string
+	given    bool                // --world names it
+	settings commitlog.Settings  // with which the world is made, beside the server's
+	engine   worldengine.Config  // of the next tenure
+	service  service.WorldConfig // of the next tenure
+	console  *rcon.Console       // nil without one
+	logger   *slog.Logger
 
+	decided chan struct{}               // closed when the first start has succeeded or failed
+	existed atomic.Bool                 // the world was there
 	turns   chan placement.Action       // decisions of the placer for the goroutine that stands by or serves
 	grown   chan struct{}               // the writer has announced more than this server's index has
 	synced  atomic.Int64                // when the index had read the log last, in Unix milliseconds
@@ -38,16 +45,21 @@ type hosted struct {
 	serving atomic.Pointer[tenure]      // nil while the server stands by
 	idle    atomic.Pointer[error]       // why serving is nil
 	index   atomic.Pointer[index.Index] // follows the log; nil before there is one
-	stop    context.CancelFunc          // ends the goroutine that stands by
-	ended   sync.WaitGroup              // of that goroutine
+	ctx     context.Context             // of the goroutines that start the world and stand by
+	stop    context.CancelFunc          // ends them
+	ended   sync.WaitGroup              // of them
 }
 
 // newHosted makes the parts of a world that do not require NATS. If it fails, it leaves none.
 func newHosted(s *Server, world string) (h *hosted, err error) {
-	h = &hosted{server: s, world: world, logger: s.config.Logger, stop: func() {},
+	h = &hosted{server: s, world: world, logger: s.config.Logger, decided: make(chan struct{}),
 		turns: make(chan placement.Action), grown: make(chan struct{}, 1)}
+	h.ctx, h.stop = context.WithCancel(context.Background())
+	if s.config.several() {
+		h.logger = ratelimit.Logger(h.logger.With("world", world), nil)
+	}
 	h.idle.Store(&errStarting)
-	if c := s.config.RCON; c != nil {
+	if c := s.config.consoleOf(world); c != nil {
 		if h.console, err = rcon.New(*c); err != nil {
 			return nil, err
 		}
@@ -61,6 +73,8 @@ func (h *hosted) configure() {
 	h.engine = s.config.Engine
 	h.engine.World, h.service.World = h.world, h.world
 	h.engine.Logger, h.service.Logger = h.logger, h.logger
+	h.engine.Settings = h.settings.Or(h.engine.Settings)
+	h.engine.AlertBacklog = s.config.Backlogs.of(h.world)
 	if h.console != nil {
 		h.engine.RCON = h.console
 	}
@@ -79,17 +93,71 @@ func (h *hosted) configure() {
 	}
 }
 
+// Bounds of starts.
+const (
+	// startsAtOnce is how many worlds are started side by side.
+	startsAtOnce = 8
+	// startWithin bounds one try to start one of several worlds.
+	startWithin = time.Minute
+)
+
+// tries are the pauses between two tries to start one of several worlds.
+var tries = backoff.Backoff{Min: time.Second, Max: time.Minute}
+
+// run starts one of several worlds. If the world cannot be served, run says why, and tries again until
+// the world is closed.
+func (h *hosted) run() {
+	pauses := tries
+	for tried := false; h.ctx.Err() == nil; tried = true {
+		err := h.tryBegin()
+		if h.ctx.Err() != nil {
+			return
+		}
+		if err != nil {
+			h.refuse(fmt.Errorf("the world %s cannot be served: %w", h.world, err))
+		}
+		if !tried {
+			close(h.decided)
+		}
+		h.server.noteChange()
+		if err == nil {
+			return
+		}
+		_ = pauses.Wait(h.ctx)
+	}
+}
+
+// refuse notes why the world is not served.
+func (h *hosted) refuse(err error) {
+	h.idle.Store(&err)
+	h.logger.Error("the world is not served; will try again", "error", err)
+}
+
+// tryBegin calls begin, once few enough worlds are being started.
+func (h *hosted) tryBegin() error {
+	select {
+	case h.server.starts <- struct{}{}:
+	case <-h.ctx.Done():
+		return h.ctx.Err()
+	}
+	defer func() { <-h.server.starts }()
+	ctx, cancel := context.WithTimeout(h.ctx, startWithin)
+	defer cancel()
+	return h.server.config.whyNoStreams(h.begin(ctx))
+}
+
 // begin serves the world or, if another server serves it, stands by in the background. The server
 // of an embedded NATS takes the lease from any server that has joined.
 func (h *hosted) begin(ctx context.Context) error {
 	s := h.server
-	h.configure()
-	if s.embedded != nil && !s.config.Open {
-		return h.takeOver(ctx, nil)
-	}
-	js, err := jetstream.New(s.conn)
+	js, err := h.prepare(ctx)
 	if err != nil {
-		return fmt.Errorf("server: JetStream: %w", err)
+		return err
+	}
+	if s.embedded != nil && !s.config.Open {
+		err := h.takeOver(ctx, nil)
+		h.existed.Store(h.existed.Load() || err == nil)
+		return err
 	}
 	p := s.placer
 	p.add(h.world)
@@ -114,15 +182,41 @@ func (h *hosted) begin(ctx context.Context) error {
 	case err == nil:
 		err = h.takeOver(ctx, held)
 	case errors.Is(err, lease.ErrHeld):
-		err = h.mayServe(ctx, js)
+		if err = h.mayServe(ctx, js); err != nil {
+			p.tried(h.world, err)
+		}
 	}
 	if err != nil {
 		return err
 	}
-	h.idle.Store(&errStandby)
-	ctx, h.stop = context.WithCancel(context.WithoutCancel(ctx))
-	h.ended.Go(func() { h.alternate(ctx, js) })
+	h.existed.Store(true)
+	h.idle.CompareAndSwap(&errStarting, &errStandby) // else the reason of a failed try stays
+	h.ended.Go(func() { h.alternate(h.ctx, js) })
 	return nil
+}
+
+// prepare makes the configuration of the tenures. It returns an error if the streams of the world are
+// damaged.
+func (h *hosted) prepare(ctx context.Context) (jetstream.JetStream, error) {
+	s := h.server
+	h.configure()
+	if s.embedded != nil && s.embedded.lost[h.world] != nil {
+		return nil, fmt.Errorf("%w; then restart the server", s.embedded.lost[h.world])
+	}
+	js, err := jetstream.New(s.conn)
+	if err != nil {
+		return nil, fmt.Errorf("server: JetStream: %w", err)
+	}
+	if !s.config.several() {
+		return js, nil
+	}
+	// The settings of the server are for the worlds that it creates.
+	plan, err := commitlog.PlanSettings(ctx, js, h.world, commitlog.Settings{})
+	if err == nil && !plan.New {
+		h.existed.Store(true)
+		h.forgetSettings()
+	}
+	return js, err
 }
 
 // mayServe returns an error if the server, which begins to stand by, could not serve the world later.

@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 )
 
-// keptStreams has a second name for each file of a world's streams while NATS opens them. If NATS
+// keptStreams has a second name for each file of the worlds' streams while NATS opens them. If NATS
 // (2.15) cannot open a stream, for lack of file handles, of room or of rights, or since its disk fails,
 // NATS removes the directory of the stream with all messages.
 type keptStreams struct {
@@ -17,28 +17,30 @@ type keptStreams struct {
 	logger *slog.Logger
 }
 
-// keepStreams gives the files of streams their second names. Streams that NATS has removed before a
-// kill are put back first; the caller looks for directories of streams after that.
+// keepStreams puts back the streams that NATS has removed before a kill, and forgets their second
+// names. keepWorld then keeps the streams of a world.
 func keepStreams(config *Config) (*keptStreams, error) {
 	k := &keptStreams{filepath.Join(config.Data, "kept"), config.Logger}
-	if err := k.putBack(config.Data); err != nil {
-		return nil, err
+	return k, k.putBack(config.Data, nil)
+}
+
+// keepWorld mends the streams of a world, and gives their files second names.
+func (k *keptStreams) keepWorld(config *Config, world string) error {
+	if err := mendStreams(config, world); err != nil {
+		return err
 	}
-	if err := mendStreams(config); err != nil {
-		return nil, err
-	}
-	for _, d := range neededDirs(config) {
+	for _, d := range neededDirs(config, world) {
 		err := k.keep(d)
 		if errors.Is(err, fs.ErrPermission) || errors.Is(err, errors.ErrUnsupported) {
 			k.logger.Warn("this file system has no hard links, so a stream that NATS cannot open is not "+
 				"kept", "directory", d.path, "error", err)
-			return k, k.forget()
+			return k.forget()
 		}
 		if err != nil {
-			return nil, fmt.Errorf("server: stream directory %s: %w", d.path, err)
+			return fmt.Errorf("server: stream directory %s: %w", d.path, err)
 		}
 	}
-	return k, nil
+	return nil
 }
 
 // keep gives all files of a stream a second name.
@@ -47,13 +49,17 @@ func (k *keptStreams) keep(d streamDir) error {
 	return err
 }
 
-// putBack puts back the files that NATS has removed, and forgets the second names.
-func (k *keptStreams) putBack(data string) error {
+// putBack puts back the files that NATS has removed from streams, from all of them if lost is nil,
+// and forgets the second names. NATS MUST NOT have a stream open whose files are put back.
+func (k *keptStreams) putBack(data string, lost map[string]bool) error {
 	streams, err := os.ReadDir(k.dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("server: kept streams: %w", err)
 	}
 	for _, stream := range streams {
+		if lost != nil && !lost[stream.Name()] {
+			continue
+		}
 		path := filepath.Join(data, streamPath(stream.Name()))
 		linked, err := linkTree(filepath.Join(k.dir, stream.Name()), path)
 		if err != nil {

@@ -106,7 +106,7 @@ func (p *placer) note() {
 
 // offer writes down which worlds the server would serve, and cannot serve now.
 func (p *placer) offer() {
-	p.self.All = false
+	p.self.All = p.server.config.AllWorlds
 	if !p.self.All {
 		p.self.Worlds = p.server.Worlds()
 	}

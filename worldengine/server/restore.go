@@ -24,8 +24,8 @@ func Restore(
 	if err != nil {
 		return nil, err
 	}
-	config = config.withDefaults()
-	config.Sync, config.Engine.World = SyncInterval, cmp.Or(options.As, options.World) // synced by Restore
+	config = config.Alone(cmp.Or(options.As, options.World)).withDefaults()
+	config.Sync = SyncInterval // synced by Restore
 	nc, end, err := connectAlone(config, restoring)
 	if err != nil {
 		return nil, err

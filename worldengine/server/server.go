@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -23,14 +24,12 @@ import (
 	"worldengine/worldengine/httpd"
 	"worldengine/worldengine/metrics"
 	"worldengine/worldengine/natsconn"
-	"worldengine/worldengine/platform"
 	"worldengine/worldengine/ratelimit"
 	"worldengine/worldengine/rcon"
 	"worldengine/worldengine/service"
 	"worldengine/worldengine/storage"
 	"worldengine/worldengine/webhook"
 	"worldengine/worldengine/wire"
-	"worldengine/worldengine/worldfile"
 )
 
 // Sync is when the embedded NATS writes a commit to the disk.
@@ -79,12 +78,21 @@ type Config struct {
 	HTTPOrFree       bool     `kong:"-"`
 	NATSWebSocket    string   `name:"nats-websocket" help:"With --nats: WebSocket address of that NATS for the console, ws://HOST:PORT or wss://HOST:PORT." placeholder:"URL" group:"An existing NATS:"`
 	WebSocketOrigins []string `name:"websocket-origin" help:"Origins of other pages whose agents may connect to /nats and /mcp of --http, such as https://agents.example. The console's own origin always may." placeholder:"ORIGIN"`
-	// World is the content of a WorldFile.
-	WorldFile string `help:"File with the towns to create if they do not exist yet: a JSON array of snapshot.v1, at most 64 MiB." type:"existingfile"`
-	World     []byte `kong:"-"`
-	// RCON is the console that applies the commands of towns bound to apply.RCON; nil for none. If
-	// it is set, the server sets Engine.RCON itself.
-	RCON *rcon.Config `kong:"-"`
+	// Worlds are the names of the worlds to serve; Engine.World if there are none. A world that does
+	// not exist is created. AllWorlds also serves every other world of the NATS, those that are made
+	// later too. A server of several worlds starts if a world cannot be served, and tries it again.
+	// The settings of Engine are then for the worlds that the server creates.
+	Worlds    []string `kong:"-"`
+	AllWorlds bool     `kong:"-"`
+	// WorldFile has the towns of the first world to create if they do not exist yet; World is the
+	// content of such a file. WorldFiles are the files of worlds by their names.
+	WorldFile  string            `kong:"-"`
+	World      []byte            `kong:"-"`
+	WorldFiles map[string]string `kong:"-"`
+	// RCON is the console that applies the commands of towns bound to apply.RCON in the first world;
+	// nil for none. Consoles has the consoles of worlds by their names.
+	RCON     *rcon.Config            `kong:"-"`
+	Consoles map[string]*rcon.Config `kong:"-"`
 	// Access has the users and their rights. Without it every client may use every verb, for every
 	// town and every actor. An embedded server then opens its streams to the holder of the key in
 	// OperatorKeyFile alone, unless Open gives every client all rights. Without Access or its TLS
@@ -101,6 +109,8 @@ type Config struct {
 	// Engine and Service are the settings of the parts.
 	Engine  worldengine.Config `kong:"-"`
 	Service service.Config     `kong:"-"`
+	// Backlogs keep alerts that could not be stored for the next server of the process.
+	Backlogs *Backlogs `kong:"-"`
 	// Logger gets warnings and errors, limited by kind (ratelimit.Logger); slog.Default.
 	Logger *slog.Logger `kong:"-"`
 
@@ -114,7 +124,14 @@ func (c Config) withDefaults() Config {
 	c.Sync = cmp.Or(c.Sync, SyncAlways)
 	c.SyncInterval = cmp.Or(c.SyncInterval, DefaultSyncInterval)
 	c.MaxConnections = cmp.Or(c.MaxConnections, DefaultMaxConnections)
-	c.Engine.World = cmp.Or(c.Engine.World, wire.DefaultWorld)
+	if len(c.Worlds) == 0 && !c.AllWorlds {
+		c.Worlds = []string{cmp.Or(c.Engine.World, wire.DefaultWorld)}
+	}
+	c.Engine.World = wire.DefaultWorld
+	if len(c.Worlds) > 0 {
+		c.Engine.World = c.Worlds[0]
+	}
+	c.Backlogs = cmp.Or(c.Backlogs, new(Backlogs))
 	c.natsWait = cmp.Or(c.natsWait, startWait)
 	c.Logger = ratelimit.Logger(cmp.Or(c.Logger, slog.Default()), nil)
 	c.Engine.Logger, c.Service.Logger = c.Logger, c.Logger
@@ -147,22 +164,6 @@ func (c *Config) whyNoStreams(err error) error {
 	return err
 }
 
-func (c *Config) worldFile() ([]byte, error) {
-	if c.WorldFile == "" {
-		return c.World, nil
-	}
-	file, err := platform.ReadFile(c.WorldFile, worldfile.MaxBytes)
-	return file, c.inWorldFile(err)
-}
-
-// inWorldFile adds the name of the world file to an error that was found in it.
-func (c *Config) inWorldFile(err error) error {
-	if err != nil && c.WorldFile != "" {
-		return fmt.Errorf("server: world file %s: %w", c.WorldFile, err)
-	}
-	return err
-}
-
 // Server is a running world engine. Start makes one, Close ends it.
 type Server struct {
 	config    Config
@@ -185,16 +186,20 @@ type Server struct {
 	access    *access.Config // in force; nil without access control
 	granted   []string       // the worlds among which users have permissions; sorted
 
-	placer  *placer // nil if no other server can join
-	worlds  registry
-	changed chan struct{} // see Changed
+	placer   *placer // nil if no other server can join
+	worlds   registry
+	starts   chan struct{}      // has an element for each world that is being started
+	changed  chan struct{}      // see Changed
+	draining atomic.Bool        // Close was called
+	look     context.CancelFunc // ends looking for worlds
+	looking  sync.WaitGroup
 }
 
 func newServer(config Config) *Server {
 	config = config.withDefaults()
 	return &Server{
-		config: config, url: config.NATS, access: config.Access,
-		granted: []string{config.Engine.World}, changed: make(chan struct{}, 1),
+		config: config, url: config.NATS, access: config.Access, granted: slices.Sorted(slices.Values(config.Worlds)),
+		starts: make(chan struct{}, startsAtOnce), changed: make(chan struct{}, 1), look: func() {},
 	}
 }
 
@@ -210,7 +215,7 @@ func Start(ctx context.Context, config Config) (*Server, error) {
 }
 
 func (s *Server) start(ctx context.Context) error {
-	if err := wire.ValidateWorld(s.config.Engine.World); err != nil {
+	if err := s.config.checkWorlds(); err != nil {
 		return err
 	}
 	if err := s.config.checkAddresses(); err != nil {
@@ -243,7 +248,7 @@ func (s *Server) start(ctx context.Context) error {
 			return err
 		}
 	}
-	return s.config.whyNoStreams(s.only().begin(ctx))
+	return s.serveWorlds(ctx)
 }
 
 // openParts makes the parts that do not require NATS, of the server and of its worlds.
@@ -257,11 +262,15 @@ func (s *Server) openParts() (err error) {
 			return err
 		}
 	}
-	h, err := newHosted(s, s.config.Engine.World)
-	if err == nil {
+	for _, world := range s.config.Worlds {
+		h, err := newHosted(s, world)
+		if err != nil {
+			return err
+		}
+		h.given = true
 		s.worlds.add(h)
 	}
-	return err
+	return nil
 }
 
 // embed starts the embedded NATS, on which the engine and the service then rest.
@@ -339,12 +348,15 @@ func (s *Server) Room() *storage.Room {
 // Close stops taking requests, finishes and answers those in hand, gives the leases back, and ends
 // all that Start has started. ctx bounds the wait for requests in hand.
 func (s *Server) Close(ctx context.Context) error {
+	s.draining.Store(true)
 	if s.models != nil {
 		s.models.handler.Drain()
 	}
 	if s.placer != nil {
 		s.placer.drain()
 	}
+	s.look()
+	s.looking.Wait()
 	err := s.worlds.close(ctx)
 	if s.service != nil {
 		err = errors.Join(err, s.service.Stop(ctx))

@@ -238,7 +238,7 @@ func TestStandby_NoJetStream(t *testing.T) {
 	config := configure(func(c *server.Config) { c.NATS = ns.ClientURL() })
 	_, err := server.Start(t.Context(), config)
 	require.ErrorContains(t, err, "has no JetStream")
-	_, err = server.CheckSettings(t.Context(), config)
+	_, err = server.CheckSettings(t.Context(), config, wire.DefaultWorld)
 	require.ErrorContains(t, err, "has no JetStream")
 }
 

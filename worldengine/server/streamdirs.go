@@ -38,13 +38,36 @@ type streamDir struct {
 // worth nothing after its server.
 const bucketPrefix = "KV_"
 
+// storedWorlds returns the worlds in a data directory, also if an interrupted restore has
+// left nothing but its mark, and the worlds that the configuration names.
+func storedWorlds(config *Config) (worlds []string, err error) {
+	streams, err := os.ReadDir(filepath.Join(config.Data, streamPath("")))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) {
+		return nil, fmt.Errorf("server: streams of the data directory: %w", err)
+	}
+	worlds = slices.Clone(config.Worlds)
+	for _, stream := range streams {
+		for _, named := range []func(string) (string, bool){wire.LogWorld, wire.RestoringWorld} {
+			if world, ok := named(stream.Name()); ok {
+				worlds = append(worlds, world)
+			}
+		}
+	}
+	slices.Sort(worlds)
+	return slices.Compact(worlds), nil
+}
+
+// streamsOf returns the names of all streams that a world may have, the mark of an unfinished restore
+// first.
+func streamsOf(world string) []string {
+	return slices.Concat([]string{wire.RestoringStream(world)}, wire.Streams(world),
+		[]string{bucketPrefix + wire.WriterBucket(world)})
+}
+
 // streamDirs returns the directories of a world's streams that exist, the mark of an unfinished
 // restore first.
-func streamDirs(config *Config) (dirs []streamDir) {
-	world := config.Engine.World
-	names := slices.Concat([]string{wire.RestoringStream(world)}, wire.Streams(world),
-		[]string{bucketPrefix + wire.WriterBucket(world)})
-	for _, name := range names {
+func streamDirs(config *Config, world string) (dirs []streamDir) {
+	for _, name := range streamsOf(world) {
 		path := filepath.Join(config.Data, streamPath(name))
 		_, err := os.Stat(path)
 		// If a file is in the place of a directory, NATS says so when it starts.
@@ -63,8 +86,8 @@ func streamPath(name string) string {
 
 // mendStreams mends the directories of a world's streams that NATS would skip with nothing but a
 // warning. It must be called before NATS starts.
-func mendStreams(config *Config) error {
-	for _, d := range streamDirs(config) {
+func mendStreams(config *Config, world string) error {
+	for _, d := range streamDirs(config, world) {
 		if err := d.mend(); err != nil {
 			return fmt.Errorf("server: stream directory %s: %w", d.path, err)
 		}
@@ -166,26 +189,33 @@ func (d streamDir) mendConfig(lost []byte) error {
 
 // neededDirs returns the directories of streams that NATS must load: while a restore is unfinished,
 // its mark alone. No server serves the world then, and the restore, run again, removes the others.
-func neededDirs(config *Config) []streamDir {
-	dirs := streamDirs(config)
-	if len(dirs) > 0 && dirs[0].name == wire.RestoringStream(config.Engine.World) {
+func neededDirs(config *Config, world string) []streamDir {
+	dirs := streamDirs(config, world)
+	if len(dirs) > 0 && dirs[0].name == wire.RestoringStream(world) {
 		return dirs[:1]
 	}
 	return dirs
 }
 
-// requireStreams returns ErrStreamLost if NATS has not loaded one of the directories.
-func requireStreams(ns *natsserver.Server, dirs []streamDir) error {
+// loadedStreams returns the names of the streams that NATS has loaded.
+func loadedStreams(ns *natsserver.Server) (map[string]bool, error) {
 	detail, err := ns.JszAccount(&natsserver.JSzOptions{
 		Account: natsserver.DEFAULT_GLOBAL_ACCOUNT, Streams: true,
 	})
 	if err != nil {
-		return fmt.Errorf("server: streams of the embedded NATS: %w", err)
+		return nil, fmt.Errorf("server: streams of the embedded NATS: %w", err)
 	}
+	loaded := map[string]bool{}
+	for i := range detail.Streams {
+		loaded[detail.Streams[i].Name] = true
+	}
+	return loaded, nil
+}
+
+// requireStreams returns ErrStreamLost if NATS has not loaded one of the directories.
+func requireStreams(loaded map[string]bool, dirs []streamDir) error {
 	for _, d := range dirs {
-		if !slices.ContainsFunc(detail.Streams, func(s natsserver.StreamDetail) bool {
-			return s.Name == d.name
-		}) {
+		if !loaded[d.name] {
 			return fmt.Errorf("%w: NATS does not load the directory %s; its warnings say why. Put "+
 				"the directory back from a copy, or move it away and restore a backup", ErrStreamLost,
 				d.path)

@@ -55,7 +55,7 @@ func (h *hosted) startTenure(ctx context.Context, t *tenure) error {
 		ofService.Serves, ofService.QueueGroup = t.held.Valid, "writer-"+nuid.Next()
 		ofEngine.Leased = t.held.Valid
 	}
-	file, err := s.config.worldFile()
+	file, err := s.config.worldFile(h.world)
 	if err != nil {
 		return err
 	}
@@ -64,7 +64,7 @@ func (h *hosted) startTenure(ctx context.Context, t *tenure) error {
 		return err
 	}
 	if s.embedded != nil { // the engine may have made streams
-		if err := s.embedded.sync(); err != nil {
+		if err := s.embedded.syncWorld(h.world); err != nil {
 			return err
 		}
 	}
@@ -74,7 +74,7 @@ func (h *hosted) startTenure(ctx context.Context, t *tenure) error {
 	}
 	if file != nil {
 		if t.created, err = t.engine.LoadWorld(ctx, file); err != nil {
-			return s.config.inWorldFile(err)
+			return s.config.inWorldFile(h.world, err)
 		}
 	}
 	ofService.Engine = t.engine

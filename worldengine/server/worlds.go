@@ -6,8 +6,10 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"worldengine/worldengine"
+	"worldengine/worldengine/commitlog"
 )
 
 // registry has the hosted worlds by name. Its zero value is empty; it is safe for concurrent use.
@@ -60,7 +62,79 @@ func (r *registry) close(ctx context.Context) error {
 	return errors.Join(failures...)
 }
 
-// only returns the world of a server of one world.
+// remove removes a world, unless another one has taken its name.
+func (r *registry) remove(h *hosted) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.hosted[h.world] == h {
+		delete(r.hosted, h.world)
+	}
+}
+
+// startPatience bounds how long the start of a server waits for the first start of each of several
+// worlds. A world that takes longer is started in the background.
+const startPatience = 10 * time.Second
+
+// serveWorlds starts the worlds. If there is only one, its failure is returned.
+func (s *Server) serveWorlds(ctx context.Context) error {
+	if !s.config.several() {
+		return s.config.whyNoStreams(s.only().begin(ctx))
+	}
+	if s.config.AllWorlds {
+		if err := s.watchWorlds(ctx); err != nil {
+			return s.config.whyNoStreams(err)
+		}
+	}
+	patience := time.After(startPatience)
+	for _, h := range s.worlds.all() {
+		if h.given {
+			h.ended.Go(h.run)
+		}
+	}
+	for _, h := range s.worlds.all() {
+		select {
+		case <-h.decided:
+		case <-patience:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// host starts to serve, or to stand by for, a world that was found or is to be made. It returns nil if
+// the server has the world already, or is stopping.
+func (s *Server) host(world string, settings commitlog.Settings) (*hosted, error) {
+	h, err := newHosted(s, world)
+	if err != nil {
+		return nil, err
+	}
+	h.settings = settings
+	if s.draining.Load() || !s.worlds.add(h) {
+		_ = h.close(context.Background()) // it has only its parts yet
+		return nil, nil
+	}
+	h.ended.Go(h.run)
+	return h, nil
+}
+
+// drop ends a world that is not there any more.
+func (s *Server) drop(h *hosted) {
+	s.worlds.remove(h)
+	if s.placer != nil {
+		s.placer.remove(h.world)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), withdrawWithin)
+	defer cancel()
+	if err := h.close(ctx); err != nil {
+		h.logger.Warn("a world that was removed did not end cleanly", "error", err)
+	}
+	s.noteChange()
+}
+
+// only returns the world of a server of one world, the first one of a server of several; nil if there
+// is none.
 func (s *Server) only() *hosted { return s.worlds.get(s.config.Engine.World) }
 
 // Worlds returns the names of the worlds that the server serves or stands by for, in their order.
@@ -71,10 +145,13 @@ func (s *Server) Worlds() (names []string) {
 	return names
 }
 
-// Serving reports whether the server answers requests. Otherwise it stands by, or ends.
-func (s *Server) Serving() bool { return s.Engine() != nil }
+// Serving reports whether the server answers requests to one of its worlds. Otherwise it stands by, or
+// ends.
+func (s *Server) Serving() bool {
+	return slices.ContainsFunc(s.worlds.all(), func(h *hosted) bool { return h.serving.Load() != nil })
+}
 
-// Engine returns the engine of the only world; nil while the server stands by.
+// Engine returns the engine of the only world; nil while the server does not serve it.
 func (s *Server) Engine() *worldengine.Engine { return s.EngineOf(s.config.Engine.World) }
 
 // EngineOf returns the engine of a world; nil while the server does not serve the world.
@@ -111,6 +188,3 @@ func (s *Server) noteChange() {
 	default:
 	}
 }
-
-// several reports whether the server may serve more than one world.
-func (c *Config) several() bool { return false }

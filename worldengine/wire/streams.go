@@ -1,6 +1,9 @@
 package wire
 
-import "time"
+import (
+	"strings"
+	"time"
+)
 
 // Defaults and bounds of the streams.
 const (
@@ -17,6 +20,19 @@ const (
 
 // LogStream returns the name of the stream that is the commit log of a world.
 func LogStream(world string) string { return stream(world, "LOG") }
+
+// LogWorld returns the world whose log is the stream of a name. ok is false for any other stream.
+func LogWorld(stream string) (world string, ok bool) { return worldOf(stream, "_LOG") }
+
+// RestoringWorld returns the world whose RestoringStream is the stream of a name. ok is false for any
+// other stream.
+func RestoringWorld(stream string) (world string, ok bool) { return worldOf(stream, "_RESTORING") }
+
+func worldOf(stream, suffix string) (world string, ok bool) {
+	world, named := strings.CutPrefix(stream, "WORLD_")
+	world, ends := strings.CutSuffix(world, suffix)
+	return world, named && ends && ValidateWorld(world) == nil
+}
 
 // EventStream returns the name of the stream of a world's run events, derived from the log.
 func EventStream(world string) string { return stream(world, "RUNEVENTS") }
