@@ -166,7 +166,7 @@ func TestServerIsKilled(t *testing.T) {
 	list := open(t, p.console+"#/runs")
 	tabs := []*tab{overview, town, history, run, list, open(t, p.console+"#/send")}
 	for i, shows := range []string{
-		"executed", "Day 16", "put by a client", "RunCompleted", first[:8], "Paste or drop",
+		"executed", "Day 16", "put by a client", "RunCompleted", first[:8], "Build a handoff",
 	} {
 		tabs[i].sees("LIVE", shows)
 		tabs[i].mayBeAway()
@@ -245,7 +245,7 @@ func TestUnreadableAnswers(t *testing.T) {
 	w := serve(t, requiring(handoff.TalkToTownsfolk))
 	runs := w.play()
 	b := openGarbled(t, w.srv.HTTP()+"#/send")
-	b.sees("LIVE", "Paste or drop")
+	b.sees("LIVE", "Build a handoff")
 
 	// A result that is no JSON.
 	b.garbled(`"schemaVersion":"execution-result.v1"`, `"schemaVersion"!"execution-result.v1"`)

@@ -155,7 +155,8 @@ func (b *tab) press(text string) {
 }
 
 // codes are the virtual codes of the keys that are no letters.
-var codes = map[string]int64{"Enter": 13, "Escape": 27, "Tab": 9, "ArrowLeft": 37, "Home": 36}
+var codes = map[string]int64{"Enter": 13, "Escape": 27, "Tab": 9, "ArrowLeft": 37, "ArrowDown": 40,
+	"Home": 36}
 
 // shift is the modifier of a key with Shift.
 const shift = 8
@@ -197,6 +198,16 @@ func (b *tab) paste(text string) {
 		field.value = %s;
 		field.dispatchEvent(new Event("input", { bubbles: true }));
 	})()`, encoded))
+}
+
+// fill puts a value into the field or the choice with a label.
+func (b *tab) fill(label, value string) {
+	b.t.Helper()
+	b.script(fmt.Sprintf(`(() => {
+		const field = [...document.querySelectorAll("label")].find((l) => l.textContent.startsWith(%q)).querySelector("input, select");
+		field.value = %q;
+		for (const kind of ["input", "change"]) field.dispatchEvent(new Event(kind, { bubbles: true }));
+	})()`, label, value))
 }
 
 // goTo goes to a page of the console by its route.

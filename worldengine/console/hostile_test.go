@@ -71,7 +71,7 @@ func TestHostile(t *testing.T) {
 	b.sees("Day 3", "60 %", `\u202e`, "advance project", "executed")
 	b.picture("hostile-town")
 	b.click(`//a[text()="History"]`)
-	b.sees("project advance", "0.50", "0.60")
+	b.sees("advance project", "0.50", "0.60")
 	w.ask(wire.ControlPause, map[string]any{"townId": id, "actorId": script, "reason": turned}, nil)
 	b.goTo("#/towns")
 	b.sees("paused")

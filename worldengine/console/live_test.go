@@ -119,7 +119,18 @@ func TestKeyboard(t *testing.T) {
 func TestSend(t *testing.T) {
 	w := serve(t)
 	b := open(t, w.srv.HTTP()+"#/send")
-	b.sees("LIVE", "Paste or drop")
+	b.sees("LIVE", "Build a handoff")
+	b.fill("Town", threatened)
+	b.fill("What", "PROJECT_ADVANCE")
+	b.is(`[...document.querySelectorAll("option")].some((o) => o.value === "wall-perimeter")`)
+	b.fill("Project", "wall-perimeter")
+	b.fill("Actor", "ada")
+	b.fill("Reason", demands)
+	b.picture("send-build")
+	b.press("Build")
+	b.sees("What would be", "executed", "would be at day 16")
+	b.is(`document.getElementById("handoff").value.includes("project advance town-threatened wall-perimeter")`)
+
 	b.paste(`{"schemaVersion": `)
 	b.sees("This is no JSON yet")
 	b.paste(`{"schemaVersion": "execution-handoff.v1"}`)
@@ -243,7 +254,7 @@ func TestCalm(t *testing.T) {
 	for page, shows := range map[string]string{
 		"": "Index behind", "towns": "built-in rules",
 		"towns/" + threatened:              "Scout the northern ridge",
-		"towns/" + threatened + "/history": "mission accept", "approvals": "No proposal waits",
+		"towns/" + threatened + "/history": "accept mission", "approvals": "No proposal waits",
 	} {
 		b := prepared(t, countAsked)
 		b.do(chromedp.Navigate(w.srv.HTTP() + "#/" + page))

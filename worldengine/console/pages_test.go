@@ -53,7 +53,7 @@ func TestPages(t *testing.T) {
 	b.forReadme("town")
 
 	b.goTo("#/towns/" + threatened + "/history/10..11")
-	b.sees("Revision", "mission", "Scout the northern ridge", "mission accept")
+	b.sees("Revision", "mission", "Scout the northern ridge", "accept mission")
 	b.picture("history")
 
 	b.goTo("#/runs")
@@ -87,7 +87,7 @@ func TestPages(t *testing.T) {
 	b.sees("PROJECT_BLOCKED")
 
 	b.goTo("#/send")
-	b.sees("Paste or drop")
+	b.sees("Build a handoff")
 	b.picture("send")
 	b.goTo("#/approvals")
 	b.sees("1 proposal waits for a person", "Threat level 82% demands it.", "hope 0.41 → 0.51")
@@ -202,25 +202,28 @@ func TestSearch(t *testing.T) {
 	search("result_" + strings.Repeat("0", 64))
 	b.sees("Nothing found: searched towns, actors and reason codes, and ids, keys and hashes of the")
 
+	// It suggests while one types: a town is chosen by arrows.
+	b.goTo("#/send")
+	b.script(`document.getElementById("search").value = ""`)
+	b.do(chromedp.SendKeys(chromedp.CSS("#search"), "qui"))
+	b.is(`document.querySelector("[role=option]")?.innerText.includes("town-quiet")`)
+	b.picture("search")
+	b.key("ArrowDown", 0)
+	b.is(`document.querySelector("[aria-selected=true]")?.innerText.includes("town-quiet")`)
+	b.key("Enter", 0)
+	b.is(`location.hash === "#/towns/town-quiet" && !document.querySelector("[role=option]")`)
+
 	w.ask(wire.ControlPause, map[string]any{"townId": "town-quiet"}, nil)
 	b.goTo("#/towns")
 	b.sees("3 towns", "paused")
-	choose := func(label, value string) {
-		b.t.Helper()
-		b.script(fmt.Sprintf(`(() => {
-			const field = [...document.querySelectorAll("label")].find((l) => l.textContent.startsWith(%q)).querySelector("select");
-			field.value = %q;
-			field.dispatchEvent(new Event("change", { bubbles: true }));
-		})()`, label, value))
-	}
-	choose("State", "paused")
+	b.fill("State", "paused")
 	b.sees("1 of 3 towns", "town-quiet")
-	choose("State", "inDoubt")
+	b.fill("State", "inDoubt")
 	b.sees("0 of 3 towns", "No town is in doubt.")
 	b.picture("towns-in-doubt")
-	choose("State", "")
+	b.fill("State", "")
 	w.send(w.made(threatened, handoff.TalkToTownsfolk, "casual"))
-	choose("Order", "changed")
+	b.fill("Order", "changed")
 	b.is(`document.querySelector("tbody tr")?.innerText.includes("` + threatened + `") ?? false`)
 	require.Equal(t, "#/towns?sort=changed", eval[string](b, "location.hash"))
 }
@@ -243,10 +246,13 @@ func TestRemoveATown(t *testing.T) {
 	w.ask(wire.TownRemove, map[string]any{"townId": "town-quiet"}, nil) // by another one
 	b.is(`![...document.querySelectorAll("a[data-row]")].some((a) => a.innerText === "town-quiet")`)
 	b.goTo("#/towns/" + threatened)
-	b.sees("UNKNOWN_TOWN")
+	b.sees("This town was removed at", "at day 18", "Handoffs for it are rejected")
 	require.NotContains(t, b.shown(), "Pressure")
+	require.NotContains(t, b.shown(), "UNKNOWN_TOWN")
+	b.picture("town-removed")
 	b.goTo("#/towns/" + threatened + "/history")
-	b.sees("removed", "put by a client")
+	b.sees("removed the town: it left no state", "removed", "from the world file")
+	require.NotContains(t, b.shown(), "UNKNOWN_TOWN")
 }
 
 // outage has a world whose plugins are away, and whose commands fail for it.

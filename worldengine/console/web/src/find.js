@@ -8,7 +8,7 @@ const most = 20_000;
 const uuid = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f-]{18,}$/i;
 const isKey = /^proposal_[0-9a-f]{64}$/;
 /** The ids of runs, results, handoffs and keys, and how pages show them: by their first digits. */
-const idOfRuns = /^(?:(?:result|handoff|proposal)_)?[0-9a-f]{4}[0-9a-f-]{0,60}$/;
+export const idOfRuns = /^(?:(?:result|handoff|proposal)_)?[0-9a-f]{4}[0-9a-f-]{0,60}$/;
 
 /** The digits of a run's id that pages show: no other run of the newest ones begins with them. */
 const shownDigits = 8;

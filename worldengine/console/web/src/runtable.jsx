@@ -13,16 +13,22 @@ const ofWorld = ({ type }) => type === "PAUSE" || type === "RESUME";
 
 export const nameOf = (type) => proposalTypes[type]?.name ?? (type === "RETRY_STEP" ? "retry" : (type ?? "").toLowerCase());
 
+/** Returns the type of the proposal that a command is of, where it is one. */
+const typeOf = (command) => Object.keys(proposalTypes).find((type) => command.startsWith(`${proposalTypes[type].verb} `));
+
 /**
- * What a run was asked to do, without the town that stands beside it; of a signal, the run that it is about; of a run that
- * a producer began, the producer too.
+ * What a run or a change was asked to do, without the town that stands beside it; of a signal, the run that it is
+ * about; of a run that a producer began, the producer too.
  */
 export function What({ row }) {
-  if (row.by) return <><Said text={row.command} most={48} /> <span class="soft">appended by <Said text={row.by} most={24} /></span></>;
-  if (row.about) return <><span>{nameOf(row.type)}</span> <span class="soft">run <Short id={row.about} /></span></>;
-  const words = (row.command ?? "").split(" ");
-  const about = row.command && row.townId ? row.command.slice(words.slice(0, 2).join(" ").length + 1 + row.townId.length) : "";
-  return <><span>{nameOf(row.type)}</span> <span class="soft"><Said text={about.trim()} most={48} /></span></>;
+  const { by, about, command = "", townId, cause } = row;
+  if (by) return <><Said text={command} most={48} /> <span class="soft">appended by <Said text={by} most={24} /></span></>;
+  const type = row.type ?? typeOf(command);
+  if (about) return <><span>{nameOf(type)}</span> <span class="soft">run <Short id={about} /></span></>;
+  if (cause && !command) return row.actorId === "world file" ? "from the world file" : causes[cause] ?? cause;
+  const verb = proposalTypes[type]?.verb ?? command.split(" ").slice(0, 2).join(" ");
+  const rest = command && townId ? command.slice(verb.length + 1 + townId.length) : "";
+  return <><span>{nameOf(type)}</span> <span class="soft"><Said text={rest.trim()} most={48} /></span></>;
 }
 
 /** Returns runs and the changes that no run has made, the newest first. */
@@ -52,7 +58,7 @@ function Change({ change, town, choose }) {
       <td class="id"><a data-row href={href(["towns", townId, "history", String(change.revision)])}>revision {count(change.revision)}</a></td>
       <td class="at"><Time at={change.at} ms /></td>
       {!town && <td class="of"><a href={href(["towns", townId])} tabIndex={-1}><Said text={townId} most={32} /></a></td>}
-      <td class="what">{change.actorId === "world file" ? "from the world file" : causes[change.cause] ?? change.cause}</td>
+      <td class="what"><What row={{ ...change, townId }} /></td>
       <td class="wide who"><Said text={change.actorId} most={24} /></td><td class="end"><span class="status calm">changed</span></td><td class="wide"></td><td class="wide"></td>
     </tr>
   );

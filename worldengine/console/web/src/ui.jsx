@@ -1,8 +1,8 @@
 import { Component } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useRef } from "preact/hooks";
 import { session } from "./session.js";
 import { useStore } from "./store.js";
-import { Said, Short, clock, counted, visible } from "./text.jsx";
+import { clock, visible } from "./text.jsx";
 
 const unreadable = (error) => ({
   name: "UNREADABLE_ANSWER", message: `What the server answered is not what it should be (${error.message}). The other pages go on.`,
@@ -51,17 +51,6 @@ export class Boundary extends Component {
   }
 }
 
-/** The runs of several for which something was refused, and why. */
-export function Refused({ runs }) {
-  if (runs.length === 0) return null;
-  return (
-    <div class="trouble" role="status">
-      {counted(runs.length, "run was", "runs were")} refused:{" "}
-      {runs.slice(0, 5).map(({ runId, error }) => <span key={runId}><Short id={runId} /> <code>{error.code ?? error.message}</code> </span>)}
-    </div>
-  );
-}
-
 /** A page's title, what belongs to it, and what can be done. */
 export function Heading({ title, children }) {
   return <div class="heading"><h1>{title}</h1><div class="actions">{children}</div></div>;
@@ -85,35 +74,6 @@ export function Select({ label, value, of, none = "any", onChange }) {
 }
 
 export function Empty({ children }) { return <div class="empty">{children}</div>; }
-
-export function Command({ text }) {
-  return <div class="command"><code>{text}</code><Copy text={text} label="Copy" /></div>;
-}
-
-/** Copies a text, or what a function returns. */
-export function Copy({ text, label }) {
-  const [done, setDone] = useState("");
-  const copy = async () => {
-    const whole = typeof text === "function" ? await text() : text;
-    if (whole === undefined) return; // there is none, which text has said
-    try {
-      await navigator.clipboard.writeText(whole);
-      setDone("Copied");
-    } catch {
-      setDone("Not copied: the browser refused"); // on http beyond localhost it has no clipboard
-    }
-    setTimeout(() => setDone(""), 2000);
-  };
-  return <button type="button" onClick={copy}>{done || label}</button>;
-}
-
-/** Hands a file to the browser's downloads: a text, or its parts. */
-export function download(name, text, type = "application/json") {
-  const url = URL.createObjectURL(new Blob([text].flat(), { type }));
-  const a = Object.assign(document.createElement("a"), { href: url, download: name });
-  a.click();
-  setTimeout(() => URL.revokeObjectURL(url), 1000);
-}
 
 /** A button that opens what belongs to it, which closes with Escape, and when the reader goes elsewhere. */
 export function Menu({ label, title, of = "button", kind = "", children }) {
@@ -150,50 +110,5 @@ export function Link() {
   }[link];
   return (
     <Menu kind="fresh" of={`link ${deaf ? "stale" : link}`} title={why} label={<span role="status">{text}</span>}><p>{why}</p></Menu>
-  );
-}
-
-/**
- * Asks for a reason before something is changed, or with typed to type that text. stop is why it cannot be changed
- * any more.
- */
-export function Dialog({ title, says, action, danger, stop, typed, onClose, onDone }) {
-  const ref = useRef(null);
-  const [reason, setReason] = useState("");
-  const [error, setError] = useState(null);
-  const [busy, setBusy] = useState(false);
-  useEffect(() => {
-    const before = document.activeElement;
-    ref.current.showModal();
-    return () => { if (before?.isConnected) before.focus({ preventScroll: true }); };
-  }, []);
-  const submit = async (e) => {
-    e.preventDefault();
-    setBusy(true);
-    try {
-      await onDone(reason);
-      onClose();
-    } catch (why) {
-      setError(why);
-      setBusy(false);
-    }
-  };
-  return (
-    <dialog ref={ref} onClose={onClose} aria-labelledby="dialog-title">
-      <form onSubmit={submit}>
-        <h2 id="dialog-title">{title}</h2>
-        <p>{says}</p>
-        <label>
-          <span>{typed ? <>Type <strong><Said text={typed} /></strong></> : "Reason"}</span>
-          <input required maxLength={typed?.length ?? 200} value={reason} onInput={(e) => setReason(e.target.value)} />
-        </label>
-        <Trouble error={error} />
-        {stop && <p class="trouble" role="alert">{stop}</p>}
-        <div class="actions">
-          <button type="button" onClick={onClose}>Leave it</button>
-          <button type="submit" class={danger ? "danger" : "primary"} disabled={busy || Boolean(stop) || Boolean(typed && reason !== typed)}>{action}</button>
-        </div>
-      </form>
-    </dialog>
   );
 }

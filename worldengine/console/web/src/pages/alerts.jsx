@@ -1,5 +1,6 @@
 import { useEffect, useState } from "preact/hooks";
 import { alertMeanings } from "../../../../client/js/contract.gen.mjs";
+import { Dialog } from "../actions.jsx";
 import { alertAdvice } from "../advice.gen.js";
 import { feed } from "../feed.js";
 import { useLoad, useSoon } from "../load.js";
@@ -7,7 +8,7 @@ import { href } from "../route.js";
 import { ask, can, session } from "../session.js";
 import { reload as reloadStatus } from "../status.js";
 import { Age, Said, Short, Time, count, counted, severities, zone } from "../text.jsx";
-import { Asking, Dialog, Empty, Heading, Trouble } from "../ui.jsx";
+import { Asking, Empty, Heading, Trouble } from "../ui.jsx";
 
 const mostAlerts = 1000;
 

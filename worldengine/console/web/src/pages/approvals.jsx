@@ -1,4 +1,5 @@
 import { useEffect, useRef, useState } from "preact/hooks";
+import { Dialog } from "../actions.jsx";
 import { useApprovals } from "../approvals.js";
 import { difference } from "../diff.js";
 import { eachOf, useLoad } from "../load.js";
@@ -8,7 +9,7 @@ import { ask, can, session } from "../session.js";
 import { reload as reloadStatus } from "../status.js";
 import { useStore } from "../store.js";
 import { Age, Reason, Said, Short, Status, Time, count, counted, visible, zone } from "../text.jsx";
-import { Asking, Dialog, Empty, Heading, Select, Trouble } from "../ui.jsx";
+import { Asking, Empty, Heading, Select, Trouble } from "../ui.jsx";
 import { Changes } from "./difference.jsx";
 
 /** How many decisions of this page it goes on showing. */

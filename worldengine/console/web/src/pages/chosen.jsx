@@ -1,8 +1,8 @@
 import { useState } from "preact/hooks";
+import { Dialog, Refused } from "../actions.jsx";
 import { ended, mayRetry } from "../rows.js";
 import { ask, can, session } from "../session.js";
 import { count, counted } from "../text.jsx";
-import { Dialog, Refused } from "../ui.jsx";
 import { RetryButton } from "./retry.jsx";
 
 const mayCancel = (row) => can("run.cancel") && !row.by && !ended(row);

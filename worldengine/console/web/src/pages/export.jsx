@@ -1,7 +1,8 @@
 import { useRef, useState } from "preact/hooks";
+import { download } from "../actions.jsx";
 import { session } from "../session.js";
 import { count } from "../text.jsx";
-import { Trouble, download } from "../ui.jsx";
+import { Trouble } from "../ui.jsx";
 
 /** How many runs a file has at most. */
 const most = 50_000;

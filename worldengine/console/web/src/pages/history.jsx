@@ -3,7 +3,7 @@ import { difference } from "../diff.js";
 import { useLoad } from "../load.js";
 import { href, replace } from "../route.js";
 import { ask } from "../session.js";
-import { causes } from "../runtable.jsx";
+import { What, causes } from "../runtable.jsx";
 import { Revisions as Kept, pageSize } from "../revisions.js";
 import { Said, Short, Status, Time, count, zone } from "../text.jsx";
 import { Asking, Empty, Heading, Trouble } from "../ui.jsx";
@@ -46,7 +46,9 @@ export function History({ townId, range }) {
       {revisions.length > 0 && (
         <>
           <Sliders revisions={revisions} from={from} to={to} select={select} />
-          <Difference townId={townId} from={from} to={to} />
+          {revisions.find((r) => r.revision === to)?.cause === "remove"
+            ? <div class="notice calm">Revision {count(to)} removed the town: it left no state. Choose an earlier one.</div>
+            : <Difference townId={townId} from={from} to={to} />}
           <Revisions townId={townId} revisions={revisions} from={from} to={to} />
         </>
       )}
@@ -92,15 +94,15 @@ function Revisions({ townId, revisions, from, to }) {
   return (
     <table class="rows cards">
       <caption class="unseen">Revisions</caption>
-      <thead><tr><th scope="col">Revision</th><th scope="col">When, {zone}</th><th scope="col">Cause</th><th scope="col">Outcome</th><th scope="col" class="wide">Who</th><th scope="col" class="number">Day</th><th scope="col" class="wide">Run</th></tr></thead>
+      <thead><tr><th scope="col">Revision</th><th scope="col">Stored, {zone}</th><th scope="col">What</th><th scope="col" class="wide">Who</th><th scope="col">Outcome</th><th scope="col" class="number">Day</th><th scope="col" class="wide">Run</th></tr></thead>
       <tbody>
         {revisions.map((r) => (
           <tr key={r.revision} class={r.revision === from || r.revision === to ? "chosen" : ""}>
             <td class="id"><a data-row href={href(["towns", townId, "history", String(r.revision)])} aria-current={r.revision === to ? "true" : undefined}>{count(r.revision)}</a></td>
             <td class="at"><Time at={r.at} /></td>
-            <td class="what">{r.command ? <Said text={r.command} most={60} /> : causes[r.cause] ?? r.cause}</td>
-            <td class="end">{r.status ? <Status of={r.status} reason={r.reasonCode} /> : <span class="soft">–</span>}</td>
-            <td class="wide soft"><Said text={r.actorId} most={24} /></td>
+            <td class="what"><What row={{ ...r, townId }} />{r.command && !r.status && <span class="soft"> ({causes[r.cause] ?? r.cause})</span>}</td>
+            <td class="wide who"><Said text={r.actorId} most={24} /></td>
+            <td class="end">{r.status ? <Status of={r.status} reason={r.reasonCode} /> : <span class="status calm">changed</span>}</td>
             <td class="number of day">{count(r.epoch)}</td>
             <td class="wide">{r.runId && <a href={href(["runs", r.runId])}><Short id={r.runId} /></a>}</td>
           </tr>

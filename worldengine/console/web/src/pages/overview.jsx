@@ -11,7 +11,6 @@ import { useStore } from "../store.js";
 import { Age, Said, count } from "../text.jsx";
 import { Heading, Trouble } from "../ui.jsx";
 import { useRuns } from "../useruns.js";
-import { PauseButton } from "./pause.jsx";
 
 /** How many runs and changes are shown. */
 const newest = 20;
@@ -46,7 +45,7 @@ export function Overview() {
   const { data } = status;
   return (
     <>
-      <Heading title="Overview"><State of={data} />{data?.status && <PauseButton control={status} />}</Heading>
+      <Heading title="Overview"><State of={data} />{data?.status && <Later page="PauseButton" control={status} quiet />}</Heading>
       {!data && <Trouble error={status.error} retry={status.reload} />}
       <Paused control={data} />
       {data && <Later page="Attention" of={data} quiet />}

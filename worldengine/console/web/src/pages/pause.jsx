@@ -1,7 +1,7 @@
 import { useState } from "preact/hooks";
+import { Dialog } from "../actions.jsx";
 import { ask, can, session } from "../session.js";
 import { reload as reloadStatus } from "../status.js";
-import { Dialog } from "../ui.jsx";
 
 /** Pauses and resumes a town, or the world. A user without the right is not offered it. control is a load of control.get. */
 export function PauseButton({ control, townId }) {

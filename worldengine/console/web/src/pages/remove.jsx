@@ -1,7 +1,7 @@
 import { useState } from "preact/hooks";
+import { Dialog } from "../actions.jsx";
 import { href } from "../route.js";
 import { ask, can } from "../session.js";
-import { Dialog } from "../ui.jsx";
 
 /** Removes a town whose name is typed. A user without the right is not offered it. */
 export function RemoveButton({ townId }) {

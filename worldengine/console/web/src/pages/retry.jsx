@@ -1,8 +1,9 @@
 import { useState } from "preact/hooks";
+import { Dialog, Refused } from "../actions.jsx";
 import { mayRetry } from "../rows.js";
 import { ask, can, session } from "../session.js";
 import { counted } from "../text.jsx";
-import { Dialog, Refused, Trouble } from "../ui.jsx";
+import { Trouble } from "../ui.jsx";
 
 /** How many runs are tried again at once. */
 const most = 5000;

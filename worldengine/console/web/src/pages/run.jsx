@@ -1,5 +1,6 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { eventTones } from "../../../../client/js/contract.gen.mjs";
+import { Command, Copy, Dialog, download } from "../actions.jsx";
 import { Awaited } from "../away.jsx";
 import { difference } from "../diff.js";
 import { EventList } from "../eventlist.js";
@@ -13,7 +14,7 @@ import { quoted } from "../shell.js";
 import { useStore } from "../store.js";
 import { Reason, Said, Short, Status, Time, count, duration, visible, visibleJSON, zone } from "../text.jsx";
 import { timelineOf } from "../timeline.js";
-import { Asking, Command, Copy, Dialog, Heading, Menu, Trouble, download } from "../ui.jsx";
+import { Asking, Heading, Menu, Trouble } from "../ui.jsx";
 import { Checks } from "./checks.jsx";
 import { Changes } from "./difference.jsx";
 import { RetryButton } from "./retry.jsx";

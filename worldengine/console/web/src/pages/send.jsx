@@ -1,10 +1,13 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { replyError } from "../../../../client/js/exchange.mjs";
 import { headers as newHeaders } from "@nats-io/nats-core";
-import { href } from "../route.js";
+import { download } from "../actions.jsx";
+import { href, route } from "../route.js";
 import { can, session } from "../session.js";
+import { useStore } from "../store.js";
 import { Reason, Said, Short, Status, visible, visibleJSON } from "../text.jsx";
-import { Empty, Heading, Trouble, download } from "../ui.jsx";
+import { Empty, Heading, Trouble } from "../ui.jsx";
+import { Builder } from "./builder.jsx";
 
 /** The pause in typing after which the server is asked what it thinks. */
 const typed = 500;
@@ -41,6 +44,7 @@ function resultOf(msg, dry) {
 }
 
 export function Send() {
+  const { query } = useStore(route);
   const [text, setText] = useState("");
   const [wrong, setWrong] = useState(null);
   const [answer, setAnswer] = useState(null);
@@ -86,8 +90,9 @@ export function Send() {
         <button type="button" disabled={!fixture || busy} onClick={() => attempt(true)}>Dry run</button>
         <button type="button" class="primary" disabled={!fixture || busy} onClick={() => attempt(false)}>Send</button>
       </Heading>
-      <p class="soft">Paste or drop an <code>execution-handoff.v1</code>, or a fixture. The server
+      <p class="soft">Build a handoff, or paste or drop an <code>execution-handoff.v1</code> or a fixture. The server
         checks it as you type, without carrying it out. <strong>Send</strong> carries it out, as if its agent had sent it.</p>
+      <Builder first={query.get("town")} onMade={setText} />
       <div class="columns send">
         <label class="unseen" for="handoff">Handoff</label>
         <textarea id="handoff" spellcheck={false} rows={22} placeholder="handoffctl new town-threatened PROJECT_ADVANCE wall-perimeter" value={text}

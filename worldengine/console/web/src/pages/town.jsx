@@ -1,4 +1,5 @@
 import { useEffect, useRef, useState } from "preact/hooks";
+import { Copy, download } from "../actions.jsx";
 import { useApprovals } from "../approvals.js";
 import { Awaited } from "../away.jsx";
 import { feed } from "../feed.js";
@@ -7,10 +8,10 @@ import { eachOf, useLoad, useSoon } from "../load.js";
 import { inAddress, inRequest, rangeOf } from "../range.js";
 import { href, route } from "../route.js";
 import { RunTable, appliers } from "../runtable.jsx";
-import { ask } from "../session.js";
+import { ask, can } from "../session.js";
 import { useStore } from "../store.js";
-import { Said, Short, count, counted } from "../text.jsx";
-import { Asking, Copy, Heading, Trouble, download } from "../ui.jsx";
+import { Said, Short, Time, count, counted, zone } from "../text.jsx";
+import { Asking, Heading, Trouble } from "../ui.jsx";
 import { useRuns } from "../useruns.js";
 import { Paused, changesIn } from "./overview.jsx";
 import { PauseButton } from "./pause.jsx";
@@ -37,11 +38,12 @@ export function Town({ townId }) {
     <>
       <Heading title={<Said text={townId} most={120} />}>
         <a class="button" href={href(["towns", townId, "history"])}>History</a>
-        <PauseButton control={control} townId={townId} />
+        {s && can("handoff") && <a class="button" href={href(["send"], { town: townId })}>Propose</a>}
+        {s && <PauseButton control={control} townId={townId} />}
         {s && <button type="button" onClick={() => download(`${townId.replace(/[^\w-]/g, "_").slice(0, 64)}.json`, `${JSON.stringify([s], null, 2)}\n`)}>Export</button>}
         {s && <RemoveButton townId={townId} />}
       </Heading>
-      <Trouble error={town.error} retry={town.reload} />
+      {town.error?.code === "UNKNOWN_TOWN" ? <Unknown townId={townId} error={town.error} retry={town.reload} /> : <Trouble error={town.error} retry={town.reload} />}
       <Asking of={town} />
       <Paused control={control.data} what="The town" />
       <Waiting waiting={approvals.data?.waiting.length} more={approvals.data?.more} townId={townId} />
@@ -64,6 +66,20 @@ export function Town({ townId }) {
       )}
       {runs.rows.length >= 30 && <a href={href(["runs"], { town: townId, ...inAddress(range) })}>All runs of the town</a>}
     </>
+  );
+}
+
+/** Says of a town that is unknown when it was removed, by whom and at which day, as long as its history is kept. */
+function Unknown({ townId, error, retry }) {
+  const past = useLoad(async () => (await ask("town.history", { townId, limit: 1 })).revisions[0], [townId]);
+  const last = past.data;
+  if (past.loading && !last) return null;
+  if (last?.cause !== "remove") return <Trouble error={error} retry={retry} />;
+  return (
+    <div class="notice calm" role="alert">
+      <strong>This town was removed</strong> at <Time at={last.at} /> {zone}{last.actorId && <> by <Said text={last.actorId} most={48} /></>}, at day {count(last.epoch)}.
+      {" "}Handoffs for it are rejected. Its <a href={href(["towns", townId, "history"])}>history</a> and its <a href={href(["runs"], { town: townId })}>runs</a> stay as long as the log keeps them.
+    </div>
   );
 }
 

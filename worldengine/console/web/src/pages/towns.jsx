@@ -1,4 +1,5 @@
 import { useEffect, useRef, useState } from "preact/hooks";
+import { Command } from "../actions.jsx";
 import { feed } from "../feed.js";
 import { useKept } from "../kept.js";
 import { useLoad, useSoon } from "../load.js";
@@ -7,7 +8,7 @@ import { appliers } from "../runtable.jsx";
 import { ask, session } from "../session.js";
 import { useStore } from "../store.js";
 import { Age, Said, Short, count, counted } from "../text.jsx";
-import { Asking, Command, Empty, Heading, Select, Trouble } from "../ui.jsx";
+import { Asking, Empty, Heading, Select, Trouble } from "../ui.jsx";
 
 const pageSize = 100;
 
