@@ -103,7 +103,7 @@ func (townListCommand) Help() string {
 	return `Lists towns: who applies their commands, the run whose command is being applied, and
 their states: paused (the town itself), applying (a command), noPlugin (its plugin is away), waiting
 (for a person's approval) or inDoubt (a failed command may have been applied). With -o json it
-prints the server's replies as one.
+prints the server's replies as one: total counts all towns, and found those that pass the filters.
 
 Example:
 
@@ -116,7 +116,15 @@ func (c *townListCommand) Run(ctx context.Context, a *app, server *client.Client
 	if err != nil {
 		return err
 	}
-	return a.print(&messages.Towns{Towns: towns}, func(t table) {
+	reply := &messages.Towns{}
+	if a.json() { // the totals of a page, which is all that is left out of the rows
+		query.Limit = 1
+		if _, err := server.Ask(ctx, wire.TownList, query, reply); err != nil {
+			return err
+		}
+		reply.Towns, reply.Next = towns, ""
+	}
+	return a.print(reply, func(t table) {
 		columns := fmt.Sprintf("TOWN\tEPOCH\tSNAPSHOT\tREVISION\tAPPLY\t%s\tPENDING",
 			a.coloured("STATE", plain))
 		list(t, columns, towns, func(of *client.TownSummary) []any {
