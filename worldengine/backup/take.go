@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
@@ -50,7 +51,8 @@ func Take(
 	if err != nil {
 		return nil, err
 	}
-	if err := makeDirectory(dir); err != nil {
+	made, err := makeDirectory(dir)
+	if err != nil {
 		return nil, err
 	}
 	m := &Manifest{
@@ -60,6 +62,9 @@ func Take(
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, m.remove(dir))
+			if made {
+				err = errors.Join(err, os.Remove(dir))
+			}
 		}
 	}()
 	copied := &logCopy{log, map[string]uint64{}, map[string]uint64{}}
@@ -80,8 +85,11 @@ func Take(
 
 // makeDirectory makes a directory that only its owner may read. It returns an error if the
 // directory exists and is not empty.
-func makeDirectory(dir string) error {
-	err := os.MkdirAll(dir, 0o700)
+// makeDirectory makes an empty directory, and reports whether it was missing.
+func makeDirectory(dir string) (made bool, err error) {
+	_, err = os.Stat(dir)
+	made = errors.Is(err, fs.ErrNotExist)
+	err = os.MkdirAll(dir, 0o700)
 	if err == nil {
 		var entries []os.DirEntry
 		if entries, err = os.ReadDir(dir); len(entries) > 0 {
@@ -89,9 +97,9 @@ func makeDirectory(dir string) error {
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("%w: %w", ErrDirectory, err)
+		return false, fmt.Errorf("%w: %w", ErrDirectory, err)
 	}
-	return nil
+	return made, nil
 }
 
 func (m *Manifest) remove(dir string) error {

@@ -73,6 +73,9 @@ func CheckSettings(ctx context.Context, config Config, world string) (*commitlog
 		if errors.Is(err, os.ErrNotExist) {
 			return &commitlog.Plan{New: true, Settings: given.Or(commitlog.DefaultSettings())}, nil
 		}
+		if err := refuseMending(&config, world); err != nil {
+			return nil, err
+		}
 	}
 	nc, end, err := connectAlone(config, checking)
 	if err != nil {

@@ -95,27 +95,71 @@ func mendStreams(config *Config, world string) error {
 	return nil
 }
 
-// mend makes NATS read the directory. The configuration of a stream follows from other things, so it
-// can be made anew: the log's from the settings in the log, and the others' from the program.
-func (d streamDir) mend() error {
-	config, err := os.ReadFile(filepath.Join(d.path, natsserver.JetStreamMetaFile))
+// refuseMending returns an error if mendStreams would change something: a check must not.
+func refuseMending(config *Config, world string) error {
+	for _, d := range streamDirs(config, world) {
+		_, wanted, err := d.inspect()
+		if err == nil && wanted != intact {
+			err = fmt.Errorf("a kill or a loss of power has damaged it, and it %s when the server starts", wanted)
+		}
+		if err != nil {
+			return fmt.Errorf("server: stream directory %s: %w", d.path, err)
+		}
+	}
+	return nil
+}
+
+// mending is the change that NATS needs to read a directory.
+type mending string
+
+const (
+	intact    mending = ""
+	newSum    mending = "gets a new checksum"
+	newConfig mending = "gets a new configuration"
+	removal   mending = "is removed, since it has nothing that counts,"
+)
+
+// inspect returns the configuration in a directory, and the mending that it needs.
+func (d streamDir) inspect() (config []byte, wanted mending, err error) {
+	config, err = os.ReadFile(filepath.Join(d.path, natsserver.JetStreamMetaFile))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
+		return nil, intact, err
 	}
 	var info natsserver.FileStreamInfo
 	whole := json.Unmarshal(config, &info) == nil && info.Name == d.name
 	stored, err := d.storedBytes()
 	switch lease := strings.HasPrefix(d.name, bucketPrefix); {
 	case err != nil:
-		return err
+		return nil, intact, err
 	case whole:
-		return d.mendSum(config)
+		wanted, err = d.inspectSum(config)
+		return config, wanted, err
 	case stored == 0 || lease:
+		return config, removal, nil
+	}
+	return config, newConfig, nil
+}
+
+// mend makes NATS read the directory. The configuration of a stream follows from other things, so it
+// can be made anew: the log's from the settings in the log, and the others' from the program.
+func (d streamDir) mend() error {
+	config, wanted, err := d.inspect()
+	if err != nil {
+		return err
+	}
+	switch wanted {
+	case newSum:
+		d.logger.Warn("the configuration of a stream has another checksum than its file says, as after a "+
+			"kill or a loss of power amid a change: the checksum is mended", "file", d.sumFile())
+		return d.writeSum(config)
+	case newConfig:
+		return d.mendConfig(config)
+	case removal:
 		d.logger.Warn("the directory of a stream has no configuration, and nothing in it that counts, "+
 			"as after a kill while NATS made or removed the stream: it is removed", "directory", d.path)
 		return os.RemoveAll(d.path)
 	}
-	return d.mendConfig(config)
+	return nil
 }
 
 // storedBytes returns the size of the files that have the messages of the stream.
@@ -131,19 +175,27 @@ func (d streamDir) storedBytes() (n int64, err error) {
 	return n, err
 }
 
-// mendSum writes the checksum of a configuration, if NATS would not find the right one.
-func (d streamDir) mendSum(config []byte) error {
+// inspectSum returns whether NATS would find the right checksum of a configuration.
+func (d streamDir) inspectSum(config []byte) (mending, error) {
+	sum, err := d.checksum(config)
+	if err != nil {
+		return intact, err
+	}
+	if found, err := os.ReadFile(d.sumFile()); err == nil && bytes.Equal(found, sum) {
+		return intact, nil
+	}
+	return newSum, nil
+}
+
+func (d streamDir) sumFile() string { return filepath.Join(d.path, natsserver.JetStreamMetaFileSum) }
+
+// writeSum writes the checksum of a configuration.
+func (d streamDir) writeSum(config []byte) error {
 	sum, err := d.checksum(config)
 	if err != nil {
 		return err
 	}
-	path := filepath.Join(d.path, natsserver.JetStreamMetaFileSum)
-	if found, err := os.ReadFile(path); err == nil && bytes.Equal(found, sum) {
-		return nil
-	}
-	d.logger.Warn("the configuration of a stream has another checksum than its file says, as after a "+
-		"kill or a loss of power amid a change: the checksum is mended", "file", path)
-	return platform.ReplaceFile(path, sum)
+	return platform.ReplaceFile(d.sumFile(), sum)
 }
 
 // checksum returns the checksum of a configuration as NATS writes it: the 64-bit HighwayHash in hex,
@@ -184,7 +236,7 @@ func (d streamDir) mendConfig(lost []byte) error {
 	if err := platform.ReplaceFile(path, config); err != nil {
 		return err
 	}
-	return d.mendSum(config)
+	return d.writeSum(config)
 }
 
 // neededDirs returns the directories of streams that NATS must load: while a restore is unfinished,

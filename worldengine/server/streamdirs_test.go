@@ -1,6 +1,9 @@
 package server_test
 
 import (
+	"crypto/sha256"
+	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"testing"
@@ -131,6 +134,9 @@ func TestStreamDirs_Mended(t *testing.T) {
 			t.Parallel()
 			data, out := copied(t, after), new(natstest.Buffer)
 			c.harm(t, data, before)
+			if c.says != "did not follow" {
+				requireUntouchedByCheck(t, data)
+			}
 			w := newWorld(t, logged(out), func(c *server.Config) { c.Data = data })
 			require.Contains(t, out.String(), c.says)
 			require.Equal(t, "PROJECT_ADVANCE", w.srv.Engine().Settings().RequireApproval)
@@ -145,6 +151,32 @@ func TestStreamDirs_Mended(t *testing.T) {
 			require.True(t, config.DenyDelete && config.DenyPurge && config.AllowMsgTTL)
 		})
 	}
+}
+
+// requireUntouchedByCheck compares the settings with a damaged world's, and asserts that the check says
+// so and leaves each file as it is.
+func requireUntouchedByCheck(t *testing.T, data string) {
+	t.Helper()
+	before := fingerprints(t, data)
+	config := configure(func(c *server.Config) { c.Data = data })
+	_, err := server.CheckSettings(t.Context(), config, "main")
+	require.ErrorContains(t, err, "when the server starts")
+	require.Equal(t, before, fingerprints(t, data))
+}
+
+// fingerprints returns the hash of each file below a directory.
+func fingerprints(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	require.NoError(t, filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		content, err := os.ReadFile(path)
+		all[path] = fmt.Sprintf("%x", sha256.Sum256(content))
+		return err
+	}))
+	return all
 }
 
 // The messages of a stream whose configuration is lost are kept.
