@@ -25,8 +25,10 @@ type sim struct {
 	leases  map[string]*simLease
 	cut     map[[2]int]bool // announcements from one server do not reach another
 	lossy   float64         // the part of the messages that is lost
-	found   []string        // what must not be
-	trace   func(format string, args ...any)
+
+	handovers []time.Duration // when they began
+	found     []string        // what must not be
+	trace     func(format string, args ...any)
 }
 
 // simLease is a lease in NATS.
@@ -35,7 +37,6 @@ type simLease struct {
 	last    string // the ID of the last holder
 	expires time.Duration
 	changed time.Duration // when another server got it
-	moves   []time.Duration
 	// unserved is since when there has been a server that could acquire the free lease; -1 if it is
 	// held, or if nobody could.
 	unserved time.Duration
@@ -66,7 +67,8 @@ type simServer struct {
 	announced time.Duration
 	renewed   time.Duration
 	changed   bool
-	since     time.Duration // when it could begin to acquire leases
+	stood     time.Duration // since when it is suspended
+	steady    time.Duration // since when it runs without a break
 }
 
 type event struct {
@@ -140,6 +142,16 @@ func (s *sim) run(until time.Duration) {
 	s.now = until
 }
 
+// byID returns a server that is there.
+func (s *sim) byID(id string) *simServer {
+	for _, v := range s.servers {
+		if v.up && v.id() == id {
+			return v
+		}
+	}
+	return nil
+}
+
 func (v *simServer) id() string { return fmt.Sprintf("server-%d.%d", v.n, v.process) }
 
 // clock is the time on the server's own clock.
@@ -161,7 +173,7 @@ func (v *simServer) start() {
 		return
 	}
 	v.process++
-	v.up, v.suspended, v.draining, v.since = true, false, false, v.sim.now
+	v.up, v.suspended, v.draining, v.steady = true, false, false, v.sim.now
 	v.held, v.releasing, v.ready, v.seq = map[string]time.Duration{}, map[string]bool{}, nil, 0
 	v.view = New(v.clock(), v.offer())
 	for _, name := range v.offers {
@@ -175,6 +187,23 @@ func (v *simServer) start() {
 func (v *simServer) kill() {
 	v.sim.trace("%s is killed", v.id())
 	v.up = false
+}
+
+func (v *simServer) suspend() {
+	if v.up && !v.suspended {
+		v.sim.trace("%s is suspended", v.id())
+		v.suspended, v.stood = true, v.sim.now
+	}
+}
+
+func (v *simServer) resume() {
+	if !v.suspended {
+		return
+	}
+	v.suspended = false
+	if v.sim.now-v.stood > SilentAfter*12/10 { // else nobody need notice
+		v.steady = v.sim.now
+	}
 }
 
 func (v *simServer) offer() messages.Announcement {
@@ -286,7 +315,6 @@ func (v *simServer) acquire(name string) bool {
 	lease.holder = v.n
 	if lease.last != v.id() {
 		lease.last, lease.changed = v.id(), v.sim.now
-		lease.moves = append(lease.moves, v.sim.now)
 	}
 	lease.expires = v.sim.now + simTTL
 	v.held[name] = v.clock() + simTTL
@@ -341,6 +369,10 @@ func (v *simServer) decide() {
 func (v *simServer) handOver(d Decision) {
 	s := v.sim
 	lease := s.leases[d.World]
+	if to := s.byID(d.To); to != nil && s.now-to.steady < StableAfter*8/10 {
+		s.fail("%s hands %s over to %s, which is not stable", v.id(), d.World, d.To)
+	}
+	s.handovers = append(s.handovers, s.now)
 	if len(v.releasing) > 0 {
 		s.fail("%s hands %s over together with %v", v.id(), d.World, v.releasing)
 	}

@@ -132,7 +132,9 @@ func (p *placer) add(world string) {
 	p.change(func(now time.Duration) {
 		p.offer()
 		p.view.Offer(now, p.self)
-		p.view.Exists(now, world)
+		for _, name := range append(p.server.Worlds(), world) {
+			p.view.Exists(now, name)
+		}
 	})
 }
 
