@@ -18,6 +18,7 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/schemas"
+	"worldengine/worldengine/backoff"
 	"worldengine/worldengine/fsck"
 	"worldengine/worldengine/town"
 	"worldengine/worldengine/wire"
@@ -29,20 +30,32 @@ var hammerSeed = flag.Uint64("torture.seed", 0, "the seed of the clients' draws;
 // town has one client, which makes one request after another, and a request without an answer again.
 type hammer struct {
 	t     testing.TB
+	world string
 	seed  uint64
 	apply string // of the towns; "" for the world's
 	towns []*driven
 	// patience is when a client gives an answer up and asks again.
 	patience time.Duration
+	pace     time.Duration // between two requests of a client
 	end      func() // ends what start began, and waits for it
 }
 
 func newHammer(t testing.TB, towns int, apply string) *hammer {
 	h := &hammer{
-		t: t, seed: cmp.Or(*hammerSeed, rand.Uint64()), apply: apply, patience: 2 * time.Second,
+		t: t, world: wire.DefaultWorld, seed: cmp.Or(*hammerSeed, rand.Uint64()), apply: apply,
+		patience: 2 * time.Second,
 	}
 	for n := range towns {
 		h.towns = append(h.towns, newDriven(n, apply, h.seed))
+	}
+	return h
+}
+
+// in makes the hammer drive another world than main.
+func (h *hammer) in(world string) *hammer {
+	h.world = world
+	for _, d := range h.towns {
+		d.world = world
 	}
 	return h
 }
@@ -72,6 +85,7 @@ func (h *hammer) drive(ctx context.Context, more func(*driven) bool) {
 					h.t.Errorf("-torture.seed=%d: %s: %v", h.seed, d.id, err)
 					return
 				}
+				_ = backoff.Sleep(ctx, h.pace)
 			}
 		})
 	}
@@ -108,17 +122,18 @@ func (h *hammer) verify(nc *nats.Conn, others int) {
 		h.verifyTown(d)
 		others += len(d.accepted)
 	}
-	require.EqualValues(h.t, others, requireSound(h.t, nc).Counts.Accepted)
+	require.EqualValues(h.t, others, requireSoundIn(h.t, nc, h.world).Counts.Accepted)
 }
 
 // verifyTown verifies the answers since it was last called, and at least the last 50.
 func (h *hammer) verifyTown(d *driven) {
 	h.t.Helper()
-	at := townOf(h.t, d.nc, d.id)
+	at := askIn[townNow](h.t, d.nc, d.world, wire.TownGet, members{"townId": d.id})
 	require.Equal(h.t, d.state.Hash, at.SnapshotHash, "-torture.seed=%d: %s", h.seed, d.id)
 	require.Empty(h.t, at.PendingRunID)
 	for _, k := range d.accepted[max(0, min(d.verified, len(d.accepted)-50)):] {
-		kept := string(receiptOf(h.t, d.nc, k.key).Result)
+		kept := string(askIn[receipt](h.t, d.nc, d.world, wire.ResultGet,
+			members{"idempotencyKey": k.key}).Result)
 		if k.bytes != "" {
 			require.Equal(h.t, k.bytes, kept, "-torture.seed=%d: an answer was lost", h.seed)
 		}
@@ -231,6 +246,7 @@ func logGaps(t testing.TB, fault string, gaps []gap) {
 // was killed. The client owns it, except what mu guards.
 type driven struct {
 	id, apply string
+	world     string
 	random    *rand.Rand
 	home      int // which of the connections is the client's
 	nc        *nats.Conn
@@ -279,8 +295,8 @@ func newDriven(n int, apply string, seed uint64) *driven {
 
 // drivenFrom returns a town that is in a state.
 func drivenFrom(apply string, random *rand.Rand, state town.State) *driven {
-	return &driven{id: state.Snapshot.TownID, apply: apply, random: random, state: state,
-		replies: map[string]int{}}
+	return &driven{id: state.Snapshot.TownID, apply: apply, world: wire.DefaultWorld, random: random,
+		state: state, replies: map[string]int{}}
 }
 
 // next draws a request.
@@ -378,7 +394,7 @@ func (d *driven) step(ctx context.Context, patience time.Duration) error {
 	c, sent := d.open, time.Now()
 	patient, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	reply, err := d.nc.RequestWithContext(patient, wire.Subject(wire.DefaultWorld, c.verb), c.body)
+	reply, err := d.nc.RequestWithContext(patient, wire.Subject(d.world, c.verb), c.body)
 	other := ""
 	if err != nil {
 		other = err.Error()
@@ -467,6 +483,14 @@ type members map[string]any
 // no answer: a server may be starting, or its index may be behind.
 func ask[Reply any](t testing.TB, nc *nats.Conn, verb wire.Verb, request any) (reply Reply) {
 	t.Helper()
+	return askIn[Reply](t, nc, wire.DefaultWorld, verb, request)
+}
+
+// askIn is ask of any world.
+func askIn[Reply any](
+	t testing.TB, nc *nats.Conn, world string, verb wire.Verb, request any,
+) (reply Reply) {
+	t.Helper()
 	body, isBytes := request.([]byte)
 	if !isBytes {
 		var err error
@@ -474,7 +498,7 @@ func ask[Reply any](t testing.TB, nc *nats.Conn, verb wire.Verb, request any) (r
 		require.NoError(t, err)
 	}
 	eventually(t, time.Minute, string(verb), func(ctx context.Context) error {
-		got, err := nc.RequestWithContext(ctx, wire.Subject(wire.DefaultWorld, verb), body)
+		got, err := nc.RequestWithContext(ctx, wire.Subject(world, verb), body)
 		if err != nil {
 			return err
 		}
@@ -563,7 +587,12 @@ func receiptOf(t testing.TB, nc *nats.Conn, key string) receipt {
 // requireSound checks with fsck that the log is whole.
 func requireSound(t testing.TB, nc *nats.Conn) *fsck.Report {
 	t.Helper()
-	report, err := fsck.Run(context.Background(), operator(t, nc), wire.DefaultWorld, fsck.Options{})
+	return requireSoundIn(t, nc, wire.DefaultWorld)
+}
+
+func requireSoundIn(t testing.TB, nc *nats.Conn, world string) *fsck.Report {
+	t.Helper()
+	report, err := fsck.Run(context.Background(), operator(t, nc), world, fsck.Options{})
 	require.NoError(t, err)
 	require.Empty(t, report.Findings)
 	return report
