@@ -213,7 +213,7 @@ func (c *linearClient) request(verb string, body []byte) (*nats.Msg, error) {
 	ctx, cancel := context.WithTimeout(c.writes, c.patient)
 	c.mu.Unlock()
 	defer cancel()
-	return c.nc.RequestWithContext(ctx, wire.Subject("main", verb), body)
+	return c.nc.RequestWithContext(ctx, wire.Subject(c.world, verb), body)
 }
 
 // isRepeat reports whether a reply refuses a handoff whose key has a command that is being applied.

@@ -51,6 +51,7 @@ const (
 // linearRun records one history of several clients with a world's successive writers.
 type linearRun struct {
 	t       *testing.T
+	world   string
 	url     string
 	began   time.Time
 	plant   func(*worldengine.Engine) // what is wrong with the engines
@@ -70,55 +71,98 @@ type linearRun struct {
 // any point.
 type writer struct {
 	conns   []*nats.Conn
-	engine  *worldengine.Engine
 	service *service.Service
-	ended   context.CancelFunc // ends writes
+	worlds  map[*linearRun]*served
 }
 
-func (r *linearRun) serve() *writer {
-	i := &writer{}
-	writes, ended := context.WithCancel(r.t.Context())
-	r.mu.Lock()
-	r.writes, i.ended = writes, ended
-	r.mu.Unlock()
+// served is a world that a writer serves.
+type served struct {
+	engine *worldengine.Engine
+	world  *service.World
+	ended  context.CancelFunc // ends writes
+}
+
+func (r *linearRun) newWriter() *writer {
+	w := &writer{worlds: map[*linearRun]*served{}}
 	for range 3 {
 		nc, err := nats.Connect(r.url)
 		require.NoError(r.t, err)
 		r.t.Cleanup(nc.Close)
-		i.conns = append(i.conns, nc)
+		w.conns = append(w.conns, nc)
 	}
-	quiet := slog.New(slog.DiscardHandler)
+	w.service = service.New([]service.Entrance{{Requests: w.conns[2], Replies: w.conns[0],
+		Intake: new(service.Intake)}}, service.Config{Logger: slog.New(slog.DiscardHandler)})
+	return w
+}
+
+// serve begins to serve the world of a run.
+func (w *writer) serve(r *linearRun) {
+	s := &served{}
+	writes, ended := context.WithCancel(r.t.Context())
+	r.mu.Lock()
+	r.writes, s.ended = writes, ended
+	r.mu.Unlock()
 	var err error
-	i.engine, err = worldengine.OpenDefective(r.t.Context(), i.conns[0], i.conns[1],
+	s.engine, err = worldengine.OpenDefective(r.t.Context(), w.conns[0], w.conns[1],
 		worldengine.Config{
-			Logger: quiet, Settings: commitlog.Settings{RequireApproval: string(linearApproval)},
+			World:  r.world,
+			Logger: slog.New(slog.DiscardHandler), Settings: commitlog.Settings{RequireApproval: string(linearApproval)},
 			Plugin: apply.Policy{
 				Deadline: 200 * time.Millisecond, Attempts: 2, Backoff: 20 * time.Millisecond,
 				Resend: 50 * time.Millisecond, Absent: apply.AbsentFail,
 			},
 		}, r.plant)
 	require.NoError(r.t, err)
-	i.service = service.New([]service.Entrance{{Requests: i.conns[2], Replies: i.conns[0],
-		Intake: new(service.Intake)}}, service.Config{Logger: quiet})
-	_, err = i.service.Open(service.WorldConfig{Engine: i.engine})
+	s.world, err = w.service.Open(service.WorldConfig{World: r.world, Engine: s.engine})
 	require.NoError(r.t, err)
-	return i
+	w.worlds[r] = s
+}
+
+// handOver ends serving a world, and has another writer serve it, as a server does that hands a
+// world over.
+func (w *writer) handOver(r *linearRun, to *writer) {
+	s := w.worlds[r]
+	delete(w.worlds, r)
+	ctx, cancel := context.WithTimeout(r.t.Context(), linearPatience)
+	defer cancel()
+	require.NoError(r.t, s.world.Close(ctx))
+	require.NoError(r.t, s.engine.Close(ctx))
+	require.NoError(r.t, w.conns[0].Flush())
+	s.ended()
+	to.serve(r)
 }
 
 // crash ends the writer, and soon after that the waits for its answers, of which the last ones may
 // still be on their way.
-func (i *writer) crash() {
-	for _, nc := range i.conns {
+func (w *writer) crash() {
+	for _, nc := range w.conns {
 		nc.Close()
 	}
-	time.AfterFunc(20*time.Millisecond, i.ended)
+	for _, s := range w.worlds {
+		time.AfterFunc(20*time.Millisecond, s.ended)
+	}
 }
 
 // record lets each client make its calls, while writers end and others begin.
 func (r *linearRun) record(seed uint64, crashes int) []porcupine.Operation {
-	writer := r.serve()
+	writer := r.newWriter()
+	writer.serve(r)
+	wait := r.call(seed)
+	for n := range crashes {
+		r.await(n+1, crashes+1)
+		writer.crash()
+		writer = r.newWriter()
+		writer.serve(r)
+	}
+	wait()
+	writer.crash()
+	return r.history
+}
+
+// call lets each client make its calls. The function that it returns waits for them.
+func (r *linearRun) call(seed uint64) (wait func()) {
 	r.gameComesOrLeaves() // comes
-	var clients sync.WaitGroup
+	clients := new(sync.WaitGroup)
 	for id := range linearClients {
 		c := &linearClient{linearRun: r, id: id, random: rand.New(rand.NewPCG(seed, uint64(id)))}
 		var err error
@@ -127,16 +171,13 @@ func (r *linearRun) record(seed uint64, crashes int) []porcupine.Operation {
 		r.t.Cleanup(c.nc.Close)
 		clients.Go(c.work)
 	}
-	for n := range crashes {
-		share := linearClients * r.each * (n + 1) / (crashes + 1)
-		require.Eventually(r.t, func() bool { return r.calls() >= share }, 5*time.Minute,
-			time.Millisecond)
-		writer.crash()
-		writer = r.serve()
-	}
-	clients.Wait()
-	writer.crash()
-	return r.history
+	return clients.Wait
+}
+
+// await waits until the clients have made a share of their calls.
+func (r *linearRun) await(part, parts int) {
+	require.Eventually(r.t, func() bool { return r.calls() >= linearClients*r.each*part/parts },
+		5*time.Minute, time.Millisecond)
 }
 
 func (r *linearRun) calls() int {
@@ -160,7 +201,7 @@ func fewUnanswered(history []porcupine.Operation) bool {
 
 func newLinearRun(t *testing.T, each int) *linearRun {
 	nc := natstest.Connect(t)
-	return &linearRun{t: t, url: nc.ConnectedUrl(), began: time.Now(), each: each,
+	return &linearRun{t: t, world: wire.DefaultWorld, url: nc.ConnectedUrl(), began: time.Now(), each: each,
 		patient: linearPatience, plant: func(*worldengine.Engine) {}, nc: nc}
 }
 
@@ -171,7 +212,7 @@ func (r *linearRun) gameComesOrLeaves() {
 	if r.game != nil {
 		err, r.game = r.game.Unsubscribe(), nil
 	} else {
-		subject := wire.ApplySubject("main", wire.TownToken(linearGame))
+		subject := wire.ApplySubject(r.world, wire.TownToken(linearGame))
 		r.game, err = r.nc.Subscribe(subject, func(msg *nats.Msg) {
 			command, err := apply.ParseCommand(msg.Data, schemas.Limits{})
 			if err != nil {
@@ -197,6 +238,22 @@ func linearFirstSeed() uint64 {
 	return rand.Uint64()
 }
 
+// requireLinear requires that a history has an order.
+func requireLinear(t *testing.T, seed uint64, history []porcupine.Operation) {
+	t.Helper()
+	require.True(t, fewUnanswered(history), "too many calls of the history of "+
+		"-linear.seed=%d had no answer within %v: no defect is shown", seed, linearPatience)
+	verdict, info := porcupine.CheckOperationsVerbose(linearModel(), history, linearCheck)
+	require.NotEqual(t, porcupine.Unknown, verdict,
+		"whether the history of -linear.seed=%d has an order is not known after %v: no "+
+			"defect is shown", seed, linearCheck)
+	if verdict != porcupine.Ok {
+		path := filepath.Join(t.ArtifactDir(), fmt.Sprintf("history-%d.html", seed))
+		require.NoError(t, porcupine.VisualizePath(linearModel(), info, path))
+		t.Fatalf("the history of -linear.seed=%d is %s; -artifacts keeps %s", seed, verdict, path)
+	}
+}
+
 // Each request of several clients takes effect at one moment between its sending and its answer,
 // whenever a writer ends and the next one begins.
 func TestLinearizable(t *testing.T) {
@@ -206,18 +263,7 @@ func TestLinearizable(t *testing.T) {
 	for round := range *linearRounds {
 		seed := first + uint64(round)
 		history := newLinearRun(t, *linearCalls).record(seed, round%2)
-		require.True(t, fewUnanswered(history), "too many calls of the history of "+
-			"-linear.seed=%d had no answer within %v: no defect is shown", seed, linearPatience)
-		verdict, info := porcupine.CheckOperationsVerbose(linearModel(), history, linearCheck)
-		require.NotEqual(t, porcupine.Unknown, verdict,
-			"whether the history of -linear.seed=%d has an order is not known after %v: no "+
-				"defect is shown", seed, linearCheck)
-		if verdict != porcupine.Ok {
-			path := filepath.Join(t.ArtifactDir(), fmt.Sprintf("history-%d.html", seed))
-			require.NoError(t, porcupine.VisualizePath(linearModel(), info, path))
-			t.Fatalf("the history of -linear.seed=%d is %s; -artifacts keeps %s", seed,
-				verdict, path)
-		}
+		requireLinear(t, seed, history)
 		for _, o := range history {
 			code := o.Output.(linearAnswer).code
 			if c := o.Input.(linearCall); c.decide != nil {
