@@ -37,7 +37,7 @@ type hammer struct {
 	// patience is when a client gives an answer up and asks again.
 	patience time.Duration
 	pace     time.Duration // between two requests of a client
-	end      func() // ends what start began, and waits for it
+	end      func()        // ends what start began, and waits for it
 }
 
 func newHammer(t testing.TB, towns int, apply string) *hammer {
