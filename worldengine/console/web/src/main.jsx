@@ -27,7 +27,7 @@ function Page({ path }) {
   if (area === "alerts") return <Later page="Alerts" />;
   if (area === "approvals") return <Later page="Approvals" />;
   if (area === "clients") return <Later page="Clients" />;
-  return <><Heading title="No such page" /><Empty><a href="#/">Overview</a></Empty></>;
+  return <><Heading title="No such page" /><Empty><a href={href([])}>Overview</a></Empty></>;
 }
 
 /** Returns what the browser calls a page, in its tabs and its history. */
@@ -46,8 +46,8 @@ function takeFocus() {
 const areas = [["", "Overview"], ["towns", "Towns"], ["runs", "Runs"], ["send", "Send", "handoff"], ["approvals", "Approvals", "approval.list"], ["alerts", "Alerts", "alert.list"]];
 
 function App() {
-  const { phase, config, me, link, why } = useStore(session);
-  const { path } = useStore(route);
+  const { phase, config, me, link, why, worlds, world, client } = useStore(session);
+  const { path, world: wanted } = useStore(route);
   const at = path.join("/");
   const entry = entryKey();
   useLayoutEffect(() => {
@@ -56,9 +56,9 @@ function App() {
     takeFocus();
   }, [entry]);
   useEffect(() => {
-    const page = phase === "ready" ? titleOf(path) : phase === "signin" ? "Sign in" : "";
-    document.title = [page, config?.world, "world engine"].filter(Boolean).join(" · ");
-  }, [at, phase, config]);
+    const page = phase === "ready" ? (worlds && !wanted ? "Worlds" : titleOf(path)) : phase === "signin" ? "Sign in" : "";
+    document.title = [page, worlds ? wanted : config?.world, "world engine"].filter(Boolean).join(" · ");
+  }, [at, phase, config, worlds, wanted]);
   useEffect(() => { if (phase === "ready") loadMore().catch(() => {}); }, [phase]);
   if (phase === "signin") return <main class="alone"><Later page="SignIn" why={why} config={config} /></main>;
   if (phase !== "ready") return <main class="alone"><h1>World engine</h1><p role="status">{why || "Connecting…"}</p></main>;
@@ -66,20 +66,22 @@ function App() {
     <>
       <a class="skip" href="#main" onClick={(e) => { e.preventDefault(); document.getElementById("main").focus(); }}>Skip to the page</a>
       <header>
-        <a class="brand" href="#/"><Said text={config.world} most={24} /></a>
+        {worlds ? <Later page="Chooser" quiet /> : <a class="brand" href={href([])}><Said text={config.world} most={24} /></a>}
         <nav aria-label="Pages">
-          {areas.filter(([, , verb]) => !verb || can(verb)).map(([area, name]) => (
+          {client && areas.filter(([, , verb]) => !verb || can(verb)).map(([area, name]) => (
             <a key={area} href={href(area ? [area] : [])} aria-current={(path[0] ?? "") === area ? "page" : undefined}>
               {name}<Badge of={area} />
             </a>
           ))}
         </nav>
-        <Search />
+        {client && <Search />}
         <Link />
         <button type="button" class="quiet help" onClick={help} title="Keys and help (?)" aria-label="Keys and help">?</button>
-        {config.signIn && <button type="button" class="quiet" onClick={signOut} title={`${me.role}`}>Sign out {me.user}</button>}
+        {config.signIn && <button type="button" class="quiet" onClick={signOut} title={me?.role}>Sign out {me?.user}</button>}
       </header>
-      <main id="main" tabIndex={-1} class={link === "stale" ? "old" : ""}>{path.length > 0 && <Problems />}<Boundary path={at}><Page key={entry} path={path} /></Boundary></main>
+      <main id="main" tabIndex={-1} class={link === "stale" ? "old" : ""}>{client && path.length > 0 && <Problems />}<Boundary path={at}>
+        {client && world === (wanted ?? world) ? <Page key={entry} path={path} /> : <Later key={wanted} page={wanted ? "Unserved" : "Worlds"} />}
+      </Boundary></main>
     </>
   );
 }

@@ -1,8 +1,10 @@
 import { wsconnect } from "@nats-io/nats-core";
 import { Client } from "../../../client/js/client.mjs";
+import { replyError } from "../../../client/js/exchange.mjs";
 import { pages } from "../../../client/js/follow.mjs";
 import { feed } from "./feed.js";
 import { forget } from "./kept.js";
+import { replace, route } from "./route.js";
 import { save, saved, unsave } from "./saved.js";
 import { createStore } from "./store.js";
 
@@ -21,9 +23,11 @@ const sampled = 2000;
 
 /**
  * Where the page stands. phase is "starting", "signin" (with why), "away" (with why; it goes on trying) or
- * "ready". Then link is "live", "reconnecting" or "stale", since a time, and epoch counts the connections.
+ * "ready". Then link is "live", "reconnecting" or "stale", since a time, and epoch counts the connections. worlds are
+ * those of the server, null unless there are several; then world is the one that is shown, client and me are there
+ * while it answers, and missing says why it does not.
  */
-export const session = createStore({ phase: "starting", why: "", link: "live", since: Date.now(), epoch: 0 });
+export const session = createStore({ phase: "starting", why: "", link: "live", since: Date.now(), epoch: 0, worlds: null });
 
 /** Starts with what the server says of itself. */
 export async function start() {
@@ -58,26 +62,101 @@ export async function signIn(login) {
     await refused(error, login);
     return;
   }
-  const client = new Client(nc, { world: session.get().config.world, timeout: patience });
-  watch(client, login);
+  const conn = new Client(nc, { world: session.get().config.world, timeout: patience });
+  watch(conn, login);
+  session.set({ conn, worlds: null, link: "live", since: Date.now() });
   try {
-    const { cursor } = await client.request("event.list"); // what the pages ask for is not older
-    const me = await client.request("whoami");
-    session.set({ phase: "ready", client, me: { user, ...me }, link: "live", since: Date.now(), epoch: 1, deaf: "" });
-    follow(client, cursor);
-    listenLive(client);
+    const worlds = await severalWorlds();
+    session.set({ worlds });
+    if (worlds) settleAddress();
+    if (worlds) enterSoon(conn, login.user);
+    else await enter(conn, login.user);
   } catch (error) {
     await nc.close();
     await refused(error, login);
     return;
   }
-  keep(client, login);
+  keep(conn, login);
 }
 
+/** How many worlds a page of the list has. */
+const worldsAtOnce = 200;
+const mostWorlds = 1000;
+
+/** Asks a verb of any world, once. */
+export async function askOf(world, verb, body) {
+  const msg = await session.get().conn.nc.request(`worldengine.v1.${world}.${verb}`, JSON.stringify(body), { timeout: patience / 2 });
+  const error = replyError(msg);
+  if (error) throw error;
+  return msg.json();
+}
+
+/** Returns the worlds that the user may use. */
+export async function listWorlds() {
+  const all = [];
+  for (let after; all.length < mostWorlds;) {
+    const page = await askOf("=worlds", "list", { after, limit: worldsAtOnce });
+    all.push(...page.worlds);
+    after = page.next;
+    if (!after) break;
+  }
+  return all;
+}
+
+/** Returns the worlds if there are several: a server of before has no list of them. */
+async function severalWorlds() {
+  const all = await listWorlds().catch(() => []);
+  return all.length > 1 ? all : null;
+}
+
+/** An address from before there were several worlds is of the server's first one. */
+function settleAddress() {
+  const { world, path, query } = route.get();
+  const { worlds, config } = session.get();
+  if (world || path.length === 0) return;
+  const first = worlds.some((w) => w.world === config.world) ? config.world : worlds[0].world;
+  replace(path, Object.fromEntries(query), first);
+}
+
+/** Shows a world: what its user may do, and what happens in it from now on. */
+async function enter(client, user) {
+  const { cursor } = await client.request("event.list"); // what the pages ask for is not older
+  const me = await client.request("whoami");
+  if (session.get().conn?.nc !== client.nc || (session.get().worlds && route.get().world !== client.world)) return;
+  session.set({ phase: "ready", client, world: client.world, me: { user, ...me }, missing: null, deaf: "", epoch: session.get().epoch + 1 });
+  follow(client, cursor);
+  listenLive(client);
+}
+
+/** Shows the world of the address, and tries again while it does not answer. Without a world it shows none. */
+async function enterSoon(conn, user) {
+  const { world } = route.get();
+  session.set({ phase: "ready", client: null, me: null, world, missing: null });
+  let client;
+  while (world && session.get().conn === conn && route.get().world === world && !conn.nc.isClosed()) {
+    try {
+      client ??= new Client(conn.nc, { world, timeout: patience });
+      return await enter(client, user);
+    } catch (error) {
+      session.set({ missing: error });
+      await sleep(again);
+    }
+  }
+  return undefined;
+}
+
+route.subscribe(({ world }) => {
+  const { worlds, conn, phase, world: shown, login } = session.get();
+  if (!worlds || phase !== "ready") return;
+  settleAddress();
+  if (world !== shown && world === route.get().world) enterSoon(conn, login?.user);
+});
+
 /** Keeps the user signed in over reloads, where the server has sessions. */
-function keep(client, login) {
+function keep(conn, login) {
   const { config } = session.get();
-  if (login.pass && config.sessions) save(config.world, login, () => session.get().client === client);
+  session.set({ login: { user: login.user } });
+  if (login.pass && config.sessions) save(config.world, login, () => session.get().conn === conn);
 }
 
 /** Says why there is no connection, and tries again where that can help. Only who has to sign in is asked to. */
@@ -113,42 +192,42 @@ function later(login, why) {
 }
 
 export async function signOut() {
-  const { client } = session.get();
+  const { conn } = session.get();
   forget();
   unsave(session.get().config.world);
-  session.set({ phase: "signin", why: "", client: null, me: null });
-  await client?.nc.close();
+  session.set({ phase: "signin", why: "", client: null, me: null, conn: null });
+  await conn?.nc.close();
 }
 
 /** Keeps the chip true to the connection. */
-function watch(client, login) {
+function watch(conn, login) {
   let stale;
-  client.onClosed((error) => {
+  conn.onClosed((error) => {
     clearTimeout(stale);
-    if (session.get().client !== client) return;
+    if (session.get().conn !== conn) return;
     forget();
     const why = `The connection was ended${error ? `: ${error.message}` : ""}.`;
-    session.set({ client: null });
+    session.set({ client: null, conn: null });
     if (!session.get().config.signIn) return later(login, `${why} Trying again…`);
     unsave(session.get().config.world);
     session.set({ phase: "signin", why: `${why} The rights of the user may have changed.` });
   });
-  client.onDisconnect(() => {
+  conn.onDisconnect(() => {
     if (session.get().link !== "live") return; // a try to come back has failed
     session.set({ link: "reconnecting", since: Date.now() });
     stale = setTimeout(() => session.set({ link: "stale" }), soon);
   });
-  client.onReconnect(() => {
+  conn.onReconnect(() => {
     clearTimeout(stale);
     session.set({ link: "live", since: Date.now(), epoch: session.get().epoch + 1 });
-    rightsAgain(client, login.user);
-    keep(client, login); // it may be another server
+    rightsAgain(session.get().client, login.user);
+    keep(conn, login); // it may be another server
   });
 }
 
 /** Asks whether the user has other rights since the connection was lost, as after a change of the access file. */
 async function rightsAgain(client, user) {
-  if (session.get().client !== client) return;
+  if (!client) return;
   const { me } = session.get();
   try {
     const now = { user, ...await client.request("whoami") };
@@ -165,11 +244,13 @@ const sleep = (ms) => new Promise((resolve) => { setTimeout(resolve, ms); });
  * page can follow it goes on from the end of the log, again and again.
  */
 async function follow(client, cursor) {
+  const over = () => client.nc.isClosed() || session.get().client !== client;
   for (let after = cursor, lost = false, full = 0; ;) {
     const { townId, signal } = await feed.wanted();
-    if (client.nc.isClosed()) return;
+    if (over()) return;
     try {
       for await (const page of pages(client, { after, townId, limit: most, signal })) {
+        if (over()) return;
         if (session.get().deaf) session.set({ deaf: "" });
         // An older log was restored: what pages show is of the one before.
         if (page.lost === "INVALID_CURSOR") session.set({ epoch: session.get().epoch + 1 });
@@ -182,7 +263,7 @@ async function follow(client, cursor) {
         if (busy || signal.aborted) break;
       }
     } catch (error) {
-      if (client.nc.isClosed()) return;
+      if (over()) return;
       session.set({ deaf: error.message });
       await sleep(3000);
       [after, lost] = [undefined, true];

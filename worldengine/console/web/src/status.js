@@ -19,8 +19,8 @@ let epoch = 0;
 /** Asks for the status, and once more if another one asks meanwhile. */
 export async function reload() {
   again = asking;
-  if (asking || session.get().phase !== "ready") return;
-  const { client } = session.get();
+  const { client, phase } = session.get();
+  if (asking || phase !== "ready" || !client) return;
   asking = true;
   asked = Date.now();
   if (of !== client) status.set({ data: null, error: null });

@@ -69,7 +69,7 @@ export function Run({ runId }) {
   const { signal, ...asked } = metadata.started ?? {};
   const started = { ...asked, signal: appendedBy ? undefined : signal }; // a producer's run is no signal, nor a handoff,
   const outcome = (!appendedBy && metadata.outcome) || {}; // whatever its events claim
-  const world = session.get().config.world;
+  const { world } = session.get();
   const toWorld = world === "main" ? "" : ` --world ${world}`;
   return (
     <>

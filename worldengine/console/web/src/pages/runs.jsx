@@ -61,7 +61,7 @@ export function Runs() {
           ? <RetryButton runIds={failed} filter={filter} label="Try all runs again" onDone={list.retry} />
           : <RetryButton runIds={failed} label={`Try ${counted(failed.length, "run")} again`} onDone={list.retry} />)}
         {after && <a class="button" href={href(["runs"], { ...Object.fromEntries(query), after: "" })}>The newest runs</a>}
-        {list.rows.length > 0 && <ExportButton filter={filter} name={`runs-${session.get().config.world}`} />}
+        {list.rows.length > 0 && <ExportButton filter={filter} name={`runs-${session.get().world}`} />}
       </Heading>
       <form class="filters" aria-label="Filters" onSubmit={(e) => e.preventDefault()}>
         <Select label="Status" value={of("status")} of={statuses} onChange={(v) => change({ status: v })} />

@@ -28,7 +28,7 @@ export function Towns() {
   const soon = useSoon(list.reload, again);
   useEffect(() => feed.listen(soon), []);
   const flash = useFlash(list.data?.towns);
-  const { config } = useStore(session);
+  const { world } = useStore(session);
   const { towns = [], total, found, next } = list.data ?? {};
   const filter = (change) => { setShown(pageSize); setQuery(change); };
   return (
@@ -47,7 +47,7 @@ export function Towns() {
       {total === 0 && (
         <Empty>
           <p>This world has no towns yet. Create one:</p>
-          <Command text={`handoffctl${config.world === "main" ? "" : ` --world ${config.world}`} town put town.json`} />
+          <Command text={`handoffctl${world === "main" ? "" : ` --world ${world}`} town put town.json`} />
         </Empty>
       )}
       {total > 0 && found === 0 && !list.loading && <Empty>No town{text && <> has “<Said text={text} />” in its id</>}{text && state && " and"}{state && ` is ${states[state] ?? "in that state"}`}.</Empty>}
