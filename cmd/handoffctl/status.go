@@ -335,7 +335,7 @@ func countsOf[K ~string](counts map[K]int64) string {
 type whoAmICommand struct{}
 
 func (whoAmICommand) Help() string {
-	return `Shows the user, its role, the towns and actors to which its rights are limited, and the
+	return `Shows the user, its role, the worlds, towns and actors to which its rights are limited, and the
 verbs that it may ask. Without access control every client may ask every verb.
 
 Example:
@@ -348,6 +348,7 @@ func (whoAmICommand) Run(ctx context.Context, a *app) error {
 		t.row("world", id.World)
 		t.row("user", id.User)
 		t.row("role", cmp.Or(id.Role, "none: there is no access control"))
+		t.row("worlds", listed(id.Worlds))
 		t.row("acts on", listed(id.Towns))
 		t.row("speaks for", listed(id.Actors))
 		t.row("reads", listed(id.Read))

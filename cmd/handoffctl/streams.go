@@ -12,11 +12,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"worldengine/cmd/internal/counted"
-	"worldengine/worldengine/backup"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/fsck"
-	"worldengine/worldengine/platform"
-	"worldengine/worldengine/storage"
 	"worldengine/worldengine/wire"
 )
 
@@ -184,70 +181,6 @@ func lostText(d *fsck.DamagedTown) string {
 		b.WriteByte('\n')
 	}
 	return b.String()
-}
-
-type backupCommand struct {
-	Dir string `arg:"" help:"Directory for the backup, empty or new."`
-}
-
-func (backupCommand) Help() string {
-	return `Copies a world while it is served. The backup has everything that was answered before
-the command began, and some later commits. Protect it like the world itself: it has all of its data.
-If a town's last message is damaged, the backup leaves it out, and the exit status is 1. handoffd
-restore makes a world from the backup. On a terminal a line shows the progress. With -o json it
-prints the manifest. With access control it requires the role operator.
-
-Example:
-
-    handoffctl backup backup-2026-11-21`
-}
-
-func (c *backupCommand) Run(ctx context.Context, a *app) error {
-	ctx, js, err := a.openStreams(ctx, "handoffctl backup", nats.NoReconnect())
-	if err != nil {
-		return err
-	}
-	line := a.progressLine()
-	options := backup.Options{World: a.flags.World, Copying: func(stream string, bytes int64) {
-		line.show(false, "%s: %s", stream, storage.Size(uint64(bytes)))
-	}}
-	manifest, err := backup.Take(ctx, js.Conn(), c.Dir, options)
-	line.clear()
-	switch {
-	case errors.Is(err, backup.ErrDirectory):
-		return usagef("%s", sentence(err))
-	case errors.Is(err, backup.ErrOutrun):
-		return failedf("%s", sentence(err))
-	case err != nil:
-		return a.streamError(ctx, err, "BACKUP_FAILED")
-	}
-	whole := len(manifest.Unreadable) == 0
-	err = a.print(manifest, func(t table) {
-		for _, s := range manifest.Streams {
-			t.linef("%s: %s up to sequence %d, %s", s.Name, counted.Of(s.Messages, "message"),
-				s.LastSeq, counted.Of(s.Data.Bytes, "byte"))
-		}
-		if whole {
-			t.linef("the backup of %s is whole; to restore it: handoffd restore --world %s %s",
-				a.flags.World, a.flags.World, platform.ShellQuote(c.Dir))
-		}
-	})
-	if err != nil || whole {
-		return err
-	}
-	return failedf("%s", lacks(manifest.Unreadable))
-}
-
-// lacks names the towns whose last message a backup could not read.
-func lacks(all []fsck.Unreadable) string {
-	var towns []string
-	for _, u := range all {
-		towns = append(towns, fmt.Sprintf("%s (log sequence %d)",
-			cmp.Or(u.Town, u.Subject), u.Sequence))
-	}
-	return "the backup is made, and has what can be read; the last message of these towns was " +
-		"changed on the disk, so a restore has them as they were before it, or not at all: " +
-		strings.Join(towns, ", ")
 }
 
 type settingsGetCommand struct{}

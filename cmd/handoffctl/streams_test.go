@@ -1,8 +1,10 @@
 package main
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -12,10 +14,12 @@ import (
 
 	"worldengine/runevents"
 	"worldengine/worldengine"
+	"worldengine/worldengine/backup"
 	"worldengine/worldengine/bus"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/fsck"
 	"worldengine/worldengine/messages"
+	"worldengine/worldengine/server"
 	"worldengine/worldengine/wire"
 )
 
@@ -202,4 +206,29 @@ func TestStatus_LogLost(t *testing.T) {
 	assert.Equal(t, exitFailed, got.status)
 	assert.Regexp(t, `(?m)^problem +the server \S+ judges nothing: the log has lost `, got.out)
 	assert.Regexp(t, `(?m)^problem +alert \d+, LOG_LOST of `, got.out)
+}
+
+// A backup of several worlds has a directory for each. A world that cannot be copied keeps no other from
+// being copied.
+func TestBackup_Worlds(t *testing.T) {
+	t.Parallel()
+	srv := serve(t, server.Config{Open: true, Worlds: []string{"main", "lobby"}})
+	c := &cli{t: t, flags: map[string]string{"server": srv.URL()}}
+	dir := t.TempDir()
+	out := c.ok("backup", "--worlds", "all", dir)
+	for _, world := range []string{"lobby", "main"} {
+		manifest, err := backup.ReadWorld(filepath.Join(dir, world), world)
+		require.NoError(t, err)
+		require.Equal(t, world, manifest.World)
+		require.Contains(t, out, "handoffd restore --world "+world+" "+filepath.Join(dir, world))
+	}
+	dir = t.TempDir()
+	got := c.run("backup", "--worlds", "lobby,absent", "-o", "json", dir)
+	require.Equal(t, exitFailed, got.status, got.err)
+	var report struct{ Worlds []copied }
+	require.NoError(t, json.Unmarshal([]byte(strings.SplitN(got.out, "\n", 2)[0]), &report))
+	require.Contains(t, report.Worlds[0].Error, "there is no world absent on this server")
+	require.Equal(t, "lobby", report.Worlds[1].Manifest.World)
+	require.Contains(t, got.err, "no whole backup was made of 1 world: absent")
+	require.Equal(t, exitUsage, c.run("backup", "--worlds", "a.b", dir).status)
 }

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"maps"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -196,6 +197,18 @@ func RefuseHalfRestored(ctx context.Context, js jetstream.JetStream, world strin
 		return nil
 	}
 	return fmt.Errorf("worldengine: cannot check whether the world is being restored: %w", err)
+}
+
+// Worlds returns the names of the worlds that have a log, in their order.
+func Worlds(ctx context.Context, js jetstream.JetStream) (worlds []string, err error) {
+	streams := js.StreamNames(ctx)
+	for name := range streams.Name() {
+		if world, ok := wire.LogWorld(name); ok {
+			worlds = append(worlds, world)
+		}
+	}
+	slices.Sort(worlds)
+	return worlds, streams.Err()
 }
 
 // StreamStates returns the states of a world's streams by name. It omits a stream that is missing,
