@@ -341,6 +341,26 @@ func TestPluginCheck_GoodPlugin(t *testing.T) {
 	}
 }
 
+// The check can be the NATS server, for which it needs no other.
+func TestPluginCheck_Listen(t *testing.T) {
+	c := offline(t)
+	c.fails(exitUsage, "--listen is HOST:PORT, such as 127.0.0.1:4222, not 4222", check("t", "--listen", "4222")...)
+	r := c.background(check("t", "--listen", "127.0.0.1:0")...)
+	r.says(&r.errs, "the check begins when the plugin is there")
+	url := regexp.MustCompile(`listening (nats://\S+)`).FindStringSubmatch(r.errs.String())[1]
+	nc, err := nats.Connect(url)
+	require.NoError(t, err)
+	t.Cleanup(nc.Close)
+	p, err := plugin.Serve(nc, plugin.Config{
+		World: "main", Towns: []string{"t"}, Memory: plugin.NewVolatileMemory(),
+		Apply: func(_ context.Context, c *apply.Command) (apply.Answer, error) { return apply.Done(c), nil },
+	})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = p.Close(context.Background()) })
+	require.Equal(t, exitOK, r.end(), "%s", r.errs.String())
+	require.Contains(t, r.out.String(), "15 kept, 0 broken, 1 not seen\n")
+}
+
 // A plugin that knows no town and no time breaks rules.
 func TestPluginCheck_BadPlugin(t *testing.T) {
 	t.Parallel()

@@ -4,11 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"strconv"
 	"strings"
 	"time"
 
+	natsserver "github.com/nats-io/nats-server/v2/server"
+
 	"worldengine/handoff"
 	"worldengine/worldengine/apply"
+	"worldengine/worldengine/backoff"
 	"worldengine/worldengine/plugin/conformance"
 	"worldengine/worldengine/town"
 	"worldengine/worldengine/wire"
@@ -22,6 +27,7 @@ type pluginCheckCommand struct {
 	Argument string        `help:"Argument of the commands: a mission, project, focus or talk type; ${default} by default." default:"casual"`
 	Within   time.Duration `help:"Time for a definite answer, ${default} by default." default:"10s"`
 	Restart  time.Duration `help:"How long to wait for a restart of the plugin before asking it again. Without this flag that rule is skipped." placeholder:"DURATION"`
+	Listen   string        `help:"Begin a NATS server on this address, such as 127.0.0.1:4222, and wait there for the plugin: no other server is needed." placeholder:"HOST:PORT"`
 	JUnit    outputFile    `name:"junit" help:"Also write a JUnit report to this file." placeholder:"FILE"`
 }
 
@@ -33,11 +39,12 @@ prints a verdict for each rule of docs/plugin-protocol.md. It sees only the answ
 game whether each command was applied once.
 
 The plugin applies the commands to its game: use a test town for which no engine sends commands at
-the same time. With access control it requires the credentials of an engine.
+the same time. With access control it requires the credentials of an engine. With --listen it needs
+no server: connect the plugin to the address that it prints.
 
 Example:
 
-    handoffctl plugin check worldengine.v1.main.apply.town-threatened --restart 2m`
+    handoffctl plugin check worldengine.v1.main.apply.town-threatened --listen 127.0.0.1:4222 --restart 2m`
 }
 
 // Run asks the plugin, and fails if it breaks a rule.
@@ -45,6 +52,13 @@ func (c *pluginCheckCommand) Run(ctx context.Context, a *app) error {
 	config, err := c.config(a)
 	if err != nil {
 		return err
+	}
+	if c.Listen != "" {
+		end, err := c.listen(ctx, a)
+		if err != nil {
+			return err
+		}
+		defer end()
 	}
 	nc, err := a.dial("handoffctl plugin check")
 	if err != nil {
@@ -67,6 +81,41 @@ func (c *pluginCheckCommand) Run(ctx context.Context, a *app) error {
 		return err
 	}
 	return c.conclude(a, rows)
+}
+
+// listen begins a NATS server, which everybody on its address may use, and waits until the plugin is there.
+func (c *pluginCheckCommand) listen(ctx context.Context, a *app) (end func(), err error) {
+	host, service, err := net.SplitHostPort(c.Listen)
+	port, portErr := strconv.ParseUint(service, 10, 16)
+	if err != nil || portErr != nil {
+		return nil, usagef("--listen is HOST:PORT, such as 127.0.0.1:4222, not %s", show(c.Listen))
+	}
+	options := &natsserver.Options{Host: host, Port: int(port), NoSigs: true, NoLog: true}
+	if port == 0 {
+		options.Port = natsserver.RANDOM_PORT
+	}
+	ns, err := natsserver.NewServer(options)
+	if err != nil {
+		return nil, unavailable("LISTEN", err)
+	}
+	end = func() {
+		ns.Shutdown()
+		ns.WaitForShutdown()
+	}
+	go ns.Start()
+	if !ns.ReadyForConnections(10 * time.Second) {
+		end()
+		return nil, unavailablef("LISTEN", nil, "NATS cannot listen on %s: give another address", c.Listen)
+	}
+	a.flags.Server = ns.ClientURL()
+	fmt.Fprintf(a.err, "listening %s\nconnect the plugin to it; the check begins when the plugin is there\n", ns.ClientURL())
+	for !ns.GlobalAccount().SubscriptionInterest(c.Subject) {
+		if backoff.Sleep(ctx, 50*time.Millisecond) != nil {
+			end()
+			return nil, unavailablef("INTERRUPTED", ctx.Err(), "interrupted: no plugin was there")
+		}
+	}
+	return end, nil
 }
 
 // checkQuiet is conformance's own wait if it is 0; tests shorten it.

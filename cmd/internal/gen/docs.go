@@ -18,14 +18,14 @@ import (
 
 // docs writes the tables of the docs.
 func (g *generator) docs() {
-	types := rows("type", "short name", "argument", "effect by the built-in rules")
+	types := rows("type", "short name", "argument", "command", "effect by the built-in rules")
 	for _, t := range handoff.ProposalTypes() {
 		spec := t.Spec()
 		argument := code(spec.Argument)
 		if spec.Values != nil {
 			argument += ": " + codes(spec.Values)
 		}
-		types.row(code(t), code(spec.Name), argument, spec.Does)
+		types.row(code(t), code(spec.Name), argument, code(spec.Verb+" <townId> <"+spec.Argument+">"), spec.Does)
 	}
 	errors := rows("status", "code", "when")
 	for _, e := range wire.Errors() {

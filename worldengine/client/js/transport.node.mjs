@@ -1,3 +1,4 @@
+import "./oldest.node.mjs";
 import { readFileSync } from "node:fs";
 import { wsconnect } from "@nats-io/nats-core";
 import { connect, credsAuthenticator, nkeyAuthenticator } from "@nats-io/transport-node";
