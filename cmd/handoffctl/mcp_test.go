@@ -198,10 +198,12 @@ func TestMCP_Errors(t *testing.T) {
 		text, failed := m.call(tool, row.arguments)
 		assert.True(t, failed, tool)
 		assert.Contains(t, text, row.wants, tool)
+		assert.Equal(t, 1, strings.Count(text, "nothing was proposed by this call"), text)
 	}
 	text, failed := m.call("propose", map[string]any{"townId": threatened})
 	assert.True(t, failed)
 	assert.Contains(t, text, "required")
+	assert.Contains(t, text, "nothing was proposed by this call")
 }
 
 // A model that waits for a person sends the same again, and may propose all that the rules accept.

@@ -5,6 +5,10 @@ import (
 	"fmt"
 	"reflect"
 	"strings"
+	"sync"
+
+	"github.com/google/jsonschema-go/jsonschema"
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
 // Arguments of the tools. The model reads the texts of the jsonschema tags.
@@ -51,27 +55,35 @@ type (
 	}
 )
 
+// inputs has the schemas of the tools' arguments by type, and resolved the library's preparation of each:
+// both take milliseconds to make, and every session needs them.
+var (
+	inputs   sync.Map // of *jsonschema.Schema, by reflect.Type
+	resolved = sdk.NewSchemaCache()
+)
+
 // schemaOf returns the schema of a tool's arguments. Each argument has one type, since some hosts
 // refuse several; the library's own schema of a pointer has null too.
-func schemaOf[In any]() map[string]any {
+func schemaOf[In any]() *jsonschema.Schema {
+	if made, is := inputs.Load(reflect.TypeFor[In]()); is {
+		return made.(*jsonschema.Schema)
+	}
 	names := map[reflect.Kind]string{reflect.String: "string", reflect.Float64: "number", reflect.Int: "integer"}
-	properties, required := map[string]any{}, []string{}
+	schema := &jsonschema.Schema{Type: "object", Properties: map[string]*jsonschema.Schema{},
+		AdditionalProperties: &jsonschema.Schema{Not: &jsonschema.Schema{}}} // as false is written
 	for _, field := range reflect.VisibleFields(reflect.TypeFor[In]()) {
 		name, option, _ := strings.Cut(field.Tag.Get("json"), ",")
 		if option == "" {
-			required = append(required, name)
+			schema.Required = append(schema.Required, name)
 		}
 		kind := field.Type
 		if kind.Kind() == reflect.Pointer {
 			kind = kind.Elem()
 		}
-		properties[name] = map[string]any{"type": names[kind.Kind()], "description": field.Tag.Get("jsonschema")}
+		schema.Properties[name] = &jsonschema.Schema{Type: names[kind.Kind()], Description: field.Tag.Get("jsonschema")}
 	}
-	schema := map[string]any{"type": "object", "properties": properties, "additionalProperties": false}
-	if len(required) > 0 {
-		schema["required"] = required
-	}
-	return schema
+	made, _ := inputs.LoadOrStore(reflect.TypeFor[In](), schema)
+	return made.(*jsonschema.Schema)
 }
 
 // limitOf returns the limit of a page.

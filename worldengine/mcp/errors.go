@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+
 	"worldengine/schemas"
 	"worldengine/worldengine/client"
 	"worldengine/worldengine/wire"
@@ -46,3 +48,16 @@ func forModel(err error) error {
 	}
 	return errors.New(strings.Join(texts, "; "))
 }
+
+// asProtocolError returns the error of a method that is no tool: forModel's text with a code.
+func asProtocolError(err error) error {
+	code := int64(jsonrpc.CodeInternalError)
+	refused, is := errors.AsType[*client.ReplyError](err)
+	if errors.Is(err, errArgument) || is && refused.Refused() {
+		code = jsonrpc.CodeInvalidParams
+	}
+	return &jsonrpc.Error{Code: code, Message: forModel(err).Error()}
+}
+
+// errArgument is a part of the error of an argument that cannot be used.
+var errArgument = errors.New("mcp: an argument cannot be used")

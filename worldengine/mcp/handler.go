@@ -196,11 +196,31 @@ func readMessage(w http.ResponseWriter, r *http.Request) (*message, bool) {
 		Refuse(w, http.StatusBadRequest, "a message is one JSON-RPC object: batches are not read")
 		return nil, false
 	}
-	if err := json.Unmarshal(data, m, jsontext.AllowDuplicateNames(true)); err != nil {
+	if err := json.Unmarshal(data, m); err != nil {
 		refuse(w, http.StatusBadRequest, jsonrpc.CodeParseError, "the body is no JSON-RPC message: "+err.Error())
 		return nil, false
 	}
+	if wrong := m.wrong(); wrong != "" {
+		refuse(w, http.StatusBadRequest, jsonrpc.CodeInvalidRequest, wrong)
+		return nil, false
+	}
 	return m, true
+}
+
+// wrong says why the handler does not pass a message to the library; "" if it does.
+func (m *message) wrong() string {
+	switch kind := m.ID.Kind(); {
+	case m.Method == "subscriptions/listen": // it would never end, also if the host is gone
+		return "subscriptions/listen is of a later version of the protocol: ask resources/subscribe"
+	case m.ID == nil || kind == '"':
+		return ""
+	case kind != '0':
+		return "an id is a text or a number"
+	}
+	if number, err := strconv.ParseInt(string(m.ID), 10, 64); err != nil || number != int64(float64(number)) {
+		return "a number is an id only if it is an integer below 2^53: the library would answer another id"
+	}
+	return ""
 }
 
 // answer has the library answer a message, and tells the tools whether the host got the answer.

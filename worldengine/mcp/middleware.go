@@ -2,20 +2,32 @@ package mcp
 
 import (
 	"context"
-	"errors"
 	"slices"
+	"strings"
+	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// mostCalls bounds the calls of one session that are in hand.
-const mostCalls = 16
+// Bounds of the calls of one session.
+const (
+	// mostCalls is how many are carried out at a time, and mostWaiting how many may wait, waitWithin each.
+	mostCalls   = 16
+	mostWaiting = 64
+	waitWithin  = 5 * time.Second
+)
 
-// bounded refuses calls beyond mostCalls.
+// errTooBusy is the answer to a call beyond the bounds.
+var errTooBusy = &jsonrpc.Error{Code: -32000, Message: "this session has as many calls in hand as it may: wait for " +
+	"their answers; " + errNothingProposed.Error()}
+
+// bounded bounds the calls of a session. Those that need not ask the world are free, and those that go on
+// until they are cancelled.
 func bounded() sdk.Middleware {
-	slots := make(chan struct{}, mostCalls)
+	slots, waiting := make(chan struct{}, mostCalls), make(chan struct{}, mostCalls+mostWaiting)
 	free := []string{"ping", "subscriptions/listen"}
 	return func(next sdk.MethodHandler) sdk.MethodHandler {
 		return func(ctx context.Context, method string, request sdk.Request) (sdk.Result, error) {
@@ -23,18 +35,42 @@ func bounded() sdk.Middleware {
 				return next(ctx, method, request)
 			}
 			select {
+			case waiting <- struct{}{}:
+				defer func() { <-waiting }()
+			default:
+				return nil, errTooBusy
+			}
+			late := time.NewTimer(waitWithin)
+			defer late.Stop()
+			select {
 			case slots <- struct{}{}:
 				defer func() { <-slots }()
 				return next(ctx, method, request)
-			default:
+			case <-late.C:
 				return nil, errTooBusy
+			case <-ctx.Done():
+				return nil, ctx.Err()
 			}
 		}
 	}
 }
 
-var errTooBusy = errors.New("this session has as many calls in hand as it may: wait for their answers; " +
-	"nothing was proposed by this call")
+// tellsDoubt has the text of each failed call say whether anything was proposed: the library refuses
+// arguments before a tool sees them.
+func tellsDoubt(next sdk.MethodHandler) sdk.MethodHandler {
+	return func(ctx context.Context, method string, request sdk.Request) (sdk.Result, error) {
+		result, err := next(ctx, method, request)
+		failed, is := result.(*sdk.CallToolResult)
+		if !is || failed == nil || !failed.IsError || len(failed.Content) == 0 {
+			return result, err
+		}
+		text, is := failed.Content[0].(*sdk.TextContent)
+		if is && !strings.Contains(text.Text, errNothingProposed.Error()) && !strings.Contains(text.Text, proposed) {
+			text.Text += "; " + errNothingProposed.Error()
+		}
+		return result, err
+	}
+}
 
 // nullsAreAbsent removes the arguments of a tool that are null, as some hosts write absent ones.
 func nullsAreAbsent(next sdk.MethodHandler) sdk.MethodHandler {

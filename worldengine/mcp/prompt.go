@@ -29,14 +29,16 @@ func (m *Tools) addPrompts(s *sdk.Server) {
 	}, m.memoryPrompt)
 }
 
+var errNoTown = fmt.Errorf("%w: the prompt needs %s, the id of a town: list_towns has them", errArgument, townParameter)
+
 func (m *Tools) memoryPrompt(ctx context.Context, request *sdk.GetPromptRequest) (*sdk.GetPromptResult, error) {
 	id := request.Params.Arguments[townParameter]
 	if id == "" {
-		return nil, forModel(fmt.Errorf("mcp: the prompt needs %s, the id of a town: list_towns has them", townParameter))
+		return nil, asProtocolError(errNoTown)
 	}
 	text, err := m.Remember(ctx, id)
 	if err != nil {
-		return nil, forModel(err)
+		return nil, asProtocolError(err)
 	}
 	return &sdk.GetPromptResult{Description: "What " + id + " remembers", Messages: []*sdk.PromptMessage{
 		{Role: "user", Content: &sdk.TextContent{Text: text}}}}, nil

@@ -77,6 +77,9 @@ func (m *Tools) nameOf(townID string, kind handoff.ProposalType, argument string
 	return handoff.Hash(handoff.AppendCanonical(nil, members))
 }
 
+// proposed is a part of the error of a call whose proposal the server may have.
+const proposed = "it was proposed, and may be carried out"
+
 // deliver sends a handoff. It is open until the host has its result. The result of an open handoff that was
 // accepted before is the first one. An error says whether the handoff may have been carried out, and names
 // the key with which it can be sent again.
@@ -97,8 +100,8 @@ func (m *Tools) deliver(
 		return nil, nothingProposed(err)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%w; it was proposed, and may be carried out: propose the same again, or resubmit "+
-			"it, for its result; idempotencyKey: %s", err, h.IdempotencyKey)
+		return nil, fmt.Errorf("%w; %s: propose the same again, or resubmit it, for its result; idempotencyKey: %s",
+			err, proposed, h.IdempotencyKey)
 	}
 	m.expect(call, Delivery{
 		Done: func() { m.Open.remove(name, h) }, Lost: func() { m.Open.add(name, h) },

@@ -90,19 +90,23 @@ func (m *Tools) newServer() *sdk.Server {
 		Instructions: instructions, Logger: slog.New(slog.DiscardHandler),
 		Capabilities: &sdk.ServerCapabilities{Tools: &sdk.ToolCapabilities{}, Prompts: &sdk.PromptCapabilities{},
 			Resources: &sdk.ResourceCapabilities{Subscribe: m.Towns != nil}},
-		CompletionHandler: m.complete,
+		CompletionHandler: m.complete, SchemaCache: resolved,
 	}
 	if m.Towns != nil {
 		options.SubscribeHandler, options.UnsubscribeHandler = m.subscribe, m.unsubscribe
 	}
-	if m.sessionID != "" {
+	overHTTP := m.sessionID != ""
+	if overHTTP {
 		options.GetSessionID = func() string { return m.sessionID }
 	}
 	s := sdk.NewServer(&sdk.Implementation{Name: "worldengine", Title: "World engine", Version: "1"}, options)
 	m.addTools(s)
 	m.addResources(s)
 	m.addPrompts(s)
-	s.AddReceivingMiddleware(bounded(), nullsAreAbsent)
+	s.AddReceivingMiddleware(nullsAreAbsent, tellsDoubt)
+	if overHTTP { // a line waits in its pipe
+		s.AddReceivingMiddleware(bounded())
+	}
 	return s
 }
 

@@ -3,6 +3,7 @@ package mcp
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -49,8 +50,7 @@ func NewTowns(engine *client.Client, logger *slog.Logger) *Towns {
 }
 
 // errTooMany is the answer to a subscription beyond mostSubscriptions.
-var errTooMany = errors.New("mcp: this session has as many subscriptions as it may: unsubscribe from a town, " +
-	"or ask list_towns")
+var errTooMany = fmt.Errorf("%w: this session has as many subscriptions as it may: unsubscribe from a town", errArgument)
 
 // mostSubscriptions bounds the subscriptions of one session.
 const mostSubscriptions = 100
