@@ -36,6 +36,7 @@ func (b *tab) signIn(user, word string) {
 
 // A user can do everything that the role allows, and is offered nothing else.
 func TestRoles(t *testing.T) {
+	t.Parallel()
 	bound := servertest.Person(wire.Agent, func(u *access.User) {
 		u.Towns, u.Read, u.Actors = []string{threatened}, []string{threatened}, []string{"mayor-1"}
 	})
@@ -114,6 +115,7 @@ func TestRoles(t *testing.T) {
 // An operator acknowledges alerts, one that has just come among them; an observer sees who did. The
 // overview shows that servers have lost alerts.
 func TestAlerts(t *testing.T) {
+	t.Parallel()
 	w := serve(t, servertest.WithUsers(servertest.Person(wire.Operator),
 		servertest.Person(wire.Observer)))
 	raise := func(run string) {
@@ -157,6 +159,7 @@ func TestAlerts(t *testing.T) {
 // A user who gets other rights while pages are open is offered what these allow, in an open dialog
 // too; one who is taken out of the access file is asked to sign in again.
 func TestRightsChange(t *testing.T) {
+	t.Parallel()
 	named := func(u *access.User) { u.Name = "mara" }
 	operator := servertest.Person(wire.Operator)
 	w := serve(t, servertest.WithUsers(operator, servertest.Person(wire.Operator, named)),

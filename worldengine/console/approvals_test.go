@@ -70,6 +70,7 @@ func offers(text string) string {
 // A person sees each waiting proposal and its expected changes, and approves or rejects it with a
 // reason. A user who may only look is not offered to decide.
 func TestApprovals(t *testing.T) {
+	t.Parallel()
 	bound := servertest.Person(wire.Approver, func(u *access.User) {
 		u.Name, u.Towns = "bound",
 			[]string{"town-quiet"}
@@ -128,6 +129,7 @@ func TestApprovals(t *testing.T) {
 
 // While a person thinks about a proposal, somebody else decides it, or the town is changed.
 func TestApprovalIsDecidedElsewhere(t *testing.T) {
+	t.Parallel()
 	w := serve(t, requiring(handoff.AdvanceProject))
 	b := open(t, w.srv.HTTP()+"#/approvals")
 	b.sees("LIVE", "No proposal waits")
@@ -171,6 +173,7 @@ func TestApprovalExpires(t *testing.T) {
 // Several proposals are decided at once. The dialog names those that become stale, and what waits no
 // longer is listed with the person, the reason and the run.
 func TestApprovals_Several(t *testing.T) {
+	t.Parallel()
 	w := serve(t, requiring(handoff.AdvanceProject, handoff.PlanSalvage, handoff.TalkToTownsfolk))
 	w.send(w.made(threatened, handoff.PlanSalvage, "dread"))
 	w.send(w.made(threatened, handoff.PlanSalvage, "scarcity"))
@@ -220,6 +223,7 @@ func (w *world) propose(p handoff.Proposal) (handoffID, proposalID string) {
 // Handoffs with one id, of one town or of two, are told apart: each has its own dialog, decision
 // and outcome.
 func TestOneIDOfSeveralProposals(t *testing.T) {
+	t.Parallel()
 	w := serve(t, requiring(handoff.AcceptMission))
 	for _, id := range []string{"Town", "Town 1"} {
 		town := snapshot(id)

@@ -33,6 +33,7 @@ const offersCancel = `[...document.querySelectorAll("button")].some(b => b.textC
 // A town that is paused while a game applies a command drains: the run in hand cannot be cancelled,
 // one that waits can, by who may.
 func TestATownDrains(t *testing.T) {
+	t.Parallel()
 	w := serve(t, servertest.WithUsers(
 		servertest.Person(wire.Operator), servertest.Person(wire.Observer),
 		servertest.Person(wire.Plugin),
@@ -166,7 +167,7 @@ func TestServerIsKilled(t *testing.T) {
 	list := open(t, p.console+"#/runs")
 	tabs := []*tab{overview, town, history, run, list, open(t, p.console+"#/send")}
 	for i, shows := range []string{
-		"executed", "Day 16", "put by a client", "RunCompleted", first[:8], "Build a handoff",
+		"executed", "Day 16", "from the world file", "RunCompleted", first[:8], "Build a handoff",
 	} {
 		tabs[i].sees("LIVE", shows)
 		tabs[i].mayBeAway()
@@ -191,6 +192,7 @@ func TestServerIsKilled(t *testing.T) {
 
 // A revision leaves the history while a page shows it.
 func TestRevisionIsGone(t *testing.T) {
+	t.Parallel()
 	w := serve(t, func(c *server.Config) { c.Engine.HistoryPerTown = 3 })
 	first := w.send(w.made(threatened, handoff.AdvanceProject, "wall-perimeter"))
 	b := open(t, w.srv.HTTP()+"#/runs/"+first)
@@ -205,7 +207,7 @@ func TestRevisionIsGone(t *testing.T) {
 	b.picture("history-gone")
 	b.goTo("#/towns/" + threatened)
 	b.sees("Day 24")
-	history.sees("24", "townsfolk talk")
+	history.sees("24", "talk casual")
 }
 
 // garble replaces texts in the data that a page gets over its WebSocket: each key of window.garble by
@@ -242,6 +244,7 @@ func (b *tab) garbled(from, to string) {
 
 // The page reports an answer that it cannot read, and the rest of the console goes on.
 func TestUnreadableAnswers(t *testing.T) {
+	t.Parallel()
 	w := serve(t, requiring(handoff.TalkToTownsfolk))
 	runs := w.play()
 	b := openGarbled(t, w.srv.HTTP()+"#/send")
@@ -286,6 +289,7 @@ func TestUnreadableAnswers(t *testing.T) {
 // A world in which nothing is yet says on each page what will be there, and how to begin. A page that is
 // not there any more, as after another version was started, is told and not blank.
 func TestEmptyWorld(t *testing.T) {
+	t.Parallel()
 	w := serve(t, func(c *server.Config) { c.World = nil })
 	b := open(t, w.srv.HTTP())
 	for page, shows := range map[string]string{
@@ -306,13 +310,14 @@ func TestEmptyWorld(t *testing.T) {
 	b.do(chromedp.Navigate(w.srv.HTTP() + "#/send"))
 	b.sees("LIVE", "PAGE_MISSING", "Load the page again")
 	b.picture("page-missing")
-	b.goTo("#/runs")
+	b.goTo("#/")
 	b.sees("No runs yet")
 }
 
 // While answers do not come, the pages say that they ask, then that none came; when they come, they
 // are shown.
 func TestSlowAnswers(t *testing.T) {
+	t.Parallel()
 	w := serve(t)
 	run := w.play()["executed"]
 	b := openGarbled(t, w.srv.HTTP()+"#/towns")

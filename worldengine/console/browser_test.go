@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/browser"
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/cdproto/log"
@@ -68,9 +69,9 @@ type tab struct {
 
 func open(t testing.TB, url string) *tab {
 	t.Helper()
-	browser, err := chromium()
+	chrome, err := chromium()
 	require.NoError(t, err)
-	ctx, cancel := chromedp.NewContext(browser)
+	ctx, cancel := chromedp.NewContext(chrome, chromedp.WithNewBrowserContext()) // a window of its own
 	b := &tab{t: t, ctx: ctx}
 	require.NoError(t, chromedp.Listen(ctx, b.heard))
 	t.Cleanup(func() {
@@ -198,6 +199,15 @@ func (b *tab) paste(text string) {
 		field.value = %s;
 		field.dispatchEvent(new Event("input", { bubbles: true }));
 	})()`, encoded))
+}
+
+// downloads has the files that the page saves put into a directory.
+func (b *tab) downloads(dir string) {
+	b.t.Helper()
+	call(b, browser.SetDownloadBehavior, browser.SetDownloadBehaviorParams{
+		Behavior:         browser.SetDownloadBehaviorBehaviorAllow,
+		BrowserContextID: chromedp.FromContext(b.ctx).BrowserContextID, DownloadPath: dir,
+	})
 }
 
 // fill puts a value into the field or the choice with a label.

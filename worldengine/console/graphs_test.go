@@ -13,6 +13,7 @@ import (
 // The graphs say their values under the pointer and by keyboard. If a person chooses a part
 // of one, its time is in the address and filters the runs below.
 func TestGraphs(t *testing.T) {
+	t.Parallel()
 	w := serve(t)
 	w.play()
 	b := open(t, w.srv.HTTP())

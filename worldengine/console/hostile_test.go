@@ -18,6 +18,7 @@ import (
 // Whatever texts a town, a run, a proposal, a decision, a pause and an alert have, they are shown as
 // texts.
 func TestHostile(t *testing.T) {
+	t.Parallel()
 	w := serve(t, requiring(handoff.AdvanceProject))
 	script := `<script>document.title="owned"</script><img src=x onerror="document.title='owned'">`
 	turned := "\u202e" + script

@@ -26,6 +26,7 @@ import (
 
 // What happens appears by itself, and while the reader is further down it waits and is counted.
 func TestLive(t *testing.T) {
+	t.Parallel()
 	w := serve(t)
 	b := open(t, w.srv.HTTP()+"#/runs")
 	b.sees("LIVE", "No runs yet")
@@ -53,6 +54,7 @@ func TestLive(t *testing.T) {
 
 // Everything is reached by the keyboard.
 func TestKeyboard(t *testing.T) {
+	t.Parallel()
 	w := serve(t)
 	runs := w.play()
 	b := open(t, w.srv.HTTP()+"#/runs")
@@ -117,6 +119,7 @@ func TestKeyboard(t *testing.T) {
 
 // A pasted handoff is judged as it is typed, and carried out when that is asked for.
 func TestSend(t *testing.T) {
+	t.Parallel()
 	w := serve(t)
 	b := open(t, w.srv.HTTP()+"#/send")
 	b.sees("LIVE", "Build a handoff")
@@ -151,6 +154,7 @@ func TestSend(t *testing.T) {
 // A run that waits for its turn is shown as it arrives, with its command, and its progress follows
 // on the same page.
 func TestWaitingRun(t *testing.T) {
+	t.Parallel()
 	w := serve(t, func(c *server.Config) {
 		c.Engine.Apply, c.Engine.Plugin.Deadline = apply.Plugin, 10*time.Minute
 	})
@@ -179,6 +183,7 @@ func TestWaitingRun(t *testing.T) {
 // A cancellation names its run, and no town: also one that is refused, and came while the list was
 // open.
 func TestRefusedCancellation(t *testing.T) {
+	t.Parallel()
 	w := serve(t)
 	b := open(t, w.srv.HTTP()+"#/runs?type=CANCEL")
 	b.sees("LIVE", "No runs yet")
@@ -199,6 +204,7 @@ func TestRefusedCancellation(t *testing.T) {
 
 // No run event tells of a put or a patch; the pages show them all the same.
 func TestPutsAndPatches(t *testing.T) {
+	t.Parallel()
 	w := serve(t)
 	b := open(t, w.srv.HTTP()+"#/towns/"+threatened)
 	history := open(t, w.srv.HTTP()+"#/towns/"+threatened+"/history")
@@ -287,6 +293,7 @@ func TestCalm(t *testing.T) {
 
 // A page that is far behind the log goes on from its end, and asks anew for the rows on display.
 func TestBusyLog(t *testing.T) {
+	t.Parallel()
 	w := serve(t)
 	b := prepared(t, garble+`
 		window.polls = 0;
@@ -316,6 +323,7 @@ func TestBusyLog(t *testing.T) {
 // Once a user has signed out, a page follows nothing any more, and shows the next one who signs in on
 // it nothing that the first one saw, even if the server does not answer.
 func TestSignOut(t *testing.T) {
+	t.Parallel()
 	bound := servertest.Person(wire.Agent, func(u *access.User) {
 		u.Towns, u.Read = []string{threatened}, []string{threatened}
 	})
@@ -371,6 +379,7 @@ func (w *world) putDay(day int64) {
 
 // If an older log is restored while a page is open, the page shows every later put.
 func TestRestoredLog(t *testing.T) {
+	t.Parallel()
 	var config server.Config
 	w := serve(t, func(c *server.Config) { config = *c })
 	config.HTTP = strings.TrimSuffix(strings.TrimPrefix(w.srv.HTTP(), "http://"), "/")

@@ -14,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/chromedp/cdproto/browser"
 	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -30,6 +29,7 @@ import (
 
 // Every page shows the outcomes of an agent's handoffs.
 func TestPages(t *testing.T) {
+	t.Parallel()
 	w := serve(t, requiring(handoff.TalkToTownsfolk))
 	runs := w.play()
 	w.send(w.made(threatened, handoff.TalkToTownsfolk, "morale-boost"))
@@ -111,6 +111,7 @@ func TestPages(t *testing.T) {
 // The overview shows what waits, with links: paused towns, plugins that are away, alerts and
 // approvals; so do the pages of the town and of the run, and the list of runs.
 func TestOverview_Waits(t *testing.T) {
+	t.Parallel()
 	w := serve(t, requiring(handoff.PlanSalvage), func(c *server.Config) {
 		c.Engine.Apply = apply.Plugin
 		c.Engine.Plugin = apply.Policy{Resend: time.Second}
@@ -149,6 +150,7 @@ func TestOverview_Waits(t *testing.T) {
 
 // A disk that is almost full is said on every page, as handoffctl status says it.
 func TestProblems(t *testing.T) {
+	t.Parallel()
 	room, err := storage.Open(t.TempDir(), 1)
 	require.NoError(t, err)
 	w := serve(t, func(c *server.Config) { c.MinFreeDisk = int64(room.State().Free / 2) })
@@ -164,6 +166,7 @@ func TestProblems(t *testing.T) {
 // TestSearch: the search finds whatever the console shows. Towns are filtered by state and sorted,
 // and the address says so.
 func TestSearch(t *testing.T) {
+	t.Parallel()
 	w := serve(t)
 	runs := w.play()
 	b := open(t, w.srv.HTTP())
@@ -206,10 +209,10 @@ func TestSearch(t *testing.T) {
 	b.goTo("#/send")
 	b.script(`document.getElementById("search").value = ""`)
 	b.do(chromedp.SendKeys(chromedp.CSS("#search"), "qui"))
-	b.is(`document.querySelector("[role=option]")?.innerText.includes("town-quiet")`)
+	b.is(`document.querySelector("[role=option]")?.innerText.includes("town-quiet") === true`)
 	b.picture("search")
 	b.key("ArrowDown", 0)
-	b.is(`document.querySelector("[aria-selected=true]")?.innerText.includes("town-quiet")`)
+	b.is(`document.querySelector("[aria-selected=true]")?.innerText.includes("town-quiet") === true`)
 	b.key("Enter", 0)
 	b.is(`location.hash === "#/towns/town-quiet" && !document.querySelector("[role=option]")`)
 
@@ -230,6 +233,7 @@ func TestSearch(t *testing.T) {
 
 // A town is removed by who types its name, and is shown as unknown from then on, its history as before.
 func TestRemoveATown(t *testing.T) {
+	t.Parallel()
 	w := serve(t)
 	w.play()
 	b := open(t, w.srv.HTTP()+"#/towns/"+threatened)
@@ -265,6 +269,7 @@ func outage(c *server.Config) {
 // TestRetry: the runs of an outage are tried again together, also those that a list does not show, or
 // one by one, and the page shows who is connected.
 func TestRetry(t *testing.T) {
+	t.Parallel()
 	w := serve(t, outage)
 	one := w.send(w.made(threatened, handoff.AdvanceProject, "wall-perimeter"))
 	w.send(w.made(threatened, handoff.PlanSalvage, "dread"))
@@ -300,6 +305,7 @@ func TestRetry(t *testing.T) {
 // Neither long texts without a place to break nor glyphs that are as wide as a word, such as U+FDFD
 // is in most fonts, push anything out of the window.
 func TestConsole_WideTexts(t *testing.T) {
+	t.Parallel()
 	w := serve(t, requiring(handoff.PlanSalvage))
 	wide := strings.Repeat("\ufdfdW", 60)
 	town := snapshot(wide)
@@ -348,15 +354,13 @@ func (b *tab) fits(page string) {
 
 // A fixture saved by the page of a run gets the same answers from fresh servers, byte for byte.
 func TestSavedFixturesReplay(t *testing.T) {
+	t.Parallel()
 	w := serve(t)
 	runs := w.play()
 	dir := t.TempDir()
 	b := open(t, w.srv.HTTP())
 	b.sees("LIVE")
-	_, err := chromedp.Call(b.ctx, browser.SetDownloadBehavior, browser.SetDownloadBehaviorParams{
-		Behavior: browser.SetDownloadBehaviorBehaviorAllow, DownloadPath: dir,
-	})
-	require.NoError(t, err)
+	b.downloads(dir)
 	b.do(chromedp.Evaluate[chromedp.Void](
 		`navigator.clipboard.writeText = async (text) => { window.copied = text; }`))
 	for _, run := range runs {
@@ -389,6 +393,7 @@ func read(t *testing.T, file, end string) string {
 
 // If a fresh server would answer otherwise, the page says so and saves no fixture.
 func TestNoFixture(t *testing.T) {
+	t.Parallel()
 	amounts := rules.DefaultRules()
 	amounts.ProjectStep *= 2
 	w := serve(t, func(c *server.Config) { c.Engine.Rules = &amounts })

@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/chromedp/cdproto/browser"
 	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/require"
@@ -22,6 +21,7 @@ import (
 
 // Rows stay under the mouse, while the runs that come are counted.
 func TestRuns_HeldUnderTheMouse(t *testing.T) {
+	t.Parallel()
 	w := serve(t)
 	w.play()
 	b := open(t, w.srv.HTTP()+"#/runs")
@@ -41,6 +41,7 @@ func TestRuns_HeldUnderTheMouse(t *testing.T) {
 
 // Runs are filtered by time, which is in the address, and saved as JSON lines.
 func TestRuns_TimeAndExport(t *testing.T) {
+	t.Parallel()
 	w := serve(t)
 	runs := w.play()
 	b := open(t, w.srv.HTTP()+"#/runs?from=2026-01-01T00:00Z&to=2026-01-02T00:00Z")
@@ -53,9 +54,7 @@ func TestRuns_TimeAndExport(t *testing.T) {
 	b.sees("4 runs", later[:8])
 
 	dir := t.TempDir()
-	call(b, browser.SetDownloadBehavior, browser.SetDownloadBehaviorParams{
-		Behavior: browser.SetDownloadBehaviorBehaviorAllow, DownloadPath: dir,
-	})
+	b.downloads(dir)
 	b.press("Export")
 	file := read(t, filepath.Join(dir, "runs-main.jsonl"), "}\n")
 	lines := strings.Split(strings.TrimSuffix(file, "\n"), "\n")
@@ -66,6 +65,7 @@ func TestRuns_TimeAndExport(t *testing.T) {
 
 // Several runs are chosen and cancelled together. What can be done with them stays in view.
 func TestRuns_Choose(t *testing.T) {
+	t.Parallel()
 	w := serve(t, func(c *server.Config) {
 		c.Engine.Apply, c.Engine.Plugin.Deadline = apply.Plugin, 10*time.Minute
 	})
@@ -103,6 +103,7 @@ func TestRuns_Choose(t *testing.T) {
 
 // The page of a run that leaves its command in doubt says what to do, and shows its attempts in time.
 func TestRun_InDoubt(t *testing.T) {
+	t.Parallel()
 	w := serve(t, func(c *server.Config) {
 		c.Engine.Apply = apply.Plugin
 		c.Engine.Plugin = apply.Policy{Deadline: 300 * time.Millisecond, Attempts: 2, Backoff: 100 * time.Millisecond}

@@ -27,6 +27,7 @@ func (b *tab) signedIn(user string) {
 // A reload keeps the user signed in, without the password, until that user signs out or changes in the
 // access file.
 func TestSession_Reload(t *testing.T) {
+	t.Parallel()
 	operator := servertest.Person(wire.Operator)
 	w := serve(t, servertest.WithUsers(operator))
 	b := open(t, w.srv.HTTP())
@@ -61,6 +62,7 @@ func TestSession_Reload(t *testing.T) {
 
 // A session of a server that was started again has ended, and the page says so.
 func TestSession_OtherServer(t *testing.T) {
+	t.Parallel()
 	users := servertest.WithUsers(servertest.Person(wire.Operator))
 	b := open(t, serve(t, users).srv.HTTP())
 	b.signIn("operator", servertest.Password)
@@ -76,6 +78,7 @@ func TestSession_OtherServer(t *testing.T) {
 // In a world without users, a page that is too slow to connect tries again, and asks nobody for a
 // password.
 func TestSession_SlowStart(t *testing.T) {
+	t.Parallel()
 	w := serve(t)
 	b := prepared(t, `
 		window.forms = 0;
