@@ -18,6 +18,7 @@ import (
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/game"
 	"worldengine/worldengine/index"
+	"worldengine/worldengine/queue"
 	"worldengine/worldengine/storage"
 	"worldengine/worldengine/town"
 	"worldengine/worldengine/wire"
@@ -64,6 +65,9 @@ type Config struct {
 	// GroupCommits stores together the commits that wait for the disk; false. It suits a world of
 	// one NATS server, which writes each message to the disk before it answers.
 	GroupCommits bool `kong:"-"`
+	// Pool has the workers, which engines of several worlds share, and bounds their requests in hand
+	// together; nil for a pool of the engine's own, of Workers and QueueTotal.
+	Pool *queue.Pool `kong:"-"`
 	// Workers is how many towns are worked on at once; 256.
 	Workers int `kong:"-"`
 	// QueuePerTown is how many requests may wait for one town; 256.
@@ -131,11 +135,17 @@ type Notifier interface {
 	Asked(townID string, asked *approval.Asked)
 }
 
-// Defaults of QueuePerTown and QueueTotal.
+// Defaults of Workers, QueuePerTown and QueueTotal.
 const (
+	DefaultWorkers      = 256
 	DefaultQueuePerTown = 256
 	DefaultQueueTotal   = 2048
 )
+
+// NewPool returns a pool of Workers and QueueTotal for the engines of several worlds.
+func (c Config) NewPool() *queue.Pool {
+	return queue.NewPool(cmp.Or(c.Workers, DefaultWorkers), cmp.Or(c.QueueTotal, DefaultQueueTotal))
+}
 
 func (c Config) withDefaults() (Config, error) {
 	c.World = cmp.Or(c.World, wire.DefaultWorld)
@@ -147,7 +157,7 @@ func (c Config) withDefaults() (Config, error) {
 	c.policy = c.Settings.Policy()
 	c.ApprovalTimeout = cmp.Or(c.ApprovalTimeout, approval.DefaultTimeout)
 	c.Replicas = cmp.Or(c.Replicas, 1)
-	c.Workers = cmp.Or(c.Workers, 256)
+	c.Workers = cmp.Or(c.Workers, DefaultWorkers)
 	c.QueuePerTown = cmp.Or(c.QueuePerTown, DefaultQueuePerTown)
 	c.QueueTotal = cmp.Or(c.QueueTotal, DefaultQueueTotal)
 	c.PauseWait = cmp.Or(c.PauseWait, 2*time.Second)

@@ -223,6 +223,9 @@ func (e *Engine) follow(nc, followers *nats.Conn) {
 }
 
 func newQueue(ctx context.Context, config *Config) *queue.Queue {
+	if config.Pool != nil {
+		return config.Pool.Open(ctx, config.QueuePerTown, config.Logger)
+	}
 	return queue.New(ctx, queue.Config{
 		Workers: config.Workers, PerTown: config.QueuePerTown,
 		Total: config.QueueTotal, Logger: config.Logger,

@@ -30,7 +30,7 @@ func requireDrained(t *testing.T, q *Queue) {
 	require.NoError(t, q.Drain(t.Context()))
 	require.Zero(t, q.Depth())
 	require.Empty(t, q.towns, "a town without work takes no memory")
-	q.workers.Wait()
+	q.pool.ended.Wait()
 }
 
 var rewrite = flag.Bool("rewrite", false, "write testdata/queue.txt anew")

@@ -139,6 +139,7 @@ func (c Config) withDefaults() Config {
 		c.Service.Access = access.NewDirectory(c.Access.Users)
 	}
 	c.Service.PerTown, c.Service.Total = c.Engine.QueuePerTown, c.Engine.QueueTotal
+	c.Engine.Pool = c.Engine.NewPool()
 	return c
 }
 
@@ -367,6 +368,7 @@ func (s *Server) Close(ctx context.Context) error {
 	if s.placer != nil {
 		s.placer.close()
 	}
+	s.config.Engine.Pool.Close()
 	for _, nc := range []*nats.Conn{s.conn, s.followers, s.asking, s.answering} {
 		if nc != nil {
 			nc.Close()
