@@ -17,11 +17,26 @@ import (
 	"worldengine/worldengine/wire"
 )
 
+// idlePause is the pause between two looks at the log of a world without news. settling is how long an
+// engine does not count on such news, since an earlier writer may still commit.
+const (
+	idlePause = 10 * time.Second
+	settling  = operationTimeout
+)
+
+// rest pauses until the index has news beyond a position, for at least pause and at most idlePause.
+func (e *Engine) rest(ctx context.Context, position uint64, pause time.Duration) {
+	if backoff.Sleep(ctx, pause) == nil {
+		_ = e.index.AwaitNews(ctx, position, idlePause-pause)
+	}
+}
+
 // resume follows the log and the approvals until ctx is done. At intervals of Plugin.Resend, and
 // when the pause of the world has changed, it also tends the pending commands.
 func (e *Engine) resume(ctx context.Context) {
-	next, tended := time.Now(), e.worldPause.Known().Seq
-	for ; ctx.Err() == nil; _ = backoff.Sleep(ctx, pollPause) {
+	next, tended, began := time.Now(), e.worldPause.Known().Seq, time.Now()
+	for ctx.Err() == nil {
+		position := e.index.Position()
 		_, err := e.index.Sync(ctx)
 		if err == nil {
 			err = e.asked.Refresh(ctx)
@@ -31,26 +46,33 @@ func (e *Engine) resume(ctx context.Context) {
 				"will try again", "error", err)
 		}
 		now, world := time.Now(), e.worldPause.Known().Seq
+		pending := e.index.Towns(index.Pending)
 		if (!now.Before(next) || world != tended) && e.steps.Serves() {
 			next, tended = now.Add(e.config.Plugin.Resend), world
-			for _, token := range e.index.Towns(index.Pending) {
+			for _, token := range pending {
 				e.games.Tend(ctx, token)
 			}
+		}
+		if err != nil || len(pending) > 0 || time.Since(began) < settling {
+			_ = backoff.Sleep(ctx, pollPause)
+		} else {
+			e.rest(ctx, position, pollPause)
 		}
 	}
 }
 
-// Until ctx is done, hearLog asks the log for its end every hearEvery. It notes when the log answers,
-// and when the log has another leader. A question ends after hearTimeout, since in an election it may
-// get no answer at all.
+// Until ctx is done, hearLog asks the log for its end at intervals of hearPause, or each second while
+// the log does not answer. It notes when the log answers, and when the log has another leader. A
+// question ends after hearTimeout, since in an election it may get no answer at all.
 func (e *Engine) hearLog(ctx context.Context) {
 	const unheard = "none yet"
 	leader := unheard
-	for ; ctx.Err() == nil; _ = backoff.Sleep(ctx, hearEvery) {
+	for pause := e.hearPause(); ctx.Err() == nil; _ = backoff.Sleep(ctx, pause) {
 		bounded, cancel := context.WithTimeout(ctx, hearTimeout)
 		_, err := e.log.End(bounded)
 		cancel()
-		if err != nil {
+		if pause = e.hearPause(); err != nil {
+			pause = hearEvery
 			continue
 		}
 		now := time.Now()
@@ -75,8 +97,20 @@ const (
 	hearTimeout = 2 * time.Second
 )
 
-// LogSilence returns the time since the log last answered hearLog.
-func (e *Engine) LogSilence() time.Duration { return time.Since(*e.logAnswered.Load()) }
+// hearPause is the pause between two questions of hearLog. Only a log with replicas may get another
+// leader while the connections last.
+func (e *Engine) hearPause() time.Duration {
+	if e.config.Replicas > 1 {
+		return hearEvery
+	}
+	return idlePause
+}
+
+// LogSilence returns the time since the log last answered hearLog, less the time for which hearLog did
+// not ask.
+func (e *Engine) LogSilence() time.Duration {
+	return max(time.Since(*e.logAnswered.Load())-e.hearPause()+hearEvery, 0)
+}
 
 // reapEvery is the pause between two looks at the runs without a delivery. Once a run has been
 // closed for closingTime, its decision is in the log or will not come.
@@ -88,12 +122,19 @@ const (
 // Until ctx is done, reapWaiting ends the waiting runs that have no delivery in this engine: runs of
 // earlier writers, and runs whose end this engine could not store.
 func (e *Engine) reapWaiting(ctx context.Context) {
-	for ; ctx.Err() == nil; _ = backoff.Sleep(ctx, reapEvery) {
-		if _, err := e.index.Sync(ctx); err != nil || !e.steps.Serves() {
-			continue
+	for ctx.Err() == nil {
+		position := e.index.Position()
+		_, err := e.index.Sync(ctx)
+		left := e.index.Waiting()
+		if err == nil && e.steps.Serves() {
+			for _, seq := range left {
+				e.reap(ctx, seq)
+			}
 		}
-		for _, seq := range e.index.Waiting() {
-			e.reap(ctx, seq)
+		if err != nil || len(left) > 0 {
+			_ = backoff.Sleep(ctx, reapEvery)
+		} else {
+			e.rest(ctx, position, reapEvery)
 		}
 	}
 }
@@ -221,8 +262,6 @@ func (e *Engine) watchStorage(ctx context.Context) {
 		since = e.alerts.StorageFailedSince(ctx)
 	}
 	refused := !since.IsZero()
-	ticks := time.NewTicker(pollPause)
-	defer ticks.Stop()
 	for {
 		err := e.log.Full()
 		switch full := err != nil; {
@@ -236,11 +275,24 @@ func (e *Engine) watchStorage(ctx context.Context) {
 			e.alerts.Raise(alerts.StorageRecovered.About(alerts.About{},
 				"{since}", runevents.Timestamp(since)))
 		}
+		pause := idlePause
+		if refused {
+			pause = pollPause
+		}
 		select {
-		case <-ticks.C:
+		case <-e.outOfRoom:
+		case <-time.After(pause):
 		case <-ctx.Done():
 			return
 		}
+	}
+}
+
+// noteOutOfRoom has watchStorage look at the storage.
+func (e *Engine) noteOutOfRoom() {
+	select {
+	case e.outOfRoom <- struct{}{}:
+	default: // it is about to look
 	}
 }
 
@@ -267,7 +319,7 @@ func (e *Engine) watchLog(ctx context.Context, nc *nats.Conn) {
 	}
 }
 
-const rereadPause = 5 * time.Second
+const rereadPause = idlePause
 
 // findLog checks the log until the log is the known one. If the log lacks messages, the alert
 // LOG_LOST is raised, and the engine commits nothing meanwhile.

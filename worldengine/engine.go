@@ -111,7 +111,9 @@ type Engine struct {
 	bus      *bus.Sink // nil without Config.Bus
 	logLost  atomic.Pointer[error]
 	elected  chan struct{} // gets an element when the log has another leader; see verifyLog
-	damage   sync.Map      // by town token, the damage that was reported; see reportDamage
+	// outOfRoom gets an element when nothing can be stored; see watchStorage.
+	outOfRoom chan struct{}
+	damage    sync.Map // by town token, the damage that was reported; see reportDamage
 	// undelivered is how many messages the log counts and did not deliver; verifyLog's alone.
 	undelivered uint64
 	// logAnswered is when the log last answered.

@@ -32,6 +32,7 @@ func (e *Engine) needs(ctx context.Context, townID string, seq uint64) (commitlo
 
 // fullTowns has the towns whose history had no room for a record since the last call of all.
 type fullTowns struct {
+	news  chan struct{} // has an element after add; nil in tests without watchHistories
 	mu    sync.Mutex
 	towns map[string]commitlog.Needs
 }
@@ -43,6 +44,10 @@ func (f *fullTowns) add(townID string, needs commitlog.Needs) {
 		f.towns = map[string]commitlog.Needs{}
 	}
 	f.towns[townID] = needs
+	select {
+	case f.news <- struct{}{}:
+	default: // watchHistories is about to look
+	}
 }
 
 func (f *fullTowns) all() map[string]commitlog.Needs {
@@ -57,7 +62,16 @@ func (f *fullTowns) all() map[string]commitlog.Needs {
 // HISTORY_RECOVERED when it has room again: once each, even if servers end in between.
 func (e *Engine) watchHistories(ctx context.Context) {
 	since := e.recallFull(ctx)
-	for ; ctx.Err() == nil; _ = backoff.Sleep(ctx, pollPause) {
+	for ctx.Err() == nil {
+		if len(since) > 0 {
+			_ = backoff.Sleep(ctx, pollPause)
+		} else {
+			select {
+			case <-e.full.news:
+			case <-ctx.Done():
+				return
+			}
+		}
 		full := e.full.all()
 		for _, townID := range slices.Sorted(maps.Keys(full)) {
 			if _, known := since[townID]; known {

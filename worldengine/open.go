@@ -98,8 +98,9 @@ func prepare(ctx context.Context, nc *nats.Conn, config Config) (*Engine, error)
 	}
 	e := &Engine{
 		config: config, js: js, log: log, towns: commitlog.NewTowns(log),
-		elected: make(chan struct{}, 1), replicas: r,
+		elected: make(chan struct{}, 1), outOfRoom: make(chan struct{}, 1), replicas: r,
 	}
+	log.OutOfRoom, e.full.news = e.noteOutOfRoom, make(chan struct{}, 1)
 	log.Damaged = func(townToken string, err error) { e.reportDamage(townToken, 0, err.Error()) }
 	if err := e.openIndex(ctx); err != nil {
 		return nil, err

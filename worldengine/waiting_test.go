@@ -288,12 +288,13 @@ func (a *away) End(ctx context.Context) (uint64, error) {
 	return 1, ctx.Err()
 }
 
-// The silence of the log is noticed to end within 3 s, so an election of 11 s is no silence of 15 s.
+// The silence of a log with replicas is noticed to end within 3 s, so an election of 11 s is no silence
+// of 15 s. A log without replicas has no elections, and is asked less often.
 func TestEngine_LogSilence(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		log := &away{}
-		e := &Engine{log: &commitlog.Log{Store: log}}
+		e := &Engine{log: &commitlog.Log{Store: log}, config: Config{Replicas: 3}}
 		ctx, stop := context.WithCancel(t.Context())
 		defer synctest.Wait()
 		defer stop()
@@ -309,5 +310,15 @@ func TestEngine_LogSilence(t *testing.T) {
 			synctest.Wait()
 			require.LessOrEqual(t, e.LogSilence(), hearEvery+hearTimeout)
 		}
+		e.config.Replicas = 1
+		time.Sleep(time.Minute)
+		require.LessOrEqual(t, e.LogSilence(), hearEvery)
+		log.silent.Store(true)
+		time.Sleep(idlePause + 15*time.Second)
+		require.GreaterOrEqual(t, e.LogSilence(), 15*time.Second)
+		log.silent.Store(false)
+		time.Sleep(hearEvery + hearTimeout)
+		synctest.Wait()
+		require.Zero(t, e.LogSilence())
 	})
 }

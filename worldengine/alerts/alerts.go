@@ -120,15 +120,16 @@ type Alerts struct {
 	config Config
 	js     jetstream.JetStream
 	stream jetstream.StreamConfig
-	queue  chan runevents.Alert // closed by Close
-	stop   context.CancelFunc   // ends publishing
-	done   chan struct{}        // closed when publishing has ended
+	stop   context.CancelFunc // ends publishing
+	done   chan struct{}      // closed when publishing has ended
 	kept   kept
 	left   []runevents.Alert // of the backlog, immutable after Start
 
 	ofProducer, ofLane *ratelimit.Limit // see allowed
 
 	mu      sync.Mutex
+	news    sync.Cond         // the queue has an alert, or closed is set
+	queue   []runevents.Alert // to publish, oldest first
 	closed  bool
 	raised  *recent.Map[string, *found] // by key; mu guards the values
 	waiting map[runevents.AlertCode]int // alerts in queue
@@ -137,9 +138,9 @@ type Alerts struct {
 
 // New returns Alerts. They are published after Start.
 func New(js jetstream.JetStream, config Config) *Alerts {
-	return &Alerts{
+	a := &Alerts{
 		config: config, js: js, stream: AlertConfig(config.World, config.Replicas),
-		queue: make(chan runevents.Alert, maxWaiting), done: make(chan struct{}),
+		done:       make(chan struct{}),
 		ofProducer: ratelimit.New(FoundOfTown, foundPeriod),
 		ofLane:     ratelimit.New(foundOfAll, foundPeriod),
 		raised:     recent.NewMap[string, *found](maxRemembered),
@@ -148,6 +149,8 @@ func New(js jetstream.JetStream, config Config) *Alerts {
 			Alerts: map[runevents.AlertCode]int64{}, AlertsMore: map[runevents.AlertCode]int64{},
 		},
 	}
+	a.news.L = &a.mu
+	return a
 }
 
 // Raise raises an alert. It never blocks: if too many of its code wait, the alert is counted as
@@ -254,16 +257,29 @@ func (a *Alerts) log(alert *runevents.Alert) {
 func (a *Alerts) enqueue(alert *runevents.Alert) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.closed || a.waiting[alert.Code] >= Waiting {
+	if a.closed || a.waiting[alert.Code] >= Waiting || len(a.queue) >= maxWaiting {
 		return false
 	}
-	select {
-	case a.queue <- *alert:
-		a.waiting[alert.Code]++
-		return true
-	default:
-		return false
+	a.queue = append(a.queue, *alert)
+	a.waiting[alert.Code]++
+	a.news.Signal()
+	return true
+}
+
+// next waits for the next alert in the queue. It returns false once Close was called and the queue is
+// empty.
+func (a *Alerts) next() (alert runevents.Alert, more bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for len(a.queue) == 0 {
+		if a.closed {
+			return alert, false
+		}
+		a.queue = nil // frees its memory
+		a.news.Wait()
 	}
+	alert, a.queue = a.queue[0], a.queue[1:]
+	return alert, true
 }
 
 // lose counts an alert that is not published.
@@ -293,7 +309,7 @@ func (a *Alerts) Start() {
 		for i := range a.left {
 			a.publish(ctx, &a.left[i])
 		}
-		for alert := range a.queue {
+		for alert, more := a.next(); more; alert, more = a.next() {
 			a.publish(ctx, &alert)
 			a.mu.Lock()
 			a.waiting[alert.Code]--
@@ -310,10 +326,8 @@ func (a *Alerts) Close(ctx context.Context) {
 	defer cancel()
 	defer context.AfterFunc(ctx, a.stop)()
 	a.mu.Lock()
-	if !a.closed {
-		a.closed = true
-		close(a.queue)
-	}
+	a.closed = true
+	a.news.Broadcast()
 	a.mu.Unlock()
 	<-a.done
 }

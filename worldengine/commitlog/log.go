@@ -38,6 +38,8 @@ type Log struct {
 	// MayStore returns an error while nothing can be stored. If MayStore is nil, only NATS's
 	// refusals show a lack of room.
 	MayStore func() error
+	// OutOfRoom, unless nil, is called after each append that finds no room. It must not block.
+	OutOfRoom func()
 	// Committed, if set, is called with the duration of each attempt to append, until NATS stores
 	// or refuses the message, or the attempt is given up. In a GroupedStore the duration includes
 	// the wait for a turn, and a refused batch before the message goes alone.
@@ -192,7 +194,7 @@ func (l *Log) Append(ctx context.Context, msg *nats.Msg) (*jetstream.PubAck, err
 	}
 	if l.MayStore != nil {
 		if err := l.MayStore(); err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrStorageFull, err)
+			return nil, l.outOfRoom(err)
 		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, appendTimeout)
@@ -207,7 +209,7 @@ func (l *Log) Append(ctx context.Context, msg *nats.Msg) (*jetstream.PubAck, err
 	}
 	if isOutOfRoom(err) {
 		l.refused.Store(&refusal{err, time.Now()})
-		return nil, fmt.Errorf("%w: %w", ErrStorageFull, err)
+		return nil, l.outOfRoom(err)
 	}
 	if IsWrongLastSequence(err) {
 		return ack, err
@@ -240,6 +242,13 @@ func (l *Log) announce(seq uint64, msg *nats.Msg) {
 	if l.Appended != nil {
 		l.Appended(seq, msg)
 	}
+}
+
+func (l *Log) outOfRoom(why error) error {
+	if l.OutOfRoom != nil {
+		l.OutOfRoom()
+	}
+	return fmt.Errorf("%w: %w", ErrStorageFull, why)
 }
 
 // Full returns why the log has no room, from MayStore or NATS's last answer to an append; nil if no

@@ -41,19 +41,19 @@ type Config struct {
 // concurrent use.
 type Feed struct {
 	config   Config
-	appended chan jetstream.RawStreamMsg
+	appended chan *jetstream.RawStreamMsg
 	missed   atomic.Int64
 }
 
 // New makes a feed; Run starts it.
 func New(config Config) *Feed {
-	return &Feed{config: config, appended: make(chan jetstream.RawStreamMsg, waiting)}
+	return &Feed{config: config, appended: make(chan *jetstream.RawStreamMsg, waiting)}
 }
 
 // Appended publishes a message that this server has stored in the log. It never blocks: if too many
 // commits wait, Missed counts the message.
 func (f *Feed) Appended(seq uint64, msg *nats.Msg) {
-	commit := jetstream.RawStreamMsg{
+	commit := &jetstream.RawStreamMsg{
 		Subject: msg.Subject, Sequence: seq, Header: msg.Header, Data: msg.Data,
 	}
 	select {
@@ -71,11 +71,11 @@ func (f *Feed) Run(ctx context.Context) {
 	for {
 		select {
 		case commit := <-f.appended:
-			f.publish(&commit)
+			f.publish(commit)
 		case <-ctx.Done():
 			for len(f.appended) > 0 {
 				commit := <-f.appended
-				f.publish(&commit)
+				f.publish(commit)
 			}
 			return
 		}

@@ -158,6 +158,9 @@ func (f *file) flush(s *state, view state) error {
 }
 
 func (f *file) append(out io.Writer, view *state) error {
+	if f.rows == view.count && f.size > 0 {
+		return nil
+	}
 	rows, size, buffered := f.rows, f.size, bufio.NewWriterSize(out, 64<<10)
 	var payload, frame []byte
 	write := func(payload []byte) {

@@ -70,6 +70,8 @@ type Index struct {
 	answers *recent.Map[uint64, time.Duration] // times to the answer, by the fingerprint of the run
 	ahead   []entry                            // entries that were Put after a gap, ascending
 	moved   chan struct{}                      // closed when position moves; nil if nobody waits
+	gap     chan struct{}                      // gets an element when ahead has entries
+	sampled bool                               // the samples have changed since they were written
 	total   uint64                             // end of the log when building began; 0 when the index is built
 }
 
@@ -106,6 +108,12 @@ func (ix *Index) advance(upTo uint64) {
 	ix.ahead = slices.Delete(ix.ahead, 0, n)
 	ix.s.position = max(ix.s.position, upTo)
 	ix.sample()
+	if len(ix.ahead) > 0 {
+		select {
+		case ix.gap <- struct{}{}:
+		default: // follow is about to look
+		}
+	}
 	if ix.s.position > before && ix.moved != nil {
 		close(ix.moved)
 		ix.moved = nil
@@ -162,6 +170,24 @@ func (ix *Index) Moved(seq uint64) <-chan struct{} {
 		ix.moved = make(chan struct{})
 	}
 	return ix.moved
+}
+
+// AwaitNews waits until Position is beyond a sequence, or an interval has passed. It returns ctx's error
+// if ctx ends first.
+func (ix *Index) AwaitNews(ctx context.Context, seq uint64, interval time.Duration) error {
+	moved := ix.Moved(seq + 1)
+	if moved == nil {
+		return ctx.Err()
+	}
+	timer := time.NewTimer(interval)
+	defer timer.Stop()
+	select {
+	case <-moved:
+	case <-timer.C:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return nil
 }
 
 // Sync waits for the present end of the log, and returns its sequence. Its errors are Wait's.

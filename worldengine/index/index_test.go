@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -143,4 +144,27 @@ func TestLogSource_ReadsALog(t *testing.T) {
 	require.Equal(t, smallGap+1+250, again.Rows())
 	require.NoError(t, again.Rebuild(t.Context()))
 	require.Equal(t, bulk, rowsOf(t, again))
+}
+
+// AwaitNews returns at once if there are news, when there are, and else after the interval.
+func TestIndex_AwaitNews(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ix := &Index{s: newState(0), gap: make(chan struct{}, 1)}
+		const interval = time.Hour
+		await := func(seq uint64) time.Duration {
+			began := time.Now()
+			require.NoError(t, ix.AwaitNews(t.Context(), seq, interval))
+			return time.Since(began)
+		}
+		require.Equal(t, interval, await(0))
+		ix.Put(1, "world.main.log.t", nil)
+		require.Zero(t, await(0))
+		require.Equal(t, interval, await(1))
+		time.AfterFunc(time.Minute, func() { ix.Put(2, "world.main.log.t", nil) })
+		require.Equal(t, time.Minute, await(1))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		require.ErrorIs(t, ix.AwaitNews(ctx, 2, interval), context.DeadlineExceeded)
+	})
 }

@@ -24,6 +24,7 @@ import (
 func Open(ctx context.Context, config Config) (*Index, error) {
 	config.Logger = cmp.Or(config.Logger, slog.Default())
 	ix := &Index{config: config, reading: make(chan struct{}, 1), s: newState(0),
+		gap:     make(chan struct{}, 1),
 		answers: recent.NewMap[uint64, time.Duration](keptAnswers)}
 	if config.Dir != "" {
 		ix.file = newFile(config.Dir, config.World)
@@ -169,10 +170,12 @@ func (s *state) has(e *entry) bool {
 	return have.facts == e.facts && have.kind == e.kind && have.town == e.town
 }
 
-// Pauses of the index's goroutines.
+// Pauses of the index's goroutines. Without news of the log they sleep; keep looks all the same at
+// intervals of idleEvery, since the file may have been deleted.
 const (
 	flushEvery = 100 * time.Millisecond
 	lookEvery  = time.Second
+	idleEvery  = 30 * time.Second
 )
 
 var tidyEvery = time.Minute // tests shorten it
@@ -182,6 +185,11 @@ var tidyEvery = time.Minute // tests shorten it
 func (ix *Index) follow(ctx context.Context) {
 	for ; ctx.Err() == nil; _ = backoff.Sleep(ctx, lookEvery) {
 		if !ix.unread() {
+			select {
+			case <-ix.gap:
+			case <-ctx.Done():
+				return
+			}
 			continue
 		}
 		select {
@@ -206,7 +214,11 @@ func (ix *Index) unread() bool {
 
 // keep writes new rows to the file, ten times a second. It goes on after errors, until ctx ends.
 func (ix *Index) keep(ctx context.Context) {
+	if ix.file == nil {
+		return
+	}
 	for pause := flushEvery; backoff.Sleep(ctx, pause) == nil; {
+		position := ix.Position()
 		err := ix.flush()
 		if err != nil && pause == flushEvery { // the first of several failures
 			ix.config.Logger.Warn("the file of the index cannot be written; it is tried each second",
@@ -214,6 +226,8 @@ func (ix *Index) keep(ctx context.Context) {
 		}
 		if pause = flushEvery; err != nil { // the whole file may be written anew, to a full disk
 			pause = lookEvery
+		} else if ix.AwaitNews(ctx, position, idleEvery) != nil {
+			return
 		}
 	}
 }

@@ -97,6 +97,7 @@ func (ix *Index) Answered(runID string, at time.Time, took time.Duration) {
 	defer ix.mu.Unlock()
 	run := ix.s.runs[ix.s.run(hash)]
 	ix.samples.answer(at.UnixMilli(), took.Milliseconds(), run.first == run.last)
+	ix.sampled = true
 }
 
 // Took returns the time from the arrival of a run's handoff to its answer, if this process has answered
@@ -137,10 +138,13 @@ func least(bucket int) int64 { return int64(math.Ceil(math.Exp2(float64(bucket)/
 
 // sample counts the rows that the samples lack.
 func (ix *Index) sample() {
+	if ix.samples.Position >= ix.s.position {
+		return
+	}
 	for n := ix.s.after(ix.samples.Position); n <= ix.s.count; n++ {
 		ix.samples.take(ix.s, ix.s.row(n))
 	}
-	ix.samples.Position = max(ix.samples.Position, ix.s.position)
+	ix.samples.Position, ix.sampled = ix.s.position, true
 }
 
 // Samples returns a sample for each step between from and to, and the percentiles of all their times
@@ -239,16 +243,30 @@ func (ix *Index) loadSamples(end uint64) {
 	ix.samples = kept
 }
 
-// keepSamples writes the samples to the file, if there is one.
+// keepSamples writes the samples to the file, if there is one and they have changed.
 func (ix *Index) keepSamples() error {
 	if ix.file == nil {
 		return nil
 	}
-	ix.mu.RLock()
-	data, err := json.Marshal(&ix.samples)
-	ix.mu.RUnlock()
-	if err != nil {
-		return err
+	ix.mu.Lock()
+	changed := ix.sampled
+	ix.sampled = false
+	var data []byte
+	var err error
+	if changed {
+		data, err = json.Marshal(&ix.samples)
 	}
-	return platform.ReplaceFile(ix.samplesFile(), data)
+	ix.mu.Unlock()
+	if !changed {
+		return nil
+	}
+	if err == nil {
+		err = platform.ReplaceFile(ix.samplesFile(), data)
+	}
+	if err != nil {
+		ix.mu.Lock()
+		ix.sampled = true
+		ix.mu.Unlock()
+	}
+	return err
 }

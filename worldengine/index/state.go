@@ -34,8 +34,9 @@ type state struct {
 	inconsistent []uint32
 }
 
-// chunkRows is how many rows are allocated together, so that growing copies none.
-const chunkRows = 1 << 14
+// chunkRows is how many rows are allocated together, so that growing copies none, and a small world
+// takes little memory.
+const chunkRows = 1 << 8
 
 // chain is the rows of a town or of a run.
 type chain struct {

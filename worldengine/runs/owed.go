@@ -33,6 +33,12 @@ func (d *debts) add(all ...owed) {
 	d.open = append(d.open, all...)
 }
 
+func (d *debts) none() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return len(d.open) == 0
+}
+
 // take returns all debts, the oldest first, and forgets them.
 func (d *debts) take() []owed {
 	d.mu.Lock()

@@ -13,11 +13,12 @@ import (
 )
 
 const (
-	lookback     = 10_000          // begin so many messages before the end of the log at New
-	maxProjected = 2 * lookback    // projected records that are remembered
-	window       = 1024            // rows that are taken at a time
-	interval     = time.Second     // between two looks
-	lagHigh      = 5 * time.Second // above it PROJECTOR_LAG_HIGH is raised
+	lookback     = 10_000           // begin so many messages before the end of the log at New
+	maxProjected = 2 * lookback     // projected records that are remembered
+	window       = 1024             // rows that are taken at a time
+	interval     = time.Second      // between two looks, if there is something to look at
+	idle         = 10 * time.Second // between two looks, if there is nothing
+	lagHigh      = 5 * time.Second  // above it PROJECTOR_LAG_HIGH is raised
 )
 
 // Project raises alerts about the invalid events that others append, even if nobody reads their
@@ -27,7 +28,12 @@ const (
 func (s *Store) Project(ctx context.Context) {
 	s.projects.Store(true)
 	p := projector{Store: s, began: s.config.Now()}
-	for p.look(ctx); backoff.Sleep(ctx, interval) == nil; p.look(ctx) {
+	for ctx.Err() == nil {
+		position := s.index.Position()
+		p.look(ctx)
+		if backoff.Sleep(ctx, interval) == nil && s.waits.Load() == nil && s.debts.none() {
+			_ = s.index.AwaitNews(ctx, position, idle)
+		}
 	}
 }
 

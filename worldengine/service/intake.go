@@ -14,10 +14,10 @@ const (
 	// than intakeBytes.
 	intakeBytes = 16 << 20
 	intakePause = 500 * time.Microsecond // between two checks of the waiting requests
-	// arrivalRoom is how many requests of a verb may have arrived without being handled. NATS would
-	// drop more. So the connection is read only while an eighth of the room is used at most: one read
-	// has some 1,000 requests, or a few times as many with TLS.
-	arrivalRoom = 8 << 10
+	// arrivalRoom is how many requests of a verb may have arrived without being handled; nats.go would
+	// drop more. So the connection is read only while a third of the room is used at most. One read has
+	// up to 32 KB, and TLS may have read as much again: some 1,600 requests.
+	arrivalRoom = 3 << 10
 )
 
 // Intake makes the connection of requests wait for the service. Without an Intake, nats.go drops
@@ -43,7 +43,7 @@ func (i *Intake) full() bool {
 	waiting := 0
 	for _, arrivals := range *all {
 		n := len(arrivals)
-		if n > arrivalRoom/8 {
+		if n > arrivalRoom/3 {
 			return true
 		}
 		waiting += n
