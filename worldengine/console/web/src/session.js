@@ -103,17 +103,17 @@ export async function listWorlds() {
   return all;
 }
 
-/** Returns the worlds if there are several: a server of before has no list of them. */
+/** Returns the worlds unless the server's first one is all that there is: a server of before has no list of them. */
 async function severalWorlds() {
   const all = await listWorlds().catch(() => []);
-  return all.length > 1 ? all : null;
+  return all.some((w) => w.world !== session.get().config.world) ? all : null;
 }
 
-/** An address from before there were several worlds is of the server's first one. */
+/** An address without a world is of the server's first one, but for the first page, which lists several worlds. */
 function settleAddress() {
   const { world, path, query } = route.get();
   const { worlds, config } = session.get();
-  if (world || path.length === 0) return;
+  if (world || path.length === 0 && worlds.length > 1) return;
   const first = worlds.some((w) => w.world === config.world) ? config.world : worlds[0].world;
   replace(path, Object.fromEntries(query), first);
 }

@@ -72,7 +72,7 @@ const urgency = (w) => (w.state === "served" ? (w.alerts > 0 ? 1 : 0) : 2);
 
 function World({ of: w, hour }) {
   const [tone, says] = states[w.state] ?? ["calm", visible(w.state)];
-  const figures = [["Towns", w.towns], ["A minute", w.handoffsPerMinute], ["Waiting", w.waiting], ["Open alerts", w.alerts, w.alerts > 0 && "wait"]];
+  const figures = [["Towns", w.towns], ["Per minute", w.handoffsPerMinute], ["Waiting", w.waiting], ["Open alerts", w.alerts, w.alerts > 0 && "wait"]];
   return (
     <li class="world">
       <div class="heading"><h2><a data-row href={href([], {}, w.world)}><Said text={w.world} most={64} /></a></h2><span class={`status ${w.paused ? "wait" : tone}`}>{w.paused ? "paused" : says}</span></div>
@@ -89,7 +89,7 @@ function World({ of: w, hour }) {
 /** The server that serves a world: its host, and the rest of its name. */
 function Writer({ of }) {
   if (!of) return null;
-  return <p class="soft small" title={visible(of.name)}>by <Said text={(of.name || of.id).split(",")[0]} most={40} />, {visible(of.version)}</p>;
+  return <p class="soft small" title={visible(of.name)}>Served by <Said text={(of.name || of.id).split(",")[0]} most={40} />, {visible(of.version)}</p>;
 }
 
 /** The handoffs of a world in the last hour, as a line without a scale: the overview has one. */
