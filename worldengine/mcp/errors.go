@@ -22,6 +22,12 @@ func nothingProposed(err error) error {
 	if err == nil || errors.Is(err, errNothingProposed) {
 		return err
 	}
+	if none, is := errors.AsType[*client.UnavailableError](err); is {
+		// The client says it of any request; of one that only reads it would leave a doubt.
+		read := *none
+		read.Message = strings.TrimSuffix(none.Message, "; the request may have been carried out")
+		err = &read
+	}
 	return fmt.Errorf("%w; %w", err, errNothingProposed)
 }
 

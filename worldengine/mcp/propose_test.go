@@ -9,6 +9,7 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/worldengine/access"
+	"worldengine/worldengine/server"
 	"worldengine/worldengine/server/servertest"
 	"worldengine/worldengine/wire"
 )
@@ -58,4 +59,36 @@ func TestPropose_Doubt(t *testing.T) {
 	town, err := operator.Engine.Town(t.Context(), threatened)
 	require.NoError(t, err)
 	require.EqualValues(t, 16, town.DecisionEpoch, "once")
+}
+
+// A server that is too busy is said to be so, and the proposal goes through later, once.
+func TestPropose_Overload(t *testing.T) {
+	t.Parallel()
+	srv := start(t, func(c *server.Config) { c.Engine.QueuePerTown, c.Engine.PauseWait = 1, time.Hour })
+	m := session(t, srv)
+	about := []byte(`{"townId": "` + threatened + `"}`)
+	_, err := m.Engine.Request(t.Context(), wire.ControlPause, about)
+	require.NoError(t, err)
+	town, err := m.Engine.Town(t.Context(), threatened)
+	require.NoError(t, err)
+	for i := range 20 { // more than may wait
+		h, err := handoff.New(handoff.Proposal{Type: handoff.TalkToTownsfolk, ActorID: "flood", TownID: threatened, Reason: "r",
+			Args: map[string]string{"talkType": "casual"}, SnapshotHash: strings.Repeat("0", 64), DecisionEpoch: town.DecisionEpoch,
+			Priority: float64(i) / 20})
+		require.NoError(t, err)
+		body, err := h.MarshalWire()
+		require.NoError(t, err)
+		require.NoError(t, m.Engine.Conn.PublishRequest(wire.Subject("main", wire.Handoff), m.Engine.Conn.NewInbox(), body))
+	}
+	m.Engine.Timeout = 500 * time.Millisecond
+	h := host(t, m)
+	proposal := map[string]any{"townId": threatened, "type": "PROJECT_ADVANCE", "argument": "wall-perimeter", "reason": "r"}
+	require.Regexp(t, `OVERLOADED \(429\).*it was proposed, and may be carried out`, h.fails("propose", proposal))
+	_, err = m.Engine.Request(t.Context(), wire.ControlResume, about)
+	require.NoError(t, err)
+	m.Engine.Timeout = time.Minute
+	require.Contains(t, h.ok("propose", proposal), `"EXECUTED"`)
+	after, err := m.Engine.Town(t.Context(), threatened)
+	require.NoError(t, err)
+	require.Equal(t, town.DecisionEpoch+1, after.DecisionEpoch, "once")
 }

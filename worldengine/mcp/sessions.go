@@ -14,9 +14,10 @@ import (
 
 // session is a session over HTTP. Handler.mu guards the members without a comment.
 type session struct {
-	id     string // constant, as caller and tools
+	id     string // constant, as caller, tools and since
 	caller Caller
 	tools  *Tools
+	since  time.Time
 
 	inHand int // requests
 	used   time.Time
@@ -73,7 +74,7 @@ func (h *Handler) open(r *http.Request, caller Caller) (*session, error) {
 		return nil, err
 	}
 	config.Answers = h
-	s := &session{id: rand.Text(), caller: caller, inHand: 1, used: time.Now()}
+	s := &session{id: rand.Text(), caller: caller, inHand: 1, since: time.Now(), used: time.Now()}
 	config.sessionID = s.id
 	s.tools = New(config)
 	h.mu.Lock()
@@ -188,14 +189,28 @@ func (h *Handler) EndSessions(gone func(Caller) bool) (ended int) {
 	return ended
 }
 
-// Sessions returns the callers of the sessions.
-func (h *Handler) Sessions() (callers []Caller) {
+// Session is a session for those who operate the server.
+type Session struct {
+	Caller
+	// Host is the name of the host's program; "" before it has said it.
+	Host        string
+	Since, Used time.Time
+}
+
+// Sessions returns the sessions, in no order.
+func (h *Handler) Sessions() (sessions []Session) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, s := range h.sessions {
-		callers = append(callers, s.caller)
+		session := Session{Caller: s.caller, Since: s.since, Used: s.used}
+		for at := range s.tools.server.Sessions() {
+			if said := at.InitializeParams(); said != nil && said.ClientInfo != nil {
+				session.Host = said.ClientInfo.Name
+			}
+		}
+		sessions = append(sessions, session)
 	}
-	return callers
+	return sessions
 }
 
 // Drain refuses requests from now on, and ends the open streams. Calls in hand go on.

@@ -19,9 +19,9 @@ const mostClients = 500
 
 // clients returns the connected clients that may use a world, then those that were connected lately; each
 // group begins with the one that was seen last. A client has the towns of the world that it applies
-// commands for. Connections with the same user and the same name are one client.
+// commands for. Connections with the same user and the same name are one client. more are clients without a connection.
 func (e *embedded) clients(
-	world string, directory *access.Directory,
+	world string, directory *access.Directory, more []messages.Client,
 ) ([]messages.Client, error) {
 	connections, err := e.nats.Connz(&natsserver.ConnzOptions{
 		Username: true, Subscriptions: true, State: natsserver.ConnAll, Limit: 2 * natsserver.DEFAULT_MAX_CLOSED_CLIENTS,
@@ -49,7 +49,7 @@ func (e *embedded) clients(
 		}
 		count(all[key], c, wire.ApplySubject(world, ""))
 	}
-	list := []messages.Client{}
+	list := append([]messages.Client{}, more...)
 	for _, client := range all {
 		slices.Sort(client.Towns)
 		client.Towns = slices.Compact(client.Towns)

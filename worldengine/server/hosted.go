@@ -88,7 +88,7 @@ func (h *hosted) configure() {
 	if s.embedded != nil {
 		h.engine.IndexDir = filepath.Join(s.config.Data, "index", h.world)
 		h.service.Clients = func() ([]messages.Client, error) {
-			return s.embedded.clients(h.world, s.config.Service.Access)
+			return s.embedded.clients(h.world, s.config.Service.Access, s.models.clients(h.world))
 		}
 	}
 }

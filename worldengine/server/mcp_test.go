@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"io"
@@ -20,6 +21,7 @@ import (
 	"worldengine/worldengine/access"
 	engineclient "worldengine/worldengine/client"
 	"worldengine/worldengine/mcp"
+	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/server"
 	"worldengine/worldengine/server/servertest"
 	"worldengine/worldengine/wire"
@@ -149,7 +151,7 @@ func TestMCP_Rights(t *testing.T) {
 					} {
 						proposes := tool == "dry_run" || tool == "list_proposals"
 						if proposes && town != "a" && u.Role != wire.Agent && u.Role != wire.Operator {
-							continue // NATS takes a second to refuse each
+							continue // the client waits 2 s before it looks whether NATS has refused
 						}
 						want, wantFailed := over.call(tool, arguments)
 						got, failed := byURL.call(tool, arguments)
@@ -174,7 +176,7 @@ func overNATS(t *testing.T, w *world, u access.User) *model {
 	nc := connected(t, w.srv.URL(), nats.UserInfo(u.Name, servertest.Password), nats.CustomInboxPrefix(u.InboxPrefix()),
 		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
 	engine := engineclient.New(nc, "")
-	engine.Timeout = 2 * time.Second
+	engine.Timeout = time.Minute
 	here, there := sdk.NewInMemoryTransports()
 	tools := mcp.New(mcp.Config{Engine: engine, Actor: "mayor-a"})
 	_, err := tools.Server().Connect(context.Background(), there, nil)
@@ -420,4 +422,91 @@ func TestMCP_HostGivesUp(t *testing.T) {
 	require.Contains(t, other.ok("propose", talk("t")), `"EXECUTED"`)
 	require.LessOrEqual(t, w.town("t").DecisionEpoch, before+1)
 	require.Equal(t, int64(16), w.town("t").DecisionEpoch, "once")
+}
+
+// Each world of a server has an address, and a user finds the worlds that it may use.
+func TestMCP_Worlds(t *testing.T) {
+	t.Parallel()
+	bounded := servertest.Person(wire.Agent, func(u *access.User) { u.Worlds = []string{"a"} })
+	srv := start(t, withHTTP, withWorlds("a", "b"), servertest.WithUsers(servertest.Person(wire.Operator), bounded))
+	operator := as(t, srv.URL(), servertest.Person(wire.Operator))
+	for _, world := range []string{"a", "b"} {
+		serves(t, srv, world)
+		operator.world = world
+		operator.putTown("t-" + world)
+		m := mustModel(t, srv.HTTP()+"/mcp/"+world, basic("operator", servertest.Password))
+		require.Contains(t, m.ok("list_towns", nil), "t-"+world)
+	}
+	agent := "Authorization: " + basic("agent", servertest.Password)
+	for path, want := range map[string]string{"/mcp/b": "the worlds are a", "/mcp/unknown": "the worlds are a"} {
+		got, text := status(t, http.MethodPost, srv.HTTP()+path, initialize, agent)
+		require.Equal(t, http.StatusNotFound, got)
+		require.Contains(t, text, want)
+	}
+	got, text := status(t, http.MethodPost, srv.HTTP()+"/mcp", initialize,
+		"Authorization: "+basic("operator", servertest.Password))
+	require.Equal(t, http.StatusNotFound, got)
+	require.Contains(t, text, "the worlds are a, b")
+	session := beginModel(t, srv.HTTP()+"/mcp", agent)
+	got, _ = status(t, http.MethodPost, srv.HTTP()+"/mcp/a", `{"jsonrpc":"2.0","id":2,"method":"ping"}`, agent, session)
+	require.Equal(t, http.StatusOK, got)
+
+	operator.world = "a"
+	clients := call[struct {
+		Clients []struct {
+			User, Name  string
+			Connections int
+		}
+	}](operator, "world.clients", members{}).Clients
+	names := map[string]int{}
+	for _, c := range clients {
+		names[c.User+" "+c.Name] = c.Connections
+	}
+	require.Equal(t, 1, names["agent mcp t"], names)
+	require.Equal(t, 1, names["operator mcp test"], names)
+}
+
+// Wrong passwords and tokens are limited as over NATS; a right token is never refused.
+func TestMCP_WrongPasswords(t *testing.T) {
+	t.Parallel()
+	token, hash := access.NewToken()
+	srv := start(t, withHTTP, servertest.WithUsers(servertest.Person(wire.Operator), servertest.Person(wire.Agent),
+		access.User{Name: "bot", Role: wire.Agent, Tokens: hashes(hash)}))
+	try := func(authorization string) int {
+		got, _ := status(t, http.MethodPost, srv.HTTP()+"/mcp", initialize, "Authorization: "+authorization)
+		return got
+	}
+	for range 30 {
+		wrong, _ := access.NewToken()
+		require.Equal(t, http.StatusUnauthorized, try("Bearer "+wrong))
+	}
+	require.Equal(t, http.StatusUnauthorized, try(basic("agent", servertest.Password)), "the address has to wait")
+	_, err := dial(srv.URL(), nats.UserInfo("agent", servertest.Password))
+	require.ErrorIs(t, err, nats.ErrAuthorization, "so it has at NATS")
+	require.Equal(t, http.StatusOK, try("Bearer "+token))
+}
+
+// The path has the TLS of the console, and requires its client certificates.
+func TestMCP_TLS(t *testing.T) {
+	t.Parallel()
+	cert, key := natstest.Certificate(t)
+	srv := start(t, withHTTP, withTLS(cert, key, cert))
+	pair, err := tls.LoadX509KeyPair(cert, key)
+	require.NoError(t, err)
+	for _, certified := range []bool{false, true} {
+		trust := &tls.Config{InsecureSkipVerify: true}
+		if certified {
+			trust.Certificates = []tls.Certificate{pair}
+		}
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, srv.HTTP()+"/mcp", strings.NewReader(initialize))
+		require.NoError(t, err)
+		r.Header = http.Header{"Content-Type": {"application/json"}, "Accept": {"*/*"}}
+		r.SetBasicAuth("agent", servertest.Password)
+		transport := &http.Transport{TLSClientConfig: trust}
+		t.Cleanup(transport.CloseIdleConnections)
+		answer, err := transport.RoundTrip(r)
+		require.NoError(t, err)
+		require.NoError(t, answer.Body.Close())
+		require.Equal(t, map[bool]int{false: http.StatusForbidden, true: http.StatusOK}[certified], answer.StatusCode)
+	}
 }

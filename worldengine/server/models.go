@@ -16,9 +16,11 @@ import (
 	natsserver "github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
+	"worldengine/runevents"
 	"worldengine/worldengine/access"
 	"worldengine/worldengine/client"
 	"worldengine/worldengine/mcp"
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
 
@@ -288,6 +290,44 @@ func (m *models) conn(inbox string) (*nats.Conn, error) {
 	}
 	m.conns[inbox] = nc
 	return nc, nil
+}
+
+// forget ends the sessions of a world that the server no longer has.
+func (m *models) forget(world string) {
+	m.handler.EndSessions(func(c mcp.Caller) bool { return c.World == world })
+	m.mu.Lock()
+	towns := m.towns[world]
+	delete(m.towns, world)
+	m.mu.Unlock()
+	if towns != nil {
+		towns.Close()
+	}
+}
+
+// clients returns the hosts of a world's sessions, as world.clients shows them.
+func (m *models) clients(world string) (list []messages.Client) {
+	if m == nil {
+		return nil
+	}
+	type named struct{ user, host string }
+	all := map[named]*messages.Client{}
+	for _, s := range m.handler.Sessions() {
+		if s.World != world {
+			continue
+		}
+		key, since, used := named{s.User, s.Host}, runevents.Timestamp(s.Since), runevents.Timestamp(s.Used)
+		if all[key] == nil {
+			user, role, _ := m.server.config.Service.Access.User(s.User, world)
+			all[key] = &messages.Client{User: user, Role: string(role), Name: "mcp " + s.Host, Since: since}
+		}
+		c := all[key]
+		c.Connections++
+		c.Since, c.LastSeen = min(c.Since, since), max(c.LastSeen, used)
+	}
+	for _, c := range all {
+		list = append(list, *c)
+	}
+	return list
 }
 
 // close ends the sessions. Calls in hand are answered until ctx ends.

@@ -122,6 +122,9 @@ func (s *Server) host(world string, settings commitlog.Settings) (*hosted, error
 // drop ends a world that is not there any more.
 func (s *Server) drop(h *hosted) {
 	s.worlds.remove(h)
+	if s.models != nil {
+		s.models.forget(h.world)
+	}
 	if s.placer != nil {
 		s.placer.remove(h.world)
 	}
