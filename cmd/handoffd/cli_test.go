@@ -300,7 +300,7 @@ func configured(t *testing.T, args ...string) (server.Config, []*kong.Flag) {
 func otherwise(t *testing.T, flag *kong.Flag) string {
 	t.Helper()
 	values := map[string]string{
-		"apply": "plugin", "webhook": "http://127.0.0.1:1", "log-level": "WARN",
+		"apply": "plugin", "webhook": "http://127.0.0.1:1", "console-url": "http://127.0.0.1:1", "log-level": "WARN",
 		"min-free-disk": "700MiB", "memory": "700MiB",
 		"access": accessFile(t, mara), "world-file": "cli_test.go", "rcon-config": rconConfig(t, "127.0.0.1:1", "list"),
 	}

@@ -34,8 +34,8 @@ const (
 	watched      = 4 * time.Second
 )
 
-// busyPages are the pages that are looked at under load. The handoffs are those of the town threatened,
-// and run is one of them.
+// busyPages are the pages that are looked at under load. The handoffs are for the town threatened, and
+// run is a run of it.
 func busyPages(run string) []string {
 	town := "#/towns/" + threatened
 	return []string{"#/", "#/towns", town, "#/towns/town-quiet", town + "/history", "#/runs",
@@ -56,7 +56,7 @@ func (w *world) busy() (run string) {
 	return run
 }
 
-// whole waits until a page has what it shows.
+// whole waits until a page has its content.
 func (b *tab) whole() {
 	b.t.Helper()
 	b.sees("LIVE")

@@ -2,6 +2,7 @@ package webhook
 
 import (
 	"fmt"
+	"net/url"
 	"strings"
 
 	"github.com/go-json-experiment/json"
@@ -31,6 +32,22 @@ type message struct {
 	Approval *waiting         `json:"approval,omitzero"`
 	// Towns are the towns of all alerts like Alert, if there are several.
 	Towns []string `json:"towns,omitempty"`
+	// Page is the address of the page of the console that shows it; empty without Config.Console.
+	Page string `json:"page,omitzero"`
+}
+
+// pageOf returns the address of the page of a console that shows a message.
+func pageOf(console string, m *message) string {
+	world := strings.TrimRight(console, "/") + "/#/=" + m.World
+	switch {
+	case m.Approval != nil:
+		return world + "/approvals?town=" + url.QueryEscape(m.Approval.TownID)
+	case m.Alert.RunID != "":
+		return world + "/runs/" + url.PathEscape(m.Alert.RunID)
+	case m.Alert.TownID != "" && len(m.Towns) == 0:
+		return world + "/towns/" + url.PathEscape(m.Alert.TownID)
+	}
+	return world + "/alerts"
 }
 
 // waiting is a proposal that begins to wait for approval.
@@ -86,6 +103,14 @@ func (w *World) Asked(townID string, asked *approval.Asked) {
 		p.ActorID, w.name, platform.ShellQuote(townID), platform.ShellQuote(p.HandoffID))})
 }
 
+// link returns the line of a text that leads to the page, if there is one.
+func (m *message) link() string {
+	if m.Page == "" {
+		return ""
+	}
+	return "\n" + m.Page
+}
+
 // maxText is how many characters a message to Discord may have, and more than a line needs.
 const maxText = 2_000
 
@@ -93,9 +118,9 @@ const maxText = 2_000
 func (m *message) body(format Format) (body []byte) {
 	switch format {
 	case Discord:
-		text := []rune(m.Text)
-		if len(text) > maxText {
-			text = append(text[:maxText-1], '…')
+		text, room := []rune(m.Text), max(1, maxText-len(m.link()))
+		if len(text) > room {
+			text = append(text[:room-1], '…')
 		}
 		var mentions struct {
 			Parse []string `json:"parse"`
@@ -103,9 +128,9 @@ func (m *message) body(format Format) (body []byte) {
 		body, _ = json.Marshal(struct {
 			Content  string `json:"content"`
 			Mentions any    `json:"allowed_mentions"`
-		}{string(text), mentions})
+		}{string(text) + m.link(), mentions})
 	case Slack:
-		text := strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;").Replace(m.Text)
+		text := strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;").Replace(m.Text + m.link())
 		body, _ = json.Marshal(map[string]string{"text": text})
 	case JSON:
 		body, _ = json.Marshal(m)

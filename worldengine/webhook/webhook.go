@@ -35,11 +35,13 @@ const (
 	lastly  = 2 * time.Second
 )
 
-// Config configures a Sender. Every member must be set. Flags of handoffd set the first two.
+// Config configures a Sender. Every member but Console must be set. Flags of handoffd set the first three.
 type Config struct {
-	URLs   []string     `name:"webhook" help:"URL that gets each alert, and each proposal that begins to wait for approval, as JSON; repeatable. It may be a secret: prefer the variable HANDOFFD_WEBHOOK. See docs/operators.md." placeholder:"URL"`
-	Format Format       `name:"webhook-format" help:"JSON format of the webhooks." enum:"json,discord,slack" default:"json"`
-	Logger *slog.Logger `kong:"-"`
+	URLs   []string `name:"webhook" help:"URL that gets each alert, and each proposal that begins to wait for approval, as JSON; repeatable. It may be a secret: prefer the variable HANDOFFD_WEBHOOK. See docs/operators.md." placeholder:"URL"`
+	Format Format   `name:"webhook-format" help:"JSON format of the webhooks." enum:"json,discord,slack" default:"json"`
+	// Console begins the addresses of pages in messages.
+	Console string       `name:"console-url" help:"URL under which people reach the console, such as https://engine.example. If set, messages to webhooks link to its pages." placeholder:"URL"`
+	Logger  *slog.Logger `kong:"-"`
 }
 
 // Validate returns the first URL that is none of HTTP, without its secrets, or an unknown format.
@@ -48,12 +50,20 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("webhook: format %q: it is json, discord or slack", c.Format)
 	}
 	for i, address := range c.URLs {
-		at, err := url.Parse(address)
-		if err != nil || at.Host == "" || at.Scheme != "https" && at.Scheme != "http" {
+		if !isHTTP(address) {
 			return fmt.Errorf("webhook: URL %d is not http://HOST/… or https://HOST/…", i+1)
 		}
 	}
+	if c.Console != "" && !isHTTP(c.Console) {
+		return fmt.Errorf("webhook: --console-url %q is not http://HOST/… or https://HOST/…", c.Console)
+	}
 	return nil
+}
+
+// isHTTP reports whether a text is a URL of HTTP with a host.
+func isHTTP(address string) bool {
+	at, err := url.Parse(address)
+	return err == nil && at.Host != "" && (at.Scheme == "https" || at.Scheme == "http")
 }
 
 // Names returns the addresses without their secrets.
@@ -145,6 +155,9 @@ func (s *Sender) Close(ctx context.Context) {
 
 // post queues a message for each address. It never blocks.
 func (s *Sender) post(m message) {
+	if s.config.Console != "" {
+		m.Page = pageOf(s.config.Console, &m)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i, queue := range s.queues {

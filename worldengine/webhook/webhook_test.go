@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -61,6 +62,30 @@ func TestSender_Formats(t *testing.T) {
 		s.World("main").Alert(alert)
 		require.Contains(t, <-bodies, want, format)
 	}
+}
+
+// Each message leads to the page of the console that shows it, also if its text is cut.
+func TestMessage_Page(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		message
+		page string
+	}{
+		{message{Alert: &runevents.Alert{}}, "alerts"},
+		{message{Alert: &runevents.Alert{TownID: "a"}, Towns: []string{"a", "b"}}, "alerts"},
+		{message{Alert: &runevents.Alert{TownID: "oak ?"}}, "towns/oak%20%3F"},
+		{message{Alert: &runevents.Alert{TownID: "oak", RunID: "0d3c"}}, "runs/0d3c"},
+		{message{Approval: &waiting{TownID: "oak & elm"}}, "approvals?town=oak+%26+elm"},
+	} {
+		c.World = "main"
+		require.Equal(t, "https://engine.example/we/#/=main/"+c.page,
+			pageOf("https://engine.example/we/", &c.message))
+	}
+	m := message{Text: strings.Repeat("x", 3000), Page: "https://engine.example/#/=main/alerts"}
+	require.Contains(t, string(m.body(Discord)), `x…\nhttps://engine.example/#/=main/alerts"`)
+	require.Contains(t, string(m.body(Slack)), `x\nhttps://engine.example/#/=main/alerts"`)
+	require.Contains(t, string(m.body(JSON)), `"page":"https://engine.example/#/=main/alerts"`)
+	require.ErrorContains(t, (&Config{Console: "engine.example"}).Validate(), "--console-url")
 }
 
 // Towns that lose their plugin together are one message. A later one, and another alert, is a message
