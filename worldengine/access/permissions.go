@@ -99,6 +99,7 @@ func PermissionsOf(existing []string, u *User) Permissions {
 	if !u.Role.Spec().Towns {
 		p.Publish = append(p.Publish, wire.DiscoverySubjects)
 	}
+	p.addVerbs("", u, wire.Verb.AboutWorlds)
 	for _, world := range u.worldsIn(existing) {
 		p.add(world, u)
 	}
@@ -108,13 +109,18 @@ func PermissionsOf(existing []string, u *User) Permissions {
 	return p
 }
 
-// add adds the permissions of a user in a world.
-func (p *Permissions) add(world string, u *User) {
+// addVerbs adds the permissions to send those verbs of the user's role that are of a kind.
+func (p *Permissions) addVerbs(world string, u *User, ofKind func(wire.Verb) bool) {
 	for _, verb := range wire.Verbs() {
-		if slices.Contains(verb.Spec().Roles, u.Role) {
+		if ofKind(verb) && slices.Contains(verb.Spec().Roles, u.Role) {
 			p.Publish = append(p.Publish, wire.Subject(world, verb))
 		}
 	}
+}
+
+// add adds the permissions of a user in a world.
+func (p *Permissions) add(world string, u *User) {
+	p.addVerbs(world, u, func(verb wire.Verb) bool { return !verb.AboutWorlds() })
 	if u.Role == wire.Plugin {
 		for _, token := range tokens(u.Towns) {
 			p.Subscribe = append(p.Subscribe, wire.ApplySubject(world, token),

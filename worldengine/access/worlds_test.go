@@ -55,6 +55,9 @@ func ofWorld(world string) []string {
 		wire.LogSubject(world, "t"), "$SRV.PING." + world,
 	}
 	for _, verb := range wire.Verbs() {
+		if verb.AboutWorlds() { // their answers leave out the worlds of others
+			continue
+		}
 		subjects = append(subjects, wire.Subject(world, verb))
 	}
 	for _, stream := range append(wire.Streams(world), "KV_"+wire.WriterBucket(world)) {

@@ -309,8 +309,7 @@ func (c *Client) unanswered(err error, verb wire.Verb, size int) error {
 				c.Conn.MaxPayload()),
 		}
 	case errors.Is(err, nats.ErrNoResponders):
-		return unavailable(codeNoResponders, err, "no server answers %s for the world %q on this NATS: "+
-			"start handoffd with this world, or use the world that it serves", verb, c.World)
+		return c.noResponders(err, verb)
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrTimeout):
 		return unavailable(codeTimeout, err, "no answer to %s within %s; the request may have been "+
 			"carried out", verb, cmp.Or(c.Timeout, DefaultTimeout))

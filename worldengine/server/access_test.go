@@ -76,9 +76,9 @@ func (c *client) violated(action, subject string) bool {
 var subjects = []struct{ publish, subscribe, subjects string }{
 	{"agent operator", "", "@handoff"},
 	{"agent plugin operator approver observer", "", "@town.get @town.list @result.get @run.get @run.list @memory.get @town.history " +
-		"@run.events @event.list @control.get @whoami @world.status @world.samples"},
+		"@run.events @event.list @control.get @whoami @world.status @world.samples worldengine.v1.=worlds.list"},
 	{"plugin operator", "", "@town.put @town.patch @run.append"},
-	{"operator", "", "@town.remove @run.cancel @run.retry @control.pause @control.resume @alert.ack " +
+	{"operator", "", "worldengine.v1.=worlds.create worldengine.v1.=worlds.remove @town.remove @run.cancel @run.retry @control.pause @control.resume @alert.ack " +
 		"$JS.API.INFO $JS.API.STREAM.NAMES $JS.API.STREAM.INFO.WORLD_main_LOG " +
 		"$JS.API.STREAM.MSG.GET.WORLD_main_LOG $JS.API.DIRECT.GET.WORLD_main_RUNEVENTS " +
 		"$JS.API.CONSUMER.CREATE.WORLD_main_RUNEVENTS.c " +

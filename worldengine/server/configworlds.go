@@ -22,6 +22,8 @@ func (b *Backlogs) of(world string) *alerts.Backlog {
 	return backlog.(*alerts.Backlog)
 }
 
+func (b *Backlogs) forget(world string) { b.byWorld.Delete(world) }
+
 // several reports whether the server may serve more than one world.
 func (c *Config) several() bool { return c.AllWorlds || len(c.Worlds) > 1 }
 

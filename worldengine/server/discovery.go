@@ -81,19 +81,17 @@ func (s *Server) awaitLook(ctx context.Context, changed <-chan struct{}) bool {
 // keeps a world that it serves: a log that is lost is no world that was removed.
 func (s *Server) findWorlds(ctx context.Context, js jetstream.JetStream) error {
 	found := map[string]bool{}
-	names := js.StreamNames(ctx)
-	for name := range names.Name() {
-		if world, ok := wire.LogWorld(name); ok {
-			found[world] = true
-		}
-	}
-	if err := names.Err(); err != nil {
+	stored, err := storedIn(ctx, js)
+	if err != nil {
 		return err
+	}
+	for _, world := range stored {
+		found[world] = true
 	}
 	before := s.Worlds()
 	for world := range found {
-		if s.worlds.get(world) == nil {
-			if _, err := s.host(world, commitlog.Settings{}); err != nil {
+		if _, removing := s.removing.Load(world); s.worlds.get(world) == nil && !removing {
+			if _, err := s.host(world, commitlog.Settings{}, false); err != nil {
 				s.config.Logger.Error("a world cannot be started", "world", world, "error", err)
 			}
 		}
@@ -107,4 +105,15 @@ func (s *Server) findWorlds(ctx context.Context, js jetstream.JetStream) error {
 		return s.setWorlds(now)
 	}
 	return nil
+}
+
+// storedIn returns the worlds that have a log in a NATS.
+func storedIn(ctx context.Context, js jetstream.JetStream) (worlds []string, err error) {
+	names := js.StreamNames(ctx)
+	for name := range names.Name() {
+		if world, ok := wire.LogWorld(name); ok {
+			worlds = append(worlds, world)
+		}
+	}
+	return worlds, names.Err()
 }

@@ -62,8 +62,10 @@ func livez(w http.ResponseWriter, _ *http.Request) { answerHealth(w, nil) }
 func (s *Server) Ready() error {
 	all := s.worlds.all()
 	switch {
+	case !s.config.several() && len(all) == 0:
+		return errRemoved
 	case !s.config.several():
-		return s.only().ready()
+		return all[0].ready()
 	case s.draining.Load():
 		return errDraining
 	case len(all) == 0:

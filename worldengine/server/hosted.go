@@ -30,6 +30,7 @@ type hosted struct {
 	server   *Server
 	world    string
 	given    bool                // --world names it
+	created  bool                // a request has asked for it, and this server makes it
 	settings commitlog.Settings  // with which the world is made, beside the server's
 	engine   worldengine.Config  // of the next tenure
 	service  service.WorldConfig // of the next tenure
@@ -170,7 +171,7 @@ func (h *hosted) begin(ctx context.Context) error {
 	switch {
 	case s.embedded != nil:
 		acquire = h.lease.Seize
-	case s.config.several():
+	case s.config.several() && !h.created:
 		acquire = h.tryFirst
 	}
 	var held *lease.Held

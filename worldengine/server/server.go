@@ -187,7 +187,9 @@ type Server struct {
 	access    *access.Config // in force; nil without access control
 	granted   []string       // the worlds among which users have permissions; sorted
 
-	placer   *placer // nil if no other server can join
+	manager  *manager
+	removing sync.Map // the worlds that are being removed
+	placer   *placer  // nil if no other server can join
 	worlds   registry
 	starts   chan struct{}      // has an element for each world that is being started
 	changed  chan struct{}      // see Changed
@@ -248,6 +250,9 @@ func (s *Server) start(ctx context.Context) error {
 		if s.placer, err = startPlacer(s); err != nil {
 			return err
 		}
+	}
+	if err := s.manageWorlds(); err != nil {
+		return err
 	}
 	return s.serveWorlds(ctx)
 }

@@ -7,11 +7,13 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
 
 	"worldengine/worldengine"
 	"worldengine/worldengine/lease"
 	"worldengine/worldengine/service"
+	"worldengine/worldengine/wire"
 )
 
 // withdrawWithin bounds how long a server that lost the lease waits for requests in hand.
@@ -23,6 +25,7 @@ type tenure struct {
 	created int         // towns of the world file
 	engine  *worldengine.Engine
 	service *service.World
+	removal *nats.Subscription // to requests to remove the world; nil if no other server can join
 }
 
 // takeOver starts to serve the world. If it fails, the lease is given back.
@@ -56,6 +59,9 @@ func (h *hosted) startTenure(ctx context.Context, t *tenure) error {
 		ofEngine.Leased = t.held.Valid
 	}
 	file, err := s.config.worldFile(h.world)
+	if err == nil {
+		err = h.refuseRemoved(ctx)
+	}
 	if err != nil {
 		return err
 	}
@@ -77,9 +83,27 @@ func (h *hosted) startTenure(ctx context.Context, t *tenure) error {
 			return s.config.inWorldFile(h.world, err)
 		}
 	}
+	if t.held != nil {
+		if t.removal, err = h.hearRemoval(); err != nil {
+			return err
+		}
+	}
 	ofService.Engine = t.engine
 	t.service, err = s.service.Open(ofService)
 	return err
+}
+
+// refuseRemoved returns an error if the world of a server of several was there and is gone: it was
+// removed, and is not made anew.
+func (h *hosted) refuseRemoved(ctx context.Context) error {
+	if !h.server.config.several() || !h.existed.Load() {
+		return nil
+	}
+	_, err := h.server.manager.js.Stream(ctx, wire.LogStream(h.world))
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return fmt.Errorf("%w: make it again with handoffctl world create, or restore a backup", errRemoved)
+	}
+	return nil // the engine says what is wrong otherwise
 }
 
 // handOverWithin bounds how long a handover waits for requests in hand. The next writer finishes those
@@ -113,6 +137,9 @@ func (h *hosted) withdraw(ctx context.Context, t *tenure) {
 // finish ends a tenure, even one that began only in part. It stops taking requests, finishes and
 // answers those in hand, and gives the lease back. ctx bounds the wait.
 func (h *hosted) finish(ctx context.Context, t *tenure) (err error) {
+	if t.removal != nil {
+		_ = t.removal.Unsubscribe() // fails only when the connection is gone
+	}
 	if t.service != nil {
 		err = t.service.Close(ctx)
 	}

@@ -105,12 +105,15 @@ func (s *Server) serveWorlds(ctx context.Context) error {
 
 // host starts to serve, or to stand by for, a world that was found or is to be made. It returns nil if
 // the server has the world already, or is stopping.
-func (s *Server) host(world string, settings commitlog.Settings) (*hosted, error) {
+// created says that a request has asked for the world.
+func (s *Server) host(
+	world string, settings commitlog.Settings, created bool,
+) (*hosted, error) {
 	h, err := newHosted(s, world)
 	if err != nil {
 		return nil, err
 	}
-	h.settings = settings
+	h.settings, h.created = settings, created
 	if s.draining.Load() || !s.worlds.add(h) {
 		_ = h.close(context.Background()) // it has only its parts yet
 		return nil, nil

@@ -15,6 +15,7 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/server"
 	"worldengine/worldengine/wire"
@@ -203,4 +204,115 @@ func TestWorlds_Settings(t *testing.T) {
 	w.restart(withWorlds("a", "b", "c"), func(c *server.Config) { c.Engine.HistoryPerTown = 5000 })
 	require.Equal(t, int64(10_000), w.srv.EngineOf("a").Settings().HistoryPerTown)
 	require.Equal(t, int64(5000), w.srv.EngineOf("c").Settings().HistoryPerTown)
+}
+
+// A world is made by a request, listed, removed with all that it has stored, and made anew.
+func TestWorlds_CreateAndRemove(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string][]func(*server.Config){
+		"embedded": {allWorlds, withWorlds("main")}, "open": {allWorlds, withWorlds("main"), open},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, change...)
+			made := call[messages.WorldCreated](w.client, "worlds.create", members{
+				"world": "new", "settings": members{"history-per-town": "5000"},
+			})
+			require.Equal(t, "5000", made.Settings["history-per-town"])
+			w.refuses("worlds.create", members{"world": "new"}, "WORLD_EXISTS")
+			w.in("new").putTown("t")
+			w.in("new").rouse()
+
+			list := call[messages.Worlds](w.client, "worlds.list", members{})
+			require.Equal(t, 2, list.Total)
+			require.Equal(t, []string{"main", "new"}, []string{list.Worlds[0].World, list.Worlds[1].World})
+			of := list.Worlds[1]
+			require.Equal(t, messages.WorldServed, of.State, of.Why)
+			require.Equal(t, [2]int{1, 0}, [2]int{*of.Towns, *of.Alerts})
+			require.Equal(t, list.Worlds[0].Writer, of.Writer)
+			page := call[messages.Worlds](w.client, "worlds.list", members{"limit": 1})
+			require.Equal(t, "main", page.Next)
+			page = call[messages.Worlds](w.client, "worlds.list", members{"after": page.Next})
+			require.Equal(t, "new", page.Worlds[0].World)
+
+			w.restart()
+			serves(t, w.srv, "new")
+			require.Equal(t, int64(16), w.in("new").town("t").DecisionEpoch)
+			require.Equal(t, messages.WorldRemoved{World: "new"},
+				call[messages.WorldRemoved](w.client, "worlds.remove", members{"world": "new"}))
+			w.refuses("worlds.remove", members{"world": "new"}, "UNKNOWN_WORLD")
+			require.Equal(t, 1, call[messages.Worlds](w.client, "worlds.list", members{}).Total)
+			call[messages.WorldCreated](w.client, "worlds.create", members{"world": "new"})
+			w.in("new").refuses("town.get", about("t"), "UNKNOWN_TOWN")
+		})
+	}
+}
+
+// Requests about worlds that cannot be are refused with what to do.
+func TestWorlds_Refused(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	f := w.refuses("worlds.create", members{"world": "other"}, "WORLD_NOT_SERVED")
+	require.Contains(t, f.Message, "--worlds all")
+	f = w.refuses("worlds.create", members{"world": "a b"}, "SCHEMA_VALIDATION_FAILED")
+	require.Equal(t, []string{"/world"}, f.paths())
+	f = w.refuses("worlds.create", members{"world": "b", "settings": members{"apply": "no"}},
+		"SCHEMA_VALIDATION_FAILED")
+	require.Equal(t, []string{"/settings/apply"}, f.paths())
+	w.refuses("worlds.create", members{"world": "main"}, "WORLD_EXISTS")
+	w.refuses("worlds.remove", members{"world": "other"}, "UNKNOWN_WORLD")
+}
+
+// A world whose plugin is connected is removed only by force.
+func TestWorlds_RemoveInUse(t *testing.T) {
+	t.Parallel()
+	node := startExternal(t)
+	srv := start(t, allWorlds, withWorlds("main"), func(c *server.Config) { c.NATS = node.url() })
+	c := connect(t, srv)
+	call[messages.WorldCreated](c, "worlds.create", members{"world": "new"})
+	plugin := connected(t, node.url())
+	_, err := plugin.Subscribe(wire.HostsSubject("new", "*"), func(*nats.Msg) {})
+	require.NoError(t, err)
+	require.NoError(t, plugin.Flush())
+	f := c.refuses("worlds.remove", members{"world": "new"}, "WORLD_IN_USE")
+	require.Contains(t, f.Message, "a plugin is connected")
+	call[messages.WorldRemoved](c, "worlds.remove", members{"world": "new", "force": true})
+}
+
+// A world is removed by its writer, whichever server gets the request, and by no standby made anew.
+func TestWorlds_RemoveOfAnother(t *testing.T) {
+	t.Parallel()
+	node := startExternal(t)
+	join := func(c *server.Config) { c.NATS = node.url() }
+	both := [2]*server.Server{start(t, allWorlds, join), start(t, allWorlds, join)}
+	c := connect(t, both[0])
+	for range 4 { // some requests go to the one server, some to the other
+		call[messages.WorldCreated](c, "worlds.create", members{"world": "new"})
+		eventually(t, func() bool { return len(both[0].Worlds()) == 1 && len(both[1].Worlds()) == 1 })
+		require.True(t, both[0].Serving() || both[1].Serving())
+		call[messages.WorldRemoved](c, "worlds.remove", members{"world": "new"})
+		eventually(t, func() bool { return len(both[0].Worlds())+len(both[1].Worlds()) == 0 })
+	}
+	js, err := jetstream.New(connected(t, node.url()))
+	require.NoError(t, err)
+	names := js.StreamNames(t.Context())
+	for name := range names.Name() {
+		require.NotContains(t, name, "new")
+	}
+	require.NoError(t, names.Err())
+}
+
+// A world that no server serves is listed with the reason, and can be removed.
+func TestWorlds_Unserved(t *testing.T) {
+	t.Parallel()
+	node := startExternal(t)
+	join := func(c *server.Config) { c.NATS = node.url() }
+	stop(t, start(t, join, withWorlds("left")))
+	c := connect(t, start(t, join, withWorlds("main")))
+	list := call[messages.Worlds](c, "worlds.list", members{"world": "left"})
+	require.Equal(t, 1, list.Total)
+	require.Equal(t, messages.WorldUnserved, list.Worlds[0].State)
+	require.Contains(t, list.Worlds[0].Why, "--world left")
+	call[messages.WorldRemoved](c, "worlds.remove", members{"world": "left"})
+	require.Zero(t, call[messages.Worlds](c, "worlds.list", members{"world": "left"}).Total)
 }

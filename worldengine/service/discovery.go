@@ -49,7 +49,12 @@ func (e *endpointCount) count(took time.Duration) {
 	e.stats.AverageProcessingTime = e.stats.ProcessingTime / time.Duration(e.stats.NumRequests)
 }
 
+// counted returns the statistics of an endpoint about the world. The endpoints of the verbs about
+// worlds are the same in all of them.
 func (w *World) counted(e *endpoint) micro.EndpointStats {
+	if worlds := w.aboutWorlds(); worlds != nil && e.AboutWorlds() {
+		w = worlds
+	}
 	count := &w.counts[e.number]
 	count.mu.Lock()
 	defer count.mu.Unlock()
@@ -115,7 +120,7 @@ func (s *Service) introduce(in *Entrance, msg *nats.Msg, crossed bool, body func
 		return
 	}
 	for _, w := range s.list() {
-		if rights.World(w.config.World) != nil {
+		if w.config.Worlds != nil || rights.World(w.config.World) != nil {
 			continue
 		}
 		w.answer(&incoming{world: w, entrance: in, inbox: msg.Reply}, func() (any, error) {

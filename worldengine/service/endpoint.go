@@ -62,7 +62,7 @@ func (s *Service) makeEndpoints() {
 		about: aboutTown, limit: maxHandoff, weight: handoffWeight,
 	}, 1, s.config.Readers)
 	s.endpoints = slices.Concat(s.townEndpoints(), s.runEndpoints(), s.signalEndpoints(),
-		s.worldEndpoints(), []*endpoint{
+		s.worldEndpoints(), s.worldsEndpoints(), []*endpoint{
 			s.submits(wire.Handoff, (*World).handoff, maxHandoff, handoffWeight),
 		})
 	for i, e := range s.endpoints {
@@ -78,13 +78,18 @@ func (s *Service) slots(perTown, total int) *slots { return newSlots(perTown, to
 func reads[Q, A any](
 	s *Service, verb wire.Verb, answer func(*World, *incoming, *Q) (A, error),
 ) *endpoint {
-	return s.readsBy(verb, func(w *World, in *incoming) (any, error) {
+	return s.readsBy(verb, parsed(verb, answer))
+}
+
+// parsed returns the handler of a verb that calls answer with the parsed request.
+func parsed[Q, A any](verb wire.Verb, answer func(*World, *incoming, *Q) (A, error)) handler {
+	return func(w *World, in *incoming) (any, error) {
 		var request Q
 		if err := parse(verb, in.data, &request); err != nil {
 			return nil, err
 		}
 		return answer(w, in, &request)
-	})
+	}
 }
 
 // signals makes the endpoint of a verb that gives a signal. signal converts the request Q to the
@@ -115,15 +120,19 @@ func signals[Q, A any](
 // At most Config.Waiting requests may wait about one town, run or key, and as many about none. At
 // most twice as many may wait in all.
 func (s *Service) readsBy(verb wire.Verb, do handler) *endpoint {
+	return s.start(s.reading(verb, do), 1, s.config.Readers)
+}
+
+func (s *Service) reading(verb wire.Verb, do handler) *endpoint {
 	spec, waiting := verb.Spec(), s.config.Waiting
 	if spec.Lists {
 		waiting = min(waiting, waitingLists)
 	}
 	about := strconv.Quote(string(cmp.Or(spec.About, wire.AboutTown)))
-	return s.start(&endpoint{
+	return &endpoint{
 		VerbSpec: spec, do: do, slots: s.slots(waiting, 2*waiting),
 		about: member(about), reads: true, limit: maxRequest, weight: readWeight,
-	}, 1, s.config.Readers)
+	}
 }
 
 // mostLanes bounds the lanes of a verb whose requests wait in the engine. This many workers parse

@@ -63,11 +63,10 @@ func (w *World) take(e *endpoint, in *incoming, headers access.Headers, crossed 
 	if !certain {
 		return errHeadersUnreadable
 	}
-	err := in.rights.World(w.config.World)
-	if err != nil {
+	if err := in.rights.World(w.config.World); err != nil && !e.AboutWorlds() {
 		return err
 	}
-	err = in.rights.Verb(e.Verb)
+	err := in.rights.Verb(e.Verb)
 	if e.Signal {
 		in.refused, err = err, nil
 	}

@@ -21,12 +21,15 @@ import (
 )
 
 // WorldConfig is the settings of a world in a service. The zero value of a member means its
-// default, which stands at the end of the member's comment. Engine must be set.
+// default, which stands at the end of the member's comment. Engine or Worlds must be set.
 type WorldConfig struct {
 	// World is the world's name; wire.DefaultWorld.
 	World string
 	// Engine executes the requests.
 	Engine *worldengine.Engine
+	// Worlds answers the verbs about worlds. With it, the World is none: it has no Engine, its name
+	// is wire.WorldsToken, and nothing but these verbs.
+	Worlds Worlds
 	// QueueGroup is the queue group of every verb; "q", as NATS micro services have it.
 	QueueGroup string
 	// Serves reports whether this server answers requests about the world. If it does not, a request
@@ -111,8 +114,16 @@ func (s *Service) add(w *World) error {
 	default:
 		s.worlds[name] = w
 	}
-	s.opened.Add(1)
+	s.opened.Add(w.share())
 	return nil
+}
+
+// share is how many worlds w counts for when worlds share a bound.
+func (w *World) share() int64 {
+	if w.config.Worlds != nil {
+		return 0
+	}
+	return 1
 }
 
 func (s *Service) remove(w *World) {
@@ -120,7 +131,7 @@ func (s *Service) remove(w *World) {
 	defer s.mu.Unlock()
 	if s.worlds[w.config.World] == w {
 		delete(s.worlds, w.config.World)
-		s.opened.Add(-1)
+		s.opened.Add(-w.share())
 	}
 }
 
@@ -155,6 +166,9 @@ func (w *World) subscribe() error {
 // enter subscribes to the verbs of the world in the account of an entrance.
 func (w *World) enter(in *Entrance) error {
 	for _, e := range w.endpoints {
+		if e.AboutWorlds() != (w.config.Worlds != nil) {
+			continue
+		}
 		subject := wire.Subject(w.config.World, e.Verb)
 		for _, on := range w.subjects(subject) {
 			sub, err := in.Requests.ChanQueueSubscribe(on, w.config.QueueGroup, in.arrivals[e.number])

@@ -142,7 +142,7 @@ func (s *Service) bound() {
 	s.changes = s.slots(s.config.PerTown+notWaiting, s.config.Total)
 }
 
-// list returns the open worlds, in the order of their names.
+// list returns the open worlds, in the order of their names, and the World about worlds.
 func (s *Service) list() []*World {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

@@ -23,6 +23,10 @@ const (
 	CodeRunEnded          Code = "RUN_ENDED"
 	CodeRunFull           Code = "RUN_FULL"
 	CodeUnknownTown       Code = "UNKNOWN_TOWN"
+	CodeUnknownWorld      Code = "UNKNOWN_WORLD"
+	CodeWorldExists       Code = "WORLD_EXISTS"
+	CodeWorldInUse        Code = "WORLD_IN_USE"
+	CodeWorldNotServed    Code = "WORLD_NOT_SERVED"
 	CodeRevisionGone      Code = "REVISION_GONE"
 	CodeUnknownResult     Code = "UNKNOWN_RESULT"
 	CodeUnknownRun        Code = "UNKNOWN_RUN"
@@ -161,6 +165,15 @@ var errorSpecs = []ErrorSpec{
 	{Code: CodeRevisionGone, Status: 404, Verbs: []Verb{TownGet},
 		When: "`town.get`: the log does not have the town's `revision`, or not any more; " +
 			"`town.history` lists the kept ones"},
+	{Code: CodeUnknownWorld, Status: 404, Verbs: []Verb{WorldsRemove},
+		When: "there is no such world: `worlds.list` has the worlds, and `worlds.create` makes one"},
+	{Code: CodeWorldExists, Status: 409, Verbs: []Verb{WorldsCreate},
+		When: "`worlds.create`: there is a world of that name: use it, or choose another name"},
+	{Code: CodeWorldInUse, Status: 409, Verbs: []Verb{WorldsRemove},
+		When: "`worlds.remove` without `force`: requests of the world are in hand, or plugins of it are " +
+			"connected: stop them, or send `force`"},
+	{Code: CodeWorldNotServed, Status: 503, Verbs: []Verb{WorldsCreate, WorldsRemove}, RetryAfter: RetryDamaged, Routine: true,
+		When: "no server serves the world; the message says why, and what to do"},
 	{Code: CodeTownExists, Status: 409, Verbs: []Verb{TownPut},
 		When: "`town.put` without `expectedSnapshotHash`: the town is there"},
 	{Code: CodeSnapshotConflict, Status: 409, Verbs: []Verb{TownPut, TownPatch},

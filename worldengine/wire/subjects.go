@@ -27,15 +27,24 @@ func ValidateWorld(world string) error {
 // SubjectPrefix returns the beginning of the subjects of a world's verbs, without its last dot.
 func SubjectPrefix(world string) string { return "worldengine.v1." + world }
 
-// Subject returns the subject of a verb: worldengine.v1.<world>.<verb>. The verb may be a string
-// that is no Verb.
+// WorldsToken stands for the name of a world in the subjects of the verbs about worlds.
+const WorldsToken = "=worlds"
+
+// Subject returns the subject of a verb: worldengine.v1.<world>.<verb>, or worldengine.v1.=<verb> if
+// the verb is about worlds. The verb may be a string that is no Verb.
 func Subject[V ~string](world string, verb V) string {
+	if name, ok := strings.CutPrefix(string(verb), aboutWorlds); ok {
+		return SubjectPrefix(WorldsToken) + "." + name
+	}
 	return SubjectPrefix(world) + "." + string(verb)
 }
 
 // VerbOf returns the verb of a subject that Subject returned.
 func VerbOf(subject string) Verb {
-	_, verb, _ := strings.Cut(strings.TrimPrefix(subject, SubjectPrefix("")), ".")
+	world, verb, _ := strings.Cut(strings.TrimPrefix(subject, SubjectPrefix("")), ".")
+	if world == WorldsToken {
+		return Verb(aboutWorlds + verb)
+	}
 	return Verb(verb)
 }
 
@@ -104,6 +113,14 @@ func ControlSubject(world string) string { return own(world, "control") }
 
 // SignalSubject returns the subject of the signals that change no state.
 func SignalSubject(world string) string { return own(world, "signal") }
+
+// RemoveSubject returns the subject on which the writer of a world is asked to end it and to delete its
+// streams.
+func RemoveSubject(world string) string { return own(world, "remove") }
+
+// RemovedSubject returns the subject on which the servers of a world learn that it is being removed.
+// "*" may stand for the world.
+func RemovedSubject(world string) string { return own(world, "removed") }
 
 // SettingsSubject returns the subject of the settings of the world.
 func SettingsSubject(world string) string { return own(world, "settings") }

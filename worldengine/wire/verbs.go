@@ -1,6 +1,9 @@
 package wire
 
-import "time"
+import (
+	"strings"
+	"time"
+)
 
 // ServiceName is the name of the NATS micro service that every verb is an endpoint of.
 const ServiceName = "worldengine"
@@ -73,7 +76,23 @@ const (
 	WorldSamples Verb = "world.samples"
 	// WorldClients returns who is connected, or was lately.
 	WorldClients Verb = "world.clients"
+	// WorldsList returns a page of the worlds of a NATS.
+	WorldsList Verb = "worlds.list"
+	// WorldsCreate makes a world.
+	WorldsCreate Verb = "worlds.create"
+	// WorldsRemove deletes a world with all that it has stored.
+	WorldsRemove Verb = "worlds.remove"
 )
+
+// aboutWorlds begins the verbs that are about worlds, not of one.
+const aboutWorlds = "worlds."
+
+// AboutWorlds reports whether the verb is about worlds. Every server of a NATS answers such a verb, on
+// a subject without the name of a world.
+func (v Verb) AboutWorlds() bool { return strings.HasPrefix(string(v), aboutWorlds) }
+
+// AboutWorlds is Verb.AboutWorlds.
+func (s *VerbSpec) AboutWorlds() bool { return s.Verb.AboutWorlds() }
 
 // VerbSpec declares a verb. The service, access control and the clients go by it, and
 // cmd/internal/gen writes the tables of docs/contracts.md and docs/access.md.
@@ -106,6 +125,8 @@ const (
 	AboutTown About = "townId"
 	AboutRun  About = "runId"
 	AboutKey  About = "idempotencyKey"
+	// AboutWorld is for the verbs about worlds.
+	AboutWorld About = "world"
 )
 
 // Verbs returns every verb, in the order of docs/contracts.md. The caller may change the slice.
@@ -159,4 +180,9 @@ var verbSpecs = []VerbSpec{
 	{Verb: WorldStatus, Roles: readers, Lists: true},
 	{Verb: WorldSamples, Roles: readers, Lists: true},
 	{Verb: WorldClients, Roles: []Role{Operator, Observer}, Lists: true},
+	{Verb: WorldsList, Roles: readers, About: AboutWorld, Lists: true},
+	{Verb: WorldsCreate, Roles: []Role{Operator}, About: AboutWorld, Changes: true,
+		AnswerWithin: 2 * time.Minute},
+	{Verb: WorldsRemove, Roles: []Role{Operator}, About: AboutWorld, Changes: true,
+		AnswerWithin: 2 * time.Minute},
 }

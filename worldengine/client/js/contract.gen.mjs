@@ -20,7 +20,7 @@ export const argumentValues = /** @type {const} */ ({
 export const signals = /** @type {const} */ (["PAUSE", "RESUME", "CANCEL", "RETRY_STEP", "APPROVE", "DENY"]);
 
 /** The verbs whose request must not be sent again before a look at its effect. */
-export const changing = /** @type {const} */ (["town.put", "town.patch", "town.remove", "run.cancel", "run.retry", "control.pause", "control.resume", "approval.decide"]);
+export const changing = /** @type {const} */ (["town.put", "town.patch", "town.remove", "run.cancel", "run.retry", "control.pause", "control.resume", "approval.decide", "worlds.create", "worlds.remove"]);
 
 /** The statuses of a run. */
 export const runStatuses = /** @type {const} */ (["PENDING", "APPROVED", "RUNNING", "PAUSED", "COMPLETED", "FAILED", "CANCELLED"]);

@@ -105,6 +105,9 @@ Verb = Literal[
     "world.status",
     "world.samples",
     "world.clients",
+    "worlds.list",
+    "worlds.create",
+    "worlds.remove",
 ]
 VERBS: Final[tuple[Verb, ...]] = (
     "handoff",
@@ -134,10 +137,13 @@ VERBS: Final[tuple[Verb, ...]] = (
     "world.status",
     "world.samples",
     "world.clients",
+    "worlds.list",
+    "worlds.create",
+    "worlds.remove",
 )
 
 # The verbs whose request must not be sent again before a look at its effect.
-CHANGING: Final[frozenset[str]] = frozenset(("town.put", "town.patch", "town.remove", "run.cancel", "run.retry", "control.pause", "control.resume", "approval.decide",))
+CHANGING: Final[frozenset[str]] = frozenset(("town.put", "town.patch", "town.remove", "run.cancel", "run.retry", "control.pause", "control.resume", "approval.decide", "worlds.create", "worlds.remove",))
 
 RunStatus = Literal[
     "PENDING",
@@ -242,6 +248,10 @@ ERRORS: Final[dict[str, ErrorSpec]] = {
     "UNKNOWN_RUN": ErrorSpec(404, "the log has no events of the run, or not its first ones (of `run.events`: the first ones above `afterSeq`)"),
     "UNKNOWN_ALERT": ErrorSpec(404, "there is no alert with this `seq`, or not any more"),
     "REVISION_GONE": ErrorSpec(404, "`town.get`: the log does not have the town's `revision`, or not any more; `town.history` lists the kept ones"),
+    "UNKNOWN_WORLD": ErrorSpec(404, "there is no such world: `worlds.list` has the worlds, and `worlds.create` makes one"),
+    "WORLD_EXISTS": ErrorSpec(409, "`worlds.create`: there is a world of that name: use it, or choose another name"),
+    "WORLD_IN_USE": ErrorSpec(409, "`worlds.remove` without `force`: requests of the world are in hand, or plugins of it are connected: stop them, or send `force`"),
+    "WORLD_NOT_SERVED": ErrorSpec(503, "no server serves the world; the message says why, and what to do"),
     "TOWN_EXISTS": ErrorSpec(409, "`town.put` without `expectedSnapshotHash`: the town is there"),
     "SNAPSHOT_CONFLICT": ErrorSpec(409, "`town.put`, `town.patch`: the town is in another state than `expectedSnapshotHash` names: get it again"),
     "EPOCH_REGRESSION": ErrorSpec(409, "`town.put`, `town.patch`: the town would go back to an earlier epoch"),

@@ -56,6 +56,18 @@ public final class ErrorCode {
     /** 404: {@code town.get}: the log does not have the town's {@code revision}, or not any more; {@code town.history} lists the kept ones. */
     public static final String REVISION_GONE = "REVISION_GONE";
 
+    /** 404: there is no such world: {@code worlds.list} has the worlds, and {@code worlds.create} makes one. */
+    public static final String UNKNOWN_WORLD = "UNKNOWN_WORLD";
+
+    /** 409: {@code worlds.create}: there is a world of that name: use it, or choose another name. */
+    public static final String WORLD_EXISTS = "WORLD_EXISTS";
+
+    /** 409: {@code worlds.remove} without {@code force}: requests of the world are in hand, or plugins of it are connected: stop them, or send {@code force}. */
+    public static final String WORLD_IN_USE = "WORLD_IN_USE";
+
+    /** 503: no server serves the world; the message says why, and what to do. */
+    public static final String WORLD_NOT_SERVED = "WORLD_NOT_SERVED";
+
     /** 409: {@code town.put} without {@code expectedSnapshotHash}: the town is there. */
     public static final String TOWN_EXISTS = "TOWN_EXISTS";
 

@@ -30,6 +30,9 @@ public enum Verb {
     WORLD_STATUS("world.status", false),
     WORLD_SAMPLES("world.samples", false),
     WORLD_CLIENTS("world.clients", false),
+    WORLDS_LIST("worlds.list", false),
+    WORLDS_CREATE("worlds.create", true),
+    WORLDS_REMOVE("worlds.remove", true),
     ;
 
     private final String wire;

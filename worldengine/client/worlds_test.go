@@ -1,0 +1,43 @@
+package client_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"worldengine/worldengine/client"
+	"worldengine/worldengine/server"
+)
+
+// A client lists worlds, makes one and removes it. A world that does not exist is UNKNOWN_WORLD.
+func TestClient_Worlds(t *testing.T) {
+	t.Parallel()
+	w := serve(t, func(c *server.Config) { c.Worlds, c.AllWorlds = []string{"main"}, true })
+	c, err := client.Connect(w.server.URL(), client.Options{World: "new"})
+	require.NoError(t, err)
+	defer c.Close()
+	c.Timeout = 2 * time.Second
+	_, err = c.WorldStatus(t.Context())
+	var refused *client.ReplyError
+	require.ErrorAs(t, err, &refused)
+	require.Equal(t, "UNKNOWN_WORLD", refused.Code)
+	require.Contains(t, refused.Message, "handoffctl world create new")
+
+	settings, err := c.CreateWorld(t.Context(), "new", map[string]string{"history-per-town": "5000"})
+	require.NoError(t, err)
+	require.Equal(t, "5000", settings["history-per-town"])
+	var names []string
+	for world, err := range c.Worlds(t.Context()) {
+		require.NoError(t, err)
+		names = append(names, world.World)
+	}
+	require.Equal(t, []string{"main", "new"}, names)
+	status, err := c.WorldStatus(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, "new", status.World)
+	require.NoError(t, c.RemoveWorld(t.Context(), "new", false))
+	err = c.RemoveWorld(t.Context(), "new", false)
+	require.ErrorAs(t, err, &refused)
+	require.Equal(t, "UNKNOWN_WORLD", refused.Code)
+}

@@ -1,0 +1,149 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/sync/errgroup"
+
+	"worldengine/worldengine/messages"
+	"worldengine/worldengine/wire"
+)
+
+// manager answers the verbs about worlds. It implements service.Worlds.
+type manager struct {
+	server *Server
+	js     jetstream.JetStream
+}
+
+const (
+	// askWriter bounds how long a list waits for the writer of a world.
+	askWriter = 2 * time.Second
+	// askAtOnce is how many writers are asked side by side.
+	askAtOnce = 16
+)
+
+// List implements service.Worlds. It asks the writer of each world of the page.
+func (m *manager) List(
+	ctx context.Context, page messages.WorldsList, may func(string) bool, figures bool,
+) (list messages.Worlds, err error) {
+	names, err := m.names(ctx)
+	if err != nil {
+		return list, err
+	}
+	names = slices.DeleteFunc(names, func(world string) bool {
+		return !may(world) || page.World != "" && page.World != world
+	})
+	list.Total = len(names)
+	first := 0
+	if page.After != "" {
+		first, _ = slices.BinarySearch(names, page.After+"\x00")
+	}
+	names = names[first:]
+	if len(names) > page.Limit {
+		names = names[:page.Limit]
+		list.Next = names[page.Limit-1]
+	}
+	list.Worlds = make([]messages.ListedWorld, len(names))
+	var asking errgroup.Group
+	asking.SetLimit(askAtOnce)
+	for i, world := range names {
+		asking.Go(func() error {
+			list.Worlds[i] = m.look(ctx, world, figures)
+			return nil
+		})
+	}
+	_ = asking.Wait() // none returns an error
+	return list, nil
+}
+
+// names returns the worlds of the NATS, and those that this server is to make, in their order.
+func (m *manager) names(ctx context.Context) ([]string, error) {
+	found, err := storedIn(ctx, m.js)
+	if err != nil {
+		return nil, err
+	}
+	names := append(found, m.server.Worlds()...)
+	slices.Sort(names)
+	return slices.Compact(names), nil
+}
+
+// look asks the writer of a world for its state.
+func (m *manager) look(ctx context.Context, world string, figures bool) messages.ListedWorld {
+	of := messages.ListedWorld{World: world, State: messages.WorldServed}
+	ctx, cancel := context.WithTimeout(ctx, askWriter)
+	defer cancel()
+	var status messages.WorldReport
+	var samples messages.Samples
+	var asking errgroup.Group
+	asking.Go(func() error { return m.ask(ctx, world, wire.WorldStatus, "{}", &status) })
+	asking.Go(func() error { // the last sample is not over yet
+		return m.ask(ctx, world, wire.WorldSamples, `{"minutes": 2, "points": 2}`, &samples)
+	})
+	if err := asking.Wait(); err != nil {
+		of.State, of.Why = m.whyUnserved(world, err)
+		return of
+	}
+	for _, server := range status.Servers {
+		if server.Writer {
+			of.Writer = &messages.WorldServer{ID: server.ID, Name: server.Name, Version: server.Version}
+		}
+	}
+	of.Paused = status.PausedBy != nil
+	if figures {
+		handoffs := int64(0)
+		for _, sample := range samples.Samples[:min(1, len(samples.Samples))] {
+			for _, n := range sample.Results {
+				handoffs += n
+			}
+		}
+		of.Towns, of.Waiting, of.HandoffsPerMinute = &status.Towns, &status.Waiting, &handoffs
+		open := 0
+		for _, n := range status.Alerts.Count {
+			open += n
+		}
+		of.Alerts = &open
+	}
+	return of
+}
+
+// ask asks the writer of a world.
+func (m *manager) ask(
+	ctx context.Context, world string, verb wire.Verb, request string, reply any,
+) error {
+	msg, err := m.server.conn.RequestWithContext(ctx, wire.Subject(world, verb), []byte(request))
+	if err != nil {
+		return err
+	}
+	if text := msg.Header.Get(wire.ErrorHeader); text != "" {
+		return errors.New(text)
+	}
+	return json.Unmarshal(msg.Data, reply)
+}
+
+// whyUnserved returns the state of a world whose writer did not answer, and why it is not served.
+func (m *manager) whyUnserved(world string, unanswered error) (state, why string) {
+	h := m.server.worlds.get(world)
+	if h == nil {
+		return messages.WorldUnserved, "no server serves it: start handoffd with --world " + world +
+			", or with --worlds all"
+	}
+	err := h.ready()
+	switch {
+	case errors.Is(err, errStandby):
+		return messages.WorldStandby, "its writer does not answer; a server that stands by takes over"
+	case err != nil:
+		return messages.WorldUnserved, wire.Sentence(err)
+	case errors.Is(unanswered, context.DeadlineExceeded), errors.Is(unanswered, nats.ErrTimeout),
+		errors.Is(unanswered, nats.ErrNoResponders):
+		return messages.WorldUnserved, fmt.Sprintf("its writer did not answer within %s", askWriter)
+	}
+	return messages.WorldUnserved, strings.TrimSpace(unanswered.Error())
+}
