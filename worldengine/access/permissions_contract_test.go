@@ -34,6 +34,7 @@ func TestPermissionsOf_Subscribe(t *testing.T) {
 	alert := wire.AlertSubject("w", "CODE")
 	letter := wire.DeadLetterSubject("w", "s", "1", "event.2")
 	heard := []string{eventOf(mine), eventOf(read), eventOf(other), alert, letter}
+	hosts, all := wire.HostsSubject("w", mine), wire.HostsSubject("w", wire.AllTownsToken)
 	for _, c := range []struct {
 		name string
 		user User
@@ -47,12 +48,12 @@ func TestPermissionsOf_Subscribe(t *testing.T) {
 			[]string{eventOf(read)}},
 		{"a plugin of all towns", User{Role: wire.Plugin}, []string{
 			eventOf(mine), eventOf(read), eventOf(other),
-			commandOf(mine), commandOf(read), commandOf(other)}},
+			commandOf(mine), commandOf(read), commandOf(other), hosts, all}},
 		{"a plugin of a town", User{Role: wire.Plugin, Towns: []string{mine}},
-			[]string{eventOf(mine), commandOf(mine)}},
+			[]string{eventOf(mine), commandOf(mine), hosts, all}},
 		{"a plugin that reads another town",
 			User{Role: wire.Plugin, Towns: []string{mine}, Read: []string{read}},
-			[]string{eventOf(read), commandOf(mine)}},
+			[]string{eventOf(read), commandOf(mine), hosts, all}},
 		{"an approver of a town", User{Role: wire.Approver, Towns: []string{mine}},
 			[]string{eventOf(mine)}},
 		{"an observer", User{Role: wire.Observer}, heard},
@@ -66,7 +67,7 @@ func TestPermissionsOf_Subscribe(t *testing.T) {
 		may := append([]string{"_INBOX_u.1.2"}, c.may...)
 		for _, subject := range append([]string{
 			"_INBOX_u.1.2", "_INBOX_v.1.2", "_INBOX.1", commandOf(mine), commandOf(read),
-			commandOf(other), wire.EventSubject("v", mine, "run-1"), wire.LogSubject("w", mine),
+			commandOf(other), hosts, all, wire.EventSubject("v", mine, "run-1"), wire.LogSubject("w", mine),
 			wire.Subject("w", wire.Handoff), "$JS.API.INFO",
 		}, heard...) {
 			require.Equal(t, slices.Contains(may, subject), anyCovers(p.Subscribe, subject),

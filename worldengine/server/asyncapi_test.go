@@ -164,4 +164,9 @@ func TestAsyncAPI_Plugin(t *testing.T) {
 	}
 	require.NotZero(t, statuses[handoff.Executed])
 	require.NotZero(t, statuses[handoff.Failed])
+	eventually(t, func() bool { // such as PLUGIN_DOUBLE_ANSWER, for the second "applied"
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		return d.seen["alerts.alert"] > 0
+	})
 }
