@@ -65,6 +65,8 @@ func (o *simOperator) act() {
 		o.busy = false
 		if errors.As(err, &refused) {
 			o.sim.trace("the operator is refused: %s", refused.Code)
+		} else if err != nil {
+			o.sim.trace("the operator has an error: %s", err)
 		}
 		if err == nil && signal.Kind == machine.SignalCancel {
 			o.cancelled = append(o.cancelled, signal.RunID)

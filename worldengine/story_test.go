@@ -323,6 +323,8 @@ func (s *story) plays(way string) {
 
 // end ends the engines, and checks the log.
 func (s *story) end() {
+	s.plays("applies") // so that each run has its end
+	time.Sleep(time.Minute)
 	for i := range s.engines {
 		s.kill(i)
 	}

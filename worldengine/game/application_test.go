@@ -12,39 +12,30 @@ import (
 	"worldengine/worldengine/messages"
 )
 
-// A gate is closed until everyone who closed it has opened it; it keeps the fate of each request.
-func TestApplication_Gate(t *testing.T) {
+// An application keeps the fate of its requests.
+func TestApplication_Fate(t *testing.T) {
 	t.Parallel()
 	var a Application
-	require.Equal(t, apply.NotArrived, a.arrival())
-	require.True(t, a.pass())
-	a.close()
-	require.Equal(t, apply.MayArrive, a.arrival(), "its fate is not known")
-	require.False(t, a.pass())
-	a.learn(apply.MayArrive)
-	require.Equal(t, apply.MayArrive, a.arrival())
-	a.learn(apply.NotArrived)
-	require.Equal(t, apply.NotArrived, a.arrival())
-	a.close()
-	a.open()
-	require.False(t, a.isOpen())
-	require.False(t, a.pass())
-	a.open()
-	require.True(t, a.isOpen())
-	require.True(t, a.pass())
-	a.learn(apply.MayHaveArrived)
-	a.learn(apply.NotArrived)
-	require.Equal(t, apply.MayHaveArrived, a.arrival())
+	for _, step := range []struct{ learns, fate apply.Arrival }{
+		{apply.MayArrive, apply.MayArrive}, {apply.NotArrived, apply.NotArrived},
+		{apply.MayHaveArrived, apply.MayHaveArrived}, {apply.NotArrived, apply.MayHaveArrived},
+	} {
+		a.sends()
+		a.learn(step.learns)
+		require.Equal(t, step.fate, a.fate)
+	}
 }
 
 // A wait for an absent game ends when the client is to be answered.
-func TestApplication_Next(t *testing.T) {
+func TestWorker_Next(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		a := inTown("t", "r")
+		a, w := inTown("t", "r"), &Worker{}
 		waited := func() time.Duration {
 			began := time.Now()
-			require.Zero(t, a.next(t.Context(), time.Hour))
+			r, err := w.next(t.Context(), a, time.Hour, a.replies)
+			require.NoError(t, err)
+			require.Zero(t, r)
 			return time.Since(began)
 		}
 		a.patient = time.Now().Add(2 * time.Hour)

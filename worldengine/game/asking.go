@@ -7,7 +7,6 @@ import (
 
 	"worldengine/runevents"
 	"worldengine/worldengine/apply"
-	"worldengine/worldengine/backoff"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/failpoint"
 	"worldengine/worldengine/machine"
@@ -23,13 +22,16 @@ var errSuperseded = errors.New("game: the log has gone on with the command")
 var errNotLeased = errors.New("game: this server does not hold the lease")
 
 // attempt makes one logical attempt. It lasts for Policy.Deadline from here on, also for a writer
-// that takes the command over. The error is errSuperseded, errNotLeased, or ctx's if ctx has ended.
+// that takes the command over. The error is errSuperseded, errNotLeased, errCancelled, or ctx's if ctx
+// has ended.
 func (w *Worker) attempt(ctx context.Context, a *Application) (apply.Result, error) {
 	number := a.Pending.Attempt
 	if number > 1 {
 		// NotBefore may be by another clock, so it does not make the pause longer.
-		pause := a.Pending.NotBefore.Sub(w.steps.Now())
-		_ = backoff.Sleep(ctx, min(pause, w.config.Policy.PauseAfter(number-1)))
+		pause := min(a.Pending.NotBefore.Sub(w.steps.Now()), w.config.Policy.PauseAfter(number-1))
+		if err := w.pause(ctx, a, pause); err != nil {
+			return apply.Result{}, err
+		}
 	}
 	if number > 1 || w.config.WorldPause.Known().By != nil && a.own {
 		if _, err := w.waitUnpaused(ctx, a); err != nil {
@@ -69,11 +71,14 @@ func (w *Worker) ask(
 	next := p.due(time.Now())
 	for next.over == nil {
 		if !next.send {
-			r := a.next(ctx, time.Until(next.wait))
-			if ctx.Err() != nil {
-				return apply.Result{}, ctx.Err()
+			r, err := w.next(ctx, a, time.Until(next.wait), a.replies)
+			if err == nil {
+				next = w.replied(ctx, a, p, r)
+				err = w.decideNoted(ctx, a)
 			}
-			next = w.replied(ctx, a, p, r)
+			if err != nil {
+				return apply.Result{}, err
+			}
 			continue
 		}
 		// A plugin that may be working on the command is asked even in a pause.
@@ -84,16 +89,14 @@ func (w *Worker) ask(
 		case inHand && w.superseded(ctx, a):
 			return apply.Result{}, errSuperseded
 		}
-		if p.sent && !inHand || !a.pass() {
-			held, err := w.waitUnpaused(ctx, a)
+		if p.sent && !inHand || a.unconfirmed {
+			waited, err := w.waitUnpaused(ctx, a)
 			if err != nil {
 				return apply.Result{}, err
 			}
-			p.ends = p.ends.Add(held)
-			if !a.pass() {
-				continue
-			}
+			p.ends = p.ends.Add(waited)
 		}
+		a.sends()
 		next = p.requested(time.Now(), w.sendRequest(a, command, p.ends))
 		a.away.Store(nil) // a plugin that has the request and is silent counts as present
 	}
@@ -165,40 +168,54 @@ func (w *Worker) present(ctx context.Context, a *Application) {
 	w.Absences.Present(ctx, a.About)
 }
 
-// waitUnpaused waits while a's town or the world is paused, or while an operator cancels a's run.
-// It returns the time waited, by which the caller moves the deadline. Meanwhile no request is sent.
-// It also waits while the log cannot be read, since there may be a pause. It fails as attempt does.
-// After Config.PauseWait a's client gets the pause as its answer.
+// waitUnpaused waits while a's town or the world is paused, or while the log does not confirm a
+// cancellation. It returns the time waited, by which the caller moves the deadline. Meanwhile no
+// request is sent. It also waits while the log cannot be read, since there may be a pause. It fails
+// as attempt does. After Config.PauseWait a's client gets the pause as its answer.
 func (w *Worker) waitUnpaused(
 	ctx context.Context, a *Application,
 ) (waited time.Duration, err error) {
-	from := time.Now()
-	for ctx.Err() == nil {
-		current, err := w.steps.Log.Load(ctx, a.TownID)
-		by := w.config.WorldPause.Of(current)
+	for from := time.Now(); err == nil; waited = time.Since(from) {
+		current, failed := w.steps.Log.Load(ctx, a.TownID)
+		by, pause := w.config.WorldPause.Of(current), w.config.Policy.Resend
+		if failed == nil {
+			if w.supersededBy(current, a) {
+				return waited, errSuperseded
+			}
+			failed = w.confirm(ctx, a, current)
+		}
 		switch {
-		case err != nil:
+		case failed != nil:
+			pause = pollPause
 			if ctx.Err() == nil {
 				w.config.Logger.Warn(
 					"a command waits: its town cannot be read, so it is not known "+
 						"whether it is paused; will try again",
-					"town", a.TownID, "run", a.RunID, a.Trace.LogAttr(), "error", err)
+					"town", a.TownID, "run", a.RunID, a.Trace.LogAttr(), "error", failed)
 			}
-		case w.supersededBy(current, a):
-			return waited, errSuperseded
-		case by == nil && a.isOpen():
+		case by == nil:
 			if waited > 0 {
 				w.Hold(ctx, a.TownID, current.Pending)
 			}
 			return waited, nil
-		case by == nil:
 		case waited >= w.config.PauseWait:
 			a.answer(machine.Answer{}, Paused(a.TownID, current.Paused == nil, by, a.RunID, true))
+		default:
+			pause = min(pause, w.config.PauseWait-waited)
 		}
-		_ = backoff.Sleep(ctx, pollPause)
-		waited = time.Since(from)
+		_, err = w.next(ctx, a, pause, nil)
 	}
-	return waited, ctx.Err()
+	return waited, err
+}
+
+// pause waits. It fails as attempt does.
+func (w *Worker) pause(ctx context.Context, a *Application, wait time.Duration) error {
+	for until := time.Now().Add(wait); time.Now().Before(until); {
+		if _, err := w.next(ctx, a, time.Until(until), nil); err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
 }
 
 // superseded reports whether the log has gone on without a.

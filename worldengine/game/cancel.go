@@ -9,17 +9,27 @@ import (
 	"worldengine/worldengine/alerts"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/approval"
-	"worldengine/worldengine/backoff"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/machine"
+	"worldengine/worldengine/queue"
 )
 
-// cancelWait bounds an operator's wait for the application of a command, or for the fate of its last
-// request; cancelPoll is the pause between two looks.
-const (
-	cancelWait = 3 * time.Second
-	cancelPoll = 50 * time.Millisecond
-)
+// cancelWait bounds an operator's wait for the fate of a request.
+const cancelWait = 3 * time.Second
+
+// errCancelled: an operator has ended the run of an application.
+var errCancelled = errors.New("game: the run was cancelled")
+
+// errGone: an application has ended before it has decided about a cancellation.
+var errGone = errors.New("game: the application has ended")
+
+// cancellation is an operator's signal in the hands of the application of its run, which answers it.
+type cancellation struct {
+	*machine.Signal
+	ctx   context.Context // of the operator
+	until time.Time       // when it is decided although the fate of a request is not known
+	done  chan error
+}
 
 // RefusedError: a signal was refused. SignalID is the run that records the refusal.
 type RefusedError struct {
@@ -40,23 +50,113 @@ func Refused(s *machine.Signal, refusal *approval.Refusal) error {
 // Cancel ends a pending command's run if no request for the command can have reached a game. If
 // s.Force is set, it ends the run at once. A refusal is recorded, and returned as a *RefusedError.
 // The record that ends the run is in the town's history, like the record of a result
-// (docs/adr/0025-cancelling-what-is-being-applied.md).
+// (docs/adr/0025-cancelling-what-is-being-applied.md). The application of the command carries the
+// cancellation out, so no request is sent meanwhile.
 func (w *Worker) Cancel(ctx context.Context, s *machine.Signal) error {
-	return w.steps.Log.Retry(ctx, func() error {
-		current, a, err := w.find(ctx, s)
+	err := errGone
+	for range 3 { // an application may end before the cancellation reaches it
+		a, failed := w.applying(ctx, s)
+		if failed != nil {
+			return failed
+		}
+		if a == nil {
+			break
+		}
+		c := &cancellation{s, ctx, time.Now().Add(cancelWait), make(chan error, 1)}
+		select {
+		case a.cancels <- c:
+			err = <-c.done
+		case <-a.ended:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		if !errors.Is(err, errGone) {
+			return err
+		}
+	}
+	_, err = w.cancel(ctx, nil, s) // there is nothing to cancel, or this writer stops
+	w.config.Queue.Wake(s.TownID)
+	return err
+}
+
+// applying returns the application of the run that s is about. If this writer has none yet, applying
+// starts it in the town's turn. It returns nil if the run has no pending command.
+func (w *Worker) applying(ctx context.Context, s *machine.Signal) (a *Application, err error) {
+	if a = w.of(s.TownID, s.RunID); a != nil || s.TownID == "" {
+		return a, nil
+	}
+	reply := queue.NewReply[struct{}]()
+	err = w.config.Queue.SubmitUpkeep(s.TownID, func(ctx context.Context) {
+		ctx, cancel := context.WithTimeout(ctx, w.config.Timeout)
+		defer cancel()
+		current, err := w.load(ctx, s.TownID, s.RunID)
+		if err == nil && current.Pending != nil {
+			err = w.Ensure(s.TownID, current, nil)
+		}
+		reply.Answer(struct{}{}, err)
+	})
+	if err == nil {
+		_, err = reply.Wait(ctx)
+	}
+	return w.of(s.TownID, s.RunID), err
+}
+
+// carryOut cancels a's run, or notes the cancellation until the fate of a request is known. It
+// returns nil if the run goes on.
+func (w *Worker) carryOut(ctx context.Context, a *Application, c *cancellation) error {
+	if a.fate == apply.MayArrive && a.knows && !c.Force && time.Now().Before(c.until) {
+		a.noted = append(a.noted, c)
+		return nil
+	}
+	answer, err := w.cancel(c.ctx, a, c.Signal)
+	defer func() { c.done <- err }()
+	if err != nil {
+		refused := errors.As(err, new(*RefusedError)) || errors.Is(err, commitlog.ErrContended)
+		a.unconfirmed = a.unconfirmed || !refused && !c.Force
+		return nil
+	}
+	a.finished = true
+	if answer != nil {
+		w.release(a, true, *answer, nil)
+	} else {
+		w.release(a, true, machine.Answer{}, Cancelled(a.RunID, true))
+	}
+	w.config.Queue.Wake(a.TownID)
+	return errCancelled
+}
+
+// decideNoted carries out the cancellations that were noted.
+func (w *Worker) decideNoted(ctx context.Context, a *Application) (err error) {
+	noted := a.noted
+	a.noted = nil
+	for _, c := range noted {
+		if err != nil { // the run has ended
+			c.done <- errGone
+			continue
+		}
+		err = w.carryOut(ctx, a, c)
+	}
+	return err
+}
+
+// cancel commits that the run that s is about is cancelled. a is the run's application, nil if there
+// is none.
+func (w *Worker) cancel(
+	ctx context.Context, a *Application, s *machine.Signal,
+) (answer *machine.Answer, err error) {
+	err = w.steps.Log.Retry(ctx, func() error {
+		current, err := w.load(ctx, s.TownID, s.RunID)
 		if err != nil {
 			return err
 		}
-		event := &machine.Cancel{Signal: s, Arrival: apply.MayHaveArrived}
-		p := current.Pending
-		closed := a != nil && p != nil && (a.knows.Load() || p.Rested) && !s.Force
-		switch {
-		case closed:
-			a.close()
-			event.Arrival = arrival(ctx, a)
-		case a == nil && !s.Force: // the application may start yet
-			event.Arrival = apply.MayArrive
-		case s.Force && p != nil && p.RetryOf == nil:
+		event, p := &machine.Cancel{Signal: s, Arrival: apply.MayArrive}, current.Pending
+		if a != nil {
+			event.Arrival = a.fate
+			if p != nil && !a.knows && !p.Rested {
+				event.Arrival = apply.MayHaveArrived
+			}
+		}
+		if s.Force && p != nil && p.RetryOf == nil {
 			// The alert is stored first: an operator has to look at the game even if this server
 			// ends here. The alert stays even if a result is committed before the cancellation.
 			about := alerts.About{TownID: s.TownID, RunID: s.RunID}
@@ -67,80 +167,25 @@ func (w *Worker) Cancel(ctx context.Context, s *machine.Signal) error {
 			}
 		}
 		out, err := w.steps.Step(ctx, current, w.steps.Input(s.TownID, nil, event))
-		switch lost := errors.Is(err, commitlog.ErrLostRace); {
-		case closed && (lost || out.Refused != nil && err == nil):
-			a.open()
-		case closed && err != nil:
-			w.reopenLater(a)
+		if err = cmp.Or(err, Refused(s, out.Refused)); err == nil && out.Answer != nil {
+			answer = out.Answer
+			w.concluded(alerts.About{TownID: s.TownID, HandoffID: answer.Result.HandoffID,
+				RunID: s.RunID, Trace: p.Run.Trace}, answer)
 		}
-		if err = cmp.Or(err, Refused(s, out.Refused)); err != nil {
-			return err
-		}
-		w.endOwn(alerts.About{TownID: s.TownID, RunID: s.RunID,
-			Trace: p.Run.Trace}, out.Answer)
+		return err
+	})
+	return answer, err
+}
+
+// confirm commits a record behind a cancellation that the log has not confirmed, so that the
+// cancellation loses its race if it is still on its way.
+func (w *Worker) confirm(ctx context.Context, a *Application, current commitlog.Entry) error {
+	if !a.unconfirmed {
 		return nil
-	})
-}
-
-// find loads the town of a cancellation, and returns the application of its run. Without s.Force it
-// waits, at most for cancelWait, while the command is pending and its application is about to start:
-// the command was just committed, or an earlier writer left it.
-func (w *Worker) find(
-	ctx context.Context, s *machine.Signal,
-) (current commitlog.Entry, a *Application, err error) {
-	briefly(ctx, func() bool {
-		current, err = w.load(ctx, s.TownID, s.RunID)
-		a = w.of(s.TownID, s.RunID)
-		return err != nil || current.Pending == nil || a != nil || s.Force
-	})
-	return current, a, err
-}
-
-// arrival returns whether a request of a, which is closed, may have arrived. It waits until that is
-// known, at most for cancelWait.
-func arrival(ctx context.Context, a *Application) (fate apply.Arrival) {
-	briefly(ctx, func() bool {
-		fate = a.arrival()
-		return fate != apply.MayArrive
-	})
-	return fate
-}
-
-// briefly waits until known returns true, at most for cancelWait.
-func briefly(ctx context.Context, known func() bool) {
-	until := time.Now().Add(cancelWait)
-	for !known() && time.Now().Before(until) && backoff.Sleep(ctx, cancelPoll) == nil {
-		continue
 	}
-}
-
-// reopenLater starts reopen, unless the worker is closed: a ends soon then.
-func (w *Worker) reopenLater(a *Application) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if !w.closed {
-		w.work.Go(func() { w.reopen(a) })
-	}
-}
-
-// reopen opens a again after a cancellation that the log has not confirmed. It commits a record
-// first, so that a cancellation that is still on its way loses its race. If the cancellation is
-// stored, a stays closed.
-func (w *Worker) reopen(a *Application) {
-	for backoff.Sleep(w.ctx, pollPause) == nil {
-		current, err := w.load(w.ctx, a.TownID, a.RunID)
-		if err == nil && current.Pending == nil {
-			return
-		}
-		if err == nil {
-			same := machine.Arrival{Rests: current.Pending.Rested}
-			err = w.arrived(w.ctx, a.TownID, current, same)
-		}
-		if err == nil {
-			a.open()
-			return
-		}
-	}
+	err := w.arrived(ctx, a.TownID, current, machine.Arrival{Rests: current.Pending.Rested})
+	a.unconfirmed = err != nil
+	return err
 }
 
 // load loads a town. A pending command of another run counts as none.
@@ -162,24 +207,4 @@ func (w *Worker) arrived(
 ) error {
 	_, err := w.steps.Step(ctx, current, w.steps.Input(townID, nil, &e))
 	return err
-}
-
-// endOwn ends this server's application of a run that an operator has ended. It answers the client
-// with answer, or with Cancelled if answer is nil, and gives the next requests their turn. The
-// application's goroutine learns the end from the log.
-func (w *Worker) endOwn(of alerts.About, answer *machine.Answer) {
-	var err error = Cancelled(of.RunID, true)
-	if answer != nil {
-		err, of.HandoffID = nil, answer.Result.HandoffID
-		w.concluded(of, answer)
-	} else {
-		answer = new(machine.Answer)
-	}
-	if own := w.of(of.TownID, of.RunID); own != nil {
-		own.close()
-		w.remove(own)
-		own.answer(*answer, err)
-		own.Deliver(Reply{}) // so that the application reads the end
-	}
-	w.config.Queue.Wake(of.TownID)
 }

@@ -1,7 +1,9 @@
 package game
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"time"
 
 	"worldengine/worldengine/apply"
@@ -15,7 +17,7 @@ func (w *Worker) console(
 	ctx context.Context, a *Application, command *apply.Command,
 ) (apply.Result, error) {
 	switch {
-	case !a.knows.Load():
+	case !a.knows:
 		return apply.InDoubt("The engine ended while the command was on its way to the console."),
 			nil
 	case w.config.RCON == nil:
@@ -28,23 +30,11 @@ func (w *Worker) console(
 		if _, err := w.waitUnpaused(ctx, a); err != nil {
 			return apply.Result{}, err
 		}
-		// Until the login, nothing is sent, and an operator can cancel the run.
-		asked, cancelling := false, false
-		bounded, cancel := context.WithCancelCause(ctx)
-		deadline := w.config.Policy.Deadline
-		ends := time.AfterFunc(deadline, func() { cancel(context.DeadlineExceeded) })
-		answer, err := w.config.RCON.Apply(bounded, command, func() bool {
-			asked = w.steps.Serves() && a.pass()
-			cancelling = !asked
-			ends.Reset(deadline) // the console may have been busy with other towns until now
-			return asked
-		})
-		ends.Stop()
-		cancel(nil)
+		asked, answer, err := w.askConsole(ctx, a, command)
 		switch {
-		case cancelling && !w.steps.Serves():
-			return apply.Result{}, errNotLeased
-		case cancelling:
+		case errors.Is(err, errCancelled), errors.Is(err, errNotLeased):
+			return apply.Result{}, err
+		case errors.Is(err, errUnconfirmed):
 			continue
 		case !apply.NotApplied(err):
 			if a.learn(apply.MayHaveArrived); asked { // it may be refused without a login
@@ -65,6 +55,62 @@ func (w *Worker) console(
 		if fails {
 			return apply.ConsoleResult(answer, err), nil
 		}
-		a.next(ctx, pause)
+		if err = w.decideNoted(ctx, a); err == nil {
+			err = w.pause(ctx, a, pause)
+		}
+		if err != nil {
+			return apply.Result{}, err
+		}
+	}
+}
+
+// errUnconfirmed: nothing was sent to a console, since a cancellation may be stored.
+var errUnconfirmed = errors.New("game: a cancellation is not confirmed")
+
+// askConsole has the console apply a command. asked reports whether the command may have been sent.
+// Until the login nothing is sent, and an operator can cancel the run.
+func (w *Worker) askConsole(
+	ctx context.Context, a *Application, command *apply.Command,
+) (asked bool, answer apply.Answer, err error) {
+	bounded, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	deadline := w.config.Policy.Deadline
+	ends := time.AfterFunc(deadline, func() { cancel(context.DeadlineExceeded) })
+	defer ends.Stop()
+	w.work.Go(func() {
+		answer, err := w.config.RCON.Apply(bounded, command, func() bool {
+			may := make(chan bool, 1)
+			a.replies <- Reply{mayAsk: may}
+			select {
+			case asks := <-may:
+				return asks
+			case <-bounded.Done():
+				return false
+			}
+		})
+		a.replies <- Reply{console: &consoleReply{answer, err}}
+	})
+	var refused error
+	for {
+		// The console's end comes soon after ctx's, and decides whether the command is in doubt.
+		r, err := w.next(context.WithoutCancel(ctx), a, time.Hour, a.replies)
+		switch {
+		case err != nil:
+			return asked, answer, err
+		case r.mayAsk != nil:
+			switch {
+			case !w.steps.Serves():
+				refused = errNotLeased
+			case a.unconfirmed:
+				refused = errUnconfirmed
+			default:
+				asked = true
+				a.sends()
+				ends.Reset(deadline) // the console may have been busy with other towns until now
+			}
+			r.mayAsk <- asked
+		case r.console != nil:
+			return asked, r.console.answer, cmp.Or(refused, r.console.err)
+		}
 	}
 }

@@ -80,7 +80,7 @@ func TestWorker_BusyConsole(t *testing.T) {
 			})
 			a := inTown("town-threatened", "r")
 			a.Pending = pending
-			a.knows.Store(true)
+			a.knows = true
 			ended, err := w.console(t.Context(), a, &apply.Command{})
 			require.NoError(t, err)
 			if row.reason == "" {

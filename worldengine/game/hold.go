@@ -56,10 +56,14 @@ func (w *Worker) checkDrain(townID string, current commitlog.Entry) {
 
 // Hold pauses or resumes the run of a town's pending command, as the town's entry in the log and
 // the known pause of the world require. It returns the entry, without the pending command of
-// another run; zero if the town cannot be read. After an error of the log, Tend tries again.
+// another run; zero if the town cannot be read. After an error of the log, Tend tries again. Hold
+// wakes the application of the run.
 func (w *Worker) Hold(
 	ctx context.Context, townID string, p *apply.Pending,
 ) (current commitlog.Entry) {
+	if a := w.of(townID, p.Run.RunID); a != nil {
+		defer a.wake()
+	}
 	err := w.steps.Log.Retry(ctx, func() error {
 		tail, err := w.steps.Log.Tail(ctx, p.Run.RunID, p.Emitted)
 		if err != nil {

@@ -25,10 +25,19 @@ type Router interface {
 	Close()
 }
 
-// Reply is an answer to a request of a logical attempt. Without a message, it ends a wait.
+// Reply is an answer to a request of a logical attempt. From a console, it is the question whether the
+// command may be sent, or the end of the request. The zero Reply is none.
 type Reply struct {
 	Msg     *nats.Msg
 	Attempt int64
+	mayAsk  chan<- bool
+	console *consoleReply
+}
+
+// consoleReply is the end of a request to a console.
+type consoleReply struct {
+	answer apply.Answer
+	err    error
 }
 
 // Inbox is the Router of a connection. All requests of an attempt have one reply subject, so an

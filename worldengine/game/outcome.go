@@ -48,7 +48,7 @@ func (w *Worker) commitOutcome(ctx context.Context, a *Application, v apply.Resu
 		}
 		w.config.Logger.Warn("the outcome of a command cannot be committed; will try again",
 			"town", a.TownID, "run", a.RunID, a.Trace.LogAttr(), "error", err)
-		if pauses.Wait(ctx) != nil {
+		if w.pause(ctx, a, pauses.Next()) != nil {
 			return true
 		}
 	}
@@ -74,7 +74,7 @@ func (w *Worker) commitOnce(ctx context.Context, a *Application, v apply.Result)
 	if unanswered(v.Failed) && !w.steps.Serves() {
 		return true, nil // a suspended server has asked too seldom; the next writer asks again
 	}
-	v.Reached = v.Reached || a.arrival() == apply.MayHaveArrived
+	v.Reached = v.Reached || a.fate == apply.MayHaveArrived
 	in := w.steps.Input(a.TownID, nil, &machine.Outcome{Result: v})
 	out, err := w.steps.Step(ctx, current, in)
 	if err != nil {

@@ -29,11 +29,10 @@ func (w *Worker) Ensure(townID string, current commitlog.Entry, client Client) e
 		TownID: townID, HandoffID: read.Handoff.HandoffID, RunID: run.RunID, Trace: run.Trace,
 	})
 	a.Decoded, a.stored, a.before, a.own = read, current.Pending, current.State, client != nil
-	a.client = client
+	a.client, a.knows = client, a.own
 	if w.config.Policy.Absent == apply.AbsentWait {
 		a.patient = time.Now().Add(w.config.AbsentWait)
 	}
-	a.knows.Store(a.own)
 	if !w.start(a) && a.own {
 		w.rest(a) // the worker is closed, and sends no request
 		a.answer(machine.Answer{}, ErrInProgress)
@@ -44,6 +43,9 @@ func (w *Worker) Ensure(townID string, current commitlog.Entry, client Client) e
 // run makes attempts until the handoff is concluded, here or by another writer, or ctx is done.
 func (w *Worker) run(ctx context.Context, a *Application) {
 	defer func() {
+		for _, c := range a.noted {
+			c.done <- errGone
+		}
 		if !a.finished {
 			w.rest(a)
 			w.release(a, false, machine.Answer{}, ErrInProgress)
@@ -62,7 +64,7 @@ func (w *Worker) run(ctx context.Context, a *Application) {
 			return
 		}
 		v.Attempt, v.At = attempt, w.steps.Now()
-		if w.commitOutcome(ctx, a, v) {
+		if w.commitOutcome(ctx, a, v) || w.decideNoted(ctx, a) != nil {
 			return
 		}
 	}
@@ -97,7 +99,7 @@ const restTimeout = 2 * time.Second
 // rest stores that this writer stops, and that no request for a's command has arrived. If rest
 // cannot store this, the next writer has to assume that a request may have arrived.
 func (w *Worker) rest(a *Application) {
-	if !a.knows.Load() || a.Pending.Reached || a.arrival() != apply.NotArrived {
+	if !a.knows || a.Pending.Reached || a.fate != apply.NotArrived {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), restTimeout)
@@ -134,10 +136,10 @@ func (w *Worker) takeOver(ctx context.Context, a *Application) bool {
 			p := *a.Pending
 			p.Reached, p.Rested = !rested, false
 			a.Pending = &p
-			a.knows.Store(rested)
+			a.knows = rested
 			return true
 		}
-		if pauses.Wait(ctx) != nil {
+		if w.pause(ctx, a, pauses.Next()) != nil {
 			return false
 		}
 	}

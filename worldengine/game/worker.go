@@ -83,7 +83,17 @@ func New(ctx context.Context, steps *stepper.Stepper, config Config) *Worker {
 	w := &Worker{Absences: newAbsences(steps.Now, &config), config: config, steps: steps,
 		towns: map[string]*Application{}}
 	w.ctx, w.stop = context.WithCancel(ctx)
+	config.WorldPause.wakes = w.wakeAll
 	return w
+}
+
+// wakeAll wakes all applications.
+func (w *Worker) wakeAll() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, a := range w.towns {
+		a.wake()
+	}
 }
 
 // of returns the application of a run in a town, or of any run if runID is "". It returns nil if
@@ -104,7 +114,10 @@ func (w *Worker) start(a *Application) bool {
 	defer w.mu.Unlock()
 	if !w.closed {
 		w.towns[a.TownID] = a
-		w.work.Go(func() { w.run(w.ctx, a) })
+		w.work.Go(func() {
+			defer close(a.ended)
+			w.run(w.ctx, a)
+		})
 	}
 	return !w.closed
 }

@@ -481,8 +481,8 @@ func TestWorker_Cancel(t *testing.T) {
 	}
 }
 
-// A cancellation waits for the application that is about to start, and is refused if the command is
-// concluded meanwhile.
+// A cancellation waits for the application that starts in the town's turn, and is refused if the command
+// is concluded in that turn.
 func TestWorker_CancelBeforeStart(t *testing.T) {
 	t.Parallel()
 	for _, started := range []bool{true, false} {
@@ -491,6 +491,20 @@ func TestWorker_CancelBeforeStart(t *testing.T) {
 			w := work(t, func(c *game.Config) {
 				c.WorldPause.Set(game.Pause{Seq: 1, By: &commitlog.PausedBy{SignalID: "p"}})
 			})
+			begun, goOn, ensured := make(chan struct{}), make(chan struct{}), make(chan client, 1)
+			require.NoError(t, w.config.Queue.Submit("town-threatened", func(ctx context.Context) {
+				close(begun)
+				<-goOn
+				if started {
+					ensured <- w.ensure()
+					return
+				}
+				after := w.town()
+				after.Pending = nil
+				rec := commitlog.Record{Kind: commitlog.KindPut, TownID: "town-threatened"}
+				assert.NoError(t, w.log.CommitTown(ctx, &rec, &after, after.Seq))
+			}))
+			<-begun
 			s := w.cancellation()
 			cancelled := make(chan error)
 			go func() { cancelled <- w.Cancel(t.Context(), &s) }()
@@ -499,16 +513,12 @@ func TestWorker_CancelBeforeStart(t *testing.T) {
 				require.Fail(t, "the cancellation did not wait", "%v", err)
 			case <-time.After(100 * time.Millisecond):
 			}
+			close(goOn)
 			if started {
-				client := w.ensure()
 				require.NoError(t, <-cancelled)
-				require.ErrorIs(t, w.await(client).err, machine.ErrRunCancelled)
+				require.ErrorIs(t, w.await(<-ensured).err, machine.ErrRunCancelled)
 				return
 			}
-			after := w.town()
-			after.Pending = nil
-			rec := commitlog.Record{Kind: commitlog.KindPut, TownID: "town-threatened"}
-			require.NoError(t, w.log.CommitTown(t.Context(), &rec, &after, after.Seq))
 			var refused *game.RefusedError
 			require.ErrorAs(t, <-cancelled, &refused)
 			require.Equal(t, wire.CodeRunNotWaiting, refused.Code)
