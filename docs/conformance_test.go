@@ -26,6 +26,7 @@ var contracts = []struct{ title, sections string }{
 	{"World memory 1", "Request Reply"},
 	{"AsyncAPI 3.0", "Document Operations"},
 	{"Model Context Protocol 2025-11-25", "Transport Sessions Security Tools Resources Prompts Suite"},
+	{"Many worlds", "Rights Metrics Commands Backup"}, // this engine's own
 }
 
 // quoted finds names in backquotes; onlyQuoted matches a cell that has such names alone.

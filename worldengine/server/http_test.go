@@ -16,6 +16,7 @@ import (
 	"worldengine/handoff"
 	"worldengine/worldengine"
 	"worldengine/worldengine/apply"
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/server"
 	"worldengine/worldengine/server/servertest"
@@ -195,6 +196,25 @@ func TestMetrics(t *testing.T) {
 	require.Regexp(t, `handoffd_nats_connections [1-9]`, got)
 	c.signal("control.resume", about("t"))
 	scrapesSoon(t, c.srv, `handoffd_towns_paused{world="main"} 0`)
+}
+
+// One scrape has all worlds of a server. A world that is removed leaves no series behind.
+func TestMetrics_Worlds(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, withWorlds("a", "b"), allWorlds, withHTTP)
+	serves(t, w.srv, "a")
+	serves(t, w.srv, "b")
+	w.in("a").executes(w.in("a").wall(w.in("a").putTown("t")))
+	w.in("b").putTown("t")
+	got := scrape(t, w.srv)
+	for _, line := range []string{`handoffd_handoffs_total{status="executed",world="a"} 1`,
+		`handoffd_handoffs_total{status="executed",world="b"} 0`, `handoffd_writer{world="b"} 1`,
+		`handoffd_worlds{state="served"} 2`, `handoffd_stream_messages{stream="LOG",world="b"} 2`} {
+		require.Contains(t, got, line+"\n")
+	}
+	call[messages.WorldRemoved](w.client, "worlds.remove", members{"world": "b"})
+	eventually(t, func() bool { return !strings.Contains(scrape(t, w.srv), `world="b"`) })
+	require.Contains(t, scrape(t, w.srv), `handoffd_writer{world="a"} 1`)
 }
 
 // A client that takes all connections of HTTP keeps no probe waiting, and ends no WebSocket, whether it

@@ -136,6 +136,9 @@ func (s *Server) drop(h *hosted) {
 	if err := h.close(ctx); err != nil {
 		h.logger.Warn("a world that was removed did not end cleanly", "error", err)
 	}
+	if s.metrics != nil {
+		s.metrics.Remove(h.world)
+	}
 	s.noteChange()
 }
 

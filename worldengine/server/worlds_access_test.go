@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/worldengine/access"
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/server"
 	"worldengine/worldengine/server/servertest"
 	"worldengine/worldengine/wire"
@@ -259,4 +260,50 @@ func TestWorlds_Clients(t *testing.T) {
 	reply := w.as(users[1]).request("world.clients", members{})
 	require.Contains(t, string(reply.Data), `"observer"`)
 	require.NotContains(t, string(reply.Data), hidden)
+}
+
+// One server of several worlds lists, creates and removes worlds for a user within its rights alone: a
+// world outside them is answered as one that does not exist.
+func TestWorlds_VerbsAboutWorlds(t *testing.T) {
+	t.Parallel()
+	users := append(boundedUsers(), everywhere...)
+	w := newWorld(t, withWorlds(shown, hidden), allWorlds, servertest.WithUsers(users...))
+	serves(t, w.srv, shown)
+	serves(t, w.srv, hidden)
+	for _, u := range boundedUsers() {
+		c := w.as(u)
+		list := call[messages.Worlds](c, "worlds.list", members{})
+		require.Equal(t, []string{shown}, worldNames(list), u.Name)
+		require.Equal(t, 1, list.Total)
+		for _, request := range []members{{"world": hidden}, {"world": unknown}, {"after": hidden[:3]}} {
+			require.NotContains(t, string(c.request("worlds.list", request).Data), hidden)
+		}
+		if u.Role != wire.Operator {
+			continue
+		}
+		for _, verb := range []string{"worlds.create", "worlds.remove"} {
+			answers := map[string]string{}
+			for _, world := range []string{hidden, unknown} {
+				f := c.refused(verb, members{"world": world})
+				answers[world] = f.Code + strings.ReplaceAll(f.Message, world, "")
+			}
+			require.Equal(t, answers[unknown], answers[hidden], "%s of %s", verb, u.Name)
+		}
+	}
+	operator := w.as(everywhere[0])
+	require.Equal(t, []string{hidden, shown}, worldNames(call[messages.Worlds](operator, "worlds.list", members{})))
+
+	// A world that appears is within the rights of the users whose pattern fits it.
+	pattern := w.as(boundedUsers()[1])
+	call[messages.WorldCreated](operator, "worlds.create", members{"world": "shown-2"})
+	eventually(t, func() bool { return pattern.nc.Stats().Reconnects > 0 && pattern.nc.IsConnected() })
+	require.Equal(t, []string{shown, "shown-2"}, worldNames(call[messages.Worlds](pattern, "worlds.list", members{})))
+	require.Equal(t, "shown-2", whoAmI(pattern.in("shown-2")).World)
+}
+
+func worldNames(list messages.Worlds) (names []string) {
+	for _, w := range list.Worlds {
+		names = append(names, w.World)
+	}
+	return names
 }
