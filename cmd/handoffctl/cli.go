@@ -13,6 +13,7 @@ import (
 
 	"worldengine/cmd/internal/completion"
 	"worldengine/cmd/internal/version"
+	"worldengine/worldengine/client"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/natsconn"
 	"worldengine/worldengine/wire"
@@ -62,17 +63,12 @@ type commandLine struct {
 		Show   deadLetterShowCommand   `cmd:"" help:"Show a dead letter with its body."`
 		Replay deadLetterReplayCommand `cmd:"" help:"Publish dead letters on the bus."`
 	} `cmd:"" name:"deadletter" help:"List, show and replay the events that could not be published on the bus."`
-	WhoAmI whoAmICommand `cmd:"" name:"whoami" help:"Show the rights of this user."`
-	Fsck   fsckCommand   `cmd:"" help:"Check the log of the world, and put damaged towns back."`
-	Backup backupCommand `cmd:"" help:"Copy a world while it is served."`
-	MCP    mcpCommand    `cmd:"" name:"mcp" help:"Serve the Model Context Protocol on standard input and output, for language models."`
-	Bench  benchCommand  `cmd:"" help:"Measure executed handoffs against plain requests and bare appends."`
-	World  struct {
-		Settings struct {
-			Get settingsGetCommand `cmd:"" help:"Show the settings of the world."`
-			Set settingsSetCommand `cmd:"" help:"Change settings of the world."`
-		} `cmd:"" help:"Show and change the settings of the world."`
-	} `cmd:"" help:"Show and change the settings of the world."`
+	WhoAmI     whoAmICommand     `cmd:"" name:"whoami" help:"Show the rights of this user."`
+	Fsck       fsckCommand       `cmd:"" help:"Check the log of the world, and put damaged towns back."`
+	Backup     backupCommand     `cmd:"" help:"Copy a world while it is served."`
+	MCP        mcpCommand        `cmd:"" name:"mcp" help:"Serve the Model Context Protocol on standard input and output, for language models."`
+	Bench      benchCommand      `cmd:"" help:"Measure executed handoffs against plain requests and bare appends."`
+	World      worldCommands     `cmd:"" help:"List, create and remove worlds, and change the settings of one."`
 	Help       helpCommand       `cmd:"" help:"Show the help of a command."`
 	Version    versionCommand    `cmd:"" help:"Print the version."`
 	Schema     schemaCommand     `cmd:"" help:"Print a JSON Schema of a payload, or list their names."`
@@ -173,14 +169,14 @@ func (versionCommand) Run(a *app) error {
 }
 
 type completionCommand struct {
-	Within             time.Duration `help:"Time limit of a search for towns, which blocks the shell, for the connection and for the answer." default:"1s"`
+	Within             time.Duration `help:"Time limit of a search for towns or worlds, which blocks the shell, for the connection and for the answer." default:"1s"`
 	completion.Command `embed:""`
 }
 
 func (completionCommand) Help() string {
 	return `Prints a script with which the shell completes commands, flags and their values, and
-files elsewhere. The script asks the program, so it needs no update with the program. For a town it
-asks the server that the command line names; it leaves out ids that a shell would have to quote.
+files elsewhere. The script asks the program, so it needs no update with the program. For a town or a
+world it asks the server that the command line names; it leaves out ids that a shell would have to quote.
 
 Examples:
 
@@ -191,24 +187,51 @@ Examples:
 
 func (c completionCommand) Run(ctx context.Context, a *app, line *kong.Context) error {
 	return c.Print(a.out, line.Model, func(name, begins string) []string {
-		if name != "town" {
+		find := map[string]finder{"town": townsOf, "world": worldsOf, "worlds": worldsOf}[name]
+		if find == nil {
 			return nil
 		}
-		return townsOf(ctx, a, line.Kong, c.Words[:len(c.Words)-1], begins, c.Within)
+		return found(ctx, a, line.Kong, c.Words[:len(c.Words)-1], begins, c.Within, find)
 	})
 }
 
-// mostTowns bounds the number of towns in a search for completions.
+// mostTowns bounds the number of towns, or worlds, in a search for completions.
 const mostTowns = 1000
 
 // unquoted matches the ids of towns that no shell requires to be quoted.
 var unquoted = regexp.MustCompile(`^[\pL\pN_][\pL\pN_.-]*$`)
 
-// townsOf asks the server and the world that a command line names for the towns whose ids begin
-// with a text. It returns none if the server does not answer in time.
-func townsOf(
+// finder iterates over the ids that begin with a text, or over more.
+type finder func(ctx context.Context, server *client.Client, begins string) iter.Seq2[string, error]
+
+// townsOf finds the towns of the client's world.
+func townsOf(ctx context.Context, server *client.Client, begins string) iter.Seq2[string, error] {
+	query := messages.TownList{Text: begins, Limit: mostTowns}
+	return idsOf(server.Towns(ctx, query), func(t client.TownSummary) string { return t.TownID })
+}
+
+// worldsOf finds the worlds of the client's server.
+func worldsOf(ctx context.Context, server *client.Client, _ string) iter.Seq2[string, error] {
+	return idsOf(server.Worlds(ctx), func(w messages.ListedWorld) string { return w.World })
+}
+
+// idsOf iterates over the ids of rows.
+func idsOf[Row any](rows iter.Seq2[Row, error], id func(Row) string) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		for row, err := range rows {
+			if !yield(id(row), err) {
+				return
+			}
+		}
+	}
+}
+
+// found asks the server and the world that a command line names for the ids that begin with a text. It
+// returns none if the server does not answer in time.
+func found(
 	ctx context.Context, a *app, parser *kong.Kong, words []string, begins string, within time.Duration,
-) (ids []string) {
+	find finder,
+) (list []string) {
 	line, err := kong.Trace(parser, words) // the line is not complete, so no Parse
 	if err != nil || line.Reset() != nil {
 		return nil
@@ -221,13 +244,13 @@ func townsOf(
 		return nil
 	}
 	a.flags.Timeout = within
-	for t, err := range a.client(nc).Towns(ctx, messages.TownList{Text: begins, Limit: mostTowns}) {
-		if err != nil || len(ids) == mostTowns {
+	for id, err := range find(ctx, a.client(nc), begins) {
+		if err != nil || len(list) == mostTowns {
 			break
 		}
-		if unquoted.MatchString(t.TownID) {
-			ids = append(ids, t.TownID)
+		if unquoted.MatchString(id) {
+			list = append(list, id)
 		}
 	}
-	return ids
+	return list
 }

@@ -49,6 +49,7 @@ func TestCompletion_Towns(t *testing.T) {
 		"new town-th": threatened, "watch --town town-th": threatened, "town get t": "town-quiet …",
 		"town get nobody": "", "run get town-th": "", "--world other town get t": "",
 		"town history --no-such-flag town-th": threatened, "town get town-$": "",
+		"--world m": "main", "world remove ma": "main", "backup --worlds=m": "--worlds=main", "--world o": "",
 	} {
 		got := c.ok(append([]string{"completion", "bash", "--within", "1m", "--", "-s", url},
 			strings.Split(line, " ")...)...)

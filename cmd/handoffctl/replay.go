@@ -205,7 +205,7 @@ func (p *player) replay(ctx context.Context, f *fixture, fresh *freshWorlds) (*r
 		fresh.nth[f.town]++
 		world, err = p.prepare(ctx, f, fresh)
 	}
-	if refused, ok := errors.AsType[*client.ReplyError](err); ok && refused.Refused() {
+	if refused := refusalOf(err); refused != nil {
 		return &replayed{failure: &mismatch{
 			Fixture: f.label, Expected: "its snapshot to be put", Got: "error " + refused.Error(),
 		}}, nil
@@ -219,7 +219,7 @@ func (p *player) replay(ctx context.Context, f *fixture, fresh *freshWorlds) (*r
 			Fixture: f.label, Expected: "its decision to be taken", Got: "error " + undecided.refused.Error(),
 		}}, nil
 	}
-	if refused, ok := errors.AsType[*client.ReplyError](err); ok && refused.Refused() {
+	if refused := refusalOf(err); refused != nil {
 		return f.judge(&expectation{Error: refused.Code}, "error "+refused.Error(),
 			linesOf(refused.Details)), nil
 	}
@@ -230,6 +230,16 @@ func (p *player) replay(ctx context.Context, f *fixture, fresh *freshWorlds) (*r
 	return f.judge(&expectation{
 		Status: status, ReasonCode: reason, Result: got.JSON, ResultBytes: string(got.JSON),
 	}, fmt.Sprintf("%s %s (run %s)", status, reason, got.RunID), nil), nil
+}
+
+// refusalOf returns the server's refusal of a request; nil for any other error. That a world is unknown is
+// no refusal: no server took the request.
+func refusalOf(err error) *client.ReplyError {
+	refused, ok := errors.AsType[*client.ReplyError](err)
+	if !ok || !refused.Refused() || client.IsCode(err, wire.CodeUnknownWorld) {
+		return nil
+	}
+	return refused
 }
 
 // prepare returns the world of a fixture, and puts the fixture's snapshot there. In a fresh world,
@@ -294,7 +304,7 @@ func (f *fixture) send(ctx context.Context, world *client.Client) (*client.Outco
 		HandoffID: got.Result.HandoffID, TownID: f.town, Reason: f.Approval.Reason,
 		ActorID: f.Approval.ActorID, Decision: f.Approval.Decision,
 	})
-	if refused, ok := errors.AsType[*client.ReplyError](err); ok && refused.Refused() {
+	if refused := refusalOf(err); refused != nil {
 		return nil, &undecidedError{got, refused}
 	}
 	if err != nil {

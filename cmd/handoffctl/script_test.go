@@ -19,6 +19,7 @@ import (
 	"worldengine/worldengine/access"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/server"
 	"worldengine/worldengine/wire"
 )
 
@@ -65,6 +66,9 @@ func TestScripts(t *testing.T) {
 				s.as = guarded(t, access.User{Name: "ada", Role: wire.Operator},
 					access.User{Name: "reader", Role: wire.Observer, Read: []string{threatened}})
 				s.cli = s.as(wire.Agent)
+			case name == "worlds":
+				srv := serve(t, server.Config{Open: true, Worlds: []string{"main"}, AllWorlds: true})
+				s.cli = &cli{t: t, flags: map[string]string{"server": srv.URL()}}
 			default:
 				s.cli = onlineWith(t, config)
 			}

@@ -20,7 +20,8 @@ import (
 
 // statusCommand shows the state of the world, or the pause of a town.
 type statusCommand struct {
-	Of townFlag `embed:"" set:"without=the whole world by default"`
+	Of     townFlag `embed:"" set:"without=the whole world by default"`
+	Worlds bool     `help:"Show all worlds of the server at a glance."`
 }
 
 func (statusCommand) Help() string {
@@ -39,15 +40,25 @@ severity P1 from the last hour (see alerts ack). A pause is no problem.
 With a town it shows the pause of the town, and how many of its commands a game server is applying.
 A town is paused while the world is paused.
 
+With --worlds it shows all worlds that the user may use, a line each, and the problems of those that need
+attention; it exits 1 if there is one, also one that no server serves. It does not read every town, so it
+finds no damaged ones.
+
 Examples:
 
     handoffctl status
-    handoffctl status town-threatened`
+    handoffctl status town-threatened
+    handoffctl status --worlds`
 }
 
 func (c *statusCommand) Run(ctx context.Context, a *app, server *client.Client) error {
 	town := c.Of.town()
-	if town == "" {
+	switch {
+	case c.Worlds && town != "":
+		return usagef("give a town or --worlds, not both")
+	case c.Worlds:
+		return a.showWorlds(ctx, server)
+	case town == "":
 		return a.showWorld(ctx, server)
 	}
 	request := messages.Signal{TownID: town}

@@ -23,6 +23,7 @@ var pythonMessages = [][2]string{
 	{"commit.v1", "Commit"},
 	{"town-get-reply.v1", "Town"},
 	{"town-list-reply.v1", "TownList"},
+	{"worlds-list-reply.v1", "WorldList"},
 	{"town-remove-reply.v1", "RemovedTown"},
 	{"town-history-reply.v1", "TownHistory"},
 	{"run-get-reply.v1", "Run"},
@@ -39,7 +40,7 @@ var pythonMessages = [][2]string{
 
 // pythonNames are names of classes that do not follow from their place, and types that schemas leave open.
 var pythonNames = map[string]string{
-	"TownList.towns": "ListedTown", "ApprovalList.approvals": "Approval", "TownHistory.revisions": "Revision",
+	"TownList.towns": "ListedTown", "WorldList.worlds": "ListedWorld", "ApprovalList.approvals": "Approval", "TownHistory.revisions": "Revision",
 	"Approval.expected": "ExpectedChange", "Town.pluginAbsent": "AbsentPlugin", "Result0.evaluation": "Evaluation",
 	"Result1.evaluation": "Evaluation", "Result0.worldState": "WorldState", "Result1.worldState": "WorldState",
 }

@@ -10,7 +10,7 @@ import { verbSubject } from "./subjects.mjs";
 /** @import { NatsConnection } from "@nats-io/nats-core" */
 /** @import { ReplyError } from "./errors.mjs" */
 /** @import { Followed } from "./follow.mjs" */
-/** @import { Alert, Approval, Change, Commit, Decided, Handoff, Loss, Memory, ProposalType, Result, Run, RunEvent, Snapshot, Town, ListedTown } from "./types.mjs" */
+/** @import { Alert, Approval, Change, Commit, Decided, Handoff, Loss, Memory, ProposalType, Result, Run, RunEvent, Snapshot, Town, ListedTown, ListedWorld } from "./types.mjs" */
 
 /**
  * @typedef {object} RequestOptions
@@ -198,6 +198,16 @@ export class Client {
    */
   towns({ after, limit, text, state, sort, ...options } = {}) {
     return this.#rows("town.list", "towns", { after, limit, text, state, sort }, options);
+  }
+
+  /**
+   * Iterates over the worlds of the server that the user may use, in the order of their names.
+   * @param {RequestOptions & { after?: string, limit?: number }} [options]
+   *   the world before the first one, and the size of a page
+   * @returns {AsyncGenerator<ListedWorld>}
+   */
+  worlds({ after, limit, ...options } = {}) {
+    return this.#rows("worlds.list", "worlds", { after, limit }, options);
   }
 
   /**

@@ -1,7 +1,11 @@
 import { sha256 } from "./canonical.mjs";
 
-/** @param {string} world @param {string} verb */
-export const verbSubject = (world, verb) => `worldengine.v1.${world}.${verb}`;
+/**
+ * Returns the subject of a verb. Verbs about worlds, such as worlds.list, are asked of no world.
+ * @param {string} world @param {string} verb
+ */
+export const verbSubject = (world, verb) =>
+  verb.startsWith("worlds.") ? `worldengine.v1.=${verb}` : `worldengine.v1.${world}.${verb}`;
 
 /**
  * Returns the token of a town id in a subject: its UTF-8, with every byte except A-Z a-z 0-9 _ -

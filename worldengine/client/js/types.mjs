@@ -42,6 +42,13 @@
  * @typedef {TownSummary & { snapshot: Snapshot, approval?: ProposalType[], pluginAbsent?: AbsentPlugin }} Town
  */
 
+/**
+ * A world in a list. The figures are left out if it is not served, or if the user may not see them.
+ * @typedef {{ world: string, state: "served" | "standby" | "unserved", why?: string,
+ *   writer?: { id: string, name: string, version: string }, towns?: number, handoffsPerMinute?: number,
+ *   waiting?: number, alerts?: number, paused?: boolean }} ListedWorld
+ */
+
 /** @typedef {keyof typeof import("./contract.gen.mjs").proposalTypes} ProposalType */
 
 /**

@@ -64,6 +64,7 @@ describe("a world", () => {
     for (const townId of ids) await engine.putTown({ ...snapshot, townId });
     const listed = await collect(engine.towns({ limit: 2 }));
     for (const id of ids) assert.ok(listed.some(({ townId }) => townId === id), id);
+    assert.deepEqual((await collect(engine.worlds({ limit: 1 }))).map((w) => [w.world, w.state]), [["main", "served"]]);
 
     const stored = await engine.town("aaa");
     await assert.rejects(engine.putTown(stored.snapshot), { name: "ReplyError", code: "TOWN_EXISTS", status: 409 });

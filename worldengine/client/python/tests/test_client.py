@@ -58,6 +58,8 @@ async def test_lists_go_through_all_pages(engine: Client) -> None:
     names = [town["townId"] async for town in engine.towns(limit=1)]
     assert names == [town["townId"] async for town in engine.towns()]
     assert len(names) == 3
+    worlds = [(world["world"], world["state"]) async for world in engine.worlds(limit=1)]
+    assert worlds == [("main", "served")]
     outcome = await engine.send(await talk(engine, "For a list."))
     runs = [run["runId"] async for run in engine.runs(town_id=TOWN, limit=1)]
     assert runs[0] == outcome.run_id

@@ -27,6 +27,7 @@ from .types import (
     Control,
     Decided,
     ListedTown,
+    ListedWorld,
     Memory,
     RemovedTown,
     Revision,
@@ -242,6 +243,19 @@ class Client:
         """
         query = {"after": after, "limit": limit, "text": text, "state": state, "sort": sort}
         return self._rows("town.list", "towns", query, timeout)
+
+    def worlds(
+        self,
+        *,
+        after: str | None = None,
+        limit: int | None = None,
+        timeout: float | None = None,
+    ) -> AsyncGenerator[ListedWorld, None]:
+        """Iterate over the worlds of the server that the user may use, in the order of their names.
+
+        ``after`` is the world before the first one, ``limit`` the size of a page.
+        """
+        return self._rows("worlds.list", "worlds", {"after": after, "limit": limit}, timeout)
 
     def town_history(
         self,

@@ -13,7 +13,9 @@ _WORLD = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 def verb_subject(world: str, verb: str) -> str:
-    """Return the subject of a verb's requests."""
+    """Return the subject of a verb's requests; verbs about worlds are asked of no world."""
+    if verb.startswith("worlds."):
+        return f"worldengine.v1.={verb}"
     return f"worldengine.v1.{world}.{verb}"
 
 

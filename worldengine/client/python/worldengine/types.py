@@ -542,6 +542,62 @@ class TownList(_TownList, total=False):
     """The value of after for the next page; left out on the last page."""
 
 
+class ListedWorldWriter(TypedDict):
+    """The server that serves the world; left out if none does, or if the user may not read
+    alerts."""
+
+    id: str
+    """Differs from server to server."""
+    name: str
+    """The host, the process and the addresses of the server."""
+    version: str
+    """The version of the program."""
+
+
+class _ListedWorld(TypedDict):
+    world: str
+    """The name of the world."""
+    state: Literal["served", "standby", "unserved"]
+    """served if its writer answers, standby if no writer answers but a server is about to take
+    over, else unserved."""
+
+
+class ListedWorld(_ListedWorld, total=False):
+    """A part of a message."""
+
+    why: str
+    """Why the world is not served, and what to do, for who may read alerts; left out if it is
+    served."""
+    writer: ListedWorldWriter
+    """The server that serves the world; left out if none does, or if the user may not read
+    alerts."""
+    towns: int
+    """How many towns the world has. This and the figures below are left out if the world is not
+    served, or if the user may not read all of its towns."""
+    handoffsPerMinute: int
+    """How many handoffs ended in the last whole minute."""
+    waiting: int
+    """How many requests wait, or are in hand."""
+    alerts: int
+    """How many alerts are open; left out too if the user may not read alerts."""
+    paused: bool
+    """Whether the world is paused."""
+
+
+class _WorldList(TypedDict):
+    worlds: list[ListedWorld]
+    """The worlds of this page."""
+    total: int
+    """How many worlds the user may use."""
+
+
+class WorldList(_WorldList, total=False):
+    """A page of the list of worlds. Members that are not named here are tolerated."""
+
+    next: str
+    """The value of after for the next page; left out on the last page."""
+
+
 class RemovedTown(TypedDict):
     """The last state of a town that was removed. Members that are not named here are tolerated."""
 

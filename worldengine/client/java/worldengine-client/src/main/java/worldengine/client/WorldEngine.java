@@ -138,6 +138,11 @@ public final class WorldEngine implements AutoCloseable {
     /** Iterates over all towns. */
     public Stream<Town> towns() { return towns(new JsonObject()); }
 
+    /** Iterates over the worlds of the server that the user may use: worlds of a worlds-list-reply.v1. */
+    public Stream<JsonObject> worlds() {
+        return rows(Verb.WORLDS_LIST, "worlds", new JsonObject(), world -> world);
+    }
+
     /**
      * Returns the memory of a town, or of the world if it is null: a world-memory-context.v1.
      *
@@ -318,11 +323,16 @@ public final class WorldEngine implements AutoCloseable {
         if (call.revision() != null) headers.put("Execution-Result-Revision", call.revision().toString());
         long waitMs = Json.integer(body, "waitMs", 0);
         long timeout = Objects.requireNonNullElse(call.timeout(), CALL).toMillis() + waitMs;
-        var request = new Exchange.Request("worldengine.v1." + world + "." + verb.wire(), Json.bytes(body), headers,
+        var request = new Exchange.Request(subject(verb), Json.bytes(body), headers,
             timeout, waitMs, !verb.changes(), served, waits, refused);
         var answer = new Exchange(this, connection, executor, request).answer(ending);
         served = true;
         return answer;
+    }
+
+    /** Returns the subject of a verb. Verbs about worlds are asked of no world. */
+    private String subject(Verb verb) {
+        return "worldengine.v1." + (verb.wire().startsWith("worlds.") ? "=" : world + ".") + verb.wire();
     }
 
     private <T> Stream<T> rows(Verb verb, String member, JsonObject filters, Function<JsonObject, T> read) {

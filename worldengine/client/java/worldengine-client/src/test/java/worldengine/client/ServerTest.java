@@ -84,6 +84,7 @@ class ServerTest {
         }
         var listed = engine.towns(Json.of("limit", 2)).map(Town::townId).toList();
         assertTrue(listed.containsAll(List.of("a", "b c", "d.é")), listed::toString);
+        assertEquals(List.of("main"), engine.worlds().map(world -> world.get("world").getAsString()).toList());
         var exists = assertThrows(ReplyException.class, () -> engine.putTown(snapshot));
         assertEquals("TOWN_EXISTS 409", exists.code() + " " + exists.status());
 
