@@ -15,6 +15,7 @@ import (
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/network"
 	browserpage "github.com/chromedp/cdproto/page"
+	"github.com/chromedp/cdproto/performance"
 	"github.com/chromedp/chromedp"
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/assert"
@@ -26,9 +27,10 @@ import (
 )
 
 // Bounds of a page while 1,500 handoffs a second are judged among 1,000 towns, of its own town too: bytes
-// that it receives in a second, and elements.
+// that it receives in a second, the part of the time in which its thread works, and elements.
 const (
 	mostBytes    = 100_000
+	mostBusy     = 0.05
 	mostElements = 4_500
 	perSecond    = 1500
 	watched      = 4 * time.Second
@@ -72,6 +74,8 @@ func TestLoad(t *testing.T) {
 		for _, page := range pages {
 			b := open(t, w.srv.HTTP()+page)
 			b.whole()
+			call(b, performance.Enable, performance.EnableParams{
+				TimeDomain: performance.EnableTimeDomainThreadTicks})
 			side.Go(func() { b.staysSmall(page) })
 		}
 		side.Wait()
@@ -85,44 +89,32 @@ func TestLoad(t *testing.T) {
 
 // staysSmall looks at a page for a while, and leaves it.
 func (b *tab) staysSmall(page string) {
-	before := b.received.Load()
+	before, worked := b.received.Load(), b.busyFor()
 	time.Sleep(watched)
 	rate := float64(b.received.Load()-before) / watched.Seconds()
+	busy := (b.busyFor() - worked).Seconds() / watched.Seconds()
 	elements := eval[int](b, `document.getElementsByTagName("*").length`)
-	b.t.Logf("%-36s %4.0f KB/s, %5d elements", page, rate/1000, elements)
+	b.t.Logf("%-36s %4.0f KB/s, %4.1f %% busy, %5d elements", page, rate/1000, busy*100, elements)
 	assert.Less(b.t, rate, float64(mostBytes), page)
+	assert.Less(b.t, busy, mostBusy, page)
 	assert.Less(b.t, elements, mostElements, page)
 	b.sees("LIVE")
 	b.do(chromedp.Navigate("about:blank"))
 }
 
-// longTasks keeps how long tasks of the page have blocked it, in window.blocked.
-const longTasks = `
-	window.blocked = 0;
-	new PerformanceObserver((list) => {
-		for (const task of list.getEntries()) window.blocked += task.duration;
-	}).observe({ type: "longtask" });`
-
-// BenchmarkLongTasks measures how long tasks of more than 50 ms block each page in 10 s under load, and
-// fails if it is half a second.
-func BenchmarkLongTasks(t *testing.B) {
-	w := serve(t)
-	for _, page := range busyPages(w.busy()) {
-		t.Run(page, func(t *testing.B) {
-			for t.Loop() {
-				b := open(t, w.srv.HTTP()+page)
-				b.whole()
-				b.script(longTasks)
-				before := b.received.Load()
-				time.Sleep(10 * time.Second)
-				blocked := eval[float64](b, "window.blocked")
-				t.ReportMetric(blocked, "blocked-ms")
-				t.ReportMetric(float64(b.received.Load()-before)/10_000, "KB/s")
-				assert.Less(t, blocked, 500.0, page)
-				b.do(chromedp.Navigate("about:blank"))
-			}
-		})
+// busyFor returns how long the page's thread has worked, without the time in which other threads had the
+// processor.
+func (b *tab) busyFor() time.Duration {
+	b.t.Helper()
+	got, err := chromedp.Call(b.ctx, performance.GetMetrics, cdp.Empty{})
+	require.NoError(b.t, err)
+	for _, m := range got.Metrics {
+		if m.Name == "TaskDuration" {
+			return time.Duration(m.Value * float64(time.Second))
+		}
 	}
+	require.Fail(b.t, "the browser does not say how long it has worked")
+	return 0
 }
 
 // load sends a handoff a tenth of perSecond times in each tenth of a second, until ctx is done.
