@@ -19,7 +19,7 @@ const most = 10;
 const every = 500;
 /** After so many full answers more happens than the page can follow. Then pages ask for what they show, so often. */
 const burst = 4;
-const sampled = 2000;
+const sampled = 3000;
 
 /**
  * Where the page stands. phase is "starting", "signin" (with why), "away" (with why; it goes on trying) or

@@ -78,7 +78,7 @@ function Group({ code, alerts, onAcked }) {
         <code><Said text={code} /></code> {alerts[0].severity} · {counted(alerts.length, "alert")}, {open.length ? `${count(open.length)} open` : "all acknowledged"} · the last <Age since={alerts[0].at} /> ago
       </p>
       <p><strong>What to do:</strong> {advice}</p>
-      <ul class="plain">
+      <ul class="plain alerts">
         {shown.map((a) => (
           <li key={a.id}>
             <Time at={a.at} /> {zone} {a.runId && <a data-row href={href(["runs", a.runId])}>run <Short id={a.runId} /></a>} {a.townId && <a href={href(["towns", a.townId])}>town <Said text={a.townId} most={32} /></a>} <Said text={a.message} most={240} />{a.more > 0 && <span class="soft"> and {count(a.more)} more of the run</span>}

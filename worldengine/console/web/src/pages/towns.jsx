@@ -17,7 +17,7 @@ const states = { paused: "paused", applying: "applying", noPlugin: "no plugin", 
 const orders = { day: "highest day", changed: "last change" };
 
 /** How soon after a commit the list is asked for again, in milliseconds. */
-const again = 1000;
+const again = 2000;
 
 export function Towns() {
   const { query } = useStore(route);
