@@ -323,10 +323,9 @@ func (t *townQueue) next() (next task, place int, turn Turn) {
 // -1, and at is the time at which there is one.
 func (t *townQueue) due() (place int, at time.Time) {
 	at = UntilWoken
-	now := time.Now()
 	for i := range t.tasks {
 		switch next := t.tasks[i].next; {
-		case !next.After(now):
+		case next.IsZero(), !next.After(time.Now()):
 			return i, at
 		case next.Before(at):
 			at = next
