@@ -31,7 +31,7 @@ const (
 // ErrHeld: another server holds the lease. The lease may be free later.
 var ErrHeld = errors.New("worldengine: another server of the world is its writer")
 
-// Lease is a world's lease from one server's view. Every exported member must be set. Only one
+// Lease is a world's lease from one server's view. Every exported member but Keeper must be set. Only one
 // goroutine may use it at a time, and none while the server holds the lease.
 type Lease struct {
 	JetStream jetstream.JetStream
@@ -39,6 +39,7 @@ type Lease struct {
 	Holder    string // differs from server to server
 	Replicas  int    // of the bucket; as many as the world's streams have
 	Logger    *slog.Logger
+	Keeper    *Keeper // renews the lease; nil for a keeper of its own
 
 	bucket jetstream.KeyValue // nil before the first use, and if the bucket may be gone
 }
@@ -95,10 +96,12 @@ func (l *Lease) hold(
 	if err != nil {
 		return nil, err
 	}
-	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
-	h := &Held{lease: l, stop: stop, lost: make(chan struct{})}
+	if l.Keeper == nil {
+		l.Keeper = NewKeeper(l.JetStream)
+	}
+	h := &Held{lease: l, lost: make(chan struct{})}
 	h.renewed(asked, revision)
-	go h.keep(ctx)
+	l.Keeper.add(h)
 	return h, nil
 }
 
@@ -158,10 +161,15 @@ func (l *Lease) take(ctx context.Context) (uint64, error) {
 
 // Held is a lease that this server holds. Valid and Lost are safe for concurrent use.
 type Held struct {
-	lease    *Lease
-	stop     context.CancelFunc
-	lost     chan struct{}
-	revision uint64
+	lease *Lease
+	lost  chan struct{}
+
+	// The keeper guards these.
+	next    time.Time // of the next renewal
+	busy    bool      // a renewal is under way
+	dropped bool      // the lease is renewed no more
+
+	revision uint64                    // used by the renewal, and after lost is closed
 	until    atomic.Pointer[time.Time] // with the monotonic clock; nil if the lease is over
 }
 
@@ -187,47 +195,10 @@ func (h *Held) renewed(asked time.Time, revision uint64) {
 	h.until.Store(&until)
 }
 
-// keep renews the lease until another server has it, it expires, or ctx ends.
-func (h *Held) keep(ctx context.Context) {
-	defer close(h.lost)
-	pause := renewEvery
-	for backoff.Sleep(ctx, min(pause, h.left())) == nil && h.Valid() {
-		bounded, cancel := context.WithTimeout(ctx, min(renewEvery, h.left()))
-		err := h.renew(bounded)
-		cancel()
-		switch {
-		case err == nil:
-			pause = renewEvery
-		case errors.Is(err, ErrHeld):
-			h.until.Store(nil)
-		case ctx.Err() == nil:
-			pause = lookEvery
-			h.lease.Logger.Warn("the writer's lease is not renewed; will try again",
-				"error", err, "left", h.left())
-		}
-	}
-}
-
-// renew renews the lease. If the renewal fails, renew takes the lease again, unless another server
-// has it: the bucket may be gone, or an earlier renewal may have succeeded without an answer.
-func (h *Held) renew(ctx context.Context) error {
-	asked, l := time.Now(), h.lease
-	revision, err := l.ask(ctx, func(ctx context.Context) (uint64, error) {
-		return l.bucket.Update(ctx, key, []byte(l.Holder), h.revision)
-	})
-	if err != nil {
-		revision, err = l.ask(ctx, l.take)
-	}
-	if err == nil {
-		h.renewed(asked, revision)
-	}
-	return err
-}
-
 // Release ends the lease, so that another server takes it at once. ctx bounds the wait for NATS.
 // Release may be called again.
 func (h *Held) Release(ctx context.Context) {
-	h.stop()
+	h.lease.Keeper.drop(h)
 	<-h.lost
 	if !h.Valid() {
 		return
@@ -239,7 +210,7 @@ func (h *Held) Release(ctx context.Context) {
 		if !commitlog.IsWrongLastSequence(err) {
 			return 0, err
 		}
-		revision, err := l.take(ctx) // the end of h.keep may have left a renewal unanswered
+		revision, err := l.take(ctx) // the last renewal may have got no answer
 		if err != nil {
 			return 0, err
 		}

@@ -2,6 +2,7 @@ package lease_test
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"sync"
 	"testing"
@@ -206,4 +207,46 @@ func TestLease_NATSRestarts(t *testing.T) {
 	_, err := other.Try(t.Context())
 	require.ErrorIs(t, err, lease.ErrHeld)
 	held.Release(t.Context()) // while NATS is there
+}
+
+// One keeper renews the leases of many worlds. A lease that another server has seized, or whose bucket
+// is gone, is no trouble for the others.
+func TestKeeper_ManyWorlds(t *testing.T) {
+	t.Parallel()
+	const worlds = 30
+	nc := natstest.Connect(t)
+	js, err := jetstream.New(nc)
+	require.NoError(t, err)
+	keeper := lease.NewKeeper(js)
+	var all []*lease.Held
+	for i := range worlds {
+		l := newLease(t, nc.ConnectedUrl())
+		l.JetStream, l.World, l.Keeper = js, fmt.Sprint("w", i), keeper
+		all = append(all, try(t, l))
+	}
+	other := newLease(t, nc.ConnectedUrl())
+	other.World = "w3"
+	seized, err := other.Seize(t.Context())
+	require.NoError(t, err)
+	defer seized.Release(context.Background())
+	require.NoError(t, js.DeleteKeyValue(t.Context(), wire.WriterBucket("w4")))
+	requireLost(t, all[3], 3*time.Second)
+	for until := time.Now().Add(lease.TTL + time.Second); time.Now().Before(until); {
+		for i, held := range all {
+			if i != 3 && i != 4 {
+				require.True(t, held.Valid(), "world %d", i)
+			}
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	require.Eventually(t, all[4].Valid, 5*time.Second, 10*time.Millisecond)
+	for _, held := range all {
+		held.Release(t.Context())
+		requireLost(t, held, time.Second)
+	}
+	_, err = js.KeyValue(t.Context(), wire.WriterBucket("w4"))
+	require.NoError(t, err, "the holder makes the bucket again")
+	again := newLease(t, nc.ConnectedUrl())
+	again.World, again.Keeper = "w0", keeper
+	require.True(t, try(t, again).Valid(), "a keeper without leases goes on with the next one")
 }

@@ -165,7 +165,7 @@ func (h *hosted) begin(ctx context.Context) error {
 	h.service.Standbys = func() []messages.Server { return p.list(h.world) }
 	h.lease = &lease.Lease{
 		JetStream: js, World: h.world, Holder: s.config.Service.ID,
-		Replicas: h.engine.Replicas, Logger: h.logger,
+		Replicas: h.engine.Replicas, Logger: h.logger, Keeper: s.keeper,
 	}
 	acquire := h.lease.Try
 	switch {

@@ -22,6 +22,7 @@ import (
 	"worldengine/worldengine"
 	"worldengine/worldengine/access"
 	"worldengine/worldengine/httpd"
+	"worldengine/worldengine/lease"
 	"worldengine/worldengine/metrics"
 	"worldengine/worldengine/natsconn"
 	"worldengine/worldengine/ratelimit"
@@ -174,6 +175,7 @@ type Server struct {
 	followers *nats.Conn       // for readers of the log
 	dials     atomic.Uint64    // of conn and followers
 	asking    *nats.Conn       // asks plugins, on inboxes of its own; nil if there is one account
+	keeper    *lease.Keeper    // renews the leases of all worlds
 	service   *service.Service // takes the requests of all worlds
 	answering *nats.Conn       // answers in the clients' account; nil if no requests are taken there
 	http      *httpd.Server    // nil without HTTP
@@ -298,6 +300,11 @@ func (s *Server) connectAll(ctx context.Context) (err error) {
 	if s.conn, err = s.connectFirst(ctx); err != nil {
 		return err
 	}
+	js, err := jetstream.New(s.conn)
+	if err != nil {
+		return fmt.Errorf("server: JetStream: %w", err)
+	}
+	s.keeper = lease.NewKeeper(js)
 	if s.followers, err = s.connect(following, nil); err != nil {
 		return err
 	}

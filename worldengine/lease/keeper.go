@@ -1,0 +1,186 @@
+package lease
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"worldengine/worldengine/wire"
+)
+
+// together is how much earlier a lease is renewed than it must be, to be renewed with others.
+const together = 100 * time.Millisecond
+
+// Keeper renews the leases that a server holds, side by side from one goroutine, which runs while
+// there are any. A renewal that fails, or gets no answer within a second, delays no other one. A Keeper
+// is safe for concurrent use.
+type Keeper struct {
+	js      jetstream.JetStream
+	changed chan struct{} // gets an element when held changes
+
+	mu      sync.Mutex
+	held    map[*Held]struct{}
+	running bool
+}
+
+// NewKeeper returns a keeper that renews leases over a connection.
+func NewKeeper(js jetstream.JetStream) *Keeper {
+	return &Keeper{js: js, changed: make(chan struct{}, 1), held: map[*Held]struct{}{}}
+}
+
+// add renews a lease from now on, until it is lost or dropped.
+func (k *Keeper) add(h *Held) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	h.next = time.Now().Add(renewEvery)
+	k.held[h] = struct{}{}
+	if !k.running {
+		k.running = true
+		go k.run()
+	}
+	k.look()
+}
+
+// drop ends the renewals of a lease. Once none is under way, its lost is closed.
+func (k *Keeper) drop(h *Held) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	h.dropped = true
+	k.look()
+}
+
+func (k *Keeper) look() {
+	select {
+	case k.changed <- struct{}{}:
+	default: // run is about to look
+	}
+}
+
+// run renews leases as long as there are any.
+func (k *Keeper) run() {
+	for {
+		due, next, any := k.due()
+		switch {
+		case !any:
+			return
+		case len(due) > 0:
+			k.renew(due)
+		default:
+			timer := time.NewTimer(time.Until(next))
+			select {
+			case <-k.changed:
+			case <-timer.C:
+			}
+			timer.Stop()
+		}
+	}
+}
+
+// due returns the leases to renew now, and the time at which there may be others, and whether any lease
+// is held. It ends the leases that are dropped or no longer valid.
+func (k *Keeper) due() (due []*Held, next time.Time, any bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	now := time.Now()
+	next = now.Add(renewEvery)
+	for h := range k.held {
+		switch {
+		case h.busy:
+		case h.dropped || !h.Valid():
+			delete(k.held, h)
+			close(h.lost)
+		case h.next.Before(now.Add(together)):
+			h.busy = true
+			due = append(due, h)
+		case h.next.Before(next):
+			next = h.next
+		}
+	}
+	for h := range k.held {
+		if ends := now.Add(h.left()); !h.busy && ends.Before(next) {
+			next = ends
+		}
+	}
+	k.running = len(k.held) > 0
+	return due, next, k.running
+}
+
+// renew renews leases, and waits for the answers until the first of the leases would end.
+func (k *Keeper) renew(due []*Held) {
+	asked, within := time.Now(), renewEvery
+	answers := make([]jetstream.PubAckFuture, len(due))
+	for i, h := range due {
+		within = min(within, h.left())
+		answers[i], _ = k.js.PublishMsgAsync(h.renewal(), jetstream.WithRetryAttempts(0))
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), within)
+	defer cancel()
+	for i, h := range due {
+		if ack := answerOf(ctx, answers[i]); ack != nil {
+			h.renewed(asked, ack.Sequence)
+			k.settle(h, asked.Add(renewEvery))
+		} else {
+			go k.retake(h)
+		}
+	}
+}
+
+// renewal is the message that renews a lease, if no other server has acquired it.
+func (h *Held) renewal() *nats.Msg {
+	return &nats.Msg{
+		Subject: "$KV." + wire.WriterBucket(h.lease.World) + "." + key,
+		Data:    []byte(h.lease.Holder),
+		Header: nats.Header{
+			jetstream.ExpectedLastSubjSeqHeader: {strconv.FormatUint(h.revision, 10)},
+		},
+	}
+}
+
+// answerOf returns the answer to a renewal; nil if it failed or ctx has ended.
+func answerOf(ctx context.Context, future jetstream.PubAckFuture) *jetstream.PubAck {
+	if future == nil { // the renewal was not sent
+		return nil
+	}
+	select {
+	case ack := <-future.Ok():
+		return ack
+	case <-future.Err():
+	case <-ctx.Done():
+	}
+	return nil
+}
+
+// retake acquires a lease again that was not renewed, unless another server has it: the bucket may be
+// gone, or an earlier renewal may have succeeded without an answer.
+func (k *Keeper) retake(h *Held) {
+	ctx, cancel := context.WithTimeout(context.Background(), min(renewEvery, h.left()))
+	defer cancel()
+	asked, l := time.Now(), h.lease
+	l.bucket = nil
+	revision, err := l.ask(ctx, l.take)
+	next := asked.Add(renewEvery)
+	switch {
+	case err == nil:
+		h.renewed(asked, revision)
+	case errors.Is(err, ErrHeld):
+		h.until.Store(nil)
+	default:
+		next = time.Now().Add(lookEvery)
+		l.Logger.Warn("the writer's lease is not renewed; will try again", "error", err,
+			"left", h.left())
+	}
+	k.settle(h, next)
+}
+
+// settle notes that no renewal of a lease is under way, and when the next one is.
+func (k *Keeper) settle(h *Held, next time.Time) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	h.busy, h.next = false, next
+	k.look()
+}
