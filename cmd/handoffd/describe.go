@@ -205,13 +205,21 @@ func (c *serveCommand) describe(config server.Config, at, console string) string
 		}
 	}
 	b.WriteByte('\n')
+	models := ""
+	if console != "" {
+		models = "mcp       " + console + "/mcp"
+		if c.Of.several() {
+			models += "/<world>"
+		}
+		models += "\n"
+	}
 	switch {
 	case c.Server.NATS != "" && c.Server.NATSWebSocket == "" && console != "":
 		console = fmt.Sprintf("off: it takes --nats-websocket; %s has health and metrics", console)
 	case c.HTTP == "" && console != "" && !strings.HasSuffix(console, server.DefaultHTTP):
 		console += fmt.Sprintf(" (%s is taken)", server.DefaultHTTP)
 	}
-	fmt.Fprintf(&b, "console   %s\n", cmp.Or(console, "off"))
+	fmt.Fprintf(&b, "console   %s\n%s", cmp.Or(console, "off"), models)
 	if hooks := &config.Webhook; len(hooks.URLs) > 0 {
 		fmt.Fprintf(&b, "webhooks  %s (%s)\n", strings.Join(hooks.Names(), ", "), hooks.Format)
 	}

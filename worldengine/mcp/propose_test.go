@@ -80,10 +80,11 @@ func TestPropose_Overload(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, m.Engine.Conn.PublishRequest(wire.Subject("main", wire.Handoff), m.Engine.Conn.NewInbox(), body))
 	}
-	m.Engine.Timeout = 500 * time.Millisecond
+	m.Engine.Timeout = time.Second
 	h := host(t, m)
 	proposal := map[string]any{"townId": threatened, "type": "PROJECT_ADVANCE", "argument": "wall-perimeter", "reason": "r"}
-	require.Regexp(t, `OVERLOADED \(429\).*it was proposed, and may be carried out`, h.fails("propose", proposal))
+	// The last attempt may be without an answer on a busy machine.
+	require.Regexp(t, `(OVERLOADED \(429\)|TIMEOUT): .*it was proposed, and may be carried out`, h.fails("propose", proposal))
 	_, err = m.Engine.Request(t.Context(), wire.ControlResume, about)
 	require.NoError(t, err)
 	m.Engine.Timeout = time.Minute
