@@ -21,7 +21,6 @@ type View struct {
 	self    *server
 	servers map[string]*server
 	worlds  map[string]*world
-	last    time.Duration // of the last Decide
 
 	handedOver string        // the world of the last handover; "" if another server serves it
 	handedAt   time.Duration // when the handover began
@@ -51,7 +50,7 @@ type world struct {
 // New returns the view of a server that has heard nobody. The announcement names the worlds that
 // the server would serve.
 func New(now time.Duration, self messages.Announcement) *View {
-	v := &View{servers: map[string]*server{}, worlds: map[string]*world{}, last: now}
+	v := &View{servers: map[string]*server{}, worlds: map[string]*world{}}
 	v.self = &server{Announcement: self, first: now, last: now}
 	v.servers[self.ID] = v.self
 	v.Offer(now, self)
@@ -198,15 +197,9 @@ func (v *View) moving(now time.Duration) bool {
 	return v.handedOver != "" && now-v.handedAt < handoverWithin
 }
 
-// expire forgets servers that have been silent for long. After a time in which this server itself did
-// not run, it knows nothing about how stable any server is.
+// expire forgets servers that have been silent for long.
 func (v *View) expire(now time.Duration) {
-	if now-v.last >= SilentAfter {
-		for _, s := range v.servers {
-			s.first = now
-		}
-	}
-	v.last, v.self.last = now, now
+	v.self.last = now
 	for id, s := range v.servers {
 		if now-s.last >= forgetAfter {
 			delete(v.servers, id)

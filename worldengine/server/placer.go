@@ -202,7 +202,7 @@ func (p *placer) close() {
 	p.ended.Wait()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.due {
+	if p.due && p.places() {
 		p.announce(p.now())
 	}
 }
