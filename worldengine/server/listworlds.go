@@ -138,7 +138,8 @@ func (m *manager) whyUnserved(world string, unanswered error) (state, why string
 	err := h.ready()
 	switch {
 	case errors.Is(err, errStandby):
-		return messages.WorldStandby, "its writer does not answer; a server that stands by takes over"
+		return messages.WorldStandby, "its writer does not answer; a server that stands by takes over; " +
+			m.server.placer.reason(world)
 	case err != nil:
 		return messages.WorldUnserved, wire.Sentence(err)
 	case errors.Is(unanswered, context.DeadlineExceeded), errors.Is(unanswered, nats.ErrTimeout),

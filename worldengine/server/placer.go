@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -334,6 +335,13 @@ func (p *placer) announce(now time.Duration) {
 	if data, err := json.Marshal(p.self); err == nil {
 		_ = p.server.conn.Publish(wire.ServersSubject, data)
 	}
+}
+
+// reason returns why the last decision about a world was made.
+func (p *placer) reason(world string) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return cmp.Or(p.why[world], "no decision about it has been made yet")
 }
 
 // first reports whether the server is the first for a world that is free.

@@ -3,6 +3,7 @@ package server_test
 import (
 	"encoding/json"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -121,6 +122,15 @@ func TestPlacer_EarlierServer(t *testing.T) {
 	case <-time.After(20 * time.Second):
 		require.Fail(t, "an earlier writer hears of no standby")
 	}
+	eventually(t, func() bool {
+		reply, err := nc.Request(wire.Subject("", wire.WorldsList), []byte("{}"), 20*time.Second)
+		require.NoError(t, err)
+		var list messages.Worlds
+		require.NoError(t, json.Unmarshal(reply.Data, &list), "%s", reply.Data)
+		require.Len(t, list.Worlds, 1)
+		require.Equal(t, messages.WorldStandby, list.Worlds[0].State)
+		return strings.Contains(list.Worlds[0].Why, "its lease is held by the server earlier, which does not announce it")
+	})
 	held.Release(t.Context())
 	eventually(t, srv.Serving)
 
