@@ -104,6 +104,19 @@ func TestTheFirstLoadIsSmall(t *testing.T) {
 	require.Equal(t, http.StatusOK, get(t, "/"+later(t)).StatusCode)
 }
 
+// All that the page ever loads stays small too.
+func TestTheBundleIsSmall(t *testing.T) {
+	t.Parallel()
+	const most = 200_000
+	files, err := os.ReadDir("dist")
+	require.NoError(t, err)
+	size := 0
+	for _, file := range files {
+		size += len(body(t, get(t, "/"+file.Name(), "Accept-Encoding", "gzip").Body))
+	}
+	require.Less(t, size, most)
+}
+
 // later returns the file of the pages that are loaded behind the first one.
 func later(t *testing.T) string {
 	t.Helper()
