@@ -59,26 +59,30 @@ type TownUse int
 const (
 	TownHandoff TownUse = iota // a handoff that fails, is given to a game, or waits for a person
 	TownPause                  // a pause; its end has room for longer
-	TownSignal                 // resumptions, decisions of people, puts, a removal
+	TownSignal                 // decisions of people, puts, a removal
 	TownRest                   // the writer stops, and no request for the pending command has arrived
 	TownAttempt                // the pending command's other records
+	TownResume                 // the end of the pause
 	TownEnd                    // the end of the pending command
 )
 
 // reserved returns how many of a town's last records are left for later uses, if the log keeps so
-// many: one for the end of the pending command, and a fortieth for each use between. A pending
-// command has a record for each attempt. Its rests are not bounded, but the next writer can do
-// without their records.
+// many: one for the end of the pause, one for the end of the pending command, and a fortieth for each
+// use between. A pending command has a record for each attempt. Its rests are not bounded, but the
+// next writer can do without their records.
 func (u TownUse) reserved(history int64) int64 {
-	if u == TownEnd {
-		return 0
+	if u >= TownResume {
+		return int64(TownEnd - u)
 	}
-	return 1 + int64(TownAttempt-u)*max(1, history/40)
+	return 2 + int64(TownAttempt-u)*max(1, history/40)
 }
 
 // CheckTown returns ErrHistoryFull if a record of a town with the needs has no room.
 func (l *Log) CheckTown(needs Needs, use TownUse) error {
 	history := l.History()
+	if use == TownResume && needs.AppliedFor == 0 {
+		use = TownEnd // no command needs the last record
+	}
 	if needs.Records() == 0 || needs.Records() < history-use.reserved(history) {
 		return nil
 	}

@@ -201,6 +201,8 @@ func useOfTown(t *machine.Town, out *machine.Output) commitlog.TownUse {
 		return commitlog.TownHandoff
 	case kind == machine.KindControl && out.After.Paused != nil:
 		return commitlog.TownPause
+	case kind == machine.KindControl && t.Paused != nil:
+		return commitlog.TownResume
 	}
 	return commitlog.TownSignal
 }
