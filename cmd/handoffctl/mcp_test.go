@@ -126,7 +126,7 @@ func TestMCP_ReadTryPropose(t *testing.T) {
 		assert.Equal(t, !sends, tool.Annotations.ReadOnlyHint, tool.Name)
 	}
 	assert.ElementsMatch(t, []string{
-		"list_towns", "read_town", "recall", "list_proposals", "dry_run", "propose", "resubmit",
+		"list_worlds", "list_towns", "read_town", "recall", "list_proposals", "dry_run", "propose", "resubmit",
 		"read_result", "read_run",
 	}, names)
 

@@ -20,6 +20,10 @@ type (
 		Key    string `json:"idempotencyKey" jsonschema:"the idempotencyKey of the handoff, which propose returns"`
 		TownID string `json:"townId" jsonschema:"the id of the town"`
 	}
+	worldsArgument struct {
+		Limit int    `json:"limit,omitempty" jsonschema:"the largest number of worlds, from 1 to 200; 50 if it is left out"`
+		After string `json:"after,omitempty" jsonschema:"go on behind this world: next of the previous page"`
+	}
 	townsArgument struct {
 		Text  string `json:"text,omitempty" jsonschema:"only the towns whose ids contain this text"`
 		State string `json:"state,omitempty" jsonschema:"only the towns in this state: paused, applying, noPlugin, waiting or inDoubt"`

@@ -112,6 +112,9 @@ func (m *Tools) newServer() *sdk.Server {
 
 func (m *Tools) addTools(s *sdk.Server) {
 	reads := &sdk.ToolAnnotations{ReadOnlyHint: true}
+	addTool(s, "list_worlds", "Lists the worlds of the server, in pages; world is the one of this session, and all "+
+		"tools are about it. For another world the host connects again: to the address /mcp/<world>, or with "+
+		"handoffctl mcp --world.", reads, m.listWorlds)
 	addTool(s, "list_towns", "Lists the towns with their epochs (the day), in pages; found and total count them.",
 		reads, m.listTowns)
 	addTool(s, "read_town", "Returns a town: its snapshot (mission, side quests, pressure, projects) and the "+
@@ -167,6 +170,19 @@ func addSender[In any](
 			content := []sdk.Content{&sdk.TextContent{Text: string(text)}}
 			return &sdk.CallToolResult{Content: content}, nil, nil
 		})
+}
+
+func (m *Tools) listWorlds(ctx context.Context, in worldsArgument) (any, error) {
+	limit, err := limitOf(in.Limit, 50, 200)
+	if err != nil {
+		return nil, err
+	}
+	page := struct {
+		World string `json:"world"`
+		messages.Worlds
+	}{World: m.Engine.World}
+	_, err = m.Engine.Ask(ctx, wire.WorldsList, messages.WorldsList{Limit: limit, After: in.After}, &page.Worlds)
+	return page, err
 }
 
 func (m *Tools) listTowns(ctx context.Context, in townsArgument) (any, error) {

@@ -436,7 +436,10 @@ func TestMCP_Worlds(t *testing.T) {
 		operator.putTown("t-" + world)
 		m := mustModel(t, srv.HTTP()+"/mcp/"+world, basic("operator", servertest.Password))
 		require.Contains(t, m.ok("list_towns", nil), "t-"+world)
+		require.Regexp(t, `^{"world":"`+world+`","worlds":\[{"world":"a",.*{"world":"b",.*"total":2}$`, m.ok("list_worlds", nil))
 	}
+	alone := mustModel(t, srv.HTTP()+"/mcp/a", basic("agent", servertest.Password))
+	require.Regexp(t, `^{"world":"a","worlds":\[{"world":"a","state":"served",[^{}]*}\],"total":1}$`, alone.ok("list_worlds", nil))
 	agent := "Authorization: " + basic("agent", servertest.Password)
 	for path, want := range map[string]string{"/mcp/b": "the worlds are a", "/mcp/unknown": "the worlds are a"} {
 		got, text := status(t, http.MethodPost, srv.HTTP()+path, initialize, agent)
