@@ -19,7 +19,7 @@ type restoreCommand struct {
 	Data       string           `help:"Directory of the embedded NATS of a server that is not running. The world must not exist there." default:"./handoffd-data" type:"path"`
 	World      string           `help:"Name of the world in the backup." default:"main"`
 	As         string           `help:"Name of the restored world; by default its name in the backup." placeholder:"NAME"`
-	NATS       string           `name:"nats" help:"URL of an existing NATS with JetStream to restore to, instead of a data directory." placeholder:"URL"`
+	NATS       string           `name:"nats" help:"URL of an existing NATS with JetStream, or of a handoffd that is running, to restore to instead of a data directory." placeholder:"URL"`
 	Connection natsconn.Options `embed:""`
 	Replicas   int              `help:"Number of servers of a NATS cluster that keep each stream from now on: the --replicas of handoffd." default:"1"`
 }

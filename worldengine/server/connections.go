@@ -100,7 +100,11 @@ func (s *Server) connect(purpose purpose, intake *service.Intake, more ...nats.O
 			}
 			return conn, err
 		})))
-	return connection.Connect(s.config.NATS,
+	connect := connection.Connect
+	if purpose == restoring && s.embedded == nil { // which may be the NATS of a handoffd
+		connect = connection.ConnectOperator
+	}
+	return connect(s.config.NATS,
 		"handoffd "+s.config.label()+string(purpose), append(options, more...)...)
 }
 

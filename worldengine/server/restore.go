@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -13,7 +14,7 @@ import (
 )
 
 // Restore makes a world from a backup, in the data directory of a server that is not running or in
-// an existing NATS. Of config it uses Data, or NATS with Connection, and Logger. When it returns, a
+// an existing NATS, which may be that of a running server. Of config it uses Data, or NATS with Connection, and Logger. When it returns, a
 // data directory is wholly on the disk, and Start can serve the world. The mark of the restore MUST be
 // on the disk before anything else is, and everything else before the mark is removed: until then a
 // loss of power leaves a world that no server serves.
@@ -27,6 +28,9 @@ func Restore(
 	config = config.Alone(cmp.Or(options.As, options.World)).withDefaults()
 	config.Sync = SyncInterval // synced by Restore
 	nc, end, err := connectAlone(config, restoring)
+	if errors.Is(err, ErrDataInUse) {
+		err = fmt.Errorf("%w; to restore while it runs, give its URL with --nats instead of --data", err)
+	}
 	if err != nil {
 		return nil, err
 	}
