@@ -314,8 +314,9 @@ func TestMCP_Reload(t *testing.T) {
 	_, thirdHash := access.NewToken()
 	users = slices.Clone(users)
 	users[1].Tokens = hashes(thirdHash)
-	_, err := srv.ReloadAccess(&access.Config{Users: users})
+	done, err := srv.ReloadAccess(&access.Config{Users: users})
 	require.NoError(t, err)
+	require.Equal(t, 1, done.Ended)
 	require.Error(t, gone.session.Ping(t.Context(), nil))
 	require.NoError(t, stays.session.Ping(t.Context(), nil))
 	got, _ := status(t, http.MethodPost, url, initialize, "Authorization: Bearer "+first)
@@ -473,16 +474,20 @@ func TestMCP_Worlds(t *testing.T) {
 func TestMCP_WrongPasswords(t *testing.T) {
 	t.Parallel()
 	token, hash := access.NewToken()
-	srv := start(t, withHTTP, servertest.WithUsers(servertest.Person(wire.Operator), servertest.Person(wire.Agent),
-		access.User{Name: "bot", Role: wire.Agent, Tokens: hashes(hash)}))
+	log := &natstest.Buffer{}
+	srv := start(t, withHTTP, logged(log), servertest.WithUsers(servertest.Person(wire.Operator),
+		servertest.Person(wire.Agent), access.User{Name: "bot", Role: wire.Agent, Tokens: hashes(hash)}))
 	try := func(authorization string) int {
 		got, _ := status(t, http.MethodPost, srv.HTTP()+"/mcp", initialize, "Authorization: "+authorization)
 		return got
 	}
+	require.NotContains(t, log.String(), "could not sign in")
 	for range 30 {
 		wrong, _ := access.NewToken()
 		require.Equal(t, http.StatusUnauthorized, try("Bearer "+wrong))
+		require.NotContains(t, log.String(), wrong)
 	}
+	require.Regexp(t, `level=WARN msg="a request over HTTP could not sign in.* address=127.0.0.1 user="" path=/mcp`, log)
 	require.Equal(t, http.StatusUnauthorized, try(basic("agent", servertest.Password)), "the address has to wait")
 	_, err := dial(srv.URL(), nats.UserInfo("agent", servertest.Password))
 	require.ErrorIs(t, err, nats.ErrAuthorization, "so it has at NATS")

@@ -77,15 +77,17 @@ func (m *models) admit(users []access.User) {
 	m.users.Store(known)
 }
 
-// reload replaces the users, and ends the sessions of those who are gone or changed, by their IDs.
-func (m *models) reload(users []access.User, gone map[string]bool) {
+// reload replaces the users, ends the sessions of those who are gone or changed, by their IDs, and returns
+// the number of these sessions.
+func (m *models) reload(users []access.User, gone map[string]bool) (ended int) {
 	m.admit(users)
-	m.handler.EndSessions(func(c mcp.Caller) bool { return gone[c.User] })
+	ended = m.handler.EndSessions(func(c mcp.Caller) bool { return gone[c.User] })
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for id := range gone {
 		delete(m.open, id)
 	}
+	return ended
 }
 
 // ServeHTTP answers a request on /mcp or /mcp/<world>.
@@ -181,8 +183,9 @@ func (m *models) signIn(w http.ResponseWriter, r *http.Request) (user *access.Us
 		}
 		return nil, true
 	}
-	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-	switch name, password, basic := r.BasicAuth(); {
+	scheme, token, given := strings.Cut(r.Header.Get("Authorization"), " ")
+	name, password, basic := r.BasicAuth()
+	switch {
 	case basic:
 		user = known.byName[name]
 		if user == nil || !m.passwords.right(addressOf(r), loginOf(user), password) {
@@ -194,6 +197,9 @@ func (m *models) signIn(w http.ResponseWriter, r *http.Request) (user *access.Us
 		}
 	}
 	if user == nil {
+		if given { // a host may ask without credentials first, to learn which ones it needs
+			logRefused(m.server.config.Logger, r, name)
+		}
 		w.Header().Add("WWW-Authenticate", `Bearer realm="handoffd"`)
 		w.Header().Add("WWW-Authenticate", `Basic realm="handoffd", charset="UTF-8"`)
 		mcp.Refuse(w, http.StatusUnauthorized, "sign in as a user of the access file, with Authorization: Bearer and "+

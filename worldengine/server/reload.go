@@ -14,7 +14,8 @@ import (
 type Reloaded struct {
 	// Added, Removed and Changed are the names of users, in alphabetical order.
 	Added, Removed, Changed []string
-	// Ended is how many connections of removed or changed users were ended.
+	// Ended is how many connections of removed or changed users were ended, and sessions of their
+	// language models.
 	Ended int
 	// TLS reports that the file turns TLS on or off, which requires a restart.
 	TLS bool
@@ -51,7 +52,7 @@ func (s *Server) ReloadAccess(config *access.Config) (Reloaded, error) {
 		done.Ended = s.embedded.endConnections(gone)
 	}
 	if s.models != nil {
-		s.models.reload(config.Users, gone)
+		done.Ended += s.models.reload(config.Users, gone)
 	}
 	s.access = &access.Config{TLS: files, Users: config.Users}
 	return done, nil

@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/json"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
@@ -136,6 +137,7 @@ func (a *accounts) beginSession(w http.ResponseWriter, r *http.Request) {
 	}
 	user := a.logins.Load().byName[login.User]
 	if user == nil || !a.passwords.right(addressOf(r), user, login.Password) {
+		logRefused(a.config.Logger, r, login.User)
 		http.Error(w, "The user or the password is not right, or there were too many tries.",
 			http.StatusForbidden)
 		return
@@ -154,6 +156,13 @@ func (a *accounts) endSession(w http.ResponseWriter, r *http.Request) {
 	}
 	a.sessions.end(of.Token)
 	w.WriteHeader(http.StatusNoContent)
+}
+
+// logRefused logs that a request could not sign in, as NATS does of a connection: with the address and the
+// name of the user, if it gives one, and never with a password or a token.
+func logRefused(logger *slog.Logger, r *http.Request, user string) {
+	logger.Warn("a request over HTTP could not sign in: its credentials are wrong, or there were too many tries",
+		"address", addressOf(r), "user", user, "path", r.URL.Path)
 }
 
 // addressOf returns the address by which the client of a request is counted.

@@ -82,6 +82,7 @@ func TestSessions(t *testing.T) {
 		require.Contains(t, []int{http.StatusForbidden, http.StatusBadRequest}, status, body)
 		require.NotContains(t, text, "token\"")
 	}
+	require.Regexp(t, `could not sign in.* address=127.0.0.1 user=operator path=/session`, log)
 	other := begin(t, srv, "operator")
 	status, _ := session(t, srv, http.MethodDelete, `{"token":"`+other+`"}`)
 	require.Equal(t, http.StatusNoContent, status)
