@@ -21,6 +21,7 @@ import (
 	"worldengine/worldengine/access"
 	engineclient "worldengine/worldengine/client"
 	"worldengine/worldengine/mcp"
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/server"
 	"worldengine/worldengine/server/servertest"
@@ -468,6 +469,21 @@ func TestMCP_Worlds(t *testing.T) {
 	}
 	require.Equal(t, 1, names["agent mcp t"], names)
 	require.Equal(t, 1, names["operator mcp test"], names)
+}
+
+// A further world takes nothing from the hosts of the world main, whose address names no world.
+func TestMCP_FurtherWorld(t *testing.T) {
+	t.Parallel()
+	srv := start(t, withHTTP, allWorlds, withWorlds("main"))
+	w := connect(t, srv)
+	w.putTown("t")
+	before := mustModel(t, srv.HTTP()+"/mcp", "")
+	call[messages.WorldCreated](w, "worlds.create", members{"world": "further"})
+	after := mustModel(t, srv.HTTP()+"/mcp", "")
+	for _, m := range []*model{before, after} {
+		require.Contains(t, m.ok("propose", talk("t")), `"EXECUTED"`)
+		require.Contains(t, m.ok("list_worlds", nil), `{"world":"main","worlds":[{"world":"further",`)
+	}
 }
 
 // Wrong passwords and tokens are limited as over NATS; a right token is never refused.

@@ -108,8 +108,11 @@ func (m *models) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		caller.User = user.ID()
 	}
 	worlds := m.worldsOf(user)
-	if caller.World == "" && len(worlds) == 1 {
-		caller.World = worlds[0].world
+	if caller.World == "" {
+		caller.World = wire.DefaultWorld
+		if len(worlds) == 1 {
+			caller.World = worlds[0].world
+		}
 	}
 	for _, h := range worlds {
 		if h.world == caller.World {
@@ -117,8 +120,8 @@ func (m *models) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	mcp.Refuse(w, http.StatusNotFound, fmt.Sprintf("there is no world here that this address names: the addresses "+
-		"are /mcp/<world>, or /mcp on a server of one world; the worlds are %s", namesOf(worlds)))
+	mcp.Refuse(w, http.StatusNotFound, fmt.Sprintf("there is no world %s here: the addresses are /mcp/<world>, or "+
+		"/mcp for the only world, else for %s; the worlds are %s", caller.World, wire.DefaultWorld, namesOf(worlds)))
 }
 
 // worldsOf returns the worlds that a user may use; nil is every client without access control.
