@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	natsserver "github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
@@ -153,15 +154,29 @@ func (c *Config) twoAccounts() bool {
 // credentials.
 func (c *Config) anonymousClients() bool { return c.Access == nil && c.twoAccounts() }
 
-// whyNoStreams adds a remedy to the error of an existing NATS that has no streams, or denies them.
+// quotas are the errors of an account of NATS that has reached one of its limits.
+var quotas = []jetstream.ErrorCode{
+	jetstream.ErrorCode(natsserver.JSAccountResourcesExceededErr),
+	jetstream.ErrorCode(natsserver.JSMaximumStreamsLimitErr),
+	jetstream.ErrorCode(natsserver.JSStorageResourcesExceededErr),
+}
+
+// whyNoStreams adds a remedy to the error of an existing NATS that has no streams, denies them, or has
+// no room for them.
 func (c *Config) whyNoStreams(err error) error {
 	switch {
 	case c.NATS == "":
+		return err
 	case errors.Is(err, nats.ErrNoResponders):
 		return fmt.Errorf("%w: that NATS server has no JetStream; start it with JetStream", err)
 	case errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount):
 		return fmt.Errorf("%w: that NATS server denies this user its streams; give the credentials "+
 			"of a user in the world's account or, if it is a handoffd's, start that one with --open", err)
+	}
+	refused, _ := errors.AsType[*jetstream.APIError](err)
+	if refused != nil && slices.Contains(quotas, refused.ErrorCode) {
+		return fmt.Errorf("%w: that NATS has no room for the world: raise the limits of its account, or "+
+			"remove a world", err)
 	}
 	return err
 }

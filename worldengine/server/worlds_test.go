@@ -165,9 +165,12 @@ func TestWorlds_StreamLost(t *testing.T) {
 	require.NoError(t, os.Remove(meta))
 	require.NoError(t, os.Mkdir(meta, 0o700))
 
-	srv = start(t, in, withWorlds("a", "b"))
-	require.Equal(t, int64(15), connect(t, srv).in("a").town("t").DecisionEpoch)
-	require.Contains(t, refusal(t, srv, "b"), "WORLD_b_LOG")
+	srv = start(t, in, withHTTP, withWorlds("a", "b"))
+	c := connect(t, srv)
+	require.Equal(t, int64(15), c.in("a").town("t").DecisionEpoch)
+	for _, why := range []string{refusal(t, srv, "b"), readyz(t, srv, ""), c.listed("b").Why} {
+		require.Contains(t, why, "WORLD_b_LOG")
+	}
 	_, err := server.Start(t.Context(), configure(func(c *server.Config) { c.NATS = "nats://127.0.0.1:1" },
 		withWorlds("a", "a")))
 	require.ErrorContains(t, err, "twice")

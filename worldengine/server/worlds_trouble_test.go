@@ -3,13 +3,19 @@ package server_test
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
+	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
 	"worldengine/handoff"
 	"worldengine/worldengine/backup"
 	"worldengine/worldengine/fsck"
+	"worldengine/worldengine/messages"
+	"worldengine/worldengine/rcon"
 	"worldengine/worldengine/server"
 	"worldengine/worldengine/wire"
 )
@@ -78,4 +84,122 @@ func TestWorlds_CareBesideOthers(t *testing.T) {
 	serves(t, w.srv, "copy")
 	require.Equal(t, handoff.Duplicate, w.in("copy").send(done).result.Status)
 	require.Equal(t, damaged.town("t").SnapshotHash, w.in("copy").town("t").SnapshotHash)
+}
+
+// listed returns a world as worlds.list has it.
+func (c *client) listed(world string) messages.ListedWorld {
+	c.t.Helper()
+	list := call[messages.Worlds](c, "worlds.list", members{"world": world})
+	require.Len(c.t, list.Worlds, 1)
+	return list.Worlds[0]
+}
+
+// readyz returns the text of /readyz of a server that is ready.
+func readyz(t *testing.T, srv *server.Server, query string) string {
+	t.Helper()
+	_, text := get(t, srv.HTTP()+"/readyz"+query)
+	return text
+}
+
+// A console that hangs, or is away, occupies the towns of its world alone, however many they are. The
+// status of its world says why.
+func TestWorlds_ConsoleInTrouble(t *testing.T) {
+	t.Parallel()
+	ended, towns := make(chan struct{}), 12
+	k := listenRCON(t, func(string) (string, bool) { <-ended; return "", false })
+	t.Cleanup(func() { close(ended) })
+	var one server.Config
+	byRCON(k.address)(&one)
+	away := *one.RCON
+	away.Address, one.RCON.Timeout = "127.0.0.1:1", time.Second
+	w := newWorld(t, withHTTP, patient, withWorlds("good", "hung", "away"), func(c *server.Config) {
+		c.Consoles = map[string]*rcon.Config{"hung": one.RCON, "away": &away}
+		c.Engine.Workers, c.Engine.Plugin = 4, one.Engine.Plugin
+	})
+	good := w.in("good")
+	good.putTown("t")
+	for _, world := range []string{"hung", "away"} {
+		for n := range towns {
+			in := w.in(world)
+			in.sendLater(in.wall(in.putTown(fmt.Sprint("t", n), "apply", "rcon")))
+		}
+	}
+	eventually(t, func() bool { return len(k.heard()) > 0 })
+	good.executes(good.wall(good.town("t")))
+	require.Equal(t, "ok\n", readyz(t, w.srv, ""))
+	for world, want := range map[string]string{"hung": "APPLY_IN_DOUBT", "away": "12 towns have no plugin"} {
+		eventually(t, func() bool {
+			good.executes(good.talk(good.town("t")))
+			return slices.ContainsFunc(w.in(world).worldStatus().Problems, func(problem string) bool {
+				return strings.Contains(problem, want)
+			})
+		})
+	}
+	require.Zero(t, *w.client.listed("good").Alerts)
+	good.executes(good.talk(good.town("t")))
+}
+
+// A world whose log has reached its quota in NATS stores nothing and says why; the others go on. It
+// goes on as soon as it has room.
+func TestWorlds_QuotaReached(t *testing.T) {
+	t.Parallel()
+	node := startExternal(t)
+	srv := start(t, withHTTP, withWorlds("good", "full"), func(c *server.Config) { c.NATS = node.url() })
+	c := connect(t, srv)
+	good, full := c.in("good"), c.in("full")
+	good.putTown("t")
+	at := full.putTown("t")
+	js, err := jetstream.New(c.nc)
+	require.NoError(t, err)
+	limit := func(bytes int64) {
+		stream, err := js.Stream(t.Context(), wire.LogStream("full"))
+		require.NoError(t, err)
+		config := stream.CachedInfo().Config
+		config.MaxBytes, config.Discard = bytes, jetstream.DiscardNew
+		_, err = js.UpdateStream(t.Context(), config)
+		require.NoError(t, err)
+	}
+	limit(1 << 10)
+	full.refuses("handoff", full.wall(at), "STORAGE_FULL")
+	good.executes(good.wall(good.town("t")))
+	require.NoError(t, srv.Ready())
+	require.Contains(t, readyz(t, srv, ""), "not served: full: ")
+	require.Contains(t, readyz(t, srv, "?world=full"), "maximum bytes exceeded")
+	require.Equal(t, "ok\n", readyz(t, srv, "?world=good"))
+	require.Contains(t, strings.Join(full.worldStatus().Problems, "\n"), "maximum bytes exceeded")
+	require.Equal(t, []int{1, 0}, []int{*c.listed("full").Alerts, *c.listed("good").Alerts})
+	limit(-1)
+	full.executes(full.wall(at))
+	serves(t, srv, "full")
+}
+
+// A world that NATS has no room for is not served, and says why. It is made once there is room.
+func TestWorlds_AccountFull(t *testing.T) {
+	t.Parallel()
+	address := natsOf(t, "accounts: {A: {jetstream: {max_streams: 9}, users: [{user: a, password: a}]}}\n"+
+		"no_auth_user: a\n")
+	join := func(c *server.Config) { c.NATS = address }
+	stop(t, start(t, join, withWorlds("good")))
+	js, err := jetstream.New(connected(t, address))
+	require.NoError(t, err)
+	others := []string{}
+	for n := 0; err == nil; n++ {
+		others = append(others, fmt.Sprint("OTHER", n))
+		_, err = js.CreateStream(t.Context(), jetstream.StreamConfig{Name: others[n], Subjects: []string{others[n]}})
+	}
+	srv := start(t, join, withHTTP, withWorlds("good", "late"))
+	serves(t, srv, "good")
+	c := connect(t, srv)
+	at := c.in("good").putTown("t")
+	const why, remedy = "maximum number of streams reached", "raise the limits of its account"
+	for _, text := range []string{refusal(t, srv, "late"), readyz(t, srv, ""), c.listed("late").Why} {
+		require.Contains(t, text, why)
+		require.Contains(t, text, remedy)
+	}
+	c.in("good").executes(c.in("good").wall(at))
+	for _, name := range others[:len(others)-1] {
+		require.NoError(t, js.DeleteStream(t.Context(), name))
+	}
+	serves(t, srv, "late")
+	c.in("late").putTown("t")
 }
