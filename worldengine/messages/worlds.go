@@ -77,7 +77,7 @@ type WorldServer struct {
 //schema:example {"world": "survival", "settings": {"apply": "plugin", "history-per-town": "20000"}}
 type WorldsCreate struct {
 	// The name of the world: 1 to 64 of A-Z a-z 0-9 _ -.
-	World string `json:"world" schema:"id"`
+	World string `json:"world" schema:"world"`
 	// The settings of the world by name, as handoffctl world settings has them; the server's for new
 	// worlds if left out.
 	Settings map[string]string `json:"settings,omitempty"`
@@ -102,7 +102,7 @@ type WorldCreated struct {
 //schema:example {"world": "survival", "force": true}
 type WorldsRemove struct {
 	// The name of the world.
-	World string `json:"world" schema:"id"`
+	World string `json:"world" schema:"world"`
 	// Whether to remove the world even if its requests are in hand, or plugins of it are connected.
 	Force bool `json:"force,omitzero"`
 }

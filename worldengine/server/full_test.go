@@ -88,10 +88,10 @@ func TestHistoryFull_CommandInDoubt(t *testing.T) {
 	at := c.putTown("t")
 	first := c.send(c.wall(at))
 	require.Equal(t, apply.ReasonRCONInDoubt, first.result.ReasonCode)
-	require.Equal(t, 34, c.fill(at))
+	require.Equal(t, 33, c.fill(at))
 	full := c.awaitAlert(runevents.HistoryFull)
 	require.Equal(t, "t", full.TownID)
-	require.Contains(t, full.Message, "35 handoffs have failed in town \"t\" at epoch 15")
+	require.Contains(t, full.Message, "34 handoffs have failed in town \"t\" at epoch 15")
 
 	rejected, stale := propose(at, handoff.TalkToTownsfolk, "casual",
 		handoff.Precondition{Kind: handoff.MissionActive}), propose(at, handoff.AdvanceProject, "wall")
@@ -138,7 +138,7 @@ func TestHistoryFull_ManyAttempts(t *testing.T) {
 	g := host(t, c.srv, func(command *apply.Command, _ int) (apply.Answer, bool) {
 		return apply.Refuse(command, "BUSY", "Not yet.", true), true
 	})
-	for n := range 34 {
+	for n := range 33 {
 		require.Equal(t, handoff.Failed, c.send(c.failing(at, n)).result.Status)
 	}
 	got := c.send(c.wall(at))
@@ -155,10 +155,10 @@ func TestHistoryFull_Executed(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t, short(40))
 	at := c.putTown("t")
-	require.Equal(t, 35, c.fill(at))
+	require.Equal(t, 34, c.fill(at))
 	c.executes(c.wall(at))
 	require.Equal(t, handoff.Failed, c.send(c.failing(c.town("t"), 0)).result.Status)
-	require.Equal(t, handoff.Duplicate, c.send(c.failing(at, 34)).result.Status)
+	require.Equal(t, handoff.Duplicate, c.send(c.failing(at, 33)).result.Status)
 }
 
 // A history is not lowered below the needs of a town or a run, whatever else may be discarded.

@@ -92,7 +92,7 @@ func TestKeys_ForgottenWithTheHistory(t *testing.T) {
 			c.put(at.Snapshot, at.SnapshotHash)
 		}
 	}
-	put(history - 4) // what is left is for a command in hand
+	put(history - 5) // what is left is for a command in hand and the end of a pause
 	requireDuplicateOf(t, executed, c.send(done))
 	requireDuplicateOf(t, first, c.send(failing))
 	c.refuses("town.put", putRequest(at.Snapshot, at.SnapshotHash), "HISTORY_FULL")

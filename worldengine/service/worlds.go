@@ -5,8 +5,6 @@ import (
 	"context"
 	"errors"
 
-	"worldengine/schemas"
-	"worldengine/worldengine/access"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
@@ -91,7 +89,7 @@ func (w *World) worldsList(in *incoming, r *messages.WorldsList) (messages.World
 func (w *World) worldsCreate(
 	in *incoming, r *messages.WorldsCreate,
 ) (made messages.WorldCreated, err error) {
-	if err := mayChange(in.rights, schemas.RequestOf(string(wire.WorldsCreate)), r.World); err != nil {
+	if err := in.rights.World(r.World); err != nil {
 		return made, err
 	}
 	w.config.Logger.Info("audit: a world is created", "world", r.World, "by", in.rights.Sender())
@@ -101,18 +99,10 @@ func (w *World) worldsCreate(
 func (w *World) worldsRemove(
 	in *incoming, r *messages.WorldsRemove,
 ) (removed messages.WorldRemoved, err error) {
-	if err := mayChange(in.rights, schemas.RequestOf(string(wire.WorldsRemove)), r.World); err != nil {
+	if err := in.rights.World(r.World); err != nil {
 		return removed, err
 	}
 	w.config.Logger.Info("audit: a world is removed", "world", r.World, "by", in.rights.Sender(),
 		"force", r.Force)
 	return messages.WorldRemoved{World: r.World}, w.config.Worlds.Remove(w.ctx, *r)
-}
-
-// mayChange returns an error for a name that no world can have, or that the user may not use.
-func mayChange(rights access.Rights, schema schemas.Name, world string) error {
-	if err := wire.ValidateWorld(world); err != nil {
-		return schemas.Invalid(schema, schemas.Violation{Path: "/world", Message: wire.Sentence(err)})
-	}
-	return rights.World(world)
 }

@@ -170,6 +170,7 @@ var rules = map[string]string{
 	"proposalId": `"pattern": "^proposal_[0-9a-f]{64}$"`,
 	"runId":      `"pattern": "^[^|]{1,256}$"`,
 	"noBar":      `"pattern": "^[^|]+$"`,
+	"world":      `"pattern": "^[A-Za-z0-9_-]{1,64}$"`,
 	"time": `"format": "date-time", "pattern": "^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])` +
 		`[Tt](([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]|23:59:60)(\\.[0-9]+)?([Zz]|[+-]00:00)$"`,
 	"object": `"type": "object"`,
