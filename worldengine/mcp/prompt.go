@@ -167,12 +167,12 @@ func describe(b *strings.Builder, t *client.Town) {
 	fmt.Fprintf(b, "Threat is %s, scarcity %s, hope %s, dread %s.\n", percent(s.Pressure.Threat),
 		percent(s.Pressure.Scarcity), percent(s.Pressure.Hope), percent(s.Pressure.Dread))
 	if s.Mission != nil {
-		fmt.Fprintf(b, "Its mission is %q (%s).\n", s.Mission.Title, s.Mission.ID)
+		fmt.Fprintf(b, "Its mission is %q (%s).\n", s.Mission.Title, oneLine(s.Mission.ID))
 	} else {
 		b.WriteString("It has no mission.\n")
 	}
 	for i := range s.SideQuests {
-		fmt.Fprintf(b, "It could accept the mission %q (%s).\n", s.SideQuests[i].Title, s.SideQuests[i].ID)
+		fmt.Fprintf(b, "It could accept the mission %q (%s).\n", s.SideQuests[i].Title, oneLine(s.SideQuests[i].ID))
 	}
 	for i := range s.Projects {
 		describeProject(b, &s.Projects[i])
@@ -186,7 +186,7 @@ func describe(b *strings.Builder, t *client.Town) {
 }
 
 func describeProject(b *strings.Builder, p *town.Project) {
-	fmt.Fprintf(b, "The project %q (%s) is %s at %s.\n", p.Name, p.ID, p.Status, percent(p.Progress))
+	fmt.Fprintf(b, "The project %q (%s) is %s at %s.\n", p.Name, oneLine(p.ID), p.Status, percent(p.Progress))
 }
 
 // oneLine returns a text of others on one line, so that it cannot pass for a line of ours.
