@@ -232,3 +232,22 @@ func TestBackup_Worlds(t *testing.T) {
 	require.Contains(t, got.err, "no whole backup was made of 1 world: absent")
 	require.Equal(t, exitUsage, c.run("backup", "--worlds", "a.b", dir).status)
 }
+
+// status --worlds exits 1 if a world needs attention, and says which and why.
+func TestStatus_WorldInNeed(t *testing.T) {
+	t.Parallel()
+	srv := serve(t, server.Config{Open: true, Worlds: []string{"main", "lobby"}})
+	c := &cli{t: t, flags: map[string]string{"server": srv.URL()}}
+	require.Contains(t, c.ok("status", "--worlds"), "lobby  good")
+	alert := runevents.Alert{Code: runevents.StorageFailed, Severity: runevents.P1,
+		At: runevents.Timestamp(time.Now()), Message: "No room."}
+	_, err := c.streams().Publish(t.Context(), wire.AlertSubject("lobby", string(alert.Code)),
+		[]byte(marshal(t, alert)))
+	require.NoError(t, err)
+	got := c.run("status", "--worlds")
+	require.Equal(t, exitFailed, got.status)
+	require.Contains(t, got.err, "1 world of 2 need attention: lobby")
+	require.Regexp(t, `(?m)^lobby +needs attention `, got.out)
+	require.Regexp(t, `(?m)^main +good `, got.out)
+	require.Regexp(t, `(?m)^lobby: alert 1, STORAGE_FAILED of .*: No room\.$`, got.out)
+}

@@ -4,10 +4,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
 	"worldengine/worldengine/client"
 	"worldengine/worldengine/server"
+	"worldengine/worldengine/wire"
 )
 
 // A client lists worlds, makes one and removes it. A world that does not exist is UNKNOWN_WORLD.
@@ -40,4 +42,24 @@ func TestClient_Worlds(t *testing.T) {
 	err = c.RemoveWorld(t.Context(), "new", false)
 	require.ErrorAs(t, err, &refused)
 	require.Equal(t, "UNKNOWN_WORLD", refused.Code)
+}
+
+// A request to a world that no server serves is WORLD_NOT_SERVED, with what to do.
+func TestClient_WorldNotServed(t *testing.T) {
+	t.Parallel()
+	w := serve(t, func(c *server.Config) { c.Worlds, c.Open = []string{"main", "lobby"}, true })
+	c, err := client.Connect(w.server.URL(), client.Options{World: "left"})
+	require.NoError(t, err)
+	defer c.Close()
+	c.Timeout = 2 * time.Second
+	js, err := jetstream.New(c.Conn)
+	require.NoError(t, err)
+	_, err = js.CreateStream(t.Context(), jetstream.StreamConfig{Name: wire.LogStream("left")})
+	require.NoError(t, err)
+	_, err = c.WorldStatus(t.Context())
+	var refused *client.ReplyError
+	require.ErrorAs(t, err, &refused)
+	require.Equal(t, []any{503, "WORLD_NOT_SERVED"}, []any{refused.Status, refused.Code})
+	require.Equal(t, "the world left is not served: no server serves it: start handoffd with --world left, "+
+		"or with --worlds all", refused.Message)
 }

@@ -288,6 +288,7 @@ func TestWorlds_VerbsAboutWorlds(t *testing.T) {
 				answers[world] = f.Code + strings.ReplaceAll(f.Message, world, "")
 			}
 			require.Equal(t, answers[unknown], answers[hidden], "%s of %s", verb, u.Name)
+			require.Equal(t, `FORBIDDENthis user may not use that world: ""`, answers[hidden])
 		}
 	}
 	operator := w.as(everywhere[0])

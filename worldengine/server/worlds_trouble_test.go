@@ -203,3 +203,25 @@ func TestWorlds_AccountFull(t *testing.T) {
 	serves(t, srv, "late")
 	c.in("late").putTown("t")
 }
+
+// A world with requests in hand is removed only by force. Those that wait are then answered.
+func TestWorlds_RemoveWithRequests(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(*server.Config){"embedded": patient, "open": open} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, allWorlds, withWorlds("main", "old"), patient, change)
+			old := w.in("old")
+			body := old.wall(old.putTown("t"))
+			old.signal("control.pause", members{})
+			reply := old.sendLater(body)
+			eventually(t, func() bool { return old.worldStatus().Waiting == 1 })
+			f := w.refuses("worlds.remove", members{"world": "old"}, "WORLD_IN_USE")
+			require.Contains(t, f.Message, "1 of its requests are in hand: pause the world and wait, or force")
+			require.Empty(t, reply)
+			call[messages.WorldRemoved](w.client, "worlds.remove", members{"world": "old", "force": true})
+			require.NotEmpty(t, codeOf(<-reply))
+			w.refuses("worlds.remove", members{"world": "old"}, "UNKNOWN_WORLD")
+		})
+	}
+}
