@@ -325,6 +325,33 @@ func TestMCP_Reload(t *testing.T) {
 	require.Equal(t, []string{"cat"}, srv.Models())
 }
 
+// A call in hand of an operator who is removed goes on with no rights.
+func TestMCP_ReloadInHand(t *testing.T) {
+	t.Parallel()
+	keeper := servertest.Person(wire.Operator, called("keeper"))
+	leaver := servertest.Person(wire.Operator, called("leaver"))
+	srv := start(t, withHTTP, servertest.WithUsers(keeper, leaver), pauseWait(100*time.Millisecond))
+	w := as(t, srv.URL(), keeper)
+	at := w.putTown("t")
+	w.request("control.pause", about("t"))
+	m := mustModel(t, srv.HTTP()+"/mcp", basic("leaver", servertest.Password))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_, _ = m.session.CallTool(t.Context(), &sdk.CallToolParams{Name: "propose", Arguments: talk("t")})
+	}()
+	waits := func() bool { // the proposal waits for the end of the pause
+		return call[messages.WorldReport](w, "world.status", members{}).Waiting > 0
+	}
+	eventually(t, waits)
+	_, err := srv.ReloadAccess(&access.Config{Users: []access.User{keeper}})
+	require.NoError(t, err)
+	eventually(t, func() bool { return !waits() })
+	w.request("control.resume", about("t"))
+	<-done
+	w.executes(w.wall(at)) // nothing came before it
+}
+
 // A message that is none is refused with a reason, and begins no session.
 func TestMCP_BadMessages(t *testing.T) {
 	t.Parallel()

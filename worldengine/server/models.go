@@ -80,12 +80,17 @@ func (m *models) admit(users []access.User) {
 // reload replaces the users, ends the sessions of those who are gone or changed, by their IDs, and returns
 // the number of these sessions.
 func (m *models) reload(users []access.User, gone map[string]bool) (ended int) {
+	before := m.users.Load().byID
 	m.admit(users)
 	ended = m.handler.EndSessions(func(c mcp.Caller) bool { return gone[c.User] })
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for id := range gone {
 		delete(m.open, id)
+		if u := before[id]; u != nil && m.conns[u.InboxPrefix()] != nil { // its calls in hand end
+			m.conns[u.InboxPrefix()].Close()
+			delete(m.conns, u.InboxPrefix())
+		}
 	}
 	return ended
 }
