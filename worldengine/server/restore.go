@@ -13,11 +13,11 @@ import (
 	"worldengine/worldengine/platform"
 )
 
-// Restore makes a world from a backup, in the data directory of a server that is not running or in
-// an existing NATS, which may be that of a running server. Of config it uses Data, or NATS with Connection, and Logger. When it returns, a
-// data directory is wholly on the disk, and Start can serve the world. The mark of the restore MUST be
-// on the disk before anything else is, and everything else before the mark is removed: until then a
-// loss of power leaves a world that no server serves.
+// Restore makes a world from a backup, in the data directory of a server that is not running, or in
+// an existing NATS, also one that a running server embeds. Of config it uses Data, or NATS with
+// Connection, and Logger. When it returns, a data directory is wholly on the disk, and Start can serve
+// the world. The mark of the restore MUST be on the disk before anything else is, and everything else
+// before the mark is removed: until then a loss of power leaves a world that no server serves.
 func Restore(
 	ctx context.Context, config Config, dir string, options backup.RestoreOptions,
 ) (*backup.Restored, error) {
