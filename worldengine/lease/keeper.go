@@ -94,6 +94,9 @@ func (k *Keeper) due() (due []*Held, next time.Time, any bool) {
 		case h.dropped || !h.Valid():
 			delete(k.held, h)
 			close(h.lost)
+		case h.next.Before(now.Add(together)) && h.failed: // no other lease waits for this one's bucket
+			h.busy = true
+			go k.retake(h)
 		case h.next.Before(now.Add(together)):
 			h.busy = true
 			due = append(due, h)
@@ -123,7 +126,7 @@ func (k *Keeper) renew(due []*Held) {
 	for i, h := range due {
 		if ack := answerOf(ctx, answers[i]); ack != nil {
 			h.renewed(asked, ack.Sequence)
-			k.settle(h, asked.Add(renewEvery))
+			k.settle(h, asked.Add(renewEvery), false)
 		} else {
 			go k.retake(h)
 		}
@@ -141,7 +144,7 @@ func (h *Held) renewal() *nats.Msg {
 	}
 }
 
-// answerOf returns the answer to a renewal; nil if it failed or ctx has ended.
+// answerOf returns the answer to a renewal; nil if it failed, or is not there when ctx has ended.
 func answerOf(ctx context.Context, future jetstream.PubAckFuture) *jetstream.PubAck {
 	if future == nil { // the renewal was not sent
 		return nil
@@ -151,6 +154,11 @@ func answerOf(ctx context.Context, future jetstream.PubAckFuture) *jetstream.Pub
 		return ack
 	case <-future.Err():
 	case <-ctx.Done():
+		select { // it may have come while another lease was waited for
+		case ack := <-future.Ok():
+			return ack
+		default:
+		}
 	}
 	return nil
 }
@@ -174,13 +182,14 @@ func (k *Keeper) retake(h *Held) {
 		l.Logger.Warn("the writer's lease is not renewed; will try again", "error", err,
 			"left", h.left())
 	}
-	k.settle(h, next)
+	k.settle(h, next, err != nil)
 }
 
-// settle notes that no renewal of a lease is under way, and when the next one is.
-func (k *Keeper) settle(h *Held, next time.Time) {
+// settle notes that no renewal of a lease is under way, whether the last one failed, and when the next
+// one is.
+func (k *Keeper) settle(h *Held, next time.Time, failed bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	h.busy, h.next = false, next
+	h.busy, h.next, h.failed = false, next, failed
 	k.look()
 }

@@ -167,6 +167,7 @@ type Held struct {
 	// The keeper guards these.
 	next    time.Time // of the next renewal
 	busy    bool      // a renewal is under way
+	failed  bool      // the last renewal
 	dropped bool      // the lease is renewed no more
 
 	revision uint64                    // used by the renewal, and after lost is closed

@@ -315,7 +315,8 @@ func (s *Server) connectAll(ctx context.Context) (err error) {
 	if s.conn, err = s.connectFirst(ctx); err != nil {
 		return err
 	}
-	js, err := jetstream.New(s.conn)
+	// Without the timeout, renewals that get no answer would pile up.
+	js, err := jetstream.New(s.conn, jetstream.WithPublishAsyncTimeout(lease.TTL))
 	if err != nil {
 		return fmt.Errorf("server: JetStream: %w", err)
 	}
