@@ -26,8 +26,9 @@ const (
 	lookWithin = 10 * time.Second
 )
 
-// watchWorlds makes the server serve all worlds of the NATS, also those that are made later. NATS says
-// in advisories which streams are made and deleted.
+// watchWorlds makes a server of several worlds serve the worlds of the NATS that it may serve, also
+// those that are made later, or made anew after their removal. NATS says in advisories which streams
+// are made and deleted.
 func (s *Server) watchWorlds(ctx context.Context) error {
 	js, err := jetstream.New(s.conn)
 	if err != nil {
@@ -90,7 +91,7 @@ func (s *Server) findWorlds(ctx context.Context, js jetstream.JetStream) error {
 	}
 	before := s.Worlds()
 	for world := range found {
-		if _, removing := s.removing.Load(world); s.worlds.get(world) == nil && !removing {
+		if s.mayHost(world) && s.worlds.get(world) == nil && !s.manager.isRemoving(world) {
 			if _, err := s.host(world, commitlog.Settings{}, false); err != nil {
 				s.config.Logger.Error("a world cannot be started", "world", world, "error", err)
 			}
@@ -101,10 +102,15 @@ func (s *Server) findWorlds(ctx context.Context, js jetstream.JetStream) error {
 			s.drop(h)
 		}
 	}
-	if now := s.Worlds(); !slices.Equal(before, now) {
-		return s.setWorlds(now)
+	if !slices.Equal(before, s.Worlds()) {
+		return s.setWorlds(s.Worlds)
 	}
 	return nil
+}
+
+// mayHost reports whether the server serves a world of a name, if there is one.
+func (s *Server) mayHost(world string) bool {
+	return s.config.AllWorlds || slices.Contains(s.config.Worlds, world)
 }
 
 // storedIn returns the worlds that have a log in a NATS.

@@ -40,7 +40,9 @@ func (s *Server) AwaitedAnswers() int {
 }
 
 // SetWorlds makes the server give its users their permissions among other worlds.
-func (s *Server) SetWorlds(names ...string) error { return s.setWorlds(names) }
+func (s *Server) SetWorlds(names ...string) error {
+	return s.setWorlds(func() []string { return names })
+}
 
 // Dials returns how often the connections that commit and follow the log were dialled.
 func (s *Server) Dials() uint64 { return s.dials.Load() }
@@ -81,4 +83,12 @@ func (s *Server) Models() (users []string) {
 		users = append(users, c.User)
 	}
 	return users
+}
+
+// Data returns the data directory.
+func (s *Server) Data() string { return s.config.Data }
+
+// Subscribed returns how many connections the embedded NATS has, and how many subscriptions these have.
+func (s *Server) Subscribed() (connections int, subscriptions uint32) {
+	return s.embedded.nats.NumClients(), s.embedded.nats.NumSubscriptions()
 }

@@ -68,19 +68,21 @@ func (m *manager) Create(
 	switch {
 	case err != nil:
 		return made, err
+	case m.isRemoving(world):
+		return made, errRemoving(world)
 	case exists || s.worlds.get(world) != nil:
 		return made, fmt.Errorf("%w: %s; use it, or choose another name", service.ErrWorldExists, world)
-	case !s.config.AllWorlds && !slices.Contains(s.config.Worlds, world):
-		return made, fmt.Errorf("%w: this server serves no other worlds than %s: start handoffd with "+
-			"--worlds all, or with --world %s too", service.ErrWorldNotServed,
-			strings.Join(s.config.Worlds, ", "), world)
+	case !s.mayHost(world):
+		// The user may not know of the worlds that the server does serve.
+		return made, fmt.Errorf("%w: this server serves the worlds alone with which it was started: start "+
+			"handoffd with --worlds all, or with --world %s too", service.ErrWorldNotServed, world)
 	}
 	h, err := s.host(world, settings, true)
 	if err == nil && h == nil {
 		err = fmt.Errorf("%w: %s; use it, or choose another name", service.ErrWorldExists, world)
 	}
 	if err == nil {
-		err = s.setWorlds(s.Worlds())
+		err = s.setWorlds(s.Worlds)
 	}
 	if err != nil {
 		return made, err
@@ -206,8 +208,13 @@ func (m *manager) removeServed(ctx context.Context, h *hosted, force bool) error
 		}
 	}
 	s := m.server
-	s.removing.Store(h.world, true)
+	if _, removing := s.removing.LoadOrStore(h.world, true); removing {
+		return errRemoving(h.world)
+	}
 	defer s.removing.Delete(h.world)
+	if s.worlds.get(h.world) != h { // the world may have been made anew
+		return fmt.Errorf("%w: %s was removed", service.ErrUnknownWorld, h.world)
+	}
 	s.worlds.remove(h)
 	if s.placer != nil {
 		s.placer.remove(h.world)
@@ -218,7 +225,7 @@ func (m *manager) removeServed(ctx context.Context, h *hosted, force bool) error
 	}
 	err = m.delete(ctx, h.world, held)
 	s.noteChange()
-	return errors.Join(err, s.setWorlds(s.Worlds()))
+	return errors.Join(err, s.setWorlds(s.Worlds))
 }
 
 // inUse returns ErrWorldInUse if requests of a world are in hand, or its plugins are connected.
@@ -268,7 +275,9 @@ func (m *manager) pluginConnected(ctx context.Context, h *hosted) (bool, error) 
 // removeUnserved removes a world that no server serves.
 func (m *manager) removeUnserved(ctx context.Context, world string) error {
 	s := m.server
-	s.removing.Store(world, true)
+	if _, removing := s.removing.LoadOrStore(world, true); removing {
+		return errRemoving(world)
+	}
 	defer s.removing.Delete(world)
 	if h := s.worlds.get(world); h != nil {
 		s.drop(h)
@@ -285,22 +294,48 @@ func (m *manager) removeUnserved(ctx context.Context, world string) error {
 				service.ErrWorldNotServed, err)
 		}
 	}
-	err := m.delete(ctx, world, held)
-	return errors.Join(err, s.setWorlds(s.Worlds()))
+	// Another server may have removed the world in the meantime: what has its name now is another world.
+	exists, err := m.exists(ctx, world)
+	if err == nil && exists {
+		err = m.delete(ctx, world, held)
+	}
+	if held != nil {
+		held.Release(ctx)
+	}
+	return errors.Join(err, s.setWorlds(s.Worlds))
 }
 
-// delete deletes the streams of a world, its lease and its index. The log MUST go last of the streams:
-// until then the world exists, and the removal can be repeated.
+// isRemoving reports whether this server is removing a world.
+func (m *manager) isRemoving(world string) bool {
+	_, removing := m.server.removing.Load(world)
+	return removing
+}
+
+// errRemoving says that this server is removing a world: until it is done, nobody else may remove the
+// world, or make it anew.
+func errRemoving(world string) error {
+	return fmt.Errorf("%w: %s is being removed; try again", service.ErrWorldNotServed, world)
+}
+
+// delete deletes the index of a world, its streams and its lease. The log MUST go last but for the lease:
+// until then the world exists, and the removal can be repeated. An index that outlived its log would
+// miss the records of that log in a new world of the name.
 func (m *manager) delete(ctx context.Context, world string, held *lease.Held) error {
 	s := m.server
 	err := s.conn.Publish(wire.RemovedSubject(world), []byte(world))
 	if err == nil {
 		err = s.conn.FlushWithContext(ctx)
 	}
+	if err == nil && s.embedded != nil {
+		err = os.RemoveAll(filepath.Join(s.config.Data, "index", world))
+	}
 	streams := append(slices.DeleteFunc(streamsOf(world), func(name string) bool {
 		return name == wire.LogStream(world) || strings.HasPrefix(name, bucketPrefix)
 	}), wire.LogStream(world))
 	for _, name := range streams {
+		if err == nil && held != nil && !held.Valid() { // this process was suspended
+			err = errors.New("another server may have become its writer")
+		}
 		if err == nil {
 			err = ignoreMissing(m.js.DeleteStream(ctx, name))
 		}
@@ -318,10 +353,7 @@ func (m *manager) delete(ctx context.Context, world string, held *lease.Held) er
 	if s.metrics != nil {
 		s.metrics.Remove(world)
 	}
-	if s.embedded == nil {
-		return nil
-	}
-	return os.RemoveAll(filepath.Join(s.config.Data, "index", world))
+	return nil
 }
 
 func ignoreMissing(err error) error {

@@ -88,11 +88,11 @@ func (r *Reloaded) compare(before, after map[string]access.User) (gone map[strin
 // setWorlds gives the users of an embedded NATS their permissions among the worlds that exist now.
 // If a pattern of a user fits a new world, the user's connections end: clients connect again, with
 // the new permissions. The NATS of another process keeps its permissions.
-func (s *Server) setWorlds(worlds []string) error {
+func (s *Server) setWorlds(worlds func() []string) error {
 	s.accessing.Lock()
 	defer s.accessing.Unlock()
 	before := s.granted
-	s.granted = slices.Sorted(slices.Values(worlds))
+	s.granted = slices.Sorted(slices.Values(worlds())) // under the lock: the last call grants the newest
 	if s.embedded == nil || s.access == nil {
 		return nil
 	}

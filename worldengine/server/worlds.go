@@ -16,13 +16,14 @@ import (
 type registry struct {
 	mu     sync.RWMutex
 	hosted map[string]*hosted
+	closed bool // no world is added any more
 }
 
-// add adds a world. It returns false if the registry has a world of that name.
+// add adds a world. It returns false if the registry has a world of that name, or is closed.
 func (r *registry) add(h *hosted) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.hosted[h.world] != nil {
+	if r.closed || r.hosted[h.world] != nil {
 		return false
 	}
 	if r.hosted == nil {
@@ -52,6 +53,9 @@ func (r *registry) all() []*hosted {
 
 // close closes all worlds side by side.
 func (r *registry) close(ctx context.Context) error {
+	r.mu.Lock()
+	r.closed = true
+	r.mu.Unlock()
 	all := r.all()
 	failures := make([]error, len(all))
 	var closing sync.WaitGroup
@@ -80,10 +84,8 @@ func (s *Server) serveWorlds(ctx context.Context) error {
 	if !s.config.several() {
 		return s.config.whyNoStreams(s.only().begin(ctx))
 	}
-	if s.config.AllWorlds {
-		if err := s.watchWorlds(ctx); err != nil {
-			return s.config.whyNoStreams(err)
-		}
+	if err := s.watchWorlds(ctx); err != nil {
+		return s.config.whyNoStreams(err)
 	}
 	patience := time.After(startPatience)
 	for _, h := range s.worlds.all() {
@@ -114,7 +116,7 @@ func (s *Server) host(
 		return nil, err
 	}
 	h.settings, h.created = settings, created
-	if s.draining.Load() || !s.worlds.add(h) {
+	if !s.worlds.add(h) {
 		_ = h.close(context.Background()) // it has only its parts yet
 		return nil, nil
 	}
