@@ -51,7 +51,7 @@ func TestWorlds_MadeAnewForAll(t *testing.T) {
 	require.NotContains(t, servers[0].Worlds(), "c")
 }
 
-// Of two removals of a world at once, and creations of it meanwhile, none removes what was made anew.
+// Of two removals of a world at once, and creations of it meanwhile, none removes a world that was made anew.
 func TestWorlds_RemovedAtOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, allWorlds, withWorlds("main"))
