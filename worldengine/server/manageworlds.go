@@ -294,7 +294,7 @@ func (m *manager) removeUnserved(ctx context.Context, world string) error {
 				service.ErrWorldNotServed, err)
 		}
 	}
-	// Another server may have removed the world in the meantime: what has its name now is another world.
+	// Another server may have removed the world in the meantime, and a new one may have its name.
 	exists, err := m.exists(ctx, world)
 	if err == nil && exists {
 		err = m.delete(ctx, world, held)
