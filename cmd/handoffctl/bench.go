@@ -16,7 +16,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/sync/errgroup"
 
-	"worldengine/worldengine"
 	"worldengine/worldengine/backoff"
 	"worldengine/worldengine/client"
 	"worldengine/worldengine/natsconn"
@@ -36,6 +35,8 @@ type benchCommand struct {
 	Phases      int           `help:"Number of phases of handoffs, one after another, on the same towns." default:"1"`
 	Rate        float64       `help:"Handoffs to send per second; 0 for as many as are answered." default:"0"`
 	Sync        server.Sync   `help:"When the private server writes a commit to disk: every two seconds (interval) or before the answer (always)." enum:"interval,always" default:"interval"`
+	Worlds      int           `help:"Number of worlds of the private server. If there are several, each phase of handoffs in one world is followed by one of as many towns spread over all of them." default:"1"`
+	Flood       int           `help:"Number of handoffs in flight in another world, without a pause, during a further phase after each. Requires --worlds of at least 2." default:"0"`
 	Join        bool          `help:"Measure the server of --server instead of a private one. The run removes its towns at the end, if this user may remove towns."`
 }
 
@@ -51,19 +52,21 @@ Each worker drives its own towns, one request at a time. The rules predict every
 answer is checked, and at the end every town. A wrong one makes the exit status 1.
 
 With --rate a latency counts from the time when the handoff is due. With --phases you can compare
-the last phase of a long run with the first.
+the last phase of a long run with the first. With --worlds and --flood the report compares the medians
+of the phases: the handoffs per second of all worlds with those of one, and the p99 beside a flood in
+another world with the calm one.
 
 Example:
 
-    handoffctl bench --duration 10s --rate 1000`
+    handoffctl bench --duration 10s --rate 1000
+    handoffctl bench --phases 5 --worlds 16
+    handoffctl bench --phases 5 --worlds 2 --rate 300 --flood 64`
 }
 
 func (c *benchCommand) Run(ctx context.Context, a *app) (err error) {
-	b := &bench{benchCommand: c, app: a}
+	b := &bench{benchCommand: c, app: a, worlds: []string{a.flags.World}}
 	if !c.Join {
-		srv, end, err := privateServer(ctx, server.Config{
-			Sync: c.Sync, Engine: worldengine.Config{World: a.flags.World},
-		})
+		srv, end, err := privateServer(ctx, server.Config{Sync: c.Sync, Worlds: b.allWorlds()})
 		if err != nil {
 			return err
 		}
@@ -84,8 +87,12 @@ func (c *benchCommand) Run(ctx context.Context, a *app) (err error) {
 // Validate returns an error for settings that allow no measurement.
 func (c *benchCommand) Validate() error {
 	switch {
-	case min(c.Towns, c.Concurrency, c.Connections, c.Phases) < 1:
-		return errors.New("towns, concurrency, connections and phases must be at least 1")
+	case min(c.Towns, c.Concurrency, c.Connections, c.Phases, c.Worlds) < 1:
+		return errors.New("towns, concurrency, connections, phases and worlds must be at least 1")
+	case c.Worlds > 1 && c.Join:
+		return errors.New("--worlds is for the private server: run one bench --join for each world instead")
+	case c.Flood < 0, c.Flood > 0 && c.Worlds == 1:
+		return errors.New("the flood must be 0, or at least 1 with --worlds of at least 2")
 	case c.Concurrency > c.Towns:
 		return fmt.Errorf("a concurrency of %d needs as many towns, not %d, since a town executes one "+
 			"handoff at a time", c.Concurrency, c.Towns)
@@ -100,6 +107,7 @@ func (c *benchCommand) Validate() error {
 type bench struct {
 	*benchCommand
 	app     *app
+	worlds  []string // that the towns are in, by turns
 	clients []*client.Client
 	towns   []*driven
 
@@ -113,6 +121,10 @@ type bench struct {
 func (b *bench) run(ctx context.Context) (*benchReport, error) {
 	defer b.removeTowns(ctx)
 	if err := b.setUp(ctx); err != nil {
+		return nil, err
+	}
+	sides, err := b.setUpSides(ctx)
+	if err != nil {
 		return nil, err
 	}
 	report := &benchReport{
@@ -137,16 +149,8 @@ func (b *bench) run(ctx context.Context) (*benchReport, error) {
 	if b.Rate > 0 {
 		rate = min(rate, b.Rate)
 	}
-	each := 1.5 * rate * b.Duration.Seconds() / float64(b.Towns)
-	for range b.Phases {
-		if err := b.prepare(int(each) + 100); err != nil {
-			return nil, err
-		}
-		phase, err := b.handoffs(ctx, b.Duration, b.Rate)
-		if err != nil {
-			return nil, err
-		}
-		report.Phases = append(report.Phases, phase)
+	if err := b.measurePhases(ctx, sides, rate, report); err != nil {
+		return nil, err
 	}
 	last := report.Phases[b.Phases-1]
 	report.Handoffs, report.benchCosts = last.benchRate, last.benchCosts
@@ -156,9 +160,51 @@ func (b *bench) run(ctx context.Context) (*benchReport, error) {
 	} else {
 		report.OfAppend = report.Executed / report.Append.PerSecond
 	}
-	err = b.checkTowns(ctx)
-	report.Wrong, report.Examples = b.wrong, b.examples
+	for _, load := range append(sides.loads(), b) {
+		err = errors.Join(err, load.checkTowns(ctx))
+		report.Wrong, report.Examples = report.Wrong+load.wrong, append(report.Examples, load.examples...)
+	}
 	return report, err
+}
+
+// measurePhases measures the phases of handoffs, and those of the other loads by turns. expected is
+// about how many handoffs a second are answered.
+func (b *bench) measurePhases(
+	ctx context.Context, sides *sides, expected float64, report *benchReport,
+) error {
+	if sides != nil {
+		report.Worlds = &benchWorlds{Count: b.Worlds}
+	}
+	for range b.Phases {
+		phase, err := b.phase(ctx, expected)
+		if err != nil {
+			return err
+		}
+		report.Phases = append(report.Phases, phase)
+		if sides == nil {
+			continue
+		}
+		if err := sides.measure(ctx, b, expected, report.Worlds); err != nil {
+			return err
+		}
+	}
+	if sides != nil {
+		report.Worlds.compare(report.Phases)
+	}
+	return nil
+}
+
+// phase makes handoffs ahead, and drives the towns for the duration.
+func (b *bench) phase(ctx context.Context, expected float64) (benchPhase, error) {
+	if err := b.makeAhead(expected); err != nil {
+		return benchPhase{}, err
+	}
+	return b.handoffs(ctx, b.Duration, b.Rate)
+}
+
+// makeAhead makes about as many handoffs as a phase needs.
+func (b *bench) makeAhead(expected float64) error {
+	return b.prepare(int(1.5*expected*b.Duration.Seconds()/float64(b.Towns)) + 100)
 }
 
 // setUp makes the connections, and puts towns with new ids.
@@ -172,8 +218,8 @@ func (b *bench) setUp(ctx context.Context) error {
 	}
 	run := uuid.NewString()[:8]
 	for i := range b.Towns {
-		t := newDriven(fmt.Sprintf("bench-%s-%d", run, i))
-		server := b.clients[i%len(b.clients)]
+		t := newDriven(b.worlds[i%len(b.worlds)], fmt.Sprintf("bench-%s-%d", run, i))
+		server := worldClient(b.clients[i%len(b.clients)], t.world)
 		if _, err := server.PutTown(ctx, t.state.Snapshot, client.Put{}); err != nil {
 			return fmt.Errorf("town %s: %w", t.state.Snapshot.TownID, err)
 		}
@@ -186,7 +232,7 @@ func (b *bench) setUp(ctx context.Context) error {
 // remove towns leaves them.
 func (b *bench) removeTowns(ctx context.Context) {
 	for _, t := range b.towns {
-		_, err := b.client().RemoveTown(context.WithoutCancel(ctx), t.state.Snapshot.TownID)
+		_, err := worldClient(b.client(), t.world).RemoveTown(context.WithoutCancel(ctx), t.state.Snapshot.TownID)
 		if err != nil {
 			return
 		}

@@ -55,6 +55,37 @@ func TestBench_PrivateServer(t *testing.T) {
 	assert.Positive(t, members["phases"].([]any)[1].(map[string]any)["perSecond"])
 }
 
+// A load on one world takes turns with one spread over all worlds, and with a flood.
+func TestBench_Worlds(t *testing.T) {
+	c := offline(t)
+	command := append(small, "--phases", "2", "--rate", "500", "--worlds", "3", "--flood", "5")
+	report := decode[benchReport](t, c.ok(append(command, "-o", "json")...))
+	assert.Zero(t, report.Wrong, report.Examples)
+	require.NotNil(t, report.Worlds)
+	assert.Equal(t, 3, report.Worlds.Count)
+	assert.Len(t, report.Phases, 2)
+	assert.Len(t, report.Worlds.Phases, 2)
+	assert.Len(t, report.Worlds.Flooded, 2)
+	require.Len(t, report.Worlds.Flood, 2)
+	assert.Greater(t, report.Worlds.Flood[0].Count, 5, "the flood has no rate")
+	assert.Positive(t, report.Worlds.OfOne)
+	assert.Positive(t, report.Worlds.FloodedP99)
+}
+
+func TestBench_WorldsCompared(t *testing.T) {
+	t.Parallel()
+	phase := func(executed, p99 float64) benchPhase {
+		return benchPhase{benchRate{P99: p99}, benchCosts{Executed: executed}}
+	}
+	r := benchWorlds{
+		Phases:  []benchPhase{phase(90, 0), phase(10, 0), phase(95, 0)},
+		Flooded: []benchPhase{phase(0, 30), phase(0, 1), phase(0, 31)},
+	}
+	r.compare([]benchPhase{phase(100, 10), phase(1000, 1000), phase(99, 9)})
+	assert.InDelta(t, 0.9, r.OfOne, 1e-9)
+	assert.InDelta(t, 3.0, r.FloodedP99, 1e-9)
+}
+
 // A run on a server of others removes its towns and its stream.
 func TestBench_Join(t *testing.T) {
 	c := online(t)
@@ -107,8 +138,8 @@ func benchOn(t *testing.T, url string) *bench {
 			nc.Close()
 		}
 	})
-	return &bench{app: a, benchCommand: &benchCommand{Towns: 3, Concurrency: 2, Connections: 1,
-		Phases: 1, Duration: 20 * time.Millisecond, Join: true}}
+	return &bench{app: a, worlds: []string{"main"}, benchCommand: &benchCommand{Towns: 3, Concurrency: 2,
+		Connections: 1, Phases: 1, Worlds: 1, Duration: 20 * time.Millisecond, Join: true}}
 }
 
 // A server that starts again during a run costs latency and no answer.
@@ -216,7 +247,7 @@ func TestBench_WrongAnswers(t *testing.T) {
 // A refusal that asks for another attempt gets one. It may hide an acceptance, so a duplicate of
 // the predicted result is right then, and only then.
 func TestBench_SendsAgain(t *testing.T) {
-	driven := newDriven("town")
+	driven := newDriven("main", "town")
 	require.NoError(t, driven.makeStep())
 	first := driven.steps[0].result
 	b := fakeWorld(t, refusal(nats.Header{wire.ErrorCodeHeader: {"503"}, wire.RetryAfterHeader: {"1"}}),
@@ -272,11 +303,17 @@ func TestBench_Text(t *testing.T) {
 		t.bench(&benchReport{
 			Rate: 12.5, AppendUnknown: "no permission", Wrong: 1, Examples: []string{"town x: something"},
 			benchCosts: benchCosts{ServerCPUMicros: 7}, Phases: make([]benchPhase, 2),
+			Worlds: &benchWorlds{Count: 16, Phases: make([]benchPhase, 2), OfOne: 0.95,
+				Flooded: make([]benchPhase, 2), Flood: make([]benchRate, 2), FloodedP99: 1.5},
 		})
 	}))
 	assert.Contains(t, text.String(), "\n12.5 handoffs a second are offered; ")
 	assert.Contains(t, text.String(), "\nof append  unknown: no permission\n")
 	assert.Contains(t, text.String(), "  7 µs a handoff (the server alone)\n")
 	assert.Contains(t, text.String(), "wrong      1\n           town x: something\n")
-	assert.Equal(t, 2, strings.Count(text.String(), "\nhandoffs  "))
+	for _, row := range []string{"handoffs", "16 worlds", "flooded", "flood"} {
+		assert.Equal(t, 2, strings.Count(text.String(), "\n"+row+"  "), row)
+	}
+	assert.Contains(t, text.String(), "\nworlds     0.950 executed handoffs in 16 worlds per one in one world")
+	assert.Contains(t, text.String(), "\nfairness   1.50 times the calm p99")
 }

@@ -35,6 +35,8 @@ type benchReport struct {
 	OfAppend      float64      `json:"ratioToAppend,omitzero"`
 	Append        *benchAppend `json:"append,omitzero"`
 	AppendUnknown string       `json:"appendUnknown,omitzero"`
+	// Worlds compares several worlds with the first one; nil if there is one world.
+	Worlds *benchWorlds `json:"worlds,omitempty"`
 	// Wrong counts the answers, and the final states of towns, that are not as predicted. Examples has
 	// some of them.
 	Wrong    int      `json:"wrong"`
@@ -55,6 +57,20 @@ type benchCosts struct {
 	// ServerCPUMicros is the server's time for it, from the server's statistics; 0 if unknown.
 	CPUMicros       float64 `json:"cpuMicrosPerHandoff"`
 	ServerCPUMicros float64 `json:"serverCpuMicrosPerHandoff,omitzero"`
+}
+
+// benchWorlds describes the phases on several worlds, which take turns with those on the first world.
+type benchWorlds struct {
+	Count int `json:"count"`
+	// Phases spread the load over all worlds. OfOne is their executed handoffs per one in the first
+	// world.
+	Phases []benchPhase `json:"phases"`
+	OfOne  float64      `json:"ratioToOneWorld"`
+	// Flooded are the phases in the first world while Flood was answered in another one. FloodedP99 is
+	// their p99 by the one without a flood.
+	Flooded    []benchPhase `json:"flooded,omitempty"`
+	Flood      []benchRate  `json:"flood,omitempty"`
+	FloodedP99 float64      `json:"floodedP99Ratio,omitzero"`
 }
 
 // benchAppend is the rate of bare guarded appends, and the size of each.
@@ -115,12 +131,20 @@ func (t table) bench(r *benchReport) {
 		ofAppend = fmt.Sprintf("%.3f executed handoffs per bare guarded append of the same %d bytes",
 			r.OfAppend, r.Append.Bytes)
 	}
-	for _, phase := range r.Phases {
+	for i, phase := range r.Phases {
 		row("handoffs", phase.benchRate)
+		r.Worlds.eachRow(i, row)
 	}
 	t.linef("")
 	t.linef("ratio\t%.3f executed handoffs per plain request-reply", r.Ratio)
 	t.linef("of append\t%s", ofAppend)
+	if r.Worlds != nil {
+		t.linef("worlds\t%.3f executed handoffs in %d worlds per one in one world, by the medians of the phases",
+			r.Worlds.OfOne, r.Worlds.Count)
+	}
+	if r.Worlds != nil && r.Worlds.FloodedP99 > 0 {
+		t.linef("fairness\t%.2f times the calm p99 while another world is flooded", r.Worlds.FloodedP99)
+	}
 	t.linef("processor\t%.0f µs a handoff (%s)", r.CPUMicros, whose)
 	if r.ServerCPUMicros > 0 && !r.InProcess {
 		t.linef("\t%.0f µs a handoff (the server alone)", r.ServerCPUMicros)
@@ -128,5 +152,17 @@ func (t table) bench(r *benchReport) {
 	t.linef("wrong\t%d", r.Wrong)
 	for _, example := range r.Examples {
 		t.linef("\t%s", example)
+	}
+}
+
+// eachRow calls row for the phases on several worlds that followed phase i on one.
+func (r *benchWorlds) eachRow(i int, row func(name string, rate benchRate)) {
+	if r == nil {
+		return
+	}
+	row(fmt.Sprintf("%d worlds", r.Count), r.Phases[i].benchRate)
+	if len(r.Flooded) > 0 {
+		row("flooded", r.Flooded[i].benchRate)
+		row("flood", r.Flood[i])
 	}
 }

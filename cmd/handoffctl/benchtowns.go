@@ -26,6 +26,7 @@ const (
 
 // driven is a town that one worker drives, one handoff after the other.
 type driven struct {
+	world string
 	state town.State // after the last step made
 	steps []step     // made and not yet sent
 	hash  string     // of the state after the last answer
@@ -41,7 +42,7 @@ type step struct {
 	after  string // the hash of the state after the handoff
 }
 
-func newDriven(id string) *driven {
+func newDriven(world, id string) *driven {
 	state := town.NewState(&town.Snapshot{
 		SchemaVersion: town.SchemaVersion, Day: 1, TownID: id,
 		SideQuests: []town.SideQuest{
@@ -53,7 +54,7 @@ func newDriven(id string) *driven {
 			{ID: "wall-perimeter", Name: "Perimeter wall", Progress: 0.4, Status: town.Active},
 		},
 	})
-	return &driven{state: state, hash: state.Hash}
+	return &driven{world: world, state: state, hash: state.Hash}
 }
 
 // prepare makes handoffs of all towns until each has n.
@@ -105,7 +106,7 @@ func (b *bench) send(ctx context.Context, server *client.Client, t *driven) erro
 	next := t.steps[0]
 	t.steps = t.steps[1:]
 	// The client's Send would verify the result while the time runs.
-	reply, err := server.Conn.Request(wire.Subject(server.World, wire.Handoff), next.data,
+	reply, err := server.Conn.Request(wire.Subject(t.world, wire.Handoff), next.data,
 		min(resendAfter, server.Timeout))
 	switch wants := `"resultId":"` + next.result + `"`; {
 	case err == nil && bytes.Contains(reply.Data, []byte(wants)):
@@ -117,7 +118,7 @@ func (b *bench) send(ctx context.Context, server *client.Client, t *driven) erro
 		return nil
 	}
 	// The server may have accepted the handoff before: the answer is then a duplicate.
-	got, err := server.SendJSON(ctx, next.data)
+	got, err := worldClient(server, t.world).SendJSON(ctx, next.data)
 	if err != nil {
 		return err
 	}
@@ -147,7 +148,7 @@ func (b *bench) checkTowns(ctx context.Context) error {
 				b.blame("town %s: the last answer is not a valid result: %v", id, err)
 			}
 		}
-		got, err := b.client().Town(ctx, id)
+		got, err := worldClient(b.client(), t.world).Town(ctx, id)
 		if err != nil {
 			return fmt.Errorf("town %s: %w", id, err)
 		}
