@@ -53,8 +53,8 @@ answer is checked, and at the end every town. A wrong one makes the exit status 
 
 With --rate a latency counts from the time when the handoff is due. With --phases you can compare
 the last phase of a long run with the first. With --worlds and --flood the report compares the medians
-of the phases: the handoffs per second of all worlds with those of one, and the p99 beside a flood in
-another world with the calm one.
+of the phases: the handoffs per second in all worlds and in one, and the p99 beside a flood in another
+world and without one.
 
 Example:
 
@@ -167,7 +167,7 @@ func (b *bench) run(ctx context.Context) (*benchReport, error) {
 	return report, err
 }
 
-// measurePhases measures the phases of handoffs, and those of the other loads by turns. expected is
+// measurePhases measures the phases of handoffs, and the other loads by turns. expected is
 // about how many handoffs a second are answered.
 func (b *bench) measurePhases(
 	ctx context.Context, sides *sides, expected float64, report *benchReport,
