@@ -160,6 +160,7 @@ func (b *bench) run(ctx context.Context) (*benchReport, error) {
 	} else {
 		report.OfAppend = report.Executed / report.Append.PerSecond
 	}
+	err = nil
 	for _, load := range append(sides.loads(), b) {
 		err = errors.Join(err, load.checkTowns(ctx))
 		report.Wrong, report.Examples = report.Wrong+load.wrong, append(report.Examples, load.examples...)
@@ -218,9 +219,9 @@ func (b *bench) setUp(ctx context.Context) error {
 	}
 	run := uuid.NewString()[:8]
 	for i := range b.Towns {
-		t := newDriven(b.worlds[i%len(b.worlds)], fmt.Sprintf("bench-%s-%d", run, i))
-		server := worldClient(b.clients[i%len(b.clients)], t.world)
-		if _, err := server.PutTown(ctx, t.state.Snapshot, client.Put{}); err != nil {
+		t := newDriven(fmt.Sprintf("bench-%s-%d", run, i))
+		t.server = worldClient(b.clients[i%b.Concurrency%len(b.clients)], b.worlds[i%len(b.worlds)])
+		if _, err := t.server.PutTown(ctx, t.state.Snapshot, client.Put{}); err != nil {
 			return fmt.Errorf("town %s: %w", t.state.Snapshot.TownID, err)
 		}
 		b.towns = append(b.towns, t)
@@ -232,7 +233,7 @@ func (b *bench) setUp(ctx context.Context) error {
 // remove towns leaves them.
 func (b *bench) removeTowns(ctx context.Context) {
 	for _, t := range b.towns {
-		_, err := worldClient(b.client(), t.world).RemoveTown(context.WithoutCancel(ctx), t.state.Snapshot.TownID)
+		_, err := t.server.RemoveTown(context.WithoutCancel(ctx), t.state.Snapshot.TownID)
 		if err != nil {
 			return
 		}
@@ -253,7 +254,7 @@ func (b *bench) handoffs(
 	phase.benchRate, err = b.drive(ctx, duration, rate, rounds, func(worker, round int) error {
 		mine := (b.Towns - worker + b.Concurrency - 1) / b.Concurrency
 		town := b.towns[worker+round%mine*b.Concurrency]
-		return b.send(ctx, b.clients[worker%len(b.clients)], town)
+		return b.send(ctx, town)
 	})
 	if err != nil {
 		return phase, err

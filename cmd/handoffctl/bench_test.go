@@ -169,7 +169,7 @@ func TestBench_RestartOfTheServer(t *testing.T) {
 			srv, err = server.Start(context.Background(), config)
 			assert.NoError(t, err)
 		}
-		return b.send(t.Context(), b.clients[0], b.towns[worker])
+		return b.send(t.Context(), b.towns[worker])
 	})
 	require.NoError(t, err)
 	require.Equal(t, 80, phase.Count)
@@ -247,7 +247,7 @@ func TestBench_WrongAnswers(t *testing.T) {
 // A refusal that asks for another attempt gets one. It may hide an acceptance, so a duplicate of
 // the predicted result is right then, and only then.
 func TestBench_SendsAgain(t *testing.T) {
-	driven := newDriven("main", "town")
+	driven := newDriven("town")
 	require.NoError(t, driven.makeStep())
 	first := driven.steps[0].result
 	b := fakeWorld(t, refusal(nats.Header{wire.ErrorCodeHeader: {"503"}, wire.RetryAfterHeader: {"1"}}),
@@ -267,10 +267,10 @@ func TestBench_SendsAgain(t *testing.T) {
 		})
 	nc, err := b.app.dial("test")
 	require.NoError(t, err)
-	server := b.app.client(nc)
-	require.NoError(t, b.send(t.Context(), server, driven))
+	driven.server = b.app.client(nc)
+	require.NoError(t, b.send(t.Context(), driven))
 	assert.Zero(t, b.wrong, b.examples)
-	require.NoError(t, b.send(t.Context(), server, driven))
+	require.NoError(t, b.send(t.Context(), driven))
 	assert.Equal(t, 1, b.wrong)
 }
 

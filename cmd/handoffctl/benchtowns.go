@@ -26,12 +26,12 @@ const (
 
 // driven is a town that one worker drives, one handoff after the other.
 type driven struct {
-	world string
-	state town.State // after the last step made
-	steps []step     // made and not yet sent
-	hash  string     // of the state after the last answer
-	last  []byte     // the last right answer
-	size  int        // of a handoff, in bytes
+	server *client.Client // of its world
+	state  town.State     // after the last step made
+	steps  []step         // made and not yet sent
+	hash   string         // of the state after the last answer
+	last   []byte         // the last right answer
+	size   int            // of a handoff, in bytes
 }
 
 // step is a handoff with the expected resultId, which is a hash of everything that the engine
@@ -42,7 +42,7 @@ type step struct {
 	after  string // the hash of the state after the handoff
 }
 
-func newDriven(world, id string) *driven {
+func newDriven(id string) *driven {
 	state := town.NewState(&town.Snapshot{
 		SchemaVersion: town.SchemaVersion, Day: 1, TownID: id,
 		SideQuests: []town.SideQuest{
@@ -54,7 +54,7 @@ func newDriven(world, id string) *driven {
 			{ID: "wall-perimeter", Name: "Perimeter wall", Progress: 0.4, Status: town.Active},
 		},
 	})
-	return &driven{world: world, state: state, hash: state.Hash}
+	return &driven{state: state, hash: state.Hash}
 }
 
 // prepare makes handoffs of all towns until each has n.
@@ -97,7 +97,7 @@ func (t *driven) makeStep() error {
 }
 
 // send sends the next handoff of a town, repeats it if the server is full, and checks the answer.
-func (b *bench) send(ctx context.Context, server *client.Client, t *driven) error {
+func (b *bench) send(ctx context.Context, t *driven) error {
 	if len(t.steps) == 0 {
 		if err := t.makeStep(); err != nil {
 			return err
@@ -106,8 +106,8 @@ func (b *bench) send(ctx context.Context, server *client.Client, t *driven) erro
 	next := t.steps[0]
 	t.steps = t.steps[1:]
 	// The client's Send would verify the result while the time runs.
-	reply, err := server.Conn.Request(wire.Subject(t.world, wire.Handoff), next.data,
-		min(resendAfter, server.Timeout))
+	reply, err := t.server.Conn.Request(wire.Subject(t.server.World, wire.Handoff), next.data,
+		min(resendAfter, t.server.Timeout))
 	switch wants := `"resultId":"` + next.result + `"`; {
 	case err == nil && bytes.Contains(reply.Data, []byte(wants)):
 		t.hash, t.last = next.after, reply.Data
@@ -118,7 +118,7 @@ func (b *bench) send(ctx context.Context, server *client.Client, t *driven) erro
 		return nil
 	}
 	// The server may have accepted the handoff before: the answer is then a duplicate.
-	got, err := worldClient(server, t.world).SendJSON(ctx, next.data)
+	got, err := t.server.SendJSON(ctx, next.data)
 	if err != nil {
 		return err
 	}
@@ -148,7 +148,7 @@ func (b *bench) checkTowns(ctx context.Context) error {
 				b.blame("town %s: the last answer is not a valid result: %v", id, err)
 			}
 		}
-		got, err := worldClient(b.client(), t.world).Town(ctx, id)
+		got, err := t.server.Town(ctx, id)
 		if err != nil {
 			return fmt.Errorf("town %s: %w", id, err)
 		}
