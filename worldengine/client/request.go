@@ -194,8 +194,10 @@ func (x *exchange) took(a attempt) (msg *nats.Msg, over bool, err error) {
 	x.unanswered--
 	if a.err != nil {
 		err := x.failed(a.err)
-		// A server that has an unanswered attempt was there, too.
-		again := IsCode(err, codeNoResponders) && (x.client.served.Load() || x.unanswered > 0)
+		// A server that has an unanswered attempt was there, too. One that stops says that it does not
+		// serve the world; the next one will.
+		away := IsCode(err, codeNoResponders) || IsCode(err, wire.CodeWorldNotServed)
+		again := away && (x.client.served.Load() || x.unanswered > 0)
 		return nil, !again || !x.again(err, absentPause), err
 	}
 	x.client.served.Store(true)
