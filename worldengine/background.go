@@ -67,14 +67,16 @@ func (e *Engine) resume(ctx context.Context) {
 func (e *Engine) hearLog(ctx context.Context) {
 	const unheard = "none yet"
 	leader := unheard
-	for pause := e.hearPause(); ctx.Err() == nil; _ = backoff.Sleep(ctx, pause) {
+	var pause time.Duration
+	for ; ctx.Err() == nil; _ = backoff.Sleep(ctx, pause) {
 		bounded, cancel := context.WithTimeout(ctx, hearTimeout)
 		_, err := e.log.End(bounded)
 		cancel()
-		if pause = e.hearPause(); err != nil {
+		if err != nil {
 			pause = hearEvery
 			continue
 		}
+		pause = e.hearPause()
 		now := time.Now()
 		e.logAnswered.Store(&now)
 		if term := e.log.Term(); term != leader && (term != "" || leader == unheard) {
