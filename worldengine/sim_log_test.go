@@ -168,7 +168,7 @@ func simDo[T any](
 	}
 	op := &simOp{name: name, engine: engine, turn: make(chan struct{})}
 	op.run = func(lost, unanswered bool) {
-		if engine.dead {
+		if engine.dead.Load() {
 			err = errSimDead
 			return
 		}

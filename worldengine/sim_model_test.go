@@ -74,7 +74,7 @@ func (d *simDelivery) Answer(answer Answer, err error) {
 
 // hear handles an engine's answer to a handoff.
 func (c *simClient) hear(engine *simEngine, sent *handoff.Handoff, answer Answer, err error) {
-	if engine.dead || c.asked != engine || c.open != sent {
+	if engine.dead.Load() || c.asked != engine || c.open != sent {
 		return // nobody hears it
 	}
 	c.asked = nil

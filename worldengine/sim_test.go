@@ -75,7 +75,7 @@ type simEngine struct {
 	sim    *sim
 	number int
 	drawn  atomic.Int64
-	dead   bool
+	dead   atomic.Bool
 	alive  context.Context // until kill
 	kill   context.CancelFunc
 }
@@ -340,7 +340,7 @@ func (s *sim) crash() {
 
 func (s *sim) kill(i int) {
 	e := s.engines[i]
-	e.dead = true
+	e.dead.Store(true)
 	e.games.Refuse()
 	e.kill()
 	s.mu.Lock()

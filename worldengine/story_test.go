@@ -180,7 +180,7 @@ func (c storyClient) Answer(answer Answer, err error) {
 	defer c.mu.Unlock()
 	var waited *WaitError
 	switch {
-	case c.engine.dead:
+	case c.engine.dead.Load():
 	case errors.As(err, &waited):
 		c.say("%s is answered %s", c.name, waited.Code)
 	case err != nil:

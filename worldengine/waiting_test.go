@@ -295,10 +295,15 @@ func TestEngine_LogSilence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &away{}
 		e := &Engine{log: &commitlog.Log{Store: log}, config: Config{Replicas: 3}}
-		ctx, stop := context.WithCancel(t.Context())
-		defer synctest.Wait()
-		defer stop()
-		go e.hearLog(ctx)
+		hear := func() (end func()) {
+			ctx, stop := context.WithCancel(t.Context())
+			go e.hearLog(ctx)
+			return func() {
+				stop()
+				synctest.Wait()
+			}
+		}
+		end := hear()
 		for outage := time.Duration(0); outage < 20*time.Second; outage += 300 * time.Millisecond {
 			time.Sleep(time.Minute)
 			require.LessOrEqual(t, e.LogSilence(), hearEvery)
@@ -310,7 +315,9 @@ func TestEngine_LogSilence(t *testing.T) {
 			synctest.Wait()
 			require.LessOrEqual(t, e.LogSilence(), hearEvery+hearTimeout)
 		}
+		end()
 		e.config.Replicas = 1
+		defer hear()()
 		time.Sleep(time.Minute)
 		require.LessOrEqual(t, e.LogSilence(), hearEvery)
 		log.silent.Store(true)
