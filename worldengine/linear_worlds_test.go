@@ -11,8 +11,7 @@ import (
 
 // Two servers share two worlds with towns of the same names, keys and clients. A world is handed over,
 // one of the servers ends, and another one begins: each world's history has an order of its own.
-func TestLinearizable_TwoWorlds(t *testing.T) {
-	t.Parallel()
+func TestLinearizable_TwoWorlds(t *testing.T) { // alone: two worlds need much
 	first, nc := linearFirstSeed(), natstest.Connect(t)
 	for round := range *linearRounds {
 		seed := first + uint64(round)
