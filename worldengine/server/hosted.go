@@ -38,7 +38,7 @@ type hosted struct {
 	logger   *slog.Logger
 
 	decided chan struct{}               // closed when the first start has succeeded or failed
-	existed atomic.Bool                 // the world was there
+	existed atomic.Bool                 // the world's log was seen
 	turns   chan placement.Action       // decisions of the placer for the goroutine that stands by or serves
 	grown   chan struct{}               // the writer has announced more than this server's index has
 	synced  atomic.Int64                // when the index had read the log last, in Unix milliseconds
@@ -156,9 +156,7 @@ func (h *hosted) begin(ctx context.Context) error {
 		return err
 	}
 	if s.embedded != nil && !s.config.Open {
-		err := h.takeOver(ctx, nil)
-		h.existed.Store(h.existed.Load() || err == nil)
-		return err
+		return h.takeOver(ctx, nil)
 	}
 	p := s.placer
 	p.add(h.world)
@@ -190,7 +188,6 @@ func (h *hosted) begin(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	h.existed.Store(true)
 	h.idle.CompareAndSwap(&errStarting, &errStandby) // else the reason of a failed try stays
 	h.ended.Go(func() { h.alternate(h.ctx, js) })
 	return nil
@@ -230,6 +227,7 @@ func (h *hosted) mayServe(ctx context.Context, js jetstream.JetStream) error {
 	if err != nil {
 		return err
 	}
+	h.existed.Store(h.existed.Load() || !plan.New) // whoever holds the lease may not have made it yet
 	if !plan.New && len(plan.Differences) == 0 {
 		h.forgetSettings()
 	}

@@ -9,9 +9,11 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
 	"worldengine/worldengine/access"
+	"worldengine/worldengine/lease"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/server"
 	"worldengine/worldengine/server/servertest"
@@ -168,4 +170,23 @@ func TestWorlds_GrantedSideBySide(t *testing.T) {
 		require.NoError(t, err, i)
 		require.Empty(t, codeOf(reply))
 	}
+}
+
+// A server of several worlds makes a world that another one was about to make when it ended.
+func TestWorlds_MakerEnds(t *testing.T) {
+	t.Parallel()
+	node := startExternal(t)
+	nc, err := nats.Connect(node.url())
+	require.NoError(t, err)
+	t.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	require.NoError(t, err)
+	maker := lease.Lease{JetStream: js, World: "b", Holder: "maker", Logger: quiet()}
+	held, err := maker.Try(t.Context())
+	require.NoError(t, err)
+	srv := start(t, func(c *server.Config) { c.NATS = node.url() }, withWorlds("a", "b"))
+	eventually(t, func() bool { return srv.EngineOf("a") != nil })
+	require.Nil(t, srv.EngineOf("b"))
+	held.Release(t.Context())
+	eventually(t, func() bool { return srv.EngineOf("b") != nil })
 }

@@ -189,6 +189,7 @@ func (h *hosted) openIndex(ctx context.Context, js jetstream.JetStream) error {
 	x, err := index.Open(ctx, index.Config{World: log.World, Source: index.LogSource(log),
 		Logger: h.logger})
 	if err == nil {
+		h.existed.Store(true)
 		h.index.Store(x)
 	}
 	return err

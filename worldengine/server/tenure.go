@@ -69,6 +69,7 @@ func (h *hosted) startTenure(ctx context.Context, t *tenure) error {
 	if err != nil {
 		return err
 	}
+	h.existed.Store(true)
 	if s.embedded != nil { // the engine may have made streams
 		if err := s.embedded.syncWorld(h.world); err != nil {
 			return err
