@@ -54,8 +54,17 @@ func TestGraphs(t *testing.T) {
 	require.Equal(t, "0", eval[string](b, `document.querySelector(".plot").ariaValueNow`))
 	b.script(`document.querySelector(".plot").blur()`)
 	b.script(`document.querySelector(".plot").focus()`)
-	b.key("ArrowLeft", 0)
-	b.is(`/\d\d:\d\d: .*executed/.test(document.querySelector(".plot").ariaValueText)`)
+	value, executed := `document.querySelector(".plot").ariaValueNow`,
+		`/\d\d:\d\d: .*executed/.test(document.querySelector(".plot").ariaValueText)`
+	last := eval[string](b, value)
+	for i := range 30 { // the handoffs may be some minutes old
+		b.key("ArrowLeft", 0)
+		b.is(fmt.Sprintf("%s === String(%s - %d)", value, last, i))
+		if eval[bool](b, executed) {
+			break
+		}
+	}
+	b.is(executed)
 	b.key("ArrowLeft", shift)
 	b.key("Enter", 0)
 	b.is(fmt.Sprintf(`location.hash.startsWith("#/towns/%s?from=")`, threatened))
