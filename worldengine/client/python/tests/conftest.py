@@ -53,6 +53,13 @@ def frontier(handoffd: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         yield shared.start(world_file=FRONTIER)
 
 
+@pytest.fixture(scope="module")
+def nats(handoffd: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """A NATS whose clients may send all that an engine sends."""
+    with World(handoffd, tmp_path_factory.mktemp("nats")) as shared:
+        yield shared.start("--open")
+
+
 class Join(Protocol):
     """Connects to a world until the test ends."""
 

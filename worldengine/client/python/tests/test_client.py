@@ -170,7 +170,7 @@ async def test_429_and_503_are_asked_again_but_not_a_change(frontier: World, joi
 
 async def test_change_without_answer_is_not_sent_again(frontier: World, join: Join) -> None:
     once = await join(frontier, world="once")
-    verbs = sorted(worldengine.contract.CHANGING)
+    verbs = sorted(v for v in worldengine.contract.CHANGING if not v.startswith("worlds."))
     asked = [await fake(once, verb, lambda n, b: None) for verb in verbs]
     calls = [once.request(verb, timeout=0.2) for verb in verbs]
     errors = await asyncio.gather(*calls, return_exceptions=True)

@@ -94,9 +94,9 @@ class Served:
 
 
 @pytest_asyncio.fixture
-async def served(frontier: World, join: Join) -> AsyncIterator[Served]:
+async def served(nats: World, join: Join) -> AsyncIterator[Served]:
     async with AsyncExitStack() as stack:
-        yield Served(frontier, join, stack)
+        yield Served(nats, join, stack)
 
 
 async def test_command_is_applied_once(served: Served) -> None:
@@ -471,18 +471,18 @@ class Demo:
 
 
 @pytest.fixture
-def demo(frontier: World, tmp_path: Path) -> Iterator[Demo]:
-    made = Demo(frontier.url, "checked", tmp_path)
+def demo(nats: World, tmp_path: Path) -> Iterator[Demo]:
+    made = Demo(nats.url, "checked", tmp_path)
     yield made
     made.stop(signal.SIGKILL)
 
 
-async def test_plugin_check_passes(demo: Demo, frontier: World, handoffctl: str) -> None:
+async def test_plugin_check_passes(demo: Demo, nats: World, handoffctl: str) -> None:
     """Every rule of docs/plugin-protocol.md, also after a restart."""
     await asyncio.to_thread(demo.start)
     check = await asyncio.create_subprocess_exec(
         handoffctl, "plugin", "check", f"worldengine.v1.checked.apply.{TOWN}", "--restart", "60s",
-        "--server", frontier.url,
+        "--server", nats.url,
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     assert check.stderr
