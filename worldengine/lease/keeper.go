@@ -64,9 +64,9 @@ func (k *Keeper) look() {
 // run renews leases as long as there are any.
 func (k *Keeper) run() {
 	for {
-		due, next, any := k.due()
+		due, next, held := k.due()
 		switch {
-		case !any:
+		case !held:
 			return
 		case len(due) > 0:
 			k.renew(due)
@@ -81,9 +81,9 @@ func (k *Keeper) run() {
 	}
 }
 
-// due returns the leases to renew now, and the time at which there may be others, and whether any lease
-// is held. It ends the leases that are dropped or no longer valid.
-func (k *Keeper) due() (due []*Held, next time.Time, any bool) {
+// due returns the leases to renew now, the time at which there may be others, and whether any lease is
+// held. It ends the leases that are dropped or no longer valid.
+func (k *Keeper) due() (due []*Held, next time.Time, held bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	now := time.Now()

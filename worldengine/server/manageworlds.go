@@ -71,7 +71,7 @@ func (m *manager) Create(
 	case m.isRemoving(world):
 		return made, errRemoving(world)
 	case exists || s.worlds.get(world) != nil:
-		return made, fmt.Errorf("%w: %s; use it, or choose another name", service.ErrWorldExists, world)
+		return made, errExists(world)
 	case !s.mayHost(world):
 		// The user may not know of the worlds that the server does serve.
 		return made, fmt.Errorf("%w: this server serves the worlds alone with which it was started: start "+
@@ -79,7 +79,7 @@ func (m *manager) Create(
 	}
 	h, err := s.host(world, settings, true)
 	if err == nil && h == nil {
-		err = fmt.Errorf("%w: %s; use it, or choose another name", service.ErrWorldExists, world)
+		err = errExists(world)
 	}
 	if err == nil {
 		err = s.setWorlds(s.Worlds)
@@ -102,6 +102,10 @@ func (m *manager) Create(
 		made.Settings[setting.Name] = setting.Value
 	}
 	return made, nil
+}
+
+func errExists(world string) error {
+	return fmt.Errorf("%w: %s; use it, or choose another name", service.ErrWorldExists, world)
 }
 
 // settingsOf returns settings by their names.
@@ -215,10 +219,7 @@ func (m *manager) removeServed(ctx context.Context, h *hosted, force bool) error
 	if s.worlds.get(h.world) != h { // the world may have been made anew
 		return fmt.Errorf("%w: %s was removed", service.ErrUnknownWorld, h.world)
 	}
-	s.worlds.remove(h)
-	if s.placer != nil {
-		s.placer.remove(h.world)
-	}
+	s.forget(h)
 	held, err := h.retire(ctx)
 	if err != nil {
 		h.logger.Warn("requests in hand were cut off by the removal of the world", "error", err)

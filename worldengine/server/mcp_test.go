@@ -513,6 +513,23 @@ func TestMCP_FurtherWorld(t *testing.T) {
 	}
 }
 
+// The sessions of a world that is removed end: a new world of its name is another one.
+func TestMCP_RemovedWorld(t *testing.T) {
+	t.Parallel()
+	srv := start(t, withHTTP, allWorlds, withWorlds("main"))
+	w := connect(t, srv)
+	w.makeWorld("short")
+	session := beginModel(t, srv.HTTP()+"/mcp/short")
+	ping := func() int {
+		got, _ := status(t, http.MethodPost, srv.HTTP()+"/mcp/short", `{"jsonrpc":"2.0","id":2,"method":"ping"}`, session)
+		return got
+	}
+	require.Equal(t, http.StatusOK, ping())
+	w.removeWorld("short")
+	w.makeWorld("short")
+	require.Equal(t, http.StatusNotFound, ping())
+}
+
 // Wrong passwords and tokens are limited as over NATS; a right token is never refused.
 func TestMCP_WrongPasswords(t *testing.T) {
 	t.Parallel()

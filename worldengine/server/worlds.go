@@ -106,8 +106,8 @@ func (s *Server) serveWorlds(ctx context.Context) error {
 }
 
 // host starts to serve, or to stand by for, a world that was found or is to be made. It returns nil if
-// the server has the world already, or is stopping.
-// created says that a request has asked for the world.
+// the server has the world already, or is stopping. created says that a request has asked for the
+// world.
 func (s *Server) host(
 	world string, settings commitlog.Settings, created bool,
 ) (*hosted, error) {
@@ -124,8 +124,8 @@ func (s *Server) host(
 	return h, nil
 }
 
-// drop ends a world that is not there any more.
-func (s *Server) drop(h *hosted) {
+// forget makes the server host a world no longer, which still has to be closed.
+func (s *Server) forget(h *hosted) {
 	s.worlds.remove(h)
 	if s.models != nil {
 		s.models.forget(h.world)
@@ -133,6 +133,11 @@ func (s *Server) drop(h *hosted) {
 	if s.placer != nil {
 		s.placer.remove(h.world)
 	}
+}
+
+// drop ends a world that is not there any more.
+func (s *Server) drop(h *hosted) {
+	s.forget(h)
 	ctx, cancel := context.WithTimeout(context.Background(), withdrawWithin)
 	defer cancel()
 	if err := h.close(ctx); err != nil {
