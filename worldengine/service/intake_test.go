@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/worldengine/natstest"
+	"worldengine/worldengine/wire"
 )
 
 // wrapping dials connections that wait for an intake.
@@ -21,7 +22,7 @@ func (w wrapping) Dial(network, address string) (net.Conn, error) {
 	return w.intake.Wrap(conn), err
 }
 
-// A flood of small messages that arrives while nobody looks at them is not dropped.
+// A flood of the smallest requests that arrives while nobody looks at them is not dropped.
 func TestIntake_SmallMessages(t *testing.T) {
 	t.Parallel()
 	const messages = 5 * arrivalRoom
@@ -30,13 +31,14 @@ func TestIntake_SmallMessages(t *testing.T) {
 	nc, err := nats.Connect(sender.ConnectedUrl(), nats.SetCustomDialer(wrapping{intake}))
 	require.NoError(t, err)
 	defer nc.Close()
+	subject := wire.Subject("m", wire.RunGet)
 	arrivals := make(chan *nats.Msg, arrivalRoom)
-	sub, err := nc.ChanSubscribe("a", arrivals)
+	sub, err := nc.ChanSubscribe(subject, arrivals)
 	require.NoError(t, err)
 	intake.arrivals.Store(&[]chan *nats.Msg{arrivals})
 	require.NoError(t, nc.Flush())
 	for range messages {
-		require.NoError(t, sender.Publish("a", nil))
+		require.NoError(t, sender.Publish(subject, nil))
 	}
 	require.NoError(t, sender.Flush())
 	require.Eventually(t, intake.full, 30*time.Second, time.Millisecond)
