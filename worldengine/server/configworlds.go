@@ -17,7 +17,7 @@ import (
 // The zero value is empty; it is safe for concurrent use.
 type Backlogs struct{ byWorld sync.Map }
 
-func (b *Backlogs) of(world string) *alerts.Backlog {
+func (b *Backlogs) get(world string) *alerts.Backlog {
 	backlog, _ := b.byWorld.LoadOrStore(world, new(alerts.Backlog))
 	return backlog.(*alerts.Backlog)
 }

@@ -75,7 +75,7 @@ func (h *hosted) configure() {
 	h.engine.World, h.service.World = h.world, h.world
 	h.engine.Logger, h.service.Logger = h.logger, h.logger
 	h.engine.Settings = h.settings.Or(h.engine.Settings)
-	h.engine.AlertBacklog = s.config.Backlogs.of(h.world)
+	h.engine.AlertBacklog = s.config.Backlogs.get(h.world)
 	if h.console != nil {
 		h.engine.RCON = h.console
 	}

@@ -77,7 +77,7 @@ func (m *manager) names(ctx context.Context) ([]string, error) {
 
 // look asks the writer of a world for its state.
 func (m *manager) look(ctx context.Context, world string, figures bool) messages.ListedWorld {
-	of := messages.ListedWorld{World: world, State: messages.WorldServed}
+	listed := messages.ListedWorld{World: world, State: messages.WorldServed}
 	ctx, cancel := context.WithTimeout(ctx, askWriter)
 	defer cancel()
 	var status messages.WorldReport
@@ -88,15 +88,15 @@ func (m *manager) look(ctx context.Context, world string, figures bool) messages
 		return m.ask(ctx, world, wire.WorldSamples, `{"minutes": 2, "points": 2}`, &samples)
 	})
 	if err := asking.Wait(); err != nil {
-		of.State, of.Why = m.whyUnserved(world, err)
-		return of
+		listed.State, listed.Why = m.whyUnserved(world, err)
+		return listed
 	}
 	for _, server := range status.Servers {
 		if server.Writer {
-			of.Writer = &messages.WorldServer{ID: server.ID, Name: server.Name, Version: server.Version}
+			listed.Writer = &messages.WorldServer{ID: server.ID, Name: server.Name, Version: server.Version}
 		}
 	}
-	of.Paused = status.PausedBy != nil
+	listed.Paused = status.PausedBy != nil
 	if figures {
 		handoffs := int64(0)
 		for _, sample := range samples.Samples[:min(1, len(samples.Samples))] {
@@ -104,14 +104,14 @@ func (m *manager) look(ctx context.Context, world string, figures bool) messages
 				handoffs += n
 			}
 		}
-		of.Towns, of.Waiting, of.HandoffsPerMinute = &status.Towns, &status.Waiting, &handoffs
+		listed.Towns, listed.Waiting, listed.HandoffsPerMinute = &status.Towns, &status.Waiting, &handoffs
 		open := 0
 		for _, n := range status.Alerts.Count {
 			open += n
 		}
-		of.Alerts = &open
+		listed.Alerts = &open
 	}
-	return of
+	return listed
 }
 
 // ask asks the writer of a world.

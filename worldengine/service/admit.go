@@ -28,7 +28,7 @@ func (w *World) admit(e *endpoint, in *incoming) {
 	}
 	// A request of any size fits if it is the only one.
 	bytes := min(requestBytes+e.weight*int64(len(in.data)), w.memory.bound)
-	if !w.memory.take(&w.held, bytes, e.reads) {
+	if !w.memory.reserve(&w.held, bytes, e.reads) {
 		e.slots.release(of)
 		w.refuse(in, noBytes, max(pauseFor(now), retryBytes))
 		return
@@ -54,7 +54,7 @@ func (w *World) subject(e *endpoint, in *incoming) []byte {
 func (w *World) release(in *incoming) {
 	if in.slots != nil && in.released.CompareAndSwap(false, true) {
 		in.slots.release(in.holding)
-		w.memory.give(&w.held, in.bytes)
+		w.memory.release(&w.held, in.bytes)
 	}
 }
 
@@ -74,34 +74,34 @@ type memory struct {
 	taken int64
 }
 
-// take takes bytes for a request of a world and reports whether they fit; bytes that do not fit are
-// not taken. Reads and signals have an eighth more room, so that operators can look and cancel when
+// reserve reserves bytes for a request of a world and reports whether they fit; bytes that do not fit are
+// not reserved. Reads and signals have an eighth more room, so that operators can look and cancel when
 // waiting handoffs fill the rest.
-func (m *memory) take(of *held, bytes int64, reads bool) bool {
+func (m *memory) reserve(world *held, bytes int64, reads bool) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	room := m.bound - m.taken
 	if reads {
 		room += m.bound / 8
 	}
-	if bytes > room || of.bytes > 0 && m.open.Load() > 1 && bytes > roomOf(of.bytes, room) {
+	if bytes > room || world.bytes > 0 && m.open.Load() > 1 && bytes > roomOf(world.bytes, room) {
 		return false
 	}
 	m.taken += bytes
-	of.bytes += bytes
-	of.requests++
+	world.bytes += bytes
+	world.requests++
 	return true
 }
 
-func (m *memory) give(of *held, bytes int64) {
+func (m *memory) release(world *held, bytes int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.taken -= bytes
-	of.bytes -= bytes
-	of.requests--
+	world.bytes -= bytes
+	world.requests--
 }
 
-func (m *memory) of(world *held) held {
+func (m *memory) read(world *held) held {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return *world
@@ -115,7 +115,7 @@ var reasons = [...]string{
 // Overload returns how full the service is with requests for the world, and how many of these it has
 // refused.
 func (w *World) Overload() messages.Overload {
-	held := w.memory.of(&w.held)
+	held := w.memory.read(&w.held)
 	o := messages.Overload{
 		Held: held.requests, HeldBytes: held.bytes,
 		Refused: map[string]int64{}, StrayReplies: w.stray.Load(),

@@ -46,10 +46,10 @@ func TestHeld_Bound(t *testing.T) {
 	for range 8 {
 		clients.Go(func() {
 			for n := range int64(2000) {
-				if !m.take(&w.held, n%400, false) {
+				if !m.reserve(&w.held, n%400, false) {
 					continue
 				}
-				if bytes := m.of(&w.held).bytes; bytes > m.bound {
+				if bytes := m.read(&w.held).bytes; bytes > m.bound {
 					t.Errorf("%d bytes are held", bytes)
 				}
 				of, _, why := slots.take("main", []byte("t"))
@@ -66,9 +66,9 @@ func TestHeld_Bound(t *testing.T) {
 	require.Zero(t, w.Overload().HeldBytes)
 	require.Zero(t, w.Overload().Held)
 	require.Zero(t, slots.taken)
-	require.True(t, m.take(&w.held, 1000, false))
-	require.False(t, m.take(&w.held, 1, false))
-	require.True(t, m.take(&w.held, 100, true), "a read has room still")
+	require.True(t, m.reserve(&w.held, 1000, false))
+	require.False(t, m.reserve(&w.held, 1, false))
+	require.True(t, m.reserve(&w.held, 100, true), "a read has room still")
 }
 
 // With several worlds, a world holds at most as many bytes as are free, and a world without any may
@@ -77,13 +77,13 @@ func TestMemory_Worlds(t *testing.T) {
 	t.Parallel()
 	a := newWorld(Config{MaxHeld: 1000})
 	b := openAnother(a.Service, "b")
-	require.True(t, a.memory.take(&a.held, 500, false))
-	require.False(t, a.memory.take(&a.held, 1, false))
-	require.True(t, b.memory.take(&b.held, 200, false))
-	require.False(t, b.memory.take(&b.held, 100, false), "300 would be more than 200 free")
+	require.True(t, a.memory.reserve(&a.held, 500, false))
+	require.False(t, a.memory.reserve(&a.held, 1, false))
+	require.True(t, b.memory.reserve(&b.held, 200, false))
+	require.False(t, b.memory.reserve(&b.held, 100, false), "300 would be more than 200 free")
 	c := openAnother(a.Service, "c")
-	require.False(t, c.memory.take(&c.held, 301, false))
-	require.True(t, c.memory.take(&c.held, 300, false), "the first of a world")
+	require.False(t, c.memory.reserve(&c.held, 301, false))
+	require.True(t, c.memory.reserve(&c.held, 300, false), "the first of a world")
 	require.Equal(t, int64(200), b.Overload().HeldBytes)
 }
 

@@ -55,14 +55,14 @@ const (
 
 func (s *Service) worldsEndpoints() []*endpoint {
 	return []*endpoint{
-		ofWorlds(s, wire.WorldsList, (*World).worldsList),
-		ofWorlds(s, wire.WorldsCreate, (*World).worldsCreate),
-		ofWorlds(s, wire.WorldsRemove, (*World).worldsRemove),
+		worldsEndpoint(s, wire.WorldsList, (*World).worldsList),
+		worldsEndpoint(s, wire.WorldsCreate, (*World).worldsCreate),
+		worldsEndpoint(s, wire.WorldsRemove, (*World).worldsRemove),
 	}
 }
 
-// ofWorlds makes the endpoint of a verb about worlds.
-func ofWorlds[Q, A any](
+// worldsEndpoint makes the endpoint of a verb about worlds.
+func worldsEndpoint[Q, A any](
 	s *Service, verb wire.Verb, answer func(*World, *incoming, *Q) (A, error),
 ) *endpoint {
 	return s.start(s.reading(verb, parsed(verb, answer)), 1, min(worldsWorkers, s.config.Readers))
@@ -76,10 +76,10 @@ func (w *World) worldsList(in *incoming, r *messages.WorldsList) (messages.World
 		func(world string) bool { return in.rights.World(world) == nil }, figures)
 	if !figures || in.rights.Verb(wire.AlertList) != nil { // as in world.status
 		for i := range page.Worlds {
-			of := &page.Worlds[i]
-			of.Alerts, of.Writer = nil, nil
-			if of.Why != "" {
-				of.Why = "an operator of this NATS knows why: handoffctl world list"
+			listed := &page.Worlds[i]
+			listed.Alerts, listed.Writer = nil, nil
+			if listed.Why != "" {
+				listed.Why = "an operator of this NATS knows why: handoffctl world list"
 			}
 		}
 	}
