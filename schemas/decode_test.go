@@ -118,40 +118,63 @@ func TestDecode_LongPath(t *testing.T) {
 	require.Empty(t, refusal(t, err).Violations[0].Path)
 }
 
-// hostile are payloads near the size limit that must not cost more than their size.
-func hostile() map[string]string {
+// hostile are payloads that must not cost more than their size: near the size limit if n is 1000.
+func hostile(n int) map[string]string {
 	var members strings.Builder
-	for i := range 50_000 {
+	for i := range 50 * n {
 		fmt.Fprintf(&members, `"member%d":0,`, i)
 	}
+	repeated := strings.Repeat
 	return map[string]string{
-		"50,000 members": `{` + members.String() + `"last":0}`,
-		"long number":    strings.Repeat("9", 300) + "." + strings.Repeat("9", 1_000_000),
-		"subnormals": `[` + strings.Repeat("1e-308,", 1000) + strings.Repeat(`"1e-308",`, 110_000) +
-			`0]`,
-		"long numbers": `[` + strings.Repeat("1."+strings.Repeat("0", 700)+"1e-308,", 1000) +
-			`0]`,
-		"near neighbours": `[` + strings.Repeat("9007199254740993.00000001,", 40_000) + `0]`,
-		"empty arrays":    `[` + strings.Repeat("[],", 340_000) + `[]]`,
-		"empty objects":   `[` + strings.Repeat("{},", 340_000) + `{}]`,
-		"escaped string":  `"` + strings.Repeat(`\u0041`, 170_000) + `"`,
-		"white space":     `[` + strings.Repeat(" ", 1_000_000) + `]`,
-		"one long name":   `{"` + strings.Repeat("x", 1_000_000) + `":0}`,
-		"names in a row":  `[` + strings.Repeat(`{"a":0,"b":1},`, 70_000) + `0]`,
-		"nested to depth": `[` + strings.Repeat(strings.Repeat("[", 31)+strings.Repeat("]", 31)+
-			",", 16_000) + `0]`,
+		"50,000 members":  `{` + members.String() + `"last":0}`,
+		"long number":     repeated("9", 300) + "." + repeated("9", 1000*n),
+		"subnormals":      `[` + repeated("1e-308,", n) + repeated(`"1e-308",`, 110*n) + `0]`,
+		"long numbers":    `[` + repeated("1."+repeated("0", 700)+"1e-308,", n) + `0]`,
+		"near neighbours": `[` + repeated("9007199254740993.00000001,", 40*n) + `0]`,
+		"empty arrays":    `[` + repeated("[],", 340*n) + `[]]`,
+		"empty objects":   `[` + repeated("{},", 340*n) + `{}]`,
+		"escaped string":  `"` + repeated(`\u0041`, 170*n) + `"`,
+		"white space":     `[` + repeated(" ", 1000*n) + `]`,
+		"one long name":   `{"` + repeated("x", 1000*n) + `":0}`,
+		"names in a row":  `[` + repeated(`{"a":0,"b":1},`, 70*n) + `0]`,
+		"nested to depth": `[` + repeated(repeated("[", 31)+repeated("]", 31)+",", 16*n) + `0]`,
 	}
 }
 
 func TestDecode_IsLinear(t *testing.T) {
 	t.Parallel()
-	for name, text := range hostile() {
-		start := time.Now()
-		_, err := schemas.Decode([]byte(text), schemas.Limits{})
-		require.NoError(t, err, name)
-		// A quadratic step takes minutes; the slack is for the race detector on a busy machine.
-		require.Less(t, time.Since(start), 10*time.Second, name)
+	for name := range hostile(1) {
+		texts := map[int][]byte{}
+		requireLinear(t, name, 250, func(n int) {
+			texts[n] = []byte(hostile(n)[name])
+		}, func(n int) {
+			_, err := schemas.Decode(texts[n], schemas.Limits{})
+			require.NoError(t, err, name)
+		})
 	}
+}
+
+// requireLinear fails if work of four times the size takes eight times as long: if it is quadratic, it takes
+// sixteen times as long. The shortest times count, since other work on the machine only adds to a time.
+func requireLinear(t *testing.T, name string, size int, prepare, work func(n int)) {
+	t.Helper()
+	shortest := map[int]time.Duration{}
+	for _, n := range []int{size, 4 * size} {
+		prepare(n)
+		shortest[n] = time.Hour
+	}
+	for round := range 20 {
+		for n, before := range shortest {
+			began := time.Now()
+			work(n)
+			shortest[n] = min(before, time.Since(began))
+		}
+		if round > 0 && shortest[4*size] < 8*shortest[size] {
+			return
+		}
+	}
+	require.Fail(t, "not linear", "%s: size %d takes %v, four times that takes %v", name, size,
+		shortest[size], shortest[4*size])
 }
 
 func FuzzDecode(f *testing.F) {
