@@ -131,6 +131,9 @@ type Announcement struct {
 	Name    string    `json:"name,omitzero"`
 	Version string    `json:"version"`
 	Started time.Time `json:"started"`
+	// UptimeMillis is for how long the server has been there without a break, by its own clock. Earlier
+	// programs do not announce it.
+	UptimeMillis int64 `json:"uptimeMillis,omitzero"`
 	// URL is the address of HTTP; "" without HTTP.
 	URL string `json:"url,omitzero"`
 	// Seq grows with each announcement of the process: an older one that comes late is ignored.

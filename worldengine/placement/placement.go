@@ -24,7 +24,11 @@ const (
 	LookEvery = 250 * time.Millisecond
 	// Turn is how long each server waits for the server before it to acquire a free lease.
 	Turn = 400 * time.Millisecond
-	// StableAfter is how long a server must have been heard before it receives worlds of others.
+	// YoungWait is how much longer a young server waits if there are stable ones: as long as these may
+	// count a killed writer as there after its lease has ended.
+	YoungWait = time.Second
+	// StableAfter is how long a server must have been heard before it receives worlds of others, and how
+	// long it must have been there before it acquires free worlds as soon as the others.
 	StableAfter = 10 * time.Second
 	// MoveEvery is how long a server keeps a world before it hands the world over.
 	MoveEvery = 30 * time.Second
@@ -84,7 +88,7 @@ func (v *View) Decide(now time.Duration) []Decision {
 			d = v.held(now, w, d, live.first[name], stable.first[name], moving)
 			moving = moving || d.Action == HandOver
 		case w.holder == "":
-			d = v.free(now, w, d, slices.Index(live.order(name), v.self.ID))
+			d = v.free(now, w, d, live.order(name))
 		default:
 			d = v.others(now, w, d)
 			d.Wanted = live.first[name] == v.self.ID && stable.first[name] == v.self.ID
@@ -120,15 +124,22 @@ func (v *View) held(now time.Duration, w *world, d Decision, live, stable string
 	return d
 }
 
-// free decides about a world without a holder. rank is this server's place in the order of those that
-// may acquire it; negative if it may not.
-func (v *View) free(now time.Duration, w *world, d Decision, rank int) Decision {
+// free decides about a world without a holder. order names the servers that may acquire it. Those that are
+// young come last: one that flaps would soon leave the world without a writer again.
+func (v *View) free(now time.Duration, w *world, d Decision, order []string) Decision {
+	young := func(id string) bool { return v.young(now, v.servers[id]) }
+	stable := func(id string) bool { return !young(id) }
+	order = append(slices.DeleteFunc(slices.Clone(order), young), slices.DeleteFunc(order, stable)...)
+	rank := slices.Index(order, v.self.ID)
 	if rank < 0 {
 		d.Why = "this server is stopping, or cannot serve the world now"
 		return d
 	}
-	d.Action = Acquire
-	d.After = max(0, w.since+time.Duration(rank)*Turn-now)
+	after := w.since + time.Duration(rank)*Turn
+	if young(v.self.ID) && stable(order[0]) {
+		after += YoungWait
+	}
+	d.Action, d.After = Acquire, max(0, after-now)
 	d.Why = fmt.Sprintf("free; this server is number %d of those that may acquire it", rank+1)
 	return d
 }

@@ -26,9 +26,11 @@ type sim struct {
 	cut     map[[2]int]bool // announcements from one server do not reach another
 	lossy   float64         // the part of the messages that is lost
 
-	handovers []time.Duration // when they began
-	found     []string        // what must not be
-	trace     func(format string, args ...any)
+	// answeredWithin bounds how long nobody answers for a world; 0 for no bound.
+	answeredWithin time.Duration
+	handovers      []time.Duration // when they began
+	found          []string        // what must not be
+	trace          func(format string, args ...any)
 }
 
 // simLease is a lease in NATS.
@@ -39,8 +41,9 @@ type simLease struct {
 	changed time.Duration // when another server got it
 	// unserved is since when there has been a server that could acquire the free lease; -1 if it is
 	// held, or if nobody could.
-	unserved time.Duration
-	alone    time.Duration // since when several servers have believed that they hold it; -1 if at most one does
+	unserved   time.Duration
+	unanswered time.Duration // since when no server has answered; -1 if one does
+	alone      time.Duration // since when several servers have believed that they hold it; -1 if at most one does
 }
 
 // simServer is a process: after a kill, another one with another ID comes in its place.
@@ -48,6 +51,7 @@ type simServer struct {
 	sim       *sim
 	n         int
 	older     bool // it knows no placement
+	ageless   bool // it is of a program that does not announce its age
 	process   int
 	up        bool
 	suspended bool
@@ -69,6 +73,7 @@ type simServer struct {
 	changed   bool
 	stood     time.Duration // since when it is suspended
 	steady    time.Duration // since when it runs without a break
+	started   time.Duration
 }
 
 type event struct {
@@ -113,12 +118,12 @@ func newSim(seed uint64) *sim {
 	for i := range 1 + s.rng.IntN(16) {
 		name := fmt.Sprint("world-", i)
 		s.worlds = append(s.worlds, name)
-		s.leases[name] = &simLease{holder: -1, unserved: -1, alone: -1}
+		s.leases[name] = &simLease{holder: -1, unserved: -1, unanswered: -1, alone: -1}
 	}
 	older := s.rng.IntN(4) == 0
 	for i := range 2 + s.rng.IntN(3) {
 		srv := &simServer{sim: s, n: i, all: s.rng.IntN(4) > 0, older: older && i == 0,
-			rate: 0.9 + 0.2*s.rng.Float64(), offset: s.between(0, time.Hour)}
+			ageless: s.rng.IntN(6) == 0, rate: 0.9 + 0.2*s.rng.Float64(), offset: s.between(0, time.Hour)}
 		for _, name := range s.worlds {
 			if srv.all || s.rng.IntN(4) > 0 {
 				srv.offers = append(srv.offers, name)
@@ -173,7 +178,7 @@ func (v *simServer) start() {
 		return
 	}
 	v.process++
-	v.up, v.suspended, v.draining, v.steady = true, false, false, v.sim.now
+	v.up, v.suspended, v.draining, v.steady, v.started = true, false, false, v.sim.now, v.sim.now
 	v.held, v.releasing, v.ready, v.seq = map[string]time.Duration{}, map[string]bool{}, nil, 0
 	v.view = New(v.clock(), v.offer())
 	for _, name := range v.offers {
@@ -235,7 +240,7 @@ func (v *simServer) tick(process int) {
 		v.announced, v.changed = now, false
 		v.announce()
 	}
-	if !v.draining {
+	if !v.draining && v.sim.now-v.started >= simListenFor {
 		v.decide()
 	}
 }
@@ -251,6 +256,9 @@ func (v *simServer) poll() {
 
 func (v *simServer) announce() {
 	a, s := v.offer(), v.sim
+	if !v.ageless {
+		a.UptimeMillis = v.view.Uptime(v.clock()).Milliseconds()
+	}
 	for _, to := range s.servers {
 		if to == v || to.older || s.cut[[2]int{v.n, to.n}] || s.rng.Float64() < s.lossy {
 			continue
@@ -267,10 +275,19 @@ func (v *simServer) announce() {
 			case to.suspended: // it waits in the buffers of the system
 				s.after(100*time.Millisecond, arrive)
 			default:
-				to.view.Hear(to.clock(), a)
+				to.hear(a)
 			}
 		}
 		s.after(delay, arrive)
+	}
+}
+
+// hear adds an announcement, and answers a new server at once.
+func (v *simServer) hear(a messages.Announcement) {
+	known := slices.ContainsFunc(v.view.Others(v.clock()), func(o messages.Announcement) bool { return o.ID == a.ID })
+	v.view.Hear(v.clock(), a)
+	if !known {
+		v.announce()
 	}
 }
 
@@ -294,7 +311,13 @@ func (v *simServer) renew() {
 	}
 }
 
-const simTTL = 3 * time.Second
+const (
+	simTTL = 3 * time.Second
+	// simTakeover is how long a server has a lease before it answers.
+	simTakeover = time.Second
+	// simListenFor is how long a new server only listens to the others.
+	simListenFor = 300 * time.Millisecond
+)
 
 func (v *simServer) lose(name string) {
 	v.sim.trace("%s loses %s", v.id(), name)

@@ -15,7 +15,7 @@ import (
 var (
 	simSeeds = flag.Int("placement.seeds", 30, "how many schedules TestSimulation draws")
 	simFirst = flag.Uint64("placement.first", 1, "the first seed of TestSimulation")
-	simTrace = flag.Uint64("placement.trace", 0, "a seed of which TestSimulation prints the whole schedule")
+	simTrace = flag.Uint64("placement.trace", 0, "a seed of which the simulations print the whole schedule")
 )
 
 const (
@@ -61,6 +61,15 @@ func (s *sim) checkAlone(name string, lease *simLease) {
 		if until, held := v.held[name]; held && v.up && !v.suspended && v.clock() < until {
 			believers++
 		}
+	}
+	switch {
+	case believers > 0 && s.now-lease.changed >= simTakeover:
+		lease.unanswered = -1
+	case lease.unanswered < 0:
+		lease.unanswered = s.now
+	case s.answeredWithin > 0 && s.now-lease.unanswered > s.answeredWithin:
+		s.fail("%s is not answered for %s", name, s.now-lease.unanswered)
+		lease.unanswered = s.now
 	}
 	switch {
 	case believers < 2:
@@ -121,6 +130,16 @@ func (s *sim) faults(until time.Duration) {
 	}
 }
 
+// flap kills a server every few seconds, and starts it again at once, until a time.
+func (s *sim) flap(v *simServer, until time.Duration) {
+	if s.now >= until {
+		return
+	}
+	v.kill()
+	s.after(s.between(50*time.Millisecond, 2*time.Second), v.start)
+	s.after(s.between(2500*time.Millisecond, 8*time.Second), func() { s.flap(v, until) })
+}
+
 // heal ends all faults. If deaf is set, servers that do not hear each other stay so.
 func (s *sim) heal(deaf bool) {
 	s.trace("all faults end")
@@ -138,14 +157,19 @@ func (s *sim) heal(deaf bool) {
 	}
 }
 
-// simulate runs one schedule, and returns the defects that it found.
-func simulate(seed uint64, trace func(string, ...any)) []string {
-	s := newSim(seed)
+// traceTo prints the schedule. trace may be nil.
+func (s *sim) traceTo(trace func(string, ...any)) {
 	if trace != nil {
 		s.trace = func(format string, args ...any) {
 			trace("%12s  %s", s.now, fmt.Sprintf(format, args...))
 		}
 	}
+}
+
+// simulate runs one schedule, and returns the defects that it found.
+func simulate(seed uint64, trace func(string, ...any)) []string {
+	s := newSim(seed)
+	s.traceTo(trace)
 	s.faults(faulty)
 	s.run(faulty + 30*time.Second) // the last to come back is back
 	deaf := s.rng.IntN(3) == 0
@@ -206,6 +230,13 @@ func (s *sim) whys(world string) (whys []string) {
 	return whys
 }
 
+func traceOf(t *testing.T, seed uint64) func(string, ...any) {
+	if seed == *simTrace {
+		return t.Logf
+	}
+	return nil
+}
+
 // Servers are killed, stopped, suspended, cut off from NATS and from each other; they flap; messages
 // are late or lost; clocks run differently; an earlier server takes part. No world has two writers for
 // longer than the clocks differ, every world that a server can serve gets a writer, no world is handed
@@ -214,11 +245,24 @@ func TestSimulation(t *testing.T) {
 	t.Parallel()
 	for i := range uint64(*simSeeds) {
 		seed := *simFirst + i
-		var trace func(string, ...any)
-		if seed == *simTrace {
-			trace = t.Logf
-		}
-		found := simulate(seed, trace)
+		found := simulate(seed, traceOf(t, seed))
 		require.Empty(t, found, "seed %d:\n%s", seed, strings.Join(found, "\n"))
+	}
+}
+
+// A server that flaps while others are stable leaves no world without an answer for two leases in a row.
+func TestSimulation_Flaps(t *testing.T) {
+	t.Parallel()
+	for i := range uint64(*simSeeds) {
+		s := newSim(*simFirst + i)
+		s.traceTo(traceOf(t, s.seed))
+		for _, v := range s.servers {
+			v.older, v.ageless, v.all, v.offers = false, false, true, s.worlds
+		}
+		s.run(time.Minute)
+		s.answeredWithin = simTTL + simTakeover + 1500*time.Millisecond
+		s.flap(s.servers[0], s.now+time.Minute)
+		s.run(s.now + time.Minute + StableAfter)
+		require.Empty(t, s.found, "seed %d:\n%s", s.seed, strings.Join(s.found, "\n"))
 	}
 }

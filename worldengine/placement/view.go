@@ -38,6 +38,16 @@ func (s *server) label() string { return cmp.Or(s.Name, s.ID) }
 
 func (s *server) heard(now time.Duration) bool { return now-s.last < SilentAfter }
 
+// young reports whether a server has been there for less than StableAfter, by its own clock: to a
+// newcomer all others are as new as it is itself. An earlier program does not announce its uptime.
+func (v *View) young(now time.Duration, s *server) bool {
+	uptime := now - s.first
+	if s != v.self && s.UptimeMillis > 0 {
+		uptime = time.Duration(s.UptimeMillis)*time.Millisecond + now - s.last
+	}
+	return uptime < StableAfter
+}
+
 type world struct {
 	name   string
 	holder string        // of the lease, as far as is known; "" if it is free
@@ -197,8 +207,15 @@ func (v *View) moving(now time.Duration) bool {
 	return v.handedOver != "" && now-v.handedAt < handoverWithin
 }
 
-// expire forgets servers that have been silent for long.
+// Uptime returns for how long this server has been there without a break, to be announced.
+func (v *View) Uptime(now time.Duration) time.Duration { return now - v.self.first }
+
+// expire forgets servers that have been silent for long. If this server was suspended so long that
+// others count it as new, it counts itself as new too.
 func (v *View) expire(now time.Duration) {
+	if !v.self.heard(now) {
+		v.self.first = now
+	}
 	v.self.last = now
 	for id, s := range v.servers {
 		if now-s.last >= forgetAfter {

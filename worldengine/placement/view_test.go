@@ -153,6 +153,36 @@ func TestView_Flaps(t *testing.T) {
 	p.decides(Keep, "until the servers are the same")
 }
 
+// A young server acquires a free world after those that are stable, even if it is the first: it may be
+// one that flaps. The announcements of the others say that they are older.
+func TestView_Young(t *testing.T) {
+	t.Parallel()
+	number := func(p *pair, n int, server, why string) {
+		t.Helper()
+		p.announce()
+		p.Exists(p.now, p.worldOf(server))
+		p.Looked(p.now, p.worldOf(server), "")
+		require.Contains(t, p.Decide(p.now)[0].Why, fmt.Sprintf("number %d of", n), why)
+	}
+	p := newPair(t)
+	number(p, 1, "self", "both are young")
+	p = newPair(t)
+	p.other.UptimeMillis = StableAfter.Milliseconds()
+	number(p, 2, "self", "this server is young")
+	p.heard(StableAfter)
+	number(p, 1, "self", "both are stable")
+	p.now += 2 * SilentAfter
+	number(p, 2, "self", "this server was suspended, and is new to the others")
+	p.now += SilentAfter
+	p.decides(Acquire, "number 1 of") // this server is alone
+
+	p = newPair(t)
+	p.heard(StableAfter)
+	number(p, 2, "other", "an earlier program is as old as it was heard")
+	p.other.UptimeMillis = 1
+	number(p, 1, "other", "the other one is young")
+}
+
 // A server counts as ready for a world only if it is the first by its own view, too.
 func TestView_Wanted(t *testing.T) {
 	t.Parallel()

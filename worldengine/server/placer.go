@@ -318,6 +318,7 @@ func (p *placer) retry(now time.Duration) {
 // announce publishes the announcement of this server.
 func (p *placer) announce(now time.Duration) {
 	p.self.Seq++
+	p.self.UptimeMillis = p.view.Uptime(now).Milliseconds()
 	p.self.Serves, p.self.Indexed = p.view.Serves(), map[string]uint64{}
 	for _, h := range p.server.worlds.all() {
 		if t := h.serving.Load(); t != nil {
