@@ -9,7 +9,7 @@ import (
 	"worldengine/worldengine/messages"
 )
 
-// forgetAfter is how long a server that is silent is remembered.
+// forgetAfter is how long a server that is silent is remembered, and a world that nobody names.
 const forgetAfter = time.Minute
 
 // maxCached bounds the spreads that are kept: servers that flap make many.
@@ -54,6 +54,8 @@ type world struct {
 	since  time.Duration // when holder became known
 	seen   bool          // holder is known, and not only supposed
 	looked time.Duration // when this server last read the lease
+	own    bool          // this server would serve it
+	named  time.Duration // when an announcement named it last, or this server served it
 	busy   bool
 }
 
@@ -77,18 +79,25 @@ func (v *View) Offer(now time.Duration, self messages.Announcement) {
 	v.cached = nil
 }
 
-// Exists adds a world. Until its lease has been read, it counts as held by somebody.
-func (v *View) Exists(now time.Duration, name string) {
-	if v.worlds[name] == nil {
-		v.worlds[name] = &world{name: name, holder: unknown, since: now}
-		v.cached = nil
+// Exists adds a world that this server would serve. Until its lease has been read, it counts as held by
+// somebody.
+func (v *View) Exists(now time.Duration, name string) { v.named(now, name).own = true }
+
+// named returns a world that is named now, and adds it if it is new.
+func (v *View) named(now time.Duration, name string) *world {
+	w := v.worlds[name]
+	if w == nil {
+		w = &world{name: name, holder: unknown, since: now}
+		v.worlds[name], v.cached = w, nil
 	}
+	w.named = now
+	return w
 }
 
 // unknown is the holder of a lease that has not been read.
 const unknown = "?"
 
-// Removed forgets a world.
+// Removed forgets a world. Announcements that are under way may still name it.
 func (v *View) Removed(name string) {
 	delete(v.worlds, name)
 	v.cached = nil
@@ -110,7 +119,7 @@ func (v *View) Hear(now time.Duration, a messages.Announcement) {
 	}
 	s.Announcement, s.last, s.serves = a, now, map[string]bool{}
 	for _, name := range slices.Concat(a.Worlds, a.Serves) {
-		v.Exists(now, name)
+		v.named(now, name)
 	}
 	for _, name := range a.Serves {
 		s.serves[name] = true
@@ -169,8 +178,7 @@ func (v *View) Looked(now time.Duration, name, holder string) {
 
 // Acquired notes that this server has the lease of a world now.
 func (v *View) Acquired(now time.Duration, name string) {
-	v.Exists(now, name)
-	w := v.worlds[name]
+	w := v.named(now, name)
 	w.holder, w.since, w.seen = v.self.ID, now, true
 	if name == v.handedOver {
 		v.handedOver = ""
@@ -184,7 +192,7 @@ func (v *View) Released(now time.Duration, name string, lost bool) {
 	if w == nil || w.holder != v.self.ID {
 		return
 	}
-	w.holder, w.since, w.seen, w.busy = "", now, true, false
+	w.holder, w.since, w.named, w.seen, w.busy = "", now, now, true, false
 	if lost {
 		w.holder, w.seen = unknown, false
 	}
@@ -210,7 +218,7 @@ func (v *View) moving(now time.Duration) bool {
 // Uptime returns for how long this server has been there without a break, to be announced.
 func (v *View) Uptime(now time.Duration) time.Duration { return now - v.self.first }
 
-// expire forgets servers that have been silent for long. If this server was suspended so long that
+// expire forgets servers that have been silent for long, and worlds of others that nobody names. If this server was suspended so long that
 // others count it as new, it counts itself as new too.
 func (v *View) expire(now time.Duration) {
 	if !v.self.heard(now) {
@@ -220,6 +228,11 @@ func (v *View) expire(now time.Duration) {
 	for id, s := range v.servers {
 		if now-s.last >= forgetAfter {
 			delete(v.servers, id)
+		}
+	}
+	for name, w := range v.worlds {
+		if !w.own && w.holder != v.self.ID && now-w.named >= forgetAfter {
+			v.Removed(name)
 		}
 	}
 }

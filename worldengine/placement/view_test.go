@@ -233,6 +233,28 @@ func TestView_Late(t *testing.T) {
 	require.Len(t, p.servers, 1)
 }
 
+// A world that was removed, but that an announcement names which was under way, is forgotten: no share is
+// kept for it. A world that this server would serve stays, and so does one that a server names.
+func TestView_Removed(t *testing.T) {
+	t.Parallel()
+	p := newPair(t)
+	p.other.Worlds, p.other.Serves = []string{"a", "b", "c"}, []string{"b"}
+	p.Exists(p.now, "a")
+	p.Acquired(p.now, "d")
+	p.announce()
+	p.Removed("c")
+	p.announce()
+	p.other.Worlds = nil
+	p.heard(forgetAfter)
+	p.Decide(p.now)
+	require.Equal(t, []string{"a", "b", "d"}, p.sortedWorlds())
+	p.Released(p.now, "d", false)
+	p.other.Serves = nil
+	p.heard(forgetAfter)
+	p.Decide(p.now)
+	require.Equal(t, []string{"a"}, p.sortedWorlds())
+}
+
 // Of several worlds one moves at a time, in the order of their names.
 func TestView_OneAtATime(t *testing.T) {
 	t.Parallel()

@@ -159,7 +159,7 @@ func (h *hosted) begin(ctx context.Context) error {
 		return h.takeOver(ctx, nil)
 	}
 	p := s.placer
-	p.add(h.world)
+	p.add()
 	h.service.Standbys = func() []messages.Server { return p.list(h.world) }
 	h.lease = &lease.Lease{
 		JetStream: js, World: h.world, Holder: s.config.Service.ID,

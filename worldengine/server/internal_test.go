@@ -1,6 +1,7 @@
 package server
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -11,7 +12,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/natstest"
+	"worldengine/worldengine/placement"
 )
 
 // Text of clients does not make another kind.
@@ -91,6 +94,24 @@ func TestNATSLogger_Rebuilt(t *testing.T) {
 		newNATSLogger(slog.New(slog.NewTextHandler(log, nil)), nil, nil).Warnf(warning, 7)
 		require.Equal(t, rebuilt, strings.Contains(log.String(), "NATS rebuilds it"), warning)
 	}
+}
+
+// A world that is removed while it begins leaves nothing in the placer: nobody else would remove it.
+func TestPlacer_RemovedWhileItBegins(t *testing.T) {
+	t.Parallel()
+	s, h := &Server{}, &hosted{world: "gone"}
+	p := &placer{server: s, view: placement.New(0, messages.Announcement{ID: "self"}), changes: make(chan struct{}, 1),
+		failed: map[string]*failure{}, why: map[string]string{}}
+	s.placer = p
+	require.True(t, s.worlds.add(h))
+	p.add()
+	require.Len(t, p.view.Decide(p.now()), 1)
+	s.forget(h)
+	p.add()
+	p.tried(h.world, errors.New("it could not be served"))
+	require.Empty(t, p.view.Decide(p.now()))
+	require.Empty(t, p.self.Worlds)
+	require.Empty(t, p.self.Failed)
 }
 
 // A server is ready until its log has been silent for 15 s.

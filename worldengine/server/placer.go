@@ -128,18 +128,18 @@ func (p *placer) change(change func(now time.Duration)) {
 	p.note()
 }
 
-// add adds a world that the server would serve.
-func (p *placer) add(world string) {
+// add adds the worlds that the server would serve. One that was removed while it began is none of them.
+func (p *placer) add() {
 	p.change(func(now time.Duration) {
 		p.offer()
 		p.view.Offer(now, p.self)
-		for _, name := range append(p.server.Worlds(), world) {
+		for _, name := range p.server.Worlds() {
 			p.view.Exists(now, name)
 		}
 	})
 }
 
-// remove forgets a world.
+// remove forgets a world, which the server does not have any more.
 func (p *placer) remove(world string) {
 	p.change(func(now time.Duration) {
 		delete(p.failed, world)
@@ -173,7 +173,7 @@ func (p *placer) tried(world string, err error) {
 	p.change(func(now time.Duration) {
 		f := p.failed[world]
 		switch {
-		case err == nil && f == nil:
+		case p.server.worlds.get(world) == nil, err == nil && f == nil:
 			return
 		case err == nil:
 			delete(p.failed, world)
@@ -258,11 +258,11 @@ func (p *placer) turn() time.Duration {
 	wait := placement.AnnounceEvery - (now - p.announced)
 	var ready []string
 	for _, d := range p.view.Decide(now) {
-		p.why[d.World] = d.Why
 		h := p.server.worlds.get(d.World)
 		if h == nil {
 			continue
 		}
+		p.why[d.World] = d.Why
 		if d.Wanted && h.follows() {
 			ready = append(ready, d.World)
 		}
