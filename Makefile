@@ -18,7 +18,7 @@ bench:
 
 # More about one town than this machine can do, for a minute.
 overload:
-	go test ./cmd/handoffd -count=1 -run 'TestOverload$$' -v -timeout 10m -overload.for=1m
+	go test ./worldengine/handoffd -count=1 -run 'TestOverload$$' -v -timeout 10m -overload.for=1m
 
 # What takes too long for every change, some hours: see docs/reliability.md. SEED=20261121 draws again what
 # was drawn that day.

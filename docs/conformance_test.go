@@ -62,17 +62,17 @@ func TestCheckRow(t *testing.T) {
 	require.NoError(t, m.checkRow("`handoff.Parse`", "`docs.TestConformance`, `handoff.FuzzParse`"))
 	require.NoError(t, m.checkRow("–", "not applicable: there is no c"))
 	for row, says := range map[[2]string]string{
-		{"in Parse", "`docs.TestConformance`"}:                   "a place is identifiers",
-		{"–", "`docs.TestConformance`"}:                          "a place is identifiers",
-		{"`handoff.Gone`", "`docs.TestConformance`"}:             "declares no Gone",
-		{"`schemas/gone.json`", "`docs.TestConformance`"}:        `there is no file "schemas/gone.json"`,
-		{"`handoff.Parse`", "`docs.TestGone`"}:                   "has no test TestGone",
-		{"`handoff.Parse`", "`handoff.Parse`"}:                   "has no test Parse",
-		{"`handoff.Parse`", "`worldengine/server.TestMain`"}:     "has no test TestMain",
-		{"`handoff.Parse`", "obviously"}:                         "a proof is tests",
-		{"`handoff.Parse`", "`docs.TestConformance` and others"}: "a proof is tests",
-		{"`handoff.Parse`", "open:"}:                             "a proof is tests",
-		{"`handoff.Parse`", "open: half, by `docs.TestGone`"}:    "has no test TestGone",
+		{"in Parse", "`docs.TestConformance`"}:                              "a place is identifiers",
+		{"–", "`docs.TestConformance`"}:                                     "a place is identifiers",
+		{"`handoff.Gone`", "`docs.TestConformance`"}:                        "declares no Gone",
+		{"`schemas/gone.json`", "`docs.TestConformance`"}:                   `there is no file "schemas/gone.json"`,
+		{"`handoff.Parse`", "`docs.TestGone`"}:                              "has no test TestGone",
+		{"`handoff.Parse`", "`handoff.Parse`"}:                              "has no test Parse",
+		{"`handoff.Parse`", "`worldengine/internal/serve/server.TestMain`"}: "has no test TestMain",
+		{"`handoff.Parse`", "obviously"}:                                    "a proof is tests",
+		{"`handoff.Parse`", "`docs.TestConformance` and others"}:            "a proof is tests",
+		{"`handoff.Parse`", "open:"}:                                        "a proof is tests",
+		{"`handoff.Parse`", "open: half, by `docs.TestGone`"}:               "has no test TestGone",
 	} {
 		require.ErrorContains(t, m.checkRow(row[0], row[1]), says, row)
 	}

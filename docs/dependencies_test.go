@@ -43,7 +43,7 @@ func TestDependencies_Listed(t *testing.T) {
 	packages, err := filepath.Glob("../examples/*/package.json")
 	require.NoError(t, err)
 	for _, file := range append(packages, "../worldengine/client/js/package.json",
-		"../worldengine/console/web/package.json", "../.ci/asyncapi/package.json",
+		"../worldengine/internal/serve/console/web/package.json", "../.ci/asyncapi/package.json",
 		"../.ci/mcp-conformance/package.json") {
 		var example struct{ Dependencies, DevDependencies map[string]string }
 		require.NoError(t, json.Unmarshal([]byte(read(t, file)), &example), file)

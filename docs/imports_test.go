@@ -2,61 +2,62 @@ package docs_test
 
 import (
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 )
 
-// layers are the packages with a place in the tree, the lowest first. The code of a package, without
-// its tests, imports packages of the layers before its own only.
-var layers = append(pureLayers, []string{
-	"worldengine/access worldengine/natsconn",
-	"worldengine/client worldengine/plugin worldengine/commitlog",
-	"worldengine/alerts worldengine/emit worldengine/index worldengine/lease worldengine/mcp " +
-		"worldengine/stepper",
-	"worldengine/approvals worldengine/bus worldengine/feed worldengine/fsck worldengine/history " +
-		"worldengine/runs",
-	"worldengine/backup",
-	"worldengine/game",
-	"worldengine",
-	"worldengine/service",
-	"worldengine/server",
-}...)
+// rooms are the folders of worldengine/internal whose packages make the server, the lowest first. A package
+// imports packages of its own room and of those before it.
+var rooms = []string{"kit", "core", "store", "engine", "serve"}
 
-// pureLayers are the layers that reach no NATS, not even through other packages.
-var pureLayers = []string{
-	"schemas trace runevents/recent worldengine/backoff worldengine/console " +
-		"worldengine/failpoint worldengine/httpd worldengine/platform worldengine/queue " +
-		"worldengine/ratelimit worldengine/storage worldengine/town/internal/collation worldengine/wire",
-	"handoff runevents",
-	"dedupe worldengine/approval worldengine/town",
-	"worldengine/apply worldengine/messages worldengine/webhook",
-	"worldengine/metrics worldengine/placement worldengine/rcon worldengine/worldfile",
-	"worldengine/machine",
+const internal = "worldengine/worldengine/internal/"
+
+func roomOf(path string) int {
+	room, _, _ := strings.Cut(strings.TrimPrefix(path, internal), "/")
+	return slices.Index(rooms, room)
 }
 
 func TestImports_GoOneWay(t *testing.T) {
 	t.Parallel()
-	layer := map[string]int{}
-	for i, names := range layers {
-		for _, name := range strings.Fields(names) {
-			layer["worldengine/"+name] = i
+	for name, imports := range listedEach(t, ".Imports") {
+		own := roomOf(name)
+		if own < 0 || strings.HasSuffix(name, "test") {
+			continue
 		}
-	}
-	imports, deps := listedEach(t, ".Imports"), listedEach(t, ".Deps")
-	for name, own := range layer {
-		require.NotNil(t, imports[name], "layers names %s, which is gone", name)
-		for _, path := range imports[name] {
-			if strings.HasPrefix(path, "worldengine/") {
-				below, placed := layer[path]
-				require.True(t, placed, "%s imports %s, which has no place in layers", name, path)
-				require.Less(t, below, own, "%s imports %s", name, path)
+		for _, path := range imports {
+			if strings.HasPrefix(path, internal) {
+				require.GreaterOrEqual(t, own, roomOf(path), "%s imports %s", name, path)
+				require.NotEqual(t, -1, roomOf(path), "%s imports %s, which is for tests or tools", name, path)
 			}
 		}
+	}
+}
+
+// What decides reaches no NATS, not even through other packages, and nothing of the other rooms.
+func TestImports_CoreIsPure(t *testing.T) {
+	t.Parallel()
+	public := []string{"handoff", "runevents", "dedupe", "schemas", "trace", "worldengine/wire", "worldengine/messages"}
+	deps := listedEach(t, ".Deps")
+	for name := range deps {
+		pure := roomOf(name) == slices.Index(rooms, "core") ||
+			slices.Contains(public, strings.TrimPrefix(name, "worldengine/"))
 		for _, path := range deps[name] {
-			require.False(t, own < len(pureLayers) && strings.Contains(path, "nats"),
-				"%s reaches %s", name, path)
+			require.False(t, pure && strings.Contains(path, "nats"), "%s reaches %s", name, path)
+		}
+	}
+}
+
+// Below serve nothing imports a client or the kit for plugins: these speak to the engine over NATS.
+func TestImports_EngineNeedsNoClient(t *testing.T) {
+	t.Parallel()
+	for name, imports := range listedEach(t, ".Imports") {
+		below := roomOf(name) >= 0 && roomOf(name) < slices.Index(rooms, "serve")
+		for _, path := range imports {
+			require.False(t, below && (strings.HasPrefix(path, "worldengine/worldengine/client") ||
+				strings.HasPrefix(path, "worldengine/worldengine/plugin")), "%s imports %s", name, path)
 		}
 	}
 }

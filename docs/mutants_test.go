@@ -30,10 +30,10 @@ var chosen = []struct{ row, file, from, to string }{
 	{"A run that is queued for more than 100 ms", "worldengine/waiting.go",
 		"const queuedMoment = 100 * time.Millisecond",
 		"const queuedMoment = 2 * time.Second"},
-	{"RunApproved makes a run APPROVED", "worldengine/approval/list.go",
+	{"RunApproved makes a run APPROVED", "worldengine/internal/core/approval/list.go",
 		"return a.HandoffID == handoffID && a.HandoffHash == handoffHash",
 		"return a.HandoffID == handoffID || handoffHash == \"\""},
-	{"It should be answered duplicate", "worldengine/machine/step.go",
+	{"It should be answered duplicate", "worldengine/internal/core/machine/step.go",
 		"return receipt.ReasonCode == apply.ReasonPluginUnavailable",
 		"return false"},
 	{"2: it MUST return at least the existing", "runevents/append.go",
@@ -63,13 +63,13 @@ var chosen = []struct{ row, file, from, to string }{
 	{"The append authority SHOULD give causal", "runevents/append.go",
 		"plan.Run.FirstSeq + int64(",
 		"plan.Run.FirstSeq - int64("},
-	{"logicalAttemptId of a step counts up ONLY", "worldengine/apply/pending.go",
+	{"logicalAttemptId of a step counts up ONLY", "worldengine/internal/core/apply/pending.go",
 		"n.Attempt++",
 		"n.Attempt += 2"},
 	{"4: a projector runs in every server", "worldengine/open.go",
 		"if e.config.Projector {",
 		"if false {"},
-	{"Overload is answered: REJECT", "worldengine/service/admit.go",
+	{"Overload is answered: REJECT", "worldengine/internal/serve/service/admit.go",
 		"msg.Header[wire.RetryAfterHeader] = []string{strconv.Itoa(i * pauseStep)}",
 		"delete(msg.Header, wire.RetryAfterHeader)\n_ = strconv.Itoa(i)"},
 	{"They MUST NOT assume that delivery", "runevents/project.go",
@@ -78,7 +78,7 @@ var chosen = []struct{ row, file, from, to string }{
 	{"3 and 5: the town is PAUSED at once", "worldengine/signals.go",
 		"applying > 0 && by.Draining",
 		"applying < 0 && by.Draining"},
-	{"7: what to do with a task that ends late", "worldengine/machine/applying.go",
+	{"7: what to do with a task that ends late", "worldengine/internal/core/machine/applying.go",
 		"func (e *Outcome) effect(s *step) (Output, error) {",
 		"func (e *Outcome) effect(s *step) (Output, error) {\n\tif true {\n\t\treturn Output{}, nil\n\t}"},
 	{"1: an unknown eventType MUST NOT fail", "runevents/project.go",
@@ -160,7 +160,7 @@ func killed(t *testing.T, root string, files map[string]string, proof, what stri
 		tests[pkg] = append(tests[pkg], test)
 	}
 	of, _, _ := split(what)
-	slow := []string{"cmd/", "worldengine/server", "worldengine/systemtest"}
+	slow := []string{"cmd/", "worldengine/internal/serve/server", "worldengine/internal/testkit/systemtest"}
 	rank := func(pkg string) int { // the quick ones first
 		isSlow := func(prefix string) bool { return strings.HasPrefix(pkg, prefix) }
 		return slices.Index([]bool{pkg == of, !slices.ContainsFunc(slow, isSlow), true}, true)

@@ -20,7 +20,7 @@ const (
 )
 
 // TypeSpec declares a proposal type. All lists of types come from it: the mapping to commands, the
-// command line, the tools of language models, the consoles of games, and by cmd/internal/gen the
+// command line, the tools of language models, the consoles of games, and by worldengine/internal/gen the
 // schemas, the JavaScript client, the console and the docs.
 type TypeSpec struct {
 	Type ProposalType

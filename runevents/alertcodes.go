@@ -40,7 +40,7 @@ const (
 	P3 Severity = "P3"
 )
 
-// AlertSpec declares an alert. cmd/internal/gen writes the table of docs/contracts.md and the texts
+// AlertSpec declares an alert. worldengine/internal/gen writes the table of docs/contracts.md and the texts
 // of the console. The contracts fix the severities of their codes, but leave INVALID_TRANSITION and
 // PAUSE_DRAIN_TIMEOUT open.
 type AlertSpec struct {

@@ -30,7 +30,7 @@ const (
 )
 
 // EventSpec declares an event type. Transitions, projections and readers use it, and
-// cmd/internal/gen writes the lists of the schemas, of the JavaScript client and of the console.
+// worldengine/internal/gen writes the lists of the schemas, of the JavaScript client and of the console.
 // The payload's schema has the name of the type.
 type EventSpec struct {
 	Type  EventType

@@ -15,11 +15,10 @@ import (
 	"worldengine/handoff"
 	"worldengine/schemas"
 	"worldengine/worldengine/client"
-	"worldengine/worldengine/natsconn"
 )
 
 func main() {
-	url, connection := natsconn.FromEnvironment(os.LookupEnv)
+	url, connection := client.FromEnvironment(os.LookupEnv)
 	engine, err := client.Connect(url, client.Options{Connection: connection})
 	if err != nil {
 		log.Fatal(err)

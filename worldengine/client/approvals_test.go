@@ -8,8 +8,8 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/worldengine/client"
+	"worldengine/worldengine/internal/serve/server"
 	"worldengine/worldengine/messages"
-	"worldengine/worldengine/server"
 )
 
 func asks(c *server.Config) { c.Engine.RequireApproval = string(handoff.TalkToTownsfolk) }

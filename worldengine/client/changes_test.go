@@ -11,9 +11,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/worldengine/client"
+	"worldengine/worldengine/internal/core/town"
+	"worldengine/worldengine/internal/core/town/towntest"
 	"worldengine/worldengine/messages"
-	"worldengine/worldengine/town"
-	"worldengine/worldengine/town/towntest"
 )
 
 // put sets the day of a town, which it creates if it is missing.

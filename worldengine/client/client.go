@@ -29,7 +29,7 @@ import (
 	"worldengine/handoff"
 	"worldengine/schemas"
 	"worldengine/trace"
-	"worldengine/worldengine/natsconn"
+	"worldengine/worldengine/internal/kit/natsconn"
 	"worldengine/worldengine/wire"
 )
 
@@ -65,11 +65,21 @@ type Client struct {
 	served atomic.Bool // a server has answered on this connection
 }
 
+// Credentials are the credentials that the NATS command line has too: a user with a password, a token, a file
+// of credentials or of an NKey, and the files of TLS. None is ever logged.
+type Credentials = natsconn.Options
+
+// FromEnvironment returns the servers' URL ("" if there is none) and the credentials from the environment
+// variables of the NATS command line: NATS_URL, NATS_USER and so on. lookup is os.LookupEnv.
+func FromEnvironment(lookup func(string) (string, bool)) (url string, c Credentials) {
+	return natsconn.FromEnvironment(lookup)
+}
+
 // Options configure Connect. The zero value connects without credentials to the world main.
 type Options struct {
 	// Connection has the credentials. For a user with a password and no inbox prefix, the prefix is
 	// _INBOX_<user>.
-	Connection natsconn.Options
+	Connection Credentials
 	// World is the world's name; wire.DefaultWorld by default.
 	World string
 	// Name is the connection's name, for operators; "worldengine client" by default.

@@ -19,11 +19,11 @@ import (
 	"worldengine/runevents"
 	"worldengine/trace"
 	"worldengine/worldengine/client"
+	"worldengine/worldengine/internal/core/town"
+	"worldengine/worldengine/internal/core/town/towntest"
+	"worldengine/worldengine/internal/serve/server"
+	"worldengine/worldengine/internal/testkit/natstest"
 	"worldengine/worldengine/messages"
-	"worldengine/worldengine/natstest"
-	"worldengine/worldengine/server"
-	"worldengine/worldengine/town"
-	"worldengine/worldengine/town/towntest"
 	"worldengine/worldengine/wire"
 )
 

@@ -13,7 +13,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"worldengine/runevents"
-	"worldengine/worldengine/backoff"
+	"worldengine/worldengine/internal/kit/backoff"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )

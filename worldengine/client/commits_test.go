@@ -15,9 +15,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"worldengine/worldengine/internal/kit/natsconn"
+	"worldengine/worldengine/internal/testkit/natstest"
 	"worldengine/worldengine/messages"
-	"worldengine/worldengine/natsconn"
-	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/wire"
 )
 

@@ -9,7 +9,7 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/worldengine/client"
-	"worldengine/worldengine/server"
+	"worldengine/worldengine/internal/serve/server"
 )
 
 // demo starts a server with the towns of the examples, for the examples of this package.

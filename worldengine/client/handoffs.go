@@ -10,7 +10,7 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/schemas"
-	"worldengine/worldengine/backoff"
+	"worldengine/worldengine/internal/kit/backoff"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )

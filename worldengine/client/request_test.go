@@ -17,8 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/schemas"
+	"worldengine/worldengine/internal/testkit/natstest"
 	"worldengine/worldengine/messages"
-	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/wire"
 )
 

@@ -14,12 +14,12 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/schemas"
-	"worldengine/worldengine/apply"
 	"worldengine/worldengine/client"
+	"worldengine/worldengine/internal/core/apply"
+	"worldengine/worldengine/internal/core/town"
+	"worldengine/worldengine/internal/core/town/towntest"
+	"worldengine/worldengine/internal/testkit/natstest"
 	"worldengine/worldengine/messages"
-	"worldengine/worldengine/natstest"
-	"worldengine/worldengine/town"
-	"worldengine/worldengine/town/towntest"
 	"worldengine/worldengine/wire"
 )
 

@@ -9,8 +9,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"worldengine/handoff"
+	"worldengine/worldengine/internal/core/town"
 	"worldengine/worldengine/messages"
-	"worldengine/worldengine/town"
 	"worldengine/worldengine/wire"
 )
 
@@ -19,6 +19,9 @@ type TownSummary = messages.ListedTown
 
 // Town is a town with its state.
 type Town = messages.Town
+
+// Snapshot is the state of a town, a snapshot.v1.
+type Snapshot = town.Snapshot
 
 // Town returns a town as it is now.
 func (c *Client) Town(ctx context.Context, townID string) (*Town, error) {
@@ -36,7 +39,7 @@ type Put = messages.TownPut
 
 // PutTown creates a town or, with Put.Expected, replaces it if it is in that state. The request is
 // not repeated if it may have been carried out: in that case look at the town.
-func (c *Client) PutTown(ctx context.Context, snapshot *town.Snapshot, put Put) (*Town, error) {
+func (c *Client) PutTown(ctx context.Context, snapshot *Snapshot, put Put) (*Town, error) {
 	put.Snapshot = snapshot
 	return ask[*Town](ctx, c, wire.TownPut, put)
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/worldengine/client"
-	"worldengine/worldengine/server"
+	"worldengine/worldengine/internal/serve/server"
 	"worldengine/worldengine/wire"
 )
 

@@ -19,7 +19,7 @@ import (
 	"worldengine/schemas/schemastest"
 	"worldengine/worldengine/client"
 	"worldengine/worldengine/emit"
-	"worldengine/worldengine/natstest"
+	"worldengine/worldengine/internal/testkit/natstest"
 )
 
 // scripted answers run.append by its script, and remembers the requests.

@@ -3,7 +3,7 @@ package emit_test
 import (
 	"testing"
 
-	"worldengine/worldengine/natstest"
+	"worldengine/worldengine/internal/testkit/natstest"
 )
 
 func TestMain(m *testing.M) { natstest.Main(m, 4) }

@@ -5,7 +5,7 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/runevents"
-	"worldengine/worldengine/storage"
+	"worldengine/worldengine/internal/store/storage"
 	"worldengine/worldengine/wire"
 )
 

@@ -4,7 +4,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"worldengine/handoff"
-	"worldengine/worldengine/town"
+	"worldengine/worldengine/internal/core/town"
 )
 
 // TownGet asks for the state of one town, now or as a revision left it.

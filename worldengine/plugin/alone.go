@@ -9,8 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"worldengine/worldengine/apply"
-	"worldengine/worldengine/backoff"
+	"worldengine/worldengine/internal/kit/backoff"
 )
 
 // alone knows whether another plugin may host a town of this one. Another one may have come whenever the
@@ -95,13 +94,13 @@ func (p *Plugin) endAnswering() {
 
 // admitAlone is admit for a plugin that knows it is the only one. Until then its answer is busy, and beside
 // another plugin it has none.
-func (p *Plugin) admitAlone(r request) (answer apply.Answer, known bool) {
+func (p *Plugin) admitAlone(r request) (answer Answer, known bool) {
 	switch {
 	case p.config.Beside || p.nc.Stats().Reconnects == p.alone.checked.Load() && !p.alone.aside.Load():
 		return p.admit(r)
 	case p.alone.aside.Load():
 		p.config.Logger.Warn("a command is left to the other plugin", "applyId", r.command.ApplyID)
-		return apply.Answer{}, false
+		return Answer{}, false
 	}
-	return apply.Later(r.command, apply.Busy, p.config.RetryAfter), true
+	return Later(r.command, Busy, p.config.RetryAfter), true
 }

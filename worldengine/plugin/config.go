@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"worldengine/worldengine/apply"
 	"worldengine/worldengine/wire"
 )
 
@@ -26,12 +25,12 @@ const (
 )
 
 // Func applies a command to the game, or finds its outcome. It returns a definite answer:
-// apply.Done, perhaps with the town's true Snapshot, or apply.Refuse. It may be called for several
+// Done, perhaps with the town's true Snapshot, or Refuse. It may be called for several
 // towns at once, but not twice at once for one town. The caller sets the ids of the answer.
 //
 // ctx ends with the ctx of Close. It does not end at the command's deadline, since a begun command
 // had better be finished.
-type Func func(ctx context.Context, c *apply.Command) (apply.Answer, error)
+type Func func(ctx context.Context, c *Command) (Answer, error)
 
 // Config configures a plugin. Apply and Memory are required; other zero values mean their
 // documented defaults.
@@ -45,21 +44,21 @@ type Config struct {
 	// connection has come back, and the plugin begins no command until it is the only one.
 	Beside bool
 
-	// Apply changes the game. If the command was not begun, it may also return apply.Busy, or an
-	// error that wraps apply.ErrUnavailable; if the command is not finished, apply.InProgress.
+	// Apply changes the game. If the command was not begun, it may also return Busy, or an
+	// error that wraps ErrUnavailable; if the command is not finished, InProgress.
 	// After InProgress, any other error, an invalid answer or a panic, the command is in doubt, and
 	// the next request calls Recover.
 	Apply Func
 	// Recover finds the outcome of a begun command in the game, and may finish it. It may refuse
-	// the command, or return apply.Busy, only if nothing of the command is in the game. After
-	// apply.Busy, Apply is called again. An error or apply.InProgress means that the outcome is not
+	// the command, or return Busy, only if nothing of the command is in the game. After
+	// Busy, Apply is called again. An error or InProgress means that the outcome is not
 	// known yet. Without Recover a command in doubt is refused for good with ReasonOutcomeUnknown.
 	Recover Func
 
 	// Answered, unless nil, is called after each answer is sent, and with a nil answer after
 	// ErrNoAnswer. again means that the request was answered at once, without Apply or Recover.
 	// Answered must not block for long and must be safe for concurrent use.
-	Answered func(c *apply.Command, answer *apply.Answer, again bool)
+	Answered func(c *Command, answer *Answer, again bool)
 
 	// Memory remembers the outcome of every command: see OpenFile.
 	Memory Memory
@@ -92,7 +91,7 @@ func (c Config) withDefaults() (Config, error) {
 		c.Now = time.Now
 	}
 	if c.Answered == nil {
-		c.Answered = func(*apply.Command, *apply.Answer, bool) {}
+		c.Answered = func(*Command, *Answer, bool) {}
 	}
 	switch err := wire.ValidateWorld(c.World); {
 	case c.Apply == nil:

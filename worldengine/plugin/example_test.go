@@ -12,7 +12,6 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"worldengine/schemas"
-	"worldengine/worldengine/apply"
 	"worldengine/worldengine/plugin"
 )
 
@@ -20,21 +19,21 @@ import (
 type wall struct{ blocks map[string]int }
 
 // build applies a command: it decides by type and args, never by the command's text.
-func (w *wall) build(_ context.Context, c *apply.Command) (apply.Answer, error) {
+func (w *wall) build(_ context.Context, c *plugin.Command) (plugin.Answer, error) {
 	if c.Argument() != "wall-perimeter" {
-		return apply.Refuse(c, "UNKNOWN_BUILDING", "This server has no blueprint of it.", false),
+		return plugin.Refuse(c, "UNKNOWN_BUILDING", "This server has no blueprint of it.", false),
 			nil
 	}
 	w.blocks[c.ApplyID] = 64
-	return apply.Done(c), nil
+	return plugin.Done(c), nil
 }
 
 // look finds the outcome of a command that was begun before a crash.
-func (w *wall) look(_ context.Context, c *apply.Command) (apply.Answer, error) {
+func (w *wall) look(_ context.Context, c *plugin.Command) (plugin.Answer, error) {
 	if w.blocks[c.ApplyID] == 64 {
-		return apply.Done(c), nil
+		return plugin.Done(c), nil
 	}
-	return apply.Refuse(c, "NOT_BUILT", "The blocks are not there.", true), nil
+	return plugin.Refuse(c, "NOT_BUILT", "The blocks are not there.", true), nil
 }
 
 // A plugin that builds walls. A request with the schema's example stands for the engine.

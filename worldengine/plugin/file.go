@@ -14,7 +14,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 
-	"worldengine/worldengine/platform"
+	"worldengine/worldengine/internal/kit/platform"
 )
 
 // fileHeader is the first line of a memory's file. A file without it is not changed.

@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"worldengine/worldengine/apply"
+	"worldengine/worldengine/internal/core/apply"
 	"worldengine/worldengine/plugin"
 )
 

@@ -16,11 +16,11 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/schemas"
-	"worldengine/worldengine/apply"
-	"worldengine/worldengine/natstest"
+	"worldengine/worldengine/internal/core/apply"
+	"worldengine/worldengine/internal/core/town"
+	"worldengine/worldengine/internal/core/town/towntest"
+	"worldengine/worldengine/internal/testkit/natstest"
 	"worldengine/worldengine/plugin"
-	"worldengine/worldengine/town"
-	"worldengine/worldengine/town/towntest"
 	"worldengine/worldengine/wire"
 )
 

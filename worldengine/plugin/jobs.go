@@ -3,8 +3,6 @@ package plugin
 import (
 	"context"
 	"slices"
-
-	"worldengine/worldengine/apply"
 )
 
 // job is a command that waits for its turn or is being applied.
@@ -26,12 +24,12 @@ const maxWaiters = 16
 
 // admit adds a request to its command's job, or queues a job for its town. It returns the answer if
 // the request is answered at once.
-func (p *Plugin) admit(r request) (apply.Answer, bool) {
+func (p *Plugin) admit(r request) (Answer, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	c := r.command
 	if j := p.jobs[c.ApplyID]; j != nil {
-		return apply.Later(c, j.join(r), p.config.RetryAfter), true
+		return Later(c, j.join(r), p.config.RetryAfter), true
 	}
 	if record, known := p.recall(c.ApplyID); known {
 		if answer, ok := record.AnswerTo(c.LogicalAttemptID); ok {
@@ -41,14 +39,14 @@ func (p *Plugin) admit(r request) (apply.Answer, bool) {
 	j := &job{request: r, waiting: []waiter{{reply: r.reply, attempt: c.LogicalAttemptID}}}
 	if len(p.jobs) >= p.config.Queue ||
 		p.queue.Submit(c.TownID, func(context.Context) { p.work(j) }) != nil {
-		return apply.Later(c, apply.Busy, p.config.RetryAfter), true
+		return Later(c, Busy, p.config.RetryAfter), true
 	}
 	p.jobs[c.ApplyID] = j
-	return apply.Answer{}, false
+	return Answer{}, false
 }
 
 // join adds a repeated request to a job, and returns the status of its interim answer.
-func (j *job) join(r request) apply.Status {
+func (j *job) join(r request) Status {
 	again := waiter{reply: r.reply, attempt: r.command.LogicalAttemptID, interim: true}
 	// All requests of an attempt have one reply subject, which gets one outcome.
 	same := func(w waiter) bool { return w.reply == r.reply }
@@ -61,12 +59,12 @@ func (j *job) join(r request) apply.Status {
 		j.waiting = j.waiting[1:]
 	}
 	if j.begun {
-		return apply.InProgress
+		return InProgress
 	}
 	if r.until.After(j.until) {
 		j.request = r
 	}
-	return apply.Busy
+	return Busy
 }
 
 // work does a job in its turn.
@@ -97,7 +95,7 @@ func (p *Plugin) finish(j *job) []waiter {
 
 // gets reports whether a waiter gets the answer to a logical attempt. After an interim answer, a
 // waiter gets only a definite answer. It gets no retryable refusal of another attempt.
-func (w *waiter) gets(a *apply.Answer, attempt int64) bool {
+func (w *waiter) gets(a *Answer, attempt int64) bool {
 	if retryable(a) && w.attempt != attempt {
 		return false
 	}

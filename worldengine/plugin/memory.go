@@ -3,8 +3,6 @@ package plugin
 import (
 	"sync"
 	"time"
-
-	"worldengine/worldengine/apply"
 )
 
 // Memory remembers the outcomes of commands. It is safe for concurrent use.
@@ -24,9 +22,9 @@ type Record struct {
 	// Attempt is the logical attempt in which the command was last begun or answered.
 	Attempt int64     `json:"attempt"`
 	At      time.Time `json:"at"`
-	// Answer is the outcome. It is nil while the command is begun or in doubt, and apply.Busy if the
+	// Answer is the outcome. It is nil while the command is begun or in doubt, and Busy if the
 	// command turned out not to be begun.
-	Answer *apply.Answer `json:"answer,omitzero"`
+	Answer *Answer `json:"answer,omitzero"`
 }
 
 // Begun reports whether the command is begun and its outcome is not known.
@@ -34,17 +32,17 @@ func (r Record) Begun() bool { return r.Answer == nil }
 
 // AnswerTo returns the remembered answer to a request of a logical attempt, if there is one. A
 // retryable refusal answers requests of its own attempt only.
-func (r Record) AnswerTo(attempt int64) (apply.Answer, bool) {
+func (r Record) AnswerTo(attempt int64) (Answer, bool) {
 	switch {
 	case r.Begun() || !r.Answer.Definite():
-		return apply.Answer{}, false
+		return Answer{}, false
 	case retryable(r.Answer) && attempt != r.Attempt:
-		return apply.Answer{}, false
+		return Answer{}, false
 	}
 	return *r.Answer, true
 }
 
-func retryable(a *apply.Answer) bool { return a.Status == apply.Refused && a.Retryable }
+func retryable(a *Answer) bool { return a.Status == Refused && a.Retryable }
 
 // Defaults of a memory.
 const (

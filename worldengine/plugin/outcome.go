@@ -7,14 +7,14 @@ import (
 	"time"
 
 	"worldengine/schemas"
-	"worldengine/worldengine/apply"
+	"worldengine/worldengine/internal/core/apply"
 )
 
 var errNoRecover = errors.New("plugin: the command was begun before, and Config.Recover is not set")
 
 // outcome applies a command at most once. It returns nil if the request gets no answer. It is called
 // for one command of a town at a time.
-func (p *Plugin) outcome(r request) *apply.Answer {
+func (p *Plugin) outcome(r request) *Answer {
 	c := r.command
 	p.mu.Lock()
 	before, known := p.recall(c.ApplyID)
@@ -22,19 +22,19 @@ func (p *Plugin) outcome(r request) *apply.Answer {
 	begun := known && before.Begun()
 	switch {
 	case begun && p.ctx.Err() != nil:
-		return new(apply.Later(c, apply.InProgress, p.config.RetryAfter))
+		return new(Later(c, InProgress, p.config.RetryAfter))
 	case begun:
 		return p.askRecover(c)
 	case p.ctx.Err() != nil:
-		return new(apply.Later(c, apply.Busy, p.config.RetryAfter))
+		return new(Later(c, Busy, p.config.RetryAfter))
 	}
 	if why := p.passed(&r); why != "" {
-		return p.remember(c, apply.Refuse(c, ReasonDeadlinePassed, why, true))
+		return p.remember(c, Refuse(c, ReasonDeadlinePassed, why, true))
 	}
 	if err := p.put(p.record(c, nil)); err != nil {
 		p.config.Logger.Error("the memory cannot be written, so a command is not begun",
 			"applyId", c.ApplyID, "error", err)
-		return new(apply.Refuse(c, ReasonMemoryFailed, "The plugin's memory cannot be written.",
+		return new(Refuse(c, ReasonMemoryFailed, "The plugin's memory cannot be written.",
 			true))
 	}
 	// The memory has the command as begun: from here on the command may be in the game.
@@ -56,19 +56,19 @@ func (p *Plugin) passed(r *request) string {
 	return ""
 }
 
-func (p *Plugin) askApply(c *apply.Command) *apply.Answer {
+func (p *Plugin) askApply(c *Command) *Answer {
 	answer, err := p.call(p.config.Apply, c)
-	if errors.Is(err, apply.ErrUnavailable) {
+	if errors.Is(err, ErrUnavailable) {
 		p.config.Logger.Warn("a command reached no console or game", "applyId", c.ApplyID, "town",
 			c.TownID, "error", err)
-		answer, err = apply.Later(c, apply.Busy, p.config.RetryAfter), nil
+		answer, err = Later(c, Busy, p.config.RetryAfter), nil
 	}
 	return p.keepOutcome(c, answer, err)
 }
 
-func (p *Plugin) askRecover(c *apply.Command) *apply.Answer {
+func (p *Plugin) askRecover(c *Command) *Answer {
 	if p.config.Recover == nil {
-		return p.keepOutcome(c, apply.Answer{}, errNoRecover)
+		return p.keepOutcome(c, Answer{}, errNoRecover)
 	}
 	answer, err := p.call(p.config.Recover, c)
 	return p.keepOutcome(c, answer, err)
@@ -76,9 +76,9 @@ func (p *Plugin) askRecover(c *apply.Command) *apply.Answer {
 
 // keepOutcome remembers the answer of Apply or Recover. If there is none, the command stays begun and
 // the next request calls Recover; without Recover the command is refused for good.
-func (p *Plugin) keepOutcome(c *apply.Command, answer apply.Answer, err error) *apply.Answer {
+func (p *Plugin) keepOutcome(c *Command, answer Answer, err error) *Answer {
 	switch {
-	case err == nil && answer.Status != apply.InProgress:
+	case err == nil && answer.Status != InProgress:
 		return p.remember(c, answer)
 	case errors.Is(err, ErrNoAnswer) && p.config.Recover != nil:
 		return nil
@@ -87,18 +87,18 @@ func (p *Plugin) keepOutcome(c *apply.Command, answer apply.Answer, err error) *
 		p.config.Logger.Error("it is not known whether a command is applied", "applyId", c.ApplyID,
 			"run", c.RunID, c.Trace.LogAttr(), "town", c.TownID, "type", string(c.Type), "argument",
 			c.Argument(), "error", err)
-		answer = apply.Later(c, apply.InProgress, p.config.RetryAfter)
+		answer = Later(c, InProgress, p.config.RetryAfter)
 	}
 	if p.config.Recover != nil {
 		return &answer
 	}
-	return p.remember(c, apply.Refuse(c, ReasonOutcomeUnknown,
+	return p.remember(c, Refuse(c, ReasonOutcomeUnknown,
 		"The plugin began this command and does not know whether it is in the game: compare, and "+
 			"town.put the true state.", false))
 }
 
 // call calls a function of the config and completes its answer for the wire. A panic is an error.
-func (p *Plugin) call(f Func, c *apply.Command) (answer apply.Answer, err error) {
+func (p *Plugin) call(f Func, c *Command) (answer Answer, err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			err = fmt.Errorf("plugin: Apply or Recover panicked: %v\n%s", v, debug.Stack())
@@ -120,7 +120,7 @@ func (p *Plugin) call(f Func, c *apply.Command) (answer apply.Answer, err error)
 
 // remember writes a command's outcome to the memory, and returns it. If that fails, this process
 // still knows the outcome; for the next process the command is in doubt.
-func (p *Plugin) remember(c *apply.Command, answer apply.Answer) *apply.Answer {
+func (p *Plugin) remember(c *Command, answer Answer) *Answer {
 	record := p.record(c, &answer)
 	if err := p.put(record); err != nil {
 		p.mu.Lock()
@@ -143,7 +143,7 @@ func (p *Plugin) put(record Record) error {
 	return nil
 }
 
-func (p *Plugin) record(c *apply.Command, answer *apply.Answer) Record {
+func (p *Plugin) record(c *Command, answer *Answer) Record {
 	return Record{
 		ApplyID: c.ApplyID, TownID: c.TownID, Attempt: c.LogicalAttemptID, At: p.config.Now(),
 		Answer: answer,

@@ -12,8 +12,8 @@ import (
 
 	"worldengine/schemas"
 	"worldengine/trace"
-	"worldengine/worldengine/apply"
-	"worldengine/worldengine/queue"
+	"worldengine/worldengine/internal/core/apply"
+	"worldengine/worldengine/internal/engine/queue"
 )
 
 // Plugin answers the requests for its towns. Serve starts it, Close ends it. It is safe for
@@ -34,7 +34,7 @@ type Plugin struct {
 }
 
 type request struct {
-	command *apply.Command
+	command *Command
 	reply   string
 	until   time.Time // the end of timeoutMs by the plugin's clock
 }
@@ -113,7 +113,7 @@ func (p *Plugin) take(msg *nats.Msg) {
 
 // read returns the command of a request. The command's town must be the subject's town, because
 // NATS checks the permission for the subject.
-func (p *Plugin) read(msg *nats.Msg) (*apply.Command, error) {
+func (p *Plugin) read(msg *nats.Msg) (*Command, error) {
 	if msg.Reply == "" {
 		return nil, errors.New("it has no reply subject")
 	}
@@ -129,7 +129,7 @@ func (p *Plugin) read(msg *nats.Msg) (*apply.Command, error) {
 }
 
 // send answers a request. If that fails, the engine requests the command again.
-func (p *Plugin) send(reply string, answer *apply.Answer) {
+func (p *Plugin) send(reply string, answer *Answer) {
 	data, err := answer.MarshalWire()
 	if err == nil {
 		err = p.nc.Publish(reply, data)

@@ -16,10 +16,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/trace"
-	"worldengine/worldengine/apply"
-	"worldengine/worldengine/natstest"
+	"worldengine/worldengine/internal/core/apply"
+	"worldengine/worldengine/internal/core/town"
+	"worldengine/worldengine/internal/testkit/natstest"
 	"worldengine/worldengine/plugin"
-	"worldengine/worldengine/town"
 )
 
 // A command has the trace of its handoff. Its answer has the state that the game reported, and the ids.

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/schemas"
-	"worldengine/worldengine/apply"
+	"worldengine/worldengine/internal/core/apply"
 	"worldengine/worldengine/plugin"
 )
 

@@ -75,7 +75,7 @@ const (
 	RetryDamaged = 5 * time.Second
 )
 
-// ErrorSpec declares a code. The service makes error replies from it, and cmd/internal/gen the
+// ErrorSpec declares a code. The service makes error replies from it, and worldengine/internal/gen the
 // table of docs/contracts.md.
 type ErrorSpec struct {
 	Code   Code

@@ -95,7 +95,7 @@ func (v Verb) AboutWorlds() bool { return strings.HasPrefix(string(v), aboutWorl
 func (s *VerbSpec) AboutWorlds() bool { return s.Verb.AboutWorlds() }
 
 // VerbSpec declares a verb. The service, access control and the clients go by it, and
-// cmd/internal/gen writes the tables of docs/contracts.md and docs/access.md.
+// worldengine/internal/gen writes the tables of docs/contracts.md and docs/access.md.
 type VerbSpec struct {
 	Verb Verb
 	// Roles may send the verb; the engine may send every verb.

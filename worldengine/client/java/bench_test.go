@@ -20,10 +20,10 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/schemas"
-	"worldengine/worldengine/apply"
-	"worldengine/worldengine/natstest"
+	"worldengine/worldengine/internal/core/apply"
+	"worldengine/worldengine/internal/core/town"
+	"worldengine/worldengine/internal/testkit/natstest"
 	gokit "worldengine/worldengine/plugin"
-	"worldengine/worldengine/town"
 	"worldengine/worldengine/wire"
 )
 

@@ -28,14 +28,14 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/testdata/worlds"
-	"worldengine/worldengine"
-	"worldengine/worldengine/apply"
 	"worldengine/worldengine/client"
-	"worldengine/worldengine/commitlog"
-	"worldengine/worldengine/natstest"
+	"worldengine/worldengine/internal/core/apply"
+	"worldengine/worldengine/internal/core/town"
+	"worldengine/worldengine/internal/engine"
+	"worldengine/worldengine/internal/serve/server"
+	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/internal/testkit/natstest"
 	"worldengine/worldengine/plugin/conformance"
-	"worldengine/worldengine/server"
-	"worldengine/worldengine/town"
 	"worldengine/worldengine/wire"
 )
 
@@ -177,7 +177,7 @@ func TestKit_PluginsPage(t *testing.T) {
 // The agent of the README, as it stands there, has its handoff executed.
 func TestClient_README(t *testing.T) {
 	t.Parallel()
-	agent := engine(t, func(c *server.Config) { c.Engine.Settings.Apply = apply.Local })
+	agent := startEngine(t, func(c *server.Config) { c.Engine.Settings.Apply = apply.Local })
 	agentProcess := runSource(t, "Mayor", example(t, "README.md"), "NATS_URL="+agent.Conn.ConnectedUrl())()
 	require.NoError(t, agentProcess.Wait())
 	out := agentProcess.Stdout.(*natstest.Buffer).String()
@@ -225,7 +225,7 @@ var points = []string{"arrived", "beginning", "begun", "applied", "ending", "don
 // A plugin that is killed at any point, again and again, has each executed handoff in its game exactly once.
 func TestKit_Kills(t *testing.T) {
 	t.Parallel()
-	agent := engine(t)
+	agent := startEngine(t)
 	p := newPlugin(t, agent.Conn.ConnectedUrl())
 	p.delay = "40"
 	var executed []string
@@ -267,7 +267,7 @@ func TestKit_Away(t *testing.T) {
 	address := natstest.FreeAddress(t)
 	p := newPlugin(t, "nats://"+address)
 	p.start("")
-	agent := engine(t, func(c *server.Config) { c.Listen = address })
+	agent := startEngine(t, func(c *server.Config) { c.Listen = address })
 	require.Equal(t, handoff.Executed, send(t, agent, talk(t, agent)).Status)
 
 	second := newPlugin(t, "nats://"+address)
@@ -293,12 +293,12 @@ func TestKit_Locked(t *testing.T) {
 	require.Contains(t, string(out), "in use by another process")
 }
 
-// engine starts an engine whose towns have a plugin, and connects an agent to it.
-func engine(t testing.TB, change ...func(*server.Config)) *client.Client {
+// startEngine starts an engine whose towns have a plugin, and connects an agent to it.
+func startEngine(t testing.TB, change ...func(*server.Config)) *client.Client {
 	t.Helper()
 	config := server.Config{
 		Open: true, Listen: "127.0.0.1:0", Data: t.TempDir(), Sync: server.SyncInterval, World: worlds.Frontier,
-		Engine: worldengine.Config{
+		Engine: engine.Config{
 			Settings: commitlog.Settings{Apply: apply.Plugin},
 			Plugin:   apply.Policy{Resend: 200 * time.Millisecond, Backoff: 5 * time.Millisecond, Deadline: soon},
 		},

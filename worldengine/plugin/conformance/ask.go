@@ -12,7 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"worldengine/schemas"
-	"worldengine/worldengine/apply"
+	"worldengine/worldengine/internal/core/apply"
 )
 
 // Pauses before a request is sent again, like the engine's.

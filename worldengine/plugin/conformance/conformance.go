@@ -16,8 +16,8 @@ import (
 	"github.com/nats-io/nuid"
 
 	"worldengine/handoff"
-	"worldengine/worldengine/apply"
-	"worldengine/worldengine/town"
+	"worldengine/worldengine/internal/core/apply"
+	"worldengine/worldengine/internal/core/town"
 )
 
 // Config configures a check.

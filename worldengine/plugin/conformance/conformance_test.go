@@ -15,11 +15,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/schemas"
-	"worldengine/worldengine/apply"
-	"worldengine/worldengine/natstest"
+	"worldengine/worldengine/internal/core/apply"
+	"worldengine/worldengine/internal/core/town"
+	"worldengine/worldengine/internal/testkit/natstest"
 	"worldengine/worldengine/plugin"
 	"worldengine/worldengine/plugin/conformance"
-	"worldengine/worldengine/town"
 	"worldengine/worldengine/wire"
 )
 

@@ -12,10 +12,10 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/schemas"
-	"worldengine/worldengine/apply"
-	"worldengine/worldengine/backoff"
+	"worldengine/worldengine/internal/core/apply"
+	"worldengine/worldengine/internal/core/town"
+	"worldengine/worldengine/internal/kit/backoff"
 	"worldengine/worldengine/plugin"
-	"worldengine/worldengine/town"
 	"worldengine/worldengine/wire"
 )
 

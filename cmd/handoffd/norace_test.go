@@ -1,7 +1,0 @@
-//go:build !race
-
-package main
-
-// raceOverhead is how many times the memory a program may take that watches its own memory for
-// races.
-const raceOverhead = 1

@@ -1,0 +1,169 @@
+package handoffctl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"worldengine/worldengine/client"
+	"worldengine/worldengine/internal/kit/backoff"
+	"worldengine/worldengine/messages"
+	"worldengine/worldengine/wire"
+)
+
+type alertsListCommand struct {
+	Open  bool   `help:"Leave out acknowledged alerts."`
+	Limit int    `help:"Maximum number of alerts, ${default} by default." default:"50"`
+	After uint64 `help:"Continue a list after the place that it printed."`
+}
+
+func (alertsListCommand) Help() string {
+	return `Lists the alerts of the last 30 days, the newest first, with their numbers and with who
+acknowledged them. With -o json it prints the server's reply. watch --alerts shows alerts as they
+come. Requires the role operator or observer.
+
+Examples:
+
+    handoffctl alerts list --limit 10
+    handoffctl alerts list --open`
+}
+
+// maxAlertPage is how many alerts one request may ask for.
+const maxAlertPage = 200
+
+func (c *alertsListCommand) Run(ctx context.Context, a *app) error {
+	if c.Limit < 1 || c.Limit > maxAlertPage {
+		return usagef("--limit must be 1 to %d, not %d", maxAlertPage, c.Limit)
+	}
+	request := messages.AlertList{After: c.After, Limit: c.Limit, Open: c.Open}
+	return ask(ctx, a, wire.AlertList, request, func(t table, page *messages.Alerts) {
+		list(t, "ALERT\tAT\tSEVERITY\tCODE\tRUN\tACKNOWLEDGED\tMESSAGE", page.Alerts,
+			func(alert *messages.Alert) []any {
+				by, message := "", alert.Message
+				if alert.Acknowledged != nil {
+					by = "by " + show(alert.Acknowledged.By)
+				}
+				if alert.More > 0 {
+					message = fmt.Sprintf("%s, and %d more of the run", show(message), alert.More)
+				}
+				return []any{alert.Seq, alert.At, alert.Severity, alert.Code, alert.RunID, by,
+					message}
+			})
+		if page.Next > 0 {
+			t.linef("there are older ones: --after %d", page.Next)
+		}
+	})
+}
+
+type alertsAckCommand struct {
+	Alerts []uint64    `arg:"" name:"alert" help:"Numbers of the alerts in alerts list."`
+	Signal signalFlags `embed:""`
+}
+
+func (alertsAckCommand) Help() string {
+	return `Records that an operator has dealt with alerts. handoffctl status no longer counts them,
+alerts list --open leaves them out, and every server and the console show who acknowledged them,
+when and why. Only the first acknowledgement of an alert counts. The same problem later raises
+another alert. Requires the role operator.
+
+Example:
+
+    handoffctl alerts ack 17 18 --reason "looked at in the game: it was applied" --actor ada`
+}
+
+// Run acknowledges the alerts, one by one, until the server refuses one.
+func (c *alertsAckCommand) Run(ctx context.Context, a *app, server *client.Client) error {
+	all := []*client.Alert{}
+	for _, seq := range c.Alerts {
+		alert, err := server.AcknowledgeAlert(ctx, seq, c.Signal.actor(a), c.Signal.Reason)
+		if err != nil {
+			return fmt.Errorf("alert %d: %w", seq, err)
+		}
+		all = append(all, alert)
+		if by := alert.Acknowledged; by != nil && !a.json() {
+			if err := a.printf("alert %d, %s: acknowledged by %s at %s: %s\n", seq, alert.Code,
+				show(by.By), show(by.At), orDash(by.Reason)); err != nil {
+				return err
+			}
+		}
+	}
+	if a.json() {
+		return a.printJSON(map[string]any{"alerts": all})
+	}
+	return nil
+}
+
+const alertsEvery = time.Second
+
+// watchAlerts shows the alerts since a time, and later ones as the list gets them.
+func (c *watchCommand) watchAlerts(ctx context.Context, a *app) error {
+	nc, err := a.dial("handoffctl watch", nats.MaxReconnects(-1))
+	if err != nil {
+		return err
+	}
+	server, from := a.client(nc), time.Now().Add(-c.Since)
+	seen, shown := new(client.Alert), 0
+	for begun := false; ; begun = true {
+		alerts, err := alertsBehind(ctx, server, seen.Seq, from)
+		if errors.Is(err, errReplaced) {
+			from, _ = time.Parse(time.RFC3339, seen.At)
+			alerts, err = alertsBehind(ctx, server, 0, from)
+		}
+		// A world that nobody serves is an error now, and an interruption later.
+		refused, is := errors.AsType[*client.ReplyError](err)
+		if err != nil && (!begun || nc.IsClosed() || is && refused.Refused()) {
+			return err
+		}
+		for _, alert := range slices.Backward(alerts) {
+			seen = &alert
+			if !begun && c.Since == 0 || raisedBefore(&alert, from) {
+				continue
+			}
+			if err := a.printAlert(&alert.Alert); err != nil {
+				return err
+			}
+			if shown++; shown == c.MaxCount {
+				return nil
+			}
+		}
+		from = time.Time{} // the clocks of later alerts do not count
+		if err := backoff.Sleep(ctx, alertsEvery); err != nil {
+			return err
+		}
+	}
+}
+
+// errReplaced: the newest alert has a lower number than one that was seen, since the stream of
+// alerts was made anew or restored.
+var errReplaced = errors.New("the stream of alerts was replaced")
+
+// alertsBehind returns the alerts after the alert with the number seen, the newest first, up to one
+// that was raised before from. The error may be errReplaced.
+func alertsBehind(
+	ctx context.Context, server *client.Client, seen uint64, from time.Time,
+) (found []client.Alert, err error) {
+	for alert, err := range server.Alerts(ctx, false) {
+		if err != nil {
+			return nil, err
+		}
+		if alert.Seq < seen && len(found) == 0 {
+			return nil, errReplaced
+		}
+		if alert.Seq <= seen {
+			break
+		}
+		if found = append(found, alert); raisedBefore(&alert, from) {
+			break
+		}
+	}
+	return found, nil
+}
+
+func raisedBefore(alert *client.Alert, from time.Time) bool {
+	at, _ := time.Parse(time.RFC3339, alert.At)
+	return at.Before(from)
+}

@@ -1,0 +1,180 @@
+package handoffctl
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"worldengine/worldengine/internal/kit/counted"
+	"worldengine/worldengine/internal/kit/platform"
+	"worldengine/worldengine/internal/store/backup"
+	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/internal/store/fsck"
+	"worldengine/worldengine/internal/store/storage"
+	"worldengine/worldengine/wire"
+)
+
+type backupCommand struct {
+	Dir    string   `arg:"" help:"Directory for the backup, empty or new."`
+	Worlds []string `help:"Copy these worlds, or all of the server, each into the directory of its name in DIR." placeholder:"all|NAME"`
+}
+
+func (backupCommand) Help() string {
+	return `Copies a world while it is served. The backup has everything that was answered before
+the command began, and some later commits. Protect it like the world itself: it has all of its data.
+If a town's last message is damaged, the backup leaves it out, and the exit status is 1. handoffd
+restore makes a world from the backup. On a terminal a line shows the progress. With -o json it
+prints the manifest, with --worlds one for each world. With access control it requires the role
+operator.
+
+With --worlds a world that cannot be copied does not keep the others from being copied; the exit status
+is then 1.
+
+Examples:
+
+    handoffctl backup backup-2026-11-21
+    handoffctl backup --worlds all backups-2026-11-21`
+}
+
+func (c *backupCommand) Run(ctx context.Context, a *app) error {
+	ctx, js, err := a.openStreams(ctx, "handoffctl backup", nats.NoReconnect())
+	if err != nil {
+		return err
+	}
+	if len(c.Worlds) > 0 {
+		return c.several(ctx, a, js)
+	}
+	manifest, err := a.backup(ctx, js, c.Dir)
+	if err != nil {
+		return err
+	}
+	if err := a.print(manifest, func(t table) { t.manifest(manifest, c.Dir) }); err != nil {
+		return err
+	}
+	return incomplete(manifest)
+}
+
+// backup copies the world of the flags to a directory.
+func (a *app) backup(ctx context.Context, js jetstream.JetStream, dir string) (*backup.Manifest, error) {
+	line := a.progressLine()
+	defer line.clear()
+	manifest, err := backup.Take(ctx, js.Conn(), dir, backup.Options{
+		World: a.flags.World, Copying: func(stream string, bytes int64) {
+			line.show(false, "%s: %s", stream, storage.Size(uint64(bytes)))
+		}})
+	switch {
+	case errors.Is(err, backup.ErrDirectory):
+		return nil, usagef("%s", sentence(err))
+	case errors.Is(err, backup.ErrOutrun):
+		return nil, failedf("%s", sentence(err))
+	case err != nil:
+		return nil, a.streamError(ctx, err, "BACKUP_FAILED")
+	}
+	return manifest, nil
+}
+
+// manifest writes the streams of a backup, and how to restore it if it is whole.
+func (t table) manifest(m *backup.Manifest, dir string) {
+	for _, s := range m.Streams {
+		t.linef("%s: %s up to sequence %d, %s", s.Name, counted.Of(s.Messages, "message"),
+			s.LastSeq, counted.Of(s.Data.Bytes, "byte"))
+	}
+	if len(m.Unreadable) == 0 {
+		t.linef("the backup of %s is whole; to restore it: handoffd restore --world %s %s",
+			m.World, m.World, platform.ShellQuote(dir))
+	}
+}
+
+// incomplete returns an error if a backup lacks messages.
+func incomplete(m *backup.Manifest) error {
+	if len(m.Unreadable) == 0 {
+		return nil
+	}
+	return failedf("%s", lacks(m.Unreadable))
+}
+
+// copied is the outcome for one world of a backup of several.
+type copied struct {
+	World    string           `json:"world"`
+	Dir      string           `json:"dir"`
+	Manifest *backup.Manifest `json:"manifest,omitempty"`
+	Error    string           `json:"error,omitempty"`
+}
+
+// several copies each world to a directory of its own.
+func (c *backupCommand) several(ctx context.Context, a *app, js jetstream.JetStream) error {
+	worlds, err := c.worlds(ctx, a, js)
+	if err != nil {
+		return err
+	}
+	all, failed := make([]copied, len(worlds)), []string{}
+	for i, world := range worlds {
+		one := &all[i]
+		one.World, one.Dir = world, filepath.Join(c.Dir, world)
+		a.flags.World = world
+		if one.Manifest, err = a.backup(ctx, js, one.Dir); err == nil {
+			err = incomplete(one.Manifest)
+		}
+		if err != nil {
+			one.Error = sentence(err)
+			failed = append(failed, world)
+		}
+	}
+	err = a.print(map[string]any{"worlds": all}, func(t table) {
+		for i := range all {
+			if all[i].Manifest != nil {
+				t.manifest(all[i].Manifest, all[i].Dir)
+			}
+			if all[i].Error != "" {
+				t.linef("world %s: %s", all[i].World, show(all[i].Error))
+			}
+		}
+	})
+	if err == nil && len(failed) > 0 {
+		err = failedf("no whole backup was made of %s: %s", counted.Of(len(failed), "world"),
+			strings.Join(failed, ", "))
+	}
+	return err
+}
+
+// worlds returns the worlds to copy, in the order of their names.
+func (c *backupCommand) worlds(ctx context.Context, a *app, js jetstream.JetStream) ([]string, error) {
+	if slices.Equal(c.Worlds, []string{"all"}) {
+		all, err := commitlog.Worlds(ctx, js)
+		switch denied := context.Cause(ctx); {
+		case errors.Is(denied, nats.ErrPermissionViolation):
+			return nil, unavailablef(permissionDenied, denied, "this user may not list all worlds: "+
+				"name the worlds to copy instead of all: %s", denied)
+		case err != nil:
+			return nil, a.streamError(ctx, err, "LOG_UNAVAILABLE")
+		case len(all) == 0:
+			return nil, failedf("there is no world on this server: check --server")
+		}
+		return all, nil
+	}
+	for _, world := range c.Worlds {
+		if err := wire.ValidateWorld(world); err != nil {
+			return nil, usagef("--worlds: %s", sentence(err))
+		}
+	}
+	return slices.Compact(slices.Sorted(slices.Values(c.Worlds))), nil
+}
+
+// lacks names the towns whose last message a backup could not read.
+func lacks(all []fsck.Unreadable) string {
+	var towns []string
+	for _, u := range all {
+		towns = append(towns, fmt.Sprintf("%s (log sequence %d)",
+			cmp.Or(u.Town, u.Subject), u.Sequence))
+	}
+	return "the backup is made, and has what can be read; the last message of these towns was " +
+		"changed on the disk, so a restore has them as they were before it, or not at all: " +
+		strings.Join(towns, ", ")
+}

@@ -1,0 +1,392 @@
+package handoffctl
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"worldengine/handoff"
+	"worldengine/worldengine/client"
+	"worldengine/worldengine/internal/kit/counted"
+	"worldengine/worldengine/messages"
+	"worldengine/worldengine/wire"
+)
+
+// signalFlags are the flags of signals, acknowledgements and replays of an operator.
+type signalFlags struct {
+	Reason string `help:"Reason to record."`
+	Actor  string `help:"Your name, to record. By default the user that signs in with a password, or else operator. A server with users records the user's name instead." placeholder:"NAME"`
+}
+
+// actor returns the name to record with a signal; if the name is "", the server records "operator".
+func (s *signalFlags) actor(a *app) string {
+	return cmp.Or(s.Actor, a.flags.Connection.UserOf(a.flags.Server))
+}
+
+// townFlag is the town that a command is about, as an argument or as a flag.
+type townFlag struct {
+	Name string `arg:"" optional:"" name:"town" help:"The town; ${without}."`
+	Town string `help:"The town."`
+}
+
+// Validate returns an error if both the argument and the flag name a town.
+func (f *townFlag) Validate() error {
+	if f.Name != "" && f.Town != "" && f.Name != f.Town {
+		return fmt.Errorf("the argument names the town %s, and --town %s: give one of them",
+			show(f.Name), show(f.Town))
+	}
+	return nil
+}
+
+// town returns the town; "" for the world.
+func (f *townFlag) town() string { return cmp.Or(f.Name, f.Town) }
+
+type pauseCommand struct {
+	Of           townFlag      `embed:"" set:"without=or --all for the whole world"`
+	All          bool          `help:"Pause the whole world."`
+	Signal       signalFlags   `embed:""`
+	DrainTimeout time.Duration `help:"Raise an alert if commands are still being applied after this time, ${default} by default." default:"5m"`
+}
+
+func (pauseCommand) Help() string {
+	return `Stops judging handoffs until handoffctl resume. Handoffs that arrive meanwhile wait in
+their order for the server's --pause-wait; then their agents get TOWN_PAUSED or WORLD_PAUSED. A
+command that a game server is already applying is not interrupted: the town drains. pause does not
+wait for that; handoffctl status shows it. A town that was paused by itself stays paused when the
+world is resumed. handoffctl run list shows the waiting runs as PAUSED, and handoffctl run cancel
+ends one of them.
+
+Example:
+
+    handoffctl pause town-threatened --reason "the wall is being rebuilt by hand"`
+}
+
+func (c *pauseCommand) Run(ctx context.Context, a *app) error {
+	town := c.Of.town()
+	if c.All == (town != "") {
+		return usagef("pause needs a town, or --all for the whole world")
+	}
+	if c.DrainTimeout < time.Millisecond {
+		return usagef("--drain-timeout must be at least 1ms, not %s", c.DrainTimeout)
+	}
+	request := messages.Signal{TownID: town, DrainTimeoutMs: c.DrainTimeout.Milliseconds()}
+	return a.signal(ctx, wire.ControlPause, &c.Signal, request, func(r *messages.Control) string {
+		text := "paused " + whole(r.TownID)
+		if r.Applying > 0 {
+			text += "; it drains, with " + counted.Of(r.Applying, "command") + " still being applied"
+		}
+		return text
+	})
+}
+
+type resumeCommand struct {
+	Of     townFlag    `embed:"" set:"without=the whole world by default"`
+	All    bool        `help:"End the pause of the whole world, which is the default without a town."`
+	Signal signalFlags `embed:""`
+}
+
+func (resumeCommand) Help() string {
+	return `Ends a pause. The server then judges the waiting handoffs in their order. A handoff is
+stale if the town has changed since the handoff was made.
+
+Example:
+
+    handoffctl resume town-threatened`
+}
+
+func (c *resumeCommand) Run(ctx context.Context, a *app) error {
+	town := c.Of.town()
+	if c.All && town != "" {
+		return usagef("resume takes a town, or --all for the whole world")
+	}
+	request := messages.Signal{TownID: town}
+	return a.signal(ctx, wire.ControlResume, &c.Signal, request, func(r *messages.Control) string {
+		if r.Status == messages.Paused {
+			return fmt.Sprintf("ended the pause of %s; the world is paused still, and the town "+
+				"with it", whole(r.TownID))
+		}
+		return "resumed " + whole(r.TownID)
+	})
+}
+
+// runCancelCommand cancels a run that waits.
+type runCancelCommand struct {
+	RunID  string      `arg:"" name:"run-id" help:"The run, which run list shows as PAUSED, PENDING or RUNNING: its id, or the beginning of it."`
+	Force  bool        `help:"Cancel the run even if the game may have its command. Look at the game afterwards."`
+	Signal signalFlags `embed:""`
+}
+
+func (runCancelCommand) Help() string {
+	return `Ends a run that waits: for the end of a pause (PAUSED in run list), for a command that a
+game server applies (PENDING), or for a game server that is away (RUNNING; town get names the run).
+The server answers the agent with RUN_CANCELLED, and the handoff's key stays free.
+
+If the game may have the command, the server refuses (RUN_IN_HAND). With --force it cancels the run,
+leaves the town as it was, and raises the alert APPLY_IN_DOUBT: look at the game, and put the town's
+true state with town put.
+
+You may give the beginning of an id that no other run has; in a world of more than 10,000 runs
+cancel requires the whole id.
+
+Example:
+
+    handoffctl run cancel 0d3c6a9e-4f0c-4a8e-9d5d-3d4c0f7dbb8a --reason "it would come too late"`
+}
+
+func (c *runCancelCommand) Run(ctx context.Context, a *app) error {
+	runID, err := a.runID(ctx, c.RunID, true)
+	if err != nil {
+		return err
+	}
+	request := messages.Signal{RunID: runID, Force: c.Force}
+	return a.signal(ctx, wire.RunCancel, &c.Signal, request, func(*messages.Control) string {
+		return "cancelled run " + show(runID)
+	})
+}
+
+type runRetryCommand struct {
+	RunID  string      `arg:"" name:"run-id" help:"The run, which failed with PLUGIN_UNAVAILABLE: its id, or the beginning of it."`
+	Signal signalFlags `embed:""`
+}
+
+func (runRetryCommand) Help() string {
+	return `Judges the handoff of a run again, in a new run, if the run failed because no plugin or
+console could be reached (PLUGIN_UNAVAILABLE). Use it when the game is back and the town has not
+changed since. If the handoff is accepted, its new result replaces the key's. If no result is
+printed after some seconds, the handoff waits, or its command is being applied: handoffctl run get
+shows how it ends.
+
+The server refuses a run whose command may have been applied (RUN_IN_DOUBT), a run whose retry was
+executed, failed or is being applied (RUN_RETRIED), and every other run (RUN_NOT_RETRYABLE). After a
+retry that was stale, rejected or cancelled you may retry the run again.
+
+You may give the beginning of an id that no other run has; in a world of more than 10,000 runs retry
+requires the whole id.
+
+Example:
+
+    handoffctl run retry 0d3c6a9e-4f0c-4a8e-9d5d-3d4c0f7dbb8a --reason "the game server is back"`
+}
+
+func (c *runRetryCommand) Run(ctx context.Context, a *app) error {
+	runID, err := a.runID(ctx, c.RunID, true)
+	if err != nil {
+		return err
+	}
+	request := messages.Signal{RunID: runID, Reason: c.Signal.Reason, ActorID: c.Signal.actor(a)}
+	return ask(ctx, a, wire.RunRetry, request, func(t table, got *client.Retried) {
+		if got.Result == nil {
+			t.linef("run %s tries %s again; it has no result yet", show(got.RunID), show(runID))
+		} else {
+			t.ended(got.Result, got.RunID)
+		}
+	})
+}
+
+// signal gives a signal and prints its answer; say writes the answer for people.
+func (a *app) signal(
+	ctx context.Context, verb wire.Verb, by *signalFlags, request messages.Signal,
+	say func(*messages.Control) string,
+) error {
+	request.ActorID, request.Reason = by.actor(a), by.Reason
+	return ask(ctx, a, verb, request, func(t table, r *messages.Control) {
+		t.linef("%s (signal %s)", say(r), show(r.SignalID))
+	})
+}
+
+// whole names a town, or the whole world for "".
+func whole(townID string) string {
+	if townID == "" {
+		return "the world"
+	}
+	return show(townID)
+}
+
+// approvalsCommand lists the proposals that wait for a person's approval.
+type approvalsCommand struct {
+	Town      string `help:"List only the proposals of this town."`
+	Closed    bool   `help:"List the proposals that no longer wait, the newest first, with who decided and why."`
+	limitFlag `embed:""`
+}
+
+func (approvalsCommand) Help() string {
+	return `Lists the proposals that wait for a person's approval, the oldest first, with the
+changes that the built-in rules expect; then the approved ones whose agents have not sent them again
+yet. With --closed it lists those that were decided, have expired, or became stale because their
+town changed. Requires the role operator, approver or observer.
+
+Example:
+
+    handoffctl approvals --town town-threatened`
+}
+
+func (c *approvalsCommand) Run(ctx context.Context, a *app, server *client.Client) error {
+	query := messages.ApprovalList{TownID: c.Town, Closed: c.Closed}
+	found, err := first(server.Approvals(ctx, query), c.Limit)
+	if err != nil {
+		return err
+	}
+	return a.print(map[string]any{"approvals": found}, func(t table) {
+		if c.Closed {
+			list(t, "HANDOFF\tTOWN\tSTATUS\tSINCE\tACTOR\tCOMMAND\tBY\tREASON\tRUN", found,
+				func(p *client.Approval) []any {
+					return []any{a.briefID(p.HandoffID), p.TownID, p.Status, p.At,
+						p.Proposal.ActorID, p.Command, p.DecidedBy, p.Reason, a.briefID(p.RunID)}
+				})
+			return
+		}
+		list(t, "HANDOFF\tHASH\tTOWN\tSTATUS\tSINCE\tUNTIL\tACTOR\tCOMMAND\tEXPECTED", found,
+			func(p *client.Approval) []any {
+				return []any{p.HandoffID, shortHash(p), p.TownID, p.Status, p.At, p.Expires,
+					p.Proposal.ActorID, p.Command, expectedOf(p)}
+			})
+	})
+}
+
+// shortHash returns the beginning of a proposal's handoffHash, which is enough for --hash.
+func shortHash(p *client.Approval) string {
+	return orDash(p.HandoffHash[:min(len(p.HandoffHash), 12)])
+}
+
+// expectedOf returns, in a line, the changes that a proposal would make by the rules.
+func expectedOf(p *client.Approval) string {
+	if p.ExpectedFailure != "" {
+		return "fails: " + string(p.ExpectedFailure)
+	}
+	var changes []string
+	for _, c := range p.Expected {
+		changes = append(changes, fmt.Sprintf("%s %s -> %s", c.Path, valueOf(c.From, c.FromBytes),
+			valueOf(c.To, c.ToBytes)))
+	}
+	text := strings.Join(changes, ", ")
+	if p.ExpectedLeftOut > 0 {
+		text += fmt.Sprintf(", and %d more", p.ExpectedLeftOut)
+	}
+	return text
+}
+
+// valueOf returns a value, or its size if the server leaves the value out.
+func valueOf(value jsontext.Value, size int) string {
+	if size > 0 {
+		return fmt.Sprintf("%d bytes", size)
+	}
+	return orDash(string(value))
+}
+
+// decisionFlags have the proposal of a decision, the person who decides, and the reason.
+type decisionFlags struct {
+	Handoff string      `arg:"" name:"handoff-id" help:"The handoffId that approvals lists, or its beginning."`
+	Town    string      `help:"The town of the proposal; required if the proposal no longer waits, or if several have this id." placeholder:"TOWN-ID"`
+	Hash    string      `help:"The HASH that approvals lists, or its beginning; required if several proposals of the town have this id." placeholder:"HASH"`
+	Signal  signalFlags `embed:""`
+}
+
+type approveCommand struct {
+	Decision decisionFlags `embed:""`
+	Submit   bool          `help:"Execute the stored handoff at once, so that its agent need not send it again."`
+}
+
+func (approveCommand) Help() string {
+	return `Approves a proposal that waits. The handoff is executed when its agent sends it again,
+or at once with --submit. The approval holds for the present state of the town: a change of the town
+makes the proposal stale. If several proposals have the id, select one with --town and --hash.
+Requires the role operator or approver.
+
+Example:
+
+    handoffctl approve handoff_5feb3aa3 --reason "the wall comes first" --submit`
+}
+
+func (c *approveCommand) Run(ctx context.Context, a *app, server *client.Client) error {
+	return a.decide(ctx, server, &c.Decision,
+		client.Decision{Decision: messages.Approve, Submit: c.Submit})
+}
+
+type rejectCommand struct {
+	Decision decisionFlags `embed:""`
+}
+
+func (rejectCommand) Help() string {
+	return `Denies a proposal that waits: its agent gets the result rejected, APPROVAL_DENIED, with
+the reason. If several proposals have the id, select one with --town and --hash. Requires the role
+operator or approver.
+
+Example:
+
+    handoffctl reject handoff_5feb3aa3 --reason "not before the harvest"`
+}
+
+func (c *rejectCommand) Run(ctx context.Context, a *app, server *client.Client) error {
+	return a.decide(ctx, server, &c.Decision, client.Decision{Decision: messages.Reject})
+}
+
+func (a *app) decide(
+	ctx context.Context, server *client.Client, flags *decisionFlags, d client.Decision,
+) error {
+	d.Reason, d.ActorID = flags.Signal.Reason, flags.Signal.actor(a)
+	if err := flags.find(ctx, server, &d); err != nil {
+		return err
+	}
+	return ask(ctx, a, wire.ApprovalDecide, d, func(t table, got *client.Decided) {
+		decided := "denied"
+		if d.Decision == messages.Approve {
+			decided = "approved"
+		}
+		t.linef("%s %s in %s", decided, show(d.HandoffID), show(got.TownID))
+		if got.Result != nil {
+			t.ended(got.Result, got.RunID)
+		} else if why := got.NotSubmitted; why != nil {
+			run := ""
+			if got.RunID != "" {
+				run = ", run " + show(got.RunID)
+			}
+			t.linef("not executed yet%s: %s: %s", run, why.Code, show(why.Message))
+		}
+	})
+}
+
+// ended writes the result of an approved handoff that the server has executed.
+func (t table) ended(r *handoff.Result, runID string) {
+	t.linef("%s %s, run %s", r.Status, r.ReasonCode, show(runID))
+}
+
+const (
+	wholeID   = len("handoff_") + 64 // the length of a handoffId
+	wholeHash = 64
+)
+
+// find fills d from the only waiting proposal that matches the flags. If none matches, but the
+// flags have a town and a whole id, it fills d from them: the server then says how the proposal
+// ended.
+func (f *decisionFlags) find(
+	ctx context.Context, server *client.Client, d *client.Decision,
+) error {
+	var found []client.Approval
+	for p, err := range server.Approvals(ctx, messages.ApprovalList{TownID: f.Town}) {
+		if err != nil {
+			return err
+		}
+		if strings.HasPrefix(p.HandoffID, f.Handoff) && strings.HasPrefix(p.HandoffHash, f.Hash) {
+			found = append(found, p)
+		}
+	}
+	switch {
+	case len(found) == 1:
+		p := &found[0]
+		d.HandoffID, d.TownID, d.HandoffHash = p.HandoffID, p.TownID, p.HandoffHash
+		return nil
+	case len(found) > 1:
+		return usagef("%d proposals that wait match %s: give more of the id, --town or --hash, as "+
+			"handoffctl approvals lists them", len(found), show(f.Handoff))
+	case f.Town != "" && len(f.Handoff) >= wholeID && (f.Hash == "" || len(f.Hash) >= wholeHash):
+		d.HandoffID, d.TownID, d.HandoffHash = f.Handoff, f.Town, f.Hash
+		return nil
+	}
+	return usagef("no proposal that waits matches %s (and --town and --hash, if given); handoffctl "+
+		"approvals lists the ones that wait, and with --town and its whole id the server reports how "+
+		"another one ended", show(f.Handoff))
+}

@@ -1,0 +1,334 @@
+package handoffctl
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/alecthomas/kong"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"worldengine/handoff"
+	"worldengine/runevents"
+	"worldengine/trace"
+	"worldengine/worldengine/client"
+	"worldengine/worldengine/internal/core/town"
+	"worldengine/worldengine/messages"
+)
+
+type sendCommand struct {
+	File   string         `arg:"" help:"File with the handoff, or with one fixture; - for standard input."`
+	Expect handoff.Status `help:"Exit 1 unless the result has this status: executed, rejected, stale, duplicate or failed." enum:",executed,rejected,stale,duplicate,failed" default:"" placeholder:"STATUS"`
+	Trace  string         `name:"traceparent" help:"W3C traceparent of the handoff, 00-TRACE-PARENT-FLAGS. The plugin, the run events and the server's log get it." placeholder:"TRACEPARENT"`
+	Wait   time.Duration  `name:"wait-approval" help:"How long to wait for a person's decision, if the proposal requires one." placeholder:"DURATION"`
+	DryRun bool           `help:"Show the result that the handoff would get now. Nothing is stored, and the key stays free."`
+}
+
+func (sendCommand) Help() string {
+	return `Sends the bytes of the file as they are (of a fixture, the bytes of its handoff) and
+shows the server's result. After a 429 or 503, or if no reply comes, it sends the same bytes again,
+within --timeout. It waits as long as the server asks for. A longer --timeout outlasts a restart of
+a server that had the handoff. While the town or the world is paused, or the game of the town is
+away, it prints a note. Sending a handoff again is safe: the server accepts an idempotency key at
+most once. With --wait-approval it waits for a person's decision and then sends the same bytes again.
+Exits 1 if the command failed, and 0 for every other result; with --expect it exits 1 for any other
+status. With --dry-run the server judges the handoff and stores nothing.
+
+Example:
+
+    handoffctl send handoff.json --expect executed --wait-approval 1h`
+}
+
+func (c *sendCommand) Run(ctx context.Context, a *app) error {
+	data, err := a.readUpTo(c.File, maxDocument)
+	if err != nil {
+		return err
+	}
+	if in := unwrap(data); in.Handoff != nil {
+		data = in.Handoff
+	}
+	parent := trace.Parse(c.Trace, "")
+	if c.Trace != "" && parent.IsZero() {
+		return usagef("--traceparent: %s is no W3C traceparent, such as "+
+			"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", show(c.Trace))
+	}
+	server, err := a.connect()
+	if err != nil {
+		return err
+	}
+	server.Trace = func(context.Context) trace.Context { return parent }
+	told := ""
+	server.OnPaused = func(_ string, why *client.UnavailableError) {
+		if why.Message == told {
+			return
+		}
+		told = why.Message
+		a.notef("it waits: %s", strings.TrimSuffix(why.Message, "."))
+	}
+	server.ApprovalWait = c.Wait
+	server.OnApproval = func(o *client.Outcome) {
+		a.notef("%s waits for a person's approval", o.Result.HandoffID)
+	}
+	send := server.SendJSON
+	if c.DryRun {
+		send = server.DryRunJSON
+	}
+	outcome, err := send(ctx, data)
+	if err != nil {
+		return err
+	}
+	if a.raw() {
+		err = a.printRaw(outcome.JSON)
+	} else {
+		err = a.printOutcome(ctx, server, outcome)
+	}
+	if err != nil {
+		return err
+	}
+	status := outcome.Result.Status
+	if c.Expect == "" && !c.DryRun && status == handoff.Failed {
+		return failedf("the command failed: %s", outcome.Result.ReasonCode)
+	}
+	if c.Expect != "" && status != c.Expect {
+		return failedf("the status is %s, not the expected %s", status, c.Expect)
+	}
+	return nil
+}
+
+// answer is the JSON of an outcome: the result's bytes as they came.
+type answer struct {
+	RunID  string         `json:"runId,omitzero"`
+	Result jsontext.Value `json:"result"`
+	// DryRun means that nothing was stored. Apply names the plugin or the console that would apply
+	// the command; "" for the engine.
+	DryRun bool   `json:"dryRun,omitzero"`
+	Apply  string `json:"apply,omitzero"`
+	// Cause is why the last attempt failed, of a failed command: a plugin's own code and message.
+	Cause *runevents.StepError `json:"cause,omitzero"`
+}
+
+// printOutcome prints a result, with the cause of a failed command from its run.
+func (a *app) printOutcome(ctx context.Context, server *client.Client, o *client.Outcome) error {
+	answer := answer{RunID: o.RunID, Result: o.JSON, DryRun: o.DryRun, Apply: o.Apply}
+	if o.Result.Status == handoff.Failed && o.RunID != "" {
+		run, err := server.Run(ctx, o.RunID)
+		if err != nil {
+			a.notef("the cause of the failure cannot be read: %s", sentence(err))
+		} else {
+			answer.Cause = causeOf(run)
+		}
+	}
+	return a.print(answer, func(t table) {
+		a.writeOutcome(t, o)
+		if answer.Cause != nil {
+			t.linef("cause\t%s: %s", answer.Cause.Code, show(answer.Cause.Message))
+		}
+	})
+}
+
+// causeOf returns the error of the last step attempt that failed; nil if none did.
+func causeOf(run *messages.Run) (cause *runevents.StepError) {
+	for _, step := range run.Steps {
+		cause = cmp.Or(step.Error, cause)
+	}
+	return cause
+}
+
+// writeOutcome writes a result, with its identifiers and the causes of a refusal.
+func (a *app) writeOutcome(t table, o *client.Outcome) {
+	r := o.Result
+	switch {
+	case !o.DryRun:
+	case r.ReasonCode == handoff.ReasonApprovalRequired:
+		t.linef("dry run: nothing was stored; the proposal would need approval")
+	case o.Apply != "":
+		t.linef("dry run: nothing was stored; the result is what the rules expect of %s", o.Apply)
+	default:
+		t.linef("dry run: nothing was stored")
+	}
+	t.row("status", a.coloured(fmt.Sprintf("%s (%s)", r.Status, r.ReasonCode),
+		resultTones[r.Status]))
+	t.row("command", r.Command)
+	if r.ReasonCode == handoff.ReasonApprovalRequired {
+		t.row("handoff", r.HandoffID) // for handoffctl approve
+	}
+	t.row("result", r.ResultID)
+	if o.RunID != "" {
+		t.row("run", o.RunID)
+	}
+	if first := r.Evaluation.DuplicateCheck.DuplicateOf; first != nil {
+		t.row("duplicate of", *first)
+	}
+	if stale := r.Evaluation.StaleCheck; stale.Evaluated && !stale.Passed {
+		t.row("expected", state(&r.DecisionEpoch, &r.SnapshotHash))
+		t.row("actual", state(stale.ActualDecisionEpoch, stale.ActualSnapshotHash))
+	}
+	for _, f := range r.Evaluation.Preconditions.Failures {
+		t.linef("failure\t%s: %s", f.Kind, show(f.Detail))
+	}
+	if r.WorldState != nil {
+		t.row("world", state(r.WorldState.DecisionEpoch, r.WorldState.SnapshotHash))
+	}
+}
+
+// state renders the epoch and the hash of a town's state; either may be nil.
+func state(epoch *int64, hash *string) string {
+	e, h := "unknown", "unknown"
+	if epoch != nil {
+		e = strconv.FormatInt(*epoch, 10)
+	}
+	if hash != nil {
+		h = *hash
+	}
+	return "epoch " + e + ", snapshot " + h
+}
+
+// resultGetCommand looks up the result of an accepted handoff.
+type resultGetCommand struct {
+	Key  string `arg:"" help:"Idempotency key of the handoff, which is its proposalId."`
+	Town string `help:"The town that accepted the key; by default the last town that did." placeholder:"ID"`
+}
+
+func (resultGetCommand) Help() string {
+	return `Shows the result of an accepted handoff as long as the log keeps its commit. A rejected
+or stale handoff does not consume its key, so its result cannot be found by the key. Each town has
+its own keys: give --town if several towns may have used the key.
+
+Example:
+
+    handoffctl result get proposal_26ab0db90d72e28ad0ba1e22ee510510a2d6c1a1f1e5b0f3c3ba9e0b3f7bd3a1`
+}
+
+func (c *resultGetCommand) Run(ctx context.Context, a *app, server *client.Client) error {
+	found, err := server.Result(ctx, c.Key, c.Town)
+	if err != nil {
+		return err
+	}
+	return a.printOutcome(ctx, server, found)
+}
+
+type newCommand struct {
+	Town string `arg:"" help:"The town's id."`
+	Type string `arg:"" help:"Type of the proposal: ${types}."`
+	Arg  string `arg:"" help:"Argument of the proposal, by type: ${arguments}."`
+
+	Actor           string  `help:"actorId of the proposal." default:"mayor-1"`
+	Priority        float64 `help:"Priority of the proposal, 0 to 1." default:"0.5"`
+	Reason          string  `help:"Reason of the proposal." default:"Tried by hand."`
+	NoPreconditions bool    `help:"Leave out the preconditions that an agent would give."`
+	Snapshot        string  `help:"Read the town's state from this file instead of the server: a snapshot.v1, or a reply of town get -o json." placeholder:"FILE"`
+}
+
+func (newCommand) Help() string {
+	return `Makes a valid execution-handoff.v1 for the present state of the town, with the
+preconditions that the reference agent gives for the type. Prints it indented, or on one line with
+-o json. If the server would reject the handoff now, a note on standard error says why, and the
+handoff is printed anyway.
+
+Example:
+
+    handoffctl new town-threatened advance-project wall-perimeter | handoffctl send -`
+}
+
+func proposalType(name string) (handoff.ProposalType, error) {
+	t, ok := handoff.ProposalTypeNamed(name)
+	if !ok {
+		return "", usagef("there is no proposal type %q, but %s", name, proposalVars()["types"])
+	}
+	return t, nil
+}
+
+// proposalVars returns the lists of proposal types and arguments in help texts.
+func proposalVars() kong.Vars {
+	var enum, types, arguments []string
+	for _, t := range handoff.ProposalTypes() {
+		spec := t.Spec()
+		enum = append(enum, string(t))
+		types = append(types, string(t)+" ("+spec.Name+")")
+		argument := spec.Argument
+		if spec.Values != nil {
+			argument = strings.Join(spec.Values, " or ")
+		}
+		if !slices.Contains(arguments, argument) {
+			arguments = append(arguments, argument)
+		}
+	}
+	return kong.Vars{
+		"proposalTypes": strings.Join(enum, ","),
+		"types":         strings.Join(types, ", "),
+		"arguments":     strings.Join(arguments, ", "),
+	}
+}
+
+func (c *newCommand) Run(ctx context.Context, a *app) error {
+	kind, err := proposalType(c.Type)
+	if err != nil {
+		return err
+	}
+	current, err := c.state(ctx, a)
+	if err != nil {
+		return err
+	}
+	h, err := makeHandoff(handoff.Proposal{
+		SnapshotHash: current.Hash, DecisionEpoch: current.Epoch(), Type: kind, ActorID: c.Actor,
+		TownID: c.Town, Priority: c.Priority, Reason: c.Reason, ReasonTags: []string{"by_hand"},
+	}, c.Arg, !c.NoPreconditions)
+	if err != nil {
+		return err
+	}
+	for _, f := range town.Evaluate(h.Preconditions(), current.Snapshot) {
+		a.notef("this will be rejected now: %s", show(f.Detail))
+	}
+	wire, err := h.MarshalWire()
+	if err != nil {
+		return err
+	}
+	if !a.json() {
+		indented := jsontext.Value(wire)
+		if err := indented.Indent(jsontext.WithIndent("  ")); err != nil {
+			return fmt.Errorf("the handoff cannot be indented: %w", err)
+		}
+		wire = indented
+	}
+	return a.printRaw(wire)
+}
+
+// makeHandoff makes the handoff of a proposal, with the argument of the proposal's type and, if
+// wanted, the preconditions that an agent would give.
+func makeHandoff(
+	p handoff.Proposal, argument string, preconditions bool,
+) (*handoff.Handoff, error) {
+	p.Args = map[string]string{p.Type.ArgumentName(): argument}
+	if preconditions {
+		p.Preconditions = p.Type.Preconditions(argument)
+	}
+	h, err := handoff.New(p)
+	if err != nil {
+		return nil, invalid("the handoff", err)
+	}
+	return h, nil
+}
+
+// state returns the town's state, from the file or the server.
+func (c *newCommand) state(ctx context.Context, a *app) (town.State, error) {
+	if c.Snapshot != "" {
+		current, err := a.readTown(c.Snapshot)
+		if err == nil && current.Snapshot.TownID != c.Town {
+			err = usagef("%s is the town %q, not %q", c.Snapshot, current.Snapshot.TownID, c.Town)
+		}
+		return current, err
+	}
+	server, err := a.connect()
+	if err != nil {
+		return town.State{}, err
+	}
+	got, err := server.Town(ctx, c.Town)
+	if err != nil {
+		return town.State{}, err
+	}
+	return town.NewState(got.Snapshot), nil
+}

@@ -1,0 +1,267 @@
+package handoffctl
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"worldengine/worldengine/internal/kit/counted"
+	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/internal/store/fsck"
+	"worldengine/worldengine/wire"
+)
+
+// openStreams connects to the streams of the world. NATS does not answer a request that it denies.
+// So if NATS denies one, the returned context ends, with the denial as its cause.
+func (a *app) openStreams(
+	ctx context.Context, name string, more ...nats.Option,
+) (context.Context, jetstream.JetStream, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	denied := nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+		if errors.Is(err, nats.ErrPermissionViolation) {
+			cancel(err)
+		}
+	})
+	nc, err := a.dialStreams(name, append(more, denied)...)
+	if err != nil {
+		return nil, nil, err
+	}
+	js, err := jetstream.New(nc)
+	return ctx, js, err
+}
+
+// streamError returns the error of work on the streams of the world. ctx is from openStreams. An
+// error that is no denial gets the code.
+func (a *app) streamError(ctx context.Context, err error, code string) error {
+	denied := context.Cause(ctx)
+	switch {
+	case errors.Is(err, commitlog.ErrNoWorld):
+		return unavailablef("NO_WORLD", err, "there is no world %s on this server: check --world "+
+			"and --server", a.flags.World)
+	case errors.Is(denied, nats.ErrPermissionViolation):
+		return unavailablef(permissionDenied, denied, "this user may not use the streams of the "+
+			"world: to read them takes the role operator; fsck --repair, deadletter replay and "+
+			"world settings set take the role engine: %s", denied)
+	}
+	return unavailable(code, err)
+}
+
+type fsckCommand struct {
+	Repair      bool   `help:"Put damaged towns back, if that loses no commit."`
+	MendTowns   bool   `help:"With --repair: also put damaged towns back to their last readable commits. This loses commits that clients may have seen."`
+	Index       string `help:"Also compare the index in this directory, DATA/index/WORLD of a server, with the log." placeholder:"DIR" type:"existingdir"`
+	Replicas    bool   `help:"Also compare the replicas of the log on the nodes of a NATS cluster."`
+	MaxFindings int    `help:"Maximum number of findings to show; all are counted." default:"100"`
+}
+
+func (fsckCommand) Help() string {
+	return `Reads the whole log of a world, computes every hash, id and key again, and prints each
+difference with its place. Servers may be running. On a terminal a line shows the progress.
+
+--repair puts back a town that answers TOWN_DAMAGED because the last message of its history is not a
+commit. If the last commit itself is damaged, the town can only go back to the commit before it, and
+the last one is lost: that requires --repair --mend-towns. First run fsck without --repair; its
+report names the messages that would be lost. Other damage to the log is reported and cannot be
+repaired.
+
+--index compares the index of a server with an index that is built from the log. Run it on the
+server's machine; the server may be running. Rows of commits that the log has discarded are no
+difference.
+
+--replicas reads the log of each NATS node of a cluster, and names the node that lacks messages which
+another one has: NATS does not fetch them again by itself. It moves no leader, and servers may be
+running; it reads the log as many times as there are nodes.
+
+Exits 1 if something is wrong, or is still wrong after a repair. With -o json it prints the report.
+
+Example:
+
+    handoffctl fsck`
+}
+
+func (c *fsckCommand) Run(ctx context.Context, a *app) error {
+	if c.MendTowns && !c.Repair {
+		return usagef("--mend-towns changes a world: give it with --repair")
+	}
+	ctx, js, err := a.openStreams(ctx, "handoffctl fsck")
+	if err != nil {
+		return err
+	}
+	line := a.progressLine()
+	report, err := fsck.Run(ctx, js.Conn(), a.flags.World, fsck.Options{
+		Repair: c.Repair, MendTowns: c.MendTowns, MaxFindings: c.MaxFindings, Index: c.Index,
+		Replicas: c.Replicas, Logger: slog.New(slog.NewTextHandler(a.err, nil)),
+		Progress: func(seq, end uint64) {
+			// The work behind the log may take long, so the end of the log is always shown.
+			line.show(seq >= end, "log sequence %d of %d, %d %%", seq, end, 100*seq/max(end, 1))
+		},
+	})
+	line.clear()
+	if err != nil {
+		return a.streamError(ctx, err, "LOG_UNAVAILABLE")
+	}
+	if err := a.print(report, func(t table) { t.repaired(report) }); err != nil {
+		return err
+	}
+	if !report.Clean() {
+		return failedf("the world %s is not as it has to be", a.flags.World)
+	}
+	return nil
+}
+
+// repaired writes a report, and the report of its repair if there was one.
+func (t table) repaired(r *fsck.Report) {
+	t.report(r)
+	if r.Repair == nil {
+		return
+	}
+	t.linef("\nrepaired: %s put back\n", counted.Of(len(r.Repair.TownsMended), "town"))
+	for i := range r.Repair.TownsMended {
+		d := &r.Repair.TownsMended[i]
+		t.linef("town %s was put back to log sequence %d, day %d\n%s", show(d.Town), d.Restores,
+			d.Day, lostText(d))
+	}
+	if r.Repair.After != nil {
+		t.report(r.Repair.After)
+	}
+}
+
+// report writes the counts and the findings.
+func (t table) report(r *fsck.Report) {
+	n := r.Counts
+	t.linef("world %s, log up to %d: %s of %s (%s, %s, %d accepted, %d refused, %d given away to "+
+		"be applied, %s, %d pauses and resumptions, %s, %d with events between commits, %d with "+
+		"appended events)", r.World, r.LogEnd, counted.Of(n.Messages, "message"),
+		counted.Of(n.Towns, "town"), counted.Of(n.Puts, "put"), counted.Of(n.Removals, "removal"),
+		n.Accepted, n.Refused, n.Pending, counted.Of(n.Attempts, "further attempt"), n.Controls,
+		counted.Of(n.Signals, "other signal"), n.RunRecords, n.Appended)
+	for _, note := range r.Notes {
+		t.linef("note: %s", show(note))
+	}
+	if r.FindingCount == 0 {
+		t.linef("nothing is wrong")
+		return
+	}
+	t.linef("STREAM\tSEQ\tTOWN\tWHAT\tWANT\tGOT")
+	for _, f := range r.Findings {
+		t.row(f.Stream, f.Sequence, f.Town, f.What, f.Want, f.Got)
+	}
+	for i := range r.Damaged {
+		d := &r.Damaged[i]
+		t.linef("\ntown %s answers TOWN_DAMAGED\n%s  to do: %s", show(cmp.Or(d.Town, d.Subject)),
+			lostText(d), show(d.Advice))
+	}
+	if r.Repair == nil {
+		for _, advice := range r.Advice() {
+			t.linef("to do about %s", advice)
+		}
+	}
+	t.linef("%s", counted.Of(r.FindingCount, "finding"))
+}
+
+// lostText names the messages of a town that cannot be read, a line each.
+func lostText(d *fsck.DamagedTown) string {
+	var b strings.Builder
+	for _, lost := range d.Lost {
+		fmt.Fprintf(&b, "  log sequence %d: %s", lost.Sequence, show(lost.Reason))
+		if lost.Delivered {
+			b.WriteString("; the message stays there to be looked at")
+		}
+		for _, member := range [][2]string{{"run", lost.RunID}, {"day", lost.Day}} {
+			if member[1] != "" {
+				fmt.Fprintf(&b, "; %s: %s", member[0], show(member[1]))
+			}
+		}
+		b.WriteByte('\n')
+	}
+	return b.String()
+}
+
+type settingsGetCommand struct{}
+
+func (settingsGetCommand) Help() string {
+	return `Shows the settings that are stored with the world. A server that is started with others
+is refused. With access control the command requires the role operator.
+
+Example:
+
+    handoffctl world settings get`
+}
+
+func (c *settingsGetCommand) Run(ctx context.Context, a *app) error {
+	ctx, js, err := a.openStreams(ctx, "handoffctl world settings", nats.NoReconnect())
+	if err != nil {
+		return err
+	}
+	plan, err := commitlog.PlanSettings(ctx, js, a.flags.World, commitlog.Settings{})
+	if err == nil && plan.New {
+		err = commitlog.ErrNoWorld
+	}
+	return a.printSettings(ctx, plan, err)
+}
+
+type settingsSetCommand struct {
+	Settings []string `arg:"" help:"NAME=VALUE, with the names that settings get shows."`
+	Discard  bool     `name:"discard-history" help:"Change the settings even if that discards messages beyond the new limits."`
+}
+
+func (settingsSetCommand) Help() string {
+	return `Limits of the streams change at once. Running servers use a new default binding (apply)
+and new types to approve (require-approval) after their next start; NATS uses a new compression
+(compress) after its next start. A change that would discard messages is refused with their number,
+unless --discard-history is given: take a backup first. With access control the command requires the
+role engine.
+
+Example:
+
+    handoffctl world settings set history-per-town=20000 compress=all`
+}
+
+func (c *settingsSetCommand) Run(ctx context.Context, a *app) error {
+	var given commitlog.Settings
+	for _, text := range c.Settings {
+		name, value, found := strings.Cut(text, "=")
+		if !found {
+			return usagef("a setting is NAME=VALUE, not %q", text)
+		}
+		if err := given.Set(name, value); err != nil {
+			return usagef("%s", sentence(err))
+		}
+	}
+	if err := given.Validate(); err != nil {
+		return usagef("%s", sentence(err))
+	}
+	ctx, js, err := a.openStreams(ctx, "handoffctl world settings", nats.NoReconnect())
+	if err != nil {
+		return err
+	}
+	plan, err := commitlog.ChangeSettings(ctx, js, a.flags.World, given, c.Discard)
+	if refused, ok := errors.AsType[*commitlog.SettingsError](err); ok {
+		return failedf("nothing is changed, since it would discard %s of %s (%s): take a backup, and "+
+			"give --discard-history", counted.Of(refused.Discards, "message"),
+			wire.LogStream(a.flags.World), commitlog.HistorySetting)
+	}
+	return a.printSettings(ctx, plan, err)
+}
+
+// printSettings prints the settings of the world, or returns the error.
+func (a *app) printSettings(ctx context.Context, plan *commitlog.Plan, err error) error {
+	if err != nil {
+		return a.streamError(ctx, err, "SETTINGS")
+	}
+	list, byName := plan.Settings.List(), map[string]string{}
+	for _, s := range list {
+		byName[s.Name] = s.Value
+	}
+	return a.print(map[string]any{"settings": byName}, func(t table) {
+		for _, s := range list {
+			t.row(s.Name, s.Value)
+		}
+	})
+}

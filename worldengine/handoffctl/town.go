@@ -1,0 +1,291 @@
+package handoffctl
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"worldengine/handoff"
+	"worldengine/worldengine/client"
+	"worldengine/worldengine/internal/core/approval"
+	"worldengine/worldengine/internal/kit/counted"
+	"worldengine/worldengine/messages"
+	"worldengine/worldengine/wire"
+)
+
+type townCommands struct {
+	Get     townGetCommand     `cmd:"" help:"Show a town, now or as a revision left it."`
+	History townHistoryCommand `cmd:"" help:"List the revisions of a town: cause, time and actor."`
+	Diff    townDiffCommand    `cmd:"" help:"Compare two states of towns."`
+	List    townListCommand    `cmd:"" help:"List the towns."`
+	Put     townPutCommand     `cmd:"" help:"Create a town, or replace its state."`
+	Patch   townPatchCommand   `cmd:"" help:"Change members of a town's state."`
+	Remove  townRemoveCommand  `cmd:"" help:"Remove a town."`
+}
+
+type townGetCommand struct {
+	Town     string `arg:"" help:"The town's id."`
+	Revision uint64 `help:"Show the town as this revision left it. town history lists the revisions." placeholder:"N"`
+}
+
+func (townGetCommand) Help() string {
+	return `Shows the state of a town. With -o json it prints the server's reply, whose member
+snapshot is the snapshot.v1; town put and new --snapshot accept this reply.
+
+Example:
+
+    handoffctl town get town-threatened`
+}
+
+func (c *townGetCommand) Run(ctx context.Context, a *app) error {
+	request := messages.TownGet{TownID: c.Town, Revision: c.Revision}
+	return ask(ctx, a, wire.TownGet, request, table.town)
+}
+
+func (t table) town(of *messages.Town) {
+	s := of.Snapshot
+	t.row("town", s.TownID)
+	t.linef("epoch\t%d (the day)", of.DecisionEpoch)
+	t.row("snapshot", of.SnapshotHash)
+	t.row("revision", of.Revision)
+	t.row("apply", of.Apply)
+	if len(of.Approval) > 0 {
+		t.row("approval", "required for "+(&approval.Policy{Types: of.Approval}).String())
+	}
+	if of.PendingRunID != "" {
+		t.row("applying", "the command of run "+of.PendingRunID)
+	}
+	t.absence(of)
+	if of.Paused {
+		t.row("paused", "yes (see handoffctl status --town)")
+	}
+	if s.Mission == nil {
+		t.row("mission", "")
+	} else {
+		t.linef("mission\t%s: %s", show(s.Mission.ID), show(s.Mission.Title))
+	}
+	p := s.Pressure
+	t.linef("pressure\tthreat %s, scarcity %s, hope %s, dread %s", number(p.Threat),
+		number(p.Scarcity), number(p.Hope), number(p.Dread))
+	for _, q := range s.SideQuests {
+		t.linef("side quest\t%s: %s", show(q.ID), show(q.Title))
+	}
+	for _, p := range s.Projects {
+		t.linef("project\t%s: %s, %s, progress %s", show(p.ID), show(p.Name), p.Status,
+			number(p.Progress))
+	}
+	if s.LatestNetherEvent != nil {
+		t.row("nether event", *s.LatestNetherEvent)
+	}
+}
+
+// absence writes, if a town's plugin is away, since when it is away, and the remedy.
+func (t table) absence(of *messages.Town) {
+	if of.PluginAbsentSince != "" {
+		t.row("plugin", "none since "+of.PluginAbsentSince+absenceOf(of.PluginAbsent))
+	}
+}
+
+func number(f float64) string { return string(handoff.AppendNumber(nil, f)) }
+
+type townListCommand struct {
+	State     string `help:"List only the towns in this state: paused, applying, noPlugin, waiting or inDoubt." enum:",paused,applying,noPlugin,waiting,inDoubt" default:"" placeholder:"STATE"`
+	Sort      string `help:"Order: by id, the highest day first (day), or the latest change first (changed)." enum:"id,day,changed" default:"id" placeholder:"ORDER"`
+	Text      string `help:"List only the towns whose id contains this text, or whose snapshot hash begins with it." placeholder:"TEXT"`
+	limitFlag `embed:""`
+}
+
+func (townListCommand) Help() string {
+	return `Lists towns: who applies their commands, the run whose command is being applied, and
+their states: paused (the town itself), applying (a command), noPlugin (its plugin is away), waiting
+(for a person's approval) or inDoubt (a failed command may have been applied). With -o json it
+prints the server's replies as one: total counts all towns, and found those that pass the filters.
+
+Example:
+
+    handoffctl town list --state waiting --sort changed`
+}
+
+func (c *townListCommand) Run(ctx context.Context, a *app, server *client.Client) error {
+	query := messages.TownList{State: c.State, Sort: c.Sort, Text: c.Text}
+	towns, err := first(server.Towns(ctx, query), c.Limit)
+	if err != nil {
+		return err
+	}
+	reply := &messages.Towns{}
+	if a.json() { // the totals of a page, which is all that is left out of the rows
+		query.Limit = 1
+		if _, err := server.Ask(ctx, wire.TownList, query, reply); err != nil {
+			return err
+		}
+		reply.Towns, reply.Next = towns, ""
+	}
+	return a.print(reply, func(t table) {
+		columns := fmt.Sprintf("TOWN\tEPOCH\tSNAPSHOT\tREVISION\tAPPLY\t%s\tPENDING",
+			a.coloured("STATE", plain))
+		list(t, columns, towns, func(of *client.TownSummary) []any {
+			states := statesOf(of)
+			return []any{of.TownID, of.DecisionEpoch, a.briefID(of.SnapshotHash), of.Revision, of.Apply,
+				a.coloured(cmp.Or(states, "-"), toneIf(states != "", warn)),
+				a.briefID(of.PendingRunID)}
+		})
+	})
+}
+
+// statesOf names the states of a town that may need a person; "" if there is none.
+func statesOf(t *client.TownSummary) string {
+	var states []string
+	if t.Paused {
+		states = append(states, messages.TownPaused)
+	}
+	if t.PluginAbsentSince != "" {
+		states = append(states, "no plugin since "+show(t.PluginAbsentSince))
+	}
+	if t.Waiting > 0 {
+		states = append(states, counted.Of(t.Waiting, "proposal")+" waiting")
+	}
+	if t.InDoubt {
+		states = append(states, "in doubt")
+	}
+	return strings.Join(states, ", ")
+}
+
+// approvalFlag has the types of proposals that require a person's approval in a town.
+type approvalFlag struct {
+	Approval approvalTypes `name:"require-approval" help:"Types of proposals that require a person's approval in the town from now on: TYPE,… or none; unchanged by default." placeholder:"TYPE,…"`
+}
+
+// approvalTypes are types of proposals; nil if the flag is not given.
+type approvalTypes []handoff.ProposalType
+
+// UnmarshalText reads the value of a flag.
+func (t *approvalTypes) UnmarshalText(text []byte) error {
+	policy, err := approval.Parse(string(text))
+	*t = append(approvalTypes{}, policy.Types...)
+	return err
+}
+
+type townPutCommand struct {
+	File    string `arg:"" help:"File with a snapshot.v1, or a reply of town get -o json; - for standard input."`
+	Expect  string `help:"Replace the state only if it has this snapshotHash." xor:"replace" placeholder:"HASH"`
+	Replace bool   `help:"Replace the present state of the town, or create the town." xor:"replace"`
+	Apply   string `help:"Who applies the town's commands from now on: the built-in rules (local), plugin or rcon; unchanged by default." enum:",local,plugin,rcon" default:"" placeholder:"WHO"`
+
+	approvalFlag `embed:""`
+}
+
+func (townPutCommand) Help() string {
+	return `Creates a town. If the town exists, the server refuses, unless --expect names the state
+to replace or --replace is given. The server never lowers a town's day.
+
+Example:
+
+    handoffctl town put town.json --replace --apply plugin`
+}
+
+func (c *townPutCommand) Run(ctx context.Context, a *app, server *client.Client) error {
+	data, err := a.readDocument(c.File, "snapshot.v1")
+	if err != nil {
+		return err
+	}
+	snapshot := snapshotIn(data)
+	put := messages.TownPut{
+		Snapshot: snapshot, Expected: c.Expect, Apply: c.Apply, Approval: c.Approval,
+	}
+	if c.Replace {
+		if put.Expected, err = currentHash(ctx, server, snapshot); err != nil {
+			return err
+		}
+	}
+	return ask(ctx, a, wire.TownPut, put, table.stored)
+}
+
+// stored writes the state of a town that was stored.
+func (t table) stored(of *messages.Town) {
+	t.linef("stored %s: epoch %d, snapshot %s, revision %d", show(of.TownID), of.DecisionEpoch,
+		of.SnapshotHash, of.Revision)
+}
+
+// currentHash returns the present hash of the snapshot's town, "" if the town does not exist.
+func currentHash(
+	ctx context.Context, server *client.Client, snapshot jsontext.Value,
+) (string, error) {
+	var named struct {
+		TownID string `json:"townId"`
+	}
+	if err := json.Unmarshal(snapshot, &named, lenient); err != nil {
+		return "", usagef("the snapshot cannot be read: %v", err)
+	}
+	got, err := server.Town(ctx, named.TownID)
+	if client.IsCode(err, wire.CodeUnknownTown) {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	return got.SnapshotHash, nil
+}
+
+type townPatchCommand struct {
+	Town   string `arg:"" help:"The town's id."`
+	File   string `arg:"" help:"File with a JSON Merge Patch (RFC 7396) of the town's snapshot; - for standard input."`
+	Expect string `help:"Change the state only if it has this snapshotHash; the present one by default." placeholder:"HASH"`
+
+	approvalFlag `embed:""`
+}
+
+func (townPatchCommand) Help() string {
+	return `Changes the members that the patch has and leaves the others. A list is replaced as a
+whole. The patch applies to the state of --expect, or else to the present state of the town. If
+another client changes the town in between, the server refuses, and handoffctl does not try again.
+The server never lowers a town's day.
+
+Example, with {"day": 16, "pressure": {"hope": 0.75}} in change.json:
+
+    handoffctl town patch town-threatened change.json`
+}
+
+func (c *townPatchCommand) Run(ctx context.Context, a *app, server *client.Client) error {
+	merge, err := a.readDocument(c.File, "merge patch")
+	if err != nil {
+		return err
+	}
+	patch := messages.TownPatch{
+		TownID: c.Town, Patch: merge, Expected: c.Expect, Approval: c.Approval,
+	}
+	if patch.Expected == "" {
+		now, err := server.Town(ctx, c.Town)
+		if err != nil {
+			return err
+		}
+		patch.Expected = now.SnapshotHash
+	}
+	return ask(ctx, a, wire.TownPatch, patch, table.stored)
+}
+
+type townRemoveCommand struct {
+	Town string `arg:"" help:"The town's id."`
+	Yes  bool   `help:"Confirm the removal." required:""`
+}
+
+func (townRemoveCommand) Help() string {
+	return `Removes a town with its pause, its binding and the proposals that wait for approval. A
+handoff for it is then rejected (UNKNOWN_TOWN). The log keeps its history, runs and results as long
+as before, and its keys stay consumed. town put creates the town again, at its last day or later. A
+removal waits for a command that a game is applying. Requires the role operator.
+
+Example:
+
+    handoffctl town remove town-threatened --yes`
+}
+
+func (c *townRemoveCommand) Run(ctx context.Context, a *app) error {
+	request := messages.TownRemove{TownID: c.Town}
+	return ask(ctx, a, wire.TownRemove, request, func(t table, last *client.TownSummary) {
+		t.linef("removed %s, which was at day %d", show(last.TownID), last.DecisionEpoch)
+	})
+}

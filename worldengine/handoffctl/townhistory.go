@@ -1,0 +1,169 @@
+package handoffctl
+
+import (
+	"cmp"
+	"context"
+	"strconv"
+	"strings"
+
+	"worldengine/handoff"
+	"worldengine/schemas"
+	"worldengine/worldengine/client"
+	"worldengine/worldengine/internal/core/town"
+	"worldengine/worldengine/messages"
+	"worldengine/worldengine/wire"
+)
+
+// townHistoryCommand lists the revisions of a town, or of all.
+type townHistoryCommand struct {
+	Town   string   `arg:"" optional:"" help:"The town's id; all towns by default."`
+	Before uint64   `help:"List only the revisions before this one." placeholder:"N"`
+	Limit  positive `help:"Maximum number of revisions, ${default} by default." aliases:"last" default:"20" placeholder:"N"`
+}
+
+func (townHistoryCommand) Help() string {
+	return `Lists the revisions of a town, the newest first: the cause (such as a handoff, town put
+or a pause), the run, and the state after it. town get --revision shows such a state. The server
+keeps a limited number of revisions of each town (handoffd --history-per-town). Without a town it
+lists the newest changes of all towns, among the last 500 messages of the log.
+
+Example:
+
+    handoffctl town history town-threatened --limit 50`
+}
+
+// maxHistoryPage is how many revisions one request may ask for.
+const maxHistoryPage = 1000
+
+func (c *townHistoryCommand) Run(ctx context.Context, a *app, server *client.Client) error {
+	all, err := c.revisions(ctx, server)
+	if err != nil {
+		return err
+	}
+	return a.print(all, func(t table) {
+		columns := "REVISION\tTIME\tCAUSE\tACTOR\tSTATUS\tEPOCH\tHASH\tRUN\tCOMMAND"
+		if c.Town == "" {
+			columns = "TOWN\t" + columns
+		}
+		list(t, columns, all.Revisions, func(r *messages.Change) []any {
+			cells := []any{r.Revision.Revision, r.At, r.Cause, r.ActorID, r.Status, r.Epoch, r.Hash,
+				r.RunID, r.Command}
+			if c.Town == "" {
+				cells = append([]any{r.TownID}, cells...)
+			}
+			return cells
+		})
+		if all.Next > 0 {
+			t.linef("showing %d of more: --before %d goes on", len(all.Revisions), all.Next)
+		}
+	})
+}
+
+// revisions lists up to c.Limit revisions.
+func (c *townHistoryCommand) revisions(
+	ctx context.Context, server *client.Client,
+) (messages.History, error) {
+	all := messages.History{TownID: c.Town, Revisions: []messages.Change{}, Next: c.Before}
+	for more := true; more && len(all.Revisions) < int(c.Limit); more = all.Next > 0 {
+		var page messages.History
+		_, err := server.Ask(ctx, wire.TownHistory, messages.TownHistory{
+			TownID: c.Town, Before: all.Next, Limit: min(int(c.Limit)-len(all.Revisions), maxHistoryPage),
+		}, &page)
+		if err != nil {
+			return all, err
+		}
+		all.Revisions, all.Next = append(all.Revisions, page.Revisions...), page.Next
+	}
+	return all, nil
+}
+
+// townDiffCommand compares two states of towns.
+type townDiffCommand struct {
+	From string `arg:"" name:"town[@revision]" help:"The town, now or as a revision left it."`
+	To   string `arg:"" optional:"" name:"other[@revision]" help:"The other state; the same town now by default."`
+}
+
+func (townDiffCommand) Help() string {
+	return `Shows the differences between two snapshots by JSON path: of one town at two times, or
+of two towns. town history lists the revisions. Exits 1 if they differ.
+
+Examples:
+
+    handoffctl town diff town-threatened@3
+    handoffctl town diff town-threatened@3 town-quiet@7`
+}
+
+func (c *townDiffCommand) Run(ctx context.Context, a *app, server *client.Client) error {
+	townID, _ := revisionIn(c.From)
+	before, err := snapshotAt(ctx, server, c.From)
+	if err != nil {
+		return err
+	}
+	after, err := snapshotAt(ctx, server, cmp.Or(c.To, townID))
+	if err != nil {
+		return err
+	}
+	found := append([]handoff.Difference{}, handoff.Differences(before, after, true)...)
+	err = a.print(map[string]any{"differences": found}, func(t table) {
+		for _, d := range found {
+			t.linef("%s\t%s -> %s", d.Path, show(orNone(d.Before)), show(orNone(d.After)))
+		}
+	})
+	if err == nil && len(found) > 0 {
+		return failedf("the snapshots differ")
+	}
+	return err
+}
+
+// revisionIn splits TOWN@REVISION; the revision is 0 if there is none.
+func revisionIn(text string) (townID string, revision uint64) {
+	i := strings.LastIndex(text, "@")
+	if i < 0 {
+		return text, 0
+	}
+	revision, err := strconv.ParseUint(text[i+1:], 10, 64)
+	if err != nil || revision == 0 {
+		return text, 0
+	}
+	return text[:i], revision
+}
+
+// snapshotAt returns the snapshot of TOWN or TOWN@REVISION as a tree.
+func snapshotAt(ctx context.Context, server *client.Client, text string) (any, error) {
+	townID, revision := revisionIn(text)
+	at, err := server.TownAt(ctx, townID, revision)
+	if err != nil {
+		return nil, err
+	}
+	state := town.NewState(at.Snapshot).Canonical
+	return schemas.Decode(state, schemas.Limits{Bytes: len(state) + 1})
+}
+
+// changesBetween returns the differences of two states of a town, in the order of the paths. In a
+// path, the members of a list are named by their ids.
+func changesBetween(before, after *town.Snapshot) []handoff.Difference {
+	return append([]handoff.Difference{},
+		handoff.Differences(treeOf(before), treeOf(after), false)...)
+}
+
+// treeOf returns a snapshot as a tree of objects: its lists are objects by id.
+func treeOf(s *town.Snapshot) any {
+	tree, err := schemas.Decode(town.NewState(s).Canonical, schemas.Limits{})
+	if err != nil {
+		return nil // a snapshot that was read before can be read again
+	}
+	root := tree.(map[string]any)
+	for name, value := range root {
+		list, ok := value.([]any)
+		if !ok {
+			continue
+		}
+		byID := map[string]any{}
+		for _, member := range list {
+			id, _ := member.(map[string]any)["id"].(string)
+			byID[id] = member
+		}
+		root[name] = byID
+	}
+	return root
+}

@@ -1,0 +1,44 @@
+package handoffd
+
+import (
+	"os"
+	"runtime"
+	"runtime/debug"
+	"runtime/metrics"
+)
+
+// The heap may grow by garbage bytes before a collection, but at least by leastGrowth and at most
+// by mostGrowth percent of its live part. That part is mostly large blocks, which cost little to
+// collect.
+const (
+	garbage     = 64 << 20
+	leastGrowth = 25
+	mostGrowth  = 300
+)
+
+// boundGarbage bounds the growth of the heap from now on, unless GOGC does.
+func boundGarbage() {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(mostGrowth)
+		afterCollection(adjustGrowth)
+	}
+}
+
+// afterCollection calls f once after the next collection, from a goroutine of the runtime.
+func afterCollection(f func()) {
+	large := new([32]byte) // the allocator may join objects of up to 16 bytes
+	runtime.AddCleanup(large, func(f func()) { f() }, f)
+}
+
+// adjustGrowth sets the growth after each collection.
+func adjustGrowth() {
+	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
+	metrics.Read(live)
+	debug.SetGCPercent(growth(live[0].Value.Uint64()))
+	afterCollection(adjustGrowth)
+}
+
+// growth returns the percentage by which a heap with some live bytes may grow.
+func growth(live uint64) int {
+	return int(min(max(garbage*100/max(live, 1), leastGrowth), mostGrowth))
+}

@@ -1,0 +1,375 @@
+package machine
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"worldengine/handoff"
+	"worldengine/runevents"
+	"worldengine/schemas"
+	"worldengine/worldengine/internal/core/apply"
+	"worldengine/worldengine/internal/core/approval"
+	"worldengine/worldengine/internal/core/town"
+	"worldengine/worldengine/messages"
+	"worldengine/worldengine/wire"
+)
+
+// The run of a command that a game applies is PAUSED while its town or the world is paused.
+// RunPaused, RunResumed and the events of attempts are on the run's own subject, to which others
+// append too. So the engine closes the run there before it stores the run's end on the town's
+// subject.
+
+// Outcome is the end of an attempt to apply the pending command. Reached also covers the requests
+// of earlier attempts.
+type Outcome struct{ apply.Result }
+
+// Arrival records the fate of the requests for the pending command: one may have reached a game
+// (MayHaveArrived), or the writer stops and none has (Rests). If neither is set, the record only
+// moves the town's guard, so that other writers lose their races.
+type Arrival struct{ MayHaveArrived, Rests bool }
+
+// Attempt says that the pending command's previous attempt has failed and, if Started is set, that
+// the present one has started.
+type Attempt struct{ Started bool }
+
+// Hold pauses the run of the pending command, or resumes it if By is nil.
+type Hold struct{ By *messages.PausedBy }
+
+// Cancel ends the run of the pending command without a result.
+type Cancel struct {
+	Signal *Signal
+	// Arrival is whether a request that this writer sent may have arrived.
+	Arrival apply.Arrival
+}
+
+var errNotPending = errors.New("machine: no command is being applied to the town")
+
+// attempts reads the pending command. It returns a producer of the command's run that has emitted
+// the events of the attempts.
+func (s *step) attempts(started bool) (apply.Decoded, *runevents.Producer, error) {
+	if s.town.Pending == nil {
+		return apply.Decoded{}, nil, errNotPending
+	}
+	if s.in.Tail.Cancelled {
+		return apply.Decoded{}, nil, ErrRunCancelled
+	}
+	app, err := s.town.Pending.Read()
+	if err != nil {
+		return app, nil, err
+	}
+	p := s.producer(app.Pending.Run)
+	if err := emitResumed(p, app.Pending, started); err != nil {
+		return app, nil, err
+	}
+	p.UseIDs(slices.Concat(app.Pending.EventIDs, s.in.Drawn))
+	return app, p, nil
+}
+
+func (e *Attempt) effect(s *step) (Output, error) {
+	_, p, err := s.attempts(e.Started)
+	if err != nil {
+		return Output{}, err
+	}
+	return s.extend(p.Run(), false, "")
+}
+
+// extend returns a record of the events that the run's own subject lacks; no record if it lacks
+// none. If ends is set, the record also closes the run. A paused run is resumed before an attempt
+// starts and, if reason is set, before the end. A run that a cancellation closed in its pause is
+// not resumed.
+func (s *step) extend(run *runevents.Run, ends bool, reason string) (out Output, err error) {
+	tail := s.in.Tail
+	fresh := tail.Without(run)
+	starts := func(e runevents.Event) bool { return e.EventType == runevents.StepStarted }
+	if s.held() && (slices.ContainsFunc(fresh, starts) || reason != "" && !tail.Closed) {
+		resumed, err := s.released(reason)
+		if err != nil {
+			return out, err
+		}
+		fresh = append(resumed, fresh...)
+	}
+	if len(fresh) == 0 && (!ends || tail.Closed) {
+		return out, nil
+	}
+	out = s.onRun(run.Identity, fresh, ends || tail.Closed)
+	out.Again = ends
+	return out, nil
+}
+
+// onRun returns a record on a run's own subject.
+func (s *step) onRun(run runevents.Identity, events []runevents.Event, closing bool) Output {
+	return Output{On: OfRun, Record: &Record{
+		Kind: KindRun, TownID: s.in.TownID, Closing: closing,
+		Run: &runevents.Run{Identity: run, FirstSeq: s.in.Tail.Next, Events: events},
+	}}
+}
+
+// held reports whether the run of the pending command is paused.
+func (s *step) held() bool { return s.in.Tail.PausedAt > s.town.Pending.Emitted }
+
+// released returns the events that resume a paused run.
+func (s *step) released(reason string) ([]runevents.Event, error) {
+	p := s.producer(s.town.Pending.Run)
+	p.ResumeAt(runevents.RunIsPaused)
+	err := emitReleased(p, s.in.Tail.Pauses, reason)
+	return p.Run().Events, err
+}
+
+// outcomeKnown is the reason for which a paused run is resumed when its command has an outcome. The
+// run ends then, even in a pause (Execution Semantics v1, section 6, option A).
+const outcomeKnown = "What became of the command is known: the run ends."
+
+func (e *Hold) effect(s *step) (Output, error) {
+	pending, tail := s.town.Pending, s.in.Tail
+	if pending == nil || tail.Closed || s.held() == (e.By != nil) {
+		return Output{}, nil
+	}
+	if e.By == nil {
+		events, err := s.released("")
+		return s.onRun(pending.Run, events, false), err
+	}
+	p := s.producer(pending.Run)
+	p.ResumeAt(runevents.RunRunning)
+	err := p.Emit(runevents.Emission{Type: runevents.RunPaused, Attempt: tail.Pauses + 1,
+		Payload: pausedPayload{SignalID: e.By.SignalID, Reason: e.By.Reason}})
+	return s.onRun(pending.Run, p.Run().Events, false), err
+}
+
+func (e *Arrival) effect(s *step) (Output, error) {
+	if s.town.Pending == nil {
+		return Output{}, errNotPending
+	}
+	after, p := s.town, *s.town.Pending
+	p.Reached = p.Reached || e.MayHaveArrived
+	p.Rested = e.Rests && !p.Reached
+	after.Pending = &p
+	return Output{Record: &Record{Kind: KindPending, TownID: s.in.TownID}, After: after}, nil
+}
+
+// effect handles an attempt's end: the run ends, or there is another attempt.
+func (e *Outcome) effect(s *step) (Output, error) {
+	app, run, err := s.attempts(true)
+	if err != nil {
+		return Output{}, err
+	}
+	v := e.Result
+	if !v.Applied && v.Failed.Reason == apply.ReasonPluginUnavailable &&
+		app.Pending.Via != apply.RCON && // a console is asked once in each attempt
+		(v.Reached || app.Pending.Reached) {
+		// A run counts as unreached only if no request at all can have arrived, since an operator
+		// may retry such a run (docs/adr/0026-a-retry-is-another-run.md).
+		v.Failed, v.Reached = apply.Silence(true, nil), true
+	}
+	after, failed := town.State{}, v.Failed
+	if v.Applied {
+		after, failed = reported(app.Expected, v.Snapshot)
+	}
+	if failed == nil || !failed.Retryable || app.Pending.Attempt >= s.Plugin.Attempts {
+		return s.end(&app, run, after, failed, &v)
+	}
+	// The next Pending has the latest failure alone: store the events of earlier ones first.
+	if out, err := s.extend(run.Run(), false, ""); err != nil || out.Record != nil {
+		out.Again = true
+		return out, err
+	}
+	failed.At = v.At
+	p := app.Pending.Next(*failed, v.Reached, s.in.At, &s.Plugin)
+	p.EventIDs, err = runevents.DrawIDs(p.Run, s.newID, slices.Concat(p.EventIDs, s.in.Drawn),
+		ToCome(p.Attempt)...)
+	next := s.town
+	next.Pending = p
+	return Output{Record: &Record{Kind: KindPending, TownID: s.in.TownID}, After: next}, err
+}
+
+// end returns the record that ends the run of the pending command with a result. The town's next
+// state is state, unless the last attempt failed.
+func (s *step) end(
+	app *apply.Decoded, run *runevents.Producer, state town.State, failed *apply.Failure,
+	v *apply.Result,
+) (Output, error) {
+	if app.Handoff.Requirements.ExpectedSnapshotHash != s.town.State.Hash {
+		return Output{}, fmt.Errorf("machine: the state of the town changed while run %s was pending",
+			app.Pending.Run.RunID)
+	}
+	checked, after, outcome := passed(&s.town.State), s.town, handoff.Outcome{}
+	addition := handoff.AdditionOf(app.Handoff)
+	after.Pending = nil
+	if failed == nil {
+		after.State, outcome = state, checked.Executed(state)
+		addition.Embodiment = embodied(v.Embodiment)
+	} else {
+		outcome = checked.Failed(failed.Reason, s.town.State)
+	}
+	result := handoff.NewResult(app.Handoff, outcome)
+	encoded, err := result.MarshalWire()
+	if err != nil {
+		return Output{}, err
+	}
+	if out, err := s.close(run, outcomeKnown); err != nil || out.Record != nil {
+		return out, err
+	}
+	err = emitEnd(run, result, app.Pending.Attempt, failed, v)
+	return Output{
+		Record: &Record{
+			Kind: KindHandoff, TownID: s.in.TownID, Run: s.unstored(run), Result: encoded,
+			Decision: result, Handoff: app.Pending.Handoff, Addition: &addition, RetryOf: app.Pending.RetryOf,
+		},
+		After: after,
+		Answer: &Answer{RunID: app.Pending.Run.RunID, Result: result, JSON: encoded,
+			Embodiment: addition.Embodiment, Failed: failed},
+	}, err
+}
+
+// reported returns the state after an applied command: the expected state, or the state that the
+// game reported. It raises the day of a reported state to the expected day.
+func reported(expected town.State, snapshot jsontext.Value) (town.State, *apply.Failure) {
+	if snapshot == nil {
+		return expected, nil
+	}
+	invalid := func(why string) (town.State, *apply.Failure) {
+		return town.State{}, &apply.Failure{Reason: apply.ReasonPluginStateInvalid, Message: why,
+			Retryable: true}
+	}
+	state, err := town.Parse(snapshot, schemas.Limits{})
+	if err != nil {
+		return invalid("The reported state is not a snapshot.v1: " + wire.Sentence(err))
+	}
+	if got, want := state.Snapshot.TownID, expected.Snapshot.TownID; got != want {
+		return invalid(fmt.Sprintf("The reported state is of the town %q, not of %q.", got,
+			want))
+	}
+	if state.Epoch() < expected.Epoch() {
+		moved := *state.Snapshot
+		moved.Day = expected.Epoch()
+		state = town.NewState(&moved)
+	}
+	return state, nil
+}
+
+// maxEmbodiment bounds an embodiment in bytes: it is stored with the result.
+const maxEmbodiment = 16 << 10
+
+// embodied returns a result's embodiment, or nil for one that is too large, or is not
+// {backendHint?: string|null, actions?: [object]}. It drops other members.
+func embodied(reported jsontext.Value) jsontext.Value {
+	if reported == nil || len(reported) > maxEmbodiment {
+		return nil
+	}
+	var known struct {
+		BackendHint jsontext.Value `json:"backendHint,omitzero"`
+		Actions     jsontext.Value `json:"actions,omitzero"`
+	}
+	if err := json.Unmarshal(reported, &known); err != nil {
+		return nil
+	}
+	if hint := known.BackendHint; hint != nil && hint.Kind() != '"' && hint.Kind() != 'n' {
+		return nil
+	}
+	if known.Actions != nil && !isObjects(known.Actions) {
+		return nil
+	}
+	data, err := json.Marshal(known)
+	if err != nil {
+		return nil
+	}
+	tree, err := schemas.Decode(data, schemas.Limits{})
+	if err != nil {
+		return nil
+	}
+	// A number may be longer in its canonical form.
+	if canonical := handoff.AppendCanonical(nil, tree); len(canonical) <= maxEmbodiment {
+		return canonical
+	}
+	return nil
+}
+
+// isObjects reports whether a JSON value is a list of objects.
+func isObjects(value jsontext.Value) bool {
+	var list []jsontext.Value
+	return value.Kind() == '[' && json.Unmarshal(value, &list) == nil &&
+		!slices.ContainsFunc(list, func(v jsontext.Value) bool { return v.Kind() != '{' })
+}
+
+// close prepares the end of the pending command's run. If the run is not closed to others yet,
+// close returns the record that closes the run. Otherwise it makes run go on after all stored
+// events and, if reason is set, resumes a paused run.
+func (s *step) close(run *runevents.Producer, reason string) (out Output, err error) {
+	if out, err = s.extend(run.Run(), true, reason); err != nil || out.Record != nil {
+		return out, err
+	}
+	run.Persisted(s.in.Tail.Next)
+	if s.held() && reason != "" {
+		run.ResumeAt(runevents.RunIsPaused)
+		err = emitReleased(run, s.in.Tail.Pauses, reason)
+	}
+	return out, err
+}
+
+// unstored returns a run with the events that its own subject lacks.
+func (s *step) unstored(run *runevents.Producer) *runevents.Run {
+	last := *run.Run()
+	last.Events = s.in.Tail.Without(&last)
+	return &last
+}
+
+// Why a run whose command is pending is not cancelled without force.
+const (
+	byForce        = "look at the game; with force the run is cancelled all the same"
+	mayHaveArrived = "a request for the command of the run may have reached a game: " + byForce
+	notKnown       = "it is not known yet whether a request for the command of the run has reached a " +
+		"game: try again, or " + byForce
+)
+
+// effect ends the run of the pending command if no request for the command can have reached a game,
+// or if the signal has Force.
+func (e *Cancel) effect(s *step) (Output, error) {
+	p := s.town.Pending
+	refuse := func(code wire.Code, why string) (Output, error) {
+		return s.refuseSignal(e.Signal, &approval.Refusal{Code: code, Message: why})
+	}
+	why := Cancellation{SignalID: e.Signal.Run.RunID, Reason: e.Signal.Reason}
+	switch {
+	case p == nil || p.Run.RunID != e.Signal.RunID:
+		return refuse(wire.CodeRunNotWaiting, "there is nothing to cancel: no run with this id "+
+			"waits, and none has a command that is being applied; it has ended, or there is no such "+
+			"run")
+	case e.Signal.Force && p.RetryOf != nil:
+		return s.failByForce(e.Signal.ActorID)
+	case e.Signal.Force:
+		why.Code = CancelledByForce
+	case p.Reached || e.Arrival == apply.MayHaveArrived:
+		return refuse(wire.CodeRunInHand, mayHaveArrived)
+	case e.Arrival == apply.MayArrive:
+		return refuse(wire.CodeRunInHand, notKnown)
+	}
+	_, run, err := s.attempts(true)
+	if err != nil {
+		return Output{}, err
+	}
+	// A paused run is cancelled without being resumed.
+	if out, err := s.close(run, ""); err != nil || out.Record != nil {
+		return out, err
+	}
+	err = emitCancelledInHand(run, p.Attempt, why)
+	after := s.town
+	after.Pending = nil
+	return Output{
+		Record: &Record{Kind: KindCancelled, TownID: s.in.TownID, Run: s.unstored(run)}, After: after,
+	}, err
+}
+
+// failByForce ends a pending retry's run with the result that its command may be applied. If the
+// run were cancelled, the key would keep the retried run's result, by which nothing was applied. An
+// operator could then retry that run again, and the command could be applied twice.
+func (s *step) failByForce(actorID string) (Output, error) {
+	v := apply.InDoubt(actorID + " ended the run by force; a game may have applied its command.")
+	if s.town.Pending.Via != apply.RCON {
+		v.Failed.Reason = apply.ReasonPluginTimeout
+	}
+	v.At, v.Attempt = s.in.At, s.town.Pending.Attempt
+	return (&Outcome{v}).effect(s)
+}

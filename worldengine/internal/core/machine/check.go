@@ -1,0 +1,106 @@
+package machine
+
+import (
+	"worldengine/dedupe"
+	"worldengine/handoff"
+	"worldengine/worldengine/internal/core/town"
+)
+
+// Checked is the verdict of the checks about a handoff. If it is Accepted, the command may be
+// applied; otherwise Outcome is the whole answer.
+type Checked struct {
+	Accepted bool
+	Outcome  handoff.Outcome
+}
+
+// Check judges h against the true state. prior is the receipt of h's key, nil if the key is free.
+// state is the state of h's town, zero if there is no such town. Only Check orders the checks:
+// duplicate, stale, preconditions (Execution Handoff Contract, recommended engine behavior; the
+// outcome table of the design). After a refusal no further check is evaluated.
+func Check(h *handoff.Handoff, prior *dedupe.Receipt, state town.State) Checked {
+	var e handoff.Evaluation
+	e.Preconditions.Failures = []handoff.Failure{}
+	refuse := func(status handoff.Status, reason handoff.ReasonCode) Checked {
+		return Checked{Outcome: handoff.Outcome{Status: status, ReasonCode: reason, Evaluation: e}}
+	}
+
+	e.DuplicateCheck.Evaluated = true
+	if prior != nil {
+		e.DuplicateCheck.Duplicate = true
+		e.DuplicateCheck.DuplicateOf = &prior.ResultID
+		if prior.HandoffID != h.HandoffID {
+			return refuse(handoff.Duplicate, handoff.ReasonKeyReused)
+		}
+		return refuse(handoff.Duplicate, handoff.ReasonDuplicate)
+	}
+
+	if !state.Exists() {
+		e.Preconditions.Evaluated = true
+		e.Preconditions.Failures = []handoff.Failure{
+			{Kind: handoff.TownExists, Detail: "Unknown town: " + h.Proposal.TownID},
+		}
+		return refuse(handoff.Rejected, handoff.ReasonUnknownTown)
+	}
+
+	all := passed(&state)
+	e.StaleCheck = all.Outcome.Evaluation.StaleCheck
+	e.StaleCheck.Passed = false
+	if h.Requirements.ExpectedDecisionEpoch != state.Epoch() {
+		return refuse(handoff.Stale, handoff.ReasonStaleEpoch)
+	}
+	if h.Requirements.ExpectedSnapshotHash != state.Hash {
+		return refuse(handoff.Stale, handoff.ReasonStaleHash)
+	}
+	e.StaleCheck.Passed = true
+
+	if failures := town.Evaluate(h.Preconditions(), state.Snapshot); len(failures) > 0 {
+		e.Preconditions = handoff.PreconditionReport{Evaluated: true, Failures: failures}
+		return refuse(handoff.Rejected, handoff.ReasonPreconditionFailed)
+	}
+	return all
+}
+
+// passed is the verdict about a handoff that passes every check in a state. It follows from the
+// state alone, so the end of a pending command needs no second check.
+func passed(state *town.State) Checked {
+	epoch := state.Epoch()
+	return Checked{Accepted: true, Outcome: handoff.Outcome{Evaluation: handoff.Evaluation{
+		DuplicateCheck: handoff.DuplicateReport{Evaluated: true},
+		StaleCheck: handoff.StaleReport{Evaluated: true, Passed: true,
+			ActualSnapshotHash: &state.Hash, ActualDecisionEpoch: &epoch},
+		Preconditions: handoff.PreconditionReport{Evaluated: true, Passed: true,
+			Failures: []handoff.Failure{}},
+	}}}
+}
+
+// Executed completes the outcome of an accepted handoff whose command was applied.
+func (c Checked) Executed(after town.State) handoff.Outcome {
+	return c.accepted(handoff.Executed, handoff.ReasonExecuted, after)
+}
+
+// Failed completes the outcome of an accepted handoff whose command could not be applied; unchanged
+// is the town's state.
+func (c Checked) Failed(reason handoff.ReasonCode, unchanged town.State) handoff.Outcome {
+	return c.accepted(handoff.Failed, reason, unchanged)
+}
+
+// Unapproved completes the outcome of a handoff that passed every check but lacks a person's
+// approval, or was denied it.
+func (c Checked) Unapproved(reason handoff.ReasonCode, detail string) handoff.Outcome {
+	outcome := c.Outcome
+	outcome.Status, outcome.ReasonCode = handoff.Rejected, reason
+	outcome.Evaluation.Preconditions = handoff.PreconditionReport{
+		Evaluated: true, Failures: []handoff.Failure{{Kind: handoff.Approval, Detail: detail}},
+	}
+	return outcome
+}
+
+func (c Checked) accepted(
+	s handoff.Status, reason handoff.ReasonCode, state town.State,
+) handoff.Outcome {
+	epoch := state.Epoch()
+	outcome := c.Outcome
+	outcome.Status, outcome.ReasonCode = s, reason
+	outcome.WorldState = &handoff.WorldState{SnapshotHash: &state.Hash, DecisionEpoch: &epoch}
+	return outcome
+}

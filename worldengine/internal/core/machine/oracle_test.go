@@ -1,0 +1,642 @@
+package machine_test
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"worldengine/handoff"
+	"worldengine/schemas"
+	"worldengine/worldengine/internal/core/apply"
+	"worldengine/worldengine/internal/core/approval"
+	"worldengine/worldengine/internal/core/machine"
+	"worldengine/worldengine/internal/core/town"
+)
+
+// oracle is a town by the contracts, plain and slow. It shares with the machine the inputs, the
+// rules, and the states of towns, but no decision.
+type oracle struct {
+	id       string
+	settings *machine.Settings
+	now      time.Time
+	state    town.State
+	via      apply.Binding
+	policy   *approval.Policy
+	paused   map[string]string // the signals that paused the town and the world, by its id and ""
+	command  *command
+	accepted map[string]*handoff.Result // by key
+	asked    []*question
+	runs     map[string]*course
+}
+
+// command is the command that a game applies.
+type command struct {
+	h                   *handoff.Handoff
+	run                 string
+	retry               bool
+	reached, rests      bool // a request may have arrived; the writer stopped, and none has
+	via                 apply.Binding
+	attempt             int64
+	expected            town.State
+	notBefore, deadline time.Time
+}
+
+// question is a proposal that a person is, or was, asked about.
+type question struct {
+	h       *handoff.Handoff
+	hash    string
+	size    int
+	expires time.Time
+	verdict string // waiting, approved, denied, used or stale
+	by      string
+}
+
+// course is a run of a handoff, and which events of attempts stand on its own subject.
+type course struct {
+	status           string
+	closed, canceled bool
+	has              map[string]bool
+}
+
+// prediction is an input's output, in told's words, and the change of the stored record.
+type prediction struct {
+	text string
+	then func()
+}
+
+func fails(err error) prediction { return prediction{text: "error " + err.Error()} }
+
+// predict returns the prediction for a record with parts.
+func predict(then func(), parts ...string) prediction {
+	parts = slices.DeleteFunc(parts, func(part string) bool { return part == "" })
+	return prediction{strings.Join(parts, "; "), then}
+}
+
+// told renders an output.
+func told(out *machine.Output, err error) string {
+	if err != nil {
+		return "error " + err.Error()
+	}
+	var parts [8]string
+	if rec := out.Record; rec != nil {
+		parts[0] = string(rec.Kind) + " on " +
+			[]string{"town", "refused", "signals", "run", "world"}[out.On]
+		parts[1] = mark("closing", rec.Closing) + mark("again", out.Again) + mark("free", out.Free)
+		if rec.Run != nil {
+			parts[2] = events(rec.Run)
+		}
+	}
+	if out.Answer != nil {
+		parts[3] = judged(out.Answer.Result)
+	}
+	if out.Refused != nil {
+		parts[4] = "refused " + string(out.Refused.Code)
+	}
+	if d := out.Decided; d != nil {
+		parts[5] = decided(d.Decision.Approved, d.Decision.ActorID)
+	}
+	return predict(nil, parts[:]...).text
+}
+
+func mark(name string, on bool) string { return pick(on, " "+name, "") }
+
+func pick[T any](on bool, yes, no T) T {
+	if on {
+		return yes
+	}
+	return no
+}
+
+func decided(approved bool, by string) string {
+	return fmt.Sprintf("decided %t by %s", approved, by)
+}
+
+// judged renders a result, without the words about an approval.
+func judged(r *handoff.Result) string {
+	e := r.Evaluation
+	e.Preconditions.Failures = slices.Clone(e.Preconditions.Failures)
+	for i := range e.Preconditions.Failures {
+		if f := &e.Preconditions.Failures[i]; f.Kind == handoff.Approval {
+			f.Detail = ""
+		}
+	}
+	data, _ := json.Marshal(handoff.Outcome{Status: r.Status, ReasonCode: r.ReasonCode,
+		Evaluation: e, WorldState: r.WorldState})
+	return string(data)
+}
+
+func (o *oracle) predict(townID string, event machine.Event) prediction {
+	switch e := event.(type) {
+	case *machine.Handoff:
+		return o.handoff(e)
+	case *machine.Put:
+		return o.put(e.State, e.Expected, e.Attributes)
+	case *machine.Patch:
+		if err := o.state.MustBe(e.Expected); err != nil {
+			return fails(err)
+		}
+		state, err := o.state.Patch(e.Patch)
+		if err != nil {
+			return fails(schemas.Under(schemas.TownPatchRequest, err, "patch"))
+		}
+		return o.put(state, e.Expected, e.Attributes)
+	case *machine.Signal:
+		if e.Kind == machine.SignalApprove || e.Kind == machine.SignalDeny {
+			return o.decide(e)
+		}
+		return o.pause(townID, e)
+	case *machine.Verdict:
+		return predict(func() {}, "signal on signals", pick(e.Code == "", signalled, rejected))
+	case *machine.Wait:
+		return o.wait(e, false)
+	case *machine.Close:
+		return o.wait(&e.Wait, true)
+	case *machine.Open:
+		return o.onRun(e.Run.RunID, !o.run(e.Run.RunID).closed, "", false, "")
+	case *machine.Abandon:
+		r := o.run(e.Run.RunID)
+		if r.canceled {
+			return fails(machine.ErrRunCancelled)
+		}
+		started := pick(r.status != "PAUSED", "RunStarted, ", "")
+		p := o.onRun(e.Run.RunID, false, "CANCELLED", true, started+"RunCancelled")
+		return prediction{p.text, func() { p.then(); r.canceled = true }}
+	case *machine.Cancel:
+		return o.cancel(e)
+	case *machine.Hold:
+		if o.command == nil {
+			return prediction{}
+		}
+		r, pause := o.run(o.command.run), e.By != nil
+		return o.onRun(o.command.run, r.closed || pause == (r.status == "PAUSED"),
+			pick(pause, "PAUSED", "RUNNING"), false, pick(pause, "RunPaused", "RunResumed"))
+	}
+	if o.command == nil {
+		return fails(errors.New("machine: no command is being applied to the town"))
+	}
+	switch e := event.(type) {
+	case *machine.Attempt:
+		p, _ := o.extend(e.Started, false, false, false)
+		return p
+	case *machine.Arrival:
+		return predict(func() {
+			o.command.reached = o.command.reached || e.MayHaveArrived
+			o.command.rests = e.Rests && !o.command.reached
+		}, "pending on town")
+	}
+	return o.outcome(event.(*machine.Outcome).Result)
+}
+
+func (o *oracle) run(runID string) *course {
+	if o.runs[runID] == nil {
+		o.runs[runID] = &course{has: map[string]bool{}}
+	}
+	return o.runs[runID]
+}
+
+// onRun predicts a record on the run's own subject, after which the run has a status.
+func (o *oracle) onRun(
+	runID string, none bool, status string, closing bool, names string,
+) prediction {
+	r := o.run(runID)
+	if none {
+		return prediction{}
+	}
+	return predict(func() {
+		r.closed, r.status = closing, cmp.Or(status, r.status)
+	}, "run on run", mark("closing", closing), names)
+}
+
+// wait records that a run waits, once for each reason, and closes it if it is about to be judged.
+func (o *oracle) wait(e *machine.Wait, closes bool) prediction {
+	r := o.run(e.Run.RunID)
+	switch {
+	case r.canceled:
+		return fails(machine.ErrRunCancelled)
+	case closes && r.closed:
+		return prediction{}
+	case e.By == nil && r.status == "":
+		return o.onRun(e.Run.RunID, false, "PENDING", closes || r.closed, "RunQueued")
+	case e.By != nil && r.status != "PAUSED":
+		queued := r.status == "" && e.Begin.Start == machine.StartQueued
+		return o.onRun(e.Run.RunID, false, "PAUSED", closes || r.closed,
+			pick(queued, "RunQueued, ", "")+"RunStarted, RunPaused")
+	}
+	return o.onRun(e.Run.RunID, !closes, "", true, "")
+}
+
+// become gives the town another state: proposals and approvals of the one before are stale.
+func (o *oracle) become(state town.State) {
+	o.state = state
+	for _, q := range o.asked {
+		if q.h.SnapshotHash != state.Hash && (q.verdict == "waiting" || q.verdict == "approved") {
+			q.verdict = "stale"
+		}
+	}
+}
+
+func (o *oracle) put(state town.State, expected string, a machine.Attributes) prediction {
+	if o.command != nil {
+		return fails(machine.ErrBusy)
+	}
+	if err := state.MayReplace(o.state, expected); err != nil {
+		return fails(err)
+	}
+	return predict(func() {
+		o.via, o.policy = cmp.Or(a.Apply, o.via), cmp.Or(a.Approval, o.policy)
+		o.become(state)
+	}, "put on town")
+}
+
+const (
+	signalled = "RunStarted, SignalAccepted, RunCompleted"
+	rejected  = "RunStarted, SignalRejected, RunFailed"
+)
+
+func refused(code string) prediction {
+	return predict(func() {}, "signal on signals", rejected, "refused "+code)
+}
+
+func (o *oracle) pause(townID string, e *machine.Signal) prediction {
+	pause := e.Kind == machine.SignalPause
+	switch {
+	case townID != "" && !o.state.Exists():
+		return refused("UNKNOWN_TOWN")
+	case pause && o.paused[townID] != "":
+		return refused("ALREADY_PAUSED")
+	case !pause && o.paused[townID] == "":
+		return refused("NOT_PAUSED")
+	}
+	return predict(func() { o.paused[townID] = pick(pause, e.Run.RunID, "") },
+		"control on "+pick(townID == "", "world", "town"), signalled)
+}
+
+// begin returns the events of a run up to its checks.
+func (o *oracle) begin(e *machine.Handoff, v *handoff.Evaluation, approved bool) string {
+	var names []string
+	add := func(name string, on bool) {
+		if on {
+			names = append(names, name)
+		}
+	}
+	r := o.run(e.Run.RunID)
+	add("RunResumed", r.status == "PAUSED")
+	add("RunQueued", r.status == "" && e.Begin.Start == machine.StartQueued)
+	add("RunApproved", approved && r.status != "PAUSED")
+	add("RunStarted", r.status != "PAUSED")
+	add("SignalAccepted", e.RetryOf != nil)
+	for name, evaluated := range []bool{v.DuplicateCheck.Evaluated, v.StaleCheck.Evaluated,
+		v.Preconditions.Evaluated} {
+		check := []string{"duplicate-check", "stale-check", "precondition-check"}[name]
+		add(check, evaluated)
+		add("["+check+"]", !evaluated)
+	}
+	return strings.Join(names, ", ") + ", "
+}
+
+// handoff is the outcome table, row by row.
+func (o *oracle) handoff(e *machine.Handoff) prediction {
+	h, r, approved := e.Handoff, o.run(e.Run.RunID), false
+	if !e.DryRun && (o.command != nil || o.paused[h.Proposal.TownID] != "") {
+		return fails(machine.ErrBusy)
+	}
+	var v handoff.Evaluation
+	v.Preconditions.Failures = []handoff.Failure{}
+	refuse := func(status handoff.Status, reason handoff.ReasonCode) prediction {
+		kind, ask, free := "refused on refused", reason == "ASK", ""
+		if ask {
+			kind, reason = "asked on town", "APPROVAL_REQUIRED"
+		}
+		if status == "duplicate" {
+			first := o.accepted[h.IdempotencyKey]
+			free = mark("free", first.ReasonCode != "PLUGIN_UNAVAILABLE")
+		}
+		result := handoff.NewResult(h, handoff.Outcome{Status: status, ReasonCode: reason,
+			Evaluation: v})
+		return predict(func() {
+			if r.status = "COMPLETED"; ask {
+				o.ask(h)
+			}
+		}, kind, free, o.begin(e, &v, false)+"[apply], RunCompleted", judged(result))
+	}
+	v.DuplicateCheck.Evaluated = true
+	if first := o.accepted[h.IdempotencyKey]; first != nil && e.RetryOf == nil {
+		v.DuplicateCheck.Duplicate, v.DuplicateCheck.DuplicateOf = true, &first.ResultID
+		if first.HandoffID != h.HandoffID {
+			return refuse("duplicate", "IDEMPOTENCY_KEY_REUSED")
+		}
+		return refuse("duplicate", "DUPLICATE_HANDOFF")
+	}
+	v.Preconditions.Evaluated = true
+	if !o.state.Exists() {
+		v.Preconditions.Failures = []handoff.Failure{
+			{Kind: "town_exists", Detail: "Unknown town: " + h.Proposal.TownID}}
+		return refuse("rejected", "UNKNOWN_TOWN")
+	}
+	v.Preconditions.Evaluated = false
+	v.StaleCheck = handoff.StaleReport{Evaluated: true, ActualSnapshotHash: new(o.state.Hash),
+		ActualDecisionEpoch: new(o.state.Snapshot.Day)}
+	if h.DecisionEpoch != o.state.Snapshot.Day {
+		return refuse("stale", "STALE_DECISION_EPOCH")
+	}
+	if h.SnapshotHash != o.state.Hash {
+		return refuse("stale", "STALE_SNAPSHOT_HASH")
+	}
+	v.StaleCheck.Passed, v.Preconditions.Evaluated = true, true
+	v.Preconditions.Failures = town.Evaluate(h.Preconditions(), o.state.Snapshot)
+	if len(v.Preconditions.Failures) > 0 {
+		return refuse("rejected", "PRECONDITION_FAILED")
+	}
+	after, failed := o.settings.Rules.Apply(o.state.Snapshot, &h.Proposal)
+	if failed == "" && slices.Contains(cmp.Or(o.policy, &o.settings.Policy).Types, h.Proposal.Type) {
+		if reason := o.unapproved(h); reason != "" {
+			v.Preconditions.Failures = []handoff.Failure{{Kind: "approval"}}
+			return refuse("rejected", reason)
+		}
+		approved = true
+	}
+	v.Preconditions.Passed = true
+	begun := o.begin(e, &v, approved) + "StepStarted 1"
+	switch via := cmp.Or(o.via, o.settings.Apply); {
+	case failed != "":
+		return o.conclude(h, e.Run.RunID, &v, failed, o.state, begun+", StepFailed 1, RunFailed")
+	case via == "local" || e.DryRun:
+		return o.conclude(h, e.Run.RunID, &v, "", after, begun+", StepCompleted 1, RunCompleted")
+	default:
+		return predict(func() {
+			o.use(h)
+			r.status = "RUNNING"
+			o.command = &command{h: h, run: e.Run.RunID, retry: e.RetryOf != nil, via: via,
+				attempt: 1, expected: after, notBefore: o.now,
+				deadline: o.now.Add(o.settings.Plugin.Deadline)}
+		}, "pending on town", begun)
+	}
+}
+
+// conclude predicts the result of an accepted handoff, which consumes its key.
+func (o *oracle) conclude(
+	h *handoff.Handoff, runID string, v *handoff.Evaluation, failed handoff.ReasonCode,
+	after town.State, names string,
+) prediction {
+	outcome := handoff.Outcome{Status: "executed", ReasonCode: "EXECUTED", Evaluation: *v,
+		WorldState: &handoff.WorldState{SnapshotHash: &after.Hash,
+			DecisionEpoch: &after.Snapshot.Day}}
+	ended := "COMPLETED"
+	if failed != "" {
+		outcome.Status, outcome.ReasonCode, ended = "failed", failed, "FAILED"
+	}
+	result := handoff.NewResult(h, outcome)
+	return predict(func() {
+		o.accepted[h.IdempotencyKey], o.run(runID).status = result, ended
+		if o.command == nil {
+			o.use(h)
+		}
+		o.command = nil
+		o.become(after)
+	}, "handoff on town", names, judged(result))
+}
+
+// status returns the status of a question now.
+func (o *oracle) status(q *question) string {
+	switch {
+	case q.verdict == "used":
+		return "used"
+	case q.verdict == "stale" || q.h.SnapshotHash != o.state.Hash:
+		return "stale"
+	case !o.now.Before(q.expires):
+		return "expired"
+	}
+	return q.verdict
+}
+
+func isOpen(status string) bool { return status == "waiting" || status == "approved" }
+
+func (q *question) isOf(h *handoff.Handoff) bool {
+	hash, _ := bytesOf(h)
+	return q.h.HandoffID == h.HandoffID && q.hash == hash
+}
+
+func bytesOf(h *handoff.Handoff) (hash string, size int) {
+	data, _ := h.MarshalWire()
+	return handoff.Hash(data), len(data)
+}
+
+// unapproved returns why a handoff may not be executed, "" if a person approved it.
+func (o *oracle) unapproved(h *handoff.Handoff) handoff.ReasonCode {
+	_, size := bytesOf(h)
+	all, own := size, size
+	for _, q := range o.asked {
+		status := o.status(q)
+		if q.isOf(h) && (isOpen(status) || status == "denied") {
+			return map[string]handoff.ReasonCode{
+				"waiting": "APPROVAL_REQUIRED", "denied": "APPROVAL_DENIED"}[status]
+		}
+		if isOpen(status) {
+			all += q.size
+			if q.h.Proposal.ActorID == h.Proposal.ActorID {
+				own += q.size
+			}
+		}
+	}
+	switch {
+	case size > 64<<10:
+		return "APPROVAL_TOO_LARGE"
+	case all > 128<<10 || own > 64<<10:
+		return "APPROVALS_FULL"
+	}
+	return "ASK"
+}
+
+// ask lets a handoff wait. Expired questions are forgotten.
+func (o *oracle) ask(h *handoff.Handoff) {
+	o.asked = slices.DeleteFunc(o.asked, func(q *question) bool {
+		return q.isOf(h) || !o.now.Before(q.expires)
+	})
+	hash, size := bytesOf(h)
+	o.asked = append(o.asked, &question{h: h, hash: hash, size: size, verdict: "waiting",
+		expires: o.now.Add(o.settings.ApprovalTimeout)})
+}
+
+// use spends the approval of an accepted handoff; others with its id wait no longer.
+func (o *oracle) use(h *handoff.Handoff) {
+	for _, q := range o.asked {
+		if q.h.HandoffID == h.HandoffID && isOpen(q.verdict) {
+			q.verdict = pick(q.verdict == "approved" && q.isOf(h), "used", "stale")
+		}
+	}
+}
+
+// decide takes a decision about the only question that it can be about.
+func (o *oracle) decide(e *machine.Signal) prediction {
+	var of, open []*question
+	known := false
+	for _, q := range o.asked {
+		if q.h.HandoffID != e.HandoffID {
+			continue
+		}
+		known = true
+		if e.HandoffHash != "" && e.HandoffHash != q.hash {
+			continue
+		}
+		if of = append(of, q); isOpen(o.status(q)) {
+			open = append(open, q)
+		}
+	}
+	switch {
+	case !known:
+		return refused("UNKNOWN_APPROVAL")
+	case len(of) == 0:
+		return refused("APPROVAL_DIFFERS")
+	case len(open) > 1:
+		return refused("APPROVAL_AMBIGUOUS")
+	case len(open) == 1:
+		of = open
+	}
+	q, approves := of[len(of)-1], e.Kind == machine.SignalApprove
+	said := decided(approves, e.ActorID)
+	switch status := o.status(q); {
+	case status == "stale" || status == "expired":
+		return refused("APPROVAL_STALE")
+	case status == "waiting":
+		return predict(func() {
+			q.verdict = pick(approves, "approved", "denied")
+			q.by, q.expires = e.ActorID, o.now.Add(o.settings.ApprovalTimeout)
+		}, "decided on town", signalled, said)
+	case q.by == e.ActorID && (status != "denied") == approves:
+		return prediction{text: said}
+	}
+	return refused("ALREADY_DECIDED")
+}
+
+// extend predicts the record of events that the run's own subject lacks: the attempts' so far, and
+// the resumption of a paused run before an attempt, or before an end that needs it. With ends it
+// closes the run to others.
+func (o *oracle) extend(starts, ends, resumes, again bool) (prediction, bool) {
+	c, r := o.command, o.run(o.command.run)
+	var names []string
+	lacks := func(name string, of int64, on bool) bool {
+		name = fmt.Sprint(name, " ", of)
+		if lacks := on && c.attempt > 1 && !r.has[name]; lacks {
+			names = append(names, name)
+			return true
+		}
+		return false
+	}
+	lacks("StepFailed", c.attempt-1, true)
+	starting, status := lacks("StepStarted", c.attempt, starts), r.status
+	added := slices.Clone(names)
+	if r.status == "PAUSED" && (starting || resumes && !r.closed) {
+		names, status = append([]string{"RunResumed"}, names...), "RUNNING"
+	}
+	if len(names) == 0 && (!ends || r.closed) {
+		return prediction{}, false
+	}
+	p := o.onRun(c.run, false, status, ends || r.closed, "")
+	return predict(func() {
+		p.then()
+		for _, name := range added {
+			r.has[name] = true
+		}
+	}, "run on run", mark("closing", ends || r.closed)+mark("again", again),
+		strings.Join(names, ", ")), true
+}
+
+// outcome ends the run, or begins another attempt.
+func (o *oracle) outcome(v apply.Result) prediction {
+	c, after := o.command, o.command.expected
+	reached, reason, later := c.reached || v.Reached, handoff.ReasonCode(""), true
+	switch {
+	case v.Applied && v.Snapshot != nil:
+		reported, err := town.Parse(v.Snapshot, schemas.Limits{})
+		if err != nil || reported.Snapshot.TownID != c.h.Proposal.TownID {
+			reason = "PLUGIN_STATE_INVALID"
+			break
+		}
+		reported.Snapshot.Day = max(reported.Snapshot.Day, after.Snapshot.Day)
+		after = town.NewState(reported.Snapshot)
+	case !v.Applied:
+		reason, later = v.Failed.Reason, v.Failed.Retryable
+		if reason == "PLUGIN_UNAVAILABLE" && reached && c.via != "rcon" {
+			reason = "PLUGIN_TIMEOUT"
+		}
+	}
+	ends := reason == "" || !later || c.attempt >= o.settings.Plugin.Attempts
+	if p, more := o.extend(true, ends, ends, true); more {
+		return p
+	}
+	if !ends {
+		return predict(func() {
+			pause := o.settings.Plugin.Backoff << (c.attempt - 1)
+			c.attempt, c.reached, c.rests = c.attempt+1, reached, false
+			c.notBefore = o.now.Add(pause)
+			c.deadline = c.notBefore.Add(o.settings.Plugin.Deadline)
+		}, "pending on town")
+	}
+	if reason != "" {
+		after = o.state
+	}
+	v1 := handoff.Evaluation{DuplicateCheck: handoff.DuplicateReport{Evaluated: true},
+		StaleCheck: handoff.StaleReport{Evaluated: true, Passed: true,
+			ActualSnapshotHash: &o.state.Hash, ActualDecisionEpoch: &o.state.Snapshot.Day},
+		Preconditions: handoff.PreconditionReport{Evaluated: true, Passed: true,
+			Failures: []handoff.Failure{}}}
+	names := pick(o.run(c.run).status == "PAUSED", "RunResumed, ", "") + pick(reason == "",
+		fmt.Sprintf("StepCompleted %d, RunCompleted", c.attempt),
+		fmt.Sprintf("StepFailed %d, RunFailed", c.attempt))
+	return o.conclude(c.h, c.run, &v1, reason, after, names)
+}
+
+// cancel ends the run if no request can have arrived, or by force; a retry fails by force.
+func (o *oracle) cancel(e *machine.Cancel) prediction {
+	c := o.command
+	switch {
+	case c == nil || c.run != e.Signal.RunID:
+		return refused("RUN_NOT_WAITING")
+	case e.Signal.Force && c.retry:
+		return o.outcome(apply.Result{Failed: &apply.Failure{Reason: handoff.ReasonCode(
+			pick(c.via == "rcon", "RCON_IN_DOUBT", "PLUGIN_TIMEOUT"))}})
+	case !e.Signal.Force && (c.reached || e.Arrival != apply.NotArrived):
+		return refused("RUN_IN_HAND")
+	}
+	if p, more := o.extend(true, true, false, true); more {
+		return p
+	}
+	return predict(func() { o.command, o.run(c.run).status = nil, "CANCELLED" },
+		"cancelled on town", fmt.Sprintf("StepFailed %d, RunCancelled", c.attempt))
+}
+
+// town renders the oracle's town, and townOf the machine's.
+func (o *oracle) town() string {
+	pending, asked := "", []string{}
+	if c := o.command; c != nil {
+		pending = fmt.Sprint(c.run, c.via, c.attempt, c.reached, c.rests, c.retry, c.expected.Hash,
+			c.notBefore, c.deadline)
+	}
+	for _, q := range o.asked {
+		if status := o.status(q); status != "stale" && status != "expired" {
+			asked = append(asked, q.hash+" "+status)
+		}
+	}
+	return fmt.Sprint(o.state.Hash, o.via, o.policy, o.paused[o.id], pending, asked)
+}
+
+func townOf(t *machine.Town, now time.Time) string {
+	paused, pending, asked := "", "", []string{}
+	if t.Paused != nil {
+		paused = t.Paused.SignalID
+	}
+	if p := t.Pending; p != nil {
+		pending = fmt.Sprint(p.Run.RunID, p.Via, p.Attempt, p.Reached, p.Rested, p.RetryOf != nil,
+			handoff.Hash(p.Expected), p.NotBefore, p.Deadline)
+	}
+	for _, a := range t.Approvals {
+		if status := a.Status(t.State.Hash, now); status != "stale" && status != "expired" {
+			asked = append(asked, a.HandoffHash+" "+string(status))
+		}
+	}
+	return fmt.Sprint(t.State.Hash, t.Apply, t.Policy, paused, pending, asked)
+}

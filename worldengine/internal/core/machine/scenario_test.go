@@ -1,0 +1,467 @@
+package machine_test
+
+import (
+	"cmp"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"worldengine/dedupe"
+	"worldengine/handoff"
+	"worldengine/runevents"
+	"worldengine/schemas"
+	"worldengine/schemas/schemastest"
+	"worldengine/worldengine/internal/core/apply"
+	"worldengine/worldengine/internal/core/approval"
+	"worldengine/worldengine/internal/core/machine"
+	"worldengine/worldengine/internal/core/town"
+	"worldengine/worldengine/internal/core/town/towntest"
+	"worldengine/worldengine/messages"
+)
+
+// TestScenarios plays testdata. Inputs:
+//
+//	> wait DURATION
+//	> put [DAY] | patch JSON | remove
+//	> bind local|plugin, > approve TYPE,…|none: a put with attributes
+//	> handoff NAME [advance|talk|salvage|accept|complete|fail ARGUMENT [if PROJECT] [of NAME] [old]]
+//	  [dry|retry]: the kind only at first; "if" requires a project, "of" takes the key of another
+//	  handoff, "old" proposes from the state before the last change, "retry" retries its failed run
+//	> pause|resume [REASON] · > yes|no NAME by PERSON [REASON]
+//	> applied [STATE], rejected [later], silent, unreached [arrived]: the end of the attempt of the
+//	  pending command; a STATE is a snapshot.v1 that the game reports
+//	> started, failed, asked, rests: more about that attempt
+//	> held [by SOMEBODY]: its run is paused, or goes on
+//	> cancel [other] [force] [arrived|may]: of its run, or another one, with the known fate of its requests
+//	> waits|judged|again|abandoned NAME: a handoff that waits for its town is recorded, about to be
+//	  judged, has to wait again, or is not going to be judged
+//	> crash: the next record is stored, and its writer does not learn that
+//	> ids N: the next input has only N ids
+//	> payload EVENT [STEP]: the time and the payload of the last such event, with hashes cut short
+func TestScenarios(t *testing.T) {
+	t.Parallel()
+	schemastest.Play(t, "testdata/*.txt", *machine.Rewrite, func(t *testing.T) func(string) []string {
+		s := newScenario(t)
+		return func(input string) []string { return s.input(strings.Fields(input)) }
+	})
+}
+
+// scenario is a town, and a log that has the records of its steps.
+type scenario struct {
+	t        *testing.T
+	settings machine.Settings
+	now      time.Time
+	ids      int
+	town     machine.Town
+	before   town.State // the state before the last change
+	seq      uint64
+	handoffs map[string]*handoff.Handoff
+	receipts map[string]*dedupe.Receipt
+	// tails are the ends of the runs on subjects of their own, and waits the runs of handoffs that
+	// wait.
+	tails map[string]*machine.RunTail
+	waits map[string]runevents.Identity
+	crash bool
+	few   int               // the number of ids that the next input has; -1 for enough
+	last  map[string]string // the time and the payload of the last event of each name
+}
+
+func newScenario(t *testing.T) *scenario {
+	rules := town.DefaultRules()
+	return &scenario{
+		t: t, now: time.Date(2026, 2, 16, 12, 0, 0, 0, time.UTC),
+		settings: machine.Settings{Rules: &rules, Apply: apply.Local,
+			ApprovalTimeout: time.Hour, Plugin: apply.Policy{Deadline: 10 * time.Second, Attempts: 3,
+				Backoff: time.Second}},
+		handoffs: map[string]*handoff.Handoff{}, receipts: map[string]*dedupe.Receipt{},
+		tails: map[string]*machine.RunTail{}, waits: map[string]runevents.Identity{},
+		last: map[string]string{}, few: -1,
+	}
+}
+
+// input steps one input, and returns its output.
+func (s *scenario) input(words []string) []string {
+	argument := ""
+	if len(words) > 1 {
+		argument = words[1]
+	}
+	switch words[0] {
+	case "wait":
+		d, err := time.ParseDuration(argument)
+		require.NoError(s.t, err)
+		s.now = s.now.Add(d)
+		return nil
+	case "put":
+		if argument != "" {
+			day, err := strconv.ParseInt(argument, 10, 64)
+			require.NoError(s.t, err)
+			state := towntest.Threatened(func(s *town.Snapshot) { s.Day = day })
+			return s.step(&machine.Put{State: state, ActorID: "ada"})
+		}
+		return s.put(machine.Attributes{})
+	case "remove":
+		return s.step(&machine.Remove{ActorID: "ada"})
+	case "patch":
+		patch, err := schemas.Decode([]byte(argument), schemas.Limits{})
+		require.NoError(s.t, err)
+		return s.step(&machine.Patch{Patch: patch, Expected: s.town.State.Hash, ActorID: "ada"})
+	case "bind":
+		return s.put(machine.Attributes{Apply: apply.Binding(argument)})
+	case "approve":
+		policy, err := approval.Parse(argument)
+		require.NoError(s.t, err)
+		return s.put(machine.Attributes{Approval: &policy})
+	case "handoff":
+		return s.handoff(words[1:])
+	case "applied", "rejected", "silent", "unreached":
+		return s.step(s.outcome(words))
+	case "started", "failed":
+		return s.step(&machine.Attempt{Started: words[0] == "started"})
+	case "asked", "rests":
+		return s.step(&machine.Arrival{MayHaveArrived: words[0] == "asked", Rests: words[0] == "rests"})
+	case "held":
+		e := new(machine.Hold)
+		if argument != "" {
+			e.By = cmp.Or(s.town.Paused, &messages.PausedBy{SignalID: "signal", ActorID: words[2]})
+		}
+		return s.step(e)
+	case "cancel":
+		return s.step(s.cancel(words))
+	case "waits", "judged", "again", "abandoned":
+		return s.waiting(words)
+	case "crash":
+		s.crash = true
+		return nil
+	case "ids":
+		few, err := strconv.Atoi(argument)
+		require.NoError(s.t, err)
+		s.few = few
+		return nil
+	case "payload":
+		return []string{s.last[strings.Join(words[1:], " ")]}
+	case "pause", "resume":
+		kind := map[string]machine.SignalKind{
+			"pause": machine.SignalPause, "resume": machine.SignalResume}[words[0]]
+		return s.signal(machine.Signal{Kind: kind, ActorID: "ada", Reason: argument})
+	case "yes", "no":
+		kind := map[string]machine.SignalKind{
+			"yes": machine.SignalApprove, "no": machine.SignalDeny}[words[0]]
+		return s.signal(machine.Signal{Kind: kind, ActorID: words[3],
+			HandoffID: s.handoffs[argument].HandoffID, Reason: strings.Join(words[4:], " ")})
+	}
+	s.t.Fatalf("no input is called %q", words[0])
+	return nil
+}
+
+func (s *scenario) put(a machine.Attributes) []string {
+	state, expected := towntest.Threatened(), ""
+	if s.town.State.Exists() {
+		state, expected = s.town.State, s.town.State.Hash
+	}
+	return s.step(&machine.Put{State: state, Expected: expected, Attributes: a, ActorID: "ada"})
+}
+
+func (s *scenario) signal(signal machine.Signal) []string {
+	signal = signal.WithDefaults()
+	signal.TownID = "town-threatened"
+	signal.Run = s.run(machine.SignalPlan, machine.SignalVersion)
+	return s.step(&signal)
+}
+
+// outcome returns the end of the attempt of the pending command, a second ago.
+func (s *scenario) outcome(words []string) machine.Event {
+	v := apply.Result{At: s.now.Add(-time.Second), Reached: words[len(words)-1] == "arrived"}
+	if s.town.Pending != nil {
+		v.Attempt = s.town.Pending.Attempt
+	}
+	switch words[0] {
+	case "applied":
+		v.Applied, v.Reached = true, true
+		if len(words) > 1 {
+			v.Snapshot = []byte(words[1])
+		}
+	case "rejected":
+		v.Reached = true
+		v.Failed = &apply.Failure{Reason: apply.ReasonPluginRejected, Code: "NO", Message: "No.",
+			Retryable: words[len(words)-1] == "later"}
+	case "silent":
+		v.Reached = true
+		v.Failed = apply.Silence(true, nil)
+	case "unreached":
+		v.Failed = apply.Silence(false, nil)
+	}
+	return &machine.Outcome{Result: v}
+}
+
+// cancel returns an operator's signal that cancels the run of the pending command, or another run.
+func (s *scenario) cancel(words []string) machine.Event {
+	signal := machine.Signal{Kind: machine.SignalCancel, ActorID: "ada", Reason: "a mistake",
+		TownID: "town-threatened", Run: s.run(machine.SignalPlan, machine.SignalVersion)}
+	if s.town.Pending != nil {
+		signal.RunID = s.town.Pending.Run.RunID
+	}
+	e := &machine.Cancel{Signal: &signal}
+	for _, word := range words[1:] {
+		switch word {
+		case "force":
+			signal.Force = true
+		case "arrived":
+			e.Arrival = apply.MayHaveArrived
+		case "may":
+			e.Arrival = apply.MayArrive
+		case "other":
+			signal.RunID = "another run"
+		}
+	}
+	return e
+}
+
+// waiting steps an input about a handoff that waits for its town.
+func (s *scenario) waiting(words []string) []string {
+	name := words[1]
+	if s.handoffs[name] == nil {
+		s.handoffs[name] = s.propose(append([]string{name}, "advance", "wall"))
+	}
+	h := s.handoffs[name]
+	run, known := s.waits[name]
+	if !known {
+		run = s.run(h.ProposalID, h.Proposal.SchemaVersion)
+		s.waits[name] = run
+	}
+	wait := machine.Wait{Handoff: h, Run: run, Begin: machine.Begin{
+		Start: machine.StartQueued, Waited: time.Second}}
+	if s.town.Paused != nil {
+		wait.By = s.town.Paused
+	}
+	switch words[0] {
+	case "waits":
+		return s.step(&wait)
+	case "judged":
+		return s.step(&machine.Close{Wait: wait})
+	case "again":
+		return s.step(&machine.Open{Run: run})
+	}
+	return s.step(&machine.Abandon{Run: run, Handoff: h,
+		Why: machine.Cancellation{Reason: "Nobody waits for it."}})
+}
+
+// tail returns the end of the run that an event is about, nil for none.
+func (s *scenario) tail(event machine.Event) *machine.RunTail {
+	runID, emitted := machine.RunOf(&s.town, event)
+	if runID == "" {
+		return nil
+	}
+	if s.tails[runID] == nil {
+		s.tails[runID] = machine.NewTail(nil, emitted)
+	}
+	s.tails[runID].Next = max(s.tails[runID].Next, emitted+1)
+	return s.tails[runID]
+}
+
+// handoff delivers a handoff; one whose name is known is the same handoff again.
+func (s *scenario) handoff(words []string) []string {
+	name, e := words[0], machine.Handoff{Next: 1}
+	if s.handoffs[name] == nil {
+		s.handoffs[name] = s.propose(words)
+	}
+	e.Handoff = s.handoffs[name]
+	e.DryRun = words[len(words)-1] == "dry"
+	e.Prior = s.receipts[e.Handoff.IdempotencyKey]
+	if words[len(words)-1] == "retry" {
+		e.RetryOf = &apply.RetryOf{RunID: e.Prior.RunID, LogSeq: e.Prior.LogSeq}
+		e.Begin.Retry = &machine.Retry{RunID: e.Prior.RunID, ActorID: "ada"}
+		e.Prior = nil
+	}
+	run, waited := s.waits[name]
+	if !waited {
+		run = s.run(e.Handoff.ProposalID, e.Handoff.Proposal.SchemaVersion)
+	}
+	e.Run = run
+	if tail := s.tails[run.RunID]; waited && tail != nil {
+		e.Next = tail.Next
+		e.Begin.Start = machine.StartWaited
+		if tail.Status == runevents.RunIsPaused {
+			e.Begin.Start = machine.StartResumed
+		}
+	}
+	return s.step(&e)
+}
+
+// step steps an input, and stores the record.
+func (s *scenario) step(event machine.Event) []string {
+	in := &machine.Input{TownID: "town-threatened", At: s.now, Event: event, Tail: s.tail(event)}
+	for range machine.IDs(in.Event) {
+		in.IDs = append(in.IDs, s.id())
+	}
+	if s.few >= 0 {
+		in.IDs, s.few = in.IDs[:s.few], -1
+	}
+	before := fmt.Sprintf("%+v", in.Event)
+	out, err := machine.Step(s.town, in, &s.settings)
+	require.Equal(s.t, before, fmt.Sprintf("%+v", in.Event), "an input stays unchanged")
+	if err != nil {
+		return []string{"error " + err.Error()}
+	}
+	again, err := machine.Step(s.town, in, &s.settings)
+	require.NoError(s.t, err)
+	require.Equal(s.t, out, again, "the same input of the same town has the same output")
+	said := s.said(&out)
+	if h, ok := event.(*machine.Handoff); ok && h.DryRun {
+		return said
+	}
+	if out.Record != nil && out.On == machine.OfRun {
+		s.seq++
+		in.Tail.Add(out.Record, s.seq)
+	}
+	if out.Again && !s.crash {
+		return append(said, s.step(event)...)
+	}
+	if s.crash { // before an answer
+		s.crash = false
+		said = append(slices.DeleteFunc(said, func(line string) bool {
+			return strings.HasPrefix(line, "answer ")
+		}), "crash")
+	}
+	if out.Record != nil && out.On == machine.OfTown {
+		s.seq++
+		if out.After.State.Hash != s.town.State.Hash {
+			s.before = s.town.State
+		}
+		s.town = out.After
+		s.town.Seq = s.seq
+		s.town.Approvals = s.town.Approvals.On(s.town.State.Hash)
+	}
+	if out.Answer != nil && out.Answer.Result.Accepted {
+		receipt, err := dedupe.Read("town-threatened", s.seq, out.Answer.RunID, out.Answer.JSON)
+		require.NoError(s.t, err)
+		s.receipts[receipt.Key] = receipt
+	}
+	return said
+}
+
+// said renders an output for people.
+func (s *scenario) said(out *machine.Output) (said []string) {
+	if rec := out.Record; rec != nil {
+		line := fmt.Sprintf("record %s", rec.Kind)
+		if out.On == machine.OfTown {
+			line += fmt.Sprintf(" day %d", out.After.Held().Epoch())
+		}
+		if rec.Closing {
+			line += " closing"
+		}
+		if out.Free {
+			line += " free"
+		}
+		said = append(said, line)
+		if rec.Run != nil && len(rec.Run.Events) > 0 {
+			said = append(said, "events "+events(rec.Run))
+			for _, e := range rec.Run.Events {
+				payload := hashes.ReplaceAllString(string(e.Payload), "$1…")
+				s.last[strings.TrimSpace(string(e.EventType)+" "+e.StepID)] = e.EmittedAt[11:19] +
+					" " + cmp.Or(payload, "none")
+			}
+		}
+	}
+	if p := out.After.Paused; p != nil && out.Record.Kind == machine.KindControl {
+		said = append(said, fmt.Sprintf("paused by %s at %s, drains for %d ms", p.ActorID,
+			p.At.Format(time.TimeOnly), p.DrainTimeoutMs))
+	}
+	if p := out.After.Pending; p != nil {
+		line := fmt.Sprintf("applies by %s, attempt %d from %s until %s", p.Via, p.Attempt,
+			p.NotBefore.Format(time.TimeOnly), p.Deadline.Format(time.TimeOnly))
+		if p.Reached {
+			line += ", may have arrived"
+		}
+		if p.Rested {
+			line += ", rests"
+		}
+		said = append(said, line)
+	}
+	switch {
+	case out.Answer != nil:
+		r := out.Answer.Result
+		said = append(said, fmt.Sprintf("answer %s %s", r.Status, r.ReasonCode))
+		for _, f := range r.Evaluation.Preconditions.Failures {
+			said = append(said, "failed "+string(f.Kind)+": "+f.Detail)
+		}
+	case out.Refused != nil:
+		said = append(said, fmt.Sprintf("refused %s: %s", out.Refused.Code, out.Refused.Message))
+	case out.Decided != nil && out.Record == nil:
+		said = append(said, "decided so before")
+	}
+	return said
+}
+
+var hashes = regexp.MustCompile(`([0-9a-f]{8})[0-9a-f]{56}`)
+
+// events names the events of a run. A check is one word: with its verdict, or in brackets if it was
+// skipped.
+func events(run *runevents.Run) string {
+	var names []string
+	for i := range run.Events {
+		e := &run.Events[i]
+		switch {
+		case e.StepID == "":
+			names = append(names, string(e.EventType))
+		case e.EventType == runevents.StepSkipped:
+			names = append(names, "["+e.StepID+"]")
+		case e.EventType == runevents.StepStarted && e.StepID != machine.StepApply:
+		case e.StepID == machine.StepApply:
+			names = append(names, fmt.Sprint(e.EventType, " ", e.LogicalAttemptID))
+		default:
+			names = append(names, e.StepID)
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
+func (s *scenario) id() string {
+	s.ids++
+	return fmt.Sprintf("00000000-0000-4000-8000-%012d", s.ids)
+}
+
+func (s *scenario) run(planID, version string) runevents.Identity {
+	return runevents.Identity{RunID: s.id(), TenantID: "default", ProjectID: "main",
+		EnvironmentID: "local", PlanID: planID, PlanVersion: version}
+}
+
+// propose returns a new handoff: its name, the kind of its proposal, its argument, and options.
+func (s *scenario) propose(words []string) *handoff.Handoff {
+	kinds := map[string]handoff.ProposalType{"advance": handoff.AdvanceProject,
+		"talk": handoff.TalkToTownsfolk, "salvage": handoff.PlanSalvage,
+		"accept": handoff.AcceptMission, "complete": handoff.CompleteMission,
+		"fail": handoff.FailMission}
+	p, from := handoff.Proposal{
+		Type: kinds[words[1]], ActorID: "mayor-1", TownID: "town-threatened", Priority: 0.8,
+		Reason: "Threat level 70% demands it.", ReasonTags: []string{"high_threat"},
+	}, s.town.State
+	p.Args = map[string]string{p.Type.ArgumentName(): words[2]}
+	key := ""
+	for i, word := range words[3:] {
+		switch word {
+		case "of":
+			key = s.handoffs[words[3+i+1]].IdempotencyKey
+		case "old":
+			from = s.before
+		case "if":
+			p.Preconditions = []handoff.Precondition{
+				{Kind: handoff.ProjectExists, TargetID: words[3+i+1]}}
+		}
+	}
+	if !from.Exists() {
+		from = towntest.Threatened()
+	}
+	p.SnapshotHash, p.DecisionEpoch = from.Hash, from.Epoch()
+	h, err := handoff.New(p)
+	require.NoError(s.t, err)
+	if key != "" {
+		h.IdempotencyKey = key
+	}
+	return h
+}

@@ -1,0 +1,353 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"worldengine/runevents"
+	"worldengine/worldengine/internal/core/machine"
+	"worldengine/worldengine/internal/kit/backoff"
+	"worldengine/worldengine/internal/store/alerts"
+	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/internal/store/index"
+	"worldengine/worldengine/wire"
+)
+
+// idlePause is the pause between two looks at the log of a world without news. settling is how long an
+// engine does not count on such news, since an earlier writer may still commit.
+const (
+	idlePause = 10 * time.Second
+	settling  = operationTimeout
+)
+
+// rest pauses until the index has news beyond a position, for at least pause and at most idlePause.
+func (e *Engine) rest(ctx context.Context, position uint64, pause time.Duration) {
+	if backoff.Sleep(ctx, pause) == nil {
+		_ = e.index.AwaitNews(ctx, position, idlePause-pause)
+	}
+}
+
+// resume follows the log and the approvals until ctx is done. At intervals of Plugin.Resend, and
+// when the pause of the world has changed, it also tends the pending commands.
+func (e *Engine) resume(ctx context.Context) {
+	next, tended, began := time.Now(), e.worldPause.Known().Seq, time.Now()
+	for ctx.Err() == nil {
+		position := e.index.Position()
+		_, err := e.index.Sync(ctx)
+		if err == nil {
+			err = e.asked.Refresh(ctx)
+		}
+		if err != nil && ctx.Err() == nil {
+			e.config.Logger.Warn("pending commands and approvals cannot be read; "+
+				"will try again", "error", err)
+		}
+		now, world := time.Now(), e.worldPause.Known().Seq
+		pending := e.index.Towns(index.Pending)
+		if (!now.Before(next) || world != tended) && e.steps.Serves() {
+			next, tended = now.Add(e.config.Plugin.Resend), world
+			for _, token := range pending {
+				e.games.Tend(ctx, token)
+			}
+		}
+		if err != nil || len(pending) > 0 || time.Since(began) < settling {
+			_ = backoff.Sleep(ctx, pollPause)
+		} else {
+			e.rest(ctx, position, pollPause)
+		}
+	}
+}
+
+// Until ctx is done, hearLog asks the log for its end at intervals of hearPause, or each second while
+// the log does not answer. It notes when the log answers, and when the log has another leader. A
+// question ends after hearTimeout, since in an election it may get no answer at all.
+func (e *Engine) hearLog(ctx context.Context) {
+	const unheard = "none yet"
+	leader := unheard
+	var pause time.Duration
+	for ; ctx.Err() == nil; _ = backoff.Sleep(ctx, pause) {
+		bounded, cancel := context.WithTimeout(ctx, hearTimeout)
+		_, err := e.log.End(bounded)
+		cancel()
+		if err != nil {
+			pause = hearEvery
+			continue
+		}
+		pause = e.hearPause()
+		now := time.Now()
+		e.logAnswered.Store(&now)
+		if term := e.log.Term(); term != leader && (term != "" || leader == unheard) {
+			leader = term
+			e.verifySoon()
+		}
+	}
+}
+
+// verifySoon has verifyLog look at the log.
+func (e *Engine) verifySoon() {
+	select {
+	case e.elected <- struct{}{}:
+	default: // it is about to look
+	}
+}
+
+const (
+	hearEvery   = time.Second
+	hearTimeout = 2 * time.Second
+)
+
+// hearPause is the pause between two questions of hearLog. Only a log with replicas may get another
+// leader while the connections last.
+func (e *Engine) hearPause() time.Duration {
+	if e.config.Replicas > 1 {
+		return hearEvery
+	}
+	return idlePause
+}
+
+// LogSilence returns the time since the log last answered hearLog, less the time for which hearLog did
+// not ask.
+func (e *Engine) LogSilence() time.Duration {
+	return max(time.Since(*e.logAnswered.Load())-e.hearPause()+hearEvery, 0)
+}
+
+// reapEvery is the pause between two looks at the runs without a delivery. Once a run has been
+// closed for closingTime, its decision is in the log or will not come.
+const (
+	reapEvery   = 5 * time.Second
+	closingTime = 30 * time.Second
+)
+
+// Until ctx is done, reapWaiting ends the waiting runs that have no delivery in this engine: runs of
+// earlier writers, and runs whose end this engine could not store.
+func (e *Engine) reapWaiting(ctx context.Context) {
+	for ctx.Err() == nil {
+		position := e.index.Position()
+		_, err := e.index.Sync(ctx)
+		left := e.index.Waiting()
+		if err == nil && e.steps.Serves() {
+			for _, seq := range left {
+				e.reap(ctx, seq)
+			}
+		}
+		if err != nil || len(left) > 0 {
+			_ = backoff.Sleep(ctx, reapEvery)
+		} else {
+			e.rest(ctx, position, reapEvery)
+		}
+	}
+}
+
+// reap ends the run that begins at a log sequence, unless a delivery has it or it has an end.
+func (e *Engine) reap(ctx context.Context, seq uint64) {
+	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
+	defer cancel()
+	rec, _, err := e.log.RecordAt(ctx, seq)
+	if err == nil && rec.Run == nil {
+		err = commitlog.ErrDamaged
+	}
+	if err != nil {
+		if !errors.Is(err, commitlog.ErrGone) {
+			e.warnReaping(ctx, "a run that waits cannot be read", seq, err)
+		}
+		return
+	}
+	runID, left := rec.Run.RunID, false
+	for d := range e.deliveries(rec.TownID) {
+		if d.run.RunID == runID {
+			return
+		}
+	}
+	err = e.log.Retry(ctx, func() error {
+		left = false // an earlier try may have lost its race against the record that ended the run
+		tail, err := e.log.Tail(ctx, runID, 0)
+		if err != nil {
+			return err
+		}
+		if over, err := e.isOver(ctx, &tail, runID); over || err != nil {
+			return err
+		}
+		left = true
+		return e.endWaiting(ctx, &tail, machine.Cancellation{
+			Code:   machine.CancelledLeft,
+			Reason: "The server in which the handoff waited did not judge it.",
+		})
+	})
+	if left {
+		about := alerts.About{TownID: rec.TownID, RunID: runID, Trace: rec.Run.Trace}
+		alert := alerts.LeftWaiting.About(about)
+		if err != nil {
+			alert = alerts.LeftUncancelled.About(about, "{error}", err.Error())
+		}
+		e.alerts.RaiseOnce(alert)
+	}
+	if err != nil {
+		e.warnReaping(ctx, "a run that was left waiting cannot be ended yet", runID, err)
+	}
+}
+
+func (e *Engine) warnReaping(ctx context.Context, text string, run any, err error) {
+	if ctx.Err() == nil {
+		e.config.Logger.Warn(text, "run", run, "error", err)
+	}
+}
+
+// isOver reports whether a run need not be ended: it has an end, or may get one soon, or its command
+// is being applied.
+func (e *Engine) isOver(ctx context.Context, tail *commitlog.RunTail, runID string) (bool, error) {
+	if tail.Waiting == nil || tail.Cancelled {
+		return true, nil
+	}
+	current, err := e.log.Load(ctx, tail.Waiting.TownID)
+	switch {
+	case err != nil:
+		return false, err
+	case current.Pending != nil && current.Pending.Run.RunID == runID:
+		return true, nil
+	}
+	if ended, err := e.ends.HasEnded(ctx, runID); ended || err != nil || !tail.Closed {
+		return ended, err
+	}
+	closing, err := e.log.Store.At(ctx, tail.Guard)
+	if err != nil || closing == nil || e.config.Now().Sub(commitlog.At(closing)) < closingTime {
+		return true, err
+	}
+	return e.isForgotten(ctx, tail)
+}
+
+// isForgotten reports whether the log may have discarded the end of a closed run. That is so if the
+// town's history, or the history of its refused runs, is full and begins after the close.
+func (e *Engine) isForgotten(ctx context.Context, tail *commitlog.RunTail) (bool, error) {
+	token := wire.TownToken(tail.Waiting.TownID)
+	for _, subject := range []string{
+		wire.LogSubject(e.config.World, token), wire.RefusedSubject(e.config.World, token),
+	} {
+		oldest, err := e.log.Next(ctx, subject, 1)
+		if err != nil {
+			return false, err
+		}
+		if oldest == nil || oldest.Sequence <= tail.Guard {
+			continue
+		}
+		if e.log.Stream == nil {
+			kept, err := e.log.Stored(ctx, subject)
+			if err != nil || kept >= e.log.History() {
+				return err == nil, err
+			}
+			continue
+		}
+		counts, err := commitlog.SubjectsOf(ctx, e.log.Stream, subject)
+		if err != nil {
+			return false, err
+		}
+		settings, err := commitlog.ReadSettings(ctx, e.log)
+		if err != nil {
+			return false, err
+		}
+		// A history that was full before its limit was raised has discarded messages too.
+		if int64(counts[subject]) >= settings.LeastHistory {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// watchStorage raises StorageFailed when nothing can be stored, and StorageRecovered when storing
+// works again. If Config.Disk is set, StorageRecovered also follows a StorageFailed of an earlier
+// engine.
+func (e *Engine) watchStorage(ctx context.Context) {
+	var since time.Time
+	if e.config.Disk != nil {
+		since = e.alerts.StorageFailedSince(ctx)
+	}
+	refused := !since.IsZero()
+	for {
+		err := e.log.Full()
+		switch full := err != nil; {
+		case full == refused: // nothing has changed
+		case full:
+			refused, since = true, e.config.Now()
+			e.alerts.Raise(alerts.StorageFailed.About(alerts.About{},
+				"{error}", strings.TrimSuffix(wire.Sentence(err), ".")))
+		case !e.log.Refused(): // else nothing was stored since
+			refused = false
+			e.alerts.Raise(alerts.StorageRecovered.About(alerts.About{},
+				"{since}", runevents.Timestamp(since)))
+		}
+		pause := idlePause
+		if refused {
+			pause = pollPause
+		}
+		select {
+		case <-e.outOfRoom:
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// noteOutOfRoom has watchStorage look at the storage.
+func (e *Engine) noteOutOfRoom() {
+	select {
+	case e.outOfRoom <- struct{}{}:
+	default: // it is about to look
+	}
+}
+
+// Until ctx is done, watchLog checks the log after each reconnect of nc, since NATS may have lost
+// messages, and when the log seems to be another one. It also reads the pause of the world again
+// every rereadPause, since a signal that got no answer may be stored.
+func (e *Engine) watchLog(ctx context.Context, nc *nats.Conn) {
+	status := nc.StatusChanged(nats.CONNECTED)
+	defer nc.RemoveStatusListener(status)
+	for {
+		select {
+		case <-status:
+		case <-e.log.Known.Doubted():
+		case <-time.After(rereadPause):
+			_ = e.worldPause.Reread(ctx) // after an error the next time counts
+			continue
+		case <-ctx.Done():
+			return
+		}
+		e.runs.Forget()
+		e.towns.Clear()
+		e.findLog(ctx)
+		e.verifySoon()
+	}
+}
+
+const rereadPause = idlePause
+
+// findLog checks the log until the log is the known one. If the log lacks messages, the alert
+// LOG_LOST is raised, and the engine commits nothing meanwhile.
+func (e *Engine) findLog(ctx context.Context) {
+	for ctx.Err() == nil {
+		err := e.log.Known.Check(ctx, e.log.Stream)
+		switch {
+		case errors.Is(err, commitlog.ErrLogLost):
+			if e.logLost.Load() == nil && e.leadIntact(ctx) {
+				continue
+			}
+			if e.logLost.Swap(&err) == nil {
+				e.config.Logger.Error("LOG_LOST: nothing is committed", "error", err)
+				e.alerts.Raise(alerts.LogLost.About(alerts.About{},
+					"{effect}", "Nothing is committed", "{error}", wire.Sentence(err)))
+			}
+		case err == nil:
+			if err = e.worldPause.Reread(ctx); err == nil {
+				e.logLost.Store(nil)
+				return
+			}
+			fallthrough
+		default:
+			e.config.Logger.Warn("the log cannot be read after a reconnect; will try again",
+				"error", err)
+		}
+		_ = backoff.Sleep(ctx, pollPause)
+	}
+}

@@ -1,0 +1,289 @@
+package bus
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	natsserver "github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+
+	"worldengine/runevents"
+	"worldengine/worldengine/internal/testkit/natstest"
+	"worldengine/worldengine/wire"
+)
+
+// After a sink was killed anywhere, even between the events of one message, the next one continues
+// there.
+func TestSink_RestartAtEveryPosition(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	const messages = 8
+	w.write(0, messages)
+	s, stop := w.run()
+	w.wait(s, messages)
+	stop()
+	whole := w.events()
+	for cut := range len(whole) + 1 {
+		w.deleteStream()
+		_, err := w.js.CreateStream(t.Context(), StreamConfig("main", time.Hour, 0, 1))
+		require.NoError(t, err)
+		for _, m := range whole[:cut] { // the events that the killed sink had published
+			w.append(&nats.Msg{Subject: m.Subject, Header: m.Header, Data: m.Data})
+		}
+		s, stop := w.run()
+		w.wait(s, messages)
+		stop()
+		w.requireImage(messages)
+	}
+}
+
+// Any number of sinks may run: no event is doubled, lost, or out of order.
+func TestSink_Race(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	const rivals, messages = 4, 400
+	var sinks []*Sink
+	for range rivals {
+		s, _ := w.run()
+		sinks = append(sinks, s)
+	}
+	w.write(0, messages)
+	for _, s := range sinks {
+		w.wait(s, messages)
+	}
+	w.requireImage(messages)
+}
+
+// A second sink goes on when the first one ends. Sinks leave no consumers of the log behind.
+func TestSink_Takeover(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for n := range 10 {
+		first, stopFirst := w.run()
+		second, stopSecond := w.run()
+		w.write(3*n, 3*n+1)
+		w.wait(first, uint64(3*n+1))
+		w.write(3*n+1, 3*n+2)
+		stopFirst()
+		w.write(3*n+2, 3*n+3)
+		w.wait(second, uint64(3*n+3))
+		stopSecond()
+	}
+	w.requireImage(30)
+	info, err := w.log.Info(t.Context())
+	require.NoError(t, err)
+	require.Zero(t, info.State.Consumers)
+}
+
+// A stream that is deleted under a running sink, or loses its last events or all, is filled again
+// from the log's beginning, with or without a new event.
+func TestSink_StreamLoses(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		lose func(*world)
+		more int
+	}{
+		"the stream, and an event comes": {(*world).deleteStream, 1},
+		"the stream, and no event comes": {(*world).deleteStream, 0},
+		"the last two": {func(w *world) {
+			last := w.stream().CachedInfo().State.LastSeq
+			for seq := last; seq > last-2; seq-- {
+				require.NoError(w.t, w.stream().DeleteMsg(w.t.Context(), seq))
+			}
+		}, 0},
+		"all": {func(w *world) { require.NoError(w.t, w.stream().Purge(w.t.Context())) }, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.write(0, 21)
+			s, _ := w.run()
+			w.wait(s, 21)
+			c.lose(w)
+			w.write(21, 21+c.more)
+			want := uint64(len(w.image(0, 21+c.more)))
+			w.eventually(func() bool {
+				stream, err := w.js.Stream(t.Context(), wire.EventStream("main"))
+				return err == nil && stream.CachedInfo().State.Msgs == want
+			}, "it is filled again")
+			w.requireImage(21 + c.more)
+			require.Empty(t, w.alerts(runevents.LogLost))
+		})
+	}
+}
+
+// If another stream has its subjects, the sink retries until it can create its own.
+func TestSink_StreamMadeWhenItCan(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.write(0, 20)
+	squatter, err := w.js.CreateStream(t.Context(), jetstream.StreamConfig{
+		Name: "SQUATTER", Subjects: []string{wire.EventSubject("main", "*", "*")},
+	})
+	require.NoError(t, err)
+	s, _ := w.run()
+	w.eventually(func() bool { return w.failures() >= 3 }, "it is tried")
+	require.Zero(t, squatter.CachedInfo().State.Msgs)
+	require.NoError(t, w.js.DeleteStream(t.Context(), "SQUATTER"))
+	w.wait(s, 20)
+	w.requireImage(20)
+}
+
+// A sink goes on after its NATS was away.
+func TestSink_NATSRestarts(t *testing.T) {
+	t.Parallel()
+	options := &natsserver.Options{JetStream: true, StoreDir: t.TempDir()}
+	server := natstest.Run(t, options)
+	nc, err := nats.Connect(server.ClientURL(), nats.MaxReconnects(-1),
+		nats.ReconnectWait(20*time.Millisecond))
+	require.NoError(t, err)
+	t.Cleanup(nc.Close)
+	w := replicatedOn(t, nc, 1)
+	w.write(0, 40)
+	s, _ := w.run(impatient)
+	w.wait(s, 40)
+	natstest.Stop(server)
+	server = natstest.Run(t, options)
+	t.Cleanup(func() { natstest.Stop(server) })
+	w.answers(func(ctx context.Context) bool {
+		_, err := w.log.Info(ctx)
+		return err == nil
+	}, "NATS is back")
+	w.write(40, 80)
+	w.wait(s, 80)
+	w.requireImage(80)
+}
+
+// A foreign message costs no event its place, wherever it falls.
+func TestSink_StrayMessages(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	s, stop := w.run()
+	w.eventually(func() bool {
+		_, err := w.js.Stream(t.Context(), wire.EventStream("main"))
+		return err == nil
+	}, "the stream is there")
+	stray := &nats.Msg{Subject: wire.EventSubject("main", "t", "stray")}
+	for n := range 200 {
+		w.write(n, n+1)
+		if n%7 == 0 {
+			w.append(stray)
+		}
+	}
+	w.wait(s, 200)
+	stop()
+	w.append(stray)
+	s, _ = w.run()
+	w.write(200, 210)
+	w.wait(s, 210)
+	w.requireImage(210)
+}
+
+// An empty stream needs nothing of the log that is older than its retention.
+func TestSink_Retention(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.write(0, 8)
+	const retention = 100 * time.Millisecond
+	written := time.Now()
+	w.eventually(func() bool { return time.Since(written) > 2*retention }, "they expire")
+	s, _ := w.run(func(s *Sink) { s.stream.MaxAge = retention })
+	w.eventually(func() bool { return s.Position() == 8 }, "expired events need no publishing")
+	w.write(8, 10)
+	w.wait(s, 10)
+	require.Equal(t, uint64(parts(9)), w.stream().CachedInfo().State.LastSeq)
+}
+
+// While a log of large messages is published, NATS never has to buffer too much for the connection.
+func TestSink_LargeMessages(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	const messages, size = 120, 500 << 10
+	for n := range messages {
+		w.large[place{uint64(n + 1), 0}] = size
+	}
+	w.write(0, messages)
+	nc, err := nats.Connect(w.nc.ConnectedUrl(), nats.NoReconnect())
+	require.NoError(t, err)
+	t.Cleanup(nc.Close)
+	w.nc = nc
+	s, _ := w.run()
+	w.wait(s, messages)
+	w.requireImage(messages)
+	require.NoError(t, nc.LastError(), "disconnected, or a slow consumer")
+	require.True(t, nc.IsConnected())
+}
+
+// away is a JetStream that does not answer, and knows when it was asked.
+type away struct {
+	jetstream.JetStream
+	asked []time.Time
+}
+
+func (a *away) Stream(context.Context, string) (jetstream.Stream, error) {
+	a.asked = append(a.asked, time.Now())
+	return nil, errors.New("nobody answers")
+}
+
+// The bus's retry policy: while NATS does not answer, the pauses double up to a bound, each at
+// random between half of it and one and a half; the sink never gives up.
+func TestSink_Pauses(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		nobody := &away{}
+		s := &Sink{js: nobody, config: Config{Logger: slog.New(slog.DiscardHandler)},
+			refusals: map[place]int{}, pauses: defaultPauses}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		s.Run(ctx)
+		require.Greater(t, len(nobody.asked), 300, "in an hour")
+		distinct := map[float64]bool{}
+		want := s.pauses.least
+		for i := range nobody.asked[1:] {
+			pause := nobody.asked[i+1].Sub(nobody.asked[i])
+			require.GreaterOrEqual(t, pause, want/2, "pause %d", i)
+			require.LessOrEqual(t, pause, want+want/2, "pause %d", i)
+			distinct[float64(pause)/float64(want)] = true
+			want = min(2*want, s.pauses.most)
+		}
+		require.Equal(t, s.pauses.most, want)
+		require.Greater(t, len(distinct), 100, "no two sinks keep in step")
+	})
+}
+
+// Events of other producers are marked, persistedAt is the log message's time, and events of a traced
+// run have its trace.
+func TestSink_Headers(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.write(0, 5)
+	s, _ := w.run()
+	w.wait(s, 5)
+	w.write(5, 15)
+	w.wait(s, 15)
+	w.requireImage(15)
+	traced := 0
+	for _, msg := range w.events() {
+		at, ok := placeOf(msg)
+		require.True(t, ok)
+		n := int(at.logSeq) - 1
+		require.Equal(t, string(runevents.StepStarted), msg.Header.Get(wire.EventTypeHeader))
+		require.Equal(t, eventID(n, at.part), msg.Header.Get(jetstream.MsgIDHeader))
+		require.Equal(t, map[bool]string{true: "events"}[n%3 == 2],
+			msg.Header.Get(wire.KindHeader))
+		require.Contains(t, msg.Subject, "runevents.v2.main.Town%201.run-")
+		require.Contains(t, string(msg.Data), `"persistedAt":"`+
+			runevents.Timestamp(time.UnixMilli(1_700_000_000_000+int64(n)))+`"`)
+		if msg.Header.Get("traceparent") != "" {
+			traced++
+			require.Zero(t, n%7)
+		}
+	}
+	require.Equal(t, parts(7)+parts(14), traced)
+}

@@ -1,0 +1,110 @@
+package bus
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"strconv"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"worldengine/runevents"
+	"worldengine/worldengine/internal/store/alerts"
+	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/wire"
+)
+
+// maxDeadLetterBytes bounds the stream of dead letters, and maxReason a reason in a header.
+const (
+	maxDeadLetterBytes = 64 << 20
+	maxReason          = 512
+)
+
+// DeadLetterConfig returns the stream of a world's dead letters. A message has one letter, however
+// often it is given up.
+func DeadLetterConfig(world string, replicas int) jetstream.StreamConfig {
+	config := alerts.SideStream(maxDeadLetterBytes, replicas)
+	config.Name = wire.DeadLetterStream(world)
+	config.Description = "Messages of the commit log of " + world + " that its bus does not have"
+	config.Subjects = []string{wire.DeadLetterSubject(world, "*", "*", "*")}
+	config.MaxMsgsPerSubject = 1
+	return config
+}
+
+// letter is a message that a sink gives up: an event that the stream refuses, or an unreadable
+// message of the log.
+type letter struct {
+	at         place // its part is 0 for a message of the log
+	msg        *nats.Msg
+	unreadable bool
+	reason     error
+}
+
+// keep stores a dead letter, and raises its alert. The stream has the letter once, however many
+// sinks give the message up. The alert is raised each time, since an earlier sink may have died
+// before that; the stream of alerts keeps the alert once.
+func (s *Sink) keep(ctx context.Context, l *letter) error {
+	msg := s.deadLetter(l, true)
+	err := alerts.Store(ctx, s.js, s.letters, msg)
+	if commitlog.IsRefusal(err) {
+		err = alerts.Store(ctx, s.js, s.letters, s.deadLetter(l, false))
+	}
+	switch {
+	case commitlog.IsRefusal(err):
+		s.config.Logger.Error("a dead letter is refused too; only the log has the message now",
+			"subject", msg.Subject, "error", err)
+	case err != nil && !commitlog.IsWrongLastSequence(err):
+		return fmt.Errorf("bus: the dead letter %s cannot be stored: %w", msg.Subject, err)
+	}
+	s.config.Raise(s.deliveryFailed(l, msg.Subject))
+	return nil
+}
+
+// deadLetter returns the message of a dead letter, with its body or without. Its guard makes the
+// stream refuse a second letter about the message.
+func (s *Sink) deadLetter(l *letter, whole bool) *nats.Msg {
+	seq, part := strconv.FormatUint(l.at.logSeq, 10), strconv.Itoa(l.at.part)
+	msg := &nats.Msg{
+		Subject: wire.DeadLetterSubject(s.config.World, s.stream.Name, seq, part),
+		Header:  nats.Header{},
+	}
+	if whole {
+		msg.Data = l.msg.Data
+		maps.Copy(msg.Header, l.msg.Header)
+		maps.DeleteFunc(msg.Header, func(name string, _ []string) bool {
+			return strings.HasPrefix(name, wire.ServerHeaderPrefix)
+		})
+	} else {
+		msg.Header.Set(wire.OriginalSizeHeader, strconv.Itoa(len(l.msg.Data)))
+	}
+	msg.Header.Set(wire.LogSeqHeader, seq)
+	msg.Header.Set(wire.LogPartHeader, part)
+	msg.Header.Set(wire.OriginalSubjectHeader, l.msg.Subject)
+	msg.Header.Set(wire.DeadLetterReasonHeader, reasonText(l.reason))
+	msg.Header.Set(jetstream.ExpectedLastSubjSeqHeader, "0")
+	return msg
+}
+
+func reasonText(reason error) string {
+	return alerts.Shortened(strings.ToValidUTF8(reason.Error(), "\uFFFD"), maxReason)
+}
+
+// deliveryFailed returns the alert about a dead letter. It names the run and the event.
+func (s *Sink) deliveryFailed(l *letter, subject string) runevents.Alert {
+	var event runevents.Record
+	source := "event " + strconv.Itoa(l.at.part) + " of log sequence"
+	if l.unreadable {
+		event.RunID = wire.RunIDOf(l.msg.Header)
+		source = "log sequence"
+	} else {
+		_ = json.Unmarshal(l.msg.Data, &event) // the sink has written it
+	}
+	alert := runevents.NewAlert(runevents.EventBusDeliveryFailed, &event, fmt.Sprintf(
+		"%s cannot be copied to %s: %s %d: %s", l.msg.Subject, s.stream.Name, source, l.at.logSeq,
+		reasonText(l.reason)))
+	alert.DeadLetter = subject
+	return alert
+}

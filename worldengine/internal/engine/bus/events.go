@@ -1,0 +1,83 @@
+package bus
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/wire"
+)
+
+// StreamConfig returns the stream of a world's run events. It is compressed, except in a cluster: a
+// replica that was killed may have to cut off the end of a block. The replica cannot do so in a
+// compressed block, and stops for good (nats-server 2.15).
+func StreamConfig(
+	world string, retention time.Duration, limit int64, replicas int,
+) jetstream.StreamConfig {
+	config := jetstream.StreamConfig{
+		Name:        wire.EventStream(world),
+		Description: "Run events (RunEvents v2.0.1), derived from the commit log of " + world,
+		Subjects:    []string{wire.EventSubject(world, "*", "*")},
+		MaxAge:      retention,
+		MaxMsgs:     limit,
+		AllowDirect: replicas <= 1,
+		Replicas:    max(replicas, 1),
+		Duplicates:  100 * time.Millisecond, // the minimum: guards prevent duplicates
+	}
+	if replicas <= 1 {
+		config.PersistMode = jetstream.AsyncPersistMode
+		config.Compression = jetstream.S2Compression
+	} else {
+		config.Duplicates = time.Second // it detects the same message of a racing sink
+	}
+	return config
+}
+
+// errNoHeaders: no engine wrote the message of the log, or somebody changed it.
+var errNoHeaders = errors.New("bus: a message of the log has no headers that can be decoded")
+
+// events returns a message for each run event in a message of the log, without place and guard. The
+// events' persistedAt is the log message's header At. It returns an error if the log message cannot
+// be read.
+func (s *Sink) events(msg *jetstream.RawStreamMsg) ([]*nats.Msg, error) {
+	kind := commitlog.Kind(msg.Header.Get(wire.KindHeader))
+	switch {
+	case len(msg.Header) == 0:
+		return nil, errNoHeaders
+	case kind == commitlog.KindPut:
+		return nil, nil
+	}
+	rec, err := commitlog.ReadRecord(msg.Data)
+	if err != nil || rec.Run == nil {
+		return nil, err
+	}
+	bodies, err := rec.Run.RecordsJSON(commitlog.At(msg))
+	if err != nil {
+		return nil, fmt.Errorf("bus: the events of run %s: %w", rec.Run.RunID, err)
+	}
+	subject := wire.EventSubject(s.config.World, wire.TokenOf(rec.TownID),
+		wire.RunToken(rec.Run.RunID))
+	messages := make([]*nats.Msg, len(bodies))
+	for i, body := range bodies {
+		event := &rec.Run.Events[i]
+		header := rec.Run.Trace.Header(nats.Header{
+			wire.EventTypeHeader:  {string(event.EventType)},
+			jetstream.MsgIDHeader: {event.EventID},
+		})
+		if kind == commitlog.KindEvents {
+			header[wire.KindHeader] = []string{string(kind)}
+		}
+		messages[i] = &nats.Msg{Subject: subject, Header: header, Data: body}
+	}
+	return messages, nil
+}
+
+// place is an event's place: its log message, and its number among that message's events.
+type place struct {
+	logSeq uint64
+	part   int
+}

@@ -1,0 +1,383 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"sync/atomic"
+	"time"
+
+	"worldengine/dedupe"
+	"worldengine/handoff"
+	"worldengine/runevents"
+	"worldengine/schemas"
+	"worldengine/trace"
+	"worldengine/worldengine/internal/core/apply"
+	"worldengine/worldengine/internal/core/approval"
+	"worldengine/worldengine/internal/core/machine"
+	"worldengine/worldengine/internal/engine/game"
+	"worldengine/worldengine/internal/engine/queue"
+	"worldengine/worldengine/internal/engine/runs"
+	"worldengine/worldengine/internal/store/commitlog"
+)
+
+// Answer is the answer to a handoff.
+type Answer = machine.Answer
+
+// Client gets, once, the answer to a handoff or the error that kept the handoff from being judged.
+type Client = game.Client
+
+// delivery is a handoff on its way to an answer, in a run of its own: a task of its town's queue.
+// Only its turn changes a delivery.
+type delivery struct {
+	engine  *Engine
+	handoff *handoff.Handoff
+	sent    []byte // the bytes that the client sent; nil if none
+	client  Client
+	run     runevents.Identity
+	queued  time.Time // when it was submitted
+	// retries is the failed run that the delivery retries, and retry the operator's request; both
+	// are nil if the delivery is no retry.
+	retries *runs.Failed
+	retry   *machine.Retry
+	// drawn has the event ids of a step whose record was not stored; the next step uses them.
+	drawn []runevents.DrawnID
+
+	// waited reports whether the delivery had to wait for its town. why is why it still waits.
+	waited bool
+	why    wait
+	// recorded reports whether the log may have events of the run on the run's own subject. tail is
+	// the end of the run there, as far as this writer knows.
+	recorded atomic.Bool
+	tail     machine.RunTail
+	// cancelledRun is the run that was cancelled while the delivery waited in it: its own, or the run
+	// of an earlier delivery of the same handoff; "" if none was.
+	cancelledRun string
+}
+
+func (e *Engine) newDelivery(h *handoff.Handoff, traced trace.Context) (*delivery, error) {
+	run, err := e.newRun(h.ProposalID, h.Proposal.SchemaVersion)
+	run.Trace = traced
+	return &delivery{engine: e, handoff: h, run: run, queued: time.Now()}, err
+}
+
+// Submit queues a handoff for its town. sent are the bytes from which it was parsed, or nil, and
+// traced is the trace context that came with it. client gets the answer once it is committed, or
+// the error that prevented the commit. Handoffs of one town are judged in their submission's order.
+// If Submit itself returns an error (ErrOverloaded, ErrStopping, ErrInProgress), client gets
+// nothing.
+func (e *Engine) Submit(
+	h *handoff.Handoff, sent []byte, traced trace.Context, client Client,
+) error {
+	d, err := e.newDelivery(h, traced)
+	if err != nil {
+		return err
+	}
+	d.sent = sent
+	return e.submit(d, client)
+}
+
+// await submits a delivery, and returns its answer.
+func (e *Engine) await(ctx context.Context, d *delivery) (Answer, error) {
+	reply := queue.NewReply[Answer]()
+	if err := e.submit(d, reply); err != nil {
+		return Answer{}, err
+	}
+	return reply.Wait(ctx)
+}
+
+// submit queues a delivery. If the command of its handoff is being applied, submit returns
+// ErrInProgress. It queues a retry even then, so that the refusal is recorded.
+func (e *Engine) submit(d *delivery, client Client) error {
+	d.client = client
+	if d.retries == nil {
+		err := e.games.InProgress(d.handoff.Proposal.TownID, d.handoff.IdempotencyKey, d.handoff.HandoffID)
+		if err != nil {
+			return err
+		}
+	}
+	return e.queue.SubmitTask(d.handoff.Proposal.TownID, d)
+}
+
+// Run judges the delivery in its turn and answers its client. If the delivery waits, or a game gets
+// its command, the client is answered later. No other task of the town runs at the same time.
+func (d *delivery) Run(ctx context.Context, t queue.Turn) (next time.Time) {
+	d.waited = d.waited || t.Queued || t.Behind != nil
+	answer, next, err := d.engine.judge(ctx, d, t.Behind)
+	switch {
+	case err != nil:
+		d.End(ctx, err)
+		return time.Time{}
+	case answer != nil:
+		d.answer(*answer, nil)
+	}
+	return next
+}
+
+// End answers the client that its handoff is not judged, and ends a recorded run.
+func (d *delivery) End(ctx context.Context, why error) {
+	d.engine.abandon(ctx, d, why)
+	d.answer(Answer{}, why)
+}
+
+func (d *delivery) answer(answer Answer, err error) {
+	d.engine.queue.Answering(d.handoff.Proposal.TownID)
+	d.client.Answer(answer, err)
+}
+
+// judge decides about a delivery and commits the decision. If the commit loses a race, judge does
+// both again. If the delivery waits, next is the time of its next turn. answer is nil then, and if a
+// game has its command. A delivery behind one that waits, waits for the same reason. Behind a change
+// that waits, it waits without one.
+func (e *Engine) judge(
+	ctx context.Context, d *delivery, behind queue.Task,
+) (answer *Answer, next time.Time, err error) {
+	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
+	defer cancel()
+	if first, ok := behind.(*delivery); ok {
+		next, err = e.postpone(ctx, d, first.why)
+		return nil, next, err
+	}
+	if behind != nil {
+		return nil, queue.UntilWoken, nil
+	}
+	err = e.log.Retry(ctx, func() (err error) {
+		answer, next, err = e.decide(ctx, d)
+		return err
+	})
+	return answer, next, err
+}
+
+// decide judges a delivery once against what this writer knows, and commits. It returns
+// ErrLostRace when its knowledge is behind the log.
+func (e *Engine) decide(
+	ctx context.Context, d *delivery,
+) (answer *Answer, next time.Time, err error) {
+	h, townID := d.handoff, d.handoff.Proposal.TownID
+	current, err := e.towns.Get(ctx, townID)
+	if err != nil {
+		return nil, next, err
+	}
+	behind := current.LoadedSeq
+	var retryOf *apply.RetryOf
+	if d.retries != nil {
+		retryOf = &d.retries.RetryOf
+		behind = max(behind, retryOf.LogSeq) // the record of the receipt
+	}
+	prior, err := e.lookupKey(ctx, townID, h.IdempotencyKey, &current, behind,
+		max(indexTimeout-time.Since(d.queued), minIndexWait))
+	if err != nil {
+		return nil, next, err
+	}
+	if next, err = e.mustWait(ctx, d, current); !next.IsZero() || err != nil {
+		return nil, next, err
+	}
+	if d.retries != nil { // the key's receipt may name another run by now
+		if err := e.refuseRetry(ctx, d, d.retries.Judge(prior)); err != nil {
+			return nil, next, err
+		}
+		prior = nil
+	}
+	in := e.steps.Input(townID, d.drawn, &machine.Handoff{
+		Handoff: h, Sent: d.sent, Prior: prior, Run: d.run, Next: max(d.tail.Next, 1),
+		Begin: d.begin(), RetryOf: retryOf,
+	})
+	out, err := e.steps.Step(ctx, current, in)
+	if d.drawn = in.Drawn; err != nil {
+		return nil, next, err
+	}
+	if n := len(out.After.Approvals); e.config.Notifier != nil && out.Record.Kind == machine.KindAsked {
+		e.config.Notifier.Asked(townID, &out.After.Approvals[n-1])
+	}
+	if out.Answer == nil {
+		e.reopenRun(ctx, d, out.After.Pending.Emitted)
+		err = e.games.Ensure(townID, out.After, d.client)
+	}
+	return out.Answer, next, err
+}
+
+// mustWait postpones a delivery that has to wait, in a pause of the town or the world, or for a command
+// that is being applied to the town. This writer then works on that command. If the command is this
+// handoff's, the error is ErrInProgress. next is zero if the delivery may be judged.
+func (e *Engine) mustWait(
+	ctx context.Context, d *delivery, current commitlog.Entry,
+) (next time.Time, err error) {
+	townID := d.handoff.Proposal.TownID
+	if current.Pending != nil {
+		if err := e.games.Ensure(townID, current, nil); err != nil {
+			return next, err
+		}
+	}
+	if err := e.games.InProgress(townID, d.handoff.IdempotencyKey, d.handoff.HandoffID); err != nil {
+		return next, e.inProgress(ctx, d, current, err)
+	}
+	if !e.steps.Serves() { // the next writer may have paused the world meanwhile
+		if err := e.worldPause.Reread(ctx); err != nil {
+			return next, err
+		}
+	}
+	var why wait
+	switch by := e.worldPause.Of(current); {
+	case by != nil:
+		if current.Paused != nil {
+			e.towns.Forget(townID) // another writer may resume it
+		}
+		why = wait{by: by, world: current.Paused == nil}
+	case current.Pending != nil:
+		why = wait{behind: current.Pending.Run.RunID}
+	default:
+		return next, e.closeRun(ctx, d)
+	}
+	e.reopenRun(ctx, d, 0)
+	return e.postpone(ctx, d, why)
+}
+
+// inProgress returns the error of a delivery whose command is being applied in another run. The
+// error is why; for a retry, it is the retry's refusal.
+func (e *Engine) inProgress(
+	ctx context.Context, d *delivery, current commitlog.Entry, why error,
+) error {
+	switch {
+	case d.retries == nil:
+		return why
+	case current.Pending == nil || current.Pending.Run.PlanID != d.run.PlanID,
+		current.Pending.Run.RunID == d.retries.RunID:
+		// another writer ended the other run, and this writer is about to learn that
+		e.towns.Forget(d.handoff.Proposal.TownID)
+		return commitlog.ErrContended
+	}
+	return e.refuseRetry(ctx, d, runs.InHand(current.Pending.Run.RunID))
+}
+
+// refuseRetry records that a retry is refused, and returns the refusal; nil if there is none. The
+// refusal is recorded in the retry's run, unless that run has events already.
+func (e *Engine) refuseRetry(ctx context.Context, d *delivery, refusal *approval.Refusal) error {
+	if refusal == nil {
+		return nil
+	}
+	s, err := e.newSignal(Signal{
+		Kind: machine.SignalRetry, TownID: d.handoff.Proposal.TownID, RunID: d.retry.RunID,
+		HandoffID: d.handoff.HandoffID, ActorID: d.retry.ActorID, Reason: d.retry.Reason,
+	})
+	if err != nil {
+		return err
+	}
+	if !d.recorded.Load() { // the operator may know the run of d, so the signal takes that run
+		s.Run.RunID = d.run.RunID
+	}
+	return e.refuse(ctx, s, refusal)
+}
+
+// Deliver executes an approved handoff as if its agent had sent it again with the first trace. If
+// the key's result is the handoff's own, of a run that may be retried, the approval is for a retry,
+// and Deliver retries. A handoff that was accepted for execution before is not executed again. ctx
+// bounds the wait for the answer, not the execution. If the error is ctx's or ErrInProgress, the
+// answer has at most a RunID.
+func (e *Engine) Deliver(
+	ctx context.Context, townID string, approved *approval.Asked,
+) (Answer, error) {
+	if approved.Handoff == nil {
+		return e.delivered(ctx, townID, approved)
+	}
+	h, err := handoff.Parse(approved.Handoff, schemas.Limits{Bytes: len(approved.Handoff) + 1})
+	if err != nil {
+		return Answer{}, err
+	}
+	prior, err := e.Receipt(ctx, h.Proposal.TownID, h.IdempotencyKey)
+	retries := err == nil && machine.MayBeRetried(prior) && prior.HandoffID == h.HandoffID
+	if !retries { // an error of Receipt recurs in the delivery
+		d, err := e.newDelivery(h, approved.Trace)
+		if err != nil {
+			return Answer{}, err
+		}
+		answer, err := e.await(ctx, d)
+		if err != nil && ctx.Err() != nil {
+			answer.RunID = e.waitsIn(d)
+		}
+		return answer, err
+	}
+	retried, err := e.Retry(ctx, Signal{
+		Kind: machine.SignalRetry, RunID: prior.RunID, HandoffID: h.HandoffID,
+		ActorID: approved.Decision.ActorID, Reason: approved.Decision.Reason,
+	}, operationTimeout)
+	switch {
+	case err != nil:
+		return Answer{}, err
+	case retried.Result == nil:
+		err = ErrInProgress
+	}
+	return Answer{RunID: retried.RunID, JSON: retried.Result}, err
+}
+
+// delivered returns the answer to a handoff that was accepted for execution. While a game has the
+// command, the error is ErrInProgress, since a retry's key still has the result of the retried run.
+func (e *Engine) delivered(
+	ctx context.Context, townID string, approved *approval.Asked,
+) (Answer, error) {
+	current, err := e.log.Load(ctx, townID)
+	if err == nil && current.Pending != nil && current.Pending.Run.RunID == approved.RunID {
+		return Answer{}, game.InProgress(approved.RunID, townID, current.Pending.Via,
+			e.absent.Since(townID))
+	}
+	receipt, err := e.Receipt(ctx, townID, approved.IdempotencyKey)
+	if err == nil && receipt.HandoffID != approved.HandoffID { // the run was cancelled
+		err = ErrUnknownResult
+	}
+	if err != nil {
+		return Answer{}, err
+	}
+	return Answer{RunID: receipt.RunID, JSON: receipt.Result}, nil
+}
+
+// DryRun is the answer that a handoff would get now.
+type DryRun struct {
+	// Answer has no run.
+	Answer
+	// Apply is the binding that would apply the command. Unless it is apply.Local, the result of an
+	// accepted handoff is only the one that the rules expect.
+	Apply apply.Binding
+}
+
+// DryRun judges h against the current state and stores nothing: the key stays free. It waits
+// neither for other handoffs or the pending command of the town, nor for the end of a pause. It
+// returns ErrInProgress if the command of h is being applied.
+func (e *Engine) DryRun(ctx context.Context, h *handoff.Handoff) (DryRun, error) {
+	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
+	defer cancel()
+	townID := h.Proposal.TownID
+	var current commitlog.Entry
+	var prior *dedupe.Receipt
+	err := e.log.Retry(ctx, func() (err error) { // the town may change between the two looks
+		if current, err = e.log.Load(ctx, townID); err != nil {
+			return err
+		}
+		if err = e.games.InProgress(townID, h.IdempotencyKey, h.HandoffID); err != nil {
+			return err
+		}
+		prior, err = e.lookupKey(ctx, townID, h.IdempotencyKey, &current, current.Seq, indexTimeout)
+		return err
+	})
+	if err != nil {
+		return DryRun{}, err
+	}
+	run, err := e.newRun(h.ProposalID, h.Proposal.SchemaVersion)
+	if err != nil {
+		return DryRun{}, err
+	}
+	out, err := machine.Step(current, e.steps.Input(townID, nil, &machine.Handoff{
+		Handoff: h, Prior: prior, Run: run, DryRun: true,
+	}), &e.steps.Settings)
+	if err != nil {
+		return DryRun{}, err
+	}
+	binding := cmp.Or(current.Apply, e.config.Apply)
+	if out.On == machine.OfTown {
+		if binding != apply.Local { // the game may fail the command
+			out.After.State = current.State
+		}
+		if err := e.steps.CheckTown(ctx, current, &out); err != nil {
+			return DryRun{}, err
+		}
+	}
+	out.Answer.RunID, out.Answer.First = "", prior
+	return DryRun{Answer: *out.Answer, Apply: binding}, nil
+}

@@ -1,0 +1,176 @@
+// Package worldengine is the authoritative engine of a world. It judges handoffs against the true
+// state of their town, applies the accepted ones, and commits its decisions.
+//
+//	input, town ── machine.Step ──> record ── one message ──> commit log ──> index ──> answer
+//
+// The commit log is the truth (package commitlog): it has one message per decision. A message holds
+// the town's new state, the result and the run's events together or not at all. Each message is
+// guarded by the town's previous message, so a writer that does not know yet that it lost its lease
+// changes nothing. The index finds records in the log (package index). Package service puts the
+// engine on NATS.
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"worldengine/runevents"
+	"worldengine/worldengine/internal/core/town"
+	"worldengine/worldengine/internal/engine/approvals"
+	"worldengine/worldengine/internal/engine/bus"
+	"worldengine/worldengine/internal/engine/feed"
+	"worldengine/worldengine/internal/engine/game"
+	"worldengine/worldengine/internal/engine/queue"
+	"worldengine/worldengine/internal/engine/runs"
+	"worldengine/worldengine/internal/engine/stepper"
+	"worldengine/worldengine/internal/store/alerts"
+	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/internal/store/history"
+	"worldengine/worldengine/internal/store/index"
+	"worldengine/worldengine/wire"
+)
+
+// Errors of the engine. Bad input is a *schemas.ValidationError. After every other error the client
+// may send the request again: nothing was changed, or the same request finds the change.
+var (
+	// ErrOverloaded: a bounded queue is full. Ask again after a pause.
+	ErrOverloaded = queue.ErrOverloaded
+	// ErrStopping: the engine is draining. Ask another writer, or this one after its restart.
+	ErrStopping = queue.ErrStopping
+
+	// ErrIndexBehind: the index has not followed the log yet, so it is not known whether a key is
+	// free. Nothing was judged; ask again.
+	ErrIndexBehind = index.ErrBehind
+
+	// ErrInProgress: a handoff with this key is accepted and being applied. Ask again: there will
+	// be a result. If the run is known the error is a *WaitError.
+	ErrInProgress = game.ErrInProgress
+
+	// ErrHistoryFull: the log would discard a record that the town needs, to store another one. Ask
+	// again when the town has moved on.
+	ErrHistoryFull = commitlog.ErrHistoryFull
+
+	// ErrUnknownTown: there is no such town.
+	ErrUnknownTown = town.ErrUnknown
+
+	// ErrRevisionGone: the log does not keep such a revision of the town, or the town never had it.
+	ErrRevisionGone = history.ErrRevisionGone
+
+	// ErrUnknownResult: no handoff with that key was accepted, as far as the log goes back.
+	ErrUnknownResult = errors.New("worldengine: no handoff with this key was accepted")
+)
+
+// WaitError tells a client that its request waited and gets no result.
+type WaitError = game.WaitError
+
+// Bounds of one request's work.
+const (
+	// operationTimeout is how long one request may take once its turn has begun.
+	operationTimeout = 10 * time.Second
+	// indexTimeout is how long one request may wait for the index, from its arrival. If it had to
+	// wait for its town, it may still wait for minIndexWait.
+	indexTimeout = 2 * time.Second
+	minIndexWait = 100 * time.Millisecond
+	// pollPause is the pause between two looks at a condition that the engine waits for.
+	pollPause = 250 * time.Millisecond
+)
+
+// Engine is the authoritative engine of one world. Among the servers of a world only the writer has
+// one. It is safe for concurrent use.
+type Engine struct {
+	config  Config
+	steps   *stepper.Stepper
+	js      jetstream.JetStream
+	log     *commitlog.Log
+	history history.Reader
+	towns   *commitlog.Towns
+	index   *index.Index
+	lost    []index.Row // records that the log lacked when the index was opened
+	queue   *queue.Queue
+	runs    *runs.Store
+	ends    *runs.Ends
+	alerts  *alerts.Alerts
+	feed    *feed.Feed
+
+	// games works on the commands that games apply, and router carries its requests.
+	games      *game.Worker
+	router     game.Router
+	absent     *game.Absences
+	asked      *approvals.Reader
+	worldPause *game.WorldPause
+
+	full fullTowns
+
+	replicas *replicas
+	bus      *bus.Sink // nil without Config.Bus
+	logLost  atomic.Pointer[error]
+	elected  chan struct{} // gets an element when the log has another leader; see verifyLog
+	// outOfRoom gets an element when nothing can be stored; see watchStorage.
+	outOfRoom chan struct{}
+	damage    sync.Map // by town token, the damage that was reported; see reportDamage
+	// undelivered is how many messages the log counts and did not deliver; verifyLog's alone.
+	undelivered uint64
+	// logAnswered is when the log last answered.
+	logAnswered atomic.Pointer[time.Time]
+
+	stop       context.CancelFunc
+	background sync.WaitGroup
+}
+
+// newRun returns a run with a new id.
+func (e *Engine) newRun(planID, planVersion string) (runevents.Identity, error) {
+	run := runevents.Identity{
+		RunID: e.config.NewID(), TenantID: e.config.TenantID, ProjectID: e.config.ProjectID,
+		EnvironmentID: e.config.EnvironmentID, PlanID: planID, PlanVersion: planVersion,
+	}
+	if !runevents.IsID(run.RunID) {
+		return run, fmt.Errorf("%w: %q, for a run", runevents.ErrBadID, run.RunID)
+	}
+	return run, nil
+}
+
+// Alerts returns the alerts of the engine's world.
+func (e *Engine) Alerts() *alerts.Alerts { return e.alerts }
+
+// CountTowns returns how many towns there are.
+func (e *Engine) CountTowns(ctx context.Context) (uint64, error) {
+	all, err := commitlog.SubjectsOf(ctx, e.log.Stream, wire.LogSubject(e.config.World, "*"))
+	_, _ = e.index.Sync(ctx) // without it, towns that were just removed would count
+	n := uint64(len(all))
+	return n - min(n, uint64(len(e.index.Towns(index.Removed)))), err
+}
+
+// Runs returns the runs of the engine's world.
+func (e *Engine) Runs() *runs.Store { return e.runs }
+
+// Feed returns the commits of the engine's world for their readers.
+func (e *Engine) Feed() *feed.Feed { return e.feed }
+
+// Settings returns the settings of the world that the engine was opened with.
+func (e *Engine) Settings() commitlog.Settings { return e.config.Settings }
+
+// Bounds returns how many requests may wait for one town, and how many may be in hand altogether.
+func (e *Engine) Bounds() (perTown, total int) { return e.config.QueuePerTown, e.config.QueueTotal }
+
+// MayStore returns why nothing can be stored now; nil if storing is possible, as far as is known.
+func (e *Engine) MayStore() error { return e.log.Full() }
+
+// LogLost returns an ErrLogLost while the log lacks messages that this engine has committed or
+// read; nothing is committed then. Otherwise it returns nil.
+func (e *Engine) LogLost() error {
+	if lost := e.logLost.Load(); lost != nil {
+		return *lost
+	}
+	return nil
+}
+
+// Fixtures is runs.Ends.Fixtures.
+func (e *Engine) Fixtures(ctx context.Context, runID string) ([]*runs.Fixture, error) {
+	return e.ends.Fixtures(ctx, runID, e.findReceipt)
+}

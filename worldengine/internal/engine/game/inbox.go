@@ -1,0 +1,185 @@
+package game
+
+import (
+	"bytes"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/nats-io/nats.go"
+
+	"worldengine/runevents/recent"
+	"worldengine/schemas"
+	"worldengine/worldengine/internal/core/apply"
+	"worldengine/worldengine/internal/store/alerts"
+)
+
+// Router sends the requests of applications to plugins, and delivers the answers to them.
+type Router interface {
+	// Ask sends a request of a logical attempt.
+	Ask(subject string, a *Application, attempt int64, data []byte) error
+	// Forget ends the delivery to an application. If gaveUp is set, later answers to its requests
+	// count as late, for a while.
+	Forget(a *Application, gaveUp bool)
+	Close()
+}
+
+// Reply is an answer to a request of a logical attempt. From a console, it is the question whether the
+// command may be sent, or the end of the request. The zero Reply is none.
+type Reply struct {
+	Msg     *nats.Msg
+	Attempt int64
+	mayAsk  chan<- bool
+	console *consoleReply
+}
+
+// consoleReply is the end of a request to a console.
+type consoleReply struct {
+	answer apply.Answer
+	err    error
+}
+
+// Inbox is the Router of a connection. All requests of an attempt have one reply subject, so an
+// answer to any of them counts; "applied" counts in later attempts too. An answer "applied" that
+// changes nothing raises an alert: it is late if the application was given up, and double if there
+// are more such answers than requests.
+type Inbox struct {
+	nc     *nats.Conn
+	prefix string
+	sub    *nats.Subscription
+	alerts Alerts
+
+	mu    sync.Mutex
+	open  map[string]*requests // by the token of the reply subject
+	ended *recent.Map[string, *requests]
+}
+
+// requests counts the requests for one command, and the answers "applied", by their logical
+// attempt. The inbox's lock guards the counts.
+type requests struct {
+	about          alerts.About
+	to             *Application
+	gaveUp         bool
+	asked, applied map[int64]int
+}
+
+// tooMany counts an answer, and reports whether there are now more answers "applied" than requests:
+// a plugin answers each request once.
+func (r *requests) tooMany(reply Reply) bool {
+	if !bytes.Contains(reply.Msg.Data, saysApplied) {
+		return false
+	}
+	r.applied[reply.Attempt]++
+	asked := r.asked[reply.Attempt]
+	return asked > 0 && r.applied[reply.Attempt] > asked
+}
+
+// saysApplied is in every answer with the status applied, and seldom in others. So reportApplied
+// still has to parse the answer.
+var saysApplied = []byte(`"` + string(apply.Applied) + `"`)
+
+// maxLate bounds the ended applications that are remembered.
+const maxLate = 4096
+
+// OpenInbox subscribes to the answers of plugins.
+func OpenInbox(nc *nats.Conn, raise Alerts) (*Inbox, error) {
+	i := newInbox(nc.NewInbox()+".", raise)
+	i.nc = nc
+	var err error
+	if i.sub, err = nc.Subscribe(i.prefix+"*.*", i.take); err != nil {
+		return nil, fmt.Errorf("worldengine: replies of plugins: %w", err)
+	}
+	return i, nil
+}
+
+func newInbox(prefix string, raise Alerts) *Inbox {
+	return &Inbox{
+		prefix: prefix, alerts: raise, open: map[string]*requests{},
+		ended: recent.NewMap[string, *requests](maxLate),
+	}
+}
+
+// Close ends the subscription.
+func (i *Inbox) Close() { _ = i.sub.Unsubscribe() } // fails only when the connection is gone
+
+// take delivers a reply, and raises an alert about one that changes nothing. It holds the lock while
+// it delivers, so that Forget finds every reply that was delivered before the end.
+func (i *Inbox) take(msg *nats.Msg) {
+	token, number, _ := strings.Cut(strings.TrimPrefix(msg.Subject, i.prefix), ".")
+	attempt, _ := strconv.ParseInt(number, 10, 64) // 0, which no attempt has, on an error
+	reply := Reply{Msg: msg, Attempt: attempt}
+	i.mu.Lock()
+	r := i.open[token]
+	if r != nil {
+		r.to.Deliver(reply)
+	} else if r, _ = i.ended.Get(token); r == nil {
+		i.mu.Unlock()
+		return
+	}
+	late, double := r.gaveUp, r.tooMany(reply)
+	i.mu.Unlock()
+	if late {
+		i.reportApplied(r.about, msg, alerts.LateAnswer)
+	}
+	if double {
+		i.reportApplied(r.about, msg, alerts.DoubleAnswer)
+	}
+}
+
+// reportApplied raises an alert if a reply says that the command was applied: the world and the
+// engine may differ, so an operator has to look.
+func (i *Inbox) reportApplied(about alerts.About, msg *nats.Msg, text alerts.Text) {
+	answer, err := apply.ParseAnswer(msg.Data, about.HandoffID, schemas.Limits{})
+	if err == nil && answer.Status == apply.Applied {
+		i.alerts.RaiseOnce(text.About(about))
+	}
+}
+
+// Ask implements Router.
+func (i *Inbox) Ask(subject string, a *Application, attempt int64, data []byte) error {
+	i.mu.Lock()
+	i.expect(a).asked[attempt]++
+	i.mu.Unlock()
+	msg := &nats.Msg{
+		Subject: subject, Reply: fmt.Sprint(i.prefix, a.token, ".", attempt), Data: data,
+		Header: a.Trace.Header(nil),
+	}
+	if err := i.nc.PublishMsg(msg); err != nil {
+		return fmt.Errorf("worldengine: the request could not be sent: %w", err)
+	}
+	return nil
+}
+
+// expect returns the requests of an application, to which replies are delivered from now on. The
+// caller holds the lock.
+func (i *Inbox) expect(a *Application) *requests {
+	r := i.open[a.token]
+	if r == nil {
+		r = &requests{about: a.About, to: a, asked: map[int64]int{}, applied: map[int64]int{}}
+		i.open[a.token] = r
+	}
+	return r
+}
+
+// Forget implements Router.
+func (i *Inbox) Forget(a *Application, gaveUp bool) {
+	i.mu.Lock()
+	r := i.open[a.token]
+	if r != nil {
+		delete(i.open, a.token)
+		r.to, r.gaveUp = nil, gaveUp
+		i.ended.Add(a.token, r)
+	}
+	i.mu.Unlock()
+	for r != nil && gaveUp { // replies that arrived and were not read
+		select {
+		case reply := <-a.replies:
+			if reply.Msg != nil {
+				i.reportApplied(a.About, reply.Msg, alerts.LateAnswer)
+			}
+		default:
+			return
+		}
+	}
+}

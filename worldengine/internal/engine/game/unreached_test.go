@@ -1,0 +1,363 @@
+package game_test
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+
+	"worldengine/handoff"
+	"worldengine/runevents"
+	"worldengine/worldengine/internal/core/apply"
+	"worldengine/worldengine/internal/core/machine"
+	"worldengine/worldengine/internal/engine/game"
+	"worldengine/worldengine/internal/engine/queue"
+	"worldengine/worldengine/internal/kit/backoff"
+	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/internal/testkit/natstest"
+	"worldengine/worldengine/wire"
+)
+
+// router is a Router whose requests go to a function.
+type router func(a *game.Application, attempt int64)
+
+func (r router) Ask(_ string, a *game.Application, attempt int64, _ []byte) error {
+	r(a, attempt)
+	return nil
+}
+
+func (router) Forget(*game.Application, bool) {}
+func (router) Close()                         {}
+
+// away answers every request at once like NATS without a subscribed plugin.
+var away = router(func(a *game.Application, attempt int64) {
+	a.Deliver(game.Reply{Attempt: attempt, Msg: &nats.Msg{
+		Header: nats.Header{"Status": {"503"}},
+	}})
+})
+
+// A command fails as unreached only if no request can have arrived. A server that takes a command
+// over records that one may have, before it asks itself.
+func TestWorker_Unreached(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name          string
+		reached, over bool
+		reason        handoff.ReasonCode
+	}{
+		{"no request arrived", false, false, apply.ReasonPluginUnavailable},
+		{"one of an earlier attempt may have", true, false, apply.ReasonPluginTimeout},
+		{"one of an earlier server may have", false, true, apply.ReasonPluginTimeout},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			w := work(t, func(c *game.Config) {
+				c.Policy.Attempts, c.Policy.Absent = 1, apply.AbsentFail
+				c.Policy.Resend, c.Policy.Deadline = 100*time.Millisecond, 300*time.Millisecond
+				c.Router = away
+			}, func(p *apply.Pending) { p.Reached = row.reached })
+			if row.over {
+				w.takeOver()
+			} else {
+				w.ensure()
+			}
+			require.Equal(t, row.reason, w.concluded().ReasonCode)
+			w.halt() // the alert follows the result
+			doubt := row.reason == apply.ReasonPluginTimeout
+			require.Equal(t, doubt, slices.Contains(w.codes(), runevents.ApplyInDoubt))
+		})
+	}
+}
+
+// A server that takes a command over does not ask the console again.
+func TestWorker_TakesConsoleOver(t *testing.T) {
+	t.Parallel()
+	w := work(t, func(c *game.Config) {
+		c.RCON = &console{answer: apply.Answer{Status: apply.Applied}}
+	}, func(p *apply.Pending) { p.Via = apply.RCON })
+	w.takeOver()
+	require.Equal(t, apply.ReasonRCONInDoubt, w.concluded().ReasonCode)
+}
+
+// The server that took a command over does not cancel it without force. Nor does the one that was
+// suspended meanwhile, though its own requests reached nobody.
+func TestWorker_CancelAfterTakeover(t *testing.T) {
+	t.Parallel()
+	w := work(t, func(c *game.Config) {
+		c.Policy.Absent, c.AbsentWait, c.Router = apply.AbsentWait, time.Hour, away
+	})
+	client := w.ensure()
+	current := w.town() // another server takes it over
+	p := *current.Pending
+	p.Reached = true
+	current.Pending = &p
+	rec := commitlog.Record{Kind: commitlog.KindPending, TownID: "town-threatened"}
+	require.NoError(t, w.log.CommitTown(t.Context(), &rec, &current, current.Seq))
+	s := w.cancellation()
+	var refused *game.RefusedError
+	require.ErrorAs(t, w.Cancel(t.Context(), &s), &refused)
+	require.Equal(t, wire.CodeRunInHand, refused.Code)
+	s.Force = true
+	require.NoError(t, w.Cancel(t.Context(), &s))
+	require.ErrorIs(t, w.await(client).err, machine.ErrRunCancelled)
+}
+
+// A writer that stops stores that no request has arrived: the next one may cancel the run without
+// force, asks a console, and fails the command as unreached if it finds nobody either.
+func TestWorker_Rests(t *testing.T) {
+	t.Parallel()
+	stopped := func(t *testing.T, via apply.Binding) *working {
+		w := work(t, func(c *game.Config) {
+			c.Policy.Absent, c.Policy.Attempts = apply.AbsentFail, 1
+			c.Policy.Resend, c.Policy.Deadline = 100*time.Millisecond, 300*time.Millisecond
+			c.RCON = &console{answer: apply.Answer{Status: apply.Applied}}
+			c.Router = away
+			c.WorldPause.Set(game.Pause{Seq: 1, By: &commitlog.PausedBy{SignalID: "p"}})
+		}, func(p *apply.Pending) { p.Via = via })
+		client := w.ensure()
+		w.halt()
+		require.ErrorIs(t, w.await(client).err, game.ErrInProgress)
+		require.True(t, w.town().Pending.Rested)
+		return w
+	}
+	next := func(w *working) {
+		w.again()
+		w.current = w.town()
+		w.takeOver()
+	}
+	t.Run("cancelled", func(t *testing.T) {
+		t.Parallel()
+		w := stopped(t, apply.Plugin)
+		next(w)
+		s := w.cancellation()
+		require.NoError(t, w.Cancel(t.Context(), &s))
+		require.Nil(t, w.town().Pending)
+	})
+	t.Run("accepted while the server stops", func(t *testing.T) {
+		t.Parallel()
+		w := work(t, nil)
+		w.Refuse()
+		require.ErrorIs(t, w.await(w.ensure()).err, game.ErrInProgress)
+		require.True(t, w.town().Pending.Rested)
+	})
+	t.Run("taken over before this writer asks", func(t *testing.T) {
+		t.Parallel()
+		w := stopped(t, apply.Plugin)
+		next(w) // which waits for the end of the pause
+		current := w.town()
+		p := *current.Pending
+		p.Rested = false
+		current.Pending = &p
+		rec := commitlog.Record{Kind: commitlog.KindPending, TownID: "town-threatened"}
+		require.NoError(t, w.log.CommitTown(t.Context(), &rec, &current, current.Seq))
+		s := w.cancellation()
+		var refused *game.RefusedError
+		require.ErrorAs(t, w.Cancel(t.Context(), &s), &refused)
+		w.halt()
+		require.False(t, w.town().Pending.Rested)
+	})
+	for via, want := range map[apply.Binding]handoff.ReasonCode{
+		apply.Plugin: apply.ReasonPluginUnavailable, apply.RCON: handoff.ReasonExecuted,
+	} {
+		t.Run(string(via), func(t *testing.T) {
+			t.Parallel()
+			w := stopped(t, via)
+			w.config.WorldPause.Set(game.Pause{Seq: 2})
+			next(w)
+			require.Equal(t, want, w.concluded().ReasonCode)
+		})
+	}
+}
+
+// Once a plugin has taken a request, even silently, requests behind the command are not refused for
+// its absence.
+func TestWorker_SilentPlugin(t *testing.T) {
+	t.Parallel()
+	asked := make(chan struct{}, 8)
+	back := router(func(a *game.Application, attempt int64) {
+		if asked <- struct{}{}; len(asked) == 1 {
+			away(a, attempt)
+		}
+	})
+	w := work(t, func(c *game.Config) {
+		c.Policy.Absent, c.Policy.Resend = apply.AbsentWait, time.Hour
+		c.AbsentWait, c.Router = time.Hour, back
+	})
+	w.ensure()
+	refused := func() bool {
+		return w.Absent("town-threatened", w.current.Pending.Run.RunID, "behind") != nil
+	}
+	require.Eventually(t, refused, 30*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return len(asked) == 2 }, 30*time.Second,
+		time.Millisecond)
+	require.Eventually(t, func() bool { return !refused() }, 30*time.Second, time.Millisecond)
+}
+
+// slow is a store that reads no run's records before its release.
+type slow struct {
+	commitlog.Store
+	first          sync.Once
+	reads, release chan struct{}
+}
+
+func (s *slow) Next(
+	ctx context.Context, subject string, from uint64,
+) (*jetstream.RawStreamMsg, error) {
+	s.first.Do(func() { close(s.reads) })
+	<-s.release
+	return s.Store.Next(ctx, subject, from)
+}
+
+// turns is a task that keeps its turn.
+type turns chan queue.Turn
+
+func (t turns) Run(_ context.Context, turn queue.Turn) (next time.Time) {
+	t <- turn
+	return next
+}
+
+func (turns) End(context.Context, error) {}
+
+// A pause that another server commits reaches the run of a command, and so does its end; also a
+// pause of the world that comes while the command is committed, so before its application begins.
+func TestWorker_Tend(t *testing.T) {
+	t.Parallel()
+	by := &commitlog.PausedBy{SignalID: "p", ActorID: "ada", At: time.Now(), DrainTimeoutMs: 1}
+	watched := func(t *testing.T) (w *working, requireStatus func(runevents.RunStatus)) {
+		w = work(t, func(c *game.Config) {
+			c.Policy.Absent, c.AbsentWait, c.Router = apply.AbsentWait, time.Hour, away
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		t.Cleanup(cancel)
+		go func() {
+			for ; ctx.Err() == nil; _ = backoff.Sleep(ctx, 10*time.Millisecond) {
+				w.Tend(ctx, "town-threatened")
+			}
+		}()
+		return w, func(want runevents.RunStatus) {
+			p := w.current.Pending
+			require.Eventually(t, func() bool {
+				tail, err := w.log.Tail(t.Context(), p.Run.RunID, p.Emitted)
+				return err == nil && tail.Status == want
+			}, 60*time.Second, 10*time.Millisecond)
+		}
+	}
+	t.Run("of the town", func(t *testing.T) {
+		t.Parallel()
+		w, requireStatus := watched(t)
+		w.ensure()
+		for _, paused := range []*commitlog.PausedBy{by, nil} {
+			require.Eventually(t, func() bool {
+				after := w.town()
+				after.Paused = paused
+				rec := commitlog.Record{Kind: commitlog.KindControl, TownID: "town-threatened"}
+				return w.log.CommitTown(t.Context(), &rec, &after, after.Seq) == nil
+			}, 60*time.Second, time.Millisecond)
+			requireStatus(map[bool]runevents.RunStatus{
+				true: runevents.RunIsPaused, false: runevents.RunRunning}[paused != nil])
+		}
+		require.Contains(t, w.codes(), runevents.PauseDrainTimeout)
+	})
+	t.Run("makes no handoff queued", func(t *testing.T) {
+		t.Parallel()
+		w := work(t, nil)
+		store := &slow{Store: w.log.Store, reads: make(chan struct{}), release: make(chan struct{})}
+		w.log.Store = store
+		w.Tend(t.Context(), "town-threatened")
+		<-store.reads
+		behind := make(turns, 1)
+		require.NoError(t, w.config.Queue.SubmitTask("town-threatened", behind))
+		close(store.release)
+		require.False(t, (<-behind).Queued, "RunQueued depends on the handoffs of a town alone")
+	})
+	t.Run("of the world, before", func(t *testing.T) {
+		t.Parallel()
+		w, requireStatus := watched(t)
+		w.config.WorldPause.Set(game.Pause{Seq: 1, By: by})
+		w.ensure()
+		requireStatus(runevents.RunIsPaused)
+		require.Eventually(t, func() bool {
+			return slices.Contains(w.codes(), runevents.PauseDrainTimeout)
+		}, 60*time.Second, 10*time.Millisecond)
+	})
+}
+
+// A command that is left to the next server is no error of the server that stops.
+func TestWorker_TendWhileStopping(t *testing.T) {
+	t.Parallel()
+	said := &natstest.Buffer{}
+	w := work(t, func(c *game.Config) { c.Logger = slog.New(slog.NewTextHandler(said, nil)) })
+	require.NoError(t, w.config.Queue.Drain(t.Context()))
+	w.Tend(t.Context(), "town-threatened")
+	require.Empty(t, said.String())
+}
+
+// A command whose attempt was over before a server took it over is asked for once more: a plugin may
+// have applied it in time.
+func TestWorker_TakesOverLate(t *testing.T) {
+	t.Parallel()
+	w := work(t, func(c *game.Config) { c.Policy.Attempts = 1 },
+		func(p *apply.Pending) { p.Deadline = p.NotBefore })
+	w.plugin(apply.Done)
+	w.takeOver()
+	require.Equal(t, handoff.Executed, w.concluded().Status)
+}
+
+// A server that lost the lease asks no game, and fails no command because no game has answered: the
+// next writer may have asked.
+func TestWorker_LeaseLost(t *testing.T) {
+	t.Parallel()
+	for _, via := range []apply.Binding{apply.Plugin, apply.RCON} {
+		t.Run(string(via), func(t *testing.T) {
+			t.Parallel()
+			asked := make(chan struct{}, 1)
+			release := make(chan struct{})
+			w := work(t, func(c *game.Config) {
+				c.Policy.Attempts, c.Policy.Resend = 1, time.Minute
+				c.RCON = &console{begun: asked, release: release,
+					answer: apply.Answer{Status: apply.Applied}}
+			}, func(p *apply.Pending) { p.Via = via })
+			w.plugin(func(c *apply.Command) apply.Answer {
+				asked <- struct{}{}
+				<-release
+				return apply.Later(c, apply.InProgress, time.Millisecond)
+			})
+			var lost atomic.Bool
+			w.steps.Leased = func() bool { return !lost.Load() }
+			client := w.ensure()
+			<-asked
+			lost.Store(true)
+			close(release)
+			require.ErrorIs(t, w.await(client).err, game.ErrInProgress)
+			w.halt()
+			require.Equal(t, via == apply.RCON, w.town().Pending.Rested)
+			require.Empty(t, asked)
+		})
+	}
+}
+
+// A lease that seems lost for a moment, since a renewal is late, fails no command: the server takes
+// the command over again.
+func TestWorker_LeaseRenewedLate(t *testing.T) {
+	t.Parallel()
+	w := work(t, func(c *game.Config) { c.Policy.Attempts = 1 })
+	asked := 0
+	w.plugin(func(c *apply.Command) apply.Answer {
+		if asked++; asked == 1 {
+			return apply.Later(c, apply.InProgress, time.Millisecond)
+		}
+		return apply.Done(c)
+	})
+	var looks atomic.Int64
+	w.steps.Leased = func() bool { return looks.Add(1) != 2 } // the second request finds it lost
+	require.ErrorIs(t, w.await(w.ensure()).err, game.ErrInProgress)
+	w.takeOver()
+	require.Equal(t, handoff.Executed, w.concluded().Status)
+}

@@ -1,0 +1,649 @@
+package game_test
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"worldengine/handoff"
+	"worldengine/runevents"
+	"worldengine/schemas"
+	"worldengine/worldengine/internal/core/apply"
+	"worldengine/worldengine/internal/core/machine"
+	"worldengine/worldengine/internal/core/town"
+	"worldengine/worldengine/internal/core/town/towntest"
+	"worldengine/worldengine/internal/engine/game"
+	"worldengine/worldengine/internal/engine/queue"
+	"worldengine/worldengine/internal/engine/runs"
+	"worldengine/worldengine/internal/engine/stepper"
+	"worldengine/worldengine/internal/store/alerts"
+	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/internal/store/commitlog/logtest"
+	"worldengine/worldengine/internal/store/index/indextest"
+	"worldengine/worldengine/internal/testkit/natstest"
+	"worldengine/worldengine/internal/testkit/outcometest"
+	"worldengine/worldengine/messages"
+	"worldengine/worldengine/wire"
+)
+
+func TestMain(m *testing.M) { natstest.Main(m, 4) }
+
+// working is a worker with one command in its log. It keeps the alerts of the worker, and counts its
+// attempts.
+type working struct {
+	*game.Worker
+	t       *testing.T
+	log     *commitlog.Log
+	steps   *stepper.Stepper
+	config  game.Config
+	current commitlog.Entry // the town, with its pending command
+
+	mu       sync.Mutex
+	alerts   []runevents.AlertCode
+	raised   []runevents.Alert
+	attempts int
+	// meanwhile is called when an alert was stored.
+	meanwhile func()
+}
+
+func (w *working) RaiseOnce(a runevents.Alert) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.alerts, w.raised = append(w.alerts, a.Code), append(w.raised, a)
+}
+
+func (w *working) Raise(a runevents.Alert) { w.RaiseOnce(a) }
+
+func (w *working) RaiseStored(_ context.Context, a runevents.Alert) error {
+	w.RaiseOnce(a)
+	if w.meanwhile != nil {
+		w.meanwhile()
+	}
+	return nil
+}
+
+func (*working) All(context.Context) ([]messages.Alert, error) { return nil, nil }
+
+func (w *working) codes() []runevents.AlertCode {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.alerts)
+}
+
+func (w *working) Attempt(apply.Binding, apply.Result, time.Duration) { w.attempts++ }
+
+// work starts a worker with one accepted command, after change has changed its configuration.
+func work(
+	t *testing.T, change func(*game.Config), accepted ...func(*apply.Pending),
+) *working {
+	t.Helper()
+	w := &working{t: t, log: logtest.New(t)}
+	logger, ix := slog.New(slog.DiscardHandler), indextest.Open(t, w.log)
+	turns := queue.New(context.Background(), queue.Config{Workers: 2, PerTown: 8,
+		Total: 8, Logger: logger})
+	inbox, err := game.OpenInbox(logtest.JetStream(w.log).Conn(), w)
+	require.NoError(t, err)
+	w.config = game.Config{
+		PauseWait: time.Hour, Timeout: 30 * time.Second,
+		Policy: apply.Policy{Deadline: 30 * time.Second, Attempts: 2,
+			Backoff: time.Millisecond}.WithDefaults(),
+		Ends:       &runs.Ends{Log: w.log, Runs: runs.New(w.log, ix, runs.Config{Logger: logger})},
+		WorldPause: game.NewWorldPause(w.log, game.Pause{}, turns.WakeAll),
+		Queue:      turns, Router: inbox, Alerts: w, Metrics: w, Logger: logger,
+	}
+	if change != nil {
+		change(&w.config)
+	}
+	w.again()
+	t.Cleanup(func() {
+		w.halt()
+		require.NoError(t, turns.Drain(context.Background()))
+		inbox.Close()
+	})
+	w.accept(accepted)
+	w.current = w.town()
+	return w
+}
+
+// accept commits that a game applies a handoff. It draws the ids of later events after the changes.
+func (w *working) accept(changes []func(*apply.Pending)) {
+	h := outcometest.Advance(w.t, "wall", outcometest.WallExists)
+	out, err := machine.Step(machine.Town{State: towntest.Threatened(), Apply: apply.Plugin},
+		w.steps.Input(h.Proposal.TownID, nil, &machine.Handoff{
+			Handoff: h, Next: 1, Run: logtest.RunOf(h),
+		}), &w.steps.Settings)
+	require.NoError(w.t, err)
+	pending := out.After.Pending
+	for _, change := range changes {
+		change(pending)
+	}
+	pending.EventIDs, err = runevents.DrawIDs(pending.Run, uuid.NewString, nil,
+		machine.ToCome(pending.Attempt)...)
+	require.NoError(w.t, err)
+	require.NoError(w.t, w.log.CommitTown(w.t.Context(), out.Record, &out.After, 0))
+}
+
+// halt stops the worker without waiting for games.
+func (w *working) halt() {
+	over, cancel := context.WithCancel(context.Background())
+	cancel()
+	w.Stop(over)
+}
+
+// again starts the worker of the next writer.
+func (w *working) again() {
+	w.steps = &stepper.Stepper{Log: w.log, Towns: commitlog.NewTowns(w.log), Now: time.Now, NewID: uuid.NewString,
+		Settings: machine.Settings{Rules: new(town.DefaultRules()), Plugin: w.config.Policy}}
+	w.Worker = game.New(context.Background(), w.steps, w.config)
+}
+
+// ofSignal returns the run of a signal.
+func ofSignal() runevents.Identity {
+	return runevents.Identity{
+		RunID: uuid.NewString(), TenantID: "default", ProjectID: "main", EnvironmentID: "local",
+		PlanID: machine.SignalPlan, PlanVersion: machine.SignalVersion,
+	}
+}
+
+// cancellation is the signal that cancels the run of the command.
+func (w *working) cancellation() machine.Signal {
+	return machine.Signal{Kind: machine.SignalCancel, TownID: "town-threatened",
+		RunID: w.current.Pending.Run.RunID, Run: ofSignal()}.WithDefaults()
+}
+
+// town returns the town as the log has it.
+func (w *working) town() commitlog.Entry {
+	current, err := w.log.Load(w.t.Context(), "town-threatened")
+	require.NoError(w.t, err)
+	return current
+}
+
+// answered is a client's answer.
+type answered struct {
+	machine.Answer
+	err error
+}
+
+// client keeps an answer.
+type client chan answered
+
+func (c client) Answer(a machine.Answer, err error) { c <- answered{a, err} }
+
+// ensure makes the worker apply the command, which it has committed for a client.
+func (w *working) ensure() client {
+	w.t.Helper()
+	got := make(client, 1)
+	require.NoError(w.t, w.Ensure("town-threatened", w.current, got))
+	return got
+}
+
+func (w *working) await(from client) (a answered) {
+	w.t.Helper()
+	select {
+	case a = <-from:
+	case <-time.After(60 * time.Second):
+		w.t.Fatal("the client got no answer")
+	}
+	return a
+}
+
+// takeOver makes the worker apply the command of an earlier one.
+func (w *working) takeOver() {
+	w.t.Helper()
+	require.NoError(w.t, w.Ensure("town-threatened", w.current, nil))
+}
+
+// concluded returns the result of the command's run once the log has it.
+func (w *working) concluded() *handoff.Result {
+	w.t.Helper()
+	require.Eventually(w.t, func() bool { return w.town().Pending == nil }, 60*time.Second,
+		10*time.Millisecond)
+	rec, err := w.config.Ends.Record(w.t.Context(), w.current.Pending.Run.RunID)
+	require.NoError(w.t, err)
+	result, err := handoff.ParseResult(rec.Result, schemas.Limits{})
+	require.NoError(w.t, err)
+	return result
+}
+
+// plugin answers each command of the log's world.
+func (w *working) plugin(answer func(*apply.Command) apply.Answer) {
+	w.t.Helper()
+	nc := logtest.JetStream(w.log).Conn()
+	_, err := nc.Subscribe(wire.ApplySubject("main", "*"), func(msg *nats.Msg) {
+		if c, err := apply.ParseCommand(msg.Data, schemas.Limits{}); err == nil {
+			a := answer(c)
+			data, _ := a.MarshalWire()
+			_ = msg.Respond(data)
+		}
+	})
+	require.NoError(w.t, err)
+	require.NoError(w.t, nc.Flush())
+}
+
+// A plugin's last answer ends a command, in the log and for its client.
+func TestWorker_PluginEnds(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name     string
+		answer   func(*apply.Command) apply.Answer
+		status   handoff.Status
+		reason   handoff.ReasonCode
+		attempts int
+		alerts   []runevents.AlertCode
+	}{
+		{"applied", apply.Done, handoff.Executed, handoff.ReasonExecuted, 1, nil},
+		{"refused", func(c *apply.Command) apply.Answer {
+			return apply.Refuse(c, "NO", "no", false)
+		}, handoff.Failed, apply.ReasonPluginRejected, 1, nil},
+		{"refused for now, then applied", func(c *apply.Command) apply.Answer {
+			if c.LogicalAttemptID == 1 {
+				return apply.Refuse(c, "LATER", "later", true)
+			}
+			return apply.Done(c)
+		}, handoff.Executed, handoff.ReasonExecuted, 2, nil},
+		{"a state that is none", func(c *apply.Command) apply.Answer {
+			a := apply.Done(c) // an alert says so, and not that the answer was late
+			a.Snapshot = []byte(`{"day":1}`)
+			return a
+		}, handoff.Failed, apply.ReasonPluginStateInvalid, 2,
+			[]runevents.AlertCode{runevents.PluginStateInvalid}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			w := work(t, nil)
+			hold := make(chan struct{})
+			w.plugin(func(c *apply.Command) apply.Answer {
+				<-hold
+				return row.answer(c)
+			})
+			before := w.current
+			client := w.ensure()
+			close(hold)
+			a := w.await(client)
+			require.NoError(t, a.err)
+			require.Equal(t, row.status, a.Result.Status)
+			require.Equal(t, row.reason, a.Result.ReasonCode)
+			require.Equal(t, before.Pending.Run.RunID, a.RunID)
+			now := w.town()
+			require.Nil(t, now.Pending)
+			require.Equal(t, row.status == handoff.Executed, now.State.Hash != before.State.Hash)
+			require.EqualValues(t, 1, w.steps.Results()[row.status])
+			require.Equal(t, row.attempts, w.attempts)
+			require.Equal(t, row.alerts, w.alerts)
+			if row.reason == apply.ReasonPluginStateInvalid {
+				require.Contains(t, w.raised[0].Message, "The reported state is not a snapshot.v1: ")
+			}
+			require.Zero(t, w.Count())
+		})
+	}
+}
+
+// An invalid answer counts as silence, and is logged.
+func TestWorker_InvalidAnswer(t *testing.T) {
+	t.Parallel()
+	said := &natstest.Buffer{}
+	w := work(t, func(c *game.Config) {
+		c.Policy.Resend, c.Logger = 10*time.Millisecond, slog.New(slog.NewTextHandler(said, nil))
+	})
+	asked := 0
+	w.plugin(func(c *apply.Command) apply.Answer {
+		if asked++; asked == 1 {
+			return apply.Refuse(c, "not upper case", "no", false)
+		}
+		return apply.Done(c)
+	})
+	require.Equal(t, handoff.Executed, w.await(w.ensure()).Result.Status)
+	require.Equal(t, 1, w.attempts)
+	require.Contains(t, said.String(), "a plugin's answer is invalid")
+	require.Contains(t, said.String(), "/reasonCode")
+}
+
+// In a pause a plugin that works on the command is asked again, and its answer counts. A busy one is
+// not asked, and the attempt's deadline stands still.
+func TestWorker_AskedInPause(t *testing.T) {
+	t.Parallel()
+	for status, deadline := range map[apply.Status]time.Duration{
+		apply.InProgress: time.Minute, apply.Busy: 2 * time.Second,
+	} {
+		t.Run(string(status), func(t *testing.T) {
+			t.Parallel()
+			resumed := status == apply.Busy
+			var now *game.WorldPause
+			w := work(t, func(c *game.Config) {
+				now, c.Policy.Attempts, c.Policy.Deadline = c.WorldPause, 1, deadline
+			})
+			asked := new(atomic.Int64)
+			w.plugin(func(c *apply.Command) apply.Answer {
+				switch {
+				case asked.Add(1) > 1:
+					return apply.Done(c)
+				case resumed:
+					time.AfterFunc(deadline, func() { now.Set(game.Pause{Seq: 2}) })
+				}
+				now.Set(game.Pause{Seq: 1, By: &commitlog.PausedBy{SignalID: "p"}})
+				return apply.Later(c, status, time.Millisecond)
+			})
+			require.Equal(t, handoff.Executed, w.await(w.ensure()).Result.Status)
+			require.Equal(t, resumed, now.Known().By == nil)
+			require.EqualValues(t, 2, asked.Load())
+		})
+	}
+}
+
+// console is a console that answers so. Its log-in fails with an error, or lasts until its release; or
+// it answers without a log-in.
+type console struct {
+	answer  apply.Answer
+	unasked bool
+	err     error
+	login   error
+	begun   chan struct{} // if it is not nil, gets each log-in, which lasts until release
+	release chan struct{}
+}
+
+func (c *console) Apply(
+	_ context.Context, _ *apply.Command, begin func() bool,
+) (apply.Answer, error) {
+	if c.unasked {
+		return c.answer, nil
+	}
+	if c.begun != nil {
+		c.begun <- struct{}{}
+		<-c.release
+	}
+	if c.login != nil || !begin() {
+		return apply.Answer{}, cmp.Or(c.login, apply.ErrUnavailable)
+	}
+	return c.answer, c.err
+}
+
+func TestWorker_ConsoleEnds(t *testing.T) {
+	t.Parallel()
+	absent := []runevents.AlertCode{runevents.PluginAbsent}
+	for _, row := range []struct {
+		name    string
+		console apply.Console
+		reason  handoff.ReasonCode
+		alerts  []runevents.AlertCode
+	}{
+		{"applied", &console{answer: apply.Answer{Status: apply.Applied}},
+			handoff.ReasonExecuted, nil},
+		{"no console", nil, apply.ReasonPluginUnavailable, nil},
+		{"out of reach", &console{login: apply.ErrUnavailable}, apply.ReasonPluginUnavailable, absent},
+		{"cut off before it was sent", &console{err: apply.ErrUnavailable},
+			apply.ReasonPluginUnavailable, absent},
+		{"no answer", &console{err: errors.New("lost")}, apply.ReasonRCONInDoubt,
+			[]runevents.AlertCode{runevents.ApplyInDoubt}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			w := work(t, func(c *game.Config) { c.RCON, c.Policy.Absent = row.console, apply.AbsentFail },
+				func(p *apply.Pending) { p.Via = apply.RCON })
+			a := w.await(w.ensure())
+			require.NoError(t, a.err)
+			require.Equal(t, row.reason, a.Result.ReasonCode)
+			require.Equal(t, row.alerts, w.codes())
+		})
+	}
+}
+
+// A command that is refused without a log-in does not show that the console is there again.
+func TestWorker_ConsoleUnasked(t *testing.T) {
+	t.Parallel()
+	w := work(t, func(c *game.Config) {
+		c.RCON = &console{answer: apply.Answer{Status: apply.Refused}, unasked: true}
+	}, func(p *apply.Pending) { p.Via = apply.RCON })
+	w.Absences.Absent(t.Context(), alerts.About{TownID: "town-threatened"}, 1, true)
+	require.Equal(t, apply.ReasonPluginRejected, w.await(w.ensure()).Result.ReasonCode)
+	require.Equal(t, []runevents.AlertCode{runevents.PluginAbsent}, w.codes())
+	require.NotZero(t, w.Absences.Since("town-threatened"))
+}
+
+// A worker that stops leaves its commands pending, and accepts no others.
+func TestWorker_Stop(t *testing.T) {
+	t.Parallel()
+	w := work(t, nil)
+	asked := make(chan struct{}, 8)
+	_, err := logtest.JetStream(w.log).Conn().Subscribe(wire.ApplySubject("main", "*"),
+		func(*nats.Msg) { asked <- struct{}{} })
+	require.NoError(t, err)
+	client := w.ensure()
+	<-asked
+	h := outcometest.Advance(t, "wall", outcometest.WallExists)
+	require.ErrorIs(t, w.InProgress("town-threatened", h.IdempotencyKey, h.HandoffID), game.ErrInProgress)
+	require.Equal(t, game.KeyInUse(h.HandoffID), w.InProgress("town-threatened", h.IdempotencyKey, "another"))
+	require.NoError(t, w.InProgress("town-threatened", "another key", h.HandoffID))
+	require.Equal(t, 1, w.Count())
+	w.halt()
+	require.ErrorIs(t, w.await(client).err, game.ErrInProgress)
+	require.NotNil(t, w.town().Pending)
+	require.ErrorIs(t, w.await(w.ensure()).err, game.ErrInProgress)
+}
+
+// A run is cancelled by force whatever a game has, otherwise only if none can have it.
+func TestWorker_Cancel(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name    string
+		force   bool
+		run     string // of another one, if any
+		refused wire.Code
+	}{
+		{"nothing was sent", false, "", ""},
+		{"by force", true, "", ""},
+		{"another run", true, "other", wire.CodeRunNotWaiting},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			w := work(t, func(c *game.Config) {
+				c.WorldPause.Set(game.Pause{Seq: 1, By: &commitlog.PausedBy{SignalID: "p"}})
+			})
+			runID, client := w.current.Pending.Run.RunID, w.ensure()
+			s := w.cancellation()
+			s.Force = row.force
+			if row.run != "" {
+				s.RunID = row.run
+			}
+			err := w.Cancel(t.Context(), &s)
+			if row.refused != "" {
+				var refused *game.RefusedError
+				require.ErrorAs(t, err, &refused)
+				require.Equal(t, row.refused, refused.Code)
+				require.NotNil(t, w.town().Pending)
+				require.Equal(t, w.current.Seq, w.town().Seq, "no server is asked")
+				return
+			}
+			require.NoError(t, err)
+			h := outcometest.Advance(t, "wall", outcometest.WallExists)
+			require.NoError(t, w.InProgress("town-threatened", h.IdempotencyKey, h.HandoffID), "it is not being applied any more")
+			var cancelled *game.WaitError
+			require.ErrorAs(t, w.await(client).err, &cancelled)
+			require.Equal(t, runID, cancelled.RunID)
+			require.Contains(t, cancelled.Next, "not asked for any more")
+			require.Nil(t, w.town().Pending)
+			require.Equal(t, w.current.State.Hash, w.town().State.Hash)
+			require.Equal(t, (&stepper.Stepper{}).Results(), w.steps.Results())
+			require.Len(t, w.alerts, map[bool]int{true: 1}[row.force])
+		})
+	}
+}
+
+// A cancellation waits for the application that starts in the town's turn, and is refused if the command
+// is concluded in that turn.
+func TestWorker_CancelBeforeStart(t *testing.T) {
+	t.Parallel()
+	for _, started := range []bool{true, false} {
+		t.Run(strconv.FormatBool(started), func(t *testing.T) {
+			t.Parallel()
+			w := work(t, func(c *game.Config) {
+				c.WorldPause.Set(game.Pause{Seq: 1, By: &commitlog.PausedBy{SignalID: "p"}})
+			})
+			begun, goOn, ensured := make(chan struct{}), make(chan struct{}), make(chan client, 1)
+			require.NoError(t, w.config.Queue.Submit("town-threatened", func(ctx context.Context) {
+				close(begun)
+				<-goOn
+				if started {
+					ensured <- w.ensure()
+					return
+				}
+				after := w.town()
+				after.Pending = nil
+				rec := commitlog.Record{Kind: commitlog.KindPut, TownID: "town-threatened"}
+				assert.NoError(t, w.log.CommitTown(ctx, &rec, &after, after.Seq))
+			}))
+			<-begun
+			s := w.cancellation()
+			cancelled := make(chan error)
+			go func() { cancelled <- w.Cancel(t.Context(), &s) }()
+			select {
+			case err := <-cancelled:
+				require.Fail(t, "the cancellation did not wait", "%v", err)
+			case <-time.After(100 * time.Millisecond):
+			}
+			close(goOn)
+			if started {
+				require.NoError(t, <-cancelled)
+				require.ErrorIs(t, w.await(<-ensured).err, machine.ErrRunCancelled)
+				return
+			}
+			var refused *game.RefusedError
+			require.ErrorAs(t, <-cancelled, &refused)
+			require.Equal(t, wire.CodeRunNotWaiting, refused.Code)
+		})
+	}
+}
+
+// refusing is a store that refuses appends to a town as long as it is broken.
+type refusing struct {
+	commitlog.Store
+	broken atomic.Bool
+}
+
+func (r *refusing) Publish(ctx context.Context, msg *nats.Msg) (*jetstream.PubAck, error) {
+	if r.broken.Load() && msg.Subject == wire.LogSubject("main", "town-threatened") {
+		return nil, errors.New("no answer")
+	}
+	return r.Store.Publish(ctx, msg)
+}
+
+// After cancellations that the log does not confirm, a command is applied only when no record of them
+// can be stored any more.
+func TestWorker_CancelUnconfirmed(t *testing.T) {
+	t.Parallel()
+	k := &console{answer: apply.Answer{Status: apply.Applied},
+		begun: make(chan struct{}, 8), release: make(chan struct{}, 8)}
+	w := work(t, func(c *game.Config) { c.RCON = k }, func(p *apply.Pending) { p.Via = apply.RCON })
+	store := &refusing{Store: w.log.Store}
+	w.log.Store = store
+	client := w.ensure()
+	<-k.begun
+	store.broken.Store(true)
+	for range 2 {
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		s := w.cancellation()
+		require.ErrorIs(t, w.Cancel(ctx, &s), commitlog.ErrLogUnavailable)
+		cancel()
+	}
+	k.release <- struct{}{}
+	time.Sleep(600 * time.Millisecond)
+	require.Empty(t, k.begun, "the console is not asked")
+	store.broken.Store(false)
+	<-k.begun
+	k.release <- struct{}{}
+	a := w.await(client)
+	require.NoError(t, a.err)
+	require.Equal(t, handoff.ReasonExecuted, a.Result.ReasonCode)
+}
+
+// If a result comes first, a cancellation by force is refused. Its alert, which was stored before,
+// does not say that the run was cancelled.
+func TestWorker_ForceComesTooLate(t *testing.T) {
+	t.Parallel()
+	w := work(t, nil)
+	w.meanwhile = func() {
+		after := w.town()
+		after.Pending = nil
+		rec := commitlog.Record{Kind: commitlog.KindPut, TownID: "town-threatened"}
+		require.NoError(t, w.log.CommitTown(t.Context(), &rec, &after, w.town().Seq))
+	}
+	s := w.cancellation()
+	s.ActorID, s.Force = "ada", true
+	var refused *game.RefusedError
+	require.ErrorAs(t, w.Cancel(t.Context(), &s), &refused)
+	require.Equal(t, wire.CodeRunNotWaiting, refused.Code)
+	require.Len(t, w.raised, 1)
+	require.Contains(t, w.raised[0].Message, "ada asked to cancel run "+s.RunID)
+}
+
+// If another server has ended the run, the client gets its own run's end. If the log does not keep
+// the end, the client has to send the handoff again.
+func TestWorker_EndedElsewhere(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]error{
+		"it was cancelled": machine.ErrRunCancelled, "its end is lost": game.ErrInProgress,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := work(t, nil)
+			w.plugin(func(c *apply.Command) apply.Answer {
+				after := w.town() // another server was faster
+				rec := commitlog.Record{Kind: commitlog.KindPut, TownID: "town-threatened"}
+				if want == machine.ErrRunCancelled {
+					rec.Kind, rec.Run = commitlog.KindCancelled, w.cancelled()
+				}
+				after.Pending = nil
+				assert.NoError(t, w.log.CommitTown(context.Background(), &rec, &after, after.Seq))
+				return apply.Refuse(c, "NO", "no", false)
+			})
+			runID := w.current.Pending.Run.RunID
+			a := w.await(w.ensure())
+			require.ErrorIs(t, a.err, want)
+			require.ErrorContains(t, a.err, runID)
+			require.Equal(t, want == machine.ErrRunCancelled,
+				errors.Is(a.err, machine.ErrRunCancelled))
+			require.Nil(t, w.town().Pending)
+		})
+	}
+}
+
+// cancelled returns the events by which the run of the command is cancelled.
+func (w *working) cancelled() *runevents.Run {
+	p := logtest.NewProducer(w.current.Pending.Run)
+	p.ResumeAt(runevents.RunRunning)
+	p.Persisted(w.current.Pending.Emitted + 1)
+	assert.NoError(w.t, p.Emit(runevents.Emission{Type: runevents.RunCancelled}))
+	return p.Run()
+}
+
+// A run can be cancelled until a byte of its command goes to the console: while it logs in, nothing
+// is known to the game, and nothing is sent afterwards.
+func TestWorker_CancelDuringLogin(t *testing.T) {
+	t.Parallel()
+	k := &console{answer: apply.Answer{Status: apply.Applied},
+		begun: make(chan struct{}, 8), release: make(chan struct{})}
+	w := work(t, func(c *game.Config) { c.RCON = k },
+		func(p *apply.Pending) { p.Via = apply.RCON })
+	client := w.ensure()
+	<-k.begun
+	s := w.cancellation()
+	require.NoError(t, w.Cancel(t.Context(), &s))
+	require.ErrorIs(t, w.await(client).err, machine.ErrRunCancelled)
+	require.Nil(t, w.town().Pending)
+	close(k.release)
+	w.halt()
+	require.Empty(t, w.alerts)
+	require.Equal(t, w.current.State.Hash, w.town().State.Hash)
+}

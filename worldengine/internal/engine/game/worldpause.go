@@ -1,0 +1,65 @@
+package game
+
+import (
+	"context"
+	"sync/atomic"
+
+	"worldengine/worldengine/internal/store/commitlog"
+)
+
+// Pause is the pause of the world at a sequence of the log; By is nil if the world is not paused.
+type Pause struct {
+	Seq uint64
+	By  *commitlog.PausedBy
+}
+
+// WorldPause is the last known pause of a world. It is safe for concurrent use.
+type WorldPause struct {
+	log     *commitlog.Log
+	changed func()
+	wakes   func() // the applications of a Worker
+	known   atomic.Pointer[Pause]
+}
+
+// NewWorldPause returns a WorldPause with a pause that was just read. The WorldPause calls changed
+// after each change.
+func NewWorldPause(log *commitlog.Log, now Pause, changed func()) *WorldPause {
+	w := &WorldPause{log: log, changed: changed, wakes: func() {}}
+	w.known.Store(&now)
+	return w
+}
+
+func (w *WorldPause) Known() Pause { return *w.known.Load() }
+
+// Of returns the pause that holds the handoffs of a town back, the town's own or the world's; nil
+// if there is none.
+func (w *WorldPause) Of(current commitlog.Entry) *commitlog.PausedBy {
+	if current.Paused != nil {
+		return current.Paused
+	}
+	return w.Known().By
+}
+
+// Set stores a pause that the log has, unless a later one is known.
+func (w *WorldPause) Set(now Pause) {
+	for before := w.known.Load(); before.Seq < now.Seq; before = w.known.Load() {
+		if w.known.CompareAndSwap(before, &now) {
+			w.changed()
+			w.wakes()
+			return
+		}
+	}
+}
+
+// Reread stores the log's present pause, even if the log has lost the known one. A pause that Set
+// stores meanwhile stays.
+func (w *WorldPause) Reread(ctx context.Context) error {
+	before := w.known.Load()
+	seq, paused, err := w.log.WorldPause(ctx)
+	changed := before.Seq != seq || (before.By == nil) != (paused == nil)
+	if err == nil && changed && w.known.CompareAndSwap(before, &Pause{seq, paused}) {
+		w.changed()
+		w.wakes()
+	}
+	return err
+}

@@ -1,0 +1,139 @@
+package game_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+
+	"worldengine/worldengine/internal/core/machine"
+	"worldengine/worldengine/internal/engine/game"
+	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/internal/store/commitlog/logtest"
+	"worldengine/worldengine/wire"
+)
+
+// A server never goes back to an earlier pause of the world, and a town's own pause comes first.
+func TestWorldPause_Set(t *testing.T) {
+	t.Parallel()
+	changes := 0
+	changed := func() { changes++ }
+	by, own := &commitlog.PausedBy{SignalID: "s"}, &commitlog.PausedBy{SignalID: "own"}
+	w := game.NewWorldPause(nil, game.Pause{Seq: 3}, changed)
+	for _, step := range []struct {
+		name       string
+		set, known game.Pause
+		changes    int
+	}{
+		{"the known one", game.Pause{Seq: 3}, game.Pause{Seq: 3}, 0},
+		{"an earlier one", game.Pause{Seq: 2, By: by}, game.Pause{Seq: 3}, 0},
+		{"a pause", game.Pause{Seq: 7, By: by}, game.Pause{Seq: 7, By: by}, 1},
+		{"the pause again", game.Pause{Seq: 7, By: by}, game.Pause{Seq: 7, By: by}, 1},
+		{"its end", game.Pause{Seq: 9}, game.Pause{Seq: 9}, 2},
+		{"the pause, late", game.Pause{Seq: 7, By: by}, game.Pause{Seq: 9}, 2},
+	} {
+		w.Set(step.set)
+		require.Equal(t, step.known, w.Known(), step.name)
+		require.Equal(t, step.changes, changes, step.name)
+		require.Same(t, step.known.By, w.Of(commitlog.Entry{}), step.name)
+		require.Same(t, own, w.Of(commitlog.Entry{Paused: own}), step.name)
+	}
+}
+
+// Of many pauses that are set at once the latest counts.
+func TestWorldPause_SetAtOnce(t *testing.T) {
+	t.Parallel()
+	w := game.NewWorldPause(nil, game.Pause{}, func() {})
+	var setters sync.WaitGroup
+	for first := range uint64(8) {
+		setters.Go(func() {
+			known := uint64(0)
+			for n := range uint64(200) {
+				w.Set(game.Pause{Seq: n*8 + first})
+				now := w.Known().Seq
+				if now < known || now < n*8+first {
+					t.Errorf("%d is known after %d, and after %d was set", now, known, n*8+first)
+				}
+				known = now
+			}
+		})
+	}
+	setters.Wait()
+	require.Equal(t, uint64(199*8+7), w.Known().Seq)
+}
+
+// Reread stores the pause that the log has, unless a later one is set meanwhile. If the log does not
+// answer, the known one stays; if it has lost the known one, that is forgotten.
+func TestWorldPause_Reread(t *testing.T) {
+	t.Parallel()
+	l := logtest.New(t)
+	changes := 0
+	changed := func() { changes++ }
+	w := game.NewWorldPause(l, game.Pause{}, changed)
+	require.NoError(t, w.Reread(t.Context()))
+	require.Zero(t, changes, "no one has paused the world")
+	seq := pauseWorld(t, l, "s")
+	for range 2 {
+		require.NoError(t, w.Reread(t.Context()))
+		require.Equal(t, []any{seq, "s"}, []any{w.Known().Seq, w.Known().By.SignalID})
+		require.EqualValues(t, 1, changes, "the same pause is no change")
+	}
+	known, store := w.Known(), l.Store
+	l.Store = &watchedStore{store, func() error { return errors.New("no answer") }}
+	require.ErrorIs(t, w.Reread(t.Context()), commitlog.ErrLogUnavailable)
+	require.Equal(t, known, w.Known())
+
+	set := false
+	l.Store = &watchedStore{store, func() error {
+		if !set {
+			set = true
+			w.Set(game.Pause{Seq: pauseWorld(t, l, "later"),
+				By: &commitlog.PausedBy{SignalID: "later"}})
+		}
+		return nil
+	}}
+	require.NoError(t, w.Reread(t.Context()))
+	require.True(t, set)
+	require.Equal(t, "later", w.Known().By.SignalID)
+
+	w.Set(game.Pause{Seq: 1 << 40})
+	changes = 0
+	require.NoError(t, w.Reread(t.Context()))
+	require.Equal(t, "later", w.Known().By.SignalID)
+	require.EqualValues(t, 1, changes)
+}
+
+// watchedStore is a store that calls a function behind each read of a subject's last message.
+type watchedStore struct {
+	commitlog.Store
+	read func() error
+}
+
+func (s *watchedStore) Last(
+	ctx context.Context, subject string,
+) (*jetstream.RawStreamMsg, error) {
+	msg, err := s.Store.Last(ctx, subject)
+	return msg, errors.Join(err, s.read())
+}
+
+// pauseWorld commits a pause of the world, as an engine does, and returns its sequence.
+func pauseWorld(t *testing.T, l *commitlog.Log, signalID string) uint64 {
+	t.Helper()
+	guard, _, err := l.WorldPause(t.Context())
+	require.NoError(t, err)
+	p := logtest.NewProducer(ofSignal())
+	s := machine.Signal{Kind: machine.SignalPause, ActorID: "ada"}
+	require.NoError(t, machine.EmitSignal(p, s.Payload(), ""))
+	msg, err := commitlog.Encode(&commitlog.Record{
+		Kind: commitlog.KindControl, Run: p.Run(),
+		Paused: &commitlog.PausedBy{SignalID: signalID, ActorID: "ada", At: time.Now()},
+	}, wire.ControlSubject("main"), nil)
+	require.NoError(t, err)
+	seq, err := l.Commit(t.Context(), msg, guard)
+	require.NoError(t, err)
+	return seq
+}

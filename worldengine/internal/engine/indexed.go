@@ -1,0 +1,201 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"worldengine/dedupe"
+	"worldengine/worldengine/internal/engine/runs"
+	"worldengine/worldengine/internal/store/alerts"
+	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/internal/store/index"
+	"worldengine/worldengine/wire"
+)
+
+// openIndex opens the index of the log, unless Config has one. Rows that the log has lost are kept
+// for raiseLost.
+func (e *Engine) openIndex(ctx context.Context) (err error) {
+	if e.index = e.config.Index; e.index == nil {
+		e.index, err = index.Open(ctx, index.Config{
+			World: e.config.World, Source: index.LogSource(e.log), Dir: e.config.IndexDir,
+			Logger: e.config.Logger, Lost: func(rows []index.Row) { e.lost = rows },
+		})
+	}
+	if err == nil {
+		useIndex(e.log, e.index)
+	}
+	return err
+}
+
+// raiseLost alerts operators to the records that the log lost since the index was written, if any.
+func (e *Engine) raiseLost() {
+	if len(e.lost) == 0 {
+		return
+	}
+	lost := fmt.Errorf("the log has lost records that it had: %s; keep the old file of the "+
+		"index, rows.lost-%d, and put the newer log back if there is one",
+		index.Names(e.lost), e.lost[len(e.lost)-1].Seq)
+	e.alerts.Raise(alerts.LogLost.About(alerts.About{}, "{effect}", "The index was rebuilt, and "+
+		"handoffs are judged by the log as it is", "{error}", wire.Sentence(lost)))
+}
+
+// useIndex makes a log ask its index for lost messages, the newest record of a town, and the last
+// persistedAt of towns and runs.
+func useIndex(log *commitlog.Log, x *index.Index) {
+	log.Newest = func(townToken string) uint64 { return x.Chain(townToken).Newest }
+	log.Known.Lost = func(ctx context.Context, upTo uint64) (string, error) {
+		lost, err := x.Lost(ctx, upTo)
+		return index.Names(lost), err
+	}
+	log.LastAt = func(ctx context.Context, subject string, header nats.Header) time.Time {
+		token := header.Get(wire.TownTokenHeader)
+		if token == "" {
+			token = subject[strings.LastIndexByte(subject, '.')+1:]
+		}
+		last := x.LastAt(token, wire.RunIDOf(header))
+		guard, _ := commitlog.GuardOf(header)
+		if guard <= x.Position() {
+			return last
+		}
+		// The index has not reached the guard yet.
+		if msg, err := log.Store.At(ctx, guard); err == nil && msg != nil {
+			if at := commitlog.At(msg); at.After(last) {
+				return at
+			}
+		}
+		return last
+	}
+}
+
+// Receipt returns the receipt of the handoff with a key that a town accepted, or ErrUnknownResult.
+// With townID "" it is the receipt of the town that was the last to accept the key.
+func (e *Engine) Receipt(ctx context.Context, townID, key string) (*dedupe.Receipt, error) {
+	receipt, err := e.findReceipt(ctx, townID, key)
+	if err != nil || receipt != nil {
+		return receipt, err
+	}
+	// The key may be in a record that is lost.
+	broken := e.index.Broken()
+	if townID != "" {
+		token := wire.TownToken(townID)
+		broken = slices.DeleteFunc(broken, func(c index.Chain) bool { return c.Town != token })
+	}
+	if len(broken) > 0 {
+		return nil, e.reportHole(&broken[0])
+	}
+	return nil, ErrUnknownResult
+}
+
+// findReceipt is Receipt, but returns nil for a key that no town has accepted.
+func (e *Engine) findReceipt(
+	ctx context.Context, townID, key string,
+) (*dedupe.Receipt, error) {
+	ctx, cancel := context.WithTimeout(ctx, indexTimeout)
+	defer cancel()
+	if _, err := e.index.Sync(ctx); err != nil {
+		return nil, err
+	}
+	return e.storedReceipt(ctx, townID, key)
+}
+
+// lookupKey returns the receipt of a key in a town, or nil if the key is free. It waits at most
+// patience until the index has the log up to seq, at or behind the record that current was read
+// from. current.Seq guards the next commit: the commit fails if the key is accepted later.
+func (e *Engine) lookupKey(
+	ctx context.Context, townID, key string, current *commitlog.Entry, seq uint64,
+	patience time.Duration,
+) (*dedupe.Receipt, error) {
+	if e.index.Position() < seq {
+		bounded, cancel := context.WithTimeout(ctx, patience)
+		defer cancel()
+		if err := e.index.Wait(bounded, seq); err != nil {
+			return nil, err
+		}
+	}
+	if err := e.checkTown(ctx, townID, current); err != nil {
+		return nil, err
+	}
+	return e.storedReceipt(ctx, townID, key)
+}
+
+// checkTown returns nil if the index has every record of a town, up to the one that current was read
+// from, that the log must keep. Only then a key that the index does not have is free. The error is
+// commitlog.ErrTownDamaged, or ErrLostRace if current is not the town's newest entry.
+func (e *Engine) checkTown(
+	ctx context.Context, townID string, current *commitlog.Entry,
+) error {
+	token := wire.TownToken(townID)
+	c := e.index.Chain(token)
+	if c.Newest >= current.LoadedSeq && !c.Whole(e.index.Limits()) {
+		// Another process may have repaired the town since.
+		if _, err := e.index.Sync(ctx); err != nil {
+			return err
+		}
+		c = e.index.Chain(token)
+	}
+	switch {
+	case c.Newest > current.Seq: // if the log has lost that record, the next load says so
+		e.towns.Forget(townID)
+		return cmp.Or(e.log.Trusted(ctx), commitlog.ErrLostRace)
+	case c.Newest < current.LoadedSeq:
+		why := fmt.Sprintf("the index has read past log sequence %d, and lacks it", current.LoadedSeq)
+		e.reportDamage(token, 0, why)
+		return fmt.Errorf("%w: town %s: %s", commitlog.ErrTownDamaged, token, why)
+	case !c.Whole(e.index.Limits()):
+		return e.reportHole(&c)
+	}
+	return nil
+}
+
+// storedReceipt reads the receipt of a key from the record that the index names. It returns nil if
+// the log no longer keeps the record; an executed handoff is then judged stale. A record that the
+// log must keep and does not deliver is an ErrTownDamaged: its key is not free.
+func (e *Engine) storedReceipt(
+	ctx context.Context, townID, key string,
+) (*dedupe.Receipt, error) {
+	token := ""
+	var subjects []string // none if the town is not known
+	if townID != "" {
+		token = wire.TownToken(townID)
+		subjects = []string{wire.LogSubject(e.config.World, token)}
+	}
+	seq, found := e.index.Accepted(token, key)
+	if !found {
+		return nil, nil
+	}
+	rec, msg, err := e.log.RecordAt(ctx, seq, subjects...)
+	switch {
+	case errors.Is(err, commitlog.ErrGone), errors.Is(err, commitlog.ErrDamaged) && msg == nil:
+		if !e.index.MustKeep(seq) {
+			return nil, nil
+		}
+		e.reportDamage(cmp.Or(token, e.index.TownAt(seq)), seq,
+			fmt.Sprintf("log sequence %d is not delivered", seq))
+		err = fmt.Errorf("%w: %w", commitlog.ErrTownDamaged, err)
+	case errors.Is(err, commitlog.ErrDamaged):
+		err = fmt.Errorf("%w: %w", runs.ErrRunDamaged, err)
+	case err == nil && msg.Header.Get(wire.KeyHeader) != key:
+		return nil, nil // another key with the same fingerprint, or another log
+	case err == nil && rec.Run == nil:
+		err = fmt.Errorf("%w: log sequence %d has no run", runs.ErrRunDamaged, seq)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the key %s of town %q: %w", key, townID, err)
+	}
+	receipt, err := dedupe.Read(rec.TownID, seq, rec.Run.RunID, rec.Result)
+	if err != nil {
+		return nil, fmt.Errorf("%w: log sequence %d: %w", runs.ErrRunDamaged, seq, err)
+	}
+	if receipt.Key != key || townID != "" && receipt.TownID != townID {
+		return nil, nil
+	}
+	receipt.Addition = rec.Addition
+	return receipt, nil
+}

@@ -1,0 +1,124 @@
+package engine
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"worldengine/worldengine/internal/core/approval"
+	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/internal/store/index"
+	"worldengine/worldengine/wire"
+)
+
+// Defects are engines that break one rule each, to test that the checks find it.
+var Defects = map[string]func(*Engine){
+	"ignores the guard of a town": func(e *Engine) {
+		e.log.Store = &defectiveStore{Store: e.log.Store,
+			without: jetstream.ExpectedLastSubjSeqHeader}
+	},
+	"forgets keys": func(e *Engine) {
+		e.reindex(emptySource{index.LogSource(e.log)})
+	},
+	"answers before it has stored": func(e *Engine) {
+		e.log.Store = &defectiveStore{Store: e.log.Store, early: true}
+	},
+	"answers what it never stores": func(e *Engine) {
+		e.log.Store = &defectiveStore{Store: e.log.Store, loses: true}
+	},
+	"asks for no approval": func(e *Engine) { e.config.policy = approval.Policy{} },
+	"cancels, and stores it nowhere": func(e *Engine) {
+		e.log.Store = &defectiveStore{Store: e.log.Store, drops: commitlog.KindCancelled}
+	},
+	"loses decisions": func(e *Engine) {
+		e.log.Store = &defectiveStore{Store: e.log.Store, drops: commitlog.KindDecided}
+	},
+	"reads the past": func(e *Engine) {
+		e.log.Store = &defectiveStore{Store: e.log.Store, behind: true}
+	},
+}
+
+// reindex gives an engine, before anything runs in it, an index of another source.
+func (e *Engine) reindex(source index.Source) {
+	e.index, _ = index.Open(context.Background(), index.Config{World: "main", Source: source,
+		Logger: e.config.Logger})
+	useIndex(e.log, e.index)
+	e.readRuns()
+}
+
+// emptySource is a log that keeps nothing.
+type emptySource struct{ index.Source }
+
+func (s emptySource) EachAfter(
+	ctx context.Context, _ uint64, _ func(uint64, string, nats.Header) error,
+) (uint64, error) {
+	return s.End(ctx)
+}
+
+// OpenDefective opens an engine with a defect that was planted before anything ran in it.
+func OpenDefective(
+	ctx context.Context, nc, followers *nats.Conn, config Config, plant func(*Engine),
+) (*Engine, error) {
+	e, err := prepare(ctx, nc, config)
+	if err != nil {
+		return nil, err
+	}
+	first := e.index
+	_ = first.Close() // it reads the log, whose store a defect may replace
+	if plant(e); e.index == first {
+		e.reindex(index.LogSource(e.log))
+	}
+	return e, e.start(ctx, nc, followers)
+}
+
+// defectiveStore is a store of the log that breaks a promise.
+type defectiveStore struct {
+	commitlog.Store
+	without string         // a header that is dropped
+	early   bool           // acknowledges before it stores
+	loses   bool           // acknowledges every fourth message and does not store it
+	drops   commitlog.Kind // acknowledges records of a kind and does not store them
+	behind  bool           // reads the message before the last one
+	count   atomic.Int64
+}
+
+func (s *defectiveStore) Publish(ctx context.Context, msg *nats.Msg) (*jetstream.PubAck, error) {
+	if s.without != "" {
+		msg.Header.Del(s.without)
+	}
+	lost := s.loses && s.count.Add(1)%4 == 0 ||
+		s.drops != "" && msg.Header.Get(wire.KindHeader) == string(s.drops)
+	if !s.early && !lost {
+		return s.Store.Publish(ctx, msg)
+	}
+	end, err := s.End(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if s.early {
+		go func() {
+			time.Sleep(20 * time.Millisecond) // the defect
+			_, _ = s.Store.Publish(context.Background(), msg)
+		}()
+	}
+	// The engine does not count a duplicate as known: otherwise it would notice the loss by itself.
+	return &jetstream.PubAck{Sequence: end + 1, Duplicate: true}, nil
+}
+
+func (s *defectiveStore) Last(
+	ctx context.Context, subject string,
+) (*jetstream.RawStreamMsg, error) {
+	msg, err := s.Store.Last(ctx, subject)
+	if err != nil || msg == nil || !s.behind || s.count.Add(1)%4 != 0 {
+		return msg, err
+	}
+	for seq := msg.Sequence - 1; seq > 0; seq-- {
+		if before, err := s.At(ctx, seq); err == nil && before != nil && before.Subject == subject {
+			return before, nil
+		}
+	}
+	return msg, nil
+}

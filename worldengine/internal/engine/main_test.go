@@ -1,0 +1,9 @@
+package engine_test
+
+import (
+	"testing"
+
+	"worldengine/worldengine/internal/testkit/natstest"
+)
+
+func TestMain(m *testing.M) { natstest.Main(m, 12) }

@@ -1,0 +1,303 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"worldengine/runevents"
+	"worldengine/worldengine/internal/core/apply"
+	"worldengine/worldengine/internal/core/machine"
+	"worldengine/worldengine/internal/engine/approvals"
+	"worldengine/worldengine/internal/engine/bus"
+	"worldengine/worldengine/internal/engine/feed"
+	"worldengine/worldengine/internal/engine/game"
+	"worldengine/worldengine/internal/engine/queue"
+	"worldengine/worldengine/internal/engine/runs"
+	"worldengine/worldengine/internal/engine/stepper"
+	"worldengine/worldengine/internal/store/alerts"
+	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/internal/store/history"
+	"worldengine/worldengine/internal/store/index"
+	"worldengine/worldengine/wire"
+)
+
+// Open starts an engine on nc, whose account must have JetStream, and makes or updates the world's
+// streams. Requests wait while the index is being built. Close ends the engine; the connections
+// stay open. Alerts, live messages and the bus use followers, which may be nc; a connection of
+// their own keeps them from delaying commits.
+func Open(ctx context.Context, nc, followers *nats.Conn, config Config) (*Engine, error) {
+	e, err := prepare(ctx, nc, config)
+	if err != nil {
+		return nil, err
+	}
+	if err := e.start(ctx, nc, followers); err != nil {
+		return nil, errors.Join(err, e.closeIndex())
+	}
+	return e, nil
+}
+
+// closeIndex closes the index, unless Config has it.
+func (e *Engine) closeIndex() error {
+	if e.config.Index != nil {
+		return nil
+	}
+	return e.index.Close()
+}
+
+// KeepIndex returns the index, and makes Close leave it open.
+func (e *Engine) KeepIndex() *index.Index {
+	e.config.Index = e.index
+	return e.index
+}
+
+// prepare makes an engine over the streams of its world, in which nothing runs yet.
+func prepare(ctx context.Context, nc *nats.Conn, config Config) (*Engine, error) {
+	given := config.Settings
+	config, err := config.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return nil, fmt.Errorf("worldengine: JetStream: %w", err)
+	}
+	if err := commitlog.RefuseHalfRestored(ctx, js, config.World); err != nil {
+		return nil, err
+	}
+	r := &replicas{js: js}
+	r.checkAtStart(ctx, &config)
+	stream, isNew, err := openLog(ctx, js, &config, given)
+	if err != nil {
+		return nil, err
+	}
+	r.stream = stream
+	if err := openAlerts(ctx, js, &config, isNew); err != nil {
+		return nil, err
+	}
+	log := &commitlog.Log{
+		World: config.World, Stream: stream,
+		Store:      commitlog.NewStore(js, stream, config.GroupCommits),
+		MaxPayload: nc.MaxPayload, Retention: config.AppendedRetention,
+		Draw: config.draw, Now: config.Now,
+	}
+	if config.Disk != nil {
+		log.MayStore = config.Disk.Check
+	}
+	if config.Metrics != nil {
+		log.Committed = config.Metrics.Commit
+	}
+	if config.Index != nil { // the index may have followed an earlier log
+		log.Known.Doubt()
+	}
+	e := &Engine{
+		config: config, js: js, log: log, towns: commitlog.NewTowns(log),
+		elected: make(chan struct{}, 1), outOfRoom: make(chan struct{}, 1), replicas: r,
+	}
+	log.OutOfRoom, e.full.news = e.noteOutOfRoom, make(chan struct{}, 1)
+	log.Damaged = func(townToken string, err error) { e.reportDamage(townToken, 0, err.Error()) }
+	if err := e.openIndex(ctx); err != nil {
+		return nil, err
+	}
+	if config.Index != nil {
+		if err := e.completeIndex(ctx); err != nil {
+			return nil, err
+		}
+	}
+	e.readRuns()
+	return e, nil
+}
+
+// openAlerts opens or makes the stream of alerts.
+func openAlerts(ctx context.Context, js jetstream.JetStream, config *Config, isNew bool) error {
+	alertStream := alerts.AlertConfig(config.World, config.Replicas)
+	if _, err := js.Stream(ctx, alertStream.Name); !isNew && errors.Is(err, jetstream.ErrStreamNotFound) {
+		config.Logger.Warn("the stream of the world's alerts is missing, and is made anew: the alerts "+
+			"that it had are lost, unless the start before this one was cut off", "stream", alertStream.Name)
+	}
+	_, err := commitlog.OpenStream(ctx, js, alertStream, config.Logger)
+	return err
+}
+
+// openLog opens or makes the log of the world, and sets the settings to serve with.
+func openLog(
+	ctx context.Context, js jetstream.JetStream, config *Config, given commitlog.Settings,
+) (stream jetstream.Stream, isNew bool, err error) {
+	races := commitlog.Log{Draw: config.draw}
+	err = races.Retry(ctx, func() error {
+		plan, err := commitlog.AgreeSettings(ctx, js, config.World, given, config.DiscardHistory)
+		if err != nil {
+			return err
+		}
+		isNew, config.Settings, config.policy = plan.New, plan.Settings, plan.Settings.Policy()
+		if err := config.validate(); err != nil {
+			return err
+		}
+		stream, err = commitlog.OpenWorldLog(ctx, js, config.World, plan, config.Replicas,
+			config.Logger)
+		return err
+	})
+	return stream, isNew, err
+}
+
+// start assembles the engine and starts its work in the background, which lasts until Close.
+func (e *Engine) start(ctx context.Context, nc, followers *nats.Conn) error {
+	js, err := jetstream.New(followers)
+	if err != nil {
+		return fmt.Errorf("worldengine: JetStream: %w", err)
+	}
+	seq, paused, err := e.log.WorldPause(ctx)
+	if err != nil {
+		return err
+	}
+	now := time.Now()
+	e.logAnswered.Store(&now)
+	c := &e.config
+	e.alerts = alerts.New(js, c.alerts())
+	if c.Bus {
+		e.bus, err = bus.New(bus.Config{
+			Conn: followers, World: c.World, Replicas: c.Replicas, Retention: c.BusRetention,
+			Limit: c.BusLimit, Attempts: c.DeliveryAttempts, Raise: e.alerts.Raise, Logger: c.Logger,
+		})
+		if err != nil {
+			return err
+		}
+	}
+	e.router, err = game.OpenInbox(cmp.Or(c.Plugins, nc), e.alerts)
+	if err != nil {
+		return err
+	}
+	ctx, e.stop = context.WithCancel(context.Background())
+	e.queue = newQueue(ctx, c)
+	e.assemble(ctx, game.Pause{Seq: seq, By: paused}, e.alerts)
+	e.raiseLost()
+	e.raiseReplicas()
+	e.follow(nc, followers)
+	e.alerts.Start()
+	work := []func(context.Context){
+		e.recallAbsences, e.feed.Run, e.resume, e.reapWaiting, e.watchStorage, e.hearLog, e.verifyLog,
+		func(ctx context.Context) { e.watchLog(ctx, nc) }, e.watchHistories,
+	}
+	if e.bus != nil {
+		work = append(work, e.bus.Run)
+	}
+	if e.config.Projector { // see ADR 24
+		work = append(work, func(ctx context.Context) {
+			if e.alerts.Recall(ctx) == nil { // so that no known alert is raised again
+				e.runs.Project(ctx)
+			}
+		})
+	}
+	for _, run := range work {
+		e.background.Go(func() { run(ctx) })
+	}
+	return nil
+}
+
+// follow makes the feed. The feed and the index then follow the commits of this engine.
+func (e *Engine) follow(nc, followers *nats.Conn) {
+	if e.log.Known.Connection = e.config.Dials; e.config.Dials == nil {
+		e.log.Known.Connection = func() uint64 {
+			return nc.Stats().Reconnects + followers.Stats().Reconnects
+		}
+	}
+	e.feed = feed.New(feed.Config{
+		Log: e.log, Index: e.index, Publish: followers.Publish,
+		Logger: e.config.Logger, Listening: e.config.Listening,
+		Damaged: func(seq uint64, err error) {
+			alert := alerts.CommitDamaged.About(alerts.About{}, "{sequence}",
+				strconv.FormatUint(seq, 10), "{error}", wire.Sentence(err))
+			alert.LogSeq = seq
+			e.alerts.RaiseOnce(alert)
+		},
+	})
+	e.log.Appended = func(seq uint64, msg *nats.Msg) {
+		e.index.Put(seq, msg.Subject, msg.Header)
+		e.feed.Appended(seq, msg)
+	}
+}
+
+func newQueue(ctx context.Context, config *Config) *queue.Queue {
+	if config.Pool != nil {
+		return config.Pool.Open(ctx, config.QueuePerTown, config.Logger)
+	}
+	return queue.New(ctx, queue.Config{
+		Workers: config.Workers, PerTown: config.QueuePerTown,
+		Total: config.QueueTotal, Logger: config.Logger,
+	})
+}
+
+// Close refuses requests, finishes those in hand, stops the background work, and publishes the
+// raised alerts. ctx bounds the wait for requests in hand; a request that is cut off gets no
+// answer. A command that a game is applying stays pending, unless its answer comes within moments.
+// The next server of the world resumes it.
+func (e *Engine) Close(ctx context.Context) error {
+	e.games.Stop(ctx)
+	err := e.queue.Drain(ctx)
+	e.stop()
+	e.router.Close()
+	e.background.Wait()
+	e.alerts.Close(ctx)
+	return errors.Join(err, e.closeIndex())
+}
+
+// readRuns makes the readers of runs, over the log and its index.
+func (e *Engine) readRuns() {
+	e.history = history.New(e.log, e.index)
+	e.runs = runs.New(e.log, e.index, runs.Config{
+		Appends: runevents.AppendPolicy{
+			TenantID: e.config.TenantID, EngineSteps: machine.Steps(),
+			EnginePlan: machine.IsEnginePlan, Transitions: e.config.ValidateTransitions,
+		},
+		Alert: func(townToken string, alert runevents.Alert) bool {
+			return e.alerts.RaiseFound(townToken, alert)
+		},
+		Now: e.config.Now, Logger: e.config.Logger,
+	})
+	e.ends = &runs.Ends{Log: e.log, Runs: e.runs}
+}
+
+// assemble makes the parts that work on the log and its index, in the turns of the queue. Commands
+// are applied until ctx is done.
+func (e *Engine) assemble(ctx context.Context, pause game.Pause, raise game.Alerts) {
+	c := &e.config
+	e.steps = &stepper.Stepper{
+		Log: e.log, Towns: e.towns, Now: c.Now, NewID: c.NewID, Leased: c.Leased,
+		Needs: e.needs, Full: e.full.add,
+		Settings: machine.Settings{
+			Rules: c.Rules, Apply: c.Apply, Policy: c.policy,
+			ApprovalTimeout: c.ApprovalTimeout, Plugin: c.Plugin,
+		},
+	}
+	e.runs.Queue = e.queue
+	e.worldPause = game.NewWorldPause(e.log, pause, e.queue.WakeAll)
+	e.asked = &approvals.Reader{
+		Log: e.log, Index: e.index, Rules: c.Rules, Default: c.policy, Now: c.Now, Logger: c.Logger,
+	}
+	e.games = game.New(ctx, e.steps, game.Config{
+		Policy: c.Plugin, RCON: c.RCON, PauseWait: c.PauseWait, AbsentWait: c.absentWait(),
+		Timeout: operationTimeout, WorldPause: e.worldPause,
+		Ends: e.ends, Queue: e.queue, Router: e.router, Alerts: raise,
+		Metrics: c.Metrics, Logger: c.Logger,
+	})
+	e.absent = e.games.Absences
+}
+
+// recallAbsences recalls which towns had no game when an earlier engine ended. It ends the absences
+// of towns that need none any more: that engine may have ended before it raised the alert.
+func (e *Engine) recallAbsences(ctx context.Context) {
+	e.absent.Recall(ctx)
+	for townID := range e.absent.Towns() {
+		current, err := e.log.Load(ctx, townID)
+		if err == nil && (!current.State.Exists() ||
+			cmp.Or(current.Apply, e.config.Apply) == apply.Local) {
+			e.absent.NotNeeded(townID)
+		}
+	}
+}

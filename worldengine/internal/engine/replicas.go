@@ -1,0 +1,175 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"worldengine/runevents"
+	"worldengine/worldengine/internal/store/alerts"
+	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/internal/store/index"
+)
+
+// replicas looks after the replicas of the log. NATS counts a node that has lost messages as current,
+// and may have it lead the log: then they are missing for everybody. It is safe for concurrent use.
+type replicas struct {
+	js     jetstream.JetStream
+	stream jetstream.Stream
+
+	mu      sync.Mutex // held during a comparison
+	damaged atomic.Pointer[damagedReplicas]
+}
+
+// damagedReplicas are the nodes that lacked messages of the log when all were last compared.
+type damagedReplicas struct {
+	nodes  []commitlog.Replica
+	leader commitlog.Replica // after the comparison
+}
+
+// check compares the numbers of messages that the nodes have, and then the messages if the numbers
+// differ. With onlyLeader a follower that has fewer does not count. moved means that another node
+// has come to lead the log.
+func (r *replicas) check(ctx context.Context, onlyLeader bool) (moved bool, err error) {
+	leader, follower, err := commitlog.CountsDiffer(ctx, r.stream)
+	if err != nil || !leader && (onlyLeader || !follower) {
+		return false, err
+	}
+	return r.compare(ctx)
+}
+
+// compare compares the replicas message by message. If another node lacks less than the leader, it
+// comes to lead the log, and moved is set. So the log never goes back and forth between two nodes.
+func (r *replicas) compare(ctx context.Context) (moved bool, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	comparison := commitlog.Comparison{Stream: r.stream}
+	all, err := comparison.Run(ctx, commitlog.Range{First: 1, Last: math.MaxUint64})
+	if err != nil || len(all) == 0 {
+		return false, err
+	}
+	best := 0 // the leader
+	for i := range all {
+		if all[i].LacksLess(&all[best]) {
+			best = i
+		}
+	}
+	if best > 0 {
+		if err := commitlog.Lead(ctx, r.js, r.stream, all[best].Node); err != nil {
+			return false, err
+		}
+	}
+	found := damagedReplicas{leader: all[best]}
+	for _, replica := range all {
+		if replica.Unread != "" { // as before, as far as is known
+			replica = r.known(replica.Node)
+		}
+		if replica.LackCount > 0 {
+			found.nodes = append(found.nodes, replica)
+		}
+	}
+	r.damaged.Store(&found)
+	return best > 0, nil
+}
+
+// known returns a node as the last comparison found it.
+func (r *replicas) known(node string) commitlog.Replica {
+	if found := r.damaged.Load(); found != nil {
+		for _, replica := range found.nodes {
+			if replica.Node == node {
+				return replica
+			}
+		}
+	}
+	return commitlog.Replica{Node: node}
+}
+
+// alerts returns an alert for each damaged node.
+func (d *damagedReplicas) alerts() (all []runevents.Alert) {
+	for i := range d.nodes {
+		effect := "The node " + d.leader.Node + ", which has them, leads the log"
+		remedy := "NATS does not fetch them again by itself: empty the node, as docs/repair.md says"
+		if d.leader.LackCount > 0 {
+			effect = "No node has all messages; the node " + d.leader.Node + " leads the log"
+			remedy = "EMPTY NONE: handoffctl fsck --replicas says what to do"
+		}
+		all = append(all, alerts.ReplicaDamaged.About(alerts.About{}, "{node}", d.nodes[i].Node,
+			"{missing}", d.nodes[i].Missing(), "{effect}", effect, "{remedy}", remedy))
+	}
+	return all
+}
+
+// ReplicaDamaged names the nodes that lacked messages of the log when they were last compared; ""
+// if there is none.
+func (e *Engine) ReplicaDamaged() string { return e.replicas.named() }
+
+// named names the damaged nodes.
+func (r *replicas) named() string {
+	found := r.damaged.Load()
+	if found == nil {
+		return ""
+	}
+	var nodes []string
+	for i := range found.nodes {
+		nodes = append(nodes, fmt.Sprintf("%s (%s)", found.nodes[i].Node, found.nodes[i].Missing()))
+	}
+	return strings.Join(nodes, "; ")
+}
+
+// checkWithin bounds a check at a start.
+const checkWithin = time.Minute
+
+// checkAtStart has an intact node lead the log, if there is a log, before anything is read from it,
+// such as the settings of the world. If the nodes do not answer, the engine starts all the same:
+// verifyLog looks again.
+func (r *replicas) checkAtStart(ctx context.Context, c *Config) {
+	ctx, cancel := context.WithTimeout(ctx, checkWithin)
+	defer cancel()
+	var moved bool
+	var err error
+	if r.stream, err = commitlog.OpenLog(ctx, r.js, c.World); err == nil {
+		moved, err = r.check(ctx, true)
+	}
+	switch {
+	case errors.Is(err, commitlog.ErrNoWorld):
+	case err != nil:
+		c.Logger.Warn("the replicas of the log cannot be compared yet", "error", err)
+	case moved:
+		c.Logger.Warn(leaderMoved, "damaged", r.named())
+	}
+}
+
+// leaderMoved is logged when another node leads the log.
+const leaderMoved = "another node leads the log now, since its leader lacked messages"
+
+// completeIndex builds the index of a standby anew if it has fewer rows than the log has messages: the
+// node that it was read from was damaged.
+func (e *Engine) completeIndex(ctx context.Context) error {
+	info, err := commitlog.LeaderInfo(ctx, e.log.Stream) // before the index follows, since both grow
+	if err != nil {
+		return err
+	}
+	if _, err := e.index.Sync(ctx); err != nil || uint64(e.index.Rows()) >= info.State.Msgs {
+		return err
+	}
+	if err := e.index.Rebuild(ctx); !errors.Is(err, index.ErrKnowsMore) {
+		return err
+	}
+	return nil
+}
+
+// raiseReplicas alerts operators once to each damaged node.
+func (e *Engine) raiseReplicas() {
+	if found := e.replicas.damaged.Load(); found != nil {
+		for _, alert := range found.alerts() {
+			e.alerts.RaiseOnce(alert)
+		}
+	}
+}

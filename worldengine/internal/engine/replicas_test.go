@@ -1,0 +1,59 @@
+package engine
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+
+	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/internal/testkit/natstest"
+)
+
+// A node that has lost a file comes to lead the log. It is found, an intact node leads instead of it,
+// and then the log stays there.
+func TestReplicas_LeaderIsDamaged(t *testing.T) {
+	t.Parallel()
+	cluster := natstest.StartCluster(t)
+	js, err := jetstream.New(cluster.Conn)
+	require.NoError(t, err)
+	stream, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "S",
+		Subjects: []string{"s.>"}, Replicas: len(cluster.Nodes)})
+	require.NoError(t, err)
+	for n := range 12 { // a block of NATS has 8 MiB
+		_, err := js.Publish(t.Context(), fmt.Sprint("s.", n), make([]byte, 900<<10))
+		require.NoError(t, err)
+	}
+	r := &replicas{js: js, stream: stream}
+	moved, err := r.check(t.Context(), false)
+	require.NoError(t, err)
+	require.False(t, moved)
+	require.Empty(t, r.named())
+
+	natstest.Stop(cluster.Nodes[0])
+	require.NoError(t, os.Remove(filepath.Join(cluster.Data(0), "jetstream/$G/streams/S/msgs/1.blk")))
+	cluster.Start(0)
+	const damaged = "node-0"
+	require.Eventually(t, func() bool { // the node has to come up, and to catch up
+		return commitlog.Lead(t.Context(), js, stream, damaged) == nil
+	}, time.Minute, 100*time.Millisecond)
+	moved, err = r.check(t.Context(), true)
+	require.NoError(t, err)
+	require.True(t, moved)
+	require.Contains(t, r.named(), damaged+" (9 missing: 1 to 9)")
+	alerts := r.damaged.Load().alerts()
+	require.Len(t, alerts, 1)
+	require.Contains(t, alerts[0].Message, "The node "+damaged+" of NATS lacks")
+
+	nodes, err := commitlog.Nodes(t.Context(), stream)
+	require.NoError(t, err)
+	require.NotEqual(t, damaged, nodes[0].Name)
+	moved, err = r.check(t.Context(), false) // of a follower that lacks messages now
+	require.NoError(t, err)
+	require.False(t, moved)
+	require.Contains(t, r.named(), damaged)
+}

@@ -1,0 +1,216 @@
+package runs
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"worldengine/handoff"
+	"worldengine/runevents"
+	"worldengine/worldengine/internal/store/commitlog/logtest"
+	"worldengine/worldengine/internal/store/index"
+	"worldengine/worldengine/messages"
+)
+
+// A row has members of the start and the end of a run. A run of another producer, or of a signal, may
+// lack them, or have others of their names; a producer's has no type and no result.
+func TestRow_Members(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		started, outcome, by string
+		want                 messages.RunRow
+	}{
+		{`{"townId":"t","actorId":"a","type":"SALVAGE_PLAN","command":"c"}`,
+			`{"status":"executed","reasonCode":"EXECUTED"}`, "",
+			messages.RunRow{TownID: "t", ActorID: "a", Type: "SALVAGE_PLAN", Command: "c",
+				ResultStatus: handoff.Executed, ReasonCode: "EXECUTED"}},
+		{`{"townId":"t","actorId":"a","signal":"PAUSE"}`, ``, "",
+			messages.RunRow{TownID: "t", ActorID: "a", Type: "PAUSE"}},
+		{`{"townId":"t","actorId":"a","type":"SALVAGE_PLAN","signal":"PAUSE","command":"c"}`,
+			`{"status":"executed","reasonCode":"EXECUTED"}`, "plugin",
+			messages.RunRow{TownID: "t", ActorID: "a", Command: "c"}},
+		{``, ``, "", messages.RunRow{}}, {`7`, `[]`, "", messages.RunRow{}},
+		{`{"townId":7,"actorId":"a"}`, `{"status":8}`, "", messages.RunRow{}},
+	} {
+		run := runevents.NewSnapshot("run-1")
+		run.Metadata.Started, run.Metadata.Outcome = []byte(c.started), []byte(c.outcome)
+		run.Metadata.AppendedBy = c.by
+		c.want.Snapshot = run
+		require.Equal(t, c.want, rowOf(run, nil), c.started)
+	}
+}
+
+// Pages end before they have more than PageBytes, and the next one goes on there.
+func TestList_PageBytes(t *testing.T) {
+	t.Parallel()
+	s := open(t, logtest.New(t))
+	large := fmt.Sprintf(`{"text":%q}`, strings.Repeat("x", PageBytes*2/5))
+	for i := range 5 {
+		runID := fmt.Sprint(i)
+		tell(t, s, "t", ofRun(runID, runevents.RunStarted, large))
+		for n := range int64(4) {
+			w := toldIn(runID, n+1)
+			w.Payload = []byte(large)
+			tell(t, s, "t", w)
+		}
+	}
+	var pages []int
+	for after, more := uint64(0), true; more; more = after > 0 {
+		page, err := s.List(t.Context(), index.Filter{}, after, 50)
+		require.NoError(t, err)
+		pages, after = append(pages, len(page.Runs)), page.Next
+	}
+	require.Equal(t, []int{2, 2, 1}, pages)
+	pages = nil
+	for after := int64(0); after < 5; {
+		page, err := s.Events(t.Context(), "0", after, 0, 50)
+		require.NoError(t, err)
+		require.Equal(t, int64(5), page.LastEventSeq)
+		pages, after = append(pages, len(page.Events)), after+int64(len(page.Events))
+	}
+	require.Equal(t, []int{2, 2, 1}, pages)
+}
+
+// A row that is larger than a page lacks its steps or, if that is not enough, all that producers chose.
+func TestList_LargeRun(t *testing.T) {
+	t.Parallel()
+	l := logtest.New(t)
+	l.MaxPayload = func() int64 { return 8 << 20 }
+	s := open(t, l)
+	const large = PageBytes / 2
+	text := func(size int) string { return `{"actorId":"` + strings.Repeat("x", size) + `"}` }
+	tell(t, s, "t", ofRun("start", runevents.RunStarted, text(large)))
+	tell(t, s, "t", ofRun("start", runevents.RunCompleted, text(large)))
+	tell(t, s, "t", ofRun("steps", runevents.RunStarted, text(1)))
+	for i := range int64(2) {
+		w := toldIn("steps", i)
+		w.EventType, w.StepID = runevents.StepSkipped, strconv.FormatInt(i, 10)
+		w.Payload = []byte(`{"reason":"` + strings.Repeat("x", large) + `"}`)
+		tell(t, s, "t", keyed(w))
+	}
+	var rows []messages.RunRow
+	for after, more := uint64(0), true; more; more = after > 0 {
+		page, err := s.List(t.Context(), index.Filter{Oldest: true}, after, 10)
+		require.NoError(t, err)
+		after, rows = page.Next, append(rows, page.Runs...)
+	}
+	require.Len(t, rows, 2)
+	for i, want := range []struct{ id, actor string }{{"start", ""}, {"steps", "x"}} {
+		row := &rows[i]
+		require.Equal(t, []string{want.id, want.actor}, []string{row.RunID, row.ActorID})
+		require.Equal(t, Anyone, row.Metadata.AppendedBy)
+		require.NotEmpty(t, row.ArrivedAt)
+		require.Empty(t, row.Steps)
+	}
+	require.Equal(t, runevents.RunSucceeded, rows[0].Status)
+}
+
+// Readers of a run get its state, its town and its end.
+func TestStore_ReadsRun(t *testing.T) {
+	t.Parallel()
+	s, ids, ended := openJudged(t)
+	tell(t, s, "Town 1", logtest.Told(1), ofRun("run", runevents.RunCompleted, ""))
+	for i, runID := range ids {
+		run, err := s.Get(t.Context(), runID)
+		require.NoError(t, err)
+		require.Equal(t, runID, run.RunID)
+		require.True(t, run.Status.Terminal())
+		token, err := s.Town(t.Context(), runID)
+		require.NoError(t, err)
+		require.Equal(t, "town-threatened", token)
+		seq, err := s.EndedAt(t.Context(), runID)
+		require.NoError(t, err)
+		require.Equal(t, ended[i], seq)
+	}
+	token, err := s.Town(t.Context(), "run")
+	require.NoError(t, err)
+	require.Equal(t, "Town%201", token)
+	seq, err := s.EndedAt(t.Context(), "run")
+	require.NoError(t, err)
+	require.Zero(t, seq, "another producer ended it")
+	_, err = s.Get(t.Context(), "unheard-of")
+	require.ErrorIs(t, err, ErrUnknownRun)
+	_, err = s.Town(t.Context(), "unheard-of")
+	require.ErrorIs(t, err, ErrUnknownRun)
+	_, err = s.EndedAt(t.Context(), "unheard-of")
+	require.ErrorIs(t, err, ErrUnknownRun)
+}
+
+// The beginning of any id of a run finds it, and a page says how far it was searched.
+func TestList_ByID(t *testing.T) {
+	t.Parallel()
+	s, ids, _ := openJudged(t)
+	var rows []messages.RunRow
+	for _, id := range ids {
+		page, err := s.List(t.Context(), index.Filter{ID: id[:8]}, 0, 9)
+		require.NoError(t, err)
+		require.Len(t, page.Runs, 1)
+		rows = append(rows, page.Runs[0])
+	}
+	row := &rows[0]
+	var started struct{ HandoffID string }
+	require.NoError(t, json.Unmarshal(row.Metadata.Started, &started))
+	_, hash, _ := strings.Cut(started.HandoffID, "_")
+	for _, id := range []string{row.RunID, started.HandoffID, hash[:8], row.Metadata.PlanID[:30]} {
+		page, err := s.List(t.Context(), index.Filter{ID: id}, 0, 9)
+		require.NoError(t, err)
+		ids := []string{}
+		for i := range page.Runs {
+			ids = append(ids, page.Runs[i].RunID)
+		}
+		require.Contains(t, ids, row.RunID, id)
+		require.Zero(t, page.Next)
+		require.Equal(t, 3, page.Searched)
+	}
+	page, err := s.List(t.Context(), index.Filter{Reason: string(rows[1].ReasonCode)}, 0, 9)
+	require.NoError(t, err)
+	require.Len(t, page.Runs, 1)
+	require.Equal(t, rows[1].RunID, page.Runs[0].RunID)
+
+	s.maxRead = 1
+	for after, want := uint64(0), 2; want >= 0; want-- {
+		page, err := s.List(t.Context(), index.Filter{ID: row.RunID}, after, 9)
+		require.NoError(t, err)
+		require.Equal(t, 1, page.Searched)
+		require.NotEmpty(t, page.SearchedTo)
+		require.Equal(t, want == 0, page.Next == 0)
+		require.Equal(t, want == 0, len(page.Runs) == 1)
+		after = page.Next
+	}
+}
+
+// A run took as long as its client waited, also before it started.
+func TestView_Took(t *testing.T) {
+	t.Parallel()
+	s := open(t, logtest.New(t))
+	started := ofRun("waited", runevents.RunStarted, "{}")
+	ended := ofRun("waited", runevents.RunCompleted, "{}")
+	started.EmittedAt = "2026-02-16T10:00:00.000Z"
+	tell(t, s, "t", started)
+	run, err := s.View(t.Context(), "waited")
+	require.NoError(t, err)
+	require.Nil(t, run.TookMs)
+	tell(t, s, "t", ended)
+	run, err = s.View(t.Context(), "waited")
+	require.NoError(t, err)
+	require.Equal(t, started.EmittedAt, run.ArrivedAt)
+	require.NotNil(t, run.TookMs)
+	require.Greater(t, *run.TookMs, int64(30_000))
+	page, err := s.List(t.Context(), index.Filter{}, 0, 1)
+	require.NoError(t, err)
+	require.Equal(t, run.Timing, page.Runs[0].Timing)
+
+	// The answer leaves after the commit.
+	s.index.Answered("waited", time.Now(), 42*time.Second)
+	run, err = s.View(t.Context(), "waited")
+	require.NoError(t, err)
+	require.Equal(t, int64(42_000), *run.TookMs)
+	page, err = s.List(t.Context(), index.Filter{}, 0, 1)
+	require.NoError(t, err)
+	require.Equal(t, run.Timing, page.Runs[0].Timing)
+}

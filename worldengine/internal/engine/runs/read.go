@@ -1,0 +1,233 @@
+package runs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"worldengine/runevents"
+	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/internal/store/index"
+	"worldengine/worldengine/messages"
+	"worldengine/worldengine/wire"
+)
+
+// PageBytes bounds the bytes of a page's events or rows; a page has at least one. A message of that
+// size fits into NATS with its default settings.
+const PageBytes = 1_000_000
+
+// Events returns up to limit events of a run that have a runSeq above afterSeq and come after the
+// log sequence afterMark; fewer if they have more than PageBytes. LastEventSeq shows whether there
+// are more. The error is ErrUnknownRun if the log keeps no events of the run, or not the first of
+// these events; ErrRunDamaged if one of them cannot be read; index.ErrBehind if the index has not
+// followed the log.
+func (s *Store) Events(
+	ctx context.Context, runID string, afterSeq int64, afterMark uint64, limit int,
+) (page messages.Events, err error) {
+	run, err := s.find(ctx, runID)
+	if err != nil {
+		return page, err
+	}
+	room := PageBytes
+	page.Events, page.LastEventSeq = []jsontext.Value{}, run.LastSeq()
+	for i := range run.Rows {
+		row := &run.Rows[i]
+		if int64(row.Last) <= afterSeq || row.Seq <= afterMark {
+			continue
+		}
+		rec, at, err := s.record(ctx, row)
+		if err != nil {
+			return messages.Events{}, err
+		}
+		if i == 0 && afterMark == 0 && rec.Run.FirstSeq > afterSeq+1 {
+			return messages.Events{}, ErrUnknownRun // the index has forgotten the first ones
+		}
+		bodies, err := rec.Run.RecordsJSON(at)
+		if err != nil {
+			return messages.Events{}, fmt.Errorf("%w: log sequence %d: %w", ErrRunDamaged, row.Seq,
+				err)
+		}
+		for i, body := range bodies {
+			if rec.Run.FirstSeq+int64(i) <= afterSeq {
+				continue
+			}
+			room -= len(body)
+			if len(page.Events) == limit || room < 0 && len(page.Events) > 0 {
+				return page, nil
+			}
+			page.Events, page.Mark = append(page.Events, body), row.Seq
+		}
+	}
+	return page, nil
+}
+
+// Get returns the state of a run, projected from all of its events. metadata.consistency shows
+// whether some events are invalid; operators get one alert for each of these. It fails as Events
+// does.
+func (s *Store) Get(ctx context.Context, runID string) (runevents.Snapshot, error) {
+	snapshot, _, err := s.read(ctx, runID, math.MaxInt64)
+	return snapshot, err
+}
+
+// SnapshotAt returns the state of a run after its events up to a runSeq, or nil if it has none of
+// them. It fails as Events does.
+func (s *Store) SnapshotAt(
+	ctx context.Context, runID string, seq int64,
+) (*runevents.Snapshot, error) {
+	snapshot, records, err := s.read(ctx, runID, seq)
+	if err != nil || len(records) == 0 {
+		return nil, err
+	}
+	return &snapshot, nil
+}
+
+// View returns a run as a row of a list. It fails as Get does.
+func (s *Store) View(ctx context.Context, runID string) (run messages.Run, err error) {
+	snapshot, records, err := s.read(ctx, runID, math.MaxInt64)
+	run.RunRow = rowOf(snapshot, records)
+	s.answered(&run.RunRow)
+	return run, err
+}
+
+// answered sets the time that an ended run took to the time of its answer, if that is known.
+func (s *Store) answered(row *messages.RunRow) {
+	if took, known := s.index.Took(row.RunID); known && row.TookMs != nil {
+		row.TookMs = new(took.Milliseconds())
+	}
+}
+
+// read returns the state of a run after its events up to a runSeq, and these events.
+func (s *Store) read(
+	ctx context.Context, runID string, last int64,
+) (snapshot runevents.Snapshot, records []runevents.Record, err error) {
+	run, err := s.find(ctx, runID)
+	if err == nil {
+		records, err = s.records(ctx, &run)
+	}
+	if err != nil {
+		return snapshot, nil, err
+	}
+	records = slices.DeleteFunc(records, func(r runevents.Record) bool { return r.RunSeq > last })
+	snapshot, err = s.project(runID, records)
+	return snapshot, records, err
+}
+
+// timingOf returns the times of a run: its first event says when the run arrived, and the event
+// that ends the run has the time just before its answer was stored.
+func timingOf(records []runevents.Record) messages.Timing {
+	if len(records) == 0 {
+		return messages.Timing{}
+	}
+	timing := messages.Timing{ArrivedAt: records[0].EmittedAt}
+	arrived, err := time.Parse(time.RFC3339, timing.ArrivedAt)
+	for i := range records {
+		at, errEnd := time.Parse(time.RFC3339, records[i].PersistedAt)
+		if records[i].EventType.EndsRun() && err == nil && errEnd == nil {
+			timing.TookMs = new(max(0, at.Sub(arrived).Milliseconds()))
+		}
+	}
+	return timing
+}
+
+// records returns the events of a run.
+func (s *Store) records(
+	ctx context.Context, run *index.Run,
+) (records []runevents.Record, err error) {
+	for i := range run.Rows {
+		rec, at, err := s.record(ctx, &run.Rows[i])
+		if err != nil {
+			return nil, err
+		}
+		records = append(records, rec.Run.Records(at)...)
+	}
+	if len(records) > 0 && records[0].RunSeq > 1 {
+		return nil, ErrUnknownRun // the index has forgotten the first ones
+	}
+	return records, nil
+}
+
+func (s *Store) project(
+	runID string, records []runevents.Record,
+) (runevents.Snapshot, error) {
+	snapshot, alerts, err := runevents.Project(runID, records)
+	if err != nil {
+		return runevents.Snapshot{}, fmt.Errorf("worldengine: run %s: %w", runID, err)
+	}
+	for _, alert := range alerts {
+		s.config.Alert("", alert)
+	}
+	return snapshot.View(), nil
+}
+
+// record reads the record of a row, which has events of a run, and the record's persistedAt. It
+// returns ErrUnknownRun if the log no longer keeps the record, since the run's other events alone
+// would mislead, and ErrRunDamaged if the record cannot be read.
+func (s *Store) record(
+	ctx context.Context, row *index.Row,
+) (rec *commitlog.Record, at time.Time, err error) {
+	var subjects []string
+	switch world := s.log.World; row.Kind {
+	case commitlog.KindRun, commitlog.KindEvents: // they expire by their time
+	case commitlog.KindSignal:
+		subjects = []string{wire.SignalSubject(world)}
+	case commitlog.KindRefused:
+		subjects = []string{wire.RefusedSubject(world, row.Town),
+			wire.RefusedSubject(world, wire.UnknownTownToken)}
+	default:
+		subjects = []string{wire.LogSubject(world, row.Town)}
+	}
+	rec, msg, err := s.log.RecordAt(ctx, row.Seq, subjects...)
+	switch {
+	case errors.Is(err, commitlog.ErrGone):
+		return nil, at, ErrUnknownRun
+	case errors.Is(err, commitlog.ErrDamaged):
+		return nil, at, fmt.Errorf("%w: %w", ErrRunDamaged, err)
+	case err != nil:
+		return nil, at, err
+	case rec.Run == nil:
+		return nil, at, fmt.Errorf("%w: log sequence %d: a record of kind %q without a run",
+			ErrRunDamaged, row.Seq, rec.Kind)
+	}
+	return rec, commitlog.At(msg), nil
+}
+
+// find returns a run from the index. Unless the run has ended, the index follows the log first.
+func (s *Store) find(ctx context.Context, runID string) (index.Run, error) {
+	run, found := s.index.Run(runID, 0)
+	if found && run.Status().Terminal() {
+		return run, nil
+	}
+	if _, err := s.index.Sync(ctx); err != nil {
+		return index.Run{}, err
+	}
+	if run, found = s.index.Run(runID, 0); !found {
+		return index.Run{}, ErrUnknownRun
+	}
+	return run, nil
+}
+
+// Town returns the token of a run's town. It fails as Events does.
+func (s *Store) Town(ctx context.Context, runID string) (string, error) {
+	run, err := s.find(ctx, runID)
+	return run.Town, err
+}
+
+// EndedAt returns the log sequence of the record that ended a run; 0 if the run goes on, or if
+// another producer than the engine ended it. It fails as Events does.
+func (s *Store) EndedAt(ctx context.Context, runID string) (uint64, error) {
+	run, err := s.find(ctx, runID)
+	if err != nil {
+		return 0, err
+	}
+	for i := range run.Rows {
+		if row := &run.Rows[i]; row.Flags&index.Ended != 0 && row.Kind != commitlog.KindEvents {
+			return row.Seq, nil
+		}
+	}
+	return 0, nil
+}

@@ -1,0 +1,299 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"worldengine/runevents"
+	"worldengine/worldengine/internal/core/approval"
+	"worldengine/worldengine/internal/core/machine"
+	"worldengine/worldengine/internal/engine/approvals"
+	"worldengine/worldengine/internal/engine/game"
+	"worldengine/worldengine/internal/engine/queue"
+	"worldengine/worldengine/internal/engine/runs"
+	"worldengine/worldengine/messages"
+	"worldengine/worldengine/wire"
+)
+
+// Signal is an operator's signal.
+type Signal = machine.Signal
+
+// SignalError refuses a signal. The refusal is recorded.
+type SignalError = game.RefusedError
+
+// Control reports whether a town, or the world, is paused.
+type Control = messages.Control
+
+// Signal carries out an operator's signal. Each signal is a run of its own, whose events record
+// whether it was accepted (SignalAccepted) or rejected (SignalRejected). A pause or resumption of a
+// town is a commit of its history, even while a command is pending.
+func (e *Engine) Signal(ctx context.Context, given Signal) (Control, error) {
+	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
+	defer cancel()
+	s, err := e.newSignal(given)
+	if err != nil {
+		return Control{}, err
+	}
+	if s.Kind == machine.SignalCancel {
+		return e.cancelRun(ctx, s)
+	}
+	out, err := e.signal(ctx, s)
+	if err != nil {
+		return Control{}, err
+	}
+	if s.TownID == "" {
+		e.worldPause.Set(game.Pause{Seq: out.After.Seq, By: out.After.Paused})
+	} else {
+		e.queue.Wake(s.TownID)
+	}
+	if out.After.Pending != nil {
+		// hold at once, so that the next reader sees the change; Tend does it again
+		e.games.Hold(ctx, s.TownID, out.After.Pending)
+	}
+	return e.controlOf(s.TownID, out.After, s.Run.RunID), nil
+}
+
+// newSignal returns a signal with its defaults and its run.
+func (e *Engine) newSignal(given Signal) (*Signal, error) {
+	s := given.WithDefaults()
+	var err error
+	s.Run, err = e.newRun(machine.SignalPlan, machine.SignalVersion)
+	return &s, err
+}
+
+// signal makes the step of a signal in a town, or in the world; out has the town after it. The
+// error of a refusal is a *SignalError.
+func (e *Engine) signal(ctx context.Context, s *Signal) (out machine.Output, err error) {
+	var drawn []runevents.DrawnID
+	err = e.log.Retry(ctx, func() error {
+		t, err := e.townOrWorld(ctx, s.TownID)
+		if err != nil {
+			return err
+		}
+		in := e.steps.Input(s.TownID, drawn, s)
+		out, err = e.steps.Step(ctx, t, in)
+		drawn = in.Drawn
+		return err
+	})
+	return out, cmp.Or(err, game.Refused(s, out.Refused))
+}
+
+// townOrWorld loads a town. For "" it returns a Town that has only the world's pause and its Seq.
+func (e *Engine) townOrWorld(ctx context.Context, townID string) (t machine.Town, err error) {
+	if townID != "" {
+		return e.log.Load(ctx, townID)
+	}
+	t.Seq, t.Paused, err = e.log.WorldPause(ctx)
+	return t, err
+}
+
+// Control returns whether a town, or with "" the world, is paused.
+func (e *Engine) Control(ctx context.Context, townID string) (Control, error) {
+	current, err := e.townOrWorld(ctx, townID)
+	if err == nil && townID != "" && !current.State.Exists() {
+		err = fmt.Errorf("%w: %q", ErrUnknownTown, townID)
+	}
+	if err != nil {
+		return Control{}, err
+	}
+	return e.controlOf(townID, current, ""), nil
+}
+
+// controlOf returns the state of the pause of a town, or with "" of the world. Its substatus is
+// DRAINING while the pause waits for commands that are being applied.
+func (e *Engine) controlOf(townID string, current machine.Town, signalID string) Control {
+	by, applying := current.Paused, e.games.Count()
+	if townID != "" {
+		by, applying = e.worldPause.Of(current), 0
+		if current.Pending != nil {
+			applying = 1
+		}
+	}
+	c := Control{
+		TownID: townID, Status: messages.Running, Applying: applying, PausedBy: by,
+		SignalID: signalID,
+	}
+	if by != nil {
+		c.Status, c.Message = messages.Paused, "Paused."
+	}
+	if by != nil && applying > 0 && by.Draining(time.Now()) {
+		c.Substatus = messages.Draining
+		c.Message = fmt.Sprintf("Paused. Commands still being applied: %d.", applying)
+	}
+	return c
+}
+
+// Draining reports whether a run's pause still waits for the run's command, which is being applied.
+func (e *Engine) Draining(ctx context.Context, run *runevents.Snapshot) (bool, error) {
+	townID := machine.ReadStarted(run).TownID
+	if run.Status != runevents.RunIsPaused || townID == "" {
+		return false, nil
+	}
+	current, err := e.log.Load(ctx, townID)
+	if err != nil || current.Pending == nil || current.Pending.Run.RunID != run.RunID {
+		return false, err
+	}
+	return e.controlOf(townID, current, "").Substatus == messages.Draining, nil
+}
+
+// tell records a signal that changes no town: refused with a code, or accepted if code is "".
+func (e *Engine) tell(ctx context.Context, s *Signal, code wire.Code) error {
+	in := e.steps.Input(s.TownID, nil, &machine.Verdict{Signal: s, Code: code})
+	_, err := e.steps.Step(ctx, machine.Town{}, in)
+	return err
+}
+
+// refuse records that a signal is refused. It returns the refusal as a *SignalError, or the error
+// that kept the refusal from being recorded.
+func (e *Engine) refuse(ctx context.Context, s *Signal, refusal *approval.Refusal) error {
+	return cmp.Or(e.tell(ctx, s, refusal.Code), game.Refused(s, refusal))
+}
+
+// Reject records that a signal was refused with a code before the engine looked at it.
+func (e *Engine) Reject(ctx context.Context, given Signal, code wire.Code) error {
+	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
+	defer cancel()
+	s, err := e.newSignal(given)
+	if err != nil {
+		return err
+	}
+	return e.tell(ctx, s, code)
+}
+
+// cancelRun ends a run that waits for the end of a pause or behind a command, or whose own command
+// no game has. It records the signal. The client of the handoff is answered in the town's next turn.
+func (e *Engine) cancelRun(ctx context.Context, s *Signal) (c Control, err error) {
+	tail, err := e.log.Tail(ctx, s.RunID, 0)
+	switch {
+	case err != nil:
+		return Control{}, err
+	case tail.Waiting != nil:
+		s.TownID = tail.Waiting.TownID
+	default:
+		s.TownID, err = e.ends.TownOf(ctx, s.RunID)
+	}
+	ended := false
+	if isWaiting(&tail) {
+		err = e.inTurn(ctx, s.TownID, func(ctx context.Context) (err error) {
+			ended, err = e.cancelWaiting(ctx, s)
+			return err
+		})
+	}
+	if err == nil && !ended {
+		err = e.games.Cancel(ctx, s)
+	}
+	if err == nil {
+		err = e.tell(ctx, s, "")
+	}
+	if err != nil {
+		return Control{}, err
+	}
+	c, err = e.Control(ctx, s.TownID)
+	c.SignalID = s.Run.RunID
+	return c, err
+}
+
+// inTurn calls f in a turn of a town, before its tasks, until it loses no race.
+func (e *Engine) inTurn(
+	ctx context.Context, townID string, f func(ctx context.Context) error,
+) error {
+	reply := queue.NewReply[struct{}]()
+	err := e.queue.SubmitUpkeep(townID, func(ctx context.Context) {
+		ctx, cancel := context.WithTimeout(ctx, operationTimeout)
+		defer cancel()
+		reply.Answer(struct{}{}, e.log.Retry(ctx, func() error { return f(ctx) }))
+	})
+	if err == nil {
+		_, err = reply.Wait(ctx)
+	}
+	return err
+}
+
+// cancelWaiting ends the run that s is about if the run waits, and marks its deliveries. It reports
+// whether the run waited. It returns commitlog.ErrLostRace if the run has gone on.
+func (e *Engine) cancelWaiting(ctx context.Context, s *Signal) (waited bool, err error) {
+	tail, err := e.log.Tail(ctx, s.RunID, 0)
+	if err != nil || !isWaiting(&tail) {
+		return false, err
+	}
+	// Read after the tail: a handoff that was judged by then is pending here, or its run is closed.
+	current, err := e.log.Load(ctx, s.TownID)
+	if err != nil || current.Pending != nil && current.Pending.Run.RunID == s.RunID {
+		return false, err
+	}
+	err = e.endWaiting(ctx, &tail, machine.Cancellation{SignalID: s.Run.RunID, Reason: s.Reason})
+	if err == nil {
+		e.cancelled(s.TownID, s.RunID)
+	}
+	return true, err
+}
+
+// Retry judges the handoff of the signal's run again, in a new run. That is possible only if the
+// run failed because no plugin or console could be reached. Retry waits for the result, at most for
+// wait; by then the handoff may still wait, or a game may still be applying its command. The new
+// run records that the signal was accepted. The error of a refused signal is a *SignalError.
+func (e *Engine) Retry(
+	ctx context.Context, given Signal, wait time.Duration,
+) (retried messages.Retried, err error) {
+	s, err := e.newSignal(given)
+	if err != nil {
+		return retried, err
+	}
+	reading, cancel := context.WithTimeout(ctx, operationTimeout)
+	defer cancel()
+	failed, refusal, err := e.ends.Failed(reading, s.RunID)
+	if errors.Is(err, runs.ErrUnknownRun) {
+		refusal, err = &approval.Refusal{Code: wire.CodeUnknownRun, Message: err.Error()}, nil
+	}
+	if err != nil {
+		return retried, err
+	}
+	if s.TownID = failed.TownID; refusal != nil {
+		return retried, e.refuse(reading, s, refusal)
+	}
+	d, err := e.newDelivery(failed.Handoff, failed.Trace)
+	if err != nil {
+		return retried, err
+	}
+	d.retries = &failed
+	d.retry = &machine.Retry{RunID: s.RunID, ActorID: s.ActorID, Reason: s.Reason}
+	retried = messages.Retried{TownID: s.TownID, HandoffID: failed.Handoff.HandoffID,
+		RetryOf: s.RunID, RunID: d.run.RunID}
+	ctx, cancelWait := context.WithTimeout(ctx, wait)
+	defer cancelWait()
+	answer, err := e.await(ctx, d)
+	var waits *WaitError
+	switch {
+	case err == nil:
+		retried.Result = answer.JSON
+	case ctx.Err() != nil && errors.Is(err, ctx.Err()), errors.Is(err, ErrInProgress),
+		errors.As(err, &waits) && waits.Pending:
+	default:
+		return retried, game.OfRetry(s.RunID, err)
+	}
+	return retried, nil
+}
+
+// Approvals returns the reader of the proposals that wait for a person's approval.
+func (e *Engine) Approvals() *approvals.Reader { return e.asked }
+
+// Decide stores a decision about a handoff that waits for approval in a town. s has the kind,
+// SignalApprove or SignalDeny, the town, the handoff, the person and the reason. The decision is a
+// commit of the town, so the first of two wins; the other gets a *SignalError. The returned entry
+// has the decision and, if it is an approval, the handoff.
+func (e *Engine) Decide(ctx context.Context, given Signal) (approval.Asked, error) {
+	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
+	defer cancel()
+	s, err := e.newSignal(given)
+	if err != nil {
+		return approval.Asked{}, err
+	}
+	out, err := e.signal(ctx, s)
+	if err != nil {
+		return approval.Asked{}, err
+	}
+	return *out.Decided, nil
+}

@@ -1,0 +1,238 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"worldengine/runevents"
+	"worldengine/worldengine/internal/core/machine"
+	"worldengine/worldengine/internal/kit/backoff"
+	"worldengine/worldengine/internal/kit/platform"
+	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/internal/store/index"
+	"worldengine/worldengine/messages"
+	"worldengine/worldengine/wire"
+)
+
+// Bounds of a look at the world.
+const (
+	// followWait is how long the index and the bus may take to reach the end of the log.
+	followWait = 2 * time.Second
+	// mostNamed is how many towns each list of a status names. mostProblems is how many damaged towns
+	// get an alert of their own.
+	mostNamed, mostProblems = 100, 5
+)
+
+// Follow waits until the index and the bus have reached the current end of the log. It returns that
+// end, and a sentence about each of the two that is still behind.
+func (e *Engine) Follow(ctx context.Context) (end uint64, behind []string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, followWait)
+	defer cancel()
+	end, err = e.index.Sync(ctx)
+	if end == 0 && err != nil {
+		return 0, nil, err
+	}
+	late := func(name string, at uint64) {
+		behind = append(behind,
+			fmt.Sprintf("the %s is at %d of the log, which had %d", name, at, end))
+	}
+	if err != nil {
+		late("index", e.index.Position())
+	}
+	for e.bus != nil && e.bus.Position() < end {
+		if backoff.Sleep(ctx, 20*time.Millisecond) != nil {
+			late("bus", e.bus.Position())
+			break
+		}
+	}
+	return end, behind, nil
+}
+
+// Towns adds the states of towns to a report, and returns sentences about the plugins that are
+// away. It omits each town for which of(token) is false. Call it after Follow.
+func (e *Engine) Towns(
+	ctx context.Context, report *messages.WorldReport, of func(token string) bool,
+) (problems []string, err error) {
+	tokens := func(flag index.Flag) []string {
+		return slices.DeleteFunc(e.index.Towns(flag), func(token string) bool { return !of(token) })
+	}
+	paused, pending := tokens(index.Paused), tokens(index.Pending)
+	report.Towns = len(tokens(0))
+	report.States = messages.TownStates{Paused: len(paused), Applying: len(pending),
+		InDoubt: len(tokens(index.InDoubt))}
+	for _, token := range slices.Compact(slices.Sorted(slices.Values(slices.Concat(
+		paused[:min(len(paused), mostNamed)], pending[:min(len(pending), mostNamed)])))) {
+		if err := e.nameTown(ctx, report, token); err != nil {
+			return nil, err
+		}
+	}
+	if err := e.asked.Refresh(ctx); err != nil {
+		return nil, err
+	}
+	report.Approvals, report.States.Waiting = e.asked.Waiting(func(townID string) bool {
+		return of(wire.TownToken(townID))
+	})
+	return e.pluginsAbsent(report, of), nil
+}
+
+// pluginsAbsent adds the towns whose plugin is away to a report, and returns a sentence about them: they
+// may well have one cause. It omits each town for which of(token) is false.
+func (e *Engine) pluginsAbsent(
+	report *messages.WorldReport, of func(token string) bool,
+) (problems []string) {
+	var towns []string
+	first := ""
+	for _, townID := range slices.Sorted(maps.Keys(e.absent.Towns())) {
+		away := e.games.AbsentPlugin(townID)
+		if away == nil || !of(wire.TownToken(townID)) { // the plugin may have come meanwhile
+			continue
+		}
+		if towns = append(towns, townID); len(towns) <= mostNamed {
+			report.PluginsAbsent = append(report.PluginsAbsent, *away)
+		}
+		if first == "" || away.Since < first {
+			first = away.Since
+		}
+	}
+	report.States.NoPlugin = len(towns)
+	switch len(towns) {
+	case 0:
+		return nil
+	case 1:
+		return []string{fmt.Sprintf("the town %s has had no plugin since %s", towns[0], first)}
+	}
+	return []string{fmt.Sprintf("%d towns have no plugin, the first since %s: %s", len(towns), first,
+		wire.Names(towns, len(towns)))}
+}
+
+// nameTown adds a town to the lists of a report. A damaged town is left out.
+func (e *Engine) nameTown(
+	ctx context.Context, report *messages.WorldReport, token string,
+) error {
+	current, err := e.log.LoadToken(ctx, token)
+	if errors.Is(err, commitlog.ErrTownDamaged) || err == nil && current.Seq == 0 {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	townID := current.Held().Snapshot.TownID
+	if by := current.Paused; by != nil {
+		report.TownsPaused = append(report.TownsPaused, messages.TownPause{
+			TownID: townID, ActorID: by.ActorID, Reason: by.Reason, Since: by.At})
+	}
+	if current.Pending != nil {
+		report.TownsPending = append(report.TownsPending, messages.TownPending{
+			TownID: townID, RunID: current.Pending.Run.RunID})
+	}
+	return nil
+}
+
+// AwaitedPlugin returns the absence of the plugin that the command of a run waits for; nil if the
+// command waits for none.
+func (e *Engine) AwaitedPlugin(run *runevents.Snapshot) *messages.AbsentPlugin {
+	if run.Status.Terminal() {
+		return nil
+	}
+	of := e.games.AbsentPlugin(machine.ReadStarted(run).TownID)
+	if of == nil || of.RunID != run.RunID {
+		return nil
+	}
+	return of
+}
+
+// Damaged returns the towns that answer TOWN_DAMAGED, at least for some keys: the log lacks one of
+// their records, or their last one cannot be read. It omits each town for which of(token) is false.
+// It returns a town's id or, if the token cannot be decoded, the token.
+func (e *Engine) Damaged(ctx context.Context, of func(token string) bool) (all []string, err error) {
+	for _, token := range e.index.Towns(0) {
+		if !of(token) {
+			continue
+		}
+		damaged, err := e.isDamaged(ctx, token)
+		if err != nil {
+			return nil, err
+		}
+		if townID, err := wire.PercentDecode(token); damaged && err == nil {
+			all = append(all, townID)
+		} else if damaged {
+			all = append(all, token)
+		}
+	}
+	return all, nil
+}
+
+// Streams returns the states of the world's streams by name.
+func (e *Engine) Streams(ctx context.Context) map[string]jetstream.StreamState {
+	return commitlog.StreamStates(ctx, e.js, e.config.World)
+}
+
+// IndexProgress returns the log sequence up to which the index is complete. While the index is
+// being built, end is the sequence that it has to reach; otherwise end is 0.
+func (e *Engine) IndexProgress() (indexed, end uint64) {
+	indexed, end = e.index.Progress()
+	if indexed >= end {
+		end = 0
+	}
+	return indexed, end
+}
+
+// Stats returns the engine's statistics. It is cheap and reads no stream.
+func (e *Engine) Stats() messages.Stats {
+	s := messages.Stats{
+		Results: e.steps.Results(), Waiting: e.queue.Depth(),
+		Applying:      e.games.Count(),
+		CommitsMissed: e.feed.Missed(),
+	}
+	s.Indexed, s.IndexEnd = e.IndexProgress()
+	if e.bus != nil {
+		published := e.bus.Position()
+		s.BusPublished = &published
+	}
+	if e.config.Projector {
+		lag, behind := e.runs.ProjectorLag()
+		s.ProjectorLagMs, s.ProjectorBehind = new(lag.Milliseconds()), &behind
+	}
+	s.AlertCounts = e.alerts.Stats()
+	s.WorldPaused = e.worldPause.Known().By != nil
+	s.TownsPaused = len(e.index.Newest(index.Paused))
+	s.PluginsAbsent = len(e.absent.Towns())
+	asked, _ := e.asked.Waiting(func(string) bool { return true })
+	s.ApprovalsWaiting = asked.Count
+	if since, err := time.Parse(time.RFC3339, asked.Since); err == nil {
+		s.ApprovalOldestMs = e.config.Now().Sub(since).Milliseconds()
+	}
+	if err := e.log.Full(); err != nil {
+		s.StorageFull = err.Error()
+	}
+	if err := e.LogLost(); err != nil {
+		s.LogLost = err.Error()
+	}
+	s.ReplicaDamaged = e.ReplicaDamaged()
+	s.ProcessorMs = platform.ProcessorTime().Milliseconds()
+	return s
+}
+
+// Answered counts the time from the arrival of a handoff to its answer, for the samples.
+func (e *Engine) Answered(runID string, took time.Duration) {
+	e.index.Answered(runID, e.config.Now(), took)
+}
+
+// Samples returns at most points samples of the last minutes, each of whole minutes. They are about
+// the handoffs of the towns; of all towns if townIDs is nil. The last sample is not over yet.
+func (e *Engine) Samples(townIDs []string, minutes, points int) messages.Samples {
+	step := time.Duration((minutes+points-1)/points) * time.Minute
+	now := e.config.Now().UTC()
+	to := now.Truncate(step).Add(step)
+	from := to.Add(-time.Duration(minutes) * time.Minute).Truncate(step)
+	return e.index.Samples(wire.TownTokens(townIDs), from, to, step, now)
+}
+
+// Busy reports whether requests are queued or in hand.
+func (e *Engine) Busy() bool { return e.queue.Depth() > 0 }

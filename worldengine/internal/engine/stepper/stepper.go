@@ -1,0 +1,240 @@
+// Package stepper has the machine decide about inputs, and commits the records that the machine
+// returns. It gives each input its time and ids, and each record its subject and guard.
+package stepper
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"worldengine/handoff"
+	"worldengine/runevents"
+	"worldengine/worldengine/internal/core/machine"
+	"worldengine/worldengine/internal/kit/failpoint"
+	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/wire"
+)
+
+// Stepper makes the steps of a world's towns, in the world's writer. Every member but Leased must
+// be set. It is safe for concurrent use.
+type Stepper struct {
+	Log *commitlog.Log
+	// Towns has the towns as of the last steps. After an error Step forgets the town.
+	Towns    *commitlog.Towns
+	Settings machine.Settings
+	// Now is the clock of the inputs, and NewID draws a UUID v4.
+	Now   func() time.Time
+	NewID func() string
+	// Leased reports whether this server still holds the writer's lease; nil if the world has no
+	// other server.
+	Leased func() bool
+	// Needs returns the needs of a town whose last message is at a sequence. Full is called with the
+	// needs of a town after a record found no room. Both are nil if histories are not bounded.
+	Needs func(ctx context.Context, townID string, seq uint64) (commitlog.Needs, error)
+	Full  func(townID string, needs commitlog.Needs)
+
+	results [5]atomic.Int64 // in the order of handoff.Statuses
+}
+
+// Serves reports whether this server is still the writer of the world. A server that was suspended
+// must take over nothing that the next writer has in hand.
+func (s *Stepper) Serves() bool { return s.Leased == nil || s.Leased() }
+
+// Results returns how many results of each status were committed.
+func (s *Stepper) Results() map[handoff.Status]int64 {
+	counts := map[handoff.Status]int64{}
+	for i, status := range handoff.Statuses() {
+		counts[status] = s.results[i].Load()
+	}
+	return counts
+}
+
+// Input returns an input with the present time. drawn are the ids that the events of the input got
+// in an earlier step.
+func (s *Stepper) Input(
+	townID string, drawn []runevents.DrawnID, event machine.Event,
+) *machine.Input {
+	at := s.Now().UTC().Truncate(time.Millisecond) // the precision of events
+	return &machine.Input{TownID: townID, At: at, IDs: s.ids(event), Drawn: drawn, Event: event}
+}
+
+func (s *Stepper) ids(event machine.Event) []string {
+	ids := make([]string, machine.IDs(event))
+	for i := range ids {
+		ids[i] = s.NewID()
+	}
+	return ids
+}
+
+// Step has the machine decide about an input of a town, commits the record, and repeats both if the
+// output says Again. If the event needs a tail and in.Tail is nil, Step reads the tail. The errors
+// are machine.Step's, commitlog.Log.Commit's, CheckRun's and CheckTown's. If the town has changed
+// meanwhile, the error is commitlog.ErrLostRace, and in.Drawn has the ids for the next try. If there
+// is no room for another attempt of a command, the attempts end.
+func (s *Stepper) Step(
+	ctx context.Context, t machine.Town, in *machine.Input,
+) (out machine.Output, err error) {
+	defer func() {
+		if err != nil {
+			s.Towns.Forget(in.TownID) // the town may have changed, and is read from the log again
+		}
+	}()
+	if runID, emitted := machine.RunOf(&t, in.Event); runID != "" && in.Tail == nil {
+		tail, err := s.Log.Tail(ctx, runID, emitted)
+		if err != nil {
+			return machine.Output{}, err
+		}
+		in.Tail = &tail
+	}
+	settings := s.Settings
+	for {
+		out, err = machine.Step(t, in, &settings)
+		if _, ok := in.Event.(*machine.Handoff); ok {
+			failpoint.At(failpoint.Judged)
+		}
+		if err != nil || out.Record == nil {
+			return out, err
+		}
+		err = s.commit(ctx, t, in.Tail, &out)
+		if errors.Is(err, commitlog.ErrLostRace) && out.Record.Run != nil {
+			in.Drawn = out.Record.Run.Drawn()
+		}
+		if _, ended := in.Event.(*machine.Outcome); ended && noRoom(err) &&
+			t.Pending.Attempt < settings.Plugin.Attempts {
+			settings.Plugin.Attempts = t.Pending.Attempt
+			in.IDs, in.Drawn = s.ids(in.Event), nil
+			continue
+		}
+		if err != nil {
+			return out, err
+		}
+		if out.On == machine.OfTown {
+			s.Towns.Set(in.TownID, out.After)
+		}
+		pass(t, &out)
+		if out.Answer != nil {
+			s.results[slices.Index(handoff.Statuses(), out.Answer.Result.Status)].Add(1)
+		}
+		if !out.Again {
+			return out, nil
+		}
+		in.IDs, in.Drawn = s.ids(in.Event), nil
+	}
+}
+
+// commit stores the record of an output. It sets out.After.Seq or, on a run's own subject, adds the
+// record to tail.
+func (s *Stepper) commit(
+	ctx context.Context, t machine.Town, tail *machine.RunTail, out *machine.Output,
+) error {
+	rec, world := out.Record, s.Log.World
+	switch out.On {
+	case machine.OfTown:
+		if err := s.CheckTown(ctx, t, out); err != nil {
+			return err
+		}
+		return s.Log.CommitTown(ctx, rec, &out.After, t.Seq)
+	case machine.OfRun:
+		if err := s.Log.CheckRun(tail.Stored, useOfRun(rec)); err != nil {
+			return err
+		}
+		seq, err := s.Log.CommitRun(ctx, rec, tail.Guard)
+		if err == nil {
+			tail.Add(rec, seq)
+		}
+		return err
+	case machine.OfWorld:
+		msg, err := commitlog.Encode(rec, wire.ControlSubject(world), nil)
+		if err == nil {
+			out.After.Seq, err = s.Log.Commit(ctx, msg, t.Seq)
+		}
+		return err
+	case machine.OfSignals:
+		return s.Log.Refuse(ctx, rec, wire.SignalSubject(world), nil)
+	}
+	token, judged := wire.TownToken(rec.TownID), &t.Seq
+	if !t.State.Exists() {
+		token = wire.UnknownTownToken
+	}
+	if out.Free {
+		judged = nil
+	}
+	return s.Log.Refuse(ctx, rec, wire.RefusedSubject(world, token), judged)
+}
+
+func noRoom(err error) bool {
+	return errors.Is(err, commitlog.ErrHistoryFull) || errors.Is(err, commitlog.ErrRunFull)
+}
+
+// CheckTown returns commitlog.ErrHistoryFull if there is no room for the record of an output on its
+// town's log subject.
+func (s *Stepper) CheckTown(ctx context.Context, t machine.Town, out *machine.Output) error {
+	isNew := !t.State.Exists() && t.Removed == nil
+	if s.Needs == nil || isNew || out.After.Held().Epoch() > t.Held().Epoch() {
+		return nil
+	}
+	townID := out.Record.TownID
+	needs, err := s.Needs(ctx, townID, t.Seq)
+	if err != nil {
+		return err
+	}
+	err = s.Log.CheckTown(needs, useOfTown(&t, out))
+	if err != nil {
+		s.Full(townID, needs)
+	}
+	return err
+}
+
+// useOfTown returns the use of a record on its town's log subject.
+func useOfTown(t *machine.Town, out *machine.Output) commitlog.TownUse {
+	before, after := t.Pending, out.After.Pending
+	switch kind := out.Record.Kind; {
+	case before != nil && after == nil:
+		return commitlog.TownEnd
+	case before != nil && kind == machine.KindPending && after.Rested && !before.Rested:
+		return commitlog.TownRest
+	case before != nil && kind == machine.KindPending:
+		return commitlog.TownAttempt
+	case kind == machine.KindPending, kind == machine.KindHandoff, kind == machine.KindAsked:
+		return commitlog.TownHandoff
+	case kind == machine.KindControl && out.After.Paused != nil:
+		return commitlog.TownPause
+	case kind == machine.KindControl && t.Paused != nil:
+		return commitlog.TownResume
+	}
+	return commitlog.TownSignal
+}
+
+// useOfRun returns the use of a record on its run's own subject.
+func useOfRun(rec *machine.Record) commitlog.RunUse {
+	pauses := func(e runevents.Event) bool { return e.EventType == runevents.RunPaused }
+	switch {
+	case rec.Closing:
+		return commitlog.RunEnd
+	case slices.ContainsFunc(rec.Run.Events, pauses):
+		return commitlog.RunPause
+	}
+	return commitlog.RunStep
+}
+
+// pass passes the failpoint that follows a record.
+func pass(t machine.Town, out *machine.Output) {
+	switch kind, p := out.Record.Kind, out.After.Pending; {
+	case out.Again && out.Record.Closing:
+		failpoint.At(failpoint.Closing)
+	case out.On == machine.OfRun:
+	case kind == machine.KindPending && t.Pending == nil:
+		failpoint.At(failpoint.Accepted)
+	case kind == machine.KindPending && p.Attempt != t.Pending.Attempt:
+		failpoint.At(failpoint.Again)
+	case kind == machine.KindCancelled:
+		failpoint.At(failpoint.Withdrawn)
+	case kind == machine.KindHandoff && t.Pending != nil:
+		failpoint.At(failpoint.Concluded)
+	case kind == machine.KindHandoff, kind == machine.KindRefused, kind == machine.KindAsked,
+		kind == machine.KindDecided:
+		failpoint.At(failpoint.Committed)
+	}
+}

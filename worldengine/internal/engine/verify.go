@@ -1,0 +1,230 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"worldengine/worldengine/internal/kit/backoff"
+	"worldengine/worldengine/internal/store/alerts"
+	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/internal/store/index"
+	"worldengine/worldengine/wire"
+)
+
+// Shortfall is a town of which the log's leader keeps fewer records than the log must keep.
+type Shortfall struct {
+	Town         string // token
+	Kept, Needed uint64
+}
+
+// Verify compares the index with the copy of the log that the stream's leader has, town by town. The
+// index may know more than that copy, if it followed an earlier leader, and then shows which towns
+// the copy falls short of. If the copy has more messages than the index, Verify builds the index anew.
+func (e *Engine) Verify(ctx context.Context) (short []Shortfall, err error) {
+	info, err := commitlog.LeaderInfo(ctx, e.log.Stream) // before the index follows, since both grow
+	if err != nil {
+		return nil, err
+	}
+	if _, err := e.index.Sync(ctx); err != nil {
+		return nil, err
+	}
+	if err := e.readAll(ctx, info.State.Msgs, info.State.LastSeq); err != nil {
+		return nil, err
+	}
+	chains := e.index.Chains()
+	counts, err := commitlog.SubjectsOf(ctx, e.log.Stream, wire.LogSubject(e.config.World, "*"))
+	if err != nil {
+		return nil, err
+	}
+	limits := e.index.Limits()
+	for i := range chains {
+		c := &chains[i]
+		s := Shortfall{c.Town, counts[wire.LogSubject(e.config.World, c.Town)], c.Needed(limits)}
+		if s.Kept < s.Needed {
+			short = append(short, s)
+		}
+	}
+	return short, nil
+}
+
+// readAll builds the index anew if the log counts more messages than the index has rows, unless that
+// did not help before: NATS counts messages that it does not deliver.
+func (e *Engine) readAll(ctx context.Context, messages, end uint64) error {
+	if uint64(e.index.Rows())+e.undelivered >= messages {
+		return nil
+	}
+	e.config.Logger.Warn("the index is built anew: the log counts more messages", "rows",
+		e.index.Rows(), "messages", messages)
+	err := e.index.Rebuild(ctx)
+	if err != nil && !errors.Is(err, index.ErrKnowsMore) {
+		return err
+	}
+	rows := uint64(e.index.Rows())
+	if rows >= messages {
+		return nil
+	}
+	e.undelivered = messages - rows
+	alert := alerts.CommitsUndelivered.About(alerts.About{}, "{counted}", fmt.Sprint(messages),
+		"{delivered}", fmt.Sprint(rows))
+	alert.LogSeq = end
+	e.alerts.RaiseOnce(alert)
+	return nil
+}
+
+// verifyLog verifies the log at the start, and each time the stream has another leader or NATS was
+// away. While a node is damaged it also looks whether it still is. It ends when ctx does.
+func (e *Engine) verifyLog(ctx context.Context) {
+	for {
+		select {
+		case <-e.elected:
+			e.undelivered = 0 // another leader may deliver all
+		case <-time.After(lookAgainEvery):
+			if e.ReplicaDamaged() == "" {
+				continue
+			}
+		case <-ctx.Done():
+			return
+		}
+		for pause := hearEvery; ; pause = min(2*pause, maxVerifyPause) {
+			short, err := e.verifyReplicas(ctx)
+			if err == nil {
+				e.reportAll(short)
+				break
+			}
+			e.config.Logger.Warn("the log cannot be verified; will try again", "error", err)
+			if backoff.Sleep(ctx, pause) != nil {
+				return
+			}
+		}
+	}
+}
+
+// lookAgainEvery is the pause between two comparisons while a node is damaged.
+const lookAgainEvery = time.Minute
+
+// verifyReplicas is Verify for a log with replicas. If the leader lacks messages and another node has
+// them, that node comes to lead the log first.
+func (e *Engine) verifyReplicas(ctx context.Context) (short []Shortfall, err error) {
+	var moved bool
+	if e.ReplicaDamaged() != "" {
+		moved, err = e.replicas.compare(ctx)
+	} else {
+		moved, err = e.replicas.check(ctx, false)
+	}
+	if err != nil {
+		return nil, err
+	}
+	e.movedLeader(moved)
+	short, err = e.Verify(ctx)
+	if err == nil && len(short)+len(e.index.Broken()) > 0 && e.leadIntact(ctx) {
+		e.undelivered = 0
+		short, err = e.Verify(ctx)
+	}
+	return short, err
+}
+
+// leadIntact reports whether another node than before leads the log, since the old leader lacked
+// messages that the new one has.
+func (e *Engine) leadIntact(ctx context.Context) bool {
+	moved, err := e.replicas.compare(ctx)
+	if err != nil {
+		e.config.Logger.Warn("the replicas of the log cannot be compared", "error", err)
+	}
+	e.movedLeader(moved)
+	return moved
+}
+
+// movedLeader raises alerts about damaged nodes, and forgets the towns that were read from one that led
+// the log.
+func (e *Engine) movedLeader(moved bool) {
+	e.raiseReplicas()
+	if moved {
+		e.runs.Forget()
+		e.towns.Clear()
+		e.config.Logger.Warn(leaderMoved, "damaged", e.ReplicaDamaged())
+	}
+}
+
+const maxVerifyPause = 30 * hearEvery
+
+// reportAll reports the damage that Verify found, and the chains with a hole.
+func (e *Engine) reportAll(short []Shortfall) {
+	for i := range short {
+		e.reportDamage(short[i].Town, 0, fmt.Sprintf("it keeps %d of the town's records, and must keep %d",
+			short[i].Kept, short[i].Needed))
+	}
+	for _, c := range e.index.Broken() {
+		_ = e.reportHole(&c)
+	}
+}
+
+// reportHole reports a town whose chain has a hole, and returns the error for its clients.
+func (e *Engine) reportHole(c *index.Chain) error {
+	why := fmt.Sprintf("log sequence %d names %d as the record before it, and that is missing", c.Hole,
+		c.Missing)
+	e.reportDamage(c.Town, 0, why)
+	return fmt.Errorf("%w: town %s: %s", commitlog.ErrTownDamaged, c.Town, why)
+}
+
+// damage is a town that answers TOWN_DAMAGED.
+type damage struct {
+	record uint64 // the record that the log must keep and does not deliver; 0 if it is unknown
+}
+
+// reportDamage alerts operators once, and has the town in Damaged until the town turns out to be whole.
+func (e *Engine) reportDamage(token string, record uint64, why string) {
+	if e.alerts == nil {
+		return
+	}
+	e.damage.Store(token, damage{record})
+	townID, err := wire.PercentDecode(token)
+	if err != nil {
+		townID = token
+	}
+	origin := "The log"
+	if node := e.log.Leader(); node != "" {
+		origin += ", as the node " + node + " has it,"
+	}
+	alert := alerts.TownDamaged.About(alerts.About{TownID: townID}, "{log}", origin, "{why}", why)
+	c := e.index.Chain(token)
+	alert.TownID, alert.LogSeq = townID, cmp.Or(record, c.Hole, c.Newest, 1)
+	e.alerts.RaiseOnce(alert)
+}
+
+// isDamaged reports whether a town answers TOWN_DAMAGED, at least for some keys.
+func (e *Engine) isDamaged(ctx context.Context, token string) (bool, error) {
+	_, err := e.log.LoadToken(ctx, token)
+	if errors.Is(err, commitlog.ErrTownDamaged) {
+		return true, nil
+	}
+	c := e.index.Chain(token)
+	if err != nil || !c.Whole(e.index.Limits()) {
+		return err == nil, err
+	}
+	found, reported := e.damage.Load(token)
+	if !reported {
+		return false, nil
+	}
+	still := false
+	if record := found.(damage).record; record > 0 && e.index.MustKeep(record) {
+		msg, err := e.log.At(ctx, record)
+		if err != nil {
+			return false, err
+		}
+		still = msg == nil
+	} else if record == 0 {
+		subject := wire.LogSubject(e.config.World, token)
+		counts, err := commitlog.SubjectsOf(ctx, e.log.Stream, subject)
+		if err != nil {
+			return false, err
+		}
+		still = counts[subject] < c.Needed(e.index.Limits())
+	}
+	if !still {
+		e.damage.Delete(token)
+	}
+	return still, nil
+}

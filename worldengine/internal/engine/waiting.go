@@ -1,0 +1,233 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"time"
+
+	"worldengine/runevents"
+	"worldengine/worldengine/internal/core/machine"
+	"worldengine/worldengine/internal/engine/game"
+	"worldengine/worldengine/internal/engine/queue"
+	"worldengine/worldengine/internal/store/commitlog"
+)
+
+// A handoff waits for its town behind a command that a game applies, or for the end of a pause. Its
+// run is then recorded on the run's own subject of the log before the handoff is judged, so that
+// operators see it and can cancel it. The handoff itself waits in the memory of the writer; the
+// next writer ends the runs that a dead writer left (reapWaiting).
+
+// queuedMoment is how long a handoff waits behind a command before its run is recorded. After a
+// shorter wait, RunQueued is in the record of the decision, which saves a message.
+const queuedMoment = 100 * time.Millisecond
+
+// wait is the reason why a delivery waits. If by is set, the delivery waits for the end of that
+// pause; world says whether the whole world is paused, not the town alone. If by is nil, the
+// delivery waits for a command that is being applied to the town, in the run named by behind.
+type wait struct {
+	by     *commitlog.PausedBy
+	world  bool
+	behind string
+}
+
+// deliveries returns the unfinished deliveries of a town, in the order of their arrival after the one
+// that has its turn. The queue is locked meanwhile.
+func (e *Engine) deliveries(townID string) iter.Seq[*delivery] {
+	return func(yield func(*delivery) bool) {
+		for task := range e.queue.Tasks(townID) {
+			if d, ok := task.(*delivery); ok && !yield(d) {
+				return
+			}
+		}
+	}
+}
+
+// mayJoin reports whether a delivery may wait in the recorded run of an earlier delivery: both are of
+// the same handoff, as by a client that got no answer, and none is a retry.
+func (d *delivery) mayJoin(first *delivery) bool {
+	return first != d && first.recorded.Load() && !d.recorded.Load() &&
+		first.retries == nil && d.retries == nil &&
+		d.handoff.IdempotencyKey == first.handoff.IdempotencyKey &&
+		d.handoff.HandoffID == first.handoff.HandoffID
+}
+
+// waitsIn returns the run in which a delivery waits: its own, or the run of an earlier delivery of
+// the same handoff.
+func (e *Engine) waitsIn(d *delivery) string {
+	for first := range e.deliveries(d.handoff.Proposal.TownID) {
+		if d.mayJoin(first) && first.cancelledRun == "" {
+			return first.run.RunID
+		}
+	}
+	return d.run.RunID
+}
+
+// cancelled marks each delivery that waits in a run that was cancelled. Handoffs sent later are new
+// deliveries. It runs in the town's turn.
+func (e *Engine) cancelled(townID, runID string) {
+	var first *delivery
+	for d := range e.deliveries(townID) {
+		if d.run.RunID == runID {
+			first = d
+		}
+	}
+	for d := range e.deliveries(townID) {
+		if first != nil && (d == first || d.mayJoin(first)) {
+			d.cancelledRun = runID
+		}
+	}
+}
+
+// postpone has a delivery wait, and records that in its run. It returns the time of the delivery's
+// next turn. The error says that the run was cancelled, or that the client has waited long enough:
+// for Config.PauseWait in a pause, or for absentWait behind a command whose game is absent.
+func (e *Engine) postpone(ctx context.Context, d *delivery, why wait) (next time.Time, err error) {
+	d.why = why
+	if d.cancelledRun != "" {
+		return next, game.Cancelled(d.cancelledRun, false)
+	}
+	runID, townID, now := d.run.RunID, d.handoff.Proposal.TownID, time.Now()
+	if next = d.queued.Add(queuedMoment); why.by != nil || !now.Before(next) {
+		next = queue.UntilWoken
+		if e.waitsIn(d) == runID {
+			err = e.recordWait(ctx, d, why.by)
+		}
+	}
+	if errors.Is(err, machine.ErrRunCancelled) {
+		return next, game.Cancelled(runID, false)
+	}
+	if err != nil && ctx.Err() == nil {
+		e.config.Logger.Warn("the run of a waiting handoff cannot be recorded yet; will try again",
+			"run", runID, d.run.Trace.LogAttr(), "error", err)
+		next = now.Add(pollPause)
+	}
+	patience := d.queued.Add(e.config.PauseWait)
+	if why.by == nil {
+		patience = d.queued.Add(e.config.absentWait())
+	}
+	switch {
+	case now.Before(patience):
+		if patience.Before(next) {
+			next = patience
+		}
+		return next, nil
+	case why.by != nil:
+		return next, game.Paused(townID, why.world, why.by, runID, false)
+	}
+	return next, e.games.Absent(townID, why.behind, runID)
+}
+
+// begin returns how the remaining events of a delivery's run begin.
+func (d *delivery) begin() machine.Begin {
+	// In whole milliseconds, like the input's time, from which the machine subtracts Waited.
+	begin := machine.Begin{Waited: time.Since(d.queued).Truncate(time.Millisecond), Retry: d.retry}
+	switch {
+	case d.tail.Status == runevents.RunIsPaused:
+		begin.Start = machine.StartResumed
+	case d.tail.Status != "":
+		begin.Start = machine.StartWaited
+	case d.waited:
+		begin.Start = machine.StartQueued
+	}
+	return begin
+}
+
+func (d *delivery) waitFor(by *commitlog.PausedBy) machine.Wait {
+	return machine.Wait{Handoff: d.handoff, Run: d.run, Begin: d.begin(), By: by}
+}
+
+// recordWait records that the run of a delivery waits: for the end of a pause, by, or behind a
+// command if by is nil. It records each of the two waits once. It returns machine.ErrRunCancelled
+// if the run was cancelled.
+func (e *Engine) recordWait(ctx context.Context, d *delivery, by *commitlog.PausedBy) error {
+	if status := d.tail.Status; by == nil && status != "" || status == runevents.RunIsPaused {
+		return nil
+	}
+	d.recorded.Store(true)
+	return e.stepRun(ctx, d, new(d.waitFor(by)))
+}
+
+// closeRun closes a recorded run before its handoff is judged, so that no producer's event follows
+// the run's end. The error is game.Cancelled if the run was cancelled before; if this server was
+// suspended, the next writer may have cancelled even a closed run.
+func (e *Engine) closeRun(ctx context.Context, d *delivery) error {
+	switch {
+	case d.cancelledRun != "":
+		return game.Cancelled(d.cancelledRun, false)
+	case !d.recorded.Load():
+		return nil
+	}
+	err := e.stepRun(ctx, d, &machine.Close{Wait: d.waitFor(nil)})
+	if errors.Is(err, machine.ErrRunCancelled) {
+		err = game.Cancelled(d.run.RunID, false)
+	}
+	return err
+}
+
+// reopenRun lets others append again to a closed run that is not about to end. emitted is the
+// number of the run's events in the record that accepted its handoff; 0 if there is no such record.
+// A run that stays closed loses nothing, so an error is only logged.
+func (e *Engine) reopenRun(ctx context.Context, d *delivery, emitted int64) {
+	if !d.tail.Closed {
+		return
+	}
+	d.tail.Closed = false
+	in := e.steps.Input(d.handoff.Proposal.TownID, nil, &machine.Open{Run: d.run, Emitted: emitted})
+	if _, err := e.steps.Step(ctx, machine.Town{}, in); err != nil {
+		e.config.Logger.Warn("a closed run cannot be reopened; others cannot append to it",
+			"run", d.run.RunID, d.run.Trace.LogAttr(), "error", err)
+	}
+}
+
+// stepRun makes the step of an event about the run of a delivery that waits.
+func (e *Engine) stepRun(ctx context.Context, d *delivery, event machine.Event) error {
+	return e.log.Retry(ctx, func() error {
+		in := e.steps.Input(d.handoff.Proposal.TownID, nil, event)
+		_, err := e.steps.Step(ctx, machine.Town{}, in)
+		if in.Tail != nil {
+			d.tail = *in.Tail
+		}
+		return err
+	})
+}
+
+// abandon ends the run of a delivery that is not judged because of an error. An end that cannot be
+// stored now is left to reapWaiting.
+func (e *Engine) abandon(ctx context.Context, d *delivery, why error) {
+	if errors.Is(why, machine.ErrRunCancelled) {
+		e.cancelled(d.handoff.Proposal.TownID, d.run.RunID) // perhaps by another server
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
+	defer cancel()
+	mayBeStored := d.tail.Closed && (errors.Is(why, commitlog.ErrLogUnavailable) || ctx.Err() != nil)
+	if !d.recorded.Load() || mayBeStored || errors.Is(why, queue.ErrPanicked) {
+		return
+	}
+	err := e.stepRun(ctx, d, &machine.Abandon{
+		Run: d.run, Handoff: d.handoff, Retry: d.retry, Why: game.Ends(why),
+	})
+	if err != nil && !errors.Is(err, machine.ErrRunCancelled) {
+		e.config.Logger.Warn("a waiting run is left without an end; the server ends it later",
+			"run", d.run.RunID, d.run.Trace.LogAttr(), "error", err)
+	}
+}
+
+// endWaiting cancels a run that waits in any server; tail is the run's end in the log. The server
+// in which the run waits answers the client. If the run has gone on, the error is
+// commitlog.ErrLostRace.
+func (e *Engine) endWaiting(
+	ctx context.Context, tail *commitlog.RunTail, why machine.Cancellation,
+) error {
+	in := e.steps.Input(tail.Waiting.TownID, nil,
+		&machine.Abandon{Run: tail.Waiting.Run.Identity, Why: why})
+	in.Tail = tail
+	_, err := e.steps.Step(ctx, machine.Town{}, in)
+	return err
+}
+
+// isWaiting reports whether a run with this end in the log waits.
+func isWaiting(tail *commitlog.RunTail) bool {
+	return tail.Waiting != nil && !tail.Closed && !tail.Cancelled
+}

@@ -1,0 +1,331 @@
+package engine
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+
+	"worldengine/handoff"
+	"worldengine/runevents"
+	"worldengine/trace"
+	"worldengine/worldengine/internal/core/machine"
+	"worldengine/worldengine/internal/core/town"
+	"worldengine/worldengine/internal/engine/queue"
+	"worldengine/worldengine/internal/engine/runs"
+	"worldengine/worldengine/internal/engine/stepper"
+	"worldengine/worldengine/internal/store/alerts"
+	"worldengine/worldengine/internal/store/alerts/alertstest"
+	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/internal/store/commitlog/logtest"
+	"worldengine/worldengine/internal/store/index"
+	"worldengine/worldengine/internal/testkit/natstest"
+	"worldengine/worldengine/messages"
+	"worldengine/worldengine/wire"
+)
+
+// proposed returns a handoff for the town "t" in a state without anything.
+func proposed(t *testing.T) (*handoff.Handoff, town.State) {
+	t.Helper()
+	state := town.NewState(&town.Snapshot{SchemaVersion: town.SchemaVersion, TownID: "t"})
+	h, err := handoff.New(handoff.Proposal{
+		Type: handoff.TalkToTownsfolk, ActorID: "mayor-1", TownID: "t", Reason: "Because.",
+		Args: map[string]string{"talkType": "casual"}, SnapshotHash: state.Hash,
+	})
+	require.NoError(t, err)
+	return h, state
+}
+
+// A run that waited in a dead server ends soon after the next start, with an alert.
+func TestEngine_RunThatADeadServerLeft(t *testing.T) {
+	t.Parallel()
+	nc := natstest.Connect(t)
+	dying, err := nats.Connect(nc.ConnectedUrl())
+	require.NoError(t, err)
+	first, err := Open(t.Context(), dying, dying,
+		Config{PauseWait: time.Hour, Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	h, state := proposed(t)
+	_, err = first.Put(t.Context(), state, "")
+	require.NoError(t, err)
+	_, err = first.Signal(t.Context(), Signal{Kind: machine.SignalPause, TownID: "t"})
+	require.NoError(t, err)
+	require.NoError(t, first.Submit(h, nil, trace.Context{}, queue.NewReply[Answer]()))
+	waits := func(e *Engine, status runevents.RunStatus) bool {
+		page, err := e.Runs().List(t.Context(), index.Filter{Towns: []string{"t"}}, 0, 10)
+		return err == nil && slices.ContainsFunc(page.Runs,
+			func(r messages.RunRow) bool { return r.Status == status })
+	}
+	require.Eventually(t, func() bool { return waits(first, runevents.RunIsPaused) },
+		30*time.Second, 10*time.Millisecond)
+	dying.Close() // as by kill -9: nothing of it reaches NATS any more
+
+	told := make(alertstest.Notified, 16)
+	next, err := Open(t.Context(), nc, nc, Config{Notifier: told})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = next.Close(context.Background()) })
+	require.Eventually(t, func() bool { return waits(next, runevents.RunAborted) }, time.Minute,
+		50*time.Millisecond)
+	alert := <-told
+	require.Equal(t, runevents.RunLeftWaiting, alert.Code)
+	require.Contains(t, alert.Message, `town "t"`)
+	require.False(t, waits(next, runevents.RunIsPaused))
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	_ = first.Close(over)
+}
+
+// A server that was suspended judges no handoff in hand if the next writer has paused the world.
+func TestEngine_PausedByTheNextWriter(t *testing.T) {
+	t.Parallel()
+	nc := natstest.Connect(t)
+	engine := func(leased bool) *Engine {
+		e, err := Open(t.Context(), nc, nc, Config{PauseWait: time.Millisecond,
+			Leased: func() bool { return leased }, Logger: slog.New(slog.DiscardHandler)})
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = e.Close(context.Background()) })
+		return e
+	}
+	suspended, next := engine(false), engine(true)
+	h, state := proposed(t)
+	_, err := suspended.Put(t.Context(), state, "")
+	require.NoError(t, err)
+	_, err = next.Signal(t.Context(), Signal{Kind: machine.SignalPause})
+	require.NoError(t, err)
+	reply := queue.NewReply[Answer]()
+	require.NoError(t, suspended.Submit(h, nil, trace.Context{}, reply))
+	_, err = reply.Wait(t.Context())
+	var waited *WaitError
+	require.ErrorAs(t, err, &waited)
+	require.Equal(t, wire.CodeWorldPaused, waited.Code)
+}
+
+// A handoff whose run the next writer has ended is not judged again after a lost race.
+func TestJudge_EndedByTheNextWriter(t *testing.T) {
+	t.Parallel()
+	nc := natstest.Connect(t)
+	engine := func() *Engine {
+		e, err := Open(t.Context(), nc, nc, Config{Logger: slog.New(slog.DiscardHandler)})
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = e.Close(context.Background()) })
+		return e
+	}
+	suspended, next := engine(), engine()
+	h, state := proposed(t)
+	put, err := suspended.Put(t.Context(), state, "")
+	require.NoError(t, err)
+	d, err := suspended.newDelivery(h, trace.Context{})
+	require.NoError(t, err)
+	require.NoError(t, suspended.recordWait(t.Context(), d, nil))
+	require.NoError(t, suspended.closeRun(t.Context(), d))
+
+	moved := *state.Snapshot
+	moved.Day++
+	_, err = next.Put(t.Context(), town.NewState(&moved), put.SnapshotHash)
+	require.NoError(t, err)
+	tail, err := next.log.Tail(t.Context(), d.run.RunID, 0)
+	require.NoError(t, err)
+	require.NoError(t, next.endWaiting(t.Context(), &tail,
+		machine.Cancellation{Code: machine.CancelledLeft, Reason: "It was left."}))
+	_, _, err = suspended.judge(t.Context(), d, nil)
+	require.ErrorIs(t, err, machine.ErrRunCancelled)
+}
+
+// A repetition that has had no turn yet is cancelled with the run of the first.
+func TestEngine_CancelledBeforeTheFirstTurn(t *testing.T) {
+	t.Parallel()
+	nc := natstest.Connect(t)
+	e, err := Open(t.Context(), nc, nc, Config{PauseWait: time.Hour})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = e.Close(context.Background()) })
+	h, state := proposed(t)
+	_, err = e.Put(t.Context(), state, "")
+	require.NoError(t, err)
+	_, err = e.Signal(t.Context(), Signal{Kind: machine.SignalPause, TownID: "t"})
+	require.NoError(t, err)
+	send := func() queue.Reply[Answer] {
+		reply := queue.NewReply[Answer]()
+		require.NoError(t, e.Submit(h, nil, trace.Context{}, reply))
+		return reply
+	}
+	for range 4 {
+		first, runID := send(), ""
+		require.Eventually(t, func() bool {
+			page, err := e.Runs().List(t.Context(),
+				index.Filter{Towns: []string{"t"}, Status: string(runevents.RunIsPaused)}, 0, 10)
+			if err != nil || len(page.Runs) == 0 {
+				return false
+			}
+			runID = page.Runs[0].RunID
+			return true
+		}, 30*time.Second, 10*time.Millisecond)
+		again := send()
+		_, err = e.Signal(t.Context(), Signal{Kind: machine.SignalCancel, RunID: runID})
+		require.NoError(t, err)
+		for _, reply := range []queue.Reply[Answer]{first, again} {
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			_, err = reply.Wait(ctx)
+			cancel()
+			var waited *WaitError
+			require.ErrorAs(t, err, &waited)
+			require.Equal(t, []string{string(wire.CodeRunCancelled), runID},
+				[]string{string(waited.Code), waited.RunID})
+		}
+	}
+}
+
+// discardingStore is a log that has discarded the messages of the town before a sequence.
+type discardingStore struct {
+	commitlog.Store
+	from uint64
+}
+
+func (s *discardingStore) Next(
+	ctx context.Context, subject string, seq uint64,
+) (*jetstream.RawStreamMsg, error) {
+	if subject == wire.LogSubject("main", "t") {
+		seq = max(seq, s.from)
+	}
+	return s.Store.Next(ctx, subject, seq)
+}
+
+// openRuns are runs of which none has ended.
+type openRuns struct{ runs.Reader }
+
+func (openRuns) Get(context.Context, string) (runevents.Snapshot, error) {
+	return runevents.Snapshot{}, nil
+}
+
+// A closed run is being judged: it is cancelled, with an alert, once the judgement must be over. If
+// the log has discarded records of the town since, the decision may be among them.
+func TestReap_ClosedRun(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		gone                                   time.Duration
+		inHand, discarded, raised, isCancelled bool
+	}{
+		"has a delivery":          {gone: closingTime, inHand: true},
+		"may be judged yet":       {},
+		"is left":                 {gone: closingTime, isCancelled: true},
+		"may have ended":          {discarded: true},
+		"may have ended long ago": {gone: closingTime, discarded: true},
+		"may have ended before the history was raised": {gone: closingTime, discarded: true,
+			raised: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			log := logtest.New(t)
+			_, err := log.Commit(t.Context(), logtest.Put(t, 1), 0)
+			require.NoError(t, err)
+			js := logtest.JetStream(log)
+			keep := func(history int64) {
+				_, err := commitlog.ChangeSettings(t.Context(), js, "main",
+					commitlog.Settings{HistoryPerTown: history}, true)
+				require.NoError(t, err)
+			}
+			var alerted []string
+			e := &Engine{
+				config: Config{World: "main",
+					Now: func() time.Time { return time.Now().Add(c.gone) }}, log: log,
+				steps: &stepper.Stepper{Log: log, Towns: commitlog.NewTowns(log), Now: time.Now,
+					NewID: uuid.NewString},
+				ends: &runs.Ends{Log: log, Runs: openRuns{}},
+				alerts: alerts.New(nil, alerts.Config{World: "main",
+					Logger: slog.New(slog.DiscardHandler), Now: time.Now,
+					Notify: func(a runevents.Alert) { alerted = append(alerted, a.RunID) }}),
+			}
+			h, _ := proposed(t)
+			d := &delivery{handoff: h, queued: time.Now(), waited: true, run: logtest.RunOf(h)}
+			require.NoError(t, e.recordWait(t.Context(), d, nil))
+			require.NoError(t, e.closeRun(t.Context(), d))
+			tail := func() commitlog.RunTail {
+				tail, err := e.log.Tail(t.Context(), d.run.RunID, 0)
+				require.NoError(t, err)
+				return tail
+			}
+			if c.discarded {
+				_, err = e.log.Commit(t.Context(), logtest.Put(t, 2), 1)
+				require.NoError(t, err)
+				keep(2)
+				if c.raised {
+					keep(100)
+				}
+				e.log.Store = &discardingStore{e.log.Store, tail().Guard + 1}
+			}
+			e.queue = newQueue(t.Context(), &Config{QueuePerTown: 1, QueueTotal: 1}) // without workers
+			if c.inHand {
+				require.NoError(t, e.queue.SubmitTask("t", d))
+			} else {
+				e.abandon(t.Context(), d, commitlog.ErrLogUnavailable)
+			}
+			first, err := e.log.Next(t.Context(), wire.RunSubject("main", d.run.RunID), 1)
+			require.NoError(t, err)
+			e.reap(t.Context(), first.Sequence)
+			require.Equal(t, c.isCancelled, tail().Cancelled)
+			require.Equal(t, c.isCancelled, len(alerted) > 0)
+		})
+	}
+}
+
+// away is a log that may be silent.
+type away struct {
+	commitlog.Store
+	silent atomic.Bool
+}
+
+func (a *away) End(ctx context.Context) (uint64, error) {
+	if a.silent.Load() {
+		<-ctx.Done()
+	}
+	return 1, ctx.Err()
+}
+
+// The silence of a log with replicas is noticed to end within 3 s, so an election of 11 s is no silence
+// of 15 s. A log without replicas has no elections, and is asked less often.
+func TestEngine_LogSilence(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		log := &away{}
+		e := &Engine{log: &commitlog.Log{Store: log}, config: Config{Replicas: 3}}
+		hear := func() (end func()) {
+			ctx, stop := context.WithCancel(t.Context())
+			go e.hearLog(ctx)
+			return func() {
+				stop()
+				synctest.Wait()
+			}
+		}
+		end := hear()
+		for outage := time.Duration(0); outage < 20*time.Second; outage += 300 * time.Millisecond {
+			time.Sleep(time.Minute)
+			require.LessOrEqual(t, e.LogSilence(), hearEvery)
+			log.silent.Store(true)
+			time.Sleep(outage)
+			require.GreaterOrEqual(t, e.LogSilence(), outage)
+			log.silent.Store(false)
+			time.Sleep(hearEvery + hearTimeout)
+			synctest.Wait()
+			require.LessOrEqual(t, e.LogSilence(), hearEvery+hearTimeout)
+		}
+		end()
+		e.config.Replicas = 1
+		defer hear()()
+		time.Sleep(time.Minute)
+		require.LessOrEqual(t, e.LogSilence(), hearEvery)
+		log.silent.Store(true)
+		time.Sleep(idlePause + 15*time.Second)
+		require.GreaterOrEqual(t, e.LogSilence(), 15*time.Second)
+		log.silent.Store(false)
+		time.Sleep(hearEvery + hearTimeout)
+		synctest.Wait()
+		require.Zero(t, e.LogSilence())
+	})
+}

@@ -1,0 +1,133 @@
+package natsconn
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"os"
+	"path/filepath"
+	"testing"
+
+	natsserver "github.com/nats-io/nats-server/v2/server"
+	"github.com/stretchr/testify/require"
+
+	"worldengine/worldengine/internal/testkit/natstest"
+)
+
+// Each kind of credentials connects to a server that requires it, and empty options do not.
+func TestMain(m *testing.M) { natstest.Main(m, 8) }
+
+func TestOptions_Connect(t *testing.T) {
+	t.Parallel()
+	public, seed := natstest.UserKey(t)
+	nkey := filepath.Join(t.TempDir(), "user.nk")
+	require.NoError(t, os.WriteFile(nkey, seed, 0o600))
+	certFile, keyFile := natstest.Certificate(t)
+	ca, err := os.ReadFile(certFile)
+	require.NoError(t, err)
+	pool := x509.NewCertPool()
+	require.True(t, pool.AppendCertsFromPEM(ca))
+	pair, err := tls.LoadX509KeyPair(certFile, keyFile)
+	require.NoError(t, err)
+	encrypted := func(first bool) *natsserver.Options {
+		return &natsserver.Options{
+			TLSVerify: true, TLSHandshakeFirst: first, TLSConfig: &tls.Config{
+				Certificates: []tls.Certificate{pair}, ClientCAs: pool,
+				ClientAuth: tls.RequireAndVerifyClientCert, MinVersion: tls.VersionTLS12,
+			},
+		}
+	}
+	for name, c := range map[string]struct {
+		server *natsserver.Options
+		client Options
+	}{
+		"password": {&natsserver.Options{Username: "mara", Password: "secret"},
+			Options{User: "mara", Password: "secret"}},
+		"token":           {&natsserver.Options{Authorization: "s3cr3t"}, Options{Token: "s3cr3t"}},
+		"a token as user": {&natsserver.Options{Authorization: "s3cr3t"}, Options{User: "s3cr3t"}},
+		"nkey": {&natsserver.Options{Nkeys: []*natsserver.NkeyUser{{Nkey: public}}},
+			Options{NKey: nkey}},
+		"TLS": {encrypted(false), Options{TLSCA: certFile, TLSCert: certFile, TLSKey: keyFile}},
+		"TLS first": {encrypted(true),
+			Options{TLSCA: certFile, TLSCert: certFile, TLSKey: keyFile, TLSFirst: true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			url := startNATS(t, c.server)
+			require.NoError(t, c.client.Check())
+			nc, err := c.client.Connect(url, "test")
+			require.NoError(t, err)
+			require.NoError(t, nc.Flush())
+			nc.Close()
+			_, err = Options{}.Connect(url, "test")
+			require.Error(t, err)
+			if c.server.Username != "" {
+				_, err = Options{User: "mara", Password: "wrong"}.Connect(url, "test")
+				require.Error(t, err)
+				require.NotContains(t, err.Error(), "wrong")
+			}
+		})
+	}
+	_, err = Options{TLSCert: certFile}.Connect("nats://127.0.0.1:1", "test")
+	require.ErrorContains(t, err, "--tlskey")
+}
+
+// startNATS starts a server with options.
+func startNATS(t *testing.T, options *natsserver.Options) string {
+	t.Helper()
+	options.NoLog = true
+	return natstest.Start(t, options).ClientURL()
+}
+
+func TestSecretsAreNotShown(t *testing.T) {
+	t.Parallel()
+	for url, want := range map[string]string{
+		"nats://user:pass@host:1":     "nats://host:1",
+		"token@host:1,nats://b:2":     "nats://host:1,nats://b:2",
+		"tls://u:p@a:1, nats://x@y@b": "tls://a:1,nats://b",
+	} {
+		require.Equal(t, want, WithoutSecrets(url))
+	}
+}
+
+func TestInboxOfAUser(t *testing.T) {
+	t.Parallel()
+	const host = "nats://127.0.0.1:4222"
+	for want, options := range map[string]Options{
+		"_INBOX_mara": {User: "mara", Password: "secret"},
+		"_MINE":       {User: "mara", Password: "secret", Inbox: "_MINE"},
+		"":            {User: "a token"},
+	} {
+		require.Equal(t, want, options.WithUserInbox(host).Inbox)
+	}
+	require.Equal(t, "_INBOX_mara",
+		Options{}.WithUserInbox("mara:p%20w@127.0.0.1:1,nats://b:2").Inbox)
+	require.Empty(t, Options{}.WithUserInbox("nats://token@127.0.0.1:1").Inbox)
+	require.Empty(t, Options{User: "a.b", Password: "p"}.WithUserInbox(host).Inbox)
+	require.Empty(t, Options{User: "mara", Password: "p", NKey: "file"}.WithUserInbox(host).Inbox)
+	_, err := Options{}.Connect("nats://mara:se cret@127.0.0.1:1", "test")
+	require.Error(t, err)
+	require.NotContains(t, err.Error(), "cret")
+}
+
+func TestFromEnvironment(t *testing.T) {
+	t.Parallel()
+	env := map[string]string{
+		"NATS_URL": "nats://game", "NATS_USER": "ada", "NATS_PASSWORD": "p",
+		"NATS_TOKEN": "t", "NATS_CREDS": "c",
+		"NATS_NKEY": "n", "NATS_CERT": "cert", "NATS_KEY": "key",
+		"NATS_CA": "ca", "NATS_INBOX_PREFIX": "_INBOX_x",
+	}
+	urls, o := FromEnvironment(func(name string) (string, bool) {
+		v, ok := env[name]
+		return v, ok
+	})
+	require.Equal(t, "nats://game", urls)
+	require.Equal(t, Options{
+		User: "ada", Password: "p", Token: "t", Creds: "c", NKey: "n", TLSCert: "cert",
+		TLSKey: "key", TLSCA: "ca",
+		Inbox: "_INBOX_x",
+	}, o)
+	urls, o = FromEnvironment(func(string) (string, bool) { return "", false })
+	require.Empty(t, urls)
+	require.Equal(t, Options{}, o)
+}

@@ -1,0 +1,206 @@
+// Package metrics makes the metrics of a server for Prometheus, in its own registry: counters of
+// answers, and one collector for the server's own counts.
+//
+// A metric about a world has the label world, whose values are the worlds of the server and never come
+// from a request. No metric has a label with a town, an actor or a run. So the number of series grows
+// with the worlds of the server, and not with the contents of a world.
+package metrics
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"worldengine/handoff"
+	"worldengine/worldengine/internal/core/apply"
+	"worldengine/worldengine/wire"
+)
+
+// Spec declares a metric. worldengine/internal/gen writes the table of docs/operators.md.
+type Spec struct {
+	Name, Help string
+	Labels     []string
+
+	desc *prometheus.Desc
+}
+
+var specs []*Spec
+
+// Specs returns the declarations of all metrics.
+func Specs() []*Spec { return specs }
+
+// declare declares a metric. Only the metrics about Go and the process have another first word.
+func declare(name, help string, labels ...string) *Spec {
+	name = "handoffd_" + name
+	spec := &Spec{name, help, labels, prometheus.NewDesc(name, help, labels, nil)}
+	specs = append(specs, spec)
+	return spec
+}
+
+// worldLabel is the label with the name of a world.
+const worldLabel = "world"
+
+// declareWorld declares a metric that each world has. Its first label is worldLabel.
+func declareWorld(name, help string, labels ...string) *Spec {
+	return declare(name, help, append([]string{worldLabel}, labels...)...)
+}
+
+// buckets range from half a millisecond to about half a minute, which a game may need.
+var buckets = prometheus.ExponentialBuckets(0.0005, 3, 11)
+
+func (s *Spec) histogram(in *prometheus.Registry) *prometheus.HistogramVec {
+	return promauto.With(in).NewHistogramVec(prometheus.HistogramOpts{
+		Name: s.Name, Help: s.Help, Buckets: buckets}, s.Labels)
+}
+
+func (s *Spec) counter(in *prometheus.Registry) *prometheus.CounterVec {
+	return promauto.With(in).NewCounterVec(
+		prometheus.CounterOpts{Name: s.Name, Help: s.Help}, s.Labels)
+}
+
+// answered is the code of a request without an error.
+const answered = "OK"
+
+// Metrics are the metrics of one server. They are safe for concurrent use.
+type Metrics struct {
+	registry          *prometheus.Registry
+	requests          *prometheus.CounterVec
+	took              *prometheus.HistogramVec // of the requests of all worlds
+	handoffs, commits *prometheus.HistogramVec
+	attempts          *prometheus.CounterVec
+	applied           *prometheus.HistogramVec
+}
+
+// World counts the events of one world. It is safe for concurrent use.
+type World struct {
+	requests, attempts      *prometheus.CounterVec
+	took, handoffs, applied prometheus.ObserverVec
+	commits                 prometheus.Observer
+}
+
+// The metrics that are updated with each event.
+var (
+	handoffDuration = declareWorld("handoff_duration_seconds",
+		"Time from the arrival of a handoff to its result, by the status of the result.", "status")
+	requestsTotal = declareWorld("requests_total",
+		"Requests that were answered, by verb and by the code of the error; OK if there is none.",
+		"verb", "code")
+	requestDuration = declare("request_duration_seconds",
+		"Time from the arrival of a request to its answer, by verb.", "verb")
+	commitDuration = declareWorld("commit_duration_seconds",
+		"Time of one attempt to append to the log, with the wait for its turn.")
+	attemptsTotal = declareWorld("apply_attempts_total",
+		"Attempts to have a command applied outside the engine, by binding and by their outcome: "+
+			"applied, or the reason code of the failure.", "binding", "outcome")
+	applyDuration = declareWorld("apply_duration_seconds",
+		"Time that one attempt to have a command applied outside the engine took, by binding.",
+		"binding")
+	buildInfo = declare("build_info", "1, with the version of the program.", "version")
+)
+
+// New returns metrics without counts, of a program version.
+func New(version string) *Metrics {
+	in := prometheus.NewRegistry()
+	in.MustRegister(collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m := &Metrics{
+		registry: in, handoffs: handoffDuration.histogram(in), requests: requestsTotal.counter(in),
+		took: requestDuration.histogram(in), attempts: attemptsTotal.counter(in),
+		commits: commitDuration.histogram(in), applied: applyDuration.histogram(in),
+	}
+	promauto.With(in).NewGaugeVec(prometheus.GaugeOpts{Name: buildInfo.Name, Help: buildInfo.Help},
+		buildInfo.Labels).WithLabelValues(version).Set(1)
+	return m
+}
+
+// World returns the counters of a world, which are 0 at first.
+func (m *Metrics) World(name string) *World {
+	of := prometheus.Labels{worldLabel: name}
+	w := &World{
+		requests: m.requests.MustCurryWith(of), attempts: m.attempts.MustCurryWith(of), took: m.took,
+		handoffs: m.handoffs.MustCurryWith(of), applied: m.applied.MustCurryWith(of),
+		commits: m.commits.With(of),
+	}
+	for _, status := range handoff.Statuses() {
+		w.handoffs.WithLabelValues(string(status))
+	}
+	// Prometheus takes a counter that begins above 0 for no increase, so the counters of its alert
+	// rules begin at 0.
+	for _, reason := range []handoff.ReasonCode{
+		apply.ReasonPluginRejected, apply.ReasonPluginTimeout, apply.ReasonPluginUnavailable,
+	} {
+		w.attempts.WithLabelValues(string(apply.Plugin), string(reason))
+	}
+	for _, reason := range []handoff.ReasonCode{
+		apply.ReasonPluginUnavailable, apply.ReasonRCONInDoubt,
+	} {
+		w.attempts.WithLabelValues(string(apply.RCON), string(reason))
+	}
+	for _, verb := range wire.Verbs() {
+		for _, code := range []wire.Code{wire.CodeInternal, wire.CodeLogUnavailable} {
+			w.requests.WithLabelValues(string(verb), string(code))
+		}
+	}
+	return w
+}
+
+// Remove removes the counters of a world that the server no longer has.
+func (m *Metrics) Remove(world string) {
+	of := prometheus.Labels{worldLabel: world}
+	for _, vec := range []interface{ DeletePartialMatch(prometheus.Labels) int }{
+		m.requests, m.attempts, m.handoffs, m.commits, m.applied,
+	} {
+		vec.DeletePartialMatch(of)
+	}
+}
+
+// Attempt counts an attempt to apply a command by a town's binding, and its duration.
+func (w *World) Attempt(by apply.Binding, ended apply.Result, took time.Duration) {
+	outcome := string(apply.Applied)
+	if !ended.Applied {
+		outcome = string(ended.Failed.Reason)
+	}
+	w.attempts.WithLabelValues(string(by), outcome).Inc()
+	w.applied.WithLabelValues(string(by)).Observe(took.Seconds())
+}
+
+// Handoff counts a result, and its handoff's duration.
+func (w *World) Handoff(status handoff.Status, took time.Duration) {
+	w.handoffs.WithLabelValues(string(status)).Observe(took.Seconds())
+}
+
+// Request counts an answer, and its request's duration. code is empty if the answer is no error.
+func (w *World) Request(verb wire.Verb, code wire.Code, took time.Duration) {
+	if code == "" {
+		code = answered
+	}
+	w.requests.WithLabelValues(string(verb), string(code)).Inc()
+	w.took.WithLabelValues(string(verb)).Observe(took.Seconds())
+}
+
+// Commit counts an attempt to append to the log, and its duration: see commitlog.Log.Committed.
+func (w *World) Commit(took time.Duration) { w.commits.Observe(took.Seconds()) }
+
+// Watch adds the metrics of the server's own counts, which sample reads for each scrape. It is called
+// once.
+func (m *Metrics) Watch(sample func(context.Context) Sample) {
+	m.registry.MustRegister(&collector{sample})
+}
+
+// Gatherer returns the registry.
+func (m *Metrics) Gatherer() prometheus.Gatherer { return m.registry }
+
+// Handler returns the handler of GET /metrics.
+func (m *Metrics) Handler(logger *slog.Logger) http.Handler {
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
+		ErrorLog:            slog.NewLogLogger(logger.Handler(), slog.LevelWarn),
+		ErrorHandling:       promhttp.ContinueOnError,
+		MaxRequestsInFlight: 2, Timeout: 10 * time.Second,
+	})
+}

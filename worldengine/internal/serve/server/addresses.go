@@ -1,0 +1,83 @@
+package server
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"strconv"
+
+	"worldengine/worldengine/internal/serve/access"
+)
+
+// checkAddresses returns an error if an address of the configuration is invalid, if other machines
+// could read passwords on the way to it, or if other machines would have all rights at it.
+func (c *Config) checkAddresses() error {
+	for _, to := range []struct {
+		name, flag, address string
+		listens             bool
+	}{
+		{"server", "--listen", c.Listen, c.NATS == ""}, {"console", "--http", c.HTTP, c.HTTP != ""},
+	} {
+		if !to.listens {
+			continue
+		}
+		host, _, err := splitListen(to.flag, to.address)
+		switch {
+		case err != nil:
+			return err
+		case c.InsecureListen || host == "localhost" || net.ParseIP(host).IsLoopback():
+		case c.Access == nil:
+			return fmt.Errorf("server: without --access every client that reaches the server may do "+
+				"everything, so it listens on loopback only: give an access file, or --insecure-listen "+
+				"(%s %s)", to.flag, to.address)
+		case c.Access.TLS == (access.TLS{}):
+			return fmt.Errorf("server: without TLS every machine on the way to the %s can read the "+
+				"passwords of its users, so it listens on loopback only: give tls in the access file, or "+
+				"--insecure-listen (%s %s)", to.name, to.flag, to.address)
+		}
+	}
+	if c.HTTP == "" && len(c.WebSocketOrigins) > 0 {
+		return errors.New("server: --websocket-origin needs --http: pages connect there")
+	}
+	for _, origin := range c.WebSocketOrigins {
+		u, err := url.Parse(origin)
+		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" ||
+			u.Scheme+"://"+u.Host != origin {
+			return fmt.Errorf("server: --websocket-origin is %q: it must be the origin of a page, "+
+				"https://HOST or http://HOST:PORT, without a path", origin)
+		}
+	}
+	_, _, err := c.natsWebSocket()
+	return err
+}
+
+// splitListen reads HOST:PORT, the value of a flag.
+func splitListen(flag, listen string) (host string, port int, err error) {
+	host, text, err := net.SplitHostPort(listen)
+	if err != nil {
+		return "", 0, fmt.Errorf("server: %s must be HOST:PORT, not %q: %w", flag, listen, err)
+	}
+	number, err := strconv.ParseUint(text, 10, 16)
+	if err != nil {
+		return "", 0, fmt.Errorf("server: %s has the port %q, which is not a number up to 65535",
+			flag, text)
+	}
+	return host, int(number), nil
+}
+
+// natsWebSocket returns the address at which an existing NATS takes WebSockets, nil if it is unknown.
+func (c *Config) natsWebSocket() (*url.URL, *tls.Config, error) {
+	if c.NATSWebSocket == "" {
+		return nil, nil, nil
+	}
+	target, err := url.Parse(c.NATSWebSocket)
+	if err != nil || target.Host == "" || target.User != nil || target.Scheme != "ws" &&
+		target.Scheme != "wss" {
+		return nil, nil, errors.New("server: --nats-websocket must be ws://HOST:PORT or " +
+			"wss://HOST:PORT, without a user")
+	}
+	trust, err := c.Connection.Trust()
+	return target, trust, err
+}

@@ -1,0 +1,115 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"worldengine/worldengine/internal/engine"
+	"worldengine/worldengine/internal/store/commitlog"
+)
+
+// Check returns how many towns the world files have, or the error that Start would return. It finds
+// the errors that can be known without starting or connecting anything. It leaves nothing behind.
+func Check(config Config) (towns int, err error) {
+	s := newServer(config)
+	defer s.abandon()
+	if err := s.config.checkWorlds(); err != nil {
+		return 0, err
+	}
+	if err := s.config.checkAddresses(); err != nil {
+		return 0, err
+	}
+	if err := s.openParts(); err != nil {
+		return 0, err
+	}
+	if s.config.NATS == "" {
+		if err := checkDataDir(s.config.Data); err != nil {
+			return 0, err
+		}
+	}
+	for _, h := range s.worlds.all() {
+		h.configure()
+		ofWorld, err := s.config.checkWorld(h.engine)
+		if err != nil {
+			return 0, err
+		}
+		towns += ofWorld
+	}
+	return towns, nil
+}
+
+// checkWorld returns how many towns the file of a world has, or the error that would keep an engine
+// from starting with it.
+func (c *Config) checkWorld(world engine.Config) (towns int, err error) {
+	if _, err := engine.CheckConfig(world, nil); err != nil {
+		return 0, err
+	}
+	file, err := c.worldFile(world.World)
+	if err != nil {
+		return 0, err
+	}
+	towns, err = engine.CheckConfig(world, file)
+	return towns, c.inWorldFile(world.World, err)
+}
+
+// CheckSettings compares the settings of a configuration with the stored settings of a world, and
+// counts the messages that the new settings would discard. It opens the data directory of an
+// existing world, or connects to the existing NATS; the error is ErrDataInUse if a server uses the
+// directory, and commitlog.ErrFormat or ErrHalfRestored if no server may serve the world. It changes
+// nothing in the world.
+func CheckSettings(ctx context.Context, config Config, world string) (*commitlog.Plan, error) {
+	config = config.Alone(world).withDefaults()
+	given, err := config.Engine.Settings.Checked()
+	if err != nil {
+		return nil, err
+	}
+	if config.NATS == "" {
+		_, err := os.Stat(filepath.Join(config.Data, "jetstream"))
+		if errors.Is(err, os.ErrNotExist) {
+			return &commitlog.Plan{New: true, Settings: given.Or(commitlog.DefaultSettings())}, nil
+		}
+		if err := refuseMending(&config, world); err != nil {
+			return nil, err
+		}
+	}
+	nc, end, err := connectAlone(config, checking)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return nil, fmt.Errorf("server: JetStream: %w", err)
+	}
+	if err := commitlog.RefuseHalfRestored(ctx, js, config.Engine.World); err != nil {
+		return nil, config.whyNoStreams(err)
+	}
+	plan, err := commitlog.PlanSettings(ctx, js, config.Engine.World, given)
+	return plan, config.whyNoStreams(err)
+}
+
+// checkDataDir returns an error if a data directory cannot be written to, or is missing and cannot
+// be made.
+func checkDataDir(dir string) error {
+	info, err := os.Stat(dir)
+	for errors.Is(err, os.ErrNotExist) && filepath.Dir(dir) != dir {
+		dir = filepath.Dir(dir)
+		info, err = os.Stat(dir)
+	}
+	if err == nil && !info.IsDir() {
+		err = fmt.Errorf("%s is not a directory", dir)
+	}
+	if err != nil {
+		return fmt.Errorf("server: data directory: %w", err)
+	}
+	probe, err := os.CreateTemp(dir, ".handoffd-check-")
+	if err != nil {
+		return fmt.Errorf("server: data directory: it cannot be written to: %w", err)
+	}
+	return errors.Join(probe.Close(), os.Remove(probe.Name()))
+}

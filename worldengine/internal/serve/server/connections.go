@@ -1,0 +1,175 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"net"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"worldengine/worldengine/internal/kit/backoff"
+	"worldengine/worldengine/internal/kit/natsconn"
+	"worldengine/worldengine/internal/serve/access"
+	"worldengine/worldengine/internal/serve/service"
+)
+
+// purpose is the purpose of one of the server's own connections, which is part of its name.
+type purpose string
+
+const (
+	committing        purpose = "engine"
+	following         purpose = "followers"
+	requesting        purpose = "requests"          // receives requests in the world's account
+	asking            purpose = "asking"            // receives the answers of plugins
+	probing           purpose = "probing"           // in the clients' account
+	checking          purpose = "checking"          // compares settings
+	restoring         purpose = "restore"           // writes a backup
+	requestingClients purpose = "clients' requests" // receives requests in the clients' account
+	answering         purpose = "clients' answers"  // sends answers in the clients' account
+	modelling         purpose = "language models"   // asks for sessions over HTTP
+)
+
+// amongClients reports whether the connection is in the clients' account of an embedded NATS.
+func (p purpose) amongClients() bool {
+	return p == requestingClients || p == answering
+}
+
+// dialTimeout bounds how long connecting to NATS may take; natsconn has the same bound.
+const dialTimeout = 5 * time.Second
+
+// reconnectWait is the pause before each attempt to connect to an existing NATS again.
+var reconnectWait = nats.DefaultReconnectWait
+
+// A connection asks an existing NATS at these intervals whether it is there, and after two questions
+// without an answer connects to another node. The client's own interval of 2 minutes would leave the
+// world unserved for up to 6 minutes after the loss of a machine. On connections with much data the
+// answers may be late.
+const (
+	askNode      = 5 * time.Second
+	followerAsks = 4 * askNode
+)
+
+// connect makes one of the server's own connections. If there is an intake, the connection is read
+// only while the intake has room. more options come last.
+func (s *Server) connect(purpose purpose, intake *service.Intake, more ...nats.Option) (*nats.Conn, error) {
+	logger := s.config.Logger.With("connection", purpose)
+	options := []nats.Option{
+		nats.MaxReconnects(-1),
+		nats.ReconnectWait(reconnectWait),
+		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
+			if err != nil {
+				logger.Warn("NATS is away", "error", err)
+			}
+		}),
+		nats.ReconnectHandler(func(*nats.Conn) { logger.Info("NATS is back") }),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+			logger.Warn("NATS reports", "error", err)
+		}),
+	}
+	connection, dial := s.config.Connection, (&net.Dialer{Timeout: dialTimeout}).Dial
+	switch {
+	case s.embedded != nil:
+		key := s.embedded.accounts.engine
+		if purpose.amongClients() {
+			key = s.embedded.accounts.asking
+		}
+		connection = natsconn.Options{}
+		dial = func(string, string) (net.Conn, error) { return s.embedded.nats.InProcessConn() }
+		options = append(options, key.option(), nats.ReconnectWait(50*time.Millisecond),
+			nats.ReconnectJitter(10*time.Millisecond, 10*time.Millisecond))
+	case purpose == probing, purpose == modelling && s.config.Access == nil:
+		connection = s.config.Clients
+	case purpose == restoring:
+	case purpose == following:
+		options = append(options, nats.PingInterval(followerAsks))
+	default:
+		options = append(options, nats.PingInterval(askNode))
+	}
+	if purpose == asking {
+		connection.Inbox = access.AskingInbox
+	}
+	options = append(options, nats.SetCustomDialer(dialer(
+		func(network, address string) (net.Conn, error) {
+			if purpose == committing || purpose == following {
+				s.dials.Add(1)
+			}
+			conn, err := dial(network, address)
+			if err == nil && intake != nil {
+				conn = intake.Wrap(conn)
+			}
+			return conn, err
+		})))
+	connect := connection.Connect
+	if purpose == restoring && s.embedded == nil { // which may be the NATS of a handoffd
+		connect = connection.ConnectOperator
+	}
+	return connect(s.config.NATS,
+		"handoffd "+s.config.label()+string(purpose), append(options, more...)...)
+}
+
+// A start tries for startWait to connect to an existing NATS, which may be starting too, with
+// startPause between two tries.
+const (
+	startWait  = 30 * time.Second
+	startPause = 250 * time.Millisecond
+)
+
+// connectFirst makes the connection that commits. It waits for an existing NATS that is not there.
+func (s *Server) connectFirst(ctx context.Context) (*nats.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.config.natsWait)
+	defer cancel()
+	for said := false; ; said = true {
+		nc, err := s.connect(committing, nil)
+		if err == nil || !isAway(err) {
+			return nc, err
+		}
+		if !said {
+			s.config.Logger.Warn("the NATS of --nats is not there; the start waits for it",
+				"error", err, "wait", s.config.natsWait)
+		}
+		if backoff.Sleep(ctx, startPause) != nil {
+			return nil, err
+		}
+	}
+}
+
+// isAway reports whether an error of connecting means that no NATS is there yet: nothing listens, or
+// its name is not known.
+func isAway(err error) bool {
+	var dial *net.OpError
+	return errors.Is(err, nats.ErrNoServers) || errors.Is(err, nats.ErrTimeout) ||
+		errors.As(err, &dial) && dial.Op == "dial"
+}
+
+// dialer is a nats.CustomDialer.
+type dialer func(network, address string) (net.Conn, error)
+
+// Dial implements nats.CustomDialer.
+func (d dialer) Dial(network, address string) (net.Conn, error) { return d(network, address) }
+
+// connectAlone connects to NATS for one task without a server: to a private NATS on the data
+// directory of a configuration, or to the existing one. end closes the connection and the private
+// NATS.
+func connectAlone(config Config, purpose purpose) (nc *nats.Conn, end func(), err error) {
+	config.Access, config.HTTP, config.private = nil, "", true
+	s := newServer(config)
+	if config.NATS == "" {
+		if s.embedded, err = startEmbedded(&s.config, nil, nil); err != nil {
+			return nil, nil, err
+		}
+	}
+	nc, err = s.connect(purpose, nil)
+	end = func() {
+		if nc != nil {
+			nc.Close()
+		}
+		if s.embedded != nil {
+			s.embedded.close()
+		}
+	}
+	if err != nil {
+		end()
+	}
+	return nc, end, err
+}

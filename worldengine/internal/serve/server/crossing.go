@@ -1,0 +1,121 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nkeys"
+	"github.com/nats-io/nuid"
+
+	"worldengine/worldengine/internal/serve/access"
+	"worldengine/worldengine/wire"
+)
+
+// ErrCrossing means that the accounts of an existing NATS do not separate its clients as access
+// control requires. Print the configuration of NATS again with this version of handoffd, and load
+// the output.
+var ErrCrossing = errors.New("server: the accounts of this NATS do not fit this version of " +
+	"handoffd, so users would not be held to their rights: print them again with `handoffd " +
+	"permissions`, give them to the NATS server, and start handoffd again")
+
+// crossingWait bounds how long the start waits for its probes to cross.
+const crossingWait = 10 * time.Second
+
+// tryCrossing publishes an invalid request of each verb, {"probe":…}, in the clients' account of an
+// existing NATS, without a reply subject. It returns ErrCrossing unless each request arrives in the
+// world's account on the crossed subject alone. A writer of the world refuses the requests as
+// invalid.
+func (s *Server) tryCrossing(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, crossingWait)
+	defer cancel()
+	if err := s.tryUncheckedKey(); err != nil {
+		return err
+	}
+	clients, err := s.connect(probing, nil)
+	if err != nil {
+		return err
+	}
+	defer clients.Close()
+	arrived := make(chan *nats.Msg, 4096)
+	shared := s.probes()
+	missing := map[string]bool{}
+	for _, subject := range shared {
+		missing[wire.CrossedSubject(subject)] = true
+		for _, on := range []string{subject, wire.CrossedSubject(subject)} {
+			sub, err := s.conn.ChanSubscribe(on, arrived)
+			if err != nil {
+				return fmt.Errorf("server: crossing of %s: %w", on, err)
+			}
+			defer func() { _ = sub.Unsubscribe() }() // fails only when the connection is gone
+		}
+	}
+	if err := s.conn.FlushWithContext(ctx); err != nil {
+		return fmt.Errorf("server: crossing: %w", err)
+	}
+	probe := `{"probe":"` + nuid.Next() + `"}`
+	// Probes are sent until all have arrived: interest takes a while to spread in a cluster.
+	for next := time.NewTimer(0); len(missing) > 0; {
+		select {
+		case msg := <-arrived:
+			switch {
+			case string(msg.Data) != probe: // a request to another writer
+			case strings.HasPrefix(msg.Subject, wire.CrossedSubject("")):
+				delete(missing, msg.Subject)
+			default:
+				return fmt.Errorf("%w (%s arrives unchanged)", ErrCrossing, msg.Subject)
+			}
+		case <-next.C:
+			for _, subject := range shared {
+				if err := clients.Publish(subject, []byte(probe)); err != nil {
+					return fmt.Errorf("server: crossing: %w", err)
+				}
+			}
+			next.Reset(200 * time.Millisecond)
+		case <-ctx.Done():
+			return fmt.Errorf("%w (verbs that do not cross: %d)", ErrCrossing, len(missing))
+		}
+	}
+	return nil
+}
+
+// probes returns the subjects on which tryCrossing publishes. Discovery has to bear a mark if the rights
+// of a user are bounded to worlds.
+func (s *Server) probes() (subjects []string) {
+	for _, subject := range access.AllCrossings().Shared {
+		subjects = append(subjects, wire.Subject(s.config.Engine.World, wire.VerbOf(subject)))
+	}
+	bounded := func(u access.User) bool { return len(u.Worlds) > 0 }
+	if slices.ContainsFunc(s.config.Access.Users, bounded) {
+		subjects = append(subjects, strings.Replace(wire.DiscoverySubjects, ">", "probe", 1))
+	}
+	return subjects
+}
+
+// tryUncheckedKey returns ErrCrossing if an external NATS does not check the "nkey" of a client
+// that signs in with its password. Such a client could choose the user with whom NATS marks its
+// requests. NATS checks the key only if some user has a key.
+func (s *Server) tryUncheckedKey() error {
+	to := s.config.Clients
+	if to.NKey != "" || to.Creds != "" {
+		return nil
+	}
+	key, err := newKey(nkeys.CreateUser())
+	if err != nil {
+		return err
+	}
+	nc, err := to.Connect(s.config.NATS, "handoffd crossing", key.option())
+	switch {
+	case err == nil:
+		nc.Close()
+		fallthrough
+	case errors.Is(err, nats.ErrNkeysNotSupported):
+		return fmt.Errorf("%w (it takes a user's name from an nkey that it does not check)",
+			ErrCrossing)
+	}
+	return nil // refused, as it must be
+}

@@ -1,0 +1,125 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	natsserver "github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"worldengine/worldengine/internal/kit/backoff"
+	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/wire"
+)
+
+// Times of looking for worlds.
+const (
+	// lookAnyway is the pause between two looks for worlds if no advisory says that there is a new one:
+	// an advisory can be lost.
+	lookAnyway = 30 * time.Second
+	// lookSoon is the pause between an advisory and the look: worlds may come in numbers.
+	lookSoon = 100 * time.Millisecond
+	// lookWithin bounds a look.
+	lookWithin = 10 * time.Second
+)
+
+// watchWorlds makes a server of several worlds serve the worlds of the NATS that it may serve, also
+// those that are made later, or made anew after their removal. NATS says in advisories which streams
+// are made and deleted.
+func (s *Server) watchWorlds(ctx context.Context) error {
+	js, err := jetstream.New(s.conn)
+	if err != nil {
+		return fmt.Errorf("server: JetStream: %w", err)
+	}
+	changed := make(chan struct{}, 1)
+	for _, change := range []string{
+		natsserver.JSAdvisoryStreamCreatedPre, natsserver.JSAdvisoryStreamDeletedPre,
+	} {
+		_, err := s.conn.Subscribe(change+".*", func(msg *nats.Msg) {
+			if _, ok := wire.LogWorld(msg.Subject[len(change)+1:]); ok {
+				select {
+				case changed <- struct{}{}:
+				default:
+				}
+			}
+		})
+		if err != nil {
+			return fmt.Errorf("server: changes of streams: %w", err)
+		}
+	}
+	err = commitlog.UntilItPasses(ctx, func(ctx context.Context) error { return s.findWorlds(ctx, js) })
+	if err != nil {
+		return err
+	}
+	ctx, s.look = context.WithCancel(context.WithoutCancel(ctx))
+	s.looking.Go(func() {
+		for s.awaitLook(ctx, changed) {
+			bounded, cancel := context.WithTimeout(ctx, lookWithin)
+			err := s.findWorlds(bounded, js)
+			cancel()
+			if err != nil && ctx.Err() == nil {
+				s.config.Logger.Warn("the worlds of NATS cannot be listed; will try again", "error", err)
+			}
+		}
+	})
+	return nil
+}
+
+// awaitLook waits until it is time to look for worlds. It returns false when ctx ends.
+func (s *Server) awaitLook(ctx context.Context, changed <-chan struct{}) bool {
+	select {
+	case <-changed:
+	case <-time.After(lookAnyway):
+	case <-ctx.Done():
+	}
+	return backoff.Sleep(ctx, lookSoon) == nil
+}
+
+// findWorlds starts the worlds that the server does not have yet, and drops those that are gone. It
+// keeps a world that it serves: a log that is lost is no world that was removed.
+func (s *Server) findWorlds(ctx context.Context, js jetstream.JetStream) error {
+	found := map[string]bool{}
+	stored, err := storedIn(ctx, js)
+	if err != nil {
+		return err
+	}
+	for _, world := range stored {
+		found[world] = true
+	}
+	before := s.Worlds()
+	for world := range found {
+		if s.mayHost(world) && s.worlds.get(world) == nil && !s.manager.isRemoving(world) {
+			if _, err := s.host(world, commitlog.Settings{}, false); err != nil {
+				s.config.Logger.Error("a world cannot be started", "world", world, "error", err)
+			}
+		}
+	}
+	for _, h := range s.worlds.all() {
+		if !found[h.world] && !h.given && h.existed.Load() && h.serving.Load() == nil {
+			s.drop(h)
+		}
+	}
+	if !slices.Equal(before, s.Worlds()) {
+		return s.setWorlds(s.Worlds)
+	}
+	return nil
+}
+
+// mayHost reports whether the server serves a world of a name, if there is one.
+func (s *Server) mayHost(world string) bool {
+	return s.config.AllWorlds || slices.Contains(s.config.Worlds, world)
+}
+
+// storedIn returns the worlds that have a log in a NATS.
+func storedIn(ctx context.Context, js jetstream.JetStream) (worlds []string, err error) {
+	names := js.StreamNames(ctx)
+	for name := range names.Name() {
+		if world, ok := wire.LogWorld(name); ok {
+			worlds = append(worlds, world)
+		}
+	}
+	return worlds, names.Err()
+}

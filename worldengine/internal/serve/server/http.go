@@ -1,0 +1,96 @@
+package server
+
+import (
+	"cmp"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+
+	"worldengine/worldengine/internal/serve/console"
+	"worldengine/worldengine/internal/serve/httpd"
+	"worldengine/worldengine/internal/serve/metrics"
+)
+
+// DefaultHTTP is the address of handoffd's console.
+const DefaultHTTP = "127.0.0.1:8480"
+
+// listenHTTP listens on the address of HTTP, if any, and makes the parts that require it.
+func (s *Server) listenHTTP() (err error) {
+	config := &s.config
+	if config.HTTP == "" {
+		return nil
+	}
+	listen := httpd.Config{
+		Listen: config.HTTP, MaxConnections: config.MaxConnections,
+		MaxConnectionsPerAddress: config.MaxConnectionsPerAddress,
+		AnyHost:                  config.Access != nil,
+		Logger:                   config.Logger.With("component", "http"),
+	}
+	if s.tls != nil {
+		listen.TLS = s.tls.forHTTP()
+	}
+	s.bridge = httpd.NewBridge(listen.MaxConnections, config.WebSocketOrigins, listen.Logger)
+	s.metrics = metrics.New(cmp.Or(config.Service.Version, "0.0.0"))
+	if s.http, err = httpd.Listen(listen); err != nil && config.HTTPOrFree {
+		host, _, _ := net.SplitHostPort(listen.Listen) // checkAddresses has checked it
+		listen.Listen = net.JoinHostPort(host, "0")
+		s.http, err = httpd.Listen(listen)
+	}
+	return err
+}
+
+// serveHTTP starts to answer over HTTP. Each path has its handler here.
+func (s *Server) serveHTTP() error {
+	if s.http == nil {
+		return nil
+	}
+	target, trust, err := s.config.natsWebSocket()
+	if s.embedded != nil {
+		target, err = url.Parse(s.embedded.nats.WebsocketURL())
+	}
+	if err != nil {
+		return fmt.Errorf("server: WebSockets of NATS: %w", err)
+	}
+	if target != nil {
+		s.bridge.Lead(target, trust)
+	}
+	page, err := console.Handler(console.Config{
+		World: s.config.Engine.World, SignIn: s.config.Access != nil, Sessions: s.hasSessions(),
+	})
+	if err != nil {
+		return fmt.Errorf("server: console: %w", err)
+	}
+	s.http.Handle("/", s.tls.certified(page))
+	s.http.Handle("/nats", s.tls.certified(s.bridge))
+	if s.hasSessions() {
+		of := s.embedded.accounts
+		s.http.HandleMethod(http.MethodPost, "/session", s.tls.certified(http.HandlerFunc(of.beginSession)))
+		s.http.HandleMethod(http.MethodDelete, "/session", s.tls.certified(http.HandlerFunc(of.endSession)))
+	}
+	s.models = newModels(s)
+	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodDelete, http.MethodOptions} {
+		for _, path := range []string{"/mcp", "/mcp/{world}"} {
+			s.http.HandleMethod(method, path, s.tls.certified(s.models))
+		}
+	}
+	if err := s.watch(); err != nil {
+		return fmt.Errorf("server: metrics: %w", err)
+	}
+	s.http.HandleProbe("/metrics", s.tls.certified(s.metrics.Handler(s.config.Logger)))
+	s.http.HandleProbe("/livez", http.HandlerFunc(livez))
+	s.http.HandleProbe("/readyz", http.HandlerFunc(s.readyz))
+	s.http.Serve()
+	return nil
+}
+
+// hasSessions reports whether the console has sessions: its users sign in at this server itself.
+func (s *Server) hasSessions() bool { return s.embedded != nil && s.config.Access != nil }
+
+// HTTP returns the URL of the console from this machine; empty without HTTP.
+func (s *Server) HTTP() string {
+	if s.http == nil {
+		return ""
+	}
+	return s.http.URL()
+}

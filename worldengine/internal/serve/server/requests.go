@@ -1,0 +1,31 @@
+package server
+
+import "worldengine/worldengine/internal/serve/service"
+
+// takeRequests starts the service of all worlds. It takes requests in the world's account and, if an
+// embedded NATS has an account for clients without credentials, in that account. With access control
+// the requests of clients cross to the world's account, and NATS marks them with their user on the
+// way.
+func (s *Server) takeRequests() (err error) {
+	entrances := []service.Entrance{{Replies: s.conn}}
+	purposes := []purpose{requesting}
+	if s.config.anonymousClients() {
+		if s.answering, err = s.connect(answering, nil); err != nil {
+			return err
+		}
+		entrances = append(entrances, service.Entrance{Replies: s.answering})
+		purposes = append(purposes, requestingClients)
+	}
+	for i := range entrances {
+		in := &entrances[i]
+		in.Intake = new(service.Intake)
+		if in.Requests, err = s.connect(purposes[i], in.Intake); err != nil {
+			for _, other := range entrances[:i] {
+				other.Requests.Close()
+			}
+			return err
+		}
+	}
+	s.service = service.New(entrances, s.config.Service)
+	return nil
+}

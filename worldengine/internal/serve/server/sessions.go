@@ -1,0 +1,175 @@
+package server
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/json"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"reflect"
+	"strings"
+	"sync"
+	"time"
+
+	natsserver "github.com/nats-io/nats-server/v2/server"
+
+	"worldengine/worldengine/internal/serve/httpd"
+)
+
+// Bounds of sessions.
+const (
+	sessionTime = 24 * time.Hour
+	// sessionsOfUser is how many sessions a user may have; a further one ends the oldest.
+	sessionsOfUser = 20
+)
+
+// sessionPrefix begins every session's token. A password that begins with it and has the length of a
+// token is no password.
+const sessionPrefix = "console-session-"
+
+// session is a user's right to sign in at the console without the password.
+type session struct {
+	token [sha256.Size]byte // its hash: the token itself is kept nowhere
+	user  *natsserver.User  // as it was when the session began
+	until time.Time
+}
+
+// sessions are the sessions of the console. They are kept in memory alone, so that they end with the
+// server. It is safe for concurrent use.
+type sessions struct {
+	now func() time.Time
+
+	mu     sync.Mutex
+	ofUser map[string][]session // by the user's name, the oldest first
+}
+
+func newSessions() *sessions {
+	return &sessions{now: time.Now, ofUser: map[string][]session{}}
+}
+
+// begin makes a session of a user, and returns its token.
+func (s *sessions) begin(user *natsserver.User) (token string) {
+	token = sessionPrefix + rand.Text()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	open := s.valid(user)
+	if len(open) == sessionsOfUser {
+		open = open[1:]
+	}
+	s.ofUser[user.Username] = append(open,
+		session{sha256.Sum256([]byte(token)), user, s.now().Add(sessionTime)})
+	return token
+}
+
+// has reports whether a token is of a session of a user. If the user has changed since it began, the
+// session has ended.
+func (s *sessions) has(user *natsserver.User, token string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	hash := sha256.Sum256([]byte(token))
+	for _, open := range s.valid(user) {
+		if open.token == hash {
+			return true
+		}
+	}
+	return false
+}
+
+// renew keeps the sessions of a user whose permissions alone have changed.
+func (s *sessions) renew(before, after *natsserver.User) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	open := s.valid(before)
+	for i := range open {
+		open[i].user = after
+	}
+}
+
+// end ends the session of a token.
+func (s *sessions) end(token string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	hash := sha256.Sum256([]byte(token))
+	for name, open := range s.ofUser {
+		for i := range open {
+			if open[i].token == hash {
+				s.ofUser[name] = append(open[:i:i], open[i+1:]...)
+				return
+			}
+		}
+	}
+}
+
+// valid returns the sessions of a user that have not ended, and forgets the others. mu is held.
+func (s *sessions) valid(user *natsserver.User) (valid []session) {
+	now := s.now()
+	for _, open := range s.ofUser[user.Username] {
+		if now.Before(open.until) && reflect.DeepEqual(open.user, user) {
+			valid = append(valid, open)
+		}
+	}
+	delete(s.ofUser, user.Username)
+	if len(valid) > 0 {
+		s.ofUser[user.Username] = valid
+	}
+	return valid
+}
+
+// isSessionToken reports whether a password has the form of a session's token.
+func isSessionToken(password string) bool {
+	return strings.HasPrefix(password, sessionPrefix) &&
+		len(password) == len(sessionPrefix)+len(rand.Text())
+}
+
+// beginSession answers the user and the password of a user with the token of a session. Wrong ones
+// count as wrong sign-ins do.
+func (a *accounts) beginSession(w http.ResponseWriter, r *http.Request) {
+	var login struct{ User, Password string }
+	if !httpd.FromOwnPage(r) {
+		http.Error(w, "A page of another origin may not sign in here.", http.StatusForbidden)
+		return
+	}
+	if json.NewDecoder(r.Body).Decode(&login) != nil {
+		http.Error(w, "It must be {user, password}.", http.StatusBadRequest)
+		return
+	}
+	user := a.logins.Load().byName[login.User]
+	if user == nil || !a.passwords.right(addressOf(r), user, login.Password) {
+		logRefused(a.config.Logger, r, login.User)
+		http.Error(w, "The user or the password is not right, or there were too many tries.",
+			http.StatusForbidden)
+		return
+	}
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(map[string]string{"token": a.sessions.begin(user)})
+}
+
+// endSession ends the session whose token a request has.
+func (a *accounts) endSession(w http.ResponseWriter, r *http.Request) {
+	var of struct{ Token string }
+	if !httpd.FromOwnPage(r) || json.NewDecoder(r.Body).Decode(&of) != nil {
+		http.Error(w, "It must be {token}, of a page of this server.", http.StatusBadRequest)
+		return
+	}
+	a.sessions.end(of.Token)
+	w.WriteHeader(http.StatusNoContent)
+}
+
+// logRefused logs that a request could not sign in, as NATS does of a connection: with the address and the
+// name of the user, if it gives one, and never with a password or a token.
+func logRefused(logger *slog.Logger, r *http.Request, user string) {
+	logger.Warn("a request over HTTP could not sign in: its credentials are wrong, or there were too many tries",
+		"address", addressOf(r), "user", user, "path", r.URL.Path)
+}
+
+// addressOf returns the address by which the client of a request is counted.
+func addressOf(r *http.Request) string {
+	at, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil {
+		return r.RemoteAddr
+	}
+	return httpd.AddressOf(net.TCPAddrFromAddrPort(at))
+}

@@ -1,0 +1,196 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"worldengine/worldengine/internal/core/placement"
+	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/internal/store/index"
+	"worldengine/worldengine/internal/store/lease"
+)
+
+const (
+	// followEvery is how often the index of a server of one world that stands by reads the log.
+	followEvery = 500 * time.Millisecond
+	// followAnyway is how often the index of a server of several worlds reads a log that does not grow, as
+	// far as the writer announces.
+	followAnyway = 10 * time.Second
+	// syncedFor is how long an index counts as read up to the end of the log.
+	syncedFor = 3 * time.Second
+)
+
+// alternate runs until ctx ends. It stands by while another server holds the lease, and serves
+// while this one does.
+func (h *hosted) alternate(ctx context.Context, js jetstream.JetStream) {
+	for ctx.Err() == nil {
+		t := h.serving.Load()
+		if t == nil {
+			h.standBy(ctx, js)
+			continue
+		}
+		select {
+		case <-t.held.Lost():
+			h.withdraw(ctx, t)
+		case <-h.turns: // placement.HandOver
+			h.handOver(ctx, t)
+		case <-ctx.Done():
+		}
+	}
+}
+
+// standBy follows the log until this server has the lease, and takes over.
+func (h *hosted) standBy(ctx context.Context, js jetstream.JetStream) {
+	var following sync.WaitGroup
+	until, stop := context.WithCancel(ctx)
+	following.Go(func() { h.follow(until, js) })
+	acquire := h.lease.Acquire
+	if h.server.placer.places() {
+		acquire = h.acquireInTurn
+	}
+	held, err := acquire(ctx)
+	stop()
+	following.Wait()
+	if err == nil {
+		h.logger.Info("this server takes over: it is the writer of the world now")
+		err = h.takeOver(ctx, held)
+	}
+	switch {
+	case err == nil:
+		h.idle.Store(&errStandby)
+		h.server.noteChange()
+	case ctx.Err() == nil:
+		refused := fmt.Errorf("standby: the world cannot be served: %w", err)
+		h.idle.Store(&refused)
+		h.logger.Error("this server cannot take over, and stands by", "error", err)
+	}
+}
+
+// acquireInTurn waits until placement lets this server acquire the lease, and the lease is free. It
+// returns an error only when ctx ends.
+func (h *hosted) acquireInTurn(ctx context.Context) (*lease.Held, error) {
+	h.server.placer.note()
+	for {
+		select {
+		case action := <-h.turns:
+			if held := h.act(ctx, action); held != nil {
+				return held, nil
+			}
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// act acquires the lease, or finds out who holds it. It returns nil if it did not acquire it.
+func (h *hosted) act(ctx context.Context, action placement.Action) *lease.Held {
+	err := lease.ErrHeld
+	if action == placement.Acquire {
+		var held *lease.Held
+		if held, err = h.lease.Try(ctx); err == nil {
+			return held
+		}
+	}
+	if errors.Is(err, lease.ErrHeld) {
+		err = h.look(ctx)
+	}
+	if err != nil && ctx.Err() == nil {
+		h.logger.Warn("the writer's lease cannot be read; will try again", "error", err)
+	}
+	if action == placement.Look {
+		h.server.placer.note()
+	}
+	return nil
+}
+
+// look finds out who holds the lease.
+func (h *hosted) look(ctx context.Context) error {
+	holder, err := h.lease.HeldBy(ctx)
+	if err == nil {
+		h.server.placer.looked(h.world, holder)
+	}
+	return err
+}
+
+// tryFirst acquires the lease if it is free and this server is the first for the world.
+func (h *hosted) tryFirst(ctx context.Context) (*lease.Held, error) {
+	p := h.server.placer
+	select {
+	case <-p.listened:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	if err := h.look(ctx); err != nil {
+		return nil, err
+	}
+	if !p.first(h.world) {
+		return nil, lease.ErrHeld
+	}
+	return h.lease.Try(ctx)
+}
+
+// follow makes the index follow the log until ctx ends. If there is no index, follow opens one as
+// soon as there is a log.
+func (h *hosted) follow(ctx context.Context, js jetstream.JetStream) {
+	every := followEvery
+	if h.server.config.several() && h.server.placer.places() {
+		every = followAnyway
+	}
+	for ctx.Err() == nil {
+		began := time.Now()
+		var err error
+		if x := h.index.Load(); x != nil {
+			_, err = x.Sync(ctx)
+		} else {
+			err = h.openIndex(ctx, js)
+		}
+		switch {
+		case err == nil:
+			h.synced.Store(began.UnixMilli())
+		case ctx.Err() == nil && !errors.Is(err, commitlog.ErrNoWorld):
+			h.logger.Warn("the log cannot be followed; will try again", "error", err)
+		}
+		select {
+		case <-h.grown:
+		case <-time.After(every):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// noteEnd notes how far the writer has indexed the log.
+func (h *hosted) noteEnd(end uint64) {
+	if x := h.index.Load(); x == nil || x.Position() < end {
+		select {
+		case h.grown <- struct{}{}:
+		default:
+		}
+	} else {
+		h.synced.Store(time.Now().UnixMilli())
+	}
+}
+
+// follows reports whether this server's index is close to the end of the log.
+func (h *hosted) follows() bool {
+	return h.index.Load() != nil && time.Since(time.UnixMilli(h.synced.Load())) < syncedFor
+}
+
+// openIndex opens an index of the log, in memory only.
+func (h *hosted) openIndex(ctx context.Context, js jetstream.JetStream) error {
+	log, err := commitlog.OpenReader(ctx, js, h.world)
+	if err != nil {
+		return err
+	}
+	x, err := index.Open(ctx, index.Config{World: log.World, Source: index.LogSource(log),
+		Logger: h.logger})
+	if err == nil {
+		h.existed.Store(true)
+		h.index.Store(x)
+	}
+	return err
+}

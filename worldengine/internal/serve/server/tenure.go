@@ -1,0 +1,164 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
+
+	"worldengine/worldengine/internal/engine"
+	"worldengine/worldengine/internal/serve/service"
+	"worldengine/worldengine/internal/store/lease"
+	"worldengine/worldengine/wire"
+)
+
+// withdrawWithin bounds how long a server that lost the lease waits for requests in hand.
+const withdrawWithin = time.Second
+
+// tenure is a time in which the server serves the world.
+type tenure struct {
+	held    *lease.Held // nil if no other server can join
+	created int         // towns of the world file
+	engine  *engine.Engine
+	service *service.World
+	removal *nats.Subscription // to requests to remove the world; nil if no other server can join
+}
+
+// takeOver starts to serve the world. If it fails, the lease is given back.
+func (h *hosted) takeOver(ctx context.Context, held *lease.Held) error {
+	t, p := &tenure{held: held}, h.server.placer
+	if held != nil {
+		p.acquired(h.world)
+	}
+	err := h.startTenure(ctx, t)
+	if held != nil && ctx.Err() == nil {
+		p.tried(h.world, err)
+	}
+	if err != nil {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), withdrawWithin)
+		defer cancel()
+		_ = h.finish(ctx, t) // no request was taken, so there is none to finish
+		return err
+	}
+	h.serving.Store(t)
+	return nil
+}
+
+// startTenure starts the engine and its service.
+func (h *hosted) startTenure(ctx context.Context, t *tenure) error {
+	s, ofEngine, ofService := h.server, h.engine, h.service
+	ofEngine.Index, ofEngine.Dials = h.index.Load(), s.dials.Load
+	if t.held != nil {
+		// Each tenure has its own queue group, so a suspended server and its successor get the same
+		// requests. The suspended server drops them.
+		ofService.Serves, ofService.QueueGroup = t.held.Valid, "writer-"+nuid.Next()
+		ofEngine.Leased = t.held.Valid
+	}
+	file, err := s.config.worldFile(h.world)
+	if err == nil {
+		err = h.refuseRemoved(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	t.engine, err = engine.Open(ctx, s.conn, s.followers, ofEngine)
+	if err != nil {
+		return err
+	}
+	h.existed.Store(true)
+	if s.embedded != nil { // the engine may have made streams
+		if err := s.embedded.syncWorld(h.world); err != nil {
+			return err
+		}
+	}
+	h.forgetSettings()     // they are the world's now
+	if s.embedded == nil { // a later tenure notices by this index that the log lost records
+		h.index.Store(t.engine.KeepIndex())
+	}
+	if file != nil {
+		if t.created, err = t.engine.LoadWorld(ctx, file); err != nil {
+			return s.config.inWorldFile(h.world, err)
+		}
+	}
+	if t.held != nil {
+		if t.removal, err = h.hearRemoval(); err != nil {
+			return err
+		}
+	}
+	ofService.Engine = t.engine
+	t.service, err = s.service.Open(ofService)
+	return err
+}
+
+// refuseRemoved returns an error if the world of a server of several was there and is gone: it was
+// removed, and is not made anew.
+func (h *hosted) refuseRemoved(ctx context.Context) error {
+	if !h.server.config.several() || !h.existed.Load() {
+		return nil
+	}
+	_, err := h.server.manager.js.Stream(ctx, wire.LogStream(h.world))
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return fmt.Errorf("%w: make it again with handoffctl world create, or restore a backup", errRemoved)
+	}
+	return nil // the engine says what is wrong otherwise
+}
+
+// handOverWithin bounds how long a handover waits for requests in hand. The next writer finishes those
+// that are left.
+const handOverWithin = 5 * time.Second
+
+// handOver ends a tenure, for another server that is ready to serve the world.
+func (h *hosted) handOver(ctx context.Context, t *tenure) {
+	h.serving.Store(nil)
+	ctx, cancel := context.WithTimeout(ctx, handOverWithin)
+	defer cancel()
+	if err := h.finish(ctx, t); err != nil {
+		h.logger.Warn("requests in hand were left to the next writer", "error", err)
+	}
+	h.server.noteChange()
+}
+
+// withdraw ends a tenure whose lease was lost.
+func (h *hosted) withdraw(ctx context.Context, t *tenure) {
+	h.logger.Warn("the writer's lease is lost: another server may serve, this one stands by")
+	h.serving.Store(nil)
+	h.server.placer.released(h.world, true)
+	h.server.noteChange()
+	ctx, cancel := context.WithTimeout(ctx, withdrawWithin)
+	defer cancel()
+	if err := h.finish(ctx, t); err != nil && ctx.Err() == nil {
+		h.logger.Warn("requests in hand were left to the next writer", "error", err)
+	}
+}
+
+// finish ends a tenure, even one that began only in part. It stops taking requests, finishes and
+// answers those in hand, and gives the lease back. ctx bounds the wait.
+func (h *hosted) finish(ctx context.Context, t *tenure) (err error) {
+	if t.removal != nil {
+		_ = t.removal.Unsubscribe() // fails only when the connection is gone
+	}
+	if t.service != nil {
+		err = t.service.Close(ctx)
+	}
+	if t.engine != nil {
+		err = errors.Join(err, t.engine.Close(ctx))
+	}
+	// The last answers must have left before another server takes over.
+	for _, nc := range []*nats.Conn{h.server.conn, h.server.answering} {
+		if nc == nil {
+			continue
+		}
+		if flushErr := nc.FlushWithContext(ctx); flushErr != nil {
+			err = errors.Join(err, fmt.Errorf("server: last answers: %w", flushErr))
+		}
+	}
+	if t.held != nil {
+		t.held.Release(ctx)
+		h.server.placer.released(h.world, false)
+	}
+	return err
+}

@@ -1,0 +1,243 @@
+package service
+
+import (
+	"bytes"
+	"strconv"
+	"sync"
+	"sync/atomic"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/nats-io/nats.go"
+
+	"worldengine/worldengine/internal/engine"
+	"worldengine/worldengine/messages"
+	"worldengine/worldengine/wire"
+)
+
+// requestBytes is the share of Config.MaxHeld that a request takes beside its payload.
+const requestBytes = 1 << 10
+
+// admit takes a slot and bytes for a request, and gives the request to the workers of an endpoint.
+// If the request does not fit, admit answers with 429. admit runs as requests arrive, one at a time
+// for each verb, so it reads no more of a request than peekID does.
+func (w *World) admit(e *endpoint, in *incoming) {
+	of, now, why := e.slots.take(w.config.World, w.subject(e, in))
+	if why != granted {
+		w.refuse(in, why, pauseFor(now))
+		return
+	}
+	// A request of any size fits if it is the only one.
+	bytes := min(requestBytes+e.weight*int64(len(in.data)), w.memory.bound)
+	if !w.memory.reserve(&w.held, bytes, e.reads) {
+		e.slots.release(of)
+		w.refuse(in, noBytes, max(pauseFor(now), retryBytes))
+		return
+	}
+	in.slots, in.holding, in.bytes = e.slots, of, bytes
+	w.inHand.Add(1)
+	e.lane(of).put(in)
+}
+
+// subject returns the town, run or key whose slots a request takes. It returns nothing if the
+// sender's rights do not cover the town that the request would change. So no client takes the slots
+// of a town outside its rights.
+func (w *World) subject(e *endpoint, in *incoming) []byte {
+	id := peekID(e.about, in.data)
+	if !e.reads && w.Service.config.Access != nil && in.rights.Town(string(id)) != nil {
+		return nil
+	}
+	return id
+}
+
+// release gives back the slot and the bytes of a request. It does nothing if the request was not
+// admitted, or was released before.
+func (w *World) release(in *incoming) {
+	if in.slots != nil && in.released.CompareAndSwap(false, true) {
+		in.slots.release(in.holding)
+		w.memory.release(&w.held, in.bytes)
+	}
+}
+
+// held counts the requests of a world that are between their arrival and their answer.
+type held struct {
+	requests int
+	bytes    int64
+}
+
+// memory bounds the memory of all requests that are held. If several worlds are open, a world may
+// have at most as much as is free. memory is safe for concurrent use.
+type memory struct {
+	bound int64
+	open  *atomic.Int64 // how many worlds share the memory
+
+	mu    sync.Mutex // guards held and that of each world
+	taken int64
+}
+
+// reserve reserves bytes for a request of a world and reports whether they fit; bytes that do not fit are
+// not reserved. Reads and signals have an eighth more room, so that operators can look and cancel when
+// waiting handoffs fill the rest.
+func (m *memory) reserve(world *held, bytes int64, reads bool) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	room := m.bound - m.taken
+	if reads {
+		room += m.bound / 8
+	}
+	if bytes > room || world.bytes > 0 && m.open.Load() > 1 && bytes > roomOf(world.bytes, room) {
+		return false
+	}
+	m.taken += bytes
+	world.bytes += bytes
+	world.requests++
+	return true
+}
+
+func (m *memory) release(world *held, bytes int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.taken -= bytes
+	world.bytes -= bytes
+	world.requests--
+}
+
+func (m *memory) read(world *held) held {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return *world
+}
+
+// reasons are the names of the refusals in statistics, for operators.
+var reasons = [...]string{
+	townFull: "town", worldFull: "world", serverFull: "server", noBytes: "bytes", queueFull: "queue",
+}
+
+// Overload returns how full the service is with requests for the world, and how many of these it has
+// refused.
+func (w *World) Overload() messages.Overload {
+	held := w.memory.read(&w.held)
+	o := messages.Overload{
+		Held: held.requests, HeldBytes: held.bytes,
+		Refused: map[string]int64{}, StrayReplies: w.stray.Load(),
+	}
+	for why := townFull; why <= queueFull; why++ {
+		if n := w.refused[why].Load(); n > 0 || why != serverFull {
+			o.Refused[reasons[why]] = n
+		}
+	}
+	return o
+}
+
+// refuse counts a refusal, and answers with 429.
+func (w *World) refuse(in *incoming, why refusal, pause int) {
+	w.refused[why].Add(1)
+	w.observe(in, wire.CodeOverloaded)
+	answers := &overloaded
+	if why == serverFull {
+		answers = &serverOverloaded
+	}
+	msg := answers[pause/pauseStep]
+	w.respond(in, &msg)
+}
+
+// overloaded has the answers with 429, one for each pause. They are made once, since a flood of
+// requests gets many of them. serverOverloaded has the answers to requests of a world that does not
+// fill its own share.
+var (
+	overloaded       = refusals(failureOf(engine.ErrOverloaded))
+	serverOverloaded = refusals(failureOf(errServerFull))
+)
+
+func refusals(f failure) (answers [longestPause/pauseStep + 1]nats.Msg) {
+	for i := range answers {
+		msg := f.reply()
+		msg.Header[wire.RetryAfterHeader] = []string{strconv.Itoa(i * pauseStep)}
+		answers[i] = *msg
+	}
+	return answers
+}
+
+// Estimates for the pause that a client is asked to make. Requests about one town are carried out
+// one after another, and requests about different towns side by side.
+const (
+	longestPause = 1000 // milliseconds
+	pauseStep    = 50   // milliseconds; a pause is a multiple of it
+	perOfTown    = 2    // milliseconds per request that waits for the same town
+	ofWorldPerMs = 4    // requests of a world per millisecond
+	retryBytes   = 250  // milliseconds, the shortest pause if memory is short
+)
+
+// pauseFor returns the pause in milliseconds that a client is asked to make. In about that time the
+// earlier requests are done, so that there is room when the client asks again.
+func pauseFor(now load) int {
+	pause := max(now.town*perOfTown, now.all/ofWorldPerMs)
+	pause = (pause + pauseStep - 1) / pauseStep * pauseStep
+	return min(max(pause, pauseStep), longestPause)
+}
+
+// Bounds of the search for an id.
+const (
+	peekWithin = 16 << 10 // bytes of a payload that are looked at
+	maxID      = 512      // bytes of an id that is found
+	maxEscape  = 6        // the most bytes that spell one byte of an id, as in \u0041
+)
+
+// member is the name of a member of requests, as it is spelled in JSON.
+type member []byte
+
+// aboutTown is the member of requests that names their town.
+var aboutTown = member(`"townId"`)
+
+// peekID returns the id that a request seems to have in a member, without parsing the request: the
+// text of the first member of that name that is a string, or nothing. The id only chooses the slots
+// and the lane, so that a flood about one town is refused before parsing.
+//
+// The id is wrong if the request has another member of that name first, spells the name with
+// escapes, or has the member behind the first peekWithin bytes. Such a request counts for another
+// town, or for none. At worst it gets a 429 without need, is bounded only by the engine's queue, or
+// overtakes an earlier request of its town. peekID allocates nothing, unless the id is spelled with
+// escapes.
+func peekID(about member, data []byte) []byte {
+	data = data[:min(len(data), peekWithin)]
+	for {
+		at := bytes.Index(data, about)
+		if at < 0 {
+			return nil
+		}
+		data = data[at+len(about):]
+		value := bytes.TrimLeft(data, " \t\r\n")
+		if len(value) == 0 || value[0] != ':' {
+			continue // a text that reads like the name
+		}
+		value = bytes.TrimLeft(value[1:], " \t\r\n")
+		if len(value) == 0 || value[0] != '"' {
+			continue
+		}
+		return stringAt(value)
+	}
+}
+
+// stringAt returns the text of the JSON string that data begins with. It returns nothing if the
+// text is longer than maxID, or has escapes that JSON does not have. Such a request is refused when
+// it is parsed.
+func stringAt(data []byte) []byte {
+	data = data[:min(len(data), maxEscape*maxID+2)]
+	escaped := false
+	for i := 1; i < len(data); i++ {
+		switch data[i] {
+		case '\\':
+			escaped = true
+			i++ // the escaped character does not end the string
+		case '"':
+			text, err := data[1:i], error(nil)
+			if escaped {
+				text, err = jsontext.AppendUnquote(nil, data[:i+1])
+			}
+			if err != nil || len(text) > maxID {
+				return nil
+			}
+			return text
+		}
+	}
+	return nil
+}

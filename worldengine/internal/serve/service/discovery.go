@@ -1,0 +1,188 @@
+package service
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/micro"
+
+	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/messages"
+	"worldengine/worldengine/wire"
+)
+
+// identify names a world and its endpoints for discovery: $SRV.PING, $SRV.INFO and $SRV.STATS of the
+// NATS micro protocol, in which each world is a service of its own. The micro library is not used: it
+// would answer on any reply subject, and drops messages whose headers cannot be decoded.
+func (w *World) identify() {
+	for _, e := range w.endpoints {
+		w.counts[e.number].stats = micro.EndpointStats{
+			Name:    strings.ReplaceAll(string(e.Verb), ".", "-"),
+			Subject: wire.Subject(w.config.World, e.Verb), QueueGroup: w.config.QueueGroup,
+		}
+	}
+	of := &w.Service.config
+	w.started, w.identity = time.Now().UTC(), micro.ServiceIdentity{
+		Name: wire.ServiceName, ID: of.ID, Version: of.Version,
+		Metadata: map[string]string{wire.WorldMetadata: w.config.World},
+	}
+	if of.OperatorKey != "" {
+		w.identity.Metadata[wire.OperatorKeyMetadata] = of.OperatorKey
+	}
+}
+
+// endpointCount counts the requests of an endpoint about one world.
+type endpointCount struct {
+	mu    sync.Mutex // guards stats
+	stats micro.EndpointStats
+}
+
+func (e *endpointCount) count(took time.Duration) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.stats.NumRequests++
+	e.stats.ProcessingTime += took
+	e.stats.AverageProcessingTime = e.stats.ProcessingTime / time.Duration(e.stats.NumRequests)
+}
+
+// counted returns the statistics of an endpoint about the world. The endpoints of the verbs about
+// worlds are the same in all of them.
+func (w *World) counted(e *endpoint) micro.EndpointStats {
+	if worlds := w.aboutWorlds(); worlds != nil && e.AboutWorlds() {
+		w = worlds
+	}
+	count := &w.counts[e.number]
+	count.mu.Lock()
+	defer count.mu.Unlock()
+	return count.stats
+}
+
+// announce subscribes to discovery while there are worlds. Without worlds, clients learn at once that
+// nobody answers.
+func (s *Service) announce() error {
+	s.announcing.Lock()
+	defer s.announcing.Unlock()
+	switch open := s.opened.Load() > 0; {
+	case open && s.discovery == nil:
+		for i := range s.entrances {
+			if err := s.discoverable(&s.entrances[i]); err != nil {
+				return err
+			}
+		}
+	case !open:
+		for _, sub := range s.discovery {
+			_ = sub.Drain() // an error means that the connection is closed
+		}
+		s.discovery = nil
+	}
+	return nil
+}
+
+// discoverable answers discovery in the account of an entrance, once for each open world.
+func (s *Service) discoverable(in *Entrance) error {
+	for verb, body := range map[micro.Verb]func(*World) any{
+		micro.PingVerb: (*World).ping, micro.InfoVerb: (*World).info,
+		micro.StatsVerb: (*World).statistics,
+	} {
+		for _, whose := range [][2]string{
+			{"", ""}, {wire.ServiceName, ""}, {wire.ServiceName, s.config.ID},
+		} {
+			subject, err := micro.ControlSubject(verb, whose[0], whose[1])
+			if err != nil {
+				return fmt.Errorf("service: discovery: %w", err)
+			}
+			for _, on := range s.subjects(subject) {
+				sub, err := in.Requests.Subscribe(on, func(msg *nats.Msg) {
+					s.introduce(in, msg, on != subject, body)
+				})
+				if err != nil {
+					return fmt.Errorf("service: %s: %w", on, err)
+				}
+				s.discovery = append(s.discovery, sub)
+			}
+		}
+	}
+	return nil
+}
+
+// introduce answers a request of discovery for each world that its sender may use: the others must
+// look as if they did not exist. crossed says that the request came from the clients' account.
+func (s *Service) introduce(in *Entrance, msg *nats.Msg, crossed bool, body func(*World) any) {
+	rights := s.config.Access.OfWorld(headersOf(msg), msg.Reply)
+	if crossed {
+		rights, _ = s.config.Access.OfClient(headersOf(msg))
+	}
+	if rights.Verb(wire.WhoAmI) != nil || !s.mayAnswer(msg.Reply) {
+		return
+	}
+	for _, w := range s.list() {
+		if w.config.Worlds != nil || rights.World(w.config.World) != nil {
+			continue
+		}
+		w.answer(&incoming{world: w, entrance: in, inbox: msg.Reply}, func() (any, error) {
+			data, err := json.Marshal(body(w))
+			return &nats.Msg{Data: data}, err
+		})
+	}
+}
+
+func (w *World) ping() any {
+	return micro.Ping{ServiceIdentity: w.identity, Type: micro.PingResponseType}
+}
+
+func (w *World) info() any {
+	info := micro.Info{
+		ServiceIdentity: w.identity, Type: micro.InfoResponseType,
+		Description: "Authoritative world engine: takes execution-handoff.v1, " +
+			"answers execution-result.v1",
+	}
+	for _, e := range w.endpoints {
+		v := w.counted(e)
+		info.Endpoints = append(info.Endpoints, micro.EndpointInfo{
+			Name: v.Name, Subject: v.Subject, QueueGroup: v.QueueGroup,
+		})
+	}
+	return info
+}
+
+// statistics returns the statistics of the endpoints. The Data of each endpoint is the statistics
+// of the whole server.
+func (w *World) statistics() any {
+	stats := micro.Stats{
+		ServiceIdentity: w.identity, Type: micro.StatsResponseType, Started: w.started,
+	}
+	counts := w.stats()
+	if counts.LogLost != "" { // it names towns, and observers of other towns read the statistics
+		counts.LogLost = commitlog.ErrLogLost.Error() + ": see the alert LOG_LOST"
+	}
+	data, err := json.Marshal(counts)
+	if err != nil {
+		w.config.Logger.Error("the statistics cannot be written", "error", err)
+	}
+	for _, e := range w.endpoints {
+		v := w.counted(e)
+		v.Data = data
+		stats.Endpoints = append(stats.Endpoints, &v)
+	}
+	return stats
+}
+
+func (w *World) server() messages.Server {
+	stats := w.stats()
+	server := messages.Server{
+		ID: w.identity.ID, Name: w.Service.config.Name, Version: w.identity.Version, Started: w.started,
+		Writer: true, Indexed: stats.Indexed, Stats: stats,
+	}
+	for _, e := range w.endpoints {
+		v := w.counted(e)
+		server.Verbs = append(server.Verbs, messages.VerbCount{
+			Verb: e.Verb, Requests: int64(v.NumRequests),
+			AverageMicros: v.AverageProcessingTime.Microseconds(),
+		})
+	}
+	return server
+}

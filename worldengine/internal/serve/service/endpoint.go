@@ -1,0 +1,227 @@
+package service
+
+import (
+	"cmp"
+	"fmt"
+	"hash/maphash"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strconv"
+
+	"github.com/go-json-experiment/json"
+	"github.com/nats-io/nats.go"
+
+	"worldengine/handoff"
+	"worldengine/schemas"
+	"worldengine/worldengine/internal/engine"
+	"worldengine/worldengine/wire"
+)
+
+// endpoint is a verb: the bounds of its requests, and the workers for them.
+type endpoint struct {
+	*wire.VerbSpec
+	// do carries out a request and returns its reply: a *nats.Msg to send as it is, or a value to
+	// send as JSON. It returns nil if the reply comes later, such as from the engine. If do returns
+	// an error, the client gets the error.
+	do    handler
+	lanes []*lane // to the workers
+	slots *slots
+	about member // the member by which requests share the slots
+	reads bool   // the verb only reads, gives a signal, or acknowledges an alert
+	limit int    // of a request, in bytes
+	// weight is the number of bytes that each byte of a request takes of Config.MaxHeld, since the
+	// text and its parsed tree take memory.
+	weight int64
+	number int // among the endpoints of the service
+}
+
+// handler carries out requests for a world.
+type handler func(*World, *incoming) (any, error)
+
+// Weights of endpoints. A patch is kept as a tree, which takes some thirty times the memory of its
+// text at worst.
+const (
+	handoffWeight = 3
+	changeWeight  = 4
+	patchWeight   = 30
+	readWeight    = 2
+)
+
+// waitingLists bounds Config.Waiting for the verbs that read a whole world. Their requests that
+// name no town share the bound.
+const waitingLists = 128
+
+// makeEndpoints makes the endpoint of every verb, with its workers. Each file lists the endpoints
+// of its verbs. Dry runs of handoffs have another endpoint than handoffs, with slots of their own,
+// since dry runs bypass the queues of towns.
+func (s *Service) makeEndpoints() {
+	waiting := s.config.Waiting
+	s.dryRuns = s.start(&endpoint{
+		VerbSpec: wire.Handoff.Spec(), do: (*World).dryRun, slots: s.slots(waiting, 2*waiting),
+		about: aboutTown, limit: maxHandoff, weight: handoffWeight,
+	}, 1, s.config.Readers)
+	s.endpoints = slices.Concat(s.townEndpoints(), s.runEndpoints(), s.signalEndpoints(),
+		s.worldEndpoints(), s.worldsEndpoints(), []*endpoint{
+			s.submits(wire.Handoff, (*World).handoff, maxHandoff, handoffWeight),
+		})
+	for i, e := range s.endpoints {
+		e.number = i
+	}
+	s.dryRuns.number = len(s.endpoints)
+}
+
+func (s *Service) slots(perTown, total int) *slots { return newSlots(perTown, total, &s.opened) }
+
+// reads is readsBy for a handler that takes a parsed request. Q is the type of the request, which
+// has a schema, and A the type of the reply.
+func reads[Q, A any](
+	s *Service, verb wire.Verb, answer func(*World, *incoming, *Q) (A, error),
+) *endpoint {
+	return s.readsBy(verb, parsed(verb, answer))
+}
+
+// parsed returns the handler of a verb that calls answer with the parsed request.
+func parsed[Q, A any](verb wire.Verb, answer func(*World, *incoming, *Q) (A, error)) handler {
+	return func(w *World, in *incoming) (any, error) {
+		var request Q
+		if err := parse(verb, in.data, &request); err != nil {
+			return nil, err
+		}
+		return answer(w, in, &request)
+	}
+}
+
+// signals makes the endpoint of a verb that gives a signal. signal converts the request Q to the
+// signal, and carryOut gives the signal to the engine. A refused signal is recorded, with the
+// readable part of its request.
+func signals[Q, A any](
+	s *Service, verb wire.Verb, signal func(*Q) engine.Signal,
+	carryOut func(*World, *Q, engine.Signal) (A, error),
+) *endpoint {
+	return s.readsBy(verb, func(w *World, in *incoming) (any, error) {
+		var request Q
+		err := parse(verb, in.data, &request)
+		if err != nil {
+			salvage(in.data, &request)
+		}
+		given := signal(&request)
+		given.ActorID = cmp.Or(in.rights.Sender(), given.ActorID)
+		err = cmp.Or(in.refused, err, in.rights.Town(given.TownID), in.rights.Read(given.TownID))
+		if err != nil {
+			w.recordRefused(given, err)
+			return nil, err
+		}
+		return carryOut(w, &request, given)
+	})
+}
+
+// readsBy makes the endpoint of a verb that only reads, gives a signal, or acknowledges an alert.
+// At most Config.Waiting requests may wait about one town, run or key, and as many about none. At
+// most twice as many may wait in all.
+func (s *Service) readsBy(verb wire.Verb, do handler) *endpoint {
+	return s.start(s.reading(verb, do), 1, s.config.Readers)
+}
+
+func (s *Service) reading(verb wire.Verb, do handler) *endpoint {
+	spec, waiting := verb.Spec(), s.config.Waiting
+	if spec.Lists {
+		waiting = min(waiting, waitingLists)
+	}
+	about := strconv.Quote(string(cmp.Or(spec.About, wire.AboutTown)))
+	return &endpoint{
+		VerbSpec: spec, do: do, slots: s.slots(waiting, 2*waiting),
+		about: member(about), reads: true, limit: maxRequest, weight: readWeight,
+	}
+}
+
+// mostLanes bounds the lanes of a verb whose requests wait in the engine. This many workers parse
+// more handoffs than the engine can judge.
+const mostLanes = 4
+
+// submits makes the endpoint of a verb whose requests wait in the engine for their town. The
+// requests of one town take the same lane, which has one worker, so they are submitted in the order
+// of their arrival.
+func (s *Service) submits(
+	verb wire.Verb, do handler, limit int, weight int64,
+) *endpoint {
+	return s.start(&endpoint{
+		VerbSpec: verb.Spec(), do: do, slots: s.changes, about: aboutTown, limit: limit,
+		weight: weight,
+	}, min(mostLanes, runtime.GOMAXPROCS(0)), 1)
+}
+
+// start makes the lanes of an endpoint, and starts the workers of each.
+func (s *Service) start(e *endpoint, lanes, workers int) *endpoint {
+	for range lanes {
+		l := newLane()
+		e.lanes = append(e.lanes, l)
+		for range workers {
+			s.workers.Go(func() {
+				for in := l.next(); in != nil; in = l.next() {
+					in.world.work(e, in)
+				}
+			})
+		}
+	}
+	return e
+}
+
+func (w *World) work(e *endpoint, in *incoming) {
+	defer w.inHand.Done()
+	w.answer(in, func() (any, error) { return e.do(w, in) })
+	in.data, in.header = nil, nil // frees their memory
+}
+
+var laneSeed = maphash.MakeSeed()
+
+// lane returns the lane of the requests about a town.
+func (e *endpoint) lane(of holding) *lane {
+	if len(e.lanes) == 1 {
+		return e.lanes[0]
+	}
+	return e.lanes[maphash.Comparable(laneSeed, of)%uint64(len(e.lanes))]
+}
+
+// parse reads a payload into the request of a verb. An empty payload counts as "{}".
+func parse(verb wire.Verb, data []byte, request any) error {
+	if len(data) == 0 { // as `nats request` sends it
+		data = []byte("{}")
+	}
+	return handoff.Read(schemas.RequestOf(string(verb)), data,
+		schemas.Limits{Bytes: maxRequest}, request)
+}
+
+// answer replies to a request with the value or the error that work returns. If both are nil, the
+// reply is sent elsewhere. A panic of work is logged, and the client gets INTERNAL.
+func (w *World) answer(in *incoming, work func() (any, error)) {
+	defer func() {
+		if p := recover(); p != nil {
+			w.config.Logger.Error("a request panicked", "panic", p, "stack", string(debug.Stack()))
+			w.fail(in, errPanicked)
+		}
+	}()
+	v, err := work()
+	if v != nil && err == nil {
+		err = w.reply(in, v)
+	}
+	if err != nil {
+		w.fail(in, err)
+	}
+}
+
+// reply answers a request with v: a *nats.Msg as it is, any other value as JSON.
+func (w *World) reply(in *incoming, v any) error {
+	msg, ok := v.(*nats.Msg)
+	if !ok {
+		data, err := json.Marshal(v)
+		if err != nil {
+			return fmt.Errorf("service: an answer cannot be written: %w", err)
+		}
+		msg = &nats.Msg{Data: data}
+	}
+	w.release(in)
+	w.observe(in, "")
+	w.respond(in, msg)
+	return nil
+}

@@ -1,0 +1,165 @@
+package service
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"worldengine/schemas"
+	"worldengine/worldengine/internal/serve/access"
+	"worldengine/worldengine/wire"
+)
+
+// incoming is a request from its arrival to its answer.
+type incoming struct {
+	world    *World
+	entrance *Entrance
+	inbox    string    // empty if the client waits for no answer
+	endpoint *endpoint // of its verb; nil for discovery
+	start    time.Time // of its arrival
+	data     []byte
+	header   nats.Header
+	rights   access.Rights
+	// refused is the error if the sender may not give the signal. The signal's handler records it.
+	refused error
+	// A request that was admitted has a slot and bytes, until release.
+	slots    *slots
+	holding  holding
+	bytes    int64
+	released atomic.Bool
+}
+
+// handle takes the request in a message for the world. It drops the request if its reply subject is
+// no inbox, if the world is closing, or if another server answers. crossed says that the request came
+// from the clients' account.
+func (w *World) handle(entrance *Entrance, e *endpoint, msg *nats.Msg, crossed bool) {
+	w.taking.RLock()
+	defer w.taking.RUnlock()
+	if w.stopped || w.config.Serves != nil && !w.config.Serves() {
+		return
+	}
+	in := &incoming{
+		world: w, entrance: entrance, inbox: msg.Reply, endpoint: e, start: time.Now(),
+		data: msg.Data, header: msg.Header,
+	}
+	if w.mayAnswer(msg.Reply) {
+		if err := w.take(e, in, headersOf(msg), crossed); err != nil {
+			w.fail(in, err)
+		}
+	}
+}
+
+// take admits a request to an endpoint, or returns the error for the client.
+func (w *World) take(e *endpoint, in *incoming, headers access.Headers, crossed bool) error {
+	certain, users := headers.Readable(), w.Service.config.Access
+	in.rights = users.OfWorld(headers, in.inbox)
+	if crossed {
+		in.rights, certain = users.OfClient(headers)
+	}
+	if !certain {
+		return errHeadersUnreadable
+	}
+	if err := in.rights.World(w.config.World); err != nil && !e.AboutWorlds() {
+		return err
+	}
+	err := in.rights.Verb(e.Verb)
+	if e.Signal {
+		in.refused, err = err, nil
+	}
+	if err != nil {
+		return err
+	}
+	if e, err = w.route(e, in.header); err != nil {
+		return err
+	}
+	if len(in.data) > e.limit {
+		return refused(schemas.CodePayloadTooLarge, "has %d bytes, at most %d are read",
+			len(in.data), e.limit)
+	}
+	w.admit(e, in)
+	return nil
+}
+
+// headersOf returns the headers of a received message, and their size on the wire. It returns the
+// size even if the headers could not be decoded.
+func headersOf(msg *nats.Msg) access.Headers {
+	return access.Headers{
+		Decoded: msg.Header, Bytes: msg.Size() - len(msg.Subject) - len(msg.Reply) - len(msg.Data),
+	}
+}
+
+// mayAnswer reports whether an answer may go to a reply subject. If it may not, mayAnswer counts
+// and logs the request.
+func (s *Service) mayAnswer(reply string) bool {
+	if reply == "" || wire.IsInbox(reply) {
+		return true
+	}
+	s.config.Logger.Warn("a request was dropped: its reply subject is no inbox; "+
+		"the client has to use one that starts with _INBOX", "reply", reply,
+		"soFar", s.stray.Add(1))
+	return false
+}
+
+// route returns the endpoint that works on a request: e, or s.dryRuns for the dry run of a handoff.
+// It refuses the dry run of any other verb that changes something, also of alert.ack, which clients
+// may repeat.
+func (s *Service) route(e *endpoint, header nats.Header) (*endpoint, error) {
+	if e.reads && !e.Changes && e.Verb != wire.AlertAck {
+		return e, nil
+	}
+	switch dry, err := isDryRun(header); {
+	case err != nil || !dry:
+		return e, err
+	case e.Verb == wire.Handoff:
+		return s.dryRuns, nil
+	}
+	return nil, refused(schemas.CodeSchemaValidation,
+		"the header %s is for %s alone, not for %s", wire.DryRunHeader, wire.Handoff, e.Verb)
+}
+
+// isDryRun reports whether a request asks for a dry run. The name of the header may be spelled in
+// any case: a client that asks for a dry run must not have the handoff executed.
+func isDryRun(header nats.Header) (bool, error) {
+	for name, values := range header {
+		if !strings.EqualFold(name, wire.DryRunHeader) {
+			continue
+		}
+		switch {
+		case len(values) == 1 && strings.EqualFold(values[0], "true"):
+			return true, nil
+		case len(values) != 1 || !strings.EqualFold(values[0], "false"):
+			return false, refused(schemas.CodeSchemaValidation,
+				"the header %s must be true or false", wire.DryRunHeader)
+		}
+	}
+	return false, nil
+}
+
+// respond sends an answer, unless the client waits for none. If the request was not admitted, the
+// refusal goes out on the connection that the request came on. So a flood of refusals does not
+// delay commits and other answers. The inbox was checked on arrival (mayAnswer). Instead of an answer
+// that is too large for NATS, the client gets an error.
+func (w *World) respond(in *incoming, msg *nats.Msg) {
+	if in.inbox == "" {
+		return
+	}
+	nc := in.entrance.Replies
+	if in.slots == nil {
+		nc = in.entrance.Requests
+	}
+	msg.Subject = in.inbox
+	err := nc.PublishMsg(msg)
+	if errors.Is(err, nats.ErrMaxPayload) {
+		err = fmt.Errorf("%w: %d bytes, at most %d", errAnswerTooLarge, msg.Size(), nc.MaxPayload())
+		refusal := failureOf(err).reply()
+		refusal.Subject = in.inbox
+		_ = nc.PublishMsg(refusal)
+	}
+	if err != nil {
+		w.config.Logger.Warn("an answer could not be sent", "reply", in.inbox, "error", err)
+	}
+}

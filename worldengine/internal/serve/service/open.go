@@ -1,0 +1,247 @@
+package service
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/micro"
+
+	"worldengine/worldengine/internal/engine"
+	"worldengine/worldengine/internal/serve/metrics"
+	"worldengine/worldengine/messages"
+	"worldengine/worldengine/wire"
+)
+
+// WorldConfig is the settings of a world in a service. The zero value of a member means its
+// default, which stands at the end of the member's comment. Engine or Worlds must be set.
+type WorldConfig struct {
+	// World is the world's name; wire.DefaultWorld.
+	World string
+	// Engine executes the requests.
+	Engine *engine.Engine
+	// Worlds answers the verbs about worlds. With it, the World is none: it has no Engine, its name
+	// is wire.WorldsToken, and nothing but these verbs.
+	Worlds Worlds
+	// QueueGroup is the queue group of every verb; "q", as NATS micro services have it.
+	QueueGroup string
+	// Serves reports whether this server answers requests about the world. If it does not, a request
+	// is dropped, since another server answers it; nil if this server always answers.
+	Serves func() bool
+	// Standbys returns the servers of the world that stand by; nil if there can be none.
+	Standbys func() []messages.Server
+	// Clients returns the connected clients that may use the world; nil if NATS is another process.
+	Clients func() ([]messages.Client, error)
+	// Metrics counts each answer; may be nil.
+	Metrics *metrics.World
+	// Logger gets the messages about the world; the service's.
+	Logger *slog.Logger
+}
+
+// World is a world that a service serves. Open makes one, Close ends it. An open world costs
+// subscriptions, but no goroutine and no timer.
+type World struct {
+	*Service
+	config WorldConfig
+	engine *engine.Engine
+
+	subscriptions []*nats.Subscription
+	held          held // guarded by Service.memory
+	refused       [len(reasons)]atomic.Int64
+	counts        []endpointCount // by endpoint.number
+
+	taking  sync.RWMutex // read-locked by requests until they are admitted
+	stopped bool         // no more requests are taken
+	inHand  sync.WaitGroup
+	polling sync.WaitGroup // the requests that wait for a commit
+
+	ctx  context.Context // of the reads; cancelled once Close has waited for them
+	stop context.CancelFunc
+
+	identity micro.ServiceIdentity
+	started  time.Time
+}
+
+// Open begins to answer the requests about a world. The world must not be open.
+func (s *Service) Open(config WorldConfig) (*World, error) {
+	w := s.newWorld(config)
+	if err := s.add(w); err != nil {
+		return nil, err
+	}
+	err := w.subscribe()
+	if err == nil {
+		return w, nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), closeWithin)
+	defer cancel()
+	if closeErr := w.Close(ctx); closeErr != nil {
+		w.config.Logger.Warn("a world that could not be opened did not end", "error", closeErr)
+	}
+	return nil, err
+}
+
+// closeWithin bounds how long a world that cannot be opened waits for requests that have arrived.
+const closeWithin = 10 * time.Second
+
+func (s *Service) newWorld(config WorldConfig) *World {
+	config.World = cmp.Or(config.World, wire.DefaultWorld)
+	config.QueueGroup = cmp.Or(config.QueueGroup, "q")
+	config.Logger = cmp.Or(config.Logger, s.config.Logger)
+	w := &World{
+		Service: s, config: config, engine: config.Engine,
+		counts: make([]endpointCount, len(s.endpoints)+1), // the last one counts dry runs
+	}
+	w.ctx, w.stop = context.WithCancel(context.Background())
+	w.identify()
+	return w
+}
+
+func (s *Service) add(w *World) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch name := w.config.World; {
+	case s.stopped:
+		return fmt.Errorf("service: the world %s cannot be opened: %w", name, engine.ErrStopping)
+	case s.worlds[name] != nil:
+		return fmt.Errorf("service: the world %s is open already; close it first", name)
+	default:
+		s.worlds[name] = w
+	}
+	s.opened.Add(w.share())
+	return nil
+}
+
+// share is how many worlds w counts for when worlds share a bound.
+func (w *World) share() int64 {
+	if w.config.Worlds != nil {
+		return 0
+	}
+	return 1
+}
+
+func (s *Service) remove(w *World) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.worlds[w.config.World] == w {
+		delete(s.worlds, w.config.World)
+		s.opened.Add(-w.share())
+	}
+}
+
+// addressee returns the open world that a request is about, or nil. crossed reports that the request
+// came from the clients' account.
+func (s *Service) addressee(subject string) (w *World, crossed bool) {
+	subject, crossed = strings.CutPrefix(subject, wire.CrossedSubject(""))
+	name, _, _ := strings.Cut(strings.TrimPrefix(subject, wire.SubjectPrefix("")), ".")
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.worlds[name], crossed
+}
+
+func (w *World) subscribe() error {
+	for i := range w.entrances {
+		if err := w.enter(&w.entrances[i]); err != nil {
+			return err
+		}
+	}
+	if err := w.announce(); err != nil {
+		return err
+	}
+	for i := range w.entrances {
+		// NATS must know the subscriptions before the caller reports that the world is served.
+		if err := w.entrances[i].Requests.Flush(); err != nil {
+			return fmt.Errorf("service: the endpoints cannot be announced: %w", err)
+		}
+	}
+	return nil
+}
+
+// enter subscribes to the verbs of the world in the account of an entrance.
+func (w *World) enter(in *Entrance) error {
+	for _, e := range w.endpoints {
+		if e.AboutWorlds() != (w.config.Worlds != nil) {
+			continue
+		}
+		subject := wire.Subject(w.config.World, e.Verb)
+		for _, on := range w.subjects(subject) {
+			sub, err := in.Requests.ChanQueueSubscribe(on, w.config.QueueGroup, in.arrivals[e.number])
+			if err != nil {
+				return fmt.Errorf("service: endpoint %s: %w", on, err)
+			}
+			w.subscriptions = append(w.subscriptions, sub)
+		}
+	}
+	return nil
+}
+
+// subjects returns the subjects on which requests to a subject arrive: NATS brings requests of the
+// clients' account on another subject.
+func (s *Service) subjects(subject string) []string {
+	if s.config.Access == nil {
+		return []string{subject}
+	}
+	return []string{subject, wire.CrossedSubject(subject)}
+}
+
+// Close stops taking requests about the world. It returns when every request that was taken is
+// answered, or is with the engine, whose Close then finishes it. When ctx ends, which must have a
+// deadline, Close ends the reads, and drops requests that are still arriving.
+func (w *World) Close(ctx context.Context) error {
+	err := w.unsubscribe(ctx)
+	w.taking.Lock()
+	w.stopped = true
+	w.taking.Unlock()
+	defer context.AfterFunc(ctx, w.stop)()
+	w.inHand.Wait()
+	w.stop()
+	w.polling.Wait()
+	w.remove(w)
+	return errors.Join(err, w.announce())
+}
+
+// unsubscribe ends the subscriptions. It returns when all requests that had arrived are handled.
+func (w *World) unsubscribe(ctx context.Context) (err error) {
+	for _, sub := range w.subscriptions {
+		_ = sub.Drain() // an error means that the connection is closed
+	}
+	for i := range w.entrances {
+		err = errors.Join(err, w.entrances[i].settle(ctx, w.Service))
+	}
+	if err != nil {
+		for _, sub := range w.subscriptions { // so that no reconnect brings them back
+			_ = sub.Unsubscribe()
+		}
+		return fmt.Errorf("service: requests about the world %s are still arriving: %w",
+			w.config.World, err)
+	}
+	return nil
+}
+
+// stats returns the statistics of the server, which discovery shows for every endpoint.
+func (w *World) stats() *messages.ServerStats {
+	stats := &messages.ServerStats{Stats: w.engine.Stats(), Overload: w.Overload()}
+	if disk := w.Service.config.Disk; disk != nil {
+		now := disk()
+		stats.Disk = &now
+	}
+	return stats
+}
+
+// observe counts an answer, unless discovery gives it.
+func (w *World) observe(in *incoming, code wire.Code) {
+	if in.endpoint == nil {
+		return
+	}
+	took := time.Since(in.start)
+	w.counts[in.endpoint.number].count(took)
+	if w.config.Metrics != nil {
+		w.config.Metrics.Request(in.endpoint.Verb, code, took)
+	}
+}

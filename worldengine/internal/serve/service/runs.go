@@ -1,0 +1,225 @@
+package service
+
+import (
+	"cmp"
+	"errors"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/nats-io/nats.go"
+
+	"worldengine/handoff"
+	"worldengine/runevents"
+	"worldengine/schemas"
+	"worldengine/worldengine/internal/engine"
+	"worldengine/worldengine/internal/engine/runs"
+	"worldengine/worldengine/internal/serve/access"
+	"worldengine/worldengine/internal/store/index"
+	"worldengine/worldengine/messages"
+	"worldengine/worldengine/wire"
+)
+
+// Default numbers of rows in a page about runs.
+const (
+	defaultEvents = 1_000
+	defaultRuns   = 50
+)
+
+// maxAppend bounds a run.append, in bytes.
+const maxAppend = 1 << 20
+
+func (s *Service) runEndpoints() []*endpoint {
+	return []*endpoint{
+		reads(s, wire.ResultGet, (*World).resultGet),
+		reads(s, wire.RunGet, (*World).runGet),
+		reads(s, wire.RunList, (*World).runList),
+		reads(s, wire.RunEvents, (*World).runEvents),
+		reads(s, wire.EventList, (*World).eventList),
+		s.submits(wire.RunAppend, (*World).runAppend, maxAppend, changeWeight),
+	}
+}
+
+// mayReadRun refuses to read a run of a town that the rights do not cover. It refuses a run that
+// does not exist in the same way, so that a refusal does not disclose which runs exist.
+func (w *World) mayReadRun(rights access.Rights, runID string) error {
+	if rights.Readable() == nil {
+		return nil
+	}
+	token, err := w.engine.Runs().Town(w.ctx, runID)
+	if err != nil {
+		return undisclosed(rights, err)
+	}
+	return rights.ReadToken(token)
+}
+
+// undisclosed returns access.ErrUnreadable instead of an error that discloses whether a run or a
+// result exists, unless the rights cover every town.
+func undisclosed(rights access.Rights, err error) error {
+	for _, disclosing := range []error{
+		runs.ErrUnknownRun, runs.ErrRunDamaged, engine.ErrUnknownResult,
+	} {
+		if rights.Readable() != nil && errors.Is(err, disclosing) {
+			return access.ErrUnreadable
+		}
+	}
+	return err
+}
+
+func (w *World) resultGet(in *incoming, r *messages.ResultGet) (*nats.Msg, error) {
+	revision, err := w.revisionOf(in.header)
+	if err != nil {
+		return nil, err
+	}
+	towns, err := in.rights.ReadableOf(r.TownID)
+	if err != nil {
+		return nil, err
+	}
+	townID := ""
+	if len(towns) == 1 {
+		townID = towns[0] // the only town whose results the user may read
+	}
+	receipt, err := w.engine.Receipt(w.ctx, townID, r.IdempotencyKey)
+	if err != nil && r.TownID == "" {
+		err = undisclosed(in.rights, err)
+	}
+	if err == nil {
+		err = in.rights.Read(receipt.TownID)
+	}
+	if err != nil {
+		return nil, err
+	}
+	result := receipt.Result
+	if revision == handoff.Revision1 {
+		one, err := revision1Of(receipt)
+		if err == nil {
+			result, err = one.MarshalWire()
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	body, err := json.Marshal(messages.Result{RunID: receipt.RunID, Result: result})
+	return &nats.Msg{Data: body, Header: revisionHeader(revision)}, err
+}
+
+func (w *World) runEvents(in *incoming, r *messages.RunEvents) (reply messages.Events, err error) {
+	if err := w.mayReadRun(in.rights, r.RunID); err != nil {
+		return reply, err
+	}
+	var snapshot *runevents.Snapshot
+	if r.SnapshotSeq != nil {
+		r.AfterSeq = *r.SnapshotSeq
+		snapshot, err = w.engine.Runs().SnapshotAt(w.ctx, r.RunID, r.AfterSeq)
+		if err != nil {
+			return reply, err
+		}
+	}
+	reply, err = w.engine.Runs().Events(w.ctx, r.RunID, r.AfterSeq, r.AfterMark,
+		cmp.Or(r.Limit, defaultEvents))
+	reply.Snapshot = snapshot
+	return reply, err
+}
+
+// run is the reply of run.get.
+type run struct {
+	messages.Run
+	Fixtures []*runs.Fixture `json:"fixtures,omitzero"`
+	LeftOut  string          `json:"leftOut,omitzero"`
+}
+
+func (w *World) runGet(in *incoming, r *messages.RunGet) (found run, err error) {
+	if err := w.mayReadRun(in.rights, r.RunID); err != nil {
+		return found, err
+	}
+	if found.Run, err = w.engine.Runs().View(w.ctx, r.RunID); err != nil {
+		return found, err
+	}
+	draining, err := w.engine.Draining(w.ctx, &found.Snapshot)
+	if err != nil {
+		w.config.Logger.Warn("it is not known whether a paused run drains: its town cannot be read",
+			"run", r.RunID, "error", err)
+	}
+	if draining {
+		found.Substatus = messages.Draining
+	}
+	if found.PluginAbsent = w.engine.AwaitedPlugin(&found.Snapshot); found.PluginAbsent != nil {
+		found.PluginAbsentSince = found.PluginAbsent.Since
+	}
+	if !r.Fixtures {
+		return found, nil
+	}
+	found.Fixtures, err = w.engine.Fixtures(w.ctx, r.RunID)
+	if reason, ok := errors.AsType[runs.NotReplayable](err); ok {
+		found.Fixtures, found.LeftOut, err = []*runs.Fixture{}, reason.Error(), nil
+	}
+	return found, err
+}
+
+func (w *World) runList(in *incoming, r *messages.RunList) (page messages.Runs, err error) {
+	for _, m := range [][2]string{{"from", r.From}, {"to", r.To}, {"order", r.Order}} {
+		if r.AfterMark != nil && m[1] != "" {
+			return page, invalidMember(m[0], "cannot be given with afterMark")
+		}
+	}
+	filter := index.Filter{
+		ActorID: r.ActorID, Type: r.Type, Status: r.Status, Oldest: r.Order == "oldest",
+		AfterMark: r.AfterMark, Reason: r.Reason, ID: r.ID,
+	}
+	if filter.From, err = timeOf("from", r.From); err != nil {
+		return page, err
+	}
+	if filter.To, err = timeOf("to", r.To); err != nil {
+		return page, err
+	}
+	towns, err := in.rights.ReadableOf(r.TownID)
+	if err != nil {
+		return page, err
+	}
+	if towns != nil && len(towns) == 0 {
+		page.Runs = []messages.RunRow{}
+		page.Mark, err = w.engine.Runs().Mark(w.ctx)
+		return page, err
+	}
+	filter.Towns = towns
+	page, err = w.engine.Runs().List(w.ctx, filter, r.After, cmp.Or(r.Limit, defaultRuns))
+	for i := range page.Runs {
+		page.Runs[i].PluginAbsent = w.engine.AwaitedPlugin(&page.Runs[i].Snapshot)
+	}
+	return page, err
+}
+
+// timeOf reads a member of a run.list that has the form of a time. If the member is left out,
+// timeOf returns the zero time.
+func timeOf(member, text string) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	t, err := schemas.ParseTime(text)
+	if err != nil {
+		return time.Time{}, invalidMember(member, "must be a time that there is")
+	}
+	return t, nil
+}
+
+// invalidMember is the error of a member of a run.list that the schema cannot refuse.
+func invalidMember(member, message string) error {
+	return schemas.Invalid(schemas.RunListRequest, schemas.Violation{
+		Path: schemas.Pointer(member), Message: message,
+	})
+}
+
+func (w *World) runAppend(in *incoming) (any, error) {
+	townID, writes, err := runevents.ParseAppend(in.data, schemas.Limits{Bytes: maxAppend})
+	if err != nil {
+		return nil, err
+	}
+	if err := cmp.Or(in.rights.Town(townID), in.rights.Read(townID)); err != nil {
+		return nil, err
+	}
+	from := runs.Sender{
+		Name: cmp.Or(in.rights.Sender(), runs.Anyone), MayRead: in.rights.ReadToken,
+	}
+	reply := func(appended []runevents.Appended) any { return messages.Appended{Appended: appended} }
+	return nil, w.engine.Runs().Submit(from, townID, writes,
+		answering[[]runevents.Appended]{w, in, reply})
+}

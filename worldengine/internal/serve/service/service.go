@@ -1,0 +1,188 @@
+// Package service serves the engines of worlds over NATS.
+//
+// Package wire has the contract: the subjects and verbs, the headers, the codes and the body of an
+// error reply. docs/contracts.md lists requests and replies. errorTable maps the engine's errors to
+// error replies.
+//
+// Each verb has workers of its own, which the worlds share in turns. Handoffs of different towns are
+// parsed side by side, and handoffs of one town are submitted to the engine in the order of their
+// arrival. The unanswered requests are bounded in number and in bytes, and worlds and towns share the
+// bounds (docs/overload.md). A request that does not fit is answered with 429 before it is parsed.
+package service
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nuid"
+
+	"worldengine/handoff"
+	"worldengine/worldengine/internal/core/town"
+	"worldengine/worldengine/internal/engine"
+	"worldengine/worldengine/internal/serve/access"
+	"worldengine/worldengine/internal/store/storage"
+)
+
+const (
+	// maxHandoff bounds a handoff, in bytes.
+	maxHandoff = 256 << 10
+	// MaxSnapshot bounds a town.put or town.patch, in bytes: the largest state, and the members
+	// beside it.
+	MaxSnapshot = town.MaxState + 4<<10
+	// maxRequest bounds any other request but a run.append, in bytes.
+	maxRequest = 64 << 10
+)
+
+// notWaiting is the number of requests about a town that may be held beside those that wait. One
+// request has its turn, the command of another is being applied, and some get an answer at once,
+// such as EXECUTION_IN_PROGRESS. The exact bound is in the engine's queue.
+const notWaiting = 4
+
+// Config is the settings of a service. The zero value of a member means its default, which stands
+// at the end of the member's comment.
+type Config struct {
+	// Version is the service's version, a semantic version; "0.0.0".
+	Version string
+	// PerTown and Total bound the requests that engines queue, as QueuePerTown and QueueTotal of
+	// their configuration do; 256 and 2,048.
+	PerTown, Total int
+	// MaxHeld bounds the memory of all requests between their arrival and their answer, in bytes.
+	// Each request counts as 1 KB, plus its payload times the weight of its verb
+	// (docs/overload.md). If no other request is held, a request of any size fits. Default: 64 MiB.
+	MaxHeld int64
+	// Readers is the number of workers of each reading verb; 16.
+	Readers int
+	// Waiting bounds the waiting requests of each reading verb about one town, run or key, or about
+	// none. Twice as many may wait in all. Default: 4,096.
+	Waiting int
+	// OperatorKey is the name of a file with the NKey seed of the local operator, which discovery
+	// returns; empty if there is none.
+	OperatorKey string
+	// ID names the server among the servers of its worlds; drawn at random.
+	ID string
+	// Revision is the revision of results if a request asks for none; handoff.Revision0.
+	Revision handoff.Revision
+	// Name is the server's name, which discovery returns; empty for none.
+	Name string
+	// Disk returns the state of the disk that the worlds are stored on, for the statistics; nil if
+	// another process stores the worlds.
+	Disk func() storage.State
+	// Access knows the rights of the users; nil if every client has all rights.
+	Access *access.Directory
+	// Logger gets the messages for operators; slog.Default.
+	Logger *slog.Logger
+}
+
+func (c Config) withDefaults() Config {
+	c.MaxHeld = cmp.Or(c.MaxHeld, 64<<20)
+	c.Readers = cmp.Or(c.Readers, 16)
+	c.Waiting = cmp.Or(c.Waiting, 4096)
+	c.PerTown = cmp.Or(c.PerTown, engine.DefaultQueuePerTown)
+	c.Total = cmp.Or(c.Total, engine.DefaultQueueTotal)
+	c.Version = cmp.Or(c.Version, "0.0.0")
+	if c.ID == "" {
+		c.ID = nuid.Next()
+	}
+	c.Logger = cmp.Or(c.Logger, slog.Default())
+	return c
+}
+
+// Service serves the engines of worlds on NATS. New starts it, Open adds a world, and Stop ends it.
+// New and Stop are called once.
+type Service struct {
+	config    Config
+	entrances []Entrance
+
+	endpoints []*endpoint
+	dryRuns   *endpoint      // works on the dry runs of handoff
+	receivers sync.WaitGroup // hand the arriving requests to their worlds
+	workers   sync.WaitGroup
+
+	changes *slots // of handoffs and of the other verbs that engines queue for a town
+	memory  memory
+	polls   *slots       // of the requests that wait for a commit; they have no other slot
+	stray   atomic.Int64 // requests that were dropped because their reply subject is no inbox
+	fences  sync.Map     // by a message that a World waits for in an arrival queue, a chan struct{}
+
+	mu      sync.RWMutex // guards worlds and stopped
+	worlds  map[string]*World
+	stopped bool         // no more worlds are opened
+	opened  atomic.Int64 // how many worlds there are
+
+	announcing sync.Mutex           // guards discovery
+	discovery  []*nats.Subscription // empty while there is no world
+}
+
+// New starts a service without worlds. Its worlds answer the requests that arrive at the entrances, of
+// which there must be one or more.
+func New(entrances []Entrance, config Config) *Service {
+	s := &Service{
+		config: config.withDefaults(), entrances: entrances, worlds: map[string]*World{},
+	}
+	s.bound()
+	s.makeEndpoints()
+	for i := range s.entrances {
+		s.receiveFrom(&s.entrances[i])
+	}
+	return s
+}
+
+// bound makes the bounds that endpoints share.
+func (s *Service) bound() {
+	s.memory.bound, s.memory.open = s.config.MaxHeld, &s.opened
+	s.polls = s.slots(maxPollsOfUser, maxPolls)
+	s.changes = s.slots(s.config.PerTown+notWaiting, s.config.Total)
+}
+
+// list returns the open worlds, in the order of their names, and the World about worlds.
+func (s *Service) list() []*World {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return slices.SortedFunc(maps.Values(s.worlds), func(a, b *World) int {
+		return strings.Compare(a.config.World, b.config.World)
+	})
+}
+
+// Stop closes the worlds and then the Requests of the entrances. It returns when every request that
+// was taken is answered, or is with its engine, whose Close then finishes it. When ctx ends, which must
+// have a deadline, Stop ends the reads, and drops requests that are still arriving.
+func (s *Service) Stop(ctx context.Context) error {
+	s.mu.Lock()
+	s.stopped = true
+	s.mu.Unlock()
+	var ending sync.WaitGroup
+	var mu sync.Mutex
+	var errs []error
+	for _, w := range s.list() {
+		ending.Go(func() {
+			err := w.Close(ctx)
+			mu.Lock()
+			defer mu.Unlock()
+			errs = append(errs, err)
+		})
+	}
+	ending.Wait()
+	for i := range s.entrances {
+		errs = append(errs, s.entrances[i].close(ctx))
+	}
+	s.receivers.Wait()
+	s.stopWorkers()
+	return errors.Join(errs...)
+}
+
+func (s *Service) stopWorkers() {
+	for _, e := range append(s.endpoints, s.dryRuns) {
+		for _, lane := range e.lanes {
+			lane.close()
+		}
+	}
+	s.workers.Wait()
+}

@@ -1,0 +1,139 @@
+package service
+
+import (
+	"cmp"
+	"context"
+	stdjson "encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/go-json-experiment/json"
+
+	"worldengine/runevents"
+	"worldengine/worldengine/internal/core/approval"
+	"worldengine/worldengine/internal/core/machine"
+	"worldengine/worldengine/internal/engine"
+	"worldengine/worldengine/messages"
+	"worldengine/worldengine/wire"
+)
+
+func (s *Service) signalEndpoints() []*endpoint {
+	return []*endpoint{
+		signals(s, wire.RunCancel, signalOf(machine.SignalCancel), (*World).control),
+		signals(s, wire.RunRetry, signalOf(machine.SignalRetry), (*World).runRetry),
+		signals(s, wire.ControlPause, signalOf(machine.SignalPause), (*World).control),
+		signals(s, wire.ControlResume, signalOf(machine.SignalResume), (*World).control),
+		signals(s, wire.ApprovalDecide, decisionOf, (*World).approvalDecide),
+		reads(s, wire.ControlGet, (*World).controlGet),
+	}
+}
+
+// submitWait is how long run.retry and approval.decide wait for the result of the handoff that they
+// have submitted.
+const submitWait = 3 * time.Second
+
+// salvage reads the valid members of an invalid request. Of broken JSON it reads only the members
+// before the error.
+func salvage(data []byte, request any) {
+	var broken *stdjson.SyntaxError
+	if errors.As(stdjson.Unmarshal(data, request), &broken) {
+		_ = json.Unmarshal(data, request)
+	}
+}
+
+// recordRefused records a signal that is refused before the engine looks at it.
+func (w *World) recordRefused(given engine.Signal, refused error) {
+	if err := w.engine.Reject(w.ctx, given, failureOf(refused).Code); err != nil {
+		w.config.Logger.Warn("a refused signal cannot be recorded", "signal", given.Kind,
+			"error", err)
+	}
+}
+
+// signalOf returns a function that converts a request to a signal of a kind.
+func signalOf(kind machine.SignalKind) func(*messages.Signal) engine.Signal {
+	return func(r *messages.Signal) engine.Signal {
+		return engine.Signal{
+			Kind: kind, TownID: r.TownID, RunID: r.RunID, ActorID: r.ActorID, Reason: r.Reason,
+			Force: r.Force, DrainTimeout: time.Duration(r.DrainTimeoutMs) * time.Millisecond,
+		}
+	}
+}
+
+// control gives a signal that pauses, resumes or cancels.
+func (w *World) control(_ *messages.Signal, given engine.Signal) (messages.Control, error) {
+	return w.engine.Signal(w.ctx, given)
+}
+
+func (w *World) controlGet(in *incoming, r *messages.Signal) (control messages.Control, err error) {
+	if r.TownID == "" {
+		err = in.rights.ReadWorld()
+	} else {
+		err = in.rights.Read(r.TownID)
+	}
+	if err != nil {
+		return control, err
+	}
+	return w.engine.Control(w.ctx, r.TownID)
+}
+
+func (w *World) runRetry(_ *messages.Signal, given engine.Signal) (messages.Retried, error) {
+	return w.engine.Retry(w.ctx, given, submitWait)
+}
+
+// decisionOf makes a signal of a person's decision.
+func decisionOf(r *messages.ApprovalDecide) engine.Signal {
+	kind := machine.SignalDeny
+	if r.Decision == messages.Approve {
+		kind = machine.SignalApprove
+	}
+	return engine.Signal{
+		Kind: kind, TownID: r.TownID, HandoffID: r.HandoffID, HandoffHash: r.HandoffHash,
+		ActorID: r.ActorID, Reason: r.Reason,
+	}
+}
+
+// approvalDecide takes a decision and, if the request says so, submits the approved handoff.
+func (w *World) approvalDecide(
+	r *messages.ApprovalDecide, given engine.Signal,
+) (outcome messages.Decided, err error) {
+	entry, err := w.engine.Decide(w.ctx, given)
+	if err != nil {
+		return outcome, err
+	}
+	d := entry.Decision
+	outcome = messages.Decided{
+		TownID: given.TownID, HandoffID: entry.HandoffID, Decision: r.Decision,
+		SignalID: d.SignalID, ActorID: d.ActorID, Reason: d.Reason, At: runevents.Timestamp(d.At),
+		RunID: entry.RunID,
+	}
+	if d.Approved && r.Submit {
+		w.submitApproved(&entry, &outcome)
+	}
+	return outcome, nil
+}
+
+// submitApproved executes the approved handoff, and puts its result into outcome, or the reason why
+// there is none.
+func (w *World) submitApproved(entry *approval.Asked, outcome *messages.Decided) {
+	ctx, cancel := context.WithTimeout(w.ctx, submitWait)
+	defer cancel()
+	answer, err := w.engine.Deliver(ctx, outcome.TownID, entry)
+	if err == nil {
+		outcome.RunID, outcome.Result = answer.RunID, answer.JSON
+		return
+	}
+	f := failureOf(err)
+	outcome.RunID = cmp.Or(answer.RunID, f.runID, outcome.RunID)
+	switch {
+	case ctx.Err() != nil:
+		f.Code, f.Text = wire.CodeInProgress, "the handoff was submitted, and has no result yet: it "+
+			"may still be executed or refused. Look at its run, and ask result.get, which has the "+
+			"result of an executed one"
+	case f.Code == wire.CodeUnknownResult:
+		f.Text = fmt.Sprintf("the handoff was accepted for execution in run %s, and has no result: the "+
+			"run was cancelled, or the log does not keep its result any more; look at the run",
+			entry.RunID)
+	}
+	outcome.NotSubmitted = &messages.NotSubmitted{Code: f.Code, Message: f.Text}
+}

@@ -1,0 +1,213 @@
+package service
+
+import (
+	"cmp"
+
+	"github.com/go-json-experiment/json"
+
+	"worldengine/schemas"
+	"worldengine/worldengine/internal/core/apply"
+	"worldengine/worldengine/internal/core/approval"
+	"worldengine/worldengine/internal/core/machine"
+	"worldengine/worldengine/internal/core/town"
+	"worldengine/worldengine/internal/engine"
+	"worldengine/worldengine/internal/engine/runs"
+	"worldengine/worldengine/internal/serve/access"
+	"worldengine/worldengine/internal/store/history"
+	"worldengine/worldengine/messages"
+	"worldengine/worldengine/wire"
+)
+
+// Default numbers of rows in a page about towns.
+const (
+	defaultTowns     = 10_000
+	defaultRevisions = 100
+)
+
+func (s *Service) townEndpoints() []*endpoint {
+	return []*endpoint{
+		reads(s, wire.TownGet, (*World).townGet),
+		reads(s, wire.TownHistory, (*World).townHistory),
+		reads(s, wire.MemoryGet, (*World).memoryGet),
+		reads(s, wire.TownList, (*World).townList),
+		s.submits(wire.TownPut, (*World).townPut, MaxSnapshot, changeWeight),
+		s.submits(wire.TownPatch, (*World).townPatch, MaxSnapshot, patchWeight),
+		s.submits(wire.TownRemove, (*World).townRemove, maxRequest, changeWeight),
+	}
+}
+
+func (w *World) townGet(in *incoming, r *messages.TownGet) (reply messages.Town, err error) {
+	if err := in.rights.Read(r.TownID); err != nil {
+		return reply, err
+	}
+	if r.Revision > 0 {
+		return w.engine.TownAt(w.ctx, r.TownID, r.Revision)
+	}
+	return w.engine.Town(w.ctx, r.TownID)
+}
+
+func (w *World) townList(in *incoming, r *messages.TownList) (messages.Towns, error) {
+	r.Limit = cmp.Or(r.Limit, defaultTowns)
+	page, err := w.engine.List(w.ctx,
+		engine.TownQuery{TownList: *r, Only: in.rights.Readable()})
+	cut(&page)
+	return page, err
+}
+
+// cut drops the last towns of a page, so that the page takes at most runs.PageBytes.
+func cut(page *messages.Towns) {
+	const perTown = 512 // a town without its id takes less; a byte of the id takes at most six
+	room := runs.PageBytes
+	for i := range page.Towns {
+		room -= perTown + 6*len(page.Towns[i].TownID)
+		if room < 0 && i > 0 {
+			page.Towns, page.Next = page.Towns[:i], page.Towns[i-1].TownID
+			return
+		}
+	}
+}
+
+func (w *World) memoryGet(in *incoming, r *messages.MemoryGet) (*messages.Memory, error) {
+	townID := ""
+	if r.Scope.TownID != nil {
+		townID = *r.Scope.TownID
+	}
+	towns, err := in.rights.ReadableOf(townID)
+	if err != nil {
+		return nil, err
+	}
+	return w.engine.History().Memory(w.ctx, r.Scope, towns)
+}
+
+func (w *World) townHistory(
+	in *incoming, r *messages.TownHistory,
+) (page messages.History, err error) {
+	page.TownID, page.Revisions = r.TownID, []messages.Change{}
+	limit, room := cmp.Or(r.Limit, defaultRevisions), runs.PageBytes
+	// take adds a revision to the page. If the page is full, take sets page.Next, from which the
+	// next page begins, and returns false.
+	take := func(row messages.Change) bool {
+		encoded, err := json.Marshal(row)
+		room -= len(encoded) + 1
+		if n := len(page.Revisions); n > 0 && (n == limit || room < 0 || err != nil) {
+			page.Next = page.Revisions[n-1].Revision.Revision
+			return false
+		}
+		page.Revisions = append(page.Revisions, row)
+		return true
+	}
+	if r.TownID == "" {
+		err = w.engine.History().Newest(w.ctx, history.Window{Before: r.Before, After: r.After},
+			func(townID string, change messages.Revision) bool {
+				return in.rights.Read(townID) != nil ||
+					take(messages.Change{TownID: townID, Revision: change})
+			})
+		return page, err
+	}
+	if err := in.rights.Read(r.TownID); err != nil {
+		return page, err
+	}
+	err = w.engine.History().Visit(w.ctx, r.TownID, r.Before, func(change messages.Revision) bool {
+		return change.Revision > r.After && take(messages.Change{Revision: change})
+	})
+	return page, err
+}
+
+func (w *World) townPut(in *incoming) (any, error) {
+	request, err := w.parseChange(in)
+	if err != nil {
+		return nil, err
+	}
+	state, err := town.FromTree(request["snapshot"])
+	if err != nil {
+		return nil, schemas.Under(schemas.TownPutRequest, err, "snapshot")
+	}
+	attributes, err := attributesFor(in.rights, state.Snapshot.TownID, request)
+	if err != nil {
+		return nil, err
+	}
+	expected, _ := request["expectedSnapshotHash"].(string)
+	return nil, w.engine.Change(state.Snapshot.TownID, &engine.Put{
+		State: state, Expected: expected, Attributes: attributes, ActorID: in.rights.Sender(),
+	}, answering[messages.Town]{World: w, in: in})
+}
+
+func (w *World) townPatch(in *incoming) (any, error) {
+	request, err := w.parseChange(in)
+	if err != nil {
+		return nil, err
+	}
+	townID, expected := request["townId"].(string), request["expectedSnapshotHash"].(string)
+	attributes, err := attributesFor(in.rights, townID, request)
+	if err != nil {
+		return nil, err
+	}
+	return nil, w.engine.Change(townID, &engine.Patch{
+		Patch: request["patch"], Expected: expected, Attributes: attributes,
+		ActorID: in.rights.Sender(),
+	}, answering[messages.Town]{World: w, in: in})
+}
+
+// parseChange returns the tree of a request: the engine reads the state or the patch in it.
+func (w *World) parseChange(in *incoming) (map[string]any, error) {
+	tree, err := schemas.Parse(schemas.RequestOf(string(in.endpoint.Verb)), in.data,
+		schemas.Limits{Bytes: MaxSnapshot})
+	request, _ := tree.(map[string]any)
+	return request, err
+}
+
+// attributesFor returns the members of a request beside the town's state. It refuses a request that
+// its sender may not make.
+func attributesFor(
+	rights access.Rights, townID string, request map[string]any,
+) (engine.Attributes, error) {
+	binding, _ := request["apply"].(string)
+	a := engine.Attributes{
+		Apply: apply.Binding(binding), Approval: approval.FromTree(request["approval"]),
+	}
+	err := cmp.Or(rights.Town(townID), rights.Read(townID))
+	switch {
+	case err != nil:
+	case a.Approval != nil:
+		err = rights.Govern("approval")
+	case a.Apply != "":
+		err = rights.Govern("apply")
+	}
+	return a, err
+}
+
+// answering is the engine's client for a request. reply converts the engine's T to the answer; it is
+// nil if T is the answer.
+type answering[T any] struct {
+	*World
+	in    *incoming
+	reply func(T) any
+}
+
+// Answer implements queue.Client.
+func (c answering[T]) Answer(v T, err error) {
+	c.answer(c.in, func() (any, error) {
+		if err != nil || c.reply == nil {
+			return v, err
+		}
+		return c.reply(v), nil
+	})
+}
+
+func (w *World) townRemove(in *incoming) (any, error) {
+	var r messages.TownRemove
+	if err := parse(in.endpoint.Verb, in.data, &r); err != nil {
+		return nil, err
+	}
+	if err := in.rights.Town(r.TownID); err != nil {
+		return nil, err
+	}
+	removed := func(t messages.Town) any {
+		return messages.TownSummary{
+			TownID: t.TownID, SnapshotHash: t.SnapshotHash, DecisionEpoch: t.DecisionEpoch,
+			Revision: t.Revision,
+		}
+	}
+	return nil, w.engine.Change(r.TownID, &machine.Remove{ActorID: in.rights.Sender()},
+		answering[messages.Town]{w, in, removed})
+}

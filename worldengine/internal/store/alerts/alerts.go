@@ -1,0 +1,374 @@
+// Package alerts raises the alerts of a world, keeps them, and stores acknowledgements.
+//
+// An alert goes to the server's log (slog), to the stream WORLD_<world>_ALERTS, and to
+// Config.Notify. The stream is bounded, and created again if it is missing.
+package alerts
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"worldengine/runevents"
+	"worldengine/runevents/recent"
+	"worldengine/worldengine/internal/kit/backoff"
+	"worldengine/worldengine/internal/kit/ratelimit"
+	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/messages"
+	"worldengine/worldengine/wire"
+)
+
+// Bounds of the alerts.
+const (
+	maxAlertBytes = 32 << 20
+	// retention is how long SideStream keeps a message.
+	retention = 30 * 24 * time.Hour
+	// Within foundPeriod, at most FoundOfTown alerts of one code are raised about one producer's
+	// events in one town, at most foundOfAll alerts about all producers' events, and at most
+	// foundOfAll alerts about the engine's events. Others are raised later, if their caller raises them
+	// again.
+	FoundOfTown = 30
+	foundOfAll  = 120
+	foundPeriod = time.Minute
+	// Kept is how many alerts of each code the stream keeps, so that a flood of one code removes no
+	// alert of another. A projector that starts again raises fewer alerts than Kept.
+	Kept = 1_000
+	// Waiting is how many alerts of each code may wait to be published. maxWaiting is the room of
+	// the queue; all codes together cannot fill it.
+	Waiting    = 64
+	maxWaiting = 64 * Waiting
+	// maxRemembered is how many alerts are remembered, so that each is raised once.
+	maxRemembered = 20_000
+	// maxMessage bounds the message of an alert, and maxText each member that clients choose.
+	maxMessage, maxText = 1_024, 256
+	// storeTimeout bounds one try to store a message. closeTimeout bounds Close's wait for all
+	// alerts.
+	storeTimeout = 3 * time.Second
+	closeTimeout = 2 * time.Second
+	// Pauses between tries.
+	minPause = 100 * time.Millisecond
+	maxPause = 5 * time.Second
+)
+
+// ErrUnavailable: the stream of alerts did not answer. Asking again is safe.
+var ErrUnavailable = errors.New("alerts: the stream of alerts did not answer")
+
+// SideStream configures a stream of messages for operators. It keeps the newest messages, for 30 days
+// and up to maxBytes.
+func SideStream(maxBytes int64, replicas int) jetstream.StreamConfig {
+	return jetstream.StreamConfig{
+		MaxAge:      retention,
+		MaxBytes:    maxBytes,
+		AllowDirect: replicas <= 1,
+		Replicas:    max(replicas, 1),
+	}
+}
+
+// AlertConfig configures the stream of a world's alerts and their acknowledgements. If several
+// engines raise an alert within the duplicate window, the stream has it once.
+func AlertConfig(world string, replicas int) jetstream.StreamConfig {
+	config := SideStream(maxAlertBytes, replicas)
+	config.Name = wire.AlertStream(world)
+	config.Description = "Operational alerts of the world " + world
+	config.Subjects = []string{wire.AlertSubject(world, "*"), wire.AcknowledgedSubject(world, "*")}
+	config.MaxMsgsPerSubject = Kept // of a code; an alert has one acknowledgement
+	config.Duplicates = 2 * time.Minute
+	return config
+}
+
+// Store tries once to store a message in a SideStream. If the stream is missing, Store creates it for
+// the next try.
+func Store(
+	ctx context.Context, js jetstream.JetStream, stream jetstream.StreamConfig, msg *nats.Msg,
+) error {
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	_, err := js.PublishMsg(ctx, msg)
+	if errors.Is(err, jetstream.ErrNoStreamResponse) {
+		_, createErr := js.CreateStream(ctx, stream)
+		return errors.Join(err, createErr)
+	}
+	return err
+}
+
+// Config configures Alerts. Every member but Notify, Backlog and the three ids must be set.
+type Config struct {
+	World    string
+	Replicas int // of the stream of alerts
+	// TenantID, ProjectID and EnvironmentID are for alerts that are not about a run event.
+	TenantID, ProjectID, EnvironmentID string
+	Logger                             *slog.Logger
+	Now                                func() time.Time // the clock
+	// Notify, unless nil, is called with every alert. It must not block and must be safe for
+	// concurrent use.
+	Notify func(runevents.Alert)
+	// Backlog outlasts the Alerts; nil for none.
+	Backlog *Backlog
+}
+
+// Alerts raises alerts, and reads those that the stream keeps. It is safe for concurrent use.
+type Alerts struct {
+	config Config
+	js     jetstream.JetStream
+	stream jetstream.StreamConfig
+	stop   context.CancelFunc // ends publishing
+	done   chan struct{}      // closed when publishing has ended
+	kept   kept
+	left   []runevents.Alert // of the backlog, immutable after Start
+
+	ofProducer, ofLane *ratelimit.Limit // see allowed
+
+	mu      sync.Mutex
+	news    sync.Cond         // the queue has an alert, or closed is set
+	queue   []runevents.Alert // to publish, oldest first
+	closed  bool
+	raised  *recent.Map[string, *found] // by key; mu guards the values
+	waiting map[runevents.AlertCode]int // alerts in queue
+	stats   messages.AlertCounts
+}
+
+// New returns Alerts. They are published after Start.
+func New(js jetstream.JetStream, config Config) *Alerts {
+	a := &Alerts{
+		config: config, js: js, stream: AlertConfig(config.World, config.Replicas),
+		done:       make(chan struct{}),
+		ofProducer: ratelimit.New(FoundOfTown, foundPeriod),
+		ofLane:     ratelimit.New(foundOfAll, foundPeriod),
+		raised:     recent.NewMap[string, *found](maxRemembered),
+		waiting:    map[runevents.AlertCode]int{},
+		stats: messages.AlertCounts{
+			Alerts: map[runevents.AlertCode]int64{}, AlertsMore: map[runevents.AlertCode]int64{},
+		},
+	}
+	a.news.L = &a.mu
+	return a
+}
+
+// Raise raises an alert. It never blocks: if too many of its code wait, the alert is counted as
+// lost, and only the server's log and Notify get it.
+func (a *Alerts) Raise(alert runevents.Alert) {
+	a.complete(&alert)
+	a.report(&alert)
+	if !a.enqueue(&alert) {
+		a.lose(&alert, "too many alerts of this code wait to be published, or the server ends")
+	}
+}
+
+// RaiseOnce raises an alert unless it was raised before.
+func (a *Alerts) RaiseOnce(alert runevents.Alert) {
+	if a.remember(&alert) {
+		a.Raise(alert)
+	}
+}
+
+// RaiseStored is RaiseOnce, but returns when the alert is in the stream. So no crash loses an alert
+// about a change that is made afterwards. It returns ErrUnavailable if the alert may be missing in
+// the stream.
+func (a *Alerts) RaiseStored(ctx context.Context, alert runevents.Alert) error {
+	a.complete(&alert)
+	msg, err := a.message(&alert)
+	if err == nil {
+		err = Store(ctx, a.js, a.stream, msg)
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %s cannot be stored: %w", ErrUnavailable, alert.ID(), err)
+	}
+	if a.remember(&alert) {
+		a.report(&alert)
+	}
+	return nil
+}
+
+// complete fills in missing members of an alert, and shortens its texts.
+func (a *Alerts) complete(alert *runevents.Alert) {
+	if alert.TenantID == "" && alert.ProjectID == "" && alert.EnvironmentID == "" {
+		alert.TenantID, alert.ProjectID = a.config.TenantID, a.config.ProjectID
+		alert.EnvironmentID = a.config.EnvironmentID
+	}
+	for _, text := range []*string{
+		&alert.StepID, &alert.TenantID, &alert.ProjectID, &alert.EnvironmentID,
+	} {
+		*text = Shortened(*text, maxText)
+	}
+	alert.Message = Shortened(alert.Message, maxMessage)
+	if alert.Severity == "" {
+		alert.Severity = alert.Code.Severity()
+	}
+	if alert.At == "" {
+		alert.At = runevents.Timestamp(a.config.Now())
+	}
+}
+
+// Shortened returns a text, cut to a number of bytes if it is longer.
+func Shortened(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most], "")
+}
+
+// report counts an alert, and writes it to the server's log and to Notify.
+func (a *Alerts) report(alert *runevents.Alert) {
+	a.mu.Lock()
+	a.stats.Alerts[alert.Code]++
+	a.mu.Unlock()
+	a.log(alert)
+	if a.config.Notify != nil {
+		a.config.Notify(*alert)
+	}
+}
+
+func (a *Alerts) log(alert *runevents.Alert) {
+	level := slog.LevelWarn
+	if alert.Severity == runevents.P1 {
+		level = slog.LevelError
+	}
+	attrs := []slog.Attr{slog.String("severity", string(alert.Severity))}
+	for _, field := range [...]struct{ name, value string }{
+		{"runId", alert.RunID}, {"eventId", alert.EventID}, {"eventType", string(alert.EventType)},
+		{"stepId", alert.StepID}, {"handoffId", alert.HandoffID}, {"townId", alert.TownID},
+		{"deadLetter", alert.DeadLetter},
+		{"priorState", alert.PriorState}, {"attemptedState", alert.AttemptedState},
+		{"alert", alert.Message},
+	} {
+		if field.value != "" {
+			attrs = append(attrs, slog.String(field.name, field.value))
+		}
+	}
+	if alert.EventID != "" { // RunEvents v2.0.1, section 5.4
+		attrs = append(attrs, slog.Int64("runSeq", alert.RunSeq), slog.String("persistedAt", alert.PersistedAt),
+			slog.String("tenantId", alert.TenantID), slog.String("projectId", alert.ProjectID),
+			slog.String("environmentId", alert.EnvironmentID), slog.Int64("logicalAttemptId", alert.LogicalAttemptID))
+	}
+	attrs = append(attrs, alert.Trace.LogAttr())
+	a.config.Logger.LogAttrs(context.Background(), level, string(alert.Code), attrs...)
+}
+
+// enqueue queues an alert to be published. It returns false if there is no room for it.
+func (a *Alerts) enqueue(alert *runevents.Alert) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.closed || a.waiting[alert.Code] >= Waiting || len(a.queue) >= maxWaiting {
+		return false
+	}
+	a.queue = append(a.queue, *alert)
+	a.waiting[alert.Code]++
+	a.news.Signal()
+	return true
+}
+
+// next waits for the next alert in the queue. It returns false once Close was called and the queue is
+// empty.
+func (a *Alerts) next() (alert runevents.Alert, more bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for len(a.queue) == 0 {
+		if a.closed {
+			return alert, false
+		}
+		a.queue = nil // frees its memory
+		a.news.Wait()
+	}
+	alert, a.queue = a.queue[0], a.queue[1:]
+	return alert, true
+}
+
+// lose counts an alert that is not published.
+func (a *Alerts) lose(alert *runevents.Alert, reason string) {
+	a.mu.Lock()
+	a.stats.AlertsLost++
+	a.mu.Unlock()
+	a.config.Logger.Error("an alert is not published", "id", alert.ID(), "reason", reason)
+}
+
+// Stats returns the counts of the alerts.
+func (a *Alerts) Stats() messages.AlertCounts {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	stats := a.stats
+	stats.Alerts, stats.AlertsMore = maps.Clone(stats.Alerts), maps.Clone(stats.AlertsMore)
+	return stats
+}
+
+// Start publishes alerts until Close, first the backlog.
+func (a *Alerts) Start() {
+	a.left = a.config.Backlog.take()
+	var ctx context.Context
+	ctx, a.stop = context.WithCancel(context.Background())
+	go func() {
+		defer close(a.done)
+		for i := range a.left {
+			a.publish(ctx, &a.left[i])
+		}
+		for alert, more := a.next(); more; alert, more = a.next() {
+			a.publish(ctx, &alert)
+			a.mu.Lock()
+			a.waiting[alert.Code]--
+			a.mu.Unlock()
+		}
+	}()
+}
+
+// Close ends publishing. It waits for the alerts in the queue until ctx or closeTimeout ends.
+// Alerts that are not stored by then go into the backlog. Without one they are lost, as later alerts
+// are.
+func (a *Alerts) Close(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, closeTimeout)
+	defer cancel()
+	defer context.AfterFunc(ctx, a.stop)()
+	a.mu.Lock()
+	a.closed = true
+	a.news.Broadcast()
+	a.mu.Unlock()
+	<-a.done
+}
+
+// publish stores an alert. If it cannot be stored before Close ends, it goes into the backlog; else it
+// counts as lost.
+func (a *Alerts) publish(ctx context.Context, alert *runevents.Alert) {
+	msg, err := a.message(alert)
+	if err == nil {
+		err = a.retry(ctx, "an alert cannot be published; will try again", func() error {
+			return Store(ctx, a.js, a.stream, msg)
+		})
+	}
+	switch {
+	case err == nil:
+	case ctx.Err() != nil && a.config.Backlog.keep(alert):
+		a.config.Logger.Warn("an alert is published when the server has started again", "id", alert.ID())
+	default:
+		a.lose(alert, err.Error())
+	}
+}
+
+// retry calls try until it succeeds, NATS refuses, or ctx ends. It logs text with each error.
+func (a *Alerts) retry(ctx context.Context, text string, try func() error) error {
+	pauses := backoff.Backoff{Min: minPause, Max: maxPause}
+	for {
+		err := try()
+		if err == nil || ctx.Err() != nil || commitlog.IsRefusal(err) {
+			return err
+		}
+		a.config.Logger.Warn(text, "error", err)
+		if pauses.Wait(ctx) != nil {
+			return err
+		}
+	}
+}
+
+func (a *Alerts) message(alert *runevents.Alert) (*nats.Msg, error) {
+	body, err := json.Marshal(alert)
+	return &nats.Msg{
+		Subject: wire.AlertSubject(a.config.World, string(alert.Code)), Data: body,
+		Header: nats.Header{jetstream.MsgIDHeader: {alert.ID()}},
+	}, err
+}

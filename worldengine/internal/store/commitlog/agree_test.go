@@ -1,0 +1,267 @@
+package commitlog_test
+
+import (
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+
+	"worldengine/worldengine/internal/core/apply"
+	"worldengine/worldengine/internal/engine/bus"
+	"worldengine/worldengine/internal/store/alerts"
+	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/internal/testkit/natstest"
+	"worldengine/worldengine/wire"
+)
+
+func TestMain(m *testing.M) { natstest.Main(m, 12) }
+
+// newWorld makes the log of a world with settings, as a server does, and three messages on one
+// subject.
+func newWorld(t *testing.T, s commitlog.Settings) jetstream.JetStream {
+	t.Helper()
+	js, err := jetstream.New(natstest.Connect(t))
+	require.NoError(t, err)
+	serveWith(t, js, s)
+	for range 3 {
+		_, err := js.Publish(t.Context(), wire.LogSubject("w", "t"), nil)
+		require.NoError(t, err)
+	}
+	return js
+}
+
+// serveWith opens the log of the world as a server with the settings does.
+func serveWith(t *testing.T, js jetstream.JetStream, s commitlog.Settings) *commitlog.Plan {
+	t.Helper()
+	plan, err := commitlog.AgreeSettings(t.Context(), js, "w", s, false)
+	require.NoError(t, err)
+	_, err = commitlog.OpenWorldLog(t.Context(), js, "w", plan, 1, slog.New(slog.DiscardHandler))
+	require.NoError(t, err)
+	return plan
+}
+
+// logOf returns the log of the world.
+func logOf(t *testing.T, js jetstream.JetStream) *commitlog.Log {
+	t.Helper()
+	log, err := commitlog.OpenReader(t.Context(), js, "w")
+	require.NoError(t, err)
+	return log
+}
+
+// settings returns the settings that the log has, and those that the configuration has.
+func settings(t *testing.T, js jetstream.JetStream) (stored, configured commitlog.Stored) {
+	t.Helper()
+	log := logOf(t, js)
+	stored, err := commitlog.ReadSettings(t.Context(), log)
+	require.NoError(t, err)
+	return stored, commitlog.Configured(log.Stream.CachedInfo().Config)
+}
+
+// A change of settings lists the messages that it discards, is refused unless that is accepted, and
+// then holds for the world's streams and for each server that starts.
+func TestChangeSettings(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	first := commitlog.DefaultSettings()
+	first.HistoryPerTown = 100
+	js := newWorld(t, first)
+
+	served, err := commitlog.AgreeSettings(ctx, js, "w", commitlog.Settings{}, false)
+	require.NoError(t, err)
+	require.Equal(t, first, served.Settings, "a server that is given none has the world's")
+	_, err = commitlog.AgreeSettings(ctx, js, "w", commitlog.Settings{HistoryPerTown: 60}, false)
+	require.ErrorContains(t, err, "--history-per-town 60, and the world has 100")
+	served, err = commitlog.AgreeSettings(ctx, js, "w", commitlog.Settings{HistoryPerTown: 60}, true)
+	require.NoError(t, err)
+	require.Equal(t, int64(60), served.Settings.HistoryPerTown)
+
+	lower := commitlog.Settings{HistoryPerTown: 1}
+	_, err = commitlog.ChangeSettings(ctx, js, "w", lower, false)
+	var refused *commitlog.SettingsError
+	require.ErrorAs(t, err, &refused)
+	require.EqualValues(t, 2, refused.Discards)
+	stored := func() *jetstream.StreamInfo {
+		s, err := js.Stream(ctx, wire.LogStream("w"))
+		require.NoError(t, err)
+		return s.CachedInfo()
+	}
+	require.Equal(t, uint64(4), stored().State.Msgs, "nothing was discarded")
+
+	higher := commitlog.Settings{HistoryPerTown: 200, Compress: commitlog.CompressAll}
+	plan, err := commitlog.ChangeSettings(ctx, js, "w", higher, false)
+	require.NoError(t, err, "it discards nothing")
+	require.Zero(t, plan.Discards)
+	require.Len(t, plan.Differences, 2)
+	plan, err = commitlog.ChangeSettings(ctx, js, "w", lower, true)
+	require.NoError(t, err)
+	require.Equal(t, refused.Discards, plan.Discards)
+	log := stored()
+	require.Equal(t, uint64(2), log.State.Msgs, "one of the town, and the settings")
+	require.Equal(t, commitlog.DuplicateWindow, log.Config.Duplicates)
+	require.Equal(t, jetstream.S2Compression, log.Config.Compression)
+	want := lower.Or(higher).Or(first)
+	inLog, configured := settings(t, js)
+	require.Equal(t, want, inLog.Settings)
+	inLog.Sequence = 0
+	require.Equal(t, inLog, configured)
+	require.Equal(t, want, serveWith(t, js, want).Settings)
+}
+
+// The settings in the log count, whatever the configuration of the stream says, as after a kill
+// amid a change: the next start makes it follow.
+func TestOpenWorldLog_SettingsOfLog(t *testing.T) {
+	t.Parallel()
+	ctx, js := t.Context(), newWorld(t, commitlog.DefaultSettings())
+	before := logOf(t, js).Stream.CachedInfo().Config
+	strict := commitlog.Settings{RequireApproval: "PROJECT_ADVANCE", HistoryPerTown: 20_000}
+	_, err := commitlog.ChangeSettings(ctx, js, "w", strict, false)
+	require.NoError(t, err)
+	_, err = js.UpdateStream(ctx, before)
+	require.NoError(t, err)
+
+	served := serveWith(t, js, commitlog.Settings{})
+	require.Equal(t, strict.Or(commitlog.DefaultSettings()), served.Settings)
+	inLog, configured := settings(t, js)
+	require.Equal(t, served.Settings, inLog.Settings)
+	require.Equal(t, served.Settings, configured.Settings)
+	require.EqualValues(t, wire.DefaultHistoryPerTown, inLog.LeastHistory)
+}
+
+// The first start of a world of an earlier program stores its settings in the log.
+func TestOpenWorldLog_EarlierProgram(t *testing.T) {
+	t.Parallel()
+	for name, open := range map[string]func(js jetstream.JetStream) error{
+		"by a server": func(js jetstream.JetStream) error { serveWith(t, js, commitlog.Settings{}); return nil },
+		"by a change": func(js jetstream.JetStream) error {
+			_, err := commitlog.ChangeSettings(t.Context(), js, "w",
+				commitlog.Settings{Compress: commitlog.CompressAll}, false)
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			js, err := jetstream.New(natstest.Connect(t))
+			require.NoError(t, err)
+			earlier := commitlog.Settings{HistoryPerTown: 4000, Apply: apply.Plugin,
+				RequireApproval: "SALVAGE_PLAN", Compress: commitlog.CompressAll}
+			config := commitlog.StreamConfig("w", earlier, 1)
+			config.Subjects = config.Subjects[:len(config.Subjects)-1]
+			config.Metadata["worldengine-least-history"] = "1500"
+			config.Metadata["worldengine-restored-to"] = "9"
+			_, err = js.CreateStream(t.Context(), config)
+			require.NoError(t, err)
+			before, _ := settings(t, js)
+			require.Zero(t, before.Sequence)
+			require.NoError(t, open(js))
+			after, configured := settings(t, js)
+			require.EqualValues(t, 1, after.Sequence)
+			before.Sequence = 1
+			require.Equal(t, before, after)
+			after.Sequence = 0
+			require.Equal(t, after, configured)
+			require.Equal(t, commitlog.Stored{Settings: earlier, LeastHistory: 1500, RestoredTo: 9},
+				configured)
+		})
+	}
+}
+
+// Of two changes that were decided on the same settings, one is stored; the other is decided again.
+func TestOpenWorldLog_LostRace(t *testing.T) {
+	t.Parallel()
+	ctx, js := t.Context(), newWorld(t, commitlog.DefaultSettings())
+	stale, err := commitlog.AgreeSettings(ctx, js, "w", commitlog.Settings{HistoryPerTown: 9000}, true)
+	require.NoError(t, err)
+	strict := commitlog.Settings{RequireApproval: "PROJECT_ADVANCE"}
+	_, err = commitlog.ChangeSettings(ctx, js, "w", strict, false)
+	require.NoError(t, err)
+	_, err = commitlog.OpenWorldLog(ctx, js, "w", stale, 1, slog.New(slog.DiscardHandler))
+	require.ErrorIs(t, err, commitlog.ErrLostRace)
+	inLog, _ := settings(t, js)
+	require.Equal(t, strict.Or(commitlog.DefaultSettings()), inLog.Settings)
+}
+
+// Without a readable record, and without a configuration, nobody knows which proposals a person must
+// approve. Then only all settings together are accepted.
+func TestReadSettings_Lost(t *testing.T) {
+	t.Parallel()
+	for name, lose := range map[string]func(t *testing.T, js jetstream.JetStream){
+		"no record, and the configuration was lost": func(t *testing.T, js jetstream.JetStream) {
+			require.NoError(t, js.DeleteStream(t.Context(), wire.LogStream("w")))
+			_, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: wire.LogStream("w"),
+				Metadata: map[string]string{commitlog.ConfigLost: "true", "worldengine.format": "3"}})
+			require.NoError(t, err)
+		},
+		"a record of something else": func(t *testing.T, js jetstream.JetStream) {
+			_, err := js.Publish(t.Context(), wire.SettingsSubject("w"), []byte("{}"))
+			require.NoError(t, err)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx, js := t.Context(), newWorld(t, commitlog.DefaultSettings())
+			lose(t, js)
+			for _, given := range []commitlog.Settings{{}, {RequireApproval: "none"}} {
+				_, err := commitlog.AgreeSettings(ctx, js, "w", given, true)
+				require.ErrorIs(t, err, commitlog.ErrSettingsLost)
+			}
+			all := commitlog.DefaultSettings()
+			all.RequireApproval = "PROJECT_ADVANCE"
+			_, err := commitlog.ChangeSettings(ctx, js, "w", all, true)
+			require.NoError(t, err)
+			require.Equal(t, all, serveWith(t, js, commitlog.Settings{}).Settings)
+		})
+	}
+}
+
+// A world whose log is missing is not new while any other stream of it exists.
+func TestPlanSettings_LogMissing(t *testing.T) {
+	t.Parallel()
+	ctx, js := t.Context(), newWorld(t, commitlog.DefaultSettings())
+	for _, name := range []string{wire.AlertStream("v"), wire.EventStream("v"), wire.DeadLetterStream("v")} {
+		_, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: name})
+		require.NoError(t, err)
+		_, err = commitlog.PlanSettings(ctx, js, "v", commitlog.Settings{})
+		require.ErrorIs(t, err, commitlog.ErrLogMissing)
+		require.ErrorContains(t, err, name)
+		require.NoError(t, js.DeleteStream(ctx, name))
+	}
+}
+
+// A start that changes nothing does not have NATS write the configuration anew: a loss of power could
+// cost it.
+func TestOpenStream_Unchanged(t *testing.T) {
+	t.Parallel()
+	ctx, js := t.Context(), newWorld(t, commitlog.DefaultSettings())
+	updates, err := js.Conn().SubscribeSync("$JS.EVENT.ADVISORY.STREAM.UPDATED.>")
+	require.NoError(t, err)
+	for _, config := range []jetstream.StreamConfig{
+		alerts.AlertConfig("w", 1), bus.StreamConfig("w", time.Hour, 100, 1),
+	} {
+		for range 2 {
+			_, err = commitlog.OpenStream(ctx, js, config, slog.New(slog.DiscardHandler))
+			require.NoError(t, err)
+		}
+	}
+	serveWith(t, js, commitlog.Settings{})
+	_, err = js.Publish(ctx, wire.AlertSubject("w", "X"), nil) // a roundtrip
+	require.NoError(t, err)
+	_, err = updates.NextMsg(50 * time.Millisecond)
+	require.ErrorIs(t, err, nats.ErrTimeout)
+}
+
+// A world that does not exist gets the given settings, and cannot be changed.
+func TestPlanSettings_NewWorld(t *testing.T) {
+	t.Parallel()
+	ctx, js := t.Context(), newWorld(t, commitlog.DefaultSettings())
+	plan, err := commitlog.PlanSettings(ctx, js, "v", commitlog.Settings{HistoryPerTown: 7})
+	require.NoError(t, err)
+	require.True(t, plan.New)
+	require.Equal(t, commitlog.Settings{HistoryPerTown: 7}.Or(commitlog.DefaultSettings()),
+		plan.Settings)
+	require.Empty(t, plan.Differences)
+	_, err = commitlog.ChangeSettings(ctx, js, "v", commitlog.Settings{HistoryPerTown: 7}, true)
+	require.ErrorIs(t, err, commitlog.ErrNoWorld)
+}

@@ -1,0 +1,305 @@
+// Package commitlog reads, extends and keeps the commit log of a world, from which everything else
+// is derived.
+//
+// The log is the stream WORLD_<world>_LOG. One message is one Record: all changes of one decision,
+// together or not at all. A town's subject, world.<world>.log.<town token>, holds its history; the
+// last message has the town's current state and never expires. Log.Commit guards each append to a
+// history by the sequence of the message on which the append was decided. So JetStream orders the
+// appends of any number of engines. Log.Retry decides again after a lost race.
+package commitlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"worldengine/worldengine/internal/kit/backoff"
+	"worldengine/worldengine/wire"
+)
+
+// Log is the commit log of a world. Refused runs are on world.<world>.refused.<town token>. Events
+// outside a town's commits are on world.<world>.run.<runId>, with guards and a time to live.
+// Members must be set before the first use; only bulk reads need Stream, and only appends the
+// members from MaxPayload to LastAt. A Log is safe for concurrent use.
+type Log struct {
+	// World is the world's name.
+	World string
+	// Store reads and writes single messages, Stream is the same stream for bulk reads.
+	Store  Store
+	Stream jetstream.Stream
+	// MaxPayload returns the NATS server's largest message, in bytes.
+	MaxPayload func() int64
+	// MayStore returns an error while nothing can be stored. If MayStore is nil, only NATS's
+	// refusals show a lack of room.
+	MayStore func() error
+	// OutOfRoom, unless nil, is called after each append that finds no room. It must not block.
+	OutOfRoom func()
+	// Committed, if set, is called with the duration of each attempt to append, until NATS stores
+	// or refuses the message, or the attempt is given up. In a GroupedStore the duration includes
+	// the wait for a turn, and a refused batch before the message goes alone.
+	Committed func(took time.Duration)
+	// Appended, if set, is called with each message that this process has stored, and its sequence,
+	// even if the append was in doubt. It must not block.
+	Appended func(seq uint64, msg *nats.Msg)
+	// Keeps is the History of a log without Stream; 0 if it keeps all.
+	Keeps int64
+	// Retention is how long a message on a run's own subject is kept.
+	Retention time.Duration
+	// Draw returns a random duration from 0 up to below; only pauses depend on it.
+	Draw func(below time.Duration) time.Duration
+	// Now is the clock of the append authority; time.Now if it is nil.
+	Now func() time.Time
+	// LastAt, if set, returns the last persistedAt of the town or run of a message; zero if there
+	// is none.
+	LastAt func(ctx context.Context, subject string, header nats.Header) time.Time
+
+	// Newest, if set, returns the sequence of the newest record of a town that the index has, 0 if it
+	// has none. A log that lacks it is damaged.
+	Newest func(townToken string) uint64
+
+	// Damaged, if set, is called with the token of a town whose last message is lost or cannot be read,
+	// and the ErrTownDamaged.
+	Damaged func(townToken string, err error)
+
+	// Known notices when another log has replaced this one.
+	Known Known
+
+	refused atomic.Pointer[refusal] // NATS's refusal of the last append for lack of room
+}
+
+// DuplicateWindow is how long the log itself knows a message's Nats-Msg-Id: the id of a refused
+// run, or of appended events. So an append without an answer may be tried again without being
+// stored twice. Handoffs are deduplicated by the index instead.
+const DuplicateWindow = 30 * time.Second
+
+// appendTimeout bounds one attempt to append.
+const appendTimeout = 3 * time.Second
+
+// smallBody is the length up to which a message's size is left for the NATS client to check: to ask
+// for the largest message takes the lock of the connection. A longer message must be refused before
+// the client has it, since nats.go 1.55 never forgets a request that it refuses.
+const smallBody = 64 << 10
+
+// End returns the sequence of the log's last message, on any subject.
+func (l *Log) End(ctx context.Context) (uint64, error) {
+	expected := l.Known.expected()
+	end, err := l.Store.End(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("%w: state of the log: %w", ErrLogUnavailable, err)
+	}
+	l.Known.grown(expected, end+1)
+	return end, nil
+}
+
+// Commit appends a message to its subject, whose last message must be at sequence guard. It returns
+// the appended message's sequence, or ErrLostRace if the subject has a later message,
+// ErrStorageFull if there is no room, or ErrLogUnavailable if the message may have been stored.
+func (l *Log) Commit(ctx context.Context, msg *nats.Msg, guard uint64) (uint64, error) {
+	msg.Header[jetstream.ExpectedLastSubjSeqHeader] = []string{strconv.FormatUint(guard, 10)}
+	return l.commit(ctx, msg, func() (uint64, error) { return l.Successor(ctx, msg, guard) })
+}
+
+// commit appends a message. While the append is in doubt, for lack of an answer, commit tries
+// again. If the guard then does not hold, resolve finds out whether an earlier try stored the
+// message.
+func (l *Log) commit(
+	ctx context.Context, msg *nats.Msg, resolve func() (uint64, error),
+) (uint64, error) {
+	for inDoubt := false; ; inDoubt = true {
+		ack, err := l.Append(ctx, msg)
+		switch {
+		case err == nil:
+			return ack.Sequence, nil
+		case IsWrongLastSequence(err) && inDoubt:
+			return resolve()
+		case IsWrongLastSequence(err):
+			return 0, ErrLostRace
+		case isDefinite(err) && !inDoubt:
+			return 0, err
+		case isFinal(err) || backoff.Sleep(ctx, retryDelay) != nil:
+			return 0, fmt.Errorf("%w: %w", ErrLogUnavailable, err)
+		}
+	}
+}
+
+// CommitTown commits a record that changes its town to after, guarded by the sequence of the town's
+// last message, and sets after.Seq. Its errors are Encode's and Commit's.
+func (l *Log) CommitTown(ctx context.Context, rec *Record, after *Entry, guard uint64) error {
+	msg, err := Encode(rec, wire.LogSubject(l.World, wire.TownToken(rec.TownID)), after)
+	if err != nil {
+		return err
+	}
+	seq, err := l.Commit(ctx, msg, guard)
+	if err != nil {
+		return err
+	}
+	after.Seq = seq
+	return nil
+}
+
+// retryDelay is the pause before the retry of a request that NATS did not answer.
+const retryDelay = 50 * time.Millisecond
+
+// Successor resolves an append in doubt: the message that followed guard on its subject is either
+// the appended one, or proof that the append was never stored.
+func (l *Log) Successor(ctx context.Context, msg *nats.Msg, guard uint64) (uint64, error) {
+	next, err := l.Next(ctx, msg.Subject, guard+1)
+	if err == nil && next == nil {
+		err = fmt.Errorf("%w: %w", ErrLogUnavailable, jetstream.ErrMsgNotFound)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("an append is in doubt: %w", err)
+	}
+	if next.Header.Get(wire.RunIDHeader) == msg.Header.Get(wire.RunIDHeader) &&
+		next.Header.Get(jetstream.MsgIDHeader) == msg.Header.Get(jetstream.MsgIDHeader) &&
+		string(next.Data) == string(msg.Data) {
+		l.announce(next.Sequence, msg)
+		return next.Sequence, nil
+	}
+	return 0, ErrLostRace
+}
+
+// Refuse appends the record of a refused run, or of a signal, to a subject. If judged is not nil,
+// the run was judged on its town's state at sequence *judged. If that is not the town's last
+// message any more, Refuse stores nothing and returns ErrLostRace. A duplicate needs no guard: an
+// accepted key stays accepted.
+func (l *Log) Refuse(ctx context.Context, rec *Record, subject string, judged *uint64) error {
+	msg, err := Encode(rec, subject, nil)
+	if err != nil {
+		return err
+	}
+	if judged != nil {
+		msg.Header[jetstream.ExpectedLastSubjSeqHeader] = []string{strconv.FormatUint(*judged, 10)}
+		msg.Header[jetstream.ExpectedLastSubjSeqSubjHeader] = []string{wire.LogSubject(l.World,
+			wire.TownToken(rec.TownID))}
+	}
+	// The run's id makes a second attempt within DuplicateWindow harmless.
+	msg.Header[jetstream.MsgIDHeader] = msg.Header[wire.RunIDHeader]
+	_, err = l.commit(ctx, msg, func() (uint64, error) { return 0, ErrLostRace })
+	return err
+}
+
+// Append tries once to store msg. It returns ErrLogLost if the log stored msg at a sequence that
+// this process has already seen.
+func (l *Log) Append(ctx context.Context, msg *nats.Msg) (*jetstream.PubAck, error) {
+	l.stamp(ctx, msg)
+	if len(msg.Data) > smallBody && int64(msg.Size()) > l.MaxPayload() {
+		return nil, l.tooLarge(msg)
+	}
+	if l.MayStore != nil {
+		if err := l.MayStore(); err != nil {
+			return nil, l.outOfRoom(err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, appendTimeout)
+	defer cancel()
+	if err := l.Trusted(ctx); err != nil {
+		return nil, err
+	}
+	began, expected := time.Now(), l.Known.expected()
+	ack, err := l.Store.Publish(ctx, msg)
+	if l.Committed != nil {
+		l.Committed(time.Since(began))
+	}
+	if isOutOfRoom(err) {
+		l.refused.Store(&refusal{err, time.Now()})
+		return nil, l.outOfRoom(err)
+	}
+	if IsWrongLastSequence(err) {
+		return ack, err
+	}
+	if errors.Is(err, nats.ErrMaxPayload) {
+		return nil, l.tooLarge(msg)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrLogUnavailable, err)
+	}
+	l.refused.Store(nil)
+	if ack.Duplicate { // an earlier try had stored the message
+		l.announce(ack.Sequence, msg)
+		return ack, nil
+	}
+	if !l.Known.grown(expected, ack.Sequence) {
+		return nil, fmt.Errorf("%w: %w: it stored a message at sequence %d, and had %d",
+			ErrLogUnavailable, ErrLogLost, ack.Sequence, expected)
+	}
+	l.Known.note(ack.Sequence)
+	l.announce(ack.Sequence, msg)
+	return ack, nil
+}
+
+func (l *Log) tooLarge(msg *nats.Msg) error {
+	return fmt.Errorf("%w: %d bytes, at most %d", ErrRecordTooLarge, msg.Size(), l.MaxPayload())
+}
+
+func (l *Log) announce(seq uint64, msg *nats.Msg) {
+	if l.Appended != nil {
+		l.Appended(seq, msg)
+	}
+}
+
+func (l *Log) outOfRoom(why error) error {
+	if l.OutOfRoom != nil {
+		l.OutOfRoom()
+	}
+	return fmt.Errorf("%w: %w", ErrStorageFull, why)
+}
+
+// Full returns why the log has no room, from MayStore or NATS's last answer to an append; nil if no
+// reason is known.
+func (l *Log) Full() error {
+	if l.MayStore != nil {
+		if err := l.MayStore(); err != nil {
+			return err
+		}
+	}
+	if r := l.refused.Load(); r != nil && time.Since(r.at) < refusedFor {
+		return r.err
+	}
+	return nil
+}
+
+// Refused reports whether NATS refused the last append for lack of room, however long ago.
+func (l *Log) Refused() bool { return l.refused.Load() != nil }
+
+// refusal is an append that NATS refused for lack of room.
+type refusal struct {
+	err error
+	at  time.Time
+}
+
+// refusedFor is how long Full believes a refusal. Only an append can find that there is room again,
+// and a server that reports a full log may get no append.
+const refusedFor = 15 * time.Second
+
+const (
+	// maxRaces bounds the retries of one change that loses its races.
+	maxRaces = 64
+	// Pauses after lost races.
+	minRacePause = 3 * time.Millisecond
+	maxRacePause = 24 * time.Millisecond
+)
+
+// Retry calls attempt, which reads the log, decides, and commits with a guard, until it returns
+// anything but ErrLostRace. It returns ErrContended after maxRaces lost races. From the second lost
+// race on it pauses, longer with each. A replicated stream refuses a guard as soon as another
+// append to the subject is under way. Until that append is stored, an attempt reads the old state
+// and loses again.
+func (l *Log) Retry(ctx context.Context, attempt func() error) error {
+	pauses := backoff.Backoff{Min: minRacePause, Max: maxRacePause, Draw: l.Draw}
+	for lost := range maxRaces {
+		if lost > 1 {
+			_ = pauses.Wait(ctx) // attempt finds that ctx is done
+		}
+		if err := attempt(); !errors.Is(err, ErrLostRace) {
+			return err
+		}
+	}
+	return ErrContended
+}

@@ -1,0 +1,81 @@
+// Package logtest makes commit logs on a real NATS for tests.
+package logtest
+
+import (
+	"context"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+
+	"worldengine/worldengine/internal/core/town"
+	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/internal/testkit/natstest"
+	"worldengine/worldengine/wire"
+)
+
+// New makes a commit log on a real NATS.
+func New(t testing.TB) *commitlog.Log {
+	t.Helper()
+	nc := natstest.Connect(t)
+	js, err := jetstream.New(nc)
+	require.NoError(t, err)
+	stream, err := js.CreateStream(t.Context(), commitlog.StreamConfig("main",
+		commitlog.Settings{HistoryPerTown: 100}, 1))
+	require.NoError(t, err)
+	return &commitlog.Log{
+		World: "main", Store: &commitlog.StreamStore{JetStream: js, Stream: stream},
+		Stream: stream, MaxPayload: nc.MaxPayload,
+		Draw: rand.N[time.Duration], Retention: time.Hour,
+	}
+}
+
+// JetStream returns the JetStream that a log is on.
+func JetStream(l *commitlog.Log) jetstream.JetStream {
+	return l.Store.(*commitlog.StreamStore).JetStream
+}
+
+// LoseAnswers makes a log lose the answers to appends.
+func LoseAnswers(l *commitlog.Log) *LossyJetStream {
+	lossy := &LossyJetStream{JetStream: JetStream(l)}
+	l.Store.(*commitlog.StreamStore).JetStream = lossy
+	return lossy
+}
+
+// Put is the log message that puts a town at a day.
+func Put(t testing.TB, day int64) *nats.Msg {
+	t.Helper()
+	return PutTown(t, "t", day)
+}
+
+// PutTown is the log message that puts a town of an id at a day.
+func PutTown(t testing.TB, townID string, day int64) *nats.Msg {
+	t.Helper()
+	state := town.NewState(&town.Snapshot{SchemaVersion: town.SchemaVersion,
+		TownID: townID, Day: day})
+	rec := commitlog.Record{Kind: commitlog.KindPut, TownID: townID}
+	msg, err := commitlog.Encode(&rec, wire.LogSubject("main", wire.TownToken(townID)),
+		&commitlog.Entry{State: state})
+	require.NoError(t, err)
+	return msg
+}
+
+// LossyJetStream stores messages and loses some of the answers.
+type LossyJetStream struct {
+	jetstream.JetStream
+	Lose int
+}
+
+func (l *LossyJetStream) PublishMsg(
+	ctx context.Context, msg *nats.Msg, opts ...jetstream.PublishOpt,
+) (*jetstream.PubAck, error) {
+	ack, err := l.JetStream.PublishMsg(ctx, msg, opts...)
+	if l.Lose > 0 {
+		l.Lose--
+		return nil, nats.ErrTimeout
+	}
+	return ack, err
+}

@@ -1,0 +1,76 @@
+package logtest
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"worldengine/handoff"
+	"worldengine/runevents"
+	"worldengine/worldengine/internal/core/apply"
+	"worldengine/worldengine/internal/core/machine"
+	"worldengine/worldengine/internal/core/town"
+	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/internal/testkit/outcometest"
+	"worldengine/worldengine/wire"
+)
+
+// RunOf returns the identity of a new run of a handoff.
+func RunOf(h *handoff.Handoff) runevents.Identity {
+	return runevents.Identity{
+		RunID: uuid.NewString(), TenantID: "default", ProjectID: "main", EnvironmentID: "local",
+		PlanID: h.ProposalID, PlanVersion: h.Proposal.SchemaVersion,
+	}
+}
+
+// Judged returns the record of a case's handoff, and the state of its town after it.
+func Judged(t testing.TB, c *outcometest.Case) (*commitlog.Record, town.State) {
+	t.Helper()
+	in := &machine.Input{TownID: c.Handoff.Proposal.TownID, At: time.Now().UTC(),
+		Event: &machine.Handoff{Handoff: c.Handoff, Prior: c.Prior, Run: RunOf(c.Handoff), Next: 1}}
+	for range machine.IDs(in.Event) {
+		in.IDs = append(in.IDs, uuid.NewString())
+	}
+	out, err := machine.Step(machine.Town{State: c.State}, in,
+		&machine.Settings{Rules: new(town.DefaultRules()), Apply: apply.Local})
+	require.NoError(t, err)
+	if out.Record.Kind == commitlog.KindRefused {
+		return out.Record, c.State
+	}
+	return out.Record, out.After.State
+}
+
+// Commit commits a record after its town's last message, or stores the record of a refused run.
+// change changes the town's entry before. Commit returns the log's last sequence.
+func Commit(
+	t testing.TB, l *commitlog.Log, rec *commitlog.Record, change ...func(*commitlog.Entry),
+) uint64 {
+	t.Helper()
+	if rec.Kind == commitlog.KindRefused {
+		require.NoError(t, l.Refuse(t.Context(), rec,
+			wire.RefusedSubject(l.World, wire.TownToken(rec.TownID)), nil))
+	} else {
+		after, err := l.Load(t.Context(), rec.TownID)
+		require.NoError(t, err)
+		guard := after.Seq
+		for _, c := range change {
+			c(&after)
+		}
+		require.NoError(t, l.CommitTown(t.Context(), rec, &after, guard))
+	}
+	end, err := l.End(t.Context())
+	require.NoError(t, err)
+	return end
+}
+
+// In returns a change of a town to a state.
+func In(state town.State) func(*commitlog.Entry) {
+	return func(e *commitlog.Entry) { e.State = state }
+}
+
+// NewProducer returns a producer of a run of the engine.
+func NewProducer(run runevents.Identity) *runevents.Producer {
+	return runevents.NewProducer(run, runevents.Source{Now: time.Now, NewID: uuid.NewString})
+}

@@ -1,0 +1,226 @@
+package commitlog
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"worldengine/worldengine/internal/kit/backoff"
+)
+
+// Node is a node of NATS that has a replica of a stream.
+type Node struct {
+	Name           string
+	Leads, Offline bool
+	Behind         uint64 // how many operations it has not applied yet; 0 if it is current
+}
+
+// Unread returns why the replica of a node cannot be compared with the others now; "" if it can.
+func (n *Node) Unread() string {
+	switch {
+	case n.Offline:
+		return "it is offline"
+	case n.Behind > 0:
+		return fmt.Sprintf("it has not applied %d operations yet", n.Behind)
+	}
+	return ""
+}
+
+// Nodes returns the nodes that have the replicas of a stream, the leader first; none if there is
+// only one replica. The error is ErrLogUnavailable.
+func Nodes(ctx context.Context, stream jetstream.Stream) ([]Node, error) {
+	info, err := LeaderInfo(ctx, stream)
+	if err != nil || info.Cluster == nil || info.Config.Replicas <= 1 {
+		return nil, err
+	}
+	nodes := []Node{{Name: info.Cluster.Leader, Leads: true}}
+	for _, p := range info.Cluster.Replicas {
+		node := Node{Name: p.Name, Offline: p.Offline}
+		if !p.Current {
+			node.Behind = p.Lag
+		}
+		nodes = append(nodes, node)
+	}
+	return nodes, nil
+}
+
+// ErrElsewhere: no consumer came to be at the wanted node, which may be down.
+var ErrElsewhere = errors.New("worldengine: NATS makes no consumer at the node")
+
+// NATS places each consumer at a random node that it believes to be up. So consumers are made until
+// one is at the wanted node, for placeWithin: a node that has just started counts as down at first,
+// and a consumer at a node that has just ended gets no answer within answerWithin.
+const (
+	placeWithin  = 10 * time.Second
+	answerWithin = 2 * time.Second
+	placePause   = 20 * time.Millisecond
+)
+
+// createConsumer makes a consumer that reads a stream once, from the replica at a node. If node is
+// "", that is the leader: another replica may be behind, or damaged.
+func createConsumer(
+	ctx context.Context, stream jetstream.Stream, node string, config jetstream.ConsumerConfig,
+) (jetstream.Consumer, error) {
+	config.AckPolicy, config.MemoryStorage, config.Replicas = jetstream.AckNonePolicy, true, 1
+	config.InactiveThreshold = time.Minute // if its reader ends without deleting it
+	if stream.CachedInfo().Config.Replicas <= 1 {
+		return stream.CreateConsumer(ctx, config)
+	}
+	for until := time.Now().Add(placeWithin); time.Now().Before(until); {
+		wanted := node
+		if wanted == "" {
+			info, err := LeaderInfo(ctx, stream) // it may have changed meanwhile
+			if err != nil {
+				return nil, err
+			}
+			wanted = info.Cluster.Leader
+		}
+		bounded, cancel := context.WithTimeout(ctx, answerWithin)
+		consumer, err := stream.CreateConsumer(bounded, config)
+		unanswered := bounded.Err() != nil && ctx.Err() == nil
+		cancel()
+		if err != nil && !unanswered {
+			return nil, err
+		}
+		if err == nil {
+			if at := consumer.CachedInfo().Cluster; at != nil && at.Leader == wanted {
+				return consumer, nil
+			}
+			Release(stream, consumer)
+		}
+		if err := backoff.Sleep(ctx, placePause); err != nil {
+			return nil, err
+		}
+	}
+	return nil, fmt.Errorf("%w: %s", ErrElsewhere, cmp.Or(node, "the leader"))
+}
+
+// mostUnread bounds the messages in a row that are counted and not delivered: each costs FetchWait.
+const mostUnread = 32
+
+// readReplica reads the messages of a range as the replica at a node delivers them; without bodies if
+// largest is 0, else with bodies of up to largest bytes. It omits messages that were changed on the
+// node's disk. An error, such as ErrElsewhere, is the last element.
+func readReplica(
+	ctx context.Context, stream jetstream.Stream, node string, within Range, largest int64,
+) iter.Seq2[*jetstream.RawStreamMsg, error] {
+	r := newReading(stream, jetstream.ConsumerConfig{
+		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, HeadersOnly: largest == 0,
+	}, jetstream.FetchMaxBytes(max(fetchBytes, 2*int(largest))))
+	r.node, r.last = node, within.First-1
+	return func(yield func(*jetstream.RawStreamMsg, error) bool) {
+		for try := 1; r.last < within.Last; try++ {
+			before := r.last
+			r.config.OptStartSeq = before + 1
+			for msg := range r.messages(ctx, fetchBodies) {
+				if msg.Sequence > within.Last || !yield(msg, nil) {
+					return
+				}
+			}
+			if r.last > before {
+				try = 0
+			}
+			switch {
+			case r.err != nil && (try >= fetchTries || ctx.Err() != nil || errors.Is(r.err, ErrElsewhere)):
+				yield(nil, r.broken(r.err))
+				return
+			case r.err == nil && r.whole:
+				return
+			case r.err == nil && try > mostUnread:
+				yield(nil, fmt.Errorf("%w: %d messages in a row at the node %s, up to sequence %d",
+					ErrUnreadable, mostUnread, node, before))
+				return
+			case r.err == nil && r.last == before: // the next one was changed on the disk
+				r.last++
+			}
+		}
+	}
+}
+
+// Looks at the numbers of messages, in which an answer of a node may take countWithin.
+const (
+	countLooks  = 3
+	countPause  = 300 * time.Millisecond
+	countWithin = 3 * answerWithin
+)
+
+// CountsDiffer reports whether a follower of a stream counts more messages than the leader in each of
+// some looks, which should not be, and whether one counts fewer, as if it were catching up. Nodes
+// that do not answer are left out.
+func CountsDiffer(
+	ctx context.Context, stream jetstream.Stream,
+) (leaderLacks, followerLacks bool, err error) {
+	leaderLacks, followerLacks = true, true
+	for look := 0; leaderLacks || followerLacks; look++ {
+		if look == countLooks {
+			return leaderLacks, followerLacks, nil
+		}
+		nodes, err := Nodes(ctx, stream)
+		if err != nil || len(nodes) == 0 {
+			return false, false, err
+		}
+		if look > 0 {
+			_ = backoff.Sleep(ctx, countPause)
+		}
+		// The stream grows, so the leader is asked after the followers, and they after it.
+		var more, fewer bool
+		before := countsAt(ctx, stream, nodes[1:])
+		leader := countsAt(ctx, stream, nodes[:1])
+		after := countsAt(ctx, stream, nodes[1:])
+		for name, n := range before {
+			more = more || len(leader) == 1 && n > leader[nodes[0].Name]
+			fewer = fewer || len(leader) == 1 && after[name] < leader[nodes[0].Name] && after[name] > 0
+		}
+		leaderLacks, followerLacks = leaderLacks && more, followerLacks && fewer
+	}
+	return false, false, ctx.Err()
+}
+
+// countsAt returns how many messages nodes count of a stream, by the nodes that answer.
+func countsAt(ctx context.Context, stream jetstream.Stream, nodes []Node) map[string]uint64 {
+	counts := map[string]uint64{}
+	for _, node := range nodes {
+		if node.Offline {
+			continue
+		}
+		bounded, cancel := context.WithTimeout(ctx, countWithin)
+		consumer, err := createConsumer(bounded, stream, node.Name, jetstream.ConsumerConfig{})
+		cancel()
+		if err == nil {
+			counts[node.Name] = consumer.CachedInfo().NumPending
+			Release(stream, consumer)
+		}
+	}
+	return counts
+}
+
+// Bounds of Lead.
+const (
+	leadTries = 5
+	leadPause = 500 * time.Millisecond
+)
+
+// Lead has NATS make a node the leader of a stream. It returns nil if the node leads.
+func Lead(
+	ctx context.Context, js jetstream.JetStream, stream jetstream.Stream, node string,
+) error {
+	name := stream.CachedInfo().Config.Name
+	request := fmt.Appendf(nil, `{"placement":{"preferred":%q}}`, node)
+	for range leadTries {
+		if nodes, err := Nodes(ctx, stream); err == nil && len(nodes) > 0 && nodes[0].Name == node {
+			return nil
+		}
+		bounded, cancel := context.WithTimeout(ctx, answerWithin)
+		_, _ = js.Conn().RequestWithContext(bounded, "$JS.API.STREAM.LEADER.STEPDOWN."+name, request)
+		cancel()
+		if err := backoff.Sleep(ctx, leadPause); err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("%w: the node %s does not come to lead the stream %s", ErrLogUnavailable, node, name)
+}

@@ -1,0 +1,492 @@
+package fsck
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"worldengine/handoff"
+	"worldengine/schemas"
+	"worldengine/worldengine/internal/core/apply"
+	"worldengine/worldengine/internal/core/machine"
+	"worldengine/worldengine/internal/core/town"
+	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/wire"
+)
+
+// LogCheck checks the messages of a log in their order, each by itself and against those before it.
+// It compares the state of the town, the pause of the world, the events of the run, and the keys.
+// It is not for concurrent use.
+type LogCheck struct {
+	Counts Counts
+	// Runs are the runs that have not ended, by their ids.
+	Runs map[string]*runState
+
+	world string
+	// at returns a message, or nil if the log no longer has it.
+	at        func(seq uint64) (*jetstream.RawStreamMsg, error)
+	kinds     map[commitlog.Kind]*int64 // the count of each kind
+	histories map[string]*history       // by subject
+	// keys has the log sequence of each key's last acceptance. The map's key is the first half of
+	// the SHA-256 of the town's subject and the accepted key.
+	keys map[[16]byte]uint64
+}
+
+// NewLogCheck makes the check of a world's log. at reads a message of the log again; it returns nil
+// if the log no longer has the message.
+func NewLogCheck(world string, at func(seq uint64) (*jetstream.RawStreamMsg, error)) *LogCheck {
+	l := &LogCheck{
+		world: world, at: at, Runs: map[string]*runState{}, histories: map[string]*history{},
+		keys: map[[16]byte]uint64{},
+	}
+	n := &l.Counts
+	l.kinds = map[commitlog.Kind]*int64{
+		commitlog.KindHandoff: &n.Accepted, commitlog.KindPending: &n.Pending,
+		commitlog.KindPut: &n.Puts, commitlog.KindRemove: &n.Removals, commitlog.KindMend: &n.Mends,
+		commitlog.KindAsked: &n.Refused, commitlog.KindRefused: &n.Refused,
+		commitlog.KindControl: &n.Controls, commitlog.KindDecided: &n.Signals,
+		commitlog.KindSignal: &n.Signals, commitlog.KindRun: &n.RunRecords,
+		commitlog.KindEvents: &n.Appended, commitlog.KindSettings: &n.Settings,
+		commitlog.KindCancelled: new(int64), // not in the report
+	}
+	return l
+}
+
+// history is a town's history, or the one of the world's pauses, as far as it was read.
+type history struct {
+	ofTown      bool           // its subject is a town's
+	read        uint64         // how many messages were read
+	first, last uint64         // their sequences
+	cut         bool           // the first message's guard names an earlier one
+	onDisk      uint64         // a message that NATS cannot read; a restore may have left it behind
+	holes       []hole         // that no repair has given up; the newest is the last
+	gaps        commitlog.Gaps // that repairs have given up
+	// good is the town after the last record that an engine can load, nil if there is none. For the
+	// world only Seq and Paused are set.
+	good *machine.Town
+}
+
+// hole is a record of a town that does not follow the record before it in the log.
+type hole struct {
+	before, at uint64 // the sequences of both records; 0 if there is none before
+	guard      uint64 // the sequence that the later record names instead
+	read       uint64 // how many messages of the town were read before it
+}
+
+// town returns the town after the last message; nil if an engine cannot load it.
+func (h *history) town() *machine.Town {
+	if h.good == nil || h.good.Seq != h.last {
+		return nil
+	}
+	return h.good
+}
+
+// exists reports whether the town may exist after its history.
+func (h *history) exists() bool {
+	now := h.town()
+	return h.read > 0 && (now == nil || now.Removed == nil)
+}
+
+// message is a message of the log, with the findings about it.
+type message struct {
+	*jetstream.RawStreamMsg
+	findings []Finding
+	// doubts are findings from a comparison with the message at sequence before. They count only if
+	// the log still keeps that message: NATS discards a full history's oldest messages while fsck
+	// reads.
+	doubts []Finding
+	before uint64
+
+	body    []byte            // the JSON of rec
+	rec     *commitlog.Record // nil if it cannot be read
+	state   *town.State       // of a town's record
+	result  *handoff.Result   // of a judged handoff; zero without one, or if it does not verify
+	history *history          // the message's history, or an empty one
+	// prior is the town before the message; nil if it is not known. If a record puts a town back,
+	// prior is the town after the last record that an engine can load.
+	prior   *machine.Town
+	stepped bool // machine.Step has made the same record again
+}
+
+func (v *message) finding(what string, want, got any) Finding {
+	f := Finding{Sequence: v.Sequence, Subject: v.Subject, What: what, Want: fmt.Sprint(want),
+		Got: fmt.Sprint(got)}
+	if v.rec != nil {
+		f.Town = v.rec.TownID
+	}
+	return f
+}
+
+// want reports a wrong value of the message.
+func (v *message) want(what string, want, got any) {
+	if want != got {
+		v.findings = append(v.findings, v.finding(what, want, got))
+	}
+}
+
+// follows reports a value that does not follow from the message at sequence before.
+func (v *message) follows(what string, want, got any) {
+	if want != got {
+		v.doubts = append(v.doubts, v.finding(what, want, got))
+	}
+}
+
+// damaged reports whether the message is on a town's subject and no engine can load it. The message
+// must be the last one that was checked.
+func (v *message) damaged() bool { return v.history.ofTown && v.history.town() == nil }
+
+// Check checks the next message of the log, and returns the findings about it. The error is the
+// error of a message that could not be read again.
+func (l *LogCheck) Check(m *jetstream.RawStreamMsg) ([]Finding, error) {
+	v, err := l.check(m)
+	return v.findings, err
+}
+
+func (l *LogCheck) check(m *jetstream.RawStreamMsg) (*message, error) {
+	v := &message{RawStreamMsg: m, result: new(handoff.Result)}
+	l.Counts.Messages++
+	l.extend(v)
+	var err error
+	if v.body, err = commitlog.Body(m.Data); err == nil {
+		v.rec, err = machine.ReadRecord(v.body)
+	}
+	if err != nil {
+		v.rec = nil
+		v.want("the record cannot be read", commitlog.RecordVersion, err.Error())
+		return v, nil
+	}
+	err = l.readTown(v)
+	l.count(v)
+	v.readResult()
+	switch {
+	case l.kinds[v.rec.Kind] == nil:
+		v.want("a record of a kind that this program does not know", "", string(v.rec.Kind))
+	case v.rec.Run == nil && !mayLackRun(v.rec.Kind):
+		v.want("the record has no run", "events", "")
+	case l.subjectOf(v) != v.Subject:
+		v.want("the record is not on its own subject", l.subjectOf(v), v.Subject)
+	case err != nil:
+		v.want("the stored state is not a snapshot.v1", "", err.Error())
+	default:
+		v.checkHeaders()
+		l.checkRecord(v)
+	}
+	if err := l.checkKey(v); err != nil {
+		return v, err
+	}
+	return v, l.settle(v)
+}
+
+// settle adds the doubts to the findings if before is 0, or if the log still keeps the message at
+// that sequence.
+func (l *LogCheck) settle(v *message) error {
+	if len(v.doubts) == 0 {
+		return nil
+	}
+	if v.before > 0 {
+		before, err := l.at(v.before)
+		if err != nil || before == nil {
+			return err
+		}
+		if guard, _ := commitlog.GuardOf(v.Header); guard > v.before && before.Subject == v.Subject {
+			v.history.onDisk = guard
+		}
+	}
+	v.findings = append(v.findings, v.doubts...)
+	return nil
+}
+
+func (l *LogCheck) extend(v *message) {
+	h := l.histories[v.Subject]
+	ofTown := strings.HasPrefix(v.Subject, wire.LogSubject(l.world, ""))
+	if h == nil {
+		guard, _ := commitlog.GuardOf(v.Header)
+		h = &history{ofTown: ofTown, first: v.Sequence, cut: guard > 0}
+	}
+	if ofTown || commitlog.IsHistory(l.world, v.Subject) {
+		l.histories[v.Subject] = h
+	}
+	v.history, v.prior = h, h.town()
+	h.link(v.RawStreamMsg)
+	h.read, h.last = h.read+1, v.Sequence
+}
+
+// link notes whether a message follows the one before it on a town's subject. The index has the same
+// rule, by which it refuses handoffs.
+func (h *history) link(m *jetstream.RawStreamMsg) {
+	if !h.ofTown {
+		return
+	}
+	if guard, _ := commitlog.GuardOf(m.Header); guard != h.last {
+		h.holes = append(h.holes, hole{h.last, m.Sequence, guard, h.read})
+	}
+	if commitlog.Kind(m.Header.Get(wire.KindHeader)) != commitlog.KindMend {
+		return
+	}
+	if text := m.Header.Get(wire.GapsHeader); text != "" {
+		h.gaps = append(h.gaps, commitlog.ReadGaps(text, m.Sequence)...)
+	} else if n := len(h.holes); n > 0 { // of an earlier program: it gave up the newest hole
+		h.gaps = append(h.gaps, commitlog.Gap{After: h.holes[n-1].before, Before: m.Sequence})
+	}
+	h.holes = slices.DeleteFunc(h.holes, func(at hole) bool { return h.gaps.Explain(at.before, at.at) })
+}
+
+// readTown reads the town after the message like an engine, which ignores the kind.
+func (l *LogCheck) readTown(v *message) error {
+	h := v.history
+	if v.rec.Kind == commitlog.KindMend {
+		v.prior = h.good
+	}
+	if !h.ofTown {
+		h.good = &machine.Town{Seq: v.Sequence, Paused: v.rec.Paused}
+		return nil
+	}
+	state, err := town.ParseStored(v.rec.Snapshot)
+	if err == nil && state.Hash == v.Header.Get(wire.HashHeader) {
+		if h.good == nil {
+			l.Counts.Towns++
+		}
+		now := v.rec.Town(v.Sequence, state)
+		h.good = &now
+	}
+	v.state = &state
+	return err
+}
+
+// townBefore returns the history of a town so far; an empty one if the town has none.
+func (l *LogCheck) townBefore(townID string) *history {
+	if h := l.histories[wire.LogSubject(l.world, wire.TownToken(townID))]; h != nil {
+		return h
+	}
+	return new(history)
+}
+
+func (l *LogCheck) count(v *message) {
+	count, p := l.kinds[v.rec.Kind], v.rec.Pending
+	if v.rec.Kind == commitlog.KindPending && v.rec.Run == nil && p != nil {
+		count = &l.Counts.Attempts
+		if v.prior != nil && v.prior.Pending != nil && v.prior.Pending.Attempt == p.Attempt {
+			return
+		}
+	}
+	if count != nil {
+		*count++
+	}
+}
+
+// mayLackRun reports whether records of a kind may be without a run.
+func mayLackRun(kind commitlog.Kind) bool {
+	return kind == commitlog.KindPut || kind == commitlog.KindRemove ||
+		kind == commitlog.KindPending || kind == commitlog.KindMend ||
+		kind == commitlog.KindSettings
+}
+
+// subjectOf returns the subject on which a record of a known kind belongs.
+func (l *LogCheck) subjectOf(v *message) string {
+	rec, token := v.rec, wire.TownToken(v.rec.TownID)
+	switch rec.Kind {
+	case commitlog.KindSignal:
+		return wire.SignalSubject(l.world)
+	case commitlog.KindSettings:
+		return wire.SettingsSubject(l.world)
+	case commitlog.KindEvents, commitlog.KindRun:
+		return wire.RunSubject(l.world, wire.RunToken(rec.Run.RunID))
+	case commitlog.KindControl:
+		if rec.TownID == "" {
+			return wire.ControlSubject(l.world)
+		}
+	case commitlog.KindRefused:
+		unknown := wire.RefusedSubject(l.world, wire.UnknownTownToken)
+		// A duplicate is stored without a guard, so its town may have been made meanwhile.
+		if v.Subject == unknown &&
+			(!l.townBefore(rec.TownID).exists() || v.result.Status == handoff.Duplicate) {
+			return unknown
+		}
+		return wire.RefusedSubject(l.world, token)
+	}
+	return wire.LogSubject(l.world, token)
+}
+
+// readResult reads the result of a judged handoff, and checks that it verifies.
+func (v *message) readResult() {
+	switch v.rec.Kind {
+	case commitlog.KindHandoff, commitlog.KindRefused, commitlog.KindAsked:
+		result, err := handoff.ParseResult(v.rec.Result, schemas.Limits{Bytes: len(v.rec.Result) + 1})
+		if err != nil {
+			v.want("the result does not verify", "", err.Error())
+			return
+		}
+		v.result = result
+	}
+}
+
+// checkHeaders checks the headers from which the index and lists are made.
+func (v *message) checkHeaders() {
+	want, got := commitlog.Headers(v.rec, v.Subject, v.state), v.Header
+	names := maps.Clone(want)
+	maps.Copy(names, got)
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		if name != wire.AtHeader && !strings.HasPrefix(name, wire.ServerHeaderPrefix) {
+			v.want("the header "+name+" is not the one of the record", want.Get(name), got.Get(name))
+		}
+	}
+}
+
+// checkRecord checks a record against the ones before it.
+func (l *LogCheck) checkRecord(v *message) {
+	run := l.checkRun(v)
+	switch v.rec.Kind {
+	case commitlog.KindMend:
+		v.checkMend()
+	case commitlog.KindSignal:
+		v.step(machine.Town{}, nil)
+	case commitlog.KindSettings:
+		v.checkSettings()
+	case commitlog.KindRefused:
+		l.checkRefused(v, run)
+	case commitlog.KindEvents:
+		v.checkAppended(run)
+	case commitlog.KindRun:
+		l.checkBetween(v, run)
+	default:
+		v.checkCommit(run)
+	}
+	if v.rec.Run != nil && !v.stepped {
+		v.checkEvents(v.rec.Run)
+	}
+}
+
+// checkCommit checks a record of a history against the one before it there.
+func (v *message) checkCommit(run *runState) {
+	if v.checkGuard(); v.prior != nil {
+		v.step(*v.prior, run)
+	}
+}
+
+// checkGuard checks that a message of a history was guarded by the one before it there, if that one
+// is known.
+func (v *message) checkGuard() {
+	if guard, ok := commitlog.GuardOf(v.Header); ok && guard == 0 && v.prior == nil {
+		v.prior = new(machine.Town) // v is the history's first message
+	}
+	if v.prior == nil {
+		return
+	}
+	v.before = v.prior.Seq
+	v.follows("the message was not guarded by the one before it on its subject",
+		strconv.FormatUint(v.before, 10), v.Header.Get(jetstream.ExpectedLastSubjSeqHeader))
+}
+
+// checkSettings checks a record of the settings of the world.
+func (v *message) checkSettings() {
+	v.checkGuard()
+	v.want("the record has not all settings of a world",
+		fmt.Sprint(commitlog.SettingsIn(v.rec).Entries()), fmt.Sprint(v.rec.Settings))
+}
+
+// checkMend checks a record that puts its town back to the last readable record.
+func (v *message) checkMend() {
+	lost := cmp.Or(v.rec.Mend, new(commitlog.Mended)).Lost
+	for _, l := range lost {
+		if !l.Delivered && v.history.first < l.Sequence {
+			v.history.onDisk = l.Sequence
+		}
+	}
+	if v.prior == nil {
+		return
+	}
+	v.before = v.prior.Seq
+	mend := mendRecord(v.rec.TownID, v.prior, v.rec.Mend)
+	mend.Hold(v.prior)
+	made, err := mend.MarshalJSON()
+	v.compare(made, err)
+}
+
+func (l *LogCheck) checkRefused(v *message, run *runState) {
+	before := l.townBefore(v.rec.TownID)
+	switch now := before.town(); {
+	case v.result.Status == handoff.Duplicate ||
+		!before.exists() && v.result.ReasonCode == handoff.ReasonUnknownTown:
+		v.step(machine.Town{}, run)
+	case now != nil:
+		v.before = now.Seq
+		v.step(*now, run)
+	}
+}
+
+// checkAppended checks a message with events of other producers. The log accepts all transitions;
+// projectors check whether they are valid.
+func (v *message) checkAppended(run *runState) {
+	events := v.rec.Run
+	ofEngine := run.ofEngine || machine.IsEnginePlan(events.PlanID, events.PlanVersion)
+	for i := range events.Events {
+		e := &events.Events[i]
+		ofOthers := e.StepID != "" && !slices.Contains(machine.Steps(), e.StepID)
+		if e.EventType.Spec().OfEngine || ofEngine && !ofOthers {
+			v.want("others appended an event that only the engine emits", "", eventText(events, i))
+			run.lost = true // the engine does not emit an event that the run already has
+		}
+	}
+	run.extend(v)
+}
+
+// checkBetween checks a run's events that the engine emitted between its commits, or a record that
+// closes the run to other producers, or reopens it.
+func (l *LogCheck) checkBetween(v *message, run *runState) {
+	switch now := l.townBefore(run.town).town(); {
+	case run.lost:
+	case len(v.rec.Run.Events) == 0:
+		v.want("a record without events neither closes nor reopens its run", true,
+			v.rec.Closing || run.tail.Closed)
+	case run.accepted:
+		if now != nil && now.Pending != nil && now.Pending.Run.RunID == v.rec.Run.RunID {
+			v.before = now.Seq
+			v.stepRun(run.town, *now, run.tail, eventsInHand(v.rec, now.Pending)...)
+		}
+	case run.tail.Waiting != nil && isEndedBy(run, v.rec):
+		waiting := run.tail.Waiting
+		v.stepRun(waiting.TownID, machine.Town{}, run.tail,
+			&machine.Abandon{Run: waiting.Run.Identity, Why: cancellationOf(v.rec.Run)})
+	case run.tail.Waiting != nil: // the run may end before its handoff is judged
+		waiting := run.tail.Waiting
+		v.want("the run is not the one of its records before",
+			fmt.Sprint(waiting.TownID, " ", waiting.Run.Identity),
+			fmt.Sprint(v.rec.TownID, " ", v.rec.Run.Identity))
+	}
+	run.extend(v)
+}
+
+// checkKey reports a key that its town accepted before, unless the log no longer keeps the earlier
+// record, or the record is of a retry. A record that no engine can load accepts no key.
+func (l *LogCheck) checkKey(v *message) error {
+	if v.rec.Kind != commitlog.KindHandoff || v.result.IdempotencyKey == "" || v.damaged() {
+		return nil
+	}
+	sum := sha256.Sum256([]byte(v.Subject + " " + v.result.IdempotencyKey))
+	key := [16]byte(sum[:])
+	before := l.keys[key]
+	l.keys[key] = v.Sequence
+	if before == 0 {
+		return nil
+	}
+	first, err := l.at(before)
+	if first != nil && err == nil && !retries(v.rec.RetryOf, first) {
+		v.want("the key was accepted twice", fmt.Sprint("a duplicate of log sequence ", before),
+			"accepted again: "+v.result.IdempotencyKey)
+	}
+	return err
+}
+
+// retries reports whether of names the run of an earlier record, and that run failed because no
+// plugin or console was reachable.
+func retries(of *apply.RetryOf, earlier *jetstream.RawStreamMsg) bool {
+	_, reason, _ := strings.Cut(earlier.Header.Get(wire.ResultHeader), " ")
+	return of != nil && of.LogSeq == earlier.Sequence &&
+		of.RunID == wire.RunIDOf(earlier.Header) && reason == string(apply.ReasonPluginUnavailable)
+}

@@ -1,0 +1,143 @@
+package fsck
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"worldengine/runevents"
+	"worldengine/worldengine/internal/core/machine"
+	"worldengine/worldengine/internal/store/commitlog"
+)
+
+// runState is a run that has not ended in the log so far.
+type runState struct {
+	// tail is the end of the run's own subject, except that its Next counts all events of the run.
+	tail *machine.RunTail
+	// seen has the ids and idempotency keys of the events of an engine's run.
+	seen map[string]bool
+	// ofEngine reports whether the engine has emitted events of the run; the next members are only
+	// about such a run.
+	ofEngine bool
+	accepted bool       // its handoff was accepted, and the command given to a game
+	town     string     // the town of the accepted handoff
+	lost     bool       // records of the run are missing, or wrong
+	waits    []*message // the messages on the run's own subject before the handoff was judged
+}
+
+// run returns a run that has not ended, a new one if it is not known.
+func (l *LogCheck) run(runID string) *runState {
+	known := l.Runs[runID]
+	if known == nil {
+		known = &runState{tail: machine.NewTail(nil, 0), seen: map[string]bool{}}
+		l.Runs[runID] = known
+	}
+	return known
+}
+
+// checkRun checks the place of a record in its run, and notes the run of the pending command. It
+// returns the record's run, or nil.
+func (l *LogCheck) checkRun(v *message) (r *runState) {
+	rec := v.rec
+	if rec.Run != nil {
+		r = l.run(rec.Run.RunID)
+		r.take(v)
+		if isEndedBy(r, rec) {
+			delete(l.Runs, rec.Run.RunID)
+		}
+	}
+	if p := rec.Pending; p != nil {
+		pending := l.run(p.Run.RunID)
+		pending.ofEngine, pending.accepted, pending.town = true, true, rec.TownID
+		pending.lost = pending.lost || pending.tail.Next <= p.Emitted
+		pending.tail.Next = max(pending.tail.Next, p.Emitted+1)
+	}
+	return r
+}
+
+// take checks the place of a record's events in their run, and that they are new there. The step
+// shows whether the engine's events are valid transitions.
+func (r *runState) take(v *message) {
+	kind, run := v.rec.Kind, v.rec.Run
+	ofSubject := kind == commitlog.KindEvents || kind == commitlog.KindRun
+	if kind != commitlog.KindEvents && !r.ofEngine {
+		r.ofEngine = true
+		if !runevents.IsID(run.RunID) {
+			v.want("the id of the run is not a UUID v4", "a UUID v4", run.RunID)
+		}
+	}
+	if ofSubject {
+		r.checkGuard(v)
+	}
+	if run.FirstSeq < r.tail.Next {
+		v.want("the events do not come after the ones before them", fmt.Sprint("runSeq above ",
+			r.tail.Next-1), fmt.Sprint(run.FirstSeq))
+	}
+	r.lost = r.lost || run.FirstSeq > r.tail.Next
+	if !ofSubject { // else extend does so, since the step needs the end before the record
+		r.tail.Next = max(r.tail.Next, run.FirstSeq+int64(len(run.Events)))
+	}
+	records, seen := run.Records(v.Time), r.seen
+	if !r.ofEngine {
+		seen = map[string]bool{} // for another producer's run, compare only the record's own events
+	}
+	for i := range records {
+		id, key := records[i].EventID, records[i].IdempotencyKey
+		v.want("an event, or its id, was there before: "+eventText(run, i), false,
+			seen[id] || seen[key])
+		seen[id], seen[key] = true, true
+	}
+}
+
+// isEndedBy reports whether a record ends its run. The engine's record does, unless the run still
+// waits or its command is still being applied.
+func isEndedBy(r *runState, rec *commitlog.Record) bool {
+	switch rec.Kind {
+	case commitlog.KindPending:
+		return false
+	case commitlog.KindRun, commitlog.KindEvents:
+		return (rec.Kind == commitlog.KindRun || !r.ofEngine) &&
+			slices.ContainsFunc(rec.Run.Events,
+				func(e runevents.Event) bool { return e.EventType.EndsRun() })
+	}
+	return true
+}
+
+// checkGuard checks the guard of a record on the run's own subject. A guard above the last
+// message's sequence names a message that has expired.
+func (r *runState) checkGuard(v *message) {
+	guard, ok := commitlog.GuardOf(v.Header)
+	if last := r.tail.Guard; last > 0 && (!ok || guard < last) {
+		v.want("the append was not guarded by the run's message before it", last, guard)
+	}
+	r.lost = r.lost || guard != r.tail.Guard
+}
+
+// extend adds a checked record on the run's own subject. Of another producer's run it keeps no keys,
+// since no step needs them.
+func (r *runState) extend(v *message) {
+	if !r.ofEngine {
+		run := v.rec.Run
+		r.tail.Guard, r.tail.Next = v.Sequence, max(r.tail.Next, run.FirstSeq+int64(len(run.Events)))
+		return
+	}
+	r.tail.Add(v.rec, v.Sequence)
+	if !r.accepted {
+		r.waits = append(r.waits, v)
+	}
+}
+
+// checkEvents checks the events of a record by themselves.
+func (v *message) checkEvents(run *runevents.Run) {
+	for i, r := range run.Records(v.Time) {
+		if err := r.Validate(); err != nil {
+			v.want("an event is not valid: "+eventText(run, i), "", err.Error())
+		}
+	}
+}
+
+func eventText(run *runevents.Run, i int) string {
+	e := &run.Events[i]
+	return fmt.Sprintf("runSeq %d, %s attempt %d", run.FirstSeq+int64(i),
+		strings.TrimSpace(string(e.EventType)+" "+e.StepID), e.LogicalAttemptID)
+}

@@ -1,0 +1,368 @@
+package fsck
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/go-json-experiment/json"
+
+	"worldengine/dedupe"
+	"worldengine/handoff"
+	"worldengine/runevents"
+	"worldengine/schemas"
+	"worldengine/worldengine/internal/core/apply"
+	"worldengine/worldengine/internal/core/approval"
+	"worldengine/worldengine/internal/core/machine"
+	"worldengine/worldengine/internal/core/town"
+	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/wire"
+)
+
+// replay is the step of the machine that should have made a record.
+type replay struct {
+	*message
+	before   machine.Town
+	in       machine.Input
+	settings machine.Settings
+}
+
+// replay returns the step that should have made the message's record, still without an event.
+func (v *message) replay(townID string, before machine.Town) *replay {
+	r := &replay{message: v, before: before,
+		in: machine.Input{TownID: townID, At: endOf(v.rec.Run)}}
+	if v.rec.Run != nil {
+		r.in.Drawn = v.rec.Run.Drawn()
+	}
+	rules := town.DefaultRules()
+	if v.rec.Rules != nil {
+		rules = *v.rec.Rules
+	}
+	r.settings = machine.Settings{Rules: &rules, Apply: apply.Local}
+	if v.rec.WorldPolicy != nil {
+		r.settings.Policy = *v.rec.WorldPolicy
+	}
+	return r
+}
+
+// step repeats the step that made a record, with the town before it and its input. It compares both
+// records byte for byte. run is the record's run; nil if it has none.
+func (v *message) step(before machine.Town, run *runState) {
+	r := v.replay(v.rec.TownID, before)
+	event, err := r.event()
+	if err != nil {
+		v.follows("the record does not have the input of its step", "", err.Error())
+		return
+	}
+	if h, judged := event.(*machine.Handoff); judged && run != nil {
+		v.stepWaits(run, h)
+	}
+	r.try(event)
+}
+
+// stepRun is step for a record on a run's own subject, which one of the given events made. tail is
+// the run's end before the record.
+func (v *message) stepRun(
+	townID string, before machine.Town, tail *machine.RunTail, events ...machine.Event,
+) {
+	r := v.replay(townID, before)
+	r.in.Tail, r.settings.Plugin.Attempts = tail, 1
+	r.try(events...)
+}
+
+// try makes the step with each of events, until one makes the message's record.
+func (r *replay) try(events ...machine.Event) {
+	var closest []byte
+	var failed error
+	for _, r.in.Event = range events {
+		made, err := r.makeRecord()
+		if r.stepped = err == nil && bytes.Equal(made, r.body); r.stepped {
+			return
+		}
+		if closest == nil {
+			closest, failed = made, err
+		}
+	}
+	r.compare(closest, failed)
+}
+
+// compare reports a difference between the message's record and made, the record that its input
+// makes. If the input makes none, made is nil, and err has the reason.
+func (v *message) compare(made []byte, err error) {
+	if made == nil && err != nil {
+		v.follows("the town could not take the input of the record", "", err.Error())
+		return
+	}
+	want, got := excerpts(made, v.body)
+	v.follows("the record is not the one that its input makes of the town", want, got)
+}
+
+// makeRecord returns the bytes of the record that the step makes; nil if it makes none.
+func (r *replay) makeRecord() ([]byte, error) {
+	out, err := machine.Step(r.before, &r.in, &r.settings)
+	if err != nil || out.Record == nil {
+		return nil, err
+	}
+	if out.Record.Kind.OfTown() && r.in.TownID != "" {
+		out.Record.Hold(&out.After)
+	}
+	return out.Record.MarshalJSON()
+}
+
+// stepWaits steps the records of a run that waited, now that its handoff is known.
+func (v *message) stepWaits(run *runState, h *machine.Handoff) {
+	tail := machine.NewTail(nil, 0)
+	for _, w := range run.waits {
+		if w.rec.Kind == commitlog.KindRun && len(w.rec.Run.Events) > 0 && !run.lost {
+			begin := beginOf(w.rec.Run)
+			begin.Retry = h.Begin.Retry
+			wait := machine.Wait{Handoff: h.Handoff, Run: h.Run, Begin: begin,
+				By: pauseOf(w.rec.Run)}
+			w.doubts = nil // earlier ones are settled
+			w.stepRun(v.rec.TownID, machine.Town{}, tail, &wait, &machine.Close{Wait: wait})
+			v.findings = append(v.findings, w.doubts...)
+		}
+		tail.Add(w.rec, w.Sequence)
+	}
+	run.waits = nil
+}
+
+// pauseOf returns the pause that the events of a run name; nil if they name none.
+func pauseOf(run *runevents.Run) *commitlog.PausedBy {
+	for i := range run.Events {
+		if e := &run.Events[i]; e.EventType == runevents.RunPaused {
+			by := new(commitlog.PausedBy)
+			_ = json.Unmarshal(e.Payload, by) // the step finds a difference
+			return by
+		}
+	}
+	return nil
+}
+
+// eventsInHand returns the machine's events that can make a record in a pending command's run. If
+// an event ends the run, its first record closes the run.
+func eventsInHand(rec *commitlog.Record, p *apply.Pending) []machine.Event {
+	return []machine.Event{
+		&machine.Attempt{}, &machine.Attempt{Started: true},
+		&machine.Hold{By: pauseOf(rec.Run)},
+		&machine.Outcome{Result: apply.Result{Attempt: p.Attempt, Applied: true}},
+		&machine.Cancel{Signal: &machine.Signal{RunID: p.Run.RunID, Force: p.RetryOf == nil}},
+	}
+}
+
+// cancellationOf reads from a run's last event why the run was cancelled.
+func cancellationOf(run *runevents.Run) (why machine.Cancellation) {
+	if last := lastOf(run); last != nil {
+		_ = json.Unmarshal(last.Payload, &why) // the step finds a difference
+	}
+	return why
+}
+
+func lastOf(run *runevents.Run) *runevents.Event {
+	if run == nil || len(run.Events) == 0 {
+		return nil
+	}
+	return &run.Events[len(run.Events)-1]
+}
+
+// event reads the event, and the rest of the input and the settings, out of the record. If the
+// record lacks a part, the step makes another record or fails.
+func (r *replay) event() (machine.Event, error) {
+	rec, p := r.rec, r.before.Pending
+	attempt := rec.Kind == machine.KindPending && rec.Run == nil
+	switch kind := rec.Kind; {
+	case kind == machine.KindPut:
+		return &machine.Put{
+			State: *r.state, Expected: r.before.State.Hash, ActorID: rec.ActorID,
+			Attributes: machine.Attributes{Apply: rec.Apply, Approval: rec.Policy},
+		}, nil
+	case kind == machine.KindRemove:
+		return &machine.Remove{ActorID: rec.ActorID}, nil
+	case kind == machine.KindControl, kind == machine.KindDecided, kind == machine.KindSignal:
+		return r.signal(), nil
+	case kind == machine.KindHandoff && p != nil:
+		return r.outcome(), nil
+	case p == nil && (attempt || kind == machine.KindCancelled):
+		return &machine.Arrival{}, nil // the step fails
+	case attempt:
+		return r.attempt(), nil
+	case kind == machine.KindCancelled:
+		return r.cancellation(), nil
+	}
+	return r.delivery()
+}
+
+func (r *replay) signal() machine.Event {
+	rec, run := r.rec, r.rec.Run.Identity
+	run.PlanID, run.PlanVersion = machine.SignalPlan, machine.SignalVersion
+	said, _ := machine.SignalIn(rec.Run)
+	signal := &machine.Signal{
+		Kind: said.Signal, Run: run, TownID: rec.TownID, RunID: said.RunID,
+		HandoffID: said.HandoffID, HandoffHash: said.HandoffHash, ActorID: said.ActorID,
+		Reason: said.Reason,
+	}
+	if rec.Kind == machine.KindSignal {
+		return &machine.Verdict{Signal: signal, Code: wire.Code(said.Code)}
+	}
+	if rec.Paused != nil {
+		signal.DrainTimeout = time.Duration(rec.Paused.DrainTimeoutMs) * time.Millisecond
+	}
+	if a := approval.List(rec.Approvals).Decided(rec.Run.RunID); a != nil {
+		r.settings.ApprovalTimeout = a.Expires.Sub(a.Decision.At)
+	}
+	return signal
+}
+
+// attempt returns the outcome of the previous attempt, or the news that a request may have arrived.
+func (r *replay) attempt() machine.Event {
+	p, before := cmp.Or(r.rec.Pending, new(apply.Pending)), r.before.Pending
+	if p.Attempt == before.Attempt {
+		return &machine.Arrival{MayHaveArrived: p.Reached, Rests: p.Rested}
+	}
+	failed := *cmp.Or(p.Last, new(apply.Failure))
+	r.in.At, r.in.Drawn, r.in.Tail = p.NotBefore, p.EventIDs, tailOf(new(runevents.Run), before)
+	r.settings.Plugin = apply.Policy{Attempts: math.MaxInt64, Deadline: p.Deadline.Sub(p.NotBefore)}
+	return &machine.Outcome{Result: apply.Result{
+		Attempt: before.Attempt, At: failed.At, Failed: &failed, Reached: p.Reached,
+	}}
+}
+
+// outcome returns the outcome that ends a run.
+func (r *replay) outcome() machine.Event {
+	rec, p := r.rec, r.before.Pending
+	r.in.Tail = tailOf(rec.Run, p)
+	r.settings.Plugin.Attempts = p.Attempt
+	v := apply.Result{Attempt: p.Attempt, Applied: r.result.Executed}
+	var said struct {
+		apply.Artifacts `json:",inline"`
+		Error           apply.Failure `json:"error"`
+	}
+	for i := range rec.Run.Events {
+		e := &rec.Run.Events[i]
+		if e.StepID == machine.StepApply && e.EventType != runevents.StepStarted &&
+			e.LogicalAttemptID == p.Attempt {
+			v.At = emittedAt(e)
+			_ = json.Unmarshal(e.Payload, &said) // the step finds a difference
+		}
+	}
+	if !v.Applied {
+		v.Failed = &said.Error
+		v.Failed.Reason = r.result.ReasonCode
+		return &machine.Outcome{Result: v}
+	}
+	v.Artifacts = said.Artifacts
+	if !bytes.Equal(rec.Snapshot, p.Expected) {
+		v.Snapshot = rec.Snapshot
+	}
+	if rec.Addition != nil {
+		v.Embodiment = rec.Addition.Embodiment
+	}
+	return &machine.Outcome{Result: v}
+}
+
+func (r *replay) cancellation() machine.Event {
+	why := cancellationOf(r.rec.Run)
+	r.in.Tail = tailOf(r.rec.Run, r.before.Pending)
+	return &machine.Cancel{Signal: &machine.Signal{
+		Kind: machine.SignalCancel, Run: runevents.Identity{RunID: why.SignalID},
+		RunID: r.rec.Run.RunID, Force: why.Code == machine.CancelledByForce, Reason: why.Reason,
+	}}
+}
+
+// tailOf returns the end of a pending command's run before a record with the events next. Events of
+// attempts that the record lacks are on the run's own subject.
+func tailOf(next *runevents.Run, p *apply.Pending) *machine.RunTail {
+	stored := slices.DeleteFunc(machine.OfAttempts(p.Attempt), func(e runevents.Event) bool {
+		return slices.ContainsFunc(next.Events, func(n runevents.Event) bool {
+			return n.EventType == e.EventType && n.LogicalAttemptID == e.LogicalAttemptID
+		})
+	})
+	tail := machine.NewTail(&runevents.Run{Identity: p.Run, Events: stored}, p.Emitted)
+	tail.Next, tail.Closed = next.FirstSeq, true
+	if len(next.Events) > 0 && next.Events[0].EventType == runevents.RunResumed {
+		tail.Pauses, tail.PausedAt = next.Events[0].LogicalAttemptID, p.Emitted+1
+	}
+	return tail
+}
+
+func retryOf(rec *commitlog.Record) *apply.RetryOf {
+	if rec.Pending != nil && rec.Run != nil && rec.Pending.Run.RunID == rec.Run.RunID {
+		return rec.Pending.RetryOf
+	}
+	return rec.RetryOf
+}
+
+func (r *replay) delivery() (machine.Event, error) {
+	rec, encoded := r.rec, r.rec.Handoff
+	if p := rec.Pending; p != nil {
+		encoded = p.Handoff
+		r.settings.Apply, r.settings.Plugin.Deadline = p.Via, p.Deadline.Sub(p.Accepted)
+		r.in.Drawn = append(r.in.Drawn, p.EventIDs...)
+	}
+	if n := len(rec.Approvals); rec.Kind == machine.KindAsked && n > 0 {
+		r.settings.ApprovalTimeout = rec.Approvals[n-1].Expires.Sub(rec.Approvals[n-1].At)
+	}
+	h, err := handoff.Parse(encoded, schemas.Limits{Bytes: len(encoded) + 1})
+	if err != nil {
+		return nil, err
+	}
+	e := &machine.Handoff{Handoff: h, Sent: encoded, Run: rec.Run.Identity, Next: rec.Run.FirstSeq,
+		Begin: beginOf(rec.Run), RetryOf: retryOf(rec)}
+	e.Run.PlanID, e.Run.PlanVersion = h.ProposalID, h.Proposal.SchemaVersion
+	if of := e.RetryOf; of != nil {
+		if of.LogSeq == 0 || of.LogSeq >= r.Sequence {
+			r.want("the record of the retried run does not come before",
+				fmt.Sprint("a log sequence below ", r.Sequence), fmt.Sprint(of.LogSeq))
+		}
+		said, _ := machine.SignalIn(rec.Run)
+		e.Begin.Retry = &machine.Retry{RunID: of.RunID, ActorID: said.ActorID, Reason: said.Reason}
+	}
+	if rec.Kind != machine.KindRefused {
+		return e, nil
+	}
+	switch r.result.ReasonCode {
+	case handoff.ReasonApprovalRequired, handoff.ReasonApprovalDenied,
+		handoff.ReasonApprovalTooLarge, handoff.ReasonApprovalsFull:
+		r.settings.Policy.Types = []handoff.ProposalType{h.Proposal.Type} // the record has none
+	}
+	if of := r.result.Evaluation.DuplicateCheck.DuplicateOf; of != nil {
+		e.Prior = &dedupe.Receipt{Key: h.IdempotencyKey, ResultID: *of}
+		if r.result.ReasonCode == handoff.ReasonDuplicate {
+			e.Prior.HandoffID = h.HandoffID
+		}
+	}
+	return e, nil
+}
+
+func beginOf(run *runevents.Run) (begin machine.Begin) {
+	for i := range run.Events {
+		e := &run.Events[i]
+		switch e.EventType {
+		case runevents.RunQueued:
+			begin.Start = machine.StartQueued
+			begin.Waited = endOf(run).Sub(emittedAt(e))
+		case runevents.RunResumed:
+			begin.Start = machine.StartResumed
+		case runevents.RunStarted:
+			if run.FirstSeq > 1 {
+				begin.Start = machine.StartWaited
+			}
+		}
+	}
+	return begin
+}
+
+// emittedAt returns an event's emittedAt, or the zero time. endOf returns the emittedAt of a run's
+// last event.
+func emittedAt(e *runevents.Event) time.Time {
+	if e == nil {
+		return time.Time{}
+	}
+	at, _ := time.Parse(time.RFC3339Nano, e.EmittedAt)
+	return at
+}
+
+func endOf(run *runevents.Run) time.Time { return emittedAt(lastOf(run)) }

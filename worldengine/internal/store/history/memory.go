@@ -1,0 +1,363 @@
+package history
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf16"
+
+	"github.com/go-json-experiment/json"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"worldengine/handoff"
+	"worldengine/worldengine/internal/core/town"
+	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/internal/store/index"
+	"worldengine/worldengine/messages"
+	"worldengine/worldengine/wire"
+)
+
+// The two constant members of a result in a memory.
+const (
+	sourceType = "execution_receipt"
+	resultKind = "terminal_receipt"
+)
+
+// The longest texts of a memory, in UTF-16 code units as JavaScript counts them.
+const (
+	maxCommand = 240
+	maxMessage = 240
+	maxSummary = 320
+	maxHandoff = 200
+	maxText    = 80
+)
+
+// maxRead bounds the newest results from which one list of a memory is chosen.
+const maxRead = 16
+
+// Memory returns the memory of the scope's town. If the scope names no town, Memory returns the
+// memory of towns, or of all towns if towns is nil. The memory depends on the log alone. The error
+// is town.ErrUnknown, index.ErrBehind or commitlog.ErrLogUnavailable.
+//
+// The results of one town are chosen and sorted by their epochs. Epochs of different towns cannot
+// be compared, so of several towns the results that the log stored last are chosen. Duplicates have
+// no epoch, and only fill a list that has room.
+func (r *Reader) Memory(
+	ctx context.Context, scope messages.MemoryScope, towns []string,
+) (*messages.Memory, error) {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	if _, err := r.index.Sync(ctx); err != nil {
+		return nil, err
+	}
+	m := messages.NewMemory(scope)
+	var found index.Results
+	var err error
+	if scope.TownID != nil {
+		found, m.TownSummary, err = r.summary(ctx, *scope.TownID)
+	} else {
+		found = r.index.Results(wire.TownTokens(towns), index.Kept{}, maxRead)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := r.fillHistory(ctx, m, &found); err != nil {
+		return nil, err
+	}
+	if err := r.fillChronicle(ctx, m, &found); err != nil {
+		return nil, err
+	}
+	if s := m.TownSummary; s != nil {
+		if len(m.RecentChronicle) > 0 {
+			s.LastChronicleAt = &m.RecentChronicle[0].At
+		}
+		if len(m.RecentHistory) > 0 {
+			s.LastHistoryAt = &m.RecentHistory[0].At
+		}
+	}
+	return m, nil
+}
+
+// summary returns a town's results, and its summary without the times of the lists.
+func (r *Reader) summary(
+	ctx context.Context, townID string,
+) (found index.Results, summary *messages.MemorySummary, err error) {
+	entry, err := r.Log.Load(ctx, townID)
+	if err == nil && !entry.State.Exists() {
+		err = unknown(townID)
+	}
+	if err != nil {
+		return found, nil, err
+	}
+	token, kept := wire.TownToken(townID), index.Kept{}
+	for subject, seq := range map[string]*uint64{
+		wire.LogSubject(r.Log.World, token):     &kept.Log,
+		wire.RefusedSubject(r.Log.World, token): &kept.Refused,
+	} {
+		msg, err := r.Log.Next(ctx, subject, 1)
+		if err != nil {
+			return found, nil, err
+		}
+		if msg != nil {
+			*seq = msg.Sequence
+		}
+	}
+	found = r.index.Results([]string{token}, kept, maxRead)
+	return found, summaryOf(entry.State.Snapshot, found.Counts), nil
+}
+
+func summaryOf(now *town.Snapshot, counts map[string]int) *messages.MemorySummary {
+	s := messages.NewMemorySummary()
+	s.TownID = text(now.TownID, maxText)
+	s.Hope, s.Dread = &now.Pressure.Hope, &now.Pressure.Dread
+	if now.Mission != nil {
+		s.MissionID = text(now.Mission.ID, maxHandoff)
+	}
+	for i := range now.Projects {
+		if now.Projects[i].Status == town.Active {
+			s.ActiveProjects++
+		}
+	}
+	of := func(status handoff.Status) int { return counts[string(status)] }
+	s.Counts = messages.ExecutionCounts{
+		Executed: of(handoff.Executed), Rejected: of(handoff.Rejected), Stale: of(handoff.Stale),
+		Duplicate: of(handoff.Duplicate), Failed: of(handoff.Failed),
+	}
+	s.ChronicleCount = s.Counts.Executed
+	for _, status := range handoff.Statuses() {
+		s.HistoryCount += of(status)
+	}
+	return s
+}
+
+// told is a result that was read: an entry of the history and, if it was executed, of the
+// chronicle.
+type told struct {
+	result messages.MemoryResult
+	entry  messages.MemoryEntry
+}
+
+func (r *Reader) fillHistory(ctx context.Context, m *messages.Memory, found *index.Results) error {
+	var seqs []uint64
+	for status, newest := range found.Newest {
+		if status != string(handoff.Duplicate) {
+			seqs = append(seqs, newest...)
+		}
+	}
+	slices.Sort(seqs)
+	slices.Reverse(seqs)
+	chosen, err := r.newestTold(ctx, m, seqs, m.Scope.HistoryLimit)
+	if room := m.Scope.HistoryLimit - len(chosen); err == nil && room > 0 {
+		var rest []*told
+		rest, err = r.newestTold(ctx, m, found.Newest[string(handoff.Duplicate)], room)
+		chosen = append(chosen, rest...)
+	}
+	if err != nil {
+		return err
+	}
+	slices.SortStableFunc(chosen, func(a, b *told) int {
+		return cmp.Or(cmp.Compare(b.result.At, a.result.At), town.Compare(place(b), place(a)))
+	})
+	for _, t := range chosen[:min(len(chosen), m.Scope.HistoryLimit)] {
+		m.RecentHistory = append(m.RecentHistory, t.result)
+	}
+	return nil
+}
+
+// place is the text by which results of one epoch are sorted.
+func place(t *told) string {
+	r := &t.result
+	return strings.Join([]string{r.SourceType, r.Kind, orEmpty(r.ProposalType), string(r.Status),
+		orEmpty(r.HandoffID)}, ":")
+}
+
+func (r *Reader) fillChronicle(ctx context.Context, m *messages.Memory, found *index.Results) error {
+	chosen, err := r.newestTold(ctx, m, found.Newest[string(handoff.Executed)], m.Scope.ChronicleLimit)
+	if err != nil {
+		return err
+	}
+	slices.SortStableFunc(chosen, func(a, b *told) int {
+		return cmp.Or(cmp.Compare(b.entry.At, a.entry.At),
+			town.Compare(b.entry.RunID, a.entry.RunID))
+	})
+	for _, t := range chosen[:min(len(chosen), m.Scope.ChronicleLimit)] {
+		m.RecentChronicle = append(m.RecentChronicle, t.entry)
+	}
+	return nil
+}
+
+// newestTold reads up to limit results for a memory, the newest first. If the memory is of one
+// town, it also reads the next results with the last one's epoch. It omits damaged results, and
+// results that the log no longer keeps.
+func (r *Reader) newestTold(
+	ctx context.Context, m *messages.Memory, seqs []uint64, limit int,
+) (chosen []*told, err error) {
+	for _, seq := range seqs[:min(len(seqs), maxRead)] {
+		if m.Scope.TownID == nil && len(chosen) >= limit {
+			break
+		}
+		t, err := r.toldAt(ctx, seq)
+		if err != nil {
+			return nil, err
+		}
+		if t == nil {
+			continue
+		}
+		if len(chosen) >= limit && t.result.At < chosen[limit-1].result.At {
+			break
+		}
+		chosen = append(chosen, t)
+	}
+	return chosen, nil
+}
+
+// toldAt reads the result at a sequence; nil if none can be read.
+func (r *Reader) toldAt(ctx context.Context, seq uint64) (*told, error) {
+	if t, known := r.told.Get(seq); known {
+		return t, nil
+	}
+	msg, err := r.Log.At(ctx, seq)
+	if msg == nil || err != nil {
+		return nil, err
+	}
+	t, err := r.tell(ctx, msg)
+	if t != nil && err == nil {
+		r.told.Add(seq, t)
+	}
+	return t, err
+}
+
+// tell returns the result in a message; nil if none can be read.
+func (r *Reader) tell(ctx context.Context, msg *jetstream.RawStreamMsg) (*told, error) {
+	rec, err := commitlog.ReadRecord(msg.Data)
+	var result handoff.Result
+	var asked struct { // without numbers, which agents may write as 15.0
+		Proposal struct {
+			Type    handoff.ProposalType `json:"type"`
+			ActorID string               `json:"actorId"`
+			Args    map[string]string    `json:"args"`
+		} `json:"proposal"`
+	}
+	if err != nil || rec.Run == nil || json.Unmarshal(rec.Result, &result) != nil ||
+		json.Unmarshal(rec.Handoff, &asked) != nil {
+		return nil, nil
+	}
+	p := handoff.Proposal{
+		Type: asked.Proposal.Type, ActorID: asked.Proposal.ActorID, Args: asked.Proposal.Args,
+	}
+	t := &told{result: resultOf(rec.TownID, &result, &p)}
+	if !result.Executed {
+		return t, nil
+	}
+	title, complete, err := r.title(ctx, msg, rec, &p)
+	t.entry = entryOf(&p, title, complete)
+	t.entry.RunID, t.entry.At = rec.Run.RunID, t.result.At
+	t.entry.TownID, t.entry.HandoffID = t.result.TownID, t.result.HandoffID
+	return t, err
+}
+
+func resultOf(townID string, r *handoff.Result, p *handoff.Proposal) messages.MemoryResult {
+	m := messages.MemoryResult{
+		SourceType: sourceType, Kind: resultKind, Status: r.Status, ReasonCode: r.ReasonCode,
+		HandoffID: text(r.HandoffID, maxHandoff), ProposalType: text(string(p.Type), maxText),
+		Command: text(r.Command, maxCommand), AuthorityCommands: []string{},
+		TownID: text(townID, maxText),
+	}
+	if r.Executed && m.Command != nil {
+		m.AuthorityCommands = append(m.AuthorityCommands, *m.Command)
+	}
+	at := r.Evaluation.StaleCheck.ActualDecisionEpoch
+	if r.WorldState != nil && r.WorldState.DecisionEpoch != nil {
+		at = r.WorldState.DecisionEpoch
+	}
+	if at != nil {
+		m.At = *at
+	}
+	m.Summary = orEmpty(text(strings.Join([]string{sourceType, resultKind, string(p.Type),
+		string(r.Status), string(r.ReasonCode), orEmpty(m.TownID)}, " "), maxSummary))
+	return m
+}
+
+// title returns the name of the project or mission that a command is about, or else its argument.
+// complete is set if the command completed a project.
+func (r *Reader) title(
+	ctx context.Context, msg *jetstream.RawStreamMsg, rec *commitlog.Record, p *handoff.Proposal,
+) (title string, complete bool, err error) {
+	snapshot, target := rec.Snapshot, p.Type.Spec().Target
+	if target == handoff.ActiveMission { // the command removed the mission
+		prior, err := r.Log.Previous(ctx, msg)
+		if err != nil {
+			return "", false, err
+		}
+		if prior != nil {
+			if before, err := commitlog.ReadRecord(prior.Data); err == nil {
+				snapshot = before.Snapshot
+			}
+		}
+	}
+	title = p.Argument()
+	var s town.Snapshot
+	if json.Unmarshal(snapshot, &s) != nil {
+		return title, false, nil
+	}
+	if target == handoff.Project {
+		for i := range s.Projects {
+			if s.Projects[i].ID == p.Argument() {
+				return s.Projects[i].Name, s.Projects[i].Status == town.Complete, nil
+			}
+		}
+	} else if s.Mission != nil && s.Mission.ID == p.Argument() {
+		title = s.Mission.Title
+	}
+	return title, false, nil
+}
+
+// entryOf returns the entry of the chronicle about an executed command.
+func entryOf(p *handoff.Proposal, title string, complete bool) messages.MemoryEntry {
+	spec := p.Type.Spec()
+	story := cmp.Or(spec.Story, "{actor} had a command executed.") // a newer server's command
+	tags := strings.Fields(cmp.Or(spec.Verb, "command"))
+	if complete {
+		story, tags = "The {title} is complete.", append(tags, "complete")
+	}
+	if spec.Values != nil {
+		tags = append(tags, p.Argument())
+	}
+	if strings.HasPrefix(strings.ToLower(title), "the ") {
+		title = title[len("the "):]
+	}
+	said := strings.NewReplacer("{actor}", p.ActorID, "{title}", title,
+		"{argument}", p.Argument()).Replace(story)
+	return messages.MemoryEntry{
+		EntryType: tags[0], Message: orEmpty(text(strings.Join(strings.Fields(said), " "), maxMessage)),
+		Tags: tags,
+	}
+}
+
+// text trims s and cuts it to most UTF-16 code units, as JavaScript does; nil if nothing is left.
+func text(s string, most int) *string {
+	space := func(r rune) bool { // space in JavaScript
+		return r >= '\t' && r <= '\r' || unicode.Is(unicode.Z, r) || r == '\uFEFF'
+	}
+	s = strings.TrimFunc(s, space)
+	length := 0
+	for i, r := range s {
+		if length += utf16.RuneLen(r); length > most {
+			s = strings.TrimRightFunc(s[:i], space)
+			break
+		}
+	}
+	if s == "" {
+		return nil
+	}
+	return &s
+}
+
+func orEmpty(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
+}

@@ -1,0 +1,109 @@
+package index
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"worldengine/runevents"
+	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/wire"
+)
+
+// entry is a row with its names, as newEntry reads it from a log message and decode from the file.
+type entry struct {
+	facts
+	words
+	town, actor string
+	// moves are the types of a log message's run-level events, with commas. move derives the run's
+	// status from them.
+	moves string
+}
+
+// flagHeaders are the headers that set a flag of their row.
+var flagHeaders = []struct {
+	header string
+	flag   Flag
+}{
+	{wire.PendingHeader, Pending}, {wire.PausedHeader, Paused},
+	{wire.AskedHeader, Asked}, {wire.RemovedHeader, Removed},
+	{wire.InconsistentHeader, Inconsistent},
+}
+
+// newEntry reads a log message. Missing or unreadable headers leave zero values: the record itself
+// counts, and fsck reports the headers.
+func newEntry(seq uint64, subject string, header nats.Header) entry {
+	e := entry{actor: header.Get(wire.ActorHeader), moves: header.Get(wire.RunMovesHeader)}
+	e.Seq, e.kind, e.typ = seq, header.Get(wire.KindHeader), header.Get(wire.TypeHeader)
+	if at, err := time.Parse(time.RFC3339, header.Get(wire.AtHeader)); err == nil {
+		e.At = at.UnixMilli()
+	}
+	arrived, err := time.Parse(time.RFC3339, header.Get(wire.ArrivedHeader))
+	if waited := e.At - arrived.UnixMilli(); err == nil && 0 < waited && waited <= math.MaxUint32 {
+		e.Waited = uint32(waited)
+	}
+	if e.kind == string(commitlog.KindMend) {
+		e.typ = header.Get(wire.GapsHeader)
+	}
+	e.Guard, _ = commitlog.GuardOf(header)
+	e.Epoch = commitlog.EpochOf(header)
+	e.result, e.reason, _ = strings.Cut(header.Get(wire.ResultHeader), " ")
+	_, lastSeq, _ := strings.Cut(header.Get(wire.RunSeqsHeader), "-")
+	last, _ := strconv.ParseUint(lastSeq, 10, 32)
+	e.Last = uint32(last)
+	for _, f := range flagHeaders {
+		if header.Get(f.header) == "true" {
+			e.Flags |= f.flag
+		}
+	}
+	e.place(subject, header)
+	return e
+}
+
+// place sets the members that depend on the subject: world.<w>.<place>[.<token>].
+func (e *entry) place(subject string, header nats.Header) {
+	tokens := append(strings.Split(subject, "."), "", "", "", "")
+	place, token := tokens[2], tokens[3]
+	key, runID := header.Get(wire.KeyHeader), wire.RunIDOf(header)
+	switch place {
+	case "log":
+		e.Flags |= ofTown
+		if e.kind == string(commitlog.KindHandoff) && key != "" {
+			e.Flags |= accepts
+		}
+	case "run":
+		runID, token = cmp.Or(runID, token), ""
+	}
+	e.Key, e.RunID = fingerprint(key), fingerprint(runID)
+	e.town = cmp.Or(token, header.Get(wire.TownTokenHeader))
+}
+
+// fingerprint is the first 8 bytes of the SHA-256 of s, 0 for "". Two keys hardly ever have the
+// same fingerprint.
+func fingerprint(s string) uint64 {
+	if s == "" {
+		return 0
+	}
+	sum := sha256.Sum256([]byte(s))
+	return binary.LittleEndian.Uint64(sum[:])
+}
+
+// move sets the status to which the entry brings its run; now is the status before it.
+func (e *entry) move(now runevents.RunStatus) {
+	if e.RunID == 0 {
+		return
+	}
+	now = cmp.Or(now, runevents.RunPending)
+	for move := range strings.SplitSeq(e.moves, ",") {
+		if next, valid := runevents.NextRunStatus(now, runevents.EventType(move)); valid {
+			now = next
+		}
+	}
+	e.status = string(now)
+}

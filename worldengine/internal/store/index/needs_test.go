@@ -1,0 +1,85 @@
+package index
+
+import (
+	"slices"
+	"strconv"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+
+	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/wire"
+)
+
+// needed counts the needs of a town from its records, the oldest first.
+func needed(records []nats.Header) (n commitlog.Needs) {
+	epochOf := func(h nats.Header) int64 {
+		epoch, _ := strconv.ParseInt(h.Get(wire.EpochHeader), 10, 64)
+		return epoch
+	}
+	newest := records[len(records)-1]
+	n.Epoch = epochOf(newest)
+	for i, h := range slices.Backward(records) {
+		behind := uint32(len(records) - i)
+		if epochOf(h) == n.Epoch && h.Get(wire.ResultHeader) == "failed PROJECT_BLOCKED" {
+			n.Failed, n.FailedFor = n.Failed+1, behind
+		}
+		if h.Get(wire.PendingHeader) != "" && behind == n.AppliedFor+1 {
+			n.AppliedFor = behind
+		}
+	}
+	return n
+}
+
+// An index that follows its log has each town's needs, also of messages that were Put after a gap,
+// and after a repair that puts a town back to an earlier epoch; as one that is built from the log.
+func TestIndex_Needs(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(10) {
+		g, l := newGenerator(seed), &memoryLog{}
+		ix := open(t, l, "")
+		var records []nats.Header
+		epoch, gap := int64(1), false
+		for range 60 {
+			h := nats.Header{wire.KindHeader: {"control"}}
+			switch g.IntN(20) {
+			case 0, 1:
+				h.Set(wire.KindHeader, "put")
+				epoch++
+			case 2:
+				h.Set(wire.KindHeader, "mend")
+				epoch = max(1, epoch-g.Int64N(3))
+			case 3, 4, 5, 6:
+				h.Set(wire.PendingHeader, "true")
+			case 7, 8, 9, 10:
+				h = executed("key", "run", g.at)
+				h.Set(wire.ResultHeader, "failed PROJECT_BLOCKED")
+			case 11:
+				h = executed("key", "run", g.at)
+				epoch++
+			}
+			h.Set(wire.EpochHeader, strconv.FormatInt(epoch, 10))
+			records = append(records, h)
+			if gap = g.IntN(10) == 0 && h.Get(wire.KindHeader) != "mend"; gap {
+				l.append(wire.RunSubject("w", "other"), nats.Header{})
+			}
+			m := l.append(wire.LogSubject("w", "t"), h)
+			ix.Put(m.seq, m.subject, m.header)
+			needs, newest := ix.Needs("t")
+			if newest == m.seq {
+				require.Equal(t, needed(records), needs, "seed %d, record %d", seed, len(records))
+			}
+			require.True(t, newest == m.seq || gap)
+			if gap {
+				_, err := ix.Sync(t.Context())
+				require.NoError(t, err)
+			}
+			needs, _ = ix.Needs("t")
+			require.Equal(t, needed(records), needs, "seed %d, record %d", seed, len(records))
+		}
+		fresh, _ := open(t, l, "").Needs("t")
+		require.Equal(t, needed(records), fresh)
+		require.NoError(t, ix.Close())
+	}
+}

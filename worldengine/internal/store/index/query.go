@@ -1,0 +1,214 @@
+package index
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	"worldengine/runevents"
+	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/wire"
+)
+
+// Accepted returns the sequence of the newest record that consumed a key in a town, or, if
+// townToken is "", in any town. The caller compares the record's key, since the index has only its
+// fingerprint.
+func (ix *Index) Accepted(townToken, key string) (seq uint64, found bool) {
+	hash := fingerprint(key)
+	ix.mu.RLock()
+	defer ix.mu.RUnlock()
+	for _, e := range slices.Backward(ix.ahead) {
+		if e.has(accepts) && e.Key == hash && (townToken == "" || e.town == townToken) {
+			return e.Seq, true
+		}
+	}
+	var n uint32
+	if townToken == "" {
+		n = ix.s.anyKeys.get(hash)
+	} else {
+		n = ix.s.keys.get(keyInTown(hash, ix.s.town(townToken)))
+	}
+	if n == 0 {
+		return 0, false
+	}
+	return ix.s.row(n).Seq, true
+}
+
+// Run has rows of a run, ascending. Town is their town's token, "" if no row has one.
+type Run struct {
+	Town string
+	Rows []Row
+}
+
+// Run returns a run with its rows after a sequence, and whether there are any.
+func (ix *Index) Run(runID string, after uint64) (Run, bool) {
+	hash := fingerprint(runID)
+	ix.mu.RLock()
+	defer ix.mu.RUnlock()
+	run := ix.s.viewRun(ix.s.run(hash), after)
+	return run, len(run.Rows) > 0
+}
+
+// viewRun returns the rows, after a sequence, of the run with a number; none for 0.
+func (s *state) viewRun(n uint32, after uint64) (run Run) {
+	for _, r := range s.rows(s.runs[n].last, after, func(r *row) uint32 { return r.prevRun }) {
+		row := s.view(r)
+		run.Town, run.Rows = cmp.Or(run.Town, row.Town), append(run.Rows, row)
+	}
+	return run
+}
+
+// Status is the status to which the rows have brought the run.
+func (r *Run) Status() runevents.RunStatus { return r.Rows[len(r.Rows)-1].Status }
+
+// LastSeq is the highest runSeq of the run.
+func (r *Run) LastSeq() (last int64) {
+	for i := range r.Rows {
+		last = max(last, int64(r.Rows[i].Last))
+	}
+	return last
+}
+
+// town returns the number of a town, 0 if it has no rows.
+func (s *state) town(token string) uint32 { return s.tokens.numbers[token] }
+
+// LastAt returns the latest persistedAt of the rows of a town and of a run, zero if there is none.
+// Their next record must not be before it.
+func (ix *Index) LastAt(townToken, runID string) time.Time {
+	hash := fingerprint(runID)
+	ix.mu.RLock()
+	defer ix.mu.RUnlock()
+	at := max(ix.s.towns[ix.s.town(townToken)].at, ix.s.runs[ix.s.run(hash)].at)
+	for _, e := range ix.ahead {
+		if e.town != "" && e.town == townToken || e.RunID != 0 && e.RunID == hash {
+			at = max(at, e.At)
+		}
+	}
+	return instant(at)
+}
+
+// Towns returns the tokens, sorted, of the towns whose newest row on the log subject has a flag:
+// Pending, Paused, Asked, InDoubt or Removed. If flag is 0, it returns all towns that are not
+// removed.
+func (ix *Index) Towns(flag Flag) []string {
+	return slices.Sorted(maps.Keys(ix.Newest(flag)))
+}
+
+// Approvals returns the rows of proposals that began to wait for a decision, or got one: at most
+// limit, the newest first. If before is above 0, only earlier rows count; an empty townToken means
+// every town.
+func (ix *Index) Approvals(townToken string, before uint64, limit int) (rows []Row) {
+	ix.mu.RLock()
+	defer ix.mu.RUnlock()
+	s := ix.s
+	town := s.town(townToken)
+	for _, n := range slices.Backward(s.asked) {
+		if len(rows) == limit {
+			break
+		}
+		r := s.row(n)
+		if (before == 0 || r.Seq < before) && (townToken == "" || r.town == town) {
+			rows = append(rows, s.view(r))
+		}
+	}
+	return rows
+}
+
+// ApprovalsAfter returns the rows of a town that Approvals returns, after a sequence: at most limit,
+// the oldest first.
+func (ix *Index) ApprovalsAfter(townToken string, after uint64, limit int) (rows []Row) {
+	ix.mu.RLock()
+	defer ix.mu.RUnlock()
+	s := ix.s
+	town := s.town(townToken)
+	first, _ := slices.BinarySearch(s.asked, s.after(after))
+	for _, n := range s.asked[first:] {
+		if len(rows) == limit {
+			break
+		}
+		if r := s.row(n); r.town == town {
+			rows = append(rows, s.view(r))
+		}
+	}
+	return rows
+}
+
+// Newest returns the towns that Towns returns: by token, the sequence of the newest row on the
+// town's log subject.
+func (ix *Index) Newest(flag Flag) map[string]uint64 {
+	ix.mu.RLock()
+	defer ix.mu.RUnlock()
+	seqs := map[string]uint64{}
+	for n, town := range ix.s.towns {
+		if town.log != 0 && town.flags&flag == flag && (flag == Removed || town.flags&Removed == 0) {
+			seqs[ix.s.tokens.names[n]] = ix.s.row(town.log).Seq
+		}
+	}
+	return seqs
+}
+
+// Waiting returns the first sequence, ascending, of each unfinished run that was recorded as
+// waiting. Some of these runs may have been judged meanwhile.
+func (ix *Index) Waiting() (seqs []uint64) {
+	ix.mu.RLock()
+	defer ix.mu.RUnlock()
+	for run := range ix.s.open {
+		first := ix.s.first(run)
+		if commitlog.Kind(ix.s.wordsOf(first).kind) == commitlog.KindRun {
+			seqs = append(seqs, first.Seq)
+		}
+	}
+	slices.Sort(seqs)
+	return seqs
+}
+
+// Appended returns the first rows after a sequence, at most limit, that are of appended events.
+func (ix *Index) Appended(after uint64, limit int) []Row {
+	ix.mu.RLock()
+	defer ix.mu.RUnlock()
+	s, rows := ix.s, []Row(nil)
+	for n := s.after(after); n <= s.count && len(rows) < limit; n++ {
+		if r := s.row(n); commitlog.Kind(s.wordsOf(r).kind) == commitlog.KindEvents {
+			rows = append(rows, s.view(r))
+		}
+	}
+	return rows
+}
+
+// Inconsistent returns the rows after a sequence, ascending, that made a run INCONSISTENT: the newest of
+// them, at most limit.
+func (ix *Index) Inconsistent(after uint64, limit int) []Row {
+	ix.mu.RLock()
+	defer ix.mu.RUnlock()
+	var rows []Row
+	for _, n := range slices.Backward(ix.s.inconsistent) {
+		r := ix.s.row(n)
+		if r.Seq <= after || len(rows) == limit {
+			break
+		}
+		rows = append(rows, ix.s.view(r))
+	}
+	slices.Reverse(rows)
+	return rows
+}
+
+// Skip returns the sequence to which a reader of the towns with tokens can skip from after: all
+// messages up to it are of other towns. It looks at no more than searchTurn rows. It stops at a
+// message that the index lacks, and at a refused run of an unknown town: both may be of any town.
+func (ix *Index) Skip(tokens []string, after uint64) uint64 {
+	ix.mu.RLock()
+	defer ix.mu.RUnlock()
+	s, read := ix.s, map[uint32]bool{0: true, ix.s.town(wire.UnknownTownToken): true}
+	for _, token := range tokens {
+		read[s.town(token)] = true
+	}
+	first := s.after(after)
+	for n := first; n <= s.count && n < first+searchTurn; n++ {
+		if r := s.row(n); r.Seq != after+1 || read[r.town] {
+			break
+		}
+		after++
+	}
+	return after
+}

@@ -1,0 +1,66 @@
+package index
+
+import (
+	"time"
+
+	"worldengine/runevents"
+	"worldengine/worldengine/internal/store/commitlog"
+)
+
+// Flag is a set of facts about a row.
+type Flag uint16
+
+// The flags of a row.
+const (
+	Ended   Flag = 1 << iota // its run has ended
+	Pending                  // after the row, a command is being applied in the town
+	Paused                   // after the row, the town is paused
+	Asked                    // after the row, proposals wait for approval in the town
+	Removed                  // after the row, the town is removed
+	InDoubt                  // a command failed in the town, but the game may have applied it
+	ofTown                   // on the log subject of its town
+	accepts                  // the row's key is accepted
+	// Inconsistent: an event of the row made its run INCONSISTENT.
+	Inconsistent
+)
+
+// Row is one message of the log as the index has it. Members that the message lacks are zero.
+type Row struct {
+	Seq    uint64    // log sequence
+	At     time.Time // persistedAt, in UTC and ms
+	Town   string    // town token
+	Kind   commitlog.Kind
+	Status runevents.RunStatus // the run's status after the row
+	Last   uint32              // runSeq of its last event
+	Flags  Flag
+}
+
+// facts are the members of a row that are no names. They are exported for encoding/binary.
+type facts struct {
+	Seq        uint64
+	At         int64  // Unix time in ms, 0 if unknown
+	Key, RunID uint64 // fingerprints
+	// Guard is the sequence of the record on the town's log subject on which the message was decided:
+	// its predecessor there. It is 0 if the message created the town, or had no guard.
+	Guard  uint64
+	Epoch  int64  // of the town's state in the record
+	Last   uint32 // runSeq of its last event
+	Waited uint32 // ms from arrival to At, in a first row
+	Flags  Flag
+}
+
+// words are the names of a row from small closed sets, so that few combinations of them exist. typ is
+// the type of a proposal, or a signal, or the gaps of a repair.
+type words struct{ kind, status, result, reason, typ string }
+
+// row is a row in memory: 96 bytes without pointers. Names are numbers of dictionaries. The number
+// 0 means no name, no row or no run.
+type row struct {
+	facts
+	words, town, actor uint32
+	prevTown, prevRun  uint32 // the row before this one of the same town, and of the same run
+	run                uint32 // number of the run
+	ordinal            uint32 // of the rows on the log subject of the town
+}
+
+func (f *facts) has(flag Flag) bool { return f.Flags&flag != 0 }

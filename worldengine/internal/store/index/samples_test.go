@@ -1,0 +1,139 @@
+package index
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+
+	"worldengine/runevents"
+	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/messages"
+	"worldengine/worldengine/wire"
+)
+
+// sampled is a time at the begin of an hour.
+var sampled = time.Date(2026, 2, 16, 10, 0, 0, 0, time.UTC)
+
+// endedAfter returns the header of a handoff that ended so long after the sampled time, and arrived so
+// long before that.
+func endedAfter(run, result string, after, took time.Duration) nats.Header {
+	h := executed("key "+run, run, sampled.Add(after).UnixMilli())
+	h.Set(wire.ResultHeader, result)
+	h.Set(wire.ArrivedHeader, runevents.Timestamp(sampled.Add(after-took)))
+	return h
+}
+
+func (ix *Index) hour(towns ...string) []messages.Sample { return ix.wholeHour(towns...).Samples }
+
+func (ix *Index) wholeHour(towns ...string) messages.Samples {
+	return ix.Samples(towns, sampled, sampled.Add(time.Hour), 10*time.Minute, sampled.Add(55*time.Minute))
+}
+
+// The percentiles of all samples are of all their handoffs: one slow one in a quiet step hides none of
+// the fast ones in another.
+func TestIndex_SamplesTogether(t *testing.T) {
+	t.Parallel()
+	ix := open(t, &memoryLog{}, "")
+	defer ix.Close()
+	require.Nil(t, ix.wholeHour().P50Ms)
+	for range 200 {
+		ix.Answered("fast", sampled.Add(time.Minute), 3*time.Millisecond)
+	}
+	ix.Answered("slow", sampled.Add(31*time.Minute), 55*time.Second)
+	all := ix.wholeHour()
+	require.Equal(t, []int64{3, 3}, []int64{*all.P50Ms, *all.P99Ms})
+	require.InDelta(t, 55_000, *all.Samples[3].P50Ms, 8_000)
+	require.Equal(t, time.Minute.Milliseconds()*10, all.StepMs)
+}
+
+// TestIndex_Samples: each handoff counts once, when it ended, and waits from its arrival on.
+func TestIndex_Samples(t *testing.T) {
+	t.Parallel()
+	l, dir := &memoryLog{}, t.TempDir()
+	add := func(town string, h nats.Header) { l.append(wire.LogSubject("w", town), h) }
+	add("a", endedAfter("1", "executed EXECUTED", time.Minute, 2*time.Millisecond))
+	add("a", endedAfter("2", "stale STALE", 2*time.Minute, 40*time.Millisecond))
+	add("a", nats.Header{wire.KindHeader: {string(commitlog.KindPut)}}) // the newest stays
+	add("b", endedAfter("3", "executed EXECUTED", 21*time.Minute, 12*time.Minute))
+	waiting := endedAfter("4", "", 30*time.Minute, time.Second)
+	waiting.Set(wire.KindHeader, string(commitlog.KindRun))
+	waiting.Set(wire.RunMovesHeader, "RunQueued")
+	waiting.Set(wire.TownTokenHeader, "b")
+	waiting.Del(wire.ResultHeader)
+	l.append(wire.RunSubject("w", "4"), waiting)
+	ix := open(t, l, dir)
+	ix.Answered("1", sampled.Add(time.Minute), 2*time.Millisecond)
+	ix.Answered("2", sampled.Add(2*time.Minute), 40*time.Millisecond)
+	ix.Answered("3", sampled.Add(21*time.Minute), 12*time.Minute)
+	all := ix.hour()
+	require.Len(t, all, 6)
+	require.Equal(t, runevents.Timestamp(sampled), all[0].At)
+	require.Equal(t, map[string]int64{"executed": 1, "stale": 1}, all[0].Results)
+	require.Equal(t, []int64{2, 38}, []int64{*all[0].P50Ms, *all[0].P99Ms})
+	require.InDelta(t, 0.1, all[0].Waiting, 0.01, "one minute of ten")
+	require.Equal(t, map[string]int64{}, all[1].Results)
+	require.Nil(t, all[1].P50Ms)
+	require.InDelta(t, 1, all[1].Waiting, 0.01)
+	require.InDelta(t, 720_000, *all[2].P99Ms, 90_000)
+	require.InDelta(t, 1, all[3].Waiting, 0.01, "it goes on")
+	require.InDelta(t, 1, all[5].Waiting, 0.01, "the step has lasted five minutes")
+	require.Equal(t, map[string]int64{"executed": 1}, ix.hour("b")[2].Results)
+	require.Equal(t, all[2].P99Ms, ix.hour("b")[2].P99Ms)
+	require.Equal(t, all[3].Waiting, ix.hour("b")[3].Waiting)
+	require.Empty(t, ix.hour("b")[0].Results)
+	require.Empty(t, ix.hour("nowhere")[0].Results)
+
+	// They outlast the rows, a restart, and a row that is read again.
+	require.NoError(t, ix.Close())
+	l.forget(func(m message) bool { return m.seq <= 2 })
+	ix = open(t, l, dir)
+	require.Equal(t, all, ix.hour())
+	require.NoError(t, ix.Rebuild(t.Context()))
+	require.Equal(t, all, ix.hour())
+	require.Empty(t, ix.hour("a")[0].Results)
+	add("a", endedAfter("5", "executed EXECUTED", 3*time.Minute, 0))
+	_, err := ix.Sync(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, ix.Close())
+	ix = open(t, l, dir)
+	require.Equal(t, map[string]int64{"executed": 2, "stale": 1}, ix.hour()[0].Results)
+	require.NoError(t, ix.Close())
+	file := filepath.Join(dir, "samples")
+	data, err := os.ReadFile(file)
+	require.NoError(t, err)
+	data = bytes.ReplaceAll(data, []byte(`"took"`), []byte(`"tool"`))
+	require.NoError(t, os.WriteFile(file, data, 0o600))
+	ix = open(t, l, dir)
+	ix.Answered("5", sampled.Add(3*time.Minute), 0) // a changed name must not stop the server
+	require.NoError(t, ix.Close())
+	require.NoError(t, os.WriteFile(file, []byte("nonsense"), 0o600))
+	ix = open(t, l, dir)
+	require.Equal(t, map[string]int64{"executed": 1}, ix.hour()[0].Results, "those that the log has")
+	require.NoError(t, ix.Close())
+}
+
+// TestSamples_Bounded: a day is kept, and every time has a bucket of about its size.
+func TestSamples_Bounded(t *testing.T) {
+	t.Parallel()
+	l := &memoryLog{}
+	for n := range 3 * KeptMinutes {
+		l.append(wire.LogSubject("w", "a"), endedAfter(string(rune(n)), "executed EXECUTED",
+			time.Duration(n)*time.Minute, time.Duration(n)*time.Hour))
+	}
+	ix := open(t, l, "")
+	defer ix.Close()
+	for n := range int64(3 * KeptMinutes) {
+		kept := ix.samples.of(sampled.UnixMilli()/perMinute+n) != nil
+		require.Equal(t, n >= 2*KeptMinutes, kept, n)
+	}
+	for ms := int64(0); ms < 60_000_000; ms += 1 + ms/7 {
+		low := least(bucket(ms))
+		require.LessOrEqual(t, low, ms)
+		require.LessOrEqual(t, float64(ms-low), float64(ms)/8+1, ms)
+	}
+}

@@ -1,0 +1,336 @@
+package index
+
+import (
+	"slices"
+	"sort"
+	"strings"
+	"time"
+
+	"worldengine/handoff"
+	"worldengine/runevents"
+	"worldengine/worldengine/internal/core/apply"
+	"worldengine/worldengine/internal/store/commitlog"
+)
+
+// state has the rows and the look-ups in them. It is not safe for concurrent use, but rows and
+// names, once added, never change.
+type state struct {
+	tokens   dictionary[string] // of towns
+	actors   dictionary[string]
+	words    dictionary[words]
+	chunks   []*[chunkRows]row
+	count    uint32 // number of rows; the newest row has this number
+	position uint64 // up to here the state has every kept message of the log
+	towns    []town
+	runs     []chain
+	open     map[uint32]struct{} // runs of handoffs that wait or are being applied
+	results  []results           // of each town, and of the world under number 0
+	keys     table               // the newest accepting row of a key in a town
+	anyKeys  table               // of a key in any town
+	runIDs   table               // run numbers
+	holes    map[uint32]struct{} // towns with a hole
+	asked    []uint32            // rows that began to wait for a decision, or got one
+	// inconsistent are the rows that made a run INCONSISTENT.
+	inconsistent []uint32
+}
+
+// chunkRows is how many rows are allocated together, so that growing copies none, and a small world
+// takes little memory.
+const chunkRows = 1 << 8
+
+// chain is the rows of a town or of a run.
+type chain struct {
+	first, last uint32
+	at          int64 // the latest At of all rows
+}
+
+// town describes the rows on a town's log subject, beside the chain of all its rows.
+type town struct {
+	chain
+	log   uint32 // the newest row on the log subject
+	flags Flag   // of the town after that row
+	// hole is the newest row on the log subject whose predecessor is not the row before it, 0 if there
+	// is none; before is the number of the row that stands in the predecessor's place, 0 for none.
+	hole, before uint32
+	gaps         commitlog.Gaps // that repairs have given up
+	givenUp      uint32         // rows in the gaps
+	needs        commitlog.Needs
+	peak         int64 // the highest epoch before the newest row
+}
+
+// dictionary numbers names from 1, in the order of the log; 0 is the empty name.
+type dictionary[T comparable] struct {
+	names   []T
+	numbers map[T]uint32
+}
+
+func newDictionary[T comparable]() dictionary[T] {
+	var empty T
+	return dictionary[T]{[]T{empty}, map[T]uint32{empty: 0}}
+}
+
+// number returns the number of a name, and numbers a clone of a new name: name itself would keep a
+// whole message in memory.
+func (d *dictionary[T]) number(name T, clone func(T) T) uint32 {
+	n, known := d.numbers[name]
+	if !known {
+		n, name = uint32(len(d.names)), clone(name)
+		d.names, d.numbers[name] = append(d.names, name), n
+	}
+	return n
+}
+
+func (w words) clone() words {
+	return words{strings.Clone(w.kind), strings.Clone(w.status), strings.Clone(w.result),
+		strings.Clone(w.reason), strings.Clone(w.typ)}
+}
+
+// newState returns a state without rows, with room for some. Number 0 stands for none.
+func newState(rows int64) *state {
+	s := &state{tokens: newDictionary[string](), actors: newDictionary[string](),
+		words: newDictionary[words](), towns: make([]town, 1), runs: make([]chain, 1),
+		results: make([]results, 1), open: map[uint32]struct{}{}, holes: map[uint32]struct{}{}}
+	s.keys = newTable(rows, func(n uint32) uint64 { return keyInTown(s.row(n).Key, s.row(n).town) })
+	s.anyKeys = newTable(rows, func(n uint32) uint64 { return s.row(n).Key })
+	s.runIDs = newTable(rows, func(n uint32) uint64 { return s.first(n).RunID })
+	return s
+}
+
+// keyInTown mixes the town into the fingerprint of the key.
+func keyInTown(key uint64, town uint32) uint64 { return key ^ uint64(town)*0x9E3779B97F4A7C15 }
+
+// row returns row n; n begins with 1.
+func (s *state) row(n uint32) *row { return &s.chunks[(n-1)/chunkRows][(n-1)%chunkRows] }
+
+func (s *state) wordsOf(r *row) *words { return &s.words.names[r.words] }
+
+// add adds a log message after position, and moves position to it.
+func (s *state) add(e *entry) {
+	before := runevents.RunStatus("")
+	if run := s.run(e.RunID); run != 0 {
+		before = runevents.RunStatus(s.wordsOf(s.last(run)).status)
+	}
+	e.move(before)
+	s.insert(e)
+}
+
+// run returns the number of a run, 0 if it has no rows.
+func (s *state) run(runID uint64) uint32 {
+	if runID == 0 {
+		return 0
+	}
+	return s.runIDs.get(runID)
+}
+
+// first and last return the first and the last row of a run.
+func (s *state) first(run uint32) *row { return s.row(s.runs[run].first) }
+func (s *state) last(run uint32) *row  { return s.row(s.runs[run].last) }
+
+// insert adds and links the row of an entry whose status is set.
+func (s *state) insert(e *entry) {
+	if s.count%chunkRows == 0 {
+		s.chunks = append(s.chunks, new([chunkRows]row))
+	}
+	s.count, s.position = s.count+1, e.Seq
+	n := s.count
+	r := s.row(n)
+	*r = row{facts: e.facts,
+		town:  s.tokens.number(e.town, strings.Clone),
+		actor: s.actors.number(e.actor, strings.Clone),
+		words: s.words.number(e.words, words.clone), run: s.run(e.RunID)}
+	r.Flags &^= Ended
+	if runevents.RunStatus(e.status).Terminal() {
+		r.Flags |= Ended
+	}
+	if r.run == 0 && r.RunID != 0 {
+		r.run = uint32(len(s.runs))
+		s.runs = append(s.runs, chain{first: n})
+		s.runIDs.put(r.run)
+	}
+	if r.run != 0 {
+		r.prevRun = s.runs[r.run].extend(n, r.At)
+		s.noteOpen(r)
+	}
+	for len(s.towns) <= int(r.town) {
+		s.towns, s.results = append(s.towns, town{}), append(s.results, nil)
+	}
+	if r.town != 0 {
+		r.prevTown = s.towns[r.town].extend(n, r.At)
+	}
+	if r.has(ofTown) {
+		s.noteTown(n, r)
+	}
+	if r.has(accepts) {
+		s.keys.put(n)
+		s.anyKeys.put(n)
+	}
+	if r.has(Inconsistent) {
+		s.inconsistent = append(s.inconsistent, n)
+	}
+	s.addResult(n, r)
+}
+
+// noteOpen notes whether the handoff of a row's run waits, or is being applied, after the row.
+func (s *state) noteOpen(r *row) {
+	switch commitlog.Kind(s.wordsOf(s.first(r.run)).kind) {
+	case commitlog.KindRun, commitlog.KindPending:
+		if r.has(Ended) {
+			delete(s.open, r.run)
+		} else {
+			s.open[r.run] = struct{}{}
+		}
+	}
+}
+
+// noteTown notes the flags of a town after row n on its log subject. A later result, put or removal
+// ends a doubt.
+func (s *state) noteTown(n uint32, r *row) {
+	town := &s.towns[r.town]
+	doubt := town.flags & InDoubt
+	kind := commitlog.Kind(s.wordsOf(r).kind)
+	s.link(town, n, r)
+	if !kind.KeepsState() {
+		doubt = 0
+		if apply.MayBeApplied(s.wordsOf(r).reason) {
+			doubt = InDoubt
+		}
+	}
+	town.log, town.flags = n, r.Flags|doubt
+	switch kind {
+	case commitlog.KindAsked, commitlog.KindDecided:
+		s.asked = append(s.asked, n)
+	}
+}
+
+// link notes whether row n on a town's log subject follows the row before it.
+func (s *state) link(t *town, n uint32, r *row) {
+	r.ordinal = 1
+	last := uint64(0)
+	if t.log != 0 {
+		newest := s.row(t.log)
+		last, r.ordinal = newest.Seq, newest.ordinal+1
+	}
+	if t.peak = max(t.peak, t.needs.Epoch); r.Epoch == t.needs.Epoch || r.Epoch > t.peak {
+		t.needs.Add(r.Epoch, s.failed(r), r.has(Pending))
+	} else {
+		t.needs = s.recount(t, r.Epoch)
+	}
+	switch words := s.wordsOf(r); {
+	case commitlog.Kind(words.kind) == commitlog.KindMend:
+		s.giveUp(t, n, words.typ)
+	case r.Guard != last:
+		t.hole, t.before = n, t.log
+	}
+	if t.hole != 0 {
+		s.holes[r.town] = struct{}{}
+	} else {
+		delete(s.holes, r.town)
+	}
+}
+
+// giveUp notes the gaps of the town's next row, which is of kind mend. Holes that no gap explains
+// stay. A record of an earlier program names no gaps: it gave up the newest hole.
+func (s *state) giveUp(t *town, n uint32, text string) {
+	mend, before := s.row(n), uint64(0)
+	if t.log != 0 {
+		before = s.row(t.log).Seq
+	}
+	gaps := commitlog.ReadGaps(text, mend.Seq)
+	if text == "" {
+		if t.hole != 0 && t.before != 0 {
+			before = s.row(t.before).Seq
+		} else if t.hole != 0 {
+			before = 0
+		}
+		gaps = commitlog.Gaps{{After: before, Before: mend.Seq}}
+	}
+	t.gaps = append(t.gaps, gaps...)
+	t.hole, t.before, t.givenUp = 0, 0, 0
+	last := uint64(0)
+	for _, r := range s.rows(n, 0, func(r *row) uint32 { return r.prevTown }) {
+		if !r.has(ofTown) {
+			continue
+		}
+		if r.Guard != last && !t.gaps.Explain(last, r.Seq) {
+			t.hole, t.before = s.number(r.Seq), s.number(last)
+		}
+		if t.gaps.Has(r.Seq) {
+			t.givenUp++
+		}
+		last = r.Seq
+	}
+}
+
+// number returns the number of the row of a message; 0 for the sequence 0.
+func (s *state) number(seq uint64) uint32 {
+	if seq == 0 {
+		return 0
+	}
+	return s.after(seq - 1)
+}
+
+// failed reports whether a handoff that failed has consumed the row's key.
+func (s *state) failed(r *row) bool {
+	return r.has(accepts) && s.wordsOf(r).result == string(handoff.Failed)
+}
+
+// recount counts the needs of a town that has come to an epoch again: a record of kind mend has
+// lowered its epoch.
+func (s *state) recount(t *town, epoch int64) commitlog.Needs {
+	needs := commitlog.Needs{Epoch: epoch}
+	for _, r := range s.rows(t.last, 0, func(r *row) uint32 { return r.prevTown }) {
+		if r.has(ofTown) {
+			needs.Count(s.failed(r) && r.Epoch == epoch, r.has(Pending))
+		}
+	}
+	return needs
+}
+
+// extend adds a row to a chain and returns the one before it.
+func (c *chain) extend(n uint32, at int64) (before uint32) {
+	before, c.last, c.at = c.last, n, max(c.at, at)
+	if c.first == 0 {
+		c.first = n
+	}
+	return before
+}
+
+// after returns the number of the first row after a sequence; count+1 if there is none.
+func (s *state) after(seq uint64) uint32 {
+	return 1 + uint32(sort.Search(int(s.count), func(i int) bool {
+		return s.row(uint32(i)+1).Seq > seq
+	}))
+}
+
+// entry returns a row with its names.
+func (s *state) entry(r *row) entry {
+	return entry{facts: r.facts, words: *s.wordsOf(r), town: s.tokens.names[r.town],
+		actor: s.actors.names[r.actor]}
+}
+
+// view returns a row as readers get it.
+func (s *state) view(r *row) Row {
+	w := s.wordsOf(r)
+	return Row{Seq: r.Seq, At: instant(r.At), Town: s.tokens.names[r.town],
+		Kind: commitlog.Kind(w.kind), Status: runevents.RunStatus(w.status), Last: r.Last,
+		Flags: r.Flags}
+}
+
+// instant returns the time of a number of ms, the zero time for 0.
+func instant(at int64) time.Time {
+	if at == 0 {
+		return time.Time{}
+	}
+	return time.UnixMilli(at).UTC()
+}
+
+// rows returns the rows of a chain after a sequence, ascending; prev returns the number of the row
+// before a row.
+func (s *state) rows(last uint32, after uint64, prev func(*row) uint32) []*row {
+	var rows []*row
+	for n := last; n != 0 && s.row(n).Seq > after; n = prev(s.row(n)) {
+		rows = append(rows, s.row(n))
+	}
+	slices.Reverse(rows)
+	return rows
+}

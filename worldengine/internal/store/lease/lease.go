@@ -1,0 +1,224 @@
+// Package lease elects the writer of a world: the one server of several that judges, commits and
+// answers. The lease is a key in the NATS bucket wire.WriterBucket, with the holder as its value
+// and a time to live. It saves servers double work; the log's guards, not the lease, make commits
+// safe.
+package lease
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"worldengine/worldengine/internal/kit/backoff"
+	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/wire"
+)
+
+// TTL is how long a lease lasts without renewal.
+const TTL = 3 * time.Second
+
+const (
+	renewEvery = time.Second
+	lookEvery  = 250 * time.Millisecond
+	key        = "writer"
+)
+
+// ErrHeld: another server holds the lease. The lease may be free later.
+var ErrHeld = errors.New("worldengine: another server of the world is its writer")
+
+// Lease is a world's lease from one server's view. Every exported member but Keeper must be set. Only one
+// goroutine may use it at a time, and none while the server holds the lease.
+type Lease struct {
+	JetStream jetstream.JetStream
+	World     string
+	Holder    string // differs from server to server
+	Replicas  int    // of the bucket; as many as the world's streams have
+	Logger    *slog.Logger
+	Keeper    *Keeper // renews the lease; nil for a keeper of its own
+
+	bucket jetstream.KeyValue // nil before the first use, and if the bucket may be gone
+}
+
+// Acquire waits until the lease is free, and takes it. It tries every 250 ms, even if NATS does not
+// answer. It returns an error only when ctx ends.
+func (l *Lease) Acquire(ctx context.Context) (*Held, error) {
+	for {
+		held, err := l.Try(ctx)
+		if err == nil {
+			return held, nil
+		}
+		if ctx.Err() == nil && !errors.Is(err, ErrHeld) {
+			l.Logger.Warn("the writer's lease cannot be read; will try again", "error", err)
+		}
+		if err := backoff.Sleep(ctx, lookEvery); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// Try takes the lease if it is free. It returns an ErrHeld if another server holds it.
+func (l *Lease) Try(ctx context.Context) (*Held, error) { return l.hold(ctx, l.take) }
+
+// HeldBy returns the Holder of the server that has the lease; "" if the lease is free.
+func (l *Lease) HeldBy(ctx context.Context) (holder string, err error) {
+	_, err = l.ask(ctx, func(ctx context.Context) (uint64, error) {
+		entry, err := l.bucket.Get(ctx, key)
+		switch {
+		case errors.Is(err, jetstream.ErrKeyNotFound):
+			return 0, nil
+		case err != nil:
+			return 0, err
+		}
+		holder = string(entry.Value())
+		return entry.Revision(), nil
+	})
+	return holder, err
+}
+
+// Seize takes the lease from its holder.
+func (l *Lease) Seize(ctx context.Context) (*Held, error) {
+	return l.hold(ctx, func(ctx context.Context) (uint64, error) {
+		return l.bucket.PutString(ctx, key, l.Holder)
+	})
+}
+
+// hold calls take to take the lease, and renews it from then on.
+func (l *Lease) hold(
+	ctx context.Context, take func(context.Context) (uint64, error),
+) (*Held, error) {
+	asked := time.Now()
+	revision, err := l.ask(ctx, take)
+	if err != nil {
+		return nil, err
+	}
+	if l.Keeper == nil {
+		l.Keeper = NewKeeper(l.JetStream)
+	}
+	h := &Held{lease: l, lost: make(chan struct{})}
+	h.renewed(asked, revision)
+	l.Keeper.add(h)
+	return h, nil
+}
+
+// ask makes one request to the bucket, within TTL. It creates a missing bucket.
+func (l *Lease) ask(
+	ctx context.Context, do func(context.Context) (uint64, error),
+) (revision uint64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, TTL)
+	defer cancel()
+	if l.bucket == nil {
+		l.bucket, err = l.open(ctx)
+	}
+	if err == nil {
+		revision, err = do(ctx)
+	}
+	switch {
+	case err == nil:
+		return revision, nil
+	case errors.Is(err, jetstream.ErrKeyExists), commitlog.IsWrongLastSequence(err):
+		return 0, ErrHeld
+	}
+	l.bucket = nil
+	return 0, fmt.Errorf("worldengine: lease of the writer of the world %s: %w",
+		l.World, err)
+}
+
+// open returns the bucket, creates it if it is missing, and never updates it: updates by several
+// servers would keep a cluster from electing its leaders.
+func (l *Lease) open(ctx context.Context) (jetstream.KeyValue, error) {
+	name := wire.WriterBucket(l.World)
+	bucket, err := l.JetStream.KeyValue(ctx, name)
+	if !errors.Is(err, jetstream.ErrBucketNotFound) {
+		return bucket, err
+	}
+	return l.JetStream.CreateKeyValue(ctx, jetstream.KeyValueConfig{
+		Bucket:      name,
+		Description: "Which server is the writer of the world " + l.World,
+		TTL:         TTL, Replicas: max(l.Replicas, 1),
+		// If nodes of a cluster restart in turn, they may lose a bucket in memory for ever: a
+		// restarted node has forgotten its votes.
+		Storage: jetstream.FileStorage,
+	})
+}
+
+// take takes the key if it is free, or renews it if this server has it.
+func (l *Lease) take(ctx context.Context) (uint64, error) {
+	revision, err := l.bucket.Create(ctx, key, []byte(l.Holder))
+	if !errors.Is(err, jetstream.ErrKeyExists) && !commitlog.IsWrongLastSequence(err) {
+		return revision, err
+	}
+	entry, getErr := l.bucket.Get(ctx, key)
+	if getErr != nil || string(entry.Value()) != l.Holder {
+		return 0, err
+	}
+	return l.bucket.Update(ctx, key, entry.Value(), entry.Revision())
+}
+
+// Held is a lease that this server holds. Valid and Lost are safe for concurrent use.
+type Held struct {
+	lease *Lease
+	lost  chan struct{}
+
+	// The keeper guards these.
+	next    time.Time // of the next renewal
+	busy    bool      // a renewal is under way
+	failed  bool      // the last renewal
+	dropped bool      // the lease is renewed no more
+
+	revision uint64                    // used by the renewal, and after lost is closed
+	until    atomic.Pointer[time.Time] // with the monotonic clock; nil if the lease is over
+}
+
+// Valid reports whether this server still counts as the holder. It does not ask NATS, so a process
+// that was suspended knows at once.
+func (h *Held) Valid() bool { return h.left() > 0 }
+
+// Lost is closed when this server no longer counts as the holder, and by Release.
+func (h *Held) Lost() <-chan struct{} { return h.lost }
+
+// left returns how long the lease lasts without renewal.
+func (h *Held) left() time.Duration {
+	if until := h.until.Load(); until != nil {
+		return time.Until(*until)
+	}
+	return 0
+}
+
+// renewed notes a renewal and when it was requested.
+func (h *Held) renewed(asked time.Time, revision uint64) {
+	until := asked.Add(TTL)
+	h.revision = revision
+	h.until.Store(&until)
+}
+
+// Release ends the lease, so that another server takes it at once. ctx bounds the wait for NATS.
+// Release may be called again.
+func (h *Held) Release(ctx context.Context) {
+	h.lease.Keeper.drop(h)
+	<-h.lost
+	if !h.Valid() {
+		return
+	}
+	h.until.Store(nil)
+	l := h.lease
+	_, err := l.ask(ctx, func(ctx context.Context) (uint64, error) {
+		err := l.bucket.Delete(ctx, key, jetstream.LastRevision(h.revision))
+		if !commitlog.IsWrongLastSequence(err) {
+			return 0, err
+		}
+		revision, err := l.take(ctx) // the last renewal may have got no answer
+		if err != nil {
+			return 0, err
+		}
+		return 0, l.bucket.Delete(ctx, key, jetstream.LastRevision(revision))
+	})
+	if err != nil && !errors.Is(err, ErrHeld) {
+		h.lease.Logger.Warn("the writer's lease is not given back; it ends by itself",
+			"within", TTL, "error", err)
+	}
+}

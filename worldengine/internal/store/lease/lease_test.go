@@ -1,0 +1,252 @@
+package lease_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	natsserver "github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
+	"github.com/stretchr/testify/require"
+
+	"worldengine/worldengine/internal/store/lease"
+	"worldengine/worldengine/internal/testkit/natstest"
+	"worldengine/worldengine/wire"
+)
+
+func TestMain(m *testing.M) { natstest.Main(m, 8) }
+
+// newLease returns the lease of the world main for one more server.
+func newLease(t *testing.T, url string) *lease.Lease {
+	t.Helper()
+	nc, err := nats.Connect(url, nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond))
+	require.NoError(t, err)
+	t.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	require.NoError(t, err)
+	return &lease.Lease{JetStream: js, World: "main", Holder: nuid.Next(),
+		Logger: slog.New(slog.DiscardHandler)}
+}
+
+func try(t *testing.T, l *lease.Lease) *lease.Held {
+	t.Helper()
+	held, err := l.Try(t.Context())
+	require.NoError(t, err)
+	require.True(t, held.Valid())
+	t.Cleanup(func() { held.Release(context.Background()) })
+	return held
+}
+
+func requireLost(t *testing.T, held *lease.Held, within time.Duration) {
+	t.Helper()
+	select {
+	case <-held.Lost():
+	case <-time.After(within):
+		require.Fail(t, "the lease is not lost")
+	}
+	require.False(t, held.Valid())
+}
+
+func TestLease_GivenBack(t *testing.T) {
+	t.Parallel()
+	url := natstest.Connect(t).ConnectedUrl()
+	first, second := newLease(t, url), newLease(t, url)
+	requireHolder := func(want string) {
+		t.Helper()
+		holder, err := second.HeldBy(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, want, holder)
+	}
+	requireHolder("")
+	held := try(t, first)
+	requireHolder(first.Holder)
+	_, err := second.Try(t.Context())
+	require.ErrorIs(t, err, lease.ErrHeld)
+
+	waited := make(chan *lease.Held, 1)
+	go func() {
+		held, err := second.Acquire(t.Context())
+		if err == nil {
+			waited <- held
+		}
+	}()
+	select {
+	case <-waited:
+		require.Fail(t, "the lease is held twice")
+	case <-time.After(lease.TTL + time.Second): // it is renewed
+	}
+	require.True(t, held.Valid())
+	held.Release(t.Context())
+	requireLost(t, held, time.Second)
+	select {
+	case held = <-waited:
+	case <-time.After(lease.TTL - 1100*time.Millisecond): // it would have expired later
+		require.Fail(t, "the lease is not taken at once")
+	}
+	_, err = first.Try(t.Context())
+	require.ErrorIs(t, err, lease.ErrHeld)
+	held.Release(t.Context())
+	held.Release(t.Context())
+}
+
+// The renewal that Release interrupts may have reached NATS.
+func TestLease_GivenBackDuringRenewal(t *testing.T) {
+	t.Parallel()
+	url := natstest.Connect(t).ConnectedUrl()
+	first, again := newLease(t, url), newLease(t, url)
+	again.Holder = first.Holder
+	held := try(t, first)
+	try(t, again)
+	held.Release(t.Context())
+	try(t, newLease(t, url))
+}
+
+func TestLease_AtOnce(t *testing.T) {
+	t.Parallel()
+	url := natstest.Connect(t).ConnectedUrl()
+	var all sync.WaitGroup
+	got := make(chan *lease.Held, 8)
+	for range cap(got) {
+		l := newLease(t, url)
+		all.Go(func() {
+			if held, err := l.Try(t.Context()); err == nil {
+				got <- held
+			}
+		})
+	}
+	all.Wait()
+	require.Len(t, got, 1)
+	(<-got).Release(t.Context())
+}
+
+func TestLease_Seized(t *testing.T) {
+	t.Parallel()
+	url := natstest.Connect(t).ConnectedUrl()
+	held := try(t, newLease(t, url))
+	seized, err := newLease(t, url).Seize(t.Context())
+	require.NoError(t, err)
+	defer seized.Release(t.Context())
+	requireLost(t, held, 2*time.Second)
+	require.True(t, seized.Valid())
+}
+
+// Without a bucket the holder makes one, unless another server was faster; never do both hold it.
+func TestLease_BucketDeleted(t *testing.T) {
+	t.Parallel()
+	nc := natstest.Connect(t)
+	js, err := jetstream.New(nc)
+	require.NoError(t, err)
+	held := try(t, newLease(t, nc.ConnectedUrl()))
+	other := newLease(t, nc.ConnectedUrl())
+	require.NoError(t, js.DeleteKeyValue(t.Context(), wire.WriterBucket("main")))
+	require.Eventually(t, func() bool {
+		bucket, err := js.KeyValue(t.Context(), wire.WriterBucket("main"))
+		if err == nil {
+			_, err = bucket.Get(t.Context(), "writer")
+		}
+		return err == nil
+	}, 5*time.Second, 10*time.Millisecond, "the holder makes it again, and puts its key in")
+	_, err = other.Try(t.Context())
+	require.ErrorIs(t, err, lease.ErrHeld)
+	require.True(t, held.Valid())
+
+	require.NoError(t, js.DeleteKeyValue(t.Context(), wire.WriterBucket("main")))
+	taken, err := other.Acquire(t.Context())
+	require.NoError(t, err)
+	defer taken.Release(t.Context())
+	select {
+	case <-held.Lost(): // or else its revision was by chance the one in the new bucket
+	case <-taken.Lost():
+	case <-time.After(3 * time.Second):
+		require.Fail(t, "the lease is held twice")
+	}
+	require.NotEqual(t, held.Valid(), taken.Valid())
+}
+
+// Without answers of NATS the lease ends exactly at its expiry.
+func TestLease_NATSAway(t *testing.T) {
+	t.Parallel()
+	options := &natsserver.Options{JetStream: true, StoreDir: t.TempDir()}
+	ns := natstest.Run(t, options)
+	l := newLease(t, ns.ClientURL())
+	began := time.Now()
+	held := try(t, l)
+	natstest.Stop(ns)
+	requireLost(t, held, 2*lease.TTL)
+	require.GreaterOrEqual(t, time.Since(began), lease.TTL)
+
+	natstest.Start(t, options)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	again, err := l.Acquire(ctx)
+	require.NoError(t, err)
+	require.True(t, again.Valid())
+	again.Release(t.Context())
+}
+
+// A NATS that comes back in time costs nothing, even without the bucket, which was in its memory.
+func TestLease_NATSRestarts(t *testing.T) {
+	t.Parallel()
+	options := &natsserver.Options{JetStream: true, StoreDir: t.TempDir()}
+	ns := natstest.Run(t, options)
+	l, other := newLease(t, ns.ClientURL()), newLease(t, ns.ClientURL())
+	held := try(t, l)
+	stopped := time.Now()
+	natstest.Stop(ns)
+	natstest.Start(t, options)
+	select {
+	case <-held.Lost():
+		require.Fail(t, "the lease is lost")
+	case <-time.After(time.Until(stopped.Add(lease.TTL + 500*time.Millisecond))):
+	}
+	_, err := other.Try(t.Context())
+	require.ErrorIs(t, err, lease.ErrHeld)
+	held.Release(t.Context()) // while NATS is there
+}
+
+// One keeper renews the leases of many worlds. A lease that another server has seized, or whose bucket
+// is gone, is no trouble for the others.
+func TestKeeper_ManyWorlds(t *testing.T) {
+	t.Parallel()
+	const worlds = 30
+	nc := natstest.Connect(t)
+	js, err := jetstream.New(nc)
+	require.NoError(t, err)
+	keeper := lease.NewKeeper(js)
+	var all []*lease.Held
+	for i := range worlds {
+		l := newLease(t, nc.ConnectedUrl())
+		l.JetStream, l.World, l.Keeper = js, fmt.Sprint("w", i), keeper
+		all = append(all, try(t, l))
+	}
+	other := newLease(t, nc.ConnectedUrl())
+	other.World = "w3"
+	seized, err := other.Seize(t.Context())
+	require.NoError(t, err)
+	defer seized.Release(context.Background())
+	require.NoError(t, js.DeleteKeyValue(t.Context(), wire.WriterBucket("w4")))
+	requireLost(t, all[3], 3*time.Second)
+	for until := time.Now().Add(lease.TTL + time.Second); time.Now().Before(until); {
+		for i, held := range all {
+			if i != 3 && i != 4 {
+				require.True(t, held.Valid(), "world %d", i)
+			}
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	require.Eventually(t, all[4].Valid, 5*time.Second, 10*time.Millisecond)
+	for _, held := range all {
+		held.Release(t.Context())
+		requireLost(t, held, time.Second)
+	}
+	_, err = js.KeyValue(t.Context(), wire.WriterBucket("w4"))
+	require.NoError(t, err, "the holder makes the bucket again")
+	again := newLease(t, nc.ConnectedUrl())
+	again.World, again.Keeper = "w0", keeper
+	require.True(t, try(t, again).Valid(), "a keeper without leases goes on with the next one")
+}

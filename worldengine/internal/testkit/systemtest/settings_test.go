@@ -1,0 +1,62 @@
+package systemtest_test
+
+import (
+	"testing"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+
+	"worldengine/worldengine/internal/engine"
+	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/internal/store/fsck"
+	"worldengine/worldengine/wire"
+)
+
+// fsck finds a configuration that does not follow the settings in the log, records of settings that
+// no engine writes so, and settings that nobody can read.
+func TestFsck_Settings(t *testing.T) {
+	w := newCheckedWorld(t, engine.Config{})
+	js, err := jetstream.New(w.nc)
+	require.NoError(t, err)
+	log, err := commitlog.OpenReader(t.Context(), js, wire.DefaultWorld)
+	require.NoError(t, err)
+	before := log.Stream.CachedInfo().Config
+	_, err = commitlog.ChangeSettings(t.Context(), js, wire.DefaultWorld,
+		commitlog.Settings{HistoryPerTown: 20_000, RequireApproval: "SALVAGE_PLAN"}, false)
+	require.NoError(t, err)
+	w.clean()
+	_, err = js.UpdateStream(t.Context(), before)
+	require.NoError(t, err)
+	finds := func(whats ...string) {
+		t.Helper()
+		var found []string
+		for _, f := range w.fsck(fsck.Options{}).Findings {
+			require.Equal(t, wire.SettingsSubject(wire.DefaultWorld), f.Subject)
+			found = append(found, f.What)
+		}
+		require.Equal(t, whats, found)
+	}
+	const unfollowed = "the configuration of the stream does not follow the settings of the world: " +
+		"start a server of the world again"
+	finds(unfollowed)
+	w.close()
+	w.open()
+	w.clean()
+
+	store := func(settings ...commitlog.Setting) {
+		t.Helper()
+		msg, err := commitlog.Encode(&commitlog.Record{Kind: commitlog.KindSettings, Settings: settings},
+			wire.SettingsSubject(wire.DefaultWorld), nil)
+		require.NoError(t, err)
+		_, err = js.PublishMsg(t.Context(), msg)
+		require.NoError(t, err)
+	}
+	js, err = jetstream.New(w.nc)
+	require.NoError(t, err)
+	store(commitlog.Setting{Name: commitlog.ApplySetting, Value: "telepathy"})
+	const incomplete = "the record has not all settings of a world"
+	const unguarded = "the message was not guarded by the one before it on its subject"
+	finds(unfollowed, incomplete, unguarded)
+	store()
+	finds("the settings of the world cannot be read", incomplete, unguarded, incomplete, unguarded)
+}

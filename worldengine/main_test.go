@@ -1,9 +1,0 @@
-package worldengine_test
-
-import (
-	"testing"
-
-	"worldengine/worldengine/natstest"
-)
-
-func TestMain(m *testing.M) { natstest.Main(m, 12) }
