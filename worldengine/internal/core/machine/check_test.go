@@ -14,13 +14,13 @@ import (
 	"worldengine/schemas"
 	"worldengine/worldengine/internal/core/apply"
 	"worldengine/worldengine/internal/core/machine"
+	"worldengine/worldengine/internal/core/machine/machinetest"
 	"worldengine/worldengine/internal/core/town"
 	"worldengine/worldengine/internal/core/town/towntest"
-	"worldengine/worldengine/internal/testkit/outcometest"
 )
 
 // outcome returns the outcome of a case by the checks and the built-in rules.
-func outcome(c *outcometest.Case) handoff.Outcome {
+func outcome(c *machinetest.Case) handoff.Outcome {
 	checked := machine.Check(c.Handoff, c.Prior, c.State)
 	if !checked.Accepted {
 		return checked.Outcome
@@ -35,7 +35,7 @@ func outcome(c *outcometest.Case) handoff.Outcome {
 // Each row has its outcome, and the same bytes whenever it is judged, also by many at once.
 func TestCheck_OutcomeTable(t *testing.T) {
 	t.Parallel()
-	for _, v := range outcometest.Cases(t) {
+	for _, v := range machinetest.Cases(t) {
 		t.Run(v.Name, func(t *testing.T) {
 			t.Parallel()
 			checked := machine.Check(v.Handoff, v.Prior, v.State)
@@ -65,7 +65,7 @@ func TestCheck_OutcomeTable(t *testing.T) {
 }
 
 func BenchmarkCheck(b *testing.B) {
-	h, state := outcometest.Advance(b, "wall", outcometest.WallExists), towntest.Threatened()
+	h, state := machinetest.Advance(b, "wall", machinetest.WallExists), towntest.Threatened()
 	b.ReportAllocs()
 	for b.Loop() {
 		if !machine.Check(h, nil, state).Accepted {
@@ -79,7 +79,7 @@ func TestCheck_PreconditionsOfBoth(t *testing.T) {
 	t.Parallel()
 	moat := handoff.Precondition{Kind: handoff.ProjectExists, TargetID: "moat"}
 	tower := handoff.Precondition{Kind: handoff.ProjectExists, TargetID: "tower"}
-	h := outcometest.Advance(t, "wall", moat)
+	h := machinetest.Advance(t, "wall", moat)
 	h.Proposal.Preconditions = []handoff.Precondition{tower, moat, tower}
 	checked := machine.Check(h, nil, towntest.Threatened())
 	require.Equal(t, handoff.ReasonPreconditionFailed, checked.Outcome.ReasonCode)
@@ -93,7 +93,7 @@ func TestCheck_PreconditionsOfBoth(t *testing.T) {
 func TestStep_EndsAsAccepted(t *testing.T) {
 	t.Parallel()
 	now := towntest.Threatened()
-	accepted := outcometest.Advance(t, "wall", handoff.Precondition{Kind: "moon_is_full"})
+	accepted := machinetest.Advance(t, "wall", handoff.Precondition{Kind: "moon_is_full"})
 	require.False(t, machine.Check(accepted, nil, now).Accepted)
 	encoded, err := accepted.MarshalWire()
 	require.NoError(t, err)
@@ -112,7 +112,7 @@ func TestStep_EndsAsAccepted(t *testing.T) {
 	out, err := machine.Step(machine.Town{State: now, Pending: pending}, in, &machine.Settings{})
 	require.NoError(t, err)
 	require.Equal(t, handoff.Executed, out.Answer.Result.Status)
-	require.Equal(t, machine.Check(outcometest.Advance(t, "wall"), nil, now).Outcome.Evaluation,
+	require.Equal(t, machine.Check(machinetest.Advance(t, "wall"), nil, now).Outcome.Evaluation,
 		out.Answer.Result.Evaluation)
 	require.Equal(t, expected.Hash, out.After.State.Hash)
 }

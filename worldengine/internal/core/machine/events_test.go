@@ -18,8 +18,8 @@ import (
 	"worldengine/runevents"
 	"worldengine/worldengine/internal/core/apply"
 	"worldengine/worldengine/internal/core/approval"
+	"worldengine/worldengine/internal/core/machine/machinetest"
 	"worldengine/worldengine/internal/core/town"
-	"worldengine/worldengine/internal/testkit/outcometest"
 	"worldengine/worldengine/messages"
 )
 
@@ -75,7 +75,7 @@ func story(t *testing.T, h *handoff.Handoff, r *handoff.Result, run *runevents.R
 // caseOf returns a case of the outcome table, its result, and a producer of its run.
 func caseOf(t *testing.T, name string) (*handoff.Handoff, *handoff.Result, *runevents.Producer) {
 	t.Helper()
-	for _, c := range outcometest.Cases(t) {
+	for _, c := range machinetest.Cases(t) {
 		if c.Name == name {
 			return c.Handoff, handoff.NewResult(c.Handoff, c.Want), fixedProducer(c.Handoff)
 		}
@@ -88,7 +88,7 @@ func caseOf(t *testing.T, name string) (*handoff.Handoff, *handoff.Result, *rune
 func TestEmitRun(t *testing.T) {
 	t.Parallel()
 	names := map[string]Start{"executed-queued": StartQueued}
-	for _, c := range outcometest.Cases(t) {
+	for _, c := range machinetest.Cases(t) {
 		if !strings.HasPrefix(c.Name, "order-") {
 			names[c.Name] = StartAtOnce
 		}
@@ -194,7 +194,7 @@ func TestReadRecord_Damaged(t *testing.T) {
 		require.NoError(t, err)
 		_, err = rec.State("hash")
 		require.ErrorContains(t, err, "the stored state")
-		rec.Snapshot = outcometest.Cases(t)[0].State.Canonical
+		rec.Snapshot = machinetest.Cases(t)[0].State.Canonical
 		_, err = rec.State("hash")
 		require.ErrorContains(t, err, "but its message says hash")
 	}
@@ -203,7 +203,7 @@ func TestReadRecord_Damaged(t *testing.T) {
 		require.ErrorContains(t, err, "no signal")
 	}
 	for _, kind := range Signals() {
-		p := fixedProducer(outcometest.Cases(t)[0].Handoff)
+		p := fixedProducer(machinetest.Cases(t)[0].Handoff)
 		require.NoError(t, EmitSignal(p, SignalPayload{Signal: kind, ActorID: "ada"}, ""))
 		said, err := SignalIn(p.Run())
 		require.NoError(t, err)

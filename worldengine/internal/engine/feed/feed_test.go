@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
+	"worldengine/worldengine/internal/core/machine/machinetest"
 	"worldengine/worldengine/internal/core/town"
 	"worldengine/worldengine/internal/engine/feed"
 	"worldengine/worldengine/internal/store/commitlog"
@@ -21,7 +22,6 @@ import (
 	"worldengine/worldengine/internal/store/index"
 	"worldengine/worldengine/internal/store/index/indextest"
 	"worldengine/worldengine/internal/testkit/natstest"
-	"worldengine/worldengine/internal/testkit/outcometest"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
@@ -190,7 +190,7 @@ func BenchmarkRead_OfATown(b *testing.B) {
 func TestMessage_OfARefusedRunAndAPut(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
-	cases := outcometest.Cases(t)
+	cases := machinetest.Cases(t)
 	for i := range cases {
 		rec, after := logtest.Judged(t, &cases[i])
 		if rec.Kind == commitlog.KindRefused {
@@ -335,7 +335,7 @@ func TestFeed_Listening(t *testing.T) {
 
 // BenchmarkMessage makes the live message of an executed handoff.
 func BenchmarkMessage(b *testing.B) {
-	for _, c := range outcometest.Cases(b) {
+	for _, c := range machinetest.Cases(b) {
 		if c.Name != "executed" {
 			continue
 		}

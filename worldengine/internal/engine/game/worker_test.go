@@ -23,6 +23,7 @@ import (
 	"worldengine/schemas"
 	"worldengine/worldengine/internal/core/apply"
 	"worldengine/worldengine/internal/core/machine"
+	"worldengine/worldengine/internal/core/machine/machinetest"
 	"worldengine/worldengine/internal/core/town"
 	"worldengine/worldengine/internal/core/town/towntest"
 	"worldengine/worldengine/internal/engine/game"
@@ -34,7 +35,6 @@ import (
 	"worldengine/worldengine/internal/store/commitlog/logtest"
 	"worldengine/worldengine/internal/store/index/indextest"
 	"worldengine/worldengine/internal/testkit/natstest"
-	"worldengine/worldengine/internal/testkit/outcometest"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
@@ -120,7 +120,7 @@ func work(
 
 // accept commits that a game applies a handoff. It draws the ids of later events after the changes.
 func (w *working) accept(changes []func(*apply.Pending)) {
-	h := outcometest.Advance(w.t, "wall", outcometest.WallExists)
+	h := machinetest.Advance(w.t, "wall", machinetest.WallExists)
 	out, err := machine.Step(machine.Town{State: towntest.Threatened(), Apply: apply.Plugin},
 		w.steps.Input(h.Proposal.TownID, nil, &machine.Handoff{
 			Handoff: h, Next: 1, Run: logtest.RunOf(h),
@@ -422,7 +422,7 @@ func TestWorker_Stop(t *testing.T) {
 	require.NoError(t, err)
 	client := w.ensure()
 	<-asked
-	h := outcometest.Advance(t, "wall", outcometest.WallExists)
+	h := machinetest.Advance(t, "wall", machinetest.WallExists)
 	require.ErrorIs(t, w.InProgress("town-threatened", h.IdempotencyKey, h.HandoffID), game.ErrInProgress)
 	require.Equal(t, game.KeyInUse(h.HandoffID), w.InProgress("town-threatened", h.IdempotencyKey, "another"))
 	require.NoError(t, w.InProgress("town-threatened", "another key", h.HandoffID))
@@ -467,7 +467,7 @@ func TestWorker_Cancel(t *testing.T) {
 				return
 			}
 			require.NoError(t, err)
-			h := outcometest.Advance(t, "wall", outcometest.WallExists)
+			h := machinetest.Advance(t, "wall", machinetest.WallExists)
 			require.NoError(t, w.InProgress("town-threatened", h.IdempotencyKey, h.HandoffID), "it is not being applied any more")
 			var cancelled *game.WaitError
 			require.ErrorAs(t, w.await(client).err, &cancelled)

@@ -14,8 +14,8 @@ import (
 	"worldengine/trace"
 	"worldengine/worldengine/internal/core/apply"
 	"worldengine/worldengine/internal/core/approval"
+	"worldengine/worldengine/internal/core/machine/machinetest"
 	"worldengine/worldengine/internal/store/commitlog"
-	"worldengine/worldengine/internal/testkit/outcometest"
 	"worldengine/worldengine/wire"
 )
 
@@ -172,7 +172,7 @@ func TestEnds_Lost(t *testing.T) {
 // unreached is the end of the run "run-1", which reached no plugin.
 func unreached(t *testing.T) *commitlog.Record {
 	t.Helper()
-	h := outcometest.Advance(t, "wall")
+	h := machinetest.Advance(t, "wall")
 	encoded, err := h.MarshalWire()
 	require.NoError(t, err)
 	return &commitlog.Record{

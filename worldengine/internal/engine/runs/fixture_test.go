@@ -15,18 +15,18 @@ import (
 	"worldengine/runevents"
 	"worldengine/schemas"
 	"worldengine/worldengine/internal/core/machine"
+	"worldengine/worldengine/internal/core/machine/machinetest"
 	"worldengine/worldengine/internal/core/town"
 	"worldengine/worldengine/internal/core/town/towntest"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/commitlog/logtest"
-	"worldengine/worldengine/internal/testkit/outcometest"
 )
 
 // caseOf returns a case of the outcome table.
-func caseOf(t *testing.T, name string) *outcometest.Case {
+func caseOf(t *testing.T, name string) *machinetest.Case {
 	t.Helper()
-	all := outcometest.Cases(t)
-	i := slices.IndexFunc(all, func(c outcometest.Case) bool { return c.Name == name })
+	all := machinetest.Cases(t)
+	i := slices.IndexFunc(all, func(c machinetest.Case) bool { return c.Name == name })
 	require.GreaterOrEqual(t, i, 0, name)
 	return &all[i]
 }
@@ -52,7 +52,7 @@ func requireFixture(
 // receipt if the handoff was accepted.
 func TestFixture_EveryOutcome(t *testing.T) {
 	t.Parallel()
-	for _, c := range outcometest.Cases(t) {
+	for _, c := range machinetest.Cases(t) {
 		t.Run(c.Name, func(t *testing.T) {
 			t.Parallel()
 			rec, _ := logtest.Judged(t, &c)
@@ -79,7 +79,7 @@ func TestFixture_NotReplayable(t *testing.T) {
 	const other = "a fresh world would answer otherwise"
 	for _, row := range []struct {
 		name   string
-		of     *outcometest.Case
+		of     *machinetest.Case
 		damage func(*commitlog.Record)
 		before []byte
 		prior  *dedupe.Receipt
@@ -139,7 +139,7 @@ func (w *world) put(state town.State) {
 }
 
 // judge commits a case as it was judged, and its receipt.
-func (w *world) judge(c *outcometest.Case) *commitlog.Record {
+func (w *world) judge(c *machinetest.Case) *commitlog.Record {
 	rec, after := logtest.Judged(w.t, c)
 	logtest.Commit(w.t, w.Log, rec, logtest.In(after))
 	if rec.Kind == commitlog.KindHandoff {
@@ -153,8 +153,8 @@ func (w *world) judge(c *outcometest.Case) *commitlog.Record {
 }
 
 // repeat commits the handoff of a case once more.
-func (w *world) repeat(c *outcometest.Case) *commitlog.Record {
-	return w.judge(&outcometest.Case{Handoff: c.Handoff, State: c.State,
+func (w *world) repeat(c *machinetest.Case) *commitlog.Record {
+	return w.judge(&machinetest.Case{Handoff: c.Handoff, State: c.State,
 		Prior: w.receipts[c.Handoff.IdempotencyKey]})
 }
 
@@ -240,7 +240,7 @@ func TestFixtures_TooLarge(t *testing.T) {
 	w.put(before)
 	h := towntest.Propose(t, before, handoff.TalkToTownsfolk, "casual")
 	after, _ := town.DefaultRules().Apply(before.Snapshot, &h.Proposal)
-	rec := w.judge(&outcometest.Case{Handoff: h, State: before,
+	rec := w.judge(&machinetest.Case{Handoff: h, State: before,
 		Want: machine.Check(h, nil, before).Executed(after)})
 	require.Contains(t, w.notReplayable(rec.Run.RunID), "larger than an answer may be")
 }

@@ -11,13 +11,13 @@ import (
 
 	"worldengine/runevents"
 	"worldengine/worldengine/internal/core/machine"
+	"worldengine/worldengine/internal/core/machine/machinetest"
 	"worldengine/worldengine/internal/engine/queue"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/commitlog/logtest"
 	"worldengine/worldengine/internal/store/index"
 	"worldengine/worldengine/internal/store/index/indextest"
 	"worldengine/worldengine/internal/testkit/natstest"
-	"worldengine/worldengine/internal/testkit/outcometest"
 )
 
 func TestMain(m *testing.M) { natstest.Main(m, 4) }
@@ -46,7 +46,7 @@ func openJudged(t *testing.T) (s *Store, ids []string, seqs []uint64) {
 	s = open(t, l)
 	_, err := l.Commit(t.Context(), logtest.PutTown(t, "town-threatened", 13), 0)
 	require.NoError(t, err)
-	for _, c := range outcometest.Cases(t)[:3] {
+	for _, c := range machinetest.Cases(t)[:3] {
 		rec, after := logtest.Judged(t, &c)
 		seqs = append(seqs, logtest.Commit(t, l, rec, logtest.In(after)))
 		ids = append(ids, rec.Run.RunID)

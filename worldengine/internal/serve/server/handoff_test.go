@@ -16,10 +16,10 @@ import (
 	"worldengine/runevents"
 	"worldengine/schemas"
 	"worldengine/worldengine/internal/core/apply"
+	"worldengine/worldengine/internal/core/machine/machinetest"
 	"worldengine/worldengine/internal/core/town"
 	"worldengine/worldengine/internal/serve/server"
 	"worldengine/worldengine/internal/serve/server/servertest"
-	"worldengine/worldengine/internal/testkit/outcometest"
 	"worldengine/worldengine/wire"
 )
 
@@ -28,7 +28,7 @@ import (
 // bytes again, and is accepted once the state allows it.
 func TestOutcomes(t *testing.T) {
 	t.Parallel()
-	for _, row := range outcometest.Cases(t) {
+	for _, row := range machinetest.Cases(t) {
 		if row.Prior != nil || strings.HasPrefix(row.Name, "order-") {
 			continue
 		}

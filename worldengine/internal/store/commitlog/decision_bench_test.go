@@ -7,10 +7,10 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/worldengine/internal/core/machine"
+	"worldengine/worldengine/internal/core/machine/machinetest"
 	"worldengine/worldengine/internal/core/town"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/commitlog/logtest"
-	"worldengine/worldengine/internal/testkit/outcometest"
 )
 
 // BenchmarkDecision makes the message of a decision to execute a handoff: a server's work for each
@@ -19,7 +19,7 @@ func BenchmarkDecision(b *testing.B) {
 	var h *handoff.Handoff
 	var result *handoff.Result
 	var after town.State
-	for _, c := range outcometest.Cases(b) {
+	for _, c := range machinetest.Cases(b) {
 		if c.Want.Status == handoff.Executed {
 			h, result = c.Handoff, handoff.NewResult(c.Handoff, c.Want)
 			after, _ = town.DefaultRules().Apply(c.State.Snapshot, &h.Proposal)

@@ -10,16 +10,16 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/runevents"
+	"worldengine/worldengine/internal/core/machine/machinetest"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/commitlog/logtest"
-	"worldengine/worldengine/internal/testkit/outcometest"
 	"worldengine/worldengine/wire"
 )
 
 // A judged handoff's headers have everything that a list of runs selects by.
 func TestRecord_HeadersOfAHandoff(t *testing.T) {
 	t.Parallel()
-	for _, c := range outcometest.Cases(t) {
+	for _, c := range machinetest.Cases(t) {
 		rec, _ := logtest.Judged(t, &c)
 		subject := wire.LogSubject("main", wire.TownToken(rec.TownID))
 		msg, err := commitlog.Encode(rec, subject, nil)
@@ -45,7 +45,7 @@ func TestRecord_HeadersOfAHandoff(t *testing.T) {
 // A producer's run has no type: its events may claim any.
 func TestRecord_HeadersOfAProducersRun(t *testing.T) {
 	t.Parallel()
-	c := outcometest.Cases(t)[0]
+	c := machinetest.Cases(t)[0]
 	rec, _ := logtest.Judged(t, &c)
 	rec.Run.AppendedBy = "jon"
 	msg, err := commitlog.Encode(&commitlog.Record{

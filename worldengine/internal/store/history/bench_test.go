@@ -10,12 +10,12 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
+	"worldengine/worldengine/internal/core/machine/machinetest"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/commitlog/logtest"
 	"worldengine/worldengine/internal/store/history"
 	"worldengine/worldengine/internal/store/index/indextest"
 	"worldengine/worldengine/internal/testkit/natstest"
-	"worldengine/worldengine/internal/testkit/outcometest"
 	"worldengine/worldengine/wire"
 )
 
@@ -31,7 +31,7 @@ func BenchmarkMemory(b *testing.B) {
 	log := &commitlog.Log{World: "main", Stream: stream,
 		Store: &commitlog.StreamStore{JetStream: js, Stream: stream}}
 	var messages []*nats.Msg
-	for _, c := range outcometest.Cases(b) {
+	for _, c := range machinetest.Cases(b) {
 		if c.Name != "executed" && c.Name != "stale-epoch" && c.Name != "duplicate" {
 			continue
 		}

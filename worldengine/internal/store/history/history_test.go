@@ -16,13 +16,13 @@ import (
 	"worldengine/runevents"
 	"worldengine/worldengine/internal/core/apply"
 	"worldengine/worldengine/internal/core/machine"
+	"worldengine/worldengine/internal/core/machine/machinetest"
 	"worldengine/worldengine/internal/core/town"
 	"worldengine/worldengine/internal/core/town/towntest"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/commitlog/logtest"
 	"worldengine/worldengine/internal/store/history"
 	"worldengine/worldengine/internal/testkit/natstest"
-	"worldengine/worldengine/internal/testkit/outcometest"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
@@ -49,10 +49,10 @@ func (w *world) put(state town.State) uint64 {
 }
 
 // caseOf returns a case of the outcome table, of the handoff of mayor-1.
-func caseOf(t *testing.T, name string) *outcometest.Case {
+func caseOf(t *testing.T, name string) *machinetest.Case {
 	t.Helper()
-	all := outcometest.Cases(t)
-	i := slices.IndexFunc(all, func(c outcometest.Case) bool { return c.Name == name })
+	all := machinetest.Cases(t)
+	i := slices.IndexFunc(all, func(c machinetest.Case) bool { return c.Name == name })
 	require.GreaterOrEqual(t, i, 0, name)
 	return &all[i]
 }
@@ -243,7 +243,7 @@ func TestVisit_Discarded(t *testing.T) {
 	require.NoError(t, err)
 	var puts []uint64
 	for day := range int64(5) {
-		puts = append(puts, w.put(towntest.Threatened(outcometest.OnDay(day))))
+		puts = append(puts, w.put(towntest.Threatened(machinetest.OnDay(day))))
 	}
 	kept := w.all(townID, 0)
 	require.Len(t, kept, 3)

@@ -15,13 +15,13 @@ import (
 	"worldengine/dedupe"
 	"worldengine/handoff"
 	"worldengine/schemas"
+	"worldengine/worldengine/internal/core/machine/machinetest"
 	"worldengine/worldengine/internal/core/town"
 	"worldengine/worldengine/internal/core/town/towntest"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/commitlog/logtest"
 	"worldengine/worldengine/internal/store/history"
 	"worldengine/worldengine/internal/store/index/indextest"
-	"worldengine/worldengine/internal/testkit/outcometest"
 	"worldengine/worldengine/messages"
 )
 
@@ -81,7 +81,7 @@ func (w *world) judged(
 	}
 	h, err := handoff.New(p)
 	require.NoError(w.t, err)
-	rec, after := logtest.Judged(w.t, &outcometest.Case{Handoff: h, Prior: prior, State: now})
+	rec, after := logtest.Judged(w.t, &machinetest.Case{Handoff: h, Prior: prior, State: now})
 	logtest.Commit(w.t, w.Log, rec, logtest.In(after))
 	var result struct {
 		Status handoff.Status `json:"status"`
@@ -200,7 +200,7 @@ func TestMemory_HasHandoffWithIntegersAsDecimals(t *testing.T) {
 	t.Parallel()
 	w := remembered(t)
 	w.put(towntest.Threatened())
-	c := outcometest.Case{Handoff: outcometest.Advance(t, "wall"), State: towntest.Threatened()}
+	c := machinetest.Case{Handoff: machinetest.Advance(t, "wall"), State: towntest.Threatened()}
 	rec, after := logtest.Judged(t, &c)
 	rec.Handoff = bytes.ReplaceAll(rec.Handoff, []byte(`"decisionEpoch":15`),
 		[]byte(`"decisionEpoch":15.0`))

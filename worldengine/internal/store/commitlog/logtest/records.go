@@ -11,9 +11,9 @@ import (
 	"worldengine/runevents"
 	"worldengine/worldengine/internal/core/apply"
 	"worldengine/worldengine/internal/core/machine"
+	"worldengine/worldengine/internal/core/machine/machinetest"
 	"worldengine/worldengine/internal/core/town"
 	"worldengine/worldengine/internal/store/commitlog"
-	"worldengine/worldengine/internal/testkit/outcometest"
 	"worldengine/worldengine/wire"
 )
 
@@ -26,7 +26,7 @@ func RunOf(h *handoff.Handoff) runevents.Identity {
 }
 
 // Judged returns the record of a case's handoff, and the state of its town after it.
-func Judged(t testing.TB, c *outcometest.Case) (*commitlog.Record, town.State) {
+func Judged(t testing.TB, c *machinetest.Case) (*commitlog.Record, town.State) {
 	t.Helper()
 	in := &machine.Input{TownID: c.Handoff.Proposal.TownID, At: time.Now().UTC(),
 		Event: &machine.Handoff{Handoff: c.Handoff, Prior: c.Prior, Run: RunOf(c.Handoff), Next: 1}}

@@ -1,5 +1,5 @@
-// Package outcometest has the outcome table of the design as cases of tests.
-package outcometest
+// Package machinetest has the outcome table of the design as cases of tests.
+package machinetest
 
 import (
 	"strings"
