@@ -12,7 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"worldengine/worldengine/internal/kit/counted"
+	"worldengine/worldengine/internal/kit/cmdline"
 	"worldengine/worldengine/internal/kit/platform"
 	"worldengine/worldengine/internal/store/backup"
 	"worldengine/worldengine/internal/store/commitlog"
@@ -83,8 +83,8 @@ func (a *app) backup(ctx context.Context, js jetstream.JetStream, dir string) (*
 // manifest writes the streams of a backup, and how to restore it if it is whole.
 func (t table) manifest(m *backup.Manifest, dir string) {
 	for _, s := range m.Streams {
-		t.linef("%s: %s up to sequence %d, %s", s.Name, counted.Of(s.Messages, "message"),
-			s.LastSeq, counted.Of(s.Data.Bytes, "byte"))
+		t.linef("%s: %s up to sequence %d, %s", s.Name, cmdline.Counted(s.Messages, "message"),
+			s.LastSeq, cmdline.Counted(s.Data.Bytes, "byte"))
 	}
 	if len(m.Unreadable) == 0 {
 		t.linef("the backup of %s is whole; to restore it: handoffd restore --world %s %s",
@@ -138,7 +138,7 @@ func (c *backupCommand) several(ctx context.Context, a *app, js jetstream.JetStr
 		}
 	})
 	if err == nil && len(failed) > 0 {
-		err = failedf("no whole backup was made of %s: %s", counted.Of(len(failed), "world"),
+		err = failedf("no whole backup was made of %s: %s", cmdline.Counted(len(failed), "world"),
 			strings.Join(failed, ", "))
 	}
 	return err

@@ -12,9 +12,8 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"worldengine/worldengine/client"
-	"worldengine/worldengine/internal/kit/completion"
+	"worldengine/worldengine/internal/kit/cmdline"
 	"worldengine/worldengine/internal/kit/natsconn"
-	"worldengine/worldengine/internal/kit/version"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
@@ -142,7 +141,7 @@ first 8 characters.`
 func newParser(line *commandLine, stdout, stderr io.Writer, exit func(int)) *kong.Kong {
 	return kong.Must(line,
 		kong.Name("handoffctl"), kong.Description(description),
-		kong.Vars{"version": "handoffctl " + version.String()}, proposalVars(),
+		kong.Vars{"version": "handoffctl " + cmdline.Version()}, proposalVars(),
 		kong.Writers(stdout, stderr), kong.Exit(exit),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
 		kong.ExplicitGroups([]kong.Group{{Key: "connection",
@@ -163,14 +162,14 @@ func (c *helpCommand) Run(a *app, line *kong.Context) error {
 type versionCommand struct{}
 
 func (versionCommand) Run(a *app) error {
-	return a.print(map[string]string{"version": version.String()}, func(t table) {
-		t.linef("handoffctl %s", version.String())
+	return a.print(map[string]string{"version": cmdline.Version()}, func(t table) {
+		t.linef("handoffctl %s", cmdline.Version())
 	})
 }
 
 type completionCommand struct {
 	Within             time.Duration `help:"Time limit of a search for towns or worlds, which blocks the shell, for the connection and for the answer." default:"1s"`
-	completion.Command `embed:""`
+	cmdline.Completion `embed:""`
 }
 
 func (completionCommand) Help() string {

@@ -19,7 +19,7 @@ import (
 	"worldengine/worldengine/internal/core/apply"
 	"worldengine/worldengine/internal/engine/runs"
 	"worldengine/worldengine/internal/kit/backoff"
-	"worldengine/worldengine/internal/kit/counted"
+	"worldengine/worldengine/internal/kit/cmdline"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
@@ -347,7 +347,7 @@ func (c *recordCommand) Run(ctx context.Context, a *app) error {
 	if err := c.Out.write(text); err != nil {
 		return err
 	}
-	fmt.Fprintf(a.err, "%s in %s\n", counted.Of(len(r.fixtures), "fixture"), c.Out)
+	fmt.Fprintf(a.err, "%s in %s\n", cmdline.Counted(len(r.fixtures), "fixture"), c.Out)
 	return nil
 }
 

@@ -14,7 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"worldengine/worldengine/client"
-	"worldengine/worldengine/internal/kit/environ"
+	"worldengine/worldengine/internal/kit/cmdline"
 	"worldengine/worldengine/internal/kit/natsconn"
 	"worldengine/worldengine/wire"
 )
@@ -47,7 +47,7 @@ func (a *app) runLine(ctx context.Context, args []string) error {
 	var line commandLine
 	a.flags = &line.Global
 	parser := newParser(&line, a.out, a.err, func(int) { a.helped = true })
-	environ.UnsetEmpty(parser.Model)
+	cmdline.UnsetEmpty(parser.Model)
 	command, err := parser.Parse(args)
 	switch {
 	case a.helped:

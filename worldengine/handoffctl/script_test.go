@@ -16,7 +16,7 @@ import (
 	"worldengine/runevents"
 	"worldengine/worldengine/internal/core/apply"
 	"worldengine/worldengine/internal/engine"
-	"worldengine/worldengine/internal/kit/version"
+	"worldengine/worldengine/internal/kit/cmdline"
 	"worldengine/worldengine/internal/serve/access"
 	"worldengine/worldengine/internal/serve/server"
 	"worldengine/worldengine/internal/store/commitlog"
@@ -249,7 +249,7 @@ func (s *script) named(text string) string {
 		})
 	}
 	text = strings.NewReplacer(s.dir+string(filepath.Separator), "@",
-		version.String(), "VERSION").Replace(text)
+		cmdline.Version(), "VERSION").Replace(text)
 	for _, v := range varying {
 		text = v.pattern.ReplaceAllString(text, v.name)
 	}

@@ -12,7 +12,7 @@ import (
 	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/worldengine/client"
-	"worldengine/worldengine/internal/kit/counted"
+	"worldengine/worldengine/internal/kit/cmdline"
 	"worldengine/worldengine/internal/store/storage"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
@@ -83,7 +83,7 @@ func (a *app) showWorld(ctx context.Context, server *client.Client) error {
 	}
 	if !s.Healthy {
 		return failedf("the world %s needs attention: %s", s.World,
-			counted.Of(len(s.Problems), "problem"))
+			cmdline.Counted(len(s.Problems), "problem"))
 	}
 	return nil
 }
@@ -108,7 +108,7 @@ func (a *app) writeWorld(t table, s *messages.WorldReport) {
 		approvals := "none wait"
 		if w := &s.Approvals; w.Count > 0 {
 			approvals = fmt.Sprintf("%s, the oldest since %s in %s",
-				counted.Of(w.Count, "proposal"), show(w.Since), show(w.TownID))
+				cmdline.Counted(w.Count, "proposal"), show(w.Since), show(w.TownID))
 		}
 		t.row("approvals", a.coloured(approvals, toneIf(s.Approvals.Count > 0, warn)))
 	}
@@ -198,7 +198,7 @@ func absenceOf(of *messages.AbsentPlugin) string {
 }
 
 func (a *app) writeServers(t table, s *messages.WorldReport) {
-	t.row("waiting", counted.Of(s.Waiting, "request"))
+	t.row("waiting", cmdline.Counted(s.Waiting, "request"))
 	for i := range s.Servers {
 		server := &s.Servers[i]
 		role := "stands by"

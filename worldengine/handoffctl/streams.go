@@ -11,7 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"worldengine/worldengine/internal/kit/counted"
+	"worldengine/worldengine/internal/kit/cmdline"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/fsck"
 	"worldengine/worldengine/wire"
@@ -121,7 +121,7 @@ func (t table) repaired(r *fsck.Report) {
 	if r.Repair == nil {
 		return
 	}
-	t.linef("\nrepaired: %s put back\n", counted.Of(len(r.Repair.TownsMended), "town"))
+	t.linef("\nrepaired: %s put back\n", cmdline.Counted(len(r.Repair.TownsMended), "town"))
 	for i := range r.Repair.TownsMended {
 		d := &r.Repair.TownsMended[i]
 		t.linef("town %s was put back to log sequence %d, day %d\n%s", show(d.Town), d.Restores,
@@ -137,10 +137,10 @@ func (t table) report(r *fsck.Report) {
 	n := r.Counts
 	t.linef("world %s, log up to %d: %s of %s (%s, %s, %d accepted, %d refused, %d given away to "+
 		"be applied, %s, %d pauses and resumptions, %s, %d with events between commits, %d with "+
-		"appended events)", r.World, r.LogEnd, counted.Of(n.Messages, "message"),
-		counted.Of(n.Towns, "town"), counted.Of(n.Puts, "put"), counted.Of(n.Removals, "removal"),
-		n.Accepted, n.Refused, n.Pending, counted.Of(n.Attempts, "further attempt"), n.Controls,
-		counted.Of(n.Signals, "other signal"), n.RunRecords, n.Appended)
+		"appended events)", r.World, r.LogEnd, cmdline.Counted(n.Messages, "message"),
+		cmdline.Counted(n.Towns, "town"), cmdline.Counted(n.Puts, "put"), cmdline.Counted(n.Removals, "removal"),
+		n.Accepted, n.Refused, n.Pending, cmdline.Counted(n.Attempts, "further attempt"), n.Controls,
+		cmdline.Counted(n.Signals, "other signal"), n.RunRecords, n.Appended)
 	for _, note := range r.Notes {
 		t.linef("note: %s", show(note))
 	}
@@ -162,7 +162,7 @@ func (t table) report(r *fsck.Report) {
 			t.linef("to do about %s", advice)
 		}
 	}
-	t.linef("%s", counted.Of(r.FindingCount, "finding"))
+	t.linef("%s", cmdline.Counted(r.FindingCount, "finding"))
 }
 
 // lostText names the messages of a town that cannot be read, a line each.
@@ -244,7 +244,7 @@ func (c *settingsSetCommand) Run(ctx context.Context, a *app) error {
 	plan, err := commitlog.ChangeSettings(ctx, js, a.flags.World, given, c.Discard)
 	if refused, ok := errors.AsType[*commitlog.SettingsError](err); ok {
 		return failedf("nothing is changed, since it would discard %s of %s (%s): take a backup, and "+
-			"give --discard-history", counted.Of(refused.Discards, "message"),
+			"give --discard-history", cmdline.Counted(refused.Discards, "message"),
 			wire.LogStream(a.flags.World), commitlog.HistorySetting)
 	}
 	return a.printSettings(ctx, plan, err)

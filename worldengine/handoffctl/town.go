@@ -12,7 +12,7 @@ import (
 	"worldengine/handoff"
 	"worldengine/worldengine/client"
 	"worldengine/worldengine/internal/core/approval"
-	"worldengine/worldengine/internal/kit/counted"
+	"worldengine/worldengine/internal/kit/cmdline"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
@@ -146,7 +146,7 @@ func statesOf(t *client.TownSummary) string {
 		states = append(states, "no plugin since "+show(t.PluginAbsentSince))
 	}
 	if t.Waiting > 0 {
-		states = append(states, counted.Of(t.Waiting, "proposal")+" waiting")
+		states = append(states, cmdline.Counted(t.Waiting, "proposal")+" waiting")
 	}
 	if t.InDoubt {
 		states = append(states, "in doubt")

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"worldengine/worldengine/client"
-	"worldengine/worldengine/internal/kit/counted"
+	"worldengine/worldengine/internal/kit/cmdline"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
@@ -48,7 +48,7 @@ func (a *app) showWorlds(ctx context.Context, server *client.Client) error {
 	}
 	err = a.print(map[string]any{"worlds": all}, func(t table) { a.writeGlances(t, all) })
 	if err == nil && len(needy) > 0 {
-		err = failedf("%s of %d need attention: %s", counted.Of(len(needy), "world"), len(all),
+		err = failedf("%s of %d need attention: %s", cmdline.Counted(len(needy), "world"), len(all),
 			strings.Join(needy, ", "))
 	}
 	return err

@@ -14,7 +14,7 @@ import (
 
 	"worldengine/worldengine/internal/core/apply"
 	"worldengine/worldengine/internal/engine"
-	"worldengine/worldengine/internal/kit/counted"
+	"worldengine/worldengine/internal/kit/cmdline"
 	"worldengine/worldengine/internal/kit/natsconn"
 	"worldengine/worldengine/internal/serve/access"
 	"worldengine/worldengine/internal/serve/server"
@@ -91,7 +91,7 @@ func describeWorlds(srv *server.Server) string {
 			fmt.Fprintf(&b, "          %s: %s\n", world, state)
 		}
 	}
-	return fmt.Sprintf("served    %d of %s\n%s", served, counted.Of(len(worlds), "world"), b.String())
+	return fmt.Sprintf("served    %d of %s\n%s", served, cmdline.Counted(len(worlds), "world"), b.String())
 }
 
 // countTowns returns the number of towns, or why they cannot be counted in time.
@@ -165,7 +165,7 @@ func (c *serveCommand) checkSettings(
 	text = describeSettings(plan.Settings)
 	if plan.Discards > 0 {
 		text += fmt.Sprintf("discards  %s of %s (--%s, --discard-history)\n",
-			counted.Of(plan.Discards, "message"), wire.LogStream(world),
+			cmdline.Counted(plan.Discards, "message"), wire.LogStream(world),
 			commitlog.HistorySetting)
 	}
 	return text, plan.Settings, nil

@@ -19,9 +19,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"golang.org/x/crypto/bcrypt"
 
-	"worldengine/worldengine/internal/kit/completion"
-	"worldengine/worldengine/internal/kit/environ"
-	"worldengine/worldengine/internal/kit/version"
+	"worldengine/worldengine/internal/kit/cmdline"
 	"worldengine/worldengine/internal/serve/access"
 )
 
@@ -68,7 +66,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintln(stderr, "handoffd:", err)
 		return 1
 	}
-	environ.UnsetEmpty(parser.Model)
+	cmdline.UnsetEmpty(parser.Model)
 	if len(args) > 0 {
 		switch args[0] {
 		case "help":
@@ -146,12 +144,12 @@ type helpCommand struct {
 type versionCommand struct{}
 
 func (versionCommand) Run(s streams) error {
-	_, err := fmt.Fprintln(s.out, "handoffd", version.String())
+	_, err := fmt.Fprintln(s.out, "handoffd", cmdline.Version())
 	return err
 }
 
 type completionCommand struct {
-	completion.Command `embed:""`
+	cmdline.Completion `embed:""`
 }
 
 func (c completionCommand) Run(s streams, model *kong.Application) error {

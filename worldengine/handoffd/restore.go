@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 
-	"worldengine/worldengine/internal/kit/counted"
+	"worldengine/worldengine/internal/kit/cmdline"
 	"worldengine/worldengine/internal/kit/natsconn"
 	"worldengine/worldengine/internal/serve/server"
 	"worldengine/worldengine/internal/store/backup"
@@ -59,7 +59,7 @@ func (c *restoreCommand) Run(ctx context.Context, s streams) error {
 		World: c.World, As: c.As, Replicas: c.Replicas,
 		Restored: func(stream backup.Stream) {
 			fmt.Fprintf(s.out, "stream    %s: %s up to sequence %d\n", stream.Name,
-				counted.Of(stream.Messages, "message"), stream.LastSeq)
+				cmdline.Counted(stream.Messages, "message"), stream.LastSeq)
 		},
 	})
 	if err != nil {

@@ -21,7 +21,7 @@ import (
 	"worldengine/worldengine/internal/core/town"
 	"worldengine/worldengine/internal/engine"
 	"worldengine/worldengine/internal/kit/backoff"
-	"worldengine/worldengine/internal/kit/version"
+	"worldengine/worldengine/internal/kit/cmdline"
 	"worldengine/worldengine/internal/serve/access"
 	"worldengine/worldengine/internal/serve/server"
 	"worldengine/worldengine/internal/serve/service"
@@ -152,7 +152,7 @@ func (c *serveCommand) config(logger *slog.Logger) (config server.Config, err er
 	config.Engine.Rules, config.Engine.Bus, config.Engine.Now = &c.Rules, c.Bus == "jetstream", engineClock
 	config.Backlogs = new(server.Backlogs)
 	config.Service = service.Config{
-		Version: version.String(), MaxHeld: c.MaxHeld << 20, Revision: handoff.Revision(c.Revision),
+		Version: cmdline.Version(), MaxHeld: c.MaxHeld << 20, Revision: handoff.Revision(c.Revision),
 	}
 	if c.HistoryPerTown != nil {
 		config.Engine.HistoryPerTown = *c.HistoryPerTown

@@ -1,5 +1,4 @@
-// Package environ reads the environment of both programs.
-package environ
+package cmdline
 
 import (
 	"os"

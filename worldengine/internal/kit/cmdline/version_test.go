@@ -1,4 +1,4 @@
-package version
+package cmdline
 
 import (
 	"os"
@@ -8,12 +8,12 @@ import (
 )
 
 // The image is built without .git, so its build gets its version.
-func TestTheImageHasTheVersionThatItIsGiven(t *testing.T) {
+func TestVersion_Image(t *testing.T) {
 	dockerfile, err := os.ReadFile("../../../../deploy/docker/Dockerfile")
 	require.NoError(t, err)
-	require.Contains(t, string(dockerfile), "-X worldengine/worldengine/internal/kit/version.stamped=$VERSION")
-	require.NotEmpty(t, String())
+	require.Contains(t, string(dockerfile), "-X worldengine/worldengine/internal/kit/cmdline.stamped=$VERSION")
+	require.NotEmpty(t, Version())
 	stamped = "v1.2.3"
 	defer func() { stamped = "" }()
-	require.Equal(t, "v1.2.3", String())
+	require.Equal(t, "v1.2.3", Version())
 }

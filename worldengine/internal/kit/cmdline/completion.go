@@ -1,6 +1,4 @@
-// Package completion completes the command lines of both programs in shells, from the model of the
-// command line. The scripts call the program with the words of a line.
-package completion
+package cmdline
 
 import (
 	"io"
@@ -10,8 +8,9 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// Command prints a shell's completion script, or answers that script.
-type Command struct {
+// Completion prints the script with which a shell completes a command line, or answers that script: the
+// script calls the program with the words of the line.
+type Completion struct {
 	Shell string   `arg:"" help:"${enum}." enum:"bash,zsh,fish"`
 	Words []string `arg:"" optional:"" help:"For the scripts: the words of a command line, behind --. The last one is completed."`
 }
@@ -51,7 +50,7 @@ var separators = map[string]string{"zsh": ":", "fish": "\t"}
 type Values func(name, begins string) []string
 
 // Print prints the script or, given words, the candidates for the last one. values may be nil.
-func (c Command) Print(w io.Writer, app *kong.Application, values Values) error {
+func (c Completion) Print(w io.Writer, app *kong.Application, values Values) error {
 	text := strings.ReplaceAll(scripts[c.Shell], "PROGRAM", app.Name)
 	if len(c.Words) > 0 {
 		text = ""

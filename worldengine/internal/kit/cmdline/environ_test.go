@@ -1,4 +1,4 @@
-package environ_test
+package cmdline_test
 
 import (
 	"os"
@@ -8,7 +8,7 @@ import (
 	"github.com/alecthomas/kong"
 	"github.com/stretchr/testify/require"
 
-	"worldengine/worldengine/internal/kit/environ"
+	"worldengine/worldengine/internal/kit/cmdline"
 )
 
 // A variable without a value means the default, also for a flag of a command and for a value that
@@ -27,7 +27,7 @@ func TestUnsetEmpty(t *testing.T) {
 		t.Setenv(name, value)
 	}
 	parser := kong.Must(&line, kong.DefaultEnvars("ENVIRON"))
-	environ.UnsetEmpty(parser.Model)
+	cmdline.UnsetEmpty(parser.Model)
 	_, err := parser.Parse(nil)
 	require.NoError(t, err)
 	require.Equal(t, []any{"main", 2 * time.Second, "y"},

@@ -1,14 +1,15 @@
-// Package version is the version of the programs of this module.
-package version
+// Package cmdline has what both programs share: the version, completion in shells, empty variables of the
+// environment, and numbers with their nouns.
+package cmdline
 
 import "runtime/debug"
 
 // stamped is the version given to a build without .git, such as the image's: -ldflags "-X
-// worldengine/worldengine/internal/kit/version.stamped=…".
+// worldengine/worldengine/internal/kit/cmdline.stamped=…".
 var stamped string
 
-// String returns the version given to the build, or the module's, or the commit's.
-func String() string {
+// Version returns the version given to the build, or the module's, or the commit's.
+func Version() string {
 	if stamped != "" {
 		return stamped
 	}
