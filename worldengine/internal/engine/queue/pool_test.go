@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -117,6 +118,45 @@ func TestPool_Turns(t *testing.T) {
 		require.Equal(t, []string{
 			"a.s1", "a.t1", "b.s1", "a.u1", "b.s2", "a.s2", "a.t2", "a.u2",
 		}, order)
+		p.Close()
+	})
+}
+
+// A world with many tasks leaves the processors to the tasks of another, and gets all workers when that one
+// has none any more.
+func TestPool_Beside(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const workers = 64
+		p := NewPool(workers, 1000)
+		p.beside = 4
+		busy := p.Open(t.Context(), 10, slog.New(slog.DiscardHandler))
+		calm := p.Open(t.Context(), 10, slog.New(slog.DiscardHandler))
+		var running, most atomic.Int64
+		flood := func(from int) {
+			for i := range 20 {
+				require.NoError(t, busy.Submit(fmt.Sprint("town ", from+i), func(context.Context) {
+					n := running.Add(1)
+					for before := most.Load(); n > before && !most.CompareAndSwap(before, n); {
+						before = most.Load()
+					}
+					time.Sleep(time.Millisecond) // simulated
+					running.Add(-1)
+				}))
+			}
+		}
+		require.NoError(t, calm.Submit("t", func(context.Context) {}))
+		synctest.Wait()
+		flood(0)
+		time.Sleep(100 * time.Millisecond)
+		require.EqualValues(t, 4, most.Swap(0))
+		time.Sleep(besideFor)
+		flood(100)
+		time.Sleep(100 * time.Millisecond)
+		require.EqualValues(t, 20, most.Load())
+		for _, q := range []*Queue{busy, calm} {
+			require.NoError(t, q.Drain(t.Context()))
+		}
 		p.Close()
 	})
 }
