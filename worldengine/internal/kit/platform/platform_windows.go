@@ -45,6 +45,16 @@ func ProcessorTime() time.Duration {
 	return duration(kernel) + duration(user)
 }
 
+// DiskSpace returns the bytes that the process's user may still write on the volume of a directory, and the
+// bytes that the volume has in all.
+func DiskSpace(dir string) (free, total uint64, err error) {
+	name, err := windows.UTF16PtrFromString(dir)
+	if err == nil {
+		err = windows.GetDiskFreeSpaceEx(name, &free, &total, nil)
+	}
+	return free, total, err
+}
+
 // duration returns a number of 100 nanoseconds. Filetime.Nanoseconds counts from 1970.
 func duration(t windows.Filetime) time.Duration {
 	return time.Duration(int64(t.HighDateTime)<<32|int64(t.LowDateTime)) * 100

@@ -11,6 +11,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"worldengine/worldengine/internal/kit/platform"
 )
 
 // ErrFull: there is too little room on the disk. Nothing is stored until there is more.
@@ -46,7 +48,7 @@ type Room struct {
 
 // Open returns the Room of an existing directory. keep is the number of bytes to keep free; 0 for a
 // fiftieth of the disk, at least 1 MiB and at most 256 MiB.
-func Open(dir string, keep int64) (*Room, error) { return open(dir, keep, stat) }
+func Open(dir string, keep int64) (*Room, error) { return open(dir, keep, platform.DiskSpace) }
 
 func open(
 	dir string, keep int64, look func(string) (free, total uint64, err error),

@@ -1,11 +1,12 @@
 //go:build linux || darwin || freebsd
 
-package storage
+package platform
 
 import "golang.org/x/sys/unix"
 
-// stat returns the room that a process without privileges has on the file system of dir.
-func stat(dir string) (free, total uint64, err error) {
+// DiskSpace returns the bytes that a process without privileges may still write on the file system of a
+// directory, and the bytes that the file system has in all.
+func DiskSpace(dir string) (free, total uint64, err error) {
 	var at unix.Statfs_t
 	if err := unix.Statfs(dir, &at); err != nil {
 		return 0, 0, err
