@@ -11,7 +11,7 @@ import (
 
 // rooms are the folders of worldengine/internal whose packages make the server, the lowest first. A package
 // imports packages of its own room and of those before it.
-var rooms = []string{"kit", "core", "store", "engine", "serve"}
+var rooms = []string{"kit", "core", "store", "engine", "serve", "tool"}
 
 const internal = "worldengine/worldengine/internal/"
 
@@ -36,10 +36,23 @@ func TestImports_GoOneWay(t *testing.T) {
 	}
 }
 
+// handoffctl alone imports tools.
+func TestImports_ToolsAreForHandoffctl(t *testing.T) {
+	t.Parallel()
+	tool := internal + "tool/"
+	for name, imports := range listedEach(t, ".Imports") {
+		for _, path := range imports {
+			require.False(t, strings.HasPrefix(path, tool) && !strings.HasPrefix(name, tool) &&
+				name != "worldengine/worldengine/handoffctl", "%s imports %s", name, path)
+		}
+	}
+}
+
 // What decides reaches no NATS, not even through other packages, and nothing of the other rooms.
 func TestImports_CoreIsPure(t *testing.T) {
 	t.Parallel()
-	public := []string{"handoff", "runevents", "dedupe", "schemas", "trace", "worldengine/wire", "worldengine/messages"}
+	public := []string{"handoff", "runevents", "dedupe", "schemas", "trace", "worldengine/wire", "worldengine/messages",
+		"worldengine/fixture"}
 	deps := listedEach(t, ".Deps")
 	for name := range deps {
 		pure := roomOf(name) == slices.Index(rooms, "core") ||

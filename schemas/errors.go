@@ -20,6 +20,9 @@ type Violation struct {
 	Message string `json:"message"`
 }
 
+// String returns the path and the message for a person.
+func (v Violation) String() string { return cmp.Or(v.Path, "(the whole)") + ": " + v.Message }
+
 func (v Violation) compare(other Violation) int {
 	return cmp.Or(cmp.Compare(v.Path, other.Path), cmp.Compare(v.Message, other.Message))
 }

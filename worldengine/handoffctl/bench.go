@@ -21,6 +21,7 @@ import (
 	"worldengine/worldengine/internal/kit/natsconn"
 	"worldengine/worldengine/internal/kit/platform"
 	"worldengine/worldengine/internal/serve/server"
+	"worldengine/worldengine/internal/tool/tempserver"
 	"worldengine/worldengine/wire"
 )
 
@@ -66,7 +67,7 @@ Example:
 func (c *benchCommand) Run(ctx context.Context, a *app) (err error) {
 	b := &bench{benchCommand: c, app: a, worlds: []string{a.flags.World}}
 	if !c.Join {
-		srv, end, err := privateServer(ctx, server.Config{Sync: c.Sync, Worlds: b.allWorlds()})
+		srv, end, err := tempserver.Start(ctx, server.Config{Sync: c.Sync, Worlds: b.allWorlds()})
 		if err != nil {
 			return err
 		}

@@ -1,7 +1,6 @@
 package handoffctl
 
 import (
-	"encoding/json"
 	"io"
 	"net"
 	"os"
@@ -13,6 +12,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"worldengine/worldengine/internal/tool/verify"
 )
 
 func TestCommandLine_Environment(t *testing.T) {
@@ -110,21 +111,10 @@ source $argv[1]; complete -C "handoffctl town " | cut -f1`,
 // vectors returns the path of a file of the contract's vectors.
 func vectors(name string) string { return filepath.Join("..", "..", "testdata", "vectors", name) }
 
-// documents is what verify prints with -o json.
-type documents struct {
+// verified is what verify prints with -o json.
+type verified struct {
 	Valid     bool              `json:"valid"`
-	Documents []checkedDocument `json:"documents"`
-}
-
-func TestVerify_Vectors(t *testing.T) {
-	c := offline(t)
-	for _, name := range []string{"handoffs.valid.json", "results.json", "results.revision-1.json",
-		"snapshots.json"} {
-		found := decode[documents](t, c.ok("verify", vectors(name), "-o", "json"))
-		assert.True(t, found.Valid)
-		assert.NotEmpty(t, found.Documents)
-		assert.NotContains(t, c.ok("verify", vectors(name)), "invalid")
-	}
+	Documents []verify.Document `json:"documents"`
 }
 
 // A directory may be named by a symbolic link.
@@ -151,7 +141,7 @@ func TestVerify_InvalidVectors(t *testing.T) {
 	assert.NotRegexp(t, `(?m)^valid`, text.out)
 	got := c.run("verify", vectors("handoffs.invalid.json"), "-o", "json")
 	assert.Equal(t, exitFailed, got.status)
-	found := decode[documents](t, got.out)
+	found := decode[verified](t, got.out)
 	require.NotEmpty(t, found.Documents)
 	for _, document := range found.Documents {
 		assert.False(t, document.Valid, document.Name)
@@ -169,24 +159,4 @@ func TestSchema_Names(t *testing.T) {
 	}
 	assert.Equal(t, "3.0.0", decode[map[string]any](t, c.ok("schema", "--asyncapi"))["asyncapi"])
 	c.fails(exitUsage, "leave out snapshot.v1", "schema", "--asyncapi", "snapshot.v1")
-}
-
-// The console and handoffctl spell out the same characters.
-func TestShow_HiddenCharacters(t *testing.T) {
-	t.Parallel()
-	data, err := os.ReadFile("../../testdata/hidden-characters.json")
-	require.NoError(t, err)
-	var cases []struct{ Text, Shown string }
-	require.NoError(t, json.Unmarshal(data, &cases))
-	require.NotEmpty(t, cases)
-	for _, c := range cases {
-		require.Equal(t, c.Shown == c.Text, show(c.Text) == c.Text, "%q", c.Text)
-	}
-	for text, want := range map[string]string{
-		"": `""`, "oak ": `"oak "`, "oak\u00a0": `"oak\u00a0"`, "\u202eoak": `"\u202eoak"`,
-		"o\tk\"\\": `"o\tk\"\\"`, "\U000e0041": `"\U000e0041"`, "\u3164": `"\u3164"`,
-		`o"\k`: `o"\k`,
-	} {
-		require.Equal(t, want, show(text))
-	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"worldengine/schemas"
 	"worldengine/worldengine/client"
+	"worldengine/worldengine/internal/tool/verify"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
@@ -39,6 +40,14 @@ func usagef(format string, args ...any) error {
 	return &commandError{status: exitUsage, message: fmt.Sprintf(format, args...)}
 }
 
+// usage is usagef of another error's text; a commandError stays.
+func usage(err error) error {
+	if _, own := errors.AsType[*commandError](err); own {
+		return err
+	}
+	return usagef("%s", sentence(err))
+}
+
 // failedf returns the error of a command that has printed its findings, if an expectation failed.
 func failedf(format string, args ...any) error {
 	return &commandError{status: exitFailed, message: fmt.Sprintf(format, args...)}
@@ -47,15 +56,7 @@ func failedf(format string, args ...any) error {
 // invalid returns a usage error with the violations in a document.
 func invalid(document string, err error) error {
 	return &commandError{status: exitUsage, message: document + " is not valid",
-		details: violations(err)}
-}
-
-// violations returns the violations of a document from the error of its check.
-func violations(err error) []schemas.Violation {
-	if found, ok := errors.AsType[*schemas.ValidationError](err); ok {
-		return found.Violations
-	}
-	return []schemas.Violation{{Message: sentence(err)}}
+		details: verify.Violations(err)}
 }
 
 // unavailable returns the error of a server that could not be reached or is in trouble.
@@ -120,7 +121,7 @@ func (a *app) fail(err error) int {
 
 func linesOf(details []schemas.Violation) (lines []string) {
 	for _, d := range details {
-		lines = append(lines, orWhole(d.Path)+": "+d.Message)
+		lines = append(lines, d.String())
 	}
 	return lines
 }
@@ -128,14 +129,6 @@ func linesOf(details []schemas.Violation) (lines []string) {
 // notef prints a note on standard error.
 func (a *app) notef(format string, args ...any) {
 	fmt.Fprintf(a.err, "handoffctl: note: "+format+"\n", args...)
-}
-
-// orWhole names the path of a violation.
-func orWhole(path string) string {
-	if path == "" {
-		return "(the whole)"
-	}
-	return path
 }
 
 // hintOf names the flags that may help against an error; "" if there are none.

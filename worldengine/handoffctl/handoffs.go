@@ -17,6 +17,7 @@ import (
 	"worldengine/trace"
 	"worldengine/worldengine/client"
 	"worldengine/worldengine/internal/core/town"
+	"worldengine/worldengine/internal/kit/documents"
 	"worldengine/worldengine/messages"
 )
 
@@ -48,7 +49,7 @@ func (c *sendCommand) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	if in := unwrap(data); in.Handoff != nil {
+	if in := documents.Unwrap(data); in.Handoff != nil {
 		data = in.Handoff
 	}
 	parent := trace.Parse(c.Trace, "")

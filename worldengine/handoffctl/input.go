@@ -1,21 +1,17 @@
 package handoffctl
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 
-	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"worldengine/schemas"
 	"worldengine/worldengine/internal/core/town"
+	"worldengine/worldengine/internal/kit/documents"
 )
 
 // The largest files that are read.
@@ -53,7 +49,7 @@ func (a *app) readDocument(name, wanted string) (jsontext.Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	elements, many, err := elementsOf(data)
+	elements, many, err := documents.Split(data)
 	switch {
 	case err != nil:
 		return nil, usagef("%s is not JSON: %s", name, sentence(err))
@@ -63,105 +59,9 @@ func (a *app) readDocument(name, wanted string) (jsontext.Value, error) {
 	return elements[0], nil
 }
 
-// byteOrderMark stands at the beginning of files that some editors write.
-var byteOrderMark = []byte("\xef\xbb\xbf")
-
-// lenient accepts JSON that the server refuses: a tester may want to send it.
-var lenient = json.JoinOptions(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
-
-// elementsOf returns the values in a text: the elements of an array, or one value after another.
-// many is set for an array, and for several values.
-func elementsOf(data []byte) (elements []jsontext.Value, many bool, err error) {
-	if bytes.HasPrefix(data, byteOrderMark) {
-		return nil, false,
-			errors.New("it begins with a byte order mark (BOM); save it as UTF-8 without one")
-	}
-	decoder := jsontext.NewDecoder(bytes.NewReader(data), lenient)
-	value, err := decoder.ReadValue()
-	for ; err == nil; value, err = decoder.ReadValue() {
-		elements = append(elements, value.Clone())
-	}
-	var syntax *jsontext.SyntacticError
-	switch {
-	case errors.As(err, &syntax):
-		return nil, false, fmt.Errorf("%w at byte %d", syntax.Err, syntax.ByteOffset)
-	case !errors.Is(err, io.EOF):
-		return nil, false, err
-	case len(elements) == 0:
-		return nil, false, errors.New("it is empty")
-	case len(elements) > 1 || elements[0].Kind() != '[':
-		return elements, len(elements) > 1, nil
-	}
-	var list []jsontext.Value
-	err = json.Unmarshal(elements[0], &list, lenient)
-	return list, true, err
-}
-
-// fileEndings are the endings of the file names that are read from a directory.
-var fileEndings = []string{".json", ".jsonl", ".ndjson"}
-
-// filesIn returns the files among paths, and the JSON files of the directories among them, except
-// hidden files and directories. Each file comes once.
-func filesIn(paths []string) ([]string, error) {
-	var files []string
-	for _, path := range paths {
-		if path == "-" {
-			files = append(files, path)
-			continue
-		}
-		found, root := false, path
-		if info, err := os.Stat(path); err == nil && info.IsDir() {
-			root += string(filepath.Separator) // WalkDir follows a link only so
-		}
-		err := filepath.WalkDir(root, func(file string, entry fs.DirEntry, err error) error {
-			named := file == path || file == root
-			switch {
-			case err != nil || entry.IsDir() && named:
-				return err
-			case !named && strings.HasPrefix(entry.Name(), "."):
-				if entry.IsDir() {
-					return fs.SkipDir
-				}
-			case named || !entry.IsDir() && slices.Contains(fileEndings, filepath.Ext(file)):
-				if found = true; !slices.Contains(files, file) {
-					files = append(files, file)
-				}
-			}
-			return nil
-		})
-		if err != nil {
-			return nil, usagef("%v", err)
-		}
-		if !found {
-			return nil, usagef("%s has no %s", path, "*"+strings.Join(fileEndings, ", *"))
-		}
-	}
-	return files, nil
-}
-
-// wrapped has the documents in an object that is no document itself, such as a fixture, a reply of
-// town get, or an answer of send.
-type wrapped struct {
-	SchemaVersion jsontext.Value `json:"schemaVersion"`
-	Name          jsontext.Value `json:"name"`
-	Handoff       jsontext.Value `json:"handoff"`
-	Snapshot      jsontext.Value `json:"snapshot"`
-	Result        jsontext.Value `json:"result"`
-	Expect        jsontext.Value `json:"expect"`
-}
-
-// unwrap returns the documents in an object; none if the object has a schemaVersion, so that it is
-// a document itself.
-func unwrap(data []byte) (in wrapped) {
-	if json.Unmarshal(data, &in, lenient) != nil || in.SchemaVersion != nil {
-		return wrapped{}
-	}
-	return in
-}
-
 // snapshotIn returns the snapshot in a reply of town.get, and anything else as it is.
 func snapshotIn(data []byte) jsontext.Value {
-	if in := unwrap(data); in.Snapshot != nil {
+	if in := documents.Unwrap(data); in.Snapshot != nil {
 		return in.Snapshot
 	}
 	return data

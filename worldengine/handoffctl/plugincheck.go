@@ -15,6 +15,7 @@ import (
 	"worldengine/worldengine/internal/core/apply"
 	"worldengine/worldengine/internal/core/town"
 	"worldengine/worldengine/internal/kit/backoff"
+	"worldengine/worldengine/internal/tool/junit"
 	"worldengine/worldengine/plugin/conformance"
 	"worldengine/worldengine/wire"
 )
@@ -77,7 +78,7 @@ func (c *pluginCheckCommand) Run(ctx context.Context, a *app) error {
 	case err != nil:
 		return invalid("the command of --type and --argument", err)
 	}
-	if err := writeJUnit(c.JUnit, c.junitSuite(rows)); err != nil {
+	if err := c.JUnit.report(c.suite(rows)); err != nil {
 		return err
 	}
 	return c.conclude(a, rows)
@@ -195,18 +196,18 @@ func (c *pluginCheckCommand) conclude(a *app, rows []conformance.Row) error {
 	return nil
 }
 
-// junitSuite returns a suite with a case for each rule.
-func (c *pluginCheckCommand) junitSuite(rows []conformance.Row) *junitSuite {
-	suite := &junitSuite{Name: c.Subject}
+// suite returns a suite with a case for each rule.
+func (c *pluginCheckCommand) suite(rows []conformance.Row) *junit.Suite {
+	suite := &junit.Suite{Name: c.Subject}
 	for _, r := range rows {
-		one := junitCase{
+		one := junit.Case{
 			Name: r.Name, Class: "plugin check", Seconds: fmt.Sprintf("%.3f", r.Took.Seconds()),
 		}
 		switch r.Verdict {
 		case conformance.Fail:
-			one.Failure = &junitText{Message: r.Found, Text: r.Rule + " " + r.Todo}
+			one.Failure = &junit.Text{Message: r.Found, Text: r.Rule + " " + r.Todo}
 		case conformance.Skip:
-			one.Skipped = &junitText{Message: r.Found}
+			one.Skipped = &junit.Text{Message: r.Found}
 		}
 		suite.Cases = append(suite.Cases, one)
 	}

@@ -334,8 +334,7 @@ func commandText(c *apply.Command) string {
 		show(c.Argument()), c.ApplyID, c.LogicalAttemptID,
 		time.Duration(min(c.TimeoutMs, 1e9))*time.Millisecond)
 	for _, found := range changesBetween(c.Snapshot, c.ExpectedSnapshot) {
-		text += fmt.Sprintf("  %s: %s -> %s\n", show(found.Path), show(orNone(found.Before)),
-			show(orNone(found.After)))
+		text += fmt.Sprintf("  %s: %s\n", show(found.Path), changeOf(found))
 	}
 	return text
 }

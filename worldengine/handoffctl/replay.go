@@ -4,22 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
-	"os"
+	"maps"
 	"slices"
-	"sync"
+	"strings"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
-	"worldengine/handoff"
-	"worldengine/schemas"
-	"worldengine/worldengine/client"
-	"worldengine/worldengine/internal/core/apply"
-	"worldengine/worldengine/internal/core/town"
-	"worldengine/worldengine/internal/serve/server"
-	"worldengine/worldengine/plugin"
-	"worldengine/worldengine/wire"
+	"worldengine/worldengine/fixture"
+	"worldengine/worldengine/internal/kit/cmdline"
+	"worldengine/worldengine/internal/kit/documents"
+	"worldengine/worldengine/internal/tool/junit"
+	"worldengine/worldengine/internal/tool/record"
+	"worldengine/worldengine/internal/tool/replay"
 )
 
 // replayCommand sends the handoffs of fixtures.
@@ -66,316 +61,204 @@ Examples:
 }
 
 func (c *replayCommand) Run(ctx context.Context, a *app) error {
-	fixtures, err := c.load(a)
+	cases, err := c.load(a)
 	if err != nil {
 		return err
 	}
-	p := &player{app: a, fixtures: fixtures, line: a.progressLine()}
+	line := a.progressLine()
+	p := &replay.Player{Timeout: a.flags.Timeout, Concurrency: int(c.Concurrency),
+		Progress: func(done int) { a.replayed(line, done, len(cases)) }}
 	if !c.Fresh {
-		if p.server, err = a.connect(); err != nil {
+		if p.Server, err = a.connect(); err != nil {
 			return err
 		}
 	}
 	start := time.Now()
-	stopped := p.play(ctx, int(c.Concurrency))
+	stopped := p.Play(ctx, cases)
 	took := time.Since(start)
-	p.line.clear()
-	if err := writeJUnit(c.JUnit, junitSuites(fixtures)...); err != nil {
+	line.clear()
+	if err := c.JUnit.report(replay.Suites(cases)...); err != nil {
 		return err
 	}
-	var updates []update
+	var updates []replay.Change
 	if c.Update && stopped == nil {
-		if updates, err = updateFixtures(fixtures); err != nil {
-			return err
+		if updates, err = replay.Update(cases); err != nil {
+			return usagef("--update: %v", err)
 		}
 	}
-	return errors.Join(stopped, a.printReplay(fixtures, took, updates, stopped))
-}
-
-// load checks the command line, and reads the fixtures.
-func (c *replayCommand) load(a *app) ([]fixture, error) {
-	files, err := filesIn(c.Paths)
-	if err != nil {
-		return nil, err
+	r := replay.Summarize(cases, took)
+	r.Updates = updates
+	if stopped != nil && a.json() {
+		return stopped
 	}
-	if c.Update && slices.Contains(files, "-") {
-		return nil, usagef("--update writes into the files of the fixtures: name files, not -")
+	if err := a.print(r, func(t table) { a.writeReport(t, r) }); err != nil || stopped != nil {
+		return errors.Join(stopped, err)
 	}
-	fixtures, err := loadFixtures(a, files)
-	if err != nil {
-		return nil, err
-	}
-	for i := range fixtures {
-		switch f := &fixtures[i]; {
-		case c.Strict && !f.Expect.compares():
-			return nil, usagef("%s expects nothing, and --strict refuses that", f.label)
-		case !c.Fresh && f.setsOutcome():
-			return nil, usagef("%s has an outcome of a game or a person: replay it with --fresh",
-				f.label)
-		}
-	}
-	return fixtures, nil
-}
-
-// player replays fixtures.
-type player struct {
-	app      *app
-	server   *client.Client // nil with --fresh
-	fixtures []fixture
-
-	mu    sync.Mutex // of line and count
-	line  *progressLine
-	count int // of fixtures that were replayed
-}
-
-// play replays the fixtures, with concurrency lanes at once. It stops at the first error that is
-// not an answer, and returns it.
-func (p *player) play(ctx context.Context, concurrency int) error {
-	lanes, working := errgroup.WithContext(ctx)
-	lanes.SetLimit(concurrency)
-	for _, lane := range p.lanes() {
-		lanes.Go(func() error { return p.playLane(working, lane) })
-	}
-	err := lanes.Wait()
-	if err == nil && ctx.Err() != nil {
-		err = unavailablef("INTERRUPTED", ctx.Err(), "interrupted")
-	}
-	return err
-}
-
-// playLane replays the fixtures of a lane in their order.
-func (p *player) playLane(ctx context.Context, lane []int) (err error) {
-	fresh := &freshWorlds{timeout: p.app.flags.Timeout, nth: map[string]int{}}
-	defer func() { err = errors.Join(err, fresh.close()) }()
-	for _, i := range lane {
-		if ctx.Err() != nil {
-			return nil
-		}
-		start := time.Now()
-		done, err := p.replay(ctx, &p.fixtures[i], fresh)
-		if err != nil {
-			return err
-		}
-		done.took = time.Since(start)
-		p.fixtures[i].done = done
-		p.step()
+	if len(r.Failures) > 0 {
+		return failedf("%d of %d fixtures failed", len(r.Failures), r.Replayed)
 	}
 	return nil
 }
 
-// lanes groups the indexes of the fixtures into lanes: one for each town or, with --fresh, each
-// file.
-func (p *player) lanes() [][]int {
-	var lanes [][]int
-	numbers := map[string]int{}
-	for i := range p.fixtures {
-		key := p.fixtures[i].town
-		if p.server == nil {
-			key = p.fixtures[i].file
-		}
-		lane, ok := numbers[key]
-		if !ok {
-			lane = len(lanes)
-			numbers[key], lanes = lane, append(lanes, nil)
-		}
-		lanes[lane] = append(lanes[lane], i)
+// report writes a JUnit report into the file, if one is named.
+func (f outputFile) report(suites ...*junit.Suite) error {
+	if f == "" {
+		return nil
 	}
-	return lanes
+	data, err := junit.Marshal(suites...)
+	if err != nil {
+		return fmt.Errorf("the JUnit report cannot be written: %w", err)
+	}
+	return f.write(data)
+}
+
+// load checks the command line, and reads the fixtures.
+func (c *replayCommand) load(a *app) (cases []replay.Case, err error) {
+	files, err := documents.Files(c.Paths)
+	if err != nil {
+		return nil, usage(err)
+	}
+	if c.Update && slices.Contains(files, "-") {
+		return nil, usagef("--update writes into the files of the fixtures: name files, not -")
+	}
+	for _, file := range files {
+		data, err := a.read(file)
+		if err != nil {
+			return nil, err
+		}
+		fixtures, err := fixture.Read(file, data)
+		if err != nil {
+			return nil, usage(err)
+		}
+		for i := range fixtures {
+			cases = append(cases, replay.Case{Fixture: fixtures[i], File: file, Source: data})
+		}
+	}
+	for i := range cases {
+		switch f := &cases[i]; {
+		case c.Strict && f.Expect.IsZero():
+			return nil, usagef("%s expects nothing, and --strict refuses that", f.Label)
+		case !c.Fresh && f.SetsOutcome():
+			return nil, usagef("%s has an outcome of a game or a person: replay it with --fresh", f.Label)
+		}
+	}
+	if len(cases) == 0 {
+		return nil, usagef("there is no fixture in %s", strings.Join(files, ", "))
+	}
+	return cases, nil
 }
 
 // progressEvery is how many fixtures pass between two lines if there is no terminal.
 const progressEvery = 1000
 
-// step counts a fixture, and shows how far the replay is.
-func (p *player) step() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.count++
-	p.line.show(false, "%d of %d replayed", p.count, len(p.fixtures))
-	if p.line.w == nil && p.count%progressEvery == 0 {
-		fmt.Fprintf(p.app.err, "%d of %d replayed\n", p.count, len(p.fixtures))
+// replayed shows how far a replay is.
+func (a *app) replayed(line *progressLine, done, all int) {
+	line.show(false, "%d of %d replayed", done, all)
+	if line.w == nil && done%progressEvery == 0 {
+		fmt.Fprintf(a.err, "%d of %d replayed\n", done, all)
 	}
 }
 
-// replay replays one fixture. If the snapshot would lower the epoch of its town in a fresh world,
-// the town goes on in the next fresh world. An error means that no answer came.
-func (p *player) replay(ctx context.Context, f *fixture, fresh *freshWorlds) (*replayed, error) {
-	world, err := p.prepare(ctx, f, fresh)
-	for p.server == nil && client.IsCode(err, wire.CodeEpochRegression) {
-		fresh.nth[f.town]++
-		world, err = p.prepare(ctx, f, fresh)
+// writeReport writes the updates and the findings.
+func (a *app) writeReport(t table, s *replay.Report) {
+	for _, u := range s.Updates {
+		t.linef("%s expects what was answered:", u.Fixture)
+		for line := range strings.Lines(u.Difference) {
+			tone := good
+			if line[0] == '-' {
+				tone = bad
+			}
+			t.linef("%s", a.coloured(strings.TrimSuffix(line, "\n"), tone))
+		}
+		t.linef("")
 	}
-	if refused := refusalOf(err); refused != nil {
-		return &replayed{failure: &mismatch{
-			Fixture: f.label, Expected: "its snapshot to be put", Got: "error " + refused.Error(),
-		}}, nil
+	for _, outcome := range replay.Outcomes() {
+		t.row(outcome, s.Outcomes[outcome])
+	}
+	if s.Unsent > 0 {
+		t.row("not sent", s.Unsent)
+	}
+	t.linef("replayed\t%d in %s, %.0f/s", s.Replayed,
+		time.Duration(s.Seconds*float64(time.Second)).Round(time.Millisecond),
+		float64(s.Replayed)/max(s.Seconds, 1e-9))
+	if s.NotReplayed > 0 {
+		t.row("not replayed", s.NotReplayed)
+	}
+	t.linef("%d passed, %d failed, %d unchecked (they expect nothing)", s.Passed, s.Failed,
+		s.Unchecked)
+	if s.Updated > 0 {
+		t.linef("%d updated: they expect what was answered", s.Updated)
+	}
+	for i := range s.Failures {
+		f := &s.Failures[i]
+		t.linef("\nfailed: %s\n  expected %s\n  got      %s", f.Fixture, f.Expected, show(f.Got))
+		for _, d := range f.Differs {
+			t.linef("    %s", show(d))
+		}
+		for _, line := range f.FirstByte.Lines() {
+			t.linef("    %s", line)
+		}
+	}
+}
+
+// recordCommand makes fixtures of the handoffs that a world has judged.
+type recordCommand struct {
+	Town  string        `help:"Record only the handoffs of this town." placeholder:"ID" xor:"town"`
+	RunID string        `name:"run" help:"Record only the handoff of this run, whose town it names too." placeholder:"RUN-ID" xor:"town,time"`
+	For   time.Duration `help:"Record only the handoffs that are judged in this time from now on, or until Ctrl-C." placeholder:"DURATION" xor:"time"`
+	Out   outputFile    `help:"File to write; standard output by default." placeholder:"FILE"`
+}
+
+func (recordCommand) Help() string {
+	return `Writes a fixture for each handoff that the world has judged: the handoff, the state of
+its town before, and the result byte for byte. handoffctl replay --fresh judges them again. record
+leaves out a handoff that a server with the default rules and no game would answer otherwise, and
+counts it on standard error: a game or other settings of the rules decided it, or the log no longer
+keeps the state before.
+
+Example:
+
+    handoffctl record --town town-threatened --out fixtures.json`
+}
+
+func (c *recordCommand) Run(ctx context.Context, a *app) error {
+	server, err := a.connect()
+	if err != nil {
+		return err
+	}
+	if c.RunID, err = a.runID(ctx, c.RunID, false); err != nil {
+		return err
+	}
+	r := record.New(server)
+	switch {
+	case c.For > 0:
+		err = r.For(ctx, c.For, c.Town)
+	case c.RunID != "":
+		err = r.Run(ctx, c.RunID)
+	default:
+		err = r.Town(ctx, c.Town)
 	}
 	if err != nil {
-		return nil, err
+		return err
 	}
-	got, err := f.send(ctx, world)
-	if undecided, ok := errors.AsType[*undecidedError](err); ok {
-		return &replayed{outcome: string(undecided.first.Result.Status), failure: &mismatch{
-			Fixture: f.label, Expected: "its decision to be taken", Got: "error " + undecided.refused.Error(),
-		}}, nil
+	for _, why := range slices.Sorted(maps.Keys(r.LeftOut)) {
+		fmt.Fprintf(a.err, "left out: %d, %s\n", r.LeftOut[why], why)
 	}
-	if refused := refusalOf(err); refused != nil {
-		return f.judge(&expectation{Error: refused.Code}, "error "+refused.Error(),
-			linesOf(refused.Details)), nil
+	if len(r.Fixtures) == 0 && c.For == 0 {
+		return failedf("there is nothing to record: the world has judged no such handoff that a " +
+			"fresh server would answer in the same way; no file was written")
 	}
-	if err != nil {
-		return nil, err
+	text, err := fixture.Write(r.Fixtures, false)
+	switch {
+	case err != nil:
+		return fmt.Errorf("a fixture cannot be written: %w", err)
+	case c.Out == "":
+		_, err := a.out.Write(text)
+		return err
 	}
-	status, reason := got.Result.Status, got.Result.ReasonCode
-	return f.judge(&expectation{
-		Status: status, ReasonCode: reason, Result: got.JSON, ResultBytes: string(got.JSON),
-	}, fmt.Sprintf("%s %s (run %s)", status, reason, got.RunID), nil), nil
-}
-
-// refusalOf returns the server's refusal of a request; nil for any other error. That a world is unknown is
-// no refusal: no server took the request.
-func refusalOf(err error) *client.ReplyError {
-	refused, ok := errors.AsType[*client.ReplyError](err)
-	if !ok || !refused.Refused() || client.IsCode(err, wire.CodeUnknownWorld) {
-		return nil
+	if err := c.Out.write(text); err != nil {
+		return err
 	}
-	return refused
-}
-
-// prepare returns the world of a fixture, and puts the fixture's snapshot there. In a fresh world,
-// the fixture decides who applies the town's commands, and which types require approval.
-func (p *player) prepare(
-	ctx context.Context, f *fixture, fresh *freshWorlds,
-) (world *client.Client, err error) {
-	world, put := p.server, client.Put{}
-	if world == nil {
-		if world, err = fresh.world(ctx, f.town); err != nil {
-			return nil, err
-		}
-		put.Apply, put.Approval = string(apply.Local), []handoff.ProposalType{}
-	}
-	if f.Snapshot == nil {
-		return world, nil
-	}
-	if f.Game != nil {
-		put.Apply = string(apply.Plugin)
-	}
-	if f.Approval != nil {
-		put.Approval = handoff.ProposalTypes()
-	}
-	_, err = world.PutTownJSON(ctx, f.Snapshot, put)
-	if !client.IsCode(err, wire.CodeTownExists) {
-		return world, err
-	}
-	if put.Expected, err = currentHash(ctx, world, f.Snapshot); err != nil {
-		return nil, err
-	}
-	if p.server != nil {
-		wanted, err := town.Parse(f.Snapshot, schemas.Limits{})
-		if err == nil && wanted.Hash == put.Expected {
-			return world, nil
-		}
-	}
-	_, err = world.PutTownJSON(ctx, f.Snapshot, put)
-	return world, err
-}
-
-// send sends the fixture's handoff, and acts for its game and its person.
-func (f *fixture) send(ctx context.Context, world *client.Client) (*client.Outcome, error) {
-	if f.Game != nil {
-		game, err := plugin.Serve(world.Conn, plugin.Config{
-			World: world.World, Towns: []string{f.town}, Memory: plugin.NewVolatileMemory(),
-			Logger: slog.New(slog.DiscardHandler),
-			Apply: func(context.Context, *apply.Command) (apply.Answer, error) {
-				return *f.Game, nil
-			},
-		})
-		if err != nil {
-			return nil, err
-		}
-		defer func() { _ = game.Close(ctx) }() // the world is temporary
-	}
-	got, err := world.SendJSON(ctx, f.Handoff)
-	if err != nil || f.Approval == nil || f.Approval.Decision == "" ||
-		got.Result.ReasonCode != handoff.ReasonApprovalRequired {
-		return got, err
-	}
-	_, err = world.Decide(ctx, client.Decision{
-		HandoffID: got.Result.HandoffID, TownID: f.town, Reason: f.Approval.Reason,
-		ActorID: f.Approval.ActorID, Decision: f.Approval.Decision,
-	})
-	if refused := refusalOf(err); refused != nil {
-		return nil, &undecidedError{got, refused}
-	}
-	if err != nil {
-		return nil, err
-	}
-	return world.SendJSON(ctx, f.Handoff)
-}
-
-// undecidedError means that the handoff has its first result, and the server refused the decision about it.
-type undecidedError struct {
-	first   *client.Outcome
-	refused *client.ReplyError
-}
-
-func (e *undecidedError) Error() string { return e.refused.Error() }
-
-// freshWorlds are the temporary worlds of a file, each on a private server. nth has the index of
-// each town's world.
-type freshWorlds struct {
-	timeout time.Duration
-	nth     map[string]int
-	worlds  []*client.Client
-	ends    []func() error // of the servers
-}
-
-// world returns the world of a town.
-func (w *freshWorlds) world(ctx context.Context, townID string) (*client.Client, error) {
-	n := w.nth[townID]
-	if n == len(w.worlds) {
-		srv, end, err := privateServer(ctx, server.Config{Sync: server.SyncInterval})
-		if err != nil {
-			return nil, err
-		}
-		w.ends = append(w.ends, end)
-		world, err := client.Connect(srv.URL(), client.Options{Name: "handoffctl"})
-		if err != nil {
-			return nil, err
-		}
-		world.Timeout = w.timeout
-		w.worlds = append(w.worlds, world)
-	}
-	return w.worlds[n], nil
-}
-
-// close ends the servers.
-func (w *freshWorlds) close() (err error) {
-	for _, world := range w.worlds {
-		world.Close()
-	}
-	for _, end := range w.ends {
-		err = errors.Join(err, end())
-	}
-	return err
-}
-
-// privateServer starts a server in this process, with its own NATS and data. end ends the server
-// and removes its data.
-func privateServer(
-	ctx context.Context, config server.Config,
-) (srv *server.Server, end func() error, err error) {
-	config.Listen, config.Logger = "127.0.0.1:0", slog.New(slog.DiscardHandler)
-	if config.Data, err = os.MkdirTemp("", "handoffctl-"); err == nil {
-		srv, err = server.Start(ctx, config)
-	}
-	if err != nil {
-		return nil, nil, errors.Join(fmt.Errorf("a private server does not start: %w", err),
-			os.RemoveAll(config.Data))
-	}
-	return srv, func() error {
-		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), server.DefaultDrainTimeout)
-		defer cancel()
-		return errors.Join(srv.Close(stop), os.RemoveAll(config.Data))
-	}, nil
+	fmt.Fprintf(a.err, "%s in %s\n", cmdline.Counted(len(r.Fixtures), "fixture"), c.Out)
+	return nil
 }

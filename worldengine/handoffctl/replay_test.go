@@ -13,9 +13,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/handoff"
+	"worldengine/worldengine/fixture"
 	"worldengine/worldengine/internal/core/town"
 	"worldengine/worldengine/internal/engine"
-	"worldengine/worldengine/internal/engine/runs"
+	"worldengine/worldengine/internal/tool/replay"
 	"worldengine/worldengine/wire"
 )
 
@@ -58,8 +59,8 @@ func TestReplay_Refusals(t *testing.T) {
 	all := decode[[]map[string]any](t, written(t, vectors("handoffs.invalid.json")))
 	got := c.run("replay", vectors("handoffs.invalid.json"), "-o", "json")
 	assert.Equal(t, exitFailed, got.status)
-	s := decode[summary](t, got.out)
-	assert.Equal(t, len(all), s.Outcomes[refusedOutcome])
+	s := decode[replay.Report](t, got.out)
+	assert.Equal(t, len(all), s.Outcomes[replay.Refused])
 	require.Len(t, s.Failures, len(all))
 	assert.Contains(t, s.Failures[0].Got, "error SCHEMA_VALIDATION_FAILED (400)")
 	assert.NotEmpty(t, s.Failures[0].Differs)
@@ -81,7 +82,7 @@ func TestReplay_Directory(t *testing.T) {
 		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700))
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600))
 	}
-	s := decode[summary](t, c.ok("replay", dir, "--concurrency", "4", "-o", "json"))
+	s := decode[replay.Report](t, c.ok("replay", dir, "--concurrency", "4", "-o", "json"))
 	count := len(decode[[]any](t, valid))
 	assert.Equal(t, count+1, s.Replayed)
 	assert.Equal(t, 1, s.Outcomes["executed"])
@@ -103,48 +104,21 @@ func TestReplay_OrderWithinATown(t *testing.T) {
 	}
 	got := c.pipe(marshal(t, mixed), "replay", "-", "--concurrency", "4", "-o", "json")
 	require.Equal(t, exitOK, got.status, got.out)
-	assert.Equal(t, towns*each, decode[summary](t, got.out).Outcomes["executed"])
+	assert.Equal(t, towns*each, decode[replay.Report](t, got.out).Outcomes["executed"])
 }
 
-func TestPlayer_Step(t *testing.T) {
+func TestApp_Replayed(t *testing.T) {
 	t.Parallel()
 	var lines, terminal strings.Builder
-	p := &player{app: &app{err: &lines}, fixtures: make([]fixture, 2*progressEvery),
-		line: &progressLine{}}
-	for range p.fixtures {
-		p.step()
+	a, line, all := &app{err: &lines}, &progressLine{}, 2*progressEvery
+	for done := range all {
+		a.replayed(line, done+1, all)
 	}
 	assert.Equal(t, "1000 of 2000 replayed\n2000 of 2000 replayed\n", lines.String())
-	p.line.w = &terminal
-	p.step()
-	p.line.clear()
+	line.w = &terminal
+	a.replayed(line, all+1, all)
+	line.clear()
 	assert.Equal(t, "\r2001 of 2000 replayed\r"+strings.Repeat(" ", 21)+"\r", terminal.String())
-}
-
-func TestExpectation_Changes(t *testing.T) {
-	t.Parallel()
-	const same = `{"a": {"b": [1, 2]}, "c": null}`
-	for _, row := range []struct {
-		expected, answered string
-		want               []string
-	}{
-		{"", same, nil},
-		{same, `{"c":null,"a":{"b":[1.0,2]}}`, nil},
-		{same, `{"a": {"b": [2, 1]}, "d/e": 7}`, []string{
-			"- /result/a/b: [1,2]", "+ /result/a/b: [2,1]", "- /result/c: null", "+ /result/d~1e: 7",
-		}},
-		{"null", `{"a":1}`, []string{"- /result: null", `+ /result: {"a":1}`}},
-	} {
-		e := &expectation{Status: "executed", Result: jsontext.Value(row.expected)}
-		if row.expected == "" {
-			e.Result = nil
-		}
-		met := e.meeting(&expectation{Status: "executed", Result: jsontext.Value(row.answered)})
-		assert.Equal(t, row.want, linesOfChanges(e.changes(met)), row.expected)
-	}
-	twice := &expectation{Result: jsontext.Value(`{"a": 1, "a": 2}`)}
-	assert.NotEmpty(t, twice.changes(&expectation{Result: jsontext.Value(`{"a": 2}`)}),
-		"no server answers so")
 }
 
 // The bytes of a result are compared, too, if its JSON is the expected one.
@@ -204,7 +178,7 @@ func TestRecord_Replays(t *testing.T) {
 	assert.Equal(t, "9 fixtures in "+file+"\n", got.err)
 	got = offlineOf(c).run("replay", file, "--fresh", "--strict", "-o", "json")
 	require.Equal(t, exitOK, got.status, got.out+got.err)
-	s := decode[summary](t, got.out)
+	s := decode[replay.Report](t, got.out)
 	assert.Equal(t, []int{9, 0, 0}, []int{s.Passed, s.Failed, s.Unchecked})
 	for status, n := range map[handoff.Status]int{
 		handoff.Executed: 3, handoff.Duplicate: 3, handoff.Rejected: 1, handoff.Stale: 1,
@@ -213,11 +187,11 @@ func TestRecord_Replays(t *testing.T) {
 		assert.Equal(t, n, s.Outcomes[string(status)], status)
 	}
 
-	assert.Len(t, decode[[]runs.Fixture](t, c.ok("record", "--town", threatened)), 8)
-	one := decode[[]runs.Fixture](t, c.ok("record", "--run", other.RunID))
+	assert.Len(t, decode[[]fixture.Fixture](t, c.ok("record", "--town", threatened)), 8)
+	one := decode[[]fixture.Fixture](t, c.ok("record", "--run", other.RunID))
 	require.Len(t, one, 1)
 	assert.Equal(t, string(other.Result), one[0].Expect.ResultBytes)
-	again := decode[[]runs.Fixture](t, c.ok("record", "--run", repeated.RunID))
+	again := decode[[]fixture.Fixture](t, c.ok("record", "--run", repeated.RunID))
 	require.Len(t, again, 2, "a duplicate comes behind the handoff that it repeats")
 	assert.JSONEq(t, string(again[0].Handoff), string(again[1].Handoff))
 	offlineOf(c).ok("replay", "--fresh", "--strict", c.file(c.ok("record", "--run", repeated.RunID)))

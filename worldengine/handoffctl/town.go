@@ -6,13 +6,11 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
-
 	"worldengine/handoff"
 	"worldengine/worldengine/client"
 	"worldengine/worldengine/internal/core/approval"
 	"worldengine/worldengine/internal/kit/cmdline"
+	"worldengine/worldengine/internal/tool/replay"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
@@ -197,7 +195,7 @@ func (c *townPutCommand) Run(ctx context.Context, a *app, server *client.Client)
 		Snapshot: snapshot, Expected: c.Expect, Apply: c.Apply, Approval: c.Approval,
 	}
 	if c.Replace {
-		if put.Expected, err = currentHash(ctx, server, snapshot); err != nil {
+		if put.Expected, err = replay.CurrentHash(ctx, server, snapshot); err != nil {
 			return err
 		}
 	}
@@ -208,26 +206,6 @@ func (c *townPutCommand) Run(ctx context.Context, a *app, server *client.Client)
 func (t table) stored(of *messages.Town) {
 	t.linef("stored %s: epoch %d, snapshot %s, revision %d", show(of.TownID), of.DecisionEpoch,
 		of.SnapshotHash, of.Revision)
-}
-
-// currentHash returns the present hash of the snapshot's town, "" if the town does not exist.
-func currentHash(
-	ctx context.Context, server *client.Client, snapshot jsontext.Value,
-) (string, error) {
-	var named struct {
-		TownID string `json:"townId"`
-	}
-	if err := json.Unmarshal(snapshot, &named, lenient); err != nil {
-		return "", usagef("the snapshot cannot be read: %v", err)
-	}
-	got, err := server.Town(ctx, named.TownID)
-	if client.IsCode(err, wire.CodeUnknownTown) {
-		return "", nil
-	}
-	if err != nil {
-		return "", err
-	}
-	return got.SnapshotHash, nil
 }
 
 type townPatchCommand struct {

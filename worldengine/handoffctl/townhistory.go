@@ -106,7 +106,7 @@ func (c *townDiffCommand) Run(ctx context.Context, a *app, server *client.Client
 	found := append([]handoff.Difference{}, handoff.Differences(before, after, true)...)
 	err = a.print(map[string]any{"differences": found}, func(t table) {
 		for _, d := range found {
-			t.linef("%s\t%s -> %s", d.Path, show(orNone(d.Before)), show(orNone(d.After)))
+			t.linef("%s\t%s", d.Path, changeOf(d))
 		}
 	})
 	if err == nil && len(found) > 0 {
@@ -137,6 +137,11 @@ func snapshotAt(ctx context.Context, server *client.Client, text string) (any, e
 	}
 	state := town.NewState(at.Snapshot).Canonical
 	return schemas.Decode(state, schemas.Limits{Bytes: len(state) + 1})
+}
+
+// changeOf returns the old and the new value of a difference.
+func changeOf(d handoff.Difference) string {
+	return show(cmp.Or(string(d.Before), "none")) + " -> " + show(cmp.Or(string(d.After), "none"))
 }
 
 // changesBetween returns the differences of two states of a town, in the order of the paths. In a

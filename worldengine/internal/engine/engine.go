@@ -21,6 +21,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"worldengine/runevents"
+	"worldengine/worldengine/fixture"
 	"worldengine/worldengine/internal/core/town"
 	"worldengine/worldengine/internal/engine/approvals"
 	"worldengine/worldengine/internal/engine/bus"
@@ -171,6 +172,6 @@ func (e *Engine) LogLost() error {
 }
 
 // Fixtures is runs.Ends.Fixtures.
-func (e *Engine) Fixtures(ctx context.Context, runID string) ([]*runs.Fixture, error) {
+func (e *Engine) Fixtures(ctx context.Context, runID string) ([]*fixture.Fixture, error) {
 	return e.ends.Fixtures(ctx, runID, e.findReceipt)
 }

@@ -12,24 +12,11 @@ import (
 	"worldengine/dedupe"
 	"worldengine/handoff"
 	"worldengine/schemas"
+	"worldengine/worldengine/fixture"
 	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/core/town"
 	"worldengine/worldengine/internal/store/commitlog"
 )
-
-// Fixture is a judged handoff that can be judged again: handoffctl replay reads it. A duplicate
-// needs the fixture of its first handoff before it.
-type Fixture struct {
-	Name    string         `json:"name"`
-	Handoff jsontext.Value `json:"handoff"`
-	// Snapshot is the town's state before the handoff; nil if the result does not depend on it.
-	Snapshot jsontext.Value `json:"snapshot,omitzero"`
-	Expect   struct {
-		Status      handoff.Status     `json:"status"`
-		ReasonCode  handoff.ReasonCode `json:"reasonCode"`
-		ResultBytes string             `json:"resultBytes"`
-	} `json:"expect"`
-}
 
 // NotReplayable is why a run has no fixtures. Most often, a server with the default rules and no
 // game would, or might, give another result.
@@ -51,7 +38,7 @@ const (
 // no fixture.
 func newFixture(
 	rec *commitlog.Record, before jsontext.Value, prior *dedupe.Receipt,
-) (*Fixture, error) {
+) (*fixture.Fixture, error) {
 	h, err := handoff.Parse(rec.Handoff, schemas.Limits{Bytes: len(rec.Handoff) + 1})
 	if err != nil {
 		return nil, fmt.Errorf("worldengine: a stored handoff: %w", err)
@@ -60,7 +47,7 @@ func newFixture(
 	if err != nil {
 		return nil, fmt.Errorf("worldengine: a stored result: %w", err)
 	}
-	f := &Fixture{Name: fmt.Sprintf("%s %s", result.Status, h.Command), Handoff: rec.Handoff}
+	f := &fixture.Fixture{Name: fmt.Sprintf("%s %s", result.Status, h.Command), Handoff: rec.Handoff}
 	if result.Status != handoff.Duplicate && result.ReasonCode != handoff.ReasonUnknownTown {
 		if before == nil {
 			return nil, errNoState
@@ -80,8 +67,9 @@ func newFixture(
 	if string(again) != string(rec.Result) {
 		return nil, errJudgedOther
 	}
-	f.Expect.Status, f.Expect.ReasonCode, f.Expect.ResultBytes = result.Status,
-		result.ReasonCode, string(rec.Result)
+	f.Expect = fixture.Expectation{
+		Status: result.Status, ReasonCode: result.ReasonCode, ResultBytes: string(rec.Result),
+	}
 	return f, nil
 }
 
@@ -109,7 +97,7 @@ const readTimeout = 10 * time.Second
 func (e *Ends) Fixtures(
 	ctx context.Context, runID string,
 	receipt func(ctx context.Context, townID, key string) (*dedupe.Receipt, error),
-) (fixtures []*Fixture, err error) {
+) (fixtures []*fixture.Fixture, err error) {
 	rec, before, err := e.judged(ctx, runID)
 	if err != nil {
 		return nil, err

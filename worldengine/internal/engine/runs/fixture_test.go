@@ -14,6 +14,7 @@ import (
 	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/schemas"
+	"worldengine/worldengine/fixture"
 	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/core/machine/machinetest"
 	"worldengine/worldengine/internal/core/town"
@@ -33,7 +34,7 @@ func caseOf(t *testing.T, name string) *machinetest.Case {
 
 // requireFixture requires that f has the whole judgement of a record, on a state before it.
 func requireFixture(
-	t *testing.T, f *Fixture, rec *commitlog.Record, before jsontext.Value,
+	t *testing.T, f *fixture.Fixture, rec *commitlog.Record, before jsontext.Value,
 ) {
 	t.Helper()
 	h, err := handoff.Parse(rec.Handoff, schemas.Limits{})
@@ -126,7 +127,7 @@ func newWorld(t *testing.T) *world {
 }
 
 // of returns the fixtures of a run.
-func (w *world) of(runID string) ([]*Fixture, error) {
+func (w *world) of(runID string) ([]*fixture.Fixture, error) {
 	return w.Fixtures(w.t.Context(), runID,
 		func(_ context.Context, _, key string) (*dedupe.Receipt, error) {
 			return w.receipts[key], w.trouble

@@ -46,11 +46,7 @@ func forModel(err error) error {
 		details = refused.Details
 	}
 	for _, d := range details {
-		path := d.Path
-		if path == "" {
-			path = "(the whole)"
-		}
-		texts = append(texts, path+": "+d.Message)
+		texts = append(texts, d.String())
 	}
 	return errors.New(strings.Join(texts, "; "))
 }

@@ -11,6 +11,7 @@ import (
 	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/schemas"
+	"worldengine/worldengine/fixture"
 	"worldengine/worldengine/internal/engine"
 	"worldengine/worldengine/internal/engine/runs"
 	"worldengine/worldengine/internal/serve/access"
@@ -123,8 +124,8 @@ func (w *World) runEvents(in *incoming, r *messages.RunEvents) (reply messages.E
 // run is the reply of run.get.
 type run struct {
 	messages.Run
-	Fixtures []*runs.Fixture `json:"fixtures,omitzero"`
-	LeftOut  string          `json:"leftOut,omitzero"`
+	Fixtures []*fixture.Fixture `json:"fixtures,omitzero"`
+	LeftOut  string             `json:"leftOut,omitzero"`
 }
 
 func (w *World) runGet(in *incoming, r *messages.RunGet) (found run, err error) {
@@ -150,7 +151,7 @@ func (w *World) runGet(in *incoming, r *messages.RunGet) (found run, err error) 
 	}
 	found.Fixtures, err = w.engine.Fixtures(w.ctx, r.RunID)
 	if reason, ok := errors.AsType[runs.NotReplayable](err); ok {
-		found.Fixtures, found.LeftOut, err = []*runs.Fixture{}, reason.Error(), nil
+		found.Fixtures, found.LeftOut, err = []*fixture.Fixture{}, reason.Error(), nil
 	}
 	return found, err
 }

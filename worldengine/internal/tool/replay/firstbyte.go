@@ -1,4 +1,4 @@
-package handoffctl
+package replay
 
 import (
 	"strconv"
@@ -6,8 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// firstByte is the first difference between the bytes of two results.
-type firstByte struct {
+// FirstByte is the first difference between the bytes of two results.
+type FirstByte struct {
 	Offset int `json:"offset"`
 	// Expected and Got are the bytes around it, as text.
 	Expected string `json:"expected"`
@@ -18,8 +18,8 @@ type firstByte struct {
 // around is how many bytes are shown on either side of a difference.
 const around = 30
 
-// firstByteOf returns the first difference; nil if there is none.
-func firstByteOf(expected, got string) *firstByte {
+// newFirstByte returns the first difference; nil if there is none.
+func newFirstByte(expected, got string) *FirstByte {
 	at := 0
 	for at < len(expected) && at < len(got) && expected[at] == got[at] {
 		at++
@@ -28,7 +28,7 @@ func firstByteOf(expected, got string) *firstByte {
 		return nil
 	}
 	before, _ := excerpt(expected, at)
-	d := &firstByte{Offset: at, caret: utf8.RuneCountInString(before)}
+	d := &FirstByte{Offset: at, caret: utf8.RuneCountInString(before)}
 	_, d.Expected = excerpt(expected, at)
 	_, d.Got = excerpt(got, at)
 	return d
@@ -58,8 +58,8 @@ func printable(text string) string {
 	return strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`)
 }
 
-// lines renders the difference; none for nil.
-func (d *firstByte) lines() []string {
+// Lines renders the difference; none for nil.
+func (d *FirstByte) Lines() []string {
 	if d == nil {
 		return nil
 	}

@@ -1,4 +1,4 @@
-package handoffctl
+package replay
 
 import (
 	"strings"
@@ -43,9 +43,9 @@ the results differ from byte 1:
   got      \xc3\xa8
                ^`},
 	} {
-		got := "\n" + strings.Join(firstByteOf(row.expected, row.got).lines(), "\n")
+		got := "\n" + strings.Join(newFirstByte(row.expected, row.got).Lines(), "\n")
 		assert.Equal(t, strings.ReplaceAll(row.want, "${SPACE}", " "), got, row.name)
 	}
-	assert.Nil(t, firstByteOf("{}", "{}"))
-	assert.Empty(t, firstByteOf("{}", "{}").lines())
+	assert.Nil(t, newFirstByte("{}", "{}"))
+	assert.Empty(t, newFirstByte("{}", "{}").Lines())
 }
