@@ -47,12 +47,12 @@ func Parse(data []byte, limits schemas.Limits) (*Handoff, error) {
 	if err != nil {
 		return nil, err
 	}
-	return FromTree(tree)
+	return ParseTree(tree)
 }
 
-// FromTree is Parse for a payload that schemas.Decode has already read, such as a fixture's
+// ParseTree is Parse for a payload that schemas.Decode has already read, such as a fixture's
 // handoff.
-func FromTree(tree any) (*Handoff, error) {
+func ParseTree(tree any) (*Handoff, error) {
 	if err := schemas.Validate(schemas.ExecutionHandoff, tree); err != nil {
 		return nil, withDisagreements(explainTypes(err), tree)
 	}

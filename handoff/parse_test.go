@@ -54,8 +54,8 @@ const (
 	expectedEpochMember = `"expectedDecisionEpoch":15`
 )
 
-// onEpochs replaces all three epochs of a handoff made at 15.
-func onEpochs(s, with string) string {
+// replaceEpochs replaces all three epochs of a handoff made at 15.
+func replaceEpochs(s, with string) string {
 	s = strings.ReplaceAll(s, epochMember, `"decisionEpoch":`+with)
 	return strings.ReplaceAll(s, expectedEpochMember, `"expectedDecisionEpoch":`+with)
 }
@@ -97,9 +97,9 @@ func TestParse_Refused(t *testing.T) {
 			schemas.CodeInvalidJSON, []string{"/proposal/actorId"}},
 		{"two handoffs", good + good, schemas.CodeInvalidJSON, []string{""}},
 		{"an array", "[" + good + "]", schemas.CodeSchemaValidation, []string{""}},
-		{"2^53 as epoch", onEpochs(good, "9007199254740992"),
+		{"2^53 as epoch", replaceEpochs(good, "9007199254740992"),
 			schemas.CodeSchemaValidation, everyEpoch},
-		{"15.5 as epoch", onEpochs(good, "15.5"), schemas.CodeSchemaValidation, everyEpoch},
+		{"15.5 as epoch", replaceEpochs(good, "15.5"), schemas.CodeSchemaValidation, everyEpoch},
 		{"upper-case hashes", strings.ReplaceAll(good, proposal().SnapshotHash,
 			strings.ToUpper(proposal().SnapshotHash)), schemas.CodeSchemaValidation, []string{
 			"/executionRequirements/expectedSnapshotHash", "/proposal/snapshotHash", "/snapshotHash",
@@ -143,7 +143,7 @@ func TestParse_Epochs(t *testing.T) {
 		"15.0": 15, "1.5e1": 15, "150E-1": 15, "0": 0, "-0": 0, "-0.0": 0, "0e7": 0,
 		"9007199254740991": 1<<53 - 1, "9007199254740991.0": 1<<53 - 1,
 	} {
-		h := parsed(t, []byte(onEpochs(good, text)))
+		h := parsed(t, []byte(replaceEpochs(good, text)))
 		require.Equal(t, [3]int64{want, want, want}, [3]int64{h.DecisionEpoch,
 			h.Proposal.DecisionEpoch, h.Requirements.ExpectedDecisionEpoch}, text)
 		wire, err := h.MarshalWire()

@@ -69,7 +69,7 @@ type Result1 struct {
 // Revision1 returns revision 1 of the result. duplicateOf is the executionId of the first result,
 // or nil if the result is no duplicate.
 func (r *Result) Revision1(a Addition, duplicateOf *string) (*Result1, error) {
-	embodiment, err := withoutBlankHint(a.Embodiment)
+	embodiment, err := dropBlankHint(a.Embodiment)
 	if err != nil {
 		return nil, unreadable(schemas.ExecutionResult1, err)
 	}
@@ -94,9 +94,9 @@ func (r *Result) Revision1(a Addition, duplicateOf *string) (*Result1, error) {
 	return one, nil
 }
 
-// withoutBlankHint returns an embodiment without a backendHint that has no text, since agents refuse a
+// dropBlankHint returns an embodiment without a backendHint that has no text, since agents refuse a
 // result with such a hint; nil if nothing else is left.
-func withoutBlankHint(embodiment jsontext.Value) (jsontext.Value, error) {
+func dropBlankHint(embodiment jsontext.Value) (jsontext.Value, error) {
 	if len(embodiment) == 0 || embodiment.Kind() != '{' {
 		return embodiment, nil
 	}

@@ -28,7 +28,7 @@ func TestParse_ValidVectors(t *testing.T) {
 			require.Equal(t, wire["proposalId"], h.Proposal.DeriveProposalID(),
 				"the reference agent hashes exactly these members")
 
-			again, err := handoff.FromTree(wire)
+			again, err := handoff.ParseTree(wire)
 			require.NoError(t, err)
 			require.Equal(t, h, again)
 
@@ -104,7 +104,7 @@ func TestParse_InvalidVectors(t *testing.T) {
 			require.Nil(t, h)
 			require.Contains(t, refusal(t, err), invalidAt[vector.Name])
 
-			h, err = handoff.FromTree(decoded(t, vector.Handoff))
+			h, err = handoff.ParseTree(decoded(t, vector.Handoff))
 			require.Nil(t, h)
 			require.Contains(t, refusal(t, err), invalidAt[vector.Name])
 		})

@@ -156,7 +156,7 @@ func (s *RunState) Add(byEngine bool, records ...Record) (alerts []Alert, err er
 		s.lastSeq = max(s.lastSeq, r.RunSeq)
 		fresh = append(fresh, *r)
 	}
-	fresh = inOrder(fresh)
+	fresh = sortBySeq(fresh)
 	for i := range fresh {
 		v := s.statuses.apply(&fresh[i].Write)
 		s.inconsistent = s.inconsistent || !v.valid
@@ -293,7 +293,7 @@ func (s *RunState) owned(w *Write) string {
 	plans := s.policy.EnginePlan != nil && s.policy.EnginePlan(w.PlanID, w.PlanVersion)
 	ofRun := s.engine && w.PlanID == s.owner.PlanID && w.PlanVersion == s.owner.PlanVersion
 	switch {
-	case w.EventType.Spec().OfEngine:
+	case w.EventType.Spec().EngineOnly:
 		return "eventType"
 	case s.engine && (w.StepID == "" || slices.ContainsFunc(s.policy.EngineSteps,
 		func(step string) bool { return fold(step) == fold(w.StepID) })):

@@ -67,7 +67,7 @@ func anyWrite(g *rand.Rand) runevents.Write {
 		runevents.StepFailed, runevents.StepSkipped, "Told", "Heard",
 	}
 	event, stepID := types[g.IntN(len(types))], ""
-	if event.OfStep() || g.IntN(4) == 0 && (event == "Told" || event == "Heard") {
+	if event.IsStepLevel() || g.IntN(4) == 0 && (event == "Told" || event == "Heard") {
 		stepID = string(rune('a' + g.IntN(3)))
 	}
 	return newWrite(event, stepID, int64(1+g.IntN(2)))

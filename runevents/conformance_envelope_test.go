@@ -60,7 +60,7 @@ func TestWrite_RequiredMembers(t *testing.T) {
 // (ExecutionSemantics v1).
 func TestRecord_OfALaterContract(t *testing.T) {
 	t.Parallel()
-	records := told(t, "RunStarted; CostAttributed; RunCompleted")
+	records := parseRecords(t, "RunStarted; CostAttributed; RunCompleted")
 	want, _ := project(t, records)
 	for i := range records {
 		members := membersOf(t, &records[i])
@@ -82,7 +82,7 @@ func TestRecord_OfALaterContract(t *testing.T) {
 // A reader keeps unknown statuses, and skips unknown members.
 func TestSnapshot_OfALaterContract(t *testing.T) {
 	t.Parallel()
-	s, _ := project(t, told(t, "RunStarted; StepStarted a"))
+	s, _ := project(t, parseRecords(t, "RunStarted; StepStarted a"))
 	members := membersOf(t, &s)
 	members["status"], members["substatus"] = "HIBERNATING", "DRAINING"
 	members["steps"].([]any)[0].(map[string]any)["status"] = "DREAMING"

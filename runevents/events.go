@@ -40,8 +40,8 @@ type EventSpec struct {
 	From  []string
 	To    string
 	Stays bool
-	// OfEngine says that only the engine may emit the event.
-	OfEngine bool
+	// EngineOnly says that only the engine may emit the event.
+	EngineOnly bool
 	// Tone is how readers show the event: "bad", "wait" or "".
 	Tone string
 }
@@ -51,32 +51,32 @@ type Level int
 
 // The levels. For an event about a signal, a consumer changes no status.
 const (
-	OfRun Level = iota + 1
-	OfStep
-	OfSignal
+	RunLevel Level = iota + 1
+	StepLevel
+	SignalLevel
 )
 
 // The column To is from RunEvents v2.0.1 (sections 5.1 and 5.2). The column From is from
 // ExecutionSemantics v1 (section 1.2), with two additions, because RunEvents v2 has no RunApproved:
 // RunStarted is valid in PENDING too, and RunQueued is valid until the run starts.
 var eventSpecs = []EventSpec{
-	{Type: RunQueued, Level: OfRun, From: texts(RunPending, RunIsApproved), To: "PENDING", Stays: true,
-		OfEngine: true},
-	{Type: RunApproved, Level: OfRun, From: texts(RunPending), To: "APPROVED", OfEngine: true},
-	{Type: RunStarted, Level: OfRun, From: texts(RunPending, RunIsApproved), To: "RUNNING"},
-	{Type: RunPaused, Level: OfRun, From: texts(RunRunning), To: "PAUSED", Tone: "wait"},
-	{Type: RunResumed, Level: OfRun, From: texts(RunIsPaused), To: "RUNNING"},
-	{Type: RunCompleted, Level: OfRun, From: texts(RunRunning), To: "COMPLETED"},
-	{Type: RunFailed, Level: OfRun, From: texts(RunRunning), To: "FAILED", Tone: "bad"},
-	{Type: RunCancelled, Level: OfRun, From: texts(RunRunning, RunIsPaused), To: "CANCELLED", Tone: "bad"},
-	{Type: StepStarted, Level: OfStep, From: texts(StepPending), To: "RUNNING"},
-	{Type: StepCompleted, Level: OfStep, From: texts(StepRunning), To: "SUCCESS"},
-	{Type: StepFailed, Level: OfStep, From: texts(StepRunning), To: "FAILED", Tone: "bad"},
-	{Type: StepSkipped, Level: OfStep, From: texts(StepPending), To: "SKIPPED"},
-	{Type: SignalAccepted, Level: OfSignal, From: texts(RunRunning, RunIsPaused), Stays: true,
-		OfEngine: true},
-	{Type: SignalRejected, Level: OfSignal, From: texts(RunRunning, RunIsPaused), Stays: true,
-		OfEngine: true, Tone: "bad"},
+	{Type: RunQueued, Level: RunLevel, From: texts(RunPending, RunIsApproved), To: "PENDING", Stays: true,
+		EngineOnly: true},
+	{Type: RunApproved, Level: RunLevel, From: texts(RunPending), To: "APPROVED", EngineOnly: true},
+	{Type: RunStarted, Level: RunLevel, From: texts(RunPending, RunIsApproved), To: "RUNNING"},
+	{Type: RunPaused, Level: RunLevel, From: texts(RunRunning), To: "PAUSED", Tone: "wait"},
+	{Type: RunResumed, Level: RunLevel, From: texts(RunIsPaused), To: "RUNNING"},
+	{Type: RunCompleted, Level: RunLevel, From: texts(RunRunning), To: "COMPLETED"},
+	{Type: RunFailed, Level: RunLevel, From: texts(RunRunning), To: "FAILED", Tone: "bad"},
+	{Type: RunCancelled, Level: RunLevel, From: texts(RunRunning, RunIsPaused), To: "CANCELLED", Tone: "bad"},
+	{Type: StepStarted, Level: StepLevel, From: texts(StepPending), To: "RUNNING"},
+	{Type: StepCompleted, Level: StepLevel, From: texts(StepRunning), To: "SUCCESS"},
+	{Type: StepFailed, Level: StepLevel, From: texts(StepRunning), To: "FAILED", Tone: "bad"},
+	{Type: StepSkipped, Level: StepLevel, From: texts(StepPending), To: "SKIPPED"},
+	{Type: SignalAccepted, Level: SignalLevel, From: texts(RunRunning, RunIsPaused), Stays: true,
+		EngineOnly: true},
+	{Type: SignalRejected, Level: SignalLevel, From: texts(RunRunning, RunIsPaused), Stays: true,
+		EngineOnly: true, Tone: "bad"},
 }
 
 func texts[S ~string](statuses ...S) []string {
@@ -120,20 +120,20 @@ func fold(name string) string {
 	}, name))
 }
 
-// OfStep reports whether t is a known step-level event, which has a stepId. Every other known event
+// IsStepLevel reports whether t is a known step-level event, which has a stepId. Every other known event
 // is about the run, and has no stepId.
-func (t EventType) OfStep() bool { return specs[t].Level == OfStep }
+func (t EventType) IsStepLevel() bool { return specs[t].Level == StepLevel }
 
 // EndsRun reports whether t is a run-level event that ends its run. A run that the engine ended
 // takes no more events.
 func (t EventType) EndsRun() bool {
 	spec := specs[t]
-	return spec.Level == OfRun && RunStatus(spec.To).Terminal()
+	return spec.Level == RunLevel && RunStatus(spec.To).Terminal()
 }
 
 // known reports whether consumers apply events of type t. Events of every other type change no
 // status.
-func (t EventType) known() bool { return specs[t].Level == OfRun || specs[t].Level == OfStep }
+func (t EventType) known() bool { return specs[t].Level == RunLevel || specs[t].Level == StepLevel }
 
 // next returns the status after an event of the level, and whether the event is valid in the status
 // now. If the event is invalid, the returned status is the one that it attempts.

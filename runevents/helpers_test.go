@@ -44,12 +44,12 @@ func source() runevents.Source {
 // wholeRun emits a run with one completed and one skipped step.
 func wholeRun(t testing.TB, p *runevents.Producer) {
 	t.Helper()
-	require.NoError(t, ofRun(p, runevents.RunStarted, map[string]any{"townId": "alpha"}))
-	require.NoError(t, ofStep(p, runevents.StepStarted, "stale-check", nil))
+	require.NoError(t, emitRun(p, runevents.RunStarted, map[string]any{"townId": "alpha"}))
+	require.NoError(t, emitStep(p, runevents.StepStarted, "stale-check", nil))
 	require.NoError(t,
-		ofStep(p, runevents.StepCompleted, "stale-check", map[string]any{"passed": true}))
-	require.NoError(t, ofStep(p, runevents.StepSkipped, "apply", map[string]any{"reason": "STALE"}))
-	require.NoError(t, ofRun(p, runevents.RunCompleted, nil))
+		emitStep(p, runevents.StepCompleted, "stale-check", map[string]any{"passed": true}))
+	require.NoError(t, emitStep(p, runevents.StepSkipped, "apply", map[string]any{"reason": "STALE"}))
+	require.NoError(t, emitRun(p, runevents.RunCompleted, nil))
 }
 
 // newWrite is a valid write of the run, with an eventId of its own.
@@ -79,8 +79,8 @@ func mustMarshal(w runevents.Write) []byte {
 	return data
 }
 
-// on is an event of an attempt of a step, or with "" of the run.
-func on(event runevents.EventType, step string, attempt int64) runevents.Event {
+// stepEvent is an event of an attempt of a step, or with "" of the run.
+func stepEvent(event runevents.EventType, step string, attempt int64) runevents.Event {
 	return runevents.Event{EventType: event, StepID: step, LogicalAttemptID: attempt}
 }
 
@@ -100,7 +100,7 @@ func happenings(t testing.TB, text string) (all []happening) {
 		if len(words) == 0 {
 			continue
 		}
-		h := happening{Event: on(runevents.EventType(words[0]), "", 1), runSeq: -1,
+		h := happening{Event: stepEvent(runevents.EventType(words[0]), "", 1), runSeq: -1,
 			members: map[string]string{}}
 		if found {
 			h.Payload = jsontext.Value("{" + payload)
@@ -124,9 +124,9 @@ func happenings(t testing.TB, text string) (all []happening) {
 	return all
 }
 
-// told gives events their places in a run: the nth has runSeq n, was emitted n ms after ten o'clock
+// parseRecords gives events their places in a run: the nth has runSeq n, was emitted n ms after ten o'clock
 // and persisted 100 ms later.
-func told(t testing.TB, text string) []runevents.Record {
+func parseRecords(t testing.TB, text string) []runevents.Record {
 	t.Helper()
 	run := runevents.Run{Identity: identity, FirstSeq: 1}
 	ten := time.Date(2026, 2, 16, 10, 0, 0, 0, time.UTC)
@@ -197,11 +197,11 @@ func requireIgnored(
 	}, alert)
 }
 
-// ofRun emits an event of the run, and ofStep one of the first attempt of a step.
-func ofRun(p *runevents.Producer, event runevents.EventType, payload any) error {
-	return ofStep(p, event, "", payload)
+// emitRun emits an event of the run, and emitStep one of the first attempt of a step.
+func emitRun(p *runevents.Producer, event runevents.EventType, payload any) error {
+	return emitStep(p, event, "", payload)
 }
 
-func ofStep(p *runevents.Producer, event runevents.EventType, stepID string, payload any) error {
+func emitStep(p *runevents.Producer, event runevents.EventType, stepID string, payload any) error {
 	return p.Emit(runevents.Emission{Type: event, StepID: stepID, Payload: payload})
 }

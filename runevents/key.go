@@ -39,9 +39,9 @@ func (f KeyFields) Validate() error {
 	switch {
 	case strings.Contains(f.StepID, "|"):
 		return fmt.Errorf("runevents: stepId must not contain '|': %q", f.StepID)
-	case f.EventType.OfStep() && f.StepID == "":
+	case f.EventType.IsStepLevel() && f.StepID == "":
 		return fmt.Errorf("runevents: %s needs a stepId", f.EventType)
-	case f.EventType.Spec().Level == OfRun && f.StepID != "":
+	case f.EventType.Spec().Level == RunLevel && f.StepID != "":
 		return fmt.Errorf("runevents: %s has no stepId, but got %q", f.EventType, f.StepID)
 	case f.LogicalAttemptID < firstAttempt:
 		return fmt.Errorf("runevents: logicalAttemptId starts at 1, not at %d", f.LogicalAttemptID)

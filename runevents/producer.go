@@ -196,9 +196,9 @@ func (p *Producer) step(attempt stepAttempt) *StepStatus {
 // next returns the statuses of the run and the step attempt after an event.
 func (p *Producer) next(event EventType, step stepAttempt) (RunStatus, StepStatus, error) {
 	if step.stepID == "" {
-		level := OfRun
-		if event.Spec().Level == OfSignal {
-			level = OfSignal
+		level := RunLevel
+		if event.Spec().Level == SignalLevel {
+			level = SignalLevel
 		}
 		next, ok := next(p.status, event, level)
 		if !ok {

@@ -28,7 +28,7 @@ func TestProducer_EmitsNoInvalidTransition(t *testing.T) {
 			if g.IntN(2) == 0 {
 				next, valid := runTransitions[run][event]
 				valid = valid && !slices.Contains(want, string(event))
-				require.Equal(t, valid, ofRun(p, event, nil) == nil)
+				require.Equal(t, valid, emitRun(p, event, nil) == nil)
 				if valid {
 					run, want = next, append(want, string(event))
 				}
@@ -38,7 +38,7 @@ func TestProducer_EmitsNoInvalidTransition(t *testing.T) {
 			next, valid := stepTransitions[steps[step]][event]
 			ends := event == runevents.StepCompleted || event == runevents.StepFailed
 			valid = valid && (run == "RUNNING" || run == "PAUSED" && ends)
-			require.Equal(t, valid, ofStep(p, event, step, nil) == nil)
+			require.Equal(t, valid, emitStep(p, event, step, nil) == nil)
 			if valid {
 				steps[step], want = next, append(want, string(event)+" "+step)
 			}
@@ -66,7 +66,7 @@ func TestProducer_BadEvents(t *testing.T) {
 		return runevents.Emission{Type: runevents.RunPaused, Payload: payload}
 	}
 	p := runevents.NewProducer(identity, source())
-	require.NoError(t, ofRun(p, runevents.RunStarted, nil))
+	require.NoError(t, emitRun(p, runevents.RunStarted, nil))
 	for name, e := range map[string]runevents.Emission{
 		"a step id with the delimiter": {Type: runevents.StepStarted, StepID: "a|b"},
 		"an attempt below 1":           {Type: runevents.StepStarted, StepID: "a", Attempt: -1},
@@ -81,18 +81,18 @@ func TestProducer_BadEvents(t *testing.T) {
 	noon := time.Date(2026, 2, 16, 12, 0, 0, 0, time.UTC)
 	e := paused(map[string]any{"c": 1, "a": 2, "b": 3})
 	e.At = noon
-	require.NoError(t, ofStep(p, runevents.StepStarted, "a", nil))
+	require.NoError(t, emitStep(p, runevents.StepStarted, "a", nil))
 	require.NoError(t, p.Emit(e))
 	require.Equal(t, `{"a":2,"b":3,"c":1}`, string(p.Run().Events[2].Payload))
 	require.Equal(t, runevents.Timestamp(noon), p.Run().Events[2].EmittedAt)
 	bad := identity
 	bad.PlanID = "plan|abc"
 	p = runevents.NewProducer(bad, source())
-	require.ErrorContains(t, ofRun(p, runevents.RunStarted, nil), "planId")
+	require.ErrorContains(t, emitRun(p, runevents.RunStarted, nil), "planId")
 	for _, id := range []string{"", "not a UUID", "00000000-0000-1000-8000-000000000001"} {
 		p = runevents.NewProducer(identity, runevents.Source{
 			Now: source().Now, NewID: func() string { return id }})
-		require.ErrorIs(t, ofRun(p, runevents.RunStarted, nil), runevents.ErrBadID)
+		require.ErrorIs(t, emitRun(p, runevents.RunStarted, nil), runevents.ErrBadID)
 		require.Empty(t, p.Run().Events)
 	}
 }
@@ -102,7 +102,7 @@ func TestProducer_BadEvents(t *testing.T) {
 func TestProducer_UseIDs(t *testing.T) {
 	t.Parallel()
 	toCome := []runevents.Event{
-		on(runevents.RunStarted, "", 1), on(runevents.StepSkipped, "apply", 1),
+		stepEvent(runevents.RunStarted, "", 1), stepEvent(runevents.StepSkipped, "apply", 1),
 	}
 	drawn, err := runevents.DrawIDs(identity, source().NewID, nil, toCome...)
 	require.NoError(t, err)
@@ -121,7 +121,7 @@ func TestProducer_UseIDs(t *testing.T) {
 		}
 	}
 	again, err := runevents.DrawIDs(identity, source().NewID, drawn,
-		toCome[1], on(runevents.RunCompleted, "", 1))
+		toCome[1], stepEvent(runevents.RunCompleted, "", 1))
 	require.NoError(t, err)
 	require.Equal(t, drawn[1], again[0], "it was drawn before")
 	from := source()

@@ -46,7 +46,7 @@ func Incremental(s Snapshot, events []Record) (Snapshot, []Alert, error) {
 		return s, nil, err
 	}
 	r := reduction{Snapshot: s.clone(len(events))}
-	events = inOrder(events)
+	events = sortBySeq(events)
 	for i := range events {
 		r.apply(&events[i])
 	}
@@ -63,10 +63,10 @@ type ResyncMode string
 
 // The modes of ExecutionSemantics v1, section 1.5.1.
 const (
-	// Full reads all events of the run from the beginning.
-	Full ResyncMode = "FULL"
-	// FromSnapshot reads a snapshot and the events after it.
-	FromSnapshot ResyncMode = "FROM_SNAPSHOT"
+	// ResyncFull reads all events of the run from the beginning.
+	ResyncFull ResyncMode = "FULL"
+	// ResyncFromSnapshot reads a snapshot and the events after it.
+	ResyncFromSnapshot ResyncMode = "FROM_SNAPSHOT"
 )
 
 func checkRun(runID string, events []Record) error {
@@ -81,10 +81,10 @@ func checkRun(runID string, events []Record) error {
 	return nil
 }
 
-// inOrder returns events in the order of runSeq. If they are in order already, it returns the same
+// sortBySeq returns events in the order of runSeq. If they are in order already, it returns the same
 // slice. No two events share a runSeq; if they did, the lower eventId would go first, so that the
 // order of arrival never counts.
-func inOrder(events []Record) []Record {
+func sortBySeq(events []Record) []Record {
 	compare := func(a, b Record) int {
 		return cmp.Or(cmp.Compare(a.RunSeq, b.RunSeq), strings.Compare(a.EventID, b.EventID))
 	}
@@ -127,7 +127,7 @@ func (r *reduction) apply(e *Record) {
 	r.alerts = append(r.alerts, alerts...)
 	switch {
 	case !v.valid:
-	case e.EventType.OfStep():
+	case e.EventType.IsStepLevel():
 		r.identify(e)
 		r.moveStep(i, StepStatus(v.next), e)
 	default:

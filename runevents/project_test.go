@@ -32,7 +32,7 @@ func TestProject_AnyPayload(t *testing.T) {
 		`{"a":1,"a":2}`, `{`, "",
 		`{"artifacts":[1]}`, `{"sourceOccurredAt":"yesterday"}`, `{"sourceOccurredAt":7}`,
 	} {
-		records := told(t, "RunStarted {}; StepStarted a; StepCompleted a {}; StepStarted b; "+
+		records := parseRecords(t, "RunStarted {}; StepStarted a; StepCompleted a {}; StepStarted b; "+
 			"StepFailed b {}; StepSkipped c {}; RunCompleted {}")
 		for i := range records {
 			if records[i].Payload != nil {
@@ -55,7 +55,7 @@ func TestProject_AnyPayload(t *testing.T) {
 func TestProject_ArtifactWithAnySpellingOfItsSize(t *testing.T) {
 	t.Parallel()
 	for _, size := range []string{"1000", "1000.0", "1e3"} {
-		records := told(t, "RunStarted; StepStarted a; StepCompleted a {}; RunCompleted")
+		records := parseRecords(t, "RunStarted; StepStarted a; StepCompleted a {}; RunCompleted")
 		records[2].Payload = fmt.Appendf(nil,
 			`{"artifacts":[{"uri":"s3://a","size":%s,"sizeBytes":%[1]s}]}`, size)
 		require.NoError(t, records[2].Validate(), size)

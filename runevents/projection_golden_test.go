@@ -89,8 +89,8 @@ var courses = map[string]course{
 	"under-way": {{"RunStarted", "", started}, {"StepStarted", "duplicate-check"}},
 }
 
-// tell emits the course.
-func (c course) tell(t testing.TB) []runevents.Record {
+// emit emits the course.
+func (c course) emit(t testing.TB) []runevents.Record {
 	t.Helper()
 	p := runevents.NewProducer(identity, source())
 	for _, e := range c {
@@ -99,10 +99,10 @@ func (c course) tell(t testing.TB) []runevents.Record {
 		if e[2] != "" {
 			payload = jsontext.Value(e[2])
 		}
-		if event.OfStep() {
-			require.NoError(t, ofStep(p, event, step, payload))
+		if event.IsStepLevel() {
+			require.NoError(t, emitStep(p, event, step, payload))
 		} else {
-			require.NoError(t, ofRun(p, event, payload))
+			require.NoError(t, emitRun(p, event, payload))
 		}
 	}
 	return p.Run().Records(persistedAt)
@@ -110,7 +110,7 @@ func (c course) tell(t testing.TB) []runevents.Record {
 
 func executedRun(t testing.TB) []runevents.Record {
 	t.Helper()
-	return courses["executed"].tell(t)
+	return courses["executed"].emit(t)
 }
 
 func TestProject_Goldens(t *testing.T) {
@@ -135,21 +135,21 @@ func TestProject_Goldens(t *testing.T) {
 		})
 	}
 	for name, c := range courses {
-		check(name, c.tell(t))
+		check(name, c.emit(t))
 	}
-	check("inconsistent", told(t, "RunStarted "+started+"; StepCompleted apply; StepStarted apply; "+
+	check("inconsistent", parseRecords(t, "RunStarted "+started+"; StepCompleted apply; StepStarted apply; "+
 		"RunResumed; RunCompleted; StepFailed apply"))
 	check("no-events", nil)
 	at := func(second int) string {
 		return fmt.Sprintf(` {"sourceOccurredAt":"2026-02-16T09:00:%02dZ"}; `, second)
 	}
 	// Durations use the times at the source, if the events have them (v1, appendix A.1).
-	check("durations", told(t, "RunStarted"+at(1)+"StepStarted a"+at(2)+"StepCompleted a"+at(5)+
+	check("durations", parseRecords(t, "RunStarted"+at(1)+"StepStarted a"+at(2)+"StepCompleted a"+at(5)+
 		"StepStarted b"+at(5)+"StepFailed b"+at(7)+"RunCompleted"+at(11)))
-	check("times-in-utc", told(t, `RunStarted {"startedAt":"2016-12-31T23:59:60+00:00"}; `+
+	check("times-in-utc", parseRecords(t, `RunStarted {"startedAt":"2016-12-31T23:59:60+00:00"}; `+
 		`RunCompleted {"sourceOccurredAt":"2017-01-01t00:00:01z",`+
 		`"artifacts":[{"uri":"s3://a","expiresAt":"2017-01-02T00:00:00-00:00"}]}`))
-	check("clock-runs-backwards", told(t, "RunStarted"+at(5)+"RunCompleted"+at(3)))
+	check("clock-runs-backwards", parseRecords(t, "RunStarted"+at(5)+"RunCompleted"+at(3)))
 	stored, err := filepath.Glob(filepath.Join("testdata", "projections", "*"))
 	require.NoError(t, err)
 	for _, file := range stored {

@@ -46,7 +46,7 @@ func (o *oracle) stepStatus(attempt string) runevents.StepStatus {
 	return "PENDING"
 }
 
-func (o *oracle) take(r *runevents.Record) {
+func (o *oracle) apply(r *runevents.Record) {
 	o.last = r.RunSeq
 	if attempted[r.EventType] == "" {
 		return
@@ -56,7 +56,7 @@ func (o *oracle) take(r *runevents.Record) {
 		return
 	}
 	o.keys[key] = true
-	if !r.EventType.OfStep() {
+	if !r.EventType.IsStepLevel() {
 		next, ok := runTransitions[o.run][r.EventType]
 		if !ok {
 			o.ignored = append(o.ignored, r.EventID)
@@ -126,18 +126,18 @@ func anyStream(g *rand.Rand) []runevents.Record {
 	var records []runevents.Record
 	seq := int64(0)
 	for len(records) < 4+g.IntN(24) {
-		e := on(allEvents[g.IntN(len(allEvents))], "", 1+g.Int64N(3))
-		if e.EventType.OfStep() {
+		e := stepEvent(allEvents[g.IntN(len(allEvents))], "", 1+g.Int64N(3))
+		if e.EventType.IsStepLevel() {
 			e.StepID = []string{"a", "b", "c"}[g.IntN(3)]
 		}
 		e.EmittedAt = runevents.Timestamp(storedAt(len(records)))
 		run := runevents.Run{Identity: identity, Events: []runevents.Event{e}}
 		r := run.Records(storedAt(0))[0]
 		if _, valid := runTransitions[o.run][r.EventType]; !valid &&
-			!r.EventType.OfStep() && g.IntN(5) > 0 {
+			!r.EventType.IsStepLevel() && g.IntN(5) > 0 {
 			continue
 		}
-		if o.run == "PENDING" && r.EventType.OfStep() && g.IntN(5) > 0 {
+		if o.run == "PENDING" && r.EventType.IsStepLevel() && g.IntN(5) > 0 {
 			continue
 		}
 		if r.EventType == "RunCompleted" && g.IntN(2) > 0 {
@@ -147,7 +147,7 @@ func anyStream(g *rand.Rand) []runevents.Record {
 			seq += 1 + g.Int64N(3)
 		}
 		r = again(r, seq)
-		o.take(&r)
+		o.apply(&r)
 		records = append(records, r)
 	}
 	return records
@@ -185,11 +185,11 @@ func TestProject_Oracle(t *testing.T) {
 		s, alerts := project(t, nil)
 		for i, r := range records {
 			prior := string(o.run)
-			if r.EventType.OfStep() && !o.run.Terminal() {
+			if r.EventType.IsStepLevel() && !o.run.Terminal() {
 				prior = string(o.stepStatus(attemptOf(&r)))
 			}
 			ignored := len(o.ignored)
-			o.take(&r)
+			o.apply(&r)
 			next, more := incremental(t, s, records[i:i+1])
 			if len(o.ignored) > ignored {
 				requireIgnored(t, s, next, r, more[0], prior)
@@ -203,7 +203,7 @@ func TestProject_Oracle(t *testing.T) {
 	}
 	for _, event := range allEvents {
 		statuses := []string{"PENDING", "RUNNING", "SUCCESS", "FAILED", "SKIPPED", "COMPLETED", "CANCELLED"}
-		if !event.OfStep() {
+		if !event.IsStepLevel() {
 			statuses = []string{"PENDING", "APPROVED", "RUNNING", "PAUSED", "COMPLETED", "FAILED",
 				"CANCELLED"}
 		}
@@ -254,7 +254,7 @@ func TestIncremental_ChangesNoInput(t *testing.T) {
 		require.Equal(t, had, rest)
 
 		// Other events after the same snapshot change neither.
-		other := told(t, "RunCancelled; StepStarted z #9; StepFailed a; RunPaused")
+		other := parseRecords(t, "RunCancelled; StepStarted z #9; StepFailed a; RunPaused")
 		for i := range other {
 			other[i].RunSeq += s.LastEventSeq
 		}

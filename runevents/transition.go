@@ -41,12 +41,12 @@ const (
 // event is invalid, the returned status is the one that it attempts. After the end of a run no
 // event is valid.
 func NextRunStatus(now RunStatus, event EventType) (RunStatus, bool) {
-	return next(now, event, OfRun)
+	return next(now, event, RunLevel)
 }
 
 // NextStepStatus is NextRunStatus for a step-level event and a step attempt.
 func NextStepStatus(now StepStatus, event EventType) (StepStatus, bool) {
-	return next(now, event, OfStep)
+	return next(now, event, StepLevel)
 }
 
 // RunStatuses returns the statuses of a run, in the order in which a run may reach them.
@@ -60,7 +60,7 @@ func RunStatuses() []RunStatus {
 // step or, if stepID is "", of the run. If event is of the other level, validIn returns "".
 func validIn(event EventType, stepID string) string {
 	spec := event.Spec()
-	if (spec.Level == OfStep) != (stepID != "") {
+	if (spec.Level == StepLevel) != (stepID != "") {
 		return ""
 	}
 	return strings.Join(spec.From, " or ")
@@ -95,7 +95,7 @@ func (s *statuses) apply(e *Write) verdict {
 func (s *statuses) move(e *Write, v verdict) {
 	switch {
 	case !v.valid:
-	case e.EventType.OfStep():
+	case e.EventType.IsStepLevel():
 		s.steps[stepAttempt{e.StepID, e.LogicalAttemptID}] = StepStatus(v.next)
 	default:
 		s.run = RunStatus(v.next)
@@ -115,10 +115,10 @@ type verdict struct {
 // judge returns the verdict on an event in the statuses of its run and of its step attempt.
 func judge(run RunStatus, step StepStatus, event EventType, stepID string) verdict {
 	switch event.Spec().Level {
-	case OfRun:
+	case RunLevel:
 		next, valid := NextRunStatus(run, event)
 		return verdict{prior: string(run), next: string(next), valid: valid && stepID == ""}
-	case OfStep:
+	case StepLevel:
 		next, valid := NextStepStatus(step, event)
 		v := verdict{prior: string(step), next: string(next), valid: valid}
 		switch {
@@ -139,9 +139,9 @@ func (v *verdict) alerts(e *Record) (alerts []Alert) {
 	if !v.valid {
 		why := "is not valid in " + v.prior
 		switch {
-		case e.EventType.OfStep() && e.StepID == "":
+		case e.EventType.IsStepLevel() && e.StepID == "":
 			why = "needs a stepId"
-		case !e.EventType.OfStep() && e.StepID != "":
+		case !e.EventType.IsStepLevel() && e.StepID != "":
 			why = "must not have a stepId"
 		}
 		a := NewAlert(InvalidTransition, e, fmt.Sprintf(

@@ -11,8 +11,8 @@ import (
 )
 
 // allEvents are the events that move a run or a step, and some that are none.
-var allEvents = slices.Concat(runevents.EventTypes(runevents.OfRun),
-	runevents.EventTypes(runevents.OfStep), []runevents.EventType{"CostAttributed", "runStarted", ""})
+var allEvents = slices.Concat(runevents.EventTypes(runevents.RunLevel),
+	runevents.EventTypes(runevents.StepLevel), []runevents.EventType{"CostAttributed", "runStarted", ""})
 
 var runStatuses = []runevents.RunStatus{
 	"PENDING", "APPROVED", "RUNNING", "PAUSED", "COMPLETED", "FAILED", "CANCELLED",

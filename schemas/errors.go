@@ -152,9 +152,9 @@ func escape(name string) string {
 	return strings.ReplaceAll(strings.ReplaceAll(name, "~", "~0"), "/", "~1")
 }
 
-// Under returns a *ValidationError of a part of a payload as one of the payload n: parts lead to
+// Nest returns a *ValidationError of a part of a payload as one of the payload n: parts lead to
 // the part, as for Pointer. Another error is returned unchanged.
-func Under(n Name, err error, parts ...any) error {
+func Nest(n Name, err error, parts ...any) error {
 	part, ok := errors.AsType[*ValidationError](err)
 	if !ok {
 		return err

@@ -48,13 +48,13 @@ func TestPointer(t *testing.T) {
 func TestUnder(t *testing.T) {
 	t.Parallel()
 	_, part := schemas.Parse(schemas.TownGetRequest, []byte(`{}`), schemas.Limits{})
-	whole := refusal(t, schemas.Under(schemas.TownPutRequest, part, "snapshots", 2))
+	whole := refusal(t, schemas.Nest(schemas.TownPutRequest, part, "snapshots", 2))
 	require.Equal(t, schemas.TownPutRequest, whole.Schema)
 	require.Equal(t, []schemas.Violation{violation("/snapshots/2/townId", "is required")},
 		whole.Violations)
 	require.Equal(t, "/townId", refusal(t, part).Violations[0].Path, "the part stays as it is")
 	require.Equal(t, schemas.ErrUnknownSchema,
-		schemas.Under(schemas.TownPutRequest, schemas.ErrUnknownSchema, "a"))
+		schemas.Nest(schemas.TownPutRequest, schemas.ErrUnknownSchema, "a"))
 }
 
 func TestMembers(t *testing.T) {

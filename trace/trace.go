@@ -43,9 +43,9 @@ func Parse(parent, state string) Context {
 	return Context{Parent: parent, State: state}
 }
 
-// FromHeader returns the context in the headers of a message; the zero Context unless they have one
+// Extract returns the context in the headers of a message; the zero Context unless they have one
 // traceparent.
-func FromHeader(header map[string][]string) Context {
+func Extract(header map[string][]string) Context {
 	parents := headerValues(header, ParentHeader)
 	if len(parents) != 1 {
 		return Context{}

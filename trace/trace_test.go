@@ -134,7 +134,7 @@ func TestFromHeader(t *testing.T) {
 		"others": {map[string][]string{"Trace-Parent": {parent}, "traceparents": {parent}},
 			trace.Context{}},
 	} {
-		require.Equal(t, c.want, trace.FromHeader(c.header), name)
+		require.Equal(t, c.want, trace.Extract(c.header), name)
 	}
 }
 
@@ -143,7 +143,7 @@ func TestContext_Header(t *testing.T) {
 	t.Parallel()
 	c := trace.Parse(parent, state)
 	require.Equal(t, id, c.TraceID())
-	require.Equal(t, c, trace.FromHeader(c.Header(nil)))
+	require.Equal(t, c, trace.Extract(c.Header(nil)))
 	given := map[string][]string{"Other": {"x"}}
 	require.Equal(t, map[string][]string{"Other": {"x"}, "traceparent": {parent},
 		"tracestate": {state}},
@@ -185,7 +185,7 @@ func FuzzFromHeader(f *testing.F) {
 	f.Add("traceparent", parent, "traceparent", parent)
 	valid := regexp.MustCompile(`^00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$`)
 	f.Fuzz(func(t *testing.T, name, value, other, more string) {
-		c := trace.FromHeader(map[string][]string{name: {value}, other: {more}})
+		c := trace.Extract(map[string][]string{name: {value}, other: {more}})
 		if c.IsZero() {
 			return
 		}
@@ -193,6 +193,6 @@ func FuzzFromHeader(f *testing.F) {
 		require.LessOrEqual(t, len(c.State), trace.MaxState)
 		require.NotContains(t, c.State, "\r")
 		require.NotContains(t, c.State, "\n")
-		require.Equal(t, c, trace.FromHeader(c.Header(nil)))
+		require.Equal(t, c, trace.Extract(c.Header(nil)))
 	})
 }

@@ -24,7 +24,7 @@ func main() {
 func run(ctx context.Context) error {
 	// The environment variables of the NATS command line name the server and the credentials:
 	// NATS_URL, NATS_USER, …
-	url, connection := client.FromEnvironment(os.LookupEnv)
+	url, connection := client.LoadEnvironment(os.LookupEnv)
 	engine, err := client.Connect(cmp.Or(url, nats.DefaultURL),
 		client.Options{Connection: connection})
 	if err != nil {

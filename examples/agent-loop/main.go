@@ -18,7 +18,7 @@ import (
 )
 
 func main() {
-	url, connection := client.FromEnvironment(os.LookupEnv)
+	url, connection := client.LoadEnvironment(os.LookupEnv)
 	engine, err := client.Connect(url, client.Options{Connection: connection})
 	if err != nil {
 		log.Fatal(err)

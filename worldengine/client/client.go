@@ -69,10 +69,10 @@ type Client struct {
 // of credentials or of an NKey, and the files of TLS. None is ever logged.
 type Credentials = natsconn.Options
 
-// FromEnvironment returns the servers' URL ("" if there is none) and the credentials from the environment
+// LoadEnvironment returns the servers' URL ("" if there is none) and the credentials from the environment
 // variables of the NATS command line: NATS_URL, NATS_USER and so on. lookup is os.LookupEnv.
-func FromEnvironment(lookup func(string) (string, bool)) (url string, c Credentials) {
-	return natsconn.FromEnvironment(lookup)
+func LoadEnvironment(lookup func(string) (string, bool)) (url string, c Credentials) {
+	return natsconn.LoadEnvironment(lookup)
 }
 
 // Options configure Connect. The zero value connects without credentials to the world main.

@@ -212,7 +212,7 @@ func TestSend_Trace(t *testing.T) {
 		for event := ""; event != string(runevents.RunCompleted); {
 			msg, err := events.NextMsg(30 * time.Second)
 			require.NoError(t, err)
-			require.Equal(t, want, trace.FromHeader(msg.Header))
+			require.Equal(t, want, trace.Extract(msg.Header))
 			event = msg.Header.Get(wire.EventTypeHeader)
 		}
 	}

@@ -77,7 +77,7 @@ var errStopped = errors.New("client: the iteration was stopped")
 func (c *Client) Commits(ctx context.Context, follow Follow) iter.Seq2[messages.Commit, error] {
 	return func(yield func(messages.Commit, error) bool) {
 		f := follower{client: c, ctx: ctx, town: follow.TownID, idle: follow.Idle}
-		more, err := true, f.begin(&follow)
+		more, err := true, f.start(&follow)
 		for err == nil && more {
 			more, err = f.page(yield)
 		}
@@ -98,8 +98,8 @@ type follower struct {
 	quiet time.Duration // how long no commit has come
 }
 
-// begin sets the cursor of the commit before the first one.
-func (f *follower) begin(follow *Follow) (err error) {
+// start sets the cursor of the commit before the first one.
+func (f *follower) start(follow *Follow) (err error) {
 	switch {
 	case follow.After != "":
 		f.after = follow.After
@@ -344,7 +344,7 @@ func (c *Client) followRun(
 	ctx context.Context, follow *Follow, yield func(Event, error) bool,
 ) error {
 	end := follower{client: c, ctx: ctx, town: follow.TownID}
-	if err := end.begin(&Follow{}); err != nil {
+	if err := end.start(&Follow{}); err != nil {
 		return err
 	}
 	last, ended := follow.AfterSeq, false

@@ -139,7 +139,7 @@ func open(
 	require.NoError(t, err)
 	tell = func(event runevents.EventType) runevents.Appended {
 		stepID := ""
-		if event.OfStep() {
+		if event.IsStepLevel() {
 			stepID = "step"
 		}
 		got, err := emitter.Emit(t.Context(), event, stepID, 1, nil)

@@ -205,10 +205,10 @@ func (c *Client) decided(
 	waiting, cancel := context.WithTimeout(ctx, c.ApprovalWait)
 	defer cancel()
 	log := follower{client: c, ctx: waiting, town: h.Proposal.TownID}
-	c.tellWait(o)
+	c.reportApprovalWait(o)
 	for first := true; o.reason() == handoff.ReasonApprovalRequired; first = false {
 		if log.after == "" { // the handoff may be decided by now
-			if err := log.begin(&Follow{}); err != nil { // the user may not read the town
+			if err := log.start(&Follow{}); err != nil { // the user may not read the town
 				_ = backoff.Sleep(waiting, approvalPause)
 			}
 		} else {
@@ -226,14 +226,14 @@ func (c *Client) decided(
 			return nil, err
 		}
 		if o = next; !first { // the first time it comes at once
-			c.tellWait(o)
+			c.reportApprovalWait(o)
 		}
 	}
 	return o, nil
 }
 
-// tellWait calls OnApproval if the handoff of an outcome waits for a person's approval.
-func (c *Client) tellWait(o *Outcome) {
+// reportApprovalWait calls OnApproval if the handoff of an outcome waits for a person's approval.
+func (c *Client) reportApprovalWait(o *Outcome) {
 	if c.OnApproval != nil && o.reason() == handoff.ReasonApprovalRequired {
 		c.OnApproval(o)
 	}

@@ -108,7 +108,7 @@ func (c *Client) exchange(
 	for {
 		select {
 		case a := <-x.answers:
-			msg, over, err := x.took(a)
+			msg, over, err := x.handleAttempt(a)
 			if over {
 				return msg, x.doubt, err
 			}
@@ -189,8 +189,8 @@ func (x *exchange) attempt(ctx context.Context) {
 	}()
 }
 
-// took handles the end of an attempt, and reports whether the exchange is over.
-func (x *exchange) took(a attempt) (msg *nats.Msg, over bool, err error) {
+// handleAttempt handles the end of an attempt, and reports whether the exchange is over.
+func (x *exchange) handleAttempt(a attempt) (msg *nats.Msg, over bool, err error) {
 	x.unanswered--
 	if a.err != nil {
 		err := x.failed(a.err)

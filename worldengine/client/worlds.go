@@ -48,7 +48,7 @@ const askWorlds = 3 * time.Second
 func (c *Client) noResponders(err error, verb wire.Verb) error {
 	none := unavailable(codeNoResponders, err, "no server answers %s for the world %q on this NATS: "+
 		"start handoffd with this world, or use the world that it serves", verb, c.World)
-	if verb.AboutWorlds() {
+	if verb.ManagesWorlds() {
 		return unavailable(codeNoResponders, err, "no server answers %s on this NATS: start handoffd, of "+
 			"a version that hosts several worlds", verb)
 	}

@@ -65,7 +65,7 @@ func (c *backupCommand) Run(ctx context.Context, a *app) error {
 func (a *app) backup(ctx context.Context, js jetstream.JetStream, dir string) (*backup.Manifest, error) {
 	line := a.progressLine()
 	defer line.clear()
-	manifest, err := backup.Take(ctx, js.Conn(), dir, backup.Options{
+	manifest, err := backup.Create(ctx, js.Conn(), dir, backup.Options{
 		World: a.flags.World, Copying: func(stream string, bytes int64) {
 			line.show(false, "%s: %s", stream, storage.Size(uint64(bytes)))
 		}})

@@ -142,7 +142,7 @@ func (a *app) dialBy(
 	}
 	if strings.HasPrefix(a.flags.Server, "http://") || strings.HasPrefix(a.flags.Server, "https://") {
 		return nil, usagef("--server (or $NATS_URL) must be the address of NATS, which handoffd prints "+
-			"behind ready, not %s of the console", natsconn.WithoutSecrets(a.flags.Server))
+			"behind ready, not %s of the console", natsconn.RedactURLs(a.flags.Server))
 	}
 	// NATS writes errors to standard error by default; the commands print their own.
 	quiet := nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})

@@ -111,7 +111,7 @@ func connected(nc *nats.Conn, at string) sdk.Middleware {
 				return next(ctx, method, request)
 			}
 			err := fmt.Errorf("CONNECTION: there is no server at %s: nothing was proposed by this call; start "+
-				"handoffd, or correct --server, and call again", natsconn.WithoutSecrets(at))
+				"handoffd, or correct --server, and call again", natsconn.RedactURLs(at))
 			if method != "tools/call" {
 				return nil, err
 			}

@@ -166,8 +166,8 @@ func TestCluster_Damage(t *testing.T) {
 			w = startDamaged(t)
 		}
 		c := cases[n%len(cases)]
-		if !t.Run(c.String(), func(t *testing.T) { w.in(t); w.damaged(c) }) {
-			w.in(t)
+		if !t.Run(c.String(), func(t *testing.T) { w.reportTo(t); w.damaged(c) }) {
+			w.reportTo(t)
 			w = nil
 		}
 	}
@@ -225,8 +225,8 @@ func (w *clusterWorld) lackingNodes() (lacking []string) {
 // nodeName is the name of node i in NATS.
 func nodeName(i int) string { return fmt.Sprint("nats-", i+1) }
 
-// in has the world report to a subtest.
-func (w *clusterWorld) in(t testing.TB) {
+// reportTo has the world report to a subtest.
+func (w *clusterWorld) reportTo(t testing.TB) {
 	w.t, w.nodes.t, w.hammer.t = t, t, t
 }
 

@@ -112,7 +112,7 @@ func TestCluster_Partition(t *testing.T) {
 		w.hammer.waitEach(20, others...)
 		for _, d := range w.hammer.towns {
 			if d.home == i {
-				require.Empty(t, d.since(deaf), "a node without a majority answers")
+				require.Empty(t, d.answersSince(deaf), "a node without a majority answers")
 			}
 		}
 		healed := time.Now()
@@ -138,7 +138,7 @@ func TestCluster_Restore(t *testing.T) {
 		h.end()
 		h.verify(clients[0], 0)
 		dir = filepath.Join(t.TempDir(), "backup")
-		_, err := backup.Take(t.Context(), clients[0], dir, backup.Options{})
+		_, err := backup.Create(t.Context(), clients[0], dir, backup.Options{})
 		require.NoError(t, err)
 		return dir
 	}

@@ -81,7 +81,7 @@ func startSharing(t testing.TB, worlds, towns int, pace time.Duration, alone boo
 	w.awaitEven(3 * time.Minute)
 	var creating sync.WaitGroup
 	for _, world := range w.worlds {
-		h := newHammer(t, towns, "").in(world)
+		h := newHammer(t, towns, "").useWorld(world)
 		h.pace, h.patience = pace, 500*time.Millisecond
 		w.hammers = append(w.hammers, h)
 		creating.Go(func() { h.create(w.clients...) })
@@ -174,7 +174,7 @@ func (w *sharing) waitEach() {
 	eventually(w.t, 2*time.Minute, "every world is answered", func(context.Context) error {
 		for _, h := range w.hammers {
 			for _, d := range h.towns {
-				if len(d.since(from)) < 3 {
+				if len(d.answersSince(from)) < 3 {
 					return fmt.Errorf("%s of %s is not answered: %v\n%s", d.id, h.world, h.replies(), w.logs(h.world))
 				}
 			}

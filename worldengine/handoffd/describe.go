@@ -27,7 +27,7 @@ import (
 func (c *serveCommand) announce(
 	ctx context.Context, out io.Writer, srv *server.Server, config server.Config,
 ) {
-	url := natsconn.WithoutSecrets(srv.URL())
+	url := natsconn.RedactURLs(srv.URL())
 	at := url
 	if c.Server.NATS == "" {
 		at = samePort(c.Server.Listen, url)
@@ -59,7 +59,7 @@ func (c *serveCommand) describeWorld(
 	ctx context.Context, srv *server.Server, engine *engine.Engine, config server.Config,
 ) string {
 	flags, world := "", config.Worlds[0]
-	if url := natsconn.WithoutSecrets(srv.URL()); url != "nats://"+server.DefaultListen {
+	if url := natsconn.RedactURLs(srv.URL()); url != "nats://"+server.DefaultListen {
 		flags += " --server " + url
 	}
 	if world != wire.DefaultWorld {
@@ -130,7 +130,7 @@ func (c *serveCommand) check(ctx context.Context, out io.Writer, config server.C
 	}
 	at := c.Server.Listen
 	if c.Server.NATS != "" {
-		at = natsconn.WithoutSecrets(c.Server.NATS)
+		at = natsconn.RedactURLs(c.Server.NATS)
 	}
 	_, err = fmt.Fprintf(out, "%s%sthe settings are valid; nothing was started\n",
 		c.describe(config, at, config.HTTP), settings)

@@ -55,11 +55,11 @@ func seenBy(p *program, data string) string {
 	return fmt.Sprintf("/proc/%d/root%s", p.cmd.Process.Pid, data)
 }
 
-// onFullDisk starts handoffd on such a disk.
-func onFullDisk(t *testing.T) (*program, *fullDisk) {
+// startOnFullDisk starts handoffd on such a disk.
+func startOnFullDisk(t *testing.T) (*program, *fullDisk) {
 	t.Helper()
 	data := t.TempDir()
-	args := onData(data, "--world-file", worldFile(t), "--open", "--http", "127.0.0.1:0")
+	args := dataArgs(data, "--world-file", worldFile(t), "--open", "--http", "127.0.0.1:0")
 	if mayMount(t) {
 		p := launch(t, []string{onSmallDisk + "=" + data}, args...)
 		return p, &fullDisk{t: t, dir: seenBy(p, data)}
@@ -115,7 +115,7 @@ func (p *program) limitFiles(bytes uint64) {
 // and when there is room again the same process stores again.
 func TestDisk_Full(t *testing.T) {
 	t.Parallel()
-	p, disk := onFullDisk(t)
+	p, disk := startOnFullDisk(t)
 	nc, h := p.connect(), newHammer(t, 8, "")
 	h.create(nc)
 	h.start()

@@ -260,7 +260,7 @@ func TestKill_IndexBehind(t *testing.T) {
 	t.Parallel()
 	const clients = 4
 	data := t.TempDir()
-	start := func() *program { return launch(t, nil, onData(data, "--sync", "interval")...) }
+	start := func() *program { return launch(t, nil, dataArgs(data, "--sync", "interval")...) }
 	p := start()
 	nc, h := p.connect(), newHammer(t, 2, "")
 	h.create(nc)

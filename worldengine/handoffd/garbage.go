@@ -20,12 +20,12 @@ const (
 func boundGarbage() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(mostGrowth)
-		afterCollection(adjustGrowth)
+		runAfterCollection(adjustGrowth)
 	}
 }
 
-// afterCollection calls f once after the next collection, from a goroutine of the runtime.
-func afterCollection(f func()) {
+// runAfterCollection calls f once after the next collection, from a goroutine of the runtime.
+func runAfterCollection(f func()) {
 	large := new([32]byte) // the allocator may join objects of up to 16 bytes
 	runtime.AddCleanup(large, func(f func()) { f() }, f)
 }
@@ -35,7 +35,7 @@ func adjustGrowth() {
 	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
 	metrics.Read(live)
 	debug.SetGCPercent(growth(live[0].Value.Uint64()))
-	afterCollection(adjustGrowth)
+	runAfterCollection(adjustGrowth)
 }
 
 // growth returns the percentage by which a heap with some live bytes may grow.

@@ -51,8 +51,8 @@ func newHammer(t testing.TB, towns int, apply string) *hammer {
 	return h
 }
 
-// in makes the hammer drive another world than main.
-func (h *hammer) in(world string) *hammer {
+// useWorld makes the hammer drive another world than main.
+func (h *hammer) useWorld(world string) *hammer {
 	h.world = world
 	for _, d := range h.towns {
 		d.world = world
@@ -145,7 +145,7 @@ func (h *hammer) verifyTown(d *driven) {
 // answers counts the answers since a moment.
 func (h *hammer) answers(from time.Time) (n int) {
 	for _, d := range h.towns {
-		n += len(d.since(from))
+		n += len(d.answersSince(from))
 	}
 	return n
 }
@@ -167,8 +167,8 @@ func (h *hammer) waitEach(more int, homes ...int) {
 	h.t.Helper()
 	from := time.Now()
 	eventually(h.t, 2*time.Minute, "every town is answered", func(context.Context) error {
-		for _, d := range h.at(homes) {
-			if n := len(d.since(from)); n < more {
+		for _, d := range h.townsAt(homes) {
+			if n := len(d.answersSince(from)); n < more {
 				return fmt.Errorf("%s has %d new answers; %v", d.id, n, h.replies())
 			}
 		}
@@ -176,8 +176,8 @@ func (h *hammer) waitEach(more int, homes ...int) {
 	})
 }
 
-// at returns the towns whose clients are at home at one of homes, or all.
-func (h *hammer) at(homes []int) []*driven {
+// townsAt returns the towns whose clients are at home at one of homes, or all.
+func (h *hammer) townsAt(homes []int) []*driven {
 	return slices.DeleteFunc(slices.Clone(h.towns), func(d *driven) bool {
 		return homes != nil && !slices.Contains(homes, d.home)
 	})
@@ -213,9 +213,9 @@ func (h *hammer) gapSince(from time.Time, homes ...int) (g gap) {
 		}
 		return d
 	}
-	for _, d := range h.at(homes) {
+	for _, d := range h.townsAt(homes) {
 		var times []time.Time
-		for _, a := range d.since(from) {
+		for _, a := range d.answersSince(from) {
 			times = append(times, a.at)
 		}
 		g.town = max(g.town, longest(times))
@@ -325,12 +325,12 @@ func (d *driven) next() *call {
 // talk returns a handoff that is executed.
 func (d *driven) talk() *call {
 	c := d.handoff("executed", d.state, handoff.TalkToTownsfolk, "casual")
-	c.after = d.after(c.body)
+	c.after = d.applied(c.body)
 	return c
 }
 
-// after returns the state that the rules make of a handoff.
-func (d *driven) after(body []byte) town.State {
+// applied returns the state that the rules make of a handoff.
+func (d *driven) applied(body []byte) town.State {
 	after, reason := town.DefaultRules().Apply(d.state.Snapshot, &parsed(body).Proposal)
 	if reason != "" {
 		panic(reason)
@@ -443,8 +443,8 @@ func (d *driven) step(ctx context.Context, patience time.Duration) error {
 	return nil
 }
 
-// since returns when the town was answered, from a moment on.
-func (d *driven) since(from time.Time) []timed {
+// answersSince returns when the town was answered, from a moment on.
+func (d *driven) answersSince(from time.Time) []timed {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	first := slices.IndexFunc(d.timed, func(a timed) bool { return !a.at.Before(from) })

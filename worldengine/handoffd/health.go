@@ -39,7 +39,7 @@ func (c *healthCommand) Validate() error {
 }
 
 func (c *healthCommand) Run(ctx context.Context, s streams) error {
-	at := url.URL{Scheme: "http", Host: httpd.FromHere(c.HTTP), Path: "/readyz"}
+	at := url.URL{Scheme: "http", Host: httpd.LocalAddress(c.HTTP), Path: "/readyz"}
 	if c.TLS {
 		at.Scheme = "https"
 	}

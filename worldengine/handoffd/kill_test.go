@@ -128,7 +128,7 @@ var quickly = []string{"--apply", "plugin", "--plugin-backoff", "5ms", "--plugin
 
 // played are the arguments of a server of a data directory with a game.
 func played(data string, more ...string) []string {
-	return onData(data, slices.Concat([]string{"--sync", "interval"}, quickly, more)...)
+	return dataArgs(data, slices.Concat([]string{"--sync", "interval"}, quickly, more)...)
 }
 
 // requireOnce checks that a handoff was executed and applied exactly once, and that the log, the
@@ -201,7 +201,7 @@ func TestKill_Plugin(t *testing.T) {
 						g.play(t, m.nc)
 					}
 					requireOnce(t, m.nc, g, body, insist(t, m.nc, body, time.Second))
-					d.state = d.after(body)
+					d.state = d.applied(body)
 				}
 				requireSound(t, m.nc)
 			}
@@ -212,7 +212,7 @@ func TestKill_Plugin(t *testing.T) {
 // If the rules apply a command, a kill leaves it applied or not begun.
 func TestKill_Rules(t *testing.T) {
 	t.Parallel()
-	m, h := newMortal(t, onData(t.TempDir())...), newHammer(t, 2, "")
+	m, h := newMortal(t, dataArgs(t.TempDir())...), newHammer(t, 2, "")
 	m.start(nil)
 	h.create(m.nc)
 	for i, c := range []struct {
@@ -364,7 +364,7 @@ func TestKill_Cancel(t *testing.T) {
 			forced[runID] = 1
 		}
 		require.Eventually(t, func() bool {
-			return statusOf(t, m.nc, runID) == "CANCELLED" && maps.Equal(forced, inDoubt(t, m.nc))
+			return statusOf(t, m.nc, runID) == "CANCELLED" && maps.Equal(forced, doubtAlerts(t, m.nc))
 		}, 30*time.Second, 10*time.Millisecond, point)
 		game := m.connect() // which is gone before the next handoff
 		g.play(t, game)
@@ -384,8 +384,8 @@ func pendingRun(t testing.TB, nc *nats.Conn, townID string) (runID string) {
 	return runID
 }
 
-// inDoubt returns how often the alerts of that name which run.
-func inDoubt(t testing.TB, nc *nats.Conn) map[string]int {
+// doubtAlerts returns how often the alerts of that name which run.
+func doubtAlerts(t testing.TB, nc *nats.Conn) map[string]int {
 	t.Helper()
 	type alert struct{ Code, RunID string }
 	found := map[string]int{}
@@ -441,7 +441,7 @@ func approveFirst(t testing.TB, nc *nats.Conn, body []byte) {
 // approval and the execution, has lost neither: the handoff waits once, and is executed once.
 func TestKill_Approval(t *testing.T) {
 	t.Parallel()
-	m, h := newMortal(t, onData(t.TempDir(), approved...)...), newHammer(t, 1, "")
+	m, h := newMortal(t, dataArgs(t.TempDir(), approved...)...), newHammer(t, 1, "")
 	m.start(nil)
 	h.create(m.nc)
 	body := h.towns[0].talk().body

@@ -111,7 +111,7 @@ func memoryBound(answered int64) int64 {
 func (h *hammer) quantiles(from time.Time) string {
 	var all []time.Duration
 	for _, d := range h.towns {
-		for _, a := range d.since(from) {
+		for _, a := range d.answersSince(from) {
 			all = append(all, a.took)
 		}
 	}
@@ -177,7 +177,7 @@ func (f *flood) connect(nc *nats.Conn) {
 	f.t.Helper()
 	c := &floodConn{flood: f, nc: nc, inbox: nc.NewInbox() + ".",
 		room: make(chan struct{}, inFlight), waits: map[int]bool{}}
-	sub, err := nc.Subscribe(c.inbox+"*", c.take)
+	sub, err := nc.Subscribe(c.inbox+"*", c.receive)
 	require.NoError(f.t, err)
 	require.NoError(f.t, sub.SetPendingLimits(-1, -1)) // bounded by inFlight
 	require.NoError(f.t, nc.Flush())
@@ -212,8 +212,8 @@ func (c *floodConn) send(ctx context.Context) {
 	}
 }
 
-// take takes a reply, of which there must be one for each request.
-func (c *floodConn) take(reply *nats.Msg) {
+// receive takes a reply, of which there must be one for each request.
+func (c *floodConn) receive(reply *nats.Msg) {
 	n, err := strconv.Atoi(strings.TrimPrefix(reply.Subject, c.inbox))
 	c.mu.Lock()
 	waited := c.waits[n]
@@ -225,7 +225,7 @@ func (c *floodConn) take(reply *nats.Msg) {
 	}
 	<-c.room
 	if reply.Header.Get(wire.ErrorCodeHeader) == "429" {
-		c.takeRefusal(reply)
+		c.checkRefusal(reply)
 		return
 	}
 	c.flood.mu.Lock()
@@ -234,8 +234,8 @@ func (c *floodConn) take(reply *nats.Msg) {
 	c.answered.Add(1)
 }
 
-// takeRefusal checks a 429. Its body is checked against its schema when it is a new one.
-func (f *flood) takeRefusal(reply *nats.Msg) {
+// checkRefusal checks a 429. Its body is checked against its schema when it is a new one.
+func (f *flood) checkRefusal(reply *nats.Msg) {
 	defer f.refused.Add(1)
 	pause, err := strconv.Atoi(reply.Header.Get(wire.RetryAfterHeader))
 	if err != nil || pause < 50 || pause > 1000 {

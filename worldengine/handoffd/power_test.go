@@ -77,11 +77,11 @@ func slow(sync time.Duration) *powertest.Disk {
 // data is the data directory.
 func (c *computer) data() string { return filepath.Join(c.dir, "data") }
 
-// begin starts the server, and does not wait until it is ready.
-func (c *computer) begin(command ...string) {
+// launch starts the server, and does not wait until it is ready.
+func (c *computer) launch(command ...string) {
 	c.t.Helper()
 	if command == nil {
-		command = onData(c.data(), c.args...)
+		command = dataArgs(c.data(), c.args...)
 	}
 	c.program = spawn(c.t, nil, command...)
 }
@@ -89,7 +89,7 @@ func (c *computer) begin(command ...string) {
 // boot starts the server, which must get ready.
 func (c *computer) boot() *nats.Conn {
 	c.t.Helper()
-	c.begin()
+	c.launch()
 	c.await("ready")
 	require.True(c.t, c.is("ready"), "%s", c.stderr)
 	return c.connect()
@@ -128,7 +128,7 @@ func TestPower_Always(t *testing.T) {
 		c.cut(c.draw)
 		h.end()
 		for range c.draw.IntN(3) { // in starts, too
-			c.begin()
+			c.launch()
 			c.moment(300 * time.Millisecond)
 			c.cut(c.draw)
 		}
@@ -326,7 +326,7 @@ func TestPower_Create(t *testing.T) {
 		for range *powerCuts {
 			c := newComputer(t, "--sync", sync)
 			for range 3 {
-				c.begin()
+				c.launch()
 				c.moment(250 * time.Millisecond)
 				c.cut(c.draw)
 			}
@@ -349,13 +349,13 @@ func TestPower_Restore(t *testing.T) {
 	nc := from.connect()
 	s := newStepper(t, nc)
 	s.run(time.Now().Add(300 * time.Millisecond))
-	_, err := backup.Take(t.Context(), operator(t, nc), dir, backup.Options{})
+	_, err := backup.Create(t.Context(), operator(t, nc), dir, backup.Options{})
 	require.NoError(t, err)
 	from.stop()
 	for range *powerCuts {
 		c := newComputer(t)
 		restore := []string{"restore", dir, "--data", c.data()}
-		c.begin(restore...)
+		c.launch(restore...)
 		var watching sync.WaitGroup
 		begun, stop := false, make(chan struct{})
 		watching.Go(func() { // as soon as there is a stream to restore, the mark is on the disk
@@ -374,7 +374,7 @@ func TestPower_Restore(t *testing.T) {
 		close(stop)
 		watching.Wait()
 		c.cut(c.draw)
-		c.begin()
+		c.launch()
 		c.await("ready")
 		if c.is("ready") {
 			at := errorOf(t, c.connect(), wire.TownGet, s.named())
@@ -386,7 +386,7 @@ func TestPower_Restore(t *testing.T) {
 			}
 		} else {
 			require.Contains(t, c.stderr.String(), "restore")
-			c.begin("restore", dir, "--data", c.data())
+			c.launch("restore", dir, "--data", c.data())
 			<-c.ended
 			require.NoError(t, c.err, "%s", c.stderr)
 			c.cut(nil)

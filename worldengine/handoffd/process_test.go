@@ -104,15 +104,15 @@ type program struct {
 	said []string
 }
 
-// onData are the arguments of a server with a data directory, and more.
-func onData(data string, more ...string) []string {
+// dataArgs are the arguments of a server with a data directory, and more.
+func dataArgs(data string, more ...string) []string {
 	return append([]string{"--listen", "127.0.0.1:0", "--data", data}, more...)
 }
 
 // serve launches handoffd with a data directory of its own, which must get ready.
 func serve(t testing.TB, args ...string) *program {
 	t.Helper()
-	p := launch(t, nil, onData(t.TempDir(), args...)...)
+	p := launch(t, nil, dataArgs(t.TempDir(), args...)...)
 	require.NotEmpty(t, p.url, "%s", p.stderr)
 	return p
 }

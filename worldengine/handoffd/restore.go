@@ -67,7 +67,7 @@ func (c *restoreCommand) Run(ctx context.Context, s streams) error {
 	}
 	to := c.Data
 	if c.NATS != "" {
-		to = natsconn.WithoutSecrets(c.NATS)
+		to = natsconn.RedactURLs(c.NATS)
 	}
 	_, err = fmt.Fprintf(s.out, "restored  world %s of %s to %s; commands being applied: %d\n"+
 		"next      start handoffd with its settings, then run handoffctl fsck\n",

@@ -58,7 +58,7 @@ func TestRestore(t *testing.T) {
 		output(t, 1, append([]string{"restore", "--data", untouched}, refused...)...)
 		require.NoDirExists(t, untouched)
 	}
-	r.args = onData(t.TempDir(), quickly[2:]...)
+	r.args = dataArgs(t.TempDir(), quickly[2:]...)
 	out, log := output(t, 0, "restore", dir, "--data", r.data())
 	require.Contains(t, out, "commands being applied: ")
 	require.Empty(t, log)
@@ -122,7 +122,7 @@ func (r *torture) backupUnderLoad(known map[string]*backedUp) (dir string) {
 	streams, copying := operator(r.t, r.nc), ""
 	go func() {
 		defer done.Store(true)
-		_, err := backup.Take(r.t.Context(), streams, dir, backup.Options{
+		_, err := backup.Create(r.t.Context(), streams, dir, backup.Options{
 			Copying: func(stream string, _ int64) {
 				if stream == copying {
 					return
@@ -149,7 +149,7 @@ func TestColdCopy(t *testing.T) {
 	t.Parallel()
 	r := newPopulated(t)
 	stopped := r.data()
-	r.args = onData(filepath.Join(t.TempDir(), "data"), quickly[2:]...)
+	r.args = dataArgs(filepath.Join(t.TempDir(), "data"), quickly[2:]...)
 	copyData(t, r.data(), stopped)
 	r.start("always")
 	r.check()

@@ -37,13 +37,13 @@ import (
 func TestServe_Prints(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ env, args, prints []string }{
-		"a world file": {nil, onData("DATA", "--world", "w-1", "--world-file", worldFile(t)),
+		"a world file": {nil, dataArgs("DATA", "--world", "w-1", "--world-file", worldFile(t)),
 			[]string{"w-1", "DATA", "3 created", "console   off", "apply     local",
 				"handoffctl --server nats://127.0.0.1:"}},
 		"variables": {[]string{"HANDOFFD_LISTEN=127.0.0.1:0", "HANDOFFD_DATA=" + t.TempDir(),
 			"HANDOFFD_WORLD=env", "HANDOFFD_APPLY=plugin"}, nil,
 			[]string{"world     env", "apply     plugin (asked on worldengine.v1.env.apply.<town token>)"}},
-		"empty variables": {emptyVariables(t), onData(t.TempDir(), "--http", "off"),
+		"empty variables": {emptyVariables(t), dataArgs(t.TempDir(), "--http", "off"),
 			[]string{"world     main", "apply     local"}},
 		// the demo's server goes on, with its console
 		"demo": {nil, []string{"demo", "--stay"},
@@ -126,7 +126,7 @@ func TestServe_Supervisor(t *testing.T) {
 		require.NoError(t, err)
 		return string(buffer[:n])
 	}
-	p := launch(t, []string{"NOTIFY_SOCKET=" + name, "WATCHDOG_USEC=200000"}, onData(t.TempDir())...)
+	p := launch(t, []string{"NOTIFY_SOCKET=" + name, "WATCHDOG_USEC=200000"}, dataArgs(t.TempDir())...)
 	require.Equal(t, "READY=1", next())
 	require.Equal(t, "WATCHDOG=1", next())
 	p.stop()
@@ -142,7 +142,7 @@ func TestServe_ReaderOfLogGone(t *testing.T) {
 	require.NoError(t, err)
 	reader, writer, err := os.Pipe()
 	require.NoError(t, err)
-	cmd := exec.Command(self, onData(t.TempDir())...)
+	cmd := exec.Command(self, dataArgs(t.TempDir())...)
 	cmd.Env = append(os.Environ(), asHandoffd+"=1")
 	cmd.Stdout, cmd.Stderr = writer, writer
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -163,7 +163,7 @@ func TestServe_ReaderOfLogGone(t *testing.T) {
 func TestServe_Refused(t *testing.T) {
 	t.Parallel()
 	used, file, occupied := t.TempDir(), filepath.Join(t.TempDir(), "file"), t.TempDir()
-	launch(t, nil, onData(used)...)
+	launch(t, nil, dataArgs(used)...)
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
 	require.NoError(t, os.WriteFile(filepath.Join(occupied, "jetstream"), nil, 0o600))
 	// All but 1 MiB of a disk is to stay free, and 4 MiB are taken: no other test makes that room.
@@ -175,25 +175,25 @@ func TestServe_Refused(t *testing.T) {
 		status    int
 		says      string
 	}{
-		"directory is used": {nil, onData(used, "--log-format", "json"), 1,
+		"directory is used": {nil, dataArgs(used, "--log-format", "json"), 1,
 			"another server uses this data directory: " + used},
-		"directory in a file": {asJSON, onData(file + "/data"), 1,
+		"directory in a file": {asJSON, dataArgs(file + "/data"), 1,
 			"data directory: mkdir " + file + ": not a directory"},
-		"no right": {asJSON, onData("/proc/data"), 1, "data directory: mkdir /proc/data"},
-		"directory is occupied": {asJSON, onData(occupied), 1, "data directory " + occupied +
+		"no right": {asJSON, dataArgs("/proc/data"), 1, "data directory: mkdir /proc/data"},
+		"directory is occupied": {asJSON, dataArgs(occupied), 1, "data directory " + occupied +
 			": Can't start JetStream: storage directory is not a directory"},
-		"small disk": {asJSON, onData(t.TempDir(), "--min-free-disk", "8388608GiB"), 1,
+		"small disk": {asJSON, dataArgs(t.TempDir(), "--min-free-disk", "8388608GiB"), 1,
 			`has [0-9.]+ .iB in all, and 8\.0 PiB of it are to stay free \(--min-free-disk\): ` +
 				`use a larger disk, or keep less free`},
-		"full disk": {asJSON, onData(full.dir, "--min-free-disk", fmt.Sprint(full.total()>>20-1, "MiB")),
+		"full disk": {asJSON, dataArgs(full.dir, "--min-free-disk", fmt.Sprint(full.total()>>20-1, "MiB")),
 			1, `the disk is full: \S+ has [0-9.]+ .iB free of [0-9.]+ .iB, and [0-9.]+ .iB are to ` +
 				`stay free: make room, or set less with --min-free-disk`},
-		"endless world file": {asJSON, onData(t.TempDir(), "--world-file=/dev/zero"), 1,
+		"endless world file": {asJSON, dataArgs(t.TempDir(), "--world-file=/dev/zero"), 1,
 			"world file /dev/zero: read /dev/zero: it has more than 67108864 bytes"},
 		"wrong value":         {asJSON, []string{"--sync", "never"}, 2, "--sync must be one of"},
 		"setting by variable": {append(asJSON, "HANDOFFD_MEMORY=1"), nil, 2, "--memory"},
 		"unknown flag":        {nil, []string{"--log-format", "json", "--no-such-flag"}, 2, "--no-such-flag"},
-		"unknown type": {asJSON, onData(t.TempDir(), "--require-approval", "MAGIC"), 1,
+		"unknown type": {asJSON, dataArgs(t.TempDir(), "--require-approval", "MAGIC"), 1,
 			`require-approval: \"MAGIC\" is no type of proposals; the types are `},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -318,7 +318,7 @@ func TestServe_Settings(t *testing.T) {
 	t.Parallel()
 	data := t.TempDir()
 	once := func(args ...string) string {
-		p := launch(t, nil, onData(data, args...)...)
+		p := launch(t, nil, dataArgs(data, args...)...)
 		require.NotEmpty(t, p.url, "%s", p.stderr)
 		p.stop()
 		return p.printed()
@@ -328,13 +328,13 @@ func TestServe_Settings(t *testing.T) {
 	require.Contains(t, printed, "settings  history-per-town=2000 apply=plugin")
 	require.Regexp(t, `apply +plugin \(asked on`, printed)
 	once("--history-per-town", "2000")
-	why := refused(t, 1, nil, onData(data, "--history-per-town", "5000", "--apply", "local")...)
+	why := refused(t, 1, nil, dataArgs(data, "--history-per-town", "5000", "--apply", "local")...)
 	require.Contains(t, why,
 		"--history-per-town 5000, and the world has 2000; --apply local, and the world has plugin")
 	require.Contains(t, why, "handoffctl world settings set")
 	once("--history-per-town", "5000", "--discard-history")
 
-	launch(t, nil, onData(data)...)
+	launch(t, nil, dataArgs(data)...)
 	out, _ := output(t, 0, "--check-config", "--data", data, "--history-per-town", "1500")
 	require.Contains(t, out, "settings  not compared with the stored ones: "+
 		"server: another server uses this data directory")
@@ -349,7 +349,7 @@ func TestServe_Settings(t *testing.T) {
 func TestServe_CheckedWithWorld(t *testing.T) {
 	t.Parallel()
 	data, console := t.TempDir(), rconConfig(t, "127.0.0.1:25575", "say hi")
-	launch(t, nil, onData(data, "--apply", "rcon", "--rcon-config", console)...).stop()
+	launch(t, nil, dataArgs(data, "--apply", "rcon", "--rcon-config", console)...).stop()
 	_, log := output(t, 2, "--check-config", "--data", data)
 	require.Contains(t, log, "the setting apply is rcon, which requires an RCON console")
 	out, _ := output(t, 0, "--check-config", "--data", data, "--rcon-config", console)

@@ -231,7 +231,7 @@ func TestClockSteps(t *testing.T) {
 func requireMachineClock(t *testing.T) {
 	t.Helper()
 	const tenYears = "=315360000,0"
-	p := launch(t, []string{machineClock + tenYears}, onData(t.TempDir())...)
+	p := launch(t, []string{machineClock + tenYears}, dataArgs(t.TempDir())...)
 	require.Contains(t, p.stderr.String(), "time=")
 	require.NotContains(t, p.stderr.String(), fmt.Sprint("time=", time.Now().Year(), "-"))
 }

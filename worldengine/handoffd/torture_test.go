@@ -95,7 +95,7 @@ func newTorture(t *testing.T, apply string) *torture {
 		t: t, hammer: newHammer(t, cmp.Or(*tortureTowns, towns), apply), kills: map[string]int{},
 		lasts: time.Minute, first: 1, game: newGame(),
 		// No town forgets a key, however many commits a quick machine makes.
-		mortal: newMortal(t, onData(t.TempDir(), append(slices.Clone(quickly[2:]),
+		mortal: newMortal(t, dataArgs(t.TempDir(), append(slices.Clone(quickly[2:]),
 			"--history-per-town=1000000")...)...),
 	}
 	r.patience = 15 * time.Second

@@ -129,10 +129,10 @@ func (f *File) replay(data []byte) (whole int, err error) {
 	return whole, nil
 }
 
-// Begun returns the commands in doubt, the oldest first. The engine requests them again unless it has
+// Unfinished returns the commands in doubt, the oldest first. The engine requests them again unless it has
 // given up; an operator compares the others with the game.
-func (f *File) Begun() []Record {
-	return slices.DeleteFunc(f.inOrder(), func(r Record) bool { return !r.Begun() })
+func (f *File) Unfinished() []Record {
+	return slices.DeleteFunc(f.sorted(), func(r Record) bool { return !r.Unfinished() })
 }
 
 // Put implements Memory. It returns when r is on disk.
@@ -216,7 +216,7 @@ func (f *File) compact() {
 
 // rewrite atomically replaces the file by one without superseded records.
 func (f *File) rewrite() error {
-	records, fresh := f.inOrder(), []byte(fileHeader)
+	records, fresh := f.sorted(), []byte(fileHeader)
 	for _, r := range records {
 		line, err := lineOf(r)
 		if err != nil {

@@ -52,7 +52,7 @@ func put(t *testing.T, file *plugin.File, records ...plugin.Record) {
 	}
 }
 
-func holds(t *testing.T, file *plugin.File, records ...plugin.Record) {
+func requireRecords(t *testing.T, file *plugin.File, records ...plugin.Record) {
 	t.Helper()
 	for _, want := range records {
 		got, ok := file.Get(want.ApplyID)
@@ -73,8 +73,8 @@ func TestFile_Remembers(t *testing.T) {
 	put(t, file, record(1, ""), record(2, ""), told, record(3, ""), snapshot, record(4, ""),
 		record(5, apply.Busy))
 	for range 2 {
-		holds(t, file, record(1, ""), told, snapshot, record(4, ""), record(5, apply.Busy))
-		require.Equal(t, []plugin.Record{record(1, ""), record(4, "")}, file.Begun())
+		requireRecords(t, file, record(1, ""), told, snapshot, record(4, ""), record(5, apply.Busy))
+		require.Equal(t, []plugin.Record{record(1, ""), record(4, "")}, file.Unfinished())
 		_, ok := file.Get(record(6, "").ApplyID)
 		require.False(t, ok)
 		require.NoError(t, file.Close())
@@ -113,11 +113,11 @@ func TestFile_TornRecord(t *testing.T) {
 			if size == len(after) {
 				want = record(2, apply.Applied)
 			}
-			holds(t, file, record(1, apply.Applied), want)
+			requireRecords(t, file, record(1, apply.Applied), want)
 			put(t, file, record(3, ""))
 			require.NoError(t, file.Close())
 			file = open(t, path, plugin.FileConfig{})
-			holds(t, file, record(1, apply.Applied), want, record(3, ""))
+			requireRecords(t, file, record(1, apply.Applied), want, record(3, ""))
 			require.NoError(t, file.Close(), name)
 		}
 	}
@@ -164,7 +164,7 @@ func TestFile_Empty(t *testing.T) {
 	file := open(t, path, plugin.FileConfig{})
 	put(t, file, record(1, apply.Applied))
 	require.NoError(t, file.Close())
-	holds(t, open(t, path, plugin.FileConfig{}), record(1, apply.Applied))
+	requireRecords(t, open(t, path, plugin.FileConfig{}), record(1, apply.Applied))
 }
 
 func TestFile_Locked(t *testing.T) {
@@ -190,7 +190,7 @@ func TestFile_ForgetsTheOldest(t *testing.T) {
 		put(t, file, record(n, ""), record(n, apply.Applied))
 	}
 	for range 2 {
-		holds(t, file, record(0, ""), record(5, apply.Applied), record(6, apply.Applied))
+		requireRecords(t, file, record(0, ""), record(5, apply.Applied), record(6, apply.Applied))
 		for n := 1; n <= 4; n++ {
 			_, ok := file.Get(record(n, "").ApplyID)
 			require.False(t, ok, n)
@@ -202,10 +202,10 @@ func TestFile_ForgetsTheOldest(t *testing.T) {
 	late := record(7, apply.Applied)
 	late.At = now
 	put(t, file, late)
-	require.Empty(t, file.Begun(), "its time is over as well")
+	require.Empty(t, file.Unfinished(), "its time is over as well")
 	_, ok := file.Get(record(6, "").ApplyID)
 	require.False(t, ok)
-	holds(t, file, late)
+	requireRecords(t, file, late)
 }
 
 func TestFile_Compaction(t *testing.T) {
@@ -225,7 +225,7 @@ func TestFile_Compaction(t *testing.T) {
 	require.NoError(t, err)
 	require.Less(t, info.Size(), largest/2)
 	for range 2 {
-		holds(t, file, record(0, ""), record(1500, apply.Applied), record(1492, apply.Applied))
+		requireRecords(t, file, record(0, ""), record(1500, apply.Applied), record(1492, apply.Applied))
 		require.NoError(t, file.Close())
 		file = open(t, path, config)
 	}
@@ -240,7 +240,7 @@ func TestFile_FailedCompaction(t *testing.T) {
 		put(t, file, record(n, apply.Applied))
 	}
 	for range 2 {
-		holds(t, file, record(1099, apply.Applied))
+		requireRecords(t, file, record(1099, apply.Applied))
 		require.NoError(t, file.Close())
 		file = open(t, path, plugin.FileConfig{MaxRecords: 10})
 	}

@@ -27,14 +27,14 @@ type Record struct {
 	Answer *Answer `json:"answer,omitzero"`
 }
 
-// Begun reports whether the command is begun and its outcome is not known.
-func (r Record) Begun() bool { return r.Answer == nil }
+// Unfinished reports whether the command is begun and its outcome is not known.
+func (r Record) Unfinished() bool { return r.Answer == nil }
 
 // AnswerTo returns the remembered answer to a request of a logical attempt, if there is one. A
 // retryable refusal answers requests of its own attempt only.
 func (r Record) AnswerTo(attempt int64) (Answer, bool) {
 	switch {
-	case r.Begun() || !r.Answer.Definite():
+	case r.Unfinished() || !r.Answer.Definite():
 		return Answer{}, false
 	case retryable(r.Answer) && attempt != r.Attempt:
 		return Answer{}, false
@@ -104,7 +104,7 @@ func (x *index) put(r Record, now time.Time) {
 			return
 		}
 		x.order = x.order[1:]
-		if oldest.Begun() && !expired {
+		if oldest.Unfinished() && !expired {
 			x.order = append(x.order, oldest.ApplyID)
 			continue
 		}
@@ -112,8 +112,8 @@ func (x *index) put(r Record, now time.Time) {
 	}
 }
 
-// inOrder returns the records in the order of the first Put of each id.
-func (x *index) inOrder() []Record {
+// sorted returns the records in the order of the first Put of each id.
+func (x *index) sorted() []Record {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	records := make([]Record, 0, len(x.order))

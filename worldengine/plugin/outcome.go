@@ -19,7 +19,7 @@ func (p *Plugin) outcome(r request) *Answer {
 	p.mu.Lock()
 	before, known := p.recall(c.ApplyID)
 	p.mu.Unlock()
-	begun := known && before.Begun()
+	begun := known && before.Unfinished()
 	switch {
 	case begun && p.ctx.Err() != nil:
 		return new(Later(c, InProgress, p.config.RetryAfter))
@@ -28,7 +28,7 @@ func (p *Plugin) outcome(r request) *Answer {
 	case p.ctx.Err() != nil:
 		return new(Later(c, Busy, p.config.RetryAfter))
 	}
-	if why := p.passed(&r); why != "" {
+	if why := p.expired(&r); why != "" {
 		return p.remember(c, Refuse(c, ReasonDeadlinePassed, why, true))
 	}
 	if err := p.put(p.record(c, nil)); err != nil {
@@ -41,10 +41,10 @@ func (p *Plugin) outcome(r request) *Answer {
 	return p.askApply(c)
 }
 
-// passed returns a message if a command's time is over, else "". timeoutMs is exact, except for the
+// expired returns a message if a command's time is over, else "". timeoutMs is exact, except for the
 // time that the request was on its way. The deadline is by the engine's clock, so it counts only if
 // it passed longer ago than ClockSkew.
-func (p *Plugin) passed(r *request) string {
+func (p *Plugin) expired(r *request) string {
 	now := p.config.Now()
 	if !now.Before(r.until) {
 		return "The command's time was over before its turn came."

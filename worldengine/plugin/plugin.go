@@ -68,7 +68,7 @@ func Serve(nc *nats.Conn, config Config) (*Plugin, error) {
 
 func (p *Plugin) subscribe() error {
 	for _, subject := range Subjects(p.config.World, p.config.Towns...) {
-		sub, err := p.nc.Subscribe(subject, p.take)
+		sub, err := p.nc.Subscribe(subject, p.receive)
 		if err != nil {
 			return fmt.Errorf("%w: %s: %w", ErrSubscribe, subject, err)
 		}
@@ -90,9 +90,9 @@ func (p *Plugin) subscribe() error {
 	return err
 }
 
-// take receives a request. It does not wait, since it is called for one request of a subject at a
+// receive receives a request. It does not wait, since it is called for one request of a subject at a
 // time.
-func (p *Plugin) take(msg *nats.Msg) {
+func (p *Plugin) receive(msg *nats.Msg) {
 	arrived := p.config.Now()
 	c, err := p.read(msg)
 	if err != nil {
@@ -124,7 +124,7 @@ func (p *Plugin) read(msg *nats.Msg) (*Command, error) {
 	if msg.Subject != subjectOf(p.config.World, c.TownID) {
 		return nil, fmt.Errorf("it is about the town %q", c.TownID)
 	}
-	c.Trace = trace.FromHeader(msg.Header)
+	c.Trace = trace.Extract(msg.Header)
 	return c, nil
 }
 

@@ -24,8 +24,8 @@ func protocolPage(t *testing.T) string {
 	return string(page)
 }
 
-// under returns what stands under a heading of the second level.
-func under(t *testing.T, text, heading string) string {
+// section returns what stands under a heading of the second level.
+func section(t *testing.T, text, heading string) string {
 	t.Helper()
 	_, rest, found := strings.Cut(text, "\n## "+heading+"\n")
 	require.True(t, found, heading)
@@ -45,7 +45,7 @@ func TestProtocol_Members(t *testing.T) {
 		var schema struct{ Properties map[string]json.RawMessage }
 		require.NoError(t, json.Unmarshal(source, &schema))
 		require.NotEmpty(t, schema.Properties, name)
-		table := under(t, text, heading)
+		table := section(t, text, heading)
 		for member := range schema.Properties {
 			require.Contains(t, table, "\n| `"+member+"` | ", name)
 		}
@@ -85,7 +85,7 @@ func TestProtocol_Codes(t *testing.T) {
 func TestProtocol_TownTokens(t *testing.T) {
 	t.Parallel()
 	rows := regexp.MustCompile("(?m)^\\| `(.*)` \\| `(.*)` \\|$").
-		FindAllStringSubmatch(under(t, protocolPage(t), "Subjects and the town token"), -1)
+		FindAllStringSubmatch(section(t, protocolPage(t), "Subjects and the town token"), -1)
 	require.Len(t, rows, 4)
 	for _, row := range rows {
 		require.Equal(t, wire.TownToken(row[1]), row[2])

@@ -102,7 +102,7 @@ func (s *script) step(line string) {
 	case "heard":
 		require.Equal(s.t, rest, s.receive(s.heard, line))
 	case "pass":
-		s.clock.pass(s.duration(rest))
+		s.clock.advance(s.duration(rest))
 	case "close":
 		s.close(rest == "now")
 	case "closed":
@@ -166,7 +166,7 @@ func (s *script) serve(options []string) {
 		case "retry":
 			config.RetryAfter = s.duration(value)
 		case "ahead":
-			s.clock.pass(s.duration(value))
+			s.clock.advance(s.duration(value))
 		case "recover":
 			config.Recover = s.calls("recover")
 		}
@@ -260,7 +260,7 @@ func (c *clock) Now() time.Time {
 	return c.now
 }
 
-func (c *clock) pass(d time.Duration) {
+func (c *clock) advance(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.now = c.now.Add(d)

@@ -33,7 +33,7 @@ const WorldsToken = "=worlds"
 // Subject returns the subject of a verb: worldengine.v1.<world>.<verb>, or worldengine.v1.=<verb> if
 // the verb is about worlds. The verb may be a string that is no Verb.
 func Subject[V ~string](world string, verb V) string {
-	if name, ok := strings.CutPrefix(string(verb), aboutWorlds); ok {
+	if name, ok := strings.CutPrefix(string(verb), worldsPrefix); ok {
 		return SubjectPrefix(WorldsToken) + "." + name
 	}
 	return SubjectPrefix(world) + "." + string(verb)
@@ -43,7 +43,7 @@ func Subject[V ~string](world string, verb V) string {
 func VerbOf(subject string) Verb {
 	world, verb, _ := strings.Cut(strings.TrimPrefix(subject, SubjectPrefix("")), ".")
 	if world == WorldsToken {
-		return Verb(aboutWorlds + verb)
+		return Verb(worldsPrefix + verb)
 	}
 	return Verb(verb)
 }

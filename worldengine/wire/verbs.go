@@ -84,15 +84,15 @@ const (
 	WorldsRemove Verb = "worlds.remove"
 )
 
-// aboutWorlds begins the verbs that are about worlds, not of one.
-const aboutWorlds = "worlds."
+// worldsPrefix begins the verbs that are about worlds, not of one.
+const worldsPrefix = "worlds."
 
-// AboutWorlds reports whether the verb is about worlds. Every server of a NATS answers such a verb, on
+// ManagesWorlds reports whether the verb is about worlds. Every server of a NATS answers such a verb, on
 // a subject without the name of a world.
-func (v Verb) AboutWorlds() bool { return strings.HasPrefix(string(v), aboutWorlds) }
+func (v Verb) ManagesWorlds() bool { return strings.HasPrefix(string(v), worldsPrefix) }
 
-// AboutWorlds is Verb.AboutWorlds.
-func (s *VerbSpec) AboutWorlds() bool { return s.Verb.AboutWorlds() }
+// ManagesWorlds is Verb.ManagesWorlds.
+func (s *VerbSpec) ManagesWorlds() bool { return s.Verb.ManagesWorlds() }
 
 // VerbSpec declares a verb. The service, access control and the clients go by it, and
 // worldengine/internal/gen writes the tables of docs/contracts.md and docs/access.md.
@@ -100,9 +100,9 @@ type VerbSpec struct {
 	Verb Verb
 	// Roles may send the verb; the engine may send every verb.
 	Roles []Role
-	// About is the member of the request that selects its slots: requests with the same value share
-	// them. The default is AboutTown.
-	About About
+	// SlotKey is the member of the request that selects its slots: requests with the same value share
+	// them. The default is SlotTown.
+	SlotKey SlotKey
 	// Lists is set if the verb reads through a world, so that fewer of its requests may wait.
 	Lists bool
 	// Changes means that a repeated request can be refused because the first one was carried out. A
@@ -117,16 +117,16 @@ type VerbSpec struct {
 	AnswerWithin time.Duration
 }
 
-// About is the member of a request that names its town, run or key.
-type About string
+// SlotKey is the member of a request that names its town, run or key.
+type SlotKey string
 
 // The members.
 const (
-	AboutTown About = "townId"
-	AboutRun  About = "runId"
-	AboutKey  About = "idempotencyKey"
-	// AboutWorld is for the verbs about worlds.
-	AboutWorld About = "world"
+	SlotTown           SlotKey = "townId"
+	SlotRun            SlotKey = "runId"
+	SlotIdempotencyKey SlotKey = "idempotencyKey"
+	// SlotWorld is for the verbs about worlds.
+	SlotWorld SlotKey = "world"
 )
 
 // Verbs returns every verb, in the order of docs/contracts.md. The caller may change the slice.
@@ -159,14 +159,14 @@ var verbSpecs = []VerbSpec{
 	{Verb: TownPut, Roles: []Role{Plugin, Operator}, Changes: true, AnswerWithin: 2 * time.Minute},
 	{Verb: TownPatch, Roles: []Role{Plugin, Operator}, Changes: true, AnswerWithin: 2 * time.Minute},
 	{Verb: TownRemove, Roles: []Role{Operator}, Changes: true, AnswerWithin: 2 * time.Minute},
-	{Verb: ResultGet, Roles: readers, About: AboutKey},
-	{Verb: RunGet, Roles: readers, About: AboutRun},
+	{Verb: ResultGet, Roles: readers, SlotKey: SlotIdempotencyKey},
+	{Verb: RunGet, Roles: readers, SlotKey: SlotRun},
 	{Verb: RunList, Roles: readers, Lists: true},
-	{Verb: RunEvents, Roles: readers, About: AboutRun},
+	{Verb: RunEvents, Roles: readers, SlotKey: SlotRun},
 	{Verb: EventList, Roles: readers, AnswerWithin: time.Minute},
 	{Verb: RunAppend, Roles: []Role{Plugin, Operator}, AnswerWithin: 2 * time.Minute},
-	{Verb: RunCancel, Roles: []Role{Operator}, About: AboutRun, Changes: true, Signal: true},
-	{Verb: RunRetry, Roles: []Role{Operator}, About: AboutRun, Changes: true, Signal: true,
+	{Verb: RunCancel, Roles: []Role{Operator}, SlotKey: SlotRun, Changes: true, Signal: true},
+	{Verb: RunRetry, Roles: []Role{Operator}, SlotKey: SlotRun, Changes: true, Signal: true,
 		AnswerWithin: 2 * time.Minute},
 	{Verb: ControlPause, Roles: []Role{Operator}, Changes: true, Signal: true},
 	{Verb: ControlResume, Roles: []Role{Operator}, Changes: true, Signal: true},
@@ -180,9 +180,9 @@ var verbSpecs = []VerbSpec{
 	{Verb: WorldStatus, Roles: readers, Lists: true},
 	{Verb: WorldSamples, Roles: readers, Lists: true},
 	{Verb: WorldClients, Roles: []Role{Operator, Observer}, Lists: true},
-	{Verb: WorldsList, Roles: readers, About: AboutWorld, Lists: true},
-	{Verb: WorldsCreate, Roles: []Role{Operator}, About: AboutWorld, Changes: true,
+	{Verb: WorldsList, Roles: readers, SlotKey: SlotWorld, Lists: true},
+	{Verb: WorldsCreate, Roles: []Role{Operator}, SlotKey: SlotWorld, Changes: true,
 		AnswerWithin: 2 * time.Minute},
-	{Verb: WorldsRemove, Roles: []Role{Operator}, About: AboutWorld, Changes: true,
+	{Verb: WorldsRemove, Roles: []Role{Operator}, SlotKey: SlotWorld, Changes: true,
 		AnswerWithin: 2 * time.Minute},
 }

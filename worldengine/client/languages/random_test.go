@@ -197,7 +197,7 @@ func (r *drawer) key() object {
 	types := runevents.EventTypes(0)
 	key := object{"runId": r.string(9) + "x", "logicalAttemptId": float64(1 + r.Int64N(1<<40)),
 		"eventType": string(types[r.IntN(len(types))]), "planId": r.string(9) + "x", "planVersion": r.string(9) + "x"}
-	if runevents.EventType(key["eventType"].(string)).OfStep() {
+	if runevents.EventType(key["eventType"].(string)).IsStepLevel() {
 		key["stepId"] = r.string(9) + "x"
 	}
 	return key

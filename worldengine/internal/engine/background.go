@@ -177,10 +177,10 @@ func (e *Engine) reap(ctx context.Context, seq uint64) {
 		})
 	})
 	if left {
-		about := alerts.About{TownID: rec.TownID, RunID: runID, Trace: rec.Run.Trace}
-		alert := alerts.LeftWaiting.About(about)
+		about := alerts.Subject{TownID: rec.TownID, RunID: runID, Trace: rec.Run.Trace}
+		alert := alerts.LeftWaiting.Alert(about)
 		if err != nil {
-			alert = alerts.LeftUncancelled.About(about, "{error}", err.Error())
+			alert = alerts.LeftUncancelled.Alert(about, "{error}", err.Error())
 		}
 		e.alerts.RaiseOnce(alert)
 	}
@@ -270,11 +270,11 @@ func (e *Engine) watchStorage(ctx context.Context) {
 		case full == refused: // nothing has changed
 		case full:
 			refused, since = true, e.config.Now()
-			e.alerts.Raise(alerts.StorageFailed.About(alerts.About{},
+			e.alerts.Raise(alerts.StorageFailed.Alert(alerts.Subject{},
 				"{error}", strings.TrimSuffix(wire.Sentence(err), ".")))
 		case !e.log.Refused(): // else nothing was stored since
 			refused = false
-			e.alerts.Raise(alerts.StorageRecovered.About(alerts.About{},
+			e.alerts.Raise(alerts.StorageRecovered.Alert(alerts.Subject{},
 				"{since}", runevents.Timestamp(since)))
 		}
 		pause := idlePause
@@ -335,7 +335,7 @@ func (e *Engine) findLog(ctx context.Context) {
 			}
 			if e.logLost.Swap(&err) == nil {
 				e.config.Logger.Error("LOG_LOST: nothing is committed", "error", err)
-				e.alerts.Raise(alerts.LogLost.About(alerts.About{},
+				e.alerts.Raise(alerts.LogLost.Alert(alerts.Subject{},
 					"{effect}", "Nothing is committed", "{error}", wire.Sentence(err)))
 			}
 		case err == nil:

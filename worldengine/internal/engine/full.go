@@ -79,7 +79,7 @@ func (e *Engine) watchHistories(ctx context.Context) {
 			}
 			needs := full[townID]
 			since[townID] = e.config.Now()
-			e.alerts.Raise(alerts.HistoryFull.Since(alerts.About{TownID: townID}, since[townID],
+			e.alerts.Raise(alerts.HistoryFull.AlertSince(alerts.Subject{TownID: townID}, since[townID],
 				"{failed}", strconv.FormatUint(uint64(needs.Failed), 10),
 				"{epoch}", strconv.FormatInt(needs.Epoch, 10)))
 		}
@@ -92,7 +92,7 @@ func (e *Engine) watchHistories(ctx context.Context) {
 		for _, townID := range slices.Sorted(maps.Keys(since)) {
 			needs, _ := e.index.Needs(wire.TownToken(townID))
 			if e.log.CheckTown(needs, commitlog.TownHandoff) == nil {
-				e.alerts.Raise(alerts.HistoryRecovered.Since(alerts.About{TownID: townID}, since[townID]))
+				e.alerts.Raise(alerts.HistoryRecovered.AlertSince(alerts.Subject{TownID: townID}, since[townID]))
 				delete(since, townID)
 			}
 		}

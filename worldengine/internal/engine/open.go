@@ -211,7 +211,7 @@ func (e *Engine) follow(nc, followers *nats.Conn) {
 		Log: e.log, Index: e.index, Publish: followers.Publish,
 		Logger: e.config.Logger, Listening: e.config.Listening,
 		Damaged: func(seq uint64, err error) {
-			alert := alerts.CommitDamaged.About(alerts.About{}, "{sequence}",
+			alert := alerts.CommitDamaged.Alert(alerts.Subject{}, "{sequence}",
 				strconv.FormatUint(seq, 10), "{error}", wire.Sentence(err))
 			alert.LogSeq = seq
 			e.alerts.RaiseOnce(alert)

@@ -67,7 +67,7 @@ func (e *Engine) readAll(ctx context.Context, messages, end uint64) error {
 		return nil
 	}
 	e.undelivered = messages - rows
-	alert := alerts.CommitsUndelivered.About(alerts.About{}, "{counted}", fmt.Sprint(messages),
+	alert := alerts.CommitsUndelivered.Alert(alerts.Subject{}, "{counted}", fmt.Sprint(messages),
 		"{delivered}", fmt.Sprint(rows))
 	alert.LogSeq = end
 	e.alerts.RaiseOnce(alert)
@@ -188,7 +188,7 @@ func (e *Engine) reportDamage(token string, record uint64, why string) {
 	if node := e.log.Leader(); node != "" {
 		origin += ", as the node " + node + " has it,"
 	}
-	alert := alerts.TownDamaged.About(alerts.About{TownID: townID}, "{log}", origin, "{why}", why)
+	alert := alerts.TownDamaged.Alert(alerts.Subject{TownID: townID}, "{log}", origin, "{why}", why)
 	c := e.index.Chain(token)
 	alert.TownID, alert.LogSeq = townID, cmp.Or(record, c.Hole, c.Newest, 1)
 	e.alerts.RaiseOnce(alert)

@@ -237,7 +237,7 @@ func (d *document) runEvent(t runevents.EventType) tree {
 	}
 	event["eventType"], event["payload"] = string(t), payload["examples"].([]any)[0]
 	delete(event, "stepId")
-	if t.OfStep() {
+	if t.IsStepLevel() {
 		event["stepId"] = "apply"
 	}
 	headers := []header{{wire.EventTypeHeader, "^" + string(t) + "$", "The eventType.", string(t), true}}

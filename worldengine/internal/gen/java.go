@@ -56,7 +56,7 @@ func javaEvents() javaEnum {
 			{"boolean", "stays", "Whether the run keeps its status."}}}
 	for _, t := range runevents.EventTypes(0) {
 		spec := t.Spec()
-		events.add(string(t), "", string(t), spec.Level == runevents.OfRun, t.OfStep(), t.EndsRun(), spec.From,
+		events.add(string(t), "", string(t), spec.Level == runevents.RunLevel, t.IsStepLevel(), t.EndsRun(), spec.From,
 			spec.To, spec.Stays)
 	}
 	return events

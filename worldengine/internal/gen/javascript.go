@@ -66,10 +66,10 @@ func events(out *strings.Builder) {
 	}
 	constant(out, "The statuses of a run.", "runStatuses", list(runevents.RunStatuses()))
 	object(out, "The status of a run after each event about it.", "statusAfter",
-		runevents.EventTypes(runevents.OfRun),
+		runevents.EventTypes(runevents.RunLevel),
 		func(t runevents.EventType) string { return strconv.Quote(t.Spec().To) })
 	object(out, "The statuses in which an event is valid, and the one that follows.", "transitions",
-		append(runevents.EventTypes(runevents.OfRun), runevents.EventTypes(runevents.OfStep)...), transition)
+		append(runevents.EventTypes(runevents.RunLevel), runevents.EventTypes(runevents.StepLevel)...), transition)
 	constant(out, "The events that end a run.", "endsRun", list(ends))
 	object(out, "The tones of the events that are no plain ones.", "eventTones", shown,
 		func(t runevents.EventType) string { return strconv.Quote(t.Spec().Tone) })
@@ -80,7 +80,7 @@ func transition(t runevents.EventType) string {
 	if spec.Stays {
 		stays = ", stays: true"
 	}
-	return fmt.Sprintf(`{ ofStep: %t, from: ["%s"], to: %q%s }`, t.OfStep(),
+	return fmt.Sprintf(`{ ofStep: %t, from: ["%s"], to: %q%s }`, t.IsStepLevel(),
 		strings.Join(spec.From, `", "`), spec.To, stays)
 }
 

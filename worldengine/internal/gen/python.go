@@ -93,9 +93,9 @@ func pythonEvents(out *python) {
 	}
 	fmt.Fprintf(out, "ENDS_RUN: Final[frozenset[str]] = frozenset(%s)\n", pythonList(ends))
 	pythonTable(out, "TRANSITIONS: Final[dict[str, Transition]]",
-		append(runevents.EventTypes(runevents.OfRun), runevents.EventTypes(runevents.OfStep)...),
+		append(runevents.EventTypes(runevents.RunLevel), runevents.EventTypes(runevents.StepLevel)...),
 		func(t runevents.EventType) string {
-			return pythonCall("Transition", t.OfStep(), t.Spec().From, t.Spec().To, t.Spec().Stays)
+			return pythonCall("Transition", t.IsStepLevel(), t.Spec().From, t.Spec().To, t.Spec().Stays)
 		})
 }
 

@@ -15,7 +15,7 @@ func (g *generator) schemas() {
 	g.value("proposal.v2", "/properties/type/enum", types)
 	g.value("command-apply.v1", "/properties/type/enum", types)
 	for _, schema := range []string{"run-event-write.v2", "run-event-record.v2"} {
-		for i, level := range []runevents.Level{runevents.OfStep, runevents.OfRun} {
+		for i, level := range []runevents.Level{runevents.StepLevel, runevents.RunLevel} {
 			g.value(schema, fmt.Sprintf("/allOf/%d/if/properties/eventType/enum", i),
 				list(runevents.EventTypes(level)))
 		}

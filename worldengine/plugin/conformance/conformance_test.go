@@ -167,13 +167,13 @@ type script struct {
 	lost  string // the id that never gets an answer
 }
 
-// take answers a request.
-func (s *script) take(msg *nats.Msg) {
+// answer answers a request.
+func (s *script) answer(msg *nats.Msg) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c, err := apply.ParseCommand(msg.Data, schemas.Limits{})
 	if err != nil {
-		s.takeOther(msg)
+		s.answerOther(msg)
 		return
 	}
 	if c.TownID != "t" && s.breaks != "other-town" || s.breaks == "not-json" &&
@@ -200,8 +200,8 @@ func mustMarshal(c *apply.Command) []byte {
 	return data
 }
 
-// takeOther handles a request that is no command-apply.v1.
-func (s *script) takeOther(msg *nats.Msg) {
+// answerOther handles a request that is no command-apply.v1.
+func (s *script) answerOther(msg *nats.Msg) {
 	var c apply.Command
 	if err := json.Unmarshal(msg.Data, &c); err == nil && s.breaks == "other-version" {
 		answer := apply.Done(&c)
@@ -271,12 +271,12 @@ func TestCheck_SecondPlugin(t *testing.T) {
 			took := 0
 			_, err := nc.Subscribe(subject, func(msg *nats.Msg) {
 				if took++; took != 2 {
-					s.take(msg)
+					s.answer(msg)
 					return
 				}
 				time.AfterFunc(4*quiet, func() {
 					for range test.answers {
-						s.take(msg)
+						s.answer(msg)
 					}
 				})
 			})
@@ -302,7 +302,7 @@ func TestCheck_EachRuleCanFail(t *testing.T) {
 			t.Parallel()
 			nc := natstest.Connect(t)
 			s := &script{breaks: rule, known: map[string]apply.Answer{}, asked: map[string]int{}}
-			_, err := nc.Subscribe(subject, s.take)
+			_, err := nc.Subscribe(subject, s.answer)
 			require.NoError(t, err)
 			if rule != "hosts" {
 				_, err = nc.Subscribe(wire.HostsSubject("main", "t"), func(msg *nats.Msg) {

@@ -170,7 +170,7 @@ func nextAttempt(command *apply.Command) *apply.Command {
 
 func (c *checker) sameIDAtOnce(ctx context.Context, command *apply.Command) (string, error) {
 	other := *command
-	a, b, err := c.atOnce(ctx, command, &other)
+	a, b, err := c.sendBoth(ctx, command, &other)
 	if err == nil && text(a) != text(b) {
 		err = fmt.Errorf("%s and %s for one id", text(a), text(b))
 	}
@@ -182,11 +182,11 @@ func (c *checker) twoAtOnce(ctx context.Context, one *apply.Command) (string, er
 	if err != nil {
 		return "", err
 	}
-	a, b, err := c.atOnce(ctx, one, two)
+	a, b, err := c.sendBoth(ctx, one, two)
 	return text(a) + "; " + text(b), err
 }
 
-func (c *checker) atOnce(
+func (c *checker) sendBoth(
 	ctx context.Context, one, two *apply.Command,
 ) (first, second apply.Answer, err error) {
 	var asking errgroup.Group

@@ -152,7 +152,7 @@ func ConsoleResult(answer Answer, err error) Result {
 			Reason: ReasonPluginUnavailable, Message: clipped(wire.Sentence(err)), Retryable: true,
 		}}
 	case err != nil:
-		return InDoubt(wire.Sentence(err))
+		return ConsoleInDoubt(wire.Sentence(err))
 	}
 	return answer.Result()
 }
@@ -162,8 +162,8 @@ func NotApplied(err error) bool {
 	return errors.Is(err, ErrUnavailable) && !errors.Is(err, ErrInDoubt)
 }
 
-// InDoubt is the end of an attempt if the console may have run the command.
-func InDoubt(why string) Result {
+// ConsoleInDoubt is the end of an attempt if the console may have run the command.
+func ConsoleInDoubt(why string) Result {
 	return Result{Reached: true, Failed: &Failure{Reason: ReasonRCONInDoubt, Message: clipped(why)}}
 }
 

@@ -124,7 +124,7 @@ func (l List) Ask(
 ) List {
 	hash := Hash(encoded)
 	var after List
-	for _, a := range l.On(h.SnapshotHash) {
+	for _, a := range l.CloseStale(h.SnapshotHash) {
 		if !a.isOf(h.HandoffID, hash) && now.Before(a.Expires) {
 			after = append(after, a)
 		}
@@ -135,9 +135,9 @@ func (l List) Ask(
 	})
 }
 
-// On returns the list for a town whose state has the hash: entries of other states are closed. Of
+// CloseStale returns the list for a town whose state has the hash: entries of other states are closed. Of
 // these and the used ones the last maxClosed are kept. The denials of the state stay.
-func (l List) On(hash string) List {
+func (l List) CloseStale(hash string) List {
 	changed, after := false, slices.Clone(l)
 	var spent []int
 	for i := range after {

@@ -106,8 +106,8 @@ func TestPolicy_Texts(t *testing.T) {
 	require.False(t, approval.Stored("SALVAGE_PLAN").Requires(handoff.AdvanceProject))
 	require.Equal(t, approval.Policy{}, approval.Stored(""))
 	require.Equal(t, approval.Policy{}, approval.Stored(approval.None))
-	require.Nil(t, approval.FromTree(nil), "a town without a list has the world's")
-	free := approval.FromTree([]any{})
+	require.Nil(t, approval.ParseTree(nil), "a town without a list has the world's")
+	free := approval.ParseTree([]any{})
 	require.Equal(t, "none", free.String(), "an empty list frees a town")
 	require.NotNil(t, free.Types, "and is stored as one")
 
@@ -206,7 +206,7 @@ func (l *ledger) step(verb string, words []string) (results []string) {
 		l.now = noon.Add(d)
 	case "town":
 		l.state = words[0]
-		l.list = l.list.On(l.hash())
+		l.list = l.list.CloseStale(l.hash())
 	case "judge":
 		p := l.proposal(words...)
 		switch j := l.list.Judge(talks, p.Handoff, p.bytes, l.now); {
@@ -340,19 +340,19 @@ func TestOn_Closes(t *testing.T) {
 	}
 	approved, _, refused := all[99].decide(list, true, "ada", 0)
 	require.Nil(t, refused)
-	closed := approved.On("b")
+	closed := approved.CloseStale("b")
 	require.Len(t, closed, 16)
 	for i := range closed {
 		require.Nil(t, closed[i].Handoff)
 		require.Equal(t, approval.Stale, closed[i].Status(all[0].SnapshotHash, noon))
 	}
-	require.Equal(t, closed, closed.On("b"))
+	require.Equal(t, closed, closed.CloseStale("b"))
 
 	for i := range all { // the last one first
 		p := all[len(all)-1-i]
 		list, _, refused = p.decide(list, false, "ada", time.Duration(i)*time.Second)
 		require.Nil(t, refused)
-		list = list.On(p.SnapshotHash)
+		list = list.CloseStale(p.SnapshotHash)
 	}
 	require.Len(t, list, approval.MaxDenied)
 	for _, p := range all {
@@ -364,7 +364,7 @@ func TestOn_Closes(t *testing.T) {
 		"100 proposals made from this state of the town were denied")
 	require.True(t, list.Judge(talks, next.Handoff, next.bytes, noon.Add(3*time.Hour)).Ask,
 		"denials expire")
-	closed = list.On("b")
+	closed = list.CloseStale("b")
 	require.Len(t, closed, 16)
 	for i := range closed {
 		require.True(t, closed[i].Decision.At.After(noon.Add(83*time.Second)),
@@ -389,7 +389,7 @@ func TestAsked_Trace(t *testing.T) {
 
 	denied, _, refused := p.decide(list, false, "ada", 0)
 	require.Nil(t, refused)
-	for _, closed := range []approval.List{denied, list.On("b"),
+	for _, closed := range []approval.List{denied, list.CloseStale("b"),
 		approved.Close(p.Handoff, p.bytes, "run-1")} {
 		stored, err := json.Marshal(closed)
 		require.NoError(t, err)

@@ -44,8 +44,8 @@ func Stored(text string) Policy {
 	return p
 }
 
-// FromTree returns the policy of a list of types that a schema has accepted; nil if there is none.
-func FromTree(tree any) *Policy {
+// ParseTree returns the policy of a list of types that a schema has accepted; nil if there is none.
+func ParseTree(tree any) *Policy {
 	list, ok := tree.([]any)
 	if !ok {
 		return nil

@@ -366,7 +366,7 @@ func (e *Cancel) effect(s *step) (Output, error) {
 // run were cancelled, the key would keep the retried run's result, by which nothing was applied. An
 // operator could then retry that run again, and the command could be applied twice.
 func (s *step) failByForce(actorID string) (Output, error) {
-	v := apply.InDoubt(actorID + " ended the run by force; a game may have applied its command.")
+	v := apply.ConsoleInDoubt(actorID + " ended the run by force; a game may have applied its command.")
 	if s.town.Pending.Via != apply.RCON {
 		v.Failed.Reason = apply.ReasonPluginTimeout
 	}

@@ -141,7 +141,7 @@ func (o *oracle) predict(townID string, event machine.Event) prediction {
 		}
 		state, err := o.state.Patch(e.Patch)
 		if err != nil {
-			return fails(schemas.Under(schemas.TownPatchRequest, err, "patch"))
+			return fails(schemas.Nest(schemas.TownPatchRequest, err, "patch"))
 		}
 		return o.put(state, e.Expected, e.Attributes)
 	case *machine.Signal:

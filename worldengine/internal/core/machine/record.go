@@ -121,7 +121,7 @@ type Record struct {
 // Hold copies the town after a record into the record, which is on the town's subject. It closes
 // proposals that were made from another state of the town.
 func (rec *Record) Hold(after *Town) {
-	after.Approvals = after.Approvals.On(after.State.Hash)
+	after.Approvals = after.Approvals.CloseStale(after.State.Hash)
 	rec.Apply, rec.Paused, rec.Pending = after.Apply, after.Paused, after.Pending
 	rec.Policy, rec.Approvals, rec.Snapshot = after.Policy, after.Approvals, after.Held().Canonical
 	rec.Removed = after.Removed != nil

@@ -335,7 +335,7 @@ func (s *scenario) step(event machine.Event) []string {
 		}
 		s.town = out.After
 		s.town.Seq = s.seq
-		s.town.Approvals = s.town.Approvals.On(s.town.State.Hash)
+		s.town.Approvals = s.town.Approvals.CloseStale(s.town.State.Hash)
 	}
 	if out.Answer != nil && out.Answer.Result.Accepted {
 		receipt, err := dedupe.Read("town-threatened", s.seq, out.Answer.RunID, out.Answer.JSON)

@@ -290,7 +290,7 @@ func (e *Patch) effect(s *step) (Output, error) {
 	}
 	state, err := s.town.State.Patch(e.Patch)
 	if err != nil {
-		return Output{}, schemas.Under(schemas.TownPatchRequest, err, "patch")
+		return Output{}, schemas.Nest(schemas.TownPatchRequest, err, "patch")
 	}
 	return (&Put{state, e.Expected, e.Attributes, e.ActorID}).effect(s)
 }

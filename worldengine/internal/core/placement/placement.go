@@ -85,7 +85,7 @@ func (v *View) Decide(now time.Duration) []Decision {
 				d.Action, d.Why = Keep, "the only world that this server serves"
 				break
 			}
-			d = v.held(now, w, d, live.first[name], stable.first[name], moving)
+			d = v.decideServed(now, w, d, live.first[name], stable.first[name], moving)
 			moving = moving || d.Action == HandOver
 		case w.holder == "":
 			d = v.free(now, w, d, live.order(name))
@@ -98,8 +98,8 @@ func (v *View) Decide(now time.Duration) []Decision {
 	return decisions
 }
 
-// held decides about a world that this server serves.
-func (v *View) held(now time.Duration, w *world, d Decision, live, stable string, moving bool) Decision {
+// decideServed decides about a world that this server serves.
+func (v *View) decideServed(now time.Duration, w *world, d Decision, live, stable string, moving bool) Decision {
 	d.Action = Keep
 	to := v.servers[live]
 	switch {

@@ -99,12 +99,12 @@ func (e *events) Pop() any {
 	return last
 }
 
-func (s *sim) after(d time.Duration, do func()) {
+func (s *sim) schedule(d time.Duration, do func()) {
 	s.queue.seq++
 	heap.Push(&s.queue, event{s.now + d, s.queue.seq, do})
 }
 
-func (s *sim) between(low, high time.Duration) time.Duration {
+func (s *sim) randomDuration(low, high time.Duration) time.Duration {
 	return low + time.Duration(s.rng.Int64N(int64(high-low)))
 }
 
@@ -123,7 +123,7 @@ func newSim(seed uint64) *sim {
 	older := s.rng.IntN(4) == 0
 	for i := range 2 + s.rng.IntN(3) {
 		srv := &simServer{sim: s, n: i, all: s.rng.IntN(4) > 0, older: older && i == 0,
-			ageless: s.rng.IntN(6) == 0, rate: 0.9 + 0.2*s.rng.Float64(), offset: s.between(0, time.Hour)}
+			ageless: s.rng.IntN(6) == 0, rate: 0.9 + 0.2*s.rng.Float64(), offset: s.randomDuration(0, time.Hour)}
 		for _, name := range s.worlds {
 			if srv.all || s.rng.IntN(4) > 0 {
 				srv.offers = append(srv.offers, name)
@@ -131,9 +131,9 @@ func newSim(seed uint64) *sim {
 		}
 		slices.Sort(srv.offers)
 		s.servers = append(s.servers, srv)
-		s.after(s.between(0, 5*time.Second), srv.start)
+		s.schedule(s.randomDuration(0, 5*time.Second), srv.start)
 	}
-	s.after(0, s.check)
+	s.schedule(0, s.check)
 	return s
 }
 
@@ -147,8 +147,8 @@ func (s *sim) run(until time.Duration) {
 	s.now = until
 }
 
-// byID returns a server that is there.
-func (s *sim) byID(id string) *simServer {
+// findServer returns a server that is there.
+func (s *sim) findServer(id string) *simServer {
 	for _, v := range s.servers {
 		if v.up && v.id() == id {
 			return v
@@ -227,7 +227,7 @@ func (v *simServer) tick(process int) {
 	if !v.up || v.process != process {
 		return
 	}
-	v.sim.after(v.sim.between(30*time.Millisecond, 250*time.Millisecond), func() { v.tick(process) })
+	v.sim.schedule(v.sim.randomDuration(30*time.Millisecond, 250*time.Millisecond), func() { v.tick(process) })
 	if v.suspended {
 		return
 	}
@@ -263,9 +263,9 @@ func (v *simServer) announce() {
 		if to == v || to.older || s.cut[[2]int{v.n, to.n}] || s.rng.Float64() < s.lossy {
 			continue
 		}
-		delay := s.between(time.Millisecond, 50*time.Millisecond)
+		delay := s.randomDuration(time.Millisecond, 50*time.Millisecond)
 		if s.rng.Float64() < s.lossy {
-			delay = s.between(0, time.Second)
+			delay = s.randomDuration(0, time.Second)
 		}
 		process := to.process
 		var arrive func()
@@ -273,12 +273,12 @@ func (v *simServer) announce() {
 			switch {
 			case !to.up || to.process != process:
 			case to.suspended: // it waits in the buffers of the system
-				s.after(100*time.Millisecond, arrive)
+				s.schedule(100*time.Millisecond, arrive)
 			default:
 				to.hear(a)
 			}
 		}
-		s.after(delay, arrive)
+		s.schedule(delay, arrive)
 	}
 }
 
@@ -392,7 +392,7 @@ func (v *simServer) decide() {
 func (v *simServer) handOver(d Decision) {
 	s := v.sim
 	lease := s.leases[d.World]
-	if to := s.byID(d.To); to != nil && s.now-to.steady < StableAfter*8/10 {
+	if to := s.findServer(d.To); to != nil && s.now-to.steady < StableAfter*8/10 {
 		s.fail("%s hands %s over to %s, which is not stable", v.id(), d.World, d.To)
 	}
 	s.handovers = append(s.handovers, s.now)
@@ -404,14 +404,14 @@ func (v *simServer) handOver(d Decision) {
 	}
 	s.trace("%s hands %s over to %s", v.id(), d.World, d.To)
 	v.view.HandingOver(v.clock(), d.World)
-	v.release(d.World, s.between(0, 500*time.Millisecond))
+	v.release(d.World, s.randomDuration(0, 500*time.Millisecond))
 }
 
 // release gives a lease back after a while.
 func (v *simServer) release(name string, after time.Duration) {
 	s, process := v.sim, v.process
 	v.releasing[name] = true
-	s.after(after, func() {
+	s.schedule(after, func() {
 		lease := s.leases[name]
 		if v.process != process {
 			return
@@ -440,10 +440,10 @@ func (v *simServer) stop() {
 	process := v.process
 	for _, name := range slices.Sorted(slices.Values(v.offers)) {
 		if _, held := v.held[name]; held {
-			v.release(name, v.sim.between(0, 2*time.Second))
+			v.release(name, v.sim.randomDuration(0, 2*time.Second))
 		}
 	}
-	v.sim.after(2500*time.Millisecond, func() {
+	v.sim.schedule(2500*time.Millisecond, func() {
 		if v.process == process {
 			v.up = false
 		}

@@ -31,7 +31,7 @@ const (
 
 // check looks at the leases every few milliseconds.
 func (s *sim) check() {
-	s.after(20*time.Millisecond, s.check)
+	s.schedule(20*time.Millisecond, s.check)
 	for _, name := range s.worlds {
 		lease := s.leases[name]
 		if lease.holder >= 0 && s.now >= lease.expires {
@@ -87,23 +87,23 @@ func (s *sim) faults(until time.Duration) {
 	if s.now >= until {
 		return
 	}
-	s.after(s.between(100*time.Millisecond, 15*time.Second), func() { s.faults(until) })
+	s.schedule(s.randomDuration(100*time.Millisecond, 15*time.Second), func() { s.faults(until) })
 	v := s.servers[s.rng.IntN(len(s.servers))]
-	back := s.between(50*time.Millisecond, 20*time.Second)
+	back := s.randomDuration(50*time.Millisecond, 20*time.Second)
 	switch s.rng.IntN(8) {
 	case 0:
 		v.kill()
-		s.after(back, v.start)
+		s.schedule(back, v.start)
 	case 1:
 		v.stop()
-		s.after(back+3*time.Second, v.start)
+		s.schedule(back+3*time.Second, v.start)
 	case 2:
 		v.suspend()
-		s.after(back, v.resume)
+		s.schedule(back, v.resume)
 	case 3:
 		s.trace("%s does not reach NATS", v.id())
 		v.away = true
-		s.after(back, func() { v.away = false })
+		s.schedule(back, func() { v.away = false })
 	case 4:
 		other := s.rng.IntN(len(s.servers))
 		s.trace("%s is not heard by %d", v.id(), other)
@@ -117,8 +117,8 @@ func (s *sim) faults(until time.Duration) {
 		s.lossy = 0.5 * s.rng.Float64()
 	case 7: // it flaps
 		for i := range 2 + s.rng.IntN(6) {
-			s.after(time.Duration(i)*3*time.Second, v.kill)
-			s.after(time.Duration(i)*3*time.Second+back/10, v.start)
+			s.schedule(time.Duration(i)*3*time.Second, v.kill)
+			s.schedule(time.Duration(i)*3*time.Second+back/10, v.start)
 		}
 	}
 	if s.rng.IntN(10) == 0 && len(v.offers) > 0 {
@@ -136,8 +136,8 @@ func (s *sim) flap(v *simServer, until time.Duration) {
 		return
 	}
 	v.kill()
-	s.after(s.between(50*time.Millisecond, 2*time.Second), v.start)
-	s.after(s.between(2500*time.Millisecond, 8*time.Second), func() { s.flap(v, until) })
+	s.schedule(s.randomDuration(50*time.Millisecond, 2*time.Second), v.start)
+	s.schedule(s.randomDuration(2500*time.Millisecond, 8*time.Second), func() { s.flap(v, until) })
 }
 
 // heal ends all faults. If deaf is set, servers that do not hear each other stay so.

@@ -125,7 +125,7 @@ func TestFromTree_Agents(t *testing.T) {
 			}
 		}
 		want := agentTakes(tree)
-		_, err := town.FromTree(tree)
+		_, err := town.ParseTree(tree)
 		require.Equal(t, want, err == nil, "%v: %v", tree, err)
 		if want {
 			taken++

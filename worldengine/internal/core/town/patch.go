@@ -23,7 +23,7 @@ func (s State) Patch(patch any) (State, error) {
 			}
 		}
 	}
-	state, err := FromTree(result)
+	state, err := ParseTree(result)
 	if err != nil {
 		return State{}, err
 	}

@@ -39,7 +39,7 @@ func TestEvaluate_Vectors(t *testing.T) {
 		Handoff            any
 	}
 	for _, vector := range vectors[handoffVector](t, "handoffs.valid.json") {
-		h, err := handoff.FromTree(vector.Handoff)
+		h, err := handoff.ParseTree(vector.Handoff)
 		require.NoError(t, err)
 		s := snapshots[vector.SnapshotName]
 		require.Equal(t, s.Day, h.DecisionEpoch)

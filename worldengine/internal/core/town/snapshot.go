@@ -98,16 +98,16 @@ func Parse(data []byte, limits schemas.Limits) (State, error) {
 	if err != nil {
 		return State{}, err
 	}
-	return FromTree(tree)
+	return ParseTree(tree)
 }
 
 // MaxState bounds the bytes of a state's canonical form, whether a request, a plugin or a world
 // file gives the state to a town. So a state that a plugin reported can be put again.
 const MaxState = 512 << 10
 
-// FromTree is Parse for a payload that schemas.Decode has already read.
-func FromTree(tree any) (State, error) {
-	state, err := fromTree(tree)
+// ParseTree is Parse for a payload that schemas.Decode has already read.
+func ParseTree(tree any) (State, error) {
+	state, err := parseAnySize(tree)
 	if size := len(state.Canonical); size > MaxState {
 		return State{}, &schemas.ValidationError{Schema: schemas.Snapshot,
 			Code: schemas.CodePayloadTooLarge, Violations: []schemas.Violation{{
@@ -118,8 +118,8 @@ func FromTree(tree any) (State, error) {
 	return state, err
 }
 
-// fromTree is FromTree for a state of any size: the rules may make one larger.
-func fromTree(tree any) (State, error) {
+// parseAnySize is ParseTree for a state of any size: the rules may make one larger.
+func parseAnySize(tree any) (State, error) {
 	if err := violations(tree); err != nil {
 		return State{}, err
 	}
@@ -151,7 +151,7 @@ func ParseStored(data []byte) (State, error) {
 	if err != nil {
 		return State{}, err
 	}
-	return fromTree(tree)
+	return parseAnySize(tree)
 }
 
 // NewState puts snapshot, which must be valid, into canonical order and hashes it. The snapshot

@@ -44,7 +44,7 @@ func Parse(file []byte, mayBind func(apply.Binding) error) ([]Town, error) {
 		t, err := parseTown(element, mayBind)
 		if err != nil {
 			var invalid *schemas.ValidationError
-			if !errors.As(schemas.Under(schemas.Snapshot, err, i), &invalid) {
+			if !errors.As(schemas.Nest(schemas.Snapshot, err, i), &invalid) {
 				return nil, err
 			}
 			violations = append(violations, invalid.Violations...)
@@ -79,17 +79,17 @@ func idPath(i int, element any) string {
 func parseTown(element any, mayBind func(apply.Binding) error) (Town, error) {
 	members, _ := element.(map[string]any)
 	if _, bound := members["snapshot"]; !bound {
-		state, err := town.FromTree(element)
+		state, err := town.ParseTree(element)
 		return Town{State: state}, err
 	}
 	if err := schemas.Validate(schemas.TownPutRequest, element); err != nil {
 		return Town{}, err
 	}
-	state, err := town.FromTree(members["snapshot"])
+	state, err := town.ParseTree(members["snapshot"])
 	if err != nil {
-		return Town{}, schemas.Under(schemas.Snapshot, err, "snapshot")
+		return Town{}, schemas.Nest(schemas.Snapshot, err, "snapshot")
 	}
-	t := Town{State: state, Approval: approval.FromTree(members["approval"])}
+	t := Town{State: state, Approval: approval.ParseTree(members["approval"])}
 	if binding, ok := members["apply"].(string); ok {
 		t.Binding = apply.Binding(binding)
 		err = mayBind(t.Binding)

@@ -153,7 +153,7 @@ func TestList_RunBehindForgottenProposals(t *testing.T) {
 		logtest.Commit(t, a.Log, &commitlog.Record{Kind: commitlog.KindPut, TownID: "t"},
 			func(e *commitlog.Entry) {
 				encoded := e.Approvals[len(e.Approvals)-1].Handoff
-				e.Approvals = e.Approvals.Close(h, encoded, runOf(h)).On(e.State.Hash)
+				e.Approvals = e.Approvals.Close(h, encoded, runOf(h)).CloseStale(e.State.Hash)
 			})
 	}
 	rows := a.list("")

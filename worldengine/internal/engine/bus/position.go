@@ -72,7 +72,7 @@ func (s *Sink) checkLog(ctx context.Context, log jetstream.Stream, pos position)
 	s.position.Store(0)
 	if s.lostTries++; s.lostTries == lostTries {
 		s.config.Logger.Error("LOG_LOST: no run event is published", "error", err)
-		s.config.Raise(alerts.LogLost.About(alerts.About{},
+		s.config.Raise(alerts.LogLost.Alert(alerts.Subject{},
 			"{effect}", "No run event is published", "{error}", wire.Sentence(err)))
 	}
 	return err

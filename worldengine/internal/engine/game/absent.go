@@ -71,7 +71,7 @@ var prospects = map[apply.Absent]string{
 // hand. If over is set, the absence ends an attempt, and the alert is raised at once. Otherwise the
 // alert is raised when the absence has lasted for Policy.Resend, since the plugin may only be
 // reconnecting.
-func (s *Absences) Absent(ctx context.Context, of alerts.About, commands int, over bool) {
+func (s *Absences) Absent(ctx context.Context, of alerts.Subject, commands int, over bool) {
 	s.Recall(ctx)
 	s.mu.Lock()
 	a := s.towns[of.TownID]
@@ -83,30 +83,30 @@ func (s *Absences) Absent(ctx context.Context, of alerts.About, commands int, ov
 	a.raised = a.raised || raise
 	s.mu.Unlock()
 	if raise {
-		s.alerts.Raise(alerts.PluginAbsent.Since(of, a.since, "{commands}",
+		s.alerts.Raise(alerts.PluginAbsent.AlertSince(of, a.since, "{commands}",
 			strconv.Itoa(commands), "{prospect}", prospects[s.policy.Absent]))
 	}
 }
 
 // Present records that a game replied to a request.
-func (s *Absences) Present(ctx context.Context, of alerts.About) {
+func (s *Absences) Present(ctx context.Context, of alerts.Subject) {
 	s.Recall(ctx)
 	s.end(of, alerts.PluginReturned)
 }
 
 // NotNeeded ends the absence of a town that was removed or bound to something else.
 func (s *Absences) NotNeeded(townID string) {
-	s.end(alerts.About{TownID: townID}, alerts.PluginNotNeeded)
+	s.end(alerts.Subject{TownID: townID}, alerts.PluginNotNeeded)
 }
 
 // end ends the absence of a town. It raises an alert if the absence raised PLUGIN_ABSENT.
-func (s *Absences) end(of alerts.About, text alerts.Text) {
+func (s *Absences) end(of alerts.Subject, text alerts.Text) {
 	s.mu.Lock()
 	a := s.towns[of.TownID]
 	delete(s.towns, of.TownID)
 	s.mu.Unlock()
 	if a != nil && a.raised {
-		s.alerts.Raise(text.Since(of, a.since))
+		s.alerts.Raise(text.AlertSince(of, a.since))
 	}
 }
 

@@ -22,7 +22,7 @@ type Client = queue.Client[machine.Answer]
 // the command, and commits the outcome. Its goroutine owns the members that no comment excepts; what
 // others want of it, they send.
 type Application struct {
-	alerts.About // the town, the handoff, the run
+	alerts.Subject // the town, the handoff, the run
 	apply.Decoded
 	// stored is the pending command at the start of the application.
 	stored *apply.Pending
@@ -54,9 +54,9 @@ type Application struct {
 	away atomic.Pointer[messages.AbsentPlugin]
 }
 
-func newApplication(about alerts.About) *Application {
+func newApplication(about alerts.Subject) *Application {
 	return &Application{
-		About: about, token: nuid.Next(), replies: make(chan Reply, maxReplies),
+		Subject: about, token: nuid.Next(), replies: make(chan Reply, maxReplies),
 		cancels: make(chan *cancellation), woken: make(chan struct{}, 1),
 		ended: make(chan struct{}),
 	}

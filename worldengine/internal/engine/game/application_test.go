@@ -49,5 +49,5 @@ func TestWorker_Next(t *testing.T) {
 
 // inTown returns an application of a town's run.
 func inTown(townID, runID string) *Application {
-	return newApplication(alerts.About{TownID: townID, RunID: runID})
+	return newApplication(alerts.Subject{TownID: townID, RunID: runID})
 }

@@ -40,7 +40,7 @@ func (w *Worker) attempt(ctx context.Context, a *Application) (apply.Result, err
 	}
 	if number > 1 {
 		w.record(ctx, a, true)
-		failpoint.At(failpoint.Recorded)
+		failpoint.Hit(failpoint.Recorded)
 	}
 	command := apply.NewCommand(a.Handoff, a.Pending.Run.RunID, a.before, a.Expected)
 	command.LogicalAttemptID = number
@@ -111,7 +111,7 @@ func (w *Worker) sendRequest(a *Application, command *apply.Command, ends time.T
 		subject := wire.ApplySubject(w.steps.Log.World, wire.TownToken(a.TownID))
 		err = w.config.Router.Ask(subject, a, a.Pending.Attempt, data)
 	}
-	failpoint.At(failpoint.Asked)
+	failpoint.Hit(failpoint.Asked)
 	return err
 }
 
@@ -142,7 +142,7 @@ func (w *Worker) replied(
 		w.present(ctx, a)
 	}
 	if r.Msg != nil && next.over != nil {
-		failpoint.At(failpoint.Answered)
+		failpoint.Hit(failpoint.Answered)
 	}
 	return next
 }
@@ -152,7 +152,7 @@ func (w *Worker) replied(
 func (w *Worker) absent(
 	ctx context.Context, a *Application, said string, pause time.Duration, over bool,
 ) {
-	w.Absences.Absent(ctx, a.About, 1+w.config.Queue.Waiting(a.TownID), over)
+	w.Absences.Absent(ctx, a.Subject, 1+w.config.Queue.Waiting(a.TownID), over)
 	a.away.Store(&messages.AbsentPlugin{RunID: a.RunID, Attempt: a.Pending.Attempt, Said: said,
 		NextAt: runevents.Timestamp(w.steps.Now().Add(pause))})
 	w.config.Queue.Wake(a.TownID) // requests that have waited long enough are answered now
@@ -165,7 +165,7 @@ func (w *Worker) absent(
 // present records that the last request found a game.
 func (w *Worker) present(ctx context.Context, a *Application) {
 	a.away.Store(nil)
-	w.Absences.Present(ctx, a.About)
+	w.Absences.Present(ctx, a.Subject)
 }
 
 // waitUnpaused waits while a's town or the world is paused, or while the log does not confirm a

@@ -159,9 +159,9 @@ func (w *Worker) cancel(
 		if s.Force && p != nil && p.RetryOf == nil {
 			// The alert is stored first: an operator has to look at the game even if this server
 			// ends here. The alert stays even if a result is committed before the cancellation.
-			about := alerts.About{TownID: s.TownID, RunID: s.RunID}
+			about := alerts.Subject{TownID: s.TownID, RunID: s.RunID}
 			err := w.config.Alerts.RaiseStored(ctx,
-				alerts.CancelledByForce.About(about, "{actor}", s.ActorID))
+				alerts.CancelledByForce.Alert(about, "{actor}", s.ActorID))
 			if err != nil {
 				return err
 			}
@@ -169,7 +169,7 @@ func (w *Worker) cancel(
 		out, err := w.steps.Step(ctx, current, w.steps.Input(s.TownID, nil, event))
 		if err = cmp.Or(err, Refused(s, out.Refused)); err == nil && out.Answer != nil {
 			answer = out.Answer
-			w.concluded(alerts.About{TownID: s.TownID, HandoffID: answer.Result.HandoffID,
+			w.concluded(alerts.Subject{TownID: s.TownID, HandoffID: answer.Result.HandoffID,
 				RunID: s.RunID, Trace: p.Run.Trace}, answer)
 		}
 		return err

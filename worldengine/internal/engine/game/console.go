@@ -18,7 +18,7 @@ func (w *Worker) console(
 ) (apply.Result, error) {
 	switch {
 	case !a.knows:
-		return apply.InDoubt("The engine ended while the command was on its way to the console."),
+		return apply.ConsoleInDoubt("The engine ended while the command was on its way to the console."),
 			nil
 	case w.config.RCON == nil:
 		return apply.Result{Failed: &apply.Failure{

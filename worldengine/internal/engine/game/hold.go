@@ -50,7 +50,7 @@ func (w *Worker) checkDrain(townID string, current commitlog.Entry) {
 		paused = townID
 	}
 	timeout := time.Duration(by.DrainTimeoutMs) * time.Millisecond
-	w.config.Alerts.RaiseOnce(alerts.DrainTimeout.About(alerts.About{RunID: by.SignalID},
+	w.config.Alerts.RaiseOnce(alerts.DrainTimeout.Alert(alerts.Subject{RunID: by.SignalID},
 		"{timeout}", timeout.String(), "{paused}", paused))
 }
 

@@ -58,7 +58,7 @@ type Inbox struct {
 // requests counts the requests for one command, and the answers "applied", by their logical
 // attempt. The inbox's lock guards the counts.
 type requests struct {
-	about          alerts.About
+	about          alerts.Subject
 	to             *Application
 	gaveUp         bool
 	asked, applied map[int64]int
@@ -129,10 +129,10 @@ func (i *Inbox) take(msg *nats.Msg) {
 
 // reportApplied raises an alert if a reply says that the command was applied: the world and the
 // engine may differ, so an operator has to look.
-func (i *Inbox) reportApplied(about alerts.About, msg *nats.Msg, text alerts.Text) {
+func (i *Inbox) reportApplied(about alerts.Subject, msg *nats.Msg, text alerts.Text) {
 	answer, err := apply.ParseAnswer(msg.Data, about.HandoffID, schemas.Limits{})
 	if err == nil && answer.Status == apply.Applied {
-		i.alerts.RaiseOnce(text.About(about))
+		i.alerts.RaiseOnce(text.Alert(about))
 	}
 }
 
@@ -156,7 +156,7 @@ func (i *Inbox) Ask(subject string, a *Application, attempt int64, data []byte) 
 func (i *Inbox) expect(a *Application) *requests {
 	r := i.open[a.token]
 	if r == nil {
-		r = &requests{about: a.About, to: a, asked: map[int64]int{}, applied: map[int64]int{}}
+		r = &requests{about: a.Subject, to: a, asked: map[int64]int{}, applied: map[int64]int{}}
 		i.open[a.token] = r
 	}
 	return r
@@ -176,7 +176,7 @@ func (i *Inbox) Forget(a *Application, gaveUp bool) {
 		select {
 		case reply := <-a.replies:
 			if reply.Msg != nil {
-				i.reportApplied(a.About, reply.Msg, alerts.LateAnswer)
+				i.reportApplied(a.Subject, reply.Msg, alerts.LateAnswer)
 			}
 		default:
 			return

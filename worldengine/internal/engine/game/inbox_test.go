@@ -50,7 +50,7 @@ type commanded struct {
 func newCommanded() *commanded {
 	c := &commanded{raised: new(raised)}
 	c.Inbox = newInbox("inbox.", c.raised)
-	c.Application = newApplication(alerts.About{TownID: "town-a", HandoffID: commandID})
+	c.Application = newApplication(alerts.Subject{TownID: "town-a", HandoffID: commandID})
 	c.expect(c.Application)
 	return c
 }

@@ -91,7 +91,7 @@ func (w *Worker) commitOnce(ctx context.Context, a *Application, v apply.Result)
 			"actions?: [object]} of 16 KiB at most", "town", a.TownID, "run", a.RunID,
 			a.Trace.LogAttr())
 	}
-	w.concluded(a.About, out.Answer)
+	w.concluded(a.Subject, out.Answer)
 	w.finish(a, v, *out.Answer, nil)
 	return true, nil
 }
@@ -103,12 +103,12 @@ func unanswered(failed *apply.Failure) bool {
 }
 
 // concluded alerts operators to a failure that they have to look at.
-func (w *Worker) concluded(about alerts.About, answer *machine.Answer) {
+func (w *Worker) concluded(about alerts.Subject, answer *machine.Answer) {
 	switch answer.Result.ReasonCode {
 	case apply.ReasonRCONInDoubt, apply.ReasonPluginTimeout:
-		w.config.Alerts.RaiseOnce(alerts.InDoubt.About(about, "{why}", answer.Failed.Message))
+		w.config.Alerts.RaiseOnce(alerts.InDoubt.Alert(about, "{why}", answer.Failed.Message))
 	case apply.ReasonPluginStateInvalid:
-		w.config.Alerts.RaiseOnce(alerts.StateInvalid.About(about, "{why}", answer.Failed.Message))
+		w.config.Alerts.RaiseOnce(alerts.StateInvalid.Alert(about, "{why}", answer.Failed.Message))
 	}
 }
 

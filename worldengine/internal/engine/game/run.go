@@ -25,7 +25,7 @@ func (w *Worker) Ensure(townID string, current commitlog.Entry, client Client) e
 		return err
 	}
 	run := current.Pending.Run
-	a := newApplication(alerts.About{
+	a := newApplication(alerts.Subject{
 		TownID: townID, HandoffID: read.Handoff.HandoffID, RunID: run.RunID, Trace: run.Trace,
 	})
 	a.Decoded, a.stored, a.before, a.own = read, current.Pending, current.State, client != nil
@@ -75,7 +75,7 @@ func (w *Worker) run(ctx context.Context, a *Application) {
 func (w *Worker) finish(a *Application, v apply.Result, answer machine.Answer, err error) {
 	a.finished = true
 	if !v.Applied && err == nil && answer.Result.Executed {
-		w.Absences.Present(w.ctx, a.About) // a plugin answered another writer
+		w.Absences.Present(w.ctx, a.Subject) // a plugin answered another writer
 	}
 	gaveUp := err != nil || answer.Result.Status == handoff.Failed
 	w.config.Queue.Answering(a.TownID)
@@ -83,7 +83,7 @@ func (w *Worker) finish(a *Application, v apply.Result, answer machine.Answer, e
 	// An answer whose invalid state failed the handoff was not late.
 	invalid := err == nil && answer.Result.ReasonCode == apply.ReasonPluginStateInvalid
 	if gaveUp && v.Applied && !invalid { // another writer had given up before
-		w.config.Alerts.RaiseOnce(alerts.LateAnswer.About(a.About))
+		w.config.Alerts.RaiseOnce(alerts.LateAnswer.Alert(a.Subject))
 	}
 }
 

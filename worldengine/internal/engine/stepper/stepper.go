@@ -92,7 +92,7 @@ func (s *Stepper) Step(
 	for {
 		out, err = machine.Step(t, in, &settings)
 		if _, ok := in.Event.(*machine.Handoff); ok {
-			failpoint.At(failpoint.Judged)
+			failpoint.Hit(failpoint.Judged)
 		}
 		if err != nil || out.Record == nil {
 			return out, err
@@ -223,18 +223,18 @@ func useOfRun(rec *machine.Record) commitlog.RunUse {
 func pass(t machine.Town, out *machine.Output) {
 	switch kind, p := out.Record.Kind, out.After.Pending; {
 	case out.Again && out.Record.Closing:
-		failpoint.At(failpoint.Closing)
+		failpoint.Hit(failpoint.Closing)
 	case out.On == machine.OfRun:
 	case kind == machine.KindPending && t.Pending == nil:
-		failpoint.At(failpoint.Accepted)
+		failpoint.Hit(failpoint.Accepted)
 	case kind == machine.KindPending && p.Attempt != t.Pending.Attempt:
-		failpoint.At(failpoint.Again)
+		failpoint.Hit(failpoint.Again)
 	case kind == machine.KindCancelled:
-		failpoint.At(failpoint.Withdrawn)
+		failpoint.Hit(failpoint.Withdrawn)
 	case kind == machine.KindHandoff && t.Pending != nil:
-		failpoint.At(failpoint.Concluded)
+		failpoint.Hit(failpoint.Concluded)
 	case kind == machine.KindHandoff, kind == machine.KindRefused, kind == machine.KindAsked,
 		kind == machine.KindDecided:
-		failpoint.At(failpoint.Committed)
+		failpoint.Hit(failpoint.Committed)
 	}
 }

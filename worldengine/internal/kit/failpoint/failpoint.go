@@ -48,8 +48,8 @@ func Points() []Point {
 // which set it before anything is started.
 var Reached func(Point)
 
-// At says that p is reached.
-func At(p Point) {
+// Hit says that p is reached.
+func Hit(p Point) {
 	if Reached != nil {
 		Reached(p)
 	}

@@ -34,9 +34,9 @@ type Options struct {
 	Inbox    string `name:"inbox-prefix" help:"Prefix of the inboxes to use. handoffctl derives it from the user name: _INBOX_<user>." env:"NATS_INBOX_PREFIX" group:"connection"`
 }
 
-// FromEnvironment returns the servers' URL ("" if there is none) and the options from the
+// LoadEnvironment returns the servers' URL ("" if there is none) and the options from the
 // environment variables of the NATS command line; lookup is os.LookupEnv.
-func FromEnvironment(lookup func(string) (string, bool)) (urls string, o Options) {
+func LoadEnvironment(lookup func(string) (string, bool)) (urls string, o Options) {
 	fields := reflect.ValueOf(&o).Elem()
 	for i := range fields.NumField() {
 		if name := fields.Type().Field(i).Tag.Get("env"); name != "" {
@@ -126,7 +126,7 @@ func (o Options) Connect(urls, name string, more ...nats.Option) (*nats.Conn, er
 		err = unreadable.Err // without the URL, which may have a password
 	}
 	if err != nil {
-		return nil, fmt.Errorf("natsconn: cannot connect to %s: %w", WithoutSecrets(urls), err)
+		return nil, fmt.Errorf("natsconn: cannot connect to %s: %w", RedactURLs(urls), err)
 	}
 	return nc, nil
 }
@@ -186,8 +186,8 @@ func (o Options) Trust() (*tls.Config, error) {
 	return config, nil
 }
 
-// WithoutSecrets removes user names, passwords and tokens from URLs.
-func WithoutSecrets(urls string) string {
+// RedactURLs removes user names, passwords and tokens from URLs.
+func RedactURLs(urls string) string {
 	var safe []string
 	for _, url := range strings.Split(urls, ",") {
 		scheme, rest, found := strings.Cut(url, "://")

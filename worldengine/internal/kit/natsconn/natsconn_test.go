@@ -85,7 +85,7 @@ func TestSecretsAreNotShown(t *testing.T) {
 		"token@host:1,nats://b:2":     "nats://host:1,nats://b:2",
 		"tls://u:p@a:1, nats://x@y@b": "tls://a:1,nats://b",
 	} {
-		require.Equal(t, want, WithoutSecrets(url))
+		require.Equal(t, want, RedactURLs(url))
 	}
 }
 
@@ -117,7 +117,7 @@ func TestFromEnvironment(t *testing.T) {
 		"NATS_NKEY": "n", "NATS_CERT": "cert", "NATS_KEY": "key",
 		"NATS_CA": "ca", "NATS_INBOX_PREFIX": "_INBOX_x",
 	}
-	urls, o := FromEnvironment(func(name string) (string, bool) {
+	urls, o := LoadEnvironment(func(name string) (string, bool) {
 		v, ok := env[name]
 		return v, ok
 	})
@@ -127,7 +127,7 @@ func TestFromEnvironment(t *testing.T) {
 		TLSKey: "key", TLSCA: "ca",
 		Inbox: "_INBOX_x",
 	}, o)
-	urls, o = FromEnvironment(func(string) (string, bool) { return "", false })
+	urls, o = LoadEnvironment(func(string) (string, bool) { return "", false })
 	require.Empty(t, urls)
 	require.Equal(t, Options{}, o)
 }

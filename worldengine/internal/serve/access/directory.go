@@ -86,17 +86,17 @@ func (h Headers) written() (bytes, lines int) {
 	return bytes, lines
 }
 
-// OfWorld returns the rights of a request that was made in the world's account, which only the
+// WorldRights returns the rights of a request that was made in the world's account, which only the
 // engine and operators use. These are an operator's rights, bounded by the worlds of its user; a
 // mark on the request can only reduce them. NATS marks nothing in this account: the user is the owner of the request's inbox, which no
 // other user can read.
-func (d *Directory) OfWorld(h Headers, inbox string) Rights {
+func (d *Directory) WorldRights(h Headers, inbox string) Rights {
 	marks := h.Decoded[wire.UserHeader]
 	if d == nil {
 		return Rights{}
 	}
 	if len(marks) > 0 {
-		return d.ofMarks(marks)
+		return d.markedRights(marks)
 	}
 	if rights, known := d.users.Load().own[wire.InboxUser(inbox)]; known {
 		return rights
@@ -104,20 +104,20 @@ func (d *Directory) OfWorld(h Headers, inbox string) Rights {
 	return Rights{role: wire.Operator}
 }
 
-// OfClient returns the rights of a request that came from the clients' account: the rights of the
+// ClientRights returns the rights of a request that came from the clients' account: the rights of the
 // user that its mark names, and none without a mark. certain is false, and there are no rights, if
 // the client might have written the mark.
-func (d *Directory) OfClient(h Headers) (_ Rights, certain bool) {
+func (d *Directory) ClientRights(h Headers) (_ Rights, certain bool) {
 	if d == nil {
 		return Rights{}, h.Readable()
 	}
 	if !h.certain() {
 		return Rights{noRights: true}, false
 	}
-	return d.ofMarks(h.Decoded[wire.UserHeader]), true
+	return d.markedRights(h.Decoded[wire.UserHeader]), true
 }
 
-func (d *Directory) ofMarks(marks []string) Rights {
+func (d *Directory) markedRights(marks []string) Rights {
 	var mark struct {
 		User string `json:"user"`
 	}

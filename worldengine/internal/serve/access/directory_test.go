@@ -76,18 +76,18 @@ func TestDirectory_OfClient(t *testing.T) {
 		{"mark within another's value",
 			Headers{Decoded: map[string][]string{"A": {wire.UserHeader}}}, false, ""},
 	} {
-		r, certain := d.OfClient(c.headers)
+		r, certain := d.ClientRights(c.headers)
 		require.Equal(t, c.certain, certain, c.name)
 		require.Equal(t, c.may, may(r), c.name)
 		if c.headers.Decoded[wire.UserHeader] != nil {
-			require.Equal(t, r, d.OfWorld(c.headers, "_INBOX_o.x"),
+			require.Equal(t, r, d.WorldRights(c.headers, "_INBOX_o.x"),
 				"a mark can only take rights away: %s", c.name)
 		}
 	}
-	open, certain := (*Directory)(nil).OfClient(marked([]string{"x"}))
+	open, certain := (*Directory)(nil).ClientRights(marked([]string{"x"}))
 	require.True(t, certain)
 	require.Equal(t, everything, may(open))
-	_, certain = (*Directory)(nil).OfClient(Headers{Bytes: 100})
+	_, certain = (*Directory)(nil).ClientRights(Headers{Bytes: 100})
 	require.False(t, certain, "headers that cannot be read may ask for something else")
 }
 
@@ -97,18 +97,18 @@ func TestDirectory_OfWorld(t *testing.T) {
 	for inbox, user := range map[string]string{
 		"_INBOX_o.x": "o", "_INBOX_a.x": "", "_INBOX_p.x": "", "_INBOX.o": "", "": "",
 	} {
-		r := people().OfWorld(Headers{}, inbox)
+		r := people().WorldRights(Headers{}, inbox)
 		require.Equal(t, Rights{user: user, role: wire.Operator}, r, inbox)
 		require.Equal(t, everything, may(r))
 		require.ElementsMatch(t, wire.Verbs(), r.Identity().Verbs)
 	}
-	require.Zero(t, (*Directory)(nil).OfWorld(marked([]string{`{"user":"a"}`}), "_INBOX_a.x"))
+	require.Zero(t, (*Directory)(nil).WorldRights(marked([]string{`{"user":"a"}`}), "_INBOX_a.x"))
 }
 
 // Each refusal has its error, and a sender's identity has its bounds and verbs.
 func TestRights(t *testing.T) {
 	t.Parallel()
-	r, _ := people().OfClient(marked([]string{`{"user":"a"}`}))
+	r, _ := people().ClientRights(marked([]string{`{"user":"a"}`}))
 	require.ErrorIs(t, r.Town("u"), ErrForbidden)
 	require.ErrorIs(t, r.Actor("u"), ErrActorNotAllowed)
 	require.ErrorIs(t, r.Verb("unheard-of"), ErrVerbForbidden)
@@ -155,10 +155,10 @@ func TestHeaders_Bound(t *testing.T) {
 		values := make([]string, lines-1)
 		h.Decoded["A"] = values
 		h.Bytes += len(values) * len("A: \r\n")
-		_, certain := people().OfClient(h)
+		_, certain := people().ClientRights(h)
 		require.Equal(t, want, certain, lines)
 		h.Bytes++
-		_, certain = people().OfClient(h)
+		_, certain = people().ClientRights(h)
 		require.False(t, certain, "what was decoded must account for the whole block")
 	}
 }
@@ -196,7 +196,7 @@ func TestHeaders_Certain(t *testing.T) {
 	} {
 		block := client + mark + "\r\n\r\n"
 		decoded, _ := nats.DecodeHeadersMsg([]byte(block))
-		r, certain := people().OfClient(Headers{Decoded: decoded, Bytes: len(block)})
+		r, certain := people().ClientRights(Headers{Decoded: decoded, Bytes: len(block)})
 		require.Equal(t, want, certain && r.Verb("handoff") == nil, "%q: %v", client, decoded)
 		if !want {
 			require.ErrorIs(t, r.Town("t"), ErrForbidden, "%q", client)

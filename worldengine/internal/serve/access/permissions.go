@@ -99,7 +99,7 @@ func PermissionsOf(existing []string, u *User) Permissions {
 	if !u.Role.Spec().Towns {
 		p.Publish = append(p.Publish, wire.DiscoverySubjects)
 	}
-	p.addVerbs("", u, wire.Verb.AboutWorlds)
+	p.addVerbs("", u, wire.Verb.ManagesWorlds)
 	for _, world := range u.worldsIn(existing) {
 		p.add(world, u)
 	}
@@ -120,7 +120,7 @@ func (p *Permissions) addVerbs(world string, u *User, ofKind func(wire.Verb) boo
 
 // add adds the permissions of a user in a world.
 func (p *Permissions) add(world string, u *User) {
-	p.addVerbs(world, u, func(verb wire.Verb) bool { return !verb.AboutWorlds() })
+	p.addVerbs(world, u, func(verb wire.Verb) bool { return !verb.ManagesWorlds() })
 	if u.Role == wire.Plugin {
 		for _, token := range tokens(u.Towns) {
 			p.Subscribe = append(p.Subscribe, wire.ApplySubject(world, token),

@@ -46,8 +46,8 @@ func TestUser_Worlds(t *testing.T) {
 	require.False(t, (&User{}).Gains(nil, existing), "its permissions name no world")
 }
 
-// ofWorld returns the subjects of a world on which a permission might be.
-func ofWorld(world string) []string {
+// worldSubjects returns the subjects of a world on which a permission might be.
+func worldSubjects(world string) []string {
 	subjects := []string{
 		wire.EventSubject(world, "t", "run-1"), wire.EventsSubject(world, "t"),
 		wire.ApplySubject(world, "t"), wire.HostsSubject(world, "t"), wire.AlertSubject(world, "CODE"),
@@ -55,7 +55,7 @@ func ofWorld(world string) []string {
 		wire.LogSubject(world, "t"), "$SRV.PING." + world,
 	}
 	for _, verb := range wire.Verbs() {
-		if verb.AboutWorlds() { // their answers leave out the worlds of others
+		if verb.ManagesWorlds() { // their answers leave out the worlds of others
 			continue
 		}
 		subjects = append(subjects, wire.Subject(world, verb))
@@ -81,7 +81,7 @@ func TestPermissionsOf_Worlds(t *testing.T) {
 			&User{Name: "u", Role: role, Worlds: []string{"a", "season-*"}})
 		both := [2][]string{bounded.Publish, bounded.Subscribe}
 		for i, all := range [2][]string{anywhere.Publish, anywhere.Subscribe} {
-			for _, subject := range ofWorld("a") {
+			for _, subject := range worldSubjects("a") {
 				if !strings.Contains(subject, "KV_") {
 					require.Equal(t, anyCovers(all, subject), anyCovers(both[i], subject), subject)
 				}
@@ -90,7 +90,7 @@ func TestPermissionsOf_Worlds(t *testing.T) {
 				require.Equal(t, anyCovers(all, subject), anyCovers(all, other), other)
 			}
 			for _, other := range []string{"b", "ab", "season-1", "="} {
-				for _, subject := range ofWorld(other) {
+				for _, subject := range worldSubjects(other) {
 					if !strings.HasPrefix(subject, "$SRV") { // the service decides who gets an answer
 						require.False(t, anyCovers(both[i], subject), "%s on %s", role, subject)
 					}
@@ -114,14 +114,14 @@ func TestDirectory_Worlds(t *testing.T) {
 		{Name: "a", Role: wire.Agent, Worlds: []string{"w"}},
 		{Name: "o", Role: wire.Operator, Worlds: []string{"w"}}, {Name: "p", Role: wire.Operator},
 	})
-	agent, _ := d.OfClient(marked([]string{`{"user":"a"}`}))
-	for _, r := range []Rights{agent, d.OfWorld(Headers{}, "_INBOX_o.x")} {
+	agent, _ := d.ClientRights(marked([]string{`{"user":"a"}`}))
+	for _, r := range []Rights{agent, d.WorldRights(Headers{}, "_INBOX_o.x")} {
 		require.NoError(t, r.World("w"))
 		require.ErrorIs(t, r.World("v"), ErrWorldForbidden)
 		require.Equal(t, []string{"w"}, r.Identity().Worlds)
 	}
-	require.NoError(t, d.OfWorld(Headers{}, "_INBOX_p.x").World("v"))
-	require.NoError(t, (*Directory)(nil).OfWorld(Headers{}, "").World("v"))
+	require.NoError(t, d.WorldRights(Headers{}, "_INBOX_p.x").World("v"))
+	require.NoError(t, (*Directory)(nil).WorldRights(Headers{}, "").World("v"))
 	for id, worlds := range map[string]string{"a": "w", "o": "w", "p": "w v", "gone": ""} {
 		for _, world := range []string{"w", "v"} {
 			_, _, may := d.User(id, world)

@@ -168,7 +168,7 @@ func TestRightsChange(t *testing.T) {
 		_, err := w.srv.ReloadAccess(&access.Config{Users: append(users, operator)})
 		require.NoError(t, err)
 	}
-	w.asOperator()
+	w.signInAsOperator()
 	w.send(w.made(threatened, handoff.AdvanceProject, "wall-perimeter"))
 	b, deciding := open(t, w.srv.HTTP()), open(t, w.srv.HTTP()+"#/approvals")
 	b.signIn("mara", servertest.Password)

@@ -32,8 +32,8 @@ func requiring(types ...handoff.ProposalType) func(*server.Config) {
 	return func(c *server.Config) { c.Engine.RequireApproval = strings.Join(names, ",") }
 }
 
-// asOperator connects the agent of a world in which clients sign in.
-func (w *world) asOperator() {
+// signInAsOperator connects the agent of a world in which clients sign in.
+func (w *world) signInAsOperator() {
 	w.nc = w.connect(nats.UserInfo("operator", servertest.Password),
 		nats.CustomInboxPrefix("_INBOX_operator"))
 }
@@ -79,7 +79,7 @@ func TestApprovals(t *testing.T) {
 		servertest.Person(wire.Approver),
 		servertest.Person(wire.Observer), bound),
 		requiring(handoff.AdvanceProject, handoff.PlanSalvage))
-	w.asOperator()
+	w.signInAsOperator()
 	b := open(t, w.srv.HTTP()+"#/approvals")
 	b.signIn("approver", servertest.Password)
 	b.sees("LIVE", "No proposal waits")

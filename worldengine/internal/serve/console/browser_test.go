@@ -229,7 +229,7 @@ func (b *tab) goTo(hash string) {
 // sees waits until the page shows every text.
 func (b *tab) sees(texts ...string) {
 	b.t.Helper()
-	b.until("the page does not show "+strings.Join(texts, ", "), func() bool {
+	b.waitUntil("the page does not show "+strings.Join(texts, ", "), func() bool {
 		shown := b.shown()
 		return !slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(shown, text) })
 	})
@@ -238,10 +238,10 @@ func (b *tab) sees(texts ...string) {
 // is waits until a JavaScript expression is true.
 func (b *tab) is(expression string) {
 	b.t.Helper()
-	b.until("it does not come true: "+expression, func() bool { return eval[bool](b, expression) })
+	b.waitUntil("it does not come true: "+expression, func() bool { return eval[bool](b, expression) })
 }
 
-func (b *tab) until(wrong string, ok func() bool) {
+func (b *tab) waitUntil(wrong string, ok func() bool) {
 	b.t.Helper()
 	for end := time.Now().Add(patience); !ok(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(end) {
@@ -271,9 +271,9 @@ func (b *tab) picture(name string) {
 	}
 }
 
-// forReadme keeps the picture of the page that the README has, in docs/images: with fewer colours,
+// saveReadmeImage keeps the picture of the page that the README has, in docs/images: with fewer colours,
 // by pngquant, it is small.
-func (b *tab) forReadme(name string) {
+func (b *tab) saveReadmeImage(name string) {
 	b.t.Helper()
 	b.scheme("light")
 	b.do(chromedp.EmulateViewport(1120, 590))

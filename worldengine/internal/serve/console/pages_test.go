@@ -39,7 +39,7 @@ func TestPages(t *testing.T) {
 		"Since the server started",
 		"Index behind", "for a person's approval")
 	b.picture("overview")
-	b.forReadme("overview")
+	b.saveReadmeImage("overview")
 
 	b.goTo("#/towns")
 	b.sees("3 towns", threatened, "Fort Ашера № 2", "built-in rules",
@@ -50,7 +50,7 @@ func TestPages(t *testing.T) {
 	b.sees("Day 18", "Perimeter Wall", "70 %", "threat", "Scout the northern ridge", "executed",
 		"Chronicle", "accepted the mission Scout the northern ridge.")
 	b.picture("town")
-	b.forReadme("town")
+	b.saveReadmeImage("town")
 
 	b.goTo("#/towns/" + threatened + "/history/10..11")
 	b.sees("Revision", "mission", "Scout the northern ridge", "accept mission")

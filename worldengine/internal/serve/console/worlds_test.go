@@ -20,8 +20,8 @@ import (
 // twoWorlds has a server serve the worlds main and survival.
 func twoWorlds(c *server.Config) { c.Worlds = []string{wire.DefaultWorld, "survival"} }
 
-// inSurvival asks a verb of the other world.
-func (w *world) inSurvival(verb wire.Verb, body any) {
+// askSurvival asks a verb of the other world.
+func (w *world) askSurvival(verb wire.Verb, body any) {
 	w.t.Helper()
 	data, err := json.Marshal(body)
 	require.NoError(w.t, err)
@@ -44,7 +44,7 @@ func TestWorlds(t *testing.T) {
 	b.sees("Overview", "No runs yet", "running on 1 server")
 	b.goTo("#/=survival/towns")
 	b.sees("handoffctl --world survival town put town.json")
-	w.inSurvival(wire.TownPut, map[string]any{"snapshot": snapshot("oak")})
+	w.askSurvival(wire.TownPut, map[string]any{"snapshot": snapshot("oak")})
 	b.sees("1 town", "oak") // it follows the world of the page
 
 	b.click(`//summary[.="survival"]`)
@@ -81,7 +81,7 @@ func TestWorlds_UserOfOne(t *testing.T) {
 	bound := servertest.Person(wire.Operator, func(u *access.User) { u.Worlds = []string{"survival"} })
 	w := serve(t, servertest.WithUsers(bound), twoWorlds)
 	w.nc = w.connect(nats.UserInfo("operator", servertest.Password), nats.CustomInboxPrefix("_INBOX_operator"))
-	w.inSurvival(wire.TownPut, map[string]any{"snapshot": snapshot("oak")})
+	w.askSurvival(wire.TownPut, map[string]any{"snapshot": snapshot("oak")})
 	b := open(t, w.srv.HTTP()+"#/towns")
 	b.signIn("operator", servertest.Password)
 	b.is(`location.hash === "#/=survival/towns"`)

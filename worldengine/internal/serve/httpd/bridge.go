@@ -91,8 +91,8 @@ func (b *Bridge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// FromOwnPage reports whether a request comes from a page of this server, or from no page.
-func FromOwnPage(r *http.Request) bool {
+// SameOrigin reports whether a request comes from a page of this server, or from no page.
+func SameOrigin(r *http.Request) bool {
 	origin := r.Header.Get("Origin")
 	return origin == "" || strings.EqualFold(origin, originOf(r))
 }
@@ -100,7 +100,7 @@ func FromOwnPage(r *http.Request) bool {
 // Allows reports whether a request comes from a page of an allowed origin, or from no page.
 func (b *Bridge) Allows(r *http.Request) bool {
 	origin := r.Header.Get("Origin")
-	return FromOwnPage(r) ||
+	return SameOrigin(r) ||
 		slices.ContainsFunc(b.origins, func(o string) bool { return strings.EqualFold(o, origin) })
 }
 

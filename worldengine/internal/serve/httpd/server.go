@@ -123,11 +123,11 @@ func (s *Server) URL() string {
 	if s.secure {
 		scheme = "https://"
 	}
-	return scheme + FromHere(s.listener.Addr().String())
+	return scheme + LocalAddress(s.listener.Addr().String())
 }
 
-// FromHere returns HOST:PORT with loopback for a HOST that stands for all addresses of the machine.
-func FromHere(address string) string {
+// LocalAddress returns HOST:PORT with loopback for a HOST that stands for all addresses of the machine.
+func LocalAddress(address string) string {
 	host, port, err := net.SplitHostPort(address)
 	if ip := net.ParseIP(host); err == nil && (host == "" || ip != nil && ip.IsUnspecified()) {
 		return net.JoinHostPort("127.0.0.1", port)

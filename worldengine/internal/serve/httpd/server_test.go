@@ -184,6 +184,6 @@ func TestFromHere(t *testing.T) {
 		":8480": "127.0.0.1:8480", "0.0.0.0:8480": "127.0.0.1:8480", "[::]:8480": "127.0.0.1:8480",
 		"[::1]:8480": "[::1]:8480", "localhost:8480": "localhost:8480",
 	} {
-		require.Equal(t, want, httpd.FromHere(address))
+		require.Equal(t, want, httpd.LocalAddress(address))
 	}
 }

@@ -38,8 +38,8 @@ func refusedForCertain(err error) bool {
 	return is && refused.Refused() && refused.Status != http.StatusTooManyRequests
 }
 
-// forModel returns an error whose text is a sentence with the details and their paths.
-func forModel(err error) error {
+// modelError returns an error whose text is a sentence with the details and their paths.
+func modelError(err error) error {
 	texts := []string{wire.Sentence(err)}
 	var details []schemas.Violation
 	if refused, is := errors.AsType[*client.ReplyError](err); is {
@@ -51,14 +51,14 @@ func forModel(err error) error {
 	return errors.New(strings.Join(texts, "; "))
 }
 
-// asProtocolError returns the error of a method that is no tool: forModel's text with a code.
-func asProtocolError(err error) error {
+// protocolError returns the error of a method that is no tool: modelError's text with a code.
+func protocolError(err error) error {
 	code := int64(jsonrpc.CodeInternalError)
 	refused, is := errors.AsType[*client.ReplyError](err)
 	if errors.Is(err, errArgument) || is && refused.Refused() {
 		code = jsonrpc.CodeInvalidParams
 	}
-	return &jsonrpc.Error{Code: code, Message: forModel(err).Error()}
+	return &jsonrpc.Error{Code: code, Message: modelError(err).Error()}
 }
 
 // errArgument is a part of the error of an argument that cannot be used.

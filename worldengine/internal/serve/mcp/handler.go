@@ -91,7 +91,7 @@ func serverOf(r *http.Request) *sdk.Server {
 
 // Serve answers a request of a caller.
 func (h *Handler) Serve(w http.ResponseWriter, r *http.Request, caller Caller) {
-	if !h.begin() {
+	if !h.startRequest() {
 		Refuse(w, http.StatusServiceUnavailable, "the server is stopping: connect again in a moment")
 		return
 	}
@@ -108,8 +108,8 @@ func (h *Handler) Serve(w http.ResponseWriter, r *http.Request, caller Caller) {
 	}
 }
 
-// begin counts a request in hand, unless the handler has ended.
-func (h *Handler) begin() bool {
+// startRequest counts a request in hand, unless the handler has ended.
+func (h *Handler) startRequest() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.ended {
@@ -154,7 +154,7 @@ func (h *Handler) serveFirst(w http.ResponseWriter, r *http.Request, caller Call
 	}
 	s, err := h.open(r, caller)
 	if err != nil {
-		Refuse(w, http.StatusServiceUnavailable, forModel(err).Error())
+		Refuse(w, http.StatusServiceUnavailable, modelError(err).Error())
 		return
 	}
 	if s == nil {

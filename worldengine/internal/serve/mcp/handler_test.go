@@ -77,8 +77,8 @@ func (s *site) post(user, session, body string) (int, string) {
 	return answer.StatusCode, string(text)
 }
 
-// begin begins a session of a user, and returns its id.
-func (s *site) begin(user string) string {
+// openSession begins a session of a user, and returns its id.
+func (s *site) openSession(user string) string {
 	s.t.Helper()
 	answer := s.ask(http.MethodPost, user, "", initialize)
 	require.Equal(s.t, http.StatusOK, answer.StatusCode)
@@ -95,12 +95,12 @@ func (s *site) alive(user, session string) bool {
 func TestHandler_Idle(t *testing.T) {
 	t.Parallel()
 	s := startSite(t, mcp.HandlerConfig{Idle: 300 * time.Millisecond})
-	idle, streams := s.begin("a"), s.begin("a")
+	idle, streams := s.openSession("a"), s.openSession("a")
 	require.Equal(t, http.StatusOK, s.ask(http.MethodGet, "a", streams, "").StatusCode)
 	require.Equal(t, http.StatusConflict, s.ask(http.MethodGet, "a", streams, "").StatusCode, "one stream a session")
 	require.Eventually(t, func() bool { return len(s.Sessions()) == 1 }, 20*time.Second, 10*time.Millisecond)
 	require.False(t, s.alive("a", idle))
-	s.begin("a")
+	s.openSession("a")
 	require.Eventually(t, func() bool { return len(s.Sessions()) == 1 }, 20*time.Second, 10*time.Millisecond, "after Idle")
 	require.True(t, s.alive("a", streams))
 }
@@ -109,10 +109,10 @@ func TestHandler_Idle(t *testing.T) {
 func TestHandler_Bounds(t *testing.T) {
 	t.Parallel()
 	s := startSite(t, mcp.HandlerConfig{MostSessions: 5, MostOfUser: 3})
-	other := s.begin("b")
+	other := s.openSession("b")
 	var own []string
 	for range 5 {
-		own = append(own, s.begin("a"))
+		own = append(own, s.openSession("a"))
 	}
 	require.True(t, s.alive("b", other))
 	require.Len(t, s.Sessions(), 4)
@@ -128,7 +128,7 @@ func TestHandler_Bounds(t *testing.T) {
 	require.Equal(t, http.StatusTooManyRequests, status)
 	require.Contains(t, text, "end one with DELETE")
 	for range 3 {
-		s.begin("c")
+		s.openSession("c")
 	}
 	require.Len(t, s.Sessions(), 5)
 	require.False(t, s.alive("b", other), "the idlest of all")
@@ -138,7 +138,7 @@ func TestHandler_Bounds(t *testing.T) {
 func TestHandler_StreamsEnd(t *testing.T) {
 	t.Parallel()
 	s := startSite(t, mcp.HandlerConfig{})
-	removed, left := s.begin("a"), s.begin("b")
+	removed, left := s.openSession("a"), s.openSession("b")
 	first, second := s.ask(http.MethodGet, "a", removed, ""), s.ask(http.MethodGet, "b", left, "")
 	ended := func(answer *http.Response) {
 		_, err := io.Copy(io.Discard, bufio.NewReader(answer.Body))
@@ -157,7 +157,7 @@ func TestHandler_StreamsEnd(t *testing.T) {
 func TestHandler_CallsAtOnce(t *testing.T) {
 	t.Parallel()
 	s := startSite(t, mcp.HandlerConfig{})
-	id := s.begin("a")
+	id := s.openSession("a")
 	var calls sync.WaitGroup
 	var answered, busy atomic.Int64
 	for i := range 200 {
@@ -181,7 +181,7 @@ func TestHandler_CallsAtOnce(t *testing.T) {
 func TestHandler_Refuses(t *testing.T) {
 	t.Parallel()
 	s := startSite(t, mcp.HandlerConfig{})
-	id := s.begin("a")
+	id := s.openSession("a")
 	for _, body := range []string{
 		`{"jsonrpc":"2.0","id":3,"method":"subscriptions/listen","params":{"notifications":{"resourceSubscriptions":["` +
 			threatenedURI + `"]}}}`,

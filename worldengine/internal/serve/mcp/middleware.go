@@ -55,9 +55,9 @@ func bounded() sdk.Middleware {
 	}
 }
 
-// tellsDoubt has the text of each failed call say whether anything was proposed: the library refuses
+// reportDoubt has the text of each failed call say whether anything was proposed: the library refuses
 // arguments before a tool sees them.
-func tellsDoubt(next sdk.MethodHandler) sdk.MethodHandler {
+func reportDoubt(next sdk.MethodHandler) sdk.MethodHandler {
 	return func(ctx context.Context, method string, request sdk.Request) (sdk.Result, error) {
 		result, err := next(ctx, method, request)
 		failed, is := result.(*sdk.CallToolResult)
@@ -76,13 +76,13 @@ func tellsDoubt(next sdk.MethodHandler) sdk.MethodHandler {
 func nullsAreAbsent(next sdk.MethodHandler) sdk.MethodHandler {
 	return func(ctx context.Context, method string, request sdk.Request) (sdk.Result, error) {
 		if call, is := request.(*sdk.CallToolRequest); is && call.Params != nil {
-			call.Params.Arguments = withoutNulls(call.Params.Arguments)
+			call.Params.Arguments = dropNulls(call.Params.Arguments)
 		}
 		return next(ctx, method, request)
 	}
 }
 
-func withoutNulls(arguments []byte) []byte {
+func dropNulls(arguments []byte) []byte {
 	var given map[string]jsontext.Value
 	if json.Unmarshal(arguments, &given) != nil {
 		return arguments

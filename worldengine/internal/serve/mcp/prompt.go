@@ -34,11 +34,11 @@ var errNoTown = fmt.Errorf("%w: the prompt needs %s, the id of a town: list_town
 func (m *Tools) memoryPrompt(ctx context.Context, request *sdk.GetPromptRequest) (*sdk.GetPromptResult, error) {
 	id := request.Params.Arguments[townParameter]
 	if id == "" {
-		return nil, asProtocolError(errNoTown)
+		return nil, protocolError(errNoTown)
 	}
 	text, err := m.Remember(ctx, id)
 	if err != nil {
-		return nil, asProtocolError(err)
+		return nil, protocolError(err)
 	}
 	return &sdk.GetPromptResult{Description: "What " + id + " remembers", Messages: []*sdk.PromptMessage{
 		{Role: "user", Content: &sdk.TextContent{Text: text}}}}, nil

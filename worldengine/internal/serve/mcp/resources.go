@@ -56,7 +56,7 @@ func (m *Tools) listResources(ctx context.Context, request *sdk.ListResourcesReq
 	}
 	page, err := m.towns(ctx, query)
 	if err != nil {
-		return nil, asProtocolError(err)
+		return nil, protocolError(err)
 	}
 	list := &sdk.ListResourcesResult{Resources: []*sdk.Resource{}, NextCursor: page.Next}
 	list.CacheScope = "private" // users may read different towns
@@ -94,7 +94,7 @@ func (m *Tools) townAt(ctx context.Context, uri string) (*client.Town, error) {
 		return nil, sdk.ResourceNotFoundError(uri)
 	}
 	if err != nil {
-		return nil, asProtocolError(err)
+		return nil, protocolError(err)
 	}
 	return town, nil
 }
@@ -106,7 +106,7 @@ func (m *Tools) subscribe(ctx context.Context, request *sdk.SubscribeRequest) er
 		return err
 	}
 	if err := m.Towns.subscribe(ctx, m.server, town.TownID, request.Params.URI); err != nil {
-		return asProtocolError(err)
+		return protocolError(err)
 	}
 	return nil
 }
@@ -127,7 +127,7 @@ func (m *Tools) complete(ctx context.Context, request *sdk.CompleteRequest) (*sd
 	}
 	page, err := m.towns(ctx, messages.TownList{Text: request.Params.Argument.Value, Limit: completions})
 	if err != nil {
-		return nil, asProtocolError(err)
+		return nil, protocolError(err)
 	}
 	for _, t := range page.Towns {
 		result.Completion.Values = append(result.Completion.Values, t.TownID)

@@ -103,7 +103,7 @@ func (m *Tools) newServer() *sdk.Server {
 	m.addTools(s)
 	m.addResources(s)
 	m.addPrompts(s)
-	s.AddReceivingMiddleware(nullsAreAbsent, tellsDoubt)
+	s.AddReceivingMiddleware(nullsAreAbsent, reportDoubt)
 	if overHTTP { // a line waits in its pipe
 		s.AddReceivingMiddleware(bounded())
 	}
@@ -161,7 +161,7 @@ func addSender[In any](
 		func(ctx context.Context, request *sdk.CallToolRequest, in In) (*sdk.CallToolResult, any, error) {
 			v, err := answer(ctx, request, in)
 			if err != nil {
-				return nil, nil, forModel(err)
+				return nil, nil, modelError(err)
 			}
 			text, err := json.Marshal(v, json.Deterministic(true))
 			if err != nil {

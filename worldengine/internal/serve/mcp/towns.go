@@ -57,7 +57,7 @@ const mostSubscriptions = 100
 
 // subscribe adds a subscription. When it returns, every later change of the town is noticed.
 func (t *Towns) subscribe(ctx context.Context, server *sdk.Server, townID, uri string) error {
-	cursor, err := t.begin(ctx)
+	cursor, err := t.lockCursor(ctx)
 	if err != nil {
 		return err
 	}
@@ -79,8 +79,8 @@ func (t *Towns) subscribe(ctx context.Context, server *sdk.Server, townID, uri s
 	return nil
 }
 
-// begin locks t.mu. If the log is not followed, it returns the cursor to follow the log from.
-func (t *Towns) begin(ctx context.Context) (cursor string, err error) {
+// lockCursor locks t.mu. If the log is not followed, it returns the cursor to follow the log from.
+func (t *Towns) lockCursor(ctx context.Context) (cursor string, err error) {
 	for {
 		t.mu.Lock()
 		if t.stop != nil || cursor != "" {

@@ -233,7 +233,7 @@ func (e *embedded) start(ns *natsserver.Server, config *Config) error {
 // url returns the URL of the NATS server from its own machine.
 func (e *embedded) url() string {
 	scheme, address, _ := strings.Cut(e.nats.ClientURL(), "://")
-	return scheme + "://" + httpd.FromHere(address)
+	return scheme + "://" + httpd.LocalAddress(address)
 }
 
 // awaitNATS waits until a NATS server that was started listens, or gives up.

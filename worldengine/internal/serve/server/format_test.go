@@ -148,7 +148,7 @@ func writeFormat(t *testing.T) {
 
 	c.start()
 	saved := filepath.Join(t.TempDir(), "backup")
-	_, err := backup.Take(t.Context(), c.streams().Conn(), saved, backup.Options{World: "main"})
+	_, err := backup.Create(t.Context(), c.streams().Conn(), saved, backup.Options{World: "main"})
 	require.NoError(t, err)
 	archive(t, "backup", saved)
 	require.NoError(t, os.WriteFile("testdata/format/world.txt", []byte(c.contents()), 0o644))

@@ -308,7 +308,7 @@ func (c *client) requireTrace(runID string, want trace.Context) {
 	for i := range events {
 		msg, err := consumer.Next(jetstream.FetchMaxWait(20 * time.Second))
 		require.NoError(c.t, err)
-		require.Equal(c.t, want, trace.FromHeader(msg.Headers()), "%s", events[i].EventType)
+		require.Equal(c.t, want, trace.Extract(msg.Headers()), "%s", events[i].EventType)
 		if want.IsZero() {
 			require.NotContains(c.t, msg.Headers(), trace.ParentHeader)
 		}
@@ -324,7 +324,7 @@ func requireAsked(t *testing.T, asked <-chan *nats.Msg, want trace.Context) {
 	require.NotEmpty(t, asked)
 	for len(asked) > 0 {
 		msg := <-asked
-		require.Equal(t, want, trace.FromHeader(msg.Header))
+		require.Equal(t, want, trace.Extract(msg.Header))
 		require.NotContains(t, string(msg.Data), "trace")
 	}
 }

@@ -488,15 +488,15 @@ func TestRunEvents_Resync(t *testing.T) {
 		require.Equal(t, int64(4), page.LastEventSeq)
 		return page
 	}
-	require.Equal(t, all, ask(runevents.Full, members{}).Events)
-	none := ask(runevents.FromSnapshot, members{"snapshotSeq": 0})
+	require.Equal(t, all, ask(runevents.ResyncFull, members{}).Events)
+	none := ask(runevents.ResyncFromSnapshot, members{"snapshotSeq": 0})
 	require.Equal(t, all, none.Events, "no snapshot: as FULL")
 	require.Nil(t, none.Snapshot)
 	whole, _, err := runevents.Project("r", all)
 	require.NoError(t, err)
 	for seq := 1; seq < 6; seq++ {
-		require.Len(t, ask(runevents.FromSnapshot, members{"snapshotSeq": seq, "limit": 1}).Events, min(max(4-seq, 0), 1))
-		got := ask(runevents.FromSnapshot, members{"snapshotSeq": seq})
+		require.Len(t, ask(runevents.ResyncFromSnapshot, members{"snapshotSeq": seq, "limit": 1}).Events, min(max(4-seq, 0), 1))
+		got := ask(runevents.ResyncFromSnapshot, members{"snapshotSeq": seq})
 		require.Equal(t, all[min(seq, 4):], append([]runevents.Record{}, got.Events...))
 		require.Equal(t, int64(min(seq, 4)), got.Snapshot.LastEventSeq)
 		caughtUp, _, err := runevents.Incremental(*got.Snapshot, got.Events)

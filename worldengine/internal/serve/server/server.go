@@ -350,7 +350,7 @@ func (s *Server) name() string {
 	if err != nil {
 		host = "unknown host"
 	}
-	name := fmt.Sprintf("%s, pid %d, %s", host, os.Getpid(), natsconn.WithoutSecrets(s.url))
+	name := fmt.Sprintf("%s, pid %d, %s", host, os.Getpid(), natsconn.RedactURLs(s.url))
 	if s.http != nil {
 		name += ", " + s.http.URL()
 	}

@@ -127,7 +127,7 @@ func isSessionToken(password string) bool {
 // count as wrong sign-ins do.
 func (a *accounts) beginSession(w http.ResponseWriter, r *http.Request) {
 	var login struct{ User, Password string }
-	if !httpd.FromOwnPage(r) {
+	if !httpd.SameOrigin(r) {
 		http.Error(w, "A page of another origin may not sign in here.", http.StatusForbidden)
 		return
 	}
@@ -150,7 +150,7 @@ func (a *accounts) beginSession(w http.ResponseWriter, r *http.Request) {
 // endSession ends the session whose token a request has.
 func (a *accounts) endSession(w http.ResponseWriter, r *http.Request) {
 	var of struct{ Token string }
-	if !httpd.FromOwnPage(r) || json.NewDecoder(r.Body).Decode(&of) != nil {
+	if !httpd.SameOrigin(r) || json.NewDecoder(r.Body).Decode(&of) != nil {
 		http.Error(w, "It must be {token}, of a page of this server.", http.StatusBadRequest)
 		return
 	}

@@ -110,7 +110,7 @@ func (h *hosted) act(ctx context.Context, action placement.Action) *lease.Held {
 
 // look finds out who holds the lease.
 func (h *hosted) look(ctx context.Context) error {
-	holder, err := h.lease.HeldBy(ctx)
+	holder, err := h.lease.CurrentHolder(ctx)
 	if err == nil {
 		h.server.placer.looked(h.world, holder)
 	}

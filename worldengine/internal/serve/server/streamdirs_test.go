@@ -284,7 +284,7 @@ func TestStreamDirs_Restore(t *testing.T) {
 	_, after, wall := changedWorld(t)
 	from := filepath.Join(t.TempDir(), "backup")
 	w := newWorld(t, func(c *server.Config) { c.Data = copied(t, after) })
-	_, err := backup.Take(t.Context(), w.streams().Conn(), from, backup.Options{})
+	_, err := backup.Create(t.Context(), w.streams().Conn(), from, backup.Options{})
 	require.NoError(t, err)
 	mark := wire.RestoringStream("main")
 	for name, c := range map[string]struct {

@@ -208,7 +208,7 @@ func TestWorlds_OlderPermissions(t *testing.T) {
 	for _, u := range boundedUsers() {
 		c := as(t, address, u).in(hidden)
 		for _, verb := range whoAmI(c.in(shown)).Verbs {
-			if verb.AboutWorlds() {
+			if verb.ManagesWorlds() {
 				continue
 			}
 			f := c.refuses(string(verb), members{}, "FORBIDDEN")

@@ -67,7 +67,7 @@ func TestWorlds_CareBesideOthers(t *testing.T) {
 	damaged.executes(next)
 
 	busy.executesBeside(func(ctx context.Context) error {
-		_, err := backup.Take(ctx, js.Conn(), dir, backup.Options{World: "damaged"})
+		_, err := backup.Create(ctx, js.Conn(), dir, backup.Options{World: "damaged"})
 		return err
 	})
 	restore := func(to server.Config) func(context.Context) error {

@@ -21,7 +21,7 @@ const requestBytes = 1 << 10
 // If the request does not fit, admit answers with 429. admit runs as requests arrive, one at a time
 // for each verb, so it reads no more of a request than peekID does.
 func (w *World) admit(e *endpoint, in *incoming) {
-	of, now, why := e.slots.take(w.config.World, w.subject(e, in))
+	of, now, why := e.slots.acquire(w.config.World, w.subject(e, in))
 	if why != granted {
 		w.refuse(in, why, pauseFor(now))
 		return

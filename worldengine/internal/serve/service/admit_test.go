@@ -52,7 +52,7 @@ func TestHeld_Bound(t *testing.T) {
 				if bytes := m.read(&w.held).bytes; bytes > m.bound {
 					t.Errorf("%d bytes are held", bytes)
 				}
-				of, _, why := slots.take("main", []byte("t"))
+				of, _, why := slots.acquire("main", []byte("t"))
 				if why != granted {
 					t.Error("no slot is free")
 				}
@@ -135,7 +135,7 @@ func TestAdmit_Slots(t *testing.T) {
 		admit := func(about string) (admitted bool) {
 			before := w.Overload().Held
 			w.admit(e, &incoming{world: w, data: []byte(
-				`{"` + string(cmp.Or(spec.About, wire.AboutTown)) + `":"` + about + `"}`)})
+				`{"` + string(cmp.Or(spec.SlotKey, wire.SlotTown)) + `":"` + about + `"}`)})
 			return w.Overload().Held > before
 		}
 		for range bound {
@@ -159,7 +159,7 @@ func BenchmarkRefuse(b *testing.B) {
 	nc := natstest.Connect(b)
 	w := newWorld(Config{})
 	e := &endpoint{slots: w.slots(1, 2), about: aboutTown}
-	e.slots.take("main", peekID(aboutTown, vectors[0].Handoff))
+	e.slots.acquire("main", peekID(aboutTown, vectors[0].Handoff))
 	in := &incoming{
 		world: w, entrance: &Entrance{Requests: nc}, inbox: nc.NewInbox(), data: vectors[0].Handoff,
 	}
@@ -284,7 +284,7 @@ func TestSubject_OwnTowns(t *testing.T) {
 	t.Parallel()
 	own := access.User{Name: "ada", Role: wire.Agent, Towns: []string{"Fort А"}}
 	w := newWorld(Config{Access: access.NewDirectory([]access.User{own})})
-	rights := w.Service.config.Access.OfWorld(access.Headers{
+	rights := w.Service.config.Access.WorldRights(access.Headers{
 		Decoded: nats.Header{wire.UserHeader: {`{"user":"ada"}`}},
 	}, "")
 	subject := func(data string, reads bool) string {

@@ -52,7 +52,7 @@ func (e *endpointCount) count(took time.Duration) {
 // counted returns the statistics of an endpoint about the world. The endpoints of the verbs about
 // worlds are the same in all of them.
 func (w *World) counted(e *endpoint) micro.EndpointStats {
-	if worlds := w.aboutWorlds(); worlds != nil && e.AboutWorlds() {
+	if worlds := w.worldsOfNATS(); worlds != nil && e.ManagesWorlds() {
 		w = worlds
 	}
 	count := &w.counts[e.number]
@@ -112,9 +112,9 @@ func (s *Service) discoverable(in *Entrance) error {
 // introduce answers a request of discovery for each world that its sender may use: the others must
 // look as if they did not exist. crossed says that the request came from the clients' account.
 func (s *Service) introduce(in *Entrance, msg *nats.Msg, crossed bool, body func(*World) any) {
-	rights := s.config.Access.OfWorld(headersOf(msg), msg.Reply)
+	rights := s.config.Access.WorldRights(headersOf(msg), msg.Reply)
 	if crossed {
-		rights, _ = s.config.Access.OfClient(headersOf(msg))
+		rights, _ = s.config.Access.ClientRights(headersOf(msg))
 	}
 	if rights.Verb(wire.WhoAmI) != nil || !s.mayAnswer(msg.Reply) {
 		return

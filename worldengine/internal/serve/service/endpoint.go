@@ -128,7 +128,7 @@ func (s *Service) reading(verb wire.Verb, do handler) *endpoint {
 	if spec.Lists {
 		waiting = min(waiting, waitingLists)
 	}
-	about := strconv.Quote(string(cmp.Or(spec.About, wire.AboutTown)))
+	about := strconv.Quote(string(cmp.Or(spec.SlotKey, wire.SlotTown)))
 	return &endpoint{
 		VerbSpec: spec, do: do, slots: s.slots(waiting, 2*waiting),
 		about: member(about), reads: true, limit: maxRequest, weight: readWeight,

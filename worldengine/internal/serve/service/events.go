@@ -41,7 +41,7 @@ func (w *World) eventList(in *incoming, r *messages.EventListRequest) (any, erro
 		return page, nil
 	}
 	w.release(in)
-	of, _, why := w.polls.take(w.config.World, []byte(cmp.Or(in.rights.User(), in.inbox)))
+	of, _, why := w.polls.acquire(w.config.World, []byte(cmp.Or(in.rights.User(), in.inbox)))
 	if why != granted {
 		w.refuse(in, max(why, worldFull), longestPause)
 		return nil, nil

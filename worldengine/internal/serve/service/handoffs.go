@@ -23,7 +23,7 @@ func (w *World) handoff(in *incoming) (any, error) {
 		return nil, err
 	}
 	d := &delivery{World: w, in: in, handoff: h, revision: revision}
-	return nil, w.engine.Submit(h, in.data, trace.FromHeader(in.header), d)
+	return nil, w.engine.Submit(h, in.data, trace.Extract(in.header), d)
 }
 
 // delivery is a handoff that was submitted to the engine. The engine calls its Answer, which

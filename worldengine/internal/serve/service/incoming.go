@@ -37,8 +37,8 @@ type incoming struct {
 // no inbox, if the world is closing, or if another server answers. crossed says that the request came
 // from the clients' account.
 func (w *World) handle(entrance *Entrance, e *endpoint, msg *nats.Msg, crossed bool) {
-	w.taking.RLock()
-	defer w.taking.RUnlock()
+	w.accepting.RLock()
+	defer w.accepting.RUnlock()
 	if w.stopped || w.config.Serves != nil && !w.config.Serves() {
 		return
 	}
@@ -47,23 +47,23 @@ func (w *World) handle(entrance *Entrance, e *endpoint, msg *nats.Msg, crossed b
 		data: msg.Data, header: msg.Header,
 	}
 	if w.mayAnswer(msg.Reply) {
-		if err := w.take(e, in, headersOf(msg), crossed); err != nil {
+		if err := w.checkAndAdmit(e, in, headersOf(msg), crossed); err != nil {
 			w.fail(in, err)
 		}
 	}
 }
 
-// take admits a request to an endpoint, or returns the error for the client.
-func (w *World) take(e *endpoint, in *incoming, headers access.Headers, crossed bool) error {
+// checkAndAdmit admits a request to an endpoint, or returns the error for the client.
+func (w *World) checkAndAdmit(e *endpoint, in *incoming, headers access.Headers, crossed bool) error {
 	certain, users := headers.Readable(), w.Service.config.Access
-	in.rights = users.OfWorld(headers, in.inbox)
+	in.rights = users.WorldRights(headers, in.inbox)
 	if crossed {
-		in.rights, certain = users.OfClient(headers)
+		in.rights, certain = users.ClientRights(headers)
 	}
 	if !certain {
 		return errHeadersUnreadable
 	}
-	if err := in.rights.World(w.config.World); err != nil && !e.AboutWorlds() {
+	if err := in.rights.World(w.config.World); err != nil && !e.ManagesWorlds() {
 		return err
 	}
 	err := in.rights.Verb(e.Verb)

@@ -57,10 +57,10 @@ type World struct {
 	refused       [len(reasons)]atomic.Int64
 	counts        []endpointCount // by endpoint.number
 
-	taking  sync.RWMutex // read-locked by requests until they are admitted
-	stopped bool         // no more requests are taken
-	inHand  sync.WaitGroup
-	polling sync.WaitGroup // the requests that wait for a commit
+	accepting sync.RWMutex // read-locked by requests until they are admitted
+	stopped   bool         // no more requests are taken
+	inHand    sync.WaitGroup
+	polling   sync.WaitGroup // the requests that wait for a commit
 
 	ctx  context.Context // of the reads; cancelled once Close has waited for them
 	stop context.CancelFunc
@@ -166,7 +166,7 @@ func (w *World) subscribe() error {
 // enter subscribes to the verbs of the world in the account of an entrance.
 func (w *World) enter(in *Entrance) error {
 	for _, e := range w.endpoints {
-		if e.AboutWorlds() != (w.config.Worlds != nil) {
+		if e.ManagesWorlds() != (w.config.Worlds != nil) {
 			continue
 		}
 		subject := wire.Subject(w.config.World, e.Verb)
@@ -195,9 +195,9 @@ func (s *Service) subjects(subject string) []string {
 // deadline, Close ends the reads, and drops requests that are still arriving.
 func (w *World) Close(ctx context.Context) error {
 	err := w.unsubscribe(ctx)
-	w.taking.Lock()
+	w.accepting.Lock()
 	w.stopped = true
-	w.taking.Unlock()
+	w.accepting.Unlock()
 	defer context.AfterFunc(ctx, w.stop)()
 	w.inHand.Wait()
 	w.stop()

@@ -53,10 +53,10 @@ func newSlots(perTown, total int, open *atomic.Int64) *slots {
 	}
 }
 
-// take takes a slot for a town with the name id. If why is granted, the caller has to call release
+// acquire takes a slot for a town with the name id. If why is granted, the caller has to call release
 // later, with the returned holding. take also returns the load by which it decided. It does not keep
 // id, and a refusal allocates nothing.
-func (s *slots) take(world string, id []byte) (of holding, now load, why refusal) {
+func (s *slots) acquire(world string, id []byte) (of holding, now load, why refusal) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now = load{s.towns[holding{world, string(id)}], s.taken}

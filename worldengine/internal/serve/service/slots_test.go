@@ -43,7 +43,7 @@ func TestSlots_AsInTheModel(t *testing.T) {
 			case has >= perTown, has > 0 && has >= free:
 				want = townFull
 			}
-			of, now, why := s.take("main", []byte(town))
+			of, now, why := s.acquire("main", []byte(town))
 			require.Equal(t, want, why, "%s has %d of %d, %d are free", town, has, perTown, free)
 			require.Equal(t, load{has, len(taken)}, now)
 			require.Equal(t, why == granted, of == holding{"main", town})
@@ -67,10 +67,10 @@ func TestSlots_AsInTheModel(t *testing.T) {
 func TestSlots_RefusalAllocatesNothing(t *testing.T) {
 	s := newSlots(1, 4, new(atomic.Int64))
 	id := []byte("a town with a long name, which is no small string")
-	_, _, why := s.take("main", id)
+	_, _, why := s.acquire("main", id)
 	require.Equal(t, granted, why)
 	require.Zero(t, testing.AllocsPerRun(100, func() {
-		if _, _, why := s.take("main", id); why != townFull {
+		if _, _, why := s.acquire("main", id); why != townFull {
 			t.Error("not refused")
 		}
 	}))
@@ -85,7 +85,7 @@ func TestSlots_Worlds(t *testing.T) {
 	s := newSlots(100, 90, open)
 	flood := func(world string) (got int, why refusal) {
 		for {
-			of, _, refused := s.take(world, fmt.Append(nil, "town ", got))
+			of, _, refused := s.acquire(world, fmt.Append(nil, "town ", got))
 			if refused != granted {
 				return got, refused
 			}
@@ -106,7 +106,7 @@ func TestSlots_Worlds(t *testing.T) {
 		require.Contains(t, []refusal{worldFull, serverFull}, why)
 	}
 	require.Equal(t, 90, s.taken)
-	_, _, why = s.take("another", []byte("a town"))
+	_, _, why = s.acquire("another", []byte("a town"))
 	require.Equal(t, serverFull, why, "eight worlds have all slots")
 }
 
@@ -118,12 +118,12 @@ func TestSlots_TownOfWorld(t *testing.T) {
 	s := newSlots(100, 100, open)
 	got, why := 0, granted
 	for why == granted {
-		if _, _, why = s.take("a", []byte("busy")); why == granted {
+		if _, _, why = s.acquire("a", []byte("busy")); why == granted {
 			got++
 		}
 	}
 	require.Equal(t, townFull, why)
 	require.Equal(t, 25, got)
-	_, _, why = s.take("a", []byte("calm"))
+	_, _, why = s.acquire("a", []byte("calm"))
 	require.Equal(t, granted, why)
 }

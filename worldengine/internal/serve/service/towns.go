@@ -118,9 +118,9 @@ func (w *World) townPut(in *incoming) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	state, err := town.FromTree(request["snapshot"])
+	state, err := town.ParseTree(request["snapshot"])
 	if err != nil {
-		return nil, schemas.Under(schemas.TownPutRequest, err, "snapshot")
+		return nil, schemas.Nest(schemas.TownPutRequest, err, "snapshot")
 	}
 	attributes, err := attributesFor(in.rights, state.Snapshot.TownID, request)
 	if err != nil {
@@ -163,7 +163,7 @@ func attributesFor(
 ) (engine.Attributes, error) {
 	binding, _ := request["apply"].(string)
 	a := engine.Attributes{
-		Apply: apply.Binding(binding), Approval: approval.FromTree(request["approval"]),
+		Apply: apply.Binding(binding), Approval: approval.ParseTree(request["approval"]),
 	}
 	err := cmp.Or(rights.Town(townID), rights.Read(townID))
 	switch {

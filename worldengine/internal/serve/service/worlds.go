@@ -39,8 +39,8 @@ func (s *Service) OpenWorlds(worlds Worlds) (*World, error) {
 	return s.Open(WorldConfig{World: wire.WorldsToken, Worlds: worlds, QueueGroup: wire.WorldsToken})
 }
 
-// aboutWorlds returns the World that answers the verbs about worlds; nil if there is none.
-func (s *Service) aboutWorlds() *World {
+// worldsOfNATS returns the World that answers the verbs about worlds; nil if there is none.
+func (s *Service) worldsOfNATS() *World {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.worlds[wire.WorldsToken]

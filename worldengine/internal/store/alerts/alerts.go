@@ -301,7 +301,7 @@ func (a *Alerts) Stats() messages.AlertCounts {
 
 // Start publishes alerts until Close, first the backlog.
 func (a *Alerts) Start() {
-	a.left = a.config.Backlog.take()
+	a.left = a.config.Backlog.drain()
 	var ctx context.Context
 	ctx, a.stop = context.WithCancel(context.Background())
 	go func() {

@@ -49,7 +49,7 @@ func (w *alertWorld) open(change ...func(*alerts.Config)) *alerts.Alerts {
 	return alerts.New(w.js, config)
 }
 
-func aboutHandoff(id string) runevents.Alert {
+func handoffAlert(id string) runevents.Alert {
 	return runevents.Alert{
 		Code: runevents.ApplyInDoubt, RunID: "run", HandoffID: id, Message: "In doubt.",
 	}
@@ -67,11 +67,11 @@ func TestRaise_Destinations(t *testing.T) {
 		c.Logger = slog.New(slog.NewTextHandler(&log, nil))
 		c.Now = func() time.Time { return time.Unix(0, 0) }
 	})
-	a.Raise(aboutHandoff("h1"))
+	a.Raise(handoffAlert("h1"))
 	a.Raise(runevents.Alert{Code: runevents.PluginStateInvalid, RunID: "run", HandoffID: "h1"})
 	a.Start()
 	a.Close(t.Context())
-	want := aboutHandoff("h1")
+	want := handoffAlert("h1")
 	want.Severity, want.At = runevents.P1, "1970-01-01T00:00:00.000Z"
 	all := alertstest.Raised(t, w.js)
 	require.Len(t, all, 2)
@@ -95,8 +95,8 @@ func TestRaise_SeveralServers(t *testing.T) {
 		all.Go(func() {
 			a := w.open()
 			a.Start()
-			a.Raise(aboutHandoff("h1"))
-			a.Raise(aboutHandoff("h2"))
+			a.Raise(handoffAlert("h1"))
+			a.Raise(handoffAlert("h2"))
 			a.Close(t.Context())
 		})
 	}
@@ -112,9 +112,9 @@ func TestRaise_ConditionThatBeginsAgain(t *testing.T) {
 	a := w.open(func(c *alerts.Config) {
 		c.Now = func() time.Time { at = at.Add(time.Second); return at }
 	})
-	failed := alerts.StorageFailed.About(alerts.About{}, "{error}", "disk full")
+	failed := alerts.StorageFailed.Alert(alerts.Subject{}, "{error}", "disk full")
 	a.Raise(failed)
-	a.Raise(alerts.StorageRecovered.About(alerts.About{}, "{since}", "now"))
+	a.Raise(alerts.StorageRecovered.Alert(alerts.Subject{}, "{since}", "now"))
 	a.Raise(failed)
 	a.Start()
 	a.Close(t.Context())
@@ -131,7 +131,7 @@ func TestRaise_DoesNotBlock(t *testing.T) {
 	for i := range alerts.Waiting + 7 {
 		a.Raise(runevents.Alert{Code: runevents.InvalidTransition, RunID: strconv.Itoa(i)})
 	}
-	a.Raise(aboutHandoff("h"))
+	a.Raise(handoffAlert("h"))
 	stats := a.Stats()
 	require.Equal(t, int64(alerts.Waiting+7), stats.Alerts[runevents.InvalidTransition])
 	require.Equal(t, int64(7), stats.AlertsLost)
@@ -149,8 +149,8 @@ func TestRaise_StreamDeleted(t *testing.T) {
 	require.NoError(t, w.js.DeleteStream(t.Context(), wire.AlertStream("main")))
 	a := w.open()
 	a.Start()
-	a.Raise(aboutHandoff("h1"))
-	a.Raise(aboutHandoff("h2"))
+	a.Raise(handoffAlert("h1"))
+	a.Raise(handoffAlert("h2"))
 	require.Eventually(t, func() bool {
 		stream, err := w.js.Stream(t.Context(), wire.AlertStream("main"))
 		return err == nil && stream.CachedInfo().State.Msgs == 2
@@ -167,8 +167,8 @@ func TestClose_Unpublished(t *testing.T) {
 	a := w.open()
 	w.js.Conn().Close()
 	a.Start()
-	a.Raise(aboutHandoff("h1"))
-	a.Raise(aboutHandoff("h2"))
+	a.Raise(handoffAlert("h1"))
+	a.Raise(handoffAlert("h2"))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	a.Close(ctx)

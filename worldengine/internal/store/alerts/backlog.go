@@ -27,8 +27,8 @@ func (b *Backlog) keep(alert *runevents.Alert) bool {
 	return true
 }
 
-// take empties the backlog, and returns its alerts in their order.
-func (b *Backlog) take() []runevents.Alert {
+// drain empties the backlog, and returns its alerts in their order.
+func (b *Backlog) drain() []runevents.Alert {
 	if b == nil {
 		return nil
 	}

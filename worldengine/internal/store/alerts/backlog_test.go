@@ -38,8 +38,8 @@ func TestBacklog_FullDisk(t *testing.T) {
 	for range 2 { // the first restart meets the full disk again
 		a := full.open(with)
 		if log.Len() == 0 {
-			a.Raise(alerts.StorageFailed.About(alerts.About{}, "{error}", "disk full"))
-			a.Raise(aboutHandoff("h1"))
+			a.Raise(alerts.StorageFailed.Alert(alerts.Subject{}, "{error}", "disk full"))
+			a.Raise(handoffAlert("h1"))
 		}
 		a.Start()
 		a.Close(ended)
@@ -67,7 +67,7 @@ func TestBacklog_FullDisk(t *testing.T) {
 
 	// Without a backlog, the alert counts as lost.
 	a = full.open()
-	a.Raise(aboutHandoff("h2"))
+	a.Raise(handoffAlert("h2"))
 	a.Start()
 	a.Close(ended)
 	require.Equal(t, int64(1), a.Stats().AlertsLost)

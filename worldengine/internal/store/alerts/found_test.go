@@ -152,7 +152,7 @@ func TestList_FloodOfOneCode(t *testing.T) {
 	w := newAlertWorld(t)
 	a := w.open()
 	a.Start()
-	a.Raise(aboutHandoff("h1"))
+	a.Raise(handoffAlert("h1"))
 	for _, code := range []runevents.AlertCode{runevents.StorageFailed, runevents.PluginAbsent} {
 		a.Raise(runevents.Alert{Code: code, TownID: "t", Since: "2026-02-16T10:00:00.000Z"})
 	}

@@ -67,7 +67,7 @@ func TestAcknowledge_First(t *testing.T) {
 	a := w.open()
 	a.Start()
 	for i := range 5 {
-		a.Raise(aboutHandoff("h" + strconv.Itoa(i)))
+		a.Raise(handoffAlert("h" + strconv.Itoa(i)))
 	}
 	a.Close(t.Context())
 	_, err := w.js.Publish(t.Context(), wire.AlertSubject("main", "X"), []byte("no alert"))
@@ -114,7 +114,7 @@ func TestSummary_Urgent(t *testing.T) {
 	w := newAlertWorld(t)
 	a := w.open()
 	for range 2 {
-		require.NoError(t, a.RaiseStored(t.Context(), aboutHandoff("h")))
+		require.NoError(t, a.RaiseStored(t.Context(), handoffAlert("h")))
 	}
 	require.NoError(t, a.RaiseStored(t.Context(), runevents.Alert{Code: runevents.StorageFailed}))
 	require.NoError(t, a.RaiseStored(t.Context(), runevents.Alert{Code: runevents.PluginAbsent}))
@@ -143,8 +143,8 @@ func TestSummary_Urgent(t *testing.T) {
 	require.True(t, a.StorageFailedSince(t.Context()).IsZero())
 
 	require.NoError(t, w.js.DeleteStream(t.Context(), wire.AlertStream("main")))
-	require.ErrorIs(t, a.RaiseStored(t.Context(), aboutHandoff("i")), alerts.ErrUnavailable)
-	require.NoError(t, a.RaiseStored(t.Context(), aboutHandoff("i")), "the stream is made again")
+	require.ErrorIs(t, a.RaiseStored(t.Context(), handoffAlert("i")), alerts.ErrUnavailable)
+	require.NoError(t, a.RaiseStored(t.Context(), handoffAlert("i")), "the stream is made again")
 }
 
 // A plugin that returns ends the alert about its absence, of its town alone, and needs nobody. Absences

@@ -83,15 +83,15 @@ var (
 		"There is room again; nothing was stored since {since}."}
 )
 
-// About has the town, handoff and run of an alert. Members may be zero.
-type About struct {
+// Subject has the town, handoff and run of an alert. Members may be zero.
+type Subject struct {
 	TownID, HandoffID, RunID string
 	Trace                    trace.Context // of the run
 }
 
-// About returns the alert. values are pairs of a name in braces and its value; about has the values
+// Alert returns the alert. values are pairs of a name in braces and its value; about has the values
 // of {town}, {handoff} and {run}.
-func (t Text) About(about About, values ...string) runevents.Alert {
+func (t Text) Alert(about Subject, values ...string) runevents.Alert {
 	values = append(values, "{town}", strconv.Quote(about.TownID), "{handoff}", about.HandoffID,
 		"{run}", about.RunID)
 	return runevents.Alert{
@@ -100,10 +100,10 @@ func (t Text) About(about About, values ...string) runevents.Alert {
 	}
 }
 
-// Since is About for a condition that began at since, the value of {since}.
-func (t Text) Since(about About, since time.Time, values ...string) runevents.Alert {
+// AlertSince is About for a condition that began at since, the value of {since}.
+func (t Text) AlertSince(about Subject, since time.Time, values ...string) runevents.Alert {
 	at := runevents.Timestamp(since)
-	alert := t.About(about, append(values, "{since}", at)...)
+	alert := t.Alert(about, append(values, "{since}", at)...)
 	alert.TownID, alert.Since = about.TownID, at
 	return alert
 }

@@ -21,22 +21,22 @@ var rewrite = flag.Bool("rewrite", false, "write testdata/texts.txt anew")
 // time of one about a town's condition.
 func TestText_Golden(t *testing.T) {
 	t.Parallel()
-	about := alerts.About{TownID: "market", HandoffID: "handoff-1", RunID: "run-1"}
+	about := alerts.Subject{TownID: "market", HandoffID: "handoff-1", RunID: "run-1"}
 	since := time.Date(2026, 2, 16, 10, 0, 0, 0, time.UTC)
 	var got strings.Builder
 	for _, a := range []runevents.Alert{
-		alerts.LateAnswer.About(about), alerts.DoubleAnswer.About(about),
-		alerts.InDoubt.About(about, "{why}", "Lost."),
-		alerts.CancelledByForce.About(about, "{actor}", "ada"),
-		alerts.StateInvalid.About(about, "{why}", "No town."),
-		alerts.PluginAbsent.Since(about, since, "{commands}", "3", "{prospect}", "They wait."),
-		alerts.PluginReturned.Since(about, since), alerts.PluginNotNeeded.Since(about, since),
-		alerts.LeftWaiting.About(about), alerts.LeftUncancelled.About(about, "{error}", "no room"),
-		alerts.DrainTimeout.About(about, "{timeout}", "5s", "{paused}", "the world"),
-		alerts.LogLost.About(about, "{effect}", "Nothing is committed", "{error}", "a gap"),
-		alerts.CommitDamaged.About(about, "{sequence}", "7", "{error}", "No JSON."),
-		alerts.StorageFailed.About(about, "{error}", "disk full"),
-		alerts.StorageRecovered.About(about, "{since}", runevents.Timestamp(since)),
+		alerts.LateAnswer.Alert(about), alerts.DoubleAnswer.Alert(about),
+		alerts.InDoubt.Alert(about, "{why}", "Lost."),
+		alerts.CancelledByForce.Alert(about, "{actor}", "ada"),
+		alerts.StateInvalid.Alert(about, "{why}", "No town."),
+		alerts.PluginAbsent.AlertSince(about, since, "{commands}", "3", "{prospect}", "They wait."),
+		alerts.PluginReturned.AlertSince(about, since), alerts.PluginNotNeeded.AlertSince(about, since),
+		alerts.LeftWaiting.Alert(about), alerts.LeftUncancelled.Alert(about, "{error}", "no room"),
+		alerts.DrainTimeout.Alert(about, "{timeout}", "5s", "{paused}", "the world"),
+		alerts.LogLost.Alert(about, "{effect}", "Nothing is committed", "{error}", "a gap"),
+		alerts.CommitDamaged.Alert(about, "{sequence}", "7", "{error}", "No JSON."),
+		alerts.StorageFailed.Alert(about, "{error}", "disk full"),
+		alerts.StorageRecovered.Alert(about, "{since}", runevents.Timestamp(since)),
 	} {
 		require.Equal(t, "run-1 handoff-1", a.RunID+" "+a.HandoffID)
 		fmt.Fprintln(&got, a.Code, a.Severity, a.TownID, a.Since)
@@ -59,7 +59,7 @@ func TestRaise_Environment(t *testing.T) {
 		c.TenantID, c.ProjectID, c.EnvironmentID = "tenant", "project", "prod"
 	})
 	a.Start()
-	a.Raise(aboutHandoff("h"))
+	a.Raise(handoffAlert("h"))
 	a.Raise(runevents.Alert{Code: runevents.InvalidTransition, RunID: "other", TenantID: "t"})
 	a.Close(t.Context())
 	var ids []string

@@ -59,12 +59,12 @@ func configOf(nc *nats.Conn, engine engine.Config) server.Config {
 	}
 }
 
-// taken makes a backup of the example world.
-func taken(t testing.TB) string {
+// makeBackup makes a backup of the example world.
+func makeBackup(t testing.TB) string {
 	t.Helper()
 	nc, dir := natstest.Connect(t), filepath.Join(t.TempDir(), "backup")
 	serve(t, nc, engine.Config{})
-	_, err := backup.Take(t.Context(), nc, dir, backup.Options{})
+	_, err := backup.Create(t.Context(), nc, dir, backup.Options{})
 	require.NoError(t, err)
 	return dir
 }
@@ -111,7 +111,7 @@ func ask(t testing.TB, nc *nats.Conn, verb, body string, reply any) {
 // An incomplete backup is refused with the file and the reason, before anything is restored.
 func TestRestore_DamagedBackup(t *testing.T) {
 	t.Parallel()
-	whole := taken(t)
+	whole := makeBackup(t)
 	const manifest = "manifest.json"
 	log := filepath.Join(wire.LogStream("main"), "stream.arc.s2")
 	edit := func(old, with string) func(string) error {
@@ -174,7 +174,7 @@ func TestRestore_OtherFormat(t *testing.T) {
 // stream's name, and nobody serves the world.
 func TestRestore_CountsDiffer(t *testing.T) {
 	t.Parallel()
-	whole := taken(t)
+	whole := makeBackup(t)
 	m, err := backup.Read(whole)
 	require.NoError(t, err)
 	log := m.Streams[0]
@@ -206,7 +206,7 @@ func TestRestore_CountsDiffer(t *testing.T) {
 // Messages that have expired since the backup are not missed.
 func TestRestore_Expired(t *testing.T) {
 	t.Parallel()
-	dir := taken(t)
+	dir := makeBackup(t)
 	m, err := backup.Read(dir)
 	require.NoError(t, err)
 	s := &m.Streams[0]
@@ -239,7 +239,7 @@ func TestRestore_ExpiredEvents(t *testing.T) {
 		})
 		require.NoError(t, err)
 	}
-	_, err = backup.Take(t.Context(), from, dir, backup.Options{})
+	_, err = backup.Create(t.Context(), from, dir, backup.Options{})
 	require.NoError(t, err)
 	log, err := js.Stream(t.Context(), wire.LogStream("main"))
 	require.NoError(t, err)
@@ -271,7 +271,7 @@ func flip(path string) error {
 // A backup of another world, or of one that exists, served or not, is refused and changes nothing.
 func TestRestore_OverwritesNothing(t *testing.T) {
 	t.Parallel()
-	dir, nc := taken(t), natstest.Connect(t)
+	dir, nc := makeBackup(t), natstest.Connect(t)
 	_, err := backup.Restore(t.Context(), nc, dir, backup.RestoreOptions{World: "other"})
 	require.ErrorIs(t, err, backup.ErrOtherWorld)
 	require.Empty(t, streams(t, nc))
@@ -312,7 +312,7 @@ func TestRestore_AnotherName(t *testing.T) {
 	require.Equal(t, handoff.Executed, first.Result.Status)
 	ask(t, nc, "town.get", `{"townId":"town-threatened"}`, &made)
 	raise(t, nc, "main")
-	_, err = backup.Take(t.Context(), nc, dir, backup.Options{})
+	_, err = backup.Create(t.Context(), nc, dir, backup.Options{})
 	require.NoError(t, err)
 	stop()
 	before := streams(t, nc)
@@ -353,7 +353,7 @@ func raise(t testing.TB, nc *nats.Conn, world string) {
 // Until a restore has finished nobody serves the world. Run again, it begins anew and finishes.
 func TestRestore_Interrupted(t *testing.T) {
 	t.Parallel()
-	dir, nc := taken(t), natstest.Connect(t)
+	dir, nc := makeBackup(t), natstest.Connect(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	_, err := backup.Restore(ctx, nc, dir, backup.RestoreOptions{Restored: func(s backup.Stream) {
 		if s.Name == wire.LogStream("main") {
@@ -385,23 +385,23 @@ func TestRestore_Interrupted(t *testing.T) {
 func TestTake_Interrupted(t *testing.T) {
 	t.Parallel()
 	nc, dir := natstest.Connect(t), filepath.Join(t.TempDir(), "backup")
-	_, err := backup.Take(t.Context(), nc, dir, backup.Options{})
+	_, err := backup.Create(t.Context(), nc, dir, backup.Options{})
 	require.ErrorIs(t, err, commitlog.ErrNoWorld)
 	require.NoDirExists(t, dir)
 	serve(t, nc, engine.Config{})
 	ctx, cancel := context.WithCancel(t.Context())
-	_, err = backup.Take(ctx, nc, dir, backup.Options{Copying: func(string, int64) { cancel() }})
+	_, err = backup.Create(ctx, nc, dir, backup.Options{Copying: func(string, int64) { cancel() }})
 	require.ErrorIs(t, err, context.Canceled)
 	require.NoDirExists(t, dir)
 	require.NoError(t, os.Mkdir(dir, 0o700))
 	ctx, cancel = context.WithCancel(t.Context())
-	_, err = backup.Take(ctx, nc, dir, backup.Options{Copying: func(string, int64) { cancel() }})
+	_, err = backup.Create(ctx, nc, dir, backup.Options{Copying: func(string, int64) { cancel() }})
 	require.ErrorIs(t, err, context.Canceled)
 	require.DirExists(t, dir, "it was there before")
 
-	_, err = backup.Take(t.Context(), nc, dir, backup.Options{})
+	_, err = backup.Create(t.Context(), nc, dir, backup.Options{})
 	require.NoError(t, err)
-	_, err = backup.Take(t.Context(), nc, dir, backup.Options{})
+	_, err = backup.Create(t.Context(), nc, dir, backup.Options{})
 	require.ErrorIs(t, err, backup.ErrDirectory)
 	_, err = backup.Read(dir)
 	require.NoError(t, err)
@@ -416,7 +416,7 @@ func TestTake_Outrun(t *testing.T) {
 	serve(t, nc, engine.Config{Settings: commitlog.Settings{HistoryPerTown: history}})
 	take := func(commits int) error {
 		var once sync.Once
-		_, err := backup.Take(t.Context(), nc, t.TempDir(),
+		_, err := backup.Create(t.Context(), nc, t.TempDir(),
 			backup.Options{Copying: func(string, int64) {
 				once.Do(func() {
 					commit(t, nc, commits)
@@ -454,7 +454,7 @@ func TestRestore_LargeStream(t *testing.T) {
 		require.NoError(t, err)
 	}
 	<-js.PublishAsyncComplete()
-	_, err = backup.Take(t.Context(), from, dir, backup.Options{})
+	_, err = backup.Create(t.Context(), from, dir, backup.Options{})
 	require.NoError(t, err)
 
 	to := narrow(t, 16<<10)
@@ -494,7 +494,7 @@ func TestRestore_KeepsSettings(t *testing.T) {
 	serve(t, from, engine.Config{Settings: commitlog.Settings{
 		HistoryPerTown: 77, Compress: commitlog.CompressAll,
 	}})
-	_, err := backup.Take(t.Context(), from, dir, backup.Options{})
+	_, err := backup.Create(t.Context(), from, dir, backup.Options{})
 	require.NoError(t, err)
 	_, err = backup.Restore(t.Context(), to, dir, backup.RestoreOptions{})
 	require.NoError(t, err)
@@ -513,7 +513,7 @@ func TestRestore_KeepsLeastHistory(t *testing.T) {
 	_, err = commitlog.ChangeSettings(t.Context(), js, "main",
 		commitlog.Settings{HistoryPerTown: 99}, false)
 	require.NoError(t, err)
-	_, err = backup.Take(t.Context(), from, dir, backup.Options{})
+	_, err = backup.Create(t.Context(), from, dir, backup.Options{})
 	require.NoError(t, err)
 	_, err = backup.Restore(t.Context(), to, dir, backup.RestoreOptions{})
 	require.NoError(t, err)

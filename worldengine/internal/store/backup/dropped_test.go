@@ -60,8 +60,8 @@ func pad(t testing.TB, nc *nats.Conn) {
 	}
 }
 
-// takeWhile makes a backup, and calls work when the copy of the log has begun and is blocked.
-func takeWhile(t testing.TB, nc *nats.Conn, dir string, work func()) *backup.Manifest {
+// backUpDuring makes a backup, and calls work when the copy of the log has begun and is blocked.
+func backUpDuring(t testing.TB, nc *nats.Conn, dir string, work func()) *backup.Manifest {
 	t.Helper()
 	proxy, begun := natstest.NewProxy(t, nc.ConnectedAddr()), make(chan struct{})
 	var first sync.Once
@@ -80,7 +80,7 @@ func takeWhile(t testing.TB, nc *nats.Conn, dir string, work func()) *backup.Man
 	ended := make(chan error, 1)
 	go func() {
 		var err error
-		m, err = backup.Take(t.Context(), through, dir, backup.Options{})
+		m, err = backup.Create(t.Context(), through, dir, backup.Options{})
 		ended <- err
 	}()
 	select {
@@ -121,7 +121,7 @@ func TestTake_HistoryGoesOn(t *testing.T) {
 	require.Equal(t, "executed", status(t, from, missing))
 	commit(t, from, 1)
 	first := oldest(t, from)
-	m := takeWhile(t, from, dir, func() { commit(t, from, 2) })
+	m := backUpDuring(t, from, dir, func() { commit(t, from, 2) })
 	left := oldest(t, from) - 1
 	require.Equal(t,
 		[]backup.Left{{Subject: "world.main.log.town-threatened", Before: m.Streams[0].LastSeq}},
@@ -146,7 +146,7 @@ func TestTake_HistoryGoesOn(t *testing.T) {
 // A manifest is invalid if the messages that the log dropped are of no history, or a whole history.
 func TestRead_LeftOfOtherSubjects(t *testing.T) {
 	t.Parallel()
-	dir := taken(t)
+	dir := makeBackup(t)
 	last := `"left": []`
 	require.NoError(t, replace(filepath.Join(dir, backup.ManifestFile), `"streams"`, last+`,"streams"`))
 	for _, left := range []string{

@@ -99,7 +99,7 @@ func (m *Manifest) Restore(
 	}
 	r := &restore{nc: nc, js: js, dir: dir, manifest: m, options: options,
 		mark: commitlog.RestoringConfig(options.As, options.Replicas)}
-	if err := r.begin(ctx); err != nil {
+	if err := r.prepare(ctx); err != nil {
 		return nil, err
 	}
 	pending, err := r.all(ctx)
@@ -118,9 +118,9 @@ type restore struct {
 	mark     jetstream.StreamConfig
 }
 
-// begin returns an error if the world exists. If an earlier restore did not finish, begin removes
+// prepare returns an error if the world exists. If an earlier restore did not finish, begin removes
 // its streams. Otherwise it makes the mark of a restore.
-func (r *restore) begin(ctx context.Context) error {
+func (r *restore) prepare(ctx context.Context) error {
 	if err := r.requireUnserved(ctx); err != nil {
 		return err
 	}

@@ -35,10 +35,10 @@ type snapshot struct {
 	State  json.RawMessage `json:"state"`
 }
 
-// takeSnapshot writes a stream's snapshot to w, chunk by chunk. If written is not nil, takeSnapshot
+// copySnapshot writes a stream's snapshot to w, chunk by chunk. If written is not nil, copySnapshot
 // calls it after each chunk, with the number of bytes so far. A chunk is acknowledged only when it
 // is written, so NATS sends no faster than that.
-func takeSnapshot(
+func copySnapshot(
 	ctx context.Context, nc *nats.Conn, stream string, w io.Writer,
 	written func(stream string, bytes int64),
 ) (*snapshot, error) {

@@ -97,7 +97,7 @@ func describeRun(rec *Record, set func(name, value string)) {
 	var moves []string
 	for i := range run.Events {
 		event := &run.Events[i]
-		if event.EventType.Spec().Level == runevents.OfRun {
+		if event.EventType.Spec().Level == runevents.RunLevel {
 			moves = append(moves, string(event.EventType))
 		}
 		if event.EventType != runevents.RunStarted && event.EventType != runevents.RunQueued {

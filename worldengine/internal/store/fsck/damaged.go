@@ -66,11 +66,11 @@ func (d *DamagedTown) lose(lost commitlog.LostMessage, mayBeCommit bool) {
 	}
 }
 
-// take adds the findings about a message to the report. If no engine can load the message, they
+// addMessage adds the findings about a message to the report. If no engine can load the message, they
 // wait: a later record may put the message aside.
-func (c *worldCheck) take(v *message) {
+func (c *worldCheck) addMessage(v *message) {
 	if v.damaged() {
-		c.damage(v.Subject).hold(v)
+		c.damage(v.Subject).add(v)
 		return
 	}
 	if d := c.damaged[v.Subject]; d != nil {
@@ -84,8 +84,8 @@ func (c *worldCheck) take(v *message) {
 	c.find(v.findings...)
 }
 
-// hold adds a message that no engine can load.
-func (d *DamagedTown) hold(v *message) {
+// add adds a message that no engine can load.
+func (d *DamagedTown) add(v *message) {
 	reason := "its state is not the one that its header names"
 	if _, err := commitlog.ReadRecord(v.Data); err != nil {
 		reason = err.Error()

@@ -142,7 +142,7 @@ func (c *worldCheck) readLog(ctx context.Context) error {
 			}
 			v, err := c.seen.check(m)
 			if err == nil {
-				c.take(v)
+				c.addMessage(v)
 				c.progress(m.Sequence)
 			}
 			return err

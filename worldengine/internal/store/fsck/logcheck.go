@@ -428,7 +428,7 @@ func (v *message) checkAppended(run *runState) {
 	for i := range events.Events {
 		e := &events.Events[i]
 		ofOthers := e.StepID != "" && !slices.Contains(machine.Steps(), e.StepID)
-		if e.EventType.Spec().OfEngine || ofEngine && !ofOthers {
+		if e.EventType.Spec().EngineOnly || ofEngine && !ofOthers {
 			v.want("others appended an event that only the engine emits", "", eventText(events, i))
 			run.lost = true // the engine does not emit an event that the run already has
 		}

@@ -41,7 +41,7 @@ func (l *LogCheck) checkRun(v *message) (r *runState) {
 	rec := v.rec
 	if rec.Run != nil {
 		r = l.run(rec.Run.RunID)
-		r.take(v)
+		r.check(v)
 		if isEndedBy(r, rec) {
 			delete(l.Runs, rec.Run.RunID)
 		}
@@ -55,9 +55,9 @@ func (l *LogCheck) checkRun(v *message) (r *runState) {
 	return r
 }
 
-// take checks the place of a record's events in their run, and that they are new there. The step
+// check checks the place of a record's events in their run, and that they are new there. The step
 // shows whether the engine's events are valid transitions.
-func (r *runState) take(v *message) {
+func (r *runState) check(v *message) {
 	kind, run := v.rec.Kind, v.rec.Run
 	ofSubject := kind == commitlog.KindEvents || kind == commitlog.KindRun
 	if kind != commitlog.KindEvents && !r.ofEngine {

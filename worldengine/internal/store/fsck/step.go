@@ -117,7 +117,7 @@ func (v *message) stepWaits(run *runState, h *machine.Handoff) {
 	tail := machine.NewTail(nil, 0)
 	for _, w := range run.waits {
 		if w.rec.Kind == commitlog.KindRun && len(w.rec.Run.Events) > 0 && !run.lost {
-			begin := beginOf(w.rec.Run)
+			begin := recordedStart(w.rec.Run)
 			begin.Retry = h.Begin.Retry
 			wait := machine.Wait{Handoff: h.Handoff, Run: h.Run, Begin: begin,
 				By: pauseOf(w.rec.Run)}
@@ -310,7 +310,7 @@ func (r *replay) delivery() (machine.Event, error) {
 		return nil, err
 	}
 	e := &machine.Handoff{Handoff: h, Sent: encoded, Run: rec.Run.Identity, Next: rec.Run.FirstSeq,
-		Begin: beginOf(rec.Run), RetryOf: retryOf(rec)}
+		Begin: recordedStart(rec.Run), RetryOf: retryOf(rec)}
 	e.Run.PlanID, e.Run.PlanVersion = h.ProposalID, h.Proposal.SchemaVersion
 	if of := e.RetryOf; of != nil {
 		if of.LogSeq == 0 || of.LogSeq >= r.Sequence {
@@ -337,7 +337,7 @@ func (r *replay) delivery() (machine.Event, error) {
 	return e, nil
 }
 
-func beginOf(run *runevents.Run) (begin machine.Begin) {
+func recordedStart(run *runevents.Run) (begin machine.Begin) {
 	for i := range run.Events {
 		e := &run.Events[i]
 		switch e.EventType {

@@ -170,7 +170,7 @@ func (k *Keeper) retake(h *Held) {
 	defer cancel()
 	asked, l := time.Now(), h.lease
 	l.bucket = nil
-	revision, err := l.ask(ctx, l.take)
+	revision, err := l.ask(ctx, l.claim)
 	next := asked.Add(renewEvery)
 	switch {
 	case err == nil:

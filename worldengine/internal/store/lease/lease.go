@@ -62,10 +62,10 @@ func (l *Lease) Acquire(ctx context.Context) (*Held, error) {
 }
 
 // Try takes the lease if it is free. It returns an ErrHeld if another server holds it.
-func (l *Lease) Try(ctx context.Context) (*Held, error) { return l.hold(ctx, l.take) }
+func (l *Lease) Try(ctx context.Context) (*Held, error) { return l.renewing(ctx, l.claim) }
 
-// HeldBy returns the Holder of the server that has the lease; "" if the lease is free.
-func (l *Lease) HeldBy(ctx context.Context) (holder string, err error) {
+// CurrentHolder returns the Holder of the server that has the lease; "" if the lease is free.
+func (l *Lease) CurrentHolder(ctx context.Context) (holder string, err error) {
 	_, err = l.ask(ctx, func(ctx context.Context) (uint64, error) {
 		entry, err := l.bucket.Get(ctx, key)
 		switch {
@@ -82,13 +82,13 @@ func (l *Lease) HeldBy(ctx context.Context) (holder string, err error) {
 
 // Seize takes the lease from its holder.
 func (l *Lease) Seize(ctx context.Context) (*Held, error) {
-	return l.hold(ctx, func(ctx context.Context) (uint64, error) {
+	return l.renewing(ctx, func(ctx context.Context) (uint64, error) {
 		return l.bucket.PutString(ctx, key, l.Holder)
 	})
 }
 
-// hold calls take to take the lease, and renews it from then on.
-func (l *Lease) hold(
+// renewing calls take to take the lease, and renews it from then on.
+func (l *Lease) renewing(
 	ctx context.Context, take func(context.Context) (uint64, error),
 ) (*Held, error) {
 	asked := time.Now()
@@ -146,8 +146,8 @@ func (l *Lease) open(ctx context.Context) (jetstream.KeyValue, error) {
 	})
 }
 
-// take takes the key if it is free, or renews it if this server has it.
-func (l *Lease) take(ctx context.Context) (uint64, error) {
+// claim takes the key if it is free, or renews it if this server has it.
+func (l *Lease) claim(ctx context.Context) (uint64, error) {
 	revision, err := l.bucket.Create(ctx, key, []byte(l.Holder))
 	if !errors.Is(err, jetstream.ErrKeyExists) && !commitlog.IsWrongLastSequence(err) {
 		return revision, err
@@ -211,7 +211,7 @@ func (h *Held) Release(ctx context.Context) {
 		if !commitlog.IsWrongLastSequence(err) {
 			return 0, err
 		}
-		revision, err := l.take(ctx) // the last renewal may have got no answer
+		revision, err := l.claim(ctx) // the last renewal may have got no answer
 		if err != nil {
 			return 0, err
 		}

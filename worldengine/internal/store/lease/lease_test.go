@@ -58,7 +58,7 @@ func TestLease_GivenBack(t *testing.T) {
 	first, second := newLease(t, url), newLease(t, url)
 	requireHolder := func(want string) {
 		t.Helper()
-		holder, err := second.HeldBy(t.Context())
+		holder, err := second.CurrentHolder(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, want, holder)
 	}

@@ -59,7 +59,7 @@ func (p *Proxy) serve() {
 // join connects an accepted connection with the target, once the link passes.
 func (p *Proxy) join(from net.Conn) {
 	defer from.Close()
-	if !p.keep(from) || !p.pass(toTarget) {
+	if !p.keep(from) || !p.waitOpen(toTarget) {
 		return
 	}
 	to, err := net.Dial("tcp", p.target)
@@ -82,8 +82,8 @@ func (p *Proxy) copy(to, from net.Conn, way int) {
 	buffer := make([]byte, 32<<10)
 	for {
 		n, err := from.Read(buffer)
-		time.Sleep(p.takes(n))
-		if !p.pass(way) {
+		time.Sleep(p.travelTime(n))
+		if !p.waitOpen(way) {
 			return
 		}
 		if _, writeErr := to.Write(buffer[:n]); err != nil || writeErr != nil {
@@ -92,8 +92,8 @@ func (p *Proxy) copy(to, from net.Conn, way int) {
 	}
 }
 
-// pass waits while the link is cut one way, and returns false when the test is over.
-func (p *Proxy) pass(way int) bool {
+// waitOpen waits while the link is cut one way, and returns false when the test is over.
+func (p *Proxy) waitOpen(way int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for p.cut[way] && !p.over {
@@ -140,8 +140,8 @@ func (p *Proxy) Slow(delay time.Duration, rate int) {
 	p.delay, p.rate = delay, rate
 }
 
-// takes is how long n bytes are on their way.
-func (p *Proxy) takes(n int) time.Duration {
+// travelTime is how long n bytes are on their way.
+func (p *Proxy) travelTime(n int) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.rate == 0 {

@@ -194,7 +194,7 @@ func (w *checkedWorld) retry(runID string, want handoff.Status) string {
 func (w *checkedWorld) unreached(at string) string {
 	w.t.Helper()
 	w.idle()
-	o := w.result(w.later(by("anybody", w.state(at))), handoff.Failed)
+	o := w.result(w.later(proposalBy("anybody", w.state(at))), handoff.Failed)
 	require.Equal(w.t, apply.ReasonPluginUnavailable, o.Result.ReasonCode)
 	return o.RunID
 }
@@ -237,7 +237,7 @@ func retold(t *testing.T) []*jetstream.RawStreamMsg {
 	require.Nil(t, waits.Result)
 	cancel(false)
 	w.idle()
-	forced := w.later(by("waits", w.state("t")))
+	forced := w.later(proposalBy("waits", w.state("t")))
 	cancel(true)
 	require.Error(t, (<-forced).err)
 	w.clean()

@@ -291,7 +291,7 @@ func TestABackupOfADamagedHistory(t *testing.T) {
 func (w *checkedWorld) movedByBackup() *backup.Manifest {
 	w.t.Helper()
 	dir := filepath.Join(w.t.TempDir(), "backup")
-	m, err := backup.Take(w.t.Context(), w.nc, dir, backup.Options{})
+	m, err := backup.Create(w.t.Context(), w.nc, dir, backup.Options{})
 	require.NoError(w.t, err)
 	restored := w.config
 	restored.Data = w.t.TempDir()
@@ -497,7 +497,7 @@ func TestFsck_MendsPendingCommand(t *testing.T) {
 	g := new(game)
 	w.plugin(g.answer)
 	at := w.found("t")
-	h := w.send(by("anybody", at), handoff.Executed)
+	h := w.send(proposalBy("anybody", at), handoff.Executed)
 	w.clean()
 	before := w.state("t")
 	w.flipInLog(w.placeOf(h))
@@ -518,7 +518,7 @@ func TestDamagedRuns_OfAPendingCommand(t *testing.T) {
 	w := newCheckedWorld(t, outside())
 	g := &game{release: make(chan struct{})}
 	w.plugin(g.answer)
-	w.later(by("waits", w.found("t")))
+	w.later(proposalBy("waits", w.found("t")))
 	var last uint64
 	for i, kind := range []machine.SignalKind{machine.SignalPause, machine.SignalResume} {
 		require.Eventually(t, func() bool { return w.now("t").PendingRunID != "" }, time.Minute,

@@ -91,8 +91,8 @@ func (g *game) answer(c *apply.Command) apply.Answer {
 	return apply.Done(c)
 }
 
-// by is a proposal of an actor.
-func by(actor string, at town.State) handoff.Proposal {
+// proposalBy is a proposal of an actor.
+func proposalBy(actor string, at town.State) handoff.Proposal {
 	p := proposal(at, handoff.TalkToTownsfolk, "casual")
 	p.ActorID = actor
 	return p
@@ -215,7 +215,7 @@ func (w *checkedWorld) forgeRun(
 			EventID: uuid.NewString(), EventType: event, LogicalAttemptID: 1,
 			EmittedAt: first.EmittedAt,
 		}
-		if event.OfStep() {
+		if event.IsStepLevel() {
 			e.StepID = machine.StepApply
 		}
 		run.Events = append(run.Events, e)
@@ -266,7 +266,7 @@ func (w *checkedWorld) applied(towns ...string) {
 			if actor == "later" || actor == "anybody" {
 				want = handoff.Executed
 			}
-			w.again(w.send(by(actor, w.state(id)), want))
+			w.again(w.send(proposalBy(actor, w.state(id)), want))
 		}
 		// by the rules
 		w.send(proposal(w.state(id), handoff.AdvanceProject, "gate"), handoff.Failed)
@@ -341,7 +341,7 @@ func TestFsck_RunEndedByOthers(t *testing.T) {
 			w := newCheckedWorld(t, outside())
 			g := &game{release: make(chan struct{})}
 			w.plugin(g.answer)
-			ended := w.later(by("waits", w.found("t")))
+			ended := w.later(proposalBy("waits", w.found("t")))
 			run := w.pending("t")
 			w.appendUnowned("t", run, taken)
 			close(g.release)

@@ -49,10 +49,10 @@ func storied(t *testing.T) []*jetstream.RawStreamMsg {
 	w.plugin(g.answer)
 	first := w.found("t")
 	w.idle()
-	w.send(by("later", first), handoff.Executed)
+	w.send(proposalBy("later", first), handoff.Executed)
 	w.signal(machine.SignalPause, "t")
 	w.idle()
-	waiting := w.later(by("refused", w.state("t")))
+	waiting := w.later(proposalBy("refused", w.state("t")))
 	id := w.pausedRun(2)
 	w.append("t", id, runevents.Event{EventType: "Noted", StepID: "build"})
 	w.signal(machine.SignalResume, "t")
@@ -61,7 +61,7 @@ func storied(t *testing.T) []*jetstream.RawStreamMsg {
 	w.signal(machine.SignalPause, "")
 	w.refusedSignal(engine.Signal{Kind: machine.SignalPause})
 	w.idle()
-	cancelled := w.later(by("anybody", w.state("t")))
+	cancelled := w.later(proposalBy("anybody", w.state("t")))
 	id = w.pausedRun(3)
 	_, err := w.engine.Signal(t.Context(),
 		engine.Signal{Kind: machine.SignalCancel, RunID: id})
@@ -71,9 +71,9 @@ func storied(t *testing.T) []*jetstream.RawStreamMsg {
 
 	w.idle()
 	w.again(w.send(proposal(w.state("t"), handoff.AdvanceProject, "gate"), handoff.Failed))
-	w.send(by("anybody", first), handoff.Stale)
+	w.send(proposalBy("anybody", first), handoff.Stale)
 	w.idle()
-	applied := w.later(by("waits", w.state("t")))
+	applied := w.later(proposalBy("waits", w.state("t")))
 	w.append("t", w.pending("t"), runevents.Event{EventType: "Noted", StepID: "build"})
 	w.signal(machine.SignalPause, "t")
 	w.clean()
@@ -113,8 +113,8 @@ func nth(t *testing.T, log []*jetstream.RawStreamMsg, kind string, n int) int {
 	return 0
 }
 
-// between returns the text between two others, the first of each.
-func between(t *testing.T, text, from, to string) string {
+// cutBetween returns the text between two others, the first of each.
+func cutBetween(t *testing.T, text, from, to string) string {
 	t.Helper()
 	_, rest, ok := strings.Cut(text, from)
 	require.True(t, ok, from)
@@ -203,7 +203,7 @@ func remove(kind string, n int) tampering {
 func idOf(from string, m int, kind string, n int) tampering {
 	return func(t *testing.T, log logMessages) (logMessages, uint64) {
 		first := func(kind string, n int) string {
-			return between(t, string(log[nth(t, log, kind, n)].Data), `"events":[{"eventId":"`, `"`)
+			return cutBetween(t, string(log[nth(t, log, kind, n)].Data), `"events":[{"eventId":"`, `"`)
 		}
 		return change(kind, n, first(kind, n), first(from, m))(t, log)
 	}
@@ -234,8 +234,8 @@ func TestFsck_TamperedRuns(t *testing.T) {
 		"a conclusion too early": remove("pending", 2),
 		"the conclusion of another run": func(t *testing.T, log logMessages) (logMessages, uint64) {
 			const from = `"run":{"runId":"`
-			own := between(t, string(log[nth(t, log, "handoff", 0)].Data), from, `"`)
-			other := between(t, string(log[nth(t, log, "handoff", 1)].Data), from, `"`)
+			own := cutBetween(t, string(log[nth(t, log, "handoff", 0)].Data), from, `"`)
+			other := cutBetween(t, string(log[nth(t, log, "handoff", 1)].Data), from, `"`)
 			return change("handoff", 0, from+own, from+other)(t, log)
 		},
 		"an event with the id of another":          idOf("pending", 0, "run", 0),

@@ -126,7 +126,7 @@ func (w *checkedWorld) populate(towns ...string) *checkedWorld {
 		accepted := w.send(proposal(state, handoff.AdvanceProject, "wall"), handoff.Executed)
 		w.send(proposal(state, handoff.AdvanceProject, "wall"), handoff.Duplicate)
 		w.send(proposal(state, handoff.TalkToTownsfolk, "casual"), handoff.Stale)
-		next := w.after(state, accepted)
+		next := w.nextState(state, accepted)
 		w.send(proposal(next, handoff.AdvanceProject, "gate"), handoff.Failed)
 		w.send(proposal(next, handoff.AdvanceProject, "wall",
 			handoff.Precondition{Kind: handoff.ProjectExists, TargetID: "moat"}), handoff.Rejected)
@@ -320,8 +320,8 @@ func (w *checkedWorld) publish(subject string, header nats.Header, data []byte) 
 	return seq
 }
 
-// after returns the state that the rules make of an executed handoff.
-func (w *checkedWorld) after(at town.State, h *handoff.Handoff) town.State {
+// nextState returns the state that the rules make of an executed handoff.
+func (w *checkedWorld) nextState(at town.State, h *handoff.Handoff) town.State {
 	w.t.Helper()
 	next, reason := town.DefaultRules().Apply(at.Snapshot, &h.Proposal)
 	require.Empty(w.t, reason)
@@ -333,7 +333,7 @@ func (w *checkedWorld) talked(at town.State, n int) (all []*handoff.Handoff, now
 	w.t.Helper()
 	for range n {
 		h := w.send(proposal(at, handoff.TalkToTownsfolk, "casual"), handoff.Executed)
-		all, at = append(all, h), w.after(at, h)
+		all, at = append(all, h), w.nextState(at, h)
 	}
 	return all, at
 }

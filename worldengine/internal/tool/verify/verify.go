@@ -93,7 +93,7 @@ func check(path, name string, data jsontext.Value) Document {
 func (d *Document) parse(data jsontext.Value, tree any) error {
 	switch schemas.Name(d.SchemaVersion) {
 	case schemas.ExecutionHandoff:
-		h, err := handoff.FromTree(tree)
+		h, err := handoff.ParseTree(tree)
 		if err == nil {
 			d.IDs = map[string]string{"handoffId": h.HandoffID, "proposalId": h.ProposalID,
 				"townId": h.Proposal.TownID}
@@ -114,7 +114,7 @@ func (d *Document) parse(data jsontext.Value, tree any) error {
 		}
 		return err
 	case schemas.Snapshot:
-		s, err := town.FromTree(tree)
+		s, err := town.ParseTree(tree)
 		if err == nil {
 			d.IDs = map[string]string{"townId": s.Snapshot.TownID, "snapshotHash": s.Hash}
 		}

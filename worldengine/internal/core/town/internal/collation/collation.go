@@ -126,24 +126,24 @@ func (r *reader) orderMarks() {
 
 func (r *reader) next() (c rune, ok bool) {
 	if len(r.marks) > 0 {
-		return r.takeMark(0), true
+		return r.readMark(0), true
 	}
 	if r.at == len(r.text) {
 		return 0, false
 	}
-	return r.takeText(), true
+	return r.readText(), true
 }
 
-// takeText takes the next code point of text, if no marks come before it.
-func (r *reader) takeText() rune {
+// readText takes the next code point of text, if no marks come before it.
+func (r *reader) readText() rune {
 	c := r.text[r.at]
 	r.at++
 	r.orderMarks()
 	return c
 }
 
-// takeMark takes the first mark of the i-th class in marks.
-func (r *reader) takeMark(i int) rune {
+// readMark takes the first mark of the i-th class in marks.
+func (r *reader) readMark(i int) rune {
 	c := r.marks[i][0]
 	if r.marks[i] = r.marks[i][1:]; len(r.marks[i]) == 0 {
 		r.marks = slices.Delete(r.marks, i, i+1)
@@ -163,7 +163,7 @@ func (r *reader) longest(c rune) []element {
 			return m.elements
 		}
 		m = longer
-		r.takeText()
+		r.readText()
 	}
 	for i := 0; i < len(r.marks); {
 		longer := m.next[r.marks[i][0]]
@@ -172,7 +172,7 @@ func (r *reader) longest(c rune) []element {
 			continue
 		}
 		m = longer
-		r.takeMark(i)
+		r.readMark(i)
 	}
 	return m.elements
 }

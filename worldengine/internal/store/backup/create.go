@@ -29,10 +29,10 @@ type Options struct {
 	Copying func(stream string, bytes int64)
 }
 
-// Take copies a world, which may be served meanwhile, to a directory that is missing or empty. The
+// Create copies a world, which may be served meanwhile, to a directory that is missing or empty. The
 // backup lacks messages that NATS cannot read: see Manifest.Unreadable. If Take fails, it removes its
 // files.
-func Take(
+func Create(
 	ctx context.Context, nc *nats.Conn, dir string, options Options,
 ) (_ *Manifest, err error) {
 	world := cmp.Or(options.World, wire.DefaultWorld)
@@ -70,7 +70,7 @@ func Take(
 	copied := &logCopy{log, map[string]uint64{}, map[string]uint64{}}
 	for i, config := range BackupStreams(world, commitlog.Settings{}, 1) {
 		m.Streams = append(m.Streams, Stream{Name: config.Name})
-		if err = m.Streams[i].take(ctx, nc, dir, copied.visit, options.Copying); err == nil && i == 0 {
+		if err = m.Streams[i].copyTo(ctx, nc, dir, copied.visit, options.Copying); err == nil && i == 0 {
 			err = m.checkLog(ctx, copied)
 		}
 		if err != nil {
@@ -110,8 +110,8 @@ func (m *Manifest) remove(dir string) error {
 	return err
 }
 
-// take copies one stream, and visits the messages of the copy.
-func (s *Stream) take(
+// copyTo copies one stream, and visits the messages of the copy.
+func (s *Stream) copyTo(
 	ctx context.Context, nc *nats.Conn, dir string, visit visitor, copying func(string, int64),
 ) error {
 	if err := os.Mkdir(filepath.Join(dir, s.Name), 0o700); err != nil {
@@ -122,7 +122,7 @@ func (s *Stream) take(
 	if err != nil {
 		return err
 	}
-	begun, err := takeSnapshot(ctx, nc, s.Name, f, copying)
+	begun, err := copySnapshot(ctx, nc, s.Name, f, copying)
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return err
 	}

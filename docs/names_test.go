@@ -1,0 +1,120 @@
+package docs_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"path"
+	"slices"
+	"strings"
+	"testing"
+	"unicode"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// vagueVerbs say nothing: each stood for a dozen ideas. Instead of them: receive, reserve, acquire, admit, lock; keep,
+// postpone, wait; publish, report, announce; allow, forward, match; start, open.
+var vagueVerbs = strings.Fields(`take takes took taken taking hold holds held holding tell tells told telling
+	pass passes passed passing begin begins began begun beginning`)
+
+// prepositions begin no name, since a function is a verb or the noun that it returns (CONTRIBUTING.md).
+var prepositions = strings.Fields(`about after against among as at before between by during for from in into of on over
+	per since to under until upon via within without`)
+
+// idioms are the prepositions that Go itself begins names with. With is not even in the list of prepositions: options
+// (WithUsers) and changed copies (context.WithValue, slog's WithGroup, withDefaults) have it.
+var idioms = map[string]func(name string, f *ast.FuncType) bool{
+	// A handler of an event: it has a suffix, and returns nothing or an error, as http.Server's callbacks.
+	"on": func(name string, f *ast.FuncType) bool { return len(name) > len("on") && !returnsValue(f) },
+	// The element at a position, as of image.Image and types.Tuple.
+	"at": func(name string, _ *ast.FuncType) bool { return name == "At" },
+}
+
+// notYet are the packages with names from before these rules. The list only shrinks.
+var notYet = []string{
+	"worldengine/handoffctl",
+	"worldengine/internal/core/machine",
+	"worldengine/internal/core/machine/machinetest",
+	"worldengine/internal/engine",
+	"worldengine/internal/engine/approvals",
+	"worldengine/internal/engine/feed",
+	"worldengine/internal/engine/game",
+	"worldengine/internal/engine/queue",
+	"worldengine/internal/engine/rcon",
+	"worldengine/internal/engine/runs",
+	"worldengine/internal/engine/stepper",
+	"worldengine/internal/serve/server",
+	"worldengine/internal/store/commitlog",
+	"worldengine/internal/store/commitlog/logtest",
+	"worldengine/internal/store/history",
+	"worldengine/internal/store/index",
+}
+
+func TestNames_VerbsAndNouns(t *testing.T) {
+	t.Parallel()
+	old, checked := map[string]bool{}, 0
+	for _, name := range tree(t) {
+		if path.Ext(name) != ".go" {
+			continue
+		}
+		checked++
+		for _, found := range badNames(t, "../"+name) {
+			dir := path.Dir(name)
+			old[dir] = true
+			assert.Contains(t, notYet, dir, "%s: %s: begin with the verb or the noun (CONTRIBUTING.md)", name, found)
+		}
+	}
+	for _, dir := range notYet {
+		assert.True(t, old[dir], "%s is done: delete it from notYet", dir)
+	}
+	require.Greater(t, checked, 500)
+}
+
+// badNames returns the names of functions and methods of a file that begin with a vague verb or a preposition.
+func badNames(t *testing.T, file string) (names []string) {
+	t.Helper()
+	parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
+	require.NoError(t, err)
+	check := func(name string, f *ast.FuncType) {
+		word := firstWord(name)
+		idiom := idioms[word]
+		if slices.Contains(vagueVerbs, word) ||
+			slices.Contains(prepositions, word) && (idiom == nil || !idiom(name, f)) {
+			names = append(names, name)
+		}
+	}
+	ast.Inspect(parsed, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.FuncDecl:
+			check(n.Name.Name, n.Type)
+		case *ast.InterfaceType:
+			for _, method := range n.Methods.List {
+				if f, ok := method.Type.(*ast.FuncType); ok {
+					check(method.Names[0].Name, f)
+				}
+			}
+		}
+		return true
+	})
+	return names
+}
+
+// firstWord returns the first word of a name, in lower case: "take" of takeText and "of" of OfRetry.
+func firstWord(name string) string {
+	end := strings.IndexFunc(name[1:], unicode.IsUpper)
+	if end < 0 {
+		return strings.ToLower(name)
+	}
+	return strings.ToLower(name[:1+end])
+}
+
+// returnsValue reports whether a function returns more than an error.
+func returnsValue(f *ast.FuncType) bool {
+	if f.Results == nil || len(f.Results.List) == 0 {
+		return false
+	}
+	only, isName := f.Results.List[0].Type.(*ast.Ident)
+	return len(f.Results.List) > 1 || !isName || only.Name != "error"
+}
