@@ -13,7 +13,10 @@ import (
 // imports packages of its own room and of those before it.
 var rooms = []string{"kit", "core", "store", "engine", "serve", "tool"}
 
-const internal = "worldengine/worldengine/internal/"
+// modulePath is the path of the Go module; .ci/rename-module changes it.
+const modulePath = "worldengine"
+
+const internal = modulePath + "/worldengine/internal/"
 
 func roomOf(path string) int {
 	room, _, _ := strings.Cut(strings.TrimPrefix(path, internal), "/")
@@ -56,7 +59,7 @@ func TestImports_CoreIsPure(t *testing.T) {
 	deps := listedEach(t, ".Deps")
 	for name := range deps {
 		pure := roomOf(name) == slices.Index(rooms, "core") ||
-			slices.Contains(public, strings.TrimPrefix(name, "worldengine/"))
+			slices.Contains(public, strings.TrimPrefix(name, modulePath+"/"))
 		for _, path := range deps[name] {
 			require.False(t, pure && strings.Contains(path, "nats"), "%s reaches %s", name, path)
 		}
@@ -69,8 +72,8 @@ func TestImports_EngineNeedsNoClient(t *testing.T) {
 	for name, imports := range listedEach(t, ".Imports") {
 		below := roomOf(name) >= 0 && roomOf(name) < slices.Index(rooms, "serve")
 		for _, path := range imports {
-			require.False(t, below && (strings.HasPrefix(path, "worldengine/worldengine/client") ||
-				strings.HasPrefix(path, "worldengine/worldengine/plugin")), "%s imports %s", name, path)
+			require.False(t, below && (strings.HasPrefix(path, modulePath+"/worldengine/client") ||
+				strings.HasPrefix(path, modulePath+"/worldengine/plugin")), "%s imports %s", name, path)
 		}
 	}
 }

@@ -27,7 +27,7 @@ var chosen = []struct{ row, file, from, to string }{
 	{"emittedAt is when what an event tells", "runevents/producer.go",
 		"at := e.At",
 		"at := time.Time{}"},
-	{"A run that is queued for more than 100 ms", "worldengine/waiting.go",
+	{"A run that is queued for more than 100 ms", "worldengine/internal/engine/waiting.go",
 		"const queuedMoment = 100 * time.Millisecond",
 		"const queuedMoment = 2 * time.Second"},
 	{"RunApproved makes a run APPROVED", "worldengine/internal/core/approval/list.go",
@@ -48,7 +48,7 @@ var chosen = []struct{ row, file, from, to string }{
 	{"A collision MUST be rejected or answered", "runevents/append.go",
 		"s.keys[w.IdempotencyKey]; ok {",
 		"s.keys[w.IdempotencyKey]; ok && false {"},
-	{"An operator MAY have it validate", "worldengine/open.go",
+	{"An operator MAY have it validate", "worldengine/internal/engine/open.go",
 		"Transitions: e.config.ValidateTransitions",
 		"Transitions: false"},
 	{"An alert MUST have the ids of the run", "runevents/project.go",
@@ -66,7 +66,7 @@ var chosen = []struct{ row, file, from, to string }{
 	{"logicalAttemptId of a step counts up ONLY", "worldengine/internal/core/apply/pending.go",
 		"n.Attempt++",
 		"n.Attempt += 2"},
-	{"4: a projector runs in every server", "worldengine/open.go",
+	{"4: a projector runs in every server", "worldengine/internal/engine/open.go",
 		"if e.config.Projector {",
 		"if false {"},
 	{"Overload is answered: REJECT", "worldengine/internal/serve/service/admit.go",
@@ -75,7 +75,7 @@ var chosen = []struct{ row, file, from, to string }{
 	{"They MUST NOT assume that delivery", "runevents/project.go",
 		"if stored.RunSeq <= r.LastEventSeq {",
 		"if false {"},
-	{"3 and 5: the town is PAUSED at once", "worldengine/signals.go",
+	{"3 and 5: the town is PAUSED at once", "worldengine/internal/engine/signals.go",
 		"applying > 0 && by.Draining",
 		"applying < 0 && by.Draining"},
 	{"7: what to do with a task that ends late", "worldengine/internal/core/machine/applying.go",
@@ -160,7 +160,7 @@ func killed(t *testing.T, root string, files map[string]string, proof, what stri
 		tests[pkg] = append(tests[pkg], test)
 	}
 	of, _, _ := split(what)
-	slow := []string{"cmd/", "worldengine/internal/serve/server", "worldengine/internal/testkit/systemtest"}
+	slow := []string{"worldengine/handoff", "worldengine/internal/serve/server", "worldengine/internal/testkit/systemtest"}
 	rank := func(pkg string) int { // the quick ones first
 		isSlow := func(prefix string) bool { return strings.HasPrefix(pkg, prefix) }
 		return slices.Index([]bool{pkg == of, !slices.ContainsFunc(slow, isSlow), true}, true)

@@ -104,7 +104,7 @@ func TestPages_Names(t *testing.T) {
 		for _, found := range span.FindAllStringSubmatch(prose(page), -1) {
 			if text := found[1]; mustExist(text, known) {
 				checked++
-				assert.True(t, known[text] || known[strings.TrimPrefix(text, "worldengine/")],
+				assert.True(t, known[text] || known[strings.TrimPrefix(text, modulePath+"/")],
 					"%s names `%s`, which is not there", name, text)
 			}
 		}
@@ -191,7 +191,7 @@ func TestPages_Architecture(t *testing.T) {
 	_, tree, _ := strings.Cut(read(t, "architecture.md"), "\n## The tree\n")
 	tree, _, _ = strings.Cut(tree, "\n## ")
 	for _, name := range listed(t, "{{.ImportPath}}") {
-		name = strings.TrimPrefix(strings.TrimPrefix(name, internal), "worldengine/")
+		name = strings.TrimPrefix(strings.TrimPrefix(name, internal), modulePath+"/")
 		if name != "docs" {
 			require.Contains(t, tree, "`"+name+"`")
 		}

@@ -153,7 +153,7 @@ func TestValidate_IsLinear(t *testing.T) {
 		"unknown arguments": func(n int) any { return edit(proposal(), "/args", members(n)) },
 	} {
 		trees := map[int]any{}
-		requireLinear(t, name, 12_500, func(n int) { trees[n] = large(n) }, func(n int) {
+		requireLinear(t, name, 6_000, func(n int) { trees[n] = large(n) }, func(n int) {
 			err := schemas.Validate(schemas.Proposal, trees[n])
 			require.Equal(t, name == "tolerated", err == nil, name)
 		})

@@ -147,7 +147,7 @@ func TestServerIsKilled(t *testing.T) {
 	t.Parallel() // it waits until the pages call themselves stale
 	program := filepath.Join(t.TempDir(), "handoffd")
 	out, err := exec.Command("go", "build", "-o", program,
-		"worldengine/cmd/handoffd").CombinedOutput()
+		"../../../../cmd/handoffd").CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	data := t.TempDir()
 	console := natstest.FreeAddress(t)

@@ -373,7 +373,7 @@ func TestSavedFixturesReplay(t *testing.T) {
 		saved := read(t, filepath.Join(dir, "fixture-"+run[:8]+".json"), "]\n")
 		require.Equal(t, saved, eval[string](b, "window.copied"))
 	}
-	replay := exec.Command("go", "run", "worldengine/cmd/handoffctl", "replay", dir,
+	replay := exec.Command("go", "run", "../../../../cmd/handoffctl", "replay", dir,
 		"--fresh", "--strict")
 	out, err := replay.CombinedOutput()
 	require.NoError(t, err, "%s", out)
