@@ -118,7 +118,7 @@ type RunState struct {
 func NewRunState(runID string, policy AppendPolicy) *RunState {
 	return &RunState{
 		runID: runID, policy: policy, keys: map[string]Appended{}, ids: map[string]struct{}{},
-		statuses: statuses{run: RunPending, steps: map[stepAttempt]StepStatus{}},
+		statuses: statuses{run: RunStatusPending, steps: map[stepAttempt]StepStatus{}},
 	}
 }
 
@@ -184,7 +184,7 @@ func (s *RunState) Check(w *Write) error {
 		Attempted: w.EventType,
 	}
 	if w.StepID != "" && s.statuses.run.Terminal() {
-		err.StepID, err.Expected = "", string(RunRunning)+" or "+string(RunIsPaused)
+		err.StepID, err.Expected = "", string(RunStatusRunning)+" or "+string(RunStatusPaused)
 	}
 	return err
 }

@@ -8,7 +8,7 @@ import (
 
 // The status of a run follows from its events.
 func ExampleNextRunStatus() {
-	status := runevents.RunPending
+	status := runevents.RunStatusPending
 	for _, event := range []runevents.EventType{runevents.RunQueued, runevents.RunStarted, runevents.RunQueued} {
 		next, valid := runevents.NextRunStatus(status, event)
 		fmt.Println(event, next, valid)

@@ -114,7 +114,7 @@ const firstAttempt = 1
 
 // NewProducer starts the events of a run that has none yet.
 func NewProducer(identity Identity, source Source) *Producer {
-	p := &Producer{source: source, status: RunPending}
+	p := &Producer{source: source, status: RunStatusPending}
 	p.run.Identity = identity
 	p.Persisted(1)
 	return p
@@ -125,7 +125,7 @@ func NewProducer(identity Identity, source Source) *Producer {
 func (p *Producer) ResumeAt(status RunStatus, started ...Event) {
 	p.status = status
 	for i := range started {
-		*p.step(stepAttempt{started[i].StepID, started[i].LogicalAttemptID}) = StepRunning
+		*p.step(stepAttempt{started[i].StepID, started[i].LogicalAttemptID}) = StepStatusRunning
 	}
 }
 
@@ -189,7 +189,7 @@ func (p *Producer) step(attempt stepAttempt) *StepStatus {
 			return &p.steps[i].status
 		}
 	}
-	p.steps = append(p.steps, stepState{attempt, StepPending})
+	p.steps = append(p.steps, stepState{attempt, StepStatusPending})
 	return &p.steps[len(p.steps)-1].status
 }
 
@@ -208,10 +208,10 @@ func (p *Producer) next(event EventType, step stepAttempt) (RunStatus, StepStatu
 		}
 		return next, "", nil
 	}
-	drains := p.status == RunIsPaused && (event == StepCompleted || event == StepFailed)
-	if p.status != RunRunning && !drains {
+	drains := p.status == RunStatusPaused && (event == StepCompleted || event == StepFailed)
+	if p.status != RunStatusRunning && !drains {
 		return "", "", &InvalidTransitionError{
-			Expected: string(RunRunning), Actual: string(p.status), Attempted: event,
+			Expected: string(RunStatusRunning), Actual: string(p.status), Attempted: event,
 		}
 	}
 	now := *p.step(step)

@@ -115,7 +115,7 @@ func (r *reduction) apply(e *Record) {
 		return
 	}
 	r.SeenKeys = slices.Insert(r.SeenKeys, at, e.IdempotencyKey)
-	i, step := r.find(e), StepPending
+	i, step := r.find(e), StepStatusPending
 	if i >= 0 {
 		step = r.Steps[i].Status
 	}

@@ -41,7 +41,7 @@ func TestProject_AnyPayload(t *testing.T) {
 		}
 		s, alerts := project(t, records)
 		require.Empty(t, alerts)
-		require.Equal(t, runevents.RunSucceeded, s.Status)
+		require.Equal(t, runevents.RunStatusCompleted, s.Status)
 		require.Equal(t, "2026-02-16T10:00:00.001Z", s.StartedAt)
 		require.Equal(t, int64(6), *s.TotalDurationMs)
 		require.Nil(t, s.Steps[1].Error)

@@ -105,7 +105,7 @@ type Metadata struct {
 // NewSnapshot returns the snapshot of a run that has no events yet.
 func NewSnapshot(runID string) Snapshot {
 	return Snapshot{
-		RunID: runID, Status: RunPending, Steps: []StepSnapshot{}, Artifacts: []Artifact{},
+		RunID: runID, Status: RunStatusPending, Steps: []StepSnapshot{}, Artifacts: []Artifact{},
 		Metadata: Metadata{Consistency: Consistent}, SeenKeys: []string{},
 	}
 }

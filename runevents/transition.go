@@ -11,18 +11,18 @@ type RunStatus string
 
 // The statuses of a run.
 const (
-	RunPending    RunStatus = "PENDING"
-	RunIsApproved RunStatus = "APPROVED"
-	RunRunning    RunStatus = "RUNNING"
-	RunIsPaused   RunStatus = "PAUSED"
-	RunSucceeded  RunStatus = "COMPLETED"
-	RunHasFailed  RunStatus = "FAILED"
-	RunAborted    RunStatus = "CANCELLED"
+	RunStatusPending   RunStatus = "PENDING"
+	RunStatusApproved  RunStatus = "APPROVED"
+	RunStatusRunning   RunStatus = "RUNNING"
+	RunStatusPaused    RunStatus = "PAUSED"
+	RunStatusCompleted RunStatus = "COMPLETED"
+	RunStatusFailed    RunStatus = "FAILED"
+	RunStatusCancelled RunStatus = "CANCELLED"
 )
 
 // Terminal reports whether the status is final: no event moves a run that has ended.
 func (s RunStatus) Terminal() bool {
-	return s == RunSucceeded || s == RunHasFailed || s == RunAborted
+	return s == RunStatusCompleted || s == RunStatusFailed || s == RunStatusCancelled
 }
 
 // StepStatus is the derived status of one logical attempt of a step.
@@ -30,11 +30,11 @@ type StepStatus string
 
 // The statuses of a step attempt.
 const (
-	StepPending    StepStatus = "PENDING"
-	StepRunning    StepStatus = "RUNNING"
-	StepSucceeded  StepStatus = "SUCCESS"
-	StepHasFailed  StepStatus = "FAILED"
-	StepWasSkipped StepStatus = "SKIPPED"
+	StepStatusPending StepStatus = "PENDING"
+	StepStatusRunning StepStatus = "RUNNING"
+	StepStatusSuccess StepStatus = "SUCCESS"
+	StepStatusFailed  StepStatus = "FAILED"
+	StepStatusSkipped StepStatus = "SKIPPED"
 )
 
 // NextRunStatus returns the status after a run-level event, and whether the event is valid. If the
@@ -52,7 +52,7 @@ func NextStepStatus(now StepStatus, event EventType) (StepStatus, bool) {
 // RunStatuses returns the statuses of a run, in the order in which a run may reach them.
 func RunStatuses() []RunStatus {
 	return []RunStatus{
-		RunPending, RunIsApproved, RunRunning, RunIsPaused, RunSucceeded, RunHasFailed, RunAborted,
+		RunStatusPending, RunStatusApproved, RunStatusRunning, RunStatusPaused, RunStatusCompleted, RunStatusFailed, RunStatusCancelled,
 	}
 }
 
@@ -82,7 +82,7 @@ type statuses struct {
 // judge returns the verdict on e as the run's next event.
 func (s *statuses) judge(e *Write) verdict {
 	step := s.steps[stepAttempt{e.StepID, e.LogicalAttemptID}]
-	return judge(s.run, cmp.Or(step, StepPending), e.EventType, e.StepID)
+	return judge(s.run, cmp.Or(step, StepStatusPending), e.EventType, e.StepID)
 }
 
 // apply moves the run or the step attempt that e is about, if e is valid.
@@ -124,9 +124,9 @@ func judge(run RunStatus, step StepStatus, event EventType, stepID string) verdi
 		switch {
 		case run.Terminal() || stepID == "":
 			v.prior, v.valid = string(run), false
-		case !valid && step == StepPending:
+		case !valid && step == StepStatusPending:
 			v.cause = "its StepStarted"
-		case valid && run != RunRunning && run != RunIsPaused:
+		case valid && run != RunStatusRunning && run != RunStatusPaused:
 			v.cause = "RunStarted"
 		}
 		return v

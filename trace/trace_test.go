@@ -110,7 +110,7 @@ func TestParse_State(t *testing.T) {
 	}
 }
 
-func TestFromHeader(t *testing.T) {
+func TestExtract(t *testing.T) {
 	t.Parallel()
 	want := trace.Context{Parent: parent, State: state}
 	for name, c := range map[string]struct {
@@ -177,9 +177,9 @@ func TestContext_LogAttr(t *testing.T) {
 	require.Contains(t, b.String(), "msg=said run=r error=e\n")
 }
 
-// FuzzFromHeader: from any headers, the context that is passed on is of the grammar, small, and
+// FuzzExtract: from any headers, the context that is passed on is of the grammar, small, and
 // reads back.
-func FuzzFromHeader(f *testing.F) {
+func FuzzExtract(f *testing.F) {
 	f.Add("traceparent", parent, "tracestate", state)
 	f.Add("Traceparent", "cc"+parent[2:]+"-more", "TRACESTATE", "a@b=c, d=e")
 	f.Add("traceparent", parent, "traceparent", parent)

@@ -12,7 +12,7 @@ import (
 
 // A worker of a plugin emits the step that it did for a command. It needs a server, so nothing runs here.
 func Example() {
-	url, credentials := client.FromEnvironment(os.LookupEnv)
+	url, credentials := client.LoadEnvironment(os.LookupEnv)
 	engine, err := client.Connect(url, client.Options{Connection: credentials})
 	if err != nil {
 		log.Fatal(err)

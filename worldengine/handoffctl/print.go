@@ -136,15 +136,15 @@ var (
 		handoff.Rejected: bad, handoff.Failed: bad,
 	}
 	runTones = map[runevents.RunStatus]tone{
-		runevents.RunSucceeded: good, runevents.RunHasFailed: bad, runevents.RunAborted: bad,
-		runevents.RunPending: warn, runevents.RunIsPaused: warn,
+		runevents.RunStatusCompleted: good, runevents.RunStatusFailed: bad, runevents.RunStatusCancelled: bad,
+		runevents.RunStatusPending: warn, runevents.RunStatusPaused: warn,
 	}
 	severityTones = map[runevents.Severity]tone{runevents.P1: bad, runevents.P2: warn}
 )
 
 // runTone is the tone of a run. A run that has completed has the tone of its result, if it has one.
 func runTone(status runevents.RunStatus, result handoff.Status) tone {
-	if status == runevents.RunSucceeded && result != "" {
+	if status == runevents.RunStatusCompleted && result != "" {
 		return resultTones[result]
 	}
 	return runTones[status]

@@ -232,7 +232,7 @@ func (c *recordCommand) Run(ctx context.Context, a *app) error {
 	r := record.New(server)
 	switch {
 	case c.For > 0:
-		err = r.For(ctx, c.For, c.Town)
+		err = r.Watch(ctx, c.For, c.Town)
 	case c.RunID != "":
 		err = r.Run(ctx, c.RunID)
 	default:

@@ -95,7 +95,7 @@ func (c *fsckCommand) Run(ctx context.Context, a *app) error {
 	}
 	line := a.progressLine()
 	report, err := fsck.Run(ctx, js.Conn(), a.flags.World, fsck.Options{
-		Repair: c.Repair, MendTowns: c.MendTowns, MaxFindings: c.MaxFindings, Index: c.Index,
+		Repair: c.Repair, RepairTowns: c.MendTowns, MaxFindings: c.MaxFindings, Index: c.Index,
 		Replicas: c.Replicas, Logger: slog.New(slog.NewTextHandler(a.err, nil)),
 		Progress: func(seq, end uint64) {
 			// The work behind the log may take long, so the end of the log is always shown.
@@ -121,9 +121,9 @@ func (t table) repaired(r *fsck.Report) {
 	if r.Repair == nil {
 		return
 	}
-	t.linef("\nrepaired: %s put back\n", cmdline.Counted(len(r.Repair.TownsMended), "town"))
-	for i := range r.Repair.TownsMended {
-		d := &r.Repair.TownsMended[i]
+	t.linef("\nrepaired: %s put back\n", cmdline.Counted(len(r.Repair.TownsRepaired), "town"))
+	for i := range r.Repair.TownsRepaired {
+		d := &r.Repair.TownsRepaired[i]
 		t.linef("town %s was put back to log sequence %d, day %d\n%s", show(d.Town), d.Restores,
 			d.Day, lostText(d))
 	}

@@ -181,7 +181,7 @@ func (a *app) eventType(e *runevents.Record) cell {
 		if e.AppendedBy == "" {
 			_ = json.Unmarshal(e.Payload, &ended) // the engine wrote it
 		}
-		return a.coloured(text, runTone(runevents.RunSucceeded, ended.Status))
+		return a.coloured(text, runTone(runevents.RunStatusCompleted, ended.Status))
 	}
 	tones := map[string]tone{"bad": bad, "wait": warn}
 	return a.coloured(text, tones[e.EventType.Spec().Tone])

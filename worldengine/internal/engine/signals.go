@@ -129,7 +129,7 @@ func (e *Engine) controlOf(townID string, current machine.Town, signalID string)
 // Draining reports whether a run's pause still waits for the run's command, which is being applied.
 func (e *Engine) Draining(ctx context.Context, run *runevents.Snapshot) (bool, error) {
 	townID := machine.ReadStarted(run).TownID
-	if run.Status != runevents.RunIsPaused || townID == "" {
+	if run.Status != runevents.RunStatusPaused || townID == "" {
 		return false, nil
 	}
 	current, err := e.log.Load(ctx, townID)

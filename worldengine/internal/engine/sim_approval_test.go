@@ -146,8 +146,8 @@ func (h *simHistory) checkTold() {
 		retry := slices.ContainsFunc(h.runs[id], func(r runevents.Record) bool {
 			return r.EventType == runevents.SignalAccepted
 		})
-		h.must(err == nil && (snapshot.Status == runevents.RunAborted ||
-			retry && snapshot.Status == runevents.RunHasFailed),
+		h.must(err == nil && (snapshot.Status == runevents.RunStatusCancelled ||
+			retry && snapshot.Status == runevents.RunStatusFailed),
 			"an operator was told that run %s is cancelled, and it is %s", id, snapshot.Status)
 	}
 }

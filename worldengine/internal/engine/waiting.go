@@ -123,7 +123,7 @@ func (d *delivery) begin() machine.Begin {
 	// In whole milliseconds, like the input's time, from which the machine subtracts Waited.
 	begin := machine.Begin{Waited: time.Since(d.queued).Truncate(time.Millisecond), Retry: d.retry}
 	switch {
-	case d.tail.Status == runevents.RunIsPaused:
+	case d.tail.Status == runevents.RunStatusPaused:
 		begin.Start = machine.StartResumed
 	case d.tail.Status != "":
 		begin.Start = machine.StartWaited
@@ -141,7 +141,7 @@ func (d *delivery) waitFor(by *commitlog.PausedBy) machine.Wait {
 // command if by is nil. It records each of the two waits once. It returns machine.ErrRunCancelled
 // if the run was cancelled.
 func (e *Engine) recordWait(ctx context.Context, d *delivery, by *commitlog.PausedBy) error {
-	if status := d.tail.Status; by == nil && status != "" || status == runevents.RunIsPaused {
+	if status := d.tail.Status; by == nil && status != "" || status == runevents.RunStatusPaused {
 		return nil
 	}
 	d.recorded.Store(true)

@@ -64,7 +64,7 @@ func TestEngine_RunThatADeadServerLeft(t *testing.T) {
 		return err == nil && slices.ContainsFunc(page.Runs,
 			func(r messages.RunRow) bool { return r.Status == status })
 	}
-	require.Eventually(t, func() bool { return waits(first, runevents.RunIsPaused) },
+	require.Eventually(t, func() bool { return waits(first, runevents.RunStatusPaused) },
 		30*time.Second, 10*time.Millisecond)
 	dying.Close() // as by kill -9: nothing of it reaches NATS any more
 
@@ -72,12 +72,12 @@ func TestEngine_RunThatADeadServerLeft(t *testing.T) {
 	next, err := Open(t.Context(), nc, nc, Config{Notifier: told})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = next.Close(context.Background()) })
-	require.Eventually(t, func() bool { return waits(next, runevents.RunAborted) }, time.Minute,
+	require.Eventually(t, func() bool { return waits(next, runevents.RunStatusCancelled) }, time.Minute,
 		50*time.Millisecond)
 	alert := <-told
 	require.Equal(t, runevents.RunLeftWaiting, alert.Code)
 	require.Contains(t, alert.Message, `town "t"`)
-	require.False(t, waits(next, runevents.RunIsPaused))
+	require.False(t, waits(next, runevents.RunStatusPaused))
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
 	_ = first.Close(over)
@@ -160,7 +160,7 @@ func TestEngine_CancelledBeforeTheFirstTurn(t *testing.T) {
 		first, runID := send(), ""
 		require.Eventually(t, func() bool {
 			page, err := e.Runs().List(t.Context(),
-				index.Filter{Towns: []string{"t"}, Status: string(runevents.RunIsPaused)}, 0, 10)
+				index.Filter{Towns: []string{"t"}, Status: string(runevents.RunStatusPaused)}, 0, 10)
 			if err != nil || len(page.Runs) == 0 {
 				return false
 			}

@@ -114,7 +114,7 @@ func (s *step) held() bool { return s.in.Tail.PausedAt > s.town.Pending.Emitted 
 // released returns the events that resume a paused run.
 func (s *step) released(reason string) ([]runevents.Event, error) {
 	p := s.producer(s.town.Pending.Run)
-	p.ResumeAt(runevents.RunIsPaused)
+	p.ResumeAt(runevents.RunStatusPaused)
 	err := emitReleased(p, s.in.Tail.Pauses, reason)
 	return p.Run().Events, err
 }
@@ -133,7 +133,7 @@ func (e *Hold) effect(s *step) (Output, error) {
 		return s.onRun(pending.Run, events, false), err
 	}
 	p := s.producer(pending.Run)
-	p.ResumeAt(runevents.RunRunning)
+	p.ResumeAt(runevents.RunStatusRunning)
 	err := p.Emit(runevents.Emission{Type: runevents.RunPaused, Attempt: tail.Pauses + 1,
 		Payload: pausedPayload{SignalID: e.By.SignalID, Reason: e.By.Reason}})
 	return s.onRun(pending.Run, p.Run().Events, false), err
@@ -303,7 +303,7 @@ func (s *step) close(run *runevents.Producer, reason string) (out Output, err er
 	}
 	run.Persisted(s.in.Tail.Next)
 	if s.held() && reason != "" {
-		run.ResumeAt(runevents.RunIsPaused)
+		run.ResumeAt(runevents.RunStatusPaused)
 		err = emitReleased(run, s.in.Tail.Pauses, reason)
 	}
 	return out, err

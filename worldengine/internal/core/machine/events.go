@@ -216,7 +216,7 @@ func emitCancelled(
 ) error {
 	n := emitter{producer: p}
 	p.ResumeAt(status)
-	if status == runevents.RunPending {
+	if status == runevents.RunStatusPending {
 		n.run(runevents.RunStarted, payload)
 	}
 	n.run(runevents.RunCancelled, why)
@@ -248,7 +248,7 @@ func emitCancelledInHand(p *runevents.Producer, attempt int64, why Cancellation)
 // emitted nothing yet.
 func emitResumed(p *runevents.Producer, pending *apply.Pending, started bool) error {
 	before := max(pending.Attempt-1, 1)
-	p.ResumeAt(runevents.RunRunning, applyEvent(runevents.StepStarted, before))
+	p.ResumeAt(runevents.RunStatusRunning, applyEvent(runevents.StepStarted, before))
 	p.Persisted(pending.Emitted + 1)
 	p.UseIDs(pending.EventIDs)
 	switch {

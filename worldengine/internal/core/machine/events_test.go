@@ -136,8 +136,8 @@ func TestEmit_EventThatDoesNotFit(t *testing.T) {
 		"cancelled":           emitCancelled(p, p.Status(), nil, why),
 		"cancelled in hand":   emitCancelledInHand(p, 1, why),
 		"cancelled twice": errors.Join(
-			emitCancelled(other, runevents.RunIsPaused, nil, why),
-			emitCancelled(other, runevents.RunIsPaused, nil, why)),
+			emitCancelled(other, runevents.RunStatusPaused, nil, why),
+			emitCancelled(other, runevents.RunStatusPaused, nil, why)),
 		"judged again": EmitRun(p, h, r, Begin{}),
 		"accepted":     EmitAccepted(p, h, &r.Evaluation, Begin{}),
 		"ended":        emitEnd(p, r, 1, nil, &apply.Result{At: persistedAt}),

@@ -300,7 +300,7 @@ func (w *walk) deliver(h *handoff.Handoff) {
 func (w *walk) beginOf(d *delivery) machine.Begin {
 	b := machine.Begin{Start: d.start, Waited: time.Second}
 	if tail := w.tails[d.run.RunID]; tail != nil && tail.Status != "" {
-		b.Start = pick(tail.Status == runevents.RunIsPaused, machine.StartResumed,
+		b.Start = pick(tail.Status == runevents.RunStatusPaused, machine.StartResumed,
 			machine.StartWaited)
 	}
 	if d.retry != nil {

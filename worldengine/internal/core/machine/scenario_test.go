@@ -286,7 +286,7 @@ func (s *scenario) handoff(words []string) []string {
 	if tail := s.tails[run.RunID]; waited && tail != nil {
 		e.Next = tail.Next
 		e.Begin.Start = machine.StartWaited
-		if tail.Status == runevents.RunIsPaused {
+		if tail.Status == runevents.RunStatusPaused {
 			e.Begin.Start = machine.StartResumed
 		}
 	}

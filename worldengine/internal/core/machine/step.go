@@ -135,7 +135,7 @@ func (input *Handoff) effect(s *step) (Output, error) {
 		e.Sent = j.encoded
 	}
 	if e.Begin.Start == StartResumed {
-		j.producer.ResumeAt(runevents.RunIsPaused)
+		j.producer.ResumeAt(runevents.RunStatusPaused)
 	}
 	if e.Next > 1 {
 		j.producer.Persisted(e.Next)

@@ -52,7 +52,7 @@ func (e *Wait) effect(s *step) (Output, error) {
 	switch {
 	case tail.Cancelled:
 		return Output{}, ErrRunCancelled
-	case e.By == nil && tail.Status != "", tail.Status == runevents.RunIsPaused:
+	case e.By == nil && tail.Status != "", tail.Status == runevents.RunStatusPaused:
 		return Output{}, nil
 	case e.By == nil:
 		err = p.Emit(queued(p, e.Begin, started(p, e.Handoff, e.Begin.Retry)))
@@ -93,7 +93,7 @@ func (e *Abandon) effect(s *step) (Output, error) {
 	case tail.Waiting != nil:
 		err = emitCancelled(p, tail.Status, tail.Waiting.Run.Events[0].Payload, e.Why)
 	case e.Handoff != nil:
-		err = emitCancelled(p, runevents.RunPending, started(p, e.Handoff, e.Retry), e.Why)
+		err = emitCancelled(p, runevents.RunStatusPending, started(p, e.Handoff, e.Retry), e.Why)
 	default:
 		err = errors.New("machine: the run does not wait")
 	}

@@ -261,7 +261,7 @@ func TestWorker_Tend(t *testing.T) {
 				return w.log.CommitTown(t.Context(), &rec, &after, after.Seq) == nil
 			}, 60*time.Second, time.Millisecond)
 			requireStatus(map[bool]runevents.RunStatus{
-				true: runevents.RunIsPaused, false: runevents.RunRunning}[paused != nil])
+				true: runevents.RunStatusPaused, false: runevents.RunStatusRunning}[paused != nil])
 		}
 		require.Contains(t, w.codes(), runevents.PauseDrainTimeout)
 	})
@@ -282,7 +282,7 @@ func TestWorker_Tend(t *testing.T) {
 		w, requireStatus := watched(t)
 		w.config.WorldPause.Set(game.Pause{Seq: 1, By: by})
 		w.ensure()
-		requireStatus(runevents.RunIsPaused)
+		requireStatus(runevents.RunStatusPaused)
 		require.Eventually(t, func() bool {
 			return slices.Contains(w.codes(), runevents.PauseDrainTimeout)
 		}, 60*time.Second, 10*time.Millisecond)

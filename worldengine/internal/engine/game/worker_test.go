@@ -622,7 +622,7 @@ func TestWorker_EndedElsewhere(t *testing.T) {
 // cancelled returns the events by which the run of the command is cancelled.
 func (w *working) cancelled() *runevents.Run {
 	p := logtest.NewProducer(w.current.Pending.Run)
-	p.ResumeAt(runevents.RunRunning)
+	p.ResumeAt(runevents.RunStatusRunning)
 	p.Persisted(w.current.Pending.Emitted + 1)
 	assert.NoError(w.t, p.Emit(runevents.Emission{Type: runevents.RunCancelled}))
 	return p.Run()

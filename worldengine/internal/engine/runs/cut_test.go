@@ -108,5 +108,5 @@ func TestAppend_FullRun(t *testing.T) {
 	require.ErrorIs(t, err, commitlog.ErrRunFull)
 	run, err := s.Get(t.Context(), "run")
 	require.NoError(t, err)
-	require.Equal(t, runevents.RunSucceeded, run.Status)
+	require.Equal(t, runevents.RunStatusCompleted, run.Status)
 }

@@ -129,7 +129,7 @@ func (fakeRuns) EndedAt(_ context.Context, runID string) (uint64, error) {
 
 func (fakeRuns) Get(_ context.Context, runID string) (run runevents.Snapshot, err error) {
 	if runID == "run-1" {
-		run.Status = runevents.RunSucceeded
+		run.Status = runevents.RunStatusCompleted
 		run.Metadata.Started = []byte(`{"townId":"t"}`)
 	}
 	return run, unread(runID)

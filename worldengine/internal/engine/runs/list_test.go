@@ -107,7 +107,7 @@ func TestList_LargeRun(t *testing.T) {
 		require.NotEmpty(t, row.ArrivedAt)
 		require.Empty(t, row.Steps)
 	}
-	require.Equal(t, runevents.RunSucceeded, rows[0].Status)
+	require.Equal(t, runevents.RunStatusCompleted, rows[0].Status)
 }
 
 // Readers of a run get its state, its town and its end.

@@ -109,7 +109,7 @@ func TestInboxOfAUser(t *testing.T) {
 	require.NotContains(t, err.Error(), "cret")
 }
 
-func TestFromEnvironment(t *testing.T) {
+func TestLoadEnvironment(t *testing.T) {
 	t.Parallel()
 	env := map[string]string{
 		"NATS_URL": "nats://game", "NATS_USER": "ada", "NATS_PASSWORD": "p",

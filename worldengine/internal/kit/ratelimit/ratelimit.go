@@ -21,7 +21,7 @@ type Limit struct {
 }
 
 type kind struct {
-	began         time.Time
+	started       time.Time
 	done, leftOut int
 }
 
@@ -37,7 +37,7 @@ func (l *Limit) May(name string, now time.Time) (may bool, leftOut int) {
 	defer l.mu.Unlock()
 	if l.kinds[name] == nil && len(l.kinds) >= mostKinds {
 		maps.DeleteFunc(l.kinds, func(_ string, k *kind) bool {
-			return k.leftOut == 0 && now.Sub(k.began) >= l.period // nothing is left to report
+			return k.leftOut == 0 && now.Sub(k.started) >= l.period // nothing is left to report
 		})
 		if len(l.kinds) >= mostKinds {
 			name = "" // all others
@@ -48,8 +48,8 @@ func (l *Limit) May(name string, now time.Time) (may bool, leftOut int) {
 		k = new(kind)
 		l.kinds[name] = k
 	}
-	if now.Sub(k.began) >= l.period {
-		k.began, k.done = now, 0
+	if now.Sub(k.started) >= l.period {
+		k.started, k.done = now, 0
 	}
 	if k.done >= l.most {
 		k.leftOut++

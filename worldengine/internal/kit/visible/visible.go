@@ -29,7 +29,7 @@ func isHidden(text []rune, i int) bool {
 		return allBlank(text[:i]) || allBlank(text[i+1:])
 	case !unicode.IsGraphic(r), unicode.In(r, unicode.Other_Default_Ignorable_Code_Point,
 		unicode.Variation_Selector):
-		return !isNeeded(at(text, i-1), r, at(text, i+1))
+		return !isNeeded(runeAt(text, i-1), r, runeAt(text, i+1))
 	}
 	return false
 }
@@ -66,8 +66,8 @@ func allBlank(text []rune) bool {
 	return !slices.ContainsFunc(text, func(r rune) bool { return !isBlank(r) })
 }
 
-// at returns the character at i of a text, -1 beyond it.
-func at(text []rune, i int) rune {
+// runeAt returns the character at i of a text, -1 beyond it.
+func runeAt(text []rune, i int) rune {
 	if i < 0 || i >= len(text) {
 		return -1
 	}

@@ -63,13 +63,13 @@ type bounded struct {
 	logger           *slog.Logger
 
 	mu   sync.Mutex
-	open map[*held]bool
+	open map[*countedConn]bool
 }
 
 // newBounded bounds a listener. perAddress is 0 for the default of MostOf.
 func newBounded(inner net.Listener, most, perAddress int, logger *slog.Logger) *bounded {
 	return &bounded{
-		Listener: inner, most: most, perAddress: perAddress, logger: logger, open: map[*held]bool{},
+		Listener: inner, most: most, perAddress: perAddress, logger: logger, open: map[*countedConn]bool{},
 	}
 }
 
@@ -105,7 +105,7 @@ func (l *bounded) rest() {
 
 // admit counts a connection, unless its address has as many WebSockets as it may have connections:
 // admitted is nil then. The connection idlest, unless nil, has to be closed for it.
-func (l *bounded) admit(conn net.Conn) (admitted, idlest *held) {
+func (l *bounded) admit(conn net.Conn) (admitted, idlest *countedConn) {
 	remote := conn.RemoteAddr()
 	address, most := AddressOf(remote), max(MostOf(remote, l.perAddress, l.most), leastPerAddress)
 	l.mu.Lock()
@@ -124,14 +124,14 @@ func (l *bounded) admit(conn net.Conn) (admitted, idlest *held) {
 		idlest = nil
 	}
 	delete(l.open, idlest)
-	admitted = &held{Conn: conn, by: l, address: address, changed: time.Now()}
+	admitted = &countedConn{Conn: conn, listener: l, address: address, changed: time.Now()}
 	l.open[admitted] = true
 	return admitted, idlest
 }
 
 // count returns how many connections an address has, and the one that has gone longest without a
 // change, nil if all are WebSockets. The address "" stands for all, without WebSockets.
-func (l *bounded) count(address string) (idlest *held, open int) {
+func (l *bounded) count(address string) (idlest *countedConn, open int) {
 	for c := range l.open {
 		if c.address != address && (address != "" || c.socket) {
 			continue
@@ -151,24 +151,24 @@ func (l *bounded) changed(conn net.Conn, state http.ConnState) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	c := conn.(*held)
+	c := conn.(*countedConn)
 	c.changed, c.socket = time.Now(), c.socket || state == http.StateHijacked
 }
 
-// held is a connection that is counted until it is closed.
-type held struct {
+// countedConn is a connection that is counted until it is closed.
+type countedConn struct {
 	net.Conn
-	by      *bounded
-	address string
+	listener *bounded
+	address  string
 	// Guarded by the listener.
 	changed time.Time
 	socket  bool
 }
 
 // Close implements net.Conn.
-func (c *held) Close() error {
-	c.by.mu.Lock()
-	delete(c.by.open, c)
-	c.by.mu.Unlock()
+func (c *countedConn) Close() error {
+	c.listener.mu.Lock()
+	delete(c.listener.open, c)
+	c.listener.mu.Unlock()
 	return c.Conn.Close()
 }

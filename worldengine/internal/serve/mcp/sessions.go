@@ -19,10 +19,10 @@ type session struct {
 	tools  *Tools
 	since  time.Time
 
-	inHand int // requests
-	used   time.Time
-	expiry *time.Timer
-	gone   bool
+	pending int // requests
+	used    time.Time
+	expiry  *time.Timer
+	gone    bool
 
 	mu   sync.Mutex
 	last []answeredCall // guarded by mu
@@ -74,7 +74,7 @@ func (h *Handler) open(r *http.Request, caller Caller) (*session, error) {
 		return nil, err
 	}
 	config.Answers = h
-	s := &session{id: rand.Text(), caller: caller, inHand: 1, since: time.Now(), used: time.Now()}
+	s := &session{id: rand.Text(), caller: caller, pending: 1, since: time.Now(), used: time.Now()}
 	config.sessionID = s.id
 	s.tools = New(config)
 	h.mu.Lock()
@@ -114,7 +114,7 @@ func (h *Handler) count(of func(*session) bool) (idlest *session, open int) {
 			continue
 		}
 		open++
-		if s.inHand == 0 && (idlest == nil || s.used.Before(idlest.used)) {
+		if s.pending == 0 && (idlest == nil || s.used.Before(idlest.used)) {
 			idlest = s
 		}
 	}
@@ -129,7 +129,7 @@ func (h *Handler) use(id string, caller Caller) *session {
 	if s == nil || s.caller != caller {
 		return nil
 	}
-	s.inHand++
+	s.pending++
 	s.expiry.Stop()
 	return s
 }
@@ -138,9 +138,9 @@ func (h *Handler) use(id string, caller Caller) *session {
 func (h *Handler) unuse(s *session) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	s.inHand--
+	s.pending--
 	s.used = time.Now()
-	if s.inHand == 0 && !s.gone {
+	if s.pending == 0 && !s.gone {
 		s.expiry.Reset(h.config.Idle)
 	}
 }
@@ -149,7 +149,7 @@ func (h *Handler) unuse(s *session) {
 func (h *Handler) expire(s *session) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if s.inHand == 0 && time.Since(s.used) >= h.config.Idle {
+	if s.pending == 0 && time.Since(s.used) >= h.config.Idle {
 		h.drop(s)
 	}
 }

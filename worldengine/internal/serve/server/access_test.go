@@ -38,11 +38,11 @@ func everybody() []access.User {
 	return users
 }
 
-func ofTowns(towns ...string) func(*access.User) {
+func limitTowns(towns ...string) func(*access.User) {
 	return func(u *access.User) { u.Towns = towns }
 }
 
-func ofActors(actors ...string) func(*access.User) {
+func limitActors(actors ...string) func(*access.User) {
 	return func(u *access.User) { u.Actors = actors }
 }
 
@@ -109,9 +109,9 @@ func subjectsOf(row string) []string {
 	return strings.Fields(strings.ReplaceAll(row, "@", "worldengine.v1.main."))
 }
 
-// onBoth runs a test with users on a server with an embedded NATS, and on one that has joined a NATS
+// runOnBoth runs a test with users on a server with an embedded NATS, and on one that has joined a NATS
 // of the printed configuration: both have the same rights.
-func onBoth(
+func runOnBoth(
 	t *testing.T, users []access.User, test func(t *testing.T, w *world), change ...func(*server.Config),
 ) {
 	t.Parallel()
@@ -174,9 +174,9 @@ func TestAccess_EachRoleOnEachSubject(t *testing.T) {
 	for _, verb := range wire.Verbs() {
 		require.Contains(t, all, wire.Subject("main", verb), "a new verb is undecided")
 	}
-	onBoth(t, everybody(), func(t *testing.T, w *world) {
+	runOnBoth(t, everybody(), func(t *testing.T, w *world) {
 		for _, u := range everybody() {
-			c := w.as(u)
+			c := w.connectUser(u)
 			if u.Role == wire.Engine {
 				for _, row := range subjects {
 					for _, subject := range subjectsOf(row.subjects) {
@@ -220,11 +220,11 @@ func whoAmI(c *client) messages.Identity {
 // answer late and more than once. Both hear their town alone.
 func TestAccess_UsersOfATown(t *testing.T) {
 	t.Parallel()
-	mine := []func(*access.User){ofTowns("Town 1"), reads("Town 1")}
-	w := newWorld(t, byPlugin, servertest.WithUsers(servertest.Person(wire.Operator),
+	mine := []func(*access.User){limitTowns("Town 1"), reads("Town 1")}
+	w := newWorld(t, bindPlugin, servertest.WithUsers(servertest.Person(wire.Operator),
 		servertest.Person(wire.Plugin, mine...),
-		servertest.Person(wire.Agent, append(mine, ofActors("mayor-1"))...)))
-	agent, plugin := w.asRole(wire.Agent), w.asRole(wire.Plugin)
+		servertest.Person(wire.Agent, append(mine, limitActors("mayor-1"))...)))
+	agent, plugin := w.connectRole(wire.Agent), w.connectRole(wire.Plugin)
 	id := whoAmI(agent)
 	require.Equal(t, [][]string{{"Town 1"}, {"mayor-1"}, {"Town 1"}}, [][]string{id.Towns, id.Actors, id.Read})
 	for subject, may := range map[string]bool{"worldengine.v1.main.apply.Town%201": true,
@@ -264,7 +264,7 @@ func TestAccess_UsersOfATown(t *testing.T) {
 	plugin.refuses("town.put", putRequest(snapshot("new"), ""), "FORBIDDEN")
 	delete(put, "apply")
 	call[townReply](plugin, "town.put", put)
-	require.Equal(t, string(apply.Plugin), call[messages.Town](w.client, "town.get", about("Town 1")).Apply)
+	require.Equal(t, string(apply.Plugin), call[messages.Town](w.client, "town.get", townRequest("Town 1")).Apply)
 }
 
 // A data directory serves with access control, without, and open.
@@ -273,8 +273,8 @@ func TestAccess_OnAnOldDirectory(t *testing.T) {
 	w := newWorld(t)
 	at := w.putTown("t")
 	w.restart(servertest.WithUsers(everybody()...))
-	live := w.asRole(wire.Observer).heard(wire.EventsSubject("main", "*"))
-	w.asRole(wire.Agent).executes(w.wall(at))
+	live := w.connectRole(wire.Observer).heard(wire.EventsSubject("main", "*"))
+	w.connectRole(wire.Agent).executes(w.wall(at))
 	live(1)
 	for _, open := range []bool{true, false} {
 		w.restart(func(c *server.Config) { c.Access, c.Open = nil, open })
@@ -309,7 +309,7 @@ func TestAccess_Reading(t *testing.T) {
 		readers = append(readers, servertest.Person(role, reads("mine", "Town 1"), named("reading-"+string(role))))
 	}
 	w := newWorld(t, servertest.WithUsers(append(readers, servertest.Person(wire.Operator),
-		servertest.Person(wire.Agent, ofTowns("mine")))...))
+		servertest.Person(wire.Agent, limitTowns("mine")))...))
 	runs, keys := map[string]string{}, map[string]string{}
 	for _, id := range []string{"mine", "Town 1", "other"} {
 		o := w.executes(w.wall(w.putTown(id)))
@@ -325,14 +325,14 @@ func TestAccess_Reading(t *testing.T) {
 	}
 	reading := func(townID, id string) map[string][]members {
 		return map[string][]members{
-			"town.get": {about(townID), {"townId": townID, "revision": 1}}, "town.history": {about(townID)},
-			"control.get": {about(townID)}, "run.list": {about(townID)},
+			"town.get": {townRequest(townID), {"townId": townID, "revision": 1}}, "town.history": {townRequest(townID)},
+			"control.get": {townRequest(townID)}, "run.list": {townRequest(townID)},
 			"run.get": {{"runId": runs[id]}}, "run.events": {{"runId": runs[id]}},
 			"result.get": {{"idempotencyKey": keys[id]}, {"townId": townID, "idempotencyKey": keys[id]}},
 		}
 	}
 	for _, u := range readers {
-		c := w.as(u)
+		c := w.connectUser(u)
 		for verb, requests := range reading("mine", "mine") {
 			require.Empty(t, codeOf(c.request(verb, requests[0])), verb)
 		}
@@ -363,7 +363,7 @@ func TestAccess_Reading(t *testing.T) {
 			require.False(t, c.maySubscribe(subject), "%s %s", u.Role, subject)
 		}
 	}
-	all := w.asRole(wire.Agent)
+	all := w.connectRole(wire.Agent)
 	require.Equal(t, []string{"Town 1", "mine", "other"}, towns(all), "towns to act on do not bound reading")
 	require.Len(t, all.listRuns(members{"limit": 10}), 3)
 }
@@ -376,7 +376,7 @@ func TestAccess_StatisticsOfALostLog(t *testing.T) {
 	w := newWorld(t, servertest.WithUsers(servertest.Person(wire.Operator),
 		servertest.Person(wire.Engine), observer))
 	w.putTown("other")
-	js, err := jetstream.New(w.asRole(wire.Engine).nc)
+	js, err := jetstream.New(w.connectRole(wire.Engine).nc)
 	require.NoError(t, err)
 	log, err := js.Stream(t.Context(), wire.LogStream("main"))
 	require.NoError(t, err)
@@ -388,7 +388,7 @@ func TestAccess_StatisticsOfALostLog(t *testing.T) {
 		return w.srv.Engine().LogLost() != nil
 	})
 	require.ErrorContains(t, w.srv.Engine().LogLost(), "other")
-	stats := serviceStats[messages.Stats](w.as(observer))
+	stats := serviceStats[messages.Stats](w.connectUser(observer))
 	require.Contains(t, stats.LogLost, "the log has lost messages")
 	require.NotContains(t, stats.LogLost, "other")
 }
@@ -398,7 +398,7 @@ func TestAccess_StatisticsOfALostLog(t *testing.T) {
 // nowhere, and no right of the other.
 func TestAccess_UncheckedNKey(t *testing.T) {
 	t.Parallel()
-	users := append(everybody(), servertest.Person(wire.Agent, named("mara"), ofTowns("mine")))
+	users := append(everybody(), servertest.Person(wire.Agent, named("mara"), limitTowns("mine")))
 	address := natsOf(t, configuration(t, users))
 	w := newWorld(t, joining(address, users))
 	body := string(w.wall(w.putTown("town")))
@@ -475,35 +475,35 @@ func listen(t *testing.T, c *client, subjects ...string) func() []string {
 // observers then hear the engine.
 func TestAccess_StrayReplies(t *testing.T) {
 	log := &natstest.Buffer{}
-	onBoth(t, everybody(), func(t *testing.T, operator *world) {
-		put := listen(t, operator.asRole(wire.Observer), wire.EventsSubject("main", "*"))
+	runOnBoth(t, everybody(), func(t *testing.T, operator *world) {
+		put := listen(t, operator.connectRole(wire.Observer), wire.EventsSubject("main", "*"))
 		at := operator.putTown("t")
 		eventually(t, func() bool { return len(put()) > 0 })
 		js, err := jetstream.New(operator.nc)
 		require.NoError(t, err)
 		busStream(t, js)
 		before := operator.stored()
-		commands := listen(t, operator.asRole(wire.Plugin), wire.ApplySubject("main", "t"))
-		events := listen(t, operator.asRole(wire.Observer), "runevents.v2.main.>", "alerts.v1.main.>",
+		commands := listen(t, operator.connectRole(wire.Plugin), wire.ApplySubject("main", "t"))
+		events := listen(t, operator.connectRole(wire.Observer), "runevents.v2.main.>", "alerts.v1.main.>",
 			"deadletter.v1.main.>", wire.EventsSubject("main", "*"))
 		for _, role := range []wire.Role{wire.Agent, wire.Plugin, wire.Observer} {
-			c := operator.asRole(role)
+			c := operator.connectRole(role)
 			for _, reply := range stray {
 				require.NoError(t, c.nc.PublishRequest(wire.Subject("main", "town.get"), reply,
-					bodyOf(t, about("t"))))
+					bodyOf(t, townRequest("t"))))
 				require.NoError(t, c.nc.Publish(reply, []byte("not the engine's")))
 			}
 			for _, row := range subjects {
 				for _, subject := range subjectsOf(row.subjects) {
 					require.NoError(t, c.nc.PublishRequest(wire.Subject("main", "control.get"), subject,
-						bodyOf(t, about("t"))))
+						bodyOf(t, townRequest("t"))))
 				}
 			}
 			for range 64 { // the readers have answered all requests before
-				c.request("town.get", about("t"))
+				c.request("town.get", townRequest("t"))
 			}
 		}
-		everything := listen(t, operator.asRole(wire.Engine), stray...)
+		everything := listen(t, operator.connectRole(wire.Engine), stray...)
 		counted := func() int64 {
 			s := serviceStats[struct{ Overload struct{ StrayReplies int64 } }](operator.client)
 			return s.Overload.StrayReplies
@@ -522,16 +522,16 @@ func TestAccess_StrayReplies(t *testing.T) {
 		lines := strings.Count(log.String(), "is no inbox")
 		require.NotZero(t, lines)
 		require.Less(t, lines, 2*4*len(stray), "some of each kind are logged")
-		operator.asRole(wire.Agent).send(operator.wall(at))
+		operator.connectRole(wire.Agent).send(operator.wall(at))
 		eventually(t, func() bool { return len(events()) > 0 && len(commands()) > 0 })
-	}, byPlugin, withBus, logged(log), func(c *server.Config) { c.Engine.Plugin.Deadline = 200 * time.Millisecond })
+	}, bindPlugin, withBus, logged(log), func(c *server.Config) { c.Engine.Plugin.Deadline = 200 * time.Millisecond })
 }
 
 // An operator's durable consumer of the bus acknowledges events, and gets none of them again.
 func TestAccess_DurableConsumer(t *testing.T) {
-	onBoth(t, everybody(), func(t *testing.T, w *world) {
+	runOnBoth(t, everybody(), func(t *testing.T, w *world) {
 		w.executes(w.wall(w.putTown("t")))
-		js, err := jetstream.New(w.asRole(wire.Operator).nc)
+		js, err := jetstream.New(w.connectRole(wire.Operator).nc)
 		require.NoError(t, err)
 		consumer, err := busStream(t, js).CreateConsumer(t.Context(),
 			jetstream.ConsumerConfig{Durable: "reader"})
@@ -572,7 +572,7 @@ func TestDefault_ProtectsTheStreams(t *testing.T) {
 		_ = c.nc.Publish(subject, []byte(`{"damage":true}`))
 		if !strings.Contains(subject, ">") {
 			require.NoError(t, c.nc.PublishRequest(wire.Subject("main", "town.get"), subject,
-				bodyOf(t, about("t"))))
+				bodyOf(t, townRequest("t"))))
 		}
 	}
 	for _, subject := range []string{

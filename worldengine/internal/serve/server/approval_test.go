@@ -33,7 +33,7 @@ func (c *client) approvals(request members) messages.Approvals {
 // waitingIn returns the handoffIds of the proposals that wait in a town.
 func (c *client) waitingIn(townID string) (ids []string) {
 	c.t.Helper()
-	for _, row := range c.approvals(about(townID)).Approvals {
+	for _, row := range c.approvals(townRequest(townID)).Approvals {
 		require.Equal(c.t, townID, row.TownID)
 		ids = append(ids, row.HandoffID)
 	}
@@ -91,7 +91,7 @@ func TestApproval_Approved(t *testing.T) {
 	require.Equal(t, at.SnapshotHash, c.town("t").SnapshotHash)
 	c.refuses("result.get", members{"idempotencyKey": first.result.IdempotencyKey}, "UNKNOWN_RESULT")
 	id := first.result.HandoffID
-	rows := c.approvals(about("t")).Approvals
+	rows := c.approvals(townRequest("t")).Approvals
 	require.Len(t, rows, 1, "it waits once")
 	require.Equal(t, []string{"waiting", id, first.result.Command},
 		[]string{rows[0].Status, rows[0].HandoffID, rows[0].Command})
@@ -118,7 +118,7 @@ func TestApproval_Approved(t *testing.T) {
 	report, err := fsck.Run(t.Context(), c.streams().Conn(), "main", fsck.Options{})
 	require.NoError(t, err)
 	require.Empty(t, report.Findings)
-	require.Equal(t, append([]string{"RunApproved"}, after("StepCompleted apply", "RunCompleted")...),
+	require.Equal(t, append([]string{"RunApproved"}, acceptedStory("StepCompleted apply", "RunCompleted")...),
 		c.story(done.runID))
 	var why struct{ SignalID, ActorID, Reason string }
 	require.NoError(t, json.Unmarshal(c.events(done.runID)[0].Payload, &why))
@@ -135,21 +135,21 @@ func TestApproval_Approved(t *testing.T) {
 // may not read a town learns nothing of its proposals.
 func TestApproval_Rights(t *testing.T) {
 	t.Parallel()
-	mine := servertest.Person(wire.Approver, named("mine"), ofTowns("mine"), reads("mine"))
-	sees := servertest.Person(wire.Approver, named("sees"), ofTowns("mine"))
+	mine := servertest.Person(wire.Approver, named("mine"), limitTowns("mine"), reads("mine"))
+	sees := servertest.Person(wire.Approver, named("sees"), limitTowns("mine"))
 	c := newWorld(t, askFor("PROJECT_ADVANCE"),
 		servertest.WithUsers(append(everybody(), mine, sees)...))
 	body := c.wall(c.putTown("t"))
 	id := c.send(body).result.HandoffID
 	request := decision(id, "approve", "somebody else")
-	f := c.as(mine).refuses("approval.decide", request, "FORBIDDEN")
-	none := c.as(mine).refuses("approval.decide", decision(id, "approve", "x", "townId", "u"), "FORBIDDEN")
+	f := c.connectUser(mine).refuses("approval.decide", request, "FORBIDDEN")
+	none := c.connectUser(mine).refuses("approval.decide", decision(id, "approve", "x", "townId", "u"), "FORBIDDEN")
 	require.Equal(t, strings.ReplaceAll(none.Message, `"u"`, `"t"`), f.Message)
-	f = c.as(sees).refuses("approval.decide", request, "FORBIDDEN")
+	f = c.connectUser(sees).refuses("approval.decide", request, "FORBIDDEN")
 	require.Contains(t, f.Message, `"t"`, "it may read the town, and not decide there")
-	c.asRole(wire.Plugin).refuses("town.patch", members{"townId": "t", "patch": members{},
+	c.connectRole(wire.Plugin).refuses("town.patch", members{"townId": "t", "patch": members{},
 		"expectedSnapshotHash": c.town("t").SnapshotHash, "approval": []string{}}, "FORBIDDEN")
-	person := c.asRole(wire.Approver)
+	person := c.connectRole(wire.Approver)
 	require.Equal(t, []string{id}, person.waitingIn("t"))
 	require.Equal(t, "approver", person.decide(request).ActorID, "NATS names who decides")
 	c.executes(body)
@@ -191,7 +191,7 @@ func TestApprovalList_Closed(t *testing.T) {
 		later.Day = int64(100 + i)
 		c.put(later, at.SnapshotHash)
 	}
-	rows, _ = closed(about("t"))
+	rows, _ = closed(townRequest("t"))
 	require.Len(t, rows, 23)
 	require.Equal(t, want, rows[20:])
 }
@@ -240,12 +240,12 @@ func TestApproval_RepetitionWaits(t *testing.T) {
 	c := newWorld(t, askFor("PROJECT_ADVANCE"), patient)
 	wall := c.wall(c.putTown("t"))
 	asked := c.send(wall)
-	c.signal("control.pause", about("t"))
+	c.signal("control.pause", townRequest("t"))
 	repetition := c.sendLater(wall)
 	runID := c.paused("t", 1)[0]
 	decided := c.decide(decision(asked.result.HandoffID, "approve", "ada", "submit", true))
 	require.Equal(t, []any{runID, wire.CodeInProgress}, []any{decided.RunID, decided.NotSubmitted.Code})
-	c.signal("control.resume", about("t"))
+	c.signal("control.resume", townRequest("t"))
 	executed := c.resultOf(<-repetition)
 	require.Equal(t, []any{runID, handoff.Executed}, []any{executed.runID, executed.result.Status})
 }

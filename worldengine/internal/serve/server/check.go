@@ -54,7 +54,7 @@ func (c *Config) checkWorld(world engine.Config) (towns int, err error) {
 		return 0, err
 	}
 	towns, err = engine.CheckConfig(world, file)
-	return towns, c.inWorldFile(world.World, err)
+	return towns, c.worldFileError(world.World, err)
 }
 
 // CheckSettings compares the settings of a configuration with the stored settings of a world, and
@@ -73,7 +73,7 @@ func CheckSettings(ctx context.Context, config Config, world string) (*commitlog
 		if errors.Is(err, os.ErrNotExist) {
 			return &commitlog.Plan{New: true, Settings: given.Or(commitlog.DefaultSettings())}, nil
 		}
-		if err := refuseMending(&config, world); err != nil {
+		if err := refuseRepair(&config, world); err != nil {
 			return nil, err
 		}
 	}
@@ -87,10 +87,10 @@ func CheckSettings(ctx context.Context, config Config, world string) (*commitlog
 		return nil, fmt.Errorf("server: JetStream: %w", err)
 	}
 	if err := commitlog.RefuseHalfRestored(ctx, js, config.Engine.World); err != nil {
-		return nil, config.whyNoStreams(err)
+		return nil, config.noStreamsError(err)
 	}
 	plan, err := commitlog.PlanSettings(ctx, js, config.Engine.World, given)
-	return plan, config.whyNoStreams(err)
+	return plan, config.noStreamsError(err)
 }
 
 // checkDataDir returns an error if a data directory cannot be written to, or is missing and cannot

@@ -92,15 +92,15 @@ func (c *Config) worldFile(world string) ([]byte, error) {
 	switch {
 	case name != "":
 		file, err := platform.ReadFile(name, worldfile.MaxBytes)
-		return file, c.inWorldFile(world, err)
+		return file, c.worldFileError(world, err)
 	case c.first(world):
 		return c.World, nil
 	}
 	return nil, nil
 }
 
-// inWorldFile adds the name of the file of a world to an error that was found in it.
-func (c *Config) inWorldFile(world string, err error) error {
+// worldFileError adds the name of the file of a world to an error that was found in it.
+func (c *Config) worldFileError(world string, err error) error {
 	if name := c.fileOf(world); err != nil && name != "" {
 		return fmt.Errorf("server: world file %s: %w", name, err)
 	}

@@ -265,7 +265,7 @@ func TestListen_OnlyLoopback(t *testing.T) {
 func TestWorldClients(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t, servertest.WithUsers(servertest.Person(wire.Operator), servertest.Person(wire.Plugin)))
-	plugin := as(t, c.srv.URL(), servertest.Person(wire.Plugin), nats.Name("game")).nc
+	plugin := connectUser(t, c.srv.URL(), servertest.Person(wire.Plugin), nats.Name("game")).nc
 	for _, town := range []string{"t", "a b"} {
 		_, err := plugin.SubscribeSync(wire.ApplySubject("main", wire.TownToken(town)))
 		require.NoError(t, err)
@@ -292,8 +292,8 @@ func TestWorldClients(t *testing.T) {
 	})
 }
 
-// from returns the option of a client that connects from a loopback address.
-func from(address string) nats.Option {
+// dialFrom returns the option of a client that connects from a loopback address.
+func dialFrom(address string) nats.Option {
 	return nats.Dialer(&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)},
 		Timeout: 5 * time.Second})
 }
@@ -307,17 +307,17 @@ func TestConnections_OfAnAddress(t *testing.T) {
 	srv := start(t, logged(log), func(c *server.Config) { c.MaxConnectionsPerAddress = most })
 	var open []*nats.Conn
 	for range most {
-		open = append(open, connected(t, srv.URL(), from("127.0.0.2"), nats.NoReconnect()))
+		open = append(open, connected(t, srv.URL(), dialFrom("127.0.0.2"), nats.NoReconnect()))
 	}
 	for range 20 {
-		_, err := dial(srv.URL(), from("127.0.0.2"))
+		_, err := dial(srv.URL(), dialFrom("127.0.0.2"))
 		require.ErrorIs(t, err, nats.ErrAuthorization)
 	}
 	require.Contains(t, log.String(), "--max-connections-per-address")
-	(&client{t: t, nc: connected(t, srv.URL(), from("127.0.0.3")), world: "main"}).putTown("t")
+	(&client{t: t, nc: connected(t, srv.URL(), dialFrom("127.0.0.3")), world: "main"}).putTown("t")
 	open[0].Close()
 	eventually(t, func() bool {
-		nc, err := dial(srv.URL(), from("127.0.0.2"))
+		nc, err := dial(srv.URL(), dialFrom("127.0.0.2"))
 		if err == nil {
 			nc.Close()
 		}

@@ -30,8 +30,8 @@ const (
 	modelling         purpose = "language models"   // asks for sessions over HTTP
 )
 
-// amongClients reports whether the connection is in the clients' account of an embedded NATS.
-func (p purpose) amongClients() bool {
+// isForClients reports whether the connection is in the clients' account of an embedded NATS.
+func (p purpose) isForClients() bool {
 	return p == requestingClients || p == answering
 }
 
@@ -71,7 +71,7 @@ func (s *Server) connect(purpose purpose, intake *service.Intake, more ...nats.O
 	switch {
 	case s.embedded != nil:
 		key := s.embedded.accounts.engine
-		if purpose.amongClients() {
+		if purpose.isForClients() {
 			key = s.embedded.accounts.asking
 		}
 		connection = natsconn.Options{}

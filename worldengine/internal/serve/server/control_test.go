@@ -29,13 +29,13 @@ func (c *client) signal(verb string, request members) messages.Control {
 // control is the status of a town.
 func (c *client) control(townID string) messages.Control {
 	c.t.Helper()
-	return c.signal("control.get", about(townID))
+	return c.signal("control.get", townRequest(townID))
 }
 
 // paused returns the ids of the paused runs of a town, once there are so many.
 func (c *client) paused(townID string, count int) []string {
 	c.t.Helper()
-	return c.runsOf(townID, runevents.RunIsPaused, count)
+	return c.runsOf(townID, runevents.RunStatusPaused, count)
 }
 
 // runsOf returns the ids of the runs of a town that have a status, once there are so many.
@@ -66,7 +66,7 @@ func TestPause_Town(t *testing.T) {
 	second := c.sendLater(c.salvage(at, "dread"))
 	c.paused("t", 3)
 	c.executes(c.wall(other))
-	c.refuses("control.pause", about("t"), "ALREADY_PAUSED")
+	c.refuses("control.pause", townRequest("t"), "ALREADY_PAUSED")
 	require.Equal(t, "RUNNING", c.signal("control.get", members{}).Status)
 	signal := c.signal("run.cancel", members{"runId": id, "reason": "too late"})
 	require.Equal(t, "RUN_CANCELLED", c.failureOf(<-cancelled).Code)
@@ -76,18 +76,18 @@ func TestPause_Town(t *testing.T) {
 	now.SignalID = signal.SignalID
 	require.Equal(t, now, signal, "the reply is the control of the town behind it")
 	c.refuses("run.cancel", members{"runId": id}, "RUN_NOT_WAITING")
-	require.Equal(t, "RUNNING", c.signal("control.resume", about("t")).Status)
+	require.Equal(t, "RUNNING", c.signal("control.resume", townRequest("t")).Status)
 	executed, stale := c.resultOf(<-first), c.resultOf(<-second)
 	require.Equal(t, handoff.Executed, executed.result.Status)
 	require.Equal(t, handoff.Stale, stale.result.Status)
 	require.Equal(t, append([]string{"RunQueued", "RunStarted", "RunPaused", "RunResumed"},
-		after("StepCompleted apply", "RunCompleted")[1:]...), c.story(executed.runID))
+		acceptedStory("StepCompleted apply", "RunCompleted")[1:]...), c.story(executed.runID))
 	require.Equal(t, handoff.Stale, c.send(c.salvage(at, "general")).result.Status, "its key is free")
-	c.refuses("control.resume", about("t"), "NOT_PAUSED")
-	c.refuses("control.pause", about("nowhere"), "UNKNOWN_TOWN")
+	c.refuses("control.resume", townRequest("t"), "NOT_PAUSED")
+	c.refuses("control.pause", townRequest("nowhere"), "UNKNOWN_TOWN")
 	c.refusedSignals("nowhere", 1)
 
-	c.signal("control.pause", about("t"))
+	c.signal("control.pause", townRequest("t"))
 	at = c.town("t")
 	waiting := c.sendLater(c.wall(at))
 	c.paused("t", 1)
@@ -95,7 +95,7 @@ func TestPause_Town(t *testing.T) {
 	changed.Day = 20
 	c.put(changed, at.SnapshotHash)
 	require.Equal(t, "PAUSED", c.control("t").Status, "it stays paused")
-	c.signal("control.resume", about("t"))
+	c.signal("control.resume", townRequest("t"))
 	require.Equal(t, handoff.Stale, c.resultOf(<-waiting).result.Status)
 }
 
@@ -105,7 +105,7 @@ func TestPause_Repetition(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t, patient)
 	at := c.putTown("t")
-	c.signal("control.pause", about("t"))
+	c.signal("control.pause", townRequest("t"))
 	for range 2 {
 		first := c.sendLater(c.wall(at))
 		id := c.paused("t", 1)[0]
@@ -123,7 +123,7 @@ func TestPause_Repetition(t *testing.T) {
 	first := c.sendLater(c.wall(at))
 	c.paused("t", 1)
 	again := c.sendLater(c.wall(at))
-	c.signal("control.resume", about("t"))
+	c.signal("control.resume", townRequest("t"))
 	executed, duplicate := c.resultOf(<-first), c.resultOf(<-again)
 	require.Equal(t, handoff.Executed, executed.result.Status)
 	requireDuplicateOf(t, executed, duplicate)
@@ -154,14 +154,14 @@ func TestPause_IsTold(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t, pauseWait(300*time.Millisecond))
 	at := c.putTown("t")
-	for code, what := range map[string]members{"TOWN_PAUSED": about("t"), "WORLD_PAUSED": {}} {
+	for code, what := range map[string]members{"TOWN_PAUSED": townRequest("t"), "WORLD_PAUSED": {}} {
 		what["actorId"] = "ada"
 		signal := c.signal("control.pause", what).SignalID
 		reply := <-c.sendLater(c.wall(at))
 		told := c.failureOf(reply)
 		require.Equal(t, "503 "+code+" 5000", told.short())
 		require.Contains(t, told.Message, "is paused by ada since ")
-		ended := c.ofType(reply.Header.Get("Run-Id"), runevents.RunCancelled)[0]
+		ended := c.eventsOfType(reply.Header.Get("Run-Id"), runevents.RunCancelled)[0]
 		require.Contains(t, string(ended.Payload), `"code":"`+code+`"`)
 		require.Contains(t, string(ended.Payload), `"signalId":"`+signal+`"`)
 		c.signal("control.resume", what)
@@ -173,10 +173,10 @@ func TestPause_IsTold(t *testing.T) {
 // queued, after 100 ms, and can be cancelled.
 func TestQueued_BehindACommand(t *testing.T) {
 	t.Parallel()
-	c, at, first, release := inHand(t)
+	c, at, first, release := startApplying(t)
 	sent := time.Now()
 	cancelled := c.sendLater(c.salvage(at, "dread"))
-	id := c.runsOf("t", runevents.RunPending, 1)[0]
+	id := c.runsOf("t", runevents.RunStatusPending, 1)[0]
 	queued := c.events(id)[0]
 	require.Equal(t, runevents.RunQueued, queued.EventType)
 	require.Contains(t, string(queued.Payload), `"type":"SALVAGE_PLAN"`)
@@ -187,7 +187,7 @@ func TestQueued_BehindACommand(t *testing.T) {
 	require.NoError(t, err)
 	require.GreaterOrEqual(t, persisted.Sub(emitted), 90*time.Millisecond)
 	judged := c.sendLater(c.salvage(at, "general"))
-	c.runsOf("t", runevents.RunPending, 2)
+	c.runsOf("t", runevents.RunStatusPending, 2)
 
 	c.signal("run.cancel", members{"runId": id, "reason": "too late"})
 	reply := <-cancelled
@@ -211,19 +211,19 @@ func (c *client) awaitView(runID, want string) {
 	})
 }
 
-// inHand starts a server with a handoff whose command a game is applying until release is closed,
+// startApplying starts a server with a handoff whose command a game is applying until release is closed,
 // and returns the state that the handoff was made from, and its reply to come.
-func inHand(
+func startApplying(
 	t *testing.T, change ...func(*server.Config),
 ) (w *world, at townReply, reply <-chan *nats.Msg, release chan struct{}) {
 	t.Helper()
 	long := func(c *server.Config) { c.Engine.Plugin.Deadline = time.Hour } // however busy the machine is
-	w = newWorld(t, append([]func(*server.Config){byPlugin, long}, change...)...)
+	w = newWorld(t, append([]func(*server.Config){bindPlugin, long}, change...)...)
 	release = make(chan struct{})
 	g := host(t, w.srv, agreeAfter(release))
 	at = w.putTown("t")
 	reply = w.sendLater(w.wall(at))
-	g.until(1)
+	g.waitAsked(1)
 	return w, at, reply, release
 }
 
@@ -232,10 +232,10 @@ func inHand(
 // stays paused.
 func TestPause_Drains(t *testing.T) {
 	t.Parallel()
-	for name, what := range map[string]members{"town": about("t"), "world": {}} {
+	for name, what := range map[string]members{"town": townRequest("t"), "world": {}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c, at, reply, release := inHand(t, patient)
+			c, at, reply, release := startApplying(t, patient)
 			runID := c.pending("t")
 			var pause messages.Control
 			for n := range 2 {
@@ -252,11 +252,11 @@ func TestPause_Drains(t *testing.T) {
 			c.paused("t", 2) // in hand, and waiting
 			close(release)
 			require.Equal(t, handoff.Executed, c.resultOf(<-reply).result.Status)
-			require.Equal(t, after("RunPaused", "RunResumed", "RunPaused 2", "RunResumed 2",
+			require.Equal(t, acceptedStory("RunPaused", "RunResumed", "RunPaused 2", "RunResumed 2",
 				"StepCompleted apply", "RunCompleted"), c.story(runID))
 			require.JSONEq(t, `{"signalId":"`+pause.SignalID+`"}`,
-				string(c.ofType(runID, runevents.RunPaused)[1].Payload))
-			require.Contains(t, string(c.ofType(runID, runevents.RunResumed)[1].Payload), "the run ends")
+				string(c.eventsOfType(runID, runevents.RunPaused)[1].Payload))
+			require.Contains(t, string(c.eventsOfType(runID, runevents.RunResumed)[1].Payload), "the run ends")
 			require.Equal(t, runevents.Consistent, c.run(runID).Metadata.Consistency)
 			require.Equal(t, at.DecisionEpoch+1, c.town("t").DecisionEpoch)
 			drained := c.control("t")
@@ -272,17 +272,17 @@ func TestPause_Drains(t *testing.T) {
 func TestPause_DrainTakesTooLong(t *testing.T) {
 	t.Parallel()
 	log := &natstest.Buffer{}
-	c, at, reply, release := inHand(t, logged(log))
+	c, at, reply, release := startApplying(t, logged(log))
 	c.signal("control.pause", members{"townId": "t", "drainTimeoutMs": 1})
 	eventually(t, func() bool { return strings.Contains(log.String(), "PAUSE_DRAIN_TIMEOUT") })
 	now := c.control("t")
 	require.Equal(t, []any{"PAUSED", "", 1, "Paused."},
 		[]any{now.Status, now.Substatus, now.Applying, now.Message}, "it is no longer waited for")
-	c.signal("control.resume", about("t"))
+	c.signal("control.resume", townRequest("t"))
 	close(release)
 	executed := c.resultOf(<-reply)
 	require.Equal(t, handoff.Executed, executed.result.Status)
-	require.Equal(t, after("RunPaused", "RunResumed", "StepCompleted apply", "RunCompleted"),
+	require.Equal(t, acceptedStory("RunPaused", "RunResumed", "StepCompleted apply", "RunCompleted"),
 		c.story(executed.runID))
 	require.Equal(t, at.DecisionEpoch+1, c.town("t").DecisionEpoch)
 }
@@ -290,9 +290,9 @@ func TestPause_DrainTakesTooLong(t *testing.T) {
 // A paused run is read also if its town cannot be; whether it drains is left out.
 func TestPause_UnreadableTown(t *testing.T) {
 	t.Parallel()
-	c, _, _, _ := inHand(t)
+	c, _, _, _ := startApplying(t)
 	runID := c.pending("t")
-	c.signal("control.pause", about("t"))
+	c.signal("control.pause", townRequest("t"))
 	c.awaitView(runID, "PAUSED DRAINING")
 	_, err := c.streams().Publish(t.Context(), wire.LogSubject("main", wire.TownToken("t")), []byte("{"))
 	require.NoError(t, err)
@@ -306,7 +306,7 @@ func (c *client) refusedSignals(townID string, count int) (told []machine.Signal
 	eventually(c.t, func() bool {
 		told = nil
 		for _, run := range c.listRuns(members{"status": "FAILED", "order": "oldest", "limit": 100}) {
-			for _, e := range c.ofType(run.RunID, runevents.SignalRejected) {
+			for _, e := range c.eventsOfType(run.RunID, runevents.SignalRejected) {
 				var said machine.SignalPayload
 				require.NoError(c.t, json.Unmarshal(e.Payload, &said))
 				if said.TownID == townID {
@@ -365,14 +365,14 @@ func TestRunCancel(t *testing.T) {
 	runID := c.pendingRun("t")
 	eventually(t, func() bool { return absentSince(c.client, "t") != "" })
 	second := c.sendLater(c.salvage(at, "dread"))
-	c.runsOf("t", runevents.RunPending, 1)
+	c.runsOf("t", runevents.RunStatusPending, 1)
 	done := c.cancel(members{"runId": runID, "actorId": "ada", "reason": "no game tonight"})
 	f := c.failureOf(<-first)
 	require.Equal(t, "409 RUN_CANCELLED ", f.short())
 	require.Contains(t, f.Message, runID)
-	require.Equal(t, after("StepFailed apply", "RunCancelled"), c.story(runID))
+	require.Equal(t, acceptedStory("StepFailed apply", "RunCancelled"), c.story(runID))
 	require.JSONEq(t, `{"signalId":"`+done.SignalID+`","reason":"no game tonight"}`,
-		string(c.ofType(runID, runevents.RunCancelled)[0].Payload))
+		string(c.eventsOfType(runID, runevents.RunCancelled)[0].Payload))
 	c.cancel(members{"runId": c.pendingRun("t")}) // of the second handoff
 	require.Equal(t, "RUN_CANCELLED", c.failureOf(<-second).Code)
 	require.NotContains(t, alertsOf(c.client), "APPLY_IN_DOUBT t")
@@ -385,7 +385,7 @@ func TestRunCancel(t *testing.T) {
 	require.Contains(t, f.Message, "force")
 	c.signal("run.cancel", members{"runId": runID, "force": true})
 	require.Equal(t, "RUN_CANCELLED", c.failureOf(<-reply).Code)
-	require.Equal(t, runevents.RunAborted, c.run(runID).Status)
+	require.Equal(t, runevents.RunStatusCancelled, c.run(runID).Status)
 	c.awaitAlert(runevents.ApplyInDoubt)
 	parsed, err := apply.ParseCommand(command.Data, schemas.Limits{})
 	require.NoError(t, err)
@@ -422,9 +422,9 @@ func (c *client) retriedAs(runID, reason string) retried {
 	return got
 }
 
-// notRetried returns why a run is not tried again. A server that does not know yet that the last
+// refusedRetry returns why a run is not tried again. A server that does not know yet that the last
 // try has ended says 503 CONTENDED, and is asked again.
-func (c *client) notRetried(runID string) (refused failure) {
+func (c *client) refusedRetry(runID string) (refused failure) {
 	c.t.Helper()
 	eventually(c.t, func() bool {
 		refused = c.refused("run.retry", members{"runId": runID, "actorId": "ada"})
@@ -454,12 +454,12 @@ func TestRetry_UnreachedRun(t *testing.T) {
 	before := c.events(first.runID)
 	second := c.retriedAs(first.runID, "PLUGIN_UNAVAILABLE") // it is still away
 	require.Equal(t, []string{"t", first.result.HandoffID}, []string{second.TownID, second.HandoffID})
-	f := c.notRetried(first.runID)
+	f := c.refusedRetry(first.runID)
 	require.Equal(t, "409 RUN_RETRIED ", f.short())
 	require.Contains(t, f.Message, second.RunID)
 
 	asked := make(chan *apply.Command, 1)
-	c.asRole(wire.Plugin).answer("*", func(command *apply.Command, respond func(apply.Answer)) {
+	c.connectRole(wire.Plugin).answer("*", func(command *apply.Command, respond func(apply.Answer)) {
 		asked <- command
 		respond(apply.Done(command))
 	})
@@ -485,7 +485,7 @@ func TestRetry_UnreachedRun(t *testing.T) {
 	again := c.send(body)
 	require.Equal(t, third.Result.ResultID, *again.result.Evaluation.DuplicateCheck.DuplicateOf)
 	require.Equal(t, before, c.events(first.runID), "a failed run stays as it is")
-	require.Equal(t, "RUN_NOT_RETRYABLE", c.notRetried(again.runID).Code)
+	require.Equal(t, "RUN_NOT_RETRYABLE", c.refusedRetry(again.runID).Code)
 }
 
 // A run that did not fail for want of a game, or of which a game may have the command, is not tried
@@ -494,15 +494,15 @@ func TestRetry_Refused(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t, once)
 	host(t, c.srv, func(*apply.Command, int) (apply.Answer, bool) { return apply.Answer{}, false })
-	doubt := c.notRetried(c.send(c.wall(c.putTown("silent"))).runID)
+	doubt := c.refusedRetry(c.send(c.wall(c.putTown("silent"))).runID)
 	require.Equal(t, "409 RUN_IN_DOUBT ", doubt.short())
 	require.Contains(t, doubt.Message, "look at the game")
 	for runID, code := range map[string]string{
-		c.send(c.bridge(c.putTown("rules"))).runID:          "RUN_NOT_RETRYABLE",
-		c.signal("control.pause", about("silent")).SignalID: "RUN_NOT_RETRYABLE",
+		c.send(c.bridge(c.putTown("rules"))).runID:                "RUN_NOT_RETRYABLE",
+		c.signal("control.pause", townRequest("silent")).SignalID: "RUN_NOT_RETRYABLE",
 		"none": "UNKNOWN_RUN", "": "SCHEMA_VALIDATION_FAILED",
 	} {
-		require.Equal(t, code, c.notRetried(runID).Code)
+		require.Equal(t, code, c.refusedRetry(runID).Code)
 	}
 	told := c.refusedSignals("silent", 2) // and the pause's
 	require.Equal(t, machine.SignalPayload{
@@ -531,10 +531,10 @@ func TestRetry_Waits(t *testing.T) {
 	again = c.retry(first.runID)
 	c.refuses("handoff", body, "EXECUTION_IN_PROGRESS")
 	require.Equal(t, first.result.ResultID, key())
-	require.Contains(t, c.notRetried(first.runID).Message, again.RunID)
+	require.Contains(t, c.refusedRetry(first.runID).Message, again.RunID)
 	c.restart()
 	host(t, c.srv, agree)
-	eventually(t, func() bool { return c.run(again.RunID).Status == runevents.RunSucceeded })
+	eventually(t, func() bool { return c.run(again.RunID).Status == runevents.RunStatusCompleted })
 	require.NotEqual(t, first.result.ResultID, key())
 	require.Equal(t, handoff.Duplicate, c.send(body).result.Status)
 }
@@ -556,7 +556,7 @@ func TestRetry_TakesAnApproval(t *testing.T) {
 	host(t, c.srv, agree)
 
 	asks := c.retriedAs(first.runID, "APPROVAL_REQUIRED")
-	require.Contains(t, c.notRetried(asks.RunID).Message, first.runID)
+	require.Contains(t, c.refusedRetry(asks.RunID).Message, first.runID)
 	c.decide(approve)
 	again := c.retriedAs(first.runID, "EXECUTED")
 	require.Equal(t, []string{"RunApproved", "RunStarted", "SignalAccepted"}, c.story(again.RunID)[:3])
@@ -564,6 +564,6 @@ func TestRetry_TakesAnApproval(t *testing.T) {
 	c.retriedAs(other.runID, "APPROVAL_REQUIRED")
 	d := c.decide(decision(other.result.HandoffID, "approve", "ada", "townId", "late", "submit", true))
 	require.Nil(t, d.NotSubmitted)
-	require.Contains(t, string(c.ofType(d.RunID, runevents.SignalAccepted)[0].Payload), `"actorId":"ada"`)
+	require.Contains(t, string(c.eventsOfType(d.RunID, runevents.SignalAccepted)[0].Payload), `"actorId":"ada"`)
 	require.Contains(t, string(d.Result), `"executed"`)
 }

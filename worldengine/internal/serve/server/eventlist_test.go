@@ -107,10 +107,10 @@ func TestEventList_Pages(t *testing.T) {
 	}
 	c.signal("control.pause", members{})
 	c.signal("control.resume", members{})
-	c.signal("control.pause", about("t"))
+	c.signal("control.pause", townRequest("t"))
 	c.refuses("handoff", c.talk(c.town("t")), "TOWN_PAUSED")
-	c.signal("control.resume", about("t"))
-	c.refuses("control.resume", about("t"), "NOT_PAUSED")
+	c.signal("control.resume", townRequest("t"))
+	c.refuses("control.resume", townRequest("t"), "NOT_PAUSED")
 	c.append("t", written("run-1", runevents.RunStarted, "", 1))
 	c.send(c.wall(c.putTown("game", "apply", "plugin", "approval", []string{"TOWNSFOLK_TALK"})))
 	asked := c.send(c.talk(c.town("game")))
@@ -155,7 +155,7 @@ func TestEventList_Pages(t *testing.T) {
 			require.Equal(t, byTown[id], c.commits(members{"limit": limit, "townId": id}))
 		}
 	}
-	now := c.history(about("t"))[0]
+	now := c.history(townRequest("t"))[0]
 	require.Equal(t, []any{now.Revision, now.At, now.Cause, now.RunID, now.Epoch, now.Hash},
 		[]any{last.Revision, last.At, last.Cause, last.RunID, *last.Epoch, last.Hash})
 }
@@ -219,7 +219,7 @@ func TestEventList_Waits(t *testing.T) {
 func TestEventList_WaitsAreBounded(t *testing.T) {
 	t.Parallel()
 	operator := servertest.Person(wire.Operator)
-	c := newWorld(t, servertest.WithUsers(operator)).as(operator)
+	c := newWorld(t, servertest.WithUsers(operator)).connectUser(operator)
 	const waiting, more = 256, 30
 	body := bodyOf(t, members{"after": c.eventPage(members{}).Cursor, "waitMs": 30_000})
 	answers := c.publishAll("event.list", slices.Repeat([][]byte{body}, waiting+more)...)
@@ -236,7 +236,7 @@ func TestEventList_Rights(t *testing.T) {
 	t.Parallel()
 	observer := servertest.Person(wire.Observer, reads("mine", "Town 1"))
 	all := newWorld(t, servertest.WithUsers(observer, servertest.Person(wire.Operator)))
-	c := all.as(observer)
+	c := all.connectUser(observer)
 	live := c.heard(wire.EventsSubject("main", "mine"))
 	for _, id := range []string{"mine", "other", "Town 1", "another"} {
 		all.putTown(id)
@@ -251,10 +251,10 @@ func TestEventList_Rights(t *testing.T) {
 	require.Equal(t, []string{"", "mine", "other", "Town 1", "another", ""},
 		towns(all.commits(members{})), "the settings of the world, towns, and a pause of the world")
 	require.Equal(t, []string{"mine", "Town 1"}, towns(c.commits(members{})))
-	require.Equal(t, []string{"mine"}, towns(c.commits(about("mine"))))
+	require.Equal(t, []string{"mine"}, towns(c.commits(townRequest("mine"))))
 	require.Equal(t, []string{"mine"}, towns(live(1)))
 	requireForbidden(c, "event.list", members{"after": "0", "townId": "other"})
-	requireForbidden(c, "event.list", about("none"))
+	requireForbidden(c, "event.list", townRequest("none"))
 	for _, not := range []string{"other", "*", ">", "=world"} {
 		require.False(t, c.maySubscribe(wire.EventsSubject("main", not)), not)
 	}
@@ -287,7 +287,7 @@ func TestEventList_Damaged(t *testing.T) {
 			want = append(want, "COMMIT_DAMAGED||"+strconv.Itoa(i+1))
 		}
 		require.Equal(t, "u", commitOf(t, all[6]).TownID)
-		require.Equal(t, all[2:6], c.commits(about("bad")))
+		require.Equal(t, all[2:6], c.commits(townRequest("bad")))
 	}
 	c.requireAlerts(slices.Repeat([]string{"COMMIT_DAMAGED "}, 4)...)
 	var raised []string

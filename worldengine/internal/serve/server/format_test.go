@@ -140,7 +140,7 @@ func writeFormat(t *testing.T) {
 	c.retry(unreached.runID)
 	accept(c.talk(c.town("game")))
 	c.putTown("gone")
-	call[struct{ TownID string }](c.client, "town.remove", about("gone"))
+	call[struct{ TownID string }](c.client, "town.remove", townRequest("gone"))
 	stop(t, c.srv)
 	require.NoError(t, os.Remove(filepath.Join(dir, server.OperatorKeyFile)))
 	require.NoError(t, os.RemoveAll(filepath.Join(dir, "index")))

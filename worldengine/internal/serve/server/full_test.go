@@ -24,7 +24,7 @@ func short(history int64) func(*server.Config) {
 // still ends.
 func TestAppend_FullRunOfEngine(t *testing.T) {
 	t.Parallel()
-	c, _, reply, release := inHand(t, short(40))
+	c, _, reply, release := startApplying(t, short(40))
 	runID := c.pending("t")
 	step := func(n int64) members {
 		return appendRequest("t", written(runID, runevents.StepStarted, "build", n))
@@ -36,7 +36,7 @@ func TestAppend_FullRunOfEngine(t *testing.T) {
 			break
 		}
 	}
-	pauses := func() int { return len(c.ofType(runID, runevents.RunPaused)) }
+	pauses := func() int { return len(c.eventsOfType(runID, runevents.RunPaused)) }
 	for n := 1; n <= 3; n++ {
 		c.signal("control.pause", members{})
 		if n == 1 { // the others find no room
@@ -84,7 +84,7 @@ func (c *client) fill(at townReply) (failed int) {
 func TestHistoryFull_CommandInDoubt(t *testing.T) {
 	t.Parallel()
 	k := listenRCON(t, func(string) (string, bool) { return "", false })
-	c := newWorld(t, byRCON(k.address), short(40))
+	c := newWorld(t, bindRCON(k.address), short(40))
 	at := c.putTown("t")
 	first := c.send(c.wall(at))
 	require.Equal(t, apply.ReasonRCONInDoubt, first.result.ReasonCode)
@@ -106,9 +106,9 @@ func TestHistoryFull_CommandInDoubt(t *testing.T) {
 		c.restart()
 	}
 	// Operators have some room left, and then change what moves the town on.
-	c.signal("control.pause", about("t"))
-	c.signal("control.resume", about("t"))
-	c.refuses("control.pause", about("t"), "HISTORY_FULL")
+	c.signal("control.pause", townRequest("t"))
+	c.signal("control.resume", townRequest("t"))
+	c.refuses("control.pause", townRequest("t"), "HISTORY_FULL")
 	same, later := snapshot("t"), snapshot("t")
 	same.Pressure.Hope, later.Day = 0.9, 16
 	c.refuses("town.put", putRequest(same, at.SnapshotHash), "HISTORY_FULL")
@@ -131,7 +131,7 @@ func TestHistoryFull_CommandInDoubt(t *testing.T) {
 // If there is no room for more attempts of a command, its handoff fails after those that it had.
 func TestHistoryFull_ManyAttempts(t *testing.T) {
 	t.Parallel()
-	c := newWorld(t, byPlugin, short(40), func(c *server.Config) {
+	c := newWorld(t, bindPlugin, short(40), func(c *server.Config) {
 		c.Engine.Plugin.Attempts, c.Engine.Plugin.Backoff = 100, time.Millisecond
 	})
 	at := c.putTown("t")

@@ -306,7 +306,7 @@ func TestDryRun(t *testing.T) {
 func TestDryRun_NeverCarriedOut(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t, servertest.WithUsers(servertest.Person(wire.Operator),
-		servertest.Person(wire.Agent, ofTowns("mine"))))
+		servertest.Person(wire.Agent, limitTowns("mine"))))
 	at := c.putTown("t")
 	body := c.wall(at)
 	for _, name := range []string{"dry-run", "DRY-RUN", "Dry-Run"} {
@@ -315,15 +315,15 @@ func TestDryRun_NeverCarriedOut(t *testing.T) {
 			c.failureOf(c.withHeader("handoff", body, name, "yes")).Code)
 	}
 	for verb, request := range map[string]any{
-		"town.put": putRequest(snapshot("u"), ""), "control.pause": about("t"),
+		"town.put": putRequest(snapshot("u"), ""), "control.pause": townRequest("t"),
 		"alert.ack": members{"seq": 1}, "run.append": appendRequest("t", written("run-1", "Told", "step-1", 1)),
 	} {
 		f := c.failureOf(c.withHeader(verb, request, "Dry-Run", "true"))
 		require.Contains(t, f.Message, "the header Dry-Run is for handoff alone, not for "+verb)
 	}
-	require.Equal(t, "403", codeOf(c.asRole(wire.Agent).withHeader("handoff", body, "Dry-Run", "true")))
+	require.Equal(t, "403", codeOf(c.connectRole(wire.Agent).withHeader("handoff", body, "Dry-Run", "true")))
 	require.Equal(t, at.Revision, c.town("t").Revision)
-	require.Empty(t, codeOf(c.withHeader("town.get", about("t"), "Dry-Run", "true")))
+	require.Empty(t, codeOf(c.withHeader("town.get", townRequest("t"), "Dry-Run", "true")))
 	require.Empty(t, c.withHeader("handoff", body, "Dry-Run", "false").Header.Get("Dry-Run"))
 	require.Equal(t, at.DecisionEpoch+1, c.town("t").DecisionEpoch)
 }
@@ -417,7 +417,7 @@ func TestRevision1(t *testing.T) {
 // without its form is left out.
 func TestRevision1_Embodiment(t *testing.T) {
 	t.Parallel()
-	c := newWorld(t, byPlugin)
+	c := newWorld(t, bindPlugin)
 	rows := map[string]struct{ reported, want string }{
 		"whole": {`{"backendHint":"mineflayer","actions":[{"do":"dig","at":[1,2]}]}`,
 			`{"actions":[{"at":[1,2],"do":"dig"}],"backendHint":"mineflayer"}`},

@@ -54,7 +54,7 @@ func rawTo(t testing.TB, address string) *rawClient {
 // rawAs connects a user, whose answers come to an ordinary client.
 func rawAs(t testing.TB, address string, u access.User) *rawClient {
 	t.Helper()
-	nc := as(t, address, u).nc
+	nc := connectUser(t, address, u).nc
 	replies, err := nc.SubscribeSync(u.InboxPrefix() + ".>")
 	require.NoError(t, err)
 	require.NoError(t, nc.Flush())
@@ -159,8 +159,8 @@ func examples(t testing.TB, verb string) (list []string) {
 // strangers are users whose rights end before the town "other".
 func strangers() []access.User {
 	return []access.User{
-		servertest.Person(wire.Agent, ofTowns("mine"), ofActors("mayor-1"), reads("mine")),
-		servertest.Person(wire.Plugin, ofTowns("mine"), reads("mine")),
+		servertest.Person(wire.Agent, limitTowns("mine"), limitActors("mayor-1"), reads("mine")),
+		servertest.Person(wire.Plugin, limitTowns("mine"), reads("mine")),
 		servertest.Person(wire.Observer, reads("mine")),
 	}
 }
@@ -194,7 +194,7 @@ func requireNoRights(t testing.TB, c *rawClient, requests map[string][]byte, blo
 
 // No header block gives a request a right that its user does not have.
 func TestHeaders_GiveNoRights(t *testing.T) {
-	onBoth(t, lesser(), func(t *testing.T, operator *world) {
+	runOnBoth(t, lesser(), func(t *testing.T, operator *world) {
 		before := operator.putTown("other")
 		requests := operator.bodies(before)
 		for _, u := range strangers() {
@@ -231,7 +231,7 @@ func TestHeaders_Unreadable(t *testing.T) {
 // A handoff whose header block is not well formed is not carried out, in neither account and without
 // access control: a header that cannot be read might have asked for a dry run.
 func TestHeaders_Malformed(t *testing.T) {
-	onBoth(t, []access.User{servertest.Person(wire.Agent), servertest.Person(wire.Operator)}, requireMalformedRefused)
+	runOnBoth(t, []access.User{servertest.Person(wire.Agent), servertest.Person(wire.Operator)}, requireMalformedRefused)
 	t.Run("open", func(t *testing.T) {
 		t.Parallel()
 		requireMalformedRefused(t, newWorld(t))
@@ -360,7 +360,7 @@ func TestTrace_Events(t *testing.T) {
 // over in its second attempt, and the later events of the run have it.
 func TestTrace_TakenOver(t *testing.T) {
 	t.Parallel()
-	_, both, c := joined(t, withBus, byPlugin, func(c *server.Config) {
+	_, both, c := joined(t, withBus, bindPlugin, func(c *server.Config) {
 		c.Engine.Plugin.Deadline = 10 * time.Minute // of one attempt
 	})
 	asked, release := c.requests(), make(chan struct{})
@@ -371,18 +371,18 @@ func TestTrace_TakenOver(t *testing.T) {
 		return agreeAfter(release)(c, times)
 	})
 	reply := c.sendTraced(c.wall(c.putTown("t")), traced(1).Header(nil))
-	g.until(3)
+	g.waitAsked(3)
 	runID := c.pending("t")
 	stop(t, both[0])
 	require.Equal(t, "EXECUTION_IN_PROGRESS", c.failureOf(<-reply).Code)
 	requireAsked(t, asked, traced(1))
 
 	eventually(t, both[1].Serving)
-	g.until(len(g.commands()) + 1)
+	g.waitAsked(len(g.commands()) + 1)
 	close(release)
 	c.awaitApplied("t")
 	requireAsked(t, asked, traced(1))
-	require.Equal(t, after("StepFailed apply", "StepStarted apply 2", "StepCompleted apply 2",
+	require.Equal(t, acceptedStory("StepFailed apply", "StepStarted apply 2", "StepCompleted apply 2",
 		"RunCompleted"), c.story(runID))
 	c.requireTrace(runID, traced(1))
 }
@@ -392,9 +392,9 @@ func TestTrace_TakenOver(t *testing.T) {
 func TestTrace_Waiting(t *testing.T) {
 	t.Parallel()
 	log := &natstest.Buffer{}
-	c, at, _, release := inHand(t, withBus, patient, logged(log))
+	c, at, _, release := startApplying(t, withBus, patient, logged(log))
 	behind := c.sendTraced(c.talk(at), traced(2).Header(nil))
-	queued := c.runsOf("t", runevents.RunPending, 1)[0]
+	queued := c.runsOf("t", runevents.RunStatusPending, 1)[0]
 	c.requireTrace(queued, traced(2))
 	close(release)
 	require.Equal(t, handoff.Stale, c.resultOf(<-behind).result.Status)

@@ -161,7 +161,7 @@ func connect(t testing.TB, srv *server.Server) *client {
 	if known := srv.Access(); known != nil {
 		i := slices.IndexFunc(known.Users,
 			func(u access.User) bool { return u.Role == wire.Operator })
-		return as(t, srv.URL(), known.Users[max(i, 0)])
+		return connectUser(t, srv.URL(), known.Users[max(i, 0)])
 	}
 	return &client{t: t, nc: connected(t, srv.URL()), world: wire.DefaultWorld}
 }
@@ -188,8 +188,8 @@ func connected(t testing.TB, url string, options ...nats.Option) *nats.Conn {
 	return nc
 }
 
-// as connects a user.
-func as(t testing.TB, url string, u access.User, options ...nats.Option) *client {
+// connectUser connects a user.
+func connectUser(t testing.TB, url string, u access.User, options ...nats.Option) *client {
 	t.Helper()
 	options = append(options, nats.UserInfo(u.Name, servertest.Password),
 		nats.CustomInboxPrefix(u.InboxPrefix()),
@@ -197,16 +197,16 @@ func as(t testing.TB, url string, u access.User, options ...nats.Option) *client
 	return &client{t: t, nc: connected(t, url, options...), world: wire.DefaultWorld}
 }
 
-// as connects a user to the world.
-func (w *world) as(u access.User) *client {
+// connectUser connects a user to the world.
+func (w *world) connectUser(u access.User) *client {
 	w.t.Helper()
-	return as(w.t, w.srv.URL(), u)
+	return connectUser(w.t, w.srv.URL(), u)
 }
 
-// asRole connects the user of a role, named as it.
-func (w *world) asRole(role wire.Role) *client {
+// connectRole connects the user of a role, named as it.
+func (w *world) connectRole(role wire.Role) *client {
 	w.t.Helper()
-	return w.as(servertest.Person(role))
+	return w.connectUser(servertest.Person(role))
 }
 
 // bodyOf returns the payload of a request: bytes and texts as they are, and the JSON of other values.
@@ -416,12 +416,12 @@ type townReply struct {
 	Revision      uint64
 }
 
-// about is a request about a town.
-func about(townID string) members { return members{"townId": townID} }
+// townRequest is a request about a town.
+func townRequest(townID string) members { return members{"townId": townID} }
 
 func (c *client) town(id string) townReply {
 	c.t.Helper()
-	return call[townReply](c, "town.get", about(id))
+	return call[townReply](c, "town.get", townRequest(id))
 }
 
 func (c *client) put(snapshot any, expected string) townReply {
@@ -494,11 +494,11 @@ var checked = []string{
 	"StepCompleted precondition-check", "StepStarted apply",
 }
 
-// after returns the story of a handoff that is accepted, and goes on so.
-func after(more ...string) []string { return slices.Concat(checked, more) }
+// acceptedStory returns the story of a handoff that is accepted, and goes on so.
+func acceptedStory(more ...string) []string { return slices.Concat(checked, more) }
 
-// ofType returns the events of a run that have a type.
-func (c *client) ofType(runID string, event runevents.EventType) []runevents.Record {
+// eventsOfType returns the events of a run that have a type.
+func (c *client) eventsOfType(runID string, event runevents.EventType) []runevents.Record {
 	c.t.Helper()
 	return slices.DeleteFunc(c.events(runID),
 		func(r runevents.Record) bool { return r.EventType != event })
@@ -512,7 +512,7 @@ func (c *client) run(runID string) runevents.Snapshot {
 // pending returns the run whose command is pending in a town; "" if there is none.
 func (c *client) pending(townID string) string {
 	c.t.Helper()
-	return call[struct{ PendingRunID string }](c, "town.get", about(townID)).PendingRunID
+	return call[struct{ PendingRunID string }](c, "town.get", townRequest(townID)).PendingRunID
 }
 
 // pendingRun returns the run whose command is pending in a town, once there is one.

@@ -144,7 +144,7 @@ func (h *hosted) tryBegin() error {
 	defer func() { <-h.server.starts }()
 	ctx, cancel := context.WithTimeout(h.ctx, startWithin)
 	defer cancel()
-	return h.server.config.whyNoStreams(h.begin(ctx))
+	return h.server.config.noStreamsError(h.begin(ctx))
 }
 
 // begin serves the world or, if another server serves it, stands by in the background. The server

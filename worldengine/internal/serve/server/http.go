@@ -28,7 +28,7 @@ func (s *Server) listenHTTP() (err error) {
 		Logger:                   config.Logger.With("component", "http"),
 	}
 	if s.tls != nil {
-		listen.TLS = s.tls.forHTTP()
+		listen.TLS = s.tls.httpConfig()
 	}
 	s.bridge = httpd.NewBridge(listen.MaxConnections, config.WebSocketOrigins, listen.Logger)
 	s.metrics = metrics.New(cmp.Or(config.Service.Version, "0.0.0"))
@@ -65,7 +65,7 @@ func (s *Server) serveHTTP() error {
 	s.http.Handle("/nats", s.tls.certified(s.bridge))
 	if s.hasSessions() {
 		of := s.embedded.accounts
-		s.http.HandleMethod(http.MethodPost, "/session", s.tls.certified(http.HandlerFunc(of.beginSession)))
+		s.http.HandleMethod(http.MethodPost, "/session", s.tls.certified(http.HandlerFunc(of.createSession)))
 		s.http.HandleMethod(http.MethodDelete, "/session", s.tls.certified(http.HandlerFunc(of.endSession)))
 	}
 	s.models = newModels(s)

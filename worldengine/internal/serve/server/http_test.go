@@ -157,10 +157,10 @@ func scrapesSoon(t testing.TB, srv *server.Server, line string) {
 // as a server that stands by counts them.
 func TestMetrics(t *testing.T) {
 	t.Parallel()
-	c := newWorld(t, byPlugin, withHTTP, open)
-	other, free := beside(t, c.srv, byPlugin), make(chan struct{})
+	c := newWorld(t, bindPlugin, withHTTP, open)
+	other, free := beside(t, c.srv, bindPlugin), make(chan struct{})
 	require.Contains(t, scrape(t, c.srv), `handoffd_stream_messages{stream="LOG",world="main"} 1`+"\n", "its settings")
-	c.refuses("town.get", about("nowhere"), "UNKNOWN_TOWN")
+	c.refuses("town.get", townRequest("nowhere"), "UNKNOWN_TOWN")
 	c.refuses("handoff", `{}`, "SCHEMA_VALIDATION_FAILED")
 	c.request("town.list", `{}`)
 	host(t, c.srv, func(command *apply.Command, _ int) (apply.Answer, bool) {
@@ -175,8 +175,8 @@ func TestMetrics(t *testing.T) {
 	require.NotContains(t, scrape(t, c.srv), `outcome="applied"`)
 	close(free)
 	require.Equal(t, handoff.Executed, c.resultOf(<-reply).result.Status)
-	c.signal("control.pause", about("t"))
-	for _, engine := range []*engine.Engine{other, beside(t, c.srv, byPlugin)} {
+	c.signal("control.pause", townRequest("t"))
+	for _, engine := range []*engine.Engine{other, beside(t, c.srv, bindPlugin)} {
 		eventually(t, func() bool { return engine.Stats().TownsPaused == 1 })
 	}
 	scrapesSoon(t, c.srv, `handoffd_towns_paused{world="main"} 1`)
@@ -194,7 +194,7 @@ func TestMetrics(t *testing.T) {
 	}
 	require.Regexp(t, `handoffd_disk_free_bytes [1-9]`, got)
 	require.Regexp(t, `handoffd_nats_connections [1-9]`, got)
-	c.signal("control.resume", about("t"))
+	c.signal("control.resume", townRequest("t"))
 	scrapesSoon(t, c.srv, `handoffd_towns_paused{world="main"} 0`)
 }
 
@@ -204,8 +204,8 @@ func TestMetrics_Worlds(t *testing.T) {
 	w := newWorld(t, withWorlds("a", "b"), allWorlds, withHTTP)
 	serves(t, w.srv, "a")
 	serves(t, w.srv, "b")
-	w.in("a").executes(w.in("a").wall(w.in("a").putTown("t")))
-	w.in("b").putTown("t")
+	w.switchWorld("a").executes(w.switchWorld("a").wall(w.switchWorld("a").putTown("t")))
+	w.switchWorld("b").putTown("t")
 	got := scrape(t, w.srv)
 	for _, line := range []string{`handoffd_handoffs_total{status="executed",world="a"} 1`,
 		`handoffd_handoffs_total{status="executed",world="b"} 0`, `handoffd_writer{world="b"} 1`,

@@ -26,7 +26,7 @@ func keepStreams(config *Config) (*keptStreams, error) {
 
 // keepWorld mends the streams of a world, and gives their files second names.
 func (k *keptStreams) keepWorld(config *Config, world string) error {
-	if err := mendStreams(config, world); err != nil {
+	if err := repairStreams(config, world); err != nil {
 		return err
 	}
 	for _, d := range neededDirs(config, world) {

@@ -115,7 +115,7 @@ func TestMCP(t *testing.T) {
 		case <-time.After(20 * time.Second):
 			require.Fail(t, "no notice of the change")
 		}
-		require.Contains(t, m.ok("recall", about("t")), "mayor-1 gave the townsfolk a casual talk.")
+		require.Contains(t, m.ok("recall", townRequest("t")), "mayor-1 gave the townsfolk a casual talk.")
 	}
 	got, text := status(t, http.MethodPost, srv.HTTP()+"/mcp/other", initialize)
 	require.Equal(t, http.StatusNotFound, got)
@@ -130,23 +130,23 @@ func TestMCP_Rights(t *testing.T) {
 	users := []access.User{
 		servertest.Person(wire.Operator), servertest.Person(wire.Plugin), servertest.Person(wire.Approver),
 		servertest.Person(wire.Observer), servertest.Person(wire.Agent),
-		servertest.Person(wire.Agent, ofTowns("a"), ofActors("mayor-a"), called("agent-a")),
+		servertest.Person(wire.Agent, limitTowns("a"), limitActors("mayor-a"), called("agent-a")),
 		servertest.Person(wire.Agent, func(u *access.User) { u.Read = []string{"a"} }, called("reader-a")),
 		servertest.Person(wire.Observer, func(u *access.User) { u.Read = []string{"b"} }, called("observer-b")),
 	}
-	onBoth(t, users, func(t *testing.T, w *world) {
-		operator := w.as(users[0])
+	runOnBoth(t, users, func(t *testing.T, w *world) {
+		operator := w.connectUser(users[0])
 		operator.putTown("a")
 		operator.putTown("b")
 		run := operator.executes(operator.talk(operator.town("a"))).runID
 		for _, u := range users {
 			t.Run(u.Name, func(t *testing.T) {
 				t.Parallel()
-				over := overNATS(t, w, u)
+				over := modelOverNATS(t, w, u)
 				byURL := mustModel(t, w.srv.HTTP()+"/mcp?actor=mayor-a", basic(u.Name, servertest.Password))
 				for _, town := range []string{"a", "b", "unknown"} {
 					for tool, arguments := range map[string]members{
-						"read_town": about(town), "recall": about(town), "list_proposals": about(town), "dry_run": talk(town),
+						"read_town": townRequest(town), "recall": townRequest(town), "list_proposals": townRequest(town), "dry_run": talk(town),
 						"read_run": {"runId": run}, "list_towns": {}, "read_result": {"townId": town,
 							"idempotencyKey": "proposal_" + strings.Repeat("0", 64)},
 					} {
@@ -171,8 +171,8 @@ func TestMCP_Rights(t *testing.T) {
 
 func called(name string) func(*access.User) { return func(u *access.User) { u.Name = name } }
 
-// overNATS is a session of a user whose requests go over a NATS connection of the user.
-func overNATS(t *testing.T, w *world, u access.User) *model {
+// modelOverNATS is a session of a user whose requests go over a NATS connection of the user.
+func modelOverNATS(t *testing.T, w *world, u access.User) *model {
 	t.Helper()
 	nc := connected(t, w.srv.URL(), nats.UserInfo(u.Name, servertest.Password), nats.CustomInboxPrefix(u.InboxPrefix()),
 		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
@@ -215,8 +215,8 @@ func status(t testing.TB, method, url, body string, headers ...string) (int, str
 const initialize = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25",` +
 	`"capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`
 
-// beginModel begins a session, and returns its header.
-func beginModel(t testing.TB, url string, headers ...string) string {
+// openModelSession begins a session, and returns its header.
+func openModelSession(t testing.TB, url string, headers ...string) string {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader(initialize))
 	require.NoError(t, err)
@@ -264,7 +264,7 @@ func TestMCP_SignIn(t *testing.T) {
 	token, hash := access.NewToken()
 	bot := access.User{Name: "bot", Role: wire.Agent, Tokens: hashes(hash), Actors: []string{"mayor-9"}}
 	srv := start(t, withHTTP, servertest.WithUsers(servertest.Person(wire.Operator), servertest.Person(wire.Agent), bot))
-	w := as(t, srv.URL(), servertest.Person(wire.Operator))
+	w := connectUser(t, srv.URL(), servertest.Person(wire.Operator))
 	w.putTown("t")
 	url := srv.HTTP() + "/mcp"
 	for authorization, want := range map[string]int{
@@ -277,9 +277,9 @@ func TestMCP_SignIn(t *testing.T) {
 	}
 	m := mustModel(t, url, "Bearer "+token)
 	require.Contains(t, m.ok("propose", talk("t")), `"EXECUTED"`)
-	require.Contains(t, m.ok("recall", about("t")), "mayor-9 gave")
+	require.Contains(t, m.ok("recall", townRequest("t")), "mayor-9 gave")
 
-	session := beginModel(t, url, "Authorization: Bearer "+token)
+	session := openModelSession(t, url, "Authorization: Bearer "+token)
 	ping := `{"jsonrpc":"2.0","id":2,"method":"ping"}`
 	got, _ := status(t, http.MethodPost, url, ping, session, "Authorization: Bearer "+token)
 	require.Equal(t, http.StatusOK, got)
@@ -331,9 +331,9 @@ func TestMCP_ReloadInHand(t *testing.T) {
 	keeper := servertest.Person(wire.Operator, called("keeper"))
 	leaver := servertest.Person(wire.Operator, called("leaver"))
 	srv := start(t, withHTTP, servertest.WithUsers(keeper, leaver), pauseWait(100*time.Millisecond))
-	w := as(t, srv.URL(), keeper)
+	w := connectUser(t, srv.URL(), keeper)
 	at := w.putTown("t")
-	w.request("control.pause", about("t"))
+	w.request("control.pause", townRequest("t"))
 	m := mustModel(t, srv.HTTP()+"/mcp", basic("leaver", servertest.Password))
 	done := make(chan struct{})
 	go func() {
@@ -347,7 +347,7 @@ func TestMCP_ReloadInHand(t *testing.T) {
 	_, err := srv.ReloadAccess(&access.Config{Users: []access.User{keeper}})
 	require.NoError(t, err)
 	eventually(t, func() bool { return !waits() })
-	w.request("control.resume", about("t"))
+	w.request("control.resume", townRequest("t"))
 	<-done
 	w.executes(w.wall(at)) // nothing came before it
 }
@@ -376,7 +376,7 @@ func TestMCP_BadMessages(t *testing.T) {
 		got, _ := status(t, method, url, initialize)
 		require.Equal(t, http.StatusMethodNotAllowed, got)
 	}
-	session := beginModel(t, url)
+	session := openModelSession(t, url)
 	got, _ := status(t, http.MethodDelete, url, "", session)
 	require.Equal(t, http.StatusNoContent, got)
 	got, _ = status(t, http.MethodDelete, url, "", session)
@@ -389,9 +389,9 @@ func TestMCP_ManySessions(t *testing.T) {
 	t.Parallel()
 	srv := start(t, withHTTP)
 	url := srv.HTTP() + "/mcp"
-	first := beginModel(t, url)
+	first := openModelSession(t, url)
 	for range 150 {
-		beginModel(t, url)
+		openModelSession(t, url)
 	}
 	require.Len(t, srv.Models(), 100)
 	got, _ := status(t, http.MethodPost, url, `{"jsonrpc":"2.0","id":2,"method":"ping"}`, first)
@@ -439,13 +439,13 @@ func TestMCP_HostGivesUp(t *testing.T) {
 	w := newWorld(t, withHTTP, patient)
 	w.putTown("t")
 	url := w.srv.HTTP() + "/mcp"
-	w.request("control.pause", about("t"))
+	w.request("control.pause", townRequest("t"))
 	m := mustModel(t, url, "")
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
 	_, err := m.session.CallTool(ctx, &sdk.CallToolParams{Name: "propose", Arguments: talk("t")})
 	require.True(t, errors.Is(err, context.DeadlineExceeded), err)
-	w.request("control.resume", about("t"))
+	w.request("control.resume", townRequest("t"))
 	before := w.town("t").DecisionEpoch
 	other := mustModel(t, url, "") // the host begins another session
 	require.Contains(t, other.ok("propose", talk("t")), `"EXECUTED"`)
@@ -458,7 +458,7 @@ func TestMCP_Worlds(t *testing.T) {
 	t.Parallel()
 	bounded := servertest.Person(wire.Agent, func(u *access.User) { u.Worlds = []string{"a"} })
 	srv := start(t, withHTTP, withWorlds("a", "b"), servertest.WithUsers(servertest.Person(wire.Operator), bounded))
-	operator := as(t, srv.URL(), servertest.Person(wire.Operator))
+	operator := connectUser(t, srv.URL(), servertest.Person(wire.Operator))
 	for _, world := range []string{"a", "b"} {
 		serves(t, srv, world)
 		operator.world = world
@@ -479,7 +479,7 @@ func TestMCP_Worlds(t *testing.T) {
 		"Authorization: "+basic("operator", servertest.Password))
 	require.Equal(t, http.StatusNotFound, got)
 	require.Contains(t, text, "the worlds are a, b")
-	session := beginModel(t, srv.HTTP()+"/mcp", agent)
+	session := openModelSession(t, srv.HTTP()+"/mcp", agent)
 	got, _ = status(t, http.MethodPost, srv.HTTP()+"/mcp/a", `{"jsonrpc":"2.0","id":2,"method":"ping"}`, agent, session)
 	require.Equal(t, http.StatusOK, got)
 
@@ -519,7 +519,7 @@ func TestMCP_RemovedWorld(t *testing.T) {
 	srv := start(t, withHTTP, allWorlds, withWorlds("main"))
 	w := connect(t, srv)
 	w.makeWorld("short")
-	session := beginModel(t, srv.HTTP()+"/mcp/short")
+	session := openModelSession(t, srv.HTTP()+"/mcp/short")
 	ping := func() int {
 		got, _ := status(t, http.MethodPost, srv.HTTP()+"/mcp/short", `{"jsonrpc":"2.0","id":2,"method":"ping"}`, session)
 		return got

@@ -92,13 +92,13 @@ func newHostile(t testing.TB, w *world) *hostile {
 	h.m.ids = []string{other.TownID, "no-such-town", other.SnapshotHash,
 		"proposal_" + other.SnapshotHash,
 		"handoff_" + other.SnapshotHash, uuid.NewSHA1(uuid.NameSpaceOID, nil).String()}
-	h.begin()
+	h.prepare()
 	return h
 }
 
-// begin makes a town to send requests about, and a run of it: all of them valid and answered as
+// prepare makes a town to send requests about, and a run of it: all of them valid and answered as
 // such.
-func (h *hostile) begin() {
+func (h *hostile) prepare() {
 	h.t.Helper()
 	id := fmt.Sprintf("town-%d", h.sent)
 	at := h.putTown(id)
@@ -223,7 +223,7 @@ func (h *hostile) step() {
 	require.Equal(h.t, h.towns[h.at.TownID], h.town(h.at.TownID),
 		"the town is as the accepted requests left it")
 	if h.towns[h.at.TownID].Revision != h.at.Revision {
-		h.begin()
+		h.prepare()
 	}
 }
 
@@ -371,7 +371,7 @@ type lie struct {
 // the same, and its town moves on by executed commands alone.
 func TestMutatedPluginAnswers(t *testing.T) {
 	t.Parallel()
-	c := newWorld(t, byPlugin, func(config *server.Config) { config.Engine.Plugin.Attempts = 1 })
+	c := newWorld(t, bindPlugin, func(config *server.Config) { config.Engine.Plugin.Attempts = 1 })
 	h := parsed(t, propose(c.putTown("another-town"), handoff.AdvanceProject, "wall"))
 	m := &mutator{g: rand.New(rand.NewPCG(*mutantSeed, 1)), docs: readDocuments(t),
 		ids: []string{h.HandoffID, h.SnapshotHash, "another-town", h.IdempotencyKey}}

@@ -188,7 +188,7 @@ func (m *mutator) mutant(name schemas.Name, root *node) (data []byte, how string
 	var done []string
 	for range 1 + m.g.IntN(maxMutations) {
 		if m.g.IntN(12) == 0 {
-			data, how := m.ofBytes([]byte(root.String()))
+			data, how := m.mutateBytes([]byte(root.String()))
 			return data, strings.Join(append(done, how), ", ")
 		}
 		done = append(done, m.change(pick(m.g, sites(root, m.docs[name]))))
@@ -201,14 +201,14 @@ func (m *mutator) change(s site) string {
 	if s.at.kind == '{' && len(s.at.parts) > 0 && m.g.IntN(2) == 0 {
 		return m.changeMembers(s.at)
 	}
-	if values := m.byRule(s.rules); len(values) > 0 && m.g.IntN(2) == 0 {
+	if values := m.edgeValues(s.rules); len(values) > 0 && m.g.IntN(2) == 0 {
 		return m.write(s.at, pick(m.g, values))
 	}
 	switch {
 	case s.at.kind == '[' && m.g.IntN(2) == 0:
 		return m.changeItems(s.at)
 	case strings.HasPrefix(s.at.text, `"`):
-		return m.write(s.at, m.ofText(s.at.text))
+		return m.write(s.at, m.mutateText(s.at.text))
 	case s.at.text != "" && s.at.text[0] <= '9':
 		return m.write(s.at, pick(m.g, numbers))
 	}
@@ -269,8 +269,8 @@ func (m *mutator) changeItems(n *node) string {
 	return fmt.Sprint(len(n.parts), " items")
 }
 
-// byRule returns values at the edges of rules.
-func (m *mutator) byRule(rules []*jsonschema.Schema) (values []string) {
+// edgeValues returns values at the edges of rules.
+func (m *mutator) edgeValues(rules []*jsonschema.Schema) (values []string) {
 	for _, r := range rules {
 		for _, edge := range []*big.Rat{r.Minimum, r.Maximum} {
 			if edge == nil {
@@ -294,8 +294,8 @@ func (m *mutator) byRule(rules []*jsonschema.Schema) (values []string) {
 	return values
 }
 
-// ofText changes a text, which is written with its quotes.
-func (m *mutator) ofText(text string) string {
+// mutateText changes a text, which is written with its quotes.
+func (m *mutator) mutateText(text string) string {
 	inner := text[1 : len(text)-1]
 	switch m.g.IntN(6) {
 	case 0:
@@ -313,8 +313,8 @@ func (m *mutator) ofText(text string) string {
 	}
 }
 
-// ofBytes changes a payload without regard to its meaning.
-func (m *mutator) ofBytes(data []byte) ([]byte, string) {
+// mutateBytes changes a payload without regard to its meaning.
+func (m *mutator) mutateBytes(data []byte) ([]byte, string) {
 	at := m.g.IntN(len(data) + 1)
 	switch m.g.IntN(8) {
 	case 0:

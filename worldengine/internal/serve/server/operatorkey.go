@@ -25,7 +25,7 @@ type operatorKey struct {
 
 // readOperatorKey reads the key from the data directory, or draws one if there is none.
 func readOperatorKey(data string) (k operatorKey, err error) {
-	defer func() { err = aboutOperatorKey(err) }()
+	defer func() { err = operatorKeyError(err) }()
 	if k.file, err = filepath.Abs(filepath.Join(data, OperatorKeyFile)); err != nil {
 		return k, err
 	}
@@ -39,7 +39,7 @@ func readOperatorKey(data string) (k operatorKey, err error) {
 	return k, err
 }
 
-func aboutOperatorKey(err error) error {
+func operatorKeyError(err error) error {
 	if err != nil {
 		return fmt.Errorf("server: the local operator's key: %w", err)
 	}
@@ -77,5 +77,5 @@ func (k *operatorKey) write(address string) error {
 		err = platform.ReplaceFile(k.file,
 			fmt.Appendf(seed, "\n%s%s\n", natsconn.OperatorKeyAddress, address))
 	}
-	return aboutOperatorKey(err)
+	return operatorKeyError(err)
 }

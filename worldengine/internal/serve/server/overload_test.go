@@ -87,7 +87,7 @@ func (c *client) flood(verb string, bodies ...[]byte) (answered []*nats.Msg, ref
 func TestOverload_HeldBytes(t *testing.T) {
 	t.Parallel()
 	const bound, size, sent = 64 << 10, 4 << 10, 20
-	c, at, first, release := inHand(t, patient, func(config *server.Config) { config.Service.MaxHeld = bound })
+	c, at, first, release := startApplying(t, patient, func(config *server.Config) { config.Service.MaxHeld = bound })
 	var bodies [][]byte
 	for n := range sent {
 		p := propose(at, handoff.TalkToTownsfolk, "casual")
@@ -104,8 +104,8 @@ func TestOverload_HeldBytes(t *testing.T) {
 	require.LessOrEqual(t, o.HeldBytes, int64(bound))
 	c.refuses("town.put", putRequest(snapshot(strings.Repeat("long", 5000)), ""), "OVERLOADED")
 	require.Equal(t, at.SnapshotHash, c.town("t").SnapshotHash, "a town can be looked at")
-	c.signal("control.pause", about("t")) // and an operator can act
-	c.signal("control.resume", about("t"))
+	c.signal("control.pause", townRequest("t")) // and an operator can act
+	c.signal("control.resume", townRequest("t"))
 	close(release)
 	require.Equal(t, handoff.Executed, c.resultOf(<-first).result.Status)
 	answered, _ := c.answersOf(replies, fit)

@@ -83,12 +83,12 @@ func TestPlacer_TwoServers(t *testing.T) {
 	c := &client{t: t, nc: connected(t, node.url())}
 	var chains []*chain
 	for _, world := range worlds {
-		chains = append(chains, newChain(t, c.in(world), "t"))
+		chains = append(chains, newChain(t, c.switchWorld(world), "t"))
 	}
 	began := time.Now()
 	stop(t, both[0])
 	for i, world := range worlds {
-		c.in(world).answered(chains[i].next())
+		c.switchWorld(world).answered(chains[i].next())
 	}
 	require.Equal(t, 4, count(both[1]))
 	require.Less(t, time.Since(began), lease.TTL, "the leases were given back")

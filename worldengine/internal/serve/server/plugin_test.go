@@ -24,7 +24,7 @@ import (
 
 func TestPlugin_Applies(t *testing.T) {
 	t.Parallel()
-	c := newWorld(t, byPlugin, func(config *server.Config) {
+	c := newWorld(t, bindPlugin, func(config *server.Config) {
 		config.Engine.Plugin.Resend = time.Minute // a request is sent once
 	})
 	g := host(t, c.srv, func(command *apply.Command, _ int) (apply.Answer, bool) {
@@ -45,7 +45,7 @@ func TestPlugin_Applies(t *testing.T) {
 	require.Equal(t, command.ExpectedSnapshotHash, now.SnapshotHash)
 	require.Equal(t, handoff.WorldState{SnapshotHash: &now.SnapshotHash, DecisionEpoch: &now.DecisionEpoch},
 		*got.result.WorldState)
-	require.Equal(t, after("StepCompleted apply", "RunCompleted"), c.story(got.runID))
+	require.Equal(t, acceptedStory("StepCompleted apply", "RunCompleted"), c.story(got.runID))
 	requireDuplicateOf(t, got, c.send(body))
 
 	// The results of the command elsewhere stand in its StepCompleted, and in the run, as references;
@@ -56,7 +56,7 @@ func TestPlugin_Applies(t *testing.T) {
 		Artifacts        []runevents.Artifact
 		ArtifactsLeftOut int
 	}
-	require.NoError(t, json.Unmarshal(c.ofType(got.runID, runevents.StepCompleted)[3].Payload, &said))
+	require.NoError(t, json.Unmarshal(c.eventsOfType(got.runID, runevents.StepCompleted)[3].Payload, &said))
 	require.Equal(t, []any{want, 2}, []any{said.Artifacts, said.ArtifactsLeftOut})
 	require.Equal(t, want, c.run(got.runID).Artifacts)
 
@@ -99,7 +99,7 @@ func TestPlugin_HowAnApplicationEnds(t *testing.T) {
 		}, apply.ReasonPluginStateInvalid, "[PLUGIN_STATE_INVALID PLUGIN_STATE_INVALID PLUGIN_STATE_INVALID]",
 			append(failing, "StepFailed apply 3", "RunFailed")},
 	}
-	c := newWorld(t, byPlugin)
+	c := newWorld(t, bindPlugin)
 	host(t, c.srv, func(command *apply.Command, times int) (apply.Answer, bool) {
 		a := rows[command.TownID].answer(command, times)
 		return a, a.SchemaVersion != ""
@@ -108,9 +108,9 @@ func TestPlugin_HowAnApplicationEnds(t *testing.T) {
 		at := c.putTown(name)
 		got := c.send(c.wall(at))
 		require.Equal(t, row.reason, got.result.ReasonCode, name)
-		require.Equal(t, after(row.end...), c.story(got.runID), name)
+		require.Equal(t, acceptedStory(row.end...), c.story(got.runID), name)
 		codes := []string{}
-		for _, e := range c.ofType(got.runID, runevents.StepFailed) {
+		for _, e := range c.eventsOfType(got.runID, runevents.StepFailed) {
 			var said struct{ Error runevents.StepError }
 			require.NoError(t, json.Unmarshal(e.Payload, &said))
 			codes = append(codes, said.Error.Code)
@@ -125,7 +125,7 @@ func TestPlugin_HowAnApplicationEnds(t *testing.T) {
 // told once, and once that one is there again.
 func TestPluginAbsent_CommandWaits(t *testing.T) {
 	t.Parallel()
-	c := newWorld(t, absentFor(""), toldSoon, withHTTP, func(c *server.Config) {
+	c := newWorld(t, absentFor(""), alertSoon, withHTTP, func(c *server.Config) {
 		c.Engine.Plugin.Attempts = 1
 	})
 	at := c.putTown("t")
@@ -226,7 +226,7 @@ func TestPluginAbsent_HoldsNothing(t *testing.T) {
 		return reply.Header.Get(wire.RunIDHeader)
 	}
 	require.Equal(t, runID, told(first, "1000", "accepted as run "+runID+", and its command goes on waiting"))
-	ended := c.ofType(told(second, "5000", "the key is free"), runevents.RunCancelled)[0]
+	ended := c.eventsOfType(told(second, "5000", "the key is free"), runevents.RunCancelled)[0]
 	require.Contains(t, string(ended.Payload), `"code":"PLUGIN_ABSENT"`)
 	require.Empty(t, told(third, "5000", "Nothing was stored"))
 	c.awaitNothingHeld()
@@ -240,8 +240,8 @@ func TestPluginAbsent_HoldsNothing(t *testing.T) {
 	require.Equal(t, handoff.Stale, c.send(behind).result.Status, "its key was free")
 }
 
-// byPlugin binds all towns to plugins, with a policy that fits a test.
-func byPlugin(config *server.Config) {
+// bindPlugin binds all towns to plugins, with a policy that fits a test.
+func bindPlugin(config *server.Config) {
 	config.Engine.Apply = apply.Plugin
 	config.Engine.Plugin = apply.Policy{
 		Deadline: 10 * time.Second, Attempts: 3, Backoff: 10 * time.Millisecond,
@@ -262,8 +262,8 @@ func absentFor(absent apply.Absent) func(*server.Config) {
 	}
 }
 
-// toldSoon has the absence of a plugin alerted about after a moment.
-func toldSoon(c *server.Config) { c.Engine.Plugin.Resend = 250 * time.Millisecond }
+// alertSoon has the absence of a plugin alerted about after a moment.
+func alertSoon(c *server.Config) { c.Engine.Plugin.Resend = 250 * time.Millisecond }
 
 // once asks an absent plugin in one attempt.
 func once(c *server.Config) {
@@ -343,8 +343,8 @@ func (g *game) commands() []*apply.Command {
 	return slices.Clone(g.asked)
 }
 
-// until waits until the plugin was asked so often.
-func (g *game) until(times int) {
+// waitAsked waits until the plugin was asked so often.
+func (g *game) waitAsked(times int) {
 	g.t.Helper()
 	eventually(g.t, func() bool { return len(g.commands()) >= times })
 }
@@ -405,5 +405,5 @@ func (c *client) requireAlerts(want ...string) {
 
 func absentSince(c *client, townID string) string {
 	c.t.Helper()
-	return call[struct{ PluginAbsentSince string }](c, "town.get", about(townID)).PluginAbsentSince
+	return call[struct{ PluginAbsentSince string }](c, "town.get", townRequest(townID)).PluginAbsentSince
 }

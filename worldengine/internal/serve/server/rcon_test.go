@@ -82,8 +82,8 @@ func (k *console) heard() []string {
 	return append([]string{}, k.lines...)
 }
 
-// byRCON configures a console, and binds the towns to it that have no other binding.
-func byRCON(address string) func(*server.Config) {
+// bindRCON configures a console, and binds the towns to it that have no other binding.
+func bindRCON(address string) func(*server.Config) {
 	return func(config *server.Config) {
 		config.RCON = &rcon.Config{
 			Address: address, Password: consolePassword,
@@ -102,12 +102,12 @@ func byRCON(address string) func(*server.Config) {
 func TestRCON_Applies(t *testing.T) {
 	t.Parallel()
 	k := listenRCON(t, func(string) (string, bool) { return "Set", true })
-	c := newWorld(t, byRCON(k.address))
+	c := newWorld(t, bindRCON(k.address))
 	at := c.putTown("t")
 	got := c.executes(c.wall(at))
 	require.Equal(t, []string{"progress wall 70"}, k.heard())
 	require.Equal(t, at.DecisionEpoch+1, c.town("t").DecisionEpoch)
-	require.Equal(t, after("StepCompleted apply", "RunCompleted"), c.story(got.runID))
+	require.Equal(t, acceptedStory("StepCompleted apply", "RunCompleted"), c.story(got.runID))
 	requireDuplicateOf(t, got, c.send(c.wall(at)))
 	c.executes(c.wall(c.putTown("l", "apply", "local")))
 
@@ -121,7 +121,7 @@ func TestRCON_Applies(t *testing.T) {
 	require.Contains(t, string(c.events(got.runID)[8].Payload), "No console is configured.")
 	require.Len(t, k.heard(), 1, "a duplicate is not run, nor a command of a town of the rules")
 
-	_, err := server.Start(t.Context(), configure(byRCON("nowhere")))
+	_, err := server.Start(t.Context(), configure(bindRCON("nowhere")))
 	require.ErrorContains(t, err, "/address")
 	_, err = server.Start(t.Context(), configure(func(config *server.Config) {
 		config.Data, config.Engine.Apply = t.TempDir(), apply.RCON
@@ -156,7 +156,7 @@ func TestRCON_Fails(t *testing.T) {
 			if row.console != away {
 				k = listenRCON(t, func(string) (string, bool) { return "Unknown command", row.console == refuse })
 			}
-			c := newWorld(t, byRCON(k.address), func(c *server.Config) {
+			c := newWorld(t, bindRCON(k.address), func(c *server.Config) {
 				c.Engine.Plugin.Absent = apply.AbsentFail
 			})
 			at := c.putTown("t")
@@ -166,7 +166,7 @@ func TestRCON_Fails(t *testing.T) {
 			}
 			got := c.send(body)
 			require.Equal(t, row.reason, got.result.ReasonCode)
-			require.Equal(t, after(row.end...), c.story(got.runID))
+			require.Equal(t, acceptedStory(row.end...), c.story(got.runID))
 			require.Contains(t, string(c.events(got.runID)[8].Payload), row.said)
 			require.Equal(t, at.SnapshotHash, c.town("t").SnapshotHash)
 			requireDuplicateOf(t, got, c.send(body))
@@ -210,7 +210,7 @@ func TestRCON_HasTheCommand(t *testing.T) {
 			return "Set", <-release
 		})
 		t.Cleanup(func() { close(release) })
-		c := newWorld(t, byRCON(k.address), func(config *server.Config) {
+		c := newWorld(t, bindRCON(k.address), func(config *server.Config) {
 			config.RCON.Timeout, config.Engine.Plugin.Deadline = rcon.MaxTimeout, rcon.MaxTimeout
 		})
 		at := c.putTown("t")
@@ -234,7 +234,7 @@ func TestRCON_HasTheCommand(t *testing.T) {
 		require.Equal(t, apply.ReasonRCONInDoubt, got.result.ReasonCode)
 		require.Equal(t, c.at.SnapshotHash, c.town("t").SnapshotHash)
 		requireDuplicateOf(t, got, c.send(body))
-		require.Equal(t, after("StepFailed apply", "RunFailed"), c.story(got.runID))
+		require.Equal(t, acceptedStory("StepFailed apply", "RunFailed"), c.story(got.runID))
 		require.Len(t, c.console.heard(), 1)
 	})
 }

@@ -85,8 +85,8 @@ func TestWorlds_RemovedAtOnce(t *testing.T) {
 		}
 		require.Positive(t, removed)
 		if w.srv.EngineOf("new") != nil {
-			w.in("new").putTown("t")
-			w.in("new").rouse()
+			w.switchWorld("new").putTown("t")
+			w.switchWorld("new").rouse()
 			w.removeWorld("new")
 		}
 	}
@@ -97,7 +97,7 @@ func TestWorlds_IndexLeftBehind(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, allWorlds, withWorlds("main"))
 	w.makeWorld("new")
-	c := w.in("new")
+	c := w.switchWorld("new")
 	wall := c.wall(c.putTown("t"))
 	first := c.executes(wall)
 	w.restart() // writes the index
@@ -108,7 +108,7 @@ func TestWorlds_IndexLeftBehind(t *testing.T) {
 	require.NoDirExists(t, dir)
 	require.NoError(t, os.CopyFS(dir, os.DirFS(left)))
 	w.makeWorld("new")
-	c = w.in("new")
+	c = w.switchWorld("new")
 	c.putTown("t")
 	require.NotEqual(t, first.runID, c.executes(wall).runID)
 }
@@ -120,8 +120,8 @@ func TestWorlds_ComeAndGo(t *testing.T) {
 	w := newWorld(t, allWorlds, withWorlds("main"), open)
 	come := func(name string) {
 		w.makeWorld(name)
-		w.in(name).putTown("t")
-		w.in(name).rouse()
+		w.switchWorld(name).putTown("t")
+		w.switchWorld(name).rouse()
 		w.removeWorld(name)
 	}
 	come("first")
@@ -138,12 +138,12 @@ func TestWorlds_ComeAndGo(t *testing.T) {
 // A server that may not serve a world names no other to a user who does not know of them.
 func TestWorlds_NotServedNamesNone(t *testing.T) {
 	t.Parallel()
-	users := []access.User{servertest.Person(wire.Operator, ofWorlds("show*"), named("bounded")),
+	users := []access.User{servertest.Person(wire.Operator, limitWorlds("show*"), named("bounded")),
 		servertest.Person(wire.Operator, named("everywhere"))}
 	srv := start(t, withWorlds(shown, hidden), func(c *server.Config) {
 		c.Access = &access.Config{Users: users}
 	})
-	f := as(t, srv.URL(), users[0]).refuses("worlds.create", members{"world": "show2"}, "WORLD_NOT_SERVED")
+	f := connectUser(t, srv.URL(), users[0]).refuses("worlds.create", members{"world": "show2"}, "WORLD_NOT_SERVED")
 	require.NotContains(t, f.Message, hidden)
 	require.NotContains(t, f.Message, "main")
 }
@@ -152,11 +152,11 @@ func TestWorlds_NotServedNamesNone(t *testing.T) {
 func TestWorlds_GrantedSideBySide(t *testing.T) {
 	t.Parallel()
 	operator := servertest.Person(wire.Operator, named("everywhere"))
-	agent := servertest.Person(wire.Agent, ofWorlds("s-*"), named("seasons"))
+	agent := servertest.Person(wire.Agent, limitWorlds("s-*"), named("seasons"))
 	srv := start(t, allWorlds, func(c *server.Config) {
 		c.Access = &access.Config{Users: []access.User{operator, agent}}
 	})
-	c := as(t, srv.URL(), operator)
+	c := connectUser(t, srv.URL(), operator)
 	var replies []<-chan *nats.Msg
 	for i := range 12 {
 		replies = append(replies, c.later("worlds.create", members{"world": fmt.Sprint("s-", i)}))
@@ -164,9 +164,9 @@ func TestWorlds_GrantedSideBySide(t *testing.T) {
 	for _, reply := range replies {
 		require.Empty(t, codeOf(<-reply))
 	}
-	as(t, srv.URL(), agent)
+	connectUser(t, srv.URL(), agent)
 	for i := range 12 {
-		reply, err := as(t, srv.URL(), agent).nc.Request(wire.Subject(fmt.Sprint("s-", i), wire.WhoAmI), nil, 5*time.Second)
+		reply, err := connectUser(t, srv.URL(), agent).nc.Request(wire.Subject(fmt.Sprint("s-", i), wire.WhoAmI), nil, 5*time.Second)
 		require.NoError(t, err, i)
 		require.Empty(t, codeOf(reply))
 	}

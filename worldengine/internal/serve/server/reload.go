@@ -43,7 +43,7 @@ func (s *Server) ReloadAccess(config *access.Config) (Reloaded, error) {
 			return Reloaded{}, err
 		}
 	}
-	gone := done.compare(byID(s.access.Users), byID(config.Users))
+	gone := done.compare(usersByID(s.access.Users), usersByID(config.Users))
 	if err := s.admit(config); err != nil {
 		return Reloaded{}, err
 	}
@@ -129,7 +129,7 @@ func (s *Server) Access() *access.Config {
 	return s.access
 }
 
-func byID(users []access.User) map[string]access.User {
+func usersByID(users []access.User) map[string]access.User {
 	all := make(map[string]access.User, len(users))
 	for _, u := range users {
 		all[u.ID()] = u

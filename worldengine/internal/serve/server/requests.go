@@ -2,11 +2,11 @@ package server
 
 import "worldengine/worldengine/internal/serve/service"
 
-// takeRequests starts the service of all worlds. It takes requests in the world's account and, if an
+// serveRequests starts the service of all worlds. It takes requests in the world's account and, if an
 // embedded NATS has an account for clients without credentials, in that account. With access control
 // the requests of clients cross to the world's account, and NATS marks them with their user on the
 // way.
-func (s *Server) takeRequests() (err error) {
+func (s *Server) serveRequests() (err error) {
 	entrances := []service.Entrance{{Replies: s.conn}}
 	purposes := []purpose{requesting}
 	if s.config.anonymousClients() {

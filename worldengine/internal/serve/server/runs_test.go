@@ -175,7 +175,7 @@ func TestAppend_Invalid(t *testing.T) {
 // restart. It can neither end the run nor emit for a step of the engine.
 func TestAppend_IntoARunOfTheEngine(t *testing.T) {
 	t.Parallel()
-	w, _, ended, release := inHand(t)
+	w, _, ended, release := startApplying(t)
 	runID := w.pendingRun("t")
 	before := w.events(runID)
 	for step, event := range map[string]runevents.EventType{
@@ -213,7 +213,7 @@ func TestAppend_IntoARunOfTheEngine(t *testing.T) {
 		require.Equal(t, []any{id, int64(2)}, []any{e.EventID, e.EngineAttemptID})
 	}
 	run := w.run(runID)
-	require.Equal(t, []any{runevents.RunSucceeded, runevents.Consistent},
+	require.Equal(t, []any{runevents.RunStatusCompleted, runevents.Consistent},
 		[]any{run.Status, run.Metadata.Consistency})
 }
 
@@ -265,9 +265,9 @@ func TestAppend_Stores(t *testing.T) {
 // event that its run refuses, nor by the town that it names.
 func TestAppend_UnreadableRun(t *testing.T) {
 	t.Parallel()
-	plugin := servertest.Person(wire.Plugin, reads("mine"), ofTowns("mine", "other"))
+	plugin := servertest.Person(wire.Plugin, reads("mine"), limitTowns("mine", "other"))
 	w := newWorld(t, servertest.WithUsers(plugin, servertest.Person(wire.Operator)))
-	c := w.as(plugin)
+	c := w.connectUser(plugin)
 	o := w.executes(w.wall(w.putTown("other")))
 	theirs, unknown := "their-run", uuid.NewString()
 	stored := written(theirs, runevents.RunStarted, "", 1)
@@ -314,9 +314,9 @@ func TestAppend_UnreadableRun(t *testing.T) {
 // restart keeps the eventIds of the stored events.
 func TestAppend_NamesItsProducer(t *testing.T) {
 	t.Parallel()
-	plugin := servertest.Person(wire.Plugin, ofTowns("mine"), reads("mine"), named("miner"))
+	plugin := servertest.Person(wire.Plugin, limitTowns("mine"), reads("mine"), named("miner"))
 	w := newWorld(t, servertest.WithUsers(plugin, servertest.Person(wire.Operator)))
-	c := w.as(plugin)
+	c := w.connectUser(plugin)
 	o := w.executes(w.wall(w.putTown("mine")))
 	live := c.heard(wire.EventsSubject("main", "mine"))
 	emit := func() []string {
@@ -527,7 +527,7 @@ func TestClock_ProducerDecidesNothing(t *testing.T) {
 		require.Equal(t, []string{writes[i].EventID, writes[i].EmittedAt}, []string{e.EventID, e.EmittedAt})
 		require.Greater(t, e.PersistedAt, began)
 	}
-	require.Equal(t, runevents.RunSucceeded, c.run("theirs").Status)
+	require.Equal(t, runevents.RunStatusCompleted, c.run("theirs").Status)
 	require.Len(t, c.listRuns(members{"limit": 10, "from": began}), 1)
 	require.Empty(t, c.listRuns(members{"limit": 10, "to": began}))
 }
@@ -598,7 +598,7 @@ func TestAppend_AnyRunID(t *testing.T) {
 		strings.Repeat(" ", 256), "a%2Eb"}
 	for _, id := range ids {
 		c.append("t", written(id, runevents.RunStarted, "", 1), written(id, "runstarted", "", 1))
-		require.Equal(t, runevents.RunRunning, c.run(id).Status, "%q", id)
+		require.Equal(t, runevents.RunStatusRunning, c.run(id).Status, "%q", id)
 		events := c.events(id)
 		require.Len(t, events, 2, "%q", id)
 		require.Equal(t, id, events[0].RunID)
@@ -621,7 +621,7 @@ func TestAppend_AnyRunID(t *testing.T) {
 		require.Equal(t, []string{"/events/0/runId"}, f.paths(), "%q", id)
 	}
 	c.restart()
-	require.Equal(t, runevents.RunRunning, c.run("日本語").Status)
+	require.Equal(t, runevents.RunStatusRunning, c.run("日本語").Status)
 	report, err := fsck.Run(t.Context(), c.streams().Conn(), "main", fsck.Options{})
 	require.NoError(t, err)
 	require.Empty(t, report.Findings)
@@ -699,7 +699,7 @@ func TestProjector_InvalidEvents(t *testing.T) {
 	invalid("run-2")
 	for range 2 {
 		run := c.run("run-2")
-		require.Equal(t, []any{runevents.RunRunning, runevents.Inconsistent, want[1:]},
+		require.Equal(t, []any{runevents.RunStatusRunning, runevents.Inconsistent, want[1:]},
 			[]any{run.Status, run.Metadata.Consistency, run.Metadata.IgnoredEvents})
 	}
 	told()
@@ -708,8 +708,8 @@ func TestProjector_InvalidEvents(t *testing.T) {
 	told()
 
 	c.awaitAlert(runevents.InvalidTransition)
-	requireWorldForbidden(c.as(bound), "alert.list")
-	seq := c.asRole(wire.Observer).alerts(members{}).Alerts[0].Seq
+	requireWorldForbidden(c.connectUser(bound), "alert.list")
+	seq := c.connectRole(wire.Observer).alerts(members{}).Alerts[0].Seq
 	for _, actor := range []string{"ada", "bob"} {
 		got := call[messages.Alert](c.client, "alert.ack", members{"seq": seq, "actorId": actor, "reason": actor})
 		require.Equal(t, []string{"operator", "ada"}, []string{got.Acknowledged.By, got.Acknowledged.Reason},

@@ -161,9 +161,9 @@ var quotas = []jetstream.ErrorCode{
 	jetstream.ErrorCode(natsserver.JSStorageResourcesExceededErr),
 }
 
-// whyNoStreams adds a remedy to the error of an existing NATS that has no streams, denies them, or has
+// noStreamsError adds a remedy to the error of an existing NATS that has no streams, denies them, or has
 // no room for them.
-func (c *Config) whyNoStreams(err error) error {
+func (c *Config) noStreamsError(err error) error {
 	switch {
 	case c.NATS == "":
 		return err
@@ -256,7 +256,7 @@ func (s *Server) start(ctx context.Context) error {
 	if err := s.connectAll(ctx); err != nil {
 		return err
 	}
-	if err := s.takeRequests(); err != nil {
+	if err := s.serveRequests(); err != nil {
 		return err
 	}
 	if err := s.serveHTTP(); err != nil {

@@ -49,8 +49,8 @@ func newSessions() *sessions {
 	return &sessions{now: time.Now, ofUser: map[string][]session{}}
 }
 
-// begin makes a session of a user, and returns its token.
-func (s *sessions) begin(user *natsserver.User) (token string) {
+// create makes a session of a user, and returns its token.
+func (s *sessions) create(user *natsserver.User) (token string) {
 	token = sessionPrefix + rand.Text()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -123,9 +123,9 @@ func isSessionToken(password string) bool {
 		len(password) == len(sessionPrefix)+len(rand.Text())
 }
 
-// beginSession answers the user and the password of a user with the token of a session. Wrong ones
+// createSession answers the user and the password of a user with the token of a session. Wrong ones
 // count as wrong sign-ins do.
-func (a *accounts) beginSession(w http.ResponseWriter, r *http.Request) {
+func (a *accounts) createSession(w http.ResponseWriter, r *http.Request) {
 	var login struct{ User, Password string }
 	if !httpd.SameOrigin(r) {
 		http.Error(w, "A page of another origin may not sign in here.", http.StatusForbidden)
@@ -144,7 +144,7 @@ func (a *accounts) beginSession(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(map[string]string{"token": a.sessions.begin(user)})
+	_ = json.NewEncoder(w).Encode(map[string]string{"token": a.sessions.create(user)})
 }
 
 // endSession ends the session whose token a request has.

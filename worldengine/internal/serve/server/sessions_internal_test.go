@@ -14,7 +14,7 @@ func TestSessions_Bounds(t *testing.T) {
 	now, user := time.Unix(0, 0), &natsserver.User{Username: "ada", Password: "x"}
 	s := newSessions()
 	s.now = func() time.Time { return now }
-	first := s.begin(user)
+	first := s.create(user)
 	require.True(t, isSessionToken(first))
 	require.False(t, isSessionToken("console-session-"))
 	now = now.Add(sessionTime - time.Second)
@@ -23,12 +23,12 @@ func TestSessions_Bounds(t *testing.T) {
 	require.False(t, s.has(user, first))
 	require.Empty(t, s.ofUser)
 
-	first = s.begin(user)
+	first = s.create(user)
 	for range sessionsOfUser - 1 {
-		s.begin(user)
+		s.create(user)
 	}
 	require.True(t, s.has(user, first))
-	last := s.begin(user)
+	last := s.create(user)
 	require.False(t, s.has(user, first))
 	require.True(t, s.has(user, last))
 	require.Len(t, s.ofUser["ada"], sessionsOfUser)

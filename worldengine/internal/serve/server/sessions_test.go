@@ -33,8 +33,8 @@ func session(t *testing.T, srv *server.Server, method, body string, origin ...st
 	return answer.StatusCode, string(text)
 }
 
-// begin begins a session of a user, and returns its token.
-func begin(t *testing.T, srv *server.Server, user string) string {
+// signIn begins a session of a user, and returns its token.
+func signIn(t *testing.T, srv *server.Server, user string) string {
 	t.Helper()
 	status, body := session(t, srv, http.MethodPost,
 		`{"user":"`+user+`","password":"`+servertest.Password+`"}`, srv.HTTP())
@@ -63,7 +63,7 @@ func TestSessions(t *testing.T) {
 		nc.Close()
 		return true
 	}
-	token := begin(t, srv, "operator")
+	token := signIn(t, srv, "operator")
 	require.True(t, allows(srv, "operator", token))
 	require.True(t, allows(srv, "operator", token), "as often as the page is loaded")
 	require.False(t, allows(srv, "observer", token))
@@ -83,13 +83,13 @@ func TestSessions(t *testing.T) {
 		require.NotContains(t, text, "token\"")
 	}
 	require.Regexp(t, `could not sign in.* address=127.0.0.1 user=operator path=/session`, log)
-	other := begin(t, srv, "operator")
+	other := signIn(t, srv, "operator")
 	status, _ := session(t, srv, http.MethodDelete, `{"token":"`+other+`"}`)
 	require.Equal(t, http.StatusNoContent, status)
 	require.False(t, allows(srv, "operator", other))
 	require.True(t, allows(srv, "operator", token))
 
-	kept := begin(t, srv, "observer")
+	kept := signIn(t, srv, "observer")
 	operator.Role = wire.Approver
 	_, err = srv.ReloadAccess(&access.Config{Users: []access.User{operator, observer}})
 	require.NoError(t, err)

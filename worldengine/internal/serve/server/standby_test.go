@@ -163,7 +163,7 @@ func TestStandby_OfAnEmbeddedNATS(t *testing.T) {
 	require.ErrorContains(t, second.Ready(), "standby")
 	require.Nil(t, second.Engine())
 	require.Zero(t, second.Created())
-	_, err := server.Start(t.Context(), configure(join, byPlugin))
+	_, err := server.Start(t.Context(), configure(join, bindPlugin))
 	var refused *commitlog.SettingsError
 	require.ErrorAs(t, err, &refused)
 }
@@ -173,7 +173,7 @@ func TestStandby_Unfit(t *testing.T) {
 	t.Parallel()
 	nats := startExternal(t)
 	join := func(c *server.Config) { c.NATS = nats.url() }
-	start(t, join, byRCON("127.0.0.1:1"))
+	start(t, join, bindRCON("127.0.0.1:1"))
 	broken := filepath.Join(t.TempDir(), "world.json")
 	require.NoError(t, os.WriteFile(broken, []byte("[{}]"), 0o600))
 	for _, row := range []struct {
@@ -182,7 +182,7 @@ func TestStandby_Unfit(t *testing.T) {
 	}{
 		{func(*server.Config) {}, "requires an RCON console"},
 		{func(c *server.Config) {
-			byRCON("127.0.0.1:1")(c)
+			bindRCON("127.0.0.1:1")(c)
 			c.WorldFile = broken
 		}, "world file " + broken},
 	} {

@@ -84,19 +84,19 @@ func streamPath(name string) string {
 		name)
 }
 
-// mendStreams mends the directories of a world's streams that NATS would skip with nothing but a
+// repairStreams mends the directories of a world's streams that NATS would skip with nothing but a
 // warning. It must be called before NATS starts.
-func mendStreams(config *Config, world string) error {
+func repairStreams(config *Config, world string) error {
 	for _, d := range streamDirs(config, world) {
-		if err := d.mend(); err != nil {
+		if err := d.repair(); err != nil {
 			return fmt.Errorf("server: stream directory %s: %w", d.path, err)
 		}
 	}
 	return nil
 }
 
-// refuseMending returns an error if mendStreams would change something: a check must not.
-func refuseMending(config *Config, world string) error {
+// refuseRepair returns an error if repairStreams would change something: a check must not.
+func refuseRepair(config *Config, world string) error {
 	for _, d := range streamDirs(config, world) {
 		_, wanted, err := d.inspect()
 		if err == nil && wanted != intact {
@@ -109,18 +109,18 @@ func refuseMending(config *Config, world string) error {
 	return nil
 }
 
-// mending is the change that NATS needs to read a directory.
-type mending string
+// repair is the change that NATS needs to read a directory.
+type repair string
 
 const (
-	intact    mending = ""
-	newSum    mending = "gets a new checksum"
-	newConfig mending = "gets a new configuration"
-	removal   mending = "is removed, since it has nothing that counts,"
+	intact    repair = ""
+	newSum    repair = "gets a new checksum"
+	newConfig repair = "gets a new configuration"
+	removal   repair = "is removed, since it has nothing that counts,"
 )
 
 // inspect returns the configuration in a directory, and the mending that it needs.
-func (d streamDir) inspect() (config []byte, wanted mending, err error) {
+func (d streamDir) inspect() (config []byte, wanted repair, err error) {
 	config, err = os.ReadFile(filepath.Join(d.path, natsserver.JetStreamMetaFile))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, intact, err
@@ -140,9 +140,9 @@ func (d streamDir) inspect() (config []byte, wanted mending, err error) {
 	return config, newConfig, nil
 }
 
-// mend makes NATS read the directory. The configuration of a stream follows from other things, so it
+// repair makes NATS read the directory. The configuration of a stream follows from other things, so it
 // can be made anew: the log's from the settings in the log, and the others' from the program.
-func (d streamDir) mend() error {
+func (d streamDir) repair() error {
 	config, wanted, err := d.inspect()
 	if err != nil {
 		return err
@@ -153,7 +153,7 @@ func (d streamDir) mend() error {
 			"kill or a loss of power amid a change: the checksum is mended", "file", d.sumFile())
 		return d.writeSum(config)
 	case newConfig:
-		return d.mendConfig(config)
+		return d.repairConfig(config)
 	case removal:
 		d.logger.Warn("the directory of a stream has no configuration, and nothing in it that counts, "+
 			"as after a kill while NATS made or removed the stream: it is removed", "directory", d.path)
@@ -176,7 +176,7 @@ func (d streamDir) storedBytes() (n int64, err error) {
 }
 
 // inspectSum returns whether NATS would find the right checksum of a configuration.
-func (d streamDir) inspectSum(config []byte) (mending, error) {
+func (d streamDir) inspectSum(config []byte) (repair, error) {
 	sum, err := d.checksum(config)
 	if err != nil {
 		return intact, err
@@ -210,8 +210,8 @@ func (d streamDir) checksum(config []byte) ([]byte, error) {
 	return []byte(hex.EncodeToString(hash.Sum(nil))), nil
 }
 
-// mendConfig replaces a lost configuration by one that discards nothing. The engine then updates it.
-func (d streamDir) mendConfig(lost []byte) error {
+// repairConfig replaces a lost configuration by one that discards nothing. The engine then updates it.
+func (d streamDir) repairConfig(lost []byte) error {
 	path := filepath.Join(d.path, natsserver.JetStreamMetaFile)
 	if len(lost) > 0 {
 		if err := platform.ReplaceFile(path+".damaged", lost); err != nil {

@@ -71,8 +71,8 @@ func old(stream string, files ...string) harm {
 	}
 }
 
-// without removes files or directories of a stream.
-func without(stream string, files ...string) harm {
+// removeFiles removes files or directories of a stream.
+func removeFiles(stream string, files ...string) harm {
 	return func(t *testing.T, data, _ string) {
 		for _, file := range files {
 			path := filepath.Join(directory(data, stream), file)
@@ -109,7 +109,7 @@ func both(all ...harm) harm {
 // Whatever a kill amid a change of the settings, or a loss of power, leaves of the configuration of a
 // stream: the settings in the log count, no record is lost, and the server says in its log that it
 // mended something.
-func TestStreamDirs_Mended(t *testing.T) {
+func TestStreamDirs_Repaired(t *testing.T) {
 	t.Parallel()
 	before, after, wall := changedWorld(t)
 	log, alerts := wire.LogStream("main"), wire.AlertStream("main")
@@ -118,15 +118,15 @@ func TestStreamDirs_Mended(t *testing.T) {
 		says string
 	}{
 		"the record alone":               {old(log, "meta.inf", "meta.sum"), "did not follow"},
-		"the configuration without sum":  {without(log, "meta.sum"), "checksum is mended"},
+		"the configuration without sum":  {removeFiles(log, "meta.sum"), "checksum is mended"},
 		"old configuration, new sum":     {old(log, "meta.inf"), "checksum is mended"},
 		"new configuration, old sum":     {old(log, "meta.sum"), "checksum is mended"},
 		"an empty sum":                   {cut(log, "meta.sum", 0), "checksum is mended"},
 		"half a configuration":           {cut(log, "meta.inf", 100), "configuration of a stream is lost"},
 		"an empty configuration":         {cut(log, "meta.inf", 0), "configuration of a stream is lost"},
-		"no configuration":               {without(log, "meta.inf"), "configuration of a stream is lost"},
-		"neither configuration nor sum":  {without(log, "meta.inf", "meta.sum"), "configuration of a stream is lost"},
-		"no sum of the alerts":           {without(alerts, "meta.sum"), "checksum is mended"},
+		"no configuration":               {removeFiles(log, "meta.inf"), "configuration of a stream is lost"},
+		"neither configuration nor sum":  {removeFiles(log, "meta.inf", "meta.sum"), "configuration of a stream is lost"},
+		"no sum of the alerts":           {removeFiles(alerts, "meta.sum"), "checksum is mended"},
 		"an empty directory for alerts":  {empty(alerts), "it is removed"},
 		"half configurations everywhere": {both(cut(log, "meta.inf", 1), cut(alerts, "meta.inf", 1)), "is lost"},
 	} {
@@ -224,10 +224,10 @@ func TestStreamDirs_Refused(t *testing.T) {
 		harm harm
 		want error
 	}{
-		"no directory of the log":       {after, without(log, "."), commitlog.ErrLogMissing},
+		"no directory of the log":       {after, removeFiles(log, "."), commitlog.ErrLogMissing},
 		"an empty directory of the log": {after, empty(log), commitlog.ErrLogMissing},
-		"no messages":                   {after, without(log, "meta.inf", "msgs"), commitlog.ErrLogMissing},
-		"no message files": {after, both(without(log, "msgs"), func(t *testing.T, data, _ string) {
+		"no messages":                   {after, removeFiles(log, "meta.inf", "msgs"), commitlog.ErrLogMissing},
+		"no message files": {after, both(removeFiles(log, "msgs"), func(t *testing.T, data, _ string) {
 			require.NoError(t, os.WriteFile(filepath.Join(directory(data, log), "msgs"), nil, 0o600))
 		}), server.ErrStreamLost},
 		"an earlier program's, without its settings": {earlier, cut(log, "meta.inf", 0),
@@ -292,9 +292,9 @@ func TestStreamDirs_Restore(t *testing.T) {
 		served bool
 	}{
 		"unfinished": {both(made(mark), cut(wire.LogStream("main"), "meta.inf", 9),
-			without(wire.AlertStream("main"), "meta.sum")), false},
-		"a mark without sum": {both(made(mark), without(mark, "meta.sum")), false},
-		"a mark in removal":  {both(made(mark), without(mark, "meta.inf")), true},
+			removeFiles(wire.AlertStream("main"), "meta.sum")), false},
+		"a mark without sum": {both(made(mark), removeFiles(mark, "meta.sum")), false},
+		"a mark in removal":  {both(made(mark), removeFiles(mark, "meta.inf")), true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -81,7 +81,7 @@ func (h *hosted) startTenure(ctx context.Context, t *tenure) error {
 	}
 	if file != nil {
 		if t.created, err = t.engine.LoadWorld(ctx, file); err != nil {
-			return s.config.inWorldFile(h.world, err)
+			return s.config.worldFileError(h.world, err)
 		}
 	}
 	if t.held != nil {

@@ -51,9 +51,9 @@ func (l *liveTLS) config() *tls.Config {
 	return config
 }
 
-// forHTTP is config for HTTP: its handshakes succeed without the client's certificate, since probes
+// httpConfig is config for HTTP: its handshakes succeed without the client's certificate, since probes
 // of health have none. Everything else has to be certified.
-func (l *liveTLS) forHTTP() *tls.Config {
+func (l *liveTLS) httpConfig() *tls.Config {
 	config := l.config()
 	config.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
 		current := l.current.Load()

@@ -67,7 +67,7 @@ func TestTowns_StrangeIDs(t *testing.T) {
 		return strings.Compare(a.TownID, b.TownID)
 	}), "in the order of the ids")
 	for _, s := range all {
-		require.Equal(t, s, call[messages.Town](c.client, "town.get", about(s.TownID)).TownSummary)
+		require.Equal(t, s, call[messages.Town](c.client, "town.get", townRequest(s.TownID)).TownSummary)
 	}
 }
 
@@ -85,7 +85,7 @@ func TestWorldFile(t *testing.T) {
 // A plugin's answer may hold a state as large as town.put takes, and no larger one.
 func TestState_OneBound(t *testing.T) {
 	t.Parallel()
-	c := newWorld(t, byPlugin)
+	c := newWorld(t, bindPlugin)
 	large := func(size int) town.State {
 		s := snapshot("t")
 		s.Day = 20
@@ -121,15 +121,15 @@ func TestTownRemove(t *testing.T) {
 	last := c.town("t")
 	c.send(c.talk(last))
 	require.Len(t, c.waitingIn("t"), 1)
-	c.signal("control.pause", about("t"))
+	c.signal("control.pause", townRequest("t"))
 	waits := c.sendLater(c.salvage(last, "dread"))
 	c.paused("t", 1)
-	removed := call[messages.TownSummary](c.client, "town.remove", about("t"))
+	removed := call[messages.TownSummary](c.client, "town.remove", townRequest("t"))
 	require.Equal(t, []any{last.SnapshotHash, last.DecisionEpoch}, []any{removed.SnapshotHash, removed.DecisionEpoch})
 	require.Equal(t, handoff.ReasonUnknownTown, c.resultOf(<-waits).result.ReasonCode)
 	for verb, request := range map[string]members{
-		"town.get": about("t"), "town.remove": about("t"), "control.get": about("t"),
-		"control.resume": about("t"), "memory.get": remember("t"),
+		"town.get": townRequest("t"), "town.remove": townRequest("t"), "control.get": townRequest("t"),
+		"control.resume": townRequest("t"), "memory.get": remember("t"),
 		"town.patch": {"townId": "t", "patch": members{"day": 90},
 			"expectedSnapshotHash": last.SnapshotHash},
 	} {
@@ -137,7 +137,7 @@ func TestTownRemove(t *testing.T) {
 	}
 	require.Empty(t, c.list())
 	require.Empty(t, c.approvals(members{}).Approvals)
-	history := c.history(about("t"))
+	history := c.history(townRequest("t"))
 	require.Equal(t, []any{"remove", removed.Revision}, []any{history[0].Cause, history[0].Revision})
 	seen := call[townReply](c.client, "town.get", members{"townId": "t", "revision": history[1].Revision})
 	require.Equal(t, last.SnapshotHash, seen.SnapshotHash)
@@ -178,12 +178,12 @@ func TestTownHistory_Users(t *testing.T) {
 	require.Equal(t, want[:1], list(c.client, members{"after": b.Revision}))
 	require.Equal(t, want[1:2], list(c.client, members{"before": c.town("a").Revision, "limit": 1}))
 	require.Len(t, list(c.client, members{"townId": "a", "after": a.Revision}), 1)
-	require.Equal(t, want[1:2], list(c.as(bound), members{}))
-	game := c.as(plugin)
+	require.Equal(t, want[1:2], list(c.connectUser(bound), members{}))
+	game := c.connectUser(plugin)
 	game.put(snapshot("b"), b.SnapshotHash)
 	call[townReply](game, "town.patch", members{"townId": "b", "patch": members{"day": 30},
 		"expectedSnapshotHash": b.SnapshotHash})
-	for _, revision := range c.history(about("b"))[:2] {
+	for _, revision := range c.history(townRequest("b"))[:2] {
 		require.Equal(t, plugin.Name, revision.ActorID)
 	}
 }
@@ -200,7 +200,7 @@ func TestMemory(t *testing.T) {
 	t.Parallel()
 	bound := servertest.Person(wire.Observer, reads("b"))
 	c := newWorld(t, servertest.WithUsers(servertest.Person(wire.Operator), bound))
-	b := c.as(bound)
+	b := c.connectUser(bound)
 	memory := func(c *client, townID any) messages.Memory {
 		return call[messages.Memory](c, "memory.get", remember(townID))
 	}
@@ -215,7 +215,7 @@ func TestMemory(t *testing.T) {
 	require.Empty(t, memory(b, nil).RecentHistory)
 	b.refuses("memory.get", remember("a"), "FORBIDDEN")
 	for path, wrong := range map[string]members{
-		"/scope/townId": remember(" \ufeff"), "/scope": about("a"), "": remember(7),
+		"/scope/townId": remember(" \ufeff"), "/scope": townRequest("a"), "": remember(7),
 	} {
 		f := c.refuses("memory.get", wrong, "SCHEMA_VALIDATION_FAILED")
 		require.Contains(t, strings.Join(f.paths(), " "), path)
@@ -238,7 +238,7 @@ func (c *client) awaitStatus(met func(messages.WorldReport) bool) (s messages.Wo
 // of towns has the same states, and is filtered and sorted by the server.
 func TestWorldStatus(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, absentFor(""), toldSoon, askFor("SALVAGE_PLAN"))
+	w := newWorld(t, absentFor(""), alertSoon, askFor("SALVAGE_PLAN"))
 	c := w.client
 	require.Equal(t, messages.TownStates{}, c.worldStatus().States)
 	absent, asking := c.putTown("absent"), c.putTown("asking")
@@ -265,7 +265,7 @@ func TestWorldStatus(t *testing.T) {
 		require.Equal(t, row.RunID == runID, row.PluginAbsent != nil)
 	}
 	eventually(t, func() bool { // while a request is out there is no answer to the last one
-		return call[messages.Town](c, "town.get", about("absent")).PluginAbsent.Said == away.Said &&
+		return call[messages.Town](c, "town.get", townRequest("absent")).PluginAbsent.Said == away.Said &&
 			call[messages.Run](c, "run.get", members{"runId": runID}).PluginAbsent.Said == away.Said
 	})
 	require.Equal(t, []any{1, "asking", c.approvals(members{}).Approvals[0].At},
@@ -306,7 +306,7 @@ func TestTownList_AfterRemovedTown(t *testing.T) {
 	for _, id := range []string{"a", "b", "c"} {
 		c.putTown(id)
 	}
-	call[messages.TownSummary](c.client, "town.remove", about("b"))
+	call[messages.TownSummary](c.client, "town.remove", townRequest("b"))
 	for sort, want := range map[string]string{
 		"": "[c]", messages.SortDay: "[a c]", messages.SortChanged: "[c a]",
 	} {
@@ -342,7 +342,7 @@ func TestWorldStatus_Rights(t *testing.T) {
 	c := newWorld(t, servertest.WithUsers(reader, servertest.Person(wire.Operator)))
 	for _, id := range []string{"t", "u"} {
 		c.putTown(id)
-		c.signal("control.pause", about(id))
+		c.signal("control.pause", townRequest(id))
 	}
 	free := c.worldStatus().Servers[0].Stats.Disk.Free
 	c.restart(func(c *server.Config) { c.MinFreeDisk = int64(free / 2) })
@@ -353,7 +353,7 @@ func TestWorldStatus_Rights(t *testing.T) {
 	require.NoError(t, err)
 	require.Regexp(t, `^the disk of the server `+regexp.QuoteMeta(host)+
 		` has \S+ \SiB free of \S+ \SiB, and below \S+ \SiB it stores nothing$`, s.Problems[0])
-	s = c.as(reader).worldStatus()
+	s = c.connectUser(reader).worldStatus()
 	require.Equal(t, []int{1, 1, 0, 0},
 		[]int{s.Towns, len(s.TownsPaused), len(s.Servers), int(s.LogEnd)})
 	for _, part := range []string{"pause", "alerts", "servers"} {

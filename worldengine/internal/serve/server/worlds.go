@@ -82,10 +82,10 @@ const startPatience = 10 * time.Second
 // serveWorlds starts the worlds. If there is only one, its failure is returned.
 func (s *Server) serveWorlds(ctx context.Context) error {
 	if !s.config.several() {
-		return s.config.whyNoStreams(s.only().begin(ctx))
+		return s.config.noStreamsError(s.only().begin(ctx))
 	}
 	if err := s.watchWorlds(ctx); err != nil {
-		return s.config.whyNoStreams(err)
+		return s.config.noStreamsError(err)
 	}
 	patience := time.After(startPatience)
 	for _, h := range s.worlds.all() {

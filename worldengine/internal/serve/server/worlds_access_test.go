@@ -26,7 +26,7 @@ const (
 	unknown = "imaginary"
 )
 
-func ofWorlds(worlds ...string) func(*access.User) {
+func limitWorlds(worlds ...string) func(*access.User) {
 	return func(u *access.User) { u.Worlds = worlds }
 }
 
@@ -40,15 +40,15 @@ var everywhere = []access.User{
 func boundedUsers() (users []access.User) {
 	for _, role := range wire.Roles() {
 		if role.Spec().Worlds {
-			users = append(users, servertest.Person(role, ofWorlds(shown)),
-				servertest.Person(role, ofWorlds("show*"), named("pattern-"+string(role))))
+			users = append(users, servertest.Person(role, limitWorlds(shown)),
+				servertest.Person(role, limitWorlds("show*"), named("pattern-"+string(role))))
 		}
 	}
 	return users
 }
 
-// in returns the client, with the same connection, for another world.
-func (c *client) in(world string) *client {
+// switchWorld returns the client, with the same connection, for another world.
+func (c *client) switchWorld(world string) *client {
 	return &client{t: c.t, nc: c.nc, world: world, within: c.within}
 }
 
@@ -60,9 +60,9 @@ func besideHidden(t *testing.T, users, configured []access.User) (address string
 	for _, world := range []string{shown, hidden} {
 		start(t, joining(address, users), withBus, func(c *server.Config) { c.Engine.World = world })
 	}
-	operator = as(t, address, everywhere[0])
+	operator = connectUser(t, address, everywhere[0])
 	for _, world := range []string{shown, hidden} {
-		operator.in(world).putTown("t")
+		operator.switchWorld(world).putTown("t")
 	}
 	return address, operator
 }
@@ -117,7 +117,7 @@ func TestWorlds_HiddenFromReaders(t *testing.T) {
 	var all overheard
 	var clients []*client
 	for _, u := range boundedUsers() {
-		c := as(t, address, u).in(shown)
+		c := connectUser(t, address, u).switchWorld(shown)
 		clients = append(clients, c)
 		for _, subject := range append(subjectsIn(shown), subjectsIn(hidden)...) {
 			_, err := c.nc.Subscribe(subject, all.add)
@@ -135,11 +135,11 @@ func TestWorlds_HiddenFromReaders(t *testing.T) {
 			all.add(c.request(string(verb), members{}))
 		}
 	}
-	operator.in(hidden).rouse()
-	operator.in(shown).rouse()
+	operator.switchWorld(hidden).rouse()
+	operator.switchWorld(shown).rouse()
 	// Users of all worlds ask after them: once they have the answers of both worlds, all is answered.
 	for _, u := range everywhere {
-		c := as(t, address, u)
+		c := connectUser(t, address, u)
 		for _, subject := range discoveries {
 			require.Equal(t, map[string]bool{shown: true, hidden: true}, c.worldsFound(subject, 2))
 		}
@@ -178,7 +178,7 @@ func TestWorlds_HiddenLooksUnknown(t *testing.T) {
 	address, operator := besideHidden(t, users, users)
 	before := operator.stored()
 	for _, u := range boundedUsers() {
-		c := as(t, address, u)
+		c := connectUser(t, address, u)
 		refusals := map[string][]string{}
 		for _, world := range []string{hidden, unknown} {
 			for _, subject := range subjectsIn(world) {
@@ -206,8 +206,8 @@ func TestWorlds_OlderPermissions(t *testing.T) {
 	address, operator := besideHidden(t, append(boundedUsers(), everywhere...), old)
 	before := operator.stored()
 	for _, u := range boundedUsers() {
-		c := as(t, address, u).in(hidden)
-		for _, verb := range whoAmI(c.in(shown)).Verbs {
+		c := connectUser(t, address, u).switchWorld(hidden)
+		for _, verb := range whoAmI(c.switchWorld(shown)).Verbs {
 			if verb.ManagesWorlds() {
 				continue
 			}
@@ -225,11 +225,11 @@ func TestWorlds_OlderPermissions(t *testing.T) {
 // connect again. Others stay connected, and sessions of the console go on.
 func TestWorlds_PatternFitsNewWorld(t *testing.T) {
 	t.Parallel()
-	pattern := servertest.Person(wire.Agent, ofWorlds("main", "season-*"))
-	other := servertest.Person(wire.Observer, ofWorlds("main", "lobby"))
+	pattern := servertest.Person(wire.Agent, limitWorlds("main", "season-*"))
+	other := servertest.Person(wire.Observer, limitWorlds("main", "lobby"))
 	srv := start(t, withHTTP, servertest.WithUsers(pattern, other, servertest.Person(wire.Operator)))
-	token := begin(t, srv, pattern.Name)
-	agent, observer := as(t, srv.URL(), pattern), as(t, srv.URL(), other)
+	token := signIn(t, srv, pattern.Name)
+	agent, observer := connectUser(t, srv.URL(), pattern), connectUser(t, srv.URL(), other)
 	subject := wire.EventsSubject("season-1", "t")
 	require.False(t, agent.maySubscribe(subject))
 	require.NoError(t, srv.SetWorlds("main", "season-1", "concealed"))
@@ -246,18 +246,18 @@ func TestWorlds_PatternFitsNewWorld(t *testing.T) {
 	require.NoError(t, observer.nc.Flush())
 	require.Zero(t, observer.nc.Stats().Reconnects)
 	require.Equal(t, uint64(1), agent.nc.Stats().Reconnects)
-	require.False(t, as(t, srv.URL(), pattern).maySubscribe(subject))
+	require.False(t, connectUser(t, srv.URL(), pattern).maySubscribe(subject))
 }
 
 // The list of clients has those who may use the world, and no others.
 func TestWorlds_Clients(t *testing.T) {
 	t.Parallel()
 	users := []access.User{servertest.Person(wire.Operator),
-		servertest.Person(wire.Observer, ofWorlds("main")),
-		servertest.Person(wire.Agent, ofWorlds(hidden), named("of-"+hidden))}
+		servertest.Person(wire.Observer, limitWorlds("main")),
+		servertest.Person(wire.Agent, limitWorlds(hidden), named("of-"+hidden))}
 	w := newWorld(t, servertest.WithUsers(users...))
-	w.as(users[2])
-	reply := w.as(users[1]).request("world.clients", members{})
+	w.connectUser(users[2])
+	reply := w.connectUser(users[1]).request("world.clients", members{})
 	require.Contains(t, string(reply.Data), `"observer"`)
 	require.NotContains(t, string(reply.Data), hidden)
 }
@@ -271,7 +271,7 @@ func TestWorlds_VerbsAboutWorlds(t *testing.T) {
 	serves(t, w.srv, shown)
 	serves(t, w.srv, hidden)
 	for _, u := range boundedUsers() {
-		c := w.as(u)
+		c := w.connectUser(u)
 		list := call[messages.Worlds](c, "worlds.list", members{})
 		require.Equal(t, []string{shown}, worldNames(list), u.Name)
 		require.Equal(t, 1, list.Total)
@@ -291,15 +291,15 @@ func TestWorlds_VerbsAboutWorlds(t *testing.T) {
 			require.Equal(t, `FORBIDDENthis user may not use that world: ""`, answers[hidden])
 		}
 	}
-	operator := w.as(everywhere[0])
+	operator := w.connectUser(everywhere[0])
 	require.Equal(t, []string{hidden, shown}, worldNames(call[messages.Worlds](operator, "worlds.list", members{})))
 
 	// A world that appears is within the rights of the users whose pattern fits it.
-	pattern := w.as(boundedUsers()[1])
+	pattern := w.connectUser(boundedUsers()[1])
 	call[messages.WorldCreated](operator, "worlds.create", members{"world": "shown-2"})
 	eventually(t, func() bool { return pattern.nc.Stats().Reconnects > 0 && pattern.nc.IsConnected() })
 	require.Equal(t, []string{shown, "shown-2"}, worldNames(call[messages.Worlds](pattern, "worlds.list", members{})))
-	require.Equal(t, "shown-2", whoAmI(pattern.in("shown-2")).World)
+	require.Equal(t, "shown-2", whoAmI(pattern.switchWorld("shown-2")).World)
 }
 
 func worldNames(list messages.Worlds) (names []string) {

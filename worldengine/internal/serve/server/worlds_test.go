@@ -54,22 +54,22 @@ func TestWorlds_Two(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, withWorlds("a", "b"))
 	require.Equal(t, []string{"a", "b"}, w.srv.Worlds())
-	a, b := w.in("a"), w.in("b")
+	a, b := w.switchWorld("a"), w.switchWorld("b")
 	wall := a.wall(a.putTown("t"))
 	b.putTown("t")
 	first := a.executes(wall)
 	require.NotEqual(t, first.runID, b.executes(wall).runID, "the key is free in the other world")
 	require.Equal(t, handoff.Duplicate, a.send(wall).result.Status)
 	b.putTown("only-b")
-	a.refuses("town.get", about("only-b"), "UNKNOWN_TOWN")
+	a.refuses("town.get", townRequest("only-b"), "UNKNOWN_TOWN")
 
 	w.restart(withWorlds("a"))
-	require.Equal(t, handoff.Duplicate, w.in("a").send(wall).result.Status)
+	require.Equal(t, handoff.Duplicate, w.switchWorld("a").send(wall).result.Status)
 	_, err := w.nc.Request(wire.Subject("b", wire.TownList), nil, 10*time.Second)
 	require.ErrorIs(t, err, nats.ErrNoResponders)
 	w.restart(withWorlds("a", "b"))
-	require.Equal(t, handoff.Duplicate, w.in("b").send(wall).result.Status)
-	require.Equal(t, int64(15), w.in("b").town("only-b").DecisionEpoch)
+	require.Equal(t, handoff.Duplicate, w.switchWorld("b").send(wall).result.Status)
+	require.Equal(t, int64(15), w.switchWorld("b").town("only-b").DecisionEpoch)
 }
 
 // A data directory has the same files whether one server serves its world alone or beside others.
@@ -91,8 +91,8 @@ func TestWorlds_Files(t *testing.T) {
 	require.NotEmpty(t, files(alone))
 }
 
-// ofLaterVersion makes a world that only a later version can serve.
-func ofLaterVersion(t *testing.T, js jetstream.JetStream, world string) {
+// makeLaterVersion makes a world that only a later version can serve.
+func makeLaterVersion(t *testing.T, js jetstream.JetStream, world string) {
 	t.Helper()
 	stream, err := js.Stream(t.Context(), wire.LogStream(world))
 	require.NoError(t, err)
@@ -110,11 +110,11 @@ func TestWorlds_OneFails(t *testing.T) {
 	stop(t, start(t, join, withWorlds("good", "bad")))
 	js, err := jetstream.New(connected(t, node.url()))
 	require.NoError(t, err)
-	ofLaterVersion(t, js, "bad")
+	makeLaterVersion(t, js, "bad")
 
 	srv := start(t, join, withWorlds("good", "bad"), logged(log), withHTTP)
 	serves(t, srv, "good")
-	connect(t, srv).in("good").putTown("t")
+	connect(t, srv).switchWorld("good").putTown("t")
 	require.Contains(t, refusal(t, srv, "bad"), "999")
 	require.Contains(t, log.String(), "world=bad")
 	require.NoError(t, srv.Ready(), "the server serves the other world")
@@ -134,7 +134,7 @@ func TestWorlds_OneFails(t *testing.T) {
 	_, err = js.UpdateStream(t.Context(), config)
 	require.NoError(t, err)
 	serves(t, srv, "bad")
-	connect(t, srv).in("bad").putTown("t")
+	connect(t, srv).switchWorld("bad").putTown("t")
 }
 
 // If no world can be served, the server is not ready.
@@ -159,7 +159,7 @@ func TestWorlds_StreamLost(t *testing.T) {
 	data := t.TempDir()
 	in := func(c *server.Config) { c.Data = data }
 	srv := start(t, in, withWorlds("a", "b"))
-	connect(t, srv).in("a").putTown("t")
+	connect(t, srv).switchWorld("a").putTown("t")
 	stop(t, srv)
 	meta := filepath.Join(directory(data, wire.LogStream("b")), "meta.inf")
 	require.NoError(t, os.Remove(meta))
@@ -167,7 +167,7 @@ func TestWorlds_StreamLost(t *testing.T) {
 
 	srv = start(t, in, withHTTP, withWorlds("a", "b"))
 	c := connect(t, srv)
-	require.Equal(t, int64(15), c.in("a").town("t").DecisionEpoch)
+	require.Equal(t, int64(15), c.switchWorld("a").town("t").DecisionEpoch)
 	for _, why := range []string{refusal(t, srv, "b"), readyz(t, srv, ""), c.listed("b").Why} {
 		require.Contains(t, why, "WORLD_b_LOG")
 	}
@@ -187,7 +187,7 @@ func TestWorlds_All(t *testing.T) {
 	serves(t, srv, "old")
 	stop(t, start(t, join, withWorlds("new")))
 	serves(t, srv, "new")
-	connect(t, srv).in("new").putTown("t")
+	connect(t, srv).switchWorld("new").putTown("t")
 	require.Equal(t, []string{"new", "old"}, srv.Worlds())
 }
 
@@ -223,8 +223,8 @@ func TestWorlds_CreateAndRemove(t *testing.T) {
 			})
 			require.Equal(t, "5000", made.Settings["history-per-town"])
 			w.refuses("worlds.create", members{"world": "new"}, "WORLD_EXISTS")
-			w.in("new").putTown("t")
-			w.in("new").rouse()
+			w.switchWorld("new").putTown("t")
+			w.switchWorld("new").rouse()
 
 			list := call[messages.Worlds](w.client, "worlds.list", members{})
 			require.Equal(t, 2, list.Total)
@@ -240,13 +240,13 @@ func TestWorlds_CreateAndRemove(t *testing.T) {
 
 			w.restart()
 			serves(t, w.srv, "new")
-			require.Equal(t, int64(16), w.in("new").town("t").DecisionEpoch)
+			require.Equal(t, int64(16), w.switchWorld("new").town("t").DecisionEpoch)
 			require.Equal(t, messages.WorldRemoved{World: "new"},
 				call[messages.WorldRemoved](w.client, "worlds.remove", members{"world": "new"}))
 			w.refuses("worlds.remove", members{"world": "new"}, "UNKNOWN_WORLD")
 			require.Equal(t, 1, call[messages.Worlds](w.client, "worlds.list", members{}).Total)
 			call[messages.WorldCreated](w.client, "worlds.create", members{"world": "new"})
-			w.in("new").refuses("town.get", about("t"), "UNKNOWN_TOWN")
+			w.switchWorld("new").refuses("town.get", townRequest("t"), "UNKNOWN_TOWN")
 		})
 	}
 }

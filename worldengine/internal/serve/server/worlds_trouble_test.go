@@ -41,7 +41,7 @@ func (c *client) executesBeside(work func(context.Context) error) {
 func TestWorlds_CareBesideOthers(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, allWorlds, withWorlds("busy", "damaged"))
-	busy, damaged, dir := w.in("busy"), w.in("damaged"), t.TempDir()
+	busy, damaged, dir := w.switchWorld("busy"), w.switchWorld("damaged"), t.TempDir()
 	busy.putTown("t")
 	damaged.putTown("t")
 	done := damaged.wall(damaged.town("t"))
@@ -82,8 +82,8 @@ func TestWorlds_CareBesideOthers(t *testing.T) {
 	require.ErrorContains(t, err, "to restore while it runs, give its URL with --nats instead of --data")
 	busy.executesBeside(restore(server.Config{NATS: w.srv.URL()}))
 	serves(t, w.srv, "copy")
-	require.Equal(t, handoff.Duplicate, w.in("copy").send(done).result.Status)
-	require.Equal(t, damaged.town("t").SnapshotHash, w.in("copy").town("t").SnapshotHash)
+	require.Equal(t, handoff.Duplicate, w.switchWorld("copy").send(done).result.Status)
+	require.Equal(t, damaged.town("t").SnapshotHash, w.switchWorld("copy").town("t").SnapshotHash)
 }
 
 // listed returns a world as worlds.list has it.
@@ -109,18 +109,18 @@ func TestWorlds_ConsoleInTrouble(t *testing.T) {
 	k := listenRCON(t, func(string) (string, bool) { <-ended; return "", false })
 	t.Cleanup(func() { close(ended) })
 	var one server.Config
-	byRCON(k.address)(&one)
+	bindRCON(k.address)(&one)
 	away := *one.RCON
 	away.Address, one.RCON.Timeout = "127.0.0.1:1", time.Second
 	w := newWorld(t, withHTTP, patient, withWorlds("good", "hung", "away"), func(c *server.Config) {
 		c.Consoles = map[string]*rcon.Config{"hung": one.RCON, "away": &away}
 		c.Engine.Workers, c.Engine.Plugin = 4, one.Engine.Plugin
 	})
-	good := w.in("good")
+	good := w.switchWorld("good")
 	good.putTown("t")
 	for _, world := range []string{"hung", "away"} {
 		for n := range towns {
-			in := w.in(world)
+			in := w.switchWorld(world)
 			in.sendLater(in.wall(in.putTown(fmt.Sprint("t", n), "apply", "rcon")))
 		}
 	}
@@ -130,7 +130,7 @@ func TestWorlds_ConsoleInTrouble(t *testing.T) {
 	for world, want := range map[string]string{"hung": "APPLY_IN_DOUBT", "away": "12 towns have no plugin"} {
 		eventually(t, func() bool {
 			good.executes(good.talk(good.town("t")))
-			return slices.ContainsFunc(w.in(world).worldStatus().Problems, func(problem string) bool {
+			return slices.ContainsFunc(w.switchWorld(world).worldStatus().Problems, func(problem string) bool {
 				return strings.Contains(problem, want)
 			})
 		})
@@ -146,7 +146,7 @@ func TestWorlds_QuotaReached(t *testing.T) {
 	node := startExternal(t)
 	srv := start(t, withHTTP, withWorlds("good", "full"), func(c *server.Config) { c.NATS = node.url() })
 	c := connect(t, srv)
-	good, full := c.in("good"), c.in("full")
+	good, full := c.switchWorld("good"), c.switchWorld("full")
 	good.putTown("t")
 	at := full.putTown("t")
 	js, err := jetstream.New(c.nc)
@@ -190,18 +190,18 @@ func TestWorlds_AccountFull(t *testing.T) {
 	srv := start(t, join, withHTTP, withWorlds("good", "late"))
 	serves(t, srv, "good")
 	c := connect(t, srv)
-	at := c.in("good").putTown("t")
+	at := c.switchWorld("good").putTown("t")
 	const why, remedy = "maximum number of streams reached", "raise the limits of its account"
 	for _, text := range []string{refusal(t, srv, "late"), readyz(t, srv, ""), c.listed("late").Why} {
 		require.Contains(t, text, why)
 		require.Contains(t, text, remedy)
 	}
-	c.in("good").executes(c.in("good").wall(at))
+	c.switchWorld("good").executes(c.switchWorld("good").wall(at))
 	for _, name := range others[:len(others)-1] {
 		require.NoError(t, js.DeleteStream(t.Context(), name))
 	}
 	serves(t, srv, "late")
-	c.in("late").putTown("t")
+	c.switchWorld("late").putTown("t")
 }
 
 // A world with requests in hand is removed only by force. Those that wait are then answered.
@@ -211,7 +211,7 @@ func TestWorlds_RemoveWithRequests(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, allWorlds, withWorlds("main", "old"), patient, change)
-			old := w.in("old")
+			old := w.switchWorld("old")
 			body := old.wall(old.putTown("t"))
 			old.signal("control.pause", members{})
 			reply := old.sendLater(body)

@@ -28,13 +28,13 @@ func (w *World) admit(e *endpoint, in *incoming) {
 	}
 	// A request of any size fits if it is the only one.
 	bytes := min(requestBytes+e.weight*int64(len(in.data)), w.memory.bound)
-	if !w.memory.reserve(&w.held, bytes, e.reads) {
+	if !w.memory.reserve(&w.usage, bytes, e.reads) {
 		e.slots.release(of)
 		w.refuse(in, noBytes, max(pauseFor(now), retryBytes))
 		return
 	}
-	in.slots, in.holding, in.bytes = e.slots, of, bytes
-	w.inHand.Add(1)
+	in.slots, in.slotOwner, in.bytes = e.slots, of, bytes
+	w.pending.Add(1)
 	e.lane(of).put(in)
 }
 
@@ -42,7 +42,7 @@ func (w *World) admit(e *endpoint, in *incoming) {
 // sender's rights do not cover the town that the request would change. So no client takes the slots
 // of a town outside its rights.
 func (w *World) subject(e *endpoint, in *incoming) []byte {
-	id := peekID(e.about, in.data)
+	id := peekID(e.slotKey, in.data)
 	if !e.reads && w.Service.config.Access != nil && in.rights.Town(string(id)) != nil {
 		return nil
 	}
@@ -53,13 +53,13 @@ func (w *World) subject(e *endpoint, in *incoming) []byte {
 // admitted, or was released before.
 func (w *World) release(in *incoming) {
 	if in.slots != nil && in.released.CompareAndSwap(false, true) {
-		in.slots.release(in.holding)
-		w.memory.release(&w.held, in.bytes)
+		in.slots.release(in.slotOwner)
+		w.memory.release(&w.usage, in.bytes)
 	}
 }
 
-// held counts the requests of a world that are between their arrival and their answer.
-type held struct {
+// usage counts the requests of a world that are between their arrival and their answer.
+type usage struct {
 	requests int
 	bytes    int64
 }
@@ -70,38 +70,38 @@ type memory struct {
 	bound int64
 	open  *atomic.Int64 // how many worlds share the memory
 
-	mu    sync.Mutex // guards held and that of each world
-	taken int64
+	mu   sync.Mutex // guards held and that of each world
+	used int64
 }
 
 // reserve reserves bytes for a request of a world and reports whether they fit; bytes that do not fit are
 // not reserved. Reads and signals have an eighth more room, so that operators can look and cancel when
 // waiting handoffs fill the rest.
-func (m *memory) reserve(world *held, bytes int64, reads bool) bool {
+func (m *memory) reserve(world *usage, bytes int64, reads bool) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	room := m.bound - m.taken
+	room := m.bound - m.used
 	if reads {
 		room += m.bound / 8
 	}
 	if bytes > room || world.bytes > 0 && m.open.Load() > 1 && bytes > roomOf(world.bytes, room) {
 		return false
 	}
-	m.taken += bytes
+	m.used += bytes
 	world.bytes += bytes
 	world.requests++
 	return true
 }
 
-func (m *memory) release(world *held, bytes int64) {
+func (m *memory) release(world *usage, bytes int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.taken -= bytes
+	m.used -= bytes
 	world.bytes -= bytes
 	world.requests--
 }
 
-func (m *memory) read(world *held) held {
+func (m *memory) read(world *usage) usage {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return *world
@@ -115,7 +115,7 @@ var reasons = [...]string{
 // Overload returns how full the service is with requests for the world, and how many of these it has
 // refused.
 func (w *World) Overload() messages.Overload {
-	held := w.memory.read(&w.held)
+	held := w.memory.read(&w.usage)
 	o := messages.Overload{
 		Held: held.requests, HeldBytes: held.bytes,
 		Refused: map[string]int64{}, StrayReplies: w.stray.Load(),

@@ -46,17 +46,17 @@ func TestHeld_Bound(t *testing.T) {
 	for range 8 {
 		clients.Go(func() {
 			for n := range int64(2000) {
-				if !m.reserve(&w.held, n%400, false) {
+				if !m.reserve(&w.usage, n%400, false) {
 					continue
 				}
-				if bytes := m.read(&w.held).bytes; bytes > m.bound {
+				if bytes := m.read(&w.usage).bytes; bytes > m.bound {
 					t.Errorf("%d bytes are held", bytes)
 				}
 				of, _, why := slots.acquire("main", []byte("t"))
 				if why != granted {
 					t.Error("no slot is free")
 				}
-				in := &incoming{slots: slots, holding: of, bytes: n % 400}
+				in := &incoming{slots: slots, slotOwner: of, bytes: n % 400}
 				w.release(in)
 				w.release(in)
 			}
@@ -65,10 +65,10 @@ func TestHeld_Bound(t *testing.T) {
 	clients.Wait()
 	require.Zero(t, w.Overload().HeldBytes)
 	require.Zero(t, w.Overload().Held)
-	require.Zero(t, slots.taken)
-	require.True(t, m.reserve(&w.held, 1000, false))
-	require.False(t, m.reserve(&w.held, 1, false))
-	require.True(t, m.reserve(&w.held, 100, true), "a read has room still")
+	require.Zero(t, slots.used)
+	require.True(t, m.reserve(&w.usage, 1000, false))
+	require.False(t, m.reserve(&w.usage, 1, false))
+	require.True(t, m.reserve(&w.usage, 100, true), "a read has room still")
 }
 
 // With several worlds, a world holds at most as many bytes as are free, and a world without any may
@@ -77,13 +77,13 @@ func TestMemory_Worlds(t *testing.T) {
 	t.Parallel()
 	a := newWorld(Config{MaxHeld: 1000})
 	b := openAnother(a.Service, "b")
-	require.True(t, a.memory.reserve(&a.held, 500, false))
-	require.False(t, a.memory.reserve(&a.held, 1, false))
-	require.True(t, b.memory.reserve(&b.held, 200, false))
-	require.False(t, b.memory.reserve(&b.held, 100, false), "300 would be more than 200 free")
+	require.True(t, a.memory.reserve(&a.usage, 500, false))
+	require.False(t, a.memory.reserve(&a.usage, 1, false))
+	require.True(t, b.memory.reserve(&b.usage, 200, false))
+	require.False(t, b.memory.reserve(&b.usage, 100, false), "300 would be more than 200 free")
 	c := openAnother(a.Service, "c")
-	require.False(t, c.memory.reserve(&c.held, 301, false))
-	require.True(t, c.memory.reserve(&c.held, 300, false), "the first of a world")
+	require.False(t, c.memory.reserve(&c.usage, 301, false))
+	require.True(t, c.memory.reserve(&c.usage, 300, false), "the first of a world")
 	require.Equal(t, int64(200), b.Overload().HeldBytes)
 }
 
@@ -95,7 +95,7 @@ func TestRefuse_ServerFull(t *testing.T) {
 	b := openAnother(a.Service, "b")
 	replies, err := nc.SubscribeSync(nc.NewInbox())
 	require.NoError(t, err)
-	e := &endpoint{about: aboutTown, slots: a.slots(1, 1), lanes: []*lane{newLane()}}
+	e := &endpoint{slotKey: aboutTown, slots: a.slots(1, 1), lanes: []*lane{newLane()}}
 	for _, w := range []*World{a, b, a} {
 		w.admit(e, &incoming{
 			world: w, entrance: &Entrance{Requests: nc}, inbox: replies.Subject, data: []byte("{}"),
@@ -158,7 +158,7 @@ func BenchmarkRefuse(b *testing.B) {
 	require.NoError(b, json.Unmarshal(data, &vectors))
 	nc := natstest.Connect(b)
 	w := newWorld(Config{})
-	e := &endpoint{slots: w.slots(1, 2), about: aboutTown}
+	e := &endpoint{slots: w.slots(1, 2), slotKey: aboutTown}
 	e.slots.acquire("main", peekID(aboutTown, vectors[0].Handoff))
 	in := &incoming{
 		world: w, entrance: &Entrance{Requests: nc}, inbox: nc.NewInbox(), data: vectors[0].Handoff,
@@ -288,7 +288,7 @@ func TestSubject_OwnTowns(t *testing.T) {
 		Decoded: nats.Header{wire.UserHeader: {`{"user":"ada"}`}},
 	}, "")
 	subject := func(data string, reads bool) string {
-		e := &endpoint{about: aboutTown, reads: reads}
+		e := &endpoint{slotKey: aboutTown, reads: reads}
 		return string(w.subject(e, &incoming{rights: rights, data: []byte(data)}))
 	}
 	require.Equal(t, "Fort А", subject(`{"townId":"Fort А"}`, false))

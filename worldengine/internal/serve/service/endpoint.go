@@ -24,12 +24,12 @@ type endpoint struct {
 	// do carries out a request and returns its reply: a *nats.Msg to send as it is, or a value to
 	// send as JSON. It returns nil if the reply comes later, such as from the engine. If do returns
 	// an error, the client gets the error.
-	do    handler
-	lanes []*lane // to the workers
-	slots *slots
-	about member // the member by which requests share the slots
-	reads bool   // the verb only reads, gives a signal, or acknowledges an alert
-	limit int    // of a request, in bytes
+	do      handler
+	lanes   []*lane // to the workers
+	slots   *slots
+	slotKey member // the member by which requests share the slots
+	reads   bool   // the verb only reads, gives a signal, or acknowledges an alert
+	limit   int    // of a request, in bytes
 	// weight is the number of bytes that each byte of a request takes of Config.MaxHeld, since the
 	// text and its parsed tree take memory.
 	weight int64
@@ -59,7 +59,7 @@ func (s *Service) makeEndpoints() {
 	waiting := s.config.Waiting
 	s.dryRuns = s.start(&endpoint{
 		VerbSpec: wire.Handoff.Spec(), do: (*World).dryRun, slots: s.slots(waiting, 2*waiting),
-		about: aboutTown, limit: maxHandoff, weight: handoffWeight,
+		slotKey: aboutTown, limit: maxHandoff, weight: handoffWeight,
 	}, 1, s.config.Readers)
 	s.endpoints = slices.Concat(s.townEndpoints(), s.runEndpoints(), s.signalEndpoints(),
 		s.worldEndpoints(), s.worldsEndpoints(), []*endpoint{
@@ -131,7 +131,7 @@ func (s *Service) reading(verb wire.Verb, do handler) *endpoint {
 	about := strconv.Quote(string(cmp.Or(spec.SlotKey, wire.SlotTown)))
 	return &endpoint{
 		VerbSpec: spec, do: do, slots: s.slots(waiting, 2*waiting),
-		about: member(about), reads: true, limit: maxRequest, weight: readWeight,
+		slotKey: member(about), reads: true, limit: maxRequest, weight: readWeight,
 	}
 }
 
@@ -146,7 +146,7 @@ func (s *Service) submits(
 	verb wire.Verb, do handler, limit int, weight int64,
 ) *endpoint {
 	return s.start(&endpoint{
-		VerbSpec: verb.Spec(), do: do, slots: s.changes, about: aboutTown, limit: limit,
+		VerbSpec: verb.Spec(), do: do, slots: s.changes, slotKey: aboutTown, limit: limit,
 		weight: weight,
 	}, min(mostLanes, runtime.GOMAXPROCS(0)), 1)
 }
@@ -168,7 +168,7 @@ func (s *Service) start(e *endpoint, lanes, workers int) *endpoint {
 }
 
 func (w *World) work(e *endpoint, in *incoming) {
-	defer w.inHand.Done()
+	defer w.pending.Done()
 	w.answer(in, func() (any, error) { return e.do(w, in) })
 	in.data, in.header = nil, nil // frees their memory
 }
@@ -176,7 +176,7 @@ func (w *World) work(e *endpoint, in *incoming) {
 var laneSeed = maphash.MakeSeed()
 
 // lane returns the lane of the requests about a town.
-func (e *endpoint) lane(of holding) *lane {
+func (e *endpoint) lane(of slotOwner) *lane {
 	if len(e.lanes) == 1 {
 		return e.lanes[0]
 	}

@@ -129,7 +129,7 @@ func TestService_Panics(t *testing.T) {
 			replies, err := nc.SubscribeSync(nc.NewInbox())
 			require.NoError(t, err)
 			only := newLane()
-			e := &endpoint{about: aboutTown, slots: w.slots(2, 4), lanes: []*lane{only}}
+			e := &endpoint{slotKey: aboutTown, slots: w.slots(2, 4), lanes: []*lane{only}}
 			w.admit(e, &incoming{
 				world: w, entrance: &Entrance{Requests: nc, Replies: nc}, inbox: replies.Subject,
 			})
@@ -177,7 +177,7 @@ func TestEndpoint_Order(t *testing.T) {
 		err := json.Unmarshal(in.data, &r)
 		mu.Lock()
 		defer mu.Unlock()
-		submitted[in.holding.town] = append(submitted[in.holding.town], r.Number)
+		submitted[in.slotOwner.town] = append(submitted[in.slotOwner.town], r.Number)
 		return nil, err
 	}, maxRequest, 1)
 	for i := range towns * each {

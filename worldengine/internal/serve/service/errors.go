@@ -149,7 +149,7 @@ func failureOf(err error) failure {
 // fail logs the whole error.
 func (w *World) fail(in *incoming, err error) {
 	if errors.Is(err, engine.ErrOverloaded) { // the engine's queue has refused the request
-		pause := pauseFor(in.slots.load(in.holding))
+		pause := pauseFor(in.slots.load(in.slotOwner))
 		w.release(in)
 		w.refuse(in, queueFull, pause)
 		return

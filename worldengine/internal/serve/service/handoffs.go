@@ -22,7 +22,7 @@ func (w *World) handoff(in *incoming) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &delivery{World: w, in: in, handoff: h, revision: revision}
+	d := &delivery{World: w, request: in, handoff: h, revision: revision}
 	return nil, w.engine.Submit(h, in.data, trace.Extract(in.header), d)
 }
 
@@ -30,18 +30,18 @@ func (w *World) handoff(in *incoming) (any, error) {
 // answers the request.
 type delivery struct {
 	*World
-	in       *incoming
+	request  *incoming
 	handoff  *handoff.Handoff
 	revision handoff.Revision
 }
 
 // Answer implements worldengine.Client.
 func (d *delivery) Answer(answer engine.Answer, err error) {
-	d.answer(d.in, func() (any, error) {
+	d.answer(d.request, func() (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		took := time.Since(d.in.start)
+		took := time.Since(d.request.start)
 		d.engine.Answered(answer.RunID, took)
 		if d.config.Metrics != nil {
 			d.config.Metrics.Handoff(answer.Result.Status, took)

@@ -27,10 +27,10 @@ type incoming struct {
 	// refused is the error if the sender may not give the signal. The signal's handler records it.
 	refused error
 	// A request that was admitted has a slot and bytes, until release.
-	slots    *slots
-	holding  holding
-	bytes    int64
-	released atomic.Bool
+	slots     *slots
+	slotOwner slotOwner
+	bytes     int64
+	released  atomic.Bool
 }
 
 // handle takes the request in a message for the world. It drops the request if its reply subject is

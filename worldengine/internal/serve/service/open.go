@@ -53,13 +53,13 @@ type World struct {
 	engine *engine.Engine
 
 	subscriptions []*nats.Subscription
-	held          held // guarded by Service.memory
+	usage         usage // guarded by Service.memory
 	refused       [len(reasons)]atomic.Int64
 	counts        []endpointCount // by endpoint.number
 
 	accepting sync.RWMutex // read-locked by requests until they are admitted
 	stopped   bool         // no more requests are taken
-	inHand    sync.WaitGroup
+	pending   sync.WaitGroup
 	polling   sync.WaitGroup // the requests that wait for a commit
 
 	ctx  context.Context // of the reads; cancelled once Close has waited for them
@@ -199,7 +199,7 @@ func (w *World) Close(ctx context.Context) error {
 	w.stopped = true
 	w.accepting.Unlock()
 	defer context.AfterFunc(ctx, w.stop)()
-	w.inHand.Wait()
+	w.pending.Wait()
 	w.stop()
 	w.polling.Wait()
 	w.remove(w)

@@ -20,13 +20,13 @@ type slots struct {
 	open           *atomic.Int64 // how many worlds share the slots
 
 	mu     sync.Mutex
-	taken  int
-	worlds map[string]int  // slots by world, never 0
-	towns  map[holding]int // slots by town, never 0
+	used   int
+	worlds map[string]int    // slots by world, never 0
+	towns  map[slotOwner]int // slots by town, never 0
 }
 
-// holding names a town whose requests have slots.
-type holding struct{ world, town string }
+// slotOwner names a town whose requests have slots.
+type slotOwner struct{ world, town string }
 
 // refusal is the bound for which a request is answered with 429; its zero value means that there is
 // none.
@@ -49,18 +49,18 @@ type load struct{ town, all int }
 func newSlots(perTown, total int, open *atomic.Int64) *slots {
 	return &slots{
 		perTown: perTown, total: total, open: open,
-		worlds: map[string]int{}, towns: map[holding]int{},
+		worlds: map[string]int{}, towns: map[slotOwner]int{},
 	}
 }
 
 // acquire takes a slot for a town with the name id. If why is granted, the caller has to call release
 // later, with the returned holding. take also returns the load by which it decided. It does not keep
 // id, and a refusal allocates nothing.
-func (s *slots) acquire(world string, id []byte) (of holding, now load, why refusal) {
+func (s *slots) acquire(world string, id []byte) (of slotOwner, now load, why refusal) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now = load{s.towns[holding{world, string(id)}], s.taken}
-	room := s.total - s.taken
+	now = load{s.towns[slotOwner{world, string(id)}], s.used}
+	room := s.total - s.used
 	full := worldFull
 	if s.open.Load() > 1 {
 		if room <= 0 {
@@ -74,8 +74,8 @@ func (s *slots) acquire(world string, id []byte) (of holding, now load, why refu
 	case now.town >= s.perTown || now.town >= room:
 		return of, now, townFull
 	}
-	of = holding{world, string(id)}
-	s.taken++
+	of = slotOwner{world, string(id)}
+	s.used++
 	s.worlds[world]++
 	s.towns[of]++
 	return of, now, granted
@@ -85,10 +85,10 @@ func (s *slots) acquire(world string, id []byte) (of holding, now load, why refu
 // may go on as long as it has less than is free.
 func roomOf[N int | int64](taken, free N) N { return max(free-taken+1, 0) / 2 }
 
-func (s *slots) release(of holding) {
+func (s *slots) release(of slotOwner) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.taken--
+	s.used--
 	if s.worlds[of.world]--; s.worlds[of.world] == 0 {
 		delete(s.worlds, of.world)
 	}
@@ -97,8 +97,8 @@ func (s *slots) release(of holding) {
 	}
 }
 
-func (s *slots) load(of holding) load {
+func (s *slots) load(of slotOwner) load {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return load{s.towns[of], s.taken}
+	return load{s.towns[of], s.used}
 }

@@ -22,7 +22,7 @@ func TestSlots_AsInTheModel(t *testing.T) {
 		for range 300 {
 			if len(taken) > 0 && g.IntN(3) == 0 {
 				at := g.IntN(len(taken))
-				s.release(holding{"main", taken[at]})
+				s.release(slotOwner{"main", taken[at]})
 				taken = slices.Delete(taken, at, at+1)
 				continue
 			}
@@ -46,18 +46,18 @@ func TestSlots_AsInTheModel(t *testing.T) {
 			of, now, why := s.acquire("main", []byte(town))
 			require.Equal(t, want, why, "%s has %d of %d, %d are free", town, has, perTown, free)
 			require.Equal(t, load{has, len(taken)}, now)
-			require.Equal(t, why == granted, of == holding{"main", town})
+			require.Equal(t, why == granted, of == slotOwner{"main", town})
 			if want == granted {
 				taken = append(taken, town)
 				has++
 			}
-			require.Equal(t, load{has, len(taken)}, s.load(holding{"main", town}))
-			require.Equal(t, len(taken), s.taken)
+			require.Equal(t, load{has, len(taken)}, s.load(slotOwner{"main", town}))
+			require.Equal(t, len(taken), s.used)
 		}
 		for _, town := range taken {
-			s.release(holding{"main", town})
+			s.release(slotOwner{"main", town})
 		}
-		require.Zero(t, s.taken)
+		require.Zero(t, s.used)
 		require.Empty(t, s.towns, "a town without slots takes no memory")
 		require.Empty(t, s.worlds)
 	}
@@ -97,7 +97,7 @@ func TestSlots_Worlds(t *testing.T) {
 	require.Equal(t, 90, got, "the only world gets all")
 	require.Equal(t, worldFull, why)
 	for i := range got {
-		s.release(holding{"a", fmt.Sprint("town ", i)})
+		s.release(slotOwner{"a", fmt.Sprint("town ", i)})
 	}
 	open.Store(2)
 	for i, want := range []int{45, 23, 11, 6, 3, 1, 1} {
@@ -105,7 +105,7 @@ func TestSlots_Worlds(t *testing.T) {
 		require.Equal(t, want, got, "world %d", i)
 		require.Contains(t, []refusal{worldFull, serverFull}, why)
 	}
-	require.Equal(t, 90, s.taken)
+	require.Equal(t, 90, s.used)
 	_, _, why = s.acquire("another", []byte("a town"))
 	require.Equal(t, serverFull, why, "eight worlds have all slots")
 }

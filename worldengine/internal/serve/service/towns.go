@@ -129,7 +129,7 @@ func (w *World) townPut(in *incoming) (any, error) {
 	expected, _ := request["expectedSnapshotHash"].(string)
 	return nil, w.engine.Change(state.Snapshot.TownID, &engine.Put{
 		State: state, Expected: expected, Attributes: attributes, ActorID: in.rights.Sender(),
-	}, answering[messages.Town]{World: w, in: in})
+	}, answering[messages.Town]{World: w, request: in})
 }
 
 func (w *World) townPatch(in *incoming) (any, error) {
@@ -145,7 +145,7 @@ func (w *World) townPatch(in *incoming) (any, error) {
 	return nil, w.engine.Change(townID, &engine.Patch{
 		Patch: request["patch"], Expected: expected, Attributes: attributes,
 		ActorID: in.rights.Sender(),
-	}, answering[messages.Town]{World: w, in: in})
+	}, answering[messages.Town]{World: w, request: in})
 }
 
 // parseChange returns the tree of a request: the engine reads the state or the patch in it.
@@ -180,13 +180,13 @@ func attributesFor(
 // nil if T is the answer.
 type answering[T any] struct {
 	*World
-	in    *incoming
-	reply func(T) any
+	request *incoming
+	reply   func(T) any
 }
 
 // Answer implements queue.Client.
 func (c answering[T]) Answer(v T, err error) {
-	c.answer(c.in, func() (any, error) {
+	c.answer(c.request, func() (any, error) {
 		if err != nil || c.reply == nil {
 			return v, err
 		}

@@ -33,7 +33,7 @@ type DamagedTown struct {
 	// Lost are the messages behind that record, or the missing ones before it; at most 16.
 	Lost []commitlog.LostMessage `json:"lost"`
 	// LosesCommit reports that a lost message may be a commit for which a client got an answer.
-	// Only Options.MendTowns puts such a town back.
+	// Only Options.RepairTowns puts such a town back.
 	LosesCommit bool `json:"losesCommit"`
 	// Advice is the command to run, and its effect.
 	Advice string `json:"advice"`
@@ -275,19 +275,19 @@ func (d *DamagedTown) advice() string {
 		". It loses no commit: the messages behind that are not the engine's"
 }
 
-// mendable reports whether the options allow the repair of a damaged town.
-func (c *worldCheck) mendable(d DamagedTown) bool {
-	return d.good != nil && (c.options.MendTowns || !d.LosesCommit)
+// repairable reports whether the options allow the repair of a damaged town.
+func (c *worldCheck) repairable(d DamagedTown) bool {
+	return d.good != nil && (c.options.RepairTowns || !d.LosesCommit)
 }
 
-// mendTowns puts back the towns that the options allow, and returns them. Earlier messages stay:
+// repairTowns puts back the towns that the options allow, and returns them. Earlier messages stay:
 // the log denies removals.
-func (c *worldCheck) mendTowns(ctx context.Context) (all []DamagedTown, err error) {
+func (c *worldCheck) repairTowns(ctx context.Context) (all []DamagedTown, err error) {
 	for _, d := range c.report.Damaged {
-		if !c.mendable(d) {
+		if !c.repairable(d) {
 			continue
 		}
-		seq, err := c.mendTown(ctx, &d)
+		seq, err := c.repairTown(ctx, &d)
 		if errors.Is(err, commitlog.ErrLostRace) {
 			continue // the town has moved on
 		}
@@ -296,7 +296,7 @@ func (c *worldCheck) mendTowns(ctx context.Context) (all []DamagedTown, err erro
 				d.Town, err)
 		}
 		all = append(all, d)
-		if err := c.alertMended(ctx, &d, seq); err != nil {
+		if err := c.alertRepaired(ctx, &d, seq); err != nil {
 			return all, fmt.Errorf("%w: the alert about town %q, which was put back: %w",
 				commitlog.ErrLogUnavailable, d.Town, err)
 		}
@@ -304,8 +304,8 @@ func (c *worldCheck) mendTowns(ctx context.Context) (all []DamagedTown, err erro
 	return all, nil
 }
 
-// mendRecord returns the record that puts a town back to an earlier record of it.
-func mendRecord(
+// repairRecord returns the record that puts a town back to an earlier record of it.
+func repairRecord(
 	townID string, good *machine.Town, mended *commitlog.Mended,
 ) *commitlog.Record {
 	if mended == nil {
@@ -315,13 +315,13 @@ func mendRecord(
 		Mend: &commitlog.Mended{Restores: good.Seq, Lost: mended.Lost, Gaps: mended.Gaps}}
 }
 
-// mendTown appends the town's last readable record again, and returns its log sequence.
-func (c *worldCheck) mendTown(ctx context.Context, d *DamagedTown) (uint64, error) {
+// repairTown appends the town's last readable record again, and returns its log sequence.
+func (c *worldCheck) repairTown(ctx context.Context, d *DamagedTown) (uint64, error) {
 	gaps := d.gaps
 	if !d.stays {
 		gaps = []commitlog.Gap{{After: d.good.Seq}}
 	}
-	rec := mendRecord(d.Town, d.good, &commitlog.Mended{Lost: d.Lost, Gaps: gaps})
+	rec := repairRecord(d.Town, d.good, &commitlog.Mended{Lost: d.Lost, Gaps: gaps})
 	msg, err := commitlog.Encode(rec, d.Subject, d.good)
 	if err != nil {
 		return 0, err
@@ -329,7 +329,7 @@ func (c *worldCheck) mendTown(ctx context.Context, d *DamagedTown) (uint64, erro
 	return c.log.Commit(ctx, msg, d.guard)
 }
 
-func (c *worldCheck) alertMended(ctx context.Context, d *DamagedTown, seq uint64) error {
+func (c *worldCheck) alertRepaired(ctx context.Context, d *DamagedTown, seq uint64) error {
 	between := "are not the engine's: no commit is lost"
 	if d.LosesCommit {
 		between = "are lost"

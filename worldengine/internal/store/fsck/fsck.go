@@ -21,9 +21,9 @@ import (
 type Options struct {
 	// Repair puts towns back whose last message is not a commit. It changes no message of the log.
 	Repair bool
-	// MendTowns, with Repair, also puts a town back to its last readable record if that loses a
+	// RepairTowns, with Repair, also puts a town back to its last readable record if that loses a
 	// commit. A client may have got the answer for that commit: see DamagedTown.
-	MendTowns bool
+	RepairTowns bool
 	// Index is the directory of an index of the world. Run compares its file with the log; ""
 	// compares none.
 	Index string
@@ -62,11 +62,11 @@ func Run(ctx context.Context, nc *nats.Conn, world string, options Options) (*Re
 		return nil, err
 	}
 	report := c.report
-	if !options.Repair || !slices.ContainsFunc(report.Damaged, c.mendable) {
+	if !options.Repair || !slices.ContainsFunc(report.Damaged, c.repairable) {
 		return report, nil
 	}
 	report.Repair = new(RepairReport)
-	if report.Repair.TownsMended, err = c.mendTowns(ctx); err != nil {
+	if report.Repair.TownsRepaired, err = c.repairTowns(ctx); err != nil {
 		return report, err
 	}
 	if err = c.check(ctx); err == nil {

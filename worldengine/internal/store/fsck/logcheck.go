@@ -48,7 +48,7 @@ func NewLogCheck(world string, at func(seq uint64) (*jetstream.RawStreamMsg, err
 	n := &l.Counts
 	l.kinds = map[commitlog.Kind]*int64{
 		commitlog.KindHandoff: &n.Accepted, commitlog.KindPending: &n.Pending,
-		commitlog.KindPut: &n.Puts, commitlog.KindRemove: &n.Removals, commitlog.KindMend: &n.Mends,
+		commitlog.KindPut: &n.Puts, commitlog.KindRemove: &n.Removals, commitlog.KindMend: &n.Repairs,
 		commitlog.KindAsked: &n.Refused, commitlog.KindRefused: &n.Refused,
 		commitlog.KindControl: &n.Controls, commitlog.KindDecided: &n.Signals,
 		commitlog.KindSignal: &n.Signals, commitlog.KindRun: &n.RunRecords,
@@ -343,7 +343,7 @@ func (l *LogCheck) checkRecord(v *message) {
 	run := l.checkRun(v)
 	switch v.rec.Kind {
 	case commitlog.KindMend:
-		v.checkMend()
+		v.checkRepair()
 	case commitlog.KindSignal:
 		v.step(machine.Town{}, nil)
 	case commitlog.KindSettings:
@@ -390,8 +390,8 @@ func (v *message) checkSettings() {
 		fmt.Sprint(commitlog.SettingsIn(v.rec).Entries()), fmt.Sprint(v.rec.Settings))
 }
 
-// checkMend checks a record that puts its town back to the last readable record.
-func (v *message) checkMend() {
+// checkRepair checks a record that puts its town back to the last readable record.
+func (v *message) checkRepair() {
 	lost := cmp.Or(v.rec.Mend, new(commitlog.Mended)).Lost
 	for _, l := range lost {
 		if !l.Delivered && v.history.first < l.Sequence {
@@ -402,7 +402,7 @@ func (v *message) checkMend() {
 		return
 	}
 	v.before = v.prior.Seq
-	mend := mendRecord(v.rec.TownID, v.prior, v.rec.Mend)
+	mend := repairRecord(v.rec.TownID, v.prior, v.rec.Mend)
 	mend.Hold(v.prior)
 	made, err := mend.MarshalJSON()
 	v.compare(made, err)
@@ -424,7 +424,7 @@ func (l *LogCheck) checkRefused(v *message, run *runState) {
 // projectors check whether they are valid.
 func (v *message) checkAppended(run *runState) {
 	events := v.rec.Run
-	ofEngine := run.ofEngine || machine.IsEnginePlan(events.PlanID, events.PlanVersion)
+	ofEngine := run.engineOwned || machine.IsEnginePlan(events.PlanID, events.PlanVersion)
 	for i := range events.Events {
 		e := &events.Events[i]
 		ofOthers := e.StepID != "" && !slices.Contains(machine.Steps(), e.StepID)

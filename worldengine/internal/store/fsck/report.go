@@ -52,9 +52,9 @@ type Counts struct {
 	// counts records with events of other producers.
 	RunRecords int64 `json:"runRecords"`
 	Appended   int64 `json:"appended"`
-	// Mends counts the records that put a damaged town back. PutAside counts the damaged messages
+	// Repairs counts the records that put a damaged town back. PutAside counts the damaged messages
 	// that these records put aside and that NATS delivers.
-	Mends    int64 `json:"mends"`
+	Repairs  int64 `json:"mends"`
 	PutAside int64 `json:"putAside"`
 }
 
@@ -84,8 +84,8 @@ type Finding struct {
 
 // RepairReport has the changes that a repair made.
 type RepairReport struct {
-	// TownsMended are the towns that were put back to their last readable record.
-	TownsMended []DamagedTown `json:"townsMended,omitempty"`
+	// TownsRepaired are the towns that were put back to their last readable record.
+	TownsRepaired []DamagedTown `json:"townsMended,omitempty"`
 	// After is the report of a check after the repair; nil if the repair broke off.
 	After *Report `json:"after"`
 }

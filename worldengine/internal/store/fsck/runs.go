@@ -16,13 +16,13 @@ type runState struct {
 	tail *machine.RunTail
 	// seen has the ids and idempotency keys of the events of an engine's run.
 	seen map[string]bool
-	// ofEngine reports whether the engine has emitted events of the run; the next members are only
+	// engineOwned reports whether the engine has emitted events of the run; the next members are only
 	// about such a run.
-	ofEngine bool
-	accepted bool       // its handoff was accepted, and the command given to a game
-	town     string     // the town of the accepted handoff
-	lost     bool       // records of the run are missing, or wrong
-	waits    []*message // the messages on the run's own subject before the handoff was judged
+	engineOwned bool
+	accepted    bool       // its handoff was accepted, and the command given to a game
+	town        string     // the town of the accepted handoff
+	lost        bool       // records of the run are missing, or wrong
+	waits       []*message // the messages on the run's own subject before the handoff was judged
 }
 
 // run returns a run that has not ended, a new one if it is not known.
@@ -48,7 +48,7 @@ func (l *LogCheck) checkRun(v *message) (r *runState) {
 	}
 	if p := rec.Pending; p != nil {
 		pending := l.run(p.Run.RunID)
-		pending.ofEngine, pending.accepted, pending.town = true, true, rec.TownID
+		pending.engineOwned, pending.accepted, pending.town = true, true, rec.TownID
 		pending.lost = pending.lost || pending.tail.Next <= p.Emitted
 		pending.tail.Next = max(pending.tail.Next, p.Emitted+1)
 	}
@@ -60,8 +60,8 @@ func (l *LogCheck) checkRun(v *message) (r *runState) {
 func (r *runState) check(v *message) {
 	kind, run := v.rec.Kind, v.rec.Run
 	ofSubject := kind == commitlog.KindEvents || kind == commitlog.KindRun
-	if kind != commitlog.KindEvents && !r.ofEngine {
-		r.ofEngine = true
+	if kind != commitlog.KindEvents && !r.engineOwned {
+		r.engineOwned = true
 		if !runevents.IsID(run.RunID) {
 			v.want("the id of the run is not a UUID v4", "a UUID v4", run.RunID)
 		}
@@ -78,7 +78,7 @@ func (r *runState) check(v *message) {
 		r.tail.Next = max(r.tail.Next, run.FirstSeq+int64(len(run.Events)))
 	}
 	records, seen := run.Records(v.Time), r.seen
-	if !r.ofEngine {
+	if !r.engineOwned {
 		seen = map[string]bool{} // for another producer's run, compare only the record's own events
 	}
 	for i := range records {
@@ -96,7 +96,7 @@ func isEndedBy(r *runState, rec *commitlog.Record) bool {
 	case commitlog.KindPending:
 		return false
 	case commitlog.KindRun, commitlog.KindEvents:
-		return (rec.Kind == commitlog.KindRun || !r.ofEngine) &&
+		return (rec.Kind == commitlog.KindRun || !r.engineOwned) &&
 			slices.ContainsFunc(rec.Run.Events,
 				func(e runevents.Event) bool { return e.EventType.EndsRun() })
 	}
@@ -116,7 +116,7 @@ func (r *runState) checkGuard(v *message) {
 // extend adds a checked record on the run's own subject. Of another producer's run it keeps no keys,
 // since no step needs them.
 func (r *runState) extend(v *message) {
-	if !r.ofEngine {
+	if !r.engineOwned {
 		run := v.rec.Run
 		r.tail.Guard, r.tail.Next = v.Sequence, max(r.tail.Next, run.FirstSeq+int64(len(run.Events)))
 		return

@@ -99,7 +99,7 @@ func (e *entry) move(now runevents.RunStatus) {
 	if e.RunID == 0 {
 		return
 	}
-	now = cmp.Or(now, runevents.RunPending)
+	now = cmp.Or(now, runevents.RunStatusPending)
 	for move := range strings.SplitSeq(e.moves, ",") {
 		if next, valid := runevents.NextRunStatus(now, runevents.EventType(move)); valid {
 			now = next

@@ -49,7 +49,7 @@ func newOracle(messages []message) *oracleRows {
 			runID = cmp.Or(runID, run)
 		}
 		if runID != "" {
-			status := runevents.RunPending
+			status := runevents.RunStatusPending
 			row.begins = true
 			for i, run := range o.run {
 				if run == runID {

@@ -122,7 +122,7 @@ func (s *state) outcome(r *row) string {
 		commitlog.Kind(w.kind) == commitlog.KindEvents {
 		return ""
 	}
-	if w.result == "" && runevents.RunStatus(w.status) == runevents.RunAborted {
+	if w.result == "" && runevents.RunStatus(w.status) == runevents.RunStatusCancelled {
 		return cancelled
 	}
 	return w.result

@@ -162,7 +162,7 @@ func TestDamagedTown_WithoutIndex(t *testing.T) {
 			w.awaitDamaged()
 			w.talk(w.state("sound"))
 
-			w.fsck(fsck.Options{Repair: true, MendTowns: true})
+			w.fsck(fsck.Options{Repair: true, RepairTowns: true})
 			w.again(done[5])
 			w.talk(behind)
 			w.close()
@@ -206,7 +206,7 @@ func TestDamagedTown_LostKey(t *testing.T) {
 		"of a restored world": func(w *checkedWorld) { w.movedByBackup() },
 		"after another repair": func(w *checkedWorld) {
 			w.publish("world.main.log.t", nil, []byte("garbage"))
-			require.Len(w.t, w.fsck(fsck.Options{Repair: true}).Repair.TownsMended, 1)
+			require.Len(w.t, w.fsck(fsck.Options{Repair: true}).Repair.TownsRepaired, 1)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -280,8 +280,8 @@ func TestABackupOfADamagedHistory(t *testing.T) {
 		require.ErrorIs(t, err, commitlog.ErrTownDamaged)
 	}
 	require.Equal(t, damaged, report.Damaged[0].Lost[0].Sequence)
-	report = w.fsck(fsck.Options{Repair: true, MendTowns: true})
-	require.Len(t, report.Repair.TownsMended, 1)
+	report = w.fsck(fsck.Options{Repair: true, RepairTowns: true})
+	require.Len(t, report.Repair.TownsRepaired, 1)
 	w.again(done[3])
 	w.send(done[2].Proposal, handoff.Stale) // its commit is given up
 	w.talk(now)
@@ -326,13 +326,13 @@ func TestABackupOfAnUnreadableTown(t *testing.T) {
 	w.clean()
 }
 
-// mend repairs a world with the flag, and checks that it is clean afterwards.
-func (w *checkedWorld) mend() *fsck.Report {
+// repair repairs a world with the flag, and checks that it is clean afterwards.
+func (w *checkedWorld) repair() *fsck.Report {
 	w.t.Helper()
-	report := w.fsck(fsck.Options{Repair: true, MendTowns: true})
+	report := w.fsck(fsck.Options{Repair: true, RepairTowns: true})
 	require.NotNil(w.t, report.Repair)
 	require.True(w.t, report.Clean(), "%+v", report.Repair.After)
-	require.Len(w.t, report.Repair.TownsMended, 1)
+	require.Len(w.t, report.Repair.TownsRepaired, 1)
 	alert := w.last(w.stream(wire.AlertStream("main")), wire.AlertSubject("main", "TOWN_MENDED"))
 	require.Contains(w.t, string(alert.Data), "TOWN_MENDED")
 	w.clean()
@@ -340,7 +340,7 @@ func (w *checkedWorld) mend() *fsck.Report {
 }
 
 // A foreign message at the end of a town's history loses no commit: a repair puts the town back.
-func TestFsck_MendsStrayMessages(t *testing.T) {
+func TestFsck_RepairsStrayMessages(t *testing.T) {
 	w := newCheckedWorld(t, engine.Config{})
 	done, now := w.talked(w.found("t"), 2)
 	w.clean()
@@ -365,15 +365,15 @@ func TestFsck_MendsStrayMessages(t *testing.T) {
 	report = w.fsck(fsck.Options{Repair: true})
 	require.True(t, report.Clean(), "%+v", report.Repair)
 	require.Equal(t, int64(2), report.Repair.After.Counts.PutAside)
-	require.Equal(t, int64(1), report.Repair.After.Counts.Mends)
+	require.Equal(t, int64(1), report.Repair.After.Counts.Repairs)
 	w.again(done[1])
 	w.talk(now)
-	require.Equal(t, int64(1), w.clean().Counts.Mends)
+	require.Equal(t, int64(1), w.clean().Counts.Repairs)
 }
 
 // A stray message behind a damaged commit hides that commit from readers. The repair still asks for its
 // flag, since it loses the commit.
-func TestFsck_MendsStrayBehindDamage(t *testing.T) {
+func TestFsck_RepairsStrayBehindDamage(t *testing.T) {
 	w := newCheckedWorld(t, engine.Config{})
 	done, _ := w.talked(w.found("t"), 3)
 	w.clean()
@@ -386,8 +386,8 @@ func TestFsck_MendsStrayBehindDamage(t *testing.T) {
 	require.True(t, report.Damaged[0].LosesCommit)
 	require.Contains(t, report.Damaged[0].Advice, "--mend-towns")
 
-	report = w.fsck(fsck.Options{Repair: true, MendTowns: true})
-	require.Len(t, report.Repair.TownsMended, 1)
+	report = w.fsck(fsck.Options{Repair: true, RepairTowns: true})
+	require.Len(t, report.Repair.TownsRepaired, 1)
 	w.again(done[1])
 	answer, err := submit(t.Context(), w.engine, done[2])
 	require.NoError(t, err)
@@ -403,7 +403,7 @@ func must[T any](v T, err error) T {
 
 // The last commit of a town is damaged on the disk: the repair asks for its flag, and puts the town
 // back to the one before. The lost handoff is executed again, with the same result.
-func TestFsck_MendsDamagedCommit(t *testing.T) {
+func TestFsck_RepairsDamagedCommit(t *testing.T) {
 	w := newCheckedWorld(t, engine.Config{Settings: commitlog.Settings{HistoryPerTown: 8}})
 	done, now := w.talked(w.found("t"), 4)
 	w.clean()
@@ -421,7 +421,7 @@ func TestFsck_MendsDamagedCommit(t *testing.T) {
 	require.Contains(t, d.Advice, "handoffctl fsck --repair --mend-towns")
 	require.Equal(t, lost, d.Lost[0].Sequence)
 
-	w.mend()
+	w.repair()
 	w.again(done[2])
 	again, err := submit(t.Context(), w.engine, done[3])
 	require.NoError(t, err)
@@ -439,7 +439,7 @@ func TestFsck_MendsDamagedCommit(t *testing.T) {
 
 // A record that lost its headers is put aside with its key: the handoff is executed again, and a check
 // has no finding.
-func TestFsck_MendsRecordWithoutHeaders(t *testing.T) {
+func TestFsck_RepairsRecordWithoutHeaders(t *testing.T) {
 	w := newCheckedWorld(t, engine.Config{})
 	done, _ := w.talked(w.found("t"), 2)
 	last := w.last(w.log(), "world.main.log.t")
@@ -448,13 +448,13 @@ func TestFsck_MendsRecordWithoutHeaders(t *testing.T) {
 	report := w.fsck(fsck.Options{})
 	require.Len(t, report.Damaged, 1)
 	require.True(t, report.Damaged[0].LosesCommit)
-	w.mend()
+	w.repair()
 	require.Equal(t, handoff.Executed, w.execute(done[1]))
 	w.clean()
 }
 
 // If the alert about a town that was put back cannot be stored, the error does not deny the repair.
-func TestFsck_MendsWithoutAlert(t *testing.T) {
+func TestFsck_RepairsWithoutAlert(t *testing.T) {
 	w := newCheckedWorld(t, engine.Config{})
 	now := w.found("t")
 	w.publish("world.main.log.t", nil, []byte("garbage"))
@@ -465,7 +465,7 @@ func TestFsck_MendsWithoutAlert(t *testing.T) {
 	report, err := fsck.Run(t.Context(), w.nc, wire.DefaultWorld,
 		fsck.Options{Repair: true, Logger: slog.New(slog.DiscardHandler)})
 	require.ErrorContains(t, err, `the alert about town "t", which was put back`)
-	require.Len(t, report.Repair.TownsMended, 1)
+	require.Len(t, report.Repair.TownsRepaired, 1)
 	w.talk(now)
 }
 
@@ -492,7 +492,7 @@ func TestInstancesReadATownAgainThatWasPutBack(t *testing.T) {
 
 // A command that was being applied when the town was damaged is applied again, under the same
 // applyId.
-func TestFsck_MendsPendingCommand(t *testing.T) {
+func TestFsck_RepairsPendingCommand(t *testing.T) {
 	w := newCheckedWorld(t, outside())
 	g := new(game)
 	w.plugin(g.answer)
@@ -502,7 +502,7 @@ func TestFsck_MendsPendingCommand(t *testing.T) {
 	before := w.state("t")
 	w.flipInLog(w.placeOf(h))
 	w.plugin(g.answer)
-	w.mend()
+	w.repair()
 	w.plugin(g.answer)
 	require.Eventually(t, func() bool {
 		return w.now("t").PendingRunID == ""
@@ -544,13 +544,13 @@ func TestDamagedRuns_OfAPendingCommand(t *testing.T) {
 }
 
 // If no readable record of the town is kept, the report says so.
-func TestFsck_NothingToMendFrom(t *testing.T) {
+func TestFsck_NothingToRepairFrom(t *testing.T) {
 	w := newCheckedWorld(t, engine.Config{})
 	w.found("t")
 	w.clean()
 	w.publish("world.main.log.ghost", nil, []byte("garbage"))
 	w.flipInLog(w.last(w.log(), "world.main.log.t").Sequence)
-	report := w.fsck(fsck.Options{Repair: true, MendTowns: true})
+	report := w.fsck(fsck.Options{Repair: true, RepairTowns: true})
 	require.Nil(t, report.Repair)
 	require.Len(t, report.Damaged, 2)
 	for _, d := range report.Damaged {
@@ -630,7 +630,7 @@ func TestWorldFile_OfADamagedTown(t *testing.T) {
 	require.Equal(t, 1, w.srv.Created())
 	w.talk(w.state("z"))
 
-	w.mend()
+	w.repair()
 	w.again(done[0])
 }
 

@@ -91,7 +91,7 @@ func (w *checkedWorld) pausedRun(count int) string {
 	for _, id := range w.runs(count) {
 		run, err := w.engine.Runs().Get(w.t.Context(), id)
 		require.NoError(w.t, err)
-		if run.Status == runevents.RunIsPaused {
+		if run.Status == runevents.RunStatusPaused {
 			return id
 		}
 	}
@@ -440,10 +440,10 @@ func TestFsck_UndecodableHeaders(t *testing.T) {
 			require.NotEmpty(t, report.Findings)
 			if i == 5 {
 				require.True(t, report.Damaged[0].LosesCommit, "a record may be a commit")
-				report = w.fsck(fsck.Options{Repair: true, MendTowns: true})
+				report = w.fsck(fsck.Options{Repair: true, RepairTowns: true})
 			}
 			if subject == wire.LogSubject("main", "t") {
-				require.Len(t, report.Repair.TownsMended, 1)
+				require.Len(t, report.Repair.TownsRepaired, 1)
 				_, err := w.engine.Town(t.Context(), "t")
 				require.NoError(t, err)
 				return

@@ -67,9 +67,9 @@ func (r *Recorder) Town(ctx context.Context, townID string) error {
 	return r.runs(ctx, runIDs)
 }
 
-// For records the handoffs of a town, or of all towns for "", that are judged in a time from now on. The
+// Watch records the handoffs of a town, or of all towns for "", that are judged in a time from now on. The
 // end of ctx ends only the wait.
-func (r *Recorder) For(ctx context.Context, wait time.Duration, townID string) error {
+func (r *Recorder) Watch(ctx context.Context, wait time.Duration, townID string) error {
 	request := messages.EventListRequest{TownID: townID}
 	page, err := r.server.EventList(ctx, request)
 	if err != nil {
