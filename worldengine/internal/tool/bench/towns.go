@@ -1,4 +1,4 @@
-package handoffctl
+package bench
 
 import (
 	"bytes"
@@ -58,9 +58,9 @@ func newDriven(id string) *driven {
 }
 
 // prepare makes handoffs of all towns until each has n.
-func (b *bench) prepare(n int) error {
-	n = min(n, maxPrepared/b.Towns+1)
-	for _, t := range b.towns {
+func (l *load) prepare(n int) error {
+	n = min(n, maxPrepared/l.Towns+1)
+	for _, t := range l.towns {
 		for len(t.steps) < n {
 			if err := t.makeStep(); err != nil {
 				return err
@@ -97,7 +97,7 @@ func (t *driven) makeStep() error {
 }
 
 // send sends the next handoff of a town, repeats it if the server is full, and checks the answer.
-func (b *bench) send(ctx context.Context, t *driven) error {
+func (l *load) send(ctx context.Context, t *driven) error {
 	if len(t.steps) == 0 {
 		if err := t.makeStep(); err != nil {
 			return err
@@ -113,7 +113,7 @@ func (b *bench) send(ctx context.Context, t *driven) error {
 		t.hash, t.last = next.after, reply.Data
 		return nil
 	case err == nil && reply.Header.Get(wire.RetryAfterHeader) == "":
-		b.blame("%s: expected executed with %s, got %s%s", t.state.Snapshot.TownID, wants,
+		l.blame("%s: expected executed with %s, got %s%s", t.state.Snapshot.TownID, wants,
 			reply.Header.Get(wire.ErrorHeader), reply.Data)
 		return nil
 	}
@@ -123,7 +123,7 @@ func (b *bench) send(ctx context.Context, t *driven) error {
 		return err
 	}
 	if !bytes.Contains(got.JSON, []byte(`"`+next.result+`"`)) {
-		b.blame("%s: expected executed with %s, got %s", t.state.Snapshot.TownID, next.result, got.JSON)
+		l.blame("%s: expected executed with %s, got %s", t.state.Snapshot.TownID, next.result, got.JSON)
 		return nil
 	}
 	t.hash, t.last = next.after, got.JSON
@@ -131,21 +131,21 @@ func (b *bench) send(ctx context.Context, t *driven) error {
 }
 
 // blame counts a wrong answer, and keeps the first ones for the report.
-func (b *bench) blame(format string, args ...any) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.wrong++; b.wrong <= maxExamples {
-		b.examples = append(b.examples, fmt.Sprintf(format, args...))
+func (l *load) blame(format string, args ...any) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.wrong++; l.wrong <= maxExamples {
+		l.examples = append(l.examples, fmt.Sprintf(format, args...))
 	}
 }
 
 // checkTowns compares every town with its last right answer, and verifies that answer in full.
-func (b *bench) checkTowns(ctx context.Context) error {
-	for _, t := range b.towns {
+func (l *load) checkTowns(ctx context.Context) error {
+	for _, t := range l.towns {
 		id := t.state.Snapshot.TownID
 		if t.last != nil {
 			if _, err := handoff.ParseResult(t.last, schemas.Limits{}); err != nil {
-				b.blame("town %s: the last answer is not a valid result: %v", id, err)
+				l.blame("town %s: the last answer is not a valid result: %v", id, err)
 			}
 		}
 		got, err := t.server.Town(ctx, id)
@@ -153,7 +153,7 @@ func (b *bench) checkTowns(ctx context.Context) error {
 			return fmt.Errorf("town %s: %w", id, err)
 		}
 		if got.SnapshotHash != t.hash {
-			b.blame("town %s is in the state %s, not the predicted %s", id, got.SnapshotHash, t.hash)
+			l.blame("town %s is in the state %s, not the predicted %s", id, got.SnapshotHash, t.hash)
 		}
 	}
 	return nil
