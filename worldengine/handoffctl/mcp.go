@@ -4,20 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
-	"slices"
-	"syscall"
 	"time"
 
-	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/nats-io/nats.go"
 
-	"worldengine/worldengine/internal/kit/backoff"
-	"worldengine/worldengine/internal/kit/natsconn"
 	"worldengine/worldengine/internal/serve/mcp"
 )
 
@@ -47,7 +40,7 @@ func (c *mcpCommand) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	return serveMCP(ctx, a.in, a.out, mcp.Config{
+	return mcp.ServeLines(ctx, a.in, a.out, mcp.Config{
 		Engine: a.client(nc), Actor: c.Actor, Scope: a.flags.Server, Open: c.openProposals(a),
 	})
 }
@@ -63,11 +56,7 @@ func (c *mcpCommand) dial(a *app) (*nats.Conn, error) {
 	return a.dial("handoffctl mcp", append(options, nats.RetryOnFailedConnect(true))...)
 }
 
-const (
-	connectAgain = 500 * time.Millisecond
-	// connectWithin is how long a call waits for the connection.
-	connectWithin = 2 * time.Second
-)
+const connectAgain = 500 * time.Millisecond
 
 // openProposals returns the open proposals of earlier sessions.
 func (c *mcpCommand) openProposals(a *app) *mcp.Proposals {
@@ -82,60 +71,4 @@ func (c *mcpCommand) openProposals(a *app) *mcp.Proposals {
 		dir = filepath.Join(cache, "handoffctl", "proposals")
 	}
 	return mcp.NewProposals(dir, warn)
-}
-
-// serveMCP serves on an input and an output until the input ends.
-func serveMCP(ctx context.Context, in io.Reader, out io.Writer, config mcp.Config) error {
-	conn := newMCPConn(in, out)
-	config.Answers = conn
-	config.Towns = mcp.NewTowns(config.Engine, slog.New(slog.DiscardHandler))
-	defer config.Towns.Close()
-	server := mcp.New(config).Server()
-	server.AddReceivingMiddleware(connected(config.Engine.Conn, config.Scope))
-	err := server.Run(ctx, conn)
-	if errors.Is(err, context.Canceled) || errors.Is(err, io.EOF) {
-		return nil // an interrupt, or the end of the input
-	}
-	if err == nil || errors.Is(err, syscall.EPIPE) {
-		return err
-	}
-	return fmt.Errorf("the session with the language model broke off: %w", err)
-}
-
-// connected refuses what asks the world while there is no connection, so that no call leaves open
-// whether it proposed anything.
-func connected(nc *nats.Conn, at string) sdk.Middleware {
-	return func(next sdk.MethodHandler) sdk.MethodHandler {
-		return func(ctx context.Context, method string, request sdk.Request) (sdk.Result, error) {
-			if !asksWorld(method) || awaitConnection(ctx, nc) {
-				return next(ctx, method, request)
-			}
-			err := fmt.Errorf("CONNECTION: there is no server at %s: nothing was proposed by this call; start "+
-				"handoffd, or correct --server, and call again", natsconn.RedactURLs(at))
-			if method != "tools/call" {
-				return nil, err
-			}
-			refused := &sdk.CallToolResult{}
-			refused.SetError(err)
-			return refused, nil
-		}
-	}
-}
-
-func asksWorld(method string) bool {
-	return slices.Contains([]string{"tools/call", "resources/list", "resources/read", "resources/subscribe",
-		"prompts/get", "completion/complete"}, method)
-}
-
-// awaitConnection waits at most connectWithin for a connection. It reports true for a closed one too,
-// whose requests say why it is closed.
-func awaitConnection(ctx context.Context, nc *nats.Conn) bool {
-	ctx, cancel := context.WithTimeout(ctx, connectWithin)
-	defer cancel()
-	for !nc.IsConnected() && !nc.IsClosed() {
-		if backoff.Sleep(ctx, 20*time.Millisecond) != nil {
-			return false
-		}
-	}
-	return true
 }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"io"
 	"io/fs"
-	"net"
 	"os"
 	"slices"
 	"strings"
@@ -30,6 +29,7 @@ import (
 	tools "worldengine/worldengine/internal/serve/mcp"
 	"worldengine/worldengine/internal/serve/server"
 	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/internal/testkit/natstest"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
@@ -57,7 +57,7 @@ func startMCPWith(t *testing.T, c *cli, dir string) *model {
 	engine.Timeout = 30 * time.Second
 	ended := make(chan error, 1)
 	go func() {
-		ended <- serveMCP(ctx, toServer, fromServer, configOf(t, engine, dir))
+		ended <- tools.ServeLines(ctx, toServer, fromServer, configOf(t, engine, dir))
 		_ = fromServer.Close()
 	}()
 	session, err := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil).Connect(
@@ -257,7 +257,7 @@ func TestMCP_NotJSON(t *testing.T) {
 	in, model := io.Pipe()
 	answers, out := io.Pipe()
 	ended := make(chan error, 1)
-	go func() { ended <- serveMCP(t.Context(), in, out, tools.Config{Engine: engine}) }()
+	go func() { ended <- tools.ServeLines(t.Context(), in, out, tools.Config{Engine: engine}) }()
 	lines := bufio.NewScanner(answers)
 	for _, line := range []string{"hello", "", "{", `{"jsonrpc":"2.0","id":1,"method":"initialize",` +
 		`"params":{"protocolVersion":"2025-06-18","capabilities":{},` +
@@ -326,14 +326,14 @@ func TestMCP_Frames(t *testing.T) {
 		`{"jsonrpc":"2.0","id":33}`:                   invalid("33"),
 		`[{"jsonrpc":"2.0","id":4,"method":"ping"}]`:  invalid("null"),
 		`not json`: `"id":null,"error":{"code":-32700,`,
-		`{"jsonrpc":"2.0","id":5,"method":"ping"`:                                     `"id":null,"error":{"code":-32700,`,
-		`{"jsonrpc":"2.0","id":9007199254740993,"method":"ping"}`:                     `"id":9007199254740993,"result":{}`,
-		`{"jsonrpc":"2.0","id":1.5,"method":"ping"}`:                                  `"id":1.5,"result":{}`,
-		`{"jsonrpc":"2.0","id":6,"method":"ping","params":null}`:                      `"id":6,"result":{}`,
-		`{"jsonrpc":"2.0","id":"7","method":"no/such"}`:                               `"id":"7","error":{"code":-32601,`,
-		`{"jsonrpc":"2.0","id":8,"result":{}}`:                                        "",
-		`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{}}`:            "",
-		`{"jsonrpc":"2.0","id":"` + strings.Repeat("x", maxFrame) + `","method":"p"}`: invalid("null"),
+		`{"jsonrpc":"2.0","id":5,"method":"ping"`:                                  `"id":null,"error":{"code":-32700,`,
+		`{"jsonrpc":"2.0","id":9007199254740993,"method":"ping"}`:                  `"id":9007199254740993,"result":{}`,
+		`{"jsonrpc":"2.0","id":1.5,"method":"ping"}`:                               `"id":1.5,"result":{}`,
+		`{"jsonrpc":"2.0","id":6,"method":"ping","params":null}`:                   `"id":6,"result":{}`,
+		`{"jsonrpc":"2.0","id":"7","method":"no/such"}`:                            `"id":"7","error":{"code":-32601,`,
+		`{"jsonrpc":"2.0","id":8,"result":{}}`:                                     "",
+		`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{}}`:         "",
+		`{"jsonrpc":"2.0","id":"` + strings.Repeat("x", 4<<20) + `","method":"p"}`: invalid("null"),
 	} {
 		lines = append(lines, line)
 		if answer != "" {
@@ -528,7 +528,7 @@ func TestMCP_CrossingCancellation(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(engine.Close)
 	ended := make(chan error, 1)
-	go func() { ended <- serveMCP(t.Context(), in, out, configOf(t, engine, dir)) }()
+	go func() { ended <- tools.ServeLines(t.Context(), in, out, configOf(t, engine, dir)) }()
 	lines := bufio.NewScanner(answers)
 	say := func(line string) string {
 		_, err := io.WriteString(host, line+"\n")
@@ -552,7 +552,7 @@ func TestMCP_CrossingCancellation(t *testing.T) {
 // The command starts without a server, says that nothing was proposed, and works once there is one.
 func TestMCP_ServerComesLater(t *testing.T) {
 	t.Parallel()
-	address := freeAddress(t)
+	address := natstest.FreeAddress(t)
 	in, host := io.Pipe()
 	answers, out := io.Pipe()
 	ended := make(chan int, 1)
@@ -584,13 +584,4 @@ func TestMCP_ServerComesLater(t *testing.T) {
 	require.NoError(t, session.Close())
 	require.Equal(t, exitOK, <-ended)
 	require.Contains(t, errs.String(), "the tools answer as soon as there is a server")
-}
-
-// freeAddress returns an address on loopback that nobody listens on.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer listener.Close()
-	return listener.Addr().String()
 }

@@ -17,7 +17,7 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// Headers of the protocol, and one that only the handler sets: the number of a request.
+// Headers of the protocol, and one that only transports set: the number of a request.
 const (
 	sessionHeader = "Mcp-Session-Id"
 	callHeader    = "Worldengine-Call"
@@ -250,15 +250,21 @@ func (h *Handler) answer(w http.ResponseWriter, r *http.Request, s *session, m *
 
 // Expect implements Answers.
 func (h *Handler) Expect(call *sdk.CallToolRequest, d Delivery) {
-	if call.Extra == nil {
-		return
-	}
-	number, _ := strconv.ParseInt(call.Extra.Header.Get(callHeader), 10, 64)
+	number := callNumber(call)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if deliveries, inHand := h.expected[number]; inHand {
 		h.expected[number] = append(deliveries, d)
 	}
+}
+
+// callNumber returns the number that a transport gave to the request of a call; 0 for none.
+func callNumber(call *sdk.CallToolRequest) int64 {
+	if call.Extra == nil {
+		return 0
+	}
+	number, _ := strconv.ParseInt(call.Extra.Header.Get(callHeader), 10, 64)
+	return number
 }
 
 // Refuse answers a request with an error that a host can show.

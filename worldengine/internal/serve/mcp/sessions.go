@@ -25,7 +25,7 @@ type session struct {
 	gone    bool
 
 	mu   sync.Mutex
-	last []answeredCall // guarded by mu
+	last answeredCalls // guarded by mu
 }
 
 // answeredCall is a call whose answer the host got, unless it cancelled the call at the same moment.
@@ -34,29 +34,41 @@ type answeredCall struct {
 	delivery Delivery
 }
 
+// answeredCalls are the last calls of a session that were answered.
+type answeredCalls []answeredCall
+
 // maxAnswered is how many answered calls a session remembers.
 const maxAnswered = 64
+
+func (a *answeredCalls) add(id jsontext.Value, d Delivery) {
+	*a = append(*a, answeredCall{id, d})
+	*a = (*a)[max(len(*a)-maxAnswered, 0):]
+}
+
+// cancelled notes that the host gives up a call, and ignores its answer.
+func (a answeredCalls) cancelled(id jsontext.Value) {
+	for _, call := range a {
+		if bytes.Equal(call.id, id) && call.delivery.Lost != nil {
+			call.delivery.Lost()
+		}
+	}
+}
 
 // answered remembers an answered call.
 func (s *session) answered(id jsontext.Value, d Delivery) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.last = append(s.last, answeredCall{id, d})
-	s.last = s.last[max(len(s.last)-maxAnswered, 0):]
+	s.last.add(id, d)
 }
 
-// cancelled notes that the host gives up a call, and ignores its answer.
+// cancelled notes a notification that the host gives up a call.
 func (s *session) cancelled(m *message) {
 	if m.Method != "notifications/cancelled" {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, call := range s.last {
-		if bytes.Equal(call.id, m.Params.RequestID) && call.delivery.Lost != nil {
-			call.delivery.Lost()
-		}
-	}
+	s.last.cancelled(m.Params.RequestID)
 }
 
 // initialized reports whether the host has initialized the session.

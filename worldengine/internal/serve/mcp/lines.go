@@ -1,4 +1,4 @@
-package handoffctl
+package mcp
 
 import (
 	"bufio"
@@ -17,18 +17,16 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
-
-	"worldengine/worldengine/internal/serve/mcp"
 )
 
 // maxFrame bounds a line of a session in bytes.
 const maxFrame = 4 << 20
 
-// mcpConn is a session's connection over lines. The library's own connection ends at a line that is no
+// lines is a session's connection over lines. The library's own connection ends at a line that is no
 // JSON-RPC message, and changes ids beyond 2^53 and fractions. Here such a line gets an error, and each
 // answer has the id of its request, byte for byte. The input ends only after each request has its
 // answer, since the library would cancel the requests in hand.
-type mcpConn struct {
+type lines struct {
 	frames chan frame
 	end    error // of the input, after the last frame
 	out    io.Writer
@@ -39,16 +37,13 @@ type mcpConn struct {
 	isClosed bool
 	last     int64           // the library's id of the last call
 	calls    map[int64]*call // without an answer
-	answered []*call         // the last ones, which the host may cancel at the same moment
+	answered answeredCalls
 }
-
-// maxAnswered is how many answered calls are remembered.
-const maxAnswered = 64
 
 // call is a request of the host.
 type call struct {
 	id       jsontext.Value // as the host wrote it
-	delivery mcp.Delivery
+	delivery Delivery
 	listens  bool // it goes on until the host cancels it
 }
 
@@ -58,27 +53,27 @@ type frame struct {
 	err  error
 }
 
-func newMCPConn(in io.Reader, out io.Writer) *mcpConn {
-	c := &mcpConn{frames: make(chan frame), out: out, closed: make(chan struct{}), calls: map[int64]*call{}}
+func newLines(in io.Reader, out io.Writer) *lines {
+	c := &lines{frames: make(chan frame), out: out, closed: make(chan struct{}), calls: map[int64]*call{}}
 	c.changed.L = &c.mu
 	go c.read(in)
 	return c
 }
 
 // Connect implements sdk.Transport.
-func (c *mcpConn) Connect(context.Context) (sdk.Connection, error) { return c, nil }
+func (c *lines) Connect(context.Context) (sdk.Connection, error) { return c, nil }
 
 // SessionID implements sdk.Connection.
-func (c *mcpConn) SessionID() string { return "" }
+func (c *lines) SessionID() string { return "" }
 
 // read reads lines, which end at \n alone, until the input ends or the connection is closed.
-func (c *mcpConn) read(in io.Reader) {
-	lines := bufio.NewReaderSize(in, 64<<10)
+func (c *lines) read(in io.Reader) {
+	reader := bufio.NewReaderSize(in, 64<<10)
 	for {
 		var line []byte
-		part, err := lines.ReadSlice('\n')
+		part, err := reader.ReadSlice('\n')
 		for line = append(line, part...); errors.Is(err, bufio.ErrBufferFull); {
-			part, err = lines.ReadSlice('\n')
+			part, err = reader.ReadSlice('\n')
 			line = append(line, part[:min(len(part), max(maxFrame+1-len(line), 0))]...)
 		}
 		select {
@@ -93,7 +88,7 @@ func (c *mcpConn) read(in io.Reader) {
 }
 
 // Read implements sdk.Connection.
-func (c *mcpConn) Read(ctx context.Context) (jsonrpc.Message, error) {
+func (c *lines) Read(ctx context.Context) (jsonrpc.Message, error) {
 	for {
 		select {
 		case <-ctx.Done():
@@ -117,7 +112,7 @@ func (c *mcpConn) Read(ctx context.Context) (jsonrpc.Message, error) {
 }
 
 // awaitAnswers waits until each request that has an end has its answer, or the connection is closed.
-func (c *mcpConn) awaitAnswers() {
+func (c *lines) awaitAnswers() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	ends := func(one *call) bool { return !one.listens }
@@ -137,7 +132,7 @@ type members struct {
 }
 
 // message returns the message in a line. It answers a line that has none, and returns nil.
-func (c *mcpConn) message(line []byte) (jsonrpc.Message, error) {
+func (c *lines) message(line []byte) (jsonrpc.Message, error) {
 	line = bytes.TrimSpace(line)
 	var m members
 	switch {
@@ -185,7 +180,7 @@ func (m *members) wrong() string {
 }
 
 // request returns a request or notification of the host, with an id of our own.
-func (c *mcpConn) request(m *members) (jsonrpc.Message, error) {
+func (c *lines) request(m *members) (jsonrpc.Message, error) {
 	request := &jsonrpc.Request{}
 	if err := json.Unmarshal(m.Method, &request.Method); err != nil {
 		return nil, c.refuse(m.ID, jsonrpc.CodeInvalidRequest, err.Error())
@@ -208,26 +203,20 @@ func (c *mcpConn) request(m *members) (jsonrpc.Message, error) {
 	return request, nil
 }
 
-// callHeader is where a tool finds the number of its call.
-const callHeader = "Call"
-
 // cancelled notes that the host gives up a call, and returns the parameters of the notification with our
 // id. The host ignores the call's answer, also one that it gets at the same moment.
-func (c *mcpConn) cancelled(params []byte) []byte {
+func (c *lines) cancelled(params []byte) []byte {
 	var given map[string]jsontext.Value
 	if json.Unmarshal(params, &given) != nil {
 		return params
 	}
 	id := given["requestId"]
-	same := func(other *call) bool { return bytes.Equal(other.id, id) }
-	if at := slices.IndexFunc(c.answered, same); at >= 0 && c.answered[at].delivery.Lost != nil {
-		c.answered[at].delivery.Lost()
-	}
+	c.answered.cancelled(id)
 	given["requestId"] = jsontext.Value("0") // none
 	for number, one := range c.calls {
-		if same(one) {
+		if bytes.Equal(one.id, id) {
 			given["requestId"] = jsontext.Value(strconv.FormatInt(number, 10))
-			one.delivery = mcp.Delivery{}
+			one.delivery = Delivery{}
 			delete(c.calls, number)
 			c.changed.Broadcast()
 		}
@@ -239,21 +228,17 @@ func (c *mcpConn) cancelled(params []byte) []byte {
 	return changed
 }
 
-// Expect implements mcp.Answers. A host that has cancelled the call gets no answer.
-func (c *mcpConn) Expect(request *sdk.CallToolRequest, d mcp.Delivery) {
-	if request.Extra == nil {
-		return
-	}
-	number, _ := strconv.ParseInt(request.Extra.Header.Get(callHeader), 10, 64)
+// Expect implements Answers. A host that has cancelled the call gets no answer.
+func (c *lines) Expect(request *sdk.CallToolRequest, d Delivery) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if one := c.calls[number]; one != nil {
+	if one := c.calls[callNumber(request)]; one != nil {
 		one.delivery = d
 	}
 }
 
 // Write implements sdk.Connection.
-func (c *mcpConn) Write(_ context.Context, msg jsonrpc.Message) error {
+func (c *lines) Write(_ context.Context, msg jsonrpc.Message) error {
 	data, err := jsonrpc.EncodeMessage(msg)
 	if err != nil {
 		return fmt.Errorf("a message cannot be written: %w", err)
@@ -281,12 +266,11 @@ func (c *mcpConn) Write(_ context.Context, msg jsonrpc.Message) error {
 	if one.delivery.Done != nil {
 		one.delivery.Done()
 	}
-	c.answered = append(c.answered, one)
-	c.answered = c.answered[max(len(c.answered)-maxAnswered, 0):]
+	c.answered.add(one.id, one.delivery)
 	return nil
 }
 
-func (c *mcpConn) answer(id jsontext.Value, m *members) error {
+func (c *lines) answer(id jsontext.Value, m *members) error {
 	m.Version, m.ID = jsontext.Value(`"2.0"`), id
 	data, err := json.Marshal(m)
 	if err != nil {
@@ -295,13 +279,13 @@ func (c *mcpConn) answer(id jsontext.Value, m *members) error {
 	return c.line(data)
 }
 
-func (c *mcpConn) line(data []byte) error {
+func (c *lines) line(data []byte) error {
 	_, err := c.out.Write(append(data, '\n'))
 	return err
 }
 
 // refuse answers a line that is no message. Without an id of its own the answer has null.
-func (c *mcpConn) refuse(id jsontext.Value, code int64, message string) error {
+func (c *lines) refuse(id jsontext.Value, code int64, message string) error {
 	if id == nil {
 		id = jsontext.Value("null")
 	}
@@ -315,7 +299,7 @@ func (c *mcpConn) refuse(id jsontext.Value, code int64, message string) error {
 }
 
 // Close implements sdk.Connection.
-func (c *mcpConn) Close() error {
+func (c *lines) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.isClosed {
