@@ -30,6 +30,7 @@ func generate(root string) map[string]string {
 	g.schemas()
 	g.files["worldengine/client/js/contract.gen.mjs"] = contract()
 	g.files["worldengine/internal/serve/console/web/src/advice.gen.js"] = advice()
+	g.files["worldengine/internal/serve/console/web/src/words.gen.js"] = words()
 	g.files["examples/plugin-minecraft/types.gen.mjs"] = commandTypes()
 	g.java()
 	g.python()
