@@ -25,7 +25,7 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// Config says what is measured, by the flags of handoffctl bench.
+// Config configures a measurement, by the flags of handoffctl bench.
 type Config struct {
 	Towns       int           `help:"Number of towns to drive." default:"64"`
 	Concurrency int           `help:"Number of requests in flight; at most one per town." default:"64"`
