@@ -43,7 +43,6 @@ var notYet = []string{
 	"worldengine/internal/engine/game",
 	"worldengine/internal/engine/queue",
 	"worldengine/internal/engine/rcon",
-	"worldengine/internal/engine/runs",
 	"worldengine/internal/engine/stepper",
 	"worldengine/internal/serve/server",
 	"worldengine/internal/store/commitlog",

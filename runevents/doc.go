@@ -23,7 +23,7 @@
 //
 // Project derives the Snapshot of a run from its records. Incremental derives the next Snapshot from
 // a Snapshot and later records. Both return alerts about invalid records, and both are pure.
-// worldengine/internal/engine/runs.Projector projects the runs that other producers append to.
+// worldengine/internal/engine/projector.Projector projects the runs that other producers append to.
 //
 // The package imports no NATS.
 package runevents

@@ -314,7 +314,7 @@ func (e *Engine) watchLog(ctx context.Context, nc *nats.Conn) {
 		case <-ctx.Done():
 			return
 		}
-		e.runs.Forget()
+		e.appends.Forget()
 		e.towns.Clear()
 		e.findLog(ctx)
 		e.verifySoon()

@@ -82,7 +82,7 @@ type Config struct {
 	// DeliveryAttempts is how often the bus may refuse a message because of the message itself,
 	// before the message becomes a dead letter; 8.
 	DeliveryAttempts int `kong:"-"`
-	// ValidateTransitions makes Runs().Append refuse an event that a projector would ignore, with
+	// ValidateTransitions makes Appends().Append refuse an event that a projector would ignore, with
 	// INVALID_TRANSITION. If false, such an event is stored and projectors ignore it.
 	ValidateTransitions bool `name:"validate-transitions" help:"Refuse an event of run.append that is no valid transition of its run or step, with 409 INVALID_TRANSITION. Without it such an event is stored, and projections ignore it and mark the run INCONSISTENT." group:"Tenants and contracts:"`
 	// Projector projects the events that others append: alerts then report invalid transitions,

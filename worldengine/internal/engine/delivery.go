@@ -16,7 +16,6 @@ import (
 	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/engine/game"
 	"worldengine/worldengine/internal/engine/queue"
-	"worldengine/worldengine/internal/engine/runs"
 	"worldengine/worldengine/internal/store/commitlog"
 )
 
@@ -37,7 +36,7 @@ type delivery struct {
 	queued  time.Time // when it was submitted
 	// retries is the failed run that the delivery retries, and retry the operator's request; both
 	// are nil if the delivery is no retry.
-	retries *runs.Failed
+	retries *machine.FailedRun
 	retry   *machine.Retry
 	// drawn has the event ids of a step whose record was not stored; the next step uses them.
 	drawn []runevents.DrawnID
@@ -172,7 +171,7 @@ func (e *Engine) decide(
 		return nil, next, err
 	}
 	if d.retries != nil { // the key's receipt may name another run by now
-		if err := e.refuseRetry(ctx, d, d.retries.Judge(prior)); err != nil {
+		if err := e.refuseRetry(ctx, d, d.retries.CheckReceipt(prior)); err != nil {
 			return nil, next, err
 		}
 		prior = nil
@@ -245,7 +244,7 @@ func (e *Engine) inProgress(
 		e.towns.Forget(d.handoff.Proposal.TownID)
 		return commitlog.ErrContended
 	}
-	return e.refuseRetry(ctx, d, runs.InHand(current.Pending.Run.RunID))
+	return e.refuseRetry(ctx, d, machine.RefuseSecondRetry(current.Pending.Run.RunID))
 }
 
 // refuseRetry records that a retry is refused, and returns the refusal; nil if there is none. The

@@ -23,17 +23,19 @@ import (
 	"worldengine/runevents"
 	"worldengine/worldengine/fixture"
 	"worldengine/worldengine/internal/core/town"
+	"worldengine/worldengine/internal/engine/appends"
 	"worldengine/worldengine/internal/engine/approvals"
 	"worldengine/worldengine/internal/engine/bus"
 	"worldengine/worldengine/internal/engine/feed"
 	"worldengine/worldengine/internal/engine/game"
+	"worldengine/worldengine/internal/engine/projector"
 	"worldengine/worldengine/internal/engine/queue"
-	"worldengine/worldengine/internal/engine/runs"
 	"worldengine/worldengine/internal/engine/stepper"
 	"worldengine/worldengine/internal/store/alerts"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/history"
 	"worldengine/worldengine/internal/store/index"
+	"worldengine/worldengine/internal/store/runs"
 	"worldengine/worldengine/wire"
 )
 
@@ -85,19 +87,21 @@ const (
 // Engine is the authoritative engine of one world. Among the servers of a world only the writer has
 // one. It is safe for concurrent use.
 type Engine struct {
-	config  Config
-	steps   *stepper.Stepper
-	js      jetstream.JetStream
-	log     *commitlog.Log
-	history history.Reader
-	towns   *commitlog.Towns
-	index   *index.Index
-	lost    []index.Row // records that the log lacked when the index was opened
-	queue   *queue.Queue
-	runs    *runs.Store
-	ends    *runs.Ends
-	alerts  *alerts.Alerts
-	feed    *feed.Feed
+	config    Config
+	steps     *stepper.Stepper
+	js        jetstream.JetStream
+	log       *commitlog.Log
+	history   history.Reader
+	towns     *commitlog.Towns
+	index     *index.Index
+	lost      []index.Row // records that the log lacked when the index was opened
+	queue     *queue.Queue
+	runs      *runs.Reader
+	ends      *runs.Ends
+	appends   *appends.Authority
+	alerts    *alerts.Alerts
+	feed      *feed.Feed
+	projector *projector.Projector
 
 	// games works on the commands that games apply, and router carries its requests.
 	games      *game.Worker
@@ -147,8 +151,11 @@ func (e *Engine) CountTowns(ctx context.Context) (uint64, error) {
 	return n - min(n, uint64(len(e.index.Towns(index.Removed)))), err
 }
 
-// Runs returns the runs of the engine's world.
-func (e *Engine) Runs() *runs.Store { return e.runs }
+// Runs returns the reader of the runs of the engine's world.
+func (e *Engine) Runs() *runs.Reader { return e.runs }
+
+// Appends returns the append authority of the engine's world.
+func (e *Engine) Appends() *appends.Authority { return e.appends }
 
 // Feed returns the commits of the engine's world for their readers.
 func (e *Engine) Feed() *feed.Feed { return e.feed }

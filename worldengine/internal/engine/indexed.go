@@ -12,10 +12,10 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"worldengine/dedupe"
-	"worldengine/worldengine/internal/engine/runs"
 	"worldengine/worldengine/internal/store/alerts"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/index"
+	"worldengine/worldengine/internal/store/runs"
 	"worldengine/worldengine/wire"
 )
 

@@ -14,17 +14,19 @@ import (
 	"worldengine/runevents"
 	"worldengine/worldengine/internal/core/apply"
 	"worldengine/worldengine/internal/core/machine"
+	"worldengine/worldengine/internal/engine/appends"
 	"worldengine/worldengine/internal/engine/approvals"
 	"worldengine/worldengine/internal/engine/bus"
 	"worldengine/worldengine/internal/engine/feed"
 	"worldengine/worldengine/internal/engine/game"
+	"worldengine/worldengine/internal/engine/projector"
 	"worldengine/worldengine/internal/engine/queue"
-	"worldengine/worldengine/internal/engine/runs"
 	"worldengine/worldengine/internal/engine/stepper"
 	"worldengine/worldengine/internal/store/alerts"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/history"
 	"worldengine/worldengine/internal/store/index"
+	"worldengine/worldengine/internal/store/runs"
 	"worldengine/worldengine/wire"
 )
 
@@ -190,7 +192,7 @@ func (e *Engine) start(ctx context.Context, nc, followers *nats.Conn) error {
 	if e.config.Projector { // see ADR 24
 		work = append(work, func(ctx context.Context) {
 			if e.alerts.Recall(ctx) == nil { // so that no known alert is raised again
-				e.runs.Project(ctx)
+				e.projector.Run(ctx)
 			}
 		})
 	}
@@ -247,10 +249,13 @@ func (e *Engine) Close(ctx context.Context) error {
 	return errors.Join(err, e.closeIndex())
 }
 
-// readRuns makes the readers of runs, over the log and its index.
+// readRuns makes the readers of runs and the projector, over the log and its index.
 func (e *Engine) readRuns() {
 	e.history = history.New(e.log, e.index)
-	e.runs = runs.New(e.log, e.index, runs.Config{
+	e.runs = runs.New(e.log, e.index, func(alert runevents.Alert) { e.alerts.RaiseFound("", alert) })
+	e.ends = &runs.Ends{Log: e.log, Runs: e.runs}
+	e.projector = projector.New(projector.Config{
+		Log: e.log, Index: e.index, Runs: e.runs,
 		Appends: runevents.AppendPolicy{
 			TenantID: e.config.TenantID, EngineSteps: machine.Steps(),
 			EnginePlan: machine.IsEnginePlan, Transitions: e.config.ValidateTransitions,
@@ -260,7 +265,6 @@ func (e *Engine) readRuns() {
 		},
 		Now: e.config.Now, Logger: e.config.Logger,
 	})
-	e.ends = &runs.Ends{Log: e.log, Runs: e.runs}
 }
 
 // assemble makes the parts that work on the log and its index, in the turns of the queue. Commands
@@ -275,7 +279,7 @@ func (e *Engine) assemble(ctx context.Context, pause game.Pause, raise game.Aler
 			ApprovalTimeout: c.ApprovalTimeout, Plugin: c.Plugin,
 		},
 	}
-	e.runs.Queue = e.queue
+	e.appends = appends.New(e.log, e.projector, e.queue, c.Now)
 	e.worldPause = game.NewWorldPause(e.log, pause, e.queue.WakeAll)
 	e.asked = &approvals.Reader{
 		Log: e.log, Index: e.index, Rules: c.Rules, Default: c.policy, Now: c.Now, Logger: c.Logger,

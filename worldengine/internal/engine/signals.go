@@ -13,7 +13,7 @@ import (
 	"worldengine/worldengine/internal/engine/approvals"
 	"worldengine/worldengine/internal/engine/game"
 	"worldengine/worldengine/internal/engine/queue"
-	"worldengine/worldengine/internal/engine/runs"
+	"worldengine/worldengine/internal/store/runs"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
@@ -244,7 +244,12 @@ func (e *Engine) Retry(
 	}
 	reading, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
-	failed, refusal, err := e.ends.Failed(reading, s.RunID)
+	end, seq, err := e.ends.End(reading, s.RunID)
+	var failed machine.FailedRun
+	var refusal *approval.Refusal
+	if err == nil {
+		failed, refusal, err = machine.NewFailedRun(s.RunID, seq, end)
+	}
 	if errors.Is(err, runs.ErrUnknownRun) {
 		refusal, err = &approval.Refusal{Code: wire.CodeUnknownRun, Message: err.Error()}, nil
 	}

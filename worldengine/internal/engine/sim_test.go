@@ -19,9 +19,9 @@ import (
 	"worldengine/runevents"
 	"worldengine/worldengine/internal/core/apply"
 	"worldengine/worldengine/internal/core/town"
-	"worldengine/worldengine/internal/engine/runs"
 	"worldengine/worldengine/internal/store/alerts"
 	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/internal/store/runs"
 	"worldengine/worldengine/wire"
 )
 
@@ -206,14 +206,14 @@ func (s *sim) start() *simEngine {
 }
 
 // simRuns marks a read of a run with it, since several are read at once.
-type simRuns struct{ *runs.Store }
+type simRuns struct{ *runs.Reader }
 
 func (r simRuns) Get(ctx context.Context, runID string) (runevents.Snapshot, error) {
-	return r.Store.Get(aboutRun(ctx, runID), runID)
+	return r.Reader.Get(aboutRun(ctx, runID), runID)
 }
 
 func (r simRuns) EndedAt(ctx context.Context, runID string) (uint64, error) {
-	return r.Store.EndedAt(aboutRun(ctx, runID), runID)
+	return r.Reader.EndedAt(aboutRun(ctx, runID), runID)
 }
 
 func aboutRun(ctx context.Context, runID string) context.Context {

@@ -196,7 +196,7 @@ func (e *Engine) Stats() messages.Stats {
 		s.BusPublished = &published
 	}
 	if e.config.Projector {
-		lag, behind := e.runs.ProjectorLag()
+		lag, behind := e.projector.Lag()
 		s.ProjectorLagMs, s.ProjectorBehind = new(lag.Milliseconds()), &behind
 	}
 	s.AlertCounts = e.alerts.Stats()

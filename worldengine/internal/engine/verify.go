@@ -142,7 +142,7 @@ func (e *Engine) leadIntact(ctx context.Context) bool {
 func (e *Engine) movedLeader(moved bool) {
 	e.raiseReplicas()
 	if moved {
-		e.runs.Forget()
+		e.appends.Forget()
 		e.towns.Clear()
 		e.config.Logger.Warn(leaderMoved, "damaged", e.ReplicaDamaged())
 	}

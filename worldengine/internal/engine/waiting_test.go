@@ -20,13 +20,13 @@ import (
 	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/core/town"
 	"worldengine/worldengine/internal/engine/queue"
-	"worldengine/worldengine/internal/engine/runs"
 	"worldengine/worldengine/internal/engine/stepper"
 	"worldengine/worldengine/internal/store/alerts"
 	"worldengine/worldengine/internal/store/alerts/alertstest"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/commitlog/logtest"
 	"worldengine/worldengine/internal/store/index"
+	"worldengine/worldengine/internal/store/runs"
 	"worldengine/worldengine/internal/testkit/natstest"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
@@ -198,7 +198,7 @@ func (s *discardingStore) Next(
 }
 
 // openRuns are runs of which none has ended.
-type openRuns struct{ runs.Reader }
+type openRuns struct{ runs.Getter }
 
 func (openRuns) Get(context.Context, string) (runevents.Snapshot, error) {
 	return runevents.Snapshot{}, nil

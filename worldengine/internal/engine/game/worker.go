@@ -17,8 +17,8 @@ import (
 	"worldengine/runevents"
 	"worldengine/worldengine/internal/core/apply"
 	"worldengine/worldengine/internal/engine/queue"
-	"worldengine/worldengine/internal/engine/runs"
 	"worldengine/worldengine/internal/engine/stepper"
+	"worldengine/worldengine/internal/store/runs"
 	"worldengine/worldengine/messages"
 )
 

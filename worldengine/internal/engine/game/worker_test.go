@@ -28,12 +28,12 @@ import (
 	"worldengine/worldengine/internal/core/town/towntest"
 	"worldengine/worldengine/internal/engine/game"
 	"worldengine/worldengine/internal/engine/queue"
-	"worldengine/worldengine/internal/engine/runs"
 	"worldengine/worldengine/internal/engine/stepper"
 	"worldengine/worldengine/internal/store/alerts"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/commitlog/logtest"
 	"worldengine/worldengine/internal/store/index/indextest"
+	"worldengine/worldengine/internal/store/runs"
 	"worldengine/worldengine/internal/testkit/natstest"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
@@ -100,7 +100,7 @@ func work(
 		PauseWait: time.Hour, Timeout: 30 * time.Second,
 		Policy: apply.Policy{Deadline: 30 * time.Second, Attempts: 2,
 			Backoff: time.Millisecond}.WithDefaults(),
-		Ends:       &runs.Ends{Log: w.log, Runs: runs.New(w.log, ix, runs.Config{Logger: logger})},
+		Ends:       &runs.Ends{Log: w.log, Runs: runs.New(w.log, ix, func(runevents.Alert) {})},
 		WorldPause: game.NewWorldPause(w.log, game.Pause{}, turns.WakeAll),
 		Queue:      turns, Router: inbox, Alerts: w, Metrics: w, Logger: logger,
 	}

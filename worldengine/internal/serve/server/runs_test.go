@@ -28,7 +28,7 @@ import (
 	"worldengine/worldengine/internal/core/apply"
 	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/engine"
-	"worldengine/worldengine/internal/engine/runs"
+	"worldengine/worldengine/internal/engine/appends"
 	"worldengine/worldengine/internal/serve/server"
 	"worldengine/worldengine/internal/serve/server/servertest"
 	"worldengine/worldengine/internal/serve/webhook"
@@ -77,7 +77,7 @@ func (c *client) append(townID string, writes ...runevents.Write) []runevents.Ap
 // record is the record that a write becomes.
 func record(w runevents.Write, a runevents.Appended) runevents.Record {
 	return runevents.Record{Write: w, RunSeq: a.RunSeq, PersistedAt: a.PersistedAt,
-		AppendedBy: runs.Anyone}
+		AppendedBy: appends.Anyone}
 }
 
 // A run that is too large for an answer gets an error, and hides no other run.
@@ -363,7 +363,7 @@ func TestAppend_TwoEnginesRace(t *testing.T) {
 			g.Shuffle(len(todo), func(i, j int) { todo[i], todo[j] = todo[j], todo[i] })
 			for len(todo) > 0 && !t.Failed() {
 				n := min(1+g.IntN(4), len(todo))
-				got, err := engines[writer/runs%2].Runs().Append(t.Context(), "t", todo[:n])
+				got, err := engines[writer/runs%2].Appends().Append(t.Context(), "t", todo[:n])
 				mu.Lock()
 				if errors.Is(err, commitlog.ErrLogUnavailable) || errors.Is(err, engine.ErrIndexBehind) {
 					// as a client does on a busy machine

@@ -19,10 +19,10 @@ import (
 	"worldengine/worldengine/internal/core/town"
 	"worldengine/worldengine/internal/engine"
 	"worldengine/worldengine/internal/engine/feed"
-	"worldengine/worldengine/internal/engine/runs"
 	"worldengine/worldengine/internal/serve/access"
 	"worldengine/worldengine/internal/store/alerts"
 	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/internal/store/runs"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )

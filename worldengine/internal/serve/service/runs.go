@@ -13,9 +13,10 @@ import (
 	"worldengine/schemas"
 	"worldengine/worldengine/fixture"
 	"worldengine/worldengine/internal/engine"
-	"worldengine/worldengine/internal/engine/runs"
+	"worldengine/worldengine/internal/engine/appends"
 	"worldengine/worldengine/internal/serve/access"
 	"worldengine/worldengine/internal/store/index"
+	"worldengine/worldengine/internal/store/runs"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
@@ -217,10 +218,10 @@ func (w *World) runAppend(in *incoming) (any, error) {
 	if err := cmp.Or(in.rights.Town(townID), in.rights.Read(townID)); err != nil {
 		return nil, err
 	}
-	from := runs.Sender{
-		Name: cmp.Or(in.rights.Sender(), runs.Anyone), MayRead: in.rights.ReadToken,
+	from := appends.Sender{
+		Name: cmp.Or(in.rights.Sender(), appends.Anyone), MayRead: in.rights.ReadToken,
 	}
 	reply := func(appended []runevents.Appended) any { return messages.Appended{Appended: appended} }
-	return nil, w.engine.Runs().Submit(from, townID, writes,
+	return nil, w.engine.Appends().Submit(from, townID, writes,
 		answering[[]runevents.Appended]{w, in, reply})
 }

@@ -11,9 +11,9 @@ import (
 	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/core/town"
 	"worldengine/worldengine/internal/engine"
-	"worldengine/worldengine/internal/engine/runs"
 	"worldengine/worldengine/internal/serve/access"
 	"worldengine/worldengine/internal/store/history"
+	"worldengine/worldengine/internal/store/runs"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )

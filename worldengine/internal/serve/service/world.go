@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"strings"
 
-	"worldengine/worldengine/internal/engine/runs"
 	"worldengine/worldengine/internal/serve/access"
 	"worldengine/worldengine/internal/store/alerts"
 	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/internal/store/runs"
 	"worldengine/worldengine/internal/store/storage"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"

@@ -187,7 +187,7 @@ func (w *checkedWorld) append(townID, runID string, e runevents.Event) int64 {
 	if run, err := w.engine.Runs().Get(w.t.Context(), runID); err == nil {
 		identity.PlanID, identity.PlanVersion = run.Metadata.PlanID, run.Metadata.PlanVersion
 	}
-	appended, err := w.engine.Runs().Append(w.t.Context(), townID,
+	appended, err := w.engine.Appends().Append(w.t.Context(), townID,
 		[]runevents.Write{runevents.NewWrite(identity, e)})
 	require.NoError(w.t, err)
 	return appended[0].RunSeq

@@ -12,10 +12,10 @@ import (
 	"worldengine/worldengine/internal/core/town"
 	"worldengine/worldengine/internal/engine"
 	"worldengine/worldengine/internal/engine/queue"
-	"worldengine/worldengine/internal/engine/runs"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/fsck"
 	"worldengine/worldengine/internal/store/index"
+	"worldengine/worldengine/internal/store/runs"
 	"worldengine/worldengine/messages"
 )
 

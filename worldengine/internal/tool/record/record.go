@@ -8,8 +8,8 @@ import (
 
 	"worldengine/worldengine/client"
 	"worldengine/worldengine/fixture"
-	"worldengine/worldengine/internal/engine/runs"
 	"worldengine/worldengine/internal/kit/backoff"
+	"worldengine/worldengine/internal/store/runs"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )

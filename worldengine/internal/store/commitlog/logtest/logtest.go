@@ -79,3 +79,34 @@ func (l *LossyJetStream) PublishMsg(
 	}
 	return ack, err
 }
+
+// Keep makes a log keep so many messages of each subject.
+func Keep(t testing.TB, l *commitlog.Log, messages int64) {
+	t.Helper()
+	config := l.Stream.CachedInfo().Config
+	config.MaxMsgsPerSubject = messages
+	_, err := JetStream(l).UpdateStream(t.Context(), config)
+	require.NoError(t, err)
+}
+
+// Cut makes a log discard all but so many messages of each subject, as if they had expired.
+func Cut(t testing.TB, l *commitlog.Log, messages int64) {
+	t.Helper()
+	before := l.Stream.CachedInfo().Config.MaxMsgsPerSubject
+	Keep(t, l, messages)
+	Keep(t, l, before)
+}
+
+// ChangedStore shows one message of a log otherwise than it is.
+type ChangedStore struct {
+	commitlog.Store
+	Seq uint64
+	Msg *jetstream.RawStreamMsg // nil for none
+}
+
+func (s *ChangedStore) At(ctx context.Context, seq uint64) (*jetstream.RawStreamMsg, error) {
+	if seq == s.Seq {
+		return s.Msg, nil
+	}
+	return s.Store.At(ctx, seq)
+}

@@ -26,10 +26,10 @@ const PageBytes = 1_000_000
 // are more. The error is ErrUnknownRun if the log keeps no events of the run, or not the first of
 // these events; ErrRunDamaged if one of them cannot be read; index.ErrBehind if the index has not
 // followed the log.
-func (s *Store) Events(
+func (r *Reader) Events(
 	ctx context.Context, runID string, afterSeq int64, afterMark uint64, limit int,
 ) (page messages.Events, err error) {
-	run, err := s.find(ctx, runID)
+	run, err := r.find(ctx, runID)
 	if err != nil {
 		return page, err
 	}
@@ -40,7 +40,7 @@ func (s *Store) Events(
 		if int64(row.Last) <= afterSeq || row.Seq <= afterMark {
 			continue
 		}
-		rec, at, err := s.record(ctx, row)
+		rec, at, err := r.Record(ctx, row)
 		if err != nil {
 			return messages.Events{}, err
 		}
@@ -69,17 +69,17 @@ func (s *Store) Events(
 // Get returns the state of a run, projected from all of its events. metadata.consistency shows
 // whether some events are invalid; operators get one alert for each of these. It fails as Events
 // does.
-func (s *Store) Get(ctx context.Context, runID string) (runevents.Snapshot, error) {
-	snapshot, _, err := s.read(ctx, runID, math.MaxInt64)
+func (r *Reader) Get(ctx context.Context, runID string) (runevents.Snapshot, error) {
+	snapshot, _, err := r.read(ctx, runID, math.MaxInt64)
 	return snapshot, err
 }
 
 // SnapshotAt returns the state of a run after its events up to a runSeq, or nil if it has none of
 // them. It fails as Events does.
-func (s *Store) SnapshotAt(
+func (r *Reader) SnapshotAt(
 	ctx context.Context, runID string, seq int64,
 ) (*runevents.Snapshot, error) {
-	snapshot, records, err := s.read(ctx, runID, seq)
+	snapshot, records, err := r.read(ctx, runID, seq)
 	if err != nil || len(records) == 0 {
 		return nil, err
 	}
@@ -87,33 +87,33 @@ func (s *Store) SnapshotAt(
 }
 
 // View returns a run as a row of a list. It fails as Get does.
-func (s *Store) View(ctx context.Context, runID string) (run messages.Run, err error) {
-	snapshot, records, err := s.read(ctx, runID, math.MaxInt64)
+func (r *Reader) View(ctx context.Context, runID string) (run messages.Run, err error) {
+	snapshot, records, err := r.read(ctx, runID, math.MaxInt64)
 	run.RunRow = rowOf(snapshot, records)
-	s.answered(&run.RunRow)
+	r.setAnswerTime(&run.RunRow)
 	return run, err
 }
 
-// answered sets the time that an ended run took to the time of its answer, if that is known.
-func (s *Store) answered(row *messages.RunRow) {
-	if took, known := s.index.Took(row.RunID); known && row.TookMs != nil {
+// setAnswerTime sets the time that an ended run took to the time of its answer, if that is known.
+func (r *Reader) setAnswerTime(row *messages.RunRow) {
+	if took, known := r.index.Took(row.RunID); known && row.TookMs != nil {
 		row.TookMs = new(took.Milliseconds())
 	}
 }
 
 // read returns the state of a run after its events up to a runSeq, and these events.
-func (s *Store) read(
+func (r *Reader) read(
 	ctx context.Context, runID string, last int64,
 ) (snapshot runevents.Snapshot, records []runevents.Record, err error) {
-	run, err := s.find(ctx, runID)
+	run, err := r.find(ctx, runID)
 	if err == nil {
-		records, err = s.records(ctx, &run)
+		records, err = r.records(ctx, &run)
 	}
 	if err != nil {
 		return snapshot, nil, err
 	}
-	records = slices.DeleteFunc(records, func(r runevents.Record) bool { return r.RunSeq > last })
-	snapshot, err = s.project(runID, records)
+	records = slices.DeleteFunc(records, func(rec runevents.Record) bool { return rec.RunSeq > last })
+	snapshot, err = r.project(runID, records)
 	return snapshot, records, err
 }
 
@@ -135,11 +135,11 @@ func timingOf(records []runevents.Record) messages.Timing {
 }
 
 // records returns the events of a run.
-func (s *Store) records(
+func (r *Reader) records(
 	ctx context.Context, run *index.Run,
 ) (records []runevents.Record, err error) {
 	for i := range run.Rows {
-		rec, at, err := s.record(ctx, &run.Rows[i])
+		rec, at, err := r.Record(ctx, &run.Rows[i])
 		if err != nil {
 			return nil, err
 		}
@@ -151,7 +151,7 @@ func (s *Store) records(
 	return records, nil
 }
 
-func (s *Store) project(
+func (r *Reader) project(
 	runID string, records []runevents.Record,
 ) (runevents.Snapshot, error) {
 	snapshot, alerts, err := runevents.Project(runID, records)
@@ -159,19 +159,19 @@ func (s *Store) project(
 		return runevents.Snapshot{}, fmt.Errorf("worldengine: run %s: %w", runID, err)
 	}
 	for _, alert := range alerts {
-		s.config.Alert("", alert)
+		r.raise(alert)
 	}
 	return snapshot.View(), nil
 }
 
-// record reads the record of a row, which has events of a run, and the record's persistedAt. It
+// Record reads the record of a row, which has events of a run, and the record's persistedAt. It
 // returns ErrUnknownRun if the log no longer keeps the record, since the run's other events alone
 // would mislead, and ErrRunDamaged if the record cannot be read.
-func (s *Store) record(
+func (r *Reader) Record(
 	ctx context.Context, row *index.Row,
 ) (rec *commitlog.Record, at time.Time, err error) {
 	var subjects []string
-	switch world := s.log.World; row.Kind {
+	switch world := r.log.World; row.Kind {
 	case commitlog.KindRun, commitlog.KindEvents: // they expire by their time
 	case commitlog.KindSignal:
 		subjects = []string{wire.SignalSubject(world)}
@@ -181,7 +181,7 @@ func (s *Store) record(
 	default:
 		subjects = []string{wire.LogSubject(world, row.Town)}
 	}
-	rec, msg, err := s.log.RecordAt(ctx, row.Seq, subjects...)
+	rec, msg, err := r.log.RecordAt(ctx, row.Seq, subjects...)
 	switch {
 	case errors.Is(err, commitlog.ErrGone):
 		return nil, at, ErrUnknownRun
@@ -197,30 +197,30 @@ func (s *Store) record(
 }
 
 // find returns a run from the index. Unless the run has ended, the index follows the log first.
-func (s *Store) find(ctx context.Context, runID string) (index.Run, error) {
-	run, found := s.index.Run(runID, 0)
+func (r *Reader) find(ctx context.Context, runID string) (index.Run, error) {
+	run, found := r.index.Run(runID, 0)
 	if found && run.Status().Terminal() {
 		return run, nil
 	}
-	if _, err := s.index.Sync(ctx); err != nil {
+	if _, err := r.index.Sync(ctx); err != nil {
 		return index.Run{}, err
 	}
-	if run, found = s.index.Run(runID, 0); !found {
+	if run, found = r.index.Run(runID, 0); !found {
 		return index.Run{}, ErrUnknownRun
 	}
 	return run, nil
 }
 
 // Town returns the token of a run's town. It fails as Events does.
-func (s *Store) Town(ctx context.Context, runID string) (string, error) {
-	run, err := s.find(ctx, runID)
+func (r *Reader) Town(ctx context.Context, runID string) (string, error) {
+	run, err := r.find(ctx, runID)
 	return run.Town, err
 }
 
 // EndedAt returns the log sequence of the record that ended a run; 0 if the run goes on, or if
 // another producer than the engine ended it. It fails as Events does.
-func (s *Store) EndedAt(ctx context.Context, runID string) (uint64, error) {
-	run, err := s.find(ctx, runID)
+func (r *Reader) EndedAt(ctx context.Context, runID string) (uint64, error) {
+	run, err := r.find(ctx, runID)
 	if err != nil {
 		return 0, err
 	}

@@ -45,30 +45,30 @@ func TestRow_Members(t *testing.T) {
 	}
 }
 
-// Pages end before they have more than PageBytes, and the next one goes on there.
+// Pages end before they have more than PageBytes, and the next one continues there.
 func TestList_PageBytes(t *testing.T) {
 	t.Parallel()
-	s := open(t, logtest.New(t))
+	r := open(t, logtest.New(t))
 	large := fmt.Sprintf(`{"text":%q}`, strings.Repeat("x", PageBytes*2/5))
 	for i := range 5 {
 		runID := fmt.Sprint(i)
-		tell(t, s, "t", ofRun(runID, runevents.RunStarted, large))
+		logtest.AppendEvents(t, r.log, "t", logtest.RunEvent(runID, runevents.RunStarted, large))
 		for n := range int64(4) {
-			w := toldIn(runID, n+1)
+			w := logtest.ToldIn(runID, n+1)
 			w.Payload = []byte(large)
-			tell(t, s, "t", w)
+			logtest.AppendEvents(t, r.log, "t", w)
 		}
 	}
 	var pages []int
 	for after, more := uint64(0), true; more; more = after > 0 {
-		page, err := s.List(t.Context(), index.Filter{}, after, 50)
+		page, err := r.List(t.Context(), index.Filter{}, after, 50)
 		require.NoError(t, err)
 		pages, after = append(pages, len(page.Runs)), page.Next
 	}
 	require.Equal(t, []int{2, 2, 1}, pages)
 	pages = nil
 	for after := int64(0); after < 5; {
-		page, err := s.Events(t.Context(), "0", after, 0, 50)
+		page, err := r.Events(t.Context(), "0", after, 0, 50)
 		require.NoError(t, err)
 		require.Equal(t, int64(5), page.LastEventSeq)
 		pages, after = append(pages, len(page.Events)), after+int64(len(page.Events))
@@ -81,21 +81,21 @@ func TestList_LargeRun(t *testing.T) {
 	t.Parallel()
 	l := logtest.New(t)
 	l.MaxPayload = func() int64 { return 8 << 20 }
-	s := open(t, l)
+	r := open(t, l)
 	const large = PageBytes / 2
 	text := func(size int) string { return `{"actorId":"` + strings.Repeat("x", size) + `"}` }
-	tell(t, s, "t", ofRun("start", runevents.RunStarted, text(large)))
-	tell(t, s, "t", ofRun("start", runevents.RunCompleted, text(large)))
-	tell(t, s, "t", ofRun("steps", runevents.RunStarted, text(1)))
+	logtest.AppendEvents(t, r.log, "t", logtest.RunEvent("start", runevents.RunStarted, text(large)))
+	logtest.AppendEvents(t, r.log, "t", logtest.RunEvent("start", runevents.RunCompleted, text(large)))
+	logtest.AppendEvents(t, r.log, "t", logtest.RunEvent("steps", runevents.RunStarted, text(1)))
 	for i := range int64(2) {
-		w := toldIn("steps", i)
+		w := logtest.ToldIn("steps", i)
 		w.EventType, w.StepID = runevents.StepSkipped, strconv.FormatInt(i, 10)
 		w.Payload = []byte(`{"reason":"` + strings.Repeat("x", large) + `"}`)
-		tell(t, s, "t", keyed(w))
+		logtest.AppendEvents(t, r.log, "t", logtest.Keyed(w))
 	}
 	var rows []messages.RunRow
 	for after, more := uint64(0), true; more; more = after > 0 {
-		page, err := s.List(t.Context(), index.Filter{Oldest: true}, after, 10)
+		page, err := r.List(t.Context(), index.Filter{Oldest: true}, after, 10)
 		require.NoError(t, err)
 		after, rows = page.Next, append(rows, page.Runs...)
 	}
@@ -103,7 +103,7 @@ func TestList_LargeRun(t *testing.T) {
 	for i, want := range []struct{ id, actor string }{{"start", ""}, {"steps", "x"}} {
 		row := &rows[i]
 		require.Equal(t, []string{want.id, want.actor}, []string{row.RunID, row.ActorID})
-		require.Equal(t, Anyone, row.Metadata.AppendedBy)
+		require.Equal(t, "anyone", row.Metadata.AppendedBy)
 		require.NotEmpty(t, row.ArrivedAt)
 		require.Empty(t, row.Steps)
 	}
@@ -111,43 +111,43 @@ func TestList_LargeRun(t *testing.T) {
 }
 
 // Readers of a run get its state, its town and its end.
-func TestStore_ReadsRun(t *testing.T) {
+func TestReader_Run(t *testing.T) {
 	t.Parallel()
-	s, ids, ended := openJudged(t)
-	tell(t, s, "Town 1", logtest.Told(1), ofRun("run", runevents.RunCompleted, ""))
+	r, ids, ended := openJudged(t)
+	logtest.AppendEvents(t, r.log, "Town 1", logtest.Told(1), logtest.RunEvent("run", runevents.RunCompleted, ""))
 	for i, runID := range ids {
-		run, err := s.Get(t.Context(), runID)
+		run, err := r.Get(t.Context(), runID)
 		require.NoError(t, err)
 		require.Equal(t, runID, run.RunID)
 		require.True(t, run.Status.Terminal())
-		token, err := s.Town(t.Context(), runID)
+		token, err := r.Town(t.Context(), runID)
 		require.NoError(t, err)
 		require.Equal(t, "town-threatened", token)
-		seq, err := s.EndedAt(t.Context(), runID)
+		seq, err := r.EndedAt(t.Context(), runID)
 		require.NoError(t, err)
 		require.Equal(t, ended[i], seq)
 	}
-	token, err := s.Town(t.Context(), "run")
+	token, err := r.Town(t.Context(), "run")
 	require.NoError(t, err)
 	require.Equal(t, "Town%201", token)
-	seq, err := s.EndedAt(t.Context(), "run")
+	seq, err := r.EndedAt(t.Context(), "run")
 	require.NoError(t, err)
 	require.Zero(t, seq, "another producer ended it")
-	_, err = s.Get(t.Context(), "unheard-of")
+	_, err = r.Get(t.Context(), "unheard-of")
 	require.ErrorIs(t, err, ErrUnknownRun)
-	_, err = s.Town(t.Context(), "unheard-of")
+	_, err = r.Town(t.Context(), "unheard-of")
 	require.ErrorIs(t, err, ErrUnknownRun)
-	_, err = s.EndedAt(t.Context(), "unheard-of")
+	_, err = r.EndedAt(t.Context(), "unheard-of")
 	require.ErrorIs(t, err, ErrUnknownRun)
 }
 
 // The beginning of any id of a run finds it, and a page says how far it was searched.
 func TestList_ByID(t *testing.T) {
 	t.Parallel()
-	s, ids, _ := openJudged(t)
+	r, ids, _ := openJudged(t)
 	var rows []messages.RunRow
 	for _, id := range ids {
-		page, err := s.List(t.Context(), index.Filter{ID: id[:8]}, 0, 9)
+		page, err := r.List(t.Context(), index.Filter{ID: id[:8]}, 0, 9)
 		require.NoError(t, err)
 		require.Len(t, page.Runs, 1)
 		rows = append(rows, page.Runs[0])
@@ -157,7 +157,7 @@ func TestList_ByID(t *testing.T) {
 	require.NoError(t, json.Unmarshal(row.Metadata.Started, &started))
 	_, hash, _ := strings.Cut(started.HandoffID, "_")
 	for _, id := range []string{row.RunID, started.HandoffID, hash[:8], row.Metadata.PlanID[:30]} {
-		page, err := s.List(t.Context(), index.Filter{ID: id}, 0, 9)
+		page, err := r.List(t.Context(), index.Filter{ID: id}, 0, 9)
 		require.NoError(t, err)
 		ids := []string{}
 		for i := range page.Runs {
@@ -167,14 +167,14 @@ func TestList_ByID(t *testing.T) {
 		require.Zero(t, page.Next)
 		require.Equal(t, 3, page.Searched)
 	}
-	page, err := s.List(t.Context(), index.Filter{Reason: string(rows[1].ReasonCode)}, 0, 9)
+	page, err := r.List(t.Context(), index.Filter{Reason: string(rows[1].ReasonCode)}, 0, 9)
 	require.NoError(t, err)
 	require.Len(t, page.Runs, 1)
 	require.Equal(t, rows[1].RunID, page.Runs[0].RunID)
 
-	s.maxRead = 1
+	r.mostRead = 1
 	for after, want := uint64(0), 2; want >= 0; want-- {
-		page, err := s.List(t.Context(), index.Filter{ID: row.RunID}, after, 9)
+		page, err := r.List(t.Context(), index.Filter{ID: row.RunID}, after, 9)
 		require.NoError(t, err)
 		require.Equal(t, 1, page.Searched)
 		require.NotEmpty(t, page.SearchedTo)
@@ -187,30 +187,30 @@ func TestList_ByID(t *testing.T) {
 // A run took as long as its client waited, also before it started.
 func TestView_Took(t *testing.T) {
 	t.Parallel()
-	s := open(t, logtest.New(t))
-	started := ofRun("waited", runevents.RunStarted, "{}")
-	ended := ofRun("waited", runevents.RunCompleted, "{}")
+	r := open(t, logtest.New(t))
+	started := logtest.RunEvent("waited", runevents.RunStarted, "{}")
+	ended := logtest.RunEvent("waited", runevents.RunCompleted, "{}")
 	started.EmittedAt = "2026-02-16T10:00:00.000Z"
-	tell(t, s, "t", started)
-	run, err := s.View(t.Context(), "waited")
+	logtest.AppendEvents(t, r.log, "t", started)
+	run, err := r.View(t.Context(), "waited")
 	require.NoError(t, err)
 	require.Nil(t, run.TookMs)
-	tell(t, s, "t", ended)
-	run, err = s.View(t.Context(), "waited")
+	logtest.AppendEvents(t, r.log, "t", ended)
+	run, err = r.View(t.Context(), "waited")
 	require.NoError(t, err)
 	require.Equal(t, started.EmittedAt, run.ArrivedAt)
 	require.NotNil(t, run.TookMs)
 	require.Greater(t, *run.TookMs, int64(30_000))
-	page, err := s.List(t.Context(), index.Filter{}, 0, 1)
+	page, err := r.List(t.Context(), index.Filter{}, 0, 1)
 	require.NoError(t, err)
 	require.Equal(t, run.Timing, page.Runs[0].Timing)
 
 	// The answer leaves after the commit.
-	s.index.Answered("waited", time.Now(), 42*time.Second)
-	run, err = s.View(t.Context(), "waited")
+	r.index.Answered("waited", time.Now(), 42*time.Second)
+	run, err = r.View(t.Context(), "waited")
 	require.NoError(t, err)
 	require.Equal(t, int64(42_000), *run.TookMs)
-	page, err = s.List(t.Context(), index.Filter{}, 0, 1)
+	page, err = r.List(t.Context(), index.Filter{}, 0, 1)
 	require.NoError(t, err)
 	require.Equal(t, run.Timing, page.Runs[0].Timing)
 }

@@ -31,7 +31,7 @@ func rowOf(run runevents.Snapshot, records []runevents.Record) messages.RunRow {
 // Bounds of the search for one page: runs that are read, and runs that are read at once to find an
 // id.
 const (
-	maxRead    = 2000
+	mostRead   = 2000
 	readAtOnce = 200
 )
 
@@ -39,20 +39,20 @@ const (
 // Next of the page before. It returns fewer if they have more than PageBytes, or if the search
 // reads too many runs. Runs that the log does not keep whole, or that are damaged, are left out. A
 // run that alone has more than PageBytes lacks members.
-func (s *Store) List(ctx context.Context, filter index.Filter, after uint64, limit int) (messages.Runs, error) {
-	mark, err := s.index.Sync(ctx)
+func (r *Reader) List(ctx context.Context, filter index.Filter, after uint64, limit int) (messages.Runs, error) {
+	mark, err := r.index.Sync(ctx)
 	if err != nil {
 		return messages.Runs{}, err
 	}
 	page, room := messages.Runs{Runs: make([]messages.RunRow, 0, min(limit, 50)), Next: after, Mark: mark}, PageBytes
-	for read := 0; len(page.Runs) < limit && read < s.maxRead; {
+	for read := 0; len(page.Runs) < limit && read < r.mostRead; {
 		atOnce := limit - len(page.Runs)
 		if filter.ID != "" {
-			atOnce = min(readAtOnce, s.maxRead-read)
+			atOnce = min(readAtOnce, r.mostRead-read)
 		}
-		found := s.index.Runs(filter, page.Next, atOnce)
+		found := r.index.Runs(filter, page.Next, atOnce)
 		for i := range found.Runs {
-			row, err := s.row(ctx, &found.Runs[i])
+			row, err := r.row(ctx, &found.Runs[i])
 			if err != nil {
 				return messages.Runs{}, err
 			}
@@ -121,22 +121,22 @@ func hasID(row *messages.RunRow, text string) bool {
 }
 
 // row returns the row of a run, or nil for a run that is left out of lists.
-func (s *Store) row(ctx context.Context, run *index.Run) (*messages.RunRow, error) {
-	records, err := s.records(ctx, run)
+func (r *Reader) row(ctx context.Context, run *index.Run) (*messages.RunRow, error) {
+	records, err := r.records(ctx, run)
 	if errors.Is(err, ErrUnknownRun) || errors.Is(err, ErrRunDamaged) || len(records) == 0 {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	snapshot, err := s.project(records[0].RunID, records)
+	snapshot, err := r.project(records[0].RunID, records)
 	if err != nil {
 		return nil, err
 	}
 	row := rowOf(snapshot, records)
-	s.answered(&row)
+	r.setAnswerTime(&row)
 	return &row, nil
 }
 
 // Mark returns the mark up to which a list would be complete now. It fails as List does.
-func (s *Store) Mark(ctx context.Context) (uint64, error) { return s.index.Sync(ctx) }
+func (r *Reader) Mark(ctx context.Context) (uint64, error) { return r.index.Sync(ctx) }

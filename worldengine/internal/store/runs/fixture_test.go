@@ -126,8 +126,8 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// of returns the fixtures of a run.
-func (w *world) of(runID string) ([]*fixture.Fixture, error) {
+// fixtures returns the fixtures of a run.
+func (w *world) fixtures(runID string) ([]*fixture.Fixture, error) {
 	return w.Fixtures(w.t.Context(), runID,
 		func(_ context.Context, _, key string) (*dedupe.Receipt, error) {
 			return w.receipts[key], w.trouble
@@ -162,7 +162,7 @@ func (w *world) repeat(c *machinetest.Case) *commitlog.Record {
 // notReplayable returns why a run has no fixtures.
 func (w *world) notReplayable(runID string) string {
 	w.t.Helper()
-	found, err := w.of(runID)
+	found, err := w.fixtures(runID)
 	require.Empty(w.t, found)
 	var reason NotReplayable
 	require.ErrorAs(w.t, err, &reason)
@@ -170,7 +170,7 @@ func (w *world) notReplayable(runID string) string {
 }
 
 // A run has its own fixture, and a duplicate's run its first handoff's before it.
-func TestFixtures_Of(t *testing.T) {
+func TestFixtures_Duplicate(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	before, c := towntest.Threatened(), caseOf(t, "executed")
@@ -180,18 +180,18 @@ func TestFixtures_Of(t *testing.T) {
 	duplicate := w.repeat(c)
 
 	for _, rec := range []*commitlog.Record{rejected, executed} {
-		found, err := w.of(rec.Run.RunID)
+		found, err := w.fixtures(rec.Run.RunID)
 		require.NoError(t, err)
 		require.Len(t, found, 1)
 		requireFixture(t, found[0], rec, before.Canonical)
 	}
-	found, err := w.of(duplicate.Run.RunID)
+	found, err := w.fixtures(duplicate.Run.RunID)
 	require.NoError(t, err)
 	require.Len(t, found, 2)
 	requireFixture(t, found[0], executed, before.Canonical)
 	requireFixture(t, found[1], duplicate, nil)
 
-	_, err = w.of("00000000-0000-4000-8000-000000000000")
+	_, err = w.fixtures("00000000-0000-4000-8000-000000000000")
 	require.ErrorIs(t, err, ErrUnknownRun)
 }
 
@@ -210,7 +210,7 @@ func TestFixtures_None(t *testing.T) {
 	delete(w.receipts, key)
 	require.Contains(t, w.notReplayable(duplicate), "what came before is not recorded")
 	w.trouble = errors.New("no answer")
-	_, err := w.of(duplicate)
+	_, err := w.fixtures(duplicate)
 	require.ErrorIs(t, err, w.trouble)
 
 	signal := logtest.NewProducer(logtest.RunOf(c.Handoff))
@@ -226,9 +226,9 @@ func TestFixtures_None(t *testing.T) {
 		require.Equal(t, "no handoff was judged in the run", w.notReplayable(run.RunID))
 	}
 
-	keep(t, w.Log, 3) // not the state before the first handoff, and then not its record
+	logtest.Keep(t, w.Log, 3) // not the state before the first handoff, and then not its record
 	require.Equal(t, "the state before them is not kept", w.notReplayable(executed))
-	keep(t, w.Log, 1)
+	logtest.Keep(t, w.Log, 1)
 	require.Equal(t, "the state before them is not kept", w.notReplayable(executed))
 }
 

@@ -1,4 +1,6 @@
-package runs
+// Package appends is the append authority for producers other than the engine: it persists their events in the
+// commit log, on the subject of their run, guarded like the commits of a town (RunEvents v2).
+package appends
 
 import (
 	"cmp"
@@ -10,13 +12,30 @@ import (
 
 	"worldengine/runevents"
 	"worldengine/schemas"
+	"worldengine/worldengine/internal/engine/projector"
 	"worldengine/worldengine/internal/engine/queue"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/wire"
 )
 
-// Append is the append authority for producers other than the engine. It persists events of one
-// run, together or not at all, and returns the runSeq and time of each, in the order of writes.
+// Authority appends to the runs of a world. It is safe for concurrent use.
+type Authority struct {
+	log       *commitlog.Log
+	projector *projector.Projector
+	queue     *queue.Queue // gives each run its turns
+	now       func() time.Time
+	cache     cache
+}
+
+// New returns the Authority over the log of a world. now is the clock that persistedAt is compared with.
+func New(log *commitlog.Log, p *projector.Projector, turns *queue.Queue, now func() time.Time) *Authority {
+	return &Authority{log: log, projector: p, queue: turns, now: now}
+}
+
+// Forget makes appends read their runs anew: the log may have lost its end.
+func (a *Authority) Forget() { a.cache.clear() }
+
+// Append persists events of one run, together or not at all, and returns the runSeq and time of each, in the order of writes.
 //
 // A new event gets the run's next runSeq, from one sequence for all producers, and the append
 // authority's time as its persistedAt. If the run has an event with the same (runId,
@@ -26,15 +45,15 @@ import (
 // others.
 //
 // Writes are refused as a whole. The error is a *schemas.ValidationError with the paths of a
-// run-append-request.v1; a *runevents.OwnedError or *runevents.TransitionError, as Config.Appends
-// says; runevents.ErrRunEnding while the engine is about to end the run; runevents.ErrRunEnded
+// run-append-request.v1; a *runevents.OwnedError or *runevents.TransitionError, as the projector's
+// policy says; runevents.ErrRunEnding while the engine is about to end the run; runevents.ErrRunEnded
 // after the end; commitlog.ErrRunFull; or the error of Sender.MayRead. After any other error the writes may have been
 // stored; appending them again is safe, and shows whether they were.
-func (s *Store) Append(
+func (a *Authority) Append(
 	ctx context.Context, townID string, writes []runevents.Write,
 ) ([]runevents.Appended, error) {
 	reply := queue.NewReply[[]runevents.Appended]()
-	if err := s.Submit(Sender{Name: Anyone}, townID, writes, reply); err != nil {
+	if err := a.Submit(Sender{Name: Anyone}, townID, writes, reply); err != nil {
 		return nil, err
 	}
 	return reply.Wait(ctx)
@@ -56,7 +75,7 @@ const Anyone = "anyone"
 // done in the order of their submission. After an error of Submit itself (a
 // *schemas.ValidationError, queue.ErrOverloaded, queue.ErrStopping) client gets no answer.
 // The writes must not be changed before the answer.
-func (s *Store) Submit(
+func (a *Authority) Submit(
 	from Sender, townID string, writes []runevents.Write,
 	client queue.Client[[]runevents.Appended],
 ) error {
@@ -65,10 +84,10 @@ func (s *Store) Submit(
 	}
 	// A run has turns as a town has. A town with this name as its id would share the run's turns,
 	// which is harmless.
-	return s.Queue.Submit("run "+writes[0].RunID, func(ctx context.Context) {
+	return a.queue.Submit("run "+writes[0].RunID, func(ctx context.Context) {
 		appended, err := []runevents.Appended(nil), queue.ErrPanicked
 		defer func() { client.Answer(appended, err) }()
-		appended, err = s.append(ctx, from, townID, writes)
+		appended, err = a.append(ctx, from, townID, writes)
 	})
 }
 
@@ -77,67 +96,61 @@ const appendingTimeout = 10 * time.Second
 // append decides about writes, and stores the new ones, guarded by the last message on the run's
 // subject. It is called in the run's turn. After a lost race, and before it refuses writes of a run
 // that it has not just read, it reads the run from its beginning: events may have expired.
-func (s *Store) append(
+func (a *Authority) append(
 	ctx context.Context, from Sender, townID string, writes []runevents.Write,
 ) (appended []runevents.Appended, err error) {
 	ctx, cancel := context.WithTimeout(ctx, appendingTimeout)
 	defer cancel()
-	err = s.log.Retry(ctx, func() error {
-		run, fresh, err := s.known(ctx, writes[0].RunID)
+	err = a.log.Retry(ctx, func() error {
+		epoch := a.cache.epoch.Load() // first, so that Forget also counts while the run is read
+		run, fresh, err := a.run(ctx, writes[0].RunID)
 		if err != nil {
 			return err
 		}
-		plan, err := s.plan(run, from, townID, writes)
+		plan, err := a.plan(run, from, townID, writes)
 		if err != nil && !fresh {
 			return commitlog.ErrLostRace
 		}
 		if err != nil {
-			s.cache.keep(run)
+			a.cache.put(run, epoch)
 			return err
 		}
 		plan.Run.AppendedBy = from.Name
-		appended, err = s.store(ctx, run, townID, &plan)
+		appended, err = a.store(ctx, run, townID, &plan)
 		if err == nil || errors.Is(err, commitlog.ErrRunFull) {
-			s.cache.keep(run)
+			a.cache.put(run, epoch)
 		}
 		return err
 	})
 	return appended, err
 }
 
-// known returns a run, and whether it has just been read from the log. It reads the run if the
-// cache lacks it, or if the engine has not ended it.
-func (s *Store) known(ctx context.Context, runID string) (run *knownRun, fresh bool, err error) {
-	if run = s.cache.take(runID); run == nil {
-		run = s.newKnownRun(runID)
-	} else if !run.state.Open() {
+// run returns a run, and whether it has just been read from the log. The run is read unless the cache has
+// it, and also while the engine has not ended a run of its own: the engine adds to it too.
+func (a *Authority) run(ctx context.Context, runID string) (run *projector.Projection, fresh bool, err error) {
+	if run = a.cache.remove(runID); run == nil {
+		run = a.projector.NewProjection(runID)
+	} else if !run.State.Open() {
 		return run, false, nil
 	}
-	return run, true, s.readRun(ctx, run)
-}
-
-func (s *Store) newKnownRun(runID string) *knownRun {
-	return &knownRun{
-		runID: runID, epoch: s.cache.epoch.Load(),
-		state: runevents.NewRunState(runID, s.config.Appends),
-	}
+	return run, true, a.projector.Follow(ctx, run)
 }
 
 // plan is RunState.Plan, and also checks the town of the run. Duplicates may name any town, since
 // the town is no part of their key. If the sender may not read the run, it gets the refusal that a
 // run without events would give or, if that would not refuse, MayRead's error.
-func (s *Store) plan(
-	run *knownRun, from Sender, townID string, writes []runevents.Write,
+func (a *Authority) plan(
+	run *projector.Projection, from Sender, townID string, writes []runevents.Write,
 ) (runevents.Plan, error) {
-	if run.token != "" && from.MayRead != nil {
-		if unreadable := from.MayRead(run.token); unreadable != nil {
-			_, err := s.newKnownRun(run.runID).state.Plan(writes)
+	if run.Town != "" && from.MayRead != nil {
+		if unreadable := from.MayRead(run.Town); unreadable != nil {
+			_, err := a.projector.NewProjection(run.RunID).State.Plan(writes)
 			return runevents.Plan{}, cmp.Or(err, unreadable)
 		}
 	}
-	plan, err := run.state.Plan(writes)
-	if err == nil && len(plan.Run.Events) > 0 && run.token != "" &&
-		run.token != wire.TownToken(townID) {
+	plan, err := run.State.Plan(writes)
+	if err == nil && len(plan.Run.Events) > 0 && run.Town != "" &&
+		run.Town != wire.TownToken(townID) {
 		err = schemas.Invalid(schemas.RunAppendRequest, schemas.Violation{
 			Path: "/townId", Message: "must be the town that the run is of",
 		})
@@ -146,88 +159,59 @@ func (s *Store) plan(
 }
 
 // store commits the new events, adds them to run, and returns the answer.
-func (s *Store) store(
-	ctx context.Context, run *knownRun, townID string, plan *runevents.Plan,
+func (a *Authority) store(
+	ctx context.Context, run *projector.Projection, townID string, plan *runevents.Plan,
 ) ([]runevents.Appended, error) {
 	if len(plan.Run.Events) == 0 {
 		return plan.Results(time.Time{}), nil
 	}
 	rec := &commitlog.Record{Kind: commitlog.KindEvents, TownID: townID, Run: &plan.Run,
 		Inconsistent: plan.Inconsistent}
-	if err := s.fits(rec); err != nil {
+	if err := a.fits(rec); err != nil {
 		return nil, err
 	}
-	if err := s.hasRoom(ctx, run, plan.Run.Events); err != nil {
+	if err := a.hasRoom(ctx, run, plan.Run.Events); err != nil {
 		return nil, err
 	}
-	msg, err := s.log.RunMessage(rec)
+	msg, err := a.log.RunMessage(rec)
 	if err != nil {
 		return nil, err
 	}
-	seq, err := s.log.Commit(ctx, msg, run.guard)
+	seq, err := a.log.Commit(ctx, msg, run.Guard)
 	if err != nil {
 		return nil, err
 	}
 	at := commitlog.AtOr(msg.Header, time.Time{})
-	return plan.Results(at), s.take(run, rec, seq, at)
+	return plan.Results(at), a.projector.Add(run, rec, seq, at)
 }
 
 // hasRoom returns commitlog.ErrRunFull if the log would discard the first events of the run to store
 // some more. Before it refuses, it counts those that have not expired.
-func (s *Store) hasRoom(ctx context.Context, run *knownRun, events []runevents.Event) (err error) {
+func (a *Authority) hasRoom(ctx context.Context, run *projector.Projection, events []runevents.Event) (err error) {
 	use := commitlog.RunAppend
 	if slices.ContainsFunc(events, func(e runevents.Event) bool { return e.EventType.EndsRun() }) {
 		use = commitlog.RunPause
 	}
-	if s.log.CheckRun(run.stored, use) == nil {
+	if a.log.CheckRun(run.Stored, use) == nil {
 		return nil
 	}
-	if run.stored, err = s.log.Stored(ctx, wire.RunSubject(s.log.World, wire.RunToken(run.runID))); err != nil {
+	if run.Stored, err = a.log.Stored(ctx, wire.RunSubject(a.log.World, wire.RunToken(run.RunID))); err != nil {
 		return err
 	}
-	return s.log.CheckRun(run.stored, use)
+	return a.log.CheckRun(run.Stored, use)
 }
 
 // fits returns commitlog.ErrRecordTooLarge if event.list could not answer with the events of a record.
 // The log packs a record, so the record itself may be small enough.
-func (s *Store) fits(rec *commitlog.Record) error {
-	bodies, err := rec.Run.RecordsJSON(s.config.Now())
+func (a *Authority) fits(rec *commitlog.Record) error {
+	bodies, err := rec.Run.RecordsJSON(a.now())
 	size := 1<<10 + 6*len(rec.TownID) // of the commit message without its events, at most
 	for _, body := range bodies {
 		size += len(body) + 1
 	}
-	if most := s.log.MaxPayload(); err == nil && int64(size) > most {
+	if most := a.log.MaxPayload(); err == nil && int64(size) > most {
 		err = fmt.Errorf("%w: the events have %d bytes, at most %d", commitlog.ErrRecordTooLarge, size,
 			most)
 	}
 	return err
-}
-
-// readRun reads the records of a run that this writer does not know yet, including the engine's
-// commits. If they skip a runSeq, it reads the run again from its beginning.
-func (s *Store) readRun(ctx context.Context, run *knownRun) error {
-	if _, err := s.index.Sync(ctx); err != nil {
-		return err
-	}
-	found, _ := s.index.Run(run.runID, run.read)
-	begun := run.last > 0
-	for i := range found.Rows {
-		row := &found.Rows[i]
-		rec, at, err := s.record(ctx, row)
-		if errors.Is(err, ErrUnknownRun) { // expired
-			run.cut = true
-			continue
-		}
-		if err == nil && begun && s.skips(run, rec.Run.Records(at)) {
-			*run = *s.newKnownRun(run.runID)
-			return s.readRun(ctx, run)
-		}
-		if err == nil {
-			err = s.take(run, rec, row.Seq, at)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }

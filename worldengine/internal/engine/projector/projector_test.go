@@ -1,8 +1,9 @@
-package runs
+package projector_test
 
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -15,22 +16,28 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/runevents"
+	"worldengine/worldengine/internal/engine/appends/appendstest"
+	"worldengine/worldengine/internal/engine/projector"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/commitlog/logtest"
 	"worldengine/worldengine/internal/store/index"
+	"worldengine/worldengine/internal/store/runs"
+	"worldengine/worldengine/internal/testkit/natstest"
 	"worldengine/worldengine/wire"
 )
+
+func TestMain(m *testing.M) { natstest.Main(m, 4) }
 
 // event is a write of an event of a run, or of a step of it.
 func event(runID string, kind runevents.EventType, step string) runevents.Write {
 	w := logtest.Told(1)
 	w.EventID, w.RunID, w.EventType, w.StepID = uuid.NewString(), runID, kind, step
-	return keyed(w)
+	return logtest.Keyed(w)
 }
 
-// projecting is a store that projects, and keeps its alerts.
+// projecting is a world that projects, and keeps its alerts.
 type projecting struct {
-	projector
+	*appendstest.World
 	t *testing.T
 
 	mu    sync.Mutex
@@ -38,38 +45,46 @@ type projecting struct {
 	spent bool     // no alert is raised now
 }
 
-// project makes a store project, as Project does at first.
-func project(t *testing.T, s *Store) *projecting {
+// project returns the world of a log that projects, as Run does at first.
+func project(t *testing.T, l *commitlog.Log, change ...func(*projector.Config)) *projecting {
 	t.Helper()
-	p := &projecting{t: t, projector: projector{Store: s, began: time.Now()}}
-	s.config.Alert = func(town string, a runevents.Alert) bool {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		if p.spent {
-			return false
-		}
-		p.found = append(p.found, town+" "+string(a.Code)+" "+a.EventID)
-		return true
-	}
-	s.projects.Store(true)
+	p := openProjecting(t, l, change...)
+	p.Projector.Enable()
 	p.reachEnd()
 	return p
+}
+
+func openProjecting(t *testing.T, l *commitlog.Log, change ...func(*projector.Config)) *projecting {
+	t.Helper()
+	p := &projecting{t: t}
+	p.World = appendstest.Open(t, l, append(change, func(c *projector.Config) { c.Alert = p.alert })...)
+	return p
+}
+
+func (p *projecting) alert(town string, a runevents.Alert) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.spent {
+		return false
+	}
+	p.found = append(p.found, town+" "+string(a.Code)+" "+a.EventID)
+	return true
 }
 
 // reachEnd projects all rows.
 func (p *projecting) reachEnd() {
 	p.t.Helper()
-	_, err := p.index.Sync(p.t.Context())
+	_, err := p.Index.Sync(p.t.Context())
 	require.NoError(p.t, err)
-	p.look(p.t.Context())
-	require.Equal(p.t, p.index.Position(), p.position.Load())
+	p.Projector.Look(p.t.Context())
+	require.Equal(p.t, p.Index.Position(), p.Projector.Position())
 	p.requireWaiting(0, 0)
 }
 
 // requireWaiting checks the lag of projections, which may be longer, and the number of rows.
 func (p *projecting) requireWaiting(lag time.Duration, rows uint64) {
 	p.t.Helper()
-	got, behind := p.ProjectorLag()
+	got, behind := p.Projector.Lag()
 	require.Equal(p.t, rows, behind)
 	require.GreaterOrEqual(p.t, got, lag)
 	require.Equal(p.t, rows > 0, got > 0)
@@ -78,7 +93,7 @@ func (p *projecting) requireWaiting(lag time.Duration, rows uint64) {
 // append appends to a run of "Town 1", which is then projected.
 func (p *projecting) append(writes ...runevents.Write) {
 	p.t.Helper()
-	tell(p.t, p.Store, "Town 1", writes...)
+	p.MustAppend(p.t, "Town 1", writes...)
 }
 
 // requireAlerts checks the alerts.
@@ -99,9 +114,9 @@ func invalid(runID string) (writes []runevents.Write, alerts []string) {
 }
 
 // An invalid event raises its alerts, with its town, when it is appended.
-func TestProject_InvalidEvent(t *testing.T) {
+func TestProjector_InvalidEvent(t *testing.T) {
 	t.Parallel()
-	p := project(t, open(t, logtest.New(t)))
+	p := project(t, logtest.New(t))
 	writes, alerts := invalid("run")
 	p.append(writes...)
 	p.requireAlerts(alerts...)
@@ -111,13 +126,13 @@ func TestProject_InvalidEvent(t *testing.T) {
 	p.requireAlerts(alerts...)
 }
 
-// A run goes on, also if the cache has lost it: only the step that begins again raises an alert.
-func TestProject_RunGoesOn(t *testing.T) {
+// A run continues, also if the cache has lost it: only the step that begins again raises an alert.
+func TestProjector_RunGoesOn(t *testing.T) {
 	t.Parallel()
 	for name, forget := range map[string]bool{"remembered": false, "forgotten": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p := project(t, open(t, logtest.New(t)))
+			p := project(t, logtest.New(t))
 			p.append(event("run", runevents.RunStarted, ""), event("run", runevents.StepStarted, "a"))
 			if forget {
 				p.Forget()
@@ -131,17 +146,17 @@ func TestProject_RunGoesOn(t *testing.T) {
 	}
 }
 
-// A run that skips a runSeq is read again from its beginning, with an alert, and goes on behind the
+// A run that skips a runSeq is read again from its beginning, with an alert, and continues behind the
 // gap, which is natural if the log has it too.
-func TestProject_Gap(t *testing.T) {
+func TestProjector_Gap(t *testing.T) {
 	t.Parallel()
-	p := project(t, open(t, logtest.New(t)))
-	engine := logtest.NewProducer(ofEngine)
+	p := project(t, logtest.New(t))
+	engine := logtest.NewProducer(appendstest.EngineRun)
 	require.NoError(t, engine.Emit(runevents.Emission{Type: runevents.RunStarted}))
-	extend(t, p.Store, engine.Run(), 0, false)
-	tell(t, p.Store, "t", event("run", runevents.StepStarted, "a"))
+	p.Extend(t, engine.Run(), 0, false)
+	p.MustAppend(t, "t", event("run", runevents.StepStarted, "a"))
 	e := event("run", runevents.StepCompleted, "a")
-	msg, err := p.log.RunMessage(&commitlog.Record{
+	msg, err := p.Log.RunMessage(&commitlog.Record{
 		Kind: commitlog.KindEvents, TownID: "t", Run: &runevents.Run{
 			Identity: runevents.Identity{RunID: e.RunID, TenantID: e.TenantID, ProjectID: e.ProjectID,
 				EnvironmentID: e.EnvironmentID, PlanID: e.PlanID, PlanVersion: e.PlanVersion},
@@ -149,10 +164,10 @@ func TestProject_Gap(t *testing.T) {
 				StepID: e.StepID, LogicalAttemptID: 1, EmittedAt: e.EmittedAt}},
 		}})
 	require.NoError(t, err)
-	_, err = p.log.Commit(t.Context(), msg, 2)
+	_, err = p.Log.Commit(t.Context(), msg, 2)
 	require.NoError(t, err)
 	again := event("run", runevents.StepSkipped, "a")
-	tell(t, p.Store, "t", again)
+	p.MustAppend(t, "t", again)
 	answers, err := p.Append(t.Context(), "t", []runevents.Write{again})
 	require.NoError(t, err)
 	require.Equal(t, int64(6), answers[0].RunSeq)
@@ -162,13 +177,12 @@ func TestProject_Gap(t *testing.T) {
 
 // A run without its beginning, a damaged one, or one with a record of another run is skipped without
 // an alert.
-func TestProject_ExpiredAndDamagedRuns(t *testing.T) {
+func TestProjector_ExpiredAndDamagedRuns(t *testing.T) {
 	t.Parallel()
 	l := logtest.New(t)
-	s := open(t, l)
-	tell(t, s, "Town 1", event("expired", runevents.RunStarted, ""))
-	tell(t, s, "Town 1", event("expired", runevents.StepCompleted, "a"))
-	cut(t, l, 1)
+	logtest.AppendEvents(t, l, "Town 1", event("expired", runevents.RunStarted, ""))
+	logtest.AppendEvents(t, l, "Town 1", event("expired", runevents.StepCompleted, "a"))
+	logtest.Cut(t, l, 1)
 	publish := func(runID, seqs string, data []byte) {
 		_, err := logtest.JetStream(l).PublishMsg(t.Context(), &nats.Msg{
 			Subject: wire.RunSubject("main", runID), Data: data, Header: nats.Header{
@@ -180,8 +194,7 @@ func TestProject_ExpiredAndDamagedRuns(t *testing.T) {
 	last, err := l.Store.Last(t.Context(), wire.RunSubject("main", "expired"))
 	require.NoError(t, err)
 	publish("foreign", "2-2", last.Data)
-	s.Forget()
-	p := project(t, s)
+	p := project(t, l)
 	p.append(event("expired", runevents.StepStarted, "b"))
 	p.requireAlerts()
 	writes, alerts := invalid("next")
@@ -191,19 +204,18 @@ func TestProject_ExpiredAndDamagedRuns(t *testing.T) {
 
 // A run without its beginning raises no alerts and is unknown, also if the index was built after the
 // beginning expired. Its later events can be read.
-func TestProject_ExpiredBeforeTheIndex(t *testing.T) {
+func TestProjector_ExpiredBeforeTheIndex(t *testing.T) {
 	t.Parallel()
 	l := logtest.New(t)
-	s := open(t, l)
-	tell(t, s, "Town 1", event("run", runevents.RunStarted, ""))
-	tell(t, s, "Town 1", event("run", runevents.StepCompleted, "a"))
-	cut(t, l, 1)
-	p := project(t, open(t, l))
-	_, err := p.Get(t.Context(), "run")
-	require.ErrorIs(t, err, ErrUnknownRun)
-	_, err = p.Events(t.Context(), "run", 0, 0, 10)
-	require.ErrorIs(t, err, ErrUnknownRun)
-	page, err := p.Events(t.Context(), "run", 1, 0, 10)
+	logtest.AppendEvents(t, l, "Town 1", event("run", runevents.RunStarted, ""))
+	logtest.AppendEvents(t, l, "Town 1", event("run", runevents.StepCompleted, "a"))
+	logtest.Cut(t, l, 1)
+	p := project(t, l)
+	_, err := p.Runs.Get(t.Context(), "run")
+	require.ErrorIs(t, err, runs.ErrUnknownRun)
+	_, err = p.Runs.Events(t.Context(), "run", 0, 0, 10)
+	require.ErrorIs(t, err, runs.ErrUnknownRun)
+	page, err := p.Runs.Events(t.Context(), "run", 1, 0, 10)
 	require.NoError(t, err)
 	require.Len(t, page.Events, 1)
 	p.append(event("run", runevents.StepStarted, "b"))
@@ -222,20 +234,19 @@ func (s *countingStore) At(ctx context.Context, seq uint64) (*jetstream.RawStrea
 }
 
 // A look reads each run once, also a damaged one.
-func TestProject_LongRuns(t *testing.T) {
+func TestProjector_LongRuns(t *testing.T) {
 	t.Parallel()
 	l := logtest.New(t)
-	s := open(t, l)
 	const rows = 20
 	for i := range rows {
-		tell(t, s, "Town 1", event([]string{"a", "b"}[i%2], runevents.StepStarted, strconv.Itoa(i)))
+		logtest.AppendEvents(t, l, "Town 1", event([]string{"a", "b"}[i%2], runevents.StepStarted, strconv.Itoa(i)))
 	}
 	damaged, err := l.Store.At(t.Context(), rows/2)
 	require.NoError(t, err)
 	damaged.Data = nil
-	counted := &countingStore{Store: &changedStore{l.Store, rows / 2, damaged}}
+	counted := &countingStore{Store: &logtest.ChangedStore{Store: l.Store, Seq: rows / 2, Msg: damaged}}
 	l.Store = counted
-	project(t, s)
+	project(t, l)
 	require.LessOrEqual(t, counted.read.Load(), int64(2*rows))
 }
 
@@ -250,24 +261,24 @@ func (s *deafStore) At(context.Context, uint64) (*jetstream.RawStreamMsg, error)
 }
 
 // Events that cannot be read cause a lag, which grows while they wait, and one alert about that.
-func TestProject_Lag(t *testing.T) {
+func TestProjector_Lag(t *testing.T) {
 	t.Parallel()
 	l := logtest.New(t)
-	s := open(t, l)
 	var late atomic.Int64
-	s.config.Now = func() time.Time { return time.Now().Add(time.Duration(late.Load())) }
-	p := project(t, s)
-	tell(t, open(t, l), "Town 1", event("elsewhere", runevents.RunStarted, ""))
-	_, err := s.index.Sync(t.Context())
+	p := project(t, l, func(c *projector.Config) {
+		c.Now = func() time.Time { return time.Now().Add(time.Duration(late.Load())) }
+	})
+	logtest.AppendEvents(t, l, "Town 1", event("elsewhere", runevents.RunStarted, ""))
+	_, err := p.Index.Sync(t.Context())
 	require.NoError(t, err)
 	whole := l.Store
 	l.Store = &deafStore{whole, errors.New("no answer")}
-	p.look(t.Context())
+	p.Projector.Look(t.Context())
 	p.requireWaiting(0, 1)
 	p.requireAlerts()
 	late.Store(int64(time.Minute))
 	for range 2 {
-		p.look(t.Context())
+		p.Projector.Look(t.Context())
 		p.requireAlerts(" PROJECTOR_LAG_HIGH ")
 	}
 	late.Store(int64(time.Hour))
@@ -296,26 +307,28 @@ func (s *slowSource) EachAfter(
 
 // A server projects the newest events that were appended before its start, also by others, and over
 // an index that is being built.
-func TestProject_OfEarlierServers(t *testing.T) {
+func TestProjector_OfEarlierServers(t *testing.T) {
 	t.Parallel()
 	l := logtest.New(t)
-	s := open(t, l)
 	writes, want := invalid("run")
-	tell(t, s, "Town 1", writes...)
-	tell(t, s, "Town 1", event("run", runevents.RunCompleted, ""))
+	logtest.AppendEvents(t, l, "Town 1", writes...)
+	logtest.AppendEvents(t, l, "Town 1", event("run", runevents.RunCompleted, ""))
 	source := &slowSource{index.LogSource(l), make(chan struct{})}
 	x, err := index.Open(t.Context(), index.Config{World: "main", Source: source})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, x.Close()) })
-	next := New(l, x, s.config)
 	alerts := make(chan string, 9)
-	next.config.Alert = func(town string, a runevents.Alert) bool {
-		alerts <- town + " " + string(a.Code) + " " + a.EventID
-		return true
-	}
+	next := projector.New(projector.Config{
+		Log: l, Index: x, Runs: runs.New(l, x, func(runevents.Alert) {}), Now: time.Now,
+		Logger: slog.New(slog.DiscardHandler),
+		Alert: func(town string, a runevents.Alert) bool {
+			alerts <- town + " " + string(a.Code) + " " + a.EventID
+			return true
+		},
+	})
 	ctx, cancel := context.WithCancel(t.Context())
 	var done sync.WaitGroup
-	done.Go(func() { next.Project(ctx) })
+	done.Go(func() { next.Run(ctx) })
 	close(source.opened)
 	for _, alert := range want {
 		require.Equal(t, alert, <-alerts)
@@ -326,21 +339,22 @@ func TestProject_OfEarlierServers(t *testing.T) {
 
 // An INCONSISTENT run whose alert the rate postpones gets it later, once; also from the next server, and
 // if the run is older than all that this server looks at.
-func TestProject_AlertLater(t *testing.T) {
+func TestProjector_AlertLater(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(p *projecting) *projecting{
 		"same server": func(p *projecting) *projecting { return p },
-		"next server": func(p *projecting) *projecting { return project(p.t, open(p.t, p.log)) },
+		"next server": func(p *projecting) *projecting { return project(p.t, p.Log) },
 		"older than the lookback": func(p *projecting) *projecting {
-			s := open(p.t, p.log)
-			s.began = p.index.Position()
-			s.position.Store(s.began)
-			return project(p.t, s)
+			next := openProjecting(p.t, p.Log)
+			next.Projector.SkipTo(p.Index.Position())
+			next.Projector.Enable()
+			next.reachEnd()
+			return next
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p := project(t, open(t, logtest.New(t)))
+			p := project(t, logtest.New(t))
 			p.spent = true
 			var want []string
 			for _, runID := range []string{"a", "b"} {
@@ -350,14 +364,14 @@ func TestProject_AlertLater(t *testing.T) {
 				want = append(want, alerts...)
 			}
 			p.append(event("valid", runevents.RunStarted, ""))
-			p.look(t.Context())
+			p.Projector.Look(t.Context())
 			p.requireAlerts()
 			p.spent = false
 			p = change(p)
-			p.look(t.Context())
+			p.Projector.Look(t.Context())
 			require.Subset(t, p.found, want)
 			raised := len(p.found)
-			p.look(t.Context())
+			p.Projector.Look(t.Context())
 			require.Len(t, p.found, raised, "once")
 			require.NotContains(t, p.found, "valid")
 		})

@@ -1,0 +1,100 @@
+package projector
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"sync"
+
+	"worldengine/worldengine/internal/store/runs"
+	"worldengine/worldengine/wire"
+)
+
+// mostRecalled is how many of the newest INCONSISTENT runs may get an alert that an earlier server
+// postponed. The stream of alerts keeps no more of a code.
+const mostRecalled = 1_000
+
+// postponed is the row that made a run INCONSISTENT, while the run may lack its alert.
+type postponed struct {
+	seq    uint64
+	source string // the town token and the producer, which have a rate of their own; "" if unknown
+}
+
+// postponedAlerts are the alerts about INCONSISTENT runs that the rate of alerts has postponed. The index
+// has the runs of an earlier server.
+type postponedAlerts struct {
+	mu  sync.Mutex
+	all []postponed
+}
+
+func (l *postponedAlerts) add(all ...postponed) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.all = append(l.all, all...)
+}
+
+func (l *postponedAlerts) none() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.all) == 0
+}
+
+// drain returns all rows, the oldest first, and forgets them.
+func (l *postponedAlerts) drain() []postponed {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all := l.all
+	l.all = nil
+	slices.SortFunc(all, func(a, b postponed) int { return cmp.Compare(a.seq, b.seq) })
+	return all
+}
+
+// recall adds the INCONSISTENT runs that are older than the rows that Run looks at, once the index has them
+// all.
+func (p *Projector) recall() {
+	if p.recalled || p.config.Index.Position() < p.first {
+		return
+	}
+	p.recalled = true
+	for _, row := range p.config.Index.Inconsistent(0, mostRecalled) {
+		if row.Seq <= p.first {
+			p.postponed.add(postponed{seq: row.Seq})
+		}
+	}
+}
+
+// raisePostponed raises the postponed alerts that the rate allows by now. It reads at most window runs, and
+// none of a source whose rate is spent.
+func (p *Projector) raisePostponed(ctx context.Context) (err error) {
+	p.recall()
+	spent, read := map[string]bool{}, 0
+	for _, alert := range p.postponed.drain() {
+		if err != nil || read == window || spent[alert.source] {
+			p.postponed.add(alert)
+			continue
+		}
+		read++
+		var source string
+		if source, err = p.raiseAgain(ctx, alert); err != nil {
+			p.postponed.add(alert)
+		} else if source != "" {
+			spent[source] = true
+		}
+	}
+	return err
+}
+
+// raiseAgain projects a run from its beginning, which raises its alerts. If the rate postpones them again,
+// they are added again, and raiseAgain returns their source. An expired or damaged run gets none.
+func (p *Projector) raiseAgain(ctx context.Context, alert postponed) (source string, err error) {
+	msg, err := p.config.Log.Store.At(ctx, alert.seq)
+	if err != nil || msg == nil {
+		return "", err
+	}
+	run := p.NewProjection(wire.RunIDOf(msg.Header))
+	if err := p.Follow(ctx, run); err != nil && !errors.Is(err, runs.ErrRunDamaged) {
+		return "", err
+	}
+	return run.source, nil
+}

@@ -1,0 +1,37 @@
+// Package runs reads and lists the runs of a world.
+//
+// Runs are found by the index and read from the commit log; a reader waits until the index has
+// followed the log.
+package runs
+
+import (
+	"errors"
+
+	"worldengine/runevents"
+	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/internal/store/index"
+)
+
+// ErrUnknownRun: the log keeps no events of that run, or not the first of those that were asked
+// for: the run is too old.
+var ErrUnknownRun = errors.New("worldengine: there is no such run")
+
+// ErrRunDamaged: the log has the run, but one of its records cannot be read: it was changed on the
+// disk of NATS. fsck names the record.
+var ErrRunDamaged = errors.New("worldengine: the stored events of the run are damaged; fsck " +
+	"says where")
+
+// Reader reads and lists the runs of a world. It is safe for concurrent use.
+type Reader struct {
+	log   *commitlog.Log
+	index *index.Index
+	raise func(runevents.Alert)
+
+	mostRead int // bounds the runs that are read for one page
+}
+
+// New returns the Reader of a world over the world's log and index. raise is called with each alert
+// that the projection of a run finds; it must be safe for concurrent use.
+func New(log *commitlog.Log, x *index.Index, raise func(runevents.Alert)) *Reader {
+	return &Reader{log: log, index: x, raise: raise, mostRead: mostRead}
+}
