@@ -71,6 +71,6 @@ func (c *restoreCommand) Run(ctx context.Context, s streams) error {
 	}
 	_, err = fmt.Fprintf(s.out, "restored  world %s of %s to %s; commands being applied: %d\n"+
 		"next      start handoffd with its settings, then run handoffctl fsck\n",
-		c.As, restored.Manifest.TakenAt.Format("2006-01-02 15:04:05Z"), to, restored.Pending)
+		c.As, restored.Manifest.CreatedAt.Format("2006-01-02 15:04:05Z"), to, restored.Pending)
 	return err
 }

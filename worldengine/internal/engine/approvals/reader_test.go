@@ -58,8 +58,8 @@ func newAsking(t *testing.T) *asking {
 	return a
 }
 
-// in returns the state of a town.
-func in(townID string, change ...func(*town.Snapshot)) town.State {
+// townState returns the state of a town.
+func townState(townID string, change ...func(*town.Snapshot)) town.State {
 	return towntest.Threatened(append(change,
 		func(s *town.Snapshot) { s.TownID = townID })...)
 }
@@ -67,7 +67,7 @@ func in(townID string, change ...func(*town.Snapshot)) town.State {
 // ask commits that a proposal for a town waits from now on, for an hour. It makes a missing town.
 func (a *asking) ask(townID string, kind handoff.ProposalType, argument string) *handoff.Handoff {
 	a.t.Helper()
-	state := in(townID)
+	state := townState(townID)
 	h := towntest.Propose(a.t, state, kind, argument)
 	encoded, err := h.MarshalWire()
 	require.NoError(a.t, err)
@@ -218,7 +218,7 @@ func TestList_Status(t *testing.T) {
 			e.Approvals = e.Approvals.Close(h, encoded, "run-1")
 		}, ""},
 		{"the town has changed", func(_ *asking, e *commitlog.Entry) {
-			e.State = in("t", towntest.Calmer)
+			e.State = townState("t", towntest.Calmer)
 		}, ""},
 		{"it has expired", func(a *asking, _ *commitlog.Entry) { a.now = noon.Add(time.Hour) }, ""},
 		{"it is about to expire", func(a *asking, _ *commitlog.Entry) {

@@ -146,7 +146,7 @@ func (f *Feed) Read(ctx context.Context, q Query) (Page, error) {
 			if err = r.absent(ctx, msg.Sequence); err != nil || r.full {
 				break
 			}
-			r.take(msg)
+			r.read(msg)
 		}
 		if err != nil {
 			return Page{}, err
@@ -171,10 +171,10 @@ type reader struct {
 	asked   bool
 }
 
-// take adds a message to the page if it is wanted, or finds that the page is full.
-func (r *reader) take(msg *jetstream.RawStreamMsg) {
+// read adds a message to the page if the query wants it and the page has room.
+func (r *reader) read(msg *jetstream.RawStreamMsg) {
 	if !r.query.wants(msg.Subject, msg.Header) {
-		r.pass(msg.Sequence)
+		r.advance(msg.Sequence)
 		return
 	}
 	data, err := Message(msg)
@@ -200,13 +200,13 @@ func (r *reader) add(seq uint64, data []byte) bool {
 		return false
 	}
 	r.page.Commits = append(r.page.Commits, data)
-	r.pass(seq)
+	r.advance(seq)
 	r.full = r.full || len(r.page.Commits) == r.query.Limit
 	return true
 }
 
-// pass moves the page's cursor to a message.
-func (r *reader) pass(seq uint64) {
+// advance moves the cursor of the page to a message.
+func (r *reader) advance(seq uint64) {
 	r.page.Cursor = seq
 	r.looked++
 	r.full = r.full || r.looked == maxLooked
@@ -233,7 +233,7 @@ func (r *reader) absent(ctx context.Context, until uint64) error {
 		case msg == nil:
 			r.damaged(seq, commitlog.ErrUnreadable)
 		default:
-			r.take(msg)
+			r.read(msg)
 		}
 	}
 	return nil

@@ -229,7 +229,7 @@ func TestReadConfig_Manual(t *testing.T) {
 	console := open(t, cfg)
 	for _, project := range before.Snapshot.Projects {
 		h := towntest.Propose(t, before, handoff.AdvanceProject, project.ID)
-		_, err = console.Apply(t.Context(), apply.NewCommand(h, "run", before, before), begin)
+		_, err = console.Apply(t.Context(), apply.NewCommand(h, "run", before, before), allow)
 		require.ErrorIs(t, err, apply.ErrUnavailable, "%s, %q, is refused", project.ID,
 			project.Name)
 	}

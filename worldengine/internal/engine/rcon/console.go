@@ -85,7 +85,7 @@ func (k *Console) Apply(
 			if i == 0 && !left {
 				return apply.Answer{}, unavailable(err)
 			}
-			return apply.Answer{}, k.inDoubt(lines, i, err)
+			return apply.Answer{}, k.doubtError(lines, i, err)
 		}
 		response = strings.TrimRight(response, "\r\n") // some servers end each message with a line end
 		if templates[i].expects(response) {
@@ -93,7 +93,7 @@ func (k *Console) Apply(
 		}
 		answered := k.excerpt(response)
 		if i > 0 {
-			return apply.Answer{}, k.inDoubt(lines, i,
+			return apply.Answer{}, k.doubtError(lines, i,
 				fmt.Errorf("%w: %s", errUnexpected, answered))
 		}
 		return apply.Refuse(c, ReasonUnexpectedResponse,
@@ -103,8 +103,8 @@ func (k *Console) Apply(
 	return apply.Done(c), nil
 }
 
-// inDoubt returns the error if lines[done] may have been done, after all lines before it.
-func (k *Console) inDoubt(lines []string, done int, err error) error {
+// doubtError returns the error if lines[done] may have been done, after all lines before it.
+func (k *Console) doubtError(lines []string, done int, err error) error {
 	return fmt.Errorf("%w: rcon: %d of %d commands were answered as expected; then at %s: %w",
 		apply.ErrInDoubt, done, len(lines), k.excerpt(lines[done]), err)
 }

@@ -24,7 +24,7 @@ import (
 // requireDone applies a command.
 func requireDone(t *testing.T, console *rcon.Console, c *apply.Command) {
 	t.Helper()
-	answer, err := console.Apply(t.Context(), c, begin)
+	answer, err := console.Apply(t.Context(), c, allow)
 	require.NoError(t, err)
 	require.Equal(t, apply.Done(c), answer)
 }
@@ -111,7 +111,7 @@ func TestConsole_OneCommandAtATime(t *testing.T) {
 	for i := range 20 {
 		c := command(t, fmt.Sprint("project-", i))
 		all.Go(func() {
-			answer, err := console.Apply(t.Context(), c, begin)
+			answer, err := console.Apply(t.Context(), c, allow)
 			if err != nil || answer.Status != apply.Applied {
 				t.Errorf("%v, %v", answer, err)
 			}
@@ -135,7 +135,7 @@ func TestConsole_Refused(t *testing.T) {
 		rcon.ReasonNotConfigured:  commandOf(t, handoff.TalkToTownsfolk, "casual"),
 		rcon.ReasonUnsafeArgument: command(t, "wall\nop mallory"),
 	} {
-		answer, err := console.Apply(t.Context(), c, begin)
+		answer, err := console.Apply(t.Context(), c, allow)
 		require.NoError(t, err)
 		message := map[string]string{
 			rcon.ReasonNotConfigured: "The console has no commands for TOWNSFOLK_TALK.",
@@ -168,7 +168,7 @@ func TestConsole_Expect(t *testing.T) {
 				cfg.Commands[handoff.AdvanceProject][i].Expect = "^Changed the block$"
 			}
 			c := command(t, "wall")
-			answer, err := open(t, cfg).Apply(t.Context(), c, begin)
+			answer, err := open(t, cfg).Apply(t.Context(), c, allow)
 			switch failing {
 			case "":
 				require.NoError(t, err)
@@ -208,13 +208,13 @@ func TestConsole_Close(t *testing.T) {
 	c := command(t, "wall")
 	applied, closed := make(chan error, 1), make(chan struct{})
 	go func() {
-		_, err := console.Apply(t.Context(), c, begin)
+		_, err := console.Apply(t.Context(), c, allow)
 		applied <- err
 	}()
 	<-arrived
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err := console.Apply(ctx, c, begin)
+	_, err := console.Apply(ctx, c, allow)
 	require.ErrorIs(t, err, apply.ErrUnavailable)
 	require.ErrorIs(t, err, context.Canceled)
 	go func() {
@@ -332,7 +332,7 @@ func TestConsole_Trouble(t *testing.T) {
 					serve(conn)
 				}), "say 1", "say 2"))
 				for i := range 2 {
-					_, err := console.Apply(t.Context(), command(t, "wall"), begin)
+					_, err := console.Apply(t.Context(), command(t, "wall"), allow)
 					requireDoubt(t, n, err)
 					require.ErrorContains(t, err, misdeed.says)
 					require.Equal(t, int32(i+1), connections.Load())
@@ -353,13 +353,13 @@ func TestConsole_Silence(t *testing.T) {
 				cancel()
 				silence(conn, id)
 			})), "say 1", "say 2"))
-			_, err := console.Apply(ctx, command(t, "wall"), begin)
+			_, err := console.Apply(ctx, command(t, "wall"), allow)
 			requireDoubt(t, n, err)
 			require.ErrorIs(t, err, context.Canceled)
 
 			cfg := config(listen(t, misbehaving(n, silence)), "say 1", "say 2")
 			cfg.Timeout = time.Second
-			_, err = open(t, cfg).Apply(t.Context(), command(t, "wall"), begin)
+			_, err = open(t, cfg).Apply(t.Context(), command(t, "wall"), allow)
 			requireDoubt(t, n, err)
 			require.ErrorIs(t, err, rcon.ErrTimeout)
 		})
@@ -379,12 +379,12 @@ func TestConsole_NotSent(t *testing.T) {
 		begin func() bool
 		want  error
 	}{
-		{ended, begin, context.Canceled}, // without a connection
-		{t.Context(), begin, nil},
-		{ended, begin, context.Canceled},
+		{ended, allow, context.Canceled}, // without a connection
+		{t.Context(), allow, nil},
+		{ended, allow, context.Canceled},
 		{t.Context(), func() bool { return false }, apply.ErrUnavailable},
 		{t.Context(), func() bool { console.Sever(); return true }, apply.ErrUnavailable},
-		{t.Context(), begin, nil},
+		{t.Context(), allow, nil},
 	} {
 		_, err := console.Apply(c.ctx, command(t, "wall"), c.begin)
 		if c.want == nil {
@@ -414,7 +414,7 @@ func TestConsole_NoConnection(t *testing.T) {
 	} {
 		cfg := config(listen(t, server.serve), "say hello")
 		c.change(&cfg)
-		_, err := open(t, cfg).Apply(t.Context(), command(t, "wall"), begin)
+		_, err := open(t, cfg).Apply(t.Context(), command(t, "wall"), allow)
 		requireDoubt(t, 0, err)
 		require.ErrorIs(t, err, c.want)
 		require.ErrorContains(t, err, says)
@@ -447,7 +447,7 @@ func TestConsole_EndlessResponse(t *testing.T) {
 			console := open(t, config(listen(t, misbehaving(1, func(conn net.Conn, id int32) {
 				do(&mc.RCONConn{Conn: conn}, id)
 			})), "say 1", "say 2"))
-			_, err := console.Apply(t.Context(), command(t, "wall"), begin)
+			_, err := console.Apply(t.Context(), command(t, "wall"), allow)
 			requireDoubt(t, 1, err)
 			require.ErrorContains(t, err, says)
 		})

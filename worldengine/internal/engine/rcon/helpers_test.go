@@ -34,8 +34,8 @@ func config(address string, run ...string) rcon.Config {
 	}
 }
 
-// begin lets every command begin.
-func begin() bool { return true }
+// allow lets every command begin.
+func allow() bool { return true }
 
 func open(t testing.TB, cfg rcon.Config) *rcon.Console {
 	t.Helper()

@@ -49,7 +49,7 @@ func dial(ctx context.Context, address string, timeout, quiet time.Duration) (*l
 
 // login sends the password. A repeated login changes nothing.
 func (l *link) login(ctx context.Context, password string) error {
-	return l.within(ctx, func() error {
+	return l.exchangeUntil(ctx, func() error {
 		id := l.nextID()
 		if _, err := l.send(packet{id, kindLogin, password}); err != nil {
 			return err
@@ -71,7 +71,7 @@ func (l *link) login(ctx context.Context, password string) error {
 // command runs one command and returns its response. After an error, left reports whether the command
 // may have reached the server.
 func (l *link) command(ctx context.Context, line string) (response string, left bool, err error) {
-	err = l.within(ctx, func() error {
+	err = l.exchangeUntil(ctx, func() error {
 		id := l.nextID()
 		var err error
 		if left, err = l.send(packet{id, kindCommand, line}); err != nil {
@@ -181,10 +181,10 @@ func (l *link) send(p packet) (left bool, err error) {
 	return true, nil
 }
 
-// within bounds an exchange by the timeout and by ctx: when either ends, within closes the
+// exchangeUntil bounds an exchange by the timeout and by ctx: when either ends, within closes the
 // connection, which ends the exchange. If an exchange ends at the same moment, the connection may
 // be closed although within returns nil.
-func (l *link) within(ctx context.Context, exchange func() error) error {
+func (l *link) exchangeUntil(ctx context.Context, exchange func() error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, l.timeout, ErrTimeout)
 	defer cancel()
 	if ctx.Err() != nil {

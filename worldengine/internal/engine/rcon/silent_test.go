@@ -134,7 +134,7 @@ func TestConsole_SilentConsole(t *testing.T) {
 	console := marking{deaf: true, write: ways["in one segment"]}
 	cfg := config(listen(t, console.serve), "say 1", "say 2")
 	cfg.Timeout = time.Second
-	_, err := open(t, cfg).Apply(t.Context(), command(t, "wall"), begin)
+	_, err := open(t, cfg).Apply(t.Context(), command(t, "wall"), allow)
 	requireDoubt(t, 1, err)
 	require.ErrorIs(t, err, rcon.ErrTimeout)
 }
@@ -157,7 +157,7 @@ func TestConsole_Colours(t *testing.T) {
 			cfg.Commands[handoff.AdvanceProject][0].Expect = "^Set"
 		}
 		c := command(t, "wall")
-		answer, err := open(t, cfg).Apply(t.Context(), c, begin)
+		answer, err := open(t, cfg).Apply(t.Context(), c, allow)
 		require.NoError(t, err)
 		require.Equal(t, expect != "", answer.Status == apply.Applied, text)
 	}

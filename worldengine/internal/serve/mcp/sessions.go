@@ -14,10 +14,10 @@ import (
 
 // session is a session over HTTP. Handler.mu guards the members without a comment.
 type session struct {
-	id     string // constant, as caller, tools and since
-	caller Caller
-	tools  *Tools
-	since  time.Time
+	id      string // constant, as caller, tools and since
+	caller  Caller
+	tools   *Tools
+	created time.Time
 
 	pending int // requests
 	used    time.Time
@@ -86,7 +86,7 @@ func (h *Handler) open(r *http.Request, caller Caller) (*session, error) {
 		return nil, err
 	}
 	config.Answers = h
-	s := &session{id: rand.Text(), caller: caller, pending: 1, since: time.Now(), used: time.Now()}
+	s := &session{id: rand.Text(), caller: caller, pending: 1, created: time.Now(), used: time.Now()}
 	config.sessionID = s.id
 	s.tools = New(config)
 	h.mu.Lock()
@@ -214,7 +214,7 @@ func (h *Handler) Sessions() (sessions []Session) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, s := range h.sessions {
-		session := Session{Caller: s.caller, Since: s.since, Used: s.used}
+		session := Session{Caller: s.caller, Since: s.created, Used: s.used}
 		for at := range s.tools.server.Sessions() {
 			if said := at.InitializeParams(); said != nil && said.ClientInfo != nil {
 				session.Host = said.ClientInfo.Name

@@ -33,13 +33,13 @@ type accounts struct {
 	logins    atomic.Pointer[logins]
 	passwords *passwords
 	sessions  *sessions
-	addresses *perAddress
+	addresses *addressBound
 }
 
 func newAccounts(config *Config, tls *liveTLS, bridge *httpd.Bridge) (_ *accounts, err error) {
 	a := &accounts{
 		config: config, tls: tls, bridge: bridge,
-		passwords: newPasswords(), sessions: newSessions(), addresses: &perAddress{config: config, ids: map[string][]uint64{}},
+		passwords: newPasswords(), sessions: newSessions(), addresses: &addressBound{config: config, ids: map[string][]uint64{}},
 	}
 	for _, key := range []*key{&a.engine, &a.asking} {
 		if *key, err = newKey(nkeys.CreateUser()); err != nil {

@@ -42,7 +42,7 @@ type hosted struct {
 	turns   chan placement.Action       // decisions of the placer for the goroutine that stands by or serves
 	grown   chan struct{}               // the writer has announced more than this server's index has
 	synced  atomic.Int64                // when the index had read the log last, in Unix milliseconds
-	lease   *lease.Lease                // nil if no other server can join
+	elector *lease.Elector              // nil if no other server can join
 	serving atomic.Pointer[tenure]      // nil while the server stands by
 	idle    atomic.Pointer[error]       // why serving is nil
 	index   atomic.Pointer[index.Index] // follows the log; nil before there is one
@@ -144,42 +144,42 @@ func (h *hosted) tryBegin() error {
 	defer func() { <-h.server.starts }()
 	ctx, cancel := context.WithTimeout(h.ctx, startWithin)
 	defer cancel()
-	return h.server.config.noStreamsError(h.begin(ctx))
+	return h.server.config.noStreamsError(h.serveOrStandBy(ctx))
 }
 
-// begin serves the world or, if another server serves it, stands by in the background. The server
-// of an embedded NATS takes the lease from any server that has joined.
-func (h *hosted) begin(ctx context.Context) error {
+// serveOrStandBy serves the world or, if another server serves it, stands by in the background. The server
+// of an embedded NATS seizes the lease from any server that has joined.
+func (h *hosted) serveOrStandBy(ctx context.Context) error {
 	s := h.server
 	js, err := h.prepare(ctx)
 	if err != nil {
 		return err
 	}
 	if s.embedded != nil && !s.config.Open {
-		return h.takeOver(ctx, nil)
+		return h.becomeWriter(ctx, nil)
 	}
 	p := s.placer
 	p.add()
 	h.service.Standbys = func() []messages.Server { return p.list(h.world) }
-	h.lease = &lease.Lease{
+	h.elector = &lease.Elector{
 		JetStream: js, World: h.world, Holder: s.config.Service.ID,
 		Replicas: h.engine.Replicas, Logger: h.logger, Keeper: s.keeper,
 	}
-	acquire := h.lease.Try
+	acquire := h.elector.Try
 	switch {
 	case s.embedded != nil:
-		acquire = h.lease.Seize
+		acquire = h.elector.Seize
 	case s.config.several() && !h.created:
 		acquire = h.tryFirst
 	}
-	var held *lease.Held
+	var held *lease.Lease
 	err = commitlog.UntilItPasses(ctx, func(ctx context.Context) (err error) {
 		held, err = acquire(ctx)
 		return err
 	})
 	switch {
 	case err == nil:
-		err = h.takeOver(ctx, held)
+		err = h.becomeWriter(ctx, held)
 	case errors.Is(err, lease.ErrHeld):
 		if err = h.mayServe(ctx, js); err != nil {
 			p.tried(h.world, err)

@@ -207,7 +207,7 @@ func (h *hosted) hearRemoval() (*nats.Subscription, error) {
 // removeServed removes a world that this server serves.
 func (m *manager) removeServed(ctx context.Context, h *hosted, force bool) error {
 	if !force {
-		if err := m.inUse(ctx, h); err != nil {
+		if err := m.requireUnused(ctx, h); err != nil {
 			return err
 		}
 	}
@@ -229,8 +229,8 @@ func (m *manager) removeServed(ctx context.Context, h *hosted, force bool) error
 	return errors.Join(err, s.setWorlds(s.Worlds))
 }
 
-// inUse returns ErrWorldInUse if requests of a world are in hand, or its plugins are connected.
-func (m *manager) inUse(ctx context.Context, h *hosted) error {
+// requireUnused returns ErrWorldInUse if the world has unanswered requests or connected plugins.
+func (m *manager) requireUnused(ctx context.Context, h *hosted) error {
 	if t := h.serving.Load(); t != nil {
 		stats := t.engine.Stats()
 		if n := max(t.service.Overload().Held, stats.Waiting+stats.Applying); n > 0 {
@@ -283,9 +283,9 @@ func (m *manager) removeUnserved(ctx context.Context, world string) error {
 	if h := s.worlds.get(world); h != nil {
 		s.drop(h)
 	}
-	var held *lease.Held
+	var held *lease.Lease
 	if s.placer != nil {
-		l := &lease.Lease{
+		l := &lease.Elector{
 			JetStream: m.js, World: world, Holder: s.config.Service.ID, Replicas: s.config.Engine.Replicas,
 			Logger: s.config.Logger,
 		}
@@ -321,7 +321,7 @@ func errRemoving(world string) error {
 // delete deletes the index of a world, its streams and its lease. The log MUST go last but for the lease:
 // until then the world exists, and the removal can be repeated. An index that outlived its log would
 // miss the records of that log in a new world of the name.
-func (m *manager) delete(ctx context.Context, world string, held *lease.Held) error {
+func (m *manager) delete(ctx context.Context, world string, held *lease.Lease) error {
 	s := m.server
 	err := s.conn.Publish(wire.RemovedSubject(world), []byte(world))
 	if err == nil {
@@ -366,11 +366,11 @@ func ignoreMissing(err error) error {
 
 // retire ends a world that is being removed, but keeps its lease, which is returned. Requests in hand
 // are finished until ctx ends.
-func (h *hosted) retire(ctx context.Context) (held *lease.Held, err error) {
+func (h *hosted) retire(ctx context.Context) (held *lease.Lease, err error) {
 	h.stop()
 	h.ended.Wait()
 	if t := h.serving.Swap(nil); t != nil {
-		held, t.held = t.held, nil
+		held, t.lease = t.lease, nil
 		bounded, cancel := context.WithTimeout(ctx, DefaultDrainTimeout)
 		defer cancel()
 		err = h.finish(bounded, t)

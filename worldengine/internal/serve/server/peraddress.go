@@ -9,11 +9,11 @@ import (
 	"worldengine/worldengine/internal/serve/httpd"
 )
 
-// perAddress bounds the connections that have signed in from one address (for IPv6 one /64
+// addressBound bounds the connections that have signed in from one address (for IPv6 one /64
 // network). NATS does not report when a connection ends, so ended connections are removed when an
 // address is full. Connections that have not signed in are not known here: loginTimeout bounds each
 // of them. It is safe for concurrent use.
-type perAddress struct {
+type addressBound struct {
 	nats   *natsserver.Server
 	config *Config
 
@@ -24,7 +24,7 @@ type perAddress struct {
 
 // full reports whether an address has all the connections that it may have; it is called before
 // anything costly. A connection within the process has no address, and is not bounded.
-func (p *perAddress) full(remote net.Addr) bool {
+func (p *addressBound) full(remote net.Addr) bool {
 	if !hasIP(remote) {
 		return false
 	}
@@ -43,7 +43,7 @@ func (p *perAddress) full(remote net.Addr) bool {
 	return true
 }
 
-func (p *perAddress) add(remote net.Addr, id uint64) {
+func (p *addressBound) add(remote net.Addr, id uint64) {
 	if !hasIP(remote) {
 		return
 	}
@@ -62,7 +62,7 @@ func (p *perAddress) add(remote net.Addr, id uint64) {
 const mostRemembered = 4096
 
 // prune forgets the connections of an address that have ended. p.mu is held.
-func (p *perAddress) prune(address string) {
+func (p *addressBound) prune(address string) {
 	var open []uint64
 	for _, id := range p.ids[address] {
 		if p.nats.GetClient(id) != nil {

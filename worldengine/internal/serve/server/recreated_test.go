@@ -181,7 +181,7 @@ func TestWorlds_MakerEnds(t *testing.T) {
 	t.Cleanup(nc.Close)
 	js, err := jetstream.New(nc)
 	require.NoError(t, err)
-	maker := lease.Lease{JetStream: js, World: "b", Holder: "maker", Logger: quiet()}
+	maker := lease.Elector{JetStream: js, World: "b", Holder: "maker", Logger: quiet()}
 	held, err := maker.Try(t.Context())
 	require.NoError(t, err)
 	srv := start(t, func(c *server.Config) { c.NATS = node.url() }, withWorlds("a", "b"))

@@ -35,7 +35,7 @@ func (h *hosted) alternate(ctx context.Context, js jetstream.JetStream) {
 			continue
 		}
 		select {
-		case <-t.held.Lost():
+		case <-t.lease.Lost():
 			h.withdraw(ctx, t)
 		case <-h.turns: // placement.HandOver
 			h.handOver(ctx, t)
@@ -49,7 +49,7 @@ func (h *hosted) standBy(ctx context.Context, js jetstream.JetStream) {
 	var following sync.WaitGroup
 	until, stop := context.WithCancel(ctx)
 	following.Go(func() { h.follow(until, js) })
-	acquire := h.lease.Acquire
+	acquire := h.elector.Acquire
 	if h.server.placer.places() {
 		acquire = h.acquireInTurn
 	}
@@ -58,7 +58,7 @@ func (h *hosted) standBy(ctx context.Context, js jetstream.JetStream) {
 	following.Wait()
 	if err == nil {
 		h.logger.Info("this server takes over: it is the writer of the world now")
-		err = h.takeOver(ctx, held)
+		err = h.becomeWriter(ctx, held)
 	}
 	switch {
 	case err == nil:
@@ -73,7 +73,7 @@ func (h *hosted) standBy(ctx context.Context, js jetstream.JetStream) {
 
 // acquireInTurn waits until placement lets this server acquire the lease, and the lease is free. It
 // returns an error only when ctx ends.
-func (h *hosted) acquireInTurn(ctx context.Context) (*lease.Held, error) {
+func (h *hosted) acquireInTurn(ctx context.Context) (*lease.Lease, error) {
 	h.server.placer.note()
 	for {
 		select {
@@ -88,11 +88,11 @@ func (h *hosted) acquireInTurn(ctx context.Context) (*lease.Held, error) {
 }
 
 // act acquires the lease, or finds out who holds it. It returns nil if it did not acquire it.
-func (h *hosted) act(ctx context.Context, action placement.Action) *lease.Held {
+func (h *hosted) act(ctx context.Context, action placement.Action) *lease.Lease {
 	err := lease.ErrHeld
 	if action == placement.Acquire {
-		var held *lease.Held
-		if held, err = h.lease.Try(ctx); err == nil {
+		var held *lease.Lease
+		if held, err = h.elector.Try(ctx); err == nil {
 			return held
 		}
 	}
@@ -110,7 +110,7 @@ func (h *hosted) act(ctx context.Context, action placement.Action) *lease.Held {
 
 // look finds out who holds the lease.
 func (h *hosted) look(ctx context.Context) error {
-	holder, err := h.lease.CurrentHolder(ctx)
+	holder, err := h.elector.CurrentHolder(ctx)
 	if err == nil {
 		h.server.placer.looked(h.world, holder)
 	}
@@ -118,7 +118,7 @@ func (h *hosted) look(ctx context.Context) error {
 }
 
 // tryFirst acquires the lease if it is free and this server is the first for the world.
-func (h *hosted) tryFirst(ctx context.Context) (*lease.Held, error) {
+func (h *hosted) tryFirst(ctx context.Context) (*lease.Lease, error) {
 	p := h.server.placer
 	select {
 	case <-p.listened:
@@ -131,7 +131,7 @@ func (h *hosted) tryFirst(ctx context.Context) (*lease.Held, error) {
 	if !p.first(h.world) {
 		return nil, lease.ErrHeld
 	}
-	return h.lease.Try(ctx)
+	return h.elector.Try(ctx)
 }
 
 // follow makes the index follow the log until ctx ends. If there is no index, follow opens one as

@@ -21,16 +21,16 @@ const withdrawWithin = time.Second
 
 // tenure is a time in which the server serves the world.
 type tenure struct {
-	held    *lease.Held // nil if no other server can join
-	created int         // towns of the world file
+	lease   *lease.Lease // nil if no other server can join
+	created int          // towns of the world file
 	engine  *engine.Engine
 	service *service.World
 	removal *nats.Subscription // to requests to remove the world; nil if no other server can join
 }
 
-// takeOver starts to serve the world. If it fails, the lease is given back.
-func (h *hosted) takeOver(ctx context.Context, held *lease.Held) error {
-	t, p := &tenure{held: held}, h.server.placer
+// becomeWriter begins a tenure with the lease, which it releases if that fails.
+func (h *hosted) becomeWriter(ctx context.Context, held *lease.Lease) error {
+	t, p := &tenure{lease: held}, h.server.placer
 	if held != nil {
 		p.acquired(h.world)
 	}
@@ -52,11 +52,11 @@ func (h *hosted) takeOver(ctx context.Context, held *lease.Held) error {
 func (h *hosted) startTenure(ctx context.Context, t *tenure) error {
 	s, ofEngine, ofService := h.server, h.engine, h.service
 	ofEngine.Index, ofEngine.Dials = h.index.Load(), s.dials.Load
-	if t.held != nil {
+	if t.lease != nil {
 		// Each tenure has its own queue group, so a suspended server and its successor get the same
 		// requests. The suspended server drops them.
-		ofService.Serves, ofService.QueueGroup = t.held.Valid, "writer-"+nuid.Next()
-		ofEngine.Leased = t.held.Valid
+		ofService.Serves, ofService.QueueGroup = t.lease.Valid, "writer-"+nuid.Next()
+		ofEngine.Leased = t.lease.Valid
 	}
 	file, err := s.config.worldFile(h.world)
 	if err == nil {
@@ -84,7 +84,7 @@ func (h *hosted) startTenure(ctx context.Context, t *tenure) error {
 			return s.config.worldFileError(h.world, err)
 		}
 	}
-	if t.held != nil {
+	if t.lease != nil {
 		if t.removal, err = h.hearRemoval(); err != nil {
 			return err
 		}
@@ -156,8 +156,8 @@ func (h *hosted) finish(ctx context.Context, t *tenure) (err error) {
 			err = errors.Join(err, fmt.Errorf("server: last answers: %w", flushErr))
 		}
 	}
-	if t.held != nil {
-		t.held.Release(ctx)
+	if t.lease != nil {
+		t.lease.Release(ctx)
 		h.server.placer.released(h.world, false)
 	}
 	return err

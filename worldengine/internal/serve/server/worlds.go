@@ -82,7 +82,7 @@ const startPatience = 10 * time.Second
 // serveWorlds starts the worlds. If there is only one, its failure is returned.
 func (s *Server) serveWorlds(ctx context.Context) error {
 	if !s.config.several() {
-		return s.config.noStreamsError(s.only().begin(ctx))
+		return s.config.noStreamsError(s.only().serveOrStandBy(ctx))
 	}
 	if err := s.watchWorlds(ctx); err != nil {
 		return s.config.noStreamsError(err)

@@ -125,7 +125,7 @@ type Alerts struct {
 	kept   kept
 	left   []runevents.Alert // of the backlog, immutable after Start
 
-	ofProducer, ofLane *ratelimit.Limit // see allowed
+	producerLimit, laneLimit *ratelimit.Limit // see allowed
 
 	mu      sync.Mutex
 	news    sync.Cond         // the queue has an alert, or closed is set
@@ -140,11 +140,11 @@ type Alerts struct {
 func New(js jetstream.JetStream, config Config) *Alerts {
 	a := &Alerts{
 		config: config, js: js, stream: AlertConfig(config.World, config.Replicas),
-		done:       make(chan struct{}),
-		ofProducer: ratelimit.New(FoundOfTown, foundPeriod),
-		ofLane:     ratelimit.New(foundOfAll, foundPeriod),
-		raised:     recent.NewMap[string, *found](maxRemembered),
-		waiting:    map[runevents.AlertCode]int{},
+		done:          make(chan struct{}),
+		producerLimit: ratelimit.New(FoundOfTown, foundPeriod),
+		laneLimit:     ratelimit.New(foundOfAll, foundPeriod),
+		raised:        recent.NewMap[string, *found](maxRemembered),
+		waiting:       map[runevents.AlertCode]int{},
 		stats: messages.AlertCounts{
 			Alerts: map[runevents.AlertCode]int64{}, AlertsMore: map[runevents.AlertCode]int64{},
 		},

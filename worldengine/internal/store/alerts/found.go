@@ -70,11 +70,11 @@ func (a *Alerts) allowed(alert *runevents.Alert, townToken string) bool {
 	if alert.AppendedBy != "" {
 		lane = "producers"
 		producer := string(alert.Code) + townToken + " " + alert.AppendedBy
-		if allowed, _ := a.ofProducer.May(producer, now); !allowed {
+		if allowed, _ := a.producerLimit.May(producer, now); !allowed {
 			return false
 		}
 	}
-	allowed, _ := a.ofLane.May(lane, now)
+	allowed, _ := a.laneLimit.May(lane, now)
 	return allowed
 }
 

@@ -56,7 +56,7 @@ func Create(
 		return nil, err
 	}
 	m := &Manifest{
-		Format: formatPrefix + commitlog.Format, World: world, TakenAt: time.Now().UTC(),
+		Format: formatPrefix + commitlog.Format, World: world, CreatedAt: time.Now().UTC(),
 		Settings: settings.List(),
 	}
 	defer func() {
@@ -136,7 +136,7 @@ func (s *Stream) copyTo(
 	if err := json.Unmarshal(begun.State, &at); err != nil {
 		return err
 	}
-	s.FirstSeq, s.LastSeq, s.held = at.FirstSeq, at.LastSeq, at.Msgs
+	s.FirstSeq, s.LastSeq, s.atStart = at.FirstSeq, at.LastSeq, at.Msgs
 	meta, err := json.Marshal(begun)
 	if err != nil {
 		return err

@@ -43,7 +43,7 @@ func (l *logCopy) visit(entry *archive.Header, _ io.Reader) error {
 // checkLog requires that the copy of the log has every town. It notes in the manifest the messages
 // that the log dropped during the copy, and the unreadable histories.
 func (m *Manifest) checkLog(ctx context.Context, l *logCopy) (err error) {
-	if m.Left, err = l.dropped(ctx); err == nil && m.Streams[0].Messages != m.Streams[0].held {
+	if m.Left, err = l.dropped(ctx); err == nil && m.Streams[0].Messages != m.Streams[0].atStart {
 		m.Unreadable, _, err = fsck.FindUnreadable(ctx, l.Log,
 			func(subject string) uint64 { return l.messages[subject] })
 	}

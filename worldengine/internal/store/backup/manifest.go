@@ -35,9 +35,9 @@ const (
 type Manifest struct {
 	Format string `json:"format"`
 	World  string `json:"world"`
-	// TakenAt is the time at which the backup began. The backup has every answer from before that
+	// CreatedAt is the time at which the backup began. The backup has every answer from before that
 	// time.
-	TakenAt time.Time `json:"takenAt"`
+	CreatedAt time.Time `json:"takenAt"`
 	// Settings are the world's settings, by the names of handoffd's flags.
 	Settings []commitlog.Setting `json:"settings,omitzero"`
 	// Streams are in the order in which they were copied, the log first.
@@ -57,7 +57,7 @@ type Stream struct {
 	FirstSeq uint64 `json:"firstSeq"`
 	LastSeq  uint64 `json:"lastSeq"`
 	Messages uint64 `json:"messages"`
-	held     uint64 // the number of the stream's messages when the snapshot began
+	atStart  uint64 // the number of the stream's messages when the snapshot began
 	// Config and Data are the stream's files.
 	Config File `json:"config"`
 	Data   File `json:"data"`

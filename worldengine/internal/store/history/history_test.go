@@ -243,7 +243,7 @@ func TestVisit_Discarded(t *testing.T) {
 	require.NoError(t, err)
 	var puts []uint64
 	for day := range int64(5) {
-		puts = append(puts, w.put(towntest.Threatened(machinetest.OnDay(day))))
+		puts = append(puts, w.put(towntest.Threatened(machinetest.SetDay(day))))
 	}
 	kept := w.all(townID, 0)
 	require.Len(t, kept, 3)

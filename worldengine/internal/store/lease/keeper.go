@@ -16,29 +16,29 @@ import (
 // together is how much earlier a lease is renewed than it must be, to be renewed with others.
 const together = 100 * time.Millisecond
 
-// Keeper renews the leases that a server holds, side by side from one goroutine, which runs while
+// Keeper renews the leases of a server, side by side from one goroutine, which runs while
 // there are any. A renewal that fails, or gets no answer within a second, delays no other one. A Keeper
 // is safe for concurrent use.
 type Keeper struct {
 	js      jetstream.JetStream
-	changed chan struct{} // gets an element when held changes
+	changed chan struct{} // gets an element when leases changes
 
 	mu      sync.Mutex
-	held    map[*Held]struct{}
+	leases  map[*Lease]struct{}
 	running bool
 }
 
 // NewKeeper returns a keeper that renews leases over a connection.
 func NewKeeper(js jetstream.JetStream) *Keeper {
-	return &Keeper{js: js, changed: make(chan struct{}, 1), held: map[*Held]struct{}{}}
+	return &Keeper{js: js, changed: make(chan struct{}, 1), leases: map[*Lease]struct{}{}}
 }
 
 // add renews a lease from now on, until it is lost or dropped.
-func (k *Keeper) add(h *Held) {
+func (k *Keeper) add(h *Lease) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	h.next = time.Now().Add(renewEvery)
-	k.held[h] = struct{}{}
+	k.leases[h] = struct{}{}
 	if !k.running {
 		k.running = true
 		go k.run()
@@ -47,7 +47,7 @@ func (k *Keeper) add(h *Held) {
 }
 
 // drop ends the renewals of a lease. Once none is under way, its lost is closed.
-func (k *Keeper) drop(h *Held) {
+func (k *Keeper) drop(h *Lease) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	h.dropped = true
@@ -83,16 +83,16 @@ func (k *Keeper) run() {
 
 // due returns the leases to renew now, the time at which there may be others, and whether any lease is
 // held. It ends the leases that are dropped or no longer valid.
-func (k *Keeper) due() (due []*Held, next time.Time, held bool) {
+func (k *Keeper) due() (due []*Lease, next time.Time, held bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	now := time.Now()
 	next = now.Add(renewEvery)
-	for h := range k.held {
+	for h := range k.leases {
 		switch {
 		case h.busy:
 		case h.dropped || !h.Valid():
-			delete(k.held, h)
+			delete(k.leases, h)
 			close(h.lost)
 		case h.next.Before(now.Add(together)) && h.failed: // no other lease waits for this one's bucket
 			h.busy = true
@@ -104,17 +104,17 @@ func (k *Keeper) due() (due []*Held, next time.Time, held bool) {
 			next = h.next
 		}
 	}
-	for h := range k.held {
+	for h := range k.leases {
 		if ends := now.Add(h.left()); !h.busy && ends.Before(next) {
 			next = ends
 		}
 	}
-	k.running = len(k.held) > 0
+	k.running = len(k.leases) > 0
 	return due, next, k.running
 }
 
 // renew renews leases, and waits for the answers until the first of the leases would end.
-func (k *Keeper) renew(due []*Held) {
+func (k *Keeper) renew(due []*Lease) {
 	asked, within := time.Now(), renewEvery
 	answers := make([]jetstream.PubAckFuture, len(due))
 	for i, h := range due {
@@ -134,10 +134,10 @@ func (k *Keeper) renew(due []*Held) {
 }
 
 // renewal is the message that renews a lease, if no other server has acquired it.
-func (h *Held) renewal() *nats.Msg {
+func (h *Lease) renewal() *nats.Msg {
 	return &nats.Msg{
-		Subject: "$KV." + wire.WriterBucket(h.lease.World) + "." + key,
-		Data:    []byte(h.lease.Holder),
+		Subject: "$KV." + wire.WriterBucket(h.elector.World) + "." + key,
+		Data:    []byte(h.elector.Holder),
 		Header: nats.Header{
 			jetstream.ExpectedLastSubjSeqHeader: {strconv.FormatUint(h.revision, 10)},
 		},
@@ -165,10 +165,10 @@ func answerOf(ctx context.Context, future jetstream.PubAckFuture) *jetstream.Pub
 
 // retake acquires a lease again that was not renewed, unless another server has it: the bucket may be
 // gone, or an earlier renewal may have succeeded without an answer.
-func (k *Keeper) retake(h *Held) {
+func (k *Keeper) retake(h *Lease) {
 	ctx, cancel := context.WithTimeout(context.Background(), min(renewEvery, h.left()))
 	defer cancel()
-	asked, l := time.Now(), h.lease
+	asked, l := time.Now(), h.elector
 	l.bucket = nil
 	revision, err := l.ask(ctx, l.claim)
 	next := asked.Add(renewEvery)
@@ -187,7 +187,7 @@ func (k *Keeper) retake(h *Held) {
 
 // settle notes that no renewal of a lease is under way, whether the last one failed, and when the next
 // one is.
-func (k *Keeper) settle(h *Held, next time.Time, failed bool) {
+func (k *Keeper) settle(h *Lease, next time.Time, failed bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	h.busy, h.next, h.failed = false, next, failed

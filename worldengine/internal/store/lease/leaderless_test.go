@@ -65,7 +65,7 @@ func TestKeeper_Leaderless(t *testing.T) {
 	require.NoError(t, err)
 	js := &leaderless{JetStream: plain, bucket: wire.WriterBucket("w0")}
 	keeper := lease.NewKeeper(js)
-	var all []*lease.Held
+	var all []*lease.Lease
 	for i := range 20 {
 		l := newLease(t, nc.ConnectedUrl())
 		l.JetStream, l.World, l.Keeper = js, fmt.Sprint("w", i), keeper

@@ -1,7 +1,7 @@
 // Package lease elects the writer of a world: the one server of several that judges, commits and
-// answers. The lease is a key in the NATS bucket wire.WriterBucket, with the holder as its value
-// and a time to live. It saves servers double work; the log's guards, not the lease, make commits
-// safe.
+// answers. The lease is a key in the NATS bucket wire.WriterBucket, with its holder as the value
+// and a time to live. Commits are safe without it, by the log's guards: the lease only saves servers
+// double work.
 package lease
 
 import (
@@ -28,12 +28,12 @@ const (
 	key        = "writer"
 )
 
-// ErrHeld: another server holds the lease. The lease may be free later.
+// ErrHeld: another server has the lease. The lease may be free later.
 var ErrHeld = errors.New("worldengine: another server of the world is its writer")
 
-// Lease is a world's lease from one server's view. Every exported member but Keeper must be set. Only one
-// goroutine may use it at a time, and none while the server holds the lease.
-type Lease struct {
+// Elector acquires the lease of a world for one server. Every exported member but Keeper must be set. Only one
+// goroutine may use it at a time, and none while the server has the lease.
+type Elector struct {
 	JetStream jetstream.JetStream
 	World     string
 	Holder    string // differs from server to server
@@ -44,9 +44,9 @@ type Lease struct {
 	bucket jetstream.KeyValue // nil before the first use, and if the bucket may be gone
 }
 
-// Acquire waits until the lease is free, and takes it. It tries every 250 ms, even if NATS does not
+// Acquire acquires the lease as soon as it is free. It tries every 250 ms, even if NATS does not
 // answer. It returns an error only when ctx ends.
-func (l *Lease) Acquire(ctx context.Context) (*Held, error) {
+func (l *Elector) Acquire(ctx context.Context) (*Lease, error) {
 	for {
 		held, err := l.Try(ctx)
 		if err == nil {
@@ -61,11 +61,11 @@ func (l *Lease) Acquire(ctx context.Context) (*Held, error) {
 	}
 }
 
-// Try takes the lease if it is free. It returns an ErrHeld if another server holds it.
-func (l *Lease) Try(ctx context.Context) (*Held, error) { return l.renewing(ctx, l.claim) }
+// Try acquires the lease if it is free, and returns ErrHeld otherwise.
+func (l *Elector) Try(ctx context.Context) (*Lease, error) { return l.acquire(ctx, l.claim) }
 
 // CurrentHolder returns the Holder of the server that has the lease; "" if the lease is free.
-func (l *Lease) CurrentHolder(ctx context.Context) (holder string, err error) {
+func (l *Elector) CurrentHolder(ctx context.Context) (holder string, err error) {
 	_, err = l.ask(ctx, func(ctx context.Context) (uint64, error) {
 		entry, err := l.bucket.Get(ctx, key)
 		switch {
@@ -80,33 +80,33 @@ func (l *Lease) CurrentHolder(ctx context.Context) (holder string, err error) {
 	return holder, err
 }
 
-// Seize takes the lease from its holder.
-func (l *Lease) Seize(ctx context.Context) (*Held, error) {
-	return l.renewing(ctx, func(ctx context.Context) (uint64, error) {
+// Seize acquires the lease even if another server has it, which then loses it.
+func (l *Elector) Seize(ctx context.Context) (*Lease, error) {
+	return l.acquire(ctx, func(ctx context.Context) (uint64, error) {
 		return l.bucket.PutString(ctx, key, l.Holder)
 	})
 }
 
-// renewing calls take to take the lease, and renews it from then on.
-func (l *Lease) renewing(
-	ctx context.Context, take func(context.Context) (uint64, error),
-) (*Held, error) {
+// acquire makes the request claim, and renews the lease from then on.
+func (l *Elector) acquire(
+	ctx context.Context, claim func(context.Context) (uint64, error),
+) (*Lease, error) {
 	asked := time.Now()
-	revision, err := l.ask(ctx, take)
+	revision, err := l.ask(ctx, claim)
 	if err != nil {
 		return nil, err
 	}
 	if l.Keeper == nil {
 		l.Keeper = NewKeeper(l.JetStream)
 	}
-	h := &Held{lease: l, lost: make(chan struct{})}
+	h := &Lease{elector: l, lost: make(chan struct{})}
 	h.renewed(asked, revision)
 	l.Keeper.add(h)
 	return h, nil
 }
 
 // ask makes one request to the bucket, within TTL. It creates a missing bucket.
-func (l *Lease) ask(
+func (l *Elector) ask(
 	ctx context.Context, do func(context.Context) (uint64, error),
 ) (revision uint64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, TTL)
@@ -130,7 +130,7 @@ func (l *Lease) ask(
 
 // open returns the bucket, creates it if it is missing, and never updates it: updates by several
 // servers would keep a cluster from electing its leaders.
-func (l *Lease) open(ctx context.Context) (jetstream.KeyValue, error) {
+func (l *Elector) open(ctx context.Context) (jetstream.KeyValue, error) {
 	name := wire.WriterBucket(l.World)
 	bucket, err := l.JetStream.KeyValue(ctx, name)
 	if !errors.Is(err, jetstream.ErrBucketNotFound) {
@@ -146,8 +146,8 @@ func (l *Lease) open(ctx context.Context) (jetstream.KeyValue, error) {
 	})
 }
 
-// claim takes the key if it is free, or renews it if this server has it.
-func (l *Lease) claim(ctx context.Context) (uint64, error) {
+// claim creates the key, or renews it if this server has it.
+func (l *Elector) claim(ctx context.Context) (uint64, error) {
 	revision, err := l.bucket.Create(ctx, key, []byte(l.Holder))
 	if !errors.Is(err, jetstream.ErrKeyExists) && !commitlog.IsWrongLastSequence(err) {
 		return revision, err
@@ -159,10 +159,10 @@ func (l *Lease) claim(ctx context.Context) (uint64, error) {
 	return l.bucket.Update(ctx, key, entry.Value(), entry.Revision())
 }
 
-// Held is a lease that this server holds. Valid and Lost are safe for concurrent use.
-type Held struct {
-	lease *Lease
-	lost  chan struct{}
+// Lease is a lease that this server has acquired. Valid and Lost are safe for concurrent use.
+type Lease struct {
+	elector *Elector
+	lost    chan struct{}
 
 	// The keeper guards these.
 	next    time.Time // of the next renewal
@@ -176,13 +176,13 @@ type Held struct {
 
 // Valid reports whether this server still counts as the holder. It does not ask NATS, so a process
 // that was suspended knows at once.
-func (h *Held) Valid() bool { return h.left() > 0 }
+func (h *Lease) Valid() bool { return h.left() > 0 }
 
 // Lost is closed when this server no longer counts as the holder, and by Release.
-func (h *Held) Lost() <-chan struct{} { return h.lost }
+func (h *Lease) Lost() <-chan struct{} { return h.lost }
 
 // left returns how long the lease lasts without renewal.
-func (h *Held) left() time.Duration {
+func (h *Lease) left() time.Duration {
 	if until := h.until.Load(); until != nil {
 		return time.Until(*until)
 	}
@@ -190,22 +190,22 @@ func (h *Held) left() time.Duration {
 }
 
 // renewed notes a renewal and when it was requested.
-func (h *Held) renewed(asked time.Time, revision uint64) {
+func (h *Lease) renewed(asked time.Time, revision uint64) {
 	until := asked.Add(TTL)
 	h.revision = revision
 	h.until.Store(&until)
 }
 
-// Release ends the lease, so that another server takes it at once. ctx bounds the wait for NATS.
+// Release ends the lease, so that another server can acquire it at once. ctx bounds the wait for NATS.
 // Release may be called again.
-func (h *Held) Release(ctx context.Context) {
-	h.lease.Keeper.drop(h)
+func (h *Lease) Release(ctx context.Context) {
+	h.elector.Keeper.drop(h)
 	<-h.lost
 	if !h.Valid() {
 		return
 	}
 	h.until.Store(nil)
-	l := h.lease
+	l := h.elector
 	_, err := l.ask(ctx, func(ctx context.Context) (uint64, error) {
 		err := l.bucket.Delete(ctx, key, jetstream.LastRevision(h.revision))
 		if !commitlog.IsWrongLastSequence(err) {
@@ -218,7 +218,7 @@ func (h *Held) Release(ctx context.Context) {
 		return 0, l.bucket.Delete(ctx, key, jetstream.LastRevision(revision))
 	})
 	if err != nil && !errors.Is(err, ErrHeld) {
-		h.lease.Logger.Warn("the writer's lease is not given back; it ends by itself",
+		h.elector.Logger.Warn("the writer's lease is not given back; it ends by itself",
 			"within", TTL, "error", err)
 	}
 }

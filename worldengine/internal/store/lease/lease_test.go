@@ -22,18 +22,18 @@ import (
 func TestMain(m *testing.M) { natstest.Main(m, 8) }
 
 // newLease returns the lease of the world main for one more server.
-func newLease(t *testing.T, url string) *lease.Lease {
+func newLease(t *testing.T, url string) *lease.Elector {
 	t.Helper()
 	nc, err := nats.Connect(url, nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond))
 	require.NoError(t, err)
 	t.Cleanup(nc.Close)
 	js, err := jetstream.New(nc)
 	require.NoError(t, err)
-	return &lease.Lease{JetStream: js, World: "main", Holder: nuid.Next(),
+	return &lease.Elector{JetStream: js, World: "main", Holder: nuid.Next(),
 		Logger: slog.New(slog.DiscardHandler)}
 }
 
-func try(t *testing.T, l *lease.Lease) *lease.Held {
+func try(t *testing.T, l *lease.Elector) *lease.Lease {
 	t.Helper()
 	held, err := l.Try(t.Context())
 	require.NoError(t, err)
@@ -42,7 +42,7 @@ func try(t *testing.T, l *lease.Lease) *lease.Held {
 	return held
 }
 
-func requireLost(t *testing.T, held *lease.Held, within time.Duration) {
+func requireLost(t *testing.T, held *lease.Lease, within time.Duration) {
 	t.Helper()
 	select {
 	case <-held.Lost():
@@ -68,7 +68,7 @@ func TestLease_GivenBack(t *testing.T) {
 	_, err := second.Try(t.Context())
 	require.ErrorIs(t, err, lease.ErrHeld)
 
-	waited := make(chan *lease.Held, 1)
+	waited := make(chan *lease.Lease, 1)
 	go func() {
 		held, err := second.Acquire(t.Context())
 		if err == nil {
@@ -110,7 +110,7 @@ func TestLease_AtOnce(t *testing.T) {
 	t.Parallel()
 	url := natstest.Connect(t).ConnectedUrl()
 	var all sync.WaitGroup
-	got := make(chan *lease.Held, 8)
+	got := make(chan *lease.Lease, 8)
 	for range cap(got) {
 		l := newLease(t, url)
 		all.Go(func() {
@@ -218,7 +218,7 @@ func TestKeeper_ManyWorlds(t *testing.T) {
 	js, err := jetstream.New(nc)
 	require.NoError(t, err)
 	keeper := lease.NewKeeper(js)
-	var all []*lease.Held
+	var all []*lease.Lease
 	for i := range worlds {
 		l := newLease(t, nc.ConnectedUrl())
 		l.JetStream, l.World, l.Keeper = js, fmt.Sprint("w", i), keeper

@@ -13,8 +13,8 @@ import (
 	"worldengine/worldengine/internal/core/town/towntest"
 )
 
-// OnDay sets the day of a town.
-func OnDay(day int64) func(*town.Snapshot) { return func(s *town.Snapshot) { s.Day = day } }
+// SetDay sets the day of a town.
+func SetDay(day int64) func(*town.Snapshot) { return func(s *town.Snapshot) { s.Day = day } }
 
 // Advance returns a handoff, made from towntest.Threatened(), that advances a project if the
 // preconditions hold.
@@ -124,7 +124,7 @@ func Cases(t testing.TB) []Case {
 		return refused("stale", reason, firstOfItsKey, compared(state, false), notEvaluated)
 	}
 	calmer := towntest.Threatened(towntest.Calmer)
-	earlier := towntest.Threatened(OnDay(14), towntest.Calmer)
+	earlier := towntest.Threatened(SetDay(14), towntest.Calmer)
 
 	return []Case{
 		{"executed", h, nil, now, accepted("executed", "EXECUTED", now, after)},
