@@ -62,12 +62,12 @@ func (c *sendCommand) Run(ctx context.Context, a *app) error {
 		return err
 	}
 	server.Trace = func(context.Context) trace.Context { return parent }
-	told := ""
+	reported := ""
 	server.OnPaused = func(_ string, why *client.UnavailableError) {
-		if why.Message == told {
+		if why.Message == reported {
 			return
 		}
-		told = why.Message
+		reported = why.Message
 		a.notef("it waits: %s", strings.TrimSuffix(why.Message, "."))
 	}
 	server.ApprovalWait = c.Wait

@@ -80,8 +80,8 @@ func next(t *testing.T, replies *nats.Subscription, c *apply.Command) apply.Answ
 	return answer
 }
 
-// toApply makes the command of a town that accepts its one quest.
-func toApply(t *testing.T, townID string) *apply.Command {
+// acceptCommand makes the command of a town that accepts its one quest.
+func acceptCommand(t *testing.T, townID string) *apply.Command {
 	t.Helper()
 	before := town.NewState(&town.Snapshot{
 		SchemaVersion: town.SchemaVersion, Day: 3, TownID: townID, Projects: []town.Project{},
@@ -102,7 +102,7 @@ func toApply(t *testing.T, townID string) *apply.Command {
 }
 
 func TestPluginTry_Answer(t *testing.T) {
-	c := toApply(t, "Town 1")
+	c := acceptCommand(t, "Town 1")
 	for args, want := range map[string]apply.Answer{
 		"":                 apply.Done(c),
 		"--answer applied": apply.Done(c),
@@ -134,7 +134,7 @@ func TestPluginTry_Answer(t *testing.T) {
 
 func TestPluginTry_Protocol(t *testing.T) {
 	tr := try(t, "--answer", "refused-retryable", "--count", "2", "-o", "json")
-	c := toApply(t, "a")
+	c := acceptCommand(t, "a")
 	again := *c
 	again.LogicalAttemptID = 2
 	first := tr.ask(c)
@@ -162,7 +162,7 @@ func TestPluginTry_Protocol(t *testing.T) {
 
 func TestPluginTry_Silence(t *testing.T) {
 	tr := try(t, "--answer", "silence", "--count", "2", "-o", "json")
-	c := toApply(t, "a")
+	c := acceptCommand(t, "a")
 	first := tr.send(c)
 	tr.says(&tr.out, `"answer":null`)
 	second := tr.send(c)
@@ -177,7 +177,7 @@ func TestPluginTry_Silence(t *testing.T) {
 
 func TestPluginTry_Asks(t *testing.T) {
 	tr := try(t, "--answer", "ask")
-	c := toApply(t, "a")
+	c := acceptCommand(t, "a")
 	another := *c
 	another.ApplyID = "handoff_" + handoff.Hash([]byte("another"))
 	first := tr.send(c)
@@ -216,7 +216,7 @@ func TestPluginTry_Asks(t *testing.T) {
 // In JSON the person is spoken to on standard error.
 func TestPluginTry_AsksBesideJSON(t *testing.T) {
 	tr := try(t, "--answer", "ask", "-o", "json", "--count", "1")
-	c := toApply(t, "a")
+	c := acceptCommand(t, "a")
 	first := tr.send(c)
 	tr.says(&tr.errs, "/day: 3 -> 4\n")
 	require.Equal(t, apply.InProgress, tr.ask(c).Status)

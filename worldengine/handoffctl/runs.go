@@ -52,7 +52,7 @@ func (c *runGetCommand) Run(ctx context.Context, a *app) error {
 			t.row("begun", "not by the engine: appended by "+show(by))
 		}
 		t.row("arrived", run.ArrivedAt)
-		t.row("took", took(&run.Timing))
+		t.row("took", durationOf(&run.Timing))
 		t.row("asked", string(run.Metadata.Started))
 		t.row("outcome", string(run.Metadata.Outcome))
 		for _, step := range run.Steps {
@@ -176,7 +176,7 @@ func (a *app) writeRuns(t table, all *messages.Runs) {
 		if away := run.PluginAbsent; away != nil {
 			end = "no plugin since " + away.Since
 		}
-		return []any{a.briefID(run.RunID), run.ArrivedAt, took(&run.Timing),
+		return []any{a.briefID(run.RunID), run.ArrivedAt, durationOf(&run.Timing),
 			a.coloured(show(string(run.Status)), tone), run.ActorID,
 			appended(command(run), run.Metadata.AppendedBy), a.coloured(orDash(end), tone)}
 	})
@@ -186,8 +186,8 @@ func (a *app) writeRuns(t table, all *messages.Runs) {
 	}
 }
 
-// took returns how long a run took, for people.
-func took(t *messages.Timing) string {
+// durationOf returns how long a run took, for people.
+func durationOf(t *messages.Timing) string {
 	if t.TookMs == nil {
 		return "-"
 	}

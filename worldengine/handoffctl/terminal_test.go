@@ -44,8 +44,8 @@ func pseudoTerminal(t *testing.T) (program *os.File, shown func() string) {
 	}
 }
 
-// onTerminal runs a command line whose output is a terminal.
-func (c *cli) onTerminal(args ...string) (status int, out string) {
+// runOnTerminal runs a command line whose output is a terminal.
+func (c *cli) runOnTerminal(args ...string) (status int, out string) {
 	c.t.Helper()
 	program, shown := pseudoTerminal(c.t)
 	var said bytes.Buffer
@@ -68,16 +68,16 @@ func TestTerminal_Colours(t *testing.T) {
 	c := online(t)
 	executed := c.file(c.handoff())
 	rejected := c.file(string(talk(t, newTown(t, "nowhere", 1))))
-	_, out := c.onTerminal("send", executed)
+	_, out := c.runOnTerminal("send", executed)
 	assert.Contains(t, out, "status   \x1b[32mexecuted (EXECUTED)\x1b[39m\n")
-	_, out = c.onTerminal("send", executed)
+	_, out = c.runOnTerminal("send", executed)
 	assert.Contains(t, out, "status        \x1b[33mduplicate (DUPLICATE_HANDOFF)\x1b[39m\n")
-	_, out = c.onTerminal("send", rejected)
+	_, out = c.runOnTerminal("send", rejected)
 	assert.Contains(t, out, "status   \x1b[31mrejected (UNKNOWN_TOWN)\x1b[39m\n")
 
 	piped := c.ok("run", "list")
 	assert.NotContains(t, piped, "\x1b")
-	_, out = c.onTerminal("run", "list")
+	_, out = c.runOnTerminal("run", "list")
 	assert.Regexp(t, `\x1b\[31mCOMPLETED\x1b\[39m .* \x1b\[31mrejected UNKNOWN_TOWN\x1b\[39m\n`,
 		out)
 	assert.Regexp(t,
@@ -98,12 +98,12 @@ func TestTerminal_Colours(t *testing.T) {
 
 	events := c.ok("run", "events", runID)
 	assert.NotContains(t, events, "…")
-	_, out = c.onTerminal("run", "events", runID)
+	_, out = c.runOnTerminal("run", "events", runID)
 	assert.Contains(t, out, "…")
 
 	watched := c.ok("watch", "--since", "1h", "--count", "1")
 	assert.Regexp(t, `  [0-9a-f-]{36}  1  RunStarted`, watched)
-	_, out = c.onTerminal("watch", "--since", "1h", "--type", "RunCompleted", "--count", "3")
+	_, out = c.runOnTerminal("watch", "--since", "1h", "--type", "RunCompleted", "--count", "3")
 	assert.Equal(t, []int{1, 1, 1}, []int{
 		strings.Count(out, "\x1b[32mRunCompleted"), strings.Count(out, "\x1b[33mRunCompleted"),
 		strings.Count(out, "\x1b[31mRunCompleted"),
