@@ -21,6 +21,7 @@ import (
 	"worldengine/worldengine/internal/engine"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/testkit/natstest"
+	"worldengine/worldengine/internal/tool/standin"
 	"worldengine/worldengine/plugin"
 	"worldengine/worldengine/plugin/conformance"
 	"worldengine/worldengine/wire"
@@ -148,7 +149,7 @@ func TestPluginTry_Protocol(t *testing.T) {
 		attempt int64
 		repeat  bool
 	}{{1, false}, {1, true}, {2, false}} {
-		got := decode[triedRequest](t, lines[i])
+		got := decode[standin.Request](t, lines[i])
 		require.Equal(t, want.attempt, got.LogicalAttemptID)
 		require.Equal(t, want.repeat, got.Repeat)
 		require.Equal(t, first, *got.Answer)
@@ -225,30 +226,8 @@ func TestPluginTry_AsksBesideJSON(t *testing.T) {
 	require.Equal(t, exitOK, tr.end())
 	lines := strings.Split(strings.TrimSpace(tr.out.String()), "\n")
 	require.Len(t, lines, 2)
-	require.True(t, decode[triedRequest](t, lines[0]).Repeat)
-	require.False(t, decode[triedRequest](t, lines[1]).Repeat)
-}
-
-func TestChangesBetween_Towns(t *testing.T) {
-	t.Parallel()
-	before := &town.Snapshot{
-		SchemaVersion: town.SchemaVersion, TownID: "a", Day: 1,
-		SideQuests: []town.SideQuest{{ID: "b/c", Title: "Guard"}},
-		Projects:   []town.Project{{ID: "wall", Name: "Wall"}},
-	}
-	event := "storm"
-	after := *before
-	after.SideQuests = []town.SideQuest{{ID: "well", Title: "Dig"}}
-	after.Projects = []town.Project{{ID: "wall", Name: "Wall", Progress: 0.5}}
-	after.Pressure.Hope, after.LatestNetherEvent = 0.25, &event
-	assert.Empty(t, changesBetween(before, before))
-	assert.Equal(t, []handoff.Difference{
-		{Path: "/latestNetherEvent", Before: []byte("null"), After: []byte(`"storm"`)},
-		{Path: "/pressure/hope", Before: []byte("0"), After: []byte("0.25")},
-		{Path: "/projects/wall/progress", Before: []byte("0"), After: []byte("0.5")},
-		{Path: "/sideQuests/b~1c", Before: []byte(`{"id":"b/c","title":"Guard"}`), After: nil},
-		{Path: "/sideQuests/well", Before: nil, After: []byte(`{"id":"well","title":"Dig"}`)},
-	}, changesBetween(before, &after))
+	require.True(t, decode[standin.Request](t, lines[0]).Repeat)
+	require.False(t, decode[standin.Request](t, lines[1]).Repeat)
 }
 
 // The whole way: an agent's handoff, the engine, and the person who is the plugin.

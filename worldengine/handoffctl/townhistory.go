@@ -10,6 +10,7 @@ import (
 	"worldengine/schemas"
 	"worldengine/worldengine/client"
 	"worldengine/worldengine/internal/core/town"
+	"worldengine/worldengine/internal/kit/visible"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
@@ -106,7 +107,7 @@ func (c *townDiffCommand) Run(ctx context.Context, a *app, server *client.Client
 	found := append([]handoff.Difference{}, handoff.Differences(before, after, true)...)
 	err = a.print(map[string]any{"differences": found}, func(t table) {
 		for _, d := range found {
-			t.linef("%s\t%s", d.Path, changeOf(d))
+			t.linef("%s\t%s", d.Path, visible.Change(d.Before, d.After))
 		}
 	})
 	if err == nil && len(found) > 0 {
@@ -137,38 +138,4 @@ func snapshotAt(ctx context.Context, server *client.Client, text string) (any, e
 	}
 	state := town.NewState(at.Snapshot).Canonical
 	return schemas.Decode(state, schemas.Limits{Bytes: len(state) + 1})
-}
-
-// changeOf returns the old and the new value of a difference.
-func changeOf(d handoff.Difference) string {
-	return show(cmp.Or(string(d.Before), "none")) + " -> " + show(cmp.Or(string(d.After), "none"))
-}
-
-// changesBetween returns the differences of two states of a town, in the order of the paths. In a
-// path, the members of a list are named by their ids.
-func changesBetween(before, after *town.Snapshot) []handoff.Difference {
-	return append([]handoff.Difference{},
-		handoff.Differences(treeOf(before), treeOf(after), false)...)
-}
-
-// treeOf returns a snapshot as a tree of objects: its lists are objects by id.
-func treeOf(s *town.Snapshot) any {
-	tree, err := schemas.Decode(town.NewState(s).Canonical, schemas.Limits{})
-	if err != nil {
-		return nil // a snapshot that was read before can be read again
-	}
-	root := tree.(map[string]any)
-	for name, value := range root {
-		list, ok := value.([]any)
-		if !ok {
-			continue
-		}
-		byID := map[string]any{}
-		for _, member := range list {
-			id, _ := member.(map[string]any)["id"].(string)
-			byID[id] = member
-		}
-		root[name] = byID
-	}
-	return root
 }

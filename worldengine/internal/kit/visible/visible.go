@@ -2,6 +2,7 @@
 package visible
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 	"strings"
@@ -83,4 +84,9 @@ func Short(text string) string {
 		return string(runes[:maxShort-1]) + "…"
 	}
 	return text
+}
+
+// Change returns the old and the new value of a difference; either may be missing.
+func Change(before, after []byte) string {
+	return Text(cmp.Or(string(before), "none")) + " -> " + Text(cmp.Or(string(after), "none"))
 }
