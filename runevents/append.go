@@ -88,15 +88,15 @@ type AppendPolicy struct {
 	// events of these steps, nor of a step whose name differs from theirs only in case or
 	// punctuation.
 	EngineSteps []string
-	// EnginePlan reports whether only the engine may begin runs of a plan. Nil means that others
-	// may begin runs of every plan.
+	// EnginePlan reports whether only the engine may start runs of a plan. Nil means that others
+	// may start runs of every plan.
 	EnginePlan func(planID, planVersion string) bool
 	// Transitions says whether to refuse events that a projector would ignore (RunEvents v2.0.1,
 	// section 5.3, layer 2).
 	Transitions bool
 }
 
-// RunState holds the facts about a run from which an append authority decides about writes, and a
+// RunState has the facts about a run from which an append authority decides about writes, and a
 // producer about its next event. It is not safe for concurrent use.
 type RunState struct {
 	runID   string
@@ -195,7 +195,7 @@ func (s *RunState) SetClosing(closing bool) { s.closing = closing }
 
 // Plan is the decision about an append: the events to store, and the answers once they are stored.
 type Plan struct {
-	// Run holds the new events; none if all writes are duplicates.
+	// Run has the new events; none if all writes are duplicates.
 	Run Run
 	// Inconsistent reports whether a projector will ignore one of the new events, and has ignored none
 	// of the run's before: the run becomes INCONSISTENT.
@@ -215,7 +215,7 @@ func (p *Plan) Results(persistedAt time.Time) []Appended {
 	return results
 }
 
-// Plan decides about writes that CheckAppend has passed, without changing the state. A write is a
+// Plan decides about writes that CheckAppend has accepted, without changing the state. A write is a
 // duplicate if the run, or an earlier write of the append, has its idempotencyKey. Its answer is
 // then the first event's, whatever else the write says. All other writes get the next places of the
 // run.

@@ -46,7 +46,7 @@ type EventSpec struct {
 	Tone string
 }
 
-// Level is the subject of an event.
+// Level says if an event is about a run, a step or a signal.
 type Level int
 
 // The levels. For an event about a signal, a consumer changes no status.
@@ -124,8 +124,8 @@ func fold(name string) string {
 // is about the run, and has no stepId.
 func (t EventType) IsStepLevel() bool { return specs[t].Level == StepLevel }
 
-// EndsRun reports whether t is a run-level event that ends its run. A run that the engine ended
-// takes no more events.
+// EndsRun reports whether t is a run-level event that ends its run. No event is accepted after
+// the engine has ended a run.
 func (t EventType) EndsRun() bool {
 	spec := specs[t]
 	return spec.Level == RunLevel && RunStatus(spec.To).Terminal()

@@ -10,7 +10,7 @@ import (
 // MaxRunID bounds a runId in bytes.
 const MaxRunID = 256
 
-// IsRunID reports whether the append authority takes a runId: any text of 1 to MaxRunID bytes without |,
+// IsRunID reports whether the append authority accepts a runId: any text of 1 to MaxRunID bytes without |,
 // which separates the fields of an idempotency key (RunEvents v2.0.1, section 3.1). The schema of an event
 // has no bound.
 func IsRunID(id string) bool {

@@ -12,7 +12,7 @@ import (
 const runLevel = "RUN"
 
 // KeyFields are the six fields of an idempotency key, and no others: tenantId, projectId,
-// environmentId and engineAttemptId must not take part (section 3.1). StepID is "" for an event of
+// environmentId and engineAttemptId must not be among them (section 3.1). StepID is "" for an event of
 // the run. No field may contain '|': Validate refuses it.
 type KeyFields struct {
 	RunID            string

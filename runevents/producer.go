@@ -120,7 +120,7 @@ func NewProducer(identity Identity, source Source) *Producer {
 	return p
 }
 
-// ResumeAt continues a run that another Producer began. status is the status of the run. started
+// ResumeAt continues a run that another Producer started. status is the status of the run. started
 // has the StepStarted events of the step attempts that have not ended yet.
 func (p *Producer) ResumeAt(status RunStatus, started ...Event) {
 	p.status = status
@@ -136,7 +136,7 @@ func (p *Producer) Persisted(next int64) {
 	p.run.Events = make([]Event, 0, usualEvents) // a caller of Run may still read the last batch
 }
 
-// UseIDs makes later events take their ids from drawn; an event that is not in drawn gets a new id.
+// UseIDs gives later events their ids from drawn; an event that is not in drawn gets a new id.
 // The caller must not change drawn.
 func (p *Producer) UseIDs(drawn []DrawnID) { p.drawn = drawn }
 

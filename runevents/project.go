@@ -22,7 +22,7 @@ func Project(runID string, events []Record) (Snapshot, []Alert, error) {
 // to a runSeq, and b the later ones, Incremental(Project(a), b) is Project(a+b). The error is
 // ErrOtherRun or ErrNoRunSeq; Incremental then returns s.
 //
-// Incremental takes events in the order of runSeq, whatever order they come in; gaps are natural.
+// Incremental applies events in the order of runSeq, whatever their order in the slice; gaps are natural.
 // The first rule that fits an event applies:
 //
 //   - If the runSeq of the event is not above the watermark, the event was applied before. It
@@ -225,7 +225,7 @@ func (r *reduction) end(e *Record) {
 	r.Artifacts = append(artifacts, d.artifacts()...)
 }
 
-// identify takes the ids of the run from its first valid event.
+// identify copies the ids of the run from its first valid event.
 func (r *reduction) identify(e *Record) {
 	m := &r.Metadata
 	if m.TenantID != "" || m.PlanID != "" {

@@ -58,7 +58,7 @@ type StepError struct {
 	Retryable bool   `json:"retryable"`
 }
 
-// Artifact refers to data that a run stored elsewhere; it never holds the data (v1, section 2).
+// Artifact refers to data that a run stored elsewhere, and never contains it (v1, section 2).
 type Artifact struct {
 	URI       string `json:"uri"`
 	Kind      string `json:"kind,omitzero"`

@@ -1,4 +1,4 @@
-// Package schemas holds the JSON Schemas (draft 2020-12) of every payload on the wire, and reads
+// Package schemas has the JSON Schemas (draft 2020-12) of every payload on the wire, and reads
 // JSON strictly. It is the authority on the shape of a payload. The packages that import it check
 // the rest in code, such as that echoes agree or that a hash is right, and report it with Invalid.
 //

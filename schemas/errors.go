@@ -86,7 +86,7 @@ func (e *ValidationError) rest(i int) string {
 	return strconv.Itoa(len(e.Violations) - i)
 }
 
-// Invalid returns the error of a payload that passes its schema but fails a check in code, such as
+// Invalid returns the error of a payload that fits its schema but fails a check in code, such as
 // an echo that differs. Its code is CodeSchemaValidation.
 func Invalid(n Name, v ...Violation) *ValidationError {
 	return &ValidationError{Schema: n, Code: CodeSchemaValidation, Violations: v}
@@ -152,8 +152,8 @@ func escape(name string) string {
 	return strings.ReplaceAll(strings.ReplaceAll(name, "~", "~0"), "/", "~1")
 }
 
-// Nest returns a *ValidationError of a part of a payload as one of the payload n: parts lead to
-// the part, as for Pointer. Another error is returned unchanged.
+// Nest returns the *ValidationError of a part of a payload as an error of the whole payload n. parts are the path to
+// the part, as for Pointer. Any other error is returned unchanged.
 func Nest(n Name, err error, parts ...any) error {
 	part, ok := errors.AsType[*ValidationError](err)
 	if !ok {

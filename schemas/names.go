@@ -32,7 +32,7 @@ const (
 	RunEventWrite Name = "run-event-write.v2"
 	// RunEventRecord is a run event as the append authority persisted it; tolerant.
 	RunEventRecord Name = "run-event-record.v2"
-	// Artifact is a reference to a step's data elsewhere; exact, so that it never holds the data
+	// Artifact is a reference to a step's data elsewhere; exact, so that it never contains the data
 	// itself.
 	Artifact Name = "artifact.v1"
 	// Error is the body of every error reply.
@@ -83,7 +83,7 @@ const suffix = ".schema.json"
 //go:embed *.schema.json
 var documents embed.FS
 
-// sources holds every embedded document by its name; read-only after init.
+// sources has every embedded document by its name; read-only after init.
 var sources = readSources()
 
 // Names returns the names of all schemas, sorted.

@@ -1,5 +1,5 @@
-// Package trace passes a W3C trace context (https://www.w3.org/TR/trace-context/) from the headers
-// of one message to another's. It makes no ids and no spans
+// Package trace propagates a W3C trace context (https://www.w3.org/TR/trace-context/) from the headers
+// of one message to those of another. It makes no ids and no spans
 // (docs/adr/0027-traces-are-passed-on.md).
 package trace
 
@@ -17,7 +17,7 @@ const (
 	StateHeader  = "tracestate"
 )
 
-// MaxState is the size in bytes of the longest tracestate that is passed on. W3C requires no more.
+// MaxState is the size in bytes of the longest tracestate that is propagated. W3C requires no more.
 const MaxState = 512
 
 // Context is a trace context: valid, or the zero Context for none. Its JSON is how it is stored.

@@ -98,7 +98,7 @@ type follower struct {
 	quiet time.Duration // how long no commit has come
 }
 
-// start sets the cursor of the commit before the first one.
+// start sets the cursor to the position before the first commit.
 func (f *follower) start(follow *Follow) (err error) {
 	switch {
 	case follow.After != "":

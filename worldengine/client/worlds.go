@@ -43,7 +43,7 @@ func (c *Client) RemoveWorld(ctx context.Context, world string, force bool) erro
 // askWorlds bounds how long a client that got no answer asks whether its world exists.
 const askWorlds = 3 * time.Second
 
-// noResponders returns the error of a request that no server has taken: there is no such world, or it
+// noResponders returns the error of a request that no server received: there is no such world, or it
 // is not served, as far as a server of the NATS can say.
 func (c *Client) noResponders(err error, verb wire.Verb) error {
 	none := unavailable(codeNoResponders, err, "no server answers %s for the world %q on this NATS: "+

@@ -107,7 +107,7 @@ func TestCluster_Partition(t *testing.T) {
 		w.cut(i, true)
 		w.hammer.waitEach(5, others...)
 		majority = append(majority, w.hammer.gapSince(from, others...))
-		// By now each request in hand at the lost node has ended; no other may be answered there.
+		// By now each unanswered request at the lost node has ended; no other may be answered there.
 		deaf := time.Now()
 		w.hammer.waitEach(20, others...)
 		for _, d := range w.hammer.towns {

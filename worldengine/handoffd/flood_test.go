@@ -54,7 +54,7 @@ const mostCollisions = 3
 
 // A client that sends reads without waiting, as many as it likes, has each answered, and the server
 // keeps a bounded part of them. The default number shows only the answers: some 3,000 requests fit
-// into the bound even if nothing is given back, which TestFlood_Requests of package server would
+// into the bound even if nothing is released, which TestFlood_Requests of package server would
 // find. A million come near the bound (docs/evidence/hostile-clients.md).
 func TestFloodOfReads(t *testing.T) {
 	p := serve(t, "--memory", "512MiB", "--world-file", worldFile(t), "--access", accessFile(t, mara))

@@ -184,7 +184,7 @@ func newLogger(w io.Writer, format string, level slog.Level) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, options))
 }
 
-// Run serves until ctx is done, then finishes the requests in hand.
+// Run serves until ctx is done, then finishes the unanswered requests.
 func (c *serveCommand) Run(ctx context.Context, s streams, model *kong.Application) error {
 	logger := newLogger(s.log, c.LogFormat, c.LogLevel)
 	for _, name := range unknownVariables(os.Environ(), model) {

@@ -57,7 +57,7 @@ func (p *pair) finish() {
 }
 
 // The server that stands by takes over from one that is killed, and from one that is stopped, which
-// gives its lease back: no answer is lost, and nothing is executed twice. The times are logged; no
+// releases the lease: no answer is lost, and nothing is executed twice. The times are logged; no
 // bound holds on a machine that is busy enough.
 func TestStandby_TakesOver(t *testing.T) {
 	t.Parallel()
@@ -88,7 +88,7 @@ func TestStandby_TakesOver(t *testing.T) {
 	p.finish()
 }
 
-// givenBack reports whether the lease was given back since it was last asked: one that ended by
+// givenBack reports whether the lease was released since it was last asked: one that ended by
 // itself leaves no mark of its deletion.
 func givenBack(lease jetstream.KeyWatcher) bool {
 	deleted := false

@@ -139,7 +139,7 @@ func TestFile_NoMemory(t *testing.T) {
 	} {
 		path := filepath.Join(t.TempDir(), "memory")
 		require.NoError(t, os.WriteFile(path, []byte(test.content), 0o600))
-		for range 2 { // the lock is given back
+		for range 2 { // the lock is released
 			_, err := plugin.OpenFile(path, quiet(plugin.FileConfig{}))
 			require.ErrorIs(t, err, test.want, name)
 			require.ErrorContains(t, err, path)

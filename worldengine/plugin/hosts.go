@@ -39,7 +39,7 @@ func Hosts(ctx context.Context, nc *nats.Conn, world string, towns ...string) ([
 // at the same moment do not find each other before Serve, but at least one finds the other
 // afterwards. A plugin that finds another should end, and start again after a random pause, since
 // the other may do the same. Both may have applied commands meanwhile. If no other plugin answers,
-// OtherHosts takes a second.
+// OtherHosts waits a second.
 func OtherHosts(ctx context.Context, nc *nats.Conn, world string, towns ...string) ([]Host, error) {
 	return hostsOf(ctx, nc, world, towns, nats.Header{wire.AskerHeader: {askerOf(nc)}})
 }

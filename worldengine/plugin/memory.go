@@ -27,7 +27,7 @@ type Record struct {
 	Answer *Answer `json:"answer,omitzero"`
 }
 
-// Unfinished reports whether the command is begun and its outcome is not known.
+// Unfinished reports whether the command is in doubt: it was begun, and its outcome is not known.
 func (r Record) Unfinished() bool { return r.Answer == nil }
 
 // AnswerTo returns the remembered answer to a request of a logical attempt, if there is one. A
@@ -65,7 +65,7 @@ func (v volatile) Put(r Record) error {
 	return nil
 }
 
-// index holds the records of a memory, and forgets the oldest beyond its bounds. It is safe for
+// index has the records of a memory, and forgets the oldest beyond its bounds. It is safe for
 // concurrent use.
 type index struct {
 	most      int

@@ -12,8 +12,9 @@ import (
 
 var errNoRecover = errors.New("plugin: the command was begun before, and Config.Recover is not set")
 
-// outcome applies a command at most once. It returns nil if the request gets no answer. It is called
-// for one command of a town at a time.
+// outcome applies a command at most once. The memory MUST have the command as begun, durably, before Apply is called:
+// then a crash in between leaves a command in doubt, which is recovered and never applied again. outcome returns nil
+// if the request gets no answer. It is called for one command of a town at a time.
 func (p *Plugin) outcome(r request) *Answer {
 	c := r.command
 	p.mu.Lock()
@@ -37,7 +38,7 @@ func (p *Plugin) outcome(r request) *Answer {
 		return new(Refuse(c, ReasonMemoryFailed, "The plugin's memory cannot be written.",
 			true))
 	}
-	// The memory has the command as begun: from here on the command may be in the game.
+	// From here on the command may be in the game.
 	return p.askApply(c)
 }
 

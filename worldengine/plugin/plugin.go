@@ -90,8 +90,7 @@ func (p *Plugin) subscribe() error {
 	return err
 }
 
-// receive receives a request. It does not wait, since it is called for one request of a subject at a
-// time.
+// receive queues a request, and does not wait: NATS calls it for one request of a subject at a time.
 func (p *Plugin) receive(msg *nats.Msg) {
 	arrived := p.config.Now()
 	c, err := p.read(msg)
@@ -140,7 +139,7 @@ func (p *Plugin) send(reply string, answer *Answer) {
 	}
 }
 
-// Close takes no more requests, and returns when every command is answered. If ctx ends first,
+// Close receives no more requests, and returns when every command is answered. If ctx ends first,
 // Close ends the ctx of Apply and Recover, and returns ErrUnfinished at once. Commands that are not
 // begun are then answered busy.
 func (p *Plugin) Close(ctx context.Context) error {

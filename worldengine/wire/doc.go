@@ -21,7 +21,7 @@
 //
 //	runevents.v2.<world>.<town token>.<runId>           a run event
 //	alerts.v1.<world>.<CODE>                            an alert
-//	deadletter.v1.<world>.<stream>.<log seq>.<part>     a message that the bus gave up
+//	deadletter.v1.<world>.<stream>.<log seq>.<part>     a message that the outbox relay gave up
 //	worldengine.v1.<world>.apply.<town token>           a command for the plugin of a town
 //	worldengine.v1.<world>.events.<town token>          a commit message, with its run events
 //

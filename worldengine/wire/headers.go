@@ -69,7 +69,7 @@ const (
 	RunSeqsHeader = "Run-Seqs"
 	// RunMovesHeader has the run-level types of the record's events, in order, with commas.
 	RunMovesHeader = "Run-Moves"
-	// TypeHeader is what made the engine begin the run: the type of a proposal, or a signal.
+	// TypeHeader is the origin of the engine's run: the type of a proposal, or a signal.
 	TypeHeader = "Type"
 	// ClosingHeader is "true" if the record closes the run to all but the engine.
 	ClosingHeader = "Closing"
@@ -105,5 +105,5 @@ const (
 // answer itself.
 const AskerHeader = "Asker"
 
-// ServerHeaderPrefix begins the names of the headers to which NATS itself gives a meaning.
+// ServerHeaderPrefix is the prefix of the names of the headers to which NATS itself gives a meaning.
 const ServerHeaderPrefix = "Nats-"

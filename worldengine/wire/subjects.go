@@ -24,7 +24,7 @@ func ValidateWorld(world string) error {
 	return nil
 }
 
-// SubjectPrefix returns the beginning of the subjects of a world's verbs, without its last dot.
+// SubjectPrefix returns the prefix of the subjects of a world's verbs, without its last dot.
 func SubjectPrefix(world string) string { return "worldengine.v1." + world }
 
 // WorldsToken stands for the name of a world in the subjects of the verbs about worlds.
@@ -178,14 +178,14 @@ func AstraySubject(subject string) string {
 	return "astray." + strings.Join(tokens, ".")
 }
 
-// inboxes are the beginnings of the reply subjects on which the service answers: inboxes, and the
-// subjects by which a NATS server takes the answer back to another account.
+// inboxes are the prefixes of the reply subjects on which the service answers: inboxes, and the
+// subjects on which a NATS server returns an answer to another account.
 var inboxes = []string{"_INBOX.", userInbox, "_R_."}
 
-// userInbox begins the inboxes of users that have inboxes of their own.
+// userInbox is the prefix of the inboxes of users that have inboxes of their own.
 const userInbox = "_INBOX_"
 
-// InboxPrefix returns the beginning of a user's inboxes in a world with access control. No other
+// InboxPrefix returns the prefix of a user's inboxes in a world with access control. No other
 // user can read the replies there.
 func InboxPrefix(user string) string { return userInbox + user }
 
@@ -199,8 +199,8 @@ func InboxUser(inbox string) string {
 	return user
 }
 
-// IsInbox reports whether the service may answer on a reply subject. A reply on any other subject
-// could be taken for a command or an event.
+// IsInbox reports whether the service may answer on a reply subject. On any other subject the answer
+// might be read as a command or an event.
 func IsInbox(reply string) bool {
 	for _, prefix := range inboxes {
 		if strings.HasPrefix(reply, prefix) {

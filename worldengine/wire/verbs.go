@@ -84,11 +84,11 @@ const (
 	WorldsRemove Verb = "worlds.remove"
 )
 
-// worldsPrefix begins the verbs that are about worlds, not of one.
+// worldsPrefix is the prefix of the verbs that are about worlds, not of one.
 const worldsPrefix = "worlds."
 
-// ManagesWorlds reports whether the verb is about worlds. Every server of a NATS answers such a verb, on
-// a subject without the name of a world.
+// ManagesWorlds reports whether the verb is about worlds: any server of a NATS answers it, on a subject without the
+// name of a world.
 func (v Verb) ManagesWorlds() bool { return strings.HasPrefix(string(v), worldsPrefix) }
 
 // ManagesWorlds is Verb.ManagesWorlds.
@@ -117,7 +117,7 @@ type VerbSpec struct {
 	AnswerWithin time.Duration
 }
 
-// SlotKey is the member of a request that names its town, run or key.
+// SlotKey is the member of a request whose value selects the slots: its town, run or key.
 type SlotKey string
 
 // The members.

@@ -53,7 +53,7 @@ func MayBeApplied[R ~string](reason R) bool {
 // Console applies commands without a plugin. It does not know the ids of commands: a command that
 // may have been sent must not be applied again.
 type Console interface {
-	// Apply gets the console ready, calls begin, and sends the command. If begin returns false,
+	// Apply prepares the console, then calls begin, and then sends the command. If begin returns false,
 	// nothing is sent, and the error is an ErrUnavailable. After any other error the command may be
 	// applied. For a command that the console refuses, begin need not be called.
 	Apply(ctx context.Context, c *Command, begin func() bool) (Answer, error)
@@ -162,7 +162,7 @@ func NotApplied(err error) bool {
 	return errors.Is(err, ErrUnavailable) && !errors.Is(err, ErrInDoubt)
 }
 
-// ConsoleInDoubt is the end of an attempt if the console may have run the command.
+// ConsoleInDoubt returns the failure of an attempt whose command the console may have run.
 func ConsoleInDoubt(why string) Result {
 	return Result{Reached: true, Failed: &Failure{Reason: ReasonRCONInDoubt, Message: clipped(why)}}
 }

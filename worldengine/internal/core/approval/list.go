@@ -135,7 +135,7 @@ func (l List) Ask(
 	})
 }
 
-// CloseStale returns the list for a town whose state has the hash: entries of other states are closed. Of
+// CloseStale returns the list with the entries of other states than the hash closed. Of
 // these and the used ones the last maxClosed are kept. The denials of the state stay.
 func (l List) CloseStale(hash string) List {
 	changed, after := false, slices.Clone(l)

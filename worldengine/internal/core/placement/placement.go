@@ -32,7 +32,7 @@ const (
 	StableAfter = 10 * time.Second
 	// MoveEvery is how long a server keeps a world before it hands the world over.
 	MoveEvery = 30 * time.Second
-	// BusyFor is how long a handover that is due waits for a moment without requests in hand.
+	// BusyFor is how long a handover that is due waits for a moment without unanswered requests.
 	BusyFor = 10 * time.Second
 	// handoverWithin bounds how long the next handover waits for the last one to end.
 	handoverWithin = 5 * time.Second
@@ -47,7 +47,7 @@ const (
 	Look                   // read the lease: no server announces that it serves the world
 	Acquire                // acquire the lease, after Decision.After
 	Keep                   // go on serving
-	HandOver               // finish the requests in hand, and release the lease to Decision.To
+	HandOver               // finish the unanswered requests, and release the lease to Decision.To
 )
 
 func (a Action) String() string {

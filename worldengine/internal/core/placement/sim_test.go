@@ -388,7 +388,7 @@ func (v *simServer) decide() {
 	}
 }
 
-// handOver stops taking requests, and releases the lease when those in hand are finished.
+// handOver stops receiving requests, and releases the lease when those in hand are finished.
 func (v *simServer) handOver(d Decision) {
 	s := v.sim
 	lease := s.leases[d.World]
@@ -430,7 +430,7 @@ func (v *simServer) release(name string, after time.Duration) {
 	})
 }
 
-// stop ends a server as SIGTERM does: it announces that it is draining, and gives its leases back.
+// stop ends a server as SIGTERM does: it announces that it is draining, and releases the lease.
 func (v *simServer) stop() {
 	if !v.up || v.suspended {
 		return

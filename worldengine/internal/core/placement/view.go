@@ -203,7 +203,7 @@ func (v *View) HandingOver(now time.Duration, name string) {
 	v.handedOver, v.handedAt = name, now
 }
 
-// Busy notes whether requests of a world that this server serves are in hand.
+// Busy notes whether requests of a world that this server serves are unanswered.
 func (v *View) Busy(name string, busy bool) {
 	if w := v.worlds[name]; w != nil {
 		w.busy = busy

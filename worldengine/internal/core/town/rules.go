@@ -24,7 +24,7 @@ const (
 )
 
 // Rules are the amounts of the built-in rules. Each is a flag of handoffd with the default below.
-// With the zero Rules a command moves the day on, but adds and takes off nothing.
+// With the zero Rules a command only moves the day on.
 type Rules struct {
 	ProjectStep     float64 `json:"projectStep" help:"The amount that PROJECT_ADVANCE adds to the progress of the project." default:"0.1"`
 	SalvageFocused  float64 `json:"salvageFocused" help:"The amount that SALVAGE_PLAN takes off scarcity or dread." default:"0.1"`

@@ -1,6 +1,6 @@
 // Package worldfile reads the file that a new world gets its towns from: a JSON array whose
 // elements are each a snapshot.v1, or {"snapshot": a snapshot.v1, "apply": the town's binding,
-// "approval": the types of proposals that take a person's approval}.
+// "approval": the types of proposals that need a person's approval}.
 package worldfile
 
 import (
@@ -20,7 +20,7 @@ const MaxBytes = 64 << 20
 type Town struct {
 	State   town.State
 	Binding apply.Binding // "" if the file has none
-	// Approval is which types of proposals take a person's approval; nil if the file has none.
+	// Approval has the types of proposals that need a person's approval; nil if the file has none.
 	Approval *approval.Policy
 }
 

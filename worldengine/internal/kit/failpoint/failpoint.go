@@ -5,7 +5,7 @@ package failpoint
 // Point is a moment in the life of a handoff.
 type Point string
 
-// The points, in the order in which a handoff passes them.
+// The points, in the order of a handoff on its way.
 const (
 	// Judged: it is judged, and nothing is stored.
 	Judged Point = "judged"
@@ -34,10 +34,10 @@ const (
 	Withdrawn Point = "withdrawn"
 )
 
-// Cancelling returns the points that a cancellation passes, in their order.
+// Cancelling returns the points of a cancellation, in their order.
 func Cancelling() []Point { return []Point{Closing, Withdrawn} }
 
-// Points returns the points that a handoff passes which is not cancelled, in their order.
+// Points returns the points of a handoff that is not cancelled, in their order.
 func Points() []Point {
 	return []Point{
 		Judged, Committed, Accepted, Asked, Answered, Again, Recorded, Closing, Concluded,
@@ -48,7 +48,7 @@ func Points() []Point {
 // which set it before anything is started.
 var Reached func(Point)
 
-// Hit says that p is reached.
+// Hit reports that the program has come to p.
 func Hit(p Point) {
 	if Reached != nil {
 		Reached(p)

@@ -73,7 +73,7 @@ func (o Options) Check() error {
 
 // WithUserInbox returns the options with a user's inbox prefix in a world with access control,
 // _INBOX_<user>, if the options or urls name the user and no prefix is set. The client does not
-// know the name of an NKey, a credentials file or a certificate: NATS tells it only by a request,
+// know the name of an NKey, a credentials file or a certificate: NATS answers that only to a request,
 // whose reply needs the inbox.
 func (o Options) WithUserInbox(urls string) Options {
 	if user := o.UserOf(urls); user != "" && o.Inbox == "" {

@@ -81,7 +81,7 @@ func isLoopback(address string) bool {
 	return err == nil && at.Addr().Unmap().IsLoopback()
 }
 
-// OperatorKeyAddress begins the line of a key file with the address, IP:PORT, at which the key's
+// OperatorKeyAddress is the prefix of the line of a key file with the address, IP:PORT, at which the key's
 // server listens.
 const OperatorKeyAddress = "# of the server at "
 
@@ -97,7 +97,7 @@ func names(content []byte, address string) bool {
 }
 
 // checkKey returns an error unless the file that a server names is this user's, and written by the
-// server at that address. So a program that passes on another server's answer gets nothing signed.
+// server at that address. So a program that forwards another server's answer gets nothing signed.
 func checkKey(file, address string) error {
 	if !filepath.IsAbs(file) {
 		return fmt.Errorf("the server names %q, which is no absolute path", file)

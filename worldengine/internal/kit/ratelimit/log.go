@@ -18,7 +18,7 @@ const (
 
 // Logger returns a logger that bounds the lines of each kind, and the length of their attributes.
 // The line after some that were left out says how many, as leftOut. kindOf returns the kind of a
-// message; nil stands for the message itself, which must not hold text of clients. Lines below
+// message; nil means the message itself, which must not contain text of clients. Lines below
 // slog.LevelInfo are not bounded. A logger that is bounded already gets another bound instead.
 func Logger(logger *slog.Logger, kindOf func(message string) string) *slog.Logger {
 	next := logger.Handler()

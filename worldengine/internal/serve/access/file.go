@@ -41,7 +41,7 @@ type TLS struct {
 const maxFile = 4 << 20
 
 // ReadFile reads an access file, and the files and environment variables that it names. File names
-// are relative to its directory; lookup is os.LookupEnv. No error holds a secret.
+// are relative to its directory; lookup is os.LookupEnv. No error contains a secret.
 func ReadFile(file string, lookup func(string) (string, bool)) (Config, error) {
 	data, err := platform.ReadFile(file, maxFile)
 	if err != nil {
@@ -117,7 +117,7 @@ func (r *reader) tls(t TLS) TLS {
 	return t
 }
 
-// reserved begins the names of the server's own users; no other user's name may begin with it.
+// reserved is the prefix of the names of the server's own users; no other user's name may begin with it.
 const reserved = "handoffd-"
 
 var userName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)

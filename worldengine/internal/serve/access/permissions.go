@@ -20,9 +20,9 @@ const (
 
 // How a plugin may answer a request: a command may take long in a game.
 const (
-	// MaxAnswers is how many replies to one request NATS takes from a plugin.
+	// MaxAnswers is how many replies to one request NATS allows a plugin.
 	MaxAnswers = 64
-	// AnswersExpire is how long after the request NATS takes the replies.
+	// AnswersExpire is how long after the request NATS allows the replies.
 	AnswersExpire = 24 * time.Hour
 )
 
@@ -193,7 +193,7 @@ type Crossings struct {
 	Diverted []string
 }
 
-// AskingInbox begins the inboxes on which the engine takes the answers of plugins. The answers
+// AskingInbox is the prefix of the inboxes on which the engine receives the answers of plugins. The answers
 // cross to the world's account.
 var AskingInbox = wire.InboxPrefix(AskingUser)
 

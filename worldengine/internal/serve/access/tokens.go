@@ -10,7 +10,7 @@ import (
 	"worldengine/schemas"
 )
 
-// tokenPrefix begins every token, so that a token is recognised where it should not be.
+// tokenPrefix is the prefix of every token, so that a token is recognised where it should not be.
 const tokenPrefix = "mcp_"
 
 // NewToken draws a token, with which a host of a language model signs in over HTTP, and returns it with

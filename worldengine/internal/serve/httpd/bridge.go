@@ -45,7 +45,7 @@ func NewBridge(most int, origins []string, logger *slog.Logger) *Bridge {
 	}
 }
 
-// Lead sets the address at which the NATS server takes WebSockets, ws://HOST:PORT/PATH, or wss://
+// Lead sets the address at which the NATS server accepts WebSockets, ws://HOST:PORT/PATH, or wss://
 // with the TLS configuration config, nil for the default.
 func (b *Bridge) Lead(target *url.URL, config *tls.Config) {
 	to := *target

@@ -63,7 +63,7 @@ type Server struct {
 	work     sync.WaitGroup
 }
 
-// Listen takes the address, and answers nothing before Serve.
+// Listen opens the listener; requests wait until Serve.
 func Listen(config Config) (*Server, error) {
 	listener, err := net.Listen("tcp", config.Listen)
 	if err != nil {

@@ -108,7 +108,7 @@ func (h *Handler) Serve(w http.ResponseWriter, r *http.Request, caller Caller) {
 	}
 }
 
-// startRequest counts a request in hand, unless the handler has ended.
+// startRequest counts an unanswered request, unless the handler has ended.
 func (h *Handler) startRequest() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -223,7 +223,7 @@ func (m *message) wrong() string {
 	return ""
 }
 
-// answer has the library answer a message, and tells the tools whether the host got the answer.
+// answer has the library answer a message, and reports to the tools whether the host got the answer.
 func (h *Handler) answer(w http.ResponseWriter, r *http.Request, s *session, m *message) {
 	number := h.calls.Add(1)
 	h.mu.Lock()

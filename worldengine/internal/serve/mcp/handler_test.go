@@ -121,7 +121,7 @@ func TestHandler_Bounds(t *testing.T) {
 	}
 	require.False(t, s.alive("b", own[4]), "another user's")
 
-	for _, id := range own[2:] { // all have a request in hand
+	for _, id := range own[2:] { // all have an unanswered request
 		require.Equal(t, http.StatusOK, s.ask(http.MethodGet, "a", id, "").StatusCode)
 	}
 	status, text := s.post("a", "", initialize)

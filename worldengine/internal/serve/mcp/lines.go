@@ -25,7 +25,7 @@ const maxFrame = 4 << 20
 // lines is a session's connection over lines. The library's own connection ends at a line that is no
 // JSON-RPC message, and changes ids beyond 2^53 and fractions. Here such a line gets an error, and each
 // answer has the id of its request, byte for byte. The input ends only after each request has its
-// answer, since the library would cancel the requests in hand.
+// answer, since the library would cancel the unanswered requests.
 type lines struct {
 	frames chan frame
 	end    error // of the input, after the last frame

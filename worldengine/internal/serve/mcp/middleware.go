@@ -55,7 +55,7 @@ func bounded() sdk.Middleware {
 	}
 }
 
-// reportDoubt has the text of each failed call say whether anything was proposed: the library refuses
+// reportDoubt adds to the text of each failed call whether anything was proposed: the library refuses
 // arguments before a tool sees them.
 func reportDoubt(next sdk.MethodHandler) sdk.MethodHandler {
 	return func(ctx context.Context, method string, request sdk.Request) (sdk.Result, error) {

@@ -13,7 +13,7 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// townsURI begins the URIs of the towns of a world: worldengine://<world>/towns/<id>, percent-encoded.
+// townsURI is the prefix of the URIs of the towns of a world: worldengine://<world>/towns/<id>, percent-encoded.
 func (m *Tools) townsURI() string { return "worldengine://" + m.Engine.World + "/towns/" }
 
 func (m *Tools) townURI(id string) string { return m.townsURI() + url.PathEscape(id) }

@@ -19,10 +19,10 @@ type session struct {
 	tools   *Tools
 	created time.Time
 
-	pending int // requests
-	used    time.Time
-	expiry  *time.Timer
-	gone    bool
+	unanswered int // requests
+	used       time.Time
+	expiry     *time.Timer
+	gone       bool
 
 	mu   sync.Mutex
 	last answeredCalls // guarded by mu
@@ -79,14 +79,14 @@ func (s *session) initialized() bool {
 	return false
 }
 
-// open makes a session with one request in hand; nil if there is no room for it.
+// open makes a session with one unanswered request; nil if there is no room for it.
 func (h *Handler) open(r *http.Request, caller Caller) (*session, error) {
 	config, err := h.config.Open(r, caller)
 	if err != nil {
 		return nil, err
 	}
 	config.Answers = h
-	s := &session{id: rand.Text(), caller: caller, pending: 1, created: time.Now(), used: time.Now()}
+	s := &session{id: rand.Text(), caller: caller, unanswered: 1, created: time.Now(), used: time.Now()}
 	config.sessionID = s.id
 	s.tools = New(config)
 	h.mu.Lock()
@@ -100,7 +100,7 @@ func (h *Handler) open(r *http.Request, caller Caller) (*session, error) {
 }
 
 // makeRoom ends the idlest session of a user, or of all, if there are as many as may be. It returns
-// false if all have requests in hand. h.mu is locked.
+// false if all have unanswered requests. h.mu is locked.
 func (h *Handler) makeRoom(user string) bool {
 	ofUser := func(s *session) bool { return s.caller.User == user }
 	anybody := func(*session) bool { return true }
@@ -118,7 +118,7 @@ func (h *Handler) makeRoom(user string) bool {
 	return true
 }
 
-// count returns how many sessions there are of some, and the one without a request in hand that has gone
+// count returns how many sessions there are of some, and the one without an unanswered request that has gone
 // longest without one; nil for none. h.mu is locked.
 func (h *Handler) count(of func(*session) bool) (idlest *session, open int) {
 	for _, s := range h.sessions {
@@ -126,7 +126,7 @@ func (h *Handler) count(of func(*session) bool) (idlest *session, open int) {
 			continue
 		}
 		open++
-		if s.pending == 0 && (idlest == nil || s.used.Before(idlest.used)) {
+		if s.unanswered == 0 && (idlest == nil || s.used.Before(idlest.used)) {
 			idlest = s
 		}
 	}
@@ -141,7 +141,7 @@ func (h *Handler) use(id string, caller Caller) *session {
 	if s == nil || s.caller != caller {
 		return nil
 	}
-	s.pending++
+	s.unanswered++
 	s.expiry.Stop()
 	return s
 }
@@ -150,9 +150,9 @@ func (h *Handler) use(id string, caller Caller) *session {
 func (h *Handler) unuse(s *session) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	s.pending--
+	s.unanswered--
 	s.used = time.Now()
-	if s.pending == 0 && !s.gone {
+	if s.unanswered == 0 && !s.gone {
 		s.expiry.Reset(h.config.Idle)
 	}
 }
@@ -161,7 +161,7 @@ func (h *Handler) unuse(s *session) {
 func (h *Handler) expire(s *session) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if s.pending == 0 && time.Since(s.used) >= h.config.Idle {
+	if s.unanswered == 0 && time.Since(s.used) >= h.config.Idle {
 		h.drop(s)
 	}
 }
@@ -225,7 +225,7 @@ func (h *Handler) Sessions() (sessions []Session) {
 	return sessions
 }
 
-// Drain refuses requests from now on, and ends the open streams. Calls in hand go on.
+// Drain refuses requests from now on, and ends the open streams. Unanswered calls go on.
 func (h *Handler) Drain() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -235,7 +235,7 @@ func (h *Handler) Drain() {
 	}
 }
 
-// Close drains, waits for the calls in hand until ctx ends, and ends all sessions.
+// Close drains, waits for the unanswered calls until ctx ends, and ends all sessions.
 func (h *Handler) Close(ctx context.Context) error {
 	h.Drain()
 	err := await(ctx, &h.requests)

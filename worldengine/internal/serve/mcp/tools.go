@@ -28,9 +28,9 @@ type Config struct {
 	// separates the sessions that share it: the address of the server, or the user.
 	Open  *Proposals
 	Scope string
-	// Towns tells the session about changes; without it the session has no subscriptions.
+	// Towns notifies the session of changes; without it the session has no subscriptions.
 	Towns *Towns
-	// Answers tells which results the host gets; nil if it gets each answer.
+	// Answers reports which results the host gets; nil if it gets each answer.
 	Answers Answers
 
 	sessionID string // of HTTP
@@ -38,11 +38,11 @@ type Config struct {
 
 // Answers knows whether a host got the answer to a call.
 type Answers interface {
-	// Expect arranges that delivery is told whether the host gets the answer to a call.
+	// Expect has delivery called when it is known whether the host got the answer to a call.
 	Expect(call *sdk.CallToolRequest, delivery Delivery)
 }
 
-// Delivery is told about an answer: Done if the host got it, Lost if it turns out later that it did
+// Delivery is called about an answer: Done if the host got it, Lost if it turns out later that it did
 // not. Either is nil, or returns at once.
 type Delivery struct{ Done, Lost func() }
 

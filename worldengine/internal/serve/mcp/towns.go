@@ -21,7 +21,7 @@ const settle = 500 * time.Millisecond
 // followAgain is the pause before the log is followed again after an error.
 const followAgain = time.Second
 
-// Towns tells sessions when a town has changed. While there are subscriptions it follows the log of the
+// Towns notifies sessions of towns that have changed. While there are subscriptions it follows the log of the
 // world, once for all sessions. A notice has the town's URI alone: the session reads the town with the
 // rights of its own user. It is safe for concurrent use.
 type Towns struct {
@@ -79,7 +79,8 @@ func (t *Towns) subscribe(ctx context.Context, server *sdk.Server, townID, uri s
 	return nil
 }
 
-// lockCursor locks t.mu. If the log is not followed, it returns the cursor to follow the log from.
+// lockCursor returns with t.mu locked and, if nothing follows the log yet, with the cursor to follow it from. It
+// asks for the cursor without the lock.
 func (t *Towns) lockCursor(ctx context.Context) (cursor string, err error) {
 	for {
 		t.mu.Lock()
@@ -202,7 +203,7 @@ func (t *Towns) schedule(s *subscription) {
 	}
 }
 
-// notify tells a session that a town has changed.
+// notify sends a session the notice that a town has changed.
 func (t *Towns) notify(s *subscription) {
 	t.mu.Lock()
 	s.again = false // what the session reads from now on has the change

@@ -45,7 +45,7 @@ type Embedded struct {
 	SlowConsumers int64
 }
 
-// Webhooks has how many messages webhooks took, and how many were lost.
+// Webhooks has how many messages were delivered to webhooks, and how many were lost.
 type Webhooks struct{ Sent, Lost int64 }
 
 // scrapeTimeout bounds one scrape's wait for NATS.
@@ -96,7 +96,7 @@ var (
 // Describe implements prometheus.Collector. It names no metric: which there are depends on the sample.
 func (c *collector) Describe(chan<- *prometheus.Desc) {}
 
-// scrape takes the metrics of one scrape. labels come before the own labels of each metric.
+// scrape collects the metrics of one scrape. labels come before the own labels of each metric.
 type scrape struct {
 	to     chan<- prometheus.Metric
 	labels []string

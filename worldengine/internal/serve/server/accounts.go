@@ -53,7 +53,7 @@ func newAccounts(config *Config, tls *liveTLS, bridge *httpd.Bridge) (_ *account
 }
 
 // ownAmongClients is how many of the server's own connections are in the clients' account: one
-// takes requests, and one sends their answers.
+// receives requests, and one sends their answers.
 const ownAmongClients = 2
 
 // anonymous is the name of the NATS user for clients without credentials.

@@ -465,7 +465,7 @@ func TestClients_HalfOpen(t *testing.T) { // alone: it counts goroutines
 }
 
 // A client that asks for much and never reads is closed when a message to it has lain too long.
-// Others are served, and the messages that waited are given back.
+// Others are served, and the messages that waited are released.
 func TestClients_NeverRead(t *testing.T) { // alone: it counts goroutines
 	defer server.SetWriteDeadline(300 * time.Millisecond)()
 	c := newWorld(t)

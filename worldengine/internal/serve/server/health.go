@@ -25,7 +25,7 @@ var (
 		"why, and where it is served")
 )
 
-// ready returns why the server is not ready to take requests to the world; nil if it is. A ready
+// ready returns why the server is not ready to receive requests to the world; nil if it is. A ready
 // server serves the world and is not stopping, has room to store, and has built the index. The log is
 // not known to have lost a record, and has answered within 15 s.
 func (h *hosted) ready() error {
@@ -78,7 +78,7 @@ func (s *Server) Ready() error {
 	return fmt.Errorf("none of the worlds is served: %s", s.tally(refused))
 }
 
-// ReadyOf returns why the server is not ready to take requests to a world; nil if it is.
+// ReadyOf returns why the server is not ready to receive requests to a world; nil if it is.
 func (s *Server) ReadyOf(world string) error {
 	if h := s.worlds.get(world); h != nil {
 		return h.ready()
@@ -117,7 +117,7 @@ func (s *Server) tally(refused []*hosted) string {
 	return strings.Join(why, "; ")
 }
 
-// readyz answers whether the server is ready or, with ?world=NAME, whether it is ready to take requests
+// readyz answers whether the server is ready or, with ?world=NAME, whether it is ready to receive requests
 // to a world. A ready server of several worlds names those that should be served and are not.
 func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Query().Has("world") {

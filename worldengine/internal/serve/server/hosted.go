@@ -134,7 +134,7 @@ func (h *hosted) refuse(err error) {
 	h.logger.Error("the world is not served; will try again", "error", err)
 }
 
-// tryBegin calls begin, once few enough worlds are being started.
+// tryBegin calls serveOrStandBy, once few enough worlds are being started.
 func (h *hosted) tryBegin() error {
 	select {
 	case h.server.starts <- struct{}{}:
@@ -217,7 +217,7 @@ func (h *hosted) prepare(ctx context.Context) (jetstream.JetStream, error) {
 	return js, err
 }
 
-// mayServe returns an error if the server, which begins to stand by, could not serve the world later.
+// mayServe returns an error if the server, which starts to stand by, could not serve the world later.
 func (h *hosted) mayServe(ctx context.Context, js jetstream.JetStream) error {
 	c := h.engine
 	plan, err := commitlog.PlanSettings(ctx, js, c.World, c.Settings)
@@ -241,8 +241,8 @@ func (h *hosted) forgetSettings() {
 	h.engine.Settings, h.engine.DiscardHistory = commitlog.Settings{}, false
 }
 
-// close stops taking requests, finishes and answers those in hand, gives the lease back, and ends all
-// that belongs to the world. ctx bounds the wait for requests in hand.
+// close stops receiving requests, finishes and answers the others, releases the lease, and ends all
+// that belongs to the world. ctx bounds the wait for unanswered requests.
 func (h *hosted) close(ctx context.Context) (err error) {
 	h.stop()
 	h.ended.Wait()

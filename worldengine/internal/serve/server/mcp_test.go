@@ -398,7 +398,7 @@ func TestMCP_ManySessions(t *testing.T) {
 	require.Equal(t, http.StatusNotFound, got)
 }
 
-// A server that stops answers the calls in hand, refuses others, and ends the streams.
+// A server that stops answers the unanswered calls, refuses others, and ends the streams.
 func TestMCP_Drain(t *testing.T) {
 	t.Parallel()
 	srv := start(t, withHTTP)

@@ -87,7 +87,7 @@ func (m *models) reload(users []access.User, gone map[string]bool) (ended int) {
 	defer m.mu.Unlock()
 	for id := range gone {
 		delete(m.open, id)
-		if u := before[id]; u != nil && m.conns[u.InboxPrefix()] != nil { // its calls in hand end
+		if u := before[id]; u != nil && m.conns[u.InboxPrefix()] != nil { // its unanswered calls end
 			m.conns[u.InboxPrefix()].Close()
 			delete(m.conns, u.InboxPrefix())
 		}
@@ -344,7 +344,7 @@ func (m *models) clients(world string) (list []messages.Client) {
 	return list
 }
 
-// close ends the sessions. Calls in hand are answered until ctx ends.
+// close ends the sessions. Unanswered calls are answered until ctx ends.
 func (m *models) close(ctx context.Context) error {
 	err := m.handler.Close(ctx)
 	m.mu.Lock()

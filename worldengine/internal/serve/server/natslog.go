@@ -8,8 +8,7 @@ import (
 	"worldengine/worldengine/internal/kit/ratelimit"
 )
 
-// natsLogger passes the log lines of the NATS server to slog. To gaveUp it passes the first reason
-// why NATS gives up. Clients can cause a line for each message that they send, so lines of one kind
+// natsLogger writes the log lines of the NATS server to slog, and the first reason why NATS gives up to gaveUp. Clients can cause a line for each message that they send, so lines of one kind
 // are limited.
 type natsLogger struct {
 	logger *slog.Logger

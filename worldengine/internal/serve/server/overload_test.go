@@ -39,7 +39,7 @@ func (c *client) overload() overload {
 	return serviceStats[struct{ Overload overload }](c).Overload
 }
 
-// awaitNothingHeld waits until every request has given back its place and its bytes.
+// awaitNothingHeld waits until every request has released its place and its bytes.
 func (c *client) awaitNothingHeld() {
 	c.t.Helper()
 	eventually(c.t, func() bool { o := c.overload(); return o.Held == 0 && o.HeldBytes == 0 })

@@ -2,7 +2,7 @@ package server
 
 import "worldengine/worldengine/internal/serve/service"
 
-// serveRequests starts the service of all worlds. It takes requests in the world's account and, if an
+// serveRequests starts the service of all worlds. It receives requests in the world's account and, if an
 // embedded NATS has an account for clients without credentials, in that account. With access control
 // the requests of clients cross to the world's account, and NATS marks them with their user on the
 // way.

@@ -191,8 +191,8 @@ type Server struct {
 	dials     atomic.Uint64    // of conn and followers
 	asking    *nats.Conn       // asks plugins, on inboxes of its own; nil if there is one account
 	keeper    *lease.Keeper    // renews the leases of all worlds
-	service   *service.Service // takes the requests of all worlds
-	answering *nats.Conn       // answers in the clients' account; nil if no requests are taken there
+	service   *service.Service // receives the requests of all worlds
+	answering *nats.Conn       // answers in the clients' account; nil if no requests are received there
 	http      *httpd.Server    // nil without HTTP
 	bridge    *httpd.Bridge    // leads browsers to NATS; nil without HTTP
 	models    *models          // nil without HTTP
@@ -374,8 +374,9 @@ func (s *Server) Room() *storage.Room {
 	return s.embedded.room
 }
 
-// Close stops taking requests, finishes and answers those in hand, gives the leases back, and ends
-// all that Start has started. ctx bounds the wait for requests in hand.
+// Close ends all that Start has started, in an order that loses no answer: first no language model and no other server
+// can bring new work, then each world answers the requests that it has received and releases its lease, then the
+// connections that carried the answers close, and NATS after them. ctx bounds the wait for the answers.
 func (s *Server) Close(ctx context.Context) error {
 	s.draining.Store(true)
 	if s.models != nil {

@@ -25,7 +25,7 @@ const (
 	sessionsOfUser = 20
 )
 
-// sessionPrefix begins every session's token. A password that begins with it and has the length of a
+// sessionPrefix is the prefix of every session's token. A password that begins with it and has the length of a
 // token is no password.
 const sessionPrefix = "console-session-"
 

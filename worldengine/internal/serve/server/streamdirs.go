@@ -34,7 +34,7 @@ type streamDir struct {
 	logger     *slog.Logger
 }
 
-// bucketPrefix begins the name of the stream of a key-value bucket: of the writer's lease, which is
+// bucketPrefix is the prefix of the name of the stream of a key-value bucket: of the writer's lease, which is
 // worth nothing after its server.
 const bucketPrefix = "KV_"
 

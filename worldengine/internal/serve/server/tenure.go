@@ -16,7 +16,7 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// withdrawWithin bounds how long a server that lost the lease waits for requests in hand.
+// withdrawWithin bounds how long a server that lost the lease waits for unanswered requests.
 const withdrawWithin = time.Second
 
 // tenure is a time in which the server serves the world.
@@ -28,7 +28,7 @@ type tenure struct {
 	removal *nats.Subscription // to requests to remove the world; nil if no other server can join
 }
 
-// becomeWriter begins a tenure with the lease, which it releases if that fails.
+// becomeWriter starts a tenure with the lease, which it releases if the start fails.
 func (h *hosted) becomeWriter(ctx context.Context, held *lease.Lease) error {
 	t, p := &tenure{lease: held}, h.server.placer
 	if held != nil {
@@ -41,14 +41,15 @@ func (h *hosted) becomeWriter(ctx context.Context, held *lease.Lease) error {
 	if err != nil {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), withdrawWithin)
 		defer cancel()
-		_ = h.finish(ctx, t) // no request was taken, so there is none to finish
+		_ = h.finish(ctx, t) // no request was received, so none is unanswered
 		return err
 	}
 	h.serving.Store(t)
 	return nil
 }
 
-// startTenure starts the engine and its service.
+// startTenure opens the engine, loads the towns of the world file, and then opens the service: the first request
+// finds a world that is complete.
 func (h *hosted) startTenure(ctx context.Context, t *tenure) error {
 	s, ofEngine, ofService := h.server, h.engine, h.service
 	ofEngine.Index, ofEngine.Dials = h.index.Load(), s.dials.Load
@@ -107,7 +108,7 @@ func (h *hosted) refuseRemoved(ctx context.Context) error {
 	return nil // the engine says what is wrong otherwise
 }
 
-// handOverWithin bounds how long a handover waits for requests in hand. The next writer finishes those
+// handOverWithin bounds how long a handover waits for unanswered requests. The next writer finishes those
 // that are left.
 const handOverWithin = 5 * time.Second
 
@@ -135,8 +136,9 @@ func (h *hosted) withdraw(ctx context.Context, t *tenure) {
 	}
 }
 
-// finish ends a tenure, even one that began only in part. It stops taking requests, finishes and
-// answers those in hand, and gives the lease back. ctx bounds the wait.
+// finish ends a tenure, even one that was started only in part. The order is the safety of it: first no request is
+// received any more, then those received before are answered, then the answers are flushed to NATS, and only then is the
+// lease released, so that the next writer answers nothing that this one may still answer. ctx bounds the wait.
 func (h *hosted) finish(ctx context.Context, t *tenure) (err error) {
 	if t.removal != nil {
 		_ = t.removal.Unsubscribe() // fails only when the connection is gone

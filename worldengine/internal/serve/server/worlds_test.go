@@ -29,7 +29,7 @@ func withWorlds(worlds ...string) func(*server.Config) {
 // allWorlds has a server serve all worlds of its NATS.
 func allWorlds(c *server.Config) { c.AllWorlds = true }
 
-// serves waits until a server is ready to take requests to a world.
+// serves waits until a server is ready to receive requests to a world.
 func serves(t testing.TB, srv *server.Server, world string) {
 	t.Helper()
 	eventually(t, func() bool { return srv.ReadyOf(world) == nil })

@@ -204,7 +204,7 @@ func TestWorlds_AccountFull(t *testing.T) {
 	c.switchWorld("late").putTown("t")
 }
 
-// A world with requests in hand is removed only by force. Those that wait are then answered.
+// A world with unanswered requests is removed only by force. Those that wait are then answered.
 func TestWorlds_RemoveWithRequests(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*server.Config){"embedded": patient, "open": open} {

@@ -14,12 +14,12 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// requestBytes is the share of Config.MaxHeld that a request takes beside its payload.
+// requestBytes is the share of Config.MaxHeld that a request uses beside its payload.
 const requestBytes = 1 << 10
 
-// admit takes a slot and bytes for a request, and gives the request to the workers of an endpoint.
-// If the request does not fit, admit answers with 429. admit runs as requests arrive, one at a time
-// for each verb, so it reads no more of a request than peekID does.
+// admit acquires a slot, then reserves bytes, and then queues a request for the workers of its endpoint. If the
+// bytes do not fit, it releases the slot again. A request that does not fit gets 429. admit runs as requests arrive,
+// one at a time for each verb, so it reads no more of a request than peekID does.
 func (w *World) admit(e *endpoint, in *incoming) {
 	of, now, why := e.slots.acquire(w.config.World, w.subject(e, in))
 	if why != granted {
@@ -34,12 +34,12 @@ func (w *World) admit(e *endpoint, in *incoming) {
 		return
 	}
 	in.slots, in.slotOwner, in.bytes = e.slots, of, bytes
-	w.pending.Add(1)
+	w.unanswered.Add(1)
 	e.lane(of).put(in)
 }
 
-// subject returns the town, run or key whose slots a request takes. It returns nothing if the
-// sender's rights do not cover the town that the request would change. So no client takes the slots
+// subject returns the town, run or key whose slots a request uses. It returns nothing if the
+// sender's rights do not cover the town that the request would change. So no client uses up the slots
 // of a town outside its rights.
 func (w *World) subject(e *endpoint, in *incoming) []byte {
 	id := peekID(e.slotKey, in.data)
@@ -49,7 +49,7 @@ func (w *World) subject(e *endpoint, in *incoming) []byte {
 	return id
 }
 
-// release gives back the slot and the bytes of a request. It does nothing if the request was not
+// release releases the slot and the bytes of a request. It does nothing if the request was not
 // admitted, or was released before.
 func (w *World) release(in *incoming) {
 	if in.slots != nil && in.released.CompareAndSwap(false, true) {
@@ -64,13 +64,13 @@ type usage struct {
 	bytes    int64
 }
 
-// memory bounds the memory of all requests that are held. If several worlds are open, a world may
+// memory bounds the memory of all admitted requests. If several worlds are open, a world may
 // have at most as much as is free. memory is safe for concurrent use.
 type memory struct {
 	bound int64
 	open  *atomic.Int64 // how many worlds share the memory
 
-	mu   sync.Mutex // guards held and that of each world
+	mu   sync.Mutex // guards used and the usage of each world
 	used int64
 }
 

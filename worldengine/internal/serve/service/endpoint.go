@@ -30,7 +30,7 @@ type endpoint struct {
 	slotKey member // the member by which requests share the slots
 	reads   bool   // the verb only reads, gives a signal, or acknowledges an alert
 	limit   int    // of a request, in bytes
-	// weight is the number of bytes that each byte of a request takes of Config.MaxHeld, since the
+	// weight is the number of bytes of Config.MaxHeld that each byte of a request uses, since the
 	// text and its parsed tree take memory.
 	weight int64
 	number int // among the endpoints of the service
@@ -39,7 +39,7 @@ type endpoint struct {
 // handler carries out requests for a world.
 type handler func(*World, *incoming) (any, error)
 
-// Weights of endpoints. A patch is kept as a tree, which takes some thirty times the memory of its
+// Weights of endpoints. A patch is kept as a tree, which needs some thirty times the memory of its
 // text at worst.
 const (
 	handoffWeight = 3
@@ -140,7 +140,7 @@ func (s *Service) reading(verb wire.Verb, do handler) *endpoint {
 const mostLanes = 4
 
 // submits makes the endpoint of a verb whose requests wait in the engine for their town. The
-// requests of one town take the same lane, which has one worker, so they are submitted in the order
+// requests of one town are in one lane, which has one worker, so they are submitted in the order
 // of their arrival.
 func (s *Service) submits(
 	verb wire.Verb, do handler, limit int, weight int64,
@@ -168,7 +168,7 @@ func (s *Service) start(e *endpoint, lanes, workers int) *endpoint {
 }
 
 func (w *World) work(e *endpoint, in *incoming) {
-	defer w.pending.Done()
+	defer w.unanswered.Done()
 	w.answer(in, func() (any, error) { return e.do(w, in) })
 	in.data, in.header = nil, nil // frees their memory
 }

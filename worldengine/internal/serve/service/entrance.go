@@ -8,7 +8,7 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// Entrance is a NATS account in which a service takes requests and answers them.
+// Entrance is a NATS account in which a service receives requests and answers them.
 type Entrance struct {
 	// Requests is the connection that requests arrive on. It is the service's own: Stop closes it.
 	Requests *nats.Conn

@@ -30,7 +30,7 @@ import (
 var (
 	// errPanicked stands for a panic. The client gets INTERNAL.
 	errPanicked = errors.New("service: a request panicked")
-	// errAnswerTooLarge stands for an answer that NATS does not take. The client gets INTERNAL.
+	// errAnswerTooLarge replaces an answer that NATS would refuse. The client gets INTERNAL.
 	errAnswerTooLarge = errors.New("service: the answer exceeds the largest NATS payload")
 	// errServerFull is the answer to a request that gets no slot because of other worlds.
 	errServerFull = errors.New("service: too many requests of all worlds of this server are waiting, " +

@@ -33,7 +33,7 @@ type incoming struct {
 	released  atomic.Bool
 }
 
-// handle takes the request in a message for the world. It drops the request if its reply subject is
+// handle receives a request to the world. It drops the request if its reply subject is
 // no inbox, if the world is closing, or if another server answers. crossed says that the request came
 // from the clients' account.
 func (w *World) handle(entrance *Entrance, e *endpoint, msg *nats.Msg, crossed bool) {

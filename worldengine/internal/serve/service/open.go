@@ -27,8 +27,8 @@ type WorldConfig struct {
 	World string
 	// Engine executes the requests.
 	Engine *engine.Engine
-	// Worlds answers the verbs about worlds. With it, the World is none: it has no Engine, its name
-	// is wire.WorldsToken, and nothing but these verbs.
+	// Worlds answers the verbs about worlds. With it there is no world: no Engine, no other verb, and
+	// the name is wire.WorldsToken.
 	Worlds Worlds
 	// QueueGroup is the queue group of every verb; "q", as NATS micro services have it.
 	QueueGroup string
@@ -57,10 +57,10 @@ type World struct {
 	refused       [len(reasons)]atomic.Int64
 	counts        []endpointCount // by endpoint.number
 
-	accepting sync.RWMutex // read-locked by requests until they are admitted
-	stopped   bool         // no more requests are taken
-	pending   sync.WaitGroup
-	polling   sync.WaitGroup // the requests that wait for a commit
+	accepting  sync.RWMutex // read-locked by requests until they are admitted
+	stopped    bool         // no more requests are received
+	unanswered sync.WaitGroup
+	polling    sync.WaitGroup // the requests that wait for a commit
 
 	ctx  context.Context // of the reads; cancelled once Close has waited for them
 	stop context.CancelFunc
@@ -190,8 +190,8 @@ func (s *Service) subjects(subject string) []string {
 	return []string{subject, wire.CrossedSubject(subject)}
 }
 
-// Close stops taking requests about the world. It returns when every request that was taken is
-// answered, or is with the engine, whose Close then finishes it. When ctx ends, which must have a
+// Close ends the subscriptions first, and then waits for the requests that were received before: it returns when each
+// is answered, or is with the engine, whose Close MUST follow and finishes it. When ctx ends, which must have a
 // deadline, Close ends the reads, and drops requests that are still arriving.
 func (w *World) Close(ctx context.Context) error {
 	err := w.unsubscribe(ctx)
@@ -199,7 +199,7 @@ func (w *World) Close(ctx context.Context) error {
 	w.stopped = true
 	w.accepting.Unlock()
 	defer context.AfterFunc(ctx, w.stop)()
-	w.pending.Wait()
+	w.unanswered.Wait()
 	w.stop()
 	w.polling.Wait()
 	w.remove(w)

@@ -93,7 +93,7 @@ func decisionOf(r *messages.ApprovalDecide) engine.Signal {
 	}
 }
 
-// approvalDecide takes a decision and, if the request says so, submits the approved handoff.
+// approvalDecide records a decision and, if the request says so, submits the approved handoff.
 func (w *World) approvalDecide(
 	r *messages.ApprovalDecide, given engine.Signal,
 ) (outcome messages.Decided, err error) {

@@ -25,7 +25,7 @@ type slots struct {
 	towns  map[slotOwner]int // slots by town, never 0
 }
 
-// slotOwner names a town whose requests have slots.
+// slotOwner is a town, of a world, whose requests have slots.
 type slotOwner struct{ world, town string }
 
 // refusal is the bound for which a request is answered with 429; its zero value means that there is
@@ -37,7 +37,7 @@ const (
 	townFull           // the town has as many slots as it may
 	worldFull          // the world has as many slots as it may
 	serverFull         // no slot is free, and several worlds share them
-	noBytes            // the requests that are held take too much memory
+	noBytes            // the admitted requests use too much memory
 	queueFull          // the engine's queue refused the request, after it was parsed
 )
 
@@ -53,8 +53,8 @@ func newSlots(perTown, total int, open *atomic.Int64) *slots {
 	}
 }
 
-// acquire takes a slot for a town with the name id. If why is granted, the caller has to call release
-// later, with the returned holding. take also returns the load by which it decided. It does not keep
+// acquire acquires a slot for a town with the name id. If why is granted, the caller MUST call release
+// later, with the returned owner. acquire also returns the load by which it decided. It does not keep
 // id, and a refusal allocates nothing.
 func (s *slots) acquire(world string, id []byte) (of slotOwner, now load, why refusal) {
 	s.mu.Lock()
@@ -81,8 +81,7 @@ func (s *slots) acquire(world string, id []byte) (of slotOwner, now load, why re
 	return of, now, granted
 }
 
-// roomOf returns how much more a world may take that has as much as taken, when so much is free: it
-// may go on as long as it has less than is free.
+// roomOf returns how much more a world may use: as much as keeps its share no larger than the rest that is free.
 func roomOf[N int | int64](taken, free N) N { return max(free-taken+1, 0) / 2 }
 
 func (s *slots) release(of slotOwner) {

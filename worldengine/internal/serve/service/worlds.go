@@ -15,7 +15,7 @@ var (
 	ErrUnknownWorld = errors.New("service: there is no such world")
 	// ErrWorldExists: a world has the name. Use it, or choose another name.
 	ErrWorldExists = errors.New("service: there is a world of this name already")
-	// ErrWorldInUse: requests of the world are in hand, or its plugins are connected. Stop them, or
+	// ErrWorldInUse: requests of the world are unanswered, or its plugins are connected. Stop them, or
 	// force the removal.
 	ErrWorldInUse = errors.New("service: the world is in use")
 	// ErrWorldNotServed: no server serves the world, or this one may not. The text says why.

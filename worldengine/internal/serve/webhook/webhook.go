@@ -39,7 +39,7 @@ const (
 type Config struct {
 	URLs   []string `name:"webhook" help:"URL that gets each alert, and each proposal that begins to wait for approval, as JSON; repeatable. It may be a secret: prefer the variable HANDOFFD_WEBHOOK. See docs/operators.md." placeholder:"URL"`
 	Format Format   `name:"webhook-format" help:"JSON format of the webhooks." enum:"json,discord,slack" default:"json"`
-	// Console begins the addresses of pages in messages.
+	// Console is the prefix of the addresses of pages in messages.
 	Console string       `name:"console-url" help:"URL under which people reach the console, such as https://engine.example. If set, messages to webhooks link to its pages." placeholder:"URL"`
 	Logger  *slog.Logger `kong:"-"`
 }
@@ -80,7 +80,7 @@ func (c *Config) Names() (names []string) {
 type Sender struct {
 	config Config
 	client *http.Client
-	pauses backoff.Backoff // of an address that does not take a message
+	pauses backoff.Backoff // of an address that does not accept a message
 	stop   context.CancelFunc
 	ended  sync.WaitGroup
 
@@ -126,7 +126,7 @@ func start(config Config, pauses backoff.Backoff) (*Sender, error) {
 	return s, nil
 }
 
-// Stats returns how many messages the addresses took, and how many were lost.
+// Stats returns how many messages were delivered, and how many were lost.
 func (s *Sender) Stats() (sent, lost int64) { return s.sent.Load(), s.lost.Load() }
 
 // Close posts the messages that wait, as long as ctx and a moment last. Later messages are lost.
@@ -175,7 +175,7 @@ func (s *Sender) lose(name string, err error) {
 	s.config.Logger.Error("a message to a webhook is lost", "webhook", name, "error", err)
 }
 
-// deliver posts a message to an address, again and again if it may be taken later.
+// deliver posts a message to an address, again and again if it may be accepted later.
 func (s *Sender) deliver(ctx context.Context, address, name string, m *message) {
 	body := m.body(s.config.Format)
 	pauses := s.pauses

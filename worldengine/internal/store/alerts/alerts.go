@@ -170,8 +170,8 @@ func (a *Alerts) RaiseOnce(alert runevents.Alert) {
 	}
 }
 
-// RaiseStored is RaiseOnce, but returns when the alert is in the stream. So no crash loses an alert
-// about a change that is made afterwards. It returns ErrUnavailable if the alert may be missing in
+// RaiseStored stores the alert in the stream before it returns. Call it before the change that the alert is about:
+// then no crash can lose the alert of a change that was made. It returns ErrUnavailable if the alert may be missing in
 // the stream.
 func (a *Alerts) RaiseStored(ctx context.Context, alert runevents.Alert) error {
 	a.complete(&alert)

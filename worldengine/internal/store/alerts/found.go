@@ -63,8 +63,8 @@ func (a *Alerts) first(alert *runevents.Alert, townToken string) (raise, stands 
 	return false, true
 }
 
-// allowed reports whether an alert may be raised now. Alerts about producers' events take no room
-// from alerts about the engine's events.
+// allowed reports whether an alert may be raised now. Alerts about producers' events leave
+// the room for alerts about the engine's events.
 func (a *Alerts) allowed(alert *runevents.Alert, townToken string) bool {
 	now, lane := a.config.Now(), "engine"
 	if alert.AppendedBy != "" {

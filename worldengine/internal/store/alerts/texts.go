@@ -89,7 +89,7 @@ type Subject struct {
 	Trace                    trace.Context // of the run
 }
 
-// Alert returns the alert. values are pairs of a name in braces and its value; about has the values
+// Alert returns an alert with the text. values are pairs of a name in braces and its value; about has the values
 // of {town}, {handoff} and {run}.
 func (t Text) Alert(about Subject, values ...string) runevents.Alert {
 	values = append(values, "{town}", strconv.Quote(about.TownID), "{handoff}", about.HandoffID,
@@ -100,7 +100,7 @@ func (t Text) Alert(about Subject, values ...string) runevents.Alert {
 	}
 }
 
-// AlertSince is About for a condition that began at since, the value of {since}.
+// AlertSince is Alert for a condition that began at since, the value of {since}.
 func (t Text) AlertSince(about Subject, since time.Time, values ...string) runevents.Alert {
 	at := runevents.Timestamp(since)
 	alert := t.Alert(about, append(values, "{since}", at)...)

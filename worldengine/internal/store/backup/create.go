@@ -30,7 +30,7 @@ type Options struct {
 }
 
 // Create copies a world, which may be served meanwhile, to a directory that is missing or empty. The
-// backup lacks messages that NATS cannot read: see Manifest.Unreadable. If Take fails, it removes its
+// backup lacks messages that NATS cannot read: see Manifest.Unreadable. If Create fails, it removes its
 // files.
 func Create(
 	ctx context.Context, nc *nats.Conn, dir string, options Options,
@@ -83,9 +83,8 @@ func Create(
 	return m, nil
 }
 
-// makeDirectory makes a directory that only its owner may read. It returns an error if the
-// directory exists and is not empty.
-// makeDirectory makes an empty directory, and reports whether it was missing.
+// makeDirectory makes a directory that only its owner may read, or uses an empty one, and reports whether it was
+// missing.
 func makeDirectory(dir string) (made bool, err error) {
 	_, err = os.Stat(dir)
 	made = errors.Is(err, fs.ErrNotExist)

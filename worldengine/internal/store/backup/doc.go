@@ -7,15 +7,16 @@
 //	    backup.json               its configuration and its state
 //	    stream.arc.s2             its messages, with their sequences, times and times to live
 //
-// Take reads the log, and then the alerts, with JetStream's own snapshots. The first server of the
-// restored world derives everything else from the log.
+// Create copies the log first and the alerts second, with JetStream's own snapshots, and writes the manifest last:
+// a directory without a manifest is no backup. The first server of the restored world derives everything else from
+// the log.
 //
-// The backup has every answer from before Take began, and perhaps later ones. While NATS copies the
+// The backup has every answer from before Create began, and perhaps later ones. While NATS copies the
 // log message by message, the log grows. A history is the messages of one town in the log. If a
 // history is full, each new message drops its oldest one, with two consequences:
 //
-//   - If a whole history is replaced during the copy, the copy may lack the town. Take then fails with
-//     ErrOutrun.
+//   - If a whole history is replaced during the copy, the copy may lack the town. Create then fails
+//     with ErrOutrun.
 //   - NATS may copy a message before the log drops it, and the log may drop later messages before NATS
 //     copies them. The copy of the history then has a hole. So the manifest names the messages that
 //     the log dropped during the copy, and Restore removes them.

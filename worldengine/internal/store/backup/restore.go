@@ -118,8 +118,9 @@ type restore struct {
 	mark     jetstream.StreamConfig
 }
 
-// prepare returns an error if the world exists. If an earlier restore did not finish, begin removes
-// its streams. Otherwise it makes the mark of a restore.
+// prepare makes the mark of a restore, and removes the streams of an earlier restore that did not finish. It returns
+// an error if the world exists. The mark MUST be on the disk before the first stream is made: no server serves a
+// world with a mark, so none ever serves half a world.
 func (r *restore) prepare(ctx context.Context) error {
 	if err := r.requireUnserved(ctx); err != nil {
 		return err
@@ -185,8 +186,8 @@ func (r *restore) exists(ctx context.Context, stream string) (bool, error) {
 	return err == nil, nil
 }
 
-// all restores the streams, and then removes the mark. It returns the number of towns with a pending
-// command.
+// all restores the streams, and returns the number of towns with a pending command. It removes the mark last: until
+// then a crash leaves a world that no server serves, and that the next restore replaces.
 func (r *restore) all(ctx context.Context) (pending int, err error) {
 	streams := r.manifest.Streams
 	var log jetstream.StreamConfig // as it was copied; only its metadata and history count

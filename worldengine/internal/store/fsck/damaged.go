@@ -217,7 +217,7 @@ func (c *worldCheck) checkHistory(subject string, h *history, n uint64) {
 	}
 }
 
-// checkHoles notes a town with a hole in its history as damaged: it takes no handoffs. The engine has
+// checkHoles notes a town with a hole in its history as damaged: it accepts no handoffs. The engine has
 // the same rule. A town that is damaged anyway is looked at again after its repair.
 func (c *worldCheck) checkHoles(ctx context.Context, subject string, h *history) error {
 	if len(h.holes) == 0 || c.damaged[subject] != nil {

@@ -1,11 +1,11 @@
-// Package fsck proves that the log of a world is whole, and puts damaged towns back.
+// Package fsck proves that the log of a world is whole, and repairs damaged towns.
 //
 // # The proof
 //
 // A world is its commit log: all else derives from it. Run reads the log once and steps each record
 // again. machine.Step gets the town and the run's end before the record, and the record's input. It
 // must make the same record, byte for byte. Records of a waiting run are stepped when its handoff
-// is known. A record that puts a town back must hold the town's last readable record. Run also
+// is known. A record that repairs a town must contain the town's last readable record. Run also
 // checks
 //
 //   - each message by itself: its subject, its headers, the state with its hash, the result;
@@ -32,7 +32,7 @@
 //
 // Memory grows with the number of towns (the last record of each, and at the end their subjects)
 // and of accepted keys (some 50 bytes each). It also grows with pending handoffs, runs that have
-// not ended, and findings about messages that no engine can load. A check also holds up to 8 MiB of
+// not ended, and findings about messages that no engine can load. A check also keeps up to 8 MiB of
 // the log, or two of the largest messages.
 //
 // Run may be called while servers are running, and several times at once without Repair. It starts
