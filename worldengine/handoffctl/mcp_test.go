@@ -28,7 +28,7 @@ import (
 	"worldengine/worldengine/internal/engine"
 	tools "worldengine/worldengine/internal/serve/mcp"
 	"worldengine/worldengine/internal/serve/server"
-	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/internal/store/worldsettings"
 	"worldengine/worldengine/internal/testkit/natstest"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
@@ -208,7 +208,7 @@ func TestMCP_Errors(t *testing.T) {
 
 // A model that waits for a person sends the same again, and may propose all that the rules accept.
 func TestMCP_Approval(t *testing.T) {
-	c := onlineWith(t, engine.Config{Settings: commitlog.Settings{RequireApproval: "PROJECT_ADVANCE"}})
+	c := onlineWith(t, engine.Config{Settings: worldsettings.Settings{RequireApproval: "PROJECT_ADVANCE"}})
 	m := startMCP(t, c)
 	c.pipe(`{"projects":[{"id":"done","name":"D","progress":1,"status":"complete"},
 		{"id":"wall-perimeter","name":"W","progress":0.5,"status":"active"}]}`,
@@ -465,7 +465,7 @@ func TestMCP_ProposeAgain(t *testing.T) {
 		"with the hash":         {finished: true, hashed: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := onlineWith(t, engine.Config{Settings: commitlog.Settings{Apply: apply.Plugin}})
+			c := onlineWith(t, engine.Config{Settings: worldsettings.Settings{Apply: apply.Plugin}})
 			game, dir := startSlowGame(t, c), t.TempDir()
 			m := startMCPWith(t, c, dir)
 			before := decode[client.Town](t, m.ok("read_town", map[string]any{"townId": threatened}))

@@ -19,7 +19,7 @@ import (
 	"worldengine/worldengine/internal/core/apply"
 	"worldengine/worldengine/internal/core/town"
 	"worldengine/worldengine/internal/engine"
-	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/internal/store/worldsettings"
 	"worldengine/worldengine/internal/testkit/natstest"
 	"worldengine/worldengine/internal/tool/standin"
 	"worldengine/worldengine/plugin"
@@ -233,7 +233,7 @@ func TestPluginTry_AsksBesideJSON(t *testing.T) {
 // The whole way: an agent's handoff, the engine, and the person who is the plugin.
 func TestPluginTry_Engine(t *testing.T) {
 	c := onlineWith(t, engine.Config{
-		Settings: commitlog.Settings{Apply: apply.Plugin}, Plugin: apply.Policy{Backoff: time.Millisecond},
+		Settings: worldsettings.Settings{Apply: apply.Plugin}, Plugin: apply.Policy{Backoff: time.Millisecond},
 	})
 	tried := func(args ...string) *running {
 		r := c.background(append([]string{"plugin", "try"}, args...)...)

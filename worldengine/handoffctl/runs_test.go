@@ -13,8 +13,8 @@ import (
 	"worldengine/runevents"
 	"worldengine/worldengine/client"
 	"worldengine/worldengine/internal/engine"
-	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/commitlog/logtest"
+	"worldengine/worldengine/internal/store/worldsettings"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
@@ -157,7 +157,7 @@ func TestRun_Appended(t *testing.T) {
 
 // Of two handoffs with one handoffId, --hash says which; --town says it of two towns.
 func TestApprovals_OneID(t *testing.T) {
-	c := onlineWith(t, engine.Config{Settings: commitlog.Settings{RequireApproval: "TOWNSFOLK_TALK"}})
+	c := onlineWith(t, engine.Config{Settings: worldsettings.Settings{RequireApproval: "TOWNSFOLK_TALK"}})
 	waiting := func() (list []client.Approval) {
 		return decode[struct {
 			Approvals []client.Approval `json:"approvals"`

@@ -19,7 +19,7 @@ import (
 	"worldengine/worldengine/internal/kit/cmdline"
 	"worldengine/worldengine/internal/serve/access"
 	"worldengine/worldengine/internal/serve/server"
-	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/internal/store/worldsettings"
 	"worldengine/worldengine/wire"
 )
 
@@ -43,10 +43,10 @@ var rewriteGoldens = flag.Bool("rewrite", false, "write the outputs of testdata/
 func TestScripts(t *testing.T) {
 	t.Parallel()
 	configs := map[string]engine.Config{
-		"approvals": {Settings: commitlog.Settings{RequireApproval: "TOWNSFOLK_TALK"}},
-		"away": {Settings: commitlog.Settings{Apply: apply.Plugin}, Plugin: apply.Policy{
+		"approvals": {Settings: worldsettings.Settings{RequireApproval: "TOWNSFOLK_TALK"}},
+		"away": {Settings: worldsettings.Settings{Apply: apply.Plugin}, Plugin: apply.Policy{
 			Deadline: 500 * time.Millisecond, Attempts: 1, Absent: apply.AbsentFail}},
-		"absent": {Settings: commitlog.Settings{Apply: apply.Plugin}},
+		"absent": {Settings: worldsettings.Settings{Apply: apply.Plugin}},
 	}
 	files, err := filepath.Glob("testdata/scripts/*.txt")
 	require.NoError(t, err)

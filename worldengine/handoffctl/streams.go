@@ -14,6 +14,7 @@ import (
 	"worldengine/worldengine/internal/kit/cmdline"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/fsck"
+	"worldengine/worldengine/internal/store/worldsettings"
 	"worldengine/worldengine/wire"
 )
 
@@ -199,7 +200,7 @@ func (c *settingsGetCommand) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	plan, err := commitlog.PlanSettings(ctx, js, a.flags.World, commitlog.Settings{})
+	plan, err := worldsettings.MakePlan(ctx, js, a.flags.World, worldsettings.Settings{})
 	if err == nil && plan.New {
 		err = commitlog.ErrNoWorld
 	}
@@ -224,7 +225,7 @@ Example:
 }
 
 func (c *settingsSetCommand) Run(ctx context.Context, a *app) error {
-	var given commitlog.Settings
+	var given worldsettings.Settings
 	for _, text := range c.Settings {
 		name, value, found := strings.Cut(text, "=")
 		if !found {
@@ -241,17 +242,17 @@ func (c *settingsSetCommand) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	plan, err := commitlog.ChangeSettings(ctx, js, a.flags.World, given, c.Discard)
-	if refused, ok := errors.AsType[*commitlog.SettingsError](err); ok {
+	plan, err := worldsettings.Change(ctx, js, a.flags.World, given, c.Discard)
+	if refused, ok := errors.AsType[*worldsettings.DifferError](err); ok {
 		return failedf("nothing is changed, since it would discard %s of %s (%s): take a backup, and "+
 			"give --discard-history", cmdline.Counted(refused.Discards, "message"),
-			wire.LogStream(a.flags.World), commitlog.HistorySetting)
+			wire.LogStream(a.flags.World), worldsettings.HistorySetting)
 	}
 	return a.printSettings(ctx, plan, err)
 }
 
 // printSettings prints the settings of the world, or returns the error.
-func (a *app) printSettings(ctx context.Context, plan *commitlog.Plan, err error) error {
+func (a *app) printSettings(ctx context.Context, plan *worldsettings.Plan, err error) error {
 	if err != nil {
 		return a.streamError(ctx, err, "SETTINGS")
 	}

@@ -17,8 +17,8 @@ import (
 	"worldengine/worldengine/internal/engine/bus"
 	"worldengine/worldengine/internal/serve/server"
 	"worldengine/worldengine/internal/store/backup"
-	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/fsck"
+	"worldengine/worldengine/internal/store/worldsettings"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
@@ -116,7 +116,7 @@ func TestSettings_Discard(t *testing.T) {
 	c := online(t)
 	js := c.streams()
 	_, err := js.CreateStream(t.Context(),
-		commitlog.StreamConfig("other", commitlog.DefaultSettings(), 1))
+		worldsettings.StreamConfig("other", worldsettings.Default(), 1))
 	require.NoError(t, err)
 	for range 1003 {
 		_, err = js.PublishAsync(wire.LogSubject("other", "busy"), []byte("{}"))

@@ -19,6 +19,7 @@ import (
 	"worldengine/worldengine/internal/serve/access"
 	"worldengine/worldengine/internal/serve/server"
 	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/internal/store/worldsettings"
 	"worldengine/worldengine/wire"
 )
 
@@ -140,10 +141,10 @@ func (c *serveCommand) check(ctx context.Context, out io.Writer, config server.C
 // checkSettings returns the settings with which a world would be served, also as text.
 func (c *serveCommand) checkSettings(
 	ctx context.Context, config server.Config, world string,
-) (text string, settings commitlog.Settings, err error) {
+) (text string, settings worldsettings.Settings, err error) {
 	given := config.Engine.Settings
 	if c.Of.several() { // the settings of the command line are for new worlds
-		config.Engine.Settings = commitlog.Settings{}
+		config.Engine.Settings = worldsettings.Settings{}
 	}
 	plan, err := server.CheckSettings(ctx, config, world)
 	if err == nil && plan.New {
@@ -166,12 +167,12 @@ func (c *serveCommand) checkSettings(
 	if plan.Discards > 0 {
 		text += fmt.Sprintf("discards  %s of %s (--%s, --discard-history)\n",
 			cmdline.Counted(plan.Discards, "message"), wire.LogStream(world),
-			commitlog.HistorySetting)
+			worldsettings.HistorySetting)
 	}
 	return text, plan.Settings, nil
 }
 
-func describeSettings(settings commitlog.Settings) string {
+func describeSettings(settings worldsettings.Settings) string {
 	text := "settings "
 	for _, s := range settings.List() {
 		text += " " + s.Name + "=" + s.Value

@@ -19,7 +19,7 @@ import (
 	"worldengine/handoff"
 	"worldengine/worldengine/internal/core/town"
 	"worldengine/worldengine/internal/store/backup"
-	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/internal/store/worldsettings"
 	"worldengine/worldengine/internal/testkit/powertest"
 	"worldengine/worldengine/wire"
 )
@@ -265,8 +265,8 @@ func (c *computer) change(ctx context.Context, streams *nats.Conn, types string)
 	if err != nil {
 		return err
 	}
-	_, err = commitlog.ChangeSettings(ctx, js, wire.DefaultWorld,
-		commitlog.Settings{RequireApproval: types}, false)
+	_, err = worldsettings.Change(ctx, js, wire.DefaultWorld,
+		worldsettings.Settings{RequireApproval: types}, false)
 	return err
 }
 

@@ -25,8 +25,8 @@ import (
 	"worldengine/worldengine/internal/serve/access"
 	"worldengine/worldengine/internal/serve/server"
 	"worldengine/worldengine/internal/serve/service"
-	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/storage"
+	"worldengine/worldengine/internal/store/worldsettings"
 	"worldengine/worldengine/wire"
 )
 
@@ -279,7 +279,7 @@ func (c *serveCommand) restart(
 		config.HTTP = samePort(config.HTTP, srv.HTTP())
 	}
 	// The given settings are the world's by now, and an operator may have changed them since.
-	config.Engine.Settings, config.Engine.DiscardHistory = commitlog.Settings{}, false
+	config.Engine.Settings, config.Engine.DiscardHistory = worldsettings.Settings{}, false
 	if err := c.stop(ctx, srv); err != nil {
 		config.Logger.Warn("the server that could not store did not stop cleanly", "error", err)
 	}

@@ -29,6 +29,7 @@ import (
 	"worldengine/worldengine/internal/serve/server"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/fsck"
+	"worldengine/worldengine/internal/store/worldsettings"
 	"worldengine/worldengine/internal/testkit/natstest"
 	"worldengine/worldengine/wire"
 )
@@ -360,9 +361,9 @@ func TestServe_CheckedWithWorld(t *testing.T) {
 func TestServe_ShorterHistory(t *testing.T) {
 	t.Parallel()
 	joined, js := otherNATS(t)
-	longer := commitlog.DefaultSettings()
+	longer := worldsettings.Default()
 	longer.HistoryPerTown = 3000
-	_, err := js.CreateStream(t.Context(), commitlog.StreamConfig("main", longer, 1))
+	_, err := js.CreateStream(t.Context(), worldsettings.StreamConfig("main", longer, 1))
 	require.NoError(t, err)
 	for range 1500 {
 		_, err = js.PublishAsync(wire.LogSubject("main", "busy"), []byte("{}"))
@@ -382,7 +383,7 @@ func TestServe_ShorterHistory(t *testing.T) {
 // was started to change them.
 func TestServe_RestartKeepsSettings(t *testing.T) {
 	t.Parallel()
-	given := commitlog.Settings{HistoryPerTown: 2000}
+	given := worldsettings.Settings{HistoryPerTown: 2000}
 	config := server.Config{
 		Listen: "127.0.0.1:0", Data: t.TempDir(), Logger: slog.New(slog.DiscardHandler),
 		Engine: engine.Config{Settings: given, DiscardHistory: true},
@@ -396,7 +397,7 @@ func TestServe_RestartKeepsSettings(t *testing.T) {
 	js, err := jetstream.New(nc)
 	require.NoError(t, err)
 	given.HistoryPerTown = 5000
-	_, err = commitlog.ChangeSettings(t.Context(), js, "main", given, false)
+	_, err = worldsettings.Change(t.Context(), js, "main", given, false)
 	require.NoError(t, err)
 
 	srv.Room().Fail("as in a test")
@@ -432,7 +433,7 @@ func TestServe_StoppedWhileItStarts(t *testing.T) {
 func TestServe_OtherFormat(t *testing.T) {
 	t.Parallel()
 	joined, js := otherNATS(t)
-	old := commitlog.StreamConfig("main", commitlog.DefaultSettings(), 1)
+	old := worldsettings.StreamConfig("main", worldsettings.Default(), 1)
 	delete(old.Metadata, "worldengine.format")
 	log, err := js.CreateStream(t.Context(), old)
 	require.NoError(t, err)

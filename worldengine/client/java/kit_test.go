@@ -33,7 +33,7 @@ import (
 	"worldengine/worldengine/internal/core/town"
 	"worldengine/worldengine/internal/engine"
 	"worldengine/worldengine/internal/serve/server"
-	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/internal/store/worldsettings"
 	"worldengine/worldengine/internal/testkit/natstest"
 	"worldengine/worldengine/plugin/conformance"
 	"worldengine/worldengine/wire"
@@ -299,7 +299,7 @@ func startEngine(t testing.TB, change ...func(*server.Config)) *client.Client {
 	config := server.Config{
 		Open: true, Listen: "127.0.0.1:0", Data: t.TempDir(), Sync: server.SyncInterval, World: worlds.Frontier,
 		Engine: engine.Config{
-			Settings: commitlog.Settings{Apply: apply.Plugin},
+			Settings: worldsettings.Settings{Apply: apply.Plugin},
 			Plugin:   apply.Policy{Resend: 200 * time.Millisecond, Backoff: 5 * time.Millisecond, Deadline: soon},
 		},
 		Logger: slog.New(slog.DiscardHandler),

@@ -14,6 +14,7 @@ import (
 	"worldengine/worldengine/internal/store/alerts"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/index"
+	"worldengine/worldengine/internal/store/worldsettings"
 	"worldengine/worldengine/wire"
 )
 
@@ -197,7 +198,7 @@ func (e *Engine) warnReaping(ctx context.Context, text string, run any, err erro
 
 // isOver reports whether a run need not be ended: it has an end, or may get one soon, or its command
 // is being applied.
-func (e *Engine) isOver(ctx context.Context, tail *commitlog.RunTail, runID string) (bool, error) {
+func (e *Engine) isOver(ctx context.Context, tail *machine.RunTail, runID string) (bool, error) {
 	if tail.Waiting == nil || tail.Cancelled {
 		return true, nil
 	}
@@ -220,7 +221,7 @@ func (e *Engine) isOver(ctx context.Context, tail *commitlog.RunTail, runID stri
 
 // isForgotten reports whether the log may have discarded the end of a closed run. That is so if the
 // town's history, or the history of its refused runs, is full and begins after the close.
-func (e *Engine) isForgotten(ctx context.Context, tail *commitlog.RunTail) (bool, error) {
+func (e *Engine) isForgotten(ctx context.Context, tail *machine.RunTail) (bool, error) {
 	token := wire.TownToken(tail.Waiting.TownID)
 	for _, subject := range []string{
 		wire.LogSubject(e.config.World, token), wire.RefusedSubject(e.config.World, token),
@@ -243,7 +244,7 @@ func (e *Engine) isForgotten(ctx context.Context, tail *commitlog.RunTail) (bool
 		if err != nil {
 			return false, err
 		}
-		settings, err := commitlog.ReadSettings(ctx, e.log)
+		settings, err := worldsettings.Read(ctx, e.log.Log)
 		if err != nil {
 			return false, err
 		}

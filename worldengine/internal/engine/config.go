@@ -18,9 +18,9 @@ import (
 	"worldengine/worldengine/internal/engine/game"
 	"worldengine/worldengine/internal/engine/queue"
 	"worldengine/worldengine/internal/store/alerts"
-	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/index"
 	"worldengine/worldengine/internal/store/storage"
+	"worldengine/worldengine/internal/store/worldsettings"
 	"worldengine/worldengine/wire"
 )
 
@@ -36,9 +36,9 @@ type Config struct {
 	// Rules are the amounts of the built-in rules; nil for town.DefaultRules.
 	Rules *town.Rules `kong:"-"`
 	// Settings are the settings of the world; apply.RCON requires RCON. If a setting is not given,
-	// the stored value counts; in a new world, the value of commitlog.DefaultSettings. Open refuses a
+	// the stored value counts; in a new world, the value of worldsettings.Default. Open refuses a
 	// value that differs from the stored one, unless DiscardHistory is set.
-	commitlog.Settings
+	worldsettings.Settings
 	// Plugins is the connection over which plugins are asked, if they are in another NATS account;
 	// nil for the engine's connection.
 	Plugins *nats.Conn `kong:"-"`
@@ -151,7 +151,7 @@ func (c Config) withDefaults() (Config, error) {
 	c.World = cmp.Or(c.World, wire.DefaultWorld)
 	c.Plugin = c.Plugin.WithDefaults()
 	var err error
-	if c.Settings, err = c.Settings.Or(commitlog.DefaultSettings()).Checked(); err != nil {
+	if c.Settings, err = c.Settings.Or(worldsettings.Default()).Checked(); err != nil {
 		return c, err
 	}
 	c.policy = c.Settings.Policy()

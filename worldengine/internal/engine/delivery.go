@@ -198,7 +198,7 @@ func (e *Engine) decide(
 // that is being applied to the town. This writer then works on that command. If the command is this
 // handoff's, the error is ErrInProgress. next is zero if the delivery may be judged.
 func (e *Engine) mustWait(
-	ctx context.Context, d *delivery, current commitlog.Entry,
+	ctx context.Context, d *delivery, current machine.Town,
 ) (next time.Time, err error) {
 	townID := d.handoff.Proposal.TownID
 	if current.Pending != nil {
@@ -233,7 +233,7 @@ func (e *Engine) mustWait(
 // inProgress returns the error of a delivery whose command is being applied in another run. The
 // error is why; for a retry, it is the retry's refusal.
 func (e *Engine) inProgress(
-	ctx context.Context, d *delivery, current commitlog.Entry, why error,
+	ctx context.Context, d *delivery, current machine.Town, why error,
 ) error {
 	switch {
 	case d.retries == nil:
@@ -343,7 +343,7 @@ func (e *Engine) DryRun(ctx context.Context, h *handoff.Handoff) (DryRun, error)
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
 	townID := h.Proposal.TownID
-	var current commitlog.Entry
+	var current machine.Town
 	var prior *dedupe.Receipt
 	err := e.log.Retry(ctx, func() (err error) { // the town may change between the two looks
 		if current, err = e.log.Load(ctx, townID); err != nil {

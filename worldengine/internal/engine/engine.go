@@ -35,7 +35,9 @@ import (
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/history"
 	"worldengine/worldengine/internal/store/index"
+	"worldengine/worldengine/internal/store/records"
 	"worldengine/worldengine/internal/store/runs"
+	"worldengine/worldengine/internal/store/worldsettings"
 	"worldengine/worldengine/wire"
 )
 
@@ -57,7 +59,7 @@ var (
 
 	// ErrHistoryFull: the log would discard a record that the town needs, to store another one. Ask
 	// again when the town has moved on.
-	ErrHistoryFull = commitlog.ErrHistoryFull
+	ErrHistoryFull = records.ErrHistoryFull
 
 	// ErrUnknownTown: there is no such town.
 	ErrUnknownTown = town.ErrUnknown
@@ -90,9 +92,9 @@ type Engine struct {
 	config    Config
 	steps     *stepper.Stepper
 	js        jetstream.JetStream
-	log       *commitlog.Log
+	log       *records.Log
 	history   history.Reader
-	towns     *commitlog.Towns
+	towns     *records.Towns
 	index     *index.Index
 	lost      []index.Row // records that the log lacked when the index was opened
 	queue     *queue.Queue
@@ -161,7 +163,7 @@ func (e *Engine) Appends() *appends.Authority { return e.appends }
 func (e *Engine) Feed() *feed.Feed { return e.feed }
 
 // Settings returns the settings of the world that the engine was opened with.
-func (e *Engine) Settings() commitlog.Settings { return e.config.Settings }
+func (e *Engine) Settings() worldsettings.Settings { return e.config.Settings }
 
 // Bounds returns how many requests may wait for one town, and how many may be in hand altogether.
 func (e *Engine) Bounds() (perTown, total int) { return e.config.QueuePerTown, e.config.QueueTotal }

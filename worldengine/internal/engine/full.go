@@ -11,20 +11,20 @@ import (
 	"worldengine/runevents"
 	"worldengine/worldengine/internal/kit/backoff"
 	"worldengine/worldengine/internal/store/alerts"
-	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/internal/store/records"
 	"worldengine/worldengine/wire"
 )
 
 // needs returns the needs of a town whose last message is at a sequence. If the index does not reach
 // it, the error is ErrIndexBehind.
-func (e *Engine) needs(ctx context.Context, townID string, seq uint64) (commitlog.Needs, error) {
+func (e *Engine) needs(ctx context.Context, townID string, seq uint64) (records.Needs, error) {
 	token := wire.TownToken(townID)
 	needs, newest := e.index.Needs(token)
 	if newest >= seq {
 		return needs, nil
 	}
 	if err := e.index.Wait(ctx, seq); err != nil {
-		return commitlog.Needs{}, err
+		return records.Needs{}, err
 	}
 	needs, _ = e.index.Needs(token)
 	return needs, nil
@@ -34,14 +34,14 @@ func (e *Engine) needs(ctx context.Context, townID string, seq uint64) (commitlo
 type fullTowns struct {
 	news  chan struct{} // has an element after add; nil in tests without watchHistories
 	mu    sync.Mutex
-	towns map[string]commitlog.Needs
+	towns map[string]records.Needs
 }
 
-func (f *fullTowns) add(townID string, needs commitlog.Needs) {
+func (f *fullTowns) add(townID string, needs records.Needs) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.towns == nil {
-		f.towns = map[string]commitlog.Needs{}
+		f.towns = map[string]records.Needs{}
 	}
 	f.towns[townID] = needs
 	select {
@@ -50,7 +50,7 @@ func (f *fullTowns) add(townID string, needs commitlog.Needs) {
 	}
 }
 
-func (f *fullTowns) all() map[string]commitlog.Needs {
+func (f *fullTowns) all() map[string]records.Needs {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	towns := f.towns
@@ -91,7 +91,7 @@ func (e *Engine) watchHistories(ctx context.Context) {
 		}
 		for _, townID := range slices.Sorted(maps.Keys(since)) {
 			needs, _ := e.index.Needs(wire.TownToken(townID))
-			if e.log.CheckTown(needs, commitlog.TownHandoff) == nil {
+			if e.log.CheckTown(needs, records.TownHandoff) == nil {
 				e.alerts.Raise(alerts.HistoryRecovered.AlertSince(alerts.Subject{TownID: townID}, since[townID]))
 				delete(since, townID)
 			}

@@ -12,9 +12,11 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"worldengine/dedupe"
+	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/store/alerts"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/index"
+	"worldengine/worldengine/internal/store/records"
 	"worldengine/worldengine/internal/store/runs"
 	"worldengine/worldengine/wire"
 )
@@ -24,7 +26,7 @@ import (
 func (e *Engine) openIndex(ctx context.Context) (err error) {
 	if e.index = e.config.Index; e.index == nil {
 		e.index, err = index.Open(ctx, index.Config{
-			World: e.config.World, Source: index.LogSource(e.log), Dir: e.config.IndexDir,
+			World: e.config.World, Source: index.LogSource(e.log.Log), Dir: e.config.IndexDir,
 			Logger: e.config.Logger, Lost: func(rows []index.Row) { e.lost = rows },
 		})
 	}
@@ -48,7 +50,7 @@ func (e *Engine) raiseLost() {
 
 // useIndex makes a log ask its index for lost messages, the newest record of a town, and the last
 // persistedAt of towns and runs.
-func useIndex(log *commitlog.Log, x *index.Index) {
+func useIndex(log *records.Log, x *index.Index) {
 	log.Newest = func(townToken string) uint64 { return x.Chain(townToken).Newest }
 	log.Known.Lost = func(ctx context.Context, upTo uint64) (string, error) {
 		lost, err := x.Lost(ctx, upTo)
@@ -109,7 +111,7 @@ func (e *Engine) findReceipt(
 // patience until the index has the log up to seq, at or behind the record that current was read
 // from. current.Seq guards the next commit: the commit fails if the key is accepted later.
 func (e *Engine) lookupKey(
-	ctx context.Context, townID, key string, current *commitlog.Entry, seq uint64,
+	ctx context.Context, townID, key string, current *machine.Town, seq uint64,
 	patience time.Duration,
 ) (*dedupe.Receipt, error) {
 	if e.index.Position() < seq {
@@ -127,9 +129,9 @@ func (e *Engine) lookupKey(
 
 // checkTown returns nil if the index has every record of a town, up to the one that current was read
 // from, that the log must keep. Only then a key that the index does not have is free. The error is
-// commitlog.ErrTownDamaged, or ErrLostRace if current is not the town's newest entry.
+// records.ErrTownDamaged, or ErrLostRace if current is not the town's newest entry.
 func (e *Engine) checkTown(
-	ctx context.Context, townID string, current *commitlog.Entry,
+	ctx context.Context, townID string, current *machine.Town,
 ) error {
 	token := wire.TownToken(townID)
 	c := e.index.Chain(token)
@@ -147,7 +149,7 @@ func (e *Engine) checkTown(
 	case c.Newest < current.LoadedSeq:
 		why := fmt.Sprintf("the index has read past log sequence %d, and lacks it", current.LoadedSeq)
 		e.reportDamage(token, 0, why)
-		return fmt.Errorf("%w: town %s: %s", commitlog.ErrTownDamaged, token, why)
+		return fmt.Errorf("%w: town %s: %s", records.ErrTownDamaged, token, why)
 	case !c.Whole(e.index.Limits()):
 		return e.reportHole(&c)
 	}
@@ -178,7 +180,7 @@ func (e *Engine) storedReceipt(
 		}
 		e.reportDamage(cmp.Or(token, e.index.TownAt(seq)), seq,
 			fmt.Sprintf("log sequence %d is not delivered", seq))
-		err = fmt.Errorf("%w: %w", commitlog.ErrTownDamaged, err)
+		err = fmt.Errorf("%w: %w", records.ErrTownDamaged, err)
 	case errors.Is(err, commitlog.ErrDamaged):
 		err = fmt.Errorf("%w: %w", runs.ErrRunDamaged, err)
 	case err == nil && msg.Header.Get(wire.KeyHeader) != key:

@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"worldengine/worldengine/internal/core/approval"
+	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/index"
 	"worldengine/worldengine/wire"
@@ -21,7 +22,7 @@ var Defects = map[string]func(*Engine){
 			without: jetstream.ExpectedLastSubjSeqHeader}
 	},
 	"forgets keys": func(e *Engine) {
-		e.reindex(emptySource{index.LogSource(e.log)})
+		e.reindex(emptySource{index.LogSource(e.log.Log)})
 	},
 	"answers before it has stored": func(e *Engine) {
 		e.log.Store = &defectiveStore{Store: e.log.Store, early: true}
@@ -31,10 +32,10 @@ var Defects = map[string]func(*Engine){
 	},
 	"asks for no approval": func(e *Engine) { e.config.policy = approval.Policy{} },
 	"cancels, and stores it nowhere": func(e *Engine) {
-		e.log.Store = &defectiveStore{Store: e.log.Store, drops: commitlog.KindCancelled}
+		e.log.Store = &defectiveStore{Store: e.log.Store, drops: machine.KindCancelled}
 	},
 	"loses decisions": func(e *Engine) {
-		e.log.Store = &defectiveStore{Store: e.log.Store, drops: commitlog.KindDecided}
+		e.log.Store = &defectiveStore{Store: e.log.Store, drops: machine.KindDecided}
 	},
 	"reads the past": func(e *Engine) {
 		e.log.Store = &defectiveStore{Store: e.log.Store, behind: true}
@@ -69,7 +70,7 @@ func OpenDefective(
 	first := e.index
 	_ = first.Close() // it reads the log, whose store a defect may replace
 	if plant(e); e.index == first {
-		e.reindex(index.LogSource(e.log))
+		e.reindex(index.LogSource(e.log.Log))
 	}
 	return e, e.start(ctx, nc, followers)
 }
@@ -77,11 +78,11 @@ func OpenDefective(
 // defectiveStore is a store of the log that breaks a promise.
 type defectiveStore struct {
 	commitlog.Store
-	without string         // a header that is dropped
-	early   bool           // acknowledges before it stores
-	loses   bool           // acknowledges every fourth message and does not store it
-	drops   commitlog.Kind // acknowledges records of a kind and does not store them
-	behind  bool           // reads the message before the last one
+	without string       // a header that is dropped
+	early   bool         // acknowledges before it stores
+	loses   bool         // acknowledges every fourth message and does not store it
+	drops   machine.Kind // acknowledges records of a kind and does not store them
+	behind  bool         // reads the message before the last one
 	count   atomic.Int64
 }
 

@@ -24,7 +24,7 @@ import (
 	"worldengine/worldengine/internal/core/town"
 	"worldengine/worldengine/internal/engine"
 	"worldengine/worldengine/internal/serve/service"
-	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/internal/store/worldsettings"
 	"worldengine/worldengine/internal/testkit/natstest"
 	"worldengine/worldengine/wire"
 )
@@ -106,7 +106,7 @@ func (w *writer) serve(r *linearRun) {
 	s.engine, err = engine.OpenDefective(r.t.Context(), w.conns[0], w.conns[1],
 		engine.Config{
 			World:  r.world,
-			Logger: slog.New(slog.DiscardHandler), Settings: commitlog.Settings{RequireApproval: string(linearApproval)},
+			Logger: slog.New(slog.DiscardHandler), Settings: worldsettings.Settings{RequireApproval: string(linearApproval)},
 			Plugin: apply.Policy{
 				Deadline: 200 * time.Millisecond, Attempts: 2, Backoff: 20 * time.Millisecond,
 				Resend: 50 * time.Millisecond, Absent: apply.AbsentFail,

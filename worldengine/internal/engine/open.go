@@ -26,7 +26,9 @@ import (
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/history"
 	"worldengine/worldengine/internal/store/index"
+	"worldengine/worldengine/internal/store/records"
 	"worldengine/worldengine/internal/store/runs"
+	"worldengine/worldengine/internal/store/worldsettings"
 	"worldengine/worldengine/wire"
 )
 
@@ -83,12 +85,11 @@ func prepare(ctx context.Context, nc *nats.Conn, config Config) (*Engine, error)
 	if err := openAlerts(ctx, js, &config, isNew); err != nil {
 		return nil, err
 	}
-	log := &commitlog.Log{
+	log := &records.Log{Log: &commitlog.Log{
 		World: config.World, Stream: stream,
 		Store:      commitlog.NewStore(js, stream, config.GroupCommits),
-		MaxPayload: nc.MaxPayload, Retention: config.AppendedRetention,
-		Draw: config.draw, Now: config.Now,
-	}
+		MaxPayload: nc.MaxPayload, Draw: config.draw, Now: config.Now,
+	}, Retention: config.AppendedRetention}
 	if config.Disk != nil {
 		log.MayStore = config.Disk.Check
 	}
@@ -99,7 +100,7 @@ func prepare(ctx context.Context, nc *nats.Conn, config Config) (*Engine, error)
 		log.Known.Doubt()
 	}
 	e := &Engine{
-		config: config, js: js, log: log, towns: commitlog.NewTowns(log),
+		config: config, js: js, log: log, towns: records.NewTowns(log),
 		elected: make(chan struct{}, 1), outOfRoom: make(chan struct{}, 1), replicas: r,
 	}
 	log.OutOfRoom, e.full.news = e.noteOutOfRoom, make(chan struct{}, 1)
@@ -129,11 +130,11 @@ func openAlerts(ctx context.Context, js jetstream.JetStream, config *Config, isN
 
 // openLog opens or makes the log of the world, and sets the settings to serve with.
 func openLog(
-	ctx context.Context, js jetstream.JetStream, config *Config, given commitlog.Settings,
+	ctx context.Context, js jetstream.JetStream, config *Config, given worldsettings.Settings,
 ) (stream jetstream.Stream, isNew bool, err error) {
 	races := commitlog.Log{Draw: config.draw}
 	err = races.Retry(ctx, func() error {
-		plan, err := commitlog.AgreeSettings(ctx, js, config.World, given, config.DiscardHistory)
+		plan, err := worldsettings.Agree(ctx, js, config.World, given, config.DiscardHistory)
 		if err != nil {
 			return err
 		}
@@ -141,7 +142,7 @@ func openLog(
 		if err := config.validate(); err != nil {
 			return err
 		}
-		stream, err = commitlog.OpenWorldLog(ctx, js, config.World, plan, config.Replicas,
+		stream, err = worldsettings.OpenLog(ctx, js, config.World, plan, config.Replicas,
 			config.Logger)
 		return err
 	})

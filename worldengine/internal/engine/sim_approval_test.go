@@ -10,7 +10,6 @@ import (
 	"worldengine/runevents"
 	"worldengine/worldengine/internal/core/approval"
 	"worldengine/worldengine/internal/core/machine"
-	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/wire"
 )
 
@@ -158,7 +157,7 @@ func decisionKey(hash, person string, approved bool) string {
 }
 
 // decided notes the decision of a signal.
-func (h *simHistory) decided(rec *commitlog.Record) {
+func (h *simHistory) decided(rec *machine.Record) {
 	a := rec.Approvals.Decided(rec.Run.RunID)
 	h.decisions[decisionKey(a.HandoffHash, a.Decision.ActorID, a.Decision.Approved)] = true
 }

@@ -13,8 +13,10 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/index"
+	"worldengine/worldengine/internal/store/records"
 	"worldengine/worldengine/wire"
 )
 
@@ -28,14 +30,14 @@ type simMessage struct {
 	gone    bool // the log keeps it no longer
 
 	decode  sync.Once
-	decoded *commitlog.Record
+	decoded *machine.Record
 	wrong   error
 }
 
 // record is the message's record, decoded once for readers: a simulation asks the last messages of
 // its towns at each step.
-func (m *simMessage) record() (*commitlog.Record, error) {
-	m.decode.Do(func() { m.decoded, m.wrong = commitlog.ReadRecord(m.data) })
+func (m *simMessage) record() (*machine.Record, error) {
+	m.decode.Do(func() { m.decoded, m.wrong = records.Read(m.data) })
 	return m.decoded, m.wrong
 }
 
@@ -51,7 +53,7 @@ type simLog struct {
 	// unguarded is a planted bug: guards are not checked.
 	unguarded bool
 	// drops is another: messages of this kind are acknowledged and not stored.
-	drops commitlog.Kind
+	drops machine.Kind
 	// keeps is how many messages of each subject engines can read; 0 for all.
 	keeps int
 	kept  map[string][]*simMessage // by subject, the oldest first; nil if all are

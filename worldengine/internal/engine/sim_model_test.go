@@ -20,6 +20,7 @@ import (
 	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/core/town"
 	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/internal/store/records"
 	"worldengine/worldengine/wire"
 )
 
@@ -161,7 +162,7 @@ func (s *sim) answered(h *handoff.Handoff, answer Answer) {
 		if m.header.Get(wire.RunIDHeader) != answer.RunID {
 			continue
 		}
-		rec, err := commitlog.ReadRecord(m.data)
+		rec, err := records.Read(m.data)
 		if err == nil && rec.Result != nil {
 			s.must(string(rec.Result) == string(answer.JSON), "%s was told %s, the log has %s",
 				h.Command, answer.JSON, rec.Result)
@@ -204,17 +205,17 @@ func (s *sim) checkLog() {
 		}
 		before := h.pending[rec.TownID]
 		switch rec.Kind {
-		case commitlog.KindRefused, commitlog.KindAsked:
+		case machine.KindRefused, machine.KindAsked:
 			h.refused(rec)
-		case commitlog.KindDecided:
+		case machine.KindDecided:
 			h.decided(rec)
-		case commitlog.KindPending:
+		case machine.KindPending:
 			if before == nil {
 				h.took(parsed(rec.Pending.Handoff), rec.Pending.RetryOf)
 			}
-		case commitlog.KindHandoff:
+		case machine.KindHandoff:
 			h.concluded(rec, before, m)
-		case commitlog.KindCancelled:
+		case machine.KindCancelled:
 			h.cancelled(rec, before, m)
 		}
 		if rec.Kind.OfTown() && rec.TownID != "" {
@@ -235,7 +236,7 @@ func parsed(encoded []byte) *handoff.Handoff {
 }
 
 // result returns the result of a record and its handoff, of which several may have the same id.
-func (h *simHistory) result(rec *commitlog.Record) (*handoff.Result, *handoff.Handoff) {
+func (h *simHistory) result(rec *machine.Record) (*handoff.Result, *handoff.Handoff) {
 	r, err := handoff.ParseResult(rec.Result, schemas.Limits{})
 	if err != nil {
 		panic(err)
@@ -245,7 +246,7 @@ func (h *simHistory) result(rec *commitlog.Record) (*handoff.Result, *handoff.Ha
 }
 
 // refused checks that a handoff is a duplicate if its key was accepted, and only then.
-func (h *simHistory) refused(rec *commitlog.Record) {
+func (h *simHistory) refused(rec *machine.Record) {
 	r, asked := h.result(rec)
 	prior := h.prior(asked, rec.RetryOf)
 	of := r.Evaluation.DuplicateCheck.DuplicateOf
@@ -256,7 +257,7 @@ func (h *simHistory) refused(rec *commitlog.Record) {
 		"%s is %s, and its key has %+v", asked.Command, rec.Result, prior)
 }
 
-func (h *simHistory) concluded(rec *commitlog.Record, before *apply.Pending, m *simMessage) {
+func (h *simHistory) concluded(rec *machine.Record, before *apply.Pending, m *simMessage) {
 	r, asked := h.result(rec)
 	if before == nil {
 		h.mustBeFree(asked, rec.RetryOf)
@@ -286,7 +287,7 @@ func (h *simHistory) checkGame(asked *handoff.Handoff, reason handoff.ReasonCode
 
 // cancelled checks that a run with a pending command was cancelled by force, or that no game was
 // ever asked for it, before or after.
-func (h *simHistory) cancelled(rec *commitlog.Record, before *apply.Pending, m *simMessage) {
+func (h *simHistory) cancelled(rec *machine.Record, before *apply.Pending, m *simMessage) {
 	last := rec.Run.Events[len(rec.Run.Events)-1]
 	h.trace("run %s was cancelled: %s", rec.Run.RunID, last.Payload)
 	forced := strings.Contains(string(last.Payload), machine.CancelledByForce)
@@ -345,9 +346,9 @@ func TestSimulation_FindsBugs(t *testing.T) {
 			s.forgets = true
 			s.engines[0].steps.Needs = nil
 		},
-		"decisions that are lost": func(s *sim) { s.log.drops = commitlog.KindDecided },
+		"decisions that are lost": func(s *sim) { s.log.drops = machine.KindDecided },
 		"cancellations that are lost": func(s *sim) {
-			s.log.drops, s.forceful = commitlog.KindCancelled, true
+			s.log.drops, s.forceful = machine.KindCancelled, true
 		},
 		"alerts that are lost": func(s *sim) { s.noAlerts, s.forceful = true, true },
 	} {

@@ -12,7 +12,6 @@ import (
 	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/engine/game"
 	"worldengine/worldengine/internal/store/alerts"
-	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
@@ -151,7 +150,7 @@ func (s *sim) pausedTown(townID string) bool {
 	return readSimRecord(s.log.last(wire.LogSubject("main", wire.TownToken(townID)))).Paused != nil
 }
 
-func readSimRecord(m *simMessage) *commitlog.Record {
+func readSimRecord(m *simMessage) *machine.Record {
 	rec, err := m.record()
 	if err != nil {
 		panic(err)

@@ -10,7 +10,6 @@ import (
 	"worldengine/handoff"
 	"worldengine/worldengine/internal/core/apply"
 	"worldengine/worldengine/internal/core/machine"
-	"worldengine/worldengine/internal/store/commitlog"
 )
 
 // retry is act for a seed in which many runs fail: one or two people retry a run, each at some
@@ -30,7 +29,7 @@ func (o *simOperator) retry() {
 			continue
 		}
 		ended = append(ended, rec.Run.RunID)
-		if rec.Kind == commitlog.KindHandoff && machine.MayBeRetried(simReceipt(m, rec)) {
+		if rec.Kind == machine.KindHandoff && machine.MayBeRetried(simReceipt(m, rec)) {
 			failed = append(failed, rec.Run.RunID)
 		}
 	}
@@ -54,7 +53,7 @@ func (o *simOperator) retry() {
 }
 
 // simReceipt returns the receipt of a record that accepted a key.
-func simReceipt(m *simMessage, rec *commitlog.Record) *dedupe.Receipt {
+func simReceipt(m *simMessage, rec *machine.Record) *dedupe.Receipt {
 	receipt, err := dedupe.Read(rec.TownID, m.seq, rec.Run.RunID, rec.Result)
 	if err != nil {
 		panic(err)

@@ -18,10 +18,13 @@ import (
 	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/worldengine/internal/core/apply"
+	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/core/town"
 	"worldengine/worldengine/internal/store/alerts"
 	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/internal/store/records"
 	"worldengine/worldengine/internal/store/runs"
+	"worldengine/worldengine/internal/store/worldsettings"
 	"worldengine/worldengine/wire"
 )
 
@@ -134,12 +137,12 @@ func newSim(seed uint64) *sim {
 			Projects: []town.Project{{ID: "blocked", Name: "B", Status: town.Blocked},
 				{ID: "wall", Name: "W", Status: town.Active}},
 		})
-		after := commitlog.Entry{State: state}
+		after := machine.Town{State: state}
 		if i > 0 {
 			after.Apply = apply.Plugin
 		}
-		rec := commitlog.Record{Kind: commitlog.KindPut, TownID: state.Snapshot.TownID}
-		msg, err := commitlog.Encode(&rec, wire.LogSubject("main", wire.TownToken(state.Snapshot.TownID)),
+		rec := machine.Record{Kind: machine.KindPut, TownID: state.Snapshot.TownID}
+		msg, err := records.Encode(&rec, wire.LogSubject("main", wire.TownToken(state.Snapshot.TownID)),
 			&after)
 		if err != nil {
 			panic(err)
@@ -171,7 +174,7 @@ func (s *sim) start() *simEngine {
 	}
 	config, err := Config{
 		Now: process.now, NewID: s.id, draw: process.draw, Logger: slog.New(slog.DiscardHandler), Workers: s.workers(),
-		PauseWait: 400 * time.Millisecond, Settings: commitlog.Settings{RequireApproval: s.policy().String()},
+		PauseWait: 400 * time.Millisecond, Settings: worldsettings.Settings{RequireApproval: s.policy().String()},
 		Plugin: apply.Policy{
 			Deadline: deadline, Attempts: attempts, Backoff: 50 * time.Millisecond,
 			Resend: 300 * time.Millisecond, Absent: absent,
@@ -180,13 +183,12 @@ func (s *sim) start() *simEngine {
 	if err != nil {
 		panic(err)
 	}
-	log := &commitlog.Log{
+	log := &records.Log{Log: &commitlog.Log{
 		World: "main", Store: &simStore{s, process}, MaxPayload: func() int64 { return 1 << 20 },
-		Draw: config.draw, Now: config.Now, Retention: config.AppendedRetention,
-		Keeps: int64(s.log.keeps),
-	}
+		Draw: config.draw, Now: config.Now, Keeps: int64(s.log.keeps),
+	}, Retention: config.AppendedRetention}
 	e := &Engine{
-		config: config, log: log, towns: commitlog.NewTowns(log),
+		config: config, log: log, towns: records.NewTowns(log),
 		router: &simRouter{s, process}, alerts: alerts.New(nil, config.alerts()),
 		index: s.openIndex(process),
 	}

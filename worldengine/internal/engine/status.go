@@ -16,6 +16,7 @@ import (
 	"worldengine/worldengine/internal/kit/platform"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/index"
+	"worldengine/worldengine/internal/store/records"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
@@ -116,7 +117,7 @@ func (e *Engine) nameTown(
 	ctx context.Context, report *messages.WorldReport, token string,
 ) error {
 	current, err := e.log.LoadToken(ctx, token)
-	if errors.Is(err, commitlog.ErrTownDamaged) || err == nil && current.Seq == 0 {
+	if errors.Is(err, records.ErrTownDamaged) || err == nil && current.Seq == 0 {
 		return nil
 	}
 	if err != nil {

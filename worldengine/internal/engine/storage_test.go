@@ -16,6 +16,7 @@ import (
 	"worldengine/runevents"
 	"worldengine/worldengine/internal/store/alerts"
 	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/internal/store/records"
 )
 
 // fullStore is a log whose NATS has no room while full is set.
@@ -44,7 +45,7 @@ func TestWatchStorage_NothingIsTried(t *testing.T) {
 		var raised []runevents.AlertCode
 		e := &Engine{
 			config: Config{Now: time.Now},
-			log:    &commitlog.Log{World: "main", Store: store},
+			log:    &records.Log{Log: &commitlog.Log{World: "main", Store: store}},
 			alerts: alerts.New(nil, alerts.Config{
 				Logger: slog.New(slog.DiscardHandler), Now: time.Now,
 				Notify: func(a runevents.Alert) {

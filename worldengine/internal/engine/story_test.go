@@ -21,7 +21,6 @@ import (
 	"worldengine/worldengine/internal/core/apply"
 	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/core/town"
-	"worldengine/worldengine/internal/store/commitlog"
 )
 
 var rewriteStories = flag.Bool("rewrite", false, "write the outputs in testdata/stories anew")
@@ -162,7 +161,7 @@ func (s *story) record(m *simMessage) {
 	}
 	s.names[rec.Run.RunID] = name
 	signal := 0
-	if rec.Kind == commitlog.KindSignal {
+	if rec.Kind == machine.KindSignal {
 		signal = 1
 	}
 	s.sayOf(signal, "%s: %s", cmp.Or(name, "signal"), strings.Join(words, " "))

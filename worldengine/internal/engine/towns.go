@@ -16,9 +16,9 @@ import (
 	"worldengine/worldengine/internal/core/town"
 	"worldengine/worldengine/internal/core/worldfile"
 	"worldengine/worldengine/internal/engine/queue"
-	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/history"
 	"worldengine/worldengine/internal/store/index"
+	"worldengine/worldengine/internal/store/records"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
@@ -54,7 +54,7 @@ func (e *Engine) TownAt(ctx context.Context, townID string, revision uint64) (To
 }
 
 func (e *Engine) townAt(t history.Town) Town {
-	view := e.townOf(t.Entry)
+	view := e.townOf(t.Town)
 	view.LastFailure = t.LastFailure
 	return view
 }
@@ -186,7 +186,7 @@ func (e *Engine) commitChange(
 	return stored, waits, err
 }
 
-func (e *Engine) townOf(current commitlog.Entry) Town {
+func (e *Engine) townOf(current machine.Town) Town {
 	state := current.Held()
 	t := Town{
 		TownSummary: messages.TownSummary{
@@ -224,7 +224,7 @@ func (e *Engine) LoadWorld(ctx context.Context, file []byte) (created int, err e
 		switch {
 		case err == nil:
 			created++
-		case errors.Is(err, commitlog.ErrTownDamaged):
+		case errors.Is(err, records.ErrTownDamaged):
 			e.config.Logger.Error("a town of the world file is damaged, and the others are served",
 				"town", townID, "error", err)
 		case !errors.Is(err, town.ErrExists):
@@ -245,7 +245,7 @@ func CheckConfig(config Config, file []byte) (towns int, err error) {
 }
 
 // policyOf returns the types of proposals that require approval in a town.
-func (e *Engine) policyOf(current commitlog.Entry) *approval.Policy {
+func (e *Engine) policyOf(current machine.Town) *approval.Policy {
 	return cmp.Or(current.Policy, &e.config.policy)
 }
 
@@ -272,18 +272,18 @@ func (e *Engine) List(ctx context.Context, q TownQuery) (messages.Towns, error) 
 	}
 	switch q.Sort {
 	case messages.SortDay:
-		slices.SortStableFunc(all, func(a, b commitlog.Listed) int {
+		slices.SortStableFunc(all, func(a, b records.Listed) int {
 			return cmp.Compare(b.DecisionEpoch, a.DecisionEpoch)
 		})
 	case messages.SortChanged:
-		slices.SortFunc(all, func(a, b commitlog.Listed) int {
+		slices.SortFunc(all, func(a, b records.Listed) int {
 			return cmp.Compare(b.Revision, a.Revision)
 		})
 	}
 	page.Total = len(all)
 	state := e.townStates()
 	// If the town After was removed, its place is lost: the list begins anew and leaves no town out.
-	begun := !slices.ContainsFunc(all, func(t commitlog.Listed) bool { return t.TownID == q.After })
+	begun := !slices.ContainsFunc(all, func(t records.Listed) bool { return t.TownID == q.After })
 	for i := range all {
 		t := &all[i]
 		view := state(t)
@@ -311,10 +311,10 @@ func (e *Engine) List(ctx context.Context, q TownQuery) (messages.Towns, error) 
 }
 
 // townStates returns a function that adds the engine's knowledge to a listed town.
-func (e *Engine) townStates() func(t *commitlog.Listed) messages.ListedTown {
+func (e *Engine) townStates() func(t *records.Listed) messages.ListedTown {
 	waiting, absent := e.asked.Towns(), e.absent.Towns()
 	doubtful := e.index.Newest(index.InDoubt)
-	return func(t *commitlog.Listed) messages.ListedTown {
+	return func(t *records.Listed) messages.ListedTown {
 		view := messages.ListedTown{TownSummary: t.TownSummary, Waiting: waiting[t.TownID]}
 		view.Apply = cmp.Or(view.Apply, string(e.config.Apply))
 		_, view.InDoubt = doubtful[t.Token]

@@ -11,6 +11,7 @@ import (
 	"worldengine/worldengine/internal/store/alerts"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/index"
+	"worldengine/worldengine/internal/store/records"
 	"worldengine/worldengine/wire"
 )
 
@@ -166,7 +167,7 @@ func (e *Engine) reportHole(c *index.Chain) error {
 	why := fmt.Sprintf("log sequence %d names %d as the record before it, and that is missing", c.Hole,
 		c.Missing)
 	e.reportDamage(c.Town, 0, why)
-	return fmt.Errorf("%w: town %s: %s", commitlog.ErrTownDamaged, c.Town, why)
+	return fmt.Errorf("%w: town %s: %s", records.ErrTownDamaged, c.Town, why)
 }
 
 // damage is a town that answers TOWN_DAMAGED.
@@ -197,7 +198,7 @@ func (e *Engine) reportDamage(token string, record uint64, why string) {
 // isDamaged reports whether a town answers TOWN_DAMAGED, at least for some keys.
 func (e *Engine) isDamaged(ctx context.Context, token string) (bool, error) {
 	_, err := e.log.LoadToken(ctx, token)
-	if errors.Is(err, commitlog.ErrTownDamaged) {
+	if errors.Is(err, records.ErrTownDamaged) {
 		return true, nil
 	}
 	c := e.index.Chain(token)

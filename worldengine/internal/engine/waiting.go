@@ -11,6 +11,7 @@ import (
 	"worldengine/worldengine/internal/engine/game"
 	"worldengine/worldengine/internal/engine/queue"
 	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/messages"
 )
 
 // A handoff waits for its town behind a command that a game applies, or for the end of a pause. Its
@@ -26,7 +27,7 @@ const queuedMoment = 100 * time.Millisecond
 // pause; world says whether the whole world is paused, not the town alone. If by is nil, the
 // delivery waits for a command that is being applied to the town, in the run named by behind.
 type wait struct {
-	by     *commitlog.PausedBy
+	by     *messages.PausedBy
 	world  bool
 	behind string
 }
@@ -133,14 +134,14 @@ func (d *delivery) begin() machine.Begin {
 	return begin
 }
 
-func (d *delivery) waitFor(by *commitlog.PausedBy) machine.Wait {
+func (d *delivery) waitFor(by *messages.PausedBy) machine.Wait {
 	return machine.Wait{Handoff: d.handoff, Run: d.run, Begin: d.begin(), By: by}
 }
 
 // recordWait records that the run of a delivery waits: for the end of a pause, by, or behind a
 // command if by is nil. It records each of the two waits once. It returns machine.ErrRunCancelled
 // if the run was cancelled.
-func (e *Engine) recordWait(ctx context.Context, d *delivery, by *commitlog.PausedBy) error {
+func (e *Engine) recordWait(ctx context.Context, d *delivery, by *messages.PausedBy) error {
 	if status := d.tail.Status; by == nil && status != "" || status == runevents.RunStatusPaused {
 		return nil
 	}
@@ -218,7 +219,7 @@ func (e *Engine) abandon(ctx context.Context, d *delivery, why error) {
 // in which the run waits answers the client. If the run has gone on, the error is
 // commitlog.ErrLostRace.
 func (e *Engine) endWaiting(
-	ctx context.Context, tail *commitlog.RunTail, why machine.Cancellation,
+	ctx context.Context, tail *machine.RunTail, why machine.Cancellation,
 ) error {
 	in := e.steps.Input(tail.Waiting.TownID, nil,
 		&machine.Abandon{Run: tail.Waiting.Run.Identity, Why: why})
@@ -228,6 +229,6 @@ func (e *Engine) endWaiting(
 }
 
 // isWaiting reports whether a run with this end in the log waits.
-func isWaiting(tail *commitlog.RunTail) bool {
+func isWaiting(tail *machine.RunTail) bool {
 	return tail.Waiting != nil && !tail.Closed && !tail.Cancelled
 }

@@ -26,7 +26,9 @@ import (
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/commitlog/logtest"
 	"worldengine/worldengine/internal/store/index"
+	"worldengine/worldengine/internal/store/records"
 	"worldengine/worldengine/internal/store/runs"
+	"worldengine/worldengine/internal/store/worldsettings"
 	"worldengine/worldengine/internal/testkit/natstest"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
@@ -227,15 +229,15 @@ func TestReap_ClosedRun(t *testing.T) {
 			require.NoError(t, err)
 			js := logtest.JetStream(log)
 			keep := func(history int64) {
-				_, err := commitlog.ChangeSettings(t.Context(), js, "main",
-					commitlog.Settings{HistoryPerTown: history}, true)
+				_, err := worldsettings.Change(t.Context(), js, "main",
+					worldsettings.Settings{HistoryPerTown: history}, true)
 				require.NoError(t, err)
 			}
 			var alerted []string
 			e := &Engine{
 				config: Config{World: "main",
 					Now: func() time.Time { return time.Now().Add(c.gone) }}, log: log,
-				steps: &stepper.Stepper{Log: log, Towns: commitlog.NewTowns(log), Now: time.Now,
+				steps: &stepper.Stepper{Log: log, Towns: records.NewTowns(log), Now: time.Now,
 					NewID: uuid.NewString},
 				ends: &runs.Ends{Log: log, Runs: openRuns{}},
 				alerts: alerts.New(nil, alerts.Config{World: "main",
@@ -246,7 +248,7 @@ func TestReap_ClosedRun(t *testing.T) {
 			d := &delivery{handoff: h, queued: time.Now(), waited: true, run: logtest.RunOf(h)}
 			require.NoError(t, e.recordWait(t.Context(), d, nil))
 			require.NoError(t, e.closeRun(t.Context(), d))
-			tail := func() commitlog.RunTail {
+			tail := func() machine.RunTail {
 				tail, err := e.log.Tail(t.Context(), d.run.RunID, 0)
 				require.NoError(t, err)
 				return tail
@@ -294,7 +296,7 @@ func TestEngine_LogSilence(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		log := &away{}
-		e := &Engine{log: &commitlog.Log{Store: log}, config: Config{Replicas: 3}}
+		e := &Engine{log: &records.Log{Log: &commitlog.Log{Store: log}}, config: Config{Replicas: 3}}
 		hear := func() (end func()) {
 			ctx, stop := context.WithCancel(t.Context())
 			go e.hearLog(ctx)

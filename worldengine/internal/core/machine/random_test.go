@@ -22,8 +22,8 @@ import (
 	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/core/town"
 	"worldengine/worldengine/internal/core/town/towntest"
-	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/fsck"
+	"worldengine/worldengine/internal/store/records"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
@@ -576,7 +576,7 @@ func (w *walk) store(out *machine.Output, tail *machine.RunTail) {
 		wire.RefusedSubject("main", pick(w.state.Exists(), token, wire.UnknownTownToken)),
 		wire.SignalSubject("main"), wire.RunSubject("main", runID), wire.ControlSubject("main")}[out.On]
 	guard := []uint64{w.machine.Seq, 0, 0, tail.Guard, w.control.Seq}[out.On]
-	msg, err := commitlog.Encode(rec, subject, after)
+	msg, err := records.Encode(rec, subject, after)
 	require.NoError(w.t, err)
 	msg.Header[jetstream.ExpectedLastSubjSeqHeader] = []string{strconv.FormatUint(guard, 10)}
 	w.log = append(w.log, &message{&jetstream.RawStreamMsg{Subject: msg.Subject, Sequence: seq,
@@ -612,13 +612,13 @@ func (w *walk) crash() {
 	known := w.machine
 	w.tails, w.receipts = map[string]*machine.RunTail{}, map[string]*dedupe.Receipt{}
 	for i, m := range w.log {
-		rec, err := commitlog.ReadRecord(m.Data)
+		rec, err := records.Read(m.Data)
 		require.NoError(w.t, err)
 		switch seq := uint64(i + 1); {
 		case rec.Kind == machine.KindControl && rec.TownID == "":
 			w.control = machine.Town{Seq: seq, Paused: rec.Paused}
 		case rec.Kind.OfTown():
-			w.machine, err = commitlog.ReadEntry(m.RawStreamMsg)
+			w.machine, err = records.ReadEntry(m.RawStreamMsg)
 			require.NoError(w.t, err)
 		case rec.Kind == machine.KindRun || rec.Kind == machine.KindEvents:
 			w.tails[rec.Run.RunID] = cmp.Or(w.tails[rec.Run.RunID], machine.NewTail(nil, 0))

@@ -12,15 +12,17 @@ import (
 
 	"worldengine/runevents"
 	"worldengine/schemas"
+	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/engine/projector"
 	"worldengine/worldengine/internal/engine/queue"
 	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/internal/store/records"
 	"worldengine/worldengine/wire"
 )
 
 // Authority appends to the runs of a world. It is safe for concurrent use.
 type Authority struct {
-	log       *commitlog.Log
+	log       *records.Log
 	projector *projector.Projector
 	queue     *queue.Queue // gives each run its turns
 	now       func() time.Time
@@ -28,7 +30,7 @@ type Authority struct {
 }
 
 // New returns the Authority over the log of a world. now is the clock that persistedAt is compared with.
-func New(log *commitlog.Log, p *projector.Projector, turns *queue.Queue, now func() time.Time) *Authority {
+func New(log *records.Log, p *projector.Projector, turns *queue.Queue, now func() time.Time) *Authority {
 	return &Authority{log: log, projector: p, queue: turns, now: now}
 }
 
@@ -47,7 +49,7 @@ func (a *Authority) Forget() { a.cache.clear() }
 // Writes are refused as a whole. The error is a *schemas.ValidationError with the paths of a
 // run-append-request.v1; a *runevents.OwnedError or *runevents.TransitionError, as the projector's
 // policy says; runevents.ErrRunEnding while the engine is about to end the run; runevents.ErrRunEnded
-// after the end; commitlog.ErrRunFull; or the error of Sender.MayRead. After any other error the writes may have been
+// after the end; records.ErrRunFull; or the error of Sender.MayRead. After any other error the writes may have been
 // stored; appending them again is safe, and shows whether they were.
 func (a *Authority) Append(
 	ctx context.Context, townID string, writes []runevents.Write,
@@ -117,7 +119,7 @@ func (a *Authority) append(
 		}
 		plan.Run.AppendedBy = from.Name
 		appended, err = a.store(ctx, run, townID, &plan)
-		if err == nil || errors.Is(err, commitlog.ErrRunFull) {
+		if err == nil || errors.Is(err, records.ErrRunFull) {
 			a.cache.put(run, epoch)
 		}
 		return err
@@ -165,7 +167,7 @@ func (a *Authority) store(
 	if len(plan.Run.Events) == 0 {
 		return plan.Results(time.Time{}), nil
 	}
-	rec := &commitlog.Record{Kind: commitlog.KindEvents, TownID: townID, Run: &plan.Run,
+	rec := &machine.Record{Kind: machine.KindEvents, TownID: townID, Run: &plan.Run,
 		Inconsistent: plan.Inconsistent}
 	if err := a.fits(rec); err != nil {
 		return nil, err
@@ -185,12 +187,12 @@ func (a *Authority) store(
 	return plan.Results(at), a.projector.Add(run, rec, seq, at)
 }
 
-// hasRoom returns commitlog.ErrRunFull if the log would discard the first events of the run to store
+// hasRoom returns records.ErrRunFull if the log would discard the first events of the run to store
 // some more. Before it refuses, it counts those that have not expired.
 func (a *Authority) hasRoom(ctx context.Context, run *projector.Projection, events []runevents.Event) (err error) {
-	use := commitlog.RunAppend
+	use := records.RunAppend
 	if slices.ContainsFunc(events, func(e runevents.Event) bool { return e.EventType.EndsRun() }) {
-		use = commitlog.RunPause
+		use = records.RunPause
 	}
 	if a.log.CheckRun(run.Stored, use) == nil {
 		return nil
@@ -203,7 +205,7 @@ func (a *Authority) hasRoom(ctx context.Context, run *projector.Projection, even
 
 // fits returns commitlog.ErrRecordTooLarge if event.list could not answer with the events of a record.
 // The log packs a record, so the record itself may be small enough.
-func (a *Authority) fits(rec *commitlog.Record) error {
+func (a *Authority) fits(rec *machine.Record) error {
 	bodies, err := rec.Run.RecordsJSON(a.now())
 	size := 1<<10 + 6*len(rec.TownID) // of the commit message without its events, at most
 	for _, body := range bodies {

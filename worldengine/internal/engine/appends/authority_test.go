@@ -9,10 +9,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/runevents"
+	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/engine/appends/appendstest"
 	"worldengine/worldengine/internal/engine/feed"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/commitlog/logtest"
+	"worldengine/worldengine/internal/store/records"
 	"worldengine/worldengine/internal/testkit/natstest"
 	"worldengine/worldengine/wire"
 )
@@ -91,8 +93,8 @@ func TestAppend_OpenRun(t *testing.T) {
 	p := logtest.NewProducer(appendstest.EngineRun)
 	require.NoError(t, p.Emit(runevents.Emission{Type: runevents.RunStarted}))
 	commit := func(run *runevents.Run) {
-		rec := commitlog.Record{Kind: commitlog.KindRefused, TownID: "t", Run: run}
-		msg, err := commitlog.Encode(&rec, wire.RefusedSubject("main", "t"), nil)
+		rec := machine.Record{Kind: machine.KindRefused, TownID: "t", Run: run}
+		msg, err := records.Encode(&rec, wire.RefusedSubject("main", "t"), nil)
 		require.NoError(t, err)
 		_, err = w.Log.Append(t.Context(), msg)
 		require.NoError(t, err)
@@ -166,7 +168,7 @@ func TestAppend_ExpiredEvent(t *testing.T) {
 		return answer, err
 	}
 	_, err := appended(3)
-	require.ErrorIs(t, err, commitlog.ErrRunFull)
+	require.ErrorIs(t, err, records.ErrRunFull)
 	require.Eventually(t, func() bool {
 		answer, err := appended(3)
 		return err == nil && answer.RunSeq == 3 && !answer.Idempotent
@@ -196,7 +198,7 @@ func TestAppend_FullRun(t *testing.T) {
 	}
 	for range 2 {
 		_, err = w.Append(t.Context(), "t", []runevents.Write{logtest.Told(1), logtest.Told(18)})
-		require.ErrorIs(t, err, commitlog.ErrRunFull)
+		require.ErrorIs(t, err, records.ErrRunFull)
 		answers, err := w.Append(t.Context(), "t", []runevents.Write{start, logtest.Told(17)})
 		require.NoError(t, err)
 		require.True(t, answers[0].Idempotent)
@@ -206,7 +208,7 @@ func TestAppend_FullRun(t *testing.T) {
 	}
 	w.MustAppend(t, "t", end)
 	_, err = w.Append(t.Context(), "t", []runevents.Write{logtest.RunEvent("run", runevents.RunFailed, "")})
-	require.ErrorIs(t, err, commitlog.ErrRunFull)
+	require.ErrorIs(t, err, records.ErrRunFull)
 	run, err := w.Runs.Get(t.Context(), "run")
 	require.NoError(t, err)
 	require.Equal(t, runevents.RunStatusCompleted, run.Status)

@@ -10,6 +10,7 @@ import (
 	"worldengine/handoff"
 	"worldengine/schemas"
 	"worldengine/worldengine/internal/core/approval"
+	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/index"
 	"worldengine/worldengine/messages"
@@ -52,7 +53,7 @@ func (r *Reader) Closed(
 				return page, nil
 			}
 			before = rows[i].Seq
-			if rows[i].Kind != commitlog.KindAsked {
+			if rows[i].Kind != machine.KindAsked {
 				continue
 			}
 			read++
@@ -138,7 +139,7 @@ func (r *Reader) decision(
 	ctx context.Context, at *index.Row, asked *approval.Asked,
 ) (decision *approval.Decision, err error) {
 	rows := r.Index.ApprovalsAfter(at.Town, at.Seq, mostBehind)
-	err = r.visit(ctx, rows, commitlog.KindDecided, func(rec *commitlog.Record) bool {
+	err = r.visit(ctx, rows, machine.KindDecided, func(rec *machine.Record) bool {
 		a := rec.Approvals.Decided(rec.Run.RunID)
 		if a != nil && a.HandoffHash == asked.HandoffHash && a.At.Equal(asked.At) {
 			decision = a.Decision
@@ -173,7 +174,7 @@ func (r *Reader) accepted(
 
 // visit visits the records of rows that are of a kind, until visit returns false.
 func (r *Reader) visit(
-	ctx context.Context, rows []index.Row, kind commitlog.Kind, visit func(*commitlog.Record) bool,
+	ctx context.Context, rows []index.Row, kind machine.Kind, visit func(*machine.Record) bool,
 ) error {
 	for i := range rows {
 		if rows[i].Kind != kind {
@@ -191,7 +192,7 @@ func (r *Reader) visit(
 }
 
 // record reads the record of a row, nil if the log does not keep it or it is damaged.
-func (r *Reader) record(ctx context.Context, at *index.Row) (*commitlog.Record, error) {
+func (r *Reader) record(ctx context.Context, at *index.Row) (*machine.Record, error) {
 	rec, _, err := r.Log.RecordAt(ctx, at.Seq, wire.LogSubject(r.Log.World, at.Town))
 	if errors.Is(err, commitlog.ErrGone) || errors.Is(err, commitlog.ErrDamaged) ||
 		err == nil && rec.Run == nil {

@@ -19,9 +19,10 @@ import (
 	"worldengine/runevents"
 	"worldengine/schemas"
 	"worldengine/worldengine/internal/core/approval"
+	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/core/town"
-	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/index"
+	"worldengine/worldengine/internal/store/records"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
@@ -39,7 +40,7 @@ const (
 // Reader reads proposals, and counts those that wait. The exported members must be set. It is safe for
 // concurrent use.
 type Reader struct {
-	Log   *commitlog.Log
+	Log   *records.Log
 	Index *index.Index
 	// Rules predict the changes of a proposal; Default is the policy of towns without one.
 	Rules   *town.Rules
@@ -74,7 +75,7 @@ func (r *Reader) Refresh(ctx context.Context) error {
 		known := before[token]
 		if known.seq < seq {
 			town, err := r.Log.LoadToken(ctx, token)
-			if errors.Is(err, commitlog.ErrTownDamaged) {
+			if errors.Is(err, records.ErrTownDamaged) {
 				r.Logger.Error("the proposals that wait in a town cannot be read", "town", token,
 					"error", err)
 			} else if err != nil {
@@ -91,7 +92,7 @@ func (r *Reader) Refresh(ctx context.Context) error {
 }
 
 // open returns the open proposals of a town that still need an approval by the town's policy.
-func (r *Reader) open(town *commitlog.Entry) (open []place) {
+func (r *Reader) open(town *machine.Town) (open []place) {
 	for i := range town.Approvals {
 		a := &town.Approvals[i]
 		status := a.Status(town.State.Hash, r.Now())
@@ -214,7 +215,7 @@ type reading struct {
 
 // listed is a town of a page. complete sets tree and runs, for open proposals.
 type listed struct {
-	commitlog.Entry
+	machine.Town
 	tree any               // the state, as schemas.Decode returns it
 	runs map[string]string // the runs that asked, by the hash of the handoff
 }
@@ -227,8 +228,8 @@ func (r *reading) town(ctx context.Context, token string) (*listed, error) {
 	var known *listed
 	current, err := r.Log.LoadToken(ctx, token)
 	if err == nil {
-		known = &listed{Entry: current}
-	} else if errors.Is(err, commitlog.ErrTownDamaged) {
+		known = &listed{Town: current}
+	} else if errors.Is(err, records.ErrTownDamaged) {
 		err = nil
 	}
 	r.towns[token] = known
@@ -278,7 +279,7 @@ func (r *reading) complete(ctx context.Context, town *listed, token string) (err
 		}
 	}
 	rows := r.Index.Approvals(token, 0, mostBehind)
-	return r.visit(ctx, rows, commitlog.KindAsked, func(rec *commitlog.Record) bool {
+	return r.visit(ctx, rows, machine.KindAsked, func(rec *machine.Record) bool {
 		if n := len(rec.Approvals); n > 0 && missing[rec.Approvals[n-1].HandoffHash] {
 			hash := rec.Approvals[n-1].HandoffHash
 			town.runs[hash] = rec.Run.RunID

@@ -25,6 +25,8 @@ import (
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/commitlog/logtest"
 	"worldengine/worldengine/internal/store/index/indextest"
+	"worldengine/worldengine/internal/store/records"
+	"worldengine/worldengine/internal/store/worldsettings"
 	"worldengine/worldengine/internal/testkit/natstest"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
@@ -71,9 +73,9 @@ func (a *asking) ask(townID string, kind handoff.ProposalType, argument string) 
 	h := towntest.Propose(a.t, state, kind, argument)
 	encoded, err := h.MarshalWire()
 	require.NoError(a.t, err)
-	logtest.Commit(a.t, a.Log, &commitlog.Record{Kind: commitlog.KindAsked, TownID: townID,
+	logtest.Commit(a.t, a.Log, &machine.Record{Kind: machine.KindAsked, TownID: townID,
 		Run: &runevents.Run{Identity: runevents.Identity{RunID: runOf(h)}, FirstSeq: 1}},
-		func(e *commitlog.Entry) {
+		func(e *machine.Town) {
 			if e.Seq == 0 {
 				e.State = state
 			}
@@ -150,8 +152,8 @@ func TestList_RunBehindForgottenProposals(t *testing.T) {
 	for i := range 20 {
 		a.now = a.now.Add(time.Second)
 		h := a.ask("t", handoff.AdvanceProject, fmt.Sprintf("project-%d", i))
-		logtest.Commit(t, a.Log, &commitlog.Record{Kind: commitlog.KindPut, TownID: "t"},
-			func(e *commitlog.Entry) {
+		logtest.Commit(t, a.Log, &machine.Record{Kind: machine.KindPut, TownID: "t"},
+			func(e *machine.Town) {
 				encoded := e.Approvals[len(e.Approvals)-1].Handoff
 				e.Approvals = e.Approvals.Close(h, encoded, runOf(h)).CloseStale(e.State.Hash)
 			})
@@ -192,8 +194,8 @@ func TestList_Order(t *testing.T) {
 // A list has only proposals that wait, and whose town asks for their approval.
 func TestList_Status(t *testing.T) {
 	t.Parallel()
-	decided := func(approved bool) func(*asking, *commitlog.Entry) {
-		return func(a *asking, e *commitlog.Entry) {
+	decided := func(approved bool) func(*asking, *machine.Town) {
+		return func(a *asking, e *machine.Town) {
 			d := approval.Decision{Approved: approved, SignalID: "s", ActorID: "mara",
 				Reason: "why", At: noon}
 			var refused *approval.Refusal
@@ -204,37 +206,37 @@ func TestList_Status(t *testing.T) {
 	}
 	for _, row := range []struct {
 		name string
-		then func(*asking, *commitlog.Entry)
+		then func(*asking, *machine.Town)
 		want approval.Status
 	}{
 		{"as it was", nil, approval.Waiting},
 		{"approved", decided(true), approval.Approved},
 		{"denied", decided(false), ""},
-		{"used", func(a *asking, e *commitlog.Entry) {
+		{"used", func(a *asking, e *machine.Town) {
 			decided(true)(a, e)
 			encoded := e.Approvals[0].Handoff
 			h, err := handoff.Parse(encoded, schemas.Limits{})
 			require.NoError(a.t, err)
 			e.Approvals = e.Approvals.Close(h, encoded, "run-1")
 		}, ""},
-		{"the town has changed", func(_ *asking, e *commitlog.Entry) {
+		{"the town has changed", func(_ *asking, e *machine.Town) {
 			e.State = townState("t", towntest.Calmer)
 		}, ""},
-		{"it has expired", func(a *asking, _ *commitlog.Entry) { a.now = noon.Add(time.Hour) }, ""},
-		{"it is about to expire", func(a *asking, _ *commitlog.Entry) {
+		{"it has expired", func(a *asking, _ *machine.Town) { a.now = noon.Add(time.Hour) }, ""},
+		{"it is about to expire", func(a *asking, _ *machine.Town) {
 			a.now = noon.Add(time.Hour - 1)
 		}, approval.Waiting},
-		{"the world asks for none", func(a *asking, _ *commitlog.Entry) {
+		{"the world asks for none", func(a *asking, _ *machine.Town) {
 			a.Default = approval.Policy{}
 		}, ""},
-		{"the town asks for none", func(_ *asking, e *commitlog.Entry) {
+		{"the town asks for none", func(_ *asking, e *machine.Town) {
 			e.Policy = &approval.Policy{}
 		}, ""},
-		{"the town asks, the world does not", func(a *asking, e *commitlog.Entry) {
+		{"the town asks, the world does not", func(a *asking, e *machine.Town) {
 			policy := a.Default
 			a.Default, e.Policy = approval.Policy{}, &policy
 		}, approval.Waiting},
-		{"the handoff is damaged", func(_ *asking, e *commitlog.Entry) {
+		{"the handoff is damaged", func(_ *asking, e *machine.Town) {
 			e.Approvals[0].Handoff = []byte(`{}`)
 		}, ""},
 	} {
@@ -243,8 +245,8 @@ func TestList_Status(t *testing.T) {
 			a := newAsking(t)
 			h := a.talk("t")
 			if row.then != nil {
-				logtest.Commit(t, a.Log, &commitlog.Record{Kind: commitlog.KindPut, TownID: "t"},
-					func(e *commitlog.Entry) { row.then(a, e) })
+				logtest.Commit(t, a.Log, &machine.Record{Kind: machine.KindPut, TownID: "t"},
+					func(e *machine.Town) { row.then(a, e) })
 			}
 			rows := a.list("")
 			if row.want == "" {
@@ -282,7 +284,7 @@ func TestList_DamagedTown(t *testing.T) {
 	require.Equal(t, []string{"b"}, townsOf(a.list("")))
 	require.Contains(t, a.log.String(), "level=ERROR")
 	_, err = a.List(t.Context(), "a", "", 100, 1<<20, nil)
-	require.ErrorIs(t, err, commitlog.ErrTownDamaged)
+	require.ErrorIs(t, err, records.ErrTownDamaged)
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err = a.List(ended, "", "", 100, 1<<20, all)
@@ -336,8 +338,8 @@ func TestClosed_ForgottenApproval(t *testing.T) {
 	a := newAsking(t)
 	h := a.talk("t")
 	a.approve("t", h, "why")
-	forget := func(e *commitlog.Entry) { e.Approvals = nil }
-	logtest.Commit(t, a.Log, &commitlog.Record{Kind: commitlog.KindPut, TownID: "t"}, forget)
+	forget := func(e *machine.Town) { e.Approvals = nil }
+	logtest.Commit(t, a.Log, &machine.Record{Kind: machine.KindPut, TownID: "t"}, forget)
 	closed := func() []string {
 		page, err := a.Closed(t.Context(), "t", "", 10, 1<<20, all)
 		require.NoError(t, err)
@@ -351,7 +353,7 @@ func TestClosed_ForgottenApproval(t *testing.T) {
 		result, err := handoff.NewResult(h, handoff.Outcome{Status: handoff.Executed,
 			ReasonCode: handoff.ReasonExecuted}).MarshalWire()
 		require.NoError(t, err)
-		return logtest.Commit(t, a.Log, &commitlog.Record{Kind: commitlog.KindHandoff, TownID: "t",
+		return logtest.Commit(t, a.Log, &machine.Record{Kind: machine.KindHandoff, TownID: "t",
 			Result: result, Handoff: encoded,
 			Run: &runevents.Run{Identity: runevents.Identity{RunID: runID}, FirstSeq: 1}}, forget)
 	}
@@ -372,13 +374,13 @@ func TestClosed_DecisionBehindMany(t *testing.T) {
 	t.Parallel()
 	a := newAsking(t)
 	_, err := logtest.JetStream(a.Log).UpdateStream(t.Context(),
-		commitlog.StreamConfig("main", commitlog.Settings{HistoryPerTown: 1000}, 1))
+		worldsettings.StreamConfig("main", worldsettings.Settings{HistoryPerTown: 1000}, 1))
 	require.NoError(t, err)
 	a.approve("t", a.talk("t"), "why")
 	for range mostBehind {
-		logtest.Commit(t, a.Log, &commitlog.Record{Kind: commitlog.KindDecided, TownID: "t",
+		logtest.Commit(t, a.Log, &machine.Record{Kind: machine.KindDecided, TownID: "t",
 			Run: &runevents.Run{Identity: runevents.Identity{RunID: "later"}, FirstSeq: 1}},
-			func(e *commitlog.Entry) { e.Approvals = nil })
+			func(e *machine.Town) { e.Approvals = nil })
 	}
 	page, err := a.Closed(t.Context(), "t", "", 10, 1<<20, all)
 	require.NoError(t, err)

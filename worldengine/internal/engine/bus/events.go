@@ -8,7 +8,9 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/internal/store/records"
 	"worldengine/worldengine/wire"
 )
 
@@ -44,14 +46,14 @@ var errNoHeaders = errors.New("bus: a message of the log has no headers that can
 // events' persistedAt is the log message's header At. It returns an error if the log message cannot
 // be read.
 func (s *Sink) events(msg *jetstream.RawStreamMsg) ([]*nats.Msg, error) {
-	kind := commitlog.Kind(msg.Header.Get(wire.KindHeader))
+	kind := machine.Kind(msg.Header.Get(wire.KindHeader))
 	switch {
 	case len(msg.Header) == 0:
 		return nil, errNoHeaders
-	case kind == commitlog.KindPut:
+	case kind == machine.KindPut:
 		return nil, nil
 	}
-	rec, err := commitlog.ReadRecord(msg.Data)
+	rec, err := records.Read(msg.Data)
 	if err != nil || rec.Run == nil {
 		return nil, err
 	}
@@ -68,7 +70,7 @@ func (s *Sink) events(msg *jetstream.RawStreamMsg) ([]*nats.Msg, error) {
 			wire.EventTypeHeader:  {string(event.EventType)},
 			jetstream.MsgIDHeader: {event.EventID},
 		})
-		if kind == commitlog.KindEvents {
+		if kind == machine.KindEvents {
 			header[wire.KindHeader] = []string{string(kind)}
 		}
 		messages[i] = &nats.Msg{Subject: subject, Header: header, Data: body}

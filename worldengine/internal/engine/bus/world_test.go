@@ -15,8 +15,11 @@ import (
 
 	"worldengine/runevents"
 	"worldengine/trace"
+	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/store/alerts/alertstest"
 	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/internal/store/records"
+	"worldengine/worldengine/internal/store/worldsettings"
 	"worldengine/worldengine/internal/testkit/natstest"
 	"worldengine/worldengine/wire"
 )
@@ -61,10 +64,10 @@ func replicatedOn(t *testing.T, nc *nats.Conn, replicas int) *world {
 
 func (w *world) makeLog() {
 	w.t.Helper()
-	settings := commitlog.DefaultSettings()
+	settings := worldsettings.Default()
 	var err error
 	w.log, err = w.js.CreateStream(w.t.Context(),
-		commitlog.StreamConfig("main", settings, w.replicas))
+		worldsettings.StreamConfig("main", settings, w.replicas))
 	require.NoError(w.t, err)
 }
 
@@ -74,8 +77,8 @@ func parts(n int) int { return n % 4 }
 // record returns message n of the log. Those without events are puts and signals, by turns.
 func (w *world) record(n int) *nats.Msg {
 	w.t.Helper()
-	kinds := []commitlog.Kind{commitlog.KindHandoff, commitlog.KindRefused, commitlog.KindEvents}
-	rec := &commitlog.Record{Kind: kinds[n%3], TownID: "Town 1", Run: &runevents.Run{
+	kinds := []machine.Kind{machine.KindHandoff, machine.KindRefused, machine.KindEvents}
+	rec := &machine.Record{Kind: kinds[n%3], TownID: "Town 1", Run: &runevents.Run{
 		Identity: runevents.Identity{RunID: fmt.Sprint("run-", n%5), PlanID: "plan"},
 		FirstSeq: int64(n),
 	}}
@@ -94,11 +97,11 @@ func (w *world) record(n int) *nats.Msg {
 	}
 	switch {
 	case parts(n) == 0 && n%8 == 0:
-		rec.Kind = commitlog.KindPut
+		rec.Kind = machine.KindPut
 	case parts(n) == 0:
-		rec.Kind, rec.Run = commitlog.KindControl, nil
+		rec.Kind, rec.Run = machine.KindControl, nil
 	}
-	msg, err := commitlog.Encode(rec, wire.LogSubject("main", "t"), nil)
+	msg, err := records.Encode(rec, wire.LogSubject("main", "t"), nil)
 	require.NoError(w.t, err)
 	msg.Header.Set(wire.AtHeader,
 		runevents.Timestamp(time.UnixMilli(1_700_000_000_000+int64(n))))
@@ -124,7 +127,7 @@ func (w *world) append(msg *nats.Msg) {
 // damaged is a message of the log that cannot be read.
 func damaged() *nats.Msg {
 	return &nats.Msg{Subject: wire.RefusedSubject("main", "t"), Data: []byte("{damaged"),
-		Header: nats.Header{wire.KindHeader: {string(commitlog.KindRefused)},
+		Header: nats.Header{wire.KindHeader: {string(machine.KindRefused)},
 			wire.RunIDHeader: {"run"}}}
 }
 

@@ -11,8 +11,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/index"
+	"worldengine/worldengine/internal/store/records"
 	"worldengine/worldengine/wire"
 )
 
@@ -25,7 +25,7 @@ const (
 
 // Config configures a Feed. Every member but Listening must be set.
 type Config struct {
-	Log   *commitlog.Log
+	Log   *records.Log
 	Index *index.Index // of the log
 	// Publish publishes a live message. It must not block.
 	Publish func(subject string, data []byte) error

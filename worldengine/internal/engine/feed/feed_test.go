@@ -14,13 +14,14 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
+	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/core/machine/machinetest"
 	"worldengine/worldengine/internal/core/town"
 	"worldengine/worldengine/internal/engine/feed"
-	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/commitlog/logtest"
 	"worldengine/worldengine/internal/store/index"
 	"worldengine/worldengine/internal/store/index/indextest"
+	"worldengine/worldengine/internal/store/records"
 	"worldengine/worldengine/internal/testkit/natstest"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
@@ -32,7 +33,7 @@ func TestMain(m *testing.M) { natstest.Main(m, 4) }
 type world struct {
 	*feed.Feed
 	t       *testing.T
-	log     *commitlog.Log
+	log     *records.Log
 	index   *index.Index
 	guards  map[string]uint64
 	damaged []uint64
@@ -193,12 +194,12 @@ func TestMessage_OfARefusedRunAndAPut(t *testing.T) {
 	cases := machinetest.Cases(t)
 	for i := range cases {
 		rec, after := logtest.Judged(t, &cases[i])
-		if rec.Kind == commitlog.KindRefused {
+		if rec.Kind == machine.KindRefused {
 			logtest.Commit(t, w.log, rec, logtest.In(after))
 		}
 	}
 	state := town.NewState(&town.Snapshot{SchemaVersion: town.SchemaVersion, TownID: "zero"})
-	logtest.Commit(t, w.log, &commitlog.Record{Kind: commitlog.KindPut, TownID: "zero"},
+	logtest.Commit(t, w.log, &machine.Record{Kind: machine.KindPut, TownID: "zero"},
 		logtest.In(state))
 	page, all := w.cursors(feed.Query{Limit: 1000})
 	require.Greater(t, len(all), 3)
@@ -341,7 +342,7 @@ func BenchmarkMessage(b *testing.B) {
 		}
 		rec, after := logtest.Judged(b, &c)
 		subject := wire.LogSubject("main", wire.TownToken(rec.TownID))
-		msg, err := commitlog.Encode(rec, subject, &commitlog.Entry{State: after})
+		msg, err := records.Encode(rec, subject, &machine.Town{State: after})
 		require.NoError(b, err)
 		msg.Header[wire.AtHeader] = []string{"2026-02-16T10:00:00.000Z"}
 		stored := &jetstream.RawStreamMsg{

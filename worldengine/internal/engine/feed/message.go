@@ -12,14 +12,16 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"worldengine/runevents"
+	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/internal/store/records"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
 
 // causes has each cause whose name is not the kind of its record.
-var causes = map[commitlog.Kind]string{
-	commitlog.KindRun: "waiting", commitlog.KindEvents: "appended",
+var causes = map[machine.Kind]string{
+	machine.KindRun: "waiting", machine.KindEvents: "appended",
 }
 
 // Message returns the commit message of a message of the log, as JSON. Its events have the same
@@ -30,7 +32,7 @@ func Message(msg *jetstream.RawStreamMsg) ([]byte, error) {
 		return nil, err
 	}
 	header, at := msg.Header, commitlog.At(msg)
-	kind := commitlog.Kind(header.Get(wire.KindHeader))
+	kind := machine.Kind(header.Get(wire.KindHeader))
 	commit := messages.Commit{
 		Cursor: strconv.FormatUint(msg.Sequence, 10), At: runevents.Timestamp(at),
 		TownID: rec.TownID, Cause: cmp.Or(causes[kind], string(kind)),
@@ -55,11 +57,11 @@ func Message(msg *jetstream.RawStreamMsg) ([]byte, error) {
 	return slices.Concat(head[:len(head)-1], []byte(`,"events":`), events, []byte("}")), nil
 }
 
-func readRecord(msg *jetstream.RawStreamMsg) (*commitlog.Record, error) {
+func readRecord(msg *jetstream.RawStreamMsg) (*machine.Record, error) {
 	if msg.Header.Get(wire.KindHeader) == "" {
 		return nil, errors.New("feed: the message has no header Kind")
 	}
-	rec, err := commitlog.ReadRecord(msg.Data)
+	rec, err := records.Read(msg.Data)
 	if err != nil {
 		return nil, err
 	}

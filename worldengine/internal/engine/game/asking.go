@@ -9,7 +9,6 @@ import (
 	"worldengine/worldengine/internal/core/apply"
 	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/kit/failpoint"
-	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
@@ -224,7 +223,7 @@ func (w *Worker) superseded(ctx context.Context, a *Application) bool {
 	return err == nil && w.supersededBy(current, a)
 }
 
-func (w *Worker) supersededBy(current commitlog.Entry, a *Application) bool {
+func (w *Worker) supersededBy(current machine.Town, a *Application) bool {
 	p := current.Pending
 	gone := p == nil || p.Run.RunID != a.RunID || p.Attempt != a.Pending.Attempt
 	if gone {

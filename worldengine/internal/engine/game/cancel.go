@@ -179,7 +179,7 @@ func (w *Worker) cancel(
 
 // confirm commits a record behind a cancellation that the log has not confirmed, so that the
 // cancellation loses its race if it is still on its way.
-func (w *Worker) confirm(ctx context.Context, a *Application, current commitlog.Entry) error {
+func (w *Worker) confirm(ctx context.Context, a *Application, current machine.Town) error {
 	if !a.unconfirmed {
 		return nil
 	}
@@ -191,7 +191,7 @@ func (w *Worker) confirm(ctx context.Context, a *Application, current commitlog.
 // load loads a town. A pending command of another run counts as none.
 func (w *Worker) load(
 	ctx context.Context, townID, runID string,
-) (current commitlog.Entry, err error) {
+) (current machine.Town, err error) {
 	if townID != "" {
 		current, err = w.steps.Log.Load(ctx, townID)
 	}
@@ -203,7 +203,7 @@ func (w *Worker) load(
 
 // arrived stores whether a request for the pending command of a town may have arrived.
 func (w *Worker) arrived(
-	ctx context.Context, townID string, current commitlog.Entry, e machine.Arrival,
+	ctx context.Context, townID string, current machine.Town, e machine.Arrival,
 ) error {
 	_, err := w.steps.Step(ctx, current, w.steps.Input(townID, nil, &e))
 	return err

@@ -12,11 +12,13 @@ import (
 
 	"worldengine/runevents"
 	"worldengine/worldengine/internal/core/apply"
+	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/core/town/towntest"
 	"worldengine/worldengine/internal/engine/queue"
 	"worldengine/worldengine/internal/engine/stepper"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/commitlog/logtest"
+	"worldengine/worldengine/internal/store/records"
 )
 
 // oneTown is a store with the last message of one town.
@@ -56,9 +58,9 @@ func TestWorker_BusyConsole(t *testing.T) {
 	log := logtest.New(t)
 	pending := &apply.Pending{Via: apply.RCON, Attempt: 1, Handoff: []byte("{}"),
 		Expected: []byte("{}"), Run: runevents.Identity{RunID: "r"}}
-	entry := commitlog.Entry{State: towntest.Threatened(), Pending: pending}
+	entry := machine.Town{State: towntest.Threatened(), Pending: pending}
 	require.NoError(t, log.CommitTown(t.Context(),
-		&commitlog.Record{Kind: commitlog.KindPending, TownID: "town-threatened"}, &entry, 0))
+		&machine.Record{Kind: machine.KindPending, TownID: "town-threatened"}, &entry, 0))
 	last, err := log.LastOf(t.Context(), "town-threatened")
 	require.NoError(t, err)
 	for _, row := range []struct {
@@ -70,7 +72,7 @@ func TestWorker_BusyConsole(t *testing.T) {
 		{11 * time.Second, 0, string(apply.ReasonPluginUnavailable)},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			log := &commitlog.Log{Store: &oneTown{last: last}}
+			log := &records.Log{Log: &commitlog.Log{Store: &oneTown{last: last}}}
 			_, raised := opened(apply.AbsentFail)
 			w := New(t.Context(), &stepper.Stepper{Log: log, Now: time.Now}, Config{
 				Policy:     apply.Policy{Absent: apply.AbsentFail}.WithDefaults(),

@@ -9,7 +9,6 @@ import (
 	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/engine/queue"
 	"worldengine/worldengine/internal/store/alerts"
-	"worldengine/worldengine/internal/store/commitlog"
 )
 
 // Tend works on the pending command of a town, in the town's turn. It ensures that this writer
@@ -40,7 +39,7 @@ func (w *Worker) Tend(ctx context.Context, token string) {
 }
 
 // checkDrain raises an alert if a town's command outlasts the drain timeout of a pause.
-func (w *Worker) checkDrain(townID string, current commitlog.Entry) {
+func (w *Worker) checkDrain(townID string, current machine.Town) {
 	by := w.config.WorldPause.Of(current)
 	if by == nil || by.Draining(time.Now()) {
 		return
@@ -60,7 +59,7 @@ func (w *Worker) checkDrain(townID string, current commitlog.Entry) {
 // wakes the application of the run.
 func (w *Worker) Hold(
 	ctx context.Context, townID string, p *apply.Pending,
-) (current commitlog.Entry) {
+) (current machine.Town) {
 	if a := w.of(townID, p.Run.RunID); a != nil {
 		defer a.wake()
 	}

@@ -121,7 +121,7 @@ func (w *Worker) endedElsewhere(ctx context.Context, a *Application, v apply.Res
 	case rec == nil: // the log does not keep the end, so the client sends the handoff again
 		w.finish(a, v, machine.Answer{}, InProgress(a.RunID, a.TownID, a.stored.Via, time.Time{}))
 		return nil
-	case rec.Kind != commitlog.KindHandoff:
+	case rec.Kind != machine.KindHandoff:
 		w.finish(a, v, machine.Answer{}, Cancelled(a.RunID, true))
 		return nil
 	}

@@ -10,13 +10,12 @@ import (
 	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/kit/backoff"
 	"worldengine/worldengine/internal/store/alerts"
-	"worldengine/worldengine/internal/store/commitlog"
 )
 
 // Ensure starts the application of a town's pending handoff, unless this writer already has one.
 // Call it in the town's turn. client gets the answer; it is nil unless this writer has just
 // committed the handoff. Ensure fails if the stored command is unreadable.
-func (w *Worker) Ensure(townID string, current commitlog.Entry, client Client) error {
+func (w *Worker) Ensure(townID string, current machine.Town, client Client) error {
 	if w.of(townID, current.Pending.Run.RunID) != nil {
 		return nil
 	}

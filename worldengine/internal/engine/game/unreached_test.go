@@ -22,6 +22,7 @@ import (
 	"worldengine/worldengine/internal/kit/backoff"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/testkit/natstest"
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
 
@@ -98,7 +99,7 @@ func TestWorker_CancelAfterTakeover(t *testing.T) {
 	p := *current.Pending
 	p.Reached = true
 	current.Pending = &p
-	rec := commitlog.Record{Kind: commitlog.KindPending, TownID: "town-threatened"}
+	rec := machine.Record{Kind: machine.KindPending, TownID: "town-threatened"}
 	require.NoError(t, w.log.CommitTown(t.Context(), &rec, &current, current.Seq))
 	s := w.cancellation()
 	var refused *game.RefusedError
@@ -119,7 +120,7 @@ func TestWorker_Rests(t *testing.T) {
 			c.Policy.Resend, c.Policy.Deadline = 100*time.Millisecond, 300*time.Millisecond
 			c.RCON = &console{answer: apply.Answer{Status: apply.Applied}}
 			c.Router = away
-			c.WorldPause.Set(game.Pause{Seq: 1, By: &commitlog.PausedBy{SignalID: "p"}})
+			c.WorldPause.Set(game.Pause{Seq: 1, By: &messages.PausedBy{SignalID: "p"}})
 		}, func(p *apply.Pending) { p.Via = via })
 		client := w.ensure()
 		w.halt()
@@ -155,7 +156,7 @@ func TestWorker_Rests(t *testing.T) {
 		p := *current.Pending
 		p.Rested = false
 		current.Pending = &p
-		rec := commitlog.Record{Kind: commitlog.KindPending, TownID: "town-threatened"}
+		rec := machine.Record{Kind: machine.KindPending, TownID: "town-threatened"}
 		require.NoError(t, w.log.CommitTown(t.Context(), &rec, &current, current.Seq))
 		s := w.cancellation()
 		var refused *game.RefusedError
@@ -229,7 +230,7 @@ func (turns) End(context.Context, error) {}
 // pause of the world that comes while the command is committed, so before its application begins.
 func TestWorker_Tend(t *testing.T) {
 	t.Parallel()
-	by := &commitlog.PausedBy{SignalID: "p", ActorID: "ada", At: time.Now(), DrainTimeoutMs: 1}
+	by := &messages.PausedBy{SignalID: "p", ActorID: "ada", At: time.Now(), DrainTimeoutMs: 1}
 	watched := func(t *testing.T) (w *working, requireStatus func(runevents.RunStatus)) {
 		w = work(t, func(c *game.Config) {
 			c.Policy.Absent, c.AbsentWait, c.Router = apply.AbsentWait, time.Hour, away
@@ -253,11 +254,11 @@ func TestWorker_Tend(t *testing.T) {
 		t.Parallel()
 		w, requireStatus := watched(t)
 		w.ensure()
-		for _, paused := range []*commitlog.PausedBy{by, nil} {
+		for _, paused := range []*messages.PausedBy{by, nil} {
 			require.Eventually(t, func() bool {
 				after := w.town()
 				after.Paused = paused
-				rec := commitlog.Record{Kind: commitlog.KindControl, TownID: "town-threatened"}
+				rec := machine.Record{Kind: machine.KindControl, TownID: "town-threatened"}
 				return w.log.CommitTown(t.Context(), &rec, &after, after.Seq) == nil
 			}, 60*time.Second, time.Millisecond)
 			requireStatus(map[bool]runevents.RunStatus{

@@ -8,7 +8,7 @@ import (
 
 	"worldengine/worldengine/internal/core/apply"
 	"worldengine/worldengine/internal/core/machine"
-	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
 
@@ -41,7 +41,7 @@ func (e *WaitError) Unwrap() error { return e.cause }
 
 // Paused is the error of a request that waited too long for the end of a pause, of the world or of
 // its town alone. If pending is set, the handoff was accepted before the pause.
-func Paused(townID string, world bool, by *commitlog.PausedBy, runID string, pending bool) *WaitError {
+func Paused(townID string, world bool, by *messages.PausedBy, runID string, pending bool) *WaitError {
 	e := &WaitError{Code: wire.CodeTownPaused, RunID: runID, SignalID: by.SignalID, Pending: pending,
 		Next: "Nothing was judged; send the same handoff again after the pause."}
 	paused := fmt.Sprintf("The town %q", townID)

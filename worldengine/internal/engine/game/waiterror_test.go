@@ -12,13 +12,13 @@ import (
 	"worldengine/worldengine/internal/core/apply"
 	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/engine/game"
-	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
 
 var (
 	since      = time.Date(2026, 2, 16, 11, 0, 0, 0, time.FixedZone("", 3600))
-	maintained = &commitlog.PausedBy{
+	maintained = &messages.PausedBy{
 		ActorID: "ada", SignalID: "signal-1", Reason: "maintenance", At: since.UTC()}
 )
 
@@ -42,7 +42,7 @@ func TestWaitError_Texts(t *testing.T) {
 		{game.Paused("t", false, maintained, "run-2", false),
 			townPaused + " Nothing was judged; send the same handoff again after the pause.",
 			machine.Cancellation{SignalID: "signal-1", Code: "TOWN_PAUSED", Reason: townPaused}},
-		{game.Paused("t", true, &commitlog.PausedBy{ActorID: "ada", At: since.UTC()}, "run-2", false),
+		{game.Paused("t", true, &messages.PausedBy{ActorID: "ada", At: since.UTC()}, "run-2", false),
 			worldPaused + " Nothing was judged; send the same handoff again after the pause.",
 			machine.Cancellation{Code: "WORLD_PAUSED", Reason: worldPaused}},
 		{game.Paused("t", false, maintained, "run-2", true),

@@ -33,6 +33,7 @@ import (
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/commitlog/logtest"
 	"worldengine/worldengine/internal/store/index/indextest"
+	"worldengine/worldengine/internal/store/records"
 	"worldengine/worldengine/internal/store/runs"
 	"worldengine/worldengine/internal/testkit/natstest"
 	"worldengine/worldengine/messages"
@@ -46,10 +47,10 @@ func TestMain(m *testing.M) { natstest.Main(m, 4) }
 type working struct {
 	*game.Worker
 	t       *testing.T
-	log     *commitlog.Log
+	log     *records.Log
 	steps   *stepper.Stepper
 	config  game.Config
-	current commitlog.Entry // the town, with its pending command
+	current machine.Town // the town, with its pending command
 
 	mu       sync.Mutex
 	alerts   []runevents.AlertCode
@@ -145,7 +146,7 @@ func (w *working) halt() {
 
 // again starts the worker of the next writer.
 func (w *working) again() {
-	w.steps = &stepper.Stepper{Log: w.log, Towns: commitlog.NewTowns(w.log), Now: time.Now, NewID: uuid.NewString,
+	w.steps = &stepper.Stepper{Log: w.log, Towns: records.NewTowns(w.log), Now: time.Now, NewID: uuid.NewString,
 		Settings: machine.Settings{Rules: new(town.DefaultRules()), Plugin: w.config.Policy}}
 	w.Worker = game.New(context.Background(), w.steps, w.config)
 }
@@ -165,7 +166,7 @@ func (w *working) cancellation() machine.Signal {
 }
 
 // town returns the town as the log has it.
-func (w *working) town() commitlog.Entry {
+func (w *working) town() machine.Town {
 	current, err := w.log.Load(w.t.Context(), "town-threatened")
 	require.NoError(w.t, err)
 	return current
@@ -333,7 +334,7 @@ func TestWorker_AskedInPause(t *testing.T) {
 				case resumed:
 					time.AfterFunc(deadline, func() { now.Set(game.Pause{Seq: 2}) })
 				}
-				now.Set(game.Pause{Seq: 1, By: &commitlog.PausedBy{SignalID: "p"}})
+				now.Set(game.Pause{Seq: 1, By: &messages.PausedBy{SignalID: "p"}})
 				return apply.Later(c, status, time.Millisecond)
 			})
 			require.Equal(t, handoff.Executed, w.await(w.ensure()).Result.Status)
@@ -449,7 +450,7 @@ func TestWorker_Cancel(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			w := work(t, func(c *game.Config) {
-				c.WorldPause.Set(game.Pause{Seq: 1, By: &commitlog.PausedBy{SignalID: "p"}})
+				c.WorldPause.Set(game.Pause{Seq: 1, By: &messages.PausedBy{SignalID: "p"}})
 			})
 			runID, client := w.current.Pending.Run.RunID, w.ensure()
 			s := w.cancellation()
@@ -489,7 +490,7 @@ func TestWorker_CancelBeforeStart(t *testing.T) {
 		t.Run(strconv.FormatBool(started), func(t *testing.T) {
 			t.Parallel()
 			w := work(t, func(c *game.Config) {
-				c.WorldPause.Set(game.Pause{Seq: 1, By: &commitlog.PausedBy{SignalID: "p"}})
+				c.WorldPause.Set(game.Pause{Seq: 1, By: &messages.PausedBy{SignalID: "p"}})
 			})
 			begun, goOn, ensured := make(chan struct{}), make(chan struct{}), make(chan client, 1)
 			require.NoError(t, w.config.Queue.Submit("town-threatened", func(ctx context.Context) {
@@ -501,7 +502,7 @@ func TestWorker_CancelBeforeStart(t *testing.T) {
 				}
 				after := w.town()
 				after.Pending = nil
-				rec := commitlog.Record{Kind: commitlog.KindPut, TownID: "town-threatened"}
+				rec := machine.Record{Kind: machine.KindPut, TownID: "town-threatened"}
 				assert.NoError(t, w.log.CommitTown(ctx, &rec, &after, after.Seq))
 			}))
 			<-begun
@@ -576,7 +577,7 @@ func TestWorker_ForceComesTooLate(t *testing.T) {
 	w.meanwhile = func() {
 		after := w.town()
 		after.Pending = nil
-		rec := commitlog.Record{Kind: commitlog.KindPut, TownID: "town-threatened"}
+		rec := machine.Record{Kind: machine.KindPut, TownID: "town-threatened"}
 		require.NoError(t, w.log.CommitTown(t.Context(), &rec, &after, w.town().Seq))
 	}
 	s := w.cancellation()
@@ -600,9 +601,9 @@ func TestWorker_EndedElsewhere(t *testing.T) {
 			w := work(t, nil)
 			w.plugin(func(c *apply.Command) apply.Answer {
 				after := w.town() // another server was faster
-				rec := commitlog.Record{Kind: commitlog.KindPut, TownID: "town-threatened"}
+				rec := machine.Record{Kind: machine.KindPut, TownID: "town-threatened"}
 				if want == machine.ErrRunCancelled {
-					rec.Kind, rec.Run = commitlog.KindCancelled, w.cancelled()
+					rec.Kind, rec.Run = machine.KindCancelled, w.cancelled()
 				}
 				after.Pending = nil
 				assert.NoError(t, w.log.CommitTown(context.Background(), &rec, &after, after.Seq))

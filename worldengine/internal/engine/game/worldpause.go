@@ -4,18 +4,20 @@ import (
 	"context"
 	"sync/atomic"
 
-	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/internal/core/machine"
+	"worldengine/worldengine/internal/store/records"
+	"worldengine/worldengine/messages"
 )
 
 // Pause is the pause of the world at a sequence of the log; By is nil if the world is not paused.
 type Pause struct {
 	Seq uint64
-	By  *commitlog.PausedBy
+	By  *messages.PausedBy
 }
 
 // WorldPause is the last known pause of a world. It is safe for concurrent use.
 type WorldPause struct {
-	log     *commitlog.Log
+	log     *records.Log
 	changed func()
 	wakes   func() // the applications of a Worker
 	known   atomic.Pointer[Pause]
@@ -23,7 +25,7 @@ type WorldPause struct {
 
 // NewWorldPause returns a WorldPause with a pause that was just read. The WorldPause calls changed
 // after each change.
-func NewWorldPause(log *commitlog.Log, now Pause, changed func()) *WorldPause {
+func NewWorldPause(log *records.Log, now Pause, changed func()) *WorldPause {
 	w := &WorldPause{log: log, changed: changed, wakes: func() {}}
 	w.known.Store(&now)
 	return w
@@ -33,7 +35,7 @@ func (w *WorldPause) Known() Pause { return *w.known.Load() }
 
 // Of returns the pause that holds the handoffs of a town back, the town's own or the world's; nil
 // if there is none.
-func (w *WorldPause) Of(current commitlog.Entry) *commitlog.PausedBy {
+func (w *WorldPause) Of(current machine.Town) *messages.PausedBy {
 	if current.Paused != nil {
 		return current.Paused
 	}

@@ -14,6 +14,8 @@ import (
 	"worldengine/worldengine/internal/engine/game"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/commitlog/logtest"
+	"worldengine/worldengine/internal/store/records"
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
 
@@ -22,7 +24,7 @@ func TestWorldPause_Set(t *testing.T) {
 	t.Parallel()
 	changes := 0
 	changed := func() { changes++ }
-	by, own := &commitlog.PausedBy{SignalID: "s"}, &commitlog.PausedBy{SignalID: "own"}
+	by, own := &messages.PausedBy{SignalID: "s"}, &messages.PausedBy{SignalID: "own"}
 	w := game.NewWorldPause(nil, game.Pause{Seq: 3}, changed)
 	for _, step := range []struct {
 		name       string
@@ -39,8 +41,8 @@ func TestWorldPause_Set(t *testing.T) {
 		w.Set(step.set)
 		require.Equal(t, step.known, w.Known(), step.name)
 		require.Equal(t, step.changes, changes, step.name)
-		require.Same(t, step.known.By, w.Of(commitlog.Entry{}), step.name)
-		require.Same(t, own, w.Of(commitlog.Entry{Paused: own}), step.name)
+		require.Same(t, step.known.By, w.Of(machine.Town{}), step.name)
+		require.Same(t, own, w.Of(machine.Town{Paused: own}), step.name)
 	}
 }
 
@@ -92,7 +94,7 @@ func TestWorldPause_Reread(t *testing.T) {
 		if !set {
 			set = true
 			w.Set(game.Pause{Seq: pauseWorld(t, l, "later"),
-				By: &commitlog.PausedBy{SignalID: "later"}})
+				By: &messages.PausedBy{SignalID: "later"}})
 		}
 		return nil
 	}}
@@ -121,16 +123,16 @@ func (s *watchedStore) Last(
 }
 
 // pauseWorld commits a pause of the world, as an engine does, and returns its sequence.
-func pauseWorld(t *testing.T, l *commitlog.Log, signalID string) uint64 {
+func pauseWorld(t *testing.T, l *records.Log, signalID string) uint64 {
 	t.Helper()
 	guard, _, err := l.WorldPause(t.Context())
 	require.NoError(t, err)
 	p := logtest.NewProducer(ofSignal())
 	s := machine.Signal{Kind: machine.SignalPause, ActorID: "ada"}
 	require.NoError(t, machine.EmitSignal(p, s.Payload(), ""))
-	msg, err := commitlog.Encode(&commitlog.Record{
-		Kind: commitlog.KindControl, Run: p.Run(),
-		Paused: &commitlog.PausedBy{SignalID: signalID, ActorID: "ada", At: time.Now()},
+	msg, err := records.Encode(&machine.Record{
+		Kind: machine.KindControl, Run: p.Run(),
+		Paused: &messages.PausedBy{SignalID: signalID, ActorID: "ada", At: time.Now()},
 	}, wire.ControlSubject("main"), nil)
 	require.NoError(t, err)
 	seq, err := l.Commit(t.Context(), msg, guard)

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"worldengine/runevents"
-	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/store/runs"
 	"worldengine/worldengine/wire"
 )
@@ -67,13 +67,13 @@ func (p *Projector) Follow(ctx context.Context, run *Projection) error {
 
 // Add adds the next record of a run, at a sequence of the log, and raises the alerts about it. If the record
 // is of another run, it returns runs.ErrRunDamaged.
-func (p *Projector) Add(run *Projection, rec *commitlog.Record, seq uint64, persistedAt time.Time) error {
+func (p *Projector) Add(run *Projection, rec *machine.Record, seq uint64, persistedAt time.Time) error {
 	run.lastRecord, run.Town = seq, wire.TokenOf(rec.TownID)
 	switch rec.Kind {
-	case commitlog.KindRun:
+	case machine.KindRun:
 		run.Guard, run.Stored = seq, run.Stored+1
 		run.State.SetClosing(rec.Closing)
-	case commitlog.KindEvents:
+	case machine.KindEvents:
 		run.Guard, run.Stored = seq, run.Stored+1
 	}
 	records := rec.Run.Records(persistedAt)
@@ -82,7 +82,7 @@ func (p *Projector) Add(run *Projection, rec *commitlog.Record, seq uint64, pers
 		run.cut = run.cut || run.lastEvent == 0 && records[0].RunSeq > 1
 		run.lastEvent = records[len(records)-1].RunSeq
 	}
-	alerts, err := run.State.Add(rec.Kind != commitlog.KindEvents, records...)
+	alerts, err := run.State.Add(rec.Kind != machine.KindEvents, records...)
 	if err != nil {
 		return fmt.Errorf("%w: log sequence %d: %w", runs.ErrRunDamaged, seq, err)
 	}

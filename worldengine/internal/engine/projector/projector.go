@@ -17,8 +17,8 @@ import (
 	"worldengine/runevents"
 	"worldengine/runevents/recent"
 	"worldengine/worldengine/internal/kit/backoff"
-	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/index"
+	"worldengine/worldengine/internal/store/records"
 	"worldengine/worldengine/internal/store/runs"
 	"worldengine/worldengine/wire"
 )
@@ -34,7 +34,7 @@ const (
 
 // Config configures a Projector. Every member must be set.
 type Config struct {
-	Log   *commitlog.Log
+	Log   *records.Log
 	Index *index.Index
 	Runs  *runs.Reader
 	// Appends is the policy for events of other producers.

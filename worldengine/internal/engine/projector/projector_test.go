@@ -16,11 +16,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/runevents"
+	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/engine/appends/appendstest"
 	"worldengine/worldengine/internal/engine/projector"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/commitlog/logtest"
 	"worldengine/worldengine/internal/store/index"
+	"worldengine/worldengine/internal/store/records"
 	"worldengine/worldengine/internal/store/runs"
 	"worldengine/worldengine/internal/testkit/natstest"
 	"worldengine/worldengine/wire"
@@ -46,7 +48,7 @@ type projecting struct {
 }
 
 // project returns the world of a log that projects, as Run does at first.
-func project(t *testing.T, l *commitlog.Log, change ...func(*projector.Config)) *projecting {
+func project(t *testing.T, l *records.Log, change ...func(*projector.Config)) *projecting {
 	t.Helper()
 	p := openProjecting(t, l, change...)
 	p.Projector.Enable()
@@ -54,7 +56,7 @@ func project(t *testing.T, l *commitlog.Log, change ...func(*projector.Config)) 
 	return p
 }
 
-func openProjecting(t *testing.T, l *commitlog.Log, change ...func(*projector.Config)) *projecting {
+func openProjecting(t *testing.T, l *records.Log, change ...func(*projector.Config)) *projecting {
 	t.Helper()
 	p := &projecting{t: t}
 	p.World = appendstest.Open(t, l, append(change, func(c *projector.Config) { c.Alert = p.alert })...)
@@ -156,8 +158,8 @@ func TestProjector_Gap(t *testing.T) {
 	p.Extend(t, engine.Run(), 0, false)
 	p.MustAppend(t, "t", event("run", runevents.StepStarted, "a"))
 	e := event("run", runevents.StepCompleted, "a")
-	msg, err := p.Log.RunMessage(&commitlog.Record{
-		Kind: commitlog.KindEvents, TownID: "t", Run: &runevents.Run{
+	msg, err := p.Log.RunMessage(&machine.Record{
+		Kind: machine.KindEvents, TownID: "t", Run: &runevents.Run{
 			Identity: runevents.Identity{RunID: e.RunID, TenantID: e.TenantID, ProjectID: e.ProjectID,
 				EnvironmentID: e.EnvironmentID, PlanID: e.PlanID, PlanVersion: e.PlanVersion},
 			FirstSeq: 5, Events: []runevents.Event{{EventID: e.EventID, EventType: e.EventType,
@@ -313,7 +315,7 @@ func TestProjector_OfEarlierServers(t *testing.T) {
 	writes, want := invalid("run")
 	logtest.AppendEvents(t, l, "Town 1", writes...)
 	logtest.AppendEvents(t, l, "Town 1", event("run", runevents.RunCompleted, ""))
-	source := &slowSource{index.LogSource(l), make(chan struct{})}
+	source := &slowSource{index.LogSource(l.Log), make(chan struct{})}
 	x, err := index.Open(t.Context(), index.Config{World: "main", Source: source})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, x.Close()) })

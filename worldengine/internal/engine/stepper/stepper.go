@@ -14,15 +14,16 @@ import (
 	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/kit/failpoint"
 	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/internal/store/records"
 	"worldengine/worldengine/wire"
 )
 
 // Stepper makes the steps of a world's towns, in the world's writer. Every member but Leased must
 // be set. It is safe for concurrent use.
 type Stepper struct {
-	Log *commitlog.Log
+	Log *records.Log
 	// Towns has the towns as of the last steps. After an error Step forgets the town.
-	Towns    *commitlog.Towns
+	Towns    *records.Towns
 	Settings machine.Settings
 	// Now is the clock of the inputs, and NewID draws a UUID v4.
 	Now   func() time.Time
@@ -32,8 +33,8 @@ type Stepper struct {
 	Leased func() bool
 	// Needs returns the needs of a town whose last message is at a sequence. Full is called with the
 	// needs of a town after a record found no room. Both are nil if histories are not bounded.
-	Needs func(ctx context.Context, townID string, seq uint64) (commitlog.Needs, error)
-	Full  func(townID string, needs commitlog.Needs)
+	Needs func(ctx context.Context, townID string, seq uint64) (records.Needs, error)
+	Full  func(townID string, needs records.Needs)
 
 	results [5]atomic.Int64 // in the order of handoff.Statuses
 }
@@ -146,7 +147,7 @@ func (s *Stepper) commit(
 		}
 		return err
 	case machine.OfWorld:
-		msg, err := commitlog.Encode(rec, wire.ControlSubject(world), nil)
+		msg, err := records.Encode(rec, wire.ControlSubject(world), nil)
 		if err == nil {
 			out.After.Seq, err = s.Log.Commit(ctx, msg, t.Seq)
 		}
@@ -165,10 +166,10 @@ func (s *Stepper) commit(
 }
 
 func noRoom(err error) bool {
-	return errors.Is(err, commitlog.ErrHistoryFull) || errors.Is(err, commitlog.ErrRunFull)
+	return errors.Is(err, records.ErrHistoryFull) || errors.Is(err, records.ErrRunFull)
 }
 
-// CheckTown returns commitlog.ErrHistoryFull if there is no room for the record of an output on its
+// CheckTown returns records.ErrHistoryFull if there is no room for the record of an output on its
 // town's log subject.
 func (s *Stepper) CheckTown(ctx context.Context, t machine.Town, out *machine.Output) error {
 	isNew := !t.State.Exists() && t.Removed == nil
@@ -188,35 +189,35 @@ func (s *Stepper) CheckTown(ctx context.Context, t machine.Town, out *machine.Ou
 }
 
 // useOfTown returns the use of a record on its town's log subject.
-func useOfTown(t *machine.Town, out *machine.Output) commitlog.TownUse {
+func useOfTown(t *machine.Town, out *machine.Output) records.TownUse {
 	before, after := t.Pending, out.After.Pending
 	switch kind := out.Record.Kind; {
 	case before != nil && after == nil:
-		return commitlog.TownEnd
+		return records.TownEnd
 	case before != nil && kind == machine.KindPending && after.Rested && !before.Rested:
-		return commitlog.TownRest
+		return records.TownRest
 	case before != nil && kind == machine.KindPending:
-		return commitlog.TownAttempt
+		return records.TownAttempt
 	case kind == machine.KindPending, kind == machine.KindHandoff, kind == machine.KindAsked:
-		return commitlog.TownHandoff
+		return records.TownHandoff
 	case kind == machine.KindControl && out.After.Paused != nil:
-		return commitlog.TownPause
+		return records.TownPause
 	case kind == machine.KindControl && t.Paused != nil:
-		return commitlog.TownResume
+		return records.TownResume
 	}
-	return commitlog.TownSignal
+	return records.TownSignal
 }
 
 // useOfRun returns the use of a record on its run's own subject.
-func useOfRun(rec *machine.Record) commitlog.RunUse {
+func useOfRun(rec *machine.Record) records.RunUse {
 	pauses := func(e runevents.Event) bool { return e.EventType == runevents.RunPaused }
 	switch {
 	case rec.Closing:
-		return commitlog.RunEnd
+		return records.RunEnd
 	case slices.ContainsFunc(rec.Run.Events, pauses):
-		return commitlog.RunPause
+		return records.RunPause
 	}
-	return commitlog.RunStep
+	return records.RunStep
 }
 
 // pass passes the failpoint that follows a record.

@@ -14,8 +14,8 @@ import (
 	"worldengine/worldengine/internal/core/approval"
 	"worldengine/worldengine/internal/serve/server"
 	"worldengine/worldengine/internal/serve/server/servertest"
-	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/fsck"
+	"worldengine/worldengine/internal/store/records"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
@@ -112,7 +112,7 @@ func TestApproval_Approved(t *testing.T) {
 	done := c.executes(append(spread.Bytes(), '\n')) // the same handoff
 	msg, err := c.log().GetLastMsgForSubject(t.Context(), wire.LogSubject("main", "t"))
 	require.NoError(t, err)
-	rec, err := commitlog.ReadRecord(msg.Data)
+	rec, err := records.Read(msg.Data)
 	require.NoError(t, err)
 	require.Equal(t, spread.String(), string(rec.Handoff), "it is kept as it was sent")
 	report, err := fsck.Run(t.Context(), c.streams().Conn(), "main", fsck.Options{})

@@ -11,6 +11,7 @@ import (
 
 	"worldengine/worldengine/internal/engine"
 	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/internal/store/worldsettings"
 )
 
 // Check returns how many towns the world files have, or the error that Start would return. It finds
@@ -62,7 +63,7 @@ func (c *Config) checkWorld(world engine.Config) (towns int, err error) {
 // existing world, or connects to the existing NATS; the error is ErrDataInUse if a server uses the
 // directory, and commitlog.ErrFormat or ErrHalfRestored if no server may serve the world. It changes
 // nothing in the world.
-func CheckSettings(ctx context.Context, config Config, world string) (*commitlog.Plan, error) {
+func CheckSettings(ctx context.Context, config Config, world string) (*worldsettings.Plan, error) {
 	config = config.Alone(world).withDefaults()
 	given, err := config.Engine.Settings.Checked()
 	if err != nil {
@@ -71,7 +72,7 @@ func CheckSettings(ctx context.Context, config Config, world string) (*commitlog
 	if config.NATS == "" {
 		_, err := os.Stat(filepath.Join(config.Data, "jetstream"))
 		if errors.Is(err, os.ErrNotExist) {
-			return &commitlog.Plan{New: true, Settings: given.Or(commitlog.DefaultSettings())}, nil
+			return &worldsettings.Plan{New: true, Settings: given.Or(worldsettings.Default())}, nil
 		}
 		if err := refuseRepair(&config, world); err != nil {
 			return nil, err
@@ -89,7 +90,7 @@ func CheckSettings(ctx context.Context, config Config, world string) (*commitlog
 	if err := commitlog.RefuseHalfRestored(ctx, js, config.Engine.World); err != nil {
 		return nil, config.noStreamsError(err)
 	}
-	plan, err := commitlog.PlanSettings(ctx, js, config.Engine.World, given)
+	plan, err := worldsettings.MakePlan(ctx, js, config.Engine.World, given)
 	return plan, config.noStreamsError(err)
 }
 

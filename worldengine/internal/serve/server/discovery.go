@@ -12,6 +12,7 @@ import (
 
 	"worldengine/worldengine/internal/kit/backoff"
 	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/internal/store/worldsettings"
 	"worldengine/worldengine/wire"
 )
 
@@ -92,7 +93,7 @@ func (s *Server) findWorlds(ctx context.Context, js jetstream.JetStream) error {
 	before := s.Worlds()
 	for world := range found {
 		if s.mayHost(world) && s.worlds.get(world) == nil && !s.manager.isRemoving(world) {
-			if _, err := s.host(world, commitlog.Settings{}, false); err != nil {
+			if _, err := s.host(world, worldsettings.Settings{}, false); err != nil {
 				s.config.Logger.Error("a world cannot be started", "world", world, "error", err)
 			}
 		}

@@ -11,7 +11,7 @@ import (
 	"worldengine/runevents"
 	"worldengine/worldengine/internal/core/apply"
 	"worldengine/worldengine/internal/serve/server"
-	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/internal/store/worldsettings"
 	"worldengine/worldengine/messages"
 )
 
@@ -122,8 +122,8 @@ func TestHistoryFull_CommandInDoubt(t *testing.T) {
 	require.Equal(t, handoff.Stale, c.send(c.wall(at)).result.Status, "its key is forgotten")
 	require.Equal(t, []string{"progress wall 70"}, k.heard())
 	c.requireAlerts("APPLY_IN_DOUBT ", "HISTORY_FULL t", "HISTORY_RECOVERED t", "HISTORY_FULL t")
-	_, err := commitlog.ChangeSettings(t.Context(), c.streams(), "main",
-		commitlog.Settings{HistoryPerTown: 60}, false)
+	_, err := worldsettings.Change(t.Context(), c.streams(), "main",
+		worldsettings.Settings{HistoryPerTown: 60}, false)
 	require.NoError(t, err)
 	eventually(t, func() bool { return codeOf(c.request("handoff", c.failing(now, 99))) == "" })
 }
@@ -171,12 +171,12 @@ func TestHistoryFull_Lowered(t *testing.T) {
 		other = c.put(other.Snapshot, other.SnapshotHash)
 	}
 	lower := func(history int64) error {
-		_, err := commitlog.ChangeSettings(t.Context(), c.streams(), "main",
-			commitlog.Settings{HistoryPerTown: history}, true)
+		_, err := worldsettings.Change(t.Context(), c.streams(), "main",
+			worldsettings.Settings{HistoryPerTown: history}, true)
 		return err
 	}
 	err := lower(30)
-	require.ErrorIs(t, err, commitlog.ErrHistoryNeeded)
+	require.ErrorIs(t, err, worldsettings.ErrHistoryNeeded)
 	require.ErrorContains(t, err, "town t needs its last 30 records")
 	require.NoError(t, lower(40))
 	later := snapshot("t")

@@ -22,6 +22,7 @@ import (
 	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/schemas"
+	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/core/town"
 	"worldengine/worldengine/internal/engine"
 	"worldengine/worldengine/internal/kit/natsconn"
@@ -30,6 +31,8 @@ import (
 	"worldengine/worldengine/internal/serve/server/servertest"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/index/indextest"
+	"worldengine/worldengine/internal/store/records"
+	"worldengine/worldengine/internal/store/worldsettings"
 	"worldengine/worldengine/internal/testkit/natstest"
 	"worldengine/worldengine/wire"
 )
@@ -552,7 +555,7 @@ func (c *client) logSetting(name, value string) {
 	c.t.Helper()
 	log, err := commitlog.OpenReader(c.t.Context(), c.streams(), c.world)
 	require.NoError(c.t, err)
-	stored, err := commitlog.ReadSettings(c.t.Context(), log)
+	stored, err := worldsettings.Read(c.t.Context(), log)
 	require.NoError(c.t, err)
 	entries := stored.Entries()
 	for i := range entries {
@@ -560,7 +563,7 @@ func (c *client) logSetting(name, value string) {
 			entries[i].Value = value
 		}
 	}
-	msg, err := commitlog.Encode(&commitlog.Record{Kind: commitlog.KindSettings, Settings: entries},
+	msg, err := records.Encode(&machine.Record{Kind: machine.KindSettings, Settings: entries},
 		wire.SettingsSubject(c.world), nil)
 	require.NoError(c.t, err)
 	_, err = log.Commit(c.t.Context(), msg, stored.Sequence)

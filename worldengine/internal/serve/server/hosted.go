@@ -21,6 +21,7 @@ import (
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/index"
 	"worldengine/worldengine/internal/store/lease"
+	"worldengine/worldengine/internal/store/worldsettings"
 	"worldengine/worldengine/messages"
 )
 
@@ -29,12 +30,12 @@ import (
 type hosted struct {
 	server   *Server
 	world    string
-	given    bool                // --world names it
-	created  bool                // a request has asked for it, and this server makes it
-	settings commitlog.Settings  // with which the world is made, beside the server's
-	engine   engine.Config       // of the next tenure
-	service  service.WorldConfig // of the next tenure
-	console  *rcon.Console       // nil without one
+	given    bool                   // --world names it
+	created  bool                   // a request has asked for it, and this server makes it
+	settings worldsettings.Settings // with which the world is made, beside the server's
+	engine   engine.Config          // of the next tenure
+	service  service.WorldConfig    // of the next tenure
+	console  *rcon.Console          // nil without one
 	logger   *slog.Logger
 
 	decided chan struct{}               // closed when the first start has succeeded or failed
@@ -209,7 +210,7 @@ func (h *hosted) prepare(ctx context.Context) (jetstream.JetStream, error) {
 		return js, nil
 	}
 	// The settings of the server are for the worlds that it creates.
-	plan, err := commitlog.PlanSettings(ctx, js, h.world, commitlog.Settings{})
+	plan, err := worldsettings.MakePlan(ctx, js, h.world, worldsettings.Settings{})
 	if err == nil && !plan.New {
 		h.existed.Store(true)
 		h.forgetSettings()
@@ -220,7 +221,7 @@ func (h *hosted) prepare(ctx context.Context) (jetstream.JetStream, error) {
 // mayServe returns an error if the server, which starts to stand by, could not serve the world later.
 func (h *hosted) mayServe(ctx context.Context, js jetstream.JetStream) error {
 	c := h.engine
-	plan, err := commitlog.PlanSettings(ctx, js, c.World, c.Settings)
+	plan, err := worldsettings.MakePlan(ctx, js, c.World, c.Settings)
 	if err == nil {
 		err = plan.Refusal(c.World, c.DiscardHistory)
 	}
@@ -238,7 +239,7 @@ func (h *hosted) mayServe(ctx context.Context, js jetstream.JetStream) error {
 
 // forgetSettings makes the server use the world's settings from now on, which may change.
 func (h *hosted) forgetSettings() {
-	h.engine.Settings, h.engine.DiscardHistory = commitlog.Settings{}, false
+	h.engine.Settings, h.engine.DiscardHistory = worldsettings.Settings{}, false
 }
 
 // close stops receiving requests, finishes and answers the others, releases the lease, and ends all

@@ -15,8 +15,8 @@ import (
 
 	"worldengine/schemas"
 	"worldengine/worldengine/internal/serve/service"
-	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/lease"
+	"worldengine/worldengine/internal/store/worldsettings"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
@@ -109,7 +109,7 @@ func errExists(world string) error {
 }
 
 // settingsOf returns settings by their names.
-func settingsOf(values map[string]string) (settings commitlog.Settings, err error) {
+func settingsOf(values map[string]string) (settings worldsettings.Settings, err error) {
 	for name, value := range values {
 		err := settings.Set(name, value)
 		if err == nil {

@@ -23,6 +23,7 @@ import (
 	"worldengine/worldengine/internal/serve/server"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/lease"
+	"worldengine/worldengine/internal/store/worldsettings"
 	"worldengine/worldengine/internal/testkit/natstest"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
@@ -164,7 +165,7 @@ func TestStandby_OfAnEmbeddedNATS(t *testing.T) {
 	require.Nil(t, second.Engine())
 	require.Zero(t, second.Created())
 	_, err := server.Start(t.Context(), configure(join, bindPlugin))
-	var refused *commitlog.SettingsError
+	var refused *worldsettings.DifferError
 	require.ErrorAs(t, err, &refused)
 }
 
@@ -203,8 +204,8 @@ func TestStandby_SettingsChanged(t *testing.T) {
 			})
 			js, err := jetstream.New(connected(t, nats.url()))
 			require.NoError(t, err)
-			_, err = commitlog.ChangeSettings(t.Context(), js, "main",
-				commitlog.Settings{HistoryPerTown: 6000}, false)
+			_, err = worldsettings.Change(t.Context(), js, "main",
+				worldsettings.Settings{HistoryPerTown: 6000}, false)
 			require.NoError(t, err)
 			serves := func(srv *server.Server) {
 				t.Helper()

@@ -21,6 +21,7 @@ import (
 
 	"worldengine/worldengine/internal/kit/platform"
 	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/internal/store/worldsettings"
 	"worldengine/worldengine/wire"
 )
 
@@ -224,7 +225,7 @@ func (d streamDir) repairConfig(lost []byte) error {
 			Name: d.name, Subjects: []string{"lost." + d.name}, Storage: natsserver.FileStorage,
 			Replicas: 1, MaxMsgs: -1, MaxBytes: -1, MaxMsgsPer: -1, MaxMsgSize: -1, MaxConsumers: -1,
 			Metadata: map[string]string{
-				commitlog.ConfigLost: "true", commitlog.FormatKey: commitlog.Format,
+				worldsettings.ConfigLost: "true", commitlog.FormatKey: commitlog.Format,
 			},
 		},
 	})

@@ -17,6 +17,7 @@ import (
 	"worldengine/worldengine/internal/store/backup"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/fsck"
+	"worldengine/worldengine/internal/store/worldsettings"
 	"worldengine/worldengine/internal/testkit/natstest"
 	"worldengine/worldengine/wire"
 )
@@ -35,8 +36,8 @@ func changedWorld(t *testing.T) (before, after string, wall []byte) {
 	stop(t, w.srv)
 	require.NoError(t, os.CopyFS(before, os.DirFS(after)))
 	w.start()
-	_, err := commitlog.ChangeSettings(t.Context(), w.streams(), w.world,
-		commitlog.Settings{RequireApproval: "PROJECT_ADVANCE"}, false)
+	_, err := worldsettings.Change(t.Context(), w.streams(), w.world,
+		worldsettings.Settings{RequireApproval: "PROJECT_ADVANCE"}, false)
 	require.NoError(t, err)
 	stop(t, w.srv)
 	return before, after, wall
@@ -224,14 +225,14 @@ func TestStreamDirs_Refused(t *testing.T) {
 		harm harm
 		want error
 	}{
-		"no directory of the log":       {after, removeFiles(log, "."), commitlog.ErrLogMissing},
-		"an empty directory of the log": {after, empty(log), commitlog.ErrLogMissing},
-		"no messages":                   {after, removeFiles(log, "meta.inf", "msgs"), commitlog.ErrLogMissing},
+		"no directory of the log":       {after, removeFiles(log, "."), worldsettings.ErrLogMissing},
+		"an empty directory of the log": {after, empty(log), worldsettings.ErrLogMissing},
+		"no messages":                   {after, removeFiles(log, "meta.inf", "msgs"), worldsettings.ErrLogMissing},
 		"no message files": {after, both(removeFiles(log, "msgs"), func(t *testing.T, data, _ string) {
 			require.NoError(t, os.WriteFile(filepath.Join(directory(data, log), "msgs"), nil, 0o600))
 		}), server.ErrStreamLost},
 		"an earlier program's, without its settings": {earlier, cut(log, "meta.inf", 0),
-			commitlog.ErrSettingsLost},
+			worldsettings.ErrSettingsLost},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -254,13 +255,13 @@ func TestStreamDirs_SettingsGiven(t *testing.T) {
 	cut(wire.LogStream("main"), "meta.inf", 0)(t, data, "")
 	w := newWorld(t, func(c *server.Config) {
 		c.Data = data
-		c.Engine.Settings = commitlog.Settings{RequireApproval: "PROJECT_ADVANCE"}.
-			Or(commitlog.DefaultSettings())
+		c.Engine.Settings = worldsettings.Settings{RequireApproval: "PROJECT_ADVANCE"}.
+			Or(worldsettings.Default())
 		c.Engine.DiscardHistory = true
 	})
 	require.Equal(t, "PROJECT_ADVANCE", w.srv.Engine().Settings().RequireApproval)
 	w.restart(func(c *server.Config) {
-		c.Engine.Settings, c.Engine.DiscardHistory = commitlog.Settings{}, false
+		c.Engine.Settings, c.Engine.DiscardHistory = worldsettings.Settings{}, false
 	})
 	require.Equal(t, "PROJECT_ADVANCE", w.srv.Engine().Settings().RequireApproval)
 }

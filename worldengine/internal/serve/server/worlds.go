@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"worldengine/worldengine/internal/engine"
-	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/internal/store/worldsettings"
 )
 
 // registry has the hosted worlds by name. Its zero value is empty; it is safe for concurrent use.
@@ -109,7 +109,7 @@ func (s *Server) serveWorlds(ctx context.Context) error {
 // the server has the world already, or is stopping. created says that a request has asked for the
 // world.
 func (s *Server) host(
-	world string, settings commitlog.Settings, created bool,
+	world string, settings worldsettings.Settings, created bool,
 ) (*hosted, error) {
 	h, err := newHosted(s, world)
 	if err != nil {

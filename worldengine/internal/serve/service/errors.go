@@ -22,6 +22,7 @@ import (
 	"worldengine/worldengine/internal/serve/access"
 	"worldengine/worldengine/internal/store/alerts"
 	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/internal/store/records"
 	"worldengine/worldengine/internal/store/runs"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
@@ -61,7 +62,7 @@ var errorTable = []struct {
 	{wire.CodeWorldNotServed, []error{ErrWorldNotServed}},
 	{wire.CodeUnknownTown, []error{engine.ErrUnknownTown}},
 	{wire.CodeRevisionGone, []error{engine.ErrRevisionGone}},
-	{wire.CodeTownDamaged, []error{commitlog.ErrTownDamaged}},
+	{wire.CodeTownDamaged, []error{records.ErrTownDamaged}},
 	{wire.CodeUnknownResult, []error{engine.ErrUnknownResult}},
 	{wire.CodeUnknownRun, []error{runs.ErrUnknownRun}},
 	{wire.CodeRunDamaged, []error{runs.ErrRunDamaged}},
@@ -69,7 +70,7 @@ var errorTable = []struct {
 	{wire.CodeTownExists, []error{town.ErrExists}},
 	{wire.CodeRunEnded, []error{runevents.ErrRunEnded}},
 	{wire.CodeHistoryFull, []error{engine.ErrHistoryFull}},
-	{wire.CodeRunFull, []error{commitlog.ErrRunFull}},
+	{wire.CodeRunFull, []error{records.ErrRunFull}},
 	{wire.CodeRunEnding, []error{runevents.ErrRunEnding}},
 	{wire.CodeRecordTooLarge, []error{commitlog.ErrRecordTooLarge}},
 	{wire.CodeRunCancelled, []error{machine.ErrRunCancelled}},

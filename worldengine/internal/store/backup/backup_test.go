@@ -26,6 +26,7 @@ import (
 	"worldengine/worldengine/internal/store/backup"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/fsck"
+	"worldengine/worldengine/internal/store/worldsettings"
 	"worldengine/worldengine/internal/testkit/natstest"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
@@ -413,7 +414,7 @@ func TestTake_Outrun(t *testing.T) {
 	t.Parallel()
 	nc := natstest.Connect(t)
 	const history = 8
-	serve(t, nc, engine.Config{Settings: commitlog.Settings{HistoryPerTown: history}})
+	serve(t, nc, engine.Config{Settings: worldsettings.Settings{HistoryPerTown: history}})
 	take := func(commits int) error {
 		var once sync.Once
 		_, err := backup.Create(t.Context(), nc, t.TempDir(),
@@ -491,8 +492,8 @@ func narrow(t testing.TB, maxPayload int32) *nats.Conn {
 func TestRestore_KeepsSettings(t *testing.T) {
 	t.Parallel()
 	from, to, dir := natstest.Connect(t), natstest.Connect(t), t.TempDir()
-	serve(t, from, engine.Config{Settings: commitlog.Settings{
-		HistoryPerTown: 77, Compress: commitlog.CompressAll,
+	serve(t, from, engine.Config{Settings: worldsettings.Settings{
+		HistoryPerTown: 77, Compress: worldsettings.CompressAll,
 	}})
 	_, err := backup.Create(t.Context(), from, dir, backup.Options{})
 	require.NoError(t, err)
@@ -507,11 +508,11 @@ func TestRestore_KeepsSettings(t *testing.T) {
 func TestRestore_KeepsLeastHistory(t *testing.T) {
 	t.Parallel()
 	from, to, dir := natstest.Connect(t), natstest.Connect(t), t.TempDir()
-	serve(t, from, engine.Config{Settings: commitlog.Settings{HistoryPerTown: 77}})
+	serve(t, from, engine.Config{Settings: worldsettings.Settings{HistoryPerTown: 77}})
 	js, err := jetstream.New(from)
 	require.NoError(t, err)
-	_, err = commitlog.ChangeSettings(t.Context(), js, "main",
-		commitlog.Settings{HistoryPerTown: 99}, false)
+	_, err = worldsettings.Change(t.Context(), js, "main",
+		worldsettings.Settings{HistoryPerTown: 99}, false)
 	require.NoError(t, err)
 	_, err = backup.Create(t.Context(), from, dir, backup.Options{})
 	require.NoError(t, err)
@@ -522,7 +523,7 @@ func TestRestore_KeepsLeastHistory(t *testing.T) {
 	log, err := commitlog.OpenReader(t.Context(), restored, "main")
 	require.NoError(t, err)
 	require.EqualValues(t, 99, log.Stream.CachedInfo().Config.MaxMsgsPerSubject)
-	settings, err := commitlog.ReadSettings(t.Context(), log)
+	settings, err := worldsettings.Read(t.Context(), log)
 	require.NoError(t, err)
 	require.EqualValues(t, 77, settings.LeastHistory)
 	require.NotZero(t, settings.RestoredTo)
@@ -551,7 +552,7 @@ func TestBackupStreams(t *testing.T) {
 	names := []string{
 		wire.EventStream("main"), wire.DeadLetterStream("main"),
 	}
-	for _, config := range backup.BackupStreams("main", commitlog.Settings{}, 1) {
+	for _, config := range backup.BackupStreams("main", worldsettings.Settings{}, 1) {
 		names = append(names, config.Name)
 	}
 	require.ElementsMatch(t, wire.Streams("main"), names)

@@ -16,6 +16,7 @@ import (
 
 	"worldengine/worldengine/internal/kit/platform"
 	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/internal/store/worldsettings"
 	"worldengine/worldengine/wire"
 )
 
@@ -44,9 +45,9 @@ func Create(
 	if err != nil {
 		return nil, err
 	}
-	settings, err := commitlog.ReadSettings(ctx, log)
-	if errors.Is(err, commitlog.ErrSettingsLost) { // the manifest says that the record is unreadable
-		settings, err = commitlog.Configured(log.Stream.CachedInfo().Config), nil
+	settings, err := worldsettings.Read(ctx, log)
+	if errors.Is(err, worldsettings.ErrSettingsLost) { // the manifest says that the record is unreadable
+		settings, err = worldsettings.Configured(log.Stream.CachedInfo().Config), nil
 	}
 	if err != nil {
 		return nil, err
@@ -68,7 +69,7 @@ func Create(
 		}
 	}()
 	copied := &logCopy{log, map[string]uint64{}, map[string]uint64{}}
-	for i, config := range BackupStreams(world, commitlog.Settings{}, 1) {
+	for i, config := range BackupStreams(world, worldsettings.Settings{}, 1) {
 		m.Streams = append(m.Streams, Stream{Name: config.Name})
 		if err = m.Streams[i].copyTo(ctx, nc, dir, copied.visit, options.Copying); err == nil && i == 0 {
 			err = m.checkLog(ctx, copied)

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/internal/store/worldsettings"
 	"worldengine/worldengine/internal/testkit/natstest"
 	"worldengine/worldengine/wire"
 )
@@ -33,7 +34,7 @@ func TestDropped_WhileItLooks(t *testing.T) {
 	js, err := jetstream.New(nc)
 	require.NoError(t, err)
 	_, err = js.CreateStream(t.Context(),
-		commitlog.StreamConfig("main", commitlog.Settings{HistoryPerTown: 3}, 1))
+		worldsettings.StreamConfig("main", worldsettings.Settings{HistoryPerTown: 3}, 1))
 	require.NoError(t, err)
 	subject := wire.LogSubject("main", "t")
 	commit := func(n int) {

@@ -18,8 +18,8 @@ import (
 	"worldengine/worldengine/internal/core/town/towntest"
 	"worldengine/worldengine/internal/engine"
 	"worldengine/worldengine/internal/store/backup"
-	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/fsck"
+	"worldengine/worldengine/internal/store/worldsettings"
 	"worldengine/worldengine/internal/testkit/natstest"
 	"worldengine/worldengine/wire"
 )
@@ -115,7 +115,7 @@ func oldest(t testing.TB, nc *nats.Conn) uint64 {
 func TestTake_HistoryGoesOn(t *testing.T) {
 	t.Parallel()
 	from, dir := natstest.Connect(t), filepath.Join(t.TempDir(), "backup")
-	serve(t, from, engine.Config{Settings: commitlog.Settings{HistoryPerTown: 3}})
+	serve(t, from, engine.Config{Settings: worldsettings.Settings{HistoryPerTown: 3}})
 	pad(t, from)
 	missing := talk(t, from)
 	require.Equal(t, "executed", status(t, from, missing))
@@ -132,7 +132,7 @@ func TestTake_HistoryGoesOn(t *testing.T) {
 	_, err := backup.Restore(t.Context(), to, dir, backup.RestoreOptions{})
 	require.NoError(t, err)
 	require.Equal(t, m.Left[0].Before, oldest(t, to))
-	serve(t, to, engine.Config{Settings: commitlog.Settings{HistoryPerTown: 3}})
+	serve(t, to, engine.Config{Settings: worldsettings.Settings{HistoryPerTown: 3}})
 	require.Equal(t, configs(t, from), configs(t, to))
 	report, err := fsck.Run(t.Context(), to, "main", fsck.Options{})
 	require.NoError(t, err)

@@ -14,9 +14,11 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/kit/platform"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/fsck"
+	"worldengine/worldengine/internal/store/worldsettings"
 	"worldengine/worldengine/wire"
 )
 
@@ -39,7 +41,7 @@ type Manifest struct {
 	// time.
 	CreatedAt time.Time `json:"takenAt"`
 	// Settings are the world's settings, by the names of handoffd's flags.
-	Settings []commitlog.Setting `json:"settings,omitzero"`
+	Settings []machine.Setting `json:"settings,omitzero"`
 	// Streams are in the order in which they were copied, the log first.
 	Streams []Stream `json:"streams"`
 	// Unreadable names the histories whose last message NATS could not read: of towns, or of the
@@ -117,7 +119,7 @@ func (m *Manifest) validate() error {
 	if err := wire.ValidateWorld(m.World); err != nil {
 		return err
 	}
-	want := BackupStreams(m.World, commitlog.Settings{}, 1)
+	want := BackupStreams(m.World, worldsettings.Settings{}, 1)
 	for i, config := range want {
 		if i >= len(m.Streams) || m.Streams[i].Name != config.Name {
 			return fmt.Errorf("stream %d is not %s", i+1, config.Name)

@@ -18,6 +18,7 @@ import (
 	"worldengine/worldengine/internal/kit/backoff"
 	"worldengine/worldengine/internal/store/alerts"
 	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/internal/store/worldsettings"
 	"worldengine/worldengine/wire"
 )
 
@@ -27,10 +28,10 @@ const clusterTimeout = 10 * time.Minute
 // BackupStreams returns the streams in a world's backup, as a server creates them: the log, and
 // then the alerts, which are not derived from the log.
 func BackupStreams(
-	world string, settings commitlog.Settings, replicas int,
+	world string, settings worldsettings.Settings, replicas int,
 ) []jetstream.StreamConfig {
 	return []jetstream.StreamConfig{
-		commitlog.StreamConfig(world, settings, replicas), alerts.AlertConfig(world, replicas),
+		worldsettings.StreamConfig(world, settings, replicas), alerts.AlertConfig(world, replicas),
 	}
 }
 
@@ -198,7 +199,7 @@ func (r *restore) all(ctx context.Context) (pending int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	settings := commitlog.Configured(log) // until the log itself can be asked
+	settings := worldsettings.Configured(log) // until the log itself can be asked
 	configs := BackupStreams(r.options.As, settings.Settings, r.options.Replicas)
 	settings.Configure(&configs[0])
 	for i, config := range configs {
@@ -224,7 +225,7 @@ func (r *restore) all(ctx context.Context) (pending int, err error) {
 			pending, err = countPending(ctx, log, r.options.As)
 		}
 		if err == nil {
-			err = commitlog.MarkRestored(ctx, r.js, r.options.As, settings.Settings,
+			err = worldsettings.MarkRestored(ctx, r.js, r.options.As, settings.Settings,
 				streams[0].LastSeq)
 		}
 		return err

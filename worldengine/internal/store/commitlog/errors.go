@@ -28,12 +28,6 @@ var ErrContended = errors.New("worldengine: the town is changed too often by oth
 var ErrRecordTooLarge = errors.New("worldengine: the commit record exceeds the largest NATS " +
 	"payload")
 
-// ErrTownDamaged: the town's last message cannot be read: NATS found that it was changed on the
-// disk, or its state does not match its hash. Until a repair, the town takes neither handoffs nor
-// puts; fsck names the town.
-var ErrTownDamaged = errors.New("worldengine: the stored state of the town is damaged; fsck " +
-	"says where")
-
 // ErrUnreadable: a stream counts a message that it cannot deliver. Run fsck.
 var ErrUnreadable = errors.New("worldengine: the last message of the subject was changed on the " +
 	"disk of NATS")

@@ -83,7 +83,7 @@ func newLossy(t *testing.T, of trouble, appends int64) (l *Log, direct Store) {
 	nc := natstest.Connect(t)
 	js, err := jetstream.New(nc)
 	require.NoError(t, err)
-	stream, err := js.CreateStream(t.Context(), StreamConfig("main", Settings{HistoryPerTown: 100}, 1))
+	stream, err := js.CreateStream(t.Context(), StreamConfig("main", 1))
 	require.NoError(t, err)
 	link := &lossyLink{trouble: of, released: make(chan struct{})}
 	over, err := nats.Connect(nc.ConnectedUrl(), nats.SetCustomDialer(link),

@@ -21,7 +21,7 @@ import (
 func newGrouped(t *testing.T) *GroupedStore {
 	js, err := jetstream.New(natstest.Connect(t))
 	require.NoError(t, err)
-	stream, err := js.CreateStream(t.Context(), StreamConfig("main", Settings{HistoryPerTown: 100}, 1))
+	stream, err := js.CreateStream(t.Context(), StreamConfig("main", 1))
 	require.NoError(t, err)
 	return NewStore(js, stream, true).(*GroupedStore)
 }

@@ -1,7 +1,7 @@
 // Package commitlog reads, extends and keeps the commit log of a world, from which everything else
-// is derived.
+// is derived. It knows subjects, headers and bytes; package records reads and writes the bodies.
 //
-// The log is the stream WORLD_<world>_LOG. One message is one Record: all changes of one decision,
+// The log is the stream WORLD_<world>_LOG. One message is one record: all changes of one decision,
 // together or not at all. A town's subject, world.<world>.log.<town token>, holds its history; the
 // last message has the town's current state and never expires. Log.Commit guards each append to a
 // history by the sequence of the message on which the append was decided. So JetStream orders the
@@ -49,8 +49,6 @@ type Log struct {
 	Appended func(seq uint64, msg *nats.Msg)
 	// Keeps is the History of a log without Stream; 0 if it keeps all.
 	Keeps int64
-	// Retention is how long a message on a run's own subject is kept.
-	Retention time.Duration
 	// Draw returns a random duration from 0 up to below; only pauses depend on it.
 	Draw func(below time.Duration) time.Duration
 	// Now is the clock of the append authority; time.Now if it is nil.
@@ -58,14 +56,6 @@ type Log struct {
 	// LastAt, if set, returns the last persistedAt of the town or run of a message; zero if there
 	// is none.
 	LastAt func(ctx context.Context, subject string, header nats.Header) time.Time
-
-	// Newest, if set, returns the sequence of the newest record of a town that the index has, 0 if it
-	// has none. A log that lacks it is damaged.
-	Newest func(townToken string) uint64
-
-	// Damaged, if set, is called with the token of a town whose last message is lost or cannot be read,
-	// and the ErrTownDamaged.
-	Damaged func(townToken string, err error)
 
 	// Known notices when another log has replaced this one.
 	Known Known
@@ -128,21 +118,6 @@ func (l *Log) commit(
 	}
 }
 
-// CommitTown commits a record that changes its town to after, guarded by the sequence of the town's
-// last message, and sets after.Seq. Its errors are Encode's and Commit's.
-func (l *Log) CommitTown(ctx context.Context, rec *Record, after *Entry, guard uint64) error {
-	msg, err := Encode(rec, wire.LogSubject(l.World, wire.TownToken(rec.TownID)), after)
-	if err != nil {
-		return err
-	}
-	seq, err := l.Commit(ctx, msg, guard)
-	if err != nil {
-		return err
-	}
-	after.Seq = seq
-	return nil
-}
-
 // retryDelay is the pause before the retry of a request that NATS did not answer.
 const retryDelay = 50 * time.Millisecond
 
@@ -165,23 +140,23 @@ func (l *Log) Successor(ctx context.Context, msg *nats.Msg, guard uint64) (uint6
 	return 0, ErrLostRace
 }
 
-// Refuse appends the record of a refused run, or of a signal, to a subject. If judged is not nil,
-// the run was judged on its town's state at sequence *judged. If that is not the town's last
-// message any more, Refuse stores nothing and returns ErrLostRace. A duplicate needs no guard: an
-// accepted key stays accepted.
-func (l *Log) Refuse(ctx context.Context, rec *Record, subject string, judged *uint64) error {
-	msg, err := Encode(rec, subject, nil)
-	if err != nil {
-		return err
+// Guard is a condition of an append: the last message of the subject is at the sequence Last.
+type Guard struct {
+	Subject string
+	Last    uint64
+}
+
+// CommitOnce appends a message that no message on its own subject guards. guard, unless nil, is on
+// another subject. If it does not hold, CommitOnce stores nothing and returns ErrLostRace. The id of
+// the message makes a second attempt within DuplicateWindow harmless. Other errors are Commit's.
+func (l *Log) CommitOnce(ctx context.Context, msg *nats.Msg, id string, guard *Guard) error {
+	if guard != nil {
+		msg.Header[jetstream.ExpectedLastSubjSeqHeader] = []string{
+			strconv.FormatUint(guard.Last, 10)}
+		msg.Header[jetstream.ExpectedLastSubjSeqSubjHeader] = []string{guard.Subject}
 	}
-	if judged != nil {
-		msg.Header[jetstream.ExpectedLastSubjSeqHeader] = []string{strconv.FormatUint(*judged, 10)}
-		msg.Header[jetstream.ExpectedLastSubjSeqSubjHeader] = []string{wire.LogSubject(l.World,
-			wire.TownToken(rec.TownID))}
-	}
-	// The run's id makes a second attempt within DuplicateWindow harmless.
-	msg.Header[jetstream.MsgIDHeader] = msg.Header[wire.RunIDHeader]
-	_, err = l.commit(ctx, msg, func() (uint64, error) { return 0, ErrLostRace })
+	msg.Header[jetstream.MsgIDHeader] = []string{id}
+	_, err := l.commit(ctx, msg, func() (uint64, error) { return 0, ErrLostRace })
 	return err
 }
 

@@ -16,14 +16,19 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/runevents"
+	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/commitlog/logtest"
+	"worldengine/worldengine/internal/store/records"
+	"worldengine/worldengine/internal/store/worldsettings"
 	"worldengine/worldengine/internal/testkit/natstest"
 	"worldengine/worldengine/wire"
 )
 
+func TestMain(m *testing.M) { natstest.Main(m, 12) }
+
 // commit puts the town t at a day, behind a sequence, and returns its own.
-func commit(t *testing.T, l *commitlog.Log, day int64, guard uint64) uint64 {
+func commit(t *testing.T, l *records.Log, day int64, guard uint64) uint64 {
 	t.Helper()
 	seq, err := l.Commit(t.Context(), logtest.Put(t, day), guard)
 	require.NoError(t, err)
@@ -31,7 +36,7 @@ func commit(t *testing.T, l *commitlog.Log, day int64, guard uint64) uint64 {
 }
 
 // requireEnd asserts that a log ends at a sequence.
-func requireEnd(t *testing.T, l *commitlog.Log, want uint64) {
+func requireEnd(t *testing.T, l *records.Log, want uint64) {
 	t.Helper()
 	end, err := l.End(t.Context())
 	require.NoError(t, err)
@@ -99,9 +104,9 @@ func TestLog_Successor(t *testing.T) {
 }
 
 // refuse stores a refused run of the town t.
-func refuse(t *testing.T, l *commitlog.Log, run string, judged *uint64) error {
+func refuse(t *testing.T, l *records.Log, run string, judged *uint64) error {
 	t.Helper()
-	rec := &commitlog.Record{Kind: commitlog.KindRefused, TownID: "t",
+	rec := &machine.Record{Kind: machine.KindRefused, TownID: "t",
 		Run: &runevents.Run{Identity: runevents.Identity{RunID: run}}}
 	return l.Refuse(t.Context(), rec, wire.RefusedSubject("main", "t"), judged)
 }
@@ -149,7 +154,7 @@ func TestLog_AppendOnly(t *testing.T) {
 	require.Error(t, l.Stream.DeleteMsg(t.Context(), seq))
 	require.Error(t, l.Stream.SecureDeleteMsg(t.Context(), seq))
 	require.Error(t, l.Stream.Purge(t.Context()))
-	config := commitlog.StreamConfig("main", commitlog.Settings{HistoryPerTown: 100}, 1)
+	config := worldsettings.StreamConfig("main", worldsettings.Settings{HistoryPerTown: 100}, 1)
 	config.DenyDelete, config.DenyPurge = false, false
 	_, err := logtest.JetStream(l).UpdateStream(t.Context(), config)
 	require.Error(t, err)
@@ -280,4 +285,39 @@ func BenchmarkCommit(b *testing.B) {
 			guard = seq
 		}
 	})
+}
+
+// A message's persistedAt is never before its town's last one, and stays when it is appended again.
+func TestLog_StampsPersistedAt(t *testing.T) {
+	t.Parallel()
+	l := logtest.New(t)
+	now := time.Date(2026, 1, 2, 3, 4, 5, 6_000_000, time.UTC)
+	last := now.Add(time.Minute)
+	l.Now = func() time.Time { return now }
+	first := logtest.Put(t, 1)
+	seq, err := l.Commit(t.Context(), first, 0)
+	require.NoError(t, err)
+	require.Equal(t, "2026-01-02T03:04:05.006Z", first.Header.Get(wire.AtHeader))
+	l.LastAt = func(_ context.Context, subject string, header nats.Header) time.Time {
+		require.Equal(t, first.Subject, subject)
+		return last
+	}
+	second := logtest.Put(t, 2)
+	_, err = l.Commit(t.Context(), second, seq+1)
+	require.ErrorIs(t, err, commitlog.ErrLostRace)
+	now = last.Add(time.Minute)
+	seq, err = l.Commit(t.Context(), second, seq)
+	require.NoError(t, err)
+	require.Equal(t, runevents.Timestamp(last), second.Header.Get(wire.AtHeader))
+	stored, err := l.At(t.Context(), seq)
+	require.NoError(t, err)
+	require.Equal(t, last, commitlog.At(stored))
+	require.Equal(t, stored.Time, commitlog.AtOr(nats.Header{}, stored.Time), "without the header")
+}
+
+func TestEpochOf(t *testing.T) {
+	t.Parallel()
+	for value, want := range map[string]int64{"": 0, "7": 7, "x": 0, "99999999999999999999": 0} {
+		require.Equal(t, want, commitlog.EpochOf(nats.Header{wire.EpochHeader: {value}}), value)
+	}
 }

@@ -263,6 +263,25 @@ func EachLast(
 	return nil
 }
 
+// EachOnSubject visits, once, the messages of a subject at or after a sequence, without bodies if
+// headersOnly is set. whole is set if NATS delivered all that it counts: others were changed on its
+// disk. The error is visit's, or ErrLogUnavailable.
+func EachOnSubject(
+	ctx context.Context, stream jetstream.Stream, subject string, from uint64, headersOnly bool,
+	visit func(msg *jetstream.RawStreamMsg) error,
+) (whole bool, err error) {
+	r := newReading(stream, jetstream.ConsumerConfig{
+		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: max(from, 1),
+		FilterSubject: subject, HeadersOnly: headersOnly,
+	}, jetstream.FetchMaxBytes(fetchBytes))
+	for msg := range r.messages(ctx, fetchBodies) {
+		if err := visit(msg); err != nil {
+			return false, err
+		}
+	}
+	return r.whole, r.broken(r.err)
+}
+
 // Bounds of a batch. Up to fewMessages are read one by one; to read more, a consumer is faster.
 const (
 	fewMessages = 16

@@ -18,9 +18,10 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// StreamConfig returns the configuration of the stream of a world's log.
-func StreamConfig(world string, s Settings, replicas int) jetstream.StreamConfig {
-	config := jetstream.StreamConfig{
+// StreamConfig returns the configuration of the stream of a world's log, without the settings of the
+// world.
+func StreamConfig(world string, replicas int) jetstream.StreamConfig {
+	return jetstream.StreamConfig{
 		Name:        wire.LogStream(world),
 		Description: "Commit log of the world " + world + ": the truth, everything else follows it",
 		Subjects: []string{
@@ -35,9 +36,8 @@ func StreamConfig(world string, s Settings, replicas int) jetstream.StreamConfig
 		Duplicates:         DuplicateWindow,
 		DenyDelete:         true,
 		DenyPurge:          true,
+		Metadata:           map[string]string{FormatKey: Format},
 	}
-	Stored{Settings: s}.Configure(&config)
-	return config
 }
 
 // Bounds of creating a stream at an engine's start.
@@ -134,7 +134,7 @@ func isConfigured(stored, config jetstream.StreamConfig) bool {
 const Format = "3"
 
 // FormatKey is the key of the format in the metadata of the log's stream.
-const FormatKey = settingPrefix + "format"
+const FormatKey = "worldengine.format"
 
 // CheckFormat returns ErrFormat unless a world is stored in the format of this program. The first
 // format had no name: "".

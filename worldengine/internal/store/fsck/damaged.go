@@ -14,6 +14,7 @@ import (
 	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/store/alerts"
 	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/internal/store/records"
 	"worldengine/worldengine/wire"
 )
 
@@ -31,7 +32,7 @@ type DamagedTown struct {
 	Day          int64  `json:"day"`
 	SnapshotHash string `json:"snapshotHash,omitzero"`
 	// Lost are the messages behind that record, or the missing ones before it; at most 16.
-	Lost []commitlog.LostMessage `json:"lost"`
+	Lost []machine.LostMessage `json:"lost"`
 	// LosesCommit reports that a lost message may be a commit for which a client got an answer.
 	// Only Options.RepairTowns puts such a town back.
 	LosesCommit bool `json:"losesCommit"`
@@ -40,7 +41,7 @@ type DamagedTown struct {
 
 	guard     uint64 // of the town's next message
 	stays     bool   // its state is good; records before it are missing
-	gaps      []commitlog.Gap
+	gaps      []machine.Gap
 	delivered int64         // the number of lost messages that NATS delivers
 	findings  []Finding     // about these messages
 	good      *machine.Town // after the last readable record; nil if there is none
@@ -56,7 +57,7 @@ func (c *worldCheck) damage(subject string) *DamagedTown {
 	return d
 }
 
-func (d *DamagedTown) lose(lost commitlog.LostMessage, mayBeCommit bool) {
+func (d *DamagedTown) lose(lost machine.LostMessage, mayBeCommit bool) {
 	d.guard, d.LosesCommit = 0, d.LosesCommit || mayBeCommit
 	if lost.Delivered { // guards do not count messages that NATS does not deliver
 		d.guard = lost.Sequence
@@ -75,7 +76,7 @@ func (c *worldCheck) addMessage(v *message) {
 	}
 	if d := c.damaged[v.Subject]; d != nil {
 		delete(c.damaged, v.Subject)
-		if v.rec.Kind == commitlog.KindMend {
+		if v.rec.Kind == machine.KindMend {
 			c.seen.Counts.PutAside += d.delivered
 		} else {
 			c.find(d.findings...)
@@ -87,13 +88,13 @@ func (c *worldCheck) addMessage(v *message) {
 // add adds a message that no engine can load.
 func (d *DamagedTown) add(v *message) {
 	reason := "its state is not the one that its header names"
-	if _, err := commitlog.ReadRecord(v.Data); err != nil {
+	if _, err := records.Read(v.Data); err != nil {
 		reason = err.Error()
 	}
 	// A message with a guard, or a record that lost its headers, may be an engine's commit.
 	mayBeCommit := v.Header.Get(jetstream.ExpectedLastSubjSeqHeader) != "" ||
 		len(v.Header) == 0 && v.rec != nil
-	d.lose(commitlog.LostMessage{
+	d.lose(machine.LostMessage{
 		Sequence: v.Sequence, Delivered: true, Reason: shortened(reason),
 		RunID: shortened(wire.RunIDOf(v.Header)),
 		Day:   shortened(v.Header.Get(wire.EpochHeader)),
@@ -147,7 +148,7 @@ func FindUnreadable(
 // checkHistories reports the histories that are unreadable or have lost their beginning, and the
 // damaged towns.
 func (c *worldCheck) checkHistories(ctx context.Context) error {
-	unreadable, counted, err := FindUnreadable(ctx, c.log, func(subject string) uint64 {
+	unreadable, counted, err := FindUnreadable(ctx, c.log.Log, func(subject string) uint64 {
 		if h := c.seen.histories[subject]; h != nil {
 			return h.read
 		}
@@ -161,7 +162,7 @@ func (c *worldCheck) checkHistories(ctx context.Context) error {
 		c.find(Finding{Sequence: u.Sequence, Subject: u.Subject, Town: u.Town,
 			What: "the last message was " + what})
 		if wire.LoggedTown(u.Subject) != "" {
-			c.damage(u.Subject).lose(commitlog.LostMessage{Sequence: u.Sequence,
+			c.damage(u.Subject).lose(machine.LostMessage{Sequence: u.Sequence,
 				Reason: "it was " + what}, true)
 		}
 	}
@@ -238,9 +239,9 @@ func (c *worldCheck) checkHoles(ctx context.Context, subject string, h *history)
 	d := c.damage(subject)
 	d.LosesCommit, d.guard, d.stays = true, h.last, true
 	for _, at := range h.holes[:min(len(h.holes), maxLostShown)] {
-		d.Lost = append(d.Lost, commitlog.LostMessage{Sequence: at.guard, Reason: fmt.Sprintf(
+		d.Lost = append(d.Lost, machine.LostMessage{Sequence: at.guard, Reason: fmt.Sprintf(
 			"the log does not deliver it, and sequence %d names it as the one before", at.at)})
-		d.gaps = append(d.gaps, commitlog.Gap{After: at.before, Before: at.at})
+		d.gaps = append(d.gaps, machine.Gap{After: at.before, Before: at.at})
 	}
 	return nil
 }
@@ -306,23 +307,23 @@ func (c *worldCheck) repairTowns(ctx context.Context) (all []DamagedTown, err er
 
 // repairRecord returns the record that puts a town back to an earlier record of it.
 func repairRecord(
-	townID string, good *machine.Town, mended *commitlog.Mended,
-) *commitlog.Record {
+	townID string, good *machine.Town, mended *machine.Mended,
+) *machine.Record {
 	if mended == nil {
-		mended = &commitlog.Mended{}
+		mended = &machine.Mended{}
 	}
-	return &commitlog.Record{Kind: commitlog.KindMend, TownID: townID,
-		Mend: &commitlog.Mended{Restores: good.Seq, Lost: mended.Lost, Gaps: mended.Gaps}}
+	return &machine.Record{Kind: machine.KindMend, TownID: townID,
+		Mend: &machine.Mended{Restores: good.Seq, Lost: mended.Lost, Gaps: mended.Gaps}}
 }
 
 // repairTown appends the town's last readable record again, and returns its log sequence.
 func (c *worldCheck) repairTown(ctx context.Context, d *DamagedTown) (uint64, error) {
 	gaps := d.gaps
 	if !d.stays {
-		gaps = []commitlog.Gap{{After: d.good.Seq}}
+		gaps = []machine.Gap{{After: d.good.Seq}}
 	}
-	rec := repairRecord(d.Town, d.good, &commitlog.Mended{Lost: d.Lost, Gaps: gaps})
-	msg, err := commitlog.Encode(rec, d.Subject, d.good)
+	rec := repairRecord(d.Town, d.good, &machine.Mended{Lost: d.Lost, Gaps: gaps})
+	msg, err := records.Encode(rec, d.Subject, d.good)
 	if err != nil {
 		return 0, err
 	}

@@ -14,6 +14,8 @@ import (
 
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/index"
+	"worldengine/worldengine/internal/store/records"
+	"worldengine/worldengine/internal/store/worldsettings"
 	"worldengine/worldengine/wire"
 )
 
@@ -83,9 +85,9 @@ type worldCheck struct {
 	options Options
 	report  *Report
 
-	log *commitlog.Log
+	log *records.Log
 	// settings are the settings of the world.
-	settings commitlog.Stored
+	settings worldsettings.Stored
 	ahead    time.Duration // how far the NATS server's clock is ahead of this machine's
 	seen     *LogCheck
 	// damaged are the towns that no engine can load at this point of the log, by their subject.
@@ -103,7 +105,7 @@ func (c *worldCheck) find(findings ...Finding) {
 func (c *worldCheck) now() time.Time { return time.Now().Add(c.ahead) }
 
 func (c *worldCheck) check(ctx context.Context) (err error) {
-	if c.log, err = commitlog.OpenReader(ctx, c.js, c.world); err != nil {
+	if c.log, err = records.OpenReader(ctx, c.js, c.world); err != nil {
 		return err
 	}
 	c.log.MaxPayload, c.log.Now = c.nc.MaxPayload, c.now // for a repair
@@ -165,11 +167,11 @@ func (c *worldCheck) progress(seq uint64) {
 // not follow them.
 func (c *worldCheck) checkSettings(ctx context.Context) (err error) {
 	info := c.log.Stream.CachedInfo()
-	c.settings, err = commitlog.ReadSettings(ctx, c.log)
-	if errors.Is(err, commitlog.ErrSettingsLost) {
+	c.settings, err = worldsettings.Read(ctx, c.log.Log)
+	if errors.Is(err, worldsettings.ErrSettingsLost) {
 		c.find(Finding{Subject: wire.SettingsSubject(c.world), Sequence: c.settings.Sequence,
 			What: "the settings of the world cannot be read", Want: "settings", Got: err.Error()})
-		c.settings = commitlog.Configured(info.Config)
+		c.settings = worldsettings.Configured(info.Config)
 		return nil
 	}
 	if err != nil {
@@ -189,7 +191,7 @@ func (c *worldCheck) checkSettings(ctx context.Context) (err error) {
 
 // settingsText returns the part of a stream's configuration that follows the settings of its world.
 func settingsText(config jetstream.StreamConfig) string {
-	return fmt.Sprint(commitlog.Configured(config).List(), ", ", config.MaxMsgsPerSubject,
+	return fmt.Sprint(worldsettings.Configured(config).List(), ", ", config.MaxMsgsPerSubject,
 		" messages of a subject, compression ", config.Compression)
 }
 
@@ -198,7 +200,7 @@ func (c *worldCheck) compareIndex(ctx context.Context) error {
 	if c.options.Index == "" {
 		return nil
 	}
-	found, err := index.Compare(ctx, index.LogSource(c.log), c.options.Index, c.world,
+	found, err := index.Compare(ctx, index.LogSource(c.log.Log), c.options.Index, c.world,
 		c.report.LogEnd)
 	for _, d := range found {
 		c.find(Finding{Kind: IndexDiffers, Sequence: d.Seq, Town: d.Town, What: d.What,

@@ -17,6 +17,8 @@ import (
 	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/core/town"
 	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/internal/store/records"
+	"worldengine/worldengine/internal/store/worldsettings"
 	"worldengine/worldengine/wire"
 )
 
@@ -31,8 +33,8 @@ type LogCheck struct {
 	world string
 	// at returns a message, or nil if the log no longer has it.
 	at        func(seq uint64) (*jetstream.RawStreamMsg, error)
-	kinds     map[commitlog.Kind]*int64 // the count of each kind
-	histories map[string]*history       // by subject
+	kinds     map[machine.Kind]*int64 // the count of each kind
+	histories map[string]*history     // by subject
 	// keys has the log sequence of each key's last acceptance. The map's key is the first half of
 	// the SHA-256 of the town's subject and the accepted key.
 	keys map[[16]byte]uint64
@@ -46,27 +48,27 @@ func NewLogCheck(world string, at func(seq uint64) (*jetstream.RawStreamMsg, err
 		keys: map[[16]byte]uint64{},
 	}
 	n := &l.Counts
-	l.kinds = map[commitlog.Kind]*int64{
-		commitlog.KindHandoff: &n.Accepted, commitlog.KindPending: &n.Pending,
-		commitlog.KindPut: &n.Puts, commitlog.KindRemove: &n.Removals, commitlog.KindMend: &n.Repairs,
-		commitlog.KindAsked: &n.Refused, commitlog.KindRefused: &n.Refused,
-		commitlog.KindControl: &n.Controls, commitlog.KindDecided: &n.Signals,
-		commitlog.KindSignal: &n.Signals, commitlog.KindRun: &n.RunRecords,
-		commitlog.KindEvents: &n.Appended, commitlog.KindSettings: &n.Settings,
-		commitlog.KindCancelled: new(int64), // not in the report
+	l.kinds = map[machine.Kind]*int64{
+		machine.KindHandoff: &n.Accepted, machine.KindPending: &n.Pending,
+		machine.KindPut: &n.Puts, machine.KindRemove: &n.Removals, machine.KindMend: &n.Repairs,
+		machine.KindAsked: &n.Refused, machine.KindRefused: &n.Refused,
+		machine.KindControl: &n.Controls, machine.KindDecided: &n.Signals,
+		machine.KindSignal: &n.Signals, machine.KindRun: &n.RunRecords,
+		machine.KindEvents: &n.Appended, machine.KindSettings: &n.Settings,
+		machine.KindCancelled: new(int64), // not in the report
 	}
 	return l
 }
 
 // history is a town's history, or the one of the world's pauses, as far as it was read.
 type history struct {
-	ofTown      bool           // its subject is a town's
-	read        uint64         // how many messages were read
-	first, last uint64         // their sequences
-	cut         bool           // the first message's guard names an earlier one
-	onDisk      uint64         // a message that NATS cannot read; a restore may have left it behind
-	holes       []hole         // that no repair has given up; the newest is the last
-	gaps        commitlog.Gaps // that repairs have given up
+	ofTown      bool         // its subject is a town's
+	read        uint64       // how many messages were read
+	first, last uint64       // their sequences
+	cut         bool         // the first message's guard names an earlier one
+	onDisk      uint64       // a message that NATS cannot read; a restore may have left it behind
+	holes       []hole       // that no repair has given up; the newest is the last
+	gaps        records.Gaps // that repairs have given up
 	// good is the town after the last record that an engine can load, nil if there is none. For the
 	// world only Seq and Paused are set.
 	good *machine.Town
@@ -103,11 +105,11 @@ type message struct {
 	doubts []Finding
 	before uint64
 
-	body    []byte            // the JSON of rec
-	rec     *commitlog.Record // nil if it cannot be read
-	state   *town.State       // of a town's record
-	result  *handoff.Result   // of a judged handoff; zero without one, or if it does not verify
-	history *history          // the message's history, or an empty one
+	body    []byte          // the JSON of rec
+	rec     *machine.Record // nil if it cannot be read
+	state   *town.State     // of a town's record
+	result  *handoff.Result // of a judged handoff; zero without one, or if it does not verify
+	history *history        // the message's history, or an empty one
 	// prior is the town before the message; nil if it is not known. If a record puts a town back,
 	// prior is the town after the last record that an engine can load.
 	prior   *machine.Town
@@ -153,12 +155,12 @@ func (l *LogCheck) check(m *jetstream.RawStreamMsg) (*message, error) {
 	l.Counts.Messages++
 	l.extend(v)
 	var err error
-	if v.body, err = commitlog.Body(m.Data); err == nil {
+	if v.body, err = records.Body(m.Data); err == nil {
 		v.rec, err = machine.ReadRecord(v.body)
 	}
 	if err != nil {
 		v.rec = nil
-		v.want("the record cannot be read", commitlog.RecordVersion, err.Error())
+		v.want("the record cannot be read", machine.RecordVersion, err.Error())
 		return v, nil
 	}
 	err = l.readTown(v)
@@ -226,13 +228,13 @@ func (h *history) link(m *jetstream.RawStreamMsg) {
 	if guard, _ := commitlog.GuardOf(m.Header); guard != h.last {
 		h.holes = append(h.holes, hole{h.last, m.Sequence, guard, h.read})
 	}
-	if commitlog.Kind(m.Header.Get(wire.KindHeader)) != commitlog.KindMend {
+	if machine.Kind(m.Header.Get(wire.KindHeader)) != machine.KindMend {
 		return
 	}
 	if text := m.Header.Get(wire.GapsHeader); text != "" {
-		h.gaps = append(h.gaps, commitlog.ReadGaps(text, m.Sequence)...)
+		h.gaps = append(h.gaps, records.ReadGaps(text, m.Sequence)...)
 	} else if n := len(h.holes); n > 0 { // of an earlier program: it gave up the newest hole
-		h.gaps = append(h.gaps, commitlog.Gap{After: h.holes[n-1].before, Before: m.Sequence})
+		h.gaps = append(h.gaps, machine.Gap{After: h.holes[n-1].before, Before: m.Sequence})
 	}
 	h.holes = slices.DeleteFunc(h.holes, func(at hole) bool { return h.gaps.Explain(at.before, at.at) })
 }
@@ -240,7 +242,7 @@ func (h *history) link(m *jetstream.RawStreamMsg) {
 // readTown reads the town after the message like an engine, which ignores the kind.
 func (l *LogCheck) readTown(v *message) error {
 	h := v.history
-	if v.rec.Kind == commitlog.KindMend {
+	if v.rec.Kind == machine.KindMend {
 		v.prior = h.good
 	}
 	if !h.ofTown {
@@ -269,7 +271,7 @@ func (l *LogCheck) townBefore(townID string) *history {
 
 func (l *LogCheck) count(v *message) {
 	count, p := l.kinds[v.rec.Kind], v.rec.Pending
-	if v.rec.Kind == commitlog.KindPending && v.rec.Run == nil && p != nil {
+	if v.rec.Kind == machine.KindPending && v.rec.Run == nil && p != nil {
 		count = &l.Counts.Attempts
 		if v.prior != nil && v.prior.Pending != nil && v.prior.Pending.Attempt == p.Attempt {
 			return
@@ -281,27 +283,27 @@ func (l *LogCheck) count(v *message) {
 }
 
 // mayLackRun reports whether records of a kind may be without a run.
-func mayLackRun(kind commitlog.Kind) bool {
-	return kind == commitlog.KindPut || kind == commitlog.KindRemove ||
-		kind == commitlog.KindPending || kind == commitlog.KindMend ||
-		kind == commitlog.KindSettings
+func mayLackRun(kind machine.Kind) bool {
+	return kind == machine.KindPut || kind == machine.KindRemove ||
+		kind == machine.KindPending || kind == machine.KindMend ||
+		kind == machine.KindSettings
 }
 
 // subjectOf returns the subject on which a record of a known kind belongs.
 func (l *LogCheck) subjectOf(v *message) string {
 	rec, token := v.rec, wire.TownToken(v.rec.TownID)
 	switch rec.Kind {
-	case commitlog.KindSignal:
+	case machine.KindSignal:
 		return wire.SignalSubject(l.world)
-	case commitlog.KindSettings:
+	case machine.KindSettings:
 		return wire.SettingsSubject(l.world)
-	case commitlog.KindEvents, commitlog.KindRun:
+	case machine.KindEvents, machine.KindRun:
 		return wire.RunSubject(l.world, wire.RunToken(rec.Run.RunID))
-	case commitlog.KindControl:
+	case machine.KindControl:
 		if rec.TownID == "" {
 			return wire.ControlSubject(l.world)
 		}
-	case commitlog.KindRefused:
+	case machine.KindRefused:
 		unknown := wire.RefusedSubject(l.world, wire.UnknownTownToken)
 		// A duplicate is stored without a guard, so its town may have been made meanwhile.
 		if v.Subject == unknown &&
@@ -316,7 +318,7 @@ func (l *LogCheck) subjectOf(v *message) string {
 // readResult reads the result of a judged handoff, and checks that it verifies.
 func (v *message) readResult() {
 	switch v.rec.Kind {
-	case commitlog.KindHandoff, commitlog.KindRefused, commitlog.KindAsked:
+	case machine.KindHandoff, machine.KindRefused, machine.KindAsked:
 		result, err := handoff.ParseResult(v.rec.Result, schemas.Limits{Bytes: len(v.rec.Result) + 1})
 		if err != nil {
 			v.want("the result does not verify", "", err.Error())
@@ -328,7 +330,7 @@ func (v *message) readResult() {
 
 // checkHeaders checks the headers from which the index and lists are made.
 func (v *message) checkHeaders() {
-	want, got := commitlog.Headers(v.rec, v.Subject, v.state), v.Header
+	want, got := records.Headers(v.rec, v.Subject, v.state), v.Header
 	names := maps.Clone(want)
 	maps.Copy(names, got)
 	for _, name := range slices.Sorted(maps.Keys(names)) {
@@ -342,17 +344,17 @@ func (v *message) checkHeaders() {
 func (l *LogCheck) checkRecord(v *message) {
 	run := l.checkRun(v)
 	switch v.rec.Kind {
-	case commitlog.KindMend:
+	case machine.KindMend:
 		v.checkRepair()
-	case commitlog.KindSignal:
+	case machine.KindSignal:
 		v.step(machine.Town{}, nil)
-	case commitlog.KindSettings:
+	case machine.KindSettings:
 		v.checkSettings()
-	case commitlog.KindRefused:
+	case machine.KindRefused:
 		l.checkRefused(v, run)
-	case commitlog.KindEvents:
+	case machine.KindEvents:
 		v.checkAppended(run)
-	case commitlog.KindRun:
+	case machine.KindRun:
 		l.checkBetween(v, run)
 	default:
 		v.checkCommit(run)
@@ -387,12 +389,12 @@ func (v *message) checkGuard() {
 func (v *message) checkSettings() {
 	v.checkGuard()
 	v.want("the record has not all settings of a world",
-		fmt.Sprint(commitlog.SettingsIn(v.rec).Entries()), fmt.Sprint(v.rec.Settings))
+		fmt.Sprint(worldsettings.InRecord(v.rec).Entries()), fmt.Sprint(v.rec.Settings))
 }
 
 // checkRepair checks a record that puts its town back to the last readable record.
 func (v *message) checkRepair() {
-	lost := cmp.Or(v.rec.Mend, new(commitlog.Mended)).Lost
+	lost := cmp.Or(v.rec.Mend, new(machine.Mended)).Lost
 	for _, l := range lost {
 		if !l.Delivered && v.history.first < l.Sequence {
 			v.history.onDisk = l.Sequence
@@ -465,7 +467,7 @@ func (l *LogCheck) checkBetween(v *message, run *runState) {
 // checkKey reports a key that its town accepted before, unless the log no longer keeps the earlier
 // record, or the record is of a retry. A record that no engine can load accepts no key.
 func (l *LogCheck) checkKey(v *message) error {
-	if v.rec.Kind != commitlog.KindHandoff || v.result.IdempotencyKey == "" || v.damaged() {
+	if v.rec.Kind != machine.KindHandoff || v.result.IdempotencyKey == "" || v.damaged() {
 		return nil
 	}
 	sum := sha256.Sum256([]byte(v.Subject + " " + v.result.IdempotencyKey))

@@ -14,7 +14,6 @@ import (
 	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/core/town"
 	"worldengine/worldengine/internal/core/town/towntest"
-	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/commitlog/logtest"
 	"worldengine/worldengine/internal/testkit/natstest"
 	"worldengine/worldengine/messages"
@@ -31,8 +30,8 @@ func TestLogCheck_SameID(t *testing.T) {
 		LogicalAttemptID: 1, EmittedAt: at}
 	other := event
 	other.EventType = runevents.RunCompleted
-	_, err := log.CommitRun(t.Context(), &commitlog.Record{
-		Kind: commitlog.KindEvents, TownID: "t", Run: &runevents.Run{
+	_, err := log.CommitRun(t.Context(), &machine.Record{
+		Kind: machine.KindEvents, TownID: "t", Run: &runevents.Run{
 			Identity: runevents.Identity{RunID: "others", TenantID: "default", ProjectID: "main",
 				EnvironmentID: "local", PlanID: "plan", PlanVersion: "1"},
 			FirstSeq: 1, Events: []runevents.Event{event, other},

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/internal/store/records"
 	"worldengine/worldengine/internal/testkit/natstest"
 )
 
@@ -34,7 +35,7 @@ func TestReplicas_Damaged(t *testing.T) {
 		info, err := stream.Info(t.Context())
 		require.NoError(t, err)
 		c := &worldCheck{nc: cluster.Conn, options: Options{Replicas: true, MaxFindings: 10},
-			log:    &commitlog.Log{Stream: stream, Store: commitlog.StreamStore{Stream: stream}},
+			log:    &records.Log{Log: &commitlog.Log{Stream: stream, Store: commitlog.StreamStore{Stream: stream}}},
 			report: &Report{LogEnd: info.State.LastSeq}}
 		require.NoError(t, c.compareReplicas(t.Context()))
 		require.Empty(t, c.report.Notes)
@@ -101,7 +102,7 @@ func TestReplicas_One(t *testing.T) {
 	require.NoError(t, err)
 	stream, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "S"})
 	require.NoError(t, err)
-	c := &worldCheck{nc: js.Conn(), options: Options{Replicas: true}, log: &commitlog.Log{Stream: stream},
+	c := &worldCheck{nc: js.Conn(), options: Options{Replicas: true}, log: &records.Log{Log: &commitlog.Log{Stream: stream}},
 		report: new(Report)}
 	require.NoError(t, c.compareReplicas(t.Context()))
 	require.Contains(t, c.report.Notes[0], "the log has one replica")

@@ -59,8 +59,8 @@ func (l *LogCheck) checkRun(v *message) (r *runState) {
 // shows whether the engine's events are valid transitions.
 func (r *runState) check(v *message) {
 	kind, run := v.rec.Kind, v.rec.Run
-	ofSubject := kind == commitlog.KindEvents || kind == commitlog.KindRun
-	if kind != commitlog.KindEvents && !r.engineOwned {
+	ofSubject := kind == machine.KindEvents || kind == machine.KindRun
+	if kind != machine.KindEvents && !r.engineOwned {
 		r.engineOwned = true
 		if !runevents.IsID(run.RunID) {
 			v.want("the id of the run is not a UUID v4", "a UUID v4", run.RunID)
@@ -91,12 +91,12 @@ func (r *runState) check(v *message) {
 
 // isEndedBy reports whether a record ends its run. The engine's record does, unless the run still
 // waits or its command is still being applied.
-func isEndedBy(r *runState, rec *commitlog.Record) bool {
+func isEndedBy(r *runState, rec *machine.Record) bool {
 	switch rec.Kind {
-	case commitlog.KindPending:
+	case machine.KindPending:
 		return false
-	case commitlog.KindRun, commitlog.KindEvents:
-		return (rec.Kind == commitlog.KindRun || !r.engineOwned) &&
+	case machine.KindRun, machine.KindEvents:
+		return (rec.Kind == machine.KindRun || !r.engineOwned) &&
 			slices.ContainsFunc(rec.Run.Events,
 				func(e runevents.Event) bool { return e.EventType.EndsRun() })
 	}

@@ -18,7 +18,7 @@ import (
 	"worldengine/worldengine/internal/core/approval"
 	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/core/town"
-	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
 
@@ -116,7 +116,7 @@ func (r *replay) makeRecord() ([]byte, error) {
 func (v *message) stepWaits(run *runState, h *machine.Handoff) {
 	tail := machine.NewTail(nil, 0)
 	for _, w := range run.waits {
-		if w.rec.Kind == commitlog.KindRun && len(w.rec.Run.Events) > 0 && !run.lost {
+		if w.rec.Kind == machine.KindRun && len(w.rec.Run.Events) > 0 && !run.lost {
 			begin := recordedStart(w.rec.Run)
 			begin.Retry = h.Begin.Retry
 			wait := machine.Wait{Handoff: h.Handoff, Run: h.Run, Begin: begin,
@@ -131,10 +131,10 @@ func (v *message) stepWaits(run *runState, h *machine.Handoff) {
 }
 
 // pauseOf returns the pause that the events of a run name; nil if they name none.
-func pauseOf(run *runevents.Run) *commitlog.PausedBy {
+func pauseOf(run *runevents.Run) *messages.PausedBy {
 	for i := range run.Events {
 		if e := &run.Events[i]; e.EventType == runevents.RunPaused {
-			by := new(commitlog.PausedBy)
+			by := new(messages.PausedBy)
 			_ = json.Unmarshal(e.Payload, by) // the step finds a difference
 			return by
 		}
@@ -144,7 +144,7 @@ func pauseOf(run *runevents.Run) *commitlog.PausedBy {
 
 // eventsInHand returns the machine's events that can make a record in a pending command's run. If
 // an event ends the run, its first record closes the run.
-func eventsInHand(rec *commitlog.Record, p *apply.Pending) []machine.Event {
+func eventsInHand(rec *machine.Record, p *apply.Pending) []machine.Event {
 	return []machine.Event{
 		&machine.Attempt{}, &machine.Attempt{Started: true},
 		&machine.Hold{By: pauseOf(rec.Run)},
@@ -288,7 +288,7 @@ func tailOf(next *runevents.Run, p *apply.Pending) *machine.RunTail {
 	return tail
 }
 
-func retryOf(rec *commitlog.Record) *apply.RetryOf {
+func retryOf(rec *machine.Record) *apply.RetryOf {
 	if rec.Pending != nil && rec.Run != nil && rec.Pending.Run.RunID == rec.Run.RunID {
 		return rec.Pending.RetryOf
 	}

@@ -10,11 +10,14 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
+	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/core/machine/machinetest"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/commitlog/logtest"
 	"worldengine/worldengine/internal/store/history"
 	"worldengine/worldengine/internal/store/index/indextest"
+	"worldengine/worldengine/internal/store/records"
+	"worldengine/worldengine/internal/store/worldsettings"
 	"worldengine/worldengine/internal/testkit/natstest"
 	"worldengine/worldengine/wire"
 )
@@ -25,22 +28,22 @@ func BenchmarkMemory(b *testing.B) {
 	js, err := jetstream.New(natstest.Connect(b),
 		jetstream.WithPublishAsyncMaxPending(runs))
 	require.NoError(b, err)
-	stream, err := js.CreateStream(b.Context(), commitlog.StreamConfig("main",
-		commitlog.Settings{HistoryPerTown: runs}, 1))
+	stream, err := js.CreateStream(b.Context(), worldsettings.StreamConfig("main",
+		worldsettings.Settings{HistoryPerTown: runs}, 1))
 	require.NoError(b, err)
-	log := &commitlog.Log{World: "main", Stream: stream,
-		Store: &commitlog.StreamStore{JetStream: js, Stream: stream}}
+	log := &records.Log{Log: &commitlog.Log{World: "main", Stream: stream,
+		Store: &commitlog.StreamStore{JetStream: js, Stream: stream}}}
 	var messages []*nats.Msg
 	for _, c := range machinetest.Cases(b) {
 		if c.Name != "executed" && c.Name != "stale-epoch" && c.Name != "duplicate" {
 			continue
 		}
 		rec, after := logtest.Judged(b, &c)
-		var entry *commitlog.Entry
-		if rec.Kind == commitlog.KindHandoff {
-			entry = &commitlog.Entry{State: after}
+		var entry *machine.Town
+		if rec.Kind == machine.KindHandoff {
+			entry = &machine.Town{State: after}
 		}
-		msg, err := commitlog.Encode(rec, "", entry)
+		msg, err := records.Encode(rec, "", entry)
 		require.NoError(b, err)
 		messages = append(messages, msg)
 	}

@@ -16,9 +16,11 @@ import (
 	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/runevents/recent"
+	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/core/town"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/index"
+	"worldengine/worldengine/internal/store/records"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
@@ -32,7 +34,7 @@ const readTimeout = 10 * time.Second
 
 // Reader reads the history of the towns of a log. It is safe for concurrent use.
 type Reader struct {
-	Log   *commitlog.Log
+	Log   *records.Log
 	index *index.Index
 	told  *recent.Map[uint64, *told] // by log sequence
 }
@@ -41,13 +43,13 @@ type Reader struct {
 const maxTold = 1024
 
 // New returns a reader of a log with its index, which only Memory needs.
-func New(log *commitlog.Log, x *index.Index) Reader {
+func New(log *records.Log, x *index.Index) Reader {
 	return Reader{Log: log, index: x, told: recent.NewMap[uint64, *told](maxTold)}
 }
 
 // Town is a town as one revision left it.
 type Town struct {
-	commitlog.Entry
+	machine.Town
 	// LastFailure is the last handoff that failed on this state, nil if none did.
 	LastFailure *messages.Failure
 }
@@ -95,7 +97,7 @@ func (r *Reader) At(ctx context.Context, townID string, revision uint64) (Town, 
 		return Town{}, err
 	}
 	if msg == nil || msg.Subject != wire.LogSubject(r.Log.World, wire.TownToken(townID)) {
-		if _, err := r.Last(ctx, townID); err != nil && !errors.Is(err, commitlog.ErrTownDamaged) {
+		if _, err := r.Last(ctx, townID); err != nil && !errors.Is(err, records.ErrTownDamaged) {
 			return Town{}, err
 		}
 		return Town{}, ErrRevisionGone
@@ -118,7 +120,7 @@ func unknown(townID string) error { return fmt.Errorf("%w: %q", town.ErrUnknown,
 func (r *Reader) read(
 	ctx context.Context, townID string, msg *jetstream.RawStreamMsg,
 ) (Town, error) {
-	entry, err := commitlog.ReadEntry(msg)
+	entry, err := records.ReadEntry(msg)
 	if err == nil && entry.Removed != nil {
 		err = unknown(townID)
 	}
@@ -138,7 +140,7 @@ func revisionOf(msg, prior *jetstream.RawStreamMsg) messages.Revision {
 		Cause: header.Get(wire.KindHeader), RunID: wire.RunIDOf(header),
 		Hash: header.Get(wire.HashHeader), Epoch: commitlog.EpochOf(header),
 	}
-	rec, err := commitlog.ReadRecord(msg.Data)
+	rec, err := records.Read(msg.Data)
 	if err != nil {
 		return r
 	}
@@ -148,11 +150,11 @@ func revisionOf(msg, prior *jetstream.RawStreamMsg) messages.Revision {
 		r.Command, r.Status, r.Reason = result.Command, result.Status, result.ReasonCode
 	}
 	readRequest(&r, rec)
-	kind := commitlog.Kind(r.Cause)
-	ended := kind == commitlog.KindHandoff || kind == commitlog.KindCancelled
+	kind := machine.Kind(r.Cause)
+	ended := kind == machine.KindHandoff || kind == machine.KindCancelled
 	if r.ActorID == "" && ended && prior != nil {
 		// A game had the command: the earlier record, of kind pending, names who asked for the command.
-		if pending, err := commitlog.ReadRecord(prior.Data); err == nil {
+		if pending, err := records.Read(prior.Data); err == nil {
 			readRequest(&r, pending)
 		}
 	}
@@ -161,7 +163,7 @@ func revisionOf(msg, prior *jetstream.RawStreamMsg) messages.Revision {
 
 // readRequest reads who asked for the revision's run, an agent or an operator, and the command.
 // They are in a record's pending handoff, or in the start of its run.
-func readRequest(r *messages.Revision, rec *commitlog.Record) {
+func readRequest(r *messages.Revision, rec *machine.Record) {
 	var request jsontext.Value
 	switch p := rec.Pending; {
 	case p != nil && p.Run.RunID == r.RunID:
@@ -199,8 +201,8 @@ func (r *Reader) lastFailure(
 ) (*messages.Failure, error) {
 	read := 0
 	for range maxBehind {
-		kind := commitlog.Kind(msg.Header.Get(wire.KindHeader))
-		if kind == commitlog.KindHandoff {
+		kind := machine.Kind(msg.Header.Get(wire.KindHeader))
+		if kind == machine.KindHandoff {
 			return failureOf(msg)
 		}
 		if read += len(msg.Data); !kind.KeepsState() || read > maxBehindBytes {
@@ -216,13 +218,13 @@ func (r *Reader) lastFailure(
 }
 
 func failureOf(msg *jetstream.RawStreamMsg) (*messages.Failure, error) {
-	rec, err := commitlog.ReadRecord(msg.Data)
+	rec, err := records.Read(msg.Data)
 	var result handoff.Result
 	if err == nil {
 		err = json.Unmarshal(rec.Result, &result)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%w: log sequence %d: %w", commitlog.ErrTownDamaged,
+		return nil, fmt.Errorf("%w: log sequence %d: %w", records.ErrTownDamaged,
 			msg.Sequence, err)
 	}
 	if result.Status != handoff.Failed {
@@ -264,7 +266,7 @@ func (r *Reader) Newest(
 		if msg == nil || !commitlog.IsTownHistory(r.Log.World, msg.Subject) {
 			continue
 		}
-		rec, err := commitlog.ReadRecord(msg.Data)
+		rec, err := records.Read(msg.Data)
 		if err != nil {
 			continue
 		}

@@ -22,6 +22,7 @@ import (
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/commitlog/logtest"
 	"worldengine/worldengine/internal/store/history"
+	"worldengine/worldengine/internal/store/records"
 	"worldengine/worldengine/internal/testkit/natstest"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
@@ -44,7 +45,7 @@ func newWorld(t *testing.T) *world {
 
 // put puts a state of its town, in the name of ada.
 func (w *world) put(state town.State) uint64 {
-	rec := &commitlog.Record{Kind: commitlog.KindPut, TownID: state.Snapshot.TownID, ActorID: "ada"}
+	rec := &machine.Record{Kind: machine.KindPut, TownID: state.Snapshot.TownID, ActorID: "ada"}
 	return logtest.Commit(w.t, w.Log, rec, logtest.In(state))
 }
 
@@ -66,12 +67,12 @@ func (w *world) judge(name string) string {
 
 // signal commits the effect of an operator's signal on the town, and returns its run.
 func (w *world) signal(
-	kind commitlog.Kind, said machine.SignalKind, change ...func(*commitlog.Entry),
+	kind machine.Kind, said machine.SignalKind, change ...func(*machine.Town),
 ) string {
 	p := logtest.NewProducer(logtest.RunOf(caseOf(w.t, "executed").Handoff))
 	require.NoError(w.t, machine.EmitSignal(p,
 		machine.SignalPayload{Signal: said, TownID: townID, ActorID: "olga"}, ""))
-	rec := &commitlog.Record{Kind: kind, TownID: townID, Run: p.Run()}
+	rec := &machine.Record{Kind: kind, TownID: townID, Run: p.Run()}
 	logtest.Commit(w.t, w.Log, rec, change...)
 	return p.Run().RunID
 }
@@ -84,21 +85,21 @@ func (w *world) accept(name string) runevents.Identity {
 	run := logtest.RunOf(h)
 	p := logtest.NewProducer(run)
 	require.NoError(w.t, machine.EmitAccepted(p, h, &handoff.Evaluation{}, machine.Begin{}))
-	rec := &commitlog.Record{Kind: commitlog.KindPending, TownID: townID, Run: p.Run()}
-	logtest.Commit(w.t, w.Log, rec, func(e *commitlog.Entry) {
+	rec := &machine.Record{Kind: machine.KindPending, TownID: townID, Run: p.Run()}
+	logtest.Commit(w.t, w.Log, rec, func(e *machine.Town) {
 		e.Pending = &apply.Pending{Handoff: encoded, Expected: e.State.Canonical, Run: run}
 	})
 	return run
 }
 
 // conclude commits the last record of a run that was pending, which has no start of a run.
-func (w *world) conclude(kind commitlog.Kind, name string, run runevents.Identity) {
+func (w *world) conclude(kind machine.Kind, name string, run runevents.Identity) {
 	rec, after := logtest.Judged(w.t, caseOf(w.t, name))
 	rec.Kind, rec.Run.Identity, rec.Run.Events = kind, run, rec.Run.Events[1:]
-	if kind == commitlog.KindCancelled {
+	if kind == machine.KindCancelled {
 		rec.Result, rec.Handoff, after = nil, nil, caseOf(w.t, name).State
 	}
-	logtest.Commit(w.t, w.Log, rec, logtest.In(after), func(e *commitlog.Entry) { e.Pending = nil })
+	logtest.Commit(w.t, w.Log, rec, logtest.In(after), func(e *machine.Town) { e.Pending = nil })
 }
 
 // damage stores a message of the town whose record cannot be read, with the headers of a handoff.
@@ -134,14 +135,14 @@ func TestVisit_Revisions(t *testing.T) {
 	before, advance := towntest.Threatened(), "project advance town-threatened wall"
 	w.put(before)
 	failed := w.judge("failed")
-	paused := w.signal(commitlog.KindControl, machine.SignalPause,
-		func(e *commitlog.Entry) { e.Paused = &commitlog.PausedBy{SignalID: "s"} })
-	decided := w.signal(commitlog.KindDecided, machine.SignalApprove)
+	paused := w.signal(machine.KindControl, machine.SignalPause,
+		func(e *machine.Town) { e.Paused = &messages.PausedBy{SignalID: "s"} })
+	decided := w.signal(machine.KindDecided, machine.SignalApprove)
 	cancelled := w.accept("executed")
-	meanwhile := w.signal(commitlog.KindControl, machine.SignalResume)
-	w.conclude(commitlog.KindCancelled, "executed", cancelled)
+	meanwhile := w.signal(machine.KindControl, machine.SignalResume)
+	w.conclude(machine.KindCancelled, "executed", cancelled)
 	applied := w.accept("executed")
-	w.conclude(commitlog.KindHandoff, "executed", applied)
+	w.conclude(machine.KindHandoff, "executed", applied)
 	after, _ := town.DefaultRules().Apply(before.Snapshot, &caseOf(t, "executed").Handoff.Proposal)
 
 	all := w.all(townID, 0)
@@ -181,8 +182,8 @@ func TestReader_Revisions(t *testing.T) {
 	w := newWorld(t)
 	first := w.put(towntest.Threatened())
 	w.judge("rejected") // of the town, and no revision of it
-	w.signal(commitlog.KindControl, machine.SignalPause,
-		func(e *commitlog.Entry) { e.Paused = &commitlog.PausedBy{SignalID: "s"} })
+	w.signal(machine.KindControl, machine.SignalPause,
+		func(e *machine.Town) { e.Paused = &messages.PausedBy{SignalID: "s"} })
 	other := w.put(town.NewState(&town.Snapshot{SchemaVersion: town.SchemaVersion, TownID: "u"}))
 	last := w.put(towntest.Threatened(towntest.Calmer))
 	paused := other - 1
@@ -272,9 +273,9 @@ func TestVisit_Damaged(t *testing.T) {
 	require.Equal(t, first, all[1].Revision)
 
 	_, err := w.Last(t.Context(), townID)
-	require.ErrorIs(t, err, commitlog.ErrTownDamaged)
+	require.ErrorIs(t, err, records.ErrTownDamaged)
 	_, err = w.At(t.Context(), townID, damaged)
-	require.ErrorIs(t, err, commitlog.ErrTownDamaged)
+	require.ErrorIs(t, err, records.ErrTownDamaged)
 	then, err := w.At(t.Context(), townID, first)
 	require.NoError(t, err)
 	require.Equal(t, towntest.Threatened().Hash, then.State.Hash)
@@ -299,7 +300,7 @@ func (silentStore) End(context.Context) (uint64, error) { return 0, errSilent }
 
 func TestReader_LogUnavailable(t *testing.T) {
 	t.Parallel()
-	r := history.Reader{Log: &commitlog.Log{World: "main", Store: silentStore{}}}
+	r := history.Reader{Log: &records.Log{Log: &commitlog.Log{World: "main", Store: silentStore{}}}}
 	_, err := r.Last(t.Context(), townID)
 	require.ErrorIs(t, err, commitlog.ErrLogUnavailable)
 	_, err = r.At(t.Context(), townID, 1)
@@ -311,7 +312,7 @@ func TestReader_LogUnavailable(t *testing.T) {
 // A town has its last failure until its state changes.
 func TestLast_Failure(t *testing.T) {
 	t.Parallel()
-	control := func(w *world) { w.signal(commitlog.KindControl, machine.SignalPause) }
+	control := func(w *world) { w.signal(machine.KindControl, machine.SignalPause) }
 	for _, row := range []struct {
 		name string
 		then func(*world)
@@ -320,11 +321,11 @@ func TestLast_Failure(t *testing.T) {
 		{"as it was", func(*world) {}, true},
 		{"paused since", control, true},
 		{"decided about since", func(w *world) {
-			w.signal(commitlog.KindDecided, machine.SignalDeny)
+			w.signal(machine.KindDecided, machine.SignalDeny)
 		}, true},
 		{"another one is applied", func(w *world) { w.accept("executed") }, true},
 		{"another one was cancelled", func(w *world) {
-			w.conclude(commitlog.KindCancelled, "executed", w.accept("executed"))
+			w.conclude(machine.KindCancelled, "executed", w.accept("executed"))
 		}, true},
 		{"another one was executed", func(w *world) { w.judge("executed") }, false},
 		{"the same state was put", func(w *world) { w.put(towntest.Threatened()) }, false},
@@ -362,7 +363,7 @@ func TestLast_Failure(t *testing.T) {
 type change struct {
 	town     string
 	revision uint64
-	cause    commitlog.Kind
+	cause    machine.Kind
 	actor    string
 }
 
@@ -370,7 +371,7 @@ func (w *world) newest(window history.Window, limit int) (all []change) {
 	w.t.Helper()
 	require.NoError(w.t, w.Newest(w.t.Context(), window,
 		func(townID string, r messages.Revision) bool {
-			all = append(all, change{townID, r.Revision, commitlog.Kind(r.Cause), r.ActorID})
+			all = append(all, change{townID, r.Revision, machine.Kind(r.Cause), r.ActorID})
 			return len(all) < limit
 		}))
 	return all
@@ -383,14 +384,14 @@ func TestNewest_Windows(t *testing.T) {
 	require.Empty(t, w.newest(history.Window{}, 10), "of an empty log")
 	put := w.put(towntest.Threatened())
 	w.judge("rejected")
-	world := &commitlog.Record{Kind: commitlog.KindControl}
-	msg, err := commitlog.Encode(world, wire.ControlSubject("main"), nil)
+	world := &machine.Record{Kind: machine.KindControl}
+	msg, err := records.Encode(world, wire.ControlSubject("main"), nil)
 	require.NoError(t, err)
 	_, err = w.Log.Commit(t.Context(), msg, 0)
 	require.NoError(t, err)
 	other := w.put(town.NewState(&town.Snapshot{SchemaVersion: town.SchemaVersion, TownID: "u"}))
 	run := w.accept("executed")
-	w.conclude(commitlog.KindHandoff, "executed", run)
+	w.conclude(machine.KindHandoff, "executed", run)
 	w.damage()
 
 	all := []change{

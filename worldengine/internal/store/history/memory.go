@@ -12,9 +12,10 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"worldengine/handoff"
+	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/core/town"
-	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/index"
+	"worldengine/worldengine/internal/store/records"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
@@ -231,7 +232,7 @@ func (r *Reader) toldAt(ctx context.Context, seq uint64) (*told, error) {
 
 // tell returns the result in a message; nil if none can be read.
 func (r *Reader) tell(ctx context.Context, msg *jetstream.RawStreamMsg) (*told, error) {
-	rec, err := commitlog.ReadRecord(msg.Data)
+	rec, err := records.Read(msg.Data)
 	var result handoff.Result
 	var asked struct { // without numbers, which agents may write as 15.0
 		Proposal struct {
@@ -283,7 +284,7 @@ func resultOf(townID string, r *handoff.Result, p *handoff.Proposal) messages.Me
 // title returns the name of the project or mission that a command is about, or else its argument.
 // complete is set if the command completed a project.
 func (r *Reader) title(
-	ctx context.Context, msg *jetstream.RawStreamMsg, rec *commitlog.Record, p *handoff.Proposal,
+	ctx context.Context, msg *jetstream.RawStreamMsg, rec *machine.Record, p *handoff.Proposal,
 ) (title string, complete bool, err error) {
 	snapshot, target := rec.Snapshot, p.Type.Spec().Target
 	if target == handoff.ActiveMission { // the command removed the mission
@@ -292,7 +293,7 @@ func (r *Reader) title(
 			return "", false, err
 		}
 		if prior != nil {
-			if before, err := commitlog.ReadRecord(prior.Data); err == nil {
+			if before, err := records.Read(prior.Data); err == nil {
 				snapshot = before.Snapshot
 			}
 		}

@@ -15,10 +15,10 @@ import (
 	"worldengine/dedupe"
 	"worldengine/handoff"
 	"worldengine/schemas"
+	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/core/machine/machinetest"
 	"worldengine/worldengine/internal/core/town"
 	"worldengine/worldengine/internal/core/town/towntest"
-	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/commitlog/logtest"
 	"worldengine/worldengine/internal/store/history"
 	"worldengine/worldengine/internal/store/index/indextest"
@@ -266,7 +266,7 @@ func TestMemory_LeavesOutDamage(t *testing.T) {
 	t.Parallel()
 	w := remembered(t)
 	w.statuses()
-	rec := &commitlog.Record{Kind: commitlog.KindHandoff, TownID: townID,
+	rec := &machine.Record{Kind: machine.KindHandoff, TownID: townID,
 		Result: []byte(`{"idempotencyKey":"k","status":"executed","reasonCode":"EXECUTED"}`)}
 	logtest.Commit(t, w.Log, rec)
 	m := w.memory(scope(townID, 5, 5))

@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"worldengine/handoff"
-	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/internal/store/records"
 )
 
 // Chain describes the records on a town's log subject. The guard of each record names its predecessor
@@ -126,7 +126,7 @@ func (s *state) chain(n uint32) (c Chain) {
 
 // Needs returns the needs of a town, and the sequence of its newest record that they count. They
 // count records that were Put, up to one that comes to an epoch again.
-func (ix *Index) Needs(token string) (needs commitlog.Needs, newest uint64) {
+func (ix *Index) Needs(token string) (needs records.Needs, newest uint64) {
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
 	t := &ix.s.towns[ix.s.town(token)]

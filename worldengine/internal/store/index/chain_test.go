@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
+	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/wire"
 )
@@ -65,7 +66,7 @@ func TestIndex_EndGoesBack(t *testing.T) {
 }
 
 // chained returns the header of a record on a town's log subject.
-func chained(kind commitlog.Kind, guard uint64, epoch int64, result string) nats.Header {
+func chained(kind machine.Kind, guard uint64, epoch int64, result string) nats.Header {
 	h := nats.Header{wire.KindHeader: {string(kind)}, wire.EpochHeader: {strconv.FormatInt(epoch, 10)}}
 	h.Set(jetstream.ExpectedLastSubjSeqHeader, strconv.FormatUint(guard, 10))
 	if result != "" {
@@ -82,13 +83,13 @@ func (g *generator) history(l *memoryLog, n int) {
 	for range n {
 		town := fmt.Sprint("t", g.IntN(4))
 		result := pick(g, "", "failed PROJECT_BLOCKED", "executed EXECUTED")
-		kind := commitlog.KindHandoff
+		kind := machine.KindHandoff
 		switch {
 		case g.IntN(5) == 0:
 			l.append(wire.RefusedSubject("w", town), nats.Header{wire.KindHeader: {"refused"}})
 			continue
 		case result == "":
-			kind = commitlog.KindControl
+			kind = machine.KindControl
 		case result == "executed EXECUTED":
 			epochs[town]++
 		}
@@ -159,7 +160,7 @@ func TestChain_Mended(t *testing.T) {
 	t.Parallel()
 	subject := wire.LogSubject("w", "t")
 	mended := func(gaps string, guard uint64) nats.Header {
-		h := chained(commitlog.KindMend, guard, 1, "")
+		h := chained(machine.KindMend, guard, 1, "")
 		if gaps != "" {
 			h.Set(wire.GapsHeader, gaps)
 		}
@@ -181,7 +182,7 @@ func TestChain_Mended(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			l := &memoryLog{least: math.MaxUint64}
 			for guard := range uint64(5) {
-				l.append(subject, chained(commitlog.KindPut, guard, 1, ""))
+				l.append(subject, chained(machine.KindPut, guard, 1, ""))
 			}
 			lose := func() { l.lose(func(m message) bool { return m.seq == 2 }) }
 			if !c.otherRows {
@@ -211,7 +212,7 @@ func TestChain_Mended(t *testing.T) {
 func TestIndex_MustKeepAhead(t *testing.T) {
 	t.Parallel()
 	ix := open(t, &memoryLog{least: 10}, "")
-	ix.Put(5, wire.LogSubject("w", "t"), chained(commitlog.KindHandoff, 4, 1, "failed X"))
+	ix.Put(5, wire.LogSubject("w", "t"), chained(machine.KindHandoff, 4, 1, "failed X"))
 	seq, found := ix.Accepted("t", "key-4")
 	require.True(t, found && ix.MustKeep(seq))
 	require.NoError(t, ix.Close())
@@ -235,7 +236,7 @@ func TestCompact_DamagedLog(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			l, subject := &memoryLog{least: c.least}, wire.LogSubject("w", "t")
 			for guard := range uint64(5) {
-				l.append(subject, chained(commitlog.KindPut, guard, 1, ""))
+				l.append(subject, chained(machine.KindPut, guard, 1, ""))
 			}
 			ix := open(t, l, "")
 			l.lose(func(m message) bool { return slices.Contains(c.lost, m.seq) })

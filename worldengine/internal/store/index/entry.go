@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"worldengine/runevents"
+	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/wire"
 )
@@ -48,7 +49,7 @@ func newEntry(seq uint64, subject string, header nats.Header) entry {
 	if waited := e.At - arrived.UnixMilli(); err == nil && 0 < waited && waited <= math.MaxUint32 {
 		e.Waited = uint32(waited)
 	}
-	if e.kind == string(commitlog.KindMend) {
+	if e.kind == string(machine.KindMend) {
 		e.typ = header.Get(wire.GapsHeader)
 	}
 	e.Guard, _ = commitlog.GuardOf(header)
@@ -74,7 +75,7 @@ func (e *entry) place(subject string, header nats.Header) {
 	switch place {
 	case "log":
 		e.Flags |= ofTown
-		if e.kind == string(commitlog.KindHandoff) && key != "" {
+		if e.kind == string(machine.KindHandoff) && key != "" {
 			e.Flags |= accepts
 		}
 	case "run":

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/runevents"
-	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/wire"
 )
 
@@ -208,7 +208,7 @@ func randomLog(g *generator, n int) *memoryLog {
 // executed is the header of an executed handoff.
 func executed(key, run string, at int64) nats.Header {
 	return nats.Header{
-		wire.KindHeader: {string(commitlog.KindHandoff)}, wire.KeyHeader: {key},
+		wire.KindHeader: {string(machine.KindHandoff)}, wire.KeyHeader: {key},
 		wire.RunIDHeader: {run}, wire.AtHeader: {runevents.Timestamp(time.UnixMilli(at))},
 		wire.ResultHeader: {"executed EXECUTED"}, wire.RunSeqsHeader: {"1-9"},
 		wire.RunMovesHeader: {"RunStarted,RunCompleted"}, wire.TypeHeader: {"PROJECT_ADVANCE"},

@@ -115,7 +115,7 @@ func TestLogSource_ReadsALog(t *testing.T) {
 		_, err := log.Append(t.Context(), logtest.PutTown(t, "c", day))
 		require.NoError(t, err)
 	}
-	ix := open(t, LogSource(log), dir)
+	ix := open(t, LogSource(log.Log), dir)
 	require.Equal(t, smallGap+1, ix.Rows())
 	for day := range int64(250) {
 		msg := logtest.PutTown(t, []string{"a", "b"}[day%2], day)
@@ -134,13 +134,13 @@ func TestLogSource_ReadsALog(t *testing.T) {
 	require.Equal(t, smallGap+1+250, ix.Rows())
 	grown := rowsOf(t, ix)
 	single := &commitlog.Log{World: log.World, Store: log.Store, MaxPayload: log.MaxPayload}
-	bulk := rebuilt(t, LogSource(log))
+	bulk := rebuilt(t, LogSource(log.Log))
 	require.Equal(t, bulk, rebuilt(t, LogSource(single)))
 	require.NotEqual(t, bulk, grown) // which has forgotten messages
-	messages, err := LogSource(log).Messages(t.Context())
+	messages, err := LogSource(log.Log).Messages(t.Context())
 	require.NoError(t, err)
 	require.EqualValues(t, smallGap+1+200, messages)
-	again := open(t, LogSource(log), dir)
+	again := open(t, LogSource(log.Log), dir)
 	require.Equal(t, smallGap+1+250, again.Rows())
 	require.NoError(t, again.Rebuild(t.Context()))
 	require.Equal(t, bulk, rowsOf(t, again))

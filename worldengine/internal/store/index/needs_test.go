@@ -8,20 +8,20 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
-	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/internal/store/records"
 	"worldengine/worldengine/wire"
 )
 
 // needed counts the needs of a town from its records, the oldest first.
-func needed(records []nats.Header) (n commitlog.Needs) {
+func needed(headers []nats.Header) (n records.Needs) {
 	epochOf := func(h nats.Header) int64 {
 		epoch, _ := strconv.ParseInt(h.Get(wire.EpochHeader), 10, 64)
 		return epoch
 	}
-	newest := records[len(records)-1]
+	newest := headers[len(headers)-1]
 	n.Epoch = epochOf(newest)
-	for i, h := range slices.Backward(records) {
-		behind := uint32(len(records) - i)
+	for i, h := range slices.Backward(headers) {
+		behind := uint32(len(headers) - i)
 		if epochOf(h) == n.Epoch && h.Get(wire.ResultHeader) == "failed PROJECT_BLOCKED" {
 			n.Failed, n.FailedFor = n.Failed+1, behind
 		}

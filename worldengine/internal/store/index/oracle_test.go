@@ -12,7 +12,7 @@ import (
 
 	"worldengine/runevents"
 	"worldengine/worldengine/internal/core/apply"
-	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/wire"
 )
 
@@ -42,7 +42,7 @@ func newOracle(messages []message) *oracleRows {
 	for _, m := range messages {
 		e := newEntry(m.seq, m.subject, m.header)
 		row := oracleRow{result: e.result, reason: e.reason, typ: e.typ, actor: e.actor,
-			Row: Row{Seq: m.seq, At: instant(e.At), Town: e.town, Kind: commitlog.Kind(e.kind),
+			Row: Row{Seq: m.seq, At: instant(e.At), Town: e.town, Kind: machine.Kind(e.kind),
 				Last: e.Last, Flags: e.Flags}}
 		runID := m.header.Get(wire.RunIDHeader)
 		if run, is := strings.CutPrefix(m.subject, wire.RunSubject("w", "")); is {
@@ -104,7 +104,7 @@ func (o *oracleRows) lastAt(town, runID string) (at time.Time) {
 // waiting returns the first rows of the runs that waited and have not ended.
 func (o *oracleRows) waiting() (seqs []uint64) {
 	for i, first := range o.rows {
-		if !first.begins || first.Kind != commitlog.KindRun {
+		if !first.begins || first.Kind != machine.KindRun {
 			continue
 		}
 		if rows := o.ofRun(o.run[i]).Rows; rows[len(rows)-1].Flags&Ended == 0 {
@@ -296,8 +296,8 @@ func requireTowns(t *testing.T, o *oracleRows, ix *Index) {
 		if r.Flags&ofTown != 0 {
 			newest[r.Town] = r
 			switch r.Kind {
-			case commitlog.KindControl, commitlog.KindPending, commitlog.KindCancelled,
-				commitlog.KindAsked, commitlog.KindDecided:
+			case machine.KindControl, machine.KindPending, machine.KindCancelled,
+				machine.KindAsked, machine.KindDecided:
 			default:
 				doubt[r.Town] = r
 			}
@@ -328,11 +328,11 @@ func requireLists(t *testing.T, g *generator, o *oracleRows, ix *Index) {
 		town, skipped := pick(g, "", "t1", "ghost"), at
 		var appended, approvals, later []Row
 		for _, r := range o.rows {
-			asked := r.Kind == commitlog.KindAsked || r.Kind == commitlog.KindDecided
+			asked := r.Kind == machine.KindAsked || r.Kind == machine.KindDecided
 			if asked && r.Seq > at && r.Town == town && len(later) < limit {
 				later = append(later, r.Row)
 			}
-			if r.Kind == commitlog.KindEvents && r.Seq > at && len(appended) < limit {
+			if r.Kind == machine.KindEvents && r.Seq > at && len(appended) < limit {
 				appended = append(appended, r.Row)
 			}
 			if r.Seq == skipped+1 && !slices.Contains([]string{"", wire.UnknownTownToken, "t1", "t2"},
@@ -341,7 +341,7 @@ func requireLists(t *testing.T, g *generator, o *oracleRows, ix *Index) {
 			}
 		}
 		for _, r := range slices.Backward(o.rows) {
-			asked := r.Kind == commitlog.KindAsked || r.Kind == commitlog.KindDecided
+			asked := r.Kind == machine.KindAsked || r.Kind == machine.KindDecided
 			if asked && (at == 0 || r.Seq < at) && (town == "" || r.Town == town) &&
 				len(approvals) < limit {
 				approvals = append(approvals, r.Row)

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"worldengine/runevents"
-	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/wire"
 )
 
@@ -155,7 +155,7 @@ func (ix *Index) Waiting() (seqs []uint64) {
 	defer ix.mu.RUnlock()
 	for run := range ix.s.open {
 		first := ix.s.first(run)
-		if commitlog.Kind(ix.s.wordsOf(first).kind) == commitlog.KindRun {
+		if machine.Kind(ix.s.wordsOf(first).kind) == machine.KindRun {
 			seqs = append(seqs, first.Seq)
 		}
 	}
@@ -169,7 +169,7 @@ func (ix *Index) Appended(after uint64, limit int) []Row {
 	defer ix.mu.RUnlock()
 	s, rows := ix.s, []Row(nil)
 	for n := s.after(after); n <= s.count && len(rows) < limit; n++ {
-		if r := s.row(n); commitlog.Kind(s.wordsOf(r).kind) == commitlog.KindEvents {
+		if r := s.row(n); machine.Kind(s.wordsOf(r).kind) == machine.KindEvents {
 			rows = append(rows, s.view(r))
 		}
 	}

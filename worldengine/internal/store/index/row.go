@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"worldengine/runevents"
-	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/internal/core/machine"
 )
 
 // Flag is a set of facts about a row.
@@ -29,7 +29,7 @@ type Row struct {
 	Seq    uint64    // log sequence
 	At     time.Time // persistedAt, in UTC and ms
 	Town   string    // town token
-	Kind   commitlog.Kind
+	Kind   machine.Kind
 	Status runevents.RunStatus // the run's status after the row
 	Last   uint32              // runSeq of its last event
 	Flags  Flag

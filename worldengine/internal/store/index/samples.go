@@ -11,8 +11,8 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"worldengine/runevents"
+	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/kit/platform"
-	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/messages"
 )
 
@@ -119,7 +119,7 @@ func (p *samples) wait(from, to int64) {
 func (s *state) outcome(r *row) string {
 	w := s.wordsOf(r)
 	if !r.has(Ended) || r.prevRun != 0 && s.row(r.prevRun).has(Ended) ||
-		commitlog.Kind(w.kind) == commitlog.KindEvents {
+		machine.Kind(w.kind) == machine.KindEvents {
 		return ""
 	}
 	if w.result == "" && runevents.RunStatus(w.status) == runevents.RunStatusCancelled {

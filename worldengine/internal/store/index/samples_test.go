@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/runevents"
-	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
@@ -58,10 +58,10 @@ func TestIndex_Samples(t *testing.T) {
 	add := func(town string, h nats.Header) { l.append(wire.LogSubject("w", town), h) }
 	add("a", endedAfter("1", "executed EXECUTED", time.Minute, 2*time.Millisecond))
 	add("a", endedAfter("2", "stale STALE", 2*time.Minute, 40*time.Millisecond))
-	add("a", nats.Header{wire.KindHeader: {string(commitlog.KindPut)}}) // the newest stays
+	add("a", nats.Header{wire.KindHeader: {string(machine.KindPut)}}) // the newest stays
 	add("b", endedAfter("3", "executed EXECUTED", 21*time.Minute, 12*time.Minute))
 	waiting := endedAfter("4", "", 30*time.Minute, time.Second)
-	waiting.Set(wire.KindHeader, string(commitlog.KindRun))
+	waiting.Set(wire.KindHeader, string(machine.KindRun))
 	waiting.Set(wire.RunMovesHeader, "RunQueued")
 	waiting.Set(wire.TownTokenHeader, "b")
 	waiting.Del(wire.ResultHeader)

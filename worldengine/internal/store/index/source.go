@@ -10,6 +10,7 @@ import (
 
 	"worldengine/worldengine/internal/kit/backoff"
 	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/internal/store/worldsettings"
 )
 
 // smallGap is how many messages are read one by one; to read more, a consumer is faster.
@@ -105,7 +106,7 @@ func (s *logSource) Limits() Limits {
 	if known := s.known.Load(); known != nil && known.info == info {
 		return known.limits
 	}
-	stored := commitlog.Configured(info.Config)
+	stored := worldsettings.Configured(info.Config)
 	limits := Limits{uint64(max(stored.LeastHistory, 0)), stored.RestoredTo}
 	s.known.Store(&knownLimits{info, limits})
 	return limits

@@ -9,7 +9,8 @@ import (
 	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/worldengine/internal/core/apply"
-	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/internal/core/machine"
+	"worldengine/worldengine/internal/store/records"
 )
 
 // state has the rows and the look-ups in them. It is not safe for concurrent use, but rows and
@@ -52,9 +53,9 @@ type town struct {
 	// hole is the newest row on the log subject whose predecessor is not the row before it, 0 if there
 	// is none; before is the number of the row that stands in the predecessor's place, 0 for none.
 	hole, before uint32
-	gaps         commitlog.Gaps // that repairs have given up
-	givenUp      uint32         // rows in the gaps
-	needs        commitlog.Needs
+	gaps         records.Gaps // that repairs have given up
+	givenUp      uint32       // rows in the gaps
+	needs        records.Needs
 	peak         int64 // the highest epoch before the newest row
 }
 
@@ -172,8 +173,8 @@ func (s *state) insert(e *entry) {
 
 // noteOpen notes whether the handoff of a row's run waits, or is being applied, after the row.
 func (s *state) noteOpen(r *row) {
-	switch commitlog.Kind(s.wordsOf(s.first(r.run)).kind) {
-	case commitlog.KindRun, commitlog.KindPending:
+	switch machine.Kind(s.wordsOf(s.first(r.run)).kind) {
+	case machine.KindRun, machine.KindPending:
 		if r.has(Ended) {
 			delete(s.open, r.run)
 		} else {
@@ -187,7 +188,7 @@ func (s *state) noteOpen(r *row) {
 func (s *state) noteTown(n uint32, r *row) {
 	town := &s.towns[r.town]
 	doubt := town.flags & InDoubt
-	kind := commitlog.Kind(s.wordsOf(r).kind)
+	kind := machine.Kind(s.wordsOf(r).kind)
 	s.link(town, n, r)
 	if !kind.KeepsState() {
 		doubt = 0
@@ -197,7 +198,7 @@ func (s *state) noteTown(n uint32, r *row) {
 	}
 	town.log, town.flags = n, r.Flags|doubt
 	switch kind {
-	case commitlog.KindAsked, commitlog.KindDecided:
+	case machine.KindAsked, machine.KindDecided:
 		s.asked = append(s.asked, n)
 	}
 }
@@ -216,7 +217,7 @@ func (s *state) link(t *town, n uint32, r *row) {
 		t.needs = s.recount(t, r.Epoch)
 	}
 	switch words := s.wordsOf(r); {
-	case commitlog.Kind(words.kind) == commitlog.KindMend:
+	case machine.Kind(words.kind) == machine.KindMend:
 		s.giveUp(t, n, words.typ)
 	case r.Guard != last:
 		t.hole, t.before = n, t.log
@@ -235,14 +236,14 @@ func (s *state) giveUp(t *town, n uint32, text string) {
 	if t.log != 0 {
 		before = s.row(t.log).Seq
 	}
-	gaps := commitlog.ReadGaps(text, mend.Seq)
+	gaps := records.ReadGaps(text, mend.Seq)
 	if text == "" {
 		if t.hole != 0 && t.before != 0 {
 			before = s.row(t.before).Seq
 		} else if t.hole != 0 {
 			before = 0
 		}
-		gaps = commitlog.Gaps{{After: before, Before: mend.Seq}}
+		gaps = records.Gaps{{After: before, Before: mend.Seq}}
 	}
 	t.gaps = append(t.gaps, gaps...)
 	t.hole, t.before, t.givenUp = 0, 0, 0
@@ -276,8 +277,8 @@ func (s *state) failed(r *row) bool {
 
 // recount counts the needs of a town that has come to an epoch again: a record of kind mend has
 // lowered its epoch.
-func (s *state) recount(t *town, epoch int64) commitlog.Needs {
-	needs := commitlog.Needs{Epoch: epoch}
+func (s *state) recount(t *town, epoch int64) records.Needs {
+	needs := records.Needs{Epoch: epoch}
 	for _, r := range s.rows(t.last, 0, func(r *row) uint32 { return r.prevTown }) {
 		if r.has(ofTown) {
 			needs.Count(s.failed(r) && r.Epoch == epoch, r.has(Pending))
@@ -312,7 +313,7 @@ func (s *state) entry(r *row) entry {
 func (s *state) view(r *row) Row {
 	w := s.wordsOf(r)
 	return Row{Seq: r.Seq, At: instant(r.At), Town: s.tokens.names[r.town],
-		Kind: commitlog.Kind(w.kind), Status: runevents.RunStatus(w.status), Last: r.Last,
+		Kind: machine.Kind(w.kind), Status: runevents.RunStatus(w.status), Last: r.Last,
 		Flags: r.Flags}
 }
 

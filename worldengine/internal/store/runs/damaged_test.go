@@ -6,9 +6,10 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
-	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/store/commitlog/logtest"
 	"worldengine/worldengine/internal/store/index"
+	"worldengine/worldengine/internal/store/records"
 )
 
 // A run with a record that cannot be read, or that is missing from the middle of its subject, is
@@ -22,7 +23,7 @@ func TestReader_DamagedRun(t *testing.T) {
 	require.Equal(t, append(others, ids[0]), listed(t, r, index.Filter{}, 1))
 	msg, err := l.At(t.Context(), seq)
 	require.NoError(t, err)
-	noRun, err := commitlog.Encode(&commitlog.Record{Kind: commitlog.KindHandoff}, msg.Subject, nil)
+	noRun, err := records.Encode(&machine.Record{Kind: machine.KindHandoff}, msg.Subject, nil)
 	require.NoError(t, err)
 	whole := l.Store
 	for name, shown := range map[string]*jetstream.RawStreamMsg{

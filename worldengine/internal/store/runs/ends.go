@@ -8,11 +8,12 @@ import (
 	"worldengine/runevents"
 	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/internal/store/records"
 )
 
 // Ends reads how runs have ended. Every member must be set.
 type Ends struct {
-	Log  *commitlog.Log
+	Log  *records.Log
 	Runs Getter
 }
 
@@ -25,7 +26,7 @@ type Getter interface {
 // End returns the record that ended a run of the engine, and its log sequence. The record is nil if
 // the run has not ended or the log does not keep the record. The errors are EndedAt's and
 // commitlog.ErrLogUnavailable.
-func (e *Ends) End(ctx context.Context, runID string) (*commitlog.Record, uint64, error) {
+func (e *Ends) End(ctx context.Context, runID string) (*machine.Record, uint64, error) {
 	seq, err := e.Runs.EndedAt(ctx, runID)
 	if err != nil || seq == 0 {
 		return nil, 0, err
@@ -43,7 +44,7 @@ func (e *Ends) End(ctx context.Context, runID string) (*commitlog.Record, uint64
 
 // Record returns the record that ended a run, as End does. If the run events that name the record
 // are gone or cannot be read, Record returns nil: no later try would find the record.
-func (e *Ends) Record(ctx context.Context, runID string) (*commitlog.Record, error) {
+func (e *Ends) Record(ctx context.Context, runID string) (*machine.Record, error) {
 	rec, _, err := e.End(ctx, runID)
 	if errors.Is(err, ErrUnknownRun) || errors.Is(err, ErrRunDamaged) {
 		return nil, nil

@@ -11,8 +11,10 @@ import (
 
 	"worldengine/runevents"
 	"worldengine/trace"
+	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/core/machine/machinetest"
 	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/internal/store/records"
 )
 
 var (
@@ -37,12 +39,12 @@ func (s oneMessage) At(_ context.Context, seq uint64) (*jetstream.RawStreamMsg, 
 }
 
 // ends returns the Ends of a log that has the end of the run "run-1".
-func ends(t *testing.T, end *commitlog.Record) *Ends {
+func ends(t *testing.T, end *machine.Record) *Ends {
 	t.Helper()
-	msg, err := commitlog.Encode(end, "any", nil)
+	msg, err := records.Encode(end, "any", nil)
 	require.NoError(t, err)
 	return &Ends{
-		Log: &commitlog.Log{Store: oneMessage{body: msg.Data}}, Runs: fakeRuns{},
+		Log: &records.Log{Log: &commitlog.Log{Store: oneMessage{body: msg.Data}}}, Runs: fakeRuns{},
 	}
 }
 
@@ -96,13 +98,13 @@ func TestEnds_Lost(t *testing.T) {
 }
 
 // unreached is the end of the run "run-1", which reached no plugin.
-func unreached(t *testing.T) *commitlog.Record {
+func unreached(t *testing.T) *machine.Record {
 	t.Helper()
 	h := machinetest.Advance(t, "wall")
 	encoded, err := h.MarshalWire()
 	require.NoError(t, err)
-	return &commitlog.Record{
-		Kind: commitlog.KindHandoff, TownID: h.Proposal.TownID, Handoff: encoded,
+	return &machine.Record{
+		Kind: machine.KindHandoff, TownID: h.Proposal.TownID, Handoff: encoded,
 		Result: []byte(`{"status":"failed","reasonCode":"PLUGIN_UNAVAILABLE"}`),
 		Run: &runevents.Run{Identity: runevents.Identity{
 			RunID: "run-1", Trace: trace.Context{Parent: "00-0-0-01"}}},
@@ -116,7 +118,7 @@ func TestEnds_Unreadable(t *testing.T) {
 	withoutRun.Run = nil
 	for _, c := range []struct {
 		runID   string
-		end     *commitlog.Record
+		end     *machine.Record
 		message string
 	}{
 		{"none", end, errEvents.Error()}, {"run-8", end, errStore.Error()},

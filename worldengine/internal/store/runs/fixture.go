@@ -15,7 +15,7 @@ import (
 	"worldengine/worldengine/fixture"
 	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/core/town"
-	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/internal/store/records"
 )
 
 // NotReplayable is why a run has no fixtures. Most often, a server with the default rules and no
@@ -37,7 +37,7 @@ const (
 // the handoff, nil if unknown; prior is the key's receipt. The error is a NotReplayable if there is
 // no fixture.
 func newFixture(
-	rec *commitlog.Record, before jsontext.Value, prior *dedupe.Receipt,
+	rec *machine.Record, before jsontext.Value, prior *dedupe.Receipt,
 ) (*fixture.Fixture, error) {
 	h, err := handoff.Parse(rec.Handoff, schemas.Limits{Bytes: len(rec.Handoff) + 1})
 	if err != nil {
@@ -135,7 +135,7 @@ func (e *Ends) Fixtures(
 }
 
 // duplicateOf returns the key of a record's handoff if it was a duplicate, else "".
-func duplicateOf(rec *commitlog.Record) string {
+func duplicateOf(rec *machine.Record) string {
 	var result handoff.Result
 	if json.Unmarshal(rec.Result, &result) != nil || result.Status != handoff.Duplicate {
 		return ""
@@ -147,7 +147,7 @@ func duplicateOf(rec *commitlog.Record) string {
 // the state is nil if the log does not keep it.
 func (e *Ends) judged(
 	ctx context.Context, runID string,
-) (*commitlog.Record, jsontext.Value, error) {
+) (*machine.Record, jsontext.Value, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	rec, seq, err := e.End(ctx, runID)
@@ -159,14 +159,14 @@ func (e *Ends) judged(
 	case rec == nil:
 		return nil, nil, errNoState // the record has expired
 	}
-	if rec.Kind != commitlog.KindHandoff && rec.Kind != commitlog.KindRefused {
+	if rec.Kind != machine.KindHandoff && rec.Kind != machine.KindRefused {
 		return nil, nil, ErrNotJudged
 	}
 	prior, err := e.Log.Before(ctx, rec.TownID, seq)
 	if err != nil || prior == nil || prior.Sequence >= seq {
 		return rec, nil, err
 	}
-	state, err := commitlog.ReadRecord(prior.Data)
+	state, err := records.Read(prior.Data)
 	if err != nil {
 		return nil, nil, err
 	}

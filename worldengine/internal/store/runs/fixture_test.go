@@ -19,7 +19,6 @@ import (
 	"worldengine/worldengine/internal/core/machine/machinetest"
 	"worldengine/worldengine/internal/core/town"
 	"worldengine/worldengine/internal/core/town/towntest"
-	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/commitlog/logtest"
 )
 
@@ -34,7 +33,7 @@ func caseOf(t *testing.T, name string) *machinetest.Case {
 
 // requireFixture requires that f has the whole judgement of a record, on a state before it.
 func requireFixture(
-	t *testing.T, f *fixture.Fixture, rec *commitlog.Record, before jsontext.Value,
+	t *testing.T, f *fixture.Fixture, rec *machine.Record, before jsontext.Value,
 ) {
 	t.Helper()
 	h, err := handoff.Parse(rec.Handoff, schemas.Limits{})
@@ -81,7 +80,7 @@ func TestFixture_NotReplayable(t *testing.T) {
 	for _, row := range []struct {
 		name   string
 		of     *machinetest.Case
-		damage func(*commitlog.Record)
+		damage func(*machine.Record)
 		before []byte
 		prior  *dedupe.Receipt
 		reason string // "" for an error
@@ -92,9 +91,9 @@ func TestFixture_NotReplayable(t *testing.T) {
 			&dedupe.Receipt{HandoffID: again.Handoff.HandoffID, ResultID: "result_other"}, other},
 		{"no first handoff", again, nil, state, nil, other},
 		{"damaged state", executed, nil, []byte(`{}`), nil, ""},
-		{"damaged handoff", executed, func(r *commitlog.Record) { r.Handoff = []byte(`{}`) },
+		{"damaged handoff", executed, func(r *machine.Record) { r.Handoff = []byte(`{}`) },
 			state, nil, ""},
-		{"damaged result", executed, func(r *commitlog.Record) { r.Result = []byte(`{}`) },
+		{"damaged result", executed, func(r *machine.Record) { r.Result = []byte(`{}`) },
 			state, nil, ""},
 	} {
 		rec, _ := logtest.Judged(t, row.of)
@@ -135,15 +134,15 @@ func (w *world) fixtures(runID string) ([]*fixture.Fixture, error) {
 }
 
 func (w *world) put(state town.State) {
-	rec := &commitlog.Record{Kind: commitlog.KindPut, TownID: state.Snapshot.TownID}
+	rec := &machine.Record{Kind: machine.KindPut, TownID: state.Snapshot.TownID}
 	logtest.Commit(w.t, w.Log, rec, logtest.In(state))
 }
 
 // judge commits a case as it was judged, and its receipt.
-func (w *world) judge(c *machinetest.Case) *commitlog.Record {
+func (w *world) judge(c *machinetest.Case) *machine.Record {
 	rec, after := logtest.Judged(w.t, c)
 	logtest.Commit(w.t, w.Log, rec, logtest.In(after))
-	if rec.Kind == commitlog.KindHandoff {
+	if rec.Kind == machine.KindHandoff {
 		result, err := handoff.ParseResult(rec.Result, schemas.Limits{Bytes: len(rec.Result) + 1})
 		require.NoError(w.t, err)
 		w.receipts[c.Handoff.IdempotencyKey] = &dedupe.Receipt{
@@ -154,7 +153,7 @@ func (w *world) judge(c *machinetest.Case) *commitlog.Record {
 }
 
 // repeat commits the handoff of a case once more.
-func (w *world) repeat(c *machinetest.Case) *commitlog.Record {
+func (w *world) repeat(c *machinetest.Case) *machine.Record {
 	return w.judge(&machinetest.Case{Handoff: c.Handoff, State: c.State,
 		Prior: w.receipts[c.Handoff.IdempotencyKey]})
 }
@@ -179,7 +178,7 @@ func TestFixtures_Duplicate(t *testing.T) {
 	executed := w.judge(c)
 	duplicate := w.repeat(c)
 
-	for _, rec := range []*commitlog.Record{rejected, executed} {
+	for _, rec := range []*machine.Record{rejected, executed} {
 		found, err := w.fixtures(rec.Run.RunID)
 		require.NoError(t, err)
 		require.Len(t, found, 1)
@@ -219,10 +218,10 @@ func TestFixtures_None(t *testing.T) {
 	pending := logtest.NewProducer(logtest.RunOf(c.Handoff))
 	require.NoError(t, machine.EmitAccepted(pending, c.Handoff, &c.Want.Evaluation,
 		machine.Begin{}))
-	for kind, run := range map[commitlog.Kind]*runevents.Run{
-		commitlog.KindControl: signal.Run(), commitlog.KindPending: pending.Run(),
+	for kind, run := range map[machine.Kind]*runevents.Run{
+		machine.KindControl: signal.Run(), machine.KindPending: pending.Run(),
 	} {
-		logtest.Commit(t, w.Log, &commitlog.Record{Kind: kind, TownID: "town-threatened", Run: run})
+		logtest.Commit(t, w.Log, &machine.Record{Kind: kind, TownID: "town-threatened", Run: run})
 		require.Equal(t, "no handoff was judged in the run", w.notReplayable(run.RunID))
 	}
 

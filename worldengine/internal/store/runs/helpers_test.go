@@ -7,17 +7,17 @@ import (
 
 	"worldengine/runevents"
 	"worldengine/worldengine/internal/core/machine/machinetest"
-	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/commitlog/logtest"
 	"worldengine/worldengine/internal/store/index"
 	"worldengine/worldengine/internal/store/index/indextest"
+	"worldengine/worldengine/internal/store/records"
 	"worldengine/worldengine/internal/testkit/natstest"
 )
 
 func TestMain(m *testing.M) { natstest.Main(m, 4) }
 
 // open returns the reader of the runs of a log, as an engine has it.
-func open(t testing.TB, l *commitlog.Log) *Reader {
+func open(t testing.TB, l *records.Log) *Reader {
 	t.Helper()
 	return New(l, indextest.Open(t, l), func(runevents.Alert) {})
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"worldengine/runevents"
+	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/index"
 	"worldengine/worldengine/messages"
@@ -169,13 +170,13 @@ func (r *Reader) project(
 // would mislead, and ErrRunDamaged if the record cannot be read.
 func (r *Reader) Record(
 	ctx context.Context, row *index.Row,
-) (rec *commitlog.Record, at time.Time, err error) {
+) (rec *machine.Record, at time.Time, err error) {
 	var subjects []string
 	switch world := r.log.World; row.Kind {
-	case commitlog.KindRun, commitlog.KindEvents: // they expire by their time
-	case commitlog.KindSignal:
+	case machine.KindRun, machine.KindEvents: // they expire by their time
+	case machine.KindSignal:
 		subjects = []string{wire.SignalSubject(world)}
-	case commitlog.KindRefused:
+	case machine.KindRefused:
 		subjects = []string{wire.RefusedSubject(world, row.Town),
 			wire.RefusedSubject(world, wire.UnknownTownToken)}
 	default:
@@ -225,7 +226,7 @@ func (r *Reader) EndedAt(ctx context.Context, runID string) (uint64, error) {
 		return 0, err
 	}
 	for i := range run.Rows {
-		if row := &run.Rows[i]; row.Flags&index.Ended != 0 && row.Kind != commitlog.KindEvents {
+		if row := &run.Rows[i]; row.Flags&index.Ended != 0 && row.Kind != machine.KindEvents {
 			return row.Seq, nil
 		}
 	}

@@ -8,8 +8,8 @@ import (
 	"errors"
 
 	"worldengine/runevents"
-	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/index"
+	"worldengine/worldengine/internal/store/records"
 )
 
 // ErrUnknownRun: the log keeps no events of that run, or not the first of those that were asked
@@ -23,7 +23,7 @@ var ErrRunDamaged = errors.New("worldengine: the stored events of the run are da
 
 // Reader reads and lists the runs of a world. It is safe for concurrent use.
 type Reader struct {
-	log   *commitlog.Log
+	log   *records.Log
 	index *index.Index
 	raise func(runevents.Alert)
 
@@ -32,6 +32,6 @@ type Reader struct {
 
 // New returns the Reader of a world over the world's log and index. raise is called with each alert
 // that the projection of a run finds; it must be safe for concurrent use.
-func New(log *commitlog.Log, x *index.Index, raise func(runevents.Alert)) *Reader {
+func New(log *records.Log, x *index.Index, raise func(runevents.Alert)) *Reader {
 	return &Reader{log: log, index: x, raise: raise, mostRead: mostRead}
 }

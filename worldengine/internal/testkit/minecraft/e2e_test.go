@@ -22,7 +22,7 @@ import (
 	"worldengine/worldengine/internal/core/apply"
 	"worldengine/worldengine/internal/engine"
 	"worldengine/worldengine/internal/serve/server"
-	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/internal/store/worldsettings"
 	"worldengine/worldengine/wire"
 )
 
@@ -138,7 +138,7 @@ func startEngine(t testing.TB, open bool) *server.Server {
 	srv, err := server.Start(t.Context(), server.Config{
 		Open:   open,
 		Listen: "127.0.0.1:0", Data: t.TempDir(), Sync: server.SyncInterval, World: worlds.Frontier,
-		Engine: engine.Config{Settings: commitlog.Settings{Apply: apply.Plugin}},
+		Engine: engine.Config{Settings: worldsettings.Settings{Apply: apply.Plugin}},
 		Logger: slog.New(slog.DiscardHandler),
 	})
 	require.NoError(t, err)

@@ -20,8 +20,9 @@ import (
 	"worldengine/worldengine/internal/core/town/towntest"
 	"worldengine/worldengine/internal/engine"
 	"worldengine/worldengine/internal/engine/rcon"
-	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/fsck"
+	"worldengine/worldengine/internal/store/records"
+	"worldengine/worldengine/internal/store/worldsettings"
 )
 
 // decide decides about a handoff that waits.
@@ -34,10 +35,10 @@ func (w *checkedWorld) decide(kind machine.SignalKind, townID, handoffID string)
 }
 
 // edit changes the nth record of a kind.
-func edit(kind string, n int, do func(*commitlog.Record)) tampering {
+func edit(kind string, n int, do func(*machine.Record)) tampering {
 	return func(t *testing.T, log logMessages) (logMessages, uint64) {
 		msg := log[nth(t, log, kind, n)]
-		rec, err := commitlog.ReadRecord(msg.Data)
+		rec, err := records.Read(msg.Data)
 		require.NoError(t, err)
 		do(rec)
 		msg.Data, err = json.Marshal(rec)
@@ -82,59 +83,59 @@ func TestFsck_TamperedApprovals(t *testing.T) {
 	policy, err := approval.Parse("TOWNSFOLK_TALK")
 	require.NoError(t, err)
 	log := decidedWorld(t, engine.Config{}, &policy).messages()
-	last := func(rec *commitlog.Record) *approval.Asked {
+	last := func(rec *machine.Record) *approval.Asked {
 		return &rec.Approvals[len(rec.Approvals)-1]
 	}
 	decision := &approval.Decision{Approved: true, SignalID: "s", ActorID: "ben", At: time.Now()}
 	var decided approval.List // what waited before it was used
-	_, _ = edit("decided", 1, func(rec *commitlog.Record) { decided = rec.Approvals })(
+	_, _ = edit("decided", 1, func(rec *machine.Record) { decided = rec.Approvals })(
 		t, copiesOf(log))
 	requireTampered(t, log, map[string]tampering{
-		"the approval had expired": edit("decided", 1, func(rec *commitlog.Record) {
+		"the approval had expired": edit("decided", 1, func(rec *machine.Record) {
 			last(rec).Expires = last(rec).Decision.At.Add(-time.Hour)
 		}),
-		"the question had expired": edit("asked", 2, func(rec *commitlog.Record) {
+		"the question had expired": edit("asked", 2, func(rec *machine.Record) {
 			last(rec).Expires = last(rec).At
 		}),
-		"it was decided before": edit("asked", 2, func(rec *commitlog.Record) {
+		"it was decided before": edit("asked", 2, func(rec *machine.Record) {
 			last(rec).Decision = decision
 		}),
-		"the approval is not used up": edit("handoff", 0, func(rec *commitlog.Record) {
+		"the approval is not used up": edit("handoff", 0, func(rec *machine.Record) {
 			rec.Approvals = decided
 		}),
 		"another run is named as that which used the approval": edit("handoff", 0,
-			func(rec *commitlog.Record) { last(rec).RunID = "another" }),
-		"a put approves": edit("handoff", 0, func(rec *commitlog.Record) {
+			func(rec *machine.Record) { last(rec).RunID = "another" }),
+		"a put approves": edit("handoff", 0, func(rec *machine.Record) {
 			rec.Approvals[0].Decision = decision
 		}),
-		"a decision leaves another out": edit("decided", 0, func(rec *commitlog.Record) {
+		"a decision leaves another out": edit("decided", 0, func(rec *machine.Record) {
 			rec.Approvals = rec.Approvals[1:]
 		}),
 		"a decision has another wait for longer": edit("decided", 0,
-			func(rec *commitlog.Record) {
+			func(rec *machine.Record) {
 				rec.Approvals[0].Expires = rec.Approvals[0].Expires.Add(time.Hour)
 			}),
-		"a question leaves another out": edit("asked", 1, func(rec *commitlog.Record) {
+		"a question leaves another out": edit("asked", 1, func(rec *machine.Record) {
 			rec.Approvals = rec.Approvals[1:]
 		}),
-		"it waited already": edit("asked", 0, func(rec *commitlog.Record) {
+		"it waited already": edit("asked", 0, func(rec *machine.Record) {
 			*rec = copyOf(t, log, "asked", 2)
 			rec.Run.Events[0].EmittedAt = "2026-01-01T00:00:00.000Z" // both may be of one millisecond
 		}),
-		"it did not wait": edit("asked", 0, func(rec *commitlog.Record) {
+		"it did not wait": edit("asked", 0, func(rec *machine.Record) {
 			rec.Approvals[0].Decision = decision
 		}),
-		"another trace": edit("asked", 0, func(rec *commitlog.Record) {
+		"another trace": edit("asked", 0, func(rec *machine.Record) {
 			rec.Approvals[0].Trace = trace.Parse(
 				"00-11111111111111111111111111111111-00f067aa0ba902b7-01", "")
 		}),
-		"asked at another time": edit("asked", 0, func(rec *commitlog.Record) {
+		"asked at another time": edit("asked", 0, func(rec *machine.Record) {
 			rec.Approvals[0].At = rec.Approvals[0].At.Add(-time.Hour)
 		}),
-		"decided at another time": edit("decided", 1, func(rec *commitlog.Record) {
+		"decided at another time": edit("decided", 1, func(rec *machine.Record) {
 			last(rec).Decision.At = last(rec).Decision.At.Add(-time.Hour)
 		}),
-		"the signal names other bytes": edit("decided", 1, func(rec *commitlog.Record) {
+		"the signal names other bytes": edit("decided", 1, func(rec *machine.Record) {
 			e := &rec.Run.Events[1]
 			e.Payload = []byte(strings.Replace(string(e.Payload), `"handoffHash":"`,
 				`"handoffHash":"0`, 1))
@@ -143,17 +144,17 @@ func TestFsck_TamperedApprovals(t *testing.T) {
 }
 
 // copyOf returns the nth record of a kind.
-func copyOf(t *testing.T, log logMessages, kind string, n int) (rec commitlog.Record) {
-	_, _ = edit(kind, n, func(found *commitlog.Record) { rec = *found })(t, copiesOf(log))
+func copyOf(t *testing.T, log logMessages, kind string, n int) (rec machine.Record) {
+	_, _ = edit(kind, n, func(found *machine.Record) { rec = *found })(t, copiesOf(log))
 	return rec
 }
 
 // A record names the world's policy by which its handoff was judged, if the town has none.
 func TestFsck_TamperedWorldApprovals(t *testing.T) {
-	w := decidedWorld(t, engine.Config{Settings: commitlog.Settings{RequireApproval: "TOWNSFOLK_TALK"}}, nil)
+	w := decidedWorld(t, engine.Config{Settings: worldsettings.Settings{RequireApproval: "TOWNSFOLK_TALK"}}, nil)
 	others, err := approval.Parse("SALVAGE_PLAN")
 	require.NoError(t, err)
-	elsewhere := func(rec *commitlog.Record) { rec.WorldPolicy = &others }
+	elsewhere := func(rec *machine.Record) { rec.WorldPolicy = &others }
 	requireTampered(t, w.messages(), map[string]tampering{
 		"an approval of a type that takes none":   edit("handoff", 0, elsewhere),
 		"a question about a type that takes none": edit("asked", 0, elsewhere),
@@ -170,7 +171,7 @@ func unreachable(t *testing.T) engine.Config {
 		},
 	})
 	require.NoError(t, err)
-	return engine.Config{Settings: commitlog.Settings{Apply: apply.RCON}, RCON: console, Plugin: apply.Policy{
+	return engine.Config{Settings: worldsettings.Settings{Apply: apply.RCON}, RCON: console, Plugin: apply.Policy{
 		Absent:   apply.AbsentFail,
 		Deadline: time.Minute, Attempts: 1, Resend: 100 * time.Millisecond,
 	}}

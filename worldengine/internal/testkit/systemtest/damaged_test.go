@@ -25,6 +25,8 @@ import (
 	"worldengine/worldengine/internal/store/backup"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/fsck"
+	"worldengine/worldengine/internal/store/records"
+	"worldengine/worldengine/internal/store/worldsettings"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
@@ -123,7 +125,7 @@ func TestFsck_DamagedCommit(t *testing.T) {
 			}
 			if slices.Contains(c.damaged, 5) {
 				_, err := submit(t.Context(), w.engine, done[5])
-				require.ErrorIs(t, err, commitlog.ErrTownDamaged)
+				require.ErrorIs(t, err, records.ErrTownDamaged)
 			} else {
 				w.talk(behind)
 			}
@@ -153,12 +155,12 @@ func TestDamagedTown_WithoutIndex(t *testing.T) {
 
 			for _, h := range done {
 				_, err := submit(t.Context(), w.engine, h)
-				require.ErrorIs(t, err, commitlog.ErrTownDamaged)
+				require.ErrorIs(t, err, records.ErrTownDamaged)
 			}
 			_, err := w.engine.Receipt(t.Context(), "t", "proposal_unknown")
-			require.ErrorIs(t, err, commitlog.ErrTownDamaged)
+			require.ErrorIs(t, err, records.ErrTownDamaged)
 			_, err = w.engine.Put(t.Context(), behind, behind.Hash)
-			require.ErrorIs(t, err, commitlog.ErrTownDamaged)
+			require.ErrorIs(t, err, records.ErrTownDamaged)
 			w.awaitDamaged()
 			w.talk(w.state("sound"))
 
@@ -215,7 +217,7 @@ func TestDamagedTown_LostKey(t *testing.T) {
 			before(w)
 			w.flipInLog(w.placeOf(failed[1]))
 			_, err := submit(t.Context(), w.engine, failed[1])
-			require.ErrorIs(t, err, commitlog.ErrTownDamaged)
+			require.ErrorIs(t, err, records.ErrTownDamaged)
 			w.awaitDamaged()
 			w.again(failed[2])
 		})
@@ -266,7 +268,7 @@ func TestABackupOfADamagedHistory(t *testing.T) {
 	damaged, history := w.placeOf(done[2]), w.placeOf(done[0])
 	w.flipInLog(damaged)
 	_, err := w.engine.Receipt(t.Context(), "t", done[2].IdempotencyKey)
-	require.ErrorIs(t, err, commitlog.ErrTownDamaged)
+	require.ErrorIs(t, err, records.ErrTownDamaged)
 	w.again(done[3])
 	m := w.movedByBackup()
 	require.Empty(t, m.Left)
@@ -277,7 +279,7 @@ func TestABackupOfADamagedHistory(t *testing.T) {
 	require.Equal(t, []uint64{damaged}, named(report), "%+v", report.Findings)
 	for _, h := range done[2:4] {
 		_, err = submit(t.Context(), w.engine, h)
-		require.ErrorIs(t, err, commitlog.ErrTownDamaged)
+		require.ErrorIs(t, err, records.ErrTownDamaged)
 	}
 	require.Equal(t, damaged, report.Damaged[0].Lost[0].Sequence)
 	report = w.fsck(fsck.Options{Repair: true, RepairTowns: true})
@@ -348,7 +350,7 @@ func TestFsck_RepairsStrayMessages(t *testing.T) {
 	w.publish("world.main.log.t", nats.Header{"Kind": {"handoff"}}, []byte("{}"))
 	_, err := submit(t.Context(), w.engine,
 		must(handoff.New(proposal(now, handoff.TalkToTownsfolk, "casual"))))
-	require.ErrorIs(t, err, commitlog.ErrTownDamaged)
+	require.ErrorIs(t, err, records.ErrTownDamaged)
 
 	report := w.fsck(fsck.Options{})
 	require.Len(t, report.Damaged, 1)
@@ -404,7 +406,7 @@ func must[T any](v T, err error) T {
 // The last commit of a town is damaged on the disk: the repair asks for its flag, and puts the town
 // back to the one before. The lost handoff is executed again, with the same result.
 func TestFsck_RepairsDamagedCommit(t *testing.T) {
-	w := newCheckedWorld(t, engine.Config{Settings: commitlog.Settings{HistoryPerTown: 8}})
+	w := newCheckedWorld(t, engine.Config{Settings: worldsettings.Settings{HistoryPerTown: 8}})
 	done, now := w.talked(w.found("t"), 4)
 	w.clean()
 	receipt, err := w.engine.Receipt(t.Context(), "t", done[3].IdempotencyKey)
@@ -482,8 +484,8 @@ func TestInstancesReadATownAgainThatWasPutBack(t *testing.T) {
 		return err
 	}
 	w.publish("world.main.log.t", nil, []byte("garbage"))
-	require.ErrorIs(t, execute(w.engine, "a"), commitlog.ErrTownDamaged)
-	require.ErrorIs(t, execute(second, "b"), commitlog.ErrTownDamaged)
+	require.ErrorIs(t, execute(w.engine, "a"), records.ErrTownDamaged)
+	require.ErrorIs(t, execute(second, "b"), records.ErrTownDamaged)
 	require.True(t, w.fsck(fsck.Options{Repair: true}).Clean())
 	require.NoError(t, execute(second, "c"))
 	require.NoError(t, execute(w.engine, "d"))
@@ -598,7 +600,7 @@ func TestFsck_FirstBlockLost(t *testing.T) {
 
 // A history that was full before its limit was raised is whole.
 func TestFsck_HistoryRaised(t *testing.T) {
-	w := newCheckedWorld(t, engine.Config{Settings: commitlog.Settings{HistoryPerTown: 3}})
+	w := newCheckedWorld(t, engine.Config{Settings: worldsettings.Settings{HistoryPerTown: 3}})
 	state := w.found("t")
 	for range 5 {
 		state = w.talk(state)
@@ -626,7 +628,7 @@ func TestWorldFile_OfADamagedTown(t *testing.T) {
 		town.NewState(&other).Canonical, []byte("]"))
 	w.flipInLog(w.placeOf(done[1]))
 	_, err := w.engine.Town(t.Context(), "t")
-	require.ErrorIs(t, err, commitlog.ErrTownDamaged)
+	require.ErrorIs(t, err, records.ErrTownDamaged)
 	require.Equal(t, 1, w.srv.Created())
 	w.talk(w.state("z"))
 

@@ -25,12 +25,14 @@ import (
 	"worldengine/worldengine/internal/engine/queue"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/fsck"
+	"worldengine/worldengine/internal/store/records"
+	"worldengine/worldengine/internal/store/worldsettings"
 	"worldengine/worldengine/wire"
 )
 
 // outside is the configuration of a world whose commands plugins apply.
 func outside() engine.Config {
-	return engine.Config{Settings: commitlog.Settings{Apply: apply.Plugin}, Plugin: apply.Policy{
+	return engine.Config{Settings: worldsettings.Settings{Apply: apply.Plugin}, Plugin: apply.Policy{
 		Deadline: 10 * time.Second, Attempts: 3,
 		Backoff: time.Millisecond, Resend: 100 * time.Millisecond,
 	}}
@@ -220,8 +222,8 @@ func (w *checkedWorld) forgeRun(
 		}
 		run.Events = append(run.Events, e)
 	}
-	msg, err := (&commitlog.Log{World: "main", Retention: time.Hour}).RunMessage(&commitlog.Record{
-		Kind: commitlog.KindEvents, TownID: townID, Run: &run,
+	msg, err := (&records.Log{Log: &commitlog.Log{World: "main"}, Retention: time.Hour}).RunMessage(&machine.Record{
+		Kind: machine.KindEvents, TownID: townID, Run: &run,
 	})
 	require.NoError(w.t, err)
 	w.publish(msg.Subject, msg.Header, msg.Data)
@@ -293,7 +295,7 @@ func (w *checkedWorld) messages() []*jetstream.RawStreamMsg {
 // unpack replaces the body of a message of the log by the JSON of its record, which a reader takes
 // too.
 func unpack(msg *jetstream.RawStreamMsg) *jetstream.RawStreamMsg {
-	if body, err := commitlog.Body(msg.Data); err == nil {
+	if body, err := records.Body(msg.Data); err == nil {
 		msg.Data = body
 	}
 	return msg

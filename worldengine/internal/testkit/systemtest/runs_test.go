@@ -12,7 +12,6 @@ import (
 	"worldengine/worldengine/internal/core/town"
 	"worldengine/worldengine/internal/engine"
 	"worldengine/worldengine/internal/engine/queue"
-	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/fsck"
 	"worldengine/worldengine/internal/store/index"
 	"worldengine/worldengine/internal/store/runs"
@@ -165,15 +164,15 @@ func TestRemovedTown(t *testing.T) {
 	w.clean()
 
 	requireTampered(t, w.messages(), map[string]tampering{
-		"a town that was not removed": edit("remove", 0, func(rec *commitlog.Record) {
+		"a town that was not removed": edit("remove", 0, func(rec *machine.Record) {
 			rec.Removed = false
 		}),
-		"removed in another state": edit("remove", 0, func(rec *commitlog.Record) {
+		"removed in another state": edit("remove", 0, func(rec *machine.Record) {
 			rec.Snapshot = []byte(`{}`)
 		}),
-		"a removal by a put": edit("put", 1, func(rec *commitlog.Record) { rec.Removed = true }),
-		"a handoff of a removed town": edit("remove", 0, func(rec *commitlog.Record) {
-			rec.Kind = commitlog.KindHandoff
+		"a removal by a put": edit("put", 1, func(rec *machine.Record) { rec.Removed = true }),
+		"a handoff of a removed town": edit("remove", 0, func(rec *machine.Record) {
+			rec.Kind = machine.KindHandoff
 		}),
 		"no removal at all": func(t *testing.T, log logMessages) (logMessages, uint64) {
 			i := nth(t, log, "remove", 0)

@@ -6,9 +6,12 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
+	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/engine"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/fsck"
+	"worldengine/worldengine/internal/store/records"
+	"worldengine/worldengine/internal/store/worldsettings"
 	"worldengine/worldengine/wire"
 )
 
@@ -21,8 +24,8 @@ func TestFsck_Settings(t *testing.T) {
 	log, err := commitlog.OpenReader(t.Context(), js, wire.DefaultWorld)
 	require.NoError(t, err)
 	before := log.Stream.CachedInfo().Config
-	_, err = commitlog.ChangeSettings(t.Context(), js, wire.DefaultWorld,
-		commitlog.Settings{HistoryPerTown: 20_000, RequireApproval: "SALVAGE_PLAN"}, false)
+	_, err = worldsettings.Change(t.Context(), js, wire.DefaultWorld,
+		worldsettings.Settings{HistoryPerTown: 20_000, RequireApproval: "SALVAGE_PLAN"}, false)
 	require.NoError(t, err)
 	w.clean()
 	_, err = js.UpdateStream(t.Context(), before)
@@ -43,9 +46,9 @@ func TestFsck_Settings(t *testing.T) {
 	w.open()
 	w.clean()
 
-	store := func(settings ...commitlog.Setting) {
+	store := func(settings ...machine.Setting) {
 		t.Helper()
-		msg, err := commitlog.Encode(&commitlog.Record{Kind: commitlog.KindSettings, Settings: settings},
+		msg, err := records.Encode(&machine.Record{Kind: machine.KindSettings, Settings: settings},
 			wire.SettingsSubject(wire.DefaultWorld), nil)
 		require.NoError(t, err)
 		_, err = js.PublishMsg(t.Context(), msg)
@@ -53,7 +56,7 @@ func TestFsck_Settings(t *testing.T) {
 	}
 	js, err = jetstream.New(w.nc)
 	require.NoError(t, err)
-	store(commitlog.Setting{Name: commitlog.ApplySetting, Value: "telepathy"})
+	store(machine.Setting{Name: worldsettings.ApplySetting, Value: "telepathy"})
 	const incomplete = "the record has not all settings of a world"
 	const unguarded = "the message was not guarded by the one before it on its subject"
 	finds(unfollowed, incomplete, unguarded)

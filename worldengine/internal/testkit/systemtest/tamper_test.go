@@ -23,8 +23,8 @@ import (
 	"worldengine/runevents"
 	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/engine"
-	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/fsck"
+	"worldengine/worldengine/internal/store/records"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
@@ -423,7 +423,7 @@ func TestFsck_UndecodableHeaders(t *testing.T) {
 			requireFound(w.fsck(fsck.Options{}))
 			if subject == wire.LogSubject("main", "t") {
 				_, err := w.engine.Town(t.Context(), "t")
-				require.ErrorIs(t, err, commitlog.ErrTownDamaged)
+				require.ErrorIs(t, err, records.ErrTownDamaged)
 			}
 			list, err := w.engine.List(t.Context(),
 				engine.TownQuery{TownList: messages.TownList{Limit: 10}})

@@ -14,23 +14,23 @@ import (
 	"worldengine/worldengine/internal/engine/appends"
 	"worldengine/worldengine/internal/engine/projector"
 	"worldengine/worldengine/internal/engine/queue"
-	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/index"
 	"worldengine/worldengine/internal/store/index/indextest"
+	"worldengine/worldengine/internal/store/records"
 	"worldengine/worldengine/internal/store/runs"
 )
 
 // World is a log with all that appends to its runs, as an engine has it.
 type World struct {
 	*appends.Authority
-	Log       *commitlog.Log
+	Log       *records.Log
 	Index     *index.Index
 	Runs      *runs.Reader
 	Projector *projector.Projector
 }
 
 // Open returns the World of a log. change changes the projector's Config before.
-func Open(t testing.TB, l *commitlog.Log, change ...func(*projector.Config)) *World {
+func Open(t testing.TB, l *records.Log, change ...func(*projector.Config)) *World {
 	t.Helper()
 	logger := slog.New(slog.DiscardHandler)
 	w := &World{Log: l, Index: indextest.Open(t, l)}
@@ -60,11 +60,11 @@ func (w *World) MustAppend(t testing.TB, townID string, writes ...runevents.Writ
 
 // Extend commits a record of the engine on a run's own subject, behind emitted events that stand
 // elsewhere, and returns the run's end.
-func (w *World) Extend(t testing.TB, run *runevents.Run, emitted int64, closing bool) *commitlog.RunTail {
+func (w *World) Extend(t testing.TB, run *runevents.Run, emitted int64, closing bool) *machine.RunTail {
 	t.Helper()
 	tail, err := w.Log.Tail(t.Context(), run.RunID, emitted)
 	require.NoError(t, err)
-	rec := &commitlog.Record{Kind: commitlog.KindRun, TownID: "t", Closing: closing,
+	rec := &machine.Record{Kind: machine.KindRun, TownID: "t", Closing: closing,
 		Run: &runevents.Run{Identity: run.Identity, FirstSeq: tail.Next, Events: run.Events}}
 	seq, err := w.Log.CommitRun(t.Context(), rec, tail.Guard)
 	require.NoError(t, err)

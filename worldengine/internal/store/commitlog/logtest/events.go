@@ -7,7 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/runevents"
-	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/internal/core/machine"
+	"worldengine/worldengine/internal/store/records"
 )
 
 // Told is the nth valid write of the run "run".
@@ -43,7 +44,7 @@ func Keyed(w runevents.Write) runevents.Write {
 
 // AppendEvents stores events of a run that no engine began behind those that the run has, as the append
 // authority stores them.
-func AppendEvents(t testing.TB, l *commitlog.Log, townID string, writes ...runevents.Write) {
+func AppendEvents(t testing.TB, l *records.Log, townID string, writes ...runevents.Write) {
 	t.Helper()
 	runID := writes[0].RunID
 	tail, err := l.Tail(t.Context(), runID, 0)
@@ -51,8 +52,8 @@ func AppendEvents(t testing.TB, l *commitlog.Log, townID string, writes ...runev
 	plan, err := runevents.NewRunState(runID, runevents.AppendPolicy{}).Plan(writes)
 	require.NoError(t, err)
 	plan.Run.FirstSeq, plan.Run.AppendedBy = tail.Next, "anyone"
-	_, err = l.CommitRun(t.Context(), &commitlog.Record{
-		Kind: commitlog.KindEvents, TownID: townID, Run: &plan.Run, Inconsistent: plan.Inconsistent,
+	_, err = l.CommitRun(t.Context(), &machine.Record{
+		Kind: machine.KindEvents, TownID: townID, Run: &plan.Run, Inconsistent: plan.Inconsistent,
 	}, tail.Guard)
 	require.NoError(t, err)
 }

@@ -11,35 +11,37 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
+	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/core/town"
 	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/internal/store/records"
+	"worldengine/worldengine/internal/store/worldsettings"
 	"worldengine/worldengine/internal/testkit/natstest"
 	"worldengine/worldengine/wire"
 )
 
 // New makes a commit log on a real NATS.
-func New(t testing.TB) *commitlog.Log {
+func New(t testing.TB) *records.Log {
 	t.Helper()
 	nc := natstest.Connect(t)
 	js, err := jetstream.New(nc)
 	require.NoError(t, err)
-	stream, err := js.CreateStream(t.Context(), commitlog.StreamConfig("main",
-		commitlog.Settings{HistoryPerTown: 100}, 1))
+	stream, err := js.CreateStream(t.Context(), worldsettings.StreamConfig("main",
+		worldsettings.Settings{HistoryPerTown: 100}, 1))
 	require.NoError(t, err)
-	return &commitlog.Log{
+	return &records.Log{Log: &commitlog.Log{
 		World: "main", Store: &commitlog.StreamStore{JetStream: js, Stream: stream},
-		Stream: stream, MaxPayload: nc.MaxPayload,
-		Draw: rand.N[time.Duration], Retention: time.Hour,
-	}
+		Stream: stream, MaxPayload: nc.MaxPayload, Draw: rand.N[time.Duration],
+	}, Retention: time.Hour}
 }
 
 // JetStream returns the JetStream that a log is on.
-func JetStream(l *commitlog.Log) jetstream.JetStream {
+func JetStream(l *records.Log) jetstream.JetStream {
 	return l.Store.(*commitlog.StreamStore).JetStream
 }
 
 // LoseAnswers makes a log lose the answers to appends.
-func LoseAnswers(l *commitlog.Log) *LossyJetStream {
+func LoseAnswers(l *records.Log) *LossyJetStream {
 	lossy := &LossyJetStream{JetStream: JetStream(l)}
 	l.Store.(*commitlog.StreamStore).JetStream = lossy
 	return lossy
@@ -56,9 +58,9 @@ func PutTown(t testing.TB, townID string, day int64) *nats.Msg {
 	t.Helper()
 	state := town.NewState(&town.Snapshot{SchemaVersion: town.SchemaVersion,
 		TownID: townID, Day: day})
-	rec := commitlog.Record{Kind: commitlog.KindPut, TownID: townID}
-	msg, err := commitlog.Encode(&rec, wire.LogSubject("main", wire.TownToken(townID)),
-		&commitlog.Entry{State: state})
+	rec := machine.Record{Kind: machine.KindPut, TownID: townID}
+	msg, err := records.Encode(&rec, wire.LogSubject("main", wire.TownToken(townID)),
+		&machine.Town{State: state})
 	require.NoError(t, err)
 	return msg
 }
@@ -81,7 +83,7 @@ func (l *LossyJetStream) PublishMsg(
 }
 
 // Keep makes a log keep so many messages of each subject.
-func Keep(t testing.TB, l *commitlog.Log, messages int64) {
+func Keep(t testing.TB, l *records.Log, messages int64) {
 	t.Helper()
 	config := l.Stream.CachedInfo().Config
 	config.MaxMsgsPerSubject = messages
@@ -90,7 +92,7 @@ func Keep(t testing.TB, l *commitlog.Log, messages int64) {
 }
 
 // Cut makes a log discard all but so many messages of each subject, as if they had expired.
-func Cut(t testing.TB, l *commitlog.Log, messages int64) {
+func Cut(t testing.TB, l *records.Log, messages int64) {
 	t.Helper()
 	before := l.Stream.CachedInfo().Config.MaxMsgsPerSubject
 	Keep(t, l, messages)

@@ -13,7 +13,7 @@ import (
 	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/core/machine/machinetest"
 	"worldengine/worldengine/internal/core/town"
-	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/internal/store/records"
 	"worldengine/worldengine/wire"
 )
 
@@ -26,7 +26,7 @@ func RunOf(h *handoff.Handoff) runevents.Identity {
 }
 
 // Judged returns the record of a case's handoff, and the state of its town after it.
-func Judged(t testing.TB, c *machinetest.Case) (*commitlog.Record, town.State) {
+func Judged(t testing.TB, c *machinetest.Case) (*machine.Record, town.State) {
 	t.Helper()
 	in := &machine.Input{TownID: c.Handoff.Proposal.TownID, At: time.Now().UTC(),
 		Event: &machine.Handoff{Handoff: c.Handoff, Prior: c.Prior, Run: RunOf(c.Handoff), Next: 1}}
@@ -36,7 +36,7 @@ func Judged(t testing.TB, c *machinetest.Case) (*commitlog.Record, town.State) {
 	out, err := machine.Step(machine.Town{State: c.State}, in,
 		&machine.Settings{Rules: new(town.DefaultRules()), Apply: apply.Local})
 	require.NoError(t, err)
-	if out.Record.Kind == commitlog.KindRefused {
+	if out.Record.Kind == machine.KindRefused {
 		return out.Record, c.State
 	}
 	return out.Record, out.After.State
@@ -45,10 +45,10 @@ func Judged(t testing.TB, c *machinetest.Case) (*commitlog.Record, town.State) {
 // Commit commits a record after its town's last message, or stores the record of a refused run.
 // change changes the town's entry before. Commit returns the log's last sequence.
 func Commit(
-	t testing.TB, l *commitlog.Log, rec *commitlog.Record, change ...func(*commitlog.Entry),
+	t testing.TB, l *records.Log, rec *machine.Record, change ...func(*machine.Town),
 ) uint64 {
 	t.Helper()
-	if rec.Kind == commitlog.KindRefused {
+	if rec.Kind == machine.KindRefused {
 		require.NoError(t, l.Refuse(t.Context(), rec,
 			wire.RefusedSubject(l.World, wire.TownToken(rec.TownID)), nil))
 	} else {
@@ -66,8 +66,8 @@ func Commit(
 }
 
 // In returns a change of a town to a state.
-func In(state town.State) func(*commitlog.Entry) {
-	return func(e *commitlog.Entry) { e.State = state }
+func In(state town.State) func(*machine.Town) {
+	return func(e *machine.Town) { e.State = state }
 }
 
 // NewProducer returns a producer of a run of the engine.

@@ -13,13 +13,14 @@ import (
 
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/index"
+	"worldengine/worldengine/internal/store/records"
 )
 
 // Open returns an index of a log in memory, which learns of each message that is committed to it
 // until the test ends.
-func Open(t testing.TB, l *commitlog.Log) *index.Index {
+func Open(t testing.TB, l *records.Log) *index.Index {
 	t.Helper()
-	x, err := index.Open(t.Context(), index.Config{World: l.World, Source: index.LogSource(l),
+	x, err := index.Open(t.Context(), index.Config{World: l.World, Source: index.LogSource(l.Log),
 		Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	l.Appended = func(seq uint64, msg *nats.Msg) { x.Put(seq, msg.Subject, msg.Header) }

@@ -1,4 +1,4 @@
-package commitlog
+package worldsettings
 
 import (
 	"fmt"
@@ -9,6 +9,7 @@ import (
 
 	"worldengine/worldengine/internal/core/apply"
 	"worldengine/worldengine/internal/core/approval"
+	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/wire"
 )
 
@@ -23,18 +24,18 @@ var allGiven = Settings{
 func TestStored(t *testing.T) {
 	t.Parallel()
 	for _, s := range []Stored{
-		{}, {Settings: allGiven}, {Settings: DefaultSettings(), RestoredTo: 12},
+		{}, {Settings: allGiven}, {Settings: Default(), RestoredTo: 12},
 		{Settings: Settings{HistoryPerTown: 30}, LeastHistory: 3},
 		{Settings: Settings{RequireApproval: approval.None, Compress: CompressAll}},
 	} {
 		s = s.complete()
-		require.Equal(t, s, SettingsIn(&Record{Settings: s.Entries()}))
+		require.Equal(t, s, InRecord(&machine.Record{Settings: s.Entries()}))
 		config := StreamConfig("w", s.Settings, 1)
 		s.Configure(&config)
 		require.Equal(t, s, Configured(config))
 		require.Equal(t, s.HistoryPerTown, config.MaxMsgsPerSubject)
 	}
-	require.Equal(t, []Setting{
+	require.Equal(t, []machine.Setting{
 		{Name: "history-per-town", Value: "7"}, {Name: "apply", Value: "plugin"},
 		{Name: "require-approval", Value: "PROJECT_ADVANCE"}, {Name: "compress", Value: "all"},
 	}, allGiven.List())
@@ -45,24 +46,24 @@ func TestStored(t *testing.T) {
 // the record.
 func TestStored_OfLaterVersion(t *testing.T) {
 	t.Parallel()
-	later := []Setting{
+	later := []machine.Setting{
 		{Name: "history-per-town", Value: "many"}, {Name: "later", Value: "1"},
 		{Name: "require-approval", Value: "MAGIC,PROJECT_ADVANCE"},
 		{Name: "apply", Value: "telepathy"}, {Name: "compress", Value: "some"},
 	}
-	got := SettingsIn(&Record{Settings: later})
-	want := Settings{RequireApproval: "MAGIC,PROJECT_ADVANCE"}.Or(DefaultSettings())
+	got := InRecord(&machine.Record{Settings: later})
+	want := Settings{RequireApproval: "MAGIC,PROJECT_ADVANCE"}.Or(Default())
 	require.Equal(t, want, got.Settings)
 	require.Len(t, got.Policy().Types, 2)
-	require.Contains(t, got.with(allGiven).Entries(), Setting{Name: "later", Value: "1"})
+	require.Contains(t, got.with(allGiven).Entries(), machine.Setting{Name: "later", Value: "1"})
 }
 
 // Each setting that is given counts; the others come from the other settings.
 func TestSettings_Or(t *testing.T) {
 	t.Parallel()
-	require.Equal(t, allGiven, allGiven.Or(DefaultSettings()))
+	require.Equal(t, allGiven, allGiven.Or(Default()))
 	require.Equal(t, allGiven, Settings{}.Or(allGiven))
-	require.Equal(t, DefaultSettings(), Settings{}.Or(DefaultSettings()))
+	require.Equal(t, Default(), Settings{}.Or(Default()))
 }
 
 // Each setting has its least value; a lower one, or no value, is refused by its name. The types to
@@ -104,7 +105,7 @@ func TestSettings_Set(t *testing.T) {
 // operator accepts the messages that they discard.
 func TestPlan_Refusal(t *testing.T) {
 	t.Parallel()
-	differ := allGiven.differences(DefaultSettings())
+	differ := allGiven.differences(Default())
 	require.Len(t, differ, 4)
 	require.Equal(t, Difference{"history-per-town", fmt.Sprint(wire.DefaultHistoryPerTown), "7"},
 		differ[0])

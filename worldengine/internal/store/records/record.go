@@ -1,4 +1,4 @@
-package commitlog
+package records
 
 import (
 	"bytes"
@@ -13,38 +13,8 @@ import (
 	"worldengine/worldengine/internal/core/town"
 )
 
-// The log stores the records of the machine.
-type (
-	Record      = machine.Record
-	Kind        = machine.Kind
-	Entry       = machine.Town
-	Mended      = machine.Mended
-	LostMessage = machine.LostMessage
-)
-
-// The kinds of records.
-const (
-	KindHandoff   = machine.KindHandoff
-	KindPending   = machine.KindPending
-	KindCancelled = machine.KindCancelled
-	KindPut       = machine.KindPut
-	KindRemove    = machine.KindRemove
-	KindControl   = machine.KindControl
-	KindAsked     = machine.KindAsked
-	KindDecided   = machine.KindDecided
-	KindSignal    = machine.KindSignal
-	KindRefused   = machine.KindRefused
-	KindEvents    = machine.KindEvents
-	KindRun       = machine.KindRun
-	KindMend      = machine.KindMend
-	KindSettings  = machine.KindSettings
-)
-
-// RecordVersion is the schemaVersion of a record.
-const RecordVersion = machine.RecordVersion
-
-// ReadRecord reads the body of a log message.
-func ReadRecord(data []byte) (*Record, error) {
+// Read reads the body of a log message.
+func Read(data []byte) (*machine.Record, error) {
 	body, err := Body(data)
 	if err != nil {
 		return nil, err
@@ -54,8 +24,8 @@ func ReadRecord(data []byte) (*Record, error) {
 
 // Encode returns the log message of a record. after is the town's entry after the record, or nil
 // for a record of no town.
-func Encode(rec *Record, subject string, after *Entry) (*nats.Msg, error) {
-	rec.SchemaVersion = RecordVersion
+func Encode(rec *machine.Record, subject string, after *machine.Town) (*nats.Msg, error) {
+	rec.SchemaVersion = machine.RecordVersion
 	var state *town.State
 	if after != nil {
 		rec.Hold(after)

@@ -1,4 +1,4 @@
-package commitlog
+package records
 
 import (
 	"errors"
@@ -79,7 +79,11 @@ func (u TownUse) reserved(history int64) int64 {
 
 // CheckTown returns ErrHistoryFull if a record of a town with the needs has no room.
 func (l *Log) CheckTown(needs Needs, use TownUse) error {
-	history := l.History()
+	return CheckTown(l.History(), needs, use)
+}
+
+// CheckTown is Log.CheckTown for a log that keeps so many records of a town.
+func CheckTown(history int64, needs Needs, use TownUse) error {
 	if use == TownResume && needs.AppliedFor == 0 {
 		use = TownEnd // no command needs the last record
 	}
@@ -92,6 +96,6 @@ func (l *Log) CheckTown(needs Needs, use TownUse) error {
 		why = "the pending command has too many records"
 	}
 	return fmt.Errorf("%w: %s. Of a town the log keeps %d records. What leaves the town at epoch %d is "+
-		"refused until it moves on: an operator may put it with a later day, or raise %s", ErrHistoryFull,
-		why, history, needs.Epoch, HistorySetting)
+		"refused until it moves on: an operator may put it with a later day, or raise history-per-town",
+		ErrHistoryFull, why, history, needs.Epoch)
 }

@@ -1,4 +1,4 @@
-package commitlog
+package records
 
 import (
 	"cmp"
@@ -11,9 +11,10 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"worldengine/worldengine/internal/core/machine"
+	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
@@ -29,18 +30,18 @@ type Towns struct {
 	log *Log
 
 	mu    sync.Mutex
-	known map[string]Entry
+	known map[string]machine.Town
 	bytes int
 }
 
 // NewTowns returns an empty cache over log.
 func NewTowns(log *Log) *Towns {
-	return &Towns{log: log, known: map[string]Entry{}}
+	return &Towns{log: log, known: map[string]machine.Town{}}
 }
 
 // Get returns the town's entry from memory, or from the log; its errors are Log.Load's. The zero
 // entry of a town that does not exist is not kept.
-func (t *Towns) Get(ctx context.Context, townID string) (Entry, error) {
+func (t *Towns) Get(ctx context.Context, townID string) (machine.Town, error) {
 	t.mu.Lock()
 	e, ok := t.known[townID]
 	t.mu.Unlock()
@@ -56,7 +57,7 @@ func (t *Towns) Get(ctx context.Context, townID string) (Entry, error) {
 }
 
 // Set keeps the entry that this writer has read or committed, unless a later one is known.
-func (t *Towns) Set(townID string, e Entry) {
+func (t *Towns) Set(townID string, e machine.Town) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.known[townID].Seq > e.Seq {
@@ -96,7 +97,7 @@ func (t *Towns) remove(townID string) {
 	}
 }
 
-func cost(townID string, e Entry) int {
+func cost(townID string, e machine.Town) int {
 	size := 512 + len(townID) + 2*len(e.State.Canonical)
 	for i := range e.Approvals {
 		size += 512 + len(e.Approvals[i].Handoff)
@@ -123,12 +124,12 @@ func (l *Log) Towns(
 	for _, token := range tokens {
 		subjects = append(subjects, wire.LogSubject(l.World, token))
 	}
-	err = EachLast(ctx, l.Stream, subjects, func(msg *jetstream.RawStreamMsg) error {
+	err = commitlog.EachLast(ctx, l.Stream, subjects, func(msg *jetstream.RawStreamMsg) error {
 		if msg.Header.Get(wire.RemovedHeader) != "" {
 			return nil
 		}
 		listed, err := l.listed(ctx, msg)
-		if errors.Is(err, ErrLogUnavailable) {
+		if errors.Is(err, commitlog.ErrLogUnavailable) {
 			return err
 		}
 		if err != nil { // one damaged town must not hide the others
@@ -149,7 +150,7 @@ func (l *Log) listed(ctx context.Context, msg *jetstream.RawStreamMsg) (Listed, 
 	token, header := wire.LoggedTown(msg.Subject), msg.Header
 	townID, err := wire.PercentDecode(header.Get(wire.TownHeader))
 	if townID == "" && err == nil { // the id is too long for a header
-		var rec *Record
+		var rec *machine.Record
 		if rec, _, err = l.RecordAt(ctx, msg.Sequence); err == nil {
 			townID = rec.TownID
 		}
@@ -167,13 +168,4 @@ func (l *Log) listed(ctx context.Context, msg *jetstream.RawStreamMsg) (Listed, 
 		Revision: msg.Sequence, Apply: header.Get(wire.ApplyHeader),
 		Paused: header.Get(wire.PausedHeader) == "true",
 	}, Token: token, Pending: header.Get(wire.PendingHeader) == "true"}, nil
-}
-
-// EpochOf returns the decision epoch in the headers of a town's message, 0 if they have none.
-func EpochOf(header nats.Header) int64 {
-	epoch, err := strconv.ParseInt(header.Get(wire.EpochHeader), 10, 64)
-	if err != nil {
-		return 0
-	}
-	return epoch
 }

@@ -1,4 +1,4 @@
-package commitlog_test
+package worldsettings_test
 
 import (
 	"log/slog"
@@ -13,6 +13,7 @@ import (
 	"worldengine/worldengine/internal/engine/bus"
 	"worldengine/worldengine/internal/store/alerts"
 	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/internal/store/worldsettings"
 	"worldengine/worldengine/internal/testkit/natstest"
 	"worldengine/worldengine/wire"
 )
@@ -21,7 +22,7 @@ func TestMain(m *testing.M) { natstest.Main(m, 12) }
 
 // newWorld makes the log of a world with settings, as a server does, and three messages on one
 // subject.
-func newWorld(t *testing.T, s commitlog.Settings) jetstream.JetStream {
+func newWorld(t *testing.T, s worldsettings.Settings) jetstream.JetStream {
 	t.Helper()
 	js, err := jetstream.New(natstest.Connect(t))
 	require.NoError(t, err)
@@ -34,11 +35,11 @@ func newWorld(t *testing.T, s commitlog.Settings) jetstream.JetStream {
 }
 
 // serveWith opens the log of the world as a server with the settings does.
-func serveWith(t *testing.T, js jetstream.JetStream, s commitlog.Settings) *commitlog.Plan {
+func serveWith(t *testing.T, js jetstream.JetStream, s worldsettings.Settings) *worldsettings.Plan {
 	t.Helper()
-	plan, err := commitlog.AgreeSettings(t.Context(), js, "w", s, false)
+	plan, err := worldsettings.Agree(t.Context(), js, "w", s, false)
 	require.NoError(t, err)
-	_, err = commitlog.OpenWorldLog(t.Context(), js, "w", plan, 1, slog.New(slog.DiscardHandler))
+	_, err = worldsettings.OpenLog(t.Context(), js, "w", plan, 1, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
 	return plan
 }
@@ -52,12 +53,12 @@ func logOf(t *testing.T, js jetstream.JetStream) *commitlog.Log {
 }
 
 // settings returns the settings that the log has, and those that the configuration has.
-func settings(t *testing.T, js jetstream.JetStream) (stored, configured commitlog.Stored) {
+func settings(t *testing.T, js jetstream.JetStream) (stored, configured worldsettings.Stored) {
 	t.Helper()
 	log := logOf(t, js)
-	stored, err := commitlog.ReadSettings(t.Context(), log)
+	stored, err := worldsettings.Read(t.Context(), log)
 	require.NoError(t, err)
-	return stored, commitlog.Configured(log.Stream.CachedInfo().Config)
+	return stored, worldsettings.Configured(log.Stream.CachedInfo().Config)
 }
 
 // A change of settings lists the messages that it discards, is refused unless that is accepted, and
@@ -65,22 +66,22 @@ func settings(t *testing.T, js jetstream.JetStream) (stored, configured commitlo
 func TestChangeSettings(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	first := commitlog.DefaultSettings()
+	first := worldsettings.Default()
 	first.HistoryPerTown = 100
 	js := newWorld(t, first)
 
-	served, err := commitlog.AgreeSettings(ctx, js, "w", commitlog.Settings{}, false)
+	served, err := worldsettings.Agree(ctx, js, "w", worldsettings.Settings{}, false)
 	require.NoError(t, err)
 	require.Equal(t, first, served.Settings, "a server that is given none has the world's")
-	_, err = commitlog.AgreeSettings(ctx, js, "w", commitlog.Settings{HistoryPerTown: 60}, false)
+	_, err = worldsettings.Agree(ctx, js, "w", worldsettings.Settings{HistoryPerTown: 60}, false)
 	require.ErrorContains(t, err, "--history-per-town 60, and the world has 100")
-	served, err = commitlog.AgreeSettings(ctx, js, "w", commitlog.Settings{HistoryPerTown: 60}, true)
+	served, err = worldsettings.Agree(ctx, js, "w", worldsettings.Settings{HistoryPerTown: 60}, true)
 	require.NoError(t, err)
 	require.Equal(t, int64(60), served.Settings.HistoryPerTown)
 
-	lower := commitlog.Settings{HistoryPerTown: 1}
-	_, err = commitlog.ChangeSettings(ctx, js, "w", lower, false)
-	var refused *commitlog.SettingsError
+	lower := worldsettings.Settings{HistoryPerTown: 1}
+	_, err = worldsettings.Change(ctx, js, "w", lower, false)
+	var refused *worldsettings.DifferError
 	require.ErrorAs(t, err, &refused)
 	require.EqualValues(t, 2, refused.Discards)
 	stored := func() *jetstream.StreamInfo {
@@ -90,12 +91,12 @@ func TestChangeSettings(t *testing.T) {
 	}
 	require.Equal(t, uint64(4), stored().State.Msgs, "nothing was discarded")
 
-	higher := commitlog.Settings{HistoryPerTown: 200, Compress: commitlog.CompressAll}
-	plan, err := commitlog.ChangeSettings(ctx, js, "w", higher, false)
+	higher := worldsettings.Settings{HistoryPerTown: 200, Compress: worldsettings.CompressAll}
+	plan, err := worldsettings.Change(ctx, js, "w", higher, false)
 	require.NoError(t, err, "it discards nothing")
 	require.Zero(t, plan.Discards)
 	require.Len(t, plan.Differences, 2)
-	plan, err = commitlog.ChangeSettings(ctx, js, "w", lower, true)
+	plan, err = worldsettings.Change(ctx, js, "w", lower, true)
 	require.NoError(t, err)
 	require.Equal(t, refused.Discards, plan.Discards)
 	log := stored()
@@ -114,16 +115,16 @@ func TestChangeSettings(t *testing.T) {
 // amid a change: the next start makes it follow.
 func TestOpenWorldLog_SettingsOfLog(t *testing.T) {
 	t.Parallel()
-	ctx, js := t.Context(), newWorld(t, commitlog.DefaultSettings())
+	ctx, js := t.Context(), newWorld(t, worldsettings.Default())
 	before := logOf(t, js).Stream.CachedInfo().Config
-	strict := commitlog.Settings{RequireApproval: "PROJECT_ADVANCE", HistoryPerTown: 20_000}
-	_, err := commitlog.ChangeSettings(ctx, js, "w", strict, false)
+	strict := worldsettings.Settings{RequireApproval: "PROJECT_ADVANCE", HistoryPerTown: 20_000}
+	_, err := worldsettings.Change(ctx, js, "w", strict, false)
 	require.NoError(t, err)
 	_, err = js.UpdateStream(ctx, before)
 	require.NoError(t, err)
 
-	served := serveWith(t, js, commitlog.Settings{})
-	require.Equal(t, strict.Or(commitlog.DefaultSettings()), served.Settings)
+	served := serveWith(t, js, worldsettings.Settings{})
+	require.Equal(t, strict.Or(worldsettings.Default()), served.Settings)
 	inLog, configured := settings(t, js)
 	require.Equal(t, served.Settings, inLog.Settings)
 	require.Equal(t, served.Settings, configured.Settings)
@@ -134,10 +135,10 @@ func TestOpenWorldLog_SettingsOfLog(t *testing.T) {
 func TestOpenWorldLog_EarlierProgram(t *testing.T) {
 	t.Parallel()
 	for name, open := range map[string]func(js jetstream.JetStream) error{
-		"by a server": func(js jetstream.JetStream) error { serveWith(t, js, commitlog.Settings{}); return nil },
+		"by a server": func(js jetstream.JetStream) error { serveWith(t, js, worldsettings.Settings{}); return nil },
 		"by a change": func(js jetstream.JetStream) error {
-			_, err := commitlog.ChangeSettings(t.Context(), js, "w",
-				commitlog.Settings{Compress: commitlog.CompressAll}, false)
+			_, err := worldsettings.Change(t.Context(), js, "w",
+				worldsettings.Settings{Compress: worldsettings.CompressAll}, false)
 			return err
 		},
 	} {
@@ -145,9 +146,9 @@ func TestOpenWorldLog_EarlierProgram(t *testing.T) {
 			t.Parallel()
 			js, err := jetstream.New(natstest.Connect(t))
 			require.NoError(t, err)
-			earlier := commitlog.Settings{HistoryPerTown: 4000, Apply: apply.Plugin,
-				RequireApproval: "SALVAGE_PLAN", Compress: commitlog.CompressAll}
-			config := commitlog.StreamConfig("w", earlier, 1)
+			earlier := worldsettings.Settings{HistoryPerTown: 4000, Apply: apply.Plugin,
+				RequireApproval: "SALVAGE_PLAN", Compress: worldsettings.CompressAll}
+			config := worldsettings.StreamConfig("w", earlier, 1)
 			config.Subjects = config.Subjects[:len(config.Subjects)-1]
 			config.Metadata["worldengine-least-history"] = "1500"
 			config.Metadata["worldengine-restored-to"] = "9"
@@ -162,7 +163,7 @@ func TestOpenWorldLog_EarlierProgram(t *testing.T) {
 			require.Equal(t, before, after)
 			after.Sequence = 0
 			require.Equal(t, after, configured)
-			require.Equal(t, commitlog.Stored{Settings: earlier, LeastHistory: 1500, RestoredTo: 9},
+			require.Equal(t, worldsettings.Stored{Settings: earlier, LeastHistory: 1500, RestoredTo: 9},
 				configured)
 		})
 	}
@@ -171,16 +172,16 @@ func TestOpenWorldLog_EarlierProgram(t *testing.T) {
 // Of two changes that were decided on the same settings, one is stored; the other is decided again.
 func TestOpenWorldLog_LostRace(t *testing.T) {
 	t.Parallel()
-	ctx, js := t.Context(), newWorld(t, commitlog.DefaultSettings())
-	stale, err := commitlog.AgreeSettings(ctx, js, "w", commitlog.Settings{HistoryPerTown: 9000}, true)
+	ctx, js := t.Context(), newWorld(t, worldsettings.Default())
+	stale, err := worldsettings.Agree(ctx, js, "w", worldsettings.Settings{HistoryPerTown: 9000}, true)
 	require.NoError(t, err)
-	strict := commitlog.Settings{RequireApproval: "PROJECT_ADVANCE"}
-	_, err = commitlog.ChangeSettings(ctx, js, "w", strict, false)
+	strict := worldsettings.Settings{RequireApproval: "PROJECT_ADVANCE"}
+	_, err = worldsettings.Change(ctx, js, "w", strict, false)
 	require.NoError(t, err)
-	_, err = commitlog.OpenWorldLog(ctx, js, "w", stale, 1, slog.New(slog.DiscardHandler))
+	_, err = worldsettings.OpenLog(ctx, js, "w", stale, 1, slog.New(slog.DiscardHandler))
 	require.ErrorIs(t, err, commitlog.ErrLostRace)
 	inLog, _ := settings(t, js)
-	require.Equal(t, strict.Or(commitlog.DefaultSettings()), inLog.Settings)
+	require.Equal(t, strict.Or(worldsettings.Default()), inLog.Settings)
 }
 
 // Without a readable record, and without a configuration, nobody knows which proposals a person must
@@ -191,7 +192,7 @@ func TestReadSettings_Lost(t *testing.T) {
 		"no record, and the configuration was lost": func(t *testing.T, js jetstream.JetStream) {
 			require.NoError(t, js.DeleteStream(t.Context(), wire.LogStream("w")))
 			_, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: wire.LogStream("w"),
-				Metadata: map[string]string{commitlog.ConfigLost: "true", "worldengine.format": "3"}})
+				Metadata: map[string]string{worldsettings.ConfigLost: "true", "worldengine.format": "3"}})
 			require.NoError(t, err)
 		},
 		"a record of something else": func(t *testing.T, js jetstream.JetStream) {
@@ -201,17 +202,17 @@ func TestReadSettings_Lost(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			ctx, js := t.Context(), newWorld(t, commitlog.DefaultSettings())
+			ctx, js := t.Context(), newWorld(t, worldsettings.Default())
 			lose(t, js)
-			for _, given := range []commitlog.Settings{{}, {RequireApproval: "none"}} {
-				_, err := commitlog.AgreeSettings(ctx, js, "w", given, true)
-				require.ErrorIs(t, err, commitlog.ErrSettingsLost)
+			for _, given := range []worldsettings.Settings{{}, {RequireApproval: "none"}} {
+				_, err := worldsettings.Agree(ctx, js, "w", given, true)
+				require.ErrorIs(t, err, worldsettings.ErrSettingsLost)
 			}
-			all := commitlog.DefaultSettings()
+			all := worldsettings.Default()
 			all.RequireApproval = "PROJECT_ADVANCE"
-			_, err := commitlog.ChangeSettings(ctx, js, "w", all, true)
+			_, err := worldsettings.Change(ctx, js, "w", all, true)
 			require.NoError(t, err)
-			require.Equal(t, all, serveWith(t, js, commitlog.Settings{}).Settings)
+			require.Equal(t, all, serveWith(t, js, worldsettings.Settings{}).Settings)
 		})
 	}
 }
@@ -219,12 +220,12 @@ func TestReadSettings_Lost(t *testing.T) {
 // A world whose log is missing is not new while any other stream of it exists.
 func TestPlanSettings_LogMissing(t *testing.T) {
 	t.Parallel()
-	ctx, js := t.Context(), newWorld(t, commitlog.DefaultSettings())
+	ctx, js := t.Context(), newWorld(t, worldsettings.Default())
 	for _, name := range []string{wire.AlertStream("v"), wire.EventStream("v"), wire.DeadLetterStream("v")} {
 		_, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: name})
 		require.NoError(t, err)
-		_, err = commitlog.PlanSettings(ctx, js, "v", commitlog.Settings{})
-		require.ErrorIs(t, err, commitlog.ErrLogMissing)
+		_, err = worldsettings.MakePlan(ctx, js, "v", worldsettings.Settings{})
+		require.ErrorIs(t, err, worldsettings.ErrLogMissing)
 		require.ErrorContains(t, err, name)
 		require.NoError(t, js.DeleteStream(ctx, name))
 	}
@@ -234,7 +235,7 @@ func TestPlanSettings_LogMissing(t *testing.T) {
 // cost it.
 func TestOpenStream_Unchanged(t *testing.T) {
 	t.Parallel()
-	ctx, js := t.Context(), newWorld(t, commitlog.DefaultSettings())
+	ctx, js := t.Context(), newWorld(t, worldsettings.Default())
 	updates, err := js.Conn().SubscribeSync("$JS.EVENT.ADVISORY.STREAM.UPDATED.>")
 	require.NoError(t, err)
 	for _, config := range []jetstream.StreamConfig{
@@ -245,7 +246,7 @@ func TestOpenStream_Unchanged(t *testing.T) {
 			require.NoError(t, err)
 		}
 	}
-	serveWith(t, js, commitlog.Settings{})
+	serveWith(t, js, worldsettings.Settings{})
 	_, err = js.Publish(ctx, wire.AlertSubject("w", "X"), nil) // a roundtrip
 	require.NoError(t, err)
 	_, err = updates.NextMsg(50 * time.Millisecond)
@@ -255,13 +256,13 @@ func TestOpenStream_Unchanged(t *testing.T) {
 // A world that does not exist gets the given settings, and cannot be changed.
 func TestPlanSettings_NewWorld(t *testing.T) {
 	t.Parallel()
-	ctx, js := t.Context(), newWorld(t, commitlog.DefaultSettings())
-	plan, err := commitlog.PlanSettings(ctx, js, "v", commitlog.Settings{HistoryPerTown: 7})
+	ctx, js := t.Context(), newWorld(t, worldsettings.Default())
+	plan, err := worldsettings.MakePlan(ctx, js, "v", worldsettings.Settings{HistoryPerTown: 7})
 	require.NoError(t, err)
 	require.True(t, plan.New)
-	require.Equal(t, commitlog.Settings{HistoryPerTown: 7}.Or(commitlog.DefaultSettings()),
+	require.Equal(t, worldsettings.Settings{HistoryPerTown: 7}.Or(worldsettings.Default()),
 		plan.Settings)
 	require.Empty(t, plan.Differences)
-	_, err = commitlog.ChangeSettings(ctx, js, "v", commitlog.Settings{HistoryPerTown: 7}, true)
+	_, err = worldsettings.Change(ctx, js, "v", worldsettings.Settings{HistoryPerTown: 7}, true)
 	require.ErrorIs(t, err, commitlog.ErrNoWorld)
 }

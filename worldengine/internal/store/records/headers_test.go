@@ -1,18 +1,16 @@
-package commitlog_test
+package records_test
 
 import (
-	"context"
 	"strings"
 	"testing"
-	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
 	"worldengine/runevents"
+	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/core/machine/machinetest"
-	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/commitlog/logtest"
+	"worldengine/worldengine/internal/store/records"
 	"worldengine/worldengine/wire"
 )
 
@@ -22,7 +20,7 @@ func TestRecord_HeadersOfAHandoff(t *testing.T) {
 	for _, c := range machinetest.Cases(t) {
 		rec, _ := logtest.Judged(t, &c)
 		subject := wire.LogSubject("main", wire.TownToken(rec.TownID))
-		msg, err := commitlog.Encode(rec, subject, nil)
+		msg, err := records.Encode(rec, subject, nil)
 		require.NoError(t, err)
 		want, moves := string(c.Want.Status)+" "+string(c.Want.ReasonCode), "RunStarted,RunCompleted"
 		if c.Want.Status == "failed" {
@@ -36,7 +34,7 @@ func TestRecord_HeadersOfAHandoff(t *testing.T) {
 		require.Regexp(t, `^1-[0-9]+$`, msg.Header.Get(wire.RunSeqsHeader))
 		require.Empty(t, msg.Header.Get(wire.TownTokenHeader), "the subject ends with it")
 
-		msg, err = commitlog.Encode(rec, wire.RefusedSubject("main", wire.UnknownTownToken), nil)
+		msg, err = records.Encode(rec, wire.RefusedSubject("main", wire.UnknownTownToken), nil)
 		require.NoError(t, err)
 		require.Equal(t, wire.TownToken(rec.TownID), msg.Header.Get(wire.TownTokenHeader))
 	}
@@ -48,8 +46,8 @@ func TestRecord_HeadersOfAProducersRun(t *testing.T) {
 	c := machinetest.Cases(t)[0]
 	rec, _ := logtest.Judged(t, &c)
 	rec.Run.AppendedBy = "jon"
-	msg, err := commitlog.Encode(&commitlog.Record{
-		Kind: commitlog.KindEvents, TownID: "t", Run: rec.Run,
+	msg, err := records.Encode(&machine.Record{
+		Kind: machine.KindEvents, TownID: "t", Run: rec.Run,
 	}, wire.RunSubject("main", rec.Run.RunID), nil)
 	require.NoError(t, err)
 	require.Empty(t, msg.Header.Get(wire.TypeHeader))
@@ -66,36 +64,8 @@ func TestRecord_HeadersOfALongTime(t *testing.T) {
 	plan, err := runevents.NewRunState(first.RunID, runevents.AppendPolicy{}).Plan(
 		[]runevents.Write{first})
 	require.NoError(t, err)
-	_, err = l.CommitRun(t.Context(), &commitlog.Record{
-		Kind: commitlog.KindEvents, TownID: "t", Run: &plan.Run,
+	_, err = l.CommitRun(t.Context(), &machine.Record{
+		Kind: machine.KindEvents, TownID: "t", Run: &plan.Run,
 	}, 0)
 	require.NoError(t, err)
-}
-
-// A message's persistedAt is never before its town's last one, and stays when it is appended again.
-func TestLog_StampsPersistedAt(t *testing.T) {
-	t.Parallel()
-	l := logtest.New(t)
-	now := time.Date(2026, 1, 2, 3, 4, 5, 6_000_000, time.UTC)
-	last := now.Add(time.Minute)
-	l.Now = func() time.Time { return now }
-	first := logtest.Put(t, 1)
-	seq, err := l.Commit(t.Context(), first, 0)
-	require.NoError(t, err)
-	require.Equal(t, "2026-01-02T03:04:05.006Z", first.Header.Get(wire.AtHeader))
-	l.LastAt = func(_ context.Context, subject string, header nats.Header) time.Time {
-		require.Equal(t, first.Subject, subject)
-		return last
-	}
-	second := logtest.Put(t, 2)
-	_, err = l.Commit(t.Context(), second, seq+1)
-	require.ErrorIs(t, err, commitlog.ErrLostRace)
-	now = last.Add(time.Minute)
-	seq, err = l.Commit(t.Context(), second, seq)
-	require.NoError(t, err)
-	require.Equal(t, runevents.Timestamp(last), second.Header.Get(wire.AtHeader))
-	stored, err := l.At(t.Context(), seq)
-	require.NoError(t, err)
-	require.Equal(t, last, commitlog.At(stored))
-	require.Equal(t, stored.Time, commitlog.AtOr(nats.Header{}, stored.Time), "without the header")
 }

@@ -1,11 +1,8 @@
-package commitlog
+package records
 
 import (
-	"cmp"
-	"context"
 	"errors"
 	"fmt"
-	"math"
 
 	"worldengine/runevents"
 )
@@ -44,17 +41,6 @@ func (u RunUse) reserved(history int64) int64 {
 	return 0
 }
 
-// History returns how many messages the log keeps of each subject, by NATS's last answer about the
-// stream. Engine.hearLog asks for one each second.
-func (l *Log) History() int64 {
-	if l.Stream != nil {
-		if history := l.Stream.CachedInfo().Config.MaxMsgsPerSubject; history > 0 {
-			return history
-		}
-	}
-	return cmp.Or(l.Keeps, math.MaxInt64)
-}
-
 // CheckRun returns ErrRunFull if an append to a run's own subject, which has so many messages, has
 // no room.
 func (l *Log) CheckRun(stored int64, use RunUse) error {
@@ -64,19 +50,4 @@ func (l *Log) CheckRun(stored int64, use RunUse) error {
 			"%d events in each append", ErrRunFull, stored, most, runevents.MaxAppend)
 	}
 	return nil
-}
-
-// Stored returns how many messages the log has on a subject.
-func (l *Log) Stored(ctx context.Context, subject string) (n int64, err error) {
-	if l.Stream != nil {
-		counts, err := SubjectsOf(ctx, l.Stream, subject)
-		return int64(counts[subject]), err
-	}
-	for from := uint64(1); ; n++ {
-		msg, err := l.Next(ctx, subject, from)
-		if msg == nil || err != nil {
-			return n, err
-		}
-		from = msg.Sequence + 1
-	}
 }

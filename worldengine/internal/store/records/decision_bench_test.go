@@ -1,4 +1,4 @@
-package commitlog_test
+package records_test
 
 import (
 	"testing"
@@ -9,8 +9,8 @@ import (
 	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/core/machine/machinetest"
 	"worldengine/worldengine/internal/core/town"
-	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/commitlog/logtest"
+	"worldengine/worldengine/internal/store/records"
 )
 
 // BenchmarkDecision makes the message of a decision to execute a handoff: a server's work for each
@@ -41,11 +41,11 @@ func BenchmarkDecision(b *testing.B) {
 		p := logtest.NewProducer(run)
 		check(machine.EmitRun(p, h, result, machine.Begin{}))
 		addition := handoff.AdditionOf(h)
-		rec := commitlog.Record{
-			Kind: commitlog.KindHandoff, TownID: h.Proposal.TownID, Result: encoded,
+		rec := machine.Record{
+			Kind: machine.KindHandoff, TownID: h.Proposal.TownID, Result: encoded,
 			Handoff: asked, Addition: &addition, Run: p.Run(),
 		}
-		_, err = commitlog.Encode(&rec, "log.a", &commitlog.Entry{State: after})
+		_, err = records.Encode(&rec, "log.a", &machine.Town{State: after})
 		check(err)
 	}
 }

@@ -1,4 +1,6 @@
-package commitlog
+// Package worldsettings has the settings of a world, which its log keeps in records: how they are read,
+// compared with a server's, and changed, and how the configuration of the log's stream follows them.
+package worldsettings
 
 import (
 	"cmp"
@@ -12,6 +14,7 @@ import (
 	"worldengine/worldengine/internal/core/apply"
 	"worldengine/worldengine/internal/core/approval"
 	"worldengine/worldengine/internal/core/machine"
+	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/wire"
 )
 
@@ -59,9 +62,6 @@ func (c Compression) ofLog(replicas int) jetstream.StoreCompression {
 	return jetstream.NoCompression
 }
 
-// Setting is one setting, by the name of its flag of handoffd.
-type Setting = machine.Setting
-
 // The names of the settings.
 const (
 	HistorySetting  = "history-per-town"
@@ -70,8 +70,15 @@ const (
 	CompressSetting = "compress"
 )
 
-// DefaultSettings are the settings of a new world that is given none.
-func DefaultSettings() Settings {
+// StreamConfig returns the configuration of the stream of the log of a world with the settings.
+func StreamConfig(world string, s Settings, replicas int) jetstream.StreamConfig {
+	config := commitlog.StreamConfig(world, replicas)
+	Stored{Settings: s}.Configure(&config)
+	return config
+}
+
+// Default are the settings of a new world that is given none.
+func Default() Settings {
 	return Settings{
 		HistoryPerTown: wire.DefaultHistoryPerTown,
 		Apply:          apply.Local, RequireApproval: approval.None, Compress: CompressEvents,
@@ -89,17 +96,17 @@ func (s Settings) Or(others Settings) Settings {
 }
 
 // List returns the settings that are given, in the order of the struct.
-func (s Settings) List() []Setting {
-	return slices.DeleteFunc(s.all(), func(setting Setting) bool { return setting.Value == "" })
+func (s Settings) List() []machine.Setting {
+	return slices.DeleteFunc(s.all(), func(setting machine.Setting) bool { return setting.Value == "" })
 }
 
 // all returns the settings in the order of the struct, with "" for those that are not given.
-func (s Settings) all() []Setting {
+func (s Settings) all() []machine.Setting {
 	history := ""
 	if s.HistoryPerTown != 0 {
 		history = strconv.FormatInt(s.HistoryPerTown, 10)
 	}
-	return []Setting{
+	return []machine.Setting{
 		{Name: HistorySetting, Value: history}, {Name: ApplySetting, Value: string(s.Apply)},
 		{Name: ApprovalSetting, Value: s.RequireApproval},
 		{Name: CompressSetting, Value: string(s.Compress)},
@@ -174,15 +181,15 @@ func (s Settings) differences(world Settings) (found []Difference) {
 	return found
 }
 
-// SettingsError: the settings given to a server differ from its world's. Give the world's settings
+// DifferError: the settings given to a server differ from its world's. Give the world's settings
 // or none, or change the world's.
-type SettingsError struct {
+type DifferError struct {
 	World string
 	*Plan
 }
 
 // Error names each difference and the messages that it would discard.
-func (e *SettingsError) Error() string {
+func (e *DifferError) Error() string {
 	var differ []string
 	for _, d := range e.Differences {
 		differ = append(differ, fmt.Sprintf(" --%s %s, and the world has %s", d.Name, d.Given, d.World))

@@ -1,4 +1,4 @@
-package commitlog_test
+package records_test
 
 import (
 	"math/rand/v2"
@@ -6,8 +6,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/commitlog/logtest"
+	"worldengine/worldengine/internal/store/records"
 )
 
 // Whatever records a town gets while CheckTown allows them, the log never discards the record of a
@@ -21,35 +21,35 @@ func TestNeeds_KeepsFailedHandoffs(t *testing.T) {
 	}
 	l := logtest.New(t)
 	const history = 100 // of logtest
-	refused := map[commitlog.TownUse]int{}
+	refused := map[records.TownUse]int{}
 	for seed := range uint64(200) {
 		rng := rand.New(rand.NewPCG(seed, 1))
-		var needs commitlog.Needs
+		var needs records.Needs
 		all := []record{{epoch: 1}}
 		needs.Add(1, false, false)
 		for range 500 {
 			last := all[len(all)-1]
-			next, use := last, commitlog.TownSignal
+			next, use := last, records.TownSignal
 			next.failed = false
 			switch n := rng.IntN(40); {
 			case n == 0 && rng.IntN(10) == 0:
 				next.epoch, next.pending = last.epoch+1, false
 			case n < 4:
 			case n < 10 && last.paused:
-				use, next.paused = commitlog.TownResume, false
+				use, next.paused = records.TownResume, false
 			case n < 10:
-				use, next.paused = commitlog.TownPause, true
+				use, next.paused = records.TownPause, true
 			case last.pending && n < 30:
-				use = commitlog.TownUse(int(commitlog.TownRest) + rng.IntN(2))
+				use = records.TownUse(int(records.TownRest) + rng.IntN(2))
 			case last.pending:
-				use, next.pending, next.failed = commitlog.TownEnd, false, rng.IntN(2) == 0
+				use, next.pending, next.failed = records.TownEnd, false, rng.IntN(2) == 0
 			default:
-				use, next.failed = commitlog.TownHandoff, rng.IntN(3) > 0
+				use, next.failed = records.TownHandoff, rng.IntN(3) > 0
 				next.pending = !next.failed
 			}
 			if next.epoch == last.epoch && l.CheckTown(needs, use) != nil {
 				refused[use]++
-				require.Less(t, use, commitlog.TownResume, "seed %d", seed)
+				require.Less(t, use, records.TownResume, "seed %d", seed)
 				continue
 			}
 			all = append(all, next)
@@ -64,7 +64,7 @@ func TestNeeds_KeepsFailedHandoffs(t *testing.T) {
 			}
 		}
 	}
-	for use := commitlog.TownHandoff; use < commitlog.TownResume; use++ {
+	for use := records.TownHandoff; use < records.TownResume; use++ {
 		require.NotZero(t, refused[use])
 	}
 }

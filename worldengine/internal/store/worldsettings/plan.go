@@ -1,4 +1,4 @@
-package commitlog
+package worldsettings
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/wire"
 )
 
@@ -25,8 +26,8 @@ type Plan struct {
 	Discards uint64
 
 	stored Stored
-	must   bool // store them, even if stored is equal
-	log    *Log // nil if New
+	must   bool           // store them, even if stored is equal
+	log    *commitlog.Log // nil if New
 }
 
 // Refusal returns an error if a server may not serve the world with these settings.
@@ -34,13 +35,13 @@ func (p *Plan) Refusal(world string, discard bool) error {
 	if discard || len(p.Differences) == 0 {
 		return nil
 	}
-	return &SettingsError{world, p}
+	return &DifferError{world, p}
 }
 
-// PlanSettings compares a server's settings with its world's. It changes nothing. The error is
+// MakePlan compares a server's settings with its world's. It changes nothing. The error is
 // ErrLogMissing if the world is not new, and has no log, and ErrHistoryNeeded if the history would be
 // too short.
-func PlanSettings(
+func MakePlan(
 	ctx context.Context, js jetstream.JetStream, world string, given Settings,
 ) (*Plan, error) {
 	given, err := given.Checked()
@@ -48,21 +49,21 @@ func PlanSettings(
 		return nil, err
 	}
 	plan := &Plan{}
-	err = UntilItPasses(ctx, func(ctx context.Context) (err error) {
-		if plan.log, err = OpenReader(ctx, js, world); errors.Is(err, ErrNoWorld) {
+	err = commitlog.UntilItPasses(ctx, func(ctx context.Context) (err error) {
+		if plan.log, err = commitlog.OpenReader(ctx, js, world); errors.Is(err, commitlog.ErrNoWorld) {
 			if missing := refuseWithoutLog(ctx, js, world); missing == nil {
 				return err
-			} else if plan.log, err = OpenReader(ctx, js, world); errors.Is(err, ErrNoWorld) {
+			} else if plan.log, err = commitlog.OpenReader(ctx, js, world); errors.Is(err, commitlog.ErrNoWorld) {
 				return missing // else another server made the world between the looks
 			}
 		}
 		if err == nil {
-			plan.stored, err = ReadSettings(ctx, plan.log)
+			plan.stored, err = Read(ctx, plan.log)
 		}
 		return err
 	})
-	if errors.Is(err, ErrNoWorld) {
-		return &Plan{New: true, Settings: given.Or(DefaultSettings())}, nil
+	if errors.Is(err, commitlog.ErrNoWorld) {
+		return &Plan{New: true, Settings: given.Or(Default())}, nil
 	}
 	if err == nil {
 		err = plan.compare(ctx, given)
@@ -85,7 +86,7 @@ func (p *Plan) compare(ctx context.Context, given Settings) error {
 	if p.Settings.HistoryPerTown >= current.HistoryPerTown {
 		return nil
 	}
-	subjects, err := SubjectsOf(ctx, p.log.Stream, ">")
+	subjects, err := commitlog.SubjectsOf(ctx, p.log.Stream, ">")
 	if err != nil {
 		return fmt.Errorf("worldengine: the settings of the world %s: %w", p.log.World, err)
 	}
@@ -96,33 +97,33 @@ func (p *Plan) compare(ctx context.Context, given Settings) error {
 	return p.checkNeeds(ctx, subjects)
 }
 
-// AgreeSettings returns the plan to serve a world with given settings. It returns a *SettingsError
+// Agree returns the plan to serve a world with given settings. It returns a *DifferError
 // if the world's settings differ from the given ones, unless discard accepts that.
-func AgreeSettings(
+func Agree(
 	ctx context.Context, js jetstream.JetStream, world string, given Settings, discard bool,
 ) (*Plan, error) {
-	plan, err := PlanSettings(ctx, js, world, given)
+	plan, err := MakePlan(ctx, js, world, given)
 	if err != nil {
 		return nil, err
 	}
 	return plan, plan.Refusal(world, discard)
 }
 
-// ChangeSettings gives a world the settings, for all its servers. The length of histories changes
+// Change gives a world the settings, for all its servers. The length of histories changes
 // at once, the binding (Apply) when each server restarts, and the compression when NATS restarts.
-// ChangeSettings returns a *SettingsError if messages would be discarded and discard is not set.
-func ChangeSettings(
+// Change returns a *DifferError if messages would be discarded and discard is not set.
+func Change(
 	ctx context.Context, js jetstream.JetStream, world string, given Settings, discard bool,
 ) (plan *Plan, err error) {
-	err = new(Log).Retry(ctx, func() error {
-		if plan, err = PlanSettings(ctx, js, world, given); err != nil {
+	err = new(commitlog.Log).Retry(ctx, func() error {
+		if plan, err = MakePlan(ctx, js, world, given); err != nil {
 			return err
 		}
 		if plan.New {
-			return fmt.Errorf("%w: %s", ErrNoWorld, world)
+			return fmt.Errorf("%w: %s", commitlog.ErrNoWorld, world)
 		}
 		if plan.Discards > 0 && !discard {
-			return &SettingsError{world, plan}
+			return &DifferError{world, plan}
 		}
 		return plan.record(ctx, js)
 	})
@@ -171,7 +172,7 @@ func (p *Plan) addSubject(ctx context.Context, js jetstream.JetStream) error {
 		return nil
 	}
 	config.Subjects = append(slices.Clone(config.Subjects), subject)
-	return UntilItPasses(ctx, func(ctx context.Context) (err error) {
+	return commitlog.UntilItPasses(ctx, func(ctx context.Context) (err error) {
 		if p.log.Stream, err = js.UpdateStream(ctx, config); err != nil {
 			return fmt.Errorf("worldengine: stream %s: %w", config.Name, err)
 		}
@@ -184,9 +185,9 @@ func (p *Plan) addSubject(ctx context.Context, js jetstream.JetStream) error {
 func MarkRestored(
 	ctx context.Context, js jetstream.JetStream, world string, configured Settings, end uint64,
 ) error {
-	plan, err := PlanSettings(ctx, js, world, Settings{})
+	plan, err := MakePlan(ctx, js, world, Settings{})
 	if errors.Is(err, ErrSettingsLost) {
-		plan, err = PlanSettings(ctx, js, world, configured)
+		plan, err = MakePlan(ctx, js, world, configured)
 	}
 	if err != nil {
 		return err
@@ -200,11 +201,11 @@ func MarkRestored(
 	return Follow(ctx, js, plan.log.Stream, plan.stored)
 }
 
-// OpenWorldLog creates the stream of a new world's log, or opens the log. It stores the settings of
+// OpenLog creates the stream of a new world's log, or opens the log. It stores the settings of
 // the plan in the log, and makes the configuration of the stream follow them. The error is
 // ErrLostRace if another process has made the world, or changed its settings, since the plan was
 // made.
-func OpenWorldLog(
+func OpenLog(
 	ctx context.Context, js jetstream.JetStream, world string, plan *Plan, replicas int,
 	logger *slog.Logger,
 ) (jetstream.Stream, error) {
@@ -213,7 +214,7 @@ func OpenWorldLog(
 		if err != nil {
 			return nil, err
 		}
-		plan.log = &Log{World: world, Stream: stream, Store: NewStore(js, stream, false)}
+		plan.log = &commitlog.Log{World: world, Stream: stream, Store: commitlog.NewStore(js, stream, false)}
 	}
 	before := plan.stored
 	if err := plan.record(ctx, js); err != nil {
@@ -222,7 +223,7 @@ func OpenWorldLog(
 	plan.warn(before, replicas, logger)
 	config := StreamConfig(world, plan.Settings, replicas)
 	plan.stored.Configure(&config)
-	return OpenStream(ctx, js, config, logger)
+	return commitlog.OpenStream(ctx, js, config, logger)
 }
 
 // createLog creates the stream of a new world's log. It returns ErrLostRace if the stream exists
@@ -230,12 +231,12 @@ func OpenWorldLog(
 func createLog(
 	ctx context.Context, js jetstream.JetStream, config jetstream.StreamConfig,
 ) (stream jetstream.Stream, err error) {
-	err = UntilItPasses(ctx, func(ctx context.Context) (err error) {
+	err = commitlog.UntilItPasses(ctx, func(ctx context.Context) (err error) {
 		stream, err = js.CreateStream(ctx, config)
 		return err
 	})
 	if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
-		return nil, ErrLostRace
+		return nil, commitlog.ErrLostRace
 	}
 	if err != nil {
 		return nil, fmt.Errorf("worldengine: stream %s: %w", config.Name, err)
@@ -282,7 +283,7 @@ func refuseWithoutLog(ctx context.Context, js jetstream.JetStream, world string)
 				wire.LogStream(world))
 		}
 		if !errors.Is(err, jetstream.ErrStreamNotFound) {
-			return fmt.Errorf("%w: stream %s: %w", ErrLogUnavailable, name, err)
+			return fmt.Errorf("%w: stream %s: %w", commitlog.ErrLogUnavailable, name, err)
 		}
 	}
 	return nil

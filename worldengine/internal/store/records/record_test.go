@@ -1,4 +1,4 @@
-package commitlog
+package records
 
 import (
 	"crypto/sha256"
@@ -10,15 +10,17 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
-	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
 	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/worldengine/internal/core/apply"
 	"worldengine/worldengine/internal/core/approval"
+	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/core/town"
 	"worldengine/worldengine/internal/core/town/towntest"
+	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
 
@@ -27,24 +29,24 @@ func TestEncode_ReadsBack(t *testing.T) {
 	t.Parallel()
 	state := towntest.Threatened()
 	policy := approval.Policy{Types: []handoff.ProposalType{handoff.AdvanceProject}}
-	entry := &Entry{State: state, Removed: &state, Apply: apply.Plugin, Policy: &policy,
+	entry := &machine.Town{State: state, Removed: &state, Apply: apply.Plugin, Policy: &policy,
 		Approvals: approval.List{{HandoffID: "h", SnapshotHash: state.Hash,
 			Handoff: jsontext.Value(`{"b":2}`), At: time.Unix(1, 0).UTC(),
 			Expires: time.Unix(2, 0).UTC()}},
-		Paused: &PausedBy{Reason: `a "reason"`},
+		Paused: &messages.PausedBy{Reason: `a "reason"`},
 		Pending: &apply.Pending{Via: apply.Plugin, Attempt: 2, Expected: state.Canonical,
 			Handoff: jsontext.Value(`{"a":1}`), Accepted: time.Unix(1, 0).UTC()}}
 	rules := town.DefaultRules()
-	rec := &Record{Kind: KindMend, Rules: &rules, TownID: `a "town"/é`, ActorID: "ada lovelace", Closing: true, Inconsistent: true,
-		Settings: []Setting{{Name: "apply", Value: "local"}},
-		Mend:     &Mended{Restores: 3, Lost: []LostMessage{{Sequence: 4, RunID: "r"}}},
+	rec := &machine.Record{Kind: machine.KindMend, Rules: &rules, TownID: `a "town"/é`, ActorID: "ada lovelace", Closing: true, Inconsistent: true,
+		Settings: []machine.Setting{{Name: "apply", Value: "local"}},
+		Mend:     &machine.Mended{Restores: 3, Lost: []machine.LostMessage{{Sequence: 4, RunID: "r"}}},
 		Result:   jsontext.Value(`{"result":1}`), WorldPolicy: &policy,
 		RetryOf: &apply.RetryOf{RunID: "run-0", LogSeq: 3},
 		Handoff: jsontext.Value(`{"handoff":2}`), Addition: &handoff.Addition{},
 		Run: &runevents.Run{Identity: runevents.Identity{RunID: "run-1"}}}
 	msg, err := Encode(rec, "subject", entry)
 	require.NoError(t, err)
-	read, err := ReadRecord(msg.Data)
+	read, err := Read(msg.Data)
 	require.NoError(t, err)
 	members := reflect.ValueOf(rec).Elem()
 	for i := range members.NumField() {
@@ -62,7 +64,7 @@ func TestEncode_ReadsBack(t *testing.T) {
 	townID, err := wire.PercentDecode(msg.Header.Get(wire.TownHeader))
 	require.NoError(t, err)
 	require.Equal(t, rec.TownID, townID)
-	require.Equal(t, state.Epoch(), EpochOf(msg.Header))
+	require.Equal(t, state.Epoch(), commitlog.EpochOf(msg.Header))
 	require.Equal(t, "run-1", msg.Header.Get(wire.RunIDHeader))
 	require.Equal(t, "mend", msg.Header.Get(wire.KindHeader))
 	require.Equal(t, "true", msg.Header.Get(wire.AskedHeader))
@@ -107,11 +109,11 @@ func TestBody_Stored(t *testing.T) {
 func TestEncode_LongTownID(t *testing.T) {
 	t.Parallel()
 	for n, want := range map[int]bool{maxTextHeader: true, maxTextHeader + 1: false} {
-		rec := &Record{Kind: KindPut, TownID: strings.Repeat("a", n)}
-		msg, err := Encode(rec, "subject", &Entry{State: towntest.Threatened()})
+		rec := &machine.Record{Kind: machine.KindPut, TownID: strings.Repeat("a", n)}
+		msg, err := Encode(rec, "subject", &machine.Town{State: towntest.Threatened()})
 		require.NoError(t, err)
 		require.Equal(t, want, msg.Header.Get(wire.TownHeader) != "", n)
-		read, err := ReadRecord(msg.Data)
+		read, err := Read(msg.Data)
 		require.NoError(t, err)
 		require.Equal(t, rec.TownID, read.TownID)
 	}
@@ -134,7 +136,7 @@ func TestReadRecord_Damaged(t *testing.T) {
 		string(packed[:len(packed)-1]):              "not a commit record: s2: corrupt input",
 		"\xff\xff\xff\xff\x0f":                      "not a commit record: s2: decoded block is too large",
 	} {
-		_, err := ReadRecord([]byte(body))
+		_, err := Read([]byte(body))
 		require.ErrorContains(t, err, want, "%q", body)
 	}
 }
@@ -157,15 +159,8 @@ func TestRecord_DamagedState(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, err := (&Record{TownID: "t", Snapshot: c.snapshot}).State(c.hash)
+			_, err := (&machine.Record{TownID: "t", Snapshot: c.snapshot}).State(c.hash)
 			require.ErrorContains(t, err, c.want)
 		})
-	}
-}
-
-func TestEpochOf(t *testing.T) {
-	t.Parallel()
-	for value, want := range map[string]int64{"": 0, "7": 7, "x": 0, "99999999999999999999": 0} {
-		require.Equal(t, want, EpochOf(nats.Header{wire.EpochHeader: {value}}), value)
 	}
 }

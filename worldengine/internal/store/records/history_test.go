@@ -1,4 +1,4 @@
-package commitlog_test
+package records_test
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/runevents"
+	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/commitlog/logtest"
 )
@@ -90,7 +91,7 @@ func TestLog_TailOfALongRun(t *testing.T) {
 	const events = 90
 	var guard, town uint64
 	for n := range int64(events) {
-		rec := &commitlog.Record{Kind: commitlog.KindEvents, TownID: "t", Run: &runevents.Run{
+		rec := &machine.Record{Kind: machine.KindEvents, TownID: "t", Run: &runevents.Run{
 			Identity: runevents.Identity{RunID: "run"}, FirstSeq: 5 + n,
 			Events: []runevents.Event{{EventType: "Told", LogicalAttemptID: 1 + n}},
 		}}

@@ -1,4 +1,4 @@
-package commitlog
+package worldsettings
 
 import (
 	"cmp"
@@ -12,6 +12,9 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"worldengine/worldengine/internal/core/machine"
+	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/internal/store/records"
 	"worldengine/worldengine/wire"
 )
 
@@ -30,7 +33,7 @@ type Stored struct {
 	// Sequence is the log sequence of the record; 0 if there is none.
 	Sequence uint64
 
-	later []Setting // of a later program
+	later []machine.Setting // of a later program
 }
 
 // The names of the members of Stored in a record, beside the names of settings.
@@ -52,7 +55,7 @@ const ConfigLost = "worldengine-config-lost"
 
 // read returns stored settings. A setting that this version cannot read is dropped, except the types
 // to approve: without them a server would execute proposals that a person has to approve.
-func read(list []Setting) (s Stored) {
+func read(list []machine.Setting) (s Stored) {
 	for _, setting := range list {
 		switch next := s.Settings; setting.Name {
 		case leastHistory:
@@ -73,13 +76,13 @@ func read(list []Setting) (s Stored) {
 }
 
 // Entries returns all members, as a record has them.
-func (s Stored) Entries() []Setting {
+func (s Stored) Entries() []machine.Setting {
 	return slices.Concat(s.List(), s.past(), s.later)
 }
 
 // past returns the members that an operator cannot set.
-func (s Stored) past() (past []Setting) {
-	add := func(name, value string) { past = append(past, Setting{Name: name, Value: value}) }
+func (s Stored) past() (past []machine.Setting) {
+	add := func(name, value string) { past = append(past, machine.Setting{Name: name, Value: value}) }
 	if 0 < s.LeastHistory && s.LeastHistory < s.HistoryPerTown {
 		add(leastHistory, strconv.FormatInt(s.LeastHistory, 10))
 	}
@@ -91,7 +94,7 @@ func (s Stored) past() (past []Setting) {
 
 // complete sets the members that were not given.
 func (s Stored) complete() Stored {
-	s.Settings = s.Or(DefaultSettings())
+	s.Settings = s.Or(Default())
 	s.LeastHistory = min(cmp.Or(s.LeastHistory, s.HistoryPerTown), s.HistoryPerTown)
 	return s
 }
@@ -107,7 +110,7 @@ func (s Stored) with(settings Settings) Stored {
 func (s Stored) Configure(config *jetstream.StreamConfig) {
 	config.MaxMsgsPerSubject = s.HistoryPerTown
 	config.Compression = s.Compress.ofLog(config.Replicas)
-	config.Metadata = map[string]string{FormatKey: Format}
+	config.Metadata = map[string]string{commitlog.FormatKey: commitlog.Format}
 	for _, setting := range s.List() {
 		config.Metadata[settingPrefix+setting.Name] = setting.Value
 	}
@@ -119,14 +122,14 @@ func (s Stored) Configure(config *jetstream.StreamConfig) {
 // Configured returns the settings in the configuration of the stream of a log. They count only if
 // the log has no record of settings.
 func Configured(config jetstream.StreamConfig) Stored {
-	var list []Setting
+	var list []machine.Setting
 	for _, key := range slices.Sorted(maps.Keys(config.Metadata)) {
 		name, found := strings.CutPrefix(key, settingPrefix)
 		if !found {
 			name, found = strings.CutPrefix(key, pastPrefix)
 		}
-		if found && key != FormatKey {
-			list = append(list, Setting{Name: name, Value: config.Metadata[key]})
+		if found && key != commitlog.FormatKey {
+			list = append(list, machine.Setting{Name: name, Value: config.Metadata[key]})
 		}
 	}
 	s := read(list)
@@ -143,15 +146,15 @@ var ErrSettingsLost = errors.New("worldengine: the settings of the world are los
 	"them anew, to handoffd (--history-per-town, --apply, --require-approval, --compress, with " +
 	"--discard-history) or to handoffctl world settings set, or restore a backup")
 
-// ReadSettings returns the settings of the world of a log. The error is ErrSettingsLost or
+// Read returns the settings of the world of a log. The error is ErrSettingsLost or
 // ErrLogUnavailable.
-func ReadSettings(ctx context.Context, log *Log) (Stored, error) {
+func Read(ctx context.Context, log *commitlog.Log) (Stored, error) {
 	msg, err := log.Store.Last(ctx, wire.SettingsSubject(log.World))
 	switch {
-	case errors.Is(err, ErrUnreadable):
+	case errors.Is(err, commitlog.ErrUnreadable):
 		return Stored{}, fmt.Errorf("%w: their record was changed on the disk", ErrSettingsLost)
 	case err != nil:
-		return Stored{}, fmt.Errorf("%w: settings of the world %s: %w", ErrLogUnavailable, log.World,
+		return Stored{}, fmt.Errorf("%w: settings of the world %s: %w", commitlog.ErrLogUnavailable, log.World,
 			err)
 	case msg != nil:
 		return readSettings(msg)
@@ -166,27 +169,27 @@ func ReadSettings(ctx context.Context, log *Log) (Stored, error) {
 
 // readSettings reads a message with the settings of a world.
 func readSettings(msg *jetstream.RawStreamMsg) (Stored, error) {
-	rec, err := ReadRecord(msg.Data)
-	if err == nil && (rec.Kind != KindSettings || len(rec.Settings) == 0) {
+	rec, err := records.Read(msg.Data)
+	if err == nil && (rec.Kind != machine.KindSettings || len(rec.Settings) == 0) {
 		err = fmt.Errorf("it is a record of kind %q without settings", rec.Kind)
 	}
 	if err != nil {
 		return Stored{Sequence: msg.Sequence}, fmt.Errorf("%w: log sequence %d: %w", ErrSettingsLost,
 			msg.Sequence, err)
 	}
-	s := SettingsIn(rec)
+	s := InRecord(rec)
 	s.Sequence = msg.Sequence
 	return s, nil
 }
 
-// SettingsIn returns the settings in a record of kind settings.
-func SettingsIn(rec *Record) Stored { return read(rec.Settings).complete() }
+// InRecord returns the settings in a record of kind settings.
+func InRecord(rec *machine.Record) Stored { return read(rec.Settings).complete() }
 
 // append appends the settings to the log, behind the record at a sequence, and returns their own
 // sequence. It returns ErrLostRace if the settings were changed meanwhile.
-func (s Stored) append(ctx context.Context, log *Log, guard uint64) (uint64, error) {
-	rec := &Record{Kind: KindSettings, Settings: s.Entries()}
-	msg, err := Encode(rec, wire.SettingsSubject(log.World), nil)
+func (s Stored) append(ctx context.Context, log *commitlog.Log, guard uint64) (uint64, error) {
+	rec := &machine.Record{Kind: machine.KindSettings, Settings: s.Entries()}
+	msg, err := records.Encode(rec, wire.SettingsSubject(log.World), nil)
 	if err != nil {
 		return 0, err
 	}

@@ -1,0 +1,161 @@
+package records
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/nats-io/nats.go"
+
+	"worldengine/handoff"
+	"worldengine/runevents"
+	"worldengine/worldengine/internal/core/machine"
+	"worldengine/worldengine/internal/core/town"
+	"worldengine/worldengine/wire"
+)
+
+// Headers returns the headers of a record's message. Lists and the index read only these, no body.
+// state is the town's state in the record; nil if it has none.
+func Headers(rec *machine.Record, subject string, state *town.State) nats.Header {
+	header := make(nats.Header, mostHeaders)
+	values := make([]string, 0, mostHeaders) // one array for all
+	set := func(name, value string) {
+		if value != "" {
+			values = append(values, value)
+			header[name] = values[len(values)-1 : len(values) : len(values)]
+		}
+	}
+	flag := func(name string, on bool) {
+		if on {
+			set(name, "true")
+		}
+	}
+	if state != nil {
+		if encoded := wire.PercentEncode(rec.TownID); len(encoded) <= maxTextHeader {
+			set(wire.TownHeader, encoded)
+		}
+		set(wire.HashHeader, state.Hash)
+		set(wire.EpochHeader, strconv.FormatInt(state.Epoch(), 10))
+	}
+	set(wire.KindHeader, string(rec.Kind))
+	if token := wire.TokenOf(rec.TownID); !strings.HasSuffix(subject, "."+token) {
+		set(wire.TownTokenHeader, token)
+	}
+	set(wire.ActorHeader, wire.PercentEncode(rec.ActorID))
+	set(wire.ApplyHeader, string(rec.Apply))
+	flag(wire.AskedHeader, rec.Approvals.AnyOpen())
+	flag(wire.PendingHeader, rec.Pending != nil)
+	flag(wire.PausedHeader, rec.Paused != nil)
+	flag(wire.RemovedHeader, rec.Removed)
+	flag(wire.ClosingHeader, rec.Closing)
+	if rec.Mend != nil {
+		set(wire.GapsHeader, gapsText(rec.Mend.Gaps))
+	}
+	flag(wire.InconsistentHeader, rec.Inconsistent)
+	if rec.Result != nil {
+		decision := rec.Decision
+		if decision == nil {
+			decision = new(handoff.Result)
+			_ = json.Unmarshal(rec.Result, decision) // a damaged result sets neither header
+		}
+		if decision.IdempotencyKey != "" {
+			set(wire.KeyHeader, decision.IdempotencyKey)
+			set(wire.ResultHeader, string(decision.Status)+" "+string(decision.ReasonCode))
+		}
+	}
+	if rec.Run != nil {
+		describeRun(rec, set)
+	}
+	return header
+}
+
+// maxTextHeader bounds a header whose text a client chose, since NATS bounds all headers together.
+// A longer text is in the record alone.
+const maxTextHeader = 4096
+
+// mostHeaders is the number of headers of a handoff's record, with wire.AtHeader.
+const mostHeaders = 16
+
+// describeRun sets the headers of the events in a record.
+func describeRun(rec *machine.Record, set func(name, value string)) {
+	run := rec.Run
+	set(wire.RunIDHeader, wire.PercentEncode(run.RunID))
+	if len(run.Events) == 0 {
+		return
+	}
+	set(wire.RunSeqsHeader,
+		fmt.Sprintf("%d-%d", run.FirstSeq, run.FirstSeq+int64(len(run.Events))-1))
+	if at := run.Events[0].EmittedAt; run.FirstSeq == 1 && len(at) <= maxTextHeader {
+		set(wire.ArrivedHeader, at)
+	}
+	var moves []string
+	for i := range run.Events {
+		event := &run.Events[i]
+		if event.EventType.Spec().Level == runevents.RunLevel {
+			moves = append(moves, string(event.EventType))
+		}
+		if event.EventType != runevents.RunStarted && event.EventType != runevents.RunQueued {
+			continue
+		}
+		var asked machine.Started
+		if of := rec.Addition; of != nil {
+			asked.ActorID, asked.Type = of.ActorID, string(of.ProposalType)
+		} else if json.Unmarshal(event.Payload, &asked) != nil {
+			continue
+		}
+		set(wire.ActorHeader, wire.ActorToken(asked.ActorID))
+		if run.AppendedBy == "" {
+			set(wire.TypeHeader, cmp.Or(asked.Type, asked.Signal))
+		}
+	}
+	set(wire.RunMovesHeader, strings.Join(moves, ","))
+}
+
+// Gaps are the gaps of a town.
+type Gaps []machine.Gap
+
+// gapsText writes gaps as wire.GapsHeader has them: "2-5,9-"; without a Before, the gap ends at the
+// record that has it.
+func gapsText(gaps []machine.Gap) string {
+	var text []string
+	for _, g := range gaps {
+		before := ""
+		if g.Before > 0 {
+			before = strconv.FormatUint(g.Before, 10)
+		}
+		text = append(text, strconv.FormatUint(g.After, 10)+"-"+before)
+	}
+	return strings.Join(text, ",")
+}
+
+// ReadGaps reads the text of wire.GapsHeader of a record at a sequence. It omits unreadable parts.
+func ReadGaps(text string, seq uint64) (gaps Gaps) {
+	for part := range strings.SplitSeq(text, ",") {
+		first, last, _ := strings.Cut(part, "-")
+		after, err := strconv.ParseUint(first, 10, 64)
+		before, errLast := strconv.ParseUint(last, 10, 64)
+		if last == "" {
+			before, errLast = seq, nil
+		}
+		if err == nil && errLast == nil {
+			gaps = append(gaps, machine.Gap{After: after, Before: before})
+		}
+	}
+	return gaps
+}
+
+// Has reports whether the record at a sequence was given up.
+func (g Gaps) Has(seq uint64) bool {
+	return slices.ContainsFunc(g, func(gap machine.Gap) bool { return gap.After < seq && seq < gap.Before })
+}
+
+// Explain reports whether all records between two of the town, of which the log delivers the later
+// one behind the earlier, were given up, or the later one itself.
+func (g Gaps) Explain(earlier, later uint64) bool {
+	return g.Has(later) || slices.ContainsFunc(g, func(gap machine.Gap) bool {
+		return gap.After <= earlier && later <= gap.Before
+	})
+}
