@@ -1,5 +1,5 @@
 // Package trace propagates a W3C trace context (https://www.w3.org/TR/trace-context/) from the headers
-// of one message to those of another. It makes no ids and no spans
+// of one message to the headers of another. It makes no ids and no spans
 // (docs/adr/0027-traces-are-passed-on.md).
 package trace
 

@@ -298,11 +298,11 @@ func (call linearCall) read(reply *nats.Msg) (linearAnswer, *town.State) {
 			status == "429" {
 			return linearAnswer{}, nil
 		}
-		return call.inRun(linearAnswer{code: failed.Error.Code}, reply), nil
+		return call.addRun(linearAnswer{code: failed.Error.Code}, reply), nil
 	}
 	switch {
 	case call.handoff != nil:
-		return call.inRun(linearResult(reply.Data), reply), nil
+		return call.addRun(linearResult(reply.Data), reply), nil
 	case call.decide != nil, call.cancel != "":
 		return linearAnswer{code: "OK"}, nil
 	}
@@ -325,8 +325,8 @@ func (call linearCall) read(reply *nats.Msg) (linearAnswer, *town.State) {
 	return answer, &state
 }
 
-// inRun adds, for a linearGame handoff, the run that the reply names to the answer.
-func (call linearCall) inRun(answer linearAnswer, reply *nats.Msg) linearAnswer {
+// addRun adds, for a linearGame handoff, the run that the reply names to the answer.
+func (call linearCall) addRun(answer linearAnswer, reply *nats.Msg) linearAnswer {
 	if call.handoff != nil && call.town == linearGame {
 		answer.run = reply.Header.Get(wire.RunIDHeader)
 	}

@@ -58,7 +58,7 @@ func (o *simOperator) decide() bool {
 		s.trace("%s tells engine %d: %s %s", given.ActorID, engine.number, given.Kind,
 			given.HandoffID)
 		o.person(engine, given.ActorID, func(ctx context.Context) {
-			o.tellDecision(ctx, engine, given, submit)
+			o.sendDecision(ctx, engine, given, submit)
 		})
 	}
 	return true
@@ -81,7 +81,7 @@ func (o *simOperator) denyAll(townID string) {
 		engine.number)
 	o.person(engine, "a strict person", func(ctx context.Context) {
 		for _, given := range signals {
-			o.tellDecision(ctx, engine, given, false)
+			o.sendDecision(ctx, engine, given, false)
 		}
 	})
 }
@@ -99,9 +99,9 @@ func (o *simOperator) person(engine *simEngine, name string, act func(ctx contex
 	}()
 }
 
-// tellDecision makes a person decide and, if the person approves and submits, takes the result of
+// sendDecision makes a person decide and, if the person approves and submits, takes the result of
 // the handoff when it comes.
-func (o *simOperator) tellDecision(
+func (o *simOperator) sendDecision(
 	ctx context.Context, engine *simEngine, given Signal, submit bool,
 ) {
 	entry, err := engine.Decide(ctx, given)

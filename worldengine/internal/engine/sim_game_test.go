@@ -30,7 +30,7 @@ func (p *simRouter) Ask(_ string, m *game.Application, attempt int64, data []byt
 			if p.sim.chance(5) {
 				p.sim.game.delayed = append(p.sim.game.delayed, simRequest{m, data, time.Now()})
 			} else {
-				p.sim.game.take(simRequest{m, data, time.Now()})
+				p.sim.game.receive(simRequest{m, data, time.Now()})
 			}
 			return struct{}{}, nil
 		})
@@ -65,11 +65,11 @@ func (g *simGame) deliverLate() {
 	i := g.sim.rng.IntN(len(g.delayed))
 	r := g.delayed[i]
 	g.delayed = slices.Delete(g.delayed, i, i+1)
-	g.take(r)
+	g.receive(r)
 }
 
-// take answers a request, if the answer arrives.
-func (g *simGame) take(r simRequest) {
+// receive answers a request, if the answer arrives.
+func (g *simGame) receive(r simRequest) {
 	c, err := apply.ParseCommand(r.data, schemas.Limits{})
 	if err != nil {
 		panic(err)

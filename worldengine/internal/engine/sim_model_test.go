@@ -211,7 +211,7 @@ func (s *sim) checkLog() {
 			h.decided(rec)
 		case machine.KindPending:
 			if before == nil {
-				h.took(parsed(rec.Pending.Handoff), rec.Pending.RetryOf)
+				h.recordReceipt(parsed(rec.Pending.Handoff), rec.Pending.RetryOf)
 			}
 		case machine.KindHandoff:
 			h.concluded(rec, before, m)

@@ -99,9 +99,9 @@ func (o *simOperator) next() (Signal, bool) {
 	return Signal{Kind: machine.SignalPause, TownID: townID, DrainTimeout: time.Second}, true
 }
 
-// tell shows the engines the log's pauses of the world, each after all have handled the one before:
+// publishPauses shows the engines the log's pauses of the world, each after all have handled the one before:
 // whether a town has had its turn between two signals makes a difference.
-func (o *simOperator) tell() {
+func (o *simOperator) publishPauses() {
 	for ; o.told < len(o.sim.log.messages); o.told++ {
 		m := o.sim.log.messages[o.told]
 		if m.subject != wire.ControlSubject("main") {
@@ -158,8 +158,8 @@ func readSimRecord(m *simMessage) *machine.Record {
 	return rec
 }
 
-// over reports whether each run has an end, or may go without one.
-func (s *sim) over() bool {
+// finished reports whether each run has an end, or may go without one.
+func (s *sim) finished() bool {
 	if !s.unended() {
 		return true
 	}

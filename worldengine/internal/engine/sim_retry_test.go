@@ -91,9 +91,9 @@ func (h *simHistory) mayForget(prior *dedupe.Receipt, asked *handoff.Handoff) bo
 	return first.Requirements.ExpectedDecisionEpoch < h.epochs[asked.Proposal.TownID]
 }
 
-// took records how a pending command changes its key's receipt: until it ends there is none, and if
+// recordReceipt records how a pending command changes its key's receipt: until it ends there is none, and if
 // it is cancelled the earlier one comes back.
-func (h *simHistory) took(asked *handoff.Handoff, of *apply.RetryOf) {
+func (h *simHistory) recordReceipt(asked *handoff.Handoff, of *apply.RetryOf) {
 	at := placeOf(asked)
 	h.mustBeFree(asked, of)
 	h.retried[at] = h.receipts[at]

@@ -211,14 +211,14 @@ func (s *sim) start() *simEngine {
 type simRuns struct{ *runs.Reader }
 
 func (r simRuns) Get(ctx context.Context, runID string) (runevents.Snapshot, error) {
-	return r.Reader.Get(aboutRun(ctx, runID), runID)
+	return r.Reader.Get(withRunID(ctx, runID), runID)
 }
 
 func (r simRuns) EndedAt(ctx context.Context, runID string) (uint64, error) {
-	return r.Reader.EndedAt(aboutRun(ctx, runID), runID)
+	return r.Reader.EndedAt(withRunID(ctx, runID), runID)
 }
 
-func aboutRun(ctx context.Context, runID string) context.Context {
+func withRunID(ctx context.Context, runID string) context.Context {
 	asker, _ := ctx.Value(simAsker{}).(string)
 	return context.WithValue(ctx, simAsker{}, asker+" about run "+runID)
 }
@@ -289,7 +289,7 @@ func (s *sim) step() {
 	case n == 10 && s.fails():
 		s.operator.retry()
 	case n == 9 && s.operator.told < len(s.log.messages):
-		s.operator.tell()
+		s.operator.publishPauses()
 	case waiting > 0 && n < 19:
 		s.turn(s.rng.IntN(waiting))
 	default:
@@ -374,7 +374,7 @@ func (s *sim) run(steps int) []string {
 	s.quiet, s.game.away = true, false
 	for range 50 * steps {
 		synctest.Wait() // so that what the clients know can be read
-		if s.settled() && s.over() {
+		if s.settled() && s.finished() {
 			break
 		}
 		s.step()
@@ -384,7 +384,7 @@ func (s *sim) run(steps int) []string {
 		s.must(c.open == nil, "%s has no answer", c.name)
 	}
 	s.must(!s.pending(), "a town is pending for ever")
-	s.must(s.over(), "a run has no end: %v", s.operator.open)
+	s.must(s.finished(), "a run has no end: %v", s.operator.open)
 	for i := range s.engines {
 		s.kill(i)
 	}

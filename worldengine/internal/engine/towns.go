@@ -287,7 +287,7 @@ func (e *Engine) List(ctx context.Context, q TownQuery) (messages.Towns, error) 
 	for i := range all {
 		t := &all[i]
 		view := state(t)
-		passes := q.passes(&view, t.Pending)
+		passes := q.matches(&view, t.Pending)
 		if passes {
 			page.Found++
 		}
@@ -325,7 +325,7 @@ func (e *Engine) townStates() func(t *records.Listed) messages.ListedTown {
 	}
 }
 
-func (q *TownQuery) passes(t *messages.ListedTown, pending bool) bool {
+func (q *TownQuery) matches(t *messages.ListedTown, pending bool) bool {
 	if q.Text != "" && !strings.Contains(strings.ToLower(t.TownID), strings.ToLower(q.Text)) &&
 		!strings.HasPrefix(t.SnapshotHash, q.Text) {
 		return false

@@ -85,7 +85,7 @@ func (s *step) extend(run *runevents.Run, ends bool, reason string) (out Output,
 	tail := s.in.Tail
 	fresh := tail.Without(run)
 	starts := func(e runevents.Event) bool { return e.EventType == runevents.StepStarted }
-	if s.held() && (slices.ContainsFunc(fresh, starts) || reason != "" && !tail.Closed) {
+	if s.runPaused() && (slices.ContainsFunc(fresh, starts) || reason != "" && !tail.Closed) {
 		resumed, err := s.released(reason)
 		if err != nil {
 			return out, err
@@ -95,21 +95,21 @@ func (s *step) extend(run *runevents.Run, ends bool, reason string) (out Output,
 	if len(fresh) == 0 && (!ends || tail.Closed) {
 		return out, nil
 	}
-	out = s.onRun(run.Identity, fresh, ends || tail.Closed)
+	out = s.runOutput(run.Identity, fresh, ends || tail.Closed)
 	out.Again = ends
 	return out, nil
 }
 
-// onRun returns a record on a run's own subject.
-func (s *step) onRun(run runevents.Identity, events []runevents.Event, closing bool) Output {
+// runOutput returns a record on a run's own subject.
+func (s *step) runOutput(run runevents.Identity, events []runevents.Event, closing bool) Output {
 	return Output{On: OfRun, Record: &Record{
 		Kind: KindRun, TownID: s.in.TownID, Closing: closing,
 		Run: &runevents.Run{Identity: run, FirstSeq: s.in.Tail.Next, Events: events},
 	}}
 }
 
-// held reports whether the run of the pending command is paused.
-func (s *step) held() bool { return s.in.Tail.PausedAt > s.town.Pending.Emitted }
+// runPaused reports whether the run of the pending command is paused.
+func (s *step) runPaused() bool { return s.in.Tail.PausedAt > s.town.Pending.Emitted }
 
 // released returns the events that resume a paused run.
 func (s *step) released(reason string) ([]runevents.Event, error) {
@@ -125,18 +125,18 @@ const outcomeKnown = "What became of the command is known: the run ends."
 
 func (e *Hold) effect(s *step) (Output, error) {
 	pending, tail := s.town.Pending, s.in.Tail
-	if pending == nil || tail.Closed || s.held() == (e.By != nil) {
+	if pending == nil || tail.Closed || s.runPaused() == (e.By != nil) {
 		return Output{}, nil
 	}
 	if e.By == nil {
 		events, err := s.released("")
-		return s.onRun(pending.Run, events, false), err
+		return s.runOutput(pending.Run, events, false), err
 	}
 	p := s.producer(pending.Run)
 	p.ResumeAt(runevents.RunStatusRunning)
 	err := p.Emit(runevents.Emission{Type: runevents.RunPaused, Attempt: tail.Pauses + 1,
 		Payload: pausedPayload{SignalID: e.By.SignalID, Reason: e.By.Reason}})
-	return s.onRun(pending.Run, p.Run().Events, false), err
+	return s.runOutput(pending.Run, p.Run().Events, false), err
 }
 
 func (e *Arrival) effect(s *step) (Output, error) {
@@ -179,7 +179,7 @@ func (e *Outcome) effect(s *step) (Output, error) {
 	failed.At = v.At
 	p := app.Pending.Next(*failed, v.Reached, s.in.At, &s.Plugin)
 	p.EventIDs, err = runevents.DrawIDs(p.Run, s.newID, slices.Concat(p.EventIDs, s.in.Drawn),
-		ToCome(p.Attempt)...)
+		NextEvents(p.Attempt)...)
 	next := s.town
 	next.Pending = p
 	return Output{Record: &Record{Kind: KindPending, TownID: s.in.TownID}, After: next}, err
@@ -195,7 +195,7 @@ func (s *step) end(
 		return Output{}, fmt.Errorf("machine: the state of the town changed while run %s was pending",
 			app.Pending.Run.RunID)
 	}
-	checked, after, outcome := passed(&s.town.State), s.town, handoff.Outcome{}
+	checked, after, outcome := acceptable(&s.town.State), s.town, handoff.Outcome{}
 	addition := handoff.AdditionOf(app.Handoff)
 	after.Pending = nil
 	if failed == nil {
@@ -302,7 +302,7 @@ func (s *step) close(run *runevents.Producer, reason string) (out Output, err er
 		return out, err
 	}
 	run.Persisted(s.in.Tail.Next)
-	if s.held() && reason != "" {
+	if s.runPaused() && reason != "" {
 		run.ResumeAt(runevents.RunStatusPaused)
 		err = emitReleased(run, s.in.Tail.Pauses, reason)
 	}

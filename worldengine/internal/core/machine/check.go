@@ -42,7 +42,7 @@ func Check(h *handoff.Handoff, prior *dedupe.Receipt, state town.State) Checked 
 		return refuse(handoff.Rejected, handoff.ReasonUnknownTown)
 	}
 
-	all := passed(&state)
+	all := acceptable(&state)
 	e.StaleCheck = all.Outcome.Evaluation.StaleCheck
 	e.StaleCheck.Passed = false
 	if h.Requirements.ExpectedDecisionEpoch != state.Epoch() {
@@ -60,9 +60,9 @@ func Check(h *handoff.Handoff, prior *dedupe.Receipt, state town.State) Checked 
 	return all
 }
 
-// passed is the verdict about a handoff that passes every check in a state. It follows from the
+// acceptable is the verdict about a handoff that passes every check in a state. It follows from the
 // state alone, so the end of a pending command needs no second check.
-func passed(state *town.State) Checked {
+func acceptable(state *town.State) Checked {
 	epoch := state.Epoch()
 	return Checked{Accepted: true, Outcome: handoff.Outcome{Evaluation: handoff.Evaluation{
 		DuplicateCheck: handoff.DuplicateReport{Evaluated: true},

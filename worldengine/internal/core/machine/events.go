@@ -150,9 +150,9 @@ func emitEnd(
 	return n.err
 }
 
-// ToCome returns the events that the engine may emit after the commit of an attempt, up to the
+// NextEvents returns the events that the engine may emit after the commit of an attempt, up to the
 // commit of the next attempt or of the end. Their eventIds are drawn in advance.
-func ToCome(attempt int64) []runevents.Event {
+func NextEvents(attempt int64) []runevents.Event {
 	return append([]runevents.Event{
 		applyEvent(runevents.StepCompleted, attempt), applyEvent(runevents.StepFailed, attempt),
 		{EventType: runevents.RunCompleted, LogicalAttemptID: 1},
@@ -323,7 +323,7 @@ func (n *emitter) failAttempt(attempt int64, failed stepError, at time.Time) {
 
 // start emits the start of a run and, for a retry, that the operator's signal is accepted.
 func (n *emitter) start(h *handoff.Handoff, begin Begin) {
-	n.begin(h, begin)
+	n.startRun(h, begin)
 	if r := begin.Retry; r != nil {
 		n.run(runevents.SignalAccepted, SignalPayload{
 			Signal: SignalRetry, TownID: h.Proposal.TownID, RunID: r.RunID, ActorID: r.ActorID,
@@ -332,9 +332,9 @@ func (n *emitter) start(h *handoff.Handoff, begin Begin) {
 	}
 }
 
-// begin emits the start of a run. A run that started before its pause cannot get RunApproved any
+// startRun emits the start of a run. A run that started before its pause cannot get RunApproved any
 // more: its RunResumed names the approver.
-func (n *emitter) begin(h *handoff.Handoff, begin Begin) {
+func (n *emitter) startRun(h *handoff.Handoff, begin Begin) {
 	approval := begin.Approval
 	switch {
 	case begin.Start == StartResumed && approval == nil:

@@ -28,11 +28,11 @@ type Settings struct {
 func IDs(event Event) int {
 	switch event.(type) {
 	case *Handoff:
-		return 15 // an approved retry that waited for its town, and the events of ToCome
+		return 15 // an approved retry that waited for its town, and the events of NextEvents
 	case *Put, *Patch, *Arrival:
 		return 0
 	}
-	return 5 // the end of a pause, and the events of ToCome for the next attempt
+	return 5 // the end of a pause, and the events of NextEvents for the next attempt
 }
 
 // RunOf returns the run of an event if the event's step needs the run's tail, else "". emitted is

@@ -76,8 +76,8 @@ func predict(then func(), parts ...string) prediction {
 	return prediction{strings.Join(parts, "; "), then}
 }
 
-// told renders an output.
-func told(out *machine.Output, err error) string {
+// outputText renders an output.
+func outputText(out *machine.Output, err error) string {
 	if err != nil {
 		return "error " + err.Error()
 	}
@@ -156,14 +156,14 @@ func (o *oracle) predict(townID string, event machine.Event) prediction {
 	case *machine.Close:
 		return o.wait(&e.Wait, true)
 	case *machine.Open:
-		return o.onRun(e.Run.RunID, !o.run(e.Run.RunID).closed, "", false, "")
+		return o.runRecord(e.Run.RunID, !o.run(e.Run.RunID).closed, "", false, "")
 	case *machine.Abandon:
 		r := o.run(e.Run.RunID)
 		if r.canceled {
 			return fails(machine.ErrRunCancelled)
 		}
 		started := pick(r.status != "PAUSED", "RunStarted, ", "")
-		p := o.onRun(e.Run.RunID, false, "CANCELLED", true, started+"RunCancelled")
+		p := o.runRecord(e.Run.RunID, false, "CANCELLED", true, started+"RunCancelled")
 		return prediction{p.text, func() { p.then(); r.canceled = true }}
 	case *machine.Cancel:
 		return o.cancel(e)
@@ -172,7 +172,7 @@ func (o *oracle) predict(townID string, event machine.Event) prediction {
 			return prediction{}
 		}
 		r, pause := o.run(o.command.run), e.By != nil
-		return o.onRun(o.command.run, r.closed || pause == (r.status == "PAUSED"),
+		return o.runRecord(o.command.run, r.closed || pause == (r.status == "PAUSED"),
 			pick(pause, "PAUSED", "RUNNING"), false, pick(pause, "RunPaused", "RunResumed"))
 	}
 	if o.command == nil {
@@ -198,8 +198,8 @@ func (o *oracle) run(runID string) *course {
 	return o.runs[runID]
 }
 
-// onRun predicts a record on the run's own subject, after which the run has a status.
-func (o *oracle) onRun(
+// runRecord predicts a record on the run's own subject, after which the run has a status.
+func (o *oracle) runRecord(
 	runID string, none bool, status string, closing bool, names string,
 ) prediction {
 	r := o.run(runID)
@@ -220,13 +220,13 @@ func (o *oracle) wait(e *machine.Wait, closes bool) prediction {
 	case closes && r.closed:
 		return prediction{}
 	case e.By == nil && r.status == "":
-		return o.onRun(e.Run.RunID, false, "PENDING", closes || r.closed, "RunQueued")
+		return o.runRecord(e.Run.RunID, false, "PENDING", closes || r.closed, "RunQueued")
 	case e.By != nil && r.status != "PAUSED":
 		queued := r.status == "" && e.Begin.Start == machine.StartQueued
-		return o.onRun(e.Run.RunID, false, "PAUSED", closes || r.closed,
+		return o.runRecord(e.Run.RunID, false, "PAUSED", closes || r.closed,
 			pick(queued, "RunQueued, ", "")+"RunStarted, RunPaused")
 	}
-	return o.onRun(e.Run.RunID, !closes, "", true, "")
+	return o.runRecord(e.Run.RunID, !closes, "", true, "")
 }
 
 // become gives the town another state: proposals and approvals of the one before are stale.
@@ -275,8 +275,8 @@ func (o *oracle) pause(townID string, e *machine.Signal) prediction {
 		"control on "+pick(townID == "", "world", "town"), signalled)
 }
 
-// begin returns the events of a run up to its checks.
-func (o *oracle) begin(e *machine.Handoff, v *handoff.Evaluation, approved bool) string {
+// startEvents returns the events of a run up to its checks.
+func (o *oracle) startEvents(e *machine.Handoff, v *handoff.Evaluation, approved bool) string {
 	var names []string
 	add := func(name string, on bool) {
 		if on {
@@ -321,7 +321,7 @@ func (o *oracle) handoff(e *machine.Handoff) prediction {
 			if r.status = "COMPLETED"; ask {
 				o.ask(h)
 			}
-		}, kind, free, o.begin(e, &v, false)+"[apply], RunCompleted", judged(result))
+		}, kind, free, o.startEvents(e, &v, false)+"[apply], RunCompleted", judged(result))
 	}
 	v.DuplicateCheck.Evaluated = true
 	if first := o.accepted[h.IdempotencyKey]; first != nil && e.RetryOf == nil {
@@ -360,7 +360,7 @@ func (o *oracle) handoff(e *machine.Handoff) prediction {
 		approved = true
 	}
 	v.Preconditions.Passed = true
-	begun := o.begin(e, &v, approved) + "StepStarted 1"
+	begun := o.startEvents(e, &v, approved) + "StepStarted 1"
 	switch via := cmp.Or(o.via, o.settings.Apply); {
 	case failed != "":
 		return o.conclude(h, e.Run.RunID, &v, failed, o.state, begun+", StepFailed 1, RunFailed")
@@ -535,7 +535,7 @@ func (o *oracle) extend(starts, ends, resumes, again bool) (prediction, bool) {
 	if len(names) == 0 && (!ends || r.closed) {
 		return prediction{}, false
 	}
-	p := o.onRun(c.run, false, status, ends || r.closed, "")
+	p := o.runRecord(c.run, false, status, ends || r.closed, "")
 	return predict(func() {
 		p.then()
 		for _, name := range added {

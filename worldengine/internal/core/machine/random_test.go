@@ -140,7 +140,7 @@ func (w *walk) act() {
 	case len(w.log) == 0 && !w.rare(8):
 		w.putSome()
 	case w.command != nil && w.rare(2):
-		w.ofCommand()
+		w.stepCommand()
 	case n < 5:
 		w.deliver(w.propose())
 	case n < 7:
@@ -296,8 +296,8 @@ func (w *walk) deliver(h *handoff.Handoff) {
 		start: one(w, machine.StartAtOnce, machine.StartQueued)})
 }
 
-// beginOf returns how the run of a delivery begins.
-func (w *walk) beginOf(d *delivery) machine.Begin {
+// startOf returns how the run of a delivery begins.
+func (w *walk) startOf(d *delivery) machine.Begin {
 	b := machine.Begin{Start: d.start, Waited: time.Second}
 	if tail := w.tails[d.run.RunID]; tail != nil && tail.Status != "" {
 		b.Start = pick(tail.Status == runevents.RunStatusPaused, machine.StartResumed,
@@ -314,7 +314,7 @@ func (w *walk) pausedBy() *messages.PausedBy { return cmp.Or(w.machine.Paused, w
 // judge judges a delivery, or lets it wait.
 func (w *walk) judge(d *delivery) {
 	lives, runID := w.lives, d.run.RunID
-	wait := machine.Wait{Handoff: d.h, Run: d.run, Begin: w.beginOf(d)}
+	wait := machine.Wait{Handoff: d.h, Run: d.run, Begin: w.startOf(d)}
 	prior := w.receipts[d.h.IdempotencyKey]
 	busy := w.command != nil || w.pausedBy() != nil
 	if w.tails[runID] != nil && (!busy || w.rare(4)) || w.rare(30) {
@@ -336,12 +336,12 @@ func (w *walk) judge(d *delivery) {
 			w.step(&machine.Open{Run: d.run}, runID)
 		}
 		if w.lives == lives && w.rare(2) {
-			wait.Begin, wait.By = w.beginOf(d), w.pausedBy()
+			wait.Begin, wait.By = w.startOf(d), w.pausedBy()
 			w.step(&wait, runID)
 		}
 		d.start = machine.StartQueued
 	default:
-		e := &machine.Handoff{Handoff: d.h, Run: d.run, Next: 1, Begin: w.beginOf(d), RetryOf: d.retry}
+		e := &machine.Handoff{Handoff: d.h, Run: d.run, Next: 1, Begin: w.startOf(d), RetryOf: d.retry}
 		if tail != nil {
 			e.Next = tail.Next
 		}
@@ -387,7 +387,7 @@ func (w *walk) endSome() {
 	}
 	d := pop(w, from)
 	if e.Run = d.run; from == &w.waiting {
-		e.Handoff, e.Retry = d.h, w.beginOf(d).Retry
+		e.Handoff, e.Retry = d.h, w.startOf(d).Retry
 	}
 	// The writer of a delivery may not know that its run was cancelled.
 	stored := w.step(e, d.run.RunID)
@@ -400,8 +400,8 @@ func (w *walk) endSome() {
 	}
 }
 
-// ofCommand gives the town an input about the pending command.
-func (w *walk) ofCommand() {
+// stepCommand gives the town an input about the pending command.
+func (w *walk) stepCommand() {
 	v := apply.Result{At: w.now.Add(-time.Duration(w.g.IntN(900)) * time.Millisecond),
 		Attempt: w.command.attempt, Reached: w.rare(8)}
 	paused := w.run(w.command.run).status == "PAUSED"
@@ -499,7 +499,7 @@ func (w *walk) step(event machine.Event, runID string, drawn ...runevents.DrawnI
 	}
 	want, before := w.predict(townID, event), w.bytesOf(t)
 	out, err := machine.Step(t, in, w.settings)
-	require.Equal(w.t, want.text, told(&out, err), "%s: %T", w.seed, event)
+	require.Equal(w.t, want.text, outputText(&out, err), "%s: %T", w.seed, event)
 	require.Equal(w.t, before, w.bytesOf(t), "the town is left as it is")
 	if err != nil || out.Record == nil {
 		return false

@@ -241,7 +241,7 @@ func (s *step) accept(
 		Run: run.Identity, Emitted: run.FirstSeq + int64(len(run.Events)) - 1,
 		Accepted: at, Attempt: 1, NotBefore: at, Deadline: at.Add(s.Plugin.Deadline),
 	}
-	p.EventIDs, err = runevents.DrawIDs(p.Run, s.newID, s.in.Drawn, ToCome(1)...)
+	p.EventIDs, err = runevents.DrawIDs(p.Run, s.newID, s.in.Drawn, NextEvents(1)...)
 	after.Pending = p
 	return Output{Record: &Record{
 		Kind: KindPending, TownID: s.in.TownID, Run: run,

@@ -58,11 +58,11 @@ func (e *Wait) effect(s *step) (Output, error) {
 		err = p.Emit(queued(p, e.Begin, started(p, e.Handoff, e.Begin.Retry)))
 	default:
 		n := emitter{producer: p}
-		n.begin(e.Handoff, e.Begin)
+		n.startRun(e.Handoff, e.Begin)
 		n.run(runevents.RunPaused, pausedPayload{SignalID: e.By.SignalID, Reason: e.By.Reason})
 		err = n.err
 	}
-	return s.onRun(e.Run, tail.Without(p.Run()), tail.Closed), err
+	return s.runOutput(e.Run, tail.Without(p.Run()), tail.Closed), err
 }
 
 func (e *Close) effect(s *step) (Output, error) {
@@ -71,7 +71,7 @@ func (e *Close) effect(s *step) (Output, error) {
 	case err != nil || s.in.Tail.Closed:
 		return Output{}, err
 	case out.Record == nil:
-		return s.onRun(e.Run, nil, true), nil
+		return s.runOutput(e.Run, nil, true), nil
 	}
 	out.Record.Closing = true
 	return out, nil
@@ -81,7 +81,7 @@ func (e *Open) effect(s *step) (Output, error) {
 	if !s.in.Tail.Closed {
 		return Output{}, nil
 	}
-	return s.onRun(e.Run, nil, false), nil
+	return s.runOutput(e.Run, nil, false), nil
 }
 
 func (e *Abandon) effect(s *step) (Output, error) {
@@ -97,5 +97,5 @@ func (e *Abandon) effect(s *step) (Output, error) {
 	default:
 		err = errors.New("machine: the run does not wait")
 	}
-	return s.onRun(e.Run, p.Run().Events, true), err
+	return s.runOutput(e.Run, p.Run().Events, true), err
 }

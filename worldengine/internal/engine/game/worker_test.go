@@ -132,7 +132,7 @@ func (w *working) accept(changes []func(*apply.Pending)) {
 		change(pending)
 	}
 	pending.EventIDs, err = runevents.DrawIDs(pending.Run, uuid.NewString, nil,
-		machine.ToCome(pending.Attempt)...)
+		machine.NextEvents(pending.Attempt)...)
 	require.NoError(w.t, err)
 	require.NoError(w.t, w.log.CommitTown(w.t.Context(), out.Record, &out.After, 0))
 }

@@ -140,8 +140,8 @@ func (p *Pool) next() *Queue {
 	return nil
 }
 
-// began notes that a queue begins a task.
-func (p *Pool) began(q *Queue) {
+// noteStart notes that a queue begins a task.
+func (p *Pool) noteStart(q *Queue) {
 	if p.queues <= 1 {
 		return
 	}

@@ -285,7 +285,7 @@ func (q *Queue) wake(t *townQueue) {
 func (q *Queue) work() {
 	t := q.ready[0]
 	q.ready = q.ready[1:]
-	q.pool.began(q)
+	q.pool.noteStart(q)
 	next, place, turn := t.next()
 	closing := q.closed
 	q.setBusy(1)

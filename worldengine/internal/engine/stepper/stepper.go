@@ -114,7 +114,7 @@ func (s *Stepper) Step(
 		if out.On == machine.OfTown {
 			s.Towns.Set(in.TownID, out.After)
 		}
-		pass(t, &out)
+		hitFailpoint(t, &out)
 		if out.Answer != nil {
 			s.results[slices.Index(handoff.Statuses(), out.Answer.Result.Status)].Add(1)
 		}
@@ -220,8 +220,8 @@ func useOfRun(rec *machine.Record) records.RunUse {
 	return records.RunStep
 }
 
-// pass passes the failpoint that follows a record.
-func pass(t machine.Town, out *machine.Output) {
+// hitFailpoint passes the failpoint that follows a record.
+func hitFailpoint(t machine.Town, out *machine.Output) {
 	switch kind, p := out.Record.Kind, out.After.Pending; {
 	case out.Again && out.Record.Closing:
 		failpoint.Hit(failpoint.Closing)

@@ -83,7 +83,7 @@ func (ix *Index) MustKeep(seq uint64) bool {
 	if seq > ix.s.position { // it is among the entries ahead
 		return true
 	}
-	n := ix.s.after(seq - 1)
+	n := ix.s.firstAfter(seq - 1)
 	if n > ix.s.count {
 		return false
 	}
@@ -99,7 +99,7 @@ func (ix *Index) MustKeep(seq uint64) bool {
 func (ix *Index) TownAt(seq uint64) string {
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
-	if n := ix.s.after(seq - 1); n <= ix.s.count {
+	if n := ix.s.firstAfter(seq - 1); n <= ix.s.count {
 		return ix.s.tokens.names[ix.s.row(n).town]
 	}
 	return ""

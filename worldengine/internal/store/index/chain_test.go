@@ -25,7 +25,7 @@ type replica struct {
 	g *generator
 }
 
-func (r *replica) until() uint64 {
+func (r *replica) readTo() uint64 {
 	end, _ := r.memoryLog.End(context.Background())
 	if r.g.IntN(2) == 0 {
 		return end
@@ -33,10 +33,10 @@ func (r *replica) until() uint64 {
 	return r.g.Uint64N(end + 1)
 }
 
-func (r *replica) End(context.Context) (uint64, error) { return r.until(), nil }
+func (r *replica) End(context.Context) (uint64, error) { return r.readTo(), nil }
 
 func (r *replica) EachAfter(ctx context.Context, seq uint64, v visit) (uint64, error) {
-	until := r.until()
+	until := r.readTo()
 	_, err := r.memoryLog.EachAfter(ctx, seq, func(seq uint64, subject string, h nats.Header) error {
 		if seq > until {
 			return nil

@@ -45,7 +45,7 @@ func (ix *Index) Rebuild(ctx context.Context) error {
 	ix.mu.Lock()
 	defer ix.mu.Unlock()
 	old := ix.s
-	for n := old.after(max(began, fresh.position)); n <= old.count; n++ { // added meanwhile
+	for n := old.firstAfter(max(began, fresh.position)); n <= old.count; n++ { // added meanwhile
 		e := old.entry(old.row(n))
 		fresh.insert(&e)
 	}

@@ -94,7 +94,7 @@ func (ix *Index) Lost(ctx context.Context, upTo uint64) ([]Row, error) {
 	ix.mu.RLock()
 	view := *ix.s // rows and names, once added, never change
 	ix.mu.RUnlock()
-	view.count, view.position = view.after(upTo)-1, min(view.position, upTo)
+	view.count, view.position = view.firstAfter(upTo)-1, min(view.position, upTo)
 	return surplus(ctx, ix.config.Source, &view)
 }
 
@@ -146,7 +146,7 @@ func surplus(ctx context.Context, source Source, s *state) (lost []Row, err erro
 	}
 	// If the log keeps nothing from a row on, it has discarded its end, and NATS takes long to say so.
 	lacks := func(n int) bool { e := keeps(n); return e != nil && !s.has(e) }
-	first := int(s.after(end)) // the log ends before this row
+	first := int(s.firstAfter(end)) // the log ends before this row
 	if first > 1 && lacks(first-1) {
 		n := 1 + sort.Search(first-2, func(i int) bool { return lacks(i + 1) })
 		if e := keeps(n); e != nil && e.Seq <= s.position { // else the log discarded all from n on
@@ -161,7 +161,7 @@ func surplus(ctx context.Context, source Source, s *state) (lost []Row, err erro
 
 // has reports whether the state has the row of an entry.
 func (s *state) has(e *entry) bool {
-	n := s.after(e.Seq - 1)
+	n := s.firstAfter(e.Seq - 1)
 	if n > s.count {
 		return false
 	}

@@ -83,7 +83,7 @@ func (o *oracleRows) accepted(town, key string) (seq uint64) {
 	return seq
 }
 
-func (o *oracleRows) ofRun(runID string) (run Run) {
+func (o *oracleRows) findRun(runID string) (run Run) {
 	for i, r := range o.rows {
 		if o.run[i] == runID {
 			run.Town, run.Rows = cmp.Or(run.Town, r.Town), append(run.Rows, r.Row)
@@ -107,7 +107,7 @@ func (o *oracleRows) waiting() (seqs []uint64) {
 		if !first.begins || first.Kind != machine.KindRun {
 			continue
 		}
-		if rows := o.ofRun(o.run[i]).Rows; rows[len(rows)-1].Flags&Ended == 0 {
+		if rows := o.findRun(o.run[i]).Rows; rows[len(rows)-1].Flags&Ended == 0 {
 			seqs = append(seqs, first.Seq)
 		}
 	}
@@ -122,7 +122,7 @@ func (o *oracleRows) runs(f Filter) (seqs []uint64) {
 		if !first.begins {
 			continue
 		}
-		rows, newest, order := o.ofRun(o.run[i]).Rows, first, first.Seq
+		rows, newest, order := o.findRun(o.run[i]).Rows, first, first.Seq
 		for j, r := range o.rows {
 			if o.run[j] == o.run[i] {
 				newest = r
@@ -269,7 +269,7 @@ func requireFound(t *testing.T, o *oracleRows, ix *Index) {
 	for i := -1; i < 40; i++ {
 		id := fmt.Sprintf("run-%d", i)
 		run, found := ix.Run(id, 0)
-		require.Equal(t, o.ofRun(id), run)
+		require.Equal(t, o.findRun(id), run)
 		require.Equal(t, len(run.Rows) > 0, found)
 		last := uint32(0)
 		for _, r := range run.Rows {

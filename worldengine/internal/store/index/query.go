@@ -122,7 +122,7 @@ func (ix *Index) ApprovalsAfter(townToken string, after uint64, limit int) (rows
 	defer ix.mu.RUnlock()
 	s := ix.s
 	town := s.town(townToken)
-	first, _ := slices.BinarySearch(s.asked, s.after(after))
+	first, _ := slices.BinarySearch(s.asked, s.firstAfter(after))
 	for _, n := range s.asked[first:] {
 		if len(rows) == limit {
 			break
@@ -168,7 +168,7 @@ func (ix *Index) Appended(after uint64, limit int) []Row {
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
 	s, rows := ix.s, []Row(nil)
-	for n := s.after(after); n <= s.count && len(rows) < limit; n++ {
+	for n := s.firstAfter(after); n <= s.count && len(rows) < limit; n++ {
 		if r := s.row(n); machine.Kind(s.wordsOf(r).kind) == machine.KindEvents {
 			rows = append(rows, s.view(r))
 		}
@@ -203,7 +203,7 @@ func (ix *Index) Skip(tokens []string, after uint64) uint64 {
 	for _, token := range tokens {
 		read[s.town(token)] = true
 	}
-	first := s.after(after)
+	first := s.firstAfter(after)
 	for n := first; n <= s.count && n < first+searchTurn; n++ {
 		if r := s.row(n); r.Seq != after+1 || read[r.town] {
 			break

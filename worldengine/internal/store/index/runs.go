@@ -107,7 +107,7 @@ func (s *search) rowsBehind(after uint64) iter.Seq[*row] {
 			return
 		}
 		if s.filter.Oldest {
-			for n := s.after(max(s.mark, after)); n <= s.count; n++ {
+			for n := s.firstAfter(max(s.mark, after)); n <= s.count; n++ {
 				if !yield(s.row(n)) {
 					return
 				}
@@ -116,7 +116,7 @@ func (s *search) rowsBehind(after uint64) iter.Seq[*row] {
 		}
 		n := s.count
 		if after > 0 {
-			n = s.after(after-1) - 1
+			n = s.firstAfter(after-1) - 1
 		}
 		for ; n > 0 && yield(s.row(n)); n-- {
 		}

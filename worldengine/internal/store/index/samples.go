@@ -48,8 +48,8 @@ func newMinute(at int64) minute {
 	return minute{At: at, Outcomes: map[string]int64{}, Took: map[int]int64{}}
 }
 
-// of returns the counts of a minute; nil if the minute is too old.
-func (p *samples) of(at int64) *minute {
+// minute returns the counts of a minute; nil if the minute is too old.
+func (p *samples) minute(at int64) *minute {
 	m := &p.Minutes[uint64(at)%KeptMinutes]
 	if m.At < at || m.Outcomes == nil || m.Took == nil { // nil: unused, or damaged in the file
 		*m = newMinute(at)
@@ -60,13 +60,13 @@ func (p *samples) of(at int64) *minute {
 	return m
 }
 
-// take counts a row if it ends the run of a handoff. arrived is when the handoff arrived.
-func (p *samples) take(s *state, r *row) (arrived int64, ends bool) {
+// count counts a row if it ends the run of a handoff. arrived is when the handoff arrived.
+func (p *samples) count(s *state, r *row) (arrived int64, ends bool) {
 	outcome := s.outcome(r)
 	if outcome == "" {
 		return 0, false
 	}
-	if m := p.of(r.At / perMinute); m != nil {
+	if m := p.minute(r.At / perMinute); m != nil {
 		m.Outcomes[outcome]++
 	}
 	arrived = s.arrived(r.run)
@@ -78,7 +78,7 @@ func (p *samples) take(s *state, r *row) (arrived int64, ends bool) {
 
 // answer counts the time that an answer took. If waited is set, it also counts as a wait.
 func (p *samples) answer(at, took int64, waited bool) {
-	m := p.of(at / perMinute)
+	m := p.minute(at / perMinute)
 	if m == nil {
 		return
 	}
@@ -100,16 +100,16 @@ func (ix *Index) Answered(runID string, at time.Time, took time.Duration) {
 	ix.sampled = true
 }
 
-// Took returns the time from the arrival of a run's handoff to its answer, if this process has answered
+// AnswerTime returns the time from the arrival of a run's handoff to its answer, if this process has answered
 // it lately.
-func (ix *Index) Took(runID string) (took time.Duration, known bool) {
+func (ix *Index) AnswerTime(runID string) (took time.Duration, known bool) {
 	return ix.answers.Get(fingerprint(runID))
 }
 
 // wait counts a handoff that waited from one time to another.
 func (p *samples) wait(from, to int64) {
 	for at := max(from/perMinute, to/perMinute-KeptMinutes+1); at <= to/perMinute; at++ {
-		if m := p.of(at); m != nil {
+		if m := p.minute(at); m != nil {
 			m.Waited += min(to, (at+1)*perMinute) - max(from, at*perMinute)
 		}
 	}
@@ -141,8 +141,8 @@ func (ix *Index) sample() {
 	if ix.samples.Position >= ix.s.position {
 		return
 	}
-	for n := ix.s.after(ix.samples.Position); n <= ix.s.count; n++ {
-		ix.samples.take(ix.s, ix.s.row(n))
+	for n := ix.s.firstAfter(ix.samples.Position); n <= ix.s.count; n++ {
+		ix.samples.count(ix.s, ix.s.row(n))
 	}
 	ix.samples.Position, ix.sampled = ix.s.position, true
 }
@@ -164,7 +164,7 @@ func (ix *Index) Samples(
 		of[s.town(token)] = true
 		for n := s.towns[s.town(token)].last; n != 0; n = s.row(n).prevTown {
 			r := s.row(n)
-			if arrived, ends := counted.take(s, r); ends {
+			if arrived, ends := counted.count(s, r); ends {
 				counted.answer(r.At, r.At-arrived, r.prevRun == 0)
 			}
 		}
@@ -189,7 +189,7 @@ func (p *samples) sum(
 ) messages.Sample {
 	total, until := newMinute(0), at.Add(step).UnixMilli()/perMinute
 	for n := at.UnixMilli() / perMinute; n < until; n++ {
-		m := p.of(n)
+		m := p.minute(n)
 		if m == nil {
 			continue
 		}

@@ -267,7 +267,7 @@ func (s *state) number(seq uint64) uint32 {
 	if seq == 0 {
 		return 0
 	}
-	return s.after(seq - 1)
+	return s.firstAfter(seq - 1)
 }
 
 // failed reports whether a handoff that failed has consumed the row's key.
@@ -296,8 +296,8 @@ func (c *chain) extend(n uint32, at int64) (before uint32) {
 	return before
 }
 
-// after returns the number of the first row after a sequence; count+1 if there is none.
-func (s *state) after(seq uint64) uint32 {
+// firstAfter returns the number of the first row after a sequence; count+1 if there is none.
+func (s *state) firstAfter(seq uint64) uint32 {
 	return 1 + uint32(sort.Search(int(s.count), func(i int) bool {
 		return s.row(uint32(i)+1).Seq > seq
 	}))
