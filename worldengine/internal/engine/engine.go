@@ -18,6 +18,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"worldengine/runevents"
@@ -31,6 +32,7 @@ import (
 	"worldengine/worldengine/internal/engine/projector"
 	"worldengine/worldengine/internal/engine/queue"
 	"worldengine/worldengine/internal/engine/stepper"
+	"worldengine/worldengine/internal/kit/lifecycle"
 	"worldengine/worldengine/internal/store/alerts"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/history"
@@ -92,6 +94,7 @@ type Engine struct {
 	config    Config
 	steps     *stepper.Stepper
 	js        jetstream.JetStream
+	followers *nats.Conn
 	log       *records.Log
 	history   history.Reader
 	towns     *records.Towns
@@ -126,6 +129,7 @@ type Engine struct {
 	// logAnswered is when the log last answered.
 	logAnswered atomic.Pointer[time.Time]
 
+	parts      lifecycle.List // see start
 	stop       context.CancelFunc
 	background sync.WaitGroup
 }

@@ -31,9 +31,20 @@ func (e *Engine) openIndex(ctx context.Context) (err error) {
 		})
 	}
 	if err == nil {
-		useIndex(e.log, e.index)
+		e.useIndex()
 	}
 	return err
+}
+
+// useIndex makes the readers of the log and its index, and connects the log with its index and its feed.
+// That is before the first commit, so that both get every one of them.
+func (e *Engine) useIndex() {
+	e.makeReaders()
+	connectIndex(e.log, e.index)
+	e.log.Appended = func(seq uint64, msg *nats.Msg) {
+		e.index.Put(seq, msg.Subject, msg.Header) // first: readers of the feed find the commit in the index
+		e.feed.Appended(seq, msg)
+	}
 }
 
 // raiseLost alerts operators to the records that the log lost since the index was written, if any.
@@ -48,9 +59,9 @@ func (e *Engine) raiseLost() {
 		"handoffs are judged by the log as it is", "{error}", wire.Sentence(lost)))
 }
 
-// useIndex makes a log ask its index for lost messages, the newest record of a town, and the last
+// connectIndex makes a log ask its index for lost messages, the newest record of a town, and the last
 // persistedAt of towns and runs.
-func useIndex(log *records.Log, x *index.Index) {
+func connectIndex(log *records.Log, x *index.Index) {
 	log.Newest = func(townToken string) uint64 { return x.Chain(townToken).Newest }
 	log.Known.Lost = func(ctx context.Context, upTo uint64) (string, error) {
 		lost, err := x.Lost(ctx, upTo)

@@ -46,8 +46,7 @@ var Defects = map[string]func(*Engine){
 func (e *Engine) reindex(source index.Source) {
 	e.index, _ = index.Open(context.Background(), index.Config{World: "main", Source: source,
 		Logger: e.config.Logger})
-	useIndex(e.log, e.index)
-	e.readRuns()
+	e.useIndex()
 }
 
 // emptySource is a log that keeps nothing.
@@ -63,7 +62,7 @@ func (s emptySource) EachAfter(
 func OpenDefective(
 	ctx context.Context, nc, followers *nats.Conn, config Config, plant func(*Engine),
 ) (*Engine, error) {
-	e, err := prepare(ctx, nc, config)
+	e, err := prepare(ctx, nc, followers, config)
 	if err != nil {
 		return nil, err
 	}
@@ -72,7 +71,7 @@ func OpenDefective(
 	if plant(e); e.index == first {
 		e.reindex(index.LogSource(e.log.Log))
 	}
-	return e, e.start(ctx, nc, followers)
+	return e, e.start(ctx, nc)
 }
 
 // defectiveStore is a store of the log that breaks a promise.

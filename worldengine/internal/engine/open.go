@@ -22,6 +22,7 @@ import (
 	"worldengine/worldengine/internal/engine/projector"
 	"worldengine/worldengine/internal/engine/queue"
 	"worldengine/worldengine/internal/engine/stepper"
+	"worldengine/worldengine/internal/kit/lifecycle"
 	"worldengine/worldengine/internal/store/alerts"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/history"
@@ -37,18 +38,18 @@ import (
 // stay open. Alerts, live messages and the bus use followers, which may be nc; a connection of
 // their own keeps them from delaying commits.
 func Open(ctx context.Context, nc, followers *nats.Conn, config Config) (*Engine, error) {
-	e, err := prepare(ctx, nc, config)
+	e, err := prepare(ctx, nc, followers, config)
 	if err != nil {
 		return nil, err
 	}
-	if err := e.start(ctx, nc, followers); err != nil {
-		return nil, errors.Join(err, e.closeIndex())
+	if err := e.start(ctx, nc); err != nil {
+		return nil, err
 	}
 	return e, nil
 }
 
 // closeIndex closes the index, unless Config has it.
-func (e *Engine) closeIndex() error {
+func (e *Engine) closeIndex(context.Context) error {
 	if e.config.Index != nil {
 		return nil
 	}
@@ -62,7 +63,7 @@ func (e *Engine) KeepIndex() *index.Index {
 }
 
 // prepare makes an engine over the streams of its world, in which nothing runs yet.
-func prepare(ctx context.Context, nc *nats.Conn, config Config) (*Engine, error) {
+func prepare(ctx context.Context, nc, followers *nats.Conn, config Config) (*Engine, error) {
 	given := config.Settings
 	config, err := config.withDefaults()
 	if err != nil {
@@ -85,26 +86,16 @@ func prepare(ctx context.Context, nc *nats.Conn, config Config) (*Engine, error)
 	if err := openAlerts(ctx, js, &config, isNew); err != nil {
 		return nil, err
 	}
-	log := &records.Log{Log: &commitlog.Log{
-		World: config.World, Stream: stream,
-		Store:      commitlog.NewStore(js, stream, config.GroupCommits),
-		MaxPayload: nc.MaxPayload, Draw: config.draw, Now: config.Now,
-	}, Retention: config.AppendedRetention}
-	if config.Disk != nil {
-		log.MayStore = config.Disk.Check
-	}
-	if config.Metrics != nil {
-		log.Committed = config.Metrics.Commit
-	}
-	if config.Index != nil { // the index may have followed an earlier log
-		log.Known.Doubt()
-	}
 	e := &Engine{
-		config: config, js: js, log: log, towns: records.NewTowns(log),
-		elected: make(chan struct{}, 1), outOfRoom: make(chan struct{}, 1), replicas: r,
+		config: config, js: js, followers: followers, replicas: r,
+		elected: make(chan struct{}, 1), outOfRoom: make(chan struct{}, 1),
 	}
-	log.OutOfRoom, e.full.news = e.noteOutOfRoom, make(chan struct{}, 1)
-	log.Damaged = func(townToken string, err error) { e.reportDamage(townToken, 0, err.Error()) }
+	e.full.news = make(chan struct{}, 1)
+	e.log = e.newLog(nc, stream)
+	e.towns = records.NewTowns(e.log)
+	if err := e.makeAlerts(); err != nil {
+		return nil, err
+	}
 	if err := e.openIndex(ctx); err != nil {
 		return nil, err
 	}
@@ -113,8 +104,42 @@ func prepare(ctx context.Context, nc *nats.Conn, config Config) (*Engine, error)
 			return nil, err
 		}
 	}
-	e.readRuns()
 	return e, nil
+}
+
+// newLog returns the log of a stream. The hooks that need the index are missing: see useIndex.
+func (e *Engine) newLog(nc *nats.Conn, stream jetstream.Stream) *records.Log {
+	c := &e.config
+	log := &records.Log{Log: &commitlog.Log{
+		World: c.World, Stream: stream, Store: commitlog.NewStore(e.js, stream, c.GroupCommits),
+		MaxPayload: nc.MaxPayload, Draw: c.draw, Now: c.Now, OutOfRoom: e.noteOutOfRoom,
+	}, Retention: c.AppendedRetention,
+		Damaged: func(townToken string, err error) { e.reportDamage(townToken, 0, err.Error()) },
+	}
+	if c.Disk != nil {
+		log.MayStore = c.Disk.Check
+	}
+	if c.Metrics != nil {
+		log.Committed = c.Metrics.Commit
+	}
+	if log.Known.Connection = c.Dials; c.Dials == nil {
+		log.Known.Connection = func() uint64 { return nc.Stats().Reconnects + e.followers.Stats().Reconnects }
+	}
+	if c.Index != nil { // the index may have followed an earlier log
+		log.Known.Doubt()
+	}
+	return log
+}
+
+// makeAlerts makes the alerts of the world, which may be raised from then on. They are published once
+// they are started.
+func (e *Engine) makeAlerts() error {
+	js, err := jetstream.New(e.followers)
+	if err != nil {
+		return fmt.Errorf("worldengine: JetStream: %w", err)
+	}
+	e.alerts = alerts.New(js, e.config.alerts())
+	return nil
 }
 
 // openAlerts opens or makes the stream of alerts.
@@ -149,40 +174,82 @@ func openLog(
 	return stream, isNew, err
 }
 
-// start assembles the engine and starts its work in the background, which lasts until Close.
-func (e *Engine) start(ctx context.Context, nc, followers *nats.Conn) error {
-	js, err := jetstream.New(followers)
-	if err != nil {
-		return fmt.Errorf("worldengine: JetStream: %w", err)
+// start starts the parts of the engine, which run until Close. The requests are the last to start and the first
+// to stop: a request in hand needs all of the other parts. What may raise an alert stops before the alerts, which
+// publish those that were raised, and all of them before the index.
+func (e *Engine) start(ctx context.Context, nc *nats.Conn) error {
+	return e.parts.Start(ctx,
+		lifecycle.Part{Name: "the index", Stop: e.closeIndex},
+		lifecycle.Part{Name: "the bus", Start: e.openBus},
+		lifecycle.Part{Name: "the alerts", Start: e.startAlerts, Stop: e.closeAlerts},
+		lifecycle.Part{Name: "the inbox of games", Start: func(context.Context) (err error) {
+			e.router, err = game.OpenInbox(cmp.Or(e.config.Plugins, nc), e.alerts)
+			return err
+		}, Stop: e.closeInbox},
+		lifecycle.Part{Name: "the work in the background", Start: func(ctx context.Context) error {
+			return e.startWork(ctx, nc)
+		}, Stop: e.stopWork},
+		lifecycle.Part{Name: "the requests", Stop: e.finishRequests},
+	)
+}
+
+// Close refuses requests, finishes those in hand, stops the background work, and publishes the
+// raised alerts. ctx bounds the wait for requests in hand; a request that is cut off gets no
+// answer. A command that a game is applying stays pending, unless its answer comes within moments.
+// The next server of the world resumes it.
+func (e *Engine) Close(ctx context.Context) error { return e.parts.Stop(ctx) }
+
+func (e *Engine) finishRequests(ctx context.Context) error {
+	e.games.Stop(ctx)
+	return e.queue.Drain(ctx)
+}
+
+func (e *Engine) stopWork(context.Context) error {
+	e.stop()
+	e.background.Wait()
+	return nil
+}
+
+func (e *Engine) startAlerts(context.Context) error {
+	e.raiseLost()
+	e.raiseReplicas()
+	e.alerts.Start()
+	return nil
+}
+
+func (e *Engine) closeAlerts(ctx context.Context) error {
+	e.alerts.Close(ctx)
+	return nil
+}
+
+func (e *Engine) closeInbox(context.Context) error {
+	e.router.Close()
+	return nil
+}
+
+// openBus opens the bus, if the world has one.
+func (e *Engine) openBus(context.Context) (err error) {
+	c := &e.config
+	if c.Bus {
+		e.bus, err = bus.New(bus.Config{
+			Conn: e.followers, World: c.World, Replicas: c.Replicas, Retention: c.BusRetention,
+			Limit: c.BusLimit, Attempts: c.DeliveryAttempts, Raise: e.alerts.Raise, Logger: c.Logger,
+		})
 	}
+	return err
+}
+
+// startWork assembles the parts that requests need, and starts the work in the background.
+func (e *Engine) startWork(ctx context.Context, nc *nats.Conn) error {
 	seq, paused, err := e.log.WorldPause(ctx)
 	if err != nil {
 		return err
 	}
 	now := time.Now()
 	e.logAnswered.Store(&now)
-	c := &e.config
-	e.alerts = alerts.New(js, c.alerts())
-	if c.Bus {
-		e.bus, err = bus.New(bus.Config{
-			Conn: followers, World: c.World, Replicas: c.Replicas, Retention: c.BusRetention,
-			Limit: c.BusLimit, Attempts: c.DeliveryAttempts, Raise: e.alerts.Raise, Logger: c.Logger,
-		})
-		if err != nil {
-			return err
-		}
-	}
-	e.router, err = game.OpenInbox(cmp.Or(c.Plugins, nc), e.alerts)
-	if err != nil {
-		return err
-	}
 	ctx, e.stop = context.WithCancel(context.Background())
-	e.queue = newQueue(ctx, c)
+	e.queue = newQueue(ctx, &e.config)
 	e.assemble(ctx, game.Pause{Seq: seq, By: paused}, e.alerts)
-	e.raiseLost()
-	e.raiseReplicas()
-	e.follow(nc, followers)
-	e.alerts.Start()
 	work := []func(context.Context){
 		e.recallAbsences, e.feed.Run, e.resume, e.reapWaiting, e.watchStorage, e.hearLog, e.verifyLog,
 		func(ctx context.Context) { e.watchLog(ctx, nc) }, e.watchHistories,
@@ -203,29 +270,6 @@ func (e *Engine) start(ctx context.Context, nc, followers *nats.Conn) error {
 	return nil
 }
 
-// follow makes the feed. The feed and the index then follow the commits of this engine.
-func (e *Engine) follow(nc, followers *nats.Conn) {
-	if e.log.Known.Connection = e.config.Dials; e.config.Dials == nil {
-		e.log.Known.Connection = func() uint64 {
-			return nc.Stats().Reconnects + followers.Stats().Reconnects
-		}
-	}
-	e.feed = feed.New(feed.Config{
-		Log: e.log, Index: e.index, Publish: followers.Publish,
-		Logger: e.config.Logger, Listening: e.config.Listening,
-		Damaged: func(seq uint64, err error) {
-			alert := alerts.CommitDamaged.Alert(alerts.Subject{}, "{sequence}",
-				strconv.FormatUint(seq, 10), "{error}", wire.Sentence(err))
-			alert.LogSeq = seq
-			e.alerts.RaiseOnce(alert)
-		},
-	})
-	e.log.Appended = func(seq uint64, msg *nats.Msg) {
-		e.index.Put(seq, msg.Subject, msg.Header)
-		e.feed.Appended(seq, msg)
-	}
-}
-
 func newQueue(ctx context.Context, config *Config) *queue.Queue {
 	if config.Pool != nil {
 		return config.Pool.Open(ctx, config.QueuePerTown, config.Logger)
@@ -236,25 +280,21 @@ func newQueue(ctx context.Context, config *Config) *queue.Queue {
 	})
 }
 
-// Close refuses requests, finishes those in hand, stops the background work, and publishes the
-// raised alerts. ctx bounds the wait for requests in hand; a request that is cut off gets no
-// answer. A command that a game is applying stays pending, unless its answer comes within moments.
-// The next server of the world resumes it.
-func (e *Engine) Close(ctx context.Context) error {
-	e.games.Stop(ctx)
-	err := e.queue.Drain(ctx)
-	e.stop()
-	e.router.Close()
-	e.background.Wait()
-	e.alerts.Close(ctx)
-	return errors.Join(err, e.closeIndex())
-}
-
-// readRuns makes the readers of runs and the projector, over the log and its index.
-func (e *Engine) readRuns() {
+// makeReaders makes what reads the log and its index.
+func (e *Engine) makeReaders() {
 	e.history = history.New(e.log, e.index)
 	e.runs = runs.New(e.log, e.index, func(alert runevents.Alert) { e.alerts.RaiseFound("", alert) })
 	e.ends = &runs.Ends{Log: e.log, Runs: e.runs}
+	e.feed = feed.New(feed.Config{
+		Log: e.log, Index: e.index, Publish: e.followers.Publish,
+		Logger: e.config.Logger, Listening: e.config.Listening,
+		Damaged: func(seq uint64, err error) {
+			alert := alerts.CommitDamaged.Alert(alerts.Subject{}, "{sequence}",
+				strconv.FormatUint(seq, 10), "{error}", wire.Sentence(err))
+			alert.LogSeq = seq
+			e.alerts.RaiseOnce(alert)
+		},
+	})
 	e.projector = projector.New(projector.Config{
 		Log: e.log, Index: e.index, Runs: e.runs,
 		Appends: runevents.AppendPolicy{

@@ -193,8 +193,8 @@ func (s *sim) start() *simEngine {
 		index: s.openIndex(process),
 	}
 	log.Appended = func(seq uint64, msg *nats.Msg) { e.index.Put(seq, msg.Subject, msg.Header) }
-	useIndex(log, e.index)
-	e.readRuns()
+	connectIndex(log, e.index)
+	e.makeReaders()
 	e.ends.Runs = simRuns{e.runs}
 	e.queue = newQueue(context.WithValue(ctx, simAsker{}, "in its turn"), &config)
 	e.assemble(ctx, s.worldPause(), simAlerts{e.alerts, process})
