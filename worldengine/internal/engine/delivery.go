@@ -369,7 +369,7 @@ func (e *Engine) DryRun(ctx context.Context, h *handoff.Handoff) (DryRun, error)
 		return DryRun{}, err
 	}
 	binding := cmp.Or(current.Apply, e.config.Apply)
-	if out.On == machine.OfTown {
+	if out.Subject == machine.TownSubject {
 		if binding != apply.Local { // the game may fail the command
 			out.After.State = current.State
 		}

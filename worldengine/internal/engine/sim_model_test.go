@@ -218,7 +218,7 @@ func (s *sim) checkLog() {
 		case machine.KindCancelled:
 			h.cancelled(rec, before, m)
 		}
-		if rec.Kind.OfTown() && rec.TownID != "" {
+		if rec.Kind.HasState() && rec.TownID != "" {
 			h.pending[rec.TownID] = rec.Pending
 			h.epochs[rec.TownID], _ = strconv.ParseInt(m.header.Get(wire.EpochHeader), 10, 64)
 		}

@@ -123,7 +123,7 @@ func (e *Engine) nameTown(
 	if err != nil {
 		return err
 	}
-	townID := current.Held().Snapshot.TownID
+	townID := current.LastState().Snapshot.TownID
 	if by := current.Paused; by != nil {
 		report.TownsPaused = append(report.TownsPaused, messages.TownPause{
 			TownID: townID, ActorID: by.ActorID, Reason: by.Reason, Since: by.At})

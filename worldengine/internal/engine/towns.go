@@ -187,7 +187,7 @@ func (e *Engine) commitChange(
 }
 
 func (e *Engine) townOf(current machine.Town) Town {
-	state := current.Held()
+	state := current.LastState()
 	t := Town{
 		TownSummary: messages.TownSummary{
 			TownID: state.Snapshot.TownID, SnapshotHash: state.Hash, DecisionEpoch: state.Epoch(),

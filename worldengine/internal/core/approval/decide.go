@@ -54,7 +54,7 @@ func (l List) Decide(
 	if !d.Approved {
 		a.close()
 	}
-	return after, decided, nil // Record.Hold calls On
+	return after, decided, nil // Record.SetState calls On
 }
 
 // decidedText describes an earlier decision about a handoff, and the remedy.

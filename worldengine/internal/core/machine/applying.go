@@ -102,7 +102,7 @@ func (s *step) extend(run *runevents.Run, ends bool, reason string) (out Output,
 
 // runOutput returns a record on a run's own subject.
 func (s *step) runOutput(run runevents.Identity, events []runevents.Event, closing bool) Output {
-	return Output{On: OfRun, Record: &Record{
+	return Output{Subject: RunSubject, Record: &Record{
 		Kind: KindRun, TownID: s.in.TownID, Closing: closing,
 		Run: &runevents.Run{Identity: run, FirstSeq: s.in.Tail.Next, Events: events},
 	}}

@@ -157,11 +157,11 @@ func NextEvents(attempt int64) []runevents.Event {
 		applyEvent(runevents.StepCompleted, attempt), applyEvent(runevents.StepFailed, attempt),
 		{EventType: runevents.RunCompleted, LogicalAttemptID: 1},
 		{EventType: runevents.RunFailed, LogicalAttemptID: 1},
-	}, OfAttempts(attempt)...)
+	}, RetryEvents(attempt)...)
 }
 
-// OfAttempts returns the events that begin an attempt after the failure of the previous one.
-func OfAttempts(attempt int64) []runevents.Event {
+// RetryEvents returns the events that begin an attempt after the failure of the previous one.
+func RetryEvents(attempt int64) []runevents.Event {
 	if attempt == 1 {
 		return nil // attempt 1 began with the first commit
 	}

@@ -219,7 +219,7 @@ func TestRecord_MarshalJSON(t *testing.T) {
 		Paused: &messages.PausedBy{SignalID: "s"}, Pending: &apply.Pending{Attempt: 3},
 		Policy: &approval.Policy{}, Approvals: approval.List{{HandoffID: "h"}}, Removed: true,
 		WorldPolicy: &approval.Policy{}, ActorID: "ada", RetryOf: &apply.RetryOf{RunID: "r"},
-		Rules: &rules, Closing: true, Mend: &Mended{Restores: 7}, Snapshot: []byte(`{"a":1}`),
+		Rules: &rules, Closing: true, Repair: &Repair{Restores: 7}, Snapshot: []byte(`{"a":1}`),
 		Result: []byte(`{"b":2}`), Handoff: []byte(`{"c":3}`),
 		Addition: &handoff.Addition{ActorID: "ada"}, Run: &runevents.Run{FirstSeq: 1}}
 	for _, rec := range []*Record{&all, {SchemaVersion: RecordVersion, Kind: KindRun}} {

@@ -84,7 +84,7 @@ func outputText(out *machine.Output, err error) string {
 	var parts [8]string
 	if rec := out.Record; rec != nil {
 		parts[0] = string(rec.Kind) + " on " +
-			[]string{"town", "refused", "signals", "run", "world"}[out.On]
+			[]string{"town", "refused", "signals", "run", "world"}[out.Subject]
 		parts[1] = mark("closing", rec.Closing) + mark("again", out.Again) + mark("free", out.Free)
 		if rec.Run != nil {
 			parts[2] = events(rec.Run)

@@ -465,7 +465,7 @@ func (w *walk) appendSome() {
 	if w.run(run.RunID).status != "RUNNING" || tail.Closed {
 		return
 	}
-	w.store(&machine.Output{On: machine.OfRun, Record: &machine.Record{Kind: machine.KindEvents,
+	w.store(&machine.Output{Subject: machine.RunSubject, Record: &machine.Record{Kind: machine.KindEvents,
 		TownID: w.id, Run: &runevents.Run{Identity: run, FirstSeq: tail.Next,
 			Events: []runevents.Event{{EventID: w.newID(), EventType: runevents.StepStarted,
 				StepID: "own-" + w.newID(), LogicalAttemptID: 1,
@@ -550,8 +550,8 @@ func (w *walk) lose(event machine.Event, runID string, out *machine.Output) bool
 // body returns the bytes of a record.
 func (w *walk) body(out *machine.Output) string {
 	made, after := *out.Record, out.After
-	if out.On == machine.OfTown {
-		made.Hold(&after)
+	if out.Subject == machine.TownSubject {
+		made.SetState(&after)
 	}
 	data, err := made.MarshalJSON()
 	require.NoError(w.t, err)
@@ -565,7 +565,7 @@ func (w *walk) bytesOf(t machine.Town) string {
 // store appends a record to the log.
 func (w *walk) store(out *machine.Output, tail *machine.RunTail) {
 	rec, seq, after, runID := out.Record, uint64(len(w.log)+1), (*machine.Town)(nil), ""
-	if out.On == machine.OfTown {
+	if out.Subject == machine.TownSubject {
 		after = &out.After
 	}
 	if rec.Run != nil {
@@ -574,23 +574,23 @@ func (w *walk) store(out *machine.Output, tail *machine.RunTail) {
 	token := wire.TownToken(w.id)
 	subject := []string{wire.LogSubject("main", token),
 		wire.RefusedSubject("main", pick(w.state.Exists(), token, wire.UnknownTownToken)),
-		wire.SignalSubject("main"), wire.RunSubject("main", runID), wire.ControlSubject("main")}[out.On]
-	guard := []uint64{w.machine.Seq, 0, 0, tail.Guard, w.control.Seq}[out.On]
+		wire.SignalSubject("main"), wire.RunSubject("main", runID), wire.ControlSubject("main")}[out.Subject]
+	guard := []uint64{w.machine.Seq, 0, 0, tail.Guard, w.control.Seq}[out.Subject]
 	msg, err := records.Encode(rec, subject, after)
 	require.NoError(w.t, err)
 	msg.Header[jetstream.ExpectedLastSubjSeqHeader] = []string{strconv.FormatUint(guard, 10)}
 	w.log = append(w.log, &message{&jetstream.RawStreamMsg{Subject: msg.Subject, Sequence: seq,
 		Header: msg.Header, Data: msg.Data, Time: w.now}, rec})
-	switch out.On {
-	case machine.OfTown:
+	switch out.Subject {
+	case machine.TownSubject:
 		if w.state.Exists() {
 			w.past = append(w.past, w.state)
 		}
 		w.machine = out.After
 		w.machine.Seq = seq
-	case machine.OfWorld:
+	case machine.ControlSubject:
 		w.control = machine.Town{Seq: seq, Paused: rec.Paused}
-	case machine.OfRun:
+	case machine.RunSubject:
 		tail.Add(rec, seq)
 		w.tails[runID] = tail
 	}
@@ -617,7 +617,7 @@ func (w *walk) crash() {
 		switch seq := uint64(i + 1); {
 		case rec.Kind == machine.KindControl && rec.TownID == "":
 			w.control = machine.Town{Seq: seq, Paused: rec.Paused}
-		case rec.Kind.OfTown():
+		case rec.Kind.HasState():
 			w.machine, err = records.ReadEntry(m.RawStreamMsg)
 			require.NoError(w.t, err)
 		case rec.Kind == machine.KindRun || rec.Kind == machine.KindEvents:

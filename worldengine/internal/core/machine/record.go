@@ -19,7 +19,7 @@ import (
 // Kind is the kind of a record. The set is closed.
 type Kind string
 
-// The kinds of a record. The first eight and KindMend are on a town's subject and have the town's
+// The kinds of a record. The first eight and KindRepair are on a town's subject and have the town's
 // state. But a pause of the world is on the control subject. KindSignal is on the subject of
 // signals, KindRefused on the refused subject, KindEvents and KindRun on the run's subject, and
 // KindSettings on the subject of settings.
@@ -43,17 +43,17 @@ const (
 	KindRefused Kind = "refused" // a refused handoff: result and events
 	KindEvents  Kind = "events"  // events of a run that others than the engine appended
 	KindRun     Kind = "run"     // events of a run that the engine emits between its commits
-	// KindMend puts a town back to its last readable record, if later messages are damaged.
-	KindMend Kind = "mend"
+	// KindRepair puts a town back to its last readable record, if later messages are damaged.
+	KindRepair Kind = "mend"
 	// KindSettings has all settings of the world, which hold from now on.
 	KindSettings Kind = "settings"
 )
 
-// OfTown reports whether a record of this kind holds a town's state.
-func (k Kind) OfTown() bool {
+// HasState reports whether a record of this kind has a town's state.
+func (k Kind) HasState() bool {
 	switch k {
 	case KindHandoff, KindPending, KindCancelled, KindPut, KindRemove, KindControl, KindAsked,
-		KindDecided, KindMend:
+		KindDecided, KindRepair:
 		return true
 	}
 	return false
@@ -95,8 +95,8 @@ type Record struct {
 	// Rules, in a record of an accepted handoff, are the amounts of the built-in rules; nil for
 	// town.DefaultRules.
 	Rules *town.Rules `json:"rules,omitzero"`
-	// Mend stands in a record of kind mend.
-	Mend *Mended `json:"mend,omitzero"`
+	// Repair stands in a record of kind mend.
+	Repair *Repair `json:"mend,omitzero"`
 	// Settings stand in a record of kind settings.
 	Settings []Setting `json:"settings,omitempty"`
 	// Closing, in a record on a run's subject, reports whether it closes the run to all but the
@@ -118,12 +118,12 @@ type Record struct {
 	Run     *runevents.Run `json:"run,omitzero"`
 }
 
-// Hold copies the town after a record into the record, which is on the town's subject. It closes
+// SetState copies the town after a record into the record, which is on the town's subject. It closes
 // proposals that were made from another state of the town.
-func (rec *Record) Hold(after *Town) {
+func (rec *Record) SetState(after *Town) {
 	after.Approvals = after.Approvals.CloseStale(after.State.Hash)
 	rec.Apply, rec.Paused, rec.Pending = after.Apply, after.Paused, after.Pending
-	rec.Policy, rec.Approvals, rec.Snapshot = after.Policy, after.Approvals, after.Held().Canonical
+	rec.Policy, rec.Approvals, rec.Snapshot = after.Policy, after.Approvals, after.LastState().Canonical
 	rec.Removed = after.Removed != nil
 }
 
@@ -225,9 +225,9 @@ type Gap struct {
 	Before uint64 `json:"before,omitzero"`
 }
 
-// Mended names the record that a record of kind mend restores, and the messages that it puts aside:
+// Repair names the record that a record of kind mend restores, and the messages that it puts aside:
 // every message on its subject between Restores and itself.
-type Mended struct {
+type Repair struct {
 	Restores uint64        `json:"restores"` // the log sequence of the record that holds the state
 	Lost     []LostMessage `json:"lost"`     // the first messages that are put aside
 	// Gaps are the parts of the history that are given up; none in a record of an earlier program.

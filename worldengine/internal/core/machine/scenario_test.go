@@ -315,7 +315,7 @@ func (s *scenario) step(event machine.Event) []string {
 	if h, ok := event.(*machine.Handoff); ok && h.DryRun {
 		return said
 	}
-	if out.Record != nil && out.On == machine.OfRun {
+	if out.Record != nil && out.Subject == machine.RunSubject {
 		s.seq++
 		in.Tail.Add(out.Record, s.seq)
 	}
@@ -328,7 +328,7 @@ func (s *scenario) step(event machine.Event) []string {
 			return strings.HasPrefix(line, "answer ")
 		}), "crash")
 	}
-	if out.Record != nil && out.On == machine.OfTown {
+	if out.Record != nil && out.Subject == machine.TownSubject {
 		s.seq++
 		if out.After.State.Hash != s.town.State.Hash {
 			s.before = s.town.State
@@ -349,8 +349,8 @@ func (s *scenario) step(event machine.Event) []string {
 func (s *scenario) said(out *machine.Output) (said []string) {
 	if rec := out.Record; rec != nil {
 		line := fmt.Sprintf("record %s", rec.Kind)
-		if out.On == machine.OfTown {
-			line += fmt.Sprintf(" day %d", out.After.Held().Epoch())
+		if out.Subject == machine.TownSubject {
+			line += fmt.Sprintf(" day %d", out.After.LastState().Epoch())
 		}
 		if rec.Closing {
 			line += " closing"

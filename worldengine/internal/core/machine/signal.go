@@ -125,7 +125,7 @@ func (s *step) pause(e *Signal) (Output, error) {
 	}
 	out, err := s.signalled(e, KindControl, after)
 	if e.TownID == "" {
-		out.On, out.Record.Paused = OfWorld, after.Paused
+		out.Subject, out.Record.Paused = ControlSubject, after.Paused
 	}
 	return out, err
 }
@@ -179,6 +179,6 @@ func (e *Verdict) effect(s *step) (Output, error) {
 	p := s.producer(e.Signal.Run)
 	err := EmitSignal(p, e.Signal.Payload(), string(e.Code))
 	return Output{
-		Record: &Record{Kind: KindSignal, TownID: s.in.TownID, Run: p.Run()}, On: OfSignals,
+		Record: &Record{Kind: KindSignal, TownID: s.in.TownID, Run: p.Run()}, Subject: SignalSubject,
 	}, err
 }

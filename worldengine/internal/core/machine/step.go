@@ -26,8 +26,8 @@ import (
 // Output is the effect of an input.
 type Output struct {
 	// Record must be stored before the rest of the output is valid; nil for none.
-	Record *Record
-	On     Subject
+	Record  *Record
+	Subject Subject
 	// Free says that the record is valid whatever happens to the town meanwhile: it needs no guard.
 	Free bool
 	// Again asks to step the input again once the record is stored, with the run's new tail.
@@ -47,11 +47,11 @@ type Subject int
 
 // The subjects.
 const (
-	OfTown    Subject = iota // the town's own, guarded by its last message
-	OfRefused                // refused runs of the town, or of unknown towns
-	OfSignals                // signals that change no town
-	OfRun                    // the run's own, guarded by its tail
-	OfWorld
+	TownSubject    Subject = iota // the town's own, guarded by its last message
+	RefusedSubject                // refused runs of the town, or of unknown towns
+	SignalSubject                 // signals that change no town
+	RunSubject                    // the run's own, guarded by its tail
+	ControlSubject
 )
 
 // Answer is the answer to a handoff.
@@ -189,7 +189,7 @@ func (s *step) refuse(j *judgement, outcome handoff.Outcome) (Output, error) {
 	}
 	answer.First = j.Prior
 	return Output{
-		Record: rec, On: OfRefused, Answer: answer,
+		Record: rec, Subject: RefusedSubject, Answer: answer,
 		// A duplicate stays a duplicate: its key keeps the receipt.
 		Free: outcome.Status == handoff.Duplicate && !MayBeRetried(j.Prior),
 	}, nil

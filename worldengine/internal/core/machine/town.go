@@ -39,8 +39,8 @@ func (t *Town) mayReturn(state town.State) error {
 	return nil
 }
 
-// Held returns the state that the town's last record holds; for a removed town, its last state.
-func (t *Town) Held() *town.State {
+// LastState returns the state in the town's last record; for a removed town, the state before the removal.
+func (t *Town) LastState() *town.State {
 	if t.Removed != nil {
 		return t.Removed
 	}

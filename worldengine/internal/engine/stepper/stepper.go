@@ -111,7 +111,7 @@ func (s *Stepper) Step(
 		if err != nil {
 			return out, err
 		}
-		if out.On == machine.OfTown {
+		if out.Subject == machine.TownSubject {
 			s.Towns.Set(in.TownID, out.After)
 		}
 		hitFailpoint(t, &out)
@@ -131,13 +131,13 @@ func (s *Stepper) commit(
 	ctx context.Context, t machine.Town, tail *machine.RunTail, out *machine.Output,
 ) error {
 	rec, world := out.Record, s.Log.World
-	switch out.On {
-	case machine.OfTown:
+	switch out.Subject {
+	case machine.TownSubject:
 		if err := s.CheckTown(ctx, t, out); err != nil {
 			return err
 		}
 		return s.Log.CommitTown(ctx, rec, &out.After, t.Seq)
-	case machine.OfRun:
+	case machine.RunSubject:
 		if err := s.Log.CheckRun(tail.Stored, useOfRun(rec)); err != nil {
 			return err
 		}
@@ -146,13 +146,13 @@ func (s *Stepper) commit(
 			tail.Add(rec, seq)
 		}
 		return err
-	case machine.OfWorld:
+	case machine.ControlSubject:
 		msg, err := records.Encode(rec, wire.ControlSubject(world), nil)
 		if err == nil {
 			out.After.Seq, err = s.Log.Commit(ctx, msg, t.Seq)
 		}
 		return err
-	case machine.OfSignals:
+	case machine.SignalSubject:
 		return s.Log.Refuse(ctx, rec, wire.SignalSubject(world), nil)
 	}
 	token, judged := wire.TownToken(rec.TownID), &t.Seq
@@ -173,7 +173,7 @@ func noRoom(err error) bool {
 // town's log subject.
 func (s *Stepper) CheckTown(ctx context.Context, t machine.Town, out *machine.Output) error {
 	isNew := !t.State.Exists() && t.Removed == nil
-	if s.Needs == nil || isNew || out.After.Held().Epoch() > t.Held().Epoch() {
+	if s.Needs == nil || isNew || out.After.LastState().Epoch() > t.LastState().Epoch() {
 		return nil
 	}
 	townID := out.Record.TownID
@@ -225,7 +225,7 @@ func hitFailpoint(t machine.Town, out *machine.Output) {
 	switch kind, p := out.Record.Kind, out.After.Pending; {
 	case out.Again && out.Record.Closing:
 		failpoint.Hit(failpoint.Closing)
-	case out.On == machine.OfRun:
+	case out.Subject == machine.RunSubject:
 	case kind == machine.KindPending && t.Pending == nil:
 		failpoint.Hit(failpoint.Accepted)
 	case kind == machine.KindPending && p.Attempt != t.Pending.Attempt:

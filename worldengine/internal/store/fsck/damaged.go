@@ -76,7 +76,7 @@ func (c *worldCheck) addMessage(v *message) {
 	}
 	if d := c.damaged[v.Subject]; d != nil {
 		delete(c.damaged, v.Subject)
-		if v.rec.Kind == machine.KindMend {
+		if v.rec.Kind == machine.KindRepair {
 			c.seen.Counts.PutAside += d.delivered
 		} else {
 			c.find(d.findings...)
@@ -177,7 +177,7 @@ func (c *worldCheck) checkHistories(ctx context.Context) error {
 		c.find(d.findings...)
 		h := c.seen.histories[subject]
 		if h != nil && h.good != nil {
-			now := h.good.Held()
+			now := h.good.LastState()
 			d.good, d.Restores = h.good, h.good.Seq
 			d.Town, d.Day, d.SnapshotHash = now.Snapshot.TownID, now.Epoch(), now.Hash
 		}
@@ -307,13 +307,13 @@ func (c *worldCheck) repairTowns(ctx context.Context) (all []DamagedTown, err er
 
 // repairRecord returns the record that puts a town back to an earlier record of it.
 func repairRecord(
-	townID string, good *machine.Town, mended *machine.Mended,
+	townID string, good *machine.Town, mended *machine.Repair,
 ) *machine.Record {
 	if mended == nil {
-		mended = &machine.Mended{}
+		mended = &machine.Repair{}
 	}
-	return &machine.Record{Kind: machine.KindMend, TownID: townID,
-		Mend: &machine.Mended{Restores: good.Seq, Lost: mended.Lost, Gaps: mended.Gaps}}
+	return &machine.Record{Kind: machine.KindRepair, TownID: townID,
+		Repair: &machine.Repair{Restores: good.Seq, Lost: mended.Lost, Gaps: mended.Gaps}}
 }
 
 // repairTown appends the town's last readable record again, and returns its log sequence.
@@ -322,7 +322,7 @@ func (c *worldCheck) repairTown(ctx context.Context, d *DamagedTown) (uint64, er
 	if !d.stays {
 		gaps = []machine.Gap{{After: d.good.Seq}}
 	}
-	rec := repairRecord(d.Town, d.good, &machine.Mended{Lost: d.Lost, Gaps: gaps})
+	rec := repairRecord(d.Town, d.good, &machine.Repair{Lost: d.Lost, Gaps: gaps})
 	msg, err := records.Encode(rec, d.Subject, d.good)
 	if err != nil {
 		return 0, err

@@ -50,7 +50,7 @@ func NewLogCheck(world string, at func(seq uint64) (*jetstream.RawStreamMsg, err
 	n := &l.Counts
 	l.kinds = map[machine.Kind]*int64{
 		machine.KindHandoff: &n.Accepted, machine.KindPending: &n.Pending,
-		machine.KindPut: &n.Puts, machine.KindRemove: &n.Removals, machine.KindMend: &n.Repairs,
+		machine.KindPut: &n.Puts, machine.KindRemove: &n.Removals, machine.KindRepair: &n.Repairs,
 		machine.KindAsked: &n.Refused, machine.KindRefused: &n.Refused,
 		machine.KindControl: &n.Controls, machine.KindDecided: &n.Signals,
 		machine.KindSignal: &n.Signals, machine.KindRun: &n.RunRecords,
@@ -228,7 +228,7 @@ func (h *history) link(m *jetstream.RawStreamMsg) {
 	if guard, _ := commitlog.GuardOf(m.Header); guard != h.last {
 		h.holes = append(h.holes, hole{h.last, m.Sequence, guard, h.read})
 	}
-	if machine.Kind(m.Header.Get(wire.KindHeader)) != machine.KindMend {
+	if machine.Kind(m.Header.Get(wire.KindHeader)) != machine.KindRepair {
 		return
 	}
 	if text := m.Header.Get(wire.GapsHeader); text != "" {
@@ -242,7 +242,7 @@ func (h *history) link(m *jetstream.RawStreamMsg) {
 // readTown reads the town after the message like an engine, which ignores the kind.
 func (l *LogCheck) readTown(v *message) error {
 	h := v.history
-	if v.rec.Kind == machine.KindMend {
+	if v.rec.Kind == machine.KindRepair {
 		v.prior = h.good
 	}
 	if !h.ofTown {
@@ -285,7 +285,7 @@ func (l *LogCheck) count(v *message) {
 // mayLackRun reports whether records of a kind may be without a run.
 func mayLackRun(kind machine.Kind) bool {
 	return kind == machine.KindPut || kind == machine.KindRemove ||
-		kind == machine.KindPending || kind == machine.KindMend ||
+		kind == machine.KindPending || kind == machine.KindRepair ||
 		kind == machine.KindSettings
 }
 
@@ -344,7 +344,7 @@ func (v *message) checkHeaders() {
 func (l *LogCheck) checkRecord(v *message) {
 	run := l.checkRun(v)
 	switch v.rec.Kind {
-	case machine.KindMend:
+	case machine.KindRepair:
 		v.checkRepair()
 	case machine.KindSignal:
 		v.step(machine.Town{}, nil)
@@ -394,7 +394,7 @@ func (v *message) checkSettings() {
 
 // checkRepair checks a record that puts its town back to the last readable record.
 func (v *message) checkRepair() {
-	lost := cmp.Or(v.rec.Mend, new(machine.Mended)).Lost
+	lost := cmp.Or(v.rec.Repair, new(machine.Repair)).Lost
 	for _, l := range lost {
 		if !l.Delivered && v.history.first < l.Sequence {
 			v.history.onDisk = l.Sequence
@@ -404,8 +404,8 @@ func (v *message) checkRepair() {
 		return
 	}
 	v.before = v.prior.Seq
-	mend := repairRecord(v.rec.TownID, v.prior, v.rec.Mend)
-	mend.Hold(v.prior)
+	mend := repairRecord(v.rec.TownID, v.prior, v.rec.Repair)
+	mend.SetState(v.prior)
 	made, err := mend.MarshalJSON()
 	v.compare(made, err)
 }

@@ -106,8 +106,8 @@ func (r *replay) makeRecord() ([]byte, error) {
 	if err != nil || out.Record == nil {
 		return nil, err
 	}
-	if out.Record.Kind.OfTown() && r.in.TownID != "" {
-		out.Record.Hold(&out.After)
+	if out.Record.Kind.HasState() && r.in.TownID != "" {
+		out.Record.SetState(&out.After)
 	}
 	return out.Record.MarshalJSON()
 }
@@ -275,7 +275,7 @@ func (r *replay) cancellation() machine.Event {
 // tailOf returns the end of a pending command's run before a record with the events next. Events of
 // attempts that the record lacks are on the run's own subject.
 func tailOf(next *runevents.Run, p *apply.Pending) *machine.RunTail {
-	stored := slices.DeleteFunc(machine.OfAttempts(p.Attempt), func(e runevents.Event) bool {
+	stored := slices.DeleteFunc(machine.RetryEvents(p.Attempt), func(e runevents.Event) bool {
 		return slices.ContainsFunc(next.Events, func(n runevents.Event) bool {
 			return n.EventType == e.EventType && n.LogicalAttemptID == e.LogicalAttemptID
 		})

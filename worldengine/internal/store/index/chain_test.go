@@ -160,7 +160,7 @@ func TestChain_Mended(t *testing.T) {
 	t.Parallel()
 	subject := wire.LogSubject("w", "t")
 	mended := func(gaps string, guard uint64) nats.Header {
-		h := chained(machine.KindMend, guard, 1, "")
+		h := chained(machine.KindRepair, guard, 1, "")
 		if gaps != "" {
 			h.Set(wire.GapsHeader, gaps)
 		}

@@ -49,7 +49,7 @@ func newEntry(seq uint64, subject string, header nats.Header) entry {
 	if waited := e.At - arrived.UnixMilli(); err == nil && 0 < waited && waited <= math.MaxUint32 {
 		e.Waited = uint32(waited)
 	}
-	if e.kind == string(machine.KindMend) {
+	if e.kind == string(machine.KindRepair) {
 		e.typ = header.Get(wire.GapsHeader)
 	}
 	e.Guard, _ = commitlog.GuardOf(header)

@@ -217,7 +217,7 @@ func (s *state) link(t *town, n uint32, r *row) {
 		t.needs = s.recount(t, r.Epoch)
 	}
 	switch words := s.wordsOf(r); {
-	case machine.Kind(words.kind) == machine.KindMend:
+	case machine.Kind(words.kind) == machine.KindRepair:
 		s.giveUp(t, n, words.typ)
 	case r.Guard != last:
 		t.hole, t.before = n, t.log

@@ -51,8 +51,8 @@ func Headers(rec *machine.Record, subject string, state *town.State) nats.Header
 	flag(wire.PausedHeader, rec.Paused != nil)
 	flag(wire.RemovedHeader, rec.Removed)
 	flag(wire.ClosingHeader, rec.Closing)
-	if rec.Mend != nil {
-		set(wire.GapsHeader, gapsText(rec.Mend.Gaps))
+	if rec.Repair != nil {
+		set(wire.GapsHeader, gapsText(rec.Repair.Gaps))
 	}
 	flag(wire.InconsistentHeader, rec.Inconsistent)
 	if rec.Result != nil {

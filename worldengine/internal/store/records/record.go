@@ -28,8 +28,8 @@ func Encode(rec *machine.Record, subject string, after *machine.Town) (*nats.Msg
 	rec.SchemaVersion = machine.RecordVersion
 	var state *town.State
 	if after != nil {
-		rec.Hold(after)
-		state = after.Held()
+		rec.SetState(after)
+		state = after.LastState()
 	}
 	b := bodies.Get().(*body)
 	defer bodies.Put(b)

@@ -37,9 +37,9 @@ func TestEncode_ReadsBack(t *testing.T) {
 		Pending: &apply.Pending{Via: apply.Plugin, Attempt: 2, Expected: state.Canonical,
 			Handoff: jsontext.Value(`{"a":1}`), Accepted: time.Unix(1, 0).UTC()}}
 	rules := town.DefaultRules()
-	rec := &machine.Record{Kind: machine.KindMend, Rules: &rules, TownID: `a "town"/é`, ActorID: "ada lovelace", Closing: true, Inconsistent: true,
+	rec := &machine.Record{Kind: machine.KindRepair, Rules: &rules, TownID: `a "town"/é`, ActorID: "ada lovelace", Closing: true, Inconsistent: true,
 		Settings: []machine.Setting{{Name: "apply", Value: "local"}},
-		Mend:     &machine.Mended{Restores: 3, Lost: []machine.LostMessage{{Sequence: 4, RunID: "r"}}},
+		Repair:   &machine.Repair{Restores: 3, Lost: []machine.LostMessage{{Sequence: 4, RunID: "r"}}},
 		Result:   jsontext.Value(`{"result":1}`), WorldPolicy: &policy,
 		RetryOf: &apply.RetryOf{RunID: "run-0", LogSeq: 3},
 		Handoff: jsontext.Value(`{"handoff":2}`), Addition: &handoff.Addition{},

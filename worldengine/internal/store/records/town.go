@@ -128,7 +128,7 @@ func (l *Log) Previous(
 	ctx context.Context, msg *jetstream.RawStreamMsg,
 ) (*jetstream.RawStreamMsg, error) {
 	guard, _ := commitlog.GuardOf(msg.Header)
-	mends := machine.Kind(msg.Header.Get(wire.KindHeader)) == machine.KindMend // may follow others even with guard 0
+	mends := machine.Kind(msg.Header.Get(wire.KindHeader)) == machine.KindRepair // may follow others even with guard 0
 	if !mends && guard == 0 {
 		return nil, nil // it created the town
 	}
