@@ -21,17 +21,6 @@ type alertsListCommand struct {
 	After uint64 `help:"Continue a list after the place that it printed."`
 }
 
-func (alertsListCommand) Help() string {
-	return `Lists the alerts of the last 30 days, the newest first, with their numbers and with who
-acknowledged them. With -o json it prints the server's reply. watch --alerts shows alerts as they
-come. Requires the role operator or observer.
-
-Examples:
-
-    handoffctl alerts list --limit 10
-    handoffctl alerts list --open`
-}
-
 // maxAlertPage is how many alerts one request may ask for.
 const maxAlertPage = 200
 
@@ -62,17 +51,6 @@ func (c *alertsListCommand) Run(ctx context.Context, a *app) error {
 type alertsAckCommand struct {
 	Alerts []uint64    `arg:"" name:"alert" help:"Numbers of the alerts in alerts list."`
 	Signal signalFlags `embed:""`
-}
-
-func (alertsAckCommand) Help() string {
-	return `Records that an operator has dealt with alerts. handoffctl status no longer counts them,
-alerts list --open leaves them out, and every server and the console show who acknowledged them,
-when and why. Only the first acknowledgement of an alert counts. The same problem later raises
-another alert. Requires the role operator.
-
-Example:
-
-    handoffctl alerts ack 17 18 --reason "looked at in the game: it was applied" --actor ada`
 }
 
 // Run acknowledges the alerts, one by one, until the server refuses one.

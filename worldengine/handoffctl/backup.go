@@ -26,23 +26,6 @@ type backupCommand struct {
 	Worlds []string `help:"Copy these worlds, or all of the server, each into the directory of its name in DIR." placeholder:"all|NAME"`
 }
 
-func (backupCommand) Help() string {
-	return `Copies a world while it is served. The backup has everything that was answered before
-the command began, and some later commits. Protect it like the world itself: it has all of its data.
-If a town's last message is damaged, the backup leaves it out, and the exit status is 1. handoffd
-restore makes a world from the backup. On a terminal a line shows the progress. With -o json it
-prints the manifest, with --worlds one for each world. With access control it requires the role
-operator.
-
-With --worlds a world that cannot be copied does not keep the others from being copied; the exit status
-is then 1.
-
-Examples:
-
-    handoffctl backup backup-2026-11-21
-    handoffctl backup --worlds all backups-2026-11-21`
-}
-
 func (c *backupCommand) Run(ctx context.Context, a *app) error {
 	ctx, js, err := a.openStreams(ctx, "handoffctl backup", nats.NoReconnect())
 	if err != nil {

@@ -17,29 +17,6 @@ type benchCommand struct {
 	bench.Config `embed:""`
 }
 
-func (benchCommand) Help() string {
-	return `Measures executed handoffs per second and their latencies: on a private server with a
-data directory below $TMPDIR, or with --join on a running server, which must have the default rules.
-Two ratios make runs comparable: to plain NATS request-reply with bodies of the same sizes, and to
-bare guarded appends of a message as large as a commit, to a stream that is removed at the end. The
-appends require the right to create streams. With --join the server's own processor time is printed
-too.
-
-Each worker drives its own towns, one request at a time. The rules predict every state, so every
-answer is checked, and at the end every town. A wrong one makes the exit status 1.
-
-With --rate a latency counts from the time when the handoff is due. With --phases you can compare
-the last phase of a long run with the first. With --worlds and --flood the report compares the medians
-of the phases: the handoffs per second in all worlds and in one, and the p99 beside a flood in another
-world and without one.
-
-Example:
-
-    handoffctl bench --duration 10s --rate 1000
-    handoffctl bench --phases 5 --worlds 16
-    handoffctl bench --phases 5 --worlds 2 --rate 300 --flood 64`
-}
-
 func (c *benchCommand) Run(ctx context.Context, a *app) (err error) {
 	if !c.Join {
 		srv, end, err := tempserver.Start(ctx,

@@ -2,10 +2,12 @@ package handoffctl
 
 import (
 	"context"
+	_ "embed" // help.md
 	"fmt"
 	"io"
 	"iter"
 	"regexp"
+	"strings"
 	"time"
 
 	"github.com/alecthomas/kong"
@@ -18,8 +20,8 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// commandLine is the whole command line. --help prints a command's flags and its Help: the effect,
-// and an example.
+// commandLine is the whole command line. --help prints a command's flags and its section of help.md: the
+// effect, and an example.
 type commandLine struct {
 	Global globalFlags `embed:""`
 
@@ -139,13 +141,36 @@ first 8 characters.`
 // newParser makes the parser of the command line. kong calls exit after --help and --version,
 // instead of ending the program.
 func newParser(line *commandLine, stdout, stderr io.Writer, exit func(int)) *kong.Kong {
-	return kong.Must(line,
+	parser := kong.Must(line,
 		kong.Name("handoffctl"), kong.Description(description),
 		kong.Vars{"version": "handoffctl " + cmdline.Version()}, proposalVars(),
 		kong.Writers(stdout, stderr), kong.Exit(exit),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
 		kong.ExplicitGroups([]kong.Group{{Key: "connection",
 			Title: "Connection, as with the nats command:"}}))
+	for _, command := range parser.Model.Leaves(false) {
+		command.Detail = helpTexts[commandName(command)]
+	}
+	return parser
+}
+
+//go:embed help.md
+var helpPage string
+
+// helpTexts are the sections of help.md by their headings, the names of the commands.
+var helpTexts = func() map[string]string {
+	texts := map[string]string{}
+	for _, section := range strings.Split(helpPage, "\n## ")[1:] {
+		name, text, _ := strings.Cut(section, "\n")
+		texts[name] = strings.TrimSpace(text)
+	}
+	return texts
+}()
+
+// commandName returns the words of a command, such as town get.
+func commandName(command *kong.Node) string {
+	words, _, _ := strings.Cut(strings.TrimPrefix(command.FullPath(), "handoffctl "), " <")
+	return words
 }
 
 type helpCommand struct {
@@ -170,18 +195,6 @@ func (versionCommand) Run(a *app) error {
 type completionCommand struct {
 	Within             time.Duration `help:"Time limit of a search for towns or worlds, which blocks the shell, for the connection and for the answer." default:"1s"`
 	cmdline.Completion `embed:""`
-}
-
-func (completionCommand) Help() string {
-	return `Prints a script with which the shell completes commands, flags and their values, and
-files elsewhere. The script asks the program, so it needs no update with the program. For a town or a
-world it asks the server that the command line names; it leaves out ids that a shell would have to quote.
-
-Examples:
-
-    handoffctl completion bash > ~/.local/share/bash-completion/completions/handoffctl
-    handoffctl completion zsh > ~/.zfunc/_handoffctl       # a directory of $fpath
-    handoffctl completion fish > ~/.config/fish/completions/handoffctl.fish`
 }
 
 func (c completionCommand) Run(ctx context.Context, a *app, line *kong.Context) error {

@@ -52,19 +52,6 @@ type pauseCommand struct {
 	DrainTimeout time.Duration `help:"Raise an alert if commands are still being applied after this time, ${default} by default." default:"5m"`
 }
 
-func (pauseCommand) Help() string {
-	return `Stops judging handoffs until handoffctl resume. Handoffs that arrive meanwhile wait in
-their order for the server's --pause-wait; then their agents get TOWN_PAUSED or WORLD_PAUSED. A
-command that a game server is already applying is not interrupted: the town drains. pause does not
-wait for that; handoffctl status shows it. A town that was paused by itself stays paused when the
-world is resumed. handoffctl run list shows the waiting runs as PAUSED, and handoffctl run cancel
-ends one of them.
-
-Example:
-
-    handoffctl pause town-threatened --reason "the wall is being rebuilt by hand"`
-}
-
 func (c *pauseCommand) Run(ctx context.Context, a *app) error {
 	town := c.Of.town()
 	if c.All == (town != "") {
@@ -89,15 +76,6 @@ type resumeCommand struct {
 	Signal signalFlags `embed:""`
 }
 
-func (resumeCommand) Help() string {
-	return `Ends a pause. The server then judges the waiting handoffs in their order. A handoff is
-stale if the town has changed since the handoff was made.
-
-Example:
-
-    handoffctl resume town-threatened`
-}
-
 func (c *resumeCommand) Run(ctx context.Context, a *app) error {
 	town := c.Of.town()
 	if c.All && town != "" {
@@ -120,23 +98,6 @@ type runCancelCommand struct {
 	Signal signalFlags `embed:""`
 }
 
-func (runCancelCommand) Help() string {
-	return `Ends a run that waits: for the end of a pause (PAUSED in run list), for a command that a
-game server applies (PENDING), or for a game server that is away (RUNNING; town get names the run).
-The server answers the agent with RUN_CANCELLED, and the handoff's key stays free.
-
-If the game may have the command, the server refuses (RUN_IN_HAND). With --force it cancels the run,
-leaves the town as it was, and raises the alert APPLY_IN_DOUBT: look at the game, and put the town's
-true state with town put.
-
-You may give the beginning of an id that no other run has; in a world of more than 10,000 runs
-cancel requires the whole id.
-
-Example:
-
-    handoffctl run cancel 0d3c6a9e-4f0c-4a8e-9d5d-3d4c0f7dbb8a --reason "it would come too late"`
-}
-
 func (c *runCancelCommand) Run(ctx context.Context, a *app) error {
 	runID, err := a.runID(ctx, c.RunID, true)
 	if err != nil {
@@ -151,25 +112,6 @@ func (c *runCancelCommand) Run(ctx context.Context, a *app) error {
 type runRetryCommand struct {
 	RunID  string      `arg:"" name:"run-id" help:"The run, which failed with PLUGIN_UNAVAILABLE: its id, or the beginning of it."`
 	Signal signalFlags `embed:""`
-}
-
-func (runRetryCommand) Help() string {
-	return `Judges the handoff of a run again, in a new run, if the run failed because no plugin or
-console could be reached (PLUGIN_UNAVAILABLE). Use it when the game is back and the town has not
-changed since. If the handoff is accepted, its new result replaces the key's. If no result is
-printed after some seconds, the handoff waits, or its command is being applied: handoffctl run get
-shows how it ends.
-
-The server refuses a run whose command may have been applied (RUN_IN_DOUBT), a run whose retry was
-executed, failed or is being applied (RUN_RETRIED), and every other run (RUN_NOT_RETRYABLE). After a
-retry that was stale, rejected or cancelled you may retry the run again.
-
-You may give the beginning of an id that no other run has; in a world of more than 10,000 runs retry
-requires the whole id.
-
-Example:
-
-    handoffctl run retry 0d3c6a9e-4f0c-4a8e-9d5d-3d4c0f7dbb8a --reason "the game server is back"`
 }
 
 func (c *runRetryCommand) Run(ctx context.Context, a *app) error {
@@ -211,17 +153,6 @@ type approvalsCommand struct {
 	Town      string `help:"List only the proposals of this town."`
 	Closed    bool   `help:"List the proposals that no longer wait, the newest first, with who decided and why."`
 	limitFlag `embed:""`
-}
-
-func (approvalsCommand) Help() string {
-	return `Lists the proposals that wait for a person's approval, the oldest first, with the
-changes that the built-in rules expect; then the approved ones whose agents have not sent them again
-yet. With --closed it lists those that were decided, have expired, or became stale because their
-town changed. Requires the role operator, approver or observer.
-
-Example:
-
-    handoffctl approvals --town town-threatened`
 }
 
 func (c *approvalsCommand) Run(ctx context.Context, a *app, server *client.Client) error {
@@ -290,17 +221,6 @@ type approveCommand struct {
 	Submit   bool          `help:"Execute the stored handoff at once, so that its agent need not send it again."`
 }
 
-func (approveCommand) Help() string {
-	return `Approves a proposal that waits. The handoff is executed when its agent sends it again,
-or at once with --submit. The approval holds for the present state of the town: a change of the town
-makes the proposal stale. If several proposals have the id, select one with --town and --hash.
-Requires the role operator or approver.
-
-Example:
-
-    handoffctl approve handoff_5feb3aa3 --reason "the wall comes first" --submit`
-}
-
 func (c *approveCommand) Run(ctx context.Context, a *app, server *client.Client) error {
 	return a.decide(ctx, server, &c.Decision,
 		client.Decision{Decision: messages.Approve, Submit: c.Submit})
@@ -308,16 +228,6 @@ func (c *approveCommand) Run(ctx context.Context, a *app, server *client.Client)
 
 type rejectCommand struct {
 	Decision decisionFlags `embed:""`
-}
-
-func (rejectCommand) Help() string {
-	return `Denies a proposal that waits: its agent gets the result rejected, APPROVAL_DENIED, with
-the reason. If several proposals have the id, select one with --town and --hash. Requires the role
-operator or approver.
-
-Example:
-
-    handoffctl reject handoff_5feb3aa3 --reason "not before the harvest"`
 }
 
 func (c *rejectCommand) Run(ctx context.Context, a *app, server *client.Client) error {

@@ -100,15 +100,6 @@ type deadLetterListCommand struct {
 	limitFlag `embed:""`
 }
 
-func (deadLetterListCommand) Help() string {
-	return `Lists the events that the server could not publish on the bus (handoffd --bus
-jetstream), the oldest first, each with its log message and the reason. Requires the role operator.
-
-Example:
-
-    handoffctl deadletter list`
-}
-
 func (c *deadLetterListCommand) Run(ctx context.Context, a *app) error {
 	l, err := a.openLetters(ctx)
 	if client.IsCode(err, noBus) {
@@ -130,15 +121,6 @@ func (c *deadLetterListCommand) Run(ctx context.Context, a *app) error {
 
 type deadLetterShowCommand struct {
 	Number uint64 `arg:"" help:"Number of the letter in deadletter list."`
-}
-
-func (deadLetterShowCommand) Help() string {
-	return `Shows a dead letter with its body: the message that could not be published, or the log
-record that cannot be read. With -o raw it prints the body byte for byte.
-
-Example:
-
-    handoffctl deadletter show 1`
 }
 
 func (c *deadLetterShowCommand) Run(ctx context.Context, a *app) error {
@@ -179,20 +161,6 @@ type deadLetterReplayCommand struct {
 	Numbers []uint64    `arg:"" optional:"" name:"number" help:"Numbers of the letters in deadletter list."`
 	All     bool        `help:"Replay every letter."`
 	Signal  signalFlags `embed:""`
-}
-
-func (deadLetterReplayCommand) Help() string {
-	return `Empties the stream of the bus and fills it again from the log. Consumers get all events
-again, with the same ids, except events that the log no longer keeps. First remove the cause that
-deadletter list shows.
-
-A letter is removed, and its alert acknowledged, when its event is on the bus. It stays if the event
-is refused again, or if the log record is damaged or gone; then the exit status is 1. Servers may be
-running. Requires the role engine.
-
-Example:
-
-    handoffctl deadletter replay --all`
 }
 
 // letterReplay is a dead letter, and whether it was replayed.

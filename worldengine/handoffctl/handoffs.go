@@ -29,21 +29,6 @@ type sendCommand struct {
 	DryRun bool           `help:"Show the result that the handoff would get now. Nothing is stored, and the key stays free."`
 }
 
-func (sendCommand) Help() string {
-	return `Sends the bytes of the file as they are (of a fixture, the bytes of its handoff) and
-shows the server's result. After a 429 or 503, or if no reply comes, it sends the same bytes again,
-within --timeout. It waits as long as the server asks for. A longer --timeout outlasts a restart of
-a server that had the handoff. While the town or the world is paused, or the game of the town is
-away, it prints a note. Sending a handoff again is safe: the server accepts an idempotency key at
-most once. With --wait-approval it waits for a person's decision and then sends the same bytes again.
-Exits 1 if the command failed, and 0 for every other result; with --expect it exits 1 for any other
-status. With --dry-run the server judges the handoff and stores nothing.
-
-Example:
-
-    handoffctl send handoff.json --expect executed --wait-approval 1h`
-}
-
 func (c *sendCommand) Run(ctx context.Context, a *app) error {
 	data, err := a.readUpTo(c.File, maxDocument)
 	if err != nil {
@@ -194,16 +179,6 @@ type resultGetCommand struct {
 	Town string `help:"The town that accepted the key; by default the last town that did." placeholder:"ID"`
 }
 
-func (resultGetCommand) Help() string {
-	return `Shows the result of an accepted handoff as long as the log keeps its commit. A rejected
-or stale handoff does not consume its key, so its result cannot be found by the key. Each town has
-its own keys: give --town if several towns may have used the key.
-
-Example:
-
-    handoffctl result get proposal_26ab0db90d72e28ad0ba1e22ee510510a2d6c1a1f1e5b0f3c3ba9e0b3f7bd3a1`
-}
-
 func (c *resultGetCommand) Run(ctx context.Context, a *app, server *client.Client) error {
 	found, err := server.Result(ctx, c.Key, c.Town)
 	if err != nil {
@@ -222,17 +197,6 @@ type newCommand struct {
 	Reason          string  `help:"Reason of the proposal." default:"Tried by hand."`
 	NoPreconditions bool    `help:"Leave out the preconditions that an agent would give."`
 	Snapshot        string  `help:"Read the town's state from this file instead of the server: a snapshot.v1, or a reply of town get -o json." placeholder:"FILE"`
-}
-
-func (newCommand) Help() string {
-	return `Makes a valid execution-handoff.v1 for the present state of the town, with the
-preconditions that the reference agent gives for the type. Prints it indented, or on one line with
--o json. If the server would reject the handoff now, a note on standard error says why, and the
-handoff is printed anyway.
-
-Example:
-
-    handoffctl new town-threatened advance-project wall-perimeter | handoffctl send -`
 }
 
 func proposalType(name string) (handoff.ProposalType, error) {

@@ -20,20 +20,6 @@ type mcpCommand struct {
 	Proposals string `help:"Directory of the proposals whose result was not delivered, for the next session; in the user's cache directory by default." placeholder:"DIR"`
 }
 
-func (mcpCommand) Help() string {
-	return `Serves the Model Context Protocol on standard input and output, for programs that let a
-language model use tools. The tools list and read towns, recall their past, list the possible
-proposals, try a proposal without executing it, propose, and read results and runs. All proposals
-have one actor. A proposal that is repeated before its result was delivered is the same one. The
-server checks a model's proposal like any agent's handoff; a user with the role agent in the access
-file limits what the model can do. The command starts without a server too, and connects when there
-is one. A handoffd with --http serves the same on its path /mcp.
-
-Example of a configuration:
-
-    {"mcpServers": {"world": {"command": "handoffctl", "args": ["mcp", "--actor", "mayor-1"]}}}`
-}
-
 // Run serves until the input ends.
 func (c *mcpCommand) Run(ctx context.Context, a *app) error {
 	nc, err := c.dial(a)

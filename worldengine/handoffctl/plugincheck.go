@@ -32,22 +32,6 @@ type pluginCheckCommand struct {
 	JUnit    outputFile    `name:"junit" help:"Also write a JUnit report to this file." placeholder:"FILE"`
 }
 
-func (pluginCheckCommand) Help() string {
-	return `Sends a plugin some twenty commands for one town: the same one again, in a later attempt,
-and twice at once; two at once; one past its deadline; with unknown members; of another version; for
-another town; with an unknown target; and a message that is no command. It also asks who hosts the town. It
-prints a verdict for each rule of docs/plugin-protocol.md. It sees only the answers: look in the
-game whether each command was applied once.
-
-The plugin applies the commands to its game: use a test town for which no engine sends commands at
-the same time. With access control it requires the credentials of an engine. With --listen it needs
-no server: connect the plugin to the address that it prints.
-
-Example:
-
-    handoffctl plugin check worldengine.v1.main.apply.town-threatened --listen 127.0.0.1:4222 --restart 2m`
-}
-
 // Run asks the plugin, and fails if it breaks a rule.
 func (c *pluginCheckCommand) Run(ctx context.Context, a *app) error {
 	config, err := c.config(a)

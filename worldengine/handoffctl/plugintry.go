@@ -20,23 +20,6 @@ type pluginTryCommand struct {
 	Count  uint     `help:"End after this many commands, not counting repeated requests; 0 to go on until Ctrl-C." placeholder:"N"`
 }
 
-func (pluginTryCommand) Help() string {
-	return `Stands in for a game server's plugin: it takes the commands that the engine sends to a
-plugin, shows the changes that each one would make, and gives the answer of --answer. It changes no
-game; the engine records the answers. A repeated request gets the same answer as the first one until
-the program ends, or longer with --state. A command past its deadline is refused for now. When
-commands can arrive, it prints "ready" and its subjects on standard error. It does not start if
-another plugin hosts the town. With -o json it prints one line for each request.
-
-With --answer ask, type one of these lines for each command:
-
-` + standin.KeyHelp + `
-
-Example:
-
-    handoffctl plugin try --town town-threatened`
-}
-
 // Validate returns the mistake in the flags.
 func (c *pluginTryCommand) Validate() error {
 	switch {

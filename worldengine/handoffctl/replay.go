@@ -27,39 +27,6 @@ type replayCommand struct {
 	JUnit       outputFile `name:"junit" help:"Also write a JUnit report to this file." placeholder:"FILE" xor:"report"`
 }
 
-func (replayCommand) Help() string {
-	return `A file has one fixture, an array of fixtures, or one after another (JSON Lines). A
-fixture is a handoff, or {"handoff": …, "snapshot": …, "expect": {"status", "reasonCode", "result",
-"resultBytes", "error"}, "game": …, "approval": …, "name": …, "comment": …}. Only the handoff is
-required; other members are refused.
-
-replay first puts the snapshot, if there is one, as the state of the town. The server refuses it if
-it would lower the town's day; then the fixture fails. "expect" is compared member by member:
-"result" as JSON, "resultBytes" byte for byte; "error" is the machine code of an error reply. An
-error reply that the fixture does not expect is a failure. A fixture that expects nothing is sent
-and counted as unchecked. replay prints the number of handoffs for each status, and every failure,
-and exits 1 if there is one.
-
-"game" is a command-applied.v1 such as {"status": "applied", "snapshot": …} or {"status": "refused",
-"reasonCode": …}: replay answers the command with it in place of the town's game. "approval" is
-{"decision": "approve" or "reject", "actorId": …, "reason": …}: the proposal requires a person's
-approval, and replay decides and sends the handoff again; without a decision it does neither. Both
-require a snapshot and --fresh.
-
-With --update the answer becomes the expectation of each fixture that failed or expects nothing: the
-members that its "expect" has, or else status, reasonCode and resultBytes. replay shows the
-difference and rewrites the file with one fixture on each line. A snapshot that could not be put
-stays a failure. Nothing is written if the replay was cut short.
-
-With --fresh replay needs no server, and every file begins with an empty world. If a snapshot would
-lower the day of its town, the town goes on in another empty world.
-
-Examples:
-
-    handoffctl replay fixtures/ --fresh --strict --junit report.xml
-    handoffctl replay fixtures/ --fresh --update`
-}
-
 func (c *replayCommand) Run(ctx context.Context, a *app) error {
 	cases, err := c.load(a)
 	if err != nil {
@@ -207,18 +174,6 @@ type recordCommand struct {
 	RunID string        `name:"run" help:"Record only the handoff of this run, whose town it names too." placeholder:"RUN-ID" xor:"town,time"`
 	For   time.Duration `help:"Record only the handoffs that are judged in this time from now on, or until Ctrl-C." placeholder:"DURATION" xor:"time"`
 	Out   outputFile    `help:"File to write; standard output by default." placeholder:"FILE"`
-}
-
-func (recordCommand) Help() string {
-	return `Writes a fixture for each handoff that the world has judged: the handoff, the state of
-its town before, and the result byte for byte. handoffctl replay --fresh judges them again. record
-leaves out a handoff that a server with the default rules and no game would answer otherwise, and
-counts it on standard error: a game or other settings of the rules decided it, or the log no longer
-keeps the state before.
-
-Example:
-
-    handoffctl record --town town-threatened --out fixtures.json`
 }
 
 func (c *recordCommand) Run(ctx context.Context, a *app) error {

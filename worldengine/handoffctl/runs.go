@@ -21,16 +21,6 @@ type runGetCommand struct {
 	RunID string `arg:"" name:"run-id" help:"The run's id, which send prints, or its beginning."`
 }
 
-func (runGetCommand) Help() string {
-	return `Shows the status of a run, its steps, its command and its outcome. With -o json it
-prints the server's reply, a RunSnapshot. The beginning of an id is looked up among the newest
-10,000 runs.
-
-Example:
-
-    handoffctl run get 0d3c6a9e-4f0c-4a8e-9d5d-3d4c0f7dbb8a`
-}
-
 func (c *runGetCommand) Run(ctx context.Context, a *app) error {
 	runID, err := a.runID(ctx, c.RunID, false)
 	if err != nil {
@@ -69,15 +59,6 @@ func (c *runGetCommand) Run(ctx context.Context, a *app) error {
 type runEventsCommand struct {
 	RunID     string `arg:"" name:"run-id" help:"The run's id, which send prints, or its beginning."`
 	limitFlag `embed:""`
-}
-
-func (runEventsCommand) Help() string {
-	return `Shows all events of a run in their order. With -o json it prints the stored events as
-{"events": […], "lastEventSeq": n}.
-
-Example:
-
-    handoffctl run events 0d3c6a9e-4f0c-4a8e-9d5d-3d4c0f7dbb8a`
 }
 
 func (c *runEventsCommand) Run(ctx context.Context, a *app, server *client.Client) error {
@@ -120,17 +101,6 @@ type runListCommand struct {
 	Limit  positive `help:"Maximum number of runs, ${default} by default." aliases:"last" default:"100" placeholder:"N"`
 	After  uint64   `help:"Continue a list after the place that it printed." placeholder:"PLACE"`
 	Oldest bool     `help:"Show the oldest runs first."`
-}
-
-func (runListCommand) Help() string {
-	return `Lists runs, the newest first. With -o json it prints {"runs": […], "next": …}; each run
-is a RunSnapshot with its town, actor, type, command, and the status and reason code of its result.
-TOOK is the time from the arrival of the handoff to the end. --id looks through the newest 10,000
-runs, or as many behind --after.
-
-Example:
-
-    handoffctl run list --town town-threatened --status rejected --since 1h`
 }
 
 func (c *runListCommand) Run(ctx context.Context, a *app, server *client.Client) error {

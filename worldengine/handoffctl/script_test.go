@@ -20,6 +20,7 @@ import (
 	"worldengine/worldengine/internal/serve/access"
 	"worldengine/worldengine/internal/serve/server"
 	"worldengine/worldengine/internal/store/worldsettings"
+	"worldengine/worldengine/internal/tool/standin"
 	"worldengine/worldengine/wire"
 )
 
@@ -275,7 +276,7 @@ func TestHelp_Golden(t *testing.T) {
 	all.WriteString(general)
 	parser := newParser(&commandLine{}, io.Discard, io.Discard, func(int) {})
 	for _, leaf := range parser.Model.Leaves(true) {
-		command, _, _ := strings.Cut(strings.TrimPrefix(leaf.FullPath(), "handoffctl "), " <")
+		command := commandName(leaf)
 		fmt.Fprintf(&all, "\n$ handoffctl %s --help\n", command)
 		help := c.ok(append(strings.Fields(command), "--help")...)
 		require.Equal(t, help, c.ok(append([]string{"help"}, strings.Fields(command)...)...))
@@ -292,4 +293,8 @@ func TestHelp_Golden(t *testing.T) {
 	want, err := os.ReadFile(file)
 	require.NoError(t, err)
 	require.Equal(t, string(want), all.String())
+	for name := range helpTexts {
+		require.Contains(t, all.String(), "\n$ handoffctl "+name+" --help\n", "help.md has the texts of commands")
+	}
+	require.Contains(t, helpTexts["plugin try"], standin.KeyHelp)
 }

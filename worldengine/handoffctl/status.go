@@ -24,33 +24,6 @@ type statusCommand struct {
 	Worlds bool     `help:"Show all worlds of the server at a glance."`
 }
 
-func (statusCommand) Help() string {
-	return `Shows the state of a world: its pause; the numbers of towns that are paused, applying a
-command, without their plugin, waiting for approval or in doubt; the absent plugins, with their next
-request; the proposals that wait for approval; the open alerts; the writing server and the standby
-servers, with their versions and the log sequences up to which their indexes are complete; the size
-of the world's streams, and the free disk space. It lists the parts that the user may not see as not
-known.
-
-Exits 1 and lists the problems if the world needs attention: a server that stores nothing, or has
-less than four times the disk space that must stay free; an index or a bus that stays behind the log
-for 2 s; a damaged town, or a town whose plugin is away; dead letters; an unacknowledged alert of
-severity P1 from the last hour (see alerts ack). A pause is no problem.
-
-With a town it shows the pause of the town, and how many of its commands a game server is applying.
-A town is paused while the world is paused.
-
-With --worlds it shows all worlds that the user may use, a line each, and the problems of those that need
-attention; it exits 1 if there is one, also one that no server serves. It does not read every town, so it
-finds no damaged ones.
-
-Examples:
-
-    handoffctl status
-    handoffctl status town-threatened
-    handoffctl status --worlds`
-}
-
 func (c *statusCommand) Run(ctx context.Context, a *app, server *client.Client) error {
 	town := c.Of.town()
 	switch {
@@ -276,14 +249,6 @@ func othersOf(alert *messages.OpenAlert) (text string) {
 
 type statsCommand struct{}
 
-func (statsCommand) Help() string {
-	return `Shows the statistics of the writing server since its start: results by status; alerts by
-code; the handoffs that it holds; the requests that it refused because it was full; and for each
-verb the number of requests and their average time from arrival to answer. Requires the role
-operator or observer. handoffctl status shows the present state of the world, and /metrics has the
-same counts over time.`
-}
-
 func (c *statsCommand) Run(ctx context.Context, a *app, server *client.Client) error {
 	s, err := server.WorldStatus(ctx)
 	if err != nil {
@@ -344,15 +309,6 @@ func countsOf[K ~string](counts map[K]int64) string {
 }
 
 type whoAmICommand struct{}
-
-func (whoAmICommand) Help() string {
-	return `Shows the user, its role, the worlds, towns and actors to which its rights are limited, and the
-verbs that it may ask. Without access control every client may ask every verb.
-
-Example:
-
-    handoffctl whoami --user mayor --password …`
-}
 
 func (whoAmICommand) Run(ctx context.Context, a *app) error {
 	return ask(ctx, a, wire.WhoAmI, struct{}{}, func(t table, id *messages.Identity) {

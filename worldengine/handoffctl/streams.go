@@ -61,31 +61,6 @@ type fsckCommand struct {
 	MaxFindings int    `help:"Maximum number of findings to show; all are counted." default:"100"`
 }
 
-func (fsckCommand) Help() string {
-	return `Reads the whole log of a world, computes every hash, id and key again, and prints each
-difference with its place. Servers may be running. On a terminal a line shows the progress.
-
---repair puts back a town that answers TOWN_DAMAGED because the last message of its history is not a
-commit. If the last commit itself is damaged, the town can only go back to the commit before it, and
-the last one is lost: that requires --repair --mend-towns. First run fsck without --repair; its
-report names the messages that would be lost. Other damage to the log is reported and cannot be
-repaired.
-
---index compares the index of a server with an index that is built from the log. Run it on the
-server's machine; the server may be running. Rows of commits that the log has discarded are no
-difference.
-
---replicas reads the log of each NATS node of a cluster, and names the node that lacks messages which
-another one has: NATS does not fetch them again by itself. It moves no leader, and servers may be
-running; it reads the log as many times as there are nodes.
-
-Exits 1 if something is wrong, or is still wrong after a repair. With -o json it prints the report.
-
-Example:
-
-    handoffctl fsck`
-}
-
 func (c *fsckCommand) Run(ctx context.Context, a *app) error {
 	if c.MendTowns && !c.Repair {
 		return usagef("--mend-towns changes a world: give it with --repair")
@@ -186,15 +161,6 @@ func lostText(d *fsck.DamagedTown) string {
 
 type settingsGetCommand struct{}
 
-func (settingsGetCommand) Help() string {
-	return `Shows the settings that are stored with the world. A server that is started with others
-is refused. With access control the command requires the role operator.
-
-Example:
-
-    handoffctl world settings get`
-}
-
 func (c *settingsGetCommand) Run(ctx context.Context, a *app) error {
 	ctx, js, err := a.openStreams(ctx, "handoffctl world settings", nats.NoReconnect())
 	if err != nil {
@@ -210,18 +176,6 @@ func (c *settingsGetCommand) Run(ctx context.Context, a *app) error {
 type settingsSetCommand struct {
 	Settings []string `arg:"" help:"NAME=VALUE, with the names that settings get shows."`
 	Discard  bool     `name:"discard-history" help:"Change the settings even if that discards messages beyond the new limits."`
-}
-
-func (settingsSetCommand) Help() string {
-	return `Limits of the streams change at once. Running servers use a new default binding (apply)
-and new types to approve (require-approval) after their next start; NATS uses a new compression
-(compress) after its next start. A change that would discard messages is refused with their number,
-unless --discard-history is given: take a backup first. With access control the command requires the
-role engine.
-
-Example:
-
-    handoffctl world settings set history-per-town=20000 compress=all`
 }
 
 func (c *settingsSetCommand) Run(ctx context.Context, a *app) error {

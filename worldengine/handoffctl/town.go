@@ -30,15 +30,6 @@ type townGetCommand struct {
 	Revision uint64 `help:"Show the town as this revision left it. town history lists the revisions." placeholder:"N"`
 }
 
-func (townGetCommand) Help() string {
-	return `Shows the state of a town. With -o json it prints the server's reply, whose member
-snapshot is the snapshot.v1; town put and new --snapshot accept this reply.
-
-Example:
-
-    handoffctl town get town-threatened`
-}
-
 func (c *townGetCommand) Run(ctx context.Context, a *app) error {
 	request := messages.TownGet{TownID: c.Town, Revision: c.Revision}
 	return ask(ctx, a, wire.TownGet, request, table.town)
@@ -95,17 +86,6 @@ type townListCommand struct {
 	Sort      string `help:"Order: by id, the highest day first (day), or the latest change first (changed)." enum:"id,day,changed" default:"id" placeholder:"ORDER"`
 	Text      string `help:"List only the towns whose id contains this text, or whose snapshot hash begins with it." placeholder:"TEXT"`
 	limitFlag `embed:""`
-}
-
-func (townListCommand) Help() string {
-	return `Lists towns: who applies their commands, the run whose command is being applied, and
-their states: paused (the town itself), applying (a command), noPlugin (its plugin is away), waiting
-(for a person's approval) or inDoubt (a failed command may have been applied). With -o json it
-prints the server's replies as one: total counts all towns, and found those that pass the filters.
-
-Example:
-
-    handoffctl town list --state waiting --sort changed`
 }
 
 func (c *townListCommand) Run(ctx context.Context, a *app, server *client.Client) error {
@@ -176,15 +156,6 @@ type townPutCommand struct {
 	approvalFlag `embed:""`
 }
 
-func (townPutCommand) Help() string {
-	return `Creates a town. If the town exists, the server refuses, unless --expect names the state
-to replace or --replace is given. The server never lowers a town's day.
-
-Example:
-
-    handoffctl town put town.json --replace --apply plugin`
-}
-
 func (c *townPutCommand) Run(ctx context.Context, a *app, server *client.Client) error {
 	data, err := a.readDocument(c.File, "snapshot.v1")
 	if err != nil {
@@ -216,17 +187,6 @@ type townPatchCommand struct {
 	approvalFlag `embed:""`
 }
 
-func (townPatchCommand) Help() string {
-	return `Changes the members that the patch has and leaves the others. A list is replaced as a
-whole. The patch applies to the state of --expect, or else to the present state of the town. If
-another client changes the town in between, the server refuses, and handoffctl does not try again.
-The server never lowers a town's day.
-
-Example, with {"day": 16, "pressure": {"hope": 0.75}} in change.json:
-
-    handoffctl town patch town-threatened change.json`
-}
-
 func (c *townPatchCommand) Run(ctx context.Context, a *app, server *client.Client) error {
 	merge, err := a.readDocument(c.File, "merge patch")
 	if err != nil {
@@ -248,17 +208,6 @@ func (c *townPatchCommand) Run(ctx context.Context, a *app, server *client.Clien
 type townRemoveCommand struct {
 	Town string `arg:"" help:"The town's id."`
 	Yes  bool   `help:"Confirm the removal." required:""`
-}
-
-func (townRemoveCommand) Help() string {
-	return `Removes a town with its pause, its binding and the proposals that wait for approval. A
-handoff for it is then rejected (UNKNOWN_TOWN). The log keeps its history, runs and results as long
-as before, and its keys stay consumed. town put creates the town again, at its last day or later. A
-removal waits for a command that a game is applying. Requires the role operator.
-
-Example:
-
-    handoffctl town remove town-threatened --yes`
 }
 
 func (c *townRemoveCommand) Run(ctx context.Context, a *app) error {

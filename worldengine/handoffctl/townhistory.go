@@ -22,17 +22,6 @@ type townHistoryCommand struct {
 	Limit  positive `help:"Maximum number of revisions, ${default} by default." aliases:"last" default:"20" placeholder:"N"`
 }
 
-func (townHistoryCommand) Help() string {
-	return `Lists the revisions of a town, the newest first: the cause (such as a handoff, town put
-or a pause), the run, and the state after it. town get --revision shows such a state. The server
-keeps a limited number of revisions of each town (handoffd --history-per-town). Without a town it
-lists the newest changes of all towns, among the last 500 messages of the log.
-
-Example:
-
-    handoffctl town history town-threatened --limit 50`
-}
-
 // maxHistoryPage is how many revisions one request may ask for.
 const maxHistoryPage = 1000
 
@@ -82,16 +71,6 @@ func (c *townHistoryCommand) revisions(
 type townDiffCommand struct {
 	From string `arg:"" name:"town[@revision]" help:"The town, now or as a revision left it."`
 	To   string `arg:"" optional:"" name:"other[@revision]" help:"The other state; the same town now by default."`
-}
-
-func (townDiffCommand) Help() string {
-	return `Shows the differences between two snapshots by JSON path: of one town at two times, or
-of two towns. town history lists the revisions. Exits 1 if they differ.
-
-Examples:
-
-    handoffctl town diff town-threatened@3
-    handoffctl town diff town-threatened@3 town-quiet@7`
 }
 
 func (c *townDiffCommand) Run(ctx context.Context, a *app, server *client.Client) error {

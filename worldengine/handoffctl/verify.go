@@ -15,19 +15,6 @@ type verifyCommand struct {
 	Paths []string `arg:"" name:"path" help:"Files to check, and directories to search for *.json, *.jsonl and *.ndjson that are not hidden; - for standard input."`
 }
 
-func (verifyCommand) Help() string {
-	return `Checks an execution-handoff.v1, an execution-result.v1 (either revision) or a
-snapshot.v1 as the server does: schema, echoes, hashes. The member schemaVersion names the kind of
-document; a result of revision 1 has the number 1 there, and a member type. verify checks each
-element of an array. Of an object without schemaVersion it checks the members handoff, result and
-snapshot, as in fixtures and in the output of other commands with -o json. It prints the ids of each
-valid document and every violation of an invalid one. Exits 1 if a document is invalid.
-
-Example:
-
-    handoffctl verify handoff.json`
-}
-
 func (c *verifyCommand) Run(a *app) error {
 	files, err := documents.Files(c.Paths)
 	if err != nil {
@@ -86,17 +73,6 @@ func (t table) document(d *verify.Document) {
 type schemaCommand struct {
 	Name     string `arg:"" optional:"" help:"Name of the schema; without it the command lists the names."`
 	AsyncAPI bool   `name:"asyncapi" help:"Print the AsyncAPI 3.0 document of all verbs, events, plugin requests and errors."`
-}
-
-func (schemaCommand) Help() string {
-	return `Prints one of the JSON Schemas (draft 2020-12) with which the server checks payloads.
-The schema of a run event's payload has the name of the event's type.
-
-Examples:
-
-    handoffctl schema execution-handoff.v1
-    handoffctl schema StepFailed
-    handoffctl schema --asyncapi`
 }
 
 func (c *schemaCommand) Run(a *app) error {

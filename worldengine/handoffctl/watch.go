@@ -29,23 +29,6 @@ type watchCommand struct {
 	Idle     time.Duration `name:"until-idle" help:"End if no event comes for this time, such as 2s, and no command is being applied." placeholder:"DURATION" xor:"idle"`
 }
 
-func (watchCommand) Help() string {
-	return `Shows the run events of the world as they come, one on each line, until Ctrl-C. After an
-outage of the server it goes on with the first event that it has not shown. With -o json it prints
-one RunEventRecord on each line. Text output also shows changes by town put and town patch as
-TownPut, and repairs by fsck --repair as TownMended; they are no run events, and --limit does not
-count them.
-
-With --alerts it shows the alerts instead, which requires the role operator or observer. With
---until-idle a script can wait until the handoffs that it has sent are done.
-
-Examples:
-
-    handoffctl watch --since 1m --until-idle 2s
-    handoffctl watch --town town-threatened --type RunCompleted
-    handoffctl watch --alerts --since 24h`
-}
-
 // Run shows events until ctx is done, or enough were shown.
 func (c *watchCommand) Run(ctx context.Context, a *app) error {
 	var err error

@@ -36,17 +36,6 @@ type worldListCommand struct {
 	Limit limitFlag `embed:""`
 }
 
-func (worldListCommand) Help() string {
-	return `Lists the worlds of the server's NATS that the user may use, in the order of their names:
-served, standby if no server has taken over yet, or unserved with the reason; the towns; the handoffs
-that ended in the last whole minute; the requests that wait; the open alerts; the server that serves
-the world. A part that the user may not see is left out.
-
-Example:
-
-    handoffctl world list`
-}
-
 func (c *worldListCommand) Run(ctx context.Context, a *app, server *client.Client) error {
 	all, err := first(server.Worlds(ctx), c.Limit.Limit)
 	if err != nil {
@@ -106,16 +95,6 @@ type worldCreateCommand struct {
 	WorldFile string   `help:"File with the towns of the world: a JSON array of snapshot.v1, as handoffd --world-file takes it." placeholder:"FILE"`
 	Apply     string   `help:"Who applies the commands of its towns: local, plugin or rcon; the server's default for new worlds if left out." placeholder:"BINDING"`
 	Set       []string `help:"Another setting of the world, such as history-per-town=20000; may be repeated." placeholder:"NAME=VALUE" sep:"none"`
-}
-
-func (worldCreateCommand) Help() string {
-	return `Creates a world, which a server of --worlds all then serves, and puts the towns of the file into
-it. The file is validated before anything is created. On a terminal a line shows the progress. If a town
-cannot be put, the world stays: town put puts the rest. Requires the role operator.
-
-Example:
-
-    handoffctl world create survival --world-file towns.json --apply plugin`
 }
 
 func (c *worldCreateCommand) Run(ctx context.Context, a *app, server *client.Client) error {
@@ -232,16 +211,6 @@ type worldRemoveCommand struct {
 	World string `arg:"" help:"Name of the world."`
 	Yes   bool   `help:"Confirm the removal." required:""`
 	Force bool   `help:"Remove the world even if requests to it are in hand, or plugins of it are connected."`
-}
-
-func (worldRemoveCommand) Help() string {
-	return `Removes a world with its towns, runs, results, events and alerts: its streams are deleted. Only
-a backup brings it back. The server refuses it while requests are in hand or plugins are connected
-(WORLD_IN_USE), unless --force is given. Requires the role operator.
-
-Example:
-
-    handoffctl backup season-3-2026-11-21 --world season-3 && handoffctl world remove season-3 --yes`
 }
 
 func (c *worldRemoveCommand) Run(ctx context.Context, a *app) error {
