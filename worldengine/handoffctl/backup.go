@@ -38,10 +38,7 @@ func (c *backupCommand) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	if err := a.print(manifest, func(t table) { t.manifest(manifest, c.Dir) }); err != nil {
-		return err
-	}
-	return incomplete(manifest)
+	return a.conclude(manifest, func(t table) { t.manifest(manifest, c.Dir) }, incomplete(manifest))
 }
 
 // backup copies the world of the flags to a directory.
@@ -54,7 +51,7 @@ func (a *app) backup(ctx context.Context, js jetstream.JetStream, dir string) (*
 		}})
 	switch {
 	case errors.Is(err, backup.ErrDirectory):
-		return nil, usagef("%s", sentence(err))
+		return nil, usage(err)
 	case errors.Is(err, backup.ErrOutrun):
 		return nil, failedf("%s", sentence(err))
 	case err != nil:
@@ -77,10 +74,7 @@ func (t table) manifest(m *backup.Manifest, dir string) {
 
 // incomplete returns an error if a backup lacks messages.
 func incomplete(m *backup.Manifest) error {
-	if len(m.Unreadable) == 0 {
-		return nil
-	}
-	return failedf("%s", lacks(m.Unreadable))
+	return failedIf(len(m.Unreadable) > 0, "%s", lacks(m.Unreadable))
 }
 
 // copied is the outcome for one world of a backup of several.
@@ -110,7 +104,7 @@ func (c *backupCommand) several(ctx context.Context, a *app, js jetstream.JetStr
 			failed = append(failed, world)
 		}
 	}
-	err = a.print(map[string]any{"worlds": all}, func(t table) {
+	return a.conclude(map[string]any{"worlds": all}, func(t table) {
 		for i := range all {
 			if all[i].Manifest != nil {
 				t.manifest(all[i].Manifest, all[i].Dir)
@@ -119,12 +113,8 @@ func (c *backupCommand) several(ctx context.Context, a *app, js jetstream.JetStr
 				t.linef("world %s: %s", all[i].World, show(all[i].Error))
 			}
 		}
-	})
-	if err == nil && len(failed) > 0 {
-		err = failedf("no whole backup was made of %s: %s", cmdline.Counted(len(failed), "world"),
-			strings.Join(failed, ", "))
-	}
-	return err
+	}, failedIf(len(failed) > 0, "no whole backup was made of %s: %s", cmdline.Counted(len(failed), "world"),
+		strings.Join(failed, ", ")))
 }
 
 // worlds returns the worlds to copy, in the order of their names.

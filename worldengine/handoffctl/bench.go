@@ -31,11 +31,8 @@ func (c *benchCommand) Run(ctx context.Context, a *app) (err error) {
 	if err != nil {
 		return err
 	}
-	err = a.print(report, func(t table) { t.bench(report) })
-	if err == nil && report.Wrong > 0 {
-		return failedf("wrong answers: %d", report.Wrong)
-	}
-	return err
+	return a.conclude(report, func(t table) { t.bench(report) },
+		failedIf(report.Wrong > 0, "wrong answers: %d", report.Wrong))
 }
 
 // benchTarget is the world of the flags.

@@ -161,20 +161,17 @@ func (c *approvalsCommand) Run(ctx context.Context, a *app, server *client.Clien
 	if err != nil {
 		return err
 	}
-	return a.print(map[string]any{"approvals": found}, func(t table) {
+	columns := "HANDOFF\tHASH\tTOWN\tSTATUS\tSINCE\tUNTIL\tACTOR\tCOMMAND\tEXPECTED"
+	if c.Closed {
+		columns = "HANDOFF\tTOWN\tSTATUS\tSINCE\tACTOR\tCOMMAND\tBY\tREASON\tRUN"
+	}
+	return printList(a, "approvals", found, columns, func(p *client.Approval) []any {
 		if c.Closed {
-			list(t, "HANDOFF\tTOWN\tSTATUS\tSINCE\tACTOR\tCOMMAND\tBY\tREASON\tRUN", found,
-				func(p *client.Approval) []any {
-					return []any{a.briefID(p.HandoffID), p.TownID, p.Status, p.At,
-						p.Proposal.ActorID, p.Command, p.DecidedBy, p.Reason, a.briefID(p.RunID)}
-				})
-			return
+			return []any{a.briefID(p.HandoffID), p.TownID, p.Status, p.At, p.Proposal.ActorID, p.Command,
+				p.DecidedBy, p.Reason, a.briefID(p.RunID)}
 		}
-		list(t, "HANDOFF\tHASH\tTOWN\tSTATUS\tSINCE\tUNTIL\tACTOR\tCOMMAND\tEXPECTED", found,
-			func(p *client.Approval) []any {
-				return []any{p.HandoffID, shortHash(p), p.TownID, p.Status, p.At, p.Expires,
-					p.Proposal.ActorID, p.Command, expectedOf(p)}
-			})
+		return []any{p.HandoffID, shortHash(p), p.TownID, p.Status, p.At, p.Expires, p.Proposal.ActorID,
+			p.Command, expectedOf(p)}
 	})
 }
 

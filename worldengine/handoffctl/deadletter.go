@@ -112,10 +112,8 @@ func (c *deadLetterListCommand) Run(ctx context.Context, a *app) error {
 	if c.Limit > 0 {
 		found = found[:min(uint(len(found)), c.Limit)]
 	}
-	return a.print(map[string]any{"letters": found}, func(t table) {
-		list(t, "LETTER\tAT\tSTREAM\tLOG\tPART\tREASON", found, func(l *deadLetter) []any {
-			return []any{l.Number, l.At.UTC().Format(time.RFC3339), l.Stream, l.LogSeq, l.Part, l.Reason}
-		})
+	return printList(a, "letters", found, "LETTER\tAT\tSTREAM\tLOG\tPART\tREASON", func(l *deadLetter) []any {
+		return []any{l.Number, l.At.UTC().Format(time.RFC3339), l.Stream, l.LogSeq, l.Part, l.Reason}
 	})
 }
 
@@ -193,20 +191,15 @@ func (c *deadLetterReplayCommand) Run(ctx context.Context, a *app, server *clien
 			a.notef("the alerts about the letters are not all acknowledged: %s", sentence(err))
 		}
 	}
-	err = a.print(map[string]any{"letters": wanted}, func(t table) {
-		list(t, "LETTER\tREPLAYED\tALERTS ACKNOWLEDGED", wanted, func(l *letterReplay) []any {
-			replayed := a.coloured("yes", good)
-			if !l.Replayed {
-				replayed = a.coloured("no", bad)
-			}
-			return []any{l.Number, replayed, l.AlertsAcknowledged}
-		})
+	err = printList(a, "letters", wanted, "LETTER\tREPLAYED\tALERTS ACKNOWLEDGED", func(l *letterReplay) []any {
+		replayed := a.coloured("yes", good)
+		if !l.Replayed {
+			replayed = a.coloured("no", bad)
+		}
+		return []any{l.Number, replayed, l.AlertsAcknowledged}
 	})
-	if err == nil && staying > 0 {
-		return failedf("%d of %d dead letters stay: the stream refuses the event again, or its "+
-			"record of the log is damaged or gone", staying, len(wanted))
-	}
-	return err
+	return cmp.Or(err, failedIf(staying > 0, "%d of %d dead letters stay: the stream refuses the event again, "+
+		"or its record of the log is damaged or gone", staying, len(wanted)))
 }
 
 // chosen returns the letters with the numbers, or all letters if there are no numbers.

@@ -53,6 +53,14 @@ func failedf(format string, args ...any) error {
 	return &commandError{status: exitFailed, message: fmt.Sprintf(format, args...)}
 }
 
+// failedIf is failedf if an expectation failed, else nil.
+func failedIf(failed bool, format string, args ...any) error {
+	if !failed {
+		return nil
+	}
+	return failedf(format, args...)
+}
+
 // invalid returns a usage error with the violations in a document.
 func invalid(document string, err error) error {
 	return &commandError{status: exitUsage, message: document + " is not valid",

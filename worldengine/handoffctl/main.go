@@ -134,7 +134,7 @@ func (a *app) dialBy(
 	name string, more []nats.Option,
 ) (*nats.Conn, error) {
 	if err := a.flags.Connection.Check(); err != nil {
-		return nil, usagef("%s", sentence(err))
+		return nil, usage(err)
 	}
 	if prefix := a.flags.Connection.Inbox; prefix != "" && !inboxPrefix.MatchString(prefix) {
 		return nil, usagef("--inbox-prefix must be _INBOX, or _INBOX_<user> of a server with users, "+

@@ -67,6 +67,14 @@ func (a *app) print(answer any, text func(table)) error {
 	return err
 }
 
+// conclude prints an answer, and returns the failure that the answer shows; nil for none.
+func (a *app) conclude(answer any, text func(table), failure error) error {
+	if err := a.print(answer, text); err != nil {
+		return err
+	}
+	return failure
+}
+
 // table is a text for people in which cells that end with a tab stand in columns. A line without
 // cells ends the columns, and so does Flush.
 type table struct{ *tabwriter.Writer }
@@ -96,6 +104,19 @@ func list[Row any](t table, columns string, rows []Row, cells func(*Row) []any) 
 	if len(rows) == 0 {
 		t.linef("none")
 	}
+}
+
+// printList prints rows as list does, or as the member of an object in JSON.
+func printList[Row any](a *app, member string, rows []Row, columns string, cells func(*Row) []any) error {
+	return a.print(map[string]any{member: rows}, func(t table) { list(t, columns, rows, cells) })
+}
+
+// textsOf returns names as texts.
+func textsOf[Name ~string](names []Name) (texts []string) {
+	for _, name := range names {
+		texts = append(texts, string(name))
+	}
+	return texts
 }
 
 // linef writes a line of text.

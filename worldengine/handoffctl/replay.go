@@ -58,13 +58,8 @@ func (c *replayCommand) Run(ctx context.Context, a *app) error {
 	if stopped != nil && a.json() {
 		return stopped
 	}
-	if err := a.print(r, func(t table) { a.writeReport(t, r) }); err != nil || stopped != nil {
-		return errors.Join(stopped, err)
-	}
-	if len(r.Failures) > 0 {
-		return failedf("%d of %d fixtures failed", len(r.Failures), r.Replayed)
-	}
-	return nil
+	return errors.Join(stopped, a.conclude(r, func(t table) { a.writeReport(t, r) },
+		failedIf(stopped == nil && len(r.Failures) > 0, "%d of %d fixtures failed", len(r.Failures), r.Replayed)))
 }
 
 // report writes a JUnit report into the file, if one is named.

@@ -51,14 +51,8 @@ func (a *app) showWorld(ctx context.Context, server *client.Client) error {
 	if err != nil {
 		return err
 	}
-	if err := a.print(raw, func(t table) { a.writeWorld(t, &s) }); err != nil {
-		return err
-	}
-	if !s.Healthy {
-		return failedf("the world %s needs attention: %s", s.World,
-			cmdline.Counted(len(s.Problems), "problem"))
-	}
-	return nil
+	return a.conclude(raw, func(t table) { a.writeWorld(t, &s) }, failedIf(!s.Healthy,
+		"the world %s needs attention: %s", s.World, cmdline.Counted(len(s.Problems), "problem")))
 }
 
 // writeWorld writes the state of a world.

@@ -82,13 +82,8 @@ func (c *fsckCommand) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return a.streamError(ctx, err, "LOG_UNAVAILABLE")
 	}
-	if err := a.print(report, func(t table) { t.repaired(report) }); err != nil {
-		return err
-	}
-	if !report.Clean() {
-		return failedf("the world %s is not as it has to be", a.flags.World)
-	}
-	return nil
+	return a.conclude(report, func(t table) { t.repaired(report) },
+		failedIf(!report.Clean(), "the world %s is not as it has to be", a.flags.World))
 }
 
 // repaired writes a report, and the report of its repair if there was one.
@@ -181,16 +176,16 @@ type settingsSetCommand struct {
 func (c *settingsSetCommand) Run(ctx context.Context, a *app) error {
 	var given worldsettings.Settings
 	for _, text := range c.Settings {
-		name, value, found := strings.Cut(text, "=")
-		if !found {
-			return usagef("a setting is NAME=VALUE, not %q", text)
+		name, value, err := cutSetting(text)
+		if err == nil {
+			err = given.Set(name, value)
 		}
-		if err := given.Set(name, value); err != nil {
-			return usagef("%s", sentence(err))
+		if err != nil {
+			return usage(err)
 		}
 	}
 	if err := given.Validate(); err != nil {
-		return usagef("%s", sentence(err))
+		return usage(err)
 	}
 	ctx, js, err := a.openStreams(ctx, "handoffctl world settings", nats.NoReconnect())
 	if err != nil {

@@ -84,15 +84,11 @@ func (c *townDiffCommand) Run(ctx context.Context, a *app, server *client.Client
 		return err
 	}
 	found := append([]handoff.Difference{}, handoff.Differences(before, after, true)...)
-	err = a.print(map[string]any{"differences": found}, func(t table) {
+	return a.conclude(map[string]any{"differences": found}, func(t table) {
 		for _, d := range found {
 			t.linef("%s\t%s", d.Path, visible.Change(d.Before, d.After))
 		}
-	})
-	if err == nil && len(found) > 0 {
-		return failedf("the snapshots differ")
-	}
-	return err
+	}, failedIf(len(found) > 0, "the snapshots differ"))
 }
 
 // revisionIn splits TOWN@REVISION; the revision is 0 if there is none.

@@ -40,15 +40,11 @@ func (c *verifyCommand) Run(a *app) error {
 	if len(found) == 0 {
 		return usagef("there is no document in %s", strings.Join(c.Paths, ", "))
 	}
-	err = a.print(map[string]any{"valid": wrong == 0, "documents": found}, func(t table) {
+	return a.conclude(map[string]any{"valid": wrong == 0, "documents": found}, func(t table) {
 		for i := range found {
 			t.document(&found[i])
 		}
-	})
-	if err == nil && wrong > 0 {
-		return failedf("invalid documents: %d of %d", wrong, len(found))
-	}
-	return err
+	}, failedIf(wrong > 0, "invalid documents: %d of %d", wrong, len(found)))
 }
 
 func (t table) document(d *verify.Document) {
@@ -82,10 +78,7 @@ func (c *schemaCommand) Run(a *app) error {
 	case c.AsyncAPI:
 		return a.printRaw([]byte(schemas.AsyncAPI()))
 	}
-	names := make([]string, 0, len(schemas.Names()))
-	for _, name := range schemas.Names() {
-		names = append(names, string(name))
-	}
+	names := textsOf(schemas.Names())
 	if c.Name == "" {
 		return a.print(names, func(t table) { t.linef("%s", strings.Join(names, "\n")) })
 	}

@@ -99,7 +99,7 @@ type worldCreateCommand struct {
 
 func (c *worldCreateCommand) Run(ctx context.Context, a *app, server *client.Client) error {
 	if err := wire.ValidateWorld(c.World); err != nil {
-		return usagef("%s", sentence(err))
+		return usage(err)
 	}
 	settings, err := c.settings()
 	if err != nil {
@@ -136,13 +136,22 @@ func (c *worldCreateCommand) settings() (map[string]string, error) {
 		settings["apply"] = c.Apply
 	}
 	for _, text := range c.Set {
-		name, value, found := strings.Cut(text, "=")
-		if !found {
-			return nil, usagef("a setting is NAME=VALUE, not %q", text)
+		name, value, err := cutSetting(text)
+		if err != nil {
+			return nil, err
 		}
 		settings[name] = value
 	}
 	return settings, nil
+}
+
+// cutSetting splits NAME=VALUE.
+func cutSetting(text string) (name, value string, err error) {
+	name, value, found := strings.Cut(text, "=")
+	if !found {
+		err = usagef("a setting is NAME=VALUE, not %q", text)
+	}
+	return name, value, err
 }
 
 // towns returns a request of town.put for each town of the file, which is validated.

@@ -46,12 +46,9 @@ func (a *app) showWorlds(ctx context.Context, server *client.Client) error {
 			needy = append(needy, all[i].World)
 		}
 	}
-	err = a.print(map[string]any{"worlds": all}, func(t table) { a.writeGlances(t, all) })
-	if err == nil && len(needy) > 0 {
-		err = failedf("%s of %d need attention: %s", cmdline.Counted(len(needy), "world"), len(all),
-			strings.Join(needy, ", "))
-	}
-	return err
+	return a.conclude(map[string]any{"worlds": all}, func(t table) { a.writeGlances(t, all) },
+		failedIf(len(needy) > 0, "%s of %d need attention: %s", cmdline.Counted(len(needy), "world"), len(all),
+			strings.Join(needy, ", ")))
 }
 
 // glanceOf asks a world for its status.

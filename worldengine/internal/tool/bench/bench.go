@@ -96,85 +96,47 @@ type load struct {
 // Run measures all phases. Wrong answers are in the report. It fails if the server cannot be
 // reached, or refuses to be measured.
 func Run(ctx context.Context, config *Config, target Target) (*Report, error) {
-	l := &load{Config: config, target: target, worlds: []string{target.World}}
-	return l.run(ctx)
-}
-
-func (l *load) run(ctx context.Context) (*Report, error) {
+	worlds := config.WorldNames(target.World)
+	l := &load{Config: config, target: target, worlds: worlds[:1]}
+	s := &sides{main: l}
+	if config.Worlds > 1 {
+		s.spread = &load{Config: config, target: target, worlds: worlds}
+	}
+	if config.Flood > 0 {
+		s.flood = &load{target: target, worlds: worlds[len(worlds)-1:], Config: &Config{
+			Towns: config.Flood, Concurrency: config.Flood, Connections: config.Connections,
+			Duration: config.Duration + floodLead,
+		}}
+	}
 	defer l.removeTowns(ctx)
-	if err := l.setUp(ctx); err != nil {
-		return nil, err
+	for _, one := range s.loads() {
+		if err := one.setUp(ctx); err != nil {
+			return nil, err
+		}
 	}
-	sides, err := l.setUpSides(ctx)
-	if err != nil {
-		return nil, err
-	}
-	report := &Report{
-		Server: l.client().Conn.ConnectedUrlRedacted(), World: l.target.World, Towns: l.Towns,
+	r := &Report{
+		Server: l.client().Conn.ConnectedUrlRedacted(), World: target.World, Towns: l.Towns,
 		Concurrency: l.Concurrency, Connections: l.Connections, Seconds: l.Duration.Seconds(),
 		Rate: l.Rate, InProcess: !l.Join,
 	}
-	if report.InProcess {
-		report.Sync = string(l.Sync)
+	if r.InProcess {
+		r.Sync = string(l.Sync)
 	}
-	if err := l.prepare(100); err != nil {
-		return nil, err
-	}
-	warm, err := l.handoffs(ctx, min(max(l.Duration/5, 50*time.Millisecond), time.Second), 0)
+	err := s.measure(ctx, r)
 	if err != nil {
 		return nil, err
 	}
-	if err := l.echo(ctx, report); err != nil {
-		return nil, err
-	}
-	rate := warm.PerSecond
-	if l.Rate > 0 {
-		rate = min(rate, l.Rate)
-	}
-	if err := l.measurePhases(ctx, sides, rate, report); err != nil {
-		return nil, err
-	}
-	last := report.Phases[l.Phases-1]
-	report.Handoffs, report.Costs = last.Rate, last.Costs
-	report.Ratio = report.Executed / report.Echo.PerSecond
-	if report.Append, err = l.append(ctx); err != nil {
-		report.AppendUnknown = wire.Sentence(err)
+	if r.Append, err = l.append(ctx); err != nil {
+		r.AppendUnknown = wire.Sentence(err)
 	} else {
-		report.OfAppend = report.Executed / report.Append.PerSecond
+		r.OfAppend = r.Executed / r.Append.PerSecond
 	}
 	err = nil
-	for _, load := range append(sides.loads(), l) {
-		err = errors.Join(err, load.checkTowns(ctx))
-		report.Wrong, report.Examples = report.Wrong+load.wrong, append(report.Examples, load.examples...)
+	for _, one := range s.loads() {
+		err = errors.Join(err, one.checkTowns(ctx))
+		r.Wrong, r.Examples = r.Wrong+one.wrong, append(r.Examples, one.examples...)
 	}
-	return report, err
-}
-
-// measurePhases measures the phases of handoffs, and the other loads by turns. expected is
-// about how many handoffs a second are answered.
-func (l *load) measurePhases(
-	ctx context.Context, sides *sides, expected float64, report *Report,
-) error {
-	if sides != nil {
-		report.Worlds = &Worlds{Count: l.Worlds}
-	}
-	for range l.Phases {
-		phase, err := l.phase(ctx, expected)
-		if err != nil {
-			return err
-		}
-		report.Phases = append(report.Phases, phase)
-		if sides == nil {
-			continue
-		}
-		if err := sides.measure(ctx, l, expected, report.Worlds); err != nil {
-			return err
-		}
-	}
-	if sides != nil {
-		report.Worlds.compare(report.Phases)
-	}
-	return nil
+	return r, err
 }
 
 // phase makes handoffs ahead, and drives the towns for the duration.

@@ -147,7 +147,7 @@ func TestLoad_WrongAnswers(t *testing.T) {
 	l := fakeWorld(t, refusal(nats.Header{wire.ErrorCodeHeader: {"400"}, wire.ErrorHeader: {"no"}}),
 		func([]byte) *nats.Msg { return &nats.Msg{Data: []byte(`{}`)} })
 	l.Duration = 200 * time.Millisecond // mostly enough for more answers than are shown
-	report, err := l.run(t.Context())
+	report, err := Run(t.Context(), l.Config, l.target)
 	require.NoError(t, err)
 	assert.Zero(t, report.Executed)
 	require.GreaterOrEqual(t, report.Wrong, 2)

@@ -13,68 +13,79 @@ import (
 // floodLead is how long a flood runs before the phase beside it begins.
 const floodLead = 300 * time.Millisecond
 
-// sides are the loads that take turns with the load on the first world.
+// sides are the loads that take turns.
 type sides struct {
-	spread *load // the same load on towns of all worlds
+	main   *load // on the first world
+	spread *load // the same load on towns of all worlds; nil if there is one world
 	flood  *load // as many handoffs as are answered, in the last world; nil for none
-}
-
-// setUpSides puts the towns of the other loads. It returns nil if there is one world.
-func (l *load) setUpSides(ctx context.Context) (*sides, error) {
-	if l.Worlds == 1 {
-		return nil, nil
-	}
-	all := l.WorldNames(l.target.World)
-	s := &sides{spread: &load{Config: l.Config, target: l.target, worlds: all}}
-	if l.Flood > 0 {
-		s.flood = &load{target: l.target, worlds: all[len(all)-1:], Config: &Config{
-			Towns: l.Flood, Concurrency: l.Flood, Connections: l.Connections,
-			Duration: l.Duration + floodLead,
-		}}
-	}
-	for _, load := range s.loads() {
-		if err := load.setUp(ctx); err != nil {
-			return nil, err
-		}
-	}
-	return s, nil
 }
 
 // loads returns the loads that there are.
 func (s *sides) loads() []*load {
-	switch {
-	case s == nil:
-		return nil
-	case s.flood == nil:
-		return []*load{s.spread}
-	}
-	return []*load{s.spread, s.flood}
+	return slices.DeleteFunc([]*load{s.main, s.spread, s.flood}, func(l *load) bool { return l == nil })
 }
 
-// measure measures one phase of each side. expected is about how many handoffs a second are answered.
-func (s *sides) measure(ctx context.Context, l *load, expected float64, r *Worlds) error {
-	phase, err := s.spread.phase(ctx, expected)
+// measure measures the echo, and the phases of all loads by turns.
+func (s *sides) measure(ctx context.Context, r *Report) error {
+	if err := s.main.prepare(100); err != nil {
+		return err
+	}
+	warm, err := s.main.handoffs(ctx, min(max(s.main.Duration/5, 50*time.Millisecond), time.Second), 0)
+	if err != nil {
+		return err
+	}
+	if err := s.main.echo(ctx, r); err != nil {
+		return err
+	}
+	expected := warm.PerSecond // about how many handoffs a second are answered
+	if s.main.Rate > 0 {
+		expected = min(expected, s.main.Rate)
+	}
+	if s.spread != nil {
+		r.Worlds = &Worlds{Count: s.main.Worlds}
+	}
+	for range s.main.Phases {
+		if err := s.measurePhase(ctx, expected, r); err != nil {
+			return err
+		}
+	}
+	last := r.Phases[len(r.Phases)-1]
+	r.Handoffs, r.Costs = last.Rate, last.Costs
+	r.Ratio = r.Executed / r.Echo.PerSecond
+	if r.Worlds != nil {
+		r.Worlds.compare(r.Phases)
+	}
+	return nil
+}
+
+// measurePhase measures one phase of each load.
+func (s *sides) measurePhase(ctx context.Context, expected float64, r *Report) error {
+	phase, err := s.main.phase(ctx, expected)
 	if err != nil {
 		return err
 	}
 	r.Phases = append(r.Phases, phase)
+	if s.spread == nil {
+		return nil
+	}
+	if phase, err = s.spread.phase(ctx, expected); err != nil {
+		return err
+	}
+	r.Worlds.Phases = append(r.Worlds.Phases, phase)
 	if s.flood == nil {
 		return nil
 	}
-	phase, flood, err := s.flooded(ctx, l, expected)
-	r.Flooded, r.Flood = append(r.Flooded, phase), append(r.Flood, flood)
+	phase, flood, err := s.flooded(ctx, expected)
+	r.Worlds.Flooded, r.Worlds.Flood = append(r.Worlds.Flooded, phase), append(r.Worlds.Flood, flood)
 	return err
 }
 
-// flooded measures a phase of l while the flood runs, and the flood.
-func (s *sides) flooded(
-	ctx context.Context, l *load, expected float64,
-) (phase Phase, flood Rate, err error) {
-	if err := s.flood.makeAhead(expected); err != nil {
-		return phase, flood, err
-	}
-	if err := l.makeAhead(expected); err != nil {
-		return phase, flood, err
+// flooded measures a phase of the main load while the flood runs, and the flood.
+func (s *sides) flooded(ctx context.Context, expected float64) (phase Phase, flood Rate, err error) {
+	for _, l := range []*load{s.flood, s.main} {
+		if err := l.makeAhead(expected); err != nil {
+			return phase, flood, err
+		}
 	}
 	both, running := errgroup.WithContext(ctx)
 	both.Go(func() error {
@@ -84,7 +95,7 @@ func (s *sides) flooded(
 	})
 	both.Go(func() (err error) {
 		if err = backoff.Sleep(running, floodLead); err == nil {
-			phase, err = l.handoffs(running, l.Duration, l.Rate)
+			phase, err = s.main.handoffs(running, s.main.Duration, s.main.Rate)
 		}
 		return err
 	})
