@@ -61,7 +61,7 @@ func (e *ValidationError) Error() string {
 	}
 	for i, v := range e.Violations {
 		if i == named {
-			b.WriteString("; and " + e.rest(i) + " more")
+			b.WriteString("; and " + e.remaining(i) + " more")
 			break
 		}
 		if i > 0 {
@@ -78,8 +78,8 @@ func (e *ValidationError) Error() string {
 	return b.String()
 }
 
-// rest counts the violations from the i-th on.
-func (e *ValidationError) rest(i int) string {
+// remaining counts the violations from the i-th on.
+func (e *ValidationError) remaining(i int) string {
 	if len(e.Violations) >= maxViolations { // the list may have been cut
 		return "many"
 	}

@@ -117,7 +117,7 @@ func (c *Client) exchange(
 				return nil, false, denied
 			}
 		case why := <-x.looked:
-			x.goOn(bounded, why)
+			x.repeatDue(bounded, why)
 		case <-bounded.Done():
 			return nil, false, x.late(bounded.Err())
 		}
@@ -152,9 +152,9 @@ func (x *exchange) due(ctx context.Context) error {
 	return nil
 }
 
-// goOn repeats a handoff after due's look for the game, unless the handoff waits for the game. If
+// repeatDue repeats a handoff after due has asked for the game, unless the handoff waits for the game. If
 // the last attempt was refused meanwhile, the next attempt is already scheduled.
-func (x *exchange) goOn(ctx context.Context, why error) {
+func (x *exchange) repeatDue(ctx context.Context, why error) {
 	switch {
 	case x.unanswered == 0:
 	case why == nil:
@@ -198,7 +198,7 @@ func (x *exchange) handleAttempt(a attempt) (msg *nats.Msg, over bool, err error
 		// serve the world; the next one will.
 		away := IsCode(err, codeNoResponders) || IsCode(err, wire.CodeWorldNotServed)
 		again := away && (x.client.served.Load() || x.unanswered > 0)
-		return nil, !again || !x.again(err, absentPause), err
+		return nil, !again || !x.scheduleRetry(err, absentPause), err
 	}
 	x.client.served.Store(true)
 	refused := ReplyErrorOf(a.msg)
@@ -208,12 +208,12 @@ func (x *exchange) handleAttempt(a attempt) (msg *nats.Msg, over bool, err error
 	if refused.Status == http.StatusServiceUnavailable {
 		x.doubt = true // the handoff may be stored, and wait for the end of a pause or for a game
 	}
-	return nil, !repeatable(x.verb, refused) || !x.again(refused, refused.RetryAfter), refused
+	return nil, !repeatable(x.verb, refused) || !x.scheduleRetry(refused, refused.RetryAfter), refused
 }
 
-// again schedules another attempt after a pause, and reports whether there is time for it. It adds a
+// scheduleRetry schedules another attempt after a pause, and reports whether there is time for it. It adds a
 // random time, since other clients may have been refused at the same moment.
-func (x *exchange) again(why error, pause time.Duration) bool {
+func (x *exchange) scheduleRetry(why error, pause time.Duration) bool {
 	rest := time.Until(x.deadline) - pause
 	if rest <= 0 {
 		return false

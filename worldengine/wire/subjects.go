@@ -76,7 +76,9 @@ func AlertSubject(world, code string) string { return "alerts.v1." + world + "."
 
 // AcknowledgedSubject returns the subject of the acknowledgement of an alert, by the sequence of
 // the alert in AlertStream. "*" may stand for the sequence.
-func AcknowledgedSubject(world, seq string) string { return own(world, "acknowledged", seq) }
+func AcknowledgedSubject(world, seq string) string {
+	return internalSubject(world, "acknowledged", seq)
+}
 
 // DeadLetterSubject returns the subject of a dead letter. stream is the name of the derived stream
 // that refused the message. logSeq is the sequence of the log message from which the message was
@@ -93,10 +95,12 @@ const (
 )
 
 // LogSubject returns the subject of a town's commits. ">" may stand for the token.
-func LogSubject(world, townToken string) string { return own(world, logged, townToken) }
+func LogSubject(world, townToken string) string { return internalSubject(world, logged, townToken) }
 
 // RefusedSubject returns the subject of a town's refused runs.
-func RefusedSubject(world, townToken string) string { return own(world, refused, townToken) }
+func RefusedSubject(world, townToken string) string {
+	return internalSubject(world, refused, townToken)
+}
 
 // LoggedTown returns the town token of a subject that LogSubject or RefusedSubject returned, and ""
 // for any other subject.
@@ -109,25 +113,25 @@ func LoggedTown(subject string) string {
 }
 
 // ControlSubject returns the subject of the pauses of the world.
-func ControlSubject(world string) string { return own(world, "control") }
+func ControlSubject(world string) string { return internalSubject(world, "control") }
 
 // SignalSubject returns the subject of the signals that change no state.
-func SignalSubject(world string) string { return own(world, "signal") }
+func SignalSubject(world string) string { return internalSubject(world, "signal") }
 
 // RemoveSubject returns the subject on which the writer of a world is asked to end it and to delete its
 // streams.
-func RemoveSubject(world string) string { return own(world, "remove") }
+func RemoveSubject(world string) string { return internalSubject(world, "remove") }
 
 // RemovedSubject returns the subject on which the servers of a world learn that it is being removed.
 // "*" may stand for the world.
-func RemovedSubject(world string) string { return own(world, "removed") }
+func RemovedSubject(world string) string { return internalSubject(world, "removed") }
 
 // SettingsSubject returns the subject of the settings of the world.
-func SettingsSubject(world string) string { return own(world, "settings") }
+func SettingsSubject(world string) string { return internalSubject(world, "settings") }
 
 // StandbySubject returns the subject on which earlier programs announce that they stand by. "*" may
 // stand for the world.
-func StandbySubject(world string) string { return own(world, "standby") }
+func StandbySubject(world string) string { return internalSubject(world, "standby") }
 
 // StandbyWorld returns the world of a subject that StandbySubject returned.
 func StandbyWorld(subject string) string {
@@ -139,13 +143,13 @@ const ServersSubject = "servers.v1"
 
 // RunSubject returns the log subject of the messages of a run that are no commits of a town. "*" may stand
 // for the token.
-func RunSubject(world, runToken string) string { return own(world, "run", runToken) }
+func RunSubject(world, runToken string) string { return internalSubject(world, "run", runToken) }
 
 // RestoringSubject returns the subject of RestoringStream. There are no messages on it.
-func RestoringSubject(world string) string { return own(world, "restoring") }
+func RestoringSubject(world string) string { return internalSubject(world, "restoring") }
 
-// own returns a subject that only a world's servers write to.
-func own(world string, tokens ...string) string {
+// internalSubject returns a subject that only a world's servers write to.
+func internalSubject(world string, tokens ...string) string {
 	return "world." + world + "." + strings.Join(tokens, ".")
 }
 

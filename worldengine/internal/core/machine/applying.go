@@ -83,7 +83,7 @@ func (e *Attempt) effect(s *step) (Output, error) {
 // not resumed.
 func (s *step) extend(run *runevents.Run, ends bool, reason string) (out Output, err error) {
 	tail := s.in.Tail
-	fresh := tail.Without(run)
+	fresh := tail.NewEvents(run)
 	starts := func(e runevents.Event) bool { return e.EventType == runevents.StepStarted }
 	if s.runPaused() && (slices.ContainsFunc(fresh, starts) || reason != "" && !tail.Closed) {
 		resumed, err := s.released(reason)
@@ -312,7 +312,7 @@ func (s *step) close(run *runevents.Producer, reason string) (out Output, err er
 // unstored returns a run with the events that its own subject lacks.
 func (s *step) unstored(run *runevents.Producer) *runevents.Run {
 	last := *run.Run()
-	last.Events = s.in.Tail.Without(&last)
+	last.Events = s.in.Tail.NewEvents(&last)
 	return &last
 }
 

@@ -72,8 +72,8 @@ func (t *RunTail) apply(rec *Record, event runevents.EventType, runSeq int64) {
 	}
 }
 
-// Without returns the events of run that the run's own subject lacks.
-func (t *RunTail) Without(run *runevents.Run) []runevents.Event {
+// NewEvents returns the events of run that the run's own subject lacks.
+func (t *RunTail) NewEvents(run *runevents.Run) []runevents.Event {
 	var fresh []runevents.Event
 	for i, id := range run.Drawn() {
 		if _, known := t.keys[id.IdempotencyKey]; !known {

@@ -62,7 +62,7 @@ func (e *Wait) effect(s *step) (Output, error) {
 		n.run(runevents.RunPaused, pausedPayload{SignalID: e.By.SignalID, Reason: e.By.Reason})
 		err = n.err
 	}
-	return s.runOutput(e.Run, tail.Without(p.Run()), tail.Closed), err
+	return s.runOutput(e.Run, tail.NewEvents(p.Run()), tail.Closed), err
 }
 
 func (e *Close) effect(s *step) (Output, error) {

@@ -285,7 +285,7 @@ func (v *simServer) announce() {
 // hear adds an announcement, and answers a new server at once.
 func (v *simServer) hear(a messages.Announcement) {
 	known := slices.ContainsFunc(v.view.Others(v.clock()), func(o messages.Announcement) bool { return o.ID == a.ID })
-	v.view.Hear(v.clock(), a)
+	v.view.Receive(v.clock(), a)
 	if !known {
 		v.announce()
 	}
@@ -362,7 +362,7 @@ func (v *simServer) look(name string) {
 	if lease := v.sim.leases[name]; lease.holder >= 0 && v.sim.now < lease.expires {
 		holder = v.sim.servers[lease.holder].id()
 	}
-	v.view.Looked(v.clock(), name, holder)
+	v.view.NoteHolder(v.clock(), name, holder)
 }
 
 func (v *simServer) decide() {
@@ -403,7 +403,7 @@ func (v *simServer) handOver(d Decision) {
 		s.fail("%s hands %s over after %s", v.id(), d.World, kept)
 	}
 	s.trace("%s hands %s over to %s", v.id(), d.World, d.To)
-	v.view.HandingOver(v.clock(), d.World)
+	v.view.StartHandover(v.clock(), d.World)
 	v.release(d.World, s.randomDuration(0, 500*time.Millisecond))
 }
 

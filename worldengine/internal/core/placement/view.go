@@ -36,7 +36,7 @@ type server struct {
 
 func (s *server) label() string { return cmp.Or(s.Name, s.ID) }
 
-func (s *server) heard(now time.Duration) bool { return now-s.last < SilentAfter }
+func (s *server) alive(now time.Duration) bool { return now-s.last < SilentAfter }
 
 // young reports whether a server has been there for less than StableAfter, by its own clock: to a
 // newcomer all others are as new as it is itself. An earlier program does not announce its uptime.
@@ -103,13 +103,13 @@ func (v *View) Removed(name string) {
 	v.cached = nil
 }
 
-// Hear adds an announcement of another server.
-func (v *View) Hear(now time.Duration, a messages.Announcement) {
+// Receive adds an announcement of another server.
+func (v *View) Receive(now time.Duration, a messages.Announcement) {
 	s := v.servers[a.ID]
 	if a.ID == v.self.ID || s != nil && a.Seq <= s.Seq {
 		return
 	}
-	if s == nil || !s.heard(now) {
+	if s == nil || !s.alive(now) {
 		s = &server{first: now}
 		v.servers[a.ID] = s
 	}
@@ -138,12 +138,12 @@ func (v *View) Hear(now time.Duration, a messages.Announcement) {
 // announces it too, until it notices the loss of its lease, changes nothing.
 func (v *View) announced(now time.Duration, w *world) bool {
 	holder := v.servers[w.holder]
-	return holder != nil && holder.heard(now) && holder.serves[w.name]
+	return holder != nil && holder.alive(now) && holder.serves[w.name]
 }
 
 // announcer returns a server that announces that it serves a world; "" if there is none.
 func (v *View) announcer(now time.Duration, name string) string {
-	for _, id := range v.which(func(s *server) bool { return s.heard(now) && s.serves[name] }) {
+	for _, id := range v.which(func(s *server) bool { return s.alive(now) && s.serves[name] }) {
 		return id
 	}
 	return ""
@@ -168,8 +168,8 @@ func (v *View) setHolder(now time.Duration, w *world, holder string) {
 	}
 }
 
-// Looked notes the holder that a lease names; "" if it is free.
-func (v *View) Looked(now time.Duration, name, holder string) {
+// NoteHolder records the holder that a lease names; "" if it is free.
+func (v *View) NoteHolder(now time.Duration, name, holder string) {
 	if w := v.worlds[name]; w != nil && holder != v.self.ID {
 		w.looked = now
 		v.setHolder(now, w, holder)
@@ -198,8 +198,8 @@ func (v *View) Released(now time.Duration, name string, lost bool) {
 	}
 }
 
-// HandingOver notes that this server has begun to hand a world over. Released follows.
-func (v *View) HandingOver(now time.Duration, name string) {
+// StartHandover notes that this server has begun to hand a world over. Released follows.
+func (v *View) StartHandover(now time.Duration, name string) {
 	v.handedOver, v.handedAt = name, now
 }
 
@@ -221,7 +221,7 @@ func (v *View) Uptime(now time.Duration) time.Duration { return now - v.self.fir
 // expire forgets servers that have been silent for long, and worlds of others that nobody names. If this server was suspended so long that
 // others count it as new, it counts itself as new too.
 func (v *View) expire(now time.Duration) {
-	if !v.self.heard(now) {
+	if !v.self.alive(now) {
 		v.self.first = now
 	}
 	v.self.last = now
@@ -239,7 +239,7 @@ func (v *View) expire(now time.Duration) {
 
 // live returns the servers that may acquire worlds now.
 func (v *View) live(now time.Duration) []string {
-	return v.which(func(s *server) bool { return s.heard(now) && !s.Draining })
+	return v.which(func(s *server) bool { return s.alive(now) && !s.Draining })
 }
 
 // stable returns the servers as they were before the changes of the last StableAfter.
@@ -289,7 +289,7 @@ func (v *View) Holder(name string) string {
 
 // Others returns the last announcements of the other servers that are heard, sorted by ID.
 func (v *View) Others(now time.Duration) (others []messages.Announcement) {
-	for _, id := range v.which(func(s *server) bool { return s != v.self && s.heard(now) }) {
+	for _, id := range v.which(func(s *server) bool { return s != v.self && s.alive(now) }) {
 		others = append(others, v.servers[id].Announcement)
 	}
 	return others

@@ -58,7 +58,7 @@ func (p *pair) heard(d time.Duration) {
 
 func (p *pair) announce() {
 	p.other.Seq++
-	p.Hear(p.now, p.other)
+	p.Receive(p.now, p.other)
 }
 
 // decides requires the decision about the first world.
@@ -78,16 +78,16 @@ func TestView_FreeWorld(t *testing.T) {
 	name := p.worldOf("other")
 	p.Exists(p.now, name)
 	p.decides(Look, "not been read")
-	p.Looked(p.now, name, "")
+	p.NoteHolder(p.now, name, "")
 	require.Equal(t, Turn, p.decides(Acquire, "number 2").After)
 	p.now += Turn
 	require.Zero(t, p.decides(Acquire, "number 2").After)
-	p.Looked(p.now, name, "unheard")
+	p.NoteHolder(p.now, name, "unheard")
 	p.decides(StayAway, "held by the server unheard")
 	p.now += LookEvery
 	p.decides(Look, "held by the server unheard")
 	p.now += SilentAfter // the other server is silent
-	p.Looked(p.now, name, "")
+	p.NoteHolder(p.now, name, "")
 	require.Zero(t, p.decides(Acquire, "number 1").After)
 	p.Acquired(p.now, name)
 	p.decides(Keep, "the only world")
@@ -121,7 +121,7 @@ func TestView_Handover(t *testing.T) {
 	p.heard(BusyFor)
 	p.decides(HandOver, "moves to other")
 
-	p.HandingOver(p.now, name)
+	p.StartHandover(p.now, name)
 	p.decides(Keep, "being handed over")
 	p.Released(p.now, name, false)
 	require.Equal(t, Turn, p.decides(Acquire, "number 2").After)
@@ -161,7 +161,7 @@ func TestView_Young(t *testing.T) {
 		t.Helper()
 		p.announce()
 		p.Exists(p.now, p.worldOf(server))
-		p.Looked(p.now, p.worldOf(server), "")
+		p.NoteHolder(p.now, p.worldOf(server), "")
 		require.Contains(t, p.Decide(p.now)[0].Why, fmt.Sprintf("number %d of", n), why)
 	}
 	p := newPair(t)
@@ -215,18 +215,18 @@ func TestView_Late(t *testing.T) {
 	p.announce()
 	p.decides(Acquire, "free")
 	old.Seq--
-	p.Hear(p.now, old)
+	p.Receive(p.now, old)
 	p.decides(Acquire, "free")
 
 	third := messages.Announcement{ID: "third", Name: "third", All: true, Seq: 1, Serves: []string{name}}
-	p.Hear(p.now, third)
+	p.Receive(p.now, third)
 	p.other.Serves = []string{name}
 	p.announce()
 	p.decides(StayAway, "served by third")
 	third.Serves, third.Seq = nil, 2
-	p.Hear(p.now, third)
+	p.Receive(p.now, third)
 	p.decides(StayAway, "served by other")
-	p.Hear(p.now, messages.Announcement{ID: "self", Seq: 9, Draining: true}) // its own echo
+	p.Receive(p.now, messages.Announcement{ID: "self", Seq: 9, Draining: true}) // its own echo
 	require.False(t, p.self.Draining)
 	p.now += forgetAfter
 	p.Decide(p.now)
@@ -269,7 +269,7 @@ func TestView_OneAtATime(t *testing.T) {
 		for _, d := range p.Decide(p.now) {
 			if d.Action == HandOver {
 				moves = append(moves, d.World)
-				p.HandingOver(p.now, d.World)
+				p.StartHandover(p.now, d.World)
 				p.Released(p.now, d.World, false)
 				p.now += time.Millisecond
 				p.other.Serves = moves

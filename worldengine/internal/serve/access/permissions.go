@@ -37,26 +37,26 @@ func AnswerWithin(subject string) time.Duration {
 	return cmp.Or(wire.VerbOf(subject).Spec().AnswerWithin, readAnswered)
 }
 
-// heard returns the subjects of a world that operators and observers may subscribe to.
-func heard(world string) []string {
+// subscribable returns the subjects of a world that operators and observers may subscribe to.
+func subscribable(world string) []string {
 	return []string{
 		events(world, "*"),
 		wire.EventsSubject(world, "*"),
-		below(wire.AlertSubject(world, "*")),
-		below(wire.DeadLetterSubject(world, "*", "*", "*")),
+		wildcard(wire.AlertSubject(world, "*")),
+		wildcard(wire.DeadLetterSubject(world, "*", "*", "*")),
 	}
 }
 
-// hears returns the subjects of a world's messages that a user may subscribe to: run events and commits
+// subscriptionsOf returns the subjects of a world's messages that a user may subscribe to: run events and commits
 // of the towns in Read or, if Read is empty, in Towns. Alerts and dead letters are about all towns:
 // only users of roles without Towns get them, if Read is empty.
-func hears(world string, u *User) []string {
+func subscriptionsOf(world string, u *User) []string {
 	towns := u.Towns
 	if len(u.Read) > 0 {
 		towns = u.Read
 	}
 	if len(u.Read) == 0 && !u.Role.Spec().Towns {
-		return heard(world)
+		return subscribable(world)
 	}
 	var subjects []string
 	for _, token := range tokens(towns) {
@@ -66,11 +66,11 @@ func hears(world string, u *User) []string {
 }
 
 // events returns the subjects of the run events of a town, or, with "*", of all towns.
-func events(world, token string) string { return below(wire.EventSubject(world, token, "*")) }
+func events(world, token string) string { return wildcard(wire.EventSubject(world, token, "*")) }
 
-// below puts ">" in place of the wildcards at the end of a subject. A permission for the new subject
+// wildcard replaces the wildcards at the end of a subject by ">". A permission for the new subject
 // covers every narrower one.
-func below(subject string) string {
+func wildcard(subject string) string {
 	for strings.HasSuffix(subject, ".*") {
 		subject = strings.TrimSuffix(subject, ".*")
 	}
@@ -131,7 +131,7 @@ func (p *Permissions) add(world string, u *User) {
 			p.Subscribe = append(p.Subscribe, wire.HostsSubject(world, wire.AllTownsToken))
 		}
 	}
-	p.Subscribe = append(p.Subscribe, hears(world, u)...)
+	p.Subscribe = append(p.Subscribe, subscriptionsOf(world, u)...)
 	if u.Role == wire.Operator {
 		p.Publish = append(p.Publish, reading(world)...)
 	}
@@ -200,7 +200,7 @@ var AskingInbox = wire.InboxPrefix(AskingUser)
 // AllCrossings returns the crossings of all worlds. Verbs that no client may ask do not cross, so
 // that no reply subject leads to them either.
 func AllCrossings() Crossings {
-	heard := append(heard(wire.AnyWorld), wire.ApplySubject(wire.AnyWorld, "*"))
+	heard := append(subscribable(wire.AnyWorld), wire.ApplySubject(wire.AnyWorld, "*"))
 	c := Crossings{
 		Discovery: []string{wire.DiscoverySubjects}, Services: []string{AskingInbox + ".>"},
 		Heard: heard, Diverted: heard,

@@ -80,7 +80,7 @@ func (l *bounded) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		l.rest()
+		l.waitForIdle()
 		admitted, idlest := l.admit(conn)
 		if idlest != nil {
 			_ = idlest.Close()
@@ -92,8 +92,8 @@ func (l *bounded) Accept() (net.Conn, error) {
 	}
 }
 
-// rest waits, if there are as many connections as may be, until the idlest has had its grace.
-func (l *bounded) rest() {
+// waitForIdle waits, if there are as many connections as may be, until the idlest has had its grace.
+func (l *bounded) waitForIdle() {
 	var pause time.Duration
 	l.mu.Lock()
 	if idlest, open := l.count(""); open >= l.most {

@@ -45,9 +45,9 @@ func NewBridge(most int, origins []string, logger *slog.Logger) *Bridge {
 	}
 }
 
-// Lead sets the address at which the NATS server accepts WebSockets, ws://HOST:PORT/PATH, or wss://
+// SetTarget sets the address at which the NATS server accepts WebSockets, ws://HOST:PORT/PATH, or wss://
 // with the TLS configuration config, nil for the default.
-func (b *Bridge) Lead(target *url.URL, config *tls.Config) {
+func (b *Bridge) SetTarget(target *url.URL, config *tls.Config) {
 	to := *target
 	to.Scheme = map[string]string{"ws": "http", "wss": "https"}[target.Scheme]
 	b.mu.Lock()

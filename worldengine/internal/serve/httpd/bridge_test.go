@@ -49,7 +49,7 @@ func bridged(
 	at, err := url.Parse(target.URL)
 	require.NoError(t, err)
 	at.Scheme, at.Path = "ws", "/somewhere"
-	b.Lead(at, nil)
+	b.SetTarget(at, nil)
 	s.Handle("/nats", b)
 	return s, b, requests
 }
@@ -86,7 +86,7 @@ func TestBridge_Refuses(t *testing.T) {
 	s, b, _ := bridged(t)
 	s.Handle("/nowhere", newBridge())
 	away := newBridge()
-	away.Lead(&url.URL{Scheme: "ws", Host: "127.0.0.1:1"}, nil)
+	away.SetTarget(&url.URL{Scheme: "ws", Host: "127.0.0.1:1"}, nil)
 	s.Handle("/away", away)
 	_, forwarded := b.Client(nil)
 	require.False(t, forwarded)

@@ -200,15 +200,15 @@ func readMessage(w http.ResponseWriter, r *http.Request) (*message, bool) {
 		refuse(w, http.StatusBadRequest, jsonrpc.CodeParseError, "the body is no JSON-RPC message: "+err.Error())
 		return nil, false
 	}
-	if wrong := m.wrong(); wrong != "" {
+	if wrong := m.invalidReason(); wrong != "" {
 		refuse(w, http.StatusBadRequest, jsonrpc.CodeInvalidRequest, wrong)
 		return nil, false
 	}
 	return m, true
 }
 
-// wrong says why the handler does not pass a message to the library; "" if it does.
-func (m *message) wrong() string {
+// invalidReason says why the handler does not pass a message to the library; "" if it does.
+func (m *message) invalidReason() string {
 	switch kind := m.ID.Kind(); {
 	case m.Method == "subscriptions/listen": // it would never end, also if the host is gone
 		return "subscriptions/listen is of a later version of the protocol: ask resources/subscribe"

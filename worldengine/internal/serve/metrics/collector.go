@@ -143,7 +143,7 @@ func (c *collector) Collect(metrics chan<- prometheus.Metric) {
 
 // world makes the metrics of a world.
 func (s scrape) world(w *WorldSample) {
-	s.gauge(writing, one(w.Serving))
+	s.gauge(writing, boolValue(w.Serving))
 	s.gauge(indexedSeq, float64(w.Stats.Indexed))
 	// On a standby they are 0, so that the first alert of a takeover is an increase.
 	for _, alert := range runevents.Alerts() {
@@ -180,12 +180,12 @@ func (s scrape) served(stats *messages.Stats, overload *messages.Overload) {
 	if stats.BusPublished != nil {
 		s.gauge(busSeq, float64(*stats.BusPublished))
 	}
-	s.gauge(worldPaused, one(stats.WorldPaused))
+	s.gauge(worldPaused, boolValue(stats.WorldPaused))
 	s.gauge(townsPaused, float64(stats.TownsPaused))
 	s.gauge(pluginsAbsent, float64(stats.PluginsAbsent))
 	s.gauge(approvals, float64(stats.ApprovalsWaiting))
 	s.gauge(approvalAge, float64(stats.ApprovalOldestMs)/1000)
-	s.gauge(storageFull, one(stats.StorageFull != ""))
+	s.gauge(storageFull, boolValue(stats.StorageFull != ""))
 	if stats.ProjectorLagMs != nil {
 		s.gauge(projectorLag, float64(*stats.ProjectorLagMs)/1000)
 	}
@@ -196,7 +196,7 @@ func (s scrape) served(stats *messages.Stats, overload *messages.Overload) {
 	}
 }
 
-func one(is bool) float64 {
+func boolValue(is bool) float64 {
 	if is {
 		return 1
 	}

@@ -130,7 +130,7 @@ func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if !s.config.several() {
-		sayReplica(w, s.Engine())
+		warnReplica(w, s.Engine())
 	} else if refused := s.refused(); len(refused) > 0 {
 		fmt.Fprintf(w, "not served: %s\n", s.tally(refused))
 	}
@@ -145,12 +145,12 @@ func (s *Server) worldReadyz(w http.ResponseWriter, world string) {
 	}
 	answerHealth(w, err)
 	if err == nil {
-		sayReplica(w, s.EngineOf(world))
+		warnReplica(w, s.EngineOf(world))
 	}
 }
 
-// sayReplica says that a node of NATS is damaged, if one is.
-func sayReplica(w http.ResponseWriter, e *engine.Engine) {
+// warnReplica writes that a node of NATS is damaged, if one is.
+func warnReplica(w http.ResponseWriter, e *engine.Engine) {
 	if e != nil && e.ReplicaDamaged() != "" {
 		fmt.Fprintln(w, "a node of NATS is damaged: see the alert REPLICA_DAMAGED")
 	}

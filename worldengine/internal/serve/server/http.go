@@ -53,7 +53,7 @@ func (s *Server) serveHTTP() error {
 		return fmt.Errorf("server: WebSockets of NATS: %w", err)
 	}
 	if target != nil {
-		s.bridge.Lead(target, trust)
+		s.bridge.SetTarget(target, trust)
 	}
 	page, err := console.Handler(console.Config{
 		World: s.config.Engine.World, SignIn: s.config.Access != nil, Sessions: s.hasSessions(),

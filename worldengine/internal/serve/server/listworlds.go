@@ -56,7 +56,7 @@ func (m *manager) List(
 	asking.SetLimit(askAtOnce)
 	for i, world := range names {
 		asking.Go(func() error {
-			list.Worlds[i] = m.look(ctx, world, figures)
+			list.Worlds[i] = m.describe(ctx, world, figures)
 			return nil
 		})
 	}
@@ -75,8 +75,8 @@ func (m *manager) names(ctx context.Context) ([]string, error) {
 	return slices.Compact(names), nil
 }
 
-// look asks the writer of a world for its state.
-func (m *manager) look(ctx context.Context, world string, figures bool) messages.ListedWorld {
+// describe returns a world as its writer reports it.
+func (m *manager) describe(ctx context.Context, world string, figures bool) messages.ListedWorld {
 	listed := messages.ListedWorld{World: world, State: messages.WorldServed}
 	ctx, cancel := context.WithTimeout(ctx, askWriter)
 	defer cancel()

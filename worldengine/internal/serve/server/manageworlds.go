@@ -184,8 +184,8 @@ func removalOf(answer *nats.Msg) error {
 	return nil
 }
 
-// hearRemoval has the writer of a world answer requests of other servers to remove it.
-func (h *hosted) hearRemoval() (*nats.Subscription, error) {
+// subscribeRemoval has the writer of a world answer requests of other servers to remove it.
+func (h *hosted) subscribeRemoval() (*nats.Subscription, error) {
 	m := h.server.manager
 	return h.server.conn.Subscribe(wire.RemoveSubject(h.world), func(msg *nats.Msg) {
 		go func() { // since removing ends the subscription

@@ -63,7 +63,7 @@ func newPasswords() *passwords {
 func (p *passwords) right(address string, user *natsserver.User, password string) bool {
 	// The digest covers the user's stored password: once that changes, the old password is wrong.
 	digest := p.digest(user.Password + "\x00" + password)
-	if known, mayTry := p.look(address, user.Username, digest); known || !mayTry {
+	if known, mayTry := p.lookUp(address, user.Username, digest); known || !mayTry {
 		return known
 	}
 	right := digest == p.digest(user.Password+"\x00"+user.Password)
@@ -73,7 +73,7 @@ func (p *passwords) right(address string, user *natsserver.User, password string
 		}
 		defer p.hashing.Unlock()
 		// While this login waited, others may have been right, or wrong too often.
-		if known, mayTry := p.look(address, user.Username, digest); known || !mayTry {
+		if known, mayTry := p.lookUp(address, user.Username, digest); known || !mayTry {
 			return known
 		}
 		right = bcrypt.CompareHashAndPassword([]byte(user.Password), []byte(password)) == nil
@@ -110,9 +110,9 @@ func (p *passwords) digest(password string) (digest [32]byte) {
 	return digest
 }
 
-// look reports whether a name's password is known to be right, and whether the address may try
+// lookUp reports whether a name's password is known to be right, and whether the address may try
 // another password for the name now.
-func (p *passwords) look(address, name string, digest [32]byte) (known, mayTry bool) {
+func (p *passwords) lookUp(address, name string, digest [32]byte) (known, mayTry bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	right, found := p.known[name]

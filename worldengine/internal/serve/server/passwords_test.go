@@ -74,7 +74,7 @@ func TestPasswords_WrongOfAName(t *testing.T) {
 }
 
 func mayTry(p *passwords, address, name string) bool {
-	_, may := p.look(address, name, [32]byte{})
+	_, may := p.lookUp(address, name, [32]byte{})
 	return may
 }
 

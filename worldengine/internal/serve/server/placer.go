@@ -77,7 +77,7 @@ func startPlacer(s *Server) (*placer, error) {
 	p.offer()
 	p.view = placement.New(0, p.self)
 	for subject, hear := range map[string]nats.MsgHandler{
-		wire.ServersSubject: p.hear, wire.StandbySubject("*"): p.hearStandby,
+		wire.ServersSubject: p.receive, wire.StandbySubject("*"): p.receiveStandby,
 	} {
 		if _, err := s.conn.Subscribe(subject, hear); err != nil {
 			return nil, fmt.Errorf("server: announcements of other servers: %w", err)
@@ -161,11 +161,11 @@ func (p *placer) released(world string, lost bool) {
 	p.change(func(now time.Duration) { p.view.Released(now, world, lost) })
 }
 
-// looked notes the holder of a lease.
-func (p *placer) looked(world, holder string) {
+// noteHolder notes the holder of a lease.
+func (p *placer) noteHolder(world, holder string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.view.Looked(p.now(), world, holder)
+	p.view.NoteHolder(p.now(), world, holder)
 }
 
 // tried notes whether the server could serve a world whose lease it had.
@@ -208,8 +208,8 @@ func (p *placer) close() {
 	}
 }
 
-// hear adds an announcement of a server. A new server is answered at once.
-func (p *placer) hear(msg *nats.Msg) {
+// receive adds an announcement of a server. A new server is answered at once.
+func (p *placer) receive(msg *nats.Msg) {
 	var a messages.Announcement
 	if json.Unmarshal(msg.Data, &a) != nil || a.ID == "" {
 		return // from a later program
@@ -218,7 +218,7 @@ func (p *placer) hear(msg *nats.Msg) {
 	now := p.now()
 	known := slices.ContainsFunc(p.view.Others(now), func(o messages.Announcement) bool { return o.ID == a.ID })
 	p.due = p.due || !known && a.ID != p.self.ID
-	p.view.Hear(now, a)
+	p.view.Receive(now, a)
 	p.mu.Unlock()
 	for _, world := range a.Serves {
 		if h := p.server.worlds.get(world); h != nil {
@@ -294,7 +294,7 @@ func (p *placer) act(now time.Duration, h *hosted, d placement.Decision) time.Du
 		select {
 		case h.turns <- d.Action:
 			h.logger.Info("the world is handed over", "server", d.To)
-			p.view.HandingOver(now, h.world)
+			p.view.StartHandover(now, h.world)
 		default:
 		}
 	case p.view.Holder(h.world) != p.self.ID && !p.view.Announced(now, h.world):

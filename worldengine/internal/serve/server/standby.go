@@ -97,7 +97,7 @@ func (h *hosted) act(ctx context.Context, action placement.Action) *lease.Lease 
 		}
 	}
 	if errors.Is(err, lease.ErrHeld) {
-		err = h.look(ctx)
+		err = h.readHolder(ctx)
 	}
 	if err != nil && ctx.Err() == nil {
 		h.logger.Warn("the writer's lease cannot be read; will try again", "error", err)
@@ -108,11 +108,11 @@ func (h *hosted) act(ctx context.Context, action placement.Action) *lease.Lease 
 	return nil
 }
 
-// look finds out who holds the lease.
-func (h *hosted) look(ctx context.Context) error {
+// readHolder finds out who holds the lease.
+func (h *hosted) readHolder(ctx context.Context) error {
 	holder, err := h.elector.CurrentHolder(ctx)
 	if err == nil {
-		h.server.placer.looked(h.world, holder)
+		h.server.placer.noteHolder(h.world, holder)
 	}
 	return err
 }
@@ -125,7 +125,7 @@ func (h *hosted) tryFirst(ctx context.Context) (*lease.Lease, error) {
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	if err := h.look(ctx); err != nil {
+	if err := h.readHolder(ctx); err != nil {
 		return nil, err
 	}
 	if !p.first(h.world) {

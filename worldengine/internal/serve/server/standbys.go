@@ -24,9 +24,9 @@ type standby struct {
 	at time.Duration
 }
 
-// hearStandby adds the announcement of an earlier program. Other servers make such announcements too,
+// receiveStandby adds the announcement of an earlier program. Other servers make such announcements too,
 // for an earlier writer: they announce themselves as well, and are listed once.
-func (p *placer) hearStandby(msg *nats.Msg) {
+func (p *placer) receiveStandby(msg *nats.Msg) {
 	var server messages.Server
 	if json.Unmarshal(msg.Data, &server) != nil || server.ID == p.self.ID {
 		return

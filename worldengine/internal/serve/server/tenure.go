@@ -86,7 +86,7 @@ func (h *hosted) startTenure(ctx context.Context, t *tenure) error {
 		}
 	}
 	if t.lease != nil {
-		if t.removal, err = h.hearRemoval(); err != nil {
+		if t.removal, err = h.subscribeRemoval(); err != nil {
 			return err
 		}
 	}

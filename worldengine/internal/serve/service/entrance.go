@@ -50,8 +50,8 @@ func (s *Service) receive(in *Entrance, e *endpoint, msg *nats.Msg) {
 	}
 }
 
-// settle returns when all requests that NATS has sent to the entrance are handled.
-func (in *Entrance) settle(ctx context.Context, s *Service) error {
+// drainArrivals returns when all requests that NATS has sent to the entrance are handled.
+func (in *Entrance) drainArrivals(ctx context.Context, s *Service) error {
 	if err := in.Requests.FlushWithContext(ctx); err != nil && !in.Requests.IsClosed() {
 		return err
 	}

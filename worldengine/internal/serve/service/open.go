@@ -212,7 +212,7 @@ func (w *World) unsubscribe(ctx context.Context) (err error) {
 		_ = sub.Drain() // an error means that the connection is closed
 	}
 	for i := range w.entrances {
-		err = errors.Join(err, w.entrances[i].settle(ctx, w.Service))
+		err = errors.Join(err, w.entrances[i].drainArrivals(ctx, w.Service))
 	}
 	if err != nil {
 		for _, sub := range w.subscriptions { // so that no reconnect brings them back

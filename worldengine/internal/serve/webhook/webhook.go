@@ -164,13 +164,13 @@ func (s *Sender) post(m message) {
 		select {
 		case queue <- m:
 		default: // it is full, or closed
-			s.lose(s.config.Names()[i], errors.New("too many messages wait for this address"))
+			s.countLost(s.config.Names()[i], errors.New("too many messages wait for this address"))
 		}
 	}
 }
 
-// lose counts a message that an address does not get.
-func (s *Sender) lose(name string, err error) {
+// countLost counts a message that an address does not get.
+func (s *Sender) countLost(name string, err error) {
 	s.lost.Add(1)
 	s.config.Logger.Error("a message to a webhook is lost", "webhook", name, "error", err)
 }
@@ -186,7 +186,7 @@ func (s *Sender) deliver(ctx context.Context, address, name string, m *message) 
 			return
 		}
 		if ctx.Err() != nil || attempt == attempts || errors.Is(err, errRefused) {
-			s.lose(name, err)
+			s.countLost(name, err)
 			return
 		}
 		if attempt == 1 {

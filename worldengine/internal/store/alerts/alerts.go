@@ -159,7 +159,7 @@ func (a *Alerts) Raise(alert runevents.Alert) {
 	a.complete(&alert)
 	a.report(&alert)
 	if !a.enqueue(&alert) {
-		a.lose(&alert, "too many alerts of this code wait to be published, or the server ends")
+		a.countLost(&alert, "too many alerts of this code wait to be published, or the server ends")
 	}
 }
 
@@ -282,8 +282,8 @@ func (a *Alerts) next() (alert runevents.Alert, more bool) {
 	return alert, true
 }
 
-// lose counts an alert that is not published.
-func (a *Alerts) lose(alert *runevents.Alert, reason string) {
+// countLost counts an alert that is not published.
+func (a *Alerts) countLost(alert *runevents.Alert, reason string) {
 	a.mu.Lock()
 	a.stats.AlertsLost++
 	a.mu.Unlock()
@@ -346,7 +346,7 @@ func (a *Alerts) publish(ctx context.Context, alert *runevents.Alert) {
 	case ctx.Err() != nil && a.config.Backlog.keep(alert):
 		a.config.Logger.Warn("an alert is published when the server has started again", "id", alert.ID())
 	default:
-		a.lose(alert, err.Error())
+		a.countLost(alert, err.Error())
 	}
 }
 

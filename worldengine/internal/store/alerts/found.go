@@ -78,8 +78,8 @@ func (a *Alerts) allowed(alert *runevents.Alert, townToken string) bool {
 	return allowed
 }
 
-// moreOf returns the number of further events for which an alert stands.
-func (a *Alerts) moreOf(alert *runevents.Alert) int64 {
+// furtherEvents returns the number of further events for which an alert stands.
+func (a *Alerts) furtherEvents(alert *runevents.Alert) int64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if run, known := a.raised.Get(key(alert)); known {

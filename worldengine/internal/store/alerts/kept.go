@@ -124,7 +124,7 @@ func (a *Alerts) List(ctx context.Context, r messages.AlertList) (messages.Alert
 			page.Next = page.Alerts[r.Limit-1].Seq
 			break
 		}
-		alert.More = a.moreOf(&alert.Alert)
+		alert.More = a.furtherEvents(&alert.Alert)
 		page.Alerts = append(page.Alerts, alert)
 	}
 	return page, err

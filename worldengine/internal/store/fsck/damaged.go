@@ -57,7 +57,7 @@ func (c *worldCheck) damage(subject string) *DamagedTown {
 	return d
 }
 
-func (d *DamagedTown) lose(lost machine.LostMessage, mayBeCommit bool) {
+func (d *DamagedTown) addLost(lost machine.LostMessage, mayBeCommit bool) {
 	d.guard, d.LosesCommit = 0, d.LosesCommit || mayBeCommit
 	if lost.Delivered { // guards do not count messages that NATS does not deliver
 		d.guard = lost.Sequence
@@ -94,7 +94,7 @@ func (d *DamagedTown) add(v *message) {
 	// A message with a guard, or a record that lost its headers, may be an engine's commit.
 	mayBeCommit := v.Header.Get(jetstream.ExpectedLastSubjSeqHeader) != "" ||
 		len(v.Header) == 0 && v.rec != nil
-	d.lose(machine.LostMessage{
+	d.addLost(machine.LostMessage{
 		Sequence: v.Sequence, Delivered: true, Reason: shortened(reason),
 		RunID: shortened(wire.RunIDOf(v.Header)),
 		Day:   shortened(v.Header.Get(wire.EpochHeader)),
@@ -162,7 +162,7 @@ func (c *worldCheck) checkHistories(ctx context.Context) error {
 		c.find(Finding{Sequence: u.Sequence, Subject: u.Subject, Town: u.Town,
 			What: "the last message was " + what})
 		if wire.LoggedTown(u.Subject) != "" {
-			c.damage(u.Subject).lose(machine.LostMessage{Sequence: u.Sequence,
+			c.damage(u.Subject).addLost(machine.LostMessage{Sequence: u.Sequence,
 				Reason: "it was " + what}, true)
 		}
 	}

@@ -43,7 +43,7 @@ func (k *Keeper) add(h *Lease) {
 		k.running = true
 		go k.run()
 	}
-	k.look()
+	k.wake()
 }
 
 // drop ends the renewals of a lease. Once none is under way, its lost is closed.
@@ -51,10 +51,10 @@ func (k *Keeper) drop(h *Lease) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	h.dropped = true
-	k.look()
+	k.wake()
 }
 
-func (k *Keeper) look() {
+func (k *Keeper) wake() {
 	select {
 	case k.changed <- struct{}{}:
 	default: // run is about to look
@@ -105,7 +105,7 @@ func (k *Keeper) due() (due []*Lease, next time.Time, held bool) {
 		}
 	}
 	for h := range k.leases {
-		if ends := now.Add(h.left()); !h.busy && ends.Before(next) {
+		if ends := now.Add(h.remaining()); !h.busy && ends.Before(next) {
 			next = ends
 		}
 	}
@@ -118,7 +118,7 @@ func (k *Keeper) renew(due []*Lease) {
 	asked, within := time.Now(), renewEvery
 	answers := make([]jetstream.PubAckFuture, len(due))
 	for i, h := range due {
-		within = min(within, h.left())
+		within = min(within, h.remaining())
 		answers[i], _ = k.js.PublishMsgAsync(h.renewal(), jetstream.WithRetryAttempts(0))
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), within)
@@ -126,7 +126,7 @@ func (k *Keeper) renew(due []*Lease) {
 	for i, h := range due {
 		if ack := answerOf(ctx, answers[i]); ack != nil {
 			h.renewed(asked, ack.Sequence)
-			k.settle(h, asked.Add(renewEvery), false)
+			k.finishRenewal(h, asked.Add(renewEvery), false)
 		} else {
 			go k.retake(h)
 		}
@@ -166,7 +166,7 @@ func answerOf(ctx context.Context, future jetstream.PubAckFuture) *jetstream.Pub
 // retake acquires a lease again that was not renewed, unless another server has it: the bucket may be
 // gone, or an earlier renewal may have succeeded without an answer.
 func (k *Keeper) retake(h *Lease) {
-	ctx, cancel := context.WithTimeout(context.Background(), min(renewEvery, h.left()))
+	ctx, cancel := context.WithTimeout(context.Background(), min(renewEvery, h.remaining()))
 	defer cancel()
 	asked, l := time.Now(), h.elector
 	l.bucket = nil
@@ -180,16 +180,16 @@ func (k *Keeper) retake(h *Lease) {
 	default:
 		next = time.Now().Add(lookEvery)
 		l.Logger.Warn("the writer's lease is not renewed; will try again", "error", err,
-			"left", h.left())
+			"left", h.remaining())
 	}
-	k.settle(h, next, err != nil)
+	k.finishRenewal(h, next, err != nil)
 }
 
-// settle notes that no renewal of a lease is under way, whether the last one failed, and when the next
+// finishRenewal records that no renewal of a lease is under way, whether the last one failed, and when the next
 // one is.
-func (k *Keeper) settle(h *Lease, next time.Time, failed bool) {
+func (k *Keeper) finishRenewal(h *Lease, next time.Time, failed bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	h.busy, h.next, h.failed = false, next, failed
-	k.look()
+	k.wake()
 }

@@ -176,13 +176,13 @@ type Lease struct {
 
 // Valid reports whether this server still counts as the holder. It does not ask NATS, so a process
 // that was suspended knows at once.
-func (h *Lease) Valid() bool { return h.left() > 0 }
+func (h *Lease) Valid() bool { return h.remaining() > 0 }
 
 // Lost is closed when this server no longer counts as the holder, and by Release.
 func (h *Lease) Lost() <-chan struct{} { return h.lost }
 
-// left returns how long the lease lasts without renewal.
-func (h *Lease) left() time.Duration {
+// remaining returns how long the lease lasts without renewal.
+func (h *Lease) remaining() time.Duration {
 	if until := h.until.Load(); until != nil {
 		return time.Until(*until)
 	}
