@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 
 	"worldengine/runevents"
 	"worldengine/worldengine/internal/core/machine"
+	"worldengine/worldengine/internal/engine/queue"
 	"worldengine/worldengine/internal/kit/backoff"
 	"worldengine/worldengine/internal/store/alerts"
 	"worldengine/worldengine/internal/store/commitlog"
@@ -32,10 +34,10 @@ func (e *Engine) rest(ctx context.Context, position uint64, pause time.Duration)
 	}
 }
 
-// resume follows the log and the approvals until ctx is done. At intervals of Plugin.Resend, and
-// when the pause of the world has changed, it also tends the pending commands.
+// resume follows the log and the approvals until ctx is done. It adopts the pending commands that this
+// writer has not in hand, at intervals of Plugin.Resend.
 func (e *Engine) resume(ctx context.Context) {
-	next, tended, began := time.Now(), e.worldPause.Known().Seq, time.Now()
+	next, began := time.Now(), time.Now()
 	for ctx.Err() == nil {
 		position := e.index.Position()
 		_, err := e.index.Sync(ctx)
@@ -46,12 +48,11 @@ func (e *Engine) resume(ctx context.Context) {
 			e.config.Logger.Warn("pending commands and approvals cannot be read; "+
 				"will try again", "error", err)
 		}
-		now, world := time.Now(), e.worldPause.Known().Seq
-		pending := e.index.Towns(index.Pending)
-		if (!now.Before(next) || world != tended) && e.steps.Serves() {
-			next, tended = now.Add(e.config.Plugin.Resend), world
+		pending := slices.DeleteFunc(e.index.Towns(index.Pending), e.games.Has)
+		if now := time.Now(); !now.Before(next) && len(pending) > 0 && e.steps.Serves() {
+			next = now.Add(e.config.Plugin.Resend)
 			for _, token := range pending {
-				e.games.Tend(ctx, token)
+				e.adopt(ctx, token)
 			}
 		}
 		if err != nil || len(pending) > 0 || time.Since(began) < settling {
@@ -60,6 +61,31 @@ func (e *Engine) resume(ctx context.Context) {
 			e.rest(ctx, position, pollPause)
 		}
 	}
+}
+
+// adopt adopts the pending command of the town with a token, in the town's turn.
+func (e *Engine) adopt(ctx context.Context, token string) {
+	report := func(err error) {
+		if err != nil && ctx.Err() == nil && !errors.Is(err, queue.ErrStopping) {
+			e.config.Logger.Error("a pending command cannot be resumed", "town", token, "error", err)
+		}
+	}
+	bounded, cancel := context.WithTimeout(ctx, operationTimeout)
+	defer cancel()
+	current, err := e.log.LoadToken(bounded, token)
+	if err == nil && current.Pending != nil {
+		townID := current.State.Snapshot.TownID
+		err = e.queue.Interrupt(townID, func(ctx context.Context) {
+			ctx, cancel := context.WithTimeout(ctx, operationTimeout)
+			defer cancel()
+			current, err := e.log.Load(ctx, townID)
+			if err == nil {
+				err = e.games.Adopt(ctx, townID, current)
+			}
+			report(err)
+		})
+	}
+	report(err)
 }
 
 // Until ctx is done, hearLog asks the log for its end at intervals of hearPause, or each second while

@@ -189,7 +189,7 @@ func (e *Engine) decide(
 	}
 	if out.Answer == nil {
 		e.reopenRun(ctx, d, out.After.Pending.Emitted)
-		err = e.games.Ensure(townID, out.After, d.client)
+		err = e.games.Execute(ctx, townID, out.After, d.client)
 	}
 	return out.Answer, next, err
 }
@@ -201,10 +201,8 @@ func (e *Engine) mustWait(
 	ctx context.Context, d *delivery, current machine.Town,
 ) (next time.Time, err error) {
 	townID := d.handoff.Proposal.TownID
-	if current.Pending != nil {
-		if err := e.games.Ensure(townID, current, nil); err != nil {
-			return next, err
-		}
+	if err := e.games.Adopt(ctx, townID, current); err != nil {
+		return next, err
 	}
 	if err := e.games.InProgress(townID, d.handoff.IdempotencyKey, d.handoff.HandoffID); err != nil {
 		return next, e.inProgress(ctx, d, current, err)

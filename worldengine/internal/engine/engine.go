@@ -109,7 +109,7 @@ type Engine struct {
 	projector *projector.Projector
 
 	// games works on the commands that games apply, and router carries its requests.
-	games      *game.Worker
+	games      *game.Dispatcher
 	router     game.Router
 	absent     *game.Absences
 	asked      *approvals.Reader

@@ -46,12 +46,6 @@ func (e *Engine) Signal(ctx context.Context, given Signal) (Control, error) {
 	}
 	if s.TownID == "" {
 		e.worldPause.Set(game.Pause{Seq: out.After.Seq, By: out.After.Paused})
-	} else {
-		e.queue.Wake(s.TownID)
-	}
-	if out.After.Pending != nil {
-		// hold at once, so that the next reader sees the change; Tend does it again
-		e.games.Hold(ctx, s.TownID, out.After.Pending)
 	}
 	return e.controlOf(s.TownID, out.After, s.Run.RunID), nil
 }
@@ -64,20 +58,34 @@ func (e *Engine) newSignal(given Signal) (*Signal, error) {
 	return &s, err
 }
 
-// signal makes the step of a signal in a town, or in the world; out has the town after it. The
-// error of a refusal is a *SignalError.
+// signal makes the step of a signal in a town, in its turn, or in the world; out has the town after
+// it. The error of a refusal is a *SignalError.
 func (e *Engine) signal(ctx context.Context, s *Signal) (out machine.Output, err error) {
 	var drawn []runevents.DrawnID
-	err = e.log.Retry(ctx, func() error {
-		t, err := e.townOrWorld(ctx, s.TownID)
-		if err != nil {
+	step := func(ctx context.Context) error {
+		return e.log.Retry(ctx, func() error {
+			t, err := e.townOrWorld(ctx, s.TownID)
+			if err != nil {
+				return err
+			}
+			in := e.steps.Input(s.TownID, drawn, s)
+			out, err = e.steps.Step(ctx, t, in)
+			drawn = in.Drawn
 			return err
-		}
-		in := e.steps.Input(s.TownID, drawn, s)
-		out, err = e.steps.Step(ctx, t, in)
-		drawn = in.Drawn
-		return err
-	})
+		})
+	}
+	if s.TownID == "" {
+		err = step(ctx)
+	} else {
+		err = e.inTurn(ctx, s.TownID, func(ctx context.Context, done func(error)) {
+			err := step(ctx)
+			if err == nil && out.Record != nil && out.Subject == machine.TownSubject {
+				// The run of a command is paused or resumed, too.
+				err = e.games.Adopt(ctx, s.TownID, out.After)
+			}
+			done(err)
+		})
+	}
 	return out, cmp.Or(err, game.Refused(s, out.Refused))
 }
 
@@ -175,15 +183,19 @@ func (e *Engine) cancelRun(ctx context.Context, s *Signal) (c Control, err error
 	default:
 		s.TownID, err = e.ends.TownOf(ctx, s.RunID)
 	}
-	ended := false
-	if isWaiting(&tail) {
-		err = e.inTurn(ctx, s.TownID, func(ctx context.Context) (err error) {
-			ended, err = e.cancelWaiting(ctx, s)
-			return err
+	if err == nil {
+		err = e.inTurn(ctx, s.TownID, func(ctx context.Context, done func(error)) {
+			ended := false
+			err := e.log.Retry(ctx, func() (err error) {
+				ended, err = e.cancelWaiting(ctx, s)
+				return err
+			})
+			if err != nil || ended {
+				done(err)
+				return
+			}
+			e.games.Cancel(ctx, s, done)
 		})
-	}
-	if err == nil && !ended {
-		err = e.games.Cancel(ctx, s)
 	}
 	if err == nil {
 		err = e.tell(ctx, s, "")
@@ -196,15 +208,16 @@ func (e *Engine) cancelRun(ctx context.Context, s *Signal) (c Control, err error
 	return c, err
 }
 
-// inTurn calls f in a turn of a town, before its tasks, until it loses no race.
+// inTurn calls f in a turn of a town, before its tasks, and waits until f has called done. A run that
+// is not known is of the town "".
 func (e *Engine) inTurn(
-	ctx context.Context, townID string, f func(ctx context.Context) error,
+	ctx context.Context, townID string, f func(ctx context.Context, done func(error)),
 ) error {
 	reply := queue.NewReply[struct{}]()
-	err := e.queue.SubmitUpkeep(townID, func(ctx context.Context) {
+	err := e.queue.Interrupt(townID, func(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 		defer cancel()
-		reply.Answer(struct{}{}, e.log.Retry(ctx, func() error { return f(ctx) }))
+		f(ctx, func(err error) { reply.Answer(struct{}{}, err) })
 	})
 	if err == nil {
 		_, err = reply.Wait(ctx)

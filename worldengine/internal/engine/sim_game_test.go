@@ -17,7 +17,7 @@ type simRouter struct {
 	engine *simEngine
 }
 
-func (p *simRouter) Ask(_ string, m *game.Application, attempt int64, data []byte) error {
+func (p *simRouter) Ask(_ string, m *game.Execution, attempt int64, data []byte) error {
 	_, err := simDo(p.engine.alive, p.sim, p.engine, "ask "+m.TownID,
 		func() (struct{}, error) {
 			if p.sim.game.away {
@@ -37,13 +37,13 @@ func (p *simRouter) Ask(_ string, m *game.Application, attempt int64, data []byt
 	return err
 }
 
-func (p *simRouter) Forget(*game.Application, bool) {}
-func (p *simRouter) Close()                         {}
+func (p *simRouter) Forget(*game.Execution, bool) {}
+func (p *simRouter) Close()                       {}
 
 func noResponders() *nats.Msg { return &nats.Msg{Header: nats.Header{"Status": {"503"}}} }
 
 type simRequest struct {
-	to   *game.Application
+	to   *game.Execution
 	data []byte
 	sent time.Time
 }
@@ -59,6 +59,7 @@ type simGame struct {
 	forgets  bool            // a bug that a test plants: it does not remember what it applied
 	// answer decides instead of chance, and reports whether there is an answer; nil for chance.
 	answer func(*apply.Command) (apply.Answer, bool)
+	heard  func(simRequest, *apply.Command) // gets each request, if it is set
 }
 
 func (g *simGame) deliverLate() {
@@ -76,6 +77,9 @@ func (g *simGame) receive(r simRequest) {
 	}
 	c.Deadline = r.sent.Add(time.Duration(c.TimeoutMs) * time.Millisecond) // by the game's clock
 	g.had[c.RunID] = true
+	if g.heard != nil {
+		g.heard(r, c)
+	}
 	if g.answer != nil {
 		if answer, ok := g.answer(c); ok {
 			if answer.Status == apply.Applied {

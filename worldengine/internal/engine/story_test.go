@@ -17,6 +17,7 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/runevents"
+	"worldengine/schemas"
 	"worldengine/trace"
 	"worldengine/worldengine/internal/core/apply"
 	"worldengine/worldengine/internal/core/machine"
@@ -33,10 +34,12 @@ var rewriteStories = flag.Bool("rewrite", false, "write the outputs in testdata/
 //	> send NAME TOWN: a handoff of the town's present state; a name that is known is sent again
 //	> put TOWN: a change without a handoff
 //	> pause|resume TOWN|world · > cancel NAME [force]: of the first run of a handoff
-//	> game away|silent|busy|refuses|applies: from now on
+//	> game away|silent|busy|refuses|later|applies: from now on; later refuses for now
+//	> answer NAME WAY: the game answers the first request for a command, though it was silent or has answered
 //	> sleep DURATION
 //	> lost|unanswered OPERATION: the next operation of the log with such a name
 //	> kill: the writer is killed, and the next one starts · > stop: the writer ends in good order
+//	> rival: the next writer starts, and the one before does not know that; it gets no more inputs
 //
 // Lines with "< " are the output, after the milliseconds since the beginning: the answers, the requests
 // to the game, and the records, each with its run, its kind, and its events about the run or a signal.
@@ -87,7 +90,8 @@ type story struct {
 	// handoffs are by name, and names by the id of a handoff or a run.
 	handoffs map[string]*handoff.Handoff
 	names    map[string]string
-	runs     map[string]string // the first run of each name
+	runs     map[string]string     // the first run of each name
+	asked    map[string]simRequest // the first request of each run
 	said     []storyLine
 }
 
@@ -101,7 +105,12 @@ type storyLine struct {
 
 func newStory(t *testing.T) *story {
 	s := &story{sim: newSim(2), t: t, since: time.Now(), handoffs: map[string]*handoff.Handoff{},
-		names: map[string]string{}, runs: map[string]string{}}
+		names: map[string]string{}, runs: map[string]string{}, asked: map[string]simRequest{}}
+	s.game.heard = func(r simRequest, c *apply.Command) {
+		if _, known := s.asked[c.RunID]; !known {
+			s.asked[c.RunID] = r
+		}
+	}
 	s.quiet, s.log.appended = true, s.record
 	s.plays("silent")
 	s.direct.Store(true)
@@ -221,6 +230,19 @@ func (s *story) play(words []string) {
 		s.signal(Signal{Kind: machine.SignalCancel, RunID: s.runs[words[1]], Force: len(words) > 2})
 	case "game":
 		s.plays(words[1])
+	case "answer":
+		s.turns.Lock()
+		defer s.turns.Unlock()
+		r := s.asked[s.runs[words[1]]]
+		c, err := apply.ParseCommand(r.data, schemas.Limits{})
+		require.NoError(s.t, err)
+		answer, _ := answerIn(words[2], c)
+		if answer.Status == apply.Applied {
+			s.game.changes[c.ApplyID] = 1
+		}
+		s.game.deliver(r, c, answer)
+	case "rival":
+		s.engines = append([]*simEngine{s.start()}, s.engines...)
 	case "sleep":
 		d, err := time.ParseDuration(words[1])
 		require.NoError(s.t, err)
@@ -308,16 +330,23 @@ func (s *story) plays(way string) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.say("%s: the game is asked", s.names[c.RunID])
-		switch way {
-		case "applies":
-			return apply.Done(c), true
-		case "refuses":
-			return apply.Refuse(c, "NO", "", false), true
-		case "busy":
-			return apply.Later(c, apply.Busy, 40*time.Millisecond), true
-		}
-		return answer, false
+		return answerIn(way, c)
 	}
+}
+
+// answerIn returns the answer of a game that acts in a way; none if it is silent.
+func answerIn(way string, c *apply.Command) (answer apply.Answer, answers bool) {
+	switch way {
+	case "applies":
+		return apply.Done(c), true
+	case "refuses":
+		return apply.Refuse(c, "NO", "", false), true
+	case "later":
+		return apply.Refuse(c, "LATER", "", true), true
+	case "busy":
+		return apply.Later(c, apply.Busy, 40*time.Millisecond), true
+	}
+	return answer, false
 }
 
 // end ends the engines, and checks the log.

@@ -155,10 +155,10 @@ func (e *Engine) commitChange(
 		if err != nil {
 			return err
 		}
+		if err := e.games.Adopt(ctx, c.townID, current); err != nil {
+			return err
+		}
 		if current.Pending != nil {
-			if err := e.games.Ensure(c.townID, current, nil); err != nil {
-				return err
-			}
 			waits = true
 			if time.Since(c.queued) < e.config.absentWait() {
 				return nil

@@ -17,8 +17,10 @@ import (
 	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/trace"
+	"worldengine/worldengine/internal/core/apply"
 	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/core/town"
+	"worldengine/worldengine/internal/core/town/towntest"
 	"worldengine/worldengine/internal/engine/queue"
 	"worldengine/worldengine/internal/engine/stepper"
 	"worldengine/worldengine/internal/store/alerts"
@@ -182,6 +184,21 @@ func TestEngine_CancelledBeforeTheFirstTurn(t *testing.T) {
 				[]string{string(waited.Code), waited.RunID})
 		}
 	}
+}
+
+// A command that is left to the next server is no error of the server that stops.
+func TestEngine_AdoptWhileStopping(t *testing.T) {
+	t.Parallel()
+	said, log := &natstest.Buffer{}, logtest.New(t)
+	after := machine.Town{State: towntest.Threatened(), Pending: &apply.Pending{Via: apply.Plugin,
+		Attempt: 1, Handoff: []byte("{}"), Expected: []byte("{}"), Run: runevents.Identity{RunID: "r"}}}
+	require.NoError(t, log.CommitTown(t.Context(),
+		&machine.Record{Kind: machine.KindPending, TownID: "town-threatened"}, &after, 0))
+	e := &Engine{log: log, config: Config{Logger: slog.New(slog.NewTextHandler(said, nil))},
+		queue: newQueue(t.Context(), &Config{})}
+	require.NoError(t, e.queue.Drain(t.Context()))
+	e.adopt(t.Context(), wire.TownToken("town-threatened"))
+	require.Empty(t, said.String())
 }
 
 // discardingStore is a log that has discarded the messages of the town before a sequence.

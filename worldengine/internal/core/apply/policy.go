@@ -53,10 +53,18 @@ func MayBeApplied[R ~string](reason R) bool {
 // Console applies commands without a plugin. It does not know the ids of commands: a command that
 // may have been sent must not be applied again.
 type Console interface {
-	// Apply prepares the console, then calls begin, and then sends the command. If begin returns false,
-	// nothing is sent, and the error is an ErrUnavailable. After any other error the command may be
-	// applied. For a command that the console refuses, begin need not be called.
-	Apply(ctx context.Context, c *Command, begin func() bool) (Answer, error)
+	// Login prepares the console for a command. Of the Session one method must be called, once.
+	// Until then the console is busy. A command that the console refuses needs no session. An error is
+	// an ErrUnavailable.
+	Login(ctx context.Context, c *Command) (s Session, refused *Answer, err error)
+}
+
+// Session is a console that is ready for a command.
+type Session interface {
+	// Send sends the command. After an error other than ErrUnavailable the command may be applied.
+	Send(ctx context.Context) (Answer, error)
+	// Close sends nothing.
+	Close()
 }
 
 // Policy is the patience with plugins and consoles. Its members are flags of handoffd. A zero value

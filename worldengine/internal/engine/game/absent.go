@@ -31,6 +31,8 @@ type absence struct {
 	since  time.Time // by the clock of the alerts
 	began  time.Time // by this computer's clock; zero if another server raised the alert
 	raised bool      // PLUGIN_ABSENT was raised
+	// waits is the wait of a command for the game; zero unless the last request reached nobody.
+	waits messages.AbsentPlugin
 }
 
 func newAbsences(now func() time.Time, config *Config) *Absences {
@@ -61,6 +63,20 @@ func (s *Absences) Towns() map[string]time.Time {
 	return towns
 }
 
+// Plugin returns the absence of a town's game, nil if there is none.
+func (s *Absences) Plugin(townID string) *messages.AbsentPlugin {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a := s.towns[townID]
+	if a == nil {
+		return nil
+	}
+	away := a.waits
+	away.TownID, away.Since = townID, runevents.Timestamp(a.since)
+	away.Todo = runevents.PluginAbsent.Spec().Todo
+	return &away
+}
+
 // prospects has, for each policy, the fate of the commands of a town without a game.
 var prospects = map[apply.Absent]string{
 	apply.AbsentFail: "Each fails with PLUGIN_UNAVAILABLE when its attempts are over.",
@@ -85,6 +101,16 @@ func (s *Absences) Absent(ctx context.Context, of alerts.Subject, commands int, 
 	if raise {
 		s.alerts.Raise(alerts.PluginAbsent.AlertSince(of, a.since, "{commands}",
 			strconv.Itoa(commands), "{prospect}", prospects[s.policy.Absent]))
+	}
+}
+
+// Wait records how a command waits for an absent game; zero if its last request may have arrived, or
+// there is no command any more.
+func (s *Absences) Wait(townID string, waits messages.AbsentPlugin) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if a := s.towns[townID]; a != nil {
+		a.waits = waits
 	}
 }
 

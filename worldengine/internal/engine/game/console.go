@@ -1,9 +1,7 @@
 package game
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"time"
 
 	"worldengine/worldengine/internal/core/apply"
@@ -11,106 +9,115 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// console applies a command by RCON, at most once. While the console is away, nothing is sent, and
-// the command waits, or its attempt fails, as for an absent plugin. console fails as attempt does.
-func (w *Worker) console(
-	ctx context.Context, a *Application, command *apply.Command,
-) (apply.Result, error) {
-	switch {
-	case !a.knows:
-		return apply.ConsoleInDoubt("The engine ended while the command was on its way to the console."),
-			nil
-	case w.config.RCON == nil:
-		return apply.Result{Failed: &apply.Failure{
-			Reason: apply.ReasonPluginUnavailable, Message: "No console is configured.",
-		}}, nil
-	}
-	pauses := backoff.Backoff{Min: pollPause, Max: w.config.Policy.Resend, Draw: w.steps.Log.Draw}
-	for said := ""; ; {
-		if _, err := w.waitUnpaused(ctx, a); err != nil {
-			return apply.Result{}, err
-		}
-		asked, answer, err := w.askConsole(ctx, a, command)
-		switch {
-		case errors.Is(err, errCancelled), errors.Is(err, errNotLeased):
-			return apply.Result{}, err
-		case errors.Is(err, errUnconfirmed):
-			continue
-		case !apply.NotApplied(err):
-			if a.learn(apply.MayHaveArrived); asked { // it may be refused without a login
-				w.present(ctx, a)
-			}
-			return apply.ConsoleResult(answer, err), nil
-		}
-		if a.learn(apply.NotArrived); ctx.Err() != nil {
-			return apply.Result{}, ctx.Err()
-		}
-		if text := wire.Sentence(err); text != said {
-			said = text
-			w.config.Logger.Warn("the console is away: a command waits for it, or its attempt fails",
-				"town", a.TownID, "run", a.RunID, a.Trace.LogAttr(), "error", err)
-		}
-		pause, fails := pauses.Next(), w.config.Policy.Absent == apply.AbsentFail
-		w.absent(ctx, a, said, pause, fails)
-		if fails {
-			return apply.ConsoleResult(answer, err), nil
-		}
-		if err = w.decideNoted(ctx, a); err == nil {
-			err = w.pause(ctx, a, pause)
-		}
-		if err != nil {
-			return apply.Result{}, err
-		}
+// consoleWait is how an execution waits for a console, of which it makes one request at a time.
+type consoleWait struct {
+	asked  bool // a request is in hand
+	cancel context.CancelFunc
+	pauses backoff.Backoff // while the console is away
+	said   string          // the last trouble
+}
+
+// end ends the request in hand, if there is one.
+func (w *consoleWait) end() {
+	if w.cancel != nil {
+		w.cancel()
 	}
 }
 
-// errUnconfirmed: nothing was sent to a console, since a cancellation may be stored.
-var errUnconfirmed = errors.New("game: a cancellation is not confirmed")
+// consoleReply is the end of a request to a console: of the login, with a session or a refusal, or of
+// the command. keep reports whether the session may be used; otherwise it is closed.
+type consoleReply struct {
+	session apply.Session
+	keep    func() bool
+	answer  apply.Answer
+	sent    bool // the command may have been sent
+	err     error
+}
 
-// askConsole has the console apply a command. asked reports whether the command may have been sent.
-// Until the login nothing is sent, and an operator can cancel the run.
-func (w *Worker) askConsole(
-	ctx context.Context, a *Application, command *apply.Command,
-) (asked bool, answer apply.Answer, err error) {
-	bounded, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	deadline := w.config.Policy.Deadline
-	ends := time.AfterFunc(deadline, func() { cancel(context.DeadlineExceeded) })
-	defer ends.Stop()
-	w.work.Go(func() {
-		answer, err := w.config.RCON.Apply(bounded, command, func() bool {
-			may := make(chan bool, 1)
-			a.replies <- Reply{mayAsk: may}
-			select {
-			case asks := <-may:
-				return asks
-			case <-bounded.Done():
-				return false
+// askConsole logs in to the console, at which the command is applied at most once. Until the login
+// nothing is sent, and an operator can cancel the run.
+func (x *Execution) askConsole() (more bool) {
+	switch console := x.dispatcher.config.RCON; {
+	case x.fate == apply.MayHaveArrived:
+		x.finishAttempt(apply.ConsoleInDoubt(
+			"The engine ended while the command was on its way to the console."))
+	case console == nil:
+		x.finishAttempt(apply.Result{Failed: &apply.Failure{
+			Reason: apply.ReasonPluginUnavailable, Message: "No console is configured.",
+		}})
+	default:
+		command := x.asked
+		x.request(func(ctx context.Context) (r consoleReply) {
+			var refused *apply.Answer
+			if r.session, refused, r.err = console.Login(ctx, command); refused != nil {
+				r.answer = *refused
 			}
+			if r.session != nil {
+				r.keep = context.AfterFunc(ctx, r.session.Close)
+			}
+			return r
 		})
-		a.replies <- Reply{console: &consoleReply{answer, err}}
+		return false
+	}
+	return true
+}
+
+// request makes a request to the console, for at most Policy.Deadline. Its end comes as a reply.
+func (x *Execution) request(make func(ctx context.Context) consoleReply) {
+	d := x.dispatcher
+	x.console.end()
+	var ctx context.Context
+	ctx, x.console.cancel = context.WithTimeout(d.ctx, d.config.Policy.Deadline)
+	x.console.asked = true
+	d.consoles.Go(func() {
+		r := make(ctx)
+		x.Deliver(Reply{console: &r})
 	})
-	var refused error
-	for {
-		// The console's end comes soon after ctx's, and decides whether the command is in doubt.
-		r, err := w.next(context.WithoutCancel(ctx), a, time.Hour, a.replies)
+}
+
+// consoleReplied sends the command after the login, or handles its end.
+func (x *Execution) consoleReplied(ctx context.Context, r *consoleReply) {
+	d := x.dispatcher
+	if x.console.asked = false; r.session != nil {
 		switch {
-		case err != nil:
-			return asked, answer, err
-		case r.mayAsk != nil:
-			switch {
-			case !w.steps.Serves():
-				refused = errNotLeased
-			case a.unconfirmed:
-				refused = errUnconfirmed
-			default:
-				asked = true
-				a.sends()
-				ends.Reset(deadline) // the console may have been busy with other towns until now
-			}
-			r.mayAsk <- asked
-		case r.console != nil:
-			return asked, r.console.answer, cmp.Or(refused, r.console.err)
+		case !r.keep(): // the time is over, or the dispatcher has stopped
+			r.err = apply.ErrUnavailable
+		case !d.steps.Serves():
+			r.session.Close()
+			x.leave(ctx)
+			return
+		case x.unconfirmed:
+			r.session.Close()
+			return
+		default:
+			x.sends()
+			x.request(func(ctx context.Context) consoleReply {
+				answer, err := r.session.Send(ctx)
+				return consoleReply{answer: answer, sent: true, err: err}
+			})
+			return
 		}
+	}
+	x.console.end()
+	if !apply.NotApplied(r.err) {
+		if x.learn(apply.MayHaveArrived); r.sent { // it may be refused without a login
+			x.hasGame(ctx)
+		}
+		x.finishAttempt(apply.ConsoleResult(r.answer, r.err))
+		return
+	}
+	if x.learn(apply.NotArrived); d.ctx.Err() != nil {
+		return
+	}
+	said := wire.Sentence(r.err)
+	if said != x.console.said {
+		x.console.said = said
+		d.config.Logger.Warn("the console is away: a command waits for it, or its attempt fails",
+			"town", x.TownID, "run", x.RunID, x.Trace.LogAttr(), "error", r.err)
+	}
+	pause, fails := x.console.pauses.Next(), d.config.Policy.Absent == apply.AbsentFail
+	x.lacksGame(ctx, said, pause, fails)
+	if x.due = time.Now().Add(pause); fails {
+		x.finishAttempt(apply.ConsoleResult(r.answer, r.err))
 	}
 }

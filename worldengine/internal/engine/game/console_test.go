@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
@@ -16,6 +17,8 @@ import (
 	"worldengine/worldengine/internal/core/town/towntest"
 	"worldengine/worldengine/internal/engine/queue"
 	"worldengine/worldengine/internal/engine/stepper"
+	"worldengine/worldengine/internal/kit/backoff"
+	"worldengine/worldengine/internal/store/alerts"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/commitlog/logtest"
 	"worldengine/worldengine/internal/store/records"
@@ -34,26 +37,31 @@ func (s *oneTown) Last(context.Context, string) (*jetstream.RawStreamMsg, error)
 // busyConsole first works for other towns, and then for the command.
 type busyConsole struct{ others, own time.Duration }
 
-func (c busyConsole) Apply(
-	ctx context.Context, command *apply.Command, begin func() bool,
-) (apply.Answer, error) {
-	for _, err := range []error{apply.ErrUnavailable, apply.ErrInDoubt} {
-		wait := c.others
-		if err == apply.ErrInDoubt {
-			begin()
-			wait = c.own
-		}
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
-			return apply.Answer{}, err
-		}
+func (c busyConsole) Login(
+	ctx context.Context, _ *apply.Command,
+) (apply.Session, *apply.Answer, error) {
+	if backoff.Sleep(ctx, c.others) != nil {
+		return nil, nil, apply.ErrUnavailable
 	}
-	return apply.Done(command), nil
+	return c, nil, nil
 }
 
+func (c busyConsole) Send(ctx context.Context) (apply.Answer, error) {
+	if backoff.Sleep(ctx, c.own) != nil {
+		return apply.Answer{}, apply.ErrInDoubt
+	}
+	return apply.Done(&apply.Command{}), nil
+}
+
+func (busyConsole) Close() {}
+
+// ends gets the ends of attempts.
+type ends chan apply.Result
+
+func (e ends) Attempt(_ apply.Binding, ended apply.Result, _ time.Duration) { e <- ended }
+
 // A command has the whole deadline once it begins, however long the console was busy with others.
-func TestWorker_BusyConsole(t *testing.T) {
+func TestDispatcher_BusyConsole(t *testing.T) {
 	t.Parallel()
 	log := logtest.New(t)
 	pending := &apply.Pending{Via: apply.RCON, Attempt: 1, Handoff: []byte("{}"),
@@ -72,19 +80,23 @@ func TestWorker_BusyConsole(t *testing.T) {
 		{11 * time.Second, 0, string(apply.ReasonPluginUnavailable)},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			log := &records.Log{Log: &commitlog.Log{Store: &oneTown{last: last}}}
+			log, logger := &records.Log{Log: &commitlog.Log{Store: &oneTown{last: last}}}, slog.New(slog.DiscardHandler)
 			_, raised := opened(apply.AbsentFail)
-			w := New(t.Context(), &stepper.Stepper{Log: log, Now: time.Now}, Config{
+			attempts, turns := make(ends, 1), queue.New(t.Context(), queue.Config{Workers: 1, Logger: logger})
+			defer func() { require.NoError(t, turns.Drain(t.Context())) }()
+			d := New(t.Context(), &stepper.Stepper{
+				Log: log, Towns: records.NewTowns(log), Now: time.Now, NewID: uuid.NewString,
+			}, Config{
 				Policy:     apply.Policy{Absent: apply.AbsentFail}.WithDefaults(),
 				WorldPause: NewWorldPause(log, Pause{}, nil), Alerts: raised,
-				Queue: queue.New(t.Context(), queue.Config{}),
-				RCON:  busyConsole{row.others, row.own}, Logger: slog.New(slog.DiscardHandler),
+				Queue: turns, Router: newInbox("", raised), Timeout: time.Minute, Metrics: attempts,
+				RCON: busyConsole{row.others, row.own}, Logger: logger,
 			})
-			a := inTown("town-threatened", "r")
-			a.Pending = pending
-			a.knows = true
-			ended, err := w.console(t.Context(), a, &apply.Command{})
-			require.NoError(t, err)
+			x := newExecution(d, alerts.Subject{TownID: "town-threatened", RunID: "r"})
+			x.Pending, x.via, x.asked = pending, apply.RCON, new(apply.Command)
+			require.True(t, d.start(x))
+			ended := <-attempts
+			d.stop()
 			if row.reason == "" {
 				require.True(t, ended.Applied)
 				return

@@ -15,34 +15,26 @@ import (
 	"worldengine/worldengine/internal/store/alerts"
 )
 
-// Router sends the requests of applications to plugins, and delivers the answers to them.
+// Router sends the requests of executions to plugins, and delivers the answers to them.
 type Router interface {
 	// Ask sends a request of a logical attempt.
-	Ask(subject string, a *Application, attempt int64, data []byte) error
-	// Forget ends the delivery to an application. If gaveUp is set, later answers to its requests
+	Ask(subject string, x *Execution, attempt int64, data []byte) error
+	// Forget ends the delivery to an execution. If gaveUp is set, later answers to its requests
 	// count as late, for a while.
-	Forget(a *Application, gaveUp bool)
+	Forget(x *Execution, gaveUp bool)
 	Close()
 }
 
-// Reply is an answer to a request of a logical attempt. From a console, it is the question whether the
-// command may be sent, or the end of the request. The zero Reply is none.
+// Reply is an answer to a request of a logical attempt: a plugin's, NATS's or a console's.
 type Reply struct {
 	Msg     *nats.Msg
 	Attempt int64
-	mayAsk  chan<- bool
 	console *consoleReply
-}
-
-// consoleReply is the end of a request to a console.
-type consoleReply struct {
-	answer apply.Answer
-	err    error
 }
 
 // Inbox is the Router of a connection. All requests of an attempt have one reply subject, so an
 // answer to any of them counts; "applied" counts in later attempts too. An answer "applied" that
-// changes nothing raises an alert: it is late if the application was given up, and double if there
+// changes nothing raises an alert: it is late if the execution was given up, and double if there
 // are more such answers than requests.
 type Inbox struct {
 	nc     *nats.Conn
@@ -59,7 +51,7 @@ type Inbox struct {
 // attempt. The inbox's lock guards the counts.
 type requests struct {
 	about          alerts.Subject
-	to             *Application
+	to             *Execution
 	gaveUp         bool
 	asked, applied map[int64]int
 }
@@ -79,7 +71,7 @@ func (r *requests) tooMany(reply Reply) bool {
 // still has to parse the answer.
 var saysApplied = []byte(`"` + string(apply.Applied) + `"`)
 
-// maxLate bounds the ended applications that are remembered.
+// maxLate bounds the ended executions that are remembered.
 const maxLate = 4096
 
 // OpenInbox subscribes to the answers of plugins.
@@ -137,13 +129,13 @@ func (i *Inbox) reportApplied(about alerts.Subject, msg *nats.Msg, text alerts.T
 }
 
 // Ask implements Router.
-func (i *Inbox) Ask(subject string, a *Application, attempt int64, data []byte) error {
+func (i *Inbox) Ask(subject string, x *Execution, attempt int64, data []byte) error {
 	i.mu.Lock()
-	i.expect(a).asked[attempt]++
+	i.expect(x).asked[attempt]++
 	i.mu.Unlock()
 	msg := &nats.Msg{
-		Subject: subject, Reply: fmt.Sprint(i.prefix, a.token, ".", attempt), Data: data,
-		Header: a.Trace.Header(nil),
+		Subject: subject, Reply: fmt.Sprint(i.prefix, x.token, ".", attempt), Data: data,
+		Header: x.Trace.Header(nil),
 	}
 	if err := i.nc.PublishMsg(msg); err != nil {
 		return fmt.Errorf("worldengine: the request could not be sent: %w", err)
@@ -151,32 +143,32 @@ func (i *Inbox) Ask(subject string, a *Application, attempt int64, data []byte) 
 	return nil
 }
 
-// expect returns the requests of an application, to which replies are delivered from now on. The
+// expect returns the requests of an execution, to which replies are delivered from now on. The
 // caller holds the lock.
-func (i *Inbox) expect(a *Application) *requests {
-	r := i.open[a.token]
+func (i *Inbox) expect(x *Execution) *requests {
+	r := i.open[x.token]
 	if r == nil {
-		r = &requests{about: a.Subject, to: a, asked: map[int64]int{}, applied: map[int64]int{}}
-		i.open[a.token] = r
+		r = &requests{about: x.Subject, to: x, asked: map[int64]int{}, applied: map[int64]int{}}
+		i.open[x.token] = r
 	}
 	return r
 }
 
 // Forget implements Router.
-func (i *Inbox) Forget(a *Application, gaveUp bool) {
+func (i *Inbox) Forget(x *Execution, gaveUp bool) {
 	i.mu.Lock()
-	r := i.open[a.token]
+	r := i.open[x.token]
 	if r != nil {
-		delete(i.open, a.token)
+		delete(i.open, x.token)
 		r.to, r.gaveUp = nil, gaveUp
-		i.ended.Add(a.token, r)
+		i.ended.Add(x.token, r)
 	}
 	i.mu.Unlock()
 	for r != nil && gaveUp { // replies that arrived and were not read
 		select {
-		case reply := <-a.replies:
+		case reply := <-x.replies:
 			if reply.Msg != nil {
-				i.reportApplied(a.Subject, reply.Msg, alerts.LateAnswer)
+				i.reportApplied(x.Subject, reply.Msg, alerts.LateAnswer)
 			}
 		default:
 			return

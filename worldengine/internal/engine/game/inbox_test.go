@@ -11,7 +11,11 @@ import (
 
 	"worldengine/runevents"
 	"worldengine/worldengine/internal/core/apply"
+	"worldengine/worldengine/internal/engine/queue"
+	"worldengine/worldengine/internal/engine/stepper"
 	"worldengine/worldengine/internal/store/alerts"
+	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/internal/store/records"
 	"worldengine/worldengine/messages"
 )
 
@@ -43,15 +47,19 @@ func (r *raised) All(ctx context.Context) ([]messages.Alert, error) {
 // commanded is a command, whose replies come to an inbox without a connection.
 type commanded struct {
 	*Inbox
-	*Application
+	*Execution
 	*raised
 }
+
+// idle is a dispatcher whose queue has no workers.
+var idle = New(context.Background(), &stepper.Stepper{Log: &records.Log{Log: new(commitlog.Log)}},
+	Config{Queue: queue.New(context.Background(), queue.Config{})})
 
 func newCommanded() *commanded {
 	c := &commanded{raised: new(raised)}
 	c.Inbox = newInbox("inbox.", c.raised)
-	c.Application = newApplication(alerts.Subject{TownID: "town-a", HandoffID: commandID})
-	c.expect(c.Application)
+	c.Execution = newExecution(idle, alerts.Subject{TownID: "town-a", HandoffID: commandID})
+	c.expect(c.Execution)
 	return c
 }
 
@@ -71,21 +79,21 @@ func written(t *testing.T, a apply.Answer) []byte {
 
 var command = &apply.Command{ApplyID: commandID}
 
-// A reply that arrives while its application is given up is late, and raises an alert: it must not
+// A reply that arrives while its execution is given up is late, and raises an alert: it must not
 // end in a queue that nobody reads.
 func TestInbox_LateWhileGivenUp(t *testing.T) {
 	t.Parallel()
-	const applications = 5_000
+	const executions = 5_000
 	done, late := written(t, apply.Done(command)), 0
-	for range applications {
+	for range executions {
 		c := newCommanded()
 		var both sync.WaitGroup
 		both.Go(func() { c.answers("1", done) })
-		both.Go(func() { c.Forget(c.Application, true) })
+		both.Go(func() { c.Forget(c.Execution, true) })
 		both.Wait()
 		late += len(c.codes)
 	}
-	require.Equal(t, applications, late)
+	require.Equal(t, executions, late)
 }
 
 // A late answer raises an alert exactly if it says that the command is applied.
@@ -103,7 +111,7 @@ func TestInbox_Late(t *testing.T) {
 		"not given up":   {written(t, apply.Done(command)), false, false},
 	} {
 		c := newCommanded()
-		c.Forget(c.Application, row.gaveUp)
+		c.Forget(c.Execution, row.gaveUp)
 		c.answers("1", row.data)
 		require.Equal(t, row.late, len(c.codes) == 1, name)
 		if row.late {
@@ -113,7 +121,7 @@ func TestInbox_Late(t *testing.T) {
 }
 
 // A plugin answers each request once, even a repeated one; any further answer is another plugin's,
-// whether it comes before the application's end or after.
+// whether it comes before the execution's end or after.
 func TestInbox_Double(t *testing.T) {
 	t.Parallel()
 	done := written(t, apply.Done(command))
@@ -122,7 +130,7 @@ func TestInbox_Double(t *testing.T) {
 	for _, row := range []struct {
 		name    string
 		asked   int      // requests of attempt 1
-		before  [][]byte // the answers to it while the application goes on
+		before  [][]byte // the answers to it while the execution goes on
 		after   [][]byte // and afterwards
 		doubled int
 	}{
@@ -140,7 +148,7 @@ func TestInbox_Double(t *testing.T) {
 		for _, data := range row.before {
 			c.answers("1", data)
 		}
-		c.Forget(c.Application, false)
+		c.Forget(c.Execution, false)
 		for _, data := range row.after {
 			c.answers("1", data)
 		}

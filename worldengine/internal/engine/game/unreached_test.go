@@ -2,9 +2,9 @@ package game_test
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -18,8 +18,6 @@ import (
 	"worldengine/worldengine/internal/core/apply"
 	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/engine/game"
-	"worldengine/worldengine/internal/engine/queue"
-	"worldengine/worldengine/internal/kit/backoff"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/testkit/natstest"
 	"worldengine/worldengine/messages"
@@ -27,18 +25,18 @@ import (
 )
 
 // router is a Router whose requests go to a function.
-type router func(a *game.Application, attempt int64)
+type router func(x *game.Execution, attempt int64)
 
-func (r router) Ask(_ string, a *game.Application, attempt int64, _ []byte) error {
+func (r router) Ask(_ string, a *game.Execution, attempt int64, _ []byte) error {
 	r(a, attempt)
 	return nil
 }
 
-func (router) Forget(*game.Application, bool) {}
-func (router) Close()                         {}
+func (router) Forget(*game.Execution, bool) {}
+func (router) Close()                       {}
 
 // away answers every request at once like NATS without a subscribed plugin.
-var away = router(func(a *game.Application, attempt int64) {
+var away = router(func(a *game.Execution, attempt int64) {
 	a.Deliver(game.Reply{Attempt: attempt, Msg: &nats.Msg{
 		Header: nats.Header{"Status": {"503"}},
 	}})
@@ -46,7 +44,7 @@ var away = router(func(a *game.Application, attempt int64) {
 
 // A command fails as unreached only if no request can have arrived. A server that takes a command
 // over records that one may have, before it asks itself.
-func TestWorker_Unreached(t *testing.T) {
+func TestDispatcher_Unreached(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
 		name          string
@@ -65,9 +63,9 @@ func TestWorker_Unreached(t *testing.T) {
 				c.Router = away
 			}, func(p *apply.Pending) { p.Reached = row.reached })
 			if row.over {
-				w.takeOver()
+				w.adopt()
 			} else {
-				w.ensure()
+				w.execute()
 			}
 			require.Equal(t, row.reason, w.concluded().ReasonCode)
 			w.halt() // the alert follows the result
@@ -78,23 +76,23 @@ func TestWorker_Unreached(t *testing.T) {
 }
 
 // A server that takes a command over does not ask the console again.
-func TestWorker_TakesConsoleOver(t *testing.T) {
+func TestDispatcher_TakesConsoleOver(t *testing.T) {
 	t.Parallel()
 	w := work(t, func(c *game.Config) {
 		c.RCON = &console{answer: apply.Answer{Status: apply.Applied}}
 	}, func(p *apply.Pending) { p.Via = apply.RCON })
-	w.takeOver()
+	w.adopt()
 	require.Equal(t, apply.ReasonRCONInDoubt, w.concluded().ReasonCode)
 }
 
 // The server that took a command over does not cancel it without force. Nor does the one that was
 // suspended meanwhile, though its own requests reached nobody.
-func TestWorker_CancelAfterTakeover(t *testing.T) {
+func TestDispatcher_CancelAfterTakeover(t *testing.T) {
 	t.Parallel()
 	w := work(t, func(c *game.Config) {
 		c.Policy.Absent, c.AbsentWait, c.Router = apply.AbsentWait, time.Hour, away
 	})
-	client := w.ensure()
+	client := w.execute()
 	current := w.town() // another server takes it over
 	p := *current.Pending
 	p.Reached = true
@@ -103,16 +101,16 @@ func TestWorker_CancelAfterTakeover(t *testing.T) {
 	require.NoError(t, w.log.CommitTown(t.Context(), &rec, &current, current.Seq))
 	s := w.cancellation()
 	var refused *game.RefusedError
-	require.ErrorAs(t, w.Cancel(t.Context(), &s), &refused)
+	require.ErrorAs(t, w.cancel(&s), &refused)
 	require.Equal(t, wire.CodeRunInHand, refused.Code)
 	s.Force = true
-	require.NoError(t, w.Cancel(t.Context(), &s))
+	require.NoError(t, w.cancel(&s))
 	require.ErrorIs(t, w.await(client).err, machine.ErrRunCancelled)
 }
 
 // A writer that stops stores that no request has arrived: the next one may cancel the run without
 // force, asks a console, and fails the command as unreached if it finds nobody either.
-func TestWorker_Rests(t *testing.T) {
+func TestDispatcher_Rests(t *testing.T) {
 	t.Parallel()
 	stopped := func(t *testing.T, via apply.Binding) *working {
 		w := work(t, func(c *game.Config) {
@@ -122,7 +120,7 @@ func TestWorker_Rests(t *testing.T) {
 			c.Router = away
 			c.WorldPause.Set(game.Pause{Seq: 1, By: &messages.PausedBy{SignalID: "p"}})
 		}, func(p *apply.Pending) { p.Via = via })
-		client := w.ensure()
+		client := w.execute()
 		w.halt()
 		require.ErrorIs(t, w.await(client).err, game.ErrInProgress)
 		require.True(t, w.town().Pending.Rested)
@@ -131,21 +129,21 @@ func TestWorker_Rests(t *testing.T) {
 	next := func(w *working) {
 		w.again()
 		w.current = w.town()
-		w.takeOver()
+		w.adopt()
 	}
 	t.Run("cancelled", func(t *testing.T) {
 		t.Parallel()
 		w := stopped(t, apply.Plugin)
 		next(w)
 		s := w.cancellation()
-		require.NoError(t, w.Cancel(t.Context(), &s))
+		require.NoError(t, w.cancel(&s))
 		require.Nil(t, w.town().Pending)
 	})
 	t.Run("accepted while the server stops", func(t *testing.T) {
 		t.Parallel()
 		w := work(t, nil)
 		w.Refuse()
-		require.ErrorIs(t, w.await(w.ensure()).err, game.ErrInProgress)
+		require.ErrorIs(t, w.await(w.execute()).err, game.ErrInProgress)
 		require.True(t, w.town().Pending.Rested)
 	})
 	t.Run("taken over before this writer asks", func(t *testing.T) {
@@ -160,7 +158,7 @@ func TestWorker_Rests(t *testing.T) {
 		require.NoError(t, w.log.CommitTown(t.Context(), &rec, &current, current.Seq))
 		s := w.cancellation()
 		var refused *game.RefusedError
-		require.ErrorAs(t, w.Cancel(t.Context(), &s), &refused)
+		require.ErrorAs(t, w.cancel(&s), &refused)
 		w.halt()
 		require.False(t, w.town().Pending.Rested)
 	})
@@ -179,10 +177,10 @@ func TestWorker_Rests(t *testing.T) {
 
 // Once a plugin has taken a request, even silently, requests behind the command are not refused for
 // its absence.
-func TestWorker_SilentPlugin(t *testing.T) {
+func TestDispatcher_SilentPlugin(t *testing.T) {
 	t.Parallel()
 	asked := make(chan struct{}, 8)
-	back := router(func(a *game.Application, attempt int64) {
+	back := router(func(a *game.Execution, attempt int64) {
 		if asked <- struct{}{}; len(asked) == 1 {
 			away(a, attempt)
 		}
@@ -191,7 +189,7 @@ func TestWorker_SilentPlugin(t *testing.T) {
 		c.Policy.Absent, c.Policy.Resend = apply.AbsentWait, time.Hour
 		c.AbsentWait, c.Router = time.Hour, back
 	})
-	w.ensure()
+	w.execute()
 	refused := func() bool {
 		return w.Absent("town-threatened", w.current.Pending.Run.RunID, "behind") != nil
 	}
@@ -201,47 +199,16 @@ func TestWorker_SilentPlugin(t *testing.T) {
 	require.Eventually(t, func() bool { return !refused() }, 30*time.Second, time.Millisecond)
 }
 
-// slow is a store that reads no run's records before its release.
-type slow struct {
-	commitlog.Store
-	first          sync.Once
-	reads, release chan struct{}
-}
-
-func (s *slow) Next(
-	ctx context.Context, subject string, from uint64,
-) (*jetstream.RawStreamMsg, error) {
-	s.first.Do(func() { close(s.reads) })
-	<-s.release
-	return s.Store.Next(ctx, subject, from)
-}
-
-// turns is a task that keeps its turn.
-type turns chan queue.Turn
-
-func (t turns) Run(_ context.Context, turn queue.Turn) (next time.Time) {
-	t <- turn
-	return next
-}
-
-func (turns) End(context.Context, error) {}
-
 // A pause that another server commits reaches the run of a command, and so does its end; also a
-// pause of the world that comes while the command is committed, so before its application begins.
-func TestWorker_Tend(t *testing.T) {
+// pause of the world that comes while the command is committed, so before its execution begins.
+func TestDispatcher_Pauses(t *testing.T) {
 	t.Parallel()
 	by := &messages.PausedBy{SignalID: "p", ActorID: "ada", At: time.Now(), DrainTimeoutMs: 1}
-	watched := func(t *testing.T) (w *working, requireStatus func(runevents.RunStatus)) {
+	paused := func(t *testing.T) (w *working, requireStatus func(runevents.RunStatus)) {
 		w = work(t, func(c *game.Config) {
 			c.Policy.Absent, c.AbsentWait, c.Router = apply.AbsentWait, time.Hour, away
+			c.Policy.Resend = 10 * time.Millisecond
 		})
-		ctx, cancel := context.WithCancel(t.Context())
-		t.Cleanup(cancel)
-		go func() {
-			for ; ctx.Err() == nil; _ = backoff.Sleep(ctx, 10*time.Millisecond) {
-				w.Tend(ctx, "town-threatened")
-			}
-		}()
 		return w, func(want runevents.RunStatus) {
 			p := w.current.Pending
 			require.Eventually(t, func() bool {
@@ -252,8 +219,8 @@ func TestWorker_Tend(t *testing.T) {
 	}
 	t.Run("of the town", func(t *testing.T) {
 		t.Parallel()
-		w, requireStatus := watched(t)
-		w.ensure()
+		w, requireStatus := paused(t)
+		w.execute()
 		for _, paused := range []*messages.PausedBy{by, nil} {
 			require.Eventually(t, func() bool {
 				after := w.town()
@@ -266,23 +233,11 @@ func TestWorker_Tend(t *testing.T) {
 		}
 		require.Contains(t, w.codes(), runevents.PauseDrainTimeout)
 	})
-	t.Run("makes no handoff queued", func(t *testing.T) {
-		t.Parallel()
-		w := work(t, nil)
-		store := &slow{Store: w.log.Store, reads: make(chan struct{}), release: make(chan struct{})}
-		w.log.Store = store
-		w.Tend(t.Context(), "town-threatened")
-		<-store.reads
-		behind := make(turns, 1)
-		require.NoError(t, w.config.Queue.SubmitTask("town-threatened", behind))
-		close(store.release)
-		require.False(t, (<-behind).Queued, "RunQueued depends on the handoffs of a town alone")
-	})
 	t.Run("of the world, before", func(t *testing.T) {
 		t.Parallel()
-		w, requireStatus := watched(t)
+		w, requireStatus := paused(t)
 		w.config.WorldPause.Set(game.Pause{Seq: 1, By: by})
-		w.ensure()
+		w.execute()
 		requireStatus(runevents.RunStatusPaused)
 		require.Eventually(t, func() bool {
 			return slices.Contains(w.codes(), runevents.PauseDrainTimeout)
@@ -290,30 +245,51 @@ func TestWorker_Tend(t *testing.T) {
 	})
 }
 
-// A command that is left to the next server is no error of the server that stops.
-func TestWorker_TendWhileStopping(t *testing.T) {
+// unread is a store whose towns cannot be read some times.
+type unread struct {
+	commitlog.Store
+	times atomic.Int64
+}
+
+func (s *unread) Last(ctx context.Context, subject string) (*jetstream.RawStreamMsg, error) {
+	if s.times.Add(-1) >= 0 {
+		return nil, errors.New("no answer")
+	}
+	return s.Store.Last(ctx, subject)
+}
+
+// A command whose town cannot be read waits, since there may be a pause.
+func TestDispatcher_UnreadableTown(t *testing.T) {
 	t.Parallel()
 	said := &natstest.Buffer{}
 	w := work(t, func(c *game.Config) { c.Logger = slog.New(slog.NewTextHandler(said, nil)) })
-	require.NoError(t, w.config.Queue.Drain(t.Context()))
-	w.Tend(t.Context(), "town-threatened")
-	require.Empty(t, said.String())
+	w.plugin(apply.Done)
+	store := &unread{Store: w.log.Store}
+	w.log.Store = store
+	require.NoError(t, w.inTurn(func(ctx context.Context, done func(error)) {
+		err := w.Adopt(ctx, "town-threatened", w.current)
+		store.times.Store(2)
+		done(err)
+	}))
+	require.Eventually(t, func() bool { return store.times.Load() < 0 }, 60*time.Second, time.Millisecond)
+	require.Equal(t, handoff.Executed, w.concluded().Status)
+	require.Contains(t, said.String(), "a command waits: its town cannot be read")
 }
 
 // A command whose attempt was over before a server took it over is asked for once more: a plugin may
 // have applied it in time.
-func TestWorker_TakesOverLate(t *testing.T) {
+func TestDispatcher_TakesOverLate(t *testing.T) {
 	t.Parallel()
 	w := work(t, func(c *game.Config) { c.Policy.Attempts = 1 },
 		func(p *apply.Pending) { p.Deadline = p.NotBefore })
 	w.plugin(apply.Done)
-	w.takeOver()
+	w.adopt()
 	require.Equal(t, handoff.Executed, w.concluded().Status)
 }
 
 // A server that lost the lease asks no game, and fails no command because no game has answered: the
 // next writer may have asked.
-func TestWorker_LeaseLost(t *testing.T) {
+func TestDispatcher_LeaseLost(t *testing.T) {
 	t.Parallel()
 	for _, via := range []apply.Binding{apply.Plugin, apply.RCON} {
 		t.Run(string(via), func(t *testing.T) {
@@ -332,7 +308,7 @@ func TestWorker_LeaseLost(t *testing.T) {
 			})
 			var lost atomic.Bool
 			w.steps.Leased = func() bool { return !lost.Load() }
-			client := w.ensure()
+			client := w.execute()
 			<-asked
 			lost.Store(true)
 			close(release)
@@ -346,7 +322,7 @@ func TestWorker_LeaseLost(t *testing.T) {
 
 // A lease that seems lost for a moment, since a renewal is late, fails no command: the server takes
 // the command over again.
-func TestWorker_LeaseRenewedLate(t *testing.T) {
+func TestDispatcher_LeaseRenewedLate(t *testing.T) {
 	t.Parallel()
 	w := work(t, func(c *game.Config) { c.Policy.Attempts = 1 })
 	asked := 0
@@ -358,7 +334,7 @@ func TestWorker_LeaseRenewedLate(t *testing.T) {
 	})
 	var looks atomic.Int64
 	w.steps.Leased = func() bool { return looks.Add(1) != 2 } // the second request finds it lost
-	require.ErrorIs(t, w.await(w.ensure()).err, game.ErrInProgress)
-	w.takeOver()
+	require.ErrorIs(t, w.await(w.execute()).err, game.ErrInProgress)
+	w.adopt()
 	require.Equal(t, handoff.Executed, w.concluded().Status)
 }

@@ -19,14 +19,13 @@ type Pause struct {
 type WorldPause struct {
 	log     *records.Log
 	changed func()
-	wakes   func() // the applications of a Worker
 	known   atomic.Pointer[Pause]
 }
 
 // NewWorldPause returns a WorldPause with a pause that was just read. The WorldPause calls changed
 // after each change.
 func NewWorldPause(log *records.Log, now Pause, changed func()) *WorldPause {
-	w := &WorldPause{log: log, changed: changed, wakes: func() {}}
+	w := &WorldPause{log: log, changed: changed}
 	w.known.Store(&now)
 	return w
 }
@@ -47,7 +46,6 @@ func (w *WorldPause) Set(now Pause) {
 	for before := w.known.Load(); before.Seq < now.Seq; before = w.known.Load() {
 		if w.known.CompareAndSwap(before, &now) {
 			w.changed()
-			w.wakes()
 			return
 		}
 	}
@@ -61,7 +59,6 @@ func (w *WorldPause) Reread(ctx context.Context) error {
 	changed := before.Seq != seq || (before.By == nil) != (paused == nil)
 	if err == nil && changed && w.known.CompareAndSwap(before, &Pause{seq, paused}) {
 		w.changed()
-		w.wakes()
 	}
 	return err
 }

@@ -31,6 +31,9 @@ var (
 // since some need not wait for it. A waiting task has another turn at the time that it names, when
 // it becomes the first of its town, and when Wake is called. Meanwhile its town needs no worker.
 //
+// A town may have a leading task (Lead), which has its turns before the others. When it is finished,
+// all others have another turn. Neither it nor a call (Interrupt) counts among the unfinished tasks.
+//
 // A Queue is safe for concurrent use.
 type Queue struct {
 	pool    *Pool
@@ -70,7 +73,7 @@ type Task interface {
 
 // Turn describes the turn of a task.
 type Turn struct {
-	// Queued: the task had to wait for another task of its town that was not upkeep.
+	// Queued: the task had to wait for another task of its town.
 	Queued bool
 	// Behind is the first waiting task before this one, nil if there is none.
 	Behind Task
@@ -82,14 +85,15 @@ var UntilWoken = time.Unix(1<<40, 0)
 // townQueue has the tasks of a town.
 type townQueue struct {
 	town    string
-	first   []task // of SubmitFirst and SubmitUpkeep: they run before the others
+	calls   []run // of Interrupt, which run before all tasks
+	lead    *task // nil if there is none, or it has its turn
 	tasks   []task
 	running Task // the task that has its turn, which is not among the others
 	busy    bool // in ready, or with a worker
-	// serving reports that a task that is submitted now counts as queued: the running task is no
-	// upkeep, and has more to do than to answer its caller.
+	// serving reports that a task that is submitted now counts as queued: a task has its turn, and has
+	// more to do than to answer its caller.
 	serving bool
-	// woken reports that Wake was called since the running task began its turn.
+	// woken reports that the running task is to have another turn if it waits.
 	woken bool
 	timer *time.Timer // ends the rest of a town whose tasks all wait; nil if the town is busy
 }
@@ -97,9 +101,15 @@ type townQueue struct {
 type task struct {
 	Task
 	queued bool
-	upkeep bool      // of SubmitUpkeep
 	next   time.Time // of a task that waits; zero if it need not wait for its next turn
 }
+
+// Places of a turn that is none of a town's tasks.
+const (
+	nowhere = -1 - iota // no turn is due
+	ofLead
+	ofCall
+)
 
 // run is a Task that never waits.
 type run func(ctx context.Context)
@@ -142,32 +152,49 @@ func (q *Queue) SubmitTask(townID string, next Task) error {
 	return nil
 }
 
-// SubmitFirst puts f, which finishes an earlier task, before all tasks of the town, and wakes the
-// town. No bound refuses f. After Drain was called, SubmitFirst returns ErrStopping.
-func (q *Queue) SubmitFirst(townID string, f func(ctx context.Context)) error {
-	return q.submitFirst(townID, task{Task: run(f)})
-}
-
-// SubmitUpkeep is SubmitFirst for work that the engine does at its own times. A task that waits only
-// for such work does not count as queued.
-func (q *Queue) SubmitUpkeep(townID string, f func(ctx context.Context)) error {
-	return q.submitFirst(townID, task{Task: run(f), upkeep: true})
-}
-
-func (q *Queue) submitFirst(townID string, next task) error {
+// Interrupt calls f in the next turn of a town, and then wakes the town. No task counts as queued
+// because of f. After Drain was called, Interrupt returns ErrStopping.
+func (q *Queue) Interrupt(townID string, f func(ctx context.Context)) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.closed {
 		return ErrStopping
 	}
-	q.add(1)
 	t := q.town(townID)
-	for i := range t.tasks { // they wait for next now
-		t.tasks[i].queued = t.tasks[i].queued || !next.upkeep
-	}
-	t.first = slices.Insert(t.first, 0, next)
+	t.calls = append(t.calls, f)
 	q.wake(t)
 	return nil
+}
+
+// Lead makes a task the leading one of its town, in place of one that is over. Call it in the town's
+// turn. After Drain was called, Lead returns ErrStopping.
+func (q *Queue) Lead(townID string, next Task) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed {
+		return ErrStopping
+	}
+	t := q.town(townID)
+	for i := range t.tasks { // they wait for next now
+		t.tasks[i].queued = true
+	}
+	t.lead = &task{Task: next}
+	q.start(t)
+	return nil
+}
+
+// WakeLead gives the leading task of a town another turn, if there is one.
+func (q *Queue) WakeLead(townID string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	switch t := q.towns[townID]; {
+	case t == nil:
+	case t.lead == nil:
+		t.woken = true // it may have its turn
+	default:
+		t.lead.next = time.Time{}
+		q.start(t)
+	}
 }
 
 // Answering marks that the running task of a town only has to answer its caller. The caller's next
@@ -250,12 +277,8 @@ func (q *Queue) town(townID string) *townQueue {
 	return t
 }
 
-// keepsWaiting reports whether a task that is submitted now waits for another task of the town that
-// is not upkeep.
-func (t *townQueue) keepsWaiting() bool {
-	return t.serving || len(t.tasks) > 0 ||
-		slices.ContainsFunc(t.first, func(other task) bool { return !other.upkeep })
-}
+// keepsWaiting reports whether a task that is submitted now waits for another task of the town.
+func (t *townQueue) keepsWaiting() bool { return t.serving || t.lead != nil || len(t.tasks) > 0 }
 
 // start puts a town in line for a worker, unless the town is busy.
 func (q *Queue) start(t *townQueue) {
@@ -274,14 +297,21 @@ func (q *Queue) start(t *townQueue) {
 }
 
 func (q *Queue) wake(t *townQueue) {
-	for i := range t.tasks {
-		t.tasks[i].next = time.Time{}
+	if t.lead != nil {
+		t.lead.next = time.Time{}
 	}
+	t.wakeTasks()
 	t.woken = true
 	q.start(t)
 }
 
-// work runs the next task of a ready town. It gives up the lock meanwhile.
+func (t *townQueue) wakeTasks() {
+	for i := range t.tasks {
+		t.tasks[i].next = time.Time{}
+	}
+}
+
+// work runs the next turn of a ready town. It gives up the lock meanwhile.
 func (q *Queue) work() {
 	t := q.ready[0]
 	q.ready = q.ready[1:]
@@ -294,45 +324,68 @@ func (q *Queue) work() {
 	q.mu.Lock()
 	q.setBusy(-1)
 	t.running, t.serving = nil, false
-	if !at.IsZero() {
-		if next.queued, next.next = true, at; t.woken {
-			next.next = time.Time{}
-		}
+	next.queued, next.next = true, at
+	if t.woken {
+		next.next = time.Time{}
+	}
+	switch waits := !at.IsZero(); {
+	case place == ofCall:
+	case place == ofLead && waits:
+		t.lead = &next
+	case place == ofLead:
+		t.wakeTasks() // they waited for it
+	case waits:
 		t.tasks = slices.Insert(t.tasks, place, next)
-	} else if q.add(-1); place == 0 && len(t.tasks) > 0 {
-		t.tasks[0].next = time.Time{} // no waiting task is before it any more
+	default:
+		if q.add(-1); place == 0 && len(t.tasks) > 0 {
+			t.tasks[0].next = time.Time{} // no waiting task is before it any more
+		}
 	}
 	q.goOn(t)
 }
 
 // next removes the task whose turn it is from a town. place is its index among the town's tasks.
 func (t *townQueue) next() (next task, place int, turn Turn) {
-	if len(t.first) > 0 {
-		next, t.first = t.first[0], t.first[1:]
-	} else if place, _ = t.due(); place == 0 {
-		next, t.tasks = t.tasks[0], t.tasks[1:]
-	} else {
-		next, turn.Behind = t.tasks[place], t.tasks[0].Task
+	switch place, _ = t.due(); place {
+	case ofCall:
+		next.Task, t.calls = t.calls[0], t.calls[1:]
+	case ofLead:
+		next, t.lead = *t.lead, nil
+	default:
+		if next = t.tasks[place]; place > 0 {
+			turn.Behind = t.tasks[0].Task
+		}
 		t.tasks = slices.Delete(t.tasks, place, place+1)
 	}
 	turn.Queued = next.queued
-	t.running, t.serving, t.woken = next.Task, !next.upkeep, false
+	t.running, t.serving, t.woken = next.Task, place != ofCall, false
 	return next, place, turn
 }
 
-// due returns the place of the first task that need not wait for its turn. If there is none, place is
-// -1, and at is the time at which there is one.
+// due returns the place of the first turn that is due. If there is none, place is nowhere, and at is the
+// time at which there is one.
 func (t *townQueue) due() (place int, at time.Time) {
 	at = UntilWoken
-	for i := range t.tasks {
-		switch next := t.tasks[i].next; {
-		case next.IsZero(), !next.After(time.Now()):
-			return i, at
-		case next.Before(at):
+	is := func(waits *task) bool {
+		if next := waits.next; next.IsZero() || !next.After(time.Now()) {
+			return true
+		} else if next.Before(at) {
 			at = next
 		}
+		return false
 	}
-	return -1, at
+	if len(t.calls) > 0 {
+		return ofCall, at
+	}
+	if t.lead != nil && is(t.lead) {
+		return ofLead, at
+	}
+	for i := range t.tasks {
+		if is(&t.tasks[i]) {
+			return i, at
+		}
+	}
+	return nowhere, at
 }
 
 // goOn puts a town back in line after a turn, lets it rest while all its tasks wait, or forgets it.
@@ -340,23 +393,25 @@ func (q *Queue) goOn(t *townQueue) {
 	t.busy = false
 	place, at := t.due()
 	switch {
-	case len(t.first) > 0 || place >= 0:
+	case place != nowhere:
 		q.start(t)
-	case len(t.tasks) > 0:
+	case t.isWaiting():
 		t.timer = time.AfterFunc(time.Until(at), func() {
 			q.mu.Lock()
 			defer q.mu.Unlock()
-			if !t.busy && len(t.tasks) > 0 {
+			if !t.busy && t.isWaiting() {
 				q.goOn(t)
 			}
 		})
 	default:
 		delete(q.towns, t.town)
-		if q.tasks == 0 {
+		if len(q.towns) == 0 {
 			q.idle.Broadcast()
 		}
 	}
 }
+
+func (t *townQueue) isWaiting() bool { return t.lead != nil || len(t.tasks) > 0 }
 
 // turn runs a task. If the task panics, or waits while the queue is closing, turn ends it.
 func (q *Queue) turn(townID string, t task, turn Turn, closing bool) (next time.Time) {
@@ -403,7 +458,7 @@ func (q *Queue) Drain(ctx context.Context) error {
 	defer stop()
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for q.tasks > 0 {
+	for len(q.towns) > 0 {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}

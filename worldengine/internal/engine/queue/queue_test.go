@@ -38,10 +38,10 @@ var rewrite = flag.Bool("rewrite", false, "write testdata/queue.txt anew")
 // TestQueue_Scenarios plays testdata/queue.txt. A line that begins with "> " is an input:
 //
 //	> queue WORKERS PER-TOWN TOTAL
-//	> submit|first|upkeep TOWN TASK: TASK is submitted by SubmitTask, SubmitFirst or SubmitUpkeep
+//	> submit|lead|call TOWN TASK: TASK is given to SubmitTask, Lead or Interrupt
 //	> done TASK, waits TASK [DURATION]: its turn ends so
 //	> answering TOWN
-//	> wake TOWN|all
+//	> wake TOWN|all · > wakelead TOWN
 //	> waiting TOWN: its tasks that wait, and the unfinished ones of all towns
 //	> tasks TOWN: its unfinished tasks
 //	> sleep DURATION
@@ -138,17 +138,17 @@ func (s *scenario) play(words []string) {
 		var workers, perTown, total int
 		_, err = fmt.Sscan(strings.Join(words[1:], " "), &workers, &perTown, &total)
 		s.queue = newQueue(s.t.Context(), workers, perTown, total)
-	case "submit", "first", "upkeep":
+	case "submit", "lead", "call":
 		task := &acting{s, words[2]}
 		s.tasks[task.name] = make(chan time.Time)
 		once := func(ctx context.Context) { task.Run(ctx, Turn{}) }
 		switch words[0] {
 		case "submit":
 			err = q.SubmitTask(words[1], task)
-		case "first":
-			err = q.SubmitFirst(words[1], once)
-		case "upkeep":
-			err = q.SubmitUpkeep(words[1], once)
+		case "lead":
+			err = q.Lead(words[1], task)
+		case "call":
+			err = q.Interrupt(words[1], once)
 		}
 		if err != nil {
 			s.say(err.Error())
@@ -175,6 +175,8 @@ func (s *scenario) play(words []string) {
 		} else {
 			q.Wake(words[1])
 		}
+	case "wakelead":
+		q.WakeLead(words[1])
 	case "waiting":
 		s.say(fmt.Sprint(q.Waiting(words[1]), " of ", q.Depth()))
 	case "tasks":

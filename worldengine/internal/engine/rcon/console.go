@@ -27,7 +27,7 @@ type Console struct {
 	link *link // nil while there is no connection
 }
 
-// New returns the console of cfg. The first Apply connects. The error is a *schemas.ValidationError
+// New returns the console of cfg. The first Login connects. The error is a *schemas.ValidationError
 // with the paths of a configuration file.
 func New(cfg Config) (*Console, error) {
 	commands, err := compile(&cfg)
@@ -41,66 +41,83 @@ func New(cfg Config) (*Console, error) {
 	}, nil
 }
 
-// Apply implements apply.Console. It waits for its turn, logs in, calls begin, and runs the console
-// commands in order, each after the response to the one before. c must be valid.
+// Login implements apply.Console. It waits for its turn, and logs in. c must be valid.
 //
-// The answer is applied if every response matches its Expect. It is refused, with one of this
-// package's reasons, if nothing was done and a new attempt would be refused again. The error wraps
-// apply.ErrUnavailable if nothing was done and c may be applied later. It wraps apply.ErrInDoubt if
-// the first command may have been sent: c must not be applied again. If ctx ends, the error is one
-// of these two.
-func (k *Console) Apply(
-	ctx context.Context, c *apply.Command, begin func() bool,
-) (apply.Answer, error) {
-	templates := k.commands[c.Type]
-	if len(templates) == 0 {
-		return apply.Refuse(c, ReasonNotConfigured, "The console has no commands for "+
-			string(c.Type)+".", false), nil
+// Without a login a command is refused, with one of this package's reasons, if a new attempt would be
+// refused again. The error wraps apply.ErrUnavailable, also if ctx ends: c may be applied later.
+func (k *Console) Login(
+	ctx context.Context, c *apply.Command,
+) (apply.Session, *apply.Answer, error) {
+	refuse := func(reason, why string) (apply.Session, *apply.Answer, error) {
+		return nil, new(apply.Refuse(c, reason, why, false)), nil
 	}
-	lines := make([]string, len(templates))
-	for i := range templates {
-		var err error
-		if lines[i], err = templates[i].render(c, k.cfg.Names); err != nil {
-			return apply.Refuse(c, ReasonUnsafeArgument, "Not for a console: "+err.Error()+".",
-				false), nil
+	s := &session{console: k, command: c, templates: k.commands[c.Type]}
+	if len(s.templates) == 0 {
+		return refuse(ReasonNotConfigured, "The console has no commands for "+string(c.Type)+".")
+	}
+	for i := range s.templates {
+		line, err := s.templates[i].render(c, k.cfg.Names)
+		if err != nil {
+			return refuse(ReasonUnsafeArgument, "Not for a console: "+err.Error()+".")
 		}
+		s.lines = append(s.lines, line)
 	}
 	select {
 	case k.turn <- struct{}{}:
-		defer k.end()
 	case <-ctx.Done():
-		return apply.Answer{}, unavailable(fmt.Errorf("rcon: the console was busy: %w",
-			context.Cause(ctx)))
+		return nil, nil, unavailable(fmt.Errorf("rcon: the console was busy: %w", context.Cause(ctx)))
 	}
 	if err := k.connect(ctx); err != nil {
-		return apply.Answer{}, unavailable(err)
+		k.end()
+		return nil, nil, unavailable(err)
 	}
-	if !begin() {
-		return apply.Answer{}, unavailable(errNotBegun)
-	}
-	for i, line := range lines {
+	return s, nil, nil
+}
+
+// session is a console that is logged in for one command. It has the console's turn.
+type session struct {
+	console   *Console
+	command   *apply.Command
+	templates []template
+	lines     []string // of the templates
+}
+
+// Close implements apply.Session.
+func (s *session) Close() { s.console.end() }
+
+// Send implements apply.Session. It runs the console commands in order, each after the response to the
+// one before.
+//
+// The answer is applied if every response matches its Expect. It is refused if the first response does
+// not: nothing was done. The error wraps apply.ErrUnavailable if nothing was sent, and
+// apply.ErrInDoubt if the first command may have been sent: it must not be applied again. If ctx ends,
+// the error is one of these two.
+func (s *session) Send(ctx context.Context) (apply.Answer, error) {
+	k := s.console
+	defer k.end()
+	for i, line := range s.lines {
 		response, left, err := k.link.command(ctx, line)
 		if err != nil {
 			k.drop()
 			if i == 0 && !left {
 				return apply.Answer{}, unavailable(err)
 			}
-			return apply.Answer{}, k.doubtError(lines, i, err)
+			return apply.Answer{}, k.doubtError(s.lines, i, err)
 		}
 		response = strings.TrimRight(response, "\r\n") // some servers end each message with a line end
-		if templates[i].expects(response) {
+		if s.templates[i].expects(response) {
 			continue
 		}
 		answered := k.excerpt(response)
 		if i > 0 {
-			return apply.Answer{}, k.doubtError(lines, i,
+			return apply.Answer{}, k.doubtError(s.lines, i,
 				fmt.Errorf("%w: %s", errUnexpected, answered))
 		}
-		return apply.Refuse(c, ReasonUnexpectedResponse,
-			fmt.Sprintf("The game server answered %s to command 1 of %d.", answered, len(lines)),
+		return apply.Refuse(s.command, ReasonUnexpectedResponse,
+			fmt.Sprintf("The game server answered %s to command 1 of %d.", answered, len(s.lines)),
 			false), nil
 	}
-	return apply.Done(c), nil
+	return apply.Done(s.command), nil
 }
 
 // doubtError returns the error if lines[done] may have been done, after all lines before it.
@@ -111,7 +128,7 @@ func (k *Console) doubtError(lines []string, done int, err error) error {
 
 func unavailable(err error) error { return fmt.Errorf("%w: %w", apply.ErrUnavailable, err) }
 
-// Close waits for the command that is being applied, and closes the connection. A later Apply opens
+// Close waits for the command that is being applied, and closes the connection. A later Login opens
 // another one.
 func (k *Console) Close() {
 	k.turn <- struct{}{}

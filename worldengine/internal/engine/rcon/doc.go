@@ -1,7 +1,7 @@
 // Package rcon applies accepted commands on a game server without a plugin: as console commands over
 // RCON, Minecraft's remote console.
 //
-//	Config ── New ──> Console ── Apply: render, log in, run one by one ──> game server
+//	Config ── New ──> Console ── Login: render, log in ──> session ── Send: run one by one ──> game server
 //
 // The operator writes the console commands: a list of templates for each proposal type. A value from
 // outside enters a command only if the operator gave a text for it, or if it is an id of harmless

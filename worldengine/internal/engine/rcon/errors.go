@@ -14,7 +14,7 @@ const (
 	ReasonUnexpectedResponse = "RCON_UNEXPECTED_RESPONSE"
 )
 
-// Errors of the connection. Apply wraps each one together with apply.ErrUnavailable or
+// Errors of the connection. Login and Send wrap each one together with apply.ErrUnavailable or
 // apply.ErrInDoubt.
 var (
 	// ErrLoginRefused: the game server refuses the password. Compare it with rcon.password in
@@ -25,8 +25,6 @@ var (
 	ErrProtocol = errors.New("rcon: the other side does not speak RCON")
 	// ErrTimeout: the configured timeout passed without an answer.
 	ErrTimeout = errors.New("rcon: no answer within the timeout")
-	// errNotBegun: begin returned false.
-	errNotBegun = errors.New("rcon: the command was not begun")
 	// errUnexpected: the response to a later command does not match its expect.
 	errUnexpected = errors.New("rcon: the answer does not match expect")
 )

@@ -1,11 +1,29 @@
 package rcon
 
 import (
+	"context"
 	"io"
 	"time"
 
 	"worldengine/worldengine/internal/core/apply"
 )
+
+// Apply logs in for a command and, if begin returns true, sends it.
+func (k *Console) Apply(
+	ctx context.Context, c *apply.Command, begin func() bool,
+) (apply.Answer, error) {
+	s, refused, err := k.Login(ctx, c)
+	switch {
+	case err != nil:
+		return apply.Answer{}, err
+	case refused != nil:
+		return *refused, nil
+	case !begin():
+		s.Close()
+		return apply.Answer{}, apply.ErrUnavailable
+	}
+	return s.Send(ctx)
+}
 
 // Render returns the console commands for c.
 func (k *Console) Render(c *apply.Command) ([]string, error) {
@@ -32,5 +50,5 @@ func ReadPacket(r io.Reader) (id, kind int32, body string, wire []byte, err erro
 	return p.id, p.kind, p.body, p.wire(), nil
 }
 
-// SetQuiet sets the time after which a command may have no answer, before the first Apply.
+// SetQuiet sets the time after which a command may have no answer, before the first Login.
 func (k *Console) SetQuiet(d time.Duration) { k.quiet = d }

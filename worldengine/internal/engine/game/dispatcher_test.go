@@ -42,10 +42,10 @@ import (
 
 func TestMain(m *testing.M) { natstest.Main(m, 4) }
 
-// working is a worker with one command in its log. It keeps the alerts of the worker, and counts its
+// working is a dispatcher with one command in its log. It keeps the alerts of the dispatcher, and counts its
 // attempts.
 type working struct {
-	*game.Worker
+	*game.Dispatcher
 	t       *testing.T
 	log     *records.Log
 	steps   *stepper.Stepper
@@ -86,7 +86,7 @@ func (w *working) codes() []runevents.AlertCode {
 
 func (w *working) Attempt(apply.Binding, apply.Result, time.Duration) { w.attempts++ }
 
-// work starts a worker with one accepted command, after change has changed its configuration.
+// work starts a dispatcher with one accepted command, after change has changed its configuration.
 func work(
 	t *testing.T, change func(*game.Config), accepted ...func(*apply.Pending),
 ) *working {
@@ -137,18 +137,18 @@ func (w *working) accept(changes []func(*apply.Pending)) {
 	require.NoError(w.t, w.log.CommitTown(w.t.Context(), out.Record, &out.After, 0))
 }
 
-// halt stops the worker without waiting for games.
+// halt stops the dispatcher without waiting for games.
 func (w *working) halt() {
 	over, cancel := context.WithCancel(context.Background())
 	cancel()
 	w.Stop(over)
 }
 
-// again starts the worker of the next writer.
+// again starts the dispatcher of the next writer.
 func (w *working) again() {
 	w.steps = &stepper.Stepper{Log: w.log, Towns: records.NewTowns(w.log), Now: time.Now, NewID: uuid.NewString,
 		Settings: machine.Settings{Rules: new(town.DefaultRules()), Plugin: w.config.Policy}}
-	w.Worker = game.New(context.Background(), w.steps, w.config)
+	w.Dispatcher = game.New(context.Background(), w.steps, w.config)
 }
 
 // ofSignal returns the run of a signal.
@@ -183,12 +183,28 @@ type client chan answered
 
 func (c client) Answer(a machine.Answer, err error) { c <- answered{a, err} }
 
-// ensure makes the worker apply the command, which it has committed for a client.
-func (w *working) ensure() client {
+// execute starts the execution of the command, which this writer has committed for a client.
+func (w *working) execute() client {
 	w.t.Helper()
 	got := make(client, 1)
-	require.NoError(w.t, w.Ensure("town-threatened", w.current, got))
+	require.NoError(w.t, w.Execute(w.t.Context(), "town-threatened", w.current, got))
 	return got
+}
+
+// inTurn calls f in a turn of the town, and returns the error with which f calls done.
+func (w *working) inTurn(f func(ctx context.Context, done func(error))) error {
+	w.t.Helper()
+	reply := queue.NewReply[struct{}]()
+	require.NoError(w.t, w.config.Queue.Interrupt("town-threatened", func(ctx context.Context) {
+		f(ctx, func(err error) { reply.Answer(struct{}{}, err) })
+	}))
+	_, err := reply.Wait(w.t.Context())
+	return err
+}
+
+// cancel cancels a run.
+func (w *working) cancel(s *machine.Signal) error {
+	return w.inTurn(func(ctx context.Context, done func(error)) { w.Cancel(ctx, s, done) })
 }
 
 func (w *working) await(from client) (a answered) {
@@ -201,10 +217,13 @@ func (w *working) await(from client) (a answered) {
 	return a
 }
 
-// takeOver makes the worker apply the command of an earlier one.
-func (w *working) takeOver() {
+// adopt makes the dispatcher agree with the town as the log has it.
+func (w *working) adopt() {
 	w.t.Helper()
-	require.NoError(w.t, w.Ensure("town-threatened", w.current, nil))
+	require.NoError(w.t, w.inTurn(func(ctx context.Context, done func(error)) {
+		current, err := w.log.Load(ctx, "town-threatened")
+		done(cmp.Or(err, w.Adopt(ctx, "town-threatened", current)))
+	}))
 }
 
 // concluded returns the result of the command's run once the log has it.
@@ -235,7 +254,7 @@ func (w *working) plugin(answer func(*apply.Command) apply.Answer) {
 }
 
 // A plugin's last answer ends a command, in the log and for its client.
-func TestWorker_PluginEnds(t *testing.T) {
+func TestDispatcher_PluginEnds(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
 		name     string
@@ -271,7 +290,7 @@ func TestWorker_PluginEnds(t *testing.T) {
 				return row.answer(c)
 			})
 			before := w.current
-			client := w.ensure()
+			client := w.execute()
 			close(hold)
 			a := w.await(client)
 			require.NoError(t, a.err)
@@ -293,7 +312,7 @@ func TestWorker_PluginEnds(t *testing.T) {
 }
 
 // An invalid answer counts as silence, and is logged.
-func TestWorker_InvalidAnswer(t *testing.T) {
+func TestDispatcher_InvalidAnswer(t *testing.T) {
 	t.Parallel()
 	said := &natstest.Buffer{}
 	w := work(t, func(c *game.Config) {
@@ -306,7 +325,7 @@ func TestWorker_InvalidAnswer(t *testing.T) {
 		}
 		return apply.Done(c)
 	})
-	require.Equal(t, handoff.Executed, w.await(w.ensure()).Result.Status)
+	require.Equal(t, handoff.Executed, w.await(w.execute()).Result.Status)
 	require.Equal(t, 1, w.attempts)
 	require.Contains(t, said.String(), "a plugin's answer is invalid")
 	require.Contains(t, said.String(), "/reasonCode")
@@ -314,7 +333,7 @@ func TestWorker_InvalidAnswer(t *testing.T) {
 
 // In a pause a plugin that works on the command is asked again, and its answer counts. A busy one is
 // not asked, and the attempt's deadline stands still.
-func TestWorker_AskedInPause(t *testing.T) {
+func TestDispatcher_AskedInPause(t *testing.T) {
 	t.Parallel()
 	for status, deadline := range map[apply.Status]time.Duration{
 		apply.InProgress: time.Minute, apply.Busy: 2 * time.Second,
@@ -337,7 +356,7 @@ func TestWorker_AskedInPause(t *testing.T) {
 				now.Set(game.Pause{Seq: 1, By: &messages.PausedBy{SignalID: "p"}})
 				return apply.Later(c, status, time.Millisecond)
 			})
-			require.Equal(t, handoff.Executed, w.await(w.ensure()).Result.Status)
+			require.Equal(t, handoff.Executed, w.await(w.execute()).Result.Status)
 			require.Equal(t, resumed, now.Known().By == nil)
 			require.EqualValues(t, 2, asked.Load())
 		})
@@ -353,25 +372,34 @@ type console struct {
 	login   error
 	begun   chan struct{} // if it is not nil, gets each log-in, which lasts until release
 	release chan struct{}
+
+	sent, closed atomic.Int64
 }
 
-func (c *console) Apply(
-	_ context.Context, _ *apply.Command, begin func() bool,
-) (apply.Answer, error) {
+func (c *console) Login(
+	context.Context, *apply.Command,
+) (apply.Session, *apply.Answer, error) {
 	if c.unasked {
-		return c.answer, nil
+		return nil, &c.answer, nil
 	}
 	if c.begun != nil {
 		c.begun <- struct{}{}
 		<-c.release
 	}
-	if c.login != nil || !begin() {
-		return apply.Answer{}, cmp.Or(c.login, apply.ErrUnavailable)
+	if c.login != nil {
+		return nil, nil, c.login
 	}
+	return c, nil, nil
+}
+
+func (c *console) Send(context.Context) (apply.Answer, error) {
+	c.sent.Add(1)
 	return c.answer, c.err
 }
 
-func TestWorker_ConsoleEnds(t *testing.T) {
+func (c *console) Close() { c.closed.Add(1) }
+
+func TestDispatcher_ConsoleEnds(t *testing.T) {
 	t.Parallel()
 	absent := []runevents.AlertCode{runevents.PluginAbsent}
 	for _, row := range []struct {
@@ -393,7 +421,7 @@ func TestWorker_ConsoleEnds(t *testing.T) {
 			t.Parallel()
 			w := work(t, func(c *game.Config) { c.RCON, c.Policy.Absent = row.console, apply.AbsentFail },
 				func(p *apply.Pending) { p.Via = apply.RCON })
-			a := w.await(w.ensure())
+			a := w.await(w.execute())
 			require.NoError(t, a.err)
 			require.Equal(t, row.reason, a.Result.ReasonCode)
 			require.Equal(t, row.alerts, w.codes())
@@ -402,26 +430,26 @@ func TestWorker_ConsoleEnds(t *testing.T) {
 }
 
 // A command that is refused without a log-in does not show that the console is there again.
-func TestWorker_ConsoleUnasked(t *testing.T) {
+func TestDispatcher_ConsoleUnasked(t *testing.T) {
 	t.Parallel()
 	w := work(t, func(c *game.Config) {
 		c.RCON = &console{answer: apply.Answer{Status: apply.Refused}, unasked: true}
 	}, func(p *apply.Pending) { p.Via = apply.RCON })
 	w.Absences.Absent(t.Context(), alerts.Subject{TownID: "town-threatened"}, 1, true)
-	require.Equal(t, apply.ReasonPluginRejected, w.await(w.ensure()).Result.ReasonCode)
+	require.Equal(t, apply.ReasonPluginRejected, w.await(w.execute()).Result.ReasonCode)
 	require.Equal(t, []runevents.AlertCode{runevents.PluginAbsent}, w.codes())
 	require.NotZero(t, w.Absences.Since("town-threatened"))
 }
 
-// A worker that stops leaves its commands pending, and accepts no others.
-func TestWorker_Stop(t *testing.T) {
+// A dispatcher that stops leaves its commands pending, and accepts no others.
+func TestDispatcher_Stop(t *testing.T) {
 	t.Parallel()
 	w := work(t, nil)
 	asked := make(chan struct{}, 8)
 	_, err := logtest.JetStream(w.log).Conn().Subscribe(wire.ApplySubject("main", "*"),
 		func(*nats.Msg) { asked <- struct{}{} })
 	require.NoError(t, err)
-	client := w.ensure()
+	client := w.execute()
 	<-asked
 	h := machinetest.Advance(t, "wall", machinetest.WallExists)
 	require.ErrorIs(t, w.InProgress("town-threatened", h.IdempotencyKey, h.HandoffID), game.ErrInProgress)
@@ -431,11 +459,11 @@ func TestWorker_Stop(t *testing.T) {
 	w.halt()
 	require.ErrorIs(t, w.await(client).err, game.ErrInProgress)
 	require.NotNil(t, w.town().Pending)
-	require.ErrorIs(t, w.await(w.ensure()).err, game.ErrInProgress)
+	require.ErrorIs(t, w.await(w.execute()).err, game.ErrInProgress)
 }
 
 // A run is cancelled by force whatever a game has, otherwise only if none can have it.
-func TestWorker_Cancel(t *testing.T) {
+func TestDispatcher_Cancel(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
 		name    string
@@ -452,13 +480,13 @@ func TestWorker_Cancel(t *testing.T) {
 			w := work(t, func(c *game.Config) {
 				c.WorldPause.Set(game.Pause{Seq: 1, By: &messages.PausedBy{SignalID: "p"}})
 			})
-			runID, client := w.current.Pending.Run.RunID, w.ensure()
+			runID, client := w.current.Pending.Run.RunID, w.execute()
 			s := w.cancellation()
 			s.Force = row.force
 			if row.run != "" {
 				s.RunID = row.run
 			}
-			err := w.Cancel(t.Context(), &s)
+			err := w.cancel(&s)
 			if row.refused != "" {
 				var refused *game.RefusedError
 				require.ErrorAs(t, err, &refused)
@@ -482,9 +510,9 @@ func TestWorker_Cancel(t *testing.T) {
 	}
 }
 
-// A cancellation waits for the application that starts in the town's turn, and is refused if the command
+// A cancellation waits for the execution that starts in the town's turn, and is refused if the command
 // is concluded in that turn.
-func TestWorker_CancelBeforeStart(t *testing.T) {
+func TestDispatcher_CancelBeforeStart(t *testing.T) {
 	t.Parallel()
 	for _, started := range []bool{true, false} {
 		t.Run(strconv.FormatBool(started), func(t *testing.T) {
@@ -497,7 +525,7 @@ func TestWorker_CancelBeforeStart(t *testing.T) {
 				close(begun)
 				<-goOn
 				if started {
-					ensured <- w.ensure()
+					ensured <- w.execute()
 					return
 				}
 				after := w.town()
@@ -508,7 +536,7 @@ func TestWorker_CancelBeforeStart(t *testing.T) {
 			<-begun
 			s := w.cancellation()
 			cancelled := make(chan error)
-			go func() { cancelled <- w.Cancel(t.Context(), &s) }()
+			go func() { cancelled <- w.cancel(&s) }()
 			select {
 			case err := <-cancelled:
 				require.Fail(t, "the cancellation did not wait", "%v", err)
@@ -542,21 +570,23 @@ func (r *refusing) Publish(ctx context.Context, msg *nats.Msg) (*jetstream.PubAc
 
 // After cancellations that the log does not confirm, a command is applied only when no record of them
 // can be stored any more.
-func TestWorker_CancelUnconfirmed(t *testing.T) {
+func TestDispatcher_CancelUnconfirmed(t *testing.T) {
 	t.Parallel()
 	k := &console{answer: apply.Answer{Status: apply.Applied},
 		begun: make(chan struct{}, 8), release: make(chan struct{}, 8)}
 	w := work(t, func(c *game.Config) { c.RCON = k }, func(p *apply.Pending) { p.Via = apply.RCON })
 	store := &refusing{Store: w.log.Store}
 	w.log.Store = store
-	client := w.ensure()
+	client := w.execute()
 	<-k.begun
 	store.broken.Store(true)
 	for range 2 {
-		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 		s := w.cancellation()
-		require.ErrorIs(t, w.Cancel(ctx, &s), commitlog.ErrLogUnavailable)
-		cancel()
+		require.ErrorIs(t, w.inTurn(func(ctx context.Context, done func(error)) {
+			ctx, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
+			defer cancel()
+			w.Cancel(ctx, &s, done)
+		}), commitlog.ErrLogUnavailable)
 	}
 	k.release <- struct{}{}
 	time.Sleep(600 * time.Millisecond)
@@ -571,7 +601,7 @@ func TestWorker_CancelUnconfirmed(t *testing.T) {
 
 // If a result comes first, a cancellation by force is refused. Its alert, which was stored before,
 // does not say that the run was cancelled.
-func TestWorker_ForceComesTooLate(t *testing.T) {
+func TestDispatcher_ForceComesTooLate(t *testing.T) {
 	t.Parallel()
 	w := work(t, nil)
 	w.meanwhile = func() {
@@ -583,7 +613,7 @@ func TestWorker_ForceComesTooLate(t *testing.T) {
 	s := w.cancellation()
 	s.ActorID, s.Force = "ada", true
 	var refused *game.RefusedError
-	require.ErrorAs(t, w.Cancel(t.Context(), &s), &refused)
+	require.ErrorAs(t, w.cancel(&s), &refused)
 	require.Equal(t, wire.CodeRunNotWaiting, refused.Code)
 	require.Len(t, w.raised, 1)
 	require.Contains(t, w.raised[0].Message, "ada asked to cancel run "+s.RunID)
@@ -591,7 +621,7 @@ func TestWorker_ForceComesTooLate(t *testing.T) {
 
 // If another server has ended the run, the client gets its own run's end. If the log does not keep
 // the end, the client has to send the handoff again.
-func TestWorker_EndedElsewhere(t *testing.T) {
+func TestDispatcher_EndedElsewhere(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]error{
 		"it was cancelled": machine.ErrRunCancelled, "its end is lost": game.ErrInProgress,
@@ -610,7 +640,7 @@ func TestWorker_EndedElsewhere(t *testing.T) {
 				return apply.Refuse(c, "NO", "no", false)
 			})
 			runID := w.current.Pending.Run.RunID
-			a := w.await(w.ensure())
+			a := w.await(w.execute())
 			require.ErrorIs(t, a.err, want)
 			require.ErrorContains(t, a.err, runID)
 			require.Equal(t, want == machine.ErrRunCancelled,
@@ -631,20 +661,22 @@ func (w *working) cancelled() *runevents.Run {
 
 // A run can be cancelled until a byte of its command goes to the console: while it logs in, nothing
 // is known to the game, and nothing is sent afterwards.
-func TestWorker_CancelDuringLogin(t *testing.T) {
+func TestDispatcher_CancelDuringLogin(t *testing.T) {
 	t.Parallel()
 	k := &console{answer: apply.Answer{Status: apply.Applied},
 		begun: make(chan struct{}, 8), release: make(chan struct{})}
 	w := work(t, func(c *game.Config) { c.RCON = k },
 		func(p *apply.Pending) { p.Via = apply.RCON })
-	client := w.ensure()
+	client := w.execute()
 	<-k.begun
 	s := w.cancellation()
-	require.NoError(t, w.Cancel(t.Context(), &s))
+	require.NoError(t, w.cancel(&s))
 	require.ErrorIs(t, w.await(client).err, machine.ErrRunCancelled)
 	require.Nil(t, w.town().Pending)
 	close(k.release)
 	w.halt()
+	require.Eventually(t, func() bool { return k.closed.Load() == 1 }, 30*time.Second, time.Millisecond)
+	require.Zero(t, k.sent.Load())
 	require.Empty(t, w.alerts)
 	require.Equal(t, w.current.State.Hash, w.town().State.Hash)
 }

@@ -1,0 +1,250 @@
+// Package game applies the commands of accepted handoffs through games. It asks the town's plugin
+// or console, stores each attempt and the outcome, pauses runs with their towns, and cancels runs
+// whose commands no game has received.
+//
+//	accepted ── Execution, the leading task of its town ── request ──> game
+//	game ── reply ──> the Execution's turn ── one record ──> commit log
+//
+// A pending command is in the record of its town (apply.Pending), so the next writer can go on with
+// it. pluginAttempt decides the next action of an attempt, and package machine the effect of its outcome.
+package game
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"worldengine/runevents"
+	"worldengine/worldengine/internal/core/apply"
+	"worldengine/worldengine/internal/core/machine"
+	"worldengine/worldengine/internal/engine/queue"
+	"worldengine/worldengine/internal/engine/stepper"
+	"worldengine/worldengine/internal/store/runs"
+	"worldengine/worldengine/messages"
+	"worldengine/worldengine/wire"
+)
+
+// pollPause is the pause between two looks at a condition that a command waits for.
+const pollPause = 250 * time.Millisecond
+
+// Config configures a Dispatcher. All members but RCON and Metrics are required.
+type Config struct {
+	// Policy bounds the attempts, and the waits for plugins and consoles.
+	Policy apply.Policy
+	// RCON applies the commands of towns that are bound to it; nil if there is no console.
+	RCON apply.Console
+	// PauseWait and AbsentWait bound a client's wait for the end of a pause, and for an absent game;
+	// then the client gets a *WaitError. Timeout bounds one turn.
+	PauseWait, AbsentWait, Timeout time.Duration
+
+	WorldPause *WorldPause
+	Ends       *runs.Ends
+	Queue      *queue.Queue
+	Router     Router
+
+	Alerts  Alerts
+	Metrics Metrics
+	Logger  *slog.Logger
+}
+
+// Alerts raises alerts. It is an *alerts.Alerts.
+type Alerts interface {
+	// Raise raises an alert. RaiseOnce raises it only if its run has none with the same code yet.
+	// RaiseStored is RaiseOnce, but returns after the alert is stored.
+	Raise(alert runevents.Alert)
+	RaiseOnce(alert runevents.Alert)
+	RaiseStored(ctx context.Context, alert runevents.Alert) error
+	// All returns the stored alerts, the oldest first.
+	All(ctx context.Context) ([]messages.Alert, error)
+}
+
+// Metrics counts attempts.
+type Metrics interface {
+	// Attempt counts an attempt to apply a command, by its binding, end and duration. It must not
+	// block and must be safe for concurrent use.
+	Attempt(by apply.Binding, ended apply.Result, took time.Duration)
+}
+
+// Dispatcher has the executions of a world's pending commands, at most one for a town. It is safe for
+// concurrent use.
+type Dispatcher struct {
+	Absences *Absences
+	config   Config
+	steps    *stepper.Stepper
+	// ctx ends the requests to games.
+	ctx      context.Context
+	stop     context.CancelFunc
+	consoles sync.WaitGroup // requests to consoles
+
+	mu     sync.Mutex
+	towns  map[string]*Execution // by the town's token
+	closed bool                  // no more commands are accepted
+	left   chan struct{}         // closed when no execution is left behind that
+}
+
+// New returns a dispatcher that works until ctx is done.
+func New(ctx context.Context, steps *stepper.Stepper, config Config) *Dispatcher {
+	d := &Dispatcher{Absences: newAbsences(steps.Now, &config), config: config, steps: steps,
+		towns: map[string]*Execution{}, left: make(chan struct{})}
+	d.ctx, d.stop = context.WithCancel(ctx)
+	return d
+}
+
+// Execute starts the execution of a command that this writer has just committed. client gets the
+// answer. Call Execute in the town's turn. It fails if the stored command is unreadable.
+func (d *Dispatcher) Execute(
+	ctx context.Context, townID string, current machine.Town, client Client,
+) error {
+	x, err := d.newExecution(townID, current)
+	if err != nil {
+		return err
+	}
+	if x.client = client; !d.start(x) {
+		x.rest(ctx) // the dispatcher is closed, and sends no request
+		x.answer(machine.Answer{}, ErrInProgress)
+	}
+	return nil
+}
+
+// Adopt makes the execution of a town agree with the town as it is now, in the log or by this writer's
+// last step. After a start or a takeover it starts the execution of the pending command; after a lost
+// race an execution goes on with the next attempt, or ends. The run of the command is paused or
+// resumed with the town. Call Adopt in the town's turn.
+func (d *Dispatcher) Adopt(ctx context.Context, townID string, current machine.Town) error {
+	x, p := d.Execution(townID), current.Pending
+	if x != nil && (p == nil || p.Run.RunID != x.RunID) {
+		d.steps.Towns.Forget(townID)
+		if err := x.endElsewhere(ctx); err != nil {
+			return err
+		}
+		x = nil
+	}
+	switch {
+	case p == nil:
+		return nil
+	case x != nil:
+		x.follow(p)
+	default:
+		var err error
+		if x, err = d.newExecution(townID, current); err != nil {
+			return err
+		}
+		if x.adopts, x.held = true, nil; !d.start(x) {
+			return nil // the next writer adopts it
+		}
+	}
+	x.hold(ctx, d.config.WorldPause.Of(current))
+	return nil
+}
+
+// Execution returns the execution of a town, nil if there is none.
+func (d *Dispatcher) Execution(townID string) *Execution {
+	token := wire.TownToken(townID)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.towns[token]
+}
+
+// start starts an execution. It returns false if the dispatcher is closed.
+func (d *Dispatcher) start(x *Execution) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed || d.config.Queue.Lead(x.TownID, x) != nil {
+		return false
+	}
+	d.towns[wire.TownToken(x.TownID)] = x
+	return true
+}
+
+// Has reports whether the town with a token has an execution.
+func (d *Dispatcher) Has(token string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.towns[token] != nil
+}
+
+func (d *Dispatcher) remove(x *Execution) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if token := wire.TownToken(x.TownID); d.towns[token] == x {
+		delete(d.towns, token)
+		d.closeLeft()
+	}
+}
+
+// closeLeft closes left if no execution is left. The caller holds the lock.
+func (d *Dispatcher) closeLeft() {
+	if d.closed && len(d.towns) == 0 {
+		close(d.left)
+	}
+}
+
+// Count returns the number of commands that are being applied.
+func (d *Dispatcher) Count() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return len(d.towns)
+}
+
+// Refuse makes the dispatcher refuse new commands.
+func (d *Dispatcher) Refuse() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.closed {
+		d.closed = true
+		d.closeLeft()
+	}
+}
+
+// stopGrace is how long Stop waits for games that are about to answer.
+const stopGrace = 2 * time.Second
+
+// Stop refuses new commands, and leaves those in hand pending unless their answers come within
+// moments: the next writer of the world goes on with them. ctx bounds the wait.
+func (d *Dispatcher) Stop(ctx context.Context) {
+	d.Refuse()
+	grace, done := context.WithTimeout(ctx, stopGrace)
+	defer done()
+	select {
+	case <-d.left:
+	case <-grace.Done():
+	}
+	d.stop()
+	d.config.Queue.WakeAll()
+	<-d.left
+	d.consoles.Wait()
+}
+
+// InProgress returns the error of a handoff with a key if a command with this key is being applied, the
+// handoff's or another one's; else nil.
+func (d *Dispatcher) InProgress(townID, key, handoffID string) error {
+	x := d.Execution(townID)
+	switch {
+	case x == nil || x.Handoff.IdempotencyKey != key:
+		return nil
+	case x.Handoff.HandoffID != handoffID:
+		return KeyInUse(x.Handoff.HandoffID)
+	}
+	return InProgress(x.RunID, townID, x.via, d.Absences.Since(townID))
+}
+
+// Absent returns the error of a request, of run runID, that waits behind the pending command of run
+// before. It returns nil unless that command waits for an absent game.
+func (d *Dispatcher) Absent(townID, before, runID string) error {
+	x := d.Execution(townID)
+	if away := d.Absences.Plugin(townID); x != nil && x.RunID == before && away != nil && away.NextAt != "" {
+		return Absent(townID, x.via, d.Absences.Since(townID), runID, before)
+	}
+	return nil
+}
+
+// AbsentPlugin returns the absence of a town's game, nil if the game was there at the last request.
+// The absence names the run whose command waits for the game, if this writer is applying one.
+func (d *Dispatcher) AbsentPlugin(townID string) *messages.AbsentPlugin {
+	away := d.Absences.Plugin(townID)
+	if x := d.Execution(townID); away != nil && x != nil {
+		away.RunID = x.RunID
+	}
+	return away
+}

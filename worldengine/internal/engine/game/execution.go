@@ -1,0 +1,443 @@
+package game
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/nats-io/nuid"
+
+	"worldengine/worldengine/internal/core/apply"
+	"worldengine/worldengine/internal/core/machine"
+	"worldengine/worldengine/internal/core/town"
+	"worldengine/worldengine/internal/engine/queue"
+	"worldengine/worldengine/internal/kit/backoff"
+	"worldengine/worldengine/internal/store/alerts"
+	"worldengine/worldengine/messages"
+)
+
+// Client gets the answer to a handoff.
+type Client = queue.Client[machine.Answer]
+
+// Execution is a pending command in this writer's hands: the leading task of its town's queue. In its
+// turns it asks the plugin or the console to apply the command, and commits the outcome. Replies come
+// from outside; all else is the town's turn's alone.
+type Execution struct {
+	alerts.Subject // the town, the handoff, the run
+	apply.Decoded
+	dispatcher *Dispatcher
+	via        apply.Binding
+	before     town.State
+	client     Client // nil once it is answered, and if an earlier writer committed the handoff
+	// patient is when the client is answered if the game is absent then; zero if the command does not
+	// wait for an absent game.
+	patient time.Time
+
+	token   string // of the reply subject
+	replies chan Reply
+
+	// adopts reports that an earlier writer accepted the command, and this one has still to take it
+	// over. over reports that the execution has ended.
+	adopts, over bool
+	// fate reports whether a request may have arrived, as far as is known. noted are the cancellations
+	// that wait until it is known.
+	fate  apply.Arrival
+	noted []*cancellation
+	// unconfirmed reports that a cancellation may be stored, or may be stored yet.
+	unconfirmed bool
+	// held reports whether the run is paused in the log; nil if that is not known.
+	held *bool
+
+	// due is when the execution goes on: the attempt begins, a request is sent, a commit is repeated.
+	due time.Time
+	// looked is when the town was last read from the log.
+	looked time.Time
+	// postponed is when the execution began to wait for the end of a pause, or for the log; zero if it
+	// does not.
+	postponed time.Time
+	// asked is the first request of the attempt, and begun its time; nil before.
+	asked *apply.Command
+	begun time.Time
+	// plugin decides about the requests of the attempt, and action is its next one.
+	plugin *pluginAttempt
+	action action
+	// absent reports that the last request reached nobody.
+	absent  bool
+	console consoleWait
+	// outcome is the end of the attempt, to be committed; nil before. commits are the pauses between
+	// two tries.
+	outcome *apply.Result
+	commits backoff.Backoff
+}
+
+// maxReplies bounds the replies that wait.
+const maxReplies = 64
+
+func (d *Dispatcher) newExecution(townID string, current machine.Town) (*Execution, error) {
+	read, err := current.Pending.Read()
+	if err != nil {
+		return nil, err
+	}
+	run := current.Pending.Run
+	x := newExecution(d, alerts.Subject{
+		TownID: townID, HandoffID: read.Handoff.HandoffID, RunID: run.RunID, Trace: run.Trace,
+	})
+	x.Decoded, x.via, x.before = read, current.Pending.Via, current.State
+	if d.config.Policy.Absent == apply.AbsentWait {
+		x.patient = time.Now().Add(d.config.AbsentWait)
+	}
+	x.await()
+	return x, nil
+}
+
+func newExecution(d *Dispatcher, about alerts.Subject) *Execution {
+	draw := d.steps.Log.Draw
+	return &Execution{
+		Subject: about, dispatcher: d, token: nuid.Next(), replies: make(chan Reply, maxReplies),
+		looked: time.Now(), held: new(bool),
+		commits: backoff.Backoff{Min: pollPause, Max: maxCommitPause, Draw: draw},
+		console: consoleWait{
+			pauses: backoff.Backoff{Min: pollPause, Max: d.config.Policy.Resend, Draw: draw},
+		},
+	}
+}
+
+// Deliver gives the execution a reply, or drops it if maxReplies wait.
+func (x *Execution) Deliver(r Reply) {
+	select {
+	case x.replies <- r:
+		x.dispatcher.config.Queue.WakeLead(x.TownID)
+	default: // the request is sent again
+	}
+}
+
+// Run goes on with the execution in its turn. It returns the time of the next turn; zero if the
+// execution is over. A dispatcher that has stopped waits for the end of a request to a console alone.
+func (x *Execution) Run(ctx context.Context, _ queue.Turn) (next time.Time) {
+	ctx, cancel := context.WithTimeout(ctx, x.dispatcher.config.Timeout)
+	defer cancel()
+	for x.goOn(ctx) {
+	}
+	if x.dispatcher.ctx.Err() != nil && !x.console.asked {
+		x.leave(ctx)
+	}
+	if x.over {
+		return next
+	}
+	if next = x.due; x.console.asked {
+		next = queue.UntilWoken
+	}
+	if x.outcome == nil { // another server may pause the town
+		next = earlier(next, x.looked.Add(x.dispatcher.config.Policy.Resend))
+	}
+	if x.absent && time.Now().Before(x.patient) {
+		next = earlier(next, x.patient)
+	}
+	if len(x.noted) > 0 {
+		next = earlier(next, x.noted[0].until)
+	}
+	return next
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// End leaves the command to the next writer.
+func (x *Execution) End(ctx context.Context, why error) {
+	if errors.Is(why, queue.ErrPanicked) {
+		x.fate = apply.MayHaveArrived
+	}
+	x.leave(ctx)
+}
+
+// goOn makes the next step that is due, and reports whether there may be another one.
+func (x *Execution) goOn(ctx context.Context) (more bool) {
+	x.receive(ctx)
+	x.decideNoted(ctx)
+	now := time.Now()
+	due := !now.Before(x.due) || !x.postponed.IsZero()
+	switch {
+	case x.over:
+		return false
+	case x.outcome != nil:
+		return due && x.commit(ctx)
+	case x.dispatcher.ctx.Err() != nil:
+		return false
+	}
+	if x.absent && !x.patient.IsZero() && !now.Before(x.patient) {
+		since := x.dispatcher.Absences.Since(x.TownID)
+		x.answer(machine.Answer{}, Absent(x.TownID, x.via, since, x.RunID, ""))
+	}
+	due = due && !x.console.asked
+	if due && x.plugin != nil && !x.action.send {
+		x.replied(ctx, Reply{}) // no reply came in time
+		return true
+	}
+	attempt := x.Pending.Attempt
+	fresh := due && !x.isFirst() || now.Sub(x.looked) >= x.dispatcher.config.Policy.Resend
+	current, err := x.look(ctx, fresh)
+	if err == nil && due && !x.over {
+		err = x.confirm(ctx, &current)
+	}
+	by := x.dispatcher.config.WorldPause.Of(current)
+	// A plugin that may be working on the command is asked even in a pause, or if the log is silent.
+	inHand := x.plugin != nil && x.plugin.inHand()
+	switch {
+	case x.over || !due:
+		return false
+	case x.Pending.Attempt != attempt:
+		return true
+	case err != nil && !(inHand && current.Seq == 0), by != nil && !inHand:
+		x.postpone(now, current.Paused == nil, by, err)
+		return false
+	case !x.postponed.IsZero() && x.plugin != nil:
+		x.plugin.ends = x.plugin.ends.Add(now.Sub(x.postponed))
+	}
+	x.postponed = time.Time{}
+	switch {
+	case x.adopts:
+		return x.takeOver(ctx, current)
+	case x.asked == nil:
+		x.begin(ctx)
+	}
+	if x.via == apply.RCON {
+		return x.askConsole()
+	}
+	return x.askPlugin(ctx)
+}
+
+// isFirst reports whether the next request is the first one of all for the command: this writer has
+// just committed the command, so its town need not be read again.
+func (x *Execution) isFirst() bool {
+	return !x.adopts && x.asked == nil && x.Pending.Attempt == 1 && x.via != apply.RCON &&
+		x.postponed.IsZero() && !x.unconfirmed
+}
+
+// look makes the execution agree with its town, as this writer knows the town or, with fresh, as the
+// log has it. It raises an alert if the command outlasts the drain timeout of a pause.
+func (x *Execution) look(ctx context.Context, fresh bool) (current machine.Town, err error) {
+	d, load := x.dispatcher, x.dispatcher.steps.Towns.Get
+	if fresh {
+		load, x.looked = d.steps.Log.Load, time.Now()
+	}
+	if current, err = load(ctx, x.TownID); err == nil {
+		err = d.Adopt(ctx, x.TownID, current)
+	}
+	if err != nil || x.over {
+		return current, err
+	}
+	if by := d.config.WorldPause.Of(current); by != nil && !by.Draining(time.Now()) {
+		paused := "the world"
+		if current.Paused != nil {
+			paused = x.TownID
+		}
+		timeout := time.Duration(by.DrainTimeoutMs) * time.Millisecond
+		d.config.Alerts.RaiseOnce(alerts.DrainTimeout.Alert(alerts.Subject{RunID: by.SignalID},
+			"{timeout}", timeout.String(), "{paused}", paused))
+	}
+	return current, nil
+}
+
+// follow goes on with the pending command as the log has it. If another writer has begun the next
+// attempt, the present one ends, unless its outcome is that the command was applied.
+func (x *Execution) follow(p *apply.Pending) {
+	next := p.Attempt != x.Pending.Attempt
+	if x.Pending = p; !next || x.outcome != nil && x.outcome.Applied {
+		return
+	}
+	x.dispatcher.steps.Towns.Forget(x.TownID)
+	x.outcome = nil
+	x.await()
+}
+
+// await waits until the pending attempt begins. NotBefore may be by another clock, so it does not make
+// the pause longer.
+func (x *Execution) await() {
+	x.asked, x.plugin, x.due = nil, nil, time.Time{}
+	if number := x.Pending.Attempt; number > 1 {
+		d := x.dispatcher
+		x.due = time.Now().Add(min(x.Pending.NotBefore.Sub(d.steps.Now()),
+			d.config.Policy.PauseAfter(number-1)))
+	}
+}
+
+// postpone sends no request until a pause is over and the log can be read. By then there may be a
+// pause. After Config.PauseWait x's client gets the pause as its answer.
+func (x *Execution) postpone(now time.Time, world bool, by *messages.PausedBy, err error) {
+	c := &x.dispatcher.config
+	if x.postponed.IsZero() {
+		x.postponed = now
+	}
+	waited := now.Sub(x.postponed)
+	switch x.due = now.Add(c.Policy.Resend); {
+	case err != nil:
+		x.due = now.Add(pollPause)
+		if x.dispatcher.ctx.Err() == nil {
+			c.Logger.Warn("a command waits: its town cannot be read, so it is not known whether it is "+
+				"paused; will try again",
+				"town", x.TownID, "run", x.RunID, x.Trace.LogAttr(), "error", err)
+		}
+	case waited >= c.PauseWait:
+		x.answer(machine.Answer{}, Paused(x.TownID, world, by, x.RunID, true))
+	default:
+		x.due = earlier(x.due, now.Add(c.PauseWait-waited))
+	}
+}
+
+// hold pauses the run of the command, or resumes it if by is nil, unless the log has that already. If
+// the log does not answer, the next turn tries again.
+func (x *Execution) hold(ctx context.Context, by *messages.PausedBy) {
+	if x.held != nil && *x.held == (by != nil) {
+		return
+	}
+	d := x.dispatcher
+	err := d.steps.Log.Retry(ctx, func() error {
+		tail, err := d.steps.Log.Tail(ctx, x.RunID, x.Pending.Emitted)
+		if err != nil {
+			return err
+		}
+		// The town is read after the tail, since another writer may have resumed it.
+		current, err := d.steps.Log.Load(ctx, x.TownID)
+		if err != nil {
+			return err
+		}
+		if current.Pending != nil && current.Pending.Run.RunID != x.RunID {
+			current.Pending = nil
+		}
+		by = d.config.WorldPause.Of(current)
+		in := d.steps.Input(x.TownID, nil, &machine.Hold{By: by})
+		in.Tail = &tail
+		_, err = d.steps.Step(ctx, current, in)
+		return err
+	})
+	if err == nil {
+		x.held = new(by != nil)
+	} else if ctx.Err() == nil {
+		d.config.Logger.Warn("a pause, or its end, is not recorded in a run yet; will try again",
+			"town", x.TownID, "run", x.RunID, x.Trace.LogAttr(), "error", err)
+	}
+}
+
+// takeOver takes the command over from an earlier writer. It commits that a request may have arrived,
+// unless the command rests. With that commit, a suspended earlier writer loses its races for the town.
+func (x *Execution) takeOver(ctx context.Context, current machine.Town) (more bool) {
+	if !x.dispatcher.steps.Serves() {
+		x.leave(ctx)
+		return false
+	}
+	rested := x.Pending.Rested
+	if !x.Pending.Reached {
+		if x.step(ctx, current, &machine.Arrival{MayHaveArrived: !rested}) != nil {
+			x.due = time.Now().Add(x.commits.Next())
+			return false
+		}
+	}
+	if x.adopts = false; !rested {
+		x.fate = apply.MayHaveArrived
+	}
+	x.await()
+	return true
+}
+
+// step commits an event of the execution, and goes on with the pending command after it.
+func (x *Execution) step(ctx context.Context, t machine.Town, event machine.Event) error {
+	steps := x.dispatcher.steps
+	out, err := steps.Step(ctx, t, steps.Input(x.TownID, nil, event))
+	if err == nil && out.After.Pending != nil {
+		x.Pending = out.After.Pending
+	}
+	return err
+}
+
+// begin begins the attempt. It lasts for Policy.Deadline from now on, also for a writer that has taken
+// the command over.
+func (x *Execution) begin(ctx context.Context) {
+	d, number := x.dispatcher, x.Pending.Attempt
+	if number > 1 {
+		x.record(ctx, true)
+	}
+	x.begun = time.Now()
+	x.asked = apply.NewCommand(x.Handoff, x.RunID, x.before, x.Expected)
+	x.asked.LogicalAttemptID = number
+	x.console.said = ""
+	x.console.pauses.Reset()
+	if x.via != apply.RCON {
+		x.plugin = &pluginAttempt{
+			applyID: x.asked.ApplyID, number: number, ends: x.begun.Add(d.config.Policy.Deadline),
+			resend: d.config.Policy.Resend, patience: d.config.Policy.Patience(),
+			earlier: x.Pending.Reached,
+		}
+		x.action = x.plugin.due(x.begun)
+	}
+}
+
+// sends records that a request is sent: its fate is unknown until learn is called.
+func (x *Execution) sends() {
+	if x.fate == apply.NotArrived {
+		x.fate = apply.MayArrive
+	}
+}
+
+// learn records the fate of the last request. It ignores MayArrive, and keeps a recorded
+// MayHaveArrived.
+func (x *Execution) learn(fate apply.Arrival) {
+	if fate != apply.MayArrive && x.fate != apply.MayHaveArrived {
+		x.fate = fate
+	}
+}
+
+// answer answers the client, once.
+func (x *Execution) answer(answer machine.Answer, err error) {
+	if client := x.client; client != nil {
+		x.client = nil
+		client.Answer(answer, err)
+	}
+}
+
+// release ends the execution with its answer, or an error. The cancellations that were noted find that
+// the run has ended, or is left to the next writer.
+func (x *Execution) release(ctx context.Context, gaveUp bool, answer machine.Answer, err error) {
+	d := x.dispatcher
+	x.over = true
+	x.console.end()
+	d.config.Router.Forget(x, gaveUp)
+	d.Absences.Wait(x.TownID, messages.AbsentPlugin{})
+	d.remove(x)
+	x.answer(answer, err)
+	d.config.Queue.WakeLead(x.TownID)
+	x.decideNoted(ctx)
+}
+
+// leave leaves the command to the next writer.
+func (x *Execution) leave(ctx context.Context) {
+	if !x.over {
+		x.rest(ctx)
+		x.release(ctx, false, machine.Answer{}, ErrInProgress)
+	}
+}
+
+// restTimeout bounds the time in which a stopping writer stores that a command rests.
+const restTimeout = 2 * time.Second
+
+// rest stores that this writer stops, and that no request for the command has arrived. If rest
+// cannot store this, the next writer has to assume that a request may have arrived.
+func (x *Execution) rest(ctx context.Context) {
+	if x.adopts || x.Pending.Reached || x.fate != apply.NotArrived {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), restTimeout)
+	defer cancel()
+	current, err := x.dispatcher.steps.Log.Load(ctx, x.TownID)
+	if p := current.Pending; err == nil && p != nil && p.Run.RunID == x.RunID &&
+		p.Attempt == x.Pending.Attempt && !p.Reached {
+		err = x.step(ctx, current, &machine.Arrival{Rests: true})
+	}
+	if err != nil {
+		x.dispatcher.config.Logger.Warn("it is not recorded that no request for a command has arrived: "+
+			"the next writer assumes that one may have", "town", x.TownID, "run", x.RunID, "error", err)
+	}
+}
