@@ -98,7 +98,7 @@ type load struct {
 func Run(ctx context.Context, config *Config, target Target) (*Report, error) {
 	worlds := config.WorldNames(target.World)
 	l := &load{Config: config, target: target, worlds: worlds[:1]}
-	s := &sides{main: l}
+	s := &loads{main: l}
 	if config.Worlds > 1 {
 		s.spread = &load{Config: config, target: target, worlds: worlds}
 	}
@@ -109,7 +109,7 @@ func Run(ctx context.Context, config *Config, target Target) (*Report, error) {
 		}}
 	}
 	defer l.removeTowns(ctx)
-	for _, one := range s.loads() {
+	for _, one := range s.all() {
 		if err := one.setUp(ctx); err != nil {
 			return nil, err
 		}
@@ -132,7 +132,7 @@ func Run(ctx context.Context, config *Config, target Target) (*Report, error) {
 		r.OfAppend = r.Executed / r.Append.PerSecond
 	}
 	err = nil
-	for _, one := range s.loads() {
+	for _, one := range s.all() {
 		err = errors.Join(err, one.checkTowns(ctx))
 		r.Wrong, r.Examples = r.Wrong+one.wrong, append(r.Examples, one.examples...)
 	}
