@@ -128,7 +128,7 @@ func TestSend_Traceparent(t *testing.T) {
 // signal and no handoff, whatever its events claim.
 func TestRun_Appended(t *testing.T) {
 	c := online(t)
-	events := []runevents.Write{logtest.Told(1), logtest.Told(1)}
+	events := []runevents.Write{logtest.NewWrite(1), logtest.NewWrite(1)}
 	for i, event := range []runevents.EventType{runevents.RunStarted, runevents.RunCompleted} {
 		w := &events[i]
 		w.EventID, w.EventType, w.StepID = uuid.NewString(), event, ""

@@ -239,7 +239,7 @@ func (e *Engine) isOver(ctx context.Context, tail *machine.RunTail, runID string
 		return ended, err
 	}
 	closing, err := e.log.Store.At(ctx, tail.Guard)
-	if err != nil || closing == nil || e.config.Now().Sub(commitlog.At(closing)) < closingTime {
+	if err != nil || closing == nil || e.config.Now().Sub(commitlog.PersistedAt(closing.Header, closing.Time)) < closingTime {
 		return true, err
 	}
 	return e.isForgotten(ctx, tail)

@@ -79,7 +79,7 @@ func connectIndex(log *records.Log, x *index.Index) {
 		}
 		// The index has not reached the guard yet.
 		if msg, err := log.Store.At(ctx, guard); err == nil && msg != nil {
-			if at := commitlog.At(msg); at.After(last) {
+			if at := commitlog.PersistedAt(msg.Header, msg.Time); at.After(last) {
 				return at
 			}
 		}

@@ -201,7 +201,7 @@ func (s *sim) checkLog() {
 		rec := readSimRecord(m)
 		if rec.Run != nil {
 			h.runs[rec.Run.RunID] = append(h.runs[rec.Run.RunID],
-				rec.Run.Records(commitlog.AtOr(m.header, m.stored))...)
+				rec.Run.Records(commitlog.PersistedAt(m.header, m.stored))...)
 		}
 		before := h.pending[rec.TownID]
 		switch rec.Kind {

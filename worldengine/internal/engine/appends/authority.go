@@ -183,7 +183,7 @@ func (a *Authority) store(
 	if err != nil {
 		return nil, err
 	}
-	at := commitlog.AtOr(msg.Header, time.Time{})
+	at := commitlog.PersistedAt(msg.Header, time.Time{})
 	return plan.Results(at), a.projector.Add(run, rec, seq, at)
 }
 

@@ -29,7 +29,7 @@ func TestAppend_AnswerLost(t *testing.T) {
 	w := appendstest.Open(t, l)
 	for i := range int64(3) {
 		lossy.Lose = int(i)
-		answers, err := w.Append(t.Context(), "t", []runevents.Write{logtest.Told(i + 1)})
+		answers, err := w.Append(t.Context(), "t", []runevents.Write{logtest.NewWrite(i + 1)})
 		require.NoError(t, err)
 		require.Equal(t, i+1, answers[0].RunSeq)
 		require.False(t, answers[0].Idempotent)
@@ -37,7 +37,7 @@ func TestAppend_AnswerLost(t *testing.T) {
 	end, err := w.Log.End(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, uint64(3), end)
-	_, err = w.Append(t.Context(), "u", []runevents.Write{logtest.Told(4)})
+	_, err = w.Append(t.Context(), "u", []runevents.Write{logtest.NewWrite(4)})
 	require.ErrorContains(t, err, "/townId: must be the town that the run is of")
 }
 
@@ -66,22 +66,22 @@ func TestAppend_OtherInstances(t *testing.T) {
 	t.Parallel()
 	l := logtest.New(t)
 	a, b := appendstest.Open(t, l), appendstest.Open(t, l)
-	first, err := a.Append(t.Context(), "t", []runevents.Write{logtest.Told(1)})
+	first, err := a.Append(t.Context(), "t", []runevents.Write{logtest.NewWrite(1)})
 	require.NoError(t, err)
 	for n := int64(2); n <= 6; n++ {
-		answers, err := b.Append(t.Context(), "t", []runevents.Write{logtest.Told(n)})
+		answers, err := b.Append(t.Context(), "t", []runevents.Write{logtest.NewWrite(n)})
 		require.NoError(t, err)
 		require.Equal(t, n, answers[0].RunSeq)
 	}
-	answers, err := a.Append(t.Context(), "t", []runevents.Write{logtest.Told(7), logtest.Told(3),
-		logtest.Told(1)})
+	answers, err := a.Append(t.Context(), "t", []runevents.Write{logtest.NewWrite(7), logtest.NewWrite(3),
+		logtest.NewWrite(1)})
 	require.NoError(t, err)
 	require.Equal(t, []int64{7, 3, 1}, []int64{answers[0].RunSeq, answers[1].RunSeq,
 		answers[2].RunSeq})
 	first[0].Idempotent = true
 	require.Equal(t, first[0], answers[2])
 	a.Forget()
-	answers, err = a.Append(t.Context(), "t", []runevents.Write{logtest.Told(6), logtest.Told(8)})
+	answers, err = a.Append(t.Context(), "t", []runevents.Write{logtest.NewWrite(6), logtest.NewWrite(8)})
 	require.NoError(t, err)
 	require.Equal(t, []int64{6, 8}, []int64{answers[0].RunSeq, answers[1].RunSeq})
 }
@@ -100,14 +100,14 @@ func TestAppend_OpenRun(t *testing.T) {
 		require.NoError(t, err)
 	}
 	commit(p.Run())
-	answers, err := w.Append(t.Context(), "t", []runevents.Write{logtest.Told(1)})
+	answers, err := w.Append(t.Context(), "t", []runevents.Write{logtest.NewWrite(1)})
 	require.NoError(t, err)
 	require.Equal(t, int64(2), answers[0].RunSeq)
 	tail := w.Extend(t, &runevents.Run{Identity: appendstest.EngineRun}, 1, true)
 	require.Equal(t, int64(3), tail.Next)
-	_, err = w.Append(t.Context(), "t", []runevents.Write{logtest.Told(2)})
+	_, err = w.Append(t.Context(), "t", []runevents.Write{logtest.NewWrite(2)})
 	require.ErrorIs(t, err, runevents.ErrRunEnding)
-	answers, err = w.Append(t.Context(), "t", []runevents.Write{logtest.Told(1)})
+	answers, err = w.Append(t.Context(), "t", []runevents.Write{logtest.NewWrite(1)})
 	require.NoError(t, err, "a duplicate needs no place")
 	require.True(t, answers[0].Idempotent)
 
@@ -118,10 +118,10 @@ func TestAppend_OpenRun(t *testing.T) {
 		}}}
 	commit(&ended)
 	for range 2 { // what is known says the same
-		_, err = w.Append(t.Context(), "t", []runevents.Write{logtest.Told(2), logtest.Told(1)})
+		_, err = w.Append(t.Context(), "t", []runevents.Write{logtest.NewWrite(2), logtest.NewWrite(1)})
 		require.ErrorIs(t, err, runevents.ErrRunEnded)
 	}
-	again := logtest.Told(2001)
+	again := logtest.NewWrite(2001)
 	again.EventType, again.IdempotencyKey = runevents.RunCompleted,
 		ended.Records(time.Time{})[0].IdempotencyKey
 	again.LogicalAttemptID, again.StepID = 1, ""
@@ -140,13 +140,13 @@ func TestAppend_ReopenedRun(t *testing.T) {
 	w.Extend(t, p.Run(), 0, false)
 	closed := w.Extend(t, &runevents.Run{Identity: appendstest.EngineRun}, 0, true)
 	require.Equal(t, int64(2), closed.Next)
-	_, err := w.Append(t.Context(), "t", []runevents.Write{logtest.Told(1)})
+	_, err := w.Append(t.Context(), "t", []runevents.Write{logtest.NewWrite(1)})
 	require.ErrorIs(t, err, runevents.ErrRunEnding)
 	// Events 2 to 8 stand in the commit.
 	tail := w.Extend(t, &runevents.Run{Identity: appendstest.EngineRun}, 8, false)
 	require.False(t, tail.Closed)
 	require.Equal(t, int64(9), tail.Next)
-	_, err = w.Append(t.Context(), "t", []runevents.Write{logtest.Told(1)})
+	_, err = w.Append(t.Context(), "t", []runevents.Write{logtest.NewWrite(1)})
 	require.NoError(t, err)
 }
 
@@ -157,11 +157,11 @@ func TestAppend_ExpiredEvent(t *testing.T) {
 	logtest.Keep(t, w.Log, 2)
 	later := w.Log.Retention
 	w.Log.Retention = time.Second
-	w.MustAppend(t, "t", logtest.Told(1))
+	w.MustAppend(t, "t", logtest.NewWrite(1))
 	w.Log.Retention = later
-	w.MustAppend(t, "t", logtest.Told(2))
+	w.MustAppend(t, "t", logtest.NewWrite(2))
 	appended := func(n int64) (answer runevents.Appended, err error) {
-		answers, err := w.Append(t.Context(), "t", []runevents.Write{logtest.Told(n)})
+		answers, err := w.Append(t.Context(), "t", []runevents.Write{logtest.NewWrite(n)})
 		if err == nil {
 			answer = answers[0]
 		}
@@ -194,12 +194,12 @@ func TestAppend_FullRun(t *testing.T) {
 	first, err := w.Append(t.Context(), "t", []runevents.Write{start})
 	require.NoError(t, err)
 	for n := range int64(17) {
-		w.MustAppend(t, "t", logtest.Told(n+1))
+		w.MustAppend(t, "t", logtest.NewWrite(n+1))
 	}
 	for range 2 {
-		_, err = w.Append(t.Context(), "t", []runevents.Write{logtest.Told(1), logtest.Told(18)})
+		_, err = w.Append(t.Context(), "t", []runevents.Write{logtest.NewWrite(1), logtest.NewWrite(18)})
 		require.ErrorIs(t, err, records.ErrRunFull)
-		answers, err := w.Append(t.Context(), "t", []runevents.Write{start, logtest.Told(17)})
+		answers, err := w.Append(t.Context(), "t", []runevents.Write{start, logtest.NewWrite(17)})
 		require.NoError(t, err)
 		require.True(t, answers[0].Idempotent)
 		require.Equal(t, []any{first[0].EventID, int64(1), int64(18)},

@@ -57,7 +57,7 @@ func (s *Sink) events(msg *jetstream.RawStreamMsg) ([]*nats.Msg, error) {
 	if err != nil || rec.Run == nil {
 		return nil, err
 	}
-	bodies, err := rec.Run.RecordsJSON(commitlog.At(msg))
+	bodies, err := rec.Run.RecordsJSON(commitlog.PersistedAt(msg.Header, msg.Time))
 	if err != nil {
 		return nil, fmt.Errorf("bus: the events of run %s: %w", rec.Run.RunID, err)
 	}

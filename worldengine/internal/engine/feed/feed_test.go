@@ -195,12 +195,12 @@ func TestMessage_OfARefusedRunAndAPut(t *testing.T) {
 	for i := range cases {
 		rec, after := logtest.Judged(t, &cases[i])
 		if rec.Kind == machine.KindRefused {
-			logtest.Commit(t, w.log, rec, logtest.In(after))
+			logtest.Commit(t, w.log, rec, logtest.WithState(after))
 		}
 	}
 	state := town.NewState(&town.Snapshot{SchemaVersion: town.SchemaVersion, TownID: "zero"})
 	logtest.Commit(t, w.log, &machine.Record{Kind: machine.KindPut, TownID: "zero"},
-		logtest.In(state))
+		logtest.WithState(state))
 	page, all := w.cursors(feed.Query{Limit: 1000})
 	require.Greater(t, len(all), 3)
 	for i, data := range page.Commits {

@@ -31,7 +31,7 @@ func Message(msg *jetstream.RawStreamMsg) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	header, at := msg.Header, commitlog.At(msg)
+	header, at := msg.Header, commitlog.PersistedAt(msg.Header, msg.Time)
 	kind := machine.Kind(header.Get(wire.KindHeader))
 	commit := messages.Commit{
 		Cursor: strconv.FormatUint(msg.Sequence, 10), At: runevents.Timestamp(at),

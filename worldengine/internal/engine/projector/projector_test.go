@@ -32,7 +32,7 @@ func TestMain(m *testing.M) { natstest.Main(m, 4) }
 
 // event is a write of an event of a run, or of a step of it.
 func event(runID string, kind runevents.EventType, step string) runevents.Write {
-	w := logtest.Told(1)
+	w := logtest.NewWrite(1)
 	w.EventID, w.RunID, w.EventType, w.StepID = uuid.NewString(), runID, kind, step
 	return logtest.Keyed(w)
 }

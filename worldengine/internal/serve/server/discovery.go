@@ -51,7 +51,7 @@ func (s *Server) watchWorlds(ctx context.Context) error {
 			return fmt.Errorf("server: changes of streams: %w", err)
 		}
 	}
-	err = commitlog.UntilItPasses(ctx, func(ctx context.Context) error { return s.findWorlds(ctx, js) })
+	err = commitlog.RetryTransient(ctx, func(ctx context.Context) error { return s.findWorlds(ctx, js) })
 	if err != nil {
 		return err
 	}

@@ -174,7 +174,7 @@ func (h *hosted) serveOrStandBy(ctx context.Context) error {
 		acquire = h.tryFirst
 	}
 	var held *lease.Lease
-	err = commitlog.UntilItPasses(ctx, func(ctx context.Context) (err error) {
+	err = commitlog.RetryTransient(ctx, func(ctx context.Context) (err error) {
 		held, err = acquire(ctx)
 		return err
 	})

@@ -112,10 +112,10 @@ func isDefinite(err error) bool {
 		errors.Is(err, ErrStorageFull) || errors.Is(err, jetstream.ErrNoStreamResponse)
 }
 
-// passes reports whether a failed request to the cluster may succeed later unchanged: the request
+// isTransient reports whether a failed request to the cluster may succeed later unchanged: the request
 // got no answer, or the cluster or the stream at the moment has no leader, or the cluster knows too
 // few of its servers, or none that has the stream.
-func passes(err error) bool {
+func isTransient(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) ||
 		errors.Is(err, jetstream.ErrNoStreamResponse) || hasCode(err, noLeader, noPeers, streamOffline)
 }

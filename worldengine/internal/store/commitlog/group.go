@@ -75,7 +75,7 @@ func (s *GroupedStore) Publish(ctx context.Context, msg *nats.Msg) (*jetstream.P
 func (s *GroupedStore) next() {
 	for len(s.waiting) > 0 && !s.batched {
 		if n := len(s.waiting); n >= leastBatch {
-			batch := s.take(min(n, mostBatch))
+			batch := s.dequeue(min(n, mostBatch))
 			s.batched = true
 			go s.storeBatch(batch)
 			return
@@ -83,14 +83,14 @@ func (s *GroupedStore) next() {
 		if s.alone >= leastBatch {
 			return
 		}
-		w := s.take(1)[0]
+		w := s.dequeue(1)[0]
 		s.alone++
 		w.alone <- true
 	}
 }
 
-// take removes the first n waiting appends, or as many as fit into mostBytes, but at least one.
-func (s *GroupedStore) take(n int) []*waitingAppend {
+// dequeue removes the first n waiting appends, or as many as fit into mostBytes, but at least one.
+func (s *GroupedStore) dequeue(n int) []*waitingAppend {
 	bytes := 0
 	for i, w := range s.waiting[:n] {
 		if bytes += len(w.msg.Data); i > 0 && bytes > mostBytes {

@@ -158,7 +158,7 @@ type committed struct {
 // commitAtOnce stores messages in one batch: commits of towns, and refused runs.
 func commitAtOnce(t *testing.T, l *Log, n int) (messages []*nats.Msg, ends []committed) {
 	s := l.Store.(*GroupedStore)
-	release := s.hold()
+	release := s.block()
 	ends = make([]committed, n)
 	var all sync.WaitGroup
 	for i := range n {

@@ -43,8 +43,8 @@ func firstAppends(n int) []*nats.Msg {
 	return messages
 }
 
-// hold stops all appends until the returned function is called.
-func (s *GroupedStore) hold() (release func()) {
+// block stops all appends until the returned function is called.
+func (s *GroupedStore) block() (release func()) {
 	s.mu.Lock()
 	s.batched = true
 	s.mu.Unlock()
@@ -83,7 +83,7 @@ type storedEnd struct {
 // together appends messages at the same time, and returns the end of each.
 func (s *GroupedStore) together(t *testing.T, messages []*nats.Msg) []storedEnd {
 	t.Helper()
-	release := s.hold()
+	release := s.block()
 	ends := make([]storedEnd, len(messages))
 	var all sync.WaitGroup
 	for i, msg := range messages {

@@ -12,12 +12,9 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// At returns when the append authority persisted a message of the log: the time in its header, or
-// the stream's time if the header is damaged.
-func At(msg *jetstream.RawStreamMsg) time.Time { return AtOr(msg.Header, msg.Time) }
-
-// AtOr is At, by a message's headers and the time at which its stream stored it.
-func AtOr(header nats.Header, stored time.Time) time.Time {
+// PersistedAt returns when the append authority persisted a message of the log: the time in its
+// headers, or, if that is damaged, the time at which the stream stored the message.
+func PersistedAt(header nats.Header, stored time.Time) time.Time {
 	if at, err := time.Parse(time.RFC3339, header.Get(wire.AtHeader)); err == nil {
 		return at
 	}

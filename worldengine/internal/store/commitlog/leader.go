@@ -38,7 +38,7 @@ func LeaderInfo(
 		if failure = errNoLeader; err != nil {
 			failure = err
 		}
-		if err != nil && !passes(err) || backoff.Sleep(ctx, leaderPause) != nil {
+		if err != nil && !isTransient(err) || backoff.Sleep(ctx, leaderPause) != nil {
 			break
 		}
 	}

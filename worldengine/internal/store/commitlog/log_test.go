@@ -311,8 +311,8 @@ func TestLog_StampsPersistedAt(t *testing.T) {
 	require.Equal(t, runevents.Timestamp(last), second.Header.Get(wire.AtHeader))
 	stored, err := l.At(t.Context(), seq)
 	require.NoError(t, err)
-	require.Equal(t, last, commitlog.At(stored))
-	require.Equal(t, stored.Time, commitlog.AtOr(nats.Header{}, stored.Time), "without the header")
+	require.Equal(t, last, commitlog.PersistedAt(stored.Header, stored.Time))
+	require.Equal(t, stored.Time, commitlog.PersistedAt(nats.Header{}, stored.Time), "without the header")
 }
 
 func TestEpochOf(t *testing.T) {

@@ -62,7 +62,7 @@ func TestUntilItPasses(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			tries := 0
-			err := commitlog.UntilItPasses(t.Context(), func(context.Context) error {
+			err := commitlog.RetryTransient(t.Context(), func(context.Context) error {
 				if tries++; tries == 1 {
 					return fmt.Errorf("try: %w", failed)
 				}

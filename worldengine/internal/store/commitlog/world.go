@@ -55,7 +55,7 @@ const (
 func OpenStream(
 	ctx context.Context, js jetstream.JetStream, config jetstream.StreamConfig, logger *slog.Logger,
 ) (stream jetstream.Stream, err error) {
-	err = UntilItPasses(ctx, func(ctx context.Context) (err error) {
+	err = RetryTransient(ctx, func(ctx context.Context) (err error) {
 		stream, err = js.CreateStream(ctx, config)
 		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
 			stream, err = updateStream(ctx, js, config, logger)
@@ -68,16 +68,16 @@ func OpenStream(
 	return stream, nil
 }
 
-// UntilItPasses calls attempt until it succeeds, fails with an error that does not pass, or
+// RetryTransient calls attempt until it succeeds, fails with an error that does not pass, or
 // openTimeout is over. Each call may take streamTimeout.
-func UntilItPasses(ctx context.Context, attempt func(ctx context.Context) error) error {
+func RetryTransient(ctx context.Context, attempt func(ctx context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
 	for {
 		bounded, cancel := context.WithTimeout(ctx, streamTimeout)
 		err := attempt(bounded)
 		cancel()
-		if err == nil || !passes(err) || backoff.Sleep(ctx, retryDelay) != nil {
+		if err == nil || !isTransient(err) || backoff.Sleep(ctx, retryDelay) != nil {
 			return err
 		}
 	}
@@ -186,7 +186,7 @@ func RestoringConfig(world string, replicas int) jetstream.StreamConfig {
 
 // RefuseHalfRestored returns ErrHalfRestored until a restore has finished.
 func RefuseHalfRestored(ctx context.Context, js jetstream.JetStream, world string) error {
-	err := UntilItPasses(ctx, func(ctx context.Context) error {
+	err := RetryTransient(ctx, func(ctx context.Context) error {
 		_, err := js.Stream(ctx, RestoringConfig(world, 1).Name)
 		return err
 	})

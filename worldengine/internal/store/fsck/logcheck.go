@@ -389,7 +389,7 @@ func (v *message) checkGuard() {
 func (v *message) checkSettings() {
 	v.checkGuard()
 	v.want("the record has not all settings of a world",
-		fmt.Sprint(worldsettings.InRecord(v.rec).Entries()), fmt.Sprint(v.rec.Settings))
+		fmt.Sprint(worldsettings.ReadRecord(v.rec).Entries()), fmt.Sprint(v.rec.Settings))
 }
 
 // checkRepair checks a record that puts its town back to the last readable record.

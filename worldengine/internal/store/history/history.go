@@ -65,7 +65,7 @@ func (r *Reader) Visit(
 	defer cancel()
 	msg, err := r.lastOf(ctx, townID)
 	if err == nil && before > 0 && msg.Sequence >= before {
-		msg, err = r.Log.Before(ctx, townID, before)
+		msg, err = r.Log.TownBefore(ctx, townID, before)
 	}
 	for err == nil && msg != nil {
 		var prior *jetstream.RawStreamMsg
@@ -136,7 +136,7 @@ func (r *Reader) read(
 func revisionOf(msg, prior *jetstream.RawStreamMsg) messages.Revision {
 	header := msg.Header
 	r := messages.Revision{
-		Revision: msg.Sequence, At: runevents.Timestamp(commitlog.At(msg)),
+		Revision: msg.Sequence, At: runevents.Timestamp(commitlog.PersistedAt(msg.Header, msg.Time)),
 		Cause: header.Get(wire.KindHeader), RunID: wire.RunIDOf(header),
 		Hash: header.Get(wire.HashHeader), Epoch: commitlog.EpochOf(header),
 	}
@@ -232,7 +232,7 @@ func failureOf(msg *jetstream.RawStreamMsg) (*messages.Failure, error) {
 	}
 	return &messages.Failure{
 		HandoffID: result.HandoffID, ReasonCode: result.ReasonCode,
-		At: runevents.Timestamp(commitlog.At(msg)),
+		At: runevents.Timestamp(commitlog.PersistedAt(msg.Header, msg.Time)),
 	}, nil
 }
 

@@ -46,7 +46,7 @@ func newWorld(t *testing.T) *world {
 // put puts a state of its town, in the name of ada.
 func (w *world) put(state town.State) uint64 {
 	rec := &machine.Record{Kind: machine.KindPut, TownID: state.Snapshot.TownID, ActorID: "ada"}
-	return logtest.Commit(w.t, w.Log, rec, logtest.In(state))
+	return logtest.Commit(w.t, w.Log, rec, logtest.WithState(state))
 }
 
 // caseOf returns a case of the outcome table, of the handoff of mayor-1.
@@ -61,7 +61,7 @@ func caseOf(t *testing.T, name string) *machinetest.Case {
 // judge commits a case of the outcome table, and returns its run.
 func (w *world) judge(name string) string {
 	rec, after := logtest.Judged(w.t, caseOf(w.t, name))
-	logtest.Commit(w.t, w.Log, rec, logtest.In(after))
+	logtest.Commit(w.t, w.Log, rec, logtest.WithState(after))
 	return rec.Run.RunID
 }
 
@@ -99,7 +99,7 @@ func (w *world) conclude(kind machine.Kind, name string, run runevents.Identity)
 	if kind == machine.KindCancelled {
 		rec.Result, rec.Handoff, after = nil, nil, caseOf(w.t, name).State
 	}
-	logtest.Commit(w.t, w.Log, rec, logtest.In(after), func(e *machine.Town) { e.Pending = nil })
+	logtest.Commit(w.t, w.Log, rec, logtest.WithState(after), func(e *machine.Town) { e.Pending = nil })
 }
 
 // damage stores a message of the town whose record cannot be read, with the headers of a handoff.

@@ -82,7 +82,7 @@ func (w *world) judged(
 	h, err := handoff.New(p)
 	require.NoError(w.t, err)
 	rec, after := logtest.Judged(w.t, &machinetest.Case{Handoff: h, Prior: prior, State: now})
-	logtest.Commit(w.t, w.Log, rec, logtest.In(after))
+	logtest.Commit(w.t, w.Log, rec, logtest.WithState(after))
 	var result struct {
 		Status handoff.Status `json:"status"`
 	}
@@ -206,7 +206,7 @@ func TestMemory_HasHandoffWithIntegersAsDecimals(t *testing.T) {
 		[]byte(`"decisionEpoch":15.0`))
 	_, err := handoff.Parse(rec.Handoff, schemas.Limits{})
 	require.NoError(t, err)
-	logtest.Commit(t, w.Log, rec, logtest.In(after))
+	logtest.Commit(t, w.Log, rec, logtest.WithState(after))
 	m := w.memory(scope(townID, 5, 5))
 	require.Len(t, m.RecentHistory, 1)
 	require.Len(t, m.RecentChronicle, 1)

@@ -59,7 +59,7 @@ func TestRecord_HeadersOfAProducersRun(t *testing.T) {
 func TestRecord_HeadersOfALongTime(t *testing.T) {
 	t.Parallel()
 	l := logtest.New(t)
-	first := logtest.Told(1)
+	first := logtest.NewWrite(1)
 	first.EmittedAt = "2026-02-16T10:00:00." + strings.Repeat("1", 70_000) + "Z"
 	plan, err := runevents.NewRunState(first.RunID, runevents.AppendPolicy{}).Plan(
 		[]runevents.Write{first})

@@ -57,7 +57,7 @@ func TestLog_Before(t *testing.T) {
 			func(seq uint64) bool { return slices.Contains(lost, seq) })
 		slices.Reverse(want)
 		var got []uint64
-		msg, err := l.Before(t.Context(), "t", seqs[8]+1)
+		msg, err := l.TownBefore(t.Context(), "t", seqs[8]+1)
 		for msg != nil {
 			require.NoError(t, err)
 			got = append(got, msg.Sequence)
@@ -66,7 +66,7 @@ func TestLog_Before(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, want, got, "without %v", lost)
 	}
-	none, err := l.Before(t.Context(), "t", seqs[0])
+	none, err := l.TownBefore(t.Context(), "t", seqs[0])
 	require.NoError(t, err)
 	require.Nil(t, none)
 }

@@ -108,9 +108,9 @@ func (l *Log) WorldPause(ctx context.Context) (uint64, *messages.PausedBy, error
 	return msg.Sequence, rec.Paused, nil
 }
 
-// Before returns a town's last message before a sequence of the log, or nil if the log keeps none.
+// TownBefore returns a town's last message before a sequence of the log, or nil if the log keeps none.
 // While the log keeps the message, two reads find it, since the next message's guard names it.
-func (l *Log) Before(
+func (l *Log) TownBefore(
 	ctx context.Context, townID string, seq uint64,
 ) (*jetstream.RawStreamMsg, error) {
 	next, err := l.Next(ctx, wire.LogSubject(l.World, wire.TownToken(townID)), seq)

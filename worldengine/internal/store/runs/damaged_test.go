@@ -18,7 +18,7 @@ func TestReader_DamagedRun(t *testing.T) {
 	t.Parallel()
 	r, ids, seqs := openJudged(t)
 	l, seq := r.log, seqs[0]
-	logtest.AppendEvents(t, l, "t", logtest.Told(1))
+	logtest.AppendEvents(t, l, "t", logtest.NewWrite(1))
 	others := []string{"run", ids[2], ids[1]}
 	require.Equal(t, append(others, ids[0]), listed(t, r, index.Filter{}, 1))
 	msg, err := l.At(t.Context(), seq)

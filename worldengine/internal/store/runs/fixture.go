@@ -162,7 +162,7 @@ func (e *Ends) judged(
 	if rec.Kind != machine.KindHandoff && rec.Kind != machine.KindRefused {
 		return nil, nil, ErrNotJudged
 	}
-	prior, err := e.Log.Before(ctx, rec.TownID, seq)
+	prior, err := e.Log.TownBefore(ctx, rec.TownID, seq)
 	if err != nil || prior == nil || prior.Sequence >= seq {
 		return rec, nil, err
 	}

@@ -135,13 +135,13 @@ func (w *world) fixtures(runID string) ([]*fixture.Fixture, error) {
 
 func (w *world) put(state town.State) {
 	rec := &machine.Record{Kind: machine.KindPut, TownID: state.Snapshot.TownID}
-	logtest.Commit(w.t, w.Log, rec, logtest.In(state))
+	logtest.Commit(w.t, w.Log, rec, logtest.WithState(state))
 }
 
 // judge commits a case as it was judged, and its receipt.
 func (w *world) judge(c *machinetest.Case) *machine.Record {
 	rec, after := logtest.Judged(w.t, c)
-	logtest.Commit(w.t, w.Log, rec, logtest.In(after))
+	logtest.Commit(w.t, w.Log, rec, logtest.WithState(after))
 	if rec.Kind == machine.KindHandoff {
 		result, err := handoff.ParseResult(rec.Result, schemas.Limits{Bytes: len(rec.Result) + 1})
 		require.NoError(w.t, err)

@@ -32,7 +32,7 @@ func openJudged(t *testing.T) (r *Reader, ids []string, seqs []uint64) {
 	require.NoError(t, err)
 	for _, c := range machinetest.Cases(t)[:3] {
 		rec, after := logtest.Judged(t, &c)
-		seqs = append(seqs, logtest.Commit(t, l, rec, logtest.In(after)))
+		seqs = append(seqs, logtest.Commit(t, l, rec, logtest.WithState(after)))
 		ids = append(ids, rec.Run.RunID)
 	}
 	return r, ids, seqs

@@ -54,7 +54,7 @@ func TestList_PageBytes(t *testing.T) {
 		runID := fmt.Sprint(i)
 		logtest.AppendEvents(t, r.log, "t", logtest.RunEvent(runID, runevents.RunStarted, large))
 		for n := range int64(4) {
-			w := logtest.ToldIn(runID, n+1)
+			w := logtest.NewWriteIn(runID, n+1)
 			w.Payload = []byte(large)
 			logtest.AppendEvents(t, r.log, "t", w)
 		}
@@ -88,7 +88,7 @@ func TestList_LargeRun(t *testing.T) {
 	logtest.AppendEvents(t, r.log, "t", logtest.RunEvent("start", runevents.RunCompleted, text(large)))
 	logtest.AppendEvents(t, r.log, "t", logtest.RunEvent("steps", runevents.RunStarted, text(1)))
 	for i := range int64(2) {
-		w := logtest.ToldIn("steps", i)
+		w := logtest.NewWriteIn("steps", i)
 		w.EventType, w.StepID = runevents.StepSkipped, strconv.FormatInt(i, 10)
 		w.Payload = []byte(`{"reason":"` + strings.Repeat("x", large) + `"}`)
 		logtest.AppendEvents(t, r.log, "t", logtest.Keyed(w))
@@ -114,7 +114,7 @@ func TestList_LargeRun(t *testing.T) {
 func TestReader_Run(t *testing.T) {
 	t.Parallel()
 	r, ids, ended := openJudged(t)
-	logtest.AppendEvents(t, r.log, "Town 1", logtest.Told(1), logtest.RunEvent("run", runevents.RunCompleted, ""))
+	logtest.AppendEvents(t, r.log, "Town 1", logtest.NewWrite(1), logtest.RunEvent("run", runevents.RunCompleted, ""))
 	for i, runID := range ids {
 		run, err := r.Get(t.Context(), runID)
 		require.NoError(t, err)

@@ -194,7 +194,7 @@ func (r *Reader) Record(
 		return nil, at, fmt.Errorf("%w: log sequence %d: a record of kind %q without a run",
 			ErrRunDamaged, row.Seq, rec.Kind)
 	}
-	return rec, commitlog.At(msg), nil
+	return rec, commitlog.PersistedAt(msg.Header, msg.Time), nil
 }
 
 // find returns a run from the index. Unless the run has ended, the index follows the log first.

@@ -49,7 +49,7 @@ func MakePlan(
 		return nil, err
 	}
 	plan := &Plan{}
-	err = commitlog.UntilItPasses(ctx, func(ctx context.Context) (err error) {
+	err = commitlog.RetryTransient(ctx, func(ctx context.Context) (err error) {
 		if plan.log, err = commitlog.OpenReader(ctx, js, world); errors.Is(err, commitlog.ErrNoWorld) {
 			if missing := refuseWithoutLog(ctx, js, world); missing == nil {
 				return err
@@ -172,7 +172,7 @@ func (p *Plan) addSubject(ctx context.Context, js jetstream.JetStream) error {
 		return nil
 	}
 	config.Subjects = append(slices.Clone(config.Subjects), subject)
-	return commitlog.UntilItPasses(ctx, func(ctx context.Context) (err error) {
+	return commitlog.RetryTransient(ctx, func(ctx context.Context) (err error) {
 		if p.log.Stream, err = js.UpdateStream(ctx, config); err != nil {
 			return fmt.Errorf("worldengine: stream %s: %w", config.Name, err)
 		}
@@ -231,7 +231,7 @@ func OpenLog(
 func createLog(
 	ctx context.Context, js jetstream.JetStream, config jetstream.StreamConfig,
 ) (stream jetstream.Stream, err error) {
-	err = commitlog.UntilItPasses(ctx, func(ctx context.Context) (err error) {
+	err = commitlog.RetryTransient(ctx, func(ctx context.Context) (err error) {
 		stream, err = js.CreateStream(ctx, config)
 		return err
 	})

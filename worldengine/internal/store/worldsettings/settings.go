@@ -52,10 +52,10 @@ func (c Compression) Validate() error {
 		CompressAll, string(c))
 }
 
-// ofLog returns the compression of the log's stream. A replicated stream is never compressed: a
+// stream returns the compression of the log's stream. A replicated stream is never compressed: a
 // replica that comes back after a kill cannot cut off the end of a compressed block, and stops for
 // good (nats-server 2.15).
-func (c Compression) ofLog(replicas int) jetstream.StoreCompression {
+func (c Compression) stream(replicas int) jetstream.StoreCompression {
 	if c == CompressAll && replicas <= 1 {
 		return jetstream.S2Compression
 	}

@@ -29,7 +29,7 @@ func TestStored(t *testing.T) {
 		{Settings: Settings{RequireApproval: approval.None, Compress: CompressAll}},
 	} {
 		s = s.complete()
-		require.Equal(t, s, InRecord(&machine.Record{Settings: s.Entries()}))
+		require.Equal(t, s, ReadRecord(&machine.Record{Settings: s.Entries()}))
 		config := StreamConfig("w", s.Settings, 1)
 		s.Configure(&config)
 		require.Equal(t, s, Configured(config))
@@ -51,7 +51,7 @@ func TestStored_OfLaterVersion(t *testing.T) {
 		{Name: "require-approval", Value: "MAGIC,PROJECT_ADVANCE"},
 		{Name: "apply", Value: "telepathy"}, {Name: "compress", Value: "some"},
 	}
-	got := InRecord(&machine.Record{Settings: later})
+	got := ReadRecord(&machine.Record{Settings: later})
 	want := Settings{RequireApproval: "MAGIC,PROJECT_ADVANCE"}.Or(Default())
 	require.Equal(t, want, got.Settings)
 	require.Len(t, got.Policy().Types, 2)

@@ -109,7 +109,7 @@ func (s Stored) with(settings Settings) Stored {
 // Configure makes the configuration of the stream of a log follow the settings.
 func (s Stored) Configure(config *jetstream.StreamConfig) {
 	config.MaxMsgsPerSubject = s.HistoryPerTown
-	config.Compression = s.Compress.ofLog(config.Replicas)
+	config.Compression = s.Compress.stream(config.Replicas)
 	config.Metadata = map[string]string{commitlog.FormatKey: commitlog.Format}
 	for _, setting := range s.List() {
 		config.Metadata[settingPrefix+setting.Name] = setting.Value
@@ -177,13 +177,13 @@ func readSettings(msg *jetstream.RawStreamMsg) (Stored, error) {
 		return Stored{Sequence: msg.Sequence}, fmt.Errorf("%w: log sequence %d: %w", ErrSettingsLost,
 			msg.Sequence, err)
 	}
-	s := InRecord(rec)
+	s := ReadRecord(rec)
 	s.Sequence = msg.Sequence
 	return s, nil
 }
 
-// InRecord returns the settings in a record of kind settings.
-func InRecord(rec *machine.Record) Stored { return read(rec.Settings).complete() }
+// ReadRecord returns the settings in a record of kind settings.
+func ReadRecord(rec *machine.Record) Stored { return read(rec.Settings).complete() }
 
 // append appends the settings to the log, behind the record at a sequence, and returns their own
 // sequence. It returns ErrLostRace if the settings were changed meanwhile.

@@ -11,11 +11,11 @@ import (
 	"worldengine/worldengine/internal/store/records"
 )
 
-// Told is the nth valid write of the run "run".
-func Told(n int64) runevents.Write { return ToldIn("run", n) }
+// NewWrite is the nth valid write of the run "run".
+func NewWrite(n int64) runevents.Write { return NewWriteIn("run", n) }
 
-// ToldIn is the nth valid write of a run.
-func ToldIn(runID string, n int64) runevents.Write {
+// NewWriteIn is the nth valid write of a run.
+func NewWriteIn(runID string, n int64) runevents.Write {
 	return Keyed(runevents.Write{
 		EventID: uuid.NewString(), EventType: "Told", EmittedAt: "2026-02-16T10:00:00.123Z",
 		RunID: runID, TenantID: "default", ProjectID: "main", EnvironmentID: "local",
@@ -25,7 +25,7 @@ func ToldIn(runID string, n int64) runevents.Write {
 
 // RunEvent is a write of an event of a run itself; payload "" for none.
 func RunEvent(runID string, event runevents.EventType, payload string) runevents.Write {
-	w := ToldIn(runID, 1)
+	w := NewWriteIn(runID, 1)
 	w.EventType, w.StepID = event, ""
 	if payload != "" {
 		w.Payload = []byte(payload)

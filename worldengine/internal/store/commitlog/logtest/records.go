@@ -65,8 +65,8 @@ func Commit(
 	return end
 }
 
-// In returns a change of a town to a state.
-func In(state town.State) func(*machine.Town) {
+// WithState returns a change of a town to a state.
+func WithState(state town.State) func(*machine.Town) {
 	return func(e *machine.Town) { e.State = state }
 }
 
