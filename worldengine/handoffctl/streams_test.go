@@ -24,7 +24,7 @@ import (
 )
 
 func TestDeadLetters_ListAndShow(t *testing.T) {
-	c := onlineWith(t, engine.Config{Bus: true})
+	c := onlineWith(t, engine.Config{Bus: engine.BusConfig{Enabled: true}})
 	assert.Contains(t, c.ok("deadletter", "list"), "\nnone\n")
 	assert.Equal(t, exitUsage, c.run("deadletter", "show", "1").status)
 	js := c.streams()
@@ -63,7 +63,7 @@ func TestDeadLetters_ListAndShow(t *testing.T) {
 // Letters whose cause is mended come onto the bus, and their alerts are acknowledged; a letter whose
 // event the log does not have stays.
 func TestDeadLetters_Replay(t *testing.T) {
-	c := onlineWith(t, engine.Config{Bus: true, DeliveryAttempts: 1})
+	c := onlineWith(t, engine.Config{Bus: engine.BusConfig{Enabled: true, Attempts: 1}})
 	assert.Contains(t, c.ok("deadletter", "replay", "--all"), "\nnone\n")
 	for _, wrong := range [][]string{{}, {"1", "--all"}, {"x"}, {"1"}} {
 		assert.Equal(t, exitUsage, c.run(append([]string{"deadletter", "replay"},

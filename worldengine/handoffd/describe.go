@@ -156,7 +156,7 @@ func (c *serveCommand) checkSettings(
 	case err != nil:
 		return fmt.Sprintf("settings  not compared with the stored ones: %v\n", err), given, nil
 	}
-	if err := plan.Refusal(world, c.Engine.DiscardHistory); err != nil {
+	if err := plan.Refusal(world, c.Engine.Storage.DiscardHistory); err != nil {
 		return "", given, err
 	}
 	config.Engine.Settings = plan.Settings

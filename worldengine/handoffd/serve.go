@@ -84,28 +84,28 @@ func (c *serveCommand) Validate() error {
 		{c.DrainTimeout > 0, "--drain-timeout must be above 0"},
 		{c.Server.MaxConnections > 0, "--max-connections must be above 0"},
 		{c.Server.MaxConnectionsPerAddress >= 0, "--max-connections-per-address must be at least 0"},
-		{validReplicas(c.Engine.Replicas, c.Server.NATS), replicasRule},
+		{validReplicas(c.Engine.Storage.Replicas, c.Server.NATS), replicasRule},
 		{c.Engine.PauseWait > 0, "--pause-wait must be above 0"},
 		{c.Engine.ApprovalTimeout > 0, "--approval-timeout must be above 0"},
 		{c.MaxHeld > 0, "--max-held must be above 0"},
 		{c.MaxHeld <= mostHeld,
 			fmt.Sprintf("--max-held must be at most %d (MiB), not %d", mostHeld, c.MaxHeld)},
-		{c.Engine.QueueTotal > 0, "--max-waiting must be above 0"},
-		{c.Engine.QueueTotal <= mostWaiting, fmt.Sprintf(
-			"--max-waiting must be at most %d (requests), not %d", mostWaiting, c.Engine.QueueTotal)},
+		{c.Engine.Bounds.Total > 0, "--max-waiting must be above 0"},
+		{c.Engine.Bounds.Total <= mostWaiting, fmt.Sprintf(
+			"--max-waiting must be at most %d (requests), not %d", mostWaiting, c.Engine.Bounds.Total)},
 		{c.Engine.Plugin.Deadline > 0, "--plugin-deadline must be above 0"},
 		{c.Engine.Plugin.Attempts > 0, "--plugin-attempts must be above 0"},
 		{c.Engine.Plugin.Backoff > 0, "--plugin-backoff must be above 0"},
 		{c.Engine.Plugin.Resend > 0, "--plugin-resend must be above 0"},
-		{c.Engine.BusLimit >= 1 || c.Engine.BusLimit == -1,
-			fmt.Sprintf("--bus-limit must be at least 1, or -1 for no limit, not %d", c.Engine.BusLimit)},
-		{c.Engine.BusRetention >= time.Second,
-			fmt.Sprintf("--bus-retention must be at least 1s, not %s", c.Engine.BusRetention)},
+		{c.Engine.Bus.Limit >= 1 || c.Engine.Bus.Limit == -1,
+			fmt.Sprintf("--bus-limit must be at least 1, or -1 for no limit, not %d", c.Engine.Bus.Limit)},
+		{c.Engine.Bus.Retention >= time.Second,
+			fmt.Sprintf("--bus-retention must be at least 1s, not %s", c.Engine.Bus.Retention)},
 		{c.Engine.Apply != apply.RCON || len(c.Of.RCONConfig) > 0, "--apply rcon needs --rcon-config " +
 			"FILE with the console and the lines to run there"},
 		{c.Server.NATSWebSocket == "" || c.Server.NATS != "",
 			"--nats-websocket is for --nats: the embedded NATS has its own"},
-		{!c.Of.several() || !c.Engine.DiscardHistory, "--discard-history is for one world: give one " +
+		{!c.Of.several() || !c.Engine.Storage.DiscardHistory, "--discard-history is for one world: give one " +
 			"--world, or use handoffctl world settings set"},
 		{!c.Server.Open || c.Server.NATS == "" && c.Access == "",
 			"--open is for an embedded NATS without --access: leave it out"},
@@ -149,7 +149,7 @@ func (c *serveCommand) config(logger *slog.Logger) (config server.Config, err er
 		config.HTTP = ""
 	}
 	config.Engine = c.Engine
-	config.Engine.Rules, config.Engine.Bus, config.Engine.Now = &c.Rules, c.Bus == "jetstream", engineClock
+	config.Engine.Rules, config.Engine.Bus.Enabled, config.Engine.Now = &c.Rules, c.Bus == "jetstream", engineClock
 	config.Backlogs = new(server.Backlogs)
 	config.Service = service.Config{
 		Version: cmdline.Version(), MaxHeld: c.MaxHeld << 20, Revision: handoff.Revision(c.Revision),
@@ -279,7 +279,7 @@ func (c *serveCommand) restart(
 		config.HTTP = samePort(config.HTTP, srv.HTTP())
 	}
 	// The given settings are the world's by now, and an operator may have changed them since.
-	config.Engine.Settings, config.Engine.DiscardHistory = worldsettings.Settings{}, false
+	config.Engine.Settings, config.Engine.Storage.DiscardHistory = worldsettings.Settings{}, false
 	if err := c.stop(ctx, srv); err != nil {
 		config.Logger.Warn("the server that could not store did not stop cleanly", "error", err)
 	}

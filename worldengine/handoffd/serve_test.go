@@ -386,7 +386,7 @@ func TestServe_RestartKeepsSettings(t *testing.T) {
 	given := worldsettings.Settings{HistoryPerTown: 2000}
 	config := server.Config{
 		Listen: "127.0.0.1:0", Data: t.TempDir(), Logger: slog.New(slog.DiscardHandler),
-		Engine: engine.Config{Settings: given, DiscardHistory: true},
+		Engine: engine.Config{Settings: given, Storage: engine.StorageConfig{DiscardHistory: true}},
 	}
 	srv, err := server.Start(t.Context(), config)
 	require.NoError(t, err)

@@ -129,7 +129,7 @@ const (
 // hearPause is the pause between two questions of hearLog. Only a log with replicas may get another
 // leader while the connections last.
 func (e *Engine) hearPause() time.Duration {
-	if e.config.Replicas > 1 {
+	if e.config.Storage.Replicas > 1 {
 		return hearEvery
 	}
 	return idlePause
@@ -287,7 +287,7 @@ func (e *Engine) isForgotten(ctx context.Context, tail *machine.RunTail) (bool, 
 // engine.
 func (e *Engine) watchStorage(ctx context.Context) {
 	var since time.Time
-	if e.config.Disk != nil {
+	if e.config.Storage.Disk != nil {
 		since = e.alerts.StorageFailedSince(ctx)
 	}
 	refused := !since.IsZero()

@@ -28,16 +28,11 @@ import (
 // the semicolon or in its tag. Members with help are flags of handoffd, which validates them.
 type Config struct {
 	World string `kong:"-"`
-	// IndexDir is the directory of the index, a cache; "" keeps the index in memory alone.
-	IndexDir string `kong:"-"`
-	// Index is an open index that follows the world's log already. Close leaves it open. If it is
-	// nil, Open opens one and Close closes it.
-	Index *index.Index `kong:"-"`
 	// Rules are the amounts of the built-in rules; nil for town.DefaultRules.
 	Rules *town.Rules `kong:"-"`
 	// Settings are the settings of the world; apply.RCON requires RCON. If a setting is not given,
 	// the stored value counts; in a new world, the value of worldsettings.Default. Open refuses a
-	// value that differs from the stored one, unless DiscardHistory is set.
+	// value that differs from the stored one, unless Storage.DiscardHistory is set.
 	worldsettings.Settings
 	// Plugins is the connection over which plugins are asked, if they are in another NATS account;
 	// nil for the engine's connection.
@@ -46,51 +41,21 @@ type Config struct {
 	Plugin apply.Policy `embed:"" prefix:"plugin-" group:"A game:"`
 	// RCON applies the commands of towns that are bound to it; nil if none may be.
 	RCON apply.Console `kong:"-"`
-	// Disk is the room on the log's disk, checked before each commit; nil if only NATS knows it.
-	Disk *storage.Room `kong:"-"`
 	// ApprovalTimeout is at least 1 s.
 	ApprovalTimeout time.Duration `help:"How long a proposal waits for a person's approval, and an approval for its handoff." default:"24h" group:"A game:"`
-	DiscardHistory  bool          `help:"Store the settings of the world that are given here, even if NATS must then delete commits beyond their limit, which only a backup brings back. Without it a server with such settings does not start, and prints how many messages they would delete." group:"Storage:"`
-	// Bus publishes the run events into the stream RUNEVENTS too, for durable consumers; false.
-	Bus bool `kong:"-"`
-	// BusRetention is at least 1 s.
-	BusRetention time.Duration `help:"How long the bus keeps run events." default:"720h" group:"Storage:"`
-	BusLimit     int64         `help:"Number of run events that the bus keeps; the oldest go first. -1 for no limit." default:"10000000" group:"Storage:"`
-	// AppendedRetention is how long the log keeps events that others append; 30 days.
-	AppendedRetention time.Duration `kong:"-"`
-	// Listening reports whether anybody subscribes to a subject of live messages; nil publishes
-	// every message.
-	Listening func(subject string) bool `kong:"-"`
-	Replicas  int                       `help:"Number of servers of a NATS cluster that keep each stream." default:"1" group:"An existing NATS:"`
-	// GroupCommits stores together the commits that wait for the disk; false. It suits a world of
-	// one NATS server, which writes each message to the disk before it answers.
-	GroupCommits bool `kong:"-"`
-	// Pool has the workers, which engines of several worlds share, and bounds their requests in hand
-	// together; nil for a pool of the engine's own, of Workers and QueueTotal.
-	Pool *queue.Pool `kong:"-"`
-	// Workers is how many towns are worked on at once; 256.
-	Workers int `kong:"-"`
-	// QueuePerTown is how many requests may wait for one town; 256.
-	QueuePerTown int `kong:"-"`
-	// QueueTotal is how many requests may be in hand altogether; 2,048. One town alone can fill
-	// QueuePerTown only if QueueTotal is at least twice as large.
-	QueueTotal int `name:"max-waiting" help:"Limit of requests that change towns and that wait or are in hand; at most 1000000. A further one gets 429: see docs/overload.md." default:"2048" group:"Bounds:"`
 	// PauseWait is how long a handoff waits for the end of a pause, from its arrival, before it
 	// gets a WaitError; 2 s. Keep it shorter than the patience of clients. If a game is away, a
 	// handoff waits fifteen times as long.
 	PauseWait time.Duration `help:"How long a handoff waits for the end of a pause before its client gets 503 TOWN_PAUSED or WORLD_PAUSED. For a game that is away it waits fifteen times as long (30 s) before 503 PLUGIN_ABSENT. Keep it shorter than the patience of clients." default:"2s" group:"A game:"`
-	// DeliveryAttempts is how often the bus may refuse a message because of the message itself,
-	// before the message becomes a dead letter; 8.
-	DeliveryAttempts int `kong:"-"`
-	// ValidateTransitions makes Appends().Append refuse an event that a projector would ignore, with
-	// INVALID_TRANSITION. If false, such an event is stored and projectors ignore it.
-	ValidateTransitions bool `name:"validate-transitions" help:"Refuse an event of run.append that is no valid transition of its run or step, with 409 INVALID_TRANSITION. Without it such an event is stored, and projections ignore it and mark the run INCONSISTENT." group:"Tenants and contracts:"`
-	// Projector projects the events that others append: alerts then report invalid transitions,
-	// and Stats how far projections are behind; false. handoffd sets it.
-	Projector     bool   `help:"Project the runs that others append events to, raise alerts about invalid events, and report in the statistics how far the projection is behind." default:"true" negatable:"" group:"Tenants and contracts:"`
-	TenantID      string `help:"tenantId of the run events." default:"default" group:"Tenants and contracts:"`
-	ProjectID     string `help:"projectId of the run events; by default the world's name." group:"Tenants and contracts:"`
-	EnvironmentID string `help:"environmentId of the run events." default:"local" group:"Tenants and contracts:"`
+
+	Storage StorageConfig `embed:""`
+	Bus     BusConfig     `embed:"" prefix:"bus-"`
+	Bounds  Bounds        `embed:""`
+	Runs    RunsConfig    `embed:""`
+
+	// Listening reports whether anybody subscribes to a subject of live messages; nil publishes
+	// every message.
+	Listening func(subject string) bool `kong:"-"`
 	// Now is the clock of run events and of the times of attempts; time.Now. NewID draws a UUID v4
 	// that runevents.IsID accepts; uuid.NewString. Without a valid id no handoff is judged. No
 	// result contains their values.
@@ -119,6 +84,63 @@ type Config struct {
 	draw func(below time.Duration) time.Duration
 }
 
+// StorageConfig says where and how the log and its index are kept.
+type StorageConfig struct {
+	// IndexDir is the directory of the index, a cache; "" keeps the index in memory alone.
+	IndexDir string `kong:"-"`
+	// Index is an open index that follows the world's log already. Close leaves it open. If it is
+	// nil, Open opens one and Close closes it.
+	Index *index.Index `kong:"-"`
+	// Disk is the room on the log's disk, checked before each commit; nil if only NATS knows it.
+	Disk           *storage.Room `kong:"-"`
+	DiscardHistory bool          `help:"Store the settings of the world that are given here, even if NATS must then delete commits beyond their limit, which only a backup brings back. Without it a server with such settings does not start, and prints how many messages they would delete." group:"Storage:"`
+	Replicas       int           `help:"Number of servers of a NATS cluster that keep each stream." default:"1" group:"An existing NATS:"`
+	// GroupCommits stores together the commits that wait for the disk; false. It suits a world of
+	// one NATS server, which writes each message to the disk before it answers.
+	GroupCommits bool `kong:"-"`
+	// AppendedRetention is how long the log keeps events that others append; 30 days.
+	AppendedRetention time.Duration `kong:"-"`
+}
+
+// BusConfig configures the bus.
+type BusConfig struct {
+	// Enabled publishes the run events into the stream RUNEVENTS too, for durable consumers; false.
+	Enabled bool `kong:"-"`
+	// Retention is at least 1 s.
+	Retention time.Duration `help:"How long the bus keeps run events." default:"720h" group:"Storage:"`
+	Limit     int64         `help:"Number of run events that the bus keeps; the oldest go first. -1 for no limit." default:"10000000" group:"Storage:"`
+	// Attempts is how often the bus may refuse a message because of the message itself, before the
+	// message becomes a dead letter; 8.
+	Attempts int `kong:"-"`
+}
+
+// Bounds bound the requests that wait or are in hand.
+type Bounds struct {
+	// Pool has the workers, which engines of several worlds share, and bounds their requests in hand
+	// together; nil for a pool of the engine's own, of Workers and Total.
+	Pool *queue.Pool `kong:"-"`
+	// Workers is how many towns are worked on at once; 256.
+	Workers int `kong:"-"`
+	// PerTown is how many requests may wait for one town; 256.
+	PerTown int `kong:"-"`
+	// Total is how many requests may be in hand altogether; 2,048. One town alone can fill PerTown
+	// only if Total is at least twice as large.
+	Total int `name:"max-waiting" help:"Limit of requests that change towns and that wait or are in hand; at most 1000000. A further one gets 429: see docs/overload.md." default:"2048" group:"Bounds:"`
+}
+
+// RunsConfig has the owner of runs, and what happens to the events that others append to them.
+type RunsConfig struct {
+	// ValidateTransitions makes Appends().Append refuse an event that a projector would ignore, with
+	// INVALID_TRANSITION. If false, such an event is stored and projectors ignore it.
+	ValidateTransitions bool `name:"validate-transitions" help:"Refuse an event of run.append that is no valid transition of its run or step, with 409 INVALID_TRANSITION. Without it such an event is stored, and projections ignore it and mark the run INCONSISTENT." group:"Tenants and contracts:"`
+	// Projector projects the events that others append: alerts then report invalid transitions,
+	// and Stats how far projections are behind; false. handoffd sets it.
+	Projector     bool   `help:"Project the runs that others append events to, raise alerts about invalid events, and report in the statistics how far the projection is behind." default:"true" negatable:"" group:"Tenants and contracts:"`
+	TenantID      string `help:"tenantId of the run events." default:"default" group:"Tenants and contracts:"`
+	ProjectID     string `help:"projectId of the run events; by default the world's name." group:"Tenants and contracts:"`
+	EnvironmentID string `help:"environmentId of the run events." default:"local" group:"Tenants and contracts:"`
+}
+
 // Metrics counts the work of an engine. Its methods must not block and must be safe for concurrent
 // use.
 type Metrics interface {
@@ -135,16 +157,16 @@ type Notifier interface {
 	Asked(townID string, asked *approval.Asked)
 }
 
-// Defaults of Workers, QueuePerTown and QueueTotal.
+// Defaults of Bounds.
 const (
 	DefaultWorkers      = 256
 	DefaultQueuePerTown = 256
 	DefaultQueueTotal   = 2048
 )
 
-// NewPool returns a pool of Workers and QueueTotal for the engines of several worlds.
+// NewPool returns a pool of Workers and Total for the engines of several worlds.
 func (c Config) NewPool() *queue.Pool {
-	return queue.NewPool(cmp.Or(c.Workers, DefaultWorkers), cmp.Or(c.QueueTotal, DefaultQueueTotal))
+	return queue.NewPool(cmp.Or(c.Bounds.Workers, DefaultWorkers), cmp.Or(c.Bounds.Total, DefaultQueueTotal))
 }
 
 func (c Config) withDefaults() (Config, error) {
@@ -156,17 +178,17 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	c.policy = c.Settings.Policy()
 	c.ApprovalTimeout = cmp.Or(c.ApprovalTimeout, approval.DefaultTimeout)
-	c.Replicas = cmp.Or(c.Replicas, 1)
-	c.Workers = cmp.Or(c.Workers, DefaultWorkers)
-	c.QueuePerTown = cmp.Or(c.QueuePerTown, DefaultQueuePerTown)
-	c.QueueTotal = cmp.Or(c.QueueTotal, DefaultQueueTotal)
+	c.Storage.Replicas = cmp.Or(c.Storage.Replicas, 1)
+	c.Bounds.Workers = cmp.Or(c.Bounds.Workers, DefaultWorkers)
+	c.Bounds.PerTown = cmp.Or(c.Bounds.PerTown, DefaultQueuePerTown)
+	c.Bounds.Total = cmp.Or(c.Bounds.Total, DefaultQueueTotal)
 	c.PauseWait = cmp.Or(c.PauseWait, 2*time.Second)
-	c.BusRetention = cmp.Or(c.BusRetention, wire.DefaultEventRetention)
-	c.BusLimit = cmp.Or(c.BusLimit, wire.DefaultEventLimit)
-	c.AppendedRetention = cmp.Or(c.AppendedRetention, 30*24*time.Hour)
-	c.TenantID = cmp.Or(c.TenantID, "default")
-	c.ProjectID = cmp.Or(c.ProjectID, c.World)
-	c.EnvironmentID = cmp.Or(c.EnvironmentID, "local")
+	c.Bus.Retention = cmp.Or(c.Bus.Retention, wire.DefaultEventRetention)
+	c.Bus.Limit = cmp.Or(c.Bus.Limit, wire.DefaultEventLimit)
+	c.Storage.AppendedRetention = cmp.Or(c.Storage.AppendedRetention, 30*24*time.Hour)
+	c.Runs.TenantID = cmp.Or(c.Runs.TenantID, "default")
+	c.Runs.ProjectID = cmp.Or(c.Runs.ProjectID, c.World)
+	c.Runs.EnvironmentID = cmp.Or(c.Runs.EnvironmentID, "local")
 	c.Rules = cmp.Or(c.Rules, new(town.DefaultRules()))
 	c.Logger = cmp.Or(c.Logger, slog.Default())
 	if c.Now == nil {
@@ -182,14 +204,14 @@ func (c Config) withDefaults() (Config, error) {
 }
 
 func (c *Config) alerts() alerts.Config {
-	of := alerts.Config{
-		World: c.World, Replicas: c.Replicas, TenantID: c.TenantID, ProjectID: c.ProjectID,
-		EnvironmentID: c.EnvironmentID, Logger: c.Logger, Now: c.Now, Backlog: c.AlertBacklog,
+	config := alerts.Config{
+		World: c.World, Replicas: c.Storage.Replicas, TenantID: c.Runs.TenantID, ProjectID: c.Runs.ProjectID,
+		EnvironmentID: c.Runs.EnvironmentID, Logger: c.Logger, Now: c.Now, Backlog: c.AlertBacklog,
 	}
 	if c.Notifier != nil {
-		of.Notify = c.Notifier.Alert
+		config.Notify = c.Notifier.Alert
 	}
-	return of
+	return config
 }
 
 func (c *Config) validate() error {

@@ -137,8 +137,8 @@ type Engine struct {
 // newRun returns a run with a new id.
 func (e *Engine) newRun(planID, planVersion string) (runevents.Identity, error) {
 	run := runevents.Identity{
-		RunID: e.config.NewID(), TenantID: e.config.TenantID, ProjectID: e.config.ProjectID,
-		EnvironmentID: e.config.EnvironmentID, PlanID: planID, PlanVersion: planVersion,
+		RunID: e.config.NewID(), TenantID: e.config.Runs.TenantID, ProjectID: e.config.Runs.ProjectID,
+		EnvironmentID: e.config.Runs.EnvironmentID, PlanID: planID, PlanVersion: planVersion,
 	}
 	if !runevents.IsID(run.RunID) {
 		return run, fmt.Errorf("%w: %q, for a run", runevents.ErrBadID, run.RunID)
@@ -170,7 +170,7 @@ func (e *Engine) Feed() *feed.Feed { return e.feed }
 func (e *Engine) Settings() worldsettings.Settings { return e.config.Settings }
 
 // Bounds returns how many requests may wait for one town, and how many may be in hand altogether.
-func (e *Engine) Bounds() (perTown, total int) { return e.config.QueuePerTown, e.config.QueueTotal }
+func (e *Engine) Bounds() (perTown, total int) { return e.config.Bounds.PerTown, e.config.Bounds.Total }
 
 // MayStore returns why nothing can be stored now; nil if storing is possible, as far as is known.
 func (e *Engine) MayStore() error { return e.log.Full() }

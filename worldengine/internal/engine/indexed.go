@@ -24,9 +24,9 @@ import (
 // openIndex opens the index of the log, unless Config has one. Rows that the log has lost are kept
 // for raiseLost.
 func (e *Engine) openIndex(ctx context.Context) (err error) {
-	if e.index = e.config.Index; e.index == nil {
+	if e.index = e.config.Storage.Index; e.index == nil {
 		e.index, err = index.Open(ctx, index.Config{
-			World: e.config.World, Source: index.LogSource(e.log.Log), Dir: e.config.IndexDir,
+			World: e.config.World, Source: index.LogSource(e.log.Log), Dir: e.config.Storage.IndexDir,
 			Logger: e.config.Logger, Lost: func(rows []index.Row) { e.lost = rows },
 		})
 	}

@@ -50,7 +50,7 @@ func Open(ctx context.Context, nc, followers *nats.Conn, config Config) (*Engine
 
 // closeIndex closes the index, unless Config has it.
 func (e *Engine) closeIndex(context.Context) error {
-	if e.config.Index != nil {
+	if e.config.Storage.Index != nil {
 		return nil
 	}
 	return e.index.Close()
@@ -58,7 +58,7 @@ func (e *Engine) closeIndex(context.Context) error {
 
 // KeepIndex returns the index, and makes Close leave it open.
 func (e *Engine) KeepIndex() *index.Index {
-	e.config.Index = e.index
+	e.config.Storage.Index = e.index
 	return e.index
 }
 
@@ -99,7 +99,7 @@ func prepare(ctx context.Context, nc, followers *nats.Conn, config Config) (*Eng
 	if err := e.openIndex(ctx); err != nil {
 		return nil, err
 	}
-	if config.Index != nil {
+	if config.Storage.Index != nil {
 		if err := e.completeIndex(ctx); err != nil {
 			return nil, err
 		}
@@ -111,13 +111,13 @@ func prepare(ctx context.Context, nc, followers *nats.Conn, config Config) (*Eng
 func (e *Engine) newLog(nc *nats.Conn, stream jetstream.Stream) *records.Log {
 	c := &e.config
 	log := &records.Log{Log: &commitlog.Log{
-		World: c.World, Stream: stream, Store: commitlog.NewStore(e.js, stream, c.GroupCommits),
+		World: c.World, Stream: stream, Store: commitlog.NewStore(e.js, stream, c.Storage.GroupCommits),
 		MaxPayload: nc.MaxPayload, Draw: c.draw, Now: c.Now, OutOfRoom: e.noteOutOfRoom,
-	}, Retention: c.AppendedRetention,
+	}, Retention: c.Storage.AppendedRetention,
 		Damaged: func(townToken string, err error) { e.reportDamage(townToken, 0, err.Error()) },
 	}
-	if c.Disk != nil {
-		log.MayStore = c.Disk.Check
+	if c.Storage.Disk != nil {
+		log.MayStore = c.Storage.Disk.Check
 	}
 	if c.Metrics != nil {
 		log.Committed = c.Metrics.Commit
@@ -125,7 +125,7 @@ func (e *Engine) newLog(nc *nats.Conn, stream jetstream.Stream) *records.Log {
 	if log.Known.Connection = c.Dials; c.Dials == nil {
 		log.Known.Connection = func() uint64 { return nc.Stats().Reconnects + e.followers.Stats().Reconnects }
 	}
-	if c.Index != nil { // the index may have followed an earlier log
+	if c.Storage.Index != nil { // the index may have followed an earlier log
 		log.Known.Doubt()
 	}
 	return log
@@ -144,7 +144,7 @@ func (e *Engine) makeAlerts() error {
 
 // openAlerts opens or makes the stream of alerts.
 func openAlerts(ctx context.Context, js jetstream.JetStream, config *Config, isNew bool) error {
-	alertStream := alerts.AlertConfig(config.World, config.Replicas)
+	alertStream := alerts.AlertConfig(config.World, config.Storage.Replicas)
 	if _, err := js.Stream(ctx, alertStream.Name); !isNew && errors.Is(err, jetstream.ErrStreamNotFound) {
 		config.Logger.Warn("the stream of the world's alerts is missing, and is made anew: the alerts "+
 			"that it had are lost, unless the start before this one was cut off", "stream", alertStream.Name)
@@ -159,7 +159,7 @@ func openLog(
 ) (stream jetstream.Stream, isNew bool, err error) {
 	races := commitlog.Log{Draw: config.draw}
 	err = races.Retry(ctx, func() error {
-		plan, err := worldsettings.Agree(ctx, js, config.World, given, config.DiscardHistory)
+		plan, err := worldsettings.Agree(ctx, js, config.World, given, config.Storage.DiscardHistory)
 		if err != nil {
 			return err
 		}
@@ -167,7 +167,7 @@ func openLog(
 		if err := config.validate(); err != nil {
 			return err
 		}
-		stream, err = worldsettings.OpenLog(ctx, js, config.World, plan, config.Replicas,
+		stream, err = worldsettings.OpenLog(ctx, js, config.World, plan, config.Storage.Replicas,
 			config.Logger)
 		return err
 	})
@@ -230,10 +230,10 @@ func (e *Engine) closeInbox(context.Context) error {
 // openBus opens the bus, if the world has one.
 func (e *Engine) openBus(context.Context) (err error) {
 	c := &e.config
-	if c.Bus {
+	if c.Bus.Enabled {
 		e.bus, err = bus.New(bus.Config{
-			Conn: e.followers, World: c.World, Replicas: c.Replicas, Retention: c.BusRetention,
-			Limit: c.BusLimit, Attempts: c.DeliveryAttempts, Raise: e.alerts.Raise, Logger: c.Logger,
+			Conn: e.followers, World: c.World, Replicas: c.Storage.Replicas, Retention: c.Bus.Retention,
+			Limit: c.Bus.Limit, Attempts: c.Bus.Attempts, Raise: e.alerts.Raise, Logger: c.Logger,
 		})
 	}
 	return err
@@ -257,7 +257,7 @@ func (e *Engine) startWork(ctx context.Context, nc *nats.Conn) error {
 	if e.bus != nil {
 		work = append(work, e.bus.Run)
 	}
-	if e.config.Projector { // see ADR 24
+	if e.config.Runs.Projector { // see ADR 24
 		work = append(work, func(ctx context.Context) {
 			if e.alerts.Recall(ctx) == nil { // so that no known alert is raised again
 				e.projector.Run(ctx)
@@ -271,12 +271,12 @@ func (e *Engine) startWork(ctx context.Context, nc *nats.Conn) error {
 }
 
 func newQueue(ctx context.Context, config *Config) *queue.Queue {
-	if config.Pool != nil {
-		return config.Pool.Open(ctx, config.QueuePerTown, config.Logger)
+	if config.Bounds.Pool != nil {
+		return config.Bounds.Pool.Open(ctx, config.Bounds.PerTown, config.Logger)
 	}
 	return queue.New(ctx, queue.Config{
-		Workers: config.Workers, PerTown: config.QueuePerTown,
-		Total: config.QueueTotal, Logger: config.Logger,
+		Workers: config.Bounds.Workers, PerTown: config.Bounds.PerTown,
+		Total: config.Bounds.Total, Logger: config.Logger,
 	})
 }
 
@@ -298,8 +298,8 @@ func (e *Engine) makeReaders() {
 	e.projector = projector.New(projector.Config{
 		Log: e.log, Index: e.index, Runs: e.runs,
 		Appends: runevents.AppendPolicy{
-			TenantID: e.config.TenantID, EngineSteps: machine.Steps(),
-			EnginePlan: machine.IsEnginePlan, Transitions: e.config.ValidateTransitions,
+			TenantID: e.config.Runs.TenantID, EngineSteps: machine.Steps(),
+			EnginePlan: machine.IsEnginePlan, Transitions: e.config.Runs.ValidateTransitions,
 		},
 		Alert: func(townToken string, alert runevents.Alert) bool {
 			return e.alerts.RaiseFound(townToken, alert)

@@ -173,7 +173,7 @@ func (s *sim) start() *simEngine {
 		deadline, attempts = 200*time.Millisecond, 1
 	}
 	config, err := Config{
-		Now: process.now, NewID: s.id, draw: process.draw, Logger: slog.New(slog.DiscardHandler), Workers: s.workers(),
+		Now: process.now, NewID: s.id, draw: process.draw, Logger: slog.New(slog.DiscardHandler), Bounds: Bounds{Workers: s.workers()},
 		PauseWait: 400 * time.Millisecond, Settings: worldsettings.Settings{RequireApproval: s.policy().String()},
 		Plugin: apply.Policy{
 			Deadline: deadline, Attempts: attempts, Backoff: 50 * time.Millisecond,
@@ -186,7 +186,7 @@ func (s *sim) start() *simEngine {
 	log := &records.Log{Log: &commitlog.Log{
 		World: "main", Store: &simStore{s, process}, MaxPayload: func() int64 { return 1 << 20 },
 		Draw: config.draw, Now: config.Now, Keeps: int64(s.log.keeps),
-	}, Retention: config.AppendedRetention}
+	}, Retention: config.Storage.AppendedRetention}
 	e := &Engine{
 		config: config, log: log, towns: records.NewTowns(log),
 		router: &simRouter{s, process}, alerts: alerts.New(nil, config.alerts()),

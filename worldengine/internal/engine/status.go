@@ -196,7 +196,7 @@ func (e *Engine) Stats() messages.Stats {
 		published := e.bus.Position()
 		s.BusPublished = &published
 	}
-	if e.config.Projector {
+	if e.config.Runs.Projector {
 		lag, behind := e.projector.Lag()
 		s.ProjectorLagMs, s.ProjectorBehind = new(lag.Milliseconds()), &behind
 	}

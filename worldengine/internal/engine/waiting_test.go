@@ -279,7 +279,7 @@ func TestReap_ClosedRun(t *testing.T) {
 				}
 				e.log.Store = &discardingStore{e.log.Store, tail().Guard + 1}
 			}
-			e.queue = newQueue(t.Context(), &Config{QueuePerTown: 1, QueueTotal: 1}) // without workers
+			e.queue = newQueue(t.Context(), &Config{Bounds: Bounds{PerTown: 1, Total: 1}}) // without workers
 			if c.inHand {
 				require.NoError(t, e.queue.SubmitTask("t", d))
 			} else {
@@ -313,7 +313,7 @@ func TestEngine_LogSilence(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		log := &away{}
-		e := &Engine{log: &records.Log{Log: &commitlog.Log{Store: log}}, config: Config{Replicas: 3}}
+		e := &Engine{log: &records.Log{Log: &commitlog.Log{Store: log}}, config: Config{Storage: StorageConfig{Replicas: 3}}}
 		hear := func() (end func()) {
 			ctx, stop := context.WithCancel(t.Context())
 			go e.hearLog(ctx)
@@ -335,7 +335,7 @@ func TestEngine_LogSilence(t *testing.T) {
 			require.LessOrEqual(t, e.LogSilence(), hearEvery+hearTimeout)
 		}
 		end()
-		e.config.Replicas = 1
+		e.config.Storage.Replicas = 1
 		defer hear()()
 		time.Sleep(time.Minute)
 		require.LessOrEqual(t, e.LogSilence(), hearEvery)

@@ -38,7 +38,7 @@ func (c *Config) checkWorlds() error {
 			return fmt.Errorf("server: the world %s is named twice: give each --world once", world)
 		}
 	}
-	if c.several() && c.Engine.DiscardHistory {
+	if c.several() && c.Engine.Storage.DiscardHistory {
 		return errors.New("server: --discard-history changes the settings of one world: start with one " +
 			"--world, or use handoffctl world settings set")
 	}

@@ -74,7 +74,7 @@ func (s *Server) IndexInUse(ctx context.Context) (nc *nats.Conn, world, dir stri
 	if _, _, err := e.Follow(ctx); err != nil {
 		return nil, "", ""
 	}
-	return s.conn, s.config.Engine.World, s.only().engine.IndexDir
+	return s.conn, s.config.Engine.World, s.only().engine.Storage.IndexDir
 }
 
 // Models returns the users of the sessions of language models.

@@ -30,7 +30,7 @@ func formatConfig(data string) func(*server.Config) {
 	return func(c *server.Config) {
 		once(c)
 		c.Data = data
-		c.Engine.AppendedRetention = 100 * 365 * 24 * time.Hour
+		c.Engine.Storage.AppendedRetention = 100 * 365 * 24 * time.Hour
 		c.Engine.ApprovalTimeout = 100 * 365 * 24 * time.Hour
 		c.Engine.RequireApproval = string(handoff.PlanSalvage)
 	}

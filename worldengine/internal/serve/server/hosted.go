@@ -88,7 +88,7 @@ func (h *hosted) configure() {
 		h.engine.Metrics, h.service.Metrics = counts, counts
 	}
 	if s.embedded != nil {
-		h.engine.IndexDir = filepath.Join(s.config.Data, "index", h.world)
+		h.engine.Storage.IndexDir = filepath.Join(s.config.Data, "index", h.world)
 		h.service.Clients = func() ([]messages.Client, error) {
 			return s.embedded.clients(h.world, s.config.Service.Access, s.models.clients(h.world))
 		}
@@ -164,7 +164,7 @@ func (h *hosted) serveOrStandBy(ctx context.Context) error {
 	h.service.Standbys = func() []messages.Server { return p.list(h.world) }
 	h.elector = &lease.Elector{
 		JetStream: js, World: h.world, Holder: s.config.Service.ID,
-		Replicas: h.engine.Replicas, Logger: h.logger, Keeper: s.keeper,
+		Replicas: h.engine.Storage.Replicas, Logger: h.logger, Keeper: s.keeper,
 	}
 	acquire := h.elector.Try
 	switch {
@@ -223,7 +223,7 @@ func (h *hosted) mayServe(ctx context.Context, js jetstream.JetStream) error {
 	c := h.engine
 	plan, err := worldsettings.MakePlan(ctx, js, c.World, c.Settings)
 	if err == nil {
-		err = plan.Refusal(c.World, c.DiscardHistory)
+		err = plan.Refusal(c.World, c.Storage.DiscardHistory)
 	}
 	if err != nil {
 		return err
@@ -239,7 +239,7 @@ func (h *hosted) mayServe(ctx context.Context, js jetstream.JetStream) error {
 
 // forgetSettings makes the server use the world's settings from now on, which may change.
 func (h *hosted) forgetSettings() {
-	h.engine.Settings, h.engine.DiscardHistory = worldsettings.Settings{}, false
+	h.engine.Settings, h.engine.Storage.DiscardHistory = worldsettings.Settings{}, false
 }
 
 // close stops receiving requests, finishes and answers the others, releases the lease, and ends all

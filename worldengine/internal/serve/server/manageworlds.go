@@ -286,7 +286,7 @@ func (m *manager) removeUnserved(ctx context.Context, world string) error {
 	var held *lease.Lease
 	if s.placer != nil {
 		l := &lease.Elector{
-			JetStream: m.js, World: world, Holder: s.config.Service.ID, Replicas: s.config.Engine.Replicas,
+			JetStream: m.js, World: world, Holder: s.config.Service.ID, Replicas: s.config.Engine.Storage.Replicas,
 			Logger: s.config.Logger,
 		}
 		var err error

@@ -114,7 +114,7 @@ func TestRCON_Applies(t *testing.T) {
 	// Without the console the town's commands fail, and say why.
 	c.putTown("bound", "apply", "rcon")
 	c.restart(func(config *server.Config) {
-		config.RCON, config.Engine.Apply, config.Engine.DiscardHistory = nil, apply.Local, true
+		config.RCON, config.Engine.Apply, config.Engine.Storage.DiscardHistory = nil, apply.Local, true
 	})
 	got = c.send(c.wall(c.town("bound")))
 	require.Equal(t, apply.ReasonPluginUnavailable, got.result.ReasonCode)

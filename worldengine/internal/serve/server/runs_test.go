@@ -239,7 +239,7 @@ func (c *client) emits(townID, runID, step string, events ...runevents.EventType
 // again.
 func TestAppend_Stores(t *testing.T) {
 	t.Parallel()
-	c := newWorld(t, func(c *server.Config) { c.Engine.AppendedRetention = time.Second })
+	c := newWorld(t, func(c *server.Config) { c.Engine.Storage.AppendedRetention = time.Second })
 	writes := []runevents.Write{
 		written("run-1", runevents.RunCompleted, "", 1), written("run-1", "Täglich", "step", 5),
 		written("run-1", "Told", "", 1), written("run-1", "Told", "x", 1),
@@ -561,7 +561,7 @@ func TestBus(t *testing.T) {
 // retry, until the run has come so far that it is valid.
 func TestAppend_ValidateTransitions(t *testing.T) {
 	t.Parallel()
-	c := newWorld(t, func(c *server.Config) { c.Engine.ValidateTransitions = true })
+	c := newWorld(t, func(c *server.Config) { c.Engine.Runs.ValidateTransitions = true })
 	c.append("t", written("run-1", runevents.RunStarted, "", 1), written("run-1", runevents.StepStarted, "a", 1))
 	ends := written("run-1", runevents.StepCompleted, "b", 1)
 	for range 2 {
@@ -593,7 +593,7 @@ func invalidEvents(t *testing.T, log *natstest.Buffer) (ids []string) {
 // is any text too.
 func TestAppend_AnyRunID(t *testing.T) {
 	t.Parallel()
-	c := newWorld(t, func(config *server.Config) { config.Engine.Bus = true })
+	c := newWorld(t, func(config *server.Config) { config.Engine.Bus.Enabled = true })
 	ids := []string{"a.b", "a%b", "日本語", "run 1", "*", ">", "a\nb", "%", "=world", strings.Repeat("x", 256),
 		strings.Repeat(" ", 256), "a%2Eb"}
 	for _, id := range ids {
@@ -662,7 +662,7 @@ func TestProjector_AlertsOfAllRuns(t *testing.T) {
 
 func projecting(projector bool, log *natstest.Buffer) func(*server.Config) {
 	return func(c *server.Config) {
-		c.Engine.Projector = projector
+		c.Engine.Runs.Projector = projector
 		c.Logger = slog.New(slog.NewJSONHandler(log, nil))
 	}
 }

@@ -140,8 +140,8 @@ func (c Config) withDefaults() Config {
 	if c.Access != nil {
 		c.Service.Access = access.NewDirectory(c.Access.Users)
 	}
-	c.Service.PerTown, c.Service.Total = c.Engine.QueuePerTown, c.Engine.QueueTotal
-	c.Engine.Pool = c.Engine.NewPool()
+	c.Service.PerTown, c.Service.Total = c.Engine.Bounds.PerTown, c.Engine.Bounds.Total
+	c.Engine.Bounds.Pool = c.Engine.NewPool()
 	return c
 }
 
@@ -303,8 +303,8 @@ func (s *Server) embed() (err error) {
 		return err
 	}
 	s.url = s.embedded.url()
-	c.Engine.Disk, c.Engine.Listening = s.embedded.room, s.embedded.listening
-	c.Engine.GroupCommits = c.Sync == SyncAlways
+	c.Engine.Storage.Disk, c.Engine.Listening = s.embedded.room, s.embedded.listening
+	c.Engine.Storage.GroupCommits = c.Sync == SyncAlways
 	c.Service.Disk = s.embedded.room.State
 	c.Service.OperatorKey = s.OperatorKey()
 	return nil
@@ -397,7 +397,7 @@ func (s *Server) Close(ctx context.Context) error {
 	if s.placer != nil {
 		s.placer.close()
 	}
-	s.config.Engine.Pool.Close()
+	s.config.Engine.Bounds.Pool.Close()
 	for _, nc := range []*nats.Conn{s.conn, s.followers, s.asking, s.answering} {
 		if nc != nil {
 			nc.Close()

@@ -200,7 +200,7 @@ func TestStandby_SettingsChanged(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			nats, both, _ := joined(t, func(c *server.Config) {
-				c.Engine.HistoryPerTown, c.Engine.DiscardHistory = 5000, discard
+				c.Engine.HistoryPerTown, c.Engine.Storage.DiscardHistory = 5000, discard
 			})
 			js, err := jetstream.New(connected(t, nats.url()))
 			require.NoError(t, err)

@@ -257,11 +257,11 @@ func TestStreamDirs_SettingsGiven(t *testing.T) {
 		c.Data = data
 		c.Engine.Settings = worldsettings.Settings{RequireApproval: "PROJECT_ADVANCE"}.
 			Or(worldsettings.Default())
-		c.Engine.DiscardHistory = true
+		c.Engine.Storage.DiscardHistory = true
 	})
 	require.Equal(t, "PROJECT_ADVANCE", w.srv.Engine().Settings().RequireApproval)
 	w.restart(func(c *server.Config) {
-		c.Engine.Settings, c.Engine.DiscardHistory = worldsettings.Settings{}, false
+		c.Engine.Settings, c.Engine.Storage.DiscardHistory = worldsettings.Settings{}, false
 	})
 	require.Equal(t, "PROJECT_ADVANCE", w.srv.Engine().Settings().RequireApproval)
 }

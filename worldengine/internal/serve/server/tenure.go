@@ -52,7 +52,7 @@ func (h *hosted) becomeWriter(ctx context.Context, held *lease.Lease) error {
 // finds a world that is complete.
 func (h *hosted) startTenure(ctx context.Context, t *tenure) error {
 	s, ofEngine, ofService := h.server, h.engine, h.service
-	ofEngine.Index, ofEngine.Dials = h.index.Load(), s.dials.Load
+	ofEngine.Storage.Index, ofEngine.Dials = h.index.Load(), s.dials.Load
 	if t.lease != nil {
 		// Each tenure has its own queue group, so a suspended server and its successor get the same
 		// requests. The suspended server drops them.

@@ -120,7 +120,7 @@ func BenchmarkWorlds(b *testing.B) {
 	config := Config{
 		Listen: "127.0.0.1:0", Data: filepath.Join(dir, "data"), Sync: SyncInterval,
 		WorldFile: towns, Logger: slog.New(slog.DiscardHandler),
-		Engine: engine.Config{Projector: true},
+		Engine: engine.Config{Runs: engine.RunsConfig{Projector: true}},
 	}
 	end := func(s *Server) (took time.Duration) {
 		begun := time.Now()

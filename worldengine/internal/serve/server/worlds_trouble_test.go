@@ -114,7 +114,7 @@ func TestWorlds_ConsoleInTrouble(t *testing.T) {
 	away.Address, one.RCON.Timeout = "127.0.0.1:1", time.Second
 	w := newWorld(t, withHTTP, patient, withWorlds("good", "hung", "away"), func(c *server.Config) {
 		c.Consoles = map[string]*rcon.Config{"hung": one.RCON, "away": &away}
-		c.Engine.Workers, c.Engine.Plugin = 4, one.Engine.Plugin
+		c.Engine.Bounds.Workers, c.Engine.Plugin = 4, one.Engine.Plugin
 	})
 	good := w.switchWorld("good")
 	good.putTown("t")

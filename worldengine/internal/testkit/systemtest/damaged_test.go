@@ -607,7 +607,7 @@ func TestFsck_HistoryRaised(t *testing.T) {
 	}
 	for _, history := range []int64{20, 30, 0} {
 		w.close()
-		w.config.Engine.HistoryPerTown, w.config.Engine.DiscardHistory = history, history > 0
+		w.config.Engine.HistoryPerTown, w.config.Engine.Storage.DiscardHistory = history, history > 0
 		w.open()
 		state = w.talk(state)
 		w.clean()

@@ -397,7 +397,7 @@ func TestFsck_UndecodableHeaders(t *testing.T) {
 		wire.SignalSubject("main"), wire.LogSubject("main", "t"),
 	} {
 		t.Run(fmt.Sprint(i, subject), func(t *testing.T) {
-			w := newCheckedWorld(t, engine.Config{Bus: true}, opened)
+			w := newCheckedWorld(t, engine.Config{Bus: engine.BusConfig{Enabled: true}}, opened)
 			w.talk(w.found("t"))
 			other := w.found("other")
 			body := "{}"
