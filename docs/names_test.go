@@ -36,8 +36,6 @@ var idioms = map[string]func(name string, f *ast.FuncType) bool{
 var notYet = []string{
 	"worldengine/internal/engine",
 	"worldengine/internal/engine/game",
-	"worldengine/internal/store/history",
-	"worldengine/internal/store/index",
 }
 
 func TestNames_VerbsAndNouns(t *testing.T) {

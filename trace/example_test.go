@@ -11,7 +11,7 @@ func Example() {
 	received := map[string][]string{"Traceparent": {"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}}
 	c := trace.Extract(received)
 	fmt.Println(c.TraceID())
-	fmt.Println(c.Header(nil))
+	fmt.Println(c.Inject(nil))
 	// Output:
 	// 4bf92f3577b34da6a3ce929d0e0e4736
 	// map[traceparent:[00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01]]

@@ -80,8 +80,8 @@ func (c Context) TraceID() string {
 	return c.Parent[3:35]
 }
 
-// Header adds the context, if there is one, to header, or to a new header if that is nil.
-func (c Context) Header(header map[string][]string) map[string][]string {
+// Inject adds the context, if there is one, to header, or to a new header if that is nil.
+func (c Context) Inject(header map[string][]string) map[string][]string {
 	if c.IsZero() {
 		return header
 	}

@@ -143,16 +143,16 @@ func TestContext_Header(t *testing.T) {
 	t.Parallel()
 	c := trace.Parse(parent, state)
 	require.Equal(t, id, c.TraceID())
-	require.Equal(t, c, trace.Extract(c.Header(nil)))
+	require.Equal(t, c, trace.Extract(c.Inject(nil)))
 	given := map[string][]string{"Other": {"x"}}
 	require.Equal(t, map[string][]string{"Other": {"x"}, "traceparent": {parent},
 		"tracestate": {state}},
-		c.Header(given))
+		c.Inject(given))
 
 	var none trace.Context
-	require.Nil(t, none.Header(nil))
+	require.Nil(t, none.Inject(nil))
 	require.Empty(t, none.TraceID())
-	require.NotContains(t, trace.Parse(parent, "").Header(nil), "tracestate")
+	require.NotContains(t, trace.Parse(parent, "").Inject(nil), "tracestate")
 
 	type stored struct {
 		Trace trace.Context `json:"trace,omitzero"`
@@ -193,6 +193,6 @@ func FuzzExtract(f *testing.F) {
 		require.LessOrEqual(t, len(c.State), trace.MaxState)
 		require.NotContains(t, c.State, "\r")
 		require.NotContains(t, c.State, "\n")
-		require.Equal(t, c, trace.Extract(c.Header(nil)))
+		require.Equal(t, c, trace.Extract(c.Inject(nil)))
 	})
 }

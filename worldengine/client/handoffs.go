@@ -102,7 +102,7 @@ func (c *Client) sendOnce(
 		more.townID = h.Proposal.TownID
 	}
 	if c.Trace != nil {
-		more.header = c.Trace(ctx).Header(nil)
+		more.header = c.Trace(ctx).Inject(nil)
 	}
 	msg, doubt, err := c.exchange(ctx, wire.Handoff, body, more)
 	if err != nil {

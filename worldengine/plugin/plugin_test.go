@@ -38,7 +38,7 @@ func TestServe_Command(t *testing.T) {
 		data, err := c.MarshalWire(time.Now())
 		require.NoError(t, err)
 		reply, err := e.nc.RequestMsg(&nats.Msg{
-			Subject: subjectOf(townID), Header: want.Header(nil), Data: data}, soon)
+			Subject: subjectOf(townID), Header: want.Inject(nil), Data: data}, soon)
 		require.NoError(t, err)
 		require.Equal(t, want, <-seen)
 		done := apply.Done(c)

@@ -66,7 +66,7 @@ func (s *Sink) events(msg *jetstream.RawStreamMsg) ([]*nats.Msg, error) {
 	messages := make([]*nats.Msg, len(bodies))
 	for i, body := range bodies {
 		event := &rec.Run.Events[i]
-		header := rec.Run.Trace.Header(nats.Header{
+		header := rec.Run.Trace.Inject(nats.Header{
 			wire.EventTypeHeader:  {string(event.EventType)},
 			jetstream.MsgIDHeader: {event.EventID},
 		})

@@ -135,7 +135,7 @@ func (i *Inbox) Ask(subject string, x *Execution, attempt int64, data []byte) er
 	i.mu.Unlock()
 	msg := &nats.Msg{
 		Subject: subject, Reply: fmt.Sprint(i.prefix, x.token, ".", attempt), Data: data,
-		Header: x.Trace.Header(nil),
+		Header: x.Trace.Inject(nil),
 	}
 	if err := i.nc.PublishMsg(msg); err != nil {
 		return fmt.Errorf("worldengine: the request could not be sent: %w", err)

@@ -341,8 +341,8 @@ func TestTrace_Events(t *testing.T) {
 		header nats.Header
 		want   trace.Context
 	}{
-		{c.talk(at), handoff.Executed, good.Header(nil), good},
-		{c.talk(at), handoff.Duplicate, traced(2).Header(nil), traced(2)},
+		{c.talk(at), handoff.Executed, good.Inject(nil), good},
+		{c.talk(at), handoff.Duplicate, traced(2).Inject(nil), traced(2)},
 		{c.wall(at), handoff.Stale, nats.Header{}, trace.Context{}},
 		{c.wall(at), handoff.Stale, nats.Header{"traceparent": {"00-1"}, "tracestate": {"a=b"}}, trace.Context{}},
 		{c.wall(at), handoff.Stale, nats.Header{"traceparent": {good.Parent, good.Parent}}, trace.Context{}},
@@ -370,7 +370,7 @@ func TestTrace_TakenOver(t *testing.T) {
 		}
 		return agreeAfter(release)(c, times)
 	})
-	reply := c.sendTraced(c.wall(c.putTown("t")), traced(1).Header(nil))
+	reply := c.sendTraced(c.wall(c.putTown("t")), traced(1).Inject(nil))
 	g.waitAsked(3)
 	runID := c.pending("t")
 	stop(t, both[0])
@@ -393,7 +393,7 @@ func TestTrace_Waiting(t *testing.T) {
 	t.Parallel()
 	log := &natstest.Buffer{}
 	c, at, _, release := startApplying(t, withBus, patient, logged(log))
-	behind := c.sendTraced(c.talk(at), traced(2).Header(nil))
+	behind := c.sendTraced(c.talk(at), traced(2).Inject(nil))
 	queued := c.runsOf("t", runevents.RunStatusPending, 1)[0]
 	c.requireTrace(queued, traced(2))
 	close(release)
@@ -401,7 +401,7 @@ func TestTrace_Waiting(t *testing.T) {
 	c.requireTrace(queued, traced(2))
 
 	c.signal("control.pause", members{"townId": "t", "actorId": "op"})
-	paused := c.sendTraced(c.talk(at), traced(3).Header(nil))
+	paused := c.sendTraced(c.talk(at), traced(3).Inject(nil))
 	waits := c.paused("t", 1)[0]
 	c.requireTrace(waits, traced(3))
 	c.signal("run.cancel", members{"runId": waits, "actorId": "op"})
@@ -409,7 +409,7 @@ func TestTrace_Waiting(t *testing.T) {
 	c.requireTrace(waits, traced(3))
 
 	logs := newWorld(t, once, logged(log))
-	got := logs.resultOf(<-logs.sendTraced(logs.wall(logs.putTown("t")), traced(1).Header(nil)))
+	got := logs.resultOf(<-logs.sendTraced(logs.wall(logs.putTown("t")), traced(1).Inject(nil)))
 	require.Equal(t, handoff.Failed, got.result.Status)
 	require.Regexp(t, "msg=PLUGIN_ABSENT .*runId="+got.runID+" .*traceparent="+traced(1).Parent+
 		"\n", log.String())

@@ -125,8 +125,8 @@ func (v *message) finding(what string, want, got any) Finding {
 	return f
 }
 
-// want reports a wrong value of the message.
-func (v *message) want(what string, want, got any) {
+// requireEqual reports a wrong value of the message.
+func (v *message) requireEqual(what string, want, got any) {
 	if want != got {
 		v.findings = append(v.findings, v.finding(what, want, got))
 	}
@@ -160,7 +160,7 @@ func (l *LogCheck) check(m *jetstream.RawStreamMsg) (*message, error) {
 	}
 	if err != nil {
 		v.rec = nil
-		v.want("the record cannot be read", machine.RecordVersion, err.Error())
+		v.requireEqual("the record cannot be read", machine.RecordVersion, err.Error())
 		return v, nil
 	}
 	err = l.readTown(v)
@@ -168,13 +168,13 @@ func (l *LogCheck) check(m *jetstream.RawStreamMsg) (*message, error) {
 	v.readResult()
 	switch {
 	case l.kinds[v.rec.Kind] == nil:
-		v.want("a record of a kind that this program does not know", "", string(v.rec.Kind))
+		v.requireEqual("a record of a kind that this program does not know", "", string(v.rec.Kind))
 	case v.rec.Run == nil && !mayLackRun(v.rec.Kind):
-		v.want("the record has no run", "events", "")
+		v.requireEqual("the record has no run", "events", "")
 	case l.subjectOf(v) != v.Subject:
-		v.want("the record is not on its own subject", l.subjectOf(v), v.Subject)
+		v.requireEqual("the record is not on its own subject", l.subjectOf(v), v.Subject)
 	case err != nil:
-		v.want("the stored state is not a snapshot.v1", "", err.Error())
+		v.requireEqual("the stored state is not a snapshot.v1", "", err.Error())
 	default:
 		v.checkHeaders()
 		l.checkRecord(v)
@@ -182,12 +182,12 @@ func (l *LogCheck) check(m *jetstream.RawStreamMsg) (*message, error) {
 	if err := l.checkKey(v); err != nil {
 		return v, err
 	}
-	return v, l.settle(v)
+	return v, l.resolveDoubts(v)
 }
 
-// settle adds the doubts to the findings if before is 0, or if the log still keeps the message at
+// resolveDoubts adds the doubts to the findings if before is 0, or if the log still keeps the message at
 // that sequence.
-func (l *LogCheck) settle(v *message) error {
+func (l *LogCheck) resolveDoubts(v *message) error {
 	if len(v.doubts) == 0 {
 		return nil
 	}
@@ -321,7 +321,7 @@ func (v *message) readResult() {
 	case machine.KindHandoff, machine.KindRefused, machine.KindAsked:
 		result, err := handoff.ParseResult(v.rec.Result, schemas.Limits{Bytes: len(v.rec.Result) + 1})
 		if err != nil {
-			v.want("the result does not verify", "", err.Error())
+			v.requireEqual("the result does not verify", "", err.Error())
 			return
 		}
 		v.result = result
@@ -335,7 +335,7 @@ func (v *message) checkHeaders() {
 	maps.Copy(names, got)
 	for _, name := range slices.Sorted(maps.Keys(names)) {
 		if name != wire.AtHeader && !strings.HasPrefix(name, wire.ServerHeaderPrefix) {
-			v.want("the header "+name+" is not the one of the record", want.Get(name), got.Get(name))
+			v.requireEqual("the header "+name+" is not the one of the record", want.Get(name), got.Get(name))
 		}
 	}
 }
@@ -388,7 +388,7 @@ func (v *message) checkGuard() {
 // checkSettings checks a record of the settings of the world.
 func (v *message) checkSettings() {
 	v.checkGuard()
-	v.want("the record has not all settings of a world",
+	v.requireEqual("the record has not all settings of a world",
 		fmt.Sprint(worldsettings.ReadRecord(v.rec).Entries()), fmt.Sprint(v.rec.Settings))
 }
 
@@ -431,7 +431,7 @@ func (v *message) checkAppended(run *runState) {
 		e := &events.Events[i]
 		ofOthers := e.StepID != "" && !slices.Contains(machine.Steps(), e.StepID)
 		if e.EventType.Spec().EngineOnly || ofEngine && !ofOthers {
-			v.want("others appended an event that only the engine emits", "", eventText(events, i))
+			v.requireEqual("others appended an event that only the engine emits", "", eventText(events, i))
 			run.lost = true // the engine does not emit an event that the run already has
 		}
 	}
@@ -444,7 +444,7 @@ func (l *LogCheck) checkBetween(v *message, run *runState) {
 	switch now := l.townBefore(run.town).town(); {
 	case run.lost:
 	case len(v.rec.Run.Events) == 0:
-		v.want("a record without events neither closes nor reopens its run", true,
+		v.requireEqual("a record without events neither closes nor reopens its run", true,
 			v.rec.Closing || run.tail.Closed)
 	case run.accepted:
 		if now != nil && now.Pending != nil && now.Pending.Run.RunID == v.rec.Run.RunID {
@@ -457,7 +457,7 @@ func (l *LogCheck) checkBetween(v *message, run *runState) {
 			&machine.Abandon{Run: waiting.Run.Identity, Why: cancellationOf(v.rec.Run)})
 	case run.tail.Waiting != nil: // the run may end before its handoff is judged
 		waiting := run.tail.Waiting
-		v.want("the run is not the one of its records before",
+		v.requireEqual("the run is not the one of its records before",
 			fmt.Sprint(waiting.TownID, " ", waiting.Run.Identity),
 			fmt.Sprint(v.rec.TownID, " ", v.rec.Run.Identity))
 	}
@@ -479,7 +479,7 @@ func (l *LogCheck) checkKey(v *message) error {
 	}
 	first, err := l.at(before)
 	if first != nil && err == nil && !retries(v.rec.RetryOf, first) {
-		v.want("the key was accepted twice", fmt.Sprint("a duplicate of log sequence ", before),
+		v.requireEqual("the key was accepted twice", fmt.Sprint("a duplicate of log sequence ", before),
 			"accepted again: "+v.result.IdempotencyKey)
 	}
 	return err

@@ -63,14 +63,14 @@ func (r *runState) check(v *message) {
 	if kind != machine.KindEvents && !r.engineOwned {
 		r.engineOwned = true
 		if !runevents.IsID(run.RunID) {
-			v.want("the id of the run is not a UUID v4", "a UUID v4", run.RunID)
+			v.requireEqual("the id of the run is not a UUID v4", "a UUID v4", run.RunID)
 		}
 	}
 	if ofSubject {
 		r.checkGuard(v)
 	}
 	if run.FirstSeq < r.tail.Next {
-		v.want("the events do not come after the ones before them", fmt.Sprint("runSeq above ",
+		v.requireEqual("the events do not come after the ones before them", fmt.Sprint("runSeq above ",
 			r.tail.Next-1), fmt.Sprint(run.FirstSeq))
 	}
 	r.lost = r.lost || run.FirstSeq > r.tail.Next
@@ -83,7 +83,7 @@ func (r *runState) check(v *message) {
 	}
 	for i := range records {
 		id, key := records[i].EventID, records[i].IdempotencyKey
-		v.want("an event, or its id, was there before: "+eventText(run, i), false,
+		v.requireEqual("an event, or its id, was there before: "+eventText(run, i), false,
 			seen[id] || seen[key])
 		seen[id], seen[key] = true, true
 	}
@@ -108,7 +108,7 @@ func isEndedBy(r *runState, rec *machine.Record) bool {
 func (r *runState) checkGuard(v *message) {
 	guard, ok := commitlog.GuardOf(v.Header)
 	if last := r.tail.Guard; last > 0 && (!ok || guard < last) {
-		v.want("the append was not guarded by the run's message before it", last, guard)
+		v.requireEqual("the append was not guarded by the run's message before it", last, guard)
 	}
 	r.lost = r.lost || guard != r.tail.Guard
 }
@@ -131,7 +131,7 @@ func (r *runState) extend(v *message) {
 func (v *message) checkEvents(run *runevents.Run) {
 	for i, r := range run.Records(v.Time) {
 		if err := r.Validate(); err != nil {
-			v.want("an event is not valid: "+eventText(run, i), "", err.Error())
+			v.requireEqual("an event is not valid: "+eventText(run, i), "", err.Error())
 		}
 	}
 }

@@ -314,7 +314,7 @@ func (r *replay) delivery() (machine.Event, error) {
 	e.Run.PlanID, e.Run.PlanVersion = h.ProposalID, h.Proposal.SchemaVersion
 	if of := e.RetryOf; of != nil {
 		if of.LogSeq == 0 || of.LogSeq >= r.Sequence {
-			r.want("the record of the retried run does not come before",
+			r.requireEqual("the record of the retried run does not come before",
 				fmt.Sprint("a log sequence below ", r.Sequence), fmt.Sprint(of.LogSeq))
 		}
 		said, _ := machine.SignalIn(rec.Run)

@@ -36,7 +36,7 @@ const readTimeout = 10 * time.Second
 type Reader struct {
 	Log   *records.Log
 	index *index.Index
-	told  *recent.Map[uint64, *told] // by log sequence
+	told  *recent.Map[uint64, *storedResult] // by log sequence
 }
 
 // maxTold bounds the results that Memory remembers, some 2 KB each.
@@ -44,7 +44,7 @@ const maxTold = 1024
 
 // New returns a reader of a log with its index, which only Memory needs.
 func New(log *records.Log, x *index.Index) Reader {
-	return Reader{Log: log, index: x, told: recent.NewMap[uint64, *told](maxTold)}
+	return Reader{Log: log, index: x, told: recent.NewMap[uint64, *storedResult](maxTold)}
 }
 
 // Town is a town as one revision left it.

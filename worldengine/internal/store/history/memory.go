@@ -133,9 +133,9 @@ func summaryOf(now *town.Snapshot, counts map[string]int) *messages.MemorySummar
 	return s
 }
 
-// told is a result that was read: an entry of the history and, if it was executed, of the
+// storedResult is a result that was read: an entry of the history and, if it was executed, of the
 // chronicle.
-type told struct {
+type storedResult struct {
 	result messages.MemoryResult
 	entry  messages.MemoryEntry
 }
@@ -151,14 +151,14 @@ func (r *Reader) fillHistory(ctx context.Context, m *messages.Memory, found *ind
 	slices.Reverse(seqs)
 	chosen, err := r.newestTold(ctx, m, seqs, m.Scope.HistoryLimit)
 	if room := m.Scope.HistoryLimit - len(chosen); err == nil && room > 0 {
-		var rest []*told
+		var rest []*storedResult
 		rest, err = r.newestTold(ctx, m, found.Newest[string(handoff.Duplicate)], room)
 		chosen = append(chosen, rest...)
 	}
 	if err != nil {
 		return err
 	}
-	slices.SortStableFunc(chosen, func(a, b *told) int {
+	slices.SortStableFunc(chosen, func(a, b *storedResult) int {
 		return cmp.Or(cmp.Compare(b.result.At, a.result.At), town.Compare(place(b), place(a)))
 	})
 	for _, t := range chosen[:min(len(chosen), m.Scope.HistoryLimit)] {
@@ -168,7 +168,7 @@ func (r *Reader) fillHistory(ctx context.Context, m *messages.Memory, found *ind
 }
 
 // place is the text by which results of one epoch are sorted.
-func place(t *told) string {
+func place(t *storedResult) string {
 	r := &t.result
 	return strings.Join([]string{r.SourceType, r.Kind, orEmpty(r.ProposalType), string(r.Status),
 		orEmpty(r.HandoffID)}, ":")
@@ -179,7 +179,7 @@ func (r *Reader) fillChronicle(ctx context.Context, m *messages.Memory, found *i
 	if err != nil {
 		return err
 	}
-	slices.SortStableFunc(chosen, func(a, b *told) int {
+	slices.SortStableFunc(chosen, func(a, b *storedResult) int {
 		return cmp.Or(cmp.Compare(b.entry.At, a.entry.At),
 			town.Compare(b.entry.RunID, a.entry.RunID))
 	})
@@ -194,12 +194,12 @@ func (r *Reader) fillChronicle(ctx context.Context, m *messages.Memory, found *i
 // results that the log no longer keeps.
 func (r *Reader) newestTold(
 	ctx context.Context, m *messages.Memory, seqs []uint64, limit int,
-) (chosen []*told, err error) {
+) (chosen []*storedResult, err error) {
 	for _, seq := range seqs[:min(len(seqs), maxRead)] {
 		if m.Scope.TownID == nil && len(chosen) >= limit {
 			break
 		}
-		t, err := r.toldAt(ctx, seq)
+		t, err := r.resultAt(ctx, seq)
 		if err != nil {
 			return nil, err
 		}
@@ -214,8 +214,8 @@ func (r *Reader) newestTold(
 	return chosen, nil
 }
 
-// toldAt reads the result at a sequence; nil if none can be read.
-func (r *Reader) toldAt(ctx context.Context, seq uint64) (*told, error) {
+// resultAt reads the result at a sequence; nil if none can be read.
+func (r *Reader) resultAt(ctx context.Context, seq uint64) (*storedResult, error) {
 	if t, known := r.told.Get(seq); known {
 		return t, nil
 	}
@@ -223,15 +223,15 @@ func (r *Reader) toldAt(ctx context.Context, seq uint64) (*told, error) {
 	if msg == nil || err != nil {
 		return nil, err
 	}
-	t, err := r.tell(ctx, msg)
+	t, err := r.readResult(ctx, msg)
 	if t != nil && err == nil {
 		r.told.Add(seq, t)
 	}
 	return t, err
 }
 
-// tell returns the result in a message; nil if none can be read.
-func (r *Reader) tell(ctx context.Context, msg *jetstream.RawStreamMsg) (*told, error) {
+// readResult returns the result in a message; nil if none can be read.
+func (r *Reader) readResult(ctx context.Context, msg *jetstream.RawStreamMsg) (*storedResult, error) {
 	rec, err := records.Read(msg.Data)
 	var result handoff.Result
 	var asked struct { // without numbers, which agents may write as 15.0
@@ -248,7 +248,7 @@ func (r *Reader) tell(ctx context.Context, msg *jetstream.RawStreamMsg) (*told, 
 	p := handoff.Proposal{
 		Type: asked.Proposal.Type, ActorID: asked.Proposal.ActorID, Args: asked.Proposal.Args,
 	}
-	t := &told{result: resultOf(rec.TownID, &result, &p)}
+	t := &storedResult{result: resultOf(rec.TownID, &result, &p)}
 	if !result.Executed {
 		return t, nil
 	}

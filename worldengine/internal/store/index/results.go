@@ -61,17 +61,17 @@ func (ix *Index) Results(tokens []string, kept Kept, most int) Results {
 	defer ix.mu.RUnlock()
 	found := Results{Counts: map[string]int{}, Newest: map[string][]uint64{}}
 	if tokens == nil {
-		found.take(ix.s, ix.s.results[0], kept, most)
+		found.collect(ix.s, ix.s.results[0], kept, most)
 	}
 	for _, token := range tokens {
 		if town := ix.s.town(token); town != 0 {
-			found.take(ix.s, ix.s.results[town], kept, most)
+			found.collect(ix.s, ix.s.results[town], kept, most)
 		}
 	}
 	return found
 }
 
-func (f *Results) take(s *state, lists results, kept Kept, most int) {
+func (f *Results) collect(s *state, lists results, kept Kept, most int) {
 	for i := range lists {
 		list, first := &lists[i], kept.Refused
 		if list.ofTown {

@@ -57,7 +57,7 @@ func (ix *Index) Runs(filter Filter, after uint64, limit int) (page Page) {
 			ix.mu.RUnlock()
 			ix.mu.RLock()
 		}
-		if !search.begins(r) {
+		if !search.startsRun(r) {
 			continue
 		}
 		if len(page.Runs) == limit {
@@ -65,7 +65,7 @@ func (ix *Index) Runs(filter Filter, after uint64, limit int) (page Page) {
 		}
 		first := search.first(r.run)
 		page.Next, page.Looked, page.To = r.Seq, page.Looked+1, instant(first.At)
-		if search.passes(r) {
+		if search.matches(r) {
 			page.Runs = append(page.Runs, search.viewRun(r.run, 0))
 			page.Places = append(page.Places, r.Seq)
 		}
@@ -140,12 +140,12 @@ func (s *search) rowsOfTown(town uint32, after uint64, yield func(*row) bool) {
 	}
 }
 
-// begins reports whether a row is the first one of its run behind the mark.
-func (s *search) begins(r *row) bool {
+// startsRun reports whether a row is the first one of its run behind the mark.
+func (s *search) startsRun(r *row) bool {
 	return r.run != 0 && (r.prevRun == 0 || s.row(r.prevRun).Seq <= s.mark)
 }
 
-func (s *search) passes(r *row) bool {
+func (s *search) matches(r *row) bool {
 	first, last, f := s.first(r.run), s.wordsOf(s.last(r.run)), &s.filter
 	at := instant(first.At)
 	return (f.Status == "" || f.Status == last.status || f.Status == last.result) &&
