@@ -13,6 +13,7 @@ import (
 	"worldengine/worldengine/internal/engine/bus"
 	"worldengine/worldengine/internal/serve/access"
 	"worldengine/worldengine/internal/serve/server"
+	"worldengine/worldengine/internal/store/commitlog/logtest"
 	"worldengine/worldengine/internal/testkit/natstest"
 	"worldengine/worldengine/wire"
 )
@@ -44,7 +45,7 @@ func TestStreams_Denied(t *testing.T) {
 	operator, engine := as(wire.Operator), as(wire.Engine)
 	js, err := jetstream.New(engine.connect())
 	require.NoError(t, err)
-	_, err = js.Publish(t.Context(), wire.LogSubject("main", threatened), []byte("garbage"))
+	_, err = js.Publish(t.Context(), logtest.AppendSubject(t, js, wire.LogSubject("main", threatened)), []byte("garbage"))
 	require.NoError(t, err)
 	const denied = "PERMISSION_DENIED: this user may not use the streams of the world: "
 	operator.fails(exitRefused, denied, "fsck", "--repair")

@@ -19,6 +19,7 @@ import (
 	"worldengine/worldengine/internal/kit/cmdline"
 	"worldengine/worldengine/internal/serve/access"
 	"worldengine/worldengine/internal/serve/server"
+	"worldengine/worldengine/internal/store/commitlog/logtest"
 	"worldengine/worldengine/internal/store/worldsettings"
 	"worldengine/worldengine/internal/tool/standin"
 	"worldengine/worldengine/wire"
@@ -123,7 +124,8 @@ func (s *script) run(text string) string {
 			fmt.Fprintln(&out, line)
 		case strings.HasPrefix(line, "> "):
 			subject, content, _ := strings.Cut(line[2:], " ")
-			_, err := s.streams().Publish(s.t.Context(), subject, []byte(s.content(content)))
+			js := s.streams()
+			_, err := js.Publish(s.t.Context(), logtest.AppendSubject(s.t, js, subject), []byte(s.content(content)))
 			require.NoError(s.t, err, line)
 			fmt.Fprintln(&out, line)
 		case strings.HasPrefix(line, "= "):

@@ -112,6 +112,27 @@ func LoggedTown(subject string) string {
 	return ""
 }
 
+// appended is the third token of each subject on which a log with an identity accepts appends.
+const appended = "append"
+
+// AppendSubject returns the subject on which a log with an identity accepts the messages of a subject of the log:
+// world.<world>.append.<identity>, and the tokens behind the world.
+func AppendSubject(subject, identity string) string {
+	tokens := strings.SplitN(subject, ".", 3)
+	return internalSubject(tokens[1], appended, identity, tokens[2])
+}
+
+// LogIdentity returns the identity in a subject that AppendSubject returned.
+func LogIdentity(subject string) string {
+	if tokens := strings.Split(subject, "."); len(tokens) > 4 && tokens[2] == appended {
+		return tokens[3]
+	}
+	return ""
+}
+
+// LogSubjects matches the subjects of a log.
+func LogSubjects(world string) string { return internalSubject(world, ">") }
+
 // ControlSubject returns the subject of the pauses of the world.
 func ControlSubject(world string) string { return internalSubject(world, "control") }
 

@@ -16,6 +16,7 @@ import (
 	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/serve/server"
 	"worldengine/worldengine/internal/serve/server/servertest"
+	"worldengine/worldengine/internal/store/commitlog/logtest"
 	"worldengine/worldengine/internal/testkit/natstest"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
@@ -294,7 +295,9 @@ func TestPause_UnreadableTown(t *testing.T) {
 	runID := c.pending("t")
 	c.signal("control.pause", townRequest("t"))
 	c.awaitView(runID, "PAUSED DRAINING")
-	_, err := c.streams().Publish(t.Context(), wire.LogSubject("main", wire.TownToken("t")), []byte("{"))
+	js := c.streams()
+	subject := logtest.AppendSubject(t, js, wire.LogSubject("main", wire.TownToken("t")))
+	_, err := js.Publish(t.Context(), subject, []byte("{"))
 	require.NoError(t, err)
 	c.awaitView(runID, "PAUSED ")
 }

@@ -16,6 +16,7 @@ import (
 	"worldengine/runevents"
 	"worldengine/schemas"
 	"worldengine/worldengine/internal/serve/server/servertest"
+	"worldengine/worldengine/internal/store/commitlog/logtest"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
@@ -272,7 +273,7 @@ func TestEventList_Damaged(t *testing.T) {
 		{Data: []byte(`{"schemaVersion":"commit-record.v1","townId":"another"}`), Header: put},
 		{Data: []byte("no headers")},
 	} {
-		msg.Subject = wire.LogSubject("main", "bad")
+		msg.Subject = logtest.AppendSubject(t, c.streams(), wire.LogSubject("main", "bad"))
 		_, err := c.nc.RequestMsg(msg, 10*time.Second)
 		require.NoError(t, err)
 	}

@@ -15,6 +15,7 @@ import (
 	"worldengine/worldengine/internal/engine/rcon"
 	"worldengine/worldengine/internal/serve/server"
 	"worldengine/worldengine/internal/store/backup"
+	"worldengine/worldengine/internal/store/commitlog/logtest"
 	"worldengine/worldengine/internal/store/fsck"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
@@ -47,7 +48,7 @@ func TestWorlds_CareBesideOthers(t *testing.T) {
 	done := damaged.wall(damaged.town("t"))
 	damaged.executes(done)
 	js, next := w.streams(), damaged.talk(damaged.town("t"))
-	_, err := js.Publish(t.Context(), wire.LogSubject("damaged", "t"), []byte("no commit"))
+	_, err := js.Publish(t.Context(), logtest.AppendSubject(t, js, wire.LogSubject("damaged", "t")), []byte("no commit"))
 	require.NoError(t, err)
 	require.Equal(t, "TOWN_DAMAGED", damaged.failureOf(damaged.request("handoff", next)).Code)
 

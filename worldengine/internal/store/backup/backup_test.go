@@ -25,6 +25,7 @@ import (
 	"worldengine/worldengine/internal/serve/server"
 	"worldengine/worldengine/internal/store/backup"
 	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/internal/store/commitlog/logtest"
 	"worldengine/worldengine/internal/store/fsck"
 	"worldengine/worldengine/internal/store/worldsettings"
 	"worldengine/worldengine/internal/testkit/natstest"
@@ -235,7 +236,7 @@ func TestRestore_ExpiredEvents(t *testing.T) {
 	require.NoError(t, err)
 	for run := range 100 {
 		_, err := js.PublishMsg(t.Context(), &nats.Msg{
-			Subject: wire.RunSubject("main", fmt.Sprint(run)), Data: []byte("{}"),
+			Subject: logtest.AppendSubject(t, js, wire.RunSubject("main", fmt.Sprint(run))), Data: []byte("{}"),
 			Header: nats.Header{jetstream.MsgTTLHeader: {"1s"}},
 		})
 		require.NoError(t, err)
@@ -488,7 +489,8 @@ func narrow(t testing.TB, maxPayload int32) *nats.Conn {
 	return natstest.Connect(t, func(o *natsserver.Options) { o.MaxPayload = maxPayload })
 }
 
-// The streams of a restored world keep their settings.
+// The streams of a restored world keep their settings. The log gets an identity of its own: no writer of the
+// other log appends to it.
 func TestRestore_KeepsSettings(t *testing.T) {
 	t.Parallel()
 	from, to, dir := natstest.Connect(t), natstest.Connect(t), t.TempDir()
@@ -500,7 +502,10 @@ func TestRestore_KeepsSettings(t *testing.T) {
 	_, err = backup.Restore(t.Context(), to, dir, backup.RestoreOptions{})
 	require.NoError(t, err)
 	serve(t, to, engine.Config{})
-	require.Equal(t, configs(t, from), configs(t, to))
+	before, after := configs(t, from), configs(t, to)
+	log := wire.LogStream("main")
+	require.NotEqual(t, commitlog.Identity(before[log]), commitlog.Identity(after[log]))
+	require.Equal(t, unidentified(before), unidentified(after))
 }
 
 // A restored log knows that its history was shorter before, so that full histories may have lost
@@ -527,6 +532,14 @@ func TestRestore_KeepsLeastHistory(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, 77, settings.LeastHistory)
 	require.NotZero(t, settings.RestoredTo)
+}
+
+// unidentified takes the identity of the log out of configurations.
+func unidentified(configs map[string]jetstream.StreamConfig) map[string]jetstream.StreamConfig {
+	log := configs[wire.LogStream("main")]
+	log.Subjects, log.SubjectTransform = nil, nil
+	configs[log.Name] = log
+	return configs
 }
 
 func configs(t testing.TB, nc *nats.Conn) map[string]jetstream.StreamConfig {

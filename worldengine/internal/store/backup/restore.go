@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server/archive"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
 
 	"worldengine/worldengine/internal/kit/backoff"
 	"worldengine/worldengine/internal/store/alerts"
@@ -202,6 +203,7 @@ func (r *restore) all(ctx context.Context) (pending int, err error) {
 	settings := worldsettings.Configured(log) // until the log itself can be asked
 	configs := BackupStreams(r.options.As, settings.Settings, r.options.Replicas)
 	settings.Configure(&configs[0])
+	commitlog.Identify(&configs[0], r.options.As, nuid.Next())
 	for i, config := range configs {
 		config.DenyPurge = config.DenyPurge && len(r.manifest.Left) == 0
 		if err := r.stream(ctx, &streams[i], config); err != nil {

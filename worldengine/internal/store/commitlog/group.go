@@ -145,6 +145,7 @@ func (s *GroupedStore) publishBatch(batch []*waitingAppend) (*jetstream.PubAck, 
 	for i, w := range batch {
 		// The caller's message stays unchanged: it may be appended again, alone.
 		msg := &nats.Msg{Subject: w.msg.Subject, Data: w.msg.Data, Header: maps.Clone(w.msg.Header)}
+		msg = addressed(msg, s.Identity)
 		msg.Header[batchIDHeader] = []string{id}
 		msg.Header[batchSequenceHeader] = []string{strconv.Itoa(i + 1)}
 		if i < len(batch)-1 {

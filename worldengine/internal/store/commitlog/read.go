@@ -34,6 +34,9 @@ type Store interface {
 // that syncs each append to the disk.
 func NewStore(js jetstream.JetStream, stream jetstream.Stream, grouped bool) Store {
 	store := StreamStore{JetStream: js, Stream: stream}
+	if stream != nil {
+		store.Identity = Identity(stream.CachedInfo().Config)
+	}
 	if grouped {
 		return &GroupedStore{StreamStore: store, timeout: appendTimeout}
 	}
@@ -45,11 +48,12 @@ func NewStore(js jetstream.JetStream, stream jetstream.Stream, grouped bool) Sto
 type StreamStore struct {
 	JetStream jetstream.JetStream
 	Stream    jetstream.Stream
+	Identity  string // of the log to which Publish appends; "" if it has none
 }
 
 // Publish implements Store.
 func (s StreamStore) Publish(ctx context.Context, msg *nats.Msg) (*jetstream.PubAck, error) {
-	return s.JetStream.PublishMsg(ctx, msg)
+	return s.JetStream.PublishMsg(ctx, addressed(msg, s.Identity))
 }
 
 // At implements Store.

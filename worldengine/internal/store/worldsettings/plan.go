@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
 
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/wire"
@@ -168,7 +169,7 @@ func (p *Plan) record(ctx context.Context, js jetstream.JetStream) error {
 // addSubject adds the subject of settings to the log of a world of an earlier program.
 func (p *Plan) addSubject(ctx context.Context, js jetstream.JetStream) error {
 	config, subject := p.log.Stream.CachedInfo().Config, wire.SettingsSubject(p.log.World)
-	if slices.Contains(config.Subjects, subject) {
+	if commitlog.Identity(config) != "" || slices.Contains(config.Subjects, subject) {
 		return nil
 	}
 	config.Subjects = append(slices.Clone(config.Subjects), subject)
@@ -210,7 +211,9 @@ func OpenLog(
 	logger *slog.Logger,
 ) (jetstream.Stream, error) {
 	if plan.New {
-		stream, err := createLog(ctx, js, StreamConfig(world, plan.Settings, replicas))
+		config := StreamConfig(world, plan.Settings, replicas)
+		commitlog.Identify(&config, world, nuid.Next())
+		stream, err := createLog(ctx, js, config)
 		if err != nil {
 			return nil, err
 		}
@@ -223,6 +226,7 @@ func OpenLog(
 	plan.warn(before, replicas, logger)
 	config := StreamConfig(world, plan.Settings, replicas)
 	plan.stored.Configure(&config)
+	commitlog.Identify(&config, world, commitlog.Identity(plan.log.Stream.CachedInfo().Config))
 	return commitlog.OpenStream(ctx, js, config, logger)
 }
 

@@ -13,6 +13,7 @@ import (
 	"worldengine/worldengine/internal/engine/bus"
 	"worldengine/worldengine/internal/store/alerts"
 	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/internal/store/commitlog/logtest"
 	"worldengine/worldengine/internal/store/worldsettings"
 	"worldengine/worldengine/internal/testkit/natstest"
 	"worldengine/worldengine/wire"
@@ -28,7 +29,7 @@ func newWorld(t *testing.T, s worldsettings.Settings) jetstream.JetStream {
 	require.NoError(t, err)
 	serveWith(t, js, s)
 	for range 3 {
-		_, err := js.Publish(t.Context(), wire.LogSubject("w", "t"), nil)
+		_, err := js.Publish(t.Context(), logtest.AppendSubject(t, js, wire.LogSubject("w", "t")), nil)
 		require.NoError(t, err)
 	}
 	return js
@@ -196,7 +197,7 @@ func TestReadSettings_Lost(t *testing.T) {
 			require.NoError(t, err)
 		},
 		"a record of something else": func(t *testing.T, js jetstream.JetStream) {
-			_, err := js.Publish(t.Context(), wire.SettingsSubject("w"), []byte("{}"))
+			_, err := js.Publish(t.Context(), logtest.AppendSubject(t, js, wire.SettingsSubject("w")), []byte("{}"))
 			require.NoError(t, err)
 		},
 	} {

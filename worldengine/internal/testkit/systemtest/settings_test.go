@@ -9,6 +9,7 @@ import (
 	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/engine"
 	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/internal/store/commitlog/logtest"
 	"worldengine/worldengine/internal/store/fsck"
 	"worldengine/worldengine/internal/store/records"
 	"worldengine/worldengine/internal/store/worldsettings"
@@ -51,6 +52,7 @@ func TestFsck_Settings(t *testing.T) {
 		msg, err := records.Encode(&machine.Record{Kind: machine.KindSettings, Settings: settings},
 			wire.SettingsSubject(wire.DefaultWorld), nil)
 		require.NoError(t, err)
+		msg.Subject = logtest.AppendSubject(t, js, msg.Subject)
 		_, err = js.PublishMsg(t.Context(), msg)
 		require.NoError(t, err)
 	}

@@ -23,6 +23,7 @@ import (
 	"worldengine/runevents"
 	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/engine"
+	"worldengine/worldengine/internal/store/commitlog/logtest"
 	"worldengine/worldengine/internal/store/fsck"
 	"worldengine/worldengine/internal/store/records"
 	"worldengine/worldengine/messages"
@@ -330,6 +331,7 @@ func (w *checkedWorld) forge(subject string, header nats.Header, body string) ui
 		}
 	}
 	msg.Header.Set(jetstream.ExpectedLastSubjSeqHeader, strconv.FormatUint(guard, 10))
+	msg.Subject = logtest.AppendSubject(w.t, w.js, subject)
 	ack, err := w.js.PublishMsg(w.t.Context(), msg)
 	require.NoError(w.t, err)
 	return ack.Sequence
@@ -369,6 +371,7 @@ func (w *checkedWorld) publishRaw(subject, header, body string) uint64 {
 	require.NoError(w.t, err)
 	defer conn.Close()
 	end := w.logEnd()
+	subject = logtest.AppendSubject(w.t, w.js, subject)
 	_, err = fmt.Fprintf(conn, "CONNECT {\"verbose\":false,\"headers\":true}\r\n"+
 		"HPUB %s %d %d\r\n%s%s\r\nPING\r\n", subject, len(header), len(header)+len(body), header, body)
 	require.NoError(w.t, err)

@@ -27,6 +27,7 @@ import (
 	"worldengine/worldengine/internal/kit/natsconn"
 	"worldengine/worldengine/internal/serve/server"
 	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/internal/store/commitlog/logtest"
 	"worldengine/worldengine/internal/store/fsck"
 	"worldengine/worldengine/internal/store/index"
 	"worldengine/worldengine/internal/store/index/indextest"
@@ -305,6 +306,7 @@ func (w *checkedWorld) publish(subject string, header nats.Header, data []byte) 
 		}
 	}
 	var seq uint64
+	subject = logtest.AppendSubject(w.t, w.js, subject)
 	publish := func() bool {
 		ack, err := w.js.PublishMsg(w.t.Context(),
 			&nats.Msg{Subject: subject, Header: own, Data: data})

@@ -4,6 +4,7 @@ package logtest
 import (
 	"context"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -111,4 +112,21 @@ func (s *ChangedStore) At(ctx context.Context, seq uint64) (*jetstream.RawStream
 		return s.Msg, nil
 	}
 	return s.Store.At(ctx, seq)
+}
+
+// AppendSubject returns the subject on which the log of a world accepts messages of a subject; other
+// subjects are returned unchanged.
+func AppendSubject(t testing.TB, js jetstream.JetStream, subject string) string {
+	t.Helper()
+	world, ok := strings.CutPrefix(subject, "world.")
+	world, _, _ = strings.Cut(world, ".")
+	if !ok {
+		return subject
+	}
+	stream, err := js.Stream(t.Context(), wire.LogStream(world))
+	require.NoError(t, err)
+	if identity := commitlog.Identity(stream.CachedInfo().Config); identity != "" {
+		return wire.AppendSubject(subject, identity)
+	}
+	return subject
 }

@@ -1,0 +1,43 @@
+package commitlog
+
+import (
+	"slices"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"worldengine/worldengine/wire"
+)
+
+// Identify gives the stream of a log an identity. The stream then accepts appends only on subjects with
+// that identity, and stores each message on its own subject. So an append that a suspended writer sends
+// after its world was removed and made anew reaches no stream, even if its guard holds in the new log.
+// The identity MUST stay the same as long as the stream exists: replicas apply it when they store.
+func Identify(config *jetstream.StreamConfig, world, identity string) {
+	if identity == "" { // the log of an earlier program
+		return
+	}
+	config.Subjects = slices.Clone(config.Subjects)
+	for i, subject := range config.Subjects {
+		config.Subjects[i] = wire.AppendSubject(subject, identity)
+	}
+	config.SubjectTransform = &jetstream.SubjectTransformConfig{
+		Source: wire.AppendSubject(wire.LogSubjects(world), identity), Destination: wire.LogSubjects(world),
+	}
+}
+
+// Identity returns the identity of the log that has a stream; "" if an earlier program made the log.
+func Identity(config jetstream.StreamConfig) string {
+	if config.SubjectTransform == nil {
+		return ""
+	}
+	return wire.LogIdentity(config.SubjectTransform.Source)
+}
+
+// addressed returns a message on the subject on which the stream with an identity accepts it.
+func addressed(msg *nats.Msg, identity string) *nats.Msg {
+	if identity == "" {
+		return msg
+	}
+	return &nats.Msg{Subject: wire.AppendSubject(msg.Subject, identity), Header: msg.Header, Data: msg.Data}
+}
