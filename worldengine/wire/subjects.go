@@ -139,6 +139,10 @@ func ControlSubject(world string) string { return internalSubject(world, "contro
 // SignalSubject returns the subject of the signals that change no state.
 func SignalSubject(world string) string { return internalSubject(world, "signal") }
 
+// CreateSubject returns the subject on which the servers that would serve a world are asked to make it. "*" may
+// stand for the world.
+func CreateSubject(world string) string { return internalSubject(world, "create") }
+
 // RemoveSubject returns the subject on which the writer of a world is asked to end it and to delete its
 // streams.
 func RemoveSubject(world string) string { return internalSubject(world, "remove") }

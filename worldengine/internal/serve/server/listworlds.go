@@ -19,8 +19,9 @@ import (
 
 // manager answers the verbs about worlds. It implements service.Worlds.
 type manager struct {
-	server *Server
-	js     jetstream.JetStream
+	server    *Server
+	js        jetstream.JetStream
+	creations []*nats.Subscription // to requests of other servers to make worlds
 }
 
 const (

@@ -13,10 +13,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"worldengine/schemas"
 	"worldengine/worldengine/internal/serve/service"
 	"worldengine/worldengine/internal/store/lease"
-	"worldengine/worldengine/internal/store/worldsettings"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
@@ -37,7 +35,7 @@ func (s *Server) manageWorlds() error {
 	if err != nil {
 		return fmt.Errorf("server: JetStream: %w", err)
 	}
-	s.manager = &manager{s, js}
+	s.manager = &manager{server: s, js: js}
 	_, err = s.conn.Subscribe(wire.RemovedSubject("*"), func(msg *nats.Msg) {
 		h := s.worlds.get(string(msg.Data))
 		if h != nil && h.serving.Load() == nil { // else it would make the world anew
@@ -45,83 +43,15 @@ func (s *Server) manageWorlds() error {
 		}
 	})
 	if err == nil {
+		err = s.manager.hearCreations()
+	}
+	if err == nil {
 		_, err = s.service.OpenWorlds(s.manager)
 	}
 	if err != nil {
 		return fmt.Errorf("server: verbs about worlds: %w", err)
 	}
 	return nil
-}
-
-// Create implements service.Worlds. This server serves the new world first.
-func (m *manager) Create(
-	ctx context.Context, request messages.WorldsCreate,
-) (made messages.WorldCreated, err error) {
-	s, world := m.server, request.World
-	settings, err := settingsOf(request.Settings)
-	if err != nil {
-		return made, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, changeWithin)
-	defer cancel()
-	exists, err := m.exists(ctx, world)
-	switch {
-	case err != nil:
-		return made, err
-	case m.isRemoving(world):
-		return made, errRemoving(world)
-	case exists || s.worlds.get(world) != nil:
-		return made, errExists(world)
-	case !s.mayHost(world):
-		// The user may not know of the worlds that the server does serve.
-		return made, fmt.Errorf("%w: this server serves the worlds alone with which it was started: start "+
-			"handoffd with --worlds all, or with --world %s too", service.ErrWorldNotServed, world)
-	}
-	h, err := s.host(world, settings, true)
-	if err == nil && h == nil {
-		err = errExists(world)
-	}
-	if err == nil {
-		err = s.setWorlds(s.Worlds)
-	}
-	if err != nil {
-		return made, err
-	}
-	select {
-	case <-h.decided:
-	case <-ctx.Done():
-	}
-	t := h.serving.Load()
-	if t == nil {
-		err = h.ready()
-		s.drop(h)
-		return made, fmt.Errorf("%w: the new %w", service.ErrWorldNotServed, err)
-	}
-	made = messages.WorldCreated{World: world, Settings: map[string]string{}}
-	for _, setting := range t.engine.Settings().List() {
-		made.Settings[setting.Name] = setting.Value
-	}
-	return made, nil
-}
-
-func errExists(world string) error {
-	return fmt.Errorf("%w: %s; use it, or choose another name", service.ErrWorldExists, world)
-}
-
-// settingsOf returns settings by their names.
-func settingsOf(values map[string]string) (settings worldsettings.Settings, err error) {
-	for name, value := range values {
-		err := settings.Set(name, value)
-		if err == nil {
-			err = settings.Validate()
-		}
-		if err != nil {
-			return settings, schemas.Invalid(schemas.RequestOf(string(wire.WorldsCreate)), schemas.Violation{
-				Path: schemas.Pointer("settings", name), Message: wire.Sentence(err),
-			})
-		}
-	}
-	return settings, nil
 }
 
 // exists reports whether NATS has a world, or a restore of it that is unfinished.
@@ -163,26 +93,11 @@ func (m *manager) Remove(ctx context.Context, request messages.WorldsRemove) err
 		return fmt.Errorf("%w: its writer did not answer the request to remove it: %w",
 			service.ErrWorldNotServed, err)
 	}
-	return removalOf(answer)
+	return failureIn(answer, "the writer of the world could not remove it")
 }
 
-// Headers of the request to the writer of a world, and of its answer.
-const (
-	forceHeader  = "Force"
-	inUseHeader  = "World-In-Use"
-	failedHeader = "Failed"
-)
-
-// removalOf returns the error in the answer of a writer.
-func removalOf(answer *nats.Msg) error {
-	if why := answer.Header.Get(inUseHeader); why != "" {
-		return fmt.Errorf("%w: %s", service.ErrWorldInUse, why)
-	}
-	if why := answer.Header.Get(failedHeader); why != "" {
-		return fmt.Errorf("server: the writer of the world could not remove it: %s", why)
-	}
-	return nil
-}
+// forceHeader is in a request to the writer of a world that forces the removal.
+const forceHeader = "Force"
 
 // subscribeRemoval has the writer of a world answer requests of other servers to remove it.
 func (h *hosted) subscribeRemoval() (*nats.Subscription, error) {
@@ -192,13 +107,7 @@ func (h *hosted) subscribeRemoval() (*nats.Subscription, error) {
 			ctx, cancel := context.WithTimeout(context.Background(), changeWithin)
 			defer cancel()
 			answer := &nats.Msg{Subject: msg.Reply, Header: nats.Header{}}
-			err := m.removeServed(ctx, h, msg.Header.Get(forceHeader) != "")
-			switch {
-			case errors.Is(err, service.ErrWorldInUse):
-				answer.Header.Set(inUseHeader, strings.TrimPrefix(err.Error(), service.ErrWorldInUse.Error()+": "))
-			case err != nil:
-				answer.Header.Set(failedHeader, err.Error())
-			}
+			addFailure(answer, m.removeServed(ctx, h, msg.Header.Get(forceHeader) != ""))
 			_ = h.server.conn.PublishMsg(answer)
 		}()
 	})

@@ -379,6 +379,9 @@ func (s *Server) Room() *storage.Room {
 // connections that carried the answers close, and NATS after them. ctx bounds the wait for the answers.
 func (s *Server) Close(ctx context.Context) error {
 	s.draining.Store(true)
+	if s.manager != nil {
+		s.manager.stopCreations()
+	}
 	if s.models != nil {
 		s.models.handler.Drain()
 	}

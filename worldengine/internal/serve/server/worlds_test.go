@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -264,6 +265,30 @@ func TestWorlds_Refused(t *testing.T) {
 	require.Equal(t, []string{"/settings/apply"}, f.paths())
 	w.refuses("worlds.create", members{"world": "main"}, "WORLD_EXISTS")
 	w.refuses("worlds.remove", members{"world": "other"}, "UNKNOWN_WORLD")
+}
+
+// A new world is made by a server that would serve it, whichever server gets the request.
+func TestWorlds_CreatedByAnother(t *testing.T) {
+	t.Parallel()
+	node := startExternal(t)
+	join := func(c *server.Config) { c.NATS = node.url() }
+	one, all := start(t, join, withWorlds("main")), start(t, join, allWorlds)
+	c := connect(t, one)
+	for i := range 8 { // NATS draws the server
+		world := fmt.Sprint("new-", i)
+		made := call[messages.WorldCreated](c, "worlds.create", members{
+			"world": world, "settings": members{"history-per-town": "5000"},
+		})
+		require.Equal(t, []string{world, "5000"}, []string{made.World, made.Settings["history-per-town"]})
+		serves(t, all, world)
+		c.refuses("worlds.create", members{"world": world}, "WORLD_EXISTS")
+		f := c.refuses("worlds.create", members{"world": "b", "settings": members{"apply": "no"}},
+			"SCHEMA_VALIDATION_FAILED")
+		require.Equal(t, []string{"/settings/apply"}, f.paths())
+	}
+	stop(t, all)
+	f := c.refuses("worlds.create", members{"world": "b"}, "WORLD_NOT_SERVED")
+	require.Contains(t, f.Message, "--worlds all")
 }
 
 // A world whose plugin is connected is removed only by force.
