@@ -143,6 +143,8 @@ type Announcement struct {
 	Worlds []string `json:"worlds,omitempty"`
 	// Failed are the worlds that the server would serve but cannot serve now.
 	Failed []string `json:"failed,omitempty"`
+	// Reasons say why, by world, for people. Texts and their number are bounded.
+	Reasons map[string]string `json:"reasons,omitempty"`
 	// Serves are the worlds whose writer the server is.
 	Serves []string `json:"serves,omitempty"`
 	// Ready are the worlds that others serve, that the server counts as its own, and whose index it has

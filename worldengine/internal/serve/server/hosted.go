@@ -151,16 +151,20 @@ func (h *hosted) tryBegin() error {
 // serveOrStandBy serves the world or, if another server serves it, stands by in the background. The server
 // of an embedded NATS seizes the lease from any server that has joined.
 func (h *hosted) serveOrStandBy(ctx context.Context) error {
-	s := h.server
+	s, p := h.server, h.server.placer
+	if p != nil {
+		p.add()
+	}
 	js, err := h.prepare(ctx)
+	if p != nil && h.ctx.Err() == nil {
+		p.prepared(h.world, err)
+	}
 	if err != nil {
 		return err
 	}
-	if s.embedded != nil && !s.config.Open {
+	if p == nil {
 		return h.becomeWriter(ctx, nil)
 	}
-	p := s.placer
-	p.add()
 	h.service.Standbys = func() []messages.Server { return p.list(h.world) }
 	h.elector = &lease.Elector{
 		JetStream: js, World: h.world, Holder: s.config.Service.ID,

@@ -129,8 +129,21 @@ func (m *manager) ask(
 	return json.Unmarshal(msg.Data, reply)
 }
 
-// whyUnserved returns the state of a world whose writer did not answer, and why it is not served.
+// whyUnserved returns the state of a world whose writer did not answer, and why no server that is there
+// serves it.
 func (m *manager) whyUnserved(world string, unanswered error) (state, why string) {
+	var others []string
+	if m.server.placer != nil {
+		others = m.server.placer.refusals(world)
+	}
+	if len(others) > 0 && m.server.worlds.get(world) == nil {
+		return messages.WorldUnserved, strings.Join(others, "; ")
+	}
+	state, why = m.whyUnservedHere(world, unanswered)
+	return state, strings.Join(append([]string{why}, others...), "; ")
+}
+
+func (m *manager) whyUnservedHere(world string, unanswered error) (state, why string) {
 	h := m.server.worlds.get(world)
 	if h == nil {
 		return messages.WorldUnserved, "no server serves it: start handoffd with --world " + world +

@@ -14,6 +14,7 @@ import (
 
 	"worldengine/worldengine/internal/core/placement"
 	"worldengine/worldengine/internal/kit/backoff"
+	"worldengine/worldengine/internal/store/alerts"
 	"worldengine/worldengine/internal/store/lease"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
@@ -27,6 +28,9 @@ const (
 	changesEvery = 5 * time.Millisecond
 	// failedServed is how long a server that could not serve a world leaves it to a server that can.
 	failedServed = 10 * time.Minute
+	// mostReasons and mostReason bound the reasons in an announcement, and the bytes of each.
+	mostReasons = 50
+	mostReason  = 400
 )
 
 // placer makes the servers of a NATS share their worlds, as package placement decides. It announces
@@ -54,6 +58,8 @@ type placer struct {
 
 // failure is a world that this server could not serve.
 type failure struct {
+	why    string
+	early  bool // it failed before it could acquire the lease, and its start is tried again
 	pauses backoff.Backoff
 	waits  bool
 	until  time.Duration // when this server tries again, if no other server serves the world
@@ -97,8 +103,8 @@ func (p *placer) places() bool { return p != nil && p.server.embedded == nil }
 
 func (p *placer) now() time.Duration { return time.Since(p.started) }
 
-// note makes the goroutine decide anew.
-func (p *placer) note() {
+// rouse makes the goroutine decide anew.
+func (p *placer) rouse() {
 	select {
 	case p.changes <- struct{}{}:
 	default:
@@ -111,10 +117,13 @@ func (p *placer) offer() {
 	if !p.self.All {
 		p.self.Worlds = p.server.Worlds()
 	}
-	p.self.Failed = nil
+	p.self.Failed, p.self.Reasons = nil, map[string]string{}
 	for _, world := range slices.Sorted(maps.Keys(p.failed)) {
-		if p.failed[world].waits {
+		if f := p.failed[world]; f.waits {
 			p.self.Failed = append(p.self.Failed, world)
+			if len(p.self.Reasons) < mostReasons {
+				p.self.Reasons[world] = f.why
+			}
 		}
 	}
 }
@@ -125,7 +134,7 @@ func (p *placer) change(change func(now time.Duration)) {
 	change(p.now())
 	p.due = true
 	p.mu.Unlock()
-	p.note()
+	p.rouse()
 }
 
 // add adds the worlds that the server would serve. One that was removed while it began is none of them.
@@ -168,12 +177,19 @@ func (p *placer) noteHolder(world, holder string) {
 	p.view.NoteHolder(p.now(), world, holder)
 }
 
-// tried notes whether the server could serve a world whose lease it had.
-func (p *placer) tried(world string, err error) {
+// prepared notes whether the start of a world came so far that the server can acquire its lease.
+func (p *placer) prepared(world string, err error) { p.note(world, err, true) }
+
+// tried notes whether the server could serve a world whose lease it had, or could have acquired.
+func (p *placer) tried(world string, err error) { p.note(world, err, false) }
+
+// note notes the failure, or else the success, of a part of a world's start. The success of the early
+// part ends no failure of the rest.
+func (p *placer) note(world string, err error, early bool) {
 	p.change(func(now time.Duration) {
 		f := p.failed[world]
 		switch {
-		case p.server.worlds.get(world) == nil, err == nil && f == nil:
+		case p.server.worlds.get(world) == nil, err == nil && f == nil, err == nil && early && !f.early:
 			return
 		case err == nil:
 			delete(p.failed, world)
@@ -182,11 +198,24 @@ func (p *placer) tried(world string, err error) {
 			p.failed[world] = f
 			fallthrough
 		default:
+			f.why, f.early = alerts.Shortened(wire.Sentence(err), mostReason), early
 			f.waits, f.until, f.anyway = true, now+f.pauses.Next(), now+failedServed
 		}
 		p.offer()
 		p.view.Offer(now, p.self)
 	})
+}
+
+// refusals say why other servers that are there cannot serve a world.
+func (p *placer) refusals(world string) (whys []string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, a := range p.view.Others(p.now()) {
+		if why := a.Reasons[world]; why != "" {
+			whys = append(whys, fmt.Sprintf("the server %s cannot serve it: %s", cmp.Or(a.Name, a.ID), why))
+		}
+	}
+	return whys
 }
 
 // drain announces that the server is stopping.
@@ -225,7 +254,7 @@ func (p *placer) receive(msg *nats.Msg) {
 			h.noteEnd(a.Indexed[world])
 		}
 	}
-	p.note()
+	p.rouse()
 }
 
 // run announces and decides until ctx ends.
@@ -307,7 +336,7 @@ func (p *placer) act(now time.Duration, h *hosted, d placement.Decision) time.Du
 func (p *placer) retry(now time.Duration) {
 	for world, f := range p.failed {
 		free := p.view.Holder(world) == "" && !p.view.Announced(now, world)
-		if f.waits && (free && now >= f.until || now >= f.anyway) {
+		if f.waits && !f.early && (free && now >= f.until || now >= f.anyway) {
 			f.waits, p.due = false, true
 			p.offer()
 			p.view.Offer(now, p.self)

@@ -74,7 +74,7 @@ func (h *hosted) standBy(ctx context.Context, js jetstream.JetStream) {
 // acquireInTurn waits until placement lets this server acquire the lease, and the lease is free. It
 // returns an error only when ctx ends.
 func (h *hosted) acquireInTurn(ctx context.Context) (*lease.Lease, error) {
-	h.server.placer.note()
+	h.server.placer.rouse()
 	for {
 		select {
 		case action := <-h.turns:
@@ -103,7 +103,7 @@ func (h *hosted) act(ctx context.Context, action placement.Action) *lease.Lease 
 		h.logger.Warn("the writer's lease cannot be read; will try again", "error", err)
 	}
 	if action == placement.Look {
-		h.server.placer.note()
+		h.server.placer.rouse()
 	}
 	return nil
 }

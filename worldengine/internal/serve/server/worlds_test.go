@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -103,7 +104,8 @@ func makeLaterVersion(t *testing.T, js jetstream.JetStream, world string) {
 	require.NoError(t, err)
 }
 
-// A world that cannot be served says why, and leaves the others alone. It is served as soon as it can.
+// A world that cannot be served says why, also in a list of another server, and leaves the others alone. It is
+// served as soon as it can.
 func TestWorlds_OneFails(t *testing.T) {
 	t.Parallel()
 	node, log := startExternal(t), &natstest.Buffer{}
@@ -113,8 +115,20 @@ func TestWorlds_OneFails(t *testing.T) {
 	require.NoError(t, err)
 	makeLaterVersion(t, js, "bad")
 
+	heard := hearServers(t, connected(t, node.url()))
 	srv := start(t, join, withWorlds("good", "bad"), logged(log), withHTTP)
 	serves(t, srv, "good")
+	eventually(t, func() bool {
+		return heard.some(func(a messages.Announcement) bool {
+			return slices.Equal(a.Failed, []string{"bad"}) && strings.Contains(a.Reasons["bad"], "999")
+		})
+	})
+	other := start(t, join, withWorlds("other", "another"))
+	eventually(t, func() bool { // NATS draws the server that lists
+		why := connect(t, other).listed("bad").Why
+		return strings.Contains(why, "cannot serve it: ") && strings.Contains(why, "999")
+	})
+	stop(t, other)
 	connect(t, srv).switchWorld("good").putTown("t")
 	require.Contains(t, refusal(t, srv, "bad"), "999")
 	require.Contains(t, log.String(), "world=bad")
@@ -136,6 +150,9 @@ func TestWorlds_OneFails(t *testing.T) {
 	require.NoError(t, err)
 	serves(t, srv, "bad")
 	connect(t, srv).switchWorld("bad").putTown("t")
+	eventually(t, func() bool {
+		return !heard.some(func(a messages.Announcement) bool { return !a.Draining && len(a.Failed) > 0 })
+	})
 }
 
 // If no world can be served, the server is not ready.
