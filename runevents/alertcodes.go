@@ -13,6 +13,7 @@ const (
 	PauseDrainTimeout      AlertCode = "PAUSE_DRAIN_TIMEOUT"
 
 	LogLost            AlertCode = "LOG_LOST"
+	LogLimited         AlertCode = "LOG_LIMITED"
 	StorageFailed      AlertCode = "STORAGE_FAILED"
 	StorageRecovered   AlertCode = "STORAGE_RECOVERED"
 	HistoryFull        AlertCode = "HISTORY_FULL"
@@ -60,6 +61,9 @@ var alertSpecs = []AlertSpec{
 		"names the last ones. While a running server knows of the loss, changes get `LOG_UNAVAILABLE`, and " +
 		"`/readyz` 503.",
 		"Put the newer log back; or, to go on without the lost commits, start the server again."},
+	{LogLimited, P1, "The stream of the log got a limit of bytes, messages or age, as `nats stream edit` can set. NATS " +
+		"deletes the oldest records at the limit: towns lose their states and accepted keys.",
+		"Remove the limit as the alert says, and run `handoffctl fsck`. No server starts with such a log."},
 	{StorageFailed, P1, "The disk is full, or refused a write: nothing is stored.",
 		"Make room on the disk of the log."},
 	{StorageRecovered, P3, "There is room on the disk of the log again.",

@@ -69,6 +69,7 @@ export const eventTones = /** @type {const} */ ({
 export const alertMeanings = /** @type {const} */ ({
   EVENT_BUS_DELIVERY_FAILED: "Something could not be brought onto the bus and became a dead letter.",
   LOG_LOST: "The log lost its end, or someone put an older one back: it lacks records that the server has committed or read, or that its index had. Commits that were answered may be lost; the alert names the last ones. While a running server knows of the loss, changes get LOG_UNAVAILABLE, and /readyz 503.",
+  LOG_LIMITED: "The stream of the log got a limit of bytes, messages or age, as nats stream edit can set. NATS deletes the oldest records at the limit: towns lose their states and accepted keys.",
   STORAGE_FAILED: "The disk is full, or refused a write: nothing is stored.",
   STORAGE_RECOVERED: "There is room on the disk of the log again.",
   COMMIT_DAMAGED: "A commit of the log cannot be read: its events are missed.",

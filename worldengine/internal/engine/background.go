@@ -89,12 +89,13 @@ func (e *Engine) adopt(ctx context.Context, token string) {
 }
 
 // Until ctx is done, hearLog asks the log for its end at intervals of hearPause, or each second while
-// the log does not answer. It notes when the log answers, and when the log has another leader. A
+// the log does not answer. It notes when the log answers, has another leader, or gets a limit. A
 // question ends after hearTimeout, since in an election it may get no answer at all.
 func (e *Engine) hearLog(ctx context.Context) {
 	const unheard = "none yet"
 	leader := unheard
 	var pause time.Duration
+	var limited error
 	for ; ctx.Err() == nil; _ = backoff.Sleep(ctx, pause) {
 		bounded, cancel := context.WithTimeout(ctx, hearTimeout)
 		_, err := e.log.End(bounded)
@@ -110,7 +111,18 @@ func (e *Engine) hearLog(ctx context.Context) {
 			leader = term
 			e.verifySoon()
 		}
+		limited = e.checkLimits(limited)
 	}
+}
+
+// checkLimits raises LOG_LIMITED if the stream of the log has a limit, and the last check found none. It
+// returns the limit.
+func (e *Engine) checkLimits(last error) error {
+	err := commitlog.CheckLimits(e.log.Stream.CachedInfo().Config)
+	if err != nil && last == nil {
+		e.alerts.Raise(alerts.LogLimited.Alert(alerts.Subject{}, "{error}", wire.Sentence(err)))
+	}
+	return err
 }
 
 // verifySoon has verifyLog look at the log.

@@ -289,6 +289,7 @@ ERRORS: Final[dict[str, ErrorSpec]] = {
 ALERTS: Final[dict[str, AlertSpec]] = {
     "EVENT_BUS_DELIVERY_FAILED": AlertSpec("P1", "Something could not be brought onto the bus and became a dead letter.", "Look at it with `handoffctl deadletter list`; remove the cause, and replay it."),
     "LOG_LOST": AlertSpec("P1", "The log lost its end, or someone put an older one back: it lacks records that the server has committed or read, or that its index had. Commits that were answered may be lost; the alert names the last ones. While a running server knows of the loss, changes get `LOG_UNAVAILABLE`, and `/readyz` 503.", "Put the newer log back; or, to go on without the lost commits, start the server again."),
+    "LOG_LIMITED": AlertSpec("P1", "The stream of the log got a limit of bytes, messages or age, as `nats stream edit` can set. NATS deletes the oldest records at the limit: towns lose their states and accepted keys.", "Remove the limit as the alert says, and run `handoffctl fsck`. No server starts with such a log."),
     "STORAGE_FAILED": AlertSpec("P1", "The disk is full, or refused a write: nothing is stored.", "Make room on the disk of the log."),
     "STORAGE_RECOVERED": AlertSpec("P3", "There is room on the disk of the log again.", "Nothing: the server stores again."),
     "COMMIT_DAMAGED": AlertSpec("P1", "A commit of the log cannot be read: its events are missed.", "Run `handoffctl fsck`."),

@@ -57,6 +57,7 @@ var (
 			"may still change their towns: handoffctl status counts them, handoffctl town list " +
 			"shows their towns."}
 	LogLost     = Text{runevents.LogLost, "{effect}: {error}"}
+	LogLimited  = Text{runevents.LogLimited, "{error}"}
 	TownDamaged = Text{runevents.TownDamaged,
 		"{log} lacks a record of town {town}, or does not deliver it: {why}. A key that the record " +
 			"accepted could be accepted again, so requests about it, or about the town, get " +

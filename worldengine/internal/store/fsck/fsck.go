@@ -163,10 +163,15 @@ func (c *worldCheck) progress(seq uint64) {
 	}
 }
 
-// checkSettings reports lost settings of the world, and a configuration of the log's stream that does
-// not follow them.
+// checkSettings reports lost settings of the world, a configuration of the log's stream that does not
+// follow them, and a limit that deletes records.
 func (c *worldCheck) checkSettings(ctx context.Context) (err error) {
 	info := c.log.Stream.CachedInfo()
+	if err := commitlog.CheckLimits(info.Config); err != nil {
+		c.find(Finding{Subject: wire.SettingsSubject(c.world),
+			What: "NATS deletes records at a limit of the stream: nats stream edit removes it", Want: "no limit",
+			Got: wire.Sentence(err)})
+	}
 	c.settings, err = worldsettings.Read(ctx, c.log.Log)
 	if errors.Is(err, worldsettings.ErrSettingsLost) {
 		c.find(Finding{Subject: wire.SettingsSubject(c.world), Sequence: c.settings.Sequence,

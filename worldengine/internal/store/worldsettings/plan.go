@@ -40,8 +40,8 @@ func (p *Plan) Refusal(world string, discard bool) error {
 }
 
 // MakePlan compares a server's settings with its world's. It changes nothing. The error is
-// ErrLogMissing if the world is not new, and has no log, and ErrHistoryNeeded if the history would be
-// too short.
+// ErrLogMissing if the world is not new, and has no log, ErrLogLimited, and ErrHistoryNeeded if the history
+// would be too short.
 func MakePlan(
 	ctx context.Context, js jetstream.JetStream, world string, given Settings,
 ) (*Plan, error) {
@@ -57,6 +57,9 @@ func MakePlan(
 			} else if plan.log, err = commitlog.OpenReader(ctx, js, world); errors.Is(err, commitlog.ErrNoWorld) {
 				return missing // else another server made the world between the looks
 			}
+		}
+		if err == nil {
+			err = commitlog.CheckLimits(plan.log.Stream.CachedInfo().Config)
 		}
 		if err == nil {
 			plan.stored, err = Read(ctx, plan.log)

@@ -47,6 +47,22 @@ func TestFsck_Settings(t *testing.T) {
 	w.open()
 	w.clean()
 
+	js, err = jetstream.New(w.nc)
+	require.NoError(t, err)
+	limited := before
+	limited.MaxBytes = 1 << 30
+	_, err = js.UpdateStream(t.Context(), limited)
+	require.NoError(t, err)
+	finds("NATS deletes records at a limit of the stream: nats stream edit removes it", unfollowed)
+	_, err = engine.Open(t.Context(), w.nc, w.nc, engine.Config{})
+	require.ErrorIs(t, err, commitlog.ErrLogLimited)
+	require.ErrorContains(t, err, "nats stream edit WORLD_main_LOG --max-bytes=-1")
+	_, err = js.UpdateStream(t.Context(), before)
+	require.NoError(t, err)
+	w.close()
+	w.open()
+	w.clean()
+
 	store := func(settings ...machine.Setting) {
 		t.Helper()
 		msg, err := records.Encode(&machine.Record{Kind: machine.KindSettings, Settings: settings},

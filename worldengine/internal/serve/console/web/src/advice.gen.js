@@ -4,6 +4,7 @@
 export const alertAdvice = /** @type {const} */ ({
   EVENT_BUS_DELIVERY_FAILED: "Look at it with handoffctl deadletter list; remove the cause, and replay it.",
   LOG_LOST: "Put the newer log back; or, to go on without the lost commits, start the server again.",
+  LOG_LIMITED: "Remove the limit as the alert says, and run handoffctl fsck. No server starts with such a log.",
   STORAGE_FAILED: "Make room on the disk of the log.",
   STORAGE_RECOVERED: "Nothing: the server stores again.",
   COMMIT_DAMAGED: "Run handoffctl fsck.",

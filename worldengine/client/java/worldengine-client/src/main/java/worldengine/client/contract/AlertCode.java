@@ -11,6 +11,9 @@ public final class AlertCode {
     /** The log lost its end, or someone put an older one back: it lacks records that the server has committed or read, or that its index had. Commits that were answered may be lost; the alert names the last ones. While a running server knows of the loss, changes get {@code LOG_UNAVAILABLE}, and {@code /readyz} 503. */
     public static final String LOG_LOST = "LOG_LOST";
 
+    /** The stream of the log got a limit of bytes, messages or age, as {@code nats stream edit} can set. NATS deletes the oldest records at the limit: towns lose their states and accepted keys. */
+    public static final String LOG_LIMITED = "LOG_LIMITED";
+
     /** The disk is full, or refused a write: nothing is stored. */
     public static final String STORAGE_FAILED = "STORAGE_FAILED";
 

@@ -1,0 +1,67 @@
+package engine
+
+import (
+	"context"
+	"log/slog"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+
+	"worldengine/runevents"
+	"worldengine/worldengine/internal/store/alerts"
+	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/internal/store/records"
+)
+
+// configuredLog is a log whose stream has a configuration.
+type configuredLog struct {
+	commitlog.Store
+	jetstream.Stream
+	info atomic.Pointer[jetstream.StreamInfo]
+}
+
+func (l *configuredLog) End(context.Context) (uint64, error) { return 1, nil }
+
+func (l *configuredLog) CachedInfo() *jetstream.StreamInfo { return l.info.Load() }
+
+func (l *configuredLog) configure(config jetstream.StreamConfig) {
+	l.info.Store(&jetstream.StreamInfo{Config: config})
+}
+
+// Each limit that the stream of a log gets while the engine serves raises one alert.
+func TestHearLog_Limits(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var raised []runevents.Alert
+		log := &configuredLog{}
+		log.configure(jetstream.StreamConfig{MaxBytes: -1, MaxMsgs: -1})
+		e := &Engine{
+			log:     &records.Log{Log: &commitlog.Log{World: "main", Store: log, Stream: log}},
+			elected: make(chan struct{}, 1),
+			alerts: alerts.New(nil, alerts.Config{
+				Logger: slog.New(slog.DiscardHandler), Now: time.Now,
+				Notify: func(a runevents.Alert) { raised = append(raised, a) },
+			}),
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		go e.hearLog(ctx)
+		for i, limit := range []jetstream.StreamConfig{
+			{}, {MaxBytes: 1}, {MaxMsgs: 1}, {MaxAge: 1},
+		} {
+			for _, config := range []jetstream.StreamConfig{limit, {}} {
+				log.configure(config)
+				time.Sleep(3 * idlePause) // of the bubble
+				synctest.Wait()
+				require.Len(t, raised, i)
+			}
+		}
+		require.Equal(t, runevents.LogLimited, raised[0].Code)
+		require.Contains(t, raised[0].Message, "--max-bytes=-1")
+		cancel()
+		synctest.Wait()
+	})
+}
