@@ -37,7 +37,7 @@ type trouble struct {
 	name  string
 	lasts time.Duration
 	brief time.Duration // how long it lasts if -torture.slow is 0; 0 leaves it out
-	begin func()
+	start func()
 }
 
 // suffer has the towns driven while one trouble comes after another, in an order that the seed
@@ -63,7 +63,7 @@ func (r *torture) suffer(troubles []trouble, end func()) {
 		go func() {
 			defer over.Store(true)
 			for _, trouble := range troubles {
-				trouble.begin()
+				trouble.start()
 				time.Sleep(trouble.lasts) // the trouble itself
 				end()
 				for from := time.Now(); r.answers(from) < len(r.towns) && r.t.Context().Err() == nil; {

@@ -76,7 +76,7 @@ func agentTakes(tree map[string]any) bool {
 }
 
 // The engine accepts a snapshot if and only if agents do.
-func TestFromTree_Agents(t *testing.T) {
+func TestParseTree_Agents(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(12, 15))
 	fresh := func() map[string]any {

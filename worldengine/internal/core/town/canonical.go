@@ -57,14 +57,14 @@ func sortByID[T any](list []T, id func(*T) string, compareRest func(a, b *T) int
 // resortProject restores the canonical order after a change of the project at i. Its order changes
 // only if its id collates like a neighbour's, so it is compared with its neighbours first.
 func resortProject(projects []Project, i int) {
-	inOrder := func(a, b *Project) bool {
+	ordered := func(a, b *Project) bool {
 		if c := collation.Compare(a.ID, b.ID); c != 0 {
 			return c < 0
 		}
 		return compareBesideID(a, b) <= 0
 	}
-	if i > 0 && !inOrder(&projects[i-1], &projects[i]) ||
-		i < len(projects)-1 && !inOrder(&projects[i], &projects[i+1]) {
+	if i > 0 && !ordered(&projects[i-1], &projects[i]) ||
+		i < len(projects)-1 && !ordered(&projects[i], &projects[i+1]) {
 		sortProjects(projects)
 	}
 }

@@ -11,11 +11,11 @@ import (
 // Town, new state and expected hash decide about a put.
 func TestState_MayReplace(t *testing.T) {
 	t.Parallel()
-	on := func(day int64) town.State {
+	stateOfDay := func(day int64) town.State {
 		return town.NewState(&town.Snapshot{SchemaVersion: town.SchemaVersion,
 			TownID: "t", Day: day})
 	}
-	none, monday, tuesday := town.State{}, on(1), on(2)
+	none, monday, tuesday := town.State{}, stateOfDay(1), stateOfDay(2)
 	const another = "another hash"
 	for name, c := range map[string]struct {
 		current, state town.State

@@ -102,13 +102,13 @@ func (h *Handler) open(r *http.Request, caller Caller) (*session, error) {
 // makeRoom ends the idlest session of a user, or of all, if there are as many as may be. It returns
 // false if all have unanswered requests. h.mu is locked.
 func (h *Handler) makeRoom(user string) bool {
-	ofUser := func(s *session) bool { return s.caller.User == user }
+	sameUser := func(s *session) bool { return s.caller.User == user }
 	anybody := func(*session) bool { return true }
 	for _, bound := range []struct {
-		of   func(*session) bool
-		most int
-	}{{ofUser, h.config.MostOfUser}, {anybody, h.config.MostSessions}} {
-		if idlest, open := h.count(bound.of); open >= bound.most {
+		counts func(*session) bool
+		most   int
+	}{{sameUser, h.config.MostOfUser}, {anybody, h.config.MostSessions}} {
+		if idlest, open := h.count(bound.counts); open >= bound.most {
 			if idlest == nil {
 				return false
 			}

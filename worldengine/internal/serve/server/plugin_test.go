@@ -218,17 +218,17 @@ func TestPluginAbsent_HoldsNothing(t *testing.T) {
 	runID := c.pendingRun("t")
 	second := c.sendLater(behind)
 	third := c.later("town.put", putRequest(snapshot("t"), at.SnapshotHash))
-	told := func(replies <-chan *nats.Msg, want, message string) (runID string) {
+	requireAbsent := func(replies <-chan *nats.Msg, want, message string) (runID string) {
 		reply := <-replies
 		f := c.failureOf(reply)
 		require.Equal(t, "503 PLUGIN_ABSENT "+want, f.short())
 		require.Contains(t, f.Message, message)
 		return reply.Header.Get(wire.RunIDHeader)
 	}
-	require.Equal(t, runID, told(first, "1000", "accepted as run "+runID+", and its command goes on waiting"))
-	ended := c.eventsOfType(told(second, "5000", "the key is free"), runevents.RunCancelled)[0]
+	require.Equal(t, runID, requireAbsent(first, "1000", "accepted as run "+runID+", and its command goes on waiting"))
+	ended := c.eventsOfType(requireAbsent(second, "5000", "the key is free"), runevents.RunCancelled)[0]
 	require.Contains(t, string(ended.Payload), `"code":"PLUGIN_ABSENT"`)
-	require.Empty(t, told(third, "5000", "Nothing was stored"))
+	require.Empty(t, requireAbsent(third, "5000", "Nothing was stored"))
 	c.awaitNothingHeld()
 
 	require.Equal(t, runID, c.pending("t"), "the command goes on waiting")

@@ -202,7 +202,7 @@ func TestRCON_HasTheCommand(t *testing.T) {
 		reply   <-chan *nats.Msg
 		release chan<- bool
 	}
-	hold := func(t *testing.T) *held {
+	startConsole := func(t *testing.T) *held {
 		t.Parallel()
 		heard, release := make(chan struct{}, 8), make(chan bool)
 		k := listenRCON(t, func(string) (string, bool) {
@@ -219,7 +219,7 @@ func TestRCON_HasTheCommand(t *testing.T) {
 		return &held{c, k, at, reply, release}
 	}
 	t.Run("when its run is cancelled", func(t *testing.T) {
-		c := hold(t)
+		c := startConsole(t)
 		f := c.refuses("run.cancel", members{"runId": c.pendingRun("t")}, "RUN_IN_HAND")
 		require.Contains(t, f.Message, "look at the game")
 		c.release <- true
@@ -227,7 +227,7 @@ func TestRCON_HasTheCommand(t *testing.T) {
 		require.Len(t, c.console.heard(), 1)
 	})
 	t.Run("when its server stops", func(t *testing.T) {
-		c := hold(t)
+		c := startConsole(t)
 		body, before := c.wall(c.at), c.client
 		c.restart()
 		got := before.resultOf(<-c.reply)

@@ -459,15 +459,15 @@ func TestRunList_AfterAMark(t *testing.T) {
 		request["townId"] = "t"
 		require.Equal(t, []string{"old", "new0", "new1", "new2"}, runIDs(c.listRuns(request)))
 	}
-	of := func(runID string, after uint64) eventsReply {
+	eventsAfter := func(runID string, after uint64) eventsReply {
 		return call[eventsReply](c.client, "run.events", members{"runId": runID, "afterMark": after})
 	}
-	old := of("old", since)
+	old := eventsAfter("old", since)
 	require.Len(t, old.Events, 3)
 	require.EqualValues(t, []int64{3, 5}, []int64{old.Events[0].RunSeq, old.LastEventSeq})
-	require.Empty(t, of("quiet", since).Events)
-	require.Empty(t, of("old", old.Mark).Events)
-	require.Len(t, of("old", old.Mark-1).Events, 1)
+	require.Empty(t, eventsAfter("quiet", since).Events)
+	require.Empty(t, eventsAfter("old", old.Mark).Events)
+	require.Len(t, eventsAfter("old", old.Mark-1).Events, 1)
 	for _, body := range []string{`{"afterMark":1,"order":"oldest"}`,
 		`{"afterMark":1,"from":"2026-02-16T10:00:00Z"}`, `{"afterMark":-1}`} {
 		c.refuses("run.list", body, "SCHEMA_VALIDATION_FAILED")
@@ -684,12 +684,12 @@ func TestProjector_InvalidEvents(t *testing.T) {
 		c.append("t", written(runID, runevents.RunStarted, "", 1), bad)
 		want = append(want, bad.EventID)
 	}
-	told := func() {
+	requireAlerts := func() {
 		eventually(t, func() bool { return len(invalidEvents(t, log)) >= len(want) })
 		require.Equal(t, want, invalidEvents(t, log))
 	}
 	invalid("run-1")
-	told()
+	requireAlerts()
 	eventually(t, func() bool {
 		s := serviceStats[projectorStats](c.client)
 		return *s.ProjectorBehind == 0 && *s.ProjectorLagMs == 0
@@ -702,10 +702,10 @@ func TestProjector_InvalidEvents(t *testing.T) {
 		require.Equal(t, []any{runevents.RunStatusRunning, runevents.Inconsistent, want[1:]},
 			[]any{run.Status, run.Metadata.Consistency, run.Metadata.IgnoredEvents})
 	}
-	told()
+	requireAlerts()
 	invalid("run-3")
 	c.restart(projecting(true, log))
-	told()
+	requireAlerts()
 
 	c.awaitAlert(runevents.InvalidTransition)
 	requireWorldForbidden(c.connectUser(bound), "alert.list")

@@ -97,7 +97,7 @@ type failure struct {
 func failureOf(err error) failure {
 	f := failure{details: []schemas.Violation{}}
 	code, ownText, pause := wire.CodeInternal, false, time.Duration(0)
-	about := func(message string, tokens ...any) {
+	detail := func(message string, tokens ...any) {
 		f.details = []schemas.Violation{{Path: schemas.Pointer(tokens...), Message: message}}
 	}
 	if waited, ok := errors.AsType[*engine.WaitError](err); ok {
@@ -117,14 +117,14 @@ func failureOf(err error) failure {
 			message = "must be there and name a step that is not the engine's, since the run is " +
 				"the engine's"
 		}
-		about(message, "events", owned.Index, owned.Member)
+		detail(message, "events", owned.Index, owned.Member)
 	} else if transition, ok := errors.AsType[*runevents.TransitionError](err); ok {
 		code = wire.CodeInvalidTransition
-		about("must be a valid transition, but "+transition.AttemptedState+" cannot follow",
+		detail("must be a valid transition, but "+transition.AttemptedState+" cannot follow",
 			"events", transition.Index, "eventType")
 	} else if errors.Is(err, feed.ErrInvalidCursor) {
 		code = wire.CodeInvalidCursor
-		about("must be a sequence that the log has reached", "after")
+		detail("must be a sequence that the log has reached", "after")
 	} else if errors.Is(err, errServerFull) {
 		code, ownText = wire.CodeOverloaded, true
 	} else if errors.Is(err, errAnswerTooLarge) {

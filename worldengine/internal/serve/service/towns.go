@@ -84,9 +84,9 @@ func (w *World) townHistory(
 ) (page messages.History, err error) {
 	page.TownID, page.Revisions = r.TownID, []messages.Change{}
 	limit, room := cmp.Or(r.Limit, defaultRevisions), runs.PageBytes
-	// take adds a revision to the page. If the page is full, take sets page.Next, from which the
-	// next page begins, and returns false.
-	take := func(row messages.Change) bool {
+	// add adds a revision to the page. If the page is full, it returns false, and page.Next is where the next page
+	// starts.
+	add := func(row messages.Change) bool {
 		encoded, err := json.Marshal(row)
 		room -= len(encoded) + 1
 		if n := len(page.Revisions); n > 0 && (n == limit || room < 0 || err != nil) {
@@ -100,7 +100,7 @@ func (w *World) townHistory(
 		err = w.engine.History().Newest(w.ctx, history.Window{Before: r.Before, After: r.After},
 			func(townID string, change messages.Revision) bool {
 				return in.rights.Read(townID) != nil ||
-					take(messages.Change{TownID: townID, Revision: change})
+					add(messages.Change{TownID: townID, Revision: change})
 			})
 		return page, err
 	}
@@ -108,7 +108,7 @@ func (w *World) townHistory(
 		return page, err
 	}
 	err = w.engine.History().Visit(w.ctx, r.TownID, r.Before, func(change messages.Revision) bool {
-		return change.Revision > r.After && take(messages.Change{Revision: change})
+		return change.Revision > r.After && add(messages.Change{Revision: change})
 	})
 	return page, err
 }

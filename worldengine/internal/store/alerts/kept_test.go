@@ -33,18 +33,18 @@ func TestRecall_Known(t *testing.T) {
 	w := newAlertWorld(t)
 	a := w.open()
 	a.Start()
-	aboutRun := func(id string) runevents.Alert {
+	runAlert := func(id string) runevents.Alert {
 		return runevents.Alert{Code: runevents.ApplyInDoubt, RunID: id, Message: "In doubt."}
 	}
 	for _, id := range []string{"r1", "r2", "r3"} {
-		a.Raise(aboutRun(id))
+		a.Raise(runAlert(id))
 	}
 	a.Close(t.Context())
 	next := w.open()
 	require.NoError(t, next.Recall(t.Context()))
 	for _, id := range []string{"r1", "r2", "r3", "r4"} {
 		for range 2 {
-			next.RaiseOnce(aboutRun(id))
+			next.RaiseOnce(runAlert(id))
 		}
 	}
 	require.Equal(t, int64(1), next.Stats().Alerts[runevents.ApplyInDoubt], "r4")

@@ -384,7 +384,7 @@ func TestRestore_Interrupted(t *testing.T) {
 }
 
 // An interrupted backup leaves nothing, and none is made in a directory with files.
-func TestTake_Interrupted(t *testing.T) {
+func TestCreate_Interrupted(t *testing.T) {
 	t.Parallel()
 	nc, dir := natstest.Connect(t), filepath.Join(t.TempDir(), "backup")
 	_, err := backup.Create(t.Context(), nc, dir, backup.Options{})
@@ -411,7 +411,7 @@ func TestTake_Interrupted(t *testing.T) {
 
 // If a town's whole history is replaced while it is copied, the copy may lack the town: the backup
 // fails. One commit less, and it succeeds.
-func TestTake_Outrun(t *testing.T) {
+func TestCreate_Outrun(t *testing.T) {
 	t.Parallel()
 	nc := natstest.Connect(t)
 	const history = 8

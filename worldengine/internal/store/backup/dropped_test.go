@@ -113,7 +113,7 @@ func oldest(t testing.TB, nc *nats.Conn) uint64 {
 // While a full history is copied, its oldest message is dropped after it was copied, and the next one
 // before. The messages before that hole are not restored, and a check of the restored world finds no
 // damage.
-func TestTake_HistoryGoesOn(t *testing.T) {
+func TestCreate_HistoryGoesOn(t *testing.T) {
 	t.Parallel()
 	from, dir := natstest.Connect(t), filepath.Join(t.TempDir(), "backup")
 	serve(t, from, engine.Config{Settings: worldsettings.Settings{HistoryPerTown: 3}})

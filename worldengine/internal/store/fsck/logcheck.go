@@ -31,8 +31,8 @@ type LogCheck struct {
 	Runs map[string]*runState
 
 	world string
-	// at returns a message, or nil if the log no longer has it.
-	at        func(seq uint64) (*jetstream.RawStreamMsg, error)
+	// message returns a message, or nil if the log no longer has it.
+	message   func(seq uint64) (*jetstream.RawStreamMsg, error)
 	kinds     map[machine.Kind]*int64 // the count of each kind
 	histories map[string]*history     // by subject
 	// keys has the log sequence of each key's last acceptance. The map's key is the first half of
@@ -44,7 +44,7 @@ type LogCheck struct {
 // if the log no longer has the message.
 func NewLogCheck(world string, at func(seq uint64) (*jetstream.RawStreamMsg, error)) *LogCheck {
 	l := &LogCheck{
-		world: world, at: at, Runs: map[string]*runState{}, histories: map[string]*history{},
+		world: world, message: at, Runs: map[string]*runState{}, histories: map[string]*history{},
 		keys: map[[16]byte]uint64{},
 	}
 	n := &l.Counts
@@ -192,7 +192,7 @@ func (l *LogCheck) resolveDoubts(v *message) error {
 		return nil
 	}
 	if v.before > 0 {
-		before, err := l.at(v.before)
+		before, err := l.message(v.before)
 		if err != nil || before == nil {
 			return err
 		}
@@ -477,7 +477,7 @@ func (l *LogCheck) checkKey(v *message) error {
 	if before == 0 {
 		return nil
 	}
-	first, err := l.at(before)
+	first, err := l.message(before)
 	if first != nil && err == nil && !retries(v.rec.RetryOf, first) {
 		v.requireEqual("the key was accepted twice", fmt.Sprint("a duplicate of log sequence ", before),
 			"accepted again: "+v.result.IdempotencyKey)

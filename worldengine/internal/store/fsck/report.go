@@ -151,12 +151,12 @@ const (
 // Advice returns the meaning and the remedy of each class of the report's findings: in the log, in
 // the index, and in replicas. Towns that answer TOWN_DAMAGED have advice of their own: see DamagedTown.
 func (r *Report) Advice() (all []string) {
-	inIndex := func(f Finding) bool { return f.Kind == IndexDiffers }
-	inLog := func(f Finding) bool { return f.Kind == "" }
-	if slices.ContainsFunc(r.Findings, inLog) {
+	isOfIndex := func(f Finding) bool { return f.Kind == IndexDiffers }
+	isOfLog := func(f Finding) bool { return f.Kind == "" }
+	if slices.ContainsFunc(r.Findings, isOfLog) {
 		all = append(all, adviceLog)
 	}
-	if slices.ContainsFunc(r.Findings, inIndex) {
+	if slices.ContainsFunc(r.Findings, isOfIndex) {
 		all = append(all, adviceIndex)
 	}
 	if advice := r.adviceReplicas(); advice != "" {

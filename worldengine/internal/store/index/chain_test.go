@@ -156,7 +156,7 @@ func TestChain_HolesOfRandomLogs(t *testing.T) {
 }
 
 // A repair gives up the gaps that its record names, and nothing else.
-func TestChain_Mended(t *testing.T) {
+func TestChain_Repaired(t *testing.T) {
 	t.Parallel()
 	subject := wire.LogSubject("w", "t")
 	mended := func(gaps string, guard uint64) nats.Header {
