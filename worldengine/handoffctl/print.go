@@ -111,14 +111,6 @@ func printList[Row any](a *app, member string, rows []Row, columns string, cells
 	return a.print(map[string]any{member: rows}, func(t table) { list(t, columns, rows, cells) })
 }
 
-// textsOf returns names as texts.
-func textsOf[Name ~string](names []Name) (texts []string) {
-	for _, name := range names {
-		texts = append(texts, string(name))
-	}
-	return texts
-}
-
 // linef writes a line of text.
 func (t table) linef(format string, args ...any) { fmt.Fprintf(t, format+"\n", args...) }
 

@@ -19,6 +19,7 @@ import (
 	"worldengine/worldengine/internal/store/backup"
 	"worldengine/worldengine/internal/store/fsck"
 	"worldengine/worldengine/internal/store/worldsettings"
+	"worldengine/worldengine/internal/tool/deadletters"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
@@ -46,7 +47,7 @@ func TestDeadLetters_ListAndShow(t *testing.T) {
 	table := c.ok("deadletter", "list")
 	assert.Regexp(t, `(?m)^1 +\S+Z +WORLD_main_RUNEVENTS +7 +0 +it is too large$`, table)
 	assert.Regexp(t, `(?m)^2 +\S+Z +WORLD_main_RUNEVENTS +7 +1 +it is too large$`, table)
-	assert.Len(t, decode[map[string][]deadLetter](t,
+	assert.Len(t, decode[map[string][]deadletters.Letter](t,
 		c.ok("deadletter", "list", "-o", "json"))["letters"], 2)
 	text := c.ok("deadletter", "show", "1")
 	assert.Regexp(t, `(?m)^log +sequence 7, part 0$`, text)
@@ -55,7 +56,7 @@ func TestDeadLetters_ListAndShow(t *testing.T) {
 	assert.Regexp(t, `(?m)^body +\{"a": 1\}$`, text)
 	assert.Equal(t, "\x00\xff", c.ok("deadletter", "show", "2", "-o", "raw"))
 	assert.Equal(t, `"\u0000�"`,
-		string(decode[deadLetter](t, c.ok("deadletter", "show", "2", "-o", "json")).Body))
+		string(decode[deadletters.Letter](t, c.ok("deadletter", "show", "2", "-o", "json")).Body))
 	assert.Equal(t, exitUsage, c.run("deadletter", "show", "3").status)
 	assert.Equal(t, exitUnavailable, c.run("deadletter", "list", "--world", "nowhere").status)
 }
@@ -79,7 +80,7 @@ func TestDeadLetters_Replay(t *testing.T) {
 		require.NoError(t, err)
 	}
 	count := func() int {
-		return len(decode[map[string][]deadLetter](t,
+		return len(decode[map[string][]deadletters.Letter](t,
 			c.ok("deadletter", "list", "-o", "json"))["letters"])
 	}
 	limit(100)
@@ -94,11 +95,11 @@ func TestDeadLetters_Replay(t *testing.T) {
 	got := c.run("deadletter", "replay", "3", "11", "-o", "json")
 	require.Equal(t, exitFailed, got.status, got.err)
 	assert.Contains(t, got.err, "1 of 2 dead letters stay")
-	letters := decode[map[string][]letterReplay](t, got.out)["letters"]
+	letters := decode[map[string][]deadletters.Replayed](t, got.out)["letters"]
 	require.Len(t, letters, 2)
 	assert.Equal(t, []any{uint64(3), true, 1}, []any{letters[0].Number, letters[0].Replayed,
 		letters[0].AlertsAcknowledged})
-	assert.Equal(t, letterReplay{Number: 11, Subject: gone}, letters[1])
+	assert.Equal(t, deadletters.Replayed{Number: 11, Subject: gone}, letters[1])
 	assert.Equal(t, 10, count())
 
 	got = c.run("deadletter", "replay", "--all")

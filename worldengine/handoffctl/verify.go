@@ -78,7 +78,10 @@ func (c *schemaCommand) Run(a *app) error {
 	case c.AsyncAPI:
 		return a.printRaw([]byte(schemas.AsyncAPI()))
 	}
-	names := textsOf(schemas.Names())
+	var names []string
+	for _, name := range schemas.Names() {
+		names = append(names, string(name))
+	}
 	if c.Name == "" {
 		return a.print(names, func(t table) { t.linef("%s", strings.Join(names, "\n")) })
 	}
