@@ -419,8 +419,7 @@ func (r rest) require(t testing.TB) {
 // along, and nothing of them is left.
 func TestClients_HalfOpen(t *testing.T) { // alone: it counts goroutines
 	// our own client is asked too, and may be kept waiting
-	defer server.SetPingInterval(300 * time.Millisecond)()
-	c := newWorld(t)
+	c := newWorld(t, func(c *server.Config) { c.SetPingInterval(300 * time.Millisecond) })
 	at := c.putTown("t")
 	before := restOf()
 	const get = "PUB worldengine.v1.main.town.get _INBOX.in 14\r\n{\"townId\":\"t\"}\r\n"
@@ -467,8 +466,7 @@ func TestClients_HalfOpen(t *testing.T) { // alone: it counts goroutines
 // A client that asks for much and never reads is closed when a message to it has lain too long.
 // Others are served, and the messages that waited are released.
 func TestClients_NeverRead(t *testing.T) { // alone: it counts goroutines
-	defer server.SetWriteDeadline(300 * time.Millisecond)()
-	c := newWorld(t)
+	c := newWorld(t, func(c *server.Config) { c.SetWriteDeadline(300 * time.Millisecond) })
 	big := snapshot("big")
 	big.SideQuests[0].Title = strings.Repeat("t", 400_000)
 	c.put(big, "")
@@ -493,10 +491,9 @@ func TestClients_NeverRead(t *testing.T) { // alone: it counts goroutines
 
 // NATS keeps no more than maxPending for a client that never reads, however much it is sent and
 // however long it may leave that lying.
-func TestClients_MostPending(t *testing.T) { // alone: it sets the deadline of servers
+func TestClients_MostPending(t *testing.T) { // alone: NATS keeps 128 MiB for it
 	const bound, size, messages = 128 << 20, 1 << 20, 140
-	defer server.SetWriteDeadline(time.Minute)()
-	c := newWorld(t)
+	c := newWorld(t, func(c *server.Config) { c.SetWriteDeadline(time.Minute) })
 	conn := c.raw()
 	conn.write("CONNECT {\"verbose\":false}\r\nSUB _INBOX.in 1\r\nPING\r\n")
 	payload := make([]byte, size)

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net"
@@ -39,7 +40,7 @@ func (p purpose) isForClients() bool {
 const dialTimeout = 5 * time.Second
 
 // reconnectWait is the pause before each attempt to connect to an existing NATS again.
-var reconnectWait = nats.DefaultReconnectWait
+const reconnectWait = nats.DefaultReconnectWait
 
 // A connection asks an existing NATS at these intervals whether it is there, and after two questions
 // without an answer connects to another node. The client's own interval of 2 minutes would leave the
@@ -56,7 +57,7 @@ func (s *Server) connect(purpose purpose, intake *service.Intake, more ...nats.O
 	logger := s.config.Logger.With("connection", purpose)
 	options := []nats.Option{
 		nats.MaxReconnects(-1),
-		nats.ReconnectWait(reconnectWait),
+		nats.ReconnectWait(cmp.Or(s.config.waits.reconnect, reconnectWait)),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
 			if err != nil {
 				logger.Warn("NATS is away", "error", err)
@@ -117,7 +118,8 @@ const (
 
 // connectFirst makes the connection that commits. It waits for an existing NATS that is not there.
 func (s *Server) connectFirst(ctx context.Context) (*nats.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.config.natsWait)
+	wait := cmp.Or(s.config.waits.start, startWait)
+	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	for said := false; ; said = true {
 		nc, err := s.connect(committing, nil)
@@ -126,7 +128,7 @@ func (s *Server) connectFirst(ctx context.Context) (*nats.Conn, error) {
 		}
 		if !said {
 			s.config.Logger.Warn("the NATS of --nats is not there; the start waits for it",
-				"error", err, "wait", s.config.natsWait)
+				"error", err, "wait", wait)
 		}
 		if backoff.Sleep(ctx, startPause) != nil {
 			return nil, err

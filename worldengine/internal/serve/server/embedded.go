@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -55,11 +56,11 @@ const noOrigin = "http://origin.invalid"
 // loginTimeout bounds the TLS handshake of a connection, and the sign-in after it.
 const loginTimeout = 2 * time.Second
 
-// pingInterval is the silence after which a client is pinged; a variable for the tests.
-var pingInterval = 20 * time.Second
+// pingInterval is the silence after which a client is pinged.
+const pingInterval = 20 * time.Second
 
-// writeDeadline is how long a client may leave a message unread; a variable for the tests.
-var writeDeadline = natsserver.DEFAULT_FLUSH_DEADLINE
+// writeDeadline is how long a client may leave a message unread.
+const writeDeadline = natsserver.DEFAULT_FLUSH_DEADLINE
 
 // ErrDataInUse means that another server works on the data directory. Stop it, or give another.
 var ErrDataInUse = errors.New("server: another server uses this data directory")
@@ -133,8 +134,9 @@ func natsOptions(config *Config) *natsserver.Options {
 		SyncAlways: config.Sync == SyncAlways, SyncInterval: config.SyncInterval,
 		MaxPayload: maxPayload, MaxConn: config.MaxConnections, MaxPending: maxPending,
 		NoFastProducerStall: true, MaxSubs: maxSubscriptions,
-		PingInterval: pingInterval, MaxPingsOut: maxPings, WriteDeadline: writeDeadline,
-		NoSigs: true, DontListen: config.private,
+		PingInterval: cmp.Or(config.waits.ping, pingInterval), MaxPingsOut: maxPings,
+		WriteDeadline: cmp.Or(config.waits.write, writeDeadline),
+		NoSigs:        true, DontListen: config.private,
 	}
 	if config.HTTP != "" {
 		// The bridge checks the origin of a request, and does not forward the origin. A request

@@ -8,28 +8,17 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// SetPingInterval makes the embedded NATS servers that are started from now on ask silent clients
-// sooner whether they are there, and returns what undoes it.
-func SetPingInterval(d time.Duration) (undo func()) {
-	before := pingInterval
-	pingInterval = d
-	return func() { pingInterval = before }
-}
+// SetStartWait sets how long the start of a server waits for an existing NATS that is not there.
+func (c *Config) SetStartWait(d time.Duration) { c.waits.start = d }
 
-// SetReconnectWait makes the servers that are started from now on connect to an existing NATS again
-// sooner.
-func SetReconnectWait(d time.Duration) { reconnectWait = d }
+// SetReconnectWait sets the pause before each attempt to connect to an existing NATS again.
+func (c *Config) SetReconnectWait(d time.Duration) { c.waits.reconnect = d }
 
-// SetNATSWait sets how long the start of a server waits for an existing NATS that is not there.
-func (c *Config) SetNATSWait(d time.Duration) { c.natsWait = d }
+// SetPingInterval sets the silence after which the embedded NATS pings a client.
+func (c *Config) SetPingInterval(d time.Duration) { c.waits.ping = d }
 
-// SetWriteDeadline makes the embedded NATS servers that are started from now on close clients
-// sooner that do not read, and returns what undoes it.
-func SetWriteDeadline(d time.Duration) (undo func()) {
-	before := writeDeadline
-	writeDeadline = d
-	return func() { writeDeadline = before }
-}
+// SetWriteDeadline sets how long the embedded NATS waits for a client that does not read.
+func (c *Config) SetWriteDeadline(d time.Duration) { c.waits.write = d }
 
 // LargestRequest is the largest payload that NATS takes from clients.
 const LargestRequest = maxRequest

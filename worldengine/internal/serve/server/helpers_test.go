@@ -37,10 +37,7 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-func TestMain(m *testing.M) {
-	server.SetReconnectWait(100 * time.Millisecond)
-	natstest.Main(m, 32)
-}
+func TestMain(m *testing.M) { natstest.Main(m, 32) }
 
 // world is a server with a data directory of its own, and a client of it: with access control its
 // operator.
@@ -125,6 +122,7 @@ func logged(log *natstest.Buffer) func(*server.Config) {
 
 func configure(change ...func(*server.Config)) server.Config {
 	config := server.Config{Listen: "127.0.0.1:0", Sync: server.SyncInterval, Logger: quiet()}
+	config.SetReconnectWait(100 * time.Millisecond)
 	for _, c := range change {
 		c(&config)
 	}

@@ -116,8 +116,16 @@ type Config struct {
 	// Logger gets warnings and errors, limited by kind (ratelimit.Logger); slog.Default.
 	Logger *slog.Logger `kong:"-"`
 
-	private  bool          // the embedded NATS does not listen: only this process is connected
-	natsWait time.Duration // how long a start waits for an existing NATS that is not there; startWait
+	private bool // the embedded NATS does not listen: only this process is connected
+	waits   waits
+}
+
+// waits has what tests do not wait for so long; 0 is the constant behind the semicolon.
+type waits struct {
+	start     time.Duration // how long a start waits for an existing NATS that is not there; startWait
+	reconnect time.Duration // see reconnectWait
+	ping      time.Duration // see pingInterval
+	write     time.Duration // see writeDeadline
 }
 
 func (c Config) withDefaults() Config {
@@ -134,7 +142,6 @@ func (c Config) withDefaults() Config {
 		c.Engine.World = c.Worlds[0]
 	}
 	c.Backlogs = cmp.Or(c.Backlogs, new(Backlogs))
-	c.natsWait = cmp.Or(c.natsWait, startWait)
 	c.Logger = ratelimit.Logger(cmp.Or(c.Logger, slog.Default()), nil)
 	c.Engine.Logger, c.Service.Logger = c.Logger, c.Logger
 	if c.Access != nil {

@@ -65,7 +65,7 @@ func TestStart_BeforeNATS(t *testing.T) {
 	log := &natstest.Buffer{}
 	join := func(c *server.Config) { c.NATS = node.url() }
 	_, err := server.Start(t.Context(), configure(join, logged(log), func(c *server.Config) {
-		c.SetNATSWait(time.Millisecond)
+		c.SetStartWait(time.Millisecond)
 	}))
 	require.ErrorIs(t, err, nats.ErrNoServers)
 	require.Contains(t, log.String(), "the NATS of --nats is not there")
