@@ -89,7 +89,7 @@ func (e *Engine) await(ctx context.Context, d *delivery) (Answer, error) {
 func (e *Engine) submit(d *delivery, client Client) error {
 	d.client = client
 	if d.retries == nil {
-		err := e.games.InProgress(d.handoff.Proposal.TownID, d.handoff.IdempotencyKey, d.handoff.HandoffID)
+		err := e.games.CheckKey(d.handoff.Proposal.TownID, d.handoff.IdempotencyKey, d.handoff.HandoffID)
 		if err != nil {
 			return err
 		}
@@ -178,7 +178,7 @@ func (e *Engine) decide(
 	}
 	in := e.steps.Input(townID, d.drawn, &machine.Handoff{
 		Handoff: h, Sent: d.sent, Prior: prior, Run: d.run, Next: max(d.tail.Next, 1),
-		Begin: d.begin(), RetryOf: retryOf,
+		Begin: d.runStart(), RetryOf: retryOf,
 	})
 	out, err := e.steps.Step(ctx, current, in)
 	if d.drawn = in.Drawn; err != nil {
@@ -204,8 +204,8 @@ func (e *Engine) mustWait(
 	if err := e.games.Adopt(ctx, townID, current); err != nil {
 		return next, err
 	}
-	if err := e.games.InProgress(townID, d.handoff.IdempotencyKey, d.handoff.HandoffID); err != nil {
-		return next, e.inProgress(ctx, d, current, err)
+	if err := e.games.CheckKey(townID, d.handoff.IdempotencyKey, d.handoff.HandoffID); err != nil {
+		return next, e.applyingError(ctx, d, current, err)
 	}
 	if !e.steps.Serves() { // the next writer may have paused the world meanwhile
 		if err := e.worldPause.Reread(ctx); err != nil {
@@ -213,7 +213,7 @@ func (e *Engine) mustWait(
 		}
 	}
 	var why wait
-	switch by := e.worldPause.Of(current); {
+	switch by := e.worldPause.Effective(current); {
 	case by != nil:
 		if current.Paused != nil {
 			e.towns.Forget(townID) // another writer may resume it
@@ -228,9 +228,9 @@ func (e *Engine) mustWait(
 	return e.postpone(ctx, d, why)
 }
 
-// inProgress returns the error of a delivery whose command is being applied in another run. The
+// applyingError returns the error of a delivery whose command is being applied in another run. The
 // error is why; for a retry, it is the retry's refusal.
-func (e *Engine) inProgress(
+func (e *Engine) applyingError(
 	ctx context.Context, d *delivery, current machine.Town, why error,
 ) error {
 	switch {
@@ -312,8 +312,8 @@ func (e *Engine) delivered(
 ) (Answer, error) {
 	current, err := e.log.Load(ctx, townID)
 	if err == nil && current.Pending != nil && current.Pending.Run.RunID == approved.RunID {
-		return Answer{}, game.InProgress(approved.RunID, townID, current.Pending.Via,
-			e.absent.Since(townID))
+		return Answer{}, game.StillApplying(approved.RunID, townID, current.Pending.Via,
+			e.absent.StartOf(townID))
 	}
 	receipt, err := e.Receipt(ctx, townID, approved.IdempotencyKey)
 	if err == nil && receipt.HandoffID != approved.HandoffID { // the run was cancelled
@@ -347,7 +347,7 @@ func (e *Engine) DryRun(ctx context.Context, h *handoff.Handoff) (DryRun, error)
 		if current, err = e.log.Load(ctx, townID); err != nil {
 			return err
 		}
-		if err = e.games.InProgress(townID, h.IdempotencyKey, h.HandoffID); err != nil {
+		if err = e.games.CheckKey(townID, h.IdempotencyKey, h.HandoffID); err != nil {
 			return err
 		}
 		prior, err = e.lookupKey(ctx, townID, h.IdempotencyKey, &current, current.Seq, indexTimeout)

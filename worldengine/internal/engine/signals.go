@@ -77,7 +77,7 @@ func (e *Engine) signal(ctx context.Context, s *Signal) (out machine.Output, err
 	if s.TownID == "" {
 		err = step(ctx)
 	} else {
-		err = e.inTurn(ctx, s.TownID, func(ctx context.Context, done func(error)) {
+		err = e.interrupt(ctx, s.TownID, func(ctx context.Context, done func(error)) {
 			err := step(ctx)
 			if err == nil && out.Record != nil && out.Subject == machine.TownSubject {
 				// The run of a command is paused or resumed, too.
@@ -115,7 +115,7 @@ func (e *Engine) Control(ctx context.Context, townID string) (Control, error) {
 func (e *Engine) controlOf(townID string, current machine.Town, signalID string) Control {
 	by, applying := current.Paused, e.games.Count()
 	if townID != "" {
-		by, applying = e.worldPause.Of(current), 0
+		by, applying = e.worldPause.Effective(current), 0
 		if current.Pending != nil {
 			applying = 1
 		}
@@ -147,8 +147,8 @@ func (e *Engine) Draining(ctx context.Context, run *runevents.Snapshot) (bool, e
 	return e.controlOf(townID, current, "").Substatus == messages.Draining, nil
 }
 
-// tell records a signal that changes no town: refused with a code, or accepted if code is "".
-func (e *Engine) tell(ctx context.Context, s *Signal, code wire.Code) error {
+// recordVerdict records a signal that changes no town: refused with a code, or accepted if code is "".
+func (e *Engine) recordVerdict(ctx context.Context, s *Signal, code wire.Code) error {
 	in := e.steps.Input(s.TownID, nil, &machine.Verdict{Signal: s, Code: code})
 	_, err := e.steps.Step(ctx, machine.Town{}, in)
 	return err
@@ -157,7 +157,7 @@ func (e *Engine) tell(ctx context.Context, s *Signal, code wire.Code) error {
 // refuse records that a signal is refused. It returns the refusal as a *SignalError, or the error
 // that kept the refusal from being recorded.
 func (e *Engine) refuse(ctx context.Context, s *Signal, refusal *approval.Refusal) error {
-	return cmp.Or(e.tell(ctx, s, refusal.Code), game.Refused(s, refusal))
+	return cmp.Or(e.recordVerdict(ctx, s, refusal.Code), game.Refused(s, refusal))
 }
 
 // Reject records that a signal was refused with a code before the engine looked at it.
@@ -168,7 +168,7 @@ func (e *Engine) Reject(ctx context.Context, given Signal, code wire.Code) error
 	if err != nil {
 		return err
 	}
-	return e.tell(ctx, s, code)
+	return e.recordVerdict(ctx, s, code)
 }
 
 // cancelRun ends a run that waits for the end of a pause or behind a command, or whose own command
@@ -184,7 +184,7 @@ func (e *Engine) cancelRun(ctx context.Context, s *Signal) (c Control, err error
 		s.TownID, err = e.ends.TownOf(ctx, s.RunID)
 	}
 	if err == nil {
-		err = e.inTurn(ctx, s.TownID, func(ctx context.Context, done func(error)) {
+		err = e.interrupt(ctx, s.TownID, func(ctx context.Context, done func(error)) {
 			ended := false
 			err := e.log.Retry(ctx, func() (err error) {
 				ended, err = e.cancelWaiting(ctx, s)
@@ -198,7 +198,7 @@ func (e *Engine) cancelRun(ctx context.Context, s *Signal) (c Control, err error
 		})
 	}
 	if err == nil {
-		err = e.tell(ctx, s, "")
+		err = e.recordVerdict(ctx, s, "")
 	}
 	if err != nil {
 		return Control{}, err
@@ -208,9 +208,9 @@ func (e *Engine) cancelRun(ctx context.Context, s *Signal) (c Control, err error
 	return c, err
 }
 
-// inTurn calls f in a turn of a town, before its tasks, and waits until f has called done. A run that
+// interrupt calls f in a turn of a town, before its tasks, and waits until f has called done. A run that
 // is not known is of the town "".
-func (e *Engine) inTurn(
+func (e *Engine) interrupt(
 	ctx context.Context, townID string, f func(ctx context.Context, done func(error)),
 ) error {
 	reply := queue.NewReply[struct{}]()
@@ -290,7 +290,7 @@ func (e *Engine) Retry(
 	case ctx.Err() != nil && errors.Is(err, ctx.Err()), errors.Is(err, ErrInProgress),
 		errors.As(err, &waits) && waits.Pending:
 	default:
-		return retried, game.OfRetry(s.RunID, err)
+		return retried, game.RetryError(s.RunID, err)
 	}
 	return retried, nil
 }

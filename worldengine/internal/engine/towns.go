@@ -36,7 +36,7 @@ func (e *Engine) Town(ctx context.Context, townID string) (Town, error) {
 	view := e.townAt(t)
 	if view.Apply != string(apply.Local) {
 		view.PluginAbsent = e.games.AbsentPlugin(townID)
-		if since := e.absent.Since(townID); !since.IsZero() {
+		if since := e.absent.StartOf(townID); !since.IsZero() {
 			view.PluginAbsentSince = runevents.Timestamp(since)
 		}
 	}

@@ -119,8 +119,8 @@ func (e *Engine) postpone(ctx context.Context, d *delivery, why wait) (next time
 	return next, e.games.Absent(townID, why.behind, runID)
 }
 
-// begin returns how the remaining events of a delivery's run begin.
-func (d *delivery) begin() machine.Begin {
+// runStart returns how the remaining events of a delivery's run begin.
+func (d *delivery) runStart() machine.Begin {
 	// In whole milliseconds, like the input's time, from which the machine subtracts Waited.
 	begin := machine.Begin{Waited: time.Since(d.queued).Truncate(time.Millisecond), Retry: d.retry}
 	switch {
@@ -135,7 +135,7 @@ func (d *delivery) begin() machine.Begin {
 }
 
 func (d *delivery) waitFor(by *messages.PausedBy) machine.Wait {
-	return machine.Wait{Handoff: d.handoff, Run: d.run, Begin: d.begin(), By: by}
+	return machine.Wait{Handoff: d.handoff, Run: d.run, Begin: d.runStart(), By: by}
 }
 
 // recordWait records that the run of a delivery waits: for the end of a pause, by, or behind a

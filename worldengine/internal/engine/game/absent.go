@@ -42,8 +42,8 @@ func newAbsences(now func() time.Time, config *Config) *Absences {
 	}
 }
 
-// Since returns the time at which a town lost its game; zero if it has one.
-func (s *Absences) Since(townID string) time.Time {
+// StartOf returns the time at which a town lost its game; zero if it has one.
+func (s *Absences) StartOf(townID string) time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if a := s.towns[townID]; a != nil {
@@ -150,13 +150,13 @@ func (s *Absences) Recall(ctx context.Context) {
 			s.logger.Warn("the alerts cannot be read: PLUGIN_ABSENT may be raised again for a known "+
 				"absence", "error", err)
 		}
-		s.take(raised)
+		s.restore(raised)
 	})
 }
 
-// take adds the absences that earlier alerts report, the oldest first. The newest alert of a town
+// restore adds the absences that earlier alerts report, the oldest first. The newest alert of a town
 // decides.
-func (s *Absences) take(raised []messages.Alert) {
+func (s *Absences) restore(raised []messages.Alert) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range raised {

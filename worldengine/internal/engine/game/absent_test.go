@@ -44,10 +44,10 @@ func TestAbsences_Raise(t *testing.T) {
 				s.Absent(t.Context(), ofTown, 2, false)
 				s.Present(t.Context(), ofTown)
 				require.Empty(t, raised.alerts, "a plugin that reconnects")
-				require.Zero(t, s.Since("t"))
+				require.Zero(t, s.StartOf("t"))
 
 				s.Absent(t.Context(), ofTown, 2, false)
-				since := s.Since("t")
+				since := s.StartOf("t")
 				require.False(t, since.IsZero())
 				time.Sleep(time.Hour - 1)
 				s.Absent(t.Context(), ofTown, 2, false)
@@ -63,7 +63,7 @@ func TestAbsences_Raise(t *testing.T) {
 				require.Equal(t, []string{"t", "run", "handoff", runevents.Timestamp(since)},
 					[]string{alert.TownID, alert.RunID, alert.HandoffID, alert.Since})
 				require.Contains(t, alert.Message, prospect)
-				require.Equal(t, since, s.Since("t"))
+				require.Equal(t, since, s.StartOf("t"))
 			})
 		})
 	}
@@ -79,7 +79,7 @@ func TestAbsences_Towns(t *testing.T) {
 		require.Equal(t, 2, len(s.towns))
 		s.Present(t.Context(), ofTown)
 		require.Equal(t, 1, len(s.towns))
-		require.False(t, s.Since("u").IsZero())
+		require.False(t, s.StartOf("u").IsZero())
 		s.NotNeeded("u")
 		s.NotNeeded("u")
 		require.Zero(t, len(s.towns))
@@ -118,7 +118,7 @@ func TestAbsences_Recall(t *testing.T) {
 	}
 	s.Absent(t.Context(), ofTown, 1, true)
 	require.Equal(t, 1, len(s.towns))
-	require.Equal(t, since, runevents.Timestamp(s.Since("t")))
+	require.Equal(t, since, runevents.Timestamp(s.StartOf("t")))
 	require.Empty(t, raised.alerts, "it was raised before")
 	s.Present(t.Context(), ofTown)
 	require.Len(t, raised.alerts, 1)

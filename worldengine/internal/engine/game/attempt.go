@@ -66,14 +66,14 @@ func (p *pluginAttempt) due(now time.Time) action {
 	return action{over: &apply.Result{Failed: apply.Silence(reached, p.last), Reached: reached}}
 }
 
-// inHand reports whether a plugin may be working on the last request.
-func (p *pluginAttempt) inHand() bool { return p.sent && !p.absent && !p.busy }
+// isInHand reports whether a plugin may be working on the last request.
+func (p *pluginAttempt) isInHand() bool { return p.sent && !p.absent && !p.busy }
 
 // arrival returns the known fate of the attempt's requests. With over, a request that a plugin may
 // be working on counts as arrived.
 func (p *pluginAttempt) arrival(over bool) apply.Arrival {
 	switch {
-	case p.reached || over && p.inHand():
+	case p.reached || over && p.isInHand():
 		return apply.MayHaveArrived
 	case p.absent:
 		return apply.NotArrived

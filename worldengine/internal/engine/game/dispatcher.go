@@ -134,7 +134,7 @@ func (d *Dispatcher) Adopt(ctx context.Context, townID string, current machine.T
 			return nil // the next writer adopts it
 		}
 	}
-	x.hold(ctx, d.config.WorldPause.Of(current))
+	x.pauseRun(ctx, d.config.WorldPause.Effective(current))
 	return nil
 }
 
@@ -216,9 +216,9 @@ func (d *Dispatcher) Stop(ctx context.Context) {
 	d.consoles.Wait()
 }
 
-// InProgress returns the error of a handoff with a key if a command with this key is being applied, the
+// CheckKey returns the error of a handoff with a key if a command with this key is being applied, the
 // handoff's or another one's; else nil.
-func (d *Dispatcher) InProgress(townID, key, handoffID string) error {
+func (d *Dispatcher) CheckKey(townID, key, handoffID string) error {
 	x := d.Execution(townID)
 	switch {
 	case x == nil || x.Handoff.IdempotencyKey != key:
@@ -226,7 +226,7 @@ func (d *Dispatcher) InProgress(townID, key, handoffID string) error {
 	case x.Handoff.HandoffID != handoffID:
 		return KeyInUse(x.Handoff.HandoffID)
 	}
-	return InProgress(x.RunID, townID, x.via, d.Absences.Since(townID))
+	return StillApplying(x.RunID, townID, x.via, d.Absences.StartOf(townID))
 }
 
 // Absent returns the error of a request, of run runID, that waits behind the pending command of run
@@ -234,7 +234,7 @@ func (d *Dispatcher) InProgress(townID, key, handoffID string) error {
 func (d *Dispatcher) Absent(townID, before, runID string) error {
 	x := d.Execution(townID)
 	if away := d.Absences.Plugin(townID); x != nil && x.RunID == before && away != nil && away.NextAt != "" {
-		return Absent(townID, x.via, d.Absences.Since(townID), runID, before)
+		return Absent(townID, x.via, d.Absences.StartOf(townID), runID, before)
 	}
 	return nil
 }

@@ -151,8 +151,8 @@ func (w *working) again() {
 	w.Dispatcher = game.New(context.Background(), w.steps, w.config)
 }
 
-// ofSignal returns the run of a signal.
-func ofSignal() runevents.Identity {
+// signalRun returns the run of a signal.
+func signalRun() runevents.Identity {
 	return runevents.Identity{
 		RunID: uuid.NewString(), TenantID: "default", ProjectID: "main", EnvironmentID: "local",
 		PlanID: machine.SignalPlan, PlanVersion: machine.SignalVersion,
@@ -162,7 +162,7 @@ func ofSignal() runevents.Identity {
 // cancellation is the signal that cancels the run of the command.
 func (w *working) cancellation() machine.Signal {
 	return machine.Signal{Kind: machine.SignalCancel, TownID: "town-threatened",
-		RunID: w.current.Pending.Run.RunID, Run: ofSignal()}.WithDefaults()
+		RunID: w.current.Pending.Run.RunID, Run: signalRun()}.WithDefaults()
 }
 
 // town returns the town as the log has it.
@@ -191,8 +191,8 @@ func (w *working) execute() client {
 	return got
 }
 
-// inTurn calls f in a turn of the town, and returns the error with which f calls done.
-func (w *working) inTurn(f func(ctx context.Context, done func(error))) error {
+// interrupt calls f in a turn of the town, and returns the error with which f calls done.
+func (w *working) interrupt(f func(ctx context.Context, done func(error))) error {
 	w.t.Helper()
 	reply := queue.NewReply[struct{}]()
 	require.NoError(w.t, w.config.Queue.Interrupt("town-threatened", func(ctx context.Context) {
@@ -204,7 +204,7 @@ func (w *working) inTurn(f func(ctx context.Context, done func(error))) error {
 
 // cancel cancels a run.
 func (w *working) cancel(s *machine.Signal) error {
-	return w.inTurn(func(ctx context.Context, done func(error)) { w.Cancel(ctx, s, done) })
+	return w.interrupt(func(ctx context.Context, done func(error)) { w.Cancel(ctx, s, done) })
 }
 
 func (w *working) await(from client) (a answered) {
@@ -220,7 +220,7 @@ func (w *working) await(from client) (a answered) {
 // adopt makes the dispatcher agree with the town as the log has it.
 func (w *working) adopt() {
 	w.t.Helper()
-	require.NoError(w.t, w.inTurn(func(ctx context.Context, done func(error)) {
+	require.NoError(w.t, w.interrupt(func(ctx context.Context, done func(error)) {
 		current, err := w.log.Load(ctx, "town-threatened")
 		done(cmp.Or(err, w.Adopt(ctx, "town-threatened", current)))
 	}))
@@ -438,7 +438,7 @@ func TestDispatcher_ConsoleUnasked(t *testing.T) {
 	w.Absences.Absent(t.Context(), alerts.Subject{TownID: "town-threatened"}, 1, true)
 	require.Equal(t, apply.ReasonPluginRejected, w.await(w.execute()).Result.ReasonCode)
 	require.Equal(t, []runevents.AlertCode{runevents.PluginAbsent}, w.codes())
-	require.NotZero(t, w.Absences.Since("town-threatened"))
+	require.NotZero(t, w.Absences.StartOf("town-threatened"))
 }
 
 // A dispatcher that stops leaves its commands pending, and accepts no others.
@@ -452,9 +452,9 @@ func TestDispatcher_Stop(t *testing.T) {
 	client := w.execute()
 	<-asked
 	h := machinetest.Advance(t, "wall", machinetest.WallExists)
-	require.ErrorIs(t, w.InProgress("town-threatened", h.IdempotencyKey, h.HandoffID), game.ErrInProgress)
-	require.Equal(t, game.KeyInUse(h.HandoffID), w.InProgress("town-threatened", h.IdempotencyKey, "another"))
-	require.NoError(t, w.InProgress("town-threatened", "another key", h.HandoffID))
+	require.ErrorIs(t, w.CheckKey("town-threatened", h.IdempotencyKey, h.HandoffID), game.ErrInProgress)
+	require.Equal(t, game.KeyInUse(h.HandoffID), w.CheckKey("town-threatened", h.IdempotencyKey, "another"))
+	require.NoError(t, w.CheckKey("town-threatened", "another key", h.HandoffID))
 	require.Equal(t, 1, w.Count())
 	w.halt()
 	require.ErrorIs(t, w.await(client).err, game.ErrInProgress)
@@ -497,7 +497,7 @@ func TestDispatcher_Cancel(t *testing.T) {
 			}
 			require.NoError(t, err)
 			h := machinetest.Advance(t, "wall", machinetest.WallExists)
-			require.NoError(t, w.InProgress("town-threatened", h.IdempotencyKey, h.HandoffID), "it is not being applied any more")
+			require.NoError(t, w.CheckKey("town-threatened", h.IdempotencyKey, h.HandoffID), "it is not being applied any more")
 			var cancelled *game.WaitError
 			require.ErrorAs(t, w.await(client).err, &cancelled)
 			require.Equal(t, runID, cancelled.RunID)
@@ -582,7 +582,7 @@ func TestDispatcher_CancelUnconfirmed(t *testing.T) {
 	store.broken.Store(true)
 	for range 2 {
 		s := w.cancellation()
-		require.ErrorIs(t, w.inTurn(func(ctx context.Context, done func(error)) {
+		require.ErrorIs(t, w.interrupt(func(ctx context.Context, done func(error)) {
 			ctx, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
 			defer cancel()
 			w.Cancel(ctx, &s, done)

@@ -169,7 +169,7 @@ func (x *Execution) goOn(ctx context.Context) (more bool) {
 		return false
 	}
 	if x.absent && !x.patient.IsZero() && !now.Before(x.patient) {
-		since := x.dispatcher.Absences.Since(x.TownID)
+		since := x.dispatcher.Absences.StartOf(x.TownID)
 		x.answer(machine.Answer{}, Absent(x.TownID, x.via, since, x.RunID, ""))
 	}
 	due = due && !x.console.asked
@@ -183,9 +183,9 @@ func (x *Execution) goOn(ctx context.Context) (more bool) {
 	if err == nil && due && !x.over {
 		err = x.confirm(ctx, &current)
 	}
-	by := x.dispatcher.config.WorldPause.Of(current)
+	by := x.dispatcher.config.WorldPause.Effective(current)
 	// A plugin that may be working on the command is asked even in a pause, or if the log is silent.
-	inHand := x.plugin != nil && x.plugin.inHand()
+	inHand := x.plugin != nil && x.plugin.isInHand()
 	switch {
 	case x.over || !due:
 		return false
@@ -200,9 +200,9 @@ func (x *Execution) goOn(ctx context.Context) (more bool) {
 	x.postponed = time.Time{}
 	switch {
 	case x.adopts:
-		return x.takeOver(ctx, current)
+		return x.claim(ctx, current)
 	case x.asked == nil:
-		x.begin(ctx)
+		x.startAttempt(ctx)
 	}
 	if x.via == apply.RCON {
 		return x.askConsole()
@@ -230,7 +230,7 @@ func (x *Execution) look(ctx context.Context, fresh bool) (current machine.Town,
 	if err != nil || x.over {
 		return current, err
 	}
-	if by := d.config.WorldPause.Of(current); by != nil && !by.Draining(time.Now()) {
+	if by := d.config.WorldPause.Effective(current); by != nil && !by.Draining(time.Now()) {
 		paused := "the world"
 		if current.Paused != nil {
 			paused = x.TownID
@@ -288,9 +288,9 @@ func (x *Execution) postpone(now time.Time, world bool, by *messages.PausedBy, e
 	}
 }
 
-// hold pauses the run of the command, or resumes it if by is nil, unless the log has that already. If
+// pauseRun pauses the run of the command, or resumes it if by is nil, unless the log has that already. If
 // the log does not answer, the next turn tries again.
-func (x *Execution) hold(ctx context.Context, by *messages.PausedBy) {
+func (x *Execution) pauseRun(ctx context.Context, by *messages.PausedBy) {
 	if x.held != nil && *x.held == (by != nil) {
 		return
 	}
@@ -308,7 +308,7 @@ func (x *Execution) hold(ctx context.Context, by *messages.PausedBy) {
 		if current.Pending != nil && current.Pending.Run.RunID != x.RunID {
 			current.Pending = nil
 		}
-		by = d.config.WorldPause.Of(current)
+		by = d.config.WorldPause.Effective(current)
 		in := d.steps.Input(x.TownID, nil, &machine.Hold{By: by})
 		in.Tail = &tail
 		_, err = d.steps.Step(ctx, current, in)
@@ -322,9 +322,9 @@ func (x *Execution) hold(ctx context.Context, by *messages.PausedBy) {
 	}
 }
 
-// takeOver takes the command over from an earlier writer. It commits that a request may have arrived,
+// claim takes the command over from an earlier writer. It commits that a request may have arrived,
 // unless the command rests. With that commit, a suspended earlier writer loses its races for the town.
-func (x *Execution) takeOver(ctx context.Context, current machine.Town) (more bool) {
+func (x *Execution) claim(ctx context.Context, current machine.Town) (more bool) {
 	if !x.dispatcher.steps.Serves() {
 		x.leave(ctx)
 		return false
@@ -353,9 +353,9 @@ func (x *Execution) step(ctx context.Context, t machine.Town, event machine.Even
 	return err
 }
 
-// begin begins the attempt. It lasts for Policy.Deadline from now on, also for a writer that has taken
+// startAttempt begins the attempt. It lasts for Policy.Deadline from now on, also for a writer that has taken
 // the command over.
-func (x *Execution) begin(ctx context.Context) {
+func (x *Execution) startAttempt(ctx context.Context) {
 	d, number := x.dispatcher, x.Pending.Attempt
 	if number > 1 {
 		x.record(ctx, true)

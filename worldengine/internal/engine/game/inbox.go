@@ -79,7 +79,7 @@ func OpenInbox(nc *nats.Conn, raise Alerts) (*Inbox, error) {
 	i := newInbox(nc.NewInbox()+".", raise)
 	i.nc = nc
 	var err error
-	if i.sub, err = nc.Subscribe(i.prefix+"*.*", i.take); err != nil {
+	if i.sub, err = nc.Subscribe(i.prefix+"*.*", i.accept); err != nil {
 		return nil, fmt.Errorf("worldengine: replies of plugins: %w", err)
 	}
 	return i, nil
@@ -95,9 +95,9 @@ func newInbox(prefix string, raise Alerts) *Inbox {
 // Close ends the subscription.
 func (i *Inbox) Close() { _ = i.sub.Unsubscribe() } // fails only when the connection is gone
 
-// take delivers a reply, and raises an alert about one that changes nothing. It holds the lock while
+// accept delivers a reply, and raises an alert about one that changes nothing. It holds the lock while
 // it delivers, so that Forget finds every reply that was delivered before the end.
-func (i *Inbox) take(msg *nats.Msg) {
+func (i *Inbox) accept(msg *nats.Msg) {
 	token, number, _ := strings.Cut(strings.TrimPrefix(msg.Subject, i.prefix), ".")
 	attempt, _ := strconv.ParseInt(number, 10, 64) // 0, which no attempt has, on an error
 	reply := Reply{Msg: msg, Attempt: attempt}

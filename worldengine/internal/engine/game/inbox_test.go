@@ -67,7 +67,7 @@ var commandID = "handoff_" + strings.Repeat("0", 64)
 
 // answers takes an answer to a request of an attempt.
 func (c *commanded) answers(attempt string, data []byte) {
-	c.take(&nats.Msg{Subject: c.prefix + c.token + "." + attempt, Data: data})
+	c.accept(&nats.Msg{Subject: c.prefix + c.token + "." + attempt, Data: data})
 }
 
 func written(t *testing.T, a apply.Answer) []byte {

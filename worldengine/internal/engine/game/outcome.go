@@ -115,7 +115,7 @@ func (x *Execution) endElsewhere(ctx context.Context) error {
 	case err != nil:
 		return err
 	case rec == nil: // the log does not keep the end, so the client sends the handoff again
-		x.finish(ctx, machine.Answer{}, InProgress(x.RunID, x.TownID, x.via, time.Time{}))
+		x.finish(ctx, machine.Answer{}, StillApplying(x.RunID, x.TownID, x.via, time.Time{}))
 		return nil
 	case rec.Kind != machine.KindHandoff:
 		x.finish(ctx, machine.Answer{}, Cancelled(x.RunID, true))

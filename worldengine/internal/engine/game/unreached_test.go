@@ -266,7 +266,7 @@ func TestDispatcher_UnreadableTown(t *testing.T) {
 	w.plugin(apply.Done)
 	store := &unread{Store: w.log.Store}
 	w.log.Store = store
-	require.NoError(t, w.inTurn(func(ctx context.Context, done func(error)) {
+	require.NoError(t, w.interrupt(func(ctx context.Context, done func(error)) {
 		err := w.Adopt(ctx, "town-threatened", w.current)
 		store.times.Store(2)
 		done(err)

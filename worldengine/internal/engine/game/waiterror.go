@@ -13,7 +13,7 @@ import (
 )
 
 // ErrInProgress: a handoff with this key is accepted and being applied. Ask again: there will be a
-// result. If the run is known the error is the *WaitError of InProgress.
+// result. If the run is known the error is the *WaitError of StillApplying.
 var ErrInProgress = errors.New("worldengine: the handoff is accepted and its command is being " +
 	"applied; send the same handoff again to get its result")
 
@@ -66,7 +66,7 @@ func Paused(townID string, world bool, by *messages.PausedBy, runID string, pend
 // request's own run. runID is "" if the request is no handoff.
 func Absent(townID string, via apply.Binding, since time.Time, runID, before string) *WaitError {
 	if before == "" {
-		e := InProgress(runID, townID, via, since)
+		e := StillApplying(runID, townID, via, since)
 		e.Code, e.cause = wire.CodePluginAbsent, nil
 		return e
 	}
@@ -102,9 +102,9 @@ func Cancelled(runID string, pending bool) *WaitError {
 	return e
 }
 
-// InProgress is ErrInProgress with the run of the command. absent is the time at which the town
+// StillApplying is ErrInProgress with the run of the command. absent is the time at which the town
 // lost its game; zero if it has one.
-func InProgress(runID, townID string, via apply.Binding, absent time.Time) *WaitError {
+func StillApplying(runID, townID string, via apply.Binding, absent time.Time) *WaitError {
 	e := &WaitError{Code: wire.CodeInProgress, RunID: runID, Pending: true, cause: ErrInProgress}
 	if absent.IsZero() {
 		e.Reason = "the handoff is accepted and its command is being applied;"
@@ -128,9 +128,9 @@ func KeyInUse(by string) *WaitError {
 			"its result."}
 }
 
-// OfRetry turns err into the error of a retry that was not judged: the retried run and the result
+// RetryError turns err into the error of a retry that was not judged: the retried run and the result
 // of its key are unchanged.
-func OfRetry(runID string, err error) error {
+func RetryError(runID string, err error) error {
 	waited, ok := errors.AsType[*WaitError](err)
 	if !ok {
 		return err

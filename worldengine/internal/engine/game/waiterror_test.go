@@ -61,7 +61,7 @@ func TestWaitError_Texts(t *testing.T) {
 			absent + " Nothing was stored; send the request again when the game is back, or cancel " +
 				"that run first.",
 			machine.Cancellation{Code: "PLUGIN_ABSENT", Reason: absent}},
-		{game.InProgress("run-1", "t", apply.Plugin, time.Time{}), applying,
+		{game.StillApplying("run-1", "t", apply.Plugin, time.Time{}), applying,
 			machine.Cancellation{Reason: "The handoff was not judged: " + applying}},
 		{stops, "the server stops",
 			machine.Cancellation{Reason: "The handoff was not judged: " + wire.Sentence(stops)}},
@@ -84,8 +84,8 @@ func TestWaitError_Texts(t *testing.T) {
 		{game.Cancelled("run-1", true), "the run was cancelled while the handoff was waiting: run " +
 			"run-1. Its command is not asked for any more, and the key is free: the same handoff may " +
 			"be sent again.", machine.ErrRunCancelled},
-		{game.InProgress("run-1", "t", apply.Plugin, time.Time{}), applying, game.ErrInProgress},
-		{game.InProgress("run-1", "t", apply.Plugin, since), "the handoff is accepted as run run-1, " +
+		{game.StillApplying("run-1", "t", apply.Plugin, time.Time{}), applying, game.ErrInProgress},
+		{game.StillApplying("run-1", "t", apply.Plugin, since), "the handoff is accepted as run run-1, " +
 			`and its command goes on waiting: the town "t" has had no plugin since ` +
 			"2026-02-16T10:00:00Z; send the same handoff again to get its result, or cancel the run",
 			game.ErrInProgress},
@@ -104,7 +104,7 @@ func TestOfRetry(t *testing.T) {
 		`The town "t" has had no plugin`:        game.Absent("t", apply.Plugin, since, "run-2", "run-0"),
 		"The retry, run run-2, was cancelled. ": game.Cancelled("run-2", false),
 	} {
-		err := game.OfRetry("run-1", fmt.Errorf("around: %w", why))
+		err := game.RetryError("run-1", fmt.Errorf("around: %w", why))
 		require.Equal(t, why.Unwrap(), errors.Unwrap(err))
 		require.ErrorContains(t, err, says)
 		require.ErrorContains(t, err, "Run run-1 and the result of its key are unchanged")
@@ -112,6 +112,6 @@ func TestOfRetry(t *testing.T) {
 		require.Equal(t, why.Code, err.(*game.WaitError).Code)
 	}
 	for _, other := range []error{errors.New("other"), nil} {
-		require.Equal(t, other, game.OfRetry("run-1", other))
+		require.Equal(t, other, game.RetryError("run-1", other))
 	}
 }

@@ -32,9 +32,9 @@ func NewWorldPause(log *records.Log, now Pause, changed func()) *WorldPause {
 
 func (w *WorldPause) Known() Pause { return *w.known.Load() }
 
-// Of returns the pause that holds the handoffs of a town back, the town's own or the world's; nil
+// Effective returns the pause that holds the handoffs of a town back, the town's own or the world's; nil
 // if there is none.
-func (w *WorldPause) Of(current machine.Town) *messages.PausedBy {
+func (w *WorldPause) Effective(current machine.Town) *messages.PausedBy {
 	if current.Paused != nil {
 		return current.Paused
 	}

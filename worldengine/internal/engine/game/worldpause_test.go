@@ -41,8 +41,8 @@ func TestWorldPause_Set(t *testing.T) {
 		w.Set(step.set)
 		require.Equal(t, step.known, w.Known(), step.name)
 		require.Equal(t, step.changes, changes, step.name)
-		require.Same(t, step.known.By, w.Of(machine.Town{}), step.name)
-		require.Same(t, own, w.Of(machine.Town{Paused: own}), step.name)
+		require.Same(t, step.known.By, w.Effective(machine.Town{}), step.name)
+		require.Same(t, own, w.Effective(machine.Town{Paused: own}), step.name)
 	}
 }
 
@@ -127,7 +127,7 @@ func pauseWorld(t *testing.T, l *records.Log, signalID string) uint64 {
 	t.Helper()
 	guard, _, err := l.WorldPause(t.Context())
 	require.NoError(t, err)
-	p := logtest.NewProducer(ofSignal())
+	p := logtest.NewProducer(signalRun())
 	s := machine.Signal{Kind: machine.SignalPause, ActorID: "ada"}
 	require.NoError(t, machine.EmitSignal(p, s.Payload(), ""))
 	msg, err := records.Encode(&machine.Record{
