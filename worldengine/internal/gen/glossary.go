@@ -33,6 +33,8 @@ var glossary = []term{
 	{word: "index", meaning: "The local tables that find records in the log; they are rebuilt from it if they are lost."},
 	{word: "lease", meaning: "The right to be the writer of a world, which ends by itself unless its holder renews it."},
 	{word: "log", meaning: "The JetStream stream with all that a world has stored; everything else is derived from it."},
+	{word: "log identity", meaning: "A random name that a log gets when it is made; NATS refuses appends to another log of " +
+		"the world."},
 	{word: "outbox relay", meaning: "The part that copies committed run events to a stream of their own, each at least once."},
 	{word: "pause", meaning: "A state of a town or a world in which no further command is applied."},
 	{word: "pending", meaning: "Of a handoff that is accepted and whose command a game is asked to apply."},

@@ -99,11 +99,11 @@ func (s *Server) refused() (refused []*hosted) {
 // mostRefused bounds the worlds that a text about the health names.
 const mostRefused = 20
 
-// tally says why worlds are not served. With access control it only counts them, since anybody may
-// ask.
+// tally says why worlds are not served. With access control it neither names nor counts them, since
+// anybody may ask, and users may not know of other worlds than theirs.
 func (s *Server) tally(refused []*hosted) string {
 	if s.config.Access != nil {
-		return fmt.Sprintf("%d of %d; handoffctl world list says why", len(refused), len(s.worlds.all()))
+		return "handoffctl world list says why"
 	}
 	var why []string
 	for _, h := range refused[:min(len(refused), mostRefused)] {
@@ -118,7 +118,8 @@ func (s *Server) tally(refused []*hosted) string {
 }
 
 // readyz answers whether the server is ready or, with ?world=NAME, whether it is ready to receive requests
-// to a world. A ready server of several worlds names those that should be served and are not.
+// to a world. A ready server of several worlds without access control names those that should be served
+// and are not.
 func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Query().Has("world") {
 		s.worldReadyz(w, r.URL.Query().Get("world"))
@@ -131,7 +132,7 @@ func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
 	}
 	if !s.config.several() {
 		warnReplica(w, s.Engine())
-	} else if refused := s.refused(); len(refused) > 0 {
+	} else if refused := s.refused(); len(refused) > 0 && s.config.Access == nil {
 		fmt.Fprintf(w, "not served: %s\n", s.tally(refused))
 	}
 }

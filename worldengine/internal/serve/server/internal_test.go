@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/worldengine/internal/core/placement"
+	"worldengine/worldengine/internal/serve/access"
 	"worldengine/worldengine/internal/testkit/natstest"
 	"worldengine/worldengine/messages"
 )
@@ -94,6 +97,27 @@ func TestNATSLogger_Rebuilt(t *testing.T) {
 		newNATSLogger(slog.New(slog.NewTextHandler(log, nil)), nil, nil).Warnf(warning, 7)
 		require.Equal(t, rebuilt, strings.Contains(log.String(), "NATS rebuilds it"), warning)
 	}
+}
+
+// With access control nobody learns from the readiness of a server how many worlds there are, or their names.
+func TestReadyz_OtherWorlds(t *testing.T) {
+	t.Parallel()
+	s := &Server{config: Config{AllWorlds: true, Access: &access.Config{}}}
+	ask := func(path string) string {
+		w := httptest.NewRecorder()
+		s.readyz(w, httptest.NewRequest(http.MethodGet, path, nil))
+		return w.Body.String()
+	}
+	add := func(world string, idle error) {
+		h := &hosted{world: world}
+		h.idle.Store(&idle)
+		require.True(t, s.worlds.add(h))
+	}
+	add("hidden", errors.New("the log of hidden is damaged"))
+	require.Equal(t, "not ready: none of the worlds is served: handoffctl world list says why\n", ask("/readyz"))
+	require.Equal(t, ask("/readyz?world=unknown"), ask("/readyz?world=hidden"))
+	add("own", errStandby)
+	require.Equal(t, "ok\n", ask("/readyz"))
 }
 
 // A world that is removed while it begins leaves nothing in the placer: nobody else would remove it.
