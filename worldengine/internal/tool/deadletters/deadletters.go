@@ -105,7 +105,7 @@ func (b *Box) Read(ctx context.Context, number uint64) (l Letter, body []byte, e
 	return l, msg.Data, nil
 }
 
-// Unknown returns those of the numbers that no letter has.
+// Unknown returns the numbers that no letter has.
 func (b *Box) Unknown(numbers []uint64) []uint64 {
 	return slices.DeleteFunc(slices.Clone(numbers), func(n uint64) bool {
 		return slices.ContainsFunc(b.Letters, func(l Letter) bool { return l.Number == n })
@@ -121,7 +121,7 @@ type Replayed struct {
 	AlertsAcknowledged int `json:"alertsAcknowledged"`
 }
 
-// Replay publishes letters on the bus: those with the numbers, or all if there are none. It returns the
+// Replay publishes the letters with the numbers on the bus, or all letters if there are no numbers. It returns the
 // chosen letters in their order. A letter that the bus refuses again, or whose log record is damaged or
 // gone, is not Replayed.
 func (b *Box) Replay(ctx context.Context, numbers []uint64, logger *slog.Logger) ([]Replayed, error) {
