@@ -346,7 +346,7 @@ func (e *Engine) watchLog(ctx context.Context, nc *nats.Conn) {
 	for {
 		select {
 		case <-status:
-		case <-e.log.Known.Doubted():
+		case <-e.log.Continuity.Suspicions():
 		case <-time.After(rereadPause):
 			_ = e.worldPause.Reread(ctx) // after an error the next time counts
 			continue
@@ -366,7 +366,7 @@ const rereadPause = idlePause
 // LOG_LOST is raised, and the engine commits nothing meanwhile.
 func (e *Engine) findLog(ctx context.Context) {
 	for ctx.Err() == nil {
-		err := e.log.Known.Check(ctx, e.log.Stream)
+		err := e.log.Continuity.Verify(ctx, e.log.Stream)
 		switch {
 		case errors.Is(err, commitlog.ErrLogLost):
 			if e.logLost.Load() == nil && e.leadIntact(ctx) {

@@ -63,7 +63,7 @@ func (e *Engine) raiseLost() {
 // persistedAt of towns and runs.
 func connectIndex(log *records.Log, x *index.Index) {
 	log.Newest = func(townToken string) uint64 { return x.Chain(townToken).Newest }
-	log.Known.Lost = func(ctx context.Context, upTo uint64) (string, error) {
+	log.Continuity.Missing = func(ctx context.Context, upTo uint64) (string, error) {
 		lost, err := x.Lost(ctx, upTo)
 		return index.Names(lost), err
 	}

@@ -122,11 +122,11 @@ func (e *Engine) newLog(nc *nats.Conn, stream jetstream.Stream) *records.Log {
 	if c.Metrics != nil {
 		log.Committed = c.Metrics.Commit
 	}
-	if log.Known.Connection = c.Dials; c.Dials == nil {
-		log.Known.Connection = func() uint64 { return nc.Stats().Reconnects + e.followers.Stats().Reconnects }
+	if log.Continuity.Connection = c.Dials; c.Dials == nil {
+		log.Continuity.Connection = func() uint64 { return nc.Stats().Reconnects + e.followers.Stats().Reconnects }
 	}
 	if c.Storage.Index != nil { // the index may have followed an earlier log
-		log.Known.Doubt()
+		log.Continuity.Suspect()
 	}
 	return log
 }

@@ -58,8 +58,8 @@ type Log struct {
 	// is none.
 	LastAt func(ctx context.Context, subject string, header nats.Header) time.Time
 
-	// Known notices when another log has replaced this one.
-	Known Known
+	// Continuity says whether this is still the log that this process has committed to and read.
+	Continuity Continuity
 
 	refused atomic.Pointer[refusal] // NATS's refusal of the last append for lack of room
 }
@@ -79,12 +79,12 @@ const smallBody = 64 << 10
 
 // End returns the sequence of the log's last message, on any subject.
 func (l *Log) End(ctx context.Context) (uint64, error) {
-	expected := l.Known.expected()
+	expected := l.Continuity.knownEnd()
 	end, err := l.Store.End(ctx)
 	if err != nil {
 		return 0, fmt.Errorf("%w: state of the log: %w", ErrLogUnavailable, err)
 	}
-	l.Known.grown(expected, end+1)
+	l.Continuity.growsTo(end+1, expected)
 	return end, nil
 }
 
@@ -178,7 +178,7 @@ func (l *Log) Append(ctx context.Context, msg *nats.Msg) (*jetstream.PubAck, err
 	if err := l.Trusted(ctx); err != nil {
 		return nil, err
 	}
-	began, expected := time.Now(), l.Known.expected()
+	began, expected := time.Now(), l.Continuity.knownEnd()
 	ack, err := l.Store.Publish(ctx, msg)
 	if l.Committed != nil {
 		l.Committed(time.Since(began))
@@ -201,11 +201,11 @@ func (l *Log) Append(ctx context.Context, msg *nats.Msg) (*jetstream.PubAck, err
 		l.announce(ack.Sequence, msg)
 		return ack, nil
 	}
-	if !l.Known.grown(expected, ack.Sequence) {
+	if !l.Continuity.growsTo(ack.Sequence, expected) {
 		return nil, fmt.Errorf("%w: %w: it stored a message at sequence %d, and had %d",
 			ErrLogUnavailable, ErrLogLost, ack.Sequence, expected)
 	}
-	l.Known.note(ack.Sequence)
+	l.Continuity.addCommit(ack.Sequence)
 	l.announce(ack.Sequence, msg)
 	return ack, nil
 }

@@ -49,7 +49,7 @@ func (l *Log) NextBefore(
 // Trusted returns an ErrLogUnavailable if the log may be another one, or have lost its end. It asks
 // the log only after a doubt.
 func (l *Log) Trusted(ctx context.Context) error {
-	if err := l.Known.checkAppend(ctx, l.Stream); err != nil {
+	if err := l.Continuity.allowAppend(ctx, l.Stream); err != nil {
 		return fmt.Errorf("%w: %w", ErrLogUnavailable, err)
 	}
 	return nil
@@ -81,7 +81,7 @@ func (l *Log) missing(ctx context.Context, seq uint64, subjects []string) error 
 			continue
 		}
 		if l.Stream != nil { // the log may be another one
-			if err := l.Known.Check(ctx, l.Stream); err != nil {
+			if err := l.Continuity.Verify(ctx, l.Stream); err != nil {
 				return fmt.Errorf("%w: %w", ErrLogUnavailable, err)
 			}
 		}

@@ -57,14 +57,14 @@ func (l *Log) lastOf(ctx context.Context, token string) (*jetstream.RawStreamMsg
 }
 
 // checkNewest returns an ErrTownDamaged if the log has lost a town's newest record. If the log has lost
-// its end too, that is for Known to say: reads still show its messages.
+// its end too, that is for Continuity to say: reads still show its messages.
 func (l *Log) checkNewest(ctx context.Context, token string, newest uint64) error {
 	end, err := l.End(ctx)
 	if err != nil {
 		return err
 	}
 	if end < newest {
-		l.Known.Doubt()
+		l.Continuity.Suspect()
 		return nil
 	}
 	return fmt.Errorf("%w: town %s: the log has lost its newest record, at sequence %d",
