@@ -23,8 +23,8 @@ var vagueVerbs = strings.Fields(`take takes took taken taking hold holds held ho
 var prepositions = strings.Fields(`about after against among as at before between by during for from in into of on over
 	per since to under until upon via within without`)
 
-// idioms are the prepositions that Go itself begins names with. With is not even in the list of prepositions: options
-// (WithUsers) and changed copies (context.WithValue, slog's WithGroup, withDefaults) have it.
+// idioms are the prepositions that Go itself begins names with. With is allowed for all options (WithUsers) and changed
+// copies (context.WithValue, slog's WithGroup, withDefaults), so it is no preposition here.
 var idioms = map[string]func(name string, f *ast.FuncType) bool{
 	// A handler of an event: it has a suffix, and returns nothing or an error, as http.Server's callbacks.
 	"on": func(name string, f *ast.FuncType) bool { return len(name) > len("on") && !returnsValue(f) },
@@ -32,25 +32,15 @@ var idioms = map[string]func(name string, f *ast.FuncType) bool{
 	"at": func(name string, _ *ast.FuncType) bool { return name == "At" },
 }
 
-// notYet are the packages with names from before these rules. The list only shrinks.
-var notYet []string
-
 func TestNames_VerbsAndNouns(t *testing.T) {
 	t.Parallel()
-	old, checked := map[string]bool{}, 0
+	checked := 0
 	for _, name := range tree(t) {
 		if path.Ext(name) != ".go" {
 			continue
 		}
 		checked++
-		for _, found := range badNames(t, "../"+name) {
-			dir := path.Dir(name)
-			old[dir] = true
-			assert.Contains(t, notYet, dir, "%s: %s: begin with the verb or the noun (CONTRIBUTING.md)", name, found)
-		}
-	}
-	for _, dir := range notYet {
-		assert.True(t, old[dir], "%s is done: delete it from notYet", dir)
+		assert.Empty(t, badNames(t, "../"+name), "%s: begin with the verb or the noun (CONTRIBUTING.md)", name)
 	}
 	require.Greater(t, checked, 500)
 }

@@ -416,7 +416,7 @@ func TestCreate_Outrun(t *testing.T) {
 	nc := natstest.Connect(t)
 	const history = 8
 	serve(t, nc, engine.Config{Settings: worldsettings.Settings{HistoryPerTown: history}})
-	take := func(commits int) error {
+	backUp := func(commits int) error {
 		var once sync.Once
 		_, err := backup.Create(t.Context(), nc, t.TempDir(),
 			backup.Options{Copying: func(string, int64) {
@@ -428,8 +428,8 @@ func TestCreate_Outrun(t *testing.T) {
 			}})
 		return err
 	}
-	require.NoError(t, take(history-1))
-	err := take(history)
+	require.NoError(t, backUp(history-1))
+	err := backUp(history)
 	require.ErrorIs(t, err, backup.ErrOutrun)
 	require.ErrorContains(t, err, "world.main.log.town-threatened got 8 commits")
 }
