@@ -25,10 +25,10 @@ const (
 )
 
 // Closed returns up to limit rows of proposals that wait no longer: of one town, or with "" of all
-// towns for which of is true. The newest question comes first. Closed returns fewer rows if their
+// towns for which includes is true. The newest question comes first. Closed returns fewer rows if their
 // JSON takes more than the given bytes, but at least one.
 func (r *Reader) Closed(
-	ctx context.Context, townID, after string, limit, bytes int, of func(townID string) bool,
+	ctx context.Context, townID, after string, limit, bytes int, includes func(townID string) bool,
 ) (page messages.Approvals, err error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -57,7 +57,7 @@ func (r *Reader) Closed(
 				continue
 			}
 			read++
-			row, err := c.closedRow(ctx, &rows[i], of)
+			row, err := c.closedRow(ctx, &rows[i], includes)
 			if err != nil {
 				return messages.Approvals{}, err
 			}
@@ -79,10 +79,10 @@ func (r *Reader) Closed(
 // closedRow makes the row of a proposal from the record that asked about it. It returns nil if the
 // proposal still waits, the log does not keep the record, or of is false for the town.
 func (r *reading) closedRow(
-	ctx context.Context, at *index.Row, of func(townID string) bool,
+	ctx context.Context, at *index.Row, includes func(townID string) bool,
 ) (*messages.Approval, error) {
 	rec, err := r.record(ctx, at)
-	if rec == nil || err != nil || len(rec.Approvals) == 0 || !of(rec.TownID) {
+	if rec == nil || err != nil || len(rec.Approvals) == 0 || !includes(rec.TownID) {
 		return nil, err
 	}
 	town, err := r.town(ctx, at.Town)

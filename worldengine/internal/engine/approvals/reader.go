@@ -135,12 +135,12 @@ func (r *Reader) Towns() map[string]int {
 	return towns
 }
 
-// Waiting counts the proposals that wait for their decision in the towns for which of is true, and
+// Waiting counts the proposals that wait for their decision in the towns for which includes is true, and
 // those towns, as of the last Refresh.
-func (r *Reader) Waiting(of func(townID string) bool) (w messages.WaitingApprovals, towns int) {
+func (r *Reader) Waiting(includes func(townID string) bool) (w messages.WaitingApprovals, towns int) {
 	counted := map[string]bool{}
 	for _, p := range r.all() {
-		if !p.waits || !of(p.townID) {
+		if !p.waits || !includes(p.townID) {
 			continue
 		}
 		w.Count++
@@ -154,15 +154,15 @@ func (r *Reader) Waiting(of func(townID string) bool) (w messages.WaitingApprova
 }
 
 // List returns up to limit rows after a place, in the order in which they were asked for: of one
-// town, or with "" of all towns for which of is true. It returns fewer if their JSON takes more
+// town, or with "" of all towns for which includes is true. It returns fewer if their JSON takes more
 // than the given bytes, but at least one: a row has at most some 140 KB. It returns ErrTownDamaged
 // if the one town cannot be read.
 func (r *Reader) List(
-	ctx context.Context, townID, after string, limit, bytes int, of func(townID string) bool,
+	ctx context.Context, townID, after string, limit, bytes int, includes func(townID string) bool,
 ) (page messages.Approvals, err error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	places, err := r.places(ctx, townID, of)
+	places, err := r.places(ctx, townID, includes)
 	if err != nil {
 		return messages.Approvals{}, err
 	}
@@ -192,9 +192,9 @@ func (r *Reader) List(
 	return page, nil
 }
 
-// places returns the open proposals of one town, or with "" of all towns for which of is true.
+// places returns the open proposals of one town, or with "" of all towns for which includes is true.
 func (r *Reader) places(
-	ctx context.Context, townID string, of func(townID string) bool,
+	ctx context.Context, townID string, includes func(townID string) bool,
 ) ([]place, error) {
 	if townID != "" {
 		town, err := r.Log.Load(ctx, townID)
@@ -204,7 +204,7 @@ func (r *Reader) places(
 	if err == nil {
 		err = r.Refresh(ctx)
 	}
-	return slices.DeleteFunc(r.all(), func(p place) bool { return !of(p.townID) }), err
+	return slices.DeleteFunc(r.all(), func(p place) bool { return !includes(p.townID) }), err
 }
 
 // reading makes the rows of a page. It reads each town of the page once.

@@ -218,7 +218,7 @@ func (r *Reader) Town(ctx context.Context, runID string) (string, error) {
 	return run.Town, err
 }
 
-// EndedAt returns the log sequence of the record that ended a run; 0 if the run goes on, or if
+// EndedAt returns the log sequence of the record that ended a run; 0 if the run continues, or if
 // another producer than the engine ended it. It fails as Events does.
 func (r *Reader) EndedAt(ctx context.Context, runID string) (uint64, error) {
 	run, err := r.find(ctx, runID)
