@@ -69,11 +69,6 @@ func (l *simLog) store(msg *nats.Msg, now time.Time) (*jetstream.PubAck, error) 
 	if l.drops != "" && msg.Header.Get(wire.KindHeader) == string(l.drops) {
 		return &jetstream.PubAck{Sequence: uint64(len(l.messages) + 1)}, nil
 	}
-	id := msg.Header.Get(jetstream.MsgIDHeader)
-	if seq, known := l.window[id]; known && id != "" &&
-		now.Sub(l.messages[seq-1].stored) < commitlog.DuplicateWindow {
-		return &jetstream.PubAck{Sequence: seq, Duplicate: true}, nil
-	}
 	if guard := msg.Header.Get(jetstream.ExpectedLastSubjSeqHeader); guard != "" && !l.unguarded {
 		subject := msg.Header.Get(jetstream.ExpectedLastSubjSeqSubjHeader)
 		if subject == "" {
@@ -86,6 +81,11 @@ func (l *simLog) store(msg *nats.Msg, now time.Time) (*jetstream.PubAck, error) 
 		if guard != strconv.FormatUint(at, 10) {
 			return nil, errSimGuard
 		}
+	}
+	id := msg.Header.Get(jetstream.MsgIDHeader)
+	if seq, known := l.window[id]; known && id != "" &&
+		now.Sub(l.messages[seq-1].stored) < commitlog.DuplicateWindow {
+		return &jetstream.PubAck{Sequence: seq, Duplicate: true}, nil
 	}
 	m := &simMessage{subject: msg.Subject, header: nats.Header{},
 		data: append([]byte{}, msg.Data...), stored: now}
@@ -114,6 +114,13 @@ func (l *simLog) keep(m *simMessage) {
 		kept[0].gone, kept = true, kept[1:]
 	}
 	l.kept[m.subject] = kept
+}
+
+func (l *simLog) find(seq uint64) *simMessage {
+	if seq < 1 || seq > uint64(len(l.messages)) || l.messages[seq-1].gone {
+		return nil
+	}
+	return l.messages[seq-1]
 }
 
 func (l *simLog) last(subject string) *simMessage {
@@ -208,12 +215,7 @@ func (s *simStore) read(
 }
 
 func (s *simStore) At(ctx context.Context, seq uint64) (*jetstream.RawStreamMsg, error) {
-	return s.read(ctx, fmt.Sprint("at ", seq), func() *simMessage {
-		if seq < 1 || seq > uint64(len(s.sim.log.messages)) || s.sim.log.messages[seq-1].gone {
-			return nil
-		}
-		return s.sim.log.messages[seq-1]
-	})
+	return s.read(ctx, fmt.Sprint("at ", seq), func() *simMessage { return s.sim.log.find(seq) })
 }
 
 func (s *simStore) Last(ctx context.Context, subject string) (*jetstream.RawStreamMsg, error) {
