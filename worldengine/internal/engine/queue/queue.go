@@ -331,7 +331,8 @@ func (q *Queue) work() {
 	switch waits := !at.IsZero(); {
 	case place == ofCall:
 	case place == ofLead && waits:
-		t.lead = &next
+		lead := next // without it every task would be allocated
+		t.lead = &lead
 	case place == ofLead:
 		t.wakeTasks() // they waited for it
 	case waits:
@@ -351,10 +352,10 @@ func (t *townQueue) next() (next task, place int, turn Turn) {
 		next.Task, t.calls = t.calls[0], t.calls[1:]
 	case ofLead:
 		next, t.lead = *t.lead, nil
+	case 0: // no other task moves
+		next, t.tasks = t.tasks[0], t.tasks[1:]
 	default:
-		if next = t.tasks[place]; place > 0 {
-			turn.Behind = t.tasks[0].Task
-		}
+		next, turn.Behind = t.tasks[place], t.tasks[0].Task
 		t.tasks = slices.Delete(t.tasks, place, place+1)
 	}
 	turn.Queued = next.queued
