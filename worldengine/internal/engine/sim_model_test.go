@@ -333,9 +333,11 @@ var knownToFind = map[string]uint64{
 	"keys that are forgotten":             79,
 }
 
-// The simulation finds each planted bug within few seeds.
+// The simulation finds each planted bug, mostly with the first seed: on a busy machine goroutines that are due at
+// the same simulated time run in another order, and then it may take some hundred.
 func TestSimulation_FindsBugs(t *testing.T) {
 	t.Parallel()
+	const seeds = 1000
 	for name, plant := range map[string]func(*sim){
 		"appends are not guarded":             func(s *sim) { s.log.unguarded = true },
 		"a game that forgets what it applied": func(s *sim) { s.game.forgets = true },
@@ -355,8 +357,8 @@ func TestSimulation_FindsBugs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			known := knownToFind[name]
-			for i := range uint64(200) {
-				seed := (known-1+i)%200 + 1
+			for i := range uint64(seeds) {
+				seed := (known-1+i)%seeds + 1
 				if found := simulate(t, seed, nil, plant); len(found) > 0 {
 					t.Logf("seed %d: %s", seed, found[0])
 					return

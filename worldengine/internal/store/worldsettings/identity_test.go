@@ -43,7 +43,7 @@ func TestIdentity_AppendInFlight(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, js.DeleteStream(t.Context(), stream.CachedInfo().Config.Name))
 
-	stream, store := openWorld(t, js)
+	_, store := openWorld(t, js)
 	again, err := store.Publish(t.Context(), guarded(logtest.Put(t, 1), 0))
 	require.NoError(t, err)
 	require.Equal(t, ack.Sequence, again.Sequence)
