@@ -128,32 +128,54 @@ func (ix *Index) Wait(ctx context.Context, seq uint64) error {
 	if ix.Position() >= seq {
 		return nil
 	}
-	gap := time.NewTimer(gapWait)
-	defer gap.Stop()
-	var reading chan struct{} // nil until the gap has lasted
-	for moved := ix.Moved(seq); moved != nil; moved = ix.Moved(seq) {
-		var err error
-		select {
-		case <-moved:
-		case <-gap.C:
-			reading = ix.reading
-		case reading <- struct{}{}:
-			err = ix.fill(ctx)
-			<-ix.reading
-			reading = nil
-			gap.Reset(gapWait)
-		case <-ctx.Done():
-			err = ctx.Err()
-		case <-ix.closed:
-			err = errClosed
+	for ix.Position() < seq {
+		err := ix.awaitPut(ctx, seq)
+		if err == nil {
+			err = ix.readGap(ctx, seq)
 		}
-		if err != nil && ix.Moved(seq) != nil { // position may have moved at that instant
+		if err != nil && ix.Position() < seq { // it may have moved at that instant
 			return fmt.Errorf("%w: it is at sequence %d, not at %d: %w", ErrBehind, ix.Position(),
 				seq, err)
 		}
 	}
 	if ix.config.Woken != nil {
 		ix.config.Woken(ctx)
+	}
+	return nil
+}
+
+// awaitPut returns when Position has reached a sequence, or after gapWait: what this process commits
+// is put soon, and only the messages of other writers must be read.
+func (ix *Index) awaitPut(ctx context.Context, seq uint64) error {
+	gap := time.NewTimer(gapWait)
+	defer gap.Stop()
+	for moved := ix.Moved(seq); moved != nil; moved = ix.Moved(seq) {
+		select {
+		case <-moved:
+		case <-gap.C:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-ix.closed:
+			return errClosed
+		}
+	}
+	return nil
+}
+
+// readGap reads the log once no other call does, unless Position reaches a sequence before.
+func (ix *Index) readGap(ctx context.Context, seq uint64) error {
+	for moved := ix.Moved(seq); moved != nil; moved = ix.Moved(seq) {
+		select {
+		case <-moved:
+		case ix.reading <- struct{}{}:
+			defer func() { <-ix.reading }()
+			return ix.fill(ctx)
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-ix.closed:
+			return errClosed
+		}
 	}
 	return nil
 }
