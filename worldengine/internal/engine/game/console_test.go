@@ -35,12 +35,15 @@ func (s *oneTown) Last(context.Context, string) (*jetstream.RawStreamMsg, error)
 }
 
 // busyConsole first works for other towns, and then for the command.
-type busyConsole struct{ others, own time.Duration }
+type busyConsole struct {
+	others, own time.Duration
+	late        bool // the login does not end with its context
+}
 
 func (c busyConsole) Login(
 	ctx context.Context, _ *apply.Command,
 ) (apply.Session, *apply.Answer, error) {
-	if backoff.Sleep(ctx, c.others) != nil {
+	if backoff.Sleep(ctx, c.others) != nil && !c.late {
 		return nil, nil, apply.ErrUnavailable
 	}
 	return c, nil, nil
@@ -73,11 +76,13 @@ func TestDispatcher_BusyConsole(t *testing.T) {
 	require.NoError(t, err)
 	for _, row := range []struct {
 		others, own time.Duration
+		late        bool
 		reason      string
 	}{
-		{9 * time.Second, 9 * time.Second, ""},
-		{9 * time.Second, 11 * time.Second, string(apply.ReasonRCONInDoubt)},
-		{11 * time.Second, 0, string(apply.ReasonPluginUnavailable)},
+		{9 * time.Second, 9 * time.Second, false, ""},
+		{9 * time.Second, 11 * time.Second, false, string(apply.ReasonRCONInDoubt)},
+		{11 * time.Second, 0, false, string(apply.ReasonPluginUnavailable)},
+		{11 * time.Second, 0, true, string(apply.ReasonPluginUnavailable)},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			log, logger := &records.Log{Log: &commitlog.Log{Store: &oneTown{last: last}}}, slog.New(slog.DiscardHandler)
@@ -90,7 +95,7 @@ func TestDispatcher_BusyConsole(t *testing.T) {
 				Policy:     apply.Policy{Absent: apply.AbsentFail}.WithDefaults(),
 				WorldPause: NewWorldPause(log, Pause{}, nil), Alerts: raised,
 				Queue: turns, Router: newInbox("", raised), Timeout: time.Minute, Metrics: attempts,
-				RCON: busyConsole{row.others, row.own}, Logger: logger,
+				RCON: busyConsole{row.others, row.own, row.late}, Logger: logger,
 			})
 			x := newExecution(d, alerts.Subject{TownID: "town-threatened", RunID: "r"})
 			x.Pending, x.via, x.asked = pending, apply.RCON, new(apply.Command)

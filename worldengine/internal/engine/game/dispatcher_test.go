@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -566,6 +567,25 @@ func (r *refusing) Publish(ctx context.Context, msg *nats.Msg) (*jetstream.PubAc
 		return nil, errors.New("no answer")
 	}
 	return r.Store.Publish(ctx, msg)
+}
+
+// An outcome that cannot be stored is stored when the log answers again.
+func TestDispatcher_OutcomeIsRepeated(t *testing.T) {
+	t.Parallel()
+	said := &natstest.Buffer{}
+	w := work(t, func(c *game.Config) {
+		c.Timeout, c.Logger = 200*time.Millisecond, slog.New(slog.NewTextHandler(said, nil))
+	})
+	w.plugin(apply.Done)
+	store := &refusing{Store: w.log.Store}
+	store.broken.Store(true)
+	w.log.Store = store
+	client := w.execute()
+	require.Eventually(t, func() bool {
+		return strings.Contains(said.String(), "the outcome of a command cannot be committed")
+	}, 60*time.Second, 10*time.Millisecond)
+	store.broken.Store(false)
+	require.Equal(t, handoff.ReasonExecuted, w.await(client).Result.ReasonCode)
 }
 
 // After cancellations that the log does not confirm, a command is applied only when no record of them
