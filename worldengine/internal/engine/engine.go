@@ -37,6 +37,7 @@ import (
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/history"
 	"worldengine/worldengine/internal/store/index"
+	"worldengine/worldengine/internal/store/memory"
 	"worldengine/worldengine/internal/store/records"
 	"worldengine/worldengine/internal/store/runs"
 	"worldengine/worldengine/internal/store/worldsettings"
@@ -97,6 +98,7 @@ type Engine struct {
 	followers *nats.Conn
 	log       *records.Log
 	history   history.Reader
+	memory    *memory.Reader
 	towns     *records.Towns
 	index     *index.Index
 	lost      []index.Row // records that the log lacked when the index was opened

@@ -27,6 +27,7 @@ import (
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/history"
 	"worldengine/worldengine/internal/store/index"
+	"worldengine/worldengine/internal/store/memory"
 	"worldengine/worldengine/internal/store/records"
 	"worldengine/worldengine/internal/store/runs"
 	"worldengine/worldengine/internal/store/worldsettings"
@@ -282,7 +283,8 @@ func newQueue(ctx context.Context, config *Config) *queue.Queue {
 
 // makeReaders makes what reads the log and its index.
 func (e *Engine) makeReaders() {
-	e.history = history.New(e.log, e.index)
+	e.history = history.Reader{Log: e.log}
+	e.memory = memory.NewReader(e.log, e.index)
 	e.runs = runs.New(e.log, e.index, func(alert runevents.Alert) { e.alerts.RaiseFound("", alert) })
 	e.ends = &runs.Ends{Log: e.log, Runs: e.runs}
 	e.feed = feed.New(feed.Config{

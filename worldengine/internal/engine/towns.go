@@ -18,6 +18,7 @@ import (
 	"worldengine/worldengine/internal/engine/queue"
 	"worldengine/worldengine/internal/store/history"
 	"worldengine/worldengine/internal/store/index"
+	"worldengine/worldengine/internal/store/memory"
 	"worldengine/worldengine/internal/store/records"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
@@ -61,6 +62,9 @@ func (e *Engine) townAt(t history.Town) Town {
 
 // History returns the history of the engine's towns.
 func (e *Engine) History() *history.Reader { return &e.history }
+
+// Memory returns what reads the memory of the engine's towns.
+func (e *Engine) Memory() *memory.Reader { return e.memory }
 
 // Put stores state as the state of its town, in its turn among the town's requests. If expected is
 // "", it creates the town, or returns town.ErrExists. Otherwise it replaces exactly the state whose

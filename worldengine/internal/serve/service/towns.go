@@ -76,7 +76,7 @@ func (w *World) memoryGet(in *incoming, r *messages.MemoryGet) (*messages.Memory
 	if err != nil {
 		return nil, err
 	}
-	return w.engine.History().Memory(w.ctx, r.Scope, towns)
+	return w.engine.Memory().Read(w.ctx, r.Scope, towns)
 }
 
 func (w *World) townHistory(

@@ -15,11 +15,9 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/runevents"
-	"worldengine/runevents/recent"
 	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/core/town"
 	"worldengine/worldengine/internal/store/commitlog"
-	"worldengine/worldengine/internal/store/index"
 	"worldengine/worldengine/internal/store/records"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
@@ -33,19 +31,7 @@ var ErrRevisionGone = errors.New("worldengine: the history of the town does not 
 const readTimeout = 10 * time.Second
 
 // Reader reads the history of the towns of a log. It is safe for concurrent use.
-type Reader struct {
-	Log   *records.Log
-	index *index.Index
-	told  *recent.Map[uint64, *storedResult] // by log sequence
-}
-
-// maxTold bounds the results that Memory remembers, some 2 KB each.
-const maxTold = 1024
-
-// New returns a reader of a log with its index, which only Memory needs.
-func New(log *records.Log, x *index.Index) Reader {
-	return Reader{Log: log, index: x, told: recent.NewMap[uint64, *storedResult](maxTold)}
-}
+type Reader struct{ Log *records.Log }
 
 // Town is a town as one revision left it.
 type Town struct {

@@ -1,4 +1,4 @@
-package history_test
+package memory_test
 
 import (
 	"fmt"
@@ -14,16 +14,16 @@ import (
 	"worldengine/worldengine/internal/core/machine/machinetest"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/commitlog/logtest"
-	"worldengine/worldengine/internal/store/history"
 	"worldengine/worldengine/internal/store/index/indextest"
+	"worldengine/worldengine/internal/store/memory"
 	"worldengine/worldengine/internal/store/records"
 	"worldengine/worldengine/internal/store/worldsettings"
 	"worldengine/worldengine/internal/testkit/natstest"
 	"worldengine/worldengine/wire"
 )
 
-// BenchmarkMemory asks for the memory of a town, and of the world, in a log of 100,000 runs.
-func BenchmarkMemory(b *testing.B) {
+// BenchmarkRead asks for the memory of a town, and of the world, in a log of 100,000 runs.
+func BenchmarkRead(b *testing.B) {
 	const runs, towns = 100_000, 10
 	js, err := jetstream.New(natstest.Connect(b),
 		jetstream.WithPublishAsyncMaxPending(runs))
@@ -67,13 +67,13 @@ func BenchmarkMemory(b *testing.B) {
 	x := indextest.Open(b, log)
 	_, err = x.Sync(b.Context())
 	require.NoError(b, err)
-	r := history.New(log, x)
+	r := memory.NewReader(log, x)
 	for _, town := range []string{"town-0", ""} {
 		b.Run(fmt.Sprintf("%q", town), func(b *testing.B) {
 			var took []time.Duration
 			for b.Loop() {
 				begin := time.Now()
-				m, err := r.Memory(b.Context(), scope(town, 3, 4), nil)
+				m, err := r.Read(b.Context(), scope(town, 3, 4), nil)
 				took = append(took, time.Since(begin))
 				require.NoError(b, err)
 				require.Len(b, m.RecentHistory, 4)

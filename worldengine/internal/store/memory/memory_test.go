@@ -1,4 +1,4 @@
-package history_test
+package memory_test
 
 import (
 	"bytes"
@@ -20,16 +20,44 @@ import (
 	"worldengine/worldengine/internal/core/town"
 	"worldengine/worldengine/internal/core/town/towntest"
 	"worldengine/worldengine/internal/store/commitlog/logtest"
-	"worldengine/worldengine/internal/store/history"
 	"worldengine/worldengine/internal/store/index/indextest"
+	"worldengine/worldengine/internal/store/memory"
+	"worldengine/worldengine/internal/store/records"
+	"worldengine/worldengine/internal/testkit/natstest"
 	"worldengine/worldengine/messages"
 )
 
-// remembered is a log whose towns have a memory.
-func remembered(t *testing.T) *world {
-	w := newWorld(t)
-	*w.Reader = history.New(w.Log, indextest.Open(t, w.Log))
-	return w
+func TestMain(m *testing.M) { natstest.Main(m, 4) }
+
+// townID is the town of the outcome table.
+const townID = "town-threatened"
+
+// world is a log whose towns have a memory.
+type world struct {
+	t      *testing.T
+	log    *records.Log
+	reader *memory.Reader
+}
+
+func newWorld(t *testing.T) *world {
+	log := logtest.New(t)
+	return &world{t, log, memory.NewReader(log, indextest.Open(t, log))}
+}
+
+// put puts a state of its town.
+func (w *world) put(state town.State) {
+	rec := &machine.Record{Kind: machine.KindPut, TownID: state.Snapshot.TownID}
+	logtest.Commit(w.t, w.log, rec, logtest.WithState(state))
+}
+
+// judge commits a case of the outcome table.
+func (w *world) judge(name string) {
+	w.t.Helper()
+	all := machinetest.Cases(w.t)
+	i := slices.IndexFunc(all, func(c machinetest.Case) bool { return c.Name == name })
+	require.GreaterOrEqual(w.t, i, 0, name)
+	rec, after := logtest.Judged(w.t, &all[i])
+	logtest.Commit(w.t, w.log, rec, logtest.WithState(after))
 }
 
 // scope is the part of the world of a town, or all of it with "".
@@ -44,15 +72,15 @@ func scope(townID string, chronicle, results int) messages.MemoryScope {
 // memory returns a memory that agents accept. It is the same for an index that is made anew.
 func (w *world) memory(s messages.MemoryScope, towns ...string) *messages.Memory {
 	w.t.Helper()
-	m, err := w.Memory(w.t.Context(), s, towns)
+	m, err := w.reader.Read(w.t.Context(), s, towns)
 	require.NoError(w.t, err)
 	data, err := json.Marshal(m)
 	require.NoError(w.t, err)
 	requireAccepted(w.t, data)
-	appended := w.Log.Appended
-	rebuilt := history.New(w.Log, indextest.Open(w.t, w.Log))
-	w.Log.Appended = appended
-	again, err := rebuilt.Memory(w.t.Context(), s, towns)
+	appended := w.log.Appended
+	rebuilt := memory.NewReader(w.log, indextest.Open(w.t, w.log))
+	w.log.Appended = appended
+	again, err := rebuilt.Read(w.t.Context(), s, towns)
 	require.NoError(w.t, err)
 	require.Equal(w.t, m, again)
 	return m
@@ -61,7 +89,7 @@ func (w *world) memory(s messages.MemoryScope, towns ...string) *messages.Memory
 // play commits the judgement of a handoff that is made of the state that a town has.
 func (w *world) play(townID string, kind handoff.ProposalType, argument string) handoff.Status {
 	w.t.Helper()
-	now, err := w.Log.Load(w.t.Context(), townID)
+	now, err := w.log.Load(w.t.Context(), townID)
 	require.NoError(w.t, err)
 	return w.judged(now.State, now.State, kind, argument, nil)
 }
@@ -82,7 +110,7 @@ func (w *world) judged(
 	h, err := handoff.New(p)
 	require.NoError(w.t, err)
 	rec, after := logtest.Judged(w.t, &machinetest.Case{Handoff: h, Prior: prior, State: now})
-	logtest.Commit(w.t, w.Log, rec, logtest.WithState(after))
+	logtest.Commit(w.t, w.log, rec, logtest.WithState(after))
 	var result struct {
 		Status handoff.Status `json:"status"`
 	}
@@ -97,7 +125,7 @@ func (w *world) statuses() {
 	require.Equal(w.t, handoff.Executed, w.play(townID, handoff.AdvanceProject, "wall"))
 	require.Equal(w.t, handoff.Failed, w.play(townID, handoff.AdvanceProject, "gate"))
 	require.Equal(w.t, handoff.Rejected, w.play(townID, handoff.AdvanceProject, "nowhere"))
-	now, err := w.Log.Load(w.t.Context(), townID)
+	now, err := w.log.Load(w.t.Context(), townID)
 	require.NoError(w.t, err)
 	require.Equal(w.t, handoff.Stale,
 		w.judged(before, now.State, handoff.TalkToTownsfolk, "casual", nil))
@@ -105,9 +133,9 @@ func (w *world) statuses() {
 		"wall", &dedupe.Receipt{ResultID: "result_" + strings.Repeat("a", 64)}))
 }
 
-func TestMemory_HasResultsOfEachStatus(t *testing.T) {
+func TestRead_HasResultsOfEachStatus(t *testing.T) {
 	t.Parallel()
-	w := remembered(t)
+	w := newWorld(t)
 	w.statuses()
 	m := w.memory(scope(townID, 5, 5))
 	var got []string
@@ -136,9 +164,9 @@ func TestMemory_HasResultsOfEachStatus(t *testing.T) {
 }
 
 // Each type of command has a sentence in the chronicle, and tags.
-func TestMemory_ChronicleTellsEachType(t *testing.T) {
+func TestRead_ChronicleTellsEachType(t *testing.T) {
 	t.Parallel()
-	w := remembered(t)
+	w := newWorld(t)
 	w.put(towntest.Threatened(func(s *town.Snapshot) {
 		s.SideQuests = []town.SideQuest{{ID: "sq-1", Title: "Scout the northern ridge"},
 			{ID: "sq-2", Title: "Mend \t the\nroad"}}
@@ -176,11 +204,11 @@ func TestMemory_ChronicleTellsEachType(t *testing.T) {
 }
 
 // Duplicates have no epoch, and the results of an epoch are sorted by type, status and id.
-func TestMemory_History_IsSortedByEpoch(t *testing.T) {
+func TestRead_History_IsSortedByEpoch(t *testing.T) {
 	t.Parallel()
-	w := remembered(t)
+	w := newWorld(t)
 	w.statuses()
-	now, err := w.Log.Load(t.Context(), townID)
+	now, err := w.log.Load(t.Context(), townID)
 	require.NoError(t, err)
 	for i := range 40 { // a stuck agent
 		w.judged(now.State, now.State, handoff.TalkToTownsfolk, "casual",
@@ -196,9 +224,9 @@ func TestMemory_History_IsSortedByEpoch(t *testing.T) {
 }
 
 // Every valid handoff has its place, however its agent writes integers.
-func TestMemory_HasHandoffWithIntegersAsDecimals(t *testing.T) {
+func TestRead_HasHandoffWithIntegersAsDecimals(t *testing.T) {
 	t.Parallel()
-	w := remembered(t)
+	w := newWorld(t)
 	w.put(towntest.Threatened())
 	c := machinetest.Case{Handoff: machinetest.Advance(t, "wall"), State: towntest.Threatened()}
 	rec, after := logtest.Judged(t, &c)
@@ -206,7 +234,7 @@ func TestMemory_HasHandoffWithIntegersAsDecimals(t *testing.T) {
 		[]byte(`"decisionEpoch":15.0`))
 	_, err := handoff.Parse(rec.Handoff, schemas.Limits{})
 	require.NoError(t, err)
-	logtest.Commit(t, w.Log, rec, logtest.WithState(after))
+	logtest.Commit(t, w.log, rec, logtest.WithState(after))
 	m := w.memory(scope(townID, 5, 5))
 	require.Len(t, m.RecentHistory, 1)
 	require.Len(t, m.RecentChronicle, 1)
@@ -214,9 +242,9 @@ func TestMemory_HasHandoffWithIntegersAsDecimals(t *testing.T) {
 }
 
 // Counts are of the messages that the log keeps: 100 of a subject here.
-func TestMemory_ForgetsWithTheLog(t *testing.T) {
+func TestRead_ForgetsWithTheLog(t *testing.T) {
 	t.Parallel()
-	w := remembered(t)
+	w := newWorld(t)
 	w.put(towntest.Threatened())
 	for i := range 105 {
 		require.Equal(t, handoff.Executed, w.play(townID, handoff.TalkToTownsfolk, "casual"), i)
@@ -229,9 +257,9 @@ func TestMemory_ForgetsWithTheLog(t *testing.T) {
 }
 
 // Without a town the memory has the results that the log stored last, of the towns that may be read.
-func TestMemory_OfWorld(t *testing.T) {
+func TestRead_OfWorld(t *testing.T) {
 	t.Parallel()
-	w := remembered(t)
+	w := newWorld(t)
 	require.Empty(t, w.memory(scope("", 5, 5)).RecentHistory, "of an empty log")
 	w.statuses()
 	young := town.NewState(&town.Snapshot{SchemaVersion: town.SchemaVersion, TownID: " a town "})
@@ -246,36 +274,36 @@ func TestMemory_OfWorld(t *testing.T) {
 	require.EqualValues(t, 16, m.RecentChronicle[0].At)
 	require.Len(t, w.memory(scope("", 5, 5)).RecentHistory, 5)
 	require.Len(t, w.memory(scope("", 5, 5), townID).RecentChronicle, 1)
-	none, err := w.Memory(t.Context(), scope("", 5, 5), []string{})
+	none, err := w.reader.Read(t.Context(), scope("", 5, 5), []string{})
 	require.NoError(t, err)
 	require.Empty(t, none.RecentHistory)
 }
 
-func TestMemory_UnknownTown(t *testing.T) {
+func TestRead_UnknownTown(t *testing.T) {
 	t.Parallel()
-	w := remembered(t)
+	w := newWorld(t)
 	w.judge("rejected-unknown-town")
 	for _, id := range []string{townID, "nowhere"} {
-		_, err := w.Memory(t.Context(), scope(id, 1, 1), nil)
+		_, err := w.reader.Read(t.Context(), scope(id, 1, 1), nil)
 		require.ErrorIs(t, err, town.ErrUnknown)
 	}
 }
 
 // Records that cannot be read are left out.
-func TestMemory_LeavesOutDamage(t *testing.T) {
+func TestRead_LeavesOutDamage(t *testing.T) {
 	t.Parallel()
-	w := remembered(t)
+	w := newWorld(t)
 	w.statuses()
 	rec := &machine.Record{Kind: machine.KindHandoff, TownID: townID,
 		Result: []byte(`{"idempotencyKey":"k","status":"executed","reasonCode":"EXECUTED"}`)}
-	logtest.Commit(t, w.Log, rec)
+	logtest.Commit(t, w.log, rec)
 	m := w.memory(scope(townID, 5, 5))
 	require.Len(t, m.RecentChronicle, 1)
 	require.Len(t, m.RecentHistory, 5)
 }
 
 // Agents accept each memory, whatever the texts of a town are.
-func TestMemory_AgentsAcceptAny(t *testing.T) {
+func TestRead_AgentsAcceptAny(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(6) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -284,7 +312,7 @@ func TestMemory_AgentsAcceptAny(t *testing.T) {
 			texts := []string{"a", " x ", "\ufeffb\u00a0", strings.Repeat("long ", 70),
 				strings.Repeat("🏰", 250), "the \t", "\u0085", "{title}", "\u0301"}
 			text := func() string { return texts[g.IntN(len(texts))] }
-			w, ids := remembered(t), []string{text(), "t"}
+			w, ids := newWorld(t), []string{text(), "t"}
 			for _, id := range ids {
 				w.put(town.NewState(&town.Snapshot{SchemaVersion: town.SchemaVersion, TownID: id,
 					SideQuests: []town.SideQuest{{ID: text(), Title: text()}},
@@ -293,7 +321,7 @@ func TestMemory_AgentsAcceptAny(t *testing.T) {
 			}
 			for range 30 {
 				id := ids[g.IntN(len(ids))]
-				now, err := w.Log.Load(t.Context(), id)
+				now, err := w.log.Load(t.Context(), id)
 				require.NoError(t, err)
 				kind := handoff.ProposalTypes()[g.IntN(len(handoff.ProposalTypes()))]
 				argument := text()

@@ -1,10 +1,14 @@
-package history
+// Package memory reads, for agents, what happened lately in a town or in the world: the last results,
+// and a chronicle of the executed ones. It stores nothing.
+package memory
 
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf16"
 
@@ -12,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"worldengine/handoff"
+	"worldengine/runevents/recent"
 	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/core/town"
 	"worldengine/worldengine/internal/store/index"
@@ -38,14 +43,32 @@ const (
 // maxRead bounds the newest results from which one list of a memory is chosen.
 const maxRead = 16
 
-// Memory returns the memory of the scope's town. If the scope names no town, Memory returns the
+// readTimeout bounds one reading of a memory.
+const readTimeout = 10 * time.Second
+
+// maxKept bounds the results that a Reader keeps in memory, some 2 KB each.
+const maxKept = 1024
+
+// Reader reads the memory of the towns of a log. It is safe for concurrent use.
+type Reader struct {
+	log   *records.Log
+	index *index.Index
+	kept  *recent.Map[uint64, *storedResult] // by log sequence
+}
+
+// NewReader returns a reader of a log with its index.
+func NewReader(log *records.Log, x *index.Index) *Reader {
+	return &Reader{log: log, index: x, kept: recent.NewMap[uint64, *storedResult](maxKept)}
+}
+
+// Read returns the memory of the scope's town. If the scope names no town, Read returns the
 // memory of towns, or of all towns if towns is nil. The memory depends on the log alone. The error
 // is town.ErrUnknown, index.ErrBehind or commitlog.ErrLogUnavailable.
 //
 // The results of one town are chosen and sorted by their epochs. Epochs of different towns cannot
 // be compared, so of several towns the results that the log stored last are chosen. Duplicates have
 // no epoch, and only fill a list that has room.
-func (r *Reader) Memory(
+func (r *Reader) Read(
 	ctx context.Context, scope messages.MemoryScope, towns []string,
 ) (*messages.Memory, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
@@ -85,19 +108,19 @@ func (r *Reader) Memory(
 func (r *Reader) summary(
 	ctx context.Context, townID string,
 ) (found index.Results, summary *messages.MemorySummary, err error) {
-	entry, err := r.Log.Load(ctx, townID)
+	entry, err := r.log.Load(ctx, townID)
 	if err == nil && !entry.State.Exists() {
-		err = unknown(townID)
+		err = fmt.Errorf("%w: %q", town.ErrUnknown, townID)
 	}
 	if err != nil {
 		return found, nil, err
 	}
 	token, kept := wire.TownToken(townID), index.Kept{}
 	for subject, seq := range map[string]*uint64{
-		wire.LogSubject(r.Log.World, token):     &kept.Log,
-		wire.RefusedSubject(r.Log.World, token): &kept.Refused,
+		wire.LogSubject(r.log.World, token):     &kept.Log,
+		wire.RefusedSubject(r.log.World, token): &kept.Refused,
 	} {
-		msg, err := r.Log.Next(ctx, subject, 1)
+		msg, err := r.log.Next(ctx, subject, 1)
 		if err != nil {
 			return found, nil, err
 		}
@@ -149,10 +172,10 @@ func (r *Reader) fillHistory(ctx context.Context, m *messages.Memory, found *ind
 	}
 	slices.Sort(seqs)
 	slices.Reverse(seqs)
-	chosen, err := r.newestTold(ctx, m, seqs, m.Scope.HistoryLimit)
+	chosen, err := r.readNewest(ctx, m, seqs, m.Scope.HistoryLimit)
 	if room := m.Scope.HistoryLimit - len(chosen); err == nil && room > 0 {
 		var rest []*storedResult
-		rest, err = r.newestTold(ctx, m, found.Newest[string(handoff.Duplicate)], room)
+		rest, err = r.readNewest(ctx, m, found.Newest[string(handoff.Duplicate)], room)
 		chosen = append(chosen, rest...)
 	}
 	if err != nil {
@@ -175,7 +198,7 @@ func place(t *storedResult) string {
 }
 
 func (r *Reader) fillChronicle(ctx context.Context, m *messages.Memory, found *index.Results) error {
-	chosen, err := r.newestTold(ctx, m, found.Newest[string(handoff.Executed)], m.Scope.ChronicleLimit)
+	chosen, err := r.readNewest(ctx, m, found.Newest[string(handoff.Executed)], m.Scope.ChronicleLimit)
 	if err != nil {
 		return err
 	}
@@ -189,10 +212,10 @@ func (r *Reader) fillChronicle(ctx context.Context, m *messages.Memory, found *i
 	return nil
 }
 
-// newestTold reads up to limit results for a memory, the newest first. If the memory is of one
+// readNewest reads up to limit results for a memory, the newest first. If the memory is of one
 // town, it also reads the next results with the last one's epoch. It omits damaged results, and
 // results that the log no longer keeps.
-func (r *Reader) newestTold(
+func (r *Reader) readNewest(
 	ctx context.Context, m *messages.Memory, seqs []uint64, limit int,
 ) (chosen []*storedResult, err error) {
 	for _, seq := range seqs[:min(len(seqs), maxRead)] {
@@ -216,16 +239,16 @@ func (r *Reader) newestTold(
 
 // resultAt reads the result at a sequence; nil if none can be read.
 func (r *Reader) resultAt(ctx context.Context, seq uint64) (*storedResult, error) {
-	if t, known := r.told.Get(seq); known {
+	if t, known := r.kept.Get(seq); known {
 		return t, nil
 	}
-	msg, err := r.Log.At(ctx, seq)
+	msg, err := r.log.At(ctx, seq)
 	if msg == nil || err != nil {
 		return nil, err
 	}
 	t, err := r.readResult(ctx, msg)
 	if t != nil && err == nil {
-		r.told.Add(seq, t)
+		r.kept.Add(seq, t)
 	}
 	return t, err
 }
@@ -288,7 +311,7 @@ func (r *Reader) title(
 ) (title string, complete bool, err error) {
 	snapshot, target := rec.Snapshot, p.Type.Spec().Target
 	if target == handoff.ActiveMission { // the command removed the mission
-		prior, err := r.Log.Previous(ctx, msg)
+		prior, err := r.log.Previous(ctx, msg)
 		if err != nil {
 			return "", false, err
 		}
