@@ -116,8 +116,11 @@ func (e *Engine) hearLog(ctx context.Context) {
 }
 
 // checkLimits raises LOG_LIMITED if the stream of the log has a limit, and the last check found none. It
-// returns the limit.
+// returns the limit. A log without a stream has none.
 func (e *Engine) checkLimits(last error) error {
+	if e.log.Stream == nil {
+		return nil
+	}
 	err := commitlog.CheckLimits(e.log.Stream.CachedInfo().Config)
 	if err != nil && last == nil {
 		e.alerts.Raise(alerts.LogLimited.Alert(alerts.Subject{}, "{error}", wire.Sentence(err)))
