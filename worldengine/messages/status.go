@@ -5,7 +5,6 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/runevents"
-	"worldengine/worldengine/internal/store/storage"
 	"worldengine/worldengine/wire"
 )
 
@@ -169,8 +168,22 @@ type ServerStats struct {
 	Stats
 	Overload Overload `json:"overload"`
 	// Disk is nil if the world is stored on the disk of another process.
-	Disk *storage.State `json:"disk,omitempty"`
+	Disk *Disk `json:"disk,omitempty"`
 }
+
+// Disk is the room on the disk of a world, in bytes.
+type Disk struct {
+	Free  uint64 `json:"freeBytes"`
+	Total uint64 `json:"totalBytes"`
+	// Keep is the room that stays free: with less, nothing is stored.
+	Keep uint64 `json:"keepBytes"`
+}
+
+// lowRoom times Keep is little room.
+const lowRoom = 4
+
+// Low reports whether there is little room, so that storing may soon stop.
+func (d Disk) Low() bool { return d.Free < lowRoom*d.Keep }
 
 // Overload is how full a server is, and how many requests it has refused.
 type Overload struct {

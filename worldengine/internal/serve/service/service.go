@@ -28,7 +28,7 @@ import (
 	"worldengine/worldengine/internal/core/town"
 	"worldengine/worldengine/internal/engine"
 	"worldengine/worldengine/internal/serve/access"
-	"worldengine/worldengine/internal/store/storage"
+	"worldengine/worldengine/messages"
 )
 
 const (
@@ -74,7 +74,7 @@ type Config struct {
 	Name string
 	// Disk returns the state of the disk that the worlds are stored on, for the statistics; nil if
 	// another process stores the worlds.
-	Disk func() storage.State
+	Disk func() messages.Disk
 	// Access knows the rights of the users; nil if every client has all rights.
 	Access *access.Directory
 	// Logger gets the messages for operators; slog.Default.

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"worldengine/worldengine/internal/kit/platform"
+	"worldengine/worldengine/messages"
 )
 
 // ErrFull: there is too little room on the disk. Nothing is stored until there is more.
@@ -41,7 +42,7 @@ type Room struct {
 
 	mu     sync.Mutex
 	looked time.Time
-	state  State
+	state  messages.Disk
 	full   bool
 	why    string // of Fail
 }
@@ -66,25 +67,11 @@ func open(
 			"free (--min-free-disk): use a larger disk, or keep less free", dir,
 			Size(total), Size(kept))
 	}
-	return &Room{dir: dir, look: look, failed: make(chan struct{}), state: State{Keep: kept}}, nil
+	return &Room{dir: dir, look: look, failed: make(chan struct{}), state: messages.Disk{Keep: kept}}, nil
 }
-
-// State is the state of the disk of a Room, in bytes.
-type State struct {
-	Free  uint64 `json:"freeBytes"`
-	Total uint64 `json:"totalBytes"`
-	// Keep is the room that stays free: with less, nothing is stored.
-	Keep uint64 `json:"keepBytes"`
-}
-
-// lowRoom times Keep is little room.
-const lowRoom = 4
-
-// Low reports whether there is little room, so that storing may soon stop.
-func (s State) Low() bool { return s.Free < lowRoom*s.Keep }
 
 // State returns the last reading of the disk.
-func (r *Room) State() State {
+func (r *Room) State() messages.Disk {
 	_ = r.Check()
 	r.mu.Lock()
 	defer r.mu.Unlock()

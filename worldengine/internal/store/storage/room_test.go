@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"worldengine/worldengine/messages"
 )
 
 // disk is a disk whose free room a test sets.
@@ -60,7 +62,7 @@ func TestRoom_FullAndBack(t *testing.T) {
 		require.Equal(t, c.full, r.Check() != nil)
 		require.Equal(t, c.full, r.Full())
 	}
-	require.Equal(t, State{Free: 110 << 20, Total: 10 << 30, Keep: 100 << 20}, r.State())
+	require.Equal(t, messages.Disk{Free: 110 << 20, Total: 10 << 30, Keep: 100 << 20}, r.State())
 }
 
 func TestRoom_FailedWriteStays(t *testing.T) {
