@@ -43,7 +43,6 @@ func TestMain(m *testing.M) {
 		panic(err)
 	}
 	_ = os.Setenv("XDG_CACHE_HOME", cache)
-	checkQuiet = time.Second
 	natstest.Main(m, 20)
 }
 

@@ -103,14 +103,11 @@ func (c *pluginCheckCommand) listen(ctx context.Context, a *app) (end func(), er
 	return end, nil
 }
 
-// checkQuiet is conformance's own wait if it is 0; tests shorten it.
-var checkQuiet time.Duration
-
 // config returns the settings of the check, or the mistake in the command line.
 func (c *pluginCheckCommand) config(a *app) (conformance.Config, error) {
 	config := conformance.Config{
 		Subject: c.Subject, Type: handoff.ProposalType(c.Type), Argument: c.Argument,
-		Timeout: c.Within, Quiet: checkQuiet, Restart: c.Restart,
+		Timeout: c.Within, Restart: c.Restart,
 		Ask: func(request string) { fmt.Fprintln(a.err, request) },
 	}
 	parts := strings.Split(c.Subject, ".")

@@ -21,9 +21,10 @@ type Difference struct {
 
 // A running server writes rows a moment after the log has them, so Compare reads its file up to
 // compareTries times. If the log has forgotten the last message, Compare may wait in vain.
-const compareTries = 25
-
-var comparePause = 100 * time.Millisecond // tests shorten it
+const (
+	compareTries = 25
+	comparePause = 100 * time.Millisecond
+)
 
 // Compare returns the differences between the file of an index and the log up to end, in the order
 // of the log. A server may be using the file; Compare changes nothing. A row of a message that the
@@ -31,7 +32,13 @@ var comparePause = 100 * time.Millisecond // tests shorten it
 func Compare(
 	ctx context.Context, source Source, dir, world string, end uint64,
 ) ([]Difference, error) {
-	used, all, err := readInUse(ctx, newFile(dir, world), end)
+	return compare(ctx, source, newFile(dir, world), end, comparePause)
+}
+
+func compare(
+	ctx context.Context, source Source, f *file, end uint64, pause time.Duration,
+) ([]Difference, error) {
+	used, all, err := readInUse(ctx, f, end, pause)
 	if err != nil || used == nil {
 		return all, err
 	}
@@ -77,17 +84,17 @@ func Compare(
 }
 
 // readInUse reads the rows of a file. It tries again while the file is missing, ends before a
-// sequence, or seems damaged: a server may be writing it. bad is a fault of the file itself; s is
+// sequence, or seems damaged: a server may be writing it. pause is between two tries. bad is a fault of the file itself; s is
 // nil if no row is usable.
 func readInUse(
-	ctx context.Context, f *file, upTo uint64,
+	ctx context.Context, f *file, upTo uint64, pause time.Duration,
 ) (s *state, bad []Difference, err error) {
 	var rest int64
 	for range compareTries {
 		if s, rest, err = f.read(); err == nil && rest == 0 && s.position >= upTo {
 			break
 		}
-		if err := backoff.Sleep(ctx, comparePause); err != nil {
+		if err := backoff.Sleep(ctx, pause); err != nil {
 			return nil, nil, err
 		}
 	}

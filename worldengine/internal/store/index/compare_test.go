@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
@@ -16,7 +17,7 @@ import (
 // compared returns the differences between the file of an index and a log.
 func compared(t testing.TB, l *memoryLog, dir string) []Difference {
 	t.Helper()
-	all, err := Compare(t.Context(), l, dir, "w", l.end)
+	all, err := compare(t.Context(), l, newFile(dir, "w"), l.end, time.Millisecond)
 	require.NoError(t, err)
 	return all
 }
@@ -87,7 +88,7 @@ func TestCompare_OtherFiles(t *testing.T) {
 	require.NoError(t, os.WriteFile(path, []byte("x"+body), 0o600))
 	require.Equal(t, "the file of the index does not count", compared(t, l, dir)[0].What)
 	require.NoError(t, os.Remove(path))
-	_, err := Compare(t.Context(), l, dir, "w", 50)
+	_, err := compare(t.Context(), l, newFile(dir, "w"), 50, time.Millisecond)
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
@@ -121,7 +122,7 @@ func TestCompare_BesideACompaction(t *testing.T) {
 			}
 			return l.EachAfter(ctx, seq, v)
 		}}
-		found, err := Compare(t.Context(), forgetful, dir, "w", l.end)
+		found, err := compare(t.Context(), forgetful, newFile(dir, "w"), l.end, time.Millisecond)
 		require.NoError(t, err)
 		require.Empty(t, found, "seed %d", seed)
 		require.True(t, forgot)

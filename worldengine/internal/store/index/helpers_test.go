@@ -112,7 +112,8 @@ func (l *memoryLog) lose(drop func(m message) bool) {
 // open opens an index of a log in a directory, and waits for the end of the log.
 func open(t testing.TB, source Source, dir string, change ...func(*Config)) *Index {
 	t.Helper()
-	config := Config{World: "w", Source: source, Dir: dir, Logger: slog.New(slog.DiscardHandler)}
+	config := Config{World: "w", Source: source, Dir: dir, Logger: slog.New(slog.DiscardHandler),
+		tidyEvery: 100 * time.Millisecond}
 	for _, c := range change {
 		c(&config)
 	}

@@ -33,6 +33,8 @@ type Config struct {
 	// If Woken is set, each Wait that had to wait calls it before it returns. A simulation thus
 	// decides which of several calls of Wait continues first.
 	Woken func(ctx context.Context)
+
+	tidyEvery time.Duration // see the constant
 }
 
 // Source is the log that an index follows. It is safe for concurrent use.

@@ -16,7 +16,6 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	comparePause, tidyEvery = time.Millisecond, 100*time.Millisecond
 	natstest.Main(m, 12)
 }
 

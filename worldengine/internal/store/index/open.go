@@ -176,9 +176,8 @@ const (
 	flushEvery = 100 * time.Millisecond
 	lookEvery  = time.Second
 	idleEvery  = 30 * time.Second
+	tidyEvery  = time.Minute
 )
-
-var tidyEvery = time.Minute // tests shorten it
 
 // follow reads the rest of the log, and then, once a second, each gap that nobody waits for. It ends
 // when ctx does.
@@ -235,7 +234,7 @@ func (ix *Index) keep(ctx context.Context) {
 // tidy drops forgotten rows and writes the samples, once a minute until ctx ends. It is not a part
 // of keep, since fsck expects new rows in the file also while a large log is read again.
 func (ix *Index) tidy(ctx context.Context) {
-	for backoff.Sleep(ctx, tidyEvery) == nil {
+	for backoff.Sleep(ctx, cmp.Or(ix.config.tidyEvery, tidyEvery)) == nil {
 		if err := ix.compact(ctx); err != nil && ctx.Err() == nil {
 			ix.config.Logger.Warn("the index keeps rows of forgotten messages", "err", err)
 		}

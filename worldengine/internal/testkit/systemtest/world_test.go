@@ -29,16 +29,12 @@ import (
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/commitlog/logtest"
 	"worldengine/worldengine/internal/store/fsck"
-	"worldengine/worldengine/internal/store/index"
 	"worldengine/worldengine/internal/store/index/indextest"
 	"worldengine/worldengine/internal/testkit/natstest"
 	"worldengine/worldengine/wire"
 )
 
-func TestMain(m *testing.M) {
-	commitlog.FetchWait, index.EndPause = 100*time.Millisecond, 10*time.Millisecond
-	natstest.Main(m, 16)
-}
+func TestMain(m *testing.M) { natstest.Main(m, 16) }
 
 // checkedWorld is a world on a real server, for fsck.
 type checkedWorld struct {
