@@ -61,10 +61,10 @@ func (s *logSource) EachAfter(
 // If the log seems to end before end, next asks it endTries times, with pauses: NATS also says "not
 // found" if it has trouble with its store. After endTries, the rest counts as expired, or changed on
 // the disk; the chains of the towns show a record that is missing.
-const endTries = 8
-
-// EndPause is the pause between these tries; tests shorten it.
-var EndPause = 250 * time.Millisecond
+const (
+	endTries = 8
+	endPause = 250 * time.Millisecond
+)
 
 // next returns the first message after a sequence, or nil if there is none up to end.
 func (s *logSource) next(
@@ -72,7 +72,7 @@ func (s *logSource) next(
 ) (msg *jetstream.RawStreamMsg, err error) {
 	for try := range endTries {
 		if try > 0 {
-			if err := backoff.Sleep(ctx, EndPause); err != nil {
+			if err := backoff.Sleep(ctx, endPause); err != nil {
 				return nil, err
 			}
 		}

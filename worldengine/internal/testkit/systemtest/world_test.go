@@ -34,7 +34,10 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-func TestMain(m *testing.M) { natstest.Main(m, 16) }
+func TestMain(m *testing.M) {
+	commitlog.FetchWait = 100 * time.Millisecond
+	natstest.Main(m, 16)
+}
 
 // checkedWorld is a world on a real server, for fsck.
 type checkedWorld struct {
