@@ -73,7 +73,6 @@ type Index struct {
 	ahead   []entry                            // entries that were Put after a gap, ascending
 	moved   chan struct{}                      // closed when position moves; nil if nobody waits
 	gap     chan struct{}                      // gets an element when ahead has entries
-	sampled bool                               // the samples have changed since they were written
 	total   uint64                             // end of the log when building began; 0 when the index is built
 }
 

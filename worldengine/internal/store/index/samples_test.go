@@ -128,7 +128,7 @@ func TestSamples_Bounded(t *testing.T) {
 	ix := open(t, l, "")
 	defer ix.Close()
 	for n := range int64(3 * KeptMinutes) {
-		kept := ix.samples.minute(sampled.UnixMilli()/perMinute+n) != nil
+		kept := ix.samples.Minutes.minute(sampled.UnixMilli()/perMinute+n) != nil
 		require.Equal(t, n >= 2*KeptMinutes, kept, n)
 	}
 	for ms := int64(0); ms < 60_000_000; ms += 1 + ms/7 {
