@@ -146,11 +146,15 @@ func (e *Engine) makeAlerts() error {
 // openAlerts opens or makes the stream of alerts.
 func openAlerts(ctx context.Context, js jetstream.JetStream, config *Config, isNew bool) error {
 	alertStream := alerts.AlertConfig(config.World, config.Storage.Replicas)
-	if _, err := js.Stream(ctx, alertStream.Name); !isNew && errors.Is(err, jetstream.ErrStreamNotFound) {
+	err := commitlog.RetryTransient(ctx, func(ctx context.Context) error {
+		_, err := js.Stream(ctx, alertStream.Name)
+		return err
+	})
+	if !isNew && errors.Is(err, jetstream.ErrStreamNotFound) {
 		config.Logger.Warn("the stream of the world's alerts is missing, and is made anew: the alerts "+
 			"that it had are lost, unless the start before this one was cut off", "stream", alertStream.Name)
 	}
-	_, err := commitlog.OpenStream(ctx, js, alertStream, config.Logger)
+	_, err = commitlog.OpenStream(ctx, js, alertStream, config.Logger)
 	return err
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"worldengine/worldengine/internal/engine"
 	"worldengine/worldengine/internal/serve/service"
+	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/lease"
 	"worldengine/worldengine/wire"
 )
@@ -101,7 +102,10 @@ func (h *hosted) refuseRemoved(ctx context.Context) error {
 	if !h.server.config.several() || !h.existed.Load() {
 		return nil
 	}
-	_, err := h.server.manager.js.Stream(ctx, wire.LogStream(h.world))
+	err := commitlog.RetryTransient(ctx, func(ctx context.Context) error {
+		_, err := h.server.manager.js.Stream(ctx, wire.LogStream(h.world))
+		return err
+	})
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return fmt.Errorf("%w: make it again with handoffctl world create, or restore a backup", errRemoved)
 	}

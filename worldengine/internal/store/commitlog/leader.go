@@ -31,7 +31,11 @@ func LeaderInfo(
 ) (*jetstream.StreamInfo, error) {
 	var failure error
 	for range leaderTries {
-		info, err := stream.Info(ctx, options...)
+		var info *jetstream.StreamInfo
+		err := askAgain(ctx, func(ctx context.Context) (err error) {
+			info, err = stream.Info(ctx, options...)
+			return err
+		})
 		if err == nil && leads(info) {
 			return info, nil
 		}

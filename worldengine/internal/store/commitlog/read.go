@@ -58,7 +58,9 @@ func (s StreamStore) Publish(ctx context.Context, msg *nats.Msg) (*jetstream.Pub
 
 // At implements Store.
 func (s StreamStore) At(ctx context.Context, seq uint64) (*jetstream.RawStreamMsg, error) {
-	msg, err := s.Stream.GetMsg(ctx, seq)
+	msg, err := s.ask(ctx, func(ctx context.Context) (*jetstream.RawStreamMsg, error) {
+		return s.Stream.GetMsg(ctx, seq)
+	})
 	return s.decoded(ctx, msg, err, jetstream.ConsumerConfig{
 		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: seq,
 	})
@@ -68,7 +70,9 @@ func (s StreamStore) At(ctx context.Context, seq uint64) (*jetstream.RawStreamMs
 func (s StreamStore) Next(
 	ctx context.Context, subject string, from uint64,
 ) (*jetstream.RawStreamMsg, error) {
-	msg, err := s.Stream.GetMsg(ctx, from, jetstream.WithGetMsgSubject(subject))
+	msg, err := s.ask(ctx, func(ctx context.Context) (*jetstream.RawStreamMsg, error) {
+		return s.Stream.GetMsg(ctx, from, jetstream.WithGetMsgSubject(subject))
+	})
 	return s.decoded(ctx, msg, err, jetstream.ConsumerConfig{
 		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: max(from, 1),
 		FilterSubject: subject,
@@ -95,7 +99,9 @@ func (s StreamStore) Last(ctx context.Context, subject string) (*jetstream.RawSt
 
 // last returns the last message of a subject that the stream delivers.
 func (s StreamStore) last(ctx context.Context, subject string) (*jetstream.RawStreamMsg, error) {
-	msg, err := s.Stream.GetLastMsgForSubject(ctx, subject)
+	msg, err := s.ask(ctx, func(ctx context.Context) (*jetstream.RawStreamMsg, error) {
+		return s.Stream.GetLastMsgForSubject(ctx, subject)
+	})
 	return s.decoded(ctx, msg, err, jetstream.ConsumerConfig{
 		DeliverPolicy: jetstream.DeliverLastPolicy, FilterSubject: subject,
 	})
@@ -108,6 +114,17 @@ func (s StreamStore) End(ctx context.Context) (uint64, error) {
 		return 0, err
 	}
 	return info.State.LastSeq, nil
+}
+
+// ask asks for a message by askAgain.
+func (s StreamStore) ask(
+	ctx context.Context, request func(ctx context.Context) (*jetstream.RawStreamMsg, error),
+) (msg *jetstream.RawStreamMsg, err error) {
+	err = askAgain(ctx, func(ctx context.Context) (err error) {
+		msg, err = request(ctx)
+		return err
+	})
+	return msg, err
 }
 
 // decoded returns the answer to a request for a message. If the client cannot decode the headers of

@@ -17,7 +17,10 @@ import (
 type Node struct {
 	Name           string
 	Leads, Offline bool
-	Behind         uint64 // how many operations it has not applied yet; 0 if it is current
+	// Silent is set if the leader has not heard the node for heardWithin. NATS notices only later that a node
+	// that was killed is offline.
+	Silent bool
+	Behind uint64 // how many operations it has not applied yet; 0 if it is current
 }
 
 // Unread returns why the replica of a node cannot be compared with the others now; "" if it can.
@@ -40,7 +43,7 @@ func Nodes(ctx context.Context, stream jetstream.Stream) ([]Node, error) {
 	}
 	nodes := []Node{{Name: info.Cluster.Leader, Leads: true}}
 	for _, p := range info.Cluster.Replicas {
-		node := Node{Name: p.Name, Offline: p.Offline}
+		node := Node{Name: p.Name, Offline: p.Offline, Silent: p.Active > heardWithin}
 		if !p.Current {
 			node.Behind = p.Lag
 		}
@@ -156,6 +159,7 @@ func CountsDiffer(
 	ctx context.Context, stream jetstream.Stream,
 ) (leaderLacks, followerLacks bool, err error) {
 	leaderLacks, followerLacks = true, true
+	unanswered := map[string]bool{}
 	for look := 0; leaderLacks || followerLacks; look++ {
 		if look == countLooks {
 			return leaderLacks, followerLacks, nil
@@ -169,9 +173,9 @@ func CountsDiffer(
 		}
 		// The stream grows, so the leader is asked after the followers, and they after it.
 		var more, fewer bool
-		before := countsAt(ctx, stream, nodes[1:])
-		leader := countsAt(ctx, stream, nodes[:1])
-		after := countsAt(ctx, stream, nodes[1:])
+		before := countsAt(ctx, stream, nodes[1:], unanswered)
+		leader := countsAt(ctx, stream, nodes[:1], unanswered)
+		after := countsAt(ctx, stream, nodes[1:], unanswered)
 		for name, n := range before {
 			more = more || len(leader) == 1 && n > leader[nodes[0].Name]
 			fewer = fewer || len(leader) == 1 && after[name] < leader[nodes[0].Name] && after[name] > 0
@@ -181,11 +185,14 @@ func CountsDiffer(
 	return false, false, ctx.Err()
 }
 
-// countsAt returns how many messages nodes count of a stream, by the nodes that answer.
-func countsAt(ctx context.Context, stream jetstream.Stream, nodes []Node) map[string]uint64 {
+// countsAt returns how many messages nodes count of a stream, by the nodes that answer. It adds the others to
+// unanswered, and does not ask them again: a takeover waits for the answers.
+func countsAt(
+	ctx context.Context, stream jetstream.Stream, nodes []Node, unanswered map[string]bool,
+) map[string]uint64 {
 	counts := map[string]uint64{}
 	for _, node := range nodes {
-		if node.Offline {
+		if node.Offline || node.Silent || unanswered[node.Name] {
 			continue
 		}
 		bounded, cancel := context.WithTimeout(ctx, countWithin)
@@ -195,6 +202,7 @@ func countsAt(ctx context.Context, stream jetstream.Stream, nodes []Node) map[st
 			counts[node.Name] = consumer.CachedInfo().NumPending
 			Release(stream, consumer)
 		}
+		unanswered[node.Name] = err != nil
 	}
 	return counts
 }

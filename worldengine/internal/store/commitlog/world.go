@@ -83,6 +83,25 @@ func RetryTransient(ctx context.Context, attempt func(ctx context.Context) error
 	}
 }
 
+// answerTries bounds the questions of askAgain.
+const answerTries = 5
+
+// askAgain asks NATS about a stream, and again if it has not answered within answerWithin: it never answers a
+// request that came to a leader which then ended, and drops those that come before the next one is elected. So a
+// request that changes something must bear being sent twice.
+func askAgain(ctx context.Context, request func(ctx context.Context) error) (err error) {
+	for range answerTries {
+		bounded, cancel := context.WithTimeout(ctx, answerWithin)
+		err = request(bounded)
+		unanswered := err != nil && bounded.Err() != nil && ctx.Err() == nil
+		cancel()
+		if !unanswered {
+			break
+		}
+	}
+	return err
+}
+
 // updateStream updates a stream to config, unless it has that configuration. It logs how many
 // messages the update discards, and when a new compression takes effect.
 func updateStream(
@@ -154,7 +173,11 @@ func CheckFormat(world, format string) error {
 func OpenLog(
 	ctx context.Context, js jetstream.JetStream, world string,
 ) (jetstream.Stream, error) {
-	log, err := js.Stream(ctx, wire.LogStream(world))
+	var log jetstream.Stream
+	err := askAgain(ctx, func(ctx context.Context) (err error) {
+		log, err = js.Stream(ctx, wire.LogStream(world))
+		return err
+	})
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound):
 		return nil, fmt.Errorf("%w: %s", ErrNoWorld, world)
