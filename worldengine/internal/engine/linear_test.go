@@ -45,7 +45,7 @@ const (
 	linearUnanswered = 16              // calls at most; a crash leaves one or two of each client
 	linearCheck      = 5 * time.Minute // of the check; a history takes it seconds
 	// the bound for a defect to show; the rarest takes some ten on average
-	linearDefectHistories = 100
+	linearDefectHistories = 300
 )
 
 // linearRun records one history of several clients with a world's successive writers.
