@@ -51,7 +51,7 @@ func TestImports_ToolsAreForHandoffctl(t *testing.T) {
 	}
 }
 
-// What decides reaches no NATS, not even through other packages, and nothing of the other rooms.
+// Packages that decide reach no NATS, not even through other packages.
 func TestImports_CoreIsPure(t *testing.T) {
 	t.Parallel()
 	public := []string{"handoff", "runevents", "dedupe", "schemas", "trace", "worldengine/wire", "worldengine/messages",

@@ -14,8 +14,8 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// TownSummary is a town of a list.
-type TownSummary = messages.ListedTown
+// ListedTown is a town of a list.
+type ListedTown = messages.ListedTown
 
 // Town is a town with its state.
 type Town = messages.Town
@@ -67,15 +67,15 @@ func (c *Client) PatchTown(
 
 // RemoveTown removes a town, and returns its last state and the revision of the removal. The
 // request is not repeated if it may have been carried out: in that case look at the town.
-func (c *Client) RemoveTown(ctx context.Context, townID string) (last TownSummary, err error) {
-	return ask[TownSummary](ctx, c, wire.TownRemove, messages.TownRemove{TownID: townID})
+func (c *Client) RemoveTown(ctx context.Context, townID string) (last ListedTown, err error) {
+	return ask[ListedTown](ctx, c, wire.TownRemove, messages.TownRemove{TownID: townID})
 }
 
 // Towns iterates over the towns of a query, in its order. It ends with the first error.
 func (c *Client) Towns(
 	ctx context.Context, query messages.TownList,
-) iter.Seq2[TownSummary, error] {
-	return rows(query.After, func(after string) ([]TownSummary, string, error) {
+) iter.Seq2[ListedTown, error] {
+	return rows(query.After, func(after string) ([]ListedTown, string, error) {
 		query.After = after
 		page, err := ask[messages.Towns](ctx, c, wire.TownList, query)
 		sorted := query.Sort == "" || query.Sort == messages.SortID

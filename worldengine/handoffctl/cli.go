@@ -219,7 +219,7 @@ type finder func(ctx context.Context, server *client.Client, begins string) iter
 // townsOf finds the towns of the client's world.
 func townsOf(ctx context.Context, server *client.Client, begins string) iter.Seq2[string, error] {
 	query := messages.TownList{Text: begins, Limit: mostTowns}
-	return idsOf(server.Towns(ctx, query), func(t client.TownSummary) string { return t.TownID })
+	return idsOf(server.Towns(ctx, query), func(t client.ListedTown) string { return t.TownID })
 }
 
 // worldsOf finds the worlds of the client's server.

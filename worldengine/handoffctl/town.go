@@ -105,7 +105,7 @@ func (c *townListCommand) Run(ctx context.Context, a *app, server *client.Client
 	return a.print(reply, func(t table) {
 		columns := fmt.Sprintf("TOWN\tEPOCH\tSNAPSHOT\tREVISION\tAPPLY\t%s\tPENDING",
 			a.coloured("STATE", plain))
-		list(t, columns, towns, func(of *client.TownSummary) []any {
+		list(t, columns, towns, func(of *client.ListedTown) []any {
 			states := statesOf(of)
 			return []any{of.TownID, of.DecisionEpoch, a.briefID(of.SnapshotHash), of.Revision, of.Apply,
 				a.coloured(cmp.Or(states, "-"), toneIf(states != "", warn)),
@@ -115,7 +115,7 @@ func (c *townListCommand) Run(ctx context.Context, a *app, server *client.Client
 }
 
 // statesOf names the states of a town that may need a person; "" if there is none.
-func statesOf(t *client.TownSummary) string {
+func statesOf(t *client.ListedTown) string {
 	var states []string
 	if t.Paused {
 		states = append(states, messages.TownPaused)
@@ -212,7 +212,7 @@ type townRemoveCommand struct {
 
 func (c *townRemoveCommand) Run(ctx context.Context, a *app) error {
 	request := messages.TownRemove{TownID: c.Town}
-	return ask(ctx, a, wire.TownRemove, request, func(t table, last *client.TownSummary) {
+	return ask(ctx, a, wire.TownRemove, request, func(t table, last *client.ListedTown) {
 		t.linef("removed %s, which was at day %d", show(last.TownID), last.DecisionEpoch)
 	})
 }

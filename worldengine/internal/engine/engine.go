@@ -1,4 +1,4 @@
-// Package worldengine is the authoritative engine of a world. It judges handoffs against the true
+// Package engine is the authoritative engine of a world. It judges handoffs against the true
 // state of their town, applies the accepted ones, and commits its decisions.
 //
 //	input, town ── machine.Step ──> record ── one message ──> commit log ──> index ──> answer

@@ -16,16 +16,23 @@ import (
 	"github.com/nats-io/nuid"
 
 	"worldengine/handoff"
+	"worldengine/schemas"
 	"worldengine/worldengine/internal/core/apply"
 	"worldengine/worldengine/internal/core/town"
 )
+
+// Town is the state of a town; ParseTown reads it.
+type Town = town.State
+
+// ParseTown reads a snapshot.v1. The error is a *schemas.ValidationError.
+func ParseTown(data []byte) (Town, error) { return town.Parse(data, schemas.Limits{}) }
 
 // Config configures a check.
 type Config struct {
 	// Subject is worldengine.v1.<world>.apply.<town token> of the plugin's town.
 	Subject string
 	// Town is the state that the commands are for.
-	Town town.State
+	Town Town
 	// Type and Argument are the commands' type and argument; a casual talk by default.
 	Type     handoff.ProposalType
 	Argument string

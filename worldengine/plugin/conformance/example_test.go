@@ -3,6 +3,7 @@ package conformance_test
 import (
 	"context"
 	"log"
+	"os"
 
 	"github.com/nats-io/nats.go"
 
@@ -17,8 +18,16 @@ func Example() {
 		log.Fatal(err)
 	}
 	defer nc.Close()
+	snapshot, err := os.ReadFile("town.json") // the member snapshot of a reply of town.get
+	if err != nil {
+		log.Fatal(err)
+	}
+	town, err := conformance.ParseTown(snapshot)
+	if err != nil {
+		log.Fatal(err)
+	}
 	rows, err := conformance.Check(context.Background(), nc, conformance.Config{
-		Subject: wire.ApplySubject(wire.DefaultWorld, wire.TownToken("town-threatened")),
+		Subject: wire.ApplySubject(wire.DefaultWorld, wire.TownToken("town-threatened")), Town: town,
 	})
 	if err != nil {
 		log.Fatal(err)

@@ -50,6 +50,12 @@ func MayBeApplied[R ~string](reason R) bool {
 	return false
 }
 
+// MayBeRetried reports whether an operator may retry a run that failed for a reason: nothing reached a game. Every
+// other end of a run is final. The console's page has the same list (rows.js).
+func MayBeRetried[R ~string](reason R) bool {
+	return handoff.ReasonCode(reason) == ReasonPluginUnavailable
+}
+
 // Console applies commands without a plugin. It does not know the ids of commands: a command that
 // may have been sent must not be applied again.
 type Console interface {

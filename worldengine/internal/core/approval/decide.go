@@ -54,7 +54,7 @@ func (l List) Decide(
 	if !d.Approved {
 		a.close()
 	}
-	return after, decided, nil // Record.SetState calls On
+	return after, decided, nil // Record.SetState closes stale ones
 }
 
 // decidedText describes an earlier decision about a handoff, and the remedy.

@@ -75,7 +75,7 @@ func refuseRetry(end *Record) *approval.Refusal {
 		return notRetryable(ended + ", and its key is free: the same handoff may be sent again")
 	case result.Status == handoff.Executed:
 		return notRetryable(ended + ": there is nothing to retry")
-	case result.ReasonCode == apply.ReasonPluginUnavailable:
+	case apply.MayBeRetried(result.ReasonCode):
 		return nil
 	case apply.MayBeApplied(result.ReasonCode):
 		return &approval.Refusal{Code: wire.CodeRunInDoubt, Message: ended + ": its command may have " +

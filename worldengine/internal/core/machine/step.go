@@ -249,11 +249,8 @@ func (s *step) accept(
 	}, After: after}, err
 }
 
-// MayBeRetried reports whether a key with the receipt may get another receipt. If no plugin or
-// console was reachable, an operator may retry the handoff. Every other receipt is final.
-func MayBeRetried(receipt *dedupe.Receipt) bool {
-	return receipt.ReasonCode == apply.ReasonPluginUnavailable
-}
+// MayBeRetried reports whether a key with the receipt may get another receipt: see apply.MayBeRetried.
+func MayBeRetried(receipt *dedupe.Receipt) bool { return apply.MayBeRetried(receipt.ReasonCode) }
 
 func (s *step) worldPolicy() *approval.Policy { return s.Policy.Inherited(s.town.Policy) }
 

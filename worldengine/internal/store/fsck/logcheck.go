@@ -485,10 +485,9 @@ func (l *LogCheck) checkKey(v *message) error {
 	return err
 }
 
-// retries reports whether of names the run of an earlier record, and that run failed because no
-// plugin or console was reachable.
+// retries reports whether of names the run of an earlier record, and that run may be retried.
 func retries(of *apply.RetryOf, earlier *jetstream.RawStreamMsg) bool {
 	_, reason, _ := strings.Cut(earlier.Header.Get(wire.ResultHeader), " ")
 	return of != nil && of.LogSeq == earlier.Sequence &&
-		of.RunID == wire.RunIDOf(earlier.Header) && reason == string(apply.ReasonPluginUnavailable)
+		of.RunID == wire.RunIDOf(earlier.Header) && apply.MayBeRetried(reason)
 }
