@@ -50,8 +50,11 @@ type Execution struct {
 
 	// due is when the execution goes on: the attempt begins, a request is sent, a commit is repeated.
 	due time.Time
-	// looked is when the town was last read from the log.
-	looked time.Time
+	// reread is when the town is read from the log again. unread is why it could not be read; nil if it
+	// could. reads are the pauses between two reads that fail.
+	reread time.Time
+	unread error
+	reads  backoff.Backoff
 	// postponed is when the execution began to wait for the end of a pause, or for the log; zero if it
 	// does not.
 	postponed time.Time
@@ -94,7 +97,8 @@ func newExecution(d *Dispatcher, about alerts.Subject) *Execution {
 	draw := d.steps.Log.Draw
 	return &Execution{
 		Subject: about, dispatcher: d, token: nuid.Next(), replies: make(chan Reply, maxReplies),
-		looked: time.Now(), held: new(bool),
+		reread: time.Now().Add(d.config.Policy.Resend), held: new(bool),
+		reads:   backoff.Backoff{Min: pollPause, Max: maxCommitPause, Draw: draw},
 		commits: backoff.Backoff{Min: pollPause, Max: maxCommitPause, Draw: draw},
 		console: consoleWait{
 			pauses: backoff.Backoff{Min: pollPause, Max: d.config.Policy.Resend, Draw: draw},
@@ -128,7 +132,7 @@ func (x *Execution) Run(ctx context.Context, _ queue.Turn) (next time.Time) {
 		next = queue.UntilWoken
 	}
 	if x.outcome == nil { // another server may pause the town
-		next = earlier(next, x.looked.Add(x.dispatcher.config.Policy.Resend))
+		next = earlier(next, x.reread)
 	}
 	if x.absent && time.Now().Before(x.patient) {
 		next = earlier(next, x.patient)
@@ -178,11 +182,7 @@ func (x *Execution) goOn(ctx context.Context) (more bool) {
 		return true
 	}
 	attempt := x.Pending.Attempt
-	fresh := due && !x.isFirst() || now.Sub(x.looked) >= x.dispatcher.config.Policy.Resend
-	current, err := x.look(ctx, fresh)
-	if err == nil && due && !x.over {
-		err = x.confirm(ctx, &current)
-	}
+	current, err := x.read(ctx, due)
 	by := x.dispatcher.config.WorldPause.Effective(current)
 	// A plugin that may be working on the command is asked even in a pause, or if the log is silent.
 	inHand := x.plugin != nil && x.plugin.isInHand()
@@ -217,13 +217,38 @@ func (x *Execution) isFirst() bool {
 		x.postponed.IsZero() && !x.unconfirmed
 }
 
+// read is look, and confirm if the next step is due. While the log is silent, it asks the log less and
+// less often, and repeats its error at once in between: the requests behind the command have their turns.
+func (x *Execution) read(ctx context.Context, due bool) (current machine.Town, err error) {
+	again := !time.Now().Before(x.reread)
+	if x.unread != nil && !again {
+		return current, x.unread
+	}
+	fresh := due && !x.isFirst() || again
+	if current, err = x.look(ctx, fresh); err == nil && due && !x.over {
+		err = x.confirm(ctx, &current)
+	}
+	if x.unread = err; err != nil {
+		x.reread = time.Now().Add(x.reads.Next())
+	} else if fresh {
+		x.reread = time.Now().Add(x.dispatcher.config.Policy.Resend)
+		x.reads.Reset()
+	}
+	return current, err
+}
+
+// lookTimeout bounds a look, which has a worker meanwhile.
+const lookTimeout = 2 * time.Second
+
 // look makes the execution agree with its town, as this writer knows the town or, with fresh, as the
 // log has it. It raises an alert if the command outlasts the drain timeout of a pause.
 func (x *Execution) look(ctx context.Context, fresh bool) (current machine.Town, err error) {
 	d, load := x.dispatcher, x.dispatcher.steps.Towns.Get
 	if fresh {
-		load, x.looked = d.steps.Log.Load, time.Now()
+		load = d.steps.Log.Load
 	}
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
 	if current, err = load(ctx, x.TownID); err == nil {
 		err = d.Adopt(ctx, x.TownID, current)
 	}
@@ -273,9 +298,9 @@ func (x *Execution) postpone(now time.Time, world bool, by *messages.PausedBy, e
 		x.postponed = now
 	}
 	waited := now.Sub(x.postponed)
-	switch x.due = now.Add(c.Policy.Resend); {
+	switch x.due = time.Now().Add(c.Policy.Resend); {
 	case err != nil:
-		x.due = now.Add(pollPause)
+		x.due = x.reread
 		if x.dispatcher.ctx.Err() == nil {
 			c.Logger.Warn("a command waits: its town cannot be read, so it is not known whether it is "+
 				"paused; will try again",
