@@ -274,8 +274,9 @@ func TestCalm(t *testing.T) {
 		b.is(`window.asked.includes("whoami")`)
 	}
 	overview.is("window.counted >= 3") // what comes at first is there
-	for _, b := range tabs {
-		b.script(`
+	restless := func() (found []string) {
+		for _, b := range tabs {
+			b.script(`
 			window.asked = [];
 			window.counted = 0;
 			window.changed = [];
@@ -283,12 +284,21 @@ func TestCalm(t *testing.T) {
 				m.type + " of " + (m.target.outerHTML ?? m.target.parentNode?.outerHTML)))
 			).observe(document.documentElement,
 				{ subtree: true, childList: true, attributes: true, characterData: true })`)
+		}
+		overview.is("window.counted >= 3")
+		for _, b := range tabs {
+			found = append(found, eval[[]string](b, "window.changed")...)
+			found = append(found, eval[[]string](b, "window.asked")...)
+		}
+		return found
 	}
-	overview.is("window.counted >= 3")
-	for _, b := range tabs {
-		require.Empty(t, eval[[]string](b, "window.changed"))
-		require.Empty(t, eval[[]string](b, "window.asked"))
+	found := restless()
+	for range 2 { // on a busy machine what comes at first may still be coming
+		if len(found) > 0 {
+			found = restless()
+		}
 	}
+	require.Empty(t, found)
 }
 
 // A page that is far behind the log goes on from its end, and asks anew for the rows on display.
