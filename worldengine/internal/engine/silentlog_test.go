@@ -93,3 +93,22 @@ func TestSilentLog_OtherTowns(t *testing.T) {
 		s.end()
 	})
 }
+
+// A dispatcher stops within its time while the log is silent, with commands of several towns in hand.
+func TestSilentLog_Stop(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, silent := newSilentStory(t)
+		e := s.engines[0]
+		s.plan("game away", "send a 1", "send b 2")
+		silent.Store(true)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		began := time.Now()
+		e.games.Stop(ctx)
+		require.LessOrEqual(t, time.Since(began), 3*time.Second)
+		silent.Store(false)
+		require.NoError(t, e.queue.Drain(t.Context()))
+		s.kill(0)
+	})
+}

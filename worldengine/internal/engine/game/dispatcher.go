@@ -76,6 +76,9 @@ type Dispatcher struct {
 	ctx      context.Context
 	stop     context.CancelFunc
 	consoles sync.WaitGroup // requests to consoles
+	// rests ends when a stopping writer stores no more that commands rest.
+	rests    context.Context
+	endRests context.CancelFunc
 
 	mu     sync.Mutex
 	towns  map[string]*Execution // by the town's token
@@ -88,6 +91,7 @@ func New(ctx context.Context, steps *stepper.Stepper, config Config) *Dispatcher
 	d := &Dispatcher{Absences: newAbsences(steps.Now, &config), config: config, steps: steps,
 		towns: map[string]*Execution{}, left: make(chan struct{})}
 	d.ctx, d.stop = context.WithCancel(ctx)
+	d.rests, d.endRests = context.WithCancel(context.WithoutCancel(ctx))
 	return d
 }
 
@@ -201,7 +205,8 @@ func (d *Dispatcher) Refuse() {
 const stopGrace = 2 * time.Second
 
 // Stop refuses new commands, and leaves those in hand pending unless their answers come within
-// moments: the next writer of the world goes on with them. ctx bounds the wait.
+// moments: the next writer of the world goes on with them. ctx bounds the wait; then all commands
+// together have restTimeout to be left.
 func (d *Dispatcher) Stop(ctx context.Context) {
 	d.Refuse()
 	grace, done := context.WithTimeout(ctx, stopGrace)
@@ -212,8 +217,17 @@ func (d *Dispatcher) Stop(ctx context.Context) {
 	}
 	d.stop()
 	d.config.Queue.WakeAll()
-	<-d.left
-	d.consoles.Wait()
+	leaves, done := context.WithTimeout(context.WithoutCancel(ctx), restTimeout)
+	defer done()
+	context.AfterFunc(leaves, d.endRests)
+	for _, end := range []context.Context{ctx, leaves} {
+		select {
+		case <-d.left:
+			d.consoles.Wait()
+			return
+		case <-end.Done():
+		}
+	}
 }
 
 // CheckKey returns the error of a handoff with a key if a command with this key is being applied, the

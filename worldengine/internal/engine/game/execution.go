@@ -249,6 +249,7 @@ func (x *Execution) look(ctx context.Context, fresh bool) (current machine.Town,
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
+	defer context.AfterFunc(d.ctx, cancel)()
 	if current, err = load(ctx, x.TownID); err == nil {
 		err = d.Adopt(ctx, x.TownID, current)
 	}
@@ -456,6 +457,7 @@ func (x *Execution) rest(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), restTimeout)
 	defer cancel()
+	defer context.AfterFunc(x.dispatcher.rests, cancel)()
 	current, err := x.dispatcher.steps.Log.Load(ctx, x.TownID)
 	if p := current.Pending; err == nil && p != nil && p.Run.RunID == x.RunID &&
 		p.Attempt == x.Pending.Attempt && !p.Reached {
