@@ -61,32 +61,37 @@ func (e *Engine) newSignal(given Signal) (*Signal, error) {
 // signal makes the step of a signal in a town, in its turn, or in the world; out has the town after
 // it. The error of a refusal is a *SignalError.
 func (e *Engine) signal(ctx context.Context, s *Signal) (out machine.Output, err error) {
-	var drawn []runevents.DrawnID
-	step := func(ctx context.Context) error {
-		return e.log.Retry(ctx, func() error {
-			t, err := e.townOrWorld(ctx, s.TownID)
-			if err != nil {
-				return err
-			}
-			in := e.steps.Input(s.TownID, drawn, s)
-			out, err = e.steps.Step(ctx, t, in)
-			drawn = in.Drawn
-			return err
-		})
-	}
 	if s.TownID == "" {
-		err = step(ctx)
+		out, err = e.stepSignal(ctx, s)
 	} else {
-		err = e.interrupt(ctx, s.TownID, func(ctx context.Context, done func(error)) {
-			err := step(ctx)
+		out, err = e.interrupt(ctx, s.TownID, func(turn context.Context, done doneFunc) {
+			ctx, cancel := context.WithTimeout(turn, operationTimeout)
+			defer cancel()
+			out, err := e.stepSignal(ctx, s)
 			if err == nil && out.Record != nil && out.Subject == machine.TownSubject {
 				// The run of a command is paused or resumed, too.
 				err = e.games.Adopt(ctx, s.TownID, out.After)
 			}
-			done(err)
+			done(out, err)
 		})
 	}
 	return out, cmp.Or(err, game.Refused(s, out.Refused))
+}
+
+// stepSignal makes the step of a signal once more whenever it loses a race.
+func (e *Engine) stepSignal(ctx context.Context, s *Signal) (out machine.Output, err error) {
+	var drawn []runevents.DrawnID
+	err = e.log.Retry(ctx, func() error {
+		t, err := e.townOrWorld(ctx, s.TownID)
+		if err != nil {
+			return err
+		}
+		in := e.steps.Input(s.TownID, drawn, s)
+		out, err = e.steps.Step(ctx, t, in)
+		drawn = in.Drawn
+		return err
+	})
+	return out, err
 }
 
 // townOrWorld loads a town. For "" it returns a Town that has only the world's pause and its Seq.
@@ -184,21 +189,9 @@ func (e *Engine) cancelRun(ctx context.Context, s *Signal) (c Control, err error
 		s.TownID, err = e.ends.TownOf(ctx, s.RunID)
 	}
 	if err == nil {
-		err = e.interrupt(ctx, s.TownID, func(ctx context.Context, done func(error)) {
-			ended := false
-			err := e.log.Retry(ctx, func() (err error) {
-				ended, err = e.cancelWaiting(ctx, s)
-				return err
-			})
-			if err != nil || ended {
-				done(err)
-				return
-			}
-			e.games.Cancel(ctx, s, done)
+		_, err = e.interrupt(ctx, s.TownID, func(turn context.Context, done doneFunc) {
+			e.cancelInTurn(turn, s, func(err error) { done(machine.Output{}, err) })
 		})
-	}
-	if err == nil {
-		err = e.recordVerdict(ctx, s, "")
 	}
 	if err != nil {
 		return Control{}, err
@@ -208,21 +201,50 @@ func (e *Engine) cancelRun(ctx context.Context, s *Signal) (c Control, err error
 	return c, err
 }
 
-// interrupt calls f in a turn of a town, before its tasks, and waits until f has called done. A run that
-// is not known is of the town "".
-func (e *Engine) interrupt(
-	ctx context.Context, townID string, f func(ctx context.Context, done func(error)),
-) error {
-	reply := queue.NewReply[struct{}]()
-	err := e.queue.Interrupt(townID, func(ctx context.Context) {
-		ctx, cancel := context.WithTimeout(ctx, operationTimeout)
-		defer cancel()
-		f(ctx, func(err error) { reply.Answer(struct{}{}, err) })
-	})
-	if err == nil {
-		_, err = reply.Wait(ctx)
+// cancelInTurn carries out a cancellation in its town's turn, and records that it was accepted, even if
+// its operator does not wait any more. The recording has time of its own, whatever the rest took.
+func (e *Engine) cancelInTurn(turn context.Context, s *Signal, done func(error)) {
+	ctx, cancel := context.WithTimeout(turn, operationTimeout)
+	defer cancel()
+	accept := func(err error) {
+		if err == nil {
+			ctx, cancel := context.WithTimeout(turn, operationTimeout)
+			defer cancel()
+			err = e.recordVerdict(ctx, s, "")
+		}
+		done(err)
 	}
-	return err
+	ended := false
+	err := e.log.Retry(ctx, func() (err error) {
+		ended, err = e.cancelWaiting(ctx, s)
+		return err
+	})
+	if err != nil || ended {
+		accept(err)
+		return
+	}
+	e.games.Cancel(ctx, s, accept)
+}
+
+// doneFunc answers the operator who waits for the call of a turn.
+type doneFunc func(out machine.Output, err error)
+
+// interrupt calls f in a turn of a town, before its tasks, and waits until f has called done. It does not
+// call f if ctx is done by then, since its caller has got the error. If ctx ends later, f completes what
+// it has begun, and only the answer is lost. A run that is not known is of the town "".
+func (e *Engine) interrupt(
+	ctx context.Context, townID string, f func(turn context.Context, done doneFunc),
+) (machine.Output, error) {
+	reply := queue.NewReply[machine.Output]()
+	err := e.queue.Interrupt(townID, func(turn context.Context) {
+		if ctx.Err() == nil {
+			f(turn, reply.Answer)
+		}
+	})
+	if err != nil {
+		return machine.Output{}, err
+	}
+	return reply.Wait(ctx)
 }
 
 // cancelWaiting ends the run that s is about if the run waits, and marks its deliveries. It reports
