@@ -134,13 +134,19 @@ func (x *Execution) Run(ctx context.Context, _ queue.Turn) (next time.Time) {
 	if x.outcome == nil { // another server may pause the town
 		next = earlier(next, x.reread)
 	}
-	if x.absent && time.Now().Before(x.patient) {
+	if x.mayTellAbsence() && time.Now().Before(x.patient) {
 		next = earlier(next, x.patient)
 	}
 	if len(x.noted) > 0 {
 		next = earlier(next, x.noted[0].until)
 	}
 	return next
+}
+
+// mayTellAbsence reports whether the client may be answered that the game is absent. In a pause it is answered that
+// the town, or the world, is paused.
+func (x *Execution) mayTellAbsence() bool {
+	return x.absent && (x.postponed.IsZero() || x.unread != nil)
 }
 
 func earlier(a, b time.Time) time.Time {
@@ -172,7 +178,7 @@ func (x *Execution) goOn(ctx context.Context) (more bool) {
 	case x.dispatcher.ctx.Err() != nil:
 		return false
 	}
-	if x.absent && !x.patient.IsZero() && !now.Before(x.patient) {
+	if x.mayTellAbsence() && !x.patient.IsZero() && !now.Before(x.patient) {
 		since := x.dispatcher.Absences.StartOf(x.TownID)
 		x.answer(machine.Answer{}, Absent(x.TownID, x.via, since, x.RunID, ""))
 	}
