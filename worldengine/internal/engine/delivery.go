@@ -280,7 +280,7 @@ func (e *Engine) Deliver(
 		return Answer{}, err
 	}
 	prior, err := e.Receipt(ctx, h.Proposal.TownID, h.IdempotencyKey)
-	retries := err == nil && machine.MayBeRetried(prior) && prior.HandoffID == h.HandoffID
+	retries := err == nil && apply.MayBeRetried(prior.ReasonCode) && prior.HandoffID == h.HandoffID
 	if !retries { // an error of Receipt recurs in the delivery
 		d, err := e.newDelivery(h, approved.Trace)
 		if err != nil {

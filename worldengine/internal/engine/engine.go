@@ -186,7 +186,7 @@ func (e *Engine) LogLost() error {
 	return nil
 }
 
-// Fixtures is runs.Ends.Fixtures.
+// Fixtures returns the fixtures of a run: see runs.Ends.Fixtures.
 func (e *Engine) Fixtures(ctx context.Context, runID string) ([]*fixture.Fixture, error) {
 	return e.ends.Fixtures(ctx, runID, e.findReceipt)
 }

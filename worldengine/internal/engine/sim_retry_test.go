@@ -29,7 +29,7 @@ func (o *simOperator) retry() {
 			continue
 		}
 		ended = append(ended, rec.Run.RunID)
-		if rec.Kind == machine.KindHandoff && machine.MayBeRetried(simReceipt(m, rec)) {
+		if rec.Kind == machine.KindHandoff && apply.MayBeRetried(simReceipt(m, rec).ReasonCode) {
 			failed = append(failed, rec.Run.RunID)
 		}
 	}
@@ -69,7 +69,7 @@ func (h *simHistory) prior(asked *handoff.Handoff, of *apply.RetryOf) *dedupe.Re
 		return now
 	}
 	h.must(now != nil && now.RunID == of.RunID && now.LogSeq == of.LogSeq &&
-		machine.MayBeRetried(now),
+		apply.MayBeRetried(now.ReasonCode),
 		"run %s was tried again, and the key has another result", of.RunID)
 	return nil
 }

@@ -191,7 +191,7 @@ func (s *step) refuse(j *judgement, outcome handoff.Outcome) (Output, error) {
 	return Output{
 		Record: rec, Subject: RefusedSubject, Answer: answer,
 		// A duplicate stays a duplicate: its key keeps the receipt.
-		Free: outcome.Status == handoff.Duplicate && !MayBeRetried(j.Prior),
+		Free: outcome.Status == handoff.Duplicate && !apply.MayBeRetried(j.Prior.ReasonCode),
 	}, nil
 }
 
@@ -248,9 +248,6 @@ func (s *step) accept(
 		WorldPolicy: s.worldPolicy(), Rules: s.amounts(),
 	}, After: after}, err
 }
-
-// MayBeRetried reports whether a key with the receipt may get another receipt: see apply.MayBeRetried.
-func MayBeRetried(receipt *dedupe.Receipt) bool { return apply.MayBeRetried(receipt.ReasonCode) }
 
 func (s *step) worldPolicy() *approval.Policy { return s.Policy.Inherited(s.town.Policy) }
 

@@ -31,11 +31,9 @@ func LeaderInfo(
 ) (*jetstream.StreamInfo, error) {
 	var failure error
 	for range leaderTries {
-		var info *jetstream.StreamInfo
-		err := askAgain(ctx, func(ctx context.Context) (err error) {
-			info, err = stream.Info(ctx, options...)
-			return err
-		})
+		bounded, cancel := context.WithTimeout(ctx, answerWithin) // askAgain says why
+		info, err := stream.Info(bounded, options...)
+		cancel()
 		if err == nil && leads(info) {
 			return info, nil
 		}
