@@ -68,6 +68,25 @@ func OpenStream(
 	return stream, nil
 }
 
+// UpdateLog updates the stream of a log to config. It returns ErrLostRace if there is no log with the
+// identity in config: the world was removed, and may be made anew. NATS cannot make the update depend on
+// that, so UpdateLog looks just before.
+func UpdateLog(
+	ctx context.Context, js jetstream.JetStream, config jetstream.StreamConfig, logger *slog.Logger,
+) (stream jetstream.Stream, err error) {
+	err = RetryTransient(ctx, func(ctx context.Context) (err error) {
+		stream, err = updateStream(ctx, js, config, logger)
+		return err
+	})
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		err = ErrLostRace
+	}
+	if err != nil {
+		return nil, fmt.Errorf("worldengine: stream %s: %w", config.Name, err)
+	}
+	return stream, nil
+}
+
 // RetryTransient calls attempt until it succeeds, fails with an error that does not pass, or
 // openTimeout is over. Each call may take streamTimeout.
 func RetryTransient(ctx context.Context, attempt func(ctx context.Context) error) error {
@@ -103,7 +122,8 @@ func askAgain(ctx context.Context, request func(ctx context.Context) error) (err
 }
 
 // updateStream updates a stream to config, unless it has that configuration. It logs how many
-// messages the update discards, and when a new compression takes effect.
+// messages the update discards, and when a new compression takes effect. It returns ErrLostRace if the
+// stream has another identity.
 func updateStream(
 	ctx context.Context, js jetstream.JetStream, config jetstream.StreamConfig, logger *slog.Logger,
 ) (jetstream.Stream, error) {
@@ -112,6 +132,9 @@ func updateStream(
 		return nil, err
 	}
 	before := stream.CachedInfo()
+	if Identity(before.Config) != Identity(config) {
+		return nil, ErrLostRace
+	}
 	if isConfigured(before.Config, config) {
 		return stream, nil
 	}

@@ -86,7 +86,7 @@ func TestIdentity_Kept(t *testing.T) {
 
 	// An earlier program becomes the writer: it accepts appends on the subjects of the log.
 	earlier := worldsettings.StreamConfig("main", worldsettings.Settings{HistoryPerTown: 20_000}, 1)
-	_, err = commitlog.OpenStream(t.Context(), js, earlier, slog.New(slog.DiscardHandler))
+	_, err = js.UpdateStream(t.Context(), earlier)
 	require.NoError(t, err)
 	_, err = js.PublishMsg(t.Context(), guarded(logtest.Put(t, 1), 0))
 	require.NoError(t, err)
@@ -94,4 +94,48 @@ func TestIdentity_Kept(t *testing.T) {
 	require.Empty(t, commitlog.Identity(opened.CachedInfo().Config))
 	_, err = store.Publish(t.Context(), logtest.Put(t, 2))
 	require.NoError(t, err)
+}
+
+// A plan that was made before its world was removed changes nothing of the world that was made anew: else
+// appends of the removed world's writer would reach it.
+func TestIdentity_StalePlan(t *testing.T) {
+	t.Parallel()
+	earlier := worldsettings.StreamConfig("main", worldsettings.Default(), 1)
+	earlier.Subjects = earlier.Subjects[:len(earlier.Subjects)-1] // without the subject of settings
+	for name, first := range map[string]func(t *testing.T, js jetstream.JetStream){
+		"of this program": func(t *testing.T, js jetstream.JetStream) { openWorld(t, js) },
+		"of an earlier program": func(t *testing.T, js jetstream.JetStream) {
+			_, err := js.CreateStream(t.Context(), earlier)
+			require.NoError(t, err)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			js, err := jetstream.New(natstest.Connect(t))
+			require.NoError(t, err)
+			first(t, js)
+			stale, err := worldsettings.MakePlan(t.Context(), js, "main", worldsettings.Settings{})
+			require.NoError(t, err)
+			log, err := js.Stream(t.Context(), wire.LogStream("main"))
+			require.NoError(t, err)
+			was, err := commitlog.OpenReader(t.Context(), js, "main")
+			require.NoError(t, err)
+			stored, err := worldsettings.Read(t.Context(), was)
+			require.NoError(t, err)
+			open := func() error {
+				_, err := worldsettings.OpenLog(t.Context(), js, "main", stale, 1, slog.New(slog.DiscardHandler))
+				return err
+			}
+			require.NoError(t, js.DeleteStream(t.Context(), wire.LogStream("main")))
+			require.ErrorIs(t, open(), commitlog.ErrLostRace, "it makes no world with the old identity")
+			_, err = js.Stream(t.Context(), wire.LogStream("main"))
+			require.ErrorIs(t, err, jetstream.ErrStreamNotFound)
+			made, _ := openWorld(t, js)
+			require.ErrorIs(t, open(), commitlog.ErrLostRace)
+			require.ErrorIs(t, worldsettings.Follow(t.Context(), js, log, stored), commitlog.ErrLostRace)
+			now, err := js.Stream(t.Context(), wire.LogStream("main"))
+			require.NoError(t, err)
+			require.Equal(t, made.CachedInfo().Config, now.CachedInfo().Config)
+		})
+	}
 }

@@ -129,19 +129,26 @@ func Change(
 		if plan.Discards > 0 && !discard {
 			return &DifferError{world, plan}
 		}
-		return plan.record(ctx, js)
+		return plan.recordAndFollow(ctx, js)
 	})
-	if err != nil {
-		return nil, err
-	}
-	return plan, Follow(ctx, js, plan.log.Stream, plan.stored)
+	return plan, err
 }
 
-// Follow makes the configuration of the stream of a log follow settings that are in the log.
+// recordAndFollow stores the settings of the plan in the log, and makes the configuration of its stream
+// follow them.
+func (p *Plan) recordAndFollow(ctx context.Context, js jetstream.JetStream) error {
+	if err := p.record(ctx, js); err != nil {
+		return err
+	}
+	return Follow(ctx, js, p.log.Stream, p.stored)
+}
+
+// Follow makes the configuration of the stream of a log follow settings that are in the log. It returns
+// ErrLostRace if the log is gone.
 func Follow(ctx context.Context, js jetstream.JetStream, log jetstream.Stream, s Stored) error {
 	config := log.CachedInfo().Config
 	s.Configure(&config)
-	_, err := js.UpdateStream(ctx, config)
+	_, err := commitlog.UpdateLog(ctx, js, config, quiet)
 	if err != nil {
 		return fmt.Errorf("worldengine: stream %s: the settings are in the log, and the "+
 			"configuration of the stream does not follow them before a server of the world starts "+
@@ -149,6 +156,9 @@ func Follow(ctx context.Context, js jetstream.JetStream, log jetstream.Stream, s
 	}
 	return nil
 }
+
+// quiet is for updates that discard nothing which the operator has not accepted.
+var quiet = slog.New(slog.DiscardHandler)
 
 // record stores the settings of the plan in the log, unless they are there. They MUST be there
 // before the configuration of the stream follows them. It returns ErrLostRace if the settings were
@@ -176,12 +186,11 @@ func (p *Plan) addSubject(ctx context.Context, js jetstream.JetStream) error {
 		return nil
 	}
 	config.Subjects = append(slices.Clone(config.Subjects), subject)
-	return commitlog.RetryTransient(ctx, func(ctx context.Context) (err error) {
-		if p.log.Stream, err = js.UpdateStream(ctx, config); err != nil {
-			return fmt.Errorf("worldengine: stream %s: %w", config.Name, err)
-		}
-		return nil
-	})
+	stream, err := commitlog.UpdateLog(ctx, js, config, quiet)
+	if err == nil {
+		p.log.Stream = stream
+	}
+	return err
 }
 
 // MarkRestored stores in a restored log that it was restored up to a sequence. The configured settings
@@ -199,16 +208,13 @@ func MarkRestored(
 	if plan.stored.RestoredTo != end {
 		plan.stored.RestoredTo, plan.must = end, true
 	}
-	if err := plan.record(ctx, js); err != nil {
-		return err
-	}
-	return Follow(ctx, js, plan.log.Stream, plan.stored)
+	return plan.recordAndFollow(ctx, js)
 }
 
 // OpenLog creates the stream of a new world's log, or opens the log. It stores the settings of
 // the plan in the log, and makes the configuration of the stream follow them. The error is
-// ErrLostRace if another process has made the world, or changed its settings, since the plan was
-// made.
+// ErrLostRace if another process has made the world, removed it, or changed its settings, since the plan
+// was made.
 func OpenLog(
 	ctx context.Context, js jetstream.JetStream, world string, plan *Plan, replicas int,
 	logger *slog.Logger,
@@ -230,7 +236,7 @@ func OpenLog(
 	config := StreamConfig(world, plan.Settings, replicas)
 	plan.stored.Configure(&config)
 	commitlog.Identify(&config, world, commitlog.Identity(plan.log.Stream.CachedInfo().Config))
-	return commitlog.OpenStream(ctx, js, config, logger)
+	return commitlog.UpdateLog(ctx, js, config, logger)
 }
 
 // createLog creates the stream of a new world's log. It returns ErrLostRace if the stream exists
