@@ -88,30 +88,74 @@ func (e *Engine) adopt(ctx context.Context, token string) {
 	report(err)
 }
 
-// Until ctx is done, hearLog asks the log for its end at intervals of hearPause, or each second while
-// the log does not answer. It notes when the log answers, has another leader, or gets a limit. A
-// question ends after hearTimeout, since in an election it may get no answer at all.
+// Until ctx is done, hearLog asks the log for its end at intervals of idlePause. It asks each second while the
+// log does not answer, and for a while after an election or a reconnect: for so long a leader that was cut
+// off may still answer.
 func (e *Engine) hearLog(ctx context.Context) {
-	const unheard = "none yet"
-	leader := unheard
-	var pause time.Duration
-	var limited error
-	for ; ctx.Err() == nil; _ = backoff.Sleep(ctx, pause) {
-		bounded, cancel := context.WithTimeout(ctx, hearTimeout)
-		_, err := e.log.End(bounded)
-		cancel()
-		if err != nil {
-			pause = hearEvery
-			continue
+	var last logAnswer
+	urgent := 0 // questions that follow after hearEvery
+	for ctx.Err() == nil {
+		pause := idlePause
+		if answered := e.askLog(ctx, &last); !answered || urgent > 0 {
+			pause, urgent = hearEvery, max(urgent-1, 0)
 		}
-		pause = e.hearPause()
-		now := time.Now()
-		e.logAnswered.Store(&now)
-		if term := e.log.Term(); term != leader && (term != "" || leader == unheard) {
-			leader = term
-			e.verifySoon()
+		select {
+		case <-e.election:
+			urgent = electionQuestions
+		case <-time.After(pause):
+		case <-ctx.Done():
 		}
-		limited = e.checkLimits(limited)
+	}
+}
+
+// logAnswer is what hearLog knows from the last answer of the log.
+type logAnswer struct {
+	once    bool // there was an answer
+	term    string
+	limited error
+}
+
+// askLog asks the log for its end. It notes when the log answers, has another leader, or gets a limit. A
+// question ends after hearTimeout, since in an election it may get no answer at all.
+func (e *Engine) askLog(ctx context.Context, last *logAnswer) (answered bool) {
+	bounded, cancel := context.WithTimeout(ctx, hearTimeout)
+	_, err := e.log.End(bounded)
+	cancel()
+	if err != nil {
+		return false
+	}
+	now := time.Now()
+	e.logAnswered.Store(&now)
+	if term := e.log.Term(); !last.once || term != "" && term != last.term {
+		last.once, last.term = true, term
+		e.verifySoon()
+	}
+	last.limited = e.checkLimits(last.limited)
+	return true
+}
+
+// followElections has hearLog ask the log of several replicas when NATS says that it has another leader. NATS
+// sends that over nc, whose reconnects watchLog notices: so no election is missed for longer than idlePause.
+func (e *Engine) followElections(nc *nats.Conn) (err error) {
+	if e.config.Storage.Replicas > 1 {
+		subject := commitlog.ElectionSubject(e.config.World)
+		e.elections, err = nc.Subscribe(subject, func(*nats.Msg) { e.noteElection() })
+	}
+	return err
+}
+
+func (e *Engine) stopElections(context.Context) error {
+	if e.elections != nil {
+		_ = e.elections.Unsubscribe() // fails only when the connection is gone
+	}
+	return nil
+}
+
+// noteElection has hearLog ask the log, which may have another leader.
+func (e *Engine) noteElection() {
+	select {
+	case e.election <- struct{}{}:
+	default: // it is about to ask
 	}
 }
 
@@ -139,21 +183,14 @@ func (e *Engine) verifySoon() {
 const (
 	hearEvery   = time.Second
 	hearTimeout = 2 * time.Second
+	// electionQuestions are asked for longer than a leader counts that does not hear its followers.
+	electionQuestions = 5
 )
-
-// hearPause is the pause between two questions of hearLog. Only a log with replicas may get another
-// leader while the connections last.
-func (e *Engine) hearPause() time.Duration {
-	if e.config.Storage.Replicas > 1 {
-		return hearEvery
-	}
-	return idlePause
-}
 
 // LogSilence returns the time since the log last answered hearLog, less the time for which hearLog did
 // not ask.
 func (e *Engine) LogSilence() time.Duration {
-	return max(time.Since(*e.logAnswered.Load())-e.hearPause()+hearEvery, 0)
+	return max(time.Since(*e.logAnswered.Load())-idlePause+hearEvery, 0)
 }
 
 // reapEvery is the pause between two looks at the runs without a delivery. Once a run has been
@@ -359,6 +396,7 @@ func (e *Engine) watchLog(ctx context.Context, nc *nats.Conn) {
 		e.appends.Forget()
 		e.towns.Clear()
 		e.findLog(ctx)
+		e.noteElection()
 		e.verifySoon()
 	}
 }

@@ -123,6 +123,10 @@ type Engine struct {
 	bus      *bus.Sink // nil without Config.Bus
 	logLost  atomic.Pointer[error]
 	elected  chan struct{} // gets an element when the log has another leader; see verifyLog
+	// election gets an element when the log may have another leader, and elections are the messages that
+	// say so; see hearLog.
+	election  chan struct{}
+	elections *nats.Subscription // nil if the log has one replica
 	// outOfRoom gets an element when nothing can be stored; see watchStorage.
 	outOfRoom chan struct{}
 	damage    sync.Map // by town token, the damage that was reported; see reportDamage

@@ -89,7 +89,7 @@ func prepare(ctx context.Context, nc, followers *nats.Conn, config Config) (*Eng
 	}
 	e := &Engine{
 		config: config, js: js, followers: followers, replicas: r,
-		elected: make(chan struct{}, 1), outOfRoom: make(chan struct{}, 1),
+		elected: make(chan struct{}, 1), election: make(chan struct{}, 1), outOfRoom: make(chan struct{}, 1),
 	}
 	e.full.news = make(chan struct{}, 1)
 	e.log = e.newLog(nc, stream)
@@ -191,6 +191,9 @@ func (e *Engine) start(ctx context.Context, nc *nats.Conn) error {
 			e.router, err = game.OpenInbox(cmp.Or(e.config.Plugins, nc), e.alerts)
 			return err
 		}, Stop: e.closeInbox},
+		lifecycle.Part{Name: "the elections of the log", Start: func(context.Context) error {
+			return e.followElections(nc)
+		}, Stop: e.stopElections},
 		lifecycle.Part{Name: "the work in the background", Start: func(ctx context.Context) error {
 			return e.startWork(ctx, nc)
 		}, Stop: e.stopWork},

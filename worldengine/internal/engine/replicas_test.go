@@ -12,6 +12,7 @@ import (
 
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/testkit/natstest"
+	"worldengine/worldengine/wire"
 )
 
 // A node that has lost a file comes to lead the log. It is found, an intact node leads instead of it,
@@ -21,7 +22,10 @@ func TestReplicas_LeaderIsDamaged(t *testing.T) {
 	cluster := natstest.StartCluster(t)
 	js, err := jetstream.New(cluster.Conn)
 	require.NoError(t, err)
-	stream, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "S",
+	name := wire.LogStream("main")
+	elections, err := cluster.Conn.SubscribeSync(commitlog.ElectionSubject("main"))
+	require.NoError(t, err)
+	stream, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: name,
 		Subjects: []string{"s.>"}, Replicas: len(cluster.Nodes)})
 	require.NoError(t, err)
 	for n := range 12 { // a block of NATS has 8 MiB
@@ -35,7 +39,7 @@ func TestReplicas_LeaderIsDamaged(t *testing.T) {
 	require.Empty(t, r.named())
 
 	natstest.Stop(cluster.Nodes[0])
-	require.NoError(t, os.Remove(filepath.Join(cluster.Data(0), "jetstream/$G/streams/S/msgs/1.blk")))
+	require.NoError(t, os.Remove(filepath.Join(cluster.Data(0), "jetstream/$G/streams", name, "msgs/1.blk")))
 	cluster.Start(0)
 	const damaged = "node-0"
 	require.Eventually(t, func() bool { // the node has to come up, and to catch up
@@ -52,6 +56,10 @@ func TestReplicas_LeaderIsDamaged(t *testing.T) {
 	nodes, err := commitlog.Nodes(t.Context(), stream)
 	require.NoError(t, err)
 	require.NotEqual(t, damaged, nodes[0].Name)
+	for said := 0; said < 3; said++ { // the first leader, the damaged one, and the one after it
+		_, err := elections.NextMsg(time.Minute)
+		require.NoError(t, err)
+	}
 	moved, err = r.check(t.Context(), false) // of a follower that lacks messages now
 	require.NoError(t, err)
 	require.False(t, moved)

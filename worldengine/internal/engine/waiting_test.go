@@ -307,38 +307,25 @@ func (a *away) End(ctx context.Context) (uint64, error) {
 	return 1, ctx.Err()
 }
 
-// The silence of a log with replicas is noticed to end within 3 s, so an election of 11 s is no silence
-// of 15 s. A log without replicas has no elections, and is asked less often.
+// The silence of a log is noticed to end within 3 s, so an election of 11 s is no silence of 15 s.
 func TestEngine_LogSilence(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		log := &away{}
-		e := &Engine{log: &records.Log{Log: &commitlog.Log{Store: log}}, config: Config{Storage: StorageConfig{Replicas: 3}}}
-		hear := func() (end func()) {
-			ctx, stop := context.WithCancel(t.Context())
-			go e.hearLog(ctx)
-			return func() {
-				stop()
-				synctest.Wait()
-			}
-		}
-		end := hear()
+		e := &Engine{log: &records.Log{Log: &commitlog.Log{Store: log}}, election: make(chan struct{}, 1)}
+		ctx, stop := context.WithCancel(t.Context())
+		go e.hearLog(ctx)
 		for outage := time.Duration(0); outage < 20*time.Second; outage += 300 * time.Millisecond {
-			time.Sleep(time.Minute)
+			time.Sleep(time.Minute + outage)
 			require.LessOrEqual(t, e.LogSilence(), hearEvery)
 			log.silent.Store(true)
 			time.Sleep(outage)
-			require.GreaterOrEqual(t, e.LogSilence(), outage)
+			require.LessOrEqual(t, e.LogSilence(), outage+hearEvery)
 			log.silent.Store(false)
 			time.Sleep(hearEvery + hearTimeout)
 			synctest.Wait()
-			require.LessOrEqual(t, e.LogSilence(), hearEvery+hearTimeout)
+			require.LessOrEqual(t, e.LogSilence(), hearEvery)
 		}
-		end()
-		e.config.Storage.Replicas = 1
-		defer hear()()
-		time.Sleep(time.Minute)
-		require.LessOrEqual(t, e.LogSilence(), hearEvery)
 		log.silent.Store(true)
 		time.Sleep(idlePause + 15*time.Second)
 		require.GreaterOrEqual(t, e.LogSilence(), 15*time.Second)
@@ -346,5 +333,53 @@ func TestEngine_LogSilence(t *testing.T) {
 		time.Sleep(hearEvery + hearTimeout)
 		synctest.Wait()
 		require.Zero(t, e.LogSilence())
+		stop()
+		synctest.Wait()
+	})
+}
+
+// electing is a log that has a leader, and counts the questions for its end.
+type electing struct {
+	commitlog.Store
+	jetstream.Stream
+	leader string
+	asked  int
+}
+
+func (l *electing) End(context.Context) (uint64, error) { l.asked++; return 1, nil }
+
+func (l *electing) CachedInfo() *jetstream.StreamInfo {
+	return &jetstream.StreamInfo{Config: jetstream.StreamConfig{Replicas: 3}, Cluster: &jetstream.ClusterInfo{
+		Leader: l.leader, Replicas: []*jetstream.PeerInfo{{Name: "other", Active: time.Second}},
+	}}
+}
+
+// The log is asked at once after an election, and each second for a while: a leader that was cut off still
+// answers. Without elections it is asked every 10 s.
+func TestHearLog_Election(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		log := &electing{leader: "first"}
+		e := &Engine{log: &records.Log{Log: &commitlog.Log{Store: log, Stream: log}},
+			elected: make(chan struct{}, 1), election: make(chan struct{}, 1)}
+		ctx, stop := context.WithCancel(t.Context())
+		go e.hearLog(ctx)
+		synctest.Wait()
+		<-e.elected
+		time.Sleep(10*idlePause + time.Second)
+		require.Equal(t, 11, log.asked)
+		e.noteElection()
+		synctest.Wait()
+		require.Equal(t, 12, log.asked)
+		require.Empty(t, e.elected, "the old leader has answered")
+		log.leader = "second"
+		time.Sleep(hearEvery)
+		synctest.Wait()
+		require.Len(t, e.elected, 1)
+		time.Sleep(10 * hearEvery)
+		synctest.Wait()
+		require.Equal(t, 12+electionQuestions, log.asked)
+		stop()
+		synctest.Wait()
 	})
 }

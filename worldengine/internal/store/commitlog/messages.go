@@ -129,7 +129,7 @@ func IsTownHistory(world, subject string) bool {
 }
 
 // History returns how many messages the log keeps of each subject, by NATS's last answer about the
-// stream. Engine.hearLog asks for one each second.
+// stream. Engine.hearLog asks for one at least every 10 s.
 func (l *Log) History() int64 {
 	if l.Stream != nil {
 		if history := l.Stream.CachedInfo().Config.MaxMsgsPerSubject; history > 0 {
