@@ -203,9 +203,10 @@ func (c Config) withDefaults() (Config, error) {
 	return c, c.validate()
 }
 
-func (c *Config) alerts() alerts.Config {
+// alerts returns the configuration of the alerts of a world whose log has an identity.
+func (c *Config) alerts(identity string) alerts.Config {
 	config := alerts.Config{
-		World: c.World, Replicas: c.Storage.Replicas, TenantID: c.Runs.TenantID, ProjectID: c.Runs.ProjectID,
+		Log: alerts.Log{World: c.World, Identity: identity}, Replicas: c.Storage.Replicas, TenantID: c.Runs.TenantID, ProjectID: c.Runs.ProjectID,
 		EnvironmentID: c.Runs.EnvironmentID, Logger: c.Logger, Now: c.Now, Backlog: c.AlertBacklog,
 	}
 	if c.Notifier != nil {

@@ -139,7 +139,7 @@ func (e *Engine) makeAlerts() error {
 	if err != nil {
 		return fmt.Errorf("worldengine: JetStream: %w", err)
 	}
-	e.alerts = alerts.New(js, e.config.alerts())
+	e.alerts = alerts.New(js, e.config.alerts(commitlog.Identity(e.log.Stream.CachedInfo().Config)))
 	return nil
 }
 

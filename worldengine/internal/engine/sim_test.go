@@ -189,7 +189,7 @@ func (s *sim) start() *simEngine {
 	}, Retention: config.Storage.AppendedRetention}
 	e := &Engine{
 		config: config, log: log, towns: records.NewTowns(log),
-		router: &simRouter{s, process}, alerts: alerts.New(nil, config.alerts()),
+		router: &simRouter{s, process}, alerts: alerts.New(nil, config.alerts("")),
 		index: s.openIndex(process),
 	}
 	log.Appended = func(seq uint64, msg *nats.Msg) { e.index.Put(seq, msg.Subject, msg.Header) }

@@ -257,7 +257,7 @@ func TestReap_ClosedRun(t *testing.T) {
 				steps: &stepper.Stepper{Log: log, Towns: records.NewTowns(log), Now: time.Now,
 					NewID: uuid.NewString},
 				ends: &runs.Ends{Log: log, Runs: openRuns{}},
-				alerts: alerts.New(nil, alerts.Config{World: "main",
+				alerts: alerts.New(nil, alerts.Config{Log: alerts.Log{World: "main"},
 					Logger: slog.New(slog.DiscardHandler), Now: time.Now,
 					Notify: func(a runevents.Alert) { alerted = append(alerted, a.RunID) }}),
 			}

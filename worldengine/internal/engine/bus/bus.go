@@ -78,6 +78,7 @@ type Sink struct {
 	pauses          pauses
 
 	// Only Run uses these.
+	identity  string        // of the log that was opened last
 	opened    bool          // the stream exists with its present settings
 	refusals  map[place]int // of events that the stream lacks; Attempts for a given-up event
 	progress  bool          // the present try has stored an event, or given one up
@@ -163,6 +164,7 @@ func (s *Sink) open(ctx context.Context) (stream, log jetstream.Stream, err erro
 	if log, err = commitlog.OpenLog(ctx, s.js, s.config.World); err != nil {
 		return nil, nil, err
 	}
+	s.identity = commitlog.Identity(log.CachedInfo().Config)
 	if s.opened {
 		stream, err = s.js.Stream(ctx, s.stream.Name)
 	}

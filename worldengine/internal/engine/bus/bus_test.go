@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/runevents"
+	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/testkit/natstest"
 	"worldengine/worldengine/wire"
 )
@@ -286,4 +287,35 @@ func TestSink_Headers(t *testing.T) {
 		}
 	}
 	require.Equal(t, parts(7)+parts(14), traced)
+}
+
+// A sink that was suspended while its world was removed publishes nothing into the stream of a world that
+// was made anew with the name: the guard of its first event would hold there.
+func TestSink_WorldRemoved(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.write(0, 4)
+	s, err := New(w.config())
+	require.NoError(t, err)
+	stream, log, err := s.open(t.Context())
+	require.NoError(t, err)
+	suspended := relay{Sink: s, stream: stream, log: log}
+	consumer, err := log.CreateConsumer(t.Context(), suspended.consumer())
+	require.NoError(t, err)
+	batch, err := consumer.Fetch(1)
+	require.NoError(t, err)
+
+	w.deleteStream()
+	require.NoError(t, w.js.DeleteStream(t.Context(), wire.LogStream("main")))
+	again := log.CachedInfo().Config
+	commitlog.Identify(&again, "main", "second")
+	_, err = w.js.CreateStream(t.Context(), again)
+	require.NoError(t, err)
+	_, _, err = s.open(t.Context()) // as the next writer's sink does
+	require.NoError(t, err)
+	s.identity = ""
+	require.ErrorIs(t, suspended.publish(t.Context(), <-batch.Messages()), commitlog.ErrOtherLog)
+	require.ErrorIs(t, s.giveUp(t.Context(), letter{at: place{1, 0}, msg: w.record(1), reason: errGap}),
+		commitlog.ErrOtherLog)
+	require.Zero(t, w.stream().CachedInfo().State.Msgs)
 }

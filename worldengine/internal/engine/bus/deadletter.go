@@ -47,10 +47,10 @@ type letter struct {
 // sinks give the message up. The alert is raised each time, since an earlier sink may have died
 // before that; the stream of alerts keeps the alert once.
 func (s *Sink) keep(ctx context.Context, l *letter) error {
-	msg := s.deadLetter(l, true)
-	err := alerts.Store(ctx, s.js, s.letters, msg)
+	msg, log := s.deadLetter(l, true), alerts.Log{World: s.config.World, Identity: s.identity}
+	err := alerts.Store(ctx, s.js, log, s.letters, msg)
 	if commitlog.IsRefusal(err) {
-		err = alerts.Store(ctx, s.js, s.letters, s.deadLetter(l, false))
+		err = alerts.Store(ctx, s.js, log, s.letters, s.deadLetter(l, false))
 	}
 	switch {
 	case commitlog.IsRefusal(err):

@@ -32,6 +32,9 @@ const (
 	inactive = 5 * time.Second
 	// flush is the longest wait for the next message of a window; pauses.idle is for the first one.
 	flush = time.Millisecond
+	// identifiedFor is how long the log counts as the one that is read. It is shorter than the lease of a
+	// suspended writer, without which no other server removes the world and makes it anew.
+	identifiedFor = time.Second
 )
 
 // relay is one try of a sink, from its position to the first error.
@@ -43,7 +46,8 @@ type relay struct {
 	count       uint64   // messages of the log that were read
 	logSeq      uint64   // of the last one
 	sent        []delivery
-	bytes       int // of sent
+	bytes       int       // of sent
+	identified  time.Time // when the log was last found to be the one that is read
 }
 
 // delivery is an event in transit, and the sequence that the stream must give to it.
@@ -137,6 +141,9 @@ func (r *relay) publish(ctx context.Context, msg jetstream.Msg) error {
 	if r.count++; number != r.count {
 		return errGap
 	}
+	if err := r.requireLog(ctx); err != nil {
+		return err
+	}
 	r.logSeq = raw.Sequence
 	events, err := r.events(raw)
 	if err != nil {
@@ -159,6 +166,17 @@ func (r *relay) publish(ctx context.Context, msg jetstream.Msg) error {
 		r.sent, r.bytes = append(r.sent, delivery{future, at, r.end.last}), r.bytes+event.Size()
 	}
 	return nil
+}
+
+// requireLog returns commitlog.ErrOtherLog if the world was removed and made anew: the guards of old events
+// may hold in its new stream of events.
+func (r *relay) requireLog(ctx context.Context) error {
+	now := time.Now()
+	if now.Sub(r.identified) < identifiedFor {
+		return nil
+	}
+	r.identified = now
+	return commitlog.RequireIdentity(ctx, r.js, r.config.World, r.identity)
 }
 
 // guard adds to an event its place in the log, and the last message that the stream must have: by

@@ -85,24 +85,35 @@ func AlertConfig(world string, replicas int) jetstream.StreamConfig {
 	return config
 }
 
-// Store tries once to store a message in a SideStream. If the stream is missing, Store creates it for
-// the next try.
+// Log is the log of the world that a SideStream belongs to.
+type Log struct{ World, Identity string }
+
+// Store tries once to store a message in a SideStream of the world with a log. If the stream is missing,
+// Store creates it for the next try, as long as the log exists: a removed world must leave no stream. The
+// error is commitlog.ErrOtherLog if the world was removed and made anew: the message of a writer that was
+// suspended meanwhile is about the removed world.
 func Store(
-	ctx context.Context, js jetstream.JetStream, stream jetstream.StreamConfig, msg *nats.Msg,
+	ctx context.Context, js jetstream.JetStream, log Log, stream jetstream.StreamConfig, msg *nats.Msg,
 ) error {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	_, err := js.PublishMsg(ctx, msg)
-	if errors.Is(err, jetstream.ErrNoStreamResponse) {
-		_, createErr := js.CreateStream(ctx, stream)
-		return errors.Join(err, createErr)
+	noLog := commitlog.RequireIdentity(ctx, js, log.World, log.Identity)
+	if errors.Is(noLog, commitlog.ErrOtherLog) {
+		return noLog
 	}
-	return err
+	_, err := js.PublishMsg(ctx, msg)
+	if !errors.Is(err, jetstream.ErrNoStreamResponse) {
+		return err
+	}
+	if noLog == nil {
+		_, noLog = js.CreateStream(ctx, stream)
+	}
+	return errors.Join(err, noLog)
 }
 
-// Config configures Alerts. Every member but Notify, Backlog and the three ids must be set.
+// Config configures Alerts. Every member but Identity, Notify, Backlog and the three ids must be set.
 type Config struct {
-	World    string
+	Log
 	Replicas int // of the stream of alerts
 	// TenantID, ProjectID and EnvironmentID are for alerts that are not about a run event.
 	TenantID, ProjectID, EnvironmentID string
@@ -177,7 +188,7 @@ func (a *Alerts) RaiseStored(ctx context.Context, alert runevents.Alert) error {
 	a.complete(&alert)
 	msg, err := a.message(&alert)
 	if err == nil {
-		err = Store(ctx, a.js, a.stream, msg)
+		err = Store(ctx, a.js, a.config.Log, a.stream, msg)
 	}
 	if err != nil {
 		return fmt.Errorf("%w: %s cannot be stored: %w", ErrUnavailable, alert.ID(), err)
@@ -301,7 +312,7 @@ func (a *Alerts) Stats() messages.AlertCounts {
 
 // Start publishes alerts until Close, first the backlog.
 func (a *Alerts) Start() {
-	a.left = a.config.Backlog.drain()
+	a.left = a.config.Backlog.drain(a.config.Identity)
 	var ctx context.Context
 	ctx, a.stop = context.WithCancel(context.Background())
 	go func() {
@@ -338,24 +349,25 @@ func (a *Alerts) publish(ctx context.Context, alert *runevents.Alert) {
 	msg, err := a.message(alert)
 	if err == nil {
 		err = a.retry(ctx, "an alert cannot be published; will try again", func() error {
-			return Store(ctx, a.js, a.stream, msg)
+			return Store(ctx, a.js, a.config.Log, a.stream, msg)
 		})
 	}
 	switch {
 	case err == nil:
-	case ctx.Err() != nil && a.config.Backlog.keep(alert):
+	case ctx.Err() != nil && a.config.Backlog.keep(a.config.Identity, alert):
 		a.config.Logger.Warn("an alert is published when the server has started again", "id", alert.ID())
 	default:
 		a.countLost(alert, err.Error())
 	}
 }
 
-// retry calls try until it succeeds, NATS refuses, or ctx ends. It logs text with each error.
+// retry calls try until it succeeds, NATS refuses, the world is another one, or ctx ends. It logs text with
+// each error.
 func (a *Alerts) retry(ctx context.Context, text string, try func() error) error {
 	pauses := backoff.Backoff{Min: minPause, Max: maxPause}
 	for {
 		err := try()
-		if err == nil || ctx.Err() != nil || commitlog.IsRefusal(err) {
+		if err == nil || ctx.Err() != nil || commitlog.IsRefusal(err) || errors.Is(err, commitlog.ErrOtherLog) {
 			return err
 		}
 		a.config.Logger.Warn(text, "error", err)

@@ -16,13 +16,14 @@ import (
 	"worldengine/runevents"
 	"worldengine/worldengine/internal/store/alerts"
 	"worldengine/worldengine/internal/store/alerts/alertstest"
+	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/testkit/natstest"
 	"worldengine/worldengine/wire"
 )
 
 func TestMain(m *testing.M) { natstest.Main(m, 4) }
 
-// alertWorld is a NATS with a stream of alerts.
+// alertWorld is a NATS with a log without an identity, and a stream of alerts.
 type alertWorld struct {
 	t  *testing.T
 	js jetstream.JetStream
@@ -32,16 +33,34 @@ func newAlertWorld(t *testing.T) *alertWorld {
 	t.Helper()
 	js, err := jetstream.New(natstest.Connect(t))
 	require.NoError(t, err)
-	_, err = js.CreateStream(t.Context(), alerts.AlertConfig("main", 1))
-	require.NoError(t, err)
-	return &alertWorld{t: t, js: js}
+	w := &alertWorld{t: t, js: js}
+	w.makeWorld("")
+	return w
+}
+
+// makeWorld makes the streams of a world whose log has an identity.
+func (w *alertWorld) makeWorld(identity string) {
+	w.t.Helper()
+	log := commitlog.StreamConfig("main", 1)
+	commitlog.Identify(&log, "main", identity)
+	for _, config := range []jetstream.StreamConfig{log, alerts.AlertConfig("main", 1)} {
+		_, err := w.js.CreateStream(w.t.Context(), config)
+		require.NoError(w.t, err)
+	}
+}
+
+func (w *alertWorld) removeWorld() {
+	w.t.Helper()
+	for _, name := range []string{wire.AlertStream("main"), wire.LogStream("main")} {
+		require.NoError(w.t, w.js.DeleteStream(w.t.Context(), name))
+	}
 }
 
 // open makes alerts that are not started.
 func (w *alertWorld) open(change ...func(*alerts.Config)) *alerts.Alerts {
 	w.t.Helper()
 	config := alerts.Config{
-		World: "main", Replicas: 1, Logger: slog.New(slog.DiscardHandler), Now: time.Now,
+		Log: alerts.Log{World: "main"}, Replicas: 1, Logger: slog.New(slog.DiscardHandler), Now: time.Now,
 	}
 	for _, c := range change {
 		c(&config)
@@ -174,4 +193,46 @@ func TestClose_Unpublished(t *testing.T) {
 	a.Close(ctx)
 	a.Close(ctx) // twice is once
 	require.Equal(t, int64(2), a.Stats().AlertsLost)
+}
+
+// A writer that was suspended while its world was removed makes no stream of the removed world, and
+// none of its alerts comes into a world that was made anew with the name.
+func TestRaise_WorldRemoved(t *testing.T) {
+	t.Parallel()
+	w := newAlertWorld(t)
+	w.removeWorld()
+	w.makeWorld("first")
+	backlog := &alerts.Backlog{}
+	of := func(identity string) func(*alerts.Config) {
+		return func(c *alerts.Config) { c.Identity, c.Backlog = identity, backlog }
+	}
+	a, late := w.open(of("first")), w.open(of("first"))
+	require.NoError(t, a.RaiseStored(t.Context(), handoffAlert("h1")))
+	require.Len(t, alertstest.Raised(t, w.js), 1)
+
+	w.removeWorld()
+	require.ErrorIs(t, a.RaiseStored(t.Context(), handoffAlert("h2")), alerts.ErrUnavailable)
+	_, err := w.js.Stream(t.Context(), wire.AlertStream("main"))
+	require.ErrorIs(t, err, jetstream.ErrStreamNotFound, "the name could not be used again")
+	late.Raise(handoffAlert("h3"))
+	late.Start()
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	late.Close(ended) // it is in the backlog
+
+	w.makeWorld("second")
+	require.ErrorIs(t, a.RaiseStored(t.Context(), handoffAlert("h2")), commitlog.ErrOtherLog)
+	a.Raise(handoffAlert("h4"))
+	a.Start()
+	a.Close(t.Context())
+	require.EqualValues(t, 2, a.Stats().AlertsLost, "h3 of the backlog, and h4")
+	next := w.open(of("second"))
+	require.NoError(t, next.RaiseStored(t.Context(), handoffAlert("h5")))
+	_, err = a.Acknowledge(t.Context(), 1, "ada", "of the first world")
+	require.ErrorIs(t, err, commitlog.ErrOtherLog)
+	next.Start()
+	next.Close(t.Context())
+	all := alertstest.Raised(t, w.js)
+	require.Len(t, all, 1)
+	require.Equal(t, "h5", all[0].HandoffID)
 }

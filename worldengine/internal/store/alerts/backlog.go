@@ -7,19 +7,25 @@ import (
 )
 
 // Backlog keeps the alerts that could not be stored when their Alerts was closed, such as the one
-// about a disk that was full. The process's next Alerts stores them. Its zero value is empty.
+// about a disk that was full. The process's next Alerts of the same log stores them. Its zero value is
+// empty.
 type Backlog struct {
-	mu     sync.Mutex
-	alerts []runevents.Alert
+	mu       sync.Mutex
+	identity string // of the log of the world that the alerts are about
+	alerts   []runevents.Alert
 }
 
-// keep adds an alert. It returns false if there is no backlog or no room.
-func (b *Backlog) keep(alert *runevents.Alert) bool {
+// keep adds an alert of the world whose log has an identity. It returns false if there is no backlog or
+// no room.
+func (b *Backlog) keep(identity string, alert *runevents.Alert) bool {
 	if b == nil {
 		return false
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.identity != identity {
+		b.identity, b.alerts = identity, nil
+	}
 	if len(b.alerts) == maxWaiting {
 		return false
 	}
@@ -27,8 +33,9 @@ func (b *Backlog) keep(alert *runevents.Alert) bool {
 	return true
 }
 
-// drain empties the backlog, and returns its alerts in their order.
-func (b *Backlog) drain() []runevents.Alert {
+// drain empties the backlog, and returns its alerts in their order, unless they are about a world whose
+// log had another identity.
+func (b *Backlog) drain(identity string) []runevents.Alert {
 	if b == nil {
 		return nil
 	}
@@ -36,5 +43,8 @@ func (b *Backlog) drain() []runevents.Alert {
 	defer b.mu.Unlock()
 	alerts := b.alerts
 	b.alerts = nil
+	if b.identity != identity {
+		return nil
+	}
 	return alerts
 }

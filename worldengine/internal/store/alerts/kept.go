@@ -230,7 +230,7 @@ func (a *Alerts) Acknowledge(ctx context.Context, seq uint64, by, reason string)
 	if err != nil {
 		return messages.Alert{}, fmt.Errorf("alerts: an acknowledgement cannot be written: %w", err)
 	}
-	err = Store(ctx, a.js, a.stream, &nats.Msg{
+	err = Store(ctx, a.js, a.config.Log, a.stream, &nats.Msg{
 		Subject: wire.AcknowledgedSubject(a.config.World, strconv.FormatUint(seq, 10)), Data: body,
 		Header: nats.Header{jetstream.ExpectedLastSubjSeqHeader: {"0"}},
 	})

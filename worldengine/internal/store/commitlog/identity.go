@@ -1,6 +1,9 @@
 package commitlog
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/nats-io/nats.go"
@@ -32,6 +35,19 @@ func Identity(config jetstream.StreamConfig) string {
 		return ""
 	}
 	return wire.LogIdentity(config.SubjectTransform.Source)
+}
+
+// ErrOtherLog: the world was removed and made anew, so its log is another one than before.
+var ErrOtherLog = errors.New("worldengine: the world was removed, and another one has its name")
+
+// RequireIdentity returns ErrOtherLog if the log of a world has another identity, and ErrNoWorld if there
+// is no log.
+func RequireIdentity(ctx context.Context, js jetstream.JetStream, world, identity string) error {
+	log, err := OpenLog(ctx, js, world)
+	if err == nil && Identity(log.CachedInfo().Config) != identity {
+		return fmt.Errorf("%w: %s", ErrOtherLog, world)
+	}
+	return err
 }
 
 // addressed returns a message on the subject on which the stream with an identity accepts it.

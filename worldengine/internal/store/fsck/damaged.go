@@ -340,8 +340,8 @@ func (c *worldCheck) alertRepaired(ctx context.Context, d *DamagedTown, seq uint
 			"the messages between them %s", d.Town, d.Restores, d.Day, seq, between))
 	alert.TownID, alert.Since = d.Town, runevents.Timestamp(c.now())
 	raised := alerts.New(c.js, alerts.Config{
-		World: c.world, Replicas: c.log.Stream.CachedInfo().Config.Replicas,
-		Logger: c.options.Logger, Now: c.now,
+		Log:      alerts.Log{World: c.world, Identity: commitlog.Identity(c.log.Stream.CachedInfo().Config)},
+		Replicas: c.log.Stream.CachedInfo().Config.Replicas, Logger: c.options.Logger, Now: c.now,
 	})
 	err := raised.RaiseStored(ctx, alert)
 	if err != nil { // the first try may have made the stream
