@@ -75,15 +75,6 @@ func (e *Engine) Submit(
 	return e.submit(d, client)
 }
 
-// await submits a delivery, and returns its answer.
-func (e *Engine) await(ctx context.Context, d *delivery) (Answer, error) {
-	reply := queue.NewReply[Answer]()
-	if err := e.submit(d, reply); err != nil {
-		return Answer{}, err
-	}
-	return reply.Wait(ctx)
-}
-
 // submit queues a delivery. If the command of its handoff is being applied, submit returns
 // ErrInProgress. It queues a retry even then, so that the refusal is recorded.
 func (e *Engine) submit(d *delivery, client Client) error {
@@ -264,45 +255,62 @@ func (e *Engine) refuseRetry(ctx context.Context, d *delivery, refusal *approval
 	return e.refuse(ctx, s, refusal)
 }
 
-// Deliver executes an approved handoff as if its agent had sent it again with the first trace. If
-// the key's result is the handoff's own, of a run that may be retried, the approval is for a retry,
-// and Deliver retries. A handoff that was accepted for execution before is not executed again. ctx
-// bounds the wait for the answer, not the execution. If the error is ctx's or ErrInProgress, the
-// answer has at most a RunID.
-func (e *Engine) Deliver(
-	ctx context.Context, townID string, approved *approval.Asked,
-) (Answer, error) {
+// Delivery is the delivery of an approved handoff, which began in the turn of its decision.
+type Delivery struct {
+	engine   *Engine
+	townID   string
+	approved approval.Asked
+	queued   *delivery // nil if nothing was queued: err is why, or the handoff was accepted before
+	reply    queue.Reply[Answer]
+	err      error
+}
+
+// deliver delivers an approved handoff as if its agent had sent it again with the first trace. If the key's
+// result is the handoff's own, of a run that may be retried, the approval is for a retry, and the handoff is
+// retried. A handoff that was accepted for execution before is not executed again. Call deliver in the
+// decision's turn, so that an approval that is stored has its effect even if nobody waits for it any more.
+func (e *Engine) deliver(ctx context.Context, townID string, approved *approval.Asked) *Delivery {
+	s := &Delivery{engine: e, townID: townID, approved: *approved, reply: queue.NewReply[Answer]()}
 	if approved.Handoff == nil {
-		return e.delivered(ctx, townID, approved)
+		return s
 	}
 	h, err := handoff.Parse(approved.Handoff, schemas.Limits{Bytes: len(approved.Handoff) + 1})
 	if err != nil {
-		return Answer{}, err
+		s.err = err
+		return s
 	}
-	prior, err := e.Receipt(ctx, h.Proposal.TownID, h.IdempotencyKey)
+	prior, err := e.Receipt(ctx, townID, h.IdempotencyKey)
 	retries := err == nil && apply.MayBeRetried(prior.ReasonCode) && prior.HandoffID == h.HandoffID
-	if !retries { // an error of Receipt recurs in the delivery
-		d, err := e.newDelivery(h, approved.Trace)
-		if err != nil {
-			return Answer{}, err
-		}
-		answer, err := e.await(ctx, d)
-		if err != nil && ctx.Err() != nil {
-			answer.RunID = e.waitsIn(d)
-		}
-		return answer, err
+	if retries { // an error of Receipt recurs in the delivery
+		s.queued, _, s.err = e.newRetry(ctx, Signal{
+			Kind: machine.SignalRetry, RunID: prior.RunID, HandoffID: h.HandoffID,
+			ActorID: approved.Decision.ActorID, Reason: approved.Decision.Reason,
+		})
+	} else {
+		s.queued, s.err = e.newDelivery(h, approved.Trace)
 	}
-	retried, err := e.Retry(ctx, Signal{
-		Kind: machine.SignalRetry, RunID: prior.RunID, HandoffID: h.HandoffID,
-		ActorID: approved.Decision.ActorID, Reason: approved.Decision.Reason,
-	}, operationTimeout)
-	switch {
-	case err != nil:
-		return Answer{}, err
-	case retried.Result == nil:
-		err = ErrInProgress
+	if s.err == nil {
+		s.err = e.submit(s.queued, s.reply)
 	}
-	return Answer{RunID: retried.RunID, JSON: retried.Result}, err
+	return s
+}
+
+// Wait returns the answer. ctx bounds the wait for it, not the execution. If the error is ctx's or
+// ErrInProgress, the answer has at most a RunID.
+func (s *Delivery) Wait(ctx context.Context) (Answer, error) {
+	switch d := s.queued; {
+	case s.err != nil:
+		return Answer{}, s.err
+	case d == nil:
+		return s.engine.delivered(ctx, s.townID, &s.approved)
+	case d.retries != nil:
+		return d.awaitRetry(ctx, s.reply)
+	}
+	answer, err := s.reply.Wait(ctx)
+	if err != nil && ctx.Err() != nil {
+		answer.RunID = s.engine.waitsIn(s.queued)
+	}
+	return answer, err
 }
 
 // delivered returns the answer to a handoff that was accepted for execution. While a game has the

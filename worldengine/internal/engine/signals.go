@@ -40,7 +40,7 @@ func (e *Engine) Signal(ctx context.Context, given Signal) (Control, error) {
 	if s.Kind == machine.SignalCancel {
 		return e.cancelRun(ctx, s)
 	}
-	out, err := e.signal(ctx, s)
+	out, err := e.signal(ctx, s, false)
 	if err != nil {
 		return Control{}, err
 	}
@@ -58,24 +58,38 @@ func (e *Engine) newSignal(given Signal) (*Signal, error) {
 	return &s, err
 }
 
+// signalled is what became of a signal.
+type signalled struct {
+	machine.Output
+	delivery *Delivery // of the handoff that the signal approved
+}
+
 // signal makes the step of a signal in a town, in its turn, or in the world; out has the town after
-// it. The error of a refusal is a *SignalError.
-func (e *Engine) signal(ctx context.Context, s *Signal) (out machine.Output, err error) {
+// it. With submit, the turn of an approval also begins the delivery of its handoff. The error of a
+// refusal is a *SignalError.
+func (e *Engine) signal(ctx context.Context, s *Signal, submit bool) (out signalled, err error) {
 	if s.TownID == "" {
-		out, err = e.stepSignal(ctx, s)
+		out.Output, err = e.stepSignal(ctx, s)
 	} else {
 		out, err = e.interrupt(ctx, s.TownID, func(turn context.Context, done doneFunc) {
-			ctx, cancel := context.WithTimeout(turn, operationTimeout)
-			defer cancel()
-			out, err := e.stepSignal(ctx, s)
-			if err == nil && out.Record != nil && out.Subject == machine.TownSubject {
-				// The run of a command is paused or resumed, too.
-				err = e.games.Adopt(ctx, s.TownID, out.After)
-			}
-			done(out, err)
+			done(e.signalInTurn(turn, s, submit))
 		})
 	}
 	return out, cmp.Or(err, game.Refused(s, out.Refused))
+}
+
+func (e *Engine) signalInTurn(turn context.Context, s *Signal, submit bool) (out signalled, err error) {
+	ctx, cancel := context.WithTimeout(turn, operationTimeout)
+	defer cancel()
+	out.Output, err = e.stepSignal(ctx, s)
+	switch {
+	case err != nil:
+	case submit && out.Decided != nil && out.Decided.Decision.Approved:
+		out.delivery = e.deliver(turn, s.TownID, out.Decided)
+	case out.Record != nil && out.Subject == machine.TownSubject:
+		err = e.games.Adopt(ctx, s.TownID, out.After) // the run of a command is paused or resumed, too
+	}
+	return out, err
 }
 
 // stepSignal makes the step of a signal once more whenever it loses a race.
@@ -190,7 +204,7 @@ func (e *Engine) cancelRun(ctx context.Context, s *Signal) (c Control, err error
 	}
 	if err == nil {
 		_, err = e.interrupt(ctx, s.TownID, func(turn context.Context, done doneFunc) {
-			e.cancelInTurn(turn, s, func(err error) { done(machine.Output{}, err) })
+			e.cancelInTurn(turn, ctx, s, func(err error) { done(signalled{}, err) })
 		})
 	}
 	if err != nil {
@@ -202,8 +216,8 @@ func (e *Engine) cancelRun(ctx context.Context, s *Signal) (c Control, err error
 }
 
 // cancelInTurn carries out a cancellation in its town's turn, and records that it was accepted, even if
-// its operator does not wait any more. The recording has time of its own, whatever the rest took.
-func (e *Engine) cancelInTurn(turn context.Context, s *Signal, done func(error)) {
+// caller, its operator's context, ends meanwhile. The recording has time of its own, whatever the rest took.
+func (e *Engine) cancelInTurn(turn, caller context.Context, s *Signal, done func(error)) {
 	ctx, cancel := context.WithTimeout(turn, operationTimeout)
 	defer cancel()
 	accept := func(err error) {
@@ -223,26 +237,26 @@ func (e *Engine) cancelInTurn(turn context.Context, s *Signal, done func(error))
 		accept(err)
 		return
 	}
-	e.games.Cancel(ctx, s, accept)
+	e.games.Cancel(ctx, caller, s, accept)
 }
 
 // doneFunc answers the operator who waits for the call of a turn.
-type doneFunc func(out machine.Output, err error)
+type doneFunc func(out signalled, err error)
 
 // interrupt calls f in a turn of a town, before its tasks, and waits until f has called done. It does not
 // call f if ctx is done by then, since its caller has got the error. If ctx ends later, f completes what
 // it has begun, and only the answer is lost. A run that is not known is of the town "".
 func (e *Engine) interrupt(
 	ctx context.Context, townID string, f func(turn context.Context, done doneFunc),
-) (machine.Output, error) {
-	reply := queue.NewReply[machine.Output]()
+) (signalled, error) {
+	reply := queue.NewReply[signalled]()
 	err := e.queue.Interrupt(townID, func(turn context.Context) {
 		if ctx.Err() == nil {
 			f(turn, reply.Answer)
 		}
 	})
 	if err != nil {
-		return machine.Output{}, err
+		return signalled{}, err
 	}
 	return reply.Wait(ctx)
 }
@@ -273,13 +287,36 @@ func (e *Engine) cancelWaiting(ctx context.Context, s *Signal) (waited bool, err
 func (e *Engine) Retry(
 	ctx context.Context, given Signal, wait time.Duration,
 ) (retried messages.Retried, err error) {
+	reply := queue.NewReply[Answer]()
+	d, retried, err := e.newRetry(ctx, given)
+	if err == nil {
+		err = e.submit(d, reply)
+	}
+	if err != nil {
+		return retried, game.RetryError(given.RunID, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	answer, err := d.awaitRetry(ctx, reply)
+	if errors.Is(err, ErrInProgress) {
+		err = nil
+	}
+	retried.Result = answer.JSON
+	return retried, err
+}
+
+// newRetry returns the delivery that retries the run that a signal names. It records a refusal, and returns
+// it as a *SignalError.
+func (e *Engine) newRetry(
+	ctx context.Context, given Signal,
+) (d *delivery, retried messages.Retried, err error) {
 	s, err := e.newSignal(given)
 	if err != nil {
-		return retried, err
+		return nil, retried, err
 	}
-	reading, cancel := context.WithTimeout(ctx, operationTimeout)
+	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
-	end, seq, err := e.ends.End(reading, s.RunID)
+	end, seq, err := e.ends.End(ctx, s.RunID)
 	var failed machine.FailedRun
 	var refusal *approval.Refusal
 	if err == nil {
@@ -288,33 +325,31 @@ func (e *Engine) Retry(
 	if errors.Is(err, runs.ErrUnknownRun) {
 		refusal, err = &approval.Refusal{Code: wire.CodeUnknownRun, Message: err.Error()}, nil
 	}
+	if s.TownID = failed.TownID; err == nil && refusal != nil {
+		err = e.refuse(ctx, s, refusal)
+	}
 	if err != nil {
-		return retried, err
+		return nil, retried, err
 	}
-	if s.TownID = failed.TownID; refusal != nil {
-		return retried, e.refuse(reading, s, refusal)
-	}
-	d, err := e.newDelivery(failed.Handoff, failed.Trace)
-	if err != nil {
-		return retried, err
-	}
+	d, err = e.newDelivery(failed.Handoff, failed.Trace)
 	d.retries = &failed
 	d.retry = &machine.Retry{RunID: s.RunID, ActorID: s.ActorID, Reason: s.Reason}
-	retried = messages.Retried{TownID: s.TownID, HandoffID: failed.Handoff.HandoffID,
-		RetryOf: s.RunID, RunID: d.run.RunID}
-	ctx, cancelWait := context.WithTimeout(ctx, wait)
-	defer cancelWait()
-	answer, err := e.await(ctx, d)
+	return d, messages.Retried{TownID: s.TownID, HandoffID: failed.Handoff.HandoffID,
+		RetryOf: s.RunID, RunID: d.run.RunID}, err
+}
+
+// awaitRetry returns the answer to a retry. It returns ErrInProgress while there is none yet.
+func (d *delivery) awaitRetry(ctx context.Context, reply queue.Reply[Answer]) (Answer, error) {
+	answer, err := reply.Wait(ctx)
 	var waits *WaitError
 	switch {
 	case err == nil:
-		retried.Result = answer.JSON
+		return answer, nil
 	case ctx.Err() != nil && errors.Is(err, ctx.Err()), errors.Is(err, ErrInProgress),
 		errors.As(err, &waits) && waits.Pending:
-	default:
-		return retried, game.RetryError(s.RunID, err)
+		return Answer{RunID: d.run.RunID}, ErrInProgress
 	}
-	return retried, nil
+	return Answer{}, game.RetryError(d.retry.RunID, err)
 }
 
 // Approvals returns the reader of the proposals that wait for a person's approval.
@@ -323,17 +358,21 @@ func (e *Engine) Approvals() *approvals.Reader { return e.asked }
 // Decide stores a decision about a handoff that waits for approval in a town. s has the kind,
 // SignalApprove or SignalDeny, the town, the handoff, the person and the reason. The decision is a
 // commit of the town, so the first of two wins; the other gets a *SignalError. The returned entry
-// has the decision and, if it is an approval, the handoff.
-func (e *Engine) Decide(ctx context.Context, given Signal) (approval.Asked, error) {
+// has the decision and, if it is an approval, the handoff. With submit, an approved handoff is
+// delivered as soon as the approval is stored, even if ctx has ended by then; the delivery is nil
+// otherwise.
+func (e *Engine) Decide(
+	ctx context.Context, given Signal, submit bool,
+) (approval.Asked, *Delivery, error) {
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
 	s, err := e.newSignal(given)
 	if err != nil {
-		return approval.Asked{}, err
+		return approval.Asked{}, nil, err
 	}
-	out, err := e.signal(ctx, s)
+	out, err := e.signal(ctx, s, submit)
 	if err != nil {
-		return approval.Asked{}, err
+		return approval.Asked{}, nil, err
 	}
-	return *out.Decided, nil
+	return *out.Decided, out.delivery, nil
 }

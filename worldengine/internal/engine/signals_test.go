@@ -12,6 +12,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
+	"worldengine/handoff"
+	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/store/commitlog"
 )
 
@@ -83,4 +85,30 @@ func TestSignal_OperatorLeaves(t *testing.T) {
 			s.end()
 		})
 	}
+}
+
+// An approval that is stored when its person has an error already is delivered all the same.
+func TestDecide_PersonLeaves(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStory(t)
+		var delay atomic.Int64
+		e := s.engines[0]
+		e.log.Store = slowStore{e.log.Store, &delay}
+		state := s.stateOf("town 0")
+		h, err := handoff.New(handoff.Proposal{
+			Type: handoff.AdvanceProject, ActorID: "a", TownID: "town 0", Reason: "because",
+			Args: map[string]string{"projectId": "wall"}, SnapshotHash: state.Hash,
+		})
+		require.NoError(t, err)
+		s.handoffs["a"], s.names[h.HandoffID], s.sent[h.HandoffID+h.SnapshotHash] = h, "a", h
+		require.Contains(t, s.playAll("send a 0"), "APPROVAL_REQUIRED")
+		delay.Store(int64(2 * time.Second))
+		ctx, cancel := context.WithTimeout(e.alive, time.Second)
+		defer cancel()
+		_, _, err = e.Decide(ctx, Signal{Kind: machine.SignalApprove, TownID: "town 0", HandoffID: h.HandoffID}, true)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Contains(t, s.playAll("sleep 10s"), "a: handoff RunApproved RunStarted RunCompleted")
+		s.end()
+	})
 }

@@ -104,7 +104,7 @@ func (o *simOperator) person(engine *simEngine, name string, act func(ctx contex
 func (o *simOperator) sendDecision(
 	ctx context.Context, engine *simEngine, given Signal, submit bool,
 ) {
-	entry, err := engine.Decide(ctx, given)
+	entry, delivery, err := engine.Decide(ctx, given, submit)
 	o.sim.mu.Lock()
 	var refused *SignalError
 	if errors.As(err, &refused) {
@@ -114,15 +114,13 @@ func (o *simOperator) sendDecision(
 		o.decided = append(o.decided, given)
 	}
 	o.sim.mu.Unlock()
-	if err == nil && submit && entry.Decision.Approved && entry.Handoff != nil {
-		go o.submit(ctx, engine, given.TownID, &entry)
+	if delivery != nil && entry.Handoff != nil {
+		go o.submit(ctx, delivery, &entry)
 	}
 }
 
-func (o *simOperator) submit(
-	ctx context.Context, engine *simEngine, townID string, entry *approval.Asked,
-) {
-	if answer, err := engine.Deliver(ctx, townID, entry); err == nil {
+func (o *simOperator) submit(ctx context.Context, delivery *Delivery, entry *approval.Asked) {
+	if answer, err := delivery.Wait(ctx); err == nil {
 		o.sim.mu.Lock()
 		defer o.sim.mu.Unlock()
 		o.submitted = append(o.submitted, simSubmitted{entry.Handoff, answer})

@@ -19,8 +19,9 @@ const cancelWait = 3 * time.Second
 // cancellation is an operator's signal that waits for the fate of a request.
 type cancellation struct {
 	*machine.Signal
-	until time.Time // when it is decided although the fate is not known
-	done  func(error)
+	until  time.Time       // when it is decided although the fate is not known
+	caller context.Context // ends when the operator has another answer
+	done   func(error)
 }
 
 // RefusedError: a signal was refused. SignalID is the run that records the refusal.
@@ -43,8 +44,9 @@ func Refused(s *machine.Signal, refusal *approval.Refusal) error {
 // s.Force is set, it ends the run whatever a game has. A refusal is recorded, and is a *RefusedError.
 // The record that ends the run is in the town's history, like the record of a result
 // (docs/adr/0025-cancelling-what-is-being-applied.md). Call Cancel in the town's turn. done gets the
-// error, later if the fate of a request is not known yet.
-func (d *Dispatcher) Cancel(ctx context.Context, s *machine.Signal, done func(error)) {
+// error, later if the fate of a request is not known yet. If caller ends before it is known, the run is not
+// cancelled.
+func (d *Dispatcher) Cancel(ctx, caller context.Context, s *machine.Signal, done func(error)) {
 	x := d.Execution(s.TownID)
 	if x == nil || x.RunID != s.RunID {
 		current, err := d.load(ctx, s.TownID, s.RunID)
@@ -58,7 +60,7 @@ func (d *Dispatcher) Cancel(ctx context.Context, s *machine.Signal, done func(er
 		x = d.Execution(s.TownID)
 	}
 	if x != nil && x.RunID == s.RunID {
-		x.cancel(ctx, &cancellation{s, time.Now().Add(cancelWait), done})
+		x.cancel(ctx, &cancellation{s, time.Now().Add(cancelWait), caller, done})
 		return
 	}
 	_, err := d.cancel(ctx, nil, s) // there is nothing to cancel, or this writer stops
@@ -89,12 +91,15 @@ func (x *Execution) decideNoted(ctx context.Context) {
 	noted := x.noted
 	x.noted = nil
 	for _, c := range noted {
-		if x.over {
+		switch {
+		case c.caller.Err() != nil:
+			c.done(c.caller.Err())
+		case x.over:
 			_, err := x.dispatcher.cancel(ctx, nil, c.Signal)
 			c.done(err)
-			continue
+		default:
+			x.cancel(ctx, c)
 		}
-		x.cancel(ctx, c)
 	}
 }
 

@@ -142,6 +142,20 @@ func (d *Dispatcher) Adopt(ctx context.Context, townID string, current machine.T
 	return nil
 }
 
+// adoptLater starts an execution that adopts, after Policy.Resend, the command of one that was left. Before
+// that, requests behind the command have no other execution started: if the command has to be left each
+// time, their turns would follow one another without a pause.
+func (d *Dispatcher) adoptLater(left *Execution) {
+	x, err := d.newExecution(left.TownID, machine.Town{State: left.before, Pending: left.Pending})
+	if err != nil {
+		d.config.Logger.Error("a command that was left cannot be read", "town", left.TownID, "run", left.RunID,
+			"error", err)
+		return
+	}
+	x.adopts, x.held, x.due = true, nil, x.reread
+	d.start(x)
+}
+
 // Execution returns the execution of a town, nil if there is none.
 func (d *Dispatcher) Execution(townID string) *Execution {
 	token := wire.TownToken(townID)

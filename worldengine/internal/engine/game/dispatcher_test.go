@@ -205,7 +205,7 @@ func (w *working) interrupt(f func(ctx context.Context, done func(error))) error
 
 // cancel cancels a run.
 func (w *working) cancel(s *machine.Signal) error {
-	return w.interrupt(func(ctx context.Context, done func(error)) { w.Cancel(ctx, s, done) })
+	return w.interrupt(func(ctx context.Context, done func(error)) { w.Cancel(ctx, w.t.Context(), s, done) })
 }
 
 func (w *working) await(from client) (a answered) {
@@ -605,7 +605,7 @@ func TestDispatcher_CancelUnconfirmed(t *testing.T) {
 		require.ErrorIs(t, w.interrupt(func(ctx context.Context, done func(error)) {
 			ctx, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
 			defer cancel()
-			w.Cancel(ctx, &s, done)
+			w.Cancel(ctx, t.Context(), &s, done)
 		}), commitlog.ErrLogUnavailable)
 	}
 	k.release <- struct{}{}

@@ -444,11 +444,13 @@ func (x *Execution) release(ctx context.Context, gaveUp bool, answer machine.Ans
 	x.decideNoted(ctx)
 }
 
-// leave leaves the command to the next writer.
+// leave leaves the command to the next writer. That may be this one, if its lease only seemed lost, or if
+// a turn panicked.
 func (x *Execution) leave(ctx context.Context) {
 	if !x.over {
 		x.rest(ctx)
 		x.release(ctx, false, machine.Answer{}, ErrInProgress)
+		x.dispatcher.adoptLater(x)
 	}
 }
 

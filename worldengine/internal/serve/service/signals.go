@@ -97,7 +97,7 @@ func decisionOf(r *messages.ApprovalDecide) engine.Signal {
 func (w *World) approvalDecide(
 	r *messages.ApprovalDecide, given engine.Signal,
 ) (outcome messages.Decided, err error) {
-	entry, err := w.engine.Decide(w.ctx, given)
+	entry, delivery, err := w.engine.Decide(w.ctx, given, r.Submit)
 	if err != nil {
 		return outcome, err
 	}
@@ -107,18 +107,19 @@ func (w *World) approvalDecide(
 		SignalID: d.SignalID, ActorID: d.ActorID, Reason: d.Reason, At: runevents.Timestamp(d.At),
 		RunID: entry.RunID,
 	}
-	if d.Approved && r.Submit {
-		w.submitApproved(&entry, &outcome)
+	if delivery != nil {
+		w.awaitDelivery(delivery, &entry, &outcome)
 	}
 	return outcome, nil
 }
 
-// submitApproved executes the approved handoff, and puts its result into outcome, or the reason why
-// there is none.
-func (w *World) submitApproved(entry *approval.Asked, outcome *messages.Decided) {
+// awaitDelivery puts the result of the approved handoff into outcome, or the reason why there is none.
+func (w *World) awaitDelivery(
+	delivery *engine.Delivery, entry *approval.Asked, outcome *messages.Decided,
+) {
 	ctx, cancel := context.WithTimeout(w.ctx, submitWait)
 	defer cancel()
-	answer, err := w.engine.Deliver(ctx, outcome.TownID, entry)
+	answer, err := delivery.Wait(ctx)
 	if err == nil {
 		outcome.RunID, outcome.Result = answer.RunID, answer.JSON
 		return

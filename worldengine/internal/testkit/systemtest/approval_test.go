@@ -28,9 +28,9 @@ import (
 // decide decides about a handoff that waits.
 func (w *checkedWorld) decide(kind machine.SignalKind, townID, handoffID string) {
 	w.t.Helper()
-	_, err := w.engine.Decide(w.t.Context(), engine.Signal{
+	_, _, err := w.engine.Decide(w.t.Context(), engine.Signal{
 		Kind: kind, TownID: townID, HandoffID: handoffID, ActorID: "ada", Reason: "because",
-	})
+	}, false)
 	require.NoError(w.t, err)
 }
 
@@ -318,11 +318,11 @@ func TestDeliver_KeyOfAnotherFailedHandoff(t *testing.T) {
 	w.send(talk, handoff.Failed)
 	w.idle()
 	w.bind("t", state, apply.Local)
-	entry, err := w.engine.Decide(t.Context(), engine.Signal{
+	_, delivery, err := w.engine.Decide(t.Context(), engine.Signal{
 		Kind: machine.SignalApprove, TownID: "t", HandoffID: asked.HandoffID, ActorID: "ada",
-	})
+	}, true)
 	require.NoError(t, err)
-	answer, err := w.engine.Deliver(t.Context(), "t", &entry)
+	answer, err := delivery.Wait(t.Context())
 	require.NoError(t, err)
 	result, err := handoff.ParseResult(answer.JSON, schemas.Limits{})
 	require.NoError(t, err)
@@ -348,7 +348,7 @@ func TestDeliver_KeyUsedSinceByAnotherHandoff(t *testing.T) {
 	approve := engine.Signal{
 		Kind: machine.SignalApprove, TownID: "t", HandoffID: asked.HandoffID, ActorID: "ada",
 	}
-	_, err := w.engine.Decide(t.Context(), approve)
+	_, _, err := w.engine.Decide(t.Context(), approve, false)
 	require.NoError(t, err)
 	cancelled := w.later(advance)
 	runID := w.pending("t")
@@ -362,9 +362,9 @@ func TestDeliver_KeyUsedSinceByAnotherHandoff(t *testing.T) {
 	w.idle()
 	w.bind("t", state, apply.Local)
 	w.send(talk, handoff.Executed)
-	entry, err := w.engine.Decide(t.Context(), approve)
+	_, delivery, err := w.engine.Decide(t.Context(), approve, true)
 	require.NoError(t, err)
-	_, err = w.engine.Deliver(t.Context(), "t", &entry)
+	_, err = delivery.Wait(t.Context())
 	require.ErrorIs(t, err, engine.ErrUnknownResult)
 	w.clean()
 }

@@ -1,0 +1,109 @@
+package game_test
+
+import (
+	"cmp"
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"worldengine/worldengine/internal/core/apply"
+	"worldengine/worldengine/internal/core/machine"
+	"worldengine/worldengine/internal/engine/game"
+	"worldengine/worldengine/internal/engine/queue"
+)
+
+// behind is a request that waits behind the command, and has it adopted in each of its turns.
+type behind struct{ *working }
+
+func (b behind) Run(ctx context.Context, _ queue.Turn) time.Time {
+	current, err := b.log.Load(ctx, "town-threatened")
+	assert.NoError(b.t, cmp.Or(err, b.Adopt(ctx, "town-threatened", current)))
+	if current.Pending == nil {
+		return time.Time{}
+	}
+	return queue.UntilWoken
+}
+
+func (behind) End(context.Context, error) {}
+
+// A command whose execution panics, or finds the lease lost, is adopted after Policy.Resend, not in each
+// turn of the requests behind it.
+func TestDispatcher_LeftCommand(t *testing.T) {
+	t.Parallel()
+	for name, loses := range map[string]bool{"a panic": false, "the lease is lost": true} {
+		for _, resend := range []time.Duration{time.Hour, 10 * time.Millisecond} {
+			t.Run(name+", adopted after "+resend.String(), func(t *testing.T) {
+				t.Parallel()
+				var asked, looks atomic.Int64
+				w := work(t, func(c *game.Config) {
+					c.Policy.Resend, c.Policy.Attempts = resend, 1
+					c.Router = router(func(*game.Execution, int64) {
+						if asked.Add(1) == 1 && !loses {
+							panic("a defect")
+						}
+					})
+				})
+				if loses {
+					w.steps.Leased = func() bool { return looks.Add(1) > 1 }
+				}
+				require.NoError(t, w.config.Queue.SubmitTask("town-threatened", behind{w}))
+				require.ErrorIs(t, w.await(w.execute()).err, game.ErrInProgress)
+				for range 20 { // each wakes the request behind
+					w.adopt()
+				}
+				tries := func() int64 { return asked.Load() + looks.Load() }
+				if resend == time.Hour {
+					require.EqualValues(t, 1, tries())
+					require.Equal(t, 1, w.Count(), "the command is in hand")
+				} else {
+					require.Eventually(t, func() bool { return tries() > 1 }, 60*time.Second, time.Millisecond)
+				}
+				s := w.cancellation()
+				s.Force = true
+				require.NoError(t, w.cancel(&s)) // and nothing waits any more
+			})
+		}
+	}
+}
+
+// A cancellation that waits for the fate of a request is not carried out once its operator has left.
+func TestDispatcher_CancelCallerLeft(t *testing.T) {
+	t.Parallel()
+	for _, leaves := range []bool{true, false} {
+		t.Run(map[bool]string{true: "left", false: "waits"}[leaves], func(t *testing.T) {
+			t.Parallel()
+			asked := make(chan *game.Execution, 8)
+			w := work(t, func(c *game.Config) {
+				c.Policy.Absent, c.Policy.Resend = apply.AbsentWait, time.Hour
+				c.AbsentWait = time.Hour
+				c.Router = router(func(x *game.Execution, _ int64) { asked <- x })
+			})
+			client := w.execute()
+			x := <-asked
+			caller, leave := context.WithCancel(t.Context())
+			defer leave()
+			s, noted, done := w.cancellation(), make(chan struct{}), make(chan error, 1)
+			require.NoError(t, w.config.Queue.Interrupt("town-threatened", func(ctx context.Context) {
+				w.Cancel(ctx, caller, &s, func(err error) { done <- err })
+				close(noted)
+			}))
+			<-noted
+			require.Empty(t, done, "the fate of the request is not known")
+			if leaves {
+				leave()
+			}
+			away(x, 1) // no plugin had the request
+			if leaves {
+				require.ErrorIs(t, <-done, context.Canceled)
+				require.NotNil(t, w.town().Pending)
+				return
+			}
+			require.NoError(t, <-done)
+			require.ErrorIs(t, w.await(client).err, machine.ErrRunCancelled)
+		})
+	}
+}
