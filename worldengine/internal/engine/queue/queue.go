@@ -415,28 +415,35 @@ func (q *Queue) goOn(t *townQueue) {
 func (t *townQueue) isWaiting() bool { return t.lead != nil || len(t.tasks) > 0 }
 
 // turn runs a task. If the task panics, or waits while the queue is closing, turn ends it.
-func (q *Queue) turn(townID string, t task, turn Turn, closing bool) (next time.Time) {
-	why := ErrStopping
-	if q.panics(townID, func() { next = t.Run(q.ctx, turn) }) {
-		why = ErrPanicked
-	} else if next.IsZero() || !closing {
+func (q *Queue) turn(townID string, t task, turn Turn, closing bool) time.Time {
+	next, panicked := q.run(townID, t, turn)
+	switch {
+	case panicked:
+		q.end(townID, t, ErrPanicked)
+	case closing && !next.IsZero():
+		q.end(townID, t, ErrStopping)
+	default:
 		return next
 	}
-	q.panics(townID, func() { t.End(q.ctx, why) })
 	return time.Time{}
 }
 
-// panics calls f, which works on a task, and reports whether it panicked.
-func (q *Queue) panics(townID string, f func()) (panicked bool) {
-	defer func() {
-		if p := recover(); p != nil {
-			q.logger.Error("a task of a town panicked", "town", townID, "panic", p,
-				"stack", string(debug.Stack()))
-			panicked = true
-		}
-	}()
-	f()
-	return false
+func (q *Queue) run(townID string, t Task, turn Turn) (next time.Time, panicked bool) {
+	defer q.logPanic(townID, &panicked)
+	return t.Run(q.ctx, turn), false
+}
+
+func (q *Queue) end(townID string, t Task, why error) {
+	defer q.logPanic(townID, new(bool))
+	t.End(q.ctx, why)
+}
+
+// logPanic logs the panic of a task, and sets panicked.
+func (q *Queue) logPanic(townID string, panicked *bool) {
+	if p := recover(); p != nil {
+		q.logger.Error("a task of a town panicked", "town", townID, "panic", p, "stack", string(debug.Stack()))
+		*panicked = true
+	}
 }
 
 // Drain refuses new tasks, and returns when all are finished. If ctx ends first, it returns ctx's
