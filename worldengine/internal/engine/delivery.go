@@ -3,6 +3,7 @@ package engine
 import (
 	"cmp"
 	"context"
+	"errors"
 	"sync/atomic"
 	"time"
 
@@ -168,18 +169,23 @@ func (e *Engine) decide(
 		prior = nil
 	}
 	in := e.steps.Input(townID, d.drawn, &machine.Handoff{
-		Handoff: h, Sent: d.sent, Prior: prior, Run: d.run, Next: max(d.tail.Next, 1),
+		Handoff: h, Sent: d.sent, Prior: prior, Run: d.run, Recorded: d.recorded.Load(),
 		Begin: d.runStart(), RetryOf: retryOf,
 	})
 	out, err := e.steps.Step(ctx, current, in)
-	if d.drawn = in.Drawn; err != nil {
+	if d.drawn = in.Drawn; in.Tail != nil {
+		d.tail = *in.Tail
+	}
+	if errors.Is(err, machine.ErrRunCancelled) { // before, or by the next writer if this one was suspended
+		err = game.Cancelled(d.run.RunID, false)
+	}
+	if err != nil {
 		return nil, next, err
 	}
 	if n := len(out.After.Approvals); e.config.Notifier != nil && out.Record.Kind == machine.KindAsked {
 		e.config.Notifier.Asked(townID, &out.After.Approvals[n-1])
 	}
 	if out.Answer == nil {
-		e.reopenRun(ctx, d, out.After.Pending.Emitted)
 		err = e.games.Execute(ctx, townID, out.After, d.client)
 	}
 	return out.Answer, next, err
@@ -212,10 +218,11 @@ func (e *Engine) mustWait(
 		why = wait{by: by, world: current.Paused == nil}
 	case current.Pending != nil:
 		why = wait{behind: current.Pending.Run.RunID}
+	case d.cancelledRun != "":
+		return next, game.Cancelled(d.cancelledRun, false)
 	default:
-		return next, e.closeRun(ctx, d)
+		return next, nil
 	}
-	e.reopenRun(ctx, d, 0)
 	return e.postpone(ctx, d, why)
 }
 

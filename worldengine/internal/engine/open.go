@@ -323,7 +323,7 @@ func (e *Engine) assemble(ctx context.Context, pause game.Pause, raise game.Aler
 	c := &e.config
 	e.steps = &stepper.Stepper{
 		Log: e.log, Towns: e.towns, Now: c.Now, NewID: c.NewID, Leased: c.Leased,
-		Needs: e.needs, Full: e.full.add,
+		Needs: e.needs, Full: e.full.add, Logger: c.Logger,
 		Settings: machine.Settings{
 			Rules: c.Rules, Apply: c.Apply, Policy: c.policy,
 			ApprovalTimeout: c.ApprovalTimeout, Plugin: c.Plugin,

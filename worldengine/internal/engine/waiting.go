@@ -119,66 +119,26 @@ func (e *Engine) postpone(ctx context.Context, d *delivery, why wait) (next time
 	return next, e.games.Absent(townID, why.behind, runID)
 }
 
-// runStart returns how the remaining events of a delivery's run begin.
+// runStart returns how a delivery's run begins.
 func (d *delivery) runStart() machine.Begin {
 	// In whole milliseconds, like the input's time, from which the machine subtracts Waited.
 	begin := machine.Begin{Waited: time.Since(d.queued).Truncate(time.Millisecond), Retry: d.retry}
-	switch {
-	case d.tail.Status == runevents.RunStatusPaused:
-		begin.Start = machine.StartResumed
-	case d.tail.Status != "":
-		begin.Start = machine.StartWaited
-	case d.waited:
+	if d.waited {
 		begin.Start = machine.StartQueued
 	}
 	return begin
 }
 
-func (d *delivery) waitFor(by *messages.PausedBy) machine.Wait {
-	return machine.Wait{Handoff: d.handoff, Run: d.run, Begin: d.runStart(), By: by}
-}
-
 // recordWait records that the run of a delivery waits: for the end of a pause, by, or behind a
-// command if by is nil. It records each of the two waits once. It returns machine.ErrRunCancelled
-// if the run was cancelled.
+// command if by is nil. It records each of the two waits once, and opens a run that a lost race left
+// closed. It returns machine.ErrRunCancelled if the run was cancelled.
 func (e *Engine) recordWait(ctx context.Context, d *delivery, by *messages.PausedBy) error {
-	if status := d.tail.Status; by == nil && status != "" || status == runevents.RunStatusPaused {
+	status := d.tail.Status
+	if !d.tail.Closed && (by == nil && status != "" || status == runevents.RunStatusPaused) {
 		return nil
 	}
 	d.recorded.Store(true)
-	return e.stepRun(ctx, d, new(d.waitFor(by)))
-}
-
-// closeRun closes a recorded run before its handoff is judged, so that no producer's event follows
-// the run's end. The error is game.Cancelled if the run was cancelled before; if this server was
-// suspended, the next writer may have cancelled even a closed run.
-func (e *Engine) closeRun(ctx context.Context, d *delivery) error {
-	switch {
-	case d.cancelledRun != "":
-		return game.Cancelled(d.cancelledRun, false)
-	case !d.recorded.Load():
-		return nil
-	}
-	err := e.stepRun(ctx, d, &machine.Close{Wait: d.waitFor(nil)})
-	if errors.Is(err, machine.ErrRunCancelled) {
-		err = game.Cancelled(d.run.RunID, false)
-	}
-	return err
-}
-
-// reopenRun lets others append again to a closed run that is not about to end. emitted is the
-// number of the run's events in the record that accepted its handoff; 0 if there is no such record.
-// A run that stays closed loses nothing, so an error is only logged.
-func (e *Engine) reopenRun(ctx context.Context, d *delivery, emitted int64) {
-	if !d.tail.Closed {
-		return
-	}
-	d.tail.Closed = false
-	in := e.steps.Input(d.handoff.Proposal.TownID, nil, &machine.Open{Run: d.run, Emitted: emitted})
-	if _, err := e.steps.Step(ctx, machine.Town{}, in); err != nil {
-		e.config.Logger.Warn("a closed run cannot be reopened; others cannot append to it",
-			"run", d.run.RunID, d.run.Trace.LogAttr(), "error", err)
-	}
+	return e.stepRun(ctx, d, &machine.Wait{Handoff: d.handoff, Run: d.run, Begin: d.runStart(), By: by})
 }
 
 // stepRun makes the step of an event about the run of a delivery that waits.

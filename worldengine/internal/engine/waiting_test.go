@@ -129,7 +129,7 @@ func TestJudge_EndedByTheNextWriter(t *testing.T) {
 	d, err := suspended.newDelivery(h, trace.Context{})
 	require.NoError(t, err)
 	require.NoError(t, suspended.recordWait(t.Context(), d, nil))
-	require.NoError(t, suspended.closeRun(t.Context(), d))
+	require.NoError(t, suspended.stepRun(t.Context(), d, &machine.Wait{Handoff: h, Run: d.run, Closing: true}))
 
 	moved := *state.Snapshot
 	moved.Day++
@@ -264,7 +264,7 @@ func TestReap_ClosedRun(t *testing.T) {
 			h, _ := proposed(t)
 			d := &delivery{handoff: h, queued: time.Now(), waited: true, run: logtest.RunOf(h)}
 			require.NoError(t, e.recordWait(t.Context(), d, nil))
-			require.NoError(t, e.closeRun(t.Context(), d))
+			require.NoError(t, e.stepRun(t.Context(), d, &machine.Wait{Handoff: h, Run: d.run, Closing: true}))
 			tail := func() machine.RunTail {
 				tail, err := e.log.Tail(t.Context(), d.run.RunID, 0)
 				require.NoError(t, err)

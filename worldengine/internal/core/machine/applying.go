@@ -1,6 +1,7 @@
 package machine
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -54,7 +55,7 @@ func (s *step) attempts(started bool) (apply.Decoded, *runevents.Producer, error
 	if s.town.Pending == nil {
 		return apply.Decoded{}, nil, errNotPending
 	}
-	if s.in.Tail.Cancelled {
+	if s.tail.Cancelled {
 		return apply.Decoded{}, nil, ErrRunCancelled
 	}
 	app, err := s.town.Pending.Read()
@@ -74,48 +75,53 @@ func (e *Attempt) effect(s *step) (Output, error) {
 	if err != nil {
 		return Output{}, err
 	}
-	return s.extend(p.Run(), false, "")
+	rec, err := s.extend(p.Run(), false, "")
+	return Output{Record: rec, Subject: RunSubject}, err
 }
 
 // extend returns a record of the events that the run's own subject lacks; no record if it lacks
 // none. If ends is set, the record also closes the run. A paused run is resumed before an attempt
 // starts and, if reason is set, before the end. A run that a cancellation closed in its pause is
 // not resumed.
-func (s *step) extend(run *runevents.Run, ends bool, reason string) (out Output, err error) {
-	tail := s.in.Tail
+func (s *step) extend(run *runevents.Run, ends bool, reason string) (rec *Record, err error) {
+	tail := s.tail
 	fresh := tail.NewEvents(run)
 	starts := func(e runevents.Event) bool { return e.EventType == runevents.StepStarted }
 	if s.runPaused() && (slices.ContainsFunc(fresh, starts) || reason != "" && !tail.Closed) {
 		resumed, err := s.released(reason)
 		if err != nil {
-			return out, err
+			return nil, err
 		}
 		fresh = append(resumed, fresh...)
 	}
 	if len(fresh) == 0 && (!ends || tail.Closed) {
-		return out, nil
+		return nil, nil
 	}
-	out = s.runOutput(run.Identity, fresh, ends || tail.Closed)
-	out.Again = ends
-	return out, nil
+	return s.runRecord(run.Identity, fresh, ends || tail.Closed), nil
 }
 
-// runOutput returns a record on a run's own subject.
+// runOutput returns the output of a record on a run's own subject.
 func (s *step) runOutput(run runevents.Identity, events []runevents.Event, closing bool) Output {
-	return Output{Subject: RunSubject, Record: &Record{
-		Kind: KindRun, TownID: s.in.TownID, Closing: closing,
-		Run: &runevents.Run{Identity: run, FirstSeq: s.in.Tail.Next, Events: events},
-	}}
+	return Output{Subject: RunSubject, Record: s.runRecord(run, events, closing)}
+}
+
+// runRecord returns a record behind a run's tail, which it moves on.
+func (s *step) runRecord(run runevents.Identity, events []runevents.Event, closing bool) *Record {
+	rec := &Record{Kind: KindRun, TownID: s.in.TownID, Closing: closing,
+		Run: &runevents.Run{Identity: run, FirstSeq: s.tail.Next, Events: events}}
+	s.tail = s.tail.clone() // the input stays unchanged
+	s.tail.Add(rec, 0)
+	return rec
 }
 
 // runPaused reports whether the run of the pending command is paused.
-func (s *step) runPaused() bool { return s.in.Tail.PausedAt > s.town.Pending.Emitted }
+func (s *step) runPaused() bool { return s.tail.PausedAt > s.town.Pending.Emitted }
 
 // released returns the events that resume a paused run.
 func (s *step) released(reason string) ([]runevents.Event, error) {
 	p := s.producer(s.town.Pending.Run)
 	p.ResumeAt(runevents.RunStatusPaused)
-	err := emitReleased(p, s.in.Tail.Pauses, reason)
+	err := emitReleased(p, s.tail.Pauses, reason)
 	return p.Run().Events, err
 }
 
@@ -124,7 +130,7 @@ func (s *step) released(reason string) ([]runevents.Event, error) {
 const outcomeKnown = "What became of the command is known: the run ends."
 
 func (e *Hold) effect(s *step) (Output, error) {
-	pending, tail := s.town.Pending, s.in.Tail
+	pending, tail := s.town.Pending, s.tail
 	if pending == nil || tail.Closed || s.runPaused() == (e.By != nil) {
 		return Output{}, nil
 	}
@@ -172,9 +178,9 @@ func (e *Outcome) effect(s *step) (Output, error) {
 		return s.end(&app, run, after, failed, &v)
 	}
 	// The next Pending has the latest failure alone: store the events of earlier ones first.
-	if out, err := s.extend(run.Run(), false, ""); err != nil || out.Record != nil {
-		out.Again = true
-		return out, err
+	first, err := s.extend(run.Run(), false, "")
+	if err != nil {
+		return Output{}, err
 	}
 	failed.At = v.At
 	p := app.Pending.Next(*failed, v.Reached, s.in.At, &s.Plugin)
@@ -182,7 +188,7 @@ func (e *Outcome) effect(s *step) (Output, error) {
 		NextEvents(p.Attempt)...)
 	next := s.town
 	next.Pending = p
-	return Output{Record: &Record{Kind: KindPending, TownID: s.in.TownID}, After: next}, err
+	return Output{First: first, Record: &Record{Kind: KindPending, TownID: s.in.TownID}, After: next}, err
 }
 
 // end returns the record that ends the run of the pending command with a result. The town's next
@@ -209,11 +215,10 @@ func (s *step) end(
 	if err != nil {
 		return Output{}, err
 	}
-	if out, err := s.close(run, outcomeKnown); err != nil || out.Record != nil {
-		return out, err
-	}
-	err = emitEnd(run, result, app.Pending.Attempt, failed, v)
+	first, err := s.close(run, outcomeKnown)
+	err = cmp.Or(err, emitEnd(run, result, app.Pending.Attempt, failed, v))
 	return Output{
+		First: first,
 		Record: &Record{
 			Kind: KindHandoff, TownID: s.in.TownID, Run: s.unstored(run), Result: encoded,
 			Decision: result, Handoff: app.Pending.Handoff, Addition: &addition, RetryOf: app.Pending.RetryOf,
@@ -294,25 +299,25 @@ func isObjects(value jsontext.Value) bool {
 		!slices.ContainsFunc(list, func(v jsontext.Value) bool { return v.Kind() != '{' })
 }
 
-// close prepares the end of the pending command's run. If the run is not closed to others yet,
-// close returns the record that closes the run. Otherwise it makes run go on after all stored
-// events and, if reason is set, resumes a paused run.
-func (s *step) close(run *runevents.Producer, reason string) (out Output, err error) {
-	if out, err = s.extend(run.Run(), true, reason); err != nil || out.Record != nil {
-		return out, err
+// close prepares the end of the pending command's run. It returns the record that closes the run to
+// others; nil if the run is closed. It makes run go on after the stored events, and resumes a paused
+// run if reason is set.
+func (s *step) close(run *runevents.Producer, reason string) (first *Record, err error) {
+	if first, err = s.extend(run.Run(), true, reason); err != nil {
+		return nil, err
 	}
-	run.Persisted(s.in.Tail.Next)
+	run.Persisted(s.tail.Next)
 	if s.runPaused() && reason != "" {
 		run.ResumeAt(runevents.RunStatusPaused)
-		err = emitReleased(run, s.in.Tail.Pauses, reason)
+		err = emitReleased(run, s.tail.Pauses, reason)
 	}
-	return out, err
+	return first, err
 }
 
 // unstored returns a run with the events that its own subject lacks.
 func (s *step) unstored(run *runevents.Producer) *runevents.Run {
 	last := *run.Run()
-	last.Events = s.in.Tail.NewEvents(&last)
+	last.Events = s.tail.NewEvents(&last)
 	return &last
 }
 
@@ -351,13 +356,12 @@ func (e *Cancel) effect(s *step) (Output, error) {
 		return Output{}, err
 	}
 	// A paused run is cancelled without being resumed.
-	if out, err := s.close(run, ""); err != nil || out.Record != nil {
-		return out, err
-	}
-	err = emitCancelledInHand(run, p.Attempt, why)
+	first, err := s.close(run, "")
+	err = cmp.Or(err, emitCancelledInHand(run, p.Attempt, why))
 	after := s.town
 	after.Pending = nil
 	return Output{
+		First:  first,
 		Record: &Record{Kind: KindCancelled, TownID: s.in.TownID, Run: s.unstored(run)}, After: after,
 	}, err
 }

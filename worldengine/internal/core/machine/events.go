@@ -280,7 +280,7 @@ const (
 	StartResumed
 )
 
-// Begin is how the events of a run begin.
+// Begin is how the events of a run begin; if the run has a tail, the tail tells its Start.
 type Begin struct {
 	Start Start
 	// Waited is how long the handoff was queued, for StartQueued.
@@ -289,6 +289,18 @@ type Begin struct {
 	Approval *Approval
 	// Retry is the run that this one retries; nil if none.
 	Retry *Retry
+}
+
+// resumed returns how a run goes on behind its tail.
+func (b Begin) resumed(tail *RunTail) Begin {
+	switch tail.Status {
+	case "":
+	case runevents.RunStatusPaused:
+		b.Start = StartResumed
+	default:
+		b.Start = StartWaited
+	}
+	return b
 }
 
 // emitter emits until the first error, which it keeps.

@@ -39,12 +39,12 @@ func IDs(event Event) int {
 // the number of the run's events that are in a record of the town.
 func RunOf(t *Town, event Event) (runID string, emitted int64) {
 	switch e := event.(type) {
+	case *Handoff:
+		if e.Recorded {
+			return e.Run.RunID, 0
+		}
 	case *Wait:
 		return e.Run.RunID, 0
-	case *Close:
-		return e.Run.RunID, 0
-	case *Open:
-		return e.Run.RunID, e.Emitted
 	case *Abandon:
 		return e.Run.RunID, 0
 	case *Outcome, *Attempt, *Hold, *Cancel:
@@ -69,7 +69,7 @@ type Input struct {
 }
 
 // Event is a *Handoff, a *Put, a *Patch, a *Remove, a *Signal or a *Verdict. About a run that
-// waits, it is a *Wait, a *Close, an *Open or an *Abandon. About the pending command, it is an
+// waits, it is a *Wait or an *Abandon. About the pending command, it is an
 // *Outcome, an *Attempt, an *Arrival, a *Hold or a *Cancel.
 type Event interface{ effect(s *step) (Output, error) }
 
@@ -83,10 +83,11 @@ type Handoff struct {
 	// Prior is the receipt of the key, nil if the key is free, or if the delivery retries the
 	// receipt's run.
 	Prior *dedupe.Receipt
-	// Run is the run of the delivery, Next the runSeq of its next event, Begin its beginning.
-	Run   runevents.Identity
-	Next  int64
-	Begin Begin
+	// Run is the run of the delivery, and Begin its beginning. Recorded reports that the run's own subject
+	// may have records of the run, since the handoff waited.
+	Run      runevents.Identity
+	Begin    Begin
+	Recorded bool
 	// RetryOf is the run that Run retries; nil if none.
 	RetryOf *apply.RetryOf
 	// DryRun asks for the answer by the built-in rules, whatever the town's binding is.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -62,18 +63,38 @@ type course struct {
 	has              map[string]bool
 }
 
-// prediction is an input's output, in told's words, and the change of the stored record.
+// prediction is an input's output, in outputText's words, and the change of each record once it is stored.
 type prediction struct {
-	text string
-	then func()
+	text  string
+	thens []func()
 }
 
 func fails(err error) prediction { return prediction{text: "error " + err.Error()} }
 
 // predict returns the prediction for a record with parts.
 func predict(then func(), parts ...string) prediction {
-	parts = slices.DeleteFunc(parts, func(part string) bool { return part == "" })
-	return prediction{strings.Join(parts, "; "), then}
+	return prediction{join(parts...), []func(){then}}
+}
+
+func join(parts ...string) string {
+	return strings.Join(slices.DeleteFunc(parts, func(part string) bool { return part == "" }), "; ")
+}
+
+// followed returns the prediction for a record on the subject of a run, if there is one, and for those that
+// follow it. next predicts these with the record stored.
+func (o *oracle) followed(first prediction, runID string, next func() prediction) prediction {
+	if first.thens == nil {
+		return next()
+	}
+	r := o.run(runID)
+	before := *r
+	before.has = maps.Clone(r.has)
+	first.thens[0]()
+	p := next()
+	if *r = before; p.thens == nil {
+		return p
+	}
+	return prediction{first.text + " / " + p.text, append(first.thens, p.thens...)}
 }
 
 // outputText renders an output.
@@ -81,25 +102,36 @@ func outputText(out *machine.Output, err error) string {
 	if err != nil {
 		return "error " + err.Error()
 	}
-	var parts [8]string
-	if rec := out.Record; rec != nil {
-		parts[0] = string(rec.Kind) + " on " +
-			[]string{"town", "refused", "signals", "run", "world"}[out.Subject]
-		parts[1] = mark("closing", rec.Closing) + mark("again", out.Again) + mark("free", out.Free)
-		if rec.Run != nil {
-			parts[2] = events(rec.Run)
-		}
+	text := ""
+	if out.First != nil {
+		text = recordText(out.First, machine.RunSubject, "") + " / "
+	}
+	var parts [4]string
+	if out.Record != nil {
+		parts[0] = recordText(out.Record, out.Subject, mark("free", out.Unguarded))
 	}
 	if out.Answer != nil {
-		parts[3] = judged(out.Answer.Result)
+		parts[1] = judged(out.Answer.Result)
 	}
 	if out.Refused != nil {
-		parts[4] = "refused " + string(out.Refused.Code)
+		parts[2] = "refused " + string(out.Refused.Code)
 	}
 	if d := out.Decided; d != nil {
-		parts[5] = decided(d.Decision.Approved, d.Decision.ActorID)
+		parts[3] = decided(d.Decision.Approved, d.Decision.ActorID)
 	}
-	return predict(nil, parts[:]...).text
+	if text += join(parts[:]...); out.Reopen != nil {
+		text += " / " + recordText(out.Reopen, machine.RunSubject, "")
+	}
+	return text
+}
+
+func recordText(rec *machine.Record, subject machine.Subject, marks string) string {
+	names := ""
+	if rec.Run != nil {
+		names = events(rec.Run)
+	}
+	return join(string(rec.Kind)+" on "+[]string{"town", "refused", "signals", "run", "world"}[subject],
+		mark("closing", rec.Closing)+marks, names)
 }
 
 func mark(name string, on bool) string { return pick(on, " "+name, "") }
@@ -152,11 +184,7 @@ func (o *oracle) predict(townID string, event machine.Event) prediction {
 	case *machine.Verdict:
 		return predict(func() {}, "signal on signals", pick(e.Code == "", signalled, rejected))
 	case *machine.Wait:
-		return o.wait(e, false)
-	case *machine.Close:
-		return o.wait(&e.Wait, true)
-	case *machine.Open:
-		return o.runRecord(e.Run.RunID, !o.run(e.Run.RunID).closed, "", false, "")
+		return o.wait(e)
 	case *machine.Abandon:
 		r := o.run(e.Run.RunID)
 		if r.canceled {
@@ -164,7 +192,7 @@ func (o *oracle) predict(townID string, event machine.Event) prediction {
 		}
 		started := pick(r.status != "PAUSED", "RunStarted, ", "")
 		p := o.runRecord(e.Run.RunID, false, "CANCELLED", true, started+"RunCancelled")
-		return prediction{p.text, func() { p.then(); r.canceled = true }}
+		return predict(func() { p.thens[0](); r.canceled = true }, p.text)
 	case *machine.Cancel:
 		return o.cancel(e)
 	case *machine.Hold:
@@ -180,8 +208,7 @@ func (o *oracle) predict(townID string, event machine.Event) prediction {
 	}
 	switch e := event.(type) {
 	case *machine.Attempt:
-		p, _ := o.extend(e.Started, false, false, false)
-		return p
+		return o.extend(e.Started, false, false)
 	case *machine.Arrival:
 		return predict(func() {
 			o.command.reached = o.command.reached || e.MayHaveArrived
@@ -211,22 +238,20 @@ func (o *oracle) runRecord(
 	}, "run on run", mark("closing", closing), names)
 }
 
-// wait records that a run waits, once for each reason, and closes it if it is about to be judged.
-func (o *oracle) wait(e *machine.Wait, closes bool) prediction {
+// wait records that a run waits, once for each reason; it is closed if it is judged next, and else open.
+func (o *oracle) wait(e *machine.Wait) prediction {
 	r := o.run(e.Run.RunID)
 	switch {
 	case r.canceled:
 		return fails(machine.ErrRunCancelled)
-	case closes && r.closed:
-		return prediction{}
 	case e.By == nil && r.status == "":
-		return o.runRecord(e.Run.RunID, false, "PENDING", closes || r.closed, "RunQueued")
+		return o.runRecord(e.Run.RunID, false, "PENDING", e.Closing, "RunQueued")
 	case e.By != nil && r.status != "PAUSED":
 		queued := r.status == "" && e.Begin.Start == machine.StartQueued
-		return o.runRecord(e.Run.RunID, false, "PAUSED", closes || r.closed,
+		return o.runRecord(e.Run.RunID, false, "PAUSED", e.Closing,
 			pick(queued, "RunQueued, ", "")+"RunStarted, RunPaused")
 	}
-	return o.runRecord(e.Run.RunID, !closes, "", true, "")
+	return o.runRecord(e.Run.RunID, r.closed == e.Closing, "", e.Closing, "")
 }
 
 // become gives the town another state: proposals and approvals of the one before are stale.
@@ -298,12 +323,33 @@ func (o *oracle) startEvents(e *machine.Handoff, v *handoff.Evaluation, approved
 	return strings.Join(names, ", ") + ", "
 }
 
-// handoff is the outcome table, row by row.
+// handoff judges a handoff. The run of one that waited is closed first; it is opened again while a game
+// applies the command.
 func (o *oracle) handoff(e *machine.Handoff) prediction {
-	h, r, approved := e.Handoff, o.run(e.Run.RunID), false
-	if !e.DryRun && (o.command != nil || o.paused[h.Proposal.TownID] != "") {
+	r, first := o.run(e.Run.RunID), prediction{}
+	switch {
+	case !e.DryRun && (o.command != nil || o.paused[e.Handoff.Proposal.TownID] != ""):
 		return fails(machine.ErrBusy)
+	case !e.Recorded:
+		return o.judge(e)
+	case r.canceled:
+		return fails(machine.ErrRunCancelled)
+	case !r.closed:
+		first = o.wait(&machine.Wait{Run: e.Run, Begin: e.Begin, Closing: true})
 	}
+	return o.followed(first, e.Run.RunID, func() prediction {
+		p := o.judge(e)
+		if strings.HasPrefix(p.text, "pending") {
+			reopened := o.runRecord(e.Run.RunID, false, "", false, "")
+			p = prediction{p.text + " / " + reopened.text, append(p.thens, reopened.thens...)}
+		}
+		return p
+	})
+}
+
+// judge is the outcome table, row by row.
+func (o *oracle) judge(e *machine.Handoff) prediction {
+	h, r, approved := e.Handoff, o.run(e.Run.RunID), false
 	var v handoff.Evaluation
 	v.Preconditions.Failures = []handoff.Failure{}
 	refuse := func(status handoff.Status, reason handoff.ReasonCode) prediction {
@@ -515,7 +561,7 @@ func (o *oracle) decide(e *machine.Signal) prediction {
 // extend predicts the record of events that the run's own subject lacks: the attempts' so far, and
 // the resumption of a paused run before an attempt, or before an end that needs it. With ends it
 // closes the run to others.
-func (o *oracle) extend(starts, ends, resumes, again bool) (prediction, bool) {
+func (o *oracle) extend(starts, ends, resumes bool) prediction {
 	c, r := o.command, o.run(o.command.run)
 	var names []string
 	lacks := func(name string, of int64, on bool) bool {
@@ -533,16 +579,15 @@ func (o *oracle) extend(starts, ends, resumes, again bool) (prediction, bool) {
 		names, status = append([]string{"RunResumed"}, names...), "RUNNING"
 	}
 	if len(names) == 0 && (!ends || r.closed) {
-		return prediction{}, false
+		return prediction{}
 	}
-	p := o.runRecord(c.run, false, status, ends || r.closed, "")
+	p := o.runRecord(c.run, false, status, ends || r.closed, strings.Join(names, ", "))
 	return predict(func() {
-		p.then()
+		p.thens[0]()
 		for _, name := range added {
 			r.has[name] = true
 		}
-	}, "run on run", mark("closing", ends || r.closed)+mark("again", again),
-		strings.Join(names, ", ")), true
+	}, p.text)
 }
 
 // outcome ends the run, or begins another attempt.
@@ -565,9 +610,16 @@ func (o *oracle) outcome(v apply.Result) prediction {
 		}
 	}
 	ends := reason == "" || !later || c.attempt >= o.settings.Plugin.Attempts
-	if p, more := o.extend(true, ends, ends, true); more {
-		return p
-	}
+	return o.followed(o.extend(true, ends, ends), c.run, func() prediction {
+		return o.ended(reason, ends, reached, after)
+	})
+}
+
+// ended predicts the record of an attempt's end: the end of the run, or the next attempt.
+func (o *oracle) ended(
+	reason handoff.ReasonCode, ends, reached bool, after town.State,
+) prediction {
+	c := o.command
 	if !ends {
 		return predict(func() {
 			pause := o.settings.Plugin.Backoff << (c.attempt - 1)
@@ -602,11 +654,10 @@ func (o *oracle) cancel(e *machine.Cancel) prediction {
 	case !e.Signal.Force && (c.reached || e.Arrival != apply.NotArrived):
 		return refused("RUN_IN_HAND")
 	}
-	if p, more := o.extend(true, true, false, true); more {
-		return p
-	}
-	return predict(func() { o.command, o.run(c.run).status = nil, "CANCELLED" },
-		"cancelled on town", fmt.Sprintf("StepFailed %d, RunCancelled", c.attempt))
+	return o.followed(o.extend(true, true, false), c.run, func() prediction {
+		return predict(func() { o.command, o.run(c.run).status = nil, "CANCELLED" },
+			"cancelled on town", fmt.Sprintf("StepFailed %d, RunCancelled", c.attempt))
+	})
 }
 
 // town renders the oracle's town, and townOf the machine's.

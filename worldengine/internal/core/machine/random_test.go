@@ -299,10 +299,6 @@ func (w *walk) deliver(h *handoff.Handoff) {
 // startOf returns how the run of a delivery begins.
 func (w *walk) startOf(d *delivery) machine.Begin {
 	b := machine.Begin{Start: d.start, Waited: time.Second}
-	if tail := w.tails[d.run.RunID]; tail != nil && tail.Status != "" {
-		b.Start = pick(tail.Status == runevents.RunStatusPaused, machine.StartResumed,
-			machine.StartWaited)
-	}
 	if d.retry != nil {
 		b.Retry = &machine.Retry{RunID: d.retry.RunID, ActorID: "ada"}
 	}
@@ -314,15 +310,10 @@ func (w *walk) pausedBy() *messages.PausedBy { return cmp.Or(w.machine.Paused, w
 // judge judges a delivery, or lets it wait.
 func (w *walk) judge(d *delivery) {
 	lives, runID := w.lives, d.run.RunID
-	wait := machine.Wait{Handoff: d.h, Run: d.run, Begin: w.startOf(d)}
-	prior := w.receipts[d.h.IdempotencyKey]
+	prior, tail := w.receipts[d.h.IdempotencyKey], w.tails[runID]
 	busy := w.command != nil || w.pausedBy() != nil
-	if w.tails[runID] != nil && (!busy || w.rare(4)) || w.rare(30) {
-		w.step(&machine.Close{Wait: wait}, runID)
-	}
-	tail := w.tails[runID]
 	switch {
-	case tail != nil && tail.Cancelled:
+	case tail != nil && tail.Cancelled && !w.rare(4):
 		return
 	case d.retry != nil && prior.RunID != d.retry.RunID:
 		w.step(w.retried(), "")
@@ -330,29 +321,21 @@ func (w *walk) judge(d *delivery) {
 			w.left = append(w.left, d)
 		}
 		return
-	case w.lives != lives:
 	case busy && !w.rare(6):
-		if tail != nil && !w.rare(4) {
-			w.step(&machine.Open{Run: d.run}, runID)
-		}
-		if w.lives == lives && w.rare(2) {
-			wait.Begin, wait.By = w.startOf(d), w.pausedBy()
-			w.step(&wait, runID)
+		if w.rare(2) {
+			w.step(&machine.Wait{Handoff: d.h, Run: d.run, Begin: w.startOf(d), By: w.pausedBy()}, runID)
 		}
 		d.start = machine.StartQueued
 	default:
-		e := &machine.Handoff{Handoff: d.h, Run: d.run, Next: 1, Begin: w.startOf(d), RetryOf: d.retry}
-		if tail != nil {
-			e.Next = tail.Next
-		}
-		if w.step(e, "") {
-			if tail != nil && w.lives == lives && w.command != nil {
-				w.step(&machine.Open{Run: d.run}, runID)
-			}
+		e := &machine.Handoff{Handoff: d.h, Run: d.run, Begin: w.startOf(d), RetryOf: d.retry,
+			Recorded: tail != nil || w.rare(30)}
+		if w.step(e, runID) {
 			return
 		}
 	}
-	w.keep(d, lives)
+	if !w.run(runID).canceled {
+		w.keep(d, lives)
+	}
 }
 
 // keep lets a delivery wait, if its writer lives.
@@ -465,11 +448,11 @@ func (w *walk) appendSome() {
 	if w.run(run.RunID).status != "RUNNING" || tail.Closed {
 		return
 	}
-	w.store(&machine.Output{Subject: machine.RunSubject, Record: &machine.Record{Kind: machine.KindEvents,
+	w.store(&machine.Record{Kind: machine.KindEvents,
 		TownID: w.id, Run: &runevents.Run{Identity: run, FirstSeq: tail.Next,
 			Events: []runevents.Event{{EventID: w.newID(), EventType: runevents.StepStarted,
 				StepID: "own-" + w.newID(), LogicalAttemptID: 1,
-				EmittedAt: runevents.Timestamp(w.now)}}}}}, tail)
+				EmittedAt: runevents.Timestamp(w.now)}}}}, machine.RunSubject, machine.Town{}, tail)
 }
 
 // tailOf returns the end of a run, or of the command's.
@@ -483,7 +466,7 @@ func (w *walk) tailOf(runID string) *machine.RunTail {
 	return tail
 }
 
-// step steps an input, and reports whether its record is stored.
+// step steps an input, and reports whether the decision is stored.
 func (w *walk) step(event machine.Event, runID string, drawn ...runevents.DrawnID) bool {
 	t, townID := w.machine, w.id
 	if s, ok := event.(*machine.Signal); ok && s.TownID == "" {
@@ -494,6 +477,9 @@ func (w *walk) step(event machine.Event, runID string, drawn ...runevents.DrawnI
 		h.Prior = w.receipts[h.Handoff.IdempotencyKey]
 	}
 	in := &machine.Input{TownID: townID, At: w.now, Drawn: drawn, Tail: w.tailOf(runID), Event: event}
+	if h != nil && !h.Recorded {
+		in.Tail = nil
+	}
 	for range machine.IDs(event) {
 		in.IDs = append(in.IDs, w.newID())
 	}
@@ -510,63 +496,91 @@ func (w *walk) step(event machine.Event, runID string, drawn ...runevents.DrawnI
 	if h != nil && h.DryRun {
 		return false
 	}
-	if p := t.Pending; p != nil && out.Record.Run != nil {
+	if p := t.Pending; p != nil {
 		drawn = append(slices.Clip(drawn), p.EventIDs...)
 	}
+	then := 0
+	for _, rec := range []*machine.Record{out.First, out.Record, out.Reopen} {
+		switch {
+		case rec == nil:
+			continue
+		case rec.Run != nil:
+			w.requireIDs(drawn, rec.Run.Drawn())
+		}
+		switch lost := !w.calm && w.rare(8); {
+		case lost && rec == out.Reopen:
+			continue // nothing depends on it
+		case lost:
+			return w.lose(event, runID, rec)
+		}
+		w.store(rec, pick(rec == out.Record, out.Subject, machine.RunSubject), out.After, in.Tail)
+		want.thens[then]()
+		then++
+		require.Equal(w.t, w.town(), townOf(&w.machine, w.now), "%s: %T", w.seed, event)
+		if !w.calm && w.rare(pick(rec == out.First, 4, 10)) {
+			w.crash()
+			return rec != out.First
+		}
+	}
+	return true
+}
+
+// requireIDs requires that events keep the ids that were drawn for them.
+func (w *walk) requireIDs(drawn, now []runevents.DrawnID) {
 	for _, id := range drawn {
-		for _, now := range out.Record.Run.Drawn() {
+		for _, now := range now {
 			require.False(w.t, id.IdempotencyKey == now.IdempotencyKey && id != now, "another id")
 		}
 	}
-	if !w.calm && w.rare(8) && !out.Again {
-		return w.lose(event, runID, &out)
-	}
-	w.store(&out, in.Tail)
-	want.then()
-	require.Equal(w.t, w.town(), townOf(&w.machine, w.now), "%s: %T", w.seed, event)
-	if !w.calm && w.rare(pick(out.Again, 4, 10)) {
-		w.crash()
-		return true
-	}
-	return !out.Again || w.step(event, runID)
 }
 
 // lose lets another record win the race, and steps the input again.
-func (w *walk) lose(event machine.Event, runID string, out *machine.Output) bool {
+func (w *walk) lose(event machine.Event, runID string, rec *machine.Record) bool {
 	w.calm = true
 	defer func() { w.calm = false }()
 	h, ok := event.(*machine.Handoff)
 	if ok && h.RetryOf == nil && w.rare(3) { // the same delivery elsewhere
-		w.step(&machine.Handoff{Handoff: h.Handoff, Next: 1, Run: w.runOf(h.Handoff)}, "")
+		w.step(&machine.Handoff{Handoff: h.Handoff, Run: w.runOf(h.Handoff)}, "")
 	} else if w.rare(2) {
 		w.disturb()
 	}
 	if ok {
-		return w.step(event, runID, out.Record.Run.Drawn()...)
+		return w.step(event, runID, rec.Run.Drawn()...)
 	}
 	return w.step(event, runID)
 }
 
-// body returns the bytes of a record.
-func (w *walk) body(out *machine.Output) string {
+// body returns the bytes of the records of an output.
+func (w *walk) body(out *machine.Output) (all string) {
 	made, after := *out.Record, out.After
 	if out.Subject == machine.TownSubject {
 		made.SetState(&after)
 	}
-	data, err := made.MarshalJSON()
-	require.NoError(w.t, err)
-	return string(data)
+	for _, rec := range []*machine.Record{out.First, &made, out.Reopen} {
+		if rec != nil {
+			data, err := rec.MarshalJSON()
+			require.NoError(w.t, err)
+			all += string(data)
+		}
+	}
+	return all
 }
 
 func (w *walk) bytesOf(t machine.Town) string {
 	return w.body(&machine.Output{Record: new(machine.Record), After: t})
 }
 
-// store appends a record to the log.
-func (w *walk) store(out *machine.Output, tail *machine.RunTail) {
-	rec, seq, after, runID := out.Record, uint64(len(w.log)+1), (*machine.Town)(nil), ""
-	if out.Subject == machine.TownSubject {
-		after = &out.After
+// store appends a record to the log, after which the town is now.
+func (w *walk) store(
+	rec *machine.Record, to machine.Subject, now machine.Town, tail *machine.RunTail,
+) {
+	seq, after, runID := uint64(len(w.log)+1), (*machine.Town)(nil), ""
+	guard := []uint64{w.machine.Seq, 0, 0, 0, w.control.Seq}[to]
+	switch to {
+	case machine.TownSubject:
+		after = &now
+	case machine.RunSubject:
+		guard = tail.Guard
 	}
 	if rec.Run != nil {
 		runID = rec.Run.RunID
@@ -574,19 +588,18 @@ func (w *walk) store(out *machine.Output, tail *machine.RunTail) {
 	token := wire.TownToken(w.id)
 	subject := []string{wire.LogSubject("main", token),
 		wire.RefusedSubject("main", pick(w.state.Exists(), token, wire.UnknownTownToken)),
-		wire.SignalSubject("main"), wire.RunSubject("main", runID), wire.ControlSubject("main")}[out.Subject]
-	guard := []uint64{w.machine.Seq, 0, 0, tail.Guard, w.control.Seq}[out.Subject]
+		wire.SignalSubject("main"), wire.RunSubject("main", runID), wire.ControlSubject("main")}[to]
 	msg, err := records.Encode(rec, subject, after)
 	require.NoError(w.t, err)
 	msg.Header[jetstream.ExpectedLastSubjSeqHeader] = []string{strconv.FormatUint(guard, 10)}
 	w.log = append(w.log, &message{&jetstream.RawStreamMsg{Subject: msg.Subject, Sequence: seq,
 		Header: msg.Header, Data: msg.Data, Time: w.now}, rec})
-	switch out.Subject {
+	switch to {
 	case machine.TownSubject:
 		if w.state.Exists() {
 			w.past = append(w.past, w.state)
 		}
-		w.machine = out.After
+		w.machine = now
 		w.machine.Seq = seq
 	case machine.ControlSubject:
 		w.control = machine.Town{Seq: seq, Paused: rec.Paused}

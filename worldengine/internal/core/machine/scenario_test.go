@@ -39,8 +39,7 @@ import (
 //	> started, failed, asked, rests: more about that attempt
 //	> held [by SOMEBODY]: its run is paused, or goes on
 //	> cancel [other] [force] [arrived|may]: of its run, or another one, with the known fate of its requests
-//	> waits|judged|again|abandoned NAME: a handoff that waits for its town is recorded, about to be
-//	  judged, has to wait again, or is not going to be judged
+//	> waits|abandoned NAME: a handoff that waits for its town is recorded, or is not going to be judged
 //	> crash: the next record is stored, and its writer does not learn that
 //	> ids N: the next input has only N ids
 //	> payload EVENT [STEP]: the time and the payload of the last such event, with hashes cut short
@@ -133,7 +132,7 @@ func (s *scenario) input(words []string) []string {
 		return s.step(e)
 	case "cancel":
 		return s.step(s.cancel(words))
-	case "waits", "judged", "again", "abandoned":
+	case "waits", "abandoned":
 		return s.waiting(words)
 	case "crash":
 		s.crash = true
@@ -239,13 +238,8 @@ func (s *scenario) waiting(words []string) []string {
 	if s.town.Paused != nil {
 		wait.By = s.town.Paused
 	}
-	switch words[0] {
-	case "waits":
+	if words[0] == "waits" {
 		return s.step(&wait)
-	case "judged":
-		return s.step(&machine.Close{Wait: wait})
-	case "again":
-		return s.step(&machine.Open{Run: run})
 	}
 	return s.step(&machine.Abandon{Run: run, Handoff: h,
 		Why: machine.Cancellation{Reason: "Nobody waits for it."}})
@@ -266,7 +260,7 @@ func (s *scenario) tail(event machine.Event) *machine.RunTail {
 
 // handoff delivers a handoff; one whose name is known is the same handoff again.
 func (s *scenario) handoff(words []string) []string {
-	name, e := words[0], machine.Handoff{Next: 1}
+	name, e := words[0], machine.Handoff{}
 	if s.handoffs[name] == nil {
 		s.handoffs[name] = s.propose(words)
 	}
@@ -282,14 +276,7 @@ func (s *scenario) handoff(words []string) []string {
 	if !waited {
 		run = s.run(e.Handoff.ProposalID, e.Handoff.Proposal.SchemaVersion)
 	}
-	e.Run = run
-	if tail := s.tails[run.RunID]; waited && tail != nil {
-		e.Next = tail.Next
-		e.Begin.Start = machine.StartWaited
-		if tail.Status == runevents.RunStatusPaused {
-			e.Begin.Start = machine.StartResumed
-		}
-	}
+	e.Run, e.Recorded = run, waited
 	return s.step(&e)
 }
 
@@ -311,64 +298,65 @@ func (s *scenario) step(event machine.Event) []string {
 	again, err := machine.Step(s.town, in, &s.settings)
 	require.NoError(s.t, err)
 	require.Equal(s.t, out, again, "the same input of the same town has the same output")
-	said := s.said(&out)
 	if h, ok := event.(*machine.Handoff); ok && h.DryRun {
-		return said
+		return slices.Concat(s.recordText(&out, out.Record), s.answerText(&out))
 	}
-	if out.Record != nil && out.Subject == machine.RunSubject {
-		s.seq++
-		in.Tail.Add(out.Record, s.seq)
-	}
-	if out.Again && !s.crash {
-		return append(said, s.step(event)...)
-	}
-	if s.crash { // before an answer
-		s.crash = false
-		said = append(slices.DeleteFunc(said, func(line string) bool {
-			return strings.HasPrefix(line, "answer ")
-		}), "crash")
-	}
-	if out.Record != nil && out.Subject == machine.TownSubject {
-		s.seq++
-		if out.After.State.Hash != s.town.State.Hash {
-			s.before = s.town.State
+	var said []string
+	for _, rec := range []*machine.Record{out.First, out.Record, out.Reopen} {
+		if rec == nil {
+			continue
 		}
-		s.town = out.After
-		s.town.Seq = s.seq
-		s.town.Approvals = s.town.Approvals.CloseStale(s.town.State.Hash)
+		said = append(said, s.recordText(&out, rec)...)
+		s.seq++
+		switch {
+		case rec != out.Record || out.Subject == machine.RunSubject:
+			in.Tail.Add(rec, s.seq)
+		case out.Subject == machine.TownSubject:
+			if out.After.State.Hash != s.town.State.Hash {
+				s.before = s.town.State
+			}
+			s.town = out.After
+			s.town.Seq = s.seq
+			s.town.Approvals = s.town.Approvals.CloseStale(s.town.State.Hash)
+		}
+		if rec == out.Record && out.Answer != nil && out.Answer.Result.Accepted {
+			receipt, err := dedupe.Read("town-threatened", s.seq, out.Answer.RunID, out.Answer.JSON)
+			require.NoError(s.t, err)
+			s.receipts[receipt.Key] = receipt
+		}
+		if s.crash { // before the next record, or the answer
+			s.crash = false
+			return append(said, "crash")
+		}
 	}
-	if out.Answer != nil && out.Answer.Result.Accepted {
-		receipt, err := dedupe.Read("town-threatened", s.seq, out.Answer.RunID, out.Answer.JSON)
-		require.NoError(s.t, err)
-		s.receipts[receipt.Key] = receipt
-	}
-	return said
+	return append(said, s.answerText(&out)...)
 }
 
-// said renders an output for people.
-func (s *scenario) said(out *machine.Output) (said []string) {
-	if rec := out.Record; rec != nil {
-		line := fmt.Sprintf("record %s", rec.Kind)
-		if out.Subject == machine.TownSubject {
-			line += fmt.Sprintf(" day %d", out.After.LastState().Epoch())
-		}
-		if rec.Closing {
-			line += " closing"
-		}
-		if out.Free {
-			line += " free"
-		}
-		said = append(said, line)
-		if rec.Run != nil && len(rec.Run.Events) > 0 {
-			said = append(said, "events "+events(rec.Run))
-			for _, e := range rec.Run.Events {
-				payload := hashes.ReplaceAllString(string(e.Payload), "$1…")
-				s.last[strings.TrimSpace(string(e.EventType)+" "+e.StepID)] = e.EmittedAt[11:19] +
-					" " + cmp.Or(payload, "none")
-			}
+// recordText renders a record of an output for people.
+func (s *scenario) recordText(out *machine.Output, rec *machine.Record) []string {
+	line := fmt.Sprintf("record %s", rec.Kind)
+	if rec == out.Record && out.Subject == machine.TownSubject {
+		line += fmt.Sprintf(" day %d", out.After.LastState().Epoch())
+	}
+	if rec.Closing {
+		line += " closing"
+	}
+	if rec == out.Record && out.Unguarded {
+		line += " free"
+	}
+	said := []string{line}
+	if rec.Run != nil && len(rec.Run.Events) > 0 {
+		said = append(said, "events "+events(rec.Run))
+		for _, e := range rec.Run.Events {
+			payload := hashes.ReplaceAllString(string(e.Payload), "$1…")
+			s.last[strings.TrimSpace(string(e.EventType)+" "+e.StepID)] = e.EmittedAt[11:19] +
+				" " + cmp.Or(payload, "none")
 		}
 	}
-	if p := out.After.Paused; p != nil && out.Record.Kind == machine.KindControl {
+	if rec != out.Record {
+		return said
+	}
+	if p := out.After.Paused; p != nil && rec.Kind == machine.KindControl {
 		said = append(said, fmt.Sprintf("paused by %s at %s, drains for %d ms", p.ActorID,
 			p.At.Format(time.TimeOnly), p.DrainTimeoutMs))
 	}
@@ -383,6 +371,11 @@ func (s *scenario) said(out *machine.Output) (said []string) {
 		}
 		said = append(said, line)
 	}
+	return said
+}
+
+// answerText renders the rest of an output.
+func (s *scenario) answerText(out *machine.Output) (said []string) {
 	switch {
 	case out.Answer != nil:
 		r := out.Answer.Result

@@ -23,16 +23,21 @@ import (
 	"worldengine/worldengine/internal/core/town"
 )
 
-// Output is the effect of an input.
+// Output is the effect of an input. Its records are stored in the order First, Record, Reopen; nil for none.
+// Each one but Reopen MUST be stored before the next one is, and before the rest of the output is valid.
 type Output struct {
-	// Record must be stored before the rest of the output is valid; nil for none.
+	// First is on the run's own subject. It closes the run to others, if Record ends the run or may end it:
+	// no event of others follows the end. It also has the events before the events of Record.
+	First *Record
+	// Record is the decision, and goes to Subject.
 	Record  *Record
 	Subject Subject
-	// Free says that the record is valid whatever happens to the town meanwhile: it needs no guard.
-	Free bool
-	// Again asks to step the input again once the record is stored, with the run's new tail.
-	Again bool
-	// After is the town after a record on its subject.
+	// Unguarded says that Record is valid whatever happens to the town meanwhile.
+	Unguarded bool
+	// Reopen, on the run's own subject, lets others append to the run again. A run that stays closed loses
+	// nothing, so the input has its effect even if Reopen cannot be stored.
+	Reopen *Record
+	// After is the town after a Record on its subject.
 	After Town
 	// Answer is the answer to a handoff; nil if a game is to apply its command.
 	Answer *Answer
@@ -74,7 +79,7 @@ type Answer struct {
 // error of town.State.MayReplace, a *schemas.ValidationError or town.ErrUnknown. ErrBusy refuses an
 // input for now, ErrRunCancelled for good. Any other error is a defect.
 func Step(t Town, in *Input, settings *Settings) (Output, error) {
-	s := &step{Settings: settings, town: t, in: in, ids: in.IDs}
+	s := &step{Settings: settings, town: t, in: in, ids: in.IDs, tail: in.Tail}
 	return in.Event.effect(s)
 }
 
@@ -84,6 +89,7 @@ type step struct {
 	town Town
 	in   *Input
 	ids  []string // not used yet
+	tail *RunTail // the input's, with the records of the step on the run's own subject; nil without one
 }
 
 // producer returns a producer of the events of a run, at the time of the input.
@@ -115,13 +121,39 @@ type judgement struct {
 // ErrBusy: the town is paused, or a command is being applied to it. The input has to wait.
 var ErrBusy = errors.New("machine: the town is paused, or a command is being applied to it")
 
-// effect judges a handoff: the checks in their order, the rules, the approval.
+// effect judges a handoff. A run that waited is closed first.
 func (input *Handoff) effect(s *step) (Output, error) {
 	delivery := *input // the input stays unchanged
 	e := &delivery
 	if !e.DryRun && (s.town.Pending != nil || s.town.Paused != nil) {
 		return Output{}, ErrBusy
 	}
+	first, err := s.closeWaiting(e)
+	if err != nil {
+		return Output{}, err
+	}
+	out, err := s.judge(e)
+	out.First = first
+	return out, err
+}
+
+// closeWaiting closes the run of a handoff that waited, and has e go on with the run. The record is nil if
+// the handoff did not wait, or its run is closed.
+func (s *step) closeWaiting(e *Handoff) (*Record, error) {
+	if s.tail == nil {
+		return nil, nil
+	}
+	var closed Output
+	var err error
+	if !s.tail.Closed || s.tail.Cancelled {
+		closed, err = (&Wait{Handoff: e.Handoff, Run: e.Run, Begin: e.Begin, Closing: true}).effect(s)
+	}
+	e.Begin = e.Begin.resumed(s.tail)
+	return closed.Record, err
+}
+
+// judge makes the checks in their order, and applies the rules and the approval policy.
+func (s *step) judge(e *Handoff) (Output, error) {
 	j := &judgement{Handoff: e, producer: s.producer(e.Run)}
 	policy := cmp.Or(s.town.Policy, &s.Policy)
 	asks := policy.Requires(e.Handoff.Proposal.Type)
@@ -137,8 +169,8 @@ func (input *Handoff) effect(s *step) (Output, error) {
 	if e.Begin.Start == StartResumed {
 		j.producer.ResumeAt(runevents.RunStatusPaused)
 	}
-	if e.Next > 1 {
-		j.producer.Persisted(e.Next)
+	if s.tail != nil {
+		j.producer.Persisted(s.tail.Next)
 	}
 	checked := Check(e.Handoff, e.Prior, s.town.State)
 	if !checked.Accepted {
@@ -191,7 +223,7 @@ func (s *step) refuse(j *judgement, outcome handoff.Outcome) (Output, error) {
 	return Output{
 		Record: rec, Subject: RefusedSubject, Answer: answer,
 		// A duplicate stays a duplicate: its key keeps the receipt.
-		Free: outcome.Status == handoff.Duplicate && !apply.MayBeRetried(j.Prior.ReasonCode),
+		Unguarded: outcome.Status == handoff.Duplicate && !apply.MayBeRetried(j.Prior.ReasonCode),
 	}, nil
 }
 
@@ -243,10 +275,15 @@ func (s *step) accept(
 	}
 	p.EventIDs, err = runevents.DrawIDs(p.Run, s.newID, s.in.Drawn, NextEvents(1)...)
 	after.Pending = p
-	return Output{Record: &Record{
+	out := Output{Record: &Record{
 		Kind: KindPending, TownID: s.in.TownID, Run: run,
 		WorldPolicy: s.worldPolicy(), Rules: s.amounts(),
-	}, After: after}, err
+	}, After: after}
+	if s.tail != nil {
+		out.Reopen = s.runRecord(p.Run, nil, false)
+		out.Reopen.Run.FirstSeq = p.Emitted + 1
+	}
+	return out, err
 }
 
 func (s *step) worldPolicy() *approval.Policy { return s.Policy.Inherited(s.town.Policy) }

@@ -1,6 +1,10 @@
 package machine
 
-import "worldengine/runevents"
+import (
+	"maps"
+
+	"worldengine/runevents"
+)
 
 // RunTail is the end of a run of the engine on the run's own subject.
 type RunTail struct {
@@ -30,6 +34,13 @@ func NewTail(run *runevents.Run, emitted int64) *RunTail {
 		t.know(run)
 	}
 	return t
+}
+
+// clone returns a copy that shares nothing that Add changes.
+func (t *RunTail) clone() *RunTail {
+	c := *t
+	c.keys = maps.Clone(t.keys)
+	return &c
 }
 
 // Add adds a record on the run's own subject.

@@ -23,17 +23,9 @@ type Wait struct {
 	Begin Begin
 	// By is the pause whose end the handoff waits for; nil if it waits behind a command.
 	By *messages.PausedBy
-}
-
-// Close closes a run to others before its handoff is judged, so that the run's end follows all
-// events that they have appended. If the Wait is not recorded yet, the same record has it.
-type Close struct{ Wait }
-
-// Open reopens a closed run. If the run's command is pending, Emitted is the number of the run's
-// events in the record that accepted its handoff.
-type Open struct {
-	Run     runevents.Identity
-	Emitted int64
+	// Closing closes the run to others, since the handoff is judged next. Otherwise a closed run is opened
+	// again: it was to be judged, and has to wait again.
+	Closing bool
 }
 
 // Abandon cancels the run of a handoff that waited and is not going to be judged.
@@ -45,47 +37,28 @@ type Abandon struct {
 	Why     Cancellation
 }
 
-// effect records that a run waits, once.
+// effect records that a run waits, once for each reason.
 func (e *Wait) effect(s *step) (Output, error) {
-	tail, p := s.in.Tail, s.producer(e.Run)
-	var err error
-	switch {
-	case tail.Cancelled:
+	p, n := s.producer(e.Run), emitter{}
+	n.producer = p
+	switch status := s.tail.Status; {
+	case s.tail.Cancelled:
 		return Output{}, ErrRunCancelled
-	case e.By == nil && tail.Status != "", tail.Status == runevents.RunStatusPaused:
-		return Output{}, nil
+	case e.By == nil && status != "", status == runevents.RunStatusPaused: // it is recorded
+		if s.tail.Closed == e.Closing {
+			return Output{}, nil
+		}
 	case e.By == nil:
-		err = p.Emit(queued(p, e.Begin, started(p, e.Handoff, e.Begin.Retry)))
+		n.emit(queued(p, e.Begin, started(p, e.Handoff, e.Begin.Retry)))
 	default:
-		n := emitter{producer: p}
-		n.startRun(e.Handoff, e.Begin)
+		n.startRun(e.Handoff, e.Begin.resumed(s.tail))
 		n.run(runevents.RunPaused, pausedPayload{SignalID: e.By.SignalID, Reason: e.By.Reason})
-		err = n.err
 	}
-	return s.runOutput(e.Run, tail.NewEvents(p.Run()), tail.Closed), err
-}
-
-func (e *Close) effect(s *step) (Output, error) {
-	out, err := e.Wait.effect(s)
-	switch {
-	case err != nil || s.in.Tail.Closed:
-		return Output{}, err
-	case out.Record == nil:
-		return s.runOutput(e.Run, nil, true), nil
-	}
-	out.Record.Closing = true
-	return out, nil
-}
-
-func (e *Open) effect(s *step) (Output, error) {
-	if !s.in.Tail.Closed {
-		return Output{}, nil
-	}
-	return s.runOutput(e.Run, nil, false), nil
+	return s.runOutput(e.Run, s.tail.NewEvents(p.Run()), e.Closing), n.err
 }
 
 func (e *Abandon) effect(s *step) (Output, error) {
-	tail, p := s.in.Tail, s.producer(e.Run)
+	tail, p := s.tail, s.producer(e.Run)
 	var err error
 	switch {
 	case tail.Cancelled:

@@ -125,7 +125,7 @@ func (w *working) accept(changes []func(*apply.Pending)) {
 	h := machinetest.Advance(w.t, "wall", machinetest.WallExists)
 	out, err := machine.Step(machine.Town{State: towntest.Threatened(), Apply: apply.Plugin},
 		w.steps.Input(h.Proposal.TownID, nil, &machine.Handoff{
-			Handoff: h, Next: 1, Run: logtest.RunOf(h),
+			Handoff: h, Run: logtest.RunOf(h),
 		}), &w.steps.Settings)
 	require.NoError(w.t, err)
 	pending := out.After.Pending

@@ -5,6 +5,7 @@ package stepper
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -35,6 +36,8 @@ type Stepper struct {
 	// needs of a town after a record found no room. Both are nil if histories are not bounded.
 	Needs func(ctx context.Context, townID string, seq uint64) (records.Needs, error)
 	Full  func(townID string, needs records.Needs)
+	// Logger gets the troubles that an input outlives.
+	Logger *slog.Logger
 
 	results [5]atomic.Int64 // in the order of handoff.Statuses
 }
@@ -69,11 +72,11 @@ func (s *Stepper) ids(event machine.Event) []string {
 	return ids
 }
 
-// Step has the machine decide about an input of a town, commits the record, and repeats both if the
-// output says Again. If the event needs a tail and in.Tail is nil, Step reads the tail. The errors
-// are machine.Step's, commitlog.Log.Commit's, CheckRun's and CheckTown's. If the town has changed
-// meanwhile, the error is commitlog.ErrLostRace, and in.Drawn has the ids for the next try. If there
-// is no room for another attempt of a command, the attempts end.
+// Step has the machine decide about an input of a town, and commits the records in their order. If the
+// event needs a tail and in.Tail is nil, Step reads the tail; the records move it on. The errors are
+// machine.Step's, commitlog.Log.Commit's, CheckRun's and CheckTown's. If the town or the run has changed
+// meanwhile, the error is commitlog.ErrLostRace, and in.Drawn has the ids for the next try. If there is
+// no room for another attempt of a command, the attempts end.
 func (s *Stepper) Step(
 	ctx context.Context, t machine.Town, in *machine.Input,
 ) (out machine.Output, err error) {
@@ -90,48 +93,55 @@ func (s *Stepper) Step(
 		in.Tail = &tail
 	}
 	settings := s.Settings
-	for {
-		out, err = machine.Step(t, in, &settings)
-		if _, ok := in.Event.(*machine.Handoff); ok {
-			failpoint.Hit(failpoint.Judged)
-		}
-		if err != nil || out.Record == nil {
-			return out, err
-		}
-		err = s.commit(ctx, t, in.Tail, &out)
-		if errors.Is(err, commitlog.ErrLostRace) && out.Record.Run != nil {
-			in.Drawn = out.Record.Run.Drawn()
-		}
-		if _, ended := in.Event.(*machine.Outcome); ended && noRoom(err) &&
-			t.Pending.Attempt < settings.Plugin.Attempts {
-			settings.Plugin.Attempts = t.Pending.Attempt
-			in.IDs, in.Drawn = s.ids(in.Event), nil
-			continue
-		}
-		if err != nil {
-			return out, err
-		}
-		if out.Subject == machine.TownSubject {
-			s.Towns.Set(in.TownID, out.After)
-		}
-		hitFailpoint(t, &out)
-		if out.Answer != nil {
-			s.results[slices.Index(handoff.Statuses(), out.Answer.Result.Status)].Add(1)
-		}
-		if !out.Again {
-			return out, nil
-		}
+	out, err = s.stepOnce(ctx, t, in, &settings)
+	if _, ended := in.Event.(*machine.Outcome); ended && noRoom(err) &&
+		t.Pending.Attempt < settings.Plugin.Attempts {
+		settings.Plugin.Attempts = t.Pending.Attempt
 		in.IDs, in.Drawn = s.ids(in.Event), nil
+		out, err = s.stepOnce(ctx, t, in, &settings)
 	}
+	return out, err
 }
 
-// commit stores the record of an output. It sets out.After.Seq or, on a run's own subject, adds the
-// record to tail.
+func (s *Stepper) stepOnce(
+	ctx context.Context, t machine.Town, in *machine.Input, settings *machine.Settings,
+) (machine.Output, error) {
+	out, err := machine.Step(t, in, settings)
+	if _, ok := in.Event.(*machine.Handoff); ok {
+		failpoint.Hit(failpoint.Judged)
+	}
+	if err != nil {
+		return out, err
+	}
+	for _, rec := range []*machine.Record{out.First, out.Record, out.Reopen} {
+		if rec == nil {
+			continue
+		}
+		switch err := s.commit(ctx, t, in.Tail, &out, rec); {
+		case err == nil:
+			s.noteStored(t, &out, rec)
+		case rec == out.Reopen:
+			s.Logger.Warn("a closed run cannot be reopened; others cannot append to it",
+				"run", rec.Run.RunID, rec.Run.Trace.LogAttr(), "error", err)
+		default:
+			if errors.Is(err, commitlog.ErrLostRace) && rec.Run != nil {
+				in.Drawn = rec.Run.Drawn()
+			}
+			return out, err
+		}
+	}
+	return out, nil
+}
+
+// commit stores a record of an output. It sets out.After.Seq, or adds the record to its run's tail.
 func (s *Stepper) commit(
-	ctx context.Context, t machine.Town, tail *machine.RunTail, out *machine.Output,
+	ctx context.Context, t machine.Town, tail *machine.RunTail, out *machine.Output, rec *machine.Record,
 ) error {
-	rec, world := out.Record, s.Log.World
-	switch out.Subject {
+	subject, world := out.Subject, s.Log.World
+	if rec != out.Record {
+		subject = machine.RunSubject
+	}
+	switch subject {
 	case machine.TownSubject:
 		if err := s.CheckTown(ctx, t, out); err != nil {
 			return err
@@ -159,10 +169,27 @@ func (s *Stepper) commit(
 	if !t.State.Exists() {
 		token = wire.UnknownTownToken
 	}
-	if out.Free {
+	if out.Unguarded {
 		judged = nil
 	}
 	return s.Log.Refuse(ctx, rec, wire.RefusedSubject(world, token), judged)
+}
+
+// noteStored notes that a record of an output is stored.
+func (s *Stepper) noteStored(t machine.Town, out *machine.Output, rec *machine.Record) {
+	switch {
+	case rec != out.Record:
+		if rec.Closing && t.Pending != nil {
+			failpoint.Hit(failpoint.Closing)
+		}
+		return
+	case out.Subject == machine.TownSubject:
+		s.Towns.Set(rec.TownID, out.After)
+	}
+	hitFailpoint(t, out)
+	if out.Answer != nil {
+		s.results[slices.Index(handoff.Statuses(), out.Answer.Result.Status)].Add(1)
+	}
 }
 
 func noRoom(err error) bool {
@@ -223,8 +250,6 @@ func useOfRun(rec *machine.Record) records.RunUse {
 // hitFailpoint passes the failpoint that follows a record.
 func hitFailpoint(t machine.Town, out *machine.Output) {
 	switch kind, p := out.Record.Kind, out.After.Pending; {
-	case out.Again && out.Record.Closing:
-		failpoint.Hit(failpoint.Closing)
 	case out.Subject == machine.RunSubject:
 	case kind == machine.KindPending && t.Pending == nil:
 		failpoint.Hit(failpoint.Accepted)

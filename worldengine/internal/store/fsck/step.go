@@ -63,13 +63,20 @@ func (v *message) step(before machine.Town, run *runState) {
 	r.try(event)
 }
 
-// stepRun is step for a record on a run's own subject, which one of the given events made. tail is
-// the run's end before the record.
+// A step that makes more records than the one to compare draws these ids for the others.
+const (
+	noEvent  = "00000000-0000-4000-8000-000000000000"
+	spareIDs = 16
+)
+
+// stepRun is step for a record on a run's own subject, which one of the given events made, perhaps
+// before another record. tail is the run's end before the record.
 func (v *message) stepRun(
 	townID string, before machine.Town, tail *machine.RunTail, events ...machine.Event,
 ) {
 	r := v.replay(townID, before)
 	r.in.Tail, r.settings.Plugin.Attempts = tail, 1
+	r.in.IDs = slices.Repeat([]string{noEvent}, spareIDs)
 	r.try(events...)
 }
 
@@ -103,13 +110,14 @@ func (v *message) compare(made []byte, err error) {
 // makeRecord returns the bytes of the record that the step makes; nil if it makes none.
 func (r *replay) makeRecord() ([]byte, error) {
 	out, err := machine.Step(r.before, &r.in, &r.settings)
-	if err != nil || out.Record == nil {
+	rec := cmp.Or(out.First, out.Record)
+	if err != nil || rec == nil {
 		return nil, err
 	}
-	if out.Record.Kind.HasState() && r.in.TownID != "" {
-		out.Record.SetState(&out.After)
+	if rec.Kind.HasState() && r.in.TownID != "" {
+		rec.SetState(&out.After)
 	}
-	return out.Record.MarshalJSON()
+	return rec.MarshalJSON()
 }
 
 // stepWaits steps the records of a run that waited, now that its handoff is known.
@@ -120,9 +128,9 @@ func (v *message) stepWaits(run *runState, h *machine.Handoff) {
 			begin := recordedStart(w.rec.Run)
 			begin.Retry = h.Begin.Retry
 			wait := machine.Wait{Handoff: h.Handoff, Run: h.Run, Begin: begin,
-				By: pauseOf(w.rec.Run)}
+				By: pauseOf(w.rec.Run), Closing: w.rec.Closing}
 			w.doubts = nil // earlier ones are settled
-			w.stepRun(v.rec.TownID, machine.Town{}, tail, &wait, &machine.Close{Wait: wait})
+			w.stepRun(v.rec.TownID, machine.Town{}, tail, &wait)
 			v.findings = append(v.findings, w.doubts...)
 		}
 		tail.Add(w.rec, w.Sequence)
@@ -309,8 +317,12 @@ func (r *replay) delivery() (machine.Event, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &machine.Handoff{Handoff: h, Sent: encoded, Run: rec.Run.Identity, Next: rec.Run.FirstSeq,
+	e := &machine.Handoff{Handoff: h, Sent: encoded, Run: rec.Run.Identity,
 		Begin: recordedStart(rec.Run), RetryOf: retryOf(rec)}
+	if first := rec.Run.FirstSeq; first > 1 { // the handoff waited, and its run was closed
+		r.in.Tail = machine.NewTail(nil, first-1)
+		r.in.Tail.Closed, r.in.Tail.Status = true, waited[e.Begin.Start]
+	}
 	e.Run.PlanID, e.Run.PlanVersion = h.ProposalID, h.Proposal.SchemaVersion
 	if of := e.RetryOf; of != nil {
 		if of.LogSeq == 0 || of.LogSeq >= r.Sequence {
@@ -335,6 +347,11 @@ func (r *replay) delivery() (machine.Event, error) {
 		}
 	}
 	return e, nil
+}
+
+// waited has the status of a run that waited, by its start.
+var waited = map[machine.Start]runevents.RunStatus{
+	machine.StartWaited: runevents.RunStatusPending, machine.StartResumed: runevents.RunStatusPaused,
 }
 
 func recordedStart(run *runevents.Run) (begin machine.Begin) {
