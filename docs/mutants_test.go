@@ -104,8 +104,60 @@ var chosen = []struct{ row, file, from, to string }{
 		"\"x\" + text(requirements, \"expectedSnapshotHash\")"},
 }
 
+// transitions are mutants of the transitions of a town that are not stored, with the tests that find them.
+var transitions = []struct{ name, file, from, to, proof string }{
+	{"adopt a command", "worldengine/internal/engine/game/dispatcher.go",
+		"x.adopts, x.held = true, nil; !d.start(x)",
+		"x.adopts, x.held = false, nil; !d.start(x)",
+		"`worldengine/internal/engine/game.TestDispatcher_TakesConsoleOver`"},
+	{"adopt after a lost race", "worldengine/internal/engine/game/dispatcher.go",
+		"if err := x.endElsewhere(ctx); err != nil {",
+		"if err := error(nil); err != nil {",
+		"`worldengine/internal/engine/game.TestDispatcher_EndedElsewhere`"},
+	{"adopt a command that was left", "worldengine/internal/engine/game/dispatcher.go",
+		"x.adopts, x.held, x.due = true, nil, x.reread",
+		"x.adopts, x.held = true, nil",
+		"`worldengine/internal/engine/game.TestDispatcher_LeftCommand`"},
+	{"note a cancellation", "worldengine/internal/engine/game/cancel.go",
+		"x.noted = append(x.noted, c)",
+		"c.done(nil)",
+		"`worldengine/internal/engine/game.TestDispatcher_CancelCallerLeft`"},
+	{"forget a cancellation", "worldengine/internal/engine/game/cancel.go",
+		"case c.caller.Err() != nil:",
+		"case false:",
+		"`worldengine/internal/engine/game.TestDispatcher_CancelCallerLeft`"},
+	{"resend", "worldengine/internal/engine/game/attempt.go",
+		"return p.waitFor(now, p.resend)",
+		"return p.waitFor(now, time.Hour)",
+		"`worldengine/internal/engine.TestStories`"},
+	{"pause while asked", "worldengine/internal/engine/game/execution.go",
+		"by != nil && !inHand:",
+		"by != nil:",
+		"`worldengine/internal/engine/game.TestDispatcher_AskedInPause`"},
+	{"stop the deadline in a pause", "worldengine/internal/engine/game/execution.go",
+		"x.plugin.ends = x.plugin.ends.Add(now.Sub(x.postponed))",
+		"_ = x.plugin",
+		"`worldengine/internal/engine/game.TestDispatcher_AskedInPause`"},
+	{"stop", "worldengine/internal/engine/game/execution.go",
+		"if x.dispatcher.ctx.Err() != nil && !x.console.asked {",
+		"if false {",
+		"`worldengine/internal/engine/game.TestDispatcher_Rests`, `worldengine/internal/engine/game.TestDispatcher_Stop`"},
+	{"deliver with the decision", "worldengine/internal/engine/signals.go",
+		"case submit && out.Decided",
+		"case false && out.Decided",
+		"`worldengine/internal/engine.TestDecide_PersonLeaves`"},
+	{"close a run before it is judged", "worldengine/internal/core/machine/step.go",
+		"out.First = first",
+		"_ = first",
+		"`worldengine/internal/core/machine.TestStep_Oracle`, `worldengine/internal/engine.TestStories`"},
+	{"reopen a run", "worldengine/internal/core/machine/waiting.go",
+		"if s.tail.Closed == e.Closing {",
+		"if s.tail.Closed || !e.Closing {",
+		"`worldengine/internal/core/machine.TestStep_Oracle`, `worldengine/internal/core/machine.TestScenarios`"},
+}
+
 // TestMutants breaks the code of each row of conformance.csv once, and wants one of its named tests
-// to fail. A function returns zero values at once, a text or a number is another one, and a schema
+// to fail. It does so with the transitions of a town, too. A function returns zero values at once, a text or a number is another one, and a schema
 // takes everything. Each row is a subtest, by its line: -run 'TestMutants/^7$'.
 func TestMutants(t *testing.T) {
 	rows, err := csv.NewReader(strings.NewReader(read(t, "conformance.csv"))).ReadAll()
@@ -137,6 +189,15 @@ func TestMutants(t *testing.T) {
 			require.NotEmpty(t, overlay, "no mutant of %s: choose one", code)
 			require.True(t, killed(t, root, overlay, proof, what),
 				"%s: the named tests pass although %s is broken: %s", obligation, what, proof)
+		})
+	}
+	for _, m := range transitions {
+		t.Run(m.name, func(t *testing.T) {
+			source := read(t, filepath.Join("..", m.file))
+			require.Equal(t, 1, strings.Count(source, m.from), "%s: %s", m.file, m.from)
+			require.True(t, killed(t, root, map[string]string{
+				filepath.Join(root, m.file): strings.Replace(source, m.from, m.to, 1),
+			}, m.proof, m.file), "%s pass although %s is broken: %s", m.proof, m.file, m.from)
 		})
 	}
 }
