@@ -10,12 +10,9 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"worldengine/worldengine/wire"
 )
 
 // tree returns the path of every file and directory of the module, below the root.
@@ -207,30 +204,6 @@ func TestPages_Preconditions(t *testing.T) {
 	page := read(t, "contracts.md")
 	for _, kind := range declared {
 		require.True(t, strings.Contains(page, "`"+kind[1]+"`"), kind[1])
-	}
-}
-
-// overload.md names the verbs that list a world, and the verbs with each time of AnswerWithin.
-func TestPages_Overload(t *testing.T) {
-	t.Parallel()
-	page := read(t, "overload.md")
-	lists := regexp.MustCompile(`(?m)^\| of (.*) \| 256;`).FindString(page)
-	answers := regexp.MustCompile(`(?m)^\| with an access file: the way back .*$`).FindString(page)
-	require.Contains(t, answers, "; others 30 s")
-	within := map[string]time.Duration{}
-	for _, part := range regexp.MustCompile("(`[^;]*`) ([0-9]+) min").FindAllStringSubmatch(answers, -1) {
-		minutes, err := time.ParseDuration(part[2] + "m")
-		require.NoError(t, err)
-		for verb := range strings.SplitSeq(part[1], ", ") {
-			within[verb] = minutes
-		}
-	}
-	for _, verb := range wire.Verbs() {
-		name, spec := "`"+string(verb)+"`", verb.Spec()
-		group, _, _ := strings.Cut(string(verb), ".")
-		listed := strings.Contains(lists, name) || strings.Contains(lists, "`"+group+".*`")
-		require.Equal(t, spec.Lists, listed, verb)
-		require.Equal(t, spec.AnswerWithin, within[name], verb)
 	}
 }
 

@@ -7,11 +7,6 @@ import (
 	"worldengine/trace"
 )
 
-// OncePerRun reports whether a run gets at most one alert with this code.
-func (c AlertCode) OncePerRun() bool {
-	return c == InvalidTransition || c == CausalViolation || c == NonContiguousFetch
-}
-
 // Alert is an operational alert about an event of a run. Receivers treat alerts with the same ID as
 // one. The members from RunID to PersistedAt are the event's. Only INVALID_TRANSITION has
 // PriorState and AttemptedState (RunEvents v2.0.1, section 5.4). An alert that is not about one
@@ -70,10 +65,10 @@ func (a *Alert) ID() string {
 	return id + cmp.Or(about, a.TownID) + "|" + a.Since
 }
 
-// NewAlert returns an alert about r.
+// NewAlert returns an alert about r. Its severity is the one that the contracts fix, or "".
 func NewAlert(code AlertCode, r *Record, message string) Alert {
 	return Alert{
-		Code: code, Severity: code.Severity(), RunID: r.RunID, TenantID: r.TenantID,
+		Code: code, Severity: severities[code], RunID: r.RunID, TenantID: r.TenantID,
 		ProjectID: r.ProjectID, EnvironmentID: r.EnvironmentID, EventID: r.EventID,
 		EventType: r.EventType, StepID: r.StepID, LogicalAttemptID: r.LogicalAttemptID,
 		RunSeq: r.RunSeq, PersistedAt: r.PersistedAt, AppendedBy: r.AppendedBy, Message: message,

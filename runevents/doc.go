@@ -1,20 +1,11 @@
-// Package runevents is the contract of run events (RunEvents v2.0.1): their envelope, idempotency
-// keys, valid transitions, and how the events of a run are produced, stored and read.
+// Package runevents is the contract of run events (RunEvents v2.0.1): their envelope, idempotency keys, valid
+// transitions, and the projection of a run from its events. Import it to read the events of a world, to show or store
+// runs, or to check events that you make yourself. Every function is pure and safe for concurrent use, and needs no
+// NATS.
 //
-// One delivery of a handoff is one run. A Producer emits the events of a run in order. The commit log
-// stores them as a Run in one message, which readers expand into records:
-//
-//	Producer ── Emit ──> Run (in the commit log) ── Records ──> RunEventRecord on the bus
-//
-// The append authority is the commit log's stream. It stores all events of an append, or none. Every
-// stored event has a place (runSeq, from 1) and a persistedAt (the time at which the stream stored
-// the message).
-//
-// Other producers ask the append authority by the verb run.append, as worldengine/emit does. Before
-// that, a RunState keeps a producer from invalid transitions. The authority's RunState plans the
-// events to store, and the answers:
-//
-//	RunState.Check ── run.append ──> RunState.Plan ──> Run (in the commit log, on a subject of its own)
+// One delivery of a handoff is one run. A producer makes a Write; the append authority, which is the world's server,
+// gives it a place (runSeq, from 1) and a time (persistedAt), and stores it as a Record. Go programs append events with
+// worldengine/emit, other ones with the verb run.append.
 //
 // On the bus every record is one message, the JSON of a RunEventRecord. Its subject is
 // runevents.v2.<world>.<town token>.<runId>, and it has the headers Event-Type and Nats-Msg-Id (the
@@ -22,8 +13,5 @@
 // runSeq only.
 //
 // Project derives the Snapshot of a run from its records. Incremental derives the next Snapshot from
-// a Snapshot and later records. Both return alerts about invalid records, and both are pure.
-// worldengine/internal/engine/projector.Projector projects the runs that other producers append to.
-//
-// The package imports no NATS.
+// a Snapshot and later records. Both return alerts about invalid records.
 package runevents

@@ -9,7 +9,4 @@ var (
 	// ErrNoRunSeq is returned for a record without a runSeq, which starts at 1. Nothing was
 	// projected; such a record does not come from an append authority.
 	ErrNoRunSeq = errors.New("runevents: a record without a runSeq")
-	// ErrBadID is returned if a Source made an id that is no UUID v4. Nothing was emitted; the
-	// Source has to be fixed.
-	ErrBadID = errors.New("runevents: an id that was drawn is not a UUID v4")
 )

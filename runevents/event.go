@@ -1,7 +1,6 @@
 package runevents
 
 import (
-	"cmp"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -50,77 +49,15 @@ type Identity struct {
 	Trace trace.Context `json:"trace,omitzero"`
 }
 
-// engineAttempt is the engineAttemptId of every event of the engine. NATS shows no attempts of the
-// kind that the contract means, and a producer must not invent them (section 2.4).
-const engineAttempt = 1
-
-// Run is the events of one run as the commit log stores them in one message: the shared members
-// once, and the rest for each event. Records gives the full events.
-type Run struct {
-	Identity
-	// AppendedBy is the producer of the records.
-	AppendedBy string `json:"appendedBy,omitzero"`
-	// FirstSeq is the runSeq of the first event; the other events follow without gaps.
-	FirstSeq int64   `json:"firstSeq"`
-	Events   []Event `json:"events"`
-}
-
-// Event has the members that each event of a Run has of its own.
-type Event struct {
-	EventID          string    `json:"eventId"`
-	EventType        EventType `json:"eventType"`
-	StepID           string    `json:"stepId,omitzero"`
-	LogicalAttemptID int64     `json:"logicalAttemptId"`
-	// EngineAttemptID is 0 if the engineAttemptId of the event is 1, as most are. JSON then omits
-	// it.
-	EngineAttemptID int64          `json:"engineAttemptId,omitzero"`
-	EmittedAt       string         `json:"emittedAt"`
-	Payload         jsontext.Value `json:"payload,omitzero"`
-}
-
-// Records expands the run into records that were persisted at persistedAt. It is pure, so every
-// reader of the log gets the same records.
-func (r *Run) Records(persistedAt time.Time) []Record {
-	records := make([]Record, len(r.Events))
-	at := Timestamp(persistedAt)
-	for i := range r.Events {
-		records[i] = r.record(i, at)
-	}
-	return records
-}
-
-// record expands the ith event.
-func (r *Run) record(i int, persistedAt string) Record {
-	return Record{
-		Write: r.write(&r.Events[i]), RunSeq: r.FirstSeq + int64(i), PersistedAt: persistedAt,
-		AppendedBy: r.AppendedBy,
-	}
-}
-
-// NewWrite returns an event of a run as a Write, with its idempotency key. Write.Validate checks its
-// members. NewWrite is safe for concurrent use.
-func NewWrite(identity Identity, e Event) Write {
-	run := Run{Identity: identity}
-	return run.write(&e)
-}
-
-func (r *Run) write(e *Event) Write {
-	return Write{
-		EventID: e.EventID, EventType: e.EventType, EmittedAt: e.EmittedAt,
-		RunID: r.RunID, TenantID: r.TenantID, ProjectID: r.ProjectID,
-		EnvironmentID: r.EnvironmentID, PlanID: r.PlanID, PlanVersion: r.PlanVersion,
-		EngineAttemptID:  cmp.Or(e.EngineAttemptID, engineAttempt),
-		LogicalAttemptID: e.LogicalAttemptID, IdempotencyKey: IdempotencyKey(r.keyFields(e)),
-		StepID: e.StepID, Payload: e.Payload,
-	}
-}
-
-func (r *Run) keyFields(e *Event) KeyFields {
-	return KeyFields{
-		RunID: r.RunID, StepID: e.StepID, LogicalAttemptID: e.LogicalAttemptID,
-		EventType: e.EventType, PlanID: r.PlanID, PlanVersion: r.PlanVersion,
-	}
-}
-
 // Timestamp formats a time as events have it: RFC 3339, UTC, milliseconds.
 func Timestamp(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }
+
+// Appended is an append authority's answer to a write: the ID, the place and the time of the stored
+// event. The producer uses this EventID instead of its own.
+type Appended struct {
+	EventID     string `json:"eventId"`
+	RunSeq      int64  `json:"runSeq"`
+	PersistedAt string `json:"persistedAt"`
+	// Idempotent says that the run had an event with the same idempotencyKey: nothing was stored.
+	Idempotent bool `json:"idempotent"`
+}

@@ -2,8 +2,6 @@ package runevents
 
 import (
 	"slices"
-	"strings"
-	"unicode"
 )
 
 // EventType is the kind of an event. The set is open: consumers tolerate types they do not know.
@@ -109,16 +107,6 @@ func EventTypes(level Level) []EventType {
 
 // Spec returns the declaration of a type; the zero EventSpec if the type is unknown.
 func (t EventType) Spec() EventSpec { return specs[t] }
-
-// fold returns the letters and digits of a name, in lower case.
-func fold(name string) string {
-	return strings.ToLower(strings.Map(func(r rune) rune {
-		if unicode.IsLetter(r) || unicode.IsDigit(r) {
-			return r
-		}
-		return -1
-	}, name))
-}
 
 // IsStepLevel reports whether t is a known step-level event, which has a stepId. Every other known event
 // is about the run, and has no stepId.

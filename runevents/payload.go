@@ -35,7 +35,7 @@ func (d details) time(e *Record) string {
 }
 
 func (d details) artifacts() []Artifact {
-	sizes := json.WithUnmarshalers(integers)
+	sizes := json.WithUnmarshalers(schemas.Integers)
 	artifacts := decoded[[]Artifact](d.Artifacts, sizes)
 	if artifacts == nil {
 		artifacts = decoded[[]Artifact](d.ArtifactRefs, sizes)

@@ -42,11 +42,11 @@ func Project(runID string, events []Record) (Snapshot, []Alert, error) {
 // section 1.0.1). A step event before RunStarted is applied. A StepCompleted or StepFailed before
 // its StepStarted is invalid.
 func Incremental(s Snapshot, events []Record) (Snapshot, []Alert, error) {
-	if err := checkRun(s.RunID, events); err != nil {
+	events, err := Ordered(s.RunID, events)
+	if err != nil {
 		return s, nil, err
 	}
 	r := reduction{Snapshot: s.clone(len(events))}
-	events = sortBySeq(events)
 	for i := range events {
 		r.apply(&events[i])
 	}
@@ -69,31 +69,27 @@ const (
 	ResyncFromSnapshot ResyncMode = "FROM_SNAPSHOT"
 )
 
-func checkRun(runID string, events []Record) error {
+// Ordered returns records of a run in the order of runSeq. If they are in order already, it returns the same
+// slice. No two events share a runSeq; if they did, the lower eventId would go first, so that the
+// order of arrival never counts. The error is ErrOtherRun or ErrNoRunSeq.
+func Ordered(runID string, events []Record) ([]Record, error) {
 	for i := range events {
 		if events[i].RunID != runID {
-			return fmt.Errorf("%w: %q, not %q", ErrOtherRun, events[i].RunID, runID)
+			return nil, fmt.Errorf("%w: %q, not %q", ErrOtherRun, events[i].RunID, runID)
 		}
 		if events[i].RunSeq < 1 {
-			return fmt.Errorf("%w: run %q, event %q", ErrNoRunSeq, runID, events[i].EventID)
+			return nil, fmt.Errorf("%w: run %q, event %q", ErrNoRunSeq, runID, events[i].EventID)
 		}
 	}
-	return nil
-}
-
-// sortBySeq returns events in the order of runSeq. If they are in order already, it returns the same
-// slice. No two events share a runSeq; if they did, the lower eventId would go first, so that the
-// order of arrival never counts.
-func sortBySeq(events []Record) []Record {
 	compare := func(a, b Record) int {
 		return cmp.Or(cmp.Compare(a.RunSeq, b.RunSeq), strings.Compare(a.EventID, b.EventID))
 	}
 	if slices.IsSortedFunc(events, compare) {
-		return events
+		return events, nil
 	}
 	events = slices.Clone(events)
 	slices.SortStableFunc(events, compare)
-	return events
+	return events, nil
 }
 
 // reduction is a projection under way. It owns the slices of its snapshot.
@@ -119,20 +115,20 @@ func (r *reduction) apply(e *Record) {
 	if i >= 0 {
 		step = r.Steps[i].Status
 	}
-	v := judge(r.Status, step, e.EventType, e.StepID)
-	alerts := v.alerts(e)
-	if !v.valid && r.ignore(e.EventID) {
+	v := Judge(r.Status, step, e.EventType, e.StepID)
+	alerts := v.Alerts(e)
+	if !v.Valid && r.ignore(e.EventID) {
 		alerts = alerts[1:]
 	}
 	r.alerts = append(r.alerts, alerts...)
 	switch {
-	case !v.valid:
+	case !v.Valid:
 	case e.EventType.IsStepLevel():
 		r.identify(e)
-		r.moveStep(i, StepStatus(v.next), e)
+		r.moveStep(i, StepStatus(v.Next), e)
 	default:
 		r.identify(e)
-		r.moveRun(RunStatus(v.next), e)
+		r.moveRun(RunStatus(v.Next), e)
 	}
 }
 

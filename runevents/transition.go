@@ -1,9 +1,7 @@
 package runevents
 
 import (
-	"cmp"
 	"fmt"
-	"strings"
 )
 
 // RunStatus is the derived status of a run.
@@ -56,88 +54,70 @@ func RunStatuses() []RunStatus {
 	}
 }
 
-// validIn returns the statuses in which event is valid, joined by " or ". They are statuses of the
-// step or, if stepID is "", of the run. If event is of the other level, validIn returns "".
-func validIn(event EventType, stepID string) string {
-	spec := event.Spec()
-	if (spec.Level == StepLevel) != (stepID != "") {
-		return ""
+// firstAttempt is the number of the first logical attempt (section 2.4).
+const firstAttempt = 1
+
+// InvalidTransitionError refuses an event that is not valid in the state of its run or step.
+// Nothing was emitted. The caller must stop emitting for that run or step, and surface the error
+// (section 5.3, layer 1).
+type InvalidTransitionError struct {
+	StepID    string // "" for the run
+	Expected  string // the states in which the event is valid, joined by " or "; "" for none
+	Actual    string
+	Attempted EventType
+}
+
+func (e *InvalidTransitionError) Error() string {
+	entity := "the run"
+	if e.StepID != "" {
+		entity = "step " + e.StepID
 	}
-	return strings.Join(spec.From, " or ")
-}
-
-// stepAttempt is a step attempt or, if stepID is "", the run.
-type stepAttempt struct {
-	stepID  string
-	attempt int64
-}
-
-// statuses are the statuses of a run and of its step attempts. A step attempt that is not in steps
-// is PENDING.
-type statuses struct {
-	run   RunStatus
-	steps map[stepAttempt]StepStatus
-}
-
-// judge returns the verdict on e as the run's next event.
-func (s *statuses) judge(e *Write) verdict {
-	step := s.steps[stepAttempt{e.StepID, e.LogicalAttemptID}]
-	return judge(s.run, cmp.Or(step, StepStatusPending), e.EventType, e.StepID)
-}
-
-// apply moves the run or the step attempt that e is about, if e is valid.
-func (s *statuses) apply(e *Write) verdict {
-	v := s.judge(e)
-	s.move(e, v)
-	return v
-}
-
-func (s *statuses) move(e *Write, v verdict) {
-	switch {
-	case !v.valid:
-	case e.EventType.IsStepLevel():
-		s.steps[stepAttempt{e.StepID, e.LogicalAttemptID}] = StepStatus(v.next)
-	default:
-		s.run = RunStatus(v.next)
+	text := fmt.Sprintf("runevents: %s is %s, so %s is not a valid transition", entity,
+		e.Actual, e.Attempted)
+	if e.Expected != "" {
+		text += ": it has to be " + e.Expected
 	}
+	return text
 }
 
-// verdict is a projector's decision about an event. The append authority and other producers share
-// it, so that they agree with projections.
-type verdict struct {
-	// prior is the status of the run or of the step attempt; next is the one that follows or, after
+// Verdict is a projector's decision about an event.
+type Verdict struct {
+	// Prior is the status of the run or of the step attempt; Next is the one that follows or, after
 	// an invalid event, the one that it attempts.
-	prior, next string
-	valid       bool
-	cause       string // the event that had to come first, but did not; "" for none
+	Prior, Next string
+	Valid       bool
+	// Cause is the event that had to come first, but did not; "" for none.
+	Cause string
 }
 
-// judge returns the verdict on an event in the statuses of its run and of its step attempt.
-func judge(run RunStatus, step StepStatus, event EventType, stepID string) verdict {
+// Judge returns the verdict on an event as the next one of a run, in the statuses of the run and of the event's step
+// attempt. Projections, the append authority and other producers share it, so that they agree (RunEvents v2.0.1,
+// section 5.3). It is pure.
+func Judge(run RunStatus, step StepStatus, event EventType, stepID string) Verdict {
 	switch event.Spec().Level {
 	case RunLevel:
 		next, valid := NextRunStatus(run, event)
-		return verdict{prior: string(run), next: string(next), valid: valid && stepID == ""}
+		return Verdict{Prior: string(run), Next: string(next), Valid: valid && stepID == ""}
 	case StepLevel:
 		next, valid := NextStepStatus(step, event)
-		v := verdict{prior: string(step), next: string(next), valid: valid}
+		v := Verdict{Prior: string(step), Next: string(next), Valid: valid}
 		switch {
 		case run.Terminal() || stepID == "":
-			v.prior, v.valid = string(run), false
+			v.Prior, v.Valid = string(run), false
 		case !valid && step == StepStatusPending:
-			v.cause = "its StepStarted"
+			v.Cause = "its StepStarted"
 		case valid && run != RunStatusRunning && run != RunStatusPaused:
-			v.cause = "RunStarted"
+			v.Cause = "RunStarted"
 		}
 		return v
 	}
-	return verdict{prior: string(run), next: string(run), valid: true}
+	return Verdict{Prior: string(run), Next: string(run), Valid: true}
 }
 
-// alerts returns the alerts of a projector about e. An INVALID_TRANSITION comes first.
-func (v *verdict) alerts(e *Record) (alerts []Alert) {
-	if !v.valid {
-		why := "is not valid in " + v.prior
+// Alerts returns the alerts of a projector about e. An INVALID_TRANSITION comes first.
+func (v *Verdict) Alerts(e *Record) (alerts []Alert) {
+	if !v.Valid {
+		why := "is not valid in " + v.Prior
 		switch {
 		case e.EventType.IsStepLevel() && e.StepID == "":
 			why = "needs a stepId"
@@ -146,12 +126,12 @@ func (v *verdict) alerts(e *Record) (alerts []Alert) {
 		}
 		a := NewAlert(InvalidTransition, e, fmt.Sprintf(
 			"%s at runSeq %d %s and was ignored", subject(e), e.RunSeq, why))
-		a.PriorState, a.AttemptedState = v.prior, v.next
+		a.PriorState, a.AttemptedState = v.Prior, v.Next
 		alerts = append(alerts, a)
 	}
-	if v.cause != "" {
+	if v.Cause != "" {
 		alerts = append(alerts, NewAlert(CausalViolation, e, fmt.Sprintf(
-			"%s at runSeq %d comes before %s", subject(e), e.RunSeq, v.cause)))
+			"%s at runSeq %d comes before %s", subject(e), e.RunSeq, v.Cause)))
 	}
 	return alerts
 }

@@ -10,7 +10,6 @@ import (
 
 	"worldengine/schemas"
 	"worldengine/schemas/schemastest"
-	"worldengine/worldengine/wire"
 )
 
 // Each message of the document has examples, which fit the document's own schemas.
@@ -27,29 +26,6 @@ func TestAsyncAPI_Examples(t *testing.T) {
 			}
 		}
 	}
-}
-
-// Each verb is an operation, and each code is the error of some operation, with its remedy.
-func TestAsyncAPI_IsWhole(t *testing.T) {
-	t.Parallel()
-	api, declared := schemastest.ReadAsyncAPI(t), map[string]bool{}
-	for _, verb := range wire.Verbs() {
-		operation := api.Operations[string(verb)]
-		require.Equal(t, "receive", operation.Action, verb)
-		require.NotEmpty(t, operation.Reply.Messages, verb)
-		for _, reply := range operation.Reply.Messages {
-			declared[reply.Name()] = true
-		}
-	}
-	for _, e := range wire.Errors() {
-		name := "error." + string(e.Code)
-		require.True(t, declared[name], "no verb answers %s", e.Code)
-		require.NotEmpty(t, api.Components.Messages[name].Summary, name)
-	}
-	for _, name := range []string{"apply", "events", "alerts", "runevents"} {
-		require.Equal(t, "send", api.Operations[name].Action, name)
-	}
-	require.Contains(t, api.Channels, "hosts")
 }
 
 // The schemas of the document accept and refuse the same payloads as the ones of this package: every example, and every

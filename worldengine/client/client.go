@@ -7,7 +7,7 @@
 //
 // Every request ends within its context and Client.Timeout. Until then it is repeated with the same
 // bytes if no answer comes, or after a 429 or 503 whose reply names a pause. A request that changes
-// something (wire.VerbSpec.Changes) is not repeated if it may have been carried out: the server
+// something (protocol.VerbSpec.Changes) is not repeated if it may have been carried out: the server
 // could refuse the repetition because of the first request.
 //
 // An error is a *ReplyError (the server answered with an error) or an *UnavailableError (no answer

@@ -21,6 +21,7 @@ import (
 	"worldengine/runevents"
 	"worldengine/worldengine/client"
 	"worldengine/worldengine/emit"
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/wire"
 )
 
@@ -255,7 +256,7 @@ func TestEvents_DamagedCommit(t *testing.T) {
 func (w *world) damage(runID string) {
 	w.t.Helper()
 	blocks, err := filepath.Glob(filepath.Join(w.config.Data, "jetstream", "*", "streams",
-		wire.LogStream("main"), "msgs", "*.blk"))
+		layout.LogStream("main"), "msgs", "*.blk"))
 	require.NoError(w.t, err)
 	require.Len(w.t, blocks, 1)
 	data, err := os.ReadFile(blocks[0])

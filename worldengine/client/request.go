@@ -19,13 +19,14 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"worldengine/schemas"
+	"worldengine/worldengine/internal/kit/protocol"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
 
 // Request sends body to a verb and returns the reply. Within Timeout it repeats the request if no
 // answer comes, or after a 429 or 503 if the reply names a pause; it then waits for the pause and a
-// random time. A request that changes something (wire.VerbSpec.Changes) is not repeated if it may
+// random time. A request that changes something (protocol.VerbSpec.Changes) is not repeated if it may
 // have been carried out. The error is a *ReplyError or an *UnavailableError.
 func (c *Client) Request(ctx context.Context, verb wire.Verb, body []byte) (*nats.Msg, error) {
 	msg, _, err := c.exchange(ctx, verb, body, sending{})
@@ -172,7 +173,7 @@ func (x *exchange) repeatDue(ctx context.Context, why error) {
 // unanswered.
 func (x *exchange) attempt(ctx context.Context) {
 	if x.unanswered > 0 {
-		if x.verb.Spec().Changes {
+		if protocol.LookupVerb(x.verb).Changes {
 			return
 		}
 		x.doubt = true
@@ -296,7 +297,7 @@ func repeatable(verb wire.Verb, refused *ReplyError) bool {
 	case http.StatusTooManyRequests:
 		return refused.RetryAfter > 0
 	case http.StatusServiceUnavailable:
-		return refused.RetryAfter > 0 && !verb.Spec().Changes
+		return refused.RetryAfter > 0 && !protocol.LookupVerb(verb).Changes
 	}
 	return false
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 
+	"worldengine/worldengine/internal/kit/protocol"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
@@ -76,5 +77,5 @@ func whyUnserved(world string, list []ListedWorld, none *UnavailableError) error
 		}
 		code, text = wire.CodeWorldNotServed, "the world "+world+" is not served: "+list[0].Why
 	}
-	return &ReplyError{Status: code.Spec().Status, Code: string(code), Message: text}
+	return &ReplyError{Status: protocol.LookupError(code).Status, Code: string(code), Message: text}
 }

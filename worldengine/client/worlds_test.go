@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/worldengine/client"
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/serve/server"
-	"worldengine/worldengine/wire"
 )
 
 // A client lists worlds, makes one and removes it. A world that does not exist is UNKNOWN_WORLD.
@@ -54,7 +54,7 @@ func TestClient_WorldNotServed(t *testing.T) {
 	c.Timeout = 2 * time.Second
 	js, err := jetstream.New(c.Conn)
 	require.NoError(t, err)
-	_, err = js.CreateStream(t.Context(), jetstream.StreamConfig{Name: wire.LogStream("left")})
+	_, err = js.CreateStream(t.Context(), jetstream.StreamConfig{Name: layout.LogStream("left")})
 	require.NoError(t, err)
 	_, err = c.WorldStatus(t.Context())
 	var refused *client.ReplyError

@@ -28,6 +28,7 @@ import (
 
 	"worldengine/runevents"
 	"worldengine/worldengine/client"
+	"worldengine/worldengine/internal/core/runlog"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
@@ -52,7 +53,7 @@ type Emitter struct {
 	turn   chan struct{} // holds a value while an Emit or Observe runs
 	// known has the events that are persisted, and drawn the eventIds of all others that may be, by
 	// idempotency key: the EventIdRegistry of the run.
-	known *runevents.RunState
+	known *runlog.State
 	drawn map[string]string
 	// stopped has the first refusal of a step attempt or, without a stepId, of the run.
 	stopped map[entity]error
@@ -78,7 +79,7 @@ func New(config Config) (*Emitter, error) {
 	config.EngineAttemptID = cmp.Or(config.EngineAttemptID, 1)
 	return &Emitter{
 		config: config, turn: make(chan struct{}, 1),
-		known: runevents.NewRunState(config.Identity.RunID, runevents.AppendPolicy{}),
+		known: runlog.NewState(config.Identity.RunID, runlog.Policy{}),
 		drawn: map[string]string{}, stopped: map[entity]error{},
 	}, nil
 }
@@ -115,7 +116,7 @@ func (e *Emitter) Emit(
 	case <-ctx.Done():
 		return runevents.Appended{}, ctx.Err()
 	}
-	w := runevents.NewWrite(e.config.Identity, runevents.Event{
+	w := runlog.NewWrite(e.config.Identity, runlog.Event{
 		EventType: event, StepID: stepID, LogicalAttemptID: attempt,
 		EngineAttemptID: e.config.EngineAttemptID, EmittedAt: runevents.Timestamp(time.Now()),
 	})

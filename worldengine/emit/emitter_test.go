@@ -19,6 +19,7 @@ import (
 	"worldengine/schemas/schemastest"
 	"worldengine/worldengine/client"
 	"worldengine/worldengine/emit"
+	"worldengine/worldengine/internal/core/runlog"
 	"worldengine/worldengine/internal/testkit/natstest"
 )
 
@@ -46,9 +47,9 @@ func serveScript(
 }
 
 func (s *scripted) answer(msg *nats.Msg) {
-	townID, writes, err := runevents.ParseAppend(msg.Data, schemas.Limits{})
+	townID, writes, err := runlog.ParseAppend(msg.Data, schemas.Limits{})
 	if err == nil {
-		err = runevents.CheckAppend(writes)
+		err = runlog.CheckAppend(writes)
 	}
 	if err != nil || townID != "t" || len(writes) != 1 {
 		s.t.Errorf("asked for %s: %v", msg.Data, err)
@@ -329,7 +330,7 @@ func newWrite(
 	t testing.TB, event runevents.EventType, stepID string, attempt int64,
 ) runevents.Write {
 	t.Helper()
-	w := runevents.NewWrite(identity, runevents.Event{
+	w := runlog.NewWrite(identity, runlog.Event{
 		EventID: "5d1f0f4e-6a0b-4c4f-8c55-0f6d2f2f6a01", EventType: event, StepID: stepID,
 		LogicalAttemptID: attempt, EmittedAt: "2026-02-16T10:00:00.000Z",
 	})

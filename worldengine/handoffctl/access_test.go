@@ -11,6 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/worldengine/internal/engine/bus"
+	"worldengine/worldengine/internal/kit/layout"
+	"worldengine/worldengine/internal/kit/protocol"
 	"worldengine/worldengine/internal/serve/access"
 	"worldengine/worldengine/internal/serve/server"
 	"worldengine/worldengine/internal/store/commitlog/logtest"
@@ -24,7 +26,7 @@ func guarded(t *testing.T, others ...access.User) func(wire.Role) *cli {
 	t.Parallel()
 	const password = "a password of the tests"
 	var users []access.User
-	for _, role := range wire.Roles() {
+	for _, role := range protocol.Roles() {
 		users = append(users, access.User{Name: string(role), Role: role, Password: password})
 	}
 	for _, user := range others {
@@ -45,7 +47,7 @@ func TestStreams_Denied(t *testing.T) {
 	operator, engine := as(wire.Operator), as(wire.Engine)
 	js, err := jetstream.New(engine.connect())
 	require.NoError(t, err)
-	_, err = js.Publish(t.Context(), logtest.AppendSubject(t, js, wire.LogSubject("main", threatened)), []byte("garbage"))
+	_, err = js.Publish(t.Context(), logtest.AppendSubject(t, js, layout.LogSubject("main", threatened)), []byte("garbage"))
 	require.NoError(t, err)
 	const denied = "PERMISSION_DENIED: this user may not use the streams of the world: "
 	operator.fails(exitRefused, denied, "fsck", "--repair")
@@ -58,7 +60,7 @@ func TestStreams_Denied(t *testing.T) {
 		require.NoError(t, err)
 	}
 	_, err = js.Publish(t.Context(),
-		wire.DeadLetterSubject("main", wire.EventStream("main"), "9000", "0"), nil)
+		layout.DeadLetterSubject("main", wire.EventStream("main"), "9000", "0"), nil)
 	require.NoError(t, err)
 	replay := []string{"deadletter", "replay", "--all"}
 	operator.fails(exitRefused, denied, replay...)

@@ -9,6 +9,7 @@ import (
 
 	"worldengine/schemas"
 	"worldengine/worldengine/client"
+	"worldengine/worldengine/internal/kit/phrase"
 	"worldengine/worldengine/internal/tool/verify"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
@@ -77,7 +78,7 @@ func unavailablef(code string, cause error, format string, args ...any) error {
 	return &client.UnavailableError{Code: code, Message: fmt.Sprintf(format, args...), Cause: cause}
 }
 
-func sentence(err error) string { return wire.Sentence(err) }
+func sentence(err error) string { return phrase.Sentence(err) }
 
 // classify returns the machine code, the exit status and the details of an error.
 func classify(err error) (code string, status int, details []schemas.Violation) {

@@ -15,6 +15,7 @@ import (
 	"worldengine/worldengine/internal/core/apply"
 	"worldengine/worldengine/internal/core/town"
 	"worldengine/worldengine/internal/kit/backoff"
+	"worldengine/worldengine/internal/kit/percent"
 	"worldengine/worldengine/internal/tool/junit"
 	"worldengine/worldengine/plugin/conformance"
 	"worldengine/worldengine/wire"
@@ -130,7 +131,7 @@ func (c *pluginCheckCommand) config(a *app) (conformance.Config, error) {
 		}
 	}
 	if c.Snapshot == "" {
-		townID, err := wire.PercentDecode(token)
+		townID, err := percent.Decode(token)
 		if err != nil || townID == "" || strings.ContainsAny(token, "=*>") {
 			return config, usagef("the subject must end with the token of one town; if that is " +
 				"a hash, give --snapshot")

@@ -13,6 +13,7 @@ import (
 	"worldengine/runevents"
 	"worldengine/worldengine/client"
 	"worldengine/worldengine/internal/kit/cmdline"
+	"worldengine/worldengine/internal/kit/phrase"
 	"worldengine/worldengine/internal/store/storage"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
@@ -149,7 +150,7 @@ func absences(s *messages.WorldReport) string {
 		towns = append(towns, show(s.PluginsAbsent[i].TownID))
 	}
 	return fmt.Sprintf("%d towns, the first since %s: %s. %s handoffctl town get shows a town's next "+
-		"request", s.States.NoPlugin, show(since), wire.Names(towns, s.States.NoPlugin), show(one.Todo))
+		"request", s.States.NoPlugin, show(since), phrase.List(towns, s.States.NoPlugin), show(one.Todo))
 }
 
 // absenceOf describes the wait for a plugin, and the remedy; "" if an older server leaves it out.
@@ -236,7 +237,7 @@ func othersOf(alert *messages.OpenAlert) (text string) {
 		text = fmt.Sprintf(" And %d more", n)
 	}
 	if n := len(alert.Towns); n > 1 {
-		text += "; towns " + show(wire.Names(alert.Towns, n))
+		text += "; towns " + show(phrase.List(alert.Towns, n))
 	}
 	return text
 }

@@ -12,10 +12,10 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"worldengine/worldengine/internal/kit/cmdline"
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/fsck"
 	"worldengine/worldengine/internal/store/worldsettings"
-	"worldengine/worldengine/wire"
 )
 
 // openStreams connects to the streams of the world. NATS does not answer a request that it denies.
@@ -195,7 +195,7 @@ func (c *settingsSetCommand) Run(ctx context.Context, a *app) error {
 	if refused, ok := errors.AsType[*worldsettings.DifferError](err); ok {
 		return failedf("nothing is changed, since it would discard %s of %s (%s): take a backup, and "+
 			"give --discard-history", cmdline.Counted(refused.Discards, "message"),
-			wire.LogStream(a.flags.World), worldsettings.HistorySetting)
+			layout.LogStream(a.flags.World), worldsettings.HistorySetting)
 	}
 	return a.printSettings(ctx, plan, err)
 }

@@ -15,6 +15,8 @@ import (
 	"worldengine/runevents"
 	"worldengine/worldengine/internal/engine"
 	"worldengine/worldengine/internal/engine/bus"
+	"worldengine/worldengine/internal/kit/layout"
+	"worldengine/worldengine/internal/kit/protocol"
 	"worldengine/worldengine/internal/serve/server"
 	"worldengine/worldengine/internal/store/backup"
 	"worldengine/worldengine/internal/store/fsck"
@@ -33,13 +35,13 @@ func TestDeadLetters_ListAndShow(t *testing.T) {
 	require.NoError(t, err)
 	for part, body := range []string{`{"a": 1}`, "\x00\xff"} {
 		_, err := js.PublishMsg(t.Context(), &nats.Msg{
-			Subject: wire.DeadLetterSubject("main", "WORLD_main_RUNEVENTS", "7",
+			Subject: layout.DeadLetterSubject("main", "WORLD_main_RUNEVENTS", "7",
 				string(rune('0'+part))), Data: []byte(body),
 			Header: nats.Header{
-				wire.LogSeqHeader: {"7"}, wire.LogPartHeader: {string(rune('0' + part))},
-				wire.DeadLetterReasonHeader: {"it is too large"},
-				wire.OriginalSubjectHeader:  {"runevents.v2.main.x.y"},
-				wire.OriginalSizeHeader:     {"9000000"},
+				layout.LogSeqHeader: {"7"}, layout.LogPartHeader: {string(rune('0' + part))},
+				layout.DeadLetterReasonHeader: {"it is too large"},
+				layout.OriginalSubjectHeader:  {"runevents.v2.main.x.y"},
+				layout.OriginalSizeHeader:     {"9000000"},
 			},
 		})
 		require.NoError(t, err)
@@ -87,7 +89,7 @@ func TestDeadLetters_Replay(t *testing.T) {
 	require.Equal(t, exitOK, c.pipe(c.handoff(), "send", "-").status)
 	require.Eventually(t, func() bool { return count() == 10 }, time.Minute,
 		50*time.Millisecond)
-	gone := wire.DeadLetterSubject("main", wire.EventStream("main"), "9000", "0")
+	gone := layout.DeadLetterSubject("main", wire.EventStream("main"), "9000", "0")
 	_, err := js.Publish(t.Context(), gone, nil)
 	require.NoError(t, err)
 	limit(-1)
@@ -120,7 +122,7 @@ func TestSettings_Discard(t *testing.T) {
 		worldsettings.StreamConfig("other", worldsettings.Default(), 1))
 	require.NoError(t, err)
 	for range 1003 {
-		_, err = js.PublishAsync(wire.LogSubject("other", "busy"), []byte("{}"))
+		_, err = js.PublishAsync(layout.LogSubject("other", "busy"), []byte("{}"))
 		require.NoError(t, err)
 	}
 	<-js.PublishAsyncComplete()
@@ -170,7 +172,7 @@ func TestStatus_Trouble(t *testing.T) {
 	c := online(t)
 	js := c.streams()
 	for _, code := range []runevents.AlertCode{runevents.StorageFailed, runevents.StorageRecovered} {
-		alert := runevents.Alert{Code: code, Severity: code.Severity(),
+		alert := runevents.Alert{Code: code, Severity: protocol.LookupAlert(code).Severity,
 			At: runevents.Timestamp(time.Now()), Message: "Told."}
 		_, err := js.Publish(t.Context(), wire.AlertSubject("main", string(code)),
 			[]byte(marshal(t, alert)))
@@ -178,7 +180,7 @@ func TestStatus_Trouble(t *testing.T) {
 	}
 	_, err := js.CreateStream(t.Context(), bus.DeadLetterConfig("main", 1))
 	require.NoError(t, err)
-	_, err = js.Publish(t.Context(), wire.DeadLetterSubject("main", "RUNEVENTS", "7", "0"),
+	_, err = js.Publish(t.Context(), layout.DeadLetterSubject("main", "RUNEVENTS", "7", "0"),
 		[]byte(`{}`))
 	require.NoError(t, err)
 	got := c.run("status", "-o", "json")
@@ -194,7 +196,7 @@ func TestStatus_Trouble(t *testing.T) {
 func TestStatus_LogLost(t *testing.T) {
 	c := online(t)
 	js := c.streams()
-	log, err := js.Stream(t.Context(), wire.LogStream("main"))
+	log, err := js.Stream(t.Context(), layout.LogStream("main"))
 	require.NoError(t, err)
 	require.NoError(t, js.DeleteStream(t.Context(), log.CachedInfo().Config.Name))
 	_, err = js.CreateStream(t.Context(), log.CachedInfo().Config)

@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/runevents"
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/testkit/natstest"
 	"worldengine/worldengine/wire"
@@ -181,7 +182,7 @@ func (c *nodes) replicas(nc *nats.Conn) (leader int) {
 	c.t.Helper()
 	js, err := jetstream.New(nc)
 	require.NoError(c.t, err)
-	for _, name := range []string{wire.EventStream("main"), wire.LogStream("main")} {
+	for _, name := range []string{wire.EventStream("main"), layout.LogStream("main")} {
 		eventually(c.t, time.Minute, "replicas of "+name, func(ctx context.Context) error {
 			ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 			defer cancel()

@@ -22,6 +22,7 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/worldengine/internal/core/town"
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/store/fsck"
 	"worldengine/worldengine/wire"
 )
@@ -31,7 +32,7 @@ var clusterDamage = flag.Int("cluster.damage", 0,
 
 // logFiles are the files of the log's messages at node i, and walFiles the Raft logs of its streams.
 func (c *nodes) logFiles(i int, pattern string) []string {
-	return c.files(i, "$G", "streams", wire.LogStream(wire.DefaultWorld), "msgs", pattern)
+	return c.files(i, "$G", "streams", layout.LogStream(wire.DefaultWorld), "msgs", pattern)
 }
 
 func (c *nodes) walFiles(i int) []string { return c.files(i, "$SYS", "_js_", "S-*", "msgs", "*.blk") }
@@ -291,12 +292,12 @@ func (w *clusterWorld) lead(i int) {
 		name := nodeName(i)
 		ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 		defer cancel()
-		s, err := js.Stream(ctx, wire.LogStream(wire.DefaultWorld))
+		s, err := js.Stream(ctx, layout.LogStream(wire.DefaultWorld))
 		if err != nil || s.CachedInfo().Cluster.Leader == name {
 			return err
 		}
 		reply, err := js.Conn().RequestWithContext(ctx,
-			"$JS.API.STREAM.LEADER.STEPDOWN."+wire.LogStream(wire.DefaultWorld),
+			"$JS.API.STREAM.LEADER.STEPDOWN."+layout.LogStream(wire.DefaultWorld),
 			fmt.Appendf(nil, `{"placement":{"preferred":%q}}`, name))
 		if err == nil {
 			err = fmt.Errorf("the leader is still %s: %s", s.CachedInfo().Cluster.Leader, reply.Data)

@@ -18,8 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/worldengine/internal/core/placement"
-	"worldengine/worldengine/messages"
-	"worldengine/worldengine/wire"
+	"worldengine/worldengine/internal/kit/layout"
 )
 
 var (
@@ -54,7 +53,7 @@ type sharing struct {
 }
 
 type heardServer struct {
-	messages.Announcement
+	placement.Announcement
 	at time.Time
 }
 
@@ -72,7 +71,7 @@ func startSharing(t testing.TB, worlds, towns int, pace time.Duration, alone boo
 		w.clients = append(w.clients, w.connect(w.at[i]))
 	}
 	for _, nc := range w.clients {
-		_, err := nc.Subscribe(wire.ServersSubject, w.hear)
+		_, err := nc.Subscribe(layout.ServersSubject, w.hear)
 		require.NoError(t, err)
 	}
 	for i := range size {
@@ -102,7 +101,7 @@ func (w *sharing) startEngine(i int) {
 
 // hear notes an announcement of an engine.
 func (w *sharing) hear(msg *nats.Msg) {
-	var a messages.Announcement
+	var a placement.Announcement
 	if json.Unmarshal(msg.Data, &a) != nil {
 		return
 	}

@@ -15,7 +15,9 @@ import (
 	"worldengine/worldengine/internal/core/apply"
 	"worldengine/worldengine/internal/engine"
 	"worldengine/worldengine/internal/kit/cmdline"
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/kit/natsconn"
+	"worldengine/worldengine/internal/kit/protocol"
 	"worldengine/worldengine/internal/serve/access"
 	"worldengine/worldengine/internal/serve/server"
 	"worldengine/worldengine/internal/store/commitlog"
@@ -166,7 +168,7 @@ func (c *serveCommand) checkSettings(
 	text = describeSettings(plan.Settings)
 	if plan.Discards > 0 {
 		text += fmt.Sprintf("discards  %s of %s (--%s, --discard-history)\n",
-			cmdline.Counted(plan.Discards, "message"), wire.LogStream(world),
+			cmdline.Counted(plan.Discards, "message"), layout.LogStream(world),
 			worldsettings.HistorySetting)
 	}
 	return text, plan.Settings, nil
@@ -266,7 +268,7 @@ func usersByRole(config *server.Config) string {
 		counts[user.Role]++
 	}
 	var roles []string
-	for _, role := range wire.Roles() {
+	for _, role := range protocol.Roles() {
 		if counts[role] > 0 {
 			roles = append(roles, fmt.Sprintf("%s: %d", role, counts[role]))
 		}

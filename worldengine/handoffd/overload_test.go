@@ -20,6 +20,7 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/schemas"
+	"worldengine/worldengine/internal/kit/protocol"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
@@ -125,7 +126,7 @@ func (h *hammer) quantiles(from time.Time) string {
 // overload returns the service's own counts of a flood.
 func overload(t testing.TB, nc *nats.Conn) (heldBytes, refused int64) {
 	t.Helper()
-	reply, err := nc.Request("$SRV.STATS."+wire.ServiceName, nil, 30*time.Second)
+	reply, err := nc.Request("$SRV.STATS."+protocol.ServiceName, nil, 30*time.Second)
 	require.NoError(t, err)
 	var stats struct {
 		Endpoints []struct{ Data messages.ServerStats }

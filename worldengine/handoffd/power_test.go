@@ -18,6 +18,7 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/worldengine/internal/core/town"
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/store/backup"
 	"worldengine/worldengine/internal/store/worldsettings"
 	"worldengine/worldengine/internal/testkit/powertest"
@@ -359,7 +360,7 @@ func TestPower_Restore(t *testing.T) {
 		var watching sync.WaitGroup
 		begun, stop := false, make(chan struct{})
 		watching.Go(func() { // as soon as there is a stream to restore, the mark is on the disk
-			log := filepath.Join(c.data(), "jetstream", "$G", "streams", wire.LogStream(wire.DefaultWorld))
+			log := filepath.Join(c.data(), "jetstream", "$G", "streams", layout.LogStream(wire.DefaultWorld))
 			for !begun {
 				_, err := os.Stat(log)
 				begun = err == nil

@@ -15,6 +15,7 @@ import (
 	"worldengine/handoff"
 	"worldengine/schemas"
 	"worldengine/worldengine/internal/core/town"
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/serve/server"
 	"worldengine/worldengine/internal/store/backup"
 	"worldengine/worldengine/internal/store/fsck"
@@ -180,7 +181,7 @@ func newPopulated(t *testing.T) *torture {
 func TestDamage_FlippedBit(t *testing.T) {
 	t.Parallel()
 	r := newPopulated(t)
-	path := filepath.Join(r.data(), "jetstream", "$G", "streams", wire.LogStream("main"), "msgs", "1.blk")
+	path := filepath.Join(r.data(), "jetstream", "$G", "streams", layout.LogStream("main"), "msgs", "1.blk")
 	block, err := os.ReadFile(path)
 	require.NoError(t, err)
 	commits := regexp.MustCompile(`(?s)world\.main\.log\.town%205.{4}NATS/1\.0`).FindAllIndex(block, -1)

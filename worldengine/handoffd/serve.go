@@ -117,8 +117,8 @@ func (c *serveCommand) Validate() error {
 			return errors.New(rule.text)
 		}
 	}
-	if c.HistoryPerTown != nil && *c.HistoryPerTown < wire.LeastHistoryPerTown {
-		return fmt.Errorf("--history-per-town must be at least %d, not %d", wire.LeastHistoryPerTown,
+	if c.HistoryPerTown != nil && *c.HistoryPerTown < worldsettings.LeastHistoryPerTown {
+		return fmt.Errorf("--history-per-town must be at least %d, not %d", worldsettings.LeastHistoryPerTown,
 			*c.HistoryPerTown)
 	}
 	return nil

@@ -25,6 +25,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/worldengine/internal/engine"
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/kit/natsconn"
 	"worldengine/worldengine/internal/serve/server"
 	"worldengine/worldengine/internal/store/commitlog"
@@ -366,7 +367,7 @@ func TestServe_ShorterHistory(t *testing.T) {
 	_, err := js.CreateStream(t.Context(), worldsettings.StreamConfig("main", longer, 1))
 	require.NoError(t, err)
 	for range 1500 {
-		_, err = js.PublishAsync(wire.LogSubject("main", "busy"), []byte("{}"))
+		_, err = js.PublishAsync(layout.LogSubject("main", "busy"), []byte("{}"))
 		require.NoError(t, err)
 	}
 	<-js.PublishAsyncComplete()
@@ -447,7 +448,7 @@ func TestServe_OtherFormat(t *testing.T) {
 	after, err := log.Info(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, before.Config, after.Config)
-	_, err = js.Stream(t.Context(), wire.AlertStream("main"))
+	_, err = js.Stream(t.Context(), layout.AlertStream("main"))
 	require.ErrorIs(t, err, jetstream.ErrStreamNotFound)
 }
 

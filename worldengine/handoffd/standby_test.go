@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/testkit/natstest"
 	"worldengine/worldengine/wire"
 )
@@ -64,7 +65,7 @@ func TestStandby_TakesOver(t *testing.T) {
 	p := newPair(t)
 	js, err := jetstream.New(p.nc)
 	require.NoError(t, err)
-	bucket, err := js.KeyValue(t.Context(), wire.WriterBucket(wire.DefaultWorld))
+	bucket, err := js.KeyValue(t.Context(), layout.WriterBucket(wire.DefaultWorld))
 	require.NoError(t, err)
 	lease, err := bucket.WatchAll(t.Context(), jetstream.UpdatesOnly())
 	require.NoError(t, err)

@@ -6,7 +6,7 @@ import "worldengine/handoff"
 const (
 	MemoryRequestType = "world-memory-request.v1"
 	MemoryContextType = "world-memory-context.v1"
-	memorySummaryType = "town-history-summary.v1"
+	MemorySummaryType = "town-history-summary.v1"
 )
 
 // MemoryGet is the request of memory.get.
@@ -95,15 +95,4 @@ type ExecutionCounts struct {
 	Stale     int `json:"stale"`
 	Duplicate int `json:"duplicate"`
 	Failed    int `json:"failed"`
-}
-
-// NewMemory returns a memory without entries.
-func NewMemory(scope MemoryScope) *Memory {
-	return &Memory{Type: MemoryContextType, SchemaVersion: 1, Scope: scope,
-		RecentChronicle: []MemoryEntry{}, RecentHistory: []MemoryResult{}}
-}
-
-// NewMemorySummary returns a summary without results.
-func NewMemorySummary() *MemorySummary {
-	return &MemorySummary{Type: memorySummaryType, SchemaVersion: 1, Factions: []string{}}
 }

@@ -1,10 +1,11 @@
-// Package wire declares the names of a world on NATS: subjects, verbs, headers, streams and error
-// codes. It imports no other package of the module, holds no state, and is safe for concurrent use.
+// Package wire has the names of a world on NATS that clients share with its servers: verbs, subjects, headers, error
+// codes and roles. Import it to talk to a world without worldengine/client, to act on the code of a refusal, or to
+// subscribe to events. It holds no state, is safe for concurrent use, and needs no NATS.
 //
 // # Requests and replies
 //
 // A client asks on worldengine.v1.<world>.<verb> (see Verb) and gives an inbox as the reply
-// subject. Every verb is an endpoint of the NATS micro service named ServiceName. The world's
+// subject. Every verb is an endpoint of the NATS micro service named worldengine. The world's
 // writer answers the requests.
 //
 // The writer judges the handoffs of one town one after another. NATS keeps the order of one

@@ -1,7 +1,5 @@
 package wire
 
-import "slices"
-
 // Role is the kind of a user.
 type Role string
 
@@ -14,45 +12,3 @@ const (
 	Observer Role = "observer"
 	Engine   Role = "engine"
 )
-
-// RoleSpec declares a role. VerbSpec names the roles that may send a verb.
-type RoleSpec struct {
-	Role Role
-	// Client is set if the users of the role are in the clients' account.
-	Client bool
-	// Worlds, Towns, Actors and Read are set if the access file's list of that name may bound the role's
-	// users.
-	Worlds, Towns, Actors, Read bool
-	// Does is the purpose, for the docs.
-	Does string
-}
-
-var roleSpecs = []RoleSpec{
-	{Role: Agent, Client: true, Worlds: true, Towns: true, Actors: true, Read: true,
-		Does: "proposes: sends handoffs, and reads"},
-	{Role: Plugin, Client: true, Worlds: true, Towns: true, Read: true,
-		Does: "applies commands in a game, and reports the true state there"},
-	{Role: Operator, Worlds: true, Does: "does everything but write to the streams"},
-	{Role: Approver, Client: true, Worlds: true, Towns: true, Read: true,
-		Does: "decides about proposals that wait for a person's approval, and reads"},
-	{Role: Observer, Client: true, Worlds: true, Read: true, Does: "reads"},
-	{Role: Engine, Does: "does everything: for `handoffctl fsck --repair`, and `handoffd` itself"},
-}
-
-// Roles returns all roles.
-func Roles() []Role {
-	roles := make([]Role, len(roleSpecs))
-	for i := range roleSpecs {
-		roles[i] = roleSpecs[i].Role
-	}
-	return roles
-}
-
-// Spec returns the declaration of a role; the zero RoleSpec if it is unknown.
-func (r Role) Spec() RoleSpec {
-	i := slices.IndexFunc(roleSpecs, func(s RoleSpec) bool { return s.Role == r })
-	if i < 0 {
-		return RoleSpec{}
-	}
-	return roleSpecs[i]
-}

@@ -13,6 +13,8 @@ import (
 	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/engine/queue"
 	"worldengine/worldengine/internal/kit/backoff"
+	"worldengine/worldengine/internal/kit/layout"
+	"worldengine/worldengine/internal/kit/phrase"
 	"worldengine/worldengine/internal/store/alerts"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/index"
@@ -167,7 +169,7 @@ func (e *Engine) checkLimits(last error) error {
 	}
 	err := commitlog.CheckLimits(e.log.Stream.CachedInfo().Config)
 	if err != nil && last == nil {
-		e.alerts.Raise(alerts.LogLimited.Alert(alerts.Subject{}, "{error}", wire.Sentence(err)))
+		e.alerts.Raise(alerts.LogLimited.Alert(alerts.Subject{}, "{error}", phrase.Sentence(err)))
 	}
 	return err
 }
@@ -302,7 +304,7 @@ func (e *Engine) isOver(ctx context.Context, tail *machine.RunTail, runID string
 func (e *Engine) isForgotten(ctx context.Context, tail *machine.RunTail) (bool, error) {
 	token := wire.TownToken(tail.Waiting.TownID)
 	for _, subject := range []string{
-		wire.LogSubject(e.config.World, token), wire.RefusedSubject(e.config.World, token),
+		layout.LogSubject(e.config.World, token), layout.RefusedSubject(e.config.World, token),
 	} {
 		oldest, err := e.log.Next(ctx, subject, 1)
 		if err != nil {
@@ -350,7 +352,7 @@ func (e *Engine) watchStorage(ctx context.Context) {
 		case full:
 			refused, since = true, e.config.Now()
 			e.alerts.Raise(alerts.StorageFailed.Alert(alerts.Subject{},
-				"{error}", strings.TrimSuffix(wire.Sentence(err), ".")))
+				"{error}", strings.TrimSuffix(phrase.Sentence(err), ".")))
 		case !e.log.Refused(): // else nothing was stored since
 			refused = false
 			e.alerts.Raise(alerts.StorageRecovered.Alert(alerts.Subject{},
@@ -416,7 +418,7 @@ func (e *Engine) findLog(ctx context.Context) {
 			if e.logLost.Swap(&err) == nil {
 				e.config.Logger.Error("LOG_LOST: nothing is committed", "error", err)
 				e.alerts.Raise(alerts.LogLost.Alert(alerts.Subject{},
-					"{effect}", "Nothing is committed", "{error}", wire.Sentence(err)))
+					"{effect}", "Nothing is committed", "{error}", phrase.Sentence(err)))
 			}
 		case err == nil:
 			if err = e.worldPause.Reread(ctx); err == nil {

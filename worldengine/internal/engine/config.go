@@ -17,6 +17,7 @@ import (
 	"worldengine/worldengine/internal/core/town"
 	"worldengine/worldengine/internal/engine/game"
 	"worldengine/worldengine/internal/engine/queue"
+	"worldengine/worldengine/internal/kit/phrase"
 	"worldengine/worldengine/internal/store/alerts"
 	"worldengine/worldengine/internal/store/index"
 	"worldengine/worldengine/internal/store/storage"
@@ -183,8 +184,8 @@ func (c Config) withDefaults() (Config, error) {
 	c.Bounds.PerTown = cmp.Or(c.Bounds.PerTown, DefaultQueuePerTown)
 	c.Bounds.Total = cmp.Or(c.Bounds.Total, DefaultQueueTotal)
 	c.PauseWait = cmp.Or(c.PauseWait, 2*time.Second)
-	c.Bus.Retention = cmp.Or(c.Bus.Retention, wire.DefaultEventRetention)
-	c.Bus.Limit = cmp.Or(c.Bus.Limit, wire.DefaultEventLimit)
+	c.Bus.Retention = cmp.Or(c.Bus.Retention, 30*24*time.Hour)
+	c.Bus.Limit = cmp.Or(c.Bus.Limit, 10_000_000)
 	c.Storage.AppendedRetention = cmp.Or(c.Storage.AppendedRetention, 30*24*time.Hour)
 	c.Runs.TenantID = cmp.Or(c.Runs.TenantID, "default")
 	c.Runs.ProjectID = cmp.Or(c.Runs.ProjectID, c.World)
@@ -241,7 +242,7 @@ func (c *Config) mayBind(binding apply.Binding) error {
 	}
 	if err != nil {
 		return schemas.Invalid(schemas.TownPutRequest, schemas.Violation{
-			Path: "/apply", Message: wire.Sentence(err),
+			Path: "/apply", Message: phrase.Sentence(err),
 		})
 	}
 	return nil

@@ -15,6 +15,7 @@ import (
 	"worldengine/worldengine/internal/core/apply"
 	"worldengine/worldengine/internal/core/approval"
 	"worldengine/worldengine/internal/core/machine"
+	"worldengine/worldengine/internal/core/runlog"
 	"worldengine/worldengine/internal/engine/game"
 	"worldengine/worldengine/internal/engine/queue"
 	"worldengine/worldengine/internal/store/commitlog"
@@ -40,7 +41,7 @@ type delivery struct {
 	retries *machine.FailedRun
 	retry   *machine.Retry
 	// drawn has the event ids of a step whose record was not stored; the next step uses them.
-	drawn []runevents.DrawnID
+	drawn []runlog.DrawnID
 
 	// waited reports whether the delivery had to wait for its town. why is why it still waits.
 	waited bool

@@ -23,6 +23,7 @@ import (
 
 	"worldengine/runevents"
 	"worldengine/worldengine/fixture"
+	"worldengine/worldengine/internal/core/runlog"
 	"worldengine/worldengine/internal/core/town"
 	"worldengine/worldengine/internal/engine/appends"
 	"worldengine/worldengine/internal/engine/approvals"
@@ -32,6 +33,7 @@ import (
 	"worldengine/worldengine/internal/engine/projector"
 	"worldengine/worldengine/internal/engine/queue"
 	"worldengine/worldengine/internal/engine/stepper"
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/kit/lifecycle"
 	"worldengine/worldengine/internal/store/alerts"
 	"worldengine/worldengine/internal/store/commitlog"
@@ -41,7 +43,6 @@ import (
 	"worldengine/worldengine/internal/store/records"
 	"worldengine/worldengine/internal/store/runs"
 	"worldengine/worldengine/internal/store/worldsettings"
-	"worldengine/worldengine/wire"
 )
 
 // Errors of the engine. Bad input is a *schemas.ValidationError. After every other error the client
@@ -147,7 +148,7 @@ func (e *Engine) newRun(planID, planVersion string) (runevents.Identity, error) 
 		EnvironmentID: e.config.Runs.EnvironmentID, PlanID: planID, PlanVersion: planVersion,
 	}
 	if !runevents.IsID(run.RunID) {
-		return run, fmt.Errorf("%w: %q, for a run", runevents.ErrBadID, run.RunID)
+		return run, fmt.Errorf("%w: %q, for a run", runlog.ErrBadID, run.RunID)
 	}
 	return run, nil
 }
@@ -157,7 +158,7 @@ func (e *Engine) Alerts() *alerts.Alerts { return e.alerts }
 
 // CountTowns returns how many towns there are.
 func (e *Engine) CountTowns(ctx context.Context) (uint64, error) {
-	all, err := commitlog.SubjectsOf(ctx, e.log.Stream, wire.LogSubject(e.config.World, "*"))
+	all, err := commitlog.SubjectsOf(ctx, e.log.Stream, layout.LogSubject(e.config.World, "*"))
 	_, _ = e.index.Sync(ctx) // without it, towns that were just removed would count
 	n := uint64(len(all))
 	return n - min(n, uint64(len(e.index.Towns(index.Removed)))), err

@@ -7,8 +7,8 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/store/fsck"
-	"worldengine/worldengine/wire"
 )
 
 // fsck checks a simulation's log: whatever the engines went through, fsck.Run finds nothing, nor in
@@ -24,7 +24,7 @@ func (s *sim) fsck() {
 	case 5:
 		half := uint64(len(s.log.messages) / 2)
 		left := slices.DeleteFunc(slices.Clone(s.log.messages), func(m *simMessage) bool {
-			return m.seq <= half && strings.HasPrefix(m.subject, wire.RunSubject("main", ""))
+			return m.seq <= half && strings.HasPrefix(m.subject, layout.RunSubject("main", ""))
 		})
 		s.fsckOf("expired run records", left)
 	default:

@@ -13,6 +13,8 @@ import (
 
 	"worldengine/dedupe"
 	"worldengine/worldengine/internal/core/machine"
+	"worldengine/worldengine/internal/kit/layout"
+	"worldengine/worldengine/internal/kit/phrase"
 	"worldengine/worldengine/internal/store/alerts"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/index"
@@ -56,7 +58,7 @@ func (e *Engine) raiseLost() {
 		"index, rows.lost-%d, and put the newer log back if there is one",
 		index.Names(e.lost), e.lost[len(e.lost)-1].Seq)
 	e.alerts.Raise(alerts.LogLost.Alert(alerts.Subject{}, "{effect}", "The index was rebuilt, and "+
-		"handoffs are judged by the log as it is", "{error}", wire.Sentence(lost)))
+		"handoffs are judged by the log as it is", "{error}", phrase.Sentence(lost)))
 }
 
 // connectIndex makes a log ask its index for lost messages, the newest record of a town, and the last
@@ -68,11 +70,11 @@ func connectIndex(log *records.Log, x *index.Index) {
 		return index.Names(lost), err
 	}
 	log.LastAt = func(ctx context.Context, subject string, header nats.Header) time.Time {
-		token := header.Get(wire.TownTokenHeader)
+		token := header.Get(layout.TownTokenHeader)
 		if token == "" {
 			token = subject[strings.LastIndexByte(subject, '.')+1:]
 		}
-		last := x.LastAt(token, wire.RunIDOf(header))
+		last := x.LastAt(token, layout.RunIDOf(header))
 		guard, _ := commitlog.GuardOf(header)
 		if guard <= x.Position() {
 			return last
@@ -177,7 +179,7 @@ func (e *Engine) storedReceipt(
 	var subjects []string // none if the town is not known
 	if townID != "" {
 		token = wire.TownToken(townID)
-		subjects = []string{wire.LogSubject(e.config.World, token)}
+		subjects = []string{layout.LogSubject(e.config.World, token)}
 	}
 	seq, found := e.index.Accepted(token, key)
 	if !found {
@@ -194,7 +196,7 @@ func (e *Engine) storedReceipt(
 		err = fmt.Errorf("%w: %w", records.ErrTownDamaged, err)
 	case errors.Is(err, commitlog.ErrDamaged):
 		err = fmt.Errorf("%w: %w", runs.ErrRunDamaged, err)
-	case err == nil && msg.Header.Get(wire.KeyHeader) != key:
+	case err == nil && msg.Header.Get(layout.KeyHeader) != key:
 		return nil, nil // another key with the same fingerprint, or another log
 	case err == nil && rec.Run == nil:
 		err = fmt.Errorf("%w: log sequence %d has no run", runs.ErrRunDamaged, seq)

@@ -10,9 +10,9 @@ import (
 
 	"worldengine/worldengine/internal/core/approval"
 	"worldengine/worldengine/internal/core/machine"
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/index"
-	"worldengine/worldengine/wire"
 )
 
 // Defects are engines that break one rule each, to test that the checks find it.
@@ -90,7 +90,7 @@ func (s *defectiveStore) Publish(ctx context.Context, msg *nats.Msg) (*jetstream
 		msg.Header.Del(s.without)
 	}
 	lost := s.loses && s.count.Add(1)%4 == 0 ||
-		s.drops != "" && msg.Header.Get(wire.KindHeader) == string(s.drops)
+		s.drops != "" && msg.Header.Get(layout.KindHeader) == string(s.drops)
 	if !s.early && !lost {
 		return s.Store.Publish(ctx, msg)
 	}

@@ -14,6 +14,7 @@ import (
 	"worldengine/runevents"
 	"worldengine/worldengine/internal/core/apply"
 	"worldengine/worldengine/internal/core/machine"
+	"worldengine/worldengine/internal/core/runlog"
 	"worldengine/worldengine/internal/engine/appends"
 	"worldengine/worldengine/internal/engine/approvals"
 	"worldengine/worldengine/internal/engine/bus"
@@ -23,6 +24,7 @@ import (
 	"worldengine/worldengine/internal/engine/queue"
 	"worldengine/worldengine/internal/engine/stepper"
 	"worldengine/worldengine/internal/kit/lifecycle"
+	"worldengine/worldengine/internal/kit/phrase"
 	"worldengine/worldengine/internal/store/alerts"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/history"
@@ -31,7 +33,6 @@ import (
 	"worldengine/worldengine/internal/store/records"
 	"worldengine/worldengine/internal/store/runs"
 	"worldengine/worldengine/internal/store/worldsettings"
-	"worldengine/worldengine/wire"
 )
 
 // Open starts an engine on nc, whose account must have JetStream, and makes or updates the world's
@@ -299,14 +300,14 @@ func (e *Engine) makeReaders() {
 		Logger: e.config.Logger, Listening: e.config.Listening,
 		Damaged: func(seq uint64, err error) {
 			alert := alerts.CommitDamaged.Alert(alerts.Subject{}, "{sequence}",
-				strconv.FormatUint(seq, 10), "{error}", wire.Sentence(err))
+				strconv.FormatUint(seq, 10), "{error}", phrase.Sentence(err))
 			alert.LogSeq = seq
 			e.alerts.RaiseOnce(alert)
 		},
 	})
 	e.projector = projector.New(projector.Config{
 		Log: e.log, Index: e.index, Runs: e.runs,
-		Appends: runevents.AppendPolicy{
+		Appends: runlog.Policy{
 			TenantID: e.config.Runs.TenantID, EngineSteps: machine.Steps(),
 			EnginePlan: machine.IsEnginePlan, Transitions: e.config.Runs.ValidateTransitions,
 		},

@@ -10,9 +10,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/testkit/natstest"
-	"worldengine/worldengine/wire"
 )
 
 // A node that has lost a file comes to lead the log. It is found, an intact node leads instead of it,
@@ -22,7 +22,7 @@ func TestReplicas_LeaderIsDamaged(t *testing.T) {
 	cluster := natstest.StartCluster(t)
 	js, err := jetstream.New(cluster.Conn)
 	require.NoError(t, err)
-	name := wire.LogStream("main")
+	name := layout.LogStream("main")
 	elections, err := cluster.Conn.SubscribeSync(commitlog.ElectionSubject("main"))
 	require.NoError(t, err)
 	stream, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: name,

@@ -10,6 +10,7 @@ import (
 	"worldengine/runevents"
 	"worldengine/worldengine/internal/core/approval"
 	"worldengine/worldengine/internal/core/machine"
+	"worldengine/worldengine/internal/core/runlog"
 	"worldengine/worldengine/internal/engine/approvals"
 	"worldengine/worldengine/internal/engine/game"
 	"worldengine/worldengine/internal/engine/queue"
@@ -94,7 +95,7 @@ func (e *Engine) signalInTurn(turn context.Context, s *Signal, submit bool) (out
 
 // stepSignal makes the step of a signal once more whenever it loses a race.
 func (e *Engine) stepSignal(ctx context.Context, s *Signal) (out machine.Output, err error) {
-	var drawn []runevents.DrawnID
+	var drawn []runlog.DrawnID
 	err = e.log.Retry(ctx, func() error {
 		t, err := e.townOrWorld(ctx, s.TownID)
 		if err != nil {

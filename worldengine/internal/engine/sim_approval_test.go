@@ -10,6 +10,7 @@ import (
 	"worldengine/runevents"
 	"worldengine/worldengine/internal/core/approval"
 	"worldengine/worldengine/internal/core/machine"
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/wire"
 )
 
@@ -33,7 +34,7 @@ func (o *simOperator) decide() bool {
 	var waiting []Signal
 	for i := range simTowns {
 		townID := fmt.Sprint("town ", i)
-		for _, a := range readSimRecord(s.log.last(wire.LogSubject("main",
+		for _, a := range readSimRecord(s.log.last(layout.LogSubject("main",
 			wire.TownToken(townID)))).Approvals {
 			waiting = append(waiting, Signal{TownID: townID, HandoffID: a.HandoffID,
 				HandoffHash: a.HandoffHash})
@@ -68,7 +69,7 @@ func (o *simOperator) decide() bool {
 func (o *simOperator) denyAll(townID string) {
 	s := o.sim
 	var signals []Signal
-	rec := readSimRecord(s.log.last(wire.LogSubject("main", wire.TownToken(townID))))
+	rec := readSimRecord(s.log.last(layout.LogSubject("main", wire.TownToken(townID))))
 	for i := range rec.Approvals {
 		if a := &rec.Approvals[i]; a.Decision == nil && a.Handoff != nil {
 			signals = append(signals, Signal{TownID: townID, HandoffID: a.HandoffID,

@@ -14,10 +14,10 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"worldengine/worldengine/internal/core/machine"
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/index"
 	"worldengine/worldengine/internal/store/records"
-	"worldengine/worldengine/wire"
 )
 
 // simMessage is a message of a simulated log.
@@ -66,7 +66,7 @@ var errSimGuard = &jetstream.APIError{Code: 400,
 	ErrorCode: jetstream.JSErrCodeStreamWrongLastSequence}
 
 func (l *simLog) store(msg *nats.Msg, now time.Time) (*jetstream.PubAck, error) {
-	if l.drops != "" && msg.Header.Get(wire.KindHeader) == string(l.drops) {
+	if l.drops != "" && msg.Header.Get(layout.KindHeader) == string(l.drops) {
 		return &jetstream.PubAck{Sequence: uint64(len(l.messages) + 1)}, nil
 	}
 	if guard := msg.Header.Get(jetstream.ExpectedLastSubjSeqHeader); guard != "" && !l.unguarded {

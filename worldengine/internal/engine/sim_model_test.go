@@ -19,6 +19,7 @@ import (
 	"worldengine/worldengine/internal/core/apply"
 	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/core/town"
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/records"
 	"worldengine/worldengine/wire"
@@ -147,8 +148,8 @@ func (c *simClient) failing() *handoff.Handoff {
 
 // stateOf returns a town's present state.
 func (s *sim) stateOf(townID string) town.State {
-	m := s.log.last(wire.LogSubject("main", wire.TownToken(townID)))
-	state, err := readSimRecord(m).State(m.header.Get(wire.HashHeader))
+	m := s.log.last(layout.LogSubject("main", wire.TownToken(townID)))
+	state, err := readSimRecord(m).State(m.header.Get(layout.HashHeader))
 	if err != nil {
 		panic(err)
 	}
@@ -220,7 +221,7 @@ func (s *sim) checkLog() {
 		}
 		if rec.Kind.HasState() && rec.TownID != "" {
 			h.pending[rec.TownID] = rec.Pending
-			h.epochs[rec.TownID], _ = strconv.ParseInt(m.header.Get(wire.EpochHeader), 10, 64)
+			h.epochs[rec.TownID], _ = strconv.ParseInt(m.header.Get(layout.EpochHeader), 10, 64)
 		}
 	}
 	h.checkRuns()
@@ -301,7 +302,7 @@ func (h *simHistory) cancelled(rec *machine.Record, before *apply.Pending, m *si
 
 // isLeft reports whether a closed run may go without an end: a log that keeps little may have had it.
 func (s *sim) isLeft(runID string) bool {
-	last := s.log.last(wire.RunSubject("main", runID))
+	last := s.log.last(layout.RunSubject("main", runID))
 	return s.short() && last != nil && readSimRecord(last).Closing
 }
 

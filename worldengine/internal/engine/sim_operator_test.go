@@ -11,6 +11,7 @@ import (
 	"worldengine/runevents"
 	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/engine/game"
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/store/alerts"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
@@ -104,7 +105,7 @@ func (o *simOperator) next() (Signal, bool) {
 func (o *simOperator) publishPauses() {
 	for ; o.told < len(o.sim.log.messages); o.told++ {
 		m := o.sim.log.messages[o.told]
-		if m.subject != wire.ControlSubject("main") {
+		if m.subject != layout.ControlSubject("main") {
 			continue
 		}
 		rec, err := m.record()
@@ -139,7 +140,7 @@ func (simAlerts) All(context.Context) ([]messages.Alert, error) { return nil, ni
 
 // worldPause is the pause of the world in the log.
 func (s *sim) worldPause() game.Pause {
-	m := s.log.last(wire.ControlSubject("main"))
+	m := s.log.last(layout.ControlSubject("main"))
 	if m == nil {
 		return game.Pause{}
 	}
@@ -147,7 +148,7 @@ func (s *sim) worldPause() game.Pause {
 }
 
 func (s *sim) pausedTown(townID string) bool {
-	return readSimRecord(s.log.last(wire.LogSubject("main", wire.TownToken(townID)))).Paused != nil
+	return readSimRecord(s.log.last(layout.LogSubject("main", wire.TownToken(townID)))).Paused != nil
 }
 
 func readSimRecord(m *simMessage) *machine.Record {

@@ -20,6 +20,7 @@ import (
 	"worldengine/worldengine/internal/core/apply"
 	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/core/town"
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/store/alerts"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/records"
@@ -142,7 +143,7 @@ func newSim(seed uint64) *sim {
 			after.Apply = apply.Plugin
 		}
 		rec := machine.Record{Kind: machine.KindPut, TownID: state.Snapshot.TownID}
-		msg, err := records.Encode(&rec, wire.LogSubject("main", wire.TownToken(state.Snapshot.TownID)),
+		msg, err := records.Encode(&rec, layout.LogSubject("main", wire.TownToken(state.Snapshot.TownID)),
 			&after)
 		if err != nil {
 			panic(err)
@@ -403,7 +404,7 @@ func (s *sim) settled() bool {
 func (s *sim) pending() bool {
 	for i := range simTowns {
 		token := wire.TownToken(fmt.Sprint("town ", i))
-		rec, err := s.log.last(wire.LogSubject("main", token)).record()
+		rec, err := s.log.last(layout.LogSubject("main", token)).record()
 		if err != nil || rec.Pending != nil {
 			return true
 		}

@@ -13,6 +13,9 @@ import (
 	"worldengine/runevents"
 	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/kit/backoff"
+	"worldengine/worldengine/internal/kit/layout"
+	"worldengine/worldengine/internal/kit/percent"
+	"worldengine/worldengine/internal/kit/phrase"
 	"worldengine/worldengine/internal/kit/platform"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/index"
@@ -109,7 +112,7 @@ func (e *Engine) pluginsAbsent(
 		return []string{fmt.Sprintf("the town %s has had no plugin since %s", towns[0], first)}
 	}
 	return []string{fmt.Sprintf("%d towns have no plugin, the first since %s: %s", len(towns), first,
-		wire.Names(towns, len(towns)))}
+		phrase.List(towns, len(towns)))}
 }
 
 // nameTown adds a town to the lists of a report. A damaged town is left out.
@@ -160,7 +163,7 @@ func (e *Engine) Damaged(ctx context.Context, of func(token string) bool) (all [
 		if err != nil {
 			return nil, err
 		}
-		if townID, err := wire.PercentDecode(token); damaged && err == nil {
+		if townID, err := percent.Decode(token); damaged && err == nil {
 			all = append(all, townID)
 		} else if damaged {
 			all = append(all, token)
@@ -232,7 +235,7 @@ func (e *Engine) Samples(townIDs []string, minutes, points int) messages.Samples
 	now := e.config.Now().UTC()
 	to := now.Truncate(step).Add(step)
 	from := to.Add(-time.Duration(minutes) * time.Minute).Truncate(step)
-	return e.index.Samples(wire.TownTokens(townIDs), from, to, step, now)
+	return e.index.Samples(layout.TownTokens(townIDs), from, to, step, now)
 }
 
 // Busy reports whether requests are queued or in hand.

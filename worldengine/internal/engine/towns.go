@@ -16,12 +16,12 @@ import (
 	"worldengine/worldengine/internal/core/town"
 	"worldengine/worldengine/internal/core/worldfile"
 	"worldengine/worldengine/internal/engine/queue"
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/store/history"
 	"worldengine/worldengine/internal/store/index"
 	"worldengine/worldengine/internal/store/memory"
 	"worldengine/worldengine/internal/store/records"
 	"worldengine/worldengine/messages"
-	"worldengine/worldengine/wire"
 )
 
 // Town is a town as the log has it. In the answer to a change, LastFailure is nil.
@@ -267,7 +267,7 @@ func (e *Engine) List(ctx context.Context, q TownQuery) (messages.Towns, error) 
 	if q.Only != nil && len(q.Only) == 0 {
 		return page, nil
 	}
-	all, err := e.log.Towns(ctx, wire.TownTokens(q.Only), e.config.Logger)
+	all, err := e.log.Towns(ctx, layout.TownTokens(q.Only), e.config.Logger)
 	if err == nil {
 		err = e.asked.Refresh(ctx)
 	}

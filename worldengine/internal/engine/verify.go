@@ -8,11 +8,12 @@ import (
 	"time"
 
 	"worldengine/worldengine/internal/kit/backoff"
+	"worldengine/worldengine/internal/kit/layout"
+	"worldengine/worldengine/internal/kit/percent"
 	"worldengine/worldengine/internal/store/alerts"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/index"
 	"worldengine/worldengine/internal/store/records"
-	"worldengine/worldengine/wire"
 )
 
 // Shortfall is a town of which the log's leader keeps fewer records than the log must keep.
@@ -36,14 +37,14 @@ func (e *Engine) Verify(ctx context.Context) (short []Shortfall, err error) {
 		return nil, err
 	}
 	chains := e.index.Chains()
-	counts, err := commitlog.SubjectsOf(ctx, e.log.Stream, wire.LogSubject(e.config.World, "*"))
+	counts, err := commitlog.SubjectsOf(ctx, e.log.Stream, layout.LogSubject(e.config.World, "*"))
 	if err != nil {
 		return nil, err
 	}
 	limits := e.index.Limits()
 	for i := range chains {
 		c := &chains[i]
-		s := Shortfall{c.Town, counts[wire.LogSubject(e.config.World, c.Town)], c.Needed(limits)}
+		s := Shortfall{c.Town, counts[layout.LogSubject(e.config.World, c.Town)], c.Needed(limits)}
 		if s.Kept < s.Needed {
 			short = append(short, s)
 		}
@@ -181,7 +182,7 @@ func (e *Engine) reportDamage(token string, record uint64, why string) {
 		return
 	}
 	e.damage.Store(token, damage{record})
-	townID, err := wire.PercentDecode(token)
+	townID, err := percent.Decode(token)
 	if err != nil {
 		townID = token
 	}
@@ -217,7 +218,7 @@ func (e *Engine) isDamaged(ctx context.Context, token string) (bool, error) {
 		}
 		still = msg == nil
 	} else if record == 0 {
-		subject := wire.LogSubject(e.config.World, token)
+		subject := layout.LogSubject(e.config.World, token)
 		counts, err := commitlog.SubjectsOf(ctx, e.log.Stream, subject)
 		if err != nil {
 			return false, err

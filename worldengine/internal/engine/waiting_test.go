@@ -23,6 +23,7 @@ import (
 	"worldengine/worldengine/internal/core/town/towntest"
 	"worldengine/worldengine/internal/engine/queue"
 	"worldengine/worldengine/internal/engine/stepper"
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/store/alerts"
 	"worldengine/worldengine/internal/store/alerts/alertstest"
 	"worldengine/worldengine/internal/store/commitlog"
@@ -210,7 +211,7 @@ type discardingStore struct {
 func (s *discardingStore) Next(
 	ctx context.Context, subject string, seq uint64,
 ) (*jetstream.RawStreamMsg, error) {
-	if subject == wire.LogSubject("main", "t") {
+	if subject == layout.LogSubject("main", "t") {
 		seq = max(seq, s.from)
 	}
 	return s.Store.Next(ctx, subject, seq)
@@ -285,7 +286,7 @@ func TestReap_ClosedRun(t *testing.T) {
 			} else {
 				e.abandon(t.Context(), d, commitlog.ErrLogUnavailable)
 			}
-			first, err := e.log.Next(t.Context(), wire.RunSubject("main", d.run.RunID), 1)
+			first, err := e.log.Next(t.Context(), layout.RunSubject("main", d.run.RunID), 1)
 			require.NoError(t, err)
 			e.reap(t.Context(), first.Sequence)
 			require.Equal(t, c.isCancelled, tail().Cancelled)

@@ -12,6 +12,7 @@ import (
 
 	"worldengine/runevents"
 	"worldengine/schemas"
+	"worldengine/worldengine/internal/kit/protocol"
 	"worldengine/worldengine/wire"
 )
 
@@ -23,10 +24,10 @@ type tree = map[string]any
 // commits, run events and alerts.
 func (g *generator) asyncAPI() {
 	d := &document{g: g, channels: tree{}, operations: tree{}, messages: tree{}, inbox: tree{}}
-	for _, e := range wire.Errors() {
+	for _, e := range protocol.Errors() {
 		d.errorMessage(&e)
 	}
-	for _, verb := range wire.Verbs() {
+	for _, verb := range protocol.Verbs() {
 		d.verb(verb)
 	}
 	d.plugins()
@@ -106,7 +107,7 @@ var parameters = tree{
 }
 
 func alertCodes() (codes []runevents.AlertCode) {
-	for _, alert := range runevents.Alerts() {
+	for _, alert := range protocol.Alerts() {
 		codes = append(codes, alert.Code)
 	}
 	return codes
@@ -141,18 +142,18 @@ func (d *document) reply(name string) tree {
 
 // verb adds the channel and the operation of a verb.
 func (d *document) verb(verb wire.Verb) {
-	name, spec := string(verb), verb.Spec()
+	name, spec := string(verb), protocol.LookupVerb(verb)
 	request, reply := schemas.RequestOf(name), schemas.ReplyOf(name)
 	asked := d.message(name+".request", "Request of "+name, request,
-		headersFor(verb, func(h wire.HeaderSpec) []wire.Verb { return h.Requests }))
-	answers := headersFor(verb, func(h wire.HeaderSpec) []wire.Verb { return h.Replies })
+		headersFor(verb, func(h protocol.HeaderSpec) []wire.Verb { return h.Requests }))
+	answers := headersFor(verb, func(h protocol.HeaderSpec) []wire.Verb { return h.Replies })
 	d.message(name+".reply", "Reply of "+name, reply, answers)
 	replies := []tree{d.reply(name + ".reply")}
 	if reply == schemas.ExecutionResult {
 		d.message(name+".reply.revision-1", "Reply of "+name+" in revision 1", schemas.ExecutionResult1, answers)
 		replies = append(replies, d.reply(name+".reply.revision-1"))
 	}
-	for _, e := range wire.Errors() {
+	for _, e := range protocol.Errors() {
 		if e.May(verb) {
 			replies = append(replies, d.reply(errorName(e.Code)))
 		}
@@ -172,7 +173,7 @@ func (d *document) verb(verb wire.Verb) {
 
 // plugins adds the commands for plugins, and the question who hosts a town.
 func (d *document) plugins() {
-	trace := headersFor(wire.Handoff, func(h wire.HeaderSpec) []wire.Verb {
+	trace := headersFor(wire.Handoff, func(h protocol.HeaderSpec) []wire.Verb {
 		if strings.HasPrefix(h.Name, "trace") {
 			return h.Requests
 		}
@@ -272,7 +273,7 @@ func (d *document) channel(name, address string, messages tree, variables ...str
 func errorName(code wire.Code) string { return "error." + string(code) }
 
 // errorMessage adds the error reply of a code, which carries the remedy.
-func (d *document) errorMessage(e *wire.ErrorSpec) {
+func (d *document) errorMessage(e *protocol.ErrorSpec) {
 	status, remedy, name := strconv.Itoa(e.Status), plain(e.When), errorName(e.Code)
 	text := e.Text
 	if text == "" {
@@ -316,8 +317,8 @@ type header struct {
 }
 
 // headersFor returns the headers that a verb has, in requests or in replies.
-func headersFor(verb wire.Verb, verbs func(wire.HeaderSpec) []wire.Verb) (list []header) {
-	for _, h := range wire.Headers() {
+func headersFor(verb wire.Verb, verbs func(protocol.HeaderSpec) []wire.Verb) (list []header) {
+	for _, h := range protocol.Headers() {
 		if slices.Contains(verbs(h), verb) {
 			list = append(list, header{h.Name, h.Pattern, h.Means, h.Example, false})
 		}

@@ -10,8 +10,8 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"worldengine/handoff"
-	"worldengine/runevents"
 	"worldengine/schemas"
+	"worldengine/worldengine/internal/kit/protocol"
 	"worldengine/worldengine/internal/serve/metrics"
 	"worldengine/worldengine/wire"
 )
@@ -28,12 +28,12 @@ func (g *generator) docs() {
 		types.row(code(t), code(spec.Name), argument, code(spec.Verb+" <townId> <"+spec.Argument+">"), spec.Does)
 	}
 	errors := rows("status", "code", "when")
-	for _, e := range wire.Errors() {
+	for _, e := range protocol.Errors() {
 		errors.row(strconv.Itoa(e.Status), code(e.Code), e.When)
 	}
 	g.table("docs/contracts.md", "errors", errors.String())
 	alerts := rows("code", "severity", "meaning", "to do")
-	for _, a := range runevents.Alerts() {
+	for _, a := range protocol.Alerts() {
 		alerts.row(code(a.Code), string(a.Severity), a.Means, a.Todo)
 	}
 	g.table("docs/contracts.md", "alerts", alerts.String())
@@ -50,15 +50,15 @@ func (g *generator) docs() {
 // verbs writes the verbs, and the roles that may send each. The engine may send all.
 func (g *generator) verbs() {
 	shapes := rows("verb", "request", "reply")
-	clients := slices.DeleteFunc(wire.Roles(), func(r wire.Role) bool { return r == wire.Engine })
+	clients := slices.DeleteFunc(protocol.Roles(), func(r wire.Role) bool { return r == wire.Engine })
 	head := []string{""}
 	for _, role := range clients {
 		head = append(head, string(role))
 	}
 	rights := rows(head...)
 	shown := map[schemas.Name]wire.Verb{}
-	for _, verb := range wire.Verbs() {
-		spec := verb.Spec()
+	for _, verb := range protocol.Verbs() {
+		spec := protocol.LookupVerb(verb)
 		cells := []string{code(verb)}
 		for _, name := range []schemas.Name{
 			schemas.RequestOf(string(verb)), schemas.ReplyOf(string(verb)),
@@ -84,8 +84,8 @@ func (g *generator) verbs() {
 	g.table("docs/contracts.md", "verbs", shapes.String())
 	g.table("docs/access.md", "verbs by role", rights.String())
 	roles := rows("role", "purpose", "may be bound by")
-	for _, role := range wire.Roles() {
-		spec := role.Spec()
+	for _, role := range protocol.Roles() {
+		spec := protocol.LookupRole(role)
 		var bounds []string
 		for _, bound := range []struct {
 			name string

@@ -9,7 +9,7 @@ import (
 	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/worldengine/internal/core/machine"
-	"worldengine/worldengine/wire"
+	"worldengine/worldengine/internal/kit/protocol"
 )
 
 // javaPackage has the tables of the Java client, one class a file.
@@ -31,8 +31,8 @@ func (g *generator) java() {
 	verbs := javaEnum{name: "Verb", about: "The verbs: the last part of a request's subject.",
 		members: []javaMember{{"boolean", "changes",
 			"Whether a request must not be sent again before a look at its effect."}}}
-	for _, verb := range wire.Verbs() {
-		verbs.add(string(verb), "", string(verb), verb.Spec().Changes)
+	for _, verb := range protocol.Verbs() {
+		verbs.add(string(verb), "", string(verb), protocol.LookupVerb(verb).Changes)
 	}
 	statuses := javaEnum{name: "RunStatus", about: "The statuses of a run."}
 	for _, status := range runevents.RunStatuses() {
@@ -64,11 +64,11 @@ func javaEvents() javaEnum {
 
 func (g *generator) javaConstants() {
 	errors := javaEnum{name: "ErrorCode", about: "The codes of error replies. A newer server may send others."}
-	for _, e := range wire.Errors() {
+	for _, e := range protocol.Errors() {
 		errors.add(string(e.Code), strconv.Itoa(e.Status)+": "+e.When, string(e.Code))
 	}
 	alerts := javaEnum{name: "AlertCode", about: "The codes of alerts. A newer server may raise others."}
-	for _, a := range runevents.Alerts() {
+	for _, a := range protocol.Alerts() {
 		alerts.add(string(a.Code), a.Means, string(a.Code))
 	}
 	signals := javaEnum{name: "Signal", about: "The signals of operators. A newer server may know others."}

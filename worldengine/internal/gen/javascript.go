@@ -9,6 +9,7 @@ import (
 	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/worldengine/internal/core/machine"
+	"worldengine/worldengine/internal/kit/protocol"
 	"worldengine/worldengine/wire"
 )
 
@@ -30,8 +31,8 @@ func contract() string {
 		func(t handoff.ProposalType) string { return list(t.Spec().Values) })
 	constant(&out, "The signals of operators.", "signals", list(machine.Signals()))
 	var changing []wire.Verb
-	for _, verb := range wire.Verbs() {
-		if verb.Spec().Changes {
+	for _, verb := range protocol.Verbs() {
+		if protocol.LookupVerb(verb).Changes {
 			changing = append(changing, verb)
 		}
 	}
@@ -39,7 +40,7 @@ func contract() string {
 		list(changing))
 	events(&out)
 	alerts(&out, "The meaning of each alert.", "alertMeanings",
-		func(a runevents.AlertSpec) string { return a.Means })
+		func(a protocol.AlertSpec) string { return a.Means })
 	return out.String()
 }
 
@@ -89,17 +90,17 @@ func advice() string {
 	var out strings.Builder
 	out.WriteString(generated)
 	alerts(&out, "The way to mend the cause of each alert.", "alertAdvice",
-		func(a runevents.AlertSpec) string { return a.Todo })
+		func(a protocol.AlertSpec) string { return a.Todo })
 	return out.String()
 }
 
-func alerts(out *strings.Builder, comment, name string, text func(runevents.AlertSpec) string) {
+func alerts(out *strings.Builder, comment, name string, text func(protocol.AlertSpec) string) {
 	var codes []runevents.AlertCode
-	for _, alert := range runevents.Alerts() {
+	for _, alert := range protocol.Alerts() {
 		codes = append(codes, alert.Code)
 	}
 	object(out, comment, name, codes, func(code runevents.AlertCode) string {
-		return strconv.Quote(strings.ReplaceAll(text(code.Spec()), "`", ""))
+		return strconv.Quote(strings.ReplaceAll(text(protocol.LookupAlert(code)), "`", ""))
 	})
 }
 

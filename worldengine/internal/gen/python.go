@@ -8,6 +8,7 @@ import (
 	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/worldengine/internal/core/machine"
+	"worldengine/worldengine/internal/kit/protocol"
 	"worldengine/worldengine/wire"
 )
 
@@ -52,10 +53,10 @@ from typing import Final, Literal, NamedTuple
 			spec := t.Spec()
 			return pythonCall("ProposalSpec", strings.ReplaceAll(spec.Name, "-", " "), spec.Argument, spec.Verb, spec.Values)
 		})
-	literalOf(out, "Verb", "VERBS", wire.Verbs())
+	literalOf(out, "Verb", "VERBS", protocol.Verbs())
 	var changing []wire.Verb
-	for _, verb := range wire.Verbs() {
-		if verb.Spec().Changes {
+	for _, verb := range protocol.Verbs() {
+		if protocol.LookupVerb(verb).Changes {
 			changing = append(changing, verb)
 		}
 	}
@@ -65,19 +66,20 @@ from typing import Final, Literal, NamedTuple
 	literalOf(out, "Signal", "SIGNALS", machine.Signals())
 	pythonEvents(out)
 	var codes []wire.Code
-	errors := map[wire.Code]wire.ErrorSpec{}
-	for _, e := range wire.Errors() {
+	errors := map[wire.Code]protocol.ErrorSpec{}
+	for _, e := range protocol.Errors() {
 		codes, errors[e.Code] = append(codes, e.Code), e
 	}
 	pythonTable(out, "ERRORS: Final[dict[str, ErrorSpec]]", codes, func(c wire.Code) string {
 		return pythonCall("ErrorSpec", errors[c].Status, errors[c].When)
 	})
 	var alerts []runevents.AlertCode
-	for _, a := range runevents.Alerts() {
+	for _, a := range protocol.Alerts() {
 		alerts = append(alerts, a.Code)
 	}
 	pythonTable(out, "ALERTS: Final[dict[str, AlertSpec]]", alerts, func(c runevents.AlertCode) string {
-		return pythonCall("AlertSpec", string(c.Spec().Severity), c.Spec().Means, c.Spec().Todo)
+		spec := protocol.LookupAlert(c)
+		return pythonCall("AlertSpec", string(spec.Severity), spec.Means, spec.Todo)
 	})
 	return out.String()
 }

@@ -9,6 +9,7 @@ import (
 	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/schemas"
+	"worldengine/worldengine/internal/core/runlog"
 	"worldengine/worldengine/internal/core/town"
 )
 
@@ -29,7 +30,7 @@ type Pending struct {
 	Emitted int64              `json:"emitted"`
 	// EventIDs were drawn for the events up to the next attempt or the end. They are the run's
 	// durable EventIdRegistry.
-	EventIDs []runevents.DrawnID `json:"eventIds,omitzero"`
+	EventIDs []runlog.DrawnID `json:"eventIds,omitzero"`
 	// Accepted is when the first commit was made.
 	Accepted time.Time `json:"accepted"`
 	// Attempt counts the logical attempts, from 1. The present one begins at NotBefore and lasts until

@@ -10,7 +10,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"worldengine/handoff"
-	"worldengine/worldengine/wire"
+	"worldengine/worldengine/internal/kit/phrase"
 )
 
 // Errors of plugins and consoles. A definite answer is never an error: it is an Answer.
@@ -163,10 +163,10 @@ func ConsoleResult(answer Answer, err error) Result {
 	switch {
 	case NotApplied(err):
 		return Result{Failed: &Failure{
-			Reason: ReasonPluginUnavailable, Message: clipped(wire.Sentence(err)), Retryable: true,
+			Reason: ReasonPluginUnavailable, Message: clipped(phrase.Sentence(err)), Retryable: true,
 		}}
 	case err != nil:
-		return ConsoleInDoubt(wire.Sentence(err))
+		return ConsoleInDoubt(phrase.Sentence(err))
 	}
 	return answer.Result()
 }

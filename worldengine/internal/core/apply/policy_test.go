@@ -11,7 +11,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/stretchr/testify/require"
 
-	"worldengine/worldengine/wire"
+	"worldengine/worldengine/internal/kit/phrase"
 )
 
 // Only a console that was not reached has not run the command; any other error is a doubt. A game's
@@ -34,11 +34,11 @@ func TestResults(t *testing.T) {
 			Failed: &Failure{Reason: ReasonPluginRejected, Code: "NO",
 				Message: "The plugin refused the command."}}},
 		"not reached": {Answer{}, unavailable, Result{Failed: &Failure{
-			Reason: ReasonPluginUnavailable, Retryable: true, Message: wire.Sentence(unavailable)}}},
+			Reason: ReasonPluginUnavailable, Retryable: true, Message: phrase.Sentence(unavailable)}}},
 		"no answer": {Answer{}, cut, Result{Reached: true, Failed: &Failure{
-			Reason: ReasonRCONInDoubt, Message: wire.Sentence(cut)}}},
+			Reason: ReasonRCONInDoubt, Message: phrase.Sentence(cut)}}},
 		"not reached again, in doubt before": {Answer{}, again, Result{Reached: true,
-			Failed: &Failure{Reason: ReasonRCONInDoubt, Message: wire.Sentence(again)}}},
+			Failed: &Failure{Reason: ReasonRCONInDoubt, Message: phrase.Sentence(again)}}},
 	} {
 		require.Equal(t, c.want, ConsoleResult(c.answer, c.err), name)
 		require.Equal(t, c.err != nil && !c.want.Reached, NotApplied(c.err), name)

@@ -14,7 +14,9 @@ import (
 	"worldengine/schemas"
 	"worldengine/worldengine/internal/core/apply"
 	"worldengine/worldengine/internal/core/approval"
+	"worldengine/worldengine/internal/core/runlog"
 	"worldengine/worldengine/internal/core/town"
+	"worldengine/worldengine/internal/kit/phrase"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
@@ -51,7 +53,7 @@ var errNotPending = errors.New("machine: no command is being applied to the town
 
 // attempts reads the pending command. It returns a producer of the command's run that has emitted
 // the events of the attempts.
-func (s *step) attempts(started bool) (apply.Decoded, *runevents.Producer, error) {
+func (s *step) attempts(started bool) (apply.Decoded, *runlog.Producer, error) {
 	if s.town.Pending == nil {
 		return apply.Decoded{}, nil, errNotPending
 	}
@@ -83,10 +85,10 @@ func (e *Attempt) effect(s *step) (Output, error) {
 // none. If ends is set, the record also closes the run. A paused run is resumed before an attempt
 // starts and, if reason is set, before the end. A run that a cancellation closed in its pause is
 // not resumed.
-func (s *step) extend(run *runevents.Run, ends bool, reason string) (rec *Record, err error) {
+func (s *step) extend(run *runlog.Run, ends bool, reason string) (rec *Record, err error) {
 	tail := s.tail
 	fresh := tail.NewEvents(run)
-	starts := func(e runevents.Event) bool { return e.EventType == runevents.StepStarted }
+	starts := func(e runlog.Event) bool { return e.EventType == runevents.StepStarted }
 	if s.runPaused() && (slices.ContainsFunc(fresh, starts) || reason != "" && !tail.Closed) {
 		resumed, err := s.released(reason)
 		if err != nil {
@@ -101,14 +103,14 @@ func (s *step) extend(run *runevents.Run, ends bool, reason string) (rec *Record
 }
 
 // runOutput returns the output of a record on a run's own subject.
-func (s *step) runOutput(run runevents.Identity, events []runevents.Event, closing bool) Output {
+func (s *step) runOutput(run runevents.Identity, events []runlog.Event, closing bool) Output {
 	return Output{Subject: RunSubject, Record: s.runRecord(run, events, closing)}
 }
 
 // runRecord returns a record behind a run's tail, which it moves on.
-func (s *step) runRecord(run runevents.Identity, events []runevents.Event, closing bool) *Record {
+func (s *step) runRecord(run runevents.Identity, events []runlog.Event, closing bool) *Record {
 	rec := &Record{Kind: KindRun, TownID: s.in.TownID, Closing: closing,
-		Run: &runevents.Run{Identity: run, FirstSeq: s.tail.Next, Events: events}}
+		Run: &runlog.Run{Identity: run, FirstSeq: s.tail.Next, Events: events}}
 	s.tail = s.tail.clone() // the input stays unchanged
 	s.tail.Add(rec, 0)
 	return rec
@@ -118,7 +120,7 @@ func (s *step) runRecord(run runevents.Identity, events []runevents.Event, closi
 func (s *step) runPaused() bool { return s.tail.PausedAt > s.town.Pending.Emitted }
 
 // released returns the events that resume a paused run.
-func (s *step) released(reason string) ([]runevents.Event, error) {
+func (s *step) released(reason string) ([]runlog.Event, error) {
 	p := s.producer(s.town.Pending.Run)
 	p.ResumeAt(runevents.RunStatusPaused)
 	err := emitReleased(p, s.tail.Pauses, reason)
@@ -140,7 +142,7 @@ func (e *Hold) effect(s *step) (Output, error) {
 	}
 	p := s.producer(pending.Run)
 	p.ResumeAt(runevents.RunStatusRunning)
-	err := p.Emit(runevents.Emission{Type: runevents.RunPaused, Attempt: tail.Pauses + 1,
+	err := p.Emit(runlog.Emission{Type: runevents.RunPaused, Attempt: tail.Pauses + 1,
 		Payload: pausedPayload{SignalID: e.By.SignalID, Reason: e.By.Reason}})
 	return s.runOutput(pending.Run, p.Run().Events, false), err
 }
@@ -184,7 +186,7 @@ func (e *Outcome) effect(s *step) (Output, error) {
 	}
 	failed.At = v.At
 	p := app.Pending.Next(*failed, v.Reached, s.in.At, &s.Plugin)
-	p.EventIDs, err = runevents.DrawIDs(p.Run, s.newID, slices.Concat(p.EventIDs, s.in.Drawn),
+	p.EventIDs, err = runlog.DrawIDs(p.Run, s.newID, slices.Concat(p.EventIDs, s.in.Drawn),
 		NextEvents(p.Attempt)...)
 	next := s.town
 	next.Pending = p
@@ -194,7 +196,7 @@ func (e *Outcome) effect(s *step) (Output, error) {
 // end returns the record that ends the run of the pending command with a result. The town's next
 // state is state, unless the last attempt failed.
 func (s *step) end(
-	app *apply.Decoded, run *runevents.Producer, state town.State, failed *apply.Failure,
+	app *apply.Decoded, run *runlog.Producer, state town.State, failed *apply.Failure,
 	v *apply.Result,
 ) (Output, error) {
 	if app.Handoff.Requirements.ExpectedSnapshotHash != s.town.State.Hash {
@@ -241,7 +243,7 @@ func reported(expected town.State, snapshot jsontext.Value) (town.State, *apply.
 	}
 	state, err := town.Parse(snapshot, schemas.Limits{})
 	if err != nil {
-		return invalid("The reported state is not a snapshot.v1: " + wire.Sentence(err))
+		return invalid("The reported state is not a snapshot.v1: " + phrase.Sentence(err))
 	}
 	if got, want := state.Snapshot.TownID, expected.Snapshot.TownID; got != want {
 		return invalid(fmt.Sprintf("The reported state is of the town %q, not of %q.", got,
@@ -302,7 +304,7 @@ func isObjects(value jsontext.Value) bool {
 // close prepares the end of the pending command's run. It returns the record that closes the run to
 // others; nil if the run is closed. It makes run go on after the stored events, and resumes a paused
 // run if reason is set.
-func (s *step) close(run *runevents.Producer, reason string) (first *Record, err error) {
+func (s *step) close(run *runlog.Producer, reason string) (first *Record, err error) {
 	if first, err = s.extend(run.Run(), true, reason); err != nil {
 		return nil, err
 	}
@@ -315,7 +317,7 @@ func (s *step) close(run *runevents.Producer, reason string) (first *Record, err
 }
 
 // unstored returns a run with the events that its own subject lacks.
-func (s *step) unstored(run *runevents.Producer) *runevents.Run {
+func (s *step) unstored(run *runlog.Producer) *runlog.Run {
 	last := *run.Run()
 	last.Events = s.tail.NewEvents(&last)
 	return &last

@@ -11,6 +11,7 @@ import (
 	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/worldengine/internal/core/apply"
+	"worldengine/worldengine/internal/core/runlog"
 )
 
 // The steps of every run, in order.
@@ -113,7 +114,7 @@ type (
 // EmitRun emits the events of a whole run: its start, each step, its end. A check that the result
 // calls evaluated is started and completed. Other checks are skipped with the result's reason code
 // (RunEvents v2, steps of a run).
-func EmitRun(p *runevents.Producer, h *handoff.Handoff, r *handoff.Result, begin Begin) error {
+func EmitRun(p *runlog.Producer, h *handoff.Handoff, r *handoff.Result, begin Begin) error {
 	n := emitter{producer: p}
 	n.start(h, begin)
 	n.checks(&r.Evaluation, r.ReasonCode)
@@ -130,7 +131,7 @@ func EmitRun(p *runevents.Producer, h *handoff.Handoff, r *handoff.Result, begin
 // EmitAccepted emits the events of a run whose command a game applies, up to the start of the first
 // attempt.
 func EmitAccepted(
-	p *runevents.Producer, h *handoff.Handoff, e *handoff.Evaluation, begin Begin,
+	p *runlog.Producer, h *handoff.Handoff, e *handoff.Evaluation, begin Begin,
 ) error {
 	n := emitter{producer: p}
 	n.start(h, begin)
@@ -142,7 +143,7 @@ func EmitAccepted(
 // emitEnd emits the end v of the last attempt to apply a command, and the end of the run. failed is
 // nil if the command was applied.
 func emitEnd(
-	p *runevents.Producer, r *handoff.Result, attempt int64, failed *apply.Failure, v *apply.Result,
+	p *runlog.Producer, r *handoff.Result, attempt int64, failed *apply.Failure, v *apply.Result,
 ) error {
 	n := emitter{producer: p}
 	n.endAttempt(r, attempt, failed, v)
@@ -152,8 +153,8 @@ func emitEnd(
 
 // NextEvents returns the events that the engine may emit after the commit of an attempt, up to the
 // commit of the next attempt or of the end. Their eventIds are drawn in advance.
-func NextEvents(attempt int64) []runevents.Event {
-	return append([]runevents.Event{
+func NextEvents(attempt int64) []runlog.Event {
+	return append([]runlog.Event{
 		applyEvent(runevents.StepCompleted, attempt), applyEvent(runevents.StepFailed, attempt),
 		{EventType: runevents.RunCompleted, LogicalAttemptID: 1},
 		{EventType: runevents.RunFailed, LogicalAttemptID: 1},
@@ -161,18 +162,18 @@ func NextEvents(attempt int64) []runevents.Event {
 }
 
 // RetryEvents returns the events that begin an attempt after the failure of the previous one.
-func RetryEvents(attempt int64) []runevents.Event {
+func RetryEvents(attempt int64) []runlog.Event {
 	if attempt == 1 {
 		return nil // attempt 1 began with the first commit
 	}
-	return []runevents.Event{
+	return []runlog.Event{
 		applyEvent(runevents.StepFailed, attempt-1), applyEvent(runevents.StepStarted, attempt),
 	}
 }
 
 // applyEvent names an event of an attempt to apply a command.
-func applyEvent(event runevents.EventType, attempt int64) runevents.Event {
-	return runevents.Event{EventType: event, StepID: StepApply, LogicalAttemptID: attempt}
+func applyEvent(event runevents.EventType, attempt int64) runlog.Event {
+	return runlog.Event{EventType: event, StepID: StepApply, LogicalAttemptID: attempt}
 }
 
 // The planId and the planVersion of the runs of signals.
@@ -183,7 +184,7 @@ const (
 
 // EmitSignal emits the events of an operator's signal: a run of its own. refused is the code of a
 // refusal, "" for a signal that is accepted.
-func EmitSignal(p *runevents.Producer, said SignalPayload, refused string) error {
+func EmitSignal(p *runlog.Producer, said SignalPayload, refused string) error {
 	n := emitter{producer: p}
 	decision, ended := runevents.SignalAccepted, runevents.RunCompleted
 	if refused != "" {
@@ -198,8 +199,8 @@ func EmitSignal(p *runevents.Producer, said SignalPayload, refused string) error
 
 // emitReleased emits RunResumed for the nth pause. A reason is given if the run goes on before the
 // pause has ended.
-func emitReleased(p *runevents.Producer, n int64, reason string) error {
-	e := runevents.Emission{Type: runevents.RunResumed, Attempt: n}
+func emitReleased(p *runlog.Producer, n int64, reason string) error {
+	e := runlog.Emission{Type: runevents.RunResumed, Attempt: n}
 	if reason != "" {
 		e.Payload = resumedPayload{Reason: reason}
 	}
@@ -212,7 +213,7 @@ const CancelledLeft = "SERVER_GONE"
 // emitCancelled emits that a waiting run is cancelled. status is the run's status after its earlier
 // events. If the run has not started, it is started first, with payload.
 func emitCancelled(
-	p *runevents.Producer, status runevents.RunStatus, payload any, why Cancellation,
+	p *runlog.Producer, status runevents.RunStatus, payload any, why Cancellation,
 ) error {
 	n := emitter{producer: p}
 	p.ResumeAt(status)
@@ -231,7 +232,7 @@ const (
 )
 
 // emitCancelledInHand emits that an attempt is given up, and its run cancelled.
-func emitCancelledInHand(p *runevents.Producer, attempt int64, why Cancellation) error {
+func emitCancelledInHand(p *runlog.Producer, attempt int64, why Cancellation) error {
 	n := emitter{producer: p}
 	message := "An operator cancelled the run; no request for the command has reached a game."
 	if why.Code == CancelledByForce {
@@ -246,7 +247,7 @@ func emitCancelledInHand(p *runevents.Producer, attempt int64, why Cancellation)
 // emitResumed continues a pending handoff's run after the record of the previous attempt. It emits
 // the failure of that attempt and, if started is set, the start of the present one. p must have
 // emitted nothing yet.
-func emitResumed(p *runevents.Producer, pending *apply.Pending, started bool) error {
+func emitResumed(p *runlog.Producer, pending *apply.Pending, started bool) error {
 	before := max(pending.Attempt-1, 1)
 	p.ResumeAt(runevents.RunStatusRunning, applyEvent(runevents.StepStarted, before))
 	p.Persisted(pending.Emitted + 1)
@@ -305,31 +306,31 @@ func (b Begin) resumed(tail *RunTail) Begin {
 
 // emitter emits until the first error, which it keeps.
 type emitter struct {
-	producer *runevents.Producer
+	producer *runlog.Producer
 	err      error
 }
 
-func (n *emitter) emit(e runevents.Emission) {
+func (n *emitter) emit(e runlog.Emission) {
 	if n.err == nil {
 		n.err = n.producer.Emit(e)
 	}
 }
 
 func (n *emitter) run(event runevents.EventType, payload any) {
-	n.emit(runevents.Emission{Type: event, Payload: payload})
+	n.emit(runlog.Emission{Type: event, Payload: payload})
 }
 
 func (n *emitter) step(event runevents.EventType, step string, payload any) {
-	n.emit(runevents.Emission{Type: event, StepID: step, Payload: payload})
+	n.emit(runlog.Emission{Type: event, StepID: step, Payload: payload})
 }
 
 func (n *emitter) startAttempt(attempt int64) {
-	n.emit(runevents.Emission{Type: runevents.StepStarted, StepID: StepApply, Attempt: attempt})
+	n.emit(runlog.Emission{Type: runevents.StepStarted, StepID: StepApply, Attempt: attempt})
 }
 
 // failAttempt emits the failure of an attempt. at is when it failed; zero for now.
 func (n *emitter) failAttempt(attempt int64, failed stepError, at time.Time) {
-	n.emit(runevents.Emission{Type: runevents.StepFailed, StepID: StepApply, Attempt: attempt, At: at,
+	n.emit(runlog.Emission{Type: runevents.StepFailed, StepID: StepApply, Attempt: attempt, At: at,
 		Payload: failedPayload{Error: failed}})
 }
 
@@ -353,25 +354,25 @@ func (n *emitter) startRun(h *handoff.Handoff, begin Begin) {
 		n.run(runevents.RunResumed, nil)
 		return
 	case begin.Start == StartResumed:
-		n.emit(runevents.Emission{Type: runevents.RunResumed, At: approval.At,
+		n.emit(runlog.Emission{Type: runevents.RunResumed, At: approval.At,
 			Payload: resumedPayload{Approval: approval}})
 		return
 	case begin.Start == StartQueued:
 		n.emit(queued(n.producer, begin, nil))
 	}
 	if approval != nil {
-		n.emit(runevents.Emission{Type: runevents.RunApproved, At: approval.At, Payload: approval})
+		n.emit(runlog.Emission{Type: runevents.RunApproved, At: approval.At, Payload: approval})
 	}
 	n.run(runevents.RunStarted, started(n.producer, h, begin.Retry))
 }
 
 // queued returns RunQueued, at the time at which the handoff began to wait.
-func queued(p *runevents.Producer, begin Begin, payload any) runevents.Emission {
-	return runevents.Emission{Type: runevents.RunQueued, At: p.Now().Add(-begin.Waited),
+func queued(p *runlog.Producer, begin Begin, payload any) runlog.Emission {
+	return runlog.Emission{Type: runevents.RunQueued, At: p.Now().Add(-begin.Waited),
 		Payload: payload}
 }
 
-func started(p *runevents.Producer, h *handoff.Handoff, retry *Retry) startedPayload {
+func started(p *runlog.Producer, h *handoff.Handoff, retry *Retry) startedPayload {
 	by := runContext{TriggeredBy: h.Proposal.ActorID}
 	if retry != nil {
 		by = runContext{TriggeredBy: retry.ActorID, RetryOf: retry.RunID}
@@ -407,7 +408,7 @@ func (n *emitter) endAttempt(
 ) {
 	switch {
 	case r.Executed:
-		n.emit(runevents.Emission{Type: runevents.StepCompleted, StepID: StepApply, Attempt: attempt,
+		n.emit(runlog.Emission{Type: runevents.StepCompleted, StepID: StepApply, Attempt: attempt,
 			At: v.At, Payload: applied(r.WorldState, v.Artifacts)})
 	case r.Accepted:
 		if failed == nil {

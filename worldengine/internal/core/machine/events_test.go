@@ -19,6 +19,7 @@ import (
 	"worldengine/worldengine/internal/core/apply"
 	"worldengine/worldengine/internal/core/approval"
 	"worldengine/worldengine/internal/core/machine/machinetest"
+	"worldengine/worldengine/internal/core/runlog"
 	"worldengine/worldengine/internal/core/town"
 	"worldengine/worldengine/messages"
 )
@@ -28,16 +29,16 @@ var Rewrite = flag.Bool("rewrite", false, "write testdata/*.txt and testdata/run
 
 // fixedProducer returns a producer with fixed clock and ids: each reading of the clock is 1 ms
 // later, and ids count.
-func fixedProducer(h *handoff.Handoff) *runevents.Producer {
+func fixedProducer(h *handoff.Handoff) *runlog.Producer {
 	ids, ticks := 0, 0
 	newID := func() string {
 		ids++
 		return fmt.Sprintf("00000000-0000-4000-8000-%012d", ids)
 	}
-	return runevents.NewProducer(runevents.Identity{
+	return runlog.NewProducer(runevents.Identity{
 		RunID: newID(), TenantID: "default", ProjectID: "main", EnvironmentID: "local",
 		PlanID: h.ProposalID, PlanVersion: h.Proposal.SchemaVersion,
-	}, runevents.Source{
+	}, runlog.Source{
 		NewID: newID,
 		Now: func() time.Time {
 			ticks++
@@ -49,7 +50,7 @@ func fixedProducer(h *handoff.Handoff) *runevents.Producer {
 var persistedAt = time.Date(2026, 2, 16, 10, 0, 1, 0, time.UTC)
 
 // story shows a run to people: request, result, every event.
-func story(t *testing.T, h *handoff.Handoff, r *handoff.Result, run *runevents.Run) string {
+func story(t *testing.T, h *handoff.Handoff, r *handoff.Result, run *runlog.Run) string {
 	t.Helper()
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n\nhandoff   %s\nresult    %s\nstatus    %s, %s\n", h.Command, h.HandoffID,
@@ -73,7 +74,7 @@ func story(t *testing.T, h *handoff.Handoff, r *handoff.Result, run *runevents.R
 }
 
 // caseOf returns a case of the outcome table, its result, and a producer of its run.
-func caseOf(t *testing.T, name string) (*handoff.Handoff, *handoff.Result, *runevents.Producer) {
+func caseOf(t *testing.T, name string) (*handoff.Handoff, *handoff.Result, *runlog.Producer) {
 	t.Helper()
 	for _, c := range machinetest.Cases(t) {
 		if c.Name == name {
@@ -198,7 +199,7 @@ func TestReadRecord_Damaged(t *testing.T) {
 		_, err = rec.State("hash")
 		require.ErrorContains(t, err, "but its message says hash")
 	}
-	for _, run := range []*runevents.Run{nil, {}} {
+	for _, run := range []*runlog.Run{nil, {}} {
 		_, err := SignalIn(run)
 		require.ErrorContains(t, err, "no signal")
 	}
@@ -221,7 +222,7 @@ func TestRecord_MarshalJSON(t *testing.T) {
 		WorldPolicy: &approval.Policy{}, ActorID: "ada", RetryOf: &apply.RetryOf{RunID: "r"},
 		Rules: &rules, Closing: true, Repair: &Repair{Restores: 7}, Snapshot: []byte(`{"a":1}`),
 		Result: []byte(`{"b":2}`), Handoff: []byte(`{"c":3}`),
-		Addition: &handoff.Addition{ActorID: "ada"}, Run: &runevents.Run{FirstSeq: 1}}
+		Addition: &handoff.Addition{ActorID: "ada"}, Run: &runlog.Run{FirstSeq: 1}}
 	for _, rec := range []*Record{&all, {SchemaVersion: RecordVersion, Kind: KindRun}} {
 		got, err := rec.MarshalJSON()
 		require.NoError(t, err)

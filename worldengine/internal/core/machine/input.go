@@ -8,6 +8,7 @@ import (
 	"worldengine/runevents"
 	"worldengine/worldengine/internal/core/apply"
 	"worldengine/worldengine/internal/core/approval"
+	"worldengine/worldengine/internal/core/runlog"
 	"worldengine/worldengine/internal/core/town"
 )
 
@@ -62,7 +63,7 @@ type Input struct {
 	// IDs are new UUIDs v4, as many as the function IDs returns. Drawn are the events' ids from an
 	// earlier step whose record was not stored, because the town had changed.
 	IDs   []string
-	Drawn []runevents.DrawnID
+	Drawn []runlog.DrawnID
 	// Tail is the end of RunOf's run on the run's own subject; nil if RunOf returns none.
 	Tail  *RunTail
 	Event Event

@@ -20,8 +20,10 @@ import (
 	"worldengine/worldengine/internal/core/apply"
 	"worldengine/worldengine/internal/core/approval"
 	"worldengine/worldengine/internal/core/machine"
+	"worldengine/worldengine/internal/core/runlog"
 	"worldengine/worldengine/internal/core/town"
 	"worldengine/worldengine/internal/core/town/towntest"
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/store/fsck"
 	"worldengine/worldengine/internal/store/records"
 	"worldengine/worldengine/messages"
@@ -449,8 +451,8 @@ func (w *walk) appendSome() {
 		return
 	}
 	w.store(&machine.Record{Kind: machine.KindEvents,
-		TownID: w.id, Run: &runevents.Run{Identity: run, FirstSeq: tail.Next,
-			Events: []runevents.Event{{EventID: w.newID(), EventType: runevents.StepStarted,
+		TownID: w.id, Run: &runlog.Run{Identity: run, FirstSeq: tail.Next,
+			Events: []runlog.Event{{EventID: w.newID(), EventType: runevents.StepStarted,
 				StepID: "own-" + w.newID(), LogicalAttemptID: 1,
 				EmittedAt: runevents.Timestamp(w.now)}}}}, machine.RunSubject, machine.Town{}, tail)
 }
@@ -467,7 +469,7 @@ func (w *walk) tailOf(runID string) *machine.RunTail {
 }
 
 // step steps an input, and reports whether the decision is stored.
-func (w *walk) step(event machine.Event, runID string, drawn ...runevents.DrawnID) bool {
+func (w *walk) step(event machine.Event, runID string, drawn ...runlog.DrawnID) bool {
 	t, townID := w.machine, w.id
 	if s, ok := event.(*machine.Signal); ok && s.TownID == "" {
 		t, townID = w.control, ""
@@ -505,7 +507,7 @@ func (w *walk) step(event machine.Event, runID string, drawn ...runevents.DrawnI
 		case rec == nil:
 			continue
 		case rec.Run != nil:
-			w.requireIDs(drawn, rec.Run.Drawn())
+			w.requireIDs(drawn, runlog.Drawn(rec.Run))
 		}
 		switch lost := !w.calm && w.rare(8); {
 		case lost && rec == out.Reopen:
@@ -526,7 +528,7 @@ func (w *walk) step(event machine.Event, runID string, drawn ...runevents.DrawnI
 }
 
 // requireIDs requires that events keep the ids that were drawn for them.
-func (w *walk) requireIDs(drawn, now []runevents.DrawnID) {
+func (w *walk) requireIDs(drawn, now []runlog.DrawnID) {
 	for _, id := range drawn {
 		for _, now := range now {
 			require.False(w.t, id.IdempotencyKey == now.IdempotencyKey && id != now, "another id")
@@ -545,7 +547,7 @@ func (w *walk) lose(event machine.Event, runID string, rec *machine.Record) bool
 		w.disturb()
 	}
 	if ok {
-		return w.step(event, runID, rec.Run.Drawn()...)
+		return w.step(event, runID, runlog.Drawn(rec.Run)...)
 	}
 	return w.step(event, runID)
 }
@@ -586,9 +588,9 @@ func (w *walk) store(
 		runID = rec.Run.RunID
 	}
 	token := wire.TownToken(w.id)
-	subject := []string{wire.LogSubject("main", token),
-		wire.RefusedSubject("main", pick(w.state.Exists(), token, wire.UnknownTownToken)),
-		wire.SignalSubject("main"), wire.RunSubject("main", runID), wire.ControlSubject("main")}[to]
+	subject := []string{layout.LogSubject("main", token),
+		layout.RefusedSubject("main", pick(w.state.Exists(), token, layout.UnknownTownToken)),
+		layout.SignalSubject("main"), layout.RunSubject("main", runID), layout.ControlSubject("main")}[to]
 	msg, err := records.Encode(rec, subject, after)
 	require.NoError(w.t, err)
 	msg.Header[jetstream.ExpectedLastSubjSeqHeader] = []string{strconv.FormatUint(guard, 10)}

@@ -9,9 +9,9 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"worldengine/handoff"
-	"worldengine/runevents"
 	"worldengine/worldengine/internal/core/apply"
 	"worldengine/worldengine/internal/core/approval"
+	"worldengine/worldengine/internal/core/runlog"
 	"worldengine/worldengine/internal/core/town"
 	"worldengine/worldengine/messages"
 )
@@ -115,7 +115,7 @@ type Record struct {
 	Decision *handoff.Result `json:"-"`
 	// Handoff is the handoff of the result, as it was sent, so that it can be judged again.
 	Handoff jsontext.Value `json:"handoff,omitzero"`
-	Run     *runevents.Run `json:"run,omitzero"`
+	Run     *runlog.Run    `json:"run,omitzero"`
 }
 
 // SetState copies the town after a record into the record, which is on the town's subject. It closes

@@ -12,6 +12,7 @@ import (
 	"worldengine/worldengine/internal/core/approval"
 	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/core/machine/machinetest"
+	"worldengine/worldengine/internal/core/runlog"
 	"worldengine/worldengine/wire"
 )
 
@@ -63,7 +64,7 @@ func TestFailedRun_Refusals(t *testing.T) {
 		"a damaged result": {ended(machine.KindHandoff, `{"status":`), wire.CodeRunNotRetryable,
 			"handoffctl fsck"},
 	} {
-		c.end.Run = &runevents.Run{}
+		c.end.Run = &runlog.Run{}
 		_, refusal, _ := machine.NewFailedRun("run-1", 7, c.end) // the handoff cannot be read: see below
 		requireRefusal(t, refusal, c.code, c.message, name)
 	}
@@ -96,7 +97,7 @@ func unreached(t *testing.T) *machine.Record {
 	return &machine.Record{
 		Kind: machine.KindHandoff, TownID: h.Proposal.TownID, Handoff: encoded,
 		Result: []byte(`{"status":"failed","reasonCode":"PLUGIN_UNAVAILABLE"}`),
-		Run: &runevents.Run{Identity: runevents.Identity{
+		Run: &runlog.Run{Identity: runevents.Identity{
 			RunID: "run-1", Trace: trace.Context{Parent: "00-0-0-01"}}},
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"worldengine/worldengine/internal/core/apply"
 	"worldengine/worldengine/internal/core/approval"
 	"worldengine/worldengine/internal/core/machine"
+	"worldengine/worldengine/internal/core/runlog"
 	"worldengine/worldengine/internal/core/town"
 	"worldengine/worldengine/internal/core/town/towntest"
 	"worldengine/worldengine/messages"
@@ -395,7 +396,7 @@ var hashes = regexp.MustCompile(`([0-9a-f]{8})[0-9a-f]{56}`)
 
 // events names the events of a run. A check is one word: with its verdict, or in brackets if it was
 // skipped.
-func events(run *runevents.Run) string {
+func events(run *runlog.Run) string {
 	var names []string
 	for i := range run.Events {
 		e := &run.Events[i]

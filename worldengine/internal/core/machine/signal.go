@@ -9,6 +9,7 @@ import (
 
 	"worldengine/runevents"
 	"worldengine/worldengine/internal/core/approval"
+	"worldengine/worldengine/internal/core/runlog"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
@@ -41,7 +42,7 @@ func Signals() []SignalKind {
 }
 
 // SignalIn returns the payload of SignalAccepted or SignalRejected in a run.
-func SignalIn(run *runevents.Run) (said SignalPayload, err error) {
+func SignalIn(run *runlog.Run) (said SignalPayload, err error) {
 	if run != nil {
 		for i := range run.Events {
 			switch run.Events[i].EventType {

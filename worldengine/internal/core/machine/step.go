@@ -20,6 +20,7 @@ import (
 	"worldengine/schemas"
 	"worldengine/worldengine/internal/core/apply"
 	"worldengine/worldengine/internal/core/approval"
+	"worldengine/worldengine/internal/core/runlog"
 	"worldengine/worldengine/internal/core/town"
 )
 
@@ -93,8 +94,8 @@ type step struct {
 }
 
 // producer returns a producer of the events of a run, at the time of the input.
-func (s *step) producer(run runevents.Identity) *runevents.Producer {
-	p := runevents.NewProducer(run, runevents.Source{
+func (s *step) producer(run runevents.Identity) *runlog.Producer {
+	p := runlog.NewProducer(run, runlog.Source{
 		Now: func() time.Time { return s.in.At }, NewID: s.newID,
 	})
 	p.UseIDs(s.in.Drawn)
@@ -115,7 +116,7 @@ func (s *step) newID() string {
 type judgement struct {
 	*Handoff
 	encoded  []byte // MarshalWire of the handoff; nil if no approval needs it, and Sent is set
-	producer *runevents.Producer
+	producer *runlog.Producer
 }
 
 // ErrBusy: the town is paused, or a command is being applied to it. The input has to wait.
@@ -273,7 +274,7 @@ func (s *step) accept(
 		Run: run.Identity, Emitted: run.FirstSeq + int64(len(run.Events)) - 1,
 		Accepted: at, Attempt: 1, NotBefore: at, Deadline: at.Add(s.Plugin.Deadline),
 	}
-	p.EventIDs, err = runevents.DrawIDs(p.Run, s.newID, s.in.Drawn, NextEvents(1)...)
+	p.EventIDs, err = runlog.DrawIDs(p.Run, s.newID, s.in.Drawn, NextEvents(1)...)
 	after.Pending = p
 	out := Output{Record: &Record{
 		Kind: KindPending, TownID: s.in.TownID, Run: run,

@@ -4,6 +4,7 @@ import (
 	"maps"
 
 	"worldengine/runevents"
+	"worldengine/worldengine/internal/core/runlog"
 )
 
 // RunTail is the end of a run of the engine on the run's own subject.
@@ -28,7 +29,7 @@ type RunTail struct {
 
 // NewTail returns the tail of a run. emitted is the number of the run's first events, which are in
 // another record; run has the events on its own subject.
-func NewTail(run *runevents.Run, emitted int64) *RunTail {
+func NewTail(run *runlog.Run, emitted int64) *RunTail {
 	t := &RunTail{Next: emitted + 1, keys: map[string]struct{}{}}
 	if run != nil {
 		t.know(run)
@@ -57,8 +58,8 @@ func (t *RunTail) Add(rec *Record, seq uint64) {
 	}
 }
 
-func (t *RunTail) know(run *runevents.Run) {
-	for _, id := range run.Drawn() {
+func (t *RunTail) know(run *runlog.Run) {
+	for _, id := range runlog.Drawn(run) {
 		t.keys[id.IdempotencyKey] = struct{}{}
 	}
 }
@@ -84,9 +85,9 @@ func (t *RunTail) apply(rec *Record, event runevents.EventType, runSeq int64) {
 }
 
 // NewEvents returns the events of run that the run's own subject lacks.
-func (t *RunTail) NewEvents(run *runevents.Run) []runevents.Event {
-	var fresh []runevents.Event
-	for i, id := range run.Drawn() {
+func (t *RunTail) NewEvents(run *runlog.Run) []runlog.Event {
+	var fresh []runlog.Event
+	for i, id := range runlog.Drawn(run) {
 		if _, known := t.keys[id.IdempotencyKey]; !known {
 			fresh = append(fresh, run.Events[i])
 		}

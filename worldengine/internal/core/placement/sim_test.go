@@ -8,8 +8,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"time"
-
-	"worldengine/worldengine/messages"
 )
 
 // sim is a cluster in which a seed decides everything: the faults, the clocks, the delays and losses of
@@ -211,9 +209,9 @@ func (v *simServer) resume() {
 	}
 }
 
-func (v *simServer) offer() messages.Announcement {
+func (v *simServer) offer() Announcement {
 	v.seq++
-	a := messages.Announcement{ID: v.id(), Seq: v.seq, All: v.all, Draining: v.draining,
+	a := Announcement{ID: v.id(), Seq: v.seq, All: v.all, Draining: v.draining,
 		Failed: v.failed, Ready: v.ready}
 	if !v.all {
 		a.Worlds = v.offers
@@ -283,8 +281,8 @@ func (v *simServer) announce() {
 }
 
 // hear adds an announcement, and answers a new server at once.
-func (v *simServer) hear(a messages.Announcement) {
-	known := slices.ContainsFunc(v.view.Others(v.clock()), func(o messages.Announcement) bool { return o.ID == a.ID })
+func (v *simServer) hear(a Announcement) {
+	known := slices.ContainsFunc(v.view.Others(v.clock()), func(o Announcement) bool { return o.ID == a.ID })
 	v.view.Receive(v.clock(), a)
 	if !known {
 		v.announce()

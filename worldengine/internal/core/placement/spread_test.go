@@ -7,8 +7,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"worldengine/worldengine/messages"
 )
 
 func names(kind string, n int, random *rand.Rand) (names []string) {
@@ -90,7 +88,7 @@ func BenchmarkSpread(b *testing.B) {
 
 func BenchmarkDecide_Calm(b *testing.B) {
 	worlds := names("world", 1000, rand.New(rand.NewPCG(7, 8)))
-	v := New(0, messages.Announcement{ID: "self", All: true})
+	v := New(0, Announcement{ID: "self", All: true})
 	for _, name := range worlds {
 		v.Acquired(0, name)
 	}

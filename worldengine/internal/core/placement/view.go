@@ -5,8 +5,6 @@ import (
 	"maps"
 	"slices"
 	"time"
-
-	"worldengine/worldengine/messages"
 )
 
 // forgetAfter is how long a server that is silent is remembered, and a world that nobody names.
@@ -29,7 +27,7 @@ type View struct {
 }
 
 type server struct {
-	messages.Announcement
+	Announcement
 	first, last time.Duration // of the announcements without a long gap
 	serves      map[string]bool
 }
@@ -61,7 +59,7 @@ type world struct {
 
 // New returns the view of a server that has heard nobody. The announcement names the worlds that
 // the server would serve.
-func New(now time.Duration, self messages.Announcement) *View {
+func New(now time.Duration, self Announcement) *View {
 	v := &View{servers: map[string]*server{}, worlds: map[string]*world{}}
 	v.self = &server{Announcement: self, first: now, last: now}
 	v.servers[self.ID] = v.self
@@ -71,7 +69,7 @@ func New(now time.Duration, self messages.Announcement) *View {
 
 // Offer replaces what this server would serve, cannot serve now, and is ready to serve, and whether it
 // is stopping.
-func (v *View) Offer(now time.Duration, self messages.Announcement) {
+func (v *View) Offer(now time.Duration, self Announcement) {
 	v.self.Announcement = self
 	for _, name := range self.Worlds {
 		v.Exists(now, name)
@@ -104,7 +102,7 @@ func (v *View) Removed(name string) {
 }
 
 // Receive adds an announcement of another server.
-func (v *View) Receive(now time.Duration, a messages.Announcement) {
+func (v *View) Receive(now time.Duration, a Announcement) {
 	s := v.servers[a.ID]
 	if a.ID == v.self.ID || s != nil && a.Seq <= s.Seq {
 		return
@@ -150,7 +148,7 @@ func (v *View) announcer(now time.Duration, name string) string {
 }
 
 // sameOffer reports whether two announcements of a server offer to serve the same.
-func sameOffer(a, b messages.Announcement) bool {
+func sameOffer(a, b Announcement) bool {
 	return a.All == b.All && a.Draining == b.Draining && slices.Equal(a.Worlds, b.Worlds) &&
 		slices.Equal(a.Failed, b.Failed)
 }
@@ -288,7 +286,7 @@ func (v *View) Holder(name string) string {
 }
 
 // Others returns the last announcements of the other servers that are heard, sorted by ID.
-func (v *View) Others(now time.Duration) (others []messages.Announcement) {
+func (v *View) Others(now time.Duration) (others []Announcement) {
 	for _, id := range v.which(func(s *server) bool { return s != v.self && s.alive(now) }) {
 		others = append(others, v.servers[id].Announcement)
 	}

@@ -7,8 +7,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"worldengine/worldengine/messages"
 )
 
 // pair is the view of the server "self" of two servers that would serve every world.
@@ -16,13 +14,13 @@ type pair struct {
 	*View
 	t     *testing.T
 	now   time.Duration
-	other messages.Announcement
+	other Announcement
 }
 
 func newPair(t *testing.T) *pair {
 	t.Helper()
-	return &pair{View: New(0, messages.Announcement{ID: "self", Name: "this one", All: true}), t: t,
-		other: messages.Announcement{ID: "other", Name: "other", All: true}}
+	return &pair{View: New(0, Announcement{ID: "self", Name: "this one", All: true}), t: t,
+		other: Announcement{ID: "other", Name: "other", All: true}}
 }
 
 // worldOf returns a world of which a server is the first.
@@ -193,9 +191,9 @@ func TestView_Wanted(t *testing.T) {
 	require.False(t, p.decides(StayAway, "served by other").Wanted)
 	p.heard(3 * time.Second)
 	require.True(t, p.decides(StayAway, "served by other").Wanted)
-	p.Offer(p.now, messages.Announcement{ID: "self", All: true, Failed: []string{name}})
+	p.Offer(p.now, Announcement{ID: "self", All: true, Failed: []string{name}})
 	require.Empty(t, p.Decide(p.now), "this server cannot serve it")
-	p.Offer(p.now, messages.Announcement{ID: "self", All: true, Draining: true})
+	p.Offer(p.now, Announcement{ID: "self", All: true, Draining: true})
 	p.other.Serves = nil
 	p.announce()
 	p.decides(StayAway, "stopping")
@@ -218,7 +216,7 @@ func TestView_Late(t *testing.T) {
 	p.Receive(p.now, old)
 	p.decides(Acquire, "free")
 
-	third := messages.Announcement{ID: "third", Name: "third", All: true, Seq: 1, Serves: []string{name}}
+	third := Announcement{ID: "third", Name: "third", All: true, Seq: 1, Serves: []string{name}}
 	p.Receive(p.now, third)
 	p.other.Serves = []string{name}
 	p.announce()
@@ -226,7 +224,7 @@ func TestView_Late(t *testing.T) {
 	third.Serves, third.Seq = nil, 2
 	p.Receive(p.now, third)
 	p.decides(StayAway, "served by other")
-	p.Receive(p.now, messages.Announcement{ID: "self", Seq: 9, Draining: true}) // its own echo
+	p.Receive(p.now, Announcement{ID: "self", Seq: 9, Draining: true}) // its own echo
 	require.False(t, p.self.Draining)
 	p.now += forgetAfter
 	p.Decide(p.now)

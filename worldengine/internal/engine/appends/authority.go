@@ -13,8 +13,10 @@ import (
 	"worldengine/runevents"
 	"worldengine/schemas"
 	"worldengine/worldengine/internal/core/machine"
+	"worldengine/worldengine/internal/core/runlog"
 	"worldengine/worldengine/internal/engine/projector"
 	"worldengine/worldengine/internal/engine/queue"
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/records"
 	"worldengine/worldengine/wire"
@@ -47,8 +49,8 @@ func (a *Authority) Forget() { a.cache.clear() }
 // others.
 //
 // Writes are refused as a whole. The error is a *schemas.ValidationError with the paths of a
-// run-append-request.v1; a *runevents.OwnedError or *runevents.TransitionError, as the projector's
-// policy says; runevents.ErrRunEnding while the engine is about to end the run; runevents.ErrRunEnded
+// run-append-request.v1; a *runlog.OwnedError or *runlog.TransitionError, as the projector's
+// policy says; runlog.ErrRunEnding while the engine is about to end the run; runlog.ErrRunEnded
 // after the end; records.ErrRunFull; or the error of Sender.MayRead. After any other error the writes may have been
 // stored; appending them again is safe, and shows whether they were.
 func (a *Authority) Append(
@@ -81,7 +83,7 @@ func (a *Authority) Submit(
 	from Sender, townID string, writes []runevents.Write,
 	client queue.Client[[]runevents.Appended],
 ) error {
-	if err := runevents.CheckAppend(writes); err != nil {
+	if err := runlog.CheckAppend(writes); err != nil {
 		return err
 	}
 	// A run has turns as a town has. A town with this name as its id would share the run's turns,
@@ -143,11 +145,11 @@ func (a *Authority) run(ctx context.Context, runID string) (run *projector.Proje
 // run without events would give or, if that would not refuse, MayRead's error.
 func (a *Authority) plan(
 	run *projector.Projection, from Sender, townID string, writes []runevents.Write,
-) (runevents.Plan, error) {
+) (runlog.Plan, error) {
 	if run.Town != "" && from.MayRead != nil {
 		if unreadable := from.MayRead(run.Town); unreadable != nil {
 			_, err := a.projector.NewProjection(run.RunID).State.Plan(writes)
-			return runevents.Plan{}, cmp.Or(err, unreadable)
+			return runlog.Plan{}, cmp.Or(err, unreadable)
 		}
 	}
 	plan, err := run.State.Plan(writes)
@@ -162,7 +164,7 @@ func (a *Authority) plan(
 
 // store commits the new events, adds them to run, and returns the answer.
 func (a *Authority) store(
-	ctx context.Context, run *projector.Projection, townID string, plan *runevents.Plan,
+	ctx context.Context, run *projector.Projection, townID string, plan *runlog.Plan,
 ) ([]runevents.Appended, error) {
 	if len(plan.Run.Events) == 0 {
 		return plan.Results(time.Time{}), nil
@@ -189,15 +191,15 @@ func (a *Authority) store(
 
 // hasRoom returns records.ErrRunFull if the log would discard the first events of the run to store
 // some more. Before it refuses, it counts those that have not expired.
-func (a *Authority) hasRoom(ctx context.Context, run *projector.Projection, events []runevents.Event) (err error) {
+func (a *Authority) hasRoom(ctx context.Context, run *projector.Projection, events []runlog.Event) (err error) {
 	use := records.RunAppend
-	if slices.ContainsFunc(events, func(e runevents.Event) bool { return e.EventType.EndsRun() }) {
+	if slices.ContainsFunc(events, func(e runlog.Event) bool { return e.EventType.EndsRun() }) {
 		use = records.RunPause
 	}
 	if a.log.CheckRun(run.Stored, use) == nil {
 		return nil
 	}
-	if run.Stored, err = a.log.Stored(ctx, wire.RunSubject(a.log.World, wire.RunToken(run.RunID))); err != nil {
+	if run.Stored, err = a.log.Stored(ctx, layout.RunSubject(a.log.World, layout.RunToken(run.RunID))); err != nil {
 		return err
 	}
 	return a.log.CheckRun(run.Stored, use)

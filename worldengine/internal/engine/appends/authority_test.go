@@ -10,13 +10,14 @@ import (
 
 	"worldengine/runevents"
 	"worldengine/worldengine/internal/core/machine"
+	"worldengine/worldengine/internal/core/runlog"
 	"worldengine/worldengine/internal/engine/appends/appendstest"
 	"worldengine/worldengine/internal/engine/feed"
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/commitlog/logtest"
 	"worldengine/worldengine/internal/store/records"
 	"worldengine/worldengine/internal/testkit/natstest"
-	"worldengine/worldengine/wire"
 )
 
 func TestMain(m *testing.M) { natstest.Main(m, 4) }
@@ -91,10 +92,10 @@ func TestAppend_OpenRun(t *testing.T) {
 	t.Parallel()
 	w := appendstest.Open(t, logtest.New(t))
 	p := logtest.NewProducer(appendstest.EngineRun)
-	require.NoError(t, p.Emit(runevents.Emission{Type: runevents.RunStarted}))
-	commit := func(run *runevents.Run) {
+	require.NoError(t, p.Emit(runlog.Emission{Type: runevents.RunStarted}))
+	commit := func(run *runlog.Run) {
 		rec := machine.Record{Kind: machine.KindRefused, TownID: "t", Run: run}
-		msg, err := records.Encode(&rec, wire.RefusedSubject("main", "t"), nil)
+		msg, err := records.Encode(&rec, layout.RefusedSubject("main", "t"), nil)
 		require.NoError(t, err)
 		_, err = w.Log.Append(t.Context(), msg)
 		require.NoError(t, err)
@@ -103,23 +104,23 @@ func TestAppend_OpenRun(t *testing.T) {
 	answers, err := w.Append(t.Context(), "t", []runevents.Write{logtest.NewWrite(1)})
 	require.NoError(t, err)
 	require.Equal(t, int64(2), answers[0].RunSeq)
-	tail := w.Extend(t, &runevents.Run{Identity: appendstest.EngineRun}, 1, true)
+	tail := w.Extend(t, &runlog.Run{Identity: appendstest.EngineRun}, 1, true)
 	require.Equal(t, int64(3), tail.Next)
 	_, err = w.Append(t.Context(), "t", []runevents.Write{logtest.NewWrite(2)})
-	require.ErrorIs(t, err, runevents.ErrRunEnding)
+	require.ErrorIs(t, err, runlog.ErrRunEnding)
 	answers, err = w.Append(t.Context(), "t", []runevents.Write{logtest.NewWrite(1)})
 	require.NoError(t, err, "a duplicate needs no place")
 	require.True(t, answers[0].Idempotent)
 
-	ended := runevents.Run{Identity: p.Run().Identity, FirstSeq: tail.Next,
-		Events: []runevents.Event{{
+	ended := runlog.Run{Identity: p.Run().Identity, FirstSeq: tail.Next,
+		Events: []runlog.Event{{
 			EventID: uuid.NewString(), EventType: runevents.RunCompleted, LogicalAttemptID: 1,
 			EmittedAt: "2026-02-16T10:00:00.123Z",
 		}}}
 	commit(&ended)
 	for range 2 { // what is known says the same
 		_, err = w.Append(t.Context(), "t", []runevents.Write{logtest.NewWrite(2), logtest.NewWrite(1)})
-		require.ErrorIs(t, err, runevents.ErrRunEnded)
+		require.ErrorIs(t, err, runlog.ErrRunEnded)
 	}
 	again := logtest.NewWrite(2001)
 	again.EventType, again.IdempotencyKey = runevents.RunCompleted,
@@ -136,14 +137,14 @@ func TestAppend_ReopenedRun(t *testing.T) {
 	t.Parallel()
 	w := appendstest.Open(t, logtest.New(t))
 	p := logtest.NewProducer(appendstest.EngineRun)
-	require.NoError(t, p.Emit(runevents.Emission{Type: runevents.RunStarted}))
+	require.NoError(t, p.Emit(runlog.Emission{Type: runevents.RunStarted}))
 	w.Extend(t, p.Run(), 0, false)
-	closed := w.Extend(t, &runevents.Run{Identity: appendstest.EngineRun}, 0, true)
+	closed := w.Extend(t, &runlog.Run{Identity: appendstest.EngineRun}, 0, true)
 	require.Equal(t, int64(2), closed.Next)
 	_, err := w.Append(t.Context(), "t", []runevents.Write{logtest.NewWrite(1)})
-	require.ErrorIs(t, err, runevents.ErrRunEnding)
+	require.ErrorIs(t, err, runlog.ErrRunEnding)
 	// Events 2 to 8 stand in the commit.
-	tail := w.Extend(t, &runevents.Run{Identity: appendstest.EngineRun}, 8, false)
+	tail := w.Extend(t, &runlog.Run{Identity: appendstest.EngineRun}, 8, false)
 	require.False(t, tail.Closed)
 	require.Equal(t, int64(9), tail.Next)
 	_, err = w.Append(t.Context(), "t", []runevents.Write{logtest.NewWrite(1)})

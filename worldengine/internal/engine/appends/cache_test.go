@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/runevents"
+	"worldengine/worldengine/internal/core/runlog"
 	"worldengine/worldengine/internal/engine/projector"
 )
 
@@ -18,7 +19,7 @@ func TestCache_Bound(t *testing.T) {
 	c := &cache{}
 	run := func(events int) *projector.Projection {
 		run := &projector.Projection{RunID: uuid.NewString()}
-		run.State = runevents.NewRunState(run.RunID, runevents.AppendPolicy{})
+		run.State = runlog.NewState(run.RunID, runlog.Policy{})
 		records := make([]runevents.Record, events)
 		for i := range records {
 			records[i] = runevents.Record{RunSeq: int64(i + 1)}

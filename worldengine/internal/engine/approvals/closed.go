@@ -11,6 +11,7 @@ import (
 	"worldengine/schemas"
 	"worldengine/worldengine/internal/core/approval"
 	"worldengine/worldengine/internal/core/machine"
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/index"
 	"worldengine/worldengine/messages"
@@ -193,7 +194,7 @@ func (r *Reader) visit(
 
 // record reads the record of a row, nil if the log does not keep it or it is damaged.
 func (r *Reader) record(ctx context.Context, at *index.Row) (*machine.Record, error) {
-	rec, _, err := r.Log.RecordAt(ctx, at.Seq, wire.LogSubject(r.Log.World, at.Town))
+	rec, _, err := r.Log.RecordAt(ctx, at.Seq, layout.LogSubject(r.Log.World, at.Town))
 	if errors.Is(err, commitlog.ErrGone) || errors.Is(err, commitlog.ErrDamaged) ||
 		err == nil && rec.Run == nil {
 		return nil, nil

@@ -20,8 +20,10 @@ import (
 	"worldengine/trace"
 	"worldengine/worldengine/internal/core/approval"
 	"worldengine/worldengine/internal/core/machine"
+	"worldengine/worldengine/internal/core/runlog"
 	"worldengine/worldengine/internal/core/town"
 	"worldengine/worldengine/internal/core/town/towntest"
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/commitlog/logtest"
 	"worldengine/worldengine/internal/store/index/indextest"
@@ -29,7 +31,6 @@ import (
 	"worldengine/worldengine/internal/store/worldsettings"
 	"worldengine/worldengine/internal/testkit/natstest"
 	"worldengine/worldengine/messages"
-	"worldengine/worldengine/wire"
 )
 
 func TestMain(m *testing.M) { natstest.Main(m, 4) }
@@ -74,7 +75,7 @@ func (a *asking) ask(townID string, kind handoff.ProposalType, argument string) 
 	encoded, err := h.MarshalWire()
 	require.NoError(a.t, err)
 	logtest.Commit(a.t, a.Log, &machine.Record{Kind: machine.KindAsked, TownID: townID,
-		Run: &runevents.Run{Identity: runevents.Identity{RunID: runOf(h)}, FirstSeq: 1}},
+		Run: &runlog.Run{Identity: runevents.Identity{RunID: runOf(h)}, FirstSeq: 1}},
 		func(e *machine.Town) {
 			if e.Seq == 0 {
 				e.State = state
@@ -273,7 +274,7 @@ func TestList_DamagedTown(t *testing.T) {
 	last, err := a.Log.LastOf(t.Context(), "a")
 	require.NoError(t, err)
 	for name := range last.Header {
-		if strings.HasPrefix(name, wire.ServerHeaderPrefix) {
+		if strings.HasPrefix(name, layout.ServerHeaderPrefix) {
 			delete(last.Header, name)
 		}
 	}
@@ -355,7 +356,7 @@ func TestClosed_ForgottenApproval(t *testing.T) {
 		require.NoError(t, err)
 		return logtest.Commit(t, a.Log, &machine.Record{Kind: machine.KindHandoff, TownID: "t",
 			Result: result, Handoff: encoded,
-			Run: &runevents.Run{Identity: runevents.Identity{RunID: runID}, FirstSeq: 1}}, forget)
+			Run: &runlog.Run{Identity: runevents.Identity{RunID: runID}, FirstSeq: 1}}, forget)
 	}
 	other := h.Proposal
 	other.Reason = "Another one with its key."
@@ -379,7 +380,7 @@ func TestClosed_DecisionBehindMany(t *testing.T) {
 	a.approve("t", a.talk("t"), "why")
 	for range mostBehind {
 		logtest.Commit(t, a.Log, &machine.Record{Kind: machine.KindDecided, TownID: "t",
-			Run: &runevents.Run{Identity: runevents.Identity{RunID: "later"}, FirstSeq: 1}},
+			Run: &runlog.Run{Identity: runevents.Identity{RunID: "later"}, FirstSeq: 1}},
 			func(e *machine.Town) { e.Approvals = nil })
 	}
 	page, err := a.Closed(t.Context(), "t", "", 10, 1<<20, all)

@@ -24,6 +24,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"worldengine/runevents"
+	"worldengine/worldengine/internal/core/runlog"
 	"worldengine/worldengine/internal/kit/backoff"
 	"worldengine/worldengine/internal/store/commitlog"
 )
@@ -95,7 +96,7 @@ func New(config Config) (*Sink, error) {
 		config.Raise = func(runevents.Alert) {}
 	}
 	js, err := jetstream.New(config.Conn, jetstream.WithPublishAsyncTimeout(ackTimeout),
-		jetstream.WithPublishAsyncMaxPending(4*(window+runevents.MaxAppend)))
+		jetstream.WithPublishAsyncMaxPending(4*(window+runlog.MaxAppend)))
 	if err != nil {
 		return nil, fmt.Errorf("bus: JetStream: %w", err)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/runevents"
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/testkit/natstest"
 	"worldengine/worldengine/wire"
@@ -277,7 +278,7 @@ func TestSink_Headers(t *testing.T) {
 		require.Equal(t, string(runevents.StepStarted), msg.Header.Get(wire.EventTypeHeader))
 		require.Equal(t, eventID(n, at.part), msg.Header.Get(jetstream.MsgIDHeader))
 		require.Equal(t, map[bool]string{true: "events"}[n%3 == 2],
-			msg.Header.Get(wire.KindHeader))
+			msg.Header.Get(layout.KindHeader))
 		require.Contains(t, msg.Subject, "runevents.v2.main.Town%201.run-")
 		require.Contains(t, string(msg.Data), `"persistedAt":"`+
 			runevents.Timestamp(time.UnixMilli(1_700_000_000_000+int64(n)))+`"`)
@@ -306,7 +307,7 @@ func TestSink_WorldRemoved(t *testing.T) {
 	require.NoError(t, err)
 
 	w.deleteStream()
-	require.NoError(t, w.js.DeleteStream(t.Context(), wire.LogStream("main")))
+	require.NoError(t, w.js.DeleteStream(t.Context(), layout.LogStream("main")))
 	again := log.CachedInfo().Config
 	commitlog.Identify(&again, "main", "second")
 	_, err = w.js.CreateStream(t.Context(), again)

@@ -12,9 +12,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"worldengine/runevents"
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/store/alerts"
 	"worldengine/worldengine/internal/store/commitlog"
-	"worldengine/worldengine/wire"
 )
 
 // maxDeadLetterBytes bounds the stream of dead letters, and maxReason a reason in a header.
@@ -27,9 +27,9 @@ const (
 // often it is given up.
 func DeadLetterConfig(world string, replicas int) jetstream.StreamConfig {
 	config := alerts.SideStream(maxDeadLetterBytes, replicas)
-	config.Name = wire.DeadLetterStream(world)
+	config.Name = layout.DeadLetterStream(world)
 	config.Description = "Messages of the commit log of " + world + " that its bus does not have"
-	config.Subjects = []string{wire.DeadLetterSubject(world, "*", "*", "*")}
+	config.Subjects = []string{layout.DeadLetterSubject(world, "*", "*", "*")}
 	config.MaxMsgsPerSubject = 1
 	return config
 }
@@ -68,22 +68,22 @@ func (s *Sink) keep(ctx context.Context, l *letter) error {
 func (s *Sink) deadLetter(l *letter, whole bool) *nats.Msg {
 	seq, part := strconv.FormatUint(l.at.logSeq, 10), strconv.Itoa(l.at.part)
 	msg := &nats.Msg{
-		Subject: wire.DeadLetterSubject(s.config.World, s.stream.Name, seq, part),
+		Subject: layout.DeadLetterSubject(s.config.World, s.stream.Name, seq, part),
 		Header:  nats.Header{},
 	}
 	if whole {
 		msg.Data = l.msg.Data
 		maps.Copy(msg.Header, l.msg.Header)
 		maps.DeleteFunc(msg.Header, func(name string, _ []string) bool {
-			return strings.HasPrefix(name, wire.ServerHeaderPrefix)
+			return strings.HasPrefix(name, layout.ServerHeaderPrefix)
 		})
 	} else {
-		msg.Header.Set(wire.OriginalSizeHeader, strconv.Itoa(len(l.msg.Data)))
+		msg.Header.Set(layout.OriginalSizeHeader, strconv.Itoa(len(l.msg.Data)))
 	}
-	msg.Header.Set(wire.LogSeqHeader, seq)
-	msg.Header.Set(wire.LogPartHeader, part)
-	msg.Header.Set(wire.OriginalSubjectHeader, l.msg.Subject)
-	msg.Header.Set(wire.DeadLetterReasonHeader, reasonText(l.reason))
+	msg.Header.Set(layout.LogSeqHeader, seq)
+	msg.Header.Set(layout.LogPartHeader, part)
+	msg.Header.Set(layout.OriginalSubjectHeader, l.msg.Subject)
+	msg.Header.Set(layout.DeadLetterReasonHeader, reasonText(l.reason))
 	msg.Header.Set(jetstream.ExpectedLastSubjSeqHeader, "0")
 	return msg
 }
@@ -97,7 +97,7 @@ func (s *Sink) deliveryFailed(l *letter, subject string) runevents.Alert {
 	var event runevents.Record
 	source := "event " + strconv.Itoa(l.at.part) + " of log sequence"
 	if l.unreadable {
-		event.RunID = wire.RunIDOf(l.msg.Header)
+		event.RunID = layout.RunIDOf(l.msg.Header)
 		source = "log sequence"
 	} else {
 		_ = json.Unmarshal(l.msg.Data, &event) // the sink has written it

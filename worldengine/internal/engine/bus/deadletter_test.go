@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/runevents"
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/store/alerts/alertstest"
 	"worldengine/worldengine/wire"
 )
@@ -75,10 +76,10 @@ func TestDeadLetter_Contents(t *testing.T) {
 	letter := letters[0]
 	require.Equal(t, "deadletter.v1.main.WORLD_main_RUNEVENTS.12.1", letter.Subject)
 	require.Equal(t, "runevents.v2.main.Town%201.run-1",
-		letter.Header.Get(wire.OriginalSubjectHeader))
+		letter.Header.Get(layout.OriginalSubjectHeader))
 	require.Equal(t, string(runevents.StepStarted), letter.Header.Get(wire.EventTypeHeader))
 	require.Greater(t, len(letter.Data), limit)
-	require.Contains(t, letter.Header.Get(wire.DeadLetterReasonHeader),
+	require.Contains(t, letter.Header.Get(layout.DeadLetterReasonHeader),
 		"message size exceeds maximum allowed")
 	raised := w.alerts(runevents.EventBusDeliveryFailed)
 	require.Len(t, raised, 1)
@@ -108,7 +109,7 @@ func TestDeadLetter_Keep(t *testing.T) {
 	require.Empty(t, letters[0].Data)
 	header := map[string]string{}
 	for name := range letters[0].Header {
-		if !strings.HasPrefix(name, wire.ServerHeaderPrefix) {
+		if !strings.HasPrefix(name, layout.ServerHeaderPrefix) {
 			header[name] = letters[0].Header.Get(name)
 		}
 	}
@@ -141,9 +142,9 @@ func TestDeadLetter_Unreadable(t *testing.T) {
 	require.Equal(t, []place{{4, 0}, {5, 0}}, w.letters())
 	letters := alertstest.Letters(t, w.js)
 	require.Equal(t, "{damaged", string(letters[0].Data))
-	require.Equal(t, "world.main.refused.t", letters[0].Header.Get(wire.OriginalSubjectHeader))
-	require.Contains(t, letters[0].Header.Get(wire.DeadLetterReasonHeader), "not a commit record")
-	require.Contains(t, letters[1].Header.Get(wire.DeadLetterReasonHeader), "no headers")
+	require.Equal(t, "world.main.refused.t", letters[0].Header.Get(layout.OriginalSubjectHeader))
+	require.Contains(t, letters[0].Header.Get(layout.DeadLetterReasonHeader), "not a commit record")
+	require.Contains(t, letters[1].Header.Get(layout.DeadLetterReasonHeader), "no headers")
 	raised := w.alerts(runevents.EventBusDeliveryFailed)
 	require.Len(t, raised, 2)
 	require.Equal(t, "EVENT_BUS_DELIVERY_FAILED|run|"+letters[0].Subject, raised[0].ID())
@@ -240,7 +241,7 @@ func TestDeadLetter_TroubleOfTheStream(t *testing.T) {
 			require.NoError(t, err)
 			w.wait(s, 12)
 			w.requireImage(12)
-			_, err = w.js.Stream(t.Context(), wire.DeadLetterStream("main"))
+			_, err = w.js.Stream(t.Context(), layout.DeadLetterStream("main"))
 			require.ErrorIs(t, err, jetstream.ErrStreamNotFound)
 		})
 	}
@@ -270,7 +271,7 @@ func TestReplay(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	letter := func(seq, part string) string {
-		return wire.DeadLetterSubject("main", wire.EventStream("main"), seq, part)
+		return layout.DeadLetterSubject("main", wire.EventStream("main"), seq, part)
 	}
 	asked := []string{letter("12", "1"), letter("12", "2"), letter("21", "0"), letter("7", "7")}
 	replayed, err := Replay(ctx, w.config(), asked)
@@ -278,7 +279,7 @@ func TestReplay(t *testing.T) {
 	require.Equal(t, asked[:1], replayed)
 	w.requireEvents(append(w.image(0, 20, late), w.image(21, 30)...))
 	var left []string
-	for _, l := range w.kept(wire.DeadLetterStream("main")) {
+	for _, l := range w.kept(layout.DeadLetterStream("main")) {
 		left = append(left, l.Subject)
 	}
 	require.Equal(t, config.MaxMsgSize, w.stream().CachedInfo().Config.MaxMsgSize)

@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"worldengine/worldengine/internal/core/machine"
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/records"
 	"worldengine/worldengine/wire"
@@ -46,7 +47,7 @@ var errNoHeaders = errors.New("bus: a message of the log has no headers that can
 // events' persistedAt is the log message's header At. It returns an error if the log message cannot
 // be read.
 func (s *Sink) events(msg *jetstream.RawStreamMsg) ([]*nats.Msg, error) {
-	kind := machine.Kind(msg.Header.Get(wire.KindHeader))
+	kind := machine.Kind(msg.Header.Get(layout.KindHeader))
 	switch {
 	case len(msg.Header) == 0:
 		return nil, errNoHeaders
@@ -61,8 +62,8 @@ func (s *Sink) events(msg *jetstream.RawStreamMsg) ([]*nats.Msg, error) {
 	if err != nil {
 		return nil, fmt.Errorf("bus: the events of run %s: %w", rec.Run.RunID, err)
 	}
-	subject := wire.EventSubject(s.config.World, wire.TokenOf(rec.TownID),
-		wire.RunToken(rec.Run.RunID))
+	subject := wire.EventSubject(s.config.World, layout.TokenOf(rec.TownID),
+		layout.RunToken(rec.Run.RunID))
 	messages := make([]*nats.Msg, len(bodies))
 	for i, body := range bodies {
 		event := &rec.Run.Events[i]
@@ -71,7 +72,7 @@ func (s *Sink) events(msg *jetstream.RawStreamMsg) ([]*nats.Msg, error) {
 			jetstream.MsgIDHeader: {event.EventID},
 		})
 		if kind == machine.KindEvents {
-			header[wire.KindHeader] = []string{string(kind)}
+			header[layout.KindHeader] = []string{string(kind)}
 		}
 		messages[i] = &nats.Msg{Subject: subject, Header: header, Data: body}
 	}

@@ -6,13 +6,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/runevents"
-	"worldengine/worldengine/wire"
+	"worldengine/worldengine/internal/kit/layout"
 )
 
 // putBack puts a log with the given messages in the place of the log.
 func (w *world) putBack(from, to int) {
 	w.t.Helper()
-	require.NoError(w.t, w.js.DeleteStream(w.t.Context(), wire.LogStream("main")))
+	require.NoError(w.t, w.js.DeleteStream(w.t.Context(), layout.LogStream("main")))
 	w.makeLog()
 	w.write(from, to)
 }

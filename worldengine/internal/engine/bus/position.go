@@ -7,9 +7,10 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"worldengine/worldengine/internal/kit/layout"
+	"worldengine/worldengine/internal/kit/phrase"
 	"worldengine/worldengine/internal/store/alerts"
 	"worldengine/worldengine/internal/store/commitlog"
-	"worldengine/worldengine/wire"
 )
 
 // position describes the end of the stream of events.
@@ -45,8 +46,8 @@ func readPosition(ctx context.Context, stream jetstream.Stream) (position, error
 }
 
 func placeOf(msg *jetstream.RawStreamMsg) (place, bool) {
-	part, partErr := strconv.Atoi(msg.Header.Get(wire.LogPartHeader))
-	logSeq, seqErr := strconv.ParseUint(msg.Header.Get(wire.LogSeqHeader), 10, 64)
+	part, partErr := strconv.Atoi(msg.Header.Get(layout.LogPartHeader))
+	logSeq, seqErr := strconv.ParseUint(msg.Header.Get(layout.LogSeqHeader), 10, 64)
 	return place{logSeq, part}, partErr == nil && seqErr == nil && logSeq > 0
 }
 
@@ -73,7 +74,7 @@ func (s *Sink) checkLog(ctx context.Context, log jetstream.Stream, pos position)
 	if s.lostTries++; s.lostTries == lostTries {
 		s.config.Logger.Error("LOG_LOST: no run event is published", "error", err)
 		s.config.Raise(alerts.LogLost.Alert(alerts.Subject{},
-			"{effect}", "No run event is published", "{error}", wire.Sentence(err)))
+			"{effect}", "No run event is published", "{error}", phrase.Sentence(err)))
 	}
 	return err
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/store/commitlog"
-	"worldengine/worldengine/wire"
 )
 
 // window and windowBytes bound the published events without an ack. readAhead and readBytes bound
@@ -189,8 +189,8 @@ func (r *relay) requireLog(ctx context.Context) error {
 // and stops for good with a critical write error (nats-server 2.15). This is safe because another
 // sink's message in that place is the same one, unless one of the two sinks has given an event up.
 func (r *relay) guard(event *nats.Msg, at place) {
-	event.Header[wire.LogSeqHeader] = []string{strconv.FormatUint(at.logSeq, 10)}
-	event.Header[wire.LogPartHeader] = []string{strconv.Itoa(at.part)}
+	event.Header[layout.LogSeqHeader] = []string{strconv.FormatUint(at.logSeq, 10)}
+	event.Header[layout.LogPartHeader] = []string{strconv.Itoa(at.part)}
 	event.Header[jetstream.ExpectedLastSeqHeader] = []string{strconv.FormatUint(r.end.last, 10)}
 	if r.end.last > r.began.last && r.stream.CachedInfo().Config.Replicas <= 1 {
 		event.Header[jetstream.ExpectedLastMsgIDHeader] = []string{r.end.id}

@@ -9,8 +9,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"worldengine/worldengine/internal/kit/backoff"
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/store/commitlog"
-	"worldengine/worldengine/wire"
 )
 
 // Replay refills the stream from the log, and then removes each given dead letter whose event the
@@ -38,8 +38,8 @@ func Replay(ctx context.Context, config Config, letters []string) (replayed []st
 		wanted[letter] = true
 	}
 	_, err = commitlog.Each(ctx, stream, 0, func(msg *jetstream.RawStreamMsg) error {
-		letter := wire.DeadLetterSubject(config.World, s.stream.Name,
-			msg.Header.Get(wire.LogSeqHeader), msg.Header.Get(wire.LogPartHeader))
+		letter := layout.DeadLetterSubject(config.World, s.stream.Name,
+			msg.Header.Get(layout.LogSeqHeader), msg.Header.Get(layout.LogPartHeader))
 		if !wanted[letter] {
 			return nil
 		}

@@ -16,6 +16,8 @@ import (
 	"worldengine/runevents"
 	"worldengine/trace"
 	"worldengine/worldengine/internal/core/machine"
+	"worldengine/worldengine/internal/core/runlog"
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/store/alerts/alertstest"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/records"
@@ -78,7 +80,7 @@ func parts(n int) int { return n % 4 }
 func (w *world) record(n int) *nats.Msg {
 	w.t.Helper()
 	kinds := []machine.Kind{machine.KindHandoff, machine.KindRefused, machine.KindEvents}
-	rec := &machine.Record{Kind: kinds[n%3], TownID: "Town 1", Run: &runevents.Run{
+	rec := &machine.Record{Kind: kinds[n%3], TownID: "Town 1", Run: &runlog.Run{
 		Identity: runevents.Identity{RunID: fmt.Sprint("run-", n%5), PlanID: "plan"},
 		FirstSeq: int64(n),
 	}}
@@ -86,7 +88,7 @@ func (w *world) record(n int) *nats.Msg {
 		rec.Run.Trace = trace.Parse("00-"+strings.Repeat("1", 32)+"-00f067aa0ba902b7-01", "a=b")
 	}
 	for part := range parts(n) {
-		event := runevents.Event{
+		event := runlog.Event{
 			EventID: eventID(n, part), EventType: runevents.StepStarted, LogicalAttemptID: 1,
 			EmittedAt: "2026-02-16T10:00:00.123Z",
 		}
@@ -101,9 +103,9 @@ func (w *world) record(n int) *nats.Msg {
 	case parts(n) == 0:
 		rec.Kind, rec.Run = machine.KindControl, nil
 	}
-	msg, err := records.Encode(rec, wire.LogSubject("main", "t"), nil)
+	msg, err := records.Encode(rec, layout.LogSubject("main", "t"), nil)
 	require.NoError(w.t, err)
-	msg.Header.Set(wire.AtHeader,
+	msg.Header.Set(layout.AtHeader,
 		runevents.Timestamp(time.UnixMilli(1_700_000_000_000+int64(n))))
 	return msg
 }
@@ -126,8 +128,8 @@ func (w *world) append(msg *nats.Msg) {
 
 // damaged is a message of the log that cannot be read.
 func damaged() *nats.Msg {
-	return &nats.Msg{Subject: wire.RefusedSubject("main", "t"), Data: []byte("{damaged"),
-		Header: nats.Header{wire.KindHeader: {string(machine.KindRefused)},
+	return &nats.Msg{Subject: layout.RefusedSubject("main", "t"), Data: []byte("{damaged"),
+		Header: nats.Header{layout.KindHeader: {string(machine.KindRefused)},
 			wire.RunIDHeader: {"run"}}}
 }
 
@@ -185,7 +187,7 @@ func impatient(s *Sink) {
 	const wait = 500 * time.Millisecond
 	js, err := jetstream.New(s.config.Conn, jetstream.WithDefaultTimeout(wait),
 		jetstream.WithPublishAsyncTimeout(wait),
-		jetstream.WithPublishAsyncMaxPending(4*(window+runevents.MaxAppend)))
+		jetstream.WithPublishAsyncMaxPending(4*(window+runlog.MaxAppend)))
 	if err != nil {
 		panic(err)
 	}
@@ -276,9 +278,9 @@ func (w *world) requireEvents(want []string) {
 	w.t.Helper()
 	var got []string
 	for _, msg := range w.events() {
-		if at := msg.Header.Get(wire.LogSeqHeader); at != "" {
+		if at := msg.Header.Get(layout.LogSeqHeader); at != "" {
 			got = append(got, fmt.Sprintf("%s at %s.%s", msg.Header.Get(jetstream.MsgIDHeader), at,
-				msg.Header.Get(wire.LogPartHeader)))
+				msg.Header.Get(layout.LogPartHeader)))
 		}
 	}
 	require.Equal(w.t, want, got)

@@ -18,6 +18,7 @@ import (
 	"worldengine/worldengine/internal/core/machine/machinetest"
 	"worldengine/worldengine/internal/core/town"
 	"worldengine/worldengine/internal/engine/feed"
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/store/commitlog/logtest"
 	"worldengine/worldengine/internal/store/index"
 	"worldengine/worldengine/internal/store/index/indextest"
@@ -341,10 +342,10 @@ func BenchmarkMessage(b *testing.B) {
 			continue
 		}
 		rec, after := logtest.Judged(b, &c)
-		subject := wire.LogSubject("main", wire.TownToken(rec.TownID))
+		subject := layout.LogSubject("main", wire.TownToken(rec.TownID))
 		msg, err := records.Encode(rec, subject, &machine.Town{State: after})
 		require.NoError(b, err)
-		msg.Header[wire.AtHeader] = []string{"2026-02-16T10:00:00.000Z"}
+		msg.Header[layout.AtHeader] = []string{"2026-02-16T10:00:00.000Z"}
 		stored := &jetstream.RawStreamMsg{
 			Subject: subject, Sequence: 1, Header: msg.Header, Data: msg.Data,
 		}

@@ -13,10 +13,10 @@ import (
 
 	"worldengine/runevents"
 	"worldengine/worldengine/internal/core/machine"
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/records"
 	"worldengine/worldengine/messages"
-	"worldengine/worldengine/wire"
 )
 
 // causes has each cause whose name is not the kind of its record.
@@ -32,11 +32,11 @@ func Message(msg *jetstream.RawStreamMsg) ([]byte, error) {
 		return nil, err
 	}
 	header, at := msg.Header, commitlog.PersistedAt(msg.Header, msg.Time)
-	kind := machine.Kind(header.Get(wire.KindHeader))
+	kind := machine.Kind(header.Get(layout.KindHeader))
 	commit := messages.Commit{
 		Cursor: strconv.FormatUint(msg.Sequence, 10), At: runevents.Timestamp(at),
 		TownID: rec.TownID, Cause: cmp.Or(causes[kind], string(kind)),
-		RunID: wire.RunIDOf(header), Hash: header.Get(wire.HashHeader),
+		RunID: layout.RunIDOf(header), Hash: header.Get(layout.HashHeader),
 	}
 	if commit.Hash != "" { // the record holds a town's state
 		epoch := commitlog.EpochOf(header)
@@ -58,14 +58,14 @@ func Message(msg *jetstream.RawStreamMsg) ([]byte, error) {
 }
 
 func readRecord(msg *jetstream.RawStreamMsg) (*machine.Record, error) {
-	if msg.Header.Get(wire.KindHeader) == "" {
+	if msg.Header.Get(layout.KindHeader) == "" {
 		return nil, errors.New("feed: the message has no header Kind")
 	}
 	rec, err := records.Read(msg.Data)
 	if err != nil {
 		return nil, err
 	}
-	if token := TownToken(msg.Subject, msg.Header); token != wire.TokenOf(rec.TownID) {
+	if token := TownToken(msg.Subject, msg.Header); token != layout.TokenOf(rec.TownID) {
 		return nil, fmt.Errorf("feed: the body is about the town %q, and its message about %q",
 			rec.TownID, token)
 	}
@@ -75,5 +75,5 @@ func readRecord(msg *jetstream.RawStreamMsg) (*machine.Record, error) {
 // TownToken returns the town token of a log message: "=world" if the message is about no town, and
 // "" if neither the header nor the subject has a town token.
 func TownToken(subject string, header nats.Header) string {
-	return cmp.Or(header.Get(wire.TownTokenHeader), wire.LoggedTown(subject))
+	return cmp.Or(header.Get(layout.TownTokenHeader), layout.LoggedTown(subject))
 }

@@ -9,6 +9,7 @@ import (
 
 	"worldengine/runevents"
 	"worldengine/worldengine/internal/core/apply"
+	"worldengine/worldengine/internal/kit/protocol"
 	"worldengine/worldengine/internal/store/alerts"
 	"worldengine/worldengine/messages"
 )
@@ -73,7 +74,7 @@ func (s *Absences) Plugin(townID string) *messages.AbsentPlugin {
 	}
 	away := a.waits
 	away.TownID, away.Since = townID, runevents.Timestamp(a.since)
-	away.Todo = runevents.PluginAbsent.Spec().Todo
+	away.Todo = protocol.LookupAlert(runevents.PluginAbsent).Todo
 	return &away
 }
 

@@ -7,6 +7,7 @@ import (
 	"worldengine/runevents"
 	"worldengine/worldengine/internal/core/apply"
 	"worldengine/worldengine/internal/kit/failpoint"
+	"worldengine/worldengine/internal/kit/phrase"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
@@ -74,7 +75,7 @@ func (x *Execution) replied(ctx context.Context, r Reply) {
 	case p.absent:
 		said := "No plugin is subscribed for the town."
 		if p.last != nil {
-			said = wire.Sentence(p.last)
+			said = phrase.Sentence(p.last)
 		} else if last := x.Pending.Last; last != nil {
 			said = last.Message
 		}

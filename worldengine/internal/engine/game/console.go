@@ -6,7 +6,7 @@ import (
 
 	"worldengine/worldengine/internal/core/apply"
 	"worldengine/worldengine/internal/kit/backoff"
-	"worldengine/worldengine/wire"
+	"worldengine/worldengine/internal/kit/phrase"
 )
 
 // consoleWait is how an execution waits for a console, of which it makes one request at a time.
@@ -109,7 +109,7 @@ func (x *Execution) consoleReplied(ctx context.Context, r *consoleReply) {
 	if x.learn(apply.NotArrived); d.ctx.Err() != nil {
 		return
 	}
-	said := wire.Sentence(r.err)
+	said := phrase.Sentence(r.err)
 	if said != x.console.said {
 		x.console.said = said
 		d.config.Logger.Warn("the console is away: a command waits for it, or its attempt fails",

@@ -25,11 +25,13 @@ import (
 	"worldengine/worldengine/internal/core/apply"
 	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/core/machine/machinetest"
+	"worldengine/worldengine/internal/core/runlog"
 	"worldengine/worldengine/internal/core/town"
 	"worldengine/worldengine/internal/core/town/towntest"
 	"worldengine/worldengine/internal/engine/game"
 	"worldengine/worldengine/internal/engine/queue"
 	"worldengine/worldengine/internal/engine/stepper"
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/store/alerts"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/commitlog/logtest"
@@ -132,7 +134,7 @@ func (w *working) accept(changes []func(*apply.Pending)) {
 	for _, change := range changes {
 		change(pending)
 	}
-	pending.EventIDs, err = runevents.DrawIDs(pending.Run, uuid.NewString, nil,
+	pending.EventIDs, err = runlog.DrawIDs(pending.Run, uuid.NewString, nil,
 		machine.NextEvents(pending.Attempt)...)
 	require.NoError(w.t, err)
 	require.NoError(w.t, w.log.CommitTown(w.t.Context(), out.Record, &out.After, 0))
@@ -563,7 +565,7 @@ type refusing struct {
 }
 
 func (r *refusing) Publish(ctx context.Context, msg *nats.Msg) (*jetstream.PubAck, error) {
-	if r.broken.Load() && msg.Subject == wire.LogSubject("main", "town-threatened") {
+	if r.broken.Load() && msg.Subject == layout.LogSubject("main", "town-threatened") {
 		return nil, errors.New("no answer")
 	}
 	return r.Store.Publish(ctx, msg)
@@ -671,11 +673,11 @@ func TestDispatcher_EndedElsewhere(t *testing.T) {
 }
 
 // cancelled returns the events by which the run of the command is cancelled.
-func (w *working) cancelled() *runevents.Run {
+func (w *working) cancelled() *runlog.Run {
 	p := logtest.NewProducer(w.current.Pending.Run)
 	p.ResumeAt(runevents.RunStatusRunning)
 	p.Persisted(w.current.Pending.Emitted + 1)
-	assert.NoError(w.t, p.Emit(runevents.Emission{Type: runevents.RunCancelled}))
+	assert.NoError(w.t, p.Emit(runlog.Emission{Type: runevents.RunCancelled}))
 	return p.Run()
 }
 

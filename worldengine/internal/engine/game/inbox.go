@@ -9,9 +9,9 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"worldengine/runevents/recent"
 	"worldengine/schemas"
 	"worldengine/worldengine/internal/core/apply"
+	"worldengine/worldengine/internal/kit/recent"
 	"worldengine/worldengine/internal/store/alerts"
 )
 

@@ -8,6 +8,8 @@ import (
 
 	"worldengine/worldengine/internal/core/apply"
 	"worldengine/worldengine/internal/core/machine"
+	"worldengine/worldengine/internal/kit/phrase"
+	"worldengine/worldengine/internal/kit/protocol"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
@@ -111,7 +113,7 @@ func StillApplying(runID, townID string, via apply.Binding, absent time.Time) *W
 		e.Next = "send the same handoff again to get its result (run " + runID + ")"
 		return e
 	}
-	e.RetryAfter = wire.RetryLater
+	e.RetryAfter = protocol.RetryLater
 	e.Reason = fmt.Sprintf("the handoff is accepted as run %s, and its command goes on waiting: "+
 		"the %s;", runID, noGame(townID, via, absent))
 	e.Next = "send the same handoff again to get its result, or cancel the run"
@@ -151,5 +153,5 @@ func Ends(err error) machine.Cancellation {
 			SignalID: waited.SignalID, Code: string(waited.Code), Reason: waited.Reason,
 		}
 	}
-	return machine.Cancellation{Reason: "The handoff was not judged: " + wire.Sentence(err)}
+	return machine.Cancellation{Reason: "The handoff was not judged: " + phrase.Sentence(err)}
 }

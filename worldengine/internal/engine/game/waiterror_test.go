@@ -12,8 +12,8 @@ import (
 	"worldengine/worldengine/internal/core/apply"
 	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/engine/game"
+	"worldengine/worldengine/internal/kit/phrase"
 	"worldengine/worldengine/messages"
-	"worldengine/worldengine/wire"
 )
 
 var (
@@ -64,7 +64,7 @@ func TestWaitError_Texts(t *testing.T) {
 		{game.StillApplying("run-1", "t", apply.Plugin, time.Time{}), applying,
 			machine.Cancellation{Reason: "The handoff was not judged: " + applying}},
 		{stops, "the server stops",
-			machine.Cancellation{Reason: "The handoff was not judged: " + wire.Sentence(stops)}},
+			machine.Cancellation{Reason: "The handoff was not judged: " + phrase.Sentence(stops)}},
 	} {
 		require.EqualError(t, c.err, "worldengine: "+c.text)
 		require.Equal(t, c.ends, game.Ends(fmt.Errorf("%w", c.err)))

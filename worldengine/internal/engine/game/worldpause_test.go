@@ -12,11 +12,11 @@ import (
 
 	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/engine/game"
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/commitlog/logtest"
 	"worldengine/worldengine/internal/store/records"
 	"worldengine/worldengine/messages"
-	"worldengine/worldengine/wire"
 )
 
 // A server never goes back to an earlier pause of the world, and a town's own pause comes first.
@@ -133,7 +133,7 @@ func pauseWorld(t *testing.T, l *records.Log, signalID string) uint64 {
 	msg, err := records.Encode(&machine.Record{
 		Kind: machine.KindControl, Run: p.Run(),
 		Paused: &messages.PausedBy{SignalID: signalID, ActorID: "ada", At: time.Now()},
-	}, wire.ControlSubject("main"), nil)
+	}, layout.ControlSubject("main"), nil)
 	require.NoError(t, err)
 	seq, err := l.Commit(t.Context(), msg, guard)
 	require.NoError(t, err)

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"sync"
 
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/store/runs"
-	"worldengine/worldengine/wire"
 )
 
 // mostRecalled is how many of the newest INCONSISTENT runs may get an alert that an earlier server
@@ -92,7 +92,7 @@ func (p *Projector) raiseAgain(ctx context.Context, alert postponed) (source str
 	if err != nil || msg == nil {
 		return "", err
 	}
-	run := p.NewProjection(wire.RunIDOf(msg.Header))
+	run := p.NewProjection(layout.RunIDOf(msg.Header))
 	if err := p.Follow(ctx, run); err != nil && !errors.Is(err, runs.ErrRunDamaged) {
 		return "", err
 	}

@@ -8,14 +8,15 @@ import (
 
 	"worldengine/runevents"
 	"worldengine/worldengine/internal/core/machine"
+	"worldengine/worldengine/internal/core/runlog"
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/store/runs"
-	"worldengine/worldengine/wire"
 )
 
 // Projection is the state of a run after its first records in the log. It is for one goroutine at a time.
 type Projection struct {
 	RunID string
-	State *runevents.RunState
+	State *runlog.State
 	// Town is the token of the run's town; "" while the run has no events.
 	Town string
 	// Guard is the log sequence of the last message on the run's own subject, and Stored the number of
@@ -32,7 +33,7 @@ type Projection struct {
 
 // NewProjection returns the projection of a run without records.
 func (p *Projector) NewProjection(runID string) *Projection {
-	return &Projection{RunID: runID, State: runevents.NewRunState(runID, p.config.Appends)}
+	return &Projection{RunID: runID, State: runlog.NewState(runID, p.config.Appends)}
 }
 
 // Follow adds the records of a run that its projection lacks, once the index has followed the log. If they
@@ -68,7 +69,7 @@ func (p *Projector) Follow(ctx context.Context, run *Projection) error {
 // Add adds the next record of a run, at a sequence of the log, and raises the alerts about it. If the record
 // is of another run, it returns runs.ErrRunDamaged.
 func (p *Projector) Add(run *Projection, rec *machine.Record, seq uint64, persistedAt time.Time) error {
-	run.lastRecord, run.Town = seq, wire.TokenOf(rec.TownID)
+	run.lastRecord, run.Town = seq, layout.TokenOf(rec.TownID)
 	switch rec.Kind {
 	case machine.KindRun:
 		run.Guard, run.Stored = seq, run.Stored+1

@@ -15,12 +15,13 @@ import (
 	"time"
 
 	"worldengine/runevents"
-	"worldengine/runevents/recent"
+	"worldengine/worldengine/internal/core/runlog"
 	"worldengine/worldengine/internal/kit/backoff"
+	"worldengine/worldengine/internal/kit/layout"
+	"worldengine/worldengine/internal/kit/recent"
 	"worldengine/worldengine/internal/store/index"
 	"worldengine/worldengine/internal/store/records"
 	"worldengine/worldengine/internal/store/runs"
-	"worldengine/worldengine/wire"
 )
 
 const (
@@ -38,7 +39,7 @@ type Config struct {
 	Index *index.Index
 	Runs  *runs.Reader
 	// Appends is the policy for events of other producers.
-	Appends runevents.AppendPolicy
+	Appends runlog.Policy
 	// Alert is called with each alert that a projection finds, and the token of its town. It must be safe
 	// for concurrent use. It returns false if the alert is to be raised again later.
 	Alert func(townToken string, alert runevents.Alert) bool
@@ -151,7 +152,7 @@ func (p *Projector) projectRow(ctx context.Context, row *index.Row) error {
 	if err != nil || msg == nil { // expired meanwhile
 		return err
 	}
-	runID := wire.RunIDOf(msg.Header)
+	runID := layout.RunIDOf(msg.Header)
 	err = p.Follow(ctx, p.NewProjection(runID))
 	if !errors.Is(err, runs.ErrRunDamaged) {
 		return err

@@ -17,8 +17,10 @@ import (
 
 	"worldengine/runevents"
 	"worldengine/worldengine/internal/core/machine"
+	"worldengine/worldengine/internal/core/runlog"
 	"worldengine/worldengine/internal/engine/appends/appendstest"
 	"worldengine/worldengine/internal/engine/projector"
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/commitlog/logtest"
 	"worldengine/worldengine/internal/store/index"
@@ -154,15 +156,15 @@ func TestProjector_Gap(t *testing.T) {
 	t.Parallel()
 	p := project(t, logtest.New(t))
 	engine := logtest.NewProducer(appendstest.EngineRun)
-	require.NoError(t, engine.Emit(runevents.Emission{Type: runevents.RunStarted}))
+	require.NoError(t, engine.Emit(runlog.Emission{Type: runevents.RunStarted}))
 	p.Extend(t, engine.Run(), 0, false)
 	p.MustAppend(t, "t", event("run", runevents.StepStarted, "a"))
 	e := event("run", runevents.StepCompleted, "a")
 	msg, err := p.Log.RunMessage(&machine.Record{
-		Kind: machine.KindEvents, TownID: "t", Run: &runevents.Run{
+		Kind: machine.KindEvents, TownID: "t", Run: &runlog.Run{
 			Identity: runevents.Identity{RunID: e.RunID, TenantID: e.TenantID, ProjectID: e.ProjectID,
 				EnvironmentID: e.EnvironmentID, PlanID: e.PlanID, PlanVersion: e.PlanVersion},
-			FirstSeq: 5, Events: []runevents.Event{{EventID: e.EventID, EventType: e.EventType,
+			FirstSeq: 5, Events: []runlog.Event{{EventID: e.EventID, EventType: e.EventType,
 				StepID: e.StepID, LogicalAttemptID: 1, EmittedAt: e.EmittedAt}},
 		}})
 	require.NoError(t, err)
@@ -187,13 +189,13 @@ func TestProjector_ExpiredAndDamagedRuns(t *testing.T) {
 	logtest.Cut(t, l, 1)
 	publish := func(runID, seqs string, data []byte) {
 		_, err := logtest.JetStream(l).PublishMsg(t.Context(), &nats.Msg{
-			Subject: wire.RunSubject("main", runID), Data: data, Header: nats.Header{
-				wire.KindHeader: {"events"}, wire.RunIDHeader: {runID}, wire.RunSeqsHeader: {seqs},
+			Subject: layout.RunSubject("main", runID), Data: data, Header: nats.Header{
+				layout.KindHeader: {"events"}, wire.RunIDHeader: {runID}, layout.RunSeqsHeader: {seqs},
 			}})
 		require.NoError(t, err)
 	}
 	publish("damaged", "1-1", []byte("{"))
-	last, err := l.Store.Last(t.Context(), wire.RunSubject("main", "expired"))
+	last, err := l.Store.Last(t.Context(), layout.RunSubject("main", "expired"))
 	require.NoError(t, err)
 	publish("foreign", "2-2", last.Data)
 	p := project(t, l)

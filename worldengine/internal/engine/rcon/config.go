@@ -11,6 +11,7 @@ import (
 	"worldengine/handoff"
 	"worldengine/schemas"
 	"worldengine/worldengine/internal/kit/platform"
+	"worldengine/worldengine/internal/kit/secret"
 )
 
 // ConfigName names the configuration file in a *schemas.ValidationError.
@@ -31,7 +32,7 @@ type Config struct {
 	// Address is the host and the rcon.port of the game server. RCON does not encrypt the password.
 	Address string `json:"address"`
 	// Password is the server's rcon.password.
-	Password schemas.Secret `json:"-"`
+	Password secret.Text `json:"-"`
 	// Timeout bounds each step: connecting, the login, each command. 0 means DefaultTimeout.
 	Timeout time.Duration `json:"-"`
 	// Names maps ids, titles and names to their texts in commands.
@@ -90,7 +91,7 @@ func ReadConfig(file string, lookup func(string) (string, bool)) (Config, error)
 		return Config{}, fmt.Errorf("rcon: the passwordFile or passwordEnv of the configuration %s "+
 			"must lead to a password of 1 to %d bytes in one line", file, MaxCommand)
 	}
-	read.Password = schemas.Secret(password)
+	read.Password = secret.Text(password)
 	read.Timeout = time.Duration(read.TimeoutMs) * time.Millisecond
 	return read.Config, nil
 }

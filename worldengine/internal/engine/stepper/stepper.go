@@ -13,7 +13,9 @@ import (
 	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/worldengine/internal/core/machine"
+	"worldengine/worldengine/internal/core/runlog"
 	"worldengine/worldengine/internal/kit/failpoint"
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/records"
 	"worldengine/worldengine/wire"
@@ -58,7 +60,7 @@ func (s *Stepper) Results() map[handoff.Status]int64 {
 // Input returns an input with the present time. drawn are the ids that the events of the input got
 // in an earlier step.
 func (s *Stepper) Input(
-	townID string, drawn []runevents.DrawnID, event machine.Event,
+	townID string, drawn []runlog.DrawnID, event machine.Event,
 ) *machine.Input {
 	at := s.Now().UTC().Truncate(time.Millisecond) // the precision of events
 	return &machine.Input{TownID: townID, At: at, IDs: s.ids(event), Drawn: drawn, Event: event}
@@ -125,7 +127,7 @@ func (s *Stepper) stepOnce(
 				"run", rec.Run.RunID, rec.Run.Trace.LogAttr(), "error", err)
 		default:
 			if errors.Is(err, commitlog.ErrLostRace) && rec.Run != nil {
-				in.Drawn = rec.Run.Drawn()
+				in.Drawn = runlog.Drawn(rec.Run)
 			}
 			return out, err
 		}
@@ -157,22 +159,22 @@ func (s *Stepper) commit(
 		}
 		return err
 	case machine.ControlSubject:
-		msg, err := records.Encode(rec, wire.ControlSubject(world), nil)
+		msg, err := records.Encode(rec, layout.ControlSubject(world), nil)
 		if err == nil {
 			out.After.Seq, err = s.Log.Commit(ctx, msg, t.Seq)
 		}
 		return err
 	case machine.SignalSubject:
-		return s.Log.Refuse(ctx, rec, wire.SignalSubject(world), nil)
+		return s.Log.Refuse(ctx, rec, layout.SignalSubject(world), nil)
 	}
 	token, judged := wire.TownToken(rec.TownID), &t.Seq
 	if !t.State.Exists() {
-		token = wire.UnknownTownToken
+		token = layout.UnknownTownToken
 	}
 	if out.Unguarded {
 		judged = nil
 	}
-	return s.Log.Refuse(ctx, rec, wire.RefusedSubject(world, token), judged)
+	return s.Log.Refuse(ctx, rec, layout.RefusedSubject(world, token), judged)
 }
 
 // noteStored notes that a record of an output is stored.
@@ -237,7 +239,7 @@ func useOfTown(t *machine.Town, out *machine.Output) records.TownUse {
 
 // useOfRun returns the use of a record on its run's own subject.
 func useOfRun(rec *machine.Record) records.RunUse {
-	pauses := func(e runevents.Event) bool { return e.EventType == runevents.RunPaused }
+	pauses := func(e runlog.Event) bool { return e.EventType == runevents.RunPaused }
 	switch {
 	case rec.Closing:
 		return records.RunEnd

@@ -16,7 +16,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nkeys"
 
-	"worldengine/worldengine/wire"
+	"worldengine/worldengine/internal/kit/layout"
 )
 
 // Options are the NATS command line's flags and environment variables, with tags for a kong command
@@ -77,7 +77,7 @@ func (o Options) Check() error {
 // whose reply needs the inbox.
 func (o Options) WithUserInbox(urls string) Options {
 	if user := o.UserOf(urls); user != "" && o.Inbox == "" {
-		o.Inbox = wire.InboxPrefix(user)
+		o.Inbox = layout.InboxPrefix(user)
 	}
 	return o
 }

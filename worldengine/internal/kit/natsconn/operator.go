@@ -14,7 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"worldengine/worldengine/internal/kit/platform"
-	"worldengine/worldengine/wire"
+	"worldengine/worldengine/internal/kit/protocol"
 )
 
 // ErrOperatorKey says that the key of a server's local operator cannot be used from here.
@@ -52,7 +52,7 @@ const infoTimeout = 10 * time.Second
 // operatorKeyOf returns the key file of the local operator of nc's server, or "" if it has none,
 // like an external NATS server.
 func operatorKeyOf(nc *nats.Conn) (string, error) {
-	reply, err := nc.Request("$SRV.INFO."+wire.ServiceName, nil, infoTimeout)
+	reply, err := nc.Request("$SRV.INFO."+protocol.ServiceName, nil, infoTimeout)
 	if errors.Is(err, nats.ErrNoResponders) {
 		return "", nil // no engine is here that has a key
 	}
@@ -65,7 +65,7 @@ func operatorKeyOf(nc *nats.Conn) (string, error) {
 	if json.Unmarshal(reply.Data, &info) != nil {
 		return "", nil
 	}
-	file := info.Metadata[wire.OperatorKeyMetadata]
+	file := info.Metadata[protocol.OperatorKeyMetadata]
 	if file == "" {
 		return "", nil
 	}

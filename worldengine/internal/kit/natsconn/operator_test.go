@@ -11,8 +11,8 @@ import (
 	"github.com/nats-io/nats.go/micro"
 	"github.com/stretchr/testify/require"
 
+	"worldengine/worldengine/internal/kit/protocol"
 	"worldengine/worldengine/internal/testkit/natstest"
-	"worldengine/worldengine/wire"
 )
 
 // A key that a server names is used only if it is a seed in a file of this user.
@@ -54,8 +54,8 @@ func TestOperatorKeyIsBelieved(t *testing.T) {
 		require.NoError(t, err)
 		defer nc.Close()
 		_, err = micro.AddService(nc, micro.Config{
-			Name: wire.ServiceName, Version: "0.0.0",
-			Metadata: map[string]string{wire.OperatorKeyMetadata: file},
+			Name: protocol.ServiceName, Version: "0.0.0",
+			Metadata: map[string]string{protocol.OperatorKeyMetadata: file},
 		})
 		require.NoError(t, err)
 		require.NoError(t, nc.Flush())

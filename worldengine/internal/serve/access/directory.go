@@ -7,6 +7,8 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"worldengine/worldengine/internal/kit/layout"
+	"worldengine/worldengine/internal/kit/protocol"
 	"worldengine/worldengine/wire"
 )
 
@@ -31,10 +33,10 @@ func (d *Directory) Replace(all []User) {
 	for i := range all {
 		u := &all[i]
 		known.byID[u.ID()] = Rights{
-			noRights: !u.Role.Spec().Client, user: u.Name, role: u.Role, worlds: u.Worlds,
+			noRights: !protocol.LookupRole(u.Role).Client, user: u.Name, role: u.Role, worlds: u.Worlds,
 			towns: u.Towns, actors: u.Actors, read: u.Read,
 		}
-		if !u.Role.Spec().Client {
+		if !protocol.LookupRole(u.Role).Client {
 			known.own[u.Name] = Rights{user: u.Name, role: wire.Operator, worlds: u.Worlds}
 		}
 	}
@@ -91,14 +93,14 @@ func (h Headers) written() (bytes, lines int) {
 // mark on the request can only reduce them. NATS marks nothing in this account: the user is the owner of the request's inbox, which no
 // other user can read.
 func (d *Directory) WorldRights(h Headers, inbox string) Rights {
-	marks := h.Decoded[wire.UserHeader]
+	marks := h.Decoded[layout.UserHeader]
 	if d == nil {
 		return Rights{}
 	}
 	if len(marks) > 0 {
 		return d.markedRights(marks)
 	}
-	if rights, known := d.users.Load().own[wire.InboxUser(inbox)]; known {
+	if rights, known := d.users.Load().own[layout.InboxUser(inbox)]; known {
 		return rights
 	}
 	return Rights{role: wire.Operator}
@@ -114,7 +116,7 @@ func (d *Directory) ClientRights(h Headers) (_ Rights, certain bool) {
 	if !h.certain() {
 		return Rights{noRights: true}, false
 	}
-	return d.markedRights(h.Decoded[wire.UserHeader]), true
+	return d.markedRights(h.Decoded[layout.UserHeader]), true
 }
 
 func (d *Directory) markedRights(marks []string) Rights {
@@ -157,16 +159,16 @@ const _ = uint(minMark - 1 - 2*maxLines - statusSlack)
 // hidden mark.
 func (h Headers) certain() bool {
 	for name, values := range h.Decoded {
-		if name != wire.UserHeader && strings.Contains(name, wire.UserHeader) {
+		if name != layout.UserHeader && strings.Contains(name, layout.UserHeader) {
 			return false
 		}
 		for _, value := range values {
-			if strings.Contains(value, wire.UserHeader) {
+			if strings.Contains(value, layout.UserHeader) {
 				return false
 			}
 		}
 	}
 	_, lines := h.written()
 	return h.Readable() && lines <= maxLines &&
-		len(h.Decoded[wire.UserHeader]) <= 1
+		len(h.Decoded[layout.UserHeader]) <= 1
 }

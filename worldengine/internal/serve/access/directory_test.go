@@ -7,6 +7,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
+	"worldengine/worldengine/internal/kit/layout"
+	"worldengine/worldengine/internal/kit/protocol"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
@@ -21,10 +23,10 @@ func people() *Directory {
 
 // marked are the headers of a request with nothing but marks, as they are decoded.
 func marked(marks []string) Headers {
-	h := Headers{Decoded: map[string][]string{wire.UserHeader: marks},
+	h := Headers{Decoded: map[string][]string{layout.UserHeader: marks},
 		Bytes: len("NATS/1.0\r\n\r\n")}
 	for _, mark := range marks {
-		h.Bytes += len(wire.UserHeader) + len(": ") + len(mark) + len("\r\n")
+		h.Bytes += len(layout.UserHeader) + len(": ") + len(mark) + len("\r\n")
 	}
 	return h
 }
@@ -74,12 +76,12 @@ func TestDirectory_OfClient(t *testing.T) {
 		{"no headers", Headers{}, true, ""},
 		{"unreadable headers", Headers{Bytes: 100}, false, ""},
 		{"mark within another's value",
-			Headers{Decoded: map[string][]string{"A": {wire.UserHeader}}}, false, ""},
+			Headers{Decoded: map[string][]string{"A": {layout.UserHeader}}}, false, ""},
 	} {
 		r, certain := d.ClientRights(c.headers)
 		require.Equal(t, c.certain, certain, c.name)
 		require.Equal(t, c.may, may(r), c.name)
-		if c.headers.Decoded[wire.UserHeader] != nil {
+		if c.headers.Decoded[layout.UserHeader] != nil {
 			require.Equal(t, r, d.WorldRights(c.headers, "_INBOX_o.x"),
 				"a mark can only take rights away: %s", c.name)
 		}
@@ -100,7 +102,7 @@ func TestDirectory_OfWorld(t *testing.T) {
 		r := people().WorldRights(Headers{}, inbox)
 		require.Equal(t, Rights{user: user, role: wire.Operator}, r, inbox)
 		require.Equal(t, everything, may(r))
-		require.ElementsMatch(t, wire.Verbs(), r.Identity().Verbs)
+		require.ElementsMatch(t, protocol.Verbs(), r.Identity().Verbs)
 	}
 	require.Zero(t, (*Directory)(nil).WorldRights(marked([]string{`{"user":"a"}`}), "_INBOX_a.x"))
 }
@@ -132,7 +134,7 @@ func TestRights(t *testing.T) {
 	require.NoError(t, err)
 	require.Nil(t, all)
 	require.NoError(t, Rights{}.ReadWorld())
-	require.ElementsMatch(t, wire.Verbs(), Rights{}.Identity().Verbs)
+	require.ElementsMatch(t, protocol.Verbs(), Rights{}.Identity().Verbs)
 	require.Equal(t, []string{}, Rights{noRights: true}.Readable())
 	require.Empty(t, Rights{noRights: true}.Identity().Verbs)
 }
@@ -141,7 +143,7 @@ func TestRights(t *testing.T) {
 // plugins whose proposals an approval would hold back.
 func TestRights_Govern(t *testing.T) {
 	t.Parallel()
-	for _, role := range append(wire.Roles(), "") {
+	for _, role := range append(protocol.Roles(), "") {
 		err := Rights{role: role}.Govern("apply")
 		require.Equal(t, role == "" || role == wire.Operator || role == wire.Engine, err == nil, role)
 	}
@@ -167,9 +169,9 @@ func TestHeaders_Bound(t *testing.T) {
 // last two bytes the server replaces by its mark.
 func TestHeaders_Certain(t *testing.T) {
 	t.Parallel()
-	const mark = wire.UserHeader +
+	const mark = layout.UserHeader +
 		`: {"start":"2026-11-22T01:00:00.123456789Z","host":"127.0.0.1","acc":"CLIENTS","user":"a","rtt":1}`
-	const forged = wire.UserHeader + `: {"user":"` + nkey + `"}`
+	const forged = layout.UserHeader + `: {"user":"` + nkey + `"}`
 	many := ""
 	for range 120 {
 		many += "a:\n"
@@ -192,7 +194,7 @@ func TestHeaders_Certain(t *testing.T) {
 		"NATS/1.0\r\nA\r\n":                 false,
 		"NATS/1.0\r\n\r\n":                  false,
 		"NATS/1.0\r\nA: " + forged + "\r\n": false,
-		"NATS/1.0 503 " + wire.UserHeader + "\n" + forged + "\n": false,
+		"NATS/1.0 503 " + layout.UserHeader + "\n" + forged + "\n": false,
 	} {
 		block := client + mark + "\r\n\r\n"
 		decoded, _ := nats.DecodeHeadersMsg([]byte(block))

@@ -14,6 +14,8 @@ import (
 
 	"worldengine/schemas"
 	"worldengine/worldengine/internal/kit/platform"
+	"worldengine/worldengine/internal/kit/protocol"
+	"worldengine/worldengine/internal/kit/secret"
 	"worldengine/worldengine/wire"
 )
 
@@ -126,23 +128,23 @@ func (r *reader) user(u *User, at string) {
 	if !userName.MatchString(u.Name) || strings.HasPrefix(u.Name, reserved) {
 		r.Add(at+"/name", "must be 1 to 64 of A-Z a-z 0-9 _ - and not start with %s", reserved)
 	}
-	if !slices.Contains(wire.Roles(), u.Role) {
-		r.Add(at+"/role", "must be one of %v", wire.Roles())
+	if !slices.Contains(protocol.Roles(), u.Role) {
+		r.Add(at+"/role", "must be one of %v", protocol.Roles())
 	}
 	for _, bound := range []struct {
 		name string
 		to   []string
-		has  func(wire.RoleSpec) bool
+		has  func(protocol.RoleSpec) bool
 	}{
-		{"worlds", u.Worlds, func(s wire.RoleSpec) bool { return s.Worlds }},
-		{"towns", u.Towns, func(s wire.RoleSpec) bool { return s.Towns }},
-		{"actors", u.Actors, func(s wire.RoleSpec) bool { return s.Actors }},
-		{"read", u.Read, func(s wire.RoleSpec) bool { return s.Read }},
+		{"worlds", u.Worlds, func(s protocol.RoleSpec) bool { return s.Worlds }},
+		{"towns", u.Towns, func(s protocol.RoleSpec) bool { return s.Towns }},
+		{"actors", u.Actors, func(s protocol.RoleSpec) bool { return s.Actors }},
+		{"read", u.Read, func(s protocol.RoleSpec) bool { return s.Read }},
 	} {
 		switch {
 		case bound.to == nil:
-		case !bound.has(u.Role.Spec()):
-			roles := slices.DeleteFunc(wire.Roles(), func(r wire.Role) bool { return !bound.has(r.Spec()) })
+		case !bound.has(protocol.LookupRole(u.Role)):
+			roles := slices.DeleteFunc(protocol.Roles(), func(r wire.Role) bool { return !bound.has(protocol.LookupRole(r)) })
 			r.Add(at+"/"+bound.name, "is only for users of the roles %v", roles)
 		case len(bound.to) == 0 || slices.Contains(bound.to, ""):
 			// An empty list could be taken for "none", although a missing list means "all".
@@ -193,14 +195,14 @@ func (r *reader) credentials(u *User, at string) {
 // minPassword is the least length of a password in bytes.
 const minPassword = 12
 
-func (r *reader) password(at, value string) schemas.Secret {
+func (r *reader) password(at, value string) secret.Text {
 	if len(value) < minPassword || strings.HasPrefix(value, "$2") ||
 		strings.ContainsAny(value, "\x00\r\n") {
 		r.Add(at, "must lead to a password of at least %d bytes on one line, which is no bcrypt "+
 			"hash",
 			minPassword)
 	}
-	return schemas.Secret(value)
+	return secret.Text(value)
 }
 
 // unique refuses two users with the same name, key or token.

@@ -14,6 +14,7 @@ import (
 
 	"worldengine/schemas"
 	"worldengine/schemas/schemastest"
+	"worldengine/worldengine/internal/kit/protocol"
 	"worldengine/worldengine/internal/testkit/natstest"
 	"worldengine/worldengine/wire"
 )
@@ -84,7 +85,7 @@ func TestReadFile_Violations(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("testdata/files.txt")
 	require.NoError(t, err)
-	table := strings.ReplaceAll(string(text), "ROLES", fmt.Sprint(wire.Roles()))
+	table := strings.ReplaceAll(string(text), "ROLES", fmt.Sprint(protocol.Roles()))
 	schemastest.Table(table, func(file string, want []string) {
 		assert.Equal(t, want, found(t, file), file)
 	})

@@ -9,7 +9,7 @@ import (
 
 	"worldengine/schemas"
 
-	"worldengine/worldengine/wire"
+	"worldengine/worldengine/internal/kit/protocol"
 )
 
 // An access file, whatever is in it, is refused as a whole, or has users of different
@@ -42,7 +42,7 @@ func FuzzReadFile(f *testing.F) {
 		for _, u := range cfg.Users {
 			require.False(t, names[u.Name])
 			names[u.Name] = true
-			require.Contains(t, wire.Roles(), u.Role)
+			require.Contains(t, protocol.Roles(), u.Role)
 			credentials := 0
 			for _, given := range []bool{u.NKey != "", u.PasswordHash != "", u.Password != ""} {
 				if given {

@@ -8,6 +8,8 @@ import (
 	"text/template"
 	"time"
 
+	"worldengine/worldengine/internal/kit/layout"
+	"worldengine/worldengine/internal/kit/protocol"
 	"worldengine/worldengine/wire"
 )
 
@@ -44,7 +46,7 @@ var natsConfText string
 // password only if some user has an NKey. Otherwise NATS marks the client's requests with that text
 // as the user's name, and a client could take any name.
 var natsConf = template.Must(template.New("natsconf.tmpl").Funcs(template.FuncMap{
-	"crossed": wire.CrossedSubject, "astray": wire.AstraySubject, "answerWithin": AnswerWithin,
+	"crossed": layout.CrossedSubject, "astray": layout.AstraySubject, "answerWithin": AnswerWithin,
 	"maxAnswers":    func() int { return MaxAnswers },
 	"answersExpire": func() time.Duration { return AnswersExpire },
 }).Parse(natsConfText))
@@ -83,7 +85,7 @@ func WriteNATS(w io.Writer, worlds []string, users []User) error {
 		if users[i].OnlyTokens() {
 			continue
 		}
-		if user := natsUserOf(worlds, &users[i]); user.Role.Spec().Client {
+		if user := natsUserOf(worlds, &users[i]); protocol.LookupRole(user.Role).Client {
 			conf.Clients = append(conf.Clients, user)
 		} else {
 			conf.World = append(conf.World, user)

@@ -7,6 +7,7 @@ import (
 	"github.com/nats-io/nats-server/v2/conf"
 	"github.com/stretchr/testify/require"
 
+	"worldengine/worldengine/internal/kit/protocol"
 	"worldengine/worldengine/wire"
 )
 
@@ -87,5 +88,5 @@ func TestExamples(t *testing.T) {
 		require.Equal(t, string(u.Role)+"-1", u.Name)
 		roles = append(roles, u.Role)
 	}
-	require.ElementsMatch(t, wire.Roles(), roles)
+	require.ElementsMatch(t, protocol.Roles(), roles)
 }

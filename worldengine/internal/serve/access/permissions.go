@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"worldengine/worldengine/internal/kit/layout"
+	"worldengine/worldengine/internal/kit/protocol"
 	"worldengine/worldengine/wire"
 )
 
@@ -34,7 +36,7 @@ const readAnswered = 30 * time.Second
 // AnswerWithin returns how long NATS waits for the engine's answer to a client's request on the
 // subject of a verb.
 func AnswerWithin(subject string) time.Duration {
-	return cmp.Or(wire.VerbOf(subject).Spec().AnswerWithin, readAnswered)
+	return cmp.Or(protocol.LookupVerb(layout.VerbOf(subject)).AnswerWithin, readAnswered)
 }
 
 // subscribable returns the subjects of a world that operators and observers may subscribe to.
@@ -43,7 +45,7 @@ func subscribable(world string) []string {
 		events(world, "*"),
 		wire.EventsSubject(world, "*"),
 		wildcard(wire.AlertSubject(world, "*")),
-		wildcard(wire.DeadLetterSubject(world, "*", "*", "*")),
+		wildcard(layout.DeadLetterSubject(world, "*", "*", "*")),
 	}
 }
 
@@ -55,7 +57,7 @@ func subscriptionsOf(world string, u *User) []string {
 	if len(u.Read) > 0 {
 		towns = u.Read
 	}
-	if len(u.Read) == 0 && !u.Role.Spec().Towns {
+	if len(u.Read) == 0 && !protocol.LookupRole(u.Role).Towns {
 		return subscribable(world)
 	}
 	var subjects []string
@@ -96,8 +98,8 @@ func PermissionsOf(existing []string, u *User) Permissions {
 		return Permissions{All: true}
 	}
 	p := Permissions{Subscribe: []string{u.InboxPrefix() + ".>"}, Respond: u.Role == wire.Plugin}
-	if !u.Role.Spec().Towns {
-		p.Publish = append(p.Publish, wire.DiscoverySubjects)
+	if !protocol.LookupRole(u.Role).Towns {
+		p.Publish = append(p.Publish, layout.DiscoverySubjects)
 	}
 	p.addVerbs("", u, wire.Verb.ManagesWorlds)
 	for _, world := range u.worldsIn(existing) {
@@ -111,8 +113,8 @@ func PermissionsOf(existing []string, u *User) Permissions {
 
 // addVerbs adds the permissions to send those verbs of the user's role that are of a kind.
 func (p *Permissions) addVerbs(world string, u *User, ofKind func(wire.Verb) bool) {
-	for _, verb := range wire.Verbs() {
-		if ofKind(verb) && slices.Contains(verb.Spec().Roles, u.Role) {
+	for _, verb := range protocol.Verbs() {
+		if ofKind(verb) && slices.Contains(protocol.LookupVerb(verb).Roles, u.Role) {
 			p.Publish = append(p.Publish, wire.Subject(world, verb))
 		}
 	}
@@ -150,12 +152,12 @@ func tokens(towns []string) []string {
 }
 
 // reading returns the subjects of the JetStream API with which the streams of a world are read, as
-// handoffctl fsck (without --repair), watch and backup do. With wire.AnyWorld these are all streams of
+// handoffctl fsck (without --repair), watch and backup do. With layout.AnyWorld these are all streams of
 // the account, since a wildcard stands for whole tokens only.
 func reading(world string) (subjects []string) {
-	streams := wire.Streams(world)
-	if world == wire.AnyWorld {
-		streams = []string{wire.AnyWorld}
+	streams := layout.Streams(world)
+	if world == layout.AnyWorld {
+		streams = []string{layout.AnyWorld}
 	}
 	for _, name := range streams {
 		for _, verb := range []string{
@@ -177,8 +179,8 @@ func reading(world string) (subjects []string) {
 
 // Crossings are the subjects that cross between the clients' account and the world's.
 type Crossings struct {
-	// Shared are subjects of requests that NATS marks with their user (wire.UserHeader). They
-	// arrive on wire.CrossedSubject of the subject.
+	// Shared are subjects of requests that NATS marks with their user (layout.UserHeader). They
+	// arrive on layout.CrossedSubject of the subject.
 	Shared []string
 	// Discovery are subjects of requests that NATS marks in the same way, and that several servers
 	// answer.
@@ -189,26 +191,26 @@ type Crossings struct {
 	Heard []string
 	// Diverted are subjects on which clients receive messages from the world's account alone. A
 	// message that a client publishes on one, or wants an answer sent to, goes to the
-	// wire.AstraySubject of the subject, which has no subscribers.
+	// layout.AstraySubject of the subject, which has no subscribers.
 	Diverted []string
 }
 
 // AskingInbox is the prefix of the inboxes on which the engine receives the answers of plugins. The answers
 // cross to the world's account.
-var AskingInbox = wire.InboxPrefix(AskingUser)
+var AskingInbox = layout.InboxPrefix(AskingUser)
 
 // AllCrossings returns the crossings of all worlds. Verbs that no client may ask do not cross, so
 // that no reply subject leads to them either.
 func AllCrossings() Crossings {
-	heard := append(subscribable(wire.AnyWorld), wire.ApplySubject(wire.AnyWorld, "*"))
+	heard := append(subscribable(layout.AnyWorld), wire.ApplySubject(layout.AnyWorld, "*"))
 	c := Crossings{
-		Discovery: []string{wire.DiscoverySubjects}, Services: []string{AskingInbox + ".>"},
+		Discovery: []string{layout.DiscoverySubjects}, Services: []string{AskingInbox + ".>"},
 		Heard: heard, Diverted: heard,
 	}
-	for _, verb := range wire.Verbs() {
-		isClient := func(r wire.Role) bool { return r.Spec().Client }
-		if slices.ContainsFunc(verb.Spec().Roles, isClient) {
-			c.Shared = append(c.Shared, wire.Subject(wire.AnyWorld, verb))
+	for _, verb := range protocol.Verbs() {
+		isClient := func(r wire.Role) bool { return protocol.LookupRole(r).Client }
+		if slices.ContainsFunc(protocol.LookupVerb(verb).Roles, isClient) {
+			c.Shared = append(c.Shared, wire.Subject(layout.AnyWorld, verb))
 		}
 	}
 	return c

@@ -8,6 +8,8 @@ import (
 	natsserver "github.com/nats-io/nats-server/v2/server"
 	"github.com/stretchr/testify/require"
 
+	"worldengine/worldengine/internal/kit/layout"
+	"worldengine/worldengine/internal/kit/protocol"
 	"worldengine/worldengine/wire"
 )
 
@@ -32,7 +34,7 @@ func TestPermissionsOf_Subscribe(t *testing.T) {
 	t.Parallel()
 	const mine, read, other = "mine", "read", "other"
 	alert := wire.AlertSubject("w", "CODE")
-	letter := wire.DeadLetterSubject("w", "s", "1", "event.2")
+	letter := layout.DeadLetterSubject("w", "s", "1", "event.2")
 	heard := []string{eventOf(mine), eventOf(read), eventOf(other), alert, letter}
 	hosts, all := wire.HostsSubject("w", mine), wire.HostsSubject("w", wire.AllTownsToken)
 	for _, c := range []struct {
@@ -67,7 +69,7 @@ func TestPermissionsOf_Subscribe(t *testing.T) {
 		may := append([]string{"_INBOX_u.1.2"}, c.may...)
 		for _, subject := range append([]string{
 			"_INBOX_u.1.2", "_INBOX_v.1.2", "_INBOX.1", commandOf(mine), commandOf(read),
-			commandOf(other), hosts, all, wire.EventSubject("v", mine, "run-1"), wire.LogSubject("w", mine),
+			commandOf(other), hosts, all, wire.EventSubject("v", mine, "run-1"), layout.LogSubject("w", mine),
 			wire.Subject("w", wire.Handoff), "$JS.API.INFO",
 		}, heard...) {
 			require.Equal(t, slices.Contains(may, subject), anyCovers(p.Subscribe, subject),
@@ -84,13 +86,13 @@ func TestPermissionsOf_OtherTowns(t *testing.T) {
 	t.Parallel()
 	ids := []string{"t", "t2", "T", "Town 1", "Town%201", "*", ">", "t.u", "t.*", "ü",
 		strings.Repeat("long", 40), strings.Repeat("long", 41), "=" + strings.Repeat("a", 64)}
-	for _, role := range wire.Roles() {
-		if !role.Spec().Read {
+	for _, role := range protocol.Roles() {
+		if !protocol.LookupRole(role).Read {
 			continue // an access file that binds it to towns is refused
 		}
 		for _, mine := range ids {
 			users := []User{{Read: []string{mine}}}
-			if role.Spec().Towns {
+			if protocol.LookupRole(role).Towns {
 				users = append(users, User{Towns: []string{mine}},
 					User{Towns: []string{mine}, Read: []string{mine}})
 			}
@@ -116,7 +118,7 @@ func TestPermissionsOf_OtherTowns(t *testing.T) {
 func TestAllCrossings(t *testing.T) {
 	t.Parallel()
 	c := AllCrossings()
-	for _, verb := range wire.Verbs() {
+	for _, verb := range protocol.Verbs() {
 		asked := slices.ContainsFunc([]wire.Role{wire.Agent, wire.Plugin, wire.Approver, wire.Observer},
 			func(role wire.Role) bool { return Rights{role: role}.Verb(verb) == nil })
 		require.Equal(t, asked, anyCovers(c.Shared, wire.Subject("w", verb)), verb)
@@ -126,10 +128,10 @@ func TestAllCrossings(t *testing.T) {
 	require.True(t, anyCovers(c.Services, "_INBOX_handoffd-asking.1"))
 	require.False(t, anyCovers(c.Services, "_INBOX_u.1"))
 	for _, subject := range []string{eventOf("t"), commandOf("t"), wire.EventsSubject("w", "t"),
-		wire.AlertSubject("w", "CODE"), wire.DeadLetterSubject("w", "s", "1", "event.2")} {
+		wire.AlertSubject("w", "CODE"), layout.DeadLetterSubject("w", "s", "1", "event.2")} {
 		require.True(t, anyCovers(c.Heard, subject), subject)
 		require.True(t, anyCovers(c.Heard, strings.Replace(subject, ".w.", ".v.", 1)), subject)
 		require.True(t, anyCovers(c.Diverted, subject), subject)
 	}
-	require.False(t, anyCovers(c.Heard, wire.LogSubject("w", "t")))
+	require.False(t, anyCovers(c.Heard, layout.LogSubject("w", "t")))
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"worldengine/worldengine/internal/kit/protocol"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
@@ -43,7 +44,7 @@ func (r Rights) Identity() messages.Identity {
 		User: r.user, Role: r.role, Worlds: r.worlds, Towns: r.towns, Actors: r.actors,
 		Read: r.read,
 	}
-	for _, verb := range wire.Verbs() {
+	for _, verb := range protocol.Verbs() {
 		if r.Verb(verb) == nil {
 			id.Verbs = append(id.Verbs, verb)
 		}
@@ -60,7 +61,7 @@ func (r Rights) Sender() string { return cmp.Or(r.user, string(r.role)) }
 
 // Verb returns nil, or ErrVerbForbidden if the request may not ask the verb.
 func (r Rights) Verb(verb wire.Verb) error {
-	if r.noRights || r.role != "" && !slices.Contains(verb.Spec().Roles, r.role) {
+	if r.noRights || r.role != "" && !slices.Contains(protocol.LookupVerb(verb).Roles, r.role) {
 		return fmt.Errorf("%w: %s", ErrVerbForbidden, verb)
 	}
 	return nil

@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"worldengine/schemas"
+	"worldengine/worldengine/internal/kit/secret"
 	"worldengine/worldengine/wire"
 )
 
@@ -28,7 +28,7 @@ func TestWriteNATS_OnlyTokens(t *testing.T) {
 	t.Parallel()
 	var b strings.Builder
 	_, hash := NewToken()
-	user := User{Name: "bot", Role: wire.Agent, Tokens: []schemas.Secret{schemas.Secret(hash)}}
+	user := User{Name: "bot", Role: wire.Agent, Tokens: []secret.Text{secret.Text(hash)}}
 	require.True(t, user.OnlyTokens())
 	require.NoError(t, WriteNATS(&b, []string{"w"}, []User{user, {Name: "mara", Role: wire.Agent}}))
 	require.Contains(t, b.String(), "mara")

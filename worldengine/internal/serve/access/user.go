@@ -1,7 +1,8 @@
 package access
 
 import (
-	"worldengine/schemas"
+	"worldengine/worldengine/internal/kit/layout"
+	"worldengine/worldengine/internal/kit/secret"
 	"worldengine/worldengine/wire"
 )
 
@@ -18,13 +19,13 @@ type User struct {
 	NKey string `json:"nkey"`
 	// PasswordHash is the bcrypt hash of the password, and Password the password itself, from the
 	// variable PasswordEnv or the file PasswordFile.
-	PasswordHash schemas.Secret `json:"passwordHash"`
-	Password     schemas.Secret `json:"-"`
-	PasswordEnv  string         `json:"passwordEnv"`
-	PasswordFile string         `json:"passwordFile"`
+	PasswordHash secret.Text `json:"passwordHash"`
+	Password     secret.Text `json:"-"`
+	PasswordEnv  string      `json:"passwordEnv"`
+	PasswordFile string      `json:"passwordFile"`
 	// Tokens are the hashes of the user's tokens (HashToken), with which hosts of language models sign in
 	// over HTTP. They are no credentials for NATS.
-	Tokens []schemas.Secret `json:"tokens"`
+	Tokens []secret.Text `json:"tokens"`
 	// Towns are the ids of the towns that the user may act on; empty for all.
 	Towns []string `json:"towns"`
 	// Actors are the actorIds that the user may speak for; empty for all.
@@ -48,4 +49,4 @@ func (u *User) ID() string {
 
 // InboxPrefix returns how the user's inboxes begin, so that no other user reads its replies.
 // Clients have to set it: NATS_INBOX_PREFIX, nats.CustomInboxPrefix.
-func (u *User) InboxPrefix() string { return wire.InboxPrefix(u.Name) }
+func (u *User) InboxPrefix() string { return layout.InboxPrefix(u.Name) }

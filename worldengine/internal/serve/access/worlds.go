@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/wire"
 )
 
@@ -27,11 +28,11 @@ func mayUse(patterns []string, world string) bool {
 	})
 }
 
-// worldsIn returns the worlds of the user for the subjects of permissions: wire.AnyWorld for all,
+// worldsIn returns the worlds of the user for the subjects of permissions: layout.AnyWorld for all,
 // or the names in Worlds and the existing worlds that fit a pattern there.
 func (u *User) worldsIn(existing []string) []string {
 	if len(u.Worlds) == 0 {
-		return []string{wire.AnyWorld}
+		return []string{layout.AnyWorld}
 	}
 	var names []string
 	for _, world := range append(u.Worlds[:len(u.Worlds):len(u.Worlds)], existing...) {

@@ -7,6 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"worldengine/worldengine/internal/kit/layout"
+	"worldengine/worldengine/internal/kit/protocol"
 	"worldengine/worldengine/wire"
 )
 
@@ -51,16 +53,16 @@ func worldSubjects(world string) []string {
 	subjects := []string{
 		wire.EventSubject(world, "t", "run-1"), wire.EventsSubject(world, "t"),
 		wire.ApplySubject(world, "t"), wire.HostsSubject(world, "t"), wire.AlertSubject(world, "CODE"),
-		wire.DeadLetterSubject(world, "s", "1", "2"), wire.StandbySubject(world),
-		wire.LogSubject(world, "t"), "$SRV.PING." + world,
+		layout.DeadLetterSubject(world, "s", "1", "2"), layout.StandbySubject(world),
+		layout.LogSubject(world, "t"), "$SRV.PING." + world,
 	}
-	for _, verb := range wire.Verbs() {
+	for _, verb := range protocol.Verbs() {
 		if verb.ManagesWorlds() { // their answers leave out the worlds of others
 			continue
 		}
 		subjects = append(subjects, wire.Subject(world, verb))
 	}
-	for _, stream := range append(wire.Streams(world), "KV_"+wire.WriterBucket(world)) {
+	for _, stream := range append(layout.Streams(world), "KV_"+layout.WriterBucket(world)) {
 		subjects = append(subjects, "$JS.API.STREAM.INFO."+stream, "$JS.API.STREAM.MSG.GET."+stream,
 			"$JS.API.DIRECT.GET."+stream+".x", "$JS.API.CONSUMER.CREATE."+stream+".c",
 			"$JS.API.STREAM.SNAPSHOT."+stream, "$JS.ACK."+stream+".c.1.1.1.1.0")
@@ -72,8 +74,8 @@ func worldSubjects(world string) []string {
 // answers name all worlds. Without bounds it has the same permissions in every world.
 func TestPermissionsOf_Worlds(t *testing.T) {
 	t.Parallel()
-	for _, role := range wire.Roles() {
-		if !role.Spec().Worlds {
+	for _, role := range protocol.Roles() {
+		if !protocol.LookupRole(role).Worlds {
 			continue
 		}
 		anywhere := PermissionsOf(nil, &User{Name: "u", Role: role})

@@ -12,6 +12,7 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/runevents"
+	"worldengine/worldengine/internal/core/runlog"
 	"worldengine/worldengine/wire"
 )
 
@@ -40,8 +41,8 @@ func TestHostile(t *testing.T) {
 	})
 	require.NoError(t, err)
 	events := []runevents.Write{
-		w.written(told, script, runevents.Event{EventType: runevents.RunStarted, Payload: payload}),
-		w.written(told, script, runevents.Event{EventType: "Told", StepID: script, Payload: payload}),
+		w.written(told, script, runlog.Event{EventType: runevents.RunStarted, Payload: payload}),
+		w.written(told, script, runlog.Event{EventType: "Told", StepID: script, Payload: payload}),
 	}
 	w.ask(wire.RunAppend, map[string]any{"townId": id, "events": events}, nil)
 	w.srv.Engine().Alerts().Raise(runevents.Alert{

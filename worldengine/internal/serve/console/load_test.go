@@ -23,6 +23,7 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/runevents"
+	"worldengine/worldengine/internal/core/runlog"
 	"worldengine/worldengine/wire"
 )
 
@@ -259,21 +260,21 @@ func (w *world) append(runID string, from, count int) string {
 	var events []runevents.Write
 	if runID == "" {
 		runID = uuid.NewString()
-		events = append(events, w.written(runID, "plan", runevents.Event{EventType: runevents.RunStarted}))
+		events = append(events, w.written(runID, "plan", runlog.Event{EventType: runevents.RunStarted}))
 	}
 	for i := range count {
 		events = append(events, w.written(runID, "plan",
-			runevents.Event{EventType: "Told", StepID: fmt.Sprint("step-", from+i)}))
+			runlog.Event{EventType: "Told", StepID: fmt.Sprint("step-", from+i)}))
 	}
 	w.ask(wire.RunAppend, map[string]any{"townId": threatened, "events": events}, nil)
 	return runID
 }
 
 // written returns an event that another producer appends to a run.
-func (w *world) written(runID, planID string, e runevents.Event) runevents.Write {
+func (w *world) written(runID, planID string, e runlog.Event) runevents.Write {
 	w.t.Helper()
 	e.EventID, e.EmittedAt, e.LogicalAttemptID = uuid.NewString(), "2026-02-16T10:00:00.123Z", 1
-	return runevents.NewWrite(runevents.Identity{
+	return runlog.NewWrite(runevents.Identity{
 		RunID: runID, TenantID: "default", ProjectID: "main", EnvironmentID: "local",
 		PlanID: planID, PlanVersion: "2",
 	}, e)

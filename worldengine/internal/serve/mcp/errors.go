@@ -10,7 +10,7 @@ import (
 
 	"worldengine/schemas"
 	"worldengine/worldengine/client"
-	"worldengine/worldengine/wire"
+	"worldengine/worldengine/internal/kit/phrase"
 )
 
 // errNothingProposed ends the text of an error of a call that sent no proposal, or whose proposal was
@@ -40,7 +40,7 @@ func refusedForCertain(err error) bool {
 
 // modelError returns an error whose text is a sentence with the details and their paths.
 func modelError(err error) error {
-	texts := []string{wire.Sentence(err)}
+	texts := []string{phrase.Sentence(err)}
 	var details []schemas.Violation
 	if refused, is := errors.AsType[*client.ReplyError](err); is {
 		details = refused.Details

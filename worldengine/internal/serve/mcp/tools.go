@@ -9,8 +9,8 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"worldengine/handoff"
-	"worldengine/runevents/recent"
 	"worldengine/worldengine/client"
+	"worldengine/worldengine/internal/kit/recent"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )

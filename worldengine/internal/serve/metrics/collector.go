@@ -7,7 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"worldengine/runevents"
+	"worldengine/worldengine/internal/kit/protocol"
 	"worldengine/worldengine/messages"
 )
 
@@ -146,7 +146,7 @@ func (s scrape) world(w *WorldSample) {
 	s.gauge(writing, boolValue(w.Serving))
 	s.gauge(indexedSeq, float64(w.Stats.Indexed))
 	// On a standby they are 0, so that the first alert of a takeover is an increase.
-	for _, alert := range runevents.Alerts() {
+	for _, alert := range protocol.Alerts() {
 		s.counter(alertsTotal, w.Stats.Alerts[alert.Code], string(alert.Code))
 	}
 	if w.Serving {

@@ -19,6 +19,7 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/worldengine/internal/core/apply"
+	"worldengine/worldengine/internal/kit/protocol"
 	"worldengine/worldengine/wire"
 )
 
@@ -142,7 +143,7 @@ func (m *Metrics) World(name string) *World {
 	} {
 		w.attempts.WithLabelValues(string(apply.RCON), string(reason))
 	}
-	for _, verb := range wire.Verbs() {
+	for _, verb := range protocol.Verbs() {
 		for _, code := range []wire.Code{wire.CodeInternal, wire.CodeLogUnavailable} {
 			w.requests.WithLabelValues(string(verb), string(code))
 		}

@@ -20,6 +20,7 @@ import (
 	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/worldengine/internal/core/apply"
+	"worldengine/worldengine/internal/kit/protocol"
 	"worldengine/worldengine/internal/serve/metrics"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
@@ -138,10 +139,10 @@ func TestMetrics_CountersBeforeTheirFirstEvent(t *testing.T) {
 		return metrics.Sample{Worlds: []metrics.WorldSample{{World: "w"}}}
 	})
 	text := scraped(t, m)
-	for _, alert := range runevents.Alerts() {
+	for _, alert := range protocol.Alerts() {
 		require.Contains(t, text, fmt.Sprintf("handoffd_alerts_total{code=%q,world=\"w\"} 0\n", alert.Code))
 	}
-	for _, verb := range wire.Verbs() {
+	for _, verb := range protocol.Verbs() {
 		for _, code := range []wire.Code{wire.CodeInternal, wire.CodeLogUnavailable} {
 			require.Contains(t, text,
 				fmt.Sprintf("handoffd_requests_total{code=%q,verb=%q,world=\"w\"} 0\n", code, verb))

@@ -20,7 +20,9 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/worldengine/internal/core/apply"
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/kit/natsconn"
+	"worldengine/worldengine/internal/kit/protocol"
 	"worldengine/worldengine/internal/serve/access"
 	"worldengine/worldengine/internal/serve/server"
 	"worldengine/worldengine/internal/serve/server/servertest"
@@ -32,7 +34,7 @@ import (
 // everybody is a user of each role, named as it.
 func everybody() []access.User {
 	var users []access.User
-	for _, role := range wire.Roles() {
+	for _, role := range protocol.Roles() {
 		users = append(users, servertest.Person(role))
 	}
 	return users
@@ -53,7 +55,7 @@ func (c *client) mayPublish(subject string) bool {
 	require.NoError(c.t, c.nc.Publish(subject, []byte("{")))
 	require.NoError(c.t, c.nc.FlushTimeout(20*time.Second))
 	// NATS maps before it looks at permissions, so for a diverted subject it names the other one.
-	return !c.violated("publish", subject) && !c.violated("publish", wire.AstraySubject(subject))
+	return !c.violated("publish", subject) && !c.violated("publish", layout.AstraySubject(subject))
 }
 
 func (c *client) maySubscribe(subject string) bool {
@@ -171,7 +173,7 @@ func TestAccess_EachRoleOnEachSubject(t *testing.T) {
 	for _, row := range subjects {
 		all = append(all, subjectsOf(row.subjects)...)
 	}
-	for _, verb := range wire.Verbs() {
+	for _, verb := range protocol.Verbs() {
 		require.Contains(t, all, wire.Subject("main", verb), "a new verb is undecided")
 	}
 	runOnBoth(t, everybody(), func(t *testing.T, w *world) {
@@ -196,7 +198,7 @@ func TestAccess_EachRoleOnEachSubject(t *testing.T) {
 					require.Equal(t, may, c.mayPublish(subject), "publish: "+name)
 					require.Equal(t, slices.Contains(strings.Fields(row.subscribe), string(u.Role)),
 						c.maySubscribe(subject), "subscribe: "+name)
-					if verb := wire.VerbOf(subject); slices.Contains(wire.Verbs(), verb) {
+					if verb := layout.VerbOf(subject); slices.Contains(protocol.Verbs(), verb) {
 						require.Equal(t, may, slices.Contains(id.Verbs, verb), "whoami: "+name)
 					}
 				}
@@ -281,7 +283,7 @@ func TestAccess_OnAnOldDirectory(t *testing.T) {
 		require.Equal(t, at.DecisionEpoch+1, w.town("t").DecisionEpoch)
 		js, err := jetstream.New(w.nc)
 		require.NoError(t, err)
-		_, err = js.Stream(t.Context(), wire.LogStream("main"))
+		_, err = js.Stream(t.Context(), layout.LogStream("main"))
 		require.Equal(t, open, err == nil, "%v", err)
 	}
 }
@@ -378,7 +380,7 @@ func TestAccess_StatisticsOfALostLog(t *testing.T) {
 	w.putTown("other")
 	js, err := jetstream.New(w.connectRole(wire.Engine).nc)
 	require.NoError(t, err)
-	log, err := js.Stream(t.Context(), wire.LogStream("main"))
+	log, err := js.Stream(t.Context(), layout.LogStream("main"))
 	require.NoError(t, err)
 	require.NoError(t, js.DeleteStream(t.Context(), log.CachedInfo().Config.Name))
 	_, err = js.CreateStream(t.Context(), log.CachedInfo().Config)
@@ -598,9 +600,9 @@ func TestDefault_ProtectsTheStreams(t *testing.T) {
 func TestDefault_AnybodyAsksAndHears(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	require.Equal(t, messages.Identity{World: "main", Verbs: wire.Verbs()}, whoAmI(w.client))
+	require.Equal(t, messages.Identity{World: "main", Verbs: protocol.Verbs()}, whoAmI(w.client))
 	live := w.heard(wire.EventsSubject("main", "*"))
-	for _, verb := range wire.Verbs() {
+	for _, verb := range protocol.Verbs() {
 		w.request(string(verb), `{}`)
 	}
 	w.executes(w.talk(w.putTown("town-a")))
@@ -609,14 +611,14 @@ func TestDefault_AnybodyAsksAndHears(t *testing.T) {
 	require.Equal(t, []string{"worldengine", "main"}, []string{info.Name, info.Metadata["world"]})
 	var verbs []wire.Verb
 	for _, e := range info.Endpoints {
-		verbs = append(verbs, wire.VerbOf(e.Subject))
+		verbs = append(verbs, layout.VerbOf(e.Subject))
 	}
-	require.ElementsMatch(t, wire.Verbs(), verbs)
+	require.ElementsMatch(t, protocol.Verbs(), verbs)
 	require.Equal(t, int64(1), serviceStats[messages.Stats](w.client).Results[handoff.Executed])
 
 	engines := []string{
 		wire.EventSubject("main", "x", "y"), wire.AlertSubject("main", "x"),
-		wire.DeadLetterSubject("main", "x", "y", "z"), wire.ApplySubject("main", "x"),
+		layout.DeadLetterSubject("main", "x", "y", "z"), wire.ApplySubject("main", "x"),
 		wire.EventsSubject("main", "x"),
 	}
 	heard := listen(t, w.client, append(engines, "end")...)
@@ -660,7 +662,7 @@ func TestOperatorKey(t *testing.T) {
 	require.Equal(t, os.FileMode(0o600), mode())
 	require.Contains(t, string(contents(t, file)),
 		natsconn.OperatorKeyAddress+strings.TrimPrefix(w.srv.URL(), "nats://")+"\n")
-	require.Equal(t, file, w.discover().Metadata[wire.OperatorKeyMetadata])
+	require.Equal(t, file, w.discover().Metadata[protocol.OperatorKeyMetadata])
 	w.log()
 
 	stop(t, w.srv)

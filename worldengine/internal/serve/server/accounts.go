@@ -9,9 +9,10 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nkeys"
 
+	"worldengine/worldengine/internal/kit/layout"
+	"worldengine/worldengine/internal/kit/protocol"
 	"worldengine/worldengine/internal/serve/access"
 	"worldengine/worldengine/internal/serve/httpd"
-	"worldengine/worldengine/wire"
 )
 
 // accounts are the NATS accounts of an embedded server with their users, as package access
@@ -137,7 +138,7 @@ func (a *accounts) admit(ns *natsserver.Server, file *access.Config, worlds []st
 		user := &natsserver.User{
 			Account: world, Permissions: natsPermissions(access.PermissionsOf(worlds, u)),
 		}
-		if u.Role.Spec().Client {
+		if protocol.LookupRole(u.Role).Client {
 			user.Account = clients
 		}
 		if u.NKey != "" {
@@ -171,7 +172,7 @@ func (a *accounts) permissionsOfAnybody() *natsserver.Permissions {
 		return nil
 	}
 	// NATS diverts a message to its astray subject before NATS checks permissions.
-	deny := append(access.AllCrossings().Heard, wire.AstraySubject(">"))
+	deny := append(access.AllCrossings().Heard, layout.AstraySubject(">"))
 	return &natsserver.Permissions{Publish: &natsserver.SubjectPermission{Deny: deny}}
 }
 

@@ -12,6 +12,7 @@ import (
 	"worldengine/handoff"
 	"worldengine/worldengine/internal/core/apply"
 	"worldengine/worldengine/internal/core/approval"
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/serve/server"
 	"worldengine/worldengine/internal/serve/server/servertest"
 	"worldengine/worldengine/internal/store/fsck"
@@ -110,7 +111,7 @@ func TestApproval_Approved(t *testing.T) {
 	var spread bytes.Buffer
 	require.NoError(t, json.Indent(&spread, body, "", "  "))
 	done := c.executes(append(spread.Bytes(), '\n')) // the same handoff
-	msg, err := c.log().GetLastMsgForSubject(t.Context(), wire.LogSubject("main", "t"))
+	msg, err := c.log().GetLastMsgForSubject(t.Context(), layout.LogSubject("main", "t"))
 	require.NoError(t, err)
 	rec, err := records.Read(msg.Data)
 	require.NoError(t, err)

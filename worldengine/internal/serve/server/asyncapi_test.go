@@ -16,6 +16,7 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/schemas/schemastest"
+	"worldengine/worldengine/internal/kit/protocol"
 	"worldengine/worldengine/wire"
 )
 
@@ -45,7 +46,7 @@ func TestAsyncAPI_Server(t *testing.T) {
 	d.listen("runevents", func(msg *nats.Msg) string { return "runevents." + msg.Header.Get(wire.EventTypeHeader) })
 	// The town as town.get shows it is the one that the handoff is about.
 	d.put(d.api.Components.Messages["town.get.reply"].Examples[0].Payload.(members)["snapshot"], "")
-	verbs := slices.DeleteFunc(wire.Verbs(), func(v wire.Verb) bool { return v == wire.TownRemove })
+	verbs := slices.DeleteFunc(protocol.Verbs(), func(v wire.Verb) bool { return v == wire.TownRemove })
 	var got strings.Builder
 	for _, verb := range append(verbs, wire.TownRemove) {
 		for i, example := range d.api.Components.Messages[string(verb)+".request"].Examples {

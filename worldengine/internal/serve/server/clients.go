@@ -9,6 +9,7 @@ import (
 	natsserver "github.com/nats-io/nats-server/v2/server"
 
 	"worldengine/runevents"
+	"worldengine/worldengine/internal/kit/percent"
 	"worldengine/worldengine/internal/serve/access"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
@@ -79,7 +80,7 @@ func count(client *messages.Client, c *natsserver.ConnInfo, applying string) {
 	}
 	for _, subject := range c.Subs {
 		token, applies := strings.CutPrefix(subject, applying)
-		if id, err := wire.PercentDecode(token); applies && err == nil {
+		if id, err := percent.Decode(token); applies && err == nil {
 			client.Towns = append(client.Towns, id)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"worldengine/schemas"
 	"worldengine/worldengine/internal/core/apply"
 	"worldengine/worldengine/internal/core/machine"
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/serve/server"
 	"worldengine/worldengine/internal/serve/server/servertest"
 	"worldengine/worldengine/internal/store/commitlog/logtest"
@@ -296,7 +297,7 @@ func TestPause_UnreadableTown(t *testing.T) {
 	c.signal("control.pause", townRequest("t"))
 	c.awaitView(runID, "PAUSED DRAINING")
 	js := c.streams()
-	subject := logtest.AppendSubject(t, js, wire.LogSubject("main", wire.TownToken("t")))
+	subject := logtest.AppendSubject(t, js, layout.LogSubject("main", wire.TownToken("t")))
 	_, err := js.Publish(t.Context(), subject, []byte("{"))
 	require.NoError(t, err)
 	c.awaitView(runID, "PAUSED ")
@@ -334,7 +335,7 @@ func TestSignal_Refused(t *testing.T) {
 	require.Equal(t, []string{"/drainTimeoutMs"}, f.paths())
 	c.refuses("control.resume", `{`, "INVALID_JSON")
 	// A mark takes rights away, and names the user, whatever the request says.
-	reply := c.withHeader("control.pause", members{"townId": "t", "actorId": "ada"}, wire.UserHeader,
+	reply := c.withHeader("control.pause", members{"townId": "t", "actorId": "ada"}, layout.UserHeader,
 		`{"user":"agent"}`)
 	require.Equal(t, "FORBIDDEN", c.failureOf(reply).Code)
 	require.Equal(t, []machine.SignalPayload{

@@ -12,6 +12,8 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"worldengine/schemas"
+	"worldengine/worldengine/internal/kit/layout"
+	"worldengine/worldengine/internal/kit/phrase"
 	"worldengine/worldengine/internal/serve/service"
 	"worldengine/worldengine/internal/store/worldsettings"
 	"worldengine/worldengine/messages"
@@ -97,7 +99,7 @@ func (m *manager) askToCreate(
 	if err != nil {
 		return made, err
 	}
-	answer, err := m.server.conn.RequestWithContext(ctx, wire.CreateSubject(request.World), asked)
+	answer, err := m.server.conn.RequestWithContext(ctx, layout.CreateSubject(request.World), asked)
 	switch {
 	case errors.Is(err, nats.ErrNoResponders):
 		// The user may not know of the worlds that servers do serve.
@@ -118,10 +120,10 @@ func (m *manager) askToCreate(
 func (m *manager) hearCreations() error {
 	worlds := m.server.config.Worlds
 	if m.server.config.AllWorlds {
-		worlds = []string{wire.AnyWorld}
+		worlds = []string{layout.AnyWorld}
 	}
 	for _, world := range worlds {
-		sub, err := m.server.conn.QueueSubscribe(wire.CreateSubject(world), creators, func(msg *nats.Msg) {
+		sub, err := m.server.conn.QueueSubscribe(layout.CreateSubject(world), creators, func(msg *nats.Msg) {
 			go m.answerCreation(msg)
 		})
 		if err != nil {
@@ -210,7 +212,7 @@ func settingsOf(values map[string]string) (settings worldsettings.Settings, err 
 		}
 		if err != nil {
 			return settings, schemas.Invalid(schemas.RequestOf(string(wire.WorldsCreate)), schemas.Violation{
-				Path: schemas.Pointer("settings", name), Message: wire.Sentence(err),
+				Path: schemas.Pointer("settings", name), Message: phrase.Sentence(err),
 			})
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nkeys"
 	"github.com/nats-io/nuid"
 
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/serve/access"
 	"worldengine/worldengine/wire"
 )
@@ -45,8 +46,8 @@ func (s *Server) tryCrossing(ctx context.Context) error {
 	shared := s.probes()
 	missing := map[string]bool{}
 	for _, subject := range shared {
-		missing[wire.CrossedSubject(subject)] = true
-		for _, on := range []string{subject, wire.CrossedSubject(subject)} {
+		missing[layout.CrossedSubject(subject)] = true
+		for _, on := range []string{subject, layout.CrossedSubject(subject)} {
 			sub, err := s.conn.ChanSubscribe(on, arrived)
 			if err != nil {
 				return fmt.Errorf("server: crossing of %s: %w", on, err)
@@ -64,7 +65,7 @@ func (s *Server) tryCrossing(ctx context.Context) error {
 		case msg := <-arrived:
 			switch {
 			case string(msg.Data) != probe: // a request to another writer
-			case strings.HasPrefix(msg.Subject, wire.CrossedSubject("")):
+			case strings.HasPrefix(msg.Subject, layout.CrossedSubject("")):
 				delete(missing, msg.Subject)
 			default:
 				return fmt.Errorf("%w (%s arrives unchanged)", ErrCrossing, msg.Subject)
@@ -87,11 +88,11 @@ func (s *Server) tryCrossing(ctx context.Context) error {
 // of a user are bounded to worlds.
 func (s *Server) probes() (subjects []string) {
 	for _, subject := range access.AllCrossings().Shared {
-		subjects = append(subjects, wire.Subject(s.config.Engine.World, wire.VerbOf(subject)))
+		subjects = append(subjects, wire.Subject(s.config.Engine.World, layout.VerbOf(subject)))
 	}
 	bounded := func(u access.User) bool { return len(u.Worlds) > 0 }
 	if slices.ContainsFunc(s.config.Access.Users, bounded) {
-		subjects = append(subjects, strings.Replace(wire.DiscoverySubjects, ">", "probe", 1))
+		subjects = append(subjects, strings.Replace(layout.DiscoverySubjects, ">", "probe", 1))
 	}
 	return subjects
 }

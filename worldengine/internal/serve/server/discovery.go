@@ -11,9 +11,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"worldengine/worldengine/internal/kit/backoff"
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/worldsettings"
-	"worldengine/worldengine/wire"
 )
 
 // Times of looking for worlds.
@@ -40,7 +40,7 @@ func (s *Server) watchWorlds(ctx context.Context) error {
 		natsserver.JSAdvisoryStreamCreatedPre, natsserver.JSAdvisoryStreamDeletedPre,
 	} {
 		_, err := s.conn.Subscribe(change+".*", func(msg *nats.Msg) {
-			if _, ok := wire.LogWorld(msg.Subject[len(change)+1:]); ok {
+			if _, ok := layout.LogWorld(msg.Subject[len(change)+1:]); ok {
 				select {
 				case changed <- struct{}{}:
 				default:
@@ -118,7 +118,7 @@ func (s *Server) mayHost(world string) bool {
 func storedIn(ctx context.Context, js jetstream.JetStream) (worlds []string, err error) {
 	names := js.StreamNames(ctx)
 	for name := range names.Name() {
-		if world, ok := wire.LogWorld(name); ok {
+		if world, ok := layout.LogWorld(name); ok {
 			worlds = append(worlds, world)
 		}
 	}

@@ -15,6 +15,7 @@ import (
 
 	"worldengine/runevents"
 	"worldengine/schemas"
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/serve/server/servertest"
 	"worldengine/worldengine/internal/store/commitlog/logtest"
 	"worldengine/worldengine/messages"
@@ -83,7 +84,7 @@ func (c *client) heard(subject string) func(n int) []string {
 			require.NoError(c.t, err)
 			data := string(msg.Data)
 			commit := commitOf(c.t, data)
-			require.Equal(c.t, wire.EventsSubject("main", wire.TokenOf(commit.TownID)), msg.Subject)
+			require.Equal(c.t, wire.EventsSubject("main", layout.TokenOf(commit.TownID)), msg.Subject)
 			all, cursors[data] = append(all, data), seqOf(c.t, commit.Cursor)
 		}
 		slices.SortFunc(all, func(a, b string) int { return cmp.Compare(cursors[a], cursors[b]) })
@@ -129,8 +130,8 @@ func TestEventList_Pages(t *testing.T) {
 		require.Equal(t, strconv.Itoa(i+1), commit.Cursor)
 		msg, err := log.GetMsg(t.Context(), uint64(i+1))
 		require.NoError(t, err)
-		require.Equal(t, msg.Header.Get(wire.AtHeader), commit.At)
-		require.Equal(t, msg.Header.Get(wire.HashHeader), commit.Hash)
+		require.Equal(t, msg.Header.Get(layout.AtHeader), commit.At)
+		require.Equal(t, msg.Header.Get(layout.HashHeader), commit.Hash)
 		require.Equal(t, commit.Hash != "", commit.Revision == uint64(i+1) && commit.Epoch != nil)
 		if commit.TownID == "t" && commit.Hash != "" {
 			last = commit
@@ -266,14 +267,14 @@ func TestEventList_Damaged(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t, open)
 	c.putTown("t")
-	put := nats.Header{wire.KindHeader: {"put"}}
+	put := nats.Header{layout.KindHeader: {"put"}}
 	for _, msg := range []*nats.Msg{
-		{Data: []byte("{damaged"), Header: nats.Header{wire.KindHeader: {"handoff"}}},
+		{Data: []byte("{damaged"), Header: nats.Header{layout.KindHeader: {"handoff"}}},
 		{Data: []byte(`{"schemaVersion":"commit-record.v9"}`), Header: put},
 		{Data: []byte(`{"schemaVersion":"commit-record.v1","townId":"another"}`), Header: put},
 		{Data: []byte("no headers")},
 	} {
-		msg.Subject = logtest.AppendSubject(t, c.streams(), wire.LogSubject("main", "bad"))
+		msg.Subject = logtest.AppendSubject(t, c.streams(), layout.LogSubject("main", "bad"))
 		_, err := c.nc.RequestMsg(msg, 10*time.Second)
 		require.NoError(t, err)
 	}

@@ -22,6 +22,8 @@ import (
 	"worldengine/schemas"
 	"worldengine/trace"
 	"worldengine/worldengine/internal/core/apply"
+	"worldengine/worldengine/internal/kit/layout"
+	"worldengine/worldengine/internal/kit/protocol"
 	"worldengine/worldengine/internal/serve/access"
 	"worldengine/worldengine/internal/serve/server"
 	"worldengine/worldengine/internal/serve/server/servertest"
@@ -106,7 +108,7 @@ func (c *rawClient) request(verb, block string, body []byte) *nats.Msg {
 	return nil
 }
 
-const forgedMark = wire.UserHeader + `: {"user":"free","acc":"CLIENTS"}`
+const forgedMark = layout.UserHeader + `: {"user":"free","acc":"CLIENTS"}`
 
 // oddBlocks are header blocks that nats.go cannot decode, or in which a client hides the server's
 // mark.
@@ -117,7 +119,7 @@ func oddBlocks() []string {
 		"NATS/1.0\r\n: b\r\n\r\n", "NATS/1.0\nA: b\n\n", "NATS/1.0\r\n\r\nA: b\r\n\r\n",
 		"NATS/1.0\r\n" + forgedMark + "\r\n\r\n", "NATS/1.0\n" + forgedMark + "\n\n",
 		"NATS/1.0\r\n" + forgedMark + "\r\n" + forgedMark + "\r\n\r\n",
-		"NATS/1.0\r\n" + strings.ToLower(forgedMark[:len(wire.UserHeader)]) + forgedMark[len(wire.UserHeader):] + "\r\n\r\n",
+		"NATS/1.0\r\n" + strings.ToLower(forgedMark[:len(layout.UserHeader)]) + forgedMark[len(layout.UserHeader):] + "\r\n\r\n",
 		"NATS/1.0\n" + forgedMark + "\n\nxx",
 		"NATS/1.0\n" + forgedMark + "\nA:xx", "NATS/1.0\n" + forgedMark + "\nAxx",
 		"NATS/1.0\n" + strings.Repeat("a:\n", 120) + forgedMark + "\n\nxx",
@@ -128,7 +130,7 @@ func oddBlocks() []string {
 func (c *client) bodies(at townReply) map[string][]byte {
 	c.t.Helper()
 	all := map[string][]byte{}
-	for _, verb := range wire.Verbs() {
+	for _, verb := range protocol.Verbs() {
 		for _, example := range examples(c.t, string(verb)) {
 			about := strings.ReplaceAll(example, `"town-threatened"`, `"`+at.TownID+`"`)
 			if all[string(verb)] == nil || about != example {

@@ -25,7 +25,9 @@ import (
 	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/core/town"
 	"worldengine/worldengine/internal/engine"
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/kit/natsconn"
+	"worldengine/worldengine/internal/kit/protocol"
 	"worldengine/worldengine/internal/serve/access"
 	"worldengine/worldengine/internal/serve/server"
 	"worldengine/worldengine/internal/serve/server/servertest"
@@ -255,7 +257,7 @@ func (c *client) requireDeclared(verb wire.Verb, reply *nats.Msg) {
 	c.t.Helper()
 	if codeOf(reply) != "" {
 		code := wire.Code(c.failureOf(reply).Code)
-		require.True(c.t, code.Spec().May(verb), "%s answers %s", verb, code)
+		require.True(c.t, protocol.LookupError(code).May(verb), "%s answers %s", verb, code)
 	}
 }
 
@@ -364,7 +366,7 @@ func (c *client) failureOf(reply *nats.Msg) failure {
 	require.NoError(c.t, err)
 	var body struct{ Error failure }
 	require.NoError(c.t, json.Unmarshal(reply.Data, &body))
-	spec := wire.Code(body.Error.Code).Spec()
+	spec := protocol.LookupError(wire.Code(body.Error.Code))
 	require.Equal(c.t, spec.Status, status, body.Error.Code)
 	body.Error.Status, body.Error.RetryAfter = status, reply.Header.Get(wire.RetryAfterHeader)
 	return body.Error
@@ -543,7 +545,7 @@ func (c *client) streams() jetstream.JetStream {
 // log is the stream of the world's log.
 func (c *client) log() jetstream.Stream {
 	c.t.Helper()
-	stream, err := c.streams().Stream(c.t.Context(), wire.LogStream(c.world))
+	stream, err := c.streams().Stream(c.t.Context(), layout.LogStream(c.world))
 	require.NoError(c.t, err)
 	return stream
 }
@@ -562,7 +564,7 @@ func (c *client) logSetting(name, value string) {
 		}
 	}
 	msg, err := records.Encode(&machine.Record{Kind: machine.KindSettings, Settings: entries},
-		wire.SettingsSubject(c.world), nil)
+		layout.SettingsSubject(c.world), nil)
 	require.NoError(c.t, err)
 	_, err = log.Commit(c.t.Context(), msg, stored.Sequence)
 	require.NoError(c.t, err)
@@ -571,7 +573,7 @@ func (c *client) logSetting(name, value string) {
 // serviceStats reads the statistics of the service, as an operator asks for them.
 func serviceStats[T any](c *client) T {
 	c.t.Helper()
-	reply, err := c.nc.Request("$SRV.STATS."+wire.ServiceName, nil, 30*time.Second)
+	reply, err := c.nc.Request("$SRV.STATS."+protocol.ServiceName, nil, 30*time.Second)
 	require.NoError(c.t, err)
 	var stats struct{ Endpoints []struct{ Data T } }
 	require.NoError(c.t, json.Unmarshal(reply.Data, &stats))

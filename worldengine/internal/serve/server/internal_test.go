@@ -17,7 +17,6 @@ import (
 	"worldengine/worldengine/internal/core/placement"
 	"worldengine/worldengine/internal/serve/access"
 	"worldengine/worldengine/internal/testkit/natstest"
-	"worldengine/worldengine/messages"
 )
 
 // Text of clients does not make another kind.
@@ -124,7 +123,7 @@ func TestReadyz_OtherWorlds(t *testing.T) {
 func TestPlacer_RemovedWhileItBegins(t *testing.T) {
 	t.Parallel()
 	s, h := &Server{}, &hosted{world: "gone"}
-	p := &placer{server: s, view: placement.New(0, messages.Announcement{ID: "self"}), changes: make(chan struct{}, 1),
+	p := &placer{server: s, view: placement.New(0, placement.Announcement{ID: "self"}), changes: make(chan struct{}, 1),
 		failed: map[string]*failure{}, why: map[string]string{}}
 	s.placer = p
 	require.True(t, s.worlds.add(h))

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/sync/errgroup"
 
+	"worldengine/worldengine/internal/kit/phrase"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
@@ -155,7 +156,7 @@ func (m *manager) whyUnservedHere(world string, unanswered error) (state, why st
 		return messages.WorldStandby, "its writer does not answer; a server that stands by takes over; " +
 			m.server.placer.reason(world)
 	case err != nil:
-		return messages.WorldUnserved, wire.Sentence(err)
+		return messages.WorldUnserved, phrase.Sentence(err)
 	case errors.Is(unanswered, context.DeadlineExceeded), errors.Is(unanswered, nats.ErrTimeout),
 		errors.Is(unanswered, nats.ErrNoResponders):
 		return messages.WorldUnserved, fmt.Sprintf("its writer did not answer within %s", askWriter)

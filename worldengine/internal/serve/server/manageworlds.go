@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/serve/service"
 	"worldengine/worldengine/internal/store/lease"
 	"worldengine/worldengine/messages"
@@ -36,7 +37,7 @@ func (s *Server) manageWorlds() error {
 		return fmt.Errorf("server: JetStream: %w", err)
 	}
 	s.manager = &manager{server: s, js: js}
-	_, err = s.conn.Subscribe(wire.RemovedSubject("*"), func(msg *nats.Msg) {
+	_, err = s.conn.Subscribe(layout.RemovedSubject("*"), func(msg *nats.Msg) {
 		h := s.worlds.get(string(msg.Data))
 		if h != nil && h.serving.Load() == nil { // else it would make the world anew
 			go s.drop(h)
@@ -56,7 +57,7 @@ func (s *Server) manageWorlds() error {
 
 // exists reports whether NATS has a world, or a restore of it that is unfinished.
 func (m *manager) exists(ctx context.Context, world string) (bool, error) {
-	for _, name := range []string{wire.LogStream(world), wire.RestoringStream(world)} {
+	for _, name := range []string{layout.LogStream(world), layout.RestoringStream(world)} {
 		_, err := m.js.Stream(ctx, name)
 		if err == nil || !errors.Is(err, jetstream.ErrStreamNotFound) {
 			return err == nil, err
@@ -81,7 +82,7 @@ func (m *manager) Remove(ctx context.Context, request messages.WorldsRemove) err
 	if !exists {
 		return fmt.Errorf("%w: %s; handoffctl world list has the worlds", service.ErrUnknownWorld, world)
 	}
-	asked := &nats.Msg{Subject: wire.RemoveSubject(world), Header: nats.Header{}}
+	asked := &nats.Msg{Subject: layout.RemoveSubject(world), Header: nats.Header{}}
 	if request.Force {
 		asked.Header.Set(forceHeader, "true")
 	}
@@ -102,7 +103,7 @@ const forceHeader = "Force"
 // subscribeRemoval has the writer of a world answer requests of other servers to remove it.
 func (h *hosted) subscribeRemoval() (*nats.Subscription, error) {
 	m := h.server.manager
-	return h.server.conn.Subscribe(wire.RemoveSubject(h.world), func(msg *nats.Msg) {
+	return h.server.conn.Subscribe(layout.RemoveSubject(h.world), func(msg *nats.Msg) {
 		go func() { // since removing ends the subscription
 			ctx, cancel := context.WithTimeout(context.Background(), changeWithin)
 			defer cancel()
@@ -232,7 +233,7 @@ func errRemoving(world string) error {
 // miss the records of that log in a new world of the name.
 func (m *manager) delete(ctx context.Context, world string, held *lease.Lease) error {
 	s := m.server
-	err := s.conn.Publish(wire.RemovedSubject(world), []byte(world))
+	err := s.conn.Publish(layout.RemovedSubject(world), []byte(world))
 	if err == nil {
 		err = s.conn.FlushWithContext(ctx)
 	}
@@ -240,8 +241,8 @@ func (m *manager) delete(ctx context.Context, world string, held *lease.Lease) e
 		err = os.RemoveAll(filepath.Join(s.config.Data, "index", world))
 	}
 	streams := append(slices.DeleteFunc(streamsOf(world), func(name string) bool {
-		return name == wire.LogStream(world) || strings.HasPrefix(name, bucketPrefix)
-	}), wire.LogStream(world))
+		return name == layout.LogStream(world) || strings.HasPrefix(name, bucketPrefix)
+	}), layout.LogStream(world))
 	for _, name := range streams {
 		if err == nil && held != nil && !held.Valid() { // this process was suspended
 			err = errors.New("another server may have become its writer")
@@ -254,7 +255,7 @@ func (m *manager) delete(ctx context.Context, world string, held *lease.Lease) e
 		held.Release(ctx)
 	}
 	if err == nil {
-		err = ignoreMissing(m.js.DeleteStream(ctx, bucketPrefix+wire.WriterBucket(world)))
+		err = ignoreMissing(m.js.DeleteStream(ctx, bucketPrefix+layout.WriterBucket(world)))
 	}
 	if err != nil {
 		return fmt.Errorf("server: the world %s is not removed yet; try again: %w", world, err)

@@ -17,8 +17,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
-	"worldengine/schemas"
 	engineclient "worldengine/worldengine/client"
+	"worldengine/worldengine/internal/kit/secret"
 	"worldengine/worldengine/internal/serve/access"
 	"worldengine/worldengine/internal/serve/mcp"
 	"worldengine/worldengine/internal/serve/server"
@@ -295,9 +295,9 @@ func TestMCP_SignIn(t *testing.T) {
 	}
 }
 
-func hashes(list ...string) (secrets []schemas.Secret) {
+func hashes(list ...string) (secrets []secret.Text) {
 	for _, hash := range list {
-		secrets = append(secrets, schemas.Secret(hash))
+		secrets = append(secrets, secret.Text(hash))
 	}
 	return secrets
 }

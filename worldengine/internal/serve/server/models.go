@@ -18,6 +18,9 @@ import (
 
 	"worldengine/runevents"
 	"worldengine/worldengine/client"
+	"worldengine/worldengine/internal/kit/layout"
+	"worldengine/worldengine/internal/kit/phrase"
+	"worldengine/worldengine/internal/kit/protocol"
 	"worldengine/worldengine/internal/serve/access"
 	"worldengine/worldengine/internal/serve/mcp"
 	"worldengine/worldengine/messages"
@@ -144,7 +147,7 @@ func namesOf(worlds []*hosted) string {
 	for _, h := range worlds {
 		names = append(names, h.world)
 	}
-	return wire.Names(names, len(names))
+	return phrase.List(names, len(names))
 }
 
 // serveWorld answers a request about a world, unless another server of the world serves it.
@@ -257,12 +260,12 @@ func (m *models) engine(user *access.User, world string) (*client.Client, error)
 	engine, inbox := &client.Client{World: world, Timeout: askWithin}, ""
 	switch {
 	case user == nil:
-	case user.Role.Spec().Client:
+	case protocol.LookupRole(user.Role).Client:
 		mark, err := json.Marshal(map[string]string{"user": user.ID()})
 		if err != nil {
 			return nil, err
 		}
-		engine.Header = nats.Header{wire.UserHeader: {string(mark)}}
+		engine.Header = nats.Header{layout.UserHeader: {string(mark)}}
 	default:
 		inbox = user.InboxPrefix()
 	}

@@ -21,6 +21,7 @@ import (
 	"worldengine/schemas"
 	"worldengine/worldengine/internal/core/apply"
 	"worldengine/worldengine/internal/core/town"
+	"worldengine/worldengine/internal/kit/protocol"
 	"worldengine/worldengine/internal/serve/server"
 	"worldengine/worldengine/wire"
 )
@@ -137,7 +138,7 @@ func (h *hostile) requests() (list []valid) {
 		"event.list":  {members{"after": "0", "townId": id, "limit": 20}},
 		"handoff":     h.handoffs(),
 	}
-	for _, verb := range wire.Verbs() {
+	for _, verb := range protocol.Verbs() {
 		if *mutantVerb != "" && string(verb) != *mutantVerb {
 			continue
 		}

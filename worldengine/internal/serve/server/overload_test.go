@@ -21,6 +21,7 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/runevents"
+	"worldengine/worldengine/internal/kit/protocol"
 	"worldengine/worldengine/internal/serve/server"
 	"worldengine/worldengine/internal/serve/service"
 	"worldengine/worldengine/internal/testkit/natstest"
@@ -274,7 +275,7 @@ func TestPayloads_Limits(t *testing.T) {
 	at := c.putTown("t")
 	limits := map[wire.Verb]int{"handoff": 256 << 10, "town.put": service.MaxSnapshot,
 		"town.patch": service.MaxSnapshot, "run.append": 1 << 20}
-	for _, verb := range wire.Verbs() {
+	for _, verb := range protocol.Verbs() {
 		limit := cmp.Or(limits[verb], 64<<10)
 		body := examples(t, string(verb))[0]
 		padded := func(size int) string { return body + strings.Repeat(" ", size-len(body)) }

@@ -12,7 +12,7 @@ import (
 	natsserver "github.com/nats-io/nats-server/v2/server"
 	"golang.org/x/crypto/bcrypt"
 
-	"worldengine/runevents/recent"
+	"worldengine/worldengine/internal/kit/recent"
 )
 
 // Bounds of wrong passwords. After freeOfAddress wrong passwords an address is refused for a pause,

@@ -14,10 +14,10 @@ import (
 
 	"worldengine/worldengine/internal/core/placement"
 	"worldengine/worldengine/internal/kit/backoff"
+	"worldengine/worldengine/internal/kit/layout"
+	"worldengine/worldengine/internal/kit/phrase"
 	"worldengine/worldengine/internal/store/alerts"
 	"worldengine/worldengine/internal/store/lease"
-	"worldengine/worldengine/messages"
-	"worldengine/worldengine/wire"
 )
 
 const (
@@ -44,7 +44,7 @@ type placer struct {
 
 	mu        sync.Mutex
 	view      *placement.View
-	self      messages.Announcement
+	self      placement.Announcement
 	announced time.Duration
 	due       bool // something has changed since the last announcement
 	failed    map[string]*failure
@@ -73,7 +73,7 @@ func startPlacer(s *Server) (*placer, error) {
 		failed: map[string]*failure{}, standbys: map[string]map[string]standby{},
 		why: map[string]string{}, due: true,
 	}
-	p.self = messages.Announcement{
+	p.self = placement.Announcement{
 		ID: s.config.Service.ID, Name: s.config.Service.Name, Version: s.config.Service.Version,
 		Started: p.started.UTC(),
 	}
@@ -83,7 +83,7 @@ func startPlacer(s *Server) (*placer, error) {
 	p.offer()
 	p.view = placement.New(0, p.self)
 	for subject, hear := range map[string]nats.MsgHandler{
-		wire.ServersSubject: p.receive, wire.StandbySubject("*"): p.receiveStandby,
+		layout.ServersSubject: p.receive, layout.StandbySubject("*"): p.receiveStandby,
 	} {
 		if _, err := s.conn.Subscribe(subject, hear); err != nil {
 			return nil, fmt.Errorf("server: announcements of other servers: %w", err)
@@ -198,7 +198,7 @@ func (p *placer) note(world string, err error, early bool) {
 			p.failed[world] = f
 			fallthrough
 		default:
-			f.why, f.early = alerts.Shortened(wire.Sentence(err), mostReason), early
+			f.why, f.early = alerts.Shortened(phrase.Sentence(err), mostReason), early
 			f.waits, f.until, f.anyway = true, now+f.pauses.Next(), now+failedServed
 		}
 		p.offer()
@@ -239,13 +239,13 @@ func (p *placer) close() {
 
 // receive adds an announcement of a server. A new server is answered at once.
 func (p *placer) receive(msg *nats.Msg) {
-	var a messages.Announcement
+	var a placement.Announcement
 	if json.Unmarshal(msg.Data, &a) != nil || a.ID == "" {
 		return // from a later program
 	}
 	p.mu.Lock()
 	now := p.now()
-	known := slices.ContainsFunc(p.view.Others(now), func(o messages.Announcement) bool { return o.ID == a.ID })
+	known := slices.ContainsFunc(p.view.Others(now), func(o placement.Announcement) bool { return o.ID == a.ID })
 	p.due = p.due || !known && a.ID != p.self.ID
 	p.view.Receive(now, a)
 	p.mu.Unlock()
@@ -363,7 +363,7 @@ func (p *placer) announce(now time.Duration) {
 	}
 	p.due, p.announced = false, now
 	if data, err := json.Marshal(p.self); err == nil {
-		_ = p.server.conn.Publish(wire.ServersSubject, data)
+		_ = p.server.conn.Publish(layout.ServersSubject, data)
 	}
 }
 

@@ -12,6 +12,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
+	"worldengine/worldengine/internal/core/placement"
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/serve/server"
 	"worldengine/worldengine/internal/store/lease"
 	"worldengine/worldengine/messages"
@@ -21,14 +23,14 @@ import (
 // announcements are the last announcements of servers.
 type announcements struct {
 	mu   sync.Mutex
-	last map[string]messages.Announcement
+	last map[string]placement.Announcement
 }
 
 func hearServers(t *testing.T, nc *nats.Conn) *announcements {
 	t.Helper()
-	a := &announcements{last: map[string]messages.Announcement{}}
-	_, err := nc.Subscribe(wire.ServersSubject, func(msg *nats.Msg) {
-		var heard messages.Announcement
+	a := &announcements{last: map[string]placement.Announcement{}}
+	_, err := nc.Subscribe(layout.ServersSubject, func(msg *nats.Msg) {
+		var heard placement.Announcement
 		if json.Unmarshal(msg.Data, &heard) == nil {
 			a.mu.Lock()
 			defer a.mu.Unlock()
@@ -41,7 +43,7 @@ func hearServers(t *testing.T, nc *nats.Conn) *announcements {
 }
 
 // some reports whether a server has announced something.
-func (a *announcements) some(is func(messages.Announcement) bool) bool {
+func (a *announcements) some(is func(placement.Announcement) bool) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, heard := range a.last {
@@ -67,7 +69,7 @@ func hearReleases(t *testing.T, nc *nats.Conn) (released func(world string) bool
 	return func(world string) bool {
 		mu.Lock()
 		defer mu.Unlock()
-		return deleted["$KV."+wire.WriterBucket(world)+".writer"]
+		return deleted["$KV."+layout.WriterBucket(world)+".writer"]
 	}
 }
 
@@ -95,7 +97,7 @@ func TestPlacer_TwoServers(t *testing.T) {
 		return n
 	}
 	eventually(t, func() bool { return count(both[0]) == 2 && count(both[1]) == 2 })
-	require.True(t, heard.some(func(a messages.Announcement) bool {
+	require.True(t, heard.some(func(a placement.Announcement) bool {
 		return slices.Equal(a.Worlds, worlds) && a.URL == both[0].HTTP() && !a.Started.IsZero()
 	}))
 
@@ -115,7 +117,7 @@ func TestPlacer_TwoServers(t *testing.T) {
 	for _, world := range own { // else its lease ended by itself
 		eventually(t, func() bool { return released(world) })
 	}
-	require.True(t, heard.some(func(a messages.Announcement) bool { return a.Draining && len(a.Serves) == 0 }))
+	require.True(t, heard.some(func(a placement.Announcement) bool { return a.Draining && len(a.Serves) == 0 }))
 }
 
 // An earlier program announces itself for each world only. It gets such announcements while it serves,
@@ -130,7 +132,7 @@ func TestPlacer_EarlierServer(t *testing.T) {
 	held, err := earlier.Try(t.Context())
 	require.NoError(t, err)
 	announced := make(chan messages.Server, 64)
-	_, err = nc.Subscribe(wire.StandbySubject("main"), func(msg *nats.Msg) {
+	_, err = nc.Subscribe(layout.StandbySubject("main"), func(msg *nats.Msg) {
 		var s messages.Server
 		if json.Unmarshal(msg.Data, &s) == nil {
 			announced <- s
@@ -161,7 +163,7 @@ func TestPlacer_EarlierServer(t *testing.T) {
 	data, err := json.Marshal(messages.Server{ID: "earlier", Name: "earlier", Version: "0.1.0", Started: time.Now()})
 	require.NoError(t, err)
 	eventually(t, func() bool {
-		require.NoError(t, nc.Publish(wire.StandbySubject("main"), data))
+		require.NoError(t, nc.Publish(layout.StandbySubject("main"), data))
 		servers := c.awaitStatus(func(messages.WorldReport) bool { return true }).Servers
 		return len(servers) == 2 && servers[1].ID == "earlier"
 	})
@@ -177,10 +179,10 @@ func TestPlacer_OneCannot(t *testing.T) {
 	})
 	require.Contains(t, refusal(t, bad, "a"), "cannot be served")
 	eventually(t, func() bool {
-		return heard.some(func(a messages.Announcement) bool { return slices.Equal(a.Failed, []string{"a"}) })
+		return heard.some(func(a placement.Announcement) bool { return slices.Equal(a.Failed, []string{"a"}) })
 	})
 	good := start(t, withWorlds("a", "b"), func(c *server.Config) { c.NATS = node.url() })
 	serves(t, good, "a")
 	eventually(t, func() bool { return bad.ReadyOf("b") == nil || good.ReadyOf("b") == nil })
-	require.False(t, heard.some(func(a messages.Announcement) bool { return slices.Contains(a.Failed, "b") }))
+	require.False(t, heard.some(func(a placement.Announcement) bool { return slices.Contains(a.Failed, "b") }))
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/handoff"
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/serve/server"
 	"worldengine/worldengine/internal/testkit/natstest"
 	"worldengine/worldengine/messages"
@@ -29,13 +30,13 @@ func TestRestart_StreamIndexBehind(t *testing.T) {
 	stop(t, c.srv)
 	require.NotContains(t, log.String(), "rebuilds")
 	found, err := filepath.Glob(filepath.Join(dataOf(c), "jetstream", "*", "streams",
-		wire.LogStream("main"), "msgs", "index.db"))
+		layout.LogStream("main"), "msgs", "index.db"))
 	require.NoError(t, err)
 	require.Len(t, found, 1)
 	require.NoError(t, os.WriteFile(found[0], nil, 0o600))
 	c.start()
 	require.Len(t, c.list(), 1)
-	require.Regexp(t, `Filestore \[`+wire.LogStream("main")+`\] Recovering stream state.* errored`+
+	require.Regexp(t, `Filestore \[`+layout.LogStream("main")+`\] Recovering stream state.* errored`+
 		`.*: the index of the stream was behind, as after a kill, and NATS rebuilds it"`, log.String())
 	require.Equal(t, 1, strings.Count(log.String(), "rebuilds"))
 }

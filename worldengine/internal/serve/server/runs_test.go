@@ -27,8 +27,10 @@ import (
 	"worldengine/worldengine/emit"
 	"worldengine/worldengine/internal/core/apply"
 	"worldengine/worldengine/internal/core/machine"
+	"worldengine/worldengine/internal/core/runlog"
 	"worldengine/worldengine/internal/engine"
 	"worldengine/worldengine/internal/engine/appends"
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/serve/server"
 	"worldengine/worldengine/internal/serve/server/servertest"
 	"worldengine/worldengine/internal/serve/webhook"
@@ -122,7 +124,7 @@ func TestAppend_Invalid(t *testing.T) {
 	payload := func(event runevents.EventType, text string) members {
 		return with(func(w *runevents.Write) { w.EventType, w.StepID, w.Payload = event, "p", []byte(text) })
 	}
-	many := slices.Repeat([]runevents.Write{first}, runevents.MaxAppend+1)
+	many := slices.Repeat([]runevents.Write{first}, runlog.MaxAppend+1)
 	var large []runevents.Write
 	for i := range int64(20) {
 		w := written(runID, "Told", "b", i+1)
@@ -253,7 +255,7 @@ func TestAppend_Stores(t *testing.T) {
 	eventually(t, func() bool { return codeOf(c.request("run.events", members{"runId": "run-1"})) == "404" })
 	require.Equal(t, int64(1), c.append("t", written("run-1", "Told", "", 2))[0].RunSeq)
 
-	require.NoError(t, c.streams().DeleteStream(t.Context(), wire.LogStream("main")))
+	require.NoError(t, c.streams().DeleteStream(t.Context(), layout.LogStream("main")))
 	for _, runID := range []string{"run-1", "run-2"} {
 		f := c.failureOf(c.request("run.append", appendRequest("t", written(runID, "Told", "", 3))))
 		require.Equal(t, 503, f.Status, f.Code)

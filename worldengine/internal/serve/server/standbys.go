@@ -10,8 +10,8 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/nats-io/nats.go"
 
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/messages"
-	"worldengine/worldengine/wire"
 )
 
 // An earlier program announces that it stands by for a world, once every half second, and lists the
@@ -31,7 +31,7 @@ func (p *placer) receiveStandby(msg *nats.Msg) {
 	if json.Unmarshal(msg.Data, &server) != nil || server.ID == p.self.ID {
 		return
 	}
-	world := wire.StandbyWorld(msg.Subject)
+	world := layout.StandbyWorld(msg.Subject)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.standbys[world] == nil {
@@ -47,7 +47,7 @@ func (p *placer) announceStandby(world string) {
 		Indexed: p.self.Indexed[world],
 	})
 	if err == nil {
-		_ = p.server.conn.Publish(wire.StandbySubject(world), data)
+		_ = p.server.conn.Publish(layout.StandbySubject(world), data)
 	}
 }
 

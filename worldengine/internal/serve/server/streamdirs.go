@@ -19,10 +19,10 @@ import (
 	"github.com/minio/highwayhash"
 	natsserver "github.com/nats-io/nats-server/v2/server"
 
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/kit/platform"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/worldsettings"
-	"worldengine/worldengine/wire"
 )
 
 // ErrStreamLost: NATS cannot read the directory of a stream, so the stream seems to be missing. A new
@@ -48,7 +48,7 @@ func storedWorlds(config *Config) (worlds []string, err error) {
 	}
 	worlds = slices.Clone(config.Worlds)
 	for _, stream := range streams {
-		for _, named := range []func(string) (string, bool){wire.LogWorld, wire.RestoringWorld} {
+		for _, named := range []func(string) (string, bool){layout.LogWorld, layout.RestoringWorld} {
 			if world, ok := named(stream.Name()); ok {
 				worlds = append(worlds, world)
 			}
@@ -61,8 +61,8 @@ func storedWorlds(config *Config) (worlds []string, err error) {
 // streamsOf returns the names of all streams that a world may have, the mark of an unfinished restore
 // first.
 func streamsOf(world string) []string {
-	return slices.Concat([]string{wire.RestoringStream(world)}, wire.Streams(world),
-		[]string{bucketPrefix + wire.WriterBucket(world)})
+	return slices.Concat([]string{layout.RestoringStream(world)}, layout.Streams(world),
+		[]string{bucketPrefix + layout.WriterBucket(world)})
 }
 
 // streamDirs returns the directories of a world's streams that exist, the mark of an unfinished
@@ -244,7 +244,7 @@ func (d streamDir) repairConfig(lost []byte) error {
 // its mark alone. No server serves the world then, and the restore, run again, removes the others.
 func neededDirs(config *Config, world string) []streamDir {
 	dirs := streamDirs(config, world)
-	if len(dirs) > 0 && dirs[0].name == wire.RestoringStream(world) {
+	if len(dirs) > 0 && dirs[0].name == layout.RestoringStream(world) {
 		return dirs[:1]
 	}
 	return dirs

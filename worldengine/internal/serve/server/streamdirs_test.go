@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/handoff"
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/serve/server"
 	"worldengine/worldengine/internal/store/backup"
 	"worldengine/worldengine/internal/store/commitlog"
@@ -113,7 +114,7 @@ func both(all ...harm) harm {
 func TestStreamDirs_Repaired(t *testing.T) {
 	t.Parallel()
 	before, after, wall := changedWorld(t)
-	log, alerts := wire.LogStream("main"), wire.AlertStream("main")
+	log, alerts := layout.LogStream("main"), layout.AlertStream("main")
 	for name, c := range map[string]struct {
 		harm harm
 		says string
@@ -148,7 +149,7 @@ func TestStreamDirs_Repaired(t *testing.T) {
 			w.restart()
 			requireUnapproved(t, w.send(wall), handoff.ReasonApprovalRequired, takesApproval)
 			config := w.log().CachedInfo().Config
-			require.EqualValues(t, wire.DefaultHistoryPerTown, config.MaxMsgsPerSubject)
+			require.EqualValues(t, worldsettings.DefaultHistoryPerTown, config.MaxMsgsPerSubject)
 			require.True(t, config.DenyDelete && config.DenyPurge && config.AllowMsgTTL)
 		})
 	}
@@ -202,7 +203,7 @@ func TestStreamDirs_MessagesKept(t *testing.T) {
 	eventually(t, func() bool { return ends()[wire.EventStream("main")] >= 10 })
 	want := ends()
 	stop(t, w.srv)
-	for _, name := range wire.Streams("main") {
+	for _, name := range layout.Streams("main") {
 		if _, err := os.Stat(directory(data, name)); err == nil {
 			cut(name, "meta.inf", 20)(t, data, "")
 		}
@@ -219,7 +220,7 @@ func TestStreamDirs_Refused(t *testing.T) {
 	_, after, _ := changedWorld(t)
 	earlier := filepath.Join(t.TempDir(), "data")
 	unpack(t, "data", earlier)
-	log := wire.LogStream("main")
+	log := layout.LogStream("main")
 	for name, c := range map[string]struct {
 		data string
 		harm harm
@@ -252,7 +253,7 @@ func TestStreamDirs_SettingsGiven(t *testing.T) {
 	t.Parallel()
 	data := filepath.Join(t.TempDir(), "data")
 	unpack(t, "data", data)
-	cut(wire.LogStream("main"), "meta.inf", 0)(t, data, "")
+	cut(layout.LogStream("main"), "meta.inf", 0)(t, data, "")
 	w := newWorld(t, func(c *server.Config) {
 		c.Data = data
 		c.Engine.Settings = worldsettings.Settings{RequireApproval: "PROJECT_ADVANCE"}.
@@ -272,7 +273,7 @@ func TestStreamDirs_KilledAtCreation(t *testing.T) {
 	t.Parallel()
 	data := t.TempDir()
 	for _, sub := range []string{"msgs", "obs"} {
-		require.NoError(t, os.MkdirAll(filepath.Join(directory(data, wire.LogStream("main")), sub), 0o750))
+		require.NoError(t, os.MkdirAll(filepath.Join(directory(data, layout.LogStream("main")), sub), 0o750))
 	}
 	w := newWorld(t, func(c *server.Config) { c.Data = data })
 	w.executes(w.wall(w.putTown("t")))
@@ -287,13 +288,13 @@ func TestStreamDirs_Restore(t *testing.T) {
 	w := newWorld(t, func(c *server.Config) { c.Data = copied(t, after) })
 	_, err := backup.Create(t.Context(), w.streams().Conn(), from, backup.Options{})
 	require.NoError(t, err)
-	mark := wire.RestoringStream("main")
+	mark := layout.RestoringStream("main")
 	for name, c := range map[string]struct {
 		harm   harm
 		served bool
 	}{
-		"unfinished": {both(made(mark), cut(wire.LogStream("main"), "meta.inf", 9),
-			removeFiles(wire.AlertStream("main"), "meta.sum")), false},
+		"unfinished": {both(made(mark), cut(layout.LogStream("main"), "meta.inf", 9),
+			removeFiles(layout.AlertStream("main"), "meta.sum")), false},
 		"a mark without sum": {both(made(mark), removeFiles(mark, "meta.sum")), false},
 		"a mark in removal":  {both(made(mark), removeFiles(mark, "meta.inf")), true},
 	} {
@@ -333,7 +334,7 @@ func TestStreamDirs_PutBack(t *testing.T) {
 	t.Parallel()
 	_, after, wall := changedWorld(t)
 	data := copied(t, after)
-	log := directory(data, wire.LogStream("main"))
+	log := directory(data, layout.LogStream("main"))
 	require.NoError(t, os.RemoveAll(filepath.Join(log, "obs")))
 	require.NoError(t, os.WriteFile(filepath.Join(log, "obs"), nil, 0o600))
 	in := func(c *server.Config) { c.Data = data }

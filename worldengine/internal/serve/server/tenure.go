@@ -11,10 +11,10 @@ import (
 	"github.com/nats-io/nuid"
 
 	"worldengine/worldengine/internal/engine"
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/serve/service"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/lease"
-	"worldengine/worldengine/wire"
 )
 
 // withdrawWithin bounds how long a server that lost the lease waits for unanswered requests.
@@ -103,7 +103,7 @@ func (h *hosted) refuseRemoved(ctx context.Context) error {
 		return nil
 	}
 	err := commitlog.RetryTransient(ctx, func(ctx context.Context) error {
-		_, err := h.server.manager.js.Stream(ctx, wire.LogStream(h.world))
+		_, err := h.server.manager.js.Stream(ctx, layout.LogStream(h.world))
 		return err
 	})
 	if errors.Is(err, jetstream.ErrStreamNotFound) {

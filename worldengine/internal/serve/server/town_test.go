@@ -15,6 +15,7 @@ import (
 	"worldengine/testdata/worlds"
 	"worldengine/worldengine/internal/core/apply"
 	"worldengine/worldengine/internal/core/town"
+	"worldengine/worldengine/internal/kit/protocol"
 	"worldengine/worldengine/internal/serve/access"
 	"worldengine/worldengine/internal/serve/server"
 	"worldengine/worldengine/internal/serve/server/servertest"
@@ -257,7 +258,7 @@ func TestWorldStatus(t *testing.T) {
 	require.Equal(t, []messages.TownPending{{TownID: "absent", RunID: runID}}, s.TownsPending)
 	away := s.PluginsAbsent[0]
 	require.Equal(t, []any{"absent", runID, int64(1), "No plugin is subscribed for the town.",
-		runevents.PluginAbsent.Spec().Todo, absentSince(c, "absent")},
+		protocol.LookupAlert(runevents.PluginAbsent).Todo, absentSince(c, "absent")},
 		[]any{away.TownID, away.RunID, away.Attempt, away.Said, away.Todo, away.Since})
 	require.Greater(t, away.NextAt, away.Since)
 	require.Equal(t, []string{"the town absent has had no plugin since " + away.Since}, s.Problems)

@@ -12,6 +12,8 @@ import (
 	"github.com/nats-io/nats.go/micro"
 	"github.com/stretchr/testify/require"
 
+	"worldengine/worldengine/internal/kit/layout"
+	"worldengine/worldengine/internal/kit/protocol"
 	"worldengine/worldengine/internal/serve/access"
 	"worldengine/worldengine/internal/serve/server"
 	"worldengine/worldengine/internal/serve/server/servertest"
@@ -38,8 +40,8 @@ var everywhere = []access.User{
 
 // boundedUsers are a user of each role that may use the world shown alone, by its name or a pattern.
 func boundedUsers() (users []access.User) {
-	for _, role := range wire.Roles() {
-		if role.Spec().Worlds {
+	for _, role := range protocol.Roles() {
+		if protocol.LookupRole(role).Worlds {
 			users = append(users, servertest.Person(role, limitWorlds(shown)),
 				servertest.Person(role, limitWorlds("show*"), named("pattern-"+string(role))))
 		}
@@ -127,7 +129,7 @@ func TestWorlds_HiddenFromReaders(t *testing.T) {
 		_, err := c.nc.Subscribe(inbox, all.add)
 		require.NoError(t, err)
 		for _, subject := range append(discoveries, "$JS.API.INFO", "$JS.API.STREAM.NAMES",
-			"$JS.API.STREAM.LIST", "$JS.API.STREAM.INFO."+wire.LogStream(hidden)) {
+			"$JS.API.STREAM.LIST", "$JS.API.STREAM.INFO."+layout.LogStream(hidden)) {
 			require.NoError(t, c.nc.PublishRequest(subject, inbox, nil))
 		}
 		require.NoError(t, c.nc.Flush())
@@ -165,7 +167,7 @@ func (c *client) worldsFound(subject string, answers int) map[string]bool {
 		require.NoError(c.t, err)
 		var found micro.ServiceIdentity
 		require.NoError(c.t, json.Unmarshal(msg.Data, &found))
-		worlds[found.Metadata[wire.WorldMetadata]] = true
+		worlds[found.Metadata[protocol.WorldMetadata]] = true
 	}
 	return worlds
 }
@@ -214,7 +216,7 @@ func TestWorlds_OlderPermissions(t *testing.T) {
 			f := c.refuses(string(verb), members{}, "FORBIDDEN")
 			require.Equal(t, fmt.Sprintf("this user may not use that world: %q", hidden), f.Message)
 		}
-		if !u.Role.Spec().Towns {
+		if !protocol.LookupRole(u.Role).Towns {
 			require.Equal(t, map[string]bool{shown: true}, c.worldsFound("$SRV.PING", 1))
 		}
 	}

@@ -16,6 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/handoff"
+	"worldengine/worldengine/internal/core/placement"
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/serve/server"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/testkit/natstest"
@@ -96,7 +98,7 @@ func TestWorlds_Files(t *testing.T) {
 // makeLaterVersion makes a world that only a later version can serve.
 func makeLaterVersion(t *testing.T, js jetstream.JetStream, world string) {
 	t.Helper()
-	stream, err := js.Stream(t.Context(), wire.LogStream(world))
+	stream, err := js.Stream(t.Context(), layout.LogStream(world))
 	require.NoError(t, err)
 	config := stream.CachedInfo().Config
 	config.Metadata = map[string]string{commitlog.FormatKey: "999"}
@@ -119,7 +121,7 @@ func TestWorlds_OneFails(t *testing.T) {
 	srv := start(t, join, withWorlds("good", "bad"), logged(log), withHTTP)
 	serves(t, srv, "good")
 	eventually(t, func() bool {
-		return heard.some(func(a messages.Announcement) bool {
+		return heard.some(func(a placement.Announcement) bool {
 			return slices.Equal(a.Failed, []string{"bad"}) && strings.Contains(a.Reasons["bad"], "999")
 		})
 	})
@@ -142,7 +144,7 @@ func TestWorlds_OneFails(t *testing.T) {
 		require.Equal(t, strings.HasPrefix(want, "ok"), status == http.StatusOK, path)
 		require.True(t, strings.HasPrefix(text, want), "%s: %s", path, text)
 	}
-	stream, err := js.Stream(t.Context(), wire.LogStream("bad"))
+	stream, err := js.Stream(t.Context(), layout.LogStream("bad"))
 	require.NoError(t, err)
 	config := stream.CachedInfo().Config
 	config.Metadata = map[string]string{commitlog.FormatKey: commitlog.Format}
@@ -151,7 +153,7 @@ func TestWorlds_OneFails(t *testing.T) {
 	serves(t, srv, "bad")
 	connect(t, srv).switchWorld("bad").putTown("t")
 	eventually(t, func() bool {
-		return !heard.some(func(a messages.Announcement) bool { return !a.Draining && len(a.Failed) > 0 })
+		return !heard.some(func(a placement.Announcement) bool { return !a.Draining && len(a.Failed) > 0 })
 	})
 }
 
@@ -162,7 +164,7 @@ func TestWorlds_NoneServed(t *testing.T) {
 	js, err := jetstream.New(connected(t, node.url()))
 	require.NoError(t, err)
 	for _, world := range []string{"a", "b"} { // another one's streams
-		_, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: wire.LogStream(world)})
+		_, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: layout.LogStream(world)})
 		require.NoError(t, err)
 	}
 	srv := start(t, withWorlds("a", "b"), func(c *server.Config) { c.NATS = node.url() })
@@ -179,7 +181,7 @@ func TestWorlds_StreamLost(t *testing.T) {
 	srv := start(t, in, withWorlds("a", "b"))
 	connect(t, srv).switchWorld("a").putTown("t")
 	stop(t, srv)
-	meta := filepath.Join(directory(data, wire.LogStream("b")), "meta.inf")
+	meta := filepath.Join(directory(data, layout.LogStream("b")), "meta.inf")
 	require.NoError(t, os.Remove(meta))
 	require.NoError(t, os.Mkdir(meta, 0o700))
 

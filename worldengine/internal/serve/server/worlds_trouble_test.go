@@ -13,12 +13,12 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/worldengine/internal/engine/rcon"
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/serve/server"
 	"worldengine/worldengine/internal/store/backup"
 	"worldengine/worldengine/internal/store/commitlog/logtest"
 	"worldengine/worldengine/internal/store/fsck"
 	"worldengine/worldengine/messages"
-	"worldengine/worldengine/wire"
 )
 
 // executesBeside has the town t execute handoffs until work, which runs beside them, is done.
@@ -48,7 +48,7 @@ func TestWorlds_CareBesideOthers(t *testing.T) {
 	done := damaged.wall(damaged.town("t"))
 	damaged.executes(done)
 	js, next := w.streams(), damaged.talk(damaged.town("t"))
-	_, err := js.Publish(t.Context(), logtest.AppendSubject(t, js, wire.LogSubject("damaged", "t")), []byte("no commit"))
+	_, err := js.Publish(t.Context(), logtest.AppendSubject(t, js, layout.LogSubject("damaged", "t")), []byte("no commit"))
 	require.NoError(t, err)
 	require.Equal(t, "TOWN_DAMAGED", damaged.failureOf(damaged.request("handoff", next)).Code)
 
@@ -153,7 +153,7 @@ func TestWorlds_QuotaReached(t *testing.T) {
 	js, err := jetstream.New(c.nc)
 	require.NoError(t, err)
 	limit := func(bytes int64) {
-		stream, err := js.Stream(t.Context(), wire.LogStream("full"))
+		stream, err := js.Stream(t.Context(), layout.LogStream("full"))
 		require.NoError(t, err)
 		config := stream.CachedInfo().Config
 		config.MaxBytes, config.Discard = bytes, jetstream.DiscardNew

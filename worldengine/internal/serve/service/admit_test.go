@@ -20,6 +20,8 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/schemas"
+	"worldengine/worldengine/internal/kit/layout"
+	"worldengine/worldengine/internal/kit/protocol"
 	"worldengine/worldengine/internal/serve/access"
 	"worldengine/worldengine/internal/testkit/natstest"
 	"worldengine/worldengine/messages"
@@ -135,7 +137,7 @@ func TestAdmit_Slots(t *testing.T) {
 		admit := func(about string) (admitted bool) {
 			before := w.Overload().Held
 			w.admit(e, &incoming{world: w, data: []byte(
-				`{"` + string(cmp.Or(spec.SlotKey, wire.SlotTown)) + `":"` + about + `"}`)})
+				`{"` + string(cmp.Or(spec.SlotKey, protocol.SlotTown)) + `":"` + about + `"}`)})
 			return w.Overload().Held > before
 		}
 		for range bound {
@@ -147,7 +149,7 @@ func TestAdmit_Slots(t *testing.T) {
 		require.True(t, admit("b"), e.Verb)
 	}
 	slices.Sort(verbs)
-	require.Equal(t, slices.Sorted(slices.Values(wire.Verbs())), verbs, "each verb has its endpoint")
+	require.Equal(t, slices.Sorted(slices.Values(protocol.Verbs())), verbs, "each verb has its endpoint")
 }
 
 // BenchmarkRefuse refuses a handoff that gets no slot, with its answer.
@@ -285,7 +287,7 @@ func TestSubject_OwnTowns(t *testing.T) {
 	own := access.User{Name: "ada", Role: wire.Agent, Towns: []string{"Fort А"}}
 	w := newWorld(Config{Access: access.NewDirectory([]access.User{own})})
 	rights := w.Service.config.Access.WorldRights(access.Headers{
-		Decoded: nats.Header{wire.UserHeader: {`{"user":"ada"}`}},
+		Decoded: nats.Header{layout.UserHeader: {`{"user":"ada"}`}},
 	}, "")
 	subject := func(data string, reads bool) string {
 		e := &endpoint{slotKey: aboutTown, reads: reads}

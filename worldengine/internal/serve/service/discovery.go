@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/micro"
 
+	"worldengine/worldengine/internal/kit/protocol"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
@@ -27,11 +28,11 @@ func (w *World) identify() {
 	}
 	of := &w.Service.config
 	w.started, w.identity = time.Now().UTC(), micro.ServiceIdentity{
-		Name: wire.ServiceName, ID: of.ID, Version: of.Version,
-		Metadata: map[string]string{wire.WorldMetadata: w.config.World},
+		Name: protocol.ServiceName, ID: of.ID, Version: of.Version,
+		Metadata: map[string]string{protocol.WorldMetadata: w.config.World},
 	}
 	if of.OperatorKey != "" {
-		w.identity.Metadata[wire.OperatorKeyMetadata] = of.OperatorKey
+		w.identity.Metadata[protocol.OperatorKeyMetadata] = of.OperatorKey
 	}
 }
 
@@ -52,7 +53,7 @@ func (e *endpointCount) count(took time.Duration) {
 // counted returns the statistics of an endpoint about the world. The endpoints of the verbs about
 // worlds are the same in all of them.
 func (w *World) counted(e *endpoint) micro.EndpointStats {
-	if worlds := w.worldsOfNATS(); worlds != nil && e.ManagesWorlds() {
+	if worlds := w.worldsOfNATS(); worlds != nil && e.Verb.ManagesWorlds() {
 		w = worlds
 	}
 	count := &w.counts[e.number]
@@ -89,7 +90,7 @@ func (s *Service) discoverable(in *Entrance) error {
 		micro.StatsVerb: (*World).statistics,
 	} {
 		for _, whose := range [][2]string{
-			{"", ""}, {wire.ServiceName, ""}, {wire.ServiceName, s.config.ID},
+			{"", ""}, {protocol.ServiceName, ""}, {protocol.ServiceName, s.config.ID},
 		} {
 			subject, err := micro.ControlSubject(verb, whose[0], whose[1])
 			if err != nil {

@@ -15,12 +15,13 @@ import (
 	"worldengine/handoff"
 	"worldengine/schemas"
 	"worldengine/worldengine/internal/engine"
+	"worldengine/worldengine/internal/kit/protocol"
 	"worldengine/worldengine/wire"
 )
 
 // endpoint is a verb: the bounds of its requests, and the workers for them.
 type endpoint struct {
-	*wire.VerbSpec
+	*protocol.VerbSpec
 	// do carries out a request and returns its reply: a *nats.Msg to send as it is, or a value to
 	// send as JSON. It returns nil if the reply comes later, such as from the engine. If do returns
 	// an error, the client gets the error.
@@ -58,7 +59,7 @@ const waitingLists = 128
 func (s *Service) makeEndpoints() {
 	waiting := s.config.Waiting
 	s.dryRuns = s.start(&endpoint{
-		VerbSpec: wire.Handoff.Spec(), do: (*World).dryRun, slots: s.slots(waiting, 2*waiting),
+		VerbSpec: protocol.LookupVerb(wire.Handoff), do: (*World).dryRun, slots: s.slots(waiting, 2*waiting),
 		slotKey: aboutTown, limit: maxHandoff, weight: handoffWeight,
 	}, 1, s.config.Readers)
 	s.endpoints = slices.Concat(s.townEndpoints(), s.runEndpoints(), s.signalEndpoints(),
@@ -124,11 +125,11 @@ func (s *Service) readsBy(verb wire.Verb, do handler) *endpoint {
 }
 
 func (s *Service) reading(verb wire.Verb, do handler) *endpoint {
-	spec, waiting := verb.Spec(), s.config.Waiting
+	spec, waiting := protocol.LookupVerb(verb), s.config.Waiting
 	if spec.Lists {
 		waiting = min(waiting, waitingLists)
 	}
-	about := strconv.Quote(string(cmp.Or(spec.SlotKey, wire.SlotTown)))
+	about := strconv.Quote(string(cmp.Or(spec.SlotKey, protocol.SlotTown)))
 	return &endpoint{
 		VerbSpec: spec, do: do, slots: s.slots(waiting, 2*waiting),
 		slotKey: member(about), reads: true, limit: maxRequest, weight: readWeight,
@@ -146,7 +147,7 @@ func (s *Service) submits(
 	verb wire.Verb, do handler, limit int, weight int64,
 ) *endpoint {
 	return s.start(&endpoint{
-		VerbSpec: verb.Spec(), do: do, slots: s.changes, slotKey: aboutTown, limit: limit,
+		VerbSpec: protocol.LookupVerb(verb), do: do, slots: s.changes, slotKey: aboutTown, limit: limit,
 		weight: weight,
 	}, min(mostLanes, runtime.GOMAXPROCS(0)), 1)
 }

@@ -13,12 +13,14 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"worldengine/runevents"
 	"worldengine/schemas"
 	"worldengine/worldengine/internal/core/machine"
+	"worldengine/worldengine/internal/core/runlog"
 	"worldengine/worldengine/internal/core/town"
 	"worldengine/worldengine/internal/engine"
 	"worldengine/worldengine/internal/engine/feed"
+	"worldengine/worldengine/internal/kit/phrase"
+	"worldengine/worldengine/internal/kit/protocol"
 	"worldengine/worldengine/internal/serve/access"
 	"worldengine/worldengine/internal/store/alerts"
 	"worldengine/worldengine/internal/store/commitlog"
@@ -68,10 +70,10 @@ var errorTable = []struct {
 	{wire.CodeRunDamaged, []error{runs.ErrRunDamaged}},
 	{wire.CodeUnknownAlert, []error{alerts.ErrUnknownAlert}},
 	{wire.CodeTownExists, []error{town.ErrExists}},
-	{wire.CodeRunEnded, []error{runevents.ErrRunEnded}},
+	{wire.CodeRunEnded, []error{runlog.ErrRunEnded}},
 	{wire.CodeHistoryFull, []error{engine.ErrHistoryFull}},
 	{wire.CodeRunFull, []error{records.ErrRunFull}},
-	{wire.CodeRunEnding, []error{runevents.ErrRunEnding}},
+	{wire.CodeRunEnding, []error{runlog.ErrRunEnding}},
 	{wire.CodeRecordTooLarge, []error{commitlog.ErrRecordTooLarge}},
 	{wire.CodeRunCancelled, []error{machine.ErrRunCancelled}},
 	{wire.CodeInProgress, []error{engine.ErrInProgress}},
@@ -86,7 +88,7 @@ var errorTable = []struct {
 
 // failure is an error as a client gets it.
 type failure struct {
-	wire.ErrorSpec
+	protocol.ErrorSpec
 	runID   string              // of a handoff that waited and got no result
 	details []schemas.Violation // the members of the request that the error is about
 }
@@ -110,7 +112,7 @@ func failureOf(err error) failure {
 		code = wire.CodeSnapshotConflict
 	} else if _, ok := errors.AsType[*town.RegressionError](err); ok {
 		code = wire.CodeEpochRegression
-	} else if owned, ok := errors.AsType[*runevents.OwnedError](err); ok {
+	} else if owned, ok := errors.AsType[*runlog.OwnedError](err); ok {
 		code = wire.CodeRunOwned
 		message := "must not be the engine's"
 		if owned.Member == "stepId" {
@@ -118,7 +120,7 @@ func failureOf(err error) failure {
 				"the engine's"
 		}
 		detail(message, "events", owned.Index, owned.Member)
-	} else if transition, ok := errors.AsType[*runevents.TransitionError](err); ok {
+	} else if transition, ok := errors.AsType[*runlog.TransitionError](err); ok {
 		code = wire.CodeInvalidTransition
 		detail("must be a valid transition, but "+transition.AttemptedState+" cannot follow",
 			"events", transition.Index, "eventType")
@@ -138,10 +140,10 @@ func failureOf(err error) failure {
 			}
 		}
 	}
-	f.ErrorSpec = *cmp.Or(code.Spec(), wire.CodeInternal.Spec())
+	f.ErrorSpec = *cmp.Or(protocol.LookupError(code), protocol.LookupError(wire.CodeInternal))
 	f.RetryAfter = cmp.Or(pause, f.RetryAfter)
 	if ownText || f.Text == "" {
-		f.Text = wire.Sentence(err)
+		f.Text = phrase.Sentence(err)
 	}
 	return f
 }

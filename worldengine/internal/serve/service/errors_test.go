@@ -9,9 +9,9 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/stretchr/testify/require"
 
-	"worldengine/runevents"
 	"worldengine/schemas"
 	"worldengine/worldengine/internal/core/approval"
+	"worldengine/worldengine/internal/core/runlog"
 	"worldengine/worldengine/internal/core/town"
 	"worldengine/worldengine/internal/engine"
 	"worldengine/worldengine/internal/engine/game"
@@ -38,7 +38,7 @@ func TestErrorReply_Texts(t *testing.T) {
 			"", "is b, not the expected a", 0},
 		{game.Refused(new(engine.Signal), &approval.Refusal{Code: wire.CodeNotPaused,
 			Message: "it runs"}), "409", wire.CodeNotPaused, "", "it runs", 0},
-		{&runevents.TransitionError{Index: 3, AttemptedState: "COMPLETED"}, "409",
+		{&runlog.TransitionError{Index: 3, AttemptedState: "COMPLETED"}, "409",
 			wire.CodeInvalidTransition, "", "COMPLETED", 1},
 		{fmt.Errorf("%w: %w", commitlog.ErrLogUnavailable, secret), "503",
 			wire.CodeLogUnavailable, "1000", "send the same bytes again", 0},

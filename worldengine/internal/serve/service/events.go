@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"worldengine/worldengine/internal/engine/feed"
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/messages"
-	"worldengine/worldengine/wire"
 )
 
 // defaultCommits is the default size of a page, in commits.
@@ -28,7 +28,7 @@ func (w *World) eventList(in *incoming, r *messages.EventListRequest) (any, erro
 		return nil, err
 	}
 	var page feed.Page
-	query := feed.Query{Towns: wire.TownTokens(towns), Limit: cmp.Or(r.Limit, defaultCommits)}
+	query := feed.Query{Towns: layout.TownTokens(towns), Limit: cmp.Or(r.Limit, defaultCommits)}
 	if r.After == "" {
 		page.Cursor, err = w.engine.Feed().End(w.ctx)
 	} else if query.After, err = feed.ParseCursor(r.After); err == nil {

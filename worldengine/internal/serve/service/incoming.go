@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"worldengine/schemas"
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/serve/access"
 	"worldengine/worldengine/wire"
 )
@@ -63,7 +64,7 @@ func (w *World) checkAndAdmit(e *endpoint, in *incoming, headers access.Headers,
 	if !certain {
 		return errHeadersUnreadable
 	}
-	if err := in.rights.World(w.config.World); err != nil && !e.ManagesWorlds() {
+	if err := in.rights.World(w.config.World); err != nil && !e.Verb.ManagesWorlds() {
 		return err
 	}
 	err := in.rights.Verb(e.Verb)
@@ -95,7 +96,7 @@ func headersOf(msg *nats.Msg) access.Headers {
 // mayAnswer reports whether an answer may go to a reply subject. If it may not, mayAnswer counts
 // and logs the request.
 func (s *Service) mayAnswer(reply string) bool {
-	if reply == "" || wire.IsInbox(reply) {
+	if reply == "" || layout.IsInbox(reply) {
 		return true
 	}
 	s.config.Logger.Warn("a request was dropped: its reply subject is no inbox; "+

@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go/micro"
 
 	"worldengine/worldengine/internal/engine"
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/serve/metrics"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
@@ -138,11 +139,10 @@ func (s *Service) remove(w *World) {
 // addressee returns the open world that a request is about, or nil. crossed reports that the request
 // came from the clients' account.
 func (s *Service) addressee(subject string) (w *World, crossed bool) {
-	subject, crossed = strings.CutPrefix(subject, wire.CrossedSubject(""))
-	name, _, _ := strings.Cut(strings.TrimPrefix(subject, wire.SubjectPrefix("")), ".")
+	subject, crossed = strings.CutPrefix(subject, layout.CrossedSubject(""))
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return s.worlds[name], crossed
+	return s.worlds[layout.WorldOf(subject)], crossed
 }
 
 func (w *World) subscribe() error {
@@ -166,7 +166,7 @@ func (w *World) subscribe() error {
 // enter subscribes to the verbs of the world in the account of an entrance.
 func (w *World) enter(in *Entrance) error {
 	for _, e := range w.endpoints {
-		if e.ManagesWorlds() != (w.config.Worlds != nil) {
+		if e.Verb.ManagesWorlds() != (w.config.Worlds != nil) {
 			continue
 		}
 		subject := wire.Subject(w.config.World, e.Verb)
@@ -187,7 +187,7 @@ func (s *Service) subjects(subject string) []string {
 	if s.config.Access == nil {
 		return []string{subject}
 	}
-	return []string{subject, wire.CrossedSubject(subject)}
+	return []string{subject, layout.CrossedSubject(subject)}
 }
 
 // Close ends the subscriptions first, and then waits for the requests that were received before: it returns when each

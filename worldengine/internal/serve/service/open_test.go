@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/worldengine/internal/engine"
+	"worldengine/worldengine/internal/kit/protocol"
 	"worldengine/worldengine/internal/testkit/natstest"
 	"worldengine/worldengine/wire"
 )
@@ -78,13 +79,13 @@ func TestService_OpenAndClose(t *testing.T) {
 
 	inbox, err := nc.SubscribeSync(nc.NewInbox())
 	require.NoError(t, err)
-	require.NoError(t, nc.PublishRequest("$SRV.PING."+wire.ServiceName, inbox.Subject, nil))
+	require.NoError(t, nc.PublishRequest("$SRV.PING."+protocol.ServiceName, inbox.Subject, nil))
 	for _, name := range []string{"a-b", "b"} {
 		var ping micro.Ping
 		msg, err := inbox.NextMsg(20 * time.Second)
 		require.NoError(t, err)
 		require.NoError(t, json.Unmarshal(msg.Data, &ping))
-		require.Equal(t, name, ping.Metadata[wire.WorldMetadata])
+		require.Equal(t, name, ping.Metadata[protocol.WorldMetadata])
 	}
 	again, err := s.Open(WorldConfig{World: "a", Serves: func() bool { return true }})
 	require.NoError(t, err)

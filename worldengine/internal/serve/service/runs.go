@@ -12,6 +12,7 @@ import (
 	"worldengine/runevents"
 	"worldengine/schemas"
 	"worldengine/worldengine/fixture"
+	"worldengine/worldengine/internal/core/runlog"
 	"worldengine/worldengine/internal/engine"
 	"worldengine/worldengine/internal/engine/appends"
 	"worldengine/worldengine/internal/serve/access"
@@ -211,7 +212,7 @@ func invalidMember(member, message string) error {
 }
 
 func (w *World) runAppend(in *incoming) (any, error) {
-	townID, writes, err := runevents.ParseAppend(in.data, schemas.Limits{Bytes: maxAppend})
+	townID, writes, err := runlog.ParseAppend(in.data, schemas.Limits{Bytes: maxAppend})
 	if err != nil {
 		return nil, err
 	}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strings"
 
+	"worldengine/worldengine/internal/kit/layout"
+	"worldengine/worldengine/internal/kit/phrase"
 	"worldengine/worldengine/internal/serve/access"
 	"worldengine/worldengine/internal/store/alerts"
 	"worldengine/worldengine/internal/store/commitlog"
@@ -178,7 +180,7 @@ func (r *report) ask(damage bool) (err error) {
 func (r *report) alerts() {
 	open, urgent, err := r.served.engine.Alerts().Summary(r.served.ctx)
 	if err != nil {
-		r.Unknown["alerts"] = wire.Sentence(err)
+		r.Unknown["alerts"] = phrase.Sentence(err)
 	}
 	r.Alerts = open
 	for _, alert := range urgent {
@@ -187,7 +189,7 @@ func (r *report) alerts() {
 			others = fmt.Sprintf(" And %d more of the last hour: handoffctl alerts list --open", n)
 		}
 		if n := len(alert.Towns); n > 1 {
-			others += "; towns " + wire.Names(alert.Towns, n)
+			others += "; towns " + phrase.List(alert.Towns, n)
 		}
 		r.problem("alert %d, %s of %s: %s%s", alert.Seq, alert.Code, alert.At, alert.Message, others)
 	}
@@ -213,7 +215,7 @@ func (r *report) serving() {
 	for _, state := range streams {
 		r.StreamBytes += state.Bytes
 	}
-	if r.DeadLetters = streams[wire.DeadLetterStream(r.World)].Msgs; r.DeadLetters > 0 {
+	if r.DeadLetters = streams[layout.DeadLetterStream(r.World)].Msgs; r.DeadLetters > 0 {
 		r.problem("%d dead %s: handoffctl deadletter list", r.DeadLetters,
 			plural(r.DeadLetters, "letter"))
 	}

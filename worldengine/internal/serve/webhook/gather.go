@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"worldengine/runevents"
-	"worldengine/worldengine/wire"
+	"worldengine/worldengine/internal/kit/phrase"
 )
 
 // gatherTime is how long an alert about a town waits for alerts of other towns: when a game server ends,
@@ -51,7 +51,7 @@ func (s *Sender) postGathered(of group) {
 	if len(towns) > 1 {
 		m.Towns = towns
 		m.Text = fmt.Sprintf("%s %s in world %s, %d towns (%s): %s", first.Severity,
-			of.code, of.world, len(towns), wire.Names(towns, len(towns)), first.Message)
+			of.code, of.world, len(towns), phrase.List(towns, len(towns)), first.Message)
 	}
 	s.post(m)
 }

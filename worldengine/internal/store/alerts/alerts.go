@@ -19,9 +19,11 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"worldengine/runevents"
-	"worldengine/runevents/recent"
 	"worldengine/worldengine/internal/kit/backoff"
+	"worldengine/worldengine/internal/kit/layout"
+	"worldengine/worldengine/internal/kit/protocol"
 	"worldengine/worldengine/internal/kit/ratelimit"
+	"worldengine/worldengine/internal/kit/recent"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
@@ -77,9 +79,9 @@ func SideStream(maxBytes int64, replicas int) jetstream.StreamConfig {
 // engines raise an alert within the duplicate window, the stream has it once.
 func AlertConfig(world string, replicas int) jetstream.StreamConfig {
 	config := SideStream(maxAlertBytes, replicas)
-	config.Name = wire.AlertStream(world)
+	config.Name = layout.AlertStream(world)
 	config.Description = "Operational alerts of the world " + world
-	config.Subjects = []string{wire.AlertSubject(world, "*"), wire.AcknowledgedSubject(world, "*")}
+	config.Subjects = []string{wire.AlertSubject(world, "*"), layout.AcknowledgedSubject(world, "*")}
 	config.MaxMsgsPerSubject = Kept // of a code; an alert has one acknowledgement
 	config.Duplicates = 2 * time.Minute
 	return config
@@ -212,7 +214,7 @@ func (a *Alerts) complete(alert *runevents.Alert) {
 	}
 	alert.Message = Shortened(alert.Message, maxMessage)
 	if alert.Severity == "" {
-		alert.Severity = alert.Code.Severity()
+		alert.Severity = protocol.LookupAlert(alert.Code).Severity
 	}
 	if alert.At == "" {
 		alert.At = runevents.Timestamp(a.config.Now())

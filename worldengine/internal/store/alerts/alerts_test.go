@@ -14,11 +14,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/runevents"
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/store/alerts"
 	"worldengine/worldengine/internal/store/alerts/alertstest"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/testkit/natstest"
-	"worldengine/worldengine/wire"
 )
 
 func TestMain(m *testing.M) { natstest.Main(m, 4) }
@@ -51,7 +51,7 @@ func (w *alertWorld) makeWorld(identity string) {
 
 func (w *alertWorld) removeWorld() {
 	w.t.Helper()
-	for _, name := range []string{wire.AlertStream("main"), wire.LogStream("main")} {
+	for _, name := range []string{layout.AlertStream("main"), layout.LogStream("main")} {
 		require.NoError(w.t, w.js.DeleteStream(w.t.Context(), name))
 	}
 }
@@ -165,13 +165,13 @@ func TestRaise_DoesNotBlock(t *testing.T) {
 func TestRaise_StreamDeleted(t *testing.T) {
 	t.Parallel()
 	w := newAlertWorld(t)
-	require.NoError(t, w.js.DeleteStream(t.Context(), wire.AlertStream("main")))
+	require.NoError(t, w.js.DeleteStream(t.Context(), layout.AlertStream("main")))
 	a := w.open()
 	a.Start()
 	a.Raise(handoffAlert("h1"))
 	a.Raise(handoffAlert("h2"))
 	require.Eventually(t, func() bool {
-		stream, err := w.js.Stream(t.Context(), wire.AlertStream("main"))
+		stream, err := w.js.Stream(t.Context(), layout.AlertStream("main"))
 		return err == nil && stream.CachedInfo().State.Msgs == 2
 	}, 20*time.Second, 10*time.Millisecond)
 	a.Close(t.Context())
@@ -212,7 +212,7 @@ func TestRaise_WorldRemoved(t *testing.T) {
 
 	w.removeWorld()
 	require.ErrorIs(t, a.RaiseStored(t.Context(), handoffAlert("h2")), alerts.ErrUnavailable)
-	_, err := w.js.Stream(t.Context(), wire.AlertStream("main"))
+	_, err := w.js.Stream(t.Context(), layout.AlertStream("main"))
 	require.ErrorIs(t, err, jetstream.ErrStreamNotFound, "the name could not be used again")
 	late.Raise(handoffAlert("h3"))
 	late.Start()

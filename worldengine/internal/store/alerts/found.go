@@ -9,9 +9,14 @@ type found struct {
 	postponed    bool
 }
 
+// oncePerRun reports whether a run gets at most one alert with a code.
+func oncePerRun(c runevents.AlertCode) bool {
+	return c == runevents.InvalidTransition || c == runevents.CausalViolation || c == runevents.NonContiguousFetch
+}
+
 // key identifies an alert that is raised once. Of some codes, a run has only one alert.
 func key(alert *runevents.Alert) string {
-	if alert.Code.OncePerRun() {
+	if oncePerRun(alert.Code) {
 		return string(alert.Code) + "|" + alert.RunID
 	}
 	return alert.ID()
@@ -23,11 +28,11 @@ func (a *Alerts) remember(alert *runevents.Alert) bool {
 }
 
 // RaiseFound raises an alert of a projection about a run of a town; townToken is "" if the town is
-// unknown. If a run gets only one alert of the code (runevents.AlertCode.OncePerRun), the first
+// unknown. If a run gets only one alert of the code (oncePerRun), the first
 // event raises the alert, and further events are counted, in the run's alert and in Stats. RaiseFound
 // returns false if too many were raised lately: the caller raises the alert again later.
 func (a *Alerts) RaiseFound(townToken string, alert runevents.Alert) bool {
-	if !alert.Code.OncePerRun() {
+	if !oncePerRun(alert.Code) {
 		a.RaiseOnce(alert)
 		return true
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/runevents"
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/store/alerts"
 	"worldengine/worldengine/internal/store/alerts/alertstest"
 	"worldengine/worldengine/messages"
@@ -64,7 +65,7 @@ func TestRaiseFound_OncePerRun(t *testing.T) {
 		a.Stats().AlertsMore)
 
 	// after the duplicate window of the stream too
-	require.NoError(t, w.js.DeleteStream(t.Context(), wire.AlertStream("main")))
+	require.NoError(t, w.js.DeleteStream(t.Context(), layout.AlertStream("main")))
 	_, err = w.js.CreateStream(t.Context(), alerts.AlertConfig("main", 1))
 	require.NoError(t, err)
 	first := invalid("r3", 1)
@@ -195,7 +196,7 @@ func TestRaise_LongTexts(t *testing.T) {
 	a.Close(t.Context())
 	all := alertstest.Raised(t, w.js)
 	require.Len(t, all, 1)
-	stream, err := w.js.Stream(t.Context(), wire.AlertStream("main"))
+	stream, err := w.js.Stream(t.Context(), layout.AlertStream("main"))
 	require.NoError(t, err)
 	require.Less(t, stream.CachedInfo().State.Bytes, uint64(16_000))
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"worldengine/runevents"
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
@@ -65,7 +66,7 @@ func (a *Alerts) All(ctx context.Context) ([]messages.Alert, error) {
 // add adds a message of the stream: an alert, or the acknowledgement of an earlier alert. It ignores
 // other messages.
 func (a *Alerts) add(all []messages.Alert, msg *jetstream.RawStreamMsg) []messages.Alert {
-	acknowledged := wire.AcknowledgedSubject(a.config.World, "")
+	acknowledged := layout.AcknowledgedSubject(a.config.World, "")
 	if text, ok := strings.CutPrefix(msg.Subject, acknowledged); ok {
 		seq, _ := strconv.ParseUint(text, 10, 64)
 		if i, found := find(all, seq); found {
@@ -86,9 +87,16 @@ func (a *Alerts) add(all []messages.Alert, msg *jetstream.RawStreamMsg) []messag
 // byServer is who acknowledges the alerts that another one ends, and that one.
 const byServer = "handoffd"
 
+// ended has the code of the alerts that an alert with a code ends, in its town if it has one. Nobody needs to act on an
+// alert that ends others.
+var ended = map[runevents.AlertCode]runevents.AlertCode{
+	runevents.PluginReturned:   runevents.PluginAbsent,
+	runevents.StorageRecovered: runevents.StorageFailed,
+}
+
 // end acknowledges an alert that ends others, and the alerts before it that it ends.
 func end(before []messages.Alert, alert *messages.Alert) {
-	ends := alert.Code.Ends()
+	ends := ended[alert.Code]
 	if ends == "" {
 		return
 	}
@@ -231,7 +239,7 @@ func (a *Alerts) Acknowledge(ctx context.Context, seq uint64, by, reason string)
 		return messages.Alert{}, fmt.Errorf("alerts: an acknowledgement cannot be written: %w", err)
 	}
 	err = Store(ctx, a.js, a.config.Log, a.stream, &nats.Msg{
-		Subject: wire.AcknowledgedSubject(a.config.World, strconv.FormatUint(seq, 10)), Data: body,
+		Subject: layout.AcknowledgedSubject(a.config.World, strconv.FormatUint(seq, 10)), Data: body,
 		Header: nats.Header{jetstream.ExpectedLastSubjSeqHeader: {"0"}},
 	})
 	switch {

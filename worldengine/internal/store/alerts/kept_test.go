@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/runevents"
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/store/alerts"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
@@ -48,7 +49,7 @@ func TestRecall_Known(t *testing.T) {
 		}
 	}
 	require.Equal(t, int64(1), next.Stats().Alerts[runevents.ApplyInDoubt], "r4")
-	require.NoError(t, w.js.DeleteStream(t.Context(), wire.AlertStream("main")))
+	require.NoError(t, w.js.DeleteStream(t.Context(), layout.AlertStream("main")))
 	page, err := a.List(t.Context(), messages.AlertList{Limit: 10})
 	require.NoError(t, err)
 	require.Empty(t, page.Alerts)
@@ -102,7 +103,7 @@ func TestAcknowledge_First(t *testing.T) {
 		_, err := a.Acknowledge(t.Context(), seq, "ada", "")
 		require.ErrorIs(t, err, alerts.ErrUnknownAlert, seq)
 	}
-	require.NoError(t, w.js.DeleteStream(t.Context(), wire.AlertStream("main")))
+	require.NoError(t, w.js.DeleteStream(t.Context(), layout.AlertStream("main")))
 	_, err = a.Acknowledge(t.Context(), 1, "ada", "")
 	require.ErrorIs(t, err, alerts.ErrUnknownAlert)
 }
@@ -142,7 +143,7 @@ func TestSummary_Urgent(t *testing.T) {
 	require.Equal(t, []runevents.AlertCode{runevents.PluginAbsent}, codes(open.Newest))
 	require.True(t, a.StorageFailedSince(t.Context()).IsZero())
 
-	require.NoError(t, w.js.DeleteStream(t.Context(), wire.AlertStream("main")))
+	require.NoError(t, w.js.DeleteStream(t.Context(), layout.AlertStream("main")))
 	require.ErrorIs(t, a.RaiseStored(t.Context(), handoffAlert("i")), alerts.ErrUnavailable)
 	require.NoError(t, a.RaiseStored(t.Context(), handoffAlert("i")), "the stream is made again")
 }

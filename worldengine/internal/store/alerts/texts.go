@@ -7,6 +7,7 @@ import (
 
 	"worldengine/runevents"
 	"worldengine/trace"
+	"worldengine/worldengine/internal/kit/protocol"
 )
 
 // Text is the message of an alert of the engine: the event, its meaning and the remedy. Names in
@@ -96,7 +97,7 @@ func (t Text) Alert(about Subject, values ...string) runevents.Alert {
 	values = append(values, "{town}", strconv.Quote(about.TownID), "{handoff}", about.HandoffID,
 		"{run}", about.RunID)
 	return runevents.Alert{
-		Code: t.code, Severity: t.code.Severity(), RunID: about.RunID, HandoffID: about.HandoffID,
+		Code: t.code, Severity: protocol.LookupAlert(t.code).Severity, RunID: about.RunID, HandoffID: about.HandoffID,
 		Message: strings.NewReplacer(values...).Replace(t.message), Trace: about.Trace,
 	}
 }

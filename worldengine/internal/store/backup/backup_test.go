@@ -22,6 +22,7 @@ import (
 	"worldengine/testdata/worlds"
 	"worldengine/worldengine/client"
 	"worldengine/worldengine/internal/engine"
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/serve/server"
 	"worldengine/worldengine/internal/store/backup"
 	"worldengine/worldengine/internal/store/commitlog"
@@ -72,7 +73,7 @@ func makeBackup(t testing.TB) string {
 }
 
 // writerLease is a lease's stream, which is in memory and in no backup.
-var writerLease = "KV_" + wire.WriterBucket("main")
+var writerLease = "KV_" + layout.WriterBucket("main")
 
 // streams returns the names and last sequences of all streams.
 func streams(t testing.TB, nc *nats.Conn) map[string]uint64 {
@@ -115,7 +116,7 @@ func TestRestore_DamagedBackup(t *testing.T) {
 	t.Parallel()
 	whole := makeBackup(t)
 	const manifest = "manifest.json"
-	log := filepath.Join(wire.LogStream("main"), "stream.arc.s2")
+	log := filepath.Join(layout.LogStream("main"), "stream.arc.s2")
 	edit := func(old, with string) func(string) error {
 		return func(path string) error { return replace(path, old, with) }
 	}
@@ -236,17 +237,17 @@ func TestRestore_ExpiredEvents(t *testing.T) {
 	require.NoError(t, err)
 	for run := range 100 {
 		_, err := js.PublishMsg(t.Context(), &nats.Msg{
-			Subject: logtest.AppendSubject(t, js, wire.RunSubject("main", fmt.Sprint(run))), Data: []byte("{}"),
+			Subject: logtest.AppendSubject(t, js, layout.RunSubject("main", fmt.Sprint(run))), Data: []byte("{}"),
 			Header: nats.Header{jetstream.MsgTTLHeader: {"1s"}},
 		})
 		require.NoError(t, err)
 	}
 	_, err = backup.Create(t.Context(), from, dir, backup.Options{})
 	require.NoError(t, err)
-	log, err := js.Stream(t.Context(), wire.LogStream("main"))
+	log, err := js.Stream(t.Context(), layout.LogStream("main"))
 	require.NoError(t, err)
 	require.Eventually(t, func() bool {
-		left, err := commitlog.SubjectsOf(t.Context(), log, wire.RunSubject("main", "*"))
+		left, err := commitlog.SubjectsOf(t.Context(), log, layout.RunSubject("main", "*"))
 		return err == nil && len(left) == 0
 	}, time.Minute, 50*time.Millisecond)
 	_, err = backup.Restore(t.Context(), natstest.Connect(t), dir, backup.RestoreOptions{})
@@ -288,7 +289,7 @@ func TestRestore_OverwritesNothing(t *testing.T) {
 	stop()
 	_, err = backup.Restore(t.Context(), nc, dir, backup.RestoreOptions{})
 	require.ErrorIs(t, err, backup.ErrWorldExists)
-	require.ErrorContains(t, err, wire.LogStream("main"))
+	require.ErrorContains(t, err, layout.LogStream("main"))
 	require.ErrorContains(t, err, "into an empty data directory or another NATS, or")
 	require.Equal(t, before, streams(t, nc))
 }
@@ -358,7 +359,7 @@ func TestRestore_Interrupted(t *testing.T) {
 	dir, nc := makeBackup(t), natstest.Connect(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	_, err := backup.Restore(ctx, nc, dir, backup.RestoreOptions{Restored: func(s backup.Stream) {
-		if s.Name == wire.LogStream("main") {
+		if s.Name == layout.LogStream("main") {
 			cancel()
 		}
 	}})
@@ -373,7 +374,7 @@ func TestRestore_Interrupted(t *testing.T) {
 	for _, s := range restored.Manifest.Streams {
 		want[s.Name] = s.LastSeq
 	}
-	want[wire.LogStream("main")]++ // the settings, which say that the world was restored
+	want[layout.LogStream("main")]++ // the settings, which say that the world was restored
 	require.Equal(t, want, streams(t, nc))
 	serve(t, nc, engine.Config{})
 	commit(t, nc, 1)
@@ -472,7 +473,7 @@ func content(t testing.TB, nc *nats.Conn) (all []string) {
 	t.Helper()
 	js, err := jetstream.New(nc)
 	require.NoError(t, err)
-	s, err := js.Stream(t.Context(), wire.AlertStream("main"))
+	s, err := js.Stream(t.Context(), layout.AlertStream("main"))
 	require.NoError(t, err)
 	require.NoError(t, commitlog.EachWhole(t.Context(), s, nc.MaxPayload(),
 		func(msg *jetstream.RawStreamMsg) error {
@@ -503,7 +504,7 @@ func TestRestore_KeepsSettings(t *testing.T) {
 	require.NoError(t, err)
 	serve(t, to, engine.Config{})
 	before, after := configs(t, from), configs(t, to)
-	log := wire.LogStream("main")
+	log := layout.LogStream("main")
 	require.NotEqual(t, commitlog.Identity(before[log]), commitlog.Identity(after[log]))
 	require.Equal(t, unidentified(before), unidentified(after))
 }
@@ -536,7 +537,7 @@ func TestRestore_KeepsLeastHistory(t *testing.T) {
 
 // unidentified takes the identity of the log out of configurations.
 func unidentified(configs map[string]jetstream.StreamConfig) map[string]jetstream.StreamConfig {
-	log := configs[wire.LogStream("main")]
+	log := configs[layout.LogStream("main")]
 	log.Subjects, log.SubjectTransform = nil, nil
 	configs[log.Name] = log
 	return configs
@@ -563,10 +564,10 @@ func configs(t testing.TB, nc *nats.Conn) map[string]jetstream.StreamConfig {
 func TestBackupStreams(t *testing.T) {
 	t.Parallel()
 	names := []string{
-		wire.EventStream("main"), wire.DeadLetterStream("main"),
+		wire.EventStream("main"), layout.DeadLetterStream("main"),
 	}
 	for _, config := range backup.BackupStreams("main", worldsettings.Settings{}, 1) {
 		names = append(names, config.Name)
 	}
-	require.ElementsMatch(t, wire.Streams("main"), names)
+	require.ElementsMatch(t, layout.Streams("main"), names)
 }

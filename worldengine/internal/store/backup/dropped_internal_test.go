@@ -7,10 +7,10 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/worldsettings"
 	"worldengine/worldengine/internal/testkit/natstest"
-	"worldengine/worldengine/wire"
 )
 
 // busyStore is a log that gets commits whenever a message is read.
@@ -36,7 +36,7 @@ func TestDropped_WhileItLooks(t *testing.T) {
 	_, err = js.CreateStream(t.Context(),
 		worldsettings.StreamConfig("main", worldsettings.Settings{HistoryPerTown: 3}, 1))
 	require.NoError(t, err)
-	subject := wire.LogSubject("main", "t")
+	subject := layout.LogSubject("main", "t")
 	commit := func(n int) {
 		for range n {
 			_, err := js.Publish(t.Context(), subject, nil)

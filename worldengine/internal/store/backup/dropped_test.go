@@ -17,12 +17,12 @@ import (
 	"worldengine/worldengine/internal/core/town"
 	"worldengine/worldengine/internal/core/town/towntest"
 	"worldengine/worldengine/internal/engine"
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/store/backup"
 	"worldengine/worldengine/internal/store/commitlog/logtest"
 	"worldengine/worldengine/internal/store/fsck"
 	"worldengine/worldengine/internal/store/worldsettings"
 	"worldengine/worldengine/internal/testkit/natstest"
-	"worldengine/worldengine/wire"
 )
 
 // talk returns a handoff for the town's present state, on the wire.
@@ -66,7 +66,7 @@ func backUpDuring(t testing.TB, nc *nats.Conn, dir string, work func()) *backup.
 	t.Helper()
 	proxy, begun := natstest.NewProxy(t, nc.ConnectedAddr()), make(chan struct{})
 	var first sync.Once
-	_, err := nc.Subscribe("$JS.SNAPSHOT.ACK."+wire.LogStream("main")+".>", func(*nats.Msg) {
+	_, err := nc.Subscribe("$JS.SNAPSHOT.ACK."+layout.LogStream("main")+".>", func(*nats.Msg) {
 		first.Do(func() {
 			proxy.Cut(true) // at once: the copy goes on meanwhile
 			close(begun)
@@ -102,7 +102,7 @@ func oldest(t testing.TB, nc *nats.Conn) uint64 {
 	t.Helper()
 	js, err := jetstream.New(nc)
 	require.NoError(t, err)
-	log, err := js.Stream(t.Context(), wire.LogStream("main"))
+	log, err := js.Stream(t.Context(), layout.LogStream("main"))
 	require.NoError(t, err)
 	msg, err := log.GetMsg(t.Context(), 1,
 		jetstream.WithGetMsgSubject("world.main.log.town-threatened"))

@@ -7,7 +7,7 @@ import (
 	"github.com/klauspost/compress/s2"
 	"github.com/nats-io/nats-server/v2/server/archive"
 
-	"worldengine/worldengine/wire"
+	"worldengine/worldengine/internal/kit/layout"
 )
 
 // renamed returns the snapshot of a stream with the subjects of the restored world. The caller closes
@@ -38,7 +38,7 @@ func rename(to io.Writer, from io.Reader, world, as string) error {
 		}
 		last := entry.Name == "" && entry.Sequence == 0
 		if entry.Sequence > 0 {
-			if entry.Name, err = wire.RenameStored(entry.Name, world, as); err != nil {
+			if entry.Name, err = layout.RenameStored(entry.Name, world, as); err != nil {
 				return err
 			}
 		}

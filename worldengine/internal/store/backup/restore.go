@@ -17,6 +17,7 @@ import (
 	"github.com/nats-io/nuid"
 
 	"worldengine/worldengine/internal/kit/backoff"
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/store/alerts"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/worldsettings"
@@ -131,7 +132,7 @@ func (r *restore) prepare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, name := range wire.Streams(r.options.As) {
+	for _, name := range layout.Streams(r.options.As) {
 		there, err := r.exists(ctx, name)
 		switch {
 		case err != nil:
@@ -298,7 +299,7 @@ func (r *restore) cut(
 		return nil
 	}
 	for _, left := range r.manifest.Left {
-		subject, err := wire.RenameStored(left.Subject, r.manifest.World, r.options.As)
+		subject, err := layout.RenameStored(left.Subject, r.manifest.World, r.options.As)
 		if err != nil {
 			return err
 		}
@@ -317,9 +318,9 @@ func (r *restore) cut(
 
 // countPending counts the towns of a log that have a pending command.
 func countPending(ctx context.Context, log jetstream.Stream, world string) (n int, err error) {
-	err = commitlog.EachLast(ctx, log, []string{wire.LogSubject(world, "*")},
+	err = commitlog.EachLast(ctx, log, []string{layout.LogSubject(world, "*")},
 		func(msg *jetstream.RawStreamMsg) error {
-			if msg.Header.Get(wire.PendingHeader) != "" {
+			if msg.Header.Get(layout.PendingHeader) != "" {
 				n++
 			}
 			return nil

@@ -15,8 +15,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/testkit/natstest"
-	"worldengine/worldengine/wire"
 )
 
 // trouble is a link's fault with the first batch.
@@ -92,7 +92,7 @@ func newLossy(t *testing.T, of trouble, appends int64) (l *Log, direct Store) {
 	t.Cleanup(over.Close)
 	js, err = jetstream.New(over)
 	require.NoError(t, err)
-	seen, err := js.Stream(t.Context(), wire.LogStream("main"))
+	seen, err := js.Stream(t.Context(), layout.LogStream("main"))
 	require.NoError(t, err)
 	store := NewStore(js, seen, true)
 	store.(*GroupedStore).timeout = 300 * time.Millisecond
@@ -164,7 +164,7 @@ func commitAtOnce(t *testing.T, l *Log, n int) (messages []*nats.Msg, ends []com
 	for i := range n {
 		msg := appendTo(i, 0, fmt.Sprint("first of ", i))
 		if i%2 == 0 {
-			msg.Subject = wire.RefusedSubject("main", fmt.Sprint(i))
+			msg.Subject = layout.RefusedSubject("main", fmt.Sprint(i))
 			msg.Header = nats.Header{jetstream.MsgIDHeader: {fmt.Sprint("run ", i)}}
 		}
 		messages = append(messages, msg)

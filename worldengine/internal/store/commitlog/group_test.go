@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/testkit/natstest"
-	"worldengine/worldengine/wire"
 )
 
 // newGrouped makes the stream of a log and a store on it.
@@ -29,7 +29,7 @@ func newGrouped(t *testing.T) *GroupedStore {
 // appendTo is a message for a town, guarded by its last sequence.
 func appendTo(town int, guard uint64, data string) *nats.Msg {
 	return &nats.Msg{
-		Subject: wire.LogSubject("main", strconv.Itoa(town)), Data: []byte(data),
+		Subject: layout.LogSubject("main", strconv.Itoa(town)), Data: []byte(data),
 		Header: nats.Header{jetstream.ExpectedLastSubjSeqHeader: {strconv.FormatUint(guard, 10)}},
 	}
 }
@@ -146,7 +146,7 @@ func TestGroupedStore_NoAnswer(t *testing.T) {
 	for _, end := range s.together(t, firstAppends(leastBatch)) {
 		require.ErrorIs(t, end.err, jetstream.ErrNoStreamResponse)
 	}
-	_, err = nc.SubscribeSync(wire.LogSubject("main", "*")) // takes all, and answers nothing
+	_, err = nc.SubscribeSync(layout.LogSubject("main", "*")) // takes all, and answers nothing
 	require.NoError(t, err)
 	s.timeout = 100 * time.Millisecond
 	for _, end := range s.together(t, firstAppends(leastBatch)) {

@@ -9,13 +9,13 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"worldengine/runevents"
-	"worldengine/worldengine/wire"
+	"worldengine/worldengine/internal/kit/layout"
 )
 
 // PersistedAt returns when the append authority persisted a message of the log: the time in its
 // headers, or, if that is damaged, the time at which the stream stored the message.
 func PersistedAt(header nats.Header, stored time.Time) time.Time {
-	if at, err := time.Parse(time.RFC3339, header.Get(wire.AtHeader)); err == nil {
+	if at, err := time.Parse(time.RFC3339, header.Get(layout.AtHeader)); err == nil {
 		return at
 	}
 	return stored
@@ -32,7 +32,7 @@ func GuardOf(header nats.Header) (guard uint64, ok bool) {
 // before the persistedAt of the town's or run's last message (RunEvents v2, section 2.3). A message
 // that is appended again keeps its time.
 func (l *Log) stamp(ctx context.Context, msg *nats.Msg) {
-	if msg.Header.Get(wire.AtHeader) != "" {
+	if msg.Header.Get(layout.AtHeader) != "" {
 		return
 	}
 	now := time.Now
@@ -45,12 +45,12 @@ func (l *Log) stamp(ctx context.Context, msg *nats.Msg) {
 			at = last
 		}
 	}
-	msg.Header[wire.AtHeader] = []string{runevents.Timestamp(at)}
+	msg.Header[layout.AtHeader] = []string{runevents.Timestamp(at)}
 }
 
 // EpochOf returns the decision epoch in the headers of a town's message, 0 if they have none.
 func EpochOf(header nats.Header) int64 {
-	epoch, err := strconv.ParseInt(header.Get(wire.EpochHeader), 10, 64)
+	epoch, err := strconv.ParseInt(header.Get(layout.EpochHeader), 10, 64)
 	if err != nil {
 		return 0
 	}

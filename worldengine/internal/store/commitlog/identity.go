@@ -9,7 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"worldengine/worldengine/wire"
+	"worldengine/worldengine/internal/kit/layout"
 )
 
 // Identify gives the stream of a log an identity. The stream then accepts appends only on subjects with
@@ -22,10 +22,10 @@ func Identify(config *jetstream.StreamConfig, world, identity string) {
 	}
 	config.Subjects = slices.Clone(config.Subjects)
 	for i, subject := range config.Subjects {
-		config.Subjects[i] = wire.AppendSubject(subject, identity)
+		config.Subjects[i] = layout.AppendSubject(subject, identity)
 	}
 	config.SubjectTransform = &jetstream.SubjectTransformConfig{
-		Source: wire.AppendSubject(wire.LogSubjects(world), identity), Destination: wire.LogSubjects(world),
+		Source: layout.AppendSubject(layout.LogSubjects(world), identity), Destination: layout.LogSubjects(world),
 	}
 }
 
@@ -34,7 +34,7 @@ func Identity(config jetstream.StreamConfig) string {
 	if config.SubjectTransform == nil {
 		return ""
 	}
-	return wire.LogIdentity(config.SubjectTransform.Source)
+	return layout.LogIdentity(config.SubjectTransform.Source)
 }
 
 // ErrOtherLog: the world was removed and made anew, so its log is another one than before.
@@ -55,5 +55,5 @@ func addressed(msg *nats.Msg, identity string) *nats.Msg {
 	if identity == "" {
 		return msg
 	}
-	return &nats.Msg{Subject: wire.AppendSubject(msg.Subject, identity), Header: msg.Header, Data: msg.Data}
+	return &nats.Msg{Subject: layout.AppendSubject(msg.Subject, identity), Header: msg.Header, Data: msg.Data}
 }

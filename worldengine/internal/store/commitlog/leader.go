@@ -10,7 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"worldengine/worldengine/internal/kit/backoff"
-	"worldengine/worldengine/wire"
+	"worldengine/worldengine/internal/kit/layout"
 )
 
 // errNoLeader: another node than the leader answered for a stream, or the leader is cut off. If a
@@ -52,7 +52,7 @@ func LeaderInfo(
 // ElectionSubject returns the subject on which NATS says that a node has come to lead the log of a world. Nobody
 // who was away meanwhile gets such a message.
 func ElectionSubject(world string) string {
-	return "$JS.EVENT.ADVISORY.STREAM.LEADER_ELECTED." + wire.LogStream(world)
+	return "$JS.EVENT.ADVISORY.STREAM.LEADER_ELECTED." + layout.LogStream(world)
 }
 
 // Leader returns the node that led the log at its last answer; "" if the log has one replica, or no

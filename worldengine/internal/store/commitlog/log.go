@@ -3,7 +3,7 @@
 //
 // The log is the stream WORLD_<world>_LOG. One message is one record: all changes of one decision,
 // together or not at all. A town's subject, world.<world>.log.<town token>, holds its history; the
-// last message has the town's current state and never expires. Messages are published on wire.AppendSubject,
+// last message has the town's current state and never expires. Messages are published on layout.AppendSubject,
 // which only this log accepts, and not a later one of the same world. Log.Commit guards each append to a
 // history by the sequence of the message on which the append was decided. So JetStream orders the
 // appends of any number of engines. Log.Retry decides again after a lost race.

@@ -17,12 +17,13 @@ import (
 
 	"worldengine/runevents"
 	"worldengine/worldengine/internal/core/machine"
+	"worldengine/worldengine/internal/core/runlog"
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/commitlog/logtest"
 	"worldengine/worldengine/internal/store/records"
 	"worldengine/worldengine/internal/store/worldsettings"
 	"worldengine/worldengine/internal/testkit/natstest"
-	"worldengine/worldengine/wire"
 )
 
 func TestMain(m *testing.M) { natstest.Main(m, 12) }
@@ -61,7 +62,7 @@ func TestLog_Commit(t *testing.T) {
 	require.Zero(t, none)
 
 	msg := logtest.Put(t, 3)
-	msg.Header[wire.HashHeader] = []string{strings.Repeat("0", 64)}
+	msg.Header[layout.HashHeader] = []string{strings.Repeat("0", 64)}
 	damaged, err := l.Commit(t.Context(), msg, second)
 	require.NoError(t, err)
 	_, err = l.Load(t.Context(), "t")
@@ -107,8 +108,8 @@ func TestLog_Successor(t *testing.T) {
 func refuse(t *testing.T, l *records.Log, run string, judged *uint64) error {
 	t.Helper()
 	rec := &machine.Record{Kind: machine.KindRefused, TownID: "t",
-		Run: &runevents.Run{Identity: runevents.Identity{RunID: run}}}
-	return l.Refuse(t.Context(), rec, wire.RefusedSubject("main", "t"), judged)
+		Run: &runlog.Run{Identity: runevents.Identity{RunID: run}}}
+	return l.Refuse(t.Context(), rec, layout.RefusedSubject("main", "t"), judged)
 }
 
 // A refused run is stored only while its town is unchanged.
@@ -129,7 +130,7 @@ func TestLog_AnswerIsLost(t *testing.T) {
 	l := logtest.New(t)
 	var announced []uint64
 	l.Appended = func(seq uint64, msg *nats.Msg) {
-		require.NotEmpty(t, msg.Header.Get(wire.AtHeader))
+		require.NotEmpty(t, msg.Header.Get(layout.AtHeader))
 		announced = append(announced, seq)
 	}
 	lossy := logtest.LoseAnswers(l)
@@ -297,7 +298,7 @@ func TestLog_StampsPersistedAt(t *testing.T) {
 	first := logtest.Put(t, 1)
 	seq, err := l.Commit(t.Context(), first, 0)
 	require.NoError(t, err)
-	require.Equal(t, "2026-01-02T03:04:05.006Z", first.Header.Get(wire.AtHeader))
+	require.Equal(t, "2026-01-02T03:04:05.006Z", first.Header.Get(layout.AtHeader))
 	l.LastAt = func(_ context.Context, subject string, header nats.Header) time.Time {
 		require.Equal(t, first.Subject, subject)
 		return last
@@ -308,7 +309,7 @@ func TestLog_StampsPersistedAt(t *testing.T) {
 	now = last.Add(time.Minute)
 	seq, err = l.Commit(t.Context(), second, seq)
 	require.NoError(t, err)
-	require.Equal(t, runevents.Timestamp(last), second.Header.Get(wire.AtHeader))
+	require.Equal(t, runevents.Timestamp(last), second.Header.Get(layout.AtHeader))
 	stored, err := l.At(t.Context(), seq)
 	require.NoError(t, err)
 	require.Equal(t, last, commitlog.PersistedAt(stored.Header, stored.Time))
@@ -318,6 +319,6 @@ func TestLog_StampsPersistedAt(t *testing.T) {
 func TestEpochOf(t *testing.T) {
 	t.Parallel()
 	for value, want := range map[string]int64{"": 0, "7": 7, "x": 0, "99999999999999999999": 0} {
-		require.Equal(t, want, commitlog.EpochOf(nats.Header{wire.EpochHeader: {value}}), value)
+		require.Equal(t, want, commitlog.EpochOf(nats.Header{layout.EpochHeader: {value}}), value)
 	}
 }

@@ -9,7 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"worldengine/worldengine/wire"
+	"worldengine/worldengine/internal/kit/layout"
 )
 
 // At returns the message at a sequence, nil if there is none. The error is ErrLogUnavailable.
@@ -118,13 +118,13 @@ func (l *Log) LastBefore(
 // IsHistory reports whether each message on a subject of the log is guarded by the sequence of the
 // one before it: on a town's subject, and on the subjects of the world's pauses and settings.
 func IsHistory(world, subject string) bool {
-	return subject == wire.ControlSubject(world) || subject == wire.SettingsSubject(world) ||
+	return subject == layout.ControlSubject(world) || subject == layout.SettingsSubject(world) ||
 		IsTownHistory(world, subject)
 }
 
 // IsTownHistory reports whether a subject of the log is a town's.
 func IsTownHistory(world, subject string) bool {
-	token, ofTown := strings.CutPrefix(subject, wire.LogSubject(world, ""))
+	token, ofTown := strings.CutPrefix(subject, layout.LogSubject(world, ""))
 	return ofTown && token != "" && !strings.ContainsAny(token, ".*>")
 }
 

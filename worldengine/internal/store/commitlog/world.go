@@ -15,19 +15,19 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"worldengine/worldengine/internal/kit/backoff"
-	"worldengine/worldengine/wire"
+	"worldengine/worldengine/internal/kit/layout"
 )
 
 // StreamConfig returns the configuration of the stream of a world's log, without the settings of the
 // world.
 func StreamConfig(world string, replicas int) jetstream.StreamConfig {
 	return jetstream.StreamConfig{
-		Name:        wire.LogStream(world),
+		Name:        layout.LogStream(world),
 		Description: "Commit log of the world " + world + ": the truth, everything else follows it",
 		Subjects: []string{
-			wire.LogSubject(world, "*"), wire.RefusedSubject(world, "*"),
-			wire.RunSubject(world, "*"), wire.ControlSubject(world), wire.SignalSubject(world),
-			wire.SettingsSubject(world),
+			layout.LogSubject(world, "*"), layout.RefusedSubject(world, "*"),
+			layout.RunSubject(world, "*"), layout.ControlSubject(world), layout.SignalSubject(world),
+			layout.SettingsSubject(world),
 		},
 		AllowMsgTTL:        true,          // of appended events
 		AllowDirect:        replicas <= 1, // a follower's copy may be behind its leader
@@ -198,14 +198,14 @@ func OpenLog(
 ) (jetstream.Stream, error) {
 	var log jetstream.Stream
 	err := askAgain(ctx, func(ctx context.Context) (err error) {
-		log, err = js.Stream(ctx, wire.LogStream(world))
+		log, err = js.Stream(ctx, layout.LogStream(world))
 		return err
 	})
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound):
 		return nil, fmt.Errorf("%w: %s", ErrNoWorld, world)
 	case err != nil:
-		return nil, fmt.Errorf("%w: stream %s: %w", ErrLogUnavailable, wire.LogStream(world), err)
+		return nil, fmt.Errorf("%w: stream %s: %w", ErrLogUnavailable, layout.LogStream(world), err)
 	}
 	return log, CheckFormat(world, log.CachedInfo().Config.Metadata[FormatKey])
 }
@@ -222,10 +222,10 @@ func OpenReader(ctx context.Context, js jetstream.JetStream, world string) (*Log
 // RestoringConfig configures the stream that exists until a world's restore has finished.
 func RestoringConfig(world string, replicas int) jetstream.StreamConfig {
 	return jetstream.StreamConfig{
-		Name: wire.RestoringStream(world),
+		Name: layout.RestoringStream(world),
 		Description: "A restore of " + world +
 			" has not come to its end: no server serves it until the restore is run again",
-		Subjects: []string{wire.RestoringSubject(world)},
+		Subjects: []string{layout.RestoringSubject(world)},
 		Replicas: max(replicas, 1),
 	}
 }
@@ -249,7 +249,7 @@ func RefuseHalfRestored(ctx context.Context, js jetstream.JetStream, world strin
 func Worlds(ctx context.Context, js jetstream.JetStream) (worlds []string, err error) {
 	streams := js.StreamNames(ctx)
 	for name := range streams.Name() {
-		if world, ok := wire.LogWorld(name); ok {
+		if world, ok := layout.LogWorld(name); ok {
 			worlds = append(worlds, world)
 		}
 	}
@@ -263,7 +263,7 @@ func StreamStates(
 	ctx context.Context, js jetstream.JetStream, world string,
 ) map[string]jetstream.StreamState {
 	all := map[string]jetstream.StreamState{}
-	for _, name := range wire.Streams(world) {
+	for _, name := range layout.Streams(world) {
 		if stream, err := js.Stream(ctx, name); err == nil {
 			all[name] = stream.CachedInfo().State
 		}

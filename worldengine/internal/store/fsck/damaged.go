@@ -12,10 +12,11 @@ import (
 
 	"worldengine/runevents"
 	"worldengine/worldengine/internal/core/machine"
+	"worldengine/worldengine/internal/kit/layout"
+	"worldengine/worldengine/internal/kit/percent"
 	"worldengine/worldengine/internal/store/alerts"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/records"
-	"worldengine/worldengine/wire"
 )
 
 // maxLostShown bounds a town's lost messages in a report and a record of kind mend.
@@ -96,8 +97,8 @@ func (d *DamagedTown) add(v *message) {
 		len(v.Header) == 0 && v.rec != nil
 	d.addLost(machine.LostMessage{
 		Sequence: v.Sequence, Delivered: true, Reason: shortened(reason),
-		RunID: shortened(wire.RunIDOf(v.Header)),
-		Day:   shortened(v.Header.Get(wire.EpochHeader)),
+		RunID: shortened(layout.RunIDOf(v.Header)),
+		Day:   shortened(v.Header.Get(layout.EpochHeader)),
 	}, mayBeCommit)
 	d.delivered++
 	d.findings = append(d.findings, v.findings...)
@@ -119,8 +120,8 @@ type Unreadable struct {
 func FindUnreadable(
 	ctx context.Context, log *commitlog.Log, read func(subject string) uint64,
 ) (all []Unreadable, counted map[string]uint64, err error) {
-	counted, err = commitlog.SubjectsOf(ctx, log.Stream, wire.LogSubject(log.World, "*"),
-		wire.ControlSubject(log.World), wire.SettingsSubject(log.World))
+	counted, err = commitlog.SubjectsOf(ctx, log.Stream, layout.LogSubject(log.World, "*"),
+		layout.ControlSubject(log.World), layout.SettingsSubject(log.World))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -161,7 +162,7 @@ func (c *worldCheck) checkHistories(ctx context.Context) error {
 		const what = "changed on the disk of NATS, which does not deliver it"
 		c.find(Finding{Sequence: u.Sequence, Subject: u.Subject, Town: u.Town,
 			What: "the last message was " + what})
-		if wire.LoggedTown(u.Subject) != "" {
+		if layout.LoggedTown(u.Subject) != "" {
 			c.damage(u.Subject).addLost(machine.LostMessage{Sequence: u.Sequence,
 				Reason: "it was " + what}, true)
 		}
@@ -248,8 +249,8 @@ func (c *worldCheck) checkHoles(ctx context.Context, subject string, h *history)
 
 // townOf returns the town of a history's subject, or "" if its token is a hash.
 func townOf(subject string) string {
-	token := wire.LoggedTown(subject)
-	id, err := wire.PercentDecode(token)
+	token := layout.LoggedTown(subject)
+	id, err := percent.Decode(token)
 	if err != nil || strings.HasPrefix(token, "=") {
 		return ""
 	}

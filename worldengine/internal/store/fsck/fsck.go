@@ -12,6 +12,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"worldengine/worldengine/internal/kit/layout"
+	"worldengine/worldengine/internal/kit/phrase"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/index"
 	"worldengine/worldengine/internal/store/records"
@@ -96,7 +98,7 @@ type worldCheck struct {
 
 func (c *worldCheck) find(findings ...Finding) {
 	for _, f := range findings {
-		f.Stream = wire.LogStream(c.world)
+		f.Stream = layout.LogStream(c.world)
 		c.report.add(f, c.options.MaxFindings)
 	}
 }
@@ -168,13 +170,13 @@ func (c *worldCheck) progress(seq uint64) {
 func (c *worldCheck) checkSettings(ctx context.Context) (err error) {
 	info := c.log.Stream.CachedInfo()
 	if err := commitlog.CheckLimits(info.Config); err != nil {
-		c.find(Finding{Subject: wire.SettingsSubject(c.world),
+		c.find(Finding{Subject: layout.SettingsSubject(c.world),
 			What: "NATS deletes records at a limit of the stream: nats stream edit removes it", Want: "no limit",
-			Got: wire.Sentence(err)})
+			Got: phrase.Sentence(err)})
 	}
 	c.settings, err = worldsettings.Read(ctx, c.log.Log)
 	if errors.Is(err, worldsettings.ErrSettingsLost) {
-		c.find(Finding{Subject: wire.SettingsSubject(c.world), Sequence: c.settings.Sequence,
+		c.find(Finding{Subject: layout.SettingsSubject(c.world), Sequence: c.settings.Sequence,
 			What: "the settings of the world cannot be read", Want: "settings", Got: err.Error()})
 		c.settings = worldsettings.Configured(info.Config)
 		return nil
@@ -188,7 +190,7 @@ func (c *worldCheck) checkSettings(ctx context.Context) (err error) {
 		"start a server of the world again"
 	want, got := settingsText(follows), settingsText(info.Config)
 	if want != got {
-		c.find(Finding{Subject: wire.SettingsSubject(c.world), Sequence: c.settings.Sequence,
+		c.find(Finding{Subject: layout.SettingsSubject(c.world), Sequence: c.settings.Sequence,
 			What: what, Want: want, Got: got})
 	}
 	return nil

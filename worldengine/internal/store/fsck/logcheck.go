@@ -16,6 +16,7 @@ import (
 	"worldengine/worldengine/internal/core/apply"
 	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/core/town"
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/records"
 	"worldengine/worldengine/internal/store/worldsettings"
@@ -206,7 +207,7 @@ func (l *LogCheck) resolveDoubts(v *message) error {
 
 func (l *LogCheck) extend(v *message) {
 	h := l.histories[v.Subject]
-	ofTown := strings.HasPrefix(v.Subject, wire.LogSubject(l.world, ""))
+	ofTown := strings.HasPrefix(v.Subject, layout.LogSubject(l.world, ""))
 	if h == nil {
 		guard, _ := commitlog.GuardOf(v.Header)
 		h = &history{ofTown: ofTown, first: v.Sequence, cut: guard > 0}
@@ -228,10 +229,10 @@ func (h *history) link(m *jetstream.RawStreamMsg) {
 	if guard, _ := commitlog.GuardOf(m.Header); guard != h.last {
 		h.holes = append(h.holes, hole{h.last, m.Sequence, guard, h.read})
 	}
-	if machine.Kind(m.Header.Get(wire.KindHeader)) != machine.KindRepair {
+	if machine.Kind(m.Header.Get(layout.KindHeader)) != machine.KindRepair {
 		return
 	}
-	if text := m.Header.Get(wire.GapsHeader); text != "" {
+	if text := m.Header.Get(layout.GapsHeader); text != "" {
 		h.gaps = append(h.gaps, records.ReadGaps(text, m.Sequence)...)
 	} else if n := len(h.holes); n > 0 { // of an earlier program: it gave up the newest hole
 		h.gaps = append(h.gaps, machine.Gap{After: h.holes[n-1].before, Before: m.Sequence})
@@ -250,7 +251,7 @@ func (l *LogCheck) readTown(v *message) error {
 		return nil
 	}
 	state, err := town.ParseStored(v.rec.Snapshot)
-	if err == nil && state.Hash == v.Header.Get(wire.HashHeader) {
+	if err == nil && state.Hash == v.Header.Get(layout.HashHeader) {
 		if h.good == nil {
 			l.Counts.Towns++
 		}
@@ -263,7 +264,7 @@ func (l *LogCheck) readTown(v *message) error {
 
 // townBefore returns the history of a town so far; an empty one if the town has none.
 func (l *LogCheck) townBefore(townID string) *history {
-	if h := l.histories[wire.LogSubject(l.world, wire.TownToken(townID))]; h != nil {
+	if h := l.histories[layout.LogSubject(l.world, wire.TownToken(townID))]; h != nil {
 		return h
 	}
 	return new(history)
@@ -294,25 +295,25 @@ func (l *LogCheck) subjectOf(v *message) string {
 	rec, token := v.rec, wire.TownToken(v.rec.TownID)
 	switch rec.Kind {
 	case machine.KindSignal:
-		return wire.SignalSubject(l.world)
+		return layout.SignalSubject(l.world)
 	case machine.KindSettings:
-		return wire.SettingsSubject(l.world)
+		return layout.SettingsSubject(l.world)
 	case machine.KindEvents, machine.KindRun:
-		return wire.RunSubject(l.world, wire.RunToken(rec.Run.RunID))
+		return layout.RunSubject(l.world, layout.RunToken(rec.Run.RunID))
 	case machine.KindControl:
 		if rec.TownID == "" {
-			return wire.ControlSubject(l.world)
+			return layout.ControlSubject(l.world)
 		}
 	case machine.KindRefused:
-		unknown := wire.RefusedSubject(l.world, wire.UnknownTownToken)
+		unknown := layout.RefusedSubject(l.world, layout.UnknownTownToken)
 		// A duplicate is stored without a guard, so its town may have been made meanwhile.
 		if v.Subject == unknown &&
 			(!l.townBefore(rec.TownID).exists() || v.result.Status == handoff.Duplicate) {
 			return unknown
 		}
-		return wire.RefusedSubject(l.world, token)
+		return layout.RefusedSubject(l.world, token)
 	}
-	return wire.LogSubject(l.world, token)
+	return layout.LogSubject(l.world, token)
 }
 
 // readResult reads the result of a judged handoff, and checks that it verifies.
@@ -334,7 +335,7 @@ func (v *message) checkHeaders() {
 	names := maps.Clone(want)
 	maps.Copy(names, got)
 	for _, name := range slices.Sorted(maps.Keys(names)) {
-		if name != wire.AtHeader && !strings.HasPrefix(name, wire.ServerHeaderPrefix) {
+		if name != layout.AtHeader && !strings.HasPrefix(name, layout.ServerHeaderPrefix) {
 			v.requireEqual("the header "+name+" is not the one of the record", want.Get(name), got.Get(name))
 		}
 	}
@@ -487,7 +488,7 @@ func (l *LogCheck) checkKey(v *message) error {
 
 // retries reports whether of names the run of an earlier record, and that run may be retried.
 func retries(of *apply.RetryOf, earlier *jetstream.RawStreamMsg) bool {
-	_, reason, _ := strings.Cut(earlier.Header.Get(wire.ResultHeader), " ")
+	_, reason, _ := strings.Cut(earlier.Header.Get(layout.ResultHeader), " ")
 	return of != nil && of.LogSeq == earlier.Sequence &&
-		of.RunID == wire.RunIDOf(earlier.Header) && apply.MayBeRetried(reason)
+		of.RunID == layout.RunIDOf(earlier.Header) && apply.MayBeRetried(reason)
 }

@@ -12,6 +12,7 @@ import (
 	"worldengine/runevents"
 	"worldengine/worldengine/internal/core/apply"
 	"worldengine/worldengine/internal/core/machine"
+	"worldengine/worldengine/internal/core/runlog"
 	"worldengine/worldengine/internal/core/town"
 	"worldengine/worldengine/internal/core/town/towntest"
 	"worldengine/worldengine/internal/store/commitlog/logtest"
@@ -26,15 +27,15 @@ func TestLogCheck_SameID(t *testing.T) {
 	t.Parallel()
 	log := logtest.New(t)
 	at := runevents.Timestamp(time.Now())
-	event := runevents.Event{EventID: uuid.NewString(), EventType: runevents.RunStarted,
+	event := runlog.Event{EventID: uuid.NewString(), EventType: runevents.RunStarted,
 		LogicalAttemptID: 1, EmittedAt: at}
 	other := event
 	other.EventType = runevents.RunCompleted
 	_, err := log.CommitRun(t.Context(), &machine.Record{
-		Kind: machine.KindEvents, TownID: "t", Run: &runevents.Run{
+		Kind: machine.KindEvents, TownID: "t", Run: &runlog.Run{
 			Identity: runevents.Identity{RunID: "others", TenantID: "default", ProjectID: "main",
 				EnvironmentID: "local", PlanID: "plan", PlanVersion: "1"},
-			FirstSeq: 1, Events: []runevents.Event{event, other},
+			FirstSeq: 1, Events: []runlog.Event{event, other},
 		}}, 0)
 	require.NoError(t, err)
 	stored := func(seq uint64) (*jetstream.RawStreamMsg, error) { return log.At(t.Context(), seq) }

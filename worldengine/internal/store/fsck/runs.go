@@ -7,6 +7,7 @@ import (
 
 	"worldengine/runevents"
 	"worldengine/worldengine/internal/core/machine"
+	"worldengine/worldengine/internal/core/runlog"
 	"worldengine/worldengine/internal/store/commitlog"
 )
 
@@ -98,7 +99,7 @@ func isEndedBy(r *runState, rec *machine.Record) bool {
 	case machine.KindRun, machine.KindEvents:
 		return (rec.Kind == machine.KindRun || !r.engineOwned) &&
 			slices.ContainsFunc(rec.Run.Events,
-				func(e runevents.Event) bool { return e.EventType.EndsRun() })
+				func(e runlog.Event) bool { return e.EventType.EndsRun() })
 	}
 	return true
 }
@@ -128,7 +129,7 @@ func (r *runState) extend(v *message) {
 }
 
 // checkEvents checks the events of a record by themselves.
-func (v *message) checkEvents(run *runevents.Run) {
+func (v *message) checkEvents(run *runlog.Run) {
 	for i, r := range run.Records(v.Time) {
 		if err := r.Validate(); err != nil {
 			v.requireEqual("an event is not valid: "+eventText(run, i), "", err.Error())
@@ -136,7 +137,7 @@ func (v *message) checkEvents(run *runevents.Run) {
 	}
 }
 
-func eventText(run *runevents.Run, i int) string {
+func eventText(run *runlog.Run, i int) string {
 	e := &run.Events[i]
 	return fmt.Sprintf("runSeq %d, %s attempt %d", run.FirstSeq+int64(i),
 		strings.TrimSpace(string(e.EventType)+" "+e.StepID), e.LogicalAttemptID)

@@ -17,6 +17,7 @@ import (
 	"worldengine/worldengine/internal/core/apply"
 	"worldengine/worldengine/internal/core/approval"
 	"worldengine/worldengine/internal/core/machine"
+	"worldengine/worldengine/internal/core/runlog"
 	"worldengine/worldengine/internal/core/town"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
@@ -35,7 +36,7 @@ func (v *message) replay(townID string, before machine.Town) *replay {
 	r := &replay{message: v, before: before,
 		in: machine.Input{TownID: townID, At: endOf(v.rec.Run)}}
 	if v.rec.Run != nil {
-		r.in.Drawn = v.rec.Run.Drawn()
+		r.in.Drawn = runlog.Drawn(v.rec.Run)
 	}
 	rules := town.DefaultRules()
 	if v.rec.Rules != nil {
@@ -139,7 +140,7 @@ func (v *message) stepWaits(run *runState, h *machine.Handoff) {
 }
 
 // pauseOf returns the pause that the events of a run name; nil if they name none.
-func pauseOf(run *runevents.Run) *messages.PausedBy {
+func pauseOf(run *runlog.Run) *messages.PausedBy {
 	for i := range run.Events {
 		if e := &run.Events[i]; e.EventType == runevents.RunPaused {
 			by := new(messages.PausedBy)
@@ -162,14 +163,14 @@ func eventsInHand(rec *machine.Record, p *apply.Pending) []machine.Event {
 }
 
 // cancellationOf reads from a run's last event why the run was cancelled.
-func cancellationOf(run *runevents.Run) (why machine.Cancellation) {
+func cancellationOf(run *runlog.Run) (why machine.Cancellation) {
 	if last := lastOf(run); last != nil {
 		_ = json.Unmarshal(last.Payload, &why) // the step finds a difference
 	}
 	return why
 }
 
-func lastOf(run *runevents.Run) *runevents.Event {
+func lastOf(run *runlog.Run) *runlog.Event {
 	if run == nil || len(run.Events) == 0 {
 		return nil
 	}
@@ -231,7 +232,7 @@ func (r *replay) attempt() machine.Event {
 		return &machine.Arrival{MayHaveArrived: p.Reached, Rests: p.Rested}
 	}
 	failed := *cmp.Or(p.Last, new(apply.Failure))
-	r.in.At, r.in.Drawn, r.in.Tail = p.NotBefore, p.EventIDs, tailOf(new(runevents.Run), before)
+	r.in.At, r.in.Drawn, r.in.Tail = p.NotBefore, p.EventIDs, tailOf(new(runlog.Run), before)
 	r.settings.Plugin = apply.Policy{Attempts: math.MaxInt64, Deadline: p.Deadline.Sub(p.NotBefore)}
 	return &machine.Outcome{Result: apply.Result{
 		Attempt: before.Attempt, At: failed.At, Failed: &failed, Reached: p.Reached,
@@ -282,13 +283,13 @@ func (r *replay) cancellation() machine.Event {
 
 // tailOf returns the end of a pending command's run before a record with the events next. Events of
 // attempts that the record lacks are on the run's own subject.
-func tailOf(next *runevents.Run, p *apply.Pending) *machine.RunTail {
-	stored := slices.DeleteFunc(machine.RetryEvents(p.Attempt), func(e runevents.Event) bool {
-		return slices.ContainsFunc(next.Events, func(n runevents.Event) bool {
+func tailOf(next *runlog.Run, p *apply.Pending) *machine.RunTail {
+	stored := slices.DeleteFunc(machine.RetryEvents(p.Attempt), func(e runlog.Event) bool {
+		return slices.ContainsFunc(next.Events, func(n runlog.Event) bool {
 			return n.EventType == e.EventType && n.LogicalAttemptID == e.LogicalAttemptID
 		})
 	})
-	tail := machine.NewTail(&runevents.Run{Identity: p.Run, Events: stored}, p.Emitted)
+	tail := machine.NewTail(&runlog.Run{Identity: p.Run, Events: stored}, p.Emitted)
 	tail.Next, tail.Closed = next.FirstSeq, true
 	if len(next.Events) > 0 && next.Events[0].EventType == runevents.RunResumed {
 		tail.Pauses, tail.PausedAt = next.Events[0].LogicalAttemptID, p.Emitted+1
@@ -354,7 +355,7 @@ var waited = map[machine.Start]runevents.RunStatus{
 	machine.StartWaited: runevents.RunStatusPending, machine.StartResumed: runevents.RunStatusPaused,
 }
 
-func recordedStart(run *runevents.Run) (begin machine.Begin) {
+func recordedStart(run *runlog.Run) (begin machine.Begin) {
 	for i := range run.Events {
 		e := &run.Events[i]
 		switch e.EventType {
@@ -374,7 +375,7 @@ func recordedStart(run *runevents.Run) (begin machine.Begin) {
 
 // emittedAt returns an event's emittedAt, or the zero time. endOf returns the emittedAt of a run's
 // last event.
-func emittedAt(e *runevents.Event) time.Time {
+func emittedAt(e *runlog.Event) time.Time {
 	if e == nil {
 		return time.Time{}
 	}
@@ -382,4 +383,4 @@ func emittedAt(e *runevents.Event) time.Time {
 	return at
 }
 
-func endOf(run *runevents.Run) time.Time { return emittedAt(lastOf(run)) }
+func endOf(run *runlog.Run) time.Time { return emittedAt(lastOf(run)) }

@@ -17,6 +17,7 @@ import (
 	"worldengine/runevents"
 	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/core/town"
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/records"
 	"worldengine/worldengine/messages"
@@ -82,7 +83,7 @@ func (r *Reader) At(ctx context.Context, townID string, revision uint64) (Town, 
 	if err != nil {
 		return Town{}, err
 	}
-	if msg == nil || msg.Subject != wire.LogSubject(r.Log.World, wire.TownToken(townID)) {
+	if msg == nil || msg.Subject != layout.LogSubject(r.Log.World, wire.TownToken(townID)) {
 		if _, err := r.Last(ctx, townID); err != nil && !errors.Is(err, records.ErrTownDamaged) {
 			return Town{}, err
 		}
@@ -123,8 +124,8 @@ func revisionOf(msg, prior *jetstream.RawStreamMsg) messages.Revision {
 	header := msg.Header
 	r := messages.Revision{
 		Revision: msg.Sequence, At: runevents.Timestamp(commitlog.PersistedAt(msg.Header, msg.Time)),
-		Cause: header.Get(wire.KindHeader), RunID: wire.RunIDOf(header),
-		Hash: header.Get(wire.HashHeader), Epoch: commitlog.EpochOf(header),
+		Cause: header.Get(layout.KindHeader), RunID: layout.RunIDOf(header),
+		Hash: header.Get(layout.HashHeader), Epoch: commitlog.EpochOf(header),
 	}
 	rec, err := records.Read(msg.Data)
 	if err != nil {
@@ -187,7 +188,7 @@ func (r *Reader) lastFailure(
 ) (*messages.Failure, error) {
 	read := 0
 	for range maxBehind {
-		kind := machine.Kind(msg.Header.Get(wire.KindHeader))
+		kind := machine.Kind(msg.Header.Get(layout.KindHeader))
 		if kind == machine.KindHandoff {
 			return failureOf(msg)
 		}

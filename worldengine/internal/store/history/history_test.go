@@ -19,6 +19,7 @@ import (
 	"worldengine/worldengine/internal/core/machine/machinetest"
 	"worldengine/worldengine/internal/core/town"
 	"worldengine/worldengine/internal/core/town/towntest"
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/commitlog/logtest"
 	"worldengine/worldengine/internal/store/history"
@@ -107,10 +108,10 @@ func (w *world) damage() uint64 {
 	last, err := w.Log.LastOf(w.t.Context(), townID)
 	require.NoError(w.t, err)
 	ack, err := logtest.JetStream(w.Log).PublishMsg(w.t.Context(), &nats.Msg{
-		Subject: wire.LogSubject("main", wire.TownToken(townID)), Data: []byte("{damaged"),
+		Subject: layout.LogSubject("main", wire.TownToken(townID)), Data: []byte("{damaged"),
 		Header: nats.Header{
-			wire.KindHeader: {"handoff"}, wire.RunIDHeader: {"run"}, wire.HashHeader: {"hash"},
-			wire.EpochHeader:                    {"12"},
+			layout.KindHeader: {"handoff"}, wire.RunIDHeader: {"run"}, layout.HashHeader: {"hash"},
+			layout.EpochHeader:                  {"12"},
 			jetstream.ExpectedLastSubjSeqHeader: {strconv.FormatUint(last.Sequence, 10)},
 		},
 	})
@@ -170,7 +171,7 @@ func TestVisit_Revisions(t *testing.T) {
 		want[i].Revision, want[i].Epoch, want[i].Hash = uint64(i+1), state.Epoch(), state.Hash
 		msg, err := w.Log.At(t.Context(), want[i].Revision)
 		require.NoError(t, err)
-		want[i].At = msg.Header.Get(wire.AtHeader)
+		want[i].At = msg.Header.Get(layout.AtHeader)
 		require.Equal(t, want[i], all[i], i)
 	}
 }
@@ -350,7 +351,7 @@ func TestLast_Failure(t *testing.T) {
 				return
 			}
 			want := &messages.Failure{HandoffID: caseOf(t, "failed").Handoff.HandoffID,
-				ReasonCode: "PROJECT_BLOCKED", At: failed.Header.Get(wire.AtHeader)}
+				ReasonCode: "PROJECT_BLOCKED", At: failed.Header.Get(layout.AtHeader)}
 			require.Equal(t, want, now.LastFailure)
 			first, err := w.At(t.Context(), townID, put)
 			require.NoError(t, err)
@@ -385,7 +386,7 @@ func TestNewest_Windows(t *testing.T) {
 	put := w.put(towntest.Threatened())
 	w.judge("rejected")
 	world := &machine.Record{Kind: machine.KindControl}
-	msg, err := records.Encode(world, wire.ControlSubject("main"), nil)
+	msg, err := records.Encode(world, layout.ControlSubject("main"), nil)
 	require.NoError(t, err)
 	_, err = w.Log.Commit(t.Context(), msg, 0)
 	require.NoError(t, err)
@@ -424,7 +425,7 @@ func TestNewest_Bound(t *testing.T) {
 	w := newWorld(t)
 	first := w.put(towntest.Threatened())
 	js := logtest.JetStream(w.Log)
-	subject := wire.RefusedSubject("main", "t")
+	subject := layout.RefusedSubject("main", "t")
 	for range history.NewestWindow - 1 {
 		_, err := js.PublishAsync(subject, nil)
 		require.NoError(t, err)

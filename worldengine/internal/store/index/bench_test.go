@@ -8,6 +8,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/wire"
 )
 
@@ -17,9 +18,9 @@ const million = 1_000_000
 func millionth(i int) (string, nats.Header) {
 	header := executed(fmt.Sprintf("idem-%064d", i), fmt.Sprintf("run-%032d", i), int64(i)*1000)
 	if i == million/2 {
-		header.Set(wire.ResultHeader, "failed PROJECT_BLOCKED")
+		header.Set(layout.ResultHeader, "failed PROJECT_BLOCKED")
 	}
-	return wire.LogSubject("w", fmt.Sprintf("town-%d", i%10_000)), header
+	return layout.LogSubject("w", fmt.Sprintf("town-%d", i%10_000)), header
 }
 
 func filled(b *testing.B, dir string) *Index {
@@ -42,7 +43,7 @@ func BenchmarkPut(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		seq++
-		header[wire.KeyHeader] = keys[seq%(1<<16)]
+		header[layout.KeyHeader] = keys[seq%(1<<16)]
 		header[wire.RunIDHeader] = keys[seq%(1<<16)]
 		ix.Put(seq, subject, header)
 	}

@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/worldengine/internal/core/machine"
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/store/commitlog"
-	"worldengine/worldengine/wire"
 )
 
 // replica is a log of which a request may be answered by a node that is behind: End and EachAfter
@@ -67,11 +67,11 @@ func TestIndex_EndGoesBack(t *testing.T) {
 
 // chained returns the header of a record on a town's log subject.
 func chained(kind machine.Kind, guard uint64, epoch int64, result string) nats.Header {
-	h := nats.Header{wire.KindHeader: {string(kind)}, wire.EpochHeader: {strconv.FormatInt(epoch, 10)}}
+	h := nats.Header{layout.KindHeader: {string(kind)}, layout.EpochHeader: {strconv.FormatInt(epoch, 10)}}
 	h.Set(jetstream.ExpectedLastSubjSeqHeader, strconv.FormatUint(guard, 10))
 	if result != "" {
-		h.Set(wire.ResultHeader, result)
-		h.Set(wire.KeyHeader, fmt.Sprint("key-", guard))
+		h.Set(layout.ResultHeader, result)
+		h.Set(layout.KeyHeader, fmt.Sprint("key-", guard))
 	}
 	return h
 }
@@ -86,14 +86,14 @@ func (g *generator) history(l *memoryLog, n int) {
 		kind := machine.KindHandoff
 		switch {
 		case g.IntN(5) == 0:
-			l.append(wire.RefusedSubject("w", town), nats.Header{wire.KindHeader: {"refused"}})
+			l.append(layout.RefusedSubject("w", town), nats.Header{layout.KindHeader: {"refused"}})
 			continue
 		case result == "":
 			kind = machine.KindControl
 		case result == "executed EXECUTED":
 			epochs[town]++
 		}
-		last[town] = l.append(wire.LogSubject("w", town),
+		last[town] = l.append(layout.LogSubject("w", town),
 			chained(kind, last[town], epochs[town], result)).seq
 	}
 }
@@ -102,7 +102,7 @@ func (g *generator) history(l *memoryLog, n int) {
 func oracleChain(l *memoryLog, town string) (c Chain) {
 	var all []message
 	for _, m := range l.messages {
-		if m.subject == wire.LogSubject("w", town) {
+		if m.subject == layout.LogSubject("w", town) {
 			all = append(all, m)
 		}
 	}
@@ -158,11 +158,11 @@ func TestChain_HolesOfRandomLogs(t *testing.T) {
 // A repair gives up the gaps that its record names, and nothing else.
 func TestChain_Repaired(t *testing.T) {
 	t.Parallel()
-	subject := wire.LogSubject("w", "t")
+	subject := layout.LogSubject("w", "t")
 	mended := func(gaps string, guard uint64) nats.Header {
 		h := chained(machine.KindRepair, guard, 1, "")
 		if gaps != "" {
-			h.Set(wire.GapsHeader, gaps)
+			h.Set(layout.GapsHeader, gaps)
 		}
 		return h
 	}
@@ -212,7 +212,7 @@ func TestChain_Repaired(t *testing.T) {
 func TestIndex_MustKeepAhead(t *testing.T) {
 	t.Parallel()
 	ix := open(t, &memoryLog{least: 10}, "")
-	ix.Put(5, wire.LogSubject("w", "t"), chained(machine.KindHandoff, 4, 1, "failed X"))
+	ix.Put(5, layout.LogSubject("w", "t"), chained(machine.KindHandoff, 4, 1, "failed X"))
 	seq, found := ix.Accepted("t", "key-4")
 	require.True(t, found && ix.MustKeep(seq))
 	require.NoError(t, ix.Close())
@@ -234,7 +234,7 @@ func TestCompact_DamagedLog(t *testing.T) {
 		"lost the whole town": {least: 1, lost: []uint64{1, 2, 3, 4, 5}, refused: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l, subject := &memoryLog{least: c.least}, wire.LogSubject("w", "t")
+			l, subject := &memoryLog{least: c.least}, layout.LogSubject("w", "t")
 			for guard := range uint64(5) {
 				l.append(subject, chained(machine.KindPut, guard, 1, ""))
 			}

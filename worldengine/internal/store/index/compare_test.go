@@ -11,7 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
-	"worldengine/worldengine/wire"
+	"worldengine/worldengine/internal/kit/layout"
 )
 
 // compared returns the differences between the file of an index and a log.
@@ -32,8 +32,8 @@ func TestCompare_PlantedFaults(t *testing.T) {
 		what          string
 	}{
 		"a row is skipped":  {"", "", "the index lacks a row"},
-		"a key is changed":  {wire.KeyHeader, "another", "the index has another row"},
-		"a time is changed": {wire.AtHeader, "2001-01-01T00:00:00.000Z", "the index has another row"},
+		"a key is changed":  {layout.KeyHeader, "another", "the index has another row"},
+		"a time is changed": {layout.AtHeader, "2001-01-01T00:00:00.000Z", "the index has another row"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			forged := &watchedLog{l, func(ctx context.Context, seq uint64, v visit) (uint64, error) {

@@ -13,8 +13,8 @@ import (
 
 	"worldengine/runevents"
 	"worldengine/worldengine/internal/core/machine"
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/store/commitlog"
-	"worldengine/worldengine/wire"
 )
 
 // entry is a row with its names, as newEntry reads it from a log message and decode from the file.
@@ -32,30 +32,30 @@ var flagHeaders = []struct {
 	header string
 	flag   Flag
 }{
-	{wire.PendingHeader, Pending}, {wire.PausedHeader, Paused},
-	{wire.AskedHeader, Asked}, {wire.RemovedHeader, Removed},
-	{wire.InconsistentHeader, Inconsistent},
+	{layout.PendingHeader, Pending}, {layout.PausedHeader, Paused},
+	{layout.AskedHeader, Asked}, {layout.RemovedHeader, Removed},
+	{layout.InconsistentHeader, Inconsistent},
 }
 
 // newEntry reads a log message. Missing or unreadable headers leave zero values: the record itself
 // counts, and fsck reports the headers.
 func newEntry(seq uint64, subject string, header nats.Header) entry {
-	e := entry{actor: header.Get(wire.ActorHeader), moves: header.Get(wire.RunMovesHeader)}
-	e.Seq, e.kind, e.typ = seq, header.Get(wire.KindHeader), header.Get(wire.TypeHeader)
-	if at, err := time.Parse(time.RFC3339, header.Get(wire.AtHeader)); err == nil {
+	e := entry{actor: header.Get(layout.ActorHeader), moves: header.Get(layout.RunMovesHeader)}
+	e.Seq, e.kind, e.typ = seq, header.Get(layout.KindHeader), header.Get(layout.TypeHeader)
+	if at, err := time.Parse(time.RFC3339, header.Get(layout.AtHeader)); err == nil {
 		e.At = at.UnixMilli()
 	}
-	arrived, err := time.Parse(time.RFC3339, header.Get(wire.ArrivedHeader))
+	arrived, err := time.Parse(time.RFC3339, header.Get(layout.ArrivedHeader))
 	if waited := e.At - arrived.UnixMilli(); err == nil && 0 < waited && waited <= math.MaxUint32 {
 		e.Waited = uint32(waited)
 	}
 	if e.kind == string(machine.KindRepair) {
-		e.typ = header.Get(wire.GapsHeader)
+		e.typ = header.Get(layout.GapsHeader)
 	}
 	e.Guard, _ = commitlog.GuardOf(header)
 	e.Epoch = commitlog.EpochOf(header)
-	e.result, e.reason, _ = strings.Cut(header.Get(wire.ResultHeader), " ")
-	_, lastSeq, _ := strings.Cut(header.Get(wire.RunSeqsHeader), "-")
+	e.result, e.reason, _ = strings.Cut(header.Get(layout.ResultHeader), " ")
+	_, lastSeq, _ := strings.Cut(header.Get(layout.RunSeqsHeader), "-")
 	last, _ := strconv.ParseUint(lastSeq, 10, 32)
 	e.Last = uint32(last)
 	for _, f := range flagHeaders {
@@ -71,7 +71,7 @@ func newEntry(seq uint64, subject string, header nats.Header) entry {
 func (e *entry) place(subject string, header nats.Header) {
 	tokens := append(strings.Split(subject, "."), "", "", "", "")
 	place, token := tokens[2], tokens[3]
-	key, runID := header.Get(wire.KeyHeader), wire.RunIDOf(header)
+	key, runID := header.Get(layout.KeyHeader), layout.RunIDOf(header)
 	switch place {
 	case "log":
 		e.Flags |= ofTown
@@ -82,7 +82,7 @@ func (e *entry) place(subject string, header nats.Header) {
 		runID, token = cmp.Or(runID, token), ""
 	}
 	e.Key, e.RunID = fingerprint(key), fingerprint(runID)
-	e.town = cmp.Or(token, header.Get(wire.TownTokenHeader))
+	e.town = cmp.Or(token, header.Get(layout.TownTokenHeader))
 }
 
 // fingerprint is the first 8 bytes of the SHA-256 of s, 0 for "". Two keys hardly ever have the

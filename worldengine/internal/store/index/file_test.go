@@ -14,7 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"worldengine/worldengine/wire"
+	"worldengine/worldengine/internal/kit/layout"
 )
 
 // shuffled puts messages in an order in which each comes at most a few places too early.
@@ -325,7 +325,7 @@ func TestIndex_CompactsItselfWhenMostIsForgotten(t *testing.T) {
 	l := &memoryLog{kept: compactRows}
 	ix := open(t, l, "")
 	for i := range compactRows + 1 {
-		ix.Put(uint64(i)+1, wire.LogSubject("w", "t"), executed(fmt.Sprint(i), fmt.Sprint(i), 1))
+		ix.Put(uint64(i)+1, layout.LogSubject("w", "t"), executed(fmt.Sprint(i), fmt.Sprint(i), 1))
 	}
 	for i := range compactRows + 1 {
 		seq, _ := ix.Accepted("t", fmt.Sprint(i))
@@ -335,7 +335,7 @@ func TestIndex_CompactsItselfWhenMostIsForgotten(t *testing.T) {
 	require.Equal(t, compactRows+1, ix.Rows())
 	l.mu.Lock()
 	l.end, l.kept = compactRows+1, 2
-	l.messages = []message{{compactRows + 1, wire.LogSubject("w", "t"), executed("last", "last", 1)}}
+	l.messages = []message{{compactRows + 1, layout.LogSubject("w", "t"), executed("last", "last", 1)}}
 	l.mu.Unlock()
 	require.Eventually(t, func() bool { return ix.Rows() == 1 }, 10*time.Second, time.Millisecond)
 	require.EqualValues(t, compactRows+1, ix.Position())
@@ -352,13 +352,13 @@ func TestIndex_WritesBesideACompaction(t *testing.T) {
 		return 0, ctx.Err()
 	}}, dir)
 	for i := range compactRows + 1 {
-		ix.Put(uint64(i)+1, wire.LogSubject("w", "t"), executed(fmt.Sprint(i), fmt.Sprint(i), 1))
+		ix.Put(uint64(i)+1, layout.LogSubject("w", "t"), executed(fmt.Sprint(i), fmt.Sprint(i), 1))
 	}
 	l.mu.Lock()
 	l.end, l.kept = compactRows+1, 2
 	l.mu.Unlock()
 	<-compacts
-	ix.Put(compactRows+2, wire.LogSubject("w", "t"), executed("new", "new", 1))
+	ix.Put(compactRows+2, layout.LogSubject("w", "t"), executed("new", "new", 1))
 	require.Eventually(t, func() bool {
 		s, _, err := newFile(dir, "w").read()
 		return err == nil && s.position == compactRows+2

@@ -16,6 +16,7 @@ import (
 
 	"worldengine/runevents"
 	"worldengine/worldengine/internal/core/machine"
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/wire"
 )
 
@@ -161,40 +162,40 @@ func (g *generator) message() (subject string, header nats.Header) {
 			header.Set(name, value)
 		}
 	}
-	set(wire.AtHeader, runevents.Timestamp(time.UnixMilli(g.at)))
-	set(wire.ActorHeader, pick(g, "", "ann", "b%20b"))
-	set(wire.TypeHeader, pick(g, "", "PROJECT_ADVANCE", "TOWNSFOLK_TALK"))
-	set(wire.ResultHeader, pick(g, "", "executed EXECUTED", "stale STALE_DECISION_EPOCH",
+	set(layout.AtHeader, runevents.Timestamp(time.UnixMilli(g.at)))
+	set(layout.ActorHeader, pick(g, "", "ann", "b%20b"))
+	set(layout.TypeHeader, pick(g, "", "PROJECT_ADVANCE", "TOWNSFOLK_TALK"))
+	set(layout.ResultHeader, pick(g, "", "executed EXECUTED", "stale STALE_DECISION_EPOCH",
 		"failed PLUGIN_TIMEOUT"))
-	set(wire.RunSeqsHeader, pick(g, "", "1-4", "5-9", "x"))
-	set(wire.RunMovesHeader, pick(g, "", "RunQueued", "RunStarted", "RunStarted,RunCompleted",
+	set(layout.RunSeqsHeader, pick(g, "", "1-4", "5-9", "x"))
+	set(layout.RunMovesHeader, pick(g, "", "RunQueued", "RunStarted", "RunStarted,RunCompleted",
 		"RunFailed", "RunPaused,RunResumed"))
-	set(wire.ClosingHeader, pick(g, "", "true"))
+	set(layout.ClosingHeader, pick(g, "", "true"))
 	switch g.IntN(8) {
 	case 0:
-		set(wire.KindHeader, "control")
-		return wire.ControlSubject("w"), header
+		set(layout.KindHeader, "control")
+		return layout.ControlSubject("w"), header
 	case 1, 2:
-		set(wire.KindHeader, pick(g, "run", "events"))
+		set(layout.KindHeader, pick(g, "run", "events"))
 		set(wire.RunIDHeader, pick(g, "", run))
-		set(wire.TownTokenHeader, pick(g, "", town))
-		set(wire.TownHeader, town)
-		return wire.RunSubject("w", run), header
+		set(layout.TownTokenHeader, pick(g, "", town))
+		set(layout.TownHeader, town)
+		return layout.RunSubject("w", run), header
 	case 3:
-		set(wire.KindHeader, "refused")
+		set(layout.KindHeader, "refused")
 		set(wire.RunIDHeader, run)
-		set(wire.KeyHeader, fmt.Sprintf("key-%d", g.IntN(20)))
-		return wire.RefusedSubject("w", pick(g, town, wire.UnknownTownToken)), header
+		set(layout.KeyHeader, fmt.Sprintf("key-%d", g.IntN(20)))
+		return layout.RefusedSubject("w", pick(g, town, layout.UnknownTownToken)), header
 	}
-	set(wire.KindHeader, pick(g, "handoff", "handoff", "pending", "put", "run", "asked",
+	set(layout.KindHeader, pick(g, "handoff", "handoff", "pending", "put", "run", "asked",
 		"decided"))
 	set(wire.RunIDHeader, pick(g, "", run, run))
-	set(wire.KeyHeader, pick(g, "", fmt.Sprintf("key-%d", g.IntN(20))))
-	for _, name := range []string{wire.PendingHeader, wire.PausedHeader, wire.AskedHeader} {
+	set(layout.KeyHeader, pick(g, "", fmt.Sprintf("key-%d", g.IntN(20))))
+	for _, name := range []string{layout.PendingHeader, layout.PausedHeader, layout.AskedHeader} {
 		set(name, pick(g, "", "true", "false"))
 	}
-	set(wire.RemovedHeader, pick(g, "", "", "", "true"))
-	return wire.LogSubject("w", town), header
+	set(layout.RemovedHeader, pick(g, "", "", "", "true"))
+	return layout.LogSubject("w", town), header
 }
 
 // randomLog returns a log of n random messages, of which some are gone.
@@ -209,10 +210,10 @@ func randomLog(g *generator, n int) *memoryLog {
 // executed is the header of an executed handoff.
 func executed(key, run string, at int64) nats.Header {
 	return nats.Header{
-		wire.KindHeader: {string(machine.KindHandoff)}, wire.KeyHeader: {key},
-		wire.RunIDHeader: {run}, wire.AtHeader: {runevents.Timestamp(time.UnixMilli(at))},
-		wire.ResultHeader: {"executed EXECUTED"}, wire.RunSeqsHeader: {"1-9"},
-		wire.RunMovesHeader: {"RunStarted,RunCompleted"}, wire.TypeHeader: {"PROJECT_ADVANCE"},
-		wire.ActorHeader: {"ann"},
+		layout.KindHeader: {string(machine.KindHandoff)}, layout.KeyHeader: {key},
+		wire.RunIDHeader: {run}, layout.AtHeader: {runevents.Timestamp(time.UnixMilli(at))},
+		layout.ResultHeader: {"executed EXECUTED"}, layout.RunSeqsHeader: {"1-9"},
+		layout.RunMovesHeader: {"RunStarted,RunCompleted"}, layout.TypeHeader: {"PROJECT_ADVANCE"},
+		layout.ActorHeader: {"ann"},
 	}
 }

@@ -12,7 +12,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"worldengine/runevents/recent"
+	"worldengine/worldengine/internal/kit/recent"
 )
 
 // ErrBehind: the index has not followed the log far enough yet, so nothing is known of its newest

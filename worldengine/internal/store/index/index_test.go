@@ -9,10 +9,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/commitlog/logtest"
 	"worldengine/worldengine/internal/testkit/natstest"
-	"worldengine/worldengine/wire"
 )
 
 func TestMain(m *testing.M) {
@@ -59,7 +59,7 @@ func TestWait_ForPut(t *testing.T) {
 	l.mu.Lock() // nothing can be read
 	waited := make(chan error)
 	go func() { waited <- ix.Wait(t.Context(), 1) }()
-	ix.Put(1, wire.LogSubject("w", "t"), nil)
+	ix.Put(1, layout.LogSubject("w", "t"), nil)
 	l.mu.Unlock()
 	require.NoError(t, <-waited)
 	require.NoError(t, ix.Close())

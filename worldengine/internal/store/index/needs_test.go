@@ -8,24 +8,24 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/store/records"
-	"worldengine/worldengine/wire"
 )
 
 // needed counts the needs of a town from its records, the oldest first.
 func needed(headers []nats.Header) (n records.Needs) {
 	epochOf := func(h nats.Header) int64 {
-		epoch, _ := strconv.ParseInt(h.Get(wire.EpochHeader), 10, 64)
+		epoch, _ := strconv.ParseInt(h.Get(layout.EpochHeader), 10, 64)
 		return epoch
 	}
 	newest := headers[len(headers)-1]
 	n.Epoch = epochOf(newest)
 	for i, h := range slices.Backward(headers) {
 		behind := uint32(len(headers) - i)
-		if epochOf(h) == n.Epoch && h.Get(wire.ResultHeader) == "failed PROJECT_BLOCKED" {
+		if epochOf(h) == n.Epoch && h.Get(layout.ResultHeader) == "failed PROJECT_BLOCKED" {
 			n.Failed, n.FailedFor = n.Failed+1, behind
 		}
-		if h.Get(wire.PendingHeader) != "" && behind == n.AppliedFor+1 {
+		if h.Get(layout.PendingHeader) != "" && behind == n.AppliedFor+1 {
 			n.AppliedFor = behind
 		}
 	}
@@ -42,29 +42,29 @@ func TestIndex_Needs(t *testing.T) {
 		var records []nats.Header
 		epoch, gap := int64(1), false
 		for range 60 {
-			h := nats.Header{wire.KindHeader: {"control"}}
+			h := nats.Header{layout.KindHeader: {"control"}}
 			switch g.IntN(20) {
 			case 0, 1:
-				h.Set(wire.KindHeader, "put")
+				h.Set(layout.KindHeader, "put")
 				epoch++
 			case 2:
-				h.Set(wire.KindHeader, "mend")
+				h.Set(layout.KindHeader, "mend")
 				epoch = max(1, epoch-g.Int64N(3))
 			case 3, 4, 5, 6:
-				h.Set(wire.PendingHeader, "true")
+				h.Set(layout.PendingHeader, "true")
 			case 7, 8, 9, 10:
 				h = executed("key", "run", g.at)
-				h.Set(wire.ResultHeader, "failed PROJECT_BLOCKED")
+				h.Set(layout.ResultHeader, "failed PROJECT_BLOCKED")
 			case 11:
 				h = executed("key", "run", g.at)
 				epoch++
 			}
-			h.Set(wire.EpochHeader, strconv.FormatInt(epoch, 10))
+			h.Set(layout.EpochHeader, strconv.FormatInt(epoch, 10))
 			records = append(records, h)
-			if gap = g.IntN(10) == 0 && h.Get(wire.KindHeader) != "mend"; gap {
-				l.append(wire.RunSubject("w", "other"), nats.Header{})
+			if gap = g.IntN(10) == 0 && h.Get(layout.KindHeader) != "mend"; gap {
+				l.append(layout.RunSubject("w", "other"), nats.Header{})
 			}
-			m := l.append(wire.LogSubject("w", "t"), h)
+			m := l.append(layout.LogSubject("w", "t"), h)
 			ix.Put(m.seq, m.subject, m.header)
 			needs, newest := ix.Needs("t")
 			if newest == m.seq {

@@ -13,8 +13,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"worldengine/runevents/recent"
 	"worldengine/worldengine/internal/kit/backoff"
+	"worldengine/worldengine/internal/kit/recent"
 )
 
 // Open opens the index of a log. A goroutine then reads the rest of the log; Progress reports how

@@ -13,6 +13,7 @@ import (
 	"worldengine/runevents"
 	"worldengine/worldengine/internal/core/apply"
 	"worldengine/worldengine/internal/core/machine"
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/wire"
 )
 
@@ -45,7 +46,7 @@ func newOracle(messages []message) *oracleRows {
 			Row: Row{Seq: m.seq, At: instant(e.At), Town: e.town, Kind: machine.Kind(e.kind),
 				Last: e.Last, Flags: e.Flags}}
 		runID := m.header.Get(wire.RunIDHeader)
-		if run, is := strings.CutPrefix(m.subject, wire.RunSubject("w", "")); is {
+		if run, is := strings.CutPrefix(m.subject, layout.RunSubject("w", "")); is {
 			runID = cmp.Or(runID, run)
 		}
 		if runID != "" {
@@ -67,7 +68,7 @@ func newOracle(messages []message) *oracleRows {
 		}
 		key := ""
 		if e.has(accepts) {
-			key = m.header.Get(wire.KeyHeader)
+			key = m.header.Get(layout.KeyHeader)
 		}
 		o.rows, o.run, o.key = append(o.rows, row), append(o.run, runID), append(o.key, key)
 	}
@@ -130,7 +131,7 @@ func (o *oracleRows) runs(f Filter) (seqs []uint64) {
 		}
 		pass := (f.Status == "" || f.Status == string(newest.Status) ||
 			f.Status == newest.result) &&
-			(f.ActorID == "" || wire.ActorToken(f.ActorID) == first.actor) &&
+			(f.ActorID == "" || layout.ActorToken(f.ActorID) == first.actor) &&
 			(f.Type == "" || f.Type == first.typ) &&
 			(f.Reason == "" || f.Reason == newest.reason) &&
 			(len(f.Towns) == 0 || slices.Contains(f.Towns, first.Town))
@@ -256,7 +257,7 @@ func TestIndex_MessagesAhead(t *testing.T) {
 
 func requireFound(t *testing.T, o *oracleRows, ix *Index) {
 	t.Helper()
-	towns := []string{"", "t0", "t1", "t2", "t3", "t4", "ghost", wire.UnknownTownToken}
+	towns := []string{"", "t0", "t1", "t2", "t3", "t4", "ghost", layout.UnknownTownToken}
 	for i := -1; i < 20; i++ {
 		key := fmt.Sprintf("key-%d", i)
 		for _, town := range towns {
@@ -335,7 +336,7 @@ func requireLists(t *testing.T, g *generator, o *oracleRows, ix *Index) {
 			if r.Kind == machine.KindEvents && r.Seq > at && len(appended) < limit {
 				appended = append(appended, r.Row)
 			}
-			if r.Seq == skipped+1 && !slices.Contains([]string{"", wire.UnknownTownToken, "t1", "t2"},
+			if r.Seq == skipped+1 && !slices.Contains([]string{"", layout.UnknownTownToken, "t1", "t2"},
 				r.Town) {
 				skipped++
 			}

@@ -8,7 +8,7 @@ import (
 
 	"worldengine/runevents"
 	"worldengine/worldengine/internal/core/machine"
-	"worldengine/worldengine/wire"
+	"worldengine/worldengine/internal/kit/layout"
 )
 
 // Accepted returns the sequence of the newest record that consumed a key in a town, or, if
@@ -199,7 +199,7 @@ func (ix *Index) Inconsistent(after uint64, limit int) []Row {
 func (ix *Index) Skip(tokens []string, after uint64) uint64 {
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
-	s, read := ix.s, map[uint32]bool{0: true, ix.s.town(wire.UnknownTownToken): true}
+	s, read := ix.s, map[uint32]bool{0: true, ix.s.town(layout.UnknownTownToken): true}
 	for _, token := range tokens {
 		read[s.town(token)] = true
 	}

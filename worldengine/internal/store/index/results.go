@@ -4,7 +4,7 @@ import (
 	"slices"
 	"sort"
 
-	"worldengine/worldengine/wire"
+	"worldengine/worldengine/internal/kit/layout"
 )
 
 // results are the rows with results of a town, or of the world. Each status has a list of the rows
@@ -36,7 +36,7 @@ func (s *state) addResult(n uint32, r *row) {
 		return
 	}
 	s.results[r.town].add(n, status, r.has(ofTown))
-	if s.tokens.names[r.town] != wire.UnknownTownToken {
+	if s.tokens.names[r.town] != layout.UnknownTownToken {
 		s.results[0].add(n, status, r.has(ofTown))
 	}
 }

@@ -6,14 +6,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"worldengine/worldengine/wire"
+	"worldengine/worldengine/internal/kit/layout"
 )
 
 // results answers Index.Results.
 func (o *oracleRows) results(tokens []string, kept Kept, most int) Results {
 	want := Results{Counts: map[string]int{}, Newest: map[string][]uint64{}}
 	for _, r := range slices.Backward(o.rows) {
-		world := tokens == nil && r.Town != "" && r.Town != wire.UnknownTownToken
+		world := tokens == nil && r.Town != "" && r.Town != layout.UnknownTownToken
 		if !world && !slices.Contains(tokens, r.Town) || r.Town == "" {
 			continue
 		}
@@ -34,7 +34,7 @@ func (o *oracleRows) results(tokens []string, kept Kept, most int) Results {
 
 func requireResults(t *testing.T, g *generator, o *oracleRows, ix *Index) {
 	t.Helper()
-	towns := []string{"t0", "t1", "t2", "t3", "t4", "ghost", wire.UnknownTownToken}
+	towns := []string{"t0", "t1", "t2", "t3", "t4", "ghost", layout.UnknownTownToken}
 	for range 20 {
 		most, town := 1+g.IntN(10), pick(g, towns...)
 		kept := Kept{Log: g.Uint64N(ix.Position() + 2), Refused: g.Uint64N(ix.Position() + 2)}

@@ -4,6 +4,7 @@ import (
 	"iter"
 	"time"
 
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/wire"
 )
 
@@ -84,7 +85,7 @@ type search struct {
 }
 
 func newSearch(state *state, f Filter) search {
-	s := search{state: state, filter: f, actor: wire.ActorToken(f.ActorID),
+	s := search{state: state, filter: f, actor: layout.ActorToken(f.ActorID),
 		inTowns: map[uint32]bool{}}
 	for _, townID := range f.Towns {
 		s.inTowns[s.town(wire.TownToken(townID))] = true

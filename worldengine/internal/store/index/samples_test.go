@@ -12,8 +12,8 @@ import (
 
 	"worldengine/runevents"
 	"worldengine/worldengine/internal/core/machine"
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/messages"
-	"worldengine/worldengine/wire"
 )
 
 // sampled is a time at the begin of an hour.
@@ -23,8 +23,8 @@ var sampled = time.Date(2026, 2, 16, 10, 0, 0, 0, time.UTC)
 // long before that.
 func endedAfter(run, result string, after, took time.Duration) nats.Header {
 	h := executed("key "+run, run, sampled.Add(after).UnixMilli())
-	h.Set(wire.ResultHeader, result)
-	h.Set(wire.ArrivedHeader, runevents.Timestamp(sampled.Add(after-took)))
+	h.Set(layout.ResultHeader, result)
+	h.Set(layout.ArrivedHeader, runevents.Timestamp(sampled.Add(after-took)))
 	return h
 }
 
@@ -55,17 +55,17 @@ func TestIndex_SamplesTogether(t *testing.T) {
 func TestIndex_Samples(t *testing.T) {
 	t.Parallel()
 	l, dir := &memoryLog{}, t.TempDir()
-	add := func(town string, h nats.Header) { l.append(wire.LogSubject("w", town), h) }
+	add := func(town string, h nats.Header) { l.append(layout.LogSubject("w", town), h) }
 	add("a", endedAfter("1", "executed EXECUTED", time.Minute, 2*time.Millisecond))
 	add("a", endedAfter("2", "stale STALE", 2*time.Minute, 40*time.Millisecond))
-	add("a", nats.Header{wire.KindHeader: {string(machine.KindPut)}}) // the newest stays
+	add("a", nats.Header{layout.KindHeader: {string(machine.KindPut)}}) // the newest stays
 	add("b", endedAfter("3", "executed EXECUTED", 21*time.Minute, 12*time.Minute))
 	waiting := endedAfter("4", "", 30*time.Minute, time.Second)
-	waiting.Set(wire.KindHeader, string(machine.KindRun))
-	waiting.Set(wire.RunMovesHeader, "RunQueued")
-	waiting.Set(wire.TownTokenHeader, "b")
-	waiting.Del(wire.ResultHeader)
-	l.append(wire.RunSubject("w", "4"), waiting)
+	waiting.Set(layout.KindHeader, string(machine.KindRun))
+	waiting.Set(layout.RunMovesHeader, "RunQueued")
+	waiting.Set(layout.TownTokenHeader, "b")
+	waiting.Del(layout.ResultHeader)
+	l.append(layout.RunSubject("w", "4"), waiting)
 	ix := open(t, l, dir)
 	ix.Answered("1", sampled.Add(time.Minute), 2*time.Millisecond)
 	ix.Answered("2", sampled.Add(2*time.Minute), 40*time.Millisecond)
@@ -122,7 +122,7 @@ func TestSamples_Bounded(t *testing.T) {
 	t.Parallel()
 	l := &memoryLog{}
 	for n := range 3 * KeptMinutes {
-		l.append(wire.LogSubject("w", "a"), endedAfter(string(rune(n)), "executed EXECUTED",
+		l.append(layout.LogSubject("w", "a"), endedAfter(string(rune(n)), "executed EXECUTED",
 			time.Duration(n)*time.Minute, time.Duration(n)*time.Hour))
 	}
 	ix := open(t, l, "")

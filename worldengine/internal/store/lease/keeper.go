@@ -10,7 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"worldengine/worldengine/wire"
+	"worldengine/worldengine/internal/kit/layout"
 )
 
 // together is how much earlier a lease is renewed than it must be, to be renewed with others.
@@ -136,7 +136,7 @@ func (k *Keeper) renew(due []*Lease) {
 // renewal is the message that renews a lease, if no other server has acquired it.
 func (h *Lease) renewal() *nats.Msg {
 	return &nats.Msg{
-		Subject: "$KV." + wire.WriterBucket(h.elector.World) + "." + key,
+		Subject: "$KV." + layout.WriterBucket(h.elector.World) + "." + key,
 		Data:    []byte(h.elector.Holder),
 		Header: nats.Header{
 			jetstream.ExpectedLastSubjSeqHeader: {strconv.FormatUint(h.revision, 10)},

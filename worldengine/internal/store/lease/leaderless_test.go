@@ -13,9 +13,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/store/lease"
 	"worldengine/worldengine/internal/testkit/natstest"
-	"worldengine/worldengine/wire"
 )
 
 // leaderless is a JetStream in which one bucket gives no answer once it is away, as one that has no
@@ -63,7 +63,7 @@ func TestKeeper_Leaderless(t *testing.T) {
 	nc := natstest.Connect(t)
 	plain, err := jetstream.New(nc)
 	require.NoError(t, err)
-	js := &leaderless{JetStream: plain, bucket: wire.WriterBucket("w0")}
+	js := &leaderless{JetStream: plain, bucket: layout.WriterBucket("w0")}
 	keeper := lease.NewKeeper(js)
 	var all []*lease.Lease
 	for i := range 20 {

@@ -1,5 +1,5 @@
 // Package lease elects the writer of a world: the one server of several that judges, commits and
-// answers. The lease is a key in the NATS bucket wire.WriterBucket, with its holder as the value
+// answers. The lease is a key in the NATS bucket layout.WriterBucket, with its holder as the value
 // and a time to live. Commits are safe without it, by the log's guards: the lease only saves servers
 // double work.
 package lease
@@ -15,8 +15,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"worldengine/worldengine/internal/kit/backoff"
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/store/commitlog"
-	"worldengine/worldengine/wire"
 )
 
 // TTL is how long a lease lasts without renewal.
@@ -131,7 +131,7 @@ func (l *Elector) ask(
 // open returns the bucket, creates it if it is missing, and never updates it: updates by several
 // servers would keep a cluster from electing its leaders.
 func (l *Elector) open(ctx context.Context) (jetstream.KeyValue, error) {
-	name := wire.WriterBucket(l.World)
+	name := layout.WriterBucket(l.World)
 	bucket, err := l.JetStream.KeyValue(ctx, name)
 	if !errors.Is(err, jetstream.ErrBucketNotFound) {
 		return bucket, err

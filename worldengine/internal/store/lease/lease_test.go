@@ -14,9 +14,9 @@ import (
 	"github.com/nats-io/nuid"
 	"github.com/stretchr/testify/require"
 
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/store/lease"
 	"worldengine/worldengine/internal/testkit/natstest"
-	"worldengine/worldengine/wire"
 )
 
 func TestMain(m *testing.M) { natstest.Main(m, 8) }
@@ -143,9 +143,9 @@ func TestLease_BucketDeleted(t *testing.T) {
 	require.NoError(t, err)
 	held := try(t, newLease(t, nc.ConnectedUrl()))
 	other := newLease(t, nc.ConnectedUrl())
-	require.NoError(t, js.DeleteKeyValue(t.Context(), wire.WriterBucket("main")))
+	require.NoError(t, js.DeleteKeyValue(t.Context(), layout.WriterBucket("main")))
 	require.Eventually(t, func() bool {
-		bucket, err := js.KeyValue(t.Context(), wire.WriterBucket("main"))
+		bucket, err := js.KeyValue(t.Context(), layout.WriterBucket("main"))
 		if err == nil {
 			_, err = bucket.Get(t.Context(), "writer")
 		}
@@ -155,7 +155,7 @@ func TestLease_BucketDeleted(t *testing.T) {
 	require.ErrorIs(t, err, lease.ErrHeld)
 	require.True(t, held.Valid())
 
-	require.NoError(t, js.DeleteKeyValue(t.Context(), wire.WriterBucket("main")))
+	require.NoError(t, js.DeleteKeyValue(t.Context(), layout.WriterBucket("main")))
 	taken, err := other.Acquire(t.Context())
 	require.NoError(t, err)
 	defer taken.Release(t.Context())
@@ -229,7 +229,7 @@ func TestKeeper_ManyWorlds(t *testing.T) {
 	seized, err := other.Seize(t.Context())
 	require.NoError(t, err)
 	defer seized.Release(context.Background())
-	require.NoError(t, js.DeleteKeyValue(t.Context(), wire.WriterBucket("w4")))
+	require.NoError(t, js.DeleteKeyValue(t.Context(), layout.WriterBucket("w4")))
 	requireLost(t, all[3], 3*time.Second)
 	for until := time.Now().Add(lease.TTL + time.Second); time.Now().Before(until); {
 		for i, held := range all {
@@ -244,7 +244,7 @@ func TestKeeper_ManyWorlds(t *testing.T) {
 		held.Release(t.Context())
 		requireLost(t, held, time.Second)
 	}
-	_, err = js.KeyValue(t.Context(), wire.WriterBucket("w4"))
+	_, err = js.KeyValue(t.Context(), layout.WriterBucket("w4"))
 	require.NoError(t, err, "the holder makes the bucket again")
 	again := newLease(t, nc.ConnectedUrl())
 	again.World, again.Keeper = "w0", keeper

@@ -12,6 +12,7 @@ import (
 
 	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/core/machine/machinetest"
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/commitlog/logtest"
 	"worldengine/worldengine/internal/store/index/indextest"
@@ -54,11 +55,11 @@ func BenchmarkRead(b *testing.B) {
 			msg.Header[name] = values
 		}
 		msg.Header.Set(wire.RunIDHeader, fmt.Sprintf("run-%d", i))
-		msg.Header.Set(wire.AtHeader, "2026-02-16T10:00:00.000Z")
+		msg.Header.Set(layout.AtHeader, "2026-02-16T10:00:00.000Z")
 		token := wire.TownToken(fmt.Sprintf("town-%d", i%towns))
-		msg.Subject = wire.LogSubject("main", token)
-		if msg.Header.Get(wire.HashHeader) == "" {
-			msg.Subject = wire.RefusedSubject("main", token)
+		msg.Subject = layout.LogSubject("main", token)
+		if msg.Header.Get(layout.HashHeader) == "" {
+			msg.Subject = layout.RefusedSubject("main", token)
 		}
 		_, err := js.PublishMsgAsync(&msg)
 		require.NoError(b, err)

@@ -16,9 +16,10 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"worldengine/handoff"
-	"worldengine/runevents/recent"
 	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/core/town"
+	"worldengine/worldengine/internal/kit/layout"
+	"worldengine/worldengine/internal/kit/recent"
 	"worldengine/worldengine/internal/store/index"
 	"worldengine/worldengine/internal/store/records"
 	"worldengine/worldengine/messages"
@@ -76,13 +77,14 @@ func (r *Reader) Read(
 	if _, err := r.index.Sync(ctx); err != nil {
 		return nil, err
 	}
-	m := messages.NewMemory(scope)
+	m := &messages.Memory{Type: messages.MemoryContextType, SchemaVersion: 1, Scope: scope,
+		RecentChronicle: []messages.MemoryEntry{}, RecentHistory: []messages.MemoryResult{}}
 	var found index.Results
 	var err error
 	if scope.TownID != nil {
 		found, m.TownSummary, err = r.summary(ctx, *scope.TownID)
 	} else {
-		found = r.index.Results(wire.TownTokens(towns), index.Kept{}, maxRead)
+		found = r.index.Results(layout.TownTokens(towns), index.Kept{}, maxRead)
 	}
 	if err != nil {
 		return nil, err
@@ -117,8 +119,8 @@ func (r *Reader) summary(
 	}
 	token, kept := wire.TownToken(townID), index.Kept{}
 	for subject, seq := range map[string]*uint64{
-		wire.LogSubject(r.log.World, token):     &kept.Log,
-		wire.RefusedSubject(r.log.World, token): &kept.Refused,
+		layout.LogSubject(r.log.World, token):     &kept.Log,
+		layout.RefusedSubject(r.log.World, token): &kept.Refused,
 	} {
 		msg, err := r.log.Next(ctx, subject, 1)
 		if err != nil {
@@ -133,7 +135,7 @@ func (r *Reader) summary(
 }
 
 func summaryOf(now *town.Snapshot, counts map[string]int) *messages.MemorySummary {
-	s := messages.NewMemorySummary()
+	s := &messages.MemorySummary{Type: messages.MemorySummaryType, SchemaVersion: 1, Factions: []string{}}
 	s.TownID = text(now.TownID, maxText)
 	s.Hope, s.Dread = &now.Pressure.Hope, &now.Pressure.Dread
 	if now.Mission != nil {

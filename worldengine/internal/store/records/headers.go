@@ -14,6 +14,8 @@ import (
 	"worldengine/runevents"
 	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/core/town"
+	"worldengine/worldengine/internal/kit/layout"
+	"worldengine/worldengine/internal/kit/percent"
 	"worldengine/worldengine/wire"
 )
 
@@ -34,27 +36,27 @@ func Headers(rec *machine.Record, subject string, state *town.State) nats.Header
 		}
 	}
 	if state != nil {
-		if encoded := wire.PercentEncode(rec.TownID); len(encoded) <= maxTextHeader {
-			set(wire.TownHeader, encoded)
+		if encoded := percent.Encode(rec.TownID); len(encoded) <= maxTextHeader {
+			set(layout.TownHeader, encoded)
 		}
-		set(wire.HashHeader, state.Hash)
-		set(wire.EpochHeader, strconv.FormatInt(state.Epoch(), 10))
+		set(layout.HashHeader, state.Hash)
+		set(layout.EpochHeader, strconv.FormatInt(state.Epoch(), 10))
 	}
-	set(wire.KindHeader, string(rec.Kind))
-	if token := wire.TokenOf(rec.TownID); !strings.HasSuffix(subject, "."+token) {
-		set(wire.TownTokenHeader, token)
+	set(layout.KindHeader, string(rec.Kind))
+	if token := layout.TokenOf(rec.TownID); !strings.HasSuffix(subject, "."+token) {
+		set(layout.TownTokenHeader, token)
 	}
-	set(wire.ActorHeader, wire.PercentEncode(rec.ActorID))
-	set(wire.ApplyHeader, string(rec.Apply))
-	flag(wire.AskedHeader, rec.Approvals.AnyOpen())
-	flag(wire.PendingHeader, rec.Pending != nil)
-	flag(wire.PausedHeader, rec.Paused != nil)
-	flag(wire.RemovedHeader, rec.Removed)
-	flag(wire.ClosingHeader, rec.Closing)
+	set(layout.ActorHeader, percent.Encode(rec.ActorID))
+	set(layout.ApplyHeader, string(rec.Apply))
+	flag(layout.AskedHeader, rec.Approvals.AnyOpen())
+	flag(layout.PendingHeader, rec.Pending != nil)
+	flag(layout.PausedHeader, rec.Paused != nil)
+	flag(layout.RemovedHeader, rec.Removed)
+	flag(layout.ClosingHeader, rec.Closing)
 	if rec.Repair != nil {
-		set(wire.GapsHeader, gapsText(rec.Repair.Gaps))
+		set(layout.GapsHeader, gapsText(rec.Repair.Gaps))
 	}
-	flag(wire.InconsistentHeader, rec.Inconsistent)
+	flag(layout.InconsistentHeader, rec.Inconsistent)
 	if rec.Result != nil {
 		decision := rec.Decision
 		if decision == nil {
@@ -62,8 +64,8 @@ func Headers(rec *machine.Record, subject string, state *town.State) nats.Header
 			_ = json.Unmarshal(rec.Result, decision) // a damaged result sets neither header
 		}
 		if decision.IdempotencyKey != "" {
-			set(wire.KeyHeader, decision.IdempotencyKey)
-			set(wire.ResultHeader, string(decision.Status)+" "+string(decision.ReasonCode))
+			set(layout.KeyHeader, decision.IdempotencyKey)
+			set(layout.ResultHeader, string(decision.Status)+" "+string(decision.ReasonCode))
 		}
 	}
 	if rec.Run != nil {
@@ -76,20 +78,20 @@ func Headers(rec *machine.Record, subject string, state *town.State) nats.Header
 // A longer text is in the record alone.
 const maxTextHeader = 4096
 
-// mostHeaders is the number of headers of a handoff's record, with wire.AtHeader.
+// mostHeaders is the number of headers of a handoff's record, with layout.AtHeader.
 const mostHeaders = 16
 
 // describeRun sets the headers of the events in a record.
 func describeRun(rec *machine.Record, set func(name, value string)) {
 	run := rec.Run
-	set(wire.RunIDHeader, wire.PercentEncode(run.RunID))
+	set(wire.RunIDHeader, percent.Encode(run.RunID))
 	if len(run.Events) == 0 {
 		return
 	}
-	set(wire.RunSeqsHeader,
+	set(layout.RunSeqsHeader,
 		fmt.Sprintf("%d-%d", run.FirstSeq, run.FirstSeq+int64(len(run.Events))-1))
 	if at := run.Events[0].EmittedAt; run.FirstSeq == 1 && len(at) <= maxTextHeader {
-		set(wire.ArrivedHeader, at)
+		set(layout.ArrivedHeader, at)
 	}
 	var moves []string
 	for i := range run.Events {
@@ -106,18 +108,18 @@ func describeRun(rec *machine.Record, set func(name, value string)) {
 		} else if json.Unmarshal(event.Payload, &asked) != nil {
 			continue
 		}
-		set(wire.ActorHeader, wire.ActorToken(asked.ActorID))
+		set(layout.ActorHeader, layout.ActorToken(asked.ActorID))
 		if run.AppendedBy == "" {
-			set(wire.TypeHeader, cmp.Or(asked.Type, asked.Signal))
+			set(layout.TypeHeader, cmp.Or(asked.Type, asked.Signal))
 		}
 	}
-	set(wire.RunMovesHeader, strings.Join(moves, ","))
+	set(layout.RunMovesHeader, strings.Join(moves, ","))
 }
 
 // Gaps are the gaps of a town.
 type Gaps []machine.Gap
 
-// gapsText writes gaps as wire.GapsHeader has them: "2-5,9-"; without a Before, the gap ends at the
+// gapsText writes gaps as layout.GapsHeader has them: "2-5,9-"; without a Before, the gap ends at the
 // record that has it.
 func gapsText(gaps []machine.Gap) string {
 	var text []string
@@ -131,7 +133,7 @@ func gapsText(gaps []machine.Gap) string {
 	return strings.Join(text, ",")
 }
 
-// ReadGaps reads the text of wire.GapsHeader of a record at a sequence. It omits unreadable parts.
+// ReadGaps reads the text of layout.GapsHeader of a record at a sequence. It omits unreadable parts.
 func ReadGaps(text string, seq uint64) (gaps Gaps) {
 	for part := range strings.SplitSeq(text, ",") {
 		first, last, _ := strings.Cut(part, "-")

@@ -9,6 +9,8 @@ import (
 	"worldengine/runevents"
 	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/core/machine/machinetest"
+	"worldengine/worldengine/internal/core/runlog"
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/store/commitlog/logtest"
 	"worldengine/worldengine/internal/store/records"
 	"worldengine/worldengine/wire"
@@ -19,24 +21,24 @@ func TestRecord_HeadersOfAHandoff(t *testing.T) {
 	t.Parallel()
 	for _, c := range machinetest.Cases(t) {
 		rec, _ := logtest.Judged(t, &c)
-		subject := wire.LogSubject("main", wire.TownToken(rec.TownID))
+		subject := layout.LogSubject("main", wire.TownToken(rec.TownID))
 		msg, err := records.Encode(rec, subject, nil)
 		require.NoError(t, err)
 		want, moves := string(c.Want.Status)+" "+string(c.Want.ReasonCode), "RunStarted,RunCompleted"
 		if c.Want.Status == "failed" {
 			moves = "RunStarted,RunFailed"
 		}
-		require.Equal(t, want, msg.Header.Get(wire.ResultHeader), c.Name)
-		require.Equal(t, c.Handoff.IdempotencyKey, msg.Header.Get(wire.KeyHeader))
-		require.Equal(t, moves, msg.Header.Get(wire.RunMovesHeader))
-		require.Equal(t, string(c.Handoff.Proposal.Type), msg.Header.Get(wire.TypeHeader))
-		require.Equal(t, c.Handoff.Proposal.ActorID, msg.Header.Get(wire.ActorHeader))
-		require.Regexp(t, `^1-[0-9]+$`, msg.Header.Get(wire.RunSeqsHeader))
-		require.Empty(t, msg.Header.Get(wire.TownTokenHeader), "the subject ends with it")
+		require.Equal(t, want, msg.Header.Get(layout.ResultHeader), c.Name)
+		require.Equal(t, c.Handoff.IdempotencyKey, msg.Header.Get(layout.KeyHeader))
+		require.Equal(t, moves, msg.Header.Get(layout.RunMovesHeader))
+		require.Equal(t, string(c.Handoff.Proposal.Type), msg.Header.Get(layout.TypeHeader))
+		require.Equal(t, c.Handoff.Proposal.ActorID, msg.Header.Get(layout.ActorHeader))
+		require.Regexp(t, `^1-[0-9]+$`, msg.Header.Get(layout.RunSeqsHeader))
+		require.Empty(t, msg.Header.Get(layout.TownTokenHeader), "the subject ends with it")
 
-		msg, err = records.Encode(rec, wire.RefusedSubject("main", wire.UnknownTownToken), nil)
+		msg, err = records.Encode(rec, layout.RefusedSubject("main", layout.UnknownTownToken), nil)
 		require.NoError(t, err)
-		require.Equal(t, wire.TownToken(rec.TownID), msg.Header.Get(wire.TownTokenHeader))
+		require.Equal(t, wire.TownToken(rec.TownID), msg.Header.Get(layout.TownTokenHeader))
 	}
 }
 
@@ -48,11 +50,11 @@ func TestRecord_HeadersOfAProducersRun(t *testing.T) {
 	rec.Run.AppendedBy = "jon"
 	msg, err := records.Encode(&machine.Record{
 		Kind: machine.KindEvents, TownID: "t", Run: rec.Run,
-	}, wire.RunSubject("main", rec.Run.RunID), nil)
+	}, layout.RunSubject("main", rec.Run.RunID), nil)
 	require.NoError(t, err)
-	require.Empty(t, msg.Header.Get(wire.TypeHeader))
-	require.Equal(t, c.Handoff.Proposal.ActorID, msg.Header.Get(wire.ActorHeader))
-	require.Equal(t, "t", msg.Header.Get(wire.TownTokenHeader))
+	require.Empty(t, msg.Header.Get(layout.TypeHeader))
+	require.Equal(t, c.Handoff.Proposal.ActorID, msg.Header.Get(layout.ActorHeader))
+	require.Equal(t, "t", msg.Header.Get(layout.TownTokenHeader))
 }
 
 // A producer may write the time of its first event with any number of digits.
@@ -61,7 +63,7 @@ func TestRecord_HeadersOfALongTime(t *testing.T) {
 	l := logtest.New(t)
 	first := logtest.NewWrite(1)
 	first.EmittedAt = "2026-02-16T10:00:00." + strings.Repeat("1", 70_000) + "Z"
-	plan, err := runevents.NewRunState(first.RunID, runevents.AppendPolicy{}).Plan(
+	plan, err := runlog.NewState(first.RunID, runlog.Policy{}).Plan(
 		[]runevents.Write{first})
 	require.NoError(t, err)
 	_, err = l.CommitRun(t.Context(), &machine.Record{

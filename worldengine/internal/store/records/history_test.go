@@ -10,6 +10,7 @@ import (
 
 	"worldengine/runevents"
 	"worldengine/worldengine/internal/core/machine"
+	"worldengine/worldengine/internal/core/runlog"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/commitlog/logtest"
 )
@@ -91,9 +92,9 @@ func TestLog_TailOfALongRun(t *testing.T) {
 	const events = 90
 	var guard, town uint64
 	for n := range int64(events) {
-		rec := &machine.Record{Kind: machine.KindEvents, TownID: "t", Run: &runevents.Run{
+		rec := &machine.Record{Kind: machine.KindEvents, TownID: "t", Run: &runlog.Run{
 			Identity: runevents.Identity{RunID: "run"}, FirstSeq: 5 + n,
-			Events: []runevents.Event{{EventType: "Told", LogicalAttemptID: 1 + n}},
+			Events: []runlog.Event{{EventType: "Told", LogicalAttemptID: 1 + n}},
 		}}
 		var err error
 		guard, err = l.CommitRun(t.Context(), rec, guard)

@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"worldengine/worldengine/internal/core/machine"
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/wire"
 )
@@ -41,7 +42,7 @@ func OpenReader(ctx context.Context, js jetstream.JetStream, world string) (*Log
 // CommitTown commits a record that changes its town to after, guarded by the sequence of the town's
 // last message, and sets after.Seq. Its errors are Encode's and Commit's.
 func (l *Log) CommitTown(ctx context.Context, rec *machine.Record, after *machine.Town, guard uint64) error {
-	msg, err := Encode(rec, wire.LogSubject(l.World, wire.TownToken(rec.TownID)), after)
+	msg, err := Encode(rec, layout.LogSubject(l.World, wire.TownToken(rec.TownID)), after)
 	if err != nil {
 		return err
 	}
@@ -65,7 +66,7 @@ func (l *Log) Refuse(ctx context.Context, rec *machine.Record, subject string, j
 	var guard *commitlog.Guard
 	if judged != nil {
 		guard = &commitlog.Guard{
-			Subject: wire.LogSubject(l.World, wire.TownToken(rec.TownID)), Last: *judged,
+			Subject: layout.LogSubject(l.World, wire.TownToken(rec.TownID)), Last: *judged,
 		}
 	}
 	return l.CommitOnce(ctx, msg, msg.Header.Get(wire.RunIDHeader), guard)

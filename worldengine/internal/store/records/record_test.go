@@ -17,8 +17,11 @@ import (
 	"worldengine/worldengine/internal/core/apply"
 	"worldengine/worldengine/internal/core/approval"
 	"worldengine/worldengine/internal/core/machine"
+	"worldengine/worldengine/internal/core/runlog"
 	"worldengine/worldengine/internal/core/town"
 	"worldengine/worldengine/internal/core/town/towntest"
+	"worldengine/worldengine/internal/kit/layout"
+	"worldengine/worldengine/internal/kit/percent"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
@@ -43,7 +46,7 @@ func TestEncode_ReadsBack(t *testing.T) {
 		Result:   jsontext.Value(`{"result":1}`), WorldPolicy: &policy,
 		RetryOf: &apply.RetryOf{RunID: "run-0", LogSeq: 3},
 		Handoff: jsontext.Value(`{"handoff":2}`), Addition: &handoff.Addition{},
-		Run: &runevents.Run{Identity: runevents.Identity{RunID: "run-1"}}}
+		Run: &runlog.Run{Identity: runevents.Identity{RunID: "run-1"}}}
 	msg, err := Encode(rec, "subject", entry)
 	require.NoError(t, err)
 	read, err := Read(msg.Data)
@@ -57,18 +60,18 @@ func TestEncode_ReadsBack(t *testing.T) {
 	require.Equal(t, rec.Run.Identity, read.Run.Identity)
 	read.Run, rec.Run = nil, nil
 	require.Equal(t, rec, read)
-	got, err := read.State(msg.Header.Get(wire.HashHeader))
+	got, err := read.State(msg.Header.Get(layout.HashHeader))
 	require.NoError(t, err)
 	require.Equal(t, state.Hash, got.Hash)
 
-	townID, err := wire.PercentDecode(msg.Header.Get(wire.TownHeader))
+	townID, err := percent.Decode(msg.Header.Get(layout.TownHeader))
 	require.NoError(t, err)
 	require.Equal(t, rec.TownID, townID)
 	require.Equal(t, state.Epoch(), commitlog.EpochOf(msg.Header))
 	require.Equal(t, "run-1", msg.Header.Get(wire.RunIDHeader))
-	require.Equal(t, "mend", msg.Header.Get(wire.KindHeader))
-	require.Equal(t, "true", msg.Header.Get(wire.AskedHeader))
-	require.Equal(t, "ada%20lovelace", msg.Header.Get(wire.ActorHeader))
+	require.Equal(t, "mend", msg.Header.Get(layout.KindHeader))
+	require.Equal(t, "true", msg.Header.Get(layout.AskedHeader))
+	require.Equal(t, "ada%20lovelace", msg.Header.Get(layout.ActorHeader))
 }
 
 // A body is packed, but a short one, since an S2 block of 123 bytes starts with '{'. The records
@@ -112,7 +115,7 @@ func TestEncode_LongTownID(t *testing.T) {
 		rec := &machine.Record{Kind: machine.KindPut, TownID: strings.Repeat("a", n)}
 		msg, err := Encode(rec, "subject", &machine.Town{State: towntest.Threatened()})
 		require.NoError(t, err)
-		require.Equal(t, want, msg.Header.Get(wire.TownHeader) != "", n)
+		require.Equal(t, want, msg.Header.Get(layout.TownHeader) != "", n)
 		read, err := Read(msg.Data)
 		require.NoError(t, err)
 		require.Equal(t, rec.TownID, read.TownID)

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 
-	"worldengine/runevents"
+	"worldengine/worldengine/internal/core/runlog"
 )
 
 // The log keeps the newest messages of each subject, as many as its history is long. So that
@@ -47,7 +47,7 @@ func (l *Log) CheckRun(stored int64, use RunUse) error {
 	history := l.History()
 	if most := history - use.reserved(history); stored >= most {
 		return fmt.Errorf("%w: %d of at most %d; end the run and go on in another one, with up to "+
-			"%d events in each append", ErrRunFull, stored, most, runevents.MaxAppend)
+			"%d events in each append", ErrRunFull, stored, most, runlog.MaxAppend)
 	}
 	return nil
 }

@@ -10,14 +10,14 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"worldengine/worldengine/internal/core/machine"
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/store/commitlog"
-	"worldengine/worldengine/wire"
 )
 
 // RunMessage returns the message of a record on its run's own subject. The message expires, so that
 // ended runs cost nothing. Its id tells it from another writer's message with the same content.
 func (l *Log) RunMessage(rec *machine.Record) (*nats.Msg, error) {
-	msg, err := Encode(rec, wire.RunSubject(l.World, wire.RunToken(rec.Run.RunID)), nil)
+	msg, err := Encode(rec, layout.RunSubject(l.World, layout.RunToken(rec.Run.RunID)), nil)
 	if err != nil {
 		return nil, err
 	}
@@ -50,7 +50,7 @@ const fewMessages = 16
 // Tail reads the log, since the bus may lag. It reads a long run in bulk: other producers may append
 // any number of messages, and the run cannot end before Tail has read them all.
 func (l *Log) Tail(ctx context.Context, runID string, emitted int64) (machine.RunTail, error) {
-	t, subject := machine.NewTail(nil, emitted), wire.RunSubject(l.World, wire.RunToken(runID))
+	t, subject := machine.NewTail(nil, emitted), layout.RunSubject(l.World, layout.RunToken(runID))
 	add := func(msg *jetstream.RawStreamMsg) error {
 		rec, err := Read(msg.Data)
 		if err != nil || rec.Run == nil {

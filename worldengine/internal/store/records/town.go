@@ -9,6 +9,7 @@ import (
 
 	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/core/town"
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
@@ -43,7 +44,7 @@ func (l *Log) lastOf(ctx context.Context, token string) (*jetstream.RawStreamMsg
 	if l.Newest != nil {
 		newest = l.Newest(token) // before the look at the log, which grows
 	}
-	msg, err := l.Store.Last(ctx, wire.LogSubject(l.World, token))
+	msg, err := l.Store.Last(ctx, layout.LogSubject(l.World, token))
 	if errors.Is(err, commitlog.ErrUnreadable) {
 		return nil, fmt.Errorf("%w: town %s: %w", ErrTownDamaged, token, err)
 	}
@@ -76,11 +77,11 @@ func ReadEntry(msg *jetstream.RawStreamMsg) (machine.Town, error) {
 	rec, err := Read(msg.Data)
 	var state town.State
 	if err == nil {
-		state, err = rec.State(msg.Header.Get(wire.HashHeader))
+		state, err = rec.State(msg.Header.Get(layout.HashHeader))
 	}
 	if err != nil {
 		return machine.Town{}, fmt.Errorf("%w: town %s, log sequence %d: %w", ErrTownDamaged,
-			wire.LoggedTown(msg.Subject), msg.Sequence, err)
+			layout.LoggedTown(msg.Subject), msg.Sequence, err)
 	}
 	return rec.Town(msg.Sequence, state), nil
 }
@@ -94,7 +95,7 @@ var ErrTownDamaged = errors.New("worldengine: the stored state of the town is da
 // WorldPause reads the pause of the world, nil if there is none, and the log sequence of its
 // message.
 func (l *Log) WorldPause(ctx context.Context) (uint64, *messages.PausedBy, error) {
-	msg, err := l.Store.Last(ctx, wire.ControlSubject(l.World))
+	msg, err := l.Store.Last(ctx, layout.ControlSubject(l.World))
 	if err != nil {
 		return 0, nil, fmt.Errorf("%w: the pause of the world: %w", commitlog.ErrLogUnavailable, err)
 	}
@@ -113,7 +114,7 @@ func (l *Log) WorldPause(ctx context.Context) (uint64, *messages.PausedBy, error
 func (l *Log) TownBefore(
 	ctx context.Context, townID string, seq uint64,
 ) (*jetstream.RawStreamMsg, error) {
-	next, err := l.Next(ctx, wire.LogSubject(l.World, wire.TownToken(townID)), seq)
+	next, err := l.Next(ctx, layout.LogSubject(l.World, wire.TownToken(townID)), seq)
 	if err != nil {
 		return nil, err
 	}
@@ -128,7 +129,7 @@ func (l *Log) Previous(
 	ctx context.Context, msg *jetstream.RawStreamMsg,
 ) (*jetstream.RawStreamMsg, error) {
 	guard, _ := commitlog.GuardOf(msg.Header)
-	mends := machine.Kind(msg.Header.Get(wire.KindHeader)) == machine.KindRepair // may follow others even with guard 0
+	mends := machine.Kind(msg.Header.Get(layout.KindHeader)) == machine.KindRepair // may follow others even with guard 0
 	if !mends && guard == 0 {
 		return nil, nil // it created the town
 	}

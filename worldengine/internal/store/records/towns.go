@@ -14,9 +14,10 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"worldengine/worldengine/internal/core/machine"
+	"worldengine/worldengine/internal/kit/layout"
+	"worldengine/worldengine/internal/kit/percent"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/messages"
-	"worldengine/worldengine/wire"
 )
 
 // maxCacheBytes bounds the memory of the cache, counted as twice the canonical JSON of the states,
@@ -117,15 +118,15 @@ type Listed struct {
 func (l *Log) Towns(
 	ctx context.Context, tokens []string, logger *slog.Logger,
 ) (all []Listed, err error) {
-	subjects := []string{wire.LogSubject(l.World, "*")}
+	subjects := []string{layout.LogSubject(l.World, "*")}
 	if tokens != nil {
 		subjects = nil
 	}
 	for _, token := range tokens {
-		subjects = append(subjects, wire.LogSubject(l.World, token))
+		subjects = append(subjects, layout.LogSubject(l.World, token))
 	}
 	err = commitlog.EachLast(ctx, l.Stream, subjects, func(msg *jetstream.RawStreamMsg) error {
-		if msg.Header.Get(wire.RemovedHeader) != "" {
+		if msg.Header.Get(layout.RemovedHeader) != "" {
 			return nil
 		}
 		listed, err := l.listed(ctx, msg)
@@ -147,8 +148,8 @@ func (l *Log) Towns(
 
 // listed returns a town by its last message, which was read without its body.
 func (l *Log) listed(ctx context.Context, msg *jetstream.RawStreamMsg) (Listed, error) {
-	token, header := wire.LoggedTown(msg.Subject), msg.Header
-	townID, err := wire.PercentDecode(header.Get(wire.TownHeader))
+	token, header := layout.LoggedTown(msg.Subject), msg.Header
+	townID, err := percent.Decode(header.Get(layout.TownHeader))
 	if townID == "" && err == nil { // the id is too long for a header
 		var rec *machine.Record
 		if rec, _, err = l.RecordAt(ctx, msg.Sequence); err == nil {
@@ -158,14 +159,14 @@ func (l *Log) listed(ctx context.Context, msg *jetstream.RawStreamMsg) (Listed, 
 	if err != nil {
 		return Listed{}, fmt.Errorf("log sequence %d: %w", msg.Sequence, err)
 	}
-	epoch, err := strconv.ParseInt(header.Get(wire.EpochHeader), 10, 64)
+	epoch, err := strconv.ParseInt(header.Get(layout.EpochHeader), 10, 64)
 	if err != nil {
 		return Listed{}, fmt.Errorf("log sequence %d: header %s: %w", msg.Sequence,
-			wire.EpochHeader, err)
+			layout.EpochHeader, err)
 	}
 	return Listed{TownSummary: messages.TownSummary{
-		TownID: townID, SnapshotHash: header.Get(wire.HashHeader), DecisionEpoch: epoch,
-		Revision: msg.Sequence, Apply: header.Get(wire.ApplyHeader),
-		Paused: header.Get(wire.PausedHeader) == "true",
-	}, Token: token, Pending: header.Get(wire.PendingHeader) == "true"}, nil
+		TownID: townID, SnapshotHash: header.Get(layout.HashHeader), DecisionEpoch: epoch,
+		Revision: msg.Sequence, Apply: header.Get(layout.ApplyHeader),
+		Paused: header.Get(layout.PausedHeader) == "true",
+	}, Token: token, Pending: header.Get(layout.PendingHeader) == "true"}, nil
 }

@@ -13,6 +13,7 @@ import (
 	"worldengine/trace"
 	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/core/machine/machinetest"
+	"worldengine/worldengine/internal/core/runlog"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/records"
 )
@@ -106,7 +107,7 @@ func unreached(t *testing.T) *machine.Record {
 	return &machine.Record{
 		Kind: machine.KindHandoff, TownID: h.Proposal.TownID, Handoff: encoded,
 		Result: []byte(`{"status":"failed","reasonCode":"PLUGIN_UNAVAILABLE"}`),
-		Run: &runevents.Run{Identity: runevents.Identity{
+		Run: &runlog.Run{Identity: runevents.Identity{
 			RunID: "run-1", Trace: trace.Context{Parent: "00-0-0-01"}}},
 	}
 }

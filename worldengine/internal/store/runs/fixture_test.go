@@ -12,11 +12,11 @@ import (
 
 	"worldengine/dedupe"
 	"worldengine/handoff"
-	"worldengine/runevents"
 	"worldengine/schemas"
 	"worldengine/worldengine/fixture"
 	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/core/machine/machinetest"
+	"worldengine/worldengine/internal/core/runlog"
 	"worldengine/worldengine/internal/core/town"
 	"worldengine/worldengine/internal/core/town/towntest"
 	"worldengine/worldengine/internal/store/commitlog/logtest"
@@ -218,7 +218,7 @@ func TestFixtures_None(t *testing.T) {
 	pending := logtest.NewProducer(logtest.RunOf(c.Handoff))
 	require.NoError(t, machine.EmitAccepted(pending, c.Handoff, &c.Want.Evaluation,
 		machine.Begin{}))
-	for kind, run := range map[machine.Kind]*runevents.Run{
+	for kind, run := range map[machine.Kind]*runlog.Run{
 		machine.KindControl: signal.Run(), machine.KindPending: pending.Run(),
 	} {
 		logtest.Commit(t, w.Log, &machine.Record{Kind: kind, TownID: "town-threatened", Run: run})

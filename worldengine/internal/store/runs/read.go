@@ -12,10 +12,10 @@ import (
 
 	"worldengine/runevents"
 	"worldengine/worldengine/internal/core/machine"
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/index"
 	"worldengine/worldengine/messages"
-	"worldengine/worldengine/wire"
 )
 
 // PageBytes bounds the bytes of a page's events or rows; a page has at least one. A message of that
@@ -175,12 +175,12 @@ func (r *Reader) Record(
 	switch world := r.log.World; row.Kind {
 	case machine.KindRun, machine.KindEvents: // they expire by their time
 	case machine.KindSignal:
-		subjects = []string{wire.SignalSubject(world)}
+		subjects = []string{layout.SignalSubject(world)}
 	case machine.KindRefused:
-		subjects = []string{wire.RefusedSubject(world, row.Town),
-			wire.RefusedSubject(world, wire.UnknownTownToken)}
+		subjects = []string{layout.RefusedSubject(world, row.Town),
+			layout.RefusedSubject(world, layout.UnknownTownToken)}
 	default:
-		subjects = []string{wire.LogSubject(world, row.Town)}
+		subjects = []string{layout.LogSubject(world, row.Town)}
 	}
 	rec, msg, err := r.log.RecordAt(ctx, row.Seq, subjects...)
 	switch {

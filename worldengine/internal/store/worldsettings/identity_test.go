@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/commitlog/logtest"
 	"worldengine/worldengine/internal/store/worldsettings"
@@ -65,7 +66,7 @@ func TestIdentity_AppendInFlight(t *testing.T) {
 	end, err := store.End(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, again.Sequence, end)
-	last, err := store.Last(t.Context(), wire.LogSubject("main", wire.TownToken("t")))
+	last, err := store.Last(t.Context(), layout.LogSubject("main", wire.TownToken("t")))
 	require.NoError(t, err)
 	require.Equal(t, end, last.Sequence)
 }
@@ -116,7 +117,7 @@ func TestIdentity_StalePlan(t *testing.T) {
 			first(t, js)
 			stale, err := worldsettings.MakePlan(t.Context(), js, "main", worldsettings.Settings{})
 			require.NoError(t, err)
-			log, err := js.Stream(t.Context(), wire.LogStream("main"))
+			log, err := js.Stream(t.Context(), layout.LogStream("main"))
 			require.NoError(t, err)
 			was, err := commitlog.OpenReader(t.Context(), js, "main")
 			require.NoError(t, err)
@@ -126,14 +127,14 @@ func TestIdentity_StalePlan(t *testing.T) {
 				_, err := worldsettings.OpenLog(t.Context(), js, "main", stale, 1, slog.New(slog.DiscardHandler))
 				return err
 			}
-			require.NoError(t, js.DeleteStream(t.Context(), wire.LogStream("main")))
+			require.NoError(t, js.DeleteStream(t.Context(), layout.LogStream("main")))
 			require.ErrorIs(t, open(), commitlog.ErrLostRace, "it makes no world with the old identity")
-			_, err = js.Stream(t.Context(), wire.LogStream("main"))
+			_, err = js.Stream(t.Context(), layout.LogStream("main"))
 			require.ErrorIs(t, err, jetstream.ErrStreamNotFound)
 			made, _ := openWorld(t, js)
 			require.ErrorIs(t, open(), commitlog.ErrLostRace)
 			require.ErrorIs(t, worldsettings.Follow(t.Context(), js, log, stored), commitlog.ErrLostRace)
-			now, err := js.Stream(t.Context(), wire.LogStream("main"))
+			now, err := js.Stream(t.Context(), layout.LogStream("main"))
 			require.NoError(t, err)
 			require.Equal(t, made.CachedInfo().Config, now.CachedInfo().Config)
 		})

@@ -12,9 +12,9 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/worldengine/internal/core/machine"
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/records"
-	"worldengine/worldengine/wire"
 )
 
 // ErrHistoryNeeded: a lower HistoryPerTown would discard records that the log must keep: of handoffs
@@ -26,7 +26,7 @@ var ErrHistoryNeeded = errors.New("worldengine: " + HistorySetting + " cannot be
 // within a second; meanwhile it may store into the part that the plan leaves free.
 func (p *Plan) checkNeeds(ctx context.Context, subjects map[string]uint64) error {
 	history := p.Settings.HistoryPerTown
-	runs, towns := wire.RunSubject(p.log.World, ""), wire.LogSubject(p.log.World, "")
+	runs, towns := layout.RunSubject(p.log.World, ""), layout.LogSubject(p.log.World, "")
 	for _, subject := range slices.Sorted(maps.Keys(subjects)) {
 		messages := int64(subjects[subject])
 		runID, ofRun := strings.CutPrefix(subject, runs)
@@ -59,11 +59,11 @@ func readNeeds(ctx context.Context, stream jetstream.Stream, subject string) (re
 	var kept []record
 	whole, err := commitlog.EachOnSubject(ctx, stream, subject, 1, true,
 		func(msg *jetstream.RawStreamMsg) error {
-			status, _, _ := strings.Cut(msg.Header.Get(wire.ResultHeader), " ")
-			kind := machine.Kind(msg.Header.Get(wire.KindHeader))
+			status, _, _ := strings.Cut(msg.Header.Get(layout.ResultHeader), " ")
+			kind := machine.Kind(msg.Header.Get(layout.KindHeader))
 			kept = append(kept, record{commitlog.EpochOf(msg.Header),
 				status == string(handoff.Failed) && kind == machine.KindHandoff,
-				msg.Header.Get(wire.PendingHeader) != ""})
+				msg.Header.Get(layout.PendingHeader) != ""})
 			return nil
 		})
 	if err != nil || len(kept) == 0 {

@@ -11,8 +11,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
 
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/store/commitlog"
-	"worldengine/worldengine/wire"
 )
 
 // Plan compares a server's settings with its world's.
@@ -94,7 +94,7 @@ func (p *Plan) compare(ctx context.Context, given Settings) error {
 	if err != nil {
 		return fmt.Errorf("worldengine: the settings of the world %s: %w", p.log.World, err)
 	}
-	delete(subjects, wire.SettingsSubject(p.log.World)) // only the last one counts
+	delete(subjects, layout.SettingsSubject(p.log.World)) // only the last one counts
 	for _, messages := range subjects {
 		p.Discards += messages - min(messages, uint64(p.Settings.HistoryPerTown))
 	}
@@ -181,7 +181,7 @@ func (p *Plan) record(ctx context.Context, js jetstream.JetStream) error {
 
 // addSubject adds the subject of settings to the log of a world of an earlier program.
 func (p *Plan) addSubject(ctx context.Context, js jetstream.JetStream) error {
-	config, subject := p.log.Stream.CachedInfo().Config, wire.SettingsSubject(p.log.World)
+	config, subject := p.log.Stream.CachedInfo().Config, layout.SettingsSubject(p.log.World)
 	if commitlog.Identity(config) != "" || slices.Contains(config.Subjects, subject) {
 		return nil
 	}
@@ -289,11 +289,11 @@ var ErrLogMissing = errors.New("worldengine: the log of the world is missing: pu
 
 // refuseWithoutLog returns ErrLogMissing if a stream of the world exists.
 func refuseWithoutLog(ctx context.Context, js jetstream.JetStream, world string) error {
-	for _, name := range wire.Streams(world) {
+	for _, name := range layout.Streams(world) {
 		_, err := js.Stream(ctx, name)
 		if err == nil {
 			return fmt.Errorf("%w: there is a stream %s, and no stream %s", ErrLogMissing, name,
-				wire.LogStream(world))
+				layout.LogStream(world))
 		}
 		if !errors.Is(err, jetstream.ErrStreamNotFound) {
 			return fmt.Errorf("%w: stream %s: %w", commitlog.ErrLogUnavailable, name, err)

@@ -11,6 +11,7 @@ import (
 
 	"worldengine/worldengine/internal/core/apply"
 	"worldengine/worldengine/internal/engine/bus"
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/store/alerts"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/commitlog/logtest"
@@ -29,7 +30,7 @@ func newWorld(t *testing.T, s worldsettings.Settings) jetstream.JetStream {
 	require.NoError(t, err)
 	serveWith(t, js, s)
 	for range 3 {
-		_, err := js.Publish(t.Context(), logtest.AppendSubject(t, js, wire.LogSubject("w", "t")), nil)
+		_, err := js.Publish(t.Context(), logtest.AppendSubject(t, js, layout.LogSubject("w", "t")), nil)
 		require.NoError(t, err)
 	}
 	return js
@@ -86,7 +87,7 @@ func TestChangeSettings(t *testing.T) {
 	require.ErrorAs(t, err, &refused)
 	require.EqualValues(t, 2, refused.Discards)
 	stored := func() *jetstream.StreamInfo {
-		s, err := js.Stream(ctx, wire.LogStream("w"))
+		s, err := js.Stream(ctx, layout.LogStream("w"))
 		require.NoError(t, err)
 		return s.CachedInfo()
 	}
@@ -129,7 +130,7 @@ func TestOpenWorldLog_SettingsOfLog(t *testing.T) {
 	inLog, configured := settings(t, js)
 	require.Equal(t, served.Settings, inLog.Settings)
 	require.Equal(t, served.Settings, configured.Settings)
-	require.EqualValues(t, wire.DefaultHistoryPerTown, inLog.LeastHistory)
+	require.EqualValues(t, worldsettings.DefaultHistoryPerTown, inLog.LeastHistory)
 }
 
 // The first start of a world of an earlier program stores its settings in the log.
@@ -191,13 +192,13 @@ func TestReadSettings_Lost(t *testing.T) {
 	t.Parallel()
 	for name, lose := range map[string]func(t *testing.T, js jetstream.JetStream){
 		"no record, and the configuration was lost": func(t *testing.T, js jetstream.JetStream) {
-			require.NoError(t, js.DeleteStream(t.Context(), wire.LogStream("w")))
-			_, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: wire.LogStream("w"),
+			require.NoError(t, js.DeleteStream(t.Context(), layout.LogStream("w")))
+			_, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: layout.LogStream("w"),
 				Metadata: map[string]string{worldsettings.ConfigLost: "true", "worldengine.format": "3"}})
 			require.NoError(t, err)
 		},
 		"a record of something else": func(t *testing.T, js jetstream.JetStream) {
-			_, err := js.Publish(t.Context(), logtest.AppendSubject(t, js, wire.SettingsSubject("w")), []byte("{}"))
+			_, err := js.Publish(t.Context(), logtest.AppendSubject(t, js, layout.SettingsSubject("w")), []byte("{}"))
 			require.NoError(t, err)
 		},
 	} {
@@ -222,7 +223,7 @@ func TestReadSettings_Lost(t *testing.T) {
 func TestPlanSettings_LogMissing(t *testing.T) {
 	t.Parallel()
 	ctx, js := t.Context(), newWorld(t, worldsettings.Default())
-	for _, name := range []string{wire.AlertStream("v"), wire.EventStream("v"), wire.DeadLetterStream("v")} {
+	for _, name := range []string{layout.AlertStream("v"), wire.EventStream("v"), layout.DeadLetterStream("v")} {
 		_, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: name})
 		require.NoError(t, err)
 		_, err = worldsettings.MakePlan(ctx, js, "v", worldsettings.Settings{})

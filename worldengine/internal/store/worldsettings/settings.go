@@ -14,8 +14,8 @@ import (
 	"worldengine/worldengine/internal/core/apply"
 	"worldengine/worldengine/internal/core/approval"
 	"worldengine/worldengine/internal/core/machine"
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/store/commitlog"
-	"worldengine/worldengine/wire"
 )
 
 // Settings are common to all servers of a world, and stored in a record of its log: see Stored. A
@@ -70,6 +70,15 @@ const (
 	CompressSetting = "compress"
 )
 
+// Bounds of a setting.
+const (
+	// DefaultHistoryPerTown is how many commits (and as many refused runs) the log keeps per town.
+	DefaultHistoryPerTown = 10_000
+	// LeastHistoryPerTown is the shortest history that handoffd accepts. If a kill undoes the last
+	// events on the bus, the log must still have their commits, so that they are published again.
+	LeastHistoryPerTown = 1_000
+)
+
 // StreamConfig returns the configuration of the stream of the log of a world with the settings.
 func StreamConfig(world string, s Settings, replicas int) jetstream.StreamConfig {
 	config := commitlog.StreamConfig(world, replicas)
@@ -80,7 +89,7 @@ func StreamConfig(world string, s Settings, replicas int) jetstream.StreamConfig
 // Default are the settings of a new world that is given none.
 func Default() Settings {
 	return Settings{
-		HistoryPerTown: wire.DefaultHistoryPerTown,
+		HistoryPerTown: DefaultHistoryPerTown,
 		Apply:          apply.Local, RequireApproval: approval.None, Compress: CompressEvents,
 	}
 }
@@ -115,9 +124,9 @@ func (s Settings) all() []machine.Setting {
 
 // Validate returns an error for a setting that the engine accepts but an operator may not set.
 func (s Settings) Validate() error {
-	if s.HistoryPerTown != 0 && s.HistoryPerTown < wire.LeastHistoryPerTown {
+	if s.HistoryPerTown != 0 && s.HistoryPerTown < LeastHistoryPerTown {
 		return fmt.Errorf("worldengine: %s must be at least %d, not %d", HistorySetting,
-			wire.LeastHistoryPerTown, s.HistoryPerTown)
+			LeastHistoryPerTown, s.HistoryPerTown)
 	}
 	return nil
 }
@@ -196,7 +205,7 @@ func (e *DifferError) Error() string {
 	}
 	if e.Discards > 0 {
 		differ = append(differ, fmt.Sprintf(" --%s would discard messages of %s: %d", HistorySetting,
-			wire.LogStream(e.World), e.Discards))
+			layout.LogStream(e.World), e.Discards))
 	}
 	return fmt.Sprintf("worldengine: the settings differ from the settings of the world %s:%s. Omit "+
 		"them to serve with the world's settings, change them for all servers with handoffctl world "+

@@ -10,7 +10,6 @@ import (
 	"worldengine/worldengine/internal/core/apply"
 	"worldengine/worldengine/internal/core/approval"
 	"worldengine/worldengine/internal/core/machine"
-	"worldengine/worldengine/wire"
 )
 
 // allGiven has every setting, none at its default.
@@ -96,9 +95,9 @@ func TestSettings_Set(t *testing.T) {
 	require.Equal(t, "PROJECT_ADVANCE,SALVAGE_PLAN", checked.RequireApproval)
 	_, err = Settings{RequireApproval: "MAGIC"}.Checked()
 	require.Error(t, err)
-	require.NoError(t, Settings{HistoryPerTown: wire.LeastHistoryPerTown}.Validate())
-	require.ErrorContains(t, Settings{HistoryPerTown: wire.LeastHistoryPerTown - 1}.Validate(),
-		fmt.Sprintf("history-per-town must be at least %d", wire.LeastHistoryPerTown))
+	require.NoError(t, Settings{HistoryPerTown: LeastHistoryPerTown}.Validate())
+	require.ErrorContains(t, Settings{HistoryPerTown: LeastHistoryPerTown - 1}.Validate(),
+		fmt.Sprintf("history-per-town must be at least %d", LeastHistoryPerTown))
 }
 
 // A server with its world's settings, or none, serves. One with others is refused, unless the
@@ -107,7 +106,7 @@ func TestPlan_Refusal(t *testing.T) {
 	t.Parallel()
 	differ := allGiven.differences(Default())
 	require.Len(t, differ, 4)
-	require.Equal(t, Difference{"history-per-town", fmt.Sprint(wire.DefaultHistoryPerTown), "7"},
+	require.Equal(t, Difference{"history-per-town", fmt.Sprint(DefaultHistoryPerTown), "7"},
 		differ[0])
 	require.Empty(t, allGiven.differences(allGiven))
 	require.Empty(t, Settings{}.differences(allGiven))
@@ -117,7 +116,7 @@ func TestPlan_Refusal(t *testing.T) {
 		require.NoError(t, plan.Refusal("w", true))
 		err := plan.Refusal("w", false)
 		require.ErrorContains(t, err, fmt.Sprintf("of the world w: --history-per-town 7, "+
-			"and the world has %d; --apply", wire.DefaultHistoryPerTown))
+			"and the world has %d; --apply", DefaultHistoryPerTown))
 		require.Equal(t, discards > 0, strings.Contains(err.Error(),
 			"; --history-per-town would discard messages of WORLD_w_LOG: 3. Omit"))
 	}

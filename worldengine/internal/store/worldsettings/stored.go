@@ -13,12 +13,12 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"worldengine/worldengine/internal/core/machine"
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/records"
-	"worldengine/worldengine/wire"
 )
 
-// Stored is all that the log knows of a world's settings. The last record on wire.SettingsSubject
+// Stored is all that the log knows of a world's settings. The last record on layout.SettingsSubject
 // has it; the configuration of the log's stream follows that record. A world of an earlier program
 // has no such record before its first start by this one. Until then its settings are in the metadata
 // of the stream.
@@ -149,7 +149,7 @@ var ErrSettingsLost = errors.New("worldengine: the settings of the world are los
 // Read returns the settings of the world of a log. The error is ErrSettingsLost or
 // ErrLogUnavailable.
 func Read(ctx context.Context, log *commitlog.Log) (Stored, error) {
-	msg, err := log.Store.Last(ctx, wire.SettingsSubject(log.World))
+	msg, err := log.Store.Last(ctx, layout.SettingsSubject(log.World))
 	switch {
 	case errors.Is(err, commitlog.ErrUnreadable):
 		return Stored{}, fmt.Errorf("%w: their record was changed on the disk", ErrSettingsLost)
@@ -189,7 +189,7 @@ func ReadRecord(rec *machine.Record) Stored { return read(rec.Settings).complete
 // sequence. It returns ErrLostRace if the settings were changed meanwhile.
 func (s Stored) append(ctx context.Context, log *commitlog.Log, guard uint64) (uint64, error) {
 	rec := &machine.Record{Kind: machine.KindSettings, Settings: s.Entries()}
-	msg, err := records.Encode(rec, wire.SettingsSubject(log.World), nil)
+	msg, err := records.Encode(rec, layout.SettingsSubject(log.World), nil)
 	if err != nil {
 		return 0, err
 	}

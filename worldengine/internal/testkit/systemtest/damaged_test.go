@@ -21,6 +21,7 @@ import (
 	"worldengine/worldengine/internal/core/town"
 	"worldengine/worldengine/internal/engine"
 	"worldengine/worldengine/internal/engine/feed"
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/serve/server"
 	"worldengine/worldengine/internal/store/backup"
 	"worldengine/worldengine/internal/store/commitlog"
@@ -32,7 +33,7 @@ import (
 )
 
 // logBlock is the file with the messages of the log.
-func (w *checkedWorld) logBlock() string { return w.block(wire.LogStream("main")) }
+func (w *checkedWorld) logBlock() string { return w.block(layout.LogStream("main")) }
 
 // block is the file with the messages of a stream. A restored stream may begin with another number.
 func (w *checkedWorld) block(stream string) string {
@@ -118,7 +119,7 @@ func TestFsck_DamagedCommit(t *testing.T) {
 				require.Nil(t, report.Repair, "%+v", report.Findings)
 				require.Equal(t, places, named(report), "%+v", report.Findings)
 				for _, f := range report.Findings {
-					require.Equal(t, wire.LogStream("main"), f.Stream, "%+v", f)
+					require.Equal(t, layout.LogStream("main"), f.Stream, "%+v", f)
 					require.Equal(t, "t", f.Town)
 				}
 				require.Equal(t, len(report.Notes) > 0, c.damaged[0] < 4, "%q", report.Notes)
@@ -335,7 +336,7 @@ func (w *checkedWorld) repair() *fsck.Report {
 	require.NotNil(w.t, report.Repair)
 	require.True(w.t, report.Clean(), "%+v", report.Repair.After)
 	require.Len(w.t, report.Repair.TownsRepaired, 1)
-	alert := w.last(w.stream(wire.AlertStream("main")), wire.AlertSubject("main", "TOWN_MENDED"))
+	alert := w.last(w.stream(layout.AlertStream("main")), wire.AlertSubject("main", "TOWN_MENDED"))
 	require.Contains(w.t, string(alert.Data), "TOWN_MENDED")
 	w.clean()
 	return report
@@ -460,7 +461,7 @@ func TestFsck_RepairsWithoutAlert(t *testing.T) {
 	w := newCheckedWorld(t, engine.Config{})
 	now := w.found("t")
 	w.publish("world.main.log.t", nil, []byte("garbage"))
-	config := w.stream(wire.AlertStream("main")).CachedInfo().Config
+	config := w.stream(layout.AlertStream("main")).CachedInfo().Config
 	config.MaxMsgSize = 1
 	_, err := w.js.UpdateStream(t.Context(), config)
 	require.NoError(t, err)
@@ -525,7 +526,7 @@ func TestDamagedRuns_OfAPendingCommand(t *testing.T) {
 	for i, kind := range []machine.SignalKind{machine.SignalPause, machine.SignalResume} {
 		require.Eventually(t, func() bool { return w.now("t").PendingRunID != "" }, time.Minute,
 			time.Millisecond)
-		subject := wire.RunSubject("main", w.now("t").PendingRunID)
+		subject := layout.RunSubject("main", w.now("t").PendingRunID)
 		w.signal(kind, "")
 		require.Eventually(t, func() bool {
 			all, err := commitlog.SubjectsOf(t.Context(), w.log(), subject)
@@ -590,7 +591,7 @@ func TestFsck_FirstBlockLost(t *testing.T) {
 		report := w.fsck(options)
 		require.False(t, report.Clean())
 		require.Equal(t, []fsck.Finding{{
-			Stream: wire.LogStream("main"), Sequence: 5, Subject: wire.LogSubject("main", "t"),
+			Stream: layout.LogStream("main"), Sequence: 5, Subject: layout.LogSubject("main", "t"),
 			Town: "t", What: "the log has lost the beginning of the town's history",
 			Want: "a message before it", Got: "none, and 5 of the 10000 that the history keeps",
 		}}, report.Findings)

@@ -19,6 +19,7 @@ import (
 	"worldengine/trace"
 	"worldengine/worldengine/internal/core/apply"
 	"worldengine/worldengine/internal/core/machine"
+	"worldengine/worldengine/internal/core/runlog"
 	"worldengine/worldengine/internal/core/town"
 	"worldengine/worldengine/internal/core/town/towntest"
 	"worldengine/worldengine/internal/engine"
@@ -178,7 +179,7 @@ func (w *checkedWorld) pending(townID string) string {
 }
 
 // append appends an event to a run as another producer, and returns its place in the run.
-func (w *checkedWorld) append(townID, runID string, e runevents.Event) int64 {
+func (w *checkedWorld) append(townID, runID string, e runlog.Event) int64 {
 	w.t.Helper()
 	e.EventID, e.EmittedAt = uuid.NewString(), "2026-02-16T10:00:00.000Z"
 	e.LogicalAttemptID = cmp.Or(e.LogicalAttemptID, 1)
@@ -190,7 +191,7 @@ func (w *checkedWorld) append(townID, runID string, e runevents.Event) int64 {
 		identity.PlanID, identity.PlanVersion = run.Metadata.PlanID, run.Metadata.PlanVersion
 	}
 	appended, err := w.engine.Appends().Append(w.t.Context(), townID,
-		[]runevents.Write{runevents.NewWrite(identity, e)})
+		[]runevents.Write{runlog.NewWrite(identity, e)})
 	require.NoError(w.t, err)
 	return appended[0].RunSeq
 }
@@ -207,13 +208,13 @@ func (w *checkedWorld) forgeRun(
 	townID string, firstSeq int64, first *runevents.Record, events []runevents.EventType,
 ) {
 	w.t.Helper()
-	run := runevents.Run{FirstSeq: firstSeq, Identity: runevents.Identity{
+	run := runlog.Run{FirstSeq: firstSeq, Identity: runevents.Identity{
 		RunID: first.RunID, TenantID: first.TenantID,
 		ProjectID: first.ProjectID, EnvironmentID: first.EnvironmentID,
 		PlanID: first.PlanID, PlanVersion: first.PlanVersion,
 	}}
 	for _, event := range events {
-		e := runevents.Event{
+		e := runlog.Event{
 			EventID: uuid.NewString(), EventType: event, LogicalAttemptID: 1,
 			EmittedAt: first.EmittedAt,
 		}

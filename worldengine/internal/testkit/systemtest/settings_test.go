@@ -8,6 +8,7 @@ import (
 
 	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/engine"
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/commitlog/logtest"
 	"worldengine/worldengine/internal/store/fsck"
@@ -35,7 +36,7 @@ func TestFsck_Settings(t *testing.T) {
 		t.Helper()
 		var found []string
 		for _, f := range w.fsck(fsck.Options{}).Findings {
-			require.Equal(t, wire.SettingsSubject(wire.DefaultWorld), f.Subject)
+			require.Equal(t, layout.SettingsSubject(wire.DefaultWorld), f.Subject)
 			found = append(found, f.What)
 		}
 		require.Equal(t, whats, found)
@@ -66,7 +67,7 @@ func TestFsck_Settings(t *testing.T) {
 	store := func(settings ...machine.Setting) {
 		t.Helper()
 		msg, err := records.Encode(&machine.Record{Kind: machine.KindSettings, Settings: settings},
-			wire.SettingsSubject(wire.DefaultWorld), nil)
+			layout.SettingsSubject(wire.DefaultWorld), nil)
 		require.NoError(t, err)
 		msg.Subject = logtest.AppendSubject(t, js, msg.Subject)
 		_, err = js.PublishMsg(t.Context(), msg)

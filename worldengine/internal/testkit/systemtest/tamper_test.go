@@ -22,7 +22,9 @@ import (
 	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/worldengine/internal/core/machine"
+	"worldengine/worldengine/internal/core/runlog"
 	"worldengine/worldengine/internal/engine"
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/store/commitlog/logtest"
 	"worldengine/worldengine/internal/store/fsck"
 	"worldengine/worldengine/internal/store/records"
@@ -55,7 +57,7 @@ func storied(t *testing.T) []*jetstream.RawStreamMsg {
 	w.idle()
 	waiting := w.later(proposalBy("refused", w.state("t")))
 	id := w.pausedRun(2)
-	w.append("t", id, runevents.Event{EventType: "Noted", StepID: "build"})
+	w.append("t", id, runlog.Event{EventType: "Noted", StepID: "build"})
 	w.signal(machine.SignalResume, "t")
 	w.result(waiting, handoff.Failed)
 
@@ -75,7 +77,7 @@ func storied(t *testing.T) []*jetstream.RawStreamMsg {
 	w.send(proposalBy("anybody", first), handoff.Stale)
 	w.idle()
 	applied := w.later(proposalBy("waits", w.state("t")))
-	w.append("t", w.pending("t"), runevents.Event{EventType: "Noted", StepID: "build"})
+	w.append("t", w.pending("t"), runlog.Event{EventType: "Noted", StepID: "build"})
 	w.signal(machine.SignalPause, "t")
 	w.clean()
 	log := w.messages()
@@ -395,9 +397,9 @@ var undecodable = []string{"NATS/1.0\r\nno colon\r\n\r\n", "garbage"}
 // subject of a town, of a missing town, and on the others. Its body may be a tampered record.
 func TestFsck_UndecodableHeaders(t *testing.T) {
 	for i, subject := range []string{
-		wire.LogSubject("main", "t"), wire.LogSubject("main", "stranger"),
-		wire.RefusedSubject("main", "t"), wire.RunSubject("main", "run-1"),
-		wire.SignalSubject("main"), wire.LogSubject("main", "t"),
+		layout.LogSubject("main", "t"), layout.LogSubject("main", "stranger"),
+		layout.RefusedSubject("main", "t"), layout.RunSubject("main", "run-1"),
+		layout.SignalSubject("main"), layout.LogSubject("main", "t"),
 	} {
 		t.Run(fmt.Sprint(i, subject), func(t *testing.T) {
 			w := newCheckedWorld(t, engine.Config{Bus: engine.BusConfig{Enabled: true}}, opened)
@@ -409,22 +411,22 @@ func TestFsck_UndecodableHeaders(t *testing.T) {
 			}
 			bad := w.publishRaw(subject, undecodable[i%2], body)
 			w.followed()
-			letter := wire.DeadLetterSubject("main", wire.EventStream("main"), fmt.Sprint(bad), "0")
-			w.last(w.stream(wire.DeadLetterStream("main")), letter)
+			letter := layout.DeadLetterSubject("main", wire.EventStream("main"), fmt.Sprint(bad), "0")
+			w.last(w.stream(layout.DeadLetterStream("main")), letter)
 			require.Eventually(t, func() bool {
-				_, err := w.stream(wire.AlertStream("main")).GetLastMsgForSubject(t.Context(),
+				_, err := w.stream(layout.AlertStream("main")).GetLastMsgForSubject(t.Context(),
 					wire.AlertSubject("main", string(runevents.EventBusDeliveryFailed)))
 				return err == nil
 			}, 30*time.Second, 10*time.Millisecond)
 			requireFound := func(report *fsck.Report) {
 				require.False(t, report.Clean())
 				require.True(t, slices.ContainsFunc(report.Findings, func(f fsck.Finding) bool {
-					return f.Stream == wire.LogStream("main") && f.Sequence == bad &&
+					return f.Stream == layout.LogStream("main") && f.Sequence == bad &&
 						f.Subject == subject
 				}), "%+v", report.Findings)
 			}
 			requireFound(w.fsck(fsck.Options{}))
-			if subject == wire.LogSubject("main", "t") {
+			if subject == layout.LogSubject("main", "t") {
 				_, err := w.engine.Town(t.Context(), "t")
 				require.ErrorIs(t, err, records.ErrTownDamaged)
 			}
@@ -445,7 +447,7 @@ func TestFsck_UndecodableHeaders(t *testing.T) {
 				require.True(t, report.Damaged[0].LosesCommit, "a record may be a commit")
 				report = w.fsck(fsck.Options{Repair: true, RepairTowns: true})
 			}
-			if subject == wire.LogSubject("main", "t") {
+			if subject == layout.LogSubject("main", "t") {
 				require.Len(t, report.Repair.TownsRepaired, 1)
 				_, err := w.engine.Town(t.Context(), "t")
 				require.NoError(t, err)

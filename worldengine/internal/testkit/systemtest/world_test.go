@@ -20,10 +20,12 @@ import (
 	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/trace"
+	"worldengine/worldengine/internal/core/runlog"
 	"worldengine/worldengine/internal/core/town"
 	"worldengine/worldengine/internal/core/town/towntest"
 	"worldengine/worldengine/internal/engine"
 	"worldengine/worldengine/internal/engine/queue"
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/kit/natsconn"
 	"worldengine/worldengine/internal/serve/server"
 	"worldengine/worldengine/internal/store/commitlog"
@@ -142,7 +144,7 @@ func (w *checkedWorld) populate(towns ...string) *checkedWorld {
 	w.send(proposal(towntest.Threatened(func(s *town.Snapshot) { s.TownID = "nowhere" }),
 		handoff.AdvanceProject, "wall"), handoff.Rejected)
 	for _, event := range []runevents.EventType{runevents.RunStarted, "Noted", runevents.RunPaused} {
-		w.append("town-1", "planner-1", runevents.Event{EventType: event})
+		w.append("town-1", "planner-1", runlog.Event{EventType: event})
 	}
 	w.clean()
 	return w
@@ -245,7 +247,7 @@ func (w *checkedWorld) stream(name string) jetstream.Stream {
 	return stream
 }
 
-func (w *checkedWorld) log() jetstream.Stream { return w.stream(wire.LogStream("main")) }
+func (w *checkedWorld) log() jetstream.Stream { return w.stream(layout.LogStream("main")) }
 
 // logEnd is the sequence of the log's last message.
 func (w *checkedWorld) logEnd() uint64 {
@@ -258,11 +260,11 @@ func (w *checkedWorld) logEnd() uint64 {
 // placeOf is the log sequence of an accepted handoff.
 func (w *checkedWorld) placeOf(h *handoff.Handoff) uint64 {
 	w.t.Helper()
-	subject := wire.LogSubject("main", wire.TownToken(h.Proposal.TownID))
+	subject := layout.LogSubject("main", wire.TownToken(h.Proposal.TownID))
 	for seq := uint64(1); ; seq++ {
 		msg, err := w.log().GetMsg(w.t.Context(), seq, jetstream.WithGetMsgSubject(subject))
 		require.NoError(w.t, err)
-		if seq = msg.Sequence; msg.Header.Get(wire.KeyHeader) == h.IdempotencyKey {
+		if seq = msg.Sequence; msg.Header.Get(layout.KeyHeader) == h.IdempotencyKey {
 			return seq
 		}
 	}

@@ -20,6 +20,8 @@ import (
 
 	"worldengine/worldengine/client"
 	"worldengine/worldengine/internal/kit/backoff"
+	"worldengine/worldengine/internal/kit/layout"
+	"worldengine/worldengine/internal/kit/phrase"
 	"worldengine/worldengine/internal/kit/platform"
 	"worldengine/worldengine/internal/serve/server"
 	"worldengine/worldengine/wire"
@@ -127,7 +129,7 @@ func Run(ctx context.Context, config *Config, target Target) (*Report, error) {
 		return nil, err
 	}
 	if r.Append, err = l.append(ctx); err != nil {
-		r.AppendUnknown = wire.Sentence(err)
+		r.AppendUnknown = phrase.Sentence(err)
 	} else {
 		r.OfAppend = r.Executed / r.Append.PerSecond
 	}
@@ -327,12 +329,12 @@ func (l *load) append(ctx context.Context) (*Append, error) {
 // appendStream makes a stream like the log, and returns its name and the size of a commit.
 func (l *load) appendStream(ctx context.Context, js jetstream.JetStream) (string, int, error) {
 	world := l.target.World
-	log, err := js.Stream(ctx, wire.LogStream(world))
+	log, err := js.Stream(ctx, layout.LogStream(world))
 	if err != nil {
 		return "", 0, fmt.Errorf("the log: %w", err)
 	}
 	town := wire.TownToken(l.towns[0].state.Snapshot.TownID)
-	last, err := log.GetLastMsgForSubject(ctx, wire.LogSubject(world, town))
+	last, err := log.GetLastMsgForSubject(ctx, layout.LogSubject(world, town))
 	if err != nil {
 		return "", 0, fmt.Errorf("the last commit of a town: %w", err)
 	}
@@ -350,5 +352,5 @@ func (l *load) appendStream(ctx context.Context, js jetstream.JetStream) (string
 
 // unconnected is the error of a request without an answer.
 func unconnected(err error) error {
-	return &client.UnavailableError{Code: "CONNECTION", Cause: err, Message: wire.Sentence(err)}
+	return &client.UnavailableError{Code: "CONNECTION", Cause: err, Message: phrase.Sentence(err)}
 }

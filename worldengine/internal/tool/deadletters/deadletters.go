@@ -16,6 +16,7 @@ import (
 
 	"worldengine/worldengine/client"
 	"worldengine/worldengine/internal/engine/bus"
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/wire"
 )
@@ -43,9 +44,9 @@ func newLetter(msg *jetstream.RawStreamMsg) Letter {
 		return n
 	}
 	l := Letter{
-		Number: msg.Sequence, At: msg.Time, LogSeq: count(wire.LogSeqHeader),
-		Part: count(wire.LogPartHeader), Subject: msg.Header.Get(wire.OriginalSubjectHeader),
-		Reason: msg.Header.Get(wire.DeadLetterReasonHeader), Size: count(wire.OriginalSizeHeader),
+		Number: msg.Sequence, At: msg.Time, LogSeq: count(layout.LogSeqHeader),
+		Part: count(layout.LogPartHeader), Subject: msg.Header.Get(layout.OriginalSubjectHeader),
+		Reason: msg.Header.Get(layout.DeadLetterReasonHeader), Size: count(layout.OriginalSizeHeader),
 		own: msg.Subject,
 	}
 	if tokens := strings.Split(msg.Subject, "."); len(tokens) > 3 {
@@ -78,7 +79,7 @@ func Open(ctx context.Context, js jetstream.JetStream, world string) (*Box, erro
 		return nil, ErrNoBus
 	}
 	if err == nil {
-		b.stream, err = js.Stream(ctx, wire.DeadLetterStream(world))
+		b.stream, err = js.Stream(ctx, layout.DeadLetterStream(world))
 	}
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return b, nil

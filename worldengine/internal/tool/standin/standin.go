@@ -22,9 +22,9 @@ import (
 	"worldengine/worldengine/client"
 	"worldengine/worldengine/internal/core/apply"
 	"worldengine/worldengine/internal/core/town"
+	"worldengine/worldengine/internal/kit/phrase"
 	"worldengine/worldengine/internal/kit/visible"
 	"worldengine/worldengine/plugin"
-	"worldengine/worldengine/wire"
 )
 
 // Config is the plugin to stand in for.
@@ -77,7 +77,7 @@ func Serve(ctx context.Context, nc *nats.Conn, config Config) error {
 		return unavailable("PERMISSION_DENIED", err, "this user may not host these towns: use a user of "+
 			"the role plugin, and give --town for each town that it may act on")
 	case err != nil:
-		return unavailable("SUBSCRIPTION", err, "%s", wire.Sentence(err))
+		return unavailable("SUBSCRIPTION", err, "%s", phrase.Sentence(err))
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer func() {
@@ -114,7 +114,7 @@ func unavailable(code string, cause error, format string, args ...any) error {
 func (p *standIn) mustBeAlone(ctx context.Context, nc *nats.Conn) error {
 	others, err := plugin.OtherHosts(ctx, nc, p.World, p.Towns...)
 	if err != nil {
-		p.Note("it is not known whether another plugin hosts the town: %s", wire.Sentence(err))
+		p.Note("it is not known whether another plugin hosts the town: %s", phrase.Sentence(err))
 	}
 	if len(others) == 0 {
 		return nil

@@ -12,7 +12,7 @@ import (
 	"worldengine/schemas"
 	"worldengine/worldengine/internal/core/town"
 	"worldengine/worldengine/internal/kit/documents"
-	"worldengine/worldengine/wire"
+	"worldengine/worldengine/internal/kit/phrase"
 )
 
 // Document is a document with the findings of its check.
@@ -34,7 +34,7 @@ func File(data []byte) (found []Document) {
 	switch {
 	case errors.Is(err, documents.ErrByteOrderMark):
 		return []Document{{Violations: []schemas.Violation{
-			{Message: "is not JSON: " + wire.Sentence(err)}}}}
+			{Message: "is not JSON: " + phrase.Sentence(err)}}}}
 	case err != nil:
 		return []Document{check("", "", data)} // which describes the invalid JSON
 	}
@@ -132,5 +132,5 @@ func Violations(err error) []schemas.Violation {
 	if found, ok := errors.AsType[*schemas.ValidationError](err); ok {
 		return found.Violations
 	}
-	return []schemas.Violation{{Message: wire.Sentence(err)}}
+	return []schemas.Violation{{Message: phrase.Sentence(err)}}
 }

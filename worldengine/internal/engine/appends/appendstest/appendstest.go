@@ -11,6 +11,7 @@ import (
 
 	"worldengine/runevents"
 	"worldengine/worldengine/internal/core/machine"
+	"worldengine/worldengine/internal/core/runlog"
 	"worldengine/worldengine/internal/engine/appends"
 	"worldengine/worldengine/internal/engine/projector"
 	"worldengine/worldengine/internal/engine/queue"
@@ -38,7 +39,7 @@ func Open(t testing.TB, l *records.Log, change ...func(*projector.Config)) *Worl
 	config := projector.Config{
 		Log: l, Index: w.Index, Runs: w.Runs, Logger: logger, Now: time.Now,
 		Alert: func(string, runevents.Alert) bool { return true },
-		Appends: runevents.AppendPolicy{TenantID: "default", EngineSteps: machine.Steps(),
+		Appends: runlog.Policy{TenantID: "default", EngineSteps: machine.Steps(),
 			EnginePlan: machine.IsEnginePlan},
 	}
 	for _, c := range change {
@@ -60,12 +61,12 @@ func (w *World) MustAppend(t testing.TB, townID string, writes ...runevents.Writ
 
 // Extend commits a record of the engine on a run's own subject, behind emitted events that stand
 // elsewhere, and returns the run's end.
-func (w *World) Extend(t testing.TB, run *runevents.Run, emitted int64, closing bool) *machine.RunTail {
+func (w *World) Extend(t testing.TB, run *runlog.Run, emitted int64, closing bool) *machine.RunTail {
 	t.Helper()
 	tail, err := w.Log.Tail(t.Context(), run.RunID, emitted)
 	require.NoError(t, err)
 	rec := &machine.Record{Kind: machine.KindRun, TownID: "t", Closing: closing,
-		Run: &runevents.Run{Identity: run.Identity, FirstSeq: tail.Next, Events: run.Events}}
+		Run: &runlog.Run{Identity: run.Identity, FirstSeq: tail.Next, Events: run.Events}}
 	seq, err := w.Log.CommitRun(t.Context(), rec, tail.Guard)
 	require.NoError(t, err)
 	tail.Add(rec, seq)

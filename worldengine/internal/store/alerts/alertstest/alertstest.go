@@ -10,13 +10,14 @@ import (
 
 	"worldengine/runevents"
 	"worldengine/worldengine/internal/core/approval"
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/wire"
 )
 
 // Raised returns the alerts of the world main, oldest first.
 func Raised(t testing.TB, js jetstream.JetStream) (all []runevents.Alert) {
 	t.Helper()
-	for _, msg := range messages(t, js, wire.AlertStream("main")) {
+	for _, msg := range messages(t, js, layout.AlertStream("main")) {
 		var alert runevents.Alert
 		require.NoError(t, json.Unmarshal(msg.Data, &alert))
 		require.Equal(t, wire.AlertSubject("main", string(alert.Code)), msg.Subject)
@@ -38,7 +39,7 @@ func (Notified) Asked(string, *approval.Asked) {}
 // Letters returns the dead letters of the world main, oldest first.
 func Letters(t testing.TB, js jetstream.JetStream) []*jetstream.RawStreamMsg {
 	t.Helper()
-	return messages(t, js, wire.DeadLetterStream("main"))
+	return messages(t, js, layout.DeadLetterStream("main"))
 }
 
 func messages(t testing.TB, js jetstream.JetStream, name string) (all []*jetstream.RawStreamMsg) {

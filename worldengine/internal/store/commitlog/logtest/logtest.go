@@ -14,6 +14,7 @@ import (
 
 	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/core/town"
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/records"
 	"worldengine/worldengine/internal/store/worldsettings"
@@ -60,7 +61,7 @@ func PutTown(t testing.TB, townID string, day int64) *nats.Msg {
 	state := town.NewState(&town.Snapshot{SchemaVersion: town.SchemaVersion,
 		TownID: townID, Day: day})
 	rec := machine.Record{Kind: machine.KindPut, TownID: townID}
-	msg, err := records.Encode(&rec, wire.LogSubject("main", wire.TownToken(townID)),
+	msg, err := records.Encode(&rec, layout.LogSubject("main", wire.TownToken(townID)),
 		&machine.Town{State: state})
 	require.NoError(t, err)
 	return msg
@@ -123,10 +124,10 @@ func AppendSubject(t testing.TB, js jetstream.JetStream, subject string) string 
 	if !ok {
 		return subject
 	}
-	stream, err := js.Stream(t.Context(), wire.LogStream(world))
+	stream, err := js.Stream(t.Context(), layout.LogStream(world))
 	require.NoError(t, err)
 	if identity := commitlog.Identity(stream.CachedInfo().Config); identity != "" {
-		return wire.AppendSubject(subject, identity)
+		return layout.AppendSubject(subject, identity)
 	}
 	return subject
 }

@@ -12,7 +12,9 @@ import (
 	"worldengine/worldengine/internal/core/apply"
 	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/core/machine/machinetest"
+	"worldengine/worldengine/internal/core/runlog"
 	"worldengine/worldengine/internal/core/town"
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/store/records"
 	"worldengine/worldengine/wire"
 )
@@ -50,7 +52,7 @@ func Commit(
 	t.Helper()
 	if rec.Kind == machine.KindRefused {
 		require.NoError(t, l.Refuse(t.Context(), rec,
-			wire.RefusedSubject(l.World, wire.TownToken(rec.TownID)), nil))
+			layout.RefusedSubject(l.World, wire.TownToken(rec.TownID)), nil))
 	} else {
 		after, err := l.Load(t.Context(), rec.TownID)
 		require.NoError(t, err)
@@ -71,6 +73,6 @@ func WithState(state town.State) func(*machine.Town) {
 }
 
 // NewProducer returns a producer of a run of the engine.
-func NewProducer(run runevents.Identity) *runevents.Producer {
-	return runevents.NewProducer(run, runevents.Source{Now: time.Now, NewID: uuid.NewString})
+func NewProducer(run runevents.Identity) *runlog.Producer {
+	return runlog.NewProducer(run, runlog.Source{Now: time.Now, NewID: uuid.NewString})
 }

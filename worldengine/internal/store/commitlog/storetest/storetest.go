@@ -11,8 +11,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/store/commitlog"
-	"worldengine/worldengine/wire"
 )
 
 // Opened is an empty store under test. Discard removes the message at a sequence, as a log discards its
@@ -39,11 +39,11 @@ func Run(t *testing.T, open func(t *testing.T) Opened) {
 // message returns a message of a town. It is guarded by a last sequence, on the subject of another town
 // if on is set.
 func message(townToken, data string, guard uint64, on ...string) *nats.Msg {
-	msg := &nats.Msg{Subject: wire.LogSubject("main", townToken), Data: []byte(data), Header: nats.Header{
-		jetstream.ExpectedLastSubjSeqHeader: {strconv.FormatUint(guard, 10)}, wire.KindHeader: {data},
+	msg := &nats.Msg{Subject: layout.LogSubject("main", townToken), Data: []byte(data), Header: nats.Header{
+		jetstream.ExpectedLastSubjSeqHeader: {strconv.FormatUint(guard, 10)}, layout.KindHeader: {data},
 	}}
 	if len(on) > 0 {
-		msg.Header[jetstream.ExpectedLastSubjSeqSubjHeader] = []string{wire.LogSubject("main", on[0])}
+		msg.Header[jetstream.ExpectedLastSubjSeqSubjHeader] = []string{layout.LogSubject("main", on[0])}
 	}
 	return msg
 }
@@ -125,14 +125,14 @@ func requireMessage(t *testing.T, want uint64, msg *jetstream.RawStreamMsg, err 
 	}
 	require.NotNil(t, msg)
 	require.Equal(t, want, msg.Sequence)
-	require.Equal(t, string(msg.Data), msg.Header.Get(wire.KindHeader))
+	require.Equal(t, string(msg.Data), msg.Header.Get(layout.KindHeader))
 	require.False(t, msg.Time.IsZero())
 }
 
 // requireReads asserts how At, Last and Next read the subject of the town a, and End the whole log.
 func requireReads(t *testing.T, s commitlog.Store, at map[uint64]uint64, last uint64, next map[uint64]uint64, end uint64) {
 	t.Helper()
-	subject := wire.LogSubject("main", "a")
+	subject := layout.LogSubject("main", "a")
 	for seq, want := range at {
 		msg, err := s.At(t.Context(), seq)
 		requireMessage(t, want, msg, err)

@@ -1,0 +1,64 @@
+package runlog_test
+
+import (
+	"errors"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"worldengine/runevents"
+	"worldengine/schemas/schemastest"
+	"worldengine/worldengine/internal/core/runlog"
+)
+
+// In any stream, Check refuses exactly the new events that a projector ignores as invalid.
+func TestState_CheckAgainstProjections(t *testing.T) {
+	t.Parallel()
+	g := rand.New(rand.NewPCG(11, 11))
+	refusals, passes := 0, 0
+	for range 300 {
+		records := anyStream(g)
+		state := runlog.NewState(records[0].RunID, runlog.Policy{})
+		belief := runevents.NewSnapshot(records[0].RunID)
+		for _, r := range records {
+			r.RunSeq = belief.LastEventSeq + 1
+			next, alerts, err := runevents.Incremental(belief, []runevents.Record{r})
+			require.NoError(t, err)
+			if known, ok := state.Find(r.IdempotencyKey); ok {
+				require.Less(t, known.RunSeq, r.RunSeq)
+				continue
+			}
+			err = state.Check(&r.Write)
+			if len(eventIDs(alerts, runevents.InvalidTransition)) > 0 {
+				_, ok := errors.AsType[*runevents.InvalidTransitionError](err)
+				require.True(t, ok, "%v", err)
+				refusals++
+				continue
+			}
+			require.NoError(t, err)
+			passes++
+			belief = next
+			_, err = state.Add(false, r)
+			require.NoError(t, err)
+		}
+	}
+	require.Greater(t, refusals, 100)
+	require.Greater(t, passes, 100)
+}
+
+// NewWrite makes a valid write of a valid event.
+func TestNewWrite(t *testing.T) {
+	t.Parallel()
+	want := newWrite(runevents.StepStarted, "a", 2)
+	event := runlog.Event{
+		EventID: want.EventID, EventType: want.EventType, StepID: "a", LogicalAttemptID: 2,
+		EmittedAt: want.EmittedAt,
+	}
+	got := runlog.NewWrite(identity, event)
+	require.Equal(t, want, got)
+	require.NoError(t, got.Validate())
+	event.LogicalAttemptID = 0
+	got = runlog.NewWrite(identity, event)
+	require.Equal(t, []string{"/logicalAttemptId"}, schemastest.Paths(t, got.Validate()))
+}

@@ -1,0 +1,208 @@
+package runlog_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"worldengine/runevents"
+	"worldengine/worldengine/internal/core/runlog"
+)
+
+var identity = runevents.Identity{
+	RunID: "0d3c6a9e-4f0c-4a8e-9d5d-3d4c0f7dbb8a", TenantID: "default", ProjectID: "main",
+	EnvironmentID: "local", PlanID: "plan_abc", PlanVersion: "2",
+}
+
+var persistedAt = time.Date(2026, 2, 16, 11, 0, 0, 250_999_999, time.FixedZone("CET", 3600))
+
+func idOf(n int) string { return fmt.Sprintf("00000000-0000-4000-8000-%012d", n) }
+
+// source counts: the nth id ends in n, and every look at the clock is 1 ms later.
+func source() runlog.Source {
+	ids, ticks := 0, 0
+	return runlog.Source{
+		Now: func() time.Time {
+			ticks++
+			return time.Date(2026, 2, 16, 10, 0, 0, 0,
+				time.UTC).Add(time.Duration(ticks) * time.Millisecond)
+		},
+		NewID: func() string {
+			ids++
+			return idOf(ids)
+		},
+	}
+}
+
+// wholeRun emits a run with one completed and one skipped step.
+func wholeRun(t testing.TB, p *runlog.Producer) {
+	t.Helper()
+	require.NoError(t, emitRun(p, runevents.RunStarted, map[string]any{"townId": "alpha"}))
+	require.NoError(t, emitStep(p, runevents.StepStarted, "stale-check", nil))
+	require.NoError(t,
+		emitStep(p, runevents.StepCompleted, "stale-check", map[string]any{"passed": true}))
+	require.NoError(t, emitStep(p, runevents.StepSkipped, "apply", map[string]any{"reason": "STALE"}))
+	require.NoError(t, emitRun(p, runevents.RunCompleted, nil))
+}
+
+// newWrite is a valid write of the run, with an eventId of its own.
+func newWrite(event runevents.EventType, stepID string, attempt int64) runevents.Write {
+	return sealed(runevents.Write{
+		EventID: uuid.NewString(), EventType: event, EmittedAt: "2026-02-16T10:00:00.000Z",
+		RunID: identity.RunID, TenantID: "default", ProjectID: "main", EnvironmentID: "local",
+		PlanID: "plan_abc", PlanVersion: "2", EngineAttemptID: 1,
+		LogicalAttemptID: attempt, StepID: stepID,
+	})
+}
+
+// sealed gives a write the key that its fields derive.
+func sealed(w runevents.Write) runevents.Write {
+	w.IdempotencyKey = runevents.IdempotencyKey(runevents.KeyFields{
+		RunID: w.RunID, StepID: w.StepID, LogicalAttemptID: w.LogicalAttemptID,
+		EventType: w.EventType, PlanID: w.PlanID, PlanVersion: w.PlanVersion,
+	})
+	return w
+}
+
+func mustMarshal(w runevents.Write) []byte {
+	data, err := json.Marshal(&w)
+	if err != nil {
+		return nil
+	}
+	return data
+}
+
+// stepEvent is an event of an attempt of a step, or with "" of the run.
+func stepEvent(event runevents.EventType, step string, attempt int64) runlog.Event {
+	return runlog.Event{EventType: event, StepID: step, LogicalAttemptID: attempt}
+}
+
+// happening is an event in the text of a test: TYPE [STEP] [#ATTEMPT] [@RUNSEQ] [MEMBER=VALUE …]
+// [PAYLOAD]. "; " separates events.
+type happening struct {
+	runlog.Event
+	runSeq  int64             // -1 for the next one
+	members map[string]string // of the write, other than these
+}
+
+func happenings(t testing.TB, text string) (all []happening) {
+	t.Helper()
+	for part := range strings.SplitSeq(text, "; ") {
+		fields, payload, found := strings.Cut(part, "{")
+		words := strings.Fields(fields)
+		if len(words) == 0 {
+			continue
+		}
+		h := happening{Event: stepEvent(runevents.EventType(words[0]), "", 1), runSeq: -1,
+			members: map[string]string{}}
+		if found {
+			h.Payload = jsontext.Value("{" + payload)
+		}
+		for _, word := range words[1:] {
+			name, value, isMember := strings.Cut(word, "=")
+			n, err := strconv.ParseInt(word[1:], 10, 64)
+			switch {
+			case isMember:
+				h.members[name] = value
+			case word[0] == '#' && err == nil:
+				h.LogicalAttemptID = n
+			case word[0] == '@' && err == nil:
+				h.runSeq = n
+			default:
+				h.StepID = word
+			}
+		}
+		all = append(all, h)
+	}
+	return all
+}
+
+// parseRecords gives events their places in a run: the nth has runSeq n, was emitted n ms after ten o'clock
+// and persisted 100 ms later.
+func parseRecords(t testing.TB, text string) []runevents.Record {
+	t.Helper()
+	run := runlog.Run{Identity: identity, FirstSeq: 1}
+	ten := time.Date(2026, 2, 16, 10, 0, 0, 0, time.UTC)
+	for i, h := range happenings(t, text) {
+		h.EventID = idOf(i + 1)
+		h.EmittedAt = runevents.Timestamp(ten.Add(time.Duration(i+1) * time.Millisecond))
+		run.Events = append(run.Events, h.Event)
+	}
+	records := run.Records(time.Time{})
+	for i := range records {
+		records[i].PersistedAt = runevents.Timestamp(
+			ten.Add(time.Duration(i+101) * time.Millisecond))
+	}
+	return records
+}
+
+// again is the record under another runSeq and eventId, as an append authority without
+// deduplication would store it.
+func again(r runevents.Record, runSeq int64) runevents.Record {
+	r.RunSeq, r.EventID = runSeq, fmt.Sprintf("99999999-0000-4000-8000-%012d", runSeq)
+	return r
+}
+
+func project(t testing.TB, records []runevents.Record) (runevents.Snapshot, []runevents.Alert) {
+	t.Helper()
+	s, alerts, err := runevents.Project(identity.RunID, records)
+	require.NoError(t, err)
+	return s, alerts
+}
+
+func incremental(
+	t testing.TB, s runevents.Snapshot, records []runevents.Record,
+) (runevents.Snapshot, []runevents.Alert) {
+	t.Helper()
+	next, alerts, err := runevents.Incremental(s, records)
+	require.NoError(t, err)
+	return next, alerts
+}
+
+// attempted are the statuses that a run's events ask for.
+var attempted = map[runevents.EventType]string{
+	"RunQueued": "PENDING", "RunApproved": "APPROVED", "RunStarted": "RUNNING",
+	"RunPaused":  "PAUSED",
+	"RunResumed": "RUNNING", "RunCompleted": "COMPLETED", "RunFailed": "FAILED",
+	"RunCancelled": "CANCELLED", "StepStarted": "RUNNING", "StepCompleted": "SUCCESS",
+	"StepFailed": "FAILED", "StepSkipped": "SKIPPED",
+}
+
+// requireIgnored asserts policy A: nothing moved but the watermark, the mark and the alert.
+func requireIgnored(
+	t *testing.T, was, is runevents.Snapshot, r runevents.Record,
+	alert runevents.Alert, prior string,
+) {
+	t.Helper()
+	want := was
+	want.LastEventSeq, want.SeenKeys = r.RunSeq, is.SeenKeys
+	want.Metadata.Consistency = "INCONSISTENT"
+	want.Metadata.IgnoredEvents = append(slices.Clip(was.Metadata.IgnoredEvents), r.EventID)
+	require.Equal(t, want, is)
+	require.NotEmpty(t, alert.Message)
+	alert.Message = ""
+	require.Equal(t, runevents.Alert{
+		Code: "INVALID_TRANSITION", Severity: "P2", RunID: identity.RunID, TenantID: "default",
+		ProjectID: "main", EnvironmentID: "local", EventID: r.EventID, EventType: r.EventType,
+		StepID: r.StepID, LogicalAttemptID: r.LogicalAttemptID, RunSeq: r.RunSeq,
+		PersistedAt: r.PersistedAt, PriorState: prior, AttemptedState: attempted[r.EventType],
+		AppendedBy: r.AppendedBy,
+	}, alert)
+}
+
+// emitRun emits an event of the run, and emitStep one of the first attempt of a step.
+func emitRun(p *runlog.Producer, event runevents.EventType, payload any) error {
+	return emitStep(p, event, "", payload)
+}
+
+func emitStep(p *runlog.Producer, event runevents.EventType, stepID string, payload any) error {
+	return p.Emit(runlog.Emission{Type: event, StepID: stepID, Payload: payload})
+}

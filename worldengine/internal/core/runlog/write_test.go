@@ -1,0 +1,190 @@
+package runlog_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"worldengine/runevents"
+	"worldengine/schemas"
+	"worldengine/schemas/schemastest"
+	"worldengine/worldengine/internal/core/runlog"
+)
+
+// TestWrite_Validate changes a StepFailed of step "a", and expects a refusal with one path, whether it
+// is validated alone or as the bytes of an append. A write that no JSON can hold is refused as a whole.
+func TestWrite_Validate(t *testing.T) {
+	t.Parallel()
+	for change, path := range map[string]string{
+		`{"stepId":""}`:                                      "/stepId",
+		`{"eventType":"RunPaused"}`:                          "/stepId",
+		`{"stepId":"a|b"}`:                                   "/stepId",
+		`{"eventType":"a|b"}`:                                "/eventType",
+		`{"planId":"a|b"}`:                                   "/planId",
+		`{"planVersion":"a|b"}`:                              "/planVersion",
+		`{"runId":"a|b"}`:                                    "/runId",
+		`{"runId":"` + strings.Repeat("x", 257) + `"}`:       "/runId",
+		`{"runId":"` + strings.Repeat("é", 129) + `"}`:       "/runId",
+		`{"tenantId":""}`:                                    "/tenantId",
+		`{"logicalAttemptId":0}`:                             "/logicalAttemptId",
+		`{"engineAttemptId":0}`:                              "/engineAttemptId",
+		`{"logicalAttemptId":9007199254740993}`:              "/logicalAttemptId",
+		`{"eventId":"9b2f6a1e-7c4d-1e0b-8a53-1f6f0c9d2e77"}`: "/eventId",
+		`{"emittedAt":"2026-02-16T11:00:00+01:00"}`:          "/emittedAt",
+		`{"emittedAt":"2026-02-30T10:00:00Z"}`:               "/emittedAt",
+		`{"payload":[]}`:                                     "/payload",
+		`{"payload":{"error":7}}`:                            "/payload/error",
+		`{"eventType":"SignalAccepted","stepId":"","payload":{"runId":7}}`: "/payload/runId",
+	} {
+		w := newWrite(runevents.StepFailed, "a", 1)
+		require.NoError(t, json.Unmarshal([]byte(change), &w))
+		w = sealed(w)
+		require.Equal(t, []string{path}, schemastest.Paths(t, w.Validate()))
+		_, err := parsedWrite(mustMarshal(w))
+		require.Equal(t, []string{"/events/0" + path}, schemastest.Paths(t, err))
+	}
+	for _, change := range []func(*runevents.Write){
+		func(w *runevents.Write) { w.Payload = []byte(`{`) },
+		func(w *runevents.Write) { w.Payload = []byte(`{"a":{"b":1,"b":2}}`) },
+		func(w *runevents.Write) { w.TenantID = "\xff" },
+	} {
+		w := newWrite(runevents.StepFailed, "a", 1)
+		change(&w)
+		w = sealed(w)
+		require.Equal(t, []string{""}, schemastest.Paths(t, w.Validate()))
+		require.ErrorContains(t, w.Validate(), "cannot be written as JSON")
+	}
+	w := newWrite(runevents.StepFailed, "a", 1)
+	w.IdempotencyKey = strings.Repeat("0", 64)
+	err := w.Validate()
+	require.Equal(t, []string{"/idempotencyKey"}, schemastest.Paths(t, err))
+	require.ErrorContains(t, err, identity.RunID+"|a|1|StepFailed|plan_abc|2",
+		"it has the text to hash")
+}
+
+// parsedWrite reads a write as an append of one.
+func parsedWrite(data []byte) (runevents.Write, error) {
+	body := []byte(`{"townId":"t","events":[` + string(data) + `]}`)
+	_, writes, err := runlog.ParseAppend(body, schemas.Limits{Bytes: len(body)})
+	if err != nil {
+		return runevents.Write{}, err
+	}
+	return writes[0], runlog.CheckAppend(writes)
+}
+
+// A key that differs from the derivation is refused, whichever field it was derived from.
+func TestWrite_ValidateKey(t *testing.T) {
+	t.Parallel()
+	good := newWrite("Unknown", "a", 2)
+	good.Payload = []byte(`{"a":1}`)
+	require.NoError(t, good.Validate())
+	for i, change := range []func(*runevents.Write){
+		func(w *runevents.Write) { w.RunID = "other" },
+		func(w *runevents.Write) { w.StepID = "b" },
+		func(w *runevents.Write) { w.StepID = "" },
+		func(w *runevents.Write) { w.LogicalAttemptID = 3 },
+		func(w *runevents.Write) { w.EventType = "Unknown2" },
+		func(w *runevents.Write) { w.PlanID = "plan" },
+		func(w *runevents.Write) { w.PlanVersion = "3" },
+		func(w *runevents.Write) { w.TenantID, w.ProjectID = "other", "other" },
+		func(w *runevents.Write) { w.EnvironmentID, w.EngineAttemptID = "other", 7 },
+	} {
+		w := good
+		change(&w)
+		if i < 7 {
+			require.Equal(t, []string{"/idempotencyKey"}, schemastest.Paths(t, w.Validate()))
+		} else {
+			require.NoError(t, w.Validate())
+		}
+	}
+}
+
+func TestCheckAppend(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, []string{"/events"}, schemastest.Paths(t, runlog.CheckAppend(nil)))
+	many := make([]runevents.Write, runlog.MaxAppend+1)
+	for i := range many {
+		many[i] = newWrite("Told", "a", int64(i+1))
+	}
+	require.Equal(t, []string{"/events"}, schemastest.Paths(t, runlog.CheckAppend(many)))
+	require.NoError(t, runlog.CheckAppend(many[1:]))
+	for path, change := range map[string]func(*runevents.Write){
+		"/runId":         func(w *runevents.Write) { w.RunID = "other" },
+		"/tenantId":      func(w *runevents.Write) { w.TenantID = "other" },
+		"/projectId":     func(w *runevents.Write) { w.ProjectID = "other" },
+		"/environmentId": func(w *runevents.Write) { w.EnvironmentID = "other" },
+		"/planId":        func(w *runevents.Write) { w.PlanID = "other" },
+		"/planVersion":   func(w *runevents.Write) { w.PlanVersion = "other" },
+	} {
+		other := newWrite("Told", "a", 2)
+		change(&other)
+		err := runlog.CheckAppend([]runevents.Write{newWrite("Told", "a", 1), sealed(other)})
+		require.Equal(t, []string{"/events/1" + path}, schemastest.Paths(t, err))
+	}
+}
+
+// A payload may be larger than a request: Validate is also for producers that send none.
+func TestWrite_LargePayload(t *testing.T) {
+	t.Parallel()
+	w := newWrite("Told", "a", 1)
+	w.Payload = []byte(`{"text":"` + strings.Repeat("x", schemas.DefaultBytes) + `"}`)
+	require.NoError(t, w.Validate())
+}
+
+// A number in a payload keeps all its digits, and an integer may be written as 1.0.
+func TestParseAppend(t *testing.T) {
+	t.Parallel()
+	w := newWrite("Told", "a", 1)
+	w.Payload = []byte(`{ "n": 12345678901234567890.10, "s": "\u2028" }`)
+	data, err := json.Marshal(&w)
+	require.NoError(t, err)
+	text := strings.Replace(string(data), `"logicalAttemptId":1`, `"logicalAttemptId":1.0`, 1)
+	text = strings.Replace(text, `{"n":`, `{ "n": `, 1)
+	townID, writes, err := runlog.ParseAppend([]byte(`{"townId":"t","events":[`+text+`]}`),
+		schemas.Limits{})
+	require.NoError(t, err)
+	require.Equal(t, "t", townID)
+	require.Len(t, writes, 1)
+	require.JSONEq(t, string(data), string(mustMarshal(writes[0])))
+	require.Contains(t, string(writes[0].Payload), "12345678901234567890.10")
+	require.NoError(t, runlog.CheckAppend(writes))
+
+	for body, paths := range map[string][]string{
+		`{}`:                                     {"/events", "/townId"},
+		`{"townId":"","events":[]}`:              {"/townId"},
+		`{"townId":"t","events":[],"x":1}`:       {"/x"},
+		`{"townId":"t","events":[1]}`:            {"/events/0"},
+		`{"townId":"t","events":{"eventId":""}}`: {"/events"},
+	} {
+		_, _, err := runlog.ParseAppend([]byte(body), schemas.Limits{})
+		require.Equal(t, paths, schemastest.Paths(t, err), body)
+	}
+}
+
+// FuzzParseAppend: an accepted append fits the schema, and comes back from its bytes.
+func FuzzParseAppend(f *testing.F) {
+	w := newWrite(runevents.StepStarted, "a", 1)
+	f.Add([]byte(`{"townId":"t","events":[` + string(mustMarshal(w)) + `]}`))
+	f.Add([]byte(`{"townId":"t","events":[{}]}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		_, writes, err := runlog.ParseAppend(data, schemas.Limits{})
+		if err != nil || runlog.CheckAppend(writes) != nil {
+			return
+		}
+		for i := range writes {
+			again, err := parsedWrite(mustMarshal(writes[i]))
+			require.NoError(t, err)
+			require.Equal(t, writes[i].IdempotencyKey, again.IdempotencyKey)
+			require.NoError(t, again.Validate())
+		}
+		plan, err := runlog.NewState(writes[0].RunID, runlog.Policy{}).Plan(writes)
+		if err != nil {
+			schemastest.Paths(t, err)
+			return
+		}
+		_, err = plan.Run.AppendJSON(nil)
+		require.NoError(t, err)
+	})
+}

@@ -1,0 +1,28 @@
+// Package phrase makes parts of sentences for people.
+package phrase
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+)
+
+// packages matches the package names at the beginning of an error's text.
+var packages = regexp.MustCompile(`^((access|apply|backup|bench|feed|handoff|mcp|natsconn|rcon|runevents|` +
+	`schemas|server|service|town|webhook|worldengine): )+`)
+
+// Sentence returns the text of an error for a person or a client: without the package names at its
+// beginning.
+func Sentence(err error) string { return packages.ReplaceAllString(err.Error(), "") }
+
+// mostNames is how many names List writes out.
+const mostNames = 5
+
+// List lists the first of so many names: "a, b, c, d, e and 3 more".
+func List(names []string, all int) string {
+	text := strings.Join(names[:min(len(names), mostNames)], ", ")
+	if more := all - mostNames; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}
