@@ -92,6 +92,7 @@ const byServer = "handoffd"
 var ended = map[runevents.AlertCode]runevents.AlertCode{
 	runevents.PluginReturned:   runevents.PluginAbsent,
 	runevents.StorageRecovered: runevents.StorageFailed,
+	runevents.HistoryRecovered: runevents.HistoryFull,
 }
 
 // end acknowledges an alert that ends others, and the alerts before it that it ends.
