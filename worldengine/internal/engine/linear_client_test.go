@@ -207,12 +207,16 @@ func (c *linearClient) call(call linearCall) {
 	}
 }
 
-// request asks the present writer, and waits for its answer until that writer ends or patience does.
+// request asks the present writer, and waits for its answer until that writer ends or patience does. Between
+// two writers it sends nothing: nats.ErrNoResponders.
 func (c *linearClient) request(verb string, body []byte) (*nats.Msg, error) {
 	c.mu.Lock()
 	ctx, cancel := context.WithTimeout(c.writes, c.patient)
 	c.mu.Unlock()
 	defer cancel()
+	if ctx.Err() != nil {
+		return nil, nats.ErrNoResponders
+	}
 	return c.nc.RequestWithContext(ctx, wire.Subject(c.world, verb), body)
 }
 
