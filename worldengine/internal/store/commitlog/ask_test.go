@@ -21,9 +21,9 @@ func TestAskAgain(t *testing.T) {
 	}{
 		"answered at once":   {0, nil, 0},
 		"refused at once":    {0, refusal, 0},
-		"the first is lost":  {1, nil, answerWithin},
-		"all are lost":       {answerTries, context.DeadlineExceeded, answerTries * answerWithin},
-		"refused at the end": {3, refusal, 3 * answerWithin},
+		"the first is lost":  {1, nil, answerSoon},
+		"all are lost":       {answerTries, context.DeadlineExceeded, 7*answerSoon + 4*answerWithin},
+		"refused at the end": {3, refusal, 7 * answerSoon},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -49,7 +49,7 @@ func TestAskAgain(t *testing.T) {
 func TestAskAgain_CallerEnds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithTimeout(t.Context(), answerWithin/2)
+		ctx, cancel := context.WithTimeout(t.Context(), answerSoon/2)
 		defer cancel()
 		asked := 0
 		err := askAgain(ctx, func(ctx context.Context) error {

@@ -31,10 +31,13 @@ func LeaderInfo(
 	ctx context.Context, stream jetstream.Stream, options ...jetstream.StreamInfoOpt,
 ) (*jetstream.StreamInfo, error) {
 	var failure error
+	tries := patience{answerSoon, answerWithin}
 	for range leaderTries {
-		bounded, cancel := context.WithTimeout(ctx, answerWithin) // askAgain says why
-		info, err := stream.Info(bounded, options...)
-		cancel()
+		var info *jetstream.StreamInfo
+		_, err := tries.ask(ctx, func(ctx context.Context) (err error) {
+			info, err = stream.Info(ctx, options...)
+			return err
+		})
 		if err == nil && leads(info) {
 			return info, nil
 		}

@@ -17,11 +17,14 @@ import (
 type Node struct {
 	Name           string
 	Leads, Offline bool
-	// Silent is set if the leader has not heard the node for heardWithin. NATS notices only later that a node
-	// that was killed is offline.
+	// Silent is set if the leader has not heard the node for silentAfter, or never since its election. NATS
+	// notices only later that a node that was killed or cut off is offline.
 	Silent bool
 	Behind uint64 // how many operations it has not applied yet; 0 if it is current
 }
+
+// silentAfter is more than twice as long as the nodes of a stream take to answer its leader, each second.
+const silentAfter = 2500 * time.Millisecond
 
 // Unread returns why the replica of a node cannot be compared with the others now; "" if it can.
 func (n *Node) Unread() string {
@@ -43,7 +46,7 @@ func Nodes(ctx context.Context, stream jetstream.Stream) ([]Node, error) {
 	}
 	nodes := []Node{{Name: info.Cluster.Leader, Leads: true}}
 	for _, p := range info.Cluster.Replicas {
-		node := Node{Name: p.Name, Offline: p.Offline, Silent: p.Active > heardWithin}
+		node := Node{Name: p.Name, Offline: p.Offline, Silent: p.Active == 0 || p.Active > silentAfter}
 		if !p.Current {
 			node.Behind = p.Lag
 		}
@@ -56,12 +59,12 @@ func Nodes(ctx context.Context, stream jetstream.Stream) ([]Node, error) {
 var ErrElsewhere = errors.New("worldengine: NATS makes no consumer at the node")
 
 // NATS places each consumer at a random node that it believes to be up. So consumers are made until
-// one is at the wanted node, for placeWithin: a node that has just started counts as down at first,
-// and a consumer at a node that has just ended gets no answer within answerWithin.
+// one is at the wanted node, for placeWithin: a node that has just started counts as down at first.
+// A node that has just ended, or is cut off, counts as up, and a consumer that is placed there never
+// answers.
 const (
-	placeWithin  = 10 * time.Second
-	answerWithin = 2 * time.Second
-	placePause   = 20 * time.Millisecond
+	placeWithin = 10 * time.Second
+	placePause  = 20 * time.Millisecond
 )
 
 // createConsumer makes a consumer that reads a stream once, from the replica at a node. If node is
@@ -74,6 +77,7 @@ func createConsumer(
 	if stream.CachedInfo().Config.Replicas <= 1 {
 		return stream.CreateConsumer(ctx, config)
 	}
+	tries := patience{answerSoon, answerWithin}
 	for until := time.Now().Add(placeWithin); time.Now().Before(until); {
 		wanted := node
 		if wanted == "" {
@@ -83,10 +87,11 @@ func createConsumer(
 			}
 			wanted = info.Cluster.Leader
 		}
-		bounded, cancel := context.WithTimeout(ctx, answerWithin)
-		consumer, err := stream.CreateConsumer(bounded, config)
-		unanswered := bounded.Err() != nil && ctx.Err() == nil
-		cancel()
+		var consumer jetstream.Consumer
+		unanswered, err := tries.ask(ctx, func(ctx context.Context) (err error) {
+			consumer, err = stream.CreateConsumer(ctx, config)
+			return err
+		})
 		if err != nil && !unanswered {
 			return nil, err
 		}
@@ -149,7 +154,7 @@ func readReplica(
 const (
 	countLooks  = 3
 	countPause  = 300 * time.Millisecond
-	countWithin = 3 * answerWithin
+	countWithin = 2 * answerWithin
 )
 
 // CountsDiffer reports whether a follower of a stream counts more messages than the leader in each of

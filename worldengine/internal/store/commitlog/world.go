@@ -42,7 +42,8 @@ func StreamConfig(world string, replicas int) jetstream.StreamConfig {
 
 // Bounds of creating a stream at an engine's start.
 const (
-	// streamTimeout bounds one try, and openTimeout all of them.
+	// streamSoon bounds the first try, streamTimeout a later one, and openTimeout all of them.
+	streamSoon    = time.Second
 	streamTimeout = 4 * time.Second
 	openTimeout   = 30 * time.Second
 )
@@ -88,37 +89,17 @@ func UpdateLog(
 }
 
 // RetryTransient calls attempt until it succeeds, fails with an error that does not pass, or
-// openTimeout is over. Each call may take streamTimeout.
+// openTimeout is over. The first call may take streamSoon, and one after a call that was not answered
+// twice as long, up to streamTimeout.
 func RetryTransient(ctx context.Context, attempt func(ctx context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
-	for {
-		bounded, cancel := context.WithTimeout(ctx, streamTimeout)
-		err := attempt(bounded)
-		cancel()
+	for tries := (patience{streamSoon, streamTimeout}); ; {
+		_, err := tries.ask(ctx, attempt)
 		if err == nil || !isTransient(err) || backoff.Sleep(ctx, retryDelay) != nil {
 			return err
 		}
 	}
-}
-
-// answerTries bounds the questions of askAgain.
-const answerTries = 5
-
-// askAgain asks NATS about a stream, and again if it has not answered within answerWithin: it never answers a
-// request that came to a leader which then ended, and drops those that come before the next one is elected. So a
-// request that changes something must bear being sent twice.
-func askAgain(ctx context.Context, request func(ctx context.Context) error) (err error) {
-	for range answerTries {
-		bounded, cancel := context.WithTimeout(ctx, answerWithin)
-		err = request(bounded)
-		unanswered := err != nil && bounded.Err() != nil && ctx.Err() == nil
-		cancel()
-		if !unanswered {
-			break
-		}
-	}
-	return err
 }
 
 // updateStream updates a stream to config, unless it has that configuration. It logs how many
