@@ -17,8 +17,8 @@ const (
 	StateHeader  = "tracestate"
 )
 
-// MaxState is the size in bytes of the longest tracestate that is propagated. W3C requires no more.
-const MaxState = 512
+// maxState is the size in bytes of the longest tracestate that is propagated. W3C requires no more.
+const maxState = 512
 
 // Context is a trace context: valid, or the zero Context for none. Its JSON is how it is stored.
 type Context struct {
@@ -29,7 +29,7 @@ type Context struct {
 }
 
 // Parse returns the context of a traceparent and a tracestate ("" for none); the zero Context if the
-// traceparent is invalid. A tracestate that is invalid, or longer than MaxState, is dropped. A
+// traceparent is invalid. A tracestate that is invalid, or longer than 512 bytes, is dropped. A
 // version later than 00 is read by W3C's rules, and becomes 00.
 func Parse(parent, state string) Context {
 	parent = parseParent(strings.Trim(parent, blanks))
@@ -143,7 +143,7 @@ var memberForm = regexp.MustCompile(
 // validState reports whether s is a tracestate: members with commas between them, some of which may
 // be empty, and no key twice.
 func validState(s string) bool {
-	if len(s) > MaxState {
+	if len(s) > maxState {
 		return false
 	}
 	keys := make([]string, 0, 4)

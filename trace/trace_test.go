@@ -190,7 +190,7 @@ func FuzzExtract(f *testing.F) {
 			return
 		}
 		require.Regexp(t, valid, c.Parent)
-		require.LessOrEqual(t, len(c.State), trace.MaxState)
+		require.LessOrEqual(t, len(c.State), 512)
 		require.NotContains(t, c.State, "\r")
 		require.NotContains(t, c.State, "\n")
 		require.Equal(t, c, trace.Extract(c.Inject(nil)))

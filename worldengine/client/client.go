@@ -33,8 +33,8 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// DefaultTimeout is the default of Client.Timeout.
-const DefaultTimeout = 30 * time.Second
+// defaultTimeout is the default of Client.Timeout.
+const defaultTimeout = 30 * time.Second
 
 // Client asks one world over one connection. It is safe for concurrent use; set its fields before
 // the first call.
@@ -42,7 +42,7 @@ type Client struct {
 	Conn *nats.Conn
 	// World is the world's name.
 	World string
-	// Timeout bounds one request with all its repetitions; DefaultTimeout.
+	// Timeout bounds one request with all its repetitions; 30 s by default.
 	Timeout time.Duration
 	// Revision is the revision of the results of Send and Result.
 	Revision handoff.Revision
@@ -90,7 +90,7 @@ type Options struct {
 
 // askNode is how often a connection asks NATS whether it is there. After two questions without an
 // answer, within 12 s, it connects to another node; with the interval of nats.go that takes up to 6
-// minutes. A call of DefaultTimeout sends its last repetition after 14 s.
+// minutes. A call of 30 s sends its last repetition after 14 s.
 const askNode = 4 * time.Second
 
 // Connect connects to one of the servers of urls (comma-separated; "" is 127.0.0.1:4222). The client
@@ -110,7 +110,7 @@ func Connect(urls string, o Options) (*Client, error) {
 	}
 	// Only after a flush does the connection know how large the messages of its account may be.
 	if nc.IsConnected() { // with nats.RetryOnFailedConnect it may not be
-		_ = nc.FlushTimeout(DefaultTimeout) // if the connection is lost again, a request reports it
+		_ = nc.FlushTimeout(defaultTimeout) // if the connection is lost again, a request reports it
 	}
 	return New(nc, o.World), nil
 }
@@ -137,7 +137,7 @@ func IsCode(err error, code wire.Code) bool {
 func (c *Client) bounded(
 	ctx context.Context, wait time.Duration,
 ) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(undated{ctx}, cmp.Or(c.Timeout, DefaultTimeout)+wait)
+	return context.WithTimeout(undated{ctx}, cmp.Or(c.Timeout, defaultTimeout)+wait)
 }
 
 // undated hides a context's deadline, though the context still ends. Otherwise WithTimeout would

@@ -202,7 +202,7 @@ func (x *exchange) handleAttempt(a attempt) (msg *nats.Msg, over bool, err error
 		return nil, !again || !x.scheduleRetry(err, absentPause), err
 	}
 	x.client.served.Store(true)
-	refused := ReplyErrorOf(a.msg)
+	refused := replyErrorOf(a.msg)
 	if refused == nil {
 		return a.msg, true, nil
 	}
@@ -315,7 +315,7 @@ func (c *Client) unanswered(err error, verb wire.Verb, size int) error {
 		return c.noResponders(err, verb)
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrTimeout):
 		return unavailable(codeTimeout, err, "no answer to %s within %s; the request may have been "+
-			"carried out", verb, cmp.Or(c.Timeout, DefaultTimeout))
+			"carried out", verb, cmp.Or(c.Timeout, defaultTimeout))
 	case errors.Is(err, context.Canceled):
 		return unavailable("INTERRUPTED", err, "interrupted before an answer came")
 	case errors.Is(err, nats.ErrConnectionClosed):
@@ -340,8 +340,8 @@ func (c *Client) closed() error {
 	return e
 }
 
-// ReplyErrorOf returns the error of an error reply; nil for any other reply.
-func ReplyErrorOf(msg *nats.Msg) *ReplyError {
+// replyErrorOf returns the error of an error reply; nil for any other reply.
+func replyErrorOf(msg *nats.Msg) *ReplyError {
 	code := msg.Header.Get(wire.ErrorCodeHeader)
 	if code == "" {
 		return nil

@@ -321,17 +321,17 @@ func TestRequest_MayNot(t *testing.T) {
 
 func TestReplyErrorOf(t *testing.T) {
 	t.Parallel()
-	assert.Nil(t, ReplyErrorOf(&nats.Msg{Data: []byte("{}")}))
+	assert.Nil(t, replyErrorOf(&nats.Msg{Data: []byte("{}")}))
 
 	body := messages.ErrorBody("UNKNOWN_TOWN", "there is none",
 		[]schemas.Violation{{Path: "/a", Message: "is b"}})
-	got := ReplyErrorOf(&nats.Msg{Data: body, Header: nats.Header{wire.ErrorCodeHeader: {"404"}}})
+	got := replyErrorOf(&nats.Msg{Data: body, Header: nats.Header{wire.ErrorCodeHeader: {"404"}}})
 	assert.Equal(t, &ReplyError{
 		Status: 404, Code: "UNKNOWN_TOWN", Message: "there is none",
 		Details: []schemas.Violation{{Path: "/a", Message: "is b"}},
 	}, got)
 
-	got = ReplyErrorOf(&nats.Msg{Header: nats.Header{wire.ErrorCodeHeader: {"x"},
+	got = replyErrorOf(&nats.Msg{Header: nats.Header{wire.ErrorCodeHeader: {"x"},
 		wire.ErrorHeader: {"oops"}}})
 	assert.Equal(t, "UNKNOWN (500): oops", got.Error())
 	assert.False(t, got.Refused())

@@ -57,7 +57,7 @@ func (c *Client) noResponders(err error, verb wire.Verb) error {
 	defer cancel()
 	question, _ := json.Marshal(messages.WorldsList{World: c.World}) // it cannot fail
 	answer, err := c.Conn.RequestWithContext(ctx, wire.Subject(c.World, wire.WorldsList), question)
-	if err != nil || ReplyErrorOf(answer) != nil {
+	if err != nil || replyErrorOf(answer) != nil {
 		return none
 	}
 	var list messages.Worlds

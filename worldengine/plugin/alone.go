@@ -62,7 +62,7 @@ func (p *Plugin) becomeAlone() {
 			p.config.Logger.Warn("it is not known whether another plugin hosts a town of this one", "error", err)
 		}
 		if p.alone.answering == nil { // of two that came at the same moment, at least one finds the other now
-			p.alone.answering, err = AnswerHosts(p.nc, p.config.World, p.config.Towns...)
+			p.alone.answering, err = answerHosts(p.nc, p.config.World, p.config.Towns...)
 			if err == nil {
 				continue
 			}

@@ -100,11 +100,11 @@ func askerOf(nc *nats.Conn) string {
 	return inbox[:strings.LastIndexByte(inbox, '.')]
 }
 
-// AnswerHosts answers questions about these towns of a world and about all towns, or about every town if
+// answerHosts answers questions about these towns of a world and about all towns, or about every town if
 // none is given, until the subscriptions or nc are closed. It does not answer questions of nc's own
 // OtherHosts. Serve calls it. When it returns, the server knows the subscriptions. Only the connection reports a
 // missing permission.
-func AnswerHosts(nc *nats.Conn, world string, towns ...string) ([]*nats.Subscription, error) {
+func answerHosts(nc *nats.Conn, world string, towns ...string) ([]*nats.Subscription, error) {
 	body, err := json.Marshal(Host{Name: nc.Opts.Name})
 	if err != nil {
 		return nil, fmt.Errorf("plugin: the name of the connection: %w", err)

@@ -86,7 +86,7 @@ func (p *Plugin) subscribe() error {
 		}
 	}
 	var err error
-	p.alone.answering, err = AnswerHosts(p.nc, p.config.World, p.config.Towns...)
+	p.alone.answering, err = answerHosts(p.nc, p.config.World, p.config.Towns...)
 	return err
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	natsserver "github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
 	"worldengine/handoff"
@@ -18,6 +19,7 @@ import (
 	"worldengine/worldengine/internal/core/town"
 	"worldengine/worldengine/internal/testkit/natstest"
 	"worldengine/worldengine/plugin"
+	"worldengine/worldengine/wire"
 )
 
 // The game starts without NATS, and the plugin finds it when it comes, and again after an outage.
@@ -45,16 +47,15 @@ func TestTheGameDoesNotWaitForNATS(t *testing.T) {
 // A game does not host another one's town, but does once that game is gone.
 func TestOneGameHostsATown(t *testing.T) {
 	nc := natstest.Connect(t)
-	other, err := plugin.AnswerHosts(nc, world, townID)
+	other, err := nc.Subscribe(wire.HostsSubject(world, wire.TownToken(townID)),
+		func(msg *nats.Msg) { _ = msg.Respond([]byte("{}")) })
 	require.NoError(t, err)
 	g := startGame(t, nc.ConnectedUrl(), world)
 	s := newScene(t, nc.ConnectedUrl(), g, join(t, g))
 	require.Eventually(t, func() bool {
 		return strings.Contains(g.log.String(), "another plugin hosts the town "+townID)
 	}, soon, 10*time.Millisecond, "%s", g.log)
-	for _, sub := range other {
-		require.NoError(t, sub.Unsubscribe())
-	}
+	require.NoError(t, other.Unsubscribe())
 	talk := example(t, handoff.TalkToTownsfolk, "casual")
 	require.Equal(t, apply.Done(talk), s.ask(talk))
 	hosts, err := plugin.Hosts(t.Context(), nc, world, townID)

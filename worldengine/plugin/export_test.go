@@ -1,0 +1,4 @@
+package plugin
+
+// AnswerHosts is answerHosts, for tests.
+var AnswerHosts = answerHosts
