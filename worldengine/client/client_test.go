@@ -21,6 +21,7 @@ import (
 	"worldengine/worldengine/client"
 	"worldengine/worldengine/internal/core/town"
 	"worldengine/worldengine/internal/core/town/towntest"
+	"worldengine/worldengine/internal/serve/embedded"
 	"worldengine/worldengine/internal/serve/server"
 	"worldengine/worldengine/internal/testkit/natstest"
 	"worldengine/worldengine/messages"
@@ -39,8 +40,8 @@ type world struct {
 func serve(t *testing.T, change ...func(*server.Config)) *world {
 	t.Helper()
 	w := &world{t: t, config: server.Config{
-		Listen: "127.0.0.1:0", Data: t.TempDir(), Sync: server.SyncInterval,
-		Logger: slog.New(slog.DiscardHandler),
+		Embedded: embedded.Config{Listen: "127.0.0.1:0", Data: t.TempDir(), Sync: embedded.SyncInterval},
+		Logger:   slog.New(slog.DiscardHandler),
 	}}
 	for _, c := range change {
 		c(&w.config)
@@ -55,7 +56,7 @@ func (w *world) start() {
 	var err error
 	w.server, err = server.Start(context.Background(), w.config)
 	require.NoError(w.t, err)
-	w.config.Listen = w.server.URL()[len("nats://"):]
+	w.config.Embedded.Listen = w.server.URL()[len("nats://"):]
 }
 
 func (w *world) stop() {

@@ -255,7 +255,7 @@ func TestEvents_DamagedCommit(t *testing.T) {
 // damage changes the commit of a run on the disk, while no server runs.
 func (w *world) damage(runID string) {
 	w.t.Helper()
-	blocks, err := filepath.Glob(filepath.Join(w.config.Data, "jetstream", "*", "streams",
+	blocks, err := filepath.Glob(filepath.Join(w.config.Embedded.Data, "jetstream", "*", "streams",
 		layout.LogStream("main"), "msgs", "*.blk"))
 	require.NoError(w.t, err)
 	require.Len(w.t, blocks, 1)
@@ -277,13 +277,13 @@ func TestEvents_OlderLog(t *testing.T) {
 	runs := w.talks(c, "t", 2)
 	w.stop()
 	older := filepath.Join(t.TempDir(), "older")
-	require.NoError(t, os.CopyFS(older, os.DirFS(w.config.Data)))
+	require.NoError(t, os.CopyFS(older, os.DirFS(w.config.Embedded.Data)))
 	require.NoError(t, os.Remove(filepath.Join(older, "operator.nk"))) // others may read the copy
 	w.start()
 	r := w.follow(c, client.Follow{After: "0"})
 	r.all(append(runs, w.talks(c, "t", 3)...)...)
 	w.stop()
-	w.config.Data = older
+	w.config.Embedded.Data = older
 	w.start()
 	r.all(w.talks(c, "t", 1)...)
 	require.Equal(t, 60, r.read)

@@ -8,7 +8,9 @@ import (
 	"os"
 
 	"worldengine/handoff"
+	"worldengine/testdata/worlds"
 	"worldengine/worldengine/client"
+	"worldengine/worldengine/internal/serve/embedded"
 	"worldengine/worldengine/internal/serve/server"
 )
 
@@ -19,8 +21,9 @@ func demo() (url string, stop func()) {
 		log.Fatal(err)
 	}
 	srv, err := server.Start(context.Background(), server.Config{
-		Listen: "127.0.0.1:0", Data: data, Sync: server.SyncInterval,
-		WorldFile: "../../testdata/worlds/frontier.json", Logger: slog.New(slog.DiscardHandler),
+		Embedded: embedded.Config{Listen: "127.0.0.1:0", Data: data, Sync: embedded.SyncInterval},
+		Worlds:   server.Worlds{Towns: worlds.Frontier},
+		Logger:   slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		log.Fatal(err)

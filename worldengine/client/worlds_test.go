@@ -15,7 +15,7 @@ import (
 // A client lists worlds, makes one and removes it. A world that does not exist is UNKNOWN_WORLD.
 func TestClient_Worlds(t *testing.T) {
 	t.Parallel()
-	w := serve(t, func(c *server.Config) { c.Worlds, c.AllWorlds = []string{"main"}, true })
+	w := serve(t, func(c *server.Config) { c.Worlds.Names, c.Worlds.All = []string{"main"}, true })
 	c, err := client.Connect(w.server.URL(), client.Options{World: "new"})
 	require.NoError(t, err)
 	defer c.Close()
@@ -47,7 +47,7 @@ func TestClient_Worlds(t *testing.T) {
 // A request to a world that no server serves is WORLD_NOT_SERVED, with what to do.
 func TestClient_WorldNotServed(t *testing.T) {
 	t.Parallel()
-	w := serve(t, func(c *server.Config) { c.Worlds, c.Open = []string{"main", "lobby"}, true })
+	w := serve(t, func(c *server.Config) { c.Worlds.Names, c.Open = []string{"main", "lobby"}, true })
 	c, err := client.Connect(w.server.URL(), client.Options{World: "left"})
 	require.NoError(t, err)
 	defer c.Close()

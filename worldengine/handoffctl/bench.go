@@ -8,6 +8,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"worldengine/worldengine/internal/kit/natsconn"
+	"worldengine/worldengine/internal/serve/embedded"
 	"worldengine/worldengine/internal/serve/server"
 	"worldengine/worldengine/internal/tool/bench"
 	"worldengine/worldengine/internal/tool/tempserver"
@@ -20,7 +21,7 @@ type benchCommand struct {
 func (c *benchCommand) Run(ctx context.Context, a *app) (err error) {
 	if !c.Join {
 		srv, end, err := tempserver.Start(ctx,
-			server.Config{Sync: c.Sync, Worlds: c.WorldNames(a.flags.World)})
+			server.Config{Embedded: embedded.Config{Sync: c.Sync}, Worlds: server.Worlds{Names: c.WorldNames(a.flags.World)}})
 		if err != nil {
 			return err
 		}

@@ -25,6 +25,7 @@ import (
 	"worldengine/worldengine/internal/core/town"
 	"worldengine/worldengine/internal/engine"
 	"worldengine/worldengine/internal/kit/natsconn"
+	"worldengine/worldengine/internal/serve/embedded"
 	"worldengine/worldengine/internal/serve/server"
 	"worldengine/worldengine/internal/testkit/natstest"
 	"worldengine/worldengine/wire"
@@ -82,7 +83,7 @@ func onlineWith(t *testing.T, engine engine.Config) *cli {
 	// Handoffs that wait for the end of a pause get there.
 	engine.PauseWait = cmp.Or(engine.PauseWait, time.Hour)
 	data := t.TempDir()
-	srv := serve(t, server.Config{Data: data, Engine: engine})
+	srv := serve(t, server.Config{Embedded: embedded.Config{Data: data}, Engine: engine})
 	return &cli{t: t, flags: map[string]string{"server": srv.URL()}, engine: srv.Engine(),
 		data: data}
 }
@@ -90,8 +91,8 @@ func onlineWith(t *testing.T, engine engine.Config) *cli {
 // serve starts a server with the example world for a test.
 func serve(t *testing.T, config server.Config) *server.Server {
 	t.Helper()
-	config.Listen, config.Data = cmp.Or(config.Listen, "127.0.0.1:0"), cmp.Or(config.Data, t.TempDir())
-	config.Sync, config.World = server.SyncInterval, worlds.Frontier
+	config.Embedded.Listen, config.Embedded.Data = cmp.Or(config.Embedded.Listen, "127.0.0.1:0"), cmp.Or(config.Embedded.Data, t.TempDir())
+	config.Embedded.Sync, config.Worlds.Towns = embedded.SyncInterval, worlds.Frontier
 	config.Logger = slog.New(slog.DiscardHandler)
 	srv, err := server.Start(t.Context(), config)
 	require.NoError(t, err)

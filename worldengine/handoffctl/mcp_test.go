@@ -26,6 +26,7 @@ import (
 	"worldengine/worldengine/client"
 	"worldengine/worldengine/internal/core/apply"
 	"worldengine/worldengine/internal/engine"
+	"worldengine/worldengine/internal/serve/embedded"
 	tools "worldengine/worldengine/internal/serve/mcp"
 	"worldengine/worldengine/internal/serve/server"
 	"worldengine/worldengine/internal/store/worldsettings"
@@ -575,7 +576,7 @@ func TestMCP_ServerComesLater(t *testing.T) {
 	}
 	_, err = session.ListResources(t.Context(), nil)
 	require.ErrorContains(t, err, "nothing was proposed by this call")
-	serve(t, server.Config{Listen: address})
+	serve(t, server.Config{Embedded: embedded.Config{Listen: address}})
 	require.Eventually(t, func() bool {
 		_, failed := m.call("read_town", map[string]any{"townId": threatened})
 		return !failed

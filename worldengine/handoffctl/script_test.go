@@ -69,7 +69,7 @@ func TestScripts(t *testing.T) {
 					access.User{Name: "reader", Role: wire.Observer, Read: []string{threatened}})
 				s.cli = s.as(wire.Agent)
 			case name == "worlds":
-				srv := serve(t, server.Config{Open: true, Worlds: []string{"main"}, AllWorlds: true})
+				srv := serve(t, server.Config{Open: true, Worlds: server.Worlds{Names: []string{"main"}, All: true}})
 				s.cli = &cli{t: t, flags: map[string]string{"server": srv.URL()}}
 			default:
 				s.cli = onlineWith(t, config)

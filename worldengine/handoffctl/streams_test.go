@@ -215,7 +215,7 @@ func TestStatus_LogLost(t *testing.T) {
 // being copied.
 func TestBackup_Worlds(t *testing.T) {
 	t.Parallel()
-	srv := serve(t, server.Config{Open: true, Worlds: []string{"main", "lobby"}})
+	srv := serve(t, server.Config{Open: true, Worlds: server.Worlds{Names: []string{"main", "lobby"}}})
 	c := &cli{t: t, flags: map[string]string{"server": srv.URL()}}
 	dir := t.TempDir()
 	out := c.ok("backup", "--worlds", "all", dir)
@@ -239,7 +239,7 @@ func TestBackup_Worlds(t *testing.T) {
 // status --worlds exits 1 if a world needs attention, and says which and why.
 func TestStatus_WorldInNeed(t *testing.T) {
 	t.Parallel()
-	srv := serve(t, server.Config{Open: true, Worlds: []string{"main", "lobby"}})
+	srv := serve(t, server.Config{Open: true, Worlds: server.Worlds{Names: []string{"main", "lobby"}}})
 	c := &cli{t: t, flags: map[string]string{"server": srv.URL()}}
 	require.Contains(t, c.ok("status", "--worlds"), "lobby  good")
 	alert := runevents.Alert{Code: runevents.StorageFailed, Severity: runevents.P1,

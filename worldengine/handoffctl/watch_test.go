@@ -16,6 +16,7 @@ import (
 	"worldengine/runevents"
 	"worldengine/testdata/worlds"
 	"worldengine/worldengine/internal/core/machine"
+	"worldengine/worldengine/internal/serve/embedded"
 	"worldengine/worldengine/internal/serve/server"
 	"worldengine/worldengine/internal/testkit/natstest"
 	"worldengine/worldengine/wire"
@@ -26,8 +27,9 @@ import (
 func TestWatch_Restart(t *testing.T) {
 	t.Parallel()
 	config := server.Config{
-		Listen: natstest.FreeAddress(t), Data: t.TempDir(), Sync: server.SyncInterval,
-		World: worlds.Frontier, Logger: slog.New(slog.DiscardHandler),
+		Embedded: embedded.Config{Listen: natstest.FreeAddress(t), Data: t.TempDir(), Sync: embedded.SyncInterval},
+		Worlds:   server.Worlds{Towns: worlds.Frontier},
+		Logger:   slog.New(slog.DiscardHandler),
 	}
 	start := func() (stop func()) {
 		srv, err := server.Start(context.Background(), config)
@@ -39,7 +41,7 @@ func TestWatch_Restart(t *testing.T) {
 		})
 	}
 	stop := start()
-	c := serverAt(t, "nats://"+config.Listen)
+	c := serverAt(t, "nats://"+config.Embedded.Listen)
 	ctx, cancel := context.WithCancel(t.Context())
 	w := c.start(ctx, strings.NewReader(""), "watch")
 	require.Eventually(t, func() bool { // until it has begun

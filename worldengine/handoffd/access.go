@@ -32,7 +32,7 @@ func (c *serveCommand) reloadAccess(srv *server.Server, config *server.Config) {
 		config.Logger.Warn("the access file turns TLS on or off, which requires a restart",
 			"file", c.Access)
 	}
-	if c.Server.NATS != "" {
+	if c.Server.External.URL != "" {
 		config.Logger.Warn("the joined NATS has users and permissions of its own, which did not change: " +
 			"handoffd permissions prints them")
 	}

@@ -16,6 +16,7 @@ import (
 	"worldengine/testdata/worlds"
 	"worldengine/worldengine/client"
 	"worldengine/worldengine/internal/kit/cmdline"
+	"worldengine/worldengine/internal/serve/embedded"
 	"worldengine/worldengine/internal/serve/server"
 )
 
@@ -37,11 +38,12 @@ func (c *demoCommand) Run(stopped context.Context, s streams) (err error) {
 	}
 	defer os.RemoveAll(data)
 	config := server.Config{
-		Listen: "127.0.0.1:0", Data: data, World: worlds.Frontier,
-		Logger: newLogger(s.log, "text", slog.LevelWarn),
+		Embedded: embedded.Config{Listen: "127.0.0.1:0", Data: data},
+		Worlds:   server.Worlds{Towns: worlds.Frontier},
+		Logger:   newLogger(s.log, "text", slog.LevelWarn),
 	}
 	if c.Stay {
-		config.HTTP = "127.0.0.1:0"
+		config.HTTP.Listen = "127.0.0.1:0"
 	}
 	srv, err := server.Start(ctx, config)
 	if err != nil {

@@ -19,6 +19,7 @@ import (
 	"worldengine/worldengine/internal/kit/natsconn"
 	"worldengine/worldengine/internal/kit/protocol"
 	"worldengine/worldengine/internal/serve/access"
+	"worldengine/worldengine/internal/serve/embedded"
 	"worldengine/worldengine/internal/serve/server"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/worldsettings"
@@ -32,8 +33,8 @@ func (c *serveCommand) announce(
 ) {
 	url := natsconn.RedactURLs(srv.URL())
 	at := url
-	if c.Server.NATS == "" {
-		at = samePort(c.Server.Listen, url)
+	if c.Server.External.URL == "" {
+		at = samePort(c.Server.Embedded.Listen, url)
 	}
 	state := "standby"
 	if srv.Serving() || c.Of.several() && len(srv.Worlds()) == 0 {
@@ -61,15 +62,15 @@ func (c *serveCommand) announce(
 func (c *serveCommand) describeWorld(
 	ctx context.Context, srv *server.Server, engine *engine.Engine, config server.Config,
 ) string {
-	flags, world := "", config.Worlds[0]
-	if url := natsconn.RedactURLs(srv.URL()); url != "nats://"+server.DefaultListen {
+	flags, world := "", config.Worlds.Names[0]
+	if url := natsconn.RedactURLs(srv.URL()); url != "nats://"+embedded.DefaultListen {
 		flags += " --server " + url
 	}
 	if world != wire.DefaultWorld {
 		flags += " --world " + world
 	}
 	towns := countTowns(ctx, engine)
-	if file := config.WorldFiles[world]; file != "" {
+	if file := config.Worlds.Files[world]; file != "" {
 		towns += fmt.Sprintf(" (%d created from %s)", srv.Created(), file)
 	}
 	return fmt.Sprintf("%stowns     %s\ntry       handoffctl%s town list\n",
@@ -115,11 +116,11 @@ func (c *serveCommand) check(ctx context.Context, out io.Writer, config server.C
 		return err
 	}
 	settings := ""
-	if len(config.WorldFiles) > 0 {
-		files := slices.Sorted(maps.Values(config.WorldFiles))
+	if len(config.Worlds.Files) > 0 {
+		files := slices.Sorted(maps.Values(config.Worlds.Files))
 		settings = fmt.Sprintf("towns     %d in %s\n", towns, strings.Join(files, ", "))
 	}
-	for _, world := range config.Worlds {
+	for _, world := range config.Worlds.Names {
 		ofWorld, stored, err := c.checkSettings(ctx, config, world)
 		if err != nil {
 			return err
@@ -131,12 +132,12 @@ func (c *serveCommand) check(ctx context.Context, out io.Writer, config server.C
 		}
 		settings += ofWorld
 	}
-	at := c.Server.Listen
-	if c.Server.NATS != "" {
-		at = natsconn.RedactURLs(c.Server.NATS)
+	at := c.Server.Embedded.Listen
+	if c.Server.External.URL != "" {
+		at = natsconn.RedactURLs(c.Server.External.URL)
 	}
 	_, err = fmt.Fprintf(out, "%s%sthe settings are valid; nothing was started\n",
-		c.describe(config, at, config.HTTP), settings)
+		c.describe(config, at, config.HTTP.Listen), settings)
 	return err
 }
 
@@ -186,23 +187,23 @@ func describeSettings(settings worldsettings.Settings) string {
 func (c *serveCommand) describe(config server.Config, at, console string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n", describeNames(&config))
-	if c.Server.NATS == "" {
+	if c.Server.External.URL == "" {
 		fmt.Fprintf(&b, "listening %s (embedded NATS with JetStream)\n", at)
-		fmt.Fprintf(&b, "data      %s (sync: %s)\n", c.Server.Data, c.Server.Sync)
+		fmt.Fprintf(&b, "data      %s (sync: %s)\n", c.Server.Embedded.Data, c.Server.Embedded.Sync)
 	} else {
 		fmt.Fprintf(&b, "joined    %s\n", at)
 	}
 	fmt.Fprintf(&b, "access    %s\napply     %s", whoConnects(&config),
 		cmp.Or(config.Engine.Apply, "as the world says"))
 	if config.Engine.Apply == apply.Plugin {
-		world := append(config.Worlds, "<world>")[0]
+		world := append(config.Worlds.Names, "<world>")[0]
 		if c.Of.several() {
 			world = "<world>"
 		}
 		fmt.Fprintf(&b, " (asked on %s)", wire.ApplySubject(world, "<town token>"))
 	}
-	for _, world := range slices.Sorted(maps.Keys(config.Consoles)) {
-		fmt.Fprintf(&b, "\nrcon      the console at %s", config.Consoles[world].Address)
+	for _, world := range slices.Sorted(maps.Keys(config.Worlds.Consoles)) {
+		fmt.Fprintf(&b, "\nrcon      the console at %s", config.Worlds.Consoles[world].Address)
 		if c.Of.several() {
 			fmt.Fprintf(&b, ", for the world %s", world)
 		}
@@ -217,7 +218,7 @@ func (c *serveCommand) describe(config server.Config, at, console string) string
 		models += "\n"
 	}
 	switch {
-	case c.Server.NATS != "" && c.Server.NATSWebSocket == "" && console != "":
+	case c.Server.External.URL != "" && c.Server.External.WebSocket == "" && console != "":
 		console = fmt.Sprintf("off: it takes --nats-websocket; %s has health and metrics", console)
 	case c.HTTP == "" && console != "" && !strings.HasSuffix(console, server.DefaultHTTP):
 		console += fmt.Sprintf(" (%s is taken)", server.DefaultHTTP)
@@ -232,12 +233,12 @@ func (c *serveCommand) describe(config server.Config, at, console string) string
 // describeNames returns the names of the worlds to serve.
 func describeNames(config *server.Config) string {
 	switch {
-	case config.AllWorlds:
-		return "worlds    " + strings.Join(append(slices.Clone(config.Worlds), "all others of this NATS"), ", ")
-	case len(config.Worlds) > 1:
-		return "worlds    " + strings.Join(config.Worlds, ", ")
+	case config.Worlds.All:
+		return "worlds    " + strings.Join(append(slices.Clone(config.Worlds.Names), "all others of this NATS"), ", ")
+	case len(config.Worlds.Names) > 1:
+		return "worlds    " + strings.Join(config.Worlds.Names, ", ")
 	}
-	return "world     " + config.Worlds[0]
+	return "world     " + config.Worlds.Names[0]
 }
 
 // whoConnects names those who may connect.
@@ -245,13 +246,13 @@ func whoConnects(config *server.Config) string {
 	switch {
 	case config.Access != nil:
 		return usersByRole(config)
-	case config.NATS != "":
+	case config.External.URL != "":
 		return "as that NATS server says; towns and actors are not checked"
 	case config.Open:
 		return everyClient(config) + " may do everything (--open)"
 	}
 	return everyClient(config) + " may ask every verb; the streams are for the key in " +
-		filepath.Join(config.Data, server.OperatorKeyFile)
+		filepath.Join(config.Embedded.Data, embedded.OperatorKeyFile)
 }
 
 func everyClient(config *server.Config) string {
@@ -275,7 +276,7 @@ func usersByRole(config *server.Config) string {
 	}
 	text := "users by role: " + strings.Join(roles, ", ")
 	switch {
-	case config.NATS != "":
+	case config.External.URL != "":
 		return text
 	case config.Access.TLS == access.TLS{}:
 		return text + "; no TLS"

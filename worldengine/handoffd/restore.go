@@ -9,6 +9,7 @@ import (
 
 	"worldengine/worldengine/internal/kit/cmdline"
 	"worldengine/worldengine/internal/kit/natsconn"
+	"worldengine/worldengine/internal/serve/embedded"
 	"worldengine/worldengine/internal/serve/server"
 	"worldengine/worldengine/internal/store/backup"
 )
@@ -53,8 +54,9 @@ func (c *restoreCommand) Validate() error {
 
 func (c *restoreCommand) Run(ctx context.Context, s streams) error {
 	restored, err := server.Restore(ctx, server.Config{
-		Data: c.Data, NATS: c.NATS, Connection: c.Connection,
-		Logger: newLogger(s.log, "text", slog.LevelWarn),
+		Embedded: embedded.Config{Data: c.Data},
+		External: server.External{URL: c.NATS, Connection: c.Connection},
+		Logger:   newLogger(s.log, "text", slog.LevelWarn),
 	}, c.Dir, backup.RestoreOptions{
 		World: c.World, As: c.As, Replicas: c.Replicas,
 		Restored: func(stream backup.Stream) {

@@ -16,7 +16,7 @@ import (
 	"worldengine/schemas"
 	"worldengine/worldengine/internal/core/town"
 	"worldengine/worldengine/internal/kit/layout"
-	"worldengine/worldengine/internal/serve/server"
+	"worldengine/worldengine/internal/serve/embedded"
 	"worldengine/worldengine/internal/store/backup"
 	"worldengine/worldengine/internal/store/fsck"
 	"worldengine/worldengine/wire"
@@ -164,7 +164,7 @@ func TestColdCopy(t *testing.T) {
 func copyData(t *testing.T, to, from string) {
 	t.Helper()
 	assert.NoError(t, os.CopyFS(to, os.DirFS(from)))
-	assert.NoError(t, os.Chmod(filepath.Join(to, server.OperatorKeyFile), 0o600))
+	assert.NoError(t, os.Chmod(filepath.Join(to, embedded.OperatorKeyFile), 0o600))
 }
 
 // newPopulated returns a torture whose server has answered some requests and was stopped.

@@ -80,11 +80,11 @@ func (c *serveCommand) Validate() error {
 		holds bool
 		text  string
 	}{
-		{c.Server.SyncInterval > 0, "--sync-interval must be above 0"},
+		{c.Server.Embedded.SyncInterval > 0, "--sync-interval must be above 0"},
 		{c.DrainTimeout > 0, "--drain-timeout must be above 0"},
-		{c.Server.MaxConnections > 0, "--max-connections must be above 0"},
-		{c.Server.MaxConnectionsPerAddress >= 0, "--max-connections-per-address must be at least 0"},
-		{validReplicas(c.Engine.Storage.Replicas, c.Server.NATS), replicasRule},
+		{c.Server.Embedded.MaxConnections > 0, "--max-connections must be above 0"},
+		{c.Server.Embedded.MaxConnectionsPerAddress >= 0, "--max-connections-per-address must be at least 0"},
+		{validReplicas(c.Engine.Storage.Replicas, c.Server.External.URL), replicasRule},
 		{c.Engine.PauseWait > 0, "--pause-wait must be above 0"},
 		{c.Engine.ApprovalTimeout > 0, "--approval-timeout must be above 0"},
 		{c.MaxHeld > 0, "--max-held must be above 0"},
@@ -103,13 +103,13 @@ func (c *serveCommand) Validate() error {
 			fmt.Sprintf("--bus-retention must be at least 1s, not %s", c.Engine.Bus.Retention)},
 		{c.Engine.Apply != apply.RCON || len(c.Of.RCONConfig) > 0, "--apply rcon needs --rcon-config " +
 			"FILE with the console and the lines to run there"},
-		{c.Server.NATSWebSocket == "" || c.Server.NATS != "",
+		{c.Server.External.WebSocket == "" || c.Server.External.URL != "",
 			"--nats-websocket is for --nats: the embedded NATS has its own"},
 		{!c.Of.several() || !c.Engine.Storage.DiscardHistory, "--discard-history is for one world: give one " +
 			"--world, or use handoffctl world settings set"},
-		{!c.Server.Open || c.Server.NATS == "" && c.Access == "",
+		{!c.Server.Open || c.Server.External.URL == "" && c.Access == "",
 			"--open is for an embedded NATS without --access: leave it out"},
-		{c.Server.NATS == "" || c.Access == "" || c.Clients != clientsFlags{}, "--nats with --access " +
+		{c.Server.External.URL == "" || c.Access == "" || c.Clients != clientsFlags{}, "--nats with --access " +
 			"needs the server's user in the clients' account: --clients-user, --clients-creds or " +
 			"--clients-nkey"},
 	} {
@@ -143,21 +143,21 @@ var engineClock func() time.Time
 // config returns the configuration of the server. It reads the files of --access and --rcon-config.
 func (c *serveCommand) config(logger *slog.Logger) (config server.Config, err error) {
 	config = c.Server
-	config.MinFreeDisk, config.Clients, config.Logger = int64(c.MinFreeDisk), config.Connection, logger
-	config.HTTP, config.HTTPOrFree = cmp.Or(c.HTTP, server.DefaultHTTP), c.HTTP == ""
+	config.Embedded.MinFreeDisk, config.External.Clients, config.Logger = int64(c.MinFreeDisk), config.External.Connection, logger
+	config.HTTP.Listen, config.HTTP.OrFree = cmp.Or(c.HTTP, server.DefaultHTTP), c.HTTP == ""
 	if c.HTTP == "off" {
-		config.HTTP = ""
+		config.HTTP.Listen = ""
 	}
 	config.Engine = c.Engine
 	config.Engine.Rules, config.Engine.Bus.Enabled, config.Engine.Now = &c.Rules, c.Bus == "jetstream", engineClock
-	config.Backlogs = new(server.Backlogs)
+	config.Worlds.Backlogs = new(server.Backlogs)
 	config.Service = service.Config{
 		Version: cmdline.Version(), MaxHeld: c.MaxHeld << 20, Revision: handoff.Revision(c.Revision),
 	}
 	if c.HistoryPerTown != nil {
 		config.Engine.HistoryPerTown = *c.HistoryPerTown
 	}
-	user := &config.Clients // all else is as in config.Connection
+	user := &config.External.Clients // all else is as in config.Connection
 	user.User, user.Password, user.Token = c.Clients.User, c.Clients.Password, ""
 	user.Creds, user.NKey = c.Clients.Creds, c.Clients.NKey
 	if err := c.Of.configure(&config); err != nil {
@@ -266,7 +266,7 @@ func (c *serveCommand) restart(
 	room := srv.Room()
 	config.Logger.Error("a write to the disk failed, so nothing can be stored: the server starts "+
 		"again when there is room",
-		"data", config.Data, "error", room.Check(), "pause", pause)
+		"data", config.Embedded.Data, "error", room.Check(), "pause", pause)
 	err := backoff.Sleep(ctx, pause)
 	for err == nil && room.Full() {
 		err = backoff.Sleep(ctx, betweenLooks)
@@ -274,9 +274,9 @@ func (c *serveCommand) restart(
 	if err != nil {
 		return srv, nil
 	}
-	config.Listen = samePort(config.Listen, srv.URL())
-	if config.HTTP != "" {
-		config.HTTP = samePort(config.HTTP, srv.HTTP())
+	config.Embedded.Listen = samePort(config.Embedded.Listen, srv.URL())
+	if config.HTTP.Listen != "" {
+		config.HTTP.Listen = samePort(config.HTTP.Listen, srv.HTTP())
 	}
 	// The given settings are the world's by now, and an operator may have changed them since.
 	config.Engine.Settings, config.Engine.Storage.DiscardHistory = worldsettings.Settings{}, false

@@ -27,6 +27,7 @@ import (
 	"worldengine/worldengine/internal/engine"
 	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/kit/natsconn"
+	"worldengine/worldengine/internal/serve/embedded"
 	"worldengine/worldengine/internal/serve/server"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/fsck"
@@ -386,8 +387,9 @@ func TestServe_RestartKeepsSettings(t *testing.T) {
 	t.Parallel()
 	given := worldsettings.Settings{HistoryPerTown: 2000}
 	config := server.Config{
-		Listen: "127.0.0.1:0", Data: t.TempDir(), Logger: slog.New(slog.DiscardHandler),
-		Engine: engine.Config{Settings: given, Storage: engine.StorageConfig{DiscardHistory: true}},
+		Embedded: embedded.Config{Listen: "127.0.0.1:0", Data: t.TempDir()},
+		Logger:   slog.New(slog.DiscardHandler),
+		Engine:   engine.Config{Settings: given, Storage: engine.StorageConfig{DiscardHistory: true}},
 	}
 	srv, err := server.Start(t.Context(), config)
 	require.NoError(t, err)

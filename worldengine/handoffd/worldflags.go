@@ -96,22 +96,22 @@ func (f *worldFlags) fileOf(flag, value string) (world, file string, err error) 
 
 // configure sets the worlds of a configuration, with their files. It reads the files of --rcon-config.
 func (f *worldFlags) configure(config *server.Config) error {
-	config.Worlds, config.AllWorlds = f.names(), f.all()
+	config.Worlds.Names, config.Worlds.All = f.names(), f.all()
 	var err error
-	if config.WorldFiles, err = f.files("--world-file", f.WorldFile); err != nil {
+	if config.Worlds.Files, err = f.files("--world-file", f.WorldFile); err != nil {
 		return err
 	}
 	consoles, err := f.files("--rcon-config", f.RCONConfig)
 	if err != nil {
 		return err
 	}
-	config.Consoles = map[string]*rcon.Config{}
+	config.Worlds.Consoles = map[string]*rcon.Config{}
 	for world, file := range consoles {
 		console, err := rcon.ReadConfig(file, os.LookupEnv)
 		if err != nil {
 			return err
 		}
-		config.Consoles[world] = &console
+		config.Worlds.Consoles[world] = &console
 	}
 	return nil
 }

@@ -32,6 +32,7 @@ import (
 	"worldengine/worldengine/internal/core/apply"
 	"worldengine/worldengine/internal/core/town"
 	"worldengine/worldengine/internal/engine"
+	"worldengine/worldengine/internal/serve/embedded"
 	"worldengine/worldengine/internal/serve/server"
 	"worldengine/worldengine/internal/store/worldsettings"
 	"worldengine/worldengine/internal/testkit/natstest"
@@ -267,7 +268,7 @@ func TestKit_Away(t *testing.T) {
 	address := natstest.FreeAddress(t)
 	p := newPlugin(t, "nats://"+address)
 	p.start("")
-	agent := startEngine(t, func(c *server.Config) { c.Listen = address })
+	agent := startEngine(t, func(c *server.Config) { c.Embedded.Listen = address })
 	require.Equal(t, handoff.Executed, send(t, agent, talk(t, agent)).Status)
 
 	second := newPlugin(t, "nats://"+address)
@@ -297,7 +298,9 @@ func TestKit_Locked(t *testing.T) {
 func startEngine(t testing.TB, change ...func(*server.Config)) *client.Client {
 	t.Helper()
 	config := server.Config{
-		Open: true, Listen: "127.0.0.1:0", Data: t.TempDir(), Sync: server.SyncInterval, World: worlds.Frontier,
+		Open:     true,
+		Embedded: embedded.Config{Listen: "127.0.0.1:0", Data: t.TempDir(), Sync: embedded.SyncInterval},
+		Worlds:   server.Worlds{Towns: worlds.Frontier},
 		Engine: engine.Config{
 			Settings: worldsettings.Settings{Apply: apply.Plugin},
 			Plugin:   apply.Policy{Resend: 200 * time.Millisecond, Backoff: 5 * time.Millisecond, Deadline: soon},

@@ -235,7 +235,7 @@ try {
 		page.URL:                  "the status is executed",
 		"https://another.example": "the error is CONNECTION",
 	} {
-		w := serve(t, func(c *server.Config) { c.WebSocketOrigins = []string{allowed} })
+		w := serve(t, func(c *server.Config) { c.HTTP.Origins = []string{allowed} })
 		servers = strings.Replace(w.srv.HTTP(), "http://", "ws://", 1) + "/nats"
 		b := open(t, "about:blank")
 		b.mayBeAway()

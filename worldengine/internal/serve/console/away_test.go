@@ -290,7 +290,7 @@ func TestUnreadableAnswers(t *testing.T) {
 // not there any more, as after another version was started, is told and not blank.
 func TestEmptyWorld(t *testing.T) {
 	t.Parallel()
-	w := serve(t, func(c *server.Config) { c.World = nil })
+	w := serve(t, func(c *server.Config) { c.Worlds.Towns = nil })
 	b := open(t, w.srv.HTTP())
 	for page, shows := range map[string]string{
 		"": "No runs yet", "towns": "handoffctl town put town.json", "runs": "No runs yet",

@@ -19,6 +19,7 @@ import (
 	"worldengine/worldengine/client"
 	"worldengine/worldengine/internal/core/apply"
 	"worldengine/worldengine/internal/serve/access"
+	"worldengine/worldengine/internal/serve/embedded"
 	"worldengine/worldengine/internal/serve/server"
 	"worldengine/worldengine/internal/serve/server/servertest"
 	"worldengine/worldengine/wire"
@@ -392,11 +393,11 @@ func TestRestoredLog(t *testing.T) {
 	t.Parallel()
 	var config server.Config
 	w := serve(t, func(c *server.Config) { config = *c })
-	config.HTTP = strings.TrimSuffix(strings.TrimPrefix(w.srv.HTTP(), "http://"), "/")
+	config.HTTP.Listen = strings.TrimSuffix(strings.TrimPrefix(w.srv.HTTP(), "http://"), "/")
 	w.stop()
 	older := t.TempDir()
-	require.NoError(t, os.CopyFS(older, os.DirFS(config.Data)))
-	require.NoError(t, os.Chmod(filepath.Join(older, server.OperatorKeyFile), 0o600))
+	require.NoError(t, os.CopyFS(older, os.DirFS(config.Embedded.Data)))
+	require.NoError(t, os.Chmod(filepath.Join(older, embedded.OperatorKeyFile), 0o600))
 	w.start(config)
 	overview, b := open(t, w.srv.HTTP()), open(t, w.srv.HTTP()+"#/towns/"+threatened)
 	overview.mayBeAway()
@@ -408,7 +409,7 @@ func TestRestoredLog(t *testing.T) {
 	b.sees("LIVE", "Day 399")
 	w.stop()
 	overview.sees("RECONNECTING")
-	config.Data = older
+	config.Embedded.Data = older
 	w.start(config)
 	b.sees("LIVE", "Day 15")
 	// The first ones may come before the page has found that the log is another one.

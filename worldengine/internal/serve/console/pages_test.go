@@ -153,7 +153,7 @@ func TestProblems(t *testing.T) {
 	t.Parallel()
 	room, err := storage.Open(t.TempDir(), 1)
 	require.NoError(t, err)
-	w := serve(t, func(c *server.Config) { c.MinFreeDisk = int64(room.State().Free / 2) })
+	w := serve(t, func(c *server.Config) { c.Embedded.MinFreeDisk = int64(room.State().Free / 2) })
 	b := open(t, w.srv.HTTP()+"#/towns")
 	b.sees("the disk of the server", "it stores nothing", threatened)
 	b.goTo("#/send")

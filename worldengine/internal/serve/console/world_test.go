@@ -15,6 +15,7 @@ import (
 	"worldengine/handoff"
 	"worldengine/testdata/worlds"
 	"worldengine/worldengine/client"
+	"worldengine/worldengine/internal/serve/embedded"
 	"worldengine/worldengine/internal/serve/server"
 	"worldengine/worldengine/wire"
 )
@@ -34,8 +35,9 @@ type world struct {
 func serve(t testing.TB, change ...func(*server.Config)) *world {
 	t.Helper()
 	config := server.Config{
-		Listen: "127.0.0.1:0", HTTP: "127.0.0.1:0", Data: t.TempDir(), Sync: server.SyncInterval,
-		World: worlds.Frontier,
+		Embedded: embedded.Config{Listen: "127.0.0.1:0", Data: t.TempDir(), Sync: embedded.SyncInterval},
+		HTTP:     server.HTTP{Listen: "127.0.0.1:0"},
+		Worlds:   server.Worlds{Towns: worlds.Frontier},
 	}
 	for _, c := range change {
 		c(&config)

@@ -18,7 +18,7 @@ import (
 )
 
 // twoWorlds has a server serve the worlds main and survival.
-func twoWorlds(c *server.Config) { c.Worlds = []string{wire.DefaultWorld, "survival"} }
+func twoWorlds(c *server.Config) { c.Worlds.Names = []string{wire.DefaultWorld, "survival"} }
 
 // askSurvival asks a verb of the other world.
 func (w *world) askSurvival(verb wire.Verb, body any) {

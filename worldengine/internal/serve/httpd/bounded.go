@@ -41,6 +41,22 @@ func AddressOf(remote net.Addr) string {
 	return network.String()
 }
 
+// ClientAddress returns the address by which the client of a request is counted.
+func ClientAddress(r *http.Request) string {
+	at, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil {
+		return r.RemoteAddr
+	}
+	return AddressOf(net.TCPAddrFromAddrPort(at))
+}
+
+// LogRefused logs that a request could not sign in, as NATS does of a connection: with the address and the
+// name of the user, if it gives one, and never with a password or a token.
+func LogRefused(logger *slog.Logger, r *http.Request, user string) {
+	logger.Warn("a request over HTTP could not sign in: its credentials are wrong, or there were too many tries",
+		"address", ClientAddress(r), "user", user, "path", r.URL.Path)
+}
+
 // MostOf returns how many connections the address of a client may have: perAddress or, by default, a
 // quarter of all, and any number on loopback, since every local client, and a proxy, is there.
 func MostOf(remote net.Addr, perAddress, all int) int {

@@ -17,6 +17,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"strconv"
 	"sync"
 	"time"
 )
@@ -124,6 +125,20 @@ func (s *Server) URL() string {
 		scheme = "https://"
 	}
 	return scheme + LocalAddress(s.listener.Addr().String())
+}
+
+// SplitListen reads HOST:PORT, the value of a flag.
+func SplitListen(flag, listen string) (host string, port int, err error) {
+	host, text, err := net.SplitHostPort(listen)
+	if err != nil {
+		return "", 0, fmt.Errorf("server: %s must be HOST:PORT, not %q: %w", flag, listen, err)
+	}
+	number, err := strconv.ParseUint(text, 10, 16)
+	if err != nil {
+		return "", 0, fmt.Errorf("server: %s has the port %q, which is not a number up to 65535",
+			flag, text)
+	}
+	return host, int(number), nil
 }
 
 // LocalAddress returns HOST:PORT with loopback for a HOST that stands for all addresses of the machine.

@@ -12,6 +12,7 @@ import (
 	"worldengine/testdata/worlds"
 	"worldengine/worldengine/client"
 	"worldengine/worldengine/internal/kit/natsconn"
+	"worldengine/worldengine/internal/serve/embedded"
 	"worldengine/worldengine/internal/serve/mcp"
 	"worldengine/worldengine/internal/serve/server"
 	"worldengine/worldengine/internal/serve/server/servertest"
@@ -25,8 +26,11 @@ const threatened = "town-threatened"
 // start starts a server with the example world for a test.
 func start(t *testing.T, change ...func(*server.Config)) *server.Server {
 	t.Helper()
-	config := server.Config{Listen: "127.0.0.1:0", Data: t.TempDir(), Sync: server.SyncInterval,
-		World: worlds.Frontier, Logger: slog.New(slog.DiscardHandler)}
+	config := server.Config{
+		Embedded: embedded.Config{Listen: "127.0.0.1:0", Data: t.TempDir(), Sync: embedded.SyncInterval},
+		Worlds:   server.Worlds{Towns: worlds.Frontier},
+		Logger:   slog.New(slog.DiscardHandler),
+	}
 	for _, c := range change {
 		c(&config)
 	}

@@ -130,9 +130,9 @@ func runOnBoth(
 // joining makes a server that joins a nats-server whose configuration was written for users.
 func joining(address string, users []access.User) func(*server.Config) {
 	return func(c *server.Config) {
-		c.NATS, c.Access = address, &access.Config{Users: users}
-		c.Connection = natsconn.Options{User: access.EngineUser, Password: servertest.Password}
-		c.Clients = natsconn.Options{User: access.AskingUser, Password: servertest.Password}
+		c.External.URL, c.Access = address, &access.Config{Users: users}
+		c.External.Connection = natsconn.Options{User: access.EngineUser, Password: servertest.Password}
+		c.External.Clients = natsconn.Options{User: access.AskingUser, Password: servertest.Password}
 	}
 }
 
@@ -630,7 +630,7 @@ func TestDefault_AnybodyAsksAndHears(t *testing.T) {
 	require.Equal(t, []string{"end"}, heard())
 
 	config := configure()
-	config.NATS = w.srv.URL()
+	config.External.URL = w.srv.URL()
 	_, err := server.Start(t.Context(), config)
 	require.ErrorContains(t, err, "--open", "it keeps its streams")
 }

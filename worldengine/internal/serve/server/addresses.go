@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"net"
 	"net/url"
-	"strconv"
 
 	"worldengine/worldengine/internal/serve/access"
+	"worldengine/worldengine/internal/serve/httpd"
 )
 
 // checkAddresses returns an error if an address of the configuration is invalid, if other machines
@@ -18,12 +18,12 @@ func (c *Config) checkAddresses() error {
 		name, flag, address string
 		listens             bool
 	}{
-		{"server", "--listen", c.Listen, c.NATS == ""}, {"console", "--http", c.HTTP, c.HTTP != ""},
+		{"server", "--listen", c.Embedded.Listen, c.External.URL == ""}, {"console", "--http", c.HTTP.Listen, c.HTTP.Listen != ""},
 	} {
 		if !to.listens {
 			continue
 		}
-		host, _, err := splitListen(to.flag, to.address)
+		host, _, err := httpd.SplitListen(to.flag, to.address)
 		switch {
 		case err != nil:
 			return err
@@ -38,10 +38,10 @@ func (c *Config) checkAddresses() error {
 				"--insecure-listen (%s %s)", to.name, to.flag, to.address)
 		}
 	}
-	if c.HTTP == "" && len(c.WebSocketOrigins) > 0 {
+	if c.HTTP.Listen == "" && len(c.HTTP.Origins) > 0 {
 		return errors.New("server: --websocket-origin needs --http: pages connect there")
 	}
-	for _, origin := range c.WebSocketOrigins {
+	for _, origin := range c.HTTP.Origins {
 		u, err := url.Parse(origin)
 		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" ||
 			u.Scheme+"://"+u.Host != origin {
@@ -53,31 +53,17 @@ func (c *Config) checkAddresses() error {
 	return err
 }
 
-// splitListen reads HOST:PORT, the value of a flag.
-func splitListen(flag, listen string) (host string, port int, err error) {
-	host, text, err := net.SplitHostPort(listen)
-	if err != nil {
-		return "", 0, fmt.Errorf("server: %s must be HOST:PORT, not %q: %w", flag, listen, err)
-	}
-	number, err := strconv.ParseUint(text, 10, 16)
-	if err != nil {
-		return "", 0, fmt.Errorf("server: %s has the port %q, which is not a number up to 65535",
-			flag, text)
-	}
-	return host, int(number), nil
-}
-
 // natsWebSocket returns the address at which an existing NATS takes WebSockets, nil if it is unknown.
 func (c *Config) natsWebSocket() (*url.URL, *tls.Config, error) {
-	if c.NATSWebSocket == "" {
+	if c.External.WebSocket == "" {
 		return nil, nil, nil
 	}
-	target, err := url.Parse(c.NATSWebSocket)
+	target, err := url.Parse(c.External.WebSocket)
 	if err != nil || target.Host == "" || target.User != nil || target.Scheme != "ws" &&
 		target.Scheme != "wss" {
 		return nil, nil, errors.New("server: --nats-websocket must be ws://HOST:PORT or " +
 			"wss://HOST:PORT, without a user")
 	}
-	trust, err := c.Connection.Trust()
+	trust, err := c.External.Connection.Trust()
 	return target, trust, err
 }

@@ -269,6 +269,6 @@ func TestApproval_UnknownTypeFailsClosed(t *testing.T) {
 	}
 	c.executes(c.talk(c.town("free")))
 	_, err := server.Start(t.Context(), configure(askFor("PROJECT_ADVANCE"),
-		func(config *server.Config) { config.NATS = c.srv.URL() }))
+		func(config *server.Config) { config.External.URL = c.srv.URL() }))
 	require.ErrorContains(t, err, "--require-approval PROJECT_ADVANCE, and the world has "+stored)
 }

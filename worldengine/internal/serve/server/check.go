@@ -11,6 +11,7 @@ import (
 
 	"worldengine/worldengine/internal/engine"
 	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/internal/store/streamdirs"
 	"worldengine/worldengine/internal/store/worldsettings"
 )
 
@@ -18,18 +19,16 @@ import (
 // the errors that can be known without starting or connecting anything. It leaves nothing behind.
 func Check(config Config) (towns int, err error) {
 	s := newServer(config)
-	defer s.abandon()
-	if err := s.config.checkWorlds(); err != nil {
+	if err := s.config.check(); err != nil {
 		return 0, err
 	}
-	if err := s.config.checkAddresses(); err != nil {
+	ctx := context.Background()
+	if err := s.parts.Start(ctx, s.offline()...); err != nil {
 		return 0, err
 	}
-	if err := s.openParts(); err != nil {
-		return 0, err
-	}
-	if s.config.NATS == "" {
-		if err := checkDataDir(s.config.Data); err != nil {
+	defer func() { _ = s.parts.Stop(ctx) }() // nothing has been posted
+	if s.config.External.URL == "" {
+		if err := checkDataDir(s.config.Embedded.Data); err != nil {
 			return 0, err
 		}
 	}
@@ -69,16 +68,17 @@ func CheckSettings(ctx context.Context, config Config, world string) (*worldsett
 	if err != nil {
 		return nil, err
 	}
-	if config.NATS == "" {
-		_, err := os.Stat(filepath.Join(config.Data, "jetstream"))
+	if config.External.URL == "" {
+		_, err := os.Stat(filepath.Join(config.Embedded.Data, "jetstream"))
 		if errors.Is(err, os.ErrNotExist) {
 			return &worldsettings.Plan{New: true, Settings: given.Or(worldsettings.Default())}, nil
 		}
-		if err := refuseRepair(&config, world); err != nil {
+		data := streamdirs.Data{Dir: config.Embedded.Data, Logger: config.Logger}
+		if err := data.RefuseRepair(world); err != nil {
 			return nil, err
 		}
 	}
-	nc, end, err := connectAlone(config, checking)
+	nc, end, err := connectAlone(ctx, config, checking)
 	if err != nil {
 		return nil, err
 	}

@@ -25,16 +25,24 @@ func (b *Backlogs) get(world string) *alerts.Backlog {
 func (b *Backlogs) forget(world string) { b.byWorld.Delete(world) }
 
 // several reports whether the server may serve more than one world.
-func (c *Config) several() bool { return c.AllWorlds || len(c.Worlds) > 1 }
+func (c *Config) several() bool { return c.Worlds.All || len(c.Worlds.Names) > 1 }
+
+// check returns the errors that need nothing but the configuration.
+func (c *Config) check() error {
+	if err := c.checkWorlds(); err != nil {
+		return err
+	}
+	return c.checkAddresses()
+}
 
 // checkWorlds returns an error for worlds that no server can serve, and for files of worlds that this
 // server does not name.
 func (c *Config) checkWorlds() error {
-	for i, world := range c.Worlds {
+	for i, world := range c.Worlds.Names {
 		if err := wire.ValidateWorld(world); err != nil {
 			return err
 		}
-		if slices.Contains(c.Worlds[:i], world) {
+		if slices.Contains(c.Worlds.Names[:i], world) {
 			return fmt.Errorf("server: the world %s is named twice: give each --world once", world)
 		}
 	}
@@ -42,14 +50,14 @@ func (c *Config) checkWorlds() error {
 		return errors.New("server: --discard-history changes the settings of one world: start with one " +
 			"--world, or use handoffctl world settings set")
 	}
-	for world := range c.WorldFiles {
-		if !slices.Contains(c.Worlds, world) {
+	for world := range c.Worlds.Files {
+		if !slices.Contains(c.Worlds.Names, world) {
 			return fmt.Errorf("server: --world-file is for the world %s, which no --world names: add "+
 				"--world %s", world, world)
 		}
 	}
-	for world := range c.Consoles {
-		if !slices.Contains(c.Worlds, world) && !c.AllWorlds {
+	for world := range c.Worlds.Consoles {
+		if !slices.Contains(c.Worlds.Names, world) && !c.Worlds.All {
 			return fmt.Errorf("server: --rcon-config is for the world %s, which no --world names: add "+
 				"--world %s", world, world)
 		}
@@ -65,43 +73,21 @@ func (c *Config) label() string {
 	return c.Engine.World + " "
 }
 
-// first reports whether World and RCON are for a world.
-func (c *Config) first(world string) bool {
-	return len(c.Worlds) == 0 && !c.AllWorlds || len(c.Worlds) > 0 && c.Worlds[0] == world
-}
-
-// consoleOf returns the console of a world; nil if it has none.
-func (c *Config) consoleOf(world string) *rcon.Config {
-	if console := c.Consoles[world]; console != nil || !c.first(world) {
-		return console
-	}
-	return c.RCON
-}
-
-// fileOf returns the name of the world file of a world; empty if it has none.
-func (c *Config) fileOf(world string) string {
-	if name := c.WorldFiles[world]; name != "" || !c.first(world) {
-		return name
-	}
-	return c.WorldFile
-}
-
 // worldFile returns the content of the world file of a world; nil if it has none.
 func (c *Config) worldFile(world string) ([]byte, error) {
-	name := c.fileOf(world)
-	switch {
-	case name != "":
+	if name := c.Worlds.Files[world]; name != "" {
 		file, err := platform.ReadFile(name, worldfile.MaxBytes)
 		return file, c.worldFileError(world, err)
-	case c.first(world):
-		return c.World, nil
+	}
+	if slices.Index(c.Worlds.Names, world) == 0 {
+		return c.Worlds.Towns, nil
 	}
 	return nil, nil
 }
 
 // worldFileError adds the name of the file of a world to an error that was found in it.
 func (c *Config) worldFileError(world string, err error) error {
-	if name := c.fileOf(world); err != nil && name != "" {
+	if name := c.Worlds.Files[world]; err != nil && name != "" {
 		return fmt.Errorf("server: world file %s: %w", name, err)
 	}
 	return err
@@ -109,12 +95,16 @@ func (c *Config) worldFileError(world string, err error) error {
 
 // Alone returns the configuration of a server that serves one of the worlds alone.
 func (c Config) Alone(world string) Config {
-	file, console := c.fileOf(world), c.consoleOf(world)
-	if !c.first(world) {
-		c.World = nil
+	one := Worlds{Names: []string{world}, Backlogs: c.Worlds.Backlogs}
+	if file := c.Worlds.Files[world]; file != "" {
+		one.Files = map[string]string{world: file}
 	}
-	c.Worlds, c.AllWorlds, c.Engine.World = nil, false, world
-	c.WorldFile, c.WorldFiles = file, nil
-	c.RCON, c.Consoles = console, nil
+	if console := c.Worlds.Consoles[world]; console != nil {
+		one.Consoles = map[string]*rcon.Config{world: console}
+	}
+	if slices.Index(c.Worlds.Names, world) == 0 {
+		one.Towns = c.Worlds.Towns
+	}
+	c.Worlds, c.Engine.World = one, world
 	return c
 }

@@ -232,7 +232,7 @@ func TestListen_OnlyLoopback(t *testing.T) {
 		{"127.1.2.3:0", "", nil, ""}, {":0", beyond, []change{insecure}, ""},
 	} {
 		config := configure(append(row.change, func(c *server.Config) {
-			c.Listen, c.HTTP, c.Data = row.listen, row.http, t.TempDir()
+			c.Embedded.Listen, c.HTTP.Listen, c.Embedded.Data = row.listen, row.http, t.TempDir()
 		})...)
 		_, err := server.Check(config)
 		if row.want == "" {
@@ -249,7 +249,7 @@ func TestListen_OnlyLoopback(t *testing.T) {
 		hosts[`\[::1\]`] = "[::1]:0"
 	}
 	for host, address := range hosts {
-		srv := start(t, insecure, func(c *server.Config) { c.Listen, c.HTTP = address, address })
+		srv := start(t, insecure, func(c *server.Config) { c.Embedded.Listen, c.HTTP.Listen = address, address })
 		require.Regexp(t, `^nats://`+host+`:\d+$`, srv.URL())
 		require.Regexp(t, `^http://`+host+`:\d+$`, srv.HTTP())
 		c := connect(t, srv)
@@ -304,7 +304,7 @@ func TestConnections_OfAnAddress(t *testing.T) {
 	t.Parallel()
 	const most = 3
 	log := &natstest.Buffer{}
-	srv := start(t, logged(log), func(c *server.Config) { c.MaxConnectionsPerAddress = most })
+	srv := start(t, logged(log), func(c *server.Config) { c.Embedded.MaxConnectionsPerAddress = most })
 	var open []*nats.Conn
 	for range most {
 		open = append(open, connected(t, srv.URL(), dialFrom("127.0.0.2"), nats.NoReconnect()))
@@ -331,7 +331,7 @@ var connectionCount = flag.Int("connections", 24, "how many connections bad clie
 // again when another has gone. Clients that come and go leave nothing behind that counts.
 func TestConnections_Most(t *testing.T) {
 	t.Parallel()
-	c := newWorld(t, func(config *server.Config) { config.MaxConnections = 16 })
+	c := newWorld(t, func(config *server.Config) { config.Embedded.MaxConnections = 16 })
 	c.putTown("t")
 	var open []net.Conn
 	for range *connectionCount / 4 {
@@ -419,7 +419,7 @@ func (r rest) require(t testing.TB) {
 // along, and nothing of them is left.
 func TestClients_HalfOpen(t *testing.T) { // alone: it counts goroutines
 	// our own client is asked too, and may be kept waiting
-	c := newWorld(t, func(c *server.Config) { c.SetPingInterval(300 * time.Millisecond) })
+	c := newWorld(t, func(c *server.Config) { c.Embedded.PingInterval = 300 * time.Millisecond })
 	at := c.putTown("t")
 	before := restOf()
 	const get = "PUB worldengine.v1.main.town.get _INBOX.in 14\r\n{\"townId\":\"t\"}\r\n"
@@ -466,7 +466,7 @@ func TestClients_HalfOpen(t *testing.T) { // alone: it counts goroutines
 // A client that asks for much and never reads is closed when a message to it has lain too long.
 // Others are served, and the messages that waited are released.
 func TestClients_NeverRead(t *testing.T) { // alone: it counts goroutines
-	c := newWorld(t, func(c *server.Config) { c.SetWriteDeadline(300 * time.Millisecond) })
+	c := newWorld(t, func(c *server.Config) { c.Embedded.WriteDeadline = 300 * time.Millisecond })
 	big := snapshot("big")
 	big.SideQuests[0].Title = strings.Repeat("t", 400_000)
 	c.put(big, "")
@@ -493,7 +493,7 @@ func TestClients_NeverRead(t *testing.T) { // alone: it counts goroutines
 // however long it may leave that lying.
 func TestClients_MostPending(t *testing.T) { // alone: NATS keeps 128 MiB for it
 	const bound, size, messages = 128 << 20, 1 << 20, 140
-	c := newWorld(t, func(c *server.Config) { c.SetWriteDeadline(time.Minute) })
+	c := newWorld(t, func(c *server.Config) { c.Embedded.WriteDeadline = time.Minute })
 	conn := c.raw()
 	conn.write("CONNECT {\"verbose\":false}\r\nSUB _INBOX.in 1\r\nPING\r\n")
 	payload := make([]byte, size)

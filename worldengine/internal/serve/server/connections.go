@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"worldengine/worldengine/internal/kit/backoff"
+	"worldengine/worldengine/internal/kit/lifecycle"
 	"worldengine/worldengine/internal/kit/natsconn"
 	"worldengine/worldengine/internal/serve/access"
 	"worldengine/worldengine/internal/serve/service"
@@ -68,19 +69,14 @@ func (s *Server) connect(purpose purpose, intake *service.Intake, more ...nats.O
 			logger.Warn("NATS reports", "error", err)
 		}),
 	}
-	connection, dial := s.config.Connection, (&net.Dialer{Timeout: dialTimeout}).Dial
+	connection, dial := s.config.External.Connection, (&net.Dialer{Timeout: dialTimeout}).Dial
 	switch {
 	case s.embedded != nil:
-		key := s.embedded.accounts.engine
-		if purpose.isForClients() {
-			key = s.embedded.accounts.asking
-		}
-		connection = natsconn.Options{}
-		dial = func(string, string) (net.Conn, error) { return s.embedded.nats.InProcessConn() }
-		options = append(options, key.option(), nats.ReconnectWait(50*time.Millisecond),
+		connection, dial = natsconn.Options{}, s.embedded.Dial
+		options = append(options, s.embedded.OwnKey(purpose.isForClients()), nats.ReconnectWait(50*time.Millisecond),
 			nats.ReconnectJitter(10*time.Millisecond, 10*time.Millisecond))
 	case purpose == probing, purpose == modelling && s.config.Access == nil:
-		connection = s.config.Clients
+		connection = s.config.External.Clients
 	case purpose == restoring:
 	case purpose == following:
 		options = append(options, nats.PingInterval(followerAsks))
@@ -105,7 +101,7 @@ func (s *Server) connect(purpose purpose, intake *service.Intake, more ...nats.O
 	if purpose == restoring && s.embedded == nil { // which may be the NATS of a handoffd
 		connect = connection.ConnectOperator
 	}
-	return connect(s.config.NATS,
+	return connect(s.config.External.URL,
 		"handoffd "+s.config.label()+string(purpose), append(options, more...)...)
 }
 
@@ -153,25 +149,16 @@ func (d dialer) Dial(network, address string) (net.Conn, error) { return d(netwo
 // connectAlone connects to NATS for one task without a server: to a private NATS on the data
 // directory of a configuration, or to the existing one. end closes the connection and the private
 // NATS.
-func connectAlone(config Config, purpose purpose) (nc *nats.Conn, end func(), err error) {
-	config.Access, config.HTTP, config.private = nil, "", true
+func connectAlone(ctx context.Context, config Config, purpose purpose) (nc *nats.Conn, end func(), err error) {
+	config.Access, config.Embedded.Private = nil, true
 	s := newServer(config)
-	if config.NATS == "" {
-		if s.embedded, err = startEmbedded(&s.config, nil, nil); err != nil {
-			return nil, nil, err
-		}
-	}
-	nc, err = s.connect(purpose, nil)
-	end = func() {
-		if nc != nil {
-			nc.Close()
-		}
-		if s.embedded != nil {
-			s.embedded.close()
-		}
-	}
-	if err != nil {
-		end()
-	}
-	return nc, end, err
+	err = s.parts.Start(ctx, lifecycle.Part{Name: "the embedded NATS", Start: s.embed, Stop: s.closeEmbedded},
+		lifecycle.Part{Name: "the connection", Start: func(context.Context) (err error) {
+			nc, err = s.connect(purpose, nil)
+			return err
+		}})
+	return nc, func() {
+		nc.Close()
+		_ = s.parts.Stop(context.WithoutCancel(ctx)) // the log has what went wrong
+	}, err
 }

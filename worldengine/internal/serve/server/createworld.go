@@ -118,8 +118,8 @@ func (m *manager) askToCreate(
 // hearCreations has this server make the worlds that others are asked to create, and that it would
 // serve. One of several such servers does so.
 func (m *manager) hearCreations() error {
-	worlds := m.server.config.Worlds
-	if m.server.config.AllWorlds {
+	worlds := m.server.config.Worlds.Names
+	if m.server.config.Worlds.All {
 		worlds = []string{layout.AnyWorld}
 	}
 	for _, world := range worlds {

@@ -9,10 +9,10 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nkeys"
 	"github.com/nats-io/nuid"
 
 	"worldengine/worldengine/internal/kit/layout"
+	"worldengine/worldengine/internal/kit/natsconn"
 	"worldengine/worldengine/internal/serve/access"
 	"worldengine/worldengine/wire"
 )
@@ -101,15 +101,15 @@ func (s *Server) probes() (subjects []string) {
 // that signs in with its password. Such a client could choose the user with whom NATS marks its
 // requests. NATS checks the key only if some user has a key.
 func (s *Server) tryUncheckedKey() error {
-	to := s.config.Clients
+	to := s.config.External.Clients
 	if to.NKey != "" || to.Creds != "" {
 		return nil
 	}
-	key, err := newKey(nkeys.CreateUser())
+	key, err := natsconn.NewKey()
 	if err != nil {
 		return err
 	}
-	nc, err := to.Connect(s.config.NATS, "handoffd crossing", key.option())
+	nc, err := to.Connect(s.config.External.URL, "handoffd crossing", key.Option())
 	switch {
 	case err == nil:
 		nc.Close()

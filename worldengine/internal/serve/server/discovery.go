@@ -111,7 +111,7 @@ func (s *Server) findWorlds(ctx context.Context, js jetstream.JetStream) error {
 
 // mayHost reports whether the server serves a world of a name, if there is one.
 func (s *Server) mayHost(world string) bool {
-	return s.config.AllWorlds || slices.Contains(s.config.Worlds, world)
+	return s.config.Worlds.All || slices.Contains(s.config.Worlds.Names, world)
 }
 
 // storedIn returns the worlds that have a log in a NATS.

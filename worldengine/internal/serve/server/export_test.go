@@ -14,18 +14,9 @@ func (c *Config) SetStartWait(d time.Duration) { c.waits.start = d }
 // SetReconnectWait sets the pause before each attempt to connect to an existing NATS again.
 func (c *Config) SetReconnectWait(d time.Duration) { c.waits.reconnect = d }
 
-// SetPingInterval sets the silence after which the embedded NATS pings a client.
-func (c *Config) SetPingInterval(d time.Duration) { c.waits.ping = d }
-
-// SetWriteDeadline sets how long the embedded NATS waits for a client that does not read.
-func (c *Config) SetWriteDeadline(d time.Duration) { c.waits.write = d }
-
-// LargestRequest is the largest payload that NATS takes from clients.
-const LargestRequest = maxRequest
-
 // AwaitedAnswers returns for how many requests of clients NATS keeps the way of the answer.
 func (s *Server) AwaitedAnswers() int {
-	return s.embedded.nats.GlobalAccount().NumPendingAllResponses()
+	return s.embedded.Server().GlobalAccount().NumPendingAllResponses()
 }
 
 // SetWorlds makes the server give its users their permissions among other worlds.
@@ -38,7 +29,7 @@ func (s *Server) Dials() uint64 { return s.dials.Load() }
 
 // MostPending returns how many bytes NATS keeps for that connection for which it keeps the most.
 func (s *Server) MostPending() (most int, err error) {
-	connections, err := s.embedded.nats.Connz(&natsserver.ConnzOptions{Limit: 1 << 10})
+	connections, err := s.embedded.Server().Connz(&natsserver.ConnzOptions{Limit: 1 << 10})
 	if err != nil {
 		return 0, err
 	}
@@ -50,7 +41,7 @@ func (s *Server) MostPending() (most int, err error) {
 
 // BehindBridge returns the URL of the WebSocket listener of the embedded NATS, which browsers reach
 // through the bridge.
-func (s *Server) BehindBridge() string { return s.embedded.nats.WebsocketURL() }
+func (s *Server) BehindBridge() string { return s.embedded.Server().WebsocketURL() }
 
 // IndexInUse returns the world whose index the server keeps in a directory, and a connection that
 // reads its log; dir is "" if the server keeps none or does not serve, or the log is gone or lost
@@ -75,9 +66,9 @@ func (s *Server) Models() (users []string) {
 }
 
 // Data returns the data directory.
-func (s *Server) Data() string { return s.config.Data }
+func (s *Server) Data() string { return s.config.Embedded.Data }
 
 // Subscribed returns how many connections the embedded NATS has, and how many subscriptions these have.
 func (s *Server) Subscribed() (connections int, subscriptions uint32) {
-	return s.embedded.nats.NumClients(), s.embedded.nats.NumSubscriptions()
+	return s.embedded.Server().NumClients(), s.embedded.Server().NumSubscriptions()
 }

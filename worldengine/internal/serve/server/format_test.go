@@ -16,6 +16,7 @@ import (
 	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/worldengine/internal/core/apply"
+	"worldengine/worldengine/internal/serve/embedded"
 	"worldengine/worldengine/internal/serve/server"
 	"worldengine/worldengine/internal/store/backup"
 	"worldengine/worldengine/internal/store/fsck"
@@ -29,7 +30,7 @@ var rewriteFormat = flag.Bool("rewrite-format", false,
 func formatConfig(data string) func(*server.Config) {
 	return func(c *server.Config) {
 		once(c)
-		c.Data = data
+		c.Embedded.Data = data
 		c.Engine.Storage.AppendedRetention = 100 * 365 * 24 * time.Hour
 		c.Engine.ApprovalTimeout = 100 * 365 * 24 * time.Hour
 		c.Engine.RequireApproval = string(handoff.PlanSalvage)
@@ -59,8 +60,10 @@ func TestFormat(t *testing.T) {
 			if name == "backup" {
 				from := dir
 				dir = t.TempDir()
-				_, err := server.Restore(t.Context(), server.Config{Data: dir,
-					Logger: quiet()}, from, backup.RestoreOptions{World: "main"})
+				_, err := server.Restore(t.Context(), server.Config{
+					Embedded: embedded.Config{Data: dir},
+					Logger:   quiet(),
+				}, from, backup.RestoreOptions{World: "main"})
 				require.NoError(t, err)
 			}
 			c := newWorld(t, formatConfig(dir))
@@ -142,7 +145,7 @@ func writeFormat(t *testing.T) {
 	c.putTown("gone")
 	call[struct{ TownID string }](c.client, "town.remove", townRequest("gone"))
 	stop(t, c.srv)
-	require.NoError(t, os.Remove(filepath.Join(dir, server.OperatorKeyFile)))
+	require.NoError(t, os.Remove(filepath.Join(dir, embedded.OperatorKeyFile)))
 	require.NoError(t, os.RemoveAll(filepath.Join(dir, "index")))
 	archive(t, "data", dir)
 

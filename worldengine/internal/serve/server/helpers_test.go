@@ -29,6 +29,7 @@ import (
 	"worldengine/worldengine/internal/kit/natsconn"
 	"worldengine/worldengine/internal/kit/protocol"
 	"worldengine/worldengine/internal/serve/access"
+	"worldengine/worldengine/internal/serve/embedded"
 	"worldengine/worldengine/internal/serve/server"
 	"worldengine/worldengine/internal/serve/server/servertest"
 	"worldengine/worldengine/internal/store/commitlog"
@@ -53,7 +54,7 @@ type world struct {
 func newWorld(t testing.TB, change ...func(*server.Config)) *world {
 	t.Helper()
 	data := t.TempDir()
-	in := func(c *server.Config) { c.Data = data }
+	in := func(c *server.Config) { c.Embedded.Data = data }
 	w := &world{client: &client{t: t}, change: append([]func(*server.Config){in}, change...)}
 	w.start()
 	t.Cleanup(func() { stop(t, w.srv) })
@@ -80,7 +81,7 @@ func start(t testing.TB, change ...func(*server.Config)) *server.Server {
 	t.Helper()
 	data := t.TempDir()
 	srv, err := server.Start(t.Context(),
-		configure(append([]func(*server.Config){func(c *server.Config) { c.Data = data }}, change...)...))
+		configure(append([]func(*server.Config){func(c *server.Config) { c.Embedded.Data = data }}, change...)...))
 	require.NoError(t, err)
 	t.Cleanup(func() { stop(t, srv) })
 	return srv
@@ -123,7 +124,7 @@ func logged(log *natstest.Buffer) func(*server.Config) {
 }
 
 func configure(change ...func(*server.Config)) server.Config {
-	config := server.Config{Listen: "127.0.0.1:0", Sync: server.SyncInterval, Logger: quiet()}
+	config := server.Config{Embedded: embedded.Config{Listen: "127.0.0.1:0", Sync: embedded.SyncInterval}, Logger: quiet()}
 	config.SetReconnectWait(100 * time.Millisecond)
 	for _, c := range change {
 		c(&config)

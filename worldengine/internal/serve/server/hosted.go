@@ -61,7 +61,7 @@ func newHosted(s *Server, world string) (h *hosted, err error) {
 		h.logger = ratelimit.Logger(h.logger.With("world", world), nil)
 	}
 	h.idle.Store(&errStarting)
-	if c := s.config.consoleOf(world); c != nil {
+	if c := s.config.Worlds.Consoles[world]; c != nil {
 		if h.console, err = rcon.New(*c); err != nil {
 			return nil, err
 		}
@@ -76,7 +76,7 @@ func (h *hosted) configure() {
 	h.engine.World, h.service.World = h.world, h.world
 	h.engine.Logger, h.service.Logger = h.logger, h.logger
 	h.engine.Settings = h.settings.Or(h.engine.Settings)
-	h.engine.AlertBacklog = s.config.Backlogs.get(h.world)
+	h.engine.AlertBacklog = s.config.Worlds.Backlogs.get(h.world)
 	if h.console != nil {
 		h.engine.RCON = h.console
 	}
@@ -88,9 +88,9 @@ func (h *hosted) configure() {
 		h.engine.Metrics, h.service.Metrics = counts, counts
 	}
 	if s.embedded != nil {
-		h.engine.Storage.IndexDir = filepath.Join(s.config.Data, "index", h.world)
+		h.engine.Storage.IndexDir = filepath.Join(s.config.Embedded.Data, "index", h.world)
 		h.service.Clients = func() ([]messages.Client, error) {
-			return s.embedded.clients(h.world, s.config.Service.Access, s.models.clients(h.world))
+			return s.embedded.Clients(h.world, s.config.Service.Access, s.models.clients(h.world))
 		}
 	}
 }
@@ -203,8 +203,10 @@ func (h *hosted) serveOrStandBy(ctx context.Context) error {
 func (h *hosted) prepare(ctx context.Context) (jetstream.JetStream, error) {
 	s := h.server
 	h.configure()
-	if s.embedded != nil && s.embedded.lost[h.world] != nil {
-		return nil, fmt.Errorf("%w; then restart the server", s.embedded.lost[h.world])
+	if s.embedded != nil {
+		if err := s.embedded.Lost(h.world); err != nil {
+			return nil, fmt.Errorf("%w; then restart the server", err)
+		}
 	}
 	js, err := jetstream.New(s.conn)
 	if err != nil {

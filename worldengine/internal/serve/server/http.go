@@ -2,10 +2,10 @@ package server
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"net"
 	"net/http"
-	"net/url"
 
 	"worldengine/worldengine/internal/serve/console"
 	"worldengine/worldengine/internal/serve/httpd"
@@ -16,23 +16,23 @@ import (
 const DefaultHTTP = "127.0.0.1:8480"
 
 // listenHTTP listens on the address of HTTP, if any, and makes the parts that require it.
-func (s *Server) listenHTTP() (err error) {
+func (s *Server) listenHTTP(context.Context) (err error) {
 	config := &s.config
-	if config.HTTP == "" {
+	if config.HTTP.Listen == "" {
 		return nil
 	}
 	listen := httpd.Config{
-		Listen: config.HTTP, MaxConnections: config.MaxConnections,
-		MaxConnectionsPerAddress: config.MaxConnectionsPerAddress,
+		Listen: config.HTTP.Listen, MaxConnections: config.Embedded.MaxConnections,
+		MaxConnectionsPerAddress: config.Embedded.MaxConnectionsPerAddress,
 		AnyHost:                  config.Access != nil,
 		Logger:                   config.Logger.With("component", "http"),
 	}
 	if s.tls != nil {
-		listen.TLS = s.tls.httpConfig()
+		listen.TLS = s.tls.HTTPConfig()
 	}
-	s.bridge = httpd.NewBridge(listen.MaxConnections, config.WebSocketOrigins, listen.Logger)
+	s.bridge = httpd.NewBridge(listen.MaxConnections, config.HTTP.Origins, listen.Logger)
 	s.metrics = metrics.New(cmp.Or(config.Service.Version, "0.0.0"))
-	if s.http, err = httpd.Listen(listen); err != nil && config.HTTPOrFree {
+	if s.http, err = httpd.Listen(listen); err != nil && config.HTTP.OrFree {
 		host, _, _ := net.SplitHostPort(listen.Listen) // checkAddresses has checked it
 		listen.Listen = net.JoinHostPort(host, "0")
 		s.http, err = httpd.Listen(listen)
@@ -40,14 +40,21 @@ func (s *Server) listenHTTP() (err error) {
 	return err
 }
 
+func (s *Server) closeHTTP(ctx context.Context) error {
+	if s.http == nil {
+		return nil
+	}
+	return s.http.Close(ctx)
+}
+
 // serveHTTP starts to answer over HTTP. Each path has its handler here.
-func (s *Server) serveHTTP() error {
+func (s *Server) serveHTTP(context.Context) error {
 	if s.http == nil {
 		return nil
 	}
 	target, trust, err := s.config.natsWebSocket()
 	if s.embedded != nil {
-		target, err = url.Parse(s.embedded.nats.WebsocketURL())
+		target, err = s.embedded.WebSocketURL()
 	}
 	if err != nil {
 		return fmt.Errorf("server: WebSockets of NATS: %w", err)
@@ -61,23 +68,21 @@ func (s *Server) serveHTTP() error {
 	if err != nil {
 		return fmt.Errorf("server: console: %w", err)
 	}
-	s.http.Handle("/", s.tls.certified(page))
-	s.http.Handle("/nats", s.tls.certified(s.bridge))
+	s.http.Handle("/", s.tls.Certified(page))
+	s.http.Handle("/nats", s.tls.Certified(s.bridge))
 	if s.hasSessions() {
-		of := s.embedded.accounts
-		s.http.HandleMethod(http.MethodPost, "/session", s.tls.certified(http.HandlerFunc(of.createSession)))
-		s.http.HandleMethod(http.MethodDelete, "/session", s.tls.certified(http.HandlerFunc(of.endSession)))
+		s.http.HandleMethod(http.MethodPost, "/session", s.tls.Certified(http.HandlerFunc(s.embedded.CreateSession)))
+		s.http.HandleMethod(http.MethodDelete, "/session", s.tls.Certified(http.HandlerFunc(s.embedded.EndSession)))
 	}
-	s.models = newModels(s)
 	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodDelete, http.MethodOptions} {
 		for _, path := range []string{"/mcp", "/mcp/{world}"} {
-			s.http.HandleMethod(method, path, s.tls.certified(s.models))
+			s.http.HandleMethod(method, path, s.tls.Certified(s.models))
 		}
 	}
 	if err := s.watch(); err != nil {
 		return fmt.Errorf("server: metrics: %w", err)
 	}
-	s.http.HandleProbe("/metrics", s.tls.certified(s.metrics.Handler(s.config.Logger)))
+	s.http.HandleProbe("/metrics", s.tls.Certified(s.metrics.Handler(s.config.Logger)))
 	s.http.HandleProbe("/livez", http.HandlerFunc(livez))
 	s.http.HandleProbe("/readyz", http.HandlerFunc(s.readyz))
 	s.http.Serve()

@@ -16,6 +16,7 @@ import (
 	"worldengine/handoff"
 	"worldengine/worldengine/internal/core/apply"
 	"worldengine/worldengine/internal/engine"
+	"worldengine/worldengine/internal/serve/embedded"
 	"worldengine/worldengine/internal/serve/server"
 	"worldengine/worldengine/internal/serve/server/servertest"
 	"worldengine/worldengine/internal/testkit/natstest"
@@ -23,7 +24,7 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-func withHTTP(c *server.Config) { c.HTTP = "127.0.0.1:0" }
+func withHTTP(c *server.Config) { c.HTTP.Listen = "127.0.0.1:0" }
 
 // browse connects to a server as its console does: over a WebSocket on the path /nats of HTTP.
 func browse(srv *server.Server, options ...nats.Option) (*nats.Conn, error) {
@@ -86,7 +87,7 @@ func TestBrowser_ExistingNATS(t *testing.T) {
 	t.Parallel()
 	hub := start(t, open, withHTTP)
 	join := func(webSocket string) func(*server.Config) {
-		return func(c *server.Config) { c.NATS, c.NATSWebSocket = hub.URL(), webSocket }
+		return func(c *server.Config) { c.External.URL, c.External.WebSocket = hub.URL(), webSocket }
 	}
 	status, _ := get(t, start(t, withHTTP, join("")).HTTP()+"/nats")
 	require.Equal(t, http.StatusServiceUnavailable, status)
@@ -116,8 +117,10 @@ func TestBrowser_ExistingNATS(t *testing.T) {
 func TestCheck_WebSocketOrigin(t *testing.T) {
 	t.Parallel()
 	check := func(http string, origins ...string) error {
-		_, err := server.Check(server.Config{Listen: "127.0.0.1:0", Data: t.TempDir(),
-			HTTP: http, WebSocketOrigins: origins})
+		_, err := server.Check(server.Config{
+			Embedded: embedded.Config{Listen: "127.0.0.1:0", Data: t.TempDir()},
+			HTTP:     server.HTTP{Listen: http, Origins: origins},
+		})
 		return err
 	}
 	require.NoError(t, check("127.0.0.1:0", "https://agents.example", "http://127.0.0.1:3000"))
@@ -133,10 +136,10 @@ func TestHTTP_TakenPort(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer taken.Close()
-	at := func(c *server.Config) { c.HTTP = taken.Addr().String() }
-	_, err = server.Start(t.Context(), configure(at, func(c *server.Config) { c.Data = t.TempDir() }))
+	at := func(c *server.Config) { c.HTTP.Listen = taken.Addr().String() }
+	_, err = server.Start(t.Context(), configure(at, func(c *server.Config) { c.Embedded.Data = t.TempDir() }))
 	require.ErrorContains(t, err, "address already in use")
-	status, _ := get(t, start(t, at, func(c *server.Config) { c.HTTPOrFree = true }).HTTP()+"/livez")
+	status, _ := get(t, start(t, at, func(c *server.Config) { c.HTTP.OrFree = true }).HTTP()+"/livez")
 	require.Equal(t, http.StatusOK, status)
 }
 
@@ -222,7 +225,7 @@ func TestMetrics_Worlds(t *testing.T) {
 func TestHTTP_HealthDuringFlood(t *testing.T) {
 	t.Parallel()
 	const all = 128
-	srv := start(t, withHTTP, func(c *server.Config) { c.MaxConnections = all })
+	srv := start(t, withHTTP, func(c *server.Config) { c.Embedded.MaxConnections = all })
 	c := browser(t, srv)
 	for i := range 2 * all {
 		conn := rawTo(t, srv.HTTP())

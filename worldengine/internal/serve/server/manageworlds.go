@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -16,6 +15,7 @@ import (
 	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/serve/service"
 	"worldengine/worldengine/internal/store/lease"
+	"worldengine/worldengine/internal/store/streamdirs"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
@@ -31,7 +31,7 @@ const (
 var errRemoved = errors.New("the world was removed")
 
 // manageWorlds begins to answer the verbs about worlds, and to hear of worlds that are removed.
-func (s *Server) manageWorlds() error {
+func (s *Server) manageWorlds(context.Context) error {
 	js, err := jetstream.New(s.conn)
 	if err != nil {
 		return fmt.Errorf("server: JetStream: %w", err)
@@ -164,7 +164,7 @@ func (m *manager) requireUnused(ctx context.Context, h *hosted) error {
 func (m *manager) pluginConnected(ctx context.Context, h *hosted) (bool, error) {
 	s := m.server
 	if s.embedded != nil {
-		clients, err := s.embedded.clients(h.world, s.config.Service.Access, nil)
+		clients, err := s.embedded.Clients(h.world, s.config.Service.Access, nil)
 		return slices.ContainsFunc(clients, func(c messages.Client) bool {
 			return c.Connections > 0 && len(c.Towns) > 0
 		}), err
@@ -238,10 +238,10 @@ func (m *manager) delete(ctx context.Context, world string, held *lease.Lease) e
 		err = s.conn.FlushWithContext(ctx)
 	}
 	if err == nil && s.embedded != nil {
-		err = os.RemoveAll(filepath.Join(s.config.Data, "index", world))
+		err = os.RemoveAll(filepath.Join(s.config.Embedded.Data, "index", world))
 	}
-	streams := append(slices.DeleteFunc(streamsOf(world), func(name string) bool {
-		return name == layout.LogStream(world) || strings.HasPrefix(name, bucketPrefix)
+	streams := append(slices.DeleteFunc(streamdirs.Names(world), func(name string) bool {
+		return name == layout.LogStream(world) || name == streamdirs.LeaseStream(world)
 	}), layout.LogStream(world))
 	for _, name := range streams {
 		if err == nil && held != nil && !held.Valid() { // this process was suspended
@@ -255,12 +255,12 @@ func (m *manager) delete(ctx context.Context, world string, held *lease.Lease) e
 		held.Release(ctx)
 	}
 	if err == nil {
-		err = ignoreMissing(m.js.DeleteStream(ctx, bucketPrefix+layout.WriterBucket(world)))
+		err = ignoreMissing(m.js.DeleteStream(ctx, streamdirs.LeaseStream(world)))
 	}
 	if err != nil {
 		return fmt.Errorf("server: the world %s is not removed yet; try again: %w", world, err)
 	}
-	s.config.Backlogs.forget(world)
+	s.config.Worlds.Backlogs.forget(world)
 	if s.metrics != nil {
 		s.metrics.Remove(world)
 	}

@@ -236,7 +236,7 @@ func openModelSession(t testing.TB, url string, headers ...string) string {
 // Pages of other origins, and names that lead here, reach nothing.
 func TestMCP_Rebinding(t *testing.T) {
 	t.Parallel()
-	srv := start(t, withHTTP, func(c *server.Config) { c.WebSocketOrigins = []string{"https://agents.example"} })
+	srv := start(t, withHTTP, func(c *server.Config) { c.HTTP.Origins = []string{"https://agents.example"} })
 	url := srv.HTTP() + "/mcp"
 	for header, want := range map[string]int{
 		"Origin: https://evil.example": http.StatusForbidden, "Origin: null": http.StatusForbidden,
@@ -418,7 +418,7 @@ func TestMCP_Drain(t *testing.T) {
 func TestMCP_Standby(t *testing.T) {
 	t.Parallel()
 	hub := start(t, open)
-	join := func(c *server.Config) { c.NATS = hub.URL() }
+	join := func(c *server.Config) { c.External.URL = hub.URL() }
 	_ = hub
 	standby := start(t, withHTTP, join)
 	require.False(t, standby.Serving())

@@ -28,9 +28,9 @@ func (s *Server) sample(ctx context.Context, js jetstream.JetStream) (sample met
 	}
 	if s.embedded != nil {
 		sample.Embedded = &metrics.Embedded{
-			DiskFree:      s.embedded.room.State().Free,
-			Connections:   s.embedded.nats.NumClients(),
-			SlowConsumers: s.embedded.nats.NumSlowConsumers(),
+			DiskFree:      s.embedded.Room().State().Free,
+			Connections:   s.embedded.Server().NumClients(),
+			SlowConsumers: s.embedded.Server().NumSlowConsumers(),
 		}
 	}
 	if s.webhooks != nil {

@@ -13,7 +13,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	natsserver "github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
 	"worldengine/runevents"
@@ -22,7 +21,9 @@ import (
 	"worldengine/worldengine/internal/kit/phrase"
 	"worldengine/worldengine/internal/kit/protocol"
 	"worldengine/worldengine/internal/serve/access"
+	"worldengine/worldengine/internal/serve/httpd"
 	"worldengine/worldengine/internal/serve/mcp"
+	"worldengine/worldengine/internal/serve/passwords"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
@@ -37,7 +38,7 @@ const askWithin = 25 * time.Second
 type models struct {
 	server    *Server
 	handler   *mcp.Handler
-	passwords *passwords
+	passwords *passwords.Checker
 	users     atomic.Pointer[modelUsers] // nil without access control
 
 	mu    sync.Mutex
@@ -52,10 +53,10 @@ type modelUsers struct {
 }
 
 func newModels(s *Server) *models {
-	m := &models{server: s, passwords: newPasswords(), conns: map[string]*nats.Conn{},
+	m := &models{server: s, passwords: passwords.New(), conns: map[string]*nats.Conn{},
 		towns: map[string]*mcp.Towns{}, open: map[string]*mcp.Proposals{}}
 	if s.embedded != nil {
-		m.passwords = s.embedded.accounts.passwords // wrong ones count together
+		m.passwords = s.embedded.Passwords() // wrong ones count together
 	}
 	if s.config.Access != nil {
 		m.admit(s.config.Access.Users)
@@ -199,17 +200,17 @@ func (m *models) signIn(w http.ResponseWriter, r *http.Request) (user *access.Us
 	switch {
 	case basic:
 		user = known.byName[name]
-		if user == nil || !m.passwords.right(addressOf(r), loginOf(user), password) {
+		if user == nil || !m.passwords.Right(httpd.ClientAddress(r), storedOf(user), password) {
 			user = nil
 		}
 	case strings.EqualFold(scheme, "Bearer"):
 		if user = known.byToken[access.HashToken(strings.TrimSpace(token))]; user == nil {
-			m.passwords.wrong(addressOf(r))
+			m.passwords.CountWrong(httpd.ClientAddress(r))
 		}
 	}
 	if user == nil {
 		if given { // a host may ask without credentials first, to learn which ones it needs
-			logRefused(m.server.config.Logger, r, name)
+			httpd.LogRefused(m.server.config.Logger, r, name)
 		}
 		w.Header().Add("WWW-Authenticate", `Bearer realm="handoffd"`)
 		w.Header().Add("WWW-Authenticate", `Basic realm="handoffd", charset="UTF-8"`)
@@ -220,9 +221,9 @@ func (m *models) signIn(w http.ResponseWriter, r *http.Request) (user *access.Us
 	return user, true
 }
 
-// loginOf returns a user as passwords knows it.
-func loginOf(u *access.User) *natsserver.User {
-	return &natsserver.User{Username: u.Name, Password: string(u.PasswordHash + u.Password)}
+// storedOf returns a user as package passwords knows it.
+func storedOf(u *access.User) passwords.User {
+	return passwords.User{Name: u.Name, Stored: string(u.PasswordHash + u.Password)}
 }
 
 // openSession returns the configuration of a new session. ?actor= of the address names the actor of its
@@ -345,6 +346,21 @@ func (m *models) clients(world string) (list []messages.Client) {
 		list = append(list, *c)
 	}
 	return list
+}
+
+// openModels lets hosts of language models sign in, once HTTP leads them here.
+func (s *Server) openModels(context.Context) error {
+	if s.http != nil {
+		s.models = newModels(s)
+	}
+	return nil
+}
+
+func (s *Server) closeModels(ctx context.Context) error {
+	if s.models == nil {
+		return nil
+	}
+	return s.models.close(ctx)
 }
 
 // close ends the sessions. Unanswered calls are answered until ctx ends.

@@ -22,6 +22,7 @@ import (
 	"worldengine/worldengine/internal/core/apply"
 	"worldengine/worldengine/internal/core/town"
 	"worldengine/worldengine/internal/kit/protocol"
+	"worldengine/worldengine/internal/serve/embedded"
 	"worldengine/worldengine/internal/serve/server"
 	"worldengine/worldengine/wire"
 )
@@ -202,7 +203,7 @@ func (h *hostile) step() {
 	if h.m.g.IntN(20) > 0 {
 		data, how = h.m.mutant(v.request, root)
 		// more is refused by the client's own library
-		data = data[:min(len(data), server.LargestRequest)]
+		data = data[:min(len(data), embedded.MaxRequest)]
 	}
 	h.sent++
 	h.now = fmt.Sprintf("%s, %s: %.3000q", v.verb, how, data)

@@ -22,6 +22,7 @@ import (
 	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/worldengine/internal/kit/protocol"
+	"worldengine/worldengine/internal/serve/embedded"
 	"worldengine/worldengine/internal/serve/server"
 	"worldengine/worldengine/internal/serve/service"
 	"worldengine/worldengine/internal/testkit/natstest"
@@ -171,7 +172,7 @@ func TestFlood_LargePayloads(t *testing.T) {
 	t.Parallel()
 	const clients, idle = 6, 24
 	said := new(natstest.Buffer)
-	c := newWorld(t, logged(said), func(config *server.Config) { config.MaxConnections = clients + idle })
+	c := newWorld(t, logged(said), func(config *server.Config) { config.Embedded.MaxConnections = clients + idle })
 	c.putTown("t")
 	stop := make(chan struct{})
 	var flood sync.WaitGroup
@@ -216,7 +217,7 @@ func TestFlood_LargePayloads(t *testing.T) {
 
 // floodWith publishes requests of the largest payload that the server takes, as fast as it can.
 func floodWith(nc *nats.Conn, subject string, stop <-chan struct{}) {
-	payload := bytes.Repeat([]byte("x"), server.LargestRequest)
+	payload := bytes.Repeat([]byte("x"), embedded.MaxRequest)
 	for inbox := nc.NewInbox(); !nc.IsClosed(); {
 		select {
 		case <-stop:

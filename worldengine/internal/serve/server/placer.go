@@ -66,8 +66,11 @@ type failure struct {
 	anyway time.Duration // when it tries again if another one does
 }
 
-// startPlacer starts the placer of a server that has joined a NATS.
-func startPlacer(s *Server) (*placer, error) {
+// startPlacer starts the placer of a server unless no other server can join.
+func (s *Server) startPlacer(context.Context) error {
+	if s.embedded != nil && !s.config.Open {
+		return nil
+	}
 	p := &placer{
 		server: s, started: time.Now(), listened: make(chan struct{}), changes: make(chan struct{}, 1),
 		failed: map[string]*failure{}, standbys: map[string]map[string]standby{},
@@ -86,7 +89,7 @@ func startPlacer(s *Server) (*placer, error) {
 		layout.ServersSubject: p.receive, layout.StandbySubject("*"): p.receiveStandby,
 	} {
 		if _, err := s.conn.Subscribe(subject, hear); err != nil {
-			return nil, fmt.Errorf("server: announcements of other servers: %w", err)
+			return fmt.Errorf("server: announcements of other servers: %w", err)
 		}
 	}
 	ctx, stop := context.WithCancel(context.Background())
@@ -95,7 +98,15 @@ func startPlacer(s *Server) (*placer, error) {
 		p.ended.Go(func() { p.run(ctx) })
 		time.AfterFunc(listenFor, func() { close(p.listened) })
 	}
-	return p, nil
+	s.placer = p
+	return nil
+}
+
+func (s *Server) stopPlacer(context.Context) error {
+	if s.placer != nil {
+		s.placer.close()
+	}
+	return nil
 }
 
 // places reports whether this server shares its worlds with the servers that it hears.
@@ -113,7 +124,7 @@ func (p *placer) rouse() {
 
 // offer writes down which worlds the server would serve, and cannot serve now.
 func (p *placer) offer() {
-	p.self.All = p.server.config.AllWorlds
+	p.self.All = p.server.config.Worlds.All
 	if !p.self.All {
 		p.self.Worlds = p.server.Worlds()
 	}

@@ -84,7 +84,7 @@ func TestPlacer_TwoServers(t *testing.T) {
 	var starting sync.WaitGroup
 	for i := range both {
 		starting.Go(func() {
-			both[i] = start(t, withWorlds(worlds...), withHTTP, func(c *server.Config) { c.NATS = node.url() })
+			both[i] = start(t, withWorlds(worlds...), withHTTP, func(c *server.Config) { c.External.URL = node.url() })
 		})
 	}
 	starting.Wait()
@@ -139,7 +139,7 @@ func TestPlacer_EarlierServer(t *testing.T) {
 		}
 	})
 	require.NoError(t, err)
-	srv := start(t, func(c *server.Config) { c.NATS = node.url() })
+	srv := start(t, func(c *server.Config) { c.External.URL = node.url() })
 	require.False(t, srv.Serving())
 	select {
 	case s := <-announced:
@@ -175,13 +175,13 @@ func TestPlacer_OneCannot(t *testing.T) {
 	node := startExternal(t)
 	heard := hearServers(t, connected(t, node.url()))
 	bad := start(t, withWorlds("a", "b"), func(c *server.Config) {
-		c.NATS, c.World = node.url(), []byte(`[{"schemaVersion": "nonsense"}]`) // the file of the world a
+		c.External.URL, c.Worlds.Towns = node.url(), []byte(`[{"schemaVersion": "nonsense"}]`) // the file of the world a
 	})
 	require.Contains(t, refusal(t, bad, "a"), "cannot be served")
 	eventually(t, func() bool {
 		return heard.some(func(a placement.Announcement) bool { return slices.Equal(a.Failed, []string{"a"}) })
 	})
-	good := start(t, withWorlds("a", "b"), func(c *server.Config) { c.NATS = node.url() })
+	good := start(t, withWorlds("a", "b"), func(c *server.Config) { c.External.URL = node.url() })
 	serves(t, good, "a")
 	eventually(t, func() bool { return bad.ReadyOf("b") == nil || good.ReadyOf("b") == nil })
 	require.False(t, heard.some(func(a placement.Announcement) bool { return slices.Contains(a.Failed, "b") }))

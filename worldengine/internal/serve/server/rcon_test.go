@@ -14,6 +14,7 @@ import (
 	"worldengine/worldengine/internal/engine/rcon"
 	"worldengine/worldengine/internal/serve/server"
 	"worldengine/worldengine/messages"
+	"worldengine/worldengine/wire"
 )
 
 const consolePassword = "correct horse battery staple"
@@ -85,12 +86,12 @@ func (k *console) heard() []string {
 // bindRCON configures a console, and binds the towns to it that have no other binding.
 func bindRCON(address string) func(*server.Config) {
 	return func(config *server.Config) {
-		config.RCON = &rcon.Config{
+		config.Worlds.Consoles = map[string]*rcon.Config{wire.DefaultWorld: {
 			Address: address, Password: consolePassword,
 			Commands: map[handoff.ProposalType][]rcon.Template{
 				handoff.AdvanceProject: {{Run: "progress {argument} {progress}", Expect: "^Set$"}},
 			},
-		}
+		}}
 		config.Engine.Apply = apply.RCON
 		config.Engine.Plugin = apply.Policy{
 			Deadline: 10 * time.Second, Attempts: 3, Backoff: 10 * time.Millisecond,
@@ -114,7 +115,7 @@ func TestRCON_Applies(t *testing.T) {
 	// Without the console the town's commands fail, and say why.
 	c.putTown("bound", "apply", "rcon")
 	c.restart(func(config *server.Config) {
-		config.RCON, config.Engine.Apply, config.Engine.Storage.DiscardHistory = nil, apply.Local, true
+		config.Worlds.Consoles, config.Engine.Apply, config.Engine.Storage.DiscardHistory = nil, apply.Local, true
 	})
 	got = c.send(c.wall(c.town("bound")))
 	require.Equal(t, apply.ReasonPluginUnavailable, got.result.ReasonCode)
@@ -124,7 +125,7 @@ func TestRCON_Applies(t *testing.T) {
 	_, err := server.Start(t.Context(), configure(bindRCON("nowhere")))
 	require.ErrorContains(t, err, "/address")
 	_, err = server.Start(t.Context(), configure(func(config *server.Config) {
-		config.Data, config.Engine.Apply = t.TempDir(), apply.RCON
+		config.Embedded.Data, config.Engine.Apply = t.TempDir(), apply.RCON
 	}))
 	require.ErrorContains(t, err, "requires an RCON console")
 }
@@ -211,7 +212,7 @@ func TestRCON_HasTheCommand(t *testing.T) {
 		})
 		t.Cleanup(func() { close(release) })
 		c := newWorld(t, bindRCON(k.address), func(config *server.Config) {
-			config.RCON.Timeout, config.Engine.Plugin.Deadline = rcon.MaxTimeout, rcon.MaxTimeout
+			config.Worlds.Consoles[wire.DefaultWorld].Timeout, config.Engine.Plugin.Deadline = rcon.MaxTimeout, rcon.MaxTimeout
 		})
 		at := c.putTown("t")
 		reply := c.sendLater(c.wall(at))

@@ -35,7 +35,7 @@ func (c *client) removeWorld(name string) {
 func TestWorlds_MadeAnewForAll(t *testing.T) {
 	t.Parallel()
 	node := startExternal(t)
-	join := func(c *server.Config) { c.NATS = node.url() }
+	join := func(c *server.Config) { c.External.URL = node.url() }
 	servers := []*server.Server{start(t, join, withWorlds("a", "b")), start(t, join, withWorlds("a", "b"))}
 	c := connect(t, servers[0])
 	have := func(worlds ...string) {
@@ -184,7 +184,7 @@ func TestWorlds_MakerEnds(t *testing.T) {
 	maker := lease.Elector{JetStream: js, World: "b", Holder: "maker", Logger: quiet()}
 	held, err := maker.Try(t.Context())
 	require.NoError(t, err)
-	srv := start(t, func(c *server.Config) { c.NATS = node.url() }, withWorlds("a", "b"))
+	srv := start(t, func(c *server.Config) { c.External.URL = node.url() }, withWorlds("a", "b"))
 	eventually(t, func() bool { return srv.EngineOf("a") != nil })
 	require.Nil(t, srv.EngineOf("b"))
 	held.Release(t.Context())

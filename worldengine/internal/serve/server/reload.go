@@ -5,8 +5,6 @@ import (
 	"reflect"
 	"slices"
 
-	natsserver "github.com/nats-io/nats-server/v2/server"
-
 	"worldengine/worldengine/internal/serve/access"
 )
 
@@ -39,17 +37,19 @@ func (s *Server) ReloadAccess(config *access.Config) (Reloaded, error) {
 	if done.TLS {
 		files = s.access.TLS
 	} else if s.tls != nil {
-		if err := s.tls.load(files); err != nil {
+		if err := s.tls.Reload(files); err != nil {
 			return Reloaded{}, err
 		}
 	}
 	gone := done.compare(usersByID(s.access.Users), usersByID(config.Users))
-	if err := s.admit(config); err != nil {
-		return Reloaded{}, err
+	if s.embedded != nil {
+		if err := s.embedded.Admit(config, s.granted); err != nil {
+			return Reloaded{}, err
+		}
 	}
 	s.config.Service.Access.Replace(config.Users)
 	if s.embedded != nil {
-		done.Ended = s.embedded.endConnections(gone)
+		done.Ended = s.embedded.EndConnections(gone)
 	}
 	if s.models != nil {
 		done.Ended += s.models.reload(config.Users, gone)
@@ -102,24 +102,7 @@ func (s *Server) setWorlds(worlds func() []string) error {
 			gained[u.ID()] = true
 		}
 	}
-	accounts := s.embedded.accounts
-	old := accounts.logins.Load()
-	if err := s.admit(s.access); err != nil {
-		return err
-	}
-	for name, user := range accounts.logins.Load().byName {
-		accounts.sessions.renew(old.byName[name], user)
-	}
-	s.embedded.endConnections(gained)
-	return nil
-}
-
-// admit lets the users of an access file sign in to an embedded NATS. The caller holds s.accessing.
-func (s *Server) admit(file *access.Config) error {
-	if s.embedded == nil {
-		return nil
-	}
-	return s.embedded.accounts.admit(s.embedded.nats, file, s.granted)
+	return s.embedded.Grant(s.access, s.granted, gained)
 }
 
 // Access returns the access file as it is in force; nil without one.
@@ -135,23 +118,4 @@ func usersByID(users []access.User) map[string]access.User {
 		all[u.ID()] = u
 	}
 	return all
-}
-
-// endConnections ends the connections of users, and returns their number.
-func (e *embedded) endConnections(of map[string]bool) (ended int) {
-	if len(of) == 0 {
-		return 0
-	}
-	open, err := e.nats.Connz(&natsserver.ConnzOptions{
-		Username: true, Limit: e.nats.NumClients() + DefaultMaxConnections,
-	})
-	if err != nil {
-		return 0 // only for options that are not valid
-	}
-	for _, c := range open.Conns {
-		if of[c.AuthorizedUser] && e.nats.DisconnectClientByID(c.Cid) == nil {
-			ended++
-		}
-	}
-	return ended
 }

@@ -1,12 +1,16 @@
 package server
 
-import "worldengine/worldengine/internal/serve/service"
+import (
+	"context"
+
+	"worldengine/worldengine/internal/serve/service"
+)
 
 // serveRequests starts the service of all worlds. It receives requests in the world's account and, if an
 // embedded NATS has an account for clients without credentials, in that account. With access control
 // the requests of clients cross to the world's account, and NATS marks them with their user on the
 // way.
-func (s *Server) serveRequests() (err error) {
+func (s *Server) serveRequests(context.Context) (err error) {
 	entrances := []service.Entrance{{Replies: s.conn}}
 	purposes := []purpose{requesting}
 	if s.config.anonymousClients() {
@@ -29,3 +33,5 @@ func (s *Server) serveRequests() (err error) {
 	s.service = service.New(entrances, s.config.Service)
 	return nil
 }
+
+func (s *Server) stopRequests(ctx context.Context) error { return s.service.Stop(ctx) }

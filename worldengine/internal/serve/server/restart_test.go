@@ -15,6 +15,7 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/worldengine/internal/kit/layout"
+	"worldengine/worldengine/internal/serve/embedded"
 	"worldengine/worldengine/internal/serve/server"
 	"worldengine/worldengine/internal/testkit/natstest"
 	"worldengine/worldengine/messages"
@@ -42,7 +43,7 @@ func TestRestart_StreamIndexBehind(t *testing.T) {
 }
 
 // dataOf is the data directory of a world.
-func dataOf(w *world) string { return configure(w.change...).Data }
+func dataOf(w *world) string { return configure(w.change...).Embedded.Data }
 
 // indexFile is the file of the index of a server with a data directory.
 func indexFile(data string) string { return filepath.Join(data, "index", "main", "rows") }
@@ -59,7 +60,7 @@ func TestRestart(t *testing.T) {
 		first = append(first, c.send(bodies[i]))
 	}
 	_, err := server.Start(t.Context(), configure(c.change...))
-	require.ErrorIs(t, err, server.ErrDataInUse)
+	require.ErrorIs(t, err, embedded.ErrDataInUse)
 	require.ErrorContains(t, err, dataOf(c))
 	events, before := c.events(first[7].runID), c.list()
 	for _, lose := range []bool{false, true} {
@@ -143,7 +144,7 @@ func TestKeys_OfAnotherTown(t *testing.T) {
 func TestRestart_ClientsThatWait(t *testing.T) {
 	t.Parallel()
 	address := natstest.FreeAddress(t)
-	c := newWorld(t, func(config *server.Config) { config.Listen = address })
+	c := newWorld(t, func(config *server.Config) { config.Embedded.Listen = address })
 	large := snapshot("large") // so that there is something to recover before they are let in
 	random := make([]byte, 250_000)
 	_, _ = rand.NewChaCha8([32]byte{}).Read(random)

@@ -63,7 +63,7 @@ func TestStart_BeforeNATS(t *testing.T) {
 	node := startExternal(t)
 	natstest.Stop(node.server)
 	log := &natstest.Buffer{}
-	join := func(c *server.Config) { c.NATS = node.url() }
+	join := func(c *server.Config) { c.External.URL = node.url() }
 	_, err := server.Start(t.Context(), configure(join, logged(log), func(c *server.Config) {
 		c.SetStartWait(time.Millisecond)
 	}))
@@ -97,7 +97,7 @@ func joined(
 ) (*external, [2]*server.Server, *client) {
 	t.Helper()
 	nats := startExternal(t)
-	change = append(change, func(c *server.Config) { c.NATS = nats.url() })
+	change = append(change, func(c *server.Config) { c.External.URL = nats.url() })
 	both := [2]*server.Server{start(t, change...), start(t, change...)}
 	oneServes(t, both)
 	if both[1].Serving() { // a busy machine was late with the lease
@@ -155,7 +155,7 @@ func TestStandby_NATSRestarts(t *testing.T) {
 func TestStandby_OfAnEmbeddedNATS(t *testing.T) {
 	t.Parallel()
 	srv := start(t, open)
-	join := func(c *server.Config) { c.NATS = srv.URL() }
+	join := func(c *server.Config) { c.External.URL = srv.URL() }
 	second := start(t, join)
 	c := connect(t, srv)
 	c.executes(newChain(t, c, "t").next())
@@ -173,7 +173,7 @@ func TestStandby_OfAnEmbeddedNATS(t *testing.T) {
 func TestStandby_Unfit(t *testing.T) {
 	t.Parallel()
 	nats := startExternal(t)
-	join := func(c *server.Config) { c.NATS = nats.url() }
+	join := func(c *server.Config) { c.External.URL = nats.url() }
 	start(t, join, bindRCON("127.0.0.1:1"))
 	broken := filepath.Join(t.TempDir(), "world.json")
 	require.NoError(t, os.WriteFile(broken, []byte("[{}]"), 0o600))
@@ -184,7 +184,7 @@ func TestStandby_Unfit(t *testing.T) {
 		{func(*server.Config) {}, "requires an RCON console"},
 		{func(c *server.Config) {
 			bindRCON("127.0.0.1:1")(c)
-			c.WorldFile = broken
+			c.Worlds.Files = map[string]string{wire.DefaultWorld: broken}
 		}, "world file " + broken},
 	} {
 		_, err := server.Start(t.Context(), configure(join, row.change))
@@ -236,7 +236,7 @@ func away(t *testing.T, js jetstream.JetStream, srv *server.Server) {
 func TestStandby_NoJetStream(t *testing.T) {
 	t.Parallel()
 	ns := natstest.Run(t, &natsserver.Options{})
-	config := configure(func(c *server.Config) { c.NATS = ns.ClientURL() })
+	config := configure(func(c *server.Config) { c.External.URL = ns.ClientURL() })
 	_, err := server.Start(t.Context(), config)
 	require.ErrorContains(t, err, "has no JetStream")
 	_, err = server.CheckSettings(t.Context(), config, wire.DefaultWorld)
@@ -252,7 +252,7 @@ func TestStandby_NodeVanishes(t *testing.T) {
 		nodes[i] = natstest.NewProxy(t, nats.server.Addr().String())
 	}
 	start(t, func(c *server.Config) {
-		c.NATS = "nats://" + nodes[0].Address() + ",nats://" + nodes[1].Address()
+		c.External.URL = "nats://" + nodes[0].Address() + ",nats://" + nodes[1].Address()
 	})
 	c := &client{t: t, nc: connected(t, nats.url()), world: "main"}
 	chain := newChain(t, c, "t")
@@ -286,7 +286,7 @@ func TestLogLost_OlderCopy(t *testing.T) {
 	t.Parallel()
 	nats := startExternal(t)
 	serve := func() (srv *server.Server, end func()) {
-		srv, err := server.Start(t.Context(), configure(withHTTP, func(c *server.Config) { c.NATS = nats.url() }))
+		srv, err := server.Start(t.Context(), configure(withHTTP, func(c *server.Config) { c.External.URL = nats.url() }))
 		require.NoError(t, err)
 		end = sync.OnceFunc(func() {
 			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -383,7 +383,7 @@ func (e *external) copied() string {
 func TestLogLost_BetweenTenures(t *testing.T) {
 	t.Parallel()
 	nats := startExternal(t)
-	srv, err := server.Start(t.Context(), configure(func(c *server.Config) { c.NATS = nats.url() }))
+	srv, err := server.Start(t.Context(), configure(func(c *server.Config) { c.External.URL = nats.url() }))
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = srv.Close(t.Context()) })
 	c := connect(t, srv)

@@ -18,6 +18,7 @@ import (
 	"worldengine/worldengine/internal/store/backup"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/fsck"
+	"worldengine/worldengine/internal/store/streamdirs"
 	"worldengine/worldengine/internal/store/worldsettings"
 	"worldengine/worldengine/internal/testkit/natstest"
 	"worldengine/worldengine/wire"
@@ -29,7 +30,7 @@ func changedWorld(t *testing.T) (before, after string, wall []byte) {
 	t.Helper()
 	before, after = t.TempDir(), t.TempDir()
 	w := &world{client: &client{t: t}, change: []func(*server.Config){
-		func(c *server.Config) { c.Data = after },
+		func(c *server.Config) { c.Embedded.Data = after },
 	}}
 	w.start()
 	w.putTown("t")
@@ -139,7 +140,7 @@ func TestStreamDirs_Repaired(t *testing.T) {
 			if c.says != "did not follow" {
 				requireUntouchedByCheck(t, data)
 			}
-			w := newWorld(t, logged(out), func(c *server.Config) { c.Data = data })
+			w := newWorld(t, logged(out), func(c *server.Config) { c.Embedded.Data = data })
 			require.Contains(t, out.String(), c.says)
 			require.Equal(t, "PROJECT_ADVANCE", w.srv.Engine().Settings().RequireApproval)
 			requireUnapproved(t, w.send(wall), handoff.ReasonApprovalRequired, takesApproval)
@@ -160,7 +161,7 @@ func TestStreamDirs_Repaired(t *testing.T) {
 func requireUntouchedByCheck(t *testing.T, data string) {
 	t.Helper()
 	before := fingerprints(t, data)
-	config := configure(func(c *server.Config) { c.Data = data })
+	config := configure(func(c *server.Config) { c.Embedded.Data = data })
 	_, err := server.CheckSettings(t.Context(), config, "main")
 	require.ErrorContains(t, err, "when the server starts")
 	require.Equal(t, before, fingerprints(t, data))
@@ -185,7 +186,7 @@ func fingerprints(t *testing.T, dir string) map[string]string {
 func TestStreamDirs_MessagesKept(t *testing.T) {
 	t.Parallel()
 	data := t.TempDir()
-	w := newWorld(t, withBus, open, func(c *server.Config) { c.Data = data })
+	w := newWorld(t, withBus, open, func(c *server.Config) { c.Embedded.Data = data })
 	w.executes(w.wall(w.putTown("t")))
 	for range 3 {
 		_, err := w.nc.Request(wire.AlertSubject("main", "X"), []byte("{}"), 5*time.Second)
@@ -231,7 +232,7 @@ func TestStreamDirs_Refused(t *testing.T) {
 		"no messages":                   {after, removeFiles(log, "meta.inf", "msgs"), worldsettings.ErrLogMissing},
 		"no message files": {after, both(removeFiles(log, "msgs"), func(t *testing.T, data, _ string) {
 			require.NoError(t, os.WriteFile(filepath.Join(directory(data, log), "msgs"), nil, 0o600))
-		}), server.ErrStreamLost},
+		}), streamdirs.ErrLost},
 		"an earlier program's, without its settings": {earlier, cut(log, "meta.inf", 0),
 			worldsettings.ErrSettingsLost},
 	} {
@@ -240,7 +241,7 @@ func TestStreamDirs_Refused(t *testing.T) {
 			data := copied(t, c.data)
 			c.harm(t, data, "")
 			for range 2 {
-				_, err := server.Start(t.Context(), configure(func(c *server.Config) { c.Data = data }))
+				_, err := server.Start(t.Context(), configure(func(c *server.Config) { c.Embedded.Data = data }))
 				require.ErrorIs(t, err, c.want)
 				require.ErrorContains(t, err, "restore a backup")
 			}
@@ -255,7 +256,7 @@ func TestStreamDirs_SettingsGiven(t *testing.T) {
 	unpack(t, "data", data)
 	cut(layout.LogStream("main"), "meta.inf", 0)(t, data, "")
 	w := newWorld(t, func(c *server.Config) {
-		c.Data = data
+		c.Embedded.Data = data
 		c.Engine.Settings = worldsettings.Settings{RequireApproval: "PROJECT_ADVANCE"}.
 			Or(worldsettings.Default())
 		c.Engine.Storage.DiscardHistory = true
@@ -275,7 +276,7 @@ func TestStreamDirs_KilledAtCreation(t *testing.T) {
 	for _, sub := range []string{"msgs", "obs"} {
 		require.NoError(t, os.MkdirAll(filepath.Join(directory(data, layout.LogStream("main")), sub), 0o750))
 	}
-	w := newWorld(t, func(c *server.Config) { c.Data = data })
+	w := newWorld(t, func(c *server.Config) { c.Embedded.Data = data })
 	w.executes(w.wall(w.putTown("t")))
 }
 
@@ -285,7 +286,7 @@ func TestStreamDirs_Restore(t *testing.T) {
 	t.Parallel()
 	_, after, wall := changedWorld(t)
 	from := filepath.Join(t.TempDir(), "backup")
-	w := newWorld(t, func(c *server.Config) { c.Data = copied(t, after) })
+	w := newWorld(t, func(c *server.Config) { c.Embedded.Data = copied(t, after) })
 	_, err := backup.Create(t.Context(), w.streams().Conn(), from, backup.Options{})
 	require.NoError(t, err)
 	mark := layout.RestoringStream("main")
@@ -302,7 +303,7 @@ func TestStreamDirs_Restore(t *testing.T) {
 			t.Parallel()
 			data := copied(t, after)
 			c.harm(t, data, "")
-			in := func(c *server.Config) { c.Data = data }
+			in := func(c *server.Config) { c.Embedded.Data = data }
 			if !c.served {
 				_, err := server.Start(t.Context(), configure(in))
 				require.ErrorIs(t, err, commitlog.ErrHalfRestored)
@@ -337,10 +338,10 @@ func TestStreamDirs_PutBack(t *testing.T) {
 	log := directory(data, layout.LogStream("main"))
 	require.NoError(t, os.RemoveAll(filepath.Join(log, "obs")))
 	require.NoError(t, os.WriteFile(filepath.Join(log, "obs"), nil, 0o600))
-	in := func(c *server.Config) { c.Data = data }
+	in := func(c *server.Config) { c.Embedded.Data = data }
 	for range 2 {
 		_, err := server.Start(t.Context(), configure(in))
-		require.ErrorIs(t, err, server.ErrStreamLost)
+		require.ErrorIs(t, err, streamdirs.ErrLost)
 	}
 	require.NoError(t, os.Remove(filepath.Join(log, "obs")))
 	w := newWorld(t, in)

@@ -73,7 +73,7 @@ func (h *hosted) startTenure(ctx context.Context, t *tenure) error {
 	}
 	h.existed.Store(true)
 	if s.embedded != nil { // the engine may have made streams
-		if err := s.embedded.syncWorld(h.world); err != nil {
+		if err := s.embedded.SyncWorld(h.world); err != nil {
 			return err
 		}
 	}

@@ -75,7 +75,7 @@ func TestTowns_StrangeIDs(t *testing.T) {
 // A world file creates the towns that do not exist yet and leaves the others alone.
 func TestWorldFile(t *testing.T) {
 	t.Parallel()
-	c := newWorld(t, func(c *server.Config) { c.World = worlds.Frontier })
+	c := newWorld(t, func(c *server.Config) { c.Worlds.Towns = worlds.Frontier })
 	require.Equal(t, 3, c.srv.Created())
 	o := c.executes(marshalled(t, propose(c.town("town-threatened"), handoff.AdvanceProject, "wall-perimeter")))
 	c.restart()
@@ -346,7 +346,7 @@ func TestWorldStatus_Rights(t *testing.T) {
 		c.signal("control.pause", townRequest(id))
 	}
 	free := c.worldStatus().Servers[0].Stats.Disk.Free
-	c.restart(func(c *server.Config) { c.MinFreeDisk = int64(free / 2) })
+	c.restart(func(c *server.Config) { c.Embedded.MinFreeDisk = int64(free / 2) })
 	s := c.worldStatus()
 	require.Equal(t, 2, s.States.Paused)
 	require.Len(t, s.Problems, 1)

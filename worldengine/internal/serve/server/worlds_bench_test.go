@@ -21,6 +21,7 @@ import (
 
 	"worldengine/testdata/worlds"
 	"worldengine/worldengine/internal/engine"
+	"worldengine/worldengine/internal/serve/embedded"
 )
 
 var (
@@ -51,19 +52,19 @@ func tenTowns(t testing.TB) []byte {
 	return file
 }
 
-// serveMany starts a server of so many worlds, and waits until all are served.
-func serveMany(t testing.TB, config Config, n int) (s *Server, took time.Duration) {
+// serveMany starts a server of so many worlds, each with the towns of a file, and waits until all are served.
+func serveMany(t testing.TB, config Config, file string, n int) (s *Server, took time.Duration) {
 	t.Helper()
 	begun := time.Now()
-	config.Worlds, config.WorldFiles = nil, map[string]string{}
+	config.Worlds.Names, config.Worlds.Files = nil, map[string]string{}
 	for i := range n {
 		name := fmt.Sprint("world-", i)
-		config.Worlds = append(config.Worlds, name)
-		config.WorldFiles[name] = config.WorldFile
+		config.Worlds.Names = append(config.Worlds.Names, name)
+		config.Worlds.Files[name] = file
 	}
 	s, err := Start(t.Context(), config)
 	require.NoError(t, err)
-	for _, world := range config.Worlds {
+	for _, world := range config.Worlds.Names {
 		for s.EngineOf(world) == nil {
 			require.Less(t, time.Since(begun), 10*time.Minute, world)
 			time.Sleep(time.Millisecond)
@@ -118,9 +119,9 @@ func BenchmarkWorlds(b *testing.B) {
 	towns := filepath.Join(b.TempDir(), "towns.json")
 	require.NoError(b, os.WriteFile(towns, tenTowns(b), 0o600))
 	config := Config{
-		Listen: "127.0.0.1:0", Data: filepath.Join(dir, "data"), Sync: SyncInterval,
-		WorldFile: towns, Logger: slog.New(slog.DiscardHandler),
-		Engine: engine.Config{Runs: engine.RunsConfig{Projector: true}},
+		Embedded: embedded.Config{Listen: "127.0.0.1:0", Data: filepath.Join(dir, "data"), Sync: embedded.SyncInterval},
+		Logger:   slog.New(slog.DiscardHandler),
+		Engine:   engine.Config{Runs: engine.RunsConfig{Projector: true}},
 	}
 	end := func(s *Server) (took time.Duration) {
 		begun := time.Now()
@@ -130,13 +131,13 @@ func BenchmarkWorlds(b *testing.B) {
 		return time.Since(begun)
 	}
 	for b.Loop() {
-		s, _ := serveMany(b, config, 1)
+		s, _ := serveMany(b, config, towns, 1)
 		before := used(b)
 		end(s)
-		s, created := serveMany(b, config, *benchWorlds)
+		s, created := serveMany(b, config, towns, *benchWorlds)
 		b.ReportMetric(created.Seconds(), "s/create")
 		b.ReportMetric(end(s).Seconds(), "s/end")
-		s, started := serveMany(b, config, *benchWorlds)
+		s, started := serveMany(b, config, towns, *benchWorlds)
 		b.ReportMetric(started.Seconds(), "s/start")
 		time.Sleep(benchSettling)
 		begun := used(b)

@@ -27,11 +27,11 @@ import (
 
 // withWorlds has a server serve worlds.
 func withWorlds(worlds ...string) func(*server.Config) {
-	return func(c *server.Config) { c.Worlds = worlds }
+	return func(c *server.Config) { c.Worlds.Names = worlds }
 }
 
 // allWorlds has a server serve all worlds of its NATS.
-func allWorlds(c *server.Config) { c.AllWorlds = true }
+func allWorlds(c *server.Config) { c.Worlds.All = true }
 
 // serves waits until a server is ready to receive requests to a world.
 func serves(t testing.TB, srv *server.Server, world string) {
@@ -89,8 +89,8 @@ func TestWorlds_Files(t *testing.T) {
 		return names
 	}
 	alone, beside := t.TempDir(), t.TempDir()
-	stop(t, start(t, func(c *server.Config) { c.Data = alone }))
-	stop(t, start(t, withWorlds("main", "other"), func(c *server.Config) { c.Data = beside }))
+	stop(t, start(t, func(c *server.Config) { c.Embedded.Data = alone }))
+	stop(t, start(t, withWorlds("main", "other"), func(c *server.Config) { c.Embedded.Data = beside }))
 	require.Equal(t, files(alone), files(beside))
 	require.NotEmpty(t, files(alone))
 }
@@ -111,7 +111,7 @@ func makeLaterVersion(t *testing.T, js jetstream.JetStream, world string) {
 func TestWorlds_OneFails(t *testing.T) {
 	t.Parallel()
 	node, log := startExternal(t), &natstest.Buffer{}
-	join := func(c *server.Config) { c.NATS = node.url() }
+	join := func(c *server.Config) { c.External.URL = node.url() }
 	stop(t, start(t, join, withWorlds("good", "bad")))
 	js, err := jetstream.New(connected(t, node.url()))
 	require.NoError(t, err)
@@ -167,7 +167,7 @@ func TestWorlds_NoneServed(t *testing.T) {
 		_, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: layout.LogStream(world)})
 		require.NoError(t, err)
 	}
-	srv := start(t, withWorlds("a", "b"), func(c *server.Config) { c.NATS = node.url() })
+	srv := start(t, withWorlds("a", "b"), func(c *server.Config) { c.External.URL = node.url() })
 	refusal(t, srv, "a")
 	refusal(t, srv, "b")
 	require.ErrorContains(t, srv.Ready(), "none of the worlds is served")
@@ -177,7 +177,7 @@ func TestWorlds_NoneServed(t *testing.T) {
 func TestWorlds_StreamLost(t *testing.T) {
 	t.Parallel()
 	data := t.TempDir()
-	in := func(c *server.Config) { c.Data = data }
+	in := func(c *server.Config) { c.Embedded.Data = data }
 	srv := start(t, in, withWorlds("a", "b"))
 	connect(t, srv).switchWorld("a").putTown("t")
 	stop(t, srv)
@@ -191,7 +191,7 @@ func TestWorlds_StreamLost(t *testing.T) {
 	for _, why := range []string{refusal(t, srv, "b"), readyz(t, srv, ""), c.listed("b").Why} {
 		require.Contains(t, why, "WORLD_b_LOG")
 	}
-	_, err := server.Start(t.Context(), configure(func(c *server.Config) { c.NATS = "nats://127.0.0.1:1" },
+	_, err := server.Start(t.Context(), configure(func(c *server.Config) { c.External.URL = "nats://127.0.0.1:1" },
 		withWorlds("a", "a")))
 	require.ErrorContains(t, err, "twice")
 	require.False(t, errors.Is(err, nats.ErrNoServers))
@@ -201,7 +201,7 @@ func TestWorlds_StreamLost(t *testing.T) {
 func TestWorlds_All(t *testing.T) {
 	t.Parallel()
 	node := startExternal(t)
-	join := func(c *server.Config) { c.NATS = node.url() }
+	join := func(c *server.Config) { c.External.URL = node.url() }
 	stop(t, start(t, join, withWorlds("old")))
 	srv := start(t, join, allWorlds)
 	serves(t, srv, "old")
@@ -290,7 +290,7 @@ func TestWorlds_Refused(t *testing.T) {
 func TestWorlds_CreatedByAnother(t *testing.T) {
 	t.Parallel()
 	node := startExternal(t)
-	join := func(c *server.Config) { c.NATS = node.url() }
+	join := func(c *server.Config) { c.External.URL = node.url() }
 	one, all := start(t, join, withWorlds("main")), start(t, join, allWorlds)
 	c := connect(t, one)
 	for i := range 8 { // NATS draws the server
@@ -314,7 +314,7 @@ func TestWorlds_CreatedByAnother(t *testing.T) {
 func TestWorlds_RemoveInUse(t *testing.T) {
 	t.Parallel()
 	node := startExternal(t)
-	srv := start(t, allWorlds, withWorlds("main"), func(c *server.Config) { c.NATS = node.url() })
+	srv := start(t, allWorlds, withWorlds("main"), func(c *server.Config) { c.External.URL = node.url() })
 	c := connect(t, srv)
 	call[messages.WorldCreated](c, "worlds.create", members{"world": "new"})
 	plugin := connected(t, node.url())
@@ -330,7 +330,7 @@ func TestWorlds_RemoveInUse(t *testing.T) {
 func TestWorlds_RemoveOfAnother(t *testing.T) {
 	t.Parallel()
 	node := startExternal(t)
-	join := func(c *server.Config) { c.NATS = node.url() }
+	join := func(c *server.Config) { c.External.URL = node.url() }
 	both := [2]*server.Server{start(t, allWorlds, join), start(t, allWorlds, join)}
 	c := connect(t, both[0])
 	for range 4 { // some requests go to the one server, some to the other
@@ -353,7 +353,7 @@ func TestWorlds_RemoveOfAnother(t *testing.T) {
 func TestWorlds_Unserved(t *testing.T) {
 	t.Parallel()
 	node := startExternal(t)
-	join := func(c *server.Config) { c.NATS = node.url() }
+	join := func(c *server.Config) { c.External.URL = node.url() }
 	stop(t, start(t, join, withWorlds("left")))
 	c := connect(t, start(t, join, withWorlds("main")))
 	list := call[messages.Worlds](c, "worlds.list", members{"world": "left"})

@@ -14,11 +14,13 @@ import (
 	"worldengine/handoff"
 	"worldengine/worldengine/internal/engine/rcon"
 	"worldengine/worldengine/internal/kit/layout"
+	"worldengine/worldengine/internal/serve/embedded"
 	"worldengine/worldengine/internal/serve/server"
 	"worldengine/worldengine/internal/store/backup"
 	"worldengine/worldengine/internal/store/commitlog/logtest"
 	"worldengine/worldengine/internal/store/fsck"
 	"worldengine/worldengine/messages"
+	"worldengine/worldengine/wire"
 )
 
 // executesBeside has the town t execute handoffs until work, which runs beside them, is done.
@@ -78,10 +80,10 @@ func TestWorlds_CareBesideOthers(t *testing.T) {
 			return err
 		}
 	}
-	err = restore(server.Config{Data: configure(w.change...).Data})(t.Context())
-	require.ErrorIs(t, err, server.ErrDataInUse)
+	err = restore(server.Config{Embedded: embedded.Config{Data: configure(w.change...).Embedded.Data}})(t.Context())
+	require.ErrorIs(t, err, embedded.ErrDataInUse)
 	require.ErrorContains(t, err, "to restore while it runs, give its URL with --nats instead of --data")
-	busy.executesBeside(restore(server.Config{NATS: w.srv.URL()}))
+	busy.executesBeside(restore(server.Config{External: server.External{URL: w.srv.URL()}}))
 	serves(t, w.srv, "copy")
 	require.Equal(t, handoff.Duplicate, w.switchWorld("copy").send(done).result.Status)
 	require.Equal(t, damaged.town("t").SnapshotHash, w.switchWorld("copy").town("t").SnapshotHash)
@@ -111,10 +113,11 @@ func TestWorlds_ConsoleInTrouble(t *testing.T) {
 	t.Cleanup(func() { close(ended) })
 	var one server.Config
 	bindRCON(k.address)(&one)
-	away := *one.RCON
-	away.Address, one.RCON.Timeout = "127.0.0.1:1", time.Second
+	hung := one.Worlds.Consoles[wire.DefaultWorld]
+	away := *hung
+	away.Address, hung.Timeout = "127.0.0.1:1", time.Second
 	w := newWorld(t, withHTTP, patient, withWorlds("good", "hung", "away"), func(c *server.Config) {
-		c.Consoles = map[string]*rcon.Config{"hung": one.RCON, "away": &away}
+		c.Worlds.Consoles = map[string]*rcon.Config{"hung": hung, "away": &away}
 		c.Engine.Bounds.Workers, c.Engine.Plugin = 4, one.Engine.Plugin
 	})
 	good := w.switchWorld("good")
@@ -145,7 +148,7 @@ func TestWorlds_ConsoleInTrouble(t *testing.T) {
 func TestWorlds_QuotaReached(t *testing.T) {
 	t.Parallel()
 	node := startExternal(t)
-	srv := start(t, withHTTP, withWorlds("good", "full"), func(c *server.Config) { c.NATS = node.url() })
+	srv := start(t, withHTTP, withWorlds("good", "full"), func(c *server.Config) { c.External.URL = node.url() })
 	c := connect(t, srv)
 	good, full := c.switchWorld("good"), c.switchWorld("full")
 	good.putTown("t")
@@ -179,7 +182,7 @@ func TestWorlds_AccountFull(t *testing.T) {
 	t.Parallel()
 	address := natsOf(t, "accounts: {A: {jetstream: {max_streams: 9}, users: [{user: a, password: a}]}}\n"+
 		"no_auth_user: a\n")
-	join := func(c *server.Config) { c.NATS = address }
+	join := func(c *server.Config) { c.External.URL = address }
 	stop(t, start(t, join, withWorlds("good")))
 	js, err := jetstream.New(connected(t, address))
 	require.NoError(t, err)

@@ -57,8 +57,10 @@ func serve(t testing.TB, nc *nats.Conn, engine engine.Config) (stop func()) {
 
 func configOf(nc *nats.Conn, engine engine.Config) server.Config {
 	return server.Config{
-		NATS: nc.ConnectedUrl(), World: worlds.Frontier,
-		Engine: engine, Logger: slog.New(slog.DiscardHandler),
+		External: server.External{URL: nc.ConnectedUrl()},
+		Worlds:   server.Worlds{Towns: worlds.Frontier},
+		Engine:   engine,
+		Logger:   slog.New(slog.DiscardHandler),
 	}
 }
 

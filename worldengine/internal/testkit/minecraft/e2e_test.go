@@ -21,6 +21,7 @@ import (
 	"worldengine/testdata/worlds"
 	"worldengine/worldengine/internal/core/apply"
 	"worldengine/worldengine/internal/engine"
+	"worldengine/worldengine/internal/serve/embedded"
 	"worldengine/worldengine/internal/serve/server"
 	"worldengine/worldengine/internal/store/worldsettings"
 	"worldengine/worldengine/wire"
@@ -136,10 +137,11 @@ func TestAPluginThatOnlySaysSoIsNoticed(t *testing.T) {
 func startEngine(t testing.TB, open bool) *server.Server {
 	t.Helper()
 	srv, err := server.Start(t.Context(), server.Config{
-		Open:   open,
-		Listen: "127.0.0.1:0", Data: t.TempDir(), Sync: server.SyncInterval, World: worlds.Frontier,
-		Engine: engine.Config{Settings: worldsettings.Settings{Apply: apply.Plugin}},
-		Logger: slog.New(slog.DiscardHandler),
+		Open:     open,
+		Embedded: embedded.Config{Listen: "127.0.0.1:0", Data: t.TempDir(), Sync: embedded.SyncInterval},
+		Worlds:   server.Worlds{Towns: worlds.Frontier},
+		Engine:   engine.Config{Settings: worldsettings.Settings{Apply: apply.Plugin}},
+		Logger:   slog.New(slog.DiscardHandler),
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() {

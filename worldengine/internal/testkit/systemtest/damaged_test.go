@@ -37,7 +37,7 @@ func (w *checkedWorld) logBlock() string { return w.block(layout.LogStream("main
 
 // block is the file with the messages of a stream. A restored stream may begin with another number.
 func (w *checkedWorld) block(stream string) string {
-	dir := filepath.Join(w.config.Data, "jetstream", "$G", "streams", stream, "msgs")
+	dir := filepath.Join(w.config.Embedded.Data, "jetstream", "$G", "streams", stream, "msgs")
 	if blocks, _ := filepath.Glob(filepath.Join(dir, "*.blk")); len(blocks) == 1 {
 		return blocks[0]
 	}
@@ -151,7 +151,7 @@ func TestDamagedTown_WithoutIndex(t *testing.T) {
 			}
 			w.flipInLog(damaged)
 			w.close()
-			require.NoError(t, os.RemoveAll(filepath.Join(w.config.Data, "index")))
+			require.NoError(t, os.RemoveAll(filepath.Join(w.config.Embedded.Data, "index")))
 			w.open()
 
 			for _, h := range done {
@@ -297,11 +297,11 @@ func (w *checkedWorld) movedByBackup() *backup.Manifest {
 	m, err := backup.Create(w.t.Context(), w.nc, dir, backup.Options{})
 	require.NoError(w.t, err)
 	restored := w.config
-	restored.Data = w.t.TempDir()
+	restored.Embedded.Data = w.t.TempDir()
 	_, err = server.Restore(w.t.Context(), restored, dir, backup.RestoreOptions{})
 	require.NoError(w.t, err)
 	w.close()
-	w.config.Data = restored.Data
+	w.config.Embedded.Data = restored.Embedded.Data
 	w.open()
 	return m
 }
@@ -625,7 +625,7 @@ func TestWorldFile_OfADamagedTown(t *testing.T) {
 	w.clean()
 	other := *w.state("t").Snapshot
 	other.TownID = "z"
-	w.config.World = slices.Concat([]byte("["), w.state("t").Canonical, []byte(","),
+	w.config.Worlds.Towns = slices.Concat([]byte("["), w.state("t").Canonical, []byte(","),
 		town.NewState(&other).Canonical, []byte("]"))
 	w.flipInLog(w.placeOf(done[1]))
 	_, err := w.engine.Town(t.Context(), "t")

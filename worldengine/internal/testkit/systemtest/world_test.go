@@ -27,6 +27,7 @@ import (
 	"worldengine/worldengine/internal/engine/queue"
 	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/kit/natsconn"
+	"worldengine/worldengine/internal/serve/embedded"
 	"worldengine/worldengine/internal/serve/server"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/commitlog/logtest"
@@ -62,8 +63,9 @@ func newCheckedWorld(
 	// A handoff that waits for the end of a pause must not time out.
 	config.PauseWait = cmp.Or(config.PauseWait, time.Hour)
 	w := &checkedWorld{t: t, config: server.Config{
-		Listen: "127.0.0.1:0", Data: t.TempDir(), Sync: server.SyncInterval,
-		Engine: config, Logger: slog.New(slog.DiscardHandler),
+		Embedded: embedded.Config{Listen: "127.0.0.1:0", Data: t.TempDir(), Sync: embedded.SyncInterval},
+		Engine:   config,
+		Logger:   slog.New(slog.DiscardHandler),
 	}}
 	for _, c := range change {
 		c(&w.config)
@@ -228,7 +230,7 @@ func (w *checkedWorld) fsck(options fsck.Options) *fsck.Report {
 
 // indexDir is the directory of the index of the world's server.
 func (w *checkedWorld) indexDir() string {
-	return filepath.Join(w.config.Data, "index", wire.DefaultWorld)
+	return filepath.Join(w.config.Embedded.Data, "index", wire.DefaultWorld)
 }
 
 func (w *checkedWorld) clean() *fsck.Report {

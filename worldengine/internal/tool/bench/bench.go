@@ -23,7 +23,7 @@ import (
 	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/kit/phrase"
 	"worldengine/worldengine/internal/kit/platform"
-	"worldengine/worldengine/internal/serve/server"
+	"worldengine/worldengine/internal/serve/embedded"
 	"worldengine/worldengine/wire"
 )
 
@@ -35,7 +35,7 @@ type Config struct {
 	Duration    time.Duration `help:"Length of each phase: echo, handoffs, appends. Without --rate every town gets at least one handoff in a phase." default:"5s"`
 	Phases      int           `help:"Number of phases of handoffs, one after another, on the same towns." default:"1"`
 	Rate        float64       `help:"Handoffs to send per second; 0 for as many as are answered." default:"0"`
-	Sync        server.Sync   `help:"When the private server writes a commit to disk: every two seconds (interval) or before the answer (always)." enum:"interval,always" default:"interval"`
+	Sync        embedded.Sync `help:"When the private server writes a commit to disk: every two seconds (interval) or before the answer (always)." enum:"interval,always" default:"interval"`
 	Worlds      int           `help:"Number of worlds of the private server. If there are several, each phase of handoffs in one world is followed by one of as many towns spread over all of them." default:"1"`
 	Flood       int           `help:"Number of handoffs in flight in another world, without a pause, during a further phase after each. Requires --worlds of at least 2." default:"0"`
 	Join        bool          `help:"Measure the server of --server instead of a private one. The run removes its towns at the end, if this user may remove towns."`

@@ -13,6 +13,7 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/schemas"
+	"worldengine/worldengine/internal/serve/embedded"
 	"worldengine/worldengine/internal/serve/server"
 	"worldengine/worldengine/internal/testkit/natstest"
 	"worldengine/worldengine/messages"
@@ -52,8 +53,10 @@ func loadOn(t *testing.T, url string, options ...nats.Option) *load {
 // A server that starts again during a run costs latency and no answer.
 func TestLoad_RestartOfTheServer(t *testing.T) {
 	t.Parallel()
-	config := server.Config{Listen: "127.0.0.1:0", Data: t.TempDir(), Sync: server.SyncInterval,
-		Logger: slog.New(slog.DiscardHandler)}
+	config := server.Config{
+		Embedded: embedded.Config{Listen: "127.0.0.1:0", Data: t.TempDir(), Sync: embedded.SyncInterval},
+		Logger:   slog.New(slog.DiscardHandler),
+	}
 	srv, err := server.Start(t.Context(), config)
 	require.NoError(t, err)
 	end := func() {
@@ -71,7 +74,7 @@ func TestLoad_RestartOfTheServer(t *testing.T) {
 	require.NoError(t, l.prepare(100))
 	phase, err := l.drive(t.Context(), 0, 0, 40, func(worker, round int) error {
 		if worker == 0 && round == 20 {
-			config.Listen = strings.TrimPrefix(srv.URL(), "nats://")
+			config.Embedded.Listen = strings.TrimPrefix(srv.URL(), "nats://")
 			end()
 			srv, err = server.Start(context.Background(), config)
 			assert.NoError(t, err)

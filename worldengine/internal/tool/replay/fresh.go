@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"worldengine/worldengine/client"
+	"worldengine/worldengine/internal/serve/embedded"
 	"worldengine/worldengine/internal/serve/server"
 	"worldengine/worldengine/internal/tool/tempserver"
 )
@@ -23,7 +24,7 @@ type freshWorlds struct {
 func (w *freshWorlds) world(ctx context.Context, townID string) (*client.Client, error) {
 	n := w.nth[townID]
 	if n == len(w.worlds) {
-		srv, end, err := tempserver.Start(ctx, server.Config{Sync: server.SyncInterval})
+		srv, end, err := tempserver.Start(ctx, server.Config{Embedded: embedded.Config{Sync: embedded.SyncInterval}})
 		if err != nil {
 			return nil, err
 		}

@@ -14,17 +14,17 @@ import (
 // Start starts a server with its own NATS and data, on a free port. end ends the server and removes its
 // data, even after ctx is done.
 func Start(ctx context.Context, config server.Config) (srv *server.Server, end func() error, err error) {
-	config.Listen, config.Logger = "127.0.0.1:0", slog.New(slog.DiscardHandler)
-	if config.Data, err = os.MkdirTemp("", "handoffctl-"); err == nil {
+	config.Embedded.Listen, config.Logger = "127.0.0.1:0", slog.New(slog.DiscardHandler)
+	if config.Embedded.Data, err = os.MkdirTemp("", "handoffctl-"); err == nil {
 		srv, err = server.Start(ctx, config)
 	}
 	if err != nil {
 		return nil, nil, errors.Join(fmt.Errorf("a private server does not start: %w", err),
-			os.RemoveAll(config.Data))
+			os.RemoveAll(config.Embedded.Data))
 	}
 	return srv, func() error {
 		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), server.DefaultDrainTimeout)
 		defer cancel()
-		return errors.Join(srv.Close(stop), os.RemoveAll(config.Data))
+		return errors.Join(srv.Close(stop), os.RemoveAll(config.Embedded.Data))
 	}, nil
 }

@@ -1,13 +1,10 @@
-package server
+package embedded
 
 import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/json"
-	"log/slog"
-	"net"
 	"net/http"
-	"net/netip"
 	"reflect"
 	"strings"
 	"sync"
@@ -123,9 +120,10 @@ func isSessionToken(password string) bool {
 		len(password) == len(sessionPrefix)+len(rand.Text())
 }
 
-// createSession answers the user and the password of a user with the token of a session. Wrong ones
+// CreateSession answers the user and the password of a user with the token of a session. Wrong ones
 // count as wrong sign-ins do.
-func (a *accounts) createSession(w http.ResponseWriter, r *http.Request) {
+func (e *NATS) CreateSession(w http.ResponseWriter, r *http.Request) {
+	a := e.accounts
 	var login struct{ User, Password string }
 	if !httpd.SameOrigin(r) {
 		http.Error(w, "A page of another origin may not sign in here.", http.StatusForbidden)
@@ -136,8 +134,8 @@ func (a *accounts) createSession(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	user := a.logins.Load().byName[login.User]
-	if user == nil || !a.passwords.right(addressOf(r), user, login.Password) {
-		logRefused(a.config.Logger, r, login.User)
+	if user == nil || !a.passwords.Right(httpd.ClientAddress(r), storedOf(user), login.Password) {
+		httpd.LogRefused(a.config.Logger, r, login.User)
 		http.Error(w, "The user or the password is not right, or there were too many tries.",
 			http.StatusForbidden)
 		return
@@ -147,29 +145,13 @@ func (a *accounts) createSession(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(map[string]string{"token": a.sessions.create(user)})
 }
 
-// endSession ends the session whose token a request has.
-func (a *accounts) endSession(w http.ResponseWriter, r *http.Request) {
+// EndSession ends the session whose token a request has.
+func (e *NATS) EndSession(w http.ResponseWriter, r *http.Request) {
 	var of struct{ Token string }
 	if !httpd.SameOrigin(r) || json.NewDecoder(r.Body).Decode(&of) != nil {
 		http.Error(w, "It must be {token}, of a page of this server.", http.StatusBadRequest)
 		return
 	}
-	a.sessions.end(of.Token)
+	e.accounts.sessions.end(of.Token)
 	w.WriteHeader(http.StatusNoContent)
-}
-
-// logRefused logs that a request could not sign in, as NATS does of a connection: with the address and the
-// name of the user, if it gives one, and never with a password or a token.
-func logRefused(logger *slog.Logger, r *http.Request, user string) {
-	logger.Warn("a request over HTTP could not sign in: its credentials are wrong, or there were too many tries",
-		"address", addressOf(r), "user", user, "path", r.URL.Path)
-}
-
-// addressOf returns the address by which the client of a request is counted.
-func addressOf(r *http.Request) string {
-	at, err := netip.ParseAddrPort(r.RemoteAddr)
-	if err != nil {
-		return r.RemoteAddr
-	}
-	return httpd.AddressOf(net.TCPAddrFromAddrPort(at))
 }

@@ -1,4 +1,4 @@
-package server
+package embedded
 
 import (
 	"encoding/base64"
@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nkeys"
 
 	"worldengine/worldengine/internal/serve/httpd"
+	"worldengine/worldengine/internal/serve/passwords"
 )
 
 // logins are the users who may sign in. They do not change: a reload replaces them.
@@ -56,11 +57,11 @@ func (l *logins) has(user *natsserver.User, key string) bool {
 // is false if the client needs TLS and has none: on the WebSocket listener, NATS does not require
 // TLS.
 func (a *accounts) remoteOf(c natsserver.ClientAuthentication) (remote net.Addr, ok bool) {
-	if client, forwarded := a.bridge.Client(c.RemoteAddress()); forwarded {
+	if client, forwarded := a.config.Bridge.Client(c.RemoteAddress()); forwarded {
 		return client, true
 	}
 	remote = c.RemoteAddress()
-	return remote, a.tls == nil || !hasIP(remote) || c.GetTLSConnectionState() != nil
+	return remote, a.config.TLS == nil || !hasIP(remote) || c.GetTLSConnectionState() != nil
 }
 
 // userOf returns the user of a connection, or nil. A connection with an NKey is accepted as that
@@ -85,15 +86,20 @@ func (a *accounts) userOf(
 	}
 	right := false
 	if isSessionToken(options.Password) { // of the console alone
-		_, browser := a.bridge.Client(c.RemoteAddress())
+		_, browser := a.config.Bridge.Client(c.RemoteAddress())
 		right = browser && a.sessions.has(user, options.Password)
 	} else {
-		right = a.passwords.right(httpd.AddressOf(remote), user, options.Password)
+		right = a.passwords.Right(httpd.AddressOf(remote), storedOf(user), options.Password)
 	}
 	if !right {
 		return nil
 	}
 	return user
+}
+
+// storedOf returns a user as package passwords knows it.
+func storedOf(user *natsserver.User) passwords.User {
+	return passwords.User{Name: user.Username, Stored: user.Password}
 }
 
 // signed reports whether the owner of a public key has signed a nonce.

@@ -1,4 +1,4 @@
-package server
+package embedded
 
 import (
 	"fmt"
@@ -7,12 +7,12 @@ import (
 
 	natsserver "github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nkeys"
 
 	"worldengine/worldengine/internal/kit/layout"
+	"worldengine/worldengine/internal/kit/natsconn"
 	"worldengine/worldengine/internal/kit/protocol"
 	"worldengine/worldengine/internal/serve/access"
-	"worldengine/worldengine/internal/serve/httpd"
+	"worldengine/worldengine/internal/serve/passwords"
 )
 
 // accounts are the NATS accounts of an embedded server with their users, as package access
@@ -26,28 +26,25 @@ import (
 // with all rights.
 type accounts struct {
 	config         *Config
-	tls            *liveTLS // nil without TLS
-	engine, asking key
-	bridge         *httpd.Bridge // of browsers; nil without HTTP
-	operator       operatorKey   // none with access control
+	engine, asking natsconn.Key
+	operator       operatorKey // none with access control
 
 	logins    atomic.Pointer[logins]
-	passwords *passwords
+	passwords *passwords.Checker
 	sessions  *sessions
 	addresses *addressBound
 }
 
-func newAccounts(config *Config, tls *liveTLS, bridge *httpd.Bridge) (_ *accounts, err error) {
+func newAccounts(config *Config) (_ *accounts, err error) {
 	a := &accounts{
-		config: config, tls: tls, bridge: bridge,
-		passwords: newPasswords(), sessions: newSessions(), addresses: &addressBound{config: config, ids: map[string][]uint64{}},
+		config: config, passwords: passwords.New(), sessions: newSessions(), addresses: &addressBound{config: config, ids: map[string][]uint64{}},
 	}
-	for _, key := range []*key{&a.engine, &a.asking} {
-		if *key, err = newKey(nkeys.CreateUser()); err != nil {
-			return nil, err
+	for _, key := range []*natsconn.Key{&a.engine, &a.asking} {
+		if *key, err = natsconn.NewKey(); err != nil {
+			return nil, fmt.Errorf("server: %w", err)
 		}
 	}
-	if config.Access == nil && !config.private {
+	if config.Access == nil && !config.Private {
 		a.operator, err = readOperatorKey(config.Data)
 	}
 	return a, err
@@ -64,7 +61,7 @@ const anonymous = "anybody"
 func (a *accounts) configure(options *natsserver.Options) (err error) {
 	options.CustomClientAuthentication, options.AlwaysEnableNonce = a, true
 	options.AuthTimeout = loginTimeout.Seconds()
-	if a.config.twoAccounts() {
+	if a.config.TwoAccounts() {
 		if options.Accounts, err = a.natsAccounts(options.MaxConn); err != nil {
 			return fmt.Errorf("server: accounts: %w", err)
 		}
@@ -77,8 +74,8 @@ func (a *accounts) configure(options *natsserver.Options) (err error) {
 		options.NoAuthUser = anonymous
 		options.Users = []*natsserver.User{{Username: anonymous}}
 	}
-	if a.tls != nil {
-		options.TLSConfig, options.TLS = a.tls.config(), true
+	if a.config.TLS != nil {
+		options.TLSConfig, options.TLS = a.config.TLS.Config(), true
 		options.TLSVerify = a.config.Access.TLS.ClientCAFile != ""
 		options.TLSTimeout = loginTimeout.Seconds()
 	}
@@ -95,7 +92,7 @@ func (a *accounts) natsAccounts(connections int) ([]*natsserver.Account, error) 
 	}
 	var conf strings.Builder
 	err := access.WriteAccounts(&conf, crossings, access.Limits{
-		MaxConnections: connections + ownAmongClients, MaxPayload: maxRequest,
+		MaxConnections: connections + ownAmongClients, MaxPayload: MaxRequest,
 	})
 	if err != nil {
 		return nil, err
@@ -121,10 +118,10 @@ func (a *accounts) admit(ns *natsserver.Server, file *access.Config, worlds []st
 		return err
 	}
 	known := &logins{byName: map[string]*natsserver.User{}, byKey: map[string]*natsserver.User{
-		a.engine.public: {Account: world}, a.asking.public: {Account: clients},
+		a.engine.Public: {Account: world}, a.asking.Public: {Account: clients},
 	}}
-	if a.operator.public != "" {
-		known.byKey[a.operator.public] = &natsserver.User{Account: world}
+	if a.operator.Public != "" {
+		known.byKey[a.operator.Public] = &natsserver.User{Account: world}
 	}
 	if file == nil {
 		known.anonymous = &natsserver.User{Account: clients, Permissions: a.permissionsOfAnybody()}
@@ -154,7 +151,7 @@ func (a *accounts) admit(ns *natsserver.Server, file *access.Config, worlds []st
 
 // clientsOf returns the clients' account in a server: the world's account if the server is open.
 func (a *accounts) clientsOf(ns *natsserver.Server) (*natsserver.Account, error) {
-	if !a.config.twoAccounts() {
+	if !a.config.TwoAccounts() {
 		return ns.GlobalAccount(), nil
 	}
 	account, err := ns.LookupAccount(access.ClientsAccount)
@@ -168,7 +165,7 @@ func (a *accounts) clientsOf(ns *natsserver.Server) (*natsserver.Account, error)
 // the server is open. Such clients may not publish on the engine's subjects, since readers would
 // take such a message for the engine's. They may do everything else.
 func (a *accounts) permissionsOfAnybody() *natsserver.Permissions {
-	if !a.config.twoAccounts() {
+	if !a.config.TwoAccounts() {
 		return nil
 	}
 	// NATS diverts a message to its astray subject before NATS checks permissions.
@@ -196,20 +193,52 @@ func natsPermissions(p access.Permissions) *natsserver.Permissions {
 // for connections that have not signed in, each for loginTimeout at most.
 const halfOpen = 4
 
-// key is the NKey of a user of the server itself.
-type key struct {
-	nkeys.KeyPair
-	public string
-}
-
-// newKey returns a key from the results of nkeys.
-func newKey(pair nkeys.KeyPair, err error) (key, error) {
-	if err != nil {
-		return key{}, fmt.Errorf("server: key of a user: %w", err)
+// OwnKey lets one of the server's own connections sign in: to the clients' account, or the world's.
+func (e *NATS) OwnKey(clients bool) nats.Option {
+	if clients {
+		return e.accounts.asking.Option()
 	}
-	public, err := pair.PublicKey()
-	return key{pair, public}, err
+	return e.accounts.engine.Option()
 }
 
-// option lets a connection in with the key.
-func (k key) option() nats.Option { return nats.Nkey(k.public, k.Sign) }
+// Passwords returns the checker of passwords, so that wrong ones count together wherever users sign in.
+func (e *NATS) Passwords() *passwords.Checker { return e.accounts.passwords }
+
+// Admit replaces the users who may sign in by the users of an access file, with their permissions among the
+// worlds that exist. Their connections stay: see EndConnections.
+func (e *NATS) Admit(file *access.Config, worlds []string) error {
+	return e.accounts.admit(e.server, file, worlds)
+}
+
+// Grant gives the same users their permissions among other worlds, and ends the connections of the users who
+// gain some, by their IDs: clients connect again. Sessions of the console stay.
+func (e *NATS) Grant(file *access.Config, worlds []string, gained map[string]bool) error {
+	before := e.accounts.logins.Load()
+	if err := e.Admit(file, worlds); err != nil {
+		return err
+	}
+	for name, user := range e.accounts.logins.Load().byName {
+		e.accounts.sessions.renew(before.byName[name], user)
+	}
+	e.EndConnections(gained)
+	return nil
+}
+
+// EndConnections ends the connections of users, by their IDs, and returns their number.
+func (e *NATS) EndConnections(users map[string]bool) (ended int) {
+	if len(users) == 0 {
+		return 0
+	}
+	open, err := e.server.Connz(&natsserver.ConnzOptions{
+		Username: true, Limit: e.server.NumClients() + DefaultMaxConnections,
+	})
+	if err != nil {
+		return 0 // only for options that are not valid
+	}
+	for _, c := range open.Conns {
+		if users[c.AuthorizedUser] && e.server.DisconnectClientByID(c.Cid) == nil {
+			ended++
+		}
+	}
+	return ended
+}

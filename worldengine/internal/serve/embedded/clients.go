@@ -1,4 +1,4 @@
-package server
+package embedded
 
 import (
 	"cmp"
@@ -18,19 +18,19 @@ import (
 // mostClients bounds the list of clients.
 const mostClients = 500
 
-// clients returns the connected clients that may use a world, then those that were connected lately; each
+// Clients returns the connected clients that may use a world, then those that were connected lately; each
 // group begins with the one that was seen last. A client has the towns of the world that it applies
 // commands for. Connections with the same user and the same name are one client. more are clients without a connection.
-func (e *embedded) clients(
+func (e *NATS) Clients(
 	world string, directory *access.Directory, more []messages.Client,
 ) ([]messages.Client, error) {
-	connections, err := e.nats.Connz(&natsserver.ConnzOptions{
+	connections, err := e.server.Connz(&natsserver.ConnzOptions{
 		Username: true, Subscriptions: true, State: natsserver.ConnAll, Limit: 2 * natsserver.DEFAULT_MAX_CLOSED_CLIENTS,
 	})
 	if err != nil {
 		return nil, err
 	}
-	own := []string{e.accounts.engine.public, e.accounts.asking.public}
+	own := []string{e.accounts.engine.Public, e.accounts.asking.Public}
 	type named struct{ user, name string }
 	all := map[named]*messages.Client{}
 	for _, c := range connections.Conns {
@@ -41,7 +41,7 @@ func (e *embedded) clients(
 		if !may {
 			continue
 		}
-		if directory == nil && c.AuthorizedUser == e.accounts.operator.public {
+		if directory == nil && c.AuthorizedUser == e.accounts.operator.Public {
 			user, role = "local operator", wire.Operator
 		}
 		key := named{user, c.Name}

@@ -1,4 +1,4 @@
-package server
+package passwords
 
 import (
 	"fmt"
@@ -6,61 +6,60 @@ import (
 	"testing/synctest"
 	"time"
 
-	natsserver "github.com/nats-io/nats-server/v2/server"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/crypto/bcrypt"
 )
 
 // hashed is a user with a hash; cost 4 is the least that bcrypt has.
-func hashed(t testing.TB, name, password string) *natsserver.User {
+func hashed(t testing.TB, name, password string) User {
 	t.Helper()
 	hash, err := bcrypt.GenerateFromPassword([]byte(password), bcrypt.MinCost)
 	require.NoError(t, err)
-	return &natsserver.User{Username: name, Password: string(hash)}
+	return User{Name: name, Stored: string(hash)}
 }
 
-func TestPasswords_Right(t *testing.T) {
+func TestChecker_Right(t *testing.T) {
 	t.Parallel()
-	p := newPasswords()
-	plain := &natsserver.User{Username: "plain", Password: "correct horse"}
-	for _, user := range []*natsserver.User{plain, hashed(t, "hashed", "correct horse")} {
-		require.True(t, p.right("a", user, "correct horse"))
-		require.True(t, p.right("a", user, "correct horse"), "again")
-		require.False(t, p.right("a", user, "battery staple"))
-		require.False(t, p.right("a", user, ""))
+	p := New()
+	plain := User{Name: "plain", Stored: "correct horse"}
+	for _, user := range []User{plain, hashed(t, "hashed", "correct horse")} {
+		require.True(t, p.Right("a", user, "correct horse"))
+		require.True(t, p.Right("a", user, "correct horse"), "again")
+		require.False(t, p.Right("a", user, "battery staple"))
+		require.False(t, p.Right("a", user, ""))
 	}
-	require.False(t, p.right("a", hashed(t, "other", "another one"), "correct horse"),
+	require.False(t, p.Right("a", hashed(t, "other", "another one"), "correct horse"),
 		"the right password of another user")
 }
 
 // A name with too many wrong passwords from an address is refused there for a pause that grows and
 // ends, also with the right password; the same user elsewhere, another user there, and one whose
 // password was right before are not.
-func TestPasswords_WrongOfAName(t *testing.T) {
+func TestChecker_WrongOfAName(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := newPasswords()
+		p := New()
 		victim, neighbour := hashed(t, "victim", "the victim's"), hashed(t, "neighbour", "the neighbour's")
-		settled := []*natsserver.User{hashed(t, "hashed", "mine"), {Username: "plain", Password: "mine"}}
+		settled := []User{hashed(t, "hashed", "mine"), {Name: "plain", Stored: "mine"}}
 		for _, user := range settled {
-			require.True(t, p.right("bad", user, "mine"))
+			require.True(t, p.Right("bad", user, "mine"))
 		}
 		for range freeOfName {
 			for _, user := range append(settled, victim) {
-				require.False(t, p.right("bad", user, "guess"))
+				require.False(t, p.Right("bad", user, "guess"))
 			}
 		}
-		require.False(t, p.right("bad", victim, "the victim's"), "refused without looking")
-		require.True(t, p.right("bad", neighbour, "the neighbour's"))
-		require.True(t, p.right("good", hashed(t, "victim", "the victim's"), "the victim's"))
+		require.False(t, p.Right("bad", victim, "the victim's"), "refused without looking")
+		require.True(t, p.Right("bad", neighbour, "the neighbour's"))
+		require.True(t, p.Right("good", hashed(t, "victim", "the victim's"), "the victim's"))
 		for _, user := range settled {
-			require.True(t, p.right("bad", user, "mine"), user.Username)
+			require.True(t, p.Right("bad", user, "mine"), user.Name)
 		}
 
-		p = newPasswords()
+		p = New()
 		pause := firstPause
 		for i := range freeOfName + 10 {
-			require.False(t, p.right("bad", victim, "guess"))
+			require.False(t, p.Right("bad", victim, "guess"))
 			if i >= freeOfName-1 {
 				time.Sleep(pause - 1)
 				require.False(t, mayTry(p, "bad", "victim"), "%d", i)
@@ -69,19 +68,19 @@ func TestPasswords_WrongOfAName(t *testing.T) {
 				pause = min(2*pause, longestPause)
 			}
 		}
-		require.True(t, p.right("bad", victim, "the victim's"), "after the pause")
+		require.True(t, p.Right("bad", victim, "the victim's"), "after the pause")
 	})
 }
 
-func mayTry(p *passwords, address, name string) bool {
+func mayTry(p *Checker, address, name string) bool {
 	_, may := p.lookUp(address, name, [32]byte{})
 	return may
 }
 
 // An address that tries many names is bounded too.
-func TestPasswords_WrongOfAnAddress(t *testing.T) {
+func TestChecker_WrongOfAnAddress(t *testing.T) {
 	t.Parallel()
-	p := newPasswords()
+	p := New()
 	for i := range freeOfAddress {
 		require.True(t, mayTry(p, "bad", fmt.Sprint(i)))
 		p.tried("bad", fmt.Sprint(i), [32]byte{}, false)
@@ -92,19 +91,19 @@ func TestPasswords_WrongOfAnAddress(t *testing.T) {
 
 // However many logins come at once, few wait for a hash; the others are refused without one, and a
 // user whose password was right before is let in.
-func TestPasswords_FewWaitForAHash(t *testing.T) {
+func TestChecker_FewWaitForAHash(t *testing.T) {
 	t.Parallel()
-	user, p := hashed(t, "a", "right"), newPasswords()
-	require.True(t, p.right("127.0.0.1", user, "right"))
+	user, p := hashed(t, "a", "right"), New()
+	require.True(t, p.Right("127.0.0.1", user, "right"))
 	p.hashing.Lock()
 	waiting := make(chan bool, maxHashing)
 	for range maxHashing {
-		go func() { waiting <- p.right("127.0.0.2", user, "wrong") }()
+		go func() { waiting <- p.Right("127.0.0.2", user, "wrong") }()
 	}
 	require.Eventually(t, func() bool { return p.waiting.Load() == maxHashing }, 20*time.Second,
 		time.Millisecond)
-	require.False(t, p.right("127.0.0.3", user, "wrong"), "refused at once")
-	require.True(t, p.right("127.0.0.4", user, "right"), "known")
+	require.False(t, p.Right("127.0.0.3", user, "wrong"), "refused at once")
+	require.True(t, p.Right("127.0.0.4", user, "right"), "known")
 	p.hashing.Unlock()
 	for range maxHashing {
 		require.False(t, <-waiting)

@@ -1,4 +1,4 @@
-package server
+package embedded
 
 import (
 	"errors"
@@ -19,7 +19,7 @@ const OperatorKeyFile = "operator.nk"
 
 // operatorKey is the NKey of the local operator; its zero value is none.
 type operatorKey struct {
-	key
+	natsconn.Key
 	file string
 }
 
@@ -34,7 +34,7 @@ func readOperatorKey(data string) (k operatorKey, err error) {
 		pair, err = nkeys.CreateUser()
 	}
 	if err == nil {
-		k.key, err = newKey(pair, nil)
+		k.Key, err = natsconn.KeyOf(pair)
 	}
 	return k, err
 }
@@ -79,3 +79,7 @@ func (k *operatorKey) write(address string) error {
 	}
 	return operatorKeyError(err)
 }
+
+// OperatorKey returns the name of the file with the seed of the local operator's NKey; empty with access
+// control.
+func (e *NATS) OperatorKey() string { return e.accounts.operator.file }

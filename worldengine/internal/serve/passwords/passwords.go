@@ -1,4 +1,5 @@
-package server
+// Package passwords checks the passwords with which users sign in, over NATS and HTTP.
+package passwords
 
 import (
 	"crypto/hmac"
@@ -9,7 +10,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	natsserver "github.com/nats-io/nats-server/v2/server"
 	"golang.org/x/crypto/bcrypt"
 
 	"worldengine/worldengine/internal/kit/recent"
@@ -29,10 +29,16 @@ const (
 	mostFailing = 10_000
 )
 
-// passwords checks passwords. It computes at most one bcrypt hash at a time. A password that was
+// User is a user who signs in. Stored is the password that the access file has, or its bcrypt hash.
+type User struct{ Name, Stored string }
+
+// Patience is how long a sign-in may wait for its hash: then NATS has closed the connection.
+const Patience = 2 * time.Second
+
+// Checker checks passwords. It computes at most one bcrypt hash at a time. A password that was
 // right before needs no bcrypt hash: its keyed hash is kept, never the password. It is safe for
 // concurrent use.
-type passwords struct {
+type Checker struct {
 	key     [32]byte // drawn by this process
 	hashing sync.Mutex
 	waiting atomic.Int64 // logins that wait for hashing
@@ -50,35 +56,36 @@ type failures struct {
 	last, until time.Time
 }
 
-func newPasswords() *passwords {
-	p := &passwords{
+// New returns a checker that knows no password.
+func New() *Checker {
+	p := &Checker{
 		known: map[string][32]byte{}, failing: recent.NewMap[failingAs, *failures](mostFailing),
 	}
 	_, _ = rand.Read(p.key[:]) // it never fails
 	return p
 }
 
-// right reports whether a user has a password. During a pause it returns false without a
+// Right reports whether a user has a password. address counts wrong ones. During a pause it returns false without a
 // comparison, unless the password was right before.
-func (p *passwords) right(address string, user *natsserver.User, password string) bool {
+func (p *Checker) Right(address string, user User, password string) bool {
 	// The digest covers the user's stored password: once that changes, the old password is wrong.
-	digest := p.digest(user.Password + "\x00" + password)
-	if known, mayTry := p.lookUp(address, user.Username, digest); known || !mayTry {
+	digest := p.digest(user.Stored + "\x00" + password)
+	if known, mayTry := p.lookUp(address, user.Name, digest); known || !mayTry {
 		return known
 	}
-	right := digest == p.digest(user.Password+"\x00"+user.Password)
-	if strings.HasPrefix(user.Password, "$2") {
+	right := digest == p.digest(user.Stored+"\x00"+user.Stored)
+	if strings.HasPrefix(user.Stored, "$2") {
 		if !p.enterHashing() {
 			return false
 		}
 		defer p.hashing.Unlock()
 		// While this login waited, others may have been right, or wrong too often.
-		if known, mayTry := p.lookUp(address, user.Username, digest); known || !mayTry {
+		if known, mayTry := p.lookUp(address, user.Name, digest); known || !mayTry {
 			return known
 		}
-		right = bcrypt.CompareHashAndPassword([]byte(user.Password), []byte(password)) == nil
+		right = bcrypt.CompareHashAndPassword([]byte(user.Stored), []byte(password)) == nil
 	}
-	p.tried(address, user.Username, digest, right)
+	p.tried(address, user.Name, digest, right)
 	return right
 }
 
@@ -87,7 +94,7 @@ const maxHashing = 16
 
 // enterHashing locks hashing. It reports false, without the lock, if too many logins wait for it,
 // or if the wait was so long that NATS has closed the connection meanwhile.
-func (p *passwords) enterHashing() bool {
+func (p *Checker) enterHashing() bool {
 	if p.waiting.Add(1) > maxHashing {
 		p.waiting.Add(-1)
 		return false
@@ -95,7 +102,7 @@ func (p *passwords) enterHashing() bool {
 	began := time.Now()
 	p.hashing.Lock()
 	p.waiting.Add(-1)
-	if time.Since(began) > loginTimeout {
+	if time.Since(began) > Patience {
 		p.hashing.Unlock()
 		return false
 	}
@@ -103,7 +110,7 @@ func (p *passwords) enterHashing() bool {
 }
 
 // digest returns a keyed hash: no password is kept, and the time of a comparison shows nothing.
-func (p *passwords) digest(password string) (digest [32]byte) {
+func (p *Checker) digest(password string) (digest [32]byte) {
 	mac := hmac.New(sha256.New, p.key[:])
 	mac.Write([]byte(password))
 	mac.Sum(digest[:0])
@@ -112,7 +119,7 @@ func (p *passwords) digest(password string) (digest [32]byte) {
 
 // lookUp reports whether a name's password is known to be right, and whether the address may try
 // another password for the name now.
-func (p *passwords) lookUp(address, name string, digest [32]byte) (known, mayTry bool) {
+func (p *Checker) lookUp(address, name string, digest [32]byte) (known, mayTry bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	right, found := p.known[name]
@@ -125,7 +132,7 @@ func (p *passwords) lookUp(address, name string, digest [32]byte) (known, mayTry
 }
 
 // tried notes whether a password was right.
-func (p *passwords) tried(address, name string, digest [32]byte, right bool) {
+func (p *Checker) tried(address, name string, digest [32]byte, right bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if right {
@@ -139,15 +146,15 @@ func (p *passwords) tried(address, name string, digest [32]byte, right bool) {
 	p.failed(failingAs{address, name}, freeOfName)
 }
 
-// wrong counts a wrong token of an address. A right one is never refused, since nobody can guess it.
-func (p *passwords) wrong(address string) {
+// CountWrong counts a wrong token of an address. A right one is never refused, since nobody can guess it.
+func (p *Checker) CountWrong(address string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.failed(failingAs{address, ""}, freeOfAddress)
 }
 
 // failed counts a wrong password, and sets the pause after it. mu is held.
-func (p *passwords) failed(as failingAs, free int) {
+func (p *Checker) failed(as failingAs, free int) {
 	now := time.Now()
 	p.failing.Add(as, new(failures))
 	f, _ := p.failing.Get(as)

@@ -1,4 +1,5 @@
-package server
+// Package tlsfiles has the TLS configuration of a server, whose files a reload reads again.
+package tlsfiles
 
 import (
 	"crypto/tls"
@@ -11,24 +12,24 @@ import (
 	"worldengine/worldengine/internal/serve/access"
 )
 
-// liveTLS is the TLS configuration of a server. A reload of the access file replaces it for later
+// Live is the TLS configuration of a server. A reload of the access file replaces it for later
 // handshakes. It is safe for concurrent use.
-type liveTLS struct {
+type Live struct {
 	current atomic.Pointer[tls.Config]
 	logger  *slog.Logger
 }
 
-// loadTLS reads the TLS files of a server; nil if it has no TLS.
-func loadTLS(users *access.Config, logger *slog.Logger) (*liveTLS, error) {
+// Load reads the TLS files of a server; nil if it has no TLS.
+func Load(users *access.Config, logger *slog.Logger) (*Live, error) {
 	if users == nil || users.TLS == (access.TLS{}) {
 		return nil, nil
 	}
-	l := &liveTLS{logger: logger}
-	return l, l.load(users.TLS)
+	l := &Live{logger: logger}
+	return l, l.Reload(users.TLS)
 }
 
-// load reads TLS files. It changes nothing if one cannot be used.
-func (l *liveTLS) load(files access.TLS) error {
+// Reload reads TLS files for later handshakes. It changes nothing if one cannot be used.
+func (l *Live) Reload(files access.TLS) error {
 	config, err := files.Config()
 	if err != nil {
 		return fmt.Errorf("server: TLS: %w", err)
@@ -42,8 +43,8 @@ func (l *liveTLS) load(files access.TLS) error {
 	return nil
 }
 
-// config returns a configuration whose handshakes follow reloads.
-func (l *liveTLS) config() *tls.Config {
+// Config returns a configuration whose handshakes follow reloads.
+func (l *Live) Config() *tls.Config {
 	config := l.current.Load().Clone()
 	config.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
 		return l.current.Load(), nil
@@ -51,10 +52,10 @@ func (l *liveTLS) config() *tls.Config {
 	return config
 }
 
-// httpConfig is config for HTTP: its handshakes succeed without the client's certificate, since probes
+// HTTPConfig is Config for HTTP: its handshakes succeed without the client's certificate, since probes
 // of health have none. Everything else has to be certified.
-func (l *liveTLS) httpConfig() *tls.Config {
-	config := l.config()
+func (l *Live) HTTPConfig() *tls.Config {
+	config := l.Config()
 	config.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
 		current := l.current.Load()
 		if requiresClientCert(current) {
@@ -70,9 +71,9 @@ func requiresClientCert(config *tls.Config) bool {
 	return config.ClientAuth == tls.RequireAndVerifyClientCert
 }
 
-// certified refuses requests without the client's certificate, if the access file requires it. l is
+// Certified refuses requests without the client's certificate, if the access file requires it. l is
 // nil without TLS.
-func (l *liveTLS) certified(next http.Handler) http.Handler {
+func (l *Live) Certified(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if l != nil && requiresClientCert(l.current.Load()) && len(r.TLS.VerifiedChains) == 0 {
 			http.Error(w, "The access file requires a client certificate (clientCAFile).",
