@@ -230,9 +230,9 @@ func (c *Config) validate() error {
 	return err
 }
 
-// absentWait is how long a request waits for a game that is away. A game that restarts is back
+// absencePatience is how long a request waits for a game that is away. A game that restarts is back
 // after some ten seconds; a pause lasts as long as a person likes.
-func (c *Config) absentWait() time.Duration { return 15 * c.PauseWait }
+func (c *Config) absencePatience() time.Duration { return 15 * c.PauseWait }
 
 // mayBind returns an error if this engine cannot serve a binding.
 func (c *Config) mayBind(binding apply.Binding) error {

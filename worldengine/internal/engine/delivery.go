@@ -178,7 +178,7 @@ func (e *Engine) decide(
 		d.tail = *in.Tail
 	}
 	if errors.Is(err, machine.ErrRunCancelled) { // before, or by the next writer if this one was suspended
-		err = game.Cancelled(d.run.RunID, false)
+		err = game.CancelledError(d.run.RunID, false)
 	}
 	if err != nil {
 		return nil, next, err
@@ -220,7 +220,7 @@ func (e *Engine) mustWait(
 	case current.Pending != nil:
 		why = wait{behind: current.Pending.Run.RunID}
 	case d.cancelledRun != "":
-		return next, game.Cancelled(d.cancelledRun, false)
+		return next, game.CancelledError(d.cancelledRun, false)
 	default:
 		return next, nil
 	}

@@ -336,7 +336,7 @@ func (e *Engine) assemble(ctx context.Context, pause game.Pause, raise game.Aler
 		Log: e.log, Index: e.index, Rules: c.Rules, Default: c.policy, Now: c.Now, Logger: c.Logger,
 	}
 	e.games = game.New(ctx, e.steps, game.Config{
-		Policy: c.Plugin, RCON: c.RCON, PauseWait: c.PauseWait, AbsentWait: c.absentWait(),
+		Policy: c.Plugin, RCON: c.RCON, PauseWait: c.PauseWait, AbsencePatience: c.absencePatience(),
 		Timeout: operationTimeout, WorldPause: e.worldPause,
 		Ends: e.ends, Queue: e.queue, Router: e.router, Alerts: raise,
 		Metrics: c.Metrics, Logger: c.Logger,

@@ -124,7 +124,7 @@ func (e *Engine) Change(townID string, event machine.Event, client TownClient) e
 func (c *change) Run(ctx context.Context, t queue.Turn) (next time.Time) {
 	stored, waits, err := c.engine.commitChange(ctx, c, t.Behind)
 	if waits && err == nil {
-		if next = c.queued.Add(c.engine.config.absentWait()); time.Now().Before(next) {
+		if next = c.queued.Add(c.engine.config.absencePatience()); time.Now().Before(next) {
 			return next
 		}
 		return queue.UntilWoken // for the game to be absent, too
@@ -164,10 +164,10 @@ func (e *Engine) commitChange(
 		}
 		if current.Pending != nil {
 			waits = true
-			if time.Since(c.queued) < e.config.absentWait() {
+			if time.Since(c.queued) < e.config.absencePatience() {
 				return nil
 			}
-			return e.games.Absent(c.townID, current.Pending.Run.RunID, "")
+			return e.games.AbsentBefore(c.townID, current.Pending.Run.RunID, "")
 		}
 		if waits = mustWait; waits {
 			return nil

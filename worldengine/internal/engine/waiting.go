@@ -82,11 +82,11 @@ func (e *Engine) cancelled(townID, runID string) {
 
 // postpone has a delivery wait, and records that in its run. It returns the time of the delivery's
 // next turn. The error says that the run was cancelled, or that the client has waited long enough:
-// for Config.PauseWait in a pause, or for absentWait behind a command whose game is absent.
+// for Config.PauseWait in a pause, or for absencePatience behind a command whose game is absent.
 func (e *Engine) postpone(ctx context.Context, d *delivery, why wait) (next time.Time, err error) {
 	d.why = why
 	if d.cancelledRun != "" {
-		return next, game.Cancelled(d.cancelledRun, false)
+		return next, game.CancelledError(d.cancelledRun, false)
 	}
 	runID, townID, now := d.run.RunID, d.handoff.Proposal.TownID, time.Now()
 	if next = d.queued.Add(queuedMoment); why.by != nil || !now.Before(next) {
@@ -96,7 +96,7 @@ func (e *Engine) postpone(ctx context.Context, d *delivery, why wait) (next time
 		}
 	}
 	if errors.Is(err, machine.ErrRunCancelled) {
-		return next, game.Cancelled(runID, false)
+		return next, game.CancelledError(runID, false)
 	}
 	if err != nil && ctx.Err() == nil {
 		e.config.Logger.Warn("the run of a waiting handoff cannot be recorded yet; will try again",
@@ -105,7 +105,7 @@ func (e *Engine) postpone(ctx context.Context, d *delivery, why wait) (next time
 	}
 	patience := d.queued.Add(e.config.PauseWait)
 	if why.by == nil {
-		patience = d.queued.Add(e.config.absentWait())
+		patience = d.queued.Add(e.config.absencePatience())
 	}
 	switch {
 	case now.Before(patience):
@@ -114,9 +114,9 @@ func (e *Engine) postpone(ctx context.Context, d *delivery, why wait) (next time
 		}
 		return next, nil
 	case why.by != nil:
-		return next, game.Paused(townID, why.world, why.by, runID, false)
+		return next, game.PausedError(townID, why.world, why.by, runID, false)
 	}
-	return next, e.games.Absent(townID, why.behind, runID)
+	return next, e.games.AbsentBefore(townID, why.behind, runID)
 }
 
 // runStart returns how a delivery's run begins.
@@ -167,7 +167,7 @@ func (e *Engine) abandon(ctx context.Context, d *delivery, why error) {
 		return
 	}
 	err := e.stepRun(ctx, d, &machine.Abandon{
-		Run: d.run, Handoff: d.handoff, Retry: d.retry, Why: game.Ends(why),
+		Run: d.run, Handoff: d.handoff, Retry: d.retry, Why: game.CancellationFor(why),
 	})
 	if err != nil && !errors.Is(err, machine.ErrRunCancelled) {
 		e.config.Logger.Warn("a waiting run is left without an end; the server ends it later",

@@ -41,10 +41,10 @@ type Pending struct {
 	// Reached reports whether a request of an earlier attempt, or of an earlier server, may have
 	// reached a game.
 	Reached bool `json:"reached,omitzero"`
-	// Rested reports that the writer has stopped, and that no request at all has arrived. Last is
+	// Unreached reports that the writer has stopped, and that no request at all has arrived. Last is
 	// the failure of the previous attempt.
-	Rested bool     `json:"rested,omitzero"`
-	Last   *Failure `json:"last,omitzero"`
+	Unreached bool     `json:"rested,omitzero"`
+	Last      *Failure `json:"last,omitzero"`
 }
 
 // RetryOf is a run that failed because no plugin or console was reachable, and that another run
@@ -94,7 +94,7 @@ func (p *Pending) Next(failed Failure, reached bool, now time.Time, policy *Poli
 	n.Attempt++
 	n.NotBefore = now.Add(policy.PauseAfter(p.Attempt)).UTC()
 	n.Deadline = n.NotBefore.Add(policy.Deadline)
-	n.Reached, n.Rested = p.Reached || reached, false
+	n.Reached, n.Unreached = p.Reached || reached, false
 	n.Last = &failed
 	return &n
 }

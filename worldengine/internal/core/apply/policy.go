@@ -85,19 +85,19 @@ type Policy struct {
 	// Resend is the silence after which an attempt sends its request again; 2 s.
 	Resend time.Duration `help:"Silence after which the engine sends a plugin the same request again." default:"2s"`
 	// Absent is the policy for commands while no plugin is subscribed; AbsentWait.
-	Absent Absent `help:"Policy for a command while its town has no plugin, or no console that can be reached: it waits until one is there (wait), or fails after its attempts (fail)." enum:"wait,fail" default:"wait"`
+	Absent WhenAbsent `help:"Policy for a command while its town has no plugin, or no console that can be reached: it waits until one is there (wait), or fails after its attempts (fail)." enum:"wait,fail" default:"wait"`
 }
 
-// Absent is the policy for a command whose town has no plugin.
-type Absent string
+// WhenAbsent is the policy for a command whose town has no plugin.
+type WhenAbsent string
 
 // The policies.
 const (
 	// AbsentWait: the attempt's time stands still until a plugin is there. The run can be cancelled
 	// meanwhile.
-	AbsentWait Absent = "wait"
+	AbsentWait WhenAbsent = "wait"
 	// AbsentFail: the attempts run out, and the handoff fails with PLUGIN_UNAVAILABLE.
-	AbsentFail Absent = "fail"
+	AbsentFail WhenAbsent = "fail"
 )
 
 // Patience is the least time that an attempt has left when an absent plugin returns; 0 if an
@@ -181,16 +181,16 @@ func ConsoleInDoubt(why string) Result {
 	return Result{Reached: true, Failed: &Failure{Reason: ReasonRCONInDoubt, Message: clipped(why)}}
 }
 
-// Arrival is whether a request may have reached a game. The set is closed.
-type Arrival int
+// Reach is whether a request may have reached a game. The set is closed.
+type Reach int
 
 const (
-	// NotArrived: no request has arrived, and none is on its way.
-	NotArrived Arrival = iota
-	// MayArrive: a request is on its way, and its fate is known soon.
-	MayArrive
-	// MayHaveArrived: a request may have arrived.
-	MayHaveArrived
+	// Unreached: no request has arrived, and none is on its way.
+	Unreached Reach = iota
+	// ReachUnknown: a request is on its way, and it is known soon whether it arrives.
+	ReachUnknown
+	// MayBeReached: a request may have arrived.
+	MayBeReached
 )
 
 // Refusal returns the failure of a plugin's refusal.

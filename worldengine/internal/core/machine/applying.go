@@ -30,23 +30,23 @@ import (
 // of earlier attempts.
 type Outcome struct{ apply.Result }
 
-// Arrival records the fate of the requests for the pending command: one may have reached a game
-// (MayHaveArrived), or the writer stops and none has (Rests). If neither is set, the record only
-// moves the town's guard, so that other writers lose their races.
-type Arrival struct{ MayHaveArrived, Rests bool }
+// Reach records that a request for the pending command may have reached a game (MayBeReached), or that
+// the writer stops and none has (Unreached). If neither is set, the record only moves the town's guard, so
+// that other writers lose their races.
+type Reach struct{ MayBeReached, Unreached bool }
 
 // Attempt says that the pending command's previous attempt has failed and, if Started is set, that
 // the present one has started.
 type Attempt struct{ Started bool }
 
-// Hold pauses the run of the pending command, or resumes it if By is nil.
-type Hold struct{ By *messages.PausedBy }
+// RunPause pauses the run of the pending command, or resumes it if By is nil.
+type RunPause struct{ By *messages.PausedBy }
 
 // Cancel ends the run of the pending command without a result.
 type Cancel struct {
 	Signal *Signal
-	// Arrival is whether a request that this writer sent may have arrived.
-	Arrival apply.Arrival
+	// Reach is whether a request that this writer sent may have arrived.
+	Reach apply.Reach
 }
 
 var errNotPending = errors.New("machine: no command is being applied to the town")
@@ -131,7 +131,7 @@ func (s *step) released(reason string) ([]runlog.Event, error) {
 // run ends then, even in a pause (Execution Semantics v1, section 6, option A).
 const outcomeKnown = "What became of the command is known: the run ends."
 
-func (e *Hold) effect(s *step) (Output, error) {
+func (e *RunPause) effect(s *step) (Output, error) {
 	pending, tail := s.town.Pending, s.tail
 	if pending == nil || tail.Closed || s.runPaused() == (e.By != nil) {
 		return Output{}, nil
@@ -147,13 +147,13 @@ func (e *Hold) effect(s *step) (Output, error) {
 	return s.runOutput(pending.Run, p.Run().Events, false), err
 }
 
-func (e *Arrival) effect(s *step) (Output, error) {
+func (e *Reach) effect(s *step) (Output, error) {
 	if s.town.Pending == nil {
 		return Output{}, errNotPending
 	}
 	after, p := s.town, *s.town.Pending
-	p.Reached = p.Reached || e.MayHaveArrived
-	p.Rested = e.Rests && !p.Reached
+	p.Reached = p.Reached || e.MayBeReached
+	p.Unreached = e.Unreached && !p.Reached
 	after.Pending = &p
 	return Output{Record: &Record{Kind: KindPending, TownID: s.in.TownID}, After: after}, nil
 }
@@ -348,9 +348,9 @@ func (e *Cancel) effect(s *step) (Output, error) {
 		return s.failByForce(e.Signal.ActorID)
 	case e.Signal.Force:
 		why.Code = CancelledByForce
-	case p.Reached || e.Arrival == apply.MayHaveArrived:
+	case p.Reached || e.Reach == apply.MayBeReached:
 		return refuse(wire.CodeRunInHand, mayHaveArrived)
-	case e.Arrival == apply.MayArrive:
+	case e.Reach == apply.ReachUnknown:
 		return refuse(wire.CodeRunInHand, notKnown)
 	}
 	_, run, err := s.attempts(true)

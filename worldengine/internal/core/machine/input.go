@@ -30,7 +30,7 @@ func IDs(event Event) int {
 	switch event.(type) {
 	case *Handoff:
 		return 15 // an approved retry that waited for its town, and the events of NextEvents
-	case *Put, *Patch, *Arrival:
+	case *Put, *Patch, *Reach:
 		return 0
 	}
 	return 5 // the end of a pause, and the events of NextEvents for the next attempt
@@ -48,7 +48,7 @@ func RunOf(t *Town, event Event) (runID string, emitted int64) {
 		return e.Run.RunID, 0
 	case *Abandon:
 		return e.Run.RunID, 0
-	case *Outcome, *Attempt, *Hold, *Cancel:
+	case *Outcome, *Attempt, *RunPause, *Cancel:
 		if t.Pending != nil {
 			return t.Pending.Run.RunID, t.Pending.Emitted
 		}
@@ -71,7 +71,7 @@ type Input struct {
 
 // Event is a *Handoff, a *Put, a *Patch, a *Remove, a *Signal or a *Verdict. About a run that
 // waits, it is a *Wait or an *Abandon. About the pending command, it is an
-// *Outcome, an *Attempt, an *Arrival, a *Hold or a *Cancel.
+// *Outcome, an *Attempt, a *Reach, a *RunPause or a *Cancel.
 type Event interface{ effect(s *step) (Output, error) }
 
 // Handoff is the delivery of a valid handoff to a town that is not paused and has no pending

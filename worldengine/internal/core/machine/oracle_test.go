@@ -195,7 +195,7 @@ func (o *oracle) predict(townID string, event machine.Event) prediction {
 		return predict(func() { p.thens[0](); r.canceled = true }, p.text)
 	case *machine.Cancel:
 		return o.cancel(e)
-	case *machine.Hold:
+	case *machine.RunPause:
 		if o.command == nil {
 			return prediction{}
 		}
@@ -209,10 +209,10 @@ func (o *oracle) predict(townID string, event machine.Event) prediction {
 	switch e := event.(type) {
 	case *machine.Attempt:
 		return o.extend(e.Started, false, false)
-	case *machine.Arrival:
+	case *machine.Reach:
 		return predict(func() {
-			o.command.reached = o.command.reached || e.MayHaveArrived
-			o.command.rests = e.Rests && !o.command.reached
+			o.command.reached = o.command.reached || e.MayBeReached
+			o.command.rests = e.Unreached && !o.command.reached
 		}, "pending on town")
 	}
 	return o.outcome(event.(*machine.Outcome).Result)
@@ -651,7 +651,7 @@ func (o *oracle) cancel(e *machine.Cancel) prediction {
 	case e.Signal.Force && c.retry:
 		return o.outcome(apply.Result{Failed: &apply.Failure{Reason: handoff.ReasonCode(
 			pick(c.via == "rcon", "RCON_IN_DOUBT", "PLUGIN_TIMEOUT"))}})
-	case !e.Signal.Force && (c.reached || e.Arrival != apply.NotArrived):
+	case !e.Signal.Force && (c.reached || e.Reach != apply.Unreached):
 		return refused("RUN_IN_HAND")
 	}
 	return o.followed(o.extend(true, true, false), c.run, func() prediction {
@@ -681,7 +681,7 @@ func townOf(t *machine.Town, now time.Time) string {
 		paused = t.Paused.SignalID
 	}
 	if p := t.Pending; p != nil {
-		pending = fmt.Sprint(p.Run.RunID, p.Via, p.Attempt, p.Reached, p.Rested, p.RetryOf != nil,
+		pending = fmt.Sprint(p.Run.RunID, p.Via, p.Attempt, p.Reached, p.Unreached, p.RetryOf != nil,
 			handoff.Hash(p.Expected), p.NotBefore, p.Deadline)
 	}
 	for _, a := range t.Approvals {

@@ -252,7 +252,7 @@ func (w *walk) disturb() {
 		w.pauseSome()
 	default:
 		if w.command != nil {
-			w.step(&machine.Arrival{MayHaveArrived: w.rare(2), Rests: w.rare(2)}, "")
+			w.step(&machine.Reach{MayBeReached: w.rare(2), Unreached: w.rare(2)}, "")
 		} else {
 			w.step(w.retried(), "")
 		}
@@ -391,7 +391,7 @@ func (w *walk) stepCommand() {
 		Attempt: w.command.attempt, Reached: w.rare(8)}
 	paused := w.run(w.command.run).status == "PAUSED"
 	if paused != (w.pausedBy() != nil) && w.rare(2) {
-		w.step(&machine.Hold{By: w.pausedBy()}, "")
+		w.step(&machine.RunPause{By: w.pausedBy()}, "")
 		return
 	}
 	of := w.g.IntN(20)
@@ -421,13 +421,13 @@ func (w *walk) stepCommand() {
 	case 9, 10:
 		w.step(&machine.Attempt{Started: w.rare(2)}, "")
 	case 11, 12:
-		w.step(&machine.Hold{By: w.pausedBy()}, "")
+		w.step(&machine.RunPause{By: w.pausedBy()}, "")
 	case 13, 14:
 		w.cancelSome()
 	case 15:
 		w.appendSome()
 	case 16:
-		w.step(&machine.Arrival{MayHaveArrived: w.rare(2), Rests: w.rare(2)}, "")
+		w.step(&machine.Reach{MayBeReached: w.rare(2), Unreached: w.rare(2)}, "")
 	}
 	if v.Applied || v.Failed != nil {
 		w.step(&machine.Outcome{Result: v}, "")
@@ -440,8 +440,8 @@ func (w *walk) cancelSome() {
 	if w.rare(8) {
 		s.RunID = "another"
 	}
-	w.step(&machine.Cancel{Signal: s, Arrival: one(w, apply.NotArrived, apply.NotArrived,
-		apply.MayArrive, apply.MayHaveArrived)}, "")
+	w.step(&machine.Cancel{Signal: s, Reach: one(w, apply.Unreached, apply.Unreached,
+		apply.ReachUnknown, apply.MayBeReached)}, "")
 }
 
 // appendSome appends an event of the plugin to the run of the command.
@@ -650,7 +650,7 @@ func (w *walk) crash() {
 		w.configure()
 	}
 	if w.command != nil && !w.rare(3) {
-		w.step(&machine.Arrival{MayHaveArrived: true}, "")
+		w.step(&machine.Reach{MayBeReached: true}, "")
 	}
 }
 

@@ -26,7 +26,7 @@ type Kind string
 const (
 	KindHandoff Kind = "handoff" // an accepted handoff: state, result and events together
 	// KindPending: the command of an accepted handoff is being applied. The record has the run's
-	// first events, the next attempt, or the fate of the requests.
+	// first events, the next attempt, or whether a request has arrived.
 	KindPending Kind = "pending"
 	// KindCancelled: the command of an accepted handoff was cancelled: the last events of its run.
 	KindCancelled Kind = "cancelled"

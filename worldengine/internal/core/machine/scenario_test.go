@@ -124,9 +124,9 @@ func (s *scenario) input(words []string) []string {
 	case "started", "failed":
 		return s.step(&machine.Attempt{Started: words[0] == "started"})
 	case "asked", "rests":
-		return s.step(&machine.Arrival{MayHaveArrived: words[0] == "asked", Rests: words[0] == "rests"})
+		return s.step(&machine.Reach{MayBeReached: words[0] == "asked", Unreached: words[0] == "rests"})
 	case "held":
-		e := new(machine.Hold)
+		e := new(machine.RunPause)
 		if argument != "" {
 			e.By = cmp.Or(s.town.Paused, &messages.PausedBy{SignalID: "signal", ActorID: words[2]})
 		}
@@ -212,9 +212,9 @@ func (s *scenario) cancel(words []string) machine.Event {
 		case "force":
 			signal.Force = true
 		case "arrived":
-			e.Arrival = apply.MayHaveArrived
+			e.Reach = apply.MayBeReached
 		case "may":
-			e.Arrival = apply.MayArrive
+			e.Reach = apply.ReachUnknown
 		case "other":
 			signal.RunID = "another run"
 		}
@@ -367,7 +367,7 @@ func (s *scenario) recordText(out *machine.Output, rec *machine.Record) []string
 		if p.Reached {
 			line += ", may have arrived"
 		}
-		if p.Rested {
+		if p.Unreached {
 			line += ", rests"
 		}
 		said = append(said, line)

@@ -78,17 +78,17 @@ func (s *Absences) Plugin(townID string) *messages.AbsentPlugin {
 	return &away
 }
 
-// prospects has, for each policy, the fate of the commands of a town without a game.
-var prospects = map[apply.Absent]string{
+// prospects has, for each policy, the future of the commands of a town without a game.
+var prospects = map[apply.WhenAbsent]string{
 	apply.AbsentFail: "Each fails with PLUGIN_UNAVAILABLE when its attempts are over.",
 	apply.AbsentWait: "They wait until the game is back.",
 }
 
-// Absent records that a command found no game. commands is the number of the town's commands in
+// NoteAbsent records that a command found no game. commands is the number of the town's commands in
 // hand. If over is set, the absence ends an attempt, and the alert is raised at once. Otherwise the
 // alert is raised when the absence has lasted for Policy.Resend, since the plugin may only be
 // reconnecting.
-func (s *Absences) Absent(ctx context.Context, of alerts.Subject, commands int, over bool) {
+func (s *Absences) NoteAbsent(ctx context.Context, of alerts.Subject, commands int, over bool) {
 	s.Recall(ctx)
 	s.mu.Lock()
 	a := s.towns[of.TownID]
@@ -105,9 +105,9 @@ func (s *Absences) Absent(ctx context.Context, of alerts.Subject, commands int, 
 	}
 }
 
-// Wait records how a command waits for an absent game; zero if its last request may have arrived, or
+// NoteWait records how a command waits for an absent game; zero if its last request may have arrived, or
 // there is no command any more.
-func (s *Absences) Wait(townID string, waits messages.AbsentPlugin) {
+func (s *Absences) NoteWait(townID string, waits messages.AbsentPlugin) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if a := s.towns[townID]; a != nil {
@@ -115,8 +115,8 @@ func (s *Absences) Wait(townID string, waits messages.AbsentPlugin) {
 	}
 }
 
-// Present records that a game replied to a request.
-func (s *Absences) Present(ctx context.Context, of alerts.Subject) {
+// NotePresent records that a game replied to a request.
+func (s *Absences) NotePresent(ctx context.Context, of alerts.Subject) {
 	s.Recall(ctx)
 	s.end(of, alerts.PluginReturned)
 }

@@ -17,7 +17,7 @@ import (
 )
 
 // opened returns absences, and the alerts that they raise.
-func opened(policy apply.Absent) (*Absences, *raised) {
+func opened(policy apply.WhenAbsent) (*Absences, *raised) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	alerts := new(raised)
 	return newAbsences(func() time.Time { return now }, &Config{
@@ -33,7 +33,7 @@ var ofTown = alerts.Subject{TownID: "t", HandoffID: "handoff", RunID: "run"}
 // alert was raised.
 func TestAbsences_Raise(t *testing.T) {
 	t.Parallel()
-	for policy, prospect := range map[apply.Absent]string{
+	for policy, prospect := range map[apply.WhenAbsent]string{
 		apply.AbsentFail: "commands in hand: 2. Each fails with PLUGIN_UNAVAILABLE",
 		apply.AbsentWait: "commands in hand: 2. They wait until the game is back.",
 	} {
@@ -41,21 +41,21 @@ func TestAbsences_Raise(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				s, raised := opened(policy)
-				s.Absent(t.Context(), ofTown, 2, false)
-				s.Present(t.Context(), ofTown)
+				s.NoteAbsent(t.Context(), ofTown, 2, false)
+				s.NotePresent(t.Context(), ofTown)
 				require.Empty(t, raised.alerts, "a plugin that reconnects")
 				require.Zero(t, s.StartOf("t"))
 
-				s.Absent(t.Context(), ofTown, 2, false)
+				s.NoteAbsent(t.Context(), ofTown, 2, false)
 				since := s.StartOf("t")
 				require.False(t, since.IsZero())
 				time.Sleep(time.Hour - 1)
-				s.Absent(t.Context(), ofTown, 2, false)
+				s.NoteAbsent(t.Context(), ofTown, 2, false)
 				require.Empty(t, raised.alerts)
 				time.Sleep(time.Nanosecond)
 				s.now = func() time.Time { return since.Add(-time.Hour) } // it was set
 				for range 2 {
-					s.Absent(t.Context(), ofTown, 2, false)
+					s.NoteAbsent(t.Context(), ofTown, 2, false)
 				}
 				require.Len(t, raised.alerts, 1)
 				alert := raised.alerts[0]
@@ -74,10 +74,10 @@ func TestAbsences_Towns(t *testing.T) {
 	t.Parallel()
 	s, raised := opened(apply.AbsentFail)
 	for range 2 {
-		s.Absent(t.Context(), ofTown, 1, true)
-		s.Absent(t.Context(), alerts.Subject{TownID: "u"}, 1, true)
+		s.NoteAbsent(t.Context(), ofTown, 1, true)
+		s.NoteAbsent(t.Context(), alerts.Subject{TownID: "u"}, 1, true)
 		require.Equal(t, 2, len(s.towns))
-		s.Present(t.Context(), ofTown)
+		s.NotePresent(t.Context(), ofTown)
 		require.Equal(t, 1, len(s.towns))
 		require.False(t, s.StartOf("u").IsZero())
 		s.NotNeeded("u")
@@ -91,7 +91,7 @@ func TestAbsences_Towns(t *testing.T) {
 	once := []string{"PLUGIN_ABSENT t", "PLUGIN_ABSENT u", "PLUGIN_RETURNED t",
 		"PLUGIN_RETURNED u"}
 	require.Equal(t, append(once, once...), codes)
-	s.Present(t.Context(), alerts.Subject{TownID: "nowhere"})
+	s.NotePresent(t.Context(), alerts.Subject{TownID: "nowhere"})
 	require.Len(t, raised.alerts, len(codes), "a plugin that was never absent does not return")
 }
 
@@ -116,11 +116,11 @@ func TestAbsences_Recall(t *testing.T) {
 			stored(runevents.PauseDrainTimeout, "t", since),
 		}, nil
 	}
-	s.Absent(t.Context(), ofTown, 1, true)
+	s.NoteAbsent(t.Context(), ofTown, 1, true)
 	require.Equal(t, 1, len(s.towns))
 	require.Equal(t, since, runevents.Timestamp(s.StartOf("t")))
 	require.Empty(t, raised.alerts, "it was raised before")
-	s.Present(t.Context(), ofTown)
+	s.NotePresent(t.Context(), ofTown)
 	require.Len(t, raised.alerts, 1)
 	require.Equal(t, since, raised.alerts[0].Since)
 }
@@ -140,7 +140,7 @@ func TestAbsences_RecallFails(t *testing.T) {
 					return nil, errors.New("no answer")
 				}
 				began := time.Now()
-				s.Absent(t.Context(), ofTown, 1, true)
+				s.NoteAbsent(t.Context(), ofTown, 1, true)
 				require.Equal(t, wait, time.Since(began))
 				require.Len(t, raised.alerts, 1)
 			})

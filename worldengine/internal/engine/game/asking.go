@@ -19,10 +19,10 @@ func (x *Execution) askPlugin(ctx context.Context) (more bool) {
 		x.leave(ctx)
 		return false
 	}
-	x.sends()
+	x.noteSent()
 	x.action = x.plugin.requested(time.Now(), x.sendRequest())
 	x.due, x.absent = x.action.wait, false // a plugin that has the request and is silent counts as present
-	d.Absences.Wait(x.TownID, messages.AbsentPlugin{})
+	d.Absences.NoteWait(x.TownID, messages.AbsentPlugin{})
 	return len(x.replies) > 0 // those of an earlier attempt
 }
 
@@ -65,7 +65,7 @@ func (x *Execution) replied(ctx context.Context, r Reply) {
 		x.action = p.replied(time.Now(), r.Msg, r.Attempt)
 	}
 	x.due = x.action.wait
-	x.learn(p.arrival(false))
+	x.noteReach(p.reach(false))
 	if err := x.action.invalid; err != nil {
 		d.config.Logger.Warn("a plugin's answer is invalid, and counts as silence", "town", x.TownID,
 			"run", x.RunID, x.Trace.LogAttr(), "error", err)
@@ -89,7 +89,7 @@ func (x *Execution) replied(ctx context.Context, r Reply) {
 	if r.Msg != nil {
 		failpoint.Hit(failpoint.Answered)
 	}
-	x.learn(p.arrival(true))
+	x.noteReach(p.reach(true))
 	x.finishAttempt(*over)
 }
 
@@ -98,8 +98,8 @@ func (x *Execution) replied(ctx context.Context, r Reply) {
 func (x *Execution) lacksGame(ctx context.Context, said string, pause time.Duration, over bool) {
 	d := x.dispatcher
 	x.absent = true
-	d.Absences.Absent(ctx, x.Subject, 1+d.config.Queue.Waiting(x.TownID), over)
-	d.Absences.Wait(x.TownID, messages.AbsentPlugin{Attempt: x.Pending.Attempt, Said: said,
+	d.Absences.NoteAbsent(ctx, x.Subject, 1+d.config.Queue.Waiting(x.TownID), over)
+	d.Absences.NoteWait(x.TownID, messages.AbsentPlugin{Attempt: x.Pending.Attempt, Said: said,
 		NextAt: runevents.Timestamp(d.steps.Now().Add(pause))})
 	d.config.Queue.Wake(x.TownID) // requests that have waited long enough are answered now
 }
@@ -107,7 +107,7 @@ func (x *Execution) lacksGame(ctx context.Context, said string, pause time.Durat
 // hasGame records that the last request found a game.
 func (x *Execution) hasGame(ctx context.Context) {
 	x.absent = false
-	x.dispatcher.Absences.Present(ctx, x.Subject)
+	x.dispatcher.Absences.NotePresent(ctx, x.Subject)
 }
 
 // finishAttempt ends the attempt with an outcome, which is committed next.
@@ -116,7 +116,7 @@ func (x *Execution) finishAttempt(v apply.Result) {
 	v.Attempt, v.At = x.Pending.Attempt, d.steps.Now()
 	x.outcome, x.due, x.plugin, x.absent = &v, time.Time{}, nil, false
 	x.commits.Reset()
-	d.Absences.Wait(x.TownID, messages.AbsentPlugin{})
+	d.Absences.NoteWait(x.TownID, messages.AbsentPlugin{})
 	if d.config.Metrics != nil {
 		d.config.Metrics.Attempt(x.via, v, time.Since(x.begun))
 	}

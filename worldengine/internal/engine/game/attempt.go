@@ -15,9 +15,9 @@ const (
 	absentPause = 250 * time.Millisecond
 	laterPause  = 500 * time.Millisecond // after an answer busy or in-progress that names no pause
 
-	// In the last fateTime of an attempt no request is sent to an absent plugin: NATS's answer that
+	// In the last reachTime of an attempt no request is sent to an absent plugin: NATS's answer that
 	// none is subscribed might come too late.
-	fateTime = time.Second
+	reachTime = time.Second
 )
 
 // pluginAttempt decides the next action of one logical attempt to have a plugin apply a command. It
@@ -69,16 +69,16 @@ func (p *pluginAttempt) due(now time.Time) action {
 // isInHand reports whether a plugin may be working on the last request.
 func (p *pluginAttempt) isInHand() bool { return p.sent && !p.absent && !p.busy }
 
-// arrival returns the known fate of the attempt's requests. With over, a request that a plugin may
+// reach returns the known reach of the attempt's requests. With over, a request that a plugin may
 // be working on counts as arrived.
-func (p *pluginAttempt) arrival(over bool) apply.Arrival {
+func (p *pluginAttempt) reach(over bool) apply.Reach {
 	switch {
 	case p.reached || over && p.isInHand():
-		return apply.MayHaveArrived
+		return apply.MayBeReached
 	case p.absent:
-		return apply.NotArrived
+		return apply.Unreached
 	}
-	return apply.MayArrive
+	return apply.ReachUnknown
 }
 
 // requested records that the request was sent, or failed with err.
@@ -134,8 +134,8 @@ func (p *pluginAttempt) noResponders(now time.Time, attempt int64) action {
 		if until := now.Add(p.away + p.patience); until.After(p.ends) {
 			p.ends = until
 		}
-	case p.ends.Before(now.Add(absentPause + min(p.resend, fateTime))):
-		// Another request's fate might be unknown at the end, and then the command is in doubt.
+	case p.ends.Before(now.Add(absentPause + min(p.resend, reachTime))):
+		// Whether another request has arrived might be unknown at the end, and then the command is in doubt.
 		p.away = p.ends.Sub(now)
 	default:
 		p.away = absentPause

@@ -243,17 +243,17 @@ func TestPluginAttempt_Arrival(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		attempt      pluginAttempt
-		during, over apply.Arrival
+		during, over apply.Reach
 	}{
-		"absent":    {pluginAttempt{absent: true}, apply.NotArrived, apply.NotArrived},
-		"not known": {pluginAttempt{}, apply.MayArrive, apply.MayHaveArrived},
-		"silent, absent": {pluginAttempt{absent: true, reached: true}, apply.MayHaveArrived,
-			apply.MayHaveArrived},
-		"busy": {pluginAttempt{busy: true, reached: true}, apply.MayHaveArrived,
-			apply.MayHaveArrived},
+		"absent":    {pluginAttempt{absent: true}, apply.Unreached, apply.Unreached},
+		"not known": {pluginAttempt{}, apply.ReachUnknown, apply.MayBeReached},
+		"silent, absent": {pluginAttempt{absent: true, reached: true}, apply.MayBeReached,
+			apply.MayBeReached},
+		"busy": {pluginAttempt{busy: true, reached: true}, apply.MayBeReached,
+			apply.MayBeReached},
 	} {
 		c.attempt.sent = true
-		require.Equal(t, c.during, c.attempt.arrival(false), name)
-		require.Equal(t, c.over, c.attempt.arrival(true), name)
+		require.Equal(t, c.during, c.attempt.reach(false), name)
+		require.Equal(t, c.over, c.attempt.reach(true), name)
 	}
 }

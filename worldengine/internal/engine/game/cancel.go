@@ -13,13 +13,13 @@ import (
 	"worldengine/worldengine/internal/store/commitlog"
 )
 
-// cancelWait bounds an operator's wait for the fate of a request.
+// cancelWait bounds an operator's wait until it is known whether a request has arrived.
 const cancelWait = 3 * time.Second
 
-// cancellation is an operator's signal that waits for the fate of a request.
+// cancellation is an operator's signal that waits until it is known whether a request has arrived.
 type cancellation struct {
 	*machine.Signal
-	until  time.Time       // when it is decided although the fate is not known
+	until  time.Time       // when it is decided although that is not known
 	caller context.Context // ends when the operator has another answer
 	done   func(error)
 }
@@ -44,7 +44,7 @@ func Refused(s *machine.Signal, refusal *approval.Refusal) error {
 // s.Force is set, it ends the run whatever a game has. A refusal is recorded, and is a *RefusedError.
 // The record that ends the run is in the town's history, like the record of a result
 // (docs/adr/0025-cancelling-what-is-being-applied.md). Call Cancel in the town's turn. done gets the
-// error, later if the fate of a request is not known yet. If caller ends before it is known, the run is not
+// error, later if it is not known yet whether a request has arrived. If caller ends before it is known, the run is not
 // cancelled.
 func (d *Dispatcher) Cancel(ctx, caller context.Context, s *machine.Signal, done func(error)) {
 	x := d.Execution(s.TownID)
@@ -67,9 +67,9 @@ func (d *Dispatcher) Cancel(ctx, caller context.Context, s *machine.Signal, done
 	done(err)
 }
 
-// cancel cancels the run, or notes the cancellation until the fate of a request is known.
+// cancel cancels the run, or notes the cancellation until it is known whether a request has arrived.
 func (x *Execution) cancel(ctx context.Context, c *cancellation) {
-	if x.fate == apply.MayArrive && !c.Force && time.Now().Before(c.until) {
+	if x.reach == apply.ReachUnknown && !c.Force && time.Now().Before(c.until) {
 		x.noted = append(x.noted, c)
 		return
 	}
@@ -81,7 +81,7 @@ func (x *Execution) cancel(ctx context.Context, c *cancellation) {
 	case answer != nil:
 		x.release(ctx, true, *answer, nil)
 	default:
-		x.release(ctx, true, machine.Answer{}, Cancelled(x.RunID, true))
+		x.release(ctx, true, machine.Answer{}, CancelledError(x.RunID, true))
 	}
 	c.done(err)
 }
@@ -113,11 +113,11 @@ func (d *Dispatcher) cancel(
 		if err != nil {
 			return err
 		}
-		event, p := &machine.Cancel{Signal: s, Arrival: apply.MayArrive}, current.Pending
+		event, p := &machine.Cancel{Signal: s, Reach: apply.ReachUnknown}, current.Pending
 		if x != nil {
-			event.Arrival = x.fate
-			if p != nil && x.adopts && !p.Rested {
-				event.Arrival = apply.MayHaveArrived
+			event.Reach = x.reach
+			if p != nil && x.adopts && !p.Unreached {
+				event.Reach = apply.MayBeReached
 			}
 		}
 		if s.Force && p != nil && p.RetryOf == nil {
@@ -147,7 +147,7 @@ func (x *Execution) confirm(ctx context.Context, current *machine.Town) error {
 	if !x.unconfirmed {
 		return nil
 	}
-	err := x.step(ctx, *current, &machine.Arrival{Rests: current.Pending.Rested})
+	err := x.step(ctx, *current, &machine.Reach{Unreached: current.Pending.Unreached})
 	x.unconfirmed = err != nil
 	return err
 }

@@ -38,7 +38,7 @@ type consoleReply struct {
 // nothing is sent, and an operator can cancel the run.
 func (x *Execution) askConsole() (more bool) {
 	switch console := x.dispatcher.config.RCON; {
-	case x.fate == apply.MayHaveArrived:
+	case x.reach == apply.MayBeReached:
 		x.finishAttempt(apply.ConsoleInDoubt(
 			"The engine ended while the command was on its way to the console."))
 	case console == nil:
@@ -90,7 +90,7 @@ func (x *Execution) consoleReplied(ctx context.Context, r *consoleReply) {
 			r.session.Close()
 			return
 		default:
-			x.sends()
+			x.noteSent()
 			x.request(func(ctx context.Context) consoleReply {
 				answer, err := r.session.Send(ctx)
 				return consoleReply{answer: answer, sent: true, err: err}
@@ -100,13 +100,13 @@ func (x *Execution) consoleReplied(ctx context.Context, r *consoleReply) {
 	}
 	x.console.end()
 	if !apply.NotApplied(r.err) {
-		if x.learn(apply.MayHaveArrived); r.sent { // it may be refused without a login
+		if x.noteReach(apply.MayBeReached); r.sent { // it may be refused without a login
 			x.hasGame(ctx)
 		}
 		x.finishAttempt(apply.ConsoleResult(r.answer, r.err))
 		return
 	}
-	if x.learn(apply.NotArrived); d.ctx.Err() != nil {
+	if x.noteReach(apply.Unreached); d.ctx.Err() != nil {
 		return
 	}
 	said := phrase.Sentence(r.err)

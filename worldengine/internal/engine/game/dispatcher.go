@@ -34,9 +34,9 @@ type Config struct {
 	Policy apply.Policy
 	// RCON applies the commands of towns that are bound to it; nil if there is no console.
 	RCON apply.Console
-	// PauseWait and AbsentWait bound a client's wait for the end of a pause, and for an absent game;
+	// PauseWait and AbsencePatience bound a client's wait for the end of a pause, and for an absent game;
 	// then the client gets a *WaitError. Timeout bounds one turn.
-	PauseWait, AbsentWait, Timeout time.Duration
+	PauseWait, AbsencePatience, Timeout time.Duration
 
 	WorldPause *WorldPause
 	Ends       *runs.Ends
@@ -76,9 +76,9 @@ type Dispatcher struct {
 	ctx      context.Context
 	stop     context.CancelFunc
 	consoles sync.WaitGroup // requests to consoles
-	// rests ends when a stopping writer stores no more that commands rest.
-	rests    context.Context
-	endRests context.CancelFunc
+	// leaving ends when a stopping writer stores no more about commands that it leaves.
+	leaving    context.Context
+	endLeaving context.CancelFunc
 
 	mu     sync.Mutex
 	towns  map[string]*Execution // by the town's token
@@ -91,7 +91,7 @@ func New(ctx context.Context, steps *stepper.Stepper, config Config) *Dispatcher
 	d := &Dispatcher{Absences: newAbsences(steps.Now, &config), config: config, steps: steps,
 		towns: map[string]*Execution{}, left: make(chan struct{})}
 	d.ctx, d.stop = context.WithCancel(ctx)
-	d.rests, d.endRests = context.WithCancel(context.WithoutCancel(ctx))
+	d.leaving, d.endLeaving = context.WithCancel(context.WithoutCancel(ctx))
 	return d
 }
 
@@ -105,7 +105,7 @@ func (d *Dispatcher) Execute(
 		return err
 	}
 	if x.client = client; !d.start(x) {
-		x.rest(ctx) // the dispatcher is closed, and sends no request
+		x.recordUnreached(ctx) // the dispatcher is closed, and sends no request
 		x.answer(machine.Answer{}, ErrInProgress)
 	}
 	return nil
@@ -134,7 +134,7 @@ func (d *Dispatcher) Adopt(ctx context.Context, townID string, current machine.T
 		if x, err = d.newExecution(townID, current); err != nil {
 			return err
 		}
-		if x.adopts, x.held = true, nil; !d.start(x) {
+		if x.adopts, x.paused = true, nil; !d.start(x) {
 			return nil // the next writer adopts it
 		}
 	}
@@ -152,7 +152,7 @@ func (d *Dispatcher) adoptLater(left *Execution) {
 			"error", err)
 		return
 	}
-	x.adopts, x.held, x.due = true, nil, x.reread
+	x.adopts, x.paused, x.due = true, nil, x.reread
 	d.start(x)
 }
 
@@ -220,7 +220,7 @@ const stopGrace = 2 * time.Second
 
 // Stop refuses new commands, and leaves those in hand pending unless their answers come within
 // moments: the next writer of the world goes on with them. ctx bounds the wait; then all commands
-// together have restTimeout to be left.
+// together have leaveTimeout to be left.
 func (d *Dispatcher) Stop(ctx context.Context) {
 	d.Refuse()
 	grace, done := context.WithTimeout(ctx, stopGrace)
@@ -231,9 +231,9 @@ func (d *Dispatcher) Stop(ctx context.Context) {
 	}
 	d.stop()
 	d.config.Queue.WakeAll()
-	leaves, done := context.WithTimeout(context.WithoutCancel(ctx), restTimeout)
+	leaves, done := context.WithTimeout(context.WithoutCancel(ctx), leaveTimeout)
 	defer done()
-	context.AfterFunc(leaves, d.endRests)
+	context.AfterFunc(leaves, d.endLeaving)
 	for _, end := range []context.Context{ctx, leaves} {
 		select {
 		case <-d.left:
@@ -257,12 +257,12 @@ func (d *Dispatcher) CheckKey(townID, key, handoffID string) error {
 	return StillApplying(x.RunID, townID, x.via, d.Absences.StartOf(townID))
 }
 
-// Absent returns the error of a request, of run runID, that waits behind the pending command of run
+// AbsentBefore returns the error of a request, of run runID, that waits behind the pending command of run
 // before. It returns nil unless that command waits for an absent game.
-func (d *Dispatcher) Absent(townID, before, runID string) error {
+func (d *Dispatcher) AbsentBefore(townID, before, runID string) error {
 	x := d.Execution(townID)
 	if away := d.Absences.Plugin(townID); x != nil && x.RunID == before && away != nil && away.NextAt != "" {
-		return Absent(townID, x.via, d.Absences.StartOf(townID), runID, before)
+		return AbsentError(townID, x.via, d.Absences.StartOf(townID), runID, before)
 	}
 	return nil
 }

@@ -438,7 +438,7 @@ func TestDispatcher_ConsoleUnasked(t *testing.T) {
 	w := work(t, func(c *game.Config) {
 		c.RCON = &console{answer: apply.Answer{Status: apply.Refused}, unasked: true}
 	}, func(p *apply.Pending) { p.Via = apply.RCON })
-	w.Absences.Absent(t.Context(), alerts.Subject{TownID: "town-threatened"}, 1, true)
+	w.Absences.NoteAbsent(t.Context(), alerts.Subject{TownID: "town-threatened"}, 1, true)
 	require.Equal(t, apply.ReasonPluginRejected, w.await(w.execute()).Result.ReasonCode)
 	require.Equal(t, []runevents.AlertCode{runevents.PluginAbsent}, w.codes())
 	require.NotZero(t, w.Absences.StartOf("town-threatened"))

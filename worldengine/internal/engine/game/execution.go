@@ -39,14 +39,14 @@ type Execution struct {
 	// adopts reports that an earlier writer accepted the command, and this one has still to take it
 	// over. over reports that the execution has ended.
 	adopts, over bool
-	// fate reports whether a request may have arrived, as far as is known. noted are the cancellations
+	// reach reports whether a request may have arrived, as far as is known. noted are the cancellations
 	// that wait until it is known.
-	fate  apply.Arrival
+	reach apply.Reach
 	noted []*cancellation
 	// unconfirmed reports that a cancellation may be stored, or may be stored yet.
 	unconfirmed bool
-	// held reports whether the run is paused in the log; nil if that is not known.
-	held *bool
+	// paused reports whether the run is paused in the log; nil if that is not known.
+	paused *bool
 
 	// due is when the execution goes on: the attempt begins, a request is sent, a commit is repeated.
 	due time.Time
@@ -87,9 +87,9 @@ func (d *Dispatcher) newExecution(townID string, current machine.Town) (*Executi
 	})
 	x.Decoded, x.via, x.before = read, current.Pending.Via, current.State
 	if d.config.Policy.Absent == apply.AbsentWait {
-		x.patient = time.Now().Add(d.config.AbsentWait)
+		x.patient = time.Now().Add(d.config.AbsencePatience)
 	}
-	x.await()
+	x.awaitAttempt()
 	return x, nil
 }
 
@@ -97,7 +97,7 @@ func newExecution(d *Dispatcher, about alerts.Subject) *Execution {
 	draw := d.steps.Log.Draw
 	return &Execution{
 		Subject: about, dispatcher: d, token: nuid.Next(), replies: make(chan Reply, maxReplies),
-		reread: time.Now().Add(d.config.Policy.Resend), held: new(bool),
+		reread: time.Now().Add(d.config.Policy.Resend), paused: new(bool),
 		reads:   backoff.Backoff{Min: pollPause, Max: maxCommitPause, Draw: draw},
 		commits: backoff.Backoff{Min: pollPause, Max: maxCommitPause, Draw: draw},
 		console: consoleWait{
@@ -120,7 +120,7 @@ func (x *Execution) Deliver(r Reply) {
 func (x *Execution) Run(ctx context.Context, _ queue.Turn) (next time.Time) {
 	ctx, cancel := context.WithTimeout(ctx, x.dispatcher.config.Timeout)
 	defer cancel()
-	for x.goOn(ctx) {
+	for x.advance(ctx) {
 	}
 	if x.dispatcher.ctx.Err() != nil && !x.console.asked {
 		x.leave(ctx)
@@ -159,13 +159,13 @@ func earlier(a, b time.Time) time.Time {
 // End leaves the command to the next writer.
 func (x *Execution) End(ctx context.Context, why error) {
 	if errors.Is(why, queue.ErrPanicked) {
-		x.fate = apply.MayHaveArrived
+		x.reach = apply.MayBeReached
 	}
 	x.leave(ctx)
 }
 
-// goOn makes the next step that is due, and reports whether there may be another one.
-func (x *Execution) goOn(ctx context.Context) (more bool) {
+// advance makes the next step that is due, and reports whether there may be another one.
+func (x *Execution) advance(ctx context.Context) (more bool) {
 	x.receive(ctx)
 	x.decideNoted(ctx)
 	now := time.Now()
@@ -180,7 +180,7 @@ func (x *Execution) goOn(ctx context.Context) (more bool) {
 	}
 	if x.mayTellAbsence() && !x.patient.IsZero() && !now.Before(x.patient) {
 		since := x.dispatcher.Absences.StartOf(x.TownID)
-		x.answer(machine.Answer{}, Absent(x.TownID, x.via, since, x.RunID, ""))
+		x.answer(machine.Answer{}, AbsentError(x.TownID, x.via, since, x.RunID, ""))
 	}
 	due = due && !x.console.asked
 	if due && x.plugin != nil && !x.action.send {
@@ -188,7 +188,7 @@ func (x *Execution) goOn(ctx context.Context) (more bool) {
 		return true
 	}
 	attempt := x.Pending.Attempt
-	current, err := x.read(ctx, due)
+	current, err := x.readTown(ctx, due)
 	by := x.dispatcher.config.WorldPause.Effective(current)
 	// A plugin that may be working on the command is asked even in a pause, or if the log is silent.
 	inHand := x.plugin != nil && x.plugin.isInHand()
@@ -223,15 +223,15 @@ func (x *Execution) isFirst() bool {
 		x.postponed.IsZero() && !x.unconfirmed
 }
 
-// read is look, and confirm if the next step is due. While the log is silent, it asks the log less and
+// readTown is loadTown, and confirm if the next step is due. While the log is silent, it asks the log less and
 // less often, and repeats its error at once in between: the requests behind the command have their turns.
-func (x *Execution) read(ctx context.Context, due bool) (current machine.Town, err error) {
+func (x *Execution) readTown(ctx context.Context, due bool) (current machine.Town, err error) {
 	again := !time.Now().Before(x.reread)
 	if x.unread != nil && !again {
 		return current, x.unread
 	}
 	fresh := due && !x.isFirst() || again
-	if current, err = x.look(ctx, fresh); err == nil && due && !x.over {
+	if current, err = x.loadTown(ctx, fresh); err == nil && due && !x.over {
 		err = x.confirm(ctx, &current)
 	}
 	if x.unread = err; err != nil {
@@ -243,17 +243,17 @@ func (x *Execution) read(ctx context.Context, due bool) (current machine.Town, e
 	return current, err
 }
 
-// lookTimeout bounds a look, which has a worker meanwhile.
-const lookTimeout = 2 * time.Second
+// loadTimeout bounds a load, which has a worker meanwhile.
+const loadTimeout = 2 * time.Second
 
-// look makes the execution agree with its town, as this writer knows the town or, with fresh, as the
+// loadTown makes the execution agree with its town, as this writer knows the town or, with fresh, as the
 // log has it. It raises an alert if the command outlasts the drain timeout of a pause.
-func (x *Execution) look(ctx context.Context, fresh bool) (current machine.Town, err error) {
+func (x *Execution) loadTown(ctx context.Context, fresh bool) (current machine.Town, err error) {
 	d, load := x.dispatcher, x.dispatcher.steps.Towns.Get
 	if fresh {
 		load = d.steps.Log.Load
 	}
-	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
 	defer cancel()
 	defer context.AfterFunc(d.ctx, cancel)()
 	if current, err = load(ctx, x.TownID); err == nil {
@@ -283,12 +283,12 @@ func (x *Execution) follow(p *apply.Pending) {
 	}
 	x.dispatcher.steps.Towns.Forget(x.TownID)
 	x.outcome = nil
-	x.await()
+	x.awaitAttempt()
 }
 
-// await waits until the pending attempt begins. NotBefore may be by another clock, so it does not make
+// awaitAttempt waits until the pending attempt begins. NotBefore may be by another clock, so it does not make
 // the pause longer.
-func (x *Execution) await() {
+func (x *Execution) awaitAttempt() {
 	x.asked, x.plugin, x.due = nil, nil, time.Time{}
 	if number := x.Pending.Attempt; number > 1 {
 		d := x.dispatcher
@@ -314,7 +314,7 @@ func (x *Execution) postpone(now time.Time, world bool, by *messages.PausedBy, e
 				"town", x.TownID, "run", x.RunID, x.Trace.LogAttr(), "error", err)
 		}
 	case waited >= c.PauseWait:
-		x.answer(machine.Answer{}, Paused(x.TownID, world, by, x.RunID, true))
+		x.answer(machine.Answer{}, PausedError(x.TownID, world, by, x.RunID, true))
 	default:
 		x.due = earlier(x.due, now.Add(c.PauseWait-waited))
 	}
@@ -323,7 +323,7 @@ func (x *Execution) postpone(now time.Time, world bool, by *messages.PausedBy, e
 // pauseRun pauses the run of the command, or resumes it if by is nil, unless the log has that already. If
 // the log does not answer, the next turn tries again.
 func (x *Execution) pauseRun(ctx context.Context, by *messages.PausedBy) {
-	if x.held != nil && *x.held == (by != nil) {
+	if x.paused != nil && *x.paused == (by != nil) {
 		return
 	}
 	d := x.dispatcher
@@ -341,13 +341,13 @@ func (x *Execution) pauseRun(ctx context.Context, by *messages.PausedBy) {
 			current.Pending = nil
 		}
 		by = d.config.WorldPause.Effective(current)
-		in := d.steps.Input(x.TownID, nil, &machine.Hold{By: by})
+		in := d.steps.Input(x.TownID, nil, &machine.RunPause{By: by})
 		in.Tail = &tail
 		_, err = d.steps.Step(ctx, current, in)
 		return err
 	})
 	if err == nil {
-		x.held = new(by != nil)
+		x.paused = new(by != nil)
 	} else if ctx.Err() == nil {
 		d.config.Logger.Warn("a pause, or its end, is not recorded in a run yet; will try again",
 			"town", x.TownID, "run", x.RunID, x.Trace.LogAttr(), "error", err)
@@ -355,23 +355,23 @@ func (x *Execution) pauseRun(ctx context.Context, by *messages.PausedBy) {
 }
 
 // claim takes the command over from an earlier writer. It commits that a request may have arrived,
-// unless the command rests. With that commit, a suspended earlier writer loses its races for the town.
+// unless no request has, as Pending says. With that commit, a suspended earlier writer loses its races for the town.
 func (x *Execution) claim(ctx context.Context, current machine.Town) (more bool) {
 	if !x.dispatcher.steps.Serves() {
 		x.leave(ctx)
 		return false
 	}
-	rested := x.Pending.Rested
+	unreached := x.Pending.Unreached
 	if !x.Pending.Reached {
-		if x.step(ctx, current, &machine.Arrival{MayHaveArrived: !rested}) != nil {
+		if x.step(ctx, current, &machine.Reach{MayBeReached: !unreached}) != nil {
 			x.due = time.Now().Add(x.commits.Next())
 			return false
 		}
 	}
-	if x.adopts = false; !rested {
-		x.fate = apply.MayHaveArrived
+	if x.adopts = false; !unreached {
+		x.reach = apply.MayBeReached
 	}
-	x.await()
+	x.awaitAttempt()
 	return true
 }
 
@@ -407,18 +407,18 @@ func (x *Execution) startAttempt(ctx context.Context) {
 	}
 }
 
-// sends records that a request is sent: its fate is unknown until learn is called.
-func (x *Execution) sends() {
-	if x.fate == apply.NotArrived {
-		x.fate = apply.MayArrive
+// noteSent records that a request is sent: its reach is unknown until noteReach is called.
+func (x *Execution) noteSent() {
+	if x.reach == apply.Unreached {
+		x.reach = apply.ReachUnknown
 	}
 }
 
-// learn records the fate of the last request. It ignores MayArrive, and keeps a recorded
-// MayHaveArrived.
-func (x *Execution) learn(fate apply.Arrival) {
-	if fate != apply.MayArrive && x.fate != apply.MayHaveArrived {
-		x.fate = fate
+// noteReach records the reach of the last request. It ignores ReachUnknown, and keeps a recorded
+// MayBeReached.
+func (x *Execution) noteReach(reach apply.Reach) {
+	if reach != apply.ReachUnknown && x.reach != apply.MayBeReached {
+		x.reach = reach
 	}
 }
 
@@ -437,7 +437,7 @@ func (x *Execution) release(ctx context.Context, gaveUp bool, answer machine.Ans
 	x.over = true
 	x.console.end()
 	d.config.Router.Forget(x, gaveUp)
-	d.Absences.Wait(x.TownID, messages.AbsentPlugin{})
+	d.Absences.NoteWait(x.TownID, messages.AbsentPlugin{})
 	d.remove(x)
 	x.answer(answer, err)
 	d.config.Queue.WakeLead(x.TownID)
@@ -448,28 +448,28 @@ func (x *Execution) release(ctx context.Context, gaveUp bool, answer machine.Ans
 // a turn panicked.
 func (x *Execution) leave(ctx context.Context) {
 	if !x.over {
-		x.rest(ctx)
+		x.recordUnreached(ctx)
 		x.release(ctx, false, machine.Answer{}, ErrInProgress)
 		x.dispatcher.adoptLater(x)
 	}
 }
 
-// restTimeout bounds the time in which a stopping writer stores that a command rests.
-const restTimeout = 2 * time.Second
+// leaveTimeout bounds the time in which a stopping writer stores that no request for a command has arrived.
+const leaveTimeout = 2 * time.Second
 
-// rest stores that this writer stops, and that no request for the command has arrived. If rest
+// recordUnreached stores that this writer stops, and that no request for the command has arrived. If it
 // cannot store this, the next writer has to assume that a request may have arrived.
-func (x *Execution) rest(ctx context.Context) {
-	if x.adopts || x.Pending.Reached || x.fate != apply.NotArrived {
+func (x *Execution) recordUnreached(ctx context.Context) {
+	if x.adopts || x.Pending.Reached || x.reach != apply.Unreached {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), restTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTimeout)
 	defer cancel()
-	defer context.AfterFunc(x.dispatcher.rests, cancel)()
+	defer context.AfterFunc(x.dispatcher.leaving, cancel)()
 	current, err := x.dispatcher.steps.Log.Load(ctx, x.TownID)
 	if p := current.Pending; err == nil && p != nil && p.Run.RunID == x.RunID &&
 		p.Attempt == x.Pending.Attempt && !p.Reached {
-		err = x.step(ctx, current, &machine.Arrival{Rests: true})
+		err = x.step(ctx, current, &machine.Reach{Unreached: true})
 	}
 	if err != nil {
 		x.dispatcher.config.Logger.Warn("it is not recorded that no request for a command has arrived: "+

@@ -12,12 +12,12 @@ import (
 func TestExecution_Fate(t *testing.T) {
 	t.Parallel()
 	var x Execution
-	for _, step := range []struct{ learns, fate apply.Arrival }{
-		{apply.MayArrive, apply.MayArrive}, {apply.NotArrived, apply.NotArrived},
-		{apply.MayHaveArrived, apply.MayHaveArrived}, {apply.NotArrived, apply.MayHaveArrived},
+	for _, step := range []struct{ learns, fate apply.Reach }{
+		{apply.ReachUnknown, apply.ReachUnknown}, {apply.Unreached, apply.Unreached},
+		{apply.MayBeReached, apply.MayBeReached}, {apply.Unreached, apply.MayBeReached},
 	} {
-		x.sends()
-		x.learn(step.learns)
-		require.Equal(t, step.fate, x.fate)
+		x.noteSent()
+		x.noteReach(step.learns)
+		require.Equal(t, step.fate, x.reach)
 	}
 }

@@ -70,7 +70,7 @@ func TestDispatcher_LeftCommand(t *testing.T) {
 	}
 }
 
-// A cancellation that waits for the fate of a request is not carried out once its operator has left.
+// A cancellation that waits until it is known whether a request has arrived is not carried out once its operator has left.
 func TestDispatcher_CancelCallerLeft(t *testing.T) {
 	t.Parallel()
 	for _, leaves := range []bool{true, false} {
@@ -79,7 +79,7 @@ func TestDispatcher_CancelCallerLeft(t *testing.T) {
 			asked := make(chan *game.Execution, 8)
 			w := work(t, func(c *game.Config) {
 				c.Policy.Absent, c.Policy.Resend = apply.AbsentWait, time.Hour
-				c.AbsentWait = time.Hour
+				c.AbsencePatience = time.Hour
 				c.Router = router(func(x *game.Execution, _ int64) { asked <- x })
 			})
 			client := w.execute()

@@ -54,7 +54,7 @@ func (x *Execution) commitOnce(ctx context.Context, v *apply.Result) error {
 		x.leave(ctx) // a suspended server has asked too seldom; the next writer asks again
 		return nil
 	}
-	v.Reached = v.Reached || x.fate == apply.MayHaveArrived
+	v.Reached = v.Reached || x.reach == apply.MayBeReached
 	out, err := d.steps.Step(ctx, current, d.steps.Input(x.TownID, nil, &machine.Outcome{Result: *v}))
 	if err != nil {
 		return err
@@ -62,7 +62,7 @@ func (x *Execution) commitOnce(ctx context.Context, v *apply.Result) error {
 	if out.Answer == nil {
 		x.outcome, x.Pending = nil, out.After.Pending
 		x.record(ctx, false)
-		x.await()
+		x.awaitAttempt()
 		return nil
 	}
 	if v.Embodiment != nil && out.Answer.Result.Executed && out.Answer.Embodiment == nil {
@@ -118,7 +118,7 @@ func (x *Execution) endElsewhere(ctx context.Context) error {
 		x.finish(ctx, machine.Answer{}, StillApplying(x.RunID, x.TownID, x.via, time.Time{}))
 		return nil
 	case rec.Kind != machine.KindHandoff:
-		x.finish(ctx, machine.Answer{}, Cancelled(x.RunID, true))
+		x.finish(ctx, machine.Answer{}, CancelledError(x.RunID, true))
 		return nil
 	}
 	result, err := handoff.ParseResult(rec.Result, schemas.Limits{Bytes: len(rec.Result) + 1})

@@ -90,7 +90,7 @@ func TestDispatcher_TakesConsoleOver(t *testing.T) {
 func TestDispatcher_CancelAfterTakeover(t *testing.T) {
 	t.Parallel()
 	w := work(t, func(c *game.Config) {
-		c.Policy.Absent, c.AbsentWait, c.Router = apply.AbsentWait, time.Hour, away
+		c.Policy.Absent, c.AbsencePatience, c.Router = apply.AbsentWait, time.Hour, away
 	})
 	client := w.execute()
 	current := w.town() // another server takes it over
@@ -123,7 +123,7 @@ func TestDispatcher_Rests(t *testing.T) {
 		client := w.execute()
 		w.halt()
 		require.ErrorIs(t, w.await(client).err, game.ErrInProgress)
-		require.True(t, w.town().Pending.Rested)
+		require.True(t, w.town().Pending.Unreached)
 		return w
 	}
 	next := func(w *working) {
@@ -144,7 +144,7 @@ func TestDispatcher_Rests(t *testing.T) {
 		w := work(t, nil)
 		w.Refuse()
 		require.ErrorIs(t, w.await(w.execute()).err, game.ErrInProgress)
-		require.True(t, w.town().Pending.Rested)
+		require.True(t, w.town().Pending.Unreached)
 	})
 	t.Run("taken over before this writer asks", func(t *testing.T) {
 		t.Parallel()
@@ -152,7 +152,7 @@ func TestDispatcher_Rests(t *testing.T) {
 		next(w) // which waits for the end of the pause
 		current := w.town()
 		p := *current.Pending
-		p.Rested = false
+		p.Unreached = false
 		current.Pending = &p
 		rec := machine.Record{Kind: machine.KindPending, TownID: "town-threatened"}
 		require.NoError(t, w.log.CommitTown(t.Context(), &rec, &current, current.Seq))
@@ -160,7 +160,7 @@ func TestDispatcher_Rests(t *testing.T) {
 		var refused *game.RefusedError
 		require.ErrorAs(t, w.cancel(&s), &refused)
 		w.halt()
-		require.False(t, w.town().Pending.Rested)
+		require.False(t, w.town().Pending.Unreached)
 	})
 	for via, want := range map[apply.Binding]handoff.ReasonCode{
 		apply.Plugin: apply.ReasonPluginUnavailable, apply.RCON: handoff.ReasonExecuted,
@@ -187,11 +187,11 @@ func TestDispatcher_SilentPlugin(t *testing.T) {
 	})
 	w := work(t, func(c *game.Config) {
 		c.Policy.Absent, c.Policy.Resend = apply.AbsentWait, time.Hour
-		c.AbsentWait, c.Router = time.Hour, back
+		c.AbsencePatience, c.Router = time.Hour, back
 	})
 	w.execute()
 	refused := func() bool {
-		return w.Absent("town-threatened", w.current.Pending.Run.RunID, "behind") != nil
+		return w.AbsentBefore("town-threatened", w.current.Pending.Run.RunID, "behind") != nil
 	}
 	require.Eventually(t, refused, 30*time.Second, time.Millisecond)
 	require.Eventually(t, func() bool { return len(asked) == 2 }, 30*time.Second,
@@ -206,7 +206,7 @@ func TestDispatcher_Pauses(t *testing.T) {
 	by := &messages.PausedBy{SignalID: "p", ActorID: "ada", At: time.Now(), DrainTimeoutMs: 1}
 	paused := func(t *testing.T) (w *working, requireStatus func(runevents.RunStatus)) {
 		w = work(t, func(c *game.Config) {
-			c.Policy.Absent, c.AbsentWait, c.Router = apply.AbsentWait, time.Hour, away
+			c.Policy.Absent, c.AbsencePatience, c.Router = apply.AbsentWait, time.Hour, away
 			c.Policy.Resend = 10 * time.Millisecond
 		})
 		return w, func(want runevents.RunStatus) {
@@ -314,7 +314,7 @@ func TestDispatcher_LeaseLost(t *testing.T) {
 			close(release)
 			require.ErrorIs(t, w.await(client).err, game.ErrInProgress)
 			w.halt()
-			require.Equal(t, via == apply.RCON, w.town().Pending.Rested)
+			require.Equal(t, via == apply.RCON, w.town().Pending.Unreached)
 			require.Empty(t, asked)
 		})
 	}

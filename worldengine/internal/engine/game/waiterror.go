@@ -41,9 +41,9 @@ func (e *WaitError) Error() string { return "worldengine: " + e.Reason + " " + e
 // Unwrap returns ErrInProgress or machine.ErrRunCancelled if the error is one, else nil.
 func (e *WaitError) Unwrap() error { return e.cause }
 
-// Paused is the error of a request that waited too long for the end of a pause, of the world or of
+// PausedError is the error of a request that waited too long for the end of a pause, of the world or of
 // its town alone. If pending is set, the handoff was accepted before the pause.
-func Paused(townID string, world bool, by *messages.PausedBy, runID string, pending bool) *WaitError {
+func PausedError(townID string, world bool, by *messages.PausedBy, runID string, pending bool) *WaitError {
 	e := &WaitError{Code: wire.CodeTownPaused, RunID: runID, SignalID: by.SignalID, Pending: pending,
 		Next: "Nothing was judged; send the same handoff again after the pause."}
 	paused := fmt.Sprintf("The town %q", townID)
@@ -63,10 +63,10 @@ func Paused(townID string, world bool, by *messages.PausedBy, runID string, pend
 	return e
 }
 
-// Absent is the error of a request that waited too long for a town's plugin or console; since is
+// AbsentError is the error of a request that waited too long for a town's plugin or console; since is
 // the start of the absence. before is the run whose command is first in line; "" if that is the
 // request's own run. runID is "" if the request is no handoff.
-func Absent(townID string, via apply.Binding, since time.Time, runID, before string) *WaitError {
+func AbsentError(townID string, via apply.Binding, since time.Time, runID, before string) *WaitError {
 	if before == "" {
 		e := StillApplying(runID, townID, via, since)
 		e.Code, e.cause = wire.CodePluginAbsent, nil
@@ -91,9 +91,9 @@ func noGame(townID string, via apply.Binding, since time.Time) string {
 		since.UTC().Format(time.RFC3339))
 }
 
-// Cancelled is the error for the client of a run that was cancelled while its handoff waited, or
+// CancelledError is the error for the client of a run that was cancelled while its handoff waited, or
 // while its command was pending.
-func Cancelled(runID string, pending bool) *WaitError {
+func CancelledError(runID string, pending bool) *WaitError {
 	e := &WaitError{Code: wire.CodeRunCancelled, RunID: runID, cause: machine.ErrRunCancelled,
 		Next: "Nothing was judged, and the key is free: the same handoff may be sent again."}
 	e.Reason = strings.TrimPrefix(machine.ErrRunCancelled.Error(), "worldengine: ") + ": run " + runID + "."
@@ -145,9 +145,9 @@ func RetryError(runID string, err error) error {
 	return &e
 }
 
-// Ends returns the cancellation of a run whose handoff is not judged because of err. A pause or an
+// CancellationFor returns the cancellation of a run whose handoff is not judged because of err. A pause or an
 // absent game gives the cancellation its code; other errors give it none.
-func Ends(err error) machine.Cancellation {
+func CancellationFor(err error) machine.Cancellation {
 	if waited, ok := errors.AsType[*WaitError](err); ok && waited.cause == nil {
 		return machine.Cancellation{
 			SignalID: waited.SignalID, Code: string(waited.Code), Reason: waited.Reason,

@@ -39,25 +39,25 @@ func TestWaitError_Texts(t *testing.T) {
 		text string
 		ends machine.Cancellation
 	}{
-		{game.Paused("t", false, maintained, "run-2", false),
+		{game.PausedError("t", false, maintained, "run-2", false),
 			townPaused + " Nothing was judged; send the same handoff again after the pause.",
 			machine.Cancellation{SignalID: "signal-1", Code: "TOWN_PAUSED", Reason: townPaused}},
-		{game.Paused("t", true, &messages.PausedBy{ActorID: "ada", At: since.UTC()}, "run-2", false),
+		{game.PausedError("t", true, &messages.PausedBy{ActorID: "ada", At: since.UTC()}, "run-2", false),
 			worldPaused + " Nothing was judged; send the same handoff again after the pause.",
 			machine.Cancellation{Code: "WORLD_PAUSED", Reason: worldPaused}},
-		{game.Paused("t", false, maintained, "run-2", true),
+		{game.PausedError("t", false, maintained, "run-2", true),
 			townPaused + " The handoff was accepted before, and its command is applied after the " +
 				"pause; send the same handoff again then for its result.",
 			machine.Cancellation{SignalID: "signal-1", Code: "TOWN_PAUSED", Reason: townPaused}},
-		{game.Absent("t", apply.Plugin, since, "run-2", "run-1"),
+		{game.AbsentError("t", apply.Plugin, since, "run-2", "run-1"),
 			absent + " Nothing was judged, and the key is free; send the same handoff again when the " +
 				"game is back.",
 			machine.Cancellation{Code: "PLUGIN_ABSENT", Reason: absent}},
-		{game.Absent("t", apply.RCON, since, "run-2", "run-1"),
+		{game.AbsentError("t", apply.RCON, since, "run-2", "run-1"),
 			noConsole + " Nothing was judged, and the key is free; send the same handoff again when " +
 				"the game is back.",
 			machine.Cancellation{Code: "PLUGIN_ABSENT", Reason: noConsole}},
-		{game.Absent("t", apply.Plugin, since, "", "run-1"),
+		{game.AbsentError("t", apply.Plugin, since, "", "run-1"),
 			absent + " Nothing was stored; send the request again when the game is back, or cancel " +
 				"that run first.",
 			machine.Cancellation{Code: "PLUGIN_ABSENT", Reason: absent}},
@@ -67,21 +67,21 @@ func TestWaitError_Texts(t *testing.T) {
 			machine.Cancellation{Reason: "The handoff was not judged: " + phrase.Sentence(stops)}},
 	} {
 		require.EqualError(t, c.err, "worldengine: "+c.text)
-		require.Equal(t, c.ends, game.Ends(fmt.Errorf("%w", c.err)))
+		require.Equal(t, c.ends, game.CancellationFor(fmt.Errorf("%w", c.err)))
 	}
 	for _, c := range []struct {
 		err   *game.WaitError
 		text  string
 		cause error
 	}{
-		{game.Absent("t", apply.RCON, since, "run-2", ""), "the handoff is accepted as run run-2, and " +
+		{game.AbsentError("t", apply.RCON, since, "run-2", ""), "the handoff is accepted as run run-2, and " +
 			`its command goes on waiting: the town "t" has had no console since ` +
 			"2026-02-16T10:00:00Z; send the same handoff again to get its result, or cancel the run",
 			nil},
-		{game.Cancelled("run-1", false), "the run was cancelled while the handoff was waiting: run " +
+		{game.CancelledError("run-1", false), "the run was cancelled while the handoff was waiting: run " +
 			"run-1. Nothing was judged, and the key is free: the same handoff may be sent again.",
 			machine.ErrRunCancelled},
-		{game.Cancelled("run-1", true), "the run was cancelled while the handoff was waiting: run " +
+		{game.CancelledError("run-1", true), "the run was cancelled while the handoff was waiting: run " +
 			"run-1. Its command is not asked for any more, and the key is free: the same handoff may " +
 			"be sent again.", machine.ErrRunCancelled},
 		{game.StillApplying("run-1", "t", apply.Plugin, time.Time{}), applying, game.ErrInProgress},
@@ -100,9 +100,9 @@ func TestWaitError_Texts(t *testing.T) {
 func TestOfRetry(t *testing.T) {
 	t.Parallel()
 	for says, why := range map[string]*game.WaitError{
-		`The town "t" is paused by ada`:         game.Paused("t", false, maintained, "run-2", false),
-		`The town "t" has had no plugin`:        game.Absent("t", apply.Plugin, since, "run-2", "run-0"),
-		"The retry, run run-2, was cancelled. ": game.Cancelled("run-2", false),
+		`The town "t" is paused by ada`:         game.PausedError("t", false, maintained, "run-2", false),
+		`The town "t" has had no plugin`:        game.AbsentError("t", apply.Plugin, since, "run-2", "run-0"),
+		"The retry, run run-2, was cancelled. ": game.CancelledError("run-2", false),
 	} {
 		err := game.RetryError("run-1", fmt.Errorf("around: %w", why))
 		require.Equal(t, why.Unwrap(), errors.Unwrap(err))

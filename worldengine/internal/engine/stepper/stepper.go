@@ -223,7 +223,7 @@ func useOfTown(t *machine.Town, out *machine.Output) records.TownUse {
 	switch kind := out.Record.Kind; {
 	case before != nil && after == nil:
 		return records.TownEnd
-	case before != nil && kind == machine.KindPending && after.Rested && !before.Rested:
+	case before != nil && kind == machine.KindPending && after.Unreached && !before.Unreached:
 		return records.TownRest
 	case before != nil && kind == machine.KindPending:
 		return records.TownAttempt

@@ -251,7 +251,7 @@ func bindPlugin(config *server.Config) {
 
 // absentFor asks plugins with short attempts, with a policy for absent ones, and tells clients of
 // none.
-func absentFor(absent apply.Absent) func(*server.Config) {
+func absentFor(absent apply.WhenAbsent) func(*server.Config) {
 	return func(c *server.Config) {
 		c.Engine.PauseWait = time.Hour
 		c.Engine.Apply = apply.Plugin

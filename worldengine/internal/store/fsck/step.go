@@ -156,7 +156,7 @@ func pauseOf(run *runlog.Run) *messages.PausedBy {
 func eventsInHand(rec *machine.Record, p *apply.Pending) []machine.Event {
 	return []machine.Event{
 		&machine.Attempt{}, &machine.Attempt{Started: true},
-		&machine.Hold{By: pauseOf(rec.Run)},
+		&machine.RunPause{By: pauseOf(rec.Run)},
 		&machine.Outcome{Result: apply.Result{Attempt: p.Attempt, Applied: true}},
 		&machine.Cancel{Signal: &machine.Signal{RunID: p.Run.RunID, Force: p.RetryOf == nil}},
 	}
@@ -195,7 +195,7 @@ func (r *replay) event() (machine.Event, error) {
 	case kind == machine.KindHandoff && p != nil:
 		return r.outcome(), nil
 	case p == nil && (attempt || kind == machine.KindCancelled):
-		return &machine.Arrival{}, nil // the step fails
+		return &machine.Reach{}, nil // the step fails
 	case attempt:
 		return r.attempt(), nil
 	case kind == machine.KindCancelled:
@@ -229,7 +229,7 @@ func (r *replay) signal() machine.Event {
 func (r *replay) attempt() machine.Event {
 	p, before := cmp.Or(r.rec.Pending, new(apply.Pending)), r.before.Pending
 	if p.Attempt == before.Attempt {
-		return &machine.Arrival{MayHaveArrived: p.Reached, Rests: p.Rested}
+		return &machine.Reach{MayBeReached: p.Reached, Unreached: p.Unreached}
 	}
 	failed := *cmp.Or(p.Last, new(apply.Failure))
 	r.in.At, r.in.Drawn, r.in.Tail = p.NotBefore, p.EventIDs, tailOf(new(runlog.Run), before)
