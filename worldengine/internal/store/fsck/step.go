@@ -64,11 +64,8 @@ func (v *message) step(before machine.Town, run *runState) {
 	r.try(event)
 }
 
-// A step that makes more records than the one to compare draws these ids for the others.
-const (
-	noEvent  = "00000000-0000-4000-8000-000000000000"
-	spareIDs = 16
-)
+// ofAnother is an id for the end of a cancellation, which is in another record than the closing of its run.
+const ofAnother = "00000000-0000-4000-8000-000000000000"
 
 // stepRun is step for a record on a run's own subject, which one of the given events made, perhaps
 // before another record. tail is the run's end before the record.
@@ -77,7 +74,9 @@ func (v *message) stepRun(
 ) {
 	r := v.replay(townID, before)
 	r.in.Tail, r.settings.Plugin.Attempts = tail, 1
-	r.in.IDs = slices.Repeat([]string{noEvent}, spareIDs)
+	if before.Pending != nil {
+		r.in.IDs = []string{ofAnother}
+	}
 	r.try(events...)
 }
 
