@@ -13,11 +13,11 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"worldengine/worldengine/internal/kit/cmdline"
+	"worldengine/worldengine/internal/kit/diskspace"
 	"worldengine/worldengine/internal/kit/platform"
 	"worldengine/worldengine/internal/store/backup"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/fsck"
-	"worldengine/worldengine/internal/store/storage"
 	"worldengine/worldengine/wire"
 )
 
@@ -47,7 +47,7 @@ func (a *app) backup(ctx context.Context, js jetstream.JetStream, dir string) (*
 	defer line.clear()
 	manifest, err := backup.Create(ctx, js.Conn(), dir, backup.Options{
 		World: a.flags.World, Copying: func(stream string, bytes int64) {
-			line.show(false, "%s: %s", stream, storage.Size(uint64(bytes)))
+			line.show(false, "%s: %s", stream, diskspace.Size(uint64(bytes)))
 		}})
 	switch {
 	case errors.Is(err, backup.ErrDirectory):

@@ -13,8 +13,8 @@ import (
 	"worldengine/runevents"
 	"worldengine/worldengine/client"
 	"worldengine/worldengine/internal/kit/cmdline"
+	"worldengine/worldengine/internal/kit/diskspace"
 	"worldengine/worldengine/internal/kit/phrase"
-	"worldengine/worldengine/internal/store/storage"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
@@ -180,7 +180,7 @@ func (a *app) writeServers(t table, s *messages.WorldReport) {
 		}
 	}
 	t.row("dead letters", s.DeadLetters)
-	t.row("disk", storage.Size(s.StreamBytes)+" in the streams of the world, before compression")
+	t.row("disk", diskspace.Size(s.StreamBytes)+" in the streams of the world, before compression")
 }
 
 // nameOf returns the name and the version of a server.
@@ -197,7 +197,7 @@ func (a *app) writeStanding(t table, s *messages.WorldReport, stats *messages.Se
 		t.linef("projector\t%s behind", time.Duration(*stats.ProjectorLagMs)*time.Millisecond)
 	}
 	if disk := stats.Disk; disk != nil {
-		t.row("disk free", a.coloured(storage.Size(disk.Free)+" of "+storage.Size(disk.Total),
+		t.row("disk free", a.coloured(diskspace.Size(disk.Free)+" of "+diskspace.Size(disk.Total),
 			toneIf(disk.Low(), bad)))
 	}
 }
@@ -272,7 +272,7 @@ func (t table) stats(of *messages.Server) {
 	t.linef("server\t%s, since %s", nameOf(of), of.Started.Format(time.RFC3339))
 	t.row("results", strings.Join(results, ", "))
 	t.linef("in hand\twaiting %d, applying %d, held %d with %s", s.Waiting, s.Applying,
-		s.Overload.Held, storage.Size(uint64(max(s.Overload.HeldBytes, 0))))
+		s.Overload.Held, diskspace.Size(uint64(max(s.Overload.HeldBytes, 0))))
 	t.row("refused", countsOf(s.Overload.Refused))
 	t.row("alerts", countsOf(s.Alerts))
 	if s.AlertsLost > 0 || len(s.AlertsMore) > 0 {

@@ -22,10 +22,10 @@ import (
 	"worldengine/worldengine/internal/engine"
 	"worldengine/worldengine/internal/kit/backoff"
 	"worldengine/worldengine/internal/kit/cmdline"
+	"worldengine/worldengine/internal/kit/diskspace"
 	"worldengine/worldengine/internal/serve/access"
 	"worldengine/worldengine/internal/serve/server"
 	"worldengine/worldengine/internal/serve/service"
-	"worldengine/worldengine/internal/store/storage"
 	"worldengine/worldengine/internal/store/worldsettings"
 	"worldengine/worldengine/wire"
 )
@@ -224,7 +224,7 @@ func (c *serveCommand) Run(ctx context.Context, s streams, model *kong.Applicati
 	pauses := backoff.Backoff{Min: time.Second, Max: time.Minute}
 	for ctx.Err() == nil {
 		var failed <-chan struct{} // never, if the disk is another process's
-		if room := srv.Room(); room != nil {
+		if room := srv.Disk(); room != nil {
 			failed = room.Failed()
 		}
 		select {
@@ -263,7 +263,7 @@ const betweenLooks = 250 * time.Millisecond
 func (c *serveCommand) restart(
 	ctx context.Context, srv *server.Server, config server.Config, pause time.Duration,
 ) (*server.Server, error) {
-	room := srv.Room()
+	room := srv.Disk()
 	config.Logger.Error("a write to the disk failed, so nothing can be stored: the server starts "+
 		"again when there is room",
 		"data", config.Embedded.Data, "error", room.Check(), "pause", pause)
@@ -289,7 +289,7 @@ func (c *serveCommand) restart(
 			config.Logger.Info("serving again", "url", srv.URL())
 			return srv, nil
 		}
-		if ctx.Err() == nil && !errors.Is(err, storage.ErrFull) {
+		if ctx.Err() == nil && !errors.Is(err, diskspace.ErrFull) {
 			return nil, fmt.Errorf("the server cannot start again after a write to the disk "+
 				"failed: %w", err)
 		}

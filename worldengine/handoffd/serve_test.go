@@ -403,7 +403,7 @@ func TestServe_RestartKeepsSettings(t *testing.T) {
 	_, err = worldsettings.Change(t.Context(), js, "main", given, false)
 	require.NoError(t, err)
 
-	srv.Room().Fail("as in a test")
+	srv.Disk().Fail("as in a test")
 	c := serveCommand{DrainTimeout: time.Minute}
 	srv, err = c.restart(t.Context(), srv, config, 0)
 	require.NoError(t, err)

@@ -17,10 +17,10 @@ import (
 	"worldengine/worldengine/internal/core/town"
 	"worldengine/worldengine/internal/engine/game"
 	"worldengine/worldengine/internal/engine/queue"
+	"worldengine/worldengine/internal/kit/diskspace"
 	"worldengine/worldengine/internal/kit/phrase"
 	"worldengine/worldengine/internal/store/alerts"
 	"worldengine/worldengine/internal/store/index"
-	"worldengine/worldengine/internal/store/storage"
 	"worldengine/worldengine/internal/store/worldsettings"
 	"worldengine/worldengine/wire"
 )
@@ -93,9 +93,9 @@ type StorageConfig struct {
 	// nil, Open opens one and Close closes it.
 	Index *index.Index `kong:"-"`
 	// Disk is the room on the log's disk, checked before each commit; nil if only NATS knows it.
-	Disk           *storage.Room `kong:"-"`
-	DiscardHistory bool          `help:"Store the settings of the world that are given here, even if NATS must then delete commits beyond their limit, which only a backup brings back. Without it a server with such settings does not start, and prints how many messages they would delete." group:"Storage:"`
-	Replicas       int           `help:"Number of servers of a NATS cluster that keep each stream." default:"1" group:"An existing NATS:"`
+	Disk           *diskspace.Watch `kong:"-"`
+	DiscardHistory bool             `help:"Store the settings of the world that are given here, even if NATS must then delete commits beyond their limit, which only a backup brings back. Without it a server with such settings does not start, and prints how many messages they would delete." group:"Storage:"`
+	Replicas       int              `help:"Number of servers of a NATS cluster that keep each stream." default:"1" group:"An existing NATS:"`
 	// GroupCommits stores together the commits that wait for the disk; false. It suits a world of
 	// one NATS server, which writes each message to the disk before it answers.
 	GroupCommits bool `kong:"-"`

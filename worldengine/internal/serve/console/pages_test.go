@@ -22,8 +22,8 @@ import (
 	"worldengine/schemas"
 	"worldengine/worldengine/internal/core/apply"
 	rules "worldengine/worldengine/internal/core/town"
+	"worldengine/worldengine/internal/kit/diskspace"
 	"worldengine/worldengine/internal/serve/server"
-	"worldengine/worldengine/internal/store/storage"
 	"worldengine/worldengine/wire"
 )
 
@@ -151,7 +151,7 @@ func TestOverview_Waits(t *testing.T) {
 // A disk that is almost full is said on every page, as handoffctl status says it.
 func TestProblems(t *testing.T) {
 	t.Parallel()
-	room, err := storage.Open(t.TempDir(), 1)
+	room, err := diskspace.Open(t.TempDir(), 1)
 	require.NoError(t, err)
 	w := serve(t, func(c *server.Config) { c.Embedded.MinFreeDisk = int64(room.State().Free / 2) })
 	b := open(t, w.srv.HTTP()+"#/towns")

@@ -18,12 +18,12 @@ import (
 	natsserver "github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
+	"worldengine/worldengine/internal/kit/diskspace"
 	"worldengine/worldengine/internal/kit/platform"
 	"worldengine/worldengine/internal/serve/access"
 	"worldengine/worldengine/internal/serve/httpd"
 	"worldengine/worldengine/internal/serve/passwords"
 	"worldengine/worldengine/internal/serve/tlsfiles"
-	"worldengine/worldengine/internal/store/storage"
 	"worldengine/worldengine/internal/store/streamdirs"
 )
 
@@ -111,7 +111,7 @@ const (
 // responders". So a flood of requests does not close the server's own connections.
 const maxPending = 128 << 20
 
-// maxStore is more than any disk has: package storage watches the room on the disk. NATS's own
+// maxStore is more than any disk has: package diskspace watches the disk. NATS's own
 // bound would stay at three quarters of the room that was free at its start.
 const maxStore = 1 << 60
 
@@ -147,7 +147,7 @@ type NATS struct {
 	server   *natsserver.Server
 	streams  streamdirs.Data
 	lock     *os.File
-	room     *storage.Room
+	disk     *diskspace.Watch
 	accounts *accounts
 	lost     map[string]error // by world, why NATS does not have all its streams
 }
@@ -165,8 +165,8 @@ func Start(config Config) (_ *NATS, err error) {
 			_ = e.Close(context.Background())
 		}
 	}()
-	if e.room, err = storage.Open(config.Data, config.MinFreeDisk); err == nil {
-		err = e.room.Check() // a server that can store nothing does not start
+	if e.disk, err = diskspace.Open(config.Data, config.MinFreeDisk); err == nil {
+		err = e.disk.Check() // a server that can store nothing does not start
 	}
 	if err != nil {
 		return nil, fmt.Errorf("server: %w", err)
@@ -300,7 +300,7 @@ func (e *NATS) findLost(dirs map[string][]streamdirs.Dir) (lost map[string]bool,
 // start starts the NATS server. If start fails, the caller has to call Close.
 func (e *NATS) start(ns *natsserver.Server) error {
 	gaveUp := make(chan string, 1)
-	logger := newNATSLogger(e.config.Logger.With("component", "nats"), gaveUp, e.room.Fail)
+	logger := newNATSLogger(e.config.Logger.With("component", "nats"), gaveUp, e.disk.Fail)
 	ns.SetLoggerV2(logger, false, false, false)
 	e.server = ns
 	ns.Start()
@@ -362,8 +362,8 @@ func (e *NATS) WebSocketURL() (*url.URL, error) { return url.Parse(e.server.Webs
 // Server returns the NATS server itself.
 func (e *NATS) Server() *natsserver.Server { return e.server }
 
-// Room returns the watch on the disk of the data directory.
-func (e *NATS) Room() *storage.Room { return e.room }
+// Disk returns the watch on the disk of the data directory.
+func (e *NATS) Disk() *diskspace.Watch { return e.disk }
 
 // Dial connects within the process, whatever the address.
 func (e *NATS) Dial(string, string) (net.Conn, error) { return e.server.InProcessConn() }

@@ -28,7 +28,7 @@ func (s *Server) sample(ctx context.Context, js jetstream.JetStream) (sample met
 	}
 	if s.embedded != nil {
 		sample.Embedded = &metrics.Embedded{
-			DiskFree:      s.embedded.Room().State().Free,
+			DiskFree:      s.embedded.Disk().State().Free,
 			Connections:   s.embedded.Server().NumClients(),
 			SlowConsumers: s.embedded.Server().NumSlowConsumers(),
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
 
+	"worldengine/worldengine/internal/kit/diskspace"
 	"worldengine/worldengine/internal/kit/lifecycle"
 	"worldengine/worldengine/internal/kit/natsconn"
 	"worldengine/worldengine/internal/serve/access"
@@ -27,7 +28,6 @@ import (
 	"worldengine/worldengine/internal/serve/tlsfiles"
 	"worldengine/worldengine/internal/serve/webhook"
 	"worldengine/worldengine/internal/store/lease"
-	"worldengine/worldengine/internal/store/storage"
 )
 
 // quotas are the errors of an account of NATS that has reached one of its limits.
@@ -192,9 +192,9 @@ func (s *Server) embed(context.Context) (err error) {
 		return err
 	}
 	s.url = s.embedded.URL()
-	c.Engine.Storage.Disk, c.Engine.Listening = s.embedded.Room(), s.embedded.Listening
+	c.Engine.Storage.Disk, c.Engine.Listening = s.embedded.Disk(), s.embedded.Listening
 	c.Engine.Storage.GroupCommits = c.Embedded.Sync == embedded.SyncAlways
-	c.Service.Disk = s.embedded.Room().State
+	c.Service.Disk = s.embedded.Disk().State
 	c.Service.OperatorKey = s.OperatorKey()
 	return nil
 }
@@ -294,12 +294,12 @@ func (s *Server) OperatorKey() string {
 	return s.embedded.OperatorKey()
 }
 
-// Room returns the watch on the disk of the data directory; nil if an existing NATS was joined.
-func (s *Server) Room() *storage.Room {
+// Disk returns the watch on the disk of the data directory; nil if an existing NATS was joined.
+func (s *Server) Disk() *diskspace.Watch {
 	if s.embedded == nil {
 		return nil
 	}
-	return s.embedded.Room()
+	return s.embedded.Disk()
 }
 
 // Close stops all parts of the server. ctx bounds the wait for the answers to requests in hand.

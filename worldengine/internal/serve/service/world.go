@@ -6,13 +6,13 @@ import (
 	"fmt"
 	"strings"
 
+	"worldengine/worldengine/internal/kit/diskspace"
 	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/kit/phrase"
 	"worldengine/worldengine/internal/serve/access"
 	"worldengine/worldengine/internal/store/alerts"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/runs"
-	"worldengine/worldengine/internal/store/storage"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
@@ -234,8 +234,8 @@ func (r *report) serving() {
 			"for its disk"
 	case disk.Low():
 		r.problem("the disk of the server %s has %s free of %s, and below %s it stores nothing",
-			hostOf(&writer), storage.Size(disk.Free), storage.Size(disk.Total),
-			storage.Size(disk.Keep))
+			hostOf(&writer), diskspace.Size(disk.Free), diskspace.Size(disk.Total),
+			diskspace.Size(disk.Keep))
 	}
 	if stats.LogLost != "" {
 		r.problem("the server %s judges nothing: %s", hostOf(&writer), stats.LogLost)

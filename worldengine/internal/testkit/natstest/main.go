@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"testing"
 
-	"worldengine/worldengine/internal/store/storage"
+	"worldengine/worldengine/internal/kit/diskspace"
 )
 
 // gcPercent is the same as in handoffd serve: tests with a NATS server have a small live heap and
@@ -58,7 +58,7 @@ const (
 // makes, syncs and removes many small files, for which every test would wait on a disk. remove
 // removes the files that tests left.
 func filesInMemory() (remove func()) {
-	room, err := storage.Open(memory, 1)
+	room, err := diskspace.Open(memory, 1)
 	if err != nil || os.Getenv("TMPDIR") != "" || room.State().Free < leastRoom {
 		return func() {}
 	}

@@ -1,4 +1,4 @@
-package storage
+package diskspace
 
 import (
 	"errors"
@@ -25,16 +25,16 @@ func (d *disk) look(string) (free, total uint64, err error) {
 	return d.free.Load(), d.total, nil
 }
 
-// set sets the free room, and makes the Room read it.
-func (d *disk) set(r *Room, free uint64) {
+// set sets the free room, and makes the Watch read it.
+func (d *disk) set(r *Watch, free uint64) {
 	d.free.Store(free)
 	r.mu.Lock()
 	r.looked = time.Time{}
 	r.mu.Unlock()
 }
 
-// roomOn returns a disk of 10 GiB with a Room that keeps so many bytes free.
-func roomOn(t *testing.T, free uint64, keep int64) (*disk, *Room) {
+// watchOn returns a disk of 10 GiB with a Watch that keeps so many bytes free.
+func watchOn(t *testing.T, free uint64, keep int64) (*disk, *Watch) {
 	d := &disk{total: 10 << 30}
 	d.free.Store(free)
 	r, err := open("/data", keep, d.look)
@@ -42,9 +42,9 @@ func roomOn(t *testing.T, free uint64, keep int64) (*disk, *Room) {
 	return d, r
 }
 
-func TestRoom_FullAndBack(t *testing.T) {
+func TestWatch_FullAndBack(t *testing.T) {
 	t.Parallel()
-	d, r := roomOn(t, 5<<30, 100<<20)
+	d, r := watchOn(t, 5<<30, 100<<20)
 	require.NoError(t, r.Check())
 	d.set(r, 100<<20-1)
 	require.ErrorIs(t, r.Check(), ErrFull)
@@ -65,9 +65,9 @@ func TestRoom_FullAndBack(t *testing.T) {
 	require.Equal(t, messages.Disk{Free: 110 << 20, Total: 10 << 30, Keep: 100 << 20}, r.State())
 }
 
-func TestRoom_FailedWriteStays(t *testing.T) {
+func TestWatch_FailedWriteStays(t *testing.T) {
 	t.Parallel()
-	_, r := roomOn(t, 5<<30, 0)
+	_, r := watchOn(t, 5<<30, 0)
 	select {
 	case <-r.Failed():
 		require.Fail(t, "nothing has failed yet")
@@ -81,7 +81,7 @@ func TestRoom_FailedWriteStays(t *testing.T) {
 	require.False(t, r.Full(), "there is room, and still nothing can be stored")
 }
 
-func TestRoom_Keep(t *testing.T) {
+func TestWatch_Keep(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct{ total, keep uint64 }{
 		{16 << 20, 1 << 20}, {128 << 20, 128 << 20 / 50}, {1 << 40, 256 << 20},
@@ -99,11 +99,11 @@ func TestRoom_Keep(t *testing.T) {
 	require.LessOrEqual(t, r.State().Free, r.State().Total)
 }
 
-// The last reading holds while the disk cannot be read.
-func TestRoom_UnreadableDisk(t *testing.T) {
+// The last reading counts while the disk cannot be read.
+func TestWatch_UnreadableDisk(t *testing.T) {
 	t.Parallel()
 	gone := errors.New("gone")
-	d, r := roomOn(t, 1, 0)
+	d, r := watchOn(t, 1, 0)
 	require.ErrorIs(t, r.Check(), ErrFull)
 	d.err.Store(&gone)
 	d.set(r, 5<<30)

@@ -1,10 +1,10 @@
-// Package storage watches the disk of a world, so that the engine stops storing before it is full,
+// Package diskspace watches the free space of a disk, so that an engine stops storing before the disk is full,
 // and goes on when there is room again.
 //
 // After a full disk an embedded NATS server stores nothing more in the affected stream until it
-// restarts. So a Room keeps a part of the disk free: below it the engine refuses to store. If NATS
-// fails to write all the same, the Room has failed, and only a restart helps.
-package storage
+// restarts. So a Watch keeps a part of the disk free: below it the engine refuses to store. If NATS
+// fails to write all the same, the Watch has failed, and only a restart helps.
+package diskspace
 
 import (
 	"errors"
@@ -17,10 +17,10 @@ import (
 )
 
 // ErrFull: there is too little room on the disk. Nothing is stored until there is more.
-var ErrFull = errors.New("storage: the disk is full")
+var ErrFull = errors.New("the disk is full")
 
 // ErrFailed: the disk refused a write. Nothing can be stored until the server restarts.
-var ErrFailed = errors.New("storage: a write to the disk failed")
+var ErrFailed = errors.New("a write to the disk failed")
 
 // Bounds of the room that is kept free by default: a fiftieth of the disk.
 const (
@@ -34,8 +34,8 @@ const (
 // at most.
 const lookEvery = 20 * time.Millisecond
 
-// Room watches the free room of one directory. It is safe for concurrent use.
-type Room struct {
+// Watch knows the free space of the disk of one directory. It is safe for concurrent use.
+type Watch struct {
 	dir    string
 	look   func(dir string) (free, total uint64, err error)
 	failed chan struct{} // closed with the first call of Fail
@@ -47,79 +47,79 @@ type Room struct {
 	why    string // of Fail
 }
 
-// Open returns the Room of an existing directory. keep is the number of bytes to keep free; 0 for a
+// Open returns the Watch of an existing directory. keep is the number of bytes to keep free; 0 for a
 // fiftieth of the disk, at least 1 MiB and at most 256 MiB.
-func Open(dir string, keep int64) (*Room, error) { return open(dir, keep, platform.DiskSpace) }
+func Open(dir string, keep int64) (*Watch, error) { return open(dir, keep, platform.DiskSpace) }
 
 func open(
 	dir string, keep int64, look func(string) (free, total uint64, err error),
-) (*Room, error) {
+) (*Watch, error) {
 	_, total, err := look(dir)
 	if err != nil {
-		return nil, fmt.Errorf("storage: room on the disk of %s: %w", dir, err)
+		return nil, fmt.Errorf("room on the disk of %s: %w", dir, err)
 	}
 	kept := uint64(keep)
 	if keep == 0 {
 		kept = min(max(total/50, leastKept), mostKept)
 	}
 	if kept >= total && total > 0 { // a file system without blocks does not say
-		return nil, fmt.Errorf("storage: the disk of %s has %s in all, and %s of it are to stay "+
+		return nil, fmt.Errorf("the disk of %s has %s in all, and %s of it are to stay "+
 			"free (--min-free-disk): use a larger disk, or keep less free", dir,
 			Size(total), Size(kept))
 	}
-	return &Room{dir: dir, look: look, failed: make(chan struct{}), state: messages.Disk{Keep: kept}}, nil
+	return &Watch{dir: dir, look: look, failed: make(chan struct{}), state: messages.Disk{Keep: kept}}, nil
 }
 
 // State returns the last reading of the disk.
-func (r *Room) State() messages.Disk {
-	_ = r.Check()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.state
+func (w *Watch) State() messages.Disk {
+	_ = w.Check()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.state
 }
 
 // Check returns nil if something may be stored, else ErrFull or ErrFailed with the reason. After
 // ErrFull a little more than Keep must be free. It is cheap: it reads the disk every 20 ms at most.
-func (r *Room) Check() error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if now := time.Now(); now.Sub(r.looked) >= lookEvery {
-		if free, total, err := r.look(r.dir); err == nil { // else the last reading holds
-			r.state.Free, r.state.Total, r.looked = free, total, now
-			keep := r.state.Keep
-			r.full = free < keep || r.full && free < keep+min(keep/4, mostMore)
+func (w *Watch) Check() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if now := time.Now(); now.Sub(w.looked) >= lookEvery {
+		if free, total, err := w.look(w.dir); err == nil { // else the last reading holds
+			w.state.Free, w.state.Total, w.looked = free, total, now
+			keep := w.state.Keep
+			w.full = free < keep || w.full && free < keep+min(keep/4, mostMore)
 		}
 	}
-	if r.why != "" {
-		return fmt.Errorf("%w: %s", ErrFailed, r.why)
+	if w.why != "" {
+		return fmt.Errorf("%w: %s", ErrFailed, w.why)
 	}
-	if r.full {
+	if w.full {
 		return fmt.Errorf("%w: %s has %s free of %s, and %s are to stay free: make room, or set "+
-			"less with --min-free-disk", ErrFull, r.dir, Size(r.state.Free),
-			Size(r.state.Total), Size(r.state.Keep))
+			"less with --min-free-disk", ErrFull, w.dir, Size(w.state.Free),
+			Size(w.state.Total), Size(w.state.Keep))
 	}
 	return nil
 }
 
 // Fail records a failed write, and its reason.
-func (r *Room) Fail(why string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.why == "" {
-		r.why = why
-		close(r.failed)
+func (w *Watch) Fail(why string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.why == "" {
+		w.why = why
+		close(w.failed)
 	}
 }
 
 // Failed returns a channel that is closed once a write has failed.
-func (r *Room) Failed() <-chan struct{} { return r.failed }
+func (w *Watch) Failed() <-chan struct{} { return w.failed }
 
 // Full reports whether there is too little room, even after a failed write.
-func (r *Room) Full() bool {
-	_ = r.Check()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.full
+func (w *Watch) Full() bool {
+	_ = w.Check()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.full
 }
 
 // Size formats a number of bytes for people.
