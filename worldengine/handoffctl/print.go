@@ -12,6 +12,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+	"golang.org/x/term"
 
 	"worldengine/handoff"
 	"worldengine/runevents"
@@ -171,15 +172,7 @@ func colourful(out io.Writer, env func(name string) string) bool {
 // isTerminal reports whether an input or output is a terminal.
 func isTerminal(stream any) bool {
 	file, ok := stream.(*os.File)
-	if !ok {
-		return false
-	}
-	info, err := file.Stat()
-	if err != nil || info.Mode()&os.ModeCharDevice == 0 {
-		return false
-	}
-	nothing, err := os.Stat(os.DevNull) // a character device as well
-	return err != nil || !os.SameFile(info, nothing)
+	return ok && term.IsTerminal(int(file.Fd()))
 }
 
 // progressLine shows the progress of long work on a line of a terminal. Without a terminal, it

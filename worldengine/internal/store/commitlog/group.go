@@ -2,18 +2,16 @@ package commitlog
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/synadia-io/orbit.go/jetstreamext"
 )
 
 // GroupedStore is a Store on the log of a server that syncs each append to the disk before it
@@ -108,8 +106,7 @@ func (s *GroupedStore) storeBatch(batch []*waitingAppend) {
 	last, err := s.publishBatch(batch)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var refused *jetstream.APIError
-	isRefused := errors.As(err, &refused) || errors.Is(err, errNotSent)
+	isRefused := isRefusal(err)
 	for i, w := range batch {
 		switch {
 		case isRefused:
@@ -127,64 +124,26 @@ func (s *GroupedStore) storeBatch(batch []*waitingAppend) {
 	s.next()
 }
 
-// The headers of a message of an atomic batch. NATS stores them with the message.
-const (
-	batchIDHeader       = "Nats-Batch-Id"
-	batchSequenceHeader = "Nats-Batch-Sequence"
-	batchCommitHeader   = "Nats-Batch-Commit"
-)
-
-// errNotSent: NATS did not get the end of a batch, so NATS stores none of its messages.
-var errNotSent = errors.New("commitlog: a batch was not sent")
-
 // publishBatch returns the ack of the last message; the others have the sequences right before it.
-// After errNotSent or a *jetstream.APIError nothing is stored. Any other error leaves the batch in
-// doubt.
-func (s *GroupedStore) publishBatch(batch []*waitingAppend) (*jetstream.PubAck, error) {
-	nc, id := s.JetStream.Conn(), rand.Text()
+// After an error for which isRefusal holds nothing is stored. Any other error leaves the batch in doubt.
+func (s *GroupedStore) publishBatch(batch []*waitingAppend) (*jetstreamext.BatchAck, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), s.timeout)
+	defer cancel()
+	messages := make([]*nats.Msg, len(batch))
 	for i, w := range batch {
 		// The caller's message stays unchanged: it may be appended again, alone.
 		msg := &nats.Msg{Subject: w.msg.Subject, Data: w.msg.Data, Header: maps.Clone(w.msg.Header)}
-		msg = addressed(msg, s.Identity)
-		msg.Header[batchIDHeader] = []string{id}
-		msg.Header[batchSequenceHeader] = []string{strconv.Itoa(i + 1)}
-		if i < len(batch)-1 {
-			if err := nc.PublishMsg(msg); err != nil {
-				return nil, fmt.Errorf("%w: %w", errNotSent, err)
-			}
-			continue
-		}
-		msg.Header[batchCommitHeader] = []string{"1"}
-		reply, err := nc.RequestMsg(msg, s.timeout)
-		switch {
-		case errors.Is(err, nats.ErrMaxPayload), errors.Is(err, nats.ErrNoResponders):
-			return nil, fmt.Errorf("%w: %w", errNotSent, err)
-		case err != nil:
-			return nil, fmt.Errorf("commitlog: no answer to a batch of %d appends: %w",
-				len(batch), err)
-		}
-		return batchAck(reply.Data, len(batch))
+		messages[i] = addressed(msg, s.Identity)
 	}
-	return nil, nil // not reached: a batch has messages
+	ack, err := jetstreamext.PublishMsgBatch(ctx, s.JetStream, messages, jetstreamext.BatchFlowControl{})
+	if err != nil {
+		return nil, fmt.Errorf("commitlog: a batch of %d appends: %w", len(batch), err)
+	}
+	return ack, nil
 }
 
-// batchAck reads the answer to a batch of n messages. The error is a *jetstream.APIError if NATS
-// refused the batch.
-func batchAck(data []byte, n int) (*jetstream.PubAck, error) {
-	var answer struct {
-		jetstream.PubAck
-		Error *jetstream.APIError `json:"error"`
-		Count int                 `json:"count"`
-	}
-	if err := json.Unmarshal(data, &answer); err != nil {
-		return nil, fmt.Errorf("commitlog: the answer to a batch: %w", err)
-	}
-	if answer.Error != nil {
-		return nil, answer.Error
-	}
-	if answer.Count != n || answer.Sequence < uint64(n) {
-		return nil, fmt.Errorf("commitlog: of a batch of %d messages NATS stored %d", n,
-			answer.Count)
-	}
-	return &answer.PubAck, nil
+// isRefusal reports whether NATS has stored nothing of a batch: it refused the batch, or did not get its end.
+func isRefusal(err error) bool {
+	_, refused := errors.AsType[*jetstream.APIError](err)
+	return refused || errors.Is(err, nats.ErrMaxPayload) || errors.Is(err, nats.ErrNoResponders)
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
+	"github.com/synadia-io/orbit.go/jetstreamext"
 
 	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/testkit/natstest"
@@ -49,7 +50,7 @@ type lossyConn struct {
 var errLinkBroken = errors.New("the link broke")
 
 func (c *lossyConn) Write(data []byte) (int, error) {
-	end := bytes.Index(data, []byte(batchCommitHeader))
+	end := bytes.Index(data, []byte(jetstreamext.BatchCommitHeader))
 	if end < 0 || c.link.met.Swap(true) {
 		return c.Conn.Write(data)
 	}
