@@ -62,7 +62,7 @@ func TestChanges(t *testing.T) {
 	first := put(t, c, "a", 1)
 	second := put(t, c, "b", 1)
 	var l link
-	away, err := client.Connect(w.server.URL(), client.Options{NATS: []nats.Option{
+	away, err := client.Connect(w.URL(), client.Options{NATS: []nats.Option{
 		nats.ReconnectWait(5 * time.Millisecond), nats.ReconnectJitter(0, 0),
 		nats.SetCustomDialer(&l),
 	}})

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"log/slog"
 	"maps"
 	"slices"
 	"strings"
@@ -21,8 +20,8 @@ import (
 	"worldengine/worldengine/client"
 	"worldengine/worldengine/internal/core/town"
 	"worldengine/worldengine/internal/core/town/towntest"
-	"worldengine/worldengine/internal/serve/embedded"
 	"worldengine/worldengine/internal/serve/server"
+	"worldengine/worldengine/internal/serve/server/servertest"
 	"worldengine/worldengine/internal/testkit/natstest"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
@@ -30,50 +29,21 @@ import (
 
 func TestMain(m *testing.M) { natstest.Main(m, 16) }
 
-// world is a server that a test can stop and start again on its port.
+// world is a server of a test, with clients.
 type world struct {
-	t      *testing.T
-	config server.Config
-	server *server.Server
+	*servertest.World
+	t *testing.T
 }
 
-func serve(t *testing.T, change ...func(*server.Config)) *world {
+func serve(t *testing.T, change ...servertest.Change) *world {
 	t.Helper()
-	w := &world{t: t, config: server.Config{
-		Embedded: embedded.Config{Listen: "127.0.0.1:0", Data: t.TempDir(), Sync: embedded.SyncInterval},
-		Logger:   slog.New(slog.DiscardHandler),
-	}}
-	for _, c := range change {
-		c(&w.config)
-	}
-	w.start()
-	t.Cleanup(w.stop)
-	return w
-}
-
-func (w *world) start() {
-	w.t.Helper()
-	var err error
-	w.server, err = server.Start(context.Background(), w.config)
-	require.NoError(w.t, err)
-	w.config.Embedded.Listen = w.server.URL()[len("nats://"):]
-}
-
-func (w *world) stop() {
-	w.t.Helper()
-	if w.server == nil {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-	defer cancel()
-	require.NoError(w.t, w.server.Close(ctx))
-	w.server = nil
+	return &world{servertest.Start(t, change...), t}
 }
 
 // join returns a client of a world on the server.
 func (w *world) join(name string) *client.Client {
 	w.t.Helper()
-	c, err := client.Connect(w.server.URL(), client.Options{
+	c, err := client.Connect(w.URL(), client.Options{
 		World: name, NATS: []nats.Option{nats.ReconnectWait(20 * time.Millisecond)},
 	})
 	require.NoError(w.t, err)
@@ -95,7 +65,7 @@ func TestConnect_NodeVanishes(t *testing.T) {
 	t.Parallel()
 	w := serve(t)
 	found(t, w.join(""), "t")
-	at := strings.TrimPrefix(w.server.URL(), "nats://")
+	at := strings.TrimPrefix(w.URL(), "nats://")
 	nodes := map[string]*natstest.Proxy{}
 	for range 2 {
 		node := natstest.NewProxy(t, at)

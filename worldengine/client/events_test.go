@@ -72,7 +72,7 @@ type reader struct {
 func (w *world) follow(c *client.Client, from client.Follow) *reader {
 	w.t.Helper()
 	r := &reader{t: w.t, c: c, last: map[string]int64{}}
-	engine, err := client.Connect(w.server.URL(), client.Options{NATS: []nats.Option{
+	engine, err := client.Connect(w.URL(), client.Options{NATS: []nats.Option{
 		nats.ReconnectWait(5 * time.Millisecond), nats.ReconnectJitter(0, 0),
 		nats.SetCustomDialer(&r.link),
 	}})
@@ -237,9 +237,9 @@ func TestEvents_DamagedCommit(t *testing.T) {
 	runs := w.talks(c, "t", 3)
 	at, err := c.Town(t.Context(), "t")
 	require.NoError(t, err)
-	w.stop()
+	w.Stop()
 	w.damage(runs[1])
-	w.start()
+	w.Start()
 	r := w.follow(c, client.Follow{After: "0"})
 	r.all(runs[0], runs[2])
 	require.Equal(t, 20, r.read)
@@ -255,7 +255,7 @@ func TestEvents_DamagedCommit(t *testing.T) {
 // damage changes the commit of a run on the disk, while no server runs.
 func (w *world) damage(runID string) {
 	w.t.Helper()
-	blocks, err := filepath.Glob(filepath.Join(w.config.Embedded.Data, "jetstream", "*", "streams",
+	blocks, err := filepath.Glob(filepath.Join(w.Config.Embedded.Data, "jetstream", "*", "streams",
 		layout.LogStream("main"), "msgs", "*.blk"))
 	require.NoError(w.t, err)
 	require.Len(w.t, blocks, 1)
@@ -275,16 +275,16 @@ func TestEvents_OlderLog(t *testing.T) {
 	c := w.join("")
 	found(t, c, "t")
 	runs := w.talks(c, "t", 2)
-	w.stop()
+	w.Stop()
 	older := filepath.Join(t.TempDir(), "older")
-	require.NoError(t, os.CopyFS(older, os.DirFS(w.config.Embedded.Data)))
+	require.NoError(t, os.CopyFS(older, os.DirFS(w.Config.Embedded.Data)))
 	require.NoError(t, os.Remove(filepath.Join(older, "operator.nk"))) // others may read the copy
-	w.start()
+	w.Start()
 	r := w.follow(c, client.Follow{After: "0"})
 	r.all(append(runs, w.talks(c, "t", 3)...)...)
-	w.stop()
-	w.config.Embedded.Data = older
-	w.start()
+	w.Stop()
+	w.Config.Embedded.Data = older
+	w.Start()
 	r.all(w.talks(c, "t", 1)...)
 	require.Equal(t, 60, r.read)
 	require.Len(t, r.lost, 1)

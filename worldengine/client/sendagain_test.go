@@ -117,9 +117,9 @@ func TestSend_PausedTown(t *testing.T) {
 func TestSend_GameAway(t *testing.T) {
 	t.Parallel()
 	w := serve(t)
-	w.stop()
-	w.config.Engine.PauseWait = 100 * time.Millisecond
-	w.start()
+	w.Stop()
+	w.Config.Engine.PauseWait = 100 * time.Millisecond
+	w.Start()
 	c := w.join("")
 	for _, townID := range []string{"t", "u"} {
 		state := towntest.Threatened(func(s *town.Snapshot) { s.TownID = townID })

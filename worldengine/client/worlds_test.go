@@ -16,7 +16,7 @@ import (
 func TestClient_Worlds(t *testing.T) {
 	t.Parallel()
 	w := serve(t, func(c *server.Config) { c.Worlds.Names, c.Worlds.All = []string{"main"}, true })
-	c, err := client.Connect(w.server.URL(), client.Options{World: "new"})
+	c, err := client.Connect(w.URL(), client.Options{World: "new"})
 	require.NoError(t, err)
 	defer c.Close()
 	c.Timeout = 2 * time.Second
@@ -48,7 +48,7 @@ func TestClient_Worlds(t *testing.T) {
 func TestClient_WorldNotServed(t *testing.T) {
 	t.Parallel()
 	w := serve(t, func(c *server.Config) { c.Worlds.Names, c.Open = []string{"main", "lobby"}, true })
-	c, err := client.Connect(w.server.URL(), client.Options{World: "left"})
+	c, err := client.Connect(w.URL(), client.Options{World: "left"})
 	require.NoError(t, err)
 	defer c.Close()
 	c.Timeout = 2 * time.Second

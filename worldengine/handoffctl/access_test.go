@@ -14,7 +14,7 @@ import (
 	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/kit/protocol"
 	"worldengine/worldengine/internal/serve/access"
-	"worldengine/worldengine/internal/serve/server"
+	"worldengine/worldengine/internal/serve/server/servertest"
 	"worldengine/worldengine/internal/store/commitlog/logtest"
 	"worldengine/worldengine/internal/testkit/natstest"
 	"worldengine/worldengine/wire"
@@ -24,19 +24,18 @@ import (
 // It returns what makes a cli of a user there.
 func guarded(t *testing.T, others ...access.User) func(wire.Role) *cli {
 	t.Parallel()
-	const password = "a password of the tests"
 	var users []access.User
 	for _, role := range protocol.Roles() {
-		users = append(users, access.User{Name: string(role), Role: role, Password: password})
+		users = append(users, servertest.Person(role))
 	}
 	for _, user := range others {
-		user.Password = password
+		user.Password = servertest.Password
 		users = append(users, user)
 	}
-	at := serve(t, server.Config{Access: &access.Config{Users: users}}).URL()
+	at := serve(t, servertest.WithUsers(users...)).URL()
 	return func(role wire.Role) *cli {
 		return &cli{t: t, flags: map[string]string{
-			"server": at, "user": string(role), "password": password,
+			"server": at, "user": string(role), "password": servertest.Password,
 		}}
 	}
 }
@@ -94,9 +93,7 @@ func TestInbox_User(t *testing.T) {
 func TestInbox_NKey(t *testing.T) {
 	t.Parallel()
 	public, seed := natstest.UserKey(t)
-	c := serverAt(t, serve(t, server.Config{Access: &access.Config{Users: []access.User{
-		{Name: "dashboard", Role: wire.Observer, NKey: public},
-	}}}).URL())
+	c := cliOf(t, serve(t, servertest.WithUsers(access.User{Name: "dashboard", Role: wire.Observer, NKey: public})))
 	c.flags["nkey"] = c.file(string(seed))
 	got := c.run("town", "list")
 	require.Equal(t, exitRefused, got.status)

@@ -80,7 +80,7 @@ func TestBench_Join(t *testing.T) {
 		assert.Regexp(t, wants, text)
 	}
 	assert.NotContains(t, c.ok("town", "list"), "bench-")
-	names := c.streams().StreamNames(t.Context())
+	names := c.world.Streams().StreamNames(t.Context())
 	for name := range names.Name() {
 		assert.NotContains(t, name, "BENCH")
 	}

@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"io"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,16 +16,12 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	natsserver "github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"worldengine/testdata/worlds"
 	"worldengine/worldengine/internal/core/town"
 	"worldengine/worldengine/internal/engine"
-	"worldengine/worldengine/internal/kit/natsconn"
-	"worldengine/worldengine/internal/serve/embedded"
-	"worldengine/worldengine/internal/serve/server"
+	"worldengine/worldengine/internal/serve/server/servertest"
 	"worldengine/worldengine/internal/testkit/natstest"
 	"worldengine/worldengine/wire"
 )
@@ -58,10 +53,9 @@ type outcome struct {
 
 // cli runs command lines against one server.
 type cli struct {
-	t      *testing.T
-	flags  map[string]string // of the connection
-	engine *engine.Engine    // nil without a server
-	data   string            // its data directory
+	t     *testing.T
+	flags map[string]string // of the connection
+	world *servertest.World // nil without a server of its own
 }
 
 // offline returns a cli that has no server.
@@ -78,41 +72,24 @@ func serverAt(t *testing.T, url string) *cli {
 // online starts a server with the example world, and returns a cli of it.
 func online(t *testing.T) *cli { return onlineWith(t, engine.Config{}) }
 
-func onlineWith(t *testing.T, engine engine.Config) *cli {
+func onlineWith(t *testing.T, config engine.Config) *cli {
 	t.Parallel()
 	// Handoffs that wait for the end of a pause get there.
-	engine.PauseWait = cmp.Or(engine.PauseWait, time.Hour)
-	data := t.TempDir()
-	srv := serve(t, server.Config{Embedded: embedded.Config{Data: data}, Engine: engine})
-	return &cli{t: t, flags: map[string]string{"server": srv.URL()}, engine: srv.Engine(),
-		data: data}
+	config.PauseWait = cmp.Or(config.PauseWait, time.Hour)
+	return cliOf(t, serve(t, servertest.Engine(config)))
+}
+
+// cliOf returns a cli of a server.
+func cliOf(t *testing.T, w *servertest.World) *cli {
+	c := serverAt(t, w.URL())
+	c.world = w
+	return c
 }
 
 // serve starts a server with the example world for a test.
-func serve(t *testing.T, config server.Config) *server.Server {
+func serve(t *testing.T, change ...servertest.Change) *servertest.World {
 	t.Helper()
-	config.Embedded.Listen, config.Embedded.Data = cmp.Or(config.Embedded.Listen, "127.0.0.1:0"), cmp.Or(config.Embedded.Data, t.TempDir())
-	config.Embedded.Sync, config.Worlds.Towns = embedded.SyncInterval, worlds.Frontier
-	config.Logger = slog.New(slog.DiscardHandler)
-	srv, err := server.Start(t.Context(), config)
-	require.NoError(t, err)
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		defer cancel()
-		assert.NoError(t, srv.Close(ctx))
-	})
-	return srv
-}
-
-// streams returns the streams of the server, with the rights of the engine.
-func (c *cli) streams() jetstream.JetStream {
-	c.t.Helper()
-	nc, err := natsconn.Options{}.ConnectOperator(c.flags["server"], "test")
-	require.NoError(c.t, err)
-	c.t.Cleanup(nc.Close)
-	js, err := jetstream.New(nc)
-	require.NoError(c.t, err)
-	return js
+	return servertest.Start(t, append([]servertest.Change{servertest.Frontier}, change...)...)
 }
 
 // run runs a command line without input.

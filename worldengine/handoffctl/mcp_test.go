@@ -26,8 +26,8 @@ import (
 	"worldengine/worldengine/client"
 	"worldengine/worldengine/internal/core/apply"
 	"worldengine/worldengine/internal/engine"
-	"worldengine/worldengine/internal/serve/embedded"
 	tools "worldengine/worldengine/internal/serve/mcp"
+	"worldengine/worldengine/internal/serve/mcp/mcptest"
 	"worldengine/worldengine/internal/serve/server"
 	"worldengine/worldengine/internal/store/worldsettings"
 	"worldengine/worldengine/internal/testkit/natstest"
@@ -35,20 +35,14 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// model is the SDK's own client, in a session with handoffctl mcp.
-type model struct {
-	t       *testing.T
-	session *mcp.ClientSession
-}
-
 // startMCP starts the command on pipes, as a program that has a language model does.
-func startMCP(t *testing.T, c *cli) *model {
+func startMCP(t *testing.T, c *cli) *mcptest.Model {
 	t.Helper()
 	return startMCPWith(t, c, t.TempDir())
 }
 
 // startMCPWith is startMCP with a directory for proposals.
-func startMCPWith(t *testing.T, c *cli, dir string) *model {
+func startMCPWith(t *testing.T, c *cli, dir string) *mcptest.Model {
 	t.Helper()
 	toServer, fromModel := io.Pipe()
 	toModel, fromServer := io.Pipe()
@@ -61,16 +55,14 @@ func startMCPWith(t *testing.T, c *cli, dir string) *model {
 		ended <- tools.ServeLines(ctx, toServer, fromServer, configOf(t, engine, dir))
 		_ = fromServer.Close()
 	}()
-	session, err := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil).Connect(
-		ctx, &mcp.IOTransport{Reader: toModel, Writer: fromModel}, nil)
-	require.NoError(t, err)
 	t.Cleanup(func() {
-		_ = session.Close()
 		cancel()
 		assert.NoError(t, <-ended)
 		engine.Close()
 	})
-	return &model{t, session}
+	m, err := mcptest.Connect(t, &mcp.IOTransport{Reader: toModel, Writer: fromModel}, "")
+	require.NoError(t, err)
+	return m
 }
 
 // configOf returns the configuration of a session with a directory for proposals.
@@ -95,29 +87,11 @@ type (
 	}
 )
 
-// call calls a tool, and returns the text of its answer and whether it is an error.
-func (m *model) call(tool string, arguments map[string]any) (string, bool) {
-	m.t.Helper()
-	got, err := m.session.CallTool(m.t.Context(),
-		&mcp.CallToolParams{Name: tool, Arguments: arguments})
-	require.NoError(m.t, err)
-	require.Len(m.t, got.Content, 1)
-	return got.Content[0].(*mcp.TextContent).Text, got.IsError
-}
-
-// ok calls a tool that must not fail.
-func (m *model) ok(tool string, arguments map[string]any) string {
-	m.t.Helper()
-	text, failed := m.call(tool, arguments)
-	require.False(m.t, failed, text)
-	return text
-}
-
 func TestMCP_ReadTryPropose(t *testing.T) {
 	c := online(t)
 	m := startMCP(t, c)
 
-	tools, err := m.session.ListTools(t.Context(), nil)
+	tools, err := m.ListTools(t.Context(), nil)
 	require.NoError(t, err)
 	var names []string
 	for _, tool := range tools.Tools {
@@ -131,11 +105,11 @@ func TestMCP_ReadTryPropose(t *testing.T) {
 		"read_result", "read_run",
 	}, names)
 
-	assert.Contains(t, m.ok("list_towns", nil), threatened)
-	town := decode[client.Town](t, m.ok("read_town", map[string]any{"townId": threatened}))
+	assert.Contains(t, m.Ok("list_towns", nil), threatened)
+	town := decode[client.Town](t, m.Ok("read_town", map[string]any{"townId": threatened}))
 	possible := decode[struct {
 		Proposals []proposable `json:"proposals"`
-	}](t, m.ok("list_proposals", map[string]any{"townId": threatened}))
+	}](t, m.Ok("list_proposals", map[string]any{"townId": threatened}))
 	require.Len(t, possible.Proposals, len(handoff.ProposalTypes()))
 	for _, p := range possible.Proposals {
 		assert.Equal(t, p.Type == handoff.AdvanceProject,
@@ -146,28 +120,28 @@ func TestMCP_ReadTryPropose(t *testing.T) {
 		"townId": threatened, "type": "PROJECT_ADVANCE", "argument": "wall-perimeter",
 		"reason": "The wall is low.", "snapshotHash": town.SnapshotHash,
 	}
-	tried := decode[mcpOutcome](t, m.ok("dry_run", proposal))
+	tried := decode[mcpOutcome](t, m.Ok("dry_run", proposal))
 	assert.True(t, tried.DryRun)
 	assert.Equal(t, town.SnapshotHash, decode[client.Town](t,
-		m.ok("read_town", map[string]any{"townId": threatened})).SnapshotHash)
+		m.Ok("read_town", map[string]any{"townId": threatened})).SnapshotHash)
 
-	got := decode[mcpOutcome](t, m.ok("propose", proposal))
+	got := decode[mcpOutcome](t, m.Ok("propose", proposal))
 	result, err := handoff.ParseResult(got.Result, schemas.Limits{})
 	require.NoError(t, err)
 	assert.Equal(t, handoff.Executed, result.Status)
 	assert.JSONEq(t, string(tried.Result), string(got.Result))
-	stored := decode[mcpOutcome](t, m.ok("read_result",
+	stored := decode[mcpOutcome](t, m.Ok("read_result",
 		map[string]any{"idempotencyKey": result.IdempotencyKey, "townId": threatened}))
 	assert.Equal(t, got, stored)
-	run := m.ok("read_run", map[string]any{"runId": got.RunID})
+	run := m.Ok("read_run", map[string]any{"runId": got.RunID})
 	assert.Contains(t, run, `"COMPLETED"`)
 	assert.Contains(t, run, `"mayor-7"`)
 
-	assert.Contains(t, m.ok("recall", map[string]any{"townId": threatened}),
+	assert.Contains(t, m.Ok("recall", map[string]any{"townId": threatened}),
 		`"mayor-7 advanced the Perimeter Wall."`)
-	assert.Contains(t, m.ok("recall", nil), got.RunID)
+	assert.Contains(t, m.Ok("recall", nil), got.RunID)
 
-	old := decode[mcpOutcome](t, m.ok("propose", proposal))
+	old := decode[mcpOutcome](t, m.Ok("propose", proposal))
 	assert.Contains(t, string(old.Result), `"stale"`, "the town has moved on since it was read")
 
 	delete(proposal, "snapshotHash")
@@ -175,7 +149,7 @@ func TestMCP_ReadTryPropose(t *testing.T) {
 		if priority != "0.5" {
 			proposal["priority"] = jsontext.Value(priority)
 		}
-		got := decode[mcpOutcome](t, m.ok("propose", proposal))
+		got := decode[mcpOutcome](t, m.Ok("propose", proposal))
 		assert.Contains(t, c.ok("record", "--run", got.RunID), `"priority":`+priority+`,`)
 	}
 }
@@ -196,12 +170,12 @@ func TestMCP_Errors(t *testing.T) {
 		"propose": {map[string]any{"townId": threatened, "type": "SALVAGE_PLAN", "argument": "gold",
 			"reason": "r"}, "/proposal/args/focus"},
 	} {
-		text, failed := m.call(tool, row.arguments)
+		text, failed := m.Call(tool, row.arguments)
 		assert.True(t, failed, tool)
 		assert.Contains(t, text, row.wants, tool)
 		assert.Equal(t, 1, strings.Count(text, "nothing was proposed by this call"), text)
 	}
-	text, failed := m.call("propose", map[string]any{"townId": threatened})
+	text, failed := m.Call("propose", map[string]any{"townId": threatened})
 	assert.True(t, failed)
 	assert.Contains(t, text, "required")
 	assert.Contains(t, text, "nothing was proposed by this call")
@@ -219,7 +193,7 @@ func TestMCP_Approval(t *testing.T) {
 		for _, p := range decode[struct {
 			Proposals []proposable `json:"proposals"`
 		}](t,
-			m.ok("list_proposals", map[string]any{"townId": threatened})).Proposals {
+			m.Ok("list_proposals", map[string]any{"townId": threatened})).Proposals {
 			byType[p.Type] = p
 		}
 		return byType
@@ -230,21 +204,21 @@ func TestMCP_Approval(t *testing.T) {
 	assert.False(t, at[handoff.TalkToTownsfolk].NeedsApproval)
 	for kind, p := range at {
 		for _, argument := range p.Arguments {
-			tried := decode[mcpOutcome](t, m.ok("dry_run", map[string]any{"townId": threatened,
+			tried := decode[mcpOutcome](t, m.Ok("dry_run", map[string]any{"townId": threatened,
 				"type": kind, "argument": argument, "reason": "r"}))
 			assert.Regexp(t, `"(EXECUTED|APPROVAL_REQUIRED)"`, string(tried.Result))
 		}
 	}
-	got := decode[mcpOutcome](t, m.ok("propose", map[string]any{"townId": threatened,
+	got := decode[mcpOutcome](t, m.Ok("propose", map[string]any{"townId": threatened,
 		"type": "PROJECT_ADVANCE", "argument": "wall-perimeter", "reason": "r"}))
 	result, err := handoff.ParseResult(got.Result, schemas.Limits{})
 	require.NoError(t, err)
 	assert.Equal(t, handoff.ReasonApprovalRequired, result.ReasonCode)
 	c.ok("approve", "handoff_", "--reason", "do")
 	key := map[string]any{"idempotencyKey": result.IdempotencyKey}
-	assert.Contains(t, m.ok("resubmit", key), `EXECUTED`)
-	assert.Contains(t, m.ok("resubmit", key), `duplicate`)
-	text, failed := m.call("resubmit", map[string]any{"idempotencyKey": "x"})
+	assert.Contains(t, m.Ok("resubmit", key), `EXECUTED`)
+	assert.Contains(t, m.Ok("resubmit", key), `duplicate`)
+	text, failed := m.Call("resubmit", map[string]any{"idempotencyKey": "x"})
 	assert.True(t, failed)
 	assert.Contains(t, text, "no proposal of this session")
 }
@@ -357,7 +331,7 @@ func TestMCP_Frames(t *testing.T) {
 // Each argument of a tool has one type, and null is as absent; a member that no tool has is refused.
 func TestMCP_Arguments(t *testing.T) {
 	m := startMCP(t, online(t))
-	tools, err := m.session.ListTools(t.Context(), nil)
+	tools, err := m.ListTools(t.Context(), nil)
 	require.NoError(t, err)
 	for _, tool := range tools.Tools {
 		properties := tool.InputSchema.(map[string]any)["properties"].(map[string]any)
@@ -366,14 +340,14 @@ func TestMCP_Arguments(t *testing.T) {
 			assert.NotEmpty(t, property.(map[string]any)["description"], "%s of %s", name, tool.Name)
 		}
 	}
-	tried := m.ok("dry_run", map[string]any{"townId": threatened, "type": "PROJECT_ADVANCE",
+	tried := m.Ok("dry_run", map[string]any{"townId": threatened, "type": "PROJECT_ADVANCE",
 		"argument": "wall-perimeter", "reason": "r", "priority": nil, "snapshotHash": nil})
 	assert.Contains(t, tried, "EXECUTED")
-	assert.Contains(t, m.ok("recall", map[string]any{"townId": nil, "limit": nil}), "recentHistory")
+	assert.Contains(t, m.Ok("recall", map[string]any{"townId": nil, "limit": nil}), "recentHistory")
 	for tool, arguments := range map[string]map[string]any{
 		"list_towns": {"filter": "x"}, "read_town": {"townId": nil}, "list_proposals": {"townId": threatened, "limit": 101},
 	} {
-		_, failed := m.call(tool, arguments)
+		_, failed := m.Call(tool, arguments)
 		assert.True(t, failed, tool)
 	}
 }
@@ -381,12 +355,12 @@ func TestMCP_Arguments(t *testing.T) {
 // Lists come in pages, with a filter and totals.
 func TestMCP_Pages(t *testing.T) {
 	m := startMCP(t, online(t))
-	all := decode[messages.Towns](t, m.ok("list_towns", nil))
+	all := decode[messages.Towns](t, m.Ok("list_towns", nil))
 	require.Greater(t, all.Total, 2)
 	require.Len(t, all.Towns, all.Total)
 	var ids []string
 	for page := (messages.Towns{Next: ""}); ; {
-		page = decode[messages.Towns](t, m.ok("list_towns", map[string]any{"limit": 1, "after": page.Next}))
+		page = decode[messages.Towns](t, m.Ok("list_towns", map[string]any{"limit": 1, "after": page.Next}))
 		require.Equal(t, all.Total, page.Found)
 		ids = append(ids, page.Towns[0].TownID)
 		if page.Next == "" {
@@ -394,7 +368,7 @@ func TestMCP_Pages(t *testing.T) {
 		}
 	}
 	require.Len(t, ids, all.Total)
-	found := decode[messages.Towns](t, m.ok("list_towns", map[string]any{"text": "THREAT"}))
+	found := decode[messages.Towns](t, m.Ok("list_towns", map[string]any{"text": "THREAT"}))
 	require.Equal(t, []int{1, all.Total}, []int{found.Found, found.Total})
 	require.Equal(t, threatened, found.Towns[0].TownID)
 
@@ -402,7 +376,7 @@ func TestMCP_Pages(t *testing.T) {
 		arguments["townId"], arguments["type"] = threatened, "SALVAGE_PLAN"
 		got := decode[struct {
 			Proposals []proposable `json:"proposals"`
-		}](t, m.ok("list_proposals", arguments)).Proposals
+		}](t, m.Ok("list_proposals", arguments)).Proposals
 		require.Len(t, got, 1)
 		return got[0]
 	}
@@ -415,14 +389,14 @@ func TestMCP_Pages(t *testing.T) {
 	require.Empty(t, rest.Next)
 	require.Equal(t, 1, list(map[string]any{"text": "SCARC"}).Total)
 
-	got := decode[mcpOutcome](t, m.ok("propose", map[string]any{"townId": threatened, "type": "SALVAGE_PLAN",
+	got := decode[mcpOutcome](t, m.Ok("propose", map[string]any{"townId": threatened, "type": "SALVAGE_PLAN",
 		"argument": "general", "reason": "r"}))
 	type events struct {
 		Events []runevents.Record `json:"events"`
 	}
-	first := decode[events](t, m.ok("read_run", map[string]any{"runId": got.RunID, "limit": 2})).Events
+	first := decode[events](t, m.Ok("read_run", map[string]any{"runId": got.RunID, "limit": 2})).Events
 	require.Len(t, first, 2)
-	require.EqualValues(t, 3, decode[events](t, m.ok("read_run",
+	require.EqualValues(t, 3, decode[events](t, m.Ok("read_run",
 		map[string]any{"runId": got.RunID, "afterSeq": 2})).Events[0].RunSeq)
 }
 
@@ -469,7 +443,7 @@ func TestMCP_ProposeAgain(t *testing.T) {
 			c := onlineWith(t, engine.Config{Settings: worldsettings.Settings{Apply: apply.Plugin}})
 			game, dir := startSlowGame(t, c), t.TempDir()
 			m := startMCPWith(t, c, dir)
-			before := decode[client.Town](t, m.ok("read_town", map[string]any{"townId": threatened}))
+			before := decode[client.Town](t, m.Ok("read_town", map[string]any{"townId": threatened}))
 			proposal := map[string]any{"townId": threatened, "type": "PROJECT_ADVANCE",
 				"argument": "wall-perimeter", "reason": "The wall is low."}
 			if row.hashed {
@@ -478,14 +452,14 @@ func TestMCP_ProposeAgain(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			called := make(chan error, 1)
 			go func() {
-				_, err := m.session.CallTool(ctx, &mcp.CallToolParams{Name: "propose", Arguments: proposal})
+				_, err := m.CallTool(ctx, &mcp.CallToolParams{Name: "propose", Arguments: proposal})
 				called <- err
 			}()
 			<-game.asked
 			cancel()
 			require.Error(t, <-called)
 			epoch := func() int64 {
-				return decode[client.Town](t, m.ok("read_town", map[string]any{"townId": threatened})).DecisionEpoch
+				return decode[client.Town](t, m.Ok("read_town", map[string]any{"townId": threatened})).DecisionEpoch
 			}
 			if row.finished {
 				close(game.answer)
@@ -499,7 +473,7 @@ func TestMCP_ProposeAgain(t *testing.T) {
 				time.AfterFunc(50*time.Millisecond, func() { close(game.answer) })
 			}
 			proposal["reason"] = "It is still low." // a model finds other words
-			first := decode[mcpOutcome](t, m.ok("propose", proposal))
+			first := decode[mcpOutcome](t, m.Ok("propose", proposal))
 			require.Contains(t, string(first.Result), `"EXECUTED"`)
 			require.Equal(t, before.DecisionEpoch+1, epoch(), "once")
 			left, err := os.ReadDir(dir)
@@ -507,7 +481,7 @@ func TestMCP_ProposeAgain(t *testing.T) {
 			require.Empty(t, left)
 
 			delete(proposal, "snapshotHash")
-			second := decode[mcpOutcome](t, m.ok("propose", proposal))
+			second := decode[mcpOutcome](t, m.Ok("propose", proposal))
 			require.Contains(t, string(second.Result), `"EXECUTED"`)
 			require.NotEqual(t, first.RunID, second.RunID)
 			require.Equal(t, before.DecisionEpoch+2, epoch())
@@ -563,26 +537,24 @@ func TestMCP_ServerComesLater(t *testing.T) {
 		ended <- c.exec(t.Context(), in, out, &errs, "mcp", "--proposals", t.TempDir())
 		_ = out.Close()
 	}()
-	session, err := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil).Connect(
-		t.Context(), &mcp.IOTransport{Reader: answers, Writer: host}, nil)
+	m, err := mcptest.Connect(t, &mcp.IOTransport{Reader: answers, Writer: host}, "")
 	require.NoError(t, err)
-	m := &model{t, session}
 	proposal := map[string]any{"townId": threatened, "type": "PROJECT_ADVANCE", "argument": "wall-perimeter", "reason": "r"}
 	for tool, arguments := range map[string]map[string]any{"read_town": {"townId": threatened}, "propose": proposal} {
-		text, failed := m.call(tool, arguments)
+		text, failed := m.Call(tool, arguments)
 		require.True(t, failed, tool)
 		require.Contains(t, text, "there is no server at nats://"+address, tool)
 		require.Contains(t, text, "nothing was proposed by this call", tool)
 	}
-	_, err = session.ListResources(t.Context(), nil)
+	_, err = m.ListResources(t.Context(), nil)
 	require.ErrorContains(t, err, "nothing was proposed by this call")
-	serve(t, server.Config{Embedded: embedded.Config{Listen: address}})
+	serve(t, func(c *server.Config) { c.Embedded.Listen = address })
 	require.Eventually(t, func() bool {
-		_, failed := m.call("read_town", map[string]any{"townId": threatened})
+		_, failed := m.Call("read_town", map[string]any{"townId": threatened})
 		return !failed
 	}, 20*time.Second, 20*time.Millisecond)
-	require.Contains(t, m.ok("propose", proposal), "EXECUTED")
-	require.NoError(t, session.Close())
+	require.Contains(t, m.Ok("propose", proposal), "EXECUTED")
+	require.NoError(t, m.Close())
 	require.Equal(t, exitOK, <-ended)
 	require.Contains(t, errs.String(), "the tools answer as soon as there is a server")
 }

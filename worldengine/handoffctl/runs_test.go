@@ -139,7 +139,7 @@ func TestRun_Appended(t *testing.T) {
 	}
 	events[0].Payload = []byte(`{"command":"project advance fort wall","signal":"APPROVE",` +
 		`"actorId":"ops","type":"PROJECT_ADVANCE"}`)
-	_, err := c.engine.Appends().Append(t.Context(), threatened, events)
+	_, err := c.world.Engine().Appends().Append(t.Context(), threatened, events)
 	require.NoError(t, err)
 	const said = "project advance fort wall (appended by anyone)"
 	list := c.ok("run", "list")

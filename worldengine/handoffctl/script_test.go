@@ -19,6 +19,7 @@ import (
 	"worldengine/worldengine/internal/kit/cmdline"
 	"worldengine/worldengine/internal/serve/access"
 	"worldengine/worldengine/internal/serve/server"
+	"worldengine/worldengine/internal/serve/server/servertest"
 	"worldengine/worldengine/internal/store/commitlog/logtest"
 	"worldengine/worldengine/internal/store/worldsettings"
 	"worldengine/worldengine/internal/tool/standin"
@@ -69,8 +70,8 @@ func TestScripts(t *testing.T) {
 					access.User{Name: "reader", Role: wire.Observer, Read: []string{threatened}})
 				s.cli = s.as(wire.Agent)
 			case name == "worlds":
-				srv := serve(t, server.Config{Open: true, Worlds: server.Worlds{Names: []string{"main"}, All: true}})
-				s.cli = &cli{t: t, flags: map[string]string{"server": srv.URL()}}
+				s.cli = cliOf(t, serve(t, servertest.Open, servertest.Worlds("main"),
+					func(c *server.Config) { c.Worlds.All = true }))
 			default:
 				s.cli = onlineWith(t, config)
 			}
@@ -124,7 +125,7 @@ func (s *script) run(text string) string {
 			fmt.Fprintln(&out, line)
 		case strings.HasPrefix(line, "> "):
 			subject, content, _ := strings.Cut(line[2:], " ")
-			js := s.streams()
+			js := s.world.Streams()
 			_, err := js.Publish(s.t.Context(), logtest.AppendSubject(s.t, js, subject), []byte(s.content(content)))
 			require.NoError(s.t, err, line)
 			fmt.Fprintln(&out, line)

@@ -17,7 +17,7 @@ import (
 	"worldengine/worldengine/internal/engine/bus"
 	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/kit/protocol"
-	"worldengine/worldengine/internal/serve/server"
+	"worldengine/worldengine/internal/serve/server/servertest"
 	"worldengine/worldengine/internal/store/backup"
 	"worldengine/worldengine/internal/store/fsck"
 	"worldengine/worldengine/internal/store/worldsettings"
@@ -30,7 +30,7 @@ func TestDeadLetters_ListAndShow(t *testing.T) {
 	c := onlineWith(t, engine.Config{Bus: engine.BusConfig{Enabled: true}})
 	assert.Contains(t, c.ok("deadletter", "list"), "\nnone\n")
 	assert.Equal(t, exitUsage, c.run("deadletter", "show", "1").status)
-	js := c.streams()
+	js := c.world.Streams()
 	_, err := js.CreateStream(t.Context(), bus.DeadLetterConfig("main", 1))
 	require.NoError(t, err)
 	for part, body := range []string{`{"a": 1}`, "\x00\xff"} {
@@ -72,7 +72,7 @@ func TestDeadLetters_Replay(t *testing.T) {
 		assert.Equal(t, exitUsage, c.run(append([]string{"deadletter", "replay"},
 			wrong...)...).status, "%q", wrong)
 	}
-	js := c.streams()
+	js := c.world.Streams()
 	limit := func(most int32) {
 		stream, err := js.Stream(t.Context(), wire.EventStream("main"))
 		require.NoError(t, err)
@@ -117,7 +117,7 @@ func TestDeadLetters_Replay(t *testing.T) {
 // A shorter history that would discard commits is refused with their number, and nothing is changed.
 func TestSettings_Discard(t *testing.T) {
 	c := online(t)
-	js := c.streams()
+	js := c.world.Streams()
 	_, err := js.CreateStream(t.Context(),
 		worldsettings.StreamConfig("other", worldsettings.Default(), 1))
 	require.NoError(t, err)
@@ -139,7 +139,7 @@ func TestSettings_Discard(t *testing.T) {
 func TestFsck_Index(t *testing.T) {
 	c := online(t)
 	require.Equal(t, exitOK, c.pipe(c.ok("new", threatened, "talk", "casual"), "send", "-").status)
-	dir := filepath.Join(c.data, "index", "main")
+	dir := filepath.Join(c.world.Config.Embedded.Data, "index", "main")
 	require.Eventually(t, func() bool { // the server makes it a moment later
 		_, err := os.Stat(dir)
 		return err == nil
@@ -170,7 +170,7 @@ func TestBackup_Unreadable(t *testing.T) {
 // A dead letter is a problem, and an alert of a storage that has recovered is none.
 func TestStatus_Trouble(t *testing.T) {
 	c := online(t)
-	js := c.streams()
+	js := c.world.Streams()
 	for _, code := range []runevents.AlertCode{runevents.StorageFailed, runevents.StorageRecovered} {
 		alert := runevents.Alert{Code: code, Severity: protocol.LookupAlert(code).Severity,
 			At: runevents.Timestamp(time.Now()), Message: "Told."}
@@ -195,15 +195,15 @@ func TestStatus_Trouble(t *testing.T) {
 // status exits 1 if a server judges nothing because its log was replaced.
 func TestStatus_LogLost(t *testing.T) {
 	c := online(t)
-	js := c.streams()
+	js := c.world.Streams()
 	log, err := js.Stream(t.Context(), layout.LogStream("main"))
 	require.NoError(t, err)
 	require.NoError(t, js.DeleteStream(t.Context(), log.CachedInfo().Config.Name))
 	_, err = js.CreateStream(t.Context(), log.CachedInfo().Config)
 	require.NoError(t, err)
-	_, _, err = c.engine.Follow(t.Context())
+	_, _, err = c.world.Engine().Follow(t.Context())
 	require.NoError(t, err, "which sees the end of the log")
-	require.Eventually(t, func() bool { return c.engine.LogLost() != nil }, time.Minute,
+	require.Eventually(t, func() bool { return c.world.Engine().LogLost() != nil }, time.Minute,
 		10*time.Millisecond)
 	got := c.run("status")
 	assert.Equal(t, exitFailed, got.status)
@@ -215,8 +215,7 @@ func TestStatus_LogLost(t *testing.T) {
 // being copied.
 func TestBackup_Worlds(t *testing.T) {
 	t.Parallel()
-	srv := serve(t, server.Config{Open: true, Worlds: server.Worlds{Names: []string{"main", "lobby"}}})
-	c := &cli{t: t, flags: map[string]string{"server": srv.URL()}}
+	c := cliOf(t, serve(t, servertest.Open, servertest.Worlds("main", "lobby")))
 	dir := t.TempDir()
 	out := c.ok("backup", "--worlds", "all", dir)
 	for _, world := range []string{"lobby", "main"} {
@@ -239,12 +238,11 @@ func TestBackup_Worlds(t *testing.T) {
 // status --worlds exits 1 if a world needs attention, and says which and why.
 func TestStatus_WorldInNeed(t *testing.T) {
 	t.Parallel()
-	srv := serve(t, server.Config{Open: true, Worlds: server.Worlds{Names: []string{"main", "lobby"}}})
-	c := &cli{t: t, flags: map[string]string{"server": srv.URL()}}
+	c := cliOf(t, serve(t, servertest.Open, servertest.Worlds("main", "lobby")))
 	require.Contains(t, c.ok("status", "--worlds"), "lobby  good")
 	alert := runevents.Alert{Code: runevents.StorageFailed, Severity: runevents.P1,
 		At: runevents.Timestamp(time.Now()), Message: "No room."}
-	_, err := c.streams().Publish(t.Context(), wire.AlertSubject("lobby", string(alert.Code)),
+	_, err := c.world.Streams().Publish(t.Context(), wire.AlertSubject("lobby", string(alert.Code)),
 		[]byte(marshal(t, alert)))
 	require.NoError(t, err)
 	got := c.run("status", "--worlds")

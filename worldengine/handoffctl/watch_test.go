@@ -2,10 +2,8 @@ package handoffctl
 
 import (
 	"context"
-	"log/slog"
 	"net/url"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -14,10 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/runevents"
-	"worldengine/testdata/worlds"
 	"worldengine/worldengine/internal/core/machine"
-	"worldengine/worldengine/internal/serve/embedded"
-	"worldengine/worldengine/internal/serve/server"
 	"worldengine/worldengine/internal/testkit/natstest"
 	"worldengine/worldengine/wire"
 )
@@ -26,36 +21,20 @@ import (
 // ends it at once, also while the server is away.
 func TestWatch_Restart(t *testing.T) {
 	t.Parallel()
-	config := server.Config{
-		Embedded: embedded.Config{Listen: natstest.FreeAddress(t), Data: t.TempDir(), Sync: embedded.SyncInterval},
-		Worlds:   server.Worlds{Towns: worlds.Frontier},
-		Logger:   slog.New(slog.DiscardHandler),
-	}
-	start := func() (stop func()) {
-		srv, err := server.Start(context.Background(), config)
-		require.NoError(t, err)
-		return sync.OnceFunc(func() {
-			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-			defer cancel()
-			assert.NoError(t, srv.Close(ctx))
-		})
-	}
-	stop := start()
-	c := serverAt(t, "nats://"+config.Embedded.Listen)
+	world := serve(t)
+	c := cliOf(t, world)
 	ctx, cancel := context.WithCancel(t.Context())
 	w := c.start(ctx, strings.NewReader(""), "watch")
 	require.Eventually(t, func() bool { // until it has begun
 		c.ok("town", "patch", threatened, c.file(`{"pressure": {"hope": 0.25}}`))
 		return strings.Contains(w.out.String(), "TownPut")
 	}, time.Minute, 5*time.Millisecond)
-	stop()
-	stop = start()
-	defer func() { stop() }()
+	world.Restart()
 	sent := c.send(c.handoff())
 	w.says(&w.out, "RunCompleted")
 	require.Equal(t, 10, strings.Count(w.out.String(), sent.RunID), w.out.String())
 	require.Empty(t, w.errs.String())
-	stop()
+	world.Stop()
 	cancel()
 	require.Equal(t, exitOK, w.end())
 }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -26,9 +25,7 @@ import (
 
 	"worldengine/worldengine/internal/engine"
 	"worldengine/worldengine/internal/kit/layout"
-	"worldengine/worldengine/internal/kit/natsconn"
-	"worldengine/worldengine/internal/serve/embedded"
-	"worldengine/worldengine/internal/serve/server"
+	"worldengine/worldengine/internal/serve/server/servertest"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/fsck"
 	"worldengine/worldengine/internal/store/worldsettings"
@@ -386,28 +383,17 @@ func TestServe_ShorterHistory(t *testing.T) {
 func TestServe_RestartKeepsSettings(t *testing.T) {
 	t.Parallel()
 	given := worldsettings.Settings{HistoryPerTown: 2000}
-	config := server.Config{
-		Embedded: embedded.Config{Listen: "127.0.0.1:0", Data: t.TempDir()},
-		Logger:   slog.New(slog.DiscardHandler),
-		Engine:   engine.Config{Settings: given, Storage: engine.StorageConfig{DiscardHistory: true}},
-	}
-	srv, err := server.Start(t.Context(), config)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = srv.Close(context.Background()) })
-	nc, err := natsconn.Options{}.ConnectOperator(srv.URL(), "operator")
-	require.NoError(t, err)
-	t.Cleanup(nc.Close)
-	js, err := jetstream.New(nc)
-	require.NoError(t, err)
+	w := servertest.Start(t, servertest.Engine(engine.Config{Settings: given,
+		Storage: engine.StorageConfig{DiscardHistory: true}}))
 	given.HistoryPerTown = 5000
-	_, err = worldsettings.Change(t.Context(), js, "main", given, false)
+	_, err := worldsettings.Change(t.Context(), w.Streams(), "main", given, false)
 	require.NoError(t, err)
 
-	srv.Disk().Fail("as in a test")
+	w.Disk().Fail("as in a test")
 	c := serveCommand{DrainTimeout: time.Minute}
-	srv, err = c.restart(t.Context(), srv, config, 0)
+	w.Server, err = c.restart(t.Context(), w.Server, w.Config, 0)
 	require.NoError(t, err)
-	require.EqualValues(t, 5000, srv.Engine().Settings().HistoryPerTown)
+	require.EqualValues(t, 5000, w.Engine().Settings().HistoryPerTown)
 }
 
 // A server that is stopped while it starts has not failed.

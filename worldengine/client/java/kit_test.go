@@ -7,12 +7,10 @@ package java_test
 
 import (
 	"bufio"
-	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
-	"log/slog"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -27,13 +25,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/handoff"
-	"worldengine/testdata/worlds"
 	"worldengine/worldengine/client"
 	"worldengine/worldengine/internal/core/apply"
 	"worldengine/worldengine/internal/core/town"
 	"worldengine/worldengine/internal/engine"
-	"worldengine/worldengine/internal/serve/embedded"
 	"worldengine/worldengine/internal/serve/server"
+	"worldengine/worldengine/internal/serve/server/servertest"
 	"worldengine/worldengine/internal/store/worldsettings"
 	"worldengine/worldengine/internal/testkit/natstest"
 	"worldengine/worldengine/plugin/conformance"
@@ -297,29 +294,12 @@ func TestKit_Locked(t *testing.T) {
 // startEngine starts an engine whose towns have a plugin, and connects an agent to it.
 func startEngine(t testing.TB, change ...func(*server.Config)) *client.Client {
 	t.Helper()
-	config := server.Config{
-		Open:     true,
-		Embedded: embedded.Config{Listen: "127.0.0.1:0", Data: t.TempDir(), Sync: embedded.SyncInterval},
-		Worlds:   server.Worlds{Towns: worlds.Frontier},
-		Engine: engine.Config{
+	srv := servertest.Start(t, append([]servertest.Change{servertest.Open, servertest.Frontier,
+		servertest.Engine(engine.Config{
 			Settings: worldsettings.Settings{Apply: apply.Plugin},
 			Plugin:   apply.Policy{Resend: 200 * time.Millisecond, Backoff: 5 * time.Millisecond, Deadline: soon},
-		},
-		Logger: slog.New(slog.DiscardHandler),
-	}
-	for _, c := range change {
-		c(&config)
-	}
-	srv, err := server.Start(t.Context(), config)
-	require.NoError(t, err)
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), soon)
-		defer cancel()
-		require.NoError(t, srv.Close(ctx))
-	})
-	agent, err := client.Connect(srv.URL(), client.Options{})
-	require.NoError(t, err)
-	t.Cleanup(agent.Conn.Close)
+		})}, change...)...)
+	agent := srv.Client()
 	agent.Timeout = 2 * soon
 	return agent
 }

@@ -48,11 +48,11 @@ func TestRoles(t *testing.T) {
 		servertest.Person(wire.Observer), bound, reader), func(c *server.Config) {
 		c.Logger = slog.New(slog.NewTextHandler(log, nil))
 	})
-	w.nc = w.connect(nats.UserInfo("operator", servertest.Password),
+	w.nc = w.Connect(nats.UserInfo("operator", servertest.Password),
 		nats.CustomInboxPrefix("_INBOX_operator"))
 	w.play()
 
-	b := open(t, w.srv.HTTP())
+	b := open(t, w.HTTP())
 	b.sees("World main", "Sign in")
 	b.picture("sign-in")
 	b.signIn("operator", "wrong")
@@ -60,7 +60,7 @@ func TestRoles(t *testing.T) {
 	b.picture("sign-in-wrong")
 	require.NotContains(t, b.shown(), "Overview")
 
-	b = open(t, w.srv.HTTP())
+	b = open(t, w.HTTP())
 	b.signIn("operator", servertest.Password)
 	b.sees("LIVE", "Pause the world", "Executed", "executed", "Sign out operator", "Alerts", "Send")
 	b.goTo("#/towns/" + threatened)
@@ -71,7 +71,7 @@ func TestRoles(t *testing.T) {
 	b.sees("The town is paused", "By operator", "the wall is rebuilt by hand", "Resume the town")
 	b.picture("town-paused")
 
-	observer := open(t, w.srv.HTTP()+"#/towns/"+threatened)
+	observer := open(t, w.HTTP()+"#/towns/"+threatened)
 	observer.signIn("observer", servertest.Password)
 	observer.sees("LIVE", "The town is paused", "Alerts")
 	for _, hidden := range []string{"Resume", "Send"} {
@@ -81,7 +81,7 @@ func TestRoles(t *testing.T) {
 	observer.sees("This user may not send handoffs")
 	observer.picture("send-denied")
 
-	agent := open(t, w.srv.HTTP())
+	agent := open(t, w.HTTP())
 	agent.signIn("agent", servertest.Password)
 	agent.sees("LIVE", "Send", "salvage")
 	require.NotContains(t, agent.shown(), "Alerts")
@@ -96,7 +96,7 @@ func TestRoles(t *testing.T) {
 	agent.sees("This user may not see what waits for approval")
 	agent.picture("approvals-denied")
 
-	bounded := open(t, w.srv.HTTP())
+	bounded := open(t, w.HTTP())
 	bounded.signIn("reader", servertest.Password)
 	bounded.sees("LIVE", "salvage")
 	require.NotContains(t, bounded.shown(), "Alerts")
@@ -119,16 +119,16 @@ func TestAlerts(t *testing.T) {
 	w := serve(t, servertest.WithUsers(servertest.Person(wire.Operator),
 		servertest.Person(wire.Observer)))
 	raise := func(run string) {
-		w.srv.Engine().Alerts().Raise(runevents.Alert{Code: runevents.ApplyInDoubt, RunID: run,
+		w.Engine().Alerts().Raise(runevents.Alert{Code: runevents.ApplyInDoubt, RunID: run,
 			Message: "In doubt: " + run})
 	}
 	raise("one")
-	observer := open(t, w.srv.HTTP()+"#/alerts")
+	observer := open(t, w.HTTP()+"#/alerts")
 	observer.signIn("observer", servertest.Password)
 	observer.sees("In doubt: one", "1 alert, 1 open")
 	require.NotContains(t, observer.shown(), "Acknowledge")
 
-	b := open(t, w.srv.HTTP()+"#/alerts")
+	b := open(t, w.HTTP()+"#/alerts")
 	b.signIn("operator", servertest.Password)
 	b.sees("In doubt: one", "Acknowledge")
 	raise("two")
@@ -152,7 +152,7 @@ func TestAlerts(t *testing.T) {
 	for range 100 * alerts.Waiting { // faster than they are stored
 		raise("lost")
 	}
-	require.NotZero(t, w.srv.Engine().Alerts().Stats().AlertsLost)
+	require.NotZero(t, w.Engine().Alerts().Stats().AlertsLost)
 	b.sees("Alerts lost")
 }
 
@@ -165,12 +165,12 @@ func TestRightsChange(t *testing.T) {
 	w := serve(t, servertest.WithUsers(operator, servertest.Person(wire.Operator, named)),
 		requiring(handoff.AdvanceProject))
 	reload := func(users ...access.User) {
-		_, err := w.srv.ReloadAccess(&access.Config{Users: append(users, operator)})
+		_, err := w.ReloadAccess(&access.Config{Users: append(users, operator)})
 		require.NoError(t, err)
 	}
 	w.signInAsOperator()
 	w.send(w.made(threatened, handoff.AdvanceProject, "wall-perimeter"))
-	b, deciding := open(t, w.srv.HTTP()), open(t, w.srv.HTTP()+"#/approvals")
+	b, deciding := open(t, w.HTTP()), open(t, w.HTTP()+"#/approvals")
 	b.signIn("mara", servertest.Password)
 	b.sees("LIVE", "Pause the world", "Send")
 	deciding.signIn("mara", servertest.Password)
@@ -236,7 +236,7 @@ try {
 		"https://another.example": "the error is CONNECTION",
 	} {
 		w := serve(t, func(c *server.Config) { c.HTTP.Origins = []string{allowed} })
-		servers = strings.Replace(w.srv.HTTP(), "http://", "ws://", 1) + "/nats"
+		servers = strings.Replace(w.HTTP(), "http://", "ws://", 1) + "/nats"
 		b := open(t, "about:blank")
 		b.mayBeAway()
 		b.do(chromedp.Navigate(page.URL))

@@ -34,7 +34,7 @@ func requiring(types ...handoff.ProposalType) func(*server.Config) {
 
 // signInAsOperator connects the agent of a world in which clients sign in.
 func (w *world) signInAsOperator() {
-	w.nc = w.connect(nats.UserInfo("operator", servertest.Password),
+	w.nc = w.Connect(nats.UserInfo("operator", servertest.Password),
 		nats.CustomInboxPrefix("_INBOX_operator"))
 }
 
@@ -80,10 +80,10 @@ func TestApprovals(t *testing.T) {
 		servertest.Person(wire.Observer), bound),
 		requiring(handoff.AdvanceProject, handoff.PlanSalvage))
 	w.signInAsOperator()
-	b := open(t, w.srv.HTTP()+"#/approvals")
+	b := open(t, w.HTTP()+"#/approvals")
 	b.signIn("approver", servertest.Password)
 	b.sees("LIVE", "No proposal waits")
-	towns := open(t, w.srv.HTTP()+"#/towns")
+	towns := open(t, w.HTTP()+"#/towns")
 	towns.signIn("approver", servertest.Password)
 	towns.sees("3 towns")
 	w.send(w.made(threatened, handoff.AdvanceProject, "wall-perimeter"))
@@ -98,7 +98,7 @@ func TestApprovals(t *testing.T) {
 	towns.sees("1 proposal waits for a person's approval")
 
 	for _, name := range []string{"observer", "bound"} {
-		other := open(t, w.srv.HTTP()+"#/approvals")
+		other := open(t, w.HTTP()+"#/approvals")
 		other.signIn(name, servertest.Password)
 		other.sees("advance project")
 		require.False(t, eval[bool](other, offers("Approve")), name)
@@ -131,7 +131,7 @@ func TestApprovals(t *testing.T) {
 func TestApprovalIsDecidedElsewhere(t *testing.T) {
 	t.Parallel()
 	w := serve(t, requiring(handoff.AdvanceProject))
-	b := open(t, w.srv.HTTP()+"#/approvals")
+	b := open(t, w.HTTP()+"#/approvals")
 	b.sees("LIVE", "No proposal waits")
 	ask := func() {
 		w.send(w.made(threatened, handoff.AdvanceProject, "wall-perimeter"))
@@ -161,7 +161,7 @@ func TestApprovalExpires(t *testing.T) {
 	t.Parallel() // it waits for the end
 	w := serve(t, requiring(handoff.AdvanceProject),
 		func(c *server.Config) { c.Engine.ApprovalTimeout = 20 * time.Second })
-	b := open(t, w.srv.HTTP()+"#/approvals")
+	b := open(t, w.HTTP()+"#/approvals")
 	b.sees("LIVE", "No proposal waits")
 	w.send(w.made(threatened, handoff.AdvanceProject, "wall-perimeter"))
 	b.sees("1 proposal waits")
@@ -178,7 +178,7 @@ func TestApprovals_Several(t *testing.T) {
 	w.send(w.made(threatened, handoff.PlanSalvage, "dread"))
 	w.send(w.made(threatened, handoff.PlanSalvage, "scarcity"))
 	w.send(w.made("town-quiet", handoff.TalkToTownsfolk, "casual"))
-	b := open(t, w.srv.HTTP()+"#/approvals")
+	b := open(t, w.HTTP()+"#/approvals")
 	b.sees("LIVE", "3 proposals wait for a person", "Approvals 3")
 	// Proposals of one millisecond come in any order.
 	of := func(argument string) string { return `//tr[td/strong[contains(., "` + argument + `")]]` }
@@ -238,7 +238,7 @@ func TestOneIDOfSeveralProposals(t *testing.T) {
 	elsewhere, _ := w.propose(other)
 	require.Equal(t, []string{id, id}, []string{same, elsewhere})
 
-	b := open(t, w.srv.HTTP()+"#/approvals")
+	b := open(t, w.HTTP()+"#/approvals")
 	b.sees("LIVE", "3 proposals wait", "The first.", "The second.", "The third.")
 	click := func(button, reason string) {
 		t.Helper()

@@ -42,7 +42,7 @@ func TestATownDrains(t *testing.T) {
 			10*time.Minute
 	})
 	as := func(role string) *nats.Conn {
-		return w.connect(nats.UserInfo(role, servertest.Password),
+		return w.Connect(nats.UserInfo(role, servertest.Password),
 			nats.CustomInboxPrefix("_INBOX_"+role))
 	}
 	w.nc = as("operator")
@@ -63,7 +63,7 @@ func TestATownDrains(t *testing.T) {
 	w.ask(wire.ControlPause, map[string]string{"townId": threatened, "actorId": "ada",
 		"reason": "a festival"}, nil)
 
-	b := open(t, w.srv.HTTP()+"#/towns/"+threatened)
+	b := open(t, w.HTTP()+"#/towns/"+threatened)
 	b.signIn("operator", servertest.Password)
 	b.sees("The town is paused, and draining.", "Commands still being applied: 1.",
 		"By operator", "a festival")
@@ -77,7 +77,7 @@ func TestATownDrains(t *testing.T) {
 	b.goTo("#/runs/" + waiting)
 	b.sees("Run " + waiting[:8])
 	b.is(offersCancel)
-	observer := open(t, w.srv.HTTP()+"#/runs/"+waiting)
+	observer := open(t, w.HTTP()+"#/runs/"+waiting)
 	observer.signIn("observer", servertest.Password)
 	observer.sees("Run "+waiting[:8], "paused")
 	require.False(t, eval[bool](observer, offersCancel))
@@ -195,9 +195,9 @@ func TestRevisionIsGone(t *testing.T) {
 	t.Parallel()
 	w := serve(t, func(c *server.Config) { c.Engine.HistoryPerTown = 3 })
 	first := w.send(w.made(threatened, handoff.AdvanceProject, "wall-perimeter"))
-	b := open(t, w.srv.HTTP()+"#/runs/"+first)
+	b := open(t, w.HTTP()+"#/runs/"+first)
 	b.sees("LIVE", "What it changed")
-	history := open(t, w.srv.HTTP()+"#/towns/"+threatened+"/history")
+	history := open(t, w.HTTP()+"#/towns/"+threatened+"/history")
 	history.sees("LIVE", "wall-perimeter", "0.60", "0.70")
 	for range 8 {
 		w.send(w.made(threatened, handoff.TalkToTownsfolk, "casual"))
@@ -247,7 +247,7 @@ func TestUnreadableAnswers(t *testing.T) {
 	t.Parallel()
 	w := serve(t, requiring(handoff.TalkToTownsfolk))
 	runs := w.play()
-	b := openGarbled(t, w.srv.HTTP()+"#/send")
+	b := openGarbled(t, w.HTTP()+"#/send")
 	b.sees("LIVE", "Build a handoff")
 
 	// A result that is no JSON.
@@ -291,7 +291,7 @@ func TestUnreadableAnswers(t *testing.T) {
 func TestEmptyWorld(t *testing.T) {
 	t.Parallel()
 	w := serve(t, func(c *server.Config) { c.Worlds.Towns = nil })
-	b := open(t, w.srv.HTTP())
+	b := open(t, w.HTTP())
 	for page, shows := range map[string]string{
 		"": "No runs yet", "towns": "handoffctl town put town.json", "runs": "No runs yet",
 		"approvals": "No proposal waits", "alerts": "No alert was raised",
@@ -304,10 +304,10 @@ func TestEmptyWorld(t *testing.T) {
 	b = open(t, "about:blank")
 	b.mayBeAway()
 	call(b, network.SetBlockedURLs, network.SetBlockedURLsParams{
-		URLPatterns: []*network.BlockPattern{{URLPattern: w.srv.HTTP() + "/" + later(t),
+		URLPatterns: []*network.BlockPattern{{URLPattern: w.HTTP() + "/" + later(t),
 			Block: true}},
 	})
-	b.do(chromedp.Navigate(w.srv.HTTP() + "#/send"))
+	b.do(chromedp.Navigate(w.HTTP() + "#/send"))
 	b.sees("LIVE", "PAGE_MISSING", "Load the page again")
 	b.picture("page-missing")
 	b.goTo("#/")
@@ -320,7 +320,7 @@ func TestSlowAnswers(t *testing.T) {
 	t.Parallel()
 	w := serve(t)
 	run := w.play()["executed"]
-	b := openGarbled(t, w.srv.HTTP()+"#/towns")
+	b := openGarbled(t, w.HTTP()+"#/towns")
 	b.sees("LIVE", "3 towns")
 	b.goTo("#/")
 	b.sees("from the world file", "executed") // what is known of puts does not stand for the runs

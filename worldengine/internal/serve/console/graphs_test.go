@@ -16,7 +16,7 @@ func TestGraphs(t *testing.T) {
 	t.Parallel()
 	w := serve(t)
 	w.play()
-	b := open(t, w.srv.HTTP())
+	b := open(t, w.HTTP())
 	b.sees("LIVE", "The last hour", "Time to the answer", "executed")
 	b.is(`document.querySelectorAll(".plot canvas").length === 3`)
 	b.picture("graphs")

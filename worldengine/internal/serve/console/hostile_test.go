@@ -45,12 +45,12 @@ func TestHostile(t *testing.T) {
 		w.written(told, script, runlog.Event{EventType: "Told", StepID: script, Payload: payload}),
 	}
 	w.ask(wire.RunAppend, map[string]any{"townId": id, "events": events}, nil)
-	w.srv.Engine().Alerts().Raise(runevents.Alert{
+	w.Engine().Alerts().Raise(runevents.Alert{
 		Code: "<b>hostile</b>", RunID: script, TownID: id,
 		Message: "\u202e" + strings.Repeat(script, 100),
 	})
 
-	b := open(t, w.srv.HTTP()+"#/approvals")
+	b := open(t, w.HTTP()+"#/approvals")
 	b.sees("LIVE", "1 proposal waits", `\u202e<script>`, "__proto__ 0.50 → 0.60", "day 2 → 3")
 	b.picture("hostile-approval")
 	b.press("Approve")

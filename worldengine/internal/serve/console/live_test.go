@@ -29,7 +29,7 @@ import (
 func TestLive(t *testing.T) {
 	t.Parallel()
 	w := serve(t)
-	b := open(t, w.srv.HTTP()+"#/runs")
+	b := open(t, w.HTTP()+"#/runs")
 	b.sees("LIVE", "No runs yet")
 	run := w.send(w.made(threatened, handoff.AdvanceProject, "wall-perimeter"))
 	b.sees(run[:8], "executed", "wall-perimeter")
@@ -58,7 +58,7 @@ func TestKeyboard(t *testing.T) {
 	t.Parallel()
 	w := serve(t)
 	runs := w.play()
-	b := open(t, w.srv.HTTP()+"#/runs")
+	b := open(t, w.HTTP()+"#/runs")
 	b.sees("LIVE", runs["mission"][:8])
 	press := func(key string) { b.t.Helper(); b.key(key, 0) }
 	focused := func() string {
@@ -122,7 +122,7 @@ func TestKeyboard(t *testing.T) {
 func TestSend(t *testing.T) {
 	t.Parallel()
 	w := serve(t)
-	b := open(t, w.srv.HTTP()+"#/send")
+	b := open(t, w.HTTP()+"#/send")
 	b.sees("LIVE", "Build a handoff")
 	b.fill("Town", threatened)
 	b.fill("What", "PROJECT_ADVANCE")
@@ -161,7 +161,7 @@ func TestWaitingRun(t *testing.T) {
 	})
 	commands, err := w.nc.SubscribeSync(wire.ApplySubject("main", wire.TownToken(threatened)))
 	require.NoError(t, err)
-	b := open(t, w.srv.HTTP()+"#/runs?status=PENDING")
+	b := open(t, w.HTTP()+"#/runs?status=PENDING")
 	b.sees("LIVE", "No runs yet")
 	submit := func(argument string) {
 		require.NoError(t, w.nc.PublishRequest(wire.Subject("main", wire.Handoff), w.nc.NewInbox(),
@@ -186,7 +186,7 @@ func TestWaitingRun(t *testing.T) {
 func TestRefusedCancellation(t *testing.T) {
 	t.Parallel()
 	w := serve(t)
-	b := open(t, w.srv.HTTP()+"#/runs?type=CANCEL")
+	b := open(t, w.HTTP()+"#/runs?type=CANCEL")
 	b.sees("LIVE", "No runs yet")
 	runID := uuid.NewString()
 	reply, err := w.nc.Request(wire.Subject("main", wire.RunCancel),
@@ -207,9 +207,9 @@ func TestRefusedCancellation(t *testing.T) {
 func TestPutsAndPatches(t *testing.T) {
 	t.Parallel()
 	w := serve(t)
-	b := open(t, w.srv.HTTP()+"#/towns/"+threatened)
-	history := open(t, w.srv.HTTP()+"#/towns/"+threatened+"/history")
-	overview, towns := open(t, w.srv.HTTP()), open(t, w.srv.HTTP()+"#/towns")
+	b := open(t, w.HTTP()+"#/towns/"+threatened)
+	history := open(t, w.HTTP()+"#/towns/"+threatened+"/history")
+	overview, towns := open(t, w.HTTP()), open(t, w.HTTP()+"#/towns")
 	const puts = `[...document.querySelectorAll("tbody tr")].filter(r => /put by a client|from the world file/.test(r.innerText)).length === `
 	overview.is(puts + "3") // the world file
 	towns.sees("3 towns", "built-in rules")
@@ -264,7 +264,7 @@ func TestCalm(t *testing.T) {
 		"towns/" + threatened + "/history": "accept mission", "approvals": "No proposal waits",
 	} {
 		b := prepared(t, countAsked)
-		b.do(chromedp.Navigate(w.srv.HTTP() + "#/" + page))
+		b.do(chromedp.Navigate(w.HTTP() + "#/" + page))
 		b.sees("LIVE", shows)
 		tabs = append(tabs, b)
 		if page == "" {
@@ -313,7 +313,7 @@ func TestBusyLog(t *testing.T) {
 			if (text(data).includes("event.list")) window.polls++;
 			return send.call(this, data);
 		};`)
-	b.do(chromedp.Navigate(w.srv.HTTP() + "#/runs"))
+	b.do(chromedp.Navigate(w.HTTP() + "#/runs"))
 	b.sees("LIVE", "No runs yet")
 	b.script("window.withheld = []; window.polls = 0")
 	stale := w.made(threatened, handoff.TalkToTownsfolk, "casual")
@@ -347,7 +347,7 @@ func TestSignOut(t *testing.T) {
 			if (pause) window.pauses++;
 			return later(work, pause ? 10 : ms, ...rest);
 		};`)
-	b.do(chromedp.Navigate(w.srv.HTTP()))
+	b.do(chromedp.Navigate(w.HTTP()))
 	b.signIn("operator", servertest.Password)
 	b.sees("LIVE", "from the world file", "town-quiet")
 	b.garbled(`"revisions"`, `"revisionz"`)
@@ -391,15 +391,15 @@ func (w *world) putDay(day int64) {
 // If an older log is restored while a page is open, the page shows every later put.
 func TestRestoredLog(t *testing.T) {
 	t.Parallel()
-	var config server.Config
-	w := serve(t, func(c *server.Config) { config = *c })
-	config.HTTP.Listen = strings.TrimSuffix(strings.TrimPrefix(w.srv.HTTP(), "http://"), "/")
-	w.stop()
+	w := serve(t)
+	w.Config.HTTP.Listen = strings.TrimSuffix(strings.TrimPrefix(w.HTTP(), "http://"), "/")
+	w.Stop()
 	older := t.TempDir()
-	require.NoError(t, os.CopyFS(older, os.DirFS(config.Embedded.Data)))
+	require.NoError(t, os.CopyFS(older, os.DirFS(w.Config.Embedded.Data)))
 	require.NoError(t, os.Chmod(filepath.Join(older, embedded.OperatorKeyFile), 0o600))
-	w.start(config)
-	overview, b := open(t, w.srv.HTTP()), open(t, w.srv.HTTP()+"#/towns/"+threatened)
+	w.Start()
+	w.connectAgent()
+	overview, b := open(t, w.HTTP()), open(t, w.HTTP()+"#/towns/"+threatened)
 	overview.mayBeAway()
 	b.mayBeAway()
 	for day := range 300 {
@@ -407,10 +407,11 @@ func TestRestoredLog(t *testing.T) {
 	}
 	overview.sees("LIVE", "revision 303")
 	b.sees("LIVE", "Day 399")
-	w.stop()
+	w.Stop()
 	overview.sees("RECONNECTING")
-	config.Embedded.Data = older
-	w.start(config)
+	w.Config.Embedded.Data = older
+	w.Start()
+	w.connectAgent()
 	b.sees("LIVE", "Day 15")
 	// The first ones may come before the page has found that the log is another one.
 	day := int64(400)

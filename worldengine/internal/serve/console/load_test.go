@@ -73,7 +73,7 @@ func TestLoad(t *testing.T) {
 	for pages := range slices.Chunk(busyPages(w.busy()), 4) {
 		var side sync.WaitGroup
 		for _, page := range pages {
-			b := open(t, w.srv.HTTP()+page)
+			b := open(t, w.HTTP()+page)
 			b.whole()
 			call(b, performance.Enable, performance.EnableParams{
 				TimeDomain: performance.EnableTimeDomainThreadTicks})
@@ -120,7 +120,7 @@ func (b *tab) busyFor() time.Duration {
 
 // load sends a handoff a tenth of perSecond times in each tenth of a second, until ctx is done.
 func (w *world) load(ctx context.Context, body []byte) {
-	nc := w.connect()
+	nc := w.Connect()
 	ticks := time.NewTicker(time.Second / 10)
 	defer ticks.Stop()
 	for ctx.Err() == nil {
@@ -167,7 +167,7 @@ func TestManyTownsAndRuns(t *testing.T) {
 	for range runs / 100 { // each a duplicate
 		w.sendAll(stale, 100)
 	}
-	b := open(t, w.srv.HTTP()+"#/towns")
+	b := open(t, w.HTTP()+"#/towns")
 	rows := `document.querySelectorAll("tbody tr").length`
 	b.sees("1,003 towns", "many-0001")
 	require.LessOrEqual(t, eval[int](b, rows), 100)
@@ -225,7 +225,7 @@ func TestLongRun(t *testing.T) {
 	for at := 0; at < events; at += page {
 		first = w.append(first, at, page)
 	}
-	b := open(t, w.srv.HTTP()+"#/runs/"+first)
+	b := open(t, w.HTTP()+"#/runs/"+first)
 	// A row has no text before it is scrolled to.
 	last := `document.querySelector("ol.events li:last-child")?.value === `
 	b.sees("LIVE", "Older events")
@@ -326,7 +326,7 @@ func BenchmarkFirstPaint(t *testing.B) {
 					emulation.SetCPUThrottlingRateParams{Rate: as.cpu})
 				call(b, browserpage.AddScriptToEvaluateOnNewDocument,
 					browserpage.AddScriptToEvaluateOnNewDocumentParams{Source: whenWhole})
-				b.do(chromedp.Navigate(w.srv.HTTP()))
+				b.do(chromedp.Navigate(w.HTTP()))
 				b.is("window.whole > 0")
 				const first = `performance.getEntriesByName("first-contentful-paint")[0]?.startTime`
 				b.is(first + " > 0")

@@ -33,7 +33,7 @@ func TestPages(t *testing.T) {
 	w := serve(t, requiring(handoff.TalkToTownsfolk))
 	runs := w.play()
 	w.send(w.made(threatened, handoff.TalkToTownsfolk, "morale-boost"))
-	b := open(t, w.srv.HTTP())
+	b := open(t, w.HTTP())
 	b.sees("LIVE", "Activity", "running on 1 server", "1 proposal waits", "Executed", "Overload",
 		"accept mission", "executed", "rejected", "stale", "duplicate", "failed",
 		"Since the server started",
@@ -121,7 +121,7 @@ func TestOverview_Waits(t *testing.T) {
 	require.NoError(t, w.nc.PublishRequest(wire.Subject("main", wire.Handoff), w.nc.NewInbox(), body))
 	w.ask(wire.ControlPause, map[string]any{
 		"townId": "town-quiet", "actorId": "ada", "reason": "repairs"}, nil)
-	b := open(t, w.srv.HTTP())
+	b := open(t, w.HTTP())
 	b.sees("LIVE", "1 town has no plugin since", threatened, "1 town is paused: town-quiet by ada", "repairs",
 		"1 proposal waits for a person's approval, the oldest for", "Approvals 1", "no plugin for")
 	require.NotContains(t, b.shown(), "All alerts", "the absence is said already")
@@ -154,7 +154,7 @@ func TestProblems(t *testing.T) {
 	room, err := diskspace.Open(t.TempDir(), 1)
 	require.NoError(t, err)
 	w := serve(t, func(c *server.Config) { c.Embedded.MinFreeDisk = int64(room.State().Free / 2) })
-	b := open(t, w.srv.HTTP()+"#/towns")
+	b := open(t, w.HTTP()+"#/towns")
 	b.sees("the disk of the server", "it stores nothing", threatened)
 	b.goTo("#/send")
 	b.sees("Send", "the disk of the server")
@@ -169,7 +169,7 @@ func TestSearch(t *testing.T) {
 	t.Parallel()
 	w := serve(t)
 	runs := w.play()
-	b := open(t, w.srv.HTTP())
+	b := open(t, w.HTTP())
 	b.sees("LIVE")
 	search := func(text string) {
 		b.script(`document.getElementById("search").value = ""`)
@@ -236,7 +236,7 @@ func TestRemoveATown(t *testing.T) {
 	t.Parallel()
 	w := serve(t)
 	w.play()
-	b := open(t, w.srv.HTTP()+"#/towns/"+threatened)
+	b := open(t, w.HTTP()+"#/towns/"+threatened)
 	b.sees("LIVE", "Pressure")
 	b.press("Remove")
 	b.sees("Remove the town?", "Type "+threatened)
@@ -273,7 +273,7 @@ func TestRetry(t *testing.T) {
 	w := serve(t, outage)
 	one := w.send(w.made(threatened, handoff.AdvanceProject, "wall-perimeter"))
 	w.send(w.made(threatened, handoff.PlanSalvage, "dread"))
-	b := open(t, w.srv.HTTP()+"#/runs/"+one)
+	b := open(t, w.HTTP()+"#/runs/"+one)
 	b.sees("LIVE", "PLUGIN_UNAVAILABLE", "Try it again", "All that failed so")
 	b.click(`//a[text()="All that failed so"]`)
 	b.sees("Try 2 runs again")
@@ -317,7 +317,7 @@ func TestConsole_WideTexts(t *testing.T) {
 	run := w.send(w.madeBy(wide, wide, handoff.AdvanceProject, wide))
 	w.send(w.madeBy(wide, wide, handoff.PlanSalvage, "dread"))
 	path := "towns/" + url.PathEscape(wide)
-	b := open(t, w.srv.HTTP())
+	b := open(t, w.HTTP())
 	b.sees("LIVE")
 	for _, advance := range []string{"0", "200px"} {
 		b.script(fmt.Sprintf(`{
@@ -358,7 +358,7 @@ func TestSavedFixturesReplay(t *testing.T) {
 	w := serve(t)
 	runs := w.play()
 	dir := t.TempDir()
-	b := open(t, w.srv.HTTP())
+	b := open(t, w.HTTP())
 	b.sees("LIVE")
 	b.downloads(dir)
 	b.do(chromedp.Evaluate[chromedp.Void](
@@ -398,7 +398,7 @@ func TestNoFixture(t *testing.T) {
 	amounts.ProjectStep *= 2
 	w := serve(t, func(c *server.Config) { c.Engine.Rules = &amounts })
 	run := w.send(w.made(threatened, handoff.AdvanceProject, "wall-perimeter"))
-	b := open(t, w.srv.HTTP()+"#/runs/"+run)
+	b := open(t, w.HTTP()+"#/runs/"+run)
 	b.sees("LIVE", "RunCompleted")
 	b.press("Save as a fixture")
 	b.sees("No fixture", "a fresh world would answer otherwise")

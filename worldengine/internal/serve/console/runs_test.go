@@ -24,7 +24,7 @@ func TestRuns_HeldUnderTheMouse(t *testing.T) {
 	t.Parallel()
 	w := serve(t)
 	w.play()
-	b := open(t, w.srv.HTTP()+"#/runs")
+	b := open(t, w.HTTP()+"#/runs")
 	b.sees("LIVE", "7 runs")
 	at := func(of string) float64 {
 		return eval[float64](b, `document.querySelector("tbody tr").getBoundingClientRect().`+of)
@@ -44,7 +44,7 @@ func TestRuns_TimeAndExport(t *testing.T) {
 	t.Parallel()
 	w := serve(t)
 	runs := w.play()
-	b := open(t, w.srv.HTTP()+"#/runs?from=2026-01-01T00:00Z&to=2026-01-02T00:00Z")
+	b := open(t, w.HTTP()+"#/runs?from=2026-01-01T00:00Z&to=2026-01-02T00:00Z")
 	b.sees("LIVE", "No runs yet that pass these filters.", "From", "To")
 	b.picture("runs-time")
 	hour := time.Now().UTC().Add(-time.Hour).Format("2006-01-02T15:04Z")
@@ -82,7 +82,7 @@ func TestRuns_Choose(t *testing.T) {
 	}
 	_, err = commands.NextMsg(patience) // of the first one: the others wait for their turn
 	require.NoError(t, err)
-	b := open(t, w.srv.HTTP()+"#/runs")
+	b := open(t, w.HTTP()+"#/runs")
 	b.sees("LIVE", "3 runs")
 	b.is(`document.querySelectorAll("tbody input[type=checkbox]").length === 3`)
 	for row := range 2 {
@@ -111,7 +111,7 @@ func TestRun_InDoubt(t *testing.T) {
 	_, err := w.nc.SubscribeSync(wire.ApplySubject("main", wire.TownToken(threatened))) // it answers nothing
 	require.NoError(t, err)
 	run := w.send(w.made(threatened, handoff.TalkToTownsfolk, "casual"))
-	b := open(t, w.srv.HTTP()+"#/runs/"+run)
+	b := open(t, w.HTTP()+"#/runs/"+run)
 	b.sees("LIVE", "PLUGIN_TIMEOUT", "In doubt: the game may have applied the command.",
 		"handoffctl town patch "+threatened+" patch.json", "Asked the game, attempt 1",
 		"Asked the game, attempt 2")

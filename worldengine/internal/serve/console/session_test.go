@@ -30,7 +30,7 @@ func TestSession_Reload(t *testing.T) {
 	t.Parallel()
 	operator := servertest.Person(wire.Operator)
 	w := serve(t, servertest.WithUsers(operator))
-	b := open(t, w.srv.HTTP())
+	b := open(t, w.HTTP())
 	b.signIn("operator", servertest.Password)
 	b.signedIn("operator")
 	for range 2 {
@@ -39,7 +39,7 @@ func TestSession_Reload(t *testing.T) {
 	}
 	require.False(t, eval[bool](b, `JSON.stringify([{...sessionStorage}, {...localStorage}, document.cookie]).includes("`+
 		servertest.Password+`")`))
-	other := open(t, w.srv.HTTP())
+	other := open(t, w.HTTP())
 	other.sees("World main", "Sign in", "a reload keeps you signed in")
 
 	b.click(`//button[starts-with(., "Sign out")]`)
@@ -54,7 +54,7 @@ func TestSession_Reload(t *testing.T) {
 	b.signedIn("operator")
 	b.mayBeAway()
 	operator.Role = wire.Observer
-	_, err := w.srv.ReloadAccess(&access.Config{Users: []access.User{operator}})
+	_, err := w.ReloadAccess(&access.Config{Users: []access.User{operator}})
 	require.NoError(t, err)
 	b.sees("World main", "Sign in", "The rights of the user may have changed.")
 	require.False(t, eval[bool](b, hasSession))
@@ -64,7 +64,7 @@ func TestSession_Reload(t *testing.T) {
 func TestSession_OtherServer(t *testing.T) {
 	t.Parallel()
 	users := servertest.WithUsers(servertest.Person(wire.Operator))
-	b := open(t, serve(t, users).srv.HTTP())
+	b := open(t, serve(t, users).HTTP())
 	b.signIn("operator", servertest.Password)
 	b.signedIn("operator")
 	b.script(`sessionStorage.setItem("session of main", JSON.stringify({user: "operator",
@@ -90,7 +90,7 @@ func TestSession_SlowStart(t *testing.T) {
 			setTimeout(() => this.readyState === 1 && send.apply(this, data), this === slow ? 5000 : 0);
 		};`)
 	began := time.Now()
-	b.do(chromedp.Navigate(w.srv.HTTP()))
+	b.do(chromedp.Navigate(w.HTTP()))
 	b.sees("The server is slow. Trying again")
 	b.sees("LIVE", "Overview")
 	require.Greater(t, time.Since(began), 2*time.Second)

@@ -3,20 +3,16 @@
 package console_test
 
 import (
-	"context"
 	"encoding/json"
-	"log/slog"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
 	"worldengine/handoff"
-	"worldengine/testdata/worlds"
 	"worldengine/worldengine/client"
-	"worldengine/worldengine/internal/serve/embedded"
 	"worldengine/worldengine/internal/serve/server"
+	"worldengine/worldengine/internal/serve/server/servertest"
 	"worldengine/worldengine/wire"
 )
 
@@ -27,56 +23,25 @@ const (
 
 // world is a real server with a real agent.
 type world struct {
-	t   testing.TB
-	srv *server.Server
-	nc  *nats.Conn
+	*servertest.World
+	t  testing.TB
+	nc *nats.Conn
 }
 
-func serve(t testing.TB, change ...func(*server.Config)) *world {
+// serve starts a server with the example world.
+func serve(t testing.TB, change ...servertest.Change) *world {
 	t.Helper()
-	config := server.Config{
-		Embedded: embedded.Config{Listen: "127.0.0.1:0", Data: t.TempDir(), Sync: embedded.SyncInterval},
-		HTTP:     server.HTTP{Listen: "127.0.0.1:0"},
-		Worlds:   server.Worlds{Towns: worlds.Frontier},
-	}
-	for _, c := range change {
-		c(&config)
-	}
-	w := &world{t: t}
-	t.Cleanup(w.stop)
-	w.start(config)
+	http := func(c *server.Config) { c.HTTP.Listen = "127.0.0.1:0" }
+	w := &world{t: t, World: servertest.Start(t, append([]servertest.Change{servertest.Frontier, http}, change...)...)}
+	w.connectAgent()
 	return w
 }
 
-// start starts the server, and connects the agent unless clients have to sign in.
-func (w *world) start(config server.Config) {
-	w.t.Helper()
-	config.Logger = slog.New(slog.DiscardHandler)
-	srv, err := server.Start(context.Background(), config)
-	require.NoError(w.t, err)
-	w.srv = srv
-	if config.Access == nil {
-		w.nc = w.connect()
+// connectAgent connects the agent, unless clients have to sign in.
+func (w *world) connectAgent() {
+	if w.Config.Access == nil {
+		w.nc = w.Connect()
 	}
-}
-
-// stop stops the server, if it runs.
-func (w *world) stop() {
-	if w.srv == nil {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	require.NoError(w.t, w.srv.Close(ctx))
-	w.srv = nil
-}
-
-func (w *world) connect(options ...nats.Option) *nats.Conn {
-	w.t.Helper()
-	nc, err := nats.Connect(w.srv.URL(), append(options, nats.MaxReconnects(-1))...)
-	require.NoError(w.t, err)
-	w.t.Cleanup(nc.Close)
-	return nc
 }
 
 // ask makes a request that must succeed.

@@ -25,7 +25,7 @@ func TestPropose_OpenIsStale(t *testing.T) {
 		DecisionEpoch: town.DecisionEpoch})
 	require.NoError(t, err)
 	m.AddOpen(old)
-	require.Contains(t, host(t, m).ok("propose", map[string]any{"townId": threatened, "type": "PROJECT_ADVANCE",
+	require.Contains(t, host(t, m).Ok("propose", map[string]any{"townId": threatened, "type": "PROJECT_ADVANCE",
 		"argument": "wall-perimeter", "reason": "r"}), `"EXECUTED"`)
 }
 
@@ -37,11 +37,11 @@ func TestPropose_Doubt(t *testing.T) {
 	operator, agent := sessionAs(t, srv, "operator"), sessionAs(t, srv, "agent")
 	proposal := map[string]any{"townId": threatened, "type": "TOWNSFOLK_TALK", "argument": "casual", "reason": "r"}
 	h := host(t, agent)
-	require.Regexp(t, `ACTOR_NOT_ALLOWED.*nothing was proposed by this call`, h.fails("propose", proposal))
+	require.Regexp(t, `ACTOR_NOT_ALLOWED.*nothing was proposed by this call`, h.Fails("propose", proposal))
 	proposal["townId"] = "atlantis"
-	require.Regexp(t, `UNKNOWN_TOWN.*nothing was proposed by this call`, h.fails("propose", proposal))
+	require.Regexp(t, `UNKNOWN_TOWN.*nothing was proposed by this call`, h.Fails("propose", proposal))
 	require.Regexp(t, `no proposal of this session.*nothing was proposed by this call`,
-		h.fails("resubmit", map[string]any{"idempotencyKey": "x"}))
+		h.Fails("resubmit", map[string]any{"idempotencyKey": "x"}))
 
 	proposal["townId"] = threatened
 	_, err := operator.Engine.Request(t.Context(), wire.ControlPause, []byte(`{"townId": "`+threatened+`"}`))
@@ -49,13 +49,13 @@ func TestPropose_Doubt(t *testing.T) {
 	agent = sessionAs(t, srv, "agent")
 	agent.Actor, agent.Engine.Timeout = "mayor-1", 300*time.Millisecond
 	h = host(t, agent)
-	text := h.fails("propose", proposal)
+	text := h.Fails("propose", proposal)
 	require.Regexp(t, `it was proposed, and may be carried out.*idempotencyKey: proposal_`, text)
 	_, err = operator.Engine.Request(t.Context(), wire.ControlResume, []byte(`{"townId": "`+threatened+`"}`))
 	require.NoError(t, err)
 	agent.Engine.Timeout = time.Minute
 	_, key, _ := strings.Cut(text, "idempotencyKey: ")
-	require.Contains(t, h.ok("resubmit", map[string]any{"idempotencyKey": key}), `"EXECUTED"`)
+	require.Contains(t, h.Ok("resubmit", map[string]any{"idempotencyKey": key}), `"EXECUTED"`)
 	town, err := operator.Engine.Town(t.Context(), threatened)
 	require.NoError(t, err)
 	require.EqualValues(t, 16, town.DecisionEpoch, "once")
@@ -84,11 +84,11 @@ func TestPropose_Overload(t *testing.T) {
 	h := host(t, m)
 	proposal := map[string]any{"townId": threatened, "type": "PROJECT_ADVANCE", "argument": "wall-perimeter", "reason": "r"}
 	// The last attempt may be without an answer on a busy machine.
-	require.Regexp(t, `(OVERLOADED \(429\)|TIMEOUT): .*it was proposed, and may be carried out`, h.fails("propose", proposal))
+	require.Regexp(t, `(OVERLOADED \(429\)|TIMEOUT): .*it was proposed, and may be carried out`, h.Fails("propose", proposal))
 	_, err = m.Engine.Request(t.Context(), wire.ControlResume, about)
 	require.NoError(t, err)
 	m.Engine.Timeout = time.Minute
-	require.Contains(t, h.ok("propose", proposal), `"EXECUTED"`)
+	require.Contains(t, h.Ok("propose", proposal), `"EXECUTED"`)
 	after, err := m.Engine.Town(t.Context(), threatened)
 	require.NoError(t, err)
 	require.Equal(t, town.DecisionEpoch+1, after.DecisionEpoch, "once")

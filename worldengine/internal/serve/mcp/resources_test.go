@@ -17,21 +17,21 @@ func TestResources(t *testing.T) {
 	t.Parallel()
 	srv := start(t)
 	h, old := host(t, session(t, srv)), hostOf(t, session(t, srv), "2025-11-25")
-	list, err := h.session.ListResources(t.Context(), nil)
+	list, err := h.ListResources(t.Context(), nil)
 	require.NoError(t, err)
 	require.Len(t, list.Resources, 3)
 	for _, r := range list.Resources {
-		read, err := h.session.ReadResource(t.Context(), &sdk.ReadResourceParams{URI: r.URI})
+		read, err := h.ReadResource(t.Context(), &sdk.ReadResourceParams{URI: r.URI})
 		require.NoError(t, err, r.URI)
 		require.Equal(t, "application/json", read.Contents[0].MIMEType)
 		require.Contains(t, read.Contents[0].Text, r.Name)
 	}
 	for _, uri := range []string{"worldengine://main/towns/atlantis", "worldengine://other/towns/town-quiet", "test://x"} {
-		_, err := h.session.ReadResource(t.Context(), &sdk.ReadResourceParams{URI: uri})
+		_, err := h.ReadResource(t.Context(), &sdk.ReadResourceParams{URI: uri})
 		require.ErrorContains(t, err, "not found", uri)
-		require.ErrorContains(t, old.session.Subscribe(t.Context(), &sdk.SubscribeParams{URI: uri}), "not found", uri)
+		require.ErrorContains(t, old.Subscribe(t.Context(), &sdk.SubscribeParams{URI: uri}), "not found", uri)
 	}
-	completed, err := h.session.Complete(t.Context(), &sdk.CompleteParams{
+	completed, err := h.Complete(t.Context(), &sdk.CompleteParams{
 		Ref:      &sdk.CompleteReference{Type: "ref/prompt", Name: "town_memory"},
 		Argument: sdk.CompleteParamsArgument{Name: "townId", Value: "quiet"}})
 	require.NoError(t, err)
@@ -51,24 +51,24 @@ func testSubscribe(t *testing.T, version string) {
 	m := session(t, srv)
 	h, other := hostOf(t, m, version), hostOf(t, session(t, srv), version)
 	subscribe := &sdk.SubscribeParams{URI: threatenedURI}
-	require.NoError(t, h.session.Subscribe(t.Context(), subscribe))
-	require.NoError(t, other.session.Subscribe(t.Context(),
+	require.NoError(t, h.Subscribe(t.Context(), subscribe))
+	require.NoError(t, other.Subscribe(t.Context(),
 		&sdk.SubscribeParams{URI: "worldengine://main/towns/town-quiet"}))
 	require.Eventually(t, func() bool { return len(m.Following()) == 1 }, 20*time.Second, time.Millisecond)
 	for range 2 {
-		h.ok("propose", map[string]any{"townId": threatened, "type": "TOWNSFOLK_TALK", "argument": "casual", "reason": "r"})
+		h.Ok("propose", map[string]any{"townId": threatened, "type": "TOWNSFOLK_TALK", "argument": "casual", "reason": "r"})
 		select {
-		case uri := <-h.updated:
+		case uri := <-h.Updated:
 			require.Equal(t, threatenedURI, uri)
 		case <-time.After(20 * time.Second):
 			require.Fail(t, "no notice")
 		}
 	}
-	require.NoError(t, h.session.Unsubscribe(t.Context(), &sdk.UnsubscribeParams{URI: threatenedURI}))
+	require.NoError(t, h.Unsubscribe(t.Context(), &sdk.UnsubscribeParams{URI: threatenedURI}))
 	require.Eventually(t, func() bool { return len(m.Following()) == 0 }, 20*time.Second, time.Millisecond)
-	other.ok("propose", map[string]any{"townId": "town-quiet", "type": "TOWNSFOLK_TALK", "argument": "casual", "reason": "r"})
-	require.Equal(t, "worldengine://main/towns/town-quiet", <-other.updated)
-	require.Empty(t, h.updated)
+	other.Ok("propose", map[string]any{"townId": "town-quiet", "type": "TOWNSFOLK_TALK", "argument": "casual", "reason": "r"})
+	require.Equal(t, "worldengine://main/towns/town-quiet", <-other.Updated)
+	require.Empty(t, h.Updated)
 }
 
 // The memory of a town is told in plain words, with the reasons of its proposals.
@@ -77,10 +77,10 @@ func TestPrompt_Memory(t *testing.T) {
 	h := host(t, session(t, start(t)))
 	proposal := map[string]any{"townId": threatened, "type": "PROJECT_ADVANCE", "argument": "wall-perimeter",
 		"reason": "The wall is low."}
-	h.ok("propose", proposal)
+	h.Ok("propose", proposal)
 	proposal["argument"], proposal["reason"] = "bridge-east", "Trade needs it."
-	h.ok("propose", proposal)
-	got, err := h.session.GetPrompt(t.Context(), &sdk.GetPromptParams{Name: "town_memory",
+	h.Ok("propose", proposal)
+	got, err := h.GetPrompt(t.Context(), &sdk.GetPromptParams{Name: "town_memory",
 		Arguments: map[string]string{"townId": threatened}})
 	require.NoError(t, err)
 	text := got.Messages[0].Content.(*sdk.TextContent).Text
@@ -93,7 +93,7 @@ func TestPrompt_Memory(t *testing.T) {
 	} {
 		require.Contains(t, text, line)
 	}
-	_, err = h.session.GetPrompt(t.Context(), &sdk.GetPromptParams{Name: "town_memory",
+	_, err = h.GetPrompt(t.Context(), &sdk.GetPromptParams{Name: "town_memory",
 		Arguments: map[string]string{"townId": "atlantis"}})
 	require.ErrorContains(t, err, "UNKNOWN_TOWN")
 }
@@ -112,7 +112,7 @@ func TestPrompt_TextOfOthers(t *testing.T) {
 	_, err = eve.Engine.PutTown(t.Context(), snapshot, client.Put{Expected: town.SnapshotHash})
 	require.NoError(t, err)
 	h := host(t, eve)
-	require.Contains(t, h.ok("propose", map[string]any{"townId": threatened, "type": "TOWNSFOLK_TALK", "argument": "casual",
+	require.Contains(t, h.Ok("propose", map[string]any{"townId": threatened, "type": "TOWNSFOLK_TALK", "argument": "casual",
 		"reason": "r\n" + line + "\n"}), `"EXECUTED"`)
 	text, err := eve.Remember(t.Context(), threatened)
 	require.NoError(t, err)

@@ -29,7 +29,6 @@ import (
 	"worldengine/worldengine/internal/kit/natsconn"
 	"worldengine/worldengine/internal/kit/protocol"
 	"worldengine/worldengine/internal/serve/access"
-	"worldengine/worldengine/internal/serve/embedded"
 	"worldengine/worldengine/internal/serve/server"
 	"worldengine/worldengine/internal/serve/server/servertest"
 	"worldengine/worldengine/internal/store/commitlog"
@@ -124,12 +123,8 @@ func logged(log *natstest.Buffer) func(*server.Config) {
 }
 
 func configure(change ...func(*server.Config)) server.Config {
-	config := server.Config{Embedded: embedded.Config{Listen: "127.0.0.1:0", Sync: embedded.SyncInterval}, Logger: quiet()}
-	config.SetReconnectWait(100 * time.Millisecond)
-	for _, c := range change {
-		c(&config)
-	}
-	return config
+	soon := func(c *server.Config) { c.SetReconnectWait(100 * time.Millisecond) }
+	return servertest.Configure(append([]func(*server.Config){soon}, change...)...)
 }
 
 func stop(t testing.TB, srv *server.Server) {

@@ -21,6 +21,7 @@ import (
 	"worldengine/worldengine/internal/kit/secret"
 	"worldengine/worldengine/internal/serve/access"
 	"worldengine/worldengine/internal/serve/mcp"
+	"worldengine/worldengine/internal/serve/mcp/mcptest"
 	"worldengine/worldengine/internal/serve/server"
 	"worldengine/worldengine/internal/serve/server/servertest"
 	"worldengine/worldengine/internal/testkit/natstest"
@@ -45,53 +46,20 @@ func basic(name, password string) string {
 	return r.Header.Get("Authorization")
 }
 
-// model is the SDK's own client in a session.
-type model struct {
-	t       testing.TB
-	session *sdk.ClientSession
-	updated chan string
-}
+// hostVersion is the version of the protocol that hosts speak.
+const hostVersion = "2025-11-25"
 
 // startModel begins a session at an address of a server.
-func startModel(t testing.TB, url, authorization string) (*model, error) {
-	return modelOver(t, &sdk.StreamableClientTransport{Endpoint: url,
-		HTTPClient: &http.Client{Transport: signedIn{authorization}}})
+func startModel(t testing.TB, url, authorization string) (*mcptest.Model, error) {
+	return mcptest.Connect(t, &sdk.StreamableClientTransport{Endpoint: url,
+		HTTPClient: &http.Client{Transport: signedIn{authorization}}}, hostVersion)
 }
 
-func modelOver(t testing.TB, transport sdk.Transport) (*model, error) {
-	m := &model{t: t, updated: make(chan string, 100)}
-	c := sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, &sdk.ClientOptions{
-		ResourceUpdatedHandler: func(_ context.Context, r *sdk.ResourceUpdatedNotificationRequest) {
-			m.updated <- r.Params.URI
-		}})
-	var err error
-	m.session, err = c.Connect(context.Background(), transport, &sdk.ClientSessionOptions{ProtocolVersion: "2025-11-25"})
-	if err == nil {
-		t.Cleanup(func() { _ = m.session.Close() })
-	}
-	return m, err
-}
-
-func mustModel(t testing.TB, url, authorization string) *model {
+func mustModel(t testing.TB, url, authorization string) *mcptest.Model {
 	t.Helper()
 	m, err := startModel(t, url, authorization)
 	require.NoError(t, err)
 	return m
-}
-
-// call calls a tool, and returns the text of its answer and whether it is an error.
-func (m *model) call(tool string, arguments members) (string, bool) {
-	m.t.Helper()
-	got, err := m.session.CallTool(m.t.Context(), &sdk.CallToolParams{Name: tool, Arguments: arguments})
-	require.NoError(m.t, err)
-	return got.Content[0].(*sdk.TextContent).Text, got.IsError
-}
-
-func (m *model) ok(tool string, arguments members) string {
-	m.t.Helper()
-	text, failed := m.call(tool, arguments)
-	require.False(m.t, failed, text)
-	return text
 }
 
 func talk(townID string) members {
@@ -105,17 +73,17 @@ func TestMCP(t *testing.T) {
 	connect(t, srv).putTown("t")
 	for _, path := range []string{"/mcp?actor=mayor-1", "/mcp/main?actor=mayor-1"} {
 		m := mustModel(t, srv.HTTP()+path, "")
-		require.Equal(t, "2025-11-25", m.session.InitializeResult().ProtocolVersion)
+		require.Equal(t, "2025-11-25", m.InitializeResult().ProtocolVersion)
 		uri := "worldengine://main/towns/t"
-		require.NoError(t, m.session.Subscribe(t.Context(), &sdk.SubscribeParams{URI: uri}))
-		require.Contains(t, m.ok("propose", talk("t")), `"EXECUTED"`)
+		require.NoError(t, m.Subscribe(t.Context(), &sdk.SubscribeParams{URI: uri}))
+		require.Contains(t, m.Ok("propose", talk("t")), `"EXECUTED"`)
 		select {
-		case got := <-m.updated:
+		case got := <-m.Updated:
 			require.Equal(t, uri, got)
 		case <-time.After(20 * time.Second):
 			require.Fail(t, "no notice of the change")
 		}
-		require.Contains(t, m.ok("recall", townRequest("t")), "mayor-1 gave the townsfolk a casual talk.")
+		require.Contains(t, m.Ok("recall", townRequest("t")), "mayor-1 gave the townsfolk a casual talk.")
 	}
 	got, text := status(t, http.MethodPost, srv.HTTP()+"/mcp/other", initialize)
 	require.Equal(t, http.StatusNotFound, got)
@@ -154,8 +122,8 @@ func TestMCP_Rights(t *testing.T) {
 						if proposes && town != "a" && u.Role != wire.Agent && u.Role != wire.Operator {
 							continue // the client waits 2 s before it looks whether NATS has refused
 						}
-						want, wantFailed := over.call(tool, arguments)
-						got, failed := byURL.call(tool, arguments)
+						want, wantFailed := over.Call(tool, arguments)
+						got, failed := byURL.Call(tool, arguments)
 						require.Equal(t, wantFailed, failed, "%s %s: %s and %s", tool, town, want, got)
 						if failed && machineCode.FindString(want) == "PERMISSION_DENIED" { // NATS refuses, not the service
 							require.Contains(t, got, "FORBIDDEN (403)", tool)
@@ -172,7 +140,7 @@ func TestMCP_Rights(t *testing.T) {
 func called(name string) func(*access.User) { return func(u *access.User) { u.Name = name } }
 
 // modelOverNATS is a session of a user whose requests go over a NATS connection of the user.
-func modelOverNATS(t *testing.T, w *world, u access.User) *model {
+func modelOverNATS(t *testing.T, w *world, u access.User) *mcptest.Model {
 	t.Helper()
 	nc := connected(t, w.srv.URL(), nats.UserInfo(u.Name, servertest.Password), nats.CustomInboxPrefix(u.InboxPrefix()),
 		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
@@ -182,7 +150,7 @@ func modelOverNATS(t *testing.T, w *world, u access.User) *model {
 	tools := mcp.New(mcp.Config{Engine: engine, Actor: "mayor-a"})
 	_, err := tools.Server().Connect(context.Background(), there, nil)
 	require.NoError(t, err)
-	m, err := modelOver(t, here)
+	m, err := mcptest.Connect(t, here, hostVersion)
 	require.NoError(t, err)
 	return m
 }
@@ -276,8 +244,8 @@ func TestMCP_SignIn(t *testing.T) {
 		require.Equal(t, want, got, "%q: %s", authorization, text)
 	}
 	m := mustModel(t, url, "Bearer "+token)
-	require.Contains(t, m.ok("propose", talk("t")), `"EXECUTED"`)
-	require.Contains(t, m.ok("recall", townRequest("t")), "mayor-9 gave")
+	require.Contains(t, m.Ok("propose", talk("t")), `"EXECUTED"`)
+	require.Contains(t, m.Ok("recall", townRequest("t")), "mayor-9 gave")
 
 	session := openModelSession(t, url, "Authorization: Bearer "+token)
 	ping := `{"jsonrpc":"2.0","id":2,"method":"ping"}`
@@ -318,8 +286,8 @@ func TestMCP_Reload(t *testing.T) {
 	done, err := srv.ReloadAccess(&access.Config{Users: users})
 	require.NoError(t, err)
 	require.Equal(t, 1, done.Ended)
-	require.Error(t, gone.session.Ping(t.Context(), nil))
-	require.NoError(t, stays.session.Ping(t.Context(), nil))
+	require.Error(t, gone.Ping(t.Context(), nil))
+	require.NoError(t, stays.Ping(t.Context(), nil))
 	got, _ := status(t, http.MethodPost, url, initialize, "Authorization: Bearer "+first)
 	require.Equal(t, http.StatusUnauthorized, got)
 	require.Equal(t, []string{"cat"}, srv.Models())
@@ -338,7 +306,7 @@ func TestMCP_ReloadInHand(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_, _ = m.session.CallTool(t.Context(), &sdk.CallToolParams{Name: "propose", Arguments: talk("t")})
+		_, _ = m.CallTool(t.Context(), &sdk.CallToolParams{Name: "propose", Arguments: talk("t")})
 	}()
 	waits := func() bool { // the proposal waits for the end of the pause
 		return call[messages.WorldReport](w, "world.status", members{}).Waiting > 0
@@ -404,13 +372,13 @@ func TestMCP_Drain(t *testing.T) {
 	srv := start(t, withHTTP)
 	connect(t, srv).putTown("t")
 	m := mustModel(t, srv.HTTP()+"/mcp", "")
-	require.Contains(t, m.ok("propose", talk("t")), `"EXECUTED"`)
+	require.Contains(t, m.Ok("propose", talk("t")), `"EXECUTED"`)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	began := time.Now()
 	require.NoError(t, srv.Close(ctx))
 	require.Less(t, time.Since(began), 20*time.Second)
-	require.Error(t, m.session.Ping(t.Context(), nil))
+	require.Error(t, m.Ping(t.Context(), nil))
 	require.Empty(t, srv.Models())
 }
 
@@ -443,12 +411,12 @@ func TestMCP_HostGivesUp(t *testing.T) {
 	m := mustModel(t, url, "")
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
-	_, err := m.session.CallTool(ctx, &sdk.CallToolParams{Name: "propose", Arguments: talk("t")})
+	_, err := m.CallTool(ctx, &sdk.CallToolParams{Name: "propose", Arguments: talk("t")})
 	require.True(t, errors.Is(err, context.DeadlineExceeded), err)
 	w.request("control.resume", townRequest("t"))
 	before := w.town("t").DecisionEpoch
 	other := mustModel(t, url, "") // the host begins another session
-	require.Contains(t, other.ok("propose", talk("t")), `"EXECUTED"`)
+	require.Contains(t, other.Ok("propose", talk("t")), `"EXECUTED"`)
 	require.LessOrEqual(t, w.town("t").DecisionEpoch, before+1)
 	require.Equal(t, int64(16), w.town("t").DecisionEpoch, "once")
 }
@@ -464,11 +432,11 @@ func TestMCP_Worlds(t *testing.T) {
 		operator.world = world
 		operator.putTown("t-" + world)
 		m := mustModel(t, srv.HTTP()+"/mcp/"+world, basic("operator", servertest.Password))
-		require.Contains(t, m.ok("list_towns", nil), "t-"+world)
-		require.Regexp(t, `^{"world":"`+world+`","worlds":\[{"world":"a",.*{"world":"b",.*"total":2}$`, m.ok("list_worlds", nil))
+		require.Contains(t, m.Ok("list_towns", nil), "t-"+world)
+		require.Regexp(t, `^{"world":"`+world+`","worlds":\[{"world":"a",.*{"world":"b",.*"total":2}$`, m.Ok("list_worlds", nil))
 	}
 	alone := mustModel(t, srv.HTTP()+"/mcp/a", basic("agent", servertest.Password))
-	require.Regexp(t, `^{"world":"a","worlds":\[{"world":"a","state":"served",[^{}]*}\],"total":1}$`, alone.ok("list_worlds", nil))
+	require.Regexp(t, `^{"world":"a","worlds":\[{"world":"a","state":"served",[^{}]*}\],"total":1}$`, alone.Ok("list_worlds", nil))
 	agent := "Authorization: " + basic("agent", servertest.Password)
 	for path, want := range map[string]string{"/mcp/b": "the worlds are a", "/mcp/unknown": "the worlds are a"} {
 		got, text := status(t, http.MethodPost, srv.HTTP()+path, initialize, agent)
@@ -507,9 +475,9 @@ func TestMCP_FurtherWorld(t *testing.T) {
 	before := mustModel(t, srv.HTTP()+"/mcp", "")
 	call[messages.WorldCreated](w, "worlds.create", members{"world": "further"})
 	after := mustModel(t, srv.HTTP()+"/mcp", "")
-	for _, m := range []*model{before, after} {
-		require.Contains(t, m.ok("propose", talk("t")), `"EXECUTED"`)
-		require.Contains(t, m.ok("list_worlds", nil), `{"world":"main","worlds":[{"world":"further",`)
+	for _, m := range []*mcptest.Model{before, after} {
+		require.Contains(t, m.Ok("propose", talk("t")), `"EXECUTED"`)
+		require.Contains(t, m.Ok("list_worlds", nil), `{"world":"main","worlds":[{"world":"further",`)
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -19,11 +18,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/handoff"
-	"worldengine/testdata/worlds"
 	"worldengine/worldengine/client"
 	"worldengine/worldengine/internal/engine"
 	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/serve/server"
+	"worldengine/worldengine/internal/serve/server/servertest"
 	"worldengine/worldengine/internal/store/backup"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/commitlog/logtest"
@@ -36,32 +35,17 @@ import (
 
 func TestMain(m *testing.M) { natstest.Main(m, 4) }
 
-// serve serves a world in the NATS of nc until the test, or stop, ends it.
-func serve(t testing.TB, nc *nats.Conn, engine engine.Config) (stop func()) {
+// serve serves a world in the NATS of nc until the test, or Stop, ends it.
+func serve(t testing.TB, nc *nats.Conn, config engine.Config) *servertest.World {
 	t.Helper()
-	srv, err := server.Start(t.Context(), configOf(nc, engine))
-	require.NoError(t, err)
-	stopped := false
-	stop = func() {
-		if stopped {
-			return
-		}
-		stopped = true
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		defer cancel()
-		require.NoError(t, srv.Close(ctx))
-	}
-	t.Cleanup(stop)
-	return stop
+	return servertest.Start(t, servertest.Joining(nc), servertest.Frontier, servertest.Engine(config))
 }
 
-func configOf(nc *nats.Conn, engine engine.Config) server.Config {
-	return server.Config{
-		External: server.External{URL: nc.ConnectedUrl()},
-		Worlds:   server.Worlds{Towns: worlds.Frontier},
-		Engine:   engine,
-		Logger:   slog.New(slog.DiscardHandler),
-	}
+// requireHalfRestored asserts that nobody serves the world in the NATS of nc.
+func requireHalfRestored(t testing.TB, nc *nats.Conn) {
+	t.Helper()
+	_, err := server.Start(t.Context(), servertest.Configure(servertest.Joining(nc)))
+	require.ErrorIs(t, err, commitlog.ErrHalfRestored)
 }
 
 // makeBackup makes a backup of the example world.
@@ -200,8 +184,7 @@ func TestRestore_CountsDiffer(t *testing.T) {
 			require.ErrorContains(t, err, fmt.Sprintf("stream WORLD_main_LOG: the manifest names %d "+
 				"messages up to sequence %d, and %d up to %d were restored", c.messages, c.lastSeq,
 				log.Messages, log.LastSeq))
-			_, err = server.Start(t.Context(), configOf(nc, engine.Config{}))
-			require.ErrorIs(t, err, commitlog.ErrHalfRestored)
+			requireHalfRestored(t, nc)
 			_, err = backup.Restore(t.Context(), nc, whole, backup.RestoreOptions{})
 			require.NoError(t, err)
 		})
@@ -281,14 +264,14 @@ func TestRestore_OverwritesNothing(t *testing.T) {
 	require.ErrorIs(t, err, backup.ErrOtherWorld)
 	require.Empty(t, streams(t, nc))
 
-	stop := serve(t, nc, engine.Config{})
+	w := serve(t, nc, engine.Config{})
 	commit(t, nc, 3)
 	before := streams(t, nc)
 	_, err = backup.Restore(t.Context(), nc, dir, backup.RestoreOptions{})
 	require.ErrorIs(t, err, backup.ErrWorldExists)
 	require.ErrorContains(t, err, "a server serves")
 	require.ErrorContains(t, err, "into an empty data directory or another NATS, or")
-	stop()
+	w.Stop()
 	_, err = backup.Restore(t.Context(), nc, dir, backup.RestoreOptions{})
 	require.ErrorIs(t, err, backup.ErrWorldExists)
 	require.ErrorContains(t, err, layout.LogStream("main"))
@@ -301,7 +284,7 @@ func TestRestore_OverwritesNothing(t *testing.T) {
 func TestRestore_AnotherName(t *testing.T) {
 	t.Parallel()
 	nc, dir := natstest.Connect(t), filepath.Join(t.TempDir(), "backup")
-	stop := serve(t, nc, engine.Config{})
+	w := serve(t, nc, engine.Config{})
 	commit(t, nc, 3)
 	var made, again messages.Town
 	ask(t, nc, "town.get", `{"townId":"town-threatened"}`, &made)
@@ -319,7 +302,7 @@ func TestRestore_AnotherName(t *testing.T) {
 	raise(t, nc, "main")
 	_, err = backup.Create(t.Context(), nc, dir, backup.Options{})
 	require.NoError(t, err)
-	stop()
+	w.Stop()
 	before := streams(t, nc)
 	_, err = backup.Restore(t.Context(), nc, dir, backup.RestoreOptions{As: "main"})
 	require.ErrorIs(t, err, backup.ErrWorldExists)
@@ -367,8 +350,7 @@ func TestRestore_Interrupted(t *testing.T) {
 	}})
 	require.ErrorIs(t, err, backup.ErrRestore)
 	require.ErrorIs(t, err, context.Canceled)
-	_, err = server.Start(t.Context(), configOf(nc, engine.Config{}))
-	require.ErrorIs(t, err, commitlog.ErrHalfRestored)
+	requireHalfRestored(t, nc)
 
 	restored, err := backup.Restore(t.Context(), nc, dir, backup.RestoreOptions{})
 	require.NoError(t, err)

@@ -7,9 +7,7 @@
 package minecraft_test
 
 import (
-	"context"
 	"fmt"
-	"log/slog"
 	"testing"
 	"time"
 
@@ -18,12 +16,9 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/schemas"
-	"worldengine/testdata/worlds"
 	"worldengine/worldengine/internal/core/apply"
-	"worldengine/worldengine/internal/engine"
-	"worldengine/worldengine/internal/serve/embedded"
 	"worldengine/worldengine/internal/serve/server"
-	"worldengine/worldengine/internal/store/worldsettings"
+	"worldengine/worldengine/internal/serve/server/servertest"
 	"worldengine/worldengine/wire"
 )
 
@@ -134,20 +129,9 @@ func TestAPluginThatOnlySaysSoIsNoticed(t *testing.T) {
 
 // startEngine starts an engine whose towns have a plugin. Only if clients are in the engine's own
 // account (open) may a test ask the plugin itself, as the engine does.
-func startEngine(t testing.TB, open bool) *server.Server {
+func startEngine(t testing.TB, open bool) *servertest.World {
 	t.Helper()
-	srv, err := server.Start(t.Context(), server.Config{
-		Open:     open,
-		Embedded: embedded.Config{Listen: "127.0.0.1:0", Data: t.TempDir(), Sync: embedded.SyncInterval},
-		Worlds:   server.Worlds{Towns: worlds.Frontier},
-		Engine:   engine.Config{Settings: worldsettings.Settings{Apply: apply.Plugin}},
-		Logger:   slog.New(slog.DiscardHandler),
+	return servertest.Start(t, servertest.Frontier, func(c *server.Config) {
+		c.Open, c.Engine.Settings.Apply = open, apply.Plugin
 	})
-	require.NoError(t, err)
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), soon)
-		defer cancel()
-		require.NoError(t, srv.Close(ctx))
-	})
-	return srv
 }

@@ -1,9 +1,6 @@
 package bench
 
 import (
-	"context"
-	"log/slog"
-	"strings"
 	"testing"
 	"time"
 
@@ -13,8 +10,7 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/schemas"
-	"worldengine/worldengine/internal/serve/embedded"
-	"worldengine/worldengine/internal/serve/server"
+	"worldengine/worldengine/internal/serve/server/servertest"
 	"worldengine/worldengine/internal/testkit/natstest"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
@@ -53,19 +49,8 @@ func loadOn(t *testing.T, url string, options ...nats.Option) *load {
 // A server that starts again during a run costs latency and no answer.
 func TestLoad_RestartOfTheServer(t *testing.T) {
 	t.Parallel()
-	config := server.Config{
-		Embedded: embedded.Config{Listen: "127.0.0.1:0", Data: t.TempDir(), Sync: embedded.SyncInterval},
-		Logger:   slog.New(slog.DiscardHandler),
-	}
-	srv, err := server.Start(t.Context(), config)
-	require.NoError(t, err)
-	end := func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		defer cancel()
-		assert.NoError(t, srv.Close(ctx))
-	}
-	defer func() { end() }()
-	l := loadOn(t, srv.URL())
+	w := servertest.Start(t)
+	l := loadOn(t, w.URL())
 	require.NoError(t, l.setUp(t.Context()))
 	require.Eventually(t, func() bool {
 		_, used := l.serverCPU(t.Context())
@@ -74,10 +59,7 @@ func TestLoad_RestartOfTheServer(t *testing.T) {
 	require.NoError(t, l.prepare(100))
 	phase, err := l.drive(t.Context(), 0, 0, 40, func(worker, round int) error {
 		if worker == 0 && round == 20 {
-			config.Embedded.Listen = strings.TrimPrefix(srv.URL(), "nats://")
-			end()
-			srv, err = server.Start(context.Background(), config)
-			assert.NoError(t, err)
+			w.Restart()
 		}
 		return l.send(t.Context(), l.towns[worker])
 	})

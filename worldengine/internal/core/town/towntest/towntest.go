@@ -31,16 +31,23 @@ func Threatened(change ...func(*town.Snapshot)) town.State {
 
 func Calmer(s *town.Snapshot) { s.Pressure.Threat = 0.1 }
 
-// Propose returns the handoff of a proposal of mayor-1 for a town.
+// Proposal returns a proposal of mayor-1 for a town, with the argument of its type.
+func Proposal(
+	at town.State, kind handoff.ProposalType, argument string, pre ...handoff.Precondition,
+) handoff.Proposal {
+	return handoff.Proposal{
+		Type: kind, ActorID: "mayor-1", TownID: at.Snapshot.TownID, Priority: 0.5,
+		Reason: "Because.", Args: map[string]string{kind.ArgumentName(): argument},
+		SnapshotHash: at.Hash, DecisionEpoch: at.Epoch(), Preconditions: pre,
+	}
+}
+
+// Propose returns the handoff of a proposal.
 func Propose(
 	t testing.TB, at town.State, kind handoff.ProposalType, argument string,
 ) *handoff.Handoff {
 	t.Helper()
-	h, err := handoff.New(handoff.Proposal{
-		Type: kind, ActorID: "mayor-1", TownID: at.Snapshot.TownID, Priority: 0.5,
-		Reason: "Because.", Args: map[string]string{kind.ArgumentName(): argument},
-		SnapshotHash: at.Hash, DecisionEpoch: at.Epoch(),
-	})
+	h, err := handoff.New(Proposal(at, kind, argument))
 	require.NoError(t, err)
 	return h
 }

@@ -1,4 +1,4 @@
-// Package servertest has the users of servers in tests.
+// Package servertest starts worlds on servers in this process, with users, for tests.
 package servertest
 
 import (
