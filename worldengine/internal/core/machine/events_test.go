@@ -76,13 +76,8 @@ func story(t *testing.T, h *handoff.Handoff, r *handoff.Result, run *runlog.Run)
 // caseOf returns a case of the outcome table, its result, and a producer of its run.
 func caseOf(t *testing.T, name string) (*handoff.Handoff, *handoff.Result, *runlog.Producer) {
 	t.Helper()
-	for _, c := range machinetest.Cases(t) {
-		if c.Name == name {
-			return c.Handoff, handoff.NewResult(c.Handoff, c.Want), fixedProducer(c.Handoff)
-		}
-	}
-	require.Fail(t, "there is no such case", name)
-	return nil, nil, nil
+	c := machinetest.Named(t, name)
+	return c.Handoff, handoff.NewResult(c.Handoff, c.Want), fixedProducer(c.Handoff)
 }
 
 // TestEmitRun emits the run of every row of the outcome table, and of one that had to wait.

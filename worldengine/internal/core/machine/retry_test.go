@@ -6,13 +6,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/dedupe"
-	"worldengine/runevents"
-	"worldengine/trace"
 	"worldengine/worldengine/internal/core/apply"
 	"worldengine/worldengine/internal/core/approval"
 	"worldengine/worldengine/internal/core/machine"
-	"worldengine/worldengine/internal/core/machine/machinetest"
 	"worldengine/worldengine/internal/core/runlog"
+	"worldengine/worldengine/internal/store/commitlog/logtest"
 	"worldengine/worldengine/wire"
 )
 
@@ -88,26 +86,12 @@ func requireRefusal(t *testing.T, r *approval.Refusal, code wire.Code, message, 
 	require.Contains(t, r.Message, message, name)
 }
 
-// unreached is the end of the run "run-1", which reached no plugin.
-func unreached(t *testing.T) *machine.Record {
-	t.Helper()
-	h := machinetest.Advance(t, "wall")
-	encoded, err := h.MarshalWire()
-	require.NoError(t, err)
-	return &machine.Record{
-		Kind: machine.KindHandoff, TownID: h.Proposal.TownID, Handoff: encoded,
-		Result: []byte(`{"status":"failed","reasonCode":"PLUGIN_UNAVAILABLE"}`),
-		Run: &runlog.Run{Identity: runevents.Identity{
-			RunID: "run-1", Trace: trace.Context{Parent: "00-0-0-01"}}},
-	}
-}
-
 // A run that may be retried comes with everything for the next run: the handoff as it was sent, its
 // town, its trace, and the record that is retried. A refusal has its reason. A handoff that cannot be read
 // is no refusal.
 func TestNewFailedRun(t *testing.T) {
 	t.Parallel()
-	end := unreached(t)
+	end := logtest.Unreached(t)
 	got, refusal, err := machine.NewFailedRun("run-1", 7, end)
 	require.NoError(t, err)
 	require.Nil(t, refusal)
@@ -118,7 +102,7 @@ func TestNewFailedRun(t *testing.T) {
 	require.NoError(t, err)
 	require.JSONEq(t, string(end.Handoff), string(encoded))
 
-	executed, damaged := unreached(t), unreached(t)
+	executed, damaged := logtest.Unreached(t), logtest.Unreached(t)
 	executed.Result = []byte(`{"status":"executed","reasonCode":"EXECUTED"}`)
 	damaged.Handoff = []byte(`{}`)
 	for _, c := range []struct {

@@ -170,7 +170,7 @@ func TestEventList_FitsIntoAMessage(t *testing.T) {
 	for i := range 5 {
 		event := written(fmt.Sprintf("run-%d", i), runevents.RunStarted, "", 1)
 		event.Payload = []byte(`{"text":"` + strings.Repeat("x", 240<<10) + `"}`)
-		c.append("t", sealed(event))
+		c.append("t", logtest.Keyed(event))
 	}
 	reply := c.request("event.list", `{"after":"0","limit":1000}`)
 	require.Greater(t, len(reply.Data), 900<<10)

@@ -36,6 +36,7 @@ import (
 	"worldengine/worldengine/internal/serve/webhook"
 	"worldengine/worldengine/internal/store/alerts"
 	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/internal/store/commitlog/logtest"
 	"worldengine/worldengine/internal/store/fsck"
 	"worldengine/worldengine/internal/testkit/natstest"
 	"worldengine/worldengine/messages"
@@ -46,21 +47,12 @@ import (
 func written(
 	runID string, event runevents.EventType, stepID string, attempt int64,
 ) runevents.Write {
-	return sealed(runevents.Write{
+	return logtest.Keyed(runevents.Write{
 		EventID: uuid.NewString(), EventType: event, EmittedAt: "2026-02-16T10:00:00.123Z",
 		RunID: runID, TenantID: "default", ProjectID: "main", EnvironmentID: "local",
 		PlanID: "plan_abc", PlanVersion: "2", EngineAttemptID: 1, LogicalAttemptID: attempt,
 		StepID: stepID, Payload: []byte(`{"told":[1.5,"№"]}`),
 	})
-}
-
-// sealed gives a write the key that its fields derive.
-func sealed(w runevents.Write) runevents.Write {
-	w.IdempotencyKey = runevents.IdempotencyKey(runevents.KeyFields{
-		RunID: w.RunID, StepID: w.StepID, LogicalAttemptID: w.LogicalAttemptID,
-		EventType: w.EventType, PlanID: w.PlanID, PlanVersion: w.PlanVersion,
-	})
-	return w
 }
 
 func appendRequest(townID string, writes ...runevents.Write) members {
@@ -118,7 +110,7 @@ func TestAppend_Invalid(t *testing.T) {
 	write := func(change func(*runevents.Write)) runevents.Write {
 		w := written(runID, "Told", "", 9)
 		change(&w)
-		return sealed(w)
+		return logtest.Keyed(w)
 	}
 	with := func(change func(*runevents.Write)) members { return appendRequest("t", write(change)) }
 	payload := func(event runevents.EventType, text string) members {
@@ -280,7 +272,7 @@ func TestAppend_UnreadableRun(t *testing.T) {
 	told := written(theirs, "Told", "", 1)
 	for townID, writes := range map[string][]runevents.Write{
 		"other": {stored, told, written(unknown, "Told", "", 1), duplicateOfEngine,
-			written(o.runID, "Told", "build", 1), sealed(ofEngine)},
+			written(o.runID, "Told", "build", 1), logtest.Keyed(ofEngine)},
 		"mine": {stored, told, written(o.runID, "Told", "build", 1),
 			written(o.runID, runevents.RunFailed, "", 1), written(o.runID, "Told", "apply", 1)},
 	} {
@@ -305,7 +297,7 @@ func TestAppend_UnreadableRun(t *testing.T) {
 	duplicateOfEngine.Payload = nil
 	refusal := func(runID string) string {
 		duplicateOfEngine.RunID = runID
-		f := c.refuses("run.append", appendRequest("mine", sealed(duplicateOfEngine)), "RUN_OWNED")
+		f := c.refuses("run.append", appendRequest("mine", logtest.Keyed(duplicateOfEngine)), "RUN_OWNED")
 		return strings.ReplaceAll(f.Message, runID, "run")
 	}
 	require.Equal(t, refusal(unknown), refusal(o.runID))

@@ -50,18 +50,9 @@ func (w *world) put(state town.State) uint64 {
 	return logtest.Commit(w.t, w.Log, rec, logtest.WithState(state))
 }
 
-// caseOf returns a case of the outcome table, of the handoff of mayor-1.
-func caseOf(t *testing.T, name string) *machinetest.Case {
-	t.Helper()
-	all := machinetest.Cases(t)
-	i := slices.IndexFunc(all, func(c machinetest.Case) bool { return c.Name == name })
-	require.GreaterOrEqual(t, i, 0, name)
-	return &all[i]
-}
-
 // judge commits a case of the outcome table, and returns its run.
 func (w *world) judge(name string) string {
-	rec, after := logtest.Judged(w.t, caseOf(w.t, name))
+	rec, after := logtest.Judged(w.t, machinetest.Named(w.t, name))
 	logtest.Commit(w.t, w.Log, rec, logtest.WithState(after))
 	return rec.Run.RunID
 }
@@ -70,7 +61,7 @@ func (w *world) judge(name string) string {
 func (w *world) signal(
 	kind machine.Kind, said machine.SignalKind, change ...func(*machine.Town),
 ) string {
-	p := logtest.NewProducer(logtest.RunOf(caseOf(w.t, "executed").Handoff))
+	p := logtest.NewProducer(logtest.RunOf(machinetest.Named(w.t, "executed").Handoff))
 	require.NoError(w.t, machine.EmitSignal(p,
 		machine.SignalPayload{Signal: said, TownID: townID, ActorID: "olga"}, ""))
 	rec := &machine.Record{Kind: kind, TownID: townID, Run: p.Run()}
@@ -80,7 +71,7 @@ func (w *world) signal(
 
 // accept commits that the handoff of a case is being applied by a game.
 func (w *world) accept(name string) runevents.Identity {
-	h := caseOf(w.t, name).Handoff
+	h := machinetest.Named(w.t, name).Handoff
 	encoded, err := h.MarshalWire()
 	require.NoError(w.t, err)
 	run := logtest.RunOf(h)
@@ -95,10 +86,10 @@ func (w *world) accept(name string) runevents.Identity {
 
 // conclude commits the last record of a run that was pending, which has no start of a run.
 func (w *world) conclude(kind machine.Kind, name string, run runevents.Identity) {
-	rec, after := logtest.Judged(w.t, caseOf(w.t, name))
+	rec, after := logtest.Judged(w.t, machinetest.Named(w.t, name))
 	rec.Kind, rec.Run.Identity, rec.Run.Events = kind, run, rec.Run.Events[1:]
 	if kind == machine.KindCancelled {
-		rec.Result, rec.Handoff, after = nil, nil, caseOf(w.t, name).State
+		rec.Result, rec.Handoff, after = nil, nil, machinetest.Named(w.t, name).State
 	}
 	logtest.Commit(w.t, w.Log, rec, logtest.WithState(after), func(e *machine.Town) { e.Pending = nil })
 }
@@ -144,7 +135,7 @@ func TestVisit_Revisions(t *testing.T) {
 	w.conclude(machine.KindCancelled, "executed", cancelled)
 	applied := w.accept("executed")
 	w.conclude(machine.KindHandoff, "executed", applied)
-	after, _ := town.DefaultRules().Apply(before.Snapshot, &caseOf(t, "executed").Handoff.Proposal)
+	after, _ := town.DefaultRules().Apply(before.Snapshot, &machinetest.Named(t, "executed").Handoff.Proposal)
 
 	all := w.all(townID, 0)
 	slices.Reverse(all)
@@ -350,7 +341,7 @@ func TestLast_Failure(t *testing.T) {
 				require.Nil(t, now.LastFailure)
 				return
 			}
-			want := &messages.Failure{HandoffID: caseOf(t, "failed").Handoff.HandoffID,
+			want := &messages.Failure{HandoffID: machinetest.Named(t, "failed").Handoff.HandoffID,
 				ReasonCode: "PROJECT_BLOCKED", At: failed.Header.Get(layout.AtHeader)}
 			require.Equal(t, want, now.LastFailure)
 			first, err := w.At(t.Context(), townID, put)

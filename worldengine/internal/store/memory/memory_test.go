@@ -53,10 +53,7 @@ func (w *world) put(state town.State) {
 // judge commits a case of the outcome table.
 func (w *world) judge(name string) {
 	w.t.Helper()
-	all := machinetest.Cases(w.t)
-	i := slices.IndexFunc(all, func(c machinetest.Case) bool { return c.Name == name })
-	require.GreaterOrEqual(w.t, i, 0, name)
-	rec, after := logtest.Judged(w.t, &all[i])
+	rec, after := logtest.Judged(w.t, machinetest.Named(w.t, name))
 	logtest.Commit(w.t, w.log, rec, logtest.WithState(after))
 }
 

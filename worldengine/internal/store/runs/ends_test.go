@@ -10,11 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/runevents"
-	"worldengine/trace"
 	"worldengine/worldengine/internal/core/machine"
-	"worldengine/worldengine/internal/core/machine/machinetest"
-	"worldengine/worldengine/internal/core/runlog"
 	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/internal/store/commitlog/logtest"
 	"worldengine/worldengine/internal/store/records"
 )
 
@@ -73,7 +71,7 @@ func unread(runID string) error {
 // ever. A log that does not answer is asked again.
 func TestEnds_Lost(t *testing.T) {
 	t.Parallel()
-	e := ends(t, unreached(t))
+	e := ends(t, logtest.Unreached(t))
 	for runID, want := range map[string]struct {
 		record, ended     bool
 		townID            string
@@ -98,24 +96,10 @@ func TestEnds_Lost(t *testing.T) {
 	}
 }
 
-// unreached is the end of the run "run-1", which reached no plugin.
-func unreached(t *testing.T) *machine.Record {
-	t.Helper()
-	h := machinetest.Advance(t, "wall")
-	encoded, err := h.MarshalWire()
-	require.NoError(t, err)
-	return &machine.Record{
-		Kind: machine.KindHandoff, TownID: h.Proposal.TownID, Handoff: encoded,
-		Result: []byte(`{"status":"failed","reasonCode":"PLUGIN_UNAVAILABLE"}`),
-		Run: &runlog.Run{Identity: runevents.Identity{
-			RunID: "run-1", Trace: trace.Context{Parent: "00-0-0-01"}}},
-	}
-}
-
 // A read error, or another run's record, is no end: the end of the run is unknown.
 func TestEnds_Unreadable(t *testing.T) {
 	t.Parallel()
-	end, withoutRun := unreached(t), unreached(t)
+	end, withoutRun := logtest.Unreached(t), logtest.Unreached(t)
 	withoutRun.Run = nil
 	for _, c := range []struct {
 		runID   string

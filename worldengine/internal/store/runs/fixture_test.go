@@ -3,7 +3,6 @@ package runs
 import (
 	"context"
 	"errors"
-	"slices"
 	"strings"
 	"testing"
 
@@ -21,15 +20,6 @@ import (
 	"worldengine/worldengine/internal/core/town/towntest"
 	"worldengine/worldengine/internal/store/commitlog/logtest"
 )
-
-// caseOf returns a case of the outcome table.
-func caseOf(t *testing.T, name string) *machinetest.Case {
-	t.Helper()
-	all := machinetest.Cases(t)
-	i := slices.IndexFunc(all, func(c machinetest.Case) bool { return c.Name == name })
-	require.GreaterOrEqual(t, i, 0, name)
-	return &all[i]
-}
 
 // requireFixture requires that f has the whole judgement of a record, on a state before it.
 func requireFixture(
@@ -74,7 +64,7 @@ func TestFixture_EveryOutcome(t *testing.T) {
 // A judgement that a fresh world would not repeat has no fixture, but a reason; damage is no reason.
 func TestFixture_NotReplayable(t *testing.T) {
 	t.Parallel()
-	executed, again := caseOf(t, "executed"), caseOf(t, "duplicate")
+	executed, again := machinetest.Named(t, "executed"), machinetest.Named(t, "duplicate")
 	state := executed.State.Canonical
 	const other = "a fresh world would answer otherwise"
 	for _, row := range []struct {
@@ -172,9 +162,9 @@ func (w *world) notReplayable(runID string) string {
 func TestFixtures_Duplicate(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	before, c := towntest.Threatened(), caseOf(t, "executed")
+	before, c := towntest.Threatened(), machinetest.Named(t, "executed")
 	w.put(before)
-	rejected := w.judge(caseOf(t, "rejected"))
+	rejected := w.judge(machinetest.Named(t, "rejected"))
 	executed := w.judge(c)
 	duplicate := w.repeat(c)
 
@@ -199,7 +189,7 @@ func TestFixtures_Duplicate(t *testing.T) {
 func TestFixtures_None(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	c := caseOf(t, "executed")
+	c := machinetest.Named(t, "executed")
 	w.put(towntest.Threatened())
 	executed := w.judge(c).Run.RunID
 	duplicate := w.repeat(c).Run.RunID

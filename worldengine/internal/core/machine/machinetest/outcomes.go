@@ -149,3 +149,15 @@ func Cases(t testing.TB) []Case {
 		{"order-key-reused-before-all", hopeless, other, after, reused},
 	}
 }
+
+// Named returns a case of the outcome table.
+func Named(t testing.TB, name string) *Case {
+	t.Helper()
+	for _, c := range Cases(t) {
+		if c.Name == name {
+			return &c
+		}
+	}
+	require.Fail(t, "there is no such case", name)
+	return nil
+}

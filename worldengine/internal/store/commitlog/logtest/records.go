@@ -9,6 +9,7 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/runevents"
+	"worldengine/trace"
 	"worldengine/worldengine/internal/core/apply"
 	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/core/machine/machinetest"
@@ -75,4 +76,18 @@ func WithState(state town.State) func(*machine.Town) {
 // NewProducer returns a producer of a run of the engine.
 func NewProducer(run runevents.Identity) *runlog.Producer {
 	return runlog.NewProducer(run, runlog.Source{Now: time.Now, NewID: uuid.NewString})
+}
+
+// Unreached is the record of the end of the run "run-1", which reached no plugin.
+func Unreached(t testing.TB) *machine.Record {
+	t.Helper()
+	h := machinetest.Advance(t, "wall")
+	encoded, err := h.MarshalWire()
+	require.NoError(t, err)
+	return &machine.Record{
+		Kind: machine.KindHandoff, TownID: h.Proposal.TownID, Handoff: encoded,
+		Result: []byte(`{"status":"failed","reasonCode":"PLUGIN_UNAVAILABLE"}`),
+		Run: &runlog.Run{Identity: runevents.Identity{
+			RunID: "run-1", Trace: trace.Context{Parent: "00-0-0-01"}}},
+	}
 }
