@@ -9,12 +9,26 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Play plays each file of a pattern, and asserts the outputs in it. A line that begins with "> " is
-// an input, the lines with "< " behind it are its output; other lines are prose. Play calls start
-// for each file; start returns a function from an input to its output. With rewrite the outputs are
-// written anew.
+// Play plays each file of a pattern, and asserts the outputs in it. Play calls start for each file; start
+// returns a function from an input to its output: see Replay. With rewrite the outputs are written anew.
 func Play(
 	t *testing.T, pattern string, rewrite bool, start func(*testing.T) func(input string) []string,
+) {
+	t.Helper()
+	play(t, pattern, "", rewrite, start)
+}
+
+// PlayEach is Play for files with several scenarios, between empty lines. It calls start for each of them,
+// and plays them side by side.
+func PlayEach(
+	t *testing.T, pattern string, rewrite bool, start func(*testing.T) func(input string) []string,
+) {
+	t.Helper()
+	play(t, pattern, "\n\n", rewrite, start)
+}
+
+func play(
+	t *testing.T, pattern, between string, rewrite bool, start func(*testing.T) func(input string) []string,
 ) {
 	t.Helper()
 	files, err := filepath.Glob(pattern)
@@ -25,25 +39,45 @@ func Play(
 			t.Parallel()
 			data, err := os.ReadFile(file)
 			require.NoError(t, err)
-			play, got := start(t), ""
-			for line := range strings.Lines(string(data)) {
-				if strings.HasPrefix(line, "< ") {
-					continue
-				}
-				got += line
-				if input, ok := strings.CutPrefix(strings.TrimSuffix(line, "\n"), "> "); ok {
-					for _, output := range play(input) {
-						got += "< " + output + "\n"
-					}
-				}
+			scenarios := []string{string(data)}
+			if between != "" {
+				scenarios = strings.Split(string(data), between)
 			}
 			if rewrite {
-				require.NoError(t, os.WriteFile(file, []byte(got), 0o644))
-				return
+				t.Cleanup(func() {
+					require.NoError(t, os.WriteFile(file, []byte(strings.Join(scenarios, between)), 0o644))
+				})
 			}
-			require.Equal(t, string(data), got)
+			for i, text := range scenarios {
+				t.Run(text[:max(strings.IndexAny(text, ".:\n"), 0)], func(t *testing.T) {
+					t.Parallel()
+					got := Replay(text, start(t))
+					if !rewrite {
+						require.Equal(t, text, got)
+					}
+					scenarios[i] = got
+				})
+			}
 		})
 	}
+}
+
+// Replay returns a text with new outputs. A line that begins with "> " is an input, the lines with "< "
+// behind it are its output; other lines are prose.
+func Replay(text string, play func(input string) []string) string {
+	var got []string
+	for line := range strings.SplitSeq(text, "\n") {
+		if strings.HasPrefix(line, "< ") {
+			continue
+		}
+		got = append(got, line)
+		if input, ok := strings.CutPrefix(line, "> "); ok {
+			for _, output := range play(input) {
+				got = append(got, "< "+output)
+			}
+		}
+	}
+	return strings.Join(got, "\n")
 }
 
 // Table calls check with each input in the text of a file, and its output. A line that is not

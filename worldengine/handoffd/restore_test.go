@@ -1,10 +1,8 @@
 package handoffd
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -15,10 +13,8 @@ import (
 	"worldengine/handoff"
 	"worldengine/schemas"
 	"worldengine/worldengine/internal/core/town"
-	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/serve/embedded"
 	"worldengine/worldengine/internal/store/backup"
-	"worldengine/worldengine/internal/store/fsck"
 	"worldengine/worldengine/wire"
 )
 
@@ -175,36 +171,4 @@ func newPopulated(t *testing.T) *torture {
 	r.some(150)
 	r.stop()
 	return r
-}
-
-// A town whose last message was damaged is not served, and its clients get a code; all others are.
-func TestDamage_FlippedBit(t *testing.T) {
-	t.Parallel()
-	r := newPopulated(t)
-	path := filepath.Join(r.data(), "jetstream", "$G", "streams", layout.LogStream("main"), "msgs", "1.blk")
-	block, err := os.ReadFile(path)
-	require.NoError(t, err)
-	commits := regexp.MustCompile(`(?s)world\.main\.log\.town%205.{4}NATS/1\.0`).FindAllIndex(block, -1)
-	block[commits[len(commits)-1][1]+200] ^= 1
-	require.NoError(t, os.WriteFile(path, block, 0o640))
-	r.start("interval")
-	for _, d := range r.towns {
-		if d.id != "town 5" {
-			r.verifyTown(d)
-			continue
-		}
-		for _, c := range []*call{
-			{verb: wire.TownGet, body: fmt.Appendf(nil, `{"townId":%q}`, d.id)}, d.put(),
-			d.putOf(d.state, ""), d.failing(),
-			{verb: wire.Handoff, body: []byte(d.accepted[0].wire)},
-		} {
-			require.Equal(t, "TOWN_DAMAGED", errorOf(t, r.nc, c.verb, c.body), c.verb)
-		}
-	}
-	report, err := fsck.Run(t.Context(), operator(t, r.nc), "main", fsck.Options{})
-	require.NoError(t, err)
-	require.NotEmpty(t, report.Findings)
-	for _, found := range report.Findings {
-		require.Equal(t, "town 5", found.Town)
-	}
 }

@@ -28,7 +28,7 @@ import (
 // decide decides about a handoff that waits.
 func (w *checkedWorld) decide(kind machine.SignalKind, townID, handoffID string) {
 	w.t.Helper()
-	_, _, err := w.engine.Decide(w.t.Context(), engine.Signal{
+	_, _, err := w.Engine().Decide(w.t.Context(), engine.Signal{
 		Kind: kind, TownID: townID, HandoffID: handoffID, ActorID: "ada", Reason: "because",
 	}, false)
 	require.NoError(w.t, err)
@@ -53,15 +53,15 @@ func decidedWorld(t *testing.T, config engine.Config, own *approval.Policy) *che
 	w := newCheckedWorld(t, config)
 	state := towntest.Threatened(func(s *town.Snapshot) { s.TownID = "t" })
 	w.change(engine.Put{State: state, Attributes: engine.Attributes{Approval: own}})
-	bystander := proposal(state, handoff.TalkToTownsfolk, "casual")
+	bystander := towntest.Proposal(state, handoff.TalkToTownsfolk, "casual")
 	bystander.Priority = 0.25
 	w.send(bystander, handoff.Rejected)
 	w.send(bystander, handoff.Rejected)
-	denied := proposal(state, handoff.TalkToTownsfolk, "morale-boost")
+	denied := towntest.Proposal(state, handoff.TalkToTownsfolk, "morale-boost")
 	h := w.send(denied, handoff.Rejected)
 	w.decide(machine.SignalDeny, "t", h.HandoffID)
 	w.send(denied, handoff.Rejected)
-	approved := proposal(state, handoff.TalkToTownsfolk, "casual")
+	approved := towntest.Proposal(state, handoff.TalkToTownsfolk, "casual")
 	h = w.send(approved, handoff.Rejected)
 	w.decide(machine.SignalApprove, "t", h.HandoffID)
 	w.send(approved, handoff.Executed)
@@ -181,7 +181,7 @@ func unreachable(t *testing.T) engine.Config {
 func (w *checkedWorld) retry(runID string, want handoff.Status) string {
 	w.t.Helper()
 	w.idle()
-	got, err := w.engine.Retry(w.t.Context(), engine.Signal{
+	got, err := w.Engine().Retry(w.t.Context(), engine.Signal{
 		Kind: machine.SignalRetry, RunID: runID, ActorID: "ada", Reason: "Why not?",
 	}, time.Minute)
 	require.NoError(w.t, err)
@@ -226,14 +226,14 @@ func retold(t *testing.T) []*jetstream.RawStreamMsg {
 	cancel := func(force bool) {
 		runID := w.pending("t")
 		require.Eventually(t, func() bool { // a request that is on its way just then is refused
-			_, err := w.engine.Signal(t.Context(), engine.Signal{
+			_, err := w.Engine().Signal(t.Context(), engine.Signal{
 				Kind: machine.SignalCancel, RunID: runID, Force: force,
 			})
 			return err == nil
 		}, time.Minute, 10*time.Millisecond)
 	}
 	w.idle()
-	waits, err := w.engine.Retry(t.Context(), engine.Signal{RunID: failed}, time.Millisecond)
+	waits, err := w.Engine().Retry(t.Context(), engine.Signal{RunID: failed}, time.Millisecond)
 	require.NoError(t, err)
 	require.Nil(t, waits.Result)
 	cancel(false)
@@ -287,17 +287,16 @@ func TestFsck_KeyAcceptedTwice(t *testing.T) {
 // Broken rules about retries and cancelled commands.
 func TestFsck_TamperedRetries(t *testing.T) {
 	requireTampered(t, retold(t), map[string]tampering{
-		"a run that was not pending": remove("pending", 5),
 		"a cancellation that leaves the command": func(
 			t *testing.T, log logMessages,
 		) (logMessages, uint64) {
 			pending := member(t, log[nth(t, log, "pending", 5)].Data, "pending", "snapshot")
-			return change("cancelled", 1, `"snapshot":`, pending+`,"snapshot":`)(t, log)
+			return replace("cancelled", 1, `"snapshot":`, pending+`,"snapshot":`)(t, log)
 		},
 		"a cancellation of a command that may have arrived": func(
 			t *testing.T, log logMessages,
 		) (logMessages, uint64) {
-			log, _ = change("pending", 4, `"emitted":`, `"reached":true,"emitted":`)(t, log)
+			log, _ = replace("pending", 4, `"emitted":`, `"reached":true,"emitted":`)(t, log)
 			return log, 0 // what is found is about the record behind it
 		},
 	})
@@ -310,15 +309,15 @@ func TestDeliver_KeyOfAnotherFailedHandoff(t *testing.T) {
 	w.change(engine.Put{State: state, Attributes: engine.Attributes{
 		Approval: &approval.Policy{Types: []handoff.ProposalType{handoff.AdvanceProject}},
 	}})
-	talk := proposal(state, handoff.TalkToTownsfolk, "casual")
+	talk := towntest.Proposal(state, handoff.TalkToTownsfolk, "casual")
 	talk.ProposalID = talk.DeriveProposalID()
-	advance := proposal(state, handoff.AdvanceProject, "wall")
+	advance := towntest.Proposal(state, handoff.AdvanceProject, "wall")
 	advance.ProposalID = talk.ProposalID
 	asked := w.send(advance, handoff.Rejected)
 	w.send(talk, handoff.Failed)
 	w.idle()
 	w.bind("t", state, apply.Local)
-	_, delivery, err := w.engine.Decide(t.Context(), engine.Signal{
+	_, delivery, err := w.Engine().Decide(t.Context(), engine.Signal{
 		Kind: machine.SignalApprove, TownID: "t", HandoffID: asked.HandoffID, ActorID: "ada",
 	}, true)
 	require.NoError(t, err)
@@ -341,19 +340,19 @@ func TestDeliver_KeyUsedSinceByAnotherHandoff(t *testing.T) {
 			Types: []handoff.ProposalType{handoff.AdvanceProject},
 		},
 	}})
-	advance := proposal(state, handoff.AdvanceProject, "wall")
-	talk := proposal(state, handoff.TalkToTownsfolk, "casual")
+	advance := towntest.Proposal(state, handoff.AdvanceProject, "wall")
+	talk := towntest.Proposal(state, handoff.TalkToTownsfolk, "casual")
 	talk.ProposalID = advance.DeriveProposalID()
 	asked := w.send(advance, handoff.Rejected)
 	approve := engine.Signal{
 		Kind: machine.SignalApprove, TownID: "t", HandoffID: asked.HandoffID, ActorID: "ada",
 	}
-	_, _, err := w.engine.Decide(t.Context(), approve, false)
+	_, _, err := w.Engine().Decide(t.Context(), approve, false)
 	require.NoError(t, err)
 	cancelled := w.later(advance)
 	runID := w.pending("t")
 	require.Eventually(t, func() bool { // a request that is on its way just then is refused
-		_, err := w.engine.Signal(t.Context(), engine.Signal{
+		_, err := w.Engine().Signal(t.Context(), engine.Signal{
 			Kind: machine.SignalCancel, RunID: runID,
 		})
 		return err == nil
@@ -362,7 +361,7 @@ func TestDeliver_KeyUsedSinceByAnotherHandoff(t *testing.T) {
 	w.idle()
 	w.bind("t", state, apply.Local)
 	w.send(talk, handoff.Executed)
-	_, delivery, err := w.engine.Decide(t.Context(), approve, true)
+	_, delivery, err := w.Engine().Decide(t.Context(), approve, true)
 	require.NoError(t, err)
 	_, err = delivery.Wait(t.Context())
 	require.ErrorIs(t, err, engine.ErrUnknownResult)

@@ -42,7 +42,7 @@ func outside() engine.Config {
 // plugin answers for all towns of a world until the test ends, or its connection does.
 func (w *checkedWorld) plugin(answer func(*apply.Command) apply.Answer) {
 	w.t.Helper()
-	nc, err := nats.Connect(w.srv.URL())
+	nc, err := nats.Connect(w.URL())
 	require.NoError(w.t, err)
 	w.t.Cleanup(nc.Close)
 	_, err = nc.Subscribe(wire.ApplySubject("main", "*"), func(msg *nats.Msg) {
@@ -96,7 +96,7 @@ func (g *game) answer(c *apply.Command) apply.Answer {
 
 // proposalBy is a proposal of an actor.
 func proposalBy(actor string, at town.State) handoff.Proposal {
-	p := proposal(at, handoff.TalkToTownsfolk, "casual")
+	p := towntest.Proposal(at, handoff.TalkToTownsfolk, "casual")
 	p.ActorID = actor
 	return p
 }
@@ -118,13 +118,13 @@ func (w *checkedWorld) later(p handoff.Proposal) <-chan outcome {
 	h, err := handoff.New(p)
 	require.NoError(w.t, err)
 	client := make(outcomes, 1)
-	require.NoError(w.t, w.engine.Submit(h, nil, trace.Context{}, client))
+	require.NoError(w.t, w.Engine().Submit(h, nil, trace.Context{}, client))
 	return client
 }
 
 func (w *checkedWorld) signal(kind machine.SignalKind, townID string) engine.Control {
 	w.t.Helper()
-	c, err := w.engine.Signal(w.t.Context(), engine.Signal{
+	c, err := w.Engine().Signal(w.t.Context(), engine.Signal{
 		Kind: kind, TownID: townID, ActorID: "ada", Reason: "Why not?",
 	})
 	require.NoError(w.t, err)
@@ -133,7 +133,7 @@ func (w *checkedWorld) signal(kind machine.SignalKind, townID string) engine.Con
 
 func (w *checkedWorld) refusedSignal(s engine.Signal) {
 	w.t.Helper()
-	_, err := w.engine.Signal(w.t.Context(), s)
+	_, err := w.Engine().Signal(w.t.Context(), s)
 	var refused *engine.SignalError
 	require.ErrorAs(w.t, err, &refused)
 }
@@ -159,7 +159,7 @@ func (w *checkedWorld) runs(count int) []string {
 // now returns a town as it is.
 func (w *checkedWorld) now(townID string) engine.Town {
 	w.t.Helper()
-	current, err := w.engine.Town(w.t.Context(), townID)
+	current, err := w.Engine().Town(w.t.Context(), townID)
 	require.NoError(w.t, err)
 	return current
 }
@@ -187,10 +187,10 @@ func (w *checkedWorld) append(townID, runID string, e runlog.Event) int64 {
 		RunID: runID, TenantID: "default", ProjectID: "main", EnvironmentID: "local",
 		PlanID: "plan", PlanVersion: "1",
 	}
-	if run, err := w.engine.Runs().Get(w.t.Context(), runID); err == nil {
+	if run, err := w.Engine().Runs().Get(w.t.Context(), runID); err == nil {
 		identity.PlanID, identity.PlanVersion = run.Metadata.PlanID, run.Metadata.PlanVersion
 	}
-	appended, err := w.engine.Appends().Append(w.t.Context(), townID,
+	appended, err := w.Engine().Appends().Append(w.t.Context(), townID,
 		[]runevents.Write{runlog.NewWrite(identity, e)})
 	require.NoError(w.t, err)
 	return appended[0].RunSeq
@@ -233,7 +233,7 @@ func (w *checkedWorld) forgeRun(
 // storyOf returns the events of a run.
 func (w *checkedWorld) storyOf(runID string) []runevents.Record {
 	w.t.Helper()
-	page, err := w.engine.Runs().Events(w.t.Context(), runID, 0, 0, 1000)
+	page, err := w.Engine().Runs().Events(w.t.Context(), runID, 0, 0, 1000)
 	require.NoError(w.t, err)
 	records := make([]runevents.Record, len(page.Events))
 	for i := range page.Events {
@@ -272,7 +272,7 @@ func (w *checkedWorld) applied(towns ...string) {
 			w.again(w.send(proposalBy(actor, w.state(id)), want))
 		}
 		// by the rules
-		w.send(proposal(w.state(id), handoff.AdvanceProject, "gate"), handoff.Failed)
+		w.send(towntest.Proposal(w.state(id), handoff.AdvanceProject, "gate"), handoff.Failed)
 	}
 }
 
@@ -328,7 +328,7 @@ func (w *checkedWorld) bind(id string, state town.State, binding apply.Binding) 
 func (w *checkedWorld) change(put engine.Put) {
 	w.t.Helper()
 	reply := queue.NewReply[engine.Town]()
-	require.NoError(w.t, w.engine.Change(put.State.Snapshot.TownID, &put, reply))
+	require.NoError(w.t, w.Engine().Change(put.State.Snapshot.TownID, &put, reply))
 	_, err := reply.Wait(w.t.Context())
 	require.NoError(w.t, err)
 }
@@ -357,7 +357,7 @@ func TestFsck_RunEndedByOthers(t *testing.T) {
 // A run that others appended is not the engine's, whatever its plan and events claim.
 func TestFsck_ForgedRun(t *testing.T) {
 	w := newCheckedWorld(t, engine.Config{})
-	o := w.result(w.later(proposal(w.found("t"), handoff.AdvanceProject, "wall")),
+	o := w.result(w.later(towntest.Proposal(w.found("t"), handoff.AdvanceProject, "wall")),
 		handoff.Executed)
 	claimed := w.storyOf(o.RunID)[0]
 	signal := claimed

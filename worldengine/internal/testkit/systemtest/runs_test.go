@@ -3,32 +3,19 @@ package systemtest_test
 import (
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"worldengine/handoff"
 	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/core/town"
+	"worldengine/worldengine/internal/core/town/towntest"
 	"worldengine/worldengine/internal/engine"
 	"worldengine/worldengine/internal/engine/queue"
 	"worldengine/worldengine/internal/store/fsck"
 	"worldengine/worldengine/internal/store/index"
-	"worldengine/worldengine/internal/store/runs"
 	"worldengine/worldengine/messages"
 )
-
-// talks has handoffs of one town executed, each a run of ten events, and returns their runs.
-func (w *checkedWorld) talks(n int) (page []string) {
-	w.t.Helper()
-	done, _ := w.talked(w.found("t"), n)
-	for _, h := range done {
-		receipt, err := w.engine.Receipt(w.t.Context(), "t", h.IdempotencyKey)
-		require.NoError(w.t, err)
-		page = append(page, receipt.RunID)
-	}
-	return page
-}
 
 // pages returns the ids of a list's runs with so many on each page, the oldest first. The list that
 // begins with the newest has the same runs.
@@ -46,7 +33,7 @@ func (w *checkedWorld) pagesOf(filter index.Filter, limit int) []string {
 	w.t.Helper()
 	ids := []string{}
 	for after, next := uint64(0), uint64(1); next > 0; after = next {
-		page, err := w.engine.Runs().List(w.t.Context(), filter, after, limit)
+		page, err := w.Engine().Runs().List(w.t.Context(), filter, after, limit)
 		require.NoError(w.t, err)
 		for i := range page.Runs {
 			ids = append(ids, page.Runs[i].RunID)
@@ -58,51 +45,11 @@ func (w *checkedWorld) pagesOf(filter index.Filter, limit int) []string {
 	return ids
 }
 
-// A damaged record of a run removes no other run from the list. The run itself differs from an
-// unknown one as long as the index has it.
-func TestDamagedRuns(t *testing.T) {
-	for name, c := range map[string]struct{ damaged, left []int }{
-		"in the middle":      {[]int{1}, []int{0, 2, 3}},
-		"the first":          {[]int{0}, []int{1, 2, 3}},
-		"several":            {[]int{0, 2}, []int{1, 3}},
-		"all but the newest": {[]int{0, 1, 2}, []int{3}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			w := newCheckedWorld(t, engine.Config{})
-			page, want := w.talks(4), []string{}
-			for _, i := range c.left {
-				want = append(want, page[i])
-			}
-			first := w.logEnd() - uint64(len(page)) + 1
-			var seqs []uint64
-			for _, i := range c.damaged {
-				seqs = append(seqs, first+uint64(i))
-			}
-			w.flipInLog(seqs...)
-			require.Equal(t, want, w.pages(index.Filter{}, 10))
-			require.Equal(t, want, w.pages(index.Filter{Towns: []string{"t"}}, 1), "a page each")
-			for _, i := range c.damaged {
-				_, err := w.engine.Runs().Get(t.Context(), page[i])
-				require.ErrorIs(t, err, runs.ErrRunDamaged)
-				_, err = w.engine.Runs().Events(t.Context(), page[i], 5, 0, 10)
-				require.ErrorIs(t, err, runs.ErrRunDamaged)
-				reply, err := w.nc.Request("worldengine.v1.main.run.get",
-					[]byte(`{"runId":"`+page[i]+`"}`), time.Minute)
-				require.NoError(t, err)
-				require.Equal(t, "500", reply.Header.Get("Nats-Service-Error-Code"))
-				require.Contains(t, string(reply.Data), `"RUN_DAMAGED"`)
-			}
-			_, err := w.engine.Runs().Get(t.Context(), "unknown")
-			require.ErrorIs(t, err, runs.ErrUnknownRun)
-		})
-	}
-}
-
 // remove removes a town as an operator does.
 func (w *checkedWorld) remove(id string) engine.Town {
 	w.t.Helper()
 	reply := queue.NewReply[engine.Town]()
-	require.NoError(w.t, w.engine.Change(id, &machine.Remove{ActorID: "ada"}, reply))
+	require.NoError(w.t, w.Engine().Change(id, &machine.Remove{ActorID: "ada"}, reply))
 	removed, err := reply.Wait(w.t.Context())
 	require.NoError(w.t, err)
 	return removed
@@ -111,16 +58,16 @@ func (w *checkedWorld) remove(id string) engine.Town {
 // unknown checks that a town is unknown, however it is looked for.
 func (w *checkedWorld) unknown(id string) {
 	w.t.Helper()
-	_, err := w.engine.Town(w.t.Context(), id)
+	_, err := w.Engine().Town(w.t.Context(), id)
 	require.ErrorIs(w.t, err, engine.ErrUnknownTown)
-	_, err = w.engine.Control(w.t.Context(), id)
+	_, err = w.Engine().Control(w.t.Context(), id)
 	require.ErrorIs(w.t, err, engine.ErrUnknownTown)
-	page, err := w.engine.List(w.t.Context(), engine.TownQuery{TownList: messages.TownList{Limit: 100}})
+	page, err := w.Engine().List(w.t.Context(), engine.TownQuery{TownList: messages.TownList{Limit: 100}})
 	require.NoError(w.t, err)
 	for _, t := range page.Towns {
 		require.NotEqual(w.t, id, t.TownID)
 	}
-	count, err := w.engine.CountTowns(w.t.Context())
+	count, err := w.Engine().CountTowns(w.t.Context())
 	require.NoError(w.t, err)
 	require.EqualValues(w.t, len(page.Towns), count)
 }
@@ -137,15 +84,14 @@ func TestRemovedTown(t *testing.T) {
 	removed := w.remove("t")
 	require.Equal(t, last.Hash, removed.SnapshotHash)
 	w.unknown("t")
-	w.send(proposal(last, handoff.AdvanceProject, "wall"), handoff.Rejected)
+	w.send(towntest.Proposal(last, handoff.AdvanceProject, "wall"), handoff.Rejected)
 	w.again(done[1])
 	require.EqualValues(t, 1, w.clean().Counts.Removals)
 
-	created, err := w.engine.LoadWorld(t.Context(), file)
+	created, err := w.Engine().LoadWorld(t.Context(), file)
 	require.NoError(t, err)
 	require.Zero(t, created, "a world file brings no removed town back")
-	w.close()
-	w.open()
+	w.Restart()
 	w.unknown("t")
 	w.movedByBackup()
 	w.unknown("t")
@@ -156,7 +102,7 @@ func TestRemovedTown(t *testing.T) {
 
 	before := *last.Snapshot
 	before.Day--
-	_, err = w.engine.Put(t.Context(), town.NewState(&before), "")
+	_, err = w.Engine().Put(t.Context(), town.NewState(&before), "")
 	require.ErrorAs(t, err, new(*town.RegressionError))
 	w.put(last, "")
 	w.again(done[0])

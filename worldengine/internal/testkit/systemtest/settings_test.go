@@ -21,7 +21,7 @@ import (
 // no engine writes so, and settings that nobody can read.
 func TestFsck_Settings(t *testing.T) {
 	w := newCheckedWorld(t, engine.Config{})
-	js, err := jetstream.New(w.nc)
+	js, err := jetstream.New(w.Operator())
 	require.NoError(t, err)
 	log, err := commitlog.OpenReader(t.Context(), js, wire.DefaultWorld)
 	require.NoError(t, err)
@@ -44,24 +44,22 @@ func TestFsck_Settings(t *testing.T) {
 	const unfollowed = "the configuration of the stream does not follow the settings of the world: " +
 		"start a server of the world again"
 	finds(unfollowed)
-	w.close()
-	w.open()
+	w.Restart()
 	w.clean()
 
-	js, err = jetstream.New(w.nc)
+	js, err = jetstream.New(w.Operator())
 	require.NoError(t, err)
 	limited := before
 	limited.MaxBytes = 1 << 30
 	_, err = js.UpdateStream(t.Context(), limited)
 	require.NoError(t, err)
 	finds("NATS deletes records at a limit of the stream: nats stream edit removes it", unfollowed)
-	_, err = engine.Open(t.Context(), w.nc, w.nc, engine.Config{})
+	_, err = engine.Open(t.Context(), w.Operator(), w.Operator(), engine.Config{})
 	require.ErrorIs(t, err, commitlog.ErrLogLimited)
 	require.ErrorContains(t, err, "nats stream edit WORLD_main_LOG --max-bytes=-1")
 	_, err = js.UpdateStream(t.Context(), before)
 	require.NoError(t, err)
-	w.close()
-	w.open()
+	w.Restart()
 	w.clean()
 
 	store := func(settings ...machine.Setting) {
@@ -73,7 +71,7 @@ func TestFsck_Settings(t *testing.T) {
 		_, err = js.PublishMsg(t.Context(), msg)
 		require.NoError(t, err)
 	}
-	js, err = jetstream.New(w.nc)
+	js, err = jetstream.New(w.Operator())
 	require.NoError(t, err)
 	store(machine.Setting{Name: worldsettings.ApplySetting, Value: "telepathy"})
 	const incomplete = "the record has not all settings of a world"

@@ -26,9 +26,7 @@ import (
 	"worldengine/worldengine/internal/engine"
 	"worldengine/worldengine/internal/engine/queue"
 	"worldengine/worldengine/internal/kit/layout"
-	"worldengine/worldengine/internal/kit/natsconn"
-	"worldengine/worldengine/internal/serve/embedded"
-	"worldengine/worldengine/internal/serve/server"
+	"worldengine/worldengine/internal/serve/server/servertest"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/commitlog/logtest"
 	"worldengine/worldengine/internal/store/fsck"
@@ -44,72 +42,23 @@ func TestMain(m *testing.M) {
 
 // checkedWorld is a world on a real server, for fsck.
 type checkedWorld struct {
+	*servertest.World
 	t        *testing.T
-	config   server.Config
-	srv      *server.Server
-	engine   *engine.Engine
-	nc       *nats.Conn
-	js       jetstream.JetStream
 	executed *handoff.Handoff // of town-1
 }
 
-// newCheckedWorld starts a server and makes the world. The server is open to others if a change
-// makes it so.
-func newCheckedWorld(
-	t *testing.T, config engine.Config, change ...func(*server.Config),
-) *checkedWorld {
+// newCheckedWorld starts a server for a parallel test.
+func newCheckedWorld(t *testing.T, config engine.Config, change ...servertest.Change) *checkedWorld {
 	t.Helper()
 	t.Parallel()
-	// A handoff that waits for the end of a pause must not time out.
+	return &checkedWorld{t: t, World: newServer(t, config, change...)}
+}
+
+// newServer starts a server on which a handoff that waits for the end of a pause does not time out.
+func newServer(t *testing.T, config engine.Config, change ...servertest.Change) *servertest.World {
+	t.Helper()
 	config.PauseWait = cmp.Or(config.PauseWait, time.Hour)
-	w := &checkedWorld{t: t, config: server.Config{
-		Embedded: embedded.Config{Listen: "127.0.0.1:0", Data: t.TempDir(), Sync: embedded.SyncInterval},
-		Engine:   config,
-		Logger:   slog.New(slog.DiscardHandler),
-	}}
-	for _, c := range change {
-		c(&w.config)
-	}
-	w.open()
-	t.Cleanup(w.close)
-	return w
-}
-
-// opened makes a server one that others may join.
-func opened(config *server.Config) { config.Open = true }
-
-// open starts the world's server, close ends it; both in turn are a restart.
-func (w *checkedWorld) open() {
-	w.t.Helper()
-	var err error
-	w.srv, err = server.Start(w.t.Context(), w.config)
-	require.NoError(w.t, err)
-	w.engine = w.srv.Engine()
-	w.nc, err = natsconn.Options{}.ConnectOperator(w.srv.URL(), "test")
-	require.NoError(w.t, err)
-	w.js, err = jetstream.New(w.nc)
-	require.NoError(w.t, err)
-}
-
-// second starts another engine on the NATS of the world's server, which ends with the test.
-func (w *checkedWorld) second() *engine.Engine {
-	w.t.Helper()
-	e, err := engine.Open(w.t.Context(), w.nc, w.nc, w.config.Engine)
-	require.NoError(w.t, err)
-	w.t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		defer cancel()
-		require.NoError(w.t, e.Close(ctx))
-	})
-	return e
-}
-
-func (w *checkedWorld) close() {
-	w.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	require.NoError(w.t, w.srv.Close(ctx))
-	w.nc.Close()
+	return servertest.Start(t, append([]servertest.Change{servertest.Engine(config)}, change...)...)
 }
 
 // strangeTowns are ids that need encoding in a subject, or are too long for one or for a header.
@@ -127,23 +76,23 @@ func (w *checkedWorld) populate(towns ...string) *checkedWorld {
 	}
 	for _, id := range towns {
 		state := w.found(id)
-		accepted := w.send(proposal(state, handoff.AdvanceProject, "wall"), handoff.Executed)
-		w.send(proposal(state, handoff.AdvanceProject, "wall"), handoff.Duplicate)
-		w.send(proposal(state, handoff.TalkToTownsfolk, "casual"), handoff.Stale)
+		accepted := w.send(towntest.Proposal(state, handoff.AdvanceProject, "wall"), handoff.Executed)
+		w.send(towntest.Proposal(state, handoff.AdvanceProject, "wall"), handoff.Duplicate)
+		w.send(towntest.Proposal(state, handoff.TalkToTownsfolk, "casual"), handoff.Stale)
 		next := w.nextState(state, accepted)
-		w.send(proposal(next, handoff.AdvanceProject, "gate"), handoff.Failed)
-		w.send(proposal(next, handoff.AdvanceProject, "wall",
+		w.send(towntest.Proposal(next, handoff.AdvanceProject, "gate"), handoff.Failed)
+		w.send(towntest.Proposal(next, handoff.AdvanceProject, "wall",
 			handoff.Precondition{Kind: handoff.ProjectExists, TargetID: "moat"}), handoff.Rejected)
 		calm := *next.Snapshot
 		calm.Pressure.Threat = 0
 		calmer := town.NewState(&calm)
 		w.put(calmer, next.Hash)
-		h := w.send(proposal(calmer, handoff.TalkToTownsfolk, "morale-boost"), handoff.Executed)
+		h := w.send(towntest.Proposal(calmer, handoff.TalkToTownsfolk, "morale-boost"), handoff.Executed)
 		if id == "town-1" {
 			w.executed = h
 		}
 	}
-	w.send(proposal(towntest.Threatened(func(s *town.Snapshot) { s.TownID = "nowhere" }),
+	w.send(towntest.Proposal(towntest.Threatened(func(s *town.Snapshot) { s.TownID = "nowhere" }),
 		handoff.AdvanceProject, "wall"), handoff.Rejected)
 	for _, event := range []runevents.EventType{runevents.RunStarted, "Noted", runevents.RunPaused} {
 		w.append("town-1", "planner-1", runlog.Event{EventType: event})
@@ -152,19 +101,9 @@ func (w *checkedWorld) populate(towns ...string) *checkedWorld {
 	return w
 }
 
-func proposal(
-	at town.State, kind handoff.ProposalType, argument string, pre ...handoff.Precondition,
-) handoff.Proposal {
-	return handoff.Proposal{
-		Type: kind, ActorID: "mayor-1", TownID: at.Snapshot.TownID, Priority: 0.5,
-		Reason: "Because.", Args: map[string]string{kind.ArgumentName(): argument},
-		SnapshotHash: at.Hash, DecisionEpoch: at.Epoch(), Preconditions: pre,
-	}
-}
-
 func (w *checkedWorld) put(state town.State, expected string) {
 	w.t.Helper()
-	_, err := w.engine.Put(w.t.Context(), state, expected)
+	_, err := w.Engine().Put(w.t.Context(), state, expected)
 	require.NoError(w.t, err)
 }
 
@@ -173,7 +112,7 @@ func (w *checkedWorld) idle() {
 	w.t.Helper()
 	require.Eventually(w.t, func() bool {
 		// An application that ends is queued before it is not counted any more.
-		return w.engine.Stats().Applying == 0 && w.engine.Stats().Waiting == 0
+		return w.Engine().Stats().Applying == 0 && w.Engine().Stats().Waiting == 0
 	}, time.Minute, time.Millisecond)
 }
 
@@ -208,13 +147,13 @@ func submit(
 func (w *checkedWorld) execute(h *handoff.Handoff) handoff.Status {
 	w.t.Helper()
 	const patience = 30 * time.Second
-	answer, err := submit(w.t.Context(), w.engine, h)
+	answer, err := submit(w.t.Context(), w.Engine(), h)
 	for until := time.Now().Add(patience); time.Now().Before(until) &&
 		(errors.Is(err, engine.ErrInProgress) ||
 			errors.Is(err, engine.ErrIndexBehind)); {
 		// as a client does
 		time.Sleep(10 * time.Millisecond)
-		answer, err = submit(w.t.Context(), w.engine, h)
+		answer, err = submit(w.t.Context(), w.Engine(), h)
 	}
 	require.NoError(w.t, err)
 	return answer.Result.Status
@@ -223,14 +162,14 @@ func (w *checkedWorld) execute(h *handoff.Handoff) handoff.Status {
 func (w *checkedWorld) fsck(options fsck.Options) *fsck.Report {
 	w.t.Helper()
 	options.Logger = slog.New(slog.DiscardHandler)
-	report, err := fsck.Run(w.t.Context(), w.nc, wire.DefaultWorld, options)
+	report, err := fsck.Run(w.t.Context(), w.Operator(), wire.DefaultWorld, options)
 	require.NoError(w.t, err)
 	return report
 }
 
 // indexDir is the directory of the index of the world's server.
 func (w *checkedWorld) indexDir() string {
-	return filepath.Join(w.config.Embedded.Data, "index", wire.DefaultWorld)
+	return filepath.Join(w.Config.Embedded.Data, "index", wire.DefaultWorld)
 }
 
 func (w *checkedWorld) clean() *fsck.Report {
@@ -238,18 +177,11 @@ func (w *checkedWorld) clean() *fsck.Report {
 	report := w.fsck(fsck.Options{})
 	require.Empty(w.t, report.Findings)
 	require.True(w.t, report.Clean())
-	indextest.RequireRebuilt(w.t, w.nc, wire.DefaultWorld, w.indexDir())
+	indextest.RequireRebuilt(w.t, w.Operator(), wire.DefaultWorld, w.indexDir())
 	return report
 }
 
-func (w *checkedWorld) stream(name string) jetstream.Stream {
-	w.t.Helper()
-	stream, err := w.js.Stream(w.t.Context(), name)
-	require.NoError(w.t, err)
-	return stream
-}
-
-func (w *checkedWorld) log() jetstream.Stream { return w.stream(layout.LogStream("main")) }
+func (w *checkedWorld) log() jetstream.Stream { return w.Stream(layout.LogStream("main")) }
 
 // logEnd is the sequence of the log's last message.
 func (w *checkedWorld) logEnd() uint64 {
@@ -277,7 +209,7 @@ func (w *checkedWorld) followed() {
 	w.t.Helper()
 	end := w.logEnd()
 	require.Eventually(w.t, func() bool {
-		return *w.engine.Stats().BusPublished >= end
+		return *w.Engine().Stats().BusPublished >= end
 	}, time.Minute, 20*time.Millisecond)
 }
 
@@ -309,9 +241,9 @@ func (w *checkedWorld) publish(subject string, header nats.Header, data []byte) 
 		}
 	}
 	var seq uint64
-	subject = logtest.AppendSubject(w.t, w.js, subject)
+	subject = logtest.AppendSubject(w.t, w.Streams(), subject)
 	publish := func() bool {
-		ack, err := w.js.PublishMsg(w.t.Context(),
+		ack, err := w.Streams().PublishMsg(w.t.Context(),
 			&nats.Msg{Subject: subject, Header: own, Data: data})
 		if err != nil || ack.Duplicate {
 			return false
@@ -337,7 +269,7 @@ func (w *checkedWorld) nextState(at town.State, h *handoff.Handoff) town.State {
 func (w *checkedWorld) talked(at town.State, n int) (all []*handoff.Handoff, now town.State) {
 	w.t.Helper()
 	for range n {
-		h := w.send(proposal(at, handoff.TalkToTownsfolk, "casual"), handoff.Executed)
+		h := w.send(towntest.Proposal(at, handoff.TalkToTownsfolk, "casual"), handoff.Executed)
 		all, at = append(all, h), w.nextState(at, h)
 	}
 	return all, at
@@ -364,11 +296,11 @@ func TestFsck_SoundWorld(t *testing.T) {
 func TestFsck_NoWorld(t *testing.T) {
 	w := newCheckedWorld(t, engine.Config{})
 	require.Equal(t, fsck.Counts{Messages: 1, Settings: 1}, w.clean().Counts, "of an empty one")
-	_, err := fsck.Run(t.Context(), w.nc, "elsewhere", fsck.Options{})
+	_, err := fsck.Run(t.Context(), w.Operator(), "elsewhere", fsck.Options{})
 	require.ErrorIs(t, err, commitlog.ErrNoWorld)
-	_, err = fsck.Run(t.Context(), w.nc, "a.b", fsck.Options{})
+	_, err = fsck.Run(t.Context(), w.Operator(), "a.b", fsck.Options{})
 	require.ErrorContains(t, err, "a world's name")
-	w.nc.Close()
-	_, err = fsck.Run(t.Context(), w.nc, "main", fsck.Options{})
+	w.Operator().Close()
+	_, err = fsck.Run(t.Context(), w.Operator(), "main", fsck.Options{})
 	require.ErrorIs(t, err, commitlog.ErrLogUnavailable)
 }
