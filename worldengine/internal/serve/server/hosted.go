@@ -153,11 +153,11 @@ func (h *hosted) tryBegin() error {
 func (h *hosted) serveOrStandBy(ctx context.Context) error {
 	s, p := h.server, h.server.placer
 	if p != nil {
-		p.add()
+		p.Add()
 	}
 	js, err := h.prepare(ctx)
 	if p != nil && h.ctx.Err() == nil {
-		p.prepared(h.world, err)
+		p.Prepared(h.world, err)
 	}
 	if err != nil {
 		return err
@@ -165,7 +165,7 @@ func (h *hosted) serveOrStandBy(ctx context.Context) error {
 	if p == nil {
 		return h.becomeWriter(ctx, nil)
 	}
-	h.service.Standbys = func() []messages.Server { return p.list(h.world) }
+	h.service.Standbys = func() []messages.Server { return p.Standbys(h.world) }
 	h.elector = &lease.Elector{
 		JetStream: js, World: h.world, Holder: s.config.Service.ID,
 		Replicas: h.engine.Storage.Replicas, Logger: h.logger, Keeper: s.keeper,
@@ -187,7 +187,7 @@ func (h *hosted) serveOrStandBy(ctx context.Context) error {
 		err = h.becomeWriter(ctx, held)
 	case errors.Is(err, lease.ErrHeld):
 		if err = h.mayServe(ctx, js); err != nil {
-			p.tried(h.world, err)
+			p.Tried(h.world, err)
 		}
 	}
 	if err != nil {

@@ -9,7 +9,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"worldengine/worldengine/internal/core/placement"
 	"worldengine/worldengine/internal/serve/access"
 )
 
@@ -32,24 +31,6 @@ func TestReadyz_OtherWorlds(t *testing.T) {
 	require.Equal(t, ask("/readyz?world=unknown"), ask("/readyz?world=hidden"))
 	add("own", errStandby)
 	require.Equal(t, "ok\n", ask("/readyz"))
-}
-
-// A world that is removed while it begins leaves nothing in the placer: nobody else would remove it.
-func TestPlacer_RemovedWhileItBegins(t *testing.T) {
-	t.Parallel()
-	s, h := &Server{}, &hosted{world: "gone"}
-	p := &placer{server: s, view: placement.New(0, placement.Announcement{ID: "self"}), changes: make(chan struct{}, 1),
-		failed: map[string]*failure{}, why: map[string]string{}}
-	s.placer = p
-	require.True(t, s.worlds.add(h))
-	p.add()
-	require.Len(t, p.view.Decide(p.now()), 1)
-	s.forget(h)
-	p.add()
-	p.tried(h.world, errors.New("it could not be served"))
-	require.Empty(t, p.view.Decide(p.now()))
-	require.Empty(t, p.self.Worlds)
-	require.Empty(t, p.self.Failed)
 }
 
 // A server is ready until its log has been silent for 15 s.

@@ -135,7 +135,7 @@ func (m *manager) ask(
 func (m *manager) whyUnserved(world string, unanswered error) (state, why string) {
 	var others []string
 	if m.server.placer != nil {
-		others = m.server.placer.refusals(world)
+		others = m.server.placer.Refusals(world)
 	}
 	if len(others) > 0 && m.server.worlds.get(world) == nil {
 		return messages.WorldUnserved, strings.Join(others, "; ")
@@ -154,7 +154,7 @@ func (m *manager) whyUnservedHere(world string, unanswered error) (state, why st
 	switch {
 	case errors.Is(err, errStandby):
 		return messages.WorldStandby, "its writer does not answer; a server that stands by takes over; " +
-			m.server.placer.reason(world)
+			m.server.placer.Reason(world)
 	case err != nil:
 		return messages.WorldUnserved, phrase.Sentence(err)
 	case errors.Is(unanswered, context.DeadlineExceeded), errors.Is(unanswered, nats.ErrTimeout),

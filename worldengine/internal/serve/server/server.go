@@ -25,6 +25,7 @@ import (
 	"worldengine/worldengine/internal/serve/httpd"
 	"worldengine/worldengine/internal/serve/metrics"
 	"worldengine/worldengine/internal/serve/service"
+	"worldengine/worldengine/internal/serve/sharing"
 	"worldengine/worldengine/internal/serve/tlsfiles"
 	"worldengine/worldengine/internal/serve/webhook"
 	"worldengine/worldengine/internal/store/lease"
@@ -81,8 +82,8 @@ type Server struct {
 	granted   []string       // the worlds among which users have permissions; sorted
 
 	manager  *manager
-	removing sync.Map // the worlds that are being removed
-	placer   *placer  // nil if no other server can join
+	removing sync.Map        // the worlds that are being removed
+	placer   *sharing.Placer // nil if no other server can join
 	worlds   registry
 	starts   chan struct{}      // has an element for each world that is being started
 	changed  chan struct{}      // see Changed
@@ -262,7 +263,7 @@ func (s *Server) drain(context.Context) error {
 		s.models.handler.Drain()
 	}
 	if s.placer != nil {
-		s.placer.drain()
+		s.placer.Drain()
 	}
 	s.look()
 	s.looking.Wait()

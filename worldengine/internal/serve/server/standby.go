@@ -50,7 +50,7 @@ func (h *hosted) standBy(ctx context.Context, js jetstream.JetStream) {
 	until, stop := context.WithCancel(ctx)
 	following.Go(func() { h.follow(until, js) })
 	acquire := h.elector.Acquire
-	if h.server.placer.places() {
+	if h.server.placer.Places() {
 		acquire = h.acquireInTurn
 	}
 	held, err := acquire(ctx)
@@ -74,7 +74,7 @@ func (h *hosted) standBy(ctx context.Context, js jetstream.JetStream) {
 // acquireInTurn waits until placement lets this server acquire the lease, and the lease is free. It
 // returns an error only when ctx ends.
 func (h *hosted) acquireInTurn(ctx context.Context) (*lease.Lease, error) {
-	h.server.placer.rouse()
+	h.server.placer.Rouse()
 	for {
 		select {
 		case action := <-h.turns:
@@ -103,7 +103,7 @@ func (h *hosted) act(ctx context.Context, action placement.Action) *lease.Lease 
 		h.logger.Warn("the writer's lease cannot be read; will try again", "error", err)
 	}
 	if action == placement.Look {
-		h.server.placer.rouse()
+		h.server.placer.Rouse()
 	}
 	return nil
 }
@@ -112,7 +112,7 @@ func (h *hosted) act(ctx context.Context, action placement.Action) *lease.Lease 
 func (h *hosted) readHolder(ctx context.Context) error {
 	holder, err := h.elector.CurrentHolder(ctx)
 	if err == nil {
-		h.server.placer.noteHolder(h.world, holder)
+		h.server.placer.NoteHolder(h.world, holder)
 	}
 	return err
 }
@@ -121,14 +121,14 @@ func (h *hosted) readHolder(ctx context.Context) error {
 func (h *hosted) tryFirst(ctx context.Context) (*lease.Lease, error) {
 	p := h.server.placer
 	select {
-	case <-p.listened:
+	case <-p.Listened():
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
 	if err := h.readHolder(ctx); err != nil {
 		return nil, err
 	}
-	if !p.first(h.world) {
+	if !p.First(h.world) {
 		return nil, lease.ErrHeld
 	}
 	return h.elector.Try(ctx)
@@ -138,7 +138,7 @@ func (h *hosted) tryFirst(ctx context.Context) (*lease.Lease, error) {
 // soon as there is a log.
 func (h *hosted) follow(ctx context.Context, js jetstream.JetStream) {
 	every := followEvery
-	if h.server.config.several() && h.server.placer.places() {
+	if h.server.config.several() && h.server.placer.Places() {
 		every = followAnyway
 	}
 	for ctx.Err() == nil {
@@ -161,23 +161,6 @@ func (h *hosted) follow(ctx context.Context, js jetstream.JetStream) {
 		case <-ctx.Done():
 		}
 	}
-}
-
-// noteEnd notes how far the writer has indexed the log.
-func (h *hosted) noteEnd(end uint64) {
-	if x := h.index.Load(); x == nil || x.Position() < end {
-		select {
-		case h.grown <- struct{}{}:
-		default:
-		}
-	} else {
-		h.synced.Store(time.Now().UnixMilli())
-	}
-}
-
-// follows reports whether this server's index is close to the end of the log.
-func (h *hosted) follows() bool {
-	return h.index.Load() != nil && time.Since(time.UnixMilli(h.synced.Load())) < syncedFor
 }
 
 // openIndex opens an index of the log, in memory only.

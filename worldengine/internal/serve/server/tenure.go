@@ -33,11 +33,11 @@ type tenure struct {
 func (h *hosted) becomeWriter(ctx context.Context, held *lease.Lease) error {
 	t, p := &tenure{lease: held}, h.server.placer
 	if held != nil {
-		p.acquired(h.world)
+		p.Acquired(h.world)
 	}
 	err := h.startTenure(ctx, t)
 	if held != nil && ctx.Err() == nil {
-		p.tried(h.world, err)
+		p.Tried(h.world, err)
 	}
 	if err != nil {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), withdrawWithin)
@@ -131,7 +131,7 @@ func (h *hosted) handOver(ctx context.Context, t *tenure) {
 func (h *hosted) withdraw(ctx context.Context, t *tenure) {
 	h.logger.Warn("the writer's lease is lost: another server may serve, this one stands by")
 	h.serving.Store(nil)
-	h.server.placer.released(h.world, true)
+	h.server.placer.Released(h.world, true)
 	h.server.noteChange()
 	ctx, cancel := context.WithTimeout(ctx, withdrawWithin)
 	defer cancel()
@@ -164,7 +164,7 @@ func (h *hosted) finish(ctx context.Context, t *tenure) (err error) {
 	}
 	if t.lease != nil {
 		t.lease.Release(ctx)
-		h.server.placer.released(h.world, false)
+		h.server.placer.Released(h.world, false)
 	}
 	return err
 }

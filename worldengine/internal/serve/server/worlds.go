@@ -131,7 +131,7 @@ func (s *Server) forget(h *hosted) {
 		s.models.forget(h.world)
 	}
 	if s.placer != nil {
-		s.placer.remove(h.world)
+		s.placer.Remove(h.world)
 	}
 }
 

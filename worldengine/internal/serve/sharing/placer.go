@@ -1,9 +1,11 @@
-package server
+// Package sharing makes the servers of a NATS share their worlds, as package placement decides.
+package sharing
 
 import (
 	"cmp"
 	"context"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"sync"
@@ -33,12 +35,40 @@ const (
 	mostReason  = 400
 )
 
-// placer makes the servers of a NATS share their worlds, as package placement decides. It announces
-// this server and hears the others. Its goroutine has the world's goroutine acquire, read or release
-// a lease, and never waits for one. The server of an embedded NATS only hears the others: it serves
-// all its worlds itself. A placer is safe for concurrent use.
-type placer struct {
-	server   *Server
+// World is a world that this server serves, or for which it stands by. Its methods must not block.
+type World interface {
+	Name() string
+	// Serving reports whether the server serves the world, and has requests in hand.
+	Serving() (serving, busy bool)
+	// Indexed returns how far the server has indexed the log; known is false without an index.
+	Indexed() (seq uint64, known bool)
+	// Follows reports whether the index is close to the end of the log.
+	Follows() bool
+	// NoteEnd notes how far the writer has indexed the log.
+	NoteEnd(seq uint64)
+	// Act has the goroutine of the world carry out a decision. It returns false if the goroutine is at work.
+	Act(action placement.Action) bool
+	Logger() *slog.Logger
+}
+
+// Config configures a Placer.
+type Config struct {
+	Conn *nats.Conn
+	// Self names this server.
+	Self placement.Announcement
+	// HearOnly is for the server of an embedded NATS: it serves all its worlds itself, and only hears the
+	// others.
+	HearOnly bool
+	// All returns the worlds of this server in their order, and World one of them, nil if it has none of the
+	// name. If Self.All is not set, the server would serve these alone.
+	All   func() []World
+	World func(name string) World
+}
+
+// Placer announces this server and hears the others. Its goroutine has the world's goroutine acquire, read or
+// release a lease, and never waits for one. A Placer is safe for concurrent use.
+type Placer struct {
+	config   Config
 	started  time.Time
 	listened chan struct{} // closed when the first answers of others are there
 
@@ -66,56 +96,47 @@ type failure struct {
 	anyway time.Duration // when it tries again if another one does
 }
 
-// startPlacer starts the placer of a server unless no other server can join.
-func (s *Server) startPlacer(context.Context) error {
-	if s.embedded != nil && !s.config.Open {
-		return nil
-	}
-	p := &placer{
-		server: s, started: time.Now(), listened: make(chan struct{}), changes: make(chan struct{}, 1),
-		failed: map[string]*failure{}, standbys: map[string]map[string]standby{},
-		why: map[string]string{}, due: true,
-	}
-	p.self = placement.Announcement{
-		ID: s.config.Service.ID, Name: s.config.Service.Name, Version: s.config.Service.Version,
-		Started: p.started.UTC(),
-	}
-	if s.http != nil {
-		p.self.URL = s.http.URL()
-	}
-	p.offer()
-	p.view = placement.New(0, p.self)
+// Start starts a placer.
+func Start(config Config) (*Placer, error) {
+	p := newPlacer(config)
 	for subject, hear := range map[string]nats.MsgHandler{
 		layout.ServersSubject: p.receive, layout.StandbySubject("*"): p.receiveStandby,
 	} {
-		if _, err := s.conn.Subscribe(subject, hear); err != nil {
-			return fmt.Errorf("server: announcements of other servers: %w", err)
+		if _, err := config.Conn.Subscribe(subject, hear); err != nil {
+			return nil, fmt.Errorf("server: announcements of other servers: %w", err)
 		}
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	p.stop = stop
-	if p.places() {
+	if p.Places() {
 		p.ended.Go(func() { p.run(ctx) })
 		time.AfterFunc(listenFor, func() { close(p.listened) })
 	}
-	s.placer = p
-	return nil
+	return p, nil
 }
 
-func (s *Server) stopPlacer(context.Context) error {
-	if s.placer != nil {
-		s.placer.close()
+func newPlacer(config Config) *Placer {
+	p := &Placer{
+		config: config, started: time.Now(), listened: make(chan struct{}), changes: make(chan struct{}, 1),
+		failed: map[string]*failure{}, standbys: map[string]map[string]standby{},
+		why: map[string]string{}, due: true, self: config.Self,
 	}
-	return nil
+	p.self.Started = p.started.UTC()
+	p.offer()
+	p.view = placement.New(0, p.self)
+	return p
 }
 
-// places reports whether this server shares its worlds with the servers that it hears.
-func (p *placer) places() bool { return p != nil && p.server.embedded == nil }
+// Places reports whether this server shares its worlds with the servers that it hears; false for nil.
+func (p *Placer) Places() bool { return p != nil && !p.config.HearOnly }
 
-func (p *placer) now() time.Duration { return time.Since(p.started) }
+// Listened is closed when the first answers of other servers are there.
+func (p *Placer) Listened() <-chan struct{} { return p.listened }
 
-// rouse makes the goroutine decide anew.
-func (p *placer) rouse() {
+func (p *Placer) now() time.Duration { return time.Since(p.started) }
+
+// Rouse makes the goroutine decide anew.
+func (p *Placer) Rouse() {
 	select {
 	case p.changes <- struct{}{}:
 	default:
@@ -123,10 +144,9 @@ func (p *placer) rouse() {
 }
 
 // offer writes down which worlds the server would serve, and cannot serve now.
-func (p *placer) offer() {
-	p.self.All = p.server.config.Worlds.All
+func (p *Placer) offer() {
 	if !p.self.All {
-		p.self.Worlds = p.server.Worlds()
+		p.self.Worlds = p.names()
 	}
 	p.self.Failed, p.self.Reasons = nil, map[string]string{}
 	for _, world := range slices.Sorted(maps.Keys(p.failed)) {
@@ -139,28 +159,36 @@ func (p *placer) offer() {
 	}
 }
 
+// names returns the worlds of this server.
+func (p *Placer) names() (names []string) {
+	for _, w := range p.config.All() {
+		names = append(names, w.Name())
+	}
+	return names
+}
+
 // change changes the view, announces the change, and decides anew.
-func (p *placer) change(change func(now time.Duration)) {
+func (p *Placer) change(change func(now time.Duration)) {
 	p.mu.Lock()
 	change(p.now())
 	p.due = true
 	p.mu.Unlock()
-	p.rouse()
+	p.Rouse()
 }
 
-// add adds the worlds that the server would serve. One that was removed while it began is none of them.
-func (p *placer) add() {
+// Add adds the worlds that the server would serve. One that was removed while it began is none of them.
+func (p *Placer) Add() {
 	p.change(func(now time.Duration) {
 		p.offer()
 		p.view.Offer(now, p.self)
-		for _, name := range p.server.Worlds() {
+		for _, name := range p.names() {
 			p.view.Exists(now, name)
 		}
 	})
 }
 
-// remove forgets a world, which the server does not have any more.
-func (p *placer) remove(world string) {
+// Remove forgets a world, which the server does not have any more.
+func (p *Placer) Remove(world string) {
 	p.change(func(now time.Duration) {
 		delete(p.failed, world)
 		delete(p.why, world)
@@ -170,37 +198,37 @@ func (p *placer) remove(world string) {
 	})
 }
 
-// acquired notes that this server has the lease of a world.
-func (p *placer) acquired(world string) {
+// Acquired notes that this server has the lease of a world.
+func (p *Placer) Acquired(world string) {
 	p.change(func(now time.Duration) { p.view.Acquired(now, world) })
 }
 
-// released notes that this server has no longer the lease of a world. lost is set if it did not give
+// Released notes that this server has no longer the lease of a world. lost is set if it did not give
 // the lease back.
-func (p *placer) released(world string, lost bool) {
+func (p *Placer) Released(world string, lost bool) {
 	p.change(func(now time.Duration) { p.view.Released(now, world, lost) })
 }
 
-// noteHolder notes the holder of a lease.
-func (p *placer) noteHolder(world, holder string) {
+// NoteHolder notes the holder of a lease.
+func (p *Placer) NoteHolder(world, holder string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.view.NoteHolder(p.now(), world, holder)
 }
 
-// prepared notes whether the start of a world came so far that the server can acquire its lease.
-func (p *placer) prepared(world string, err error) { p.note(world, err, true) }
+// Prepared notes whether the start of a world came so far that the server can acquire its lease.
+func (p *Placer) Prepared(world string, err error) { p.note(world, err, true) }
 
-// tried notes whether the server could serve a world whose lease it had, or could have acquired.
-func (p *placer) tried(world string, err error) { p.note(world, err, false) }
+// Tried notes whether the server could serve a world whose lease it had, or could have acquired.
+func (p *Placer) Tried(world string, err error) { p.note(world, err, false) }
 
 // note notes the failure, or else the success, of a part of a world's start. The success of the early
 // part ends no failure of the rest.
-func (p *placer) note(world string, err error, early bool) {
+func (p *Placer) note(world string, err error, early bool) {
 	p.change(func(now time.Duration) {
 		f := p.failed[world]
 		switch {
-		case p.server.worlds.get(world) == nil, err == nil && f == nil, err == nil && early && !f.early:
+		case p.config.World(world) == nil, err == nil && f == nil, err == nil && early && !f.early:
 			return
 		case err == nil:
 			delete(p.failed, world)
@@ -217,8 +245,8 @@ func (p *placer) note(world string, err error, early bool) {
 	})
 }
 
-// refusals say why other servers that are there cannot serve a world.
-func (p *placer) refusals(world string) (whys []string) {
+// Refusals say why other servers that are there cannot serve a world.
+func (p *Placer) Refusals(world string) (whys []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, a := range p.view.Others(p.now()) {
@@ -229,27 +257,27 @@ func (p *placer) refusals(world string) (whys []string) {
 	return whys
 }
 
-// drain announces that the server is stopping.
-func (p *placer) drain() {
+// Drain announces that the server is stopping.
+func (p *Placer) Drain() {
 	p.change(func(now time.Duration) {
 		p.self.Draining = true
 		p.view.Offer(now, p.self)
 	})
 }
 
-// close ends the placer, once the last change is announced.
-func (p *placer) close() {
+// Close ends the placer, once the last change is announced.
+func (p *Placer) Close() {
 	p.stop()
 	p.ended.Wait()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.due && p.places() {
+	if p.due && p.Places() {
 		p.announce(p.now())
 	}
 }
 
 // receive adds an announcement of a server. A new server is answered at once.
-func (p *placer) receive(msg *nats.Msg) {
+func (p *Placer) receive(msg *nats.Msg) {
 	var a placement.Announcement
 	if json.Unmarshal(msg.Data, &a) != nil || a.ID == "" {
 		return // from a later program
@@ -261,15 +289,15 @@ func (p *placer) receive(msg *nats.Msg) {
 	p.view.Receive(now, a)
 	p.mu.Unlock()
 	for _, world := range a.Serves {
-		if h := p.server.worlds.get(world); h != nil {
-			h.noteEnd(a.Indexed[world])
+		if w := p.config.World(world); w != nil {
+			w.NoteEnd(a.Indexed[world])
 		}
 	}
-	p.rouse()
+	p.Rouse()
 }
 
 // run announces and decides until ctx ends.
-func (p *placer) run(ctx context.Context) {
+func (p *Placer) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		wait := p.turn()
 		timer := time.NewTimer(wait)
@@ -285,28 +313,28 @@ func (p *placer) run(ctx context.Context) {
 
 // turn announces the server if that is due, decides about all worlds, and returns when it is to be
 // called again.
-func (p *placer) turn() time.Duration {
+func (p *Placer) turn() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := p.now()
 	p.retry(now)
-	for _, h := range p.server.worlds.all() {
-		if t := h.serving.Load(); t != nil {
-			p.view.Busy(h.world, t.engine.Busy())
+	for _, w := range p.config.All() {
+		if serving, busy := w.Serving(); serving {
+			p.view.Busy(w.Name(), busy)
 		}
 	}
 	wait := placement.AnnounceEvery - (now - p.announced)
 	var ready []string
 	for _, d := range p.view.Decide(now) {
-		h := p.server.worlds.get(d.World)
-		if h == nil {
+		w := p.config.World(d.World)
+		if w == nil {
 			continue
 		}
 		p.why[d.World] = d.Why
-		if d.Wanted && h.follows() {
+		if d.Wanted && w.Follows() {
 			ready = append(ready, d.World)
 		}
-		wait = min(wait, p.act(now, h, d))
+		wait = min(wait, p.act(now, w, d))
 	}
 	if !slices.Equal(ready, p.self.Ready) {
 		p.self.Ready, p.due = ready, true
@@ -320,31 +348,26 @@ func (p *placer) turn() time.Duration {
 
 // act has the goroutine of a world carry a decision out. A goroutine that is at work gets the decision
 // of a later turn. act returns when that is.
-func (p *placer) act(now time.Duration, h *hosted, d placement.Decision) time.Duration {
+func (p *Placer) act(now time.Duration, w World, d placement.Decision) time.Duration {
 	switch {
 	case d.Action == placement.Acquire && d.After > 0:
 		return d.After
 	case d.Action == placement.Acquire || d.Action == placement.Look:
-		select {
-		case h.turns <- d.Action:
-		default:
-		}
+		w.Act(d.Action)
 		return placement.LookEvery
 	case d.Action == placement.HandOver:
-		select {
-		case h.turns <- d.Action:
-			h.logger.Info("the world is handed over", "server", d.To)
-			p.view.StartHandover(now, h.world)
-		default:
+		if w.Act(d.Action) {
+			w.Logger().Info("the world is handed over", "server", d.To)
+			p.view.StartHandover(now, d.World)
 		}
-	case p.view.Holder(h.world) != p.self.ID && !p.view.Announced(now, h.world):
+	case p.view.Holder(d.World) != p.self.ID && !p.view.Announced(now, d.World):
 		return placement.LookEvery
 	}
 	return placement.AnnounceEvery
 }
 
 // retry makes the server try again to serve worlds that it could not serve.
-func (p *placer) retry(now time.Duration) {
+func (p *Placer) retry(now time.Duration) {
 	for world, f := range p.failed {
 		free := p.view.Holder(world) == "" && !p.view.Announced(now, world)
 		if f.waits && !f.early && (free && now >= f.until || now >= f.anyway) {
@@ -356,37 +379,34 @@ func (p *placer) retry(now time.Duration) {
 }
 
 // announce publishes the announcement of this server.
-func (p *placer) announce(now time.Duration) {
+func (p *Placer) announce(now time.Duration) {
 	p.self.Seq++
 	p.self.UptimeMillis = p.view.Uptime(now).Milliseconds()
 	p.self.Serves, p.self.Indexed = p.view.Serves(), map[string]uint64{}
-	for _, h := range p.server.worlds.all() {
-		if t := h.serving.Load(); t != nil {
-			p.self.Indexed[h.world], _ = t.engine.IndexProgress()
-			continue
+	for _, w := range p.config.All() {
+		name := w.Name()
+		if seq, known := w.Indexed(); known {
+			p.self.Indexed[name] = seq
 		}
-		if x := h.index.Load(); x != nil {
-			p.self.Indexed[h.world] = x.Position()
-		}
-		if !p.view.Announced(now, h.world) {
-			p.announceStandby(h.world)
+		if serving, _ := w.Serving(); !serving && !p.view.Announced(now, name) {
+			p.announceStandby(name)
 		}
 	}
 	p.due, p.announced = false, now
 	if data, err := json.Marshal(p.self); err == nil {
-		_ = p.server.conn.Publish(layout.ServersSubject, data)
+		_ = p.config.Conn.Publish(layout.ServersSubject, data)
 	}
 }
 
-// reason returns why the last decision about a world was made.
-func (p *placer) reason(world string) string {
+// Reason returns why the last decision about a world was made.
+func (p *Placer) Reason(world string) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return cmp.Or(p.why[world], "no decision about it has been made yet")
 }
 
-// first reports whether the server is the first for a world that is free.
-func (p *placer) first(world string) bool {
+// First reports whether the server is the first for a world that is free.
+func (p *Placer) First(world string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.ContainsFunc(p.view.Decide(p.now()), func(d placement.Decision) bool {

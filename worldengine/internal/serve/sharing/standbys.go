@@ -1,4 +1,4 @@
-package server
+package sharing
 
 import (
 	"cmp"
@@ -26,7 +26,7 @@ type standby struct {
 
 // receiveStandby adds the announcement of an earlier program. Other servers make such announcements too,
 // for an earlier writer: they announce themselves as well, and are listed once.
-func (p *placer) receiveStandby(msg *nats.Msg) {
+func (p *Placer) receiveStandby(msg *nats.Msg) {
 	var server messages.Server
 	if json.Unmarshal(msg.Data, &server) != nil || server.ID == p.self.ID {
 		return
@@ -41,18 +41,18 @@ func (p *placer) receiveStandby(msg *nats.Msg) {
 }
 
 // announceStandby announces that this server stands by for a world, to an earlier program.
-func (p *placer) announceStandby(world string) {
+func (p *Placer) announceStandby(world string) {
 	data, err := json.Marshal(messages.Server{
 		ID: p.self.ID, Name: p.self.Name, Version: p.self.Version, Started: p.self.Started,
 		Indexed: p.self.Indexed[world],
 	})
 	if err == nil {
-		_ = p.server.conn.Publish(layout.StandbySubject(world), data)
+		_ = p.config.Conn.Publish(layout.StandbySubject(world), data)
 	}
 }
 
-// list returns the other servers that stand by for a world, in the order of their start.
-func (p *placer) list(world string) []messages.Server {
+// Standbys returns the other servers that stand by for a world, in the order of their start.
+func (p *Placer) Standbys(world string) []messages.Server {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now, servers := p.now(), map[string]messages.Server{}
