@@ -165,7 +165,7 @@ func TestMemory(t *testing.T) {
 // The events of a handoff's run have the trace of the ctx with which it was sent.
 func TestSend_Trace(t *testing.T) {
 	t.Parallel()
-	c := serve(t, func(config *server.Config) { config.Engine.Bus.Enabled = true }).join("")
+	c := serve(t, func(config *server.Config) { config.Engine.Outbox.Enabled = true }).join("")
 	found(t, c, "t")
 	type key struct{}
 	c.Trace = func(ctx context.Context) trace.Context {

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"worldengine/worldengine/internal/engine/bus"
+	"worldengine/worldengine/internal/engine/outbox"
 	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/kit/protocol"
 	"worldengine/worldengine/internal/serve/access"
@@ -53,7 +53,7 @@ func TestStreams_Denied(t *testing.T) {
 	operator.fails(exitRefused, denied, "world", "settings", "set", "apply=plugin")
 
 	for _, config := range []jetstream.StreamConfig{
-		bus.StreamConfig("main", time.Hour, 0, 1), bus.DeadLetterConfig("main", 1),
+		outbox.StreamConfig("main", time.Hour, 0, 1), outbox.DeadLetterConfig("main", 1),
 	} {
 		_, err = js.CreateStream(t.Context(), config)
 		require.NoError(t, err)

@@ -46,13 +46,13 @@ func (a *app) backup(ctx context.Context, js jetstream.JetStream, dir string) (*
 	line := a.progressLine()
 	defer line.clear()
 	manifest, err := backup.Create(ctx, js.Conn(), dir, backup.Options{
-		World: a.flags.World, Copying: func(stream string, bytes int64) {
+		World: a.flags.World, OnProgress: func(stream string, bytes int64) {
 			line.show(false, "%s: %s", stream, diskspace.Size(uint64(bytes)))
 		}})
 	switch {
 	case errors.Is(err, backup.ErrDirectory):
 		return nil, usage(err)
-	case errors.Is(err, backup.ErrOutrun):
+	case errors.Is(err, backup.ErrOverwritten):
 		return nil, failedf("%s", sentence(err))
 	case err != nil:
 		return nil, a.streamError(ctx, err, "BACKUP_FAILED")

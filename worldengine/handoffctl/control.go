@@ -46,14 +46,14 @@ func (f *townFlag) Validate() error {
 func (f *townFlag) town() string { return cmp.Or(f.Name, f.Town) }
 
 type pauseCommand struct {
-	Of           townFlag      `embed:"" set:"without=or --all for the whole world"`
+	Target       townFlag      `embed:"" set:"without=or --all for the whole world"`
 	All          bool          `help:"Pause the whole world."`
 	Signal       signalFlags   `embed:""`
 	DrainTimeout time.Duration `help:"Raise an alert if commands are still being applied after this time, ${default} by default." default:"5m"`
 }
 
 func (c *pauseCommand) Run(ctx context.Context, a *app) error {
-	town := c.Of.town()
+	town := c.Target.town()
 	if c.All == (town != "") {
 		return usagef("pause needs a town, or --all for the whole world")
 	}
@@ -71,13 +71,13 @@ func (c *pauseCommand) Run(ctx context.Context, a *app) error {
 }
 
 type resumeCommand struct {
-	Of     townFlag    `embed:"" set:"without=the whole world by default"`
+	Target townFlag    `embed:"" set:"without=the whole world by default"`
 	All    bool        `help:"End the pause of the whole world, which is the default without a town."`
 	Signal signalFlags `embed:""`
 }
 
 func (c *resumeCommand) Run(ctx context.Context, a *app) error {
-	town := c.Of.town()
+	town := c.Target.town()
 	if c.All && town != "" {
 		return usagef("resume takes a town, or --all for the whole world")
 	}

@@ -17,7 +17,7 @@ import (
 	"worldengine/trace"
 	"worldengine/worldengine/client"
 	"worldengine/worldengine/internal/core/town"
-	"worldengine/worldengine/internal/kit/documents"
+	"worldengine/worldengine/internal/kit/jsonfiles"
 	"worldengine/worldengine/messages"
 )
 
@@ -34,7 +34,7 @@ func (c *sendCommand) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	if in := documents.Unwrap(data); in.Handoff != nil {
+	if in := jsonfiles.Unwrap(data); in.Handoff != nil {
 		data = in.Handoff
 	}
 	parent := trace.Parse(c.Trace, "")

@@ -11,7 +11,7 @@ import (
 
 	"worldengine/schemas"
 	"worldengine/worldengine/internal/core/town"
-	"worldengine/worldengine/internal/kit/documents"
+	"worldengine/worldengine/internal/kit/jsonfiles"
 )
 
 // The largest files that are read.
@@ -49,7 +49,7 @@ func (a *app) readDocument(name, wanted string) (jsontext.Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	elements, many, err := documents.Split(data)
+	elements, many, err := jsonfiles.Split(data)
 	switch {
 	case err != nil:
 		return nil, usagef("%s is not JSON: %s", name, sentence(err))
@@ -61,7 +61,7 @@ func (a *app) readDocument(name, wanted string) (jsontext.Value, error) {
 
 // snapshotIn returns the snapshot in a reply of town.get, and anything else as it is.
 func snapshotIn(data []byte) jsontext.Value {
-	if in := documents.Unwrap(data); in.Snapshot != nil {
+	if in := jsonfiles.Unwrap(data); in.Snapshot != nil {
 		return in.Snapshot
 	}
 	return data

@@ -16,7 +16,7 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/runevents"
-	"worldengine/worldengine/internal/kit/visible"
+	"worldengine/worldengine/internal/kit/termtext"
 )
 
 // json reports whether the output is for scripts.
@@ -209,7 +209,7 @@ func (p *progressLine) clear() {
 	}
 }
 
-func show(text string) string { return visible.Text(text) }
+func show(text string) string { return termtext.Text(text) }
 
 // orDash is show, or a dash for "".
 func orDash(text string) string {
@@ -226,7 +226,7 @@ func (a *app) brief(payload jsontext.Value) string {
 	if !a.terminal {
 		return string(payload)
 	}
-	return visible.Short(string(payload))
+	return termtext.Short(string(payload))
 }
 
 // briefID returns an id for a table: on a terminal its beginning, which handoffctl accepts as an

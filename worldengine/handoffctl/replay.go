@@ -11,7 +11,7 @@ import (
 
 	"worldengine/worldengine/fixture"
 	"worldengine/worldengine/internal/kit/cmdline"
-	"worldengine/worldengine/internal/kit/documents"
+	"worldengine/worldengine/internal/kit/jsonfiles"
 	"worldengine/worldengine/internal/tool/junit"
 	"worldengine/worldengine/internal/tool/record"
 	"worldengine/worldengine/internal/tool/replay"
@@ -76,7 +76,7 @@ func (f outputFile) report(suites ...*junit.Suite) error {
 
 // load checks the command line, and reads the fixtures.
 func (c *replayCommand) load(a *app) (cases []replay.Case, err error) {
-	files, err := documents.Files(c.Paths)
+	files, err := jsonfiles.Files(c.Paths)
 	if err != nil {
 		return nil, usage(err)
 	}

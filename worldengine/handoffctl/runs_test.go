@@ -107,7 +107,7 @@ func TestRunID_ManyRuns(t *testing.T) {
 
 // The events of the run have the traceparent; one that is none is a mistake in the command line.
 func TestSend_Traceparent(t *testing.T) {
-	c := onlineWith(t, engine.Config{Bus: engine.BusConfig{Enabled: true}})
+	c := onlineWith(t, engine.Config{Outbox: engine.OutboxConfig{Enabled: true}})
 	nc := c.connect()
 	events, err := nc.SubscribeSync(wire.EventSubject(wire.DefaultWorld, "*", "*"))
 	require.NoError(t, err)

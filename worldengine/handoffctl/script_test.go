@@ -47,8 +47,8 @@ func TestScripts(t *testing.T) {
 	t.Parallel()
 	configs := map[string]engine.Config{
 		"approvals": {Settings: worldsettings.Settings{RequireApproval: "TOWNSFOLK_TALK"}},
-		"away": {Settings: worldsettings.Settings{Apply: apply.Plugin}, Plugin: apply.Policy{
-			Deadline: 500 * time.Millisecond, Attempts: 1, Absent: apply.AbsentFail}},
+		"away": {Settings: worldsettings.Settings{Apply: apply.Plugin}, Plugin: apply.RetryPolicy{
+			Deadline: 500 * time.Millisecond, Attempts: 1, Absence: apply.AbsenceFail}},
 		"absent": {Settings: worldsettings.Settings{Apply: apply.Plugin}},
 	}
 	files, err := filepath.Glob("testdata/scripts/*.txt")

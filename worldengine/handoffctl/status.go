@@ -21,12 +21,12 @@ import (
 
 // statusCommand shows the state of the world, or the pause of a town.
 type statusCommand struct {
-	Of     townFlag `embed:"" set:"without=the whole world by default"`
+	Target townFlag `embed:"" set:"without=the whole world by default"`
 	Worlds bool     `help:"Show all worlds of the server at a glance."`
 }
 
 func (c *statusCommand) Run(ctx context.Context, a *app, server *client.Client) error {
-	town := c.Of.town()
+	town := c.Target.town()
 	switch {
 	case c.Worlds && town != "":
 		return usagef("give a town or --worlds, not both")

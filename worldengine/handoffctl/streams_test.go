@@ -14,7 +14,7 @@ import (
 
 	"worldengine/runevents"
 	"worldengine/worldengine/internal/engine"
-	"worldengine/worldengine/internal/engine/bus"
+	"worldengine/worldengine/internal/engine/outbox"
 	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/kit/protocol"
 	"worldengine/worldengine/internal/serve/server/servertest"
@@ -27,11 +27,11 @@ import (
 )
 
 func TestDeadLetters_ListAndShow(t *testing.T) {
-	c := onlineWith(t, engine.Config{Bus: engine.BusConfig{Enabled: true}})
+	c := onlineWith(t, engine.Config{Outbox: engine.OutboxConfig{Enabled: true}})
 	assert.Contains(t, c.ok("deadletter", "list"), "\nnone\n")
 	assert.Equal(t, exitUsage, c.run("deadletter", "show", "1").status)
 	js := c.world.Streams()
-	_, err := js.CreateStream(t.Context(), bus.DeadLetterConfig("main", 1))
+	_, err := js.CreateStream(t.Context(), outbox.DeadLetterConfig("main", 1))
 	require.NoError(t, err)
 	for part, body := range []string{`{"a": 1}`, "\x00\xff"} {
 		_, err := js.PublishMsg(t.Context(), &nats.Msg{
@@ -66,7 +66,7 @@ func TestDeadLetters_ListAndShow(t *testing.T) {
 // Letters whose cause is mended come onto the bus, and their alerts are acknowledged; a letter whose
 // event the log does not have stays.
 func TestDeadLetters_Replay(t *testing.T) {
-	c := onlineWith(t, engine.Config{Bus: engine.BusConfig{Enabled: true, Attempts: 1}})
+	c := onlineWith(t, engine.Config{Outbox: engine.OutboxConfig{Enabled: true, Attempts: 1}})
 	assert.Contains(t, c.ok("deadletter", "replay", "--all"), "\nnone\n")
 	for _, wrong := range [][]string{{}, {"1", "--all"}, {"x"}, {"1"}} {
 		assert.Equal(t, exitUsage, c.run(append([]string{"deadletter", "replay"},
@@ -178,7 +178,7 @@ func TestStatus_Trouble(t *testing.T) {
 			[]byte(marshal(t, alert)))
 		require.NoError(t, err)
 	}
-	_, err := js.CreateStream(t.Context(), bus.DeadLetterConfig("main", 1))
+	_, err := js.CreateStream(t.Context(), outbox.DeadLetterConfig("main", 1))
 	require.NoError(t, err)
 	_, err = js.Publish(t.Context(), layout.DeadLetterSubject("main", "RUNEVENTS", "7", "0"),
 		[]byte(`{}`))
@@ -201,7 +201,7 @@ func TestStatus_LogLost(t *testing.T) {
 	require.NoError(t, js.DeleteStream(t.Context(), log.CachedInfo().Config.Name))
 	_, err = js.CreateStream(t.Context(), log.CachedInfo().Config)
 	require.NoError(t, err)
-	_, _, err = c.world.Engine().Follow(t.Context())
+	_, _, err = c.world.Engine().CatchUp(t.Context())
 	require.NoError(t, err, "which sees the end of the log")
 	require.Eventually(t, func() bool { return c.world.Engine().LogLost() != nil }, time.Minute,
 		10*time.Millisecond)

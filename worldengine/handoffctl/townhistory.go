@@ -10,7 +10,7 @@ import (
 	"worldengine/schemas"
 	"worldengine/worldengine/client"
 	"worldengine/worldengine/internal/core/town"
-	"worldengine/worldengine/internal/kit/visible"
+	"worldengine/worldengine/internal/kit/termtext"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
@@ -86,7 +86,7 @@ func (c *townDiffCommand) Run(ctx context.Context, a *app, server *client.Client
 	found := append([]handoff.Difference{}, handoff.Differences(before, after, true)...)
 	return a.conclude(map[string]any{"differences": found}, func(t table) {
 		for _, d := range found {
-			t.linef("%s\t%s", d.Path, visible.Change(d.Before, d.After))
+			t.linef("%s\t%s", d.Path, termtext.Change(d.Before, d.After))
 		}
 	}, failedIf(len(found) > 0, "the snapshots differ"))
 }

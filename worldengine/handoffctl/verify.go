@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"worldengine/schemas"
-	"worldengine/worldengine/internal/kit/documents"
+	"worldengine/worldengine/internal/kit/jsonfiles"
 	"worldengine/worldengine/internal/tool/verify"
 )
 
@@ -16,7 +16,7 @@ type verifyCommand struct {
 }
 
 func (c *verifyCommand) Run(a *app) error {
-	files, err := documents.Files(c.Paths)
+	files, err := jsonfiles.Files(c.Paths)
 	if err != nil {
 		return usage(err)
 	}

@@ -16,7 +16,7 @@ import (
 	"worldengine/worldengine/internal/core/apply"
 	"worldengine/worldengine/internal/core/worldfile"
 	"worldengine/worldengine/internal/kit/cmdline"
-	"worldengine/worldengine/internal/kit/documents"
+	"worldengine/worldengine/internal/kit/jsonfiles"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
@@ -166,10 +166,10 @@ func (c *worldCreateCommand) towns(a *app) (requests []jsontext.Value, err error
 	if _, err := worldfile.Parse(data, func(apply.Binding) error { return nil }); err != nil {
 		return nil, invalid(c.WorldFile, err)
 	}
-	elements, _, err := documents.Split(data)
+	elements, _, err := jsonfiles.Split(data)
 	for _, element := range elements {
-		var town documents.Members
-		if err = json.Unmarshal(element, &town, documents.Lenient); err != nil {
+		var town jsonfiles.Members
+		if err = json.Unmarshal(element, &town, jsonfiles.Lenient); err != nil {
 			break
 		}
 		if town.Snapshot == nil {

@@ -215,7 +215,7 @@ func (w *clusterWorld) lackingNodes() (lacking []string) {
 	require.NoError(w.t, err)
 	require.Len(w.t, report.Replicas, size)
 	for _, r := range report.Replicas {
-		require.Empty(w.t, r.Unread)
+		require.Empty(w.t, r.SkipReason)
 		if r.LackCount > 0 {
 			lacking = append(lacking, r.Node)
 		}

@@ -157,7 +157,7 @@ func leaderCheck(t testing.TB, nc *nats.Conn) fsck.Counts {
 	require.NoError(t, err)
 	log, err := commitlog.OpenReader(t.Context(), js, wire.DefaultWorld)
 	require.NoError(t, err)
-	check := fsck.NewLogCheck(wire.DefaultWorld, func(seq uint64) (*jetstream.RawStreamMsg, error) {
+	check := fsck.NewLogChecker(wire.DefaultWorld, func(seq uint64) (*jetstream.RawStreamMsg, error) {
 		return log.Store.At(t.Context(), seq)
 	})
 	for seq := uint64(1); ; {

@@ -130,7 +130,7 @@ func (w *sharing) served() (map[string]int, error) {
 	defer w.mu.Unlock()
 	counts, all := map[string]int{}, 0
 	for id, s := range w.heard {
-		if time.Since(s.at) < placement.SilentAfter && !s.Draining {
+		if time.Since(s.at) < placement.SilenceTimeout && !s.Draining {
 			counts[id] = len(s.Serves)
 			all += len(s.Serves)
 		}

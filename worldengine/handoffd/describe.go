@@ -37,19 +37,19 @@ func (c *serveCommand) announce(
 		at = samePort(c.Server.Embedded.Listen, url)
 	}
 	state := "standby"
-	if srv.Serving() || c.Of.several() && len(srv.Worlds()) == 0 {
+	if srv.Serving() || c.Worlds.several() && len(srv.Worlds()) == 0 {
 		state = "ready"
 	}
 	again := c.announced
 	c.announced = state
-	if c.Of.several() && again != "" { // the log says which of the worlds have changed
+	if c.Worlds.several() && again != "" { // the log says which of the worlds have changed
 		if state != again {
 			fmt.Fprintf(out, "%s %s\n", state, url)
 		}
 		return
 	}
 	worlds := ""
-	if c.Of.several() {
+	if c.Worlds.several() {
 		worlds = describeWorlds(srv)
 	} else if engine := srv.Engine(); engine != nil {
 		config.Engine.Apply = engine.Settings().Apply
@@ -125,7 +125,7 @@ func (c *serveCommand) check(ctx context.Context, out io.Writer, config server.C
 		if err != nil {
 			return err
 		}
-		if !c.Of.several() {
+		if !c.Worlds.several() {
 			config.Engine.Settings = stored
 		} else {
 			ofWorld = strings.Replace(ofWorld, "settings ", "settings  "+world+":", 1)
@@ -146,12 +146,12 @@ func (c *serveCommand) checkSettings(
 	ctx context.Context, config server.Config, world string,
 ) (text string, settings worldsettings.Settings, err error) {
 	given := config.Engine.Settings
-	if c.Of.several() { // the settings of the command line are for new worlds
+	if c.Worlds.several() { // the settings of the command line are for new worlds
 		config.Engine.Settings = worldsettings.Settings{}
 	}
 	plan, err := server.CheckSettings(ctx, config, world)
 	if err == nil && plan.New {
-		plan.Settings = given.Or(plan.Settings)
+		plan.Settings = given.WithDefaults(plan.Settings)
 	}
 	switch {
 	case errors.Is(err, commitlog.ErrFormat), errors.Is(err, commitlog.ErrHalfRestored):
@@ -197,14 +197,14 @@ func (c *serveCommand) describe(config server.Config, at, console string) string
 		cmp.Or(config.Engine.Apply, "as the world says"))
 	if config.Engine.Apply == apply.Plugin {
 		world := append(config.Worlds.Names, "<world>")[0]
-		if c.Of.several() {
+		if c.Worlds.several() {
 			world = "<world>"
 		}
 		fmt.Fprintf(&b, " (asked on %s)", wire.ApplySubject(world, "<town token>"))
 	}
 	for _, world := range slices.Sorted(maps.Keys(config.Worlds.Consoles)) {
 		fmt.Fprintf(&b, "\nrcon      the console at %s", config.Worlds.Consoles[world].Address)
-		if c.Of.several() {
+		if c.Worlds.several() {
 			fmt.Fprintf(&b, ", for the world %s", world)
 		}
 	}
@@ -212,7 +212,7 @@ func (c *serveCommand) describe(config server.Config, at, console string) string
 	models := ""
 	if console != "" {
 		models = "mcp       " + console + "/mcp"
-		if c.Of.several() {
+		if c.Worlds.several() {
 			models += "/<world>"
 		}
 		models += "\n"

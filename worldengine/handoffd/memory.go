@@ -14,7 +14,7 @@ import (
 
 // The soft memory limit is three quarters of the usable memory. The rest is for memory that the Go
 // runtime does not count, and for the page cache.
-const ofMemory = 0.75
+const memoryShare = 0.75
 
 const leastMemory = 128 << 20
 
@@ -69,7 +69,7 @@ func limitMemory(limit int64, logger *slog.Logger) {
 		limit, from = -1, "GOMEMLIMIT" // sets nothing
 	case limit == 0:
 		limit, from = usableMemory()
-		limit = max(leastMemory, int64(float64(limit)*ofMemory))
+		limit = max(leastMemory, int64(float64(limit)*memoryShare))
 	}
 	debug.SetMemoryLimit(limit)
 	logger.Info("soft memory limit", "bytes", debug.SetMemoryLimit(-1), "from", from)

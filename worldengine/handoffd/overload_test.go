@@ -103,7 +103,7 @@ func TestOverload(t *testing.T) {
 // are bounded: the clients have some 4,000 on their way at most, 12 MB, which would fit even if none
 // were refused. TestOverload_HeldBytes of the server does.
 func memoryBound(answered int64) int64 {
-	const pendingMiB = 64 // of requests that the service has not looked at, and more: see service.Intake
+	const pendingMiB = 64 // of requests that the service has not looked at, and more: see service.Throttle
 	const tailMiB = 16    // 2,048 records of 6 KB that wait for a follower
 	return raceOverhead * 4 * ((heldMiB+pendingMiB+tailMiB)<<20 + 2<<10*answered)
 }

@@ -59,7 +59,7 @@ func (c *restoreCommand) Run(ctx context.Context, s streams) error {
 		Logger:   newLogger(s.log, "text", slog.LevelWarn),
 	}, c.Dir, backup.RestoreOptions{
 		World: c.World, As: c.As, Replicas: c.Replicas,
-		Restored: func(stream backup.Stream) {
+		OnStream: func(stream backup.Stream) {
 			fmt.Fprintf(s.out, "stream    %s: %s up to sequence %d\n", stream.Name,
 				cmdline.Counted(stream.Messages, "message"), stream.LastSeq)
 		},

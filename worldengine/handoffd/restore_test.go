@@ -120,7 +120,7 @@ func (r *torture) backupUnderLoad(known map[string]*backedUp) (dir string) {
 	go func() {
 		defer done.Store(true)
 		_, err := backup.Create(r.t.Context(), streams, dir, backup.Options{
-			Copying: func(stream string, _ int64) {
+			OnProgress: func(stream string, _ int64) {
 				if stream == copying {
 					return
 				}

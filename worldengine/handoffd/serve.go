@@ -36,7 +36,7 @@ import (
 type serveCommand struct {
 	Server server.Config `embed:""`
 	Engine engine.Config `embed:""`
-	Of     worldFlags    `embed:""`
+	Worlds worldFlags    `embed:""`
 
 	MinFreeDisk freeSpace `help:"Free space to keep on the disk of --data, a size such as 1GiB. If there is less, requests that would have to be stored get 503 STORAGE_FULL. auto is a fiftieth of the disk, at least 1 MiB and at most 256 MiB." default:"auto" group:"Storage:"`
 	HTTP        string    `name:"http" help:"Address of the console over HTTP, HOST:PORT; port 0 picks a free one, off serves none. By default 127.0.0.1:8480, or a free port if that is taken. It has the TLS of the access file. An address that other machines reach requires that TLS or --insecure-listen." placeholder:"HOST:PORT"`
@@ -97,15 +97,15 @@ func (c *serveCommand) Validate() error {
 		{c.Engine.Plugin.Attempts > 0, "--plugin-attempts must be above 0"},
 		{c.Engine.Plugin.Backoff > 0, "--plugin-backoff must be above 0"},
 		{c.Engine.Plugin.Resend > 0, "--plugin-resend must be above 0"},
-		{c.Engine.Bus.Limit >= 1 || c.Engine.Bus.Limit == -1,
-			fmt.Sprintf("--bus-limit must be at least 1, or -1 for no limit, not %d", c.Engine.Bus.Limit)},
-		{c.Engine.Bus.Retention >= time.Second,
-			fmt.Sprintf("--bus-retention must be at least 1s, not %s", c.Engine.Bus.Retention)},
-		{c.Engine.Apply != apply.RCON || len(c.Of.RCONConfig) > 0, "--apply rcon needs --rcon-config " +
+		{c.Engine.Outbox.Limit >= 1 || c.Engine.Outbox.Limit == -1,
+			fmt.Sprintf("--bus-limit must be at least 1, or -1 for no limit, not %d", c.Engine.Outbox.Limit)},
+		{c.Engine.Outbox.Retention >= time.Second,
+			fmt.Sprintf("--bus-retention must be at least 1s, not %s", c.Engine.Outbox.Retention)},
+		{c.Engine.Apply != apply.RCON || len(c.Worlds.RCONConfig) > 0, "--apply rcon needs --rcon-config " +
 			"FILE with the console and the lines to run there"},
 		{c.Server.External.WebSocket == "" || c.Server.External.URL != "",
 			"--nats-websocket is for --nats: the embedded NATS has its own"},
-		{!c.Of.several() || !c.Engine.Storage.DiscardHistory, "--discard-history is for one world: give one " +
+		{!c.Worlds.several() || !c.Engine.Storage.DiscardHistory, "--discard-history is for one world: give one " +
 			"--world, or use handoffctl world settings set"},
 		{!c.Server.Open || c.Server.External.URL == "" && c.Access == "",
 			"--open is for an embedded NATS without --access: leave it out"},
@@ -149,7 +149,7 @@ func (c *serveCommand) config(logger *slog.Logger) (config server.Config, err er
 		config.HTTP.Listen = ""
 	}
 	config.Engine = c.Engine
-	config.Engine.Rules, config.Engine.Bus.Enabled, config.Engine.Now = &c.Rules, c.Bus == "jetstream", engineClock
+	config.Engine.Rules, config.Engine.Outbox.Enabled, config.Engine.Now = &c.Rules, c.Bus == "jetstream", engineClock
 	config.Worlds.Backlogs = new(server.Backlogs)
 	config.Service = service.Config{
 		Version: cmdline.Version(), MaxHeld: c.MaxHeld << 20, Revision: handoff.Revision(c.Revision),
@@ -160,7 +160,7 @@ func (c *serveCommand) config(logger *slog.Logger) (config server.Config, err er
 	user := &config.External.Clients // all else is as in config.Connection
 	user.User, user.Password, user.Token = c.Clients.User, c.Clients.Password, ""
 	user.Creds, user.NKey = c.Clients.Creds, c.Clients.NKey
-	if err := c.Of.configure(&config); err != nil {
+	if err := c.Worlds.configure(&config); err != nil {
 		return config, err
 	}
 	if c.Access != "" {
@@ -254,8 +254,8 @@ func (c *serveCommand) stop(ctx context.Context, srv *server.Server) error {
 	return srv.Close(ctx)
 }
 
-// betweenLooks is the pause between two looks at a disk that is full.
-const betweenLooks = 250 * time.Millisecond
+// pollInterval is the pause between two looks at a disk that is full.
+const pollInterval = 250 * time.Millisecond
 
 // restart replaces a server whose NATS failed to write to the disk. After a pause, once there is
 // room, it ends the server and starts another one on the same ports. Until then the server refuses
@@ -269,7 +269,7 @@ func (c *serveCommand) restart(
 		"data", config.Embedded.Data, "error", room.Check(), "pause", pause)
 	err := backoff.Sleep(ctx, pause)
 	for err == nil && room.Full() {
-		err = backoff.Sleep(ctx, betweenLooks)
+		err = backoff.Sleep(ctx, pollInterval)
 	}
 	if err != nil {
 		return srv, nil
@@ -293,7 +293,7 @@ func (c *serveCommand) restart(
 			return nil, fmt.Errorf("the server cannot start again after a write to the disk "+
 				"failed: %w", err)
 		}
-		_ = backoff.Sleep(ctx, betweenLooks) // the disk was filled again meanwhile
+		_ = backoff.Sleep(ctx, pollInterval) // the disk was filled again meanwhile
 	}
 	return nil, nil
 }

@@ -444,7 +444,7 @@ func TestServe_OtherFormat(t *testing.T) {
 func TestServe_HalfRestored(t *testing.T) {
 	t.Parallel()
 	joined, js := otherNATS(t)
-	_, err := js.CreateStream(t.Context(), commitlog.RestoringConfig("main", 1))
+	_, err := js.CreateStream(t.Context(), commitlog.RestoreMarkConfig("main", 1))
 	require.NoError(t, err)
 	const why = "run the restore again, or restore another backup: main"
 	require.Contains(t, refused(t, 1, nil, joined...), why)

@@ -44,14 +44,14 @@ func (e *Engine) resume(ctx context.Context) {
 		position := e.index.Position()
 		_, err := e.index.Sync(ctx)
 		if err == nil {
-			err = e.asked.Refresh(ctx)
+			err = e.approvals.Refresh(ctx)
 		}
 		if err != nil && ctx.Err() == nil {
 			e.config.Logger.Warn("pending commands and approvals cannot be read; "+
 				"will try again", "error", err)
 		}
-		pending := slices.DeleteFunc(e.index.Towns(index.Pending), e.games.Has)
-		if now := time.Now(); !now.Before(next) && len(pending) > 0 && e.steps.Serves() {
+		pending := slices.DeleteFunc(e.index.Towns(index.Pending), e.dispatcher.Has)
+		if now := time.Now(); !now.Before(next) && len(pending) > 0 && e.stepper.Serves() {
 			next = now.Add(e.config.Plugin.Resend)
 			for _, token := range pending {
 				e.adopt(ctx, token)
@@ -82,7 +82,7 @@ func (e *Engine) adopt(ctx context.Context, token string) {
 			defer cancel()
 			current, err := e.log.Load(ctx, townID)
 			if err == nil {
-				err = e.games.Adopt(ctx, townID, current)
+				err = e.dispatcher.Adopt(ctx, townID, current)
 			}
 			report(err)
 		})
@@ -177,7 +177,7 @@ func (e *Engine) checkLimits(last error) error {
 // verifySoon has verifyLog look at the log.
 func (e *Engine) verifySoon() {
 	select {
-	case e.elected <- struct{}{}:
+	case e.leaderChanged <- struct{}{}:
 	default: // it is about to look
 	}
 }
@@ -209,7 +209,7 @@ func (e *Engine) reapWaiting(ctx context.Context) {
 		position := e.index.Position()
 		_, err := e.index.Sync(ctx)
 		left := e.index.Waiting()
-		if err == nil && e.steps.Serves() {
+		if err == nil && e.stepper.Serves() {
 			for _, seq := range left {
 				e.reap(ctx, seq)
 			}
@@ -289,7 +289,7 @@ func (e *Engine) isOver(ctx context.Context, tail *machine.RunTail, runID string
 	case current.Pending != nil && current.Pending.Run.RunID == runID:
 		return true, nil
 	}
-	if ended, err := e.ends.HasEnded(ctx, runID); ended || err != nil || !tail.Closed {
+	if ended, err := e.finalRecords.HasEnded(ctx, runID); ended || err != nil || !tail.Closed {
 		return ended, err
 	}
 	closing, err := e.log.Store.At(ctx, tail.Guard)
@@ -314,8 +314,8 @@ func (e *Engine) isForgotten(ctx context.Context, tail *machine.RunTail) (bool, 
 			continue
 		}
 		if e.log.Stream == nil {
-			kept, err := e.log.Stored(ctx, subject)
-			if err != nil || kept >= e.log.History() {
+			kept, err := e.log.CountMessages(ctx, subject)
+			if err != nil || kept >= e.log.HistoryLimit() {
 				return err == nil, err
 			}
 			continue
@@ -346,14 +346,14 @@ func (e *Engine) watchStorage(ctx context.Context) {
 	}
 	refused := !since.IsZero()
 	for {
-		err := e.log.Full()
+		err := e.log.StorageError()
 		switch full := err != nil; {
 		case full == refused: // nothing has changed
 		case full:
 			refused, since = true, e.config.Now()
 			e.alerts.Raise(alerts.StorageFailed.Alert(alerts.Subject{},
 				"{error}", strings.TrimSuffix(phrase.Sentence(err), ".")))
-		case !e.log.Refused(): // else nothing was stored since
+		case !e.log.AppendRefused(): // else nothing was stored since
 			refused = false
 			e.alerts.Raise(alerts.StorageRecovered.Alert(alerts.Subject{},
 				"{since}", runevents.Timestamp(since)))
@@ -412,7 +412,7 @@ func (e *Engine) findLog(ctx context.Context) {
 		err := e.log.Continuity.Verify(ctx, e.log.Stream)
 		switch {
 		case errors.Is(err, commitlog.ErrLogLost):
-			if e.logLost.Load() == nil && e.leadIntact(ctx) {
+			if e.logLost.Load() == nil && e.moveFromDamagedLeader(ctx) {
 				continue
 			}
 			if e.logLost.Swap(&err) == nil {

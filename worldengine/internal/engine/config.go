@@ -39,7 +39,7 @@ type Config struct {
 	// nil for the engine's connection.
 	Plugins *nats.Conn `kong:"-"`
 	// Plugin is the policy of asking plugins and consoles to apply commands.
-	Plugin apply.Policy `embed:"" prefix:"plugin-" group:"A game:"`
+	Plugin apply.RetryPolicy `embed:"" prefix:"plugin-" group:"A game:"`
 	// RCON applies the commands of towns that are bound to it; nil if none may be.
 	RCON apply.Console `kong:"-"`
 	// ApprovalTimeout is at least 1 s.
@@ -50,13 +50,13 @@ type Config struct {
 	PauseWait time.Duration `help:"How long a handoff waits for the end of a pause before its client gets 503 TOWN_PAUSED or WORLD_PAUSED. For a game that is away it waits fifteen times as long (30 s) before 503 PLUGIN_ABSENT. Keep it shorter than the patience of clients." default:"2s" group:"A game:"`
 
 	Storage StorageConfig `embed:""`
-	Bus     BusConfig     `embed:"" prefix:"bus-"`
+	Outbox  OutboxConfig  `embed:"" prefix:"bus-"`
 	Bounds  Bounds        `embed:""`
 	Runs    RunsConfig    `embed:""`
 
-	// Listening reports whether anybody subscribes to a subject of live messages; nil publishes
+	// HasSubscribers reports whether anybody subscribes to a subject of live messages; nil publishes
 	// every message.
-	Listening func(subject string) bool `kong:"-"`
+	HasSubscribers func(subject string) bool `kong:"-"`
 	// Now is the clock of run events and of the times of attempts; time.Now. NewID draws a UUID v4
 	// that runevents.IsID accepts; uuid.NewString. Without a valid id no handoff is judged. No
 	// result contains their values.
@@ -81,8 +81,8 @@ type Config struct {
 
 	// policy is the parsed RequireApproval.
 	policy approval.Policy
-	// draw returns a random duration d with 0 <= d < below. Only pauses depend on it.
-	draw func(below time.Duration) time.Duration
+	// jitter returns a random duration d with 0 <= d < below. Only pauses depend on it.
+	jitter func(below time.Duration) time.Duration
 }
 
 // StorageConfig says where and how the log and its index are kept.
@@ -103,8 +103,8 @@ type StorageConfig struct {
 	AppendedRetention time.Duration `kong:"-"`
 }
 
-// BusConfig configures the bus.
-type BusConfig struct {
+// OutboxConfig configures the bus.
+type OutboxConfig struct {
 	// Enabled publishes the run events into the stream RUNEVENTS too, for durable consumers; false.
 	Enabled bool `kong:"-"`
 	// Retention is at least 1 s.
@@ -154,8 +154,8 @@ type Metrics interface {
 type Notifier interface {
 	// Alert gets every alert, as the server's log does.
 	Alert(alert runevents.Alert)
-	// Asked gets each proposal that begins to wait for a person's approval, once the wait is stored.
-	Asked(townID string, asked *approval.Asked)
+	// ApprovalRequested gets each proposal that begins to wait for a person's approval, once the wait is stored.
+	ApprovalRequested(townID string, asked *approval.Request)
 }
 
 // Defaults of Bounds.
@@ -174,7 +174,7 @@ func (c Config) withDefaults() (Config, error) {
 	c.World = cmp.Or(c.World, wire.DefaultWorld)
 	c.Plugin = c.Plugin.WithDefaults()
 	var err error
-	if c.Settings, err = c.Settings.Or(worldsettings.Default()).Checked(); err != nil {
+	if c.Settings, err = c.Settings.WithDefaults(worldsettings.Default()).Normalized(); err != nil {
 		return c, err
 	}
 	c.policy = c.Settings.Policy()
@@ -184,8 +184,8 @@ func (c Config) withDefaults() (Config, error) {
 	c.Bounds.PerTown = cmp.Or(c.Bounds.PerTown, DefaultQueuePerTown)
 	c.Bounds.Total = cmp.Or(c.Bounds.Total, DefaultQueueTotal)
 	c.PauseWait = cmp.Or(c.PauseWait, 2*time.Second)
-	c.Bus.Retention = cmp.Or(c.Bus.Retention, 30*24*time.Hour)
-	c.Bus.Limit = cmp.Or(c.Bus.Limit, 10_000_000)
+	c.Outbox.Retention = cmp.Or(c.Outbox.Retention, 30*24*time.Hour)
+	c.Outbox.Limit = cmp.Or(c.Outbox.Limit, 10_000_000)
 	c.Storage.AppendedRetention = cmp.Or(c.Storage.AppendedRetention, 30*24*time.Hour)
 	c.Runs.TenantID = cmp.Or(c.Runs.TenantID, "default")
 	c.Runs.ProjectID = cmp.Or(c.Runs.ProjectID, c.World)
@@ -198,8 +198,8 @@ func (c Config) withDefaults() (Config, error) {
 	if c.NewID == nil {
 		c.NewID = uuid.NewString
 	}
-	if c.draw == nil {
-		c.draw = rand.N[time.Duration]
+	if c.jitter == nil {
+		c.jitter = rand.N[time.Duration]
 	}
 	return c, c.validate()
 }
@@ -220,12 +220,12 @@ func (c *Config) validate() error {
 	err := errors.Join(wire.ValidateWorld(c.World), c.Rules.Validate(), c.Apply.Validate(),
 		c.Compress.Validate())
 	if c.Apply == apply.RCON && c.RCON == nil {
-		err = errors.Join(err, errors.New("worldengine: the setting apply is rcon, which requires "+
+		err = errors.Join(err, errors.New("engine: the setting apply is rcon, which requires "+
 			"an RCON console: give --rcon-config FILE, or another --apply, with --discard-history if "+
 			"rcon is the world's"))
 	}
 	if c.ApprovalTimeout < time.Second {
-		err = errors.Join(err, errors.New("worldengine: a proposal waits at least 1 s for its approval"))
+		err = errors.Join(err, errors.New("engine: a proposal waits at least 1 s for its approval"))
 	}
 	return err
 }
@@ -238,7 +238,7 @@ func (c *Config) absencePatience() time.Duration { return 15 * c.PauseWait }
 func (c *Config) mayBind(binding apply.Binding) error {
 	err := binding.Validate()
 	if err == nil && binding == apply.RCON && c.RCON == nil {
-		err = errors.New("worldengine: no console is configured to apply commands by rcon")
+		err = errors.New("engine: no console is configured to apply commands by rcon")
 	}
 	if err != nil {
 		return schemas.Invalid(schemas.TownPutRequest, schemas.Violation{

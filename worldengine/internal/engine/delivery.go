@@ -82,7 +82,7 @@ func (e *Engine) Submit(
 func (e *Engine) submit(d *delivery, client Client) error {
 	d.client = client
 	if d.retries == nil {
-		err := e.games.CheckKey(d.handoff.Proposal.TownID, d.handoff.IdempotencyKey, d.handoff.HandoffID)
+		err := e.dispatcher.CheckKey(d.handoff.Proposal.TownID, d.handoff.IdempotencyKey, d.handoff.HandoffID)
 		if err != nil {
 			return err
 		}
@@ -169,11 +169,11 @@ func (e *Engine) decide(
 		}
 		prior = nil
 	}
-	in := e.steps.Input(townID, d.drawn, &machine.Handoff{
+	in := e.stepper.Input(townID, d.drawn, &machine.Handoff{
 		Handoff: h, Sent: d.sent, Prior: prior, Run: d.run, Recorded: d.recorded.Load(),
 		Begin: d.runStart(), RetryOf: retryOf,
 	})
-	out, err := e.steps.Step(ctx, current, in)
+	out, err := e.stepper.Step(ctx, current, in)
 	if d.drawn = in.Drawn; in.Tail != nil {
 		d.tail = *in.Tail
 	}
@@ -184,10 +184,10 @@ func (e *Engine) decide(
 		return nil, next, err
 	}
 	if n := len(out.After.Approvals); e.config.Notifier != nil && out.Record.Kind == machine.KindAsked {
-		e.config.Notifier.Asked(townID, &out.After.Approvals[n-1])
+		e.config.Notifier.ApprovalRequested(townID, &out.After.Approvals[n-1])
 	}
 	if out.Answer == nil {
-		err = e.games.Execute(ctx, townID, out.After, d.client)
+		err = e.dispatcher.Execute(ctx, townID, out.After, d.client)
 	}
 	return out.Answer, next, err
 }
@@ -199,13 +199,13 @@ func (e *Engine) mustWait(
 	ctx context.Context, d *delivery, current machine.Town,
 ) (next time.Time, err error) {
 	townID := d.handoff.Proposal.TownID
-	if err := e.games.Adopt(ctx, townID, current); err != nil {
+	if err := e.dispatcher.Adopt(ctx, townID, current); err != nil {
 		return next, err
 	}
-	if err := e.games.CheckKey(townID, d.handoff.IdempotencyKey, d.handoff.HandoffID); err != nil {
+	if err := e.dispatcher.CheckKey(townID, d.handoff.IdempotencyKey, d.handoff.HandoffID); err != nil {
 		return next, e.applyingError(ctx, d, current, err)
 	}
-	if !e.steps.Serves() { // the next writer may have paused the world meanwhile
+	if !e.stepper.Serves() { // the next writer may have paused the world meanwhile
 		if err := e.worldPause.Reread(ctx); err != nil {
 			return next, err
 		}
@@ -267,7 +267,7 @@ func (e *Engine) refuseRetry(ctx context.Context, d *delivery, refusal *approval
 type Delivery struct {
 	engine   *Engine
 	townID   string
-	approved approval.Asked
+	approved approval.Request
 	queued   *delivery // nil if nothing was queued: err is why, or the handoff was accepted before
 	reply    queue.Reply[Answer]
 	err      error
@@ -277,7 +277,7 @@ type Delivery struct {
 // result is the handoff's own, of a run that may be retried, the approval is for a retry, and the handoff is
 // retried. A handoff that was accepted for execution before is not executed again. Call deliver in the
 // decision's turn, so that an approval that is stored has its effect even if nobody waits for it any more.
-func (e *Engine) deliver(ctx context.Context, townID string, approved *approval.Asked) *Delivery {
+func (e *Engine) deliver(ctx context.Context, townID string, approved *approval.Request) *Delivery {
 	s := &Delivery{engine: e, townID: townID, approved: *approved, reply: queue.NewReply[Answer]()}
 	if approved.Handoff == nil {
 		return s
@@ -324,12 +324,12 @@ func (s *Delivery) Wait(ctx context.Context) (Answer, error) {
 // delivered returns the answer to a handoff that was accepted for execution. While a game has the
 // command, the error is ErrInProgress, since a retry's key still has the result of the retried run.
 func (e *Engine) delivered(
-	ctx context.Context, townID string, approved *approval.Asked,
+	ctx context.Context, townID string, approved *approval.Request,
 ) (Answer, error) {
 	current, err := e.log.Load(ctx, townID)
 	if err == nil && current.Pending != nil && current.Pending.Run.RunID == approved.RunID {
-		return Answer{}, game.StillApplying(approved.RunID, townID, current.Pending.Via,
-			e.absent.StartOf(townID))
+		return Answer{}, game.StillApplying(approved.RunID, townID, current.Pending.Binding,
+			e.absences.StartOf(townID))
 	}
 	receipt, err := e.Receipt(ctx, townID, approved.IdempotencyKey)
 	if err == nil && receipt.HandoffID != approved.HandoffID { // the run was cancelled
@@ -363,7 +363,7 @@ func (e *Engine) DryRun(ctx context.Context, h *handoff.Handoff) (DryRun, error)
 		if current, err = e.log.Load(ctx, townID); err != nil {
 			return err
 		}
-		if err = e.games.CheckKey(townID, h.IdempotencyKey, h.HandoffID); err != nil {
+		if err = e.dispatcher.CheckKey(townID, h.IdempotencyKey, h.HandoffID); err != nil {
 			return err
 		}
 		prior, err = e.lookupKey(ctx, townID, h.IdempotencyKey, &current, current.Seq, indexTimeout)
@@ -376,9 +376,9 @@ func (e *Engine) DryRun(ctx context.Context, h *handoff.Handoff) (DryRun, error)
 	if err != nil {
 		return DryRun{}, err
 	}
-	out, err := machine.Step(current, e.steps.Input(townID, nil, &machine.Handoff{
+	out, err := machine.Step(current, e.stepper.Input(townID, nil, &machine.Handoff{
 		Handoff: h, Prior: prior, Run: run, DryRun: true,
-	}), &e.steps.Settings)
+	}), &e.stepper.Settings)
 	if err != nil {
 		return DryRun{}, err
 	}
@@ -387,7 +387,7 @@ func (e *Engine) DryRun(ctx context.Context, h *handoff.Handoff) (DryRun, error)
 		if binding != apply.Local { // the game may fail the command
 			out.After.State = current.State
 		}
-		if err := e.steps.CheckTown(ctx, current, &out); err != nil {
+		if err := e.stepper.CheckTown(ctx, current, &out); err != nil {
 			return DryRun{}, err
 		}
 	}

@@ -27,9 +27,9 @@ import (
 	"worldengine/worldengine/internal/core/town"
 	"worldengine/worldengine/internal/engine/appends"
 	"worldengine/worldengine/internal/engine/approvals"
-	"worldengine/worldengine/internal/engine/bus"
 	"worldengine/worldengine/internal/engine/feed"
 	"worldengine/worldengine/internal/engine/game"
+	"worldengine/worldengine/internal/engine/outbox"
 	"worldengine/worldengine/internal/engine/projector"
 	"worldengine/worldengine/internal/engine/queue"
 	"worldengine/worldengine/internal/engine/stepper"
@@ -48,31 +48,31 @@ import (
 // Errors of the engine. Bad input is a *schemas.ValidationError. After every other error the client
 // may send the request again: nothing was changed, or the same request finds the change.
 var (
-	// ErrOverloaded: a bounded queue is full. Ask again after a pause.
+	// ErrOverloaded means that a bounded queue is full. Ask again after a pause.
 	ErrOverloaded = queue.ErrOverloaded
-	// ErrStopping: the engine is draining. Ask another writer, or this one after its restart.
+	// ErrStopping means that the engine is draining. Ask another writer, or this one after its restart.
 	ErrStopping = queue.ErrStopping
 
-	// ErrIndexBehind: the index has not followed the log yet, so it is not known whether a key is
+	// ErrIndexBehind means that the index has not followed the log yet, so it is not known whether a key is
 	// free. Nothing was judged; ask again.
 	ErrIndexBehind = index.ErrBehind
 
-	// ErrInProgress: a handoff with this key is accepted and being applied. Ask again: there will
+	// ErrInProgress means that a handoff with this key is accepted and being applied. Ask again: there will
 	// be a result. If the run is known the error is a *WaitError.
 	ErrInProgress = game.ErrInProgress
 
-	// ErrHistoryFull: the log would discard a record that the town needs, to store another one. Ask
+	// ErrHistoryFull means that the log would discard a record that the town needs, to store another one. Ask
 	// again when the town has moved on.
 	ErrHistoryFull = records.ErrHistoryFull
 
-	// ErrUnknownTown: there is no such town.
+	// ErrUnknownTown means that there is no such town.
 	ErrUnknownTown = town.ErrUnknown
 
-	// ErrRevisionGone: the log does not keep such a revision of the town, or the town never had it.
+	// ErrRevisionGone means that the log does not keep such a revision of the town, or the town never had it.
 	ErrRevisionGone = history.ErrRevisionGone
 
-	// ErrUnknownResult: no handoff with that key was accepted, as far as the log goes back.
-	ErrUnknownResult = errors.New("worldengine: no handoff with this key was accepted")
+	// ErrUnknownResult means that no handoff with that key was accepted, as far as the log goes back.
+	ErrUnknownResult = errors.New("engine: no handoff with this key was accepted")
 )
 
 // WaitError tells a client that its request waited and gets no result.
@@ -93,44 +93,44 @@ const (
 // Engine is the authoritative engine of one world. Among the servers of a world only the writer has
 // one. It is safe for concurrent use.
 type Engine struct {
-	config    Config
-	steps     *stepper.Stepper
-	js        jetstream.JetStream
-	followers *nats.Conn
-	log       *records.Log
-	history   history.Reader
-	memory    *memory.Reader
-	towns     *records.Towns
-	index     *index.Index
-	lost      []index.Row // records that the log lacked when the index was opened
-	queue     *queue.Queue
-	runs      *runs.Reader
-	ends      *runs.Ends
-	appends   *appends.Authority
-	alerts    *alerts.Alerts
-	feed      *feed.Feed
-	projector *projector.Projector
+	config       Config
+	stepper      *stepper.Stepper
+	js           jetstream.JetStream
+	followers    *nats.Conn
+	log          *records.Log
+	history      history.Reader
+	memory       *memory.Reader
+	towns        *records.TownCache
+	index        *index.Index
+	lostRows     []index.Row // records that the log lacked when the index was opened
+	queue        *queue.Queue
+	runs         *runs.Reader
+	finalRecords *runs.FinalRecords
+	appends      *appends.Authority
+	alerts       *alerts.Alerts
+	feed         *feed.Feed
+	projector    *projector.Projector
 
-	// games works on the commands that games apply, and router carries its requests.
-	games      *game.Dispatcher
+	// dispatcher works on the commands that games apply, and router carries its requests.
+	dispatcher *game.Dispatcher
 	router     game.Router
-	absent     *game.Absences
-	asked      *approvals.Reader
+	absences   *game.Absences
+	approvals  *approvals.Reader
 	worldPause *game.WorldPause
 
-	full fullTowns
+	fullTowns fullTowns
 
-	replicas *replicas
-	bus      *bus.Sink // nil without Config.Bus
-	logLost  atomic.Pointer[error]
-	elected  chan struct{} // gets an element when the log has another leader; see verifyLog
+	replicas      *replicas
+	outbox        *outbox.Relay // nil without Config.Outbox
+	logLost       atomic.Pointer[error]
+	leaderChanged chan struct{} // gets an element when the log has another leader; see verifyLog
 	// election gets an element when the log may have another leader, and elections are the messages that
 	// say so; see hearLog.
 	election  chan struct{}
 	elections *nats.Subscription // nil if the log has one replica
 	// outOfRoom gets an element when nothing can be stored; see watchStorage.
-	outOfRoom chan struct{}
-	damage    sync.Map // by town token, the damage that was reported; see reportDamage
+	outOfRoom      chan struct{}
+	reportedDamage sync.Map // by town token, the damage that was reported; see reportDamage
 	// undelivered is how many messages the log counts and did not deliver; verifyLog's alone.
 	undelivered uint64
 	// logAnswered is when the log last answered.
@@ -179,8 +179,8 @@ func (e *Engine) Settings() worldsettings.Settings { return e.config.Settings }
 // Bounds returns how many requests may wait for one town, and how many may be in hand altogether.
 func (e *Engine) Bounds() (perTown, total int) { return e.config.Bounds.PerTown, e.config.Bounds.Total }
 
-// MayStore returns why nothing can be stored now; nil if storing is possible, as far as is known.
-func (e *Engine) MayStore() error { return e.log.Full() }
+// StorageError returns why nothing can be stored now; nil if storing is possible, as far as is known.
+func (e *Engine) StorageError() error { return e.log.StorageError() }
 
 // LogLost returns an ErrLogLost while the log lacks messages that this engine has committed or
 // read; nothing is committed then. Otherwise it returns nil.
@@ -191,7 +191,7 @@ func (e *Engine) LogLost() error {
 	return nil
 }
 
-// Fixtures returns the fixtures of a run: see runs.Ends.Fixtures.
+// Fixtures returns the fixtures of a run: see runs.FinalRecords.Fixtures.
 func (e *Engine) Fixtures(ctx context.Context, runID string) ([]*fixture.Fixture, error) {
-	return e.ends.Fixtures(ctx, runID, e.findReceipt)
+	return e.finalRecords.Fixtures(ctx, runID, e.findReceipt)
 }

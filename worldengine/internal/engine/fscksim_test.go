@@ -37,7 +37,7 @@ func (s *sim) fsckOf(what string, messages []*simMessage) {
 	for _, m := range messages {
 		kept[m.seq] = m.raw()
 	}
-	l := fsck.NewLogCheck("main", func(seq uint64) (*jetstream.RawStreamMsg, error) {
+	l := fsck.NewLogChecker("main", func(seq uint64) (*jetstream.RawStreamMsg, error) {
 		return kept[seq], nil
 	})
 	for _, m := range messages {

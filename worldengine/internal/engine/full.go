@@ -15,42 +15,42 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// needs returns the needs of a town whose last message is at a sequence. If the index does not reach
-// it, the error is ErrIndexBehind.
-func (e *Engine) needs(ctx context.Context, townID string, seq uint64) (records.Needs, error) {
+// requiredHistory returns the required history of a town whose last message is at a sequence. If the index does
+// not reach it, the error is ErrIndexBehind.
+func (e *Engine) requiredHistory(ctx context.Context, townID string, seq uint64) (records.RequiredHistory, error) {
 	token := wire.TownToken(townID)
-	needs, newest := e.index.Needs(token)
+	needs, newest := e.index.RequiredHistory(token)
 	if newest >= seq {
 		return needs, nil
 	}
 	if err := e.index.Wait(ctx, seq); err != nil {
-		return records.Needs{}, err
+		return records.RequiredHistory{}, err
 	}
-	needs, _ = e.index.Needs(token)
+	needs, _ = e.index.RequiredHistory(token)
 	return needs, nil
 }
 
 // fullTowns has the towns whose history had no room for a record since the last call of all.
 type fullTowns struct {
-	news  chan struct{} // has an element after add; nil in tests without watchHistories
-	mu    sync.Mutex
-	towns map[string]records.Needs
+	changed chan struct{} // has an element after add; nil in tests without watchHistories
+	mu      sync.Mutex
+	towns   map[string]records.RequiredHistory
 }
 
-func (f *fullTowns) add(townID string, needs records.Needs) {
+func (f *fullTowns) add(townID string, needs records.RequiredHistory) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.towns == nil {
-		f.towns = map[string]records.Needs{}
+		f.towns = map[string]records.RequiredHistory{}
 	}
 	f.towns[townID] = needs
 	select {
-	case f.news <- struct{}{}:
+	case f.changed <- struct{}{}:
 	default: // watchHistories is about to look
 	}
 }
 
-func (f *fullTowns) all() map[string]records.Needs {
+func (f *fullTowns) all() map[string]records.RequiredHistory {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	towns := f.towns
@@ -67,12 +67,12 @@ func (e *Engine) watchHistories(ctx context.Context) {
 			_ = backoff.Sleep(ctx, pollPause)
 		} else {
 			select {
-			case <-e.full.news:
+			case <-e.fullTowns.changed:
 			case <-ctx.Done():
 				return
 			}
 		}
-		full := e.full.all()
+		full := e.fullTowns.all()
 		for _, townID := range slices.Sorted(maps.Keys(full)) {
 			if _, known := since[townID]; known {
 				continue
@@ -80,18 +80,18 @@ func (e *Engine) watchHistories(ctx context.Context) {
 			needs := full[townID]
 			since[townID] = e.config.Now()
 			e.alerts.Raise(alerts.HistoryFull.AlertSince(alerts.Subject{TownID: townID}, since[townID],
-				"{failed}", strconv.FormatUint(uint64(needs.Failed), 10),
+				"{failed}", strconv.FormatUint(uint64(needs.FailedHandoffs), 10),
 				"{epoch}", strconv.FormatInt(needs.Epoch, 10)))
 		}
-		if len(since) == 0 || !e.steps.Serves() {
+		if len(since) == 0 || !e.stepper.Serves() {
 			continue
 		}
 		if _, err := e.index.Sync(ctx); err != nil {
 			continue
 		}
 		for _, townID := range slices.Sorted(maps.Keys(since)) {
-			needs, _ := e.index.Needs(wire.TownToken(townID))
-			if e.log.CheckTown(needs, records.TownHandoff) == nil {
+			needs, _ := e.index.RequiredHistory(wire.TownToken(townID))
+			if e.log.CheckTown(needs, records.TownPriorityHandoff) == nil {
 				e.alerts.Raise(alerts.HistoryRecovered.AlertSince(alerts.Subject{TownID: townID}, since[townID]))
 				delete(since, townID)
 			}

@@ -29,7 +29,7 @@ func (e *Engine) openIndex(ctx context.Context) (err error) {
 	if e.index = e.config.Storage.Index; e.index == nil {
 		e.index, err = index.Open(ctx, index.Config{
 			World: e.config.World, Source: index.LogSource(e.log.Log), Dir: e.config.Storage.IndexDir,
-			Logger: e.config.Logger, Lost: func(rows []index.Row) { e.lost = rows },
+			Logger: e.config.Logger, OnLost: func(rows []index.Row) { e.lostRows = rows },
 		})
 	}
 	if err == nil {
@@ -43,7 +43,7 @@ func (e *Engine) openIndex(ctx context.Context) (err error) {
 func (e *Engine) useIndex() {
 	e.makeReaders()
 	connectIndex(e.log, e.index)
-	e.log.Appended = func(seq uint64, msg *nats.Msg) {
+	e.log.OnAppended = func(seq uint64, msg *nats.Msg) {
 		e.index.Put(seq, msg.Subject, msg.Header) // first: readers of the feed find the commit in the index
 		e.feed.Appended(seq, msg)
 	}
@@ -51,12 +51,12 @@ func (e *Engine) useIndex() {
 
 // raiseLost alerts operators to the records that the log lost since the index was written, if any.
 func (e *Engine) raiseLost() {
-	if len(e.lost) == 0 {
+	if len(e.lostRows) == 0 {
 		return
 	}
 	lost := fmt.Errorf("the log has lost records that it had: %s; keep the old file of the "+
 		"index, rows.lost-%d, and put the newer log back if there is one",
-		index.Names(e.lost), e.lost[len(e.lost)-1].Seq)
+		index.Names(e.lostRows), e.lostRows[len(e.lostRows)-1].Seq)
 	e.alerts.Raise(alerts.LogLost.Alert(alerts.Subject{}, "{effect}", "The index was rebuilt, and "+
 		"handoffs are judged by the log as it is", "{error}", phrase.Sentence(lost)))
 }
@@ -64,12 +64,12 @@ func (e *Engine) raiseLost() {
 // connectIndex makes a log ask its index for lost messages, the newest record of a town, and the last
 // persistedAt of towns and runs.
 func connectIndex(log *records.Log, x *index.Index) {
-	log.Newest = func(townToken string) uint64 { return x.Chain(townToken).Newest }
+	log.NewestIndexed = func(townToken string) uint64 { return x.Chain(townToken).Newest }
 	log.Continuity.Missing = func(ctx context.Context, upTo uint64) (string, error) {
 		lost, err := x.Lost(ctx, upTo)
 		return index.Names(lost), err
 	}
-	log.LastAt = func(ctx context.Context, subject string, header nats.Header) time.Time {
+	log.LastPersistedAt = func(ctx context.Context, subject string, header nats.Header) time.Time {
 		token := header.Get(layout.TownTokenHeader)
 		if token == "" {
 			token = subject[strings.LastIndexByte(subject, '.')+1:]
@@ -158,7 +158,7 @@ func (e *Engine) checkTown(
 	switch {
 	case c.Newest > current.Seq: // if the log has lost that record, the next load says so
 		e.towns.Forget(townID)
-		return cmp.Or(e.log.Trusted(ctx), commitlog.ErrLostRace)
+		return cmp.Or(e.log.CheckContinuity(ctx), commitlog.ErrLostRace)
 	case c.Newest < current.LoadedSeq:
 		why := fmt.Sprintf("the index has read past log sequence %d, and lacks it", current.LoadedSeq)
 		e.reportDamage(token, 0, why)

@@ -40,8 +40,8 @@ func TestHearLog_Limits(t *testing.T) {
 		log := &configuredLog{}
 		log.configure(jetstream.StreamConfig{MaxBytes: -1, MaxMsgs: -1})
 		e := &Engine{
-			log:     &records.Log{Log: &commitlog.Log{World: "main", Store: log, Stream: log}},
-			elected: make(chan struct{}, 1),
+			log:           &records.Log{Log: &commitlog.Log{World: "main", Store: log, Stream: log}},
+			leaderChanged: make(chan struct{}, 1),
 			alerts: alerts.New(nil, alerts.Config{
 				Logger: slog.New(slog.DiscardHandler), Now: time.Now,
 				Notify: func(a runevents.Alert) { raised = append(raised, a) },

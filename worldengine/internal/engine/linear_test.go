@@ -91,8 +91,8 @@ func (r *linearRun) newWriter() *writer {
 		r.t.Cleanup(nc.Close)
 		w.conns = append(w.conns, nc)
 	}
-	w.service = service.New([]service.Entrance{{Requests: w.conns[2], Replies: w.conns[0],
-		Intake: new(service.Intake)}}, service.Config{Logger: slog.New(slog.DiscardHandler)})
+	w.service = service.New([]service.Listener{{Requests: w.conns[2], Replies: w.conns[0],
+		Throttle: new(service.Throttle)}}, service.Config{Logger: slog.New(slog.DiscardHandler)})
 	return w
 }
 
@@ -108,9 +108,9 @@ func (w *writer) serve(r *linearRun) {
 		engine.Config{
 			World:  r.world,
 			Logger: slog.New(slog.DiscardHandler), Settings: worldsettings.Settings{RequireApproval: string(linearApproval)},
-			Plugin: apply.Policy{
+			Plugin: apply.RetryPolicy{
 				Deadline: 200 * time.Millisecond, Attempts: 2, Backoff: 20 * time.Millisecond,
-				Resend: 50 * time.Millisecond, Absent: apply.AbsentFail,
+				Resend: 50 * time.Millisecond, Absence: apply.AbsenceFail,
 			},
 		}, r.plant)
 	require.NoError(r.t, err)

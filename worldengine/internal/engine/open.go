@@ -17,9 +17,9 @@ import (
 	"worldengine/worldengine/internal/core/runlog"
 	"worldengine/worldengine/internal/engine/appends"
 	"worldengine/worldengine/internal/engine/approvals"
-	"worldengine/worldengine/internal/engine/bus"
 	"worldengine/worldengine/internal/engine/feed"
 	"worldengine/worldengine/internal/engine/game"
+	"worldengine/worldengine/internal/engine/outbox"
 	"worldengine/worldengine/internal/engine/projector"
 	"worldengine/worldengine/internal/engine/queue"
 	"worldengine/worldengine/internal/engine/stepper"
@@ -58,8 +58,8 @@ func (e *Engine) closeIndex(context.Context) error {
 	return e.index.Close()
 }
 
-// KeepIndex returns the index, and makes Close leave it open.
-func (e *Engine) KeepIndex() *index.Index {
+// DetachIndex returns the index, and makes Close leave it open.
+func (e *Engine) DetachIndex() *index.Index {
 	e.config.Storage.Index = e.index
 	return e.index
 }
@@ -73,9 +73,9 @@ func prepare(ctx context.Context, nc, followers *nats.Conn, config Config) (*Eng
 	}
 	js, err := jetstream.New(nc)
 	if err != nil {
-		return nil, fmt.Errorf("worldengine: JetStream: %w", err)
+		return nil, fmt.Errorf("engine: JetStream: %w", err)
 	}
-	if err := commitlog.RefuseHalfRestored(ctx, js, config.World); err != nil {
+	if err := commitlog.CheckRestored(ctx, js, config.World); err != nil {
 		return nil, err
 	}
 	r := &replicas{js: js}
@@ -90,11 +90,11 @@ func prepare(ctx context.Context, nc, followers *nats.Conn, config Config) (*Eng
 	}
 	e := &Engine{
 		config: config, js: js, followers: followers, replicas: r,
-		elected: make(chan struct{}, 1), election: make(chan struct{}, 1), outOfRoom: make(chan struct{}, 1),
+		leaderChanged: make(chan struct{}, 1), election: make(chan struct{}, 1), outOfRoom: make(chan struct{}, 1),
 	}
-	e.full.news = make(chan struct{}, 1)
+	e.fullTowns.changed = make(chan struct{}, 1)
 	e.log = e.newLog(nc, stream)
-	e.towns = records.NewTowns(e.log)
+	e.towns = records.NewTownCache(e.log)
 	if err := e.makeAlerts(); err != nil {
 		return nil, err
 	}
@@ -114,15 +114,15 @@ func (e *Engine) newLog(nc *nats.Conn, stream jetstream.Stream) *records.Log {
 	c := &e.config
 	log := &records.Log{Log: &commitlog.Log{
 		World: c.World, Stream: stream, Store: commitlog.NewStore(e.js, stream, c.Storage.GroupCommits),
-		MaxPayload: nc.MaxPayload, Draw: c.draw, Now: c.Now, OutOfRoom: e.noteOutOfRoom,
+		MaxPayload: nc.MaxPayload, Jitter: c.jitter, Now: c.Now, OnStorageFull: e.noteOutOfRoom,
 	}, Retention: c.Storage.AppendedRetention,
-		Damaged: func(townToken string, err error) { e.reportDamage(townToken, 0, err.Error()) },
+		OnDamaged: func(townToken string, err error) { e.reportDamage(townToken, 0, err.Error()) },
 	}
 	if c.Storage.Disk != nil {
-		log.MayStore = c.Storage.Disk.Check
+		log.CheckStorage = c.Storage.Disk.Check
 	}
 	if c.Metrics != nil {
-		log.Committed = c.Metrics.Commit
+		log.OnAttempt = c.Metrics.Commit
 	}
 	if log.Continuity.Connection = c.Dials; c.Dials == nil {
 		log.Continuity.Connection = func() uint64 { return nc.Stats().Reconnects + e.followers.Stats().Reconnects }
@@ -138,7 +138,7 @@ func (e *Engine) newLog(nc *nats.Conn, stream jetstream.Stream) *records.Log {
 func (e *Engine) makeAlerts() error {
 	js, err := jetstream.New(e.followers)
 	if err != nil {
-		return fmt.Errorf("worldengine: JetStream: %w", err)
+		return fmt.Errorf("engine: JetStream: %w", err)
 	}
 	e.alerts = alerts.New(js, e.config.alerts(commitlog.Identity(e.log.Stream.CachedInfo().Config)))
 	return nil
@@ -163,9 +163,9 @@ func openAlerts(ctx context.Context, js jetstream.JetStream, config *Config, isN
 func openLog(
 	ctx context.Context, js jetstream.JetStream, config *Config, given worldsettings.Settings,
 ) (stream jetstream.Stream, isNew bool, err error) {
-	races := commitlog.Log{Draw: config.draw}
+	races := commitlog.Log{Jitter: config.jitter}
 	err = races.Retry(ctx, func() error {
-		plan, err := worldsettings.Agree(ctx, js, config.World, given, config.Storage.DiscardHistory)
+		plan, err := worldsettings.PlanToServe(ctx, js, config.World, given, config.Storage.DiscardHistory)
 		if err != nil {
 			return err
 		}
@@ -209,7 +209,7 @@ func (e *Engine) start(ctx context.Context, nc *nats.Conn) error {
 func (e *Engine) Close(ctx context.Context) error { return e.parts.Stop(ctx) }
 
 func (e *Engine) finishRequests(ctx context.Context) error {
-	e.games.Stop(ctx)
+	e.dispatcher.Stop(ctx)
 	return e.queue.Drain(ctx)
 }
 
@@ -239,10 +239,10 @@ func (e *Engine) closeInbox(context.Context) error {
 // openBus opens the bus, if the world has one.
 func (e *Engine) openBus(context.Context) (err error) {
 	c := &e.config
-	if c.Bus.Enabled {
-		e.bus, err = bus.New(bus.Config{
-			Conn: e.followers, World: c.World, Replicas: c.Storage.Replicas, Retention: c.Bus.Retention,
-			Limit: c.Bus.Limit, Attempts: c.Bus.Attempts, Raise: e.alerts.Raise, Logger: c.Logger,
+	if c.Outbox.Enabled {
+		e.outbox, err = outbox.New(outbox.Config{
+			Conn: e.followers, World: c.World, Replicas: c.Storage.Replicas, Retention: c.Outbox.Retention,
+			Limit: c.Outbox.Limit, Attempts: c.Outbox.Attempts, Raise: e.alerts.Raise, Logger: c.Logger,
 		})
 	}
 	return err
@@ -263,12 +263,12 @@ func (e *Engine) startWork(ctx context.Context, nc *nats.Conn) error {
 		e.recallAbsences, e.feed.Run, e.resume, e.reapWaiting, e.watchStorage, e.hearLog, e.verifyLog,
 		func(ctx context.Context) { e.watchLog(ctx, nc) }, e.watchHistories,
 	}
-	if e.bus != nil {
-		work = append(work, e.bus.Run)
+	if e.outbox != nil {
+		work = append(work, e.outbox.Run)
 	}
 	if e.config.Runs.Projector { // see ADR 24
 		work = append(work, func(ctx context.Context) {
-			if e.alerts.Recall(ctx) == nil { // so that no known alert is raised again
+			if e.alerts.LoadRaised(ctx) == nil { // so that no known alert is raised again
 				e.projector.Run(ctx)
 			}
 		})
@@ -293,12 +293,12 @@ func newQueue(ctx context.Context, config *Config) *queue.Queue {
 func (e *Engine) makeReaders() {
 	e.history = history.Reader{Log: e.log}
 	e.memory = memory.NewReader(e.log, e.index)
-	e.runs = runs.New(e.log, e.index, func(alert runevents.Alert) { e.alerts.RaiseFound("", alert) })
-	e.ends = &runs.Ends{Log: e.log, Runs: e.runs}
+	e.runs = runs.New(e.log, e.index, func(alert runevents.Alert) { e.alerts.RaiseProjected("", alert) })
+	e.finalRecords = &runs.FinalRecords{Log: e.log, Runs: e.runs}
 	e.feed = feed.New(feed.Config{
 		Log: e.log, Index: e.index, Publish: e.followers.Publish,
-		Logger: e.config.Logger, Listening: e.config.Listening,
-		Damaged: func(seq uint64, err error) {
+		Logger: e.config.Logger, HasSubscribers: e.config.HasSubscribers,
+		OnDamaged: func(seq uint64, err error) {
 			alert := alerts.CommitDamaged.Alert(alerts.Subject{}, "{sequence}",
 				strconv.FormatUint(seq, 10), "{error}", phrase.Sentence(err))
 			alert.LogSeq = seq
@@ -312,7 +312,7 @@ func (e *Engine) makeReaders() {
 			EnginePlan: machine.IsEnginePlan, Transitions: e.config.Runs.ValidateTransitions,
 		},
 		Alert: func(townToken string, alert runevents.Alert) bool {
-			return e.alerts.RaiseFound(townToken, alert)
+			return e.alerts.RaiseProjected(townToken, alert)
 		},
 		Now: e.config.Now, Logger: e.config.Logger,
 	})
@@ -322,9 +322,9 @@ func (e *Engine) makeReaders() {
 // are applied until ctx is done.
 func (e *Engine) assemble(ctx context.Context, pause game.Pause, raise game.Alerts) {
 	c := &e.config
-	e.steps = &stepper.Stepper{
+	e.stepper = &stepper.Stepper{
 		Log: e.log, Towns: e.towns, Now: c.Now, NewID: c.NewID, Leased: c.Leased,
-		Needs: e.needs, Full: e.full.add, Logger: c.Logger,
+		Needs: e.requiredHistory, Full: e.fullTowns.add, Logger: c.Logger,
 		Settings: machine.Settings{
 			Rules: c.Rules, Apply: c.Apply, Policy: c.policy,
 			ApprovalTimeout: c.ApprovalTimeout, Plugin: c.Plugin,
@@ -332,27 +332,27 @@ func (e *Engine) assemble(ctx context.Context, pause game.Pause, raise game.Aler
 	}
 	e.appends = appends.New(e.log, e.projector, e.queue, c.Now)
 	e.worldPause = game.NewWorldPause(e.log, pause, e.queue.WakeAll)
-	e.asked = &approvals.Reader{
+	e.approvals = &approvals.Reader{
 		Log: e.log, Index: e.index, Rules: c.Rules, Default: c.policy, Now: c.Now, Logger: c.Logger,
 	}
-	e.games = game.New(ctx, e.steps, game.Config{
+	e.dispatcher = game.New(ctx, e.stepper, game.Config{
 		Policy: c.Plugin, RCON: c.RCON, PauseWait: c.PauseWait, AbsencePatience: c.absencePatience(),
 		Timeout: operationTimeout, WorldPause: e.worldPause,
-		Ends: e.ends, Queue: e.queue, Router: e.router, Alerts: raise,
+		Ends: e.finalRecords, Queue: e.queue, Router: e.router, Alerts: raise,
 		Metrics: c.Metrics, Logger: c.Logger,
 	})
-	e.absent = e.games.Absences
+	e.absences = e.dispatcher.Absences
 }
 
 // recallAbsences recalls which towns had no game when an earlier engine ended. It ends the absences
 // of towns that need none any more: that engine may have ended before it raised the alert.
 func (e *Engine) recallAbsences(ctx context.Context) {
-	e.absent.Recall(ctx)
-	for townID := range e.absent.Towns() {
+	e.absences.Recall(ctx)
+	for townID := range e.absences.Towns() {
 		current, err := e.log.Load(ctx, townID)
 		if err == nil && (!current.State.Exists() ||
 			cmp.Or(current.Apply, e.config.Apply) == apply.Local) {
-			e.absent.NotNeeded(townID)
+			e.absences.NotNeeded(townID)
 		}
 	}
 }

@@ -62,13 +62,13 @@ func (r *replicas) compare(ctx context.Context) (moved bool, err error) {
 		}
 	}
 	if best > 0 {
-		if err := commitlog.Lead(ctx, r.js, r.stream, all[best].Node); err != nil {
+		if err := commitlog.MoveLeader(ctx, r.js, r.stream, all[best].Node); err != nil {
 			return false, err
 		}
 	}
 	found := damagedReplicas{leader: all[best]}
 	for _, replica := range all {
-		if replica.Unread != "" { // as before, as far as is known
+		if replica.SkipReason != "" { // as before, as far as is known
 			replica = r.known(replica.Node)
 		}
 		if replica.LackCount > 0 {
@@ -123,14 +123,14 @@ func (r *replicas) named() string {
 	return strings.Join(nodes, "; ")
 }
 
-// checkWithin bounds a check at a start.
-const checkWithin = time.Minute
+// replicaCheckTimeout bounds a check at a start.
+const replicaCheckTimeout = time.Minute
 
 // checkAtStart has an intact node lead the log, if there is a log, before anything is read from it,
 // such as the settings of the world. If the nodes do not answer, the engine starts all the same:
 // verifyLog looks again.
 func (r *replicas) checkAtStart(ctx context.Context, c *Config) {
-	ctx, cancel := context.WithTimeout(ctx, checkWithin)
+	ctx, cancel := context.WithTimeout(ctx, replicaCheckTimeout)
 	defer cancel()
 	var moved bool
 	var err error
@@ -142,12 +142,12 @@ func (r *replicas) checkAtStart(ctx context.Context, c *Config) {
 	case err != nil:
 		c.Logger.Warn("the replicas of the log cannot be compared yet", "error", err)
 	case moved:
-		c.Logger.Warn(leaderMoved, "damaged", r.named())
+		c.Logger.Warn(leaderMovedText, "damaged", r.named())
 	}
 }
 
-// leaderMoved is logged when another node leads the log.
-const leaderMoved = "another node leads the log now, since its leader lacked messages"
+// leaderMovedText is logged when another node leads the log.
+const leaderMovedText = "another node leads the log now, since its leader lacked messages"
 
 // completeIndex builds the index of a standby anew if it has fewer rows than the log has messages: the
 // node that it was read from was damaged.

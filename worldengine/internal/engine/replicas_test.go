@@ -43,7 +43,7 @@ func TestReplicas_LeaderIsDamaged(t *testing.T) {
 	cluster.Start(0)
 	const damaged = "node-0"
 	require.Eventually(t, func() bool { // the node has to come up, and to catch up
-		return commitlog.Lead(t.Context(), js, stream, damaged) == nil
+		return commitlog.MoveLeader(t.Context(), js, stream, damaged) == nil
 	}, time.Minute, 100*time.Millisecond)
 	moved, err = r.check(t.Context(), true)
 	require.NoError(t, err)

@@ -88,7 +88,7 @@ func (e *Engine) signalInTurn(turn context.Context, s *Signal, submit bool) (out
 	case submit && out.Decided != nil && out.Decided.Decision.Approved:
 		out.delivery = e.deliver(turn, s.TownID, out.Decided)
 	case out.Record != nil && out.Subject == machine.TownSubject:
-		err = e.games.Adopt(ctx, s.TownID, out.After) // the run of a command is paused or resumed, too
+		err = e.dispatcher.Adopt(ctx, s.TownID, out.After) // the run of a command is paused or resumed, too
 	}
 	return out, err
 }
@@ -101,8 +101,8 @@ func (e *Engine) stepSignal(ctx context.Context, s *Signal) (out machine.Output,
 		if err != nil {
 			return err
 		}
-		in := e.steps.Input(s.TownID, drawn, s)
-		out, err = e.steps.Step(ctx, t, in)
+		in := e.stepper.Input(s.TownID, drawn, s)
+		out, err = e.stepper.Step(ctx, t, in)
 		drawn = in.Drawn
 		return err
 	})
@@ -133,7 +133,7 @@ func (e *Engine) Control(ctx context.Context, townID string) (Control, error) {
 // controlOf returns the state of the pause of a town, or with "" of the world. Its substatus is
 // DRAINING while the pause waits for commands that are being applied.
 func (e *Engine) controlOf(townID string, current machine.Town, signalID string) Control {
-	by, applying := current.Paused, e.games.Count()
+	by, applying := current.Paused, e.dispatcher.Count()
 	if townID != "" {
 		by, applying = e.worldPause.Effective(current), 0
 		if current.Pending != nil {
@@ -169,8 +169,8 @@ func (e *Engine) Draining(ctx context.Context, run *runevents.Snapshot) (bool, e
 
 // recordVerdict records a signal that changes no town: refused with a code, or accepted if code is "".
 func (e *Engine) recordVerdict(ctx context.Context, s *Signal, code wire.Code) error {
-	in := e.steps.Input(s.TownID, nil, &machine.Verdict{Signal: s, Code: code})
-	_, err := e.steps.Step(ctx, machine.Town{}, in)
+	in := e.stepper.Input(s.TownID, nil, &machine.Verdict{Signal: s, Code: code})
+	_, err := e.stepper.Step(ctx, machine.Town{}, in)
 	return err
 }
 
@@ -201,7 +201,7 @@ func (e *Engine) cancelRun(ctx context.Context, s *Signal) (c Control, err error
 	case tail.Waiting != nil:
 		s.TownID = tail.Waiting.TownID
 	default:
-		s.TownID, err = e.ends.TownOf(ctx, s.RunID)
+		s.TownID, err = e.finalRecords.TownOf(ctx, s.RunID)
 	}
 	if err == nil {
 		_, err = e.interrupt(ctx, s.TownID, func(turn context.Context, done doneFunc) {
@@ -238,7 +238,7 @@ func (e *Engine) cancelInTurn(turn, caller context.Context, s *Signal, done func
 		accept(err)
 		return
 	}
-	e.games.Cancel(ctx, caller, s, accept)
+	e.dispatcher.Cancel(ctx, caller, s, accept)
 }
 
 // doneFunc answers the operator who waits for the call of a turn.
@@ -317,7 +317,7 @@ func (e *Engine) newRetry(
 	}
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
-	end, seq, err := e.ends.End(ctx, s.RunID)
+	end, seq, err := e.finalRecords.Get(ctx, s.RunID)
 	var failed machine.FailedRun
 	var refusal *approval.Refusal
 	if err == nil {
@@ -354,7 +354,7 @@ func (d *delivery) awaitRetry(ctx context.Context, reply queue.Reply[Answer]) (A
 }
 
 // Approvals returns the reader of the proposals that wait for a person's approval.
-func (e *Engine) Approvals() *approvals.Reader { return e.asked }
+func (e *Engine) Approvals() *approvals.Reader { return e.approvals }
 
 // Decide stores a decision about a handoff that waits for approval in a town. s has the kind,
 // SignalApprove or SignalDeny, the town, the handoff, the person and the reason. The decision is a
@@ -364,16 +364,16 @@ func (e *Engine) Approvals() *approvals.Reader { return e.asked }
 // otherwise.
 func (e *Engine) Decide(
 	ctx context.Context, given Signal, submit bool,
-) (approval.Asked, *Delivery, error) {
+) (approval.Request, *Delivery, error) {
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
 	s, err := e.newSignal(given)
 	if err != nil {
-		return approval.Asked{}, nil, err
+		return approval.Request{}, nil, err
 	}
 	out, err := e.signal(ctx, s, submit)
 	if err != nil {
-		return approval.Asked{}, nil, err
+		return approval.Request{}, nil, err
 	}
 	return *out.Decided, out.delivery, nil
 }

@@ -105,7 +105,7 @@ func TestSilentLog_Stop(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		began := time.Now()
-		e.games.Stop(ctx)
+		e.dispatcher.Stop(ctx)
 		require.LessOrEqual(t, time.Since(began), 3*time.Second)
 		silent.Store(false)
 		require.NoError(t, e.queue.Drain(t.Context()))

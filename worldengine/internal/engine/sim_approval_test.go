@@ -120,7 +120,7 @@ func (o *simOperator) sendDecision(
 	}
 }
 
-func (o *simOperator) submit(ctx context.Context, delivery *Delivery, entry *approval.Asked) {
+func (o *simOperator) submit(ctx context.Context, delivery *Delivery, entry *approval.Request) {
 	if answer, err := delivery.Wait(ctx); err == nil {
 		o.sim.mu.Lock()
 		defer o.sim.mu.Unlock()
@@ -157,6 +157,6 @@ func decisionKey(hash, person string, approved bool) string {
 
 // decided notes the decision of a signal.
 func (h *simHistory) decided(rec *machine.Record) {
-	a := rec.Approvals.Decided(rec.Run.RunID)
+	a := rec.Approvals.DecidedBy(rec.Run.RunID)
 	h.decisions[decisionKey(a.HandoffHash, a.Decision.ActorID, a.Decision.Approved)] = true
 }

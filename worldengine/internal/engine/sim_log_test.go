@@ -243,11 +243,11 @@ type simSource struct {
 
 // openIndex opens the index of an engine, in memory.
 func (s *sim) openIndex(engine *simEngine) *index.Index {
-	log := &commitlog.Log{World: "main", Store: &simStore{s, engine}, Keeps: int64(s.log.keeps)}
+	log := &commitlog.Log{World: "main", Store: &simStore{s, engine}, FixedHistory: int64(s.log.keeps)}
 	x, err := index.Open(context.WithValue(context.Background(), simAsker{}, "its index"), index.Config{
 		World: "main", Source: &simSource{Source: index.LogSource(log), sim: s},
 		Logger: slog.New(slog.DiscardHandler),
-		Woken: func(ctx context.Context) {
+		OnWoken: func(ctx context.Context) {
 			_, _ = simDo(ctx, s, engine, "woken", func() (struct{}, error) { return struct{}{}, nil })
 		},
 	})

@@ -165,20 +165,20 @@ func (s *sim) start() *simEngine {
 	process := &simEngine{sim: s, number: s.started}
 	ctx, cancel := context.WithCancel(context.Background())
 	process.alive, process.kill = ctx, cancel
-	absent := apply.AbsentFail
+	absent := apply.AbsenceFail
 	if s.seed%2 == 0 {
-		absent = apply.AbsentWait
+		absent = apply.AbsenceWait
 	}
 	deadline, attempts := 3*time.Second, int64(2)
 	if s.fails() {
 		deadline, attempts = 200*time.Millisecond, 1
 	}
 	config, err := Config{
-		Now: process.now, NewID: s.id, draw: process.draw, Logger: slog.New(slog.DiscardHandler), Bounds: Bounds{Workers: s.workers()},
+		Now: process.now, NewID: s.id, jitter: process.draw, Logger: slog.New(slog.DiscardHandler), Bounds: Bounds{Workers: s.workers()},
 		PauseWait: 400 * time.Millisecond, Settings: worldsettings.Settings{RequireApproval: s.policy().String()},
-		Plugin: apply.Policy{
+		Plugin: apply.RetryPolicy{
 			Deadline: deadline, Attempts: attempts, Backoff: 50 * time.Millisecond,
-			Resend: 300 * time.Millisecond, Absent: absent,
+			Resend: 300 * time.Millisecond, Absence: absent,
 		},
 	}.withDefaults()
 	if err != nil {
@@ -186,21 +186,21 @@ func (s *sim) start() *simEngine {
 	}
 	log := &records.Log{Log: &commitlog.Log{
 		World: "main", Store: &simStore{s, process}, MaxPayload: func() int64 { return 1 << 20 },
-		Draw: config.draw, Now: config.Now, Keeps: int64(s.log.keeps),
+		Jitter: config.jitter, Now: config.Now, FixedHistory: int64(s.log.keeps),
 	}, Retention: config.Storage.AppendedRetention}
 	e := &Engine{
-		config: config, log: log, towns: records.NewTowns(log),
+		config: config, log: log, towns: records.NewTownCache(log),
 		router: &simRouter{s, process}, alerts: alerts.New(nil, config.alerts("")),
 		index: s.openIndex(process),
 	}
-	log.Appended = func(seq uint64, msg *nats.Msg) { e.index.Put(seq, msg.Subject, msg.Header) }
+	log.OnAppended = func(seq uint64, msg *nats.Msg) { e.index.Put(seq, msg.Subject, msg.Header) }
 	connectIndex(log, e.index)
 	e.makeReaders()
-	e.ends.Runs = simRuns{e.runs}
+	e.finalRecords.Runs = simRuns{e.runs}
 	e.queue = newQueue(context.WithValue(ctx, simAsker{}, "in its turn"), &config)
 	e.assemble(ctx, s.worldPause(), simAlerts{e.alerts, process})
 	if s.forgets {
-		e.steps.Needs = nil
+		e.stepper.Needs = nil
 	}
 	process.Engine = e
 	go e.resume(context.WithValue(process.alive, simAsker{}, "resumes"))
@@ -344,7 +344,7 @@ func (s *sim) crash() {
 func (s *sim) kill(i int) {
 	e := s.engines[i]
 	e.dead.Store(true)
-	e.games.Refuse()
+	e.dispatcher.Refuse()
 	e.kill()
 	s.mu.Lock()
 	waiting := slices.Clone(s.waiting)

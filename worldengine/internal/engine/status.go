@@ -26,17 +26,17 @@ import (
 
 // Bounds of a look at the world.
 const (
-	// followWait is how long the index and the bus may take to reach the end of the log.
-	followWait = 2 * time.Second
-	// mostNamed is how many towns each list of a status names. mostProblems is how many damaged towns
+	// catchUpTimeout is how long the index and the bus may take to reach the end of the log.
+	catchUpTimeout = 2 * time.Second
+	// maxListedTowns is how many towns each list of a status names. maxDamageAlerts is how many damaged towns
 	// get an alert of their own.
-	mostNamed, mostProblems = 100, 5
+	maxListedTowns, maxDamageAlerts = 100, 5
 )
 
-// Follow waits until the index and the bus have reached the current end of the log. It returns that
+// CatchUp waits until the index and the bus have reached the current end of the log. It returns that
 // end, and a sentence about each of the two that is still behind.
-func (e *Engine) Follow(ctx context.Context) (end uint64, behind []string, err error) {
-	ctx, cancel := context.WithTimeout(ctx, followWait)
+func (e *Engine) CatchUp(ctx context.Context) (end uint64, behind []string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, catchUpTimeout)
 	defer cancel()
 	end, err = e.index.Sync(ctx)
 	if end == 0 && err != nil {
@@ -49,55 +49,55 @@ func (e *Engine) Follow(ctx context.Context) (end uint64, behind []string, err e
 	if err != nil {
 		late("index", e.index.Position())
 	}
-	for e.bus != nil && e.bus.Position() < end {
+	for e.outbox != nil && e.outbox.Position() < end {
 		if backoff.Sleep(ctx, 20*time.Millisecond) != nil {
-			late("bus", e.bus.Position())
+			late("bus", e.outbox.Position())
 			break
 		}
 	}
 	return end, behind, nil
 }
 
-// Towns adds the states of towns to a report, and returns sentences about the plugins that are
-// away. It omits each town for which of(token) is false. Call it after Follow.
-func (e *Engine) Towns(
-	ctx context.Context, report *messages.WorldReport, of func(token string) bool,
+// ReportTowns adds the states of towns to a report, and returns sentences about the plugins that are
+// away. It omits each town for which includes(token) is false. Call it after CatchUp.
+func (e *Engine) ReportTowns(
+	ctx context.Context, report *messages.WorldReport, includes func(token string) bool,
 ) (problems []string, err error) {
 	tokens := func(flag index.Flag) []string {
-		return slices.DeleteFunc(e.index.Towns(flag), func(token string) bool { return !of(token) })
+		return slices.DeleteFunc(e.index.Towns(flag), func(token string) bool { return !includes(token) })
 	}
 	paused, pending := tokens(index.Paused), tokens(index.Pending)
 	report.Towns = len(tokens(0))
 	report.States = messages.TownStates{Paused: len(paused), Applying: len(pending),
 		InDoubt: len(tokens(index.InDoubt))}
 	for _, token := range slices.Compact(slices.Sorted(slices.Values(slices.Concat(
-		paused[:min(len(paused), mostNamed)], pending[:min(len(pending), mostNamed)])))) {
-		if err := e.nameTown(ctx, report, token); err != nil {
+		paused[:min(len(paused), maxListedTowns)], pending[:min(len(pending), maxListedTowns)])))) {
+		if err := e.describeTown(ctx, report, token); err != nil {
 			return nil, err
 		}
 	}
-	if err := e.asked.Refresh(ctx); err != nil {
+	if err := e.approvals.Refresh(ctx); err != nil {
 		return nil, err
 	}
-	report.Approvals, report.States.Waiting = e.asked.Waiting(func(townID string) bool {
-		return of(wire.TownToken(townID))
+	report.Approvals, report.States.Waiting = e.approvals.Waiting(func(townID string) bool {
+		return includes(wire.TownToken(townID))
 	})
-	return e.pluginsAbsent(report, of), nil
+	return e.pluginsAbsent(report, includes), nil
 }
 
 // pluginsAbsent adds the towns whose plugin is away to a report, and returns a sentence about them: they
-// may well have one cause. It omits each town for which of(token) is false.
+// may well have one cause. It omits each town for which includes(token) is false.
 func (e *Engine) pluginsAbsent(
-	report *messages.WorldReport, of func(token string) bool,
+	report *messages.WorldReport, includes func(token string) bool,
 ) (problems []string) {
 	var towns []string
 	first := ""
-	for _, townID := range slices.Sorted(maps.Keys(e.absent.Towns())) {
-		away := e.games.AbsentPlugin(townID)
-		if away == nil || !of(wire.TownToken(townID)) { // the plugin may have come meanwhile
+	for _, townID := range slices.Sorted(maps.Keys(e.absences.Towns())) {
+		away := e.dispatcher.AbsentPlugin(townID)
+		if away == nil || !includes(wire.TownToken(townID)) { // the plugin may have come meanwhile
 			continue
 		}
-		if towns = append(towns, townID); len(towns) <= mostNamed {
+		if towns = append(towns, townID); len(towns) <= maxListedTowns {
 			report.PluginsAbsent = append(report.PluginsAbsent, *away)
 		}
 		if first == "" || away.Since < first {
@@ -115,8 +115,8 @@ func (e *Engine) pluginsAbsent(
 		phrase.List(towns, len(towns)))}
 }
 
-// nameTown adds a town to the lists of a report. A damaged town is left out.
-func (e *Engine) nameTown(
+// describeTown adds a town to the lists of a report. A damaged town is left out.
+func (e *Engine) describeTown(
 	ctx context.Context, report *messages.WorldReport, token string,
 ) error {
 	current, err := e.log.LoadToken(ctx, token)
@@ -144,7 +144,7 @@ func (e *Engine) AwaitedPlugin(run *runevents.Snapshot) *messages.AbsentPlugin {
 	if run.Status.Terminal() {
 		return nil
 	}
-	of := e.games.AbsentPlugin(machine.ReadStarted(run).TownID)
+	of := e.dispatcher.AbsentPlugin(machine.ReadStarted(run).TownID)
 	if of == nil || of.RunID != run.RunID {
 		return nil
 	}
@@ -152,11 +152,11 @@ func (e *Engine) AwaitedPlugin(run *runevents.Snapshot) *messages.AbsentPlugin {
 }
 
 // Damaged returns the towns that answer TOWN_DAMAGED, at least for some keys: the log lacks one of
-// their records, or their last one cannot be read. It omits each town for which of(token) is false.
+// their records, or their last one cannot be read. It omits each town for which includes(token) is false.
 // It returns a town's id or, if the token cannot be decoded, the token.
-func (e *Engine) Damaged(ctx context.Context, of func(token string) bool) (all []string, err error) {
+func (e *Engine) Damaged(ctx context.Context, includes func(token string) bool) (all []string, err error) {
 	for _, token := range e.index.Towns(0) {
-		if !of(token) {
+		if !includes(token) {
 			continue
 		}
 		damaged, err := e.isDamaged(ctx, token)
@@ -190,13 +190,13 @@ func (e *Engine) IndexProgress() (indexed, end uint64) {
 // Stats returns the engine's statistics. It is cheap and reads no stream.
 func (e *Engine) Stats() messages.Stats {
 	s := messages.Stats{
-		Results: e.steps.Results(), Waiting: e.queue.Depth(),
-		Applying:      e.games.Count(),
+		Results: e.stepper.Results(), Waiting: e.queue.Depth(),
+		Applying:      e.dispatcher.Count(),
 		CommitsMissed: e.feed.Missed(),
 	}
 	s.Indexed, s.IndexEnd = e.IndexProgress()
-	if e.bus != nil {
-		published := e.bus.Position()
+	if e.outbox != nil {
+		published := e.outbox.Position()
 		s.BusPublished = &published
 	}
 	if e.config.Runs.Projector {
@@ -206,13 +206,13 @@ func (e *Engine) Stats() messages.Stats {
 	s.AlertCounts = e.alerts.Stats()
 	s.WorldPaused = e.worldPause.Known().By != nil
 	s.TownsPaused = len(e.index.Newest(index.Paused))
-	s.PluginsAbsent = len(e.absent.Towns())
-	asked, _ := e.asked.Waiting(func(string) bool { return true })
+	s.PluginsAbsent = len(e.absences.Towns())
+	asked, _ := e.approvals.Waiting(func(string) bool { return true })
 	s.ApprovalsWaiting = asked.Count
 	if since, err := time.Parse(time.RFC3339, asked.Since); err == nil {
 		s.ApprovalOldestMs = e.config.Now().Sub(since).Milliseconds()
 	}
-	if err := e.log.Full(); err != nil {
+	if err := e.log.StorageError(); err != nil {
 		s.StorageFull = err.Error()
 	}
 	if err := e.LogLost(); err != nil {
@@ -223,8 +223,8 @@ func (e *Engine) Stats() messages.Stats {
 	return s
 }
 
-// Answered counts the time from the arrival of a handoff to its answer, for the samples.
-func (e *Engine) Answered(runID string, took time.Duration) {
+// RecordAnswerTime counts the time from the arrival of a handoff to its answer, for the samples.
+func (e *Engine) RecordAnswerTime(runID string, took time.Duration) {
 	e.index.Answered(runID, e.config.Now(), took)
 }
 

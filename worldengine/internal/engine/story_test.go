@@ -264,7 +264,7 @@ func (s *story) play(words []string) {
 		s.turns.Unlock()
 		s.engines = []*simEngine{s.start()}
 	case "stop":
-		e.games.Stop(s.t.Context())
+		e.dispatcher.Stop(s.t.Context())
 		require.NoError(s.t, e.queue.Drain(s.t.Context()))
 	default:
 		require.Fail(s.t, "no such input", "%v", words)
@@ -277,7 +277,7 @@ func (s *story) put(townID string) {
 	s.turns.Unlock()
 	changed, e := *before.Snapshot, s.engines[0]
 	changed.Day++
-	require.NoError(s.t, e.Change(townID, &Put{State: town.NewState(&changed), Expected: before.Hash},
+	require.NoError(s.t, e.SubmitChange(townID, &Put{State: town.NewState(&changed), Expected: before.Hash},
 		townClient{storyClient{s, e, townID}}))
 }
 

@@ -36,8 +36,8 @@ func (e *Engine) Town(ctx context.Context, townID string) (Town, error) {
 	}
 	view := e.townAt(t)
 	if view.Apply != string(apply.Local) {
-		view.PluginAbsent = e.games.AbsentPlugin(townID)
-		if since := e.absent.StartOf(townID); !since.IsZero() {
+		view.PluginAbsent = e.dispatcher.AbsentPlugin(townID)
+		if since := e.absences.StartOf(townID); !since.IsZero() {
 			view.PluginAbsentSince = runevents.Timestamp(since)
 		}
 	}
@@ -76,7 +76,7 @@ func (e *Engine) Put(ctx context.Context, state town.State, expected string) (To
 
 func (e *Engine) put(ctx context.Context, put *Put) (Town, error) {
 	reply := queue.NewReply[Town]()
-	if err := e.Change(put.State.Snapshot.TownID, put, reply); err != nil {
+	if err := e.SubmitChange(put.State.Snapshot.TownID, put, reply); err != nil {
 		return Town{}, err
 	}
 	return reply.Wait(ctx)
@@ -96,9 +96,9 @@ type TownClient = queue.Client[Town]
 // worldFile is the author of the towns of a world file.
 const worldFile = "world file"
 
-// change is a change of a town without a handoff, on its way to an answer: a task of its town's
+// townChange is a change of a town without a handoff, on its way to an answer: a task of its town's
 // queue.
-type change struct {
+type townChange struct {
 	engine *Engine
 	townID string
 	event  machine.Event
@@ -106,22 +106,22 @@ type change struct {
 	client TownClient
 }
 
-// Change queues a *Put, a *Patch or a *machine.Remove of a town. client gets the changed town; of a
-// removed town, its last state with the revision of the removal. If Change itself returns an error,
+// SubmitChange queues a *Put, a *Patch or a *machine.Remove of a town. client gets the changed town; of a
+// removed town, its last state with the revision of the removal. If SubmitChange itself returns an error,
 // client gets no answer. The change waits until no command is pending.
-func (e *Engine) Change(townID string, event machine.Event, client TownClient) error {
+func (e *Engine) SubmitChange(townID string, event machine.Event, client TownClient) error {
 	if put, ok := event.(*Put); ok && put.Apply != "" {
 		if err := e.config.mayBind(put.Apply); err != nil {
 			return err
 		}
 	}
-	return e.queue.SubmitTask(townID, &change{
+	return e.queue.SubmitTask(townID, &townChange{
 		engine: e, townID: townID, event: event, queued: time.Now(), client: client,
 	})
 }
 
 // Run commits the change in its turn and answers its client, unless it waits.
-func (c *change) Run(ctx context.Context, t queue.Turn) (next time.Time) {
+func (c *townChange) Run(ctx context.Context, t queue.Turn) (next time.Time) {
 	stored, waits, err := c.engine.commitChange(ctx, c, t.Behind)
 	if waits && err == nil {
 		if next = c.queued.Add(c.engine.config.absencePatience()); time.Now().Before(next) {
@@ -135,9 +135,9 @@ func (c *change) Run(ctx context.Context, t queue.Turn) (next time.Time) {
 }
 
 // End answers the client that nothing was changed.
-func (c *change) End(_ context.Context, why error) { c.answer(Town{}, why) }
+func (c *townChange) End(_ context.Context, why error) { c.answer(Town{}, why) }
 
-func (c *change) answer(stored Town, err error) {
+func (c *townChange) answer(stored Town, err error) {
 	c.engine.queue.Answering(c.townID)
 	c.client.Answer(stored, err)
 }
@@ -145,7 +145,7 @@ func (c *change) answer(stored Town, err error) {
 // commitChange commits a change to the town as the log has it. The change waits for a pending
 // command, and behind a waiting task. Behind a handoff that waits in a pause, it need not wait.
 func (e *Engine) commitChange(
-	ctx context.Context, c *change, behind queue.Task,
+	ctx context.Context, c *townChange, behind queue.Task,
 ) (stored Town, waits bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
@@ -159,7 +159,7 @@ func (e *Engine) commitChange(
 		if err != nil {
 			return err
 		}
-		if err := e.games.Adopt(ctx, c.townID, current); err != nil {
+		if err := e.dispatcher.Adopt(ctx, c.townID, current); err != nil {
 			return err
 		}
 		if current.Pending != nil {
@@ -167,12 +167,12 @@ func (e *Engine) commitChange(
 			if time.Since(c.queued) < e.config.absencePatience() {
 				return nil
 			}
-			return e.games.AbsentBefore(c.townID, current.Pending.Run.RunID, "")
+			return e.dispatcher.AbsentBefore(c.townID, current.Pending.Run.RunID, "")
 		}
 		if waits = mustWait; waits {
 			return nil
 		}
-		out, err := e.steps.Step(ctx, current, e.steps.Input(c.townID, nil, c.event))
+		out, err := e.stepper.Step(ctx, current, e.stepper.Input(c.townID, nil, c.event))
 		if errors.Is(err, ErrUnknownTown) {
 			err = fmt.Errorf("%w: %q", err, c.townID)
 		}
@@ -183,7 +183,7 @@ func (e *Engine) commitChange(
 		binding := apply.Binding(stored.Apply)
 		if binding == apply.Local || binding != cmp.Or(current.Apply, e.config.Apply) ||
 			out.After.Removed != nil {
-			e.absent.NotNeeded(c.townID)
+			e.absences.NotNeeded(c.townID)
 		}
 		return nil
 	})
@@ -232,7 +232,7 @@ func (e *Engine) LoadWorld(ctx context.Context, file []byte) (created int, err e
 			e.config.Logger.Error("a town of the world file is damaged, and the others are served",
 				"town", townID, "error", err)
 		case !errors.Is(err, town.ErrExists):
-			return created, fmt.Errorf("worldengine: town %q of the world file: %w", townID, err)
+			return created, fmt.Errorf("engine: town %q of the world file: %w", townID, err)
 		}
 	}
 	return created, nil
@@ -256,7 +256,7 @@ func (e *Engine) policyOf(current machine.Town) *approval.Policy {
 // TownQuery selects towns of a list.
 type TownQuery struct {
 	messages.TownList
-	Only []string // the ids of the towns that may be listed; nil for all
+	Allowed []string // the ids of the towns that may be listed; nil for all
 }
 
 // List returns a page of the towns.
@@ -264,30 +264,30 @@ func (e *Engine) List(ctx context.Context, q TownQuery) (messages.Towns, error) 
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
 	page := messages.Towns{Towns: []messages.ListedTown{}}
-	if q.Only != nil && len(q.Only) == 0 {
+	if q.Allowed != nil && len(q.Allowed) == 0 {
 		return page, nil
 	}
-	all, err := e.log.Towns(ctx, layout.TownTokens(q.Only), e.config.Logger)
+	all, err := e.log.Towns(ctx, layout.TownTokens(q.Allowed), e.config.Logger)
 	if err == nil {
-		err = e.asked.Refresh(ctx)
+		err = e.approvals.Refresh(ctx)
 	}
 	if err != nil {
 		return page, err
 	}
 	switch q.Sort {
 	case messages.SortDay:
-		slices.SortStableFunc(all, func(a, b records.Listed) int {
+		slices.SortStableFunc(all, func(a, b records.TownHeader) int {
 			return cmp.Compare(b.DecisionEpoch, a.DecisionEpoch)
 		})
 	case messages.SortChanged:
-		slices.SortFunc(all, func(a, b records.Listed) int {
+		slices.SortFunc(all, func(a, b records.TownHeader) int {
 			return cmp.Compare(b.Revision, a.Revision)
 		})
 	}
 	page.Total = len(all)
 	state := e.townStates()
 	// If the town After was removed, its place is lost: the list begins anew and leaves no town out.
-	begun := !slices.ContainsFunc(all, func(t records.Listed) bool { return t.TownID == q.After })
+	begun := !slices.ContainsFunc(all, func(t records.TownHeader) bool { return t.TownID == q.After })
 	for i := range all {
 		t := &all[i]
 		view := state(t)
@@ -315,10 +315,10 @@ func (e *Engine) List(ctx context.Context, q TownQuery) (messages.Towns, error) 
 }
 
 // townStates returns a function that adds the engine's knowledge to a listed town.
-func (e *Engine) townStates() func(t *records.Listed) messages.ListedTown {
-	waiting, absent := e.asked.Towns(), e.absent.Towns()
+func (e *Engine) townStates() func(t *records.TownHeader) messages.ListedTown {
+	waiting, absent := e.approvals.Towns(), e.absences.Towns()
 	doubtful := e.index.Newest(index.InDoubt)
-	return func(t *records.Listed) messages.ListedTown {
+	return func(t *records.TownHeader) messages.ListedTown {
 		view := messages.ListedTown{TownSummary: t.TownSummary, Waiting: waiting[t.TownID]}
 		view.Apply = cmp.Or(view.Apply, string(e.config.Apply))
 		_, view.InDoubt = doubtful[t.Token]

@@ -16,8 +16,8 @@ import (
 	"worldengine/worldengine/internal/store/records"
 )
 
-// Shortfall is a town of which the log's leader keeps fewer records than the log must keep.
-type Shortfall struct {
+// MissingRecords is a town of which the log's leader keeps fewer records than the log must keep.
+type MissingRecords struct {
 	Town         string // token
 	Kept, Needed uint64
 }
@@ -25,7 +25,7 @@ type Shortfall struct {
 // Verify compares the index with the copy of the log that the stream's leader has, town by town. The
 // index may know more than that copy, if it followed an earlier leader, and then shows which towns
 // the copy falls short of. If the copy has more messages than the index, Verify builds the index anew.
-func (e *Engine) Verify(ctx context.Context) (short []Shortfall, err error) {
+func (e *Engine) Verify(ctx context.Context) (short []MissingRecords, err error) {
 	info, err := commitlog.LeaderInfo(ctx, e.log.Stream) // before the index follows, since both grow
 	if err != nil {
 		return nil, err
@@ -33,7 +33,7 @@ func (e *Engine) Verify(ctx context.Context) (short []Shortfall, err error) {
 	if _, err := e.index.Sync(ctx); err != nil {
 		return nil, err
 	}
-	if err := e.readAll(ctx, info.State.Msgs, info.State.LastSeq); err != nil {
+	if err := e.rebuildIfBehind(ctx, info.State.Msgs, info.State.LastSeq); err != nil {
 		return nil, err
 	}
 	chains := e.index.Chains()
@@ -44,7 +44,7 @@ func (e *Engine) Verify(ctx context.Context) (short []Shortfall, err error) {
 	limits := e.index.Limits()
 	for i := range chains {
 		c := &chains[i]
-		s := Shortfall{c.Town, counts[layout.LogSubject(e.config.World, c.Town)], c.Needed(limits)}
+		s := MissingRecords{c.Town, counts[layout.LogSubject(e.config.World, c.Town)], c.Needed(limits)}
 		if s.Kept < s.Needed {
 			short = append(short, s)
 		}
@@ -52,9 +52,9 @@ func (e *Engine) Verify(ctx context.Context) (short []Shortfall, err error) {
 	return short, nil
 }
 
-// readAll builds the index anew if the log counts more messages than the index has rows, unless that
+// rebuildIfBehind builds the index anew if the log counts more messages than the index has rows, unless that
 // did not help before: NATS counts messages that it does not deliver.
-func (e *Engine) readAll(ctx context.Context, messages, end uint64) error {
+func (e *Engine) rebuildIfBehind(ctx context.Context, messages, end uint64) error {
 	if uint64(e.index.Rows())+e.undelivered >= messages {
 		return nil
 	}
@@ -81,9 +81,9 @@ func (e *Engine) readAll(ctx context.Context, messages, end uint64) error {
 func (e *Engine) verifyLog(ctx context.Context) {
 	for {
 		select {
-		case <-e.elected:
+		case <-e.leaderChanged:
 			e.undelivered = 0 // another leader may deliver all
-		case <-time.After(lookAgainEvery):
+		case <-time.After(damageRecheckInterval):
 			if e.ReplicaDamaged() == "" {
 				continue
 			}
@@ -104,12 +104,12 @@ func (e *Engine) verifyLog(ctx context.Context) {
 	}
 }
 
-// lookAgainEvery is the pause between two comparisons while a node is damaged.
-const lookAgainEvery = time.Minute
+// damageRecheckInterval is the pause between two comparisons while a node is damaged.
+const damageRecheckInterval = time.Minute
 
 // verifyReplicas is Verify for a log with replicas. If the leader lacks messages and another node has
 // them, that node comes to lead the log first.
-func (e *Engine) verifyReplicas(ctx context.Context) (short []Shortfall, err error) {
+func (e *Engine) verifyReplicas(ctx context.Context) (short []MissingRecords, err error) {
 	var moved bool
 	if e.ReplicaDamaged() != "" {
 		moved, err = e.replicas.compare(ctx)
@@ -119,41 +119,41 @@ func (e *Engine) verifyReplicas(ctx context.Context) (short []Shortfall, err err
 	if err != nil {
 		return nil, err
 	}
-	e.movedLeader(moved)
+	e.noteLeaderChange(moved)
 	short, err = e.Verify(ctx)
-	if err == nil && len(short)+len(e.index.Broken()) > 0 && e.leadIntact(ctx) {
+	if err == nil && len(short)+len(e.index.Broken()) > 0 && e.moveFromDamagedLeader(ctx) {
 		e.undelivered = 0
 		short, err = e.Verify(ctx)
 	}
 	return short, err
 }
 
-// leadIntact reports whether another node than before leads the log, since the old leader lacked
+// moveFromDamagedLeader reports whether another node than before leads the log, since the old leader lacked
 // messages that the new one has.
-func (e *Engine) leadIntact(ctx context.Context) bool {
+func (e *Engine) moveFromDamagedLeader(ctx context.Context) bool {
 	moved, err := e.replicas.compare(ctx)
 	if err != nil {
 		e.config.Logger.Warn("the replicas of the log cannot be compared", "error", err)
 	}
-	e.movedLeader(moved)
+	e.noteLeaderChange(moved)
 	return moved
 }
 
-// movedLeader raises alerts about damaged nodes, and forgets the towns that were read from one that led
+// noteLeaderChange raises alerts about damaged nodes, and forgets the towns that were read from one that led
 // the log.
-func (e *Engine) movedLeader(moved bool) {
+func (e *Engine) noteLeaderChange(moved bool) {
 	e.raiseReplicas()
 	if moved {
 		e.appends.Forget()
 		e.towns.Clear()
-		e.config.Logger.Warn(leaderMoved, "damaged", e.ReplicaDamaged())
+		e.config.Logger.Warn(leaderMovedText, "damaged", e.ReplicaDamaged())
 	}
 }
 
 const maxVerifyPause = 30 * hearEvery
 
 // reportAll reports the damage that Verify found, and the chains with a hole.
-func (e *Engine) reportAll(short []Shortfall) {
+func (e *Engine) reportAll(short []MissingRecords) {
 	for i := range short {
 		e.reportDamage(short[i].Town, 0, fmt.Sprintf("it keeps %d of the town's records, and must keep %d",
 			short[i].Kept, short[i].Needed))
@@ -181,7 +181,7 @@ func (e *Engine) reportDamage(token string, record uint64, why string) {
 	if e.alerts == nil {
 		return
 	}
-	e.damage.Store(token, damage{record})
+	e.reportedDamage.Store(token, damage{record})
 	townID, err := percent.Decode(token)
 	if err != nil {
 		townID = token
@@ -206,7 +206,7 @@ func (e *Engine) isDamaged(ctx context.Context, token string) (bool, error) {
 	if err != nil || !c.Whole(e.index.Limits()) {
 		return err == nil, err
 	}
-	found, reported := e.damage.Load(token)
+	found, reported := e.reportedDamage.Load(token)
 	if !reported {
 		return false, nil
 	}
@@ -226,7 +226,7 @@ func (e *Engine) isDamaged(ctx context.Context, token string) (bool, error) {
 		still = counts[subject] < c.Needed(e.index.Limits())
 	}
 	if !still {
-		e.damage.Delete(token)
+		e.reportedDamage.Delete(token)
 	}
 	return still, nil
 }

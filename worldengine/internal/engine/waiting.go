@@ -116,7 +116,7 @@ func (e *Engine) postpone(ctx context.Context, d *delivery, why wait) (next time
 	case why.by != nil:
 		return next, game.PausedError(townID, why.world, why.by, runID, false)
 	}
-	return next, e.games.AbsentBefore(townID, why.behind, runID)
+	return next, e.dispatcher.AbsentBefore(townID, why.behind, runID)
 }
 
 // runStart returns how a delivery's run begins.
@@ -144,8 +144,8 @@ func (e *Engine) recordWait(ctx context.Context, d *delivery, by *messages.Pause
 // stepRun makes the step of an event about the run of a delivery that waits.
 func (e *Engine) stepRun(ctx context.Context, d *delivery, event machine.Event) error {
 	return e.log.Retry(ctx, func() error {
-		in := e.steps.Input(d.handoff.Proposal.TownID, nil, event)
-		_, err := e.steps.Step(ctx, machine.Town{}, in)
+		in := e.stepper.Input(d.handoff.Proposal.TownID, nil, event)
+		_, err := e.stepper.Step(ctx, machine.Town{}, in)
 		if in.Tail != nil {
 			d.tail = *in.Tail
 		}
@@ -181,10 +181,10 @@ func (e *Engine) abandon(ctx context.Context, d *delivery, why error) {
 func (e *Engine) endWaiting(
 	ctx context.Context, tail *machine.RunTail, why machine.Cancellation,
 ) error {
-	in := e.steps.Input(tail.Waiting.TownID, nil,
+	in := e.stepper.Input(tail.Waiting.TownID, nil,
 		&machine.Abandon{Run: tail.Waiting.Run.Identity, Why: why})
 	in.Tail = tail
-	_, err := e.steps.Step(ctx, machine.Town{}, in)
+	_, err := e.stepper.Step(ctx, machine.Town{}, in)
 	return err
 }
 

@@ -191,7 +191,7 @@ func TestEngine_CancelledBeforeTheFirstTurn(t *testing.T) {
 func TestEngine_AdoptWhileStopping(t *testing.T) {
 	t.Parallel()
 	said, log := &natstest.Buffer{}, logtest.New(t)
-	after := machine.Town{State: towntest.Threatened(), Pending: &apply.Pending{Via: apply.Plugin,
+	after := machine.Town{State: towntest.Threatened(), Pending: &apply.Pending{Binding: apply.Plugin,
 		Attempt: 1, Handoff: []byte("{}"), Expected: []byte("{}"), Run: runevents.Identity{RunID: "r"}}}
 	require.NoError(t, log.CommitTown(t.Context(),
 		&machine.Record{Kind: machine.KindPending, TownID: "town-threatened"}, &after, 0))
@@ -218,7 +218,7 @@ func (s *discardingStore) Next(
 }
 
 // openRuns are runs of which none has ended.
-type openRuns struct{ runs.Getter }
+type openRuns struct{ runs.RunGetter }
 
 func (openRuns) Get(context.Context, string) (runevents.Snapshot, error) {
 	return runevents.Snapshot{}, nil
@@ -255,9 +255,9 @@ func TestReap_ClosedRun(t *testing.T) {
 			e := &Engine{
 				config: Config{World: "main",
 					Now: func() time.Time { return time.Now().Add(c.gone) }}, log: log,
-				steps: &stepper.Stepper{Log: log, Towns: records.NewTowns(log), Now: time.Now,
+				stepper: &stepper.Stepper{Log: log, Towns: records.NewTownCache(log), Now: time.Now,
 					NewID: uuid.NewString},
-				ends: &runs.Ends{Log: log, Runs: openRuns{}},
+				finalRecords: &runs.FinalRecords{Log: log, Runs: openRuns{}},
 				alerts: alerts.New(nil, alerts.Config{Log: alerts.Log{World: "main"},
 					Logger: slog.New(slog.DiscardHandler), Now: time.Now,
 					Notify: func(a runevents.Alert) { alerted = append(alerted, a.RunID) }}),
@@ -362,21 +362,21 @@ func TestHearLog_Election(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &electing{leader: "first"}
 		e := &Engine{log: &records.Log{Log: &commitlog.Log{Store: log, Stream: log}},
-			elected: make(chan struct{}, 1), election: make(chan struct{}, 1)}
+			leaderChanged: make(chan struct{}, 1), election: make(chan struct{}, 1)}
 		ctx, stop := context.WithCancel(t.Context())
 		go e.hearLog(ctx)
 		synctest.Wait()
-		<-e.elected
+		<-e.leaderChanged
 		time.Sleep(10*idlePause + time.Second)
 		require.Equal(t, 11, log.asked)
 		e.noteElection()
 		synctest.Wait()
 		require.Equal(t, 12, log.asked)
-		require.Empty(t, e.elected, "the old leader has answered")
+		require.Empty(t, e.leaderChanged, "the old leader has answered")
 		log.leader = "second"
 		time.Sleep(hearEvery)
 		synctest.Wait()
-		require.Len(t, e.elected, 1)
+		require.Len(t, e.leaderChanged, 1)
 		time.Sleep(10 * hearEvery)
 		synctest.Wait()
 		require.Equal(t, 12+electionQuestions, log.asked)

@@ -118,7 +118,7 @@ func (c *checker) ask(
 
 // denied reports whether NATS has refused a request.
 func (c *checker) denied() bool {
-	last := c.nc.LastError() // names the subject, or one that ends with it (layout.AstraySubject)
+	last := c.nc.LastError() // names the subject, or one that ends with it (layout.DivertedSubject)
 	return errors.Is(last, nats.ErrPermissionViolation) &&
 		strings.Contains(last.Error(), c.Subject+`"`)
 }

@@ -24,7 +24,7 @@ func Bindings() []Binding { return []Binding{Local, Plugin, RCON} }
 // Validate returns an error for an unknown binding.
 func (b Binding) Validate() error {
 	if !slices.Contains(Bindings(), b) {
-		return fmt.Errorf("worldengine: commands are applied by one of %v, not %q",
+		return fmt.Errorf("apply: commands are applied by one of %v, not %q",
 			Bindings(), string(b))
 	}
 	return nil

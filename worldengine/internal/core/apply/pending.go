@@ -17,7 +17,7 @@ import (
 // acceptance of the handoff until its end, every record of the town has the Pending. So an engine
 // that reads only the town's last message can go on. Until the end the town's state is unchanged.
 type Pending struct {
-	Via Binding `json:"via"`
+	Binding Binding `json:"via"`
 	// Handoff is the accepted handoff, as it was sent.
 	Handoff jsontext.Value `json:"handoff"`
 	// Expected is the canonical JSON of the state that the rules expect afterwards. It is kept
@@ -41,10 +41,10 @@ type Pending struct {
 	// Reached reports whether a request of an earlier attempt, or of an earlier server, may have
 	// reached a game.
 	Reached bool `json:"reached,omitzero"`
-	// Unreached reports that the writer has stopped, and that no request at all has arrived. Last is
+	// Unreached reports that the writer has stopped, and that no request at all has arrived. LastFailure is
 	// the failure of the previous attempt.
-	Unreached bool     `json:"rested,omitzero"`
-	Last      *Failure `json:"last,omitzero"`
+	Unreached   bool     `json:"rested,omitzero"`
+	LastFailure *Failure `json:"last,omitzero"`
 }
 
 // RetryOf is a run that failed because no plugin or console was reachable, and that another run
@@ -66,35 +66,35 @@ type Failure struct {
 	At time.Time `json:"at,omitzero"`
 }
 
-// Decoded is a Pending with decoded members.
-type Decoded struct {
+// DecodedPending is a Pending with decoded members.
+type DecodedPending struct {
 	Pending  *Pending
 	Handoff  *handoff.Handoff
 	Expected town.State
 }
 
-// Read decodes a Pending. Only a valid one is stored, so an error means damage.
-func (p *Pending) Read() (Decoded, error) {
+// Decode decodes a Pending. Only a valid one is stored, so an error means damage.
+func (p *Pending) Decode() (DecodedPending, error) {
 	h, err := handoff.Parse(p.Handoff, schemas.Limits{Bytes: len(p.Handoff) + 1})
 	if err != nil {
-		return Decoded{}, fmt.Errorf("worldengine: the pending handoff of run %s: %w",
+		return DecodedPending{}, fmt.Errorf("apply: the pending handoff of run %s: %w",
 			p.Run.RunID, err)
 	}
 	expected, err := town.ParseStored(p.Expected)
 	if err != nil {
-		return Decoded{}, fmt.Errorf("worldengine: the expected state of run %s: %w",
+		return DecodedPending{}, fmt.Errorf("apply: the expected state of run %s: %w",
 			p.Run.RunID, err)
 	}
-	return Decoded{Pending: p, Handoff: h, Expected: expected}, nil
+	return DecodedPending{Pending: p, Handoff: h, Expected: expected}, nil
 }
 
-// Next returns the Pending of the next logical attempt. failed is the present one's failure.
-func (p *Pending) Next(failed Failure, reached bool, now time.Time, policy *Policy) *Pending {
+// NextAttempt returns the Pending of the next logical attempt. failed is the present one's failure.
+func (p *Pending) NextAttempt(failed Failure, reached bool, now time.Time, policy *RetryPolicy) *Pending {
 	n := *p
 	n.Attempt++
-	n.NotBefore = now.Add(policy.PauseAfter(p.Attempt)).UTC()
+	n.NotBefore = now.Add(policy.BackoffAfter(p.Attempt)).UTC()
 	n.Deadline = n.NotBefore.Add(policy.Deadline)
 	n.Reached, n.Unreached = p.Reached || reached, false
-	n.Last = &failed
+	n.LastFailure = &failed
 	return &n
 }

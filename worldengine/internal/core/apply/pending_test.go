@@ -24,7 +24,7 @@ func stored(t *testing.T) *apply.Pending {
 	require.NoError(t, err)
 	encoded, err := h.MarshalWire()
 	require.NoError(t, err)
-	return &apply.Pending{Via: apply.Plugin, Handoff: encoded, Expected: state.Canonical,
+	return &apply.Pending{Binding: apply.Plugin, Handoff: encoded, Expected: state.Canonical,
 		Run: runevents.Identity{RunID: "run-1"}, Attempt: 1}
 }
 
@@ -32,7 +32,7 @@ func stored(t *testing.T) *apply.Pending {
 func TestPending_Read(t *testing.T) {
 	t.Parallel()
 	p := stored(t)
-	read, err := p.Read()
+	read, err := p.Decode()
 	require.NoError(t, err)
 	require.Same(t, p, read.Pending)
 	require.Equal(t, towntest.Threatened().Hash, read.Expected.Hash)
@@ -40,13 +40,13 @@ func TestPending_Read(t *testing.T) {
 	for _, damaged := range []jsontext.Value{nil, p.Handoff[:len(p.Handoff)/2], []byte(`{}`)} {
 		bad := *p
 		bad.Handoff = damaged
-		_, err := bad.Read()
+		_, err := bad.Decode()
 		require.ErrorContains(t, err, "the pending handoff of run run-1")
 	}
 	for _, damaged := range []jsontext.Value{nil, p.Expected[:20], []byte(`[]`)} {
 		bad := *p
 		bad.Expected = damaged
-		_, err := bad.Read()
+		_, err := bad.Decode()
 		require.ErrorContains(t, err, "the expected state of run run-1")
 	}
 }

@@ -15,10 +15,10 @@ import (
 
 // Errors of plugins and consoles. A definite answer is never an error: it is an Answer.
 var (
-	// ErrUnavailable: the command reached no plugin and no console, so it is not applied. Ask
+	// ErrUnavailable means that the command reached no plugin and no console, so it is not applied. Ask
 	// again.
 	ErrUnavailable = errors.New("apply: the command reached no plugin or console")
-	// ErrInDoubt: the command may have arrived, and may be applied. A plugin, which knows the ids
+	// ErrInDoubt means that the command may have arrived, and may be applied. A plugin, which knows the ids
 	// of its applications, can be asked again with the same id. A server console cannot: the console
 	// would apply the command twice.
 	ErrInDoubt = errors.New("apply: it is not known whether the command is applied")
@@ -73,9 +73,9 @@ type Session interface {
 	Close()
 }
 
-// Policy is the patience with plugins and consoles. Its members are flags of handoffd. A zero value
+// RetryPolicy is the patience with plugins and consoles. Its members are flags of handoffd. A zero value
 // means the default, which stands after the semicolon.
-type Policy struct {
+type RetryPolicy struct {
 	// Deadline bounds one logical attempt; 10 s.
 	Deadline time.Duration `help:"Time limit of one attempt to apply a command." default:"10s"`
 	// Attempts is the number of logical attempts before the handoff fails; 3.
@@ -84,46 +84,46 @@ type Policy struct {
 	Backoff time.Duration `help:"Pause before the second attempt; it doubles with each." default:"1s"`
 	// Resend is the silence after which an attempt sends its request again; 2 s.
 	Resend time.Duration `help:"Silence after which the engine sends a plugin the same request again." default:"2s"`
-	// Absent is the policy for commands while no plugin is subscribed; AbsentWait.
-	Absent WhenAbsent `help:"Policy for a command while its town has no plugin, or no console that can be reached: it waits until one is there (wait), or fails after its attempts (fail)." enum:"wait,fail" default:"wait"`
+	// Absence is the policy for commands while no plugin is subscribed; AbsenceWait.
+	Absence AbsencePolicy `name:"absent" help:"Policy for a command while its town has no plugin, or no console that can be reached: it waits until one is there (wait), or fails after its attempts (fail)." enum:"wait,fail" default:"wait"`
 }
 
-// WhenAbsent is the policy for a command whose town has no plugin.
-type WhenAbsent string
+// AbsencePolicy is the policy for a command whose town has no plugin.
+type AbsencePolicy string
 
 // The policies.
 const (
-	// AbsentWait: the attempt's time stands still until a plugin is there. The run can be cancelled
+	// AbsenceWait: the attempt's time stands still until a plugin is there. The run can be cancelled
 	// meanwhile.
-	AbsentWait WhenAbsent = "wait"
-	// AbsentFail: the attempts run out, and the handoff fails with PLUGIN_UNAVAILABLE.
-	AbsentFail WhenAbsent = "fail"
+	AbsenceWait AbsencePolicy = "wait"
+	// AbsenceFail: the attempts run out, and the handoff fails with PLUGIN_UNAVAILABLE.
+	AbsenceFail AbsencePolicy = "fail"
 )
 
-// Patience is the least time that an attempt has left when an absent plugin returns; 0 if an
+// AbsenceGrace is the least time that an attempt has left when an absent plugin returns; 0 if an
 // absence does not prolong the attempt.
-func (p *Policy) Patience() time.Duration {
-	if p.Absent == AbsentWait {
+func (p *RetryPolicy) AbsenceGrace() time.Duration {
+	if p.Absence == AbsenceWait {
 		return p.Deadline
 	}
 	return 0
 }
 
 // WithDefaults returns the policy with the defaults of its zero members.
-func (p Policy) WithDefaults() Policy {
+func (p RetryPolicy) WithDefaults() RetryPolicy {
 	p.Deadline = cmp.Or(p.Deadline, 10*time.Second)
 	p.Attempts = cmp.Or(p.Attempts, 3)
 	p.Backoff = cmp.Or(p.Backoff, time.Second)
 	p.Resend = cmp.Or(p.Resend, 2*time.Second)
-	p.Absent = cmp.Or(p.Absent, AbsentWait)
+	p.Absence = cmp.Or(p.Absence, AbsenceWait)
 	return p
 }
 
 // maxBackoff bounds the pause between two attempts.
 const maxBackoff = time.Minute
 
-// PauseAfter is the pause after an attempt, counted from 1.
-func (p *Policy) PauseAfter(attempt int64) time.Duration {
+// BackoffAfter is the pause after an attempt, counted from 1.
+func (p *RetryPolicy) BackoffAfter(attempt int64) time.Duration {
 	pause := p.Backoff
 	for ; attempt > 1 && pause < maxBackoff; attempt-- {
 		pause *= 2
@@ -131,8 +131,8 @@ func (p *Policy) PauseAfter(attempt int64) time.Duration {
 	return min(pause, maxBackoff)
 }
 
-// Result is the end of an attempt to apply a command.
-type Result struct {
+// AttemptResult is the end of an attempt to apply a command.
+type AttemptResult struct {
 	// At is the time of the end by the producer's clock.
 	At       time.Time
 	Attempt  int64
@@ -141,17 +141,17 @@ type Result struct {
 	// Embodiment is the plugin's, unvalidated; nil for none.
 	Embodiment jsontext.Value
 	Artifacts  Artifacts
-	Failed     *Failure // if it was not applied
+	Failure    *Failure // if it was not applied
 	// Reached reports whether a request may have reached a plugin or a console.
 	Reached bool
 }
 
 // Result returns the end of an attempt with a definite answer.
-func (a *Answer) Result() Result {
+func (a *Answer) Result() AttemptResult {
 	if a.Status != Applied {
-		return Result{Failed: Refusal(*a), Reached: true}
+		return AttemptResult{Failure: Refusal(*a), Reached: true}
 	}
-	return Result{
+	return AttemptResult{
 		Applied: true, Snapshot: a.Snapshot, Embodiment: a.Embodiment,
 		Artifacts: artifactsOf(a.Artifacts), Reached: true,
 	}
@@ -159,10 +159,10 @@ func (a *Answer) Result() Result {
 
 // ConsoleResult returns the end of a console's attempt. ErrUnavailable is the only error after
 // which the command was not applied.
-func ConsoleResult(answer Answer, err error) Result {
+func ConsoleResult(answer Answer, err error) AttemptResult {
 	switch {
 	case NotApplied(err):
-		return Result{Failed: &Failure{
+		return AttemptResult{Failure: &Failure{
 			Reason: ReasonPluginUnavailable, Message: clipped(phrase.Sentence(err)), Retryable: true,
 		}}
 	case err != nil:
@@ -177,8 +177,8 @@ func NotApplied(err error) bool {
 }
 
 // ConsoleInDoubt returns the failure of an attempt whose command the console may have run.
-func ConsoleInDoubt(why string) Result {
-	return Result{Reached: true, Failed: &Failure{Reason: ReasonRCONInDoubt, Message: clipped(why)}}
+func ConsoleInDoubt(why string) AttemptResult {
+	return AttemptResult{Reached: true, Failure: &Failure{Reason: ReasonRCONInDoubt, Message: clipped(why)}}
 }
 
 // Reach is whether a request may have reached a game. The set is closed.
@@ -211,8 +211,8 @@ func clipped(s string) string {
 	return strings.ToValidUTF8(s[:MaxMessage], "") + "…"
 }
 
-// Silence is the failure of an attempt that got no definite answer.
-func Silence(reached bool, last error) *Failure {
+// NoAnswer is the failure of an attempt that got no definite answer.
+func NoAnswer(reached bool, last error) *Failure {
 	f := &Failure{Reason: ReasonPluginTimeout, Retryable: true,
 		Message: "The plugin gave no definite answer before the deadline."}
 	if !reached {

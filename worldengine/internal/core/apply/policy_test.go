@@ -24,28 +24,28 @@ func TestResults(t *testing.T) {
 	for name, c := range map[string]struct {
 		answer Answer
 		err    error
-		want   Result
+		want   AttemptResult
 	}{
-		"applied": {Done(command), nil, Result{Applied: true, Reached: true}},
-		"refused": {Refuse(command, "NO", "no", true), nil, Result{Reached: true,
-			Failed: &Failure{Reason: ReasonPluginRejected, Code: "NO", Message: "no",
+		"applied": {Done(command), nil, AttemptResult{Applied: true, Reached: true}},
+		"refused": {Refuse(command, "NO", "no", true), nil, AttemptResult{Reached: true,
+			Failure: &Failure{Reason: ReasonPluginRejected, Code: "NO", Message: "no",
 				Retryable: true}}},
-		"refused without a word": {Refuse(command, "NO", "", false), nil, Result{Reached: true,
-			Failed: &Failure{Reason: ReasonPluginRejected, Code: "NO",
+		"refused without a word": {Refuse(command, "NO", "", false), nil, AttemptResult{Reached: true,
+			Failure: &Failure{Reason: ReasonPluginRejected, Code: "NO",
 				Message: "The plugin refused the command."}}},
-		"not reached": {Answer{}, unavailable, Result{Failed: &Failure{
+		"not reached": {Answer{}, unavailable, AttemptResult{Failure: &Failure{
 			Reason: ReasonPluginUnavailable, Retryable: true, Message: phrase.Sentence(unavailable)}}},
-		"no answer": {Answer{}, cut, Result{Reached: true, Failed: &Failure{
+		"no answer": {Answer{}, cut, AttemptResult{Reached: true, Failure: &Failure{
 			Reason: ReasonRCONInDoubt, Message: phrase.Sentence(cut)}}},
-		"not reached again, in doubt before": {Answer{}, again, Result{Reached: true,
-			Failed: &Failure{Reason: ReasonRCONInDoubt, Message: phrase.Sentence(again)}}},
+		"not reached again, in doubt before": {Answer{}, again, AttemptResult{Reached: true,
+			Failure: &Failure{Reason: ReasonRCONInDoubt, Message: phrase.Sentence(again)}}},
 	} {
 		require.Equal(t, c.want, ConsoleResult(c.answer, c.err), name)
 		require.Equal(t, c.err != nil && !c.want.Reached, NotApplied(c.err), name)
 	}
-	require.Equal(t, ReasonPluginTimeout, Silence(true, nil).Reason)
-	require.Equal(t, ReasonPluginUnavailable, Silence(false, nil).Reason)
-	require.Contains(t, Silence(true, errors.New("no JSON")).Message, "no JSON")
+	require.Equal(t, ReasonPluginTimeout, NoAnswer(true, nil).Reason)
+	require.Equal(t, ReasonPluginUnavailable, NoAnswer(false, nil).Reason)
+	require.Contains(t, NoAnswer(true, errors.New("no JSON")).Message, "no JSON")
 	long := Refusal(Answer{Message: "x" + strings.Repeat("é", MaxMessage)}).Message
 	require.True(t, utf8.ValidString(long))
 	require.Equal(t, MaxMessage-1+len("…"), len(long))
@@ -81,37 +81,37 @@ func TestArtifacts_Kept(t *testing.T) {
 // The policy decides how long a command waits for a plugin; missing members are the defaults.
 func TestPolicies(t *testing.T) {
 	t.Parallel()
-	defaults := Policy{}.WithDefaults()
-	require.Equal(t, Policy{Deadline: 10 * time.Second, Attempts: 3, Backoff: time.Second,
-		Resend: 2 * time.Second, Absent: AbsentWait}, defaults)
-	given := Policy{Deadline: 1, Attempts: 2, Backoff: 3, Resend: 4, Absent: AbsentFail}
+	defaults := RetryPolicy{}.WithDefaults()
+	require.Equal(t, RetryPolicy{Deadline: 10 * time.Second, Attempts: 3, Backoff: time.Second,
+		Resend: 2 * time.Second, Absence: AbsenceWait}, defaults)
+	given := RetryPolicy{Deadline: 1, Attempts: 2, Backoff: 3, Resend: 4, Absence: AbsenceFail}
 	require.Equal(t, given, given.WithDefaults())
-	require.Equal(t, 10*time.Second, defaults.Patience())
-	require.Zero(t, given.Patience())
+	require.Equal(t, 10*time.Second, defaults.AbsenceGrace())
+	require.Zero(t, given.AbsenceGrace())
 }
 
 func TestBackoff(t *testing.T) {
 	t.Parallel()
-	p := Policy{Backoff: time.Second}
+	p := RetryPolicy{Backoff: time.Second}
 	for attempt, want := range map[int64]time.Duration{1: 1, 2: 2, 3: 4, 6: 32, 7: 60,
 		1 << 40: 60} {
-		require.Equal(t, want*time.Second, p.PauseAfter(attempt), attempt)
+		require.Equal(t, want*time.Second, p.BackoffAfter(attempt), attempt)
 	}
 }
 
 func TestNextAttempt(t *testing.T) {
 	t.Parallel()
-	policy := Policy{}.WithDefaults()
+	policy := RetryPolicy{}.WithDefaults()
 	now := time.Date(2026, 2, 16, 11, 0, 0, 0, time.FixedZone("", 3600))
 	first := &Pending{Attempt: 1, Emitted: 8}
-	second := first.Next(Failure{Reason: "R"}, true, now, &policy)
-	third := second.Next(Failure{Reason: "S"}, false, now, &policy)
+	second := first.NextAttempt(Failure{Reason: "R"}, true, now, &policy)
+	third := second.NextAttempt(Failure{Reason: "S"}, false, now, &policy)
 	require.Equal(t, int64(2), second.Attempt)
 	require.Equal(t, now.Add(time.Second).UTC(), second.NotBefore)
 	require.Equal(t, second.NotBefore.Add(policy.Deadline), second.Deadline)
 	require.True(t, third.Reached, "an attempt that reached somebody is not forgotten")
 	require.Equal(t, now.Add(2*time.Second).UTC(), third.NotBefore)
-	require.Equal(t, &Failure{Reason: "S"}, third.Last)
+	require.Equal(t, &Failure{Reason: "S"}, third.LastFailure)
 	require.Equal(t, int64(1), first.Attempt, "what is committed stays as it is")
 	require.Equal(t, int64(8), third.Emitted)
 }

@@ -14,8 +14,8 @@ type Refusal struct {
 	Message string
 }
 
-// Question names the handoff in a town that a person decides about.
-type Question struct {
+// HandoffRef names the handoff in a town that a person decides about.
+type HandoffRef struct {
 	HandoffID string
 	// HandoffHash is Hash of the handoff that the person was shown; "" if unknown.
 	HandoffHash string
@@ -25,11 +25,11 @@ type Question struct {
 // hash is the hash of the town's state. If the same person has made the same decision before, the
 // list and the entry stay unchanged.
 func (l List) Decide(
-	q Question, hash string, d Decision, timeout time.Duration,
-) (List, Asked, *Refusal) {
-	i, refused := l.choose(q, hash, d.At)
+	ref HandoffRef, hash string, d Decision, timeout time.Duration,
+) (List, Request, *Refusal) {
+	i, refused := l.find(ref, hash, d.At)
 	if refused != nil {
-		return nil, Asked{}, refused
+		return nil, Request{}, refused
 	}
 	switch status := l[i].Status(hash, d.At); status {
 	case Waiting:
@@ -38,13 +38,13 @@ func (l List) Decide(
 		if prior.Approved == d.Approved && prior.ActorID == d.ActorID {
 			return l, l[i], nil
 		}
-		return nil, Asked{}, &Refusal{wire.CodeAlreadyDecided, decidedText(&l[i], status)}
+		return nil, Request{}, &Refusal{wire.CodeAlreadyDecided, decidedText(&l[i], status)}
 	case Stale:
-		return nil, Asked{}, &Refusal{wire.CodeApprovalStale,
+		return nil, Request{}, &Refusal{wire.CodeApprovalStale,
 			"the town has changed since it was asked for, " +
 				"and a handoff that was made from its state of then is stale"}
 	default:
-		return nil, Asked{}, &Refusal{wire.CodeApprovalStale, "it has waited for too long, since " +
+		return nil, Request{}, &Refusal{wire.CodeApprovalStale, "it has waited for too long, since " +
 			l[i].At.Format(time.RFC3339) + "; it waits again when its handoff is sent again"}
 	}
 	after := slices.Clone(l)
@@ -52,13 +52,13 @@ func (l List) Decide(
 	a.Decision, a.Expires = &d, d.At.Add(timeout)
 	decided := *a
 	if !d.Approved {
-		a.close()
+		a.clearHandoff()
 	}
 	return after, decided, nil // Record.SetState closes stale ones
 }
 
 // decidedText describes an earlier decision about a handoff, and the remedy.
-func decidedText(a *Asked, status Status) string {
+func decidedText(a *Request, status Status) string {
 	prior := a.Decision
 	at := prior.At.Format(time.RFC3339)
 	switch {
@@ -74,17 +74,17 @@ func decidedText(a *Asked, status Status) string {
 		"anew, under another proposalId", prior.ActorID, at)
 }
 
-// choose returns the index of the entry that a question is about. Among the entries with the
+// find returns the index of the entry that a question is about. Among the entries with the
 // question's id, and its hash if given, it is the only open one or, if none is open, the last one.
-func (l List) choose(q Question, hash string, now time.Time) (int, *Refusal) {
+func (l List) find(ref HandoffRef, hash string, now time.Time) (int, *Refusal) {
 	found, open, any := -1, 0, false
 	for i := range l {
 		a := &l[i]
-		if a.HandoffID != q.HandoffID {
+		if a.HandoffID != ref.HandoffID {
 			continue
 		}
 		any = true
-		if q.HandoffHash != "" && !a.isOf(q.HandoffID, q.HandoffHash) {
+		if ref.HandoffHash != "" && !a.matches(ref.HandoffID, ref.HandoffHash) {
 			continue
 		}
 		isOpen := a.Status(hash, now).IsOpen()

@@ -16,8 +16,8 @@ type Judgement struct {
 	// Reason and Detail say why the handoff may not be executed.
 	Reason handoff.ReasonCode
 	Detail string
-	// Ask is set if the handoff has to wait in the list from now on.
-	Ask bool
+	// Enqueue is set if the handoff has to wait in the list from now on.
+	Enqueue bool
 	// At is the time of the verdict; zero after a denial or at a bound.
 	At time.Time
 }
@@ -27,10 +27,10 @@ type Judgement struct {
 // counts only for the very bytes that the person was shown.
 func (l List) Judge(p Policy, h *handoff.Handoff, encoded []byte, now time.Time) Judgement {
 	required := Judgement{
-		Reason: handoff.ReasonApprovalRequired, Detail: p.Detail(h.Proposal.Type), At: now,
+		Reason: handoff.ReasonApprovalRequired, Detail: p.Explain(h.Proposal.Type), At: now,
 	}
 	var status Status
-	a := l.Entry(h.HandoffID, Hash(encoded))
+	a := l.Find(h.HandoffID, Hash(encoded))
 	if a != nil {
 		status = a.Status(h.SnapshotHash, now)
 	}
@@ -54,17 +54,17 @@ func (l List) Judge(p Policy, h *handoff.Handoff, encoded []byte, now time.Time)
 				"shorten the texts of the proposal", required.Detail, len(encoded), MaxActorBytes),
 		}
 	}
-	if full := l.full(h, len(encoded), now); full != "" {
+	if full := l.exceededBound(h, len(encoded), now); full != "" {
 		return Judgement{
 			Reason: handoff.ReasonApprovalsFull, Detail: required.Detail + ", and " + full,
 		}
 	}
-	required.Ask = true
+	required.Enqueue = true
 	return required
 }
 
-// full describes the bound that keeps another handoff of a size from waiting; "" if it may wait.
-func (l List) full(h *handoff.Handoff, size int, now time.Time) string {
+// exceededBound describes the bound that keeps another handoff of a size from waiting; "" if it may wait.
+func (l List) exceededBound(h *handoff.Handoff, size int, now time.Time) string {
 	open, denied, own := 0, 0, 0
 	all, ownBytes := size, size
 	for i := range l {
@@ -93,7 +93,7 @@ func (l List) full(h *handoff.Handoff, size int, now time.Time) string {
 }
 
 // proposer returns the actor of an open entry's proposal.
-func (a *Asked) proposer() string {
+func (a *Request) proposer() string {
 	var h handoff.Handoff
 	if json.Unmarshal(a.Handoff, &h) != nil {
 		return ""

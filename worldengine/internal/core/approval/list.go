@@ -43,8 +43,8 @@ type Decision struct {
 	At       time.Time `json:"at"`
 }
 
-// Asked is a proposal that a person is, or was, asked about.
-type Asked struct {
+// Request asks a person to approve a proposal: it waits, or was decided about, or has expired.
+type Request struct {
 	HandoffID    string `json:"handoffId"`
 	SnapshotHash string `json:"snapshotHash"`
 	// Handoff is the handoff as the engine writes it. It is left out once the entry is closed:
@@ -72,14 +72,14 @@ func Hash(encoded []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// isOf reports whether an entry is of the handoff with an id and a hash.
-func (a *Asked) isOf(handoffID, handoffHash string) bool {
+// matches reports whether an entry is of the handoff with an id and a hash.
+func (a *Request) matches(handoffID, handoffHash string) bool {
 	return a.HandoffID == handoffID && a.HandoffHash == handoffHash
 }
 
 // List is a town's proposals, in the order in which they were asked for. No method changes a list:
 // each returns another one.
-type List []Asked
+type List []Request
 
 // Status is the state of an entry.
 type Status string
@@ -95,7 +95,7 @@ const (
 )
 
 // Status returns the status of an entry; hash is the hash of the town's state.
-func (a *Asked) Status(hash string, now time.Time) Status {
+func (a *Request) Status(hash string, now time.Time) Status {
 	switch d := a.Decision; {
 	case d != nil && d.Approved && a.Handoff == nil:
 		return Used
@@ -116,22 +116,22 @@ func (a *Asked) Status(hash string, now time.Time) Status {
 // IsOpen reports whether an entry waits, for its decision or its handoff.
 func (s Status) IsOpen() bool { return s == Waiting || s == Approved }
 
-// Ask returns the list with another handoff, which waits for its decision until timeout; of is the
+// Add returns the list with another handoff, which waits for its decision until timeout; traced is the
 // handoff's trace. Other handoffs with the same handoffId stay: an agent may predict another
 // agent's ids.
-func (l List) Ask(
-	h *handoff.Handoff, encoded []byte, of trace.Context, now time.Time, timeout time.Duration,
+func (l List) Add(
+	h *handoff.Handoff, encoded []byte, traced trace.Context, now time.Time, timeout time.Duration,
 ) List {
 	hash := Hash(encoded)
 	var after List
 	for _, a := range l.CloseStale(h.SnapshotHash) {
-		if !a.isOf(h.HandoffID, hash) && now.Before(a.Expires) {
+		if !a.matches(h.HandoffID, hash) && now.Before(a.Expires) {
 			after = append(after, a)
 		}
 	}
-	return append(after, Asked{
+	return append(after, Request{
 		HandoffID: h.HandoffID, SnapshotHash: h.SnapshotHash, Handoff: encoded, HandoffHash: hash,
-		Trace: of, At: now, Expires: now.Add(timeout),
+		Trace: traced, At: now, Expires: now.Add(timeout),
 	})
 }
 
@@ -144,10 +144,10 @@ func (l List) CloseStale(hash string) List {
 		a := &after[i]
 		if a.Handoff != nil && a.SnapshotHash != hash {
 			// An unused approval no longer counts.
-			a.close()
+			a.clearHandoff()
 			a.Decision, changed = nil, true
 		}
-		if a.isSpent(hash) {
+		if a.isDroppable(hash) {
 			spent = append(spent, i)
 		}
 	}
@@ -156,7 +156,7 @@ func (l List) CloseStale(hash string) List {
 		return l
 	}
 	slices.SortStableFunc(spent, func(i, j int) int {
-		return after[i].last().Compare(after[j].last())
+		return after[i].changedAt().Compare(after[j].changedAt())
 	})
 	spent = spent[:drop]
 	slices.SortFunc(spent, func(i, j int) int { return j - i })
@@ -166,33 +166,33 @@ func (l List) CloseStale(hash string) List {
 	return after
 }
 
-// isSpent reports whether an entry may be dropped in a town whose state has the hash: it is closed,
+// isDroppable reports whether an entry may be dropped in a town whose state has the hash: it is closed,
 // and is no denial of that state.
-func (a *Asked) isSpent(hash string) bool {
+func (a *Request) isDroppable(hash string) bool {
 	denied := a.Decision != nil && !a.Decision.Approved && a.SnapshotHash == hash
 	return a.Handoff == nil && !denied
 }
 
-// last returns when an entry was decided about or, if it was not, when it was asked for.
-func (a *Asked) last() time.Time {
+// changedAt returns when an entry was decided about or, if it was not, when it was asked for.
+func (a *Request) changedAt() time.Time {
 	if a.Decision != nil {
 		return a.Decision.At
 	}
 	return a.At
 }
 
-// Entry returns the last entry of a handoff, nil if there is none.
-func (l List) Entry(handoffID, handoffHash string) *Asked {
+// Find returns the last entry of a handoff, nil if there is none.
+func (l List) Find(handoffID, handoffHash string) *Request {
 	for i := len(l) - 1; i >= 0; i-- {
-		if l[i].isOf(handoffID, handoffHash) {
+		if l[i].matches(handoffID, handoffHash) {
 			return &l[i]
 		}
 	}
 	return nil
 }
 
-// Decided returns the entry that the signal of a run decided about, or nil.
-func (l List) Decided(signalID string) *Asked {
+// DecidedBy returns the entry that the signal of a run decided about, or nil.
+func (l List) DecidedBy(signalID string) *Request {
 	for i := range l {
 		if l[i].Decision != nil && l[i].Decision.SignalID == signalID {
 			return &l[i]
@@ -203,12 +203,12 @@ func (l List) Decided(signalID string) *Asked {
 
 // AnyOpen reports whether the list has an entry that is not closed.
 func (l List) AnyOpen() bool {
-	return slices.ContainsFunc(l, func(a Asked) bool { return a.Handoff != nil })
+	return slices.ContainsFunc(l, func(a Request) bool { return a.Handoff != nil })
 }
 
-// Close returns the list after a handoff was accepted for execution in a run. Other handoffs with
+// MarkUsed returns the list after a handoff was accepted for execution in a run. Other handoffs with
 // its handoffId have the same key, so they wait no longer.
-func (l List) Close(h *handoff.Handoff, encoded []byte, runID string) List {
+func (l List) MarkUsed(h *handoff.Handoff, encoded []byte, runID string) List {
 	if len(l) == 0 {
 		return l
 	}
@@ -218,7 +218,7 @@ func (l List) Close(h *handoff.Handoff, encoded []byte, runID string) List {
 		if a.HandoffID != h.HandoffID || a.Handoff == nil {
 			continue
 		}
-		if a.close(); a.HandoffHash == hash {
+		if a.clearHandoff(); a.HandoffHash == hash {
 			a.IdempotencyKey, a.RunID = h.IdempotencyKey, runID
 		} else {
 			a.Decision = nil
@@ -227,5 +227,5 @@ func (l List) Close(h *handoff.Handoff, encoded []byte, runID string) List {
 	return after
 }
 
-// close leaves out the members that are needed only as long as the handoff may be executed.
-func (a *Asked) close() { a.Handoff, a.Trace = nil, trace.Context{} }
+// clearHandoff leaves out the members that are needed only as long as the handoff may be executed.
+func (a *Request) clearHandoff() { a.Handoff, a.Trace = nil, trace.Context{} }

@@ -56,7 +56,7 @@ func sized(t *testing.T, actor, number string, size int) proposal {
 
 // ask returns the list with a proposal that waits for an hour from noon on.
 func (p proposal) ask(list approval.List) approval.List {
-	return list.Ask(p.Handoff, p.bytes, trace.Context{}, noon, time.Hour)
+	return list.Add(p.Handoff, p.bytes, trace.Context{}, noon, time.Hour)
 }
 
 // judge returns the verdict of a list at noon.
@@ -67,8 +67,8 @@ func (p proposal) judge(list approval.List) approval.Judgement {
 // decide returns the list with a decision of a person, given at noon and later, which counts an hour.
 func (p proposal) decide(
 	list approval.List, approved bool, actor string, later time.Duration,
-) (approval.List, approval.Asked, *approval.Refusal) {
-	return list.Decide(approval.Question{HandoffID: p.HandoffID}, p.SnapshotHash,
+) (approval.List, approval.Request, *approval.Refusal) {
+	return list.Decide(approval.HandoffRef{HandoffID: p.HandoffID}, p.SnapshotHash,
 		decision(approved, actor, noon.Add(later)), time.Hour)
 }
 
@@ -93,19 +93,19 @@ func TestPolicy_Texts(t *testing.T) {
 		require.ErrorContains(t, err, "MAYOR_ACCEPT_MISSION", text)
 	}
 	for _, text := range []string{"MAGIC,PROJECT_ADVANCE", "project_advance", "SALVAGE_PLAN,none"} {
-		stored := approval.Stored(text)
+		stored := approval.ParseStored(text)
 		require.Equal(t, text, stored.String())
 		for _, kind := range handoff.ProposalTypes() {
 			require.True(t, stored.Requires(kind), "%s may stand for any type", text)
-			require.Contains(t, stored.Detail(kind),
+			require.Contains(t, stored.Explain(kind),
 				string(kind)+" needs the approval of a person: ")
 		}
 	}
 	require.Equal(t, []handoff.ProposalType{"MAGIC"},
-		approval.Stored("MAGIC,PROJECT_ADVANCE").Unknown())
-	require.False(t, approval.Stored("SALVAGE_PLAN").Requires(handoff.AdvanceProject))
-	require.Equal(t, approval.Policy{}, approval.Stored(""))
-	require.Equal(t, approval.Policy{}, approval.Stored(approval.None))
+		approval.ParseStored("MAGIC,PROJECT_ADVANCE").UnknownTypes())
+	require.False(t, approval.ParseStored("SALVAGE_PLAN").Requires(handoff.AdvanceProject))
+	require.Equal(t, approval.Policy{}, approval.ParseStored(""))
+	require.Equal(t, approval.Policy{}, approval.ParseStored(approval.None))
 	require.Nil(t, approval.ParseTree(nil), "a town without a list has the world's")
 	free := approval.ParseTree([]any{})
 	require.Equal(t, "none", free.String(), "an empty list frees a town")
@@ -117,7 +117,7 @@ func TestPolicy_Texts(t *testing.T) {
 }
 
 // The status of an entry follows from its decision, the state of the town and the time, in this order.
-func TestAsked_Status(t *testing.T) {
+func TestRequest_Status(t *testing.T) {
 	t.Parallel()
 	yes, no := decision(true, "ada", noon), decision(false, "ada", noon)
 	const waits, closed = true, false
@@ -143,7 +143,7 @@ func TestAsked_Status(t *testing.T) {
 		{"denied", closed, &no, "a", noon, approval.Denied},
 		{"denied in another state", closed, &no, "b", noon, approval.Stale},
 	} {
-		a := approval.Asked{SnapshotHash: "a", At: noon, Expires: noon.Add(time.Hour),
+		a := approval.Request{SnapshotHash: "a", At: noon, Expires: noon.Add(time.Hour),
 			Decision: c.decision}
 		if c.handoff {
 			a.Handoff = []byte(`{}`)
@@ -212,16 +212,16 @@ func (l *ledger) step(verb string, words []string) (results []string) {
 		switch j := l.list.Judge(talks, p.Handoff, p.bytes, l.now); {
 		case j.Approved != nil:
 			results = append(results, "approved by "+j.Approved.ActorID)
-		case j.Ask:
+		case j.Enqueue:
 			results = append(results, string(j.Reason)+", ask: "+j.Detail)
 		default:
 			results = append(results, string(j.Reason)+": "+j.Detail)
 		}
 	case "ask":
 		p := l.proposal(words...)
-		l.list = l.list.Ask(p.Handoff, p.bytes, trace.Context{}, l.now, time.Hour)
+		l.list = l.list.Add(p.Handoff, p.bytes, trace.Context{}, l.now, time.Hour)
 	case "approve", "deny": // P by NAME of ACTOR
-		q := approval.Question{HandoffID: l.proposal(words[0]).HandoffID}
+		q := approval.HandoffRef{HandoffID: l.proposal(words[0]).HandoffID}
 		if len(words) > 3 {
 			q.HandoffHash = approval.Hash(l.proposal(words[0], words[4]).bytes)
 		}
@@ -234,17 +234,17 @@ func (l *ledger) step(verb string, words []string) (results []string) {
 		results = append(results, l.describe(&entry))
 	case "execute":
 		p := l.proposal(words...)
-		l.list = l.list.Close(p.Handoff, p.bytes, "run-1")
+		l.list = l.list.MarkUsed(p.Handoff, p.bytes, "run-1")
 	case "list":
 		for i := range l.list {
 			a := &l.list[i]
-			require.Equal(l.t, a, l.list.Entry(a.HandoffID, a.HandoffHash))
+			require.Equal(l.t, a, l.list.Find(a.HandoffID, a.HandoffHash))
 			if a.Decision != nil {
-				require.NotNil(l.t, l.list.Decided(a.Decision.SignalID))
+				require.NotNil(l.t, l.list.DecidedBy(a.Decision.SignalID))
 			}
 			results = append(results, l.describe(a))
 		}
-		require.Nil(l.t, l.list.Decided("another"))
+		require.Nil(l.t, l.list.DecidedBy("another"))
 		if !l.list.AnyOpen() {
 			results = append(results, "none is open")
 		}
@@ -266,7 +266,7 @@ func (l *ledger) proposal(words ...string) proposal {
 	return p
 }
 
-func (l *ledger) describe(a *approval.Asked) string {
+func (l *ledger) describe(a *approval.Request) string {
 	text := fmt.Sprint(l.names[a.HandoffHash], ": ", a.Status(l.hash(), l.now), " until ",
 		a.Expires.Format(time.TimeOnly))
 	if a.Decision != nil {
@@ -294,33 +294,33 @@ func TestJudge_Bounds(t *testing.T) {
 	var ofTown, ofActor approval.List
 	for i := range approval.MaxOpen {
 		p := proposed(t, fmt.Sprint("mayor-", i), fmt.Sprint(i))
-		require.True(t, p.judge(ofTown).Ask, i)
+		require.True(t, p.judge(ofTown).Enqueue, i)
 		ofTown = p.ask(ofTown)
 		if i < approval.MaxActorOpen {
 			own := proposed(t, "one", fmt.Sprint(i))
-			require.True(t, own.judge(ofActor).Ask, i)
+			require.True(t, own.judge(ofActor).Enqueue, i)
 			ofActor = own.ask(ofActor)
 		}
 	}
 	next := proposed(t, "one", "abc")
 	requireFull(next, ofActor, "of this actor")
-	require.True(t, proposed(t, "another", "abc").judge(ofActor).Ask)
+	require.True(t, proposed(t, "another", "abc").judge(ofActor).Enqueue)
 	requireFull(next, ofTown, "of the town")
-	require.True(t, ofTown.Judge(talks, next.Handoff, next.bytes, noon.Add(time.Hour)).Ask,
+	require.True(t, ofTown.Judge(talks, next.Handoff, next.bytes, noon.Add(time.Hour)).Enqueue,
 		"expired ones make room")
-	require.Len(t, ofTown.Ask(next.Handoff, next.bytes, trace.Context{}, noon.Add(time.Hour),
+	require.Len(t, ofTown.Add(next.Handoff, next.bytes, trace.Context{}, noon.Add(time.Hour),
 		time.Hour), 1)
 
 	half := approval.MaxActorBytes / 2
 	list := sized(t, "one", "1", half).ask(nil)
 	rest := sized(t, "one", "2", approval.MaxActorBytes-half)
-	require.True(t, rest.judge(list).Ask)
+	require.True(t, rest.judge(list).Enqueue)
 	requireFull(sized(t, "one", "2", approval.MaxActorBytes-half+1), list, "of this actor")
 	room := approval.MaxBytes - half
 	for i := 0; room > half; i++ {
 		list, room = sized(t, fmt.Sprint("actor-", i), fmt.Sprint(i), half).ask(list), room-half
 	}
-	require.True(t, sized(t, "last", "9", room).judge(list).Ask)
+	require.True(t, sized(t, "last", "9", room).judge(list).Enqueue)
 	requireFull(sized(t, "last", "9", room+1), list, "of the town")
 	large := sized(t, "one", "1", approval.MaxActorBytes+1).judge(nil)
 	require.Equal(t, handoff.ReasonApprovalTooLarge, large.Reason)
@@ -362,7 +362,7 @@ func TestOn_Closes(t *testing.T) {
 	require.Equal(t, handoff.ReasonApprovalsFull, next.judge(list).Reason)
 	require.Contains(t, next.judge(list).Detail,
 		"100 proposals made from this state of the town were denied")
-	require.True(t, list.Judge(talks, next.Handoff, next.bytes, noon.Add(3*time.Hour)).Ask,
+	require.True(t, list.Judge(talks, next.Handoff, next.bytes, noon.Add(3*time.Hour)).Enqueue,
 		"denials expire")
 	closed = list.CloseStale("b")
 	require.Len(t, closed, 16)
@@ -373,11 +373,11 @@ func TestOn_Closes(t *testing.T) {
 }
 
 // An entry has the trace of the delivery that asked for as long as the handoff may be executed.
-func TestAsked_Trace(t *testing.T) {
+func TestRequest_Trace(t *testing.T) {
 	t.Parallel()
 	p := proposed(t, "mayor", "1")
 	of := trace.Parse("00-"+strings.Repeat("1", 32)+"-00f067aa0ba902b7-01", "")
-	list := approval.List(nil).Ask(p.Handoff, p.bytes, of, noon, time.Hour)
+	list := approval.List(nil).Add(p.Handoff, p.bytes, of, noon, time.Hour)
 	approved, entry, refused := p.decide(list, true, "ada", 0)
 	require.Nil(t, refused)
 	require.Equal(t, of, entry.Trace)
@@ -390,7 +390,7 @@ func TestAsked_Trace(t *testing.T) {
 	denied, _, refused := p.decide(list, false, "ada", 0)
 	require.Nil(t, refused)
 	for _, closed := range []approval.List{denied, list.CloseStale("b"),
-		approved.Close(p.Handoff, p.bytes, "run-1")} {
+		approved.MarkUsed(p.Handoff, p.bytes, "run-1")} {
 		stored, err := json.Marshal(closed)
 		require.NoError(t, err)
 		require.NotContains(t, string(stored), "trace")

@@ -22,17 +22,17 @@ const None = "none"
 
 // Parse reads the text of a policy: None, or known types with commas between them.
 func Parse(text string) (Policy, error) {
-	p := Stored(text)
-	if unknown := p.Unknown(); len(unknown) > 0 || text == "" {
+	p := ParseStored(text)
+	if unknown := p.UnknownTypes(); len(unknown) > 0 || text == "" {
 		return Policy{}, fmt.Errorf("%q is no type of proposals; the types are %s",
 			joined(unknown, ", "), joined(handoff.ProposalTypes(), ", "))
 	}
 	return p, nil
 }
 
-// Stored reads the text of a stored policy, perhaps of a later version: a type that this version
+// ParseStored reads the text of a stored policy, perhaps of a later version: a type that this version
 // does not know stays in the policy.
-func Stored(text string) Policy {
+func ParseStored(text string) Policy {
 	if text == None || text == "" {
 		return Policy{}
 	}
@@ -40,7 +40,7 @@ func Stored(text string) Policy {
 	for name := range strings.SplitSeq(text, ",") {
 		p.Types = append(p.Types, handoff.ProposalType(strings.TrimSpace(name)))
 	}
-	p.order()
+	p.normalize()
 	return p
 }
 
@@ -54,12 +54,12 @@ func ParseTree(tree any) *Policy {
 	for _, name := range list {
 		p.Types = append(p.Types, handoff.ProposalType(name.(string)))
 	}
-	p.order()
+	p.normalize()
 	return p
 }
 
-// order brings the types into the order of their names, each once.
-func (p *Policy) order() {
+// normalize brings the types into the order of their names, each once.
+func (p *Policy) normalize() {
 	slices.Sort(p.Types)
 	p.Types = slices.Compact(p.Types)
 }
@@ -75,7 +75,7 @@ func (p Policy) String() string {
 // Requires reports whether proposals of a type require an approval. If the policy has an unknown
 // type, all types do, since the unknown one may be another spelling of any of them.
 func (p Policy) Requires(t handoff.ProposalType) bool {
-	return slices.Contains(p.Types, t) || len(p.Unknown()) > 0
+	return slices.Contains(p.Types, t) || len(p.UnknownTypes()) > 0
 }
 
 // Inherited returns p, the world's policy, for a town whose own policy is own. It returns nil if
@@ -87,17 +87,17 @@ func (p *Policy) Inherited(own *Policy) *Policy {
 	return p
 }
 
-// Unknown returns the types that this version does not know.
-func (p Policy) Unknown() []handoff.ProposalType {
+// UnknownTypes returns the types that this version does not know.
+func (p Policy) UnknownTypes() []handoff.ProposalType {
 	return slices.DeleteFunc(slices.Clone(p.Types), func(t handoff.ProposalType) bool {
 		return slices.Contains(handoff.ProposalTypes(), t)
 	})
 }
 
-// Detail explains why a proposal of a type requires an approval.
-func (p Policy) Detail(t handoff.ProposalType) string {
+// Explain explains why a proposal of a type requires an approval.
+func (p Policy) Explain(t handoff.ProposalType) string {
 	detail := fmt.Sprintf("%s needs the approval of a person", t)
-	if unknown := p.Unknown(); len(unknown) > 0 {
+	if unknown := p.UnknownTypes(); len(unknown) > 0 {
 		detail += fmt.Sprintf(": every type does here, because %s is to be approved, which this "+
 			"version of the server does not know", joined(unknown, ", "))
 	}

@@ -28,7 +28,7 @@ import (
 
 // Outcome is the end of an attempt to apply the pending command. Reached also covers the requests
 // of earlier attempts.
-type Outcome struct{ apply.Result }
+type Outcome struct{ apply.AttemptResult }
 
 // Reach records that a request for the pending command may have reached a game (MayBeReached), or that
 // the writer stops and none has (Unreached). If neither is set, the record only moves the town's guard, so
@@ -53,14 +53,14 @@ var errNotPending = errors.New("machine: no command is being applied to the town
 
 // attempts reads the pending command. It returns a producer of the command's run that has emitted
 // the events of the attempts.
-func (s *step) attempts(started bool) (apply.Decoded, *runlog.Producer, error) {
+func (s *step) attempts(started bool) (apply.DecodedPending, *runlog.Producer, error) {
 	if s.town.Pending == nil {
-		return apply.Decoded{}, nil, errNotPending
+		return apply.DecodedPending{}, nil, errNotPending
 	}
 	if s.tail.Cancelled {
-		return apply.Decoded{}, nil, ErrRunCancelled
+		return apply.DecodedPending{}, nil, ErrRunCancelled
 	}
-	app, err := s.town.Pending.Read()
+	app, err := s.town.Pending.Decode()
 	if err != nil {
 		return app, nil, err
 	}
@@ -164,15 +164,15 @@ func (e *Outcome) effect(s *step) (Output, error) {
 	if err != nil {
 		return Output{}, err
 	}
-	v := e.Result
-	if !v.Applied && v.Failed.Reason == apply.ReasonPluginUnavailable &&
-		app.Pending.Via != apply.RCON && // a console is asked once in each attempt
+	v := e.AttemptResult
+	if !v.Applied && v.Failure.Reason == apply.ReasonPluginUnavailable &&
+		app.Pending.Binding != apply.RCON && // a console is asked once in each attempt
 		(v.Reached || app.Pending.Reached) {
 		// A run counts as unreached only if no request at all can have arrived, since an operator
 		// may retry such a run (docs/adr/0026-a-retry-is-another-run.md).
-		v.Failed, v.Reached = apply.Silence(true, nil), true
+		v.Failure, v.Reached = apply.NoAnswer(true, nil), true
 	}
-	after, failed := town.State{}, v.Failed
+	after, failed := town.State{}, v.Failure
 	if v.Applied {
 		after, failed = reported(app.Expected, v.Snapshot)
 	}
@@ -185,7 +185,7 @@ func (e *Outcome) effect(s *step) (Output, error) {
 		return Output{}, err
 	}
 	failed.At = v.At
-	p := app.Pending.Next(*failed, v.Reached, s.in.At, &s.Plugin)
+	p := app.Pending.NextAttempt(*failed, v.Reached, s.in.At, &s.Plugin)
 	p.EventIDs, err = runlog.DrawIDs(p.Run, s.newID, slices.Concat(p.EventIDs, s.in.Drawn),
 		NextEvents(p.Attempt)...)
 	next := s.town
@@ -196,8 +196,8 @@ func (e *Outcome) effect(s *step) (Output, error) {
 // end returns the record that ends the run of the pending command with a result. The town's next
 // state is state, unless the last attempt failed.
 func (s *step) end(
-	app *apply.Decoded, run *runlog.Producer, state town.State, failed *apply.Failure,
-	v *apply.Result,
+	app *apply.DecodedPending, run *runlog.Producer, state town.State, failed *apply.Failure,
+	v *apply.AttemptResult,
 ) (Output, error) {
 	if app.Handoff.Requirements.ExpectedSnapshotHash != s.town.State.Hash {
 		return Output{}, fmt.Errorf("machine: the state of the town changed while run %s was pending",
@@ -373,8 +373,8 @@ func (e *Cancel) effect(s *step) (Output, error) {
 // operator could then retry that run again, and the command could be applied twice.
 func (s *step) failByForce(actorID string) (Output, error) {
 	v := apply.ConsoleInDoubt(actorID + " ended the run by force; a game may have applied its command.")
-	if s.town.Pending.Via != apply.RCON {
-		v.Failed.Reason = apply.ReasonPluginTimeout
+	if s.town.Pending.Binding != apply.RCON {
+		v.Failure.Reason = apply.ReasonPluginTimeout
 	}
 	v.At, v.Attempt = s.in.At, s.town.Pending.Attempt
 	return (&Outcome{v}).effect(s)

@@ -99,13 +99,13 @@ func TestStep_EndsAsAccepted(t *testing.T) {
 	require.NoError(t, err)
 	expected, reason := town.DefaultRules().Apply(now.Snapshot, &accepted.Proposal)
 	require.Empty(t, reason)
-	pending := &apply.Pending{Via: apply.Plugin, Handoff: encoded, Expected: expected.Canonical,
+	pending := &apply.Pending{Binding: apply.Plugin, Handoff: encoded, Expected: expected.Canonical,
 		Run: runevents.Identity{RunID: uuid.NewString(), PlanID: accepted.ProposalID,
 			PlanVersion: handoff.ProposalVersion}, Emitted: 8, Attempt: 1}
 	tail := machine.NewTail(nil, pending.Emitted)
 	tail.Closed = true
 	in := &machine.Input{TownID: "town-threatened", At: time.Now(), Tail: tail,
-		Event: &machine.Outcome{Result: apply.Result{Attempt: 1, Applied: true}}}
+		Event: &machine.Outcome{AttemptResult: apply.AttemptResult{Attempt: 1, Applied: true}}}
 	for range machine.IDs(in.Event) {
 		in.IDs = append(in.IDs, uuid.NewString())
 	}

@@ -123,7 +123,7 @@ func EmitRun(p *runlog.Producer, h *handoff.Handoff, r *handoff.Result, begin Be
 	} else {
 		n.step(runevents.StepSkipped, StepApply, skippedPayload{Reason: r.ReasonCode})
 	}
-	n.endAttempt(r, 1, nil, &apply.Result{})
+	n.endAttempt(r, 1, nil, &apply.AttemptResult{})
 	n.endRun(r)
 	return n.err
 }
@@ -143,7 +143,7 @@ func EmitAccepted(
 // emitEnd emits the end v of the last attempt to apply a command, and the end of the run. failed is
 // nil if the command was applied.
 func emitEnd(
-	p *runlog.Producer, r *handoff.Result, attempt int64, failed *apply.Failure, v *apply.Result,
+	p *runlog.Producer, r *handoff.Result, attempt int64, failed *apply.Failure, v *apply.AttemptResult,
 ) error {
 	n := emitter{producer: p}
 	n.endAttempt(r, attempt, failed, v)
@@ -255,11 +255,11 @@ func emitResumed(p *runlog.Producer, pending *apply.Pending, started bool) error
 	switch {
 	case pending.Attempt == before:
 		return nil
-	case pending.Last == nil:
+	case pending.LastFailure == nil:
 		return fmt.Errorf("machine: attempt %d without the end of the one before", pending.Attempt)
 	}
 	n := emitter{producer: p}
-	n.failAttempt(before, newStepError(pending.Last), pending.Last.At)
+	n.failAttempt(before, newStepError(pending.LastFailure), pending.LastFailure.At)
 	if started {
 		n.startAttempt(pending.Attempt)
 	}
@@ -404,7 +404,7 @@ func (n *emitter) check(step string, evaluated bool, payload any, reason handoff
 
 // endAttempt ends the attempt to apply the command, if it was accepted.
 func (n *emitter) endAttempt(
-	r *handoff.Result, attempt int64, failed *apply.Failure, v *apply.Result,
+	r *handoff.Result, attempt int64, failed *apply.Failure, v *apply.AttemptResult,
 ) {
 	switch {
 	case r.Executed:

@@ -136,7 +136,7 @@ func TestEmit_EventThatDoesNotFit(t *testing.T) {
 			emitCancelled(other, runevents.RunStatusPaused, nil, why)),
 		"judged again": EmitRun(p, h, r, Begin{}),
 		"accepted":     EmitAccepted(p, h, &r.Evaluation, Begin{}),
-		"ended":        emitEnd(p, r, 1, nil, &apply.Result{At: persistedAt}),
+		"ended":        emitEnd(p, r, 1, nil, &apply.AttemptResult{At: persistedAt}),
 		"a signal": EmitSignal(p, SignalPayload{
 			Signal: SignalPause, ActorID: "ada"}, ""),
 	} {

@@ -22,7 +22,7 @@ type Settings struct {
 	// decision.
 	ApprovalTimeout time.Duration
 	// Plugin is the patience with a game; only Deadline, Attempts and Backoff count.
-	Plugin apply.Policy
+	Plugin apply.RetryPolicy
 }
 
 // IDs returns how many ids a step with the event may use.

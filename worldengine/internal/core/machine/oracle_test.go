@@ -168,7 +168,7 @@ func (o *oracle) predict(townID string, event machine.Event) prediction {
 	case *machine.Put:
 		return o.put(e.State, e.Expected, e.Attributes)
 	case *machine.Patch:
-		if err := o.state.MustBe(e.Expected); err != nil {
+		if err := o.state.CheckHash(e.Expected); err != nil {
 			return fails(err)
 		}
 		state, err := o.state.Patch(e.Patch)
@@ -215,7 +215,7 @@ func (o *oracle) predict(townID string, event machine.Event) prediction {
 			o.command.rests = e.Unreached && !o.command.reached
 		}, "pending on town")
 	}
-	return o.outcome(event.(*machine.Outcome).Result)
+	return o.outcome(event.(*machine.Outcome).AttemptResult)
 }
 
 func (o *oracle) run(runID string) *course {
@@ -268,7 +268,7 @@ func (o *oracle) put(state town.State, expected string, a machine.Attributes) pr
 	if o.command != nil {
 		return fails(machine.ErrBusy)
 	}
-	if err := state.MayReplace(o.state, expected); err != nil {
+	if err := state.CheckReplace(o.state, expected); err != nil {
 		return fails(err)
 	}
 	return predict(func() {
@@ -591,7 +591,7 @@ func (o *oracle) extend(starts, ends, resumes bool) prediction {
 }
 
 // outcome ends the run, or begins another attempt.
-func (o *oracle) outcome(v apply.Result) prediction {
+func (o *oracle) outcome(v apply.AttemptResult) prediction {
 	c, after := o.command, o.command.expected
 	reached, reason, later := c.reached || v.Reached, handoff.ReasonCode(""), true
 	switch {
@@ -604,7 +604,7 @@ func (o *oracle) outcome(v apply.Result) prediction {
 		reported.Snapshot.Day = max(reported.Snapshot.Day, after.Snapshot.Day)
 		after = town.NewState(reported.Snapshot)
 	case !v.Applied:
-		reason, later = v.Failed.Reason, v.Failed.Retryable
+		reason, later = v.Failure.Reason, v.Failure.Retryable
 		if reason == "PLUGIN_UNAVAILABLE" && reached && c.via != "rcon" {
 			reason = "PLUGIN_TIMEOUT"
 		}
@@ -649,7 +649,7 @@ func (o *oracle) cancel(e *machine.Cancel) prediction {
 	case c == nil || c.run != e.Signal.RunID:
 		return refused("RUN_NOT_WAITING")
 	case e.Signal.Force && c.retry:
-		return o.outcome(apply.Result{Failed: &apply.Failure{Reason: handoff.ReasonCode(
+		return o.outcome(apply.AttemptResult{Failure: &apply.Failure{Reason: handoff.ReasonCode(
 			pick(c.via == "rcon", "RCON_IN_DOUBT", "PLUGIN_TIMEOUT"))}})
 	case !e.Signal.Force && (c.reached || e.Reach != apply.Unreached):
 		return refused("RUN_IN_HAND")
@@ -681,7 +681,7 @@ func townOf(t *machine.Town, now time.Time) string {
 		paused = t.Paused.SignalID
 	}
 	if p := t.Pending; p != nil {
-		pending = fmt.Sprint(p.Run.RunID, p.Via, p.Attempt, p.Reached, p.Unreached, p.RetryOf != nil,
+		pending = fmt.Sprint(p.Run.RunID, p.Binding, p.Attempt, p.Reached, p.Unreached, p.RetryOf != nil,
 			handoff.Hash(p.Expected), p.NotBefore, p.Deadline)
 	}
 	for _, a := range t.Approvals {

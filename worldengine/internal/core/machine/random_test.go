@@ -111,7 +111,7 @@ func (w *walk) configure() {
 	}
 	w.settings = &machine.Settings{Rules: &rules, Apply: one(w, apply.Bindings()...),
 		Policy: *w.somePolicy(), ApprovalTimeout: time.Hour,
-		Plugin: apply.Policy{Deadline: 10 * time.Second, Attempts: int64(1 + w.g.IntN(3)),
+		Plugin: apply.RetryPolicy{Deadline: 10 * time.Second, Attempts: int64(1 + w.g.IntN(3)),
 			Backoff: time.Second}}
 }
 
@@ -387,7 +387,7 @@ func (w *walk) endSome() {
 
 // stepCommand gives the town an input about the pending command.
 func (w *walk) stepCommand() {
-	v := apply.Result{At: w.now.Add(-time.Duration(w.g.IntN(900)) * time.Millisecond),
+	v := apply.AttemptResult{At: w.now.Add(-time.Duration(w.g.IntN(900)) * time.Millisecond),
 		Attempt: w.command.attempt, Reached: w.rare(8)}
 	paused := w.run(w.command.run).status == "PAUSED"
 	if paused != (w.pausedBy() != nil) && w.rare(2) {
@@ -412,12 +412,12 @@ func (w *walk) stepCommand() {
 		v.Snapshot = one(w, nil, town.NewState(&s).Canonical, town.NewState(&s).Canonical, []byte("{}"))
 	case 3:
 		v.Reached = true
-		v.Failed = &apply.Failure{Reason: apply.ReasonPluginRejected, Code: "NO", Message: "No.",
+		v.Failure = &apply.Failure{Reason: apply.ReasonPluginRejected, Code: "NO", Message: "No.",
 			Retryable: w.rare(2)}
 	case 4:
-		v.Reached, v.Failed = true, apply.Silence(true, nil)
+		v.Reached, v.Failure = true, apply.NoAnswer(true, nil)
 	case 5, 6, 7, 8:
-		v.Failed = apply.Silence(false, nil)
+		v.Failure = apply.NoAnswer(false, nil)
 	case 9, 10:
 		w.step(&machine.Attempt{Started: w.rare(2)}, "")
 	case 11, 12:
@@ -429,8 +429,8 @@ func (w *walk) stepCommand() {
 	case 16:
 		w.step(&machine.Reach{MayBeReached: w.rare(2), Unreached: w.rare(2)}, "")
 	}
-	if v.Applied || v.Failed != nil {
-		w.step(&machine.Outcome{Result: v}, "")
+	if v.Applied || v.Failure != nil {
+		w.step(&machine.Outcome{AttemptResult: v}, "")
 	}
 }
 
@@ -656,7 +656,7 @@ func (w *walk) crash() {
 
 // check asserts that the whole log is sound.
 func (w *walk) check() {
-	l := fsck.NewLogCheck("main", func(seq uint64) (*jetstream.RawStreamMsg, error) {
+	l := fsck.NewLogChecker("main", func(seq uint64) (*jetstream.RawStreamMsg, error) {
 		return w.log[seq-1].RawStreamMsg, nil
 	})
 	all, ids := map[string][]runevents.Record{}, map[string]bool{}

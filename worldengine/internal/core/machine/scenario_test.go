@@ -77,7 +77,7 @@ func newScenario(t *testing.T) *scenario {
 	return &scenario{
 		t: t, now: time.Date(2026, 2, 16, 12, 0, 0, 0, time.UTC),
 		settings: machine.Settings{Rules: &rules, Apply: apply.Local,
-			ApprovalTimeout: time.Hour, Plugin: apply.Policy{Deadline: 10 * time.Second, Attempts: 3,
+			ApprovalTimeout: time.Hour, Plugin: apply.RetryPolicy{Deadline: 10 * time.Second, Attempts: 3,
 				Backoff: time.Second}},
 		handoffs: map[string]*handoff.Handoff{}, receipts: map[string]*dedupe.Receipt{},
 		tails: map[string]*machine.RunTail{}, waits: map[string]runevents.Identity{},
@@ -176,7 +176,7 @@ func (s *scenario) signal(signal machine.Signal) []string {
 
 // outcome returns the end of the attempt of the pending command, a second ago.
 func (s *scenario) outcome(words []string) machine.Event {
-	v := apply.Result{At: s.now.Add(-time.Second), Reached: words[len(words)-1] == "arrived"}
+	v := apply.AttemptResult{At: s.now.Add(-time.Second), Reached: words[len(words)-1] == "arrived"}
 	if s.town.Pending != nil {
 		v.Attempt = s.town.Pending.Attempt
 	}
@@ -188,15 +188,15 @@ func (s *scenario) outcome(words []string) machine.Event {
 		}
 	case "rejected":
 		v.Reached = true
-		v.Failed = &apply.Failure{Reason: apply.ReasonPluginRejected, Code: "NO", Message: "No.",
+		v.Failure = &apply.Failure{Reason: apply.ReasonPluginRejected, Code: "NO", Message: "No.",
 			Retryable: words[len(words)-1] == "later"}
 	case "silent":
 		v.Reached = true
-		v.Failed = apply.Silence(true, nil)
+		v.Failure = apply.NoAnswer(true, nil)
 	case "unreached":
-		v.Failed = apply.Silence(false, nil)
+		v.Failure = apply.NoAnswer(false, nil)
 	}
-	return &machine.Outcome{Result: v}
+	return &machine.Outcome{AttemptResult: v}
 }
 
 // cancel returns an operator's signal that cancels the run of the pending command, or another run.
@@ -362,7 +362,7 @@ func (s *scenario) recordText(out *machine.Output, rec *machine.Record) []string
 			p.At.Format(time.TimeOnly), p.DrainTimeoutMs))
 	}
 	if p := out.After.Pending; p != nil {
-		line := fmt.Sprintf("applies by %s, attempt %d from %s until %s", p.Via, p.Attempt,
+		line := fmt.Sprintf("applies by %s, attempt %d from %s until %s", p.Binding, p.Attempt,
 			p.NotBefore.Format(time.TimeOnly), p.Deadline.Format(time.TimeOnly))
 		if p.Reached {
 			line += ", may have arrived"

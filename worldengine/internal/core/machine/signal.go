@@ -134,7 +134,7 @@ func (s *step) pause(e *Signal) (Output, error) {
 // decide handles a person's decision about a handoff that waits for approval.
 func (s *step) decide(e *Signal) (Output, error) {
 	list, decided, refused := s.town.Approvals.Decide(
-		approval.Question{HandoffID: e.HandoffID, HandoffHash: e.HandoffHash}, s.town.State.Hash,
+		approval.HandoffRef{HandoffID: e.HandoffID, HandoffHash: e.HandoffHash}, s.town.State.Hash,
 		approval.Decision{
 			Approved: e.Kind == SignalApprove, SignalID: e.Run.RunID, ActorID: e.ActorID,
 			Reason: e.Reason, At: s.in.At.UTC(),

@@ -43,7 +43,7 @@ type Output struct {
 	// Answer is the answer to a handoff; nil if a game is to apply its command.
 	Answer *Answer
 	// Decided is the proposal that was decided about, with the decision.
-	Decided *approval.Asked
+	Decided *approval.Request
 	// Refused is the reason why a signal is refused.
 	Refused *approval.Refusal
 }
@@ -77,7 +77,7 @@ type Answer struct {
 }
 
 // Step returns the effect of an input on a town. A put, a patch or a removal is refused with an
-// error of town.State.MayReplace, a *schemas.ValidationError or town.ErrUnknown. ErrBusy refuses an
+// error of town.State.CheckReplace, a *schemas.ValidationError or town.ErrUnknown. ErrBusy refuses an
 // input for now, ErrRunCancelled for good. Any other error is a defect.
 func Step(t Town, in *Input, settings *Settings) (Output, error) {
 	s := &step{Settings: settings, town: t, in: in, ids: in.IDs, tail: in.Tail}
@@ -184,7 +184,7 @@ func (s *step) judge(e *Handoff) (Output, error) {
 	if asks {
 		gate := s.town.Approvals.Judge(*policy, e.Handoff, j.encoded, s.in.At.UTC())
 		if gate.Reason != "" {
-			return s.unapproved(j, checked.Unapproved(gate.Reason, gate.Detail), gate.Ask)
+			return s.unapproved(j, checked.Unapproved(gate.Reason, gate.Detail), gate.Enqueue)
 		}
 		e.Begin.Approval = &Approval{
 			SignalID: gate.Approved.SignalID, ActorID: gate.Approved.ActorID,
@@ -240,7 +240,7 @@ func (s *step) unapproved(j *judgement, outcome handoff.Outcome, ask bool) (Outp
 	}
 	rec.WorldPolicy = s.worldPolicy()
 	after := s.town
-	after.Approvals = after.Approvals.Ask(j.Handoff.Handoff, j.encoded, j.Run.Trace,
+	after.Approvals = after.Approvals.Add(j.Handoff.Handoff, j.encoded, j.Run.Trace,
 		s.in.At.UTC(), s.ApprovalTimeout)
 	return Output{Record: rec, After: after, Answer: answer}, nil
 }
@@ -255,7 +255,7 @@ func (s *step) conclude(j *judgement, outcome handoff.Outcome, state town.State)
 	rec.Addition, rec.WorldPolicy, rec.Rules = &addition, s.worldPolicy(), s.amounts()
 	after := s.town
 	after.State = state
-	after.Approvals = after.Approvals.Close(j.Handoff.Handoff, j.encoded, answer.RunID)
+	after.Approvals = after.Approvals.MarkUsed(j.Handoff.Handoff, j.encoded, answer.RunID)
 	return Output{Record: rec, After: after, Answer: answer}, nil
 }
 
@@ -268,9 +268,9 @@ func (s *step) accept(
 		return Output{}, err
 	}
 	run, at, after := j.producer.Run(), s.in.At.UTC(), s.town
-	after.Approvals = after.Approvals.Close(j.Handoff.Handoff, j.encoded, run.RunID)
+	after.Approvals = after.Approvals.MarkUsed(j.Handoff.Handoff, j.encoded, run.RunID)
 	p := &apply.Pending{
-		Via: via, Handoff: j.Sent, Expected: expected.Canonical, RetryOf: j.RetryOf,
+		Binding: via, Handoff: j.Sent, Expected: expected.Canonical, RetryOf: j.RetryOf,
 		Run: run.Identity, Emitted: run.FirstSeq + int64(len(run.Events)) - 1,
 		Accepted: at, Attempt: 1, NotBefore: at, Deadline: at.Add(s.Plugin.Deadline),
 	}
@@ -301,7 +301,7 @@ func (e *Put) effect(s *step) (Output, error) {
 	if s.town.Pending != nil {
 		return Output{}, ErrBusy
 	}
-	if err := e.State.MayReplace(s.town.State, e.Expected); err != nil {
+	if err := e.State.CheckReplace(s.town.State, e.Expected); err != nil {
 		return Output{}, err
 	}
 	if err := s.town.mayReturn(e.State); err != nil {
@@ -317,7 +317,7 @@ func (e *Put) effect(s *step) (Output, error) {
 }
 
 func (e *Patch) effect(s *step) (Output, error) {
-	if err := s.town.State.MustBe(e.Expected); err != nil {
+	if err := s.town.State.CheckHash(e.Expected); err != nil {
 		return Output{}, err
 	}
 	state, err := s.town.State.Patch(e.Patch)

@@ -16,26 +16,26 @@ import (
 )
 
 const (
-	// AnnounceEvery is how often a server announces itself.
-	AnnounceEvery = time.Second
-	// SilentAfter is how long a server counts as there after an announcement.
-	SilentAfter = 2500 * time.Millisecond
-	// LookEvery is how often a server reads the lease of a world that no server announces.
-	LookEvery = 250 * time.Millisecond
-	// Turn is how long each server waits for the server before it to acquire a free lease.
-	Turn = 400 * time.Millisecond
-	// YoungWait is how much longer a young server waits if there are stable ones: as long as these may
+	// AnnounceInterval is how often a server announces itself.
+	AnnounceInterval = time.Second
+	// SilenceTimeout is how long a server counts as there after an announcement.
+	SilenceTimeout = 2500 * time.Millisecond
+	// LeaseReadInterval is how often a server reads the lease of a world that no server announces.
+	LeaseReadInterval = 250 * time.Millisecond
+	// AcquireStagger is how long each server waits for the server before it to acquire a free lease.
+	AcquireStagger = 400 * time.Millisecond
+	// NewcomerWait is how much longer a young server waits if there are stable ones: as long as these may
 	// count a killed writer as there after its lease has ended.
-	YoungWait = time.Second
-	// StableAfter is how long a server must have been heard before it receives worlds of others, and how
+	NewcomerWait = time.Second
+	// MinUptime is how long a server must have been heard before it receives worlds of others, and how
 	// long it must have been there before it acquires free worlds as soon as the others.
-	StableAfter = 10 * time.Second
-	// MoveEvery is how long a server keeps a world before it hands the world over.
-	MoveEvery = 30 * time.Second
-	// BusyFor is how long a handover that is due waits for a moment without unanswered requests.
-	BusyFor = 10 * time.Second
-	// handoverWithin bounds how long the next handover waits for the last one to end.
-	handoverWithin = 5 * time.Second
+	MinUptime = 10 * time.Second
+	// MinServeTime is how long a server keeps a world before it hands the world over.
+	MinServeTime = 30 * time.Second
+	// BusyTimeout is how long a handover that is due waits for a moment without unanswered requests.
+	BusyTimeout = 10 * time.Second
+	// handoverTimeout bounds how long the next handover waits for the last one to end.
+	handoverTimeout = 5 * time.Second
 )
 
 // Action is a server's action about a world.
@@ -43,11 +43,11 @@ type Action int
 
 // The actions.
 const (
-	StayAway Action = iota // another server serves the world, or should
-	Look                   // read the lease: no server announces that it serves the world
-	Acquire                // acquire the lease, after Decision.After
-	Keep                   // go on serving
-	HandOver               // finish the unanswered requests, and release the lease to Decision.To
+	StayAway  Action = iota // another server serves the world, or should
+	ReadLease               // read the lease: no server announces that it serves the world
+	Acquire                 // acquire the lease, after Decision.Delay
+	Keep                    // go on serving
+	HandOver                // finish the unanswered requests, and release the lease to Decision.To
 )
 
 func (a Action) String() string {
@@ -58,11 +58,11 @@ func (a Action) String() string {
 type Decision struct {
 	World  string
 	Action Action
-	After  time.Duration // of Acquire: how long to wait still
+	Delay  time.Duration // of Acquire: how long to wait still
 	To     string        // of HandOver: the ID of the server that receives the world
 	// Wanted is set if this server counts the world as its own, and another server serves it.
 	Wanted bool
-	Why    string // for people
+	Reason string // for people
 }
 
 // Decide returns a decision for each known world that this server would serve, sorted by world. At
@@ -70,28 +70,28 @@ type Decision struct {
 // even.
 func (v *View) Decide(now time.Duration) []Decision {
 	v.expire(now)
-	live, stable := v.spread(v.live(now)), v.spread(v.stable(now))
+	live, stable := v.spread(v.liveServers(now)), v.spread(v.stableServers(now))
 	var decisions []Decision
-	own, moving := len(v.Serves()), v.moving(now)
+	own, moving := len(v.ServedWorlds()), v.handoverPending(now)
 	for _, name := range v.sortedWorlds() {
 		w := v.worlds[name]
-		if !may(v.self, name) && w.holder != v.self.ID {
+		if !canServe(v.self, name) && w.holder != v.self.ID {
 			continue
 		}
 		d := Decision{World: name}
 		switch {
 		case w.holder == v.self.ID:
 			if own == 1 {
-				d.Action, d.Why = Keep, "the only world that this server serves"
+				d.Action, d.Reason = Keep, "the only world that this server serves"
 				break
 			}
-			d = v.decideServed(now, w, d, live.first[name], stable.first[name], moving)
+			d = v.decideServed(now, w, d, live.owner[name], stable.owner[name], moving)
 			moving = moving || d.Action == HandOver
 		case w.holder == "":
-			d = v.free(now, w, d, live.order(name))
+			d = v.decideFree(now, w, d, live.order(name))
 		default:
-			d = v.others(now, w, d)
-			d.Wanted = live.first[name] == v.self.ID && stable.first[name] == v.self.ID
+			d = v.decideOther(now, w, d)
+			d.Wanted = live.owner[name] == v.self.ID && stable.owner[name] == v.self.ID
 		}
 		decisions = append(decisions, d)
 	}
@@ -104,48 +104,48 @@ func (v *View) decideServed(now time.Duration, w *world, d Decision, live, stabl
 	to := v.servers[live]
 	switch {
 	case live == v.self.ID, to == nil:
-		d.Why = "this server is the first for the world"
-	case moving && w.name == v.handedOver:
-		d.Why = "is being handed over to " + to.label()
+		d.Reason = "this server is the first for the world"
+	case moving && w.name == v.movedWorld:
+		d.Reason = "is being handed over to " + to.label()
 	case live != stable:
-		d.Why = "kept until the servers are the same for " + StableAfter.String()
+		d.Reason = "kept until the servers are the same for " + MinUptime.String()
 	case !slices.Contains(to.Ready, w.name):
-		d.Why = fmt.Sprintf("kept until %s is ready to serve the world", to.label())
-	case now-w.since < MoveEvery:
-		d.Why = fmt.Sprintf("kept for %s before it moves to %s", MoveEvery, to.label())
+		d.Reason = fmt.Sprintf("kept until %s is ready to serve the world", to.label())
+	case now-w.holderSince < MinServeTime:
+		d.Reason = fmt.Sprintf("kept for %s before it moves to %s", MinServeTime, to.label())
 	case moving:
-		d.Why = fmt.Sprintf("moves to %s after another world", to.label())
-	case w.busy && now-max(w.since+MoveEvery, to.first+StableAfter) < BusyFor:
-		d.Why = fmt.Sprintf("moves to %s when no request is in hand", to.label())
+		d.Reason = fmt.Sprintf("moves to %s after another world", to.label())
+	case w.busy && now-max(w.holderSince+MinServeTime, to.aliveSince+MinUptime) < BusyTimeout:
+		d.Reason = fmt.Sprintf("moves to %s when no request is in hand", to.label())
 	default:
 		d.Action, d.To = HandOver, to.ID
-		d.Why = "moves to " + to.label()
+		d.Reason = "moves to " + to.label()
 	}
 	return d
 }
 
-// free decides about a world without a holder. order names the servers that may acquire it. Those that are
+// decideFree decides about a world without a holder. order names the servers that may acquire it. Those that are
 // young come last: one that flaps would soon leave the world without a writer again.
-func (v *View) free(now time.Duration, w *world, d Decision, order []string) Decision {
-	young := func(id string) bool { return v.young(now, v.servers[id]) }
+func (v *View) decideFree(now time.Duration, w *world, d Decision, order []string) Decision {
+	young := func(id string) bool { return v.isNewcomer(now, v.servers[id]) }
 	stable := func(id string) bool { return !young(id) }
 	order = append(slices.DeleteFunc(slices.Clone(order), young), slices.DeleteFunc(order, stable)...)
 	rank := slices.Index(order, v.self.ID)
 	if rank < 0 {
-		d.Why = "this server is stopping, or cannot serve the world now"
+		d.Reason = "this server is stopping, or cannot serve the world now"
 		return d
 	}
-	after := w.since + time.Duration(rank)*Turn
+	after := w.holderSince + time.Duration(rank)*AcquireStagger
 	if young(v.self.ID) && stable(order[0]) {
-		after += YoungWait
+		after += NewcomerWait
 	}
-	d.Action, d.After = Acquire, max(0, after-now)
-	d.Why = fmt.Sprintf("free; this server is number %d of those that may acquire it", rank+1)
+	d.Action, d.Delay = Acquire, max(0, after-now)
+	d.Reason = fmt.Sprintf("free; this server is number %d of those that may acquire it", rank+1)
 	return d
 }
 
-// others decides about a world that another server serves.
-func (v *View) others(now time.Duration, w *world, d Decision) Decision {
+// decideOther decides about a world that another server serves.
+func (v *View) decideOther(now time.Duration, w *world, d Decision) Decision {
 	if !v.announced(now, w) {
 		if id := v.announcer(now, w.name); id != "" {
 			v.setHolder(now, w, id)
@@ -153,15 +153,15 @@ func (v *View) others(now time.Duration, w *world, d Decision) Decision {
 	}
 	switch {
 	case v.announced(now, w):
-		d.Why = "served by " + v.servers[w.holder].label()
+		d.Reason = "served by " + v.servers[w.holder].label()
 		return d
-	case w.holder == unknown:
-		d.Why = "its lease has not been read yet"
+	case w.holder == unknownHolder:
+		d.Reason = "its lease has not been read yet"
 	default:
-		d.Why = fmt.Sprintf("its lease is held by the server %s, which does not announce it", w.holder)
+		d.Reason = fmt.Sprintf("its lease is held by the server %s, which does not announce it", w.holder)
 	}
-	if !w.seen || now-w.looked >= LookEvery {
-		d.Action = Look
+	if !w.confirmed || now-w.leaseReadAt >= LeaseReadInterval {
+		d.Action = ReadLease
 	}
 	return d
 }

@@ -180,7 +180,7 @@ func (v *simServer) start() {
 	v.held, v.releasing, v.ready, v.seq = map[string]time.Duration{}, map[string]bool{}, nil, 0
 	v.view = New(v.clock(), v.offer())
 	for _, name := range v.offers {
-		v.view.Exists(v.clock(), name)
+		v.view.AddWorld(v.clock(), name)
 	}
 	v.changed = true
 	v.sim.trace("%s starts", v.id())
@@ -204,7 +204,7 @@ func (v *simServer) resume() {
 		return
 	}
 	v.suspended = false
-	if v.sim.now-v.stood > SilentAfter*12/10 { // else nobody need notice
+	if v.sim.now-v.stood > SilenceTimeout*12/10 { // else nobody need notice
 		v.steady = v.sim.now
 	}
 }
@@ -234,7 +234,7 @@ func (v *simServer) tick(process int) {
 		v.poll()
 		return
 	}
-	if now := v.clock(); v.changed || now-v.announced >= AnnounceEvery {
+	if now := v.clock(); v.changed || now-v.announced >= AnnounceInterval {
 		v.announced, v.changed = now, false
 		v.announce()
 	}
@@ -282,7 +282,7 @@ func (v *simServer) announce() {
 
 // hear adds an announcement, and answers a new server at once.
 func (v *simServer) hear(a Announcement) {
-	known := slices.ContainsFunc(v.view.Others(v.clock()), func(o Announcement) bool { return o.ID == a.ID })
+	known := slices.ContainsFunc(v.view.Peers(v.clock()), func(o Announcement) bool { return o.ID == a.ID })
 	v.view.Receive(v.clock(), a)
 	if !known {
 		v.announce()
@@ -366,13 +366,13 @@ func (v *simServer) look(name string) {
 func (v *simServer) decide() {
 	var ready []string
 	for _, name := range slices.Sorted(maps.Keys(v.held)) {
-		v.view.Busy(name, v.sim.rng.IntN(3) == 0)
+		v.view.SetBusy(name, v.sim.rng.IntN(3) == 0)
 	}
 	for _, d := range v.view.Decide(v.clock()) {
 		switch _, held := v.held[d.World]; {
-		case d.Action == Acquire && d.After == 0 && !held:
+		case d.Action == Acquire && d.Delay == 0 && !held:
 			v.try(d.World)
-		case d.Action == Look:
+		case d.Action == ReadLease:
 			v.look(d.World)
 		case d.Action == HandOver && held && !v.releasing[d.World]:
 			v.handOver(d)
@@ -390,14 +390,14 @@ func (v *simServer) decide() {
 func (v *simServer) handOver(d Decision) {
 	s := v.sim
 	lease := s.leases[d.World]
-	if to := s.findServer(d.To); to != nil && s.now-to.steady < StableAfter*8/10 {
+	if to := s.findServer(d.To); to != nil && s.now-to.steady < MinUptime*8/10 {
 		s.fail("%s hands %s over to %s, which is not stable", v.id(), d.World, d.To)
 	}
 	s.handovers = append(s.handovers, s.now)
 	if len(v.releasing) > 0 {
 		s.fail("%s hands %s over together with %v", v.id(), d.World, v.releasing)
 	}
-	if kept := s.now - lease.changed; kept < MoveEvery*8/10 {
+	if kept := s.now - lease.changed; kept < MinServeTime*8/10 {
 		s.fail("%s hands %s over after %s", v.id(), d.World, kept)
 	}
 	s.trace("%s hands %s over to %s", v.id(), d.World, d.To)

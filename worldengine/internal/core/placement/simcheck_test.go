@@ -125,7 +125,7 @@ func (s *sim) faults(until time.Duration) {
 		v.failed = []string{v.offers[s.rng.IntN(len(v.offers))]}
 		v.changed = true
 		if v.up && !v.older {
-			v.view.Offer(v.clock(), v.offer())
+			v.view.UpdateSelf(v.clock(), v.offer())
 		}
 	}
 }
@@ -206,11 +206,11 @@ func (s *sim) checkSpread() {
 	}
 	slices.Sort(ids)
 	want := newSpread(worlds, ids, func(id, world string) bool { return byID[id].mayServe(world) })
-	for _, name := range slices.Sorted(maps.Keys(want.first)) {
+	for _, name := range slices.Sorted(maps.Keys(want.owner)) {
 		holder := s.leases[name].holder
-		if holder < 0 || !s.servers[holder].older && s.servers[holder].id() != want.first[name] &&
+		if holder < 0 || !s.servers[holder].older && s.servers[holder].id() != want.owner[name] &&
 			len(s.servers[holder].held) > 1 {
-			s.fail("%s is with server %d, and should be with %s: %s", name, holder, want.first[name], s.whys(name))
+			s.fail("%s is with server %d, and should be with %s: %s", name, holder, want.owner[name], s.whys(name))
 		}
 	}
 }
@@ -223,7 +223,7 @@ func (s *sim) whys(world string) (whys []string) {
 		}
 		for _, d := range v.view.Decide(v.clock()) {
 			if d.World == world {
-				whys = append(whys, fmt.Sprintf("%s: %s, %s, wanted %t", v.id(), d.Action, d.Why, d.Wanted))
+				whys = append(whys, fmt.Sprintf("%s: %s, %s, wanted %t", v.id(), d.Action, d.Reason, d.Wanted))
 			}
 		}
 	}
@@ -262,7 +262,7 @@ func TestSimulation_Flaps(t *testing.T) {
 		s.run(time.Minute)
 		s.answeredWithin = simTTL + simTakeover + 1500*time.Millisecond
 		s.flap(s.servers[0], s.now+time.Minute)
-		s.run(s.now + time.Minute + StableAfter)
+		s.run(s.now + time.Minute + MinUptime)
 		require.Empty(t, s.found, "seed %d:\n%s", s.seed, strings.Join(s.found, "\n"))
 	}
 }

@@ -16,7 +16,7 @@ func weight(world, server string) int64 {
 
 // spread says which server is the first for each world.
 type spread struct {
-	first  map[string]string   // by world; worlds that no server may serve are missing
+	owner  map[string]string   // by world; worlds that no server may serve are missing
 	ranked map[string][]ranked // by world, the greatest weight first
 	load   map[string]int      // by server
 }
@@ -46,24 +46,24 @@ func newSpread(worlds, servers []string, may func(server, world string) bool) *s
 		slices.SortFunc(all, func(a, b ranked) int {
 			return cmp.Or(cmp.Compare(b.weight, a.weight), strings.Compare(a.server, b.server))
 		})
-		s.ranked[world], s.first[world] = all, all[0].server
+		s.ranked[world], s.owner[world] = all, all[0].server
 		s.load[all[0].server]++
 	}
-	for s.level(worlds) {
+	for s.moveOne(worlds) {
 	}
 	return s
 }
 
-// level moves one world from a server to one that has at least two less. It reports whether there was
+// moveOne moves one world from a server to one that has at least two less. It reports whether there was
 // one.
-func (s *spread) level(worlds []string) bool {
+func (s *spread) moveOne(worlds []string) bool {
 	var best struct {
 		world, to  string
 		less       int
 		lostWeight int64
 	}
 	for _, world := range worlds {
-		from := s.first[world]
+		from := s.owner[world]
 		own := slices.IndexFunc(s.ranked[world], func(r ranked) bool { return r.server == from })
 		for _, to := range s.ranked[world] {
 			less := s.load[from] - s.load[to.server]
@@ -76,16 +76,16 @@ func (s *spread) level(worlds []string) bool {
 	if best.less == 0 {
 		return false
 	}
-	s.load[s.first[best.world]]--
+	s.load[s.owner[best.world]]--
 	s.load[best.to]++
-	s.first[best.world] = best.to
+	s.owner[best.world] = best.to
 	return true
 }
 
 // order returns the servers in the order in which they may acquire a world: the first, then the others
 // by weight.
 func (s *spread) order(world string) []string {
-	first, any := s.first[world]
+	first, any := s.owner[world]
 	if !any {
 		return nil
 	}

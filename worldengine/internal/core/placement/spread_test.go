@@ -20,8 +20,8 @@ func anything(string, string) bool { return true }
 
 // differing counts the worlds that two spreads have with different servers.
 func differing(a, b *spread) (n int) {
-	for world, server := range a.first {
-		if b.first[world] != server {
+	for world, server := range a.owner {
+		if b.owner[world] != server {
 			n++
 		}
 	}
@@ -61,11 +61,11 @@ func TestSpread_OwnWorlds(t *testing.T) {
 	s := newSpread(worlds, []string{"all", "some"}, func(server, world string) bool {
 		return server == "all" || world < worlds[0]
 	})
-	for world, server := range s.first {
+	for world, server := range s.owner {
 		require.True(t, server == "all" || world < worlds[0])
 	}
-	require.Len(t, s.first, len(worlds))
-	require.Empty(t, newSpread(worlds, nil, anything).first)
+	require.Len(t, s.owner, len(worlds))
+	require.Empty(t, newSpread(worlds, nil, anything).owner)
 	require.Nil(t, newSpread(worlds, nil, anything).order(worlds[0]))
 }
 
@@ -74,7 +74,7 @@ func TestSpread_Order(t *testing.T) {
 	servers := []string{"a", "b", "c"}
 	s := newSpread([]string{"w"}, servers, anything)
 	require.ElementsMatch(t, servers, s.order("w"))
-	require.Equal(t, s.first["w"], s.order("w")[0])
+	require.Equal(t, s.owner["w"], s.order("w")[0])
 	require.Equal(t, s.order("w"), newSpread([]string{"w"}, []string{"c", "b", "a"}, anything).order("w"))
 }
 

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// forgetAfter is how long a server that is silent is remembered, and a world that nobody names.
-const forgetAfter = time.Minute
+// forgetTimeout is how long a server that is silent is remembered, and a world that nobody names.
+const forgetTimeout = time.Minute
 
 // maxCached bounds the spreads that are kept: servers that flap make many.
 const maxCached = 8
@@ -20,83 +20,83 @@ type View struct {
 	servers map[string]*server
 	worlds  map[string]*world
 
-	handedOver string        // the world of the last handover; "" if another server serves it
-	handedAt   time.Duration // when the handover began
+	movedWorld string        // the world of the last handover; "" if another server serves it
+	movedAt    time.Duration // when the handover began
 
 	cached map[string]*spread // by their servers, as long as nothing else changes
 }
 
 type server struct {
 	Announcement
-	first, last time.Duration // of the announcements without a long gap
-	serves      map[string]bool
+	aliveSince, lastHeard time.Duration // of the announcements without a long gap
+	serves                map[string]bool
 }
 
 func (s *server) label() string { return cmp.Or(s.Name, s.ID) }
 
-func (s *server) alive(now time.Duration) bool { return now-s.last < SilentAfter }
+func (s *server) alive(now time.Duration) bool { return now-s.lastHeard < SilenceTimeout }
 
-// young reports whether a server has been there for less than StableAfter, by its own clock: to a
+// isNewcomer reports whether a server has been there for less than MinUptime, by its own clock: to a
 // newcomer all others are as new as it is itself. An earlier program does not announce its uptime.
-func (v *View) young(now time.Duration, s *server) bool {
-	uptime := now - s.first
+func (v *View) isNewcomer(now time.Duration, s *server) bool {
+	uptime := now - s.aliveSince
 	if s != v.self && s.UptimeMillis > 0 {
-		uptime = time.Duration(s.UptimeMillis)*time.Millisecond + now - s.last
+		uptime = time.Duration(s.UptimeMillis)*time.Millisecond + now - s.lastHeard
 	}
-	return uptime < StableAfter
+	return uptime < MinUptime
 }
 
 type world struct {
-	name   string
-	holder string        // of the lease, as far as is known; "" if it is free
-	since  time.Duration // when holder became known
-	seen   bool          // holder is known, and not only supposed
-	looked time.Duration // when this server last read the lease
-	own    bool          // this server would serve it
-	named  time.Duration // when an announcement named it last, or this server served it
-	busy   bool
+	name        string
+	holder      string        // of the lease, as far as is known; "" if it is free
+	holderSince time.Duration // when holder became known
+	confirmed   bool          // holder is known, and not only supposed
+	leaseReadAt time.Duration // when this server last read the lease
+	eligible    bool          // this server would serve it
+	lastNamed   time.Duration // when an announcement named it last, or this server served it
+	busy        bool
 }
 
 // New returns the view of a server that has heard nobody. The announcement names the worlds that
 // the server would serve.
 func New(now time.Duration, self Announcement) *View {
 	v := &View{servers: map[string]*server{}, worlds: map[string]*world{}}
-	v.self = &server{Announcement: self, first: now, last: now}
+	v.self = &server{Announcement: self, aliveSince: now, lastHeard: now}
 	v.servers[self.ID] = v.self
-	v.Offer(now, self)
+	v.UpdateSelf(now, self)
 	return v
 }
 
-// Offer replaces what this server would serve, cannot serve now, and is ready to serve, and whether it
+// UpdateSelf replaces what this server would serve, cannot serve now, and is ready to serve, and whether it
 // is stopping.
-func (v *View) Offer(now time.Duration, self Announcement) {
+func (v *View) UpdateSelf(now time.Duration, self Announcement) {
 	v.self.Announcement = self
 	for _, name := range self.Worlds {
-		v.Exists(now, name)
+		v.AddWorld(now, name)
 	}
 	v.cached = nil
 }
 
-// Exists adds a world that this server would serve. Until its lease has been read, it counts as held by
+// AddWorld adds a world that this server would serve. Until its lease has been read, it counts as held by
 // somebody.
-func (v *View) Exists(now time.Duration, name string) { v.named(now, name).own = true }
+func (v *View) AddWorld(now time.Duration, name string) { v.touch(now, name).eligible = true }
 
-// named returns a world that is named now, and adds it if it is new.
-func (v *View) named(now time.Duration, name string) *world {
+// touch returns a world that is named now, and adds it if it is new.
+func (v *View) touch(now time.Duration, name string) *world {
 	w := v.worlds[name]
 	if w == nil {
-		w = &world{name: name, holder: unknown, since: now}
+		w = &world{name: name, holder: unknownHolder, holderSince: now}
 		v.worlds[name], v.cached = w, nil
 	}
-	w.named = now
+	w.lastNamed = now
 	return w
 }
 
-// unknown is the holder of a lease that has not been read.
-const unknown = "?"
+// unknownHolder is the holder of a lease that has not been read.
+const unknownHolder = "?"
 
-// Removed forgets a world. Announcements that are under way may still name it.
-func (v *View) Removed(name string) {
+// RemoveWorld forgets a world. Announcements that are under way may still name it.
+func (v *View) RemoveWorld(name string) {
 	delete(v.worlds, name)
 	v.cached = nil
 }
@@ -108,16 +108,16 @@ func (v *View) Receive(now time.Duration, a Announcement) {
 		return
 	}
 	if s == nil || !s.alive(now) {
-		s = &server{first: now}
+		s = &server{aliveSince: now}
 		v.servers[a.ID] = s
 	}
 	before := s.serves
 	if !sameOffer(s.Announcement, a) {
 		v.cached = nil
 	}
-	s.Announcement, s.last, s.serves = a, now, map[string]bool{}
+	s.Announcement, s.lastHeard, s.serves = a, now, map[string]bool{}
 	for _, name := range slices.Concat(a.Worlds, a.Serves) {
-		v.named(now, name)
+		v.touch(now, name)
 	}
 	for _, name := range a.Serves {
 		s.serves[name] = true
@@ -141,7 +141,7 @@ func (v *View) announced(now time.Duration, w *world) bool {
 
 // announcer returns a server that announces that it serves a world; "" if there is none.
 func (v *View) announcer(now time.Duration, name string) string {
-	for _, id := range v.which(func(s *server) bool { return s.alive(now) && s.serves[name] }) {
+	for _, id := range v.selectServers(func(s *server) bool { return s.alive(now) && s.serves[name] }) {
 		return id
 	}
 	return ""
@@ -158,28 +158,28 @@ func (v *View) setHolder(now time.Duration, w *world, holder string) {
 	if w.holder == v.self.ID {
 		return
 	}
-	if w.holder != holder || !w.seen {
-		w.holder, w.since, w.seen = holder, now, true
+	if w.holder != holder || !w.confirmed {
+		w.holder, w.holderSince, w.confirmed = holder, now, true
 	}
-	if holder != "" && w.name == v.handedOver {
-		v.handedOver = ""
+	if holder != "" && w.name == v.movedWorld {
+		v.movedWorld = ""
 	}
 }
 
 // NoteHolder records the holder that a lease names; "" if it is free.
 func (v *View) NoteHolder(now time.Duration, name, holder string) {
 	if w := v.worlds[name]; w != nil && holder != v.self.ID {
-		w.looked = now
+		w.leaseReadAt = now
 		v.setHolder(now, w, holder)
 	}
 }
 
 // Acquired notes that this server has the lease of a world now.
 func (v *View) Acquired(now time.Duration, name string) {
-	w := v.named(now, name)
-	w.holder, w.since, w.seen = v.self.ID, now, true
-	if name == v.handedOver {
-		v.handedOver = ""
+	w := v.touch(now, name)
+	w.holder, w.holderSince, w.confirmed = v.self.ID, now, true
+	if name == v.movedWorld {
+		v.movedWorld = ""
 	}
 }
 
@@ -190,64 +190,64 @@ func (v *View) Released(now time.Duration, name string, lost bool) {
 	if w == nil || w.holder != v.self.ID {
 		return
 	}
-	w.holder, w.since, w.named, w.seen, w.busy = "", now, now, true, false
+	w.holder, w.holderSince, w.lastNamed, w.confirmed, w.busy = "", now, now, true, false
 	if lost {
-		w.holder, w.seen = unknown, false
+		w.holder, w.confirmed = unknownHolder, false
 	}
 }
 
 // StartHandover notes that this server has begun to hand a world over. Released follows.
 func (v *View) StartHandover(now time.Duration, name string) {
-	v.handedOver, v.handedAt = name, now
+	v.movedWorld, v.movedAt = name, now
 }
 
-// Busy notes whether requests of a world that this server serves are unanswered.
-func (v *View) Busy(name string, busy bool) {
+// SetBusy notes whether requests of a world that this server serves are unanswered.
+func (v *View) SetBusy(name string, busy bool) {
 	if w := v.worlds[name]; w != nil {
 		w.busy = busy
 	}
 }
 
-// moving reports whether a world that this server has handed over is not served yet.
-func (v *View) moving(now time.Duration) bool {
-	return v.handedOver != "" && now-v.handedAt < handoverWithin
+// handoverPending reports whether a world that this server has handed over is not served yet.
+func (v *View) handoverPending(now time.Duration) bool {
+	return v.movedWorld != "" && now-v.movedAt < handoverTimeout
 }
 
 // Uptime returns for how long this server has been there without a break, to be announced.
-func (v *View) Uptime(now time.Duration) time.Duration { return now - v.self.first }
+func (v *View) Uptime(now time.Duration) time.Duration { return now - v.self.aliveSince }
 
-// expire forgets servers that have been silent for long, and worlds of others that nobody names. If this server was suspended so long that
-// others count it as new, it counts itself as new too.
+// expire forgets servers that have been silent for long, and worlds of others that nobody names. If this server
+// was suspended so long that others count it as new, it counts itself as new too.
 func (v *View) expire(now time.Duration) {
 	if !v.self.alive(now) {
-		v.self.first = now
+		v.self.aliveSince = now
 	}
-	v.self.last = now
+	v.self.lastHeard = now
 	for id, s := range v.servers {
-		if now-s.last >= forgetAfter {
+		if now-s.lastHeard >= forgetTimeout {
 			delete(v.servers, id)
 		}
 	}
 	for name, w := range v.worlds {
-		if !w.own && w.holder != v.self.ID && now-w.named >= forgetAfter {
-			v.Removed(name)
+		if !w.eligible && w.holder != v.self.ID && now-w.lastNamed >= forgetTimeout {
+			v.RemoveWorld(name)
 		}
 	}
 }
 
-// live returns the servers that may acquire worlds now.
-func (v *View) live(now time.Duration) []string {
-	return v.which(func(s *server) bool { return s.alive(now) && !s.Draining })
+// liveServers returns the servers that may acquire worlds now.
+func (v *View) liveServers(now time.Duration) []string {
+	return v.selectServers(func(s *server) bool { return s.alive(now) && !s.Draining })
 }
 
-// stable returns the servers as they were before the changes of the last StableAfter.
-func (v *View) stable(now time.Duration) []string {
-	return v.which(func(s *server) bool {
-		return now-s.first >= StableAfter && now-s.last < StableAfter
+// stableServers returns the servers as they were before the changes of the last MinUptime.
+func (v *View) stableServers(now time.Duration) []string {
+	return v.selectServers(func(s *server) bool {
+		return now-s.aliveSince >= MinUptime && now-s.lastHeard < MinUptime
 	})
 }
 
-func (v *View) which(counts func(s *server) bool) (ids []string) {
+func (v *View) selectServers(counts func(s *server) bool) (ids []string) {
 	for _, id := range slices.Sorted(maps.Keys(v.servers)) {
 		if counts(v.servers[id]) {
 			ids = append(ids, id)
@@ -256,8 +256,8 @@ func (v *View) which(counts func(s *server) bool) (ids []string) {
 	return ids
 }
 
-// may reports whether a server would serve a world, and can.
-func may(s *server, world string) bool {
+// canServe reports whether a server would serve a world, and can.
+func canServe(s *server, world string) bool {
 	would := s.All
 	if !would {
 		_, would = slices.BinarySearch(s.Worlds, world)
@@ -266,8 +266,8 @@ func may(s *server, world string) bool {
 	return would && !failed
 }
 
-// Serves returns the worlds whose lease this server has, sorted.
-func (v *View) Serves() (names []string) {
+// ServedWorlds returns the worlds whose lease this server has, sorted.
+func (v *View) ServedWorlds() (names []string) {
 	for _, name := range v.sortedWorlds() {
 		if v.worlds[name].holder == v.self.ID {
 			names = append(names, name)
@@ -282,12 +282,12 @@ func (v *View) Holder(name string) string {
 	if w := v.worlds[name]; w != nil {
 		return w.holder
 	}
-	return unknown
+	return unknownHolder
 }
 
-// Others returns the last announcements of the other servers that are heard, sorted by ID.
-func (v *View) Others(now time.Duration) (others []Announcement) {
-	for _, id := range v.which(func(s *server) bool { return s != v.self && s.alive(now) }) {
+// Peers returns the last announcements of the other servers that are heard, sorted by ID.
+func (v *View) Peers(now time.Duration) (others []Announcement) {
+	for _, id := range v.selectServers(func(s *server) bool { return s != v.self && s.alive(now) }) {
 		others = append(others, v.servers[id].Announcement)
 	}
 	return others
@@ -312,7 +312,7 @@ func (v *View) spread(ids []string) *spread {
 		if len(v.cached) == maxCached {
 			clear(v.cached)
 		}
-		s = newSpread(v.sortedWorlds(), ids, func(id, world string) bool { return may(v.servers[id], world) })
+		s = newSpread(v.sortedWorlds(), ids, func(id, world string) bool { return canServe(v.servers[id], world) })
 		v.cached[key] = s
 	}
 	return s

@@ -27,7 +27,7 @@ func newPair(t *testing.T) *pair {
 func (p *pair) worldOf(server string) string {
 	for i := 0; ; i++ {
 		name := fmt.Sprint("w", i)
-		if newSpread([]string{name}, []string{"other", "self"}, anything).first[name] == server {
+		if newSpread([]string{name}, []string{"other", "self"}, anything).owner[name] == server {
 			return name
 		}
 	}
@@ -38,7 +38,7 @@ func (p *pair) serveAnother() {
 	for i := 100; ; i++ {
 		name := fmt.Sprint("x", i)
 		s := newSpread([]string{name, p.worldOf("other")}, []string{"other", "self"}, anything)
-		if s.first[name] == "self" && s.first[p.worldOf("other")] == "other" {
+		if s.owner[name] == "self" && s.owner[p.worldOf("other")] == "other" {
 			p.Acquired(p.now, name)
 			return
 		}
@@ -65,7 +65,7 @@ func (p *pair) decides(action Action, why string) Decision {
 	all := p.Decide(p.now)
 	require.NotEmpty(p.t, all)
 	require.Equal(p.t, action, all[0].Action, "%+v", all[0])
-	require.Contains(p.t, all[0].Why, why)
+	require.Contains(p.t, all[0].Reason, why)
 	return all[0]
 }
 
@@ -74,24 +74,24 @@ func TestView_FreeWorld(t *testing.T) {
 	p := newPair(t)
 	p.announce()
 	name := p.worldOf("other")
-	p.Exists(p.now, name)
-	p.decides(Look, "not been read")
+	p.AddWorld(p.now, name)
+	p.decides(ReadLease, "not been read")
 	p.NoteHolder(p.now, name, "")
-	require.Equal(t, Turn, p.decides(Acquire, "number 2").After)
-	p.now += Turn
-	require.Zero(t, p.decides(Acquire, "number 2").After)
+	require.Equal(t, AcquireStagger, p.decides(Acquire, "number 2").Delay)
+	p.now += AcquireStagger
+	require.Zero(t, p.decides(Acquire, "number 2").Delay)
 	p.NoteHolder(p.now, name, "unheard")
 	p.decides(StayAway, "held by the server unheard")
-	p.now += LookEvery
-	p.decides(Look, "held by the server unheard")
-	p.now += SilentAfter // the other server is silent
+	p.now += LeaseReadInterval
+	p.decides(ReadLease, "held by the server unheard")
+	p.now += SilenceTimeout // the other server is silent
 	p.NoteHolder(p.now, name, "")
-	require.Zero(t, p.decides(Acquire, "number 1").After)
+	require.Zero(t, p.decides(Acquire, "number 1").Delay)
 	p.Acquired(p.now, name)
 	p.decides(Keep, "the only world")
 	p.Released(p.now, name, true)
-	p.decides(Look, "not been read")
-	p.Removed(name)
+	p.decides(ReadLease, "not been read")
+	p.RemoveWorld(name)
 	require.Empty(t, p.Decide(p.now))
 }
 
@@ -103,31 +103,31 @@ func TestView_Handover(t *testing.T) {
 	p.decides(Keep, "the only world")
 	p.serveAnother()
 	p.decides(Keep, "this server is the first")
-	p.heard(StableAfter - 2*time.Second)
+	p.heard(MinUptime - 2*time.Second)
 	p.decides(Keep, "until the servers are the same")
 	p.heard(3 * time.Second)
 	p.decides(Keep, "until other is ready")
 	p.other.Ready = []string{name}
 	p.heard(time.Second)
 	p.decides(Keep, "before it moves")
-	p.Busy(name, true)
-	p.heard(MoveEvery - p.now)
+	p.SetBusy(name, true)
+	p.heard(MinServeTime - p.now)
 	p.decides(Keep, "when no request is in hand")
-	p.Busy(name, false)
+	p.SetBusy(name, false)
 	require.Equal(t, "other", p.decides(HandOver, "moves to other").To)
-	p.Busy(name, true)
-	p.heard(BusyFor)
+	p.SetBusy(name, true)
+	p.heard(BusyTimeout)
 	p.decides(HandOver, "moves to other")
 
 	p.StartHandover(p.now, name)
 	p.decides(Keep, "being handed over")
 	p.Released(p.now, name, false)
-	require.Equal(t, Turn, p.decides(Acquire, "number 2").After)
-	require.True(t, p.moving(p.now))
+	require.Equal(t, AcquireStagger, p.decides(Acquire, "number 2").Delay)
+	require.True(t, p.handoverPending(p.now))
 	p.other.Serves, p.other.Ready = []string{name}, nil
 	p.announce()
 	p.decides(StayAway, "served by other")
-	require.False(t, p.moving(p.now))
+	require.False(t, p.handoverPending(p.now))
 }
 
 // A server that flaps receives no world. One that is away for a moment is new again.
@@ -138,13 +138,13 @@ func TestView_Flaps(t *testing.T) {
 	p.Acquired(p.now, name)
 	p.serveAnother()
 	p.other.Ready = []string{name}
-	p.heard(StableAfter + MoveEvery)
+	p.heard(MinUptime + MinServeTime)
 	p.decides(HandOver, "")
-	p.now += SilentAfter
+	p.now += SilenceTimeout
 	p.decides(Keep, "is the first")
 	p.announce()
 	p.decides(Keep, "until the servers are the same")
-	p.heard(StableAfter)
+	p.heard(MinUptime)
 	p.decides(HandOver, "")
 	p.now += time.Minute // this server itself was suspended, and reads an old announcement now
 	p.announce()
@@ -158,24 +158,24 @@ func TestView_Young(t *testing.T) {
 	number := func(p *pair, n int, server, why string) {
 		t.Helper()
 		p.announce()
-		p.Exists(p.now, p.worldOf(server))
+		p.AddWorld(p.now, p.worldOf(server))
 		p.NoteHolder(p.now, p.worldOf(server), "")
-		require.Contains(t, p.Decide(p.now)[0].Why, fmt.Sprintf("number %d of", n), why)
+		require.Contains(t, p.Decide(p.now)[0].Reason, fmt.Sprintf("number %d of", n), why)
 	}
 	p := newPair(t)
 	number(p, 1, "self", "both are young")
 	p = newPair(t)
-	p.other.UptimeMillis = StableAfter.Milliseconds()
+	p.other.UptimeMillis = MinUptime.Milliseconds()
 	number(p, 2, "self", "this server is young")
-	p.heard(StableAfter)
+	p.heard(MinUptime)
 	number(p, 1, "self", "both are stable")
-	p.now += 2 * SilentAfter
+	p.now += 2 * SilenceTimeout
 	number(p, 2, "self", "this server was suspended, and is new to the others")
-	p.now += SilentAfter
+	p.now += SilenceTimeout
 	p.decides(Acquire, "number 1 of") // this server is alone
 
 	p = newPair(t)
-	p.heard(StableAfter)
+	p.heard(MinUptime)
 	number(p, 2, "other", "an earlier program is as old as it was heard")
 	p.other.UptimeMillis = 1
 	number(p, 1, "other", "the other one is young")
@@ -187,13 +187,13 @@ func TestView_Wanted(t *testing.T) {
 	p := newPair(t)
 	name := p.worldOf("self")
 	p.other.Serves = []string{name}
-	p.heard(StableAfter - 2*time.Second)
+	p.heard(MinUptime - 2*time.Second)
 	require.False(t, p.decides(StayAway, "served by other").Wanted)
 	p.heard(3 * time.Second)
 	require.True(t, p.decides(StayAway, "served by other").Wanted)
-	p.Offer(p.now, Announcement{ID: "self", All: true, Failed: []string{name}})
+	p.UpdateSelf(p.now, Announcement{ID: "self", All: true, Failed: []string{name}})
 	require.Empty(t, p.Decide(p.now), "this server cannot serve it")
-	p.Offer(p.now, Announcement{ID: "self", All: true, Draining: true})
+	p.UpdateSelf(p.now, Announcement{ID: "self", All: true, Draining: true})
 	p.other.Serves = nil
 	p.announce()
 	p.decides(StayAway, "stopping")
@@ -226,7 +226,7 @@ func TestView_Late(t *testing.T) {
 	p.decides(StayAway, "served by other")
 	p.Receive(p.now, Announcement{ID: "self", Seq: 9, Draining: true}) // its own echo
 	require.False(t, p.self.Draining)
-	p.now += forgetAfter
+	p.now += forgetTimeout
 	p.Decide(p.now)
 	require.Len(t, p.servers, 1)
 }
@@ -237,18 +237,18 @@ func TestView_Removed(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)
 	p.other.Worlds, p.other.Serves = []string{"a", "b", "c"}, []string{"b"}
-	p.Exists(p.now, "a")
+	p.AddWorld(p.now, "a")
 	p.Acquired(p.now, "d")
 	p.announce()
-	p.Removed("c")
+	p.RemoveWorld("c")
 	p.announce()
 	p.other.Worlds = nil
-	p.heard(forgetAfter)
+	p.heard(forgetTimeout)
 	p.Decide(p.now)
 	require.Equal(t, []string{"a", "b", "d"}, p.sortedWorlds())
 	p.Released(p.now, "d", false)
 	p.other.Serves = nil
-	p.heard(forgetAfter)
+	p.heard(forgetTimeout)
 	p.Decide(p.now)
 	require.Equal(t, []string{"a"}, p.sortedWorlds())
 }
@@ -261,7 +261,7 @@ func TestView_OneAtATime(t *testing.T) {
 		p.Acquired(p.now, fmt.Sprintf("w%02d", i))
 		p.other.Ready = append(p.other.Ready, fmt.Sprintf("w%02d", i))
 	}
-	p.heard(StableAfter + MoveEvery)
+	p.heard(MinUptime + MinServeTime)
 	var moves []string
 	for range 12 {
 		for _, d := range p.Decide(p.now) {

@@ -16,7 +16,7 @@ func Compare(a, b string) int { return collation.Compare(a, b) }
 // Strings compare as package collation says, and the sort is stable.
 func sortQuests(quests []SideQuest) {
 	sortByID(quests, func(q *SideQuest) string { return q.ID }, func(a, b *SideQuest) int {
-		return cmp.Or(collation.Compare(a.Title, b.Title), absentLast(a.Complexity, b.Complexity))
+		return cmp.Or(collation.Compare(a.Title, b.Title), compareOptional(a.Complexity, b.Complexity))
 	})
 }
 
@@ -75,7 +75,7 @@ func compareBesideID(a, b *Project) int {
 		collation.Compare(string(a.Status), string(b.Status)))
 }
 
-func absentLast(a, b *float64) int {
+func compareOptional(a, b *float64) int {
 	switch {
 	case a == nil && b == nil:
 		return 0

@@ -15,7 +15,7 @@ func (s State) Patch(patch any) (State, error) {
 	if err != nil {
 		return State{}, err
 	}
-	result := merged(tree, patch)
+	result := mergePatch(tree, patch)
 	if members, ok := result.(map[string]any); ok {
 		for _, nullable := range []string{"mission", "latestNetherEvent"} {
 			if _, there := members[nullable]; !there {
@@ -35,8 +35,8 @@ func (s State) Patch(patch any) (State, error) {
 	return state, nil
 }
 
-// merged is MergePatch of RFC 7396, section 2, on trees that stay as they are.
-func merged(target, patch any) any {
+// mergePatch is MergePatch of RFC 7396, section 2, on trees that stay as they are.
+func mergePatch(target, patch any) any {
 	changes, ok := patch.(map[string]any)
 	if !ok {
 		return patch
@@ -50,7 +50,7 @@ func merged(target, patch any) any {
 		if value == nil {
 			delete(result, name)
 		} else {
-			result[name] = merged(result[name], value)
+			result[name] = mergePatch(result[name], value)
 		}
 	}
 	return result

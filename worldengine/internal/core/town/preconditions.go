@@ -25,15 +25,15 @@ func Evaluate(preconditions []handoff.Precondition, s *Snapshot) []handoff.Failu
 func evaluate(p *handoff.Precondition, s *Snapshot) string {
 	switch p.Kind {
 	case handoff.MissionAbsent:
-		return unless(s.Mission == nil, "Mission is already active")
+		return failUnless(s.Mission == nil, "Mission is already active")
 	case handoff.SideQuestExists:
-		return unless(s.sideQuest(p.TargetID) >= 0, "Missing side quest: "+target(p))
+		return failUnless(s.sideQuest(p.TargetID) >= 0, "Missing side quest: "+target(p))
 	case handoff.ProjectExists:
-		return unless(s.project(p.TargetID) >= 0, "Missing project: "+target(p))
+		return failUnless(s.project(p.TargetID) >= 0, "Missing project: "+target(p))
 	case handoff.SalvageFocusSupported:
-		return unless(supported(handoff.PlanSalvage, p), "Unsupported salvage focus: "+expected(p))
+		return failUnless(isValidArgument(handoff.PlanSalvage, p), "Unsupported salvage focus: "+expected(p))
 	case handoff.TalkTypeSupported:
-		return unless(supported(handoff.TalkToTownsfolk, p), "Unsupported talk type: "+expected(p))
+		return failUnless(isValidArgument(handoff.TalkToTownsfolk, p), "Unsupported talk type: "+expected(p))
 	case handoff.MissionActive:
 		return missionActive(p, s)
 	case handoff.ProjectStatus:
@@ -41,14 +41,14 @@ func evaluate(p *handoff.Precondition, s *Snapshot) string {
 	case handoff.PressureAtLeast, handoff.PressureAtMost:
 		return pressureBound(p, s)
 	case handoff.TownExists:
-		return unless(p.TargetID == "" || p.TargetID == s.TownID,
+		return failUnless(p.TargetID == "" || p.TargetID == s.TownID,
 			"Not the town of this handoff: "+p.TargetID)
 	}
 	return "Unsupported precondition kind"
 }
 
-// supported reports whether the expected value is a valid argument of type t.
-func supported(t handoff.ProposalType, p *handoff.Precondition) bool {
+// isValidArgument reports whether the expected value is a valid argument of type t.
+func isValidArgument(t handoff.ProposalType, p *handoff.Precondition) bool {
 	value, ok := p.Expected.(string)
 	return ok && slices.Contains(t.Spec().Values, value)
 }
@@ -69,12 +69,12 @@ func projectStatus(p *handoff.Precondition, s *Snapshot) string {
 		return "Missing project: " + target(p)
 	}
 	want, _ := p.Expected.(string)
-	return unless(s.Projects[i].Status == ProjectStatus(want), fmt.Sprintf(
+	return failUnless(s.Projects[i].Status == ProjectStatus(want), fmt.Sprintf(
 		"Project %s is %s, expected %s", p.TargetID, s.Projects[i].Status, expected(p)))
 }
 
 func pressureBound(p *handoff.Precondition, s *Snapshot) string {
-	value, ok := s.Pressure.field(p.Field)
+	value, ok := s.Pressure.value(p.Field)
 	if !ok {
 		return "Unknown pressure field: " + orNone(p.Field)
 	}
@@ -83,15 +83,15 @@ func pressureBound(p *handoff.Precondition, s *Snapshot) string {
 		return "Expected is not a number: " + expected(p)
 	}
 	if p.Kind == handoff.PressureAtLeast {
-		return unless(value >= bound, fmt.Sprintf("Pressure %s is %s, expected at least %s",
+		return failUnless(value >= bound, fmt.Sprintf("Pressure %s is %s, expected at least %s",
 			p.Field, number(value), number(bound)))
 	}
-	return unless(value <= bound, fmt.Sprintf("Pressure %s is %s, expected at most %s",
+	return failUnless(value <= bound, fmt.Sprintf("Pressure %s is %s, expected at most %s",
 		p.Field, number(value), number(bound)))
 }
 
-// field returns the pressure with a name.
-func (p *Pressure) field(name string) (float64, bool) {
+// value returns the pressure with a name.
+func (p *Pressure) value(name string) (float64, bool) {
 	switch name {
 	case "threat":
 		return p.Threat, true
@@ -114,7 +114,7 @@ func (s *Snapshot) project(id string) int {
 	return slices.IndexFunc(s.Projects, func(p Project) bool { return p.ID == id })
 }
 
-func unless(holds bool, detail string) string {
+func failUnless(holds bool, detail string) string {
 	if holds {
 		return ""
 	}

@@ -6,11 +6,11 @@ import (
 )
 
 var (
-	// ErrUnknown: there is no such town.
-	ErrUnknown = errors.New("worldengine: there is no such town")
+	// ErrUnknown means that there is no such town.
+	ErrUnknown = errors.New("town: there is no such town")
 
-	// ErrExists: the town to create exists already. Give expectedSnapshotHash to replace it.
-	ErrExists = errors.New("worldengine: the town exists; " +
+	// ErrExists means that the town to create exists already. Give expectedSnapshotHash to replace it.
+	ErrExists = errors.New("town: the town exists; " +
 		"give expectedSnapshotHash, the hash of the state to replace")
 )
 
@@ -20,7 +20,7 @@ type ConflictError struct{ Expected, Actual string }
 
 // Error names the two hashes.
 func (e *ConflictError) Error() string {
-	return fmt.Sprintf("worldengine: the town's snapshotHash is %s, not the expected %s",
+	return fmt.Sprintf("town: the town's snapshotHash is %s, not the expected %s",
 		e.Actual, e.Expected)
 }
 
@@ -29,21 +29,21 @@ type RegressionError struct{ Day, Current int64 }
 
 // Error names the two days.
 func (e *RegressionError) Error() string {
-	return fmt.Sprintf("worldengine: the town has reached day %d, so it cannot be put back to day %d",
+	return fmt.Sprintf("town: the town has reached day %d, so it cannot be put back to day %d",
 		e.Current, e.Day)
 }
 
-// MayReplace returns an error if state may not take the place of current, which is the zero State
+// CheckReplace returns an error if state may not take the place of current, which is the zero State
 // if there is no town. If expected is "", a town is created; otherwise the state with that hash is
 // replaced. The error is ErrUnknown, ErrExists, *ConflictError or *RegressionError.
-func (state State) MayReplace(current State, expected string) error {
+func (state State) CheckReplace(current State, expected string) error {
 	switch {
 	case expected == "" && current.Exists():
 		return ErrExists
 	case expected == "":
 		return nil
 	}
-	if err := current.MustBe(expected); err != nil {
+	if err := current.CheckHash(expected); err != nil {
 		return err
 	}
 	if state.Epoch() < current.Epoch() {
@@ -52,8 +52,8 @@ func (state State) MayReplace(current State, expected string) error {
 	return nil
 }
 
-// MustBe returns ErrUnknown if there is no town, and *ConflictError if its state has another hash.
-func (state State) MustBe(expected string) error {
+// CheckHash returns ErrUnknown if there is no town, and *ConflictError if its state has another hash.
+func (state State) CheckHash(expected string) error {
 	switch {
 	case !state.Exists():
 		return ErrUnknown

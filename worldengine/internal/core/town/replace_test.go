@@ -36,10 +36,10 @@ func TestState_MayReplace(t *testing.T) {
 		"put back to a day ago": {tuesday, monday, tuesday.Hash,
 			&town.RegressionError{Day: 1, Current: 2}},
 	} {
-		require.Equal(t, c.want, c.state.MayReplace(c.current, c.expected), name)
+		require.Equal(t, c.want, c.state.CheckReplace(c.current, c.expected), name)
 	}
 	require.EqualError(t, &town.ConflictError{Expected: "e", Actual: "a"},
-		"worldengine: the town's snapshotHash is a, not the expected e")
+		"town: the town's snapshotHash is a, not the expected e")
 	require.EqualError(t, &town.RegressionError{Day: 1, Current: 2},
-		"worldengine: the town has reached day 2, so it cannot be put back to day 1")
+		"town: the town has reached day 2, so it cannot be put back to day 1")
 }

@@ -87,15 +87,15 @@ func (r Rules) Apply(s *Snapshot, p *handoff.Proposal) (State, handoff.ReasonCod
 	}
 	next := *s
 	next.Day++
-	if reason := r.change(&next, p); reason != "" {
+	if reason := r.applyTo(&next, p); reason != "" {
 		return State{}, reason
 	}
 	return hashSnapshot(&next), ""
 }
 
-// change applies p to next, whose lists still belong to the old snapshot: each change copies the
+// applyTo applies p to next, whose lists still belong to the old snapshot: each change copies the
 // list first, and leaves the copy in canonical order.
-func (r Rules) change(next *Snapshot, p *handoff.Proposal) handoff.ReasonCode {
+func (r Rules) applyTo(next *Snapshot, p *handoff.Proposal) handoff.ReasonCode {
 	switch p.Type {
 	case handoff.AcceptMission:
 		return acceptMission(next, p.Argument())
@@ -112,7 +112,7 @@ func (r Rules) change(next *Snapshot, p *handoff.Proposal) handoff.ReasonCode {
 		if p.Argument() == "morale-boost" {
 			amount = r.MoraleBoost
 		}
-		next.Pressure.Hope = moved(next.Pressure.Hope, amount)
+		next.Pressure.Hope = adjusted(next.Pressure.Hope, amount)
 	}
 	return ""
 }
@@ -131,7 +131,7 @@ func acceptMission(next *Snapshot, id string) handoff.ReasonCode {
 	return ""
 }
 
-func endMission(next *Snapshot, id string, moves *float64, amount Amount) handoff.ReasonCode {
+func endMission(next *Snapshot, id string, pressure *float64, amount Amount) handoff.ReasonCode {
 	if next.Mission == nil {
 		return NoActiveMission
 	}
@@ -139,7 +139,7 @@ func endMission(next *Snapshot, id string, moves *float64, amount Amount) handof
 		return UnknownMission
 	}
 	next.Mission = nil
-	*moves = moved(*moves, float64(amount))
+	*pressure = adjusted(*pressure, float64(amount))
 	return ""
 }
 
@@ -157,7 +157,7 @@ func (r Rules) advanceProject(next *Snapshot, id string) handoff.ReasonCode {
 	case Planning:
 		project.Status = Active
 	}
-	project.Progress = moved(project.Progress, r.ProjectStep)
+	project.Progress = adjusted(project.Progress, r.ProjectStep)
 	if project.Progress == 1 {
 		project.Status = Complete
 	}
@@ -170,17 +170,17 @@ func (r Rules) advanceProject(next *Snapshot, id string) handoff.ReasonCode {
 func (r Rules) salvage(p *Pressure, focus string) {
 	switch focus {
 	case "scarcity":
-		p.Scarcity = moved(p.Scarcity, -r.SalvageFocused)
+		p.Scarcity = adjusted(p.Scarcity, -r.SalvageFocused)
 	case "dread":
-		p.Dread = moved(p.Dread, -r.SalvageFocused)
+		p.Dread = adjusted(p.Dread, -r.SalvageFocused)
 	case "general":
-		p.Scarcity = moved(p.Scarcity, -r.SalvageGeneral)
-		p.Dread = moved(p.Dread, -r.SalvageGeneral)
+		p.Scarcity = adjusted(p.Scarcity, -r.SalvageGeneral)
+		p.Dread = adjusted(p.Dread, -r.SalvageGeneral)
 	}
 }
 
-// moved returns value + amount, kept in 0..1; a changed value is rounded to 4 decimals.
-func moved(value, amount float64) float64 {
+// adjusted returns value + amount, kept in 0..1; a changed value is rounded to 4 decimals.
+func adjusted(value, amount float64) float64 {
 	if amount == 0 {
 		return value
 	}

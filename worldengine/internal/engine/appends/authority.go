@@ -39,7 +39,8 @@ func New(log *records.Log, p *projector.Projector, turns *queue.Queue, now func(
 // Forget makes appends read their runs anew: the log may have lost its end.
 func (a *Authority) Forget() { a.cache.clear() }
 
-// Append persists events of one run, together or not at all, and returns the runSeq and time of each, in the order of writes.
+// Append persists events of one run, together or not at all, and returns the runSeq and time of each, in the
+// order of writes.
 //
 // A new event gets the run's next runSeq, from one sequence for all producers, and the append
 // authority's time as its persistedAt. If the run has an event with the same (runId,
@@ -57,7 +58,7 @@ func (a *Authority) Append(
 	ctx context.Context, townID string, writes []runevents.Write,
 ) ([]runevents.Appended, error) {
 	reply := queue.NewReply[[]runevents.Appended]()
-	if err := a.Submit(Sender{Name: Anyone}, townID, writes, reply); err != nil {
+	if err := a.Submit(Sender{Name: AnonymousSender}, townID, writes, reply); err != nil {
 		return nil, err
 	}
 	return reply.Wait(ctx)
@@ -72,8 +73,8 @@ type Sender struct {
 	MayRead func(townToken string) error
 }
 
-// Anyone is the name of a sender that has none, for instance without access control.
-const Anyone = "anyone"
+// AnonymousSender is the name of a sender that has none, for instance without access control.
+const AnonymousSender = "anyone"
 
 // Submit is Append for a caller that does not wait: client gets the answer. Appends to one run are
 // done in the order of their submission. After an error of Submit itself (a
@@ -106,7 +107,7 @@ func (a *Authority) append(
 	ctx, cancel := context.WithTimeout(ctx, appendingTimeout)
 	defer cancel()
 	err = a.log.Retry(ctx, func() error {
-		epoch := a.cache.epoch.Load() // first, so that Forget also counts while the run is read
+		generation := a.cache.generation.Load() // first, so that Forget also counts while the run is read
 		run, fresh, err := a.run(ctx, writes[0].RunID)
 		if err != nil {
 			return err
@@ -116,13 +117,13 @@ func (a *Authority) append(
 			return commitlog.ErrLostRace
 		}
 		if err != nil {
-			a.cache.put(run, epoch)
+			a.cache.put(run, generation)
 			return err
 		}
 		plan.Run.AppendedBy = from.Name
 		appended, err = a.store(ctx, run, townID, &plan)
 		if err == nil || errors.Is(err, records.ErrRunFull) {
-			a.cache.put(run, epoch)
+			a.cache.put(run, generation)
 		}
 		return err
 	})
@@ -171,10 +172,10 @@ func (a *Authority) store(
 	}
 	rec := &machine.Record{Kind: machine.KindEvents, TownID: townID, Run: &plan.Run,
 		Inconsistent: plan.Inconsistent}
-	if err := a.fits(rec); err != nil {
+	if err := a.checkSize(rec); err != nil {
 		return nil, err
 	}
-	if err := a.hasRoom(ctx, run, plan.Run.Events); err != nil {
+	if err := a.checkRunLimit(ctx, run, plan.Run.Events); err != nil {
 		return nil, err
 	}
 	msg, err := a.log.RunMessage(rec)
@@ -189,25 +190,25 @@ func (a *Authority) store(
 	return plan.Results(at), a.projector.Add(run, rec, seq, at)
 }
 
-// hasRoom returns records.ErrRunFull if the log would discard the first events of the run to store
+// checkRunLimit returns records.ErrRunFull if the log would discard the first events of the run to store
 // some more. Before it refuses, it counts those that have not expired.
-func (a *Authority) hasRoom(ctx context.Context, run *projector.Projection, events []runlog.Event) (err error) {
-	use := records.RunAppend
+func (a *Authority) checkRunLimit(ctx context.Context, run *projector.Projection, events []runlog.Event) (err error) {
+	use := records.RunPriorityAppend
 	if slices.ContainsFunc(events, func(e runlog.Event) bool { return e.EventType.EndsRun() }) {
-		use = records.RunPause
+		use = records.RunPriorityPause
 	}
 	if a.log.CheckRun(run.Stored, use) == nil {
 		return nil
 	}
-	if run.Stored, err = a.log.Stored(ctx, layout.RunSubject(a.log.World, layout.RunToken(run.RunID))); err != nil {
+	if run.Stored, err = a.log.CountMessages(ctx, layout.RunSubject(a.log.World, layout.RunToken(run.RunID))); err != nil {
 		return err
 	}
 	return a.log.CheckRun(run.Stored, use)
 }
 
-// fits returns commitlog.ErrRecordTooLarge if event.list could not answer with the events of a record.
+// checkSize returns commitlog.ErrRecordTooLarge if event.list could not answer with the events of a record.
 // The log packs a record, so the record itself may be small enough.
-func (a *Authority) fits(rec *machine.Record) error {
+func (a *Authority) checkSize(rec *machine.Record) error {
 	bodies, err := rec.Run.RecordsJSON(a.now())
 	size := 1<<10 + 6*len(rec.TownID) // of the commit message without its events, at most
 	for _, body := range bodies {

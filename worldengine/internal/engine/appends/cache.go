@@ -7,16 +7,16 @@ import (
 	"worldengine/worldengine/internal/engine/projector"
 )
 
-// mostCachedEvents bounds the memory of the cache, at some 400 bytes an event. A cache that exceeds
+// maxCachedEvents bounds the memory of the cache, at some 400 bytes an event. A cache that exceeds
 // it forgets all runs but the last one.
-const mostCachedEvents = 100_000
+const maxCachedEvents = 100_000
 
 // cache keeps the projections of runs that were appended to lately. It is safe for concurrent use.
 type cache struct {
-	mu     sync.Mutex
-	runs   map[string]*projector.Projection
-	events int
-	epoch  atomic.Uint64 // number of calls of clear; set with the lock
+	mu         sync.Mutex
+	runs       map[string]*projector.Projection
+	events     int
+	generation atomic.Uint64 // number of calls of clear; set with the lock
 }
 
 // remove returns a run for the caller alone, or nil, and forgets it.
@@ -33,13 +33,13 @@ func (c *cache) remove(runID string) *projector.Projection {
 
 // put puts a run into the cache, unless clear was called after the epoch: the log may have lost
 // records that were read before.
-func (c *cache) put(run *projector.Projection, epoch uint64) {
+func (c *cache) put(run *projector.Projection, generation uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if epoch != c.epoch.Load() {
+	if generation != c.generation.Load() {
 		return
 	}
-	if c.events += weight(run); c.runs == nil || c.events > mostCachedEvents {
+	if c.events += weight(run); c.runs == nil || c.events > maxCachedEvents {
 		c.runs, c.events = map[string]*projector.Projection{}, weight(run)
 	}
 	c.runs[run.RunID] = run
@@ -53,5 +53,5 @@ func (c *cache) clear() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.runs, c.events = nil, 0
-	c.epoch.Add(1)
+	c.generation.Add(1)
 }

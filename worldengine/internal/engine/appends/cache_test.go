@@ -31,20 +31,20 @@ func TestCache_Bound(t *testing.T) {
 		return run
 	}
 	a := run(0)
-	c.put(a, c.epoch.Load())
+	c.put(a, c.generation.Load())
 	require.Same(t, a, c.remove(a.RunID))
 	require.Nil(t, c.remove(a.RunID), "whoever takes a run has it alone")
-	before := c.epoch.Load()
+	before := c.generation.Load()
 	c.clear()
 	c.put(a, before)
 	require.Nil(t, c.remove(a.RunID))
-	for n := range 2 * mostCachedEvents / 10 {
-		c.put(run(0), c.epoch.Load())
-		require.LessOrEqual(t, c.events, mostCachedEvents)
-		require.Len(t, c.runs, n%(mostCachedEvents/10)+1)
+	for n := range 2 * maxCachedEvents / 10 {
+		c.put(run(0), c.generation.Load())
+		require.LessOrEqual(t, c.events, maxCachedEvents)
+		require.Len(t, c.runs, n%(maxCachedEvents/10)+1)
 	}
-	large := run(mostCachedEvents + 1)
-	c.put(large, c.epoch.Load())
+	large := run(maxCachedEvents + 1)
+	c.put(large, c.generation.Load())
 	require.Len(t, c.runs, 1)
 	require.Same(t, large, c.remove(large.RunID))
 	require.Zero(t, c.events)

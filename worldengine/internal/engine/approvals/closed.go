@@ -20,9 +20,9 @@ import (
 
 // Bounds of the search for proposals that wait no longer.
 const (
-	atOnce     = 64  // rows of the index
-	mostRead   = 512 // records of one page
-	mostBehind = 256 // rows of a town, to find the run or the decision of a proposal
+	rowBatch    = 64  // rows of the index
+	maxRecords  = 512 // records of one page
+	maxTownRows = 256 // rows of a town, to find the run or the decision of a proposal
 )
 
 // Closed returns up to limit rows of proposals that wait no longer: of one town, or with "" of all
@@ -41,16 +41,16 @@ func (r *Reader) Closed(
 		token = wire.TownToken(townID)
 	}
 	before, _ := strconv.ParseUint(after, 10, 64) // if after is no place, from the newest
-	c := reading{r, map[string]*listed{}}
+	c := pageReader{r, map[string]*pageTown{}}
 	for read := 0; ; {
-		rows := r.Index.Approvals(token, before, atOnce)
+		rows := r.Index.Approvals(token, before, rowBatch)
 		if len(rows) == 0 {
 			page.Next = ""
 			return page, nil
 		}
 		for i := range rows {
 			page.Next = strconv.FormatUint(before, 10)
-			if len(page.Approvals) == limit || read == mostRead {
+			if len(page.Approvals) == limit || read == maxRecords {
 				return page, nil
 			}
 			before = rows[i].Seq
@@ -79,7 +79,7 @@ func (r *Reader) Closed(
 
 // closedRow makes the row of a proposal from the record that asked about it. It returns nil if the
 // proposal still waits, the log does not keep the record, or of is false for the town.
-func (r *reading) closedRow(
+func (r *pageReader) closedRow(
 	ctx context.Context, at *index.Row, includes func(townID string) bool,
 ) (*messages.Approval, error) {
 	rec, err := r.record(ctx, at)
@@ -97,7 +97,7 @@ func (r *reading) closedRow(
 	}
 	row.RunID = rec.Run.RunID
 	status, decision := a.Status(town.State.Hash, r.Now()), (*approval.Decision)(nil)
-	now := town.Approvals.Entry(a.HandoffID, a.HandoffHash)
+	now := town.Approvals.Find(a.HandoffID, a.HandoffHash)
 	if now != nil && !now.At.Equal(a.At) {
 		now = nil // asked about again
 	}
@@ -130,18 +130,18 @@ func (r *reading) closedRow(
 		}
 	}
 	row.Status = string(status)
-	decide(row, decision)
+	setDecision(row, decision)
 	return row, nil
 }
 
 // decision returns the decision about the question of a row, nil if there was none. Other decisions
 // about the handoff answer other questions.
 func (r *Reader) decision(
-	ctx context.Context, at *index.Row, asked *approval.Asked,
+	ctx context.Context, at *index.Row, asked *approval.Request,
 ) (decision *approval.Decision, err error) {
-	rows := r.Index.ApprovalsAfter(at.Town, at.Seq, mostBehind)
+	rows := r.Index.ApprovalsAfter(at.Town, at.Seq, maxTownRows)
 	err = r.visit(ctx, rows, machine.KindDecided, func(rec *machine.Record) bool {
-		a := rec.Approvals.Decided(rec.Run.RunID)
+		a := rec.Approvals.DecidedBy(rec.Run.RunID)
 		if a != nil && a.HandoffHash == asked.HandoffHash && a.At.Equal(asked.At) {
 			decision = a.Decision
 		}

@@ -49,20 +49,20 @@ type Reader struct {
 	Logger  *slog.Logger
 
 	mu    sync.Mutex
-	towns map[string]asked // by token, as of the last Refresh
+	towns map[string]townRequests // by token, as of the last Refresh
 }
 
-// asked has the open proposals of a town in its record at a sequence.
-type asked struct {
+// townRequests has the open proposals of a town in its record at a sequence.
+type townRequests struct {
 	seq  uint64
-	open []place
+	open []openRequest
 }
 
-// place is an open proposal, and its place in the order of all.
-type place struct {
+// openRequest is an open proposal, and its place in the order of all.
+type openRequest struct {
 	order, townID, handoffID, handoffHash string
-	waits                                 bool // for its decision
-	since, until                          time.Time
+	undecided                             bool // for its decision
+	requestedAt, expires                  time.Time
 }
 
 // Refresh reads each town again that has a newer record. It leaves out a damaged town.
@@ -70,8 +70,8 @@ func (r *Reader) Refresh(ctx context.Context) error {
 	r.mu.Lock()
 	before := r.towns
 	r.mu.Unlock()
-	towns := map[string]asked{}
-	for token, seq := range r.Index.Newest(index.Asked) {
+	towns := map[string]townRequests{}
+	for token, seq := range r.Index.Newest(index.ApprovalWaiting) {
 		known := before[token]
 		if known.seq < seq {
 			town, err := r.Log.LoadToken(ctx, token)
@@ -81,7 +81,7 @@ func (r *Reader) Refresh(ctx context.Context) error {
 			} else if err != nil {
 				return err
 			}
-			known = asked{seq, r.open(&town)}
+			known = townRequests{seq, r.open(&town)}
 		}
 		towns[token] = known
 	}
@@ -92,7 +92,7 @@ func (r *Reader) Refresh(ctx context.Context) error {
 }
 
 // open returns the open proposals of a town that still need an approval by the town's policy.
-func (r *Reader) open(town *machine.Town) (open []place) {
+func (r *Reader) open(town *machine.Town) (open []openRequest) {
 	for i := range town.Approvals {
 		a := &town.Approvals[i]
 		status := a.Status(town.State.Hash, r.Now())
@@ -102,25 +102,25 @@ func (r *Reader) open(town *machine.Town) (open []place) {
 			continue
 		}
 		townID := town.State.Snapshot.TownID
-		open = append(open, place{
+		open = append(open, openRequest{
 			order: strings.Join([]string{runevents.Timestamp(a.At), a.HandoffID, a.HandoffHash,
 				townID}, " "),
 			townID: townID, handoffID: a.HandoffID, handoffHash: a.HandoffHash,
-			waits: status == approval.Waiting, since: a.At, until: a.Expires,
+			undecided: status == approval.Waiting, requestedAt: a.At, expires: a.Expires,
 		})
 	}
 	return open
 }
 
 // all returns the open proposals of all towns, as of the last Refresh.
-func (r *Reader) all() (open []place) {
+func (r *Reader) all() (open []openRequest) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, town := range r.towns {
 		open = append(open, town.open...)
 	}
 	now := r.Now()
-	return slices.DeleteFunc(open, func(p place) bool { return !now.Before(p.until) })
+	return slices.DeleteFunc(open, func(p openRequest) bool { return !now.Before(p.expires) })
 }
 
 // Towns returns the number of proposals that wait for their decision in each town, as of the last
@@ -128,7 +128,7 @@ func (r *Reader) all() (open []place) {
 func (r *Reader) Towns() map[string]int {
 	towns := map[string]int{}
 	for _, p := range r.all() {
-		if p.waits {
+		if p.undecided {
 			towns[p.townID]++
 		}
 	}
@@ -140,12 +140,12 @@ func (r *Reader) Towns() map[string]int {
 func (r *Reader) Waiting(includes func(townID string) bool) (w messages.WaitingApprovals, towns int) {
 	counted := map[string]bool{}
 	for _, p := range r.all() {
-		if !p.waits || !includes(p.townID) {
+		if !p.undecided || !includes(p.townID) {
 			continue
 		}
 		w.Count++
 		counted[p.townID] = true
-		since := runevents.Timestamp(p.since)
+		since := runevents.Timestamp(p.requestedAt)
 		if w.Since == "" || since < w.Since || since == w.Since && p.townID < w.TownID {
 			w.Since, w.TownID = since, p.townID
 		}
@@ -162,13 +162,13 @@ func (r *Reader) List(
 ) (page messages.Approvals, err error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	places, err := r.places(ctx, townID, includes)
+	places, err := r.openRequests(ctx, townID, includes)
 	if err != nil {
 		return messages.Approvals{}, err
 	}
-	places = slices.DeleteFunc(places, func(p place) bool { return p.order <= after })
-	slices.SortFunc(places, func(a, b place) int { return strings.Compare(a.order, b.order) })
-	read := reading{r, map[string]*listed{}}
+	places = slices.DeleteFunc(places, func(p openRequest) bool { return p.order <= after })
+	slices.SortFunc(places, func(a, b openRequest) int { return strings.Compare(a.order, b.order) })
+	read := pageReader{r, map[string]*pageTown{}}
 	for i := range places {
 		if i == limit {
 			return page, nil
@@ -192,10 +192,10 @@ func (r *Reader) List(
 	return page, nil
 }
 
-// places returns the open proposals of one town, or with "" of all towns for which includes is true.
-func (r *Reader) places(
+// openRequests returns the open proposals of one town, or with "" of all towns for which includes is true.
+func (r *Reader) openRequests(
 	ctx context.Context, townID string, includes func(townID string) bool,
-) ([]place, error) {
+) ([]openRequest, error) {
 	if townID != "" {
 		town, err := r.Log.Load(ctx, townID)
 		return r.open(&town), err
@@ -204,31 +204,31 @@ func (r *Reader) places(
 	if err == nil {
 		err = r.Refresh(ctx)
 	}
-	return slices.DeleteFunc(r.all(), func(p place) bool { return !includes(p.townID) }), err
+	return slices.DeleteFunc(r.all(), func(p openRequest) bool { return !includes(p.townID) }), err
 }
 
-// reading makes the rows of a page. It reads each town of the page once.
-type reading struct {
+// pageReader makes the rows of a page. It reads each town of the page once.
+type pageReader struct {
 	*Reader
-	towns map[string]*listed // by token; nil for a damaged town
+	towns map[string]*pageTown // by token; nil for a damaged town
 }
 
-// listed is a town of a page. complete sets tree and runs, for open proposals.
-type listed struct {
+// pageTown is a town of a page. complete sets tree and runs, for open proposals.
+type pageTown struct {
 	machine.Town
 	tree any               // the state, as schemas.Decode returns it
 	runs map[string]string // the runs that asked, by the hash of the handoff
 }
 
 // town returns a town, nil if it is damaged.
-func (r *reading) town(ctx context.Context, token string) (*listed, error) {
+func (r *pageReader) town(ctx context.Context, token string) (*pageTown, error) {
 	if town, found := r.towns[token]; found {
 		return town, nil
 	}
-	var known *listed
+	var known *pageTown
 	current, err := r.Log.LoadToken(ctx, token)
 	if err == nil {
-		known = &listed{Town: current}
+		known = &pageTown{Town: current}
 	} else if errors.Is(err, records.ErrTownDamaged) {
 		err = nil
 	}
@@ -237,7 +237,7 @@ func (r *reading) town(ctx context.Context, token string) (*listed, error) {
 }
 
 // openRow makes the row of an open proposal, nil if it waits no longer or cannot be read.
-func (r *reading) openRow(ctx context.Context, p *place) (*messages.Approval, error) {
+func (r *pageReader) openRow(ctx context.Context, p *openRequest) (*messages.Approval, error) {
 	token := wire.TownToken(p.townID)
 	town, err := r.town(ctx, token)
 	if town != nil && town.runs == nil {
@@ -246,15 +246,15 @@ func (r *reading) openRow(ctx context.Context, p *place) (*messages.Approval, er
 	if town == nil || err != nil {
 		return nil, err
 	}
-	a := town.Approvals.Entry(p.handoffID, p.handoffHash)
+	a := town.Approvals.Find(p.handoffID, p.handoffHash)
 	if a == nil || !a.Status(town.State.Hash, r.Now()).IsOpen() {
 		return nil, nil
 	}
 	row, h, err := newRow(p.townID, a)
 	if err == nil {
 		row.Status, row.RunID = string(a.Status(town.State.Hash, r.Now())), town.runs[a.HandoffHash]
-		decide(row, a.Decision)
-		err = r.expect(row, h, town)
+		setDecision(row, a.Decision)
+		err = r.addExpectedChanges(row, h, town)
 	}
 	if err != nil {
 		r.Logger.Error("a proposal that waits cannot be read", "town", p.townID,
@@ -265,7 +265,7 @@ func (r *reading) openRow(ctx context.Context, p *place) (*messages.Approval, er
 }
 
 // complete adds the tree of a town, and the runs that asked about its open proposals.
-func (r *reading) complete(ctx context.Context, town *listed, token string) (err error) {
+func (r *pageReader) complete(ctx context.Context, town *pageTown, token string) (err error) {
 	canonical := town.State.Canonical
 	town.tree, err = schemas.Decode(canonical, schemas.Limits{Bytes: len(canonical) + 1})
 	if err != nil {
@@ -278,7 +278,7 @@ func (r *reading) complete(ctx context.Context, town *listed, token string) (err
 			missing[a.HandoffHash] = true
 		}
 	}
-	rows := r.Index.Approvals(token, 0, mostBehind)
+	rows := r.Index.Approvals(token, 0, maxTownRows)
 	return r.visit(ctx, rows, machine.KindAsked, func(rec *machine.Record) bool {
 		if n := len(rec.Approvals); n > 0 && missing[rec.Approvals[n-1].HandoffHash] {
 			hash := rec.Approvals[n-1].HandoffHash
@@ -290,7 +290,7 @@ func (r *reading) complete(ctx context.Context, town *listed, token string) (err
 }
 
 // newRow returns the row of an entry, without its status, run and decision, and the entry's handoff.
-func newRow(townID string, a *approval.Asked) (*messages.Approval, *handoff.Handoff, error) {
+func newRow(townID string, a *approval.Request) (*messages.Approval, *handoff.Handoff, error) {
 	h, err := handoff.Parse(a.Handoff, schemas.Limits{Bytes: len(a.Handoff) + 1})
 	if err != nil {
 		return nil, nil, err
@@ -306,15 +306,15 @@ func newRow(townID string, a *approval.Asked) (*messages.Approval, *handoff.Hand
 	}, h, err
 }
 
-// decide adds a decision; nil for none.
-func decide(row *messages.Approval, d *approval.Decision) {
+// setDecision adds a decision; nil for none.
+func setDecision(row *messages.Approval, d *approval.Decision) {
 	if d != nil {
 		row.DecidedBy, row.DecidedAt, row.Reason = d.ActorID, runevents.Timestamp(d.At), d.Reason
 	}
 }
 
-// expect adds the changes that the rules expect of a handoff.
-func (r *reading) expect(row *messages.Approval, h *handoff.Handoff, town *listed) error {
+// addExpectedChanges adds the changes that the rules expect of a handoff.
+func (r *pageReader) addExpectedChanges(row *messages.Approval, h *handoff.Handoff, town *pageTown) error {
 	after, reason := r.Rules.Apply(town.State.Snapshot, &h.Proposal)
 	if row.ExpectedFailure = reason; reason != "" {
 		return nil
@@ -335,8 +335,8 @@ func changes(before any, after []byte) (found []messages.ExpectedChange, more in
 	room := maxChangesBytes
 	for _, d := range handoff.Differences(before, to, true) {
 		c := messages.ExpectedChange{Path: d.Path}
-		c.From, c.FromBytes = shown(d.Before)
-		c.To, c.ToBytes = shown(d.After)
+		c.From, c.FromBytes = truncated(d.Before)
+		c.To, c.ToBytes = truncated(d.After)
 		room -= len(c.Path) + len(c.From) + len(c.To)
 		if len(found) == maxChanges || room < 0 {
 			more++
@@ -347,8 +347,8 @@ func changes(before any, after []byte) (found []messages.ExpectedChange, more in
 	return found, more, nil
 }
 
-// shown returns a value, or the size of one that is too large.
-func shown(value jsontext.Value) (jsontext.Value, int) {
+// truncated returns a value, or the size of one that is too large.
+func truncated(value jsontext.Value) (jsontext.Value, int) {
 	if len(value) > maxValue {
 		return nil, len(value)
 	}

@@ -80,7 +80,7 @@ func (a *asking) ask(townID string, kind handoff.ProposalType, argument string) 
 			if e.Seq == 0 {
 				e.State = state
 			}
-			e.Approvals = e.Approvals.Ask(h, encoded, trace.Context{}, a.now, time.Hour)
+			e.Approvals = e.Approvals.Add(h, encoded, trace.Context{}, a.now, time.Hour)
 		})
 	return h
 }
@@ -156,7 +156,7 @@ func TestList_RunBehindForgottenProposals(t *testing.T) {
 		logtest.Commit(t, a.Log, &machine.Record{Kind: machine.KindPut, TownID: "t"},
 			func(e *machine.Town) {
 				encoded := e.Approvals[len(e.Approvals)-1].Handoff
-				e.Approvals = e.Approvals.Close(h, encoded, runOf(h)).CloseStale(e.State.Hash)
+				e.Approvals = e.Approvals.MarkUsed(h, encoded, runOf(h)).CloseStale(e.State.Hash)
 			})
 	}
 	rows := a.list("")
@@ -201,7 +201,7 @@ func TestList_Status(t *testing.T) {
 				Reason: "why", At: noon}
 			var refused *approval.Refusal
 			e.Approvals, _, refused = e.Approvals.Decide(
-				approval.Question{HandoffID: e.Approvals[0].HandoffID}, e.State.Hash, d, time.Hour)
+				approval.HandoffRef{HandoffID: e.Approvals[0].HandoffID}, e.State.Hash, d, time.Hour)
 			require.Nil(a.t, refused)
 		}
 	}
@@ -218,7 +218,7 @@ func TestList_Status(t *testing.T) {
 			encoded := e.Approvals[0].Handoff
 			h, err := handoff.Parse(encoded, schemas.Limits{})
 			require.NoError(a.t, err)
-			e.Approvals = e.Approvals.Close(h, encoded, "run-1")
+			e.Approvals = e.Approvals.MarkUsed(h, encoded, "run-1")
 		}, ""},
 		{"the town has changed", func(_ *asking, e *machine.Town) {
 			e.State = townState("t", towntest.Calmer)
@@ -271,7 +271,7 @@ func TestList_DamagedTown(t *testing.T) {
 	a := newAsking(t)
 	a.talk("a")
 	a.talk("b")
-	last, err := a.Log.LastOf(t.Context(), "a")
+	last, err := a.Log.LastMessage(t.Context(), "a")
 	require.NoError(t, err)
 	for name := range last.Header {
 		if strings.HasPrefix(name, layout.ServerHeaderPrefix) {
@@ -378,7 +378,7 @@ func TestClosed_DecisionBehindMany(t *testing.T) {
 		worldsettings.StreamConfig("main", worldsettings.Settings{HistoryPerTown: 1000}, 1))
 	require.NoError(t, err)
 	a.approve("t", a.talk("t"), "why")
-	for range mostBehind {
+	for range maxTownRows {
 		logtest.Commit(t, a.Log, &machine.Record{Kind: machine.KindDecided, TownID: "t",
 			Run: &runlog.Run{Identity: runevents.Identity{RunID: "later"}, FirstSeq: 1}},
 			func(e *machine.Town) { e.Approvals = nil })

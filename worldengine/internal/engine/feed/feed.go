@@ -17,24 +17,24 @@ import (
 )
 
 const (
-	// waiting bounds the commits that wait to be published.
-	waiting = 1024
+	// queueSize bounds the commits that wait to be published.
+	queueSize = 1024
 	// wakePause is the pause of a reader that was woken by commits that it does not want.
 	wakePause = 10 * time.Millisecond
 )
 
-// Config configures a Feed. Every member but Listening must be set.
+// Config configures a Feed. Every member but HasSubscribers must be set.
 type Config struct {
 	Log   *records.Log
 	Index *index.Index // of the log
 	// Publish publishes a live message. It must not block.
 	Publish func(subject string, data []byte) error
-	// Listening reports whether a subject of live messages has a listener. If it is nil, all live
+	// HasSubscribers reports whether a subject of live messages has a listener. If it is nil, all live
 	// messages are published.
-	Listening func(subject string) bool
-	// Damaged is called with each unreadable commit of a page, and the reason.
-	Damaged func(seq uint64, err error)
-	Logger  *slog.Logger
+	HasSubscribers func(subject string) bool
+	// OnDamaged is called with each unreadable commit of a page, and the reason.
+	OnDamaged func(seq uint64, err error)
+	Logger    *slog.Logger
 }
 
 // Feed publishes the commits of its server live, and serves pages of the log. It is safe for
@@ -47,7 +47,7 @@ type Feed struct {
 
 // New makes a feed; Run starts it.
 func New(config Config) *Feed {
-	return &Feed{config: config, appended: make(chan *jetstream.RawStreamMsg, waiting)}
+	return &Feed{config: config, appended: make(chan *jetstream.RawStreamMsg, queueSize)}
 }
 
 // Appended publishes a message that this server has stored in the log. It never blocks: if too many
@@ -84,7 +84,7 @@ func (f *Feed) Run(ctx context.Context) {
 
 func (f *Feed) publish(commit *jetstream.RawStreamMsg) {
 	subject := wire.EventsSubject(f.config.Log.World, TownToken(commit.Subject, commit.Header))
-	if f.config.Listening != nil && !f.config.Listening(subject) {
+	if f.config.HasSubscribers != nil && !f.config.HasSubscribers(subject) {
 		return
 	}
 	data, err := Message(commit)

@@ -52,8 +52,8 @@ func newWorld(t *testing.T, publish func(string, []byte) error) *world {
 func (w *world) open(x *index.Index, publish func(string, []byte) error) *feed.Feed {
 	return feed.New(feed.Config{
 		Log: w.log, Index: x, Publish: publish,
-		Damaged: func(seq uint64, _ error) { w.damaged = append(w.damaged, seq) },
-		Logger:  slog.New(slog.DiscardHandler),
+		OnDamaged: func(seq uint64, _ error) { w.damaged = append(w.damaged, seq) },
+		Logger:    slog.New(slog.DiscardHandler),
 	})
 }
 
@@ -242,7 +242,7 @@ func TestFeed_MissesRatherThanBlocks(t *testing.T) {
 		published++
 		return nil
 	})
-	w.log.Appended = w.Appended
+	w.log.OnAppended = w.Appended
 	w.put("t", 1)
 	msg, err := w.log.At(t.Context(), 1)
 	require.NoError(t, err)
@@ -273,10 +273,10 @@ func TestFeed_WakesForCommitsOfOthers(t *testing.T) {
 			pages <- page
 		}()
 		w.put("ours", 1)
-		own := w.log.Appended
-		w.log.Appended = nil
+		own := w.log.OnAppended
+		w.log.OnAppended = nil
 		w.put("theirs", 1)
-		w.log.Appended = own
+		w.log.OnAppended = own
 		_, err := w.index.Sync(t.Context())
 		require.NoError(t, err)
 		select {
@@ -310,13 +310,13 @@ func TestFeed_Listening(t *testing.T) {
 	log, published := logtest.New(t), make(chan string, 2)
 	f := feed.New(feed.Config{
 		Log: log, Logger: slog.New(slog.DiscardHandler),
-		Listening: func(subject string) bool { return subject == wire.EventsSubject("main", "b") },
+		HasSubscribers: func(subject string) bool { return subject == wire.EventsSubject("main", "b") },
 		Publish: func(subject string, _ []byte) error {
 			published <- subject
 			return errors.New("the connection is closed")
 		},
 	})
-	log.Appended = f.Appended
+	log.OnAppended = f.Appended
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	for _, town := range []string{"a", "b"} {

@@ -16,14 +16,14 @@ import (
 	"worldengine/worldengine/internal/store/commitlog"
 )
 
-// ErrInvalidCursor: the cursor is no number, or lies beyond the end of the log.
+// ErrInvalidCursor means that the cursor is no number, or lies beyond the end of the log.
 var ErrInvalidCursor = errors.New("begin again without `after`, or with \"0\"")
 
 // Bounds of one page.
 const (
 	pageBytes  = 1_000_000
 	batch      = 256    // messages of one bulk read
-	maxLooked  = 5_000  // messages that are looked at
+	maxScanned = 5_000  // messages that are looked at
 	maxRemoved = 10_000 // if more were removed, damaged ones count as removed
 )
 
@@ -35,9 +35,9 @@ type Query struct {
 	Towns []string
 }
 
-// wants reports whether a query includes a message. Every query includes a damaged message that
+// matches reports whether a query includes a message. Every query includes a damaged message that
 // does not name its town.
-func (q *Query) wants(subject string, header nats.Header) bool {
+func (q *Query) matches(subject string, header nats.Header) bool {
 	token := TownToken(subject, header)
 	return q.Towns == nil || token == "" || slices.Contains(q.Towns, token)
 }
@@ -121,7 +121,7 @@ func (f *Feed) Read(ctx context.Context, q Query) (Page, error) {
 		return Page{}, fmt.Errorf("feed: the cursor %d lies beyond the end of the log, %d: %w",
 			q.After, end, ErrInvalidCursor)
 	}
-	r := &reader{feed: f, query: &q, page: Page{Cursor: q.After}, room: pageBytes}
+	r := &pageReader{feed: f, query: &q, page: Page{Cursor: q.After}, bytesLeft: pageBytes}
 	for most := 1; !r.full && r.page.Cursor < end; {
 		if q.Towns == nil {
 			most = batch
@@ -138,12 +138,12 @@ func (f *Feed) Read(ctx context.Context, q Query) (Page, error) {
 			return Page{}, err
 		}
 		most = min(2*most, batch)
-		r.asked = false
+		r.removalsRead = false
 		if len(messages) == 0 {
-			err = r.absent(ctx, end+1)
+			err = r.handleMissing(ctx, end+1)
 		}
 		for _, msg := range messages {
-			if err = r.absent(ctx, msg.Sequence); err != nil || r.full {
+			if err = r.handleMissing(ctx, msg.Sequence); err != nil || r.full {
 				break
 			}
 			r.read(msg)
@@ -156,24 +156,24 @@ func (f *Feed) Read(ctx context.Context, q Query) (Page, error) {
 	return r.page, nil
 }
 
-type reader struct {
-	feed   *Feed
-	query  *Query
-	page   Page
-	room   int // bytes
-	looked int
-	full   bool
-	// askRemoved sets first to the log's first message, and removed to the removed messages behind it.
-	// If these are too many to list, it sets first beyond all messages. asked is set if askRemoved was
+type pageReader struct {
+	feed      *Feed
+	query     *Query
+	page      Page
+	bytesLeft int // bytes
+	scanned   int
+	full      bool
+	// readRemoved sets first to the log's first message, and removed to the removed messages behind it.
+	// If these are too many to list, it sets first beyond all messages. removalsRead is set if readRemoved was
 	// called after the last bulk read.
-	first   uint64
-	removed map[uint64]bool
-	asked   bool
+	first        uint64
+	removed      map[uint64]bool
+	removalsRead bool
 }
 
 // read adds a message to the page if the query wants it and the page has room.
-func (r *reader) read(msg *jetstream.RawStreamMsg) {
-	if !r.query.wants(msg.Subject, msg.Header) {
+func (r *pageReader) read(msg *jetstream.RawStreamMsg) {
+	if !r.query.matches(msg.Subject, msg.Header) {
 		r.advance(msg.Sequence)
 		return
 	}
@@ -186,16 +186,16 @@ func (r *reader) read(msg *jetstream.RawStreamMsg) {
 }
 
 // damaged adds a commit that cannot be read.
-func (r *reader) damaged(seq uint64, reason error) {
+func (r *pageReader) damaged(seq uint64, reason error) {
 	if r.add(seq, fmt.Appendf(nil, `{"cursor":"%d","damaged":true}`, seq)) {
-		r.feed.config.Damaged(seq, reason)
+		r.feed.config.OnDamaged(seq, reason)
 	}
 }
 
 // add adds a commit message, and reports whether there was room for it.
-func (r *reader) add(seq uint64, data []byte) bool {
-	r.room -= len(data) + 1
-	if len(r.page.Commits) > 0 && r.room < 0 {
+func (r *pageReader) add(seq uint64, data []byte) bool {
+	r.bytesLeft -= len(data) + 1
+	if len(r.page.Commits) > 0 && r.bytesLeft < 0 {
 		r.full = true
 		return false
 	}
@@ -206,19 +206,19 @@ func (r *reader) add(seq uint64, data []byte) bool {
 }
 
 // advance moves the cursor of the page to a message.
-func (r *reader) advance(seq uint64) {
+func (r *pageReader) advance(seq uint64) {
 	r.page.Cursor = seq
-	r.looked++
-	r.full = r.full || r.looked == maxLooked
+	r.scanned++
+	r.full = r.full || r.scanned == maxScanned
 }
 
-// absent handles the messages between the page's cursor and until, which the bulk read did not
+// handleMissing handles the messages between the page's cursor and until, which the bulk read did not
 // deliver. They were removed from the log, or NATS cannot read them.
-func (r *reader) absent(ctx context.Context, until uint64) error {
+func (r *pageReader) handleMissing(ctx context.Context, until uint64) error {
 	for r.page.Cursor+1 < until && !r.full {
 		seq := r.page.Cursor + 1
-		if seq >= r.first && !r.removed[seq] && !r.asked {
-			if err := r.askRemoved(ctx); err != nil {
+		if seq >= r.first && !r.removed[seq] && !r.removalsRead {
+			if err := r.readRemoved(ctx); err != nil {
 				return err
 			}
 		}
@@ -239,8 +239,8 @@ func (r *reader) absent(ctx context.Context, until uint64) error {
 	return nil
 }
 
-// askRemoved asks NATS which messages were removed from the log.
-func (r *reader) askRemoved(ctx context.Context) error {
+// readRemoved asks NATS which messages were removed from the log.
+func (r *pageReader) readRemoved(ctx context.Context) error {
 	log := r.feed.config.Log.Stream
 	info, err := commitlog.LeaderInfo(ctx, log)
 	if err == nil && 0 < info.State.NumDeleted && info.State.NumDeleted <= maxRemoved {
@@ -249,7 +249,7 @@ func (r *reader) askRemoved(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.first, r.removed, r.asked = max(info.State.FirstSeq, 1), map[uint64]bool{}, true
+	r.first, r.removed, r.removalsRead = max(info.State.FirstSeq, 1), map[uint64]bool{}, true
 	for _, seq := range info.State.Deleted {
 		r.removed[seq] = true
 	}

@@ -19,7 +19,7 @@ import (
 // between. Absences is safe for concurrent use.
 type Absences struct {
 	now      func() time.Time
-	policy   apply.Policy
+	policy   apply.RetryPolicy
 	alerts   Alerts
 	logger   *slog.Logger
 	recalled sync.Once
@@ -79,9 +79,9 @@ func (s *Absences) Plugin(townID string) *messages.AbsentPlugin {
 }
 
 // prospects has, for each policy, the future of the commands of a town without a game.
-var prospects = map[apply.WhenAbsent]string{
-	apply.AbsentFail: "Each fails with PLUGIN_UNAVAILABLE when its attempts are over.",
-	apply.AbsentWait: "They wait until the game is back.",
+var prospects = map[apply.AbsencePolicy]string{
+	apply.AbsenceFail: "Each fails with PLUGIN_UNAVAILABLE when its attempts are over.",
+	apply.AbsenceWait: "They wait until the game is back.",
 }
 
 // NoteAbsent records that a command found no game. commands is the number of the town's commands in
@@ -101,7 +101,7 @@ func (s *Absences) NoteAbsent(ctx context.Context, of alerts.Subject, commands i
 	s.mu.Unlock()
 	if raise {
 		s.alerts.Raise(alerts.PluginAbsent.AlertSince(of, a.since, "{commands}",
-			strconv.Itoa(commands), "{prospect}", prospects[s.policy.Absent]))
+			strconv.Itoa(commands), "{prospect}", prospects[s.policy.Absence]))
 	}
 }
 
@@ -127,7 +127,7 @@ func (s *Absences) NotNeeded(townID string) {
 }
 
 // end ends the absence of a town. It raises an alert if the absence raised PLUGIN_ABSENT.
-func (s *Absences) end(of alerts.Subject, text alerts.Text) {
+func (s *Absences) end(of alerts.Subject, text alerts.Template) {
 	s.mu.Lock()
 	a := s.towns[of.TownID]
 	delete(s.towns, of.TownID)

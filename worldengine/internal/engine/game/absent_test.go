@@ -17,11 +17,11 @@ import (
 )
 
 // opened returns absences, and the alerts that they raise.
-func opened(policy apply.WhenAbsent) (*Absences, *raised) {
+func opened(policy apply.AbsencePolicy) (*Absences, *raised) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	alerts := new(raised)
 	return newAbsences(func() time.Time { return now }, &Config{
-		Policy: apply.Policy{Resend: time.Hour, Absent: policy}, Alerts: alerts,
+		Policy: apply.RetryPolicy{Resend: time.Hour, Absence: policy}, Alerts: alerts,
 		Logger: slog.New(slog.DiscardHandler),
 	}), alerts
 }
@@ -33,9 +33,9 @@ var ofTown = alerts.Subject{TownID: "t", HandoffID: "handoff", RunID: "run"}
 // alert was raised.
 func TestAbsences_Raise(t *testing.T) {
 	t.Parallel()
-	for policy, prospect := range map[apply.WhenAbsent]string{
-		apply.AbsentFail: "commands in hand: 2. Each fails with PLUGIN_UNAVAILABLE",
-		apply.AbsentWait: "commands in hand: 2. They wait until the game is back.",
+	for policy, prospect := range map[apply.AbsencePolicy]string{
+		apply.AbsenceFail: "commands in hand: 2. Each fails with PLUGIN_UNAVAILABLE",
+		apply.AbsenceWait: "commands in hand: 2. They wait until the game is back.",
 	} {
 		t.Run(string(policy), func(t *testing.T) {
 			t.Parallel()
@@ -72,7 +72,7 @@ func TestAbsences_Raise(t *testing.T) {
 // Each town has an absence of its own, and each raises its alerts.
 func TestAbsences_Towns(t *testing.T) {
 	t.Parallel()
-	s, raised := opened(apply.AbsentFail)
+	s, raised := opened(apply.AbsenceFail)
 	for range 2 {
 		s.NoteAbsent(t.Context(), ofTown, 1, true)
 		s.NoteAbsent(t.Context(), alerts.Subject{TownID: "u"}, 1, true)
@@ -99,7 +99,7 @@ func TestAbsences_Towns(t *testing.T) {
 // for that. An alert of another code, of no town, or with an invalid time is ignored.
 func TestAbsences_Recall(t *testing.T) {
 	t.Parallel()
-	s, raised := opened(apply.AbsentFail)
+	s, raised := opened(apply.AbsenceFail)
 	const since = "2026-01-01T00:00:00.000Z"
 	stored := func(code runevents.AlertCode, townID, since string) messages.Alert {
 		return messages.Alert{Alert: runevents.Alert{Code: code, TownID: townID, Since: since}}
@@ -132,7 +132,7 @@ func TestAbsences_RecallFails(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				s, raised := opened(apply.AbsentFail)
+				s, raised := opened(apply.AbsenceFail)
 				raised.all = func(ctx context.Context) ([]messages.Alert, error) {
 					if wait > 0 {
 						<-ctx.Done()

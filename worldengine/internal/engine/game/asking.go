@@ -76,7 +76,7 @@ func (x *Execution) replied(ctx context.Context, r Reply) {
 		said := "No plugin is subscribed for the town."
 		if p.last != nil {
 			said = phrase.Sentence(p.last)
-		} else if last := x.Pending.Last; last != nil {
+		} else if last := x.Pending.LastFailure; last != nil {
 			said = last.Message
 		}
 		x.lacksGame(ctx, said, time.Until(p.next), over != nil)
@@ -111,7 +111,7 @@ func (x *Execution) hasGame(ctx context.Context) {
 }
 
 // finishAttempt ends the attempt with an outcome, which is committed next.
-func (x *Execution) finishAttempt(v apply.Result) {
+func (x *Execution) finishAttempt(v apply.AttemptResult) {
 	d := x.dispatcher
 	v.Attempt, v.At = x.Pending.Attempt, d.steps.Now()
 	x.outcome, x.due, x.plugin, x.absent = &v, time.Time{}, nil, false

@@ -46,7 +46,7 @@ type pluginAttempt struct {
 // action is an attempt's next action. If over is set, the attempt ends with it. If send is set, the
 // request is sent. Otherwise the caller waits for a reply.
 type action struct {
-	over *apply.Result
+	over *apply.AttemptResult
 	send bool      // then call requested
 	wait time.Time // at most until then; then call replied or timedOut
 	// invalid is the reason why the reply before the action was no valid answer.
@@ -63,7 +63,7 @@ func (p *pluginAttempt) due(now time.Time) action {
 		return action{send: true}
 	}
 	reached := p.earlier || p.reached
-	return action{over: &apply.Result{Failed: apply.Silence(reached, p.last), Reached: reached}}
+	return action{over: &apply.AttemptResult{Failure: apply.NoAnswer(reached, p.last), Reached: reached}}
 }
 
 // isInHand reports whether a plugin may be working on the last request.

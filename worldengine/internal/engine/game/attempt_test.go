@@ -204,7 +204,7 @@ func actionText(p *pluginAttempt, a action, start time.Time) string {
 	case a.over != nil && a.over.Applied:
 		return "applied"
 	case a.over != nil:
-		text := string(a.over.Failed.Reason)
+		text := string(a.over.Failure.Reason)
 		if a.over.Reached {
 			text += ", reached"
 		}

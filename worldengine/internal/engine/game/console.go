@@ -42,7 +42,7 @@ func (x *Execution) askConsole() (more bool) {
 		x.finishAttempt(apply.ConsoleInDoubt(
 			"The engine ended while the command was on its way to the console."))
 	case console == nil:
-		x.finishAttempt(apply.Result{Failed: &apply.Failure{
+		x.finishAttempt(apply.AttemptResult{Failure: &apply.Failure{
 			Reason: apply.ReasonPluginUnavailable, Message: "No console is configured.",
 		}})
 	default:
@@ -115,7 +115,7 @@ func (x *Execution) consoleReplied(ctx context.Context, r *consoleReply) {
 		d.config.Logger.Warn("the console is away: a command waits for it, or its attempt fails",
 			"town", x.TownID, "run", x.RunID, x.Trace.LogAttr(), "error", r.err)
 	}
-	pause, fails := x.console.pauses.Next(), d.config.Policy.Absent == apply.AbsentFail
+	pause, fails := x.console.pauses.Next(), d.config.Policy.Absence == apply.AbsenceFail
 	x.lacksGame(ctx, said, pause, fails)
 	if x.due = time.Now().Add(pause); fails {
 		x.finishAttempt(apply.ConsoleResult(r.answer, r.err))

@@ -59,20 +59,20 @@ func (c busyConsole) Send(ctx context.Context) (apply.Answer, error) {
 func (busyConsole) Close() {}
 
 // ends gets the ends of attempts.
-type ends chan apply.Result
+type ends chan apply.AttemptResult
 
-func (e ends) Attempt(_ apply.Binding, ended apply.Result, _ time.Duration) { e <- ended }
+func (e ends) Attempt(_ apply.Binding, ended apply.AttemptResult, _ time.Duration) { e <- ended }
 
 // A command has the whole deadline once it begins, however long the console was busy with others.
 func TestDispatcher_BusyConsole(t *testing.T) {
 	t.Parallel()
 	log := logtest.New(t)
-	pending := &apply.Pending{Via: apply.RCON, Attempt: 1, Handoff: []byte("{}"),
+	pending := &apply.Pending{Binding: apply.RCON, Attempt: 1, Handoff: []byte("{}"),
 		Expected: []byte("{}"), Run: runevents.Identity{RunID: "r"}}
 	entry := machine.Town{State: towntest.Threatened(), Pending: pending}
 	require.NoError(t, log.CommitTown(t.Context(),
 		&machine.Record{Kind: machine.KindPending, TownID: "town-threatened"}, &entry, 0))
-	last, err := log.LastOf(t.Context(), "town-threatened")
+	last, err := log.LastMessage(t.Context(), "town-threatened")
 	require.NoError(t, err)
 	for _, row := range []struct {
 		others, own time.Duration
@@ -86,13 +86,13 @@ func TestDispatcher_BusyConsole(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			log, logger := &records.Log{Log: &commitlog.Log{Store: &oneTown{last: last}}}, slog.New(slog.DiscardHandler)
-			_, raised := opened(apply.AbsentFail)
+			_, raised := opened(apply.AbsenceFail)
 			attempts, turns := make(ends, 1), queue.New(t.Context(), queue.Config{Workers: 1, Logger: logger})
 			defer func() { require.NoError(t, turns.Drain(t.Context())) }()
 			d := New(t.Context(), &stepper.Stepper{
-				Log: log, Towns: records.NewTowns(log), Now: time.Now, NewID: uuid.NewString,
+				Log: log, Towns: records.NewTownCache(log), Now: time.Now, NewID: uuid.NewString,
 			}, Config{
-				Policy:     apply.Policy{Absent: apply.AbsentFail}.WithDefaults(),
+				Policy:     apply.RetryPolicy{Absence: apply.AbsenceFail}.WithDefaults(),
 				WorldPause: NewWorldPause(log, Pause{}, nil), Alerts: raised,
 				Queue: turns, Router: newInbox("", raised), Timeout: time.Minute, Metrics: attempts,
 				RCON: busyConsole{row.others, row.own, row.late}, Logger: logger,
@@ -106,7 +106,7 @@ func TestDispatcher_BusyConsole(t *testing.T) {
 				require.True(t, ended.Applied)
 				return
 			}
-			require.EqualValues(t, row.reason, ended.Failed.Reason)
+			require.EqualValues(t, row.reason, ended.Failure.Reason)
 		})
 	}
 }

@@ -31,7 +31,7 @@ const pollPause = 250 * time.Millisecond
 // Config configures a Dispatcher. All members but RCON and Metrics are required.
 type Config struct {
 	// Policy bounds the attempts, and the waits for plugins and consoles.
-	Policy apply.Policy
+	Policy apply.RetryPolicy
 	// RCON applies the commands of towns that are bound to it; nil if there is no console.
 	RCON apply.Console
 	// PauseWait and AbsencePatience bound a client's wait for the end of a pause, and for an absent game;
@@ -39,7 +39,7 @@ type Config struct {
 	PauseWait, AbsencePatience, Timeout time.Duration
 
 	WorldPause *WorldPause
-	Ends       *runs.Ends
+	Ends       *runs.FinalRecords
 	Queue      *queue.Queue
 	Router     Router
 
@@ -63,7 +63,7 @@ type Alerts interface {
 type Metrics interface {
 	// Attempt counts an attempt to apply a command, by its binding, end and duration. It must not
 	// block and must be safe for concurrent use.
-	Attempt(by apply.Binding, ended apply.Result, took time.Duration)
+	Attempt(by apply.Binding, ended apply.AttemptResult, took time.Duration)
 }
 
 // Dispatcher has the executions of a world's pending commands, at most one for a town. It is safe for

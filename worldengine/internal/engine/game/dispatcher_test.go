@@ -87,7 +87,7 @@ func (w *working) codes() []runevents.AlertCode {
 	return slices.Clone(w.alerts)
 }
 
-func (w *working) Attempt(apply.Binding, apply.Result, time.Duration) { w.attempts++ }
+func (w *working) Attempt(apply.Binding, apply.AttemptResult, time.Duration) { w.attempts++ }
 
 // work starts a dispatcher with one accepted command, after change has changed its configuration.
 func work(
@@ -102,9 +102,9 @@ func work(
 	require.NoError(t, err)
 	w.config = game.Config{
 		PauseWait: time.Hour, Timeout: 30 * time.Second,
-		Policy: apply.Policy{Deadline: 30 * time.Second, Attempts: 2,
+		Policy: apply.RetryPolicy{Deadline: 30 * time.Second, Attempts: 2,
 			Backoff: time.Millisecond}.WithDefaults(),
-		Ends:       &runs.Ends{Log: w.log, Runs: runs.New(w.log, ix, func(runevents.Alert) {})},
+		Ends:       &runs.FinalRecords{Log: w.log, Runs: runs.New(w.log, ix, func(runevents.Alert) {})},
 		WorldPause: game.NewWorldPause(w.log, game.Pause{}, turns.WakeAll),
 		Queue:      turns, Router: inbox, Alerts: w, Metrics: w, Logger: logger,
 	}
@@ -149,7 +149,7 @@ func (w *working) halt() {
 
 // again starts the dispatcher of the next writer.
 func (w *working) again() {
-	w.steps = &stepper.Stepper{Log: w.log, Towns: records.NewTowns(w.log), Now: time.Now, NewID: uuid.NewString,
+	w.steps = &stepper.Stepper{Log: w.log, Towns: records.NewTownCache(w.log), Now: time.Now, NewID: uuid.NewString,
 		Settings: machine.Settings{Rules: new(town.DefaultRules()), Plugin: w.config.Policy}}
 	w.Dispatcher = game.New(context.Background(), w.steps, w.config)
 }
@@ -234,7 +234,7 @@ func (w *working) concluded() *handoff.Result {
 	w.t.Helper()
 	require.Eventually(w.t, func() bool { return w.town().Pending == nil }, 60*time.Second,
 		10*time.Millisecond)
-	rec, err := w.config.Ends.Record(w.t.Context(), w.current.Pending.Run.RunID)
+	rec, err := w.config.Ends.Find(w.t.Context(), w.current.Pending.Run.RunID)
 	require.NoError(w.t, err)
 	result, err := handoff.ParseResult(rec.Result, schemas.Limits{})
 	require.NoError(w.t, err)
@@ -422,8 +422,8 @@ func TestDispatcher_ConsoleEnds(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			w := work(t, func(c *game.Config) { c.RCON, c.Policy.Absent = row.console, apply.AbsentFail },
-				func(p *apply.Pending) { p.Via = apply.RCON })
+			w := work(t, func(c *game.Config) { c.RCON, c.Policy.Absence = row.console, apply.AbsenceFail },
+				func(p *apply.Pending) { p.Binding = apply.RCON })
 			a := w.await(w.execute())
 			require.NoError(t, a.err)
 			require.Equal(t, row.reason, a.Result.ReasonCode)
@@ -437,7 +437,7 @@ func TestDispatcher_ConsoleUnasked(t *testing.T) {
 	t.Parallel()
 	w := work(t, func(c *game.Config) {
 		c.RCON = &console{answer: apply.Answer{Status: apply.Refused}, unasked: true}
-	}, func(p *apply.Pending) { p.Via = apply.RCON })
+	}, func(p *apply.Pending) { p.Binding = apply.RCON })
 	w.Absences.NoteAbsent(t.Context(), alerts.Subject{TownID: "town-threatened"}, 1, true)
 	require.Equal(t, apply.ReasonPluginRejected, w.await(w.execute()).Result.ReasonCode)
 	require.Equal(t, []runevents.AlertCode{runevents.PluginAbsent}, w.codes())
@@ -596,7 +596,7 @@ func TestDispatcher_CancelUnconfirmed(t *testing.T) {
 	t.Parallel()
 	k := &console{answer: apply.Answer{Status: apply.Applied},
 		begun: make(chan struct{}, 8), release: make(chan struct{}, 8)}
-	w := work(t, func(c *game.Config) { c.RCON = k }, func(p *apply.Pending) { p.Via = apply.RCON })
+	w := work(t, func(c *game.Config) { c.RCON = k }, func(p *apply.Pending) { p.Binding = apply.RCON })
 	store := &refusing{Store: w.log.Store}
 	w.log.Store = store
 	client := w.execute()
@@ -688,7 +688,7 @@ func TestDispatcher_CancelDuringLogin(t *testing.T) {
 	k := &console{answer: apply.Answer{Status: apply.Applied},
 		begun: make(chan struct{}, 8), release: make(chan struct{})}
 	w := work(t, func(c *game.Config) { c.RCON = k },
-		func(p *apply.Pending) { p.Via = apply.RCON })
+		func(p *apply.Pending) { p.Binding = apply.RCON })
 	client := w.execute()
 	<-k.begun
 	s := w.cancellation()

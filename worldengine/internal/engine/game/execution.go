@@ -24,7 +24,7 @@ type Client = queue.Client[machine.Answer]
 // from outside; all else is the town's turn's alone.
 type Execution struct {
 	alerts.Subject // the town, the handoff, the run
-	apply.Decoded
+	apply.DecodedPending
 	dispatcher *Dispatcher
 	via        apply.Binding
 	before     town.State
@@ -69,7 +69,7 @@ type Execution struct {
 	console consoleWait
 	// outcome is the end of the attempt, to be committed; nil before. commits are the pauses between
 	// two tries.
-	outcome *apply.Result
+	outcome *apply.AttemptResult
 	commits backoff.Backoff
 }
 
@@ -77,7 +77,7 @@ type Execution struct {
 const maxReplies = 64
 
 func (d *Dispatcher) newExecution(townID string, current machine.Town) (*Execution, error) {
-	read, err := current.Pending.Read()
+	read, err := current.Pending.Decode()
 	if err != nil {
 		return nil, err
 	}
@@ -85,8 +85,8 @@ func (d *Dispatcher) newExecution(townID string, current machine.Town) (*Executi
 	x := newExecution(d, alerts.Subject{
 		TownID: townID, HandoffID: read.Handoff.HandoffID, RunID: run.RunID, Trace: run.Trace,
 	})
-	x.Decoded, x.via, x.before = read, current.Pending.Via, current.State
-	if d.config.Policy.Absent == apply.AbsentWait {
+	x.DecodedPending, x.via, x.before = read, current.Pending.Binding, current.State
+	if d.config.Policy.Absence == apply.AbsenceWait {
 		x.patient = time.Now().Add(d.config.AbsencePatience)
 	}
 	x.awaitAttempt()
@@ -94,14 +94,14 @@ func (d *Dispatcher) newExecution(townID string, current machine.Town) (*Executi
 }
 
 func newExecution(d *Dispatcher, about alerts.Subject) *Execution {
-	draw := d.steps.Log.Draw
+	draw := d.steps.Log.Jitter
 	return &Execution{
 		Subject: about, dispatcher: d, token: nuid.Next(), replies: make(chan Reply, maxReplies),
 		reread: time.Now().Add(d.config.Policy.Resend), paused: new(bool),
-		reads:   backoff.Backoff{Min: pollPause, Max: maxCommitPause, Draw: draw},
-		commits: backoff.Backoff{Min: pollPause, Max: maxCommitPause, Draw: draw},
+		reads:   backoff.Backoff{Min: pollPause, Max: maxCommitPause, Jitter: draw},
+		commits: backoff.Backoff{Min: pollPause, Max: maxCommitPause, Jitter: draw},
 		console: consoleWait{
-			pauses: backoff.Backoff{Min: pollPause, Max: d.config.Policy.Resend, Draw: draw},
+			pauses: backoff.Backoff{Min: pollPause, Max: d.config.Policy.Resend, Jitter: draw},
 		},
 	}
 }
@@ -293,7 +293,7 @@ func (x *Execution) awaitAttempt() {
 	if number := x.Pending.Attempt; number > 1 {
 		d := x.dispatcher
 		x.due = time.Now().Add(min(x.Pending.NotBefore.Sub(d.steps.Now()),
-			d.config.Policy.PauseAfter(number-1)))
+			d.config.Policy.BackoffAfter(number-1)))
 	}
 }
 
@@ -400,7 +400,7 @@ func (x *Execution) startAttempt(ctx context.Context) {
 	if x.via != apply.RCON {
 		x.plugin = &pluginAttempt{
 			applyID: x.asked.ApplyID, number: number, ends: x.begun.Add(d.config.Policy.Deadline),
-			resend: d.config.Policy.Resend, patience: d.config.Policy.Patience(),
+			resend: d.config.Policy.Resend, patience: d.config.Policy.AbsenceGrace(),
 			earlier: x.Pending.Reached,
 		}
 		x.action = x.plugin.due(x.begun)

@@ -121,7 +121,7 @@ func (i *Inbox) accept(msg *nats.Msg) {
 
 // reportApplied raises an alert if a reply says that the command was applied: the world and the
 // engine may differ, so an operator has to look.
-func (i *Inbox) reportApplied(about alerts.Subject, msg *nats.Msg, text alerts.Text) {
+func (i *Inbox) reportApplied(about alerts.Subject, msg *nats.Msg, text alerts.Template) {
 	answer, err := apply.ParseAnswer(msg.Data, about.HandoffID, schemas.Limits{})
 	if err == nil && answer.Status == apply.Applied {
 		i.alerts.RaiseOnce(text.Alert(about))

@@ -78,7 +78,7 @@ func TestDispatcher_CancelCallerLeft(t *testing.T) {
 			t.Parallel()
 			asked := make(chan *game.Execution, 8)
 			w := work(t, func(c *game.Config) {
-				c.Policy.Absent, c.Policy.Resend = apply.AbsentWait, time.Hour
+				c.Policy.Absence, c.Policy.Resend = apply.AbsenceWait, time.Hour
 				c.AbsencePatience = time.Hour
 				c.Router = router(func(x *game.Execution, _ int64) { asked <- x })
 			})

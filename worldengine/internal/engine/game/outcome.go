@@ -27,7 +27,7 @@ func (x *Execution) commit(ctx context.Context) (more bool) {
 	case err == nil:
 		return !x.over
 	case errors.Is(err, commitlog.ErrRecordTooLarge) && v.Applied && v.Snapshot != nil:
-		v.Applied, v.Failed = false, &apply.Failure{
+		v.Applied, v.Failure = false, &apply.Failure{
 			Reason:  apply.ReasonPluginStateInvalid,
 			Message: "The reported state is too large to be stored.",
 		}
@@ -41,7 +41,7 @@ func (x *Execution) commit(ctx context.Context) (more bool) {
 
 // commitOnce tries the commit with the cached state of the town. It returns ErrLostRace if that
 // state is behind the log.
-func (x *Execution) commitOnce(ctx context.Context, v *apply.Result) error {
+func (x *Execution) commitOnce(ctx context.Context, v *apply.AttemptResult) error {
 	d := x.dispatcher
 	current, err := d.steps.Towns.Get(ctx, x.TownID)
 	if err == nil {
@@ -50,12 +50,12 @@ func (x *Execution) commitOnce(ctx context.Context, v *apply.Result) error {
 	if err != nil || x.over || x.outcome == nil {
 		return err
 	}
-	if unanswered(v.Failed) && !d.steps.Serves() {
+	if unanswered(v.Failure) && !d.steps.Serves() {
 		x.leave(ctx) // a suspended server has asked too seldom; the next writer asks again
 		return nil
 	}
 	v.Reached = v.Reached || x.reach == apply.MayBeReached
-	out, err := d.steps.Step(ctx, current, d.steps.Input(x.TownID, nil, &machine.Outcome{Result: *v}))
+	out, err := d.steps.Step(ctx, current, d.steps.Input(x.TownID, nil, &machine.Outcome{AttemptResult: *v}))
 	if err != nil {
 		return err
 	}
@@ -110,7 +110,7 @@ func (x *Execution) finish(ctx context.Context, answer machine.Answer, err error
 
 // endElsewhere ends an execution whose run an operator, or another writer, has ended.
 func (x *Execution) endElsewhere(ctx context.Context) error {
-	rec, err := x.dispatcher.config.Ends.Record(ctx, x.RunID)
+	rec, err := x.dispatcher.config.Ends.Find(ctx, x.RunID)
 	switch {
 	case err != nil:
 		return err

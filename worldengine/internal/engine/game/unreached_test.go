@@ -58,7 +58,7 @@ func TestDispatcher_Unreached(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			w := work(t, func(c *game.Config) {
-				c.Policy.Attempts, c.Policy.Absent = 1, apply.AbsentFail
+				c.Policy.Attempts, c.Policy.Absence = 1, apply.AbsenceFail
 				c.Policy.Resend, c.Policy.Deadline = 100*time.Millisecond, 300*time.Millisecond
 				c.Router = away
 			}, func(p *apply.Pending) { p.Reached = row.reached })
@@ -80,7 +80,7 @@ func TestDispatcher_TakesConsoleOver(t *testing.T) {
 	t.Parallel()
 	w := work(t, func(c *game.Config) {
 		c.RCON = &console{answer: apply.Answer{Status: apply.Applied}}
-	}, func(p *apply.Pending) { p.Via = apply.RCON })
+	}, func(p *apply.Pending) { p.Binding = apply.RCON })
 	w.adopt()
 	require.Equal(t, apply.ReasonRCONInDoubt, w.concluded().ReasonCode)
 }
@@ -90,7 +90,7 @@ func TestDispatcher_TakesConsoleOver(t *testing.T) {
 func TestDispatcher_CancelAfterTakeover(t *testing.T) {
 	t.Parallel()
 	w := work(t, func(c *game.Config) {
-		c.Policy.Absent, c.AbsencePatience, c.Router = apply.AbsentWait, time.Hour, away
+		c.Policy.Absence, c.AbsencePatience, c.Router = apply.AbsenceWait, time.Hour, away
 	})
 	client := w.execute()
 	current := w.town() // another server takes it over
@@ -114,12 +114,12 @@ func TestDispatcher_Rests(t *testing.T) {
 	t.Parallel()
 	stopped := func(t *testing.T, via apply.Binding) *working {
 		w := work(t, func(c *game.Config) {
-			c.Policy.Absent, c.Policy.Attempts = apply.AbsentFail, 1
+			c.Policy.Absence, c.Policy.Attempts = apply.AbsenceFail, 1
 			c.Policy.Resend, c.Policy.Deadline = 100*time.Millisecond, 300*time.Millisecond
 			c.RCON = &console{answer: apply.Answer{Status: apply.Applied}}
 			c.Router = away
 			c.WorldPause.Set(game.Pause{Seq: 1, By: &messages.PausedBy{SignalID: "p"}})
-		}, func(p *apply.Pending) { p.Via = via })
+		}, func(p *apply.Pending) { p.Binding = via })
 		client := w.execute()
 		w.halt()
 		require.ErrorIs(t, w.await(client).err, game.ErrInProgress)
@@ -186,7 +186,7 @@ func TestDispatcher_SilentPlugin(t *testing.T) {
 		}
 	})
 	w := work(t, func(c *game.Config) {
-		c.Policy.Absent, c.Policy.Resend = apply.AbsentWait, time.Hour
+		c.Policy.Absence, c.Policy.Resend = apply.AbsenceWait, time.Hour
 		c.AbsencePatience, c.Router = time.Hour, back
 	})
 	w.execute()
@@ -206,7 +206,7 @@ func TestDispatcher_Pauses(t *testing.T) {
 	by := &messages.PausedBy{SignalID: "p", ActorID: "ada", At: time.Now(), DrainTimeoutMs: 1}
 	paused := func(t *testing.T) (w *working, requireStatus func(runevents.RunStatus)) {
 		w = work(t, func(c *game.Config) {
-			c.Policy.Absent, c.AbsencePatience, c.Router = apply.AbsentWait, time.Hour, away
+			c.Policy.Absence, c.AbsencePatience, c.Router = apply.AbsenceWait, time.Hour, away
 			c.Policy.Resend = 10 * time.Millisecond
 		})
 		return w, func(want runevents.RunStatus) {
@@ -300,7 +300,7 @@ func TestDispatcher_LeaseLost(t *testing.T) {
 				c.Policy.Attempts, c.Policy.Resend = 1, time.Minute
 				c.RCON = &console{begun: asked, release: release,
 					answer: apply.Answer{Status: apply.Applied}}
-			}, func(p *apply.Pending) { p.Via = via })
+			}, func(p *apply.Pending) { p.Binding = via })
 			w.plugin(func(c *apply.Command) apply.Answer {
 				asked <- struct{}{}
 				<-release

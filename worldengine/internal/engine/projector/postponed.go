@@ -11,9 +11,9 @@ import (
 	"worldengine/worldengine/internal/store/runs"
 )
 
-// mostRecalled is how many of the newest INCONSISTENT runs may get an alert that an earlier server
+// maxRecalled is how many of the newest INCONSISTENT runs may get an alert that an earlier server
 // postponed. The stream of alerts keeps no more of a code.
-const mostRecalled = 1_000
+const maxRecalled = 1_000
 
 // postponed is the row that made a run INCONSISTENT, while the run may lack its alert.
 type postponed struct {
@@ -34,7 +34,7 @@ func (l *postponedAlerts) add(all ...postponed) {
 	l.all = append(l.all, all...)
 }
 
-func (l *postponedAlerts) none() bool {
+func (l *postponedAlerts) isEmpty() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.all) == 0
@@ -53,12 +53,12 @@ func (l *postponedAlerts) drain() []postponed {
 // recall adds the INCONSISTENT runs that are older than the rows that Run looks at, once the index has them
 // all.
 func (p *Projector) recall() {
-	if p.recalled || p.config.Index.Position() < p.first {
+	if p.recalled || p.config.Index.Position() < p.startSeq {
 		return
 	}
 	p.recalled = true
-	for _, row := range p.config.Index.Inconsistent(0, mostRecalled) {
-		if row.Seq <= p.first {
+	for _, row := range p.config.Index.Inconsistent(0, maxRecalled) {
+		if row.Seq <= p.startSeq {
 			p.postponed.add(postponed{seq: row.Seq})
 		}
 	}
@@ -70,7 +70,7 @@ func (p *Projector) raisePostponed(ctx context.Context) (err error) {
 	p.recall()
 	spent, read := map[string]bool{}, 0
 	for _, alert := range p.postponed.drain() {
-		if err != nil || read == window || spent[alert.source] {
+		if err != nil || read == batchSize || spent[alert.source] {
 			p.postponed.add(alert)
 			continue
 		}

@@ -26,7 +26,7 @@ type Projection struct {
 
 	lastRecord uint64 // the log sequence of the last record in the state
 	lastEvent  int64  // the runSeq of the last event in the state
-	cut        bool   // the log does not keep some of the run's events
+	truncated  bool   // the log does not keep some of the run's events
 	// source is the key of the postponed alert of the run; "" if none is postponed.
 	source string
 }
@@ -49,7 +49,7 @@ func (p *Projector) Follow(ctx context.Context, run *Projection) error {
 		row := &found.Rows[i]
 		rec, at, err := p.config.Runs.Record(ctx, row)
 		if errors.Is(err, runs.ErrUnknownRun) { // expired
-			run.cut = true
+			run.truncated = true
 			continue
 		}
 		if err == nil && continued && p.skips(run, rec.Run.Records(at)) {
@@ -80,7 +80,7 @@ func (p *Projector) Add(run *Projection, rec *machine.Record, seq uint64, persis
 	records := rec.Run.Records(persistedAt)
 	if len(records) > 0 {
 		// If it is the first one that is known, the index has forgotten those before it.
-		run.cut = run.cut || run.lastEvent == 0 && records[0].RunSeq > 1
+		run.truncated = run.truncated || run.lastEvent == 0 && records[0].RunSeq > 1
 		run.lastEvent = records[len(records)-1].RunSeq
 	}
 	alerts, err := run.State.Add(rec.Kind != machine.KindEvents, records...)
@@ -110,7 +110,7 @@ func (p *Projector) skips(run *Projection, records []runevents.Record) bool {
 // run, since such alerts would mislead. If the rate of alerts postpones the alert of an INCONSISTENT run,
 // Run raises it later, for the row at a sequence.
 func (p *Projector) raise(run *Projection, seq uint64, alerts ...runevents.Alert) {
-	if run.cut || !p.running.Load() {
+	if run.truncated || !p.running.Load() {
 		return
 	}
 	for i := range alerts {

@@ -27,10 +27,10 @@ import (
 const (
 	lookback     = 10_000           // New looks so many messages before the end of the log
 	maxProjected = 2 * lookback     // projected records that are remembered
-	window       = 1024             // rows that are read at a time
-	interval     = time.Second      // between two looks, if there is something to look at
-	idle         = 10 * time.Second // between two looks, if there is nothing
-	lagHigh      = 5 * time.Second  // above it PROJECTOR_LAG_HIGH is raised
+	batchSize    = 1024             // rows that are read at a time
+	busyInterval = time.Second      // between two looks, if there is something to look at
+	idleInterval = 10 * time.Second // between two looks, if there is nothing
+	lagThreshold = 5 * time.Second  // above it PROJECTOR_LAG_HIGH is raised
 )
 
 // Config configures a Projector. Every member must be set.
@@ -52,15 +52,15 @@ type Config struct {
 type Projector struct {
 	config Config
 
-	first     uint64                        // the log sequence up to which New took the rows for projected
+	startSeq  uint64                        // the log sequence up to which New took the rows for projected
 	position  atomic.Uint64                 // the log sequence up to which all rows are projected
 	projected *recent.Map[uint64, struct{}] // later records that are projected, by log sequence
-	waits     atomic.Pointer[waiting]       // nil if nothing waits to be projected
+	backlog   atomic.Pointer[backlog]       // nil if nothing waits to be projected
 	postponed postponedAlerts
 
 	running  atomic.Bool // Run was called
 	start    time.Time   // of Run
-	late     bool        // at the last look of Run
+	lagging  bool        // at the last look of Run
 	recalled bool        // the alerts that an earlier server postponed are in postponed
 }
 
@@ -69,8 +69,8 @@ func New(config Config) *Projector {
 	done, total := config.Index.Progress()
 	end := max(done, total)
 	p := &Projector{config: config, projected: recent.NewMap[uint64, struct{}](maxProjected)}
-	p.first = end - min(end, lookback)
-	p.position.Store(p.first)
+	p.startSeq = end - min(end, lookback)
+	p.position.Store(p.startSeq)
 	return p
 }
 
@@ -79,9 +79,9 @@ func (p *Projector) Run(ctx context.Context) {
 	p.enable()
 	for ctx.Err() == nil {
 		position := p.config.Index.Position()
-		p.look(ctx)
-		if backoff.Sleep(ctx, interval) == nil && p.waits.Load() == nil && p.postponed.none() {
-			_ = p.config.Index.AwaitNews(ctx, position, idle)
+		p.projectBacklog(ctx)
+		if backoff.Sleep(ctx, busyInterval) == nil && p.backlog.Load() == nil && p.postponed.isEmpty() {
+			_ = p.config.Index.AwaitNews(ctx, position, idleInterval)
 		}
 	}
 }
@@ -92,15 +92,15 @@ func (p *Projector) enable() {
 	p.running.Store(true)
 }
 
-// waiting is the rows that wait to be projected, after an error.
-type waiting struct {
+// backlog is the rows that wait to be projected, after an error.
+type backlog struct {
 	since time.Time // persistedAt of the first row or, if later, the start of Run
 	rows  uint64
 }
 
-// look projects the rows that wait. It raises PROJECTOR_LAG_HIGH once each time the lag becomes too
+// projectBacklog projects the rows that wait. It raises PROJECTOR_LAG_HIGH once each time the lag becomes too
 // high.
-func (p *Projector) look(ctx context.Context) {
+func (p *Projector) projectBacklog(ctx context.Context) {
 	if err := p.projectRows(ctx); err != nil && ctx.Err() == nil {
 		p.config.Logger.Warn("appended events cannot be read for projections; will try again",
 			"error", err)
@@ -109,33 +109,33 @@ func (p *Projector) look(ctx context.Context) {
 		p.config.Logger.Warn("runs cannot be read for alerts about them; will try again", "error", err)
 	}
 	lag, _ := p.Lag()
-	if lag > lagHigh && !p.late {
+	if lag > lagThreshold && !p.lagging {
 		alert := runevents.NewAlert(runevents.ProjectorLagHigh, &runevents.Record{},
-			fmt.Sprintf("projections are %v behind, more than %v", lag, lagHigh))
+			fmt.Sprintf("projections are %v behind, more than %v", lag, lagThreshold))
 		alert.Since = runevents.Timestamp(p.config.Now().Add(-lag))
 		p.config.Alert("", alert)
 	}
-	p.late = lag > lagHigh
+	p.lagging = lag > lagThreshold
 }
 
 // projectRows projects the rows that wait. The position rises only behind a row that is projected, so that
 // after an error the same row is next.
 func (p *Projector) projectRows(ctx context.Context) error {
 	for end := p.config.Index.Position(); ; {
-		rows := p.config.Index.Appended(p.position.Load(), window)
+		rows := p.config.Index.Appended(p.position.Load(), batchSize)
 		for i := range rows {
 			if err := p.projectRow(ctx, &rows[i]); err != nil {
-				first := &waiting{since: rows[i].At, rows: uint64(len(rows) - i)}
+				first := &backlog{since: rows[i].At, rows: uint64(len(rows) - i)}
 				if first.since.Before(p.start) {
 					first.since = p.start
 				}
-				p.waits.Store(first)
+				p.backlog.Store(first)
 				return err
 			}
 			p.position.Store(rows[i].Seq)
 		}
 		if len(rows) == 0 {
-			p.waits.Store(nil)
+			p.backlog.Store(nil)
 			p.position.Store(max(p.position.Load(), end))
 			return nil
 		}
@@ -168,7 +168,7 @@ func (p *Projector) projectRow(ctx context.Context, row *index.Row) error {
 // later, since the start of Run. behind counts the rows that wait, up to window. At most 1 s is normal
 // (Execution Semantics v1, section 1.4).
 func (p *Projector) Lag() (lag time.Duration, behind uint64) {
-	waits := p.waits.Load()
+	waits := p.backlog.Load()
 	if waits == nil {
 		return 0, 0
 	}

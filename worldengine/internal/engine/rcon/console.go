@@ -68,7 +68,7 @@ func (k *Console) Login(
 		return nil, nil, unavailable(fmt.Errorf("rcon: the console was busy: %w", context.Cause(ctx)))
 	}
 	if err := k.connect(ctx); err != nil {
-		k.end()
+		k.releaseTurn()
 		return nil, nil, unavailable(err)
 	}
 	return s, nil, nil
@@ -83,7 +83,7 @@ type session struct {
 }
 
 // Close implements apply.Session.
-func (s *session) Close() { s.console.end() }
+func (s *session) Close() { s.console.releaseTurn() }
 
 // Send implements apply.Session. It runs the console commands in order, each after the response to the
 // one before.
@@ -94,7 +94,7 @@ func (s *session) Close() { s.console.end() }
 // the error is one of these two.
 func (s *session) Send(ctx context.Context) (apply.Answer, error) {
 	k := s.console
-	defer k.end()
+	defer k.releaseTurn()
 	for i, line := range s.lines {
 		response, left, err := k.link.command(ctx, line)
 		if err != nil {
@@ -132,11 +132,11 @@ func unavailable(err error) error { return fmt.Errorf("%w: %w", apply.ErrUnavail
 // another one.
 func (k *Console) Close() {
 	k.turn <- struct{}{}
-	defer k.end()
+	defer k.releaseTurn()
 	k.drop()
 }
 
-func (k *Console) end() { <-k.turn }
+func (k *Console) releaseTurn() { <-k.turn }
 
 // connect logs in, on the open link if there is one. The login shows whether the link still works
 // before a command is risked on it: the server may have restarted.

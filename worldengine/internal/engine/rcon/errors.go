@@ -17,13 +17,13 @@ const (
 // Errors of the connection. Login and Send wrap each one together with apply.ErrUnavailable or
 // apply.ErrInDoubt.
 var (
-	// ErrLoginRefused: the game server refuses the password. Compare it with rcon.password in
+	// ErrLoginRefused means that the game server refuses the password. Compare it with rcon.password in
 	// server.properties, and restart this program.
 	ErrLoginRefused = errors.New("rcon: the game server refuses the password")
-	// ErrProtocol: the answer is not Minecraft's RCON. Check that the address has the rcon.port, not
+	// ErrProtocol means that the answer is not Minecraft's RCON. Check that the address has the rcon.port, not
 	// the game's port.
 	ErrProtocol = errors.New("rcon: the other side does not speak RCON")
-	// ErrTimeout: the configured timeout passed without an answer.
+	// ErrTimeout means that the configured timeout passed without an answer.
 	ErrTimeout = errors.New("rcon: no answer within the timeout")
 	// errUnexpected: the response to a later command does not match its expect.
 	errUnexpected = errors.New("rcon: the answer does not match expect")

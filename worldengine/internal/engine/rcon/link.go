@@ -23,12 +23,12 @@ const (
 
 // link is a connection to a console. One goroutine uses it at a time. After an error it is closed.
 type link struct {
-	conn    net.Conn
-	reader  *bufio.Reader // of conn
-	timeout time.Duration // of each exchange
-	quiet   time.Duration // after which a command may have no answer
-	lastID  int32
-	late    int32 // the end marker whose answer may still come; 0 for none
+	conn       net.Conn
+	reader     *bufio.Reader // of conn
+	timeout    time.Duration // of each exchange
+	quiet      time.Duration // after which a command may have no answer
+	lastID     int32
+	lateMarker int32 // the end marker whose answer may still come; 0 for none
 }
 
 // dial connects, within the timeout.
@@ -70,17 +70,17 @@ func (l *link) login(ctx context.Context, password string) error {
 
 // command runs one command and returns its response. After an error, left reports whether the command
 // may have reached the server.
-func (l *link) command(ctx context.Context, line string) (response string, left bool, err error) {
+func (l *link) command(ctx context.Context, line string) (response string, sent bool, err error) {
 	err = l.exchangeUntil(ctx, func() error {
 		id := l.nextID()
 		var err error
-		if left, err = l.send(packet{id, kindCommand, line}); err != nil {
+		if sent, err = l.send(packet{id, kindCommand, line}); err != nil {
 			return err
 		}
 		response, err = l.response(id)
 		return err
 	})
-	return response, left, err
+	return response, sent, err
 }
 
 // response reads the response to the request id, which may have several packets, or none.
@@ -97,7 +97,7 @@ func (l *link) response(id int32) (string, error) {
 	case err != nil || p.id != id:
 		return "", err
 	case len(p.body) < fullBody:
-		l.late = end
+		l.lateMarker = end
 		return p.body, nil
 	case end == 0:
 		if end, err = l.mark(); err != nil {
@@ -125,9 +125,9 @@ func (l *link) first(id int32) (p packet, end int32, err error) {
 				return p, end, err
 			}
 		}
-		late := l.late
+		late := l.lateMarker
 		p, err = l.receive(id, end)
-		if l.late = 0; err != nil || p.id != late {
+		if l.lateMarker = 0; err != nil || p.id != late {
 			return p, end, err
 		}
 	}
@@ -154,7 +154,7 @@ func (l *link) receive(id, end int32) (packet, error) {
 	if err != nil {
 		return packet{}, err
 	}
-	expected := p.id == id || p.id == end || p.id == l.late
+	expected := p.id == id || p.id == end || p.id == l.lateMarker
 	if p.kind != kindResponse || p.id == 0 || !expected {
 		return packet{}, fmt.Errorf("%w: it answered request %d with id %d of kind %d",
 			ErrProtocol, id, p.id, p.kind)
@@ -165,18 +165,18 @@ func (l *link) receive(id, end int32) (packet, error) {
 // read reads a packet that is no late answer to an end marker.
 func (l *link) read() (packet, error) {
 	p, err := readPacket(l.reader)
-	if err == nil && l.late != 0 && p.id == l.late && p.kind == kindResponse {
-		l.late = 0
+	if err == nil && l.lateMarker != 0 && p.id == l.lateMarker && p.kind == kindResponse {
+		l.lateMarker = 0
 		return readPacket(l.reader)
 	}
 	return p, err
 }
 
 // send writes p in one piece, as vanilla requires. left reports whether any byte was written.
-func (l *link) send(p packet) (left bool, err error) {
+func (l *link) send(p packet) (sent bool, err error) {
 	n, err := l.conn.Write(p.wire())
 	if err != nil {
-		return n > 0, lost(err)
+		return n > 0, connectionLost(err)
 	}
 	return true, nil
 }

@@ -49,7 +49,7 @@ func (p packet) wire() []byte {
 func readPacket(r io.Reader) (packet, error) {
 	var head [4]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
-		return packet{}, lost(err)
+		return packet{}, connectionLost(err)
 	}
 	length := int32(binary.LittleEndian.Uint32(head[:]))
 	if length < overhead || length > overhead+maxBody {
@@ -58,7 +58,7 @@ func readPacket(r io.Reader) (packet, error) {
 	}
 	data := make([]byte, length)
 	if _, err := io.ReadFull(r, data); err != nil {
-		return packet{}, lost(err)
+		return packet{}, connectionLost(err)
 	}
 	end := len(data) - 2
 	if data[end] != 0 || data[end+1] != 0 {
@@ -71,7 +71,7 @@ func readPacket(r io.Reader) (packet, error) {
 	}, nil
 }
 
-func lost(err error) error {
+func connectionLost(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return fmt.Errorf("rcon: the game server ended the connection: %w", err)
 	}

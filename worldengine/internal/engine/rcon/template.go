@@ -100,10 +100,10 @@ func checkTemplate(run string, t handoff.ProposalType) error {
 	longest := len(run)
 	for _, word := range inBraces.FindAllString(run, -1) {
 		p, ok := placeholders[strings.Trim(word, "{}")]
-		if !ok || !p.stands(t) {
-			return fmt.Errorf("has %s, but commands of this type have only %s", word, known(t))
+		if !ok || !p.appliesTo(t) {
+			return fmt.Errorf("has %s, but commands of this type have only %s", word, placeholderNames(t))
 		}
-		longest += p.longest() - len(word)
+		longest += p.maxSize() - len(word)
 	}
 	if longest > MaxCommand {
 		return fmt.Errorf("must have at most %d bytes, but may have %d with its values",
@@ -124,24 +124,24 @@ func checkNames(run string) error {
 	return nil
 }
 
-// stands reports whether the commands of type t have the value.
-func (p placeholder) stands(t handoff.ProposalType) bool {
+// appliesTo reports whether the commands of type t have the value.
+func (p placeholder) appliesTo(t handoff.ProposalType) bool {
 	return p.targets == nil || slices.Contains(p.targets, t.Spec().Target)
 }
 
-// longest returns the size of the longest value, in bytes.
-func (p placeholder) longest() int {
+// maxSize returns the size of the longest value, in bytes.
+func (p placeholder) maxSize() int {
 	if p.text != nil {
 		return max(maxID, MaxText)
 	}
 	return maxNumber
 }
 
-// known lists the placeholders that commands of type t have.
-func known(t handoff.ProposalType) string {
+// placeholderNames lists the placeholders that commands of type t have.
+func placeholderNames(t handoff.ProposalType) string {
 	var list []string
 	for _, name := range slices.Sorted(maps.Keys(placeholders)) {
-		if placeholders[name].stands(t) {
+		if placeholders[name].appliesTo(t) {
 			list = append(list, "{"+name+"}")
 		}
 	}

@@ -26,7 +26,7 @@ import (
 type Stepper struct {
 	Log *records.Log
 	// Towns has the towns as of the last steps. After an error Step forgets the town.
-	Towns    *records.Towns
+	Towns    *records.TownCache
 	Settings machine.Settings
 	// Now is the clock of the inputs, and NewID draws a UUID v4.
 	Now   func() time.Time
@@ -36,8 +36,8 @@ type Stepper struct {
 	Leased func() bool
 	// Needs returns the needs of a town whose last message is at a sequence. Full is called with the
 	// needs of a town after a record found no room. Both are nil if histories are not bounded.
-	Needs func(ctx context.Context, townID string, seq uint64) (records.Needs, error)
-	Full  func(townID string, needs records.Needs)
+	Needs func(ctx context.Context, townID string, seq uint64) (records.RequiredHistory, error)
+	Full  func(townID string, needs records.RequiredHistory)
 	// Logger gets the troubles that an input outlives.
 	Logger *slog.Logger
 
@@ -150,7 +150,7 @@ func (s *Stepper) commit(
 		}
 		return s.Log.CommitTown(ctx, rec, &out.After, t.Seq)
 	case machine.RunSubject:
-		if err := s.Log.CheckRun(tail.Stored, useOfRun(rec)); err != nil {
+		if err := s.Log.CheckRun(tail.Stored, runPriority(rec)); err != nil {
 			return err
 		}
 		seq, err := s.Log.CommitRun(ctx, rec, tail.Guard)
@@ -210,43 +210,43 @@ func (s *Stepper) CheckTown(ctx context.Context, t machine.Town, out *machine.Ou
 	if err != nil {
 		return err
 	}
-	err = s.Log.CheckTown(needs, useOfTown(&t, out))
+	err = s.Log.CheckTown(needs, townPriority(&t, out))
 	if err != nil {
 		s.Full(townID, needs)
 	}
 	return err
 }
 
-// useOfTown returns the use of a record on its town's log subject.
-func useOfTown(t *machine.Town, out *machine.Output) records.TownUse {
+// townPriority returns the priority of a record on its town's log subject.
+func townPriority(t *machine.Town, out *machine.Output) records.TownPriority {
 	before, after := t.Pending, out.After.Pending
 	switch kind := out.Record.Kind; {
 	case before != nil && after == nil:
-		return records.TownEnd
+		return records.TownPriorityEnd
 	case before != nil && kind == machine.KindPending && after.Unreached && !before.Unreached:
-		return records.TownRest
+		return records.TownPriorityRelease
 	case before != nil && kind == machine.KindPending:
-		return records.TownAttempt
+		return records.TownPriorityAttempt
 	case kind == machine.KindPending, kind == machine.KindHandoff, kind == machine.KindAsked:
-		return records.TownHandoff
+		return records.TownPriorityHandoff
 	case kind == machine.KindControl && out.After.Paused != nil:
-		return records.TownPause
+		return records.TownPriorityPause
 	case kind == machine.KindControl && t.Paused != nil:
-		return records.TownResume
+		return records.TownPriorityResume
 	}
-	return records.TownSignal
+	return records.TownPrioritySignal
 }
 
-// useOfRun returns the use of a record on its run's own subject.
-func useOfRun(rec *machine.Record) records.RunUse {
+// runPriority returns the priority of a record on its run's own subject.
+func runPriority(rec *machine.Record) records.RunPriority {
 	pauses := func(e runlog.Event) bool { return e.EventType == runevents.RunPaused }
 	switch {
 	case rec.Closing:
-		return records.RunEnd
+		return records.RunPriorityEnd
 	case slices.ContainsFunc(rec.Run.Events, pauses):
-		return records.RunPause
+		return records.RunPriorityPause
 	}
-	return records.RunStep
+	return records.RunPriorityStep
 }
 
 // hitFailpoint passes the failpoint that follows a record.

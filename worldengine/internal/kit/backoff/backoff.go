@@ -22,12 +22,12 @@ func Sleep(ctx context.Context, d time.Duration) error {
 	return ctx.Err()
 }
 
-// Backoff waits longer each time: a pause from Min up to Max that doubles, spread by Draw over half
-// of it to one and a half. A nil Draw draws at random. A Backoff is for one goroutine.
+// Backoff waits longer each time: a pause from Min up to Max that doubles, spread by Jitter over half
+// of it to one and a half. A nil Jitter draws at random. A Backoff is for one goroutine.
 type Backoff struct {
 	Min, Max time.Duration
-	// Draw returns a duration from 0 up to below.
-	Draw func(below time.Duration) time.Duration
+	// Jitter returns a duration from 0 up to below.
+	Jitter func(below time.Duration) time.Duration
 
 	last time.Duration
 }
@@ -38,7 +38,7 @@ func (b *Backoff) Wait(ctx context.Context) error { return Sleep(ctx, b.Next()) 
 // Next returns the next pause without waiting for it.
 func (b *Backoff) Next() time.Duration {
 	b.last = min(max(2*b.last, b.Min), b.Max)
-	draw := b.Draw
+	draw := b.Jitter
 	if draw == nil {
 		draw = rand.N[time.Duration]
 	}

@@ -15,7 +15,7 @@ func TestPolicy_PauseAfter(t *testing.T) {
 	for _, draw := range []time.Duration{0, 1} {
 		b := Backoff{
 			Min: 50 * time.Millisecond, Max: 350 * time.Millisecond,
-			Draw: func(below time.Duration) time.Duration { return draw * below },
+			Jitter: func(below time.Duration) time.Duration { return draw * below },
 		}
 		for _, want := range []time.Duration{50, 100, 200, 350, 350} {
 			require.Equal(t, want*time.Millisecond/2+draw*want*time.Millisecond, b.Next())
@@ -25,7 +25,7 @@ func TestPolicy_PauseAfter(t *testing.T) {
 	}
 }
 
-// Without Draw a pause is drawn at random within its bounds.
+// Without Jitter a pause is drawn at random within its bounds.
 func TestBackoff_Draw(t *testing.T) {
 	t.Parallel()
 	b := Backoff{Min: time.Second, Max: time.Second}

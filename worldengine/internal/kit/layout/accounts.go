@@ -5,14 +5,14 @@ import (
 	"strings"
 )
 
-// CrossedSubject returns the subject on which a request arrives in the world's account, if a client
+// ImportedSubject returns the subject on which a request arrives in the world's account, if a client
 // has published it on subject. Clients cannot publish there; NATS carries their requests across.
-func CrossedSubject(subject string) string { return "clients." + subject }
+func ImportedSubject(subject string) string { return "clients." + subject }
 
-// AstraySubject returns a subject without subscribers. NATS diverts to it all that clients publish
+// DivertedSubject returns a subject without subscribers. NATS diverts to it all that clients publish
 // on subject, if they may only receive on subject. "*" in subject becomes "$1", "$2" and so on, as
 // NATS mappings require.
-func AstraySubject(subject string) string {
+func DivertedSubject(subject string) string {
 	tokens := strings.Split(subject, ".")
 	for i, wildcards := 0, 0; i < len(tokens); i++ {
 		if tokens[i] == "*" {

@@ -14,7 +14,7 @@ func TestSentence(t *testing.T) {
 		"worldengine: there is no such town":             "there is no such town",
 		"worldengine: schemas: the payload is not valid": "the payload is not valid",
 		"natsconn: worldengine: no such world":           "no such world",
-		"bench: worldengine: the log does not answer":    "the log does not answer",
+		"bench: commitlog: the log does not answer":      "the log does not answer",
 		"the answer of access: none":                     "the answer of access: none",
 		"the town is paused: worldengine: by an operator": "the town is paused: worldengine: by " +
 			"an operator",

@@ -26,8 +26,8 @@ type kind struct {
 }
 
 // New returns a limit that allows each kind most times within a period.
-func New(most int, period time.Duration) *Limit {
-	return &Limit{most: most, period: period, kinds: map[string]*kind{}}
+func New(limit int, period time.Duration) *Limit {
+	return &Limit{most: limit, period: period, kinds: map[string]*kind{}}
 }
 
 // May reports whether something of a kind may be done now, and how many were left out since the

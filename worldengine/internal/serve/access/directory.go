@@ -17,7 +17,7 @@ import (
 type Directory struct{ users atomic.Pointer[users] }
 
 // users are the rights of the users by their IDs, and of those in the world's account by their names.
-type users struct{ byID, own map[string]Rights }
+type users struct{ byID, inWorldAccount map[string]Rights }
 
 // NewDirectory returns the directory of the users of an access file.
 func NewDirectory(users []User) *Directory {
@@ -37,7 +37,7 @@ func (d *Directory) Replace(all []User) {
 			towns: u.Towns, actors: u.Actors, read: u.Read,
 		}
 		if !protocol.LookupRole(u.Role).Client {
-			known.own[u.Name] = Rights{user: u.Name, role: wire.Operator, worlds: u.Worlds}
+			known.inWorldAccount[u.Name] = Rights{user: u.Name, role: wire.Operator, worlds: u.Worlds}
 		}
 	}
 	d.users.Store(&known)
@@ -88,9 +88,9 @@ func (h Headers) written() (bytes, lines int) {
 	return bytes, lines
 }
 
-// WorldRights returns the rights of a request that was made in the world's account, which only the
-// engine and operators use. These are an operator's rights, bounded by the worlds of its user; a
-// mark on the request can only reduce them. NATS marks nothing in this account: the user is the owner of the request's inbox, which no
+// WorldRights returns the rights of a request that was made in the world's account, which only the engine and
+// operators use. These are an operator's rights, bounded by the worlds of its user; a mark on the request can
+// only reduce them. NATS marks nothing in this account: the user is the owner of the request's inbox, which no
 // other user can read.
 func (d *Directory) WorldRights(h Headers, inbox string) Rights {
 	marks := h.Decoded[layout.UserHeader]
@@ -100,7 +100,7 @@ func (d *Directory) WorldRights(h Headers, inbox string) Rights {
 	if len(marks) > 0 {
 		return d.markedRights(marks)
 	}
-	if rights, known := d.users.Load().own[layout.InboxUser(inbox)]; known {
+	if rights, known := d.users.Load().inWorldAccount[layout.InboxUser(inbox)]; known {
 		return rights
 	}
 	return Rights{role: wire.Operator}
@@ -113,7 +113,7 @@ func (d *Directory) ClientRights(h Headers) (_ Rights, certain bool) {
 	if d == nil {
 		return Rights{}, h.Readable()
 	}
-	if !h.certain() {
+	if !h.markAuthentic() {
 		return Rights{noRights: true}, false
 	}
 	return d.markedRights(h.Decoded[layout.UserHeader]), true
@@ -148,7 +148,7 @@ const (
 // The compiler refuses bounds that leave room for a hidden mark.
 const _ = uint(minMark - 1 - 2*maxLines - statusSlack)
 
-// certain reports whether the server wrote the mark.
+// markAuthentic reports whether the server wrote the mark.
 //
 // The server ends each block with its mark, and removes the client's marks that it finds. It misses
 // some that nats.go finds, since nats.go also takes lines that end in LF alone. After an empty line
@@ -157,7 +157,7 @@ const _ = uint(minMark - 1 - 2*maxLines - statusSlack)
 // stand in one place only, and the decoded headers must account for the whole block. A line "k:v\n"
 // grows by at most 2 bytes when it is written as "k: v\r\n", so maxLines lines have no room for a
 // hidden mark.
-func (h Headers) certain() bool {
+func (h Headers) markAuthentic() bool {
 	for name, values := range h.Decoded {
 		if name != layout.UserHeader && strings.Contains(name, layout.UserHeader) {
 			return false

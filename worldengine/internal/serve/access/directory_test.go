@@ -38,10 +38,10 @@ func may(r Rights) string {
 		name string
 		err  error
 	}{
-		{"act on t", r.Town("t")}, {"act on u", r.Town("u")}, {"as m", r.Actor("m")},
-		{"as n", r.Actor("n")}, {"read Town 1", r.Read("Town 1")}, {"read t", r.ReadToken("t")},
-		{"ask handoff", r.Verb(wire.Handoff)}, {"ask town.put", r.Verb(wire.TownPut)},
-		{"ask whoami", r.Verb(wire.WhoAmI)}, {"govern", r.Govern("apply")},
+		{"act on t", r.CheckTown("t")}, {"act on u", r.CheckTown("u")}, {"as m", r.CheckActor("m")},
+		{"as n", r.CheckActor("n")}, {"read Town 1", r.CheckRead("Town 1")}, {"read t", r.CheckReadToken("t")},
+		{"ask handoff", r.CheckVerb(wire.Handoff)}, {"ask town.put", r.CheckVerb(wire.TownPut)},
+		{"ask whoami", r.CheckVerb(wire.WhoAmI)}, {"govern", r.CheckMember("apply")},
 	} {
 		if right.err == nil {
 			all = append(all, right.name)
@@ -111,12 +111,12 @@ func TestDirectory_OfWorld(t *testing.T) {
 func TestRights(t *testing.T) {
 	t.Parallel()
 	r, _ := people().ClientRights(marked([]string{`{"user":"a"}`}))
-	require.ErrorIs(t, r.Town("u"), ErrForbidden)
-	require.ErrorIs(t, r.Actor("u"), ErrActorNotAllowed)
-	require.ErrorIs(t, r.Verb("unheard-of"), ErrVerbForbidden)
-	require.ErrorIs(t, r.Read("t"), ErrUnreadable, "acting on a town is no right to read it")
-	require.ErrorIs(t, r.Read(""), ErrUnreadable)
-	require.ErrorIs(t, r.ReadWorld(), ErrWorldUnreadable)
+	require.ErrorIs(t, r.CheckTown("u"), ErrForbidden)
+	require.ErrorIs(t, r.CheckActor("u"), ErrActorNotAllowed)
+	require.ErrorIs(t, r.CheckVerb("unheard-of"), ErrVerbForbidden)
+	require.ErrorIs(t, r.CheckRead("t"), ErrUnreadable, "acting on a town is no right to read it")
+	require.ErrorIs(t, r.CheckRead(""), ErrUnreadable)
+	require.ErrorIs(t, r.CheckReadWorld(), ErrWorldUnreadable)
 	for townID, readable := range map[string]bool{"": true, "Town 1": true, "t": false} {
 		towns, err := r.ReadableOf(townID)
 		require.Equal(t, readable, err == nil)
@@ -133,7 +133,7 @@ func TestRights(t *testing.T) {
 	all, err := Rights{}.ReadableOf("")
 	require.NoError(t, err)
 	require.Nil(t, all)
-	require.NoError(t, Rights{}.ReadWorld())
+	require.NoError(t, Rights{}.CheckReadWorld())
 	require.ElementsMatch(t, protocol.Verbs(), Rights{}.Identity().Verbs)
 	require.Equal(t, []string{}, Rights{noRights: true}.Readable())
 	require.Empty(t, Rights{noRights: true}.Identity().Verbs)
@@ -144,7 +144,7 @@ func TestRights(t *testing.T) {
 func TestRights_Govern(t *testing.T) {
 	t.Parallel()
 	for _, role := range append(protocol.Roles(), "") {
-		err := Rights{role: role}.Govern("apply")
+		err := Rights{role: role}.CheckMember("apply")
 		require.Equal(t, role == "" || role == wire.Operator || role == wire.Engine, err == nil, role)
 	}
 }
@@ -199,9 +199,9 @@ func TestHeaders_Certain(t *testing.T) {
 		block := client + mark + "\r\n\r\n"
 		decoded, _ := nats.DecodeHeadersMsg([]byte(block))
 		r, certain := people().ClientRights(Headers{Decoded: decoded, Bytes: len(block)})
-		require.Equal(t, want, certain && r.Verb("handoff") == nil, "%q: %v", client, decoded)
+		require.Equal(t, want, certain && r.CheckVerb("handoff") == nil, "%q: %v", client, decoded)
 		if !want {
-			require.ErrorIs(t, r.Town("t"), ErrForbidden, "%q", client)
+			require.ErrorIs(t, r.CheckTown("t"), ErrForbidden, "%q", client)
 		}
 	}
 }

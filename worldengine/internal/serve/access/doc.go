@@ -3,7 +3,7 @@
 //
 // There are two NATS accounts. The engine, its streams and operators are in the account of the
 // world; agents, plugins, approvers and observers are in the account of its clients
-// (ClientsAccount). Only the messages that Crossings lists cross. Requests to the verbs cross into
+// (ClientsAccount). Only the messages that Imports lists cross. Requests to the verbs cross into
 // the world's account: the NATS server marks them with their user, and they arrive on subjects of
 // their own. Messages for subscribers, and commands for plugins, cross the other way. If clients
 // publish in their own account on the subjects of commands and events, or want answers sent there,

@@ -46,7 +46,7 @@ var natsConfText string
 // password only if some user has an NKey. Otherwise NATS marks the client's requests with that text
 // as the user's name, and a client could take any name.
 var natsConf = template.Must(template.New("natsconf.tmpl").Funcs(template.FuncMap{
-	"crossed": layout.CrossedSubject, "astray": layout.AstraySubject, "answerWithin": AnswerWithin,
+	"crossed": layout.ImportedSubject, "astray": layout.DivertedSubject, "answerWithin": AnswerWithin,
 	"maxAnswers":    func() int { return MaxAnswers },
 	"answersExpire": func() time.Duration { return AnswersExpire },
 }).Parse(natsConfText))
@@ -60,7 +60,7 @@ type natsUser struct {
 
 // natsAccounts are the values of natsConf.
 type natsAccounts struct {
-	Crossings
+	Imports
 	Limits
 	World, Clients []natsUser
 }
@@ -69,17 +69,17 @@ type natsAccounts struct {
 type Limits struct{ MaxConnections, MaxPayload int }
 
 // WriteAccounts writes accounts without users, as a part of the configuration of a nats-server.
-func WriteAccounts(w io.Writer, crossings Crossings, limits Limits) error {
-	return natsConf.Execute(w, natsAccounts{Crossings: crossings, Limits: limits})
+func WriteAccounts(w io.Writer, imports Imports, limits Limits) error {
+	return natsConf.Execute(w, natsAccounts{Imports: imports, Limits: limits})
 }
 
 // WriteNATS writes the accounts and permissions of worlds, with their users and the server's own, as
 // a part of the configuration of a nats-server. Passwords that are not hashed are variables there.
 func WriteNATS(w io.Writer, worlds []string, users []User) error {
 	conf := natsAccounts{
-		Crossings: AllCrossings(),
-		World:     []natsUser{natsUserOf(worlds, &User{Name: EngineUser, Role: wire.Engine})},
-		Clients:   []natsUser{natsUserOf(worlds, &User{Name: AskingUser, Role: wire.Engine})},
+		Imports: AllImports(),
+		World:   []natsUser{natsUserOf(worlds, &User{Name: EngineUser, Role: wire.Engine})},
+		Clients: []natsUser{natsUserOf(worlds, &User{Name: AskingUser, Role: wire.Engine})},
 	}
 	for i := range users {
 		if users[i].OnlyTokens() {

@@ -177,10 +177,11 @@ func reading(world string) (subjects []string) {
 	return subjects
 }
 
-// Crossings are the subjects that cross between the clients' account and the world's.
-type Crossings struct {
+// Imports are the subjects that one of the two accounts imports from the other: they cross between the clients'
+// account and the world's.
+type Imports struct {
 	// Shared are subjects of requests that NATS marks with their user (layout.UserHeader). They
-	// arrive on layout.CrossedSubject of the subject.
+	// arrive on layout.ImportedSubject of the subject.
 	Shared []string
 	// Discovery are subjects of requests that NATS marks in the same way, and that several servers
 	// answer.
@@ -191,7 +192,7 @@ type Crossings struct {
 	Heard []string
 	// Diverted are subjects on which clients receive messages from the world's account alone. A
 	// message that a client publishes on one, or wants an answer sent to, goes to the
-	// layout.AstraySubject of the subject, which has no subscribers.
+	// layout.DivertedSubject of the subject, which has no subscribers.
 	Diverted []string
 }
 
@@ -199,11 +200,11 @@ type Crossings struct {
 // cross to the world's account.
 var AskingInbox = layout.InboxPrefix(AskingUser)
 
-// AllCrossings returns the crossings of all worlds. Verbs that no client may ask do not cross, so
+// AllImports returns the imports of all worlds. Verbs that no client may ask do not cross, so
 // that no reply subject leads to them either.
-func AllCrossings() Crossings {
+func AllImports() Imports {
 	heard := append(subscribable(layout.AnyWorld), wire.ApplySubject(layout.AnyWorld, "*"))
-	c := Crossings{
+	c := Imports{
 		Discovery: []string{layout.DiscoverySubjects}, Services: []string{AskingInbox + ".>"},
 		Heard: heard, Diverted: heard,
 	}

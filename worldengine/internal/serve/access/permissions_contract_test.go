@@ -115,12 +115,12 @@ func TestPermissionsOf_OtherTowns(t *testing.T) {
 
 // A verb that no client may ask does not cross accounts: no reply subject leads to it either. The
 // other way messages cross that clients may hear, and their own messages there go astray.
-func TestAllCrossings(t *testing.T) {
+func TestAllImports(t *testing.T) {
 	t.Parallel()
-	c := AllCrossings()
+	c := AllImports()
 	for _, verb := range protocol.Verbs() {
 		asked := slices.ContainsFunc([]wire.Role{wire.Agent, wire.Plugin, wire.Approver, wire.Observer},
-			func(role wire.Role) bool { return Rights{role: role}.Verb(verb) == nil })
+			func(role wire.Role) bool { return Rights{role: role}.CheckVerb(verb) == nil })
 		require.Equal(t, asked, anyCovers(c.Shared, wire.Subject("w", verb)), verb)
 		require.False(t, anyCovers(c.Services, wire.Subject("w", verb)), verb)
 	}

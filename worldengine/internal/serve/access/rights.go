@@ -13,18 +13,18 @@ import (
 
 // Errors of requests that NATS allows and the rights of the user do not cover.
 var (
-	// ErrForbidden: the user has no right to act on the town. Nothing was judged.
+	// ErrForbidden means that the user has no right to act on the town. Nothing was judged.
 	ErrForbidden = errors.New("access: this user may not act on that town")
-	// ErrUnreadable: the user has no right to read the town, its runs or its results.
+	// ErrUnreadable means that the user has no right to read the town, its runs or its results.
 	ErrUnreadable = errors.New("access: this user may not read that town")
-	// ErrWorldUnreadable: the request is about the whole world, and the user may read only some
+	// ErrWorldUnreadable means that the request is about the whole world, and the user may read only some
 	// towns.
 	ErrWorldUnreadable = errors.New("access: this is about the whole world, and this user may " +
 		"read some of its towns only: ask as a user without `read` in the access file")
-	// ErrVerbForbidden: the role of the user has no right to the verb, or NATS does not say which
+	// ErrVerbForbidden means that the role of the user has no right to the verb, or NATS does not say which
 	// user of the access file made the request.
 	ErrVerbForbidden = errors.New("access: this user may not make this request")
-	// ErrActorNotAllowed: the user may not speak for the actor. Nothing was judged.
+	// ErrActorNotAllowed means that the user may not speak for the actor. Nothing was judged.
 	ErrActorNotAllowed = errors.New("access: this user may not speak for that actor")
 )
 
@@ -45,7 +45,7 @@ func (r Rights) Identity() messages.Identity {
 		Read: r.read,
 	}
 	for _, verb := range protocol.Verbs() {
-		if r.Verb(verb) == nil {
+		if r.CheckVerb(verb) == nil {
 			id.Verbs = append(id.Verbs, verb)
 		}
 	}
@@ -59,34 +59,34 @@ func (r Rights) User() string { return r.user }
 // control.
 func (r Rights) Sender() string { return cmp.Or(r.user, string(r.role)) }
 
-// Verb returns nil, or ErrVerbForbidden if the request may not ask the verb.
-func (r Rights) Verb(verb wire.Verb) error {
+// CheckVerb returns nil, or ErrVerbForbidden if the request may not ask the verb.
+func (r Rights) CheckVerb(verb wire.Verb) error {
 	if r.noRights || r.role != "" && !slices.Contains(protocol.LookupVerb(verb).Roles, r.role) {
 		return fmt.Errorf("%w: %s", ErrVerbForbidden, verb)
 	}
 	return nil
 }
 
-// Town returns nil, or ErrForbidden if the request may not act on a town.
-func (r Rights) Town(id string) error {
+// CheckTown returns nil, or ErrForbidden if the request may not act on a town.
+func (r Rights) CheckTown(id string) error {
 	if r.noRights || len(r.towns) > 0 && !slices.Contains(r.towns, id) {
 		return fmt.Errorf("%w: %q", ErrForbidden, id)
 	}
 	return nil
 }
 
-// Govern returns nil, or ErrVerbForbidden if the request may not set a member of a town that only
+// CheckMember returns nil, or ErrVerbForbidden if the request may not set a member of a town that only
 // operators set: a plugin, which reports a town's state, may not remove the approval that agents
 // need, or change who applies commands.
-func (r Rights) Govern(member string) error {
+func (r Rights) CheckMember(member string) error {
 	if r.noRights || r.role != "" && r.role != wire.Operator && r.role != wire.Engine {
 		return fmt.Errorf("%w: only an operator sets `%s`", ErrVerbForbidden, member)
 	}
 	return nil
 }
 
-// Actor returns nil, or ErrActorNotAllowed if the request may not speak for an actor.
-func (r Rights) Actor(id string) error {
+// CheckActor returns nil, or ErrActorNotAllowed if the request may not speak for an actor.
+func (r Rights) CheckActor(id string) error {
 	if r.noRights || len(r.actors) > 0 && !slices.Contains(r.actors, id) {
 		return fmt.Errorf("%w: %q", ErrActorNotAllowed, id)
 	}
@@ -111,23 +111,23 @@ func (r Rights) ReadableOf(townID string) ([]string, error) {
 	if townID == "" {
 		return r.Readable(), nil
 	}
-	return []string{townID}, r.Read(townID)
+	return []string{townID}, r.CheckRead(townID)
 }
 
-// ReadWorld returns nil, or ErrWorldUnreadable if the request may not read every town.
-func (r Rights) ReadWorld() error {
+// CheckReadWorld returns nil, or ErrWorldUnreadable if the request may not read every town.
+func (r Rights) CheckReadWorld() error {
 	if r.Readable() != nil {
 		return ErrWorldUnreadable
 	}
 	return nil
 }
 
-// Read returns nil, or ErrUnreadable if the request may not read a town. The error is the same for
+// CheckRead returns nil, or ErrUnreadable if the request may not read a town. The error is the same for
 // every town.
-func (r Rights) Read(id string) error { return r.ReadToken(wire.TownToken(id)) }
+func (r Rights) CheckRead(id string) error { return r.CheckReadToken(wire.TownToken(id)) }
 
-// ReadToken is Read for a town token.
-func (r Rights) ReadToken(token string) error {
+// CheckReadToken is CheckRead for a town token.
+func (r Rights) CheckReadToken(token string) error {
 	towns := r.Readable()
 	same := func(id string) bool { return wire.TownToken(id) == token }
 	if towns == nil || slices.ContainsFunc(towns, same) {

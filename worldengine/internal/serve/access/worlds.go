@@ -11,7 +11,7 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// ErrWorldForbidden: the user has no right to the world. The error is the same whether there is
+// ErrWorldForbidden means that the user has no right to the world. The error is the same whether there is
 // such a world.
 var ErrWorldForbidden = errors.New("access: this user may not use that world")
 

@@ -149,7 +149,7 @@ func TestAlerts(t *testing.T) {
 	observer.sees("all acknowledged", "acknowledged by operator")
 
 	require.NotContains(t, b.shown(), "Alerts lost")
-	for range 100 * alerts.Waiting { // faster than they are stored
+	for range 100 * alerts.MaxQueued { // faster than they are stored
 		raise("lost")
 	}
 	require.NotZero(t, w.Engine().Alerts().Stats().AlertsLost)

@@ -114,7 +114,7 @@ func TestOverview_Waits(t *testing.T) {
 	t.Parallel()
 	w := serve(t, requiring(handoff.PlanSalvage), func(c *server.Config) {
 		c.Engine.Apply = apply.Plugin
-		c.Engine.Plugin = apply.Policy{Resend: time.Second}
+		c.Engine.Plugin = apply.RetryPolicy{Resend: time.Second}
 	})
 	w.send(w.made(threatened, handoff.PlanSalvage, "dread"))
 	body := w.made(threatened, handoff.AdvanceProject, "wall-perimeter")
@@ -262,8 +262,8 @@ func TestRemoveATown(t *testing.T) {
 // outage has a world whose plugins are away, and whose commands fail for it.
 func outage(c *server.Config) {
 	c.Engine.Apply = apply.Plugin
-	c.Engine.Plugin = apply.Policy{Deadline: time.Second, Attempts: 1,
-		Backoff: 10 * time.Millisecond, Resend: time.Second, Absent: apply.AbsentFail}
+	c.Engine.Plugin = apply.RetryPolicy{Deadline: time.Second, Attempts: 1,
+		Backoff: 10 * time.Millisecond, Resend: time.Second, Absence: apply.AbsenceFail}
 }
 
 // TestRetry: the runs of an outage are tried again together, also those that a list does not show, or

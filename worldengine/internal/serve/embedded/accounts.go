@@ -86,7 +86,7 @@ func (a *accounts) configure(options *natsserver.Options) (err error) {
 // for an existing NATS. connections bounds the connections of clients. Without access control no
 // requests of clients cross: the service takes them in the clients' account.
 func (a *accounts) natsAccounts(connections int) ([]*natsserver.Account, error) {
-	crossings := access.AllCrossings()
+	crossings := access.AllImports()
 	if a.config.Access == nil {
 		crossings.Shared, crossings.Discovery = nil, nil
 	}
@@ -169,7 +169,7 @@ func (a *accounts) permissionsOfAnybody() *natsserver.Permissions {
 		return nil
 	}
 	// NATS diverts a message to its astray subject before NATS checks permissions.
-	deny := append(access.AllCrossings().Heard, layout.AstraySubject(">"))
+	deny := append(access.AllImports().Heard, layout.DivertedSubject(">"))
 	return &natsserver.Permissions{Publish: &natsserver.SubjectPermission{Deny: deny}}
 }
 

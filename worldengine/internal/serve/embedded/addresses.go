@@ -29,7 +29,7 @@ func (p *addressBound) full(remote net.Addr) bool {
 		return false
 	}
 	address := httpd.AddressOf(remote)
-	most := httpd.MostOf(remote, p.config.MaxConnectionsPerAddress, p.config.MaxConnections)
+	most := httpd.ConnectionLimit(remote, p.config.MaxConnectionsPerAddress, p.config.MaxConnections)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.ids[address]) >= most {

@@ -16,9 +16,9 @@ import (
 // request is on its way.
 const grace = 100 * time.Millisecond
 
-// leastPerAddress is how many connections an address may have in any case: one browser opens
+// minPerAddress is how many connections an address may have in any case: one browser opens
 // several.
-const leastPerAddress = 16
+const minPerAddress = 16
 
 // AddressOf returns the address by which clients are counted: an IPv4 address, or the network of an
 // IPv6 one, whose owner has all of it.
@@ -57,9 +57,9 @@ func LogRefused(logger *slog.Logger, r *http.Request, user string) {
 		"address", ClientAddress(r), "user", user, "path", r.URL.Path)
 }
 
-// MostOf returns how many connections the address of a client may have: perAddress or, by default, a
+// ConnectionLimit returns how many connections the address of a client may have: perAddress or, by default, a
 // quarter of all, and any number on loopback, since every local client, and a proxy, is there.
-func MostOf(remote net.Addr, perAddress, all int) int {
+func ConnectionLimit(remote net.Addr, perAddress, all int) int {
 	tcp, ok := remote.(*net.TCPAddr)
 	switch {
 	case perAddress > 0:
@@ -70,27 +70,27 @@ func MostOf(remote net.Addr, perAddress, all int) int {
 	return max(all/4, 1)
 }
 
-// bounded is a listener that bounds its connections, in all and of each address. To admit one more,
+// limitedListener is a listener that bounds its connections, in all and of each address. To admit one more,
 // it closes the one, of all or of the address, that has gone longest without a change: a client that
 // holds connections keeps no request out. A WebSocket is not closed, but counts for its address.
-type bounded struct {
+type limitedListener struct {
 	net.Listener
-	most, perAddress int
-	logger           *slog.Logger
+	limit, perAddress int
+	logger            *slog.Logger
 
 	mu   sync.Mutex
 	open map[*countedConn]bool
 }
 
-// newBounded bounds a listener. perAddress is 0 for the default of MostOf.
-func newBounded(inner net.Listener, most, perAddress int, logger *slog.Logger) *bounded {
-	return &bounded{
-		Listener: inner, most: most, perAddress: perAddress, logger: logger, open: map[*countedConn]bool{},
+// newLimitedListener bounds a listener. perAddress is 0 for the default of ConnectionLimit.
+func newLimitedListener(inner net.Listener, limit, perAddress int, logger *slog.Logger) *limitedListener {
+	return &limitedListener{
+		Listener: inner, limit: limit, perAddress: perAddress, logger: logger, open: map[*countedConn]bool{},
 	}
 }
 
 // Accept implements net.Listener.
-func (l *bounded) Accept() (net.Conn, error) {
+func (l *limitedListener) Accept() (net.Conn, error) {
 	for {
 		conn, err := l.Listener.Accept()
 		if err != nil {
@@ -109,10 +109,10 @@ func (l *bounded) Accept() (net.Conn, error) {
 }
 
 // waitForIdle waits, if there are as many connections as may be, until the idlest has had its grace.
-func (l *bounded) waitForIdle() {
+func (l *limitedListener) waitForIdle() {
 	var pause time.Duration
 	l.mu.Lock()
-	if idlest, open := l.count(""); open >= l.most {
+	if idlest, open := l.count(""); open >= l.limit {
 		pause = time.Until(idlest.changed.Add(grace))
 	}
 	l.mu.Unlock()
@@ -121,9 +121,9 @@ func (l *bounded) waitForIdle() {
 
 // admit counts a connection, unless its address has as many WebSockets as it may have connections:
 // admitted is nil then. The connection idlest, unless nil, has to be closed for it.
-func (l *bounded) admit(conn net.Conn) (admitted, idlest *countedConn) {
+func (l *limitedListener) admit(conn net.Conn) (admitted, idlest *countedConn) {
 	remote := conn.RemoteAddr()
-	address, most := AddressOf(remote), max(MostOf(remote, l.perAddress, l.most), leastPerAddress)
+	address, most := AddressOf(remote), max(ConnectionLimit(remote, l.perAddress, l.limit), minPerAddress)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	idlest, open := l.count(address)
@@ -133,9 +133,9 @@ func (l *bounded) admit(conn net.Conn) (admitted, idlest *countedConn) {
 		if idlest == nil {
 			return nil, nil
 		}
-	} else if idlest, open = l.count(""); open >= l.most {
+	} else if idlest, open = l.count(""); open >= l.limit {
 		l.logger.Warn("connections are closed that do nothing: there are as many as may be "+
-			"(--max-connections)", "connections", l.most)
+			"(--max-connections)", "connections", l.limit)
 	} else {
 		idlest = nil
 	}
@@ -147,7 +147,7 @@ func (l *bounded) admit(conn net.Conn) (admitted, idlest *countedConn) {
 
 // count returns how many connections an address has, and the one that has gone longest without a
 // change, nil if all are WebSockets. The address "" stands for all, without WebSockets.
-func (l *bounded) count(address string) (idlest *countedConn, open int) {
+func (l *limitedListener) count(address string) (idlest *countedConn, open int) {
 	for c := range l.open {
 		if c.address != address && (address != "" || c.socket) {
 			continue
@@ -161,7 +161,7 @@ func (l *bounded) count(address string) (idlest *countedConn, open int) {
 }
 
 // changed implements the ConnState of an http.Server.
-func (l *bounded) changed(conn net.Conn, state http.ConnState) {
+func (l *limitedListener) changed(conn net.Conn, state http.ConnState) {
 	if over, ok := conn.(*tls.Conn); ok {
 		conn = over.NetConn()
 	}
@@ -174,7 +174,7 @@ func (l *bounded) changed(conn net.Conn, state http.ConnState) {
 // countedConn is a connection that is counted until it is closed.
 type countedConn struct {
 	net.Conn
-	listener *bounded
+	listener *limitedListener
 	address  string
 	// Guarded by the listener.
 	changed time.Time

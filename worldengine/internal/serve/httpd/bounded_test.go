@@ -86,7 +86,7 @@ func TestServer_ClosesUnreadAnswers(t *testing.T) {
 
 // By default an address has a quarter of the connections, and loopback, since a proxy may be there, all
 // of them. One browser needs several.
-func TestBounded_DefaultOfAnAddress(t *testing.T) {
+func TestLimitedListener_DefaultOfAnAddress(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		address                  string

@@ -26,7 +26,7 @@ const dialTimeout = 5 * time.Second
 type Bridge struct {
 	logger  *slog.Logger
 	origins []string
-	most    int64
+	limit   int64
 	open    atomic.Int64
 
 	mu     sync.Mutex
@@ -38,9 +38,9 @@ type Bridge struct {
 
 // NewBridge returns a bridge for at most so many WebSockets, which leads nowhere yet. origins are
 // those, beside its own, whose pages may use it, such as https://agents.example.
-func NewBridge(most int, origins []string, logger *slog.Logger) *Bridge {
+func NewBridge(limit int, origins []string, logger *slog.Logger) *Bridge {
 	return &Bridge{
-		most: int64(most), origins: origins, logger: logger,
+		limit: int64(limit), origins: origins, logger: logger,
 		clients: map[string]net.Addr{},
 	}
 }
@@ -124,7 +124,7 @@ func (b *Bridge) forward(
 	w http.ResponseWriter, r *http.Request, target *url.URL, config *tls.Config,
 ) {
 	defer b.open.Add(-1)
-	if b.open.Add(1) > b.most {
+	if b.open.Add(1) > b.limit {
 		http.Error(w, "There are as many WebSockets as may be (--max-connections).",
 			http.StatusServiceUnavailable)
 		return
@@ -156,8 +156,8 @@ func (b *Bridge) forward(
 	proxy.ServeHTTP(w, r)
 }
 
-// link is a connection to NATS, which the bridge forgets when it is closed.
-type link struct {
+// natsConn is a connection to NATS, which the bridge forgets when it is closed.
+type natsConn struct {
 	net.Conn
 	close func() error
 }
@@ -168,7 +168,7 @@ func (b *Bridge) remember(conn net.Conn, client net.Addr) net.Conn {
 	defer b.mu.Unlock()
 	b.clients[local] = client
 	// Once: a second close could forget a later connection, which has got the same port.
-	return &link{conn, sync.OnceValue(func() error {
+	return &natsConn{conn, sync.OnceValue(func() error {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		delete(b.clients, local)
@@ -177,4 +177,4 @@ func (b *Bridge) remember(conn net.Conn, client net.Addr) net.Conn {
 }
 
 // Close implements net.Conn.
-func (l *link) Close() error { return l.close() }
+func (l *natsConn) Close() error { return l.close() }

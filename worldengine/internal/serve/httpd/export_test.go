@@ -15,7 +15,7 @@ import (
 // one.
 func AcceptedOf(address string, perAddress, all int) int {
 	from := net.TCPAddrFromAddrPort(netip.MustParseAddrPort(address))
-	l := newBounded(nil, all, perAddress, slog.New(slog.DiscardHandler))
+	l := newLimitedListener(nil, all, perAddress, slog.New(slog.DiscardHandler))
 	for n := range all {
 		if _, idlest := l.admit(remote{from: from}); idlest != nil {
 			return n
@@ -36,7 +36,7 @@ func (s *Server) SetReadHeader(bound time.Duration) { s.http.ReadHeaderTimeout =
 
 // A connection that is closed again does not make the bridge forget a later one, which has got its
 // port.
-func TestLink_ClosedOnce(t *testing.T) {
+func TestNatsConn_ClosedOnce(t *testing.T) {
 	t.Parallel()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -63,13 +63,13 @@ func TestLink_ClosedOnce(t *testing.T) {
 type nowhere struct{ net.Conn }
 
 // A connection of an address with as many WebSockets as it may have connections is refused.
-func TestBounded_WebSocketsOfAnAddress(t *testing.T) {
+func TestLimitedListener_WebSocketsOfAnAddress(t *testing.T) {
 	t.Parallel()
-	l := newBounded(nil, 100, leastPerAddress, slog.New(slog.DiscardHandler))
+	l := newLimitedListener(nil, 100, minPerAddress, slog.New(slog.DiscardHandler))
 	from := func(address string) remote {
 		return remote{from: net.TCPAddrFromAddrPort(netip.MustParseAddrPort(address))}
 	}
-	for range leastPerAddress {
+	for range minPerAddress {
 		admitted, idlest := l.admit(from("192.0.2.1:1"))
 		require.NotNil(t, admitted)
 		require.Nil(t, idlest)

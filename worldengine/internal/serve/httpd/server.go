@@ -71,7 +71,7 @@ func Listen(config Config) (*Server, error) {
 		return nil, fmt.Errorf("httpd: cannot listen on %s: %w: give another address with --http, "+
 			"--http 127.0.0.1:0 for a free port, or --http off", config.Listen, err)
 	}
-	bounded := newBounded(listener, config.MaxConnections, config.MaxConnectionsPerAddress,
+	bounded := newLimitedListener(listener, config.MaxConnections, config.MaxConnectionsPerAddress,
 		config.Logger)
 	ctx, stop := context.WithCancel(context.Background())
 	s := &Server{listener: bounded, mux: http.NewServeMux(), probes: map[string]bool{},
@@ -166,7 +166,7 @@ func (s *Server) Close(ctx context.Context) error {
 // guarded puts the rules for every request before the handlers.
 func (s *Server) guarded(anyHost bool) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		secure(w.Header())
+		setSecurityHeaders(w.Header())
 		if !anyHost && !isAddress(r.Host) && !s.probes[r.URL.Path] {
 			http.Error(w,
 				"Without an access file the console is reached by the address of its machine only, "+
@@ -193,13 +193,13 @@ func isAddress(host string) bool {
 	return err == nil || host == "localhost"
 }
 
-// policy allows a page the files of its own origin, and nothing else.
-const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; " +
+// contentSecurityPolicy allows a page the files of its own origin, and nothing else.
+const contentSecurityPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; " +
 	"connect-src 'self'; manifest-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors " +
 	"'none'"
 
-func secure(h http.Header) {
-	h.Set("Content-Security-Policy", policy)
+func setSecurityHeaders(h http.Header) {
+	h.Set("Content-Security-Policy", contentSecurityPolicy)
 	h.Set("Cross-Origin-Opener-Policy", "same-origin")
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
 	h.Set("Permissions-Policy", "camera=(), geolocation=(), microphone=()")

@@ -20,7 +20,7 @@ func BenchmarkHandoff(b *testing.B) {
 		for range 3 {
 			w.Commit(time.Millisecond)
 		}
-		w.Attempt(apply.Plugin, apply.Result{Applied: true}, time.Millisecond)
+		w.Attempt(apply.Plugin, apply.AttemptResult{Applied: true}, time.Millisecond)
 		w.Handoff(handoff.Executed, time.Millisecond)
 		w.Request(wire.Handoff, "", time.Millisecond)
 	}

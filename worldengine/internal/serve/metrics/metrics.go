@@ -65,8 +65,8 @@ func (s *Spec) counter(in *prometheus.Registry) *prometheus.CounterVec {
 		prometheus.CounterOpts{Name: s.Name, Help: s.Help}, s.Labels)
 }
 
-// answered is the code of a request without an error.
-const answered = "OK"
+// codeOK is the code of a request without an error.
+const codeOK = "OK"
 
 // Metrics are the metrics of one server. They are safe for concurrent use.
 type Metrics struct {
@@ -162,10 +162,10 @@ func (m *Metrics) Remove(world string) {
 }
 
 // Attempt counts an attempt to apply a command by a town's binding, and its duration.
-func (w *World) Attempt(by apply.Binding, ended apply.Result, took time.Duration) {
+func (w *World) Attempt(by apply.Binding, ended apply.AttemptResult, took time.Duration) {
 	outcome := string(apply.Applied)
 	if !ended.Applied {
-		outcome = string(ended.Failed.Reason)
+		outcome = string(ended.Failure.Reason)
 	}
 	w.attempts.WithLabelValues(string(by), outcome).Inc()
 	w.applied.WithLabelValues(string(by)).Observe(took.Seconds())
@@ -179,13 +179,13 @@ func (w *World) Handoff(status handoff.Status, took time.Duration) {
 // Request counts an answer, and its request's duration. code is empty if the answer is no error.
 func (w *World) Request(verb wire.Verb, code wire.Code, took time.Duration) {
 	if code == "" {
-		code = answered
+		code = codeOK
 	}
 	w.requests.WithLabelValues(string(verb), string(code)).Inc()
 	w.took.WithLabelValues(string(verb)).Observe(took.Seconds())
 }
 
-// Commit counts an attempt to append to the log, and its duration: see commitlog.Log.Committed.
+// Commit counts an attempt to append to the log, and its duration: see commitlog.Log.OnAttempt.
 func (w *World) Commit(took time.Duration) { w.commits.Observe(took.Seconds()) }
 
 // Watch adds the metrics of the server's own counts, which sample reads for each scrape. It is called

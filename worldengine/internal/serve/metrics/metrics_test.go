@@ -34,9 +34,9 @@ func filled() *metrics.Metrics {
 	w.Request(wire.Handoff, "", 3*time.Millisecond)
 	w.Request(wire.TownGet, wire.CodeUnknownTown, time.Millisecond)
 	w.Commit(time.Millisecond)
-	w.Attempt(apply.Plugin, apply.Result{Applied: true}, 300*time.Millisecond)
+	w.Attempt(apply.Plugin, apply.AttemptResult{Applied: true}, 300*time.Millisecond)
 	w.Attempt(apply.Plugin,
-		apply.Result{Failed: &apply.Failure{Reason: apply.ReasonPluginUnavailable}}, time.Second)
+		apply.AttemptResult{Failure: &apply.Failure{Reason: apply.ReasonPluginUnavailable}}, time.Second)
 	w.Attempt(apply.RCON, apply.ConsoleInDoubt("cut off"), time.Second)
 	lag, published := int64(1500), uint64(39)
 	m.Watch(func(context.Context) metrics.Sample {
@@ -168,7 +168,7 @@ func TestMetrics_Worlds(t *testing.T) {
 	m := metrics.New("1.2.3")
 	for _, world := range []string{"a", "b"} {
 		w := m.World(world)
-		w.Attempt(apply.Plugin, apply.Result{Applied: true}, time.Second)
+		w.Attempt(apply.Plugin, apply.AttemptResult{Applied: true}, time.Second)
 		w.Commit(time.Millisecond)
 		w.Request(wire.TownGet, "", time.Millisecond)
 		w.Handoff(handoff.Executed, time.Millisecond)

@@ -55,7 +55,7 @@ func (c *client) mayPublish(subject string) bool {
 	require.NoError(c.t, c.nc.Publish(subject, []byte("{")))
 	require.NoError(c.t, c.nc.FlushTimeout(20*time.Second))
 	// NATS maps before it looks at permissions, so for a diverted subject it names the other one.
-	return !c.violated("publish", subject) && !c.violated("publish", layout.AstraySubject(subject))
+	return !c.violated("publish", subject) && !c.violated("publish", layout.DivertedSubject(subject))
 }
 
 func (c *client) maySubscribe(subject string) bool {

@@ -213,7 +213,7 @@ func (c *client) cancel(request members) (done messages.Control) {
 // same decision again has the run, and all that is known of its result.
 func TestApproval_GameIsAway(t *testing.T) {
 	t.Parallel()
-	c := newWorld(t, absentFor(apply.AbsentWait), askFor("PROJECT_ADVANCE"), pauseWait(10*time.Millisecond))
+	c := newWorld(t, absentFor(apply.AbsenceWait), askFor("PROJECT_ADVANCE"), pauseWait(10*time.Millisecond))
 	request := decision(c.send(c.wall(c.putTown("t"))).result.HandoffID, "approve", "ada", "submit", true)
 	first := c.decide(request)
 	runID := c.pendingRun("t")
@@ -265,7 +265,7 @@ func TestApproval_UnknownTypeFailsClosed(t *testing.T) {
 		c.restart(askFor(""))
 		require.Equal(t, stored, c.srv.Engine().Settings().RequireApproval)
 		requireUnapproved(t, c.send(c.talk(at)), handoff.ReasonApprovalRequired,
-			approval.Stored(stored).Detail(handoff.TalkToTownsfolk))
+			approval.ParseStored(stored).Explain(handoff.TalkToTownsfolk))
 	}
 	c.executes(c.talk(c.town("free")))
 	_, err := server.Start(t.Context(), configure(askFor("PROJECT_ADVANCE"),

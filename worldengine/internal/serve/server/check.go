@@ -64,14 +64,14 @@ func (c *Config) checkWorld(world engine.Config) (towns int, err error) {
 // nothing in the world.
 func CheckSettings(ctx context.Context, config Config, world string) (*worldsettings.Plan, error) {
 	config = config.Alone(world).withDefaults()
-	given, err := config.Engine.Settings.Checked()
+	given, err := config.Engine.Settings.Normalized()
 	if err != nil {
 		return nil, err
 	}
 	if config.External.URL == "" {
 		_, err := os.Stat(filepath.Join(config.Embedded.Data, "jetstream"))
 		if errors.Is(err, os.ErrNotExist) {
-			return &worldsettings.Plan{New: true, Settings: given.Or(worldsettings.Default())}, nil
+			return &worldsettings.Plan{New: true, Settings: given.WithDefaults(worldsettings.Default())}, nil
 		}
 		data := streamdirs.Data{Dir: config.Embedded.Data, Logger: config.Logger}
 		if err := data.RefuseRepair(world); err != nil {
@@ -87,7 +87,7 @@ func CheckSettings(ctx context.Context, config Config, world string) (*worldsett
 	if err != nil {
 		return nil, fmt.Errorf("server: JetStream: %w", err)
 	}
-	if err := commitlog.RefuseHalfRestored(ctx, js, config.Engine.World); err != nil {
+	if err := commitlog.CheckRestored(ctx, js, config.Engine.World); err != nil {
 		return nil, config.noStreamsError(err)
 	}
 	plan, err := worldsettings.MakePlan(ctx, js, config.Engine.World, given)

@@ -52,9 +52,9 @@ const (
 	followerAsks = 4 * askNode
 )
 
-// connect makes one of the server's own connections. If there is an intake, the connection is read
-// only while the intake has room. more options come last.
-func (s *Server) connect(purpose purpose, intake *service.Intake, more ...nats.Option) (*nats.Conn, error) {
+// connect makes one of the server's own connections. If there is a throttle, the connection is read
+// only while the throttle has room. more options come last.
+func (s *Server) connect(purpose purpose, throttle *service.Throttle, more ...nats.Option) (*nats.Conn, error) {
 	logger := s.config.Logger.With("connection", purpose)
 	options := []nats.Option{
 		nats.MaxReconnects(-1),
@@ -92,8 +92,8 @@ func (s *Server) connect(purpose purpose, intake *service.Intake, more ...nats.O
 				s.dials.Add(1)
 			}
 			conn, err := dial(network, address)
-			if err == nil && intake != nil {
-				conn = intake.Wrap(conn)
+			if err == nil && throttle != nil {
+				conn = throttle.Wrap(conn)
 			}
 			return conn, err
 		})))

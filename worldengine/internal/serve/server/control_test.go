@@ -362,7 +362,7 @@ func TestSignal_Refused(t *testing.T) {
 // at the game; so does a late answer.
 func TestRunCancel(t *testing.T) {
 	t.Parallel()
-	c := newWorld(t, absentFor(apply.AbsentWait),
+	c := newWorld(t, absentFor(apply.AbsenceWait),
 		func(c *server.Config) { c.Engine.Plugin.Deadline = time.Hour })
 	at := c.putTown("t")
 	first := c.sendLater(c.wall(at))
@@ -524,7 +524,7 @@ func TestRetry_Waits(t *testing.T) {
 	body := c.wall(c.putTown("t"))
 	first := c.unreached(body)
 	key := func() string { return c.resultOfKey(first.result.IdempotencyKey, "t") }
-	c.restart(absentFor(apply.AbsentWait), pauseWait(30*time.Millisecond))
+	c.restart(absentFor(apply.AbsenceWait), pauseWait(30*time.Millisecond))
 	again := c.retry(first.runID)
 	require.Nil(t, again.Result)
 	require.Equal(t, again.RunID, c.pendingRun("t"))

@@ -46,8 +46,8 @@ func (s *Server) tryCrossing(ctx context.Context) error {
 	shared := s.probes()
 	missing := map[string]bool{}
 	for _, subject := range shared {
-		missing[layout.CrossedSubject(subject)] = true
-		for _, on := range []string{subject, layout.CrossedSubject(subject)} {
+		missing[layout.ImportedSubject(subject)] = true
+		for _, on := range []string{subject, layout.ImportedSubject(subject)} {
 			sub, err := s.conn.ChanSubscribe(on, arrived)
 			if err != nil {
 				return fmt.Errorf("server: crossing of %s: %w", on, err)
@@ -65,7 +65,7 @@ func (s *Server) tryCrossing(ctx context.Context) error {
 		case msg := <-arrived:
 			switch {
 			case string(msg.Data) != probe: // a request to another writer
-			case strings.HasPrefix(msg.Subject, layout.CrossedSubject("")):
+			case strings.HasPrefix(msg.Subject, layout.ImportedSubject("")):
 				delete(missing, msg.Subject)
 			default:
 				return fmt.Errorf("%w (%s arrives unchanged)", ErrCrossing, msg.Subject)
@@ -87,7 +87,7 @@ func (s *Server) tryCrossing(ctx context.Context) error {
 // probes returns the subjects on which tryCrossing publishes. Discovery has to bear a mark if the rights
 // of a user are bounded to worlds.
 func (s *Server) probes() (subjects []string) {
-	for _, subject := range access.AllCrossings().Shared {
+	for _, subject := range access.AllImports().Shared {
 		subjects = append(subjects, wire.Subject(s.config.Engine.World, layout.VerbOf(subject)))
 	}
 	bounded := func(u access.User) bool { return len(u.Worlds) > 0 }

@@ -51,7 +51,7 @@ func (s *Server) IndexInUse(ctx context.Context) (nc *nats.Conn, world, dir stri
 	if e == nil || e.LogLost() != nil {
 		return nil, "", ""
 	}
-	if _, _, err := e.Follow(ctx); err != nil {
+	if _, _, err := e.CatchUp(ctx); err != nil {
 		return nil, "", ""
 	}
 	return s.conn, s.config.Engine.World, s.only().engine.Storage.IndexDir

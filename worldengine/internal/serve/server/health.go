@@ -33,7 +33,7 @@ func (h *hosted) ready() error {
 	if t == nil {
 		return *h.idle.Load()
 	}
-	if err := t.engine.MayStore(); err != nil {
+	if err := t.engine.StorageError(); err != nil {
 		return err
 	}
 	if t.engine.LogLost() != nil { // not returned: it names towns, and anybody may ask

@@ -107,7 +107,7 @@ func beside(t testing.TB, srv *server.Server, change ...func(*server.Config)) *e
 func open(config *server.Config) { config.Open = true }
 
 // withBus has the server publish the run events into JetStream too.
-func withBus(config *server.Config) { config.Engine.Bus.Enabled = true }
+func withBus(config *server.Config) { config.Engine.Outbox.Enabled = true }
 
 // patient lets handoffs wait for the end of a pause for as long as a test takes.
 func patient(config *server.Config) { config.Engine.PauseWait = time.Hour }

@@ -75,7 +75,7 @@ func (h *hosted) configure() {
 	h.engine = s.config.Engine
 	h.engine.World, h.service.World = h.world, h.world
 	h.engine.Logger, h.service.Logger = h.logger, h.logger
-	h.engine.Settings = h.settings.Or(h.engine.Settings)
+	h.engine.Settings = h.settings.WithDefaults(h.engine.Settings)
 	h.engine.AlertBacklog = s.config.Worlds.Backlogs.get(h.world)
 	if h.console != nil {
 		h.engine.RCON = h.console

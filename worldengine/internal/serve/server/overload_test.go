@@ -125,7 +125,7 @@ func TestOverload_HeldBytes(t *testing.T) {
 func TestOverload_Queue(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t, func(config *server.Config) {
-		config.Engine.Bounds.PerTown, config.Engine.Bounds.Workers, config.Service.Readers = 4, 1, 1
+		config.Engine.Bounds.PerTown, config.Engine.Bounds.Workers, config.Service.ReadWorkers = 4, 1, 1
 	})
 	const flood = 400
 	answered, busy := c.flood("handoff", slices.Repeat([][]byte{c.wall(c.putTown("t"))}, flood)...)

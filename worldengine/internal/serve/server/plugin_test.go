@@ -165,7 +165,7 @@ func TestPluginAbsent_CommandWaits(t *testing.T) {
 func TestPluginAbsent_CommandFails(t *testing.T) {
 	t.Parallel()
 	natstest.Patiently(t, 300*time.Millisecond, func(deadline time.Duration) (wrong string) {
-		c := newWorld(t, absentFor(apply.AbsentFail), askedOnce(deadline), withHTTP)
+		c := newWorld(t, absentFor(apply.AbsenceFail), askedOnce(deadline), withHTTP)
 		c.within = deadline + 20*time.Second
 		at, other := c.putTown("t"), c.putTown("u")
 		for _, body := range [][]byte{c.wall(at), c.talk(at), c.wall(other)} {
@@ -205,7 +205,7 @@ func unavailable(o outcome) (wrong string) {
 func TestPluginAbsent_HoldsNothing(t *testing.T) {
 	t.Parallel()
 	const size = 8 << 10
-	c := newWorld(t, absentFor(apply.AbsentWait), pauseWait(100*time.Millisecond),
+	c := newWorld(t, absentFor(apply.AbsenceWait), pauseWait(100*time.Millisecond),
 		func(c *server.Config) { c.Service.MaxHeld = 4 * 3 * size })
 	at, other := c.putTown("t"), c.putTown("other", "apply", "local")
 	large := func(at townReply, kind handoff.ProposalType, target string) []byte {
@@ -243,7 +243,7 @@ func TestPluginAbsent_HoldsNothing(t *testing.T) {
 // bindPlugin binds all towns to plugins, with a policy that fits a test.
 func bindPlugin(config *server.Config) {
 	config.Engine.Apply = apply.Plugin
-	config.Engine.Plugin = apply.Policy{
+	config.Engine.Plugin = apply.RetryPolicy{
 		Deadline: 10 * time.Second, Attempts: 3, Backoff: 10 * time.Millisecond,
 		Resend: 100 * time.Millisecond,
 	}
@@ -251,13 +251,13 @@ func bindPlugin(config *server.Config) {
 
 // absentFor asks plugins with short attempts, with a policy for absent ones, and tells clients of
 // none.
-func absentFor(absent apply.WhenAbsent) func(*server.Config) {
+func absentFor(absent apply.AbsencePolicy) func(*server.Config) {
 	return func(c *server.Config) {
 		c.Engine.PauseWait = time.Hour
 		c.Engine.Apply = apply.Plugin
-		c.Engine.Plugin = apply.Policy{
+		c.Engine.Plugin = apply.RetryPolicy{
 			Deadline: time.Second, Attempts: 3, Backoff: 10 * time.Millisecond, Resend: time.Second,
-			Absent: absent,
+			Absence: absent,
 		}
 	}
 }
@@ -267,7 +267,7 @@ func alertSoon(c *server.Config) { c.Engine.Plugin.Resend = 250 * time.Milliseco
 
 // once asks an absent plugin in one attempt.
 func once(c *server.Config) {
-	absentFor(apply.AbsentFail)(c)
+	absentFor(apply.AbsenceFail)(c)
 	c.Engine.Plugin.Attempts = 1
 }
 
@@ -276,7 +276,7 @@ func once(c *server.Config) {
 func askedOnce(deadline time.Duration) func(*server.Config) {
 	return func(c *server.Config) {
 		c.Engine.Plugin.Deadline, c.Engine.Plugin.Attempts = deadline, 1
-		c.Engine.Plugin.Resend, c.Engine.Plugin.Absent = 2*deadline, apply.AbsentFail
+		c.Engine.Plugin.Resend, c.Engine.Plugin.Absence = 2*deadline, apply.AbsenceFail
 	}
 }
 

@@ -93,7 +93,7 @@ func bindRCON(address string) func(*server.Config) {
 			},
 		}}
 		config.Engine.Apply = apply.RCON
-		config.Engine.Plugin = apply.Policy{
+		config.Engine.Plugin = apply.RetryPolicy{
 			Deadline: 10 * time.Second, Attempts: 3, Backoff: 10 * time.Millisecond,
 			Resend: 50 * time.Millisecond,
 		}
@@ -158,7 +158,7 @@ func TestRCON_Fails(t *testing.T) {
 				k = listenRCON(t, func(string) (string, bool) { return "Unknown command", row.console == refuse })
 			}
 			c := newWorld(t, bindRCON(k.address), func(c *server.Config) {
-				c.Engine.Plugin.Absent = apply.AbsentFail
+				c.Engine.Plugin.Absence = apply.AbsenceFail
 			})
 			at := c.putTown("t")
 			body := c.wall(at)

@@ -11,26 +11,26 @@ import (
 // the requests of clients cross to the world's account, and NATS marks them with their user on the
 // way.
 func (s *Server) serveRequests(context.Context) (err error) {
-	entrances := []service.Entrance{{Replies: s.conn}}
+	listeners := []service.Listener{{Replies: s.conn}}
 	purposes := []purpose{requesting}
 	if s.config.anonymousClients() {
 		if s.answering, err = s.connect(answering, nil); err != nil {
 			return err
 		}
-		entrances = append(entrances, service.Entrance{Replies: s.answering})
+		listeners = append(listeners, service.Listener{Replies: s.answering})
 		purposes = append(purposes, requestingClients)
 	}
-	for i := range entrances {
-		in := &entrances[i]
-		in.Intake = new(service.Intake)
-		if in.Requests, err = s.connect(purposes[i], in.Intake); err != nil {
-			for _, other := range entrances[:i] {
+	for i := range listeners {
+		in := &listeners[i]
+		in.Throttle = new(service.Throttle)
+		if in.Requests, err = s.connect(purposes[i], in.Throttle); err != nil {
+			for _, other := range listeners[:i] {
 				other.Requests.Close()
 			}
 			return err
 		}
 	}
-	s.service = service.New(entrances, s.config.Service)
+	s.service = service.New(listeners, s.config.Service)
 	return nil
 }
 

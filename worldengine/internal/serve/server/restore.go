@@ -18,7 +18,7 @@ import (
 // before the mark is removed: until then a loss of power leaves a world that no server serves.
 func Restore(
 	ctx context.Context, config Config, dir string, options backup.RestoreOptions,
-) (*backup.Restored, error) {
+) (*backup.RestoreResult, error) {
 	manifest, err := backup.ReadWorld(dir, options.World) // before a data directory is made
 	if err != nil {
 		return nil, err

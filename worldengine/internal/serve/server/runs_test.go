@@ -71,7 +71,7 @@ func (c *client) append(townID string, writes ...runevents.Write) []runevents.Ap
 // record is the record that a write becomes.
 func record(w runevents.Write, a runevents.Appended) runevents.Record {
 	return runevents.Record{Write: w, RunSeq: a.RunSeq, PersistedAt: a.PersistedAt,
-		AppendedBy: appends.Anyone}
+		AppendedBy: appends.AnonymousSender}
 }
 
 // A run that is too large for an answer gets an error, and hides no other run.
@@ -587,7 +587,7 @@ func invalidEvents(t *testing.T, log *natstest.Buffer) (ids []string) {
 // is any text too.
 func TestAppend_AnyRunID(t *testing.T) {
 	t.Parallel()
-	c := newWorld(t, func(config *server.Config) { config.Engine.Bus.Enabled = true })
+	c := newWorld(t, func(config *server.Config) { config.Engine.Outbox.Enabled = true })
 	ids := []string{"a.b", "a%b", "日本語", "run 1", "*", ">", "a\nb", "%", "=world", strings.Repeat("x", 256),
 		strings.Repeat(" ", 256), "a%2Eb"}
 	for _, id := range ids {
@@ -627,7 +627,7 @@ func TestProjector_AlertsOfAllRuns(t *testing.T) {
 	t.Parallel()
 	log := &natstest.Buffer{}
 	c := newWorld(t, projecting(true, log))
-	const runs = 2*alerts.FoundOfTown + 10
+	const runs = 2*alerts.MaxPerTown + 10
 	var want []string
 	for i := range runs {
 		bad := written(fmt.Sprint("run-", i), runevents.StepFailed, "build", 1)
@@ -642,7 +642,7 @@ func TestProjector_AlertsOfAllRuns(t *testing.T) {
 		}
 		return ids
 	}
-	for _, most := range []int{alerts.FoundOfTown, 2 * alerts.FoundOfTown, runs} {
+	for _, most := range []int{alerts.MaxPerTown, 2 * alerts.MaxPerTown, runs} {
 		eventually(t, func() bool { return len(raised()) == most })
 		c.restart(projecting(true, log))
 	}
@@ -725,8 +725,8 @@ func TestWebhook(t *testing.T) {
 	hangs := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-hanging }))
 	t.Cleanup(func() { close(hanging); takes.Close(); hangs.Close() })
 	c := newWorld(t, askFor("PROJECT_ADVANCE"), func(c *server.Config) {
-		c.Engine.Plugin = apply.Policy{Deadline: 100 * time.Millisecond, Attempts: 1,
-			Resend: 50 * time.Millisecond, Absent: apply.AbsentFail}
+		c.Engine.Plugin = apply.RetryPolicy{Deadline: 100 * time.Millisecond, Attempts: 1,
+			Resend: 50 * time.Millisecond, Absence: apply.AbsenceFail}
 		c.Webhook = webhook.Config{Format: webhook.JSON, URLs: []string{hangs.URL, takes.URL}}
 	})
 	var got struct {

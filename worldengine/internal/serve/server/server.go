@@ -193,7 +193,7 @@ func (s *Server) embed(context.Context) (err error) {
 		return err
 	}
 	s.url = s.embedded.URL()
-	c.Engine.Storage.Disk, c.Engine.Listening = s.embedded.Disk(), s.embedded.Listening
+	c.Engine.Storage.Disk, c.Engine.HasSubscribers = s.embedded.Disk(), s.embedded.Listening
 	c.Engine.Storage.GroupCommits = c.Embedded.Sync == embedded.SyncAlways
 	c.Service.Disk = s.embedded.Disk().State
 	c.Service.OperatorKey = s.OperatorKey()

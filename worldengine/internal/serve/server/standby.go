@@ -102,7 +102,7 @@ func (h *hosted) act(ctx context.Context, action placement.Action) *lease.Lease 
 	if err != nil && ctx.Err() == nil {
 		h.logger.Warn("the writer's lease cannot be read; will try again", "error", err)
 	}
-	if action == placement.Look {
+	if action == placement.ReadLease {
 		h.server.placer.Rouse()
 	}
 	return nil

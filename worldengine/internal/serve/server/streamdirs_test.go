@@ -258,7 +258,7 @@ func TestStreamDirs_SettingsGiven(t *testing.T) {
 	w := newWorld(t, func(c *server.Config) {
 		c.Embedded.Data = data
 		c.Engine.Settings = worldsettings.Settings{RequireApproval: "PROJECT_ADVANCE"}.
-			Or(worldsettings.Default())
+			WithDefaults(worldsettings.Default())
 		c.Engine.Storage.DiscardHistory = true
 	})
 	require.Equal(t, "PROJECT_ADVANCE", w.srv.Engine().Settings().RequireApproval)

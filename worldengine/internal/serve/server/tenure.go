@@ -79,7 +79,7 @@ func (h *hosted) startTenure(ctx context.Context, t *tenure) error {
 	}
 	h.forgetSettings()     // they are the world's now
 	if s.embedded == nil { // a later tenure notices by this index that the log lost records
-		h.index.Store(t.engine.KeepIndex())
+		h.index.Store(t.engine.DetachIndex())
 	}
 	if file != nil {
 		if t.created, err = t.engine.LoadWorld(ctx, file); err != nil {
@@ -140,9 +140,10 @@ func (h *hosted) withdraw(ctx context.Context, t *tenure) {
 	}
 }
 
-// finish ends a tenure, even one that was started only in part. The order is the safety of it: first no request is
-// received any more, then those received before are answered, then the answers are flushed to NATS, and only then is the
-// lease released, so that the next writer answers nothing that this one may still answer. ctx bounds the wait.
+// finish ends a tenure, even one that was started only in part. The order is the safety of it: first no request
+// is received any more, then those received before are answered, then the answers are flushed to NATS, and only
+// then is the lease released, so that the next writer answers nothing that this one may still answer. ctx
+// bounds the wait.
 func (h *hosted) finish(ctx context.Context, t *tenure) (err error) {
 	if t.removal != nil {
 		_ = t.removal.Unsubscribe() // fails only when the connection is gone

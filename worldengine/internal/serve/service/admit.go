@@ -30,7 +30,7 @@ func (w *World) admit(e *endpoint, in *incoming) {
 	bytes := min(requestBytes+e.weight*int64(len(in.data)), w.memory.bound)
 	if !w.memory.reserve(&w.usage, bytes, e.reads) {
 		e.slots.release(of)
-		w.refuse(in, noBytes, max(pauseFor(now), retryBytes))
+		w.refuse(in, memoryFull, max(pauseFor(now), memoryRetryMs))
 		return
 	}
 	in.slots, in.slotOwner, in.bytes = e.slots, of, bytes
@@ -43,7 +43,7 @@ func (w *World) admit(e *endpoint, in *incoming) {
 // of a town outside its rights.
 func (w *World) subject(e *endpoint, in *incoming) []byte {
 	id := peekID(e.slotKey, in.data)
-	if !e.reads && w.Service.config.Access != nil && in.rights.Town(string(id)) != nil {
+	if !e.reads && w.Service.config.Access != nil && in.rights.CheckTown(string(id)) != nil {
 		return nil
 	}
 	return id
@@ -64,9 +64,9 @@ type usage struct {
 	bytes    int64
 }
 
-// memory bounds the memory of all admitted requests. If several worlds are open, a world may
+// memoryBudget bounds the memory of all admitted requests. If several worlds are open, a world may
 // have at most as much as is free. memory is safe for concurrent use.
-type memory struct {
+type memoryBudget struct {
 	bound int64
 	open  *atomic.Int64 // how many worlds share the memory
 
@@ -77,14 +77,14 @@ type memory struct {
 // reserve reserves bytes for a request of a world and reports whether they fit; bytes that do not fit are
 // not reserved. Reads and signals have an eighth more room, so that operators can look and cancel when
 // waiting handoffs fill the rest.
-func (m *memory) reserve(world *usage, bytes int64, reads bool) bool {
+func (m *memoryBudget) reserve(world *usage, bytes int64, reads bool) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	room := m.bound - m.used
 	if reads {
 		room += m.bound / 8
 	}
-	if bytes > room || world.bytes > 0 && m.open.Load() > 1 && bytes > roomOf(world.bytes, room) {
+	if bytes > room || world.bytes > 0 && m.open.Load() > 1 && bytes > fairShare(world.bytes, room) {
 		return false
 	}
 	m.used += bytes
@@ -93,7 +93,7 @@ func (m *memory) reserve(world *usage, bytes int64, reads bool) bool {
 	return true
 }
 
-func (m *memory) release(world *usage, bytes int64) {
+func (m *memoryBudget) release(world *usage, bytes int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.used -= bytes
@@ -101,15 +101,15 @@ func (m *memory) release(world *usage, bytes int64) {
 	world.requests--
 }
 
-func (m *memory) read(world *usage) usage {
+func (m *memoryBudget) read(world *usage) usage {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return *world
 }
 
-// reasons are the names of the refusals in statistics, for operators.
-var reasons = [...]string{
-	townFull: "town", worldFull: "world", serverFull: "server", noBytes: "bytes", queueFull: "queue",
+// refusalNames are the names of the refusals in statistics, for operators.
+var refusalNames = [...]string{
+	townFull: "town", worldFull: "world", serverFull: "server", memoryFull: "bytes", queueFull: "queue",
 }
 
 // Overload returns how full the service is with requests for the world, and how many of these it has
@@ -118,11 +118,11 @@ func (w *World) Overload() messages.Overload {
 	held := w.memory.read(&w.usage)
 	o := messages.Overload{
 		Held: held.requests, HeldBytes: held.bytes,
-		Refused: map[string]int64{}, StrayReplies: w.stray.Load(),
+		Refused: map[string]int64{}, StrayReplies: w.strayReplies.Load(),
 	}
 	for why := townFull; why <= queueFull; why++ {
 		if n := w.refused[why].Load(); n > 0 || why != serverFull {
-			o.Refused[reasons[why]] = n
+			o.Refused[refusalNames[why]] = n
 		}
 	}
 	return o
@@ -160,26 +160,26 @@ func refusals(f failure) (answers [longestPause/pauseStep + 1]nats.Msg) {
 // Estimates for the pause that a client is asked to make. Requests about one town are carried out
 // one after another, and requests about different towns side by side.
 const (
-	longestPause = 1000 // milliseconds
-	pauseStep    = 50   // milliseconds; a pause is a multiple of it
-	perOfTown    = 2    // milliseconds per request that waits for the same town
-	ofWorldPerMs = 4    // requests of a world per millisecond
-	retryBytes   = 250  // milliseconds, the shortest pause if memory is short
+	longestPause       = 1000 // milliseconds
+	pauseStep          = 50   // milliseconds; a pause is a multiple of it
+	msPerTownRequest   = 2    // milliseconds per request that waits for the same town
+	worldRequestsPerMs = 4    // requests of a world per millisecond
+	memoryRetryMs      = 250  // milliseconds, the shortest pause if memory is short
 )
 
 // pauseFor returns the pause in milliseconds that a client is asked to make. In about that time the
 // earlier requests are done, so that there is room when the client asks again.
-func pauseFor(now load) int {
-	pause := max(now.town*perOfTown, now.all/ofWorldPerMs)
+func pauseFor(now slotLoad) int {
+	pause := max(now.town*msPerTownRequest, now.all/worldRequestsPerMs)
 	pause = (pause + pauseStep - 1) / pauseStep * pauseStep
 	return min(max(pause, pauseStep), longestPause)
 }
 
 // Bounds of the search for an id.
 const (
-	peekWithin = 16 << 10 // bytes of a payload that are looked at
-	maxID      = 512      // bytes of an id that is found
-	maxEscape  = 6        // the most bytes that spell one byte of an id, as in \u0041
+	peekBytes = 16 << 10 // bytes of a payload that are looked at
+	maxID     = 512      // bytes of an id that is found
+	maxEscape = 6        // the most bytes that spell one byte of an id, as in \u0041
 )
 
 // member is the name of a member of requests, as it is spelled in JSON.
@@ -193,12 +193,12 @@ var aboutTown = member(`"townId"`)
 // and the lane, so that a flood about one town is refused before parsing.
 //
 // The id is wrong if the request has another member of that name first, spells the name with
-// escapes, or has the member behind the first peekWithin bytes. Such a request counts for another
+// escapes, or has the member behind the first peekBytes bytes. Such a request counts for another
 // town, or for none. At worst it gets a 429 without need, is bounded only by the engine's queue, or
 // overtakes an earlier request of its town. peekID allocates nothing, unless the id is spelled with
 // escapes.
 func peekID(about member, data []byte) []byte {
-	data = data[:min(len(data), peekWithin)]
+	data = data[:min(len(data), peekBytes)]
 	for {
 		at := bytes.Index(data, about)
 		if at < 0 {

@@ -31,7 +31,7 @@ import (
 // The pause grows with the number of waiting requests, within its bounds.
 func TestPauseFor(t *testing.T) {
 	t.Parallel()
-	for load, want := range map[load]int{
+	for load, want := range map[slotLoad]int{
 		{}: 50, {town: 3, all: 3}: 50, {town: 30, all: 30}: 100, {town: 258, all: 258}: 550,
 		{town: 2, all: 2048}: 550, {town: 2, all: 1 << 20}: 1000, {town: 1 << 20}: 1000,
 	} {
@@ -75,7 +75,7 @@ func TestHeld_Bound(t *testing.T) {
 
 // With several worlds, a world holds at most as many bytes as are free, and a world without any may
 // hold all the free ones.
-func TestMemory_Worlds(t *testing.T) {
+func TestMemoryBudget_Worlds(t *testing.T) {
 	t.Parallel()
 	a := newWorld(Config{MaxHeld: 1000})
 	b := openAnother(a.Service, "b")
@@ -100,7 +100,7 @@ func TestRefuse_ServerFull(t *testing.T) {
 	e := &endpoint{slotKey: aboutTown, slots: a.slots(1, 1), lanes: []*lane{newLane()}}
 	for _, w := range []*World{a, b, a} {
 		w.admit(e, &incoming{
-			world: w, entrance: &Entrance{Requests: nc}, inbox: replies.Subject, data: []byte("{}"),
+			world: w, listener: &Listener{Requests: nc}, inbox: replies.Subject, data: []byte("{}"),
 		})
 	}
 	for range 2 {
@@ -120,7 +120,7 @@ func TestRefuse_ServerFull(t *testing.T) {
 func TestAdmit_Slots(t *testing.T) {
 	t.Parallel()
 	const many, few = 4096, 128
-	w := newWorld(Config{Total: 1, Readers: -1, MaxHeld: 1 << 40}) // nobody works on the requests
+	w := newWorld(Config{Total: 1, ReadWorkers: -1, MaxHeld: 1 << 40}) // nobody works on the requests
 	w.makeEndpoints()
 	t.Cleanup(w.stopWorkers)
 	w.counts = make([]endpointCount, len(w.endpoints)+1)
@@ -163,7 +163,7 @@ func BenchmarkRefuse(b *testing.B) {
 	e := &endpoint{slots: w.slots(1, 2), slotKey: aboutTown}
 	e.slots.acquire("main", peekID(aboutTown, vectors[0].Handoff))
 	in := &incoming{
-		world: w, entrance: &Entrance{Requests: nc}, inbox: nc.NewInbox(), data: vectors[0].Handoff,
+		world: w, listener: &Listener{Requests: nc}, inbox: nc.NewInbox(), data: vectors[0].Handoff,
 	}
 	b.ReportAllocs()
 	for b.Loop() {
@@ -201,7 +201,7 @@ func TestPeekID(t *testing.T) {
 		`{"townId":"` + strings.Repeat("x", maxID-1) + `\n` + `"}`: strings.Repeat("x",
 			maxID-1) + "\n",
 		`{"townId":"` + strings.Repeat("x", maxID-1) + `\ud83d` + `"}`: "",
-		strings.Repeat(" ", peekWithin) + `{"townId":"a"}`:             "",
+		strings.Repeat(" ", peekBytes) + `{"townId":"a"}`:              "",
 	} {
 		require.Equal(t, want, string(peekID(aboutTown, []byte(payload))), "%.80s", payload)
 	}
@@ -273,7 +273,7 @@ func FuzzPeekID(f *testing.F) {
 		require.LessOrEqual(t, len(id), maxID)
 		var r messages.TownGet
 		err := parse(wire.TownGet, data, &r)
-		if err == nil && len(data) <= peekWithin && len(r.TownID) <= maxID &&
+		if err == nil && len(data) <= peekBytes && len(r.TownID) <= maxID &&
 			bytes.Contains(data, aboutTown) {
 			require.Equal(t, r.TownID, id)
 		}

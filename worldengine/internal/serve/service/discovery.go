@@ -50,9 +50,9 @@ func (e *endpointCount) count(took time.Duration) {
 	e.stats.AverageProcessingTime = e.stats.ProcessingTime / time.Duration(e.stats.NumRequests)
 }
 
-// counted returns the statistics of an endpoint about the world. The endpoints of the verbs about
+// endpointStats returns the statistics of an endpoint about the world. The endpoints of the verbs about
 // worlds are the same in all of them.
-func (w *World) counted(e *endpoint) micro.EndpointStats {
+func (w *World) endpointStats(e *endpoint) micro.EndpointStats {
 	if worlds := w.worldsOfNATS(); worlds != nil && e.Verb.ManagesWorlds() {
 		w = worlds
 	}
@@ -69,8 +69,8 @@ func (s *Service) announce() error {
 	defer s.announcing.Unlock()
 	switch open := s.opened.Load() > 0; {
 	case open && s.discovery == nil:
-		for i := range s.entrances {
-			if err := s.discoverable(&s.entrances[i]); err != nil {
+		for i := range s.listeners {
+			if err := s.subscribeDiscovery(&s.listeners[i]); err != nil {
 				return err
 			}
 		}
@@ -83,8 +83,8 @@ func (s *Service) announce() error {
 	return nil
 }
 
-// discoverable answers discovery in the account of an entrance, once for each open world.
-func (s *Service) discoverable(in *Entrance) error {
+// subscribeDiscovery answers discovery in the account of a listener, once for each open world.
+func (s *Service) subscribeDiscovery(listener *Listener) error {
 	for verb, body := range map[micro.Verb]func(*World) any{
 		micro.PingVerb: (*World).ping, micro.InfoVerb: (*World).info,
 		micro.StatsVerb: (*World).statistics,
@@ -97,8 +97,8 @@ func (s *Service) discoverable(in *Entrance) error {
 				return fmt.Errorf("service: discovery: %w", err)
 			}
 			for _, on := range s.subjects(subject) {
-				sub, err := in.Requests.Subscribe(on, func(msg *nats.Msg) {
-					s.introduce(in, msg, on != subject, body)
+				sub, err := listener.Requests.Subscribe(on, func(msg *nats.Msg) {
+					s.answerDiscovery(listener, msg, on != subject, body)
 				})
 				if err != nil {
 					return fmt.Errorf("service: %s: %w", on, err)
@@ -110,21 +110,21 @@ func (s *Service) discoverable(in *Entrance) error {
 	return nil
 }
 
-// introduce answers a request of discovery for each world that its sender may use: the others must
+// answerDiscovery answers a request of discovery for each world that its sender may use: the others must
 // look as if they did not exist. crossed says that the request came from the clients' account.
-func (s *Service) introduce(in *Entrance, msg *nats.Msg, crossed bool, body func(*World) any) {
+func (s *Service) answerDiscovery(listener *Listener, msg *nats.Msg, crossed bool, body func(*World) any) {
 	rights := s.config.Access.WorldRights(headersOf(msg), msg.Reply)
 	if crossed {
 		rights, _ = s.config.Access.ClientRights(headersOf(msg))
 	}
-	if rights.Verb(wire.WhoAmI) != nil || !s.mayAnswer(msg.Reply) {
+	if rights.CheckVerb(wire.WhoAmI) != nil || !s.mayAnswer(msg.Reply) {
 		return
 	}
 	for _, w := range s.list() {
 		if w.config.Worlds != nil || rights.World(w.config.World) != nil {
 			continue
 		}
-		w.answer(&incoming{world: w, entrance: in, inbox: msg.Reply}, func() (any, error) {
+		w.answer(&incoming{world: w, listener: listener, inbox: msg.Reply}, func() (any, error) {
 			data, err := json.Marshal(body(w))
 			return &nats.Msg{Data: data}, err
 		})
@@ -142,7 +142,7 @@ func (w *World) info() any {
 			"answers execution-result.v1",
 	}
 	for _, e := range w.endpoints {
-		v := w.counted(e)
+		v := w.endpointStats(e)
 		info.Endpoints = append(info.Endpoints, micro.EndpointInfo{
 			Name: v.Name, Subject: v.Subject, QueueGroup: v.QueueGroup,
 		})
@@ -165,7 +165,7 @@ func (w *World) statistics() any {
 		w.config.Logger.Error("the statistics cannot be written", "error", err)
 	}
 	for _, e := range w.endpoints {
-		v := w.counted(e)
+		v := w.endpointStats(e)
 		v.Data = data
 		stats.Endpoints = append(stats.Endpoints, &v)
 	}
@@ -179,7 +179,7 @@ func (w *World) server() messages.Server {
 		Writer: true, Indexed: stats.Indexed, Stats: stats,
 	}
 	for _, e := range w.endpoints {
-		v := w.counted(e)
+		v := w.endpointStats(e)
 		server.Verbs = append(server.Verbs, messages.VerbCount{
 			Verb: e.Verb, Requests: int64(v.NumRequests),
 			AverageMicros: v.AverageProcessingTime.Microseconds(),

@@ -22,10 +22,10 @@ import (
 // endpoint is a verb: the bounds of its requests, and the workers for them.
 type endpoint struct {
 	*protocol.VerbSpec
-	// do carries out a request and returns its reply: a *nats.Msg to send as it is, or a value to
+	// handle carries out a request and returns its reply: a *nats.Msg to send as it is, or a value to
 	// send as JSON. It returns nil if the reply comes later, such as from the engine. If do returns
 	// an error, the client gets the error.
-	do      handler
+	handle  handler
 	lanes   []*lane // to the workers
 	slots   *slots
 	slotKey member // the member by which requests share the slots
@@ -49,7 +49,7 @@ const (
 	readWeight    = 2
 )
 
-// waitingLists bounds Config.Waiting for the verbs that read a whole world. Their requests that
+// waitingLists bounds Config.MaxWaiting for the verbs that read a whole world. Their requests that
 // name no town share the bound.
 const waitingLists = 128
 
@@ -57,11 +57,11 @@ const waitingLists = 128
 // of its verbs. Dry runs of handoffs have another endpoint than handoffs, with slots of their own,
 // since dry runs bypass the queues of towns.
 func (s *Service) makeEndpoints() {
-	waiting := s.config.Waiting
+	waiting := s.config.MaxWaiting
 	s.dryRuns = s.start(&endpoint{
-		VerbSpec: protocol.LookupVerb(wire.Handoff), do: (*World).dryRun, slots: s.slots(waiting, 2*waiting),
+		VerbSpec: protocol.LookupVerb(wire.Handoff), handle: (*World).dryRun, slots: s.slots(waiting, 2*waiting),
 		slotKey: aboutTown, limit: maxHandoff, weight: handoffWeight,
-	}, 1, s.config.Readers)
+	}, 1, s.config.ReadWorkers)
 	s.endpoints = slices.Concat(s.townEndpoints(), s.runEndpoints(), s.signalEndpoints(),
 		s.worldEndpoints(), s.worldsEndpoints(), []*endpoint{
 			s.submits(wire.Handoff, (*World).handoff, maxHandoff, handoffWeight),
@@ -104,11 +104,11 @@ func signals[Q, A any](
 		var request Q
 		err := parse(verb, in.data, &request)
 		if err != nil {
-			salvage(in.data, &request)
+			parsePartial(in.data, &request)
 		}
 		given := signal(&request)
 		given.ActorID = cmp.Or(in.rights.Sender(), given.ActorID)
-		err = cmp.Or(in.refused, err, in.rights.Town(given.TownID), in.rights.Read(given.TownID))
+		err = cmp.Or(in.signalRefusal, err, in.rights.CheckTown(given.TownID), in.rights.CheckRead(given.TownID))
 		if err != nil {
 			w.recordRefused(given, err)
 			return nil, err
@@ -118,27 +118,27 @@ func signals[Q, A any](
 }
 
 // readsBy makes the endpoint of a verb that only reads, gives a signal, or acknowledges an alert.
-// At most Config.Waiting requests may wait about one town, run or key, and as many about none. At
+// At most Config.MaxWaiting requests may wait about one town, run or key, and as many about none. At
 // most twice as many may wait in all.
 func (s *Service) readsBy(verb wire.Verb, do handler) *endpoint {
-	return s.start(s.reading(verb, do), 1, s.config.Readers)
+	return s.start(s.reading(verb, do), 1, s.config.ReadWorkers)
 }
 
 func (s *Service) reading(verb wire.Verb, do handler) *endpoint {
-	spec, waiting := protocol.LookupVerb(verb), s.config.Waiting
+	spec, waiting := protocol.LookupVerb(verb), s.config.MaxWaiting
 	if spec.Lists {
 		waiting = min(waiting, waitingLists)
 	}
 	about := strconv.Quote(string(cmp.Or(spec.SlotKey, protocol.SlotTown)))
 	return &endpoint{
-		VerbSpec: spec, do: do, slots: s.slots(waiting, 2*waiting),
+		VerbSpec: spec, handle: do, slots: s.slots(waiting, 2*waiting),
 		slotKey: member(about), reads: true, limit: maxRequest, weight: readWeight,
 	}
 }
 
-// mostLanes bounds the lanes of a verb whose requests wait in the engine. This many workers parse
+// maxLanes bounds the lanes of a verb whose requests wait in the engine. This many workers parse
 // more handoffs than the engine can judge.
-const mostLanes = 4
+const maxLanes = 4
 
 // submits makes the endpoint of a verb whose requests wait in the engine for their town. The
 // requests of one town are in one lane, which has one worker, so they are submitted in the order
@@ -147,9 +147,9 @@ func (s *Service) submits(
 	verb wire.Verb, do handler, limit int, weight int64,
 ) *endpoint {
 	return s.start(&endpoint{
-		VerbSpec: protocol.LookupVerb(verb), do: do, slots: s.changes, slotKey: aboutTown, limit: limit,
+		VerbSpec: protocol.LookupVerb(verb), handle: do, slots: s.changes, slotKey: aboutTown, limit: limit,
 		weight: weight,
-	}, min(mostLanes, runtime.GOMAXPROCS(0)), 1)
+	}, min(maxLanes, runtime.GOMAXPROCS(0)), 1)
 }
 
 // start makes the lanes of an endpoint, and starts the workers of each.
@@ -170,18 +170,18 @@ func (s *Service) start(e *endpoint, lanes, workers int) *endpoint {
 
 func (w *World) work(e *endpoint, in *incoming) {
 	defer w.unanswered.Done()
-	w.answer(in, func() (any, error) { return e.do(w, in) })
+	w.answer(in, func() (any, error) { return e.handle(w, in) })
 	in.data, in.header = nil, nil // frees their memory
 }
 
 var laneSeed = maphash.MakeSeed()
 
 // lane returns the lane of the requests about a town.
-func (e *endpoint) lane(of slotOwner) *lane {
+func (e *endpoint) lane(owner slotOwner) *lane {
 	if len(e.lanes) == 1 {
 		return e.lanes[0]
 	}
-	return e.lanes[maphash.Comparable(laneSeed, of)%uint64(len(e.lanes))]
+	return e.lanes[maphash.Comparable(laneSeed, owner)%uint64(len(e.lanes))]
 }
 
 // parse reads a payload into the request of a verb. An empty payload counts as "{}".

@@ -18,11 +18,11 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// newWorld returns an open world without an engine, of a service without endpoints and entrances.
+// newWorld returns an open world without an engine, of a service without endpoints and listeners.
 func newWorld(config Config) *World {
 	config.Logger = slog.New(slog.DiscardHandler)
 	s := &Service{config: config.withDefaults(), worlds: map[string]*World{}}
-	s.bound()
+	s.makeBounds()
 	return openAnother(s, "main")
 }
 
@@ -37,14 +37,14 @@ func openAnother(s *Service, name string) *World {
 // onlyReads returns a world without an engine that answers verbs of the test.
 func onlyReads(t *testing.T, nc *nats.Conn, verbs map[string]handler) *World {
 	t.Helper()
-	w := newWorld(Config{Readers: 1, Waiting: 2})
-	in := &Entrance{Requests: nc, Replies: nc}
+	w := newWorld(Config{ReadWorkers: 1, MaxWaiting: 2})
+	in := &Listener{Requests: nc, Replies: nc}
 	var subs []*nats.Subscription
 	for verb, do := range verbs {
 		e := w.readsBy(wire.TownGet, do)
 		w.endpoints = append(w.endpoints, e)
 		sub, err := nc.Subscribe(verb, func(msg *nats.Msg) {
-			w.admit(e, &incoming{world: w, entrance: in, inbox: msg.Reply, data: msg.Data})
+			w.admit(e, &incoming{world: w, listener: in, inbox: msg.Reply, data: msg.Data})
 		})
 		require.NoError(t, err)
 		subs = append(subs, sub)
@@ -131,7 +131,7 @@ func TestService_Panics(t *testing.T) {
 			only := newLane()
 			e := &endpoint{slotKey: aboutTown, slots: w.slots(2, 4), lanes: []*lane{only}}
 			w.admit(e, &incoming{
-				world: w, entrance: &Entrance{Requests: nc, Replies: nc}, inbox: replies.Subject,
+				world: w, listener: &Listener{Requests: nc, Replies: nc}, inbox: replies.Subject,
 			})
 			require.Equal(t, 1, w.Overload().Held)
 			func() {
@@ -195,7 +195,7 @@ func TestEndpoint_Order(t *testing.T) {
 }
 
 // A refused signal keeps the members of its request that can be read.
-func TestSalvage(t *testing.T) {
+func TestParsePartial(t *testing.T) {
 	t.Parallel()
 	for data, want := range map[string]messages.Signal{
 		`{"townId":"t","runId":7,"actorId":"ada"}`: {TownID: "t", ActorID: "ada"},
@@ -204,7 +204,7 @@ func TestSalvage(t *testing.T) {
 		`town`:                                     {},
 	} {
 		var got messages.Signal
-		salvage([]byte(data), &got)
+		parsePartial([]byte(data), &got)
 		require.Equal(t, want, got, data)
 	}
 }

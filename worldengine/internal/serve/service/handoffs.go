@@ -22,13 +22,13 @@ func (w *World) handoff(in *incoming) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &delivery{World: w, request: in, handoff: h, revision: revision}
+	d := &handoffReply{World: w, request: in, handoff: h, revision: revision}
 	return nil, w.engine.Submit(h, in.data, trace.Extract(in.header), d)
 }
 
-// delivery is a handoff that was submitted to the engine. The engine calls its Answer, which
+// handoffReply is a handoff that was submitted to the engine. The engine calls its Answer, which
 // answers the request.
-type delivery struct {
+type handoffReply struct {
 	*World
 	request  *incoming
 	handoff  *handoff.Handoff
@@ -36,13 +36,13 @@ type delivery struct {
 }
 
 // Answer implements worldengine.Client.
-func (d *delivery) Answer(answer engine.Answer, err error) {
+func (d *handoffReply) Answer(answer engine.Answer, err error) {
 	d.answer(d.request, func() (any, error) {
 		if err != nil {
 			return nil, err
 		}
 		took := time.Since(d.request.start)
-		d.engine.Answered(answer.RunID, took)
+		d.engine.RecordAnswerTime(answer.RunID, took)
 		if d.config.Metrics != nil {
 			d.config.Metrics.Handoff(answer.Result.Status, took)
 		}
@@ -87,7 +87,7 @@ func (w *World) parseHandoff(in *incoming) (*handoff.Handoff, handoff.Revision, 
 		return nil, 0, err
 	}
 	p := &h.Proposal
-	return h, revision, cmp.Or(in.rights.Town(p.TownID), in.rights.Actor(p.ActorID))
+	return h, revision, cmp.Or(in.rights.CheckTown(p.TownID), in.rights.CheckActor(p.ActorID))
 }
 
 // revisionOf returns the revision of results that a request asks for.

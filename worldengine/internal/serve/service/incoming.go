@@ -18,15 +18,15 @@ import (
 // incoming is a request from its arrival to its answer.
 type incoming struct {
 	world    *World
-	entrance *Entrance
+	listener *Listener
 	inbox    string    // empty if the client waits for no answer
 	endpoint *endpoint // of its verb; nil for discovery
 	start    time.Time // of its arrival
 	data     []byte
 	header   nats.Header
 	rights   access.Rights
-	// refused is the error if the sender may not give the signal. The signal's handler records it.
-	refused error
+	// signalRefusal is the error if the sender may not give the signal. The signal's handler records it.
+	signalRefusal error
 	// A request that was admitted has a slot and bytes, until release.
 	slots     *slots
 	slotOwner slotOwner
@@ -37,14 +37,14 @@ type incoming struct {
 // handle receives a request to the world. It drops the request if its reply subject is
 // no inbox, if the world is closing, or if another server answers. crossed says that the request came
 // from the clients' account.
-func (w *World) handle(entrance *Entrance, e *endpoint, msg *nats.Msg, crossed bool) {
+func (w *World) handle(listener *Listener, e *endpoint, msg *nats.Msg, crossed bool) {
 	w.accepting.RLock()
 	defer w.accepting.RUnlock()
 	if w.stopped || w.config.Serves != nil && !w.config.Serves() {
 		return
 	}
 	in := &incoming{
-		world: w, entrance: entrance, inbox: msg.Reply, endpoint: e, start: time.Now(),
+		world: w, listener: listener, inbox: msg.Reply, endpoint: e, start: time.Now(),
 		data: msg.Data, header: msg.Header,
 	}
 	if w.mayAnswer(msg.Reply) {
@@ -67,9 +67,9 @@ func (w *World) checkAndAdmit(e *endpoint, in *incoming, headers access.Headers,
 	if err := in.rights.World(w.config.World); err != nil && !e.Verb.ManagesWorlds() {
 		return err
 	}
-	err := in.rights.Verb(e.Verb)
+	err := in.rights.CheckVerb(e.Verb)
 	if e.Signal {
-		in.refused, err = err, nil
+		in.signalRefusal, err = err, nil
 	}
 	if err != nil {
 		return err
@@ -101,7 +101,7 @@ func (s *Service) mayAnswer(reply string) bool {
 	}
 	s.config.Logger.Warn("a request was dropped: its reply subject is no inbox; "+
 		"the client has to use one that starts with _INBOX", "reply", reply,
-		"soFar", s.stray.Add(1))
+		"soFar", s.strayReplies.Add(1))
 	return false
 }
 
@@ -148,9 +148,9 @@ func (w *World) respond(in *incoming, msg *nats.Msg) {
 	if in.inbox == "" {
 		return
 	}
-	nc := in.entrance.Replies
+	nc := in.listener.Replies
 	if in.slots == nil {
-		nc = in.entrance.Requests
+		nc = in.listener.Requests
 	}
 	msg.Subject = in.inbox
 	err := nc.PublishMsg(msg)

@@ -55,7 +55,7 @@ type World struct {
 
 	subscriptions []*nats.Subscription
 	usage         usage // guarded by Service.memory
-	refused       [len(reasons)]atomic.Int64
+	refused       [len(refusalNames)]atomic.Int64
 	counts        []endpointCount // by endpoint.number
 
 	accepting  sync.RWMutex // read-locked by requests until they are admitted
@@ -80,7 +80,7 @@ func (s *Service) Open(config WorldConfig) (*World, error) {
 	if err == nil {
 		return w, nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), closeWithin)
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
 	if closeErr := w.Close(ctx); closeErr != nil {
 		w.config.Logger.Warn("a world that could not be opened did not end", "error", closeErr)
@@ -88,8 +88,8 @@ func (s *Service) Open(config WorldConfig) (*World, error) {
 	return nil, err
 }
 
-// closeWithin bounds how long a world that cannot be opened waits for requests that have arrived.
-const closeWithin = 10 * time.Second
+// closeTimeout bounds how long a world that cannot be opened waits for requests that have arrived.
+const closeTimeout = 10 * time.Second
 
 func (s *Service) newWorld(config WorldConfig) *World {
 	config.World = cmp.Or(config.World, wire.DefaultWorld)
@@ -115,12 +115,12 @@ func (s *Service) add(w *World) error {
 	default:
 		s.worlds[name] = w
 	}
-	s.opened.Add(w.share())
+	s.opened.Add(w.weight())
 	return nil
 }
 
-// share is how many worlds w counts for when worlds share a bound.
-func (w *World) share() int64 {
+// weight is how many worlds w counts for when worlds share a bound.
+func (w *World) weight() int64 {
 	if w.config.Worlds != nil {
 		return 0
 	}
@@ -132,46 +132,46 @@ func (s *Service) remove(w *World) {
 	defer s.mu.Unlock()
 	if s.worlds[w.config.World] == w {
 		delete(s.worlds, w.config.World)
-		s.opened.Add(-w.share())
+		s.opened.Add(-w.weight())
 	}
 }
 
 // addressee returns the open world that a request is about, or nil. crossed reports that the request
 // came from the clients' account.
 func (s *Service) addressee(subject string) (w *World, crossed bool) {
-	subject, crossed = strings.CutPrefix(subject, layout.CrossedSubject(""))
+	subject, crossed = strings.CutPrefix(subject, layout.ImportedSubject(""))
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.worlds[layout.WorldOf(subject)], crossed
 }
 
 func (w *World) subscribe() error {
-	for i := range w.entrances {
-		if err := w.enter(&w.entrances[i]); err != nil {
+	for i := range w.listeners {
+		if err := w.subscribeAt(&w.listeners[i]); err != nil {
 			return err
 		}
 	}
 	if err := w.announce(); err != nil {
 		return err
 	}
-	for i := range w.entrances {
+	for i := range w.listeners {
 		// NATS must know the subscriptions before the caller reports that the world is served.
-		if err := w.entrances[i].Requests.Flush(); err != nil {
+		if err := w.listeners[i].Requests.Flush(); err != nil {
 			return fmt.Errorf("service: the endpoints cannot be announced: %w", err)
 		}
 	}
 	return nil
 }
 
-// enter subscribes to the verbs of the world in the account of an entrance.
-func (w *World) enter(in *Entrance) error {
+// subscribeAt subscribes to the verbs of the world in the account of a listener.
+func (w *World) subscribeAt(listener *Listener) error {
 	for _, e := range w.endpoints {
 		if e.Verb.ManagesWorlds() != (w.config.Worlds != nil) {
 			continue
 		}
 		subject := wire.Subject(w.config.World, e.Verb)
 		for _, on := range w.subjects(subject) {
-			sub, err := in.Requests.ChanQueueSubscribe(on, w.config.QueueGroup, in.arrivals[e.number])
+			sub, err := listener.Requests.ChanQueueSubscribe(on, w.config.QueueGroup, listener.arrivals[e.number])
 			if err != nil {
 				return fmt.Errorf("service: endpoint %s: %w", on, err)
 			}
@@ -187,7 +187,7 @@ func (s *Service) subjects(subject string) []string {
 	if s.config.Access == nil {
 		return []string{subject}
 	}
-	return []string{subject, layout.CrossedSubject(subject)}
+	return []string{subject, layout.ImportedSubject(subject)}
 }
 
 // Close ends the subscriptions first, and then waits for the requests that were received before: it returns when each
@@ -211,8 +211,8 @@ func (w *World) unsubscribe(ctx context.Context) (err error) {
 	for _, sub := range w.subscriptions {
 		_ = sub.Drain() // an error means that the connection is closed
 	}
-	for i := range w.entrances {
-		err = errors.Join(err, w.entrances[i].drainArrivals(ctx, w.Service))
+	for i := range w.listeners {
+		err = errors.Join(err, w.listeners[i].drainArrivals(ctx, w.Service))
 	}
 	if err != nil {
 		for _, sub := range w.subscriptions { // so that no reconnect brings them back

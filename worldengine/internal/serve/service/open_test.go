@@ -22,10 +22,10 @@ import (
 // newService returns a service without worlds, and a client of it.
 func newService(t *testing.T) (*Service, *nats.Conn) {
 	t.Helper()
-	client, intake := natstest.Connect(t), new(Intake)
-	nc, err := nats.Connect(client.ConnectedUrl(), nats.SetCustomDialer(wrapping{intake}))
+	client, throttle := natstest.Connect(t), new(Throttle)
+	nc, err := nats.Connect(client.ConnectedUrl(), nats.SetCustomDialer(wrapping{throttle}))
 	require.NoError(t, err)
-	s := New([]Entrance{{Requests: nc, Replies: client, Intake: intake}},
+	s := New([]Listener{{Requests: nc, Replies: client, Throttle: throttle}},
 		Config{Logger: slog.New(slog.DiscardHandler)})
 	t.Cleanup(func() { require.NoError(t, s.Stop(soon(t))) })
 	return s, client
@@ -89,7 +89,7 @@ func TestService_OpenAndClose(t *testing.T) {
 	}
 	again, err := s.Open(WorldConfig{World: "a", Serves: func() bool { return true }})
 	require.NoError(t, err)
-	require.EqualValues(t, 0, again.counted(s.endpoints[0]).NumRequests)
+	require.EqualValues(t, 0, again.endpointStats(s.endpoints[0]).NumRequests)
 	answered, err = who(t, nc, "a")
 	require.NoError(t, err)
 	require.Equal(t, "a", answered)

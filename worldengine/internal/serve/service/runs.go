@@ -50,14 +50,14 @@ func (w *World) mayReadRun(rights access.Rights, runID string) error {
 	}
 	token, err := w.engine.Runs().Town(w.ctx, runID)
 	if err != nil {
-		return undisclosed(rights, err)
+		return hideExistence(rights, err)
 	}
-	return rights.ReadToken(token)
+	return rights.CheckReadToken(token)
 }
 
-// undisclosed returns access.ErrUnreadable instead of an error that discloses whether a run or a
+// hideExistence returns access.ErrUnreadable instead of an error that discloses whether a run or a
 // result exists, unless the rights cover every town.
-func undisclosed(rights access.Rights, err error) error {
+func hideExistence(rights access.Rights, err error) error {
 	for _, disclosing := range []error{
 		runs.ErrUnknownRun, runs.ErrRunDamaged, engine.ErrUnknownResult,
 	} {
@@ -83,10 +83,10 @@ func (w *World) resultGet(in *incoming, r *messages.ResultGet) (*nats.Msg, error
 	}
 	receipt, err := w.engine.Receipt(w.ctx, townID, r.IdempotencyKey)
 	if err != nil && r.TownID == "" {
-		err = undisclosed(in.rights, err)
+		err = hideExistence(in.rights, err)
 	}
 	if err == nil {
-		err = in.rights.Read(receipt.TownID)
+		err = in.rights.CheckRead(receipt.TownID)
 	}
 	if err != nil {
 		return nil, err
@@ -216,13 +216,13 @@ func (w *World) runAppend(in *incoming) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := cmp.Or(in.rights.Town(townID), in.rights.Read(townID)); err != nil {
+	if err := cmp.Or(in.rights.CheckTown(townID), in.rights.CheckRead(townID)); err != nil {
 		return nil, err
 	}
 	from := appends.Sender{
-		Name: cmp.Or(in.rights.Sender(), appends.Anyone), MayRead: in.rights.ReadToken,
+		Name: cmp.Or(in.rights.Sender(), appends.AnonymousSender), MayRead: in.rights.CheckReadToken,
 	}
 	reply := func(appended []runevents.Appended) any { return messages.Appended{Appended: appended} }
 	return nil, w.engine.Appends().Submit(from, townID, writes,
-		answering[[]runevents.Appended]{w, in, reply})
+		engineReply[[]runevents.Appended]{w, in, reply})
 }

@@ -41,10 +41,10 @@ const (
 	maxRequest = 64 << 10
 )
 
-// notWaiting is the number of requests about a town that may be held beside those that wait. One
+// unqueued is the number of requests about a town that may be held beside those that wait. One
 // request has its turn, the command of another is being applied, and some get an answer at once,
 // such as EXECUTION_IN_PROGRESS. The exact bound is in the engine's queue.
-const notWaiting = 4
+const unqueued = 4
 
 // Config is the settings of a service. The zero value of a member means its default, which stands
 // at the end of the member's comment.
@@ -58,11 +58,11 @@ type Config struct {
 	// Each request counts as 1 KB, plus its payload times the weight of its verb
 	// (docs/overload.md). If no other request is held, a request of any size fits. Default: 64 MiB.
 	MaxHeld int64
-	// Readers is the number of workers of each reading verb; 16.
-	Readers int
-	// Waiting bounds the waiting requests of each reading verb about one town, run or key, or about
+	// ReadWorkers is the number of workers of each reading verb; 16.
+	ReadWorkers int
+	// MaxWaiting bounds the waiting requests of each reading verb about one town, run or key, or about
 	// none. Twice as many may wait in all. Default: 4,096.
-	Waiting int
+	MaxWaiting int
 	// OperatorKey is the name of a file with the NKey seed of the local operator, which discovery
 	// returns; empty if there is none.
 	OperatorKey string
@@ -83,8 +83,8 @@ type Config struct {
 
 func (c Config) withDefaults() Config {
 	c.MaxHeld = cmp.Or(c.MaxHeld, 64<<20)
-	c.Readers = cmp.Or(c.Readers, 16)
-	c.Waiting = cmp.Or(c.Waiting, 4096)
+	c.ReadWorkers = cmp.Or(c.ReadWorkers, 16)
+	c.MaxWaiting = cmp.Or(c.MaxWaiting, 4096)
 	c.PerTown = cmp.Or(c.PerTown, engine.DefaultQueuePerTown)
 	c.Total = cmp.Or(c.Total, engine.DefaultQueueTotal)
 	c.Version = cmp.Or(c.Version, "0.0.0")
@@ -99,18 +99,18 @@ func (c Config) withDefaults() Config {
 // New and Stop are called once.
 type Service struct {
 	config    Config
-	entrances []Entrance
+	listeners []Listener
 
 	endpoints []*endpoint
 	dryRuns   *endpoint      // works on the dry runs of handoff
 	receivers sync.WaitGroup // hand the arriving requests to their worlds
 	workers   sync.WaitGroup
 
-	changes *slots // of handoffs and of the other verbs that engines queue for a town
-	memory  memory
-	polls   *slots       // of the requests that wait for a commit; they have no other slot
-	stray   atomic.Int64 // requests that were dropped because their reply subject is no inbox
-	fences  sync.Map     // by a message that a World waits for in an arrival queue, a chan struct{}
+	changes      *slots // of handoffs and of the other verbs that engines queue for a town
+	memory       memoryBudget
+	polls        *slots       // of the requests that wait for a commit; they have no other slot
+	strayReplies atomic.Int64 // requests that were dropped because their reply subject is no inbox
+	fences       sync.Map     // by a message that a World waits for in an arrival queue, a chan struct{}
 
 	mu      sync.RWMutex // guards worlds and stopped
 	worlds  map[string]*World
@@ -121,25 +121,25 @@ type Service struct {
 	discovery  []*nats.Subscription // empty while there is no world
 }
 
-// New starts a service without worlds. Its worlds answer the requests that arrive at the entrances, of
+// New starts a service without worlds. Its worlds answer the requests that arrive at the listeners, of
 // which there must be one or more.
-func New(entrances []Entrance, config Config) *Service {
+func New(listeners []Listener, config Config) *Service {
 	s := &Service{
-		config: config.withDefaults(), entrances: entrances, worlds: map[string]*World{},
+		config: config.withDefaults(), listeners: listeners, worlds: map[string]*World{},
 	}
-	s.bound()
+	s.makeBounds()
 	s.makeEndpoints()
-	for i := range s.entrances {
-		s.receiveFrom(&s.entrances[i])
+	for i := range s.listeners {
+		s.startReceiving(&s.listeners[i])
 	}
 	return s
 }
 
-// bound makes the bounds that endpoints share.
-func (s *Service) bound() {
+// makeBounds makes the bounds that endpoints share.
+func (s *Service) makeBounds() {
 	s.memory.bound, s.memory.open = s.config.MaxHeld, &s.opened
 	s.polls = s.slots(maxPollsOfUser, maxPolls)
-	s.changes = s.slots(s.config.PerTown+notWaiting, s.config.Total)
+	s.changes = s.slots(s.config.PerTown+unqueued, s.config.Total)
 }
 
 // list returns the open worlds, in the order of their names, and the World about worlds.
@@ -151,7 +151,7 @@ func (s *Service) list() []*World {
 	})
 }
 
-// Stop closes the worlds and then the Requests of the entrances. It returns when every request that
+// Stop closes the worlds and then the Requests of the listeners. It returns when every request that
 // was taken is answered, or is with its engine, whose Close then finishes it. When ctx ends, which must
 // have a deadline, Stop ends the reads, and drops requests that are still arriving.
 func (s *Service) Stop(ctx context.Context) error {
@@ -170,8 +170,8 @@ func (s *Service) Stop(ctx context.Context) error {
 		})
 	}
 	ending.Wait()
-	for i := range s.entrances {
-		errs = append(errs, s.entrances[i].close(ctx))
+	for i := range s.listeners {
+		errs = append(errs, s.listeners[i].close(ctx))
 	}
 	s.receivers.Wait()
 	s.stopWorkers()

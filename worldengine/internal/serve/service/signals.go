@@ -33,9 +33,9 @@ func (s *Service) signalEndpoints() []*endpoint {
 // have submitted.
 const submitWait = 3 * time.Second
 
-// salvage reads the valid members of an invalid request. Of broken JSON it reads only the members
+// parsePartial reads the valid members of an invalid request. Of broken JSON it reads only the members
 // before the error.
-func salvage(data []byte, request any) {
+func parsePartial(data []byte, request any) {
 	var broken *stdjson.SyntaxError
 	if errors.As(stdjson.Unmarshal(data, request), &broken) {
 		_ = json.Unmarshal(data, request)
@@ -67,9 +67,9 @@ func (w *World) control(_ *messages.Signal, given engine.Signal) (messages.Contr
 
 func (w *World) controlGet(in *incoming, r *messages.Signal) (control messages.Control, err error) {
 	if r.TownID == "" {
-		err = in.rights.ReadWorld()
+		err = in.rights.CheckReadWorld()
 	} else {
-		err = in.rights.Read(r.TownID)
+		err = in.rights.CheckRead(r.TownID)
 	}
 	if err != nil {
 		return control, err
@@ -115,7 +115,7 @@ func (w *World) approvalDecide(
 
 // awaitDelivery puts the result of the approved handoff into outcome, or the reason why there is none.
 func (w *World) awaitDelivery(
-	delivery *engine.Delivery, entry *approval.Asked, outcome *messages.Decided,
+	delivery *engine.Delivery, entry *approval.Request, outcome *messages.Decided,
 ) {
 	ctx, cancel := context.WithTimeout(w.ctx, submitWait)
 	defer cancel()

@@ -37,12 +37,12 @@ const (
 	townFull           // the town has as many slots as it may
 	worldFull          // the world has as many slots as it may
 	serverFull         // no slot is free, and several worlds share them
-	noBytes            // the admitted requests use too much memory
+	memoryFull         // the admitted requests use too much memory
 	queueFull          // the engine's queue refused the request, after it was parsed
 )
 
-// load is the number of slots of a town, and of all towns of all worlds together.
-type load struct{ town, all int }
+// slotLoad is the number of slots of a town, and of all towns of all worlds together.
+type slotLoad struct{ town, all int }
 
 // newSlots returns total slots, of which a town may have perTown. open counts the worlds that share
 // them.
@@ -56,48 +56,48 @@ func newSlots(perTown, total int, open *atomic.Int64) *slots {
 // acquire acquires a slot for a town with the name id. If why is granted, the caller MUST call release
 // later, with the returned owner. acquire also returns the load by which it decided. It does not keep
 // id, and a refusal allocates nothing.
-func (s *slots) acquire(world string, id []byte) (of slotOwner, now load, why refusal) {
+func (s *slots) acquire(world string, id []byte) (owner slotOwner, now slotLoad, why refusal) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now = load{s.towns[slotOwner{world, string(id)}], s.used}
+	now = slotLoad{s.towns[slotOwner{world, string(id)}], s.used}
 	room := s.total - s.used
 	full := worldFull
 	if s.open.Load() > 1 {
 		if room <= 0 {
 			full = serverFull
 		}
-		room = roomOf(s.worlds[world], room)
+		room = fairShare(s.worlds[world], room)
 	}
 	switch {
 	case room <= 0:
-		return of, now, full
+		return owner, now, full
 	case now.town >= s.perTown || now.town >= room:
-		return of, now, townFull
+		return owner, now, townFull
 	}
-	of = slotOwner{world, string(id)}
+	owner = slotOwner{world, string(id)}
 	s.used++
 	s.worlds[world]++
-	s.towns[of]++
-	return of, now, granted
+	s.towns[owner]++
+	return owner, now, granted
 }
 
-// roomOf returns how much more a world may use: as much as keeps its share no larger than the rest that is free.
-func roomOf[N int | int64](taken, free N) N { return max(free-taken+1, 0) / 2 }
+// fairShare returns how much more a world may use: as much as keeps its share no larger than the rest that is free.
+func fairShare[N int | int64](taken, free N) N { return max(free-taken+1, 0) / 2 }
 
-func (s *slots) release(of slotOwner) {
+func (s *slots) release(owner slotOwner) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.used--
-	if s.worlds[of.world]--; s.worlds[of.world] == 0 {
-		delete(s.worlds, of.world)
+	if s.worlds[owner.world]--; s.worlds[owner.world] == 0 {
+		delete(s.worlds, owner.world)
 	}
-	if s.towns[of]--; s.towns[of] == 0 {
-		delete(s.towns, of)
+	if s.towns[owner]--; s.towns[owner] == 0 {
+		delete(s.towns, owner)
 	}
 }
 
-func (s *slots) load(of slotOwner) load {
+func (s *slots) load(owner slotOwner) slotLoad {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return load{s.towns[of], s.used}
+	return slotLoad{s.towns[owner], s.used}
 }

@@ -45,13 +45,13 @@ func TestSlots_AsInTheModel(t *testing.T) {
 			}
 			of, now, why := s.acquire("main", []byte(town))
 			require.Equal(t, want, why, "%s has %d of %d, %d are free", town, has, perTown, free)
-			require.Equal(t, load{has, len(taken)}, now)
+			require.Equal(t, slotLoad{has, len(taken)}, now)
 			require.Equal(t, why == granted, of == slotOwner{"main", town})
 			if want == granted {
 				taken = append(taken, town)
 				has++
 			}
-			require.Equal(t, load{has, len(taken)}, s.load(slotOwner{"main", town}))
+			require.Equal(t, slotLoad{has, len(taken)}, s.load(slotOwner{"main", town}))
 			require.Equal(t, len(taken), s.used)
 		}
 		for _, town := range taken {

@@ -37,7 +37,7 @@ func (s *Service) townEndpoints() []*endpoint {
 }
 
 func (w *World) townGet(in *incoming, r *messages.TownGet) (reply messages.Town, err error) {
-	if err := in.rights.Read(r.TownID); err != nil {
+	if err := in.rights.CheckRead(r.TownID); err != nil {
 		return reply, err
 	}
 	if r.Revision > 0 {
@@ -49,13 +49,13 @@ func (w *World) townGet(in *incoming, r *messages.TownGet) (reply messages.Town,
 func (w *World) townList(in *incoming, r *messages.TownList) (messages.Towns, error) {
 	r.Limit = cmp.Or(r.Limit, defaultTowns)
 	page, err := w.engine.List(w.ctx,
-		engine.TownQuery{TownList: *r, Only: in.rights.Readable()})
-	cut(&page)
+		engine.TownQuery{TownList: *r, Allowed: in.rights.Readable()})
+	trimPage(&page)
 	return page, err
 }
 
-// cut drops the last towns of a page, so that the page takes at most runs.PageBytes.
-func cut(page *messages.Towns) {
+// trimPage drops the last towns of a page, so that the page takes at most runs.PageBytes.
+func trimPage(page *messages.Towns) {
 	const perTown = 512 // a town without its id takes less; a byte of the id takes at most six
 	room := runs.PageBytes
 	for i := range page.Towns {
@@ -99,12 +99,12 @@ func (w *World) townHistory(
 	if r.TownID == "" {
 		err = w.engine.History().Newest(w.ctx, history.Window{Before: r.Before, After: r.After},
 			func(townID string, change messages.Revision) bool {
-				return in.rights.Read(townID) != nil ||
+				return in.rights.CheckRead(townID) != nil ||
 					add(messages.Change{TownID: townID, Revision: change})
 			})
 		return page, err
 	}
-	if err := in.rights.Read(r.TownID); err != nil {
+	if err := in.rights.CheckRead(r.TownID); err != nil {
 		return page, err
 	}
 	err = w.engine.History().Visit(w.ctx, r.TownID, r.Before, func(change messages.Revision) bool {
@@ -127,9 +127,9 @@ func (w *World) townPut(in *incoming) (any, error) {
 		return nil, err
 	}
 	expected, _ := request["expectedSnapshotHash"].(string)
-	return nil, w.engine.Change(state.Snapshot.TownID, &engine.Put{
+	return nil, w.engine.SubmitChange(state.Snapshot.TownID, &engine.Put{
 		State: state, Expected: expected, Attributes: attributes, ActorID: in.rights.Sender(),
-	}, answering[messages.Town]{World: w, request: in})
+	}, engineReply[messages.Town]{World: w, request: in})
 }
 
 func (w *World) townPatch(in *incoming) (any, error) {
@@ -142,10 +142,10 @@ func (w *World) townPatch(in *incoming) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return nil, w.engine.Change(townID, &engine.Patch{
+	return nil, w.engine.SubmitChange(townID, &engine.Patch{
 		Patch: request["patch"], Expected: expected, Attributes: attributes,
 		ActorID: in.rights.Sender(),
-	}, answering[messages.Town]{World: w, request: in})
+	}, engineReply[messages.Town]{World: w, request: in})
 }
 
 // parseChange returns the tree of a request: the engine reads the state or the patch in it.
@@ -165,27 +165,27 @@ func attributesFor(
 	a := engine.Attributes{
 		Apply: apply.Binding(binding), Approval: approval.ParseTree(request["approval"]),
 	}
-	err := cmp.Or(rights.Town(townID), rights.Read(townID))
+	err := cmp.Or(rights.CheckTown(townID), rights.CheckRead(townID))
 	switch {
 	case err != nil:
 	case a.Approval != nil:
-		err = rights.Govern("approval")
+		err = rights.CheckMember("approval")
 	case a.Apply != "":
-		err = rights.Govern("apply")
+		err = rights.CheckMember("apply")
 	}
 	return a, err
 }
 
-// answering is the engine's client for a request. reply converts the engine's T to the answer; it is
+// engineReply is the engine's client for a request. reply converts the engine's T to the answer; it is
 // nil if T is the answer.
-type answering[T any] struct {
+type engineReply[T any] struct {
 	*World
 	request *incoming
 	reply   func(T) any
 }
 
 // Answer implements queue.Client.
-func (c answering[T]) Answer(v T, err error) {
+func (c engineReply[T]) Answer(v T, err error) {
 	c.answer(c.request, func() (any, error) {
 		if err != nil || c.reply == nil {
 			return v, err
@@ -199,7 +199,7 @@ func (w *World) townRemove(in *incoming) (any, error) {
 	if err := parse(in.endpoint.Verb, in.data, &r); err != nil {
 		return nil, err
 	}
-	if err := in.rights.Town(r.TownID); err != nil {
+	if err := in.rights.CheckTown(r.TownID); err != nil {
 		return nil, err
 	}
 	removed := func(t messages.Town) any {
@@ -208,6 +208,6 @@ func (w *World) townRemove(in *incoming) (any, error) {
 			Revision: t.Revision,
 		}
 	}
-	return nil, w.engine.Change(r.TownID, &machine.Remove{ActorID: in.rights.Sender()},
-		answering[messages.Town]{w, in, removed})
+	return nil, w.engine.SubmitChange(r.TownID, &machine.Remove{ActorID: in.rights.Sender()},
+		engineReply[messages.Town]{w, in, removed})
 }

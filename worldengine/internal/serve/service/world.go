@@ -37,7 +37,7 @@ func (s *Service) worldEndpoints() []*endpoint {
 
 // alertList answers with the alerts of all towns, so it requires the right to read every town.
 func (w *World) alertList(in *incoming, r *messages.AlertList) (page messages.Alerts, err error) {
-	if err := in.rights.ReadWorld(); err != nil {
+	if err := in.rights.CheckReadWorld(); err != nil {
 		return page, err
 	}
 	r.Limit = cmp.Or(r.Limit, defaultAlerts)
@@ -48,12 +48,12 @@ func (w *World) alertList(in *incoming, r *messages.AlertList) (page messages.Al
 func (w *World) alertAck(
 	in *incoming, r *messages.AlertAck,
 ) (alert messages.Alert, err error) {
-	if err := in.rights.ReadWorld(); err != nil {
+	if err := in.rights.CheckReadWorld(); err != nil {
 		return alert, err
 	}
 	by := cmp.Or(in.rights.Sender(), r.ActorID, "operator")
 	alert, err = w.engine.Alerts().Acknowledge(w.ctx, r.Seq, by, r.Reason)
-	if full := w.engine.MayStore(); full != nil && errors.Is(err, alerts.ErrUnavailable) {
+	if full := w.engine.StorageError(); full != nil && errors.Is(err, alerts.ErrUnavailable) {
 		err = fmt.Errorf("%w: %w", commitlog.ErrStorageFull, full)
 	}
 	return alert, err
@@ -70,7 +70,7 @@ func (w *World) approvalList(
 		list = w.engine.Approvals().Closed
 	}
 	return list(w.ctx, r.TownID, r.After, cmp.Or(r.Limit, defaultApprovals), runs.PageBytes,
-		func(townID string) bool { return in.rights.Read(townID) == nil })
+		func(townID string) bool { return in.rights.CheckRead(townID) == nil })
 }
 
 func (w *World) whoAmI(in *incoming, _ *messages.WhoAmI) (messages.Identity, error) {
@@ -96,7 +96,7 @@ func (w *World) worldSamples(
 func (w *World) worldClients(
 	in *incoming, _ *messages.WorldClients,
 ) (list messages.Clients, err error) {
-	if err := in.rights.ReadWorld(); err != nil {
+	if err := in.rights.CheckReadWorld(); err != nil {
 		return list, err
 	}
 	if w.config.Clients != nil {
@@ -119,7 +119,7 @@ func (w *World) worldStatus(
 	r := &report{served: w, rights: in.rights, WorldReport: messages.WorldReport{
 		World: w.config.World, Unknown: map[string]string{},
 	}}
-	err := r.ask(request.Damage)
+	err := r.addEngineState(request.Damage)
 	r.Healthy = len(r.Problems) == 0
 	return r.WorldReport, err
 }
@@ -128,27 +128,27 @@ func (r *report) problem(format string, args ...any) {
 	r.Problems = append(r.Problems, fmt.Sprintf(format, args...))
 }
 
-// may reports whether the user may see a part of the report: the user needs the right to a verb,
+// mayShow reports whether the user may see a part of the report: the user needs the right to a verb,
 // and the right to read every town. Otherwise may notes the part as unknown.
-func (r *report) may(part string, verb wire.Verb) bool {
-	err := cmp.Or(r.rights.Verb(verb), r.rights.ReadWorld())
+func (r *report) mayShow(part string, verb wire.Verb) bool {
+	err := cmp.Or(r.rights.CheckVerb(verb), r.rights.CheckReadWorld())
 	if err != nil {
 		r.Unknown[part] = failureOf(err).Text
 	}
 	return err == nil
 }
 
-func (r *report) ask(damage bool) (err error) {
-	if r.may("pause", wire.ControlGet) {
+func (r *report) addEngineState(damage bool) (err error) {
+	if r.mayShow("pause", wire.ControlGet) {
 		if r.Control, err = r.served.engine.Control(r.served.ctx, ""); err != nil {
 			return err
 		}
 	}
-	end, behind, err := r.served.engine.Follow(r.served.ctx)
+	end, behind, err := r.served.engine.CatchUp(r.served.ctx)
 	if err != nil {
 		return err
 	}
-	readable := func(token string) bool { return r.rights.ReadToken(token) == nil }
+	readable := func(token string) bool { return r.rights.CheckReadToken(token) == nil }
 	if damage {
 		damaged, err := r.served.engine.Damaged(r.served.ctx, readable)
 		if err != nil {
@@ -158,18 +158,18 @@ func (r *report) ask(damage bool) (err error) {
 			r.problem("the town %s answers TOWN_DAMAGED: handoffctl fsck says what to do", townID)
 		}
 	}
-	problems, err := r.served.engine.Towns(r.served.ctx, &r.WorldReport, readable)
+	problems, err := r.served.engine.ReportTowns(r.served.ctx, &r.WorldReport, readable)
 	if err != nil {
 		return err
 	}
 	r.Problems = append(r.Problems, problems...)
-	if err := r.rights.Verb(wire.ApprovalList); err != nil {
+	if err := r.rights.CheckVerb(wire.ApprovalList); err != nil {
 		r.Approvals, r.Unknown["approvals"] = messages.WaitingApprovals{}, failureOf(err).Text
 	}
-	if r.may("alerts", wire.AlertList) {
+	if r.mayShow("alerts", wire.AlertList) {
 		r.alerts()
 	}
-	if r.may("servers", wire.AlertList) {
+	if r.mayShow("servers", wire.AlertList) {
 		r.LogEnd = end
 		r.Problems = append(r.Problems, behind...)
 		r.serving()

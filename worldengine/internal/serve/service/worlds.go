@@ -11,14 +11,14 @@ import (
 
 // Errors of the verbs about worlds.
 var (
-	// ErrUnknownWorld: there is no such world. List the worlds, or create it.
+	// ErrUnknownWorld means that there is no such world. List the worlds, or create it.
 	ErrUnknownWorld = errors.New("service: there is no such world")
-	// ErrWorldExists: a world has the name. Use it, or choose another name.
+	// ErrWorldExists means that a world has the name. Use it, or choose another name.
 	ErrWorldExists = errors.New("service: there is a world of this name already")
-	// ErrWorldInUse: requests of the world are unanswered, or its plugins are connected. Stop them, or
+	// ErrWorldInUse means that requests of the world are unanswered, or its plugins are connected. Stop them, or
 	// force the removal.
 	ErrWorldInUse = errors.New("service: the world is in use")
-	// ErrWorldNotServed: no server serves the world, or this one may not. The text says why.
+	// ErrWorldNotServed means that no server serves the world, or this one may not. The text says why.
 	ErrWorldNotServed = errors.New("service: the world is not served")
 )
 
@@ -65,16 +65,16 @@ func (s *Service) worldsEndpoints() []*endpoint {
 func worldsEndpoint[Q, A any](
 	s *Service, verb wire.Verb, answer func(*World, *incoming, *Q) (A, error),
 ) *endpoint {
-	return s.start(s.reading(verb, parsed(verb, answer)), 1, min(worldsWorkers, s.config.Readers))
+	return s.start(s.reading(verb, parsed(verb, answer)), 1, min(worldsWorkers, s.config.ReadWorkers))
 }
 
 // worldsList answers with the worlds that the user may use.
 func (w *World) worldsList(in *incoming, r *messages.WorldsList) (messages.Worlds, error) {
 	r.Limit = cmp.Or(r.Limit, defaultWorlds)
-	figures := in.rights.ReadWorld() == nil
+	figures := in.rights.CheckReadWorld() == nil
 	page, err := w.config.Worlds.List(w.ctx, *r,
 		func(world string) bool { return in.rights.World(world) == nil }, figures)
-	if !figures || in.rights.Verb(wire.AlertList) != nil { // as in world.status
+	if !figures || in.rights.CheckVerb(wire.AlertList) != nil { // as in world.status
 		for i := range page.Worlds {
 			listed := &page.Worlds[i]
 			listed.Alerts, listed.Writer = nil, nil

@@ -180,9 +180,9 @@ func (p *Placer) change(change func(now time.Duration)) {
 func (p *Placer) Add() {
 	p.change(func(now time.Duration) {
 		p.offer()
-		p.view.Offer(now, p.self)
+		p.view.UpdateSelf(now, p.self)
 		for _, name := range p.names() {
-			p.view.Exists(now, name)
+			p.view.AddWorld(now, name)
 		}
 	})
 }
@@ -193,8 +193,8 @@ func (p *Placer) Remove(world string) {
 		delete(p.failed, world)
 		delete(p.why, world)
 		p.offer()
-		p.view.Offer(now, p.self)
-		p.view.Removed(world)
+		p.view.UpdateSelf(now, p.self)
+		p.view.RemoveWorld(world)
 	})
 }
 
@@ -237,11 +237,11 @@ func (p *Placer) note(world string, err error, early bool) {
 			p.failed[world] = f
 			fallthrough
 		default:
-			f.why, f.early = alerts.Shortened(phrase.Sentence(err), mostReason), early
+			f.why, f.early = alerts.Truncate(phrase.Sentence(err), mostReason), early
 			f.waits, f.until, f.anyway = true, now+f.pauses.Next(), now+failedServed
 		}
 		p.offer()
-		p.view.Offer(now, p.self)
+		p.view.UpdateSelf(now, p.self)
 	})
 }
 
@@ -249,7 +249,7 @@ func (p *Placer) note(world string, err error, early bool) {
 func (p *Placer) Refusals(world string) (whys []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, a := range p.view.Others(p.now()) {
+	for _, a := range p.view.Peers(p.now()) {
 		if why := a.Reasons[world]; why != "" {
 			whys = append(whys, fmt.Sprintf("the server %s cannot serve it: %s", cmp.Or(a.Name, a.ID), why))
 		}
@@ -261,7 +261,7 @@ func (p *Placer) Refusals(world string) (whys []string) {
 func (p *Placer) Drain() {
 	p.change(func(now time.Duration) {
 		p.self.Draining = true
-		p.view.Offer(now, p.self)
+		p.view.UpdateSelf(now, p.self)
 	})
 }
 
@@ -284,7 +284,7 @@ func (p *Placer) receive(msg *nats.Msg) {
 	}
 	p.mu.Lock()
 	now := p.now()
-	known := slices.ContainsFunc(p.view.Others(now), func(o placement.Announcement) bool { return o.ID == a.ID })
+	known := slices.ContainsFunc(p.view.Peers(now), func(o placement.Announcement) bool { return o.ID == a.ID })
 	p.due = p.due || !known && a.ID != p.self.ID
 	p.view.Receive(now, a)
 	p.mu.Unlock()
@@ -320,17 +320,17 @@ func (p *Placer) turn() time.Duration {
 	p.retry(now)
 	for _, w := range p.config.All() {
 		if serving, busy := w.Serving(); serving {
-			p.view.Busy(w.Name(), busy)
+			p.view.SetBusy(w.Name(), busy)
 		}
 	}
-	wait := placement.AnnounceEvery - (now - p.announced)
+	wait := placement.AnnounceInterval - (now - p.announced)
 	var ready []string
 	for _, d := range p.view.Decide(now) {
 		w := p.config.World(d.World)
 		if w == nil {
 			continue
 		}
-		p.why[d.World] = d.Why
+		p.why[d.World] = d.Reason
 		if d.Wanted && w.Follows() {
 			ready = append(ready, d.World)
 		}
@@ -339,9 +339,9 @@ func (p *Placer) turn() time.Duration {
 	if !slices.Equal(ready, p.self.Ready) {
 		p.self.Ready, p.due = ready, true
 	}
-	if p.due || now-p.announced >= placement.AnnounceEvery {
+	if p.due || now-p.announced >= placement.AnnounceInterval {
 		p.announce(now)
-		wait = min(wait, placement.AnnounceEvery)
+		wait = min(wait, placement.AnnounceInterval)
 	}
 	return max(wait, changesEvery)
 }
@@ -350,20 +350,20 @@ func (p *Placer) turn() time.Duration {
 // of a later turn. act returns when that is.
 func (p *Placer) act(now time.Duration, w World, d placement.Decision) time.Duration {
 	switch {
-	case d.Action == placement.Acquire && d.After > 0:
-		return d.After
-	case d.Action == placement.Acquire || d.Action == placement.Look:
+	case d.Action == placement.Acquire && d.Delay > 0:
+		return d.Delay
+	case d.Action == placement.Acquire || d.Action == placement.ReadLease:
 		w.Act(d.Action)
-		return placement.LookEvery
+		return placement.LeaseReadInterval
 	case d.Action == placement.HandOver:
 		if w.Act(d.Action) {
 			w.Logger().Info("the world is handed over", "server", d.To)
 			p.view.StartHandover(now, d.World)
 		}
 	case p.view.Holder(d.World) != p.self.ID && !p.view.Announced(now, d.World):
-		return placement.LookEvery
+		return placement.LeaseReadInterval
 	}
-	return placement.AnnounceEvery
+	return placement.AnnounceInterval
 }
 
 // retry makes the server try again to serve worlds that it could not serve.
@@ -373,7 +373,7 @@ func (p *Placer) retry(now time.Duration) {
 		if f.waits && !f.early && (free && now >= f.until || now >= f.anyway) {
 			f.waits, p.due = false, true
 			p.offer()
-			p.view.Offer(now, p.self)
+			p.view.UpdateSelf(now, p.self)
 		}
 	}
 }
@@ -382,7 +382,7 @@ func (p *Placer) retry(now time.Duration) {
 func (p *Placer) announce(now time.Duration) {
 	p.self.Seq++
 	p.self.UptimeMillis = p.view.Uptime(now).Milliseconds()
-	p.self.Serves, p.self.Indexed = p.view.Serves(), map[string]uint64{}
+	p.self.Serves, p.self.Indexed = p.view.ServedWorlds(), map[string]uint64{}
 	for _, w := range p.config.All() {
 		name := w.Name()
 		if seq, known := w.Indexed(); known {
@@ -410,6 +410,6 @@ func (p *Placer) First(world string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.ContainsFunc(p.view.Decide(p.now()), func(d placement.Decision) bool {
-		return d.World == world && d.Action == placement.Acquire && d.After == 0
+		return d.World == world && d.Action == placement.Acquire && d.Delay == 0
 	})
 }

@@ -63,7 +63,7 @@ func (p *Placer) Standbys(world string) []messages.Server {
 			delete(p.standbys[world], id)
 		}
 	}
-	for _, a := range p.view.Others(now) {
+	for _, a := range p.view.Peers(now) {
 		delete(servers, a.ID)
 		if (a.All || slices.Contains(a.Worlds, world)) && !slices.Contains(a.Serves, world) {
 			servers[a.ID] = messages.Server{ID: a.ID, Name: a.Name, Version: a.Version, Started: a.Started,

@@ -29,7 +29,7 @@ type message struct {
 	World    string           `json:"world"`
 	Text     string           `json:"text"`
 	Alert    *runevents.Alert `json:"alert,omitzero"`
-	Approval *waiting         `json:"approval,omitzero"`
+	Approval *pendingApproval `json:"approval,omitzero"`
 	// Towns are the towns of all alerts like Alert, if there are several.
 	Towns []string `json:"towns,omitempty"`
 	// Page is the address of the page of the console that shows it; empty without Config.Console.
@@ -50,8 +50,8 @@ func pageOf(console string, m *message) string {
 	return world + "/alerts"
 }
 
-// waiting is a proposal that begins to wait for approval.
-type waiting struct {
+// pendingApproval is a proposal that begins to wait for approval.
+type pendingApproval struct {
 	TownID      string `json:"townId"`
 	HandoffID   string `json:"handoffId"`
 	HandoffHash string `json:"handoffHash"`
@@ -84,15 +84,15 @@ func messageOf(world string, alert *runevents.Alert) message {
 		alert.Severity, alert.Code, world, alert.Message)}
 }
 
-// Asked posts that a proposal begins to wait for approval. It never blocks.
-func (w *World) Asked(townID string, asked *approval.Asked) {
+// ApprovalRequested posts that a proposal begins to wait for approval. It never blocks.
+func (w *World) ApprovalRequested(townID string, asked *approval.Request) {
 	h, err := handoff.Parse(asked.Handoff, schemas.Limits{Bytes: len(asked.Handoff) + 1})
 	if err != nil {
 		w.sender.config.Logger.Error("a proposal that waits cannot be read", "world", w.name,
 			"town", townID, "handoff", asked.HandoffID, "error", err)
 		return
 	}
-	p := &waiting{
+	p := &pendingApproval{
 		TownID: townID, HandoffID: asked.HandoffID, HandoffHash: asked.HandoffHash,
 		ActorID: h.Proposal.ActorID, Command: h.Command,
 		At: runevents.Timestamp(asked.At), Expires: runevents.Timestamp(asked.Expires),

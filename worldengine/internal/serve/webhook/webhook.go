@@ -24,15 +24,15 @@ import (
 
 // Bounds of each address.
 const (
-	// Waiting is how many messages may wait for it; a further one is lost.
-	Waiting = 256
+	// QueueSize is how many messages may wait for it; a further one is lost.
+	QueueSize = 256
 	// attempts is how often a message is tried: for about an hour.
 	attempts = 65
 	minPause = time.Second
 	maxPause = time.Minute
 	// timeout bounds an attempt, and lastly how long Close waits.
-	timeout = 10 * time.Second
-	lastly  = 2 * time.Second
+	timeout      = 10 * time.Second
+	closeTimeout = 2 * time.Second
 )
 
 // Config configures a Sender. Every member but Console must be set. Flags of handoffd set the first three.
@@ -115,7 +115,7 @@ func start(config Config, pauses backoff.Backoff) (*Sender, error) {
 	ctx, s.stop = context.WithCancel(context.Background())
 	names := config.Names()
 	for i, address := range config.URLs {
-		queue := make(chan message, Waiting)
+		queue := make(chan message, QueueSize)
 		s.queues = append(s.queues, queue)
 		s.ended.Go(func() {
 			for m := range queue {
@@ -145,7 +145,7 @@ func (s *Sender) Close(ctx context.Context) {
 		}
 	}
 	s.mu.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, lastly)
+	ctx, cancel := context.WithTimeout(ctx, closeTimeout)
 	defer cancel()
 	defer context.AfterFunc(ctx, s.stop)()
 	s.ended.Wait()

@@ -75,7 +75,7 @@ func TestMessage_Page(t *testing.T) {
 		{message{Alert: &runevents.Alert{TownID: "a"}, Towns: []string{"a", "b"}}, "alerts"},
 		{message{Alert: &runevents.Alert{TownID: "oak ?"}}, "towns/oak%20%3F"},
 		{message{Alert: &runevents.Alert{TownID: "oak", RunID: "0d3c"}}, "runs/0d3c"},
-		{message{Approval: &waiting{TownID: "oak & elm"}}, "approvals?town=oak+%26+elm"},
+		{message{Approval: &pendingApproval{TownID: "oak & elm"}}, "approvals?town=oak+%26+elm"},
 	} {
 		c.World = "main"
 		require.Equal(t, "https://engine.example/we/#/=main/"+c.page,
@@ -196,7 +196,7 @@ func TestSender_NeverBlocks(t *testing.T) {
 	s := open(t, JSON, io.Discard, address)
 	s.World("main").Alert(alert)
 	<-bodies
-	for range Waiting + 7 {
+	for range QueueSize + 7 {
 		s.World("main").Alert(alert)
 	}
 	_, lost := s.Stats()
@@ -205,7 +205,7 @@ func TestSender_NeverBlocks(t *testing.T) {
 	cancel()
 	s.Close(ctx)
 	sent, lost := s.Stats()
-	require.EqualValues(t, []int64{0, Waiting + 8}, []int64{sent, lost})
+	require.EqualValues(t, []int64{0, QueueSize + 8}, []int64{sent, lost})
 }
 
 func TestConfig_Validate(t *testing.T) {

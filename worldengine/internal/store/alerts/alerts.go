@@ -32,22 +32,22 @@ import (
 // Bounds of the alerts.
 const (
 	maxAlertBytes = 32 << 20
-	// retention is how long SideStream keeps a message.
+	// retention is how long OperatorStream keeps a message.
 	retention = 30 * 24 * time.Hour
-	// Within foundPeriod, at most FoundOfTown alerts of one code are raised about one producer's
-	// events in one town, at most foundOfAll alerts about all producers' events, and at most
-	// foundOfAll alerts about the engine's events. Others are raised later, if their caller raises them
+	// Within ratePeriod, at most MaxPerTown alerts of one code are raised about one producer's
+	// events in one town, at most maxOfAll alerts about all producers' events, and at most
+	// maxOfAll alerts about the engine's events. Others are raised later, if their caller raises them
 	// again.
-	FoundOfTown = 30
-	foundOfAll  = 120
-	foundPeriod = time.Minute
-	// Kept is how many alerts of each code the stream keeps, so that a flood of one code removes no
-	// alert of another. A projector that starts again raises fewer alerts than Kept.
-	Kept = 1_000
-	// Waiting is how many alerts of each code may wait to be published. maxWaiting is the room of
+	MaxPerTown = 30
+	maxOfAll   = 120
+	ratePeriod = time.Minute
+	// MaxKept is how many alerts of each code the stream keeps, so that a flood of one code removes no
+	// alert of another. A projector that starts again raises fewer alerts than MaxKept.
+	MaxKept = 1_000
+	// MaxQueued is how many alerts of each code may wait to be published. queueSize is the room of
 	// the queue; all codes together cannot fill it.
-	Waiting    = 64
-	maxWaiting = 64 * Waiting
+	MaxQueued = 64
+	queueSize = 64 * MaxQueued
 	// maxRemembered is how many alerts are remembered, so that each is raised once.
 	maxRemembered = 20_000
 	// maxMessage bounds the message of an alert, and maxText each member that clients choose.
@@ -61,12 +61,12 @@ const (
 	maxPause = 5 * time.Second
 )
 
-// ErrUnavailable: the stream of alerts did not answer. Asking again is safe.
+// ErrUnavailable means that the stream of alerts did not answer. Asking again is safe.
 var ErrUnavailable = errors.New("alerts: the stream of alerts did not answer")
 
-// SideStream configures a stream of messages for operators. It keeps the newest messages, for 30 days
+// OperatorStream configures a stream of messages for operators. It keeps the newest messages, for 30 days
 // and up to maxBytes.
-func SideStream(maxBytes int64, replicas int) jetstream.StreamConfig {
+func OperatorStream(maxBytes int64, replicas int) jetstream.StreamConfig {
 	return jetstream.StreamConfig{
 		MaxAge:      retention,
 		MaxBytes:    maxBytes,
@@ -78,19 +78,19 @@ func SideStream(maxBytes int64, replicas int) jetstream.StreamConfig {
 // AlertConfig configures the stream of a world's alerts and their acknowledgements. If several
 // engines raise an alert within the duplicate window, the stream has it once.
 func AlertConfig(world string, replicas int) jetstream.StreamConfig {
-	config := SideStream(maxAlertBytes, replicas)
+	config := OperatorStream(maxAlertBytes, replicas)
 	config.Name = layout.AlertStream(world)
 	config.Description = "Operational alerts of the world " + world
 	config.Subjects = []string{wire.AlertSubject(world, "*"), layout.AcknowledgedSubject(world, "*")}
-	config.MaxMsgsPerSubject = Kept // of a code; an alert has one acknowledgement
+	config.MaxMsgsPerSubject = MaxKept // of a code; an alert has one acknowledgement
 	config.Duplicates = 2 * time.Minute
 	return config
 }
 
-// Log is the log of the world that a SideStream belongs to.
+// Log is the log of the world that an OperatorStream belongs to.
 type Log struct{ World, Identity string }
 
-// Store tries once to store a message in a SideStream of the world with a log. If the stream is missing,
+// Store tries once to store a message in an OperatorStream of the world with a log. If the stream is missing,
 // Store creates it for the next try, as long as the log exists: a removed world must leave no stream. The
 // error is commitlog.ErrOtherLog if the world was removed and made anew: the message of a writer that was
 // suspended meanwhile is about the removed world.
@@ -130,13 +130,13 @@ type Config struct {
 
 // Alerts raises alerts, and reads those that the stream keeps. It is safe for concurrent use.
 type Alerts struct {
-	config Config
-	js     jetstream.JetStream
-	stream jetstream.StreamConfig
-	stop   context.CancelFunc // ends publishing
-	done   chan struct{}      // closed when publishing has ended
-	kept   kept
-	left   []runevents.Alert // of the backlog, immutable after Start
+	config  Config
+	js      jetstream.JetStream
+	stream  jetstream.StreamConfig
+	stop    context.CancelFunc // ends publishing
+	done    chan struct{}      // closed when publishing has ended
+	stored  storedAlerts
+	backlog []runevents.Alert // of the backlog, immutable after Start
 
 	producerLimit, laneLimit *ratelimit.Limit // see allowed
 
@@ -144,8 +144,8 @@ type Alerts struct {
 	news    sync.Cond         // the queue has an alert, or closed is set
 	queue   []runevents.Alert // to publish, oldest first
 	closed  bool
-	raised  *recent.Map[string, *found] // by key; mu guards the values
-	waiting map[runevents.AlertCode]int // alerts in queue
+	raised  *recent.Map[string, *eventCount] // by key; mu guards the values
+	waiting map[runevents.AlertCode]int      // alerts in queue
 	stats   messages.AlertCounts
 }
 
@@ -154,9 +154,9 @@ func New(js jetstream.JetStream, config Config) *Alerts {
 	a := &Alerts{
 		config: config, js: js, stream: AlertConfig(config.World, config.Replicas),
 		done:          make(chan struct{}),
-		producerLimit: ratelimit.New(FoundOfTown, foundPeriod),
-		laneLimit:     ratelimit.New(foundOfAll, foundPeriod),
-		raised:        recent.NewMap[string, *found](maxRemembered),
+		producerLimit: ratelimit.New(MaxPerTown, ratePeriod),
+		laneLimit:     ratelimit.New(maxOfAll, ratePeriod),
+		raised:        recent.NewMap[string, *eventCount](maxRemembered),
 		waiting:       map[runevents.AlertCode]int{},
 		stats: messages.AlertCounts{
 			Alerts: map[runevents.AlertCode]int64{}, AlertsMore: map[runevents.AlertCode]int64{},
@@ -210,9 +210,9 @@ func (a *Alerts) complete(alert *runevents.Alert) {
 	for _, text := range []*string{
 		&alert.StepID, &alert.TenantID, &alert.ProjectID, &alert.EnvironmentID,
 	} {
-		*text = Shortened(*text, maxText)
+		*text = Truncate(*text, maxText)
 	}
-	alert.Message = Shortened(alert.Message, maxMessage)
+	alert.Message = Truncate(alert.Message, maxMessage)
 	if alert.Severity == "" {
 		alert.Severity = protocol.LookupAlert(alert.Code).Severity
 	}
@@ -221,12 +221,12 @@ func (a *Alerts) complete(alert *runevents.Alert) {
 	}
 }
 
-// Shortened returns a text, cut to a number of bytes if it is longer.
-func Shortened(text string, most int) string {
-	if len(text) <= most {
+// Truncate returns a text, cut to a number of bytes if it is longer.
+func Truncate(text string, limit int) string {
+	if len(text) <= limit {
 		return text
 	}
-	return strings.ToValidUTF8(text[:most], "")
+	return strings.ToValidUTF8(text[:limit], "")
 }
 
 // report counts an alert, and writes it to the server's log and to Notify.
@@ -270,7 +270,7 @@ func (a *Alerts) log(alert *runevents.Alert) {
 func (a *Alerts) enqueue(alert *runevents.Alert) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.closed || a.waiting[alert.Code] >= Waiting || len(a.queue) >= maxWaiting {
+	if a.closed || a.waiting[alert.Code] >= MaxQueued || len(a.queue) >= queueSize {
 		return false
 	}
 	a.queue = append(a.queue, *alert)
@@ -314,13 +314,13 @@ func (a *Alerts) Stats() messages.AlertCounts {
 
 // Start publishes alerts until Close, first the backlog.
 func (a *Alerts) Start() {
-	a.left = a.config.Backlog.drain(a.config.Identity)
+	a.backlog = a.config.Backlog.drain(a.config.Identity)
 	var ctx context.Context
 	ctx, a.stop = context.WithCancel(context.Background())
 	go func() {
 		defer close(a.done)
-		for i := range a.left {
-			a.publish(ctx, &a.left[i])
+		for i := range a.backlog {
+			a.publish(ctx, &a.backlog[i])
 		}
 		for alert, more := a.next(); more; alert, more = a.next() {
 			a.publish(ctx, &alert)

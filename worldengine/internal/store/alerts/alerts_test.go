@@ -147,18 +147,18 @@ func TestRaise_DoesNotBlock(t *testing.T) {
 	t.Parallel()
 	w := newAlertWorld(t)
 	a := w.open() // and nobody publishes yet
-	for i := range alerts.Waiting + 7 {
+	for i := range alerts.MaxQueued + 7 {
 		a.Raise(runevents.Alert{Code: runevents.InvalidTransition, RunID: strconv.Itoa(i)})
 	}
 	a.Raise(handoffAlert("h"))
 	stats := a.Stats()
-	require.Equal(t, int64(alerts.Waiting+7), stats.Alerts[runevents.InvalidTransition])
+	require.Equal(t, int64(alerts.MaxQueued+7), stats.Alerts[runevents.InvalidTransition])
 	require.Equal(t, int64(7), stats.AlertsLost)
 	a.Start()
 	a.Close(t.Context())
 	all := alertstest.Raised(t, w.js)
-	require.Len(t, all, alerts.Waiting+1)
-	require.Equal(t, runevents.ApplyInDoubt, all[alerts.Waiting].Code)
+	require.Len(t, all, alerts.MaxQueued+1)
+	require.Equal(t, runevents.ApplyInDoubt, all[alerts.MaxQueued].Code)
 }
 
 // A missing stream of alerts is made again, and gets the alerts that were raised meanwhile.

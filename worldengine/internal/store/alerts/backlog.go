@@ -26,7 +26,7 @@ func (b *Backlog) keep(identity string, alert *runevents.Alert) bool {
 	if b.identity != identity {
 		b.identity, b.alerts = identity, nil
 	}
-	if len(b.alerts) == maxWaiting {
+	if len(b.alerts) == queueSize {
 		return false
 	}
 	b.alerts = append(b.alerts, *alert)

@@ -10,78 +10,78 @@ import (
 	"worldengine/worldengine/internal/kit/protocol"
 )
 
-// Text is the message of an alert of the engine: the event, its meaning and the remedy. Names in
+// Template is the message of an alert of the engine: the event, its meaning and the remedy. Names in
 // braces stand for values; see About.
-type Text struct {
+type Template struct {
 	code    runevents.AlertCode
 	message string
 }
 
 // The messages.
 var (
-	LateAnswer = Text{runevents.PluginLateAnswer,
+	LateAnswer = Template{runevents.PluginLateAnswer,
 		"The plugin of town {town} says that it applied {handoff} after the handoff had failed, or " +
 			"was cancelled. The town was left as it was: put its true state."}
-	DoubleAnswer = Text{runevents.PluginDoubleAnswer,
+	DoubleAnswer = Template{runevents.PluginDoubleAnswer,
 		"More answers than requests say that {handoff} was applied to town {town}: is there a " +
 			"second plugin for the town? The first answer counts. End one of the two, and put the " +
 			"town's true state if it differs."}
-	InDoubt = Text{runevents.ApplyInDoubt,
+	InDoubt = Template{runevents.ApplyInDoubt,
 		"It is not known whether {handoff} was applied to town {town}. The town was left as it " +
 			"was: look at the game and put its true state. {why}"}
 	// CancelledByForce is stored before the cancellation; the cancellation may come too late.
-	CancelledByForce = Text{runevents.ApplyInDoubt,
+	CancelledByForce = Template{runevents.ApplyInDoubt,
 		"{actor} asked to cancel run {run} of town {town} by force. If the run is CANCELLED, its " +
 			"game may have applied the command, and the town was left as it was: look at the game " +
 			"and put its true state. If the run has a result, that came first, and there is " +
 			"nothing to do."}
-	StateInvalid = Text{runevents.PluginStateInvalid,
+	StateInvalid = Template{runevents.PluginStateInvalid,
 		"The plugin applied {handoff} to town {town} and reported an impossible state. The town " +
 			"was left as it was: put its true state. {why}"}
-	PluginAbsent = Text{runevents.PluginAbsent,
+	PluginAbsent = Template{runevents.PluginAbsent,
 		"Town {town} has had no plugin or console since {since}; commands in hand: {commands}. " +
 			"{prospect} Start the game server, or check that its plugin serves this town."}
-	PluginReturned = Text{runevents.PluginReturned,
+	PluginReturned = Template{runevents.PluginReturned,
 		"Town {town} has a plugin or console again, after it had none since {since}."}
-	PluginNotNeeded = Text{runevents.PluginReturned,
+	PluginNotNeeded = Template{runevents.PluginReturned,
 		"Town {town} needs no plugin any more: it was removed, or is not bound to one now. It had " +
 			"none since {since}."}
-	LeftWaiting = Text{runevents.RunLeftWaiting,
+	LeftWaiting = Template{runevents.RunLeftWaiting,
 		"A handoff for town {town} waited in a server that died or could not reach the log. It " +
 			"was not judged; its run was cancelled, and its key is free."}
-	LeftUncancelled = Text{runevents.RunLeftWaiting,
+	LeftUncancelled = Template{runevents.RunLeftWaiting,
 		"A handoff for town {town} waited in a server that died or could not reach the log. It " +
 			"was not judged, and its run cannot be cancelled: {error}. The server tries again; " +
 			"handoffctl run cancel ends it too."}
-	DrainTimeout = Text{runevents.PauseDrainTimeout,
+	DrainTimeout = Template{runevents.PauseDrainTimeout,
 		"Commands were still being applied {timeout} after the pause of {paused}. They go on, and " +
 			"may still change their towns: handoffctl status counts them, handoffctl town list " +
 			"shows their towns."}
-	LogLost     = Text{runevents.LogLost, "{effect}: {error}"}
-	LogLimited  = Text{runevents.LogLimited, "{error}"}
-	TownDamaged = Text{runevents.TownDamaged,
+	LogLost     = Template{runevents.LogLost, "{effect}: {error}"}
+	LogLimited  = Template{runevents.LogLimited, "{error}"}
+	TownDamaged = Template{runevents.TownDamaged,
 		"{log} lacks a record of town {town}, or does not deliver it: {why}. A key that the record " +
 			"accepted could be accepted again, so requests about it, or about the town, get " +
 			"TOWN_DAMAGED. Run handoffctl fsck; on a cluster, handoffctl fsck --replicas."}
-	CommitsUndelivered = Text{runevents.CommitDamaged,
+	CommitsUndelivered = Template{runevents.CommitDamaged,
 		"The log counts {counted} messages and delivers {delivered}: some were changed on the disk. " +
 			"Run handoffctl fsck."}
-	ReplicaDamaged = Text{runevents.ReplicaDamaged,
+	ReplicaDamaged = Template{runevents.ReplicaDamaged,
 		"The node {node} of NATS lacks messages of the log that another node has ({missing}). {effect}. " +
 			"{remedy}."}
-	CommitDamaged = Text{runevents.CommitDamaged,
+	CommitDamaged = Template{runevents.CommitDamaged,
 		"The commit at log sequence {sequence} cannot be read: {error} Run handoffctl fsck."}
-	StorageFailed = Text{runevents.StorageFailed,
+	StorageFailed = Template{runevents.StorageFailed,
 		"Nothing can be stored, and requests that change something get STORAGE_FULL: {error}. Make " +
 			"room on the disk of the log; then the server goes on by itself."}
-	HistoryFull = Text{runevents.HistoryFull,
+	HistoryFull = Template{runevents.HistoryFull,
 		"{failed} handoffs have failed in town {town} at epoch {epoch}, and its history has no room " +
 			"for another one: the keys of those must not be forgotten. Handoffs that would fail, or that " +
 			"a game applies, get HISTORY_FULL: find out why they fail, and put the town with a later day, " +
 			"or raise history-per-town with handoffctl world settings set."}
-	HistoryRecovered = Text{runevents.HistoryRecovered,
+	HistoryRecovered = Template{runevents.HistoryRecovered,
 		"The history of town {town} has room again. It was full since {since}."}
-	StorageRecovered = Text{runevents.StorageRecovered,
+	StorageRecovered = Template{runevents.StorageRecovered,
 		"There is room again; nothing was stored since {since}."}
 )
 
@@ -93,7 +93,7 @@ type Subject struct {
 
 // Alert returns an alert with the text. values are pairs of a name in braces and its value; about has the values
 // of {town}, {handoff} and {run}.
-func (t Text) Alert(about Subject, values ...string) runevents.Alert {
+func (t Template) Alert(about Subject, values ...string) runevents.Alert {
 	values = append(values, "{town}", strconv.Quote(about.TownID), "{handoff}", about.HandoffID,
 		"{run}", about.RunID)
 	return runevents.Alert{
@@ -103,7 +103,7 @@ func (t Text) Alert(about Subject, values ...string) runevents.Alert {
 }
 
 // AlertSince is Alert for a condition that began at since, the value of {since}.
-func (t Text) AlertSince(about Subject, since time.Time, values ...string) runevents.Alert {
+func (t Template) AlertSince(about Subject, since time.Time, values ...string) runevents.Alert {
 	at := runevents.Timestamp(since)
 	alert := t.Alert(about, append(values, "{since}", at)...)
 	alert.TownID, alert.Since = about.TownID, at

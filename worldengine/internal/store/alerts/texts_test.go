@@ -19,7 +19,7 @@ var rewrite = flag.Bool("rewrite", false, "write testdata/texts.txt anew")
 
 // testdata/texts.txt has each alert of the engine: its code, severity and text, and the town and the
 // time of one about a town's condition.
-func TestText_Golden(t *testing.T) {
+func TestTemplate_Golden(t *testing.T) {
 	t.Parallel()
 	about := alerts.Subject{TownID: "market", HandoffID: "handoff-1", RunID: "run-1"}
 	since := time.Date(2026, 2, 16, 10, 0, 0, 0, time.UTC)

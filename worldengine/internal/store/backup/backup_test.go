@@ -343,7 +343,7 @@ func TestRestore_Interrupted(t *testing.T) {
 	t.Parallel()
 	dir, nc := makeBackup(t), natstest.Connect(t)
 	ctx, cancel := context.WithCancel(t.Context())
-	_, err := backup.Restore(ctx, nc, dir, backup.RestoreOptions{Restored: func(s backup.Stream) {
+	_, err := backup.Restore(ctx, nc, dir, backup.RestoreOptions{OnStream: func(s backup.Stream) {
 		if s.Name == layout.LogStream("main") {
 			cancel()
 		}
@@ -377,12 +377,12 @@ func TestCreate_Interrupted(t *testing.T) {
 	require.NoDirExists(t, dir)
 	serve(t, nc, engine.Config{})
 	ctx, cancel := context.WithCancel(t.Context())
-	_, err = backup.Create(ctx, nc, dir, backup.Options{Copying: func(string, int64) { cancel() }})
+	_, err = backup.Create(ctx, nc, dir, backup.Options{OnProgress: func(string, int64) { cancel() }})
 	require.ErrorIs(t, err, context.Canceled)
 	require.NoDirExists(t, dir)
 	require.NoError(t, os.Mkdir(dir, 0o700))
 	ctx, cancel = context.WithCancel(t.Context())
-	_, err = backup.Create(ctx, nc, dir, backup.Options{Copying: func(string, int64) { cancel() }})
+	_, err = backup.Create(ctx, nc, dir, backup.Options{OnProgress: func(string, int64) { cancel() }})
 	require.ErrorIs(t, err, context.Canceled)
 	require.DirExists(t, dir, "it was there before")
 
@@ -404,7 +404,7 @@ func TestCreate_Outrun(t *testing.T) {
 	backUp := func(commits int) error {
 		var once sync.Once
 		_, err := backup.Create(t.Context(), nc, t.TempDir(),
-			backup.Options{Copying: func(string, int64) {
+			backup.Options{OnProgress: func(string, int64) {
 				once.Do(func() {
 					commit(t, nc, commits)
 					// others' commits do not harm
@@ -415,7 +415,7 @@ func TestCreate_Outrun(t *testing.T) {
 	}
 	require.NoError(t, backUp(history-1))
 	err := backUp(history)
-	require.ErrorIs(t, err, backup.ErrOutrun)
+	require.ErrorIs(t, err, backup.ErrOverwritten)
 	require.ErrorContains(t, err, "world.main.log.town-threatened got 8 commits")
 }
 
@@ -459,7 +459,7 @@ func content(t testing.TB, nc *nats.Conn) (all []string) {
 	require.NoError(t, err)
 	s, err := js.Stream(t.Context(), layout.AlertStream("main"))
 	require.NoError(t, err)
-	require.NoError(t, commitlog.EachWhole(t.Context(), s, nc.MaxPayload(),
+	require.NoError(t, commitlog.ScanMessages(t.Context(), s, nc.MaxPayload(),
 		func(msg *jetstream.RawStreamMsg) error {
 			all = append(all, fmt.Sprintf("%d %s %s %v %x", msg.Sequence, msg.Time, msg.Subject,
 				msg.Header, msg.Data))

@@ -25,9 +25,9 @@ import (
 type Options struct {
 	// World is the world's name; wire.DefaultWorld.
 	World string
-	// Copying, unless nil, is called after each part of a stream, with the number of the stream's
+	// OnProgress, unless nil, is called after each part of a stream, with the number of the stream's
 	// bytes so far.
-	Copying func(stream string, bytes int64)
+	OnProgress func(stream string, bytes int64)
 }
 
 // Create copies a world, which may be served meanwhile, to a directory that is missing or empty. The
@@ -47,7 +47,7 @@ func Create(
 	}
 	settings, err := worldsettings.Read(ctx, log)
 	if errors.Is(err, worldsettings.ErrSettingsLost) { // the manifest says that the record is unreadable
-		settings, err = worldsettings.Configured(log.Stream.CachedInfo().Config), nil
+		settings, err = worldsettings.ReadStreamConfig(log.Stream.CachedInfo().Config), nil
 	}
 	if err != nil {
 		return nil, err
@@ -71,7 +71,7 @@ func Create(
 	copied := &logCopy{log, map[string]uint64{}, map[string]uint64{}}
 	for i, config := range BackupStreams(world, worldsettings.Settings{}, 1) {
 		m.Streams = append(m.Streams, Stream{Name: config.Name})
-		if err = m.Streams[i].copyTo(ctx, nc, dir, copied.visit, options.Copying); err == nil && i == 0 {
+		if err = m.Streams[i].copyTo(ctx, nc, dir, copied.visit, options.OnProgress); err == nil && i == 0 {
 			err = m.checkLog(ctx, copied)
 		}
 		if err != nil {

@@ -16,7 +16,7 @@
 // history is full, each new message drops its oldest one, with two consequences:
 //
 //   - If a whole history is replaced during the copy, the copy may lack the town. Create then fails
-//     with ErrOutrun.
+//     with ErrOverwritten.
 //   - NATS may copy a message before the log drops it, and the log may drop later messages before NATS
 //     copies them. The copy of the history then has a hole. So the manifest names the messages that
 //     the log dropped during the copy, and Restore removes them.

@@ -14,10 +14,10 @@ import (
 	"worldengine/worldengine/internal/store/fsck"
 )
 
-// Left names messages of the log: all on Subject with a lower sequence than Before. The log dropped
+// DroppedMessages names messages of the log: all on Subject with a lower sequence than Before. The log dropped
 // them during the copy, but the copy has some of them. A restore removes these from the restored
 // log.
-type Left struct {
+type DroppedMessages struct {
 	Subject string `json:"subject"`
 	Before  uint64 `json:"before"`
 }
@@ -43,24 +43,24 @@ func (l *logCopy) visit(entry *archive.Header, _ io.Reader) error {
 // checkLog requires that the copy of the log has every town. It notes in the manifest the messages
 // that the log dropped during the copy, and the unreadable histories.
 func (m *Manifest) checkLog(ctx context.Context, l *logCopy) (err error) {
-	if m.Left, err = l.dropped(ctx); err == nil && m.Streams[0].Messages != m.Streams[0].atStart {
+	if m.Dropped, err = l.dropped(ctx); err == nil && m.Streams[0].Messages != m.Streams[0].atStart {
 		m.Unreadable, _, err = fsck.FindUnreadable(ctx, l.Log,
 			func(subject string) uint64 { return l.messages[subject] })
 	}
 	return err
 }
 
-// dropped returns the messages that the copy has and the log dropped. It returns ErrOutrun if the
+// dropped returns the messages that the copy has and the log dropped. It returns ErrOverwritten if the
 // log dropped all messages that a town had at the start: the copy may then lack the town, or have
 // an older state of it.
-func (l *logCopy) dropped(ctx context.Context) (all []Left, err error) {
+func (l *logCopy) dropped(ctx context.Context) (all []DroppedMessages, err error) {
 	begin := l.Stream.CachedInfo()
 	history := begin.Config.MaxMsgsPerSubject
 	if history <= 0 {
 		return nil, nil
 	}
 	commits := map[string]int64{}
-	_, err = commitlog.Each(ctx, l.Stream, begin.State.LastSeq, func(msg *jetstream.RawStreamMsg) error {
+	_, err = commitlog.ScanHeaders(ctx, l.Stream, begin.State.LastSeq, func(msg *jetstream.RawStreamMsg) error {
 		if commitlog.IsHistory(l.World, msg.Subject) {
 			commits[msg.Subject]++
 		}
@@ -79,10 +79,10 @@ func (l *logCopy) dropped(ctx context.Context) (all []Left, err error) {
 		// More commits may have come since they were counted.
 		if commits[subject] >= history || dropped && oldest.Sequence > begin.State.LastSeq {
 			return nil, fmt.Errorf("%w: %s got %d commits meanwhile, and so many are kept "+
-				"(--history-per-town)", ErrOutrun, subject, history)
+				"(--history-per-town)", ErrOverwritten, subject, history)
 		}
 		if dropped {
-			all = append(all, Left{subject, oldest.Sequence})
+			all = append(all, DroppedMessages{subject, oldest.Sequence})
 		}
 	}
 	return all, nil

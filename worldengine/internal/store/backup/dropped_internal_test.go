@@ -53,8 +53,8 @@ func TestDropped_WhileItLooks(t *testing.T) {
 	commit(1)
 	left, err := slow.dropped(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, []Left{{subject, 2}}, left)
+	require.Equal(t, []DroppedMessages{{subject, 2}}, left)
 	fast.Store = busyStore{fast.Store, func() { commit(2) }}
 	_, err = fast.dropped(t.Context())
-	require.ErrorIs(t, err, ErrOutrun)
+	require.ErrorIs(t, err, ErrOverwritten)
 }

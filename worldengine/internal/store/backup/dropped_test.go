@@ -125,14 +125,14 @@ func TestCreate_HistoryGoesOn(t *testing.T) {
 	m := backUpDuring(t, from, dir, func() { commit(t, from, 2) })
 	left := oldest(t, from) - 1
 	require.Equal(t,
-		[]backup.Left{{Subject: "world.main.log.town-threatened", Before: m.Streams[0].LastSeq}},
-		m.Left)
+		[]backup.DroppedMessages{{Subject: "world.main.log.town-threatened", Before: m.Streams[0].LastSeq}},
+		m.Dropped)
 	require.Less(t, first, left)
 
 	to := natstest.Connect(t)
 	_, err := backup.Restore(t.Context(), to, dir, backup.RestoreOptions{})
 	require.NoError(t, err)
-	require.Equal(t, m.Left[0].Before, oldest(t, to))
+	require.Equal(t, m.Dropped[0].Before, oldest(t, to))
 	serve(t, to, engine.Config{Settings: worldsettings.Settings{HistoryPerTown: 3}})
 	require.Equal(t, unidentified(configs(t, from)), unidentified(configs(t, to)))
 	report, err := fsck.Run(t.Context(), to, "main", fsck.Options{})

@@ -47,8 +47,8 @@ type Manifest struct {
 	// Unreadable names the histories whose last message NATS could not read: of towns, or of the
 	// world's pauses. A restored world has the state before that message, or lacks the town.
 	Unreadable []fsck.Unreadable `json:"unreadable,omitzero"`
-	// Left has the messages that the log dropped during the copy.
-	Left []Left `json:"left,omitzero"`
+	// Dropped has the messages that the log dropped during the copy.
+	Dropped []DroppedMessages `json:"left,omitzero"`
 }
 
 // Stream is one stream of a backup.
@@ -128,7 +128,7 @@ func (m *Manifest) validate() error {
 	if len(m.Streams) != len(want) {
 		return fmt.Errorf("there are %d streams, and not %d", len(m.Streams), len(want))
 	}
-	for _, left := range m.Left {
+	for _, left := range m.Dropped {
 		if !commitlog.IsHistory(m.World, left.Subject) || left.Before == 0 ||
 			left.Before > m.Streams[0].LastSeq {
 			return fmt.Errorf("the log has no history %s before sequence %d", left.Subject,

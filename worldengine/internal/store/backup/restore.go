@@ -50,12 +50,12 @@ type RestoreOptions struct {
 	// Sync, unless nil, is called when the mark of the restore is made, and before it is removed. When
 	// it returns, all that NATS has stored MUST be on the disk.
 	Sync func() error
-	// Restored, unless nil, is called after each stream.
-	Restored func(Stream)
+	// OnStream, unless nil, is called after each stream.
+	OnStream func(Stream)
 }
 
-// Restored is the outcome of a restore.
-type Restored struct {
+// RestoreResult is the outcome of a restore.
+type RestoreResult struct {
 	Manifest *Manifest
 	// Pending counts the towns with a pending command. The first server of the world goes on to
 	// apply it.
@@ -68,7 +68,7 @@ type Restored struct {
 // streams.
 func Restore(
 	ctx context.Context, nc *nats.Conn, dir string, options RestoreOptions,
-) (*Restored, error) {
+) (*RestoreResult, error) {
 	m, err := ReadWorld(dir, options.World)
 	if err != nil {
 		return nil, err
@@ -91,7 +91,7 @@ func ReadWorld(dir, world string) (*Manifest, error) {
 // Restore is the second part of the function Restore, for the manifest that ReadWorld has read in dir.
 func (m *Manifest) Restore(
 	ctx context.Context, nc *nats.Conn, dir string, options RestoreOptions,
-) (*Restored, error) {
+) (*RestoreResult, error) {
 	options.Replicas, options.As = max(options.Replicas, 1), cmp.Or(options.As, m.World)
 	if options.Sync == nil {
 		options.Sync = func() error { return nil }
@@ -101,15 +101,15 @@ func (m *Manifest) Restore(
 		return nil, fmt.Errorf("backup: JetStream: %w", err)
 	}
 	r := &restore{nc: nc, js: js, dir: dir, manifest: m, options: options,
-		mark: commitlog.RestoringConfig(options.As, options.Replicas)}
+		mark: commitlog.RestoreMarkConfig(options.As, options.Replicas)}
 	if err := r.prepare(ctx); err != nil {
 		return nil, err
 	}
-	pending, err := r.all(ctx)
+	pending, err := r.restoreStreams(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrRestore, err)
 	}
-	return &Restored{Manifest: m, Pending: pending}, nil
+	return &RestoreResult{Manifest: m, Pending: pending}, nil
 }
 
 type restore struct {
@@ -139,7 +139,7 @@ func (r *restore) prepare(ctx context.Context) error {
 			return err
 		case there && !again:
 			return fmt.Errorf("%w: there is a stream %s; nothing was changed: %s", ErrWorldExists,
-				name, elsewhere)
+				name, existsAdvice)
 		case there:
 			if err := r.js.DeleteStream(ctx, name); err != nil {
 				return fmt.Errorf("backup: the stream %s of an unfinished restore cannot be "+
@@ -162,8 +162,8 @@ func (r *restore) prepare(ctx context.Context) error {
 	return nil
 }
 
-// elsewhere is the advice if the world exists.
-const elsewhere = "restore it under another name (--as), into an empty data directory or another " +
+// existsAdvice is the advice if the world exists.
+const existsAdvice = "restore it under another name (--as), into an empty data directory or another " +
 	"NATS, or first end the world's servers and take its streams away"
 
 func (r *restore) requireUnserved(ctx context.Context) error {
@@ -175,7 +175,7 @@ func (r *restore) requireUnserved(ctx context.Context) error {
 		return nil
 	case err == nil:
 		return fmt.Errorf("%w: a server serves %q; nothing was changed: %s", ErrWorldExists,
-			r.options.As, elsewhere)
+			r.options.As, existsAdvice)
 	}
 	return fmt.Errorf("backup: it is unknown if a server serves %q: %w", r.options.As,
 		cmp.Or(r.nc.LastError(), err))
@@ -189,9 +189,9 @@ func (r *restore) exists(ctx context.Context, stream string) (bool, error) {
 	return err == nil, nil
 }
 
-// all restores the streams, and returns the number of towns with a pending command. It removes the mark last: until
-// then a crash leaves a world that no server serves, and that the next restore replaces.
-func (r *restore) all(ctx context.Context) (pending int, err error) {
+// restoreStreams restores the streams, and returns the number of towns with a pending command. It removes the
+// mark last: until then a crash leaves a world that no server serves, and that the next restore replaces.
+func (r *restore) restoreStreams(ctx context.Context) (pending int, err error) {
 	streams := r.manifest.Streams
 	var log jetstream.StreamConfig // as it was copied; only its metadata and history count
 	begun, err := streams[0].read(r.dir)
@@ -201,17 +201,17 @@ func (r *restore) all(ctx context.Context) (pending int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	settings := worldsettings.Configured(log) // until the log itself can be asked
+	settings := worldsettings.ReadStreamConfig(log) // until the log itself can be asked
 	configs := BackupStreams(r.options.As, settings.Settings, r.options.Replicas)
 	settings.Configure(&configs[0])
 	commitlog.Identify(&configs[0], r.options.As, nuid.Next())
 	for i, config := range configs {
-		config.DenyPurge = config.DenyPurge && len(r.manifest.Left) == 0
+		config.DenyPurge = config.DenyPurge && len(r.manifest.Dropped) == 0
 		if err := r.stream(ctx, &streams[i], config); err != nil {
 			return 0, fmt.Errorf("stream %s: %w", config.Name, err)
 		}
-		if r.options.Restored != nil {
-			r.options.Restored(streams[i])
+		if r.options.OnStream != nil {
+			r.options.OnStream(streams[i])
 		}
 	}
 	for _, config := range configs {
@@ -222,7 +222,7 @@ func (r *restore) all(ctx context.Context) (pending int, err error) {
 	err = r.await(ctx, func() error {
 		log, err := r.js.Stream(ctx, configs[0].Name)
 		if err == nil {
-			err = r.cut(ctx, log, configs[0])
+			err = r.removeDropped(ctx, log, configs[0])
 		}
 		if err == nil {
 			pending, err = countPending(ctx, log, r.options.As)
@@ -290,15 +290,15 @@ func (r *restore) compare(
 	return nil
 }
 
-// cut removes the messages that the log dropped during the copy, and then makes the restored log
+// removeDropped removes the messages that the log dropped during the copy, and then makes the restored log
 // deny removals. It may be called again after an error.
-func (r *restore) cut(
+func (r *restore) removeDropped(
 	ctx context.Context, log jetstream.Stream, config jetstream.StreamConfig,
 ) error {
-	if len(r.manifest.Left) == 0 || log.CachedInfo().Config.DenyPurge {
+	if len(r.manifest.Dropped) == 0 || log.CachedInfo().Config.DenyPurge {
 		return nil
 	}
-	for _, left := range r.manifest.Left {
+	for _, left := range r.manifest.Dropped {
 		subject, err := layout.RenameStored(left.Subject, r.manifest.World, r.options.As)
 		if err != nil {
 			return err
@@ -318,7 +318,7 @@ func (r *restore) cut(
 
 // countPending counts the towns of a log that have a pending command.
 func countPending(ctx context.Context, log jetstream.Stream, world string) (n int, err error) {
-	err = commitlog.EachLast(ctx, log, []string{layout.LogSubject(world, "*")},
+	err = commitlog.ScanLast(ctx, log, []string{layout.LogSubject(world, "*")},
 		func(msg *jetstream.RawStreamMsg) error {
 			if msg.Header.Get(layout.PendingHeader) != "" {
 				n++

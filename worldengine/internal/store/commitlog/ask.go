@@ -6,11 +6,11 @@ import (
 )
 
 // Bounds of a question to NATS about a stream, which it answers within milliseconds or, if the leader of the
-// stream has just ended, never. A busy machine may need answerWithin.
+// stream has just ended, never. A busy machine may need answerTimeout.
 const (
-	answerSoon   = 250 * time.Millisecond
-	answerWithin = 2 * time.Second
-	answerTries  = 7 // in sum some ten seconds
+	answerSoon    = 250 * time.Millisecond
+	answerTimeout = 2 * time.Second
+	answerTries   = 7 // in sum some ten seconds
 )
 
 // patience bounds the tries of a question: the first by next, and each after one without an answer by twice as
@@ -30,11 +30,11 @@ func (p *patience) ask(
 	return unanswered, err
 }
 
-// askAgain asks NATS about a stream, and again if there is no answer: NATS never answers a request that came to a
-// leader which then ended, and drops those that come before the next one is elected. So a request that changes
-// something must bear being sent several times.
-func askAgain(ctx context.Context, question func(ctx context.Context) error) (err error) {
-	tries, unanswered := patience{answerSoon, answerWithin}, true
+// retryUnanswered asks NATS about a stream, and again if there is no answer: NATS never answers a request that
+// came to a leader which then ended, and drops those that come before the next one is elected. So a request
+// that changes something must bear being sent several times.
+func retryUnanswered(ctx context.Context, question func(ctx context.Context) error) (err error) {
+	tries, unanswered := patience{answerSoon, answerTimeout}, true
 	for n := 0; n < answerTries && unanswered; n++ {
 		unanswered, err = tries.ask(ctx, question)
 	}

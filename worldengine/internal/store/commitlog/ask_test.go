@@ -11,7 +11,7 @@ import (
 )
 
 // A question that NATS has lost is asked again, long before the time of the caller is over; a refusal is an answer.
-func TestAskAgain(t *testing.T) {
+func TestRetryUnanswered(t *testing.T) {
 	t.Parallel()
 	refusal := errors.New("refused")
 	for name, c := range map[string]struct {
@@ -22,7 +22,7 @@ func TestAskAgain(t *testing.T) {
 		"answered at once":   {0, nil, 0},
 		"refused at once":    {0, refusal, 0},
 		"the first is lost":  {1, nil, answerSoon},
-		"all are lost":       {answerTries, context.DeadlineExceeded, 7*answerSoon + 4*answerWithin},
+		"all are lost":       {answerTries, context.DeadlineExceeded, 7*answerSoon + 4*answerTimeout},
 		"refused at the end": {3, refusal, 7 * answerSoon},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -31,7 +31,7 @@ func TestAskAgain(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
 				began, asked := time.Now(), 0
-				err := askAgain(ctx, func(ctx context.Context) error {
+				err := retryUnanswered(ctx, func(ctx context.Context) error {
 					if asked++; asked <= c.lost {
 						<-ctx.Done()
 						return ctx.Err()
@@ -46,13 +46,13 @@ func TestAskAgain(t *testing.T) {
 }
 
 // The caller's end is an end.
-func TestAskAgain_CallerEnds(t *testing.T) {
+func TestRetryUnanswered_CallerEnds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), answerSoon/2)
 		defer cancel()
 		asked := 0
-		err := askAgain(ctx, func(ctx context.Context) error {
+		err := retryUnanswered(ctx, func(ctx context.Context) error {
 			asked++
 			<-ctx.Done()
 			return ctx.Err()

@@ -25,13 +25,13 @@ type Replica struct {
 	// delivers with other bytes than the nodes before it. LackCount counts these messages.
 	Lacks     []Range `json:"lacks,omitempty"`
 	LackCount int64   `json:"lackCount"`
-	// Unread is why the node was not compared; "" if it was.
-	Unread string `json:"unread,omitzero"`
+	// SkipReason is why the node was not compared; "" if it was.
+	SkipReason string `json:"unread,omitzero"`
 }
 
 // LacksLess reports whether a replica can be read and lacks fewer messages than another one.
 func (r *Replica) LacksLess(than *Replica) bool {
-	return r.Unread == "" && (than.Unread != "" || r.LackCount < than.LackCount)
+	return r.SkipReason == "" && (than.SkipReason != "" || r.LackCount < than.LackCount)
 }
 
 // Range is the log sequences of messages, of which any node has the ones between First and Last.
@@ -64,15 +64,15 @@ func (c *Comparison) Run(ctx context.Context, within Range) ([]Replica, error) {
 	if err != nil || len(nodes) == 0 {
 		return nil, err
 	}
-	replicas, err := c.look(ctx, nodes, within, nil)
+	replicas, err := c.compareOnce(ctx, nodes, within, nil)
 	// A message that was discarded, or came to a node, during a look does not count in the next one.
-	for look := 1; err == nil && lacking(replicas) > 0 && look <= mostLooks; look++ {
-		before := lacking(replicas)
-		if err = backoff.Sleep(ctx, lookPause); err != nil {
+	for look := 1; err == nil && countLacking(replicas) > 0 && look <= maxComparisons; look++ {
+		before := countLacking(replicas)
+		if err = backoff.Sleep(ctx, comparePause); err != nil {
 			break
 		}
-		replicas, err = c.look(ctx, nodes, Span(replicas), replicas)
-		if lacking(replicas) == before {
+		replicas, err = c.compareOnce(ctx, nodes, Span(replicas), replicas)
+		if countLacking(replicas) == before {
 			break
 		}
 	}
@@ -81,27 +81,27 @@ func (c *Comparison) Run(ctx context.Context, within Range) ([]Replica, error) {
 
 // Looks at what replicas lack, until two agree.
 const (
-	lookPause = 2 * time.Second
-	mostLooks = 30
+	comparePause   = 2 * time.Second
+	maxComparisons = 30
 )
 
-// lacking counts the messages that replicas lack.
-func lacking(replicas []Replica) (n int64) {
+// countLacking counts the messages that replicas lack.
+func countLacking(replicas []Replica) (n int64) {
 	for i := range replicas {
 		n += replicas[i].LackCount
 	}
 	return n
 }
 
-// catchUp bounds the wait for nodes that have not applied the newest messages yet.
-const catchUp = 10 * time.Second
+// catchUpTimeout bounds the wait for nodes that have not applied the newest messages yet.
+const catchUpTimeout = 10 * time.Second
 
 // currentNodes returns the nodes of the stream. It waits a little until all are current.
 func (c *Comparison) currentNodes(ctx context.Context) ([]Node, error) {
-	for until := time.Now().Add(catchUp); ; {
+	for until := time.Now().Add(catchUpTimeout); ; {
 		nodes, err := Nodes(ctx, c.Stream)
 		if err != nil || time.Now().After(until) || !slices.ContainsFunc(nodes, func(n Node) bool {
-			return n.Unread() != ""
+			return n.SkipReason() != ""
 		}) {
 			return nodes, err
 		}
@@ -124,8 +124,8 @@ func Span(replicas []Replica) (all Range) {
 	return all
 }
 
-// has reports whether ranges, which are ascending, have a sequence.
-func has(ranges []Range, seq uint64) bool {
+// contains reports whether ranges, which are ascending, have a sequence.
+func contains(ranges []Range, seq uint64) bool {
 	i, _ := slices.BinarySearchFunc(ranges, seq, func(r Range, seq uint64) int {
 		return cmp.Compare(r.Last, seq)
 	})
@@ -139,33 +139,33 @@ func expires(msg *jetstream.RawStreamMsg) bool {
 	return err == nil && time.Since(msg.Time) > ttl-time.Minute
 }
 
-// copyReader reads the replica of one node, message by message.
-type copyReader struct {
+// replicaReader reads the replica of one node, message by message.
+type replicaReader struct {
 	*Replica
-	before *Replica // what it lacked in the last look; nil in the first one
-	pull   func() (*jetstream.RawStreamMsg, error, bool)
-	head   *jetstream.RawStreamMsg // nil at the end
+	previous *Replica // what it lacked in the last look; nil in the first one
+	pull     func() (*jetstream.RawStreamMsg, error, bool)
+	head     *jetstream.RawStreamMsg // nil at the end
 	// lacks is set if the replica lacked the last message that was compared.
 	lacks bool
 }
 
 // next reads the next message.
-func (r *copyReader) next() {
+func (r *replicaReader) next() {
 	msg, err, ok := r.pull()
 	if r.head = nil; ok && err == nil {
 		r.head = msg
 	}
 	if err != nil {
-		r.Unread = err.Error()
+		r.SkipReason = err.Error()
 	}
 }
 
 // compare notes whether the replica has a message, and goes on behind that.
-func (r *copyReader) compare(with *jetstream.RawStreamMsg) {
+func (r *replicaReader) compare(with *jetstream.RawStreamMsg) {
 	here := r.head != nil && r.head.Sequence == with.Sequence
 	same := here && r.head.Subject == with.Subject && bytes.Equal(r.head.Data, with.Data) &&
 		maps.EqualFunc(r.head.Header, with.Header, slices.Equal)
-	counts := r.before == nil && !expires(with) || r.before != nil && has(r.before.Lacks, with.Sequence)
+	counts := r.previous == nil && !expires(with) || r.previous != nil && contains(r.previous.Lacks, with.Sequence)
 	switch {
 	case same || !counts:
 		r.lacks = false
@@ -177,7 +177,7 @@ func (r *copyReader) compare(with *jetstream.RawStreamMsg) {
 		r.LackCount++
 		r.lacks = true
 	}
-	if r.before == nil && same {
+	if r.previous == nil && same {
 		r.Messages++
 	}
 	if here {
@@ -185,21 +185,21 @@ func (r *copyReader) compare(with *jetstream.RawStreamMsg) {
 	}
 }
 
-// look compares the messages of a range, in which the nodes are read side by side. After a first
+// compareOnce compares the messages of a range, in which the nodes are read side by side. After a first
 // look, only messages that a node lacked before count.
-func (c *Comparison) look(
-	ctx context.Context, nodes []Node, within Range, before []Replica,
+func (c *Comparison) compareOnce(
+	ctx context.Context, nodes []Node, within Range, previous []Replica,
 ) ([]Replica, error) {
 	replicas := make([]Replica, len(nodes))
-	var readers []*copyReader
+	var readers []*replicaReader
 	for i, node := range nodes {
-		r := &copyReader{Replica: &replicas[i]}
-		r.Node, r.Leads, r.Unread = node.Name, node.Leads, node.Unread()
-		if before != nil {
-			r.before = &before[i]
-			r.Messages, r.Unread = r.before.Messages, r.before.Unread
+		r := &replicaReader{Replica: &replicas[i]}
+		r.Node, r.Leads, r.SkipReason = node.Name, node.Leads, node.SkipReason()
+		if previous != nil {
+			r.previous = &previous[i]
+			r.Messages, r.SkipReason = r.previous.Messages, r.previous.SkipReason
 		}
-		if r.Unread != "" {
+		if r.SkipReason != "" {
 			continue
 		}
 		pull, stop := iter.Pull2(readReplica(ctx, c.Stream, node.Name, within, c.Largest))
@@ -209,7 +209,7 @@ func (c *Comparison) look(
 		readers = append(readers, r)
 	}
 	for {
-		readers = slices.DeleteFunc(readers, func(r *copyReader) bool { return r.Unread != "" })
+		readers = slices.DeleteFunc(readers, func(r *replicaReader) bool { return r.SkipReason != "" })
 		first := firstMessage(readers)
 		if first == nil {
 			return replicas, ctx.Err()
@@ -224,7 +224,7 @@ func (c *Comparison) look(
 }
 
 // firstMessage returns the message with the least sequence that a reader comes to; nil at the end.
-func firstMessage(readers []*copyReader) (first *jetstream.RawStreamMsg) {
+func firstMessage(readers []*replicaReader) (first *jetstream.RawStreamMsg) {
 	for _, r := range readers {
 		if r.head != nil && (first == nil || r.head.Sequence < first.Sequence) {
 			first = r.head

@@ -11,7 +11,7 @@ func TestRanges(t *testing.T) {
 	ranges := []Range{{1, 4}, {7, 7}, {9, 20}}
 	var have []uint64
 	for seq := range uint64(22) {
-		if has(ranges, seq) {
+		if contains(ranges, seq) {
 			have = append(have, seq)
 		}
 	}

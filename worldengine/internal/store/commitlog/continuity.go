@@ -45,135 +45,135 @@ const (
 )
 
 // current returns the state. The caller has the lock.
-func (d *Continuity) current() continuityState {
-	if d.state == verified && d.connection < d.currentConnection() {
+func (c *Continuity) current() continuityState {
+	if c.state == verified && c.connection < c.currentConnection() {
 		return suspect
 	}
-	return d.state
+	return c.state
 }
 
-func (d *Continuity) currentConnection() uint64 {
-	if d.Connection == nil {
+func (c *Continuity) currentConnection() uint64 {
+	if c.Connection == nil {
 		return 0
 	}
-	return d.Connection()
+	return c.Connection()
 }
 
 // Suspect makes a verified log suspect, and reports it to the receiver of Suspicions.
-func (d *Continuity) Suspect() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.state == verified {
-		d.state = suspect
+func (c *Continuity) Suspect() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.state == verified {
+		c.state = suspect
 	}
-	d.report()
+	c.notify()
 }
 
 // Suspicions returns a channel that gets an element when the log becomes suspect or lost, but for a new
 // connection; the receiver then calls Verify.
-func (d *Continuity) Suspicions() <-chan struct{} {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.channel()
+func (c *Continuity) Suspicions() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.channel()
 }
 
 // channel returns the channel of Suspicions. The caller has the lock.
-func (d *Continuity) channel() chan struct{} {
-	if d.suspicions == nil {
-		d.suspicions = make(chan struct{}, 1)
+func (c *Continuity) channel() chan struct{} {
+	if c.suspicions == nil {
+		c.suspicions = make(chan struct{}, 1)
 	}
-	return d.suspicions
+	return c.suspicions
 }
 
-// report wakes the receiver of Suspicions. The caller has the lock.
-func (d *Continuity) report() {
+// notify wakes the receiver of Suspicions. The caller has the lock.
+func (c *Continuity) notify() {
 	select {
-	case d.channel() <- struct{}{}:
+	case c.channel() <- struct{}{}:
 	default:
 	}
 }
 
 // addCommit remembers the sequence of a commit, unless the message may be another log's.
-func (d *Continuity) addCommit(seq uint64) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.current() == verified {
-		d.end = max(d.end, seq)
+func (c *Continuity) addCommit(seq uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.current() == verified {
+		c.end = max(c.end, seq)
 	}
 }
 
 // knownEnd returns the last known sequence, 0 while the log is lost.
-func (d *Continuity) knownEnd() uint64 {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.state == lost {
+func (c *Continuity) knownEnd() uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.state == lost {
 		return 0
 	}
-	return d.end
+	return c.end
 }
 
 // growsTo reports whether seq is after a known end. If not, the log becomes suspect.
-func (d *Continuity) growsTo(seq, knownEnd uint64) bool {
+func (c *Continuity) growsTo(seq, knownEnd uint64) bool {
 	if seq > knownEnd {
 		return true
 	}
-	d.Suspect()
+	c.Suspect()
 	return false
 }
 
 // Verify compares the log with the known one. It returns an ErrLogLost, which names the missing messages,
 // while the log is not the known one. It asks the index first up to the last commit of this process,
 // since the index may by now have messages of another log.
-func (d *Continuity) Verify(ctx context.Context, log jetstream.Stream) error {
+func (c *Continuity) Verify(ctx context.Context, log jetstream.Stream) error {
 	// The connection and the known end are read before the log: a connection that is made meanwhile
 	// leaves the log suspect, and a commit that comes meanwhile is no loss.
-	connection := d.currentConnection()
-	d.mu.Lock()
-	known := d.end
-	d.mu.Unlock()
+	connection := c.currentConnection()
+	c.mu.Lock()
+	known := c.end
+	c.mu.Unlock()
 	info, err := LeaderInfo(ctx, log)
 	if err != nil {
 		return err
 	}
-	missing, err := d.missing(ctx, known)
+	missing, err := c.missing(ctx, known)
 	if err != nil {
 		return err
 	}
 	if end := info.State.LastSeq; missing == "" && known > end {
 		missing = fmt.Sprintf("it ends at sequence %d, and had %d", end, known)
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if missing == "" {
-		d.state, d.lost, d.connection = verified, nil, max(d.connection, connection)
+		c.state, c.lost, c.connection = verified, nil, max(c.connection, connection)
 		return nil
 	}
-	if d.state != lost { // else the messages that were found first stay named
-		d.state = lost
-		d.lost = fmt.Errorf("%w that this server has committed or read: %s. Put the newer log back, "+
+	if c.state != lost { // else the messages that were found first stay named
+		c.state = lost
+		c.lost = fmt.Errorf("%w that this server has committed or read: %s. Put the newer log back, "+
 			"or start the server again to go on without it", ErrLogLost, missing)
-		d.report()
+		c.notify()
 	}
-	return d.lost
+	return c.lost
 }
 
 // missing asks the index for missing messages up to a sequence, and then for all.
-func (d *Continuity) missing(ctx context.Context, known uint64) (missing string, err error) {
+func (c *Continuity) missing(ctx context.Context, known uint64) (missing string, err error) {
 	for _, upTo := range []uint64{known, math.MaxUint64} {
-		if d.Missing != nil && missing == "" && err == nil {
-			missing, err = d.Missing(ctx, upTo)
+		if c.Missing != nil && missing == "" && err == nil {
+			missing, err = c.Missing(ctx, upTo)
 		}
 	}
 	return missing, err
 }
 
 // allowAppend verifies the log unless it is verified. Without a stream there is nothing to look at.
-func (d *Continuity) allowAppend(ctx context.Context, log jetstream.Stream) error {
-	d.mu.Lock()
-	state := d.current()
-	d.mu.Unlock()
+func (c *Continuity) allowAppend(ctx context.Context, log jetstream.Stream) error {
+	c.mu.Lock()
+	state := c.current()
+	c.mu.Unlock()
 	if state == verified || log == nil {
 		return nil
 	}
-	return d.Verify(ctx, log)
+	return c.Verify(ctx, log)
 }

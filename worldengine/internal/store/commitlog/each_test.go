@@ -13,7 +13,7 @@ import (
 
 // In a cluster a consumer may be at a replica behind the leader. It delivers that replica's
 // messages, and waits longer for the rest than a check waits for one batch.
-func TestEachWhole_LaggingReplica(t *testing.T) {
+func TestScanMessages_LaggingReplica(t *testing.T) {
 	t.Parallel()
 	js, stream := makeStream(t, "s.>")
 	const messages = 20
@@ -24,7 +24,7 @@ func TestEachWhole_LaggingReplica(t *testing.T) {
 
 	lagging := &laggingReplica{Stream: stream, consumers: 2*fetchTries + 1, has: 3}
 	var read []byte
-	require.NoError(t, EachWhole(t.Context(), lagging, 1<<20,
+	require.NoError(t, ScanMessages(t.Context(), lagging, 1<<20,
 		func(m *jetstream.RawStreamMsg) error {
 			read = append(read, m.Data...)
 			require.EqualValues(t, len(read), m.Sequence)
@@ -38,7 +38,7 @@ func TestEachWhole_LaggingReplica(t *testing.T) {
 }
 
 // A reading ends soon after its context, however much there is to read.
-func TestEach_Canceled(t *testing.T) {
+func TestScanHeaders_Canceled(t *testing.T) {
 	t.Parallel()
 	js, stream := makeStream(t, "S")
 	for range fetchMessages + 1 {
@@ -48,7 +48,7 @@ func TestEach_Canceled(t *testing.T) {
 	<-js.PublishAsyncComplete()
 	ctx, cancel := context.WithCancel(t.Context())
 	read := 0
-	_, err := Each(ctx, stream, 0, func(*jetstream.RawStreamMsg) error {
+	_, err := ScanHeaders(ctx, stream, 0, func(*jetstream.RawStreamMsg) error {
 		cancel()
 		read++
 		return nil

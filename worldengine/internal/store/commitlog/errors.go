@@ -9,50 +9,50 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// ErrLogUnavailable: the commit log did not answer in time. The request may have been stored. Send
+// ErrLogUnavailable means that the commit log did not answer in time. The request may have been stored. Send
 // the request again with the same key: that is safe, and the answer shows whether it was stored.
-var ErrLogUnavailable = errors.New("worldengine: the commit log does not answer")
+var ErrLogUnavailable = errors.New("commitlog: the commit log does not answer")
 
-// ErrStorageFull: the log's disk is full, or a write to it failed. If the error is
+// ErrStorageFull means that the log's disk is full, or a write to it failed. If the error is
 // ErrLogUnavailable too, an earlier try of the append may have been stored; otherwise nothing was.
 // Retry when an operator has made room.
-var ErrStorageFull = errors.New("worldengine: the storage of the commit log is full")
+var ErrStorageFull = errors.New("commitlog: the storage of the commit log is full")
 
-// ErrNoWorld: no world has the name.
-var ErrNoWorld = errors.New("worldengine: there is no such world")
+// ErrNoWorld means that no world has the name.
+var ErrNoWorld = errors.New("commitlog: there is no such world")
 
-// ErrContended: other writers kept changing the town. Send the request again.
-var ErrContended = errors.New("worldengine: the town is changed too often by other writers")
+// ErrContended means that other writers kept changing the town. Send the request again.
+var ErrContended = errors.New("commitlog: the town is changed too often by other writers")
 
-// ErrRecordTooLarge: the commit would exceed the server's maximal payload. Nothing was stored.
-var ErrRecordTooLarge = errors.New("worldengine: the commit record exceeds the largest NATS " +
+// ErrRecordTooLarge means that the commit would exceed the server's maximal payload. Nothing was stored.
+var ErrRecordTooLarge = errors.New("commitlog: the commit record exceeds the largest NATS " +
 	"payload")
 
-// ErrUnreadable: a stream counts a message that it cannot deliver. Run fsck.
-var ErrUnreadable = errors.New("worldengine: the last message of the subject was changed on the " +
+// ErrUnreadable means that a stream counts a message that it cannot deliver. Run fsck.
+var ErrUnreadable = errors.New("commitlog: the last message of the subject was changed on the " +
 	"disk of NATS")
 
-// ErrGone: the log no longer keeps the record: its subject discards its oldest records.
-var ErrGone = errors.New("worldengine: the log does not keep the record any more")
+// ErrGone means that the log no longer keeps the record: its subject discards its oldest records.
+var ErrGone = errors.New("commitlog: the log does not keep the record any more")
 
-// ErrDamaged: the record was changed on the disk of NATS and cannot be read. fsck names it.
-var ErrDamaged = errors.New("worldengine: a record of the log is damaged; fsck names it")
+// ErrDamaged means that the record was changed on the disk of NATS and cannot be read. fsck names it.
+var ErrDamaged = errors.New("commitlog: a record of the log is damaged; fsck names it")
 
-// ErrLostRace: another writer changed the town since its state was read. Load the town and judge
+// ErrLostRace means that another writer changed the town since its state was read. Load the town and judge
 // again, as Log.Retry does. The error never leaves the engine.
-var ErrLostRace = errors.New("worldengine: lost the race for a town")
+var ErrLostRace = errors.New("commitlog: lost the race for a town")
 
-// ErrLogLost: the log lacks messages that this process has committed or read: the log lost its end,
+// ErrLogLost means that the log lacks messages that this process has committed or read: the log lost its end,
 // or another log replaced it. Nothing is appended to such a log. An operator puts the newer log
 // back, or restarts the server to go on without it.
 var ErrLogLost = errors.New("the log has lost messages")
 
-// ErrFormat: the world, or the backup, is stored in a format that this program does not read.
-var ErrFormat = errors.New("worldengine: stored by another program")
+// ErrFormat means that the world, or the backup, is stored in a format that this program does not read.
+var ErrFormat = errors.New("commitlog: stored by another program")
 
-// ErrHalfRestored: a restore of the world did not finish. Run the restore again, or restore
+// ErrHalfRestored means that a restore of the world did not finish. Run the restore again, or restore
 // another.
-var ErrHalfRestored = errors.New("worldengine: the world is being restored, or was in part: run " +
+var ErrHalfRestored = errors.New("commitlog: the world is being restored, or was in part: run " +
 	"the restore again, or restore another backup")
 
 // JetStream's error codes that its client has no names for.

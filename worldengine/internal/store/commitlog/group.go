@@ -18,7 +18,7 @@ import (
 // answers. If many appends wait, it stores them as one atomic batch, which the server syncs once.
 // If few wait, each goes by itself, since a batch costs extra system calls. Each message of a batch
 // has its own guard. If NATS refuses a batch, such as for one guard that does not hold, the store
-// appends its messages one by one. They then wait for one more answer of NATS, which Log.Committed
+// appends its messages one by one. They then wait for one more answer of NATS, which Log.OnAttempt
 // includes.
 //
 // The stream must allow atomic batches.
@@ -27,18 +27,18 @@ type GroupedStore struct {
 	timeout time.Duration // of a batch
 
 	mu      sync.Mutex
-	alone   int  // appends on their way by themselves
+	singles int  // appends on their way by themselves
 	batched bool // a batch is on its way
 	waiting []*waitingAppend
 }
 
-// leastBatch is the size of the smallest batch, and the most single appends under way. mostBatch is
-// a little less than NATS's largest batch. mostBytes bounds a batch's payload, since a batch gets
+// minBatch is the size of the smallest batch, and the most single appends under way. maxBatch is
+// a little less than NATS's largest batch. maxBatchBytes bounds a batch's payload, since a batch gets
 // no more time than a single append.
 const (
-	leastBatch = 16
-	mostBatch  = 256
-	mostBytes  = 4 << 20
+	minBatch      = 16
+	maxBatch      = 256
+	maxBatchBytes = 4 << 20
 )
 
 // waitingAppend is an append that waits for its turn, or for the answer to its batch.
@@ -63,7 +63,7 @@ func (s *GroupedStore) Publish(ctx context.Context, msg *nats.Msg) (*jetstream.P
 	defer func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.alone--
+		s.singles--
 		s.next()
 	}()
 	return s.StreamStore.Publish(ctx, msg)
@@ -72,26 +72,26 @@ func (s *GroupedStore) Publish(ctx context.Context, msg *nats.Msg) (*jetstream.P
 // next gives waiting appends their turn. The caller holds the lock.
 func (s *GroupedStore) next() {
 	for len(s.waiting) > 0 && !s.batched {
-		if n := len(s.waiting); n >= leastBatch {
-			batch := s.dequeue(min(n, mostBatch))
+		if n := len(s.waiting); n >= minBatch {
+			batch := s.dequeue(min(n, maxBatch))
 			s.batched = true
 			go s.storeBatch(batch)
 			return
 		}
-		if s.alone >= leastBatch {
+		if s.singles >= minBatch {
 			return
 		}
 		w := s.dequeue(1)[0]
-		s.alone++
+		s.singles++
 		w.alone <- true
 	}
 }
 
-// dequeue removes the first n waiting appends, or as many as fit into mostBytes, but at least one.
+// dequeue removes the first n waiting appends, or as many as fit into maxBatchBytes, but at least one.
 func (s *GroupedStore) dequeue(n int) []*waitingAppend {
 	bytes := 0
 	for i, w := range s.waiting[:n] {
-		if bytes += len(w.msg.Data); i > 0 && bytes > mostBytes {
+		if bytes += len(w.msg.Data); i > 0 && bytes > maxBatchBytes {
 			n = i
 			break
 		}
@@ -110,7 +110,7 @@ func (s *GroupedStore) storeBatch(batch []*waitingAppend) {
 	for i, w := range batch {
 		switch {
 		case isRefused:
-			s.alone++
+			s.singles++
 		case err != nil:
 			w.err = err
 		default:
@@ -133,7 +133,7 @@ func (s *GroupedStore) publishBatch(batch []*waitingAppend) (*jetstreamext.Batch
 	for i, w := range batch {
 		// The caller's message stays unchanged: it may be appended again, alone.
 		msg := &nats.Msg{Subject: w.msg.Subject, Data: w.msg.Data, Header: maps.Clone(w.msg.Header)}
-		messages[i] = addressed(msg, s.Identity)
+		messages[i] = withIdentity(msg, s.Identity)
 	}
 	ack, err := jetstreamext.PublishMsgBatch(ctx, s.JetStream, messages, jetstreamext.BatchFlowControl{})
 	if err != nil {

@@ -100,8 +100,8 @@ func newLossy(t *testing.T, of trouble, appends int64) (l *Log, direct Store) {
 	ended := atomic.Int64{}
 	return &Log{
 		World: "main", Store: store, MaxPayload: over.MaxPayload,
-		Draw: rand.N[time.Duration],
-		Committed: func(time.Duration) {
+		Jitter: rand.N[time.Duration],
+		OnAttempt: func(time.Duration) {
 			if ended.Add(1) == appends {
 				close(link.released)
 			}
@@ -117,7 +117,7 @@ func TestGroupedStore_AnswerIsLost(t *testing.T) {
 		for _, race := range []bool{false, true} {
 			t.Run(fmt.Sprint(of, ", with a lost race: ", race), func(t *testing.T) {
 				t.Parallel()
-				const n = 2*leastBatch + 2
+				const n = 2*minBatch + 2
 				l, direct := newLossy(t, of, n)
 				before := uint64(0)
 				if race {

@@ -74,7 +74,7 @@ func (s *GroupedStore) isIdle(t *testing.T) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	require.False(t, s.batched)
-	require.Zero(t, s.alone)
+	require.Zero(t, s.singles)
 }
 
 type storedEnd struct {
@@ -102,7 +102,7 @@ func (s *GroupedStore) together(t *testing.T, messages []*nats.Msg) []storedEnd 
 func TestGroupedStore_Publish(t *testing.T) {
 	t.Parallel()
 	for n, batched := range map[int]bool{
-		1: false, leastBatch - 1: false, leastBatch: true, mostBatch: true,
+		1: false, minBatch - 1: false, minBatch: true, maxBatch: true,
 	} {
 		s, messages := newGrouped(t), firstAppends(n)
 		for i, end := range s.together(t, messages) {
@@ -121,7 +121,7 @@ func TestGroupedStore_Publish(t *testing.T) {
 // others of its batch.
 func TestGroupedStore_RefusedBatch(t *testing.T) {
 	t.Parallel()
-	s, messages := newGrouped(t), firstAppends(2*leastBatch)
+	s, messages := newGrouped(t), firstAppends(2*minBatch)
 	messages[3] = appendTo(3, 77, "x")
 	room := int(s.JetStream.Conn().MaxPayload()) - messages[5].Size() - 40
 	messages[5].Data = []byte(strings.Repeat("x", room))
@@ -145,13 +145,13 @@ func TestGroupedStore_NoAnswer(t *testing.T) {
 	js, err := jetstream.New(nc)
 	require.NoError(t, err)
 	s := NewStore(js, nil, true).(*GroupedStore) // there is no stream
-	for _, end := range s.together(t, firstAppends(leastBatch)) {
+	for _, end := range s.together(t, firstAppends(minBatch)) {
 		require.ErrorIs(t, end.err, jetstream.ErrNoStreamResponse)
 	}
 	_, err = nc.SubscribeSync(layout.LogSubject("main", "*")) // takes all, and answers nothing
 	require.NoError(t, err)
 	s.timeout = 100 * time.Millisecond
-	for _, end := range s.together(t, firstAppends(leastBatch)) {
+	for _, end := range s.together(t, firstAppends(minBatch)) {
 		require.ErrorIs(t, end.err, context.DeadlineExceeded)
 		require.False(t, isDefinite(end.err))
 	}

@@ -40,8 +40,8 @@ func (l *Log) stamp(ctx context.Context, msg *nats.Msg) {
 		now = l.Now
 	}
 	at := now()
-	if l.LastAt != nil {
-		if last := l.LastAt(ctx, msg.Subject, msg.Header); last.After(at) {
+	if l.LastPersistedAt != nil {
+		if last := l.LastPersistedAt(ctx, msg.Subject, msg.Header); last.After(at) {
 			at = last
 		}
 	}

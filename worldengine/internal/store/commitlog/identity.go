@@ -37,8 +37,8 @@ func Identity(config jetstream.StreamConfig) string {
 	return layout.LogIdentity(config.SubjectTransform.Source)
 }
 
-// ErrOtherLog: the world was removed and made anew, so its log is another one than before.
-var ErrOtherLog = errors.New("worldengine: the world was removed, and another one has its name")
+// ErrOtherLog means that the world was removed and made anew, so its log is another one than before.
+var ErrOtherLog = errors.New("commitlog: the world was removed, and another one has its name")
 
 // RequireIdentity returns ErrOtherLog if the log of a world has another identity, and ErrNoWorld if there
 // is no log.
@@ -50,8 +50,8 @@ func RequireIdentity(ctx context.Context, js jetstream.JetStream, world, identit
 	return err
 }
 
-// addressed returns a message on the subject on which the stream with an identity accepts it.
-func addressed(msg *nats.Msg, identity string) *nats.Msg {
+// withIdentity returns a message on the subject on which the stream with an identity accepts it.
+func withIdentity(msg *nats.Msg, identity string) *nats.Msg {
 	if identity == "" {
 		return msg
 	}

@@ -17,11 +17,11 @@ import (
 // group has no leader, NATS lets any of its nodes answer, from a state that may be old.
 var errNoLeader = errors.New("the stream has no leader with a majority of its nodes")
 
-// Bounds of LeaderInfo. A node calls an election if it has not heard its leader for heardWithin.
+// Bounds of LeaderInfo. A node calls an election if it has not heard its leader for leaderSilence.
 const (
-	heardWithin = 4 * time.Second
-	leaderTries = 8
-	leaderPause = 100 * time.Millisecond
+	leaderSilence = 4 * time.Second
+	leaderTries   = 8
+	leaderPause   = 100 * time.Millisecond
 )
 
 // LeaderInfo returns the state of a stream as its leader has it. It waits a little for an election.
@@ -31,14 +31,14 @@ func LeaderInfo(
 	ctx context.Context, stream jetstream.Stream, options ...jetstream.StreamInfoOpt,
 ) (*jetstream.StreamInfo, error) {
 	var failure error
-	tries := patience{answerSoon, answerWithin}
+	tries := patience{answerSoon, answerTimeout}
 	for range leaderTries {
 		var info *jetstream.StreamInfo
 		_, err := tries.ask(ctx, func(ctx context.Context) (err error) {
 			info, err = stream.Info(ctx, options...)
 			return err
 		})
-		if err == nil && leads(info) {
+		if err == nil && isLeader(info) {
 			return info, nil
 		}
 		if failure = errNoLeader; err != nil {
@@ -64,7 +64,7 @@ func (l *Log) Leader() string {
 	if l.Stream == nil {
 		return ""
 	}
-	if info := l.Stream.CachedInfo(); info.Cluster != nil && info.Config.Replicas > 1 && leads(info) {
+	if info := l.Stream.CachedInfo(); info.Cluster != nil && info.Config.Replicas > 1 && isLeader(info) {
 		return info.Cluster.Leader
 	}
 	return ""
@@ -82,15 +82,15 @@ func (l *Log) Term() string {
 	return node
 }
 
-// leads reports whether the node that answered leads its group and has just heard a majority of it.
+// isLeader reports whether the node that answered leads its group and has just heard a majority of it.
 // The leader is not among its own replicas. A node that it has never heard is active since 0.
-func leads(info *jetstream.StreamInfo) bool {
+func isLeader(info *jetstream.StreamInfo) bool {
 	if info.Cluster == nil || info.Config.Replicas <= 1 {
 		return true
 	}
 	heard, leader := 1, info.Cluster.Leader
 	for _, node := range info.Cluster.Replicas {
-		if !node.Offline && 0 < node.Active && node.Active < heardWithin {
+		if !node.Offline && 0 < node.Active && node.Active < leaderSilence {
 			heard++
 		}
 	}

@@ -8,9 +8,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// ErrLogLimited: somebody has given the stream of a log a limit at which NATS deletes records that the
+// ErrLogLimited means that somebody has given the stream of a log a limit at which NATS deletes records that the
 // world needs. Remove the limit.
-var ErrLogLimited = errors.New("worldengine: the stream of the log has a limit, at which NATS deletes the " +
+var ErrLogLimited = errors.New("commitlog: the stream of the log has a limit, at which NATS deletes the " +
 	"oldest records: towns would lose their states and accepted keys")
 
 // CheckLimits returns ErrLogLimited if the stream of a log has a limit, other than the lengths of its

@@ -27,7 +27,7 @@ import (
 // Log is the commit log of a world. Refused runs are on world.<world>.refused.<town token>. Events
 // outside a town's commits are on world.<world>.run.<runId>, with guards and a time to live.
 // Members must be set before the first use; only bulk reads need Stream, and only appends the
-// members from MaxPayload to LastAt. A Log is safe for concurrent use.
+// members from MaxPayload to LastPersistedAt. A Log is safe for concurrent use.
 type Log struct {
 	// World is the world's name.
 	World string
@@ -36,27 +36,27 @@ type Log struct {
 	Stream jetstream.Stream
 	// MaxPayload returns the NATS server's largest message, in bytes.
 	MaxPayload func() int64
-	// MayStore returns an error while nothing can be stored. If MayStore is nil, only NATS's
+	// CheckStorage returns an error while nothing can be stored. If CheckStorage is nil, only NATS's
 	// refusals show a lack of room.
-	MayStore func() error
-	// OutOfRoom, unless nil, is called after each append that finds no room. It must not block.
-	OutOfRoom func()
-	// Committed, if set, is called with the duration of each attempt to append, until NATS stores
+	CheckStorage func() error
+	// OnStorageFull, unless nil, is called after each append that finds no room. It must not block.
+	OnStorageFull func()
+	// OnAttempt, if set, is called with the duration of each attempt to append, until NATS stores
 	// or refuses the message, or the attempt is given up. In a GroupedStore the duration includes
 	// the wait for a turn, and a refused batch before the message goes alone.
-	Committed func(took time.Duration)
-	// Appended, if set, is called with each message that this process has stored, and its sequence,
+	OnAttempt func(took time.Duration)
+	// OnAppended, if set, is called with each message that this process has stored, and its sequence,
 	// even if the append was in doubt. It must not block.
-	Appended func(seq uint64, msg *nats.Msg)
-	// Keeps is the History of a log without Stream; 0 if it keeps all.
-	Keeps int64
-	// Draw returns a random duration from 0 up to below; only pauses depend on it.
-	Draw func(below time.Duration) time.Duration
+	OnAppended func(seq uint64, msg *nats.Msg)
+	// FixedHistory is the HistoryLimit of a log without Stream; 0 if it keeps all.
+	FixedHistory int64
+	// Jitter returns a random duration from 0 up to below; only pauses depend on it.
+	Jitter func(below time.Duration) time.Duration
 	// Now is the clock of the append authority; time.Now if it is nil.
 	Now func() time.Time
-	// LastAt, if set, returns the last persistedAt of the town or run of a message; zero if there
+	// LastPersistedAt, if set, returns the last persistedAt of the town or run of a message; zero if there
 	// is none.
-	LastAt func(ctx context.Context, subject string, header nats.Header) time.Time
+	LastPersistedAt func(ctx context.Context, subject string, header nats.Header) time.Time
 
 	// Continuity says whether this is still the log that this process has committed to and read.
 	Continuity Continuity
@@ -72,10 +72,10 @@ const DuplicateWindow = 30 * time.Second
 // appendTimeout bounds one attempt to append.
 const appendTimeout = 3 * time.Second
 
-// smallBody is the length up to which a message's size is left for the NATS client to check: to ask
+// uncheckedSize is the length up to which a message's size is left for the NATS client to check: to ask
 // for the largest message takes the lock of the connection. A longer message must be refused before
 // the client has it, since nats.go 1.55 never forgets a request that it refuses.
-const smallBody = 64 << 10
+const uncheckedSize = 64 << 10
 
 // End returns the sequence of the log's last message, on any subject.
 func (l *Log) End(ctx context.Context) (uint64, error) {
@@ -135,7 +135,7 @@ func (l *Log) Successor(ctx context.Context, msg *nats.Msg, guard uint64) (uint6
 	if next.Header.Get(wire.RunIDHeader) == msg.Header.Get(wire.RunIDHeader) &&
 		next.Header.Get(jetstream.MsgIDHeader) == msg.Header.Get(jetstream.MsgIDHeader) &&
 		string(next.Data) == string(msg.Data) {
-		l.announce(next.Sequence, msg)
+		l.notifyAppended(next.Sequence, msg)
 		return next.Sequence, nil
 	}
 	return 0, ErrLostRace
@@ -165,27 +165,27 @@ func (l *Log) CommitOnce(ctx context.Context, msg *nats.Msg, id string, guard *G
 // this process has already seen.
 func (l *Log) Append(ctx context.Context, msg *nats.Msg) (*jetstream.PubAck, error) {
 	l.stamp(ctx, msg)
-	if len(msg.Data) > smallBody && int64(msg.Size()) > l.MaxPayload() {
+	if len(msg.Data) > uncheckedSize && int64(msg.Size()) > l.MaxPayload() {
 		return nil, l.tooLarge(msg)
 	}
-	if l.MayStore != nil {
-		if err := l.MayStore(); err != nil {
-			return nil, l.outOfRoom(err)
+	if l.CheckStorage != nil {
+		if err := l.CheckStorage(); err != nil {
+			return nil, l.noteStorageFull(err)
 		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, appendTimeout)
 	defer cancel()
-	if err := l.Trusted(ctx); err != nil {
+	if err := l.CheckContinuity(ctx); err != nil {
 		return nil, err
 	}
 	began, expected := time.Now(), l.Continuity.knownEnd()
 	ack, err := l.Store.Publish(ctx, msg)
-	if l.Committed != nil {
-		l.Committed(time.Since(began))
+	if l.OnAttempt != nil {
+		l.OnAttempt(time.Since(began))
 	}
 	if isOutOfRoom(err) {
 		l.refused.Store(&refusal{err, time.Now()})
-		return nil, l.outOfRoom(err)
+		return nil, l.noteStorageFull(err)
 	}
 	if IsWrongLastSequence(err) {
 		return ack, err
@@ -198,7 +198,7 @@ func (l *Log) Append(ctx context.Context, msg *nats.Msg) (*jetstream.PubAck, err
 	}
 	l.refused.Store(nil)
 	if ack.Duplicate { // an earlier try had stored the message
-		l.announce(ack.Sequence, msg)
+		l.notifyAppended(ack.Sequence, msg)
 		return ack, nil
 	}
 	if !l.Continuity.growsTo(ack.Sequence, expected) {
@@ -206,7 +206,7 @@ func (l *Log) Append(ctx context.Context, msg *nats.Msg) (*jetstream.PubAck, err
 			ErrLogUnavailable, ErrLogLost, ack.Sequence, expected)
 	}
 	l.Continuity.addCommit(ack.Sequence)
-	l.announce(ack.Sequence, msg)
+	l.notifyAppended(ack.Sequence, msg)
 	return ack, nil
 }
 
@@ -214,35 +214,35 @@ func (l *Log) tooLarge(msg *nats.Msg) error {
 	return fmt.Errorf("%w: %d bytes, at most %d", ErrRecordTooLarge, msg.Size(), l.MaxPayload())
 }
 
-func (l *Log) announce(seq uint64, msg *nats.Msg) {
-	if l.Appended != nil {
-		l.Appended(seq, msg)
+func (l *Log) notifyAppended(seq uint64, msg *nats.Msg) {
+	if l.OnAppended != nil {
+		l.OnAppended(seq, msg)
 	}
 }
 
-func (l *Log) outOfRoom(why error) error {
-	if l.OutOfRoom != nil {
-		l.OutOfRoom()
+func (l *Log) noteStorageFull(why error) error {
+	if l.OnStorageFull != nil {
+		l.OnStorageFull()
 	}
 	return fmt.Errorf("%w: %w", ErrStorageFull, why)
 }
 
-// Full returns why the log has no room, from MayStore or NATS's last answer to an append; nil if no
+// StorageError returns why the log has no room, from CheckStorage or NATS's last answer to an append; nil if no
 // reason is known.
-func (l *Log) Full() error {
-	if l.MayStore != nil {
-		if err := l.MayStore(); err != nil {
+func (l *Log) StorageError() error {
+	if l.CheckStorage != nil {
+		if err := l.CheckStorage(); err != nil {
 			return err
 		}
 	}
-	if r := l.refused.Load(); r != nil && time.Since(r.at) < refusedFor {
+	if r := l.refused.Load(); r != nil && time.Since(r.at) < refusalTTL {
 		return r.err
 	}
 	return nil
 }
 
-// Refused reports whether NATS refused the last append for lack of room, however long ago.
-func (l *Log) Refused() bool { return l.refused.Load() != nil }
+// AppendRefused reports whether NATS refused the last append for lack of room, however long ago.
+func (l *Log) AppendRefused() bool { return l.refused.Load() != nil }
 
 // refusal is an append that NATS refused for lack of room.
 type refusal struct {
@@ -250,9 +250,9 @@ type refusal struct {
 	at  time.Time
 }
 
-// refusedFor is how long Full believes a refusal. Only an append can find that there is room again,
+// refusalTTL is how long StorageError believes a refusal. Only an append can find that there is room again,
 // and a server that reports a full log may get no append.
-const refusedFor = 15 * time.Second
+const refusalTTL = 15 * time.Second
 
 const (
 	// maxRaces bounds the retries of one change that loses its races.
@@ -268,7 +268,7 @@ const (
 // append to the subject is under way. Until that append is stored, an attempt reads the old state
 // and loses again.
 func (l *Log) Retry(ctx context.Context, attempt func() error) error {
-	pauses := backoff.Backoff{Min: minRacePause, Max: maxRacePause, Draw: l.Draw}
+	pauses := backoff.Backoff{Min: minRacePause, Max: maxRacePause, Jitter: l.Jitter}
 	for lost := range maxRaces {
 		if lost > 1 {
 			_ = pauses.Wait(ctx) // attempt finds that ctx is done

@@ -129,7 +129,7 @@ func TestLog_AnswerIsLost(t *testing.T) {
 	t.Parallel()
 	l := logtest.New(t)
 	var announced []uint64
-	l.Appended = func(seq uint64, msg *nats.Msg) {
+	l.OnAppended = func(seq uint64, msg *nats.Msg) {
 		require.NotEmpty(t, msg.Header.Get(layout.AtHeader))
 		announced = append(announced, seq)
 	}
@@ -209,7 +209,7 @@ func TestLog_MayNotStore(t *testing.T) {
 	t.Parallel()
 	l := logtest.New(t)
 	guard, room := commit(t, l, 1, 0), 0
-	l.MayStore = func() error {
+	l.CheckStorage = func() error {
 		if room--; room < 0 {
 			return errDisk
 		}
@@ -220,7 +220,7 @@ func TestLog_MayNotStore(t *testing.T) {
 	require.ErrorIs(t, err, errDisk)
 	require.NotErrorIs(t, err, commitlog.ErrLogUnavailable)
 	require.ErrorIs(t, refuse(t, l, "run", nil), commitlog.ErrStorageFull)
-	require.ErrorIs(t, l.Full(), errDisk)
+	require.ErrorIs(t, l.StorageError(), errDisk)
 
 	logtest.LoseAnswers(l).Lose = 1
 	room = 1
@@ -229,7 +229,7 @@ func TestLog_MayNotStore(t *testing.T) {
 	require.ErrorIs(t, err, commitlog.ErrLogUnavailable)
 	require.Equal(t, -1, room, "two tries")
 	room = 2
-	require.NoError(t, l.Full())
+	require.NoError(t, l.StorageError())
 	commit(t, l, 3, guard+1)
 }
 
@@ -246,7 +246,7 @@ func (s *refusing) Publish(ctx context.Context, msg *nats.Msg) (*jetstream.PubAc
 	return s.Store.Publish(ctx, msg)
 }
 
-// NATS reports that it, or the account, has no room: Full holds until the next append is stored.
+// NATS reports that it, or the account, has no room: StorageError says so until the next append is stored.
 func TestLog_NATSHasNoRoom(t *testing.T) {
 	t.Parallel()
 	l := logtest.New(t)
@@ -256,7 +256,7 @@ func TestLog_NATSHasNoRoom(t *testing.T) {
 		store.code = code
 		_, err := l.Commit(t.Context(), logtest.Put(t, 1), 0)
 		require.ErrorIs(t, err, commitlog.ErrStorageFull, "%d", code)
-		require.Error(t, l.Full())
+		require.Error(t, l.StorageError())
 	}
 	store.code = 10039 // JetStream is not enabled for the account: that is not about room
 	_, err := l.Commit(t.Context(), logtest.Put(t, 1), 0)
@@ -264,7 +264,7 @@ func TestLog_NATSHasNoRoom(t *testing.T) {
 	require.NotErrorIs(t, err, commitlog.ErrStorageFull)
 	store.code = 0
 	commit(t, l, 1, 0)
-	require.NoError(t, l.Full())
+	require.NoError(t, l.StorageError())
 }
 
 // BenchmarkCommit appends guarded records to the log of an embedded NATS with files, without fsync
@@ -299,7 +299,7 @@ func TestLog_StampsPersistedAt(t *testing.T) {
 	seq, err := l.Commit(t.Context(), first, 0)
 	require.NoError(t, err)
 	require.Equal(t, "2026-01-02T03:04:05.006Z", first.Header.Get(layout.AtHeader))
-	l.LastAt = func(_ context.Context, subject string, header nats.Header) time.Time {
+	l.LastPersistedAt = func(_ context.Context, subject string, header nats.Header) time.Time {
 		require.Equal(t, first.Subject, subject)
 		return last
 	}

@@ -46,9 +46,9 @@ func (l *Log) NextBefore(
 	return msg, nil
 }
 
-// Trusted returns an ErrLogUnavailable if the log may be another one, or have lost its end. It asks
+// CheckContinuity returns an ErrLogUnavailable if the log may be another one, or have lost its end. It asks
 // the log only after a doubt.
-func (l *Log) Trusted(ctx context.Context) error {
+func (l *Log) CheckContinuity(ctx context.Context) error {
 	if err := l.Continuity.allowAppend(ctx, l.Stream); err != nil {
 		return fmt.Errorf("%w: %w", ErrLogUnavailable, err)
 	}
@@ -128,19 +128,19 @@ func IsTownHistory(world, subject string) bool {
 	return ofTown && token != "" && !strings.ContainsAny(token, ".*>")
 }
 
-// History returns how many messages the log keeps of each subject, by NATS's last answer about the
+// HistoryLimit returns how many messages the log keeps of each subject, by NATS's last answer about the
 // stream. Engine.hearLog asks for one at least every 10 s.
-func (l *Log) History() int64 {
+func (l *Log) HistoryLimit() int64 {
 	if l.Stream != nil {
 		if history := l.Stream.CachedInfo().Config.MaxMsgsPerSubject; history > 0 {
 			return history
 		}
 	}
-	return cmp.Or(l.Keeps, math.MaxInt64)
+	return cmp.Or(l.FixedHistory, math.MaxInt64)
 }
 
-// Stored returns how many messages the log has on a subject.
-func (l *Log) Stored(ctx context.Context, subject string) (n int64, err error) {
+// CountMessages returns how many messages the log has on a subject.
+func (l *Log) CountMessages(ctx context.Context, subject string) (n int64, err error) {
 	if l.Stream != nil {
 		counts, err := SubjectsOf(ctx, l.Stream, subject)
 		return int64(counts[subject]), err

@@ -53,12 +53,12 @@ type StreamStore struct {
 
 // Publish implements Store.
 func (s StreamStore) Publish(ctx context.Context, msg *nats.Msg) (*jetstream.PubAck, error) {
-	return s.JetStream.PublishMsg(ctx, addressed(msg, s.Identity))
+	return s.JetStream.PublishMsg(ctx, withIdentity(msg, s.Identity))
 }
 
 // At implements Store.
 func (s StreamStore) At(ctx context.Context, seq uint64) (*jetstream.RawStreamMsg, error) {
-	msg, err := s.ask(ctx, func(ctx context.Context) (*jetstream.RawStreamMsg, error) {
+	msg, err := s.request(ctx, func(ctx context.Context) (*jetstream.RawStreamMsg, error) {
 		return s.Stream.GetMsg(ctx, seq)
 	})
 	return s.decoded(ctx, msg, err, jetstream.ConsumerConfig{
@@ -70,7 +70,7 @@ func (s StreamStore) At(ctx context.Context, seq uint64) (*jetstream.RawStreamMs
 func (s StreamStore) Next(
 	ctx context.Context, subject string, from uint64,
 ) (*jetstream.RawStreamMsg, error) {
-	msg, err := s.ask(ctx, func(ctx context.Context) (*jetstream.RawStreamMsg, error) {
+	msg, err := s.request(ctx, func(ctx context.Context) (*jetstream.RawStreamMsg, error) {
 		return s.Stream.GetMsg(ctx, from, jetstream.WithGetMsgSubject(subject))
 	})
 	return s.decoded(ctx, msg, err, jetstream.ConsumerConfig{
@@ -99,7 +99,7 @@ func (s StreamStore) Last(ctx context.Context, subject string) (*jetstream.RawSt
 
 // last returns the last message of a subject that the stream delivers.
 func (s StreamStore) last(ctx context.Context, subject string) (*jetstream.RawStreamMsg, error) {
-	msg, err := s.ask(ctx, func(ctx context.Context) (*jetstream.RawStreamMsg, error) {
+	msg, err := s.request(ctx, func(ctx context.Context) (*jetstream.RawStreamMsg, error) {
 		return s.Stream.GetLastMsgForSubject(ctx, subject)
 	})
 	return s.decoded(ctx, msg, err, jetstream.ConsumerConfig{
@@ -116,11 +116,11 @@ func (s StreamStore) End(ctx context.Context) (uint64, error) {
 	return info.State.LastSeq, nil
 }
 
-// ask asks for a message by askAgain.
-func (s StreamStore) ask(
+// request asks for a message by retryUnanswered.
+func (s StreamStore) request(
 	ctx context.Context, request func(ctx context.Context) (*jetstream.RawStreamMsg, error),
 ) (msg *jetstream.RawStreamMsg, err error) {
-	err = askAgain(ctx, func(ctx context.Context) (err error) {
+	err = retryUnanswered(ctx, func(ctx context.Context) (err error) {
 		msg, err = request(ctx)
 		return err
 	})
@@ -138,7 +138,7 @@ func (s StreamStore) decoded(
 	if !isUndecodable(err) {
 		return msg, err
 	}
-	r := newReading(s.Stream, config, jetstream.FetchMaxWait(time.Second))
+	r := newScan(s.Stream, config, jetstream.FetchMaxWait(time.Second))
 	next, stop := iter.Pull(r.messages(ctx, 1))
 	defer stop()
 	if msg, found := next(); found {
@@ -183,12 +183,12 @@ func LastSequence(ctx context.Context, stream jetstream.Stream, subject string) 
 	if err != nil {
 		return 0, err
 	}
-	defer Release(stream, consumer)
+	defer DeleteConsumer(stream, consumer)
 	return consumer.CachedInfo().Delivered.Stream + 1, nil
 }
 
-// Release deletes a consumer that has read a stream once; Consumer.Stop does not.
-func Release(stream jetstream.Stream, consumer jetstream.Consumer) {
+// DeleteConsumer deletes a consumer that has read a stream once; Consumer.Stop does not.
+func DeleteConsumer(stream jetstream.Stream, consumer jetstream.Consumer) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
 	if info := consumer.CachedInfo(); info != nil {
@@ -201,11 +201,11 @@ func Release(stream jetstream.Stream, consumer jetstream.Consumer) {
 // get lost, and a consumer ends with its node.
 const Heartbeat = 500 * time.Millisecond
 
-// Delivered returns a consumer's message as its stream stores it, and its number in the consumer.
-func Delivered(msg jetstream.Msg) (*jetstream.RawStreamMsg, uint64, error) {
+// RawMessage returns a consumer's message as its stream stores it, and its number in the consumer.
+func RawMessage(msg jetstream.Msg) (*jetstream.RawStreamMsg, uint64, error) {
 	meta, err := msg.Metadata()
 	if err != nil {
-		return nil, 0, fmt.Errorf("worldengine: a message without metadata: %w", err)
+		return nil, 0, fmt.Errorf("commitlog: a message without metadata: %w", err)
 	}
 	return &jetstream.RawStreamMsg{
 		Subject: msg.Subject(), Sequence: meta.Sequence.Stream, Header: msg.Headers(),
@@ -225,45 +225,45 @@ const (
 	fetchTries    = 5
 )
 
-// Each visits, once and without bodies, the present messages of a stream after a sequence. It omits
+// ScanHeaders visits, once and without bodies, the present messages of a stream after a sequence. It omits
 // messages that were changed on the disk of NATS. upTo is how far it has come, if there is no error:
 // maybe less far than the end that another request has named. The error is visit's, or
 // ErrLogUnavailable.
-func Each(
+func ScanHeaders(
 	ctx context.Context, stream jetstream.Stream, behind uint64,
 	visit func(msg *jetstream.RawStreamMsg) error,
 ) (upTo uint64, err error) {
-	r := newReading(stream, jetstream.ConsumerConfig{HeadersOnly: true})
+	r := newScan(stream, jetstream.ConsumerConfig{HeadersOnly: true})
 	return r.each(ctx, behind, fetchMessages, visit)
 }
 
-// EachWhole is Each for all messages of a stream, with bodies of up to largest bytes.
-func EachWhole(
+// ScanMessages is ScanHeaders for all messages of a stream, with bodies of up to largest bytes.
+func ScanMessages(
 	ctx context.Context, stream jetstream.Stream, largest int64,
 	visit func(msg *jetstream.RawStreamMsg) error,
 ) error {
-	r := newReading(stream, jetstream.ConsumerConfig{},
+	r := newScan(stream, jetstream.ConsumerConfig{},
 		jetstream.FetchMaxBytes(max(fetchBytes, 2*int(largest))))
 	_, err := r.each(ctx, 0, fetchBodies, visit)
 	return err
 }
 
-// EachLast is Each for the last message of each subject that matches one of the filters. After a
+// ScanLast is ScanHeaders for the last message of each subject that matches one of the filters. After a
 // message that was changed on the disk, it reads subject by subject, and also visits messages that
 // came meanwhile.
-func EachLast(
+func ScanLast(
 	ctx context.Context, stream jetstream.Stream, filters []string,
 	visit func(msg *jetstream.RawStreamMsg) error,
 ) error {
-	r := newReading(stream, jetstream.ConsumerConfig{HeadersOnly: true, FilterSubjects: filters,
+	r := newScan(stream, jetstream.ConsumerConfig{HeadersOnly: true, FilterSubjects: filters,
 		DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy})
 	for msg := range r.messages(ctx, fetchMessages) {
 		if err := visit(msg); err != nil {
 			return err
 		}
 	}
-	if r.whole || r.err != nil {
-		return r.broken(r.err)
+	if r.complete || r.err != nil {
+		return r.wrapError(r.err)
 	}
 	subjects, err := SubjectsOf(ctx, stream, filters...)
 	if err != nil {
@@ -272,7 +272,7 @@ func EachLast(
 	for _, subject := range slices.Sorted(maps.Keys(subjects)) {
 		msg, err := StreamStore{Stream: stream}.last(ctx, subject)
 		if err != nil {
-			return r.broken(err)
+			return r.wrapError(err)
 		}
 		if msg == nil || msg.Sequence <= r.last {
 			continue
@@ -284,14 +284,14 @@ func EachLast(
 	return nil
 }
 
-// EachOnSubject visits, once, the messages of a subject at or after a sequence, without bodies if
+// ScanSubject visits, once, the messages of a subject at or after a sequence, without bodies if
 // headersOnly is set. whole is set if NATS delivered all that it counts: others were changed on its
 // disk. The error is visit's, or ErrLogUnavailable.
-func EachOnSubject(
+func ScanSubject(
 	ctx context.Context, stream jetstream.Stream, subject string, from uint64, headersOnly bool,
 	visit func(msg *jetstream.RawStreamMsg) error,
 ) (whole bool, err error) {
-	r := newReading(stream, jetstream.ConsumerConfig{
+	r := newScan(stream, jetstream.ConsumerConfig{
 		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: max(from, 1),
 		FilterSubject: subject, HeadersOnly: headersOnly,
 	}, jetstream.FetchMaxBytes(fetchBytes))
@@ -300,7 +300,7 @@ func EachOnSubject(
 			return false, err
 		}
 	}
-	return r.whole, r.broken(r.err)
+	return r.complete, r.wrapError(r.err)
 }
 
 // Bounds of a batch. Up to fewMessages are read one by one; to read more, a consumer is faster.
@@ -314,16 +314,16 @@ const (
 // stream it reads one message, since a cluster takes long to make a consumer. The error is
 // ErrLogUnavailable.
 func NextBatch(
-	ctx context.Context, stream jetstream.Stream, seq uint64, most int,
+	ctx context.Context, stream jetstream.Stream, seq uint64, limit int,
 ) (messages []*jetstream.RawStreamMsg, err error) {
-	if most > fewMessages && stream.CachedInfo().Config.Replicas <= 1 {
-		r := newReading(stream, jetstream.ConsumerConfig{
+	if limit > fewMessages && stream.CachedInfo().Config.Replicas <= 1 {
+		r := newScan(stream, jetstream.ConsumerConfig{
 			DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: seq,
 		}, jetstream.FetchMaxBytes(batchBytes))
 		bytes := 0
-		for msg := range r.messages(ctx, uint64(most)) {
+		for msg := range r.messages(ctx, uint64(limit)) {
 			messages, bytes = append(messages, msg), bytes+len(msg.Data)
-			if len(messages) == most || bytes > batchBytes {
+			if len(messages) == limit || bytes > batchBytes {
 				break
 			}
 		}
@@ -342,24 +342,24 @@ func NextBatch(
 	return messages, nil
 }
 
-// reading reads messages of a stream once. It does not use JetStream's ordered consumers. These are
+// scan reads messages of a stream once. It does not use JetStream's ordered consumers. These are
 // made again for each batch, and from the second batch on deliver all later messages, even if only
 // the last of each subject is wanted.
-type reading struct {
+type scan struct {
 	stream  jetstream.Stream
 	config  jetstream.ConsumerConfig
 	options []jetstream.FetchOpt
 	node    string // whose replica is read; "" for the leader
 	last    uint64 // the sequence of the last message that was read
-	// whole is set if the last consumer delivered all that it counted, and err if it failed.
-	whole bool
-	err   error
+	// complete is set if the last consumer delivered all that it counted, and err if it failed.
+	complete bool
+	err      error
 }
 
-func newReading(
+func newScan(
 	stream jetstream.Stream, config jetstream.ConsumerConfig, options ...jetstream.FetchOpt,
-) *reading {
-	return &reading{stream: stream, config: config,
+) *scan {
+	return &scan{stream: stream, config: config,
 		options: append([]jetstream.FetchOpt{jetstream.FetchMaxWait(FetchWait)}, options...)}
 }
 
@@ -367,14 +367,14 @@ func newReading(
 var errGap = errors.New("messages were lost on their way")
 
 // messages reads the messages of a new consumer, atOnce at a time, and sets whole or err.
-func (r *reading) messages(ctx context.Context, atOnce uint64) iter.Seq[*jetstream.RawStreamMsg] {
+func (r *scan) messages(ctx context.Context, atOnce uint64) iter.Seq[*jetstream.RawStreamMsg] {
 	return func(yield func(*jetstream.RawStreamMsg) bool) {
 		var consumer jetstream.Consumer
 		if consumer, r.err = createConsumer(ctx, r.stream, r.node, r.config); r.err != nil {
 			return
 		}
-		defer Release(r.stream, consumer)
-		r.whole = false
+		defer DeleteConsumer(r.stream, consumer)
+		r.complete = false
 		for read, pending := uint64(0), consumer.CachedInfo().NumPending; read < pending; {
 			if r.err = ctx.Err(); r.err != nil { // Fetch does not know ctx
 				return
@@ -386,7 +386,7 @@ func (r *reading) messages(ctx context.Context, atOnce uint64) iter.Seq[*jetstre
 			}
 			before := read
 			for delivered := range batch.Messages() {
-				msg, number, err := Delivered(delivered)
+				msg, number, err := RawMessage(delivered)
 				if read++; err == nil && number != read {
 					err = errGap
 				}
@@ -403,18 +403,18 @@ func (r *reading) messages(ctx context.Context, atOnce uint64) iter.Seq[*jetstre
 				return
 			}
 		}
-		r.whole = true
+		r.complete = true
 	}
 }
 
 // each visits the messages after a sequence, atOnce at a time. upTo is how far it has come.
-func (r *reading) each(
+func (r *scan) each(
 	ctx context.Context, behind, atOnce uint64, visit func(msg *jetstream.RawStreamMsg) error,
 ) (upTo uint64, err error) {
 	store := StreamStore{Stream: r.stream}
 	end, err := store.End(ctx)
 	if err != nil {
-		return 0, r.broken(err)
+		return 0, r.wrapError(err)
 	}
 	r.config.DeliverPolicy, r.last = jetstream.DeliverByStartSequencePolicy, behind
 	for try := 1; ; try++ {
@@ -427,7 +427,7 @@ func (r *reading) each(
 		}
 		switch {
 		case r.err != nil && (try >= fetchTries || ctx.Err() != nil):
-			return 0, r.broken(cmp.Or(ctx.Err(), r.err))
+			return 0, r.wrapError(cmp.Or(ctx.Err(), r.err))
 		case r.err == nil && r.last >= end:
 			return r.last, nil
 		case r.err == nil:
@@ -435,7 +435,7 @@ func (r *reading) each(
 			// them until it has searched their block.
 			msg, err := nextBefore(ctx, store, r.last+1, end)
 			if err != nil {
-				return 0, r.broken(err)
+				return 0, r.wrapError(err)
 			}
 			if msg == nil {
 				return r.last, nil
@@ -471,8 +471,8 @@ func nextBefore(
 	return store.Next(ctx, ">", from)
 }
 
-// broken wraps the error of a reading that NATS broke off; nil for nil.
-func (r *reading) broken(err error) error {
+// wrapError wraps the error of a scan that NATS broke off; nil for nil.
+func (r *scan) wrapError(err error) error {
 	if err == nil {
 		return nil
 	}

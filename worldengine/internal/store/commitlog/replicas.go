@@ -26,8 +26,8 @@ type Node struct {
 // silentAfter is more than twice as long as the nodes of a stream take to answer its leader, each second.
 const silentAfter = 2500 * time.Millisecond
 
-// Unread returns why the replica of a node cannot be compared with the others now; "" if it can.
-func (n *Node) Unread() string {
+// SkipReason returns why the replica of a node cannot be compared with the others now; "" if it can.
+func (n *Node) SkipReason() string {
 	switch {
 	case n.Offline:
 		return "it is offline"
@@ -55,16 +55,16 @@ func Nodes(ctx context.Context, stream jetstream.Stream) ([]Node, error) {
 	return nodes, nil
 }
 
-// ErrElsewhere: no consumer came to be at the wanted node, which may be down.
-var ErrElsewhere = errors.New("worldengine: NATS makes no consumer at the node")
+// ErrElsewhere means that no consumer came to be at the wanted node, which may be down.
+var ErrElsewhere = errors.New("commitlog: NATS makes no consumer at the node")
 
 // NATS places each consumer at a random node that it believes to be up. So consumers are made until
-// one is at the wanted node, for placeWithin: a node that has just started counts as down at first.
+// one is at the wanted node, for placementTimeout: a node that has just started counts as down at first.
 // A node that has just ended, or is cut off, counts as up, and a consumer that is placed there never
 // answers.
 const (
-	placeWithin = 10 * time.Second
-	placePause  = 20 * time.Millisecond
+	placementTimeout = 10 * time.Second
+	placementPause   = 20 * time.Millisecond
 )
 
 // createConsumer makes a consumer that reads a stream once, from the replica at a node. If node is
@@ -77,8 +77,8 @@ func createConsumer(
 	if stream.CachedInfo().Config.Replicas <= 1 {
 		return stream.CreateConsumer(ctx, config)
 	}
-	tries := patience{answerSoon, answerWithin}
-	for until := time.Now().Add(placeWithin); time.Now().Before(until); {
+	tries := patience{answerSoon, answerTimeout}
+	for until := time.Now().Add(placementTimeout); time.Now().Before(until); {
 		wanted := node
 		if wanted == "" {
 			info, err := LeaderInfo(ctx, stream) // it may have changed meanwhile
@@ -99,17 +99,17 @@ func createConsumer(
 			if at := consumer.CachedInfo().Cluster; at != nil && at.Leader == wanted {
 				return consumer, nil
 			}
-			Release(stream, consumer)
+			DeleteConsumer(stream, consumer)
 		}
-		if err := backoff.Sleep(ctx, placePause); err != nil {
+		if err := backoff.Sleep(ctx, placementPause); err != nil {
 			return nil, err
 		}
 	}
 	return nil, fmt.Errorf("%w: %s", ErrElsewhere, cmp.Or(node, "the leader"))
 }
 
-// mostUnread bounds the messages in a row that are counted and not delivered: each costs FetchWait.
-const mostUnread = 32
+// maxUnreadable bounds the messages in a row that are counted and not delivered: each costs FetchWait.
+const maxUnreadable = 32
 
 // readReplica reads the messages of a range as the replica at a node delivers them; without bodies if
 // largest is 0, else with bodies of up to largest bytes. It omits messages that were changed on the
@@ -117,7 +117,7 @@ const mostUnread = 32
 func readReplica(
 	ctx context.Context, stream jetstream.Stream, node string, within Range, largest int64,
 ) iter.Seq2[*jetstream.RawStreamMsg, error] {
-	r := newReading(stream, jetstream.ConsumerConfig{
+	r := newScan(stream, jetstream.ConsumerConfig{
 		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, HeadersOnly: largest == 0,
 	}, jetstream.FetchMaxBytes(max(fetchBytes, 2*int(largest))))
 	r.node, r.last = node, within.First-1
@@ -135,13 +135,13 @@ func readReplica(
 			}
 			switch {
 			case r.err != nil && (try >= fetchTries || ctx.Err() != nil || errors.Is(r.err, ErrElsewhere)):
-				yield(nil, r.broken(r.err))
+				yield(nil, r.wrapError(r.err))
 				return
-			case r.err == nil && r.whole:
+			case r.err == nil && r.complete:
 				return
-			case r.err == nil && try > mostUnread:
+			case r.err == nil && try > maxUnreadable:
 				yield(nil, fmt.Errorf("%w: %d messages in a row at the node %s, up to sequence %d",
-					ErrUnreadable, mostUnread, node, before))
+					ErrUnreadable, maxUnreadable, node, before))
 				return
 			case r.err == nil && r.last == before: // the next one was changed on the disk
 				r.last++
@@ -150,11 +150,11 @@ func readReplica(
 	}
 }
 
-// Looks at the numbers of messages, in which an answer of a node may take countWithin.
+// Looks at the numbers of messages, in which an answer of a node may take countTimeout.
 const (
-	countLooks  = 3
-	countPause  = 300 * time.Millisecond
-	countWithin = 2 * answerWithin
+	countRounds  = 3
+	countPause   = 300 * time.Millisecond
+	countTimeout = 2 * answerTimeout
 )
 
 // CountsDiffer reports whether a follower of a stream counts more messages than the leader in each of
@@ -166,7 +166,7 @@ func CountsDiffer(
 	leaderLacks, followerLacks = true, true
 	unanswered := map[string]bool{}
 	for look := 0; leaderLacks || followerLacks; look++ {
-		if look == countLooks {
+		if look == countRounds {
 			return leaderLacks, followerLacks, nil
 		}
 		nodes, err := Nodes(ctx, stream)
@@ -200,38 +200,38 @@ func countsAt(
 		if node.Offline || node.Silent || unanswered[node.Name] {
 			continue
 		}
-		bounded, cancel := context.WithTimeout(ctx, countWithin)
+		bounded, cancel := context.WithTimeout(ctx, countTimeout)
 		consumer, err := createConsumer(bounded, stream, node.Name, jetstream.ConsumerConfig{})
 		cancel()
 		if err == nil {
 			counts[node.Name] = consumer.CachedInfo().NumPending
-			Release(stream, consumer)
+			DeleteConsumer(stream, consumer)
 		}
 		unanswered[node.Name] = err != nil
 	}
 	return counts
 }
 
-// Bounds of Lead.
+// Bounds of MoveLeader.
 const (
-	leadTries = 5
-	leadPause = 500 * time.Millisecond
+	moveTries = 5
+	movePause = 500 * time.Millisecond
 )
 
-// Lead has NATS make a node the leader of a stream. It returns nil if the node leads.
-func Lead(
+// MoveLeader has NATS make a node the leader of a stream. It returns nil if the node leads.
+func MoveLeader(
 	ctx context.Context, js jetstream.JetStream, stream jetstream.Stream, node string,
 ) error {
 	name := stream.CachedInfo().Config.Name
 	request := fmt.Appendf(nil, `{"placement":{"preferred":%q}}`, node)
-	for range leadTries {
+	for range moveTries {
 		if nodes, err := Nodes(ctx, stream); err == nil && len(nodes) > 0 && nodes[0].Name == node {
 			return nil
 		}
-		bounded, cancel := context.WithTimeout(ctx, answerWithin)
+		bounded, cancel := context.WithTimeout(ctx, answerTimeout)
 		_, _ = js.Conn().RequestWithContext(bounded, "$JS.API.STREAM.LEADER.STEPDOWN."+name, request)
 		cancel()
-		if err := backoff.Sleep(ctx, leadPause); err != nil {
+		if err := backoff.Sleep(ctx, movePause); err != nil {
 			return err
 		}
 	}

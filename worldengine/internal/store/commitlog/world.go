@@ -64,7 +64,7 @@ func OpenStream(
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("worldengine: stream %s: %w", config.Name, err)
+		return nil, fmt.Errorf("commitlog: stream %s: %w", config.Name, err)
 	}
 	return stream, nil
 }
@@ -83,7 +83,7 @@ func UpdateLog(
 		err = ErrLostRace
 	}
 	if err != nil {
-		return nil, fmt.Errorf("worldengine: stream %s: %w", config.Name, err)
+		return nil, fmt.Errorf("commitlog: stream %s: %w", config.Name, err)
 	}
 	return stream, nil
 }
@@ -178,7 +178,7 @@ func OpenLog(
 	ctx context.Context, js jetstream.JetStream, world string,
 ) (jetstream.Stream, error) {
 	var log jetstream.Stream
-	err := askAgain(ctx, func(ctx context.Context) (err error) {
+	err := retryUnanswered(ctx, func(ctx context.Context) (err error) {
 		log, err = js.Stream(ctx, layout.LogStream(world))
 		return err
 	})
@@ -200,8 +200,8 @@ func OpenReader(ctx context.Context, js jetstream.JetStream, world string) (*Log
 	return &Log{World: world, Stream: stream, Store: NewStore(js, stream, false)}, nil
 }
 
-// RestoringConfig configures the stream that exists until a world's restore has finished.
-func RestoringConfig(world string, replicas int) jetstream.StreamConfig {
+// RestoreMarkConfig configures the stream that exists until a world's restore has finished.
+func RestoreMarkConfig(world string, replicas int) jetstream.StreamConfig {
 	return jetstream.StreamConfig{
 		Name: layout.RestoringStream(world),
 		Description: "A restore of " + world +
@@ -211,10 +211,10 @@ func RestoringConfig(world string, replicas int) jetstream.StreamConfig {
 	}
 }
 
-// RefuseHalfRestored returns ErrHalfRestored until a restore has finished.
-func RefuseHalfRestored(ctx context.Context, js jetstream.JetStream, world string) error {
+// CheckRestored returns ErrHalfRestored until a restore has finished.
+func CheckRestored(ctx context.Context, js jetstream.JetStream, world string) error {
 	err := RetryTransient(ctx, func(ctx context.Context) error {
-		_, err := js.Stream(ctx, RestoringConfig(world, 1).Name)
+		_, err := js.Stream(ctx, RestoreMarkConfig(world, 1).Name)
 		return err
 	})
 	switch {
@@ -223,7 +223,7 @@ func RefuseHalfRestored(ctx context.Context, js jetstream.JetStream, world strin
 	case errors.Is(err, jetstream.ErrStreamNotFound):
 		return nil
 	}
-	return fmt.Errorf("worldengine: cannot check whether the world is being restored: %w", err)
+	return fmt.Errorf("commitlog: cannot check whether the world is being restored: %w", err)
 }
 
 // Worlds returns the names of the worlds that have a log, in their order.

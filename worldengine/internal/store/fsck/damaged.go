@@ -40,16 +40,16 @@ type DamagedTown struct {
 	// Advice is the command to run, and its effect.
 	Advice string `json:"advice"`
 
-	guard     uint64 // of the town's next message
-	stays     bool   // its state is good; records before it are missing
-	gaps      []machine.Gap
-	delivered int64         // the number of lost messages that NATS delivers
-	findings  []Finding     // about these messages
-	good      *machine.Town // after the last readable record; nil if there is none
+	guard       uint64 // of the town's next message
+	stateIntact bool   // its state is good; records before it are missing
+	gaps        []machine.Gap
+	delivered   int64         // the number of lost messages that NATS delivers
+	findings    []Finding     // about these messages
+	lastGood    *machine.Town // after the last readable record; nil if there is none
 }
 
 // damage returns the damaged town of a subject.
-func (c *worldCheck) damage(subject string) *DamagedTown {
+func (c *worldChecker) damage(subject string) *DamagedTown {
 	d := c.damaged[subject]
 	if d == nil {
 		d = &DamagedTown{Town: townOf(subject), Subject: subject}
@@ -70,7 +70,7 @@ func (d *DamagedTown) addLost(lost machine.LostMessage, mayBeCommit bool) {
 
 // addMessage adds the findings about a message to the report. If no engine can load the message, they
 // wait: a later record may put the message aside.
-func (c *worldCheck) addMessage(v *message) {
+func (c *worldChecker) addMessage(v *message) {
 	if v.damaged() {
 		c.damage(v.Subject).add(v)
 		return
@@ -78,7 +78,7 @@ func (c *worldCheck) addMessage(v *message) {
 	if d := c.damaged[v.Subject]; d != nil {
 		delete(c.damaged, v.Subject)
 		if v.rec.Kind == machine.KindRepair {
-			c.seen.Counts.PutAside += d.delivered
+			c.logCheck.Counts.PutAside += d.delivered
 		} else {
 			c.find(d.findings...)
 		}
@@ -148,9 +148,9 @@ func FindUnreadable(
 
 // checkHistories reports the histories that are unreadable or have lost their beginning, and the
 // damaged towns.
-func (c *worldCheck) checkHistories(ctx context.Context) error {
+func (c *worldChecker) checkHistories(ctx context.Context) error {
 	unreadable, counted, err := FindUnreadable(ctx, c.log.Log, func(subject string) uint64 {
-		if h := c.seen.histories[subject]; h != nil {
+		if h := c.logCheck.histories[subject]; h != nil {
 			return h.read
 		}
 		return 0
@@ -167,19 +167,19 @@ func (c *worldCheck) checkHistories(ctx context.Context) error {
 				Reason: "it was " + what}, true)
 		}
 	}
-	for _, subject := range slices.Sorted(maps.Keys(c.seen.histories)) {
-		c.checkHistory(subject, c.seen.histories[subject], counted[subject])
-		if err := c.checkHoles(ctx, subject, c.seen.histories[subject]); err != nil {
+	for _, subject := range slices.Sorted(maps.Keys(c.logCheck.histories)) {
+		c.checkHistory(subject, c.logCheck.histories[subject], counted[subject])
+		if err := c.checkHoles(ctx, subject, c.logCheck.histories[subject]); err != nil {
 			return err
 		}
 	}
 	for _, subject := range slices.Sorted(maps.Keys(c.damaged)) {
 		d := c.damaged[subject]
 		c.find(d.findings...)
-		h := c.seen.histories[subject]
-		if h != nil && h.good != nil {
-			now := h.good.LastState()
-			d.good, d.Restores = h.good, h.good.Seq
+		h := c.logCheck.histories[subject]
+		if h != nil && h.lastGood != nil {
+			now := h.lastGood.LastState()
+			d.lastGood, d.Restores = h.lastGood, h.lastGood.Seq
 			d.Town, d.Day, d.SnapshotHash = now.Snapshot.TownID, now.Epoch(), now.Hash
 		}
 		// NATS counts a commit before a stray message, and does not deliver it.
@@ -198,9 +198,9 @@ func (c *worldCheck) checkHistories(ctx context.Context) error {
 // It also notes a town with a message that NATS cannot read from its files: NATS counts more
 // messages of the town than it delivers. When that message leaves a full history, nats-server
 // 2.15.2 fails: it stores nothing more, and truncates the file there at its next start.
-func (c *worldCheck) checkHistory(subject string, h *history, n uint64) {
+func (c *worldChecker) checkHistory(subject string, h *history, n uint64) {
 	least := uint64(c.settings.LeastHistory)
-	if h.ofTown && h.cut && max(h.read, n) < least && h.first > c.settings.RestoredTo {
+	if h.ofTown && h.truncated && max(h.read, n) < least && h.first > c.settings.RestoredTo {
 		c.find(Finding{
 			Sequence: h.first, Subject: subject, Town: townOf(subject),
 			What: "the log has lost the beginning of the town's history",
@@ -221,7 +221,7 @@ func (c *worldCheck) checkHistory(subject string, h *history, n uint64) {
 
 // checkHoles notes a town with a hole in its history as damaged: it accepts no handoffs. The engine has
 // the same rule. A town that is damaged anyway is looked at again after its repair.
-func (c *worldCheck) checkHoles(ctx context.Context, subject string, h *history) error {
+func (c *worldChecker) checkHoles(ctx context.Context, subject string, h *history) error {
 	if len(h.holes) == 0 || c.damaged[subject] != nil {
 		return nil
 	}
@@ -238,7 +238,7 @@ func (c *worldCheck) checkHoles(ctx context.Context, subject string, h *history)
 		return nil
 	}
 	d := c.damage(subject)
-	d.LosesCommit, d.guard, d.stays = true, h.last, true
+	d.LosesCommit, d.guard, d.stateIntact = true, h.last, true
 	for _, at := range h.holes[:min(len(h.holes), maxLostShown)] {
 		d.Lost = append(d.Lost, machine.LostMessage{Sequence: at.guard, Reason: fmt.Sprintf(
 			"the log does not deliver it, and sequence %d names it as the one before", at.at)})
@@ -261,10 +261,10 @@ func (d *DamagedTown) advice() string {
 	to := fmt.Sprintf("puts the town back to log sequence %d, day %d, snapshot %s", d.Restores,
 		d.Day, d.SnapshotHash)
 	switch {
-	case d.good == nil:
+	case d.lastGood == nil:
 		return "the log keeps no readable record to put the town back from: restore a backup " +
 			"of the world (handoffd restore)"
-	case d.stays:
+	case d.stateIntact:
 		return "handoffctl fsck --repair --mend-towns gives up the missing records, and the town goes on " +
 			"from its present state. A handoff that one of them accepted is judged again if it is sent " +
 			"again. On a cluster, look first for a node that has them: handoffctl fsck --replicas"
@@ -278,13 +278,13 @@ func (d *DamagedTown) advice() string {
 }
 
 // repairable reports whether the options allow the repair of a damaged town.
-func (c *worldCheck) repairable(d DamagedTown) bool {
-	return d.good != nil && (c.options.RepairTowns || !d.LosesCommit)
+func (c *worldChecker) repairable(d DamagedTown) bool {
+	return d.lastGood != nil && (c.options.RepairTowns || !d.LosesCommit)
 }
 
 // repairTowns puts back the towns that the options allow, and returns them. Earlier messages stay:
 // the log denies removals.
-func (c *worldCheck) repairTowns(ctx context.Context) (all []DamagedTown, err error) {
+func (c *worldChecker) repairTowns(ctx context.Context) (all []DamagedTown, err error) {
 	for _, d := range c.report.Damaged {
 		if !c.repairable(d) {
 			continue
@@ -318,20 +318,20 @@ func repairRecord(
 }
 
 // repairTown appends the town's last readable record again, and returns its log sequence.
-func (c *worldCheck) repairTown(ctx context.Context, d *DamagedTown) (uint64, error) {
+func (c *worldChecker) repairTown(ctx context.Context, d *DamagedTown) (uint64, error) {
 	gaps := d.gaps
-	if !d.stays {
-		gaps = []machine.Gap{{After: d.good.Seq}}
+	if !d.stateIntact {
+		gaps = []machine.Gap{{After: d.lastGood.Seq}}
 	}
-	rec := repairRecord(d.Town, d.good, &machine.Repair{Lost: d.Lost, Gaps: gaps})
-	msg, err := records.Encode(rec, d.Subject, d.good)
+	rec := repairRecord(d.Town, d.lastGood, &machine.Repair{Lost: d.Lost, Gaps: gaps})
+	msg, err := records.Encode(rec, d.Subject, d.lastGood)
 	if err != nil {
 		return 0, err
 	}
 	return c.log.Commit(ctx, msg, d.guard)
 }
 
-func (c *worldCheck) alertRepaired(ctx context.Context, d *DamagedTown, seq uint64) error {
+func (c *worldChecker) alertRepaired(ctx context.Context, d *DamagedTown, seq uint64) error {
 	between := "are not the engine's: no commit is lost"
 	if d.LosesCommit {
 		between = "are lost"

@@ -57,11 +57,11 @@ func Run(ctx context.Context, nc *nats.Conn, world string, options Options) (*Re
 	}
 	js, err := jetstream.New(nc)
 	if err != nil {
-		return nil, fmt.Errorf("worldengine: JetStream: %w", err)
+		return nil, fmt.Errorf("fsck: JetStream: %w", err)
 	}
 	options.MaxFindings = cmp.Or(options.MaxFindings, 100)
 	options.Logger = cmp.Or(options.Logger, slog.Default())
-	c := worldCheck{world: world, nc: nc, js: js, options: options}
+	c := worldChecker{world: world, nc: nc, js: js, options: options}
 	if err := c.check(ctx); err != nil {
 		return nil, err
 	}
@@ -79,8 +79,8 @@ func Run(ctx context.Context, nc *nats.Conn, world string, options Options) (*Re
 	return report, err
 }
 
-// worldCheck is one check of a world, with its findings.
-type worldCheck struct {
+// worldChecker is one check of a world, with its findings.
+type worldChecker struct {
 	world   string
 	nc      *nats.Conn
 	js      jetstream.JetStream
@@ -89,14 +89,14 @@ type worldCheck struct {
 
 	log *records.Log
 	// settings are the settings of the world.
-	settings worldsettings.Stored
-	ahead    time.Duration // how far the NATS server's clock is ahead of this machine's
-	seen     *LogCheck
+	settings   worldsettings.Stored
+	clockAhead time.Duration // how far the NATS server's clock is ahead of this machine's
+	logCheck   *LogChecker
 	// damaged are the towns that no engine can load at this point of the log, by their subject.
 	damaged map[string]*DamagedTown
 }
 
-func (c *worldCheck) find(findings ...Finding) {
+func (c *worldChecker) find(findings ...Finding) {
 	for _, f := range findings {
 		f.Stream = layout.LogStream(c.world)
 		c.report.add(f, c.options.MaxFindings)
@@ -104,17 +104,17 @@ func (c *worldCheck) find(findings ...Finding) {
 }
 
 // now is the time by the clock of the NATS server.
-func (c *worldCheck) now() time.Time { return time.Now().Add(c.ahead) }
+func (c *worldChecker) now() time.Time { return time.Now().Add(c.clockAhead) }
 
-func (c *worldCheck) check(ctx context.Context) (err error) {
+func (c *worldChecker) check(ctx context.Context) (err error) {
 	if c.log, err = records.OpenReader(ctx, c.js, c.world); err != nil {
 		return err
 	}
 	c.log.MaxPayload, c.log.Now = c.nc.MaxPayload, c.now // for a repair
 	info := c.log.Stream.CachedInfo()
-	c.ahead = time.Until(info.TimeStamp)
+	c.clockAhead = time.Until(info.TimeStamp)
 	c.report = &Report{World: c.world, LogEnd: info.State.LastSeq, Findings: []Finding{}}
-	c.seen = NewLogCheck(c.world, func(seq uint64) (*jetstream.RawStreamMsg, error) {
+	c.logCheck = NewLogChecker(c.world, func(seq uint64) (*jetstream.RawStreamMsg, error) {
 		return c.log.At(ctx, seq)
 	})
 	c.damaged = map[string]*DamagedTown{}
@@ -127,7 +127,7 @@ func (c *worldCheck) check(ctx context.Context) (err error) {
 	if err := c.checkHistories(ctx); err != nil {
 		return err
 	}
-	c.report.Counts = c.seen.Counts
+	c.report.Counts = c.logCheck.Counts
 	if err := c.compareIndex(ctx); err != nil {
 		return err
 	}
@@ -137,14 +137,14 @@ func (c *worldCheck) check(ctx context.Context) (err error) {
 // errEnd ends the reading of a log.
 var errEnd = errors.New("fsck: the end of the check")
 
-func (c *worldCheck) readLog(ctx context.Context) error {
+func (c *worldChecker) readLog(ctx context.Context) error {
 	end := c.report.LogEnd
-	err := commitlog.EachWhole(ctx, c.log.Stream, c.nc.MaxPayload(),
+	err := commitlog.ScanMessages(ctx, c.log.Stream, c.nc.MaxPayload(),
 		func(m *jetstream.RawStreamMsg) error {
 			if m.Sequence > end {
 				return errEnd
 			}
-			v, err := c.seen.check(m)
+			v, err := c.logCheck.check(m)
 			if err == nil {
 				c.addMessage(v)
 				c.progress(m.Sequence)
@@ -159,7 +159,7 @@ func (c *worldCheck) readLog(ctx context.Context) error {
 }
 
 // progress reports how far the log was read.
-func (c *worldCheck) progress(seq uint64) {
+func (c *worldChecker) progress(seq uint64) {
 	if c.options.Progress != nil {
 		c.options.Progress(seq, c.report.LogEnd)
 	}
@@ -167,7 +167,7 @@ func (c *worldCheck) progress(seq uint64) {
 
 // checkSettings reports lost settings of the world, a configuration of the log's stream that does not
 // follow them, and a limit that deletes records.
-func (c *worldCheck) checkSettings(ctx context.Context) (err error) {
+func (c *worldChecker) checkSettings(ctx context.Context) (err error) {
 	info := c.log.Stream.CachedInfo()
 	if err := commitlog.CheckLimits(info.Config); err != nil {
 		c.find(Finding{Subject: layout.SettingsSubject(c.world),
@@ -178,7 +178,7 @@ func (c *worldCheck) checkSettings(ctx context.Context) (err error) {
 	if errors.Is(err, worldsettings.ErrSettingsLost) {
 		c.find(Finding{Subject: layout.SettingsSubject(c.world), Sequence: c.settings.Sequence,
 			What: "the settings of the world cannot be read", Want: "settings", Got: err.Error()})
-		c.settings = worldsettings.Configured(info.Config)
+		c.settings = worldsettings.ReadStreamConfig(info.Config)
 		return nil
 	}
 	if err != nil {
@@ -198,12 +198,12 @@ func (c *worldCheck) checkSettings(ctx context.Context) (err error) {
 
 // settingsText returns the part of a stream's configuration that follows the settings of its world.
 func settingsText(config jetstream.StreamConfig) string {
-	return fmt.Sprint(worldsettings.Configured(config).List(), ", ", config.MaxMsgsPerSubject,
+	return fmt.Sprint(worldsettings.ReadStreamConfig(config).List(), ", ", config.MaxMsgsPerSubject,
 		" messages of a subject, compression ", config.Compression)
 }
 
 // compareIndex finds the differences between the index in use and the log.
-func (c *worldCheck) compareIndex(ctx context.Context) error {
+func (c *worldChecker) compareIndex(ctx context.Context) error {
 	if c.options.Index == "" {
 		return nil
 	}

@@ -23,10 +23,10 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// LogCheck checks the messages of a log in their order, each by itself and against those before it.
+// LogChecker checks the messages of a log in their order, each by itself and against those before it.
 // It compares the state of the town, the pause of the world, the events of the run, and the keys.
 // It is not for concurrent use.
-type LogCheck struct {
+type LogChecker struct {
 	Counts Counts
 	// Runs are the runs that have not ended, by their ids.
 	Runs map[string]*runState
@@ -41,10 +41,10 @@ type LogCheck struct {
 	keys map[[16]byte]uint64
 }
 
-// NewLogCheck makes the check of a world's log. at reads a message of the log again; it returns nil
+// NewLogChecker makes the check of a world's log. at reads a message of the log again; it returns nil
 // if the log no longer has the message.
-func NewLogCheck(world string, at func(seq uint64) (*jetstream.RawStreamMsg, error)) *LogCheck {
-	l := &LogCheck{
+func NewLogChecker(world string, at func(seq uint64) (*jetstream.RawStreamMsg, error)) *LogChecker {
+	l := &LogChecker{
 		world: world, message: at, Runs: map[string]*runState{}, histories: map[string]*history{},
 		keys: map[[16]byte]uint64{},
 	}
@@ -66,13 +66,13 @@ type history struct {
 	ofTown      bool         // its subject is a town's
 	read        uint64       // how many messages were read
 	first, last uint64       // their sequences
-	cut         bool         // the first message's guard names an earlier one
+	truncated   bool         // the first message's guard names an earlier one
 	onDisk      uint64       // a message that NATS cannot read; a restore may have left it behind
 	holes       []hole       // that no repair has given up; the newest is the last
 	gaps        records.Gaps // that repairs have given up
-	// good is the town after the last record that an engine can load, nil if there is none. For the
+	// lastGood is the town after the last record that an engine can load, nil if there is none. For the
 	// world only Seq and Paused are set.
-	good *machine.Town
+	lastGood *machine.Town
 }
 
 // hole is a record of a town that does not follow the record before it in the log.
@@ -84,10 +84,10 @@ type hole struct {
 
 // town returns the town after the last message; nil if an engine cannot load it.
 func (h *history) town() *machine.Town {
-	if h.good == nil || h.good.Seq != h.last {
+	if h.lastGood == nil || h.lastGood.Seq != h.last {
 		return nil
 	}
-	return h.good
+	return h.lastGood
 }
 
 // exists reports whether the town may exist after its history.
@@ -146,12 +146,12 @@ func (v *message) damaged() bool { return v.history.ofTown && v.history.town() =
 
 // Check checks the next message of the log, and returns the findings about it. The error is the
 // error of a message that could not be read again.
-func (l *LogCheck) Check(m *jetstream.RawStreamMsg) ([]Finding, error) {
+func (l *LogChecker) Check(m *jetstream.RawStreamMsg) ([]Finding, error) {
 	v, err := l.check(m)
 	return v.findings, err
 }
 
-func (l *LogCheck) check(m *jetstream.RawStreamMsg) (*message, error) {
+func (l *LogChecker) check(m *jetstream.RawStreamMsg) (*message, error) {
 	v := &message{RawStreamMsg: m, result: new(handoff.Result)}
 	l.Counts.Messages++
 	l.extend(v)
@@ -188,7 +188,7 @@ func (l *LogCheck) check(m *jetstream.RawStreamMsg) (*message, error) {
 
 // resolveDoubts adds the doubts to the findings if before is 0, or if the log still keeps the message at
 // that sequence.
-func (l *LogCheck) resolveDoubts(v *message) error {
+func (l *LogChecker) resolveDoubts(v *message) error {
 	if len(v.doubts) == 0 {
 		return nil
 	}
@@ -205,12 +205,12 @@ func (l *LogCheck) resolveDoubts(v *message) error {
 	return nil
 }
 
-func (l *LogCheck) extend(v *message) {
+func (l *LogChecker) extend(v *message) {
 	h := l.histories[v.Subject]
 	ofTown := strings.HasPrefix(v.Subject, layout.LogSubject(l.world, ""))
 	if h == nil {
 		guard, _ := commitlog.GuardOf(v.Header)
-		h = &history{ofTown: ofTown, first: v.Sequence, cut: guard > 0}
+		h = &history{ofTown: ofTown, first: v.Sequence, truncated: guard > 0}
 	}
 	if ofTown || commitlog.IsHistory(l.world, v.Subject) {
 		l.histories[v.Subject] = h
@@ -237,40 +237,40 @@ func (h *history) link(m *jetstream.RawStreamMsg) {
 	} else if n := len(h.holes); n > 0 { // of an earlier program: it gave up the newest hole
 		h.gaps = append(h.gaps, machine.Gap{After: h.holes[n-1].before, Before: m.Sequence})
 	}
-	h.holes = slices.DeleteFunc(h.holes, func(at hole) bool { return h.gaps.Explain(at.before, at.at) })
+	h.holes = slices.DeleteFunc(h.holes, func(at hole) bool { return h.gaps.Cover(at.before, at.at) })
 }
 
 // readTown reads the town after the message like an engine, which ignores the kind.
-func (l *LogCheck) readTown(v *message) error {
+func (l *LogChecker) readTown(v *message) error {
 	h := v.history
 	if v.rec.Kind == machine.KindRepair {
-		v.prior = h.good
+		v.prior = h.lastGood
 	}
 	if !h.ofTown {
-		h.good = &machine.Town{Seq: v.Sequence, Paused: v.rec.Paused}
+		h.lastGood = &machine.Town{Seq: v.Sequence, Paused: v.rec.Paused}
 		return nil
 	}
 	state, err := town.ParseStored(v.rec.Snapshot)
 	if err == nil && state.Hash == v.Header.Get(layout.HashHeader) {
-		if h.good == nil {
+		if h.lastGood == nil {
 			l.Counts.Towns++
 		}
 		now := v.rec.Town(v.Sequence, state)
-		h.good = &now
+		h.lastGood = &now
 	}
 	v.state = &state
 	return err
 }
 
 // townBefore returns the history of a town so far; an empty one if the town has none.
-func (l *LogCheck) townBefore(townID string) *history {
+func (l *LogChecker) townBefore(townID string) *history {
 	if h := l.histories[layout.LogSubject(l.world, wire.TownToken(townID))]; h != nil {
 		return h
 	}
 	return new(history)
 }
 
-func (l *LogCheck) count(v *message) {
+func (l *LogChecker) count(v *message) {
 	count, p := l.kinds[v.rec.Kind], v.rec.Pending
 	if v.rec.Kind == machine.KindPending && v.rec.Run == nil && p != nil {
 		count = &l.Counts.Attempts
@@ -291,7 +291,7 @@ func mayLackRun(kind machine.Kind) bool {
 }
 
 // subjectOf returns the subject on which a record of a known kind belongs.
-func (l *LogCheck) subjectOf(v *message) string {
+func (l *LogChecker) subjectOf(v *message) string {
 	rec, token := v.rec, wire.TownToken(v.rec.TownID)
 	switch rec.Kind {
 	case machine.KindSignal:
@@ -342,7 +342,7 @@ func (v *message) checkHeaders() {
 }
 
 // checkRecord checks a record against the ones before it.
-func (l *LogCheck) checkRecord(v *message) {
+func (l *LogChecker) checkRecord(v *message) {
 	run := l.checkRun(v)
 	switch v.rec.Kind {
 	case machine.KindRepair:
@@ -411,7 +411,7 @@ func (v *message) checkRepair() {
 	v.compare(made, err)
 }
 
-func (l *LogCheck) checkRefused(v *message, run *runState) {
+func (l *LogChecker) checkRefused(v *message, run *runState) {
 	before := l.townBefore(v.rec.TownID)
 	switch now := before.town(); {
 	case v.result.Status == handoff.Duplicate ||
@@ -433,7 +433,7 @@ func (v *message) checkAppended(run *runState) {
 		ofOthers := e.StepID != "" && !slices.Contains(machine.Steps(), e.StepID)
 		if e.EventType.Spec().EngineOnly || ofEngine && !ofOthers {
 			v.requireEqual("others appended an event that only the engine emits", "", eventText(events, i))
-			run.lost = true // the engine does not emit an event that the run already has
+			run.incomplete = true // the engine does not emit an event that the run already has
 		}
 	}
 	run.extend(v)
@@ -441,9 +441,9 @@ func (v *message) checkAppended(run *runState) {
 
 // checkBetween checks a run's events that the engine emitted between its commits, or a record that
 // closes the run to other producers, or reopens it.
-func (l *LogCheck) checkBetween(v *message, run *runState) {
+func (l *LogChecker) checkBetween(v *message, run *runState) {
 	switch now := l.townBefore(run.town).town(); {
-	case run.lost:
+	case run.incomplete:
 	case len(v.rec.Run.Events) == 0:
 		v.requireEqual("a record without events neither closes nor reopens its run", true,
 			v.rec.Closing || run.tail.Closed)
@@ -467,7 +467,7 @@ func (l *LogCheck) checkBetween(v *message, run *runState) {
 
 // checkKey reports a key that its town accepted before, unless the log no longer keeps the earlier
 // record, or the record is of a retry. A record that no engine can load accepts no key.
-func (l *LogCheck) checkKey(v *message) error {
+func (l *LogChecker) checkKey(v *message) error {
 	if v.rec.Kind != machine.KindHandoff || v.result.IdempotencyKey == "" || v.damaged() {
 		return nil
 	}

@@ -23,7 +23,7 @@ import (
 func TestMain(m *testing.M) { natstest.Main(m, 1) }
 
 // Two events of one record have different ids, also if another producer appended them.
-func TestLogCheck_SameID(t *testing.T) {
+func TestLogChecker_SameID(t *testing.T) {
 	t.Parallel()
 	log := logtest.New(t)
 	at := runevents.Timestamp(time.Now())
@@ -41,7 +41,7 @@ func TestLogCheck_SameID(t *testing.T) {
 	stored := func(seq uint64) (*jetstream.RawStreamMsg, error) { return log.At(t.Context(), seq) }
 	m, err := stored(1)
 	require.NoError(t, err)
-	found, err := NewLogCheck("main", stored).Check(m)
+	found, err := NewLogChecker("main", stored).Check(m)
 	require.NoError(t, err)
 	require.Len(t, found, 1)
 	require.Contains(t, found[0].What, "was there before: runSeq 2")
@@ -49,7 +49,7 @@ func TestLogCheck_SameID(t *testing.T) {
 
 // A run that waits and is then cancelled stays a run of one town, and has a valid id, though its
 // handoff is never judged.
-func TestLogCheck_CancelledWait(t *testing.T) {
+func TestLogChecker_CancelledWait(t *testing.T) {
 	t.Parallel()
 	const home = "town-threatened"
 	h := towntest.Propose(t, towntest.Threatened(), handoff.TalkToTownsfolk, "casual")
@@ -65,7 +65,7 @@ func TestLogCheck_CancelledWait(t *testing.T) {
 	} {
 		log := logtest.New(t)
 		stored := func(seq uint64) (*jetstream.RawStreamMsg, error) { return log.At(t.Context(), seq) }
-		check, tail := NewLogCheck("main", stored), machine.NewTail(nil, 0)
+		check, tail := NewLogChecker("main", stored), machine.NewTail(nil, 0)
 		run := runevents.Identity{RunID: c.runID, TenantID: "default", ProjectID: "main",
 			EnvironmentID: "local", PlanID: h.ProposalID, PlanVersion: h.Proposal.SchemaVersion}
 		wait := machine.Wait{Handoff: h, Run: run, Begin: machine.Begin{Start: machine.StartQueued}}

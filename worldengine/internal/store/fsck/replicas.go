@@ -9,7 +9,7 @@ import (
 )
 
 // compareReplicas compares the log of all nodes, and reports the messages that each lacks.
-func (c *worldCheck) compareReplicas(ctx context.Context) error {
+func (c *worldChecker) compareReplicas(ctx context.Context) error {
 	if !c.options.Replicas {
 		return nil
 	}
@@ -25,9 +25,9 @@ func (c *worldCheck) compareReplicas(ctx context.Context) error {
 	}
 	for i := range replicas {
 		r := &replicas[i]
-		if r.Unread != "" {
+		if r.SkipReason != "" {
 			c.report.Notes = append(c.report.Notes, fmt.Sprintf("the node %s was not compared: %s", r.Node,
-				r.Unread))
+				r.SkipReason))
 			continue
 		}
 		if r.LackCount > 0 {
@@ -48,7 +48,7 @@ func (r *Report) adviceReplicas() string {
 	for i := range r.Replicas {
 		if replica := &r.Replicas[i]; replica.LackCount > 0 {
 			damaged = append(damaged, replica.Node)
-		} else if replica.Unread == "" {
+		} else if replica.SkipReason == "" {
 			whole = true
 		}
 	}

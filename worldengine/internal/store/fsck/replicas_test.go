@@ -34,7 +34,7 @@ func TestReplicas_Damaged(t *testing.T) {
 	compared := func() *Report {
 		info, err := stream.Info(t.Context())
 		require.NoError(t, err)
-		c := &worldCheck{nc: cluster.Conn, options: Options{Replicas: true, MaxFindings: 10},
+		c := &worldChecker{nc: cluster.Conn, options: Options{Replicas: true, MaxFindings: 10},
 			log:    &records.Log{Log: &commitlog.Log{Stream: stream, Store: commitlog.StreamStore{Stream: stream}}},
 			report: &Report{LogEnd: info.State.LastSeq}}
 		require.NoError(t, c.compareReplicas(t.Context()))
@@ -85,7 +85,7 @@ func TestReplicas_Damaged(t *testing.T) {
 func TestReplicas_Advice(t *testing.T) {
 	t.Parallel()
 	whole, lacks := commitlog.Replica{Node: "a"}, commitlog.Replica{Node: "b", LackCount: 1}
-	offline := commitlog.Replica{Node: "c", Unread: "it is offline"}
+	offline := commitlog.Replica{Node: "c", SkipReason: "it is offline"}
 	for want, replicas := range map[string][]commitlog.Replica{
 		"":                                       {whole, whole, offline},
 		"findings in replicas: empty the node b": {whole, lacks, offline},
@@ -102,7 +102,7 @@ func TestReplicas_One(t *testing.T) {
 	require.NoError(t, err)
 	stream, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "S"})
 	require.NoError(t, err)
-	c := &worldCheck{nc: js.Conn(), options: Options{Replicas: true}, log: &records.Log{Log: &commitlog.Log{Stream: stream}},
+	c := &worldChecker{nc: js.Conn(), options: Options{Replicas: true}, log: &records.Log{Log: &commitlog.Log{Stream: stream}},
 		report: new(Report)}
 	require.NoError(t, c.compareReplicas(t.Context()))
 	require.Contains(t, c.report.Notes[0], "the log has one replica")

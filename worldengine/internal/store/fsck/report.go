@@ -99,9 +99,9 @@ func (r *Report) Clean() bool {
 	return r.FindingCount == 0
 }
 
-func (r *Report) add(finding Finding, most int) {
+func (r *Report) add(finding Finding, limit int) {
 	r.FindingCount++
-	if len(r.Findings) < most {
+	if len(r.Findings) < limit {
 		finding.Want, finding.Got = shortened(finding.Want), shortened(finding.Got)
 		finding.Town, finding.What = shortened(finding.Town), shortened(finding.What)
 		r.Findings = append(r.Findings, finding)

@@ -22,12 +22,12 @@ type runState struct {
 	engineOwned bool
 	accepted    bool       // its handoff was accepted, and the command given to a game
 	town        string     // the town of the accepted handoff
-	lost        bool       // records of the run are missing, or wrong
+	incomplete  bool       // records of the run are missing, or wrong
 	waits       []*message // the messages on the run's own subject before the handoff was judged
 }
 
 // run returns a run that has not ended, a new one if it is not known.
-func (l *LogCheck) run(runID string) *runState {
+func (l *LogChecker) run(runID string) *runState {
 	known := l.Runs[runID]
 	if known == nil {
 		known = &runState{tail: machine.NewTail(nil, 0), seen: map[string]bool{}}
@@ -38,7 +38,7 @@ func (l *LogCheck) run(runID string) *runState {
 
 // checkRun checks the place of a record in its run, and notes the run of the pending command. It
 // returns the record's run, or nil.
-func (l *LogCheck) checkRun(v *message) (r *runState) {
+func (l *LogChecker) checkRun(v *message) (r *runState) {
 	rec := v.rec
 	if rec.Run != nil {
 		r = l.run(rec.Run.RunID)
@@ -50,7 +50,7 @@ func (l *LogCheck) checkRun(v *message) (r *runState) {
 	if p := rec.Pending; p != nil {
 		pending := l.run(p.Run.RunID)
 		pending.engineOwned, pending.accepted, pending.town = true, true, rec.TownID
-		pending.lost = pending.lost || pending.tail.Next <= p.Emitted
+		pending.incomplete = pending.incomplete || pending.tail.Next <= p.Emitted
 		pending.tail.Next = max(pending.tail.Next, p.Emitted+1)
 	}
 	return r
@@ -74,7 +74,7 @@ func (r *runState) check(v *message) {
 		v.requireEqual("the events do not come after the ones before them", fmt.Sprint("runSeq above ",
 			r.tail.Next-1), fmt.Sprint(run.FirstSeq))
 	}
-	r.lost = r.lost || run.FirstSeq > r.tail.Next
+	r.incomplete = r.incomplete || run.FirstSeq > r.tail.Next
 	if !ofSubject { // else extend does so, since the step needs the end before the record
 		r.tail.Next = max(r.tail.Next, run.FirstSeq+int64(len(run.Events)))
 	}
@@ -111,7 +111,7 @@ func (r *runState) checkGuard(v *message) {
 	if last := r.tail.Guard; last > 0 && (!ok || guard < last) {
 		v.requireEqual("the append was not guarded by the run's message before it", last, guard)
 	}
-	r.lost = r.lost || guard != r.tail.Guard
+	r.incomplete = r.incomplete || guard != r.tail.Guard
 }
 
 // extend adds a checked record on the run's own subject. Of another producer's run it keeps no keys,

@@ -124,7 +124,7 @@ func (r *replay) makeRecord() ([]byte, error) {
 func (v *message) stepWaits(run *runState, h *machine.Handoff) {
 	tail := machine.NewTail(nil, 0)
 	for _, w := range run.waits {
-		if w.rec.Kind == machine.KindRun && len(w.rec.Run.Events) > 0 && !run.lost {
+		if w.rec.Kind == machine.KindRun && len(w.rec.Run.Events) > 0 && !run.incomplete {
 			begin := recordedStart(w.rec.Run)
 			begin.Retry = h.Begin.Retry
 			wait := machine.Wait{Handoff: h.Handoff, Run: h.Run, Begin: begin,
@@ -156,7 +156,7 @@ func eventsInHand(rec *machine.Record, p *apply.Pending) []machine.Event {
 	return []machine.Event{
 		&machine.Attempt{}, &machine.Attempt{Started: true},
 		&machine.RunPause{By: pauseOf(rec.Run)},
-		&machine.Outcome{Result: apply.Result{Attempt: p.Attempt, Applied: true}},
+		&machine.Outcome{AttemptResult: apply.AttemptResult{Attempt: p.Attempt, Applied: true}},
 		&machine.Cancel{Signal: &machine.Signal{RunID: p.Run.RunID, Force: p.RetryOf == nil}},
 	}
 }
@@ -218,7 +218,7 @@ func (r *replay) signal() machine.Event {
 	if rec.Paused != nil {
 		signal.DrainTimeout = time.Duration(rec.Paused.DrainTimeoutMs) * time.Millisecond
 	}
-	if a := approval.List(rec.Approvals).Decided(rec.Run.RunID); a != nil {
+	if a := approval.List(rec.Approvals).DecidedBy(rec.Run.RunID); a != nil {
 		r.settings.ApprovalTimeout = a.Expires.Sub(a.Decision.At)
 	}
 	return signal
@@ -230,11 +230,11 @@ func (r *replay) attempt() machine.Event {
 	if p.Attempt == before.Attempt {
 		return &machine.Reach{MayBeReached: p.Reached, Unreached: p.Unreached}
 	}
-	failed := *cmp.Or(p.Last, new(apply.Failure))
+	failed := *cmp.Or(p.LastFailure, new(apply.Failure))
 	r.in.At, r.in.Drawn, r.in.Tail = p.NotBefore, p.EventIDs, tailOf(new(runlog.Run), before)
-	r.settings.Plugin = apply.Policy{Attempts: math.MaxInt64, Deadline: p.Deadline.Sub(p.NotBefore)}
-	return &machine.Outcome{Result: apply.Result{
-		Attempt: before.Attempt, At: failed.At, Failed: &failed, Reached: p.Reached,
+	r.settings.Plugin = apply.RetryPolicy{Attempts: math.MaxInt64, Deadline: p.Deadline.Sub(p.NotBefore)}
+	return &machine.Outcome{AttemptResult: apply.AttemptResult{
+		Attempt: before.Attempt, At: failed.At, Failure: &failed, Reached: p.Reached,
 	}}
 }
 
@@ -243,7 +243,7 @@ func (r *replay) outcome() machine.Event {
 	rec, p := r.rec, r.before.Pending
 	r.in.Tail = tailOf(rec.Run, p)
 	r.settings.Plugin.Attempts = p.Attempt
-	v := apply.Result{Attempt: p.Attempt, Applied: r.result.Executed}
+	v := apply.AttemptResult{Attempt: p.Attempt, Applied: r.result.Executed}
 	var said struct {
 		apply.Artifacts `json:",inline"`
 		Error           apply.Failure `json:"error"`
@@ -257,9 +257,9 @@ func (r *replay) outcome() machine.Event {
 		}
 	}
 	if !v.Applied {
-		v.Failed = &said.Error
-		v.Failed.Reason = r.result.ReasonCode
-		return &machine.Outcome{Result: v}
+		v.Failure = &said.Error
+		v.Failure.Reason = r.result.ReasonCode
+		return &machine.Outcome{AttemptResult: v}
 	}
 	v.Artifacts = said.Artifacts
 	if !bytes.Equal(rec.Snapshot, p.Expected) {
@@ -268,7 +268,7 @@ func (r *replay) outcome() machine.Event {
 	if rec.Addition != nil {
 		v.Embodiment = rec.Addition.Embodiment
 	}
-	return &machine.Outcome{Result: v}
+	return &machine.Outcome{AttemptResult: v}
 }
 
 func (r *replay) cancellation() machine.Event {
@@ -307,7 +307,7 @@ func (r *replay) delivery() (machine.Event, error) {
 	rec, encoded := r.rec, r.rec.Handoff
 	if p := rec.Pending; p != nil {
 		encoded = p.Handoff
-		r.settings.Apply, r.settings.Plugin.Deadline = p.Via, p.Deadline.Sub(p.Accepted)
+		r.settings.Apply, r.settings.Plugin.Deadline = p.Binding, p.Deadline.Sub(p.Accepted)
 		r.in.Drawn = append(r.in.Drawn, p.EventIDs...)
 	}
 	if n := len(rec.Approvals); rec.Kind == machine.KindAsked && n > 0 {

@@ -24,8 +24,8 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// ErrRevisionGone: the log does not keep such a revision of the town, or the town never had it.
-var ErrRevisionGone = errors.New("worldengine: the history of the town does not have this " +
+// ErrRevisionGone means that the log does not keep such a revision of the town, or the town never had it.
+var ErrRevisionGone = errors.New("history: the history of the town does not have this " +
 	"revision (any more); town.history lists those that are kept")
 
 // readTimeout bounds one reading of a history.
@@ -94,7 +94,7 @@ func (r *Reader) At(ctx context.Context, townID string, revision uint64) (Town, 
 
 // lastOf returns the last message of a town, or town.ErrUnknown.
 func (r *Reader) lastOf(ctx context.Context, townID string) (*jetstream.RawStreamMsg, error) {
-	msg, err := r.Log.LastOf(ctx, townID)
+	msg, err := r.Log.LastMessage(ctx, townID)
 	if err == nil && msg == nil {
 		err = unknown(townID)
 	}

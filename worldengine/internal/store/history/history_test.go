@@ -96,7 +96,7 @@ func (w *world) conclude(kind machine.Kind, name string, run runevents.Identity)
 
 // damage stores a message of the town whose record cannot be read, with the headers of a handoff.
 func (w *world) damage() uint64 {
-	last, err := w.Log.LastOf(w.t.Context(), townID)
+	last, err := w.Log.LastMessage(w.t.Context(), townID)
 	require.NoError(w.t, err)
 	ack, err := logtest.JetStream(w.Log).PublishMsg(w.t.Context(), &nats.Msg{
 		Subject: layout.LogSubject("main", wire.TownToken(townID)), Data: []byte("{damaged"),
@@ -332,7 +332,7 @@ func TestLast_Failure(t *testing.T) {
 			w := newWorld(t)
 			put := w.put(towntest.Threatened())
 			w.judge("failed")
-			failed, err := w.Log.LastOf(t.Context(), townID)
+			failed, err := w.Log.LastMessage(t.Context(), townID)
 			require.NoError(t, err)
 			row.then(w)
 			now, err := w.Last(t.Context(), townID)

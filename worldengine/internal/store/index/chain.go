@@ -28,16 +28,16 @@ type Chain struct {
 func (ix *Index) Chain(token string) Chain {
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
-	return ix.s.chain(ix.s.town(token))
+	return ix.state.chain(ix.state.town(token))
 }
 
 // Chains returns the chains of all towns that have one, ordered by town.
 func (ix *Index) Chains() (all []Chain) {
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
-	for n := range ix.s.towns {
-		if ix.s.towns[n].log != 0 {
-			all = append(all, ix.s.chain(uint32(n)))
+	for n := range ix.state.towns {
+		if ix.state.towns[n].newest != 0 {
+			all = append(all, ix.state.chain(uint32(n)))
 		}
 	}
 	slices.SortFunc(all, func(a, b Chain) int { return cmp.Compare(a.Town, b.Town) })
@@ -50,8 +50,8 @@ func (ix *Index) Broken() (all []Chain) {
 	limits := ix.Limits()
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
-	for n := range ix.s.holes {
-		if c := ix.s.chain(n); !c.Whole(limits) {
+	for n := range ix.state.holes {
+		if c := ix.state.chain(n); !c.Whole(limits) {
 			all = append(all, c)
 		}
 	}
@@ -80,37 +80,37 @@ func (ix *Index) MustKeep(seq uint64) bool {
 	limits := ix.Limits()
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
-	if seq > ix.s.position { // it is among the entries ahead
+	if seq > ix.state.position { // it is among the entries ahead
 		return true
 	}
-	n := ix.s.firstAfter(seq - 1)
-	if n > ix.s.count {
+	n := ix.state.firstAfter(seq - 1)
+	if n > ix.state.count {
 		return false
 	}
-	r := ix.s.row(n)
-	if r.Seq != seq || !r.has(ofTown) {
+	r := ix.state.row(n)
+	if r.Seq != seq || !r.has(onTownSubject) {
 		return false
 	}
-	t := &ix.s.towns[r.town]
-	return uint64(ix.s.row(t.log).ordinal-r.ordinal) < limits.Least && !t.gaps.Has(seq)
+	t := &ix.state.towns[r.town]
+	return uint64(ix.state.row(t.newest).ordinal-r.ordinal) < limits.Least && !t.gaps.Has(seq)
 }
 
 // TownAt returns the town token of the row at a sequence; "" if there is none.
 func (ix *Index) TownAt(seq uint64) string {
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
-	if n := ix.s.firstAfter(seq - 1); n <= ix.s.count {
-		return ix.s.tokens.names[ix.s.row(n).town]
+	if n := ix.state.firstAfter(seq - 1); n <= ix.state.count {
+		return ix.state.tokens.names[ix.state.row(n).town]
 	}
 	return ""
 }
 
 func (s *state) chain(n uint32) (c Chain) {
 	t := &s.towns[n]
-	if t.log == 0 {
+	if t.newest == 0 {
 		return c
 	}
-	newest := s.row(t.log)
+	newest := s.row(t.newest)
 	c.Town = s.tokens.names[n]
 	c.Newest, c.Linked = newest.Seq, newest.ordinal
 	if t.hole != 0 {
@@ -124,24 +124,24 @@ func (s *state) chain(n uint32) (c Chain) {
 	return c
 }
 
-// Needs returns the needs of a town, and the sequence of its newest record that they count. They
+// RequiredHistory returns the required history of a town, and the sequence of its newest record that they count. They
 // count records that were Put, up to one that comes to an epoch again.
-func (ix *Index) Needs(token string) (needs records.Needs, newest uint64) {
+func (ix *Index) RequiredHistory(token string) (needs records.RequiredHistory, newest uint64) {
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
-	t := &ix.s.towns[ix.s.town(token)]
-	if needs = t.needs; t.log != 0 {
-		newest = ix.s.row(t.log).Seq
+	t := &ix.state.towns[ix.state.town(token)]
+	if needs = t.required; t.newest != 0 {
+		newest = ix.state.row(t.newest).Seq
 	}
-	for i := range ix.ahead {
-		e := &ix.ahead[i]
-		if e.town != token || !e.has(ofTown) {
+	for i := range ix.early {
+		e := &ix.early[i]
+		if e.town != token || !e.has(onTownSubject) {
 			continue
 		}
-		if e.Epoch != needs.Epoch && e.Epoch <= max(t.peak, needs.Epoch) {
+		if e.Epoch != needs.Epoch && e.Epoch <= max(t.maxEpoch, needs.Epoch) {
 			break
 		}
-		failed := e.has(accepts) && e.result == string(handoff.Failed)
+		failed := e.has(consumesKey) && e.result == string(handoff.Failed)
 		needs.Add(e.Epoch, failed, e.has(Pending))
 		newest = e.Seq
 	}

@@ -56,9 +56,9 @@ func TestIndex_EndGoesBack(t *testing.T) {
 			Logger: slog.New(slog.DiscardHandler)})
 		require.NoError(t, err)
 		for ix.Position() < l.end {
-			ix.reading <- struct{}{}
-			_ = ix.fill(t.Context()) // it reports that it came less far
-			<-ix.reading
+			ix.readLock <- struct{}{}
+			_ = ix.readNew(t.Context()) // it reports that it came less far
+			<-ix.readLock
 			require.Equal(t, int(ix.Position()), ix.Rows(), "seed %d: rows are missing", seed)
 		}
 		require.NoError(t, ix.Close())
@@ -127,7 +127,7 @@ func oracleChain(l *memoryLog, town string) (c Chain) {
 
 // A town's chain has a hole exactly if a record is missing between its newest record and its oldest,
 // or before the oldest; also after the index was read from its file.
-func TestChain_HolesOfRandomLogs(t *testing.T) {
+func TestRowList_HolesOfRandomLogs(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(200) {
 		g, l := newGenerator(seed), &memoryLog{least: math.MaxUint64}
@@ -156,7 +156,7 @@ func TestChain_HolesOfRandomLogs(t *testing.T) {
 }
 
 // A repair gives up the gaps that its record names, and nothing else.
-func TestChain_Repaired(t *testing.T) {
+func TestRowList_Repaired(t *testing.T) {
 	t.Parallel()
 	subject := layout.LogSubject("w", "t")
 	mended := func(gaps string, guard uint64) nats.Header {

@@ -44,29 +44,29 @@ func (ix *Index) Rebuild(ctx context.Context) error {
 	}
 	ix.mu.Lock()
 	defer ix.mu.Unlock()
-	old := ix.s
+	old := ix.state
 	for n := old.firstAfter(max(began, fresh.position)); n <= old.count; n++ { // added meanwhile
 		e := old.entry(old.row(n))
 		fresh.insert(&e)
 	}
-	if err := fresh.knows(old, ix.config.Source.Limits()); err != nil {
+	if err := fresh.checkKnown(old, ix.config.Source.Limits()); err != nil {
 		return err
 	}
-	ix.s = fresh
+	ix.state = fresh
 	ix.advance(old.position)
-	if ix.moved != nil { // fresh may have messages that old lacked
-		close(ix.moved)
-		ix.moved = nil
+	if ix.advanced != nil { // fresh may have messages that old lacked
+		close(ix.advanced)
+		ix.advanced = nil
 	}
 	return nil
 }
 
-// ErrKnowsMore: the log lacks records that the index has, and the log must keep.
-var ErrKnowsMore = errors.New("worldengine: the log lacks records that the index has")
+// ErrKnowsMore means that the log lacks records that the index has, and the log must keep.
+var ErrKnowsMore = errors.New("index: the log lacks records that the index has")
 
-// knows returns an ErrKnowsMore if a state that was read from the log lacks records that an older state has,
+// checkKnown returns an ErrKnowsMore if a state that was read from the log lacks records that an older state has,
 // and the log must keep: the log is damaged, and the older state knows more.
-func (s *state) knows(old *state, limits Limits) error {
+func (s *state) checkKnown(old *state, limits Limits) error {
 	for n := range old.towns {
 		had := old.chain(uint32(n))
 		has := s.chain(s.town(had.Town))

@@ -48,7 +48,7 @@ func compare(
 	right, n := newState(int64(used.count)), uint32(1) // a row of used
 	_, err = source.EachAfter(ctx, 0, func(seq uint64, subject string, header nats.Header) error {
 		if seq > end {
-			return errEnough
+			return errStopScan
 		}
 		for ; n <= used.count && used.row(n).Seq < seq; n++ {
 			e := used.entry(used.row(n)) // the log has forgotten it, but later rows of its run depend on it
@@ -67,12 +67,12 @@ func compare(
 		n++
 		return nil
 	})
-	if err != nil && !errors.Is(err, errEnough) {
-		return nil, fmt.Errorf("worldengine: index of the log: %w", err)
+	if err != nil && !errors.Is(err, errStopScan) {
+		return nil, fmt.Errorf("index: index of the log: %w", err)
 	}
 	newest, err := source.End(ctx) // after the look at the file: both grow meanwhile
 	if err != nil {
-		return nil, fmt.Errorf("worldengine: end of the log: %w", err)
+		return nil, fmt.Errorf("index: end of the log: %w", err)
 	}
 	for ; n <= used.count; n++ {
 		if r := used.row(n); r.Seq > newest {
@@ -83,9 +83,9 @@ func compare(
 	return all, nil
 }
 
-// readInUse reads the rows of a file. It tries again while the file is missing, ends before a
-// sequence, or seems damaged: a server may be writing it. pause is between two tries. bad is a fault of the file itself; s is
-// nil if no row is usable.
+// readInUse reads the rows of a file. It tries again while the file is missing, ends before a sequence, or
+// seems damaged: a server may be writing it. pause is between two tries. bad is a fault of the file itself; s
+// is nil if no row is usable.
 func readInUse(
 	ctx context.Context, f *file, upTo uint64, pause time.Duration,
 ) (s *state, bad []Difference, err error) {
@@ -103,7 +103,7 @@ func readInUse(
 		return nil, []Difference{{What: "the file of the index does not count", Want: f.head,
 			Got: err.Error()}}, nil
 	case err != nil:
-		return nil, nil, fmt.Errorf("worldengine: file of the index: %w", err)
+		return nil, nil, fmt.Errorf("index: file of the index: %w", err)
 	case rest > 0:
 		bad = []Difference{{Seq: s.position, What: "the file of the index has a bad end",
 			Want: fmt.Sprintf("%d bytes", f.size+rest), Got: fmt.Sprintf("%d bytes", f.size)}}
@@ -115,5 +115,5 @@ func readInUse(
 func (s *state) text(r *row) string {
 	e := s.entry(r)
 	return fmt.Sprintf("at %s, town %s, actor %s, %+v, %+v", instant(e.At).Format(time.RFC3339Nano),
-		e.town, e.actor, e.words, e.facts)
+		e.town, e.actor, e.labels, e.rowFields)
 }

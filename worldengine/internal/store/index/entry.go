@@ -19,12 +19,12 @@ import (
 
 // entry is a row with its names, as newEntry reads it from a log message and decode from the file.
 type entry struct {
-	facts
-	words
+	rowFields
+	labels
 	town, actor string
-	// moves are the types of a log message's run-level events, with commas. move derives the run's
+	// runEvents are the types of a log message's run-level events, with commas. advanceStatus derives the run's
 	// status from them.
-	moves string
+	runEvents string
 }
 
 // flagHeaders are the headers that set a flag of their row.
@@ -33,14 +33,14 @@ var flagHeaders = []struct {
 	flag   Flag
 }{
 	{layout.PendingHeader, Pending}, {layout.PausedHeader, Paused},
-	{layout.AskedHeader, Asked}, {layout.RemovedHeader, Removed},
+	{layout.AskedHeader, ApprovalWaiting}, {layout.RemovedHeader, Removed},
 	{layout.InconsistentHeader, Inconsistent},
 }
 
 // newEntry reads a log message. Missing or unreadable headers leave zero values: the record itself
 // counts, and fsck reports the headers.
 func newEntry(seq uint64, subject string, header nats.Header) entry {
-	e := entry{actor: header.Get(layout.ActorHeader), moves: header.Get(layout.RunMovesHeader)}
+	e := entry{actor: header.Get(layout.ActorHeader), runEvents: header.Get(layout.RunMovesHeader)}
 	e.Seq, e.kind, e.typ = seq, header.Get(layout.KindHeader), header.Get(layout.TypeHeader)
 	if at, err := time.Parse(time.RFC3339, header.Get(layout.AtHeader)); err == nil {
 		e.At = at.UnixMilli()
@@ -63,20 +63,20 @@ func newEntry(seq uint64, subject string, header nats.Header) entry {
 			e.Flags |= f.flag
 		}
 	}
-	e.place(subject, header)
+	e.setSubject(subject, header)
 	return e
 }
 
-// place sets the members that depend on the subject: world.<w>.<place>[.<token>].
-func (e *entry) place(subject string, header nats.Header) {
+// setSubject sets the members that depend on the subject: world.<w>.<place>[.<token>].
+func (e *entry) setSubject(subject string, header nats.Header) {
 	tokens := append(strings.Split(subject, "."), "", "", "", "")
 	place, token := tokens[2], tokens[3]
 	key, runID := header.Get(layout.KeyHeader), layout.RunIDOf(header)
 	switch place {
 	case "log":
-		e.Flags |= ofTown
+		e.Flags |= onTownSubject
 		if e.kind == string(machine.KindHandoff) && key != "" {
-			e.Flags |= accepts
+			e.Flags |= consumesKey
 		}
 	case "run":
 		runID, token = cmp.Or(runID, token), ""
@@ -95,13 +95,13 @@ func fingerprint(s string) uint64 {
 	return binary.LittleEndian.Uint64(sum[:])
 }
 
-// move sets the status to which the entry brings its run; now is the status before it.
-func (e *entry) move(now runevents.RunStatus) {
+// advanceStatus sets the status to which the entry brings its run; now is the status before it.
+func (e *entry) advanceStatus(now runevents.RunStatus) {
 	if e.RunID == 0 {
 		return
 	}
 	now = cmp.Or(now, runevents.RunStatusPending)
-	for move := range strings.SplitSeq(e.moves, ",") {
+	for move := range strings.SplitSeq(e.runEvents, ",") {
 		if next, valid := runevents.NextRunStatus(now, runevents.EventType(move)); valid {
 			now = next
 		}

@@ -19,7 +19,7 @@ const (
 	frameHead  = 8
 	maxPayload = 1 << 20
 	factsSize  = 58
-	someNames  = 80 // bytes that the names of a row often have
+	namesSize  = 80 // bytes that the names of a row often have
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -57,14 +57,14 @@ func readFrame(r io.Reader, buffer *[]byte) (payload []byte, err error) {
 
 // encode appends the payload of a row.
 func (e *entry) encode(b []byte) []byte {
-	b, _ = binary.Append(b, binary.LittleEndian, &e.facts) // all members have a fixed size
+	b, _ = binary.Append(b, binary.LittleEndian, &e.rowFields) // all members have a fixed size
 	return append(b, strings.Join([]string{
 		e.town, e.actor, e.kind, e.status, e.result, e.reason, e.typ}, "\n")...)
 }
 
 // decode reads a payload, and reports whether it is a row.
 func (e *entry) decode(payload []byte) bool {
-	if _, err := binary.Decode(payload, binary.LittleEndian, &e.facts); err != nil {
+	if _, err := binary.Decode(payload, binary.LittleEndian, &e.rowFields); err != nil {
 		return false
 	}
 	rest := string(payload[factsSize:])
@@ -119,7 +119,7 @@ func readRows(r io.Reader, head string, size int64) (*state, int64, error) {
 	if err != nil || string(payload) != head {
 		return nil, 0, fmt.Errorf("%w: it begins %q, not %q", errForeign, payload, head)
 	}
-	s, good := newState(size/(frameHead+factsSize+someNames)), int64(frameHead+len(head))
+	s, good := newState(size/(frameHead+factsSize+namesSize)), int64(frameHead+len(head))
 	for {
 		var e entry
 		payload, err := readFrame(in, &buffer)

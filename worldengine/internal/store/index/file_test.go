@@ -125,7 +125,7 @@ func TestOpen_LogLostItsEnd(t *testing.T) {
 			o := newOracle(l.messages)
 			lose(g, l)
 			var lost []Row
-			ix := open(t, l, dir, func(c *Config) { c.Lost = func(rows []Row) { lost = rows } })
+			ix := open(t, l, dir, func(c *Config) { c.OnLost = func(rows []Row) { lost = rows } })
 			require.Equal(t, rowsIn(o.rows[20:]), lost)
 			aside, err := os.ReadFile(filepath.Join(dir, "rows.lost-30"))
 			require.NoError(t, err)
@@ -202,7 +202,7 @@ func TestOpen_LogForgot(t *testing.T) {
 	rowsOf(t, open(t, l, dir))
 	l.append(g.message())
 	l.forget(func(m message) bool { return m.seq < 10 || m.seq == 30 })
-	ix := open(t, l, dir, func(c *Config) { c.Lost = func([]Row) { t.Error("lost") } })
+	ix := open(t, l, dir, func(c *Config) { c.OnLost = func([]Row) { t.Error("lost") } })
 	require.Equal(t, 31, ix.Rows())
 	require.NoError(t, ix.Close())
 }
@@ -373,7 +373,7 @@ func FuzzReadRows(f *testing.F) {
 	f.Add([]byte(body), false)
 	f.Add([]byte(body)[:len(body)-1], false)
 	head := newFile("", "w").head
-	row := new(entry{facts: facts{Seq: 1}, town: "t"}).encode(nil)
+	row := new(entry{rowFields: rowFields{Seq: 1}, town: "t"}).encode(nil)
 	f.Add(slices.Concat([]byte{byte(len(head))}, []byte(head), []byte{byte(len(row))}, row), true)
 	f.Fuzz(func(t *testing.T, body []byte, sealed bool) {
 		if sealed {

@@ -114,7 +114,7 @@ func (l *memoryLog) lose(drop func(m message) bool) {
 func open(t testing.TB, source Source, dir string, change ...func(*Config)) *Index {
 	t.Helper()
 	config := Config{World: "w", Source: source, Dir: dir, Logger: slog.New(slog.DiscardHandler),
-		tidyEvery: 100 * time.Millisecond}
+		tidyInterval: 100 * time.Millisecond}
 	for _, c := range change {
 		c(&config)
 	}

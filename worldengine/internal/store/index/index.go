@@ -15,9 +15,9 @@ import (
 	"worldengine/worldengine/internal/kit/recent"
 )
 
-// ErrBehind: the index has not followed the log far enough yet, so nothing is known of its newest
+// ErrBehind means that the index has not followed the log far enough yet, so nothing is known of its newest
 // records. Ask again.
-var ErrBehind = errors.New("worldengine: the index has not followed the log yet")
+var ErrBehind = errors.New("index: the index has not followed the log yet")
 
 // Config is how an index is opened. World and Source must be set.
 type Config struct {
@@ -27,14 +27,14 @@ type Config struct {
 	Dir string
 	// Logger gets rebuilds, progress and failures of the disk; slog.Default() if nil.
 	Logger *slog.Logger
-	// Lost gets the rows, ascending, that the log no longer has because it lost its end or was
-	// replaced. Open calls Lost before it returns; with nil, the rows are ignored.
-	Lost func(rows []Row)
-	// If Woken is set, each Wait that had to wait calls it before it returns. A simulation thus
+	// OnLost gets the rows, ascending, that the log no longer has because it lost its end or was
+	// replaced. Open calls OnLost before it returns; with nil, the rows are ignored.
+	OnLost func(rows []Row)
+	// If OnWoken is set, each Wait that had to wait calls it before it returns. A simulation thus
 	// decides which of several calls of Wait continues first.
-	Woken func(ctx context.Context)
+	OnWoken func(ctx context.Context)
 
-	tidyEvery time.Duration // see the constant
+	tidyInterval time.Duration // see the constant
 }
 
 // Source is the log that an index follows. It is safe for concurrent use.
@@ -59,25 +59,25 @@ type Limits struct{ Least, RestoredTo uint64 }
 // Index finds things in a log. It is safe for concurrent use. Its answers cover the messages up to
 // Position. Only Accepted and LastAt also see later messages that were Put.
 type Index struct {
-	config  Config
-	reading chan struct{} // has an element while the log is read
-	stop    context.CancelFunc
-	closed  <-chan struct{} // closed when stop is called
-	file    *file           // nil without Config.Dir; used by one goroutine at a time
-	done    sync.WaitGroup
+	config   Config
+	readLock chan struct{} // has an element while the log is read
+	stop     context.CancelFunc
+	closed   <-chan struct{} // closed when stop is called
+	file     *file           // nil without Config.Dir; used by one goroutine at a time
+	done     sync.WaitGroup
 
-	mu      sync.RWMutex
-	s       *state
-	samples samples
-	answers *recent.Map[uint64, time.Duration] // times to the answer, by the fingerprint of the run
-	ahead   []entry                            // entries that were Put after a gap, ascending
-	moved   chan struct{}                      // closed when position moves; nil if nobody waits
-	gap     chan struct{}                      // gets an element when ahead has entries
-	total   uint64                             // end of the log when building began; 0 when the index is built
+	mu       sync.RWMutex
+	state    *state
+	samples  samples
+	answers  *recent.Map[uint64, time.Duration] // times to the answer, by the fingerprint of the run
+	early    []entry                            // entries that were Put after a gap, ascending
+	advanced chan struct{}                      // closed when position moves; nil if nobody waits
+	gapFound chan struct{}                      // gets an element when ahead has entries
+	buildEnd uint64                             // end of the log when building began; 0 when the index is built
 }
 
-// gapWait is how long Wait waits for Put to close a gap, before it reads the log.
-const gapWait = 20 * time.Millisecond
+// gapTimeout is how long Wait waits for Put to close a gap, before it reads the log.
+const gapTimeout = 20 * time.Millisecond
 
 // Put adds a message that this process has committed at a sequence, unless the index has it.
 func (ix *Index) Put(seq uint64, subject string, header nats.Header) {
@@ -90,34 +90,34 @@ func (ix *Index) Put(seq uint64, subject string, header nats.Header) {
 
 // put keeps an entry until advance adds it.
 func (ix *Index) put(e *entry) {
-	i, found := slices.BinarySearchFunc(ix.ahead, e.Seq, func(a entry, seq uint64) int {
+	i, found := slices.BinarySearchFunc(ix.early, e.Seq, func(a entry, seq uint64) int {
 		return cmp.Compare(a.Seq, seq)
 	})
-	if !found && e.Seq > ix.s.position {
-		ix.ahead = slices.Insert(ix.ahead, i, *e)
+	if !found && e.Seq > ix.state.position {
+		ix.early = slices.Insert(ix.early, i, *e)
 	}
 }
 
 // advance adds the entries up to upTo, and those that follow without a gap.
 func (ix *Index) advance(upTo uint64) {
-	before, n := ix.s.position, 0
-	for ; n < len(ix.ahead) && ix.ahead[n].Seq <= max(upTo, ix.s.position)+1; n++ {
-		if e := &ix.ahead[n]; e.Seq > ix.s.position {
-			ix.s.add(e)
+	before, n := ix.state.position, 0
+	for ; n < len(ix.early) && ix.early[n].Seq <= max(upTo, ix.state.position)+1; n++ {
+		if e := &ix.early[n]; e.Seq > ix.state.position {
+			ix.state.add(e)
 		}
 	}
-	ix.ahead = slices.Delete(ix.ahead, 0, n)
-	ix.s.position = max(ix.s.position, upTo)
+	ix.early = slices.Delete(ix.early, 0, n)
+	ix.state.position = max(ix.state.position, upTo)
 	ix.sample()
-	if len(ix.ahead) > 0 {
+	if len(ix.early) > 0 {
 		select {
-		case ix.gap <- struct{}{}:
+		case ix.gapFound <- struct{}{}:
 		default: // follow is about to look
 		}
 	}
-	if ix.s.position > before && ix.moved != nil {
-		close(ix.moved)
-		ix.moved = nil
+	if ix.state.position > before && ix.advanced != nil {
+		close(ix.advanced)
+		ix.advanced = nil
 	}
 }
 
@@ -139,16 +139,16 @@ func (ix *Index) Wait(ctx context.Context, seq uint64) error {
 				seq, err)
 		}
 	}
-	if ix.config.Woken != nil {
-		ix.config.Woken(ctx)
+	if ix.config.OnWoken != nil {
+		ix.config.OnWoken(ctx)
 	}
 	return nil
 }
 
-// awaitPut returns when Position has reached a sequence, or after gapWait: what this process commits
+// awaitPut returns when Position has reached a sequence, or after gapTimeout: what this process commits
 // is put soon, and only the messages of other writers must be read.
 func (ix *Index) awaitPut(ctx context.Context, seq uint64) error {
-	gap := time.NewTimer(gapWait)
+	gap := time.NewTimer(gapTimeout)
 	defer gap.Stop()
 	for moved := ix.Moved(seq); moved != nil; moved = ix.Moved(seq) {
 		select {
@@ -169,9 +169,9 @@ func (ix *Index) readGap(ctx context.Context, seq uint64) error {
 	for moved := ix.Moved(seq); moved != nil; moved = ix.Moved(seq) {
 		select {
 		case <-moved:
-		case ix.reading <- struct{}{}:
-			defer func() { <-ix.reading }()
-			return ix.fill(ctx)
+		case ix.readLock <- struct{}{}:
+			defer func() { <-ix.readLock }()
+			return ix.readNew(ctx)
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-ix.closed:
@@ -186,13 +186,13 @@ func (ix *Index) readGap(ctx context.Context, seq uint64) error {
 func (ix *Index) Moved(seq uint64) <-chan struct{} {
 	ix.mu.Lock()
 	defer ix.mu.Unlock()
-	if ix.s.position >= seq {
+	if ix.state.position >= seq {
 		return nil
 	}
-	if ix.moved == nil {
-		ix.moved = make(chan struct{})
+	if ix.advanced == nil {
+		ix.advanced = make(chan struct{})
 	}
-	return ix.moved
+	return ix.advanced
 }
 
 // AwaitNews waits until Position is beyond a sequence, or an interval has passed. It returns ctx's error
@@ -221,9 +221,9 @@ func (ix *Index) Sync(ctx context.Context) (end uint64, err error) {
 	return end, ix.Wait(ctx, end)
 }
 
-// fill reads the log to its end, or less far: the index never moves over a message that was not
+// readNew reads the log to its end, or less far: the index never moves over a message that was not
 // read, whatever end another request has named. No other call may run.
-func (ix *Index) fill(ctx context.Context) error {
+func (ix *Index) readNew(ctx context.Context) error {
 	position := ix.Position()
 	end, err := ix.config.Source.End(ctx)
 	if err != nil {
@@ -246,14 +246,14 @@ func (ix *Index) fill(ctx context.Context) error {
 	ix.mu.Lock()
 	defer ix.mu.Unlock()
 	ix.advance(upTo)
-	if ix.s.position < end {
+	if ix.state.position < end {
 		return fmt.Errorf("the log ended at sequence %d, and then could be read to %d", end, upTo)
 	}
-	if ix.total > 0 {
-		ix.config.Logger.Info("the index has followed the log", "seq", ix.s.position, "rows",
-			ix.s.count)
+	if ix.buildEnd > 0 {
+		ix.config.Logger.Info("the index has followed the log", "seq", ix.state.position, "rows",
+			ix.state.count)
 	}
-	ix.total = 0
+	ix.buildEnd = 0
 	return nil
 }
 
@@ -274,7 +274,7 @@ func (ix *Index) progress(end uint64) func(seq uint64) {
 func (ix *Index) Position() uint64 {
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
-	return ix.s.position
+	return ix.state.position
 }
 
 // Progress returns Position as done. total is the end of the log at Open, or 0 if the index has
@@ -282,12 +282,12 @@ func (ix *Index) Position() uint64 {
 func (ix *Index) Progress() (done, total uint64) {
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
-	return ix.s.position, ix.total
+	return ix.state.position, ix.buildEnd
 }
 
 // Rows returns the number of rows.
 func (ix *Index) Rows() int {
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
-	return int(ix.s.count)
+	return int(ix.state.count)
 }

@@ -149,7 +149,7 @@ func TestLogSource_ReadsALog(t *testing.T) {
 func TestIndex_AwaitNews(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		ix := &Index{s: newState(0), gap: make(chan struct{}, 1)}
+		ix := &Index{state: newState(0), gapFound: make(chan struct{}, 1)}
 		const interval = time.Hour
 		await := func(seq uint64) time.Duration {
 			began := time.Now()

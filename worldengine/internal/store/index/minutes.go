@@ -120,7 +120,7 @@ func quantile(took map[int]int64, percent int64) *int64 {
 	rank /= 100
 	for _, bucket := range slices.Sorted(maps.Keys(took)) {
 		if rank -= took[bucket]; rank <= 0 {
-			return new(least(bucket))
+			return new(bucketMin(bucket))
 		}
 	}
 	return nil
@@ -129,5 +129,5 @@ func quantile(took map[int]int64, percent int64) *int64 {
 // bucket returns the bucket of a time; a time twice as long is eight buckets higher.
 func bucket(ms int64) int { return int(8 * math.Log2(float64(max(ms, 0)+1))) }
 
-// least returns the shortest time of a bucket.
-func least(bucket int) int64 { return int64(math.Ceil(math.Exp2(float64(bucket)/8))) - 1 }
+// bucketMin returns the shortest time of a bucket.
+func bucketMin(bucket int) int64 { return int64(math.Ceil(math.Exp2(float64(bucket)/8))) - 1 }

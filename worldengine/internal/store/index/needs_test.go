@@ -13,7 +13,7 @@ import (
 )
 
 // needed counts the needs of a town from its records, the oldest first.
-func needed(headers []nats.Header) (n records.Needs) {
+func needed(headers []nats.Header) (n records.RequiredHistory) {
 	epochOf := func(h nats.Header) int64 {
 		epoch, _ := strconv.ParseInt(h.Get(layout.EpochHeader), 10, 64)
 		return epoch
@@ -23,10 +23,10 @@ func needed(headers []nats.Header) (n records.Needs) {
 	for i, h := range slices.Backward(headers) {
 		behind := uint32(len(headers) - i)
 		if epochOf(h) == n.Epoch && h.Get(layout.ResultHeader) == "failed PROJECT_BLOCKED" {
-			n.Failed, n.FailedFor = n.Failed+1, behind
+			n.FailedHandoffs, n.SinceFailed = n.FailedHandoffs+1, behind
 		}
-		if h.Get(layout.PendingHeader) != "" && behind == n.AppliedFor+1 {
-			n.AppliedFor = behind
+		if h.Get(layout.PendingHeader) != "" && behind == n.SincePending+1 {
+			n.SincePending = behind
 		}
 	}
 	return n
@@ -66,7 +66,7 @@ func TestIndex_Needs(t *testing.T) {
 			}
 			m := l.append(layout.LogSubject("w", "t"), h)
 			ix.Put(m.seq, m.subject, m.header)
-			needs, newest := ix.Needs("t")
+			needs, newest := ix.RequiredHistory("t")
 			if newest == m.seq {
 				require.Equal(t, needed(records), needs, "seed %d, record %d", seed, len(records))
 			}
@@ -75,10 +75,10 @@ func TestIndex_Needs(t *testing.T) {
 				_, err := ix.Sync(t.Context())
 				require.NoError(t, err)
 			}
-			needs, _ = ix.Needs("t")
+			needs, _ = ix.RequiredHistory("t")
 			require.Equal(t, needed(records), needs, "seed %d, record %d", seed, len(records))
 		}
-		fresh, _ := open(t, l, "").Needs("t")
+		fresh, _ := open(t, l, "").RequiredHistory("t")
 		require.Equal(t, needed(records), fresh)
 		require.NoError(t, ix.Close())
 	}

@@ -23,9 +23,9 @@ import (
 // cannot set aside the file of a log that lost its end, or read the log. Close ends the index.
 func Open(ctx context.Context, config Config) (*Index, error) {
 	config.Logger = cmp.Or(config.Logger, slog.Default())
-	ix := &Index{config: config, reading: make(chan struct{}, 1), s: newState(0),
-		gap:     make(chan struct{}, 1),
-		answers: recent.NewMap[uint64, time.Duration](keptAnswers)}
+	ix := &Index{config: config, readLock: make(chan struct{}, 1), state: newState(0),
+		gapFound: make(chan struct{}, 1),
+		answers:  recent.NewMap[uint64, time.Duration](keptAnswers)}
 	if config.Dir != "" {
 		ix.file = newFile(config.Dir, config.World)
 		if err := ix.load(ctx); err != nil {
@@ -34,18 +34,18 @@ func Open(ctx context.Context, config Config) (*Index, error) {
 	}
 	end, err := config.Source.End(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("worldengine: end of the log: %w", err)
+		return nil, fmt.Errorf("index: end of the log: %w", err)
 	}
-	ix.total = end
-	if config.Dir != "" && ix.s.count > 0 { // without rows, the samples may be another log's
+	ix.buildEnd = end
+	if config.Dir != "" && ix.state.count > 0 { // without rows, the samples may be another log's
 		ix.loadSamples(end)
 	}
 	ix.sample()
 	ctx, ix.stop = context.WithCancel(context.WithoutCancel(ctx))
 	ix.closed = ctx.Done()
 	ix.done.Go(func() { ix.follow(ctx) })
-	ix.done.Go(func() { ix.keep(ctx) })
-	ix.done.Go(func() { ix.tidy(ctx) })
+	ix.done.Go(func() { ix.flushLoop(ctx) })
+	ix.done.Go(func() { ix.tidyLoop(ctx) })
 	return ix, nil
 }
 
@@ -68,22 +68,22 @@ func (ix *Index) load(ctx context.Context) error {
 		ix.config.Logger.Info("the index reads the end of the log again: its file had a bad end",
 			"file", ix.file.path, "bytes", rest, "seq", s.position)
 	}
-	lost, err := surplus(ctx, ix.config.Source, s)
+	lost, err := lostRows(ctx, ix.config.Source, s)
 	if err != nil {
-		return fmt.Errorf("worldengine: index and log cannot be compared: %w", err)
+		return fmt.Errorf("index: index and log cannot be compared: %w", err)
 	}
 	if len(lost) == 0 {
-		ix.s = s
+		ix.state = s
 		return nil
 	}
 	aside, err := ix.file.setAside(s.position)
 	if err != nil {
-		return fmt.Errorf("worldengine: the file of an index that the log lost: %w", err)
+		return fmt.Errorf("index: the file of an index that the log lost: %w", err)
 	}
 	ix.config.Logger.Warn("the index is rebuilt: the log does not have its last records any more",
 		"file", aside, "first", lost[0].Seq, "last", s.position, "records", len(lost))
-	if ix.config.Lost != nil {
-		ix.config.Lost(lost)
+	if ix.config.OnLost != nil {
+		ix.config.OnLost(lost)
 	}
 	return nil
 }
@@ -92,10 +92,10 @@ func (ix *Index) load(ctx context.Context) error {
 // end or was replaced.
 func (ix *Index) Lost(ctx context.Context, upTo uint64) ([]Row, error) {
 	ix.mu.RLock()
-	view := *ix.s // rows and names, once added, never change
+	view := *ix.state // rows and names, once added, never change
 	ix.mu.RUnlock()
 	view.count, view.position = view.firstAfter(upTo)-1, min(view.position, upTo)
-	return surplus(ctx, ix.config.Source, &view)
+	return lostRows(ctx, ix.config.Source, &view)
 }
 
 // Names names the last ten of some rows, the newest first.
@@ -113,16 +113,16 @@ func Names(rows []Row) string {
 	return strings.Join(named, "; ")
 }
 
-// errEnough ends the visit of a log.
-var errEnough = errors.New("enough")
+// errStopScan ends the visit of a log.
+var errStopScan = errors.New("enough")
 
 // next returns the first message that a log keeps after a sequence, nil if there is none up to end.
 func next(ctx context.Context, source Source, seq, end uint64) (e *entry, err error) {
 	upTo, err := source.EachAfter(ctx, seq, func(seq uint64, subject string, header nats.Header) error {
 		e = new(newEntry(seq, subject, header))
-		return errEnough
+		return errStopScan
 	})
-	if errors.Is(err, errEnough) {
+	if errors.Is(err, errStopScan) {
 		return e, nil
 	}
 	if err == nil && upTo < end {
@@ -131,9 +131,9 @@ func next(ctx context.Context, source Source, seq, end uint64) (e *entry, err er
 	return nil, err
 }
 
-// surplus returns the newest rows whose message is missing in the log, or replaced there. Messages
+// lostRows returns the newest rows whose message is missing in the log, or replaced there. Messages
 // that the log discarded as its oldest do not count.
-func surplus(ctx context.Context, source Source, s *state) (lost []Row, err error) {
+func lostRows(ctx context.Context, source Source, s *state) (lost []Row, err error) {
 	end, err := source.End(ctx)
 	if err != nil {
 		return nil, err
@@ -167,37 +167,37 @@ func (s *state) has(e *entry) bool {
 	}
 	have := s.entry(s.row(n))
 	have.Flags &^= Ended
-	return have.facts == e.facts && have.kind == e.kind && have.town == e.town
+	return have.rowFields == e.rowFields && have.kind == e.kind && have.town == e.town
 }
 
 // Pauses of the index's goroutines. Without news of the log they sleep; keep looks all the same at
-// intervals of idleEvery, since the file may have been deleted.
+// intervals of idleInterval, since the file may have been deleted.
 const (
-	flushEvery = 100 * time.Millisecond
-	lookEvery  = time.Second
-	idleEvery  = 30 * time.Second
-	tidyEvery  = time.Minute
+	flushInterval  = 100 * time.Millisecond
+	followInterval = time.Second
+	idleInterval   = 30 * time.Second
+	tidyInterval   = time.Minute
 )
 
 // follow reads the rest of the log, and then, once a second, each gap that nobody waits for. It ends
 // when ctx does.
 func (ix *Index) follow(ctx context.Context) {
-	for ; ctx.Err() == nil; _ = backoff.Sleep(ctx, lookEvery) {
+	for ; ctx.Err() == nil; _ = backoff.Sleep(ctx, followInterval) {
 		if !ix.unread() {
 			select {
-			case <-ix.gap:
+			case <-ix.gapFound:
 			case <-ctx.Done():
 				return
 			}
 			continue
 		}
 		select {
-		case ix.reading <- struct{}{}:
+		case ix.readLock <- struct{}{}:
 		case <-ctx.Done():
 			return
 		}
-		err := ix.fill(ctx)
-		<-ix.reading
+		err := ix.readNew(ctx)
+		<-ix.readLock
 		if err != nil && ctx.Err() == nil {
 			ix.config.Logger.Warn("the index cannot read the log; it tries again", "err", err)
 		}
@@ -208,33 +208,33 @@ func (ix *Index) follow(ctx context.Context) {
 func (ix *Index) unread() bool {
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
-	return ix.total > 0 || len(ix.ahead) > 0
+	return ix.buildEnd > 0 || len(ix.early) > 0
 }
 
-// keep writes new rows to the file, ten times a second. It goes on after errors, until ctx ends.
-func (ix *Index) keep(ctx context.Context) {
+// flushLoop writes new rows to the file, ten times a second. It goes on after errors, until ctx ends.
+func (ix *Index) flushLoop(ctx context.Context) {
 	if ix.file == nil {
 		return
 	}
-	for pause := flushEvery; backoff.Sleep(ctx, pause) == nil; {
+	for pause := flushInterval; backoff.Sleep(ctx, pause) == nil; {
 		position := ix.Position()
 		err := ix.flush()
-		if err != nil && pause == flushEvery { // the first of several failures
+		if err != nil && pause == flushInterval { // the first of several failures
 			ix.config.Logger.Warn("the file of the index cannot be written; it is tried each second",
 				"file", ix.file.path, "err", err)
 		}
-		if pause = flushEvery; err != nil { // the whole file may be written anew, to a full disk
-			pause = lookEvery
-		} else if ix.AwaitNews(ctx, position, idleEvery) != nil {
+		if pause = flushInterval; err != nil { // the whole file may be written anew, to a full disk
+			pause = followInterval
+		} else if ix.AwaitNews(ctx, position, idleInterval) != nil {
 			return
 		}
 	}
 }
 
-// tidy drops forgotten rows and writes the samples, once a minute until ctx ends. It is not a part
+// tidyLoop drops forgotten rows and writes the samples, once a minute until ctx ends. It is not a part
 // of keep, since fsck expects new rows in the file also while a large log is read again.
-func (ix *Index) tidy(ctx context.Context) {
-	for backoff.Sleep(ctx, cmp.Or(ix.config.tidyEvery, tidyEvery)) == nil {
+func (ix *Index) tidyLoop(ctx context.Context) {
+	for backoff.Sleep(ctx, cmp.Or(ix.config.tidyInterval, tidyInterval)) == nil {
 		if err := ix.compact(ctx); err != nil && ctx.Err() == nil {
 			ix.config.Logger.Warn("the index keeps rows of forgotten messages", "err", err)
 		}
@@ -249,7 +249,7 @@ func (ix *Index) flush() error {
 		return nil
 	}
 	ix.mu.RLock()
-	s, view := ix.s, *ix.s
+	s, view := ix.state, *ix.state
 	ix.mu.RUnlock()
 	return ix.file.flush(s, view)
 }

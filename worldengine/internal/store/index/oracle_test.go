@@ -57,7 +57,7 @@ func newOracle(messages []message) *oracleRows {
 					status, row.begins = o.rows[i].Status, false
 				}
 			}
-			for move := range strings.SplitSeq(e.moves, ",") {
+			for move := range strings.SplitSeq(e.runEvents, ",") {
 				if next, ok := runevents.NextRunStatus(status, runevents.EventType(move)); ok {
 					status = next
 				}
@@ -67,7 +67,7 @@ func newOracle(messages []message) *oracleRows {
 			}
 		}
 		key := ""
-		if e.has(accepts) {
+		if e.has(consumesKey) {
 			key = m.header.Get(layout.KeyHeader)
 		}
 		o.rows, o.run, o.key = append(o.rows, row), append(o.run, runID), append(o.key, key)
@@ -193,8 +193,8 @@ func pages(t *testing.T, ix *Index, f Filter, limit int) (seqs []uint64) {
 	for after := uint64(0); ; {
 		page := ix.Runs(f, after, limit)
 		require.LessOrEqual(t, len(page.Runs), limit)
-		require.LessOrEqual(t, len(page.Runs), page.Looked)
-		require.Equal(t, page.Looked == 0, page.To.IsZero())
+		require.LessOrEqual(t, len(page.Runs), page.Searched)
+		require.Equal(t, page.Searched == 0, page.To.IsZero())
 		for i := range page.Runs {
 			seqs = append(seqs, page.Runs[i].Rows[0].Seq)
 		}
@@ -294,7 +294,7 @@ func requireTowns(t *testing.T, o *oracleRows, ix *Index) {
 	var all []uint64
 	for _, r := range o.rows {
 		all = append(all, r.Seq)
-		if r.Flags&ofTown != 0 {
+		if r.Flags&onTownSubject != 0 {
 			newest[r.Town] = r
 			switch r.Kind {
 			case machine.KindControl, machine.KindPending, machine.KindCancelled,
@@ -304,7 +304,7 @@ func requireTowns(t *testing.T, o *oracleRows, ix *Index) {
 			}
 		}
 	}
-	for _, flag := range []Flag{0, Pending, Paused, Asked, InDoubt, Removed} {
+	for _, flag := range []Flag{0, Pending, Paused, ApprovalWaiting, InDoubt, Removed} {
 		var tokens []string
 		for token, r := range newest {
 			is := r.Flags&flag == flag

@@ -18,21 +18,21 @@ func (ix *Index) Accepted(townToken, key string) (seq uint64, found bool) {
 	hash := fingerprint(key)
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
-	for _, e := range slices.Backward(ix.ahead) {
-		if e.has(accepts) && e.Key == hash && (townToken == "" || e.town == townToken) {
+	for _, e := range slices.Backward(ix.early) {
+		if e.has(consumesKey) && e.Key == hash && (townToken == "" || e.town == townToken) {
 			return e.Seq, true
 		}
 	}
 	var n uint32
 	if townToken == "" {
-		n = ix.s.anyKeys.get(hash)
+		n = ix.state.anyKeys.get(hash)
 	} else {
-		n = ix.s.keys.get(keyInTown(hash, ix.s.town(townToken)))
+		n = ix.state.keys.get(keyInTown(hash, ix.state.town(townToken)))
 	}
 	if n == 0 {
 		return 0, false
 	}
-	return ix.s.row(n).Seq, true
+	return ix.state.row(n).Seq, true
 }
 
 // Run has rows of a run, ascending. Town is their town's token, "" if no row has one.
@@ -46,7 +46,7 @@ func (ix *Index) Run(runID string, after uint64) (Run, bool) {
 	hash := fingerprint(runID)
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
-	run := ix.s.viewRun(ix.s.run(hash), after)
+	run := ix.state.viewRun(ix.state.run(hash), after)
 	return run, len(run.Rows) > 0
 }
 
@@ -79,8 +79,8 @@ func (ix *Index) LastAt(townToken, runID string) time.Time {
 	hash := fingerprint(runID)
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
-	at := max(ix.s.towns[ix.s.town(townToken)].at, ix.s.runs[ix.s.run(hash)].at)
-	for _, e := range ix.ahead {
+	at := max(ix.state.towns[ix.state.town(townToken)].at, ix.state.runs[ix.state.run(hash)].at)
+	for _, e := range ix.early {
 		if e.town != "" && e.town == townToken || e.RunID != 0 && e.RunID == hash {
 			at = max(at, e.At)
 		}
@@ -89,7 +89,7 @@ func (ix *Index) LastAt(townToken, runID string) time.Time {
 }
 
 // Towns returns the tokens, sorted, of the towns whose newest row on the log subject has a flag:
-// Pending, Paused, Asked, InDoubt or Removed. If flag is 0, it returns all towns that are not
+// Pending, Paused, ApprovalWaiting, InDoubt or Removed. If flag is 0, it returns all towns that are not
 // removed.
 func (ix *Index) Towns(flag Flag) []string {
 	return slices.Sorted(maps.Keys(ix.Newest(flag)))
@@ -101,9 +101,9 @@ func (ix *Index) Towns(flag Flag) []string {
 func (ix *Index) Approvals(townToken string, before uint64, limit int) (rows []Row) {
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
-	s := ix.s
+	s := ix.state
 	town := s.town(townToken)
-	for _, n := range slices.Backward(s.asked) {
+	for _, n := range slices.Backward(s.approvals) {
 		if len(rows) == limit {
 			break
 		}
@@ -120,10 +120,10 @@ func (ix *Index) Approvals(townToken string, before uint64, limit int) (rows []R
 func (ix *Index) ApprovalsAfter(townToken string, after uint64, limit int) (rows []Row) {
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
-	s := ix.s
+	s := ix.state
 	town := s.town(townToken)
-	first, _ := slices.BinarySearch(s.asked, s.firstAfter(after))
-	for _, n := range s.asked[first:] {
+	first, _ := slices.BinarySearch(s.approvals, s.firstAfter(after))
+	for _, n := range s.approvals[first:] {
 		if len(rows) == limit {
 			break
 		}
@@ -140,9 +140,9 @@ func (ix *Index) Newest(flag Flag) map[string]uint64 {
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
 	seqs := map[string]uint64{}
-	for n, town := range ix.s.towns {
-		if town.log != 0 && town.flags&flag == flag && (flag == Removed || town.flags&Removed == 0) {
-			seqs[ix.s.tokens.names[n]] = ix.s.row(town.log).Seq
+	for n, town := range ix.state.towns {
+		if town.newest != 0 && town.flags&flag == flag && (flag == Removed || town.flags&Removed == 0) {
+			seqs[ix.state.tokens.names[n]] = ix.state.row(town.newest).Seq
 		}
 	}
 	return seqs
@@ -153,9 +153,9 @@ func (ix *Index) Newest(flag Flag) map[string]uint64 {
 func (ix *Index) Waiting() (seqs []uint64) {
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
-	for run := range ix.s.open {
-		first := ix.s.first(run)
-		if machine.Kind(ix.s.wordsOf(first).kind) == machine.KindRun {
+	for run := range ix.state.open {
+		first := ix.state.first(run)
+		if machine.Kind(ix.state.labelsOf(first).kind) == machine.KindRun {
 			seqs = append(seqs, first.Seq)
 		}
 	}
@@ -167,9 +167,9 @@ func (ix *Index) Waiting() (seqs []uint64) {
 func (ix *Index) Appended(after uint64, limit int) []Row {
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
-	s, rows := ix.s, []Row(nil)
+	s, rows := ix.state, []Row(nil)
 	for n := s.firstAfter(after); n <= s.count && len(rows) < limit; n++ {
-		if r := s.row(n); machine.Kind(s.wordsOf(r).kind) == machine.KindEvents {
+		if r := s.row(n); machine.Kind(s.labelsOf(r).kind) == machine.KindEvents {
 			rows = append(rows, s.view(r))
 		}
 	}
@@ -182,29 +182,29 @@ func (ix *Index) Inconsistent(after uint64, limit int) []Row {
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
 	var rows []Row
-	for _, n := range slices.Backward(ix.s.inconsistent) {
-		r := ix.s.row(n)
+	for _, n := range slices.Backward(ix.state.inconsistent) {
+		r := ix.state.row(n)
 		if r.Seq <= after || len(rows) == limit {
 			break
 		}
-		rows = append(rows, ix.s.view(r))
+		rows = append(rows, ix.state.view(r))
 	}
 	slices.Reverse(rows)
 	return rows
 }
 
 // Skip returns the sequence to which a reader of the towns with tokens can skip from after: all
-// messages up to it are of other towns. It looks at no more than searchTurn rows. It stops at a
+// messages up to it are of other towns. It looks at no more than rowsPerLock rows. It stops at a
 // message that the index lacks, and at a refused run of an unknown town: both may be of any town.
 func (ix *Index) Skip(tokens []string, after uint64) uint64 {
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
-	s, read := ix.s, map[uint32]bool{0: true, ix.s.town(layout.UnknownTownToken): true}
+	s, read := ix.state, map[uint32]bool{0: true, ix.state.town(layout.UnknownTownToken): true}
 	for _, token := range tokens {
 		read[s.town(token)] = true
 	}
 	first := s.firstAfter(after)
-	for n := first; n <= s.count && n < first+searchTurn; n++ {
+	for n := first; n <= s.count && n < first+rowsPerLock; n++ {
 		if r := s.row(n); r.Seq != after+1 || read[r.town] {
 			break
 		}

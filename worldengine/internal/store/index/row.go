@@ -12,14 +12,14 @@ type Flag uint16
 
 // The flags of a row.
 const (
-	Ended   Flag = 1 << iota // its run has ended
-	Pending                  // after the row, a command is being applied in the town
-	Paused                   // after the row, the town is paused
-	Asked                    // after the row, proposals wait for approval in the town
-	Removed                  // after the row, the town is removed
-	InDoubt                  // a command failed in the town, but the game may have applied it
-	ofTown                   // on the log subject of its town
-	accepts                  // the row's key is accepted
+	Ended           Flag = 1 << iota // its run has ended
+	Pending                          // after the row, a command is being applied in the town
+	Paused                           // after the row, the town is paused
+	ApprovalWaiting                  // after the row, proposals wait for approval in the town
+	Removed                          // after the row, the town is removed
+	InDoubt                          // a command failed in the town, but the game may have applied it
+	onTownSubject                    // on the log subject of its town
+	consumesKey                      // the row's key is accepted
 	// Inconsistent: an event of the row made its run INCONSISTENT.
 	Inconsistent
 )
@@ -35,8 +35,8 @@ type Row struct {
 	Flags  Flag
 }
 
-// facts are the members of a row that are no names. They are exported for encoding/binary.
-type facts struct {
+// rowFields are the members of a row that are no names. They are exported for encoding/binary.
+type rowFields struct {
 	Seq        uint64
 	At         int64  // Unix time in ms, 0 if unknown
 	Key, RunID uint64 // fingerprints
@@ -49,18 +49,18 @@ type facts struct {
 	Flags  Flag
 }
 
-// words are the names of a row from small closed sets, so that few combinations of them exist. typ is
+// labels are the names of a row from small closed sets, so that few combinations of them exist. typ is
 // the type of a proposal, or a signal, or the gaps of a repair.
-type words struct{ kind, status, result, reason, typ string }
+type labels struct{ kind, status, result, reason, typ string }
 
 // row is a row in memory: 96 bytes without pointers. Names are numbers of dictionaries. The number
 // 0 means no name, no row or no run.
 type row struct {
-	facts
-	words, town, actor uint32
-	prevTown, prevRun  uint32 // the row before this one of the same town, and of the same run
-	run                uint32 // number of the run
-	ordinal            uint32 // of the rows on the log subject of the town
+	rowFields
+	labels, town, actor uint32
+	prevTown, prevRun   uint32 // the row before this one of the same town, and of the same run
+	run                 uint32 // number of the run
+	ordinal             uint32 // of the rows on the log subject of the town
 }
 
-func (f *facts) has(flag Flag) bool { return f.Flags&flag != 0 }
+func (f *rowFields) has(flag Flag) bool { return f.Flags&flag != 0 }

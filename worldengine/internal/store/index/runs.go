@@ -33,18 +33,18 @@ type Filter struct {
 // Page is a part of a list of runs.
 type Page struct {
 	Runs []Run
-	// Places has, for each of the runs, the value of after that continues the list behind the run.
-	Places []uint64
+	// Cursors has, for each of the runs, the value of after that continues the list behind the run.
+	Cursors []uint64
 	// Next is the value of after that continues the list; 0 at the end.
 	Next uint64
-	// Looked is how many runs were searched for this page. To is the persistedAt of the first row of
+	// Searched is how many runs were searched for this page. To is the persistedAt of the first row of
 	// the last run that was searched; zero if there was none.
-	Looked int
-	To     time.Time
+	Searched int
+	To       time.Time
 }
 
-// searchTurn is the number of rows after which a search lets writers in.
-const searchTurn = 4096
+// rowsPerLock is the number of rows after which a search lets writers in.
+const rowsPerLock = 4096
 
 // Runs returns at most limit runs that pass a filter; limit is at least 1. after is the Next of the
 // page before, or 0 to begin. A page with a Next may have fewer runs, or none: ask again with that
@@ -52,9 +52,9 @@ const searchTurn = 4096
 func (ix *Index) Runs(filter Filter, after uint64, limit int) (page Page) {
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
-	search, n := newSearch(ix.s, filter), 0
+	search, n := newSearch(ix.state, filter), 0
 	for r := range search.rowsBehind(after) {
-		if n++; n%searchTurn == 0 { // A compaction may swap ix.s; the old state stays as it is.
+		if n++; n%rowsPerLock == 0 { // A compaction may swap ix.s; the old state stays as it is.
 			ix.mu.RUnlock()
 			ix.mu.RLock()
 		}
@@ -65,10 +65,10 @@ func (ix *Index) Runs(filter Filter, after uint64, limit int) (page Page) {
 			return page
 		}
 		first := search.first(r.run)
-		page.Next, page.Looked, page.To = r.Seq, page.Looked+1, instant(first.At)
+		page.Next, page.Searched, page.To = r.Seq, page.Searched+1, instant(first.At)
 		if search.matches(r) {
 			page.Runs = append(page.Runs, search.viewRun(r.run, 0))
-			page.Places = append(page.Places, r.Seq)
+			page.Cursors = append(page.Cursors, r.Seq)
 		}
 	}
 	page.Next = 0
@@ -147,11 +147,11 @@ func (s *search) startsRun(r *row) bool {
 }
 
 func (s *search) matches(r *row) bool {
-	first, last, f := s.first(r.run), s.wordsOf(s.last(r.run)), &s.filter
+	first, last, f := s.first(r.run), s.labelsOf(s.last(r.run)), &s.filter
 	at := instant(first.At)
 	return (f.Status == "" || f.Status == last.status || f.Status == last.result) &&
 		(s.actor == "" || s.actor == s.actors.names[first.actor]) &&
-		(f.Type == "" || f.Type == s.wordsOf(first).typ) &&
+		(f.Type == "" || f.Type == s.labelsOf(first).typ) &&
 		(f.Reason == "" || f.Reason == last.reason) &&
 		(len(f.Towns) == 0 || s.inTowns[first.town]) &&
 		!at.Before(f.From) && (f.To.IsZero() || at.Before(f.To))

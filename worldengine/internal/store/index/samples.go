@@ -49,7 +49,7 @@ func (ix *Index) Answered(runID string, at time.Time, took time.Duration) {
 	ix.answers.Add(hash, took)
 	ix.mu.Lock()
 	defer ix.mu.Unlock()
-	run := ix.s.runs[ix.s.run(hash)]
+	run := ix.state.runs[ix.state.run(hash)]
 	ix.samples.Minutes.addAnswer(at.UnixMilli(), took.Milliseconds(), run.first == run.last)
 	ix.samples.changed = true
 }
@@ -62,7 +62,7 @@ func (ix *Index) AnswerTime(runID string) (took time.Duration, known bool) {
 
 // outcome returns the outcome of the handoff whose run a row ends, "" if it ends none.
 func (s *state) outcome(r *row) string {
-	w := s.wordsOf(r)
+	w := s.labelsOf(r)
 	if !r.has(Ended) || r.prevRun != 0 && s.row(r.prevRun).has(Ended) ||
 		machine.Kind(w.kind) == machine.KindEvents {
 		return ""
@@ -77,13 +77,13 @@ func (s *state) arrived(run uint32) int64 { return s.first(run).At - int64(s.fir
 
 // sample counts the rows that the samples lack.
 func (ix *Index) sample() {
-	if ix.samples.Position >= ix.s.position {
+	if ix.samples.Position >= ix.state.position {
 		return
 	}
-	for n := ix.s.firstAfter(ix.samples.Position); n <= ix.s.count; n++ {
-		ix.s.countEnd(&ix.samples.Minutes, ix.s.row(n))
+	for n := ix.state.firstAfter(ix.samples.Position); n <= ix.state.count; n++ {
+		ix.state.countEnd(&ix.samples.Minutes, ix.state.row(n))
 	}
-	ix.samples.Position, ix.samples.changed = ix.s.position, true
+	ix.samples.Position, ix.samples.changed = ix.state.position, true
 }
 
 // Samples returns a sample for each step between from and to, and the percentiles of all their times
@@ -94,7 +94,7 @@ func (ix *Index) Samples(
 ) messages.Samples {
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
-	s, chosen := ix.s, map[uint32]bool{}
+	s, chosen := ix.state, map[uint32]bool{}
 	var counted minutes
 	if towns == nil {
 		counted = ix.samples.Minutes // the copy shares the maps, and only waits are added to it

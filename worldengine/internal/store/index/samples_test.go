@@ -132,7 +132,7 @@ func TestSamples_Bounded(t *testing.T) {
 		require.Equal(t, n >= 2*KeptMinutes, kept, n)
 	}
 	for ms := int64(0); ms < 60_000_000; ms += 1 + ms/7 {
-		low := least(bucket(ms))
+		low := bucketMin(bucket(ms))
 		require.LessOrEqual(t, low, ms)
 		require.LessOrEqual(t, float64(ms-low), float64(ms)/8+1, ms)
 	}

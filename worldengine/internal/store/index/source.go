@@ -21,7 +21,7 @@ func LogSource(log *commitlog.Log) Source { return &logSource{log: log} }
 
 type logSource struct {
 	log   *commitlog.Log
-	known atomic.Pointer[knownLimits]
+	known atomic.Pointer[cachedLimits]
 }
 
 // End implements Source.
@@ -36,7 +36,7 @@ func (s *logSource) EachAfter(
 		return 0, err
 	}
 	if s.log.Stream != nil && end > seq+smallGap {
-		if seq, err = commitlog.Each(ctx, s.log.Stream, seq, func(msg *jetstream.RawStreamMsg) error {
+		if seq, err = commitlog.ScanHeaders(ctx, s.log.Stream, seq, func(msg *jetstream.RawStreamMsg) error {
 			return visit(msg.Sequence, msg.Subject, msg.Header)
 		}); err != nil {
 			return 0, err
@@ -100,19 +100,19 @@ func (s *logSource) Messages(ctx context.Context) (uint64, error) {
 // Limits reads each answer of NATS about it once.
 func (s *logSource) Limits() Limits {
 	if s.log.Stream == nil {
-		return Limits{Least: uint64(s.log.History())}
+		return Limits{Least: uint64(s.log.HistoryLimit())}
 	}
 	info := s.log.Stream.CachedInfo()
 	if known := s.known.Load(); known != nil && known.info == info {
 		return known.limits
 	}
-	stored := worldsettings.Configured(info.Config)
+	stored := worldsettings.ReadStreamConfig(info.Config)
 	limits := Limits{uint64(max(stored.LeastHistory, 0)), stored.RestoredTo}
-	s.known.Store(&knownLimits{info, limits})
+	s.known.Store(&cachedLimits{info, limits})
 	return limits
 }
 
-type knownLimits struct {
+type cachedLimits struct {
 	info   *jetstream.StreamInfo
 	limits Limits
 }

@@ -16,21 +16,21 @@ import (
 // state has the rows and the look-ups in them. It is not safe for concurrent use, but rows and
 // names, once added, never change.
 type state struct {
-	tokens   dictionary[string] // of towns
-	actors   dictionary[string]
-	words    dictionary[words]
-	chunks   []*[chunkRows]row
-	count    uint32 // number of rows; the newest row has this number
-	position uint64 // up to here the state has every kept message of the log
-	towns    []town
-	runs     []chain
-	open     map[uint32]struct{} // runs of handoffs that wait or are being applied
-	results  []results           // of each town, and of the world under number 0
-	keys     table               // the newest accepting row of a key in a town
-	anyKeys  table               // of a key in any town
-	runIDs   table               // run numbers
-	holes    map[uint32]struct{} // towns with a hole
-	asked    []uint32            // rows that began to wait for a decision, or got one
+	tokens    dictionary[string] // of towns
+	actors    dictionary[string]
+	labels    dictionary[labels]
+	chunks    []*[chunkRows]row
+	count     uint32 // number of rows; the newest row has this number
+	position  uint64 // up to here the state has every kept message of the log
+	towns     []town
+	runs      []rowList
+	open      map[uint32]struct{} // runs of handoffs that wait or are being applied
+	results   []resultLists       // of each town, and of the world under number 0
+	keys      table               // the newest accepting row of a key in a town
+	anyKeys   table               // of a key in any town
+	runIDs    table               // run numbers
+	holes     map[uint32]struct{} // towns with a hole
+	approvals []uint32            // rows that began to wait for a decision, or got one
 	// inconsistent are the rows that made a run INCONSISTENT.
 	inconsistent []uint32
 }
@@ -39,24 +39,24 @@ type state struct {
 // takes little memory.
 const chunkRows = 1 << 8
 
-// chain is the rows of a town or of a run.
-type chain struct {
+// rowList is the rows of a town or of a run.
+type rowList struct {
 	first, last uint32
 	at          int64 // the latest At of all rows
 }
 
 // town describes the rows on a town's log subject, beside the chain of all its rows.
 type town struct {
-	chain
-	log   uint32 // the newest row on the log subject
-	flags Flag   // of the town after that row
+	rowList
+	newest uint32 // the newest row on the log subject
+	flags  Flag   // of the town after that row
 	// hole is the newest row on the log subject whose predecessor is not the row before it, 0 if there
 	// is none; before is the number of the row that stands in the predecessor's place, 0 for none.
 	hole, before uint32
 	gaps         records.Gaps // that repairs have given up
 	givenUp      uint32       // rows in the gaps
-	needs        records.Needs
-	peak         int64 // the highest epoch before the newest row
+	required     records.RequiredHistory
+	maxEpoch     int64 // the highest epoch before the newest row
 }
 
 // dictionary numbers names from 1, in the order of the log; 0 is the empty name.
@@ -81,16 +81,16 @@ func (d *dictionary[T]) number(name T, clone func(T) T) uint32 {
 	return n
 }
 
-func (w words) clone() words {
-	return words{strings.Clone(w.kind), strings.Clone(w.status), strings.Clone(w.result),
+func (w labels) clone() labels {
+	return labels{strings.Clone(w.kind), strings.Clone(w.status), strings.Clone(w.result),
 		strings.Clone(w.reason), strings.Clone(w.typ)}
 }
 
 // newState returns a state without rows, with room for some. Number 0 stands for none.
 func newState(rows int64) *state {
 	s := &state{tokens: newDictionary[string](), actors: newDictionary[string](),
-		words: newDictionary[words](), towns: make([]town, 1), runs: make([]chain, 1),
-		results: make([]results, 1), open: map[uint32]struct{}{}, holes: map[uint32]struct{}{}}
+		labels: newDictionary[labels](), towns: make([]town, 1), runs: make([]rowList, 1),
+		results: make([]resultLists, 1), open: map[uint32]struct{}{}, holes: map[uint32]struct{}{}}
 	s.keys = newTable(rows, func(n uint32) uint64 { return keyInTown(s.row(n).Key, s.row(n).town) })
 	s.anyKeys = newTable(rows, func(n uint32) uint64 { return s.row(n).Key })
 	s.runIDs = newTable(rows, func(n uint32) uint64 { return s.first(n).RunID })
@@ -103,15 +103,15 @@ func keyInTown(key uint64, town uint32) uint64 { return key ^ uint64(town)*0x9E3
 // row returns row n; n begins with 1.
 func (s *state) row(n uint32) *row { return &s.chunks[(n-1)/chunkRows][(n-1)%chunkRows] }
 
-func (s *state) wordsOf(r *row) *words { return &s.words.names[r.words] }
+func (s *state) labelsOf(r *row) *labels { return &s.labels.names[r.labels] }
 
 // add adds a log message after position, and moves position to it.
 func (s *state) add(e *entry) {
 	before := runevents.RunStatus("")
 	if run := s.run(e.RunID); run != 0 {
-		before = runevents.RunStatus(s.wordsOf(s.last(run)).status)
+		before = runevents.RunStatus(s.labelsOf(s.last(run)).status)
 	}
-	e.move(before)
+	e.advanceStatus(before)
 	s.insert(e)
 }
 
@@ -135,17 +135,17 @@ func (s *state) insert(e *entry) {
 	s.count, s.position = s.count+1, e.Seq
 	n := s.count
 	r := s.row(n)
-	*r = row{facts: e.facts,
-		town:  s.tokens.number(e.town, strings.Clone),
-		actor: s.actors.number(e.actor, strings.Clone),
-		words: s.words.number(e.words, words.clone), run: s.run(e.RunID)}
+	*r = row{rowFields: e.rowFields,
+		town:   s.tokens.number(e.town, strings.Clone),
+		actor:  s.actors.number(e.actor, strings.Clone),
+		labels: s.labels.number(e.labels, labels.clone), run: s.run(e.RunID)}
 	r.Flags &^= Ended
 	if runevents.RunStatus(e.status).Terminal() {
 		r.Flags |= Ended
 	}
 	if r.run == 0 && r.RunID != 0 {
 		r.run = uint32(len(s.runs))
-		s.runs = append(s.runs, chain{first: n})
+		s.runs = append(s.runs, rowList{first: n})
 		s.runIDs.put(r.run)
 	}
 	if r.run != 0 {
@@ -158,10 +158,10 @@ func (s *state) insert(e *entry) {
 	if r.town != 0 {
 		r.prevTown = s.towns[r.town].extend(n, r.At)
 	}
-	if r.has(ofTown) {
+	if r.has(onTownSubject) {
 		s.noteTown(n, r)
 	}
-	if r.has(accepts) {
+	if r.has(consumesKey) {
 		s.keys.put(n)
 		s.anyKeys.put(n)
 	}
@@ -173,7 +173,7 @@ func (s *state) insert(e *entry) {
 
 // noteOpen notes whether the handoff of a row's run waits, or is being applied, after the row.
 func (s *state) noteOpen(r *row) {
-	switch machine.Kind(s.wordsOf(s.first(r.run)).kind) {
+	switch machine.Kind(s.labelsOf(s.first(r.run)).kind) {
 	case machine.KindRun, machine.KindPending:
 		if r.has(Ended) {
 			delete(s.open, r.run)
@@ -188,18 +188,18 @@ func (s *state) noteOpen(r *row) {
 func (s *state) noteTown(n uint32, r *row) {
 	town := &s.towns[r.town]
 	doubt := town.flags & InDoubt
-	kind := machine.Kind(s.wordsOf(r).kind)
+	kind := machine.Kind(s.labelsOf(r).kind)
 	s.link(town, n, r)
 	if !kind.KeepsState() {
 		doubt = 0
-		if apply.MayBeApplied(s.wordsOf(r).reason) {
+		if apply.MayBeApplied(s.labelsOf(r).reason) {
 			doubt = InDoubt
 		}
 	}
-	town.log, town.flags = n, r.Flags|doubt
+	town.newest, town.flags = n, r.Flags|doubt
 	switch kind {
 	case machine.KindAsked, machine.KindDecided:
-		s.asked = append(s.asked, n)
+		s.approvals = append(s.approvals, n)
 	}
 }
 
@@ -207,20 +207,20 @@ func (s *state) noteTown(n uint32, r *row) {
 func (s *state) link(t *town, n uint32, r *row) {
 	r.ordinal = 1
 	last := uint64(0)
-	if t.log != 0 {
-		newest := s.row(t.log)
+	if t.newest != 0 {
+		newest := s.row(t.newest)
 		last, r.ordinal = newest.Seq, newest.ordinal+1
 	}
-	if t.peak = max(t.peak, t.needs.Epoch); r.Epoch == t.needs.Epoch || r.Epoch > t.peak {
-		t.needs.Add(r.Epoch, s.failed(r), r.has(Pending))
+	if t.maxEpoch = max(t.maxEpoch, t.required.Epoch); r.Epoch == t.required.Epoch || r.Epoch > t.maxEpoch {
+		t.required.Add(r.Epoch, s.failed(r), r.has(Pending))
 	} else {
-		t.needs = s.recount(t, r.Epoch)
+		t.required = s.recount(t, r.Epoch)
 	}
-	switch words := s.wordsOf(r); {
+	switch words := s.labelsOf(r); {
 	case machine.Kind(words.kind) == machine.KindRepair:
 		s.giveUp(t, n, words.typ)
 	case r.Guard != last:
-		t.hole, t.before = n, t.log
+		t.hole, t.before = n, t.newest
 	}
 	if t.hole != 0 {
 		s.holes[r.town] = struct{}{}
@@ -233,8 +233,8 @@ func (s *state) link(t *town, n uint32, r *row) {
 // stay. A record of an earlier program names no gaps: it gave up the newest hole.
 func (s *state) giveUp(t *town, n uint32, text string) {
 	mend, before := s.row(n), uint64(0)
-	if t.log != 0 {
-		before = s.row(t.log).Seq
+	if t.newest != 0 {
+		before = s.row(t.newest).Seq
 	}
 	gaps := records.ReadGaps(text, mend.Seq)
 	if text == "" {
@@ -249,10 +249,10 @@ func (s *state) giveUp(t *town, n uint32, text string) {
 	t.hole, t.before, t.givenUp = 0, 0, 0
 	last := uint64(0)
 	for _, r := range s.rows(n, 0, func(r *row) uint32 { return r.prevTown }) {
-		if !r.has(ofTown) {
+		if !r.has(onTownSubject) {
 			continue
 		}
-		if r.Guard != last && !t.gaps.Explain(last, r.Seq) {
+		if r.Guard != last && !t.gaps.Cover(last, r.Seq) {
 			t.hole, t.before = s.number(r.Seq), s.number(last)
 		}
 		if t.gaps.Has(r.Seq) {
@@ -272,15 +272,15 @@ func (s *state) number(seq uint64) uint32 {
 
 // failed reports whether a handoff that failed has consumed the row's key.
 func (s *state) failed(r *row) bool {
-	return r.has(accepts) && s.wordsOf(r).result == string(handoff.Failed)
+	return r.has(consumesKey) && s.labelsOf(r).result == string(handoff.Failed)
 }
 
 // recount counts the needs of a town that has come to an epoch again: a record of kind mend has
 // lowered its epoch.
-func (s *state) recount(t *town, epoch int64) records.Needs {
-	needs := records.Needs{Epoch: epoch}
+func (s *state) recount(t *town, epoch int64) records.RequiredHistory {
+	needs := records.RequiredHistory{Epoch: epoch}
 	for _, r := range s.rows(t.last, 0, func(r *row) uint32 { return r.prevTown }) {
-		if r.has(ofTown) {
+		if r.has(onTownSubject) {
 			needs.Count(s.failed(r) && r.Epoch == epoch, r.has(Pending))
 		}
 	}
@@ -288,7 +288,7 @@ func (s *state) recount(t *town, epoch int64) records.Needs {
 }
 
 // extend adds a row to a chain and returns the one before it.
-func (c *chain) extend(n uint32, at int64) (before uint32) {
+func (c *rowList) extend(n uint32, at int64) (before uint32) {
 	before, c.last, c.at = c.last, n, max(c.at, at)
 	if c.first == 0 {
 		c.first = n
@@ -305,13 +305,13 @@ func (s *state) firstAfter(seq uint64) uint32 {
 
 // entry returns a row with its names.
 func (s *state) entry(r *row) entry {
-	return entry{facts: r.facts, words: *s.wordsOf(r), town: s.tokens.names[r.town],
+	return entry{rowFields: r.rowFields, labels: *s.labelsOf(r), town: s.tokens.names[r.town],
 		actor: s.actors.names[r.actor]}
 }
 
 // view returns a row as readers get it.
 func (s *state) view(r *row) Row {
-	w := s.wordsOf(r)
+	w := s.labelsOf(r)
 	return Row{Seq: r.Seq, At: instant(r.At), Town: s.tokens.names[r.town],
 		Kind: machine.Kind(w.kind), Status: runevents.RunStatus(w.status), Last: r.Last,
 		Flags: r.Flags}

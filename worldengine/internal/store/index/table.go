@@ -6,7 +6,7 @@ import "math/bits"
 // is read from its row. Two numbers with the same hash share one slot.
 type table struct {
 	slots []uint32 // a power of two; 0 is free
-	used  int
+	count int
 	hash  func(n uint32) uint64
 }
 
@@ -23,10 +23,10 @@ func (t *table) get(hash uint64) uint32 { return *t.slot(hash) }
 func (t *table) put(n uint32) {
 	slot := t.slot(t.hash(n))
 	if *slot == 0 {
-		t.used++
+		t.count++
 	}
 	*slot = n
-	if 3*t.used > 2*len(t.slots) {
+	if 3*t.count > 2*len(t.slots) {
 		t.grow()
 	}
 }

@@ -13,8 +13,8 @@ import (
 	"worldengine/worldengine/internal/kit/layout"
 )
 
-// together is how much earlier a lease is renewed than it must be, to be renewed with others.
-const together = 100 * time.Millisecond
+// renewAhead is how much earlier a lease is renewed than it must be, to be renewed with others.
+const renewAhead = 100 * time.Millisecond
 
 // Keeper renews the leases of a server, side by side from one goroutine, which runs while
 // there are any. A renewal that fails, or gets no answer within a second, delays no other one. A Keeper
@@ -37,7 +37,7 @@ func NewKeeper(js jetstream.JetStream) *Keeper {
 func (k *Keeper) add(h *Lease) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	h.next = time.Now().Add(renewEvery)
+	h.nextRenewal = time.Now().Add(renewInterval)
 	k.leases[h] = struct{}{}
 	if !k.running {
 		k.running = true
@@ -87,25 +87,25 @@ func (k *Keeper) due() (due []*Lease, next time.Time, held bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	now := time.Now()
-	next = now.Add(renewEvery)
+	next = now.Add(renewInterval)
 	for h := range k.leases {
 		switch {
-		case h.busy:
+		case h.renewing:
 		case h.dropped || !h.Valid():
 			delete(k.leases, h)
 			close(h.lost)
-		case h.next.Before(now.Add(together)) && h.failed: // no other lease waits for this one's bucket
-			h.busy = true
+		case h.nextRenewal.Before(now.Add(renewAhead)) && h.renewalFailed: // no other lease waits for this one's bucket
+			h.renewing = true
 			go k.retake(h)
-		case h.next.Before(now.Add(together)):
-			h.busy = true
+		case h.nextRenewal.Before(now.Add(renewAhead)):
+			h.renewing = true
 			due = append(due, h)
-		case h.next.Before(next):
-			next = h.next
+		case h.nextRenewal.Before(next):
+			next = h.nextRenewal
 		}
 	}
 	for h := range k.leases {
-		if ends := now.Add(h.remaining()); !h.busy && ends.Before(next) {
+		if ends := now.Add(h.remaining()); !h.renewing && ends.Before(next) {
 			next = ends
 		}
 	}
@@ -115,7 +115,7 @@ func (k *Keeper) due() (due []*Lease, next time.Time, held bool) {
 
 // renew renews leases, and waits for the answers until the first of the leases would end.
 func (k *Keeper) renew(due []*Lease) {
-	asked, within := time.Now(), renewEvery
+	asked, within := time.Now(), renewInterval
 	answers := make([]jetstream.PubAckFuture, len(due))
 	for i, h := range due {
 		within = min(within, h.remaining())
@@ -124,9 +124,9 @@ func (k *Keeper) renew(due []*Lease) {
 	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
 	for i, h := range due {
-		if ack := answerOf(ctx, answers[i]); ack != nil {
+		if ack := awaitAck(ctx, answers[i]); ack != nil {
 			h.renewed(asked, ack.Sequence)
-			k.finishRenewal(h, asked.Add(renewEvery), false)
+			k.finishRenewal(h, asked.Add(renewInterval), false)
 		} else {
 			go k.retake(h)
 		}
@@ -144,8 +144,8 @@ func (h *Lease) renewal() *nats.Msg {
 	}
 }
 
-// answerOf returns the answer to a renewal; nil if it failed, or is not there when ctx has ended.
-func answerOf(ctx context.Context, future jetstream.PubAckFuture) *jetstream.PubAck {
+// awaitAck returns the answer to a renewal; nil if it failed, or is not there when ctx has ended.
+func awaitAck(ctx context.Context, future jetstream.PubAckFuture) *jetstream.PubAck {
 	if future == nil { // the renewal was not sent
 		return nil
 	}
@@ -166,19 +166,19 @@ func answerOf(ctx context.Context, future jetstream.PubAckFuture) *jetstream.Pub
 // retake acquires a lease again that was not renewed, unless another server has it: the bucket may be
 // gone, or an earlier renewal may have succeeded without an answer.
 func (k *Keeper) retake(h *Lease) {
-	ctx, cancel := context.WithTimeout(context.Background(), min(renewEvery, h.remaining()))
+	ctx, cancel := context.WithTimeout(context.Background(), min(renewInterval, h.remaining()))
 	defer cancel()
 	asked, l := time.Now(), h.elector
 	l.bucket = nil
-	revision, err := l.ask(ctx, l.claim)
-	next := asked.Add(renewEvery)
+	revision, err := l.request(ctx, l.claim)
+	next := asked.Add(renewInterval)
 	switch {
 	case err == nil:
 		h.renewed(asked, revision)
 	case errors.Is(err, ErrHeld):
 		h.until.Store(nil)
 	default:
-		next = time.Now().Add(lookEvery)
+		next = time.Now().Add(tryInterval)
 		l.Logger.Warn("the writer's lease is not renewed; will try again", "error", err,
 			"left", h.remaining())
 	}
@@ -190,6 +190,6 @@ func (k *Keeper) retake(h *Lease) {
 func (k *Keeper) finishRenewal(h *Lease, next time.Time, failed bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	h.busy, h.next, h.failed = false, next, failed
+	h.renewing, h.nextRenewal, h.renewalFailed = false, next, failed
 	k.wake()
 }

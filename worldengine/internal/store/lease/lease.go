@@ -23,13 +23,13 @@ import (
 const TTL = 3 * time.Second
 
 const (
-	renewEvery = time.Second
-	lookEvery  = 250 * time.Millisecond
-	key        = "writer"
+	renewInterval = time.Second
+	tryInterval   = 250 * time.Millisecond
+	key           = "writer"
 )
 
-// ErrHeld: another server has the lease. The lease may be free later.
-var ErrHeld = errors.New("worldengine: another server of the world is its writer")
+// ErrHeld means that another server has the lease. The lease may be free later.
+var ErrHeld = errors.New("lease: another server of the world is its writer")
 
 // Elector acquires the lease of a world for one server. Every exported member but Keeper must be set. Only one
 // goroutine may use it at a time, and none while the server has the lease.
@@ -55,7 +55,7 @@ func (l *Elector) Acquire(ctx context.Context) (*Lease, error) {
 		if ctx.Err() == nil && !errors.Is(err, ErrHeld) {
 			l.Logger.Warn("the writer's lease cannot be read; will try again", "error", err)
 		}
-		if err := backoff.Sleep(ctx, lookEvery); err != nil {
+		if err := backoff.Sleep(ctx, tryInterval); err != nil {
 			return nil, err
 		}
 	}
@@ -66,7 +66,7 @@ func (l *Elector) Try(ctx context.Context) (*Lease, error) { return l.acquire(ct
 
 // CurrentHolder returns the Holder of the server that has the lease; "" if the lease is free.
 func (l *Elector) CurrentHolder(ctx context.Context) (holder string, err error) {
-	_, err = l.ask(ctx, func(ctx context.Context) (uint64, error) {
+	_, err = l.request(ctx, func(ctx context.Context) (uint64, error) {
 		entry, err := l.bucket.Get(ctx, key)
 		switch {
 		case errors.Is(err, jetstream.ErrKeyNotFound):
@@ -92,7 +92,7 @@ func (l *Elector) acquire(
 	ctx context.Context, claim func(context.Context) (uint64, error),
 ) (*Lease, error) {
 	asked := time.Now()
-	revision, err := l.ask(ctx, claim)
+	revision, err := l.request(ctx, claim)
 	if err != nil {
 		return nil, err
 	}
@@ -105,8 +105,8 @@ func (l *Elector) acquire(
 	return h, nil
 }
 
-// ask makes one request to the bucket, within TTL. It creates a missing bucket.
-func (l *Elector) ask(
+// request makes one request to the bucket, within TTL. It creates a missing bucket.
+func (l *Elector) request(
 	ctx context.Context, do func(context.Context) (uint64, error),
 ) (revision uint64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, TTL)
@@ -124,7 +124,7 @@ func (l *Elector) ask(
 		return 0, ErrHeld
 	}
 	l.bucket = nil
-	return 0, fmt.Errorf("worldengine: lease of the writer of the world %s: %w",
+	return 0, fmt.Errorf("lease: lease of the writer of the world %s: %w",
 		l.World, err)
 }
 
@@ -165,10 +165,10 @@ type Lease struct {
 	lost    chan struct{}
 
 	// The keeper guards these.
-	next    time.Time // of the next renewal
-	busy    bool      // a renewal is under way
-	failed  bool      // the last renewal
-	dropped bool      // the lease is renewed no more
+	nextRenewal   time.Time // of the next renewal
+	renewing      bool      // a renewal is under way
+	renewalFailed bool      // the last renewal
+	dropped       bool      // the lease is renewed no more
 
 	revision uint64                    // used by the renewal, and after lost is closed
 	until    atomic.Pointer[time.Time] // with the monotonic clock; nil if the lease is over
@@ -206,7 +206,7 @@ func (h *Lease) Release(ctx context.Context) {
 	}
 	h.until.Store(nil)
 	l := h.elector
-	_, err := l.ask(ctx, func(ctx context.Context) (uint64, error) {
+	_, err := l.request(ctx, func(ctx context.Context) (uint64, error) {
 		err := l.bucket.Delete(ctx, key, jetstream.LastRevision(h.revision))
 		if !commitlog.IsWrongLastSequence(err) {
 			return 0, err

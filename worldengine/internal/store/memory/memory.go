@@ -47,19 +47,19 @@ const maxRead = 16
 // readTimeout bounds one reading of a memory.
 const readTimeout = 10 * time.Second
 
-// maxKept bounds the results that a Reader keeps in memory, some 2 KB each.
-const maxKept = 1024
+// maxCached bounds the results that a Reader keeps in memory, some 2 KB each.
+const maxCached = 1024
 
 // Reader reads the memory of the towns of a log. It is safe for concurrent use.
 type Reader struct {
 	log   *records.Log
 	index *index.Index
-	kept  *recent.Map[uint64, *storedResult] // by log sequence
+	cache *recent.Map[uint64, *storedResult] // by log sequence
 }
 
 // NewReader returns a reader of a log with its index.
 func NewReader(log *records.Log, x *index.Index) *Reader {
-	return &Reader{log: log, index: x, kept: recent.NewMap[uint64, *storedResult](maxKept)}
+	return &Reader{log: log, index: x, cache: recent.NewMap[uint64, *storedResult](maxCached)}
 }
 
 // Read returns the memory of the scope's town. If the scope names no town, Read returns the
@@ -84,7 +84,7 @@ func (r *Reader) Read(
 	if scope.TownID != nil {
 		found, m.TownSummary, err = r.summary(ctx, *scope.TownID)
 	} else {
-		found = r.index.Results(layout.TownTokens(towns), index.Kept{}, maxRead)
+		found = r.index.Results(layout.TownTokens(towns), index.FirstKept{}, maxRead)
 	}
 	if err != nil {
 		return nil, err
@@ -117,7 +117,7 @@ func (r *Reader) summary(
 	if err != nil {
 		return found, nil, err
 	}
-	token, kept := wire.TownToken(townID), index.Kept{}
+	token, kept := wire.TownToken(townID), index.FirstKept{}
 	for subject, seq := range map[string]*uint64{
 		layout.LogSubject(r.log.World, token):     &kept.Log,
 		layout.RefusedSubject(r.log.World, token): &kept.Refused,
@@ -136,10 +136,10 @@ func (r *Reader) summary(
 
 func summaryOf(now *town.Snapshot, counts map[string]int) *messages.MemorySummary {
 	s := &messages.MemorySummary{Type: messages.MemorySummaryType, SchemaVersion: 1, Factions: []string{}}
-	s.TownID = text(now.TownID, maxText)
+	s.TownID = truncated(now.TownID, maxText)
 	s.Hope, s.Dread = &now.Pressure.Hope, &now.Pressure.Dread
 	if now.Mission != nil {
-		s.MissionID = text(now.Mission.ID, maxHandoff)
+		s.MissionID = truncated(now.Mission.ID, maxHandoff)
 	}
 	for i := range now.Projects {
 		if now.Projects[i].Status == town.Active {
@@ -184,7 +184,7 @@ func (r *Reader) fillHistory(ctx context.Context, m *messages.Memory, found *ind
 		return err
 	}
 	slices.SortStableFunc(chosen, func(a, b *storedResult) int {
-		return cmp.Or(cmp.Compare(b.result.At, a.result.At), town.Compare(place(b), place(a)))
+		return cmp.Or(cmp.Compare(b.result.At, a.result.At), town.Compare(sortKey(b), sortKey(a)))
 	})
 	for _, t := range chosen[:min(len(chosen), m.Scope.HistoryLimit)] {
 		m.RecentHistory = append(m.RecentHistory, t.result)
@@ -192,8 +192,8 @@ func (r *Reader) fillHistory(ctx context.Context, m *messages.Memory, found *ind
 	return nil
 }
 
-// place is the text by which results of one epoch are sorted.
-func place(t *storedResult) string {
+// sortKey is the text by which results of one epoch are sorted.
+func sortKey(t *storedResult) string {
 	r := &t.result
 	return strings.Join([]string{r.SourceType, r.Kind, orEmpty(r.ProposalType), string(r.Status),
 		orEmpty(r.HandoffID)}, ":")
@@ -241,7 +241,7 @@ func (r *Reader) readNewest(
 
 // resultAt reads the result at a sequence; nil if none can be read.
 func (r *Reader) resultAt(ctx context.Context, seq uint64) (*storedResult, error) {
-	if t, known := r.kept.Get(seq); known {
+	if t, known := r.cache.Get(seq); known {
 		return t, nil
 	}
 	msg, err := r.log.At(ctx, seq)
@@ -250,7 +250,7 @@ func (r *Reader) resultAt(ctx context.Context, seq uint64) (*storedResult, error
 	}
 	t, err := r.readResult(ctx, msg)
 	if t != nil && err == nil {
-		r.kept.Add(seq, t)
+		r.cache.Add(seq, t)
 	}
 	return t, err
 }
@@ -287,9 +287,9 @@ func (r *Reader) readResult(ctx context.Context, msg *jetstream.RawStreamMsg) (*
 func resultOf(townID string, r *handoff.Result, p *handoff.Proposal) messages.MemoryResult {
 	m := messages.MemoryResult{
 		SourceType: sourceType, Kind: resultKind, Status: r.Status, ReasonCode: r.ReasonCode,
-		HandoffID: text(r.HandoffID, maxHandoff), ProposalType: text(string(p.Type), maxText),
-		Command: text(r.Command, maxCommand), AuthorityCommands: []string{},
-		TownID: text(townID, maxText),
+		HandoffID: truncated(r.HandoffID, maxHandoff), ProposalType: truncated(string(p.Type), maxText),
+		Command: truncated(r.Command, maxCommand), AuthorityCommands: []string{},
+		TownID: truncated(townID, maxText),
 	}
 	if r.Executed && m.Command != nil {
 		m.AuthorityCommands = append(m.AuthorityCommands, *m.Command)
@@ -301,7 +301,7 @@ func resultOf(townID string, r *handoff.Result, p *handoff.Proposal) messages.Me
 	if at != nil {
 		m.At = *at
 	}
-	m.Summary = orEmpty(text(strings.Join([]string{sourceType, resultKind, string(p.Type),
+	m.Summary = orEmpty(truncated(strings.Join([]string{sourceType, resultKind, string(p.Type),
 		string(r.Status), string(r.ReasonCode), orEmpty(m.TownID)}, " "), maxSummary))
 	return m
 }
@@ -357,20 +357,20 @@ func entryOf(p *handoff.Proposal, title string, complete bool) messages.MemoryEn
 	said := strings.NewReplacer("{actor}", p.ActorID, "{title}", title,
 		"{argument}", p.Argument()).Replace(story)
 	return messages.MemoryEntry{
-		EntryType: tags[0], Message: orEmpty(text(strings.Join(strings.Fields(said), " "), maxMessage)),
+		EntryType: tags[0], Message: orEmpty(truncated(strings.Join(strings.Fields(said), " "), maxMessage)),
 		Tags: tags,
 	}
 }
 
-// text trims s and cuts it to most UTF-16 code units, as JavaScript does; nil if nothing is left.
-func text(s string, most int) *string {
+// truncated trims s and cuts it to limit UTF-16 code units, as JavaScript does; nil if nothing is left.
+func truncated(s string, limit int) *string {
 	space := func(r rune) bool { // space in JavaScript
 		return r >= '\t' && r <= '\r' || unicode.Is(unicode.Z, r) || r == '\uFEFF'
 	}
 	s = strings.TrimFunc(s, space)
 	length := 0
 	for i, r := range s {
-		if length += utf16.RuneLen(r); length > most {
+		if length += utf16.RuneLen(r); length > limit {
 			s = strings.TrimRightFunc(s[:i], space)
 			break
 		}

@@ -74,9 +74,9 @@ func (w *world) memory(s messages.MemoryScope, towns ...string) *messages.Memory
 	data, err := json.Marshal(m)
 	require.NoError(w.t, err)
 	requireAccepted(w.t, data)
-	appended := w.log.Appended
+	appended := w.log.OnAppended
 	rebuilt := memory.NewReader(w.log, indextest.Open(w.t, w.log))
-	w.log.Appended = appended
+	w.log.OnAppended = appended
 	again, err := rebuilt.Read(w.t.Context(), s, towns)
 	require.NoError(w.t, err)
 	require.Equal(w.t, m, again)

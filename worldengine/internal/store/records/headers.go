@@ -22,8 +22,8 @@ import (
 // Headers returns the headers of a record's message. Lists and the index read only these, no body.
 // state is the town's state in the record; nil if it has none.
 func Headers(rec *machine.Record, subject string, state *town.State) nats.Header {
-	header := make(nats.Header, mostHeaders)
-	values := make([]string, 0, mostHeaders) // one array for all
+	header := make(nats.Header, maxHeaders)
+	values := make([]string, 0, maxHeaders) // one array for all
 	set := func(name, value string) {
 		if value != "" {
 			values = append(values, value)
@@ -69,7 +69,7 @@ func Headers(rec *machine.Record, subject string, state *town.State) nats.Header
 		}
 	}
 	if rec.Run != nil {
-		describeRun(rec, set)
+		setRunHeaders(rec, set)
 	}
 	return header
 }
@@ -78,11 +78,11 @@ func Headers(rec *machine.Record, subject string, state *town.State) nats.Header
 // A longer text is in the record alone.
 const maxTextHeader = 4096
 
-// mostHeaders is the number of headers of a handoff's record, with layout.AtHeader.
-const mostHeaders = 16
+// maxHeaders is the number of headers of a handoff's record, with layout.AtHeader.
+const maxHeaders = 16
 
-// describeRun sets the headers of the events in a record.
-func describeRun(rec *machine.Record, set func(name, value string)) {
+// setRunHeaders sets the headers of the events in a record.
+func setRunHeaders(rec *machine.Record, set func(name, value string)) {
 	run := rec.Run
 	set(wire.RunIDHeader, percent.Encode(run.RunID))
 	if len(run.Events) == 0 {
@@ -154,9 +154,9 @@ func (g Gaps) Has(seq uint64) bool {
 	return slices.ContainsFunc(g, func(gap machine.Gap) bool { return gap.After < seq && seq < gap.Before })
 }
 
-// Explain reports whether all records between two of the town, of which the log delivers the later
+// Cover reports whether all records between two of the town, of which the log delivers the later
 // one behind the earlier, were given up, or the later one itself.
-func (g Gaps) Explain(earlier, later uint64) bool {
+func (g Gaps) Cover(earlier, later uint64) bool {
 	return g.Has(later) || slices.ContainsFunc(g, func(gap machine.Gap) bool {
 		return gap.After <= earlier && later <= gap.Before
 	})

@@ -22,12 +22,12 @@ type Log struct {
 	*commitlog.Log
 	// Retention is how long a message on a run's own subject is kept.
 	Retention time.Duration
-	// Newest, if set, returns the sequence of the newest record of a town that the index has, 0 if it
+	// NewestIndexed, if set, returns the sequence of the newest record of a town that the index has, 0 if it
 	// has none. A log that lacks it is damaged.
-	Newest func(townToken string) uint64
-	// Damaged, if set, is called with the token of a town whose last message is lost or cannot be read,
+	NewestIndexed func(townToken string) uint64
+	// OnDamaged, if set, is called with the token of a town whose last message is lost or cannot be read,
 	// and the ErrTownDamaged.
-	Damaged func(townToken string, err error)
+	OnDamaged func(townToken string, err error)
 }
 
 // OpenReader returns the log of a world, for reading only. Its errors are commitlog.OpenLog's.

@@ -35,7 +35,7 @@ func Encode(rec *machine.Record, subject string, after *machine.Town) (*nats.Msg
 	defer bodies.Put(b)
 	var err error
 	if b.json, err = rec.AppendJSON(b.json[:0]); err != nil {
-		return nil, fmt.Errorf("worldengine: cannot write the record of %q: %w", rec.TownID, err)
+		return nil, fmt.Errorf("records: cannot write the record of %q: %w", rec.TownID, err)
 	}
 	return &nats.Msg{
 		Subject: subject, Header: Headers(rec, subject, state), Data: bytes.Clone(b.pack()),
@@ -48,26 +48,26 @@ type body struct{ json, packed []byte }
 var bodies = sync.Pool{New: func() any { return new(body) }}
 
 const (
-	// leastPacked is the length from which a body is packed. The S2 block of so long a body never
+	// minPacked is the length from which a body is packed. The S2 block of so long a body never
 	// starts with '{'.
-	leastPacked = 256
-	// mostBody bounds the JSON of a record that is read, since damage can change the stored length.
-	mostBody = 256 << 20
+	minPacked = 256
+	// maxBody bounds the JSON of a record that is read, since damage can change the stored length.
+	maxBody = 256 << 20
 )
 
-// typical has records of five kinds, without ids, hashes and times. No byte of it may ever change:
+// dictionaryText has records of five kinds, without ids, hashes and times. No byte of it may ever change:
 // stored records could not be read.
 //
 //go:embed dictionary.txt
-var typical []byte
+var dictionaryText []byte
 
 // dictionary packs bodies. S2's format wants a byte before the text, which has no use here.
-var dictionary = s2.NewDict(append([]byte{0}, typical...))
+var dictionary = s2.NewDict(append([]byte{0}, dictionaryText...))
 
 // pack returns the JSON as an S2 block, about a fifth as long: most of a record is in dictionary,
 // or twice in the record (ADR 35).
 func (b *body) pack() []byte {
-	if len(b.json) < leastPacked {
+	if len(b.json) < minPacked {
 		return b.json
 	}
 	b.packed = dictionary.Encode(b.packed[:cap(b.packed)], b.json)
@@ -80,14 +80,14 @@ func Body(data []byte) ([]byte, error) {
 		return data, nil
 	}
 	size, err := s2.DecodedLen(data)
-	if err == nil && size > mostBody {
+	if err == nil && size > maxBody {
 		err = s2.ErrTooLarge
 	}
 	if err == nil {
 		data, err = dictionary.Decode(nil, data)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("worldengine: not a commit record: %w", err)
+		return nil, fmt.Errorf("records: not a commit record: %w", err)
 	}
 	return data, nil
 }

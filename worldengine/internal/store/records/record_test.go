@@ -37,7 +37,7 @@ func TestEncode_ReadsBack(t *testing.T) {
 			Handoff: jsontext.Value(`{"b":2}`), At: time.Unix(1, 0).UTC(),
 			Expires: time.Unix(2, 0).UTC()}},
 		Paused: &messages.PausedBy{Reason: `a "reason"`},
-		Pending: &apply.Pending{Via: apply.Plugin, Attempt: 2, Expected: state.Canonical,
+		Pending: &apply.Pending{Binding: apply.Plugin, Attempt: 2, Expected: state.Canonical,
 			Handoff: jsontext.Value(`{"a":1}`), Accepted: time.Unix(1, 0).UTC()}}
 	rules := town.DefaultRules()
 	rec := &machine.Record{Kind: machine.KindRepair, Rules: &rules, TownID: `a "town"/é`, ActorID: "ada lovelace", Closing: true, Inconsistent: true,
@@ -78,10 +78,10 @@ func TestEncode_ReadsBack(t *testing.T) {
 // from before packing are JSON.
 func TestBody(t *testing.T) {
 	t.Parallel()
-	for _, size := range []int{2, '{', leastPacked - 1, leastPacked, 100_000} {
+	for _, size := range []int{2, '{', minPacked - 1, minPacked, 100_000} {
 		text := []byte("{" + strings.Repeat(" ", size-2) + "}")
 		data := (&body{json: text}).pack()
-		require.Equal(t, size < leastPacked, data[0] == '{')
+		require.Equal(t, size < minPacked, data[0] == '{')
 		for _, stored := range [][]byte{data, text} {
 			read, err := Body(stored)
 			require.NoError(t, err)
@@ -105,7 +105,7 @@ func TestBody_Stored(t *testing.T) {
 		`"status":"active"}],"schemaVersion":"snapshot.v1","sideQuests":[],"townId":"riverbend"}}`,
 		string(body))
 	require.Equal(t, "04f185d3956eeddd1ae06c1913472452a314251de6acc6bc8c2e7e888e651628",
-		fmt.Sprintf("%x", sha256.Sum256(typical)), "dictionary.txt must not change")
+		fmt.Sprintf("%x", sha256.Sum256(dictionaryText)), "dictionary.txt must not change")
 }
 
 // A town id that is too long for a header is in the record alone.

@@ -73,7 +73,7 @@ func (l *Log) Tail(ctx context.Context, runID string, emitted int64) (machine.Ru
 		}
 		var bad error
 		// An error of NATS leaves the rest to Next.
-		_, _ = commitlog.EachOnSubject(ctx, l.Stream, subject, t.Guard+1, false,
+		_, _ = commitlog.ScanSubject(ctx, l.Stream, subject, t.Guard+1, false,
 			func(msg *jetstream.RawStreamMsg) error { bad = add(msg); return bad })
 		if bad != nil {
 			return *t, bad

@@ -23,26 +23,26 @@ func (l *Log) Load(ctx context.Context, townID string) (machine.Town, error) {
 
 // LoadToken is Load for the town with a token.
 func (l *Log) LoadToken(ctx context.Context, token string) (entry machine.Town, err error) {
-	msg, err := l.lastOf(ctx, token)
+	msg, err := l.lastMessage(ctx, token)
 	if msg != nil && err == nil {
 		entry, err = ReadEntry(msg)
 	}
-	if l.Damaged != nil && errors.Is(err, ErrTownDamaged) {
-		l.Damaged(token, err)
+	if l.OnDamaged != nil && errors.Is(err, ErrTownDamaged) {
+		l.OnDamaged(token, err)
 	}
 	return entry, err
 }
 
-// LastOf returns a town's last message, or nil if the town does not exist. It returns
+// LastMessage returns a town's last message, or nil if the town does not exist. It returns
 // ErrTownDamaged or ErrLogUnavailable.
-func (l *Log) LastOf(ctx context.Context, townID string) (*jetstream.RawStreamMsg, error) {
-	return l.lastOf(ctx, wire.TownToken(townID))
+func (l *Log) LastMessage(ctx context.Context, townID string) (*jetstream.RawStreamMsg, error) {
+	return l.lastMessage(ctx, wire.TownToken(townID))
 }
 
-func (l *Log) lastOf(ctx context.Context, token string) (*jetstream.RawStreamMsg, error) {
+func (l *Log) lastMessage(ctx context.Context, token string) (*jetstream.RawStreamMsg, error) {
 	newest := uint64(0)
-	if l.Newest != nil {
-		newest = l.Newest(token) // before the look at the log, which grows
+	if l.NewestIndexed != nil {
+		newest = l.NewestIndexed(token) // before the look at the log, which grows
 	}
 	msg, err := l.Store.Last(ctx, layout.LogSubject(l.World, token))
 	if errors.Is(err, commitlog.ErrUnreadable) {
@@ -86,10 +86,10 @@ func ReadEntry(msg *jetstream.RawStreamMsg) (machine.Town, error) {
 	return rec.Town(msg.Sequence, state), nil
 }
 
-// ErrTownDamaged: the town's last message cannot be read: NATS found that it was changed on the
+// ErrTownDamaged means that the town's last message cannot be read: NATS found that it was changed on the
 // disk, or its state does not match its hash. Until a repair, the town takes neither handoffs nor
 // puts; fsck names the town.
-var ErrTownDamaged = errors.New("worldengine: the stored state of the town is damaged; fsck " +
+var ErrTownDamaged = errors.New("records: the stored state of the town is damaged; fsck " +
 	"says where")
 
 // WorldPause reads the pause of the world, nil if there is none, and the log sequence of its
@@ -119,7 +119,7 @@ func (l *Log) TownBefore(
 		return nil, err
 	}
 	if next == nil {
-		return l.LastOf(ctx, townID)
+		return l.LastMessage(ctx, townID)
 	}
 	return l.Previous(ctx, next)
 }

@@ -25,26 +25,26 @@ import (
 // from the log.
 const maxCacheBytes = 256 << 20
 
-// Towns is a cache of current entries over the log. An entry is stale if another instance has
+// TownCache is a cache of current entries over the log. An entry is stale if another instance has
 // changed the town; the guard of the next commit detects that. It is safe for concurrent use.
-type Towns struct {
+type TownCache struct {
 	log *Log
 
-	mu    sync.Mutex
-	known map[string]machine.Town
-	bytes int
+	mu      sync.Mutex
+	entries map[string]machine.Town
+	bytes   int
 }
 
-// NewTowns returns an empty cache over log.
-func NewTowns(log *Log) *Towns {
-	return &Towns{log: log, known: map[string]machine.Town{}}
+// NewTownCache returns an empty cache over log.
+func NewTownCache(log *Log) *TownCache {
+	return &TownCache{log: log, entries: map[string]machine.Town{}}
 }
 
 // Get returns the town's entry from memory, or from the log; its errors are Log.Load's. The zero
 // entry of a town that does not exist is not kept.
-func (t *Towns) Get(ctx context.Context, townID string) (machine.Town, error) {
+func (t *TownCache) Get(ctx context.Context, townID string) (machine.Town, error) {
 	t.mu.Lock()
-	e, ok := t.known[townID]
+	e, ok := t.entries[townID]
 	t.mu.Unlock()
 	if ok {
 		return e, nil
@@ -58,16 +58,16 @@ func (t *Towns) Get(ctx context.Context, townID string) (machine.Town, error) {
 }
 
 // Set keeps the entry that this writer has read or committed, unless a later one is known.
-func (t *Towns) Set(townID string, e machine.Town) {
+func (t *TownCache) Set(townID string, e machine.Town) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.known[townID].Seq > e.Seq {
+	if t.entries[townID].Seq > e.Seq {
 		return
 	}
 	t.remove(townID)
-	t.known[townID] = e
-	t.bytes += cost(townID, e)
-	for other := range t.known {
+	t.entries[townID] = e
+	t.bytes += cacheCost(townID, e)
+	for other := range t.entries {
 		if t.bytes <= maxCacheBytes {
 			return
 		}
@@ -76,29 +76,29 @@ func (t *Towns) Set(townID string, e machine.Town) {
 }
 
 // Forget makes the next Get read the town from the log.
-func (t *Towns) Forget(townID string) {
+func (t *TownCache) Forget(townID string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.remove(townID)
 }
 
 // Clear forgets all towns.
-func (t *Towns) Clear() {
+func (t *TownCache) Clear() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	clear(t.known)
+	clear(t.entries)
 	t.bytes = 0
 }
 
 // remove is Forget for a caller that holds the lock.
-func (t *Towns) remove(townID string) {
-	if e, ok := t.known[townID]; ok {
-		t.bytes -= cost(townID, e)
-		delete(t.known, townID)
+func (t *TownCache) remove(townID string) {
+	if e, ok := t.entries[townID]; ok {
+		t.bytes -= cacheCost(townID, e)
+		delete(t.entries, townID)
 	}
 }
 
-func cost(townID string, e machine.Town) int {
+func cacheCost(townID string, e machine.Town) int {
 	size := 512 + len(townID) + 2*len(e.State.Canonical)
 	for i := range e.Approvals {
 		size += 512 + len(e.Approvals[i].Handoff)
@@ -106,8 +106,8 @@ func cost(townID string, e machine.Town) int {
 	return size
 }
 
-// Listed is a town as the headers of its last message describe it.
-type Listed struct {
+// TownHeader is a town as the headers of its last message describe it.
+type TownHeader struct {
 	messages.TownSummary
 	Token   string
 	Pending bool // a command is being applied
@@ -117,7 +117,7 @@ type Listed struct {
 // their ids. It omits and logs a town whose message is damaged.
 func (l *Log) Towns(
 	ctx context.Context, tokens []string, logger *slog.Logger,
-) (all []Listed, err error) {
+) (all []TownHeader, err error) {
 	subjects := []string{layout.LogSubject(l.World, "*")}
 	if tokens != nil {
 		subjects = nil
@@ -125,11 +125,11 @@ func (l *Log) Towns(
 	for _, token := range tokens {
 		subjects = append(subjects, layout.LogSubject(l.World, token))
 	}
-	err = commitlog.EachLast(ctx, l.Stream, subjects, func(msg *jetstream.RawStreamMsg) error {
+	err = commitlog.ScanLast(ctx, l.Stream, subjects, func(msg *jetstream.RawStreamMsg) error {
 		if msg.Header.Get(layout.RemovedHeader) != "" {
 			return nil
 		}
-		listed, err := l.listed(ctx, msg)
+		listed, err := l.readTownHeader(ctx, msg)
 		if errors.Is(err, commitlog.ErrLogUnavailable) {
 			return err
 		}
@@ -140,14 +140,14 @@ func (l *Log) Towns(
 		all = append(all, listed)
 		return nil
 	})
-	slices.SortFunc(all, func(a, b Listed) int {
+	slices.SortFunc(all, func(a, b TownHeader) int {
 		return cmp.Or(strings.Compare(a.TownID, b.TownID), cmp.Compare(b.Revision, a.Revision))
 	})
-	return slices.CompactFunc(all, func(a, b Listed) bool { return a.TownID == b.TownID }), err
+	return slices.CompactFunc(all, func(a, b TownHeader) bool { return a.TownID == b.TownID }), err
 }
 
-// listed returns a town by its last message, which was read without its body.
-func (l *Log) listed(ctx context.Context, msg *jetstream.RawStreamMsg) (Listed, error) {
+// readTownHeader returns a town by its last message, which was read without its body.
+func (l *Log) readTownHeader(ctx context.Context, msg *jetstream.RawStreamMsg) (TownHeader, error) {
 	token, header := layout.LoggedTown(msg.Subject), msg.Header
 	townID, err := percent.Decode(header.Get(layout.TownHeader))
 	if townID == "" && err == nil { // the id is too long for a header
@@ -157,14 +157,14 @@ func (l *Log) listed(ctx context.Context, msg *jetstream.RawStreamMsg) (Listed, 
 		}
 	}
 	if err != nil {
-		return Listed{}, fmt.Errorf("log sequence %d: %w", msg.Sequence, err)
+		return TownHeader{}, fmt.Errorf("log sequence %d: %w", msg.Sequence, err)
 	}
 	epoch, err := strconv.ParseInt(header.Get(layout.EpochHeader), 10, 64)
 	if err != nil {
-		return Listed{}, fmt.Errorf("log sequence %d: header %s: %w", msg.Sequence,
+		return TownHeader{}, fmt.Errorf("log sequence %d: header %s: %w", msg.Sequence,
 			layout.EpochHeader, err)
 	}
-	return Listed{TownSummary: messages.TownSummary{
+	return TownHeader{TownSummary: messages.TownSummary{
 		TownID: townID, SnapshotHash: header.Get(layout.HashHeader), DecisionEpoch: epoch,
 		Revision: msg.Sequence, Apply: header.Get(layout.ApplyHeader),
 		Paused: header.Get(layout.PausedHeader) == "true",

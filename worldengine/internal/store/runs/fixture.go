@@ -41,11 +41,11 @@ func newFixture(
 ) (*fixture.Fixture, error) {
 	h, err := handoff.Parse(rec.Handoff, schemas.Limits{Bytes: len(rec.Handoff) + 1})
 	if err != nil {
-		return nil, fmt.Errorf("worldengine: a stored handoff: %w", err)
+		return nil, fmt.Errorf("runs: a stored handoff: %w", err)
 	}
 	result, err := handoff.ParseResult(rec.Result, schemas.Limits{Bytes: len(rec.Result) + 1})
 	if err != nil {
-		return nil, fmt.Errorf("worldengine: a stored result: %w", err)
+		return nil, fmt.Errorf("runs: a stored result: %w", err)
 	}
 	f := &fixture.Fixture{Name: fmt.Sprintf("%s %s", result.Status, h.Command), Handoff: rec.Handoff}
 	if result.Status != handoff.Duplicate && result.ReasonCode != handoff.ReasonUnknownTown {
@@ -93,8 +93,8 @@ const readTimeout = 10 * time.Second
 
 // Fixtures returns the fixtures that repeat the judgement of a run's handoff: for a duplicate, the
 // fixture of its first handoff comes before its own. receipt returns the receipt of a key that a
-// town accepted, or nil. The error is a NotReplayable if there are none, or End's.
-func (e *Ends) Fixtures(
+// town accepted, or nil. The error is a NotReplayable if there are none, or Get's.
+func (e *FinalRecords) Fixtures(
 	ctx context.Context, runID string,
 	receipt func(ctx context.Context, townID, key string) (*dedupe.Receipt, error),
 ) (fixtures []*fixture.Fixture, err error) {
@@ -145,12 +145,12 @@ func duplicateOf(rec *machine.Record) string {
 
 // judged returns the record that judged a run's handoff, and its town's state before the handoff;
 // the state is nil if the log does not keep it.
-func (e *Ends) judged(
+func (e *FinalRecords) judged(
 	ctx context.Context, runID string,
 ) (*machine.Record, jsontext.Value, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	rec, seq, err := e.End(ctx, runID)
+	rec, seq, err := e.Get(ctx, runID)
 	switch {
 	case err != nil:
 		return nil, nil, err

@@ -101,7 +101,7 @@ func TestFixture_NotReplayable(t *testing.T) {
 
 // world is a log and the maker of its fixtures.
 type world struct {
-	*Ends
+	*FinalRecords
 	t        *testing.T
 	receipts map[string]*dedupe.Receipt // by key
 	trouble  error                      // of reading them
@@ -111,7 +111,7 @@ func newWorld(t *testing.T) *world {
 	t.Helper()
 	l := logtest.New(t)
 	w := &world{t: t, receipts: map[string]*dedupe.Receipt{}}
-	w.Ends = &Ends{Log: l, Runs: open(t, l)}
+	w.FinalRecords = &FinalRecords{Log: l, Runs: open(t, l)}
 	return w
 }
 

@@ -31,7 +31,7 @@ func rowOf(run runevents.Snapshot, records []runevents.Record) messages.RunRow {
 // Bounds of the search for one page: runs that are read, and runs that are read at once to find an
 // id.
 const (
-	mostRead   = 2000
+	maxRead    = 2000
 	readAtOnce = 200
 )
 
@@ -45,10 +45,10 @@ func (r *Reader) List(ctx context.Context, filter index.Filter, after uint64, li
 		return messages.Runs{}, err
 	}
 	page, room := messages.Runs{Runs: make([]messages.RunRow, 0, min(limit, 50)), Next: after, Mark: mark}, PageBytes
-	for read := 0; len(page.Runs) < limit && read < r.mostRead; {
+	for read := 0; len(page.Runs) < limit && read < r.maxRead; {
 		atOnce := limit - len(page.Runs)
 		if filter.ID != "" {
-			atOnce = min(readAtOnce, r.mostRead-read)
+			atOnce = min(readAtOnce, r.maxRead-read)
 		}
 		found := r.index.Runs(filter, page.Next, atOnce)
 		for i := range found.Runs {
@@ -57,7 +57,7 @@ func (r *Reader) List(ctx context.Context, filter index.Filter, after uint64, li
 				return messages.Runs{}, err
 			}
 			if row != nil && hasID(row, filter.ID) {
-				row, size, err := fitting(row)
+				row, size, err := fitRow(row)
 				if err != nil {
 					return messages.Runs{}, err
 				}
@@ -68,11 +68,11 @@ func (r *Reader) List(ctx context.Context, filter index.Filter, after uint64, li
 				}
 				page.Runs = append(page.Runs, *row)
 			}
-			page.Next, page.SearchedTo = found.Places[i],
+			page.Next, page.SearchedTo = found.Cursors[i],
 				runevents.Timestamp(found.Runs[i].Rows[0].At)
 		}
 		read += len(found.Runs)
-		page.Searched += found.Looked
+		page.Searched += found.Searched
 		if !found.To.IsZero() {
 			page.SearchedTo = runevents.Timestamp(found.To)
 		}
@@ -83,9 +83,9 @@ func (r *Reader) List(ctx context.Context, filter index.Filter, after uint64, li
 	return page, nil
 }
 
-// fitting returns a row and the size of its JSON. If the row is larger than a page, fitting leaves out
+// fitRow returns a row and the size of its JSON. If the row is larger than a page, fitRow leaves out
 // its steps and artifacts and, if that is not enough, all members that producers chose.
-func fitting(row *messages.RunRow) (*messages.RunRow, int, error) {
+func fitRow(row *messages.RunRow) (*messages.RunRow, int, error) {
 	fits := *row
 	for left := 0; ; left++ {
 		data, err := json.Marshal(&fits)

@@ -157,7 +157,7 @@ func (r *Reader) project(
 ) (runevents.Snapshot, error) {
 	snapshot, alerts, err := runevents.Project(runID, records)
 	if err != nil {
-		return runevents.Snapshot{}, fmt.Errorf("worldengine: run %s: %w", runID, err)
+		return runevents.Snapshot{}, fmt.Errorf("runs: run %s: %w", runID, err)
 	}
 	for _, alert := range alerts {
 		r.raise(alert)

@@ -12,13 +12,13 @@ import (
 	"worldengine/worldengine/internal/store/records"
 )
 
-// ErrUnknownRun: the log keeps no events of that run, or not the first of those that were asked
+// ErrUnknownRun means that the log keeps no events of that run, or not the first of those that were asked
 // for: the run is too old.
-var ErrUnknownRun = errors.New("worldengine: there is no such run")
+var ErrUnknownRun = errors.New("runs: there is no such run")
 
-// ErrRunDamaged: the log has the run, but one of its records cannot be read: it was changed on the
+// ErrRunDamaged means that the log has the run, but one of its records cannot be read: it was changed on the
 // disk of NATS. fsck names the record.
-var ErrRunDamaged = errors.New("worldengine: the stored events of the run are damaged; fsck " +
+var ErrRunDamaged = errors.New("runs: the stored events of the run are damaged; fsck " +
 	"says where")
 
 // Reader reads and lists the runs of a world. It is safe for concurrent use.
@@ -27,11 +27,11 @@ type Reader struct {
 	index *index.Index
 	raise func(runevents.Alert)
 
-	mostRead int // bounds the runs that are read for one page
+	maxRead int // bounds the runs that are read for one page
 }
 
 // New returns the Reader of a world over the world's log and index. raise is called with each alert
 // that the projection of a run finds; it must be safe for concurrent use.
 func New(log *records.Log, x *index.Index, raise func(runevents.Alert)) *Reader {
-	return &Reader{log: log, index: x, raise: raise, mostRead: mostRead}
+	return &Reader{log: log, index: x, raise: raise, maxRead: maxRead}
 }

@@ -21,7 +21,7 @@ import (
 // openWorld makes or opens the log of the world main, as an engine does.
 func openWorld(t *testing.T, js jetstream.JetStream) (jetstream.Stream, commitlog.Store) {
 	t.Helper()
-	plan, err := worldsettings.Agree(t.Context(), js, "main", worldsettings.Settings{}, false)
+	plan, err := worldsettings.PlanToServe(t.Context(), js, "main", worldsettings.Settings{}, false)
 	require.NoError(t, err)
 	stream, err := worldsettings.OpenLog(t.Context(), js, "main", plan, 1, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)

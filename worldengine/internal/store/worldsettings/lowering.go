@@ -17,14 +17,14 @@ import (
 	"worldengine/worldengine/internal/store/records"
 )
 
-// ErrHistoryNeeded: a lower HistoryPerTown would discard records that the log must keep: of handoffs
+// ErrHistoryNeeded means that a lower HistoryPerTown would discard records that the log must keep: of handoffs
 // that failed at the present epoch of their town, or the first ones of a run.
-var ErrHistoryNeeded = errors.New("worldengine: " + HistorySetting + " cannot be lowered so far")
+var ErrHistoryNeeded = errors.New("worldsettings: " + HistorySetting + " cannot be lowered so far")
 
-// checkNeeds returns ErrHistoryNeeded if a town or a run needs more than the history of the plan.
+// checkRequiredHistory returns ErrHistoryNeeded if a town or a run needs more than the history of the plan.
 // subjects are all of the log, with their numbers of messages. A server learns of a lower history
 // within a second; meanwhile it may store into the part that the plan leaves free.
-func (p *Plan) checkNeeds(ctx context.Context, subjects map[string]uint64) error {
+func (p *Plan) checkRequiredHistory(ctx context.Context, subjects map[string]uint64) error {
 	history := p.Settings.HistoryPerTown
 	runs, towns := layout.RunSubject(p.log.World, ""), layout.LogSubject(p.log.World, "")
 	for _, subject := range slices.Sorted(maps.Keys(subjects)) {
@@ -35,12 +35,12 @@ func (p *Plan) checkNeeds(ctx context.Context, subjects map[string]uint64) error
 		case ofRun && messages > history:
 			return fmt.Errorf("%w: the run %s has %d records; they expire after 30 days",
 				ErrHistoryNeeded, runID, messages)
-		case ofTown && records.CheckTown(history, records.Needs{FailedFor: uint32(messages)}, records.TownHandoff) != nil:
-			needs, err := readNeeds(ctx, p.log.Stream, subject)
-			if err == nil && records.CheckTown(history, needs, records.TownHandoff) != nil {
+		case ofTown && records.CheckTown(history, records.RequiredHistory{SinceFailed: uint32(messages)}, records.TownPriorityHandoff) != nil:
+			needs, err := readRequiredHistory(ctx, p.log.Stream, subject)
+			if err == nil && records.CheckTown(history, needs, records.TownPriorityHandoff) != nil {
 				err = fmt.Errorf("%w: the town %s needs its last %d records, and a tenth more: %d handoffs "+
 					"have failed since its epoch is %d. Put it with a later day first", ErrHistoryNeeded,
-					token, needs.Records(), needs.Failed, needs.Epoch)
+					token, needs.Length(), needs.FailedHandoffs, needs.Epoch)
 			}
 			if err != nil {
 				return err
@@ -50,14 +50,14 @@ func (p *Plan) checkNeeds(ctx context.Context, subjects map[string]uint64) error
 	return nil
 }
 
-// readNeeds reads the needs of the town with a log subject.
-func readNeeds(ctx context.Context, stream jetstream.Stream, subject string) (records.Needs, error) {
+// readRequiredHistory reads the required history of the town with a log subject.
+func readRequiredHistory(ctx context.Context, stream jetstream.Stream, subject string) (records.RequiredHistory, error) {
 	type record struct {
 		epoch           int64
 		failed, pending bool
 	}
 	var kept []record
-	whole, err := commitlog.EachOnSubject(ctx, stream, subject, 1, true,
+	whole, err := commitlog.ScanSubject(ctx, stream, subject, 1, true,
 		func(msg *jetstream.RawStreamMsg) error {
 			status, _, _ := strings.Cut(msg.Header.Get(layout.ResultHeader), " ")
 			kind := machine.Kind(msg.Header.Get(layout.KindHeader))
@@ -67,12 +67,12 @@ func readNeeds(ctx context.Context, stream jetstream.Stream, subject string) (re
 			return nil
 		})
 	if err != nil || len(kept) == 0 {
-		return records.Needs{}, err
+		return records.RequiredHistory{}, err
 	}
 	if !whole {
-		return records.Needs{}, fmt.Errorf("%w: %s", commitlog.ErrDamaged, subject)
+		return records.RequiredHistory{}, fmt.Errorf("%w: %s", commitlog.ErrDamaged, subject)
 	}
-	needs := records.Needs{Epoch: kept[len(kept)-1].epoch}
+	needs := records.RequiredHistory{Epoch: kept[len(kept)-1].epoch}
 	for _, rec := range kept {
 		needs.Count(rec.failed && rec.epoch == needs.Epoch, rec.pending)
 	}

@@ -27,7 +27,7 @@ type Plan struct {
 	Discards uint64
 
 	stored Stored
-	must   bool           // store them, even if stored is equal
+	forced bool           // store them, even if stored is equal
 	log    *commitlog.Log // nil if New
 }
 
@@ -45,7 +45,7 @@ func (p *Plan) Refusal(world string, discard bool) error {
 func MakePlan(
 	ctx context.Context, js jetstream.JetStream, world string, given Settings,
 ) (*Plan, error) {
-	given, err := given.Checked()
+	given, err := given.Normalized()
 	if err != nil {
 		return nil, err
 	}
@@ -67,13 +67,13 @@ func MakePlan(
 		return err
 	})
 	if errors.Is(err, commitlog.ErrNoWorld) {
-		return &Plan{New: true, Settings: given.Or(Default())}, nil
+		return &Plan{New: true, Settings: given.WithDefaults(Default())}, nil
 	}
 	if err == nil {
 		err = plan.compare(ctx, given)
 	} else if errors.Is(err, ErrSettingsLost) && len(given.List()) == len(given.all()) {
 		sequence := plan.stored.Sequence
-		plan.stored, plan.must = Configured(plan.log.Stream.CachedInfo().Config), true
+		plan.stored, plan.forced = ReadStreamConfig(plan.log.Stream.CachedInfo().Config), true
 		plan.stored.Sequence = sequence
 		err = plan.compare(ctx, given)
 	}
@@ -86,24 +86,24 @@ func MakePlan(
 // compare sets the members of a plan for an existing world.
 func (p *Plan) compare(ctx context.Context, given Settings) error {
 	current := p.stored.Settings
-	p.Settings, p.Differences = given.Or(current), given.differences(current)
+	p.Settings, p.Differences = given.WithDefaults(current), given.differences(current)
 	if p.Settings.HistoryPerTown >= current.HistoryPerTown {
 		return nil
 	}
 	subjects, err := commitlog.SubjectsOf(ctx, p.log.Stream, ">")
 	if err != nil {
-		return fmt.Errorf("worldengine: the settings of the world %s: %w", p.log.World, err)
+		return fmt.Errorf("worldsettings: the settings of the world %s: %w", p.log.World, err)
 	}
 	delete(subjects, layout.SettingsSubject(p.log.World)) // only the last one counts
 	for _, messages := range subjects {
 		p.Discards += messages - min(messages, uint64(p.Settings.HistoryPerTown))
 	}
-	return p.checkNeeds(ctx, subjects)
+	return p.checkRequiredHistory(ctx, subjects)
 }
 
-// Agree returns the plan to serve a world with given settings. It returns a *DifferError
+// PlanToServe returns the plan to serve a world with given settings. It returns a *DifferError
 // if the world's settings differ from the given ones, unless discard accepts that.
-func Agree(
+func PlanToServe(
 	ctx context.Context, js jetstream.JetStream, world string, given Settings, discard bool,
 ) (*Plan, error) {
 	plan, err := MakePlan(ctx, js, world, given)
@@ -150,7 +150,7 @@ func Follow(ctx context.Context, js jetstream.JetStream, log jetstream.Stream, s
 	s.Configure(&config)
 	_, err := commitlog.UpdateLog(ctx, js, config, quiet)
 	if err != nil {
-		return fmt.Errorf("worldengine: stream %s: the settings are in the log, and the "+
+		return fmt.Errorf("worldsettings: stream %s: the settings are in the log, and the "+
 			"configuration of the stream does not follow them before a server of the world starts "+
 			"again: %w", config.Name, err)
 	}
@@ -164,8 +164,8 @@ var quiet = slog.New(slog.DiscardHandler)
 // before the configuration of the stream follows them. It returns ErrLostRace if the settings were
 // changed since they were read.
 func (p *Plan) record(ctx context.Context, js jetstream.JetStream) error {
-	after := p.stored.with(p.Settings)
-	if p.stored.Sequence > 0 && !p.must && reflect.DeepEqual(after, p.stored) {
+	after := p.stored.withSettings(p.Settings)
+	if p.stored.Sequence > 0 && !p.forced && reflect.DeepEqual(after, p.stored) {
 		return nil
 	}
 	if err := p.addSubject(ctx, js); err != nil {
@@ -206,7 +206,7 @@ func MarkRestored(
 		return err
 	}
 	if plan.stored.RestoredTo != end {
-		plan.stored.RestoredTo, plan.must = end, true
+		plan.stored.RestoredTo, plan.forced = end, true
 	}
 	return plan.recordAndFollow(ctx, js)
 }
@@ -252,7 +252,7 @@ func createLog(
 		return nil, commitlog.ErrLostRace
 	}
 	if err != nil {
-		return nil, fmt.Errorf("worldengine: stream %s: %w", config.Name, err)
+		return nil, fmt.Errorf("worldsettings: stream %s: %w", config.Name, err)
 	}
 	return stream, nil
 }
@@ -260,7 +260,7 @@ func createLog(
 // warn logs the effects of the settings that an operator may not expect. before are the settings
 // before the start.
 func (p *Plan) warn(before Stored, replicas int, logger *slog.Logger) {
-	if unknown := p.Settings.Policy().Unknown(); len(unknown) > 0 {
+	if unknown := p.Settings.Policy().UnknownTypes(); len(unknown) > 0 {
 		logger.Error("the world's setting require-approval names types of proposals that this "+
 			"version does not know, so every proposal requires a person's approval, except in "+
 			"towns with a list of their own: update this server, or change the setting with "+
@@ -275,7 +275,7 @@ func (p *Plan) warn(before Stored, replicas int, logger *slog.Logger) {
 	if before.Sequence == 0 {
 		return
 	}
-	configured := Configured(p.log.Stream.CachedInfo().Config)
+	configured := ReadStreamConfig(p.log.Stream.CachedInfo().Config)
 	if others := configured.differences(before.Settings); len(others) > 0 {
 		logger.Warn("the configuration of the log's stream did not follow the settings of the world, "+
 			"as after a kill or an earlier program: the settings in the log count, and it follows "+
@@ -283,8 +283,8 @@ func (p *Plan) warn(before Stored, replicas int, logger *slog.Logger) {
 	}
 }
 
-// ErrLogMissing: other streams of a world exist, and its log does not. Such a world is not new.
-var ErrLogMissing = errors.New("worldengine: the log of the world is missing: put its stream back, " +
+// ErrLogMissing means that other streams of a world exist, and its log does not. Such a world is not new.
+var ErrLogMissing = errors.New("worldsettings: the log of the world is missing: put its stream back, " +
 	"or remove the other streams of the world, and restore a backup or begin a new world")
 
 // refuseWithoutLog returns ErrLogMissing if a stream of the world exists.

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/worldengine/internal/core/apply"
-	"worldengine/worldengine/internal/engine/bus"
+	"worldengine/worldengine/internal/engine/outbox"
 	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/store/alerts"
 	"worldengine/worldengine/internal/store/commitlog"
@@ -39,7 +39,7 @@ func newWorld(t *testing.T, s worldsettings.Settings) jetstream.JetStream {
 // serveWith opens the log of the world as a server with the settings does.
 func serveWith(t *testing.T, js jetstream.JetStream, s worldsettings.Settings) *worldsettings.Plan {
 	t.Helper()
-	plan, err := worldsettings.Agree(t.Context(), js, "w", s, false)
+	plan, err := worldsettings.PlanToServe(t.Context(), js, "w", s, false)
 	require.NoError(t, err)
 	_, err = worldsettings.OpenLog(t.Context(), js, "w", plan, 1, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
@@ -60,7 +60,7 @@ func settings(t *testing.T, js jetstream.JetStream) (stored, configured worldset
 	log := logOf(t, js)
 	stored, err := worldsettings.Read(t.Context(), log)
 	require.NoError(t, err)
-	return stored, worldsettings.Configured(log.Stream.CachedInfo().Config)
+	return stored, worldsettings.ReadStreamConfig(log.Stream.CachedInfo().Config)
 }
 
 // A change of settings lists the messages that it discards, is refused unless that is accepted, and
@@ -72,12 +72,12 @@ func TestChangeSettings(t *testing.T) {
 	first.HistoryPerTown = 100
 	js := newWorld(t, first)
 
-	served, err := worldsettings.Agree(ctx, js, "w", worldsettings.Settings{}, false)
+	served, err := worldsettings.PlanToServe(ctx, js, "w", worldsettings.Settings{}, false)
 	require.NoError(t, err)
 	require.Equal(t, first, served.Settings, "a server that is given none has the world's")
-	_, err = worldsettings.Agree(ctx, js, "w", worldsettings.Settings{HistoryPerTown: 60}, false)
+	_, err = worldsettings.PlanToServe(ctx, js, "w", worldsettings.Settings{HistoryPerTown: 60}, false)
 	require.ErrorContains(t, err, "--history-per-town 60, and the world has 100")
-	served, err = worldsettings.Agree(ctx, js, "w", worldsettings.Settings{HistoryPerTown: 60}, true)
+	served, err = worldsettings.PlanToServe(ctx, js, "w", worldsettings.Settings{HistoryPerTown: 60}, true)
 	require.NoError(t, err)
 	require.Equal(t, int64(60), served.Settings.HistoryPerTown)
 
@@ -105,7 +105,7 @@ func TestChangeSettings(t *testing.T) {
 	require.Equal(t, uint64(2), log.State.Msgs, "one of the town, and the settings")
 	require.Equal(t, commitlog.DuplicateWindow, log.Config.Duplicates)
 	require.Equal(t, jetstream.S2Compression, log.Config.Compression)
-	want := lower.Or(higher).Or(first)
+	want := lower.WithDefaults(higher).WithDefaults(first)
 	inLog, configured := settings(t, js)
 	require.Equal(t, want, inLog.Settings)
 	inLog.Sequence = 0
@@ -126,7 +126,7 @@ func TestOpenWorldLog_SettingsOfLog(t *testing.T) {
 	require.NoError(t, err)
 
 	served := serveWith(t, js, worldsettings.Settings{})
-	require.Equal(t, strict.Or(worldsettings.Default()), served.Settings)
+	require.Equal(t, strict.WithDefaults(worldsettings.Default()), served.Settings)
 	inLog, configured := settings(t, js)
 	require.Equal(t, served.Settings, inLog.Settings)
 	require.Equal(t, served.Settings, configured.Settings)
@@ -175,7 +175,7 @@ func TestOpenWorldLog_EarlierProgram(t *testing.T) {
 func TestOpenWorldLog_LostRace(t *testing.T) {
 	t.Parallel()
 	ctx, js := t.Context(), newWorld(t, worldsettings.Default())
-	stale, err := worldsettings.Agree(ctx, js, "w", worldsettings.Settings{HistoryPerTown: 9000}, true)
+	stale, err := worldsettings.PlanToServe(ctx, js, "w", worldsettings.Settings{HistoryPerTown: 9000}, true)
 	require.NoError(t, err)
 	strict := worldsettings.Settings{RequireApproval: "PROJECT_ADVANCE"}
 	_, err = worldsettings.Change(ctx, js, "w", strict, false)
@@ -183,7 +183,7 @@ func TestOpenWorldLog_LostRace(t *testing.T) {
 	_, err = worldsettings.OpenLog(ctx, js, "w", stale, 1, slog.New(slog.DiscardHandler))
 	require.ErrorIs(t, err, commitlog.ErrLostRace)
 	inLog, _ := settings(t, js)
-	require.Equal(t, strict.Or(worldsettings.Default()), inLog.Settings)
+	require.Equal(t, strict.WithDefaults(worldsettings.Default()), inLog.Settings)
 }
 
 // Without a readable record, and without a configuration, nobody knows which proposals a person must
@@ -207,7 +207,7 @@ func TestReadSettings_Lost(t *testing.T) {
 			ctx, js := t.Context(), newWorld(t, worldsettings.Default())
 			lose(t, js)
 			for _, given := range []worldsettings.Settings{{}, {RequireApproval: "none"}} {
-				_, err := worldsettings.Agree(ctx, js, "w", given, true)
+				_, err := worldsettings.PlanToServe(ctx, js, "w", given, true)
 				require.ErrorIs(t, err, worldsettings.ErrSettingsLost)
 			}
 			all := worldsettings.Default()
@@ -241,7 +241,7 @@ func TestOpenStream_Unchanged(t *testing.T) {
 	updates, err := js.Conn().SubscribeSync("$JS.EVENT.ADVISORY.STREAM.UPDATED.>")
 	require.NoError(t, err)
 	for _, config := range []jetstream.StreamConfig{
-		alerts.AlertConfig("w", 1), bus.StreamConfig("w", time.Hour, 100, 1),
+		alerts.AlertConfig("w", 1), outbox.StreamConfig("w", time.Hour, 100, 1),
 	} {
 		for range 2 {
 			_, err = commitlog.OpenStream(ctx, js, config, slog.New(slog.DiscardHandler))
@@ -262,7 +262,7 @@ func TestPlanSettings_NewWorld(t *testing.T) {
 	plan, err := worldsettings.MakePlan(ctx, js, "v", worldsettings.Settings{HistoryPerTown: 7})
 	require.NoError(t, err)
 	require.True(t, plan.New)
-	require.Equal(t, worldsettings.Settings{HistoryPerTown: 7}.Or(worldsettings.Default()),
+	require.Equal(t, worldsettings.Settings{HistoryPerTown: 7}.WithDefaults(worldsettings.Default()),
 		plan.Settings)
 	require.Empty(t, plan.Differences)
 	_, err = worldsettings.Change(ctx, js, "v", worldsettings.Settings{HistoryPerTown: 7}, true)

@@ -48,7 +48,7 @@ func (c Compression) Validate() error {
 	if c == CompressEvents || c == CompressAll {
 		return nil
 	}
-	return fmt.Errorf("worldengine: %s must be %s or %s, not %q", CompressSetting, CompressEvents,
+	return fmt.Errorf("worldsettings: %s must be %s or %s, not %q", CompressSetting, CompressEvents,
 		CompressAll, string(c))
 }
 
@@ -94,13 +94,13 @@ func Default() Settings {
 	}
 }
 
-// Or returns the settings; others replace those that are not given.
-func (s Settings) Or(others Settings) Settings {
+// WithDefaults returns the settings; defaults replace those that are not given.
+func (s Settings) WithDefaults(defaults Settings) Settings {
 	return Settings{
-		HistoryPerTown:  cmp.Or(s.HistoryPerTown, others.HistoryPerTown),
-		Apply:           cmp.Or(s.Apply, others.Apply),
-		RequireApproval: cmp.Or(s.RequireApproval, others.RequireApproval),
-		Compress:        cmp.Or(s.Compress, others.Compress),
+		HistoryPerTown:  cmp.Or(s.HistoryPerTown, defaults.HistoryPerTown),
+		Apply:           cmp.Or(s.Apply, defaults.Apply),
+		RequireApproval: cmp.Or(s.RequireApproval, defaults.RequireApproval),
+		Compress:        cmp.Or(s.Compress, defaults.Compress),
 	}
 }
 
@@ -125,15 +125,15 @@ func (s Settings) all() []machine.Setting {
 // Validate returns an error for a setting that the engine accepts but an operator may not set.
 func (s Settings) Validate() error {
 	if s.HistoryPerTown != 0 && s.HistoryPerTown < LeastHistoryPerTown {
-		return fmt.Errorf("worldengine: %s must be at least %d, not %d", HistorySetting,
+		return fmt.Errorf("worldsettings: %s must be at least %d, not %d", HistorySetting,
 			LeastHistoryPerTown, s.HistoryPerTown)
 	}
 	return nil
 }
 
-// Checked returns the settings with the approvals in their stored form, or an error if they are
+// Normalized returns the settings with the approvals in their stored form, or an error if they are
 // invalid.
-func (s Settings) Checked() (Settings, error) {
+func (s Settings) Normalized() (Settings, error) {
 	if s.RequireApproval == "" {
 		return s, nil
 	}
@@ -143,7 +143,7 @@ func (s Settings) Checked() (Settings, error) {
 
 // Policy returns the types of proposals that require a person's approval in towns without a policy.
 // It may name types that this version does not know: see read.
-func (s Settings) Policy() approval.Policy { return approval.Stored(s.RequireApproval) }
+func (s Settings) Policy() approval.Policy { return approval.ParseStored(s.RequireApproval) }
 
 // Set sets a setting by its name. The error lists the valid values.
 func (s *Settings) Set(name, value string) error {
@@ -152,7 +152,7 @@ func (s *Settings) Set(name, value string) error {
 	case HistorySetting:
 		s.HistoryPerTown, err = strconv.ParseInt(value, 10, 64)
 		if err != nil || s.HistoryPerTown < 1 {
-			return fmt.Errorf("worldengine: %s must be at least 1, not %q", name, value)
+			return fmt.Errorf("worldsettings: %s must be at least 1, not %q", name, value)
 		}
 	case ApplySetting:
 		s.Apply = apply.Binding(value)
@@ -160,14 +160,14 @@ func (s *Settings) Set(name, value string) error {
 	case ApprovalSetting:
 		p, unknown := approval.Parse(value)
 		if unknown != nil {
-			return fmt.Errorf("worldengine: %s: %w", name, unknown)
+			return fmt.Errorf("worldsettings: %s: %w", name, unknown)
 		}
 		s.RequireApproval = p.String()
 	case CompressSetting:
 		s.Compress = Compression(value)
 		err = s.Compress.Validate()
 	default:
-		return fmt.Errorf("worldengine: there is no setting %q of a world, but %s, %s, %s and "+
+		return fmt.Errorf("worldsettings: there is no setting %q of a world, but %s, %s, %s and "+
 			"%s", name, HistorySetting, ApplySetting, ApprovalSetting, CompressSetting)
 	}
 	return err
@@ -207,7 +207,7 @@ func (e *DifferError) Error() string {
 		differ = append(differ, fmt.Sprintf(" --%s would discard messages of %s: %d", HistorySetting,
 			layout.LogStream(e.World), e.Discards))
 	}
-	return fmt.Sprintf("worldengine: the settings differ from the settings of the world %s:%s. Omit "+
+	return fmt.Sprintf("worldsettings: the settings differ from the settings of the world %s:%s. Omit "+
 		"them to serve with the world's settings, change them for all servers with handoffctl world "+
 		"settings set, or give --discard-history to make these the world's", e.World,
 		strings.Join(differ, ";"))

@@ -31,7 +31,7 @@ func TestStored(t *testing.T) {
 		require.Equal(t, s, ReadRecord(&machine.Record{Settings: s.Entries()}))
 		config := StreamConfig("w", s.Settings, 1)
 		s.Configure(&config)
-		require.Equal(t, s, Configured(config))
+		require.Equal(t, s, ReadStreamConfig(config))
 		require.Equal(t, s.HistoryPerTown, config.MaxMsgsPerSubject)
 	}
 	require.Equal(t, []machine.Setting{
@@ -51,18 +51,18 @@ func TestStored_OfLaterVersion(t *testing.T) {
 		{Name: "apply", Value: "telepathy"}, {Name: "compress", Value: "some"},
 	}
 	got := ReadRecord(&machine.Record{Settings: later})
-	want := Settings{RequireApproval: "MAGIC,PROJECT_ADVANCE"}.Or(Default())
+	want := Settings{RequireApproval: "MAGIC,PROJECT_ADVANCE"}.WithDefaults(Default())
 	require.Equal(t, want, got.Settings)
 	require.Len(t, got.Policy().Types, 2)
-	require.Contains(t, got.with(allGiven).Entries(), machine.Setting{Name: "later", Value: "1"})
+	require.Contains(t, got.withSettings(allGiven).Entries(), machine.Setting{Name: "later", Value: "1"})
 }
 
 // Each setting that is given counts; the others come from the other settings.
 func TestSettings_Or(t *testing.T) {
 	t.Parallel()
-	require.Equal(t, allGiven, allGiven.Or(Default()))
-	require.Equal(t, allGiven, Settings{}.Or(allGiven))
-	require.Equal(t, Default(), Settings{}.Or(Default()))
+	require.Equal(t, allGiven, allGiven.WithDefaults(Default()))
+	require.Equal(t, allGiven, Settings{}.WithDefaults(allGiven))
+	require.Equal(t, Default(), Settings{}.WithDefaults(Default()))
 }
 
 // Each setting has its least value; a lower one, or no value, is refused by its name. The types to
@@ -90,10 +90,10 @@ func TestSettings_Set(t *testing.T) {
 	require.ErrorContains(t, new(Settings).Set(HistorySetting, "0"),
 		`history-per-town must be at least 1, not "0"`)
 
-	checked, err := Settings{RequireApproval: "SALVAGE_PLAN, PROJECT_ADVANCE"}.Checked()
+	checked, err := Settings{RequireApproval: "SALVAGE_PLAN, PROJECT_ADVANCE"}.Normalized()
 	require.NoError(t, err)
 	require.Equal(t, "PROJECT_ADVANCE,SALVAGE_PLAN", checked.RequireApproval)
-	_, err = Settings{RequireApproval: "MAGIC"}.Checked()
+	_, err = Settings{RequireApproval: "MAGIC"}.Normalized()
 	require.Error(t, err)
 	require.NoError(t, Settings{HistoryPerTown: LeastHistoryPerTown}.Validate())
 	require.ErrorContains(t, Settings{HistoryPerTown: LeastHistoryPerTown - 1}.Validate(),

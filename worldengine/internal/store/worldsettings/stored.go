@@ -33,7 +33,7 @@ type Stored struct {
 	// Sequence is the log sequence of the record; 0 if there is none.
 	Sequence uint64
 
-	later []machine.Setting // of a later program
+	unknown []machine.Setting // of a later program
 }
 
 // The names of the members of Stored in a record, beside the names of settings.
@@ -43,19 +43,19 @@ const (
 )
 
 // The metadata of the stream of a log has each setting under its name behind settingPrefix, and the
-// other members of Stored behind pastPrefix.
+// other members of Stored behind extraPrefix.
 const (
 	settingPrefix = "worldengine."
-	pastPrefix    = "worldengine-"
+	extraPrefix   = "worldengine-"
 )
 
 // ConfigLost is a key in the metadata of a stream whose configuration was lost and made anew from
 // nothing. The settings of such a world are in its log, or lost.
 const ConfigLost = "worldengine-config-lost"
 
-// read returns stored settings. A setting that this version cannot read is dropped, except the types
+// parseStored returns stored settings. A setting that this version cannot read is dropped, except the types
 // to approve: without them a server would execute proposals that a person has to approve.
-func read(list []machine.Setting) (s Stored) {
+func parseStored(list []machine.Setting) (s Stored) {
 	for _, setting := range list {
 		switch next := s.Settings; setting.Name {
 		case leastHistory:
@@ -69,7 +69,7 @@ func read(list []machine.Setting) (s Stored) {
 				s.RequireApproval = setting.Value
 			}
 		default:
-			s.later = append(s.later, setting)
+			s.unknown = append(s.unknown, setting)
 		}
 	}
 	return s
@@ -77,11 +77,11 @@ func read(list []machine.Setting) (s Stored) {
 
 // Entries returns all members, as a record has them.
 func (s Stored) Entries() []machine.Setting {
-	return slices.Concat(s.List(), s.past(), s.later)
+	return slices.Concat(s.List(), s.extras(), s.unknown)
 }
 
-// past returns the members that an operator cannot set.
-func (s Stored) past() (past []machine.Setting) {
+// extras returns the members that an operator cannot set.
+func (s Stored) extras() (past []machine.Setting) {
 	add := func(name, value string) { past = append(past, machine.Setting{Name: name, Value: value}) }
 	if 0 < s.LeastHistory && s.LeastHistory < s.HistoryPerTown {
 		add(leastHistory, strconv.FormatInt(s.LeastHistory, 10))
@@ -94,13 +94,13 @@ func (s Stored) past() (past []machine.Setting) {
 
 // complete sets the members that were not given.
 func (s Stored) complete() Stored {
-	s.Settings = s.Or(Default())
+	s.Settings = s.WithDefaults(Default())
 	s.LeastHistory = min(cmp.Or(s.LeastHistory, s.HistoryPerTown), s.HistoryPerTown)
 	return s
 }
 
-// with returns the stored settings after a change to others.
-func (s Stored) with(settings Settings) Stored {
+// withSettings returns the stored settings after a change to others.
+func (s Stored) withSettings(settings Settings) Stored {
 	s.LeastHistory = min(cmp.Or(s.LeastHistory, settings.HistoryPerTown), settings.HistoryPerTown)
 	s.Settings = settings
 	return s
@@ -114,35 +114,35 @@ func (s Stored) Configure(config *jetstream.StreamConfig) {
 	for _, setting := range s.List() {
 		config.Metadata[settingPrefix+setting.Name] = setting.Value
 	}
-	for _, setting := range s.past() {
-		config.Metadata[pastPrefix+setting.Name] = setting.Value
+	for _, setting := range s.extras() {
+		config.Metadata[extraPrefix+setting.Name] = setting.Value
 	}
 }
 
-// Configured returns the settings in the configuration of the stream of a log. They count only if
+// ReadStreamConfig returns the settings in the configuration of the stream of a log. They count only if
 // the log has no record of settings.
-func Configured(config jetstream.StreamConfig) Stored {
+func ReadStreamConfig(config jetstream.StreamConfig) Stored {
 	var list []machine.Setting
 	for _, key := range slices.Sorted(maps.Keys(config.Metadata)) {
 		name, found := strings.CutPrefix(key, settingPrefix)
 		if !found {
-			name, found = strings.CutPrefix(key, pastPrefix)
+			name, found = strings.CutPrefix(key, extraPrefix)
 		}
 		if found && key != commitlog.FormatKey {
 			list = append(list, machine.Setting{Name: name, Value: config.Metadata[key]})
 		}
 	}
-	s := read(list)
-	s.later = nil
+	s := parseStored(list)
+	s.unknown = nil
 	if s.LeastHistory == 0 && config.MaxMsgsPerSubject > 0 {
 		s.LeastHistory = config.MaxMsgsPerSubject
 	}
 	return s.complete()
 }
 
-// ErrSettingsLost: nothing that is left of a world says its settings. So it is unknown which
+// ErrSettingsLost means that nothing that is left of a world says its settings. So it is unknown which
 // proposals a person must approve.
-var ErrSettingsLost = errors.New("worldengine: the settings of the world are lost: give all of " +
+var ErrSettingsLost = errors.New("worldsettings: the settings of the world are lost: give all of " +
 	"them anew, to handoffd (--history-per-town, --apply, --require-approval, --compress, with " +
 	"--discard-history) or to handoffctl world settings set, or restore a backup")
 
@@ -164,7 +164,7 @@ func Read(ctx context.Context, log *commitlog.Log) (Stored, error) {
 		return Stored{}, fmt.Errorf("%w: the configuration of the stream %s is lost, and the log "+
 			"has no record of them", ErrSettingsLost, config.Name)
 	}
-	return Configured(config), nil
+	return ReadStreamConfig(config), nil
 }
 
 // readSettings reads a message with the settings of a world.
@@ -183,7 +183,7 @@ func readSettings(msg *jetstream.RawStreamMsg) (Stored, error) {
 }
 
 // ReadRecord returns the settings in a record of kind settings.
-func ReadRecord(rec *machine.Record) Stored { return read(rec.Settings).complete() }
+func ReadRecord(rec *machine.Record) Stored { return parseStored(rec.Settings).complete() }
 
 // append appends the settings to the log, behind the record at a sequence, and returns their own
 // sequence. It returns ErrLostRace if the settings were changed meanwhile.

@@ -83,7 +83,7 @@ func TestFsck_TamperedApprovals(t *testing.T) {
 	policy, err := approval.Parse("TOWNSFOLK_TALK")
 	require.NoError(t, err)
 	log := decidedWorld(t, engine.Config{}, &policy).messages()
-	last := func(rec *machine.Record) *approval.Asked {
+	last := func(rec *machine.Record) *approval.Request {
 		return &rec.Approvals[len(rec.Approvals)-1]
 	}
 	decision := &approval.Decision{Approved: true, SignalID: "s", ActorID: "ben", At: time.Now()}
@@ -171,8 +171,8 @@ func unreachable(t *testing.T) engine.Config {
 		},
 	})
 	require.NoError(t, err)
-	return engine.Config{Settings: worldsettings.Settings{Apply: apply.RCON}, RCON: console, Plugin: apply.Policy{
-		Absent:   apply.AbsentFail,
+	return engine.Config{Settings: worldsettings.Settings{Apply: apply.RCON}, RCON: console, Plugin: apply.RetryPolicy{
+		Absence:  apply.AbsenceFail,
 		Deadline: time.Minute, Attempts: 1, Resend: 100 * time.Millisecond,
 	}}
 }

@@ -301,7 +301,7 @@ func (s *damage) backUp() (lines []string) {
 	for _, u := range m.Unreadable {
 		lines = append(lines, fmt.Sprintf("message %d of %s is unreadable", u.Sequence, u.Town))
 	}
-	for _, left := range m.Left {
+	for _, left := range m.Dropped {
 		lines = append(lines, fmt.Sprintf("left out: %s before %d", left.Subject, left.Before))
 	}
 	return lines

@@ -33,7 +33,7 @@ import (
 
 // outside is the configuration of a world whose commands plugins apply.
 func outside() engine.Config {
-	return engine.Config{Settings: worldsettings.Settings{Apply: apply.Plugin}, Plugin: apply.Policy{
+	return engine.Config{Settings: worldsettings.Settings{Apply: apply.Plugin}, Plugin: apply.RetryPolicy{
 		Deadline: 10 * time.Second, Attempts: 3,
 		Backoff: time.Millisecond, Resend: 100 * time.Millisecond,
 	}}
@@ -328,7 +328,7 @@ func (w *checkedWorld) bind(id string, state town.State, binding apply.Binding) 
 func (w *checkedWorld) change(put engine.Put) {
 	w.t.Helper()
 	reply := queue.NewReply[engine.Town]()
-	require.NoError(w.t, w.Engine().Change(put.State.Snapshot.TownID, &put, reply))
+	require.NoError(w.t, w.Engine().SubmitChange(put.State.Snapshot.TownID, &put, reply))
 	_, err := reply.Wait(w.t.Context())
 	require.NoError(w.t, err)
 }

@@ -49,7 +49,7 @@ func (w *checkedWorld) pagesOf(filter index.Filter, limit int) []string {
 func (w *checkedWorld) remove(id string) engine.Town {
 	w.t.Helper()
 	reply := queue.NewReply[engine.Town]()
-	require.NoError(w.t, w.Engine().Change(id, &machine.Remove{ActorID: "ada"}, reply))
+	require.NoError(w.t, w.Engine().SubmitChange(id, &machine.Remove{ActorID: "ada"}, reply))
 	removed, err := reply.Wait(w.t.Context())
 	require.NoError(w.t, err)
 	return removed

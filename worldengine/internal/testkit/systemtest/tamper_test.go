@@ -320,7 +320,7 @@ func requireTampered(t *testing.T, log logMessages, special map[string]tampering
 // log meanwhile.
 func FsckLog(world string, log []*jetstream.RawStreamMsg) ([]fsck.Finding, fsck.Counts, int) {
 	var all []fsck.Finding
-	l := fsck.NewLogCheck(world, func(seq uint64) (*jetstream.RawStreamMsg, error) {
+	l := fsck.NewLogChecker(world, func(seq uint64) (*jetstream.RawStreamMsg, error) {
 		i := slices.IndexFunc(log, func(m *jetstream.RawStreamMsg) bool { return m.Sequence == seq })
 		return log[i], nil
 	})
@@ -408,7 +408,7 @@ func TestFsck_UndecodableHeaders(t *testing.T) {
 		layout.SignalSubject("main"), layout.LogSubject("main", "t"),
 	} {
 		t.Run(fmt.Sprint(i, subject), func(t *testing.T) {
-			w := newCheckedWorld(t, engine.Config{Bus: engine.BusConfig{Enabled: true}}, servertest.Open)
+			w := newCheckedWorld(t, engine.Config{Outbox: engine.OutboxConfig{Enabled: true}}, servertest.Open)
 			w.talk(w.found("t"))
 			other := w.found("other")
 			body := "{}"

@@ -82,13 +82,13 @@ func (t *Target) client(nc *nats.Conn, world string) *client.Client {
 	return &client.Client{Conn: nc, World: world, Timeout: t.Timeout}
 }
 
-// load drives towns.
-type load struct {
+// workload drives towns.
+type workload struct {
 	*Config
 	target  Target
 	worlds  []string // that the towns are in, by turns
 	clients []*client.Client
-	towns   []*driven
+	towns   []*benchTown
 
 	mu       sync.Mutex // for the wrong answers
 	wrong    int
@@ -99,13 +99,13 @@ type load struct {
 // reached, or refuses to be measured.
 func Run(ctx context.Context, config *Config, target Target) (*Report, error) {
 	worlds := config.WorldNames(target.World)
-	l := &load{Config: config, target: target, worlds: worlds[:1]}
-	s := &loads{main: l}
+	l := &workload{Config: config, target: target, worlds: worlds[:1]}
+	s := &workloads{main: l}
 	if config.Worlds > 1 {
-		s.spread = &load{Config: config, target: target, worlds: worlds}
+		s.spread = &workload{Config: config, target: target, worlds: worlds}
 	}
 	if config.Flood > 0 {
-		s.flood = &load{target: target, worlds: worlds[len(worlds)-1:], Config: &Config{
+		s.flood = &workload{target: target, worlds: worlds[len(worlds)-1:], Config: &Config{
 			Towns: config.Flood, Concurrency: config.Flood, Connections: config.Connections,
 			Duration: config.Duration + floodLead,
 		}}
@@ -142,7 +142,7 @@ func Run(ctx context.Context, config *Config, target Target) (*Report, error) {
 }
 
 // phase makes handoffs ahead, and drives the towns for the duration.
-func (l *load) phase(ctx context.Context, expected float64) (Phase, error) {
+func (l *workload) phase(ctx context.Context, expected float64) (Phase, error) {
 	if err := l.makeAhead(expected); err != nil {
 		return Phase{}, err
 	}
@@ -150,12 +150,12 @@ func (l *load) phase(ctx context.Context, expected float64) (Phase, error) {
 }
 
 // makeAhead makes about as many handoffs as a phase needs.
-func (l *load) makeAhead(expected float64) error {
+func (l *workload) makeAhead(expected float64) error {
 	return l.prepare(int(1.5*expected*l.Duration.Seconds()/float64(l.Towns)) + 100)
 }
 
 // setUp makes the connections, and puts towns with new ids.
-func (l *load) setUp(ctx context.Context) error {
+func (l *workload) setUp(ctx context.Context) error {
 	for range l.Connections {
 		nc, err := l.target.Dial("handoffctl bench client")
 		if err != nil {
@@ -165,7 +165,7 @@ func (l *load) setUp(ctx context.Context) error {
 	}
 	run := uuid.NewString()[:8]
 	for i := range l.Towns {
-		t := newDriven(fmt.Sprintf("bench-%s-%d", run, i))
+		t := newBenchTown(fmt.Sprintf("bench-%s-%d", run, i))
 		t.server = l.target.client(l.clients[i%l.Concurrency%len(l.clients)].Conn, l.worlds[i%len(l.worlds)])
 		if _, err := t.server.PutTown(ctx, t.state.Snapshot, client.Put{}); err != nil {
 			return fmt.Errorf("town %s: %w", t.state.Snapshot.TownID, err)
@@ -177,7 +177,7 @@ func (l *load) setUp(ctx context.Context) error {
 
 // removeTowns removes the towns of the benchmark, even if it was interrupted. A client that may not
 // remove towns leaves them.
-func (l *load) removeTowns(ctx context.Context) {
+func (l *workload) removeTowns(ctx context.Context) {
 	for _, t := range l.towns {
 		_, err := t.server.RemoveTown(context.WithoutCancel(ctx), t.state.Snapshot.TownID)
 		if err != nil {
@@ -186,11 +186,11 @@ func (l *load) removeTowns(ctx context.Context) {
 	}
 }
 
-func (l *load) client() *client.Client { return l.clients[0] }
+func (l *workload) client() *client.Client { return l.clients[0] }
 
 // handoffs drives the towns for a duration, at a total rate, or as fast as they answer if rate is
 // 0.
-func (l *load) handoffs(
+func (l *workload) handoffs(
 	ctx context.Context, duration time.Duration, rate float64,
 ) (phase Phase, err error) {
 	wrong := l.wrong
@@ -216,7 +216,7 @@ func (l *load) handoffs(
 
 // serverCPU returns the id of the server that writes, and its processor time so far; both are zero
 // if this user may not see them.
-func (l *load) serverCPU(ctx context.Context) (id string, used time.Duration) {
+func (l *workload) serverCPU(ctx context.Context) (id string, used time.Duration) {
 	status, err := l.client().WorldStatus(ctx)
 	if err != nil {
 		return "", 0
@@ -231,7 +231,7 @@ func (l *load) serverCPU(ctx context.Context) (id string, used time.Duration) {
 
 // drive lets each worker call do until the duration is over; without a rate, at least rounds times.
 // The first error ends all workers.
-func (l *load) drive(
+func (l *workload) drive(
 	ctx context.Context, duration time.Duration, rate float64, rounds int,
 	do func(worker, round int) error,
 ) (Rate, error) {
@@ -269,7 +269,7 @@ func (l *load) drive(
 
 // echo measures plain request-reply with messages of the sizes of a handoff and its result. The
 // responder has a connection of its own.
-func (l *load) echo(ctx context.Context, report *Report) error {
+func (l *workload) echo(ctx context.Context, report *Report) error {
 	data, answer := make([]byte, l.towns[0].size), make([]byte, len(l.towns[0].last))
 	report.HandoffBytes, report.ResultBytes = len(data), len(answer)
 	responder, err := l.target.Dial("handoffctl bench echo")
@@ -293,7 +293,7 @@ func (l *load) echo(ctx context.Context, report *Report) error {
 
 // append measures guarded appends of messages as large as a commit of the benchmark, to a separate
 // stream on the same server. It fails if this client may not make streams.
-func (l *load) append(ctx context.Context) (*Append, error) {
+func (l *workload) append(ctx context.Context) (*Append, error) {
 	var connections []jetstream.JetStream
 	for range l.Connections {
 		nc, err := l.target.DialStreams("handoffctl bench append")
@@ -327,7 +327,7 @@ func (l *load) append(ctx context.Context) (*Append, error) {
 }
 
 // appendStream makes a stream like the log, and returns its name and the size of a commit.
-func (l *load) appendStream(ctx context.Context, js jetstream.JetStream) (string, int, error) {
+func (l *workload) appendStream(ctx context.Context, js jetstream.JetStream) (string, int, error) {
 	world := l.target.World
 	log, err := js.Stream(ctx, layout.LogStream(world))
 	if err != nil {

@@ -33,7 +33,7 @@ func TestWorlds_Compare(t *testing.T) {
 }
 
 // loadOn returns a load of two workers on a NATS server.
-func loadOn(t *testing.T, url string, options ...nats.Option) *load {
+func loadOn(t *testing.T, url string, options ...nats.Option) *workload {
 	dial := func(name string) (*nats.Conn, error) {
 		nc, err := nats.Connect(url, append(options, nats.Name(name))...)
 		if err == nil {
@@ -41,13 +41,13 @@ func loadOn(t *testing.T, url string, options ...nats.Option) *load {
 		}
 		return nc, err
 	}
-	return &load{target: Target{World: "main", Timeout: time.Minute, Dial: dial, DialStreams: dial},
+	return &workload{target: Target{World: "main", Timeout: time.Minute, Dial: dial, DialStreams: dial},
 		worlds: []string{"main"}, Config: &Config{Towns: 3, Concurrency: 2,
 			Connections: 1, Phases: 1, Worlds: 1, Duration: 20 * time.Millisecond, Join: true}}
 }
 
 // A server that starts again during a run costs latency and no answer.
-func TestLoad_RestartOfTheServer(t *testing.T) {
+func TestWorkload_RestartOfTheServer(t *testing.T) {
 	t.Parallel()
 	w := servertest.Start(t)
 	l := loadOn(t, w.URL())
@@ -74,9 +74,9 @@ func TestLoad_RestartOfTheServer(t *testing.T) {
 	}
 }
 
-func TestLoad_Drive(t *testing.T) {
+func TestWorkload_Drive(t *testing.T) {
 	t.Parallel()
-	l := load{Config: &Config{Concurrency: 2}}
+	l := workload{Config: &Config{Concurrency: 2}}
 	rate, err := l.drive(t.Context(), 0, 0, 3, func(int, int) error { return nil })
 	require.NoError(t, err)
 	assert.Equal(t, 6, rate.Count, "every worker had its rounds")
@@ -100,7 +100,7 @@ func TestLoad_Drive(t *testing.T) {
 
 // fakeWorld serves a world that has one town: handoffs get the answers of the test, in turn, the last
 // one for all that come after.
-func fakeWorld(t *testing.T, answers ...func(data []byte) *nats.Msg) *load {
+func fakeWorld(t *testing.T, answers ...func(data []byte) *nats.Msg) *workload {
 	t.Helper()
 	nc := natstest.Connect(t)
 	serve := func(verb wire.Verb, answer func(data []byte) *nats.Msg) {
@@ -127,7 +127,7 @@ func refusal(header nats.Header) func([]byte) *nats.Msg {
 	return func([]byte) *nats.Msg { return &nats.Msg{Header: header} }
 }
 
-func TestLoad_WrongAnswers(t *testing.T) {
+func TestWorkload_WrongAnswers(t *testing.T) {
 	t.Parallel()
 	l := fakeWorld(t, refusal(nats.Header{wire.ErrorCodeHeader: {"400"}, wire.ErrorHeader: {"no"}}),
 		func([]byte) *nats.Msg { return &nats.Msg{Data: []byte(`{}`)} })
@@ -144,9 +144,9 @@ func TestLoad_WrongAnswers(t *testing.T) {
 
 // A refusal that asks for another attempt gets one. It may hide an acceptance, so a duplicate of
 // the predicted result is right then, and only then.
-func TestLoad_SendsAgain(t *testing.T) {
+func TestWorkload_SendsAgain(t *testing.T) {
 	t.Parallel()
-	driven := newDriven("town")
+	driven := newBenchTown("town")
 	require.NoError(t, driven.makeStep())
 	first := driven.steps[0].result
 	l := fakeWorld(t, refusal(nats.Header{wire.ErrorCodeHeader: {"503"}, wire.RetryAfterHeader: {"1"}}),

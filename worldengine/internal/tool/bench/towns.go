@@ -24,8 +24,8 @@ const (
 	resendAfter = 2 * time.Second
 )
 
-// driven is a town that one worker drives, one handoff after the other.
-type driven struct {
+// benchTown is a town that one worker drives, one handoff after the other.
+type benchTown struct {
 	server *client.Client // of its world
 	state  town.State     // after the last step made
 	steps  []step         // made and not yet sent
@@ -42,7 +42,7 @@ type step struct {
 	after  string // the hash of the state after the handoff
 }
 
-func newDriven(id string) *driven {
+func newBenchTown(id string) *benchTown {
 	state := town.NewState(&town.Snapshot{
 		SchemaVersion: town.SchemaVersion, Day: 1, TownID: id,
 		SideQuests: []town.SideQuest{
@@ -54,11 +54,11 @@ func newDriven(id string) *driven {
 			{ID: "wall-perimeter", Name: "Perimeter wall", Progress: 0.4, Status: town.Active},
 		},
 	})
-	return &driven{state: state, hash: state.Hash}
+	return &benchTown{state: state, hash: state.Hash}
 }
 
 // prepare makes handoffs of all towns until each has n.
-func (l *load) prepare(n int) error {
+func (l *workload) prepare(n int) error {
 	n = min(n, maxPrepared/l.Towns+1)
 	for _, t := range l.towns {
 		for len(t.steps) < n {
@@ -72,7 +72,7 @@ func (l *load) prepare(n int) error {
 
 // makeStep makes the next handoff: a casual talk with the townsfolk, which is possible in every
 // state.
-func (t *driven) makeStep() error {
+func (t *benchTown) makeStep() error {
 	const kind, casual = handoff.TalkToTownsfolk, "casual"
 	h, err := handoff.New(handoff.Proposal{
 		SnapshotHash: t.state.Hash, DecisionEpoch: t.state.Epoch(), Type: kind,
@@ -97,7 +97,7 @@ func (t *driven) makeStep() error {
 }
 
 // send sends the next handoff of a town, repeats it if the server is full, and checks the answer.
-func (l *load) send(ctx context.Context, t *driven) error {
+func (l *workload) send(ctx context.Context, t *benchTown) error {
 	if len(t.steps) == 0 {
 		if err := t.makeStep(); err != nil {
 			return err
@@ -113,7 +113,7 @@ func (l *load) send(ctx context.Context, t *driven) error {
 		t.hash, t.last = next.after, reply.Data
 		return nil
 	case err == nil && reply.Header.Get(wire.RetryAfterHeader) == "":
-		l.blame("%s: expected executed with %s, got %s%s", t.state.Snapshot.TownID, wants,
+		l.recordWrong("%s: expected executed with %s, got %s%s", t.state.Snapshot.TownID, wants,
 			reply.Header.Get(wire.ErrorHeader), reply.Data)
 		return nil
 	}
@@ -123,15 +123,15 @@ func (l *load) send(ctx context.Context, t *driven) error {
 		return err
 	}
 	if !bytes.Contains(got.JSON, []byte(`"`+next.result+`"`)) {
-		l.blame("%s: expected executed with %s, got %s", t.state.Snapshot.TownID, next.result, got.JSON)
+		l.recordWrong("%s: expected executed with %s, got %s", t.state.Snapshot.TownID, next.result, got.JSON)
 		return nil
 	}
 	t.hash, t.last = next.after, got.JSON
 	return nil
 }
 
-// blame counts a wrong answer, and keeps the first ones for the report.
-func (l *load) blame(format string, args ...any) {
+// recordWrong counts a wrong answer, and keeps the first ones for the report.
+func (l *workload) recordWrong(format string, args ...any) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.wrong++; l.wrong <= maxExamples {
@@ -140,12 +140,12 @@ func (l *load) blame(format string, args ...any) {
 }
 
 // checkTowns compares every town with its last right answer, and verifies that answer in full.
-func (l *load) checkTowns(ctx context.Context) error {
+func (l *workload) checkTowns(ctx context.Context) error {
 	for _, t := range l.towns {
 		id := t.state.Snapshot.TownID
 		if t.last != nil {
 			if _, err := handoff.ParseResult(t.last, schemas.Limits{}); err != nil {
-				l.blame("town %s: the last answer is not a valid result: %v", id, err)
+				l.recordWrong("town %s: the last answer is not a valid result: %v", id, err)
 			}
 		}
 		got, err := t.server.Town(ctx, id)
@@ -153,7 +153,7 @@ func (l *load) checkTowns(ctx context.Context) error {
 			return fmt.Errorf("town %s: %w", id, err)
 		}
 		if got.SnapshotHash != t.hash {
-			l.blame("town %s is in the state %s, not the predicted %s", id, got.SnapshotHash, t.hash)
+			l.recordWrong("town %s is in the state %s, not the predicted %s", id, got.SnapshotHash, t.hash)
 		}
 	}
 	return nil

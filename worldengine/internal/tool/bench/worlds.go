@@ -13,20 +13,20 @@ import (
 // floodLead is how long a flood runs before the phase beside it begins.
 const floodLead = 300 * time.Millisecond
 
-// loads take turns.
-type loads struct {
-	main   *load // on the first world
-	spread *load // the same load on towns of all worlds; nil if there is one world
-	flood  *load // as many handoffs as are answered, in the last world; nil for none
+// workloads take turns.
+type workloads struct {
+	main   *workload // on the first world
+	spread *workload // the same load on towns of all worlds; nil if there is one world
+	flood  *workload // as many handoffs as are answered, in the last world; nil for none
 }
 
 // all returns the loads that there are.
-func (s *loads) all() []*load {
-	return slices.DeleteFunc([]*load{s.main, s.spread, s.flood}, func(l *load) bool { return l == nil })
+func (s *workloads) all() []*workload {
+	return slices.DeleteFunc([]*workload{s.main, s.spread, s.flood}, func(l *workload) bool { return l == nil })
 }
 
 // measure measures the echo, and the phases of all loads by turns.
-func (s *loads) measure(ctx context.Context, r *Report) error {
+func (s *workloads) measure(ctx context.Context, r *Report) error {
 	if err := s.main.prepare(100); err != nil {
 		return err
 	}
@@ -59,7 +59,7 @@ func (s *loads) measure(ctx context.Context, r *Report) error {
 }
 
 // measurePhase measures one phase of each load.
-func (s *loads) measurePhase(ctx context.Context, expected float64, r *Report) error {
+func (s *workloads) measurePhase(ctx context.Context, expected float64, r *Report) error {
 	phase, err := s.main.phase(ctx, expected)
 	if err != nil {
 		return err
@@ -81,8 +81,8 @@ func (s *loads) measurePhase(ctx context.Context, expected float64, r *Report) e
 }
 
 // flooded measures a phase of the main load while the flood runs, and the flood.
-func (s *loads) flooded(ctx context.Context, expected float64) (phase Phase, flood Rate, err error) {
-	for _, l := range []*load{s.flood, s.main} {
+func (s *workloads) flooded(ctx context.Context, expected float64) (phase Phase, flood Rate, err error) {
+	for _, l := range []*workload{s.flood, s.main} {
 		if err := l.makeAhead(expected); err != nil {
 			return phase, flood, err
 		}

@@ -15,7 +15,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"worldengine/worldengine/client"
-	"worldengine/worldengine/internal/engine/bus"
+	"worldengine/worldengine/internal/engine/outbox"
 	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/wire"
@@ -85,7 +85,7 @@ func Open(ctx context.Context, js jetstream.JetStream, world string) (*Box, erro
 		return b, nil
 	}
 	if err == nil {
-		_, err = commitlog.Each(ctx, b.stream, 0, func(msg *jetstream.RawStreamMsg) error {
+		_, err = commitlog.ScanHeaders(ctx, b.stream, 0, func(msg *jetstream.RawStreamMsg) error {
 			b.Letters = append(b.Letters, newLetter(msg))
 			return nil
 		})
@@ -136,7 +136,7 @@ func (b *Box) Replay(ctx context.Context, numbers []uint64, logger *slog.Logger)
 	if len(letters) == 0 {
 		return letters, nil
 	}
-	replayed, err := bus.Replay(ctx, bus.Config{Conn: b.js.Conn(), World: b.world, Logger: logger}, subjects)
+	replayed, err := outbox.Replay(ctx, outbox.Config{Conn: b.js.Conn(), World: b.world, Logger: logger}, subjects)
 	for i := range letters {
 		letters[i].Replayed = slices.Contains(replayed, letters[i].Subject)
 	}

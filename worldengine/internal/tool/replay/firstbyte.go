@@ -6,8 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// FirstByte is the first difference between the bytes of two results.
-type FirstByte struct {
+// ByteDifference is the first difference between the bytes of two results.
+type ByteDifference struct {
 	Offset int `json:"offset"`
 	// Expected and Got are the bytes around it, as text.
 	Expected string `json:"expected"`
@@ -15,11 +15,11 @@ type FirstByte struct {
 	caret    int    // columns before the difference
 }
 
-// around is how many bytes are shown on either side of a difference.
-const around = 30
+// contextBytes is how many bytes are shown on either side of a difference.
+const contextBytes = 30
 
 // newFirstByte returns the first difference; nil if there is none.
-func newFirstByte(expected, got string) *FirstByte {
+func newFirstByte(expected, got string) *ByteDifference {
 	at := 0
 	for at < len(expected) && at < len(got) && expected[at] == got[at] {
 		at++
@@ -28,7 +28,7 @@ func newFirstByte(expected, got string) *FirstByte {
 		return nil
 	}
 	before, _ := excerpt(expected, at)
-	d := &FirstByte{Offset: at, caret: utf8.RuneCountInString(before)}
+	d := &ByteDifference{Offset: at, caret: utf8.RuneCountInString(before)}
 	_, d.Expected = excerpt(expected, at)
 	_, d.Got = excerpt(got, at)
 	return d
@@ -37,7 +37,7 @@ func newFirstByte(expected, got string) *FirstByte {
 // excerpt returns the bytes before a place in a text, and the bytes around it, as printable text on one line.
 // … stands for more.
 func excerpt(text string, at int) (before, all string) {
-	from, to := max(at-around, 0), min(at+around, len(text))
+	from, to := max(at-contextBytes, 0), min(at+contextBytes, len(text))
 	if from > 0 {
 		before = "…"
 	}
@@ -59,7 +59,7 @@ func printable(text string) string {
 }
 
 // Lines renders the difference; none for nil.
-func (d *FirstByte) Lines() []string {
+func (d *ByteDifference) Lines() []string {
 	if d == nil {
 		return nil
 	}

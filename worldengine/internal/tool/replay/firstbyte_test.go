@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-func TestFirstByte_Lines(t *testing.T) {
+func TestByteDifference_Lines(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("0123456789", 10)
 	for _, row := range []struct{ name, expected, got, want string }{

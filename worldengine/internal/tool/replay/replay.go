@@ -19,7 +19,7 @@ import (
 	"worldengine/worldengine/fixture"
 	"worldengine/worldengine/internal/core/apply"
 	"worldengine/worldengine/internal/core/town"
-	"worldengine/worldengine/internal/kit/documents"
+	"worldengine/worldengine/internal/kit/jsonfiles"
 	"worldengine/worldengine/plugin"
 	"worldengine/worldengine/wire"
 )
@@ -182,7 +182,7 @@ func CurrentHash(ctx context.Context, world *client.Client, snapshot jsontext.Va
 	var named struct {
 		TownID string `json:"townId"`
 	}
-	if err := json.Unmarshal(snapshot, &named, documents.Lenient); err != nil {
+	if err := json.Unmarshal(snapshot, &named, jsonfiles.Lenient); err != nil {
 		return "", fmt.Errorf("the snapshot cannot be read: %w", err)
 	}
 	got, err := world.Town(ctx, named.TownID)

@@ -37,8 +37,8 @@ type Mismatch struct {
 	Expected string   `json:"expected"`
 	Got      string   `json:"got"`
 	Differs  []string `json:"differs,omitempty"`
-	// FirstByte is the first difference of the result's bytes, if the fixture expects bytes.
-	FirstByte *FirstByte `json:"firstByte,omitzero"`
+	// ByteDifference is the first difference of the result's bytes, if the fixture expects bytes.
+	FirstByte *ByteDifference `json:"firstByte,omitzero"`
 }
 
 // Lines returns the differences, one on each line.

@@ -23,7 +23,7 @@ import (
 	"worldengine/worldengine/internal/core/apply"
 	"worldengine/worldengine/internal/core/town"
 	"worldengine/worldengine/internal/kit/phrase"
-	"worldengine/worldengine/internal/kit/visible"
+	"worldengine/worldengine/internal/kit/termtext"
 	"worldengine/worldengine/plugin"
 )
 
@@ -294,7 +294,7 @@ func (p *standIn) report(c *apply.Command, answer *apply.Answer, again bool) err
 		p.times[c.ApplyID]++ // shown with the answer, as a count
 		return nil
 	case again:
-		return p.print("%s  %s  repeat of %.20s…, attempt %d -> %s\n", clock(), visible.Text(c.TownID),
+		return p.print("%s  %s  repeat of %.20s…, attempt %d -> %s\n", clock(), termtext.Text(c.TownID),
 			c.ApplyID, c.LogicalAttemptID, text)
 	}
 	shown := ""
@@ -310,11 +310,11 @@ func (p *standIn) report(c *apply.Command, answer *apply.Answer, again bool) err
 // commandText returns a command and the changes that it makes, for people.
 func commandText(c *apply.Command) string {
 	text := fmt.Sprintf("%s  %s  %s  %s %s  (%.20s…, attempt %d, %s left)\n",
-		clock(), visible.Text(c.TownID), visible.Text(c.ActorID), c.Type,
-		visible.Text(c.Argument()), c.ApplyID, c.LogicalAttemptID,
+		clock(), termtext.Text(c.TownID), termtext.Text(c.ActorID), c.Type,
+		termtext.Text(c.Argument()), c.ApplyID, c.LogicalAttemptID,
 		time.Duration(min(c.TimeoutMs, 1e9))*time.Millisecond)
 	for _, found := range changesBetween(c.Snapshot, c.ExpectedSnapshot) {
-		text += fmt.Sprintf("  %s: %s\n", visible.Text(found.Path), visible.Change(found.Before, found.After))
+		text += fmt.Sprintf("  %s: %s\n", termtext.Text(found.Path), termtext.Change(found.Before, found.After))
 	}
 	return text
 }

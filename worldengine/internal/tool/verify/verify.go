@@ -11,7 +11,7 @@ import (
 	"worldengine/handoff"
 	"worldengine/schemas"
 	"worldengine/worldengine/internal/core/town"
-	"worldengine/worldengine/internal/kit/documents"
+	"worldengine/worldengine/internal/kit/jsonfiles"
 	"worldengine/worldengine/internal/kit/phrase"
 )
 
@@ -30,9 +30,9 @@ type Document struct {
 
 // File checks the documents of a file.
 func File(data []byte) (found []Document) {
-	elements, many, err := documents.Split(data)
+	elements, many, err := jsonfiles.Split(data)
 	switch {
-	case errors.Is(err, documents.ErrByteOrderMark):
+	case errors.Is(err, jsonfiles.ErrByteOrderMark):
 		return []Document{{Violations: []schemas.Violation{
 			{Message: "is not JSON: " + phrase.Sentence(err)}}}}
 	case err != nil:
@@ -50,10 +50,10 @@ func File(data []byte) (found []Document) {
 
 // checkElement checks a document, or the documents that an object without schemaVersion holds.
 func checkElement(path string, element jsontext.Value) (found []Document) {
-	in := documents.Unwrap(element)
+	in := jsonfiles.Unwrap(element)
 	var name string
 	if in.Name.Kind() == '"' {
-		_ = json.Unmarshal(in.Name, &name, documents.Lenient) // an unreadable name counts as none
+		_ = json.Unmarshal(in.Name, &name, jsonfiles.Lenient) // an unreadable name counts as none
 	}
 	for _, member := range []struct {
 		name  string

@@ -33,8 +33,8 @@ type Notified chan runevents.Alert
 // Alert keeps an alert.
 func (n Notified) Alert(alert runevents.Alert) { n <- alert }
 
-// Asked does nothing.
-func (Notified) Asked(string, *approval.Asked) {}
+// ApprovalRequested does nothing.
+func (Notified) ApprovalRequested(string, *approval.Request) {}
 
 // Letters returns the dead letters of the world main, oldest first.
 func Letters(t testing.TB, js jetstream.JetStream) []*jetstream.RawStreamMsg {

@@ -33,7 +33,7 @@ func New(t testing.TB) *records.Log {
 	require.NoError(t, err)
 	return &records.Log{Log: &commitlog.Log{
 		World: "main", Store: &commitlog.StreamStore{JetStream: js, Stream: stream},
-		Stream: stream, MaxPayload: nc.MaxPayload, Draw: rand.N[time.Duration],
+		Stream: stream, MaxPayload: nc.MaxPayload, Jitter: rand.N[time.Duration],
 	}, Retention: time.Hour}
 }
 

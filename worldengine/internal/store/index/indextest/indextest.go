@@ -23,7 +23,7 @@ func Open(t testing.TB, l *records.Log) *index.Index {
 	x, err := index.Open(t.Context(), index.Config{World: l.World, Source: index.LogSource(l.Log),
 		Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
-	l.Appended = func(seq uint64, msg *nats.Msg) { x.Put(seq, msg.Subject, msg.Header) }
+	l.OnAppended = func(seq uint64, msg *nats.Msg) { x.Put(seq, msg.Subject, msg.Header) }
 	t.Cleanup(func() { require.NoError(t, x.Close()) })
 	return x
 }

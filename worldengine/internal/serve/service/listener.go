@@ -8,54 +8,54 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// Entrance is a NATS account in which a service receives requests and answers them.
-type Entrance struct {
+// Listener is a NATS account in which a service receives requests and answers them.
+type Listener struct {
 	// Requests is the connection that requests arrive on. It is the service's own: Stop closes it.
 	Requests *nats.Conn
 	// Replies is the connection that answers go out on. It stays open.
 	Replies *nats.Conn
-	// Intake makes Requests wait while the service is behind. Intake.Wrap must have wrapped the
+	// Throttle makes Requests wait while the service is behind. Throttle.Wrap must have wrapped the
 	// network connection of Requests.
-	Intake *Intake
+	Throttle *Throttle
 
 	// arrivals has the arriving requests of each endpoint, for all worlds. A channel for each endpoint
 	// instead of a callback for each subscription keeps a world free of goroutines.
 	arrivals []chan *nats.Msg
 }
 
-// receiveFrom begins to receive the requests that arrive at an entrance.
-func (s *Service) receiveFrom(in *Entrance) {
+// startReceiving begins to receive the requests that arrive at a listener.
+func (s *Service) startReceiving(listener *Listener) {
 	for _, e := range s.endpoints {
-		arrivals := make(chan *nats.Msg, arrivalRoom)
-		in.arrivals = append(in.arrivals, arrivals)
+		arrivals := make(chan *nats.Msg, arrivalCapacity)
+		listener.arrivals = append(listener.arrivals, arrivals)
 		s.receivers.Go(func() {
 			for msg := <-arrivals; msg != nil; msg = <-arrivals {
-				s.receive(in, e, msg)
+				s.receive(listener, e, msg)
 			}
 		})
 	}
-	in.Intake.arrivals.Store(&in.arrivals)
+	listener.Throttle.arrivals.Store(&listener.arrivals)
 }
 
 // receive hands a request to its world, unless that is closed. A message without subscription is a
 // fence.
-func (s *Service) receive(in *Entrance, e *endpoint, msg *nats.Msg) {
+func (s *Service) receive(listener *Listener, e *endpoint, msg *nats.Msg) {
 	if msg.Sub == nil {
 		passed, _ := s.fences.LoadAndDelete(msg)
 		close(passed.(chan struct{}))
 		return
 	}
 	if w, crossed := s.addressee(msg.Subject); w != nil {
-		w.handle(in, e, msg, crossed)
+		w.handle(listener, e, msg, crossed)
 	}
 }
 
-// drainArrivals returns when all requests that NATS has sent to the entrance are handled.
-func (in *Entrance) drainArrivals(ctx context.Context, s *Service) error {
-	if err := in.Requests.FlushWithContext(ctx); err != nil && !in.Requests.IsClosed() {
+// drainArrivals returns when all requests that NATS has sent to the listener are handled.
+func (l *Listener) drainArrivals(ctx context.Context, s *Service) error {
+	if err := l.Requests.FlushWithContext(ctx); err != nil && !l.Requests.IsClosed() {
 		return err
 	}
-	for _, arrivals := range in.arrivals {
+	for _, arrivals := range l.arrivals {
 		fence, passed := new(nats.Msg), make(chan struct{})
 		s.fences.Store(fence, passed)
 		select {
@@ -74,18 +74,18 @@ func (in *Entrance) drainArrivals(ctx context.Context, s *Service) error {
 }
 
 // close stops receiving. It returns when all requests that had arrived are handled.
-func (in *Entrance) close(ctx context.Context) error {
-	err := in.drain(ctx)
-	for _, arrivals := range in.arrivals {
+func (l *Listener) close(ctx context.Context) error {
+	err := l.drain(ctx)
+	for _, arrivals := range l.arrivals {
 		arrivals <- nil // not closed, since the connection may be closing still
 	}
 	return err
 }
 
-func (in *Entrance) drain(ctx context.Context) error {
+func (l *Listener) drain(ctx context.Context) error {
 	closed := make(chan struct{})
-	in.Requests.SetClosedHandler(func(*nats.Conn) { close(closed) })
-	switch err := in.Requests.Drain(); {
+	l.Requests.SetClosedHandler(func(*nats.Conn) { close(closed) })
+	switch err := l.Requests.Drain(); {
 	case errors.Is(err, nats.ErrConnectionClosed):
 		return nil
 	case err != nil:
@@ -95,7 +95,7 @@ func (in *Entrance) drain(ctx context.Context) error {
 	case <-closed:
 		return nil
 	case <-ctx.Done():
-		in.Requests.Close()
+		l.Requests.Close()
 		return fmt.Errorf("service: requests are still arriving: %w", ctx.Err())
 	}
 }

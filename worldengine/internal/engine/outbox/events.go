@@ -1,4 +1,4 @@
-package bus
+package outbox
 
 import (
 	"errors"
@@ -35,18 +35,18 @@ func StreamConfig(
 		config.PersistMode = jetstream.AsyncPersistMode
 		config.Compression = jetstream.S2Compression
 	} else {
-		config.Duplicates = time.Second // it detects the same message of a racing sink
+		config.Duplicates = time.Second // it detects the same message of a racing relay
 	}
 	return config
 }
 
 // errNoHeaders: no engine wrote the message of the log, or somebody changed it.
-var errNoHeaders = errors.New("bus: a message of the log has no headers that can be decoded")
+var errNoHeaders = errors.New("outbox: a message of the log has no headers that can be decoded")
 
 // events returns a message for each run event in a message of the log, without place and guard. The
 // events' persistedAt is the log message's header At. It returns an error if the log message cannot
 // be read.
-func (s *Sink) events(msg *jetstream.RawStreamMsg) ([]*nats.Msg, error) {
+func (r *Relay) events(msg *jetstream.RawStreamMsg) ([]*nats.Msg, error) {
 	kind := machine.Kind(msg.Header.Get(layout.KindHeader))
 	switch {
 	case len(msg.Header) == 0:
@@ -60,9 +60,9 @@ func (s *Sink) events(msg *jetstream.RawStreamMsg) ([]*nats.Msg, error) {
 	}
 	bodies, err := rec.Run.RecordsJSON(commitlog.PersistedAt(msg.Header, msg.Time))
 	if err != nil {
-		return nil, fmt.Errorf("bus: the events of run %s: %w", rec.Run.RunID, err)
+		return nil, fmt.Errorf("outbox: the events of run %s: %w", rec.Run.RunID, err)
 	}
-	subject := wire.EventSubject(s.config.World, layout.TokenOf(rec.TownID),
+	subject := wire.EventSubject(r.config.World, layout.TokenOf(rec.TownID),
 		layout.RunToken(rec.Run.RunID))
 	messages := make([]*nats.Msg, len(bodies))
 	for i, body := range bodies {
@@ -79,8 +79,8 @@ func (s *Sink) events(msg *jetstream.RawStreamMsg) ([]*nats.Msg, error) {
 	return messages, nil
 }
 
-// place is an event's place: its log message, and its number among that message's events.
-type place struct {
+// logPosition is an event's place: its log message, and its number among that message's events.
+type logPosition struct {
 	logSeq uint64
 	part   int
 }

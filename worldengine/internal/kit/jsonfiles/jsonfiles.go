@@ -1,6 +1,6 @@
-// Package documents finds JSON documents: files in directories, values in a file, and documents that are
+// Package jsonfiles finds JSON documents: files in directories, values in a file, and documents that are
 // members of an object.
-package documents
+package jsonfiles
 
 import (
 	"bytes"

@@ -37,18 +37,18 @@ func (s oneMessage) At(_ context.Context, seq uint64) (*jetstream.RawStreamMsg, 
 	return nil, nil
 }
 
-// ends returns the Ends of a log that has the end of the run "run-1".
-func ends(t *testing.T, end *machine.Record) *Ends {
+// ends returns the FinalRecords of a log that has the end of the run "run-1".
+func ends(t *testing.T, end *machine.Record) *FinalRecords {
 	t.Helper()
 	msg, err := records.Encode(end, "any", nil)
 	require.NoError(t, err)
-	return &Ends{
+	return &FinalRecords{
 		Log: &records.Log{Log: &commitlog.Log{Store: oneMessage{body: msg.Data}}}, Runs: fakeRuns{},
 	}
 }
 
 // fakeRuns are runs that have ended, and some that cannot be read.
-type fakeRuns struct{ Getter }
+type fakeRuns struct{ RunGetter }
 
 func (fakeRuns) EndedAt(_ context.Context, runID string) (uint64, error) {
 	return map[string]uint64{"run-1": 7, "run-2": 7, "run-8": 8, "run-9": 9}[runID], unread(runID)
@@ -69,7 +69,7 @@ func unread(runID string) error {
 
 // A run without a readable record of its end answers its client with that instead of waiting for
 // ever. A log that does not answer is asked again.
-func TestEnds_Lost(t *testing.T) {
+func TestFinalRecords_Lost(t *testing.T) {
 	t.Parallel()
 	e := ends(t, logtest.Unreached(t))
 	for runID, want := range map[string]struct {
@@ -84,7 +84,7 @@ func TestEnds_Lost(t *testing.T) {
 		"damaged": {runErr: ErrRunDamaged},
 		"none":    {recordErr: errEvents, runErr: errEvents},
 	} {
-		rec, err := e.Record(t.Context(), runID)
+		rec, err := e.Find(t.Context(), runID)
 		require.ErrorIs(t, err, want.recordErr, runID)
 		require.Equal(t, want.record, rec != nil, runID)
 		ended, err := e.HasEnded(t.Context(), runID)
@@ -97,7 +97,7 @@ func TestEnds_Lost(t *testing.T) {
 }
 
 // A read error, or another run's record, is no end: the end of the run is unknown.
-func TestEnds_Unreadable(t *testing.T) {
+func TestFinalRecords_Unreadable(t *testing.T) {
 	t.Parallel()
 	end, withoutRun := logtest.Unreached(t), logtest.Unreached(t)
 	withoutRun.Run = nil
@@ -110,7 +110,7 @@ func TestEnds_Unreadable(t *testing.T) {
 		{"run-2", end, "run-2 name log sequence 7 for its end, which has another run"},
 		{"run-1", withoutRun, "handoffctl fsck"},
 	} {
-		_, _, err := ends(t, c.end).End(t.Context(), c.runID)
+		_, _, err := ends(t, c.end).Get(t.Context(), c.runID)
 		require.ErrorContains(t, err, c.message)
 	}
 }

@@ -1,4 +1,4 @@
-package documents_test
+package jsonfiles_test
 
 import (
 	"os"
@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"worldengine/worldengine/internal/kit/documents"
+	"worldengine/worldengine/internal/kit/jsonfiles"
 )
 
 func TestSplit_Values(t *testing.T) {
@@ -24,9 +24,9 @@ func TestSplit_Values(t *testing.T) {
 		`[] []`:                 {values: []string{`[]`, `[]`}, many: true},
 		``:                      {err: "it is empty"},
 		`{} {`:                  {err: "at byte 4"},
-		"\xef\xbb\xbf{}":        {err: documents.ErrByteOrderMark.Error()},
+		"\xef\xbb\xbf{}":        {err: jsonfiles.ErrByteOrderMark.Error()},
 	} {
-		values, many, err := documents.Split([]byte(text))
+		values, many, err := jsonfiles.Split([]byte(text))
 		if want.err != "" {
 			require.ErrorContains(t, err, want.err, text)
 			continue
@@ -50,12 +50,12 @@ func TestFiles_OfDirectories(t *testing.T) {
 		require.NoError(t, os.WriteFile(file, nil, 0o600))
 	}
 	note := filepath.Join(dir, "note.txt")
-	found, err := documents.Files([]string{note, dir, "-", dir})
+	found, err := jsonfiles.Files([]string{note, dir, "-", dir})
 	require.NoError(t, err)
 	require.Equal(t, []string{note, filepath.Join(dir, "a.json"), filepath.Join(dir, "b.jsonl"),
 		filepath.Join(dir, "sub/d.ndjson"), "-"}, found)
-	_, err = documents.Files([]string{t.TempDir()})
+	_, err = jsonfiles.Files([]string{t.TempDir()})
 	require.ErrorContains(t, err, "has no *.json, *.jsonl, *.ndjson")
-	_, err = documents.Files([]string{filepath.Join(dir, "absent")})
+	_, err = jsonfiles.Files([]string{filepath.Join(dir, "absent")})
 	require.ErrorIs(t, err, os.ErrNotExist)
 }

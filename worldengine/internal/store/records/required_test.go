@@ -13,7 +13,7 @@ import (
 // Whatever records a town gets while CheckTown allows them, the log never discards the record of a
 // handoff that failed at the town's epoch, nor the first record of a pending command. A command and a
 // pause always find room for their end.
-func TestNeeds_KeepsFailedHandoffs(t *testing.T) {
+func TestRequiredHistory_KeepsFailedHandoffs(t *testing.T) {
 	t.Parallel()
 	type record struct {
 		epoch                   int64
@@ -21,35 +21,35 @@ func TestNeeds_KeepsFailedHandoffs(t *testing.T) {
 	}
 	l := logtest.New(t)
 	const history = 100 // of logtest
-	refused := map[records.TownUse]int{}
+	refused := map[records.TownPriority]int{}
 	for seed := range uint64(200) {
 		rng := rand.New(rand.NewPCG(seed, 1))
-		var needs records.Needs
+		var needs records.RequiredHistory
 		all := []record{{epoch: 1}}
 		needs.Add(1, false, false)
 		for range 500 {
 			last := all[len(all)-1]
-			next, use := last, records.TownSignal
+			next, use := last, records.TownPrioritySignal
 			next.failed = false
 			switch n := rng.IntN(40); {
 			case n == 0 && rng.IntN(10) == 0:
 				next.epoch, next.pending = last.epoch+1, false
 			case n < 4:
 			case n < 10 && last.paused:
-				use, next.paused = records.TownResume, false
+				use, next.paused = records.TownPriorityResume, false
 			case n < 10:
-				use, next.paused = records.TownPause, true
+				use, next.paused = records.TownPriorityPause, true
 			case last.pending && n < 30:
-				use = records.TownUse(int(records.TownRest) + rng.IntN(2))
+				use = records.TownPriority(int(records.TownPriorityRelease) + rng.IntN(2))
 			case last.pending:
-				use, next.pending, next.failed = records.TownEnd, false, rng.IntN(2) == 0
+				use, next.pending, next.failed = records.TownPriorityEnd, false, rng.IntN(2) == 0
 			default:
-				use, next.failed = records.TownHandoff, rng.IntN(3) > 0
+				use, next.failed = records.TownPriorityHandoff, rng.IntN(3) > 0
 				next.pending = !next.failed
 			}
 			if next.epoch == last.epoch && l.CheckTown(needs, use) != nil {
 				refused[use]++
-				require.Less(t, use, records.TownResume, "seed %d", seed)
+				require.Less(t, use, records.TownPriorityResume, "seed %d", seed)
 				continue
 			}
 			all = append(all, next)
@@ -64,7 +64,7 @@ func TestNeeds_KeepsFailedHandoffs(t *testing.T) {
 			}
 		}
 	}
-	for use := records.TownHandoff; use < records.TownResume; use++ {
+	for use := records.TownPriorityHandoff; use < records.TownPriorityResume; use++ {
 		require.NotZero(t, refused[use])
 	}
 }

@@ -1,4 +1,4 @@
-package bus
+package outbox
 
 import (
 	"context"
@@ -26,7 +26,7 @@ const (
 // DeadLetterConfig returns the stream of a world's dead letters. A message has one letter, however
 // often it is given up.
 func DeadLetterConfig(world string, replicas int) jetstream.StreamConfig {
-	config := alerts.SideStream(maxDeadLetterBytes, replicas)
+	config := alerts.OperatorStream(maxDeadLetterBytes, replicas)
 	config.Name = layout.DeadLetterStream(world)
 	config.Description = "Messages of the commit log of " + world + " that its bus does not have"
 	config.Subjects = []string{layout.DeadLetterSubject(world, "*", "*", "*")}
@@ -34,41 +34,41 @@ func DeadLetterConfig(world string, replicas int) jetstream.StreamConfig {
 	return config
 }
 
-// letter is a message that a sink gives up: an event that the stream refuses, or an unreadable
+// deadLetter is a message that a relay gives up: an event that the stream refuses, or an unreadable
 // message of the log.
-type letter struct {
-	at         place // its part is 0 for a message of the log
+type deadLetter struct {
+	at         logPosition // its part is 0 for a message of the log
 	msg        *nats.Msg
 	unreadable bool
 	reason     error
 }
 
-// keep stores a dead letter, and raises its alert. The stream has the letter once, however many
-// sinks give the message up. The alert is raised each time, since an earlier sink may have died
+// storeDeadLetter stores a dead letter, and raises its alert. The stream has the letter once, however many
+// relays give the message up. The alert is raised each time, since an earlier relay may have died
 // before that; the stream of alerts keeps the alert once.
-func (s *Sink) keep(ctx context.Context, l *letter) error {
-	msg, log := s.deadLetter(l, true), alerts.Log{World: s.config.World, Identity: s.identity}
-	err := alerts.Store(ctx, s.js, log, s.letters, msg)
+func (r *Relay) storeDeadLetter(ctx context.Context, l *deadLetter) error {
+	msg, log := r.deadLetterMessage(l, true), alerts.Log{World: r.config.World, Identity: r.identity}
+	err := alerts.Store(ctx, r.js, log, r.deadLetters, msg)
 	if commitlog.IsRefusal(err) {
-		err = alerts.Store(ctx, s.js, log, s.letters, s.deadLetter(l, false))
+		err = alerts.Store(ctx, r.js, log, r.deadLetters, r.deadLetterMessage(l, false))
 	}
 	switch {
 	case commitlog.IsRefusal(err):
-		s.config.Logger.Error("a dead letter is refused too; only the log has the message now",
+		r.config.Logger.Error("a dead letter is refused too; only the log has the message now",
 			"subject", msg.Subject, "error", err)
 	case err != nil && !commitlog.IsWrongLastSequence(err):
-		return fmt.Errorf("bus: the dead letter %s cannot be stored: %w", msg.Subject, err)
+		return fmt.Errorf("outbox: the dead letter %s cannot be stored: %w", msg.Subject, err)
 	}
-	s.config.Raise(s.deliveryFailed(l, msg.Subject))
+	r.config.Raise(r.deliveryFailed(l, msg.Subject))
 	return nil
 }
 
-// deadLetter returns the message of a dead letter, with its body or without. Its guard makes the
+// deadLetterMessage returns the message of a dead letter, with its body or without. Its guard makes the
 // stream refuse a second letter about the message.
-func (s *Sink) deadLetter(l *letter, whole bool) *nats.Msg {
+func (r *Relay) deadLetterMessage(l *deadLetter, whole bool) *nats.Msg {
 	seq, part := strconv.FormatUint(l.at.logSeq, 10), strconv.Itoa(l.at.part)
 	msg := &nats.Msg{
-		Subject: layout.DeadLetterSubject(s.config.World, s.stream.Name, seq, part),
+		Subject: layout.DeadLetterSubject(r.config.World, r.stream.Name, seq, part),
 		Header:  nats.Header{},
 	}
 	if whole {
@@ -89,21 +89,21 @@ func (s *Sink) deadLetter(l *letter, whole bool) *nats.Msg {
 }
 
 func reasonText(reason error) string {
-	return alerts.Shortened(strings.ToValidUTF8(reason.Error(), "\uFFFD"), maxReason)
+	return alerts.Truncate(strings.ToValidUTF8(reason.Error(), "\uFFFD"), maxReason)
 }
 
 // deliveryFailed returns the alert about a dead letter. It names the run and the event.
-func (s *Sink) deliveryFailed(l *letter, subject string) runevents.Alert {
+func (r *Relay) deliveryFailed(l *deadLetter, subject string) runevents.Alert {
 	var event runevents.Record
 	source := "event " + strconv.Itoa(l.at.part) + " of log sequence"
 	if l.unreadable {
 		event.RunID = layout.RunIDOf(l.msg.Header)
 		source = "log sequence"
 	} else {
-		_ = json.Unmarshal(l.msg.Data, &event) // the sink has written it
+		_ = json.Unmarshal(l.msg.Data, &event) // the relay has written it
 	}
 	alert := runevents.NewAlert(runevents.EventBusDeliveryFailed, &event, fmt.Sprintf(
-		"%s cannot be copied to %s: %s %d: %s", l.msg.Subject, s.stream.Name, source, l.at.logSeq,
+		"%s cannot be copied to %s: %s %d: %s", l.msg.Subject, r.stream.Name, source, l.at.logSeq,
 		reasonText(l.reason)))
 	alert.DeadLetter = subject
 	return alert

@@ -14,34 +14,34 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// wrapping dials connections that wait for an intake.
-type wrapping struct{ intake *Intake }
+// wrapping dials connections that wait for an throttle.
+type wrapping struct{ throttle *Throttle }
 
 func (w wrapping) Dial(network, address string) (net.Conn, error) {
 	conn, err := net.Dial(network, address)
-	return w.intake.Wrap(conn), err
+	return w.throttle.Wrap(conn), err
 }
 
 // A flood of the smallest requests that arrives while nobody looks at them is not dropped.
-func TestIntake_SmallMessages(t *testing.T) {
+func TestThrottle_SmallMessages(t *testing.T) {
 	t.Parallel()
-	const messages = 5 * arrivalRoom
+	const messages = 5 * arrivalCapacity
 	sender := natstest.Connect(t)
-	intake := new(Intake)
-	nc, err := nats.Connect(sender.ConnectedUrl(), nats.SetCustomDialer(wrapping{intake}))
+	throttle := new(Throttle)
+	nc, err := nats.Connect(sender.ConnectedUrl(), nats.SetCustomDialer(wrapping{throttle}))
 	require.NoError(t, err)
 	defer nc.Close()
 	subject := wire.Subject("m", wire.RunGet)
-	arrivals := make(chan *nats.Msg, arrivalRoom)
+	arrivals := make(chan *nats.Msg, arrivalCapacity)
 	sub, err := nc.ChanSubscribe(subject, arrivals)
 	require.NoError(t, err)
-	intake.arrivals.Store(&[]chan *nats.Msg{arrivals})
+	throttle.arrivals.Store(&[]chan *nats.Msg{arrivals})
 	require.NoError(t, nc.Flush())
 	for range messages {
 		require.NoError(t, sender.Publish(subject, nil))
 	}
 	require.NoError(t, sender.Flush())
-	require.Eventually(t, intake.full, 30*time.Second, time.Millisecond)
+	require.Eventually(t, throttle.full, 30*time.Second, time.Millisecond)
 	for range messages {
 		select {
 		case <-arrivals:
@@ -56,7 +56,7 @@ func TestIntake_SmallMessages(t *testing.T) {
 
 // A message that arrives faster than it is looked at stays with NATS: no more than the bound waits
 // in the process, and everything arrives at last, unless the connection is closed.
-func TestIntake_Bound(t *testing.T) {
+func TestThrottle_Bound(t *testing.T) {
 	t.Parallel()
 	const messages, size = 45, 1 << 20
 	payload := bytes.Repeat([]byte("x"), size)
@@ -64,16 +64,16 @@ func TestIntake_Bound(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			sender := natstest.Connect(t)
-			intake := new(Intake)
-			nc, err := nats.Connect(sender.ConnectedUrl(), nats.SetCustomDialer(wrapping{intake}))
+			throttle := new(Throttle)
+			nc, err := nats.Connect(sender.ConnectedUrl(), nats.SetCustomDialer(wrapping{throttle}))
 			require.NoError(t, err)
 			defer nc.Close()
 			looking := make(chan struct{})
 			var arrived, most atomic.Int64
-			arrivals := make(chan *nats.Msg, arrivalRoom)
+			arrivals := make(chan *nats.Msg, arrivalCapacity)
 			_, err = nc.ChanSubscribe("a", arrivals)
 			require.NoError(t, err)
-			intake.arrivals.Store(&[]chan *nats.Msg{arrivals})
+			throttle.arrivals.Store(&[]chan *nats.Msg{arrivals})
 			require.NoError(t, nc.Flush())
 			t.Cleanup(func() { arrivals <- nil })
 			go func() {
@@ -90,15 +90,15 @@ func TestIntake_Bound(t *testing.T) {
 				require.NoError(t, sender.Publish("a", payload))
 			}
 			require.NoError(t, sender.Flush())
-			require.Eventually(t, intake.full, 30*time.Second, time.Millisecond)
+			require.Eventually(t, throttle.full, 30*time.Second, time.Millisecond)
 			if closes {
 				nc.Close()
 			}
 			close(looking)
 			require.Eventually(t, func() bool {
-				return closes && !intake.full() || arrived.Load() == messages
+				return closes && !throttle.full() || arrived.Load() == messages
 			}, 30*time.Second, time.Millisecond)
-			require.LessOrEqual(t, most.Load(), int64(intakeBytes+2*size))
+			require.LessOrEqual(t, most.Load(), int64(throttleBytes+2*size))
 			require.True(t, closes || most.Load() > size, "%d waited", most.Load())
 		})
 	}

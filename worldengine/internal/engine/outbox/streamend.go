@@ -1,4 +1,4 @@
-package bus
+package outbox
 
 import (
 	"context"
@@ -13,31 +13,31 @@ import (
 	"worldengine/worldengine/internal/store/commitlog"
 )
 
-// position describes the end of the stream of events.
-type position struct {
-	last        uint64 // the sequence of the last message, kept or not
-	at          place  // of the last event that the stream keeps; zero if it keeps none
-	subject, id string // of that event
+// streamEnd describes the end of the stream of events.
+type streamEnd struct {
+	last        uint64      // the sequence of the last message, kept or not
+	at          logPosition // of the last event that the stream keeps; zero if it keeps none
+	subject, id string      // of that event
 }
 
-// readPosition returns the position of a stream. It skips messages of other writers, which have no
+// readStreamEnd returns the position of a stream. It skips messages of other writers, which have no
 // place in the log.
-func readPosition(ctx context.Context, stream jetstream.Stream) (position, error) {
+func readStreamEnd(ctx context.Context, stream jetstream.Stream) (streamEnd, error) {
 	info, err := stream.Info(ctx)
 	if err != nil {
-		return position{}, fmt.Errorf("bus: state of the stream of events: %w", err)
+		return streamEnd{}, fmt.Errorf("outbox: state of the stream of events: %w", err)
 	}
 	state := info.State
-	pos := position{last: state.LastSeq}
+	pos := streamEnd{last: state.LastSeq}
 	for seq := state.LastSeq; state.Msgs > 0 && seq >= max(state.FirstSeq, 1); seq-- {
 		msg, err := commitlog.StreamStore{Stream: stream}.At(ctx, seq)
 		if err != nil {
-			return position{}, fmt.Errorf("bus: last event of the stream: %w", err)
+			return streamEnd{}, fmt.Errorf("outbox: last event of the stream: %w", err)
 		}
 		if msg == nil {
 			continue // expired or removed
 		}
-		if at, ok := placeOf(msg); ok {
+		if at, ok := logPositionOf(msg); ok {
 			pos.at, pos.subject, pos.id = at, msg.Subject, msg.Header.Get(jetstream.MsgIDHeader)
 			break
 		}
@@ -45,10 +45,10 @@ func readPosition(ctx context.Context, stream jetstream.Stream) (position, error
 	return pos, nil
 }
 
-func placeOf(msg *jetstream.RawStreamMsg) (place, bool) {
+func logPositionOf(msg *jetstream.RawStreamMsg) (logPosition, bool) {
 	part, partErr := strconv.Atoi(msg.Header.Get(layout.LogPartHeader))
 	logSeq, seqErr := strconv.ParseUint(msg.Header.Get(layout.LogSeqHeader), 10, 64)
-	return place{logSeq, part}, partErr == nil && seqErr == nil && logSeq > 0
+	return logPosition{logSeq, part}, partErr == nil && seqErr == nil && logSeq > 0
 }
 
 // lostTries is how many tries in a row find the log without its end before an alert is raised: a new
@@ -58,32 +58,32 @@ const lostTries = 5
 // checkLog returns a commitlog.ErrLogLost if the log lacks the message of the stream's last event.
 // Then nothing is published until the log is back or the stream is purged, since consumers could not
 // tell the events of two logs apart.
-func (s *Sink) checkLog(ctx context.Context, log jetstream.Stream, pos position) error {
-	has, err := s.has(ctx, log, pos)
+func (r *Relay) checkLog(ctx context.Context, log jetstream.Stream, pos streamEnd) error {
+	has, err := r.logHas(ctx, log, pos)
 	if err != nil {
-		return fmt.Errorf("bus: log sequence %d: %w", pos.at.logSeq, err)
+		return fmt.Errorf("outbox: log sequence %d: %w", pos.at.logSeq, err)
 	}
 	if has {
-		s.lostTries = 0
+		r.lostTries = 0
 		return nil
 	}
 	err = fmt.Errorf("%w: the log does not have sequence %d, of which %s has an event; restore "+
 		"the log, or purge the stream, which is filled again from the log",
-		commitlog.ErrLogLost, pos.at.logSeq, s.stream.Name)
-	s.position.Store(0)
-	if s.lostTries++; s.lostTries == lostTries {
-		s.config.Logger.Error("LOG_LOST: no run event is published", "error", err)
-		s.config.Raise(alerts.LogLost.Alert(alerts.Subject{},
+		commitlog.ErrLogLost, pos.at.logSeq, r.stream.Name)
+	r.position.Store(0)
+	if r.lostTries++; r.lostTries == lostTries {
+		r.config.Logger.Error("LOG_LOST: no run event is published", "error", err)
+		r.config.Raise(alerts.LogLost.Alert(alerts.Subject{},
 			"{effect}", "No run event is published", "{error}", phrase.Sentence(err)))
 	}
 	return err
 }
 
-// has reports whether the log has, or had, the message of the stream's last event. The log does not
+// logHas reports whether the log has, or had, the message of the stream's last event. The log does not
 // have it if the log's end, which only grows, is before that message. It does not have it either if
 // another message is in that place: then the log lost its end and has grown again. An unreadable
 // message proves nothing.
-func (s *Sink) has(ctx context.Context, log jetstream.Stream, pos position) (bool, error) {
+func (r *Relay) logHas(ctx context.Context, log jetstream.Stream, pos streamEnd) (bool, error) {
 	info, err := log.Info(ctx)
 	if err != nil || pos.at.logSeq == 0 || pos.at.logSeq > info.State.LastSeq {
 		return pos.at.logSeq == 0, err
@@ -92,7 +92,7 @@ func (s *Sink) has(ctx context.Context, log jetstream.Stream, pos position) (boo
 	if raw == nil || err != nil {
 		return err == nil, err
 	}
-	events, err := s.events(raw)
+	events, err := r.events(raw)
 	part := pos.at.part
 	return err != nil || part < len(events) && events[part].Subject == pos.subject &&
 		events[part].Header.Get(jetstream.MsgIDHeader) == pos.id, nil

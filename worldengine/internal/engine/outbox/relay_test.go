@@ -1,4 +1,4 @@
-package bus
+package outbox
 
 import (
 	"context"
@@ -20,9 +20,9 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// After a sink was killed anywhere, even between the events of one message, the next one continues
+// After a relay was killed anywhere, even between the events of one message, the next one continues
 // there.
-func TestSink_RestartAtEveryPosition(t *testing.T) {
+func TestRelay_RestartAtEveryPosition(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	const messages = 8
@@ -35,7 +35,7 @@ func TestSink_RestartAtEveryPosition(t *testing.T) {
 		w.deleteStream()
 		_, err := w.js.CreateStream(t.Context(), StreamConfig("main", time.Hour, 0, 1))
 		require.NoError(t, err)
-		for _, m := range whole[:cut] { // the events that the killed sink had published
+		for _, m := range whole[:cut] { // the events that the killed relay had published
 			w.append(&nats.Msg{Subject: m.Subject, Header: m.Header, Data: m.Data})
 		}
 		s, stop := w.run()
@@ -45,12 +45,12 @@ func TestSink_RestartAtEveryPosition(t *testing.T) {
 	}
 }
 
-// Any number of sinks may run: no event is doubled, lost, or out of order.
-func TestSink_Race(t *testing.T) {
+// Any number of relays may run: no event is doubled, lost, or out of order.
+func TestRelay_Race(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	const rivals, messages = 4, 400
-	var sinks []*Sink
+	var sinks []*Relay
 	for range rivals {
 		s, _ := w.run()
 		sinks = append(sinks, s)
@@ -62,8 +62,8 @@ func TestSink_Race(t *testing.T) {
 	w.requireImage(messages)
 }
 
-// A second sink goes on when the first one ends. Sinks leave no consumers of the log behind.
-func TestSink_Takeover(t *testing.T) {
+// A second relay goes on when the first one ends. Relays leave no consumers of the log behind.
+func TestRelay_Takeover(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	for n := range 10 {
@@ -83,9 +83,9 @@ func TestSink_Takeover(t *testing.T) {
 	require.Zero(t, info.State.Consumers)
 }
 
-// A stream that is deleted under a running sink, or loses its last events or all, is filled again
+// A stream that is deleted under a running relay, or loses its last events or all, is filled again
 // from the log's beginning, with or without a new event.
-func TestSink_StreamLoses(t *testing.T) {
+func TestRelay_StreamLoses(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		lose func(*world)
@@ -120,8 +120,8 @@ func TestSink_StreamLoses(t *testing.T) {
 	}
 }
 
-// If another stream has its subjects, the sink retries until it can create its own.
-func TestSink_StreamMadeWhenItCan(t *testing.T) {
+// If another stream has its subjects, the relay retries until it can create its own.
+func TestRelay_StreamMadeWhenItCan(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.write(0, 20)
@@ -137,8 +137,8 @@ func TestSink_StreamMadeWhenItCan(t *testing.T) {
 	w.requireImage(20)
 }
 
-// A sink goes on after its NATS was away.
-func TestSink_NATSRestarts(t *testing.T) {
+// A relay goes on after its NATS was away.
+func TestRelay_NATSRestarts(t *testing.T) {
 	t.Parallel()
 	options := &natsserver.Options{JetStream: true, StoreDir: t.TempDir()}
 	server := natstest.Run(t, options)
@@ -163,7 +163,7 @@ func TestSink_NATSRestarts(t *testing.T) {
 }
 
 // A foreign message costs no event its place, wherever it falls.
-func TestSink_StrayMessages(t *testing.T) {
+func TestRelay_StrayMessages(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	s, stop := w.run()
@@ -188,14 +188,14 @@ func TestSink_StrayMessages(t *testing.T) {
 }
 
 // An empty stream needs nothing of the log that is older than its retention.
-func TestSink_Retention(t *testing.T) {
+func TestRelay_Retention(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.write(0, 8)
 	const retention = 100 * time.Millisecond
 	written := time.Now()
 	w.eventually(func() bool { return time.Since(written) > 2*retention }, "they expire")
-	s, _ := w.run(func(s *Sink) { s.stream.MaxAge = retention })
+	s, _ := w.run(func(s *Relay) { s.stream.MaxAge = retention })
 	w.eventually(func() bool { return s.Position() == 8 }, "expired events need no publishing")
 	w.write(8, 10)
 	w.wait(s, 10)
@@ -203,12 +203,12 @@ func TestSink_Retention(t *testing.T) {
 }
 
 // While a log of large messages is published, NATS never has to buffer too much for the connection.
-func TestSink_LargeMessages(t *testing.T) {
+func TestRelay_LargeMessages(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	const messages, size = 120, 500 << 10
 	for n := range messages {
-		w.large[place{uint64(n + 1), 0}] = size
+		w.large[logPosition{uint64(n + 1), 0}] = size
 	}
 	w.write(0, messages)
 	nc, err := nats.Connect(w.nc.ConnectedUrl(), nats.NoReconnect())
@@ -234,34 +234,34 @@ func (a *away) Stream(context.Context, string) (jetstream.Stream, error) {
 }
 
 // The bus's retry policy: while NATS does not answer, the pauses double up to a bound, each at
-// random between half of it and one and a half; the sink never gives up.
-func TestSink_Pauses(t *testing.T) {
+// random between half of it and one and a half; the relay never gives up.
+func TestRelay_Pauses(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		nobody := &away{}
-		s := &Sink{js: nobody, config: Config{Logger: slog.New(slog.DiscardHandler)},
-			refusals: map[place]int{}, pauses: defaultPauses}
+		s := &Relay{js: nobody, config: Config{Logger: slog.New(slog.DiscardHandler)},
+			refusals: map[logPosition]int{}, pauses: defaultPauses}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
 		s.Run(ctx)
 		require.Greater(t, len(nobody.asked), 300, "in an hour")
 		distinct := map[float64]bool{}
-		want := s.pauses.least
+		want := s.pauses.min
 		for i := range nobody.asked[1:] {
 			pause := nobody.asked[i+1].Sub(nobody.asked[i])
 			require.GreaterOrEqual(t, pause, want/2, "pause %d", i)
 			require.LessOrEqual(t, pause, want+want/2, "pause %d", i)
 			distinct[float64(pause)/float64(want)] = true
-			want = min(2*want, s.pauses.most)
+			want = min(2*want, s.pauses.max)
 		}
-		require.Equal(t, s.pauses.most, want)
-		require.Greater(t, len(distinct), 100, "no two sinks keep in step")
+		require.Equal(t, s.pauses.max, want)
+		require.Greater(t, len(distinct), 100, "no two relays keep in step")
 	})
 }
 
 // Events of other producers are marked, persistedAt is the log message's time, and events of a traced
 // run have its trace.
-func TestSink_Headers(t *testing.T) {
+func TestRelay_Headers(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.write(0, 5)
@@ -272,7 +272,7 @@ func TestSink_Headers(t *testing.T) {
 	w.requireImage(15)
 	traced := 0
 	for _, msg := range w.events() {
-		at, ok := placeOf(msg)
+		at, ok := logPositionOf(msg)
 		require.True(t, ok)
 		n := int(at.logSeq) - 1
 		require.Equal(t, string(runevents.StepStarted), msg.Header.Get(wire.EventTypeHeader))
@@ -290,9 +290,9 @@ func TestSink_Headers(t *testing.T) {
 	require.Equal(t, parts(7)+parts(14), traced)
 }
 
-// A sink that was suspended while its world was removed publishes nothing into the stream of a world that
+// A relay that was suspended while its world was removed publishes nothing into the stream of a world that
 // was made anew with the name: the guard of its first event would hold there.
-func TestSink_WorldRemoved(t *testing.T) {
+func TestRelay_WorldRemoved(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.write(0, 4)
@@ -300,7 +300,7 @@ func TestSink_WorldRemoved(t *testing.T) {
 	require.NoError(t, err)
 	stream, log, err := s.open(t.Context())
 	require.NoError(t, err)
-	suspended := relay{Sink: s, stream: stream, log: log}
+	suspended := session{Relay: s, stream: stream, log: log}
 	consumer, err := log.CreateConsumer(t.Context(), suspended.consumer())
 	require.NoError(t, err)
 	batch, err := consumer.Fetch(1)
@@ -312,11 +312,11 @@ func TestSink_WorldRemoved(t *testing.T) {
 	commitlog.Identify(&again, "main", "second")
 	_, err = w.js.CreateStream(t.Context(), again)
 	require.NoError(t, err)
-	_, _, err = s.open(t.Context()) // as the next writer's sink does
+	_, _, err = s.open(t.Context()) // as the next writer's relay does
 	require.NoError(t, err)
 	s.identity = ""
 	require.ErrorIs(t, suspended.publish(t.Context(), <-batch.Messages()), commitlog.ErrOtherLog)
-	require.ErrorIs(t, s.giveUp(t.Context(), letter{at: place{1, 0}, msg: w.record(1), reason: errGap}),
+	require.ErrorIs(t, s.giveUp(t.Context(), deadLetter{at: logPosition{1, 0}, msg: w.record(1), reason: errGap}),
 		commitlog.ErrOtherLog)
 	require.Zero(t, w.stream().CachedInfo().State.Msgs)
 }

@@ -2,9 +2,9 @@ package alerts
 
 import "worldengine/runevents"
 
-// found counts the further events, up to a runSeq, for which an alert of a run stands. While the rate
+// eventCount counts the further events, up to a runSeq, for which an alert of a run stands. While the rate
 // postpones the alert, it stands for none.
-type found struct {
+type eventCount struct {
 	runSeq, more int64
 	postponed    bool
 }
@@ -24,14 +24,14 @@ func key(alert *runevents.Alert) string {
 
 // remember reports whether an alert is raised for the first time.
 func (a *Alerts) remember(alert *runevents.Alert) bool {
-	return a.raised.Add(key(alert), &found{runSeq: alert.RunSeq})
+	return a.raised.Add(key(alert), &eventCount{runSeq: alert.RunSeq})
 }
 
-// RaiseFound raises an alert of a projection about a run of a town; townToken is "" if the town is
+// RaiseProjected raises an alert of a projection about a run of a town; townToken is "" if the town is
 // unknown. If a run gets only one alert of the code (oncePerRun), the first
-// event raises the alert, and further events are counted, in the run's alert and in Stats. RaiseFound
+// event raises the alert, and further events are counted, in the run's alert and in Stats. RaiseProjected
 // returns false if too many were raised lately: the caller raises the alert again later.
-func (a *Alerts) RaiseFound(townToken string, alert runevents.Alert) bool {
+func (a *Alerts) RaiseProjected(townToken string, alert runevents.Alert) bool {
 	if !oncePerRun(alert.Code) {
 		a.RaiseOnce(alert)
 		return true

@@ -11,22 +11,22 @@ import (
 	"worldengine/worldengine/internal/store/records"
 )
 
-// Ends reads how runs have ended. Every member must be set.
-type Ends struct {
+// FinalRecords reads how runs have ended. Every member must be set.
+type FinalRecords struct {
 	Log  *records.Log
-	Runs Getter
+	Runs RunGetter
 }
 
-// Getter reads runs one by one. It is a *Reader.
-type Getter interface {
+// RunGetter reads runs one by one. It is a *Reader.
+type RunGetter interface {
 	Get(ctx context.Context, runID string) (runevents.Snapshot, error)
 	EndedAt(ctx context.Context, runID string) (uint64, error)
 }
 
-// End returns the record that ended a run of the engine, and its log sequence. The record is nil if
+// Get returns the record that ended a run of the engine, and its log sequence. The record is nil if
 // the run has not ended or the log does not keep the record. The errors are EndedAt's and
 // commitlog.ErrLogUnavailable.
-func (e *Ends) End(ctx context.Context, runID string) (*machine.Record, uint64, error) {
+func (e *FinalRecords) Get(ctx context.Context, runID string) (*machine.Record, uint64, error) {
 	seq, err := e.Runs.EndedAt(ctx, runID)
 	if err != nil || seq == 0 {
 		return nil, 0, err
@@ -36,16 +36,16 @@ func (e *Ends) End(ctx context.Context, runID string) (*machine.Record, uint64, 
 		return nil, seq, nil
 	}
 	if err == nil && (rec.Run == nil || rec.Run.RunID != runID) {
-		err = fmt.Errorf("worldengine: the events of run %s name log sequence %d for its end, "+
+		err = fmt.Errorf("runs: the events of run %s name log sequence %d for its end, "+
 			"which has another run: handoffctl fsck says what is wrong with them", runID, seq)
 	}
 	return rec, seq, err
 }
 
-// Record returns the record that ended a run, as End does. If the run events that name the record
-// are gone or cannot be read, Record returns nil: no later try would find the record.
-func (e *Ends) Record(ctx context.Context, runID string) (*machine.Record, error) {
-	rec, _, err := e.End(ctx, runID)
+// Find returns the record that ended a run, as Get does. If the run events that name the record
+// are gone or cannot be read, Find returns nil: no later try would find the record.
+func (e *FinalRecords) Find(ctx context.Context, runID string) (*machine.Record, error) {
+	rec, _, err := e.Get(ctx, runID)
 	if errors.Is(err, ErrUnknownRun) || errors.Is(err, ErrRunDamaged) {
 		return nil, nil
 	}
@@ -53,19 +53,19 @@ func (e *Ends) Record(ctx context.Context, runID string) (*machine.Record, error
 }
 
 // HasEnded reports whether a run has ended. A run of which nothing is kept has not ended.
-func (e *Ends) HasEnded(ctx context.Context, runID string) (bool, error) {
-	run, err := e.known(ctx, runID)
+func (e *FinalRecords) HasEnded(ctx context.Context, runID string) (bool, error) {
+	run, err := e.state(ctx, runID)
 	return run.Status.Terminal(), err
 }
 
 // TownOf returns the town that the start of a run names, "" if there is no such run.
-func (e *Ends) TownOf(ctx context.Context, runID string) (string, error) {
-	run, err := e.known(ctx, runID)
+func (e *FinalRecords) TownOf(ctx context.Context, runID string) (string, error) {
+	run, err := e.state(ctx, runID)
 	return machine.ReadStarted(&run).TownID, err
 }
 
-// known returns the state of a run, zero if there is no such run.
-func (e *Ends) known(ctx context.Context, runID string) (runevents.Snapshot, error) {
+// state returns the state of a run, zero if there is no such run.
+func (e *FinalRecords) state(ctx context.Context, runID string) (runevents.Snapshot, error) {
 	run, err := e.Runs.Get(ctx, runID)
 	if errors.Is(err, ErrUnknownRun) {
 		return runevents.Snapshot{}, nil

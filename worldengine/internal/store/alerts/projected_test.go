@@ -37,14 +37,14 @@ func TestRaiseFound_OncePerRun(t *testing.T) {
 	a.Start()
 	for range 2 {
 		for seq := range int64(100) {
-			a.RaiseFound("t", invalid("r1", seq+1))
+			a.RaiseProjected("t", invalid("r1", seq+1))
 		}
 	}
-	a.RaiseFound("t", invalid("r2", 7))
-	a.RaiseFound("t", runevents.Alert{Code: runevents.CausalViolation, RunID: "r1", EventID: "e"})
+	a.RaiseProjected("t", invalid("r2", 7))
+	a.RaiseProjected("t", runevents.Alert{Code: runevents.CausalViolation, RunID: "r1", EventID: "e"})
 	for range 2 {
 		for seq := range int64(2) { // each is about another time
-			a.RaiseFound("t", runevents.Alert{
+			a.RaiseProjected("t", runevents.Alert{
 				Code: runevents.ProjectorLagHigh, RunID: "r1", EventID: strconv.FormatInt(seq, 10),
 			})
 		}
@@ -75,10 +75,10 @@ func TestRaiseFound_OncePerRun(t *testing.T) {
 	})
 	require.NoError(t, err)
 	next := clocked(w, &now)
-	require.NoError(t, next.Recall(t.Context()))
+	require.NoError(t, next.LoadRaised(t.Context()))
 	next.Start()
 	for seq := range int64(5) {
-		next.RaiseFound("t", invalid("r3", seq+1))
+		next.RaiseProjected("t", invalid("r3", seq+1))
 	}
 	next.Close(t.Context())
 	require.Empty(t, next.Stats().Alerts, "nothing is raised or logged again")
@@ -96,25 +96,25 @@ func TestRaiseFound_RateOfTown(t *testing.T) {
 	a := clocked(w, &now)
 	const runs = 1000
 	for i := range runs {
-		a.RaiseFound("flooded", invalid("f"+strconv.Itoa(i), 1))
+		a.RaiseProjected("flooded", invalid("f"+strconv.Itoa(i), 1))
 	}
-	a.RaiseFound("calm", invalid("c", 1))
+	a.RaiseProjected("calm", invalid("c", 1))
 	other := invalid("o", 1)
 	other.AppendedBy = "another"
-	a.RaiseFound("flooded", other)
+	a.RaiseProjected("flooded", other)
 	stats := a.Stats()
-	require.Equal(t, int64(alerts.FoundOfTown+2), stats.Alerts[runevents.InvalidTransition])
-	require.Equal(t, int64(runs-alerts.FoundOfTown), stats.AlertsMore[runevents.InvalidTransition])
+	require.Equal(t, int64(alerts.MaxPerTown+2), stats.Alerts[runevents.InvalidTransition])
+	require.Equal(t, int64(runs-alerts.MaxPerTown), stats.AlertsMore[runevents.InvalidTransition])
 	for i := range runs {
-		a.RaiseFound(strconv.Itoa(i), invalid("t"+strconv.Itoa(i), 1))
+		a.RaiseProjected(strconv.Itoa(i), invalid("t"+strconv.Itoa(i), 1))
 	}
 	require.Less(t, a.Stats().Alerts[runevents.InvalidTransition], int64(200), "towns without end")
 	before := a.Stats().Alerts[runevents.InvalidTransition]
 	ours := invalid("ours", 1)
 	ours.AppendedBy = ""
-	a.RaiseFound("flooded", ours)
+	a.RaiseProjected("flooded", ours)
 	now = now.Add(time.Hour)
-	a.RaiseFound("flooded", invalid("later", 1))
+	a.RaiseProjected("flooded", invalid("later", 1))
 	require.Equal(t, before+2, a.Stats().Alerts[runevents.InvalidTransition])
 }
 
@@ -127,19 +127,19 @@ func TestRaiseFound_Later(t *testing.T) {
 	a.Start()
 	const minutes = 4
 	left := map[string]bool{}
-	for i := range minutes * alerts.FoundOfTown {
+	for i := range minutes * alerts.MaxPerTown {
 		left["r"+strconv.Itoa(i)] = true
 	}
 	for minute := range minutes {
 		for id := range left {
-			if a.RaiseFound("t", invalid(id, 1)) {
+			if a.RaiseProjected("t", invalid(id, 1)) {
 				delete(left, id)
 			}
 		}
-		require.Len(t, left, (minutes-minute-1)*alerts.FoundOfTown)
+		require.Len(t, left, (minutes-minute-1)*alerts.MaxPerTown)
 		require.Equal(t, int64(len(left)), a.Stats().AlertsMore[runevents.InvalidTransition])
 		require.Eventually(t, func() bool {
-			return len(alertstest.Raised(t, w.js)) == (minute+1)*alerts.FoundOfTown
+			return len(alertstest.Raised(t, w.js)) == (minute+1)*alerts.MaxPerTown
 		}, 20*time.Second, 5*time.Millisecond)
 		now = now.Add(time.Minute)
 	}
@@ -158,7 +158,7 @@ func TestList_FloodOfOneCode(t *testing.T) {
 		a.Raise(runevents.Alert{Code: code, TownID: "t", Since: "2026-02-16T10:00:00.000Z"})
 	}
 	a.Close(t.Context())
-	const flood = alerts.Kept + 500
+	const flood = alerts.MaxKept + 500
 	for i := range flood {
 		alert := invalid("r"+strconv.Itoa(i), 1)
 		_, err := w.js.PublishAsync(wire.AlertSubject("main", string(alert.Code)),
@@ -175,10 +175,10 @@ func TestList_FloodOfOneCode(t *testing.T) {
 		for _, alert := range pages(t, reader, messages.AlertList{Limit: 200}) {
 			codes = append(codes, alert.Code)
 		}
-		require.Len(t, codes, alerts.Kept+3)
+		require.Len(t, codes, alerts.MaxKept+3)
 		require.Equal(t, []runevents.AlertCode{
 			runevents.PluginAbsent, runevents.StorageFailed, runevents.ApplyInDoubt,
-		}, codes[alerts.Kept:])
+		}, codes[alerts.MaxKept:])
 		require.False(t, reader.StorageFailedSince(t.Context()).IsZero())
 	}
 }
@@ -192,7 +192,7 @@ func TestRaise_LongTexts(t *testing.T) {
 	long := string(make([]byte, 100_000))
 	alert := invalid("r1", 1)
 	alert.StepID, alert.TenantID, alert.ProjectID, alert.Message = long, long, long, long
-	a.RaiseFound("t", alert)
+	a.RaiseProjected("t", alert)
 	a.Close(t.Context())
 	all := alertstest.Raised(t, w.js)
 	require.Len(t, all, 1)

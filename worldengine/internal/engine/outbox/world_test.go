@@ -1,4 +1,4 @@
-package bus
+package outbox
 
 import (
 	"context"
@@ -35,7 +35,7 @@ type world struct {
 	nc       *nats.Conn
 	js       jetstream.JetStream
 	log      jetstream.Stream
-	large    map[place]int // the size of the payload of some events
+	large    map[logPosition]int // the size of the payload of some events
 	logged   natstest.Buffer
 
 	mu     sync.Mutex
@@ -59,7 +59,7 @@ func replicatedOn(t *testing.T, nc *nats.Conn, replicas int) *world {
 	t.Helper()
 	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(answerTime))
 	require.NoError(t, err)
-	w := &world{t: t, nc: nc, js: js, replicas: replicas, large: map[place]int{}}
+	w := &world{t: t, nc: nc, js: js, replicas: replicas, large: map[logPosition]int{}}
 	w.makeLog()
 	return w
 }
@@ -92,7 +92,7 @@ func (w *world) record(n int) *nats.Msg {
 			EventID: eventID(n, part), EventType: runevents.StepStarted, LogicalAttemptID: 1,
 			EmittedAt: "2026-02-16T10:00:00.123Z",
 		}
-		if size := w.large[place{uint64(n + 1), part}]; size > 0 {
+		if size := w.large[logPosition{uint64(n + 1), part}]; size > 0 {
 			event.Payload = []byte(`"` + strings.Repeat("x", size) + `"`)
 		}
 		rec.Run.Events = append(rec.Run.Events, event)
@@ -133,7 +133,7 @@ func damaged() *nats.Msg {
 			wire.RunIDHeader: {"run"}}}
 }
 
-// config is the configuration of the sinks of a test.
+// config is the configuration of the relays of a test.
 func (w *world) config() Config {
 	return Config{
 		Conn: w.nc, World: "main", Replicas: w.replicas, Retention: time.Hour, Attempts: 3,
@@ -146,7 +146,7 @@ func (w *world) config() Config {
 	}
 }
 
-// failures counts the tries of sinks that failed.
+// failures counts the tries of relays that failed.
 func (w *world) failures() int {
 	return strings.Count(w.logged.String(), "run events cannot be published; will try again")
 }
@@ -162,13 +162,13 @@ func (w *world) alerts(code runevents.AlertCode) (raised []runevents.Alert) {
 	return raised
 }
 
-// run starts a sink, and returns a function that stops it and waits for its end.
-func (w *world) run(change ...func(*Sink)) (*Sink, func()) {
+// run starts a relay, and returns a function that stops it and waits for its end.
+func (w *world) run(change ...func(*Relay)) (*Relay, func()) {
 	w.t.Helper()
 	s, err := New(w.config())
 	require.NoError(w.t, err)
-	s.pauses = pauses{least: 2 * time.Millisecond, most: 50 * time.Millisecond,
-		idle: 10 * time.Millisecond, look: 50 * time.Millisecond}
+	s.pauses = pauses{min: 2 * time.Millisecond, max: 50 * time.Millisecond,
+		idle: 10 * time.Millisecond, check: 50 * time.Millisecond}
 	for _, c := range change {
 		c(s)
 	}
@@ -182,7 +182,7 @@ func (w *world) run(change ...func(*Sink)) (*Sink, func()) {
 
 // impatient gives up requests soon that a NATS, which ended, does not answer. It waits long enough
 // for messages to miss two heartbeats, which shows that NATS has lost its pull request.
-func impatient(s *Sink) {
+func impatient(s *Relay) {
 	s.pauses.idle = defaultPauses.idle
 	const wait = 500 * time.Millisecond
 	js, err := jetstream.New(s.config.Conn, jetstream.WithDefaultTimeout(wait),
@@ -194,10 +194,10 @@ func impatient(s *Sink) {
 	s.js = js
 }
 
-// limit is the size of the largest event that the stream of a limited sink takes.
+// limit is the size of the largest event that the stream of a limited relay takes.
 const limit = 4000
 
-func limited(s *Sink) { s.stream.MaxMsgSize = limit }
+func limited(s *Relay) { s.stream.MaxMsgSize = limit }
 
 func (w *world) eventually(holds func() bool, why string) {
 	w.t.Helper()
@@ -214,7 +214,7 @@ func (w *world) answers(request func(ctx context.Context) bool, why string) {
 	}, why)
 }
 
-func (w *world) wait(s *Sink, seq uint64) {
+func (w *world) wait(s *Relay, seq uint64) {
 	w.t.Helper()
 	w.eventually(func() bool { return s.Position() >= seq }, fmt.Sprint("published up to ", seq))
 }
@@ -242,7 +242,7 @@ func (w *world) kept(name string) (all []*jetstream.RawStreamMsg) {
 	w.t.Helper()
 	stream, err := w.js.Stream(w.t.Context(), name)
 	require.NoError(w.t, err)
-	require.NoError(w.t, commitlog.EachWhole(w.t.Context(), stream, w.nc.MaxPayload(),
+	require.NoError(w.t, commitlog.ScanMessages(w.t.Context(), stream, w.nc.MaxPayload(),
 		func(msg *jetstream.RawStreamMsg) error {
 			all = append(all, msg)
 			return nil
@@ -252,16 +252,16 @@ func (w *world) kept(name string) (all []*jetstream.RawStreamMsg) {
 
 // requireImage checks that the stream has the events of so many log messages, in order and once,
 // except those that were given up, and messages of others.
-func (w *world) requireImage(messages int, without ...place) {
+func (w *world) requireImage(messages int, without ...logPosition) {
 	w.t.Helper()
 	w.requireEvents(w.image(0, messages, without...))
 }
 
 // image returns the ids and places of the events of messages from..to-1.
-func (w *world) image(from, to int, without ...place) (want []string) {
+func (w *world) image(from, to int, without ...logPosition) (want []string) {
 	for n := from; n < to; n++ {
 		for part := range parts(n) {
-			at := place{uint64(n + 1), part}
+			at := logPosition{uint64(n + 1), part}
 			left := false
 			for _, other := range without {
 				left = left || at == other
@@ -287,10 +287,10 @@ func (w *world) requireEvents(want []string) {
 }
 
 // letters returns the places of the dead letters.
-func (w *world) letters() (all []place) {
+func (w *world) letters() (all []logPosition) {
 	w.t.Helper()
 	for _, msg := range alertstest.Letters(w.t, w.js) {
-		at, ok := placeOf(msg)
+		at, ok := logPositionOf(msg)
 		require.True(w.t, ok)
 		all = append(all, at)
 	}

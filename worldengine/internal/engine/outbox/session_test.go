@@ -1,4 +1,4 @@
-package bus
+package outbox
 
 import (
 	"errors"
@@ -12,14 +12,14 @@ import (
 
 // Each event names its place and the end of the stream before it: by its sequence, and by the id of
 // the event before it, which a replicated stream cannot check.
-func TestRelay_Guard(t *testing.T) {
+func TestSession_Guard(t *testing.T) {
 	t.Parallel()
 	for replicas, id := range map[int][]string{1: {"a"}, 3: nil} {
-		r := relay{stream: stored{replicas: replicas}, began: position{last: 40}}
+		r := session{stream: stored{replicas: replicas}, start: streamEnd{last: 40}}
 		for last, want := range map[uint64][]string{40: nil, 41: id} {
 			event := &nats.Msg{Header: nats.Header{}}
-			r.end = position{last: last, id: "a"}
-			r.guard(event, place{7, 2})
+			r.end = streamEnd{last: last, id: "a"}
+			r.setGuard(event, logPosition{7, 2})
 			require.Equal(t, want, event.Header[jetstream.ExpectedLastMsgIDHeader])
 			delete(event.Header, jetstream.ExpectedLastMsgIDHeader)
 			require.Equal(t, nats.Header{"Log-Seq": {"7"}, "Log-Part": {"2"},
@@ -57,24 +57,24 @@ func (skipped) Metadata() (*jetstream.MsgMetadata, error) {
 	return &jetstream.MsgMetadata{Sequence: jetstream.SequencePair{Consumer: 3}}, nil
 }
 
-// A try ends if an ack has another sequence, since it is of another sink's message or of one that the
+// A try ends if an ack has another sequence, since it is of another relay's message or of one that the
 // stream has lost since; and if messages of the log are missing.
-func TestRelay_Doubts(t *testing.T) {
+func TestSession_Doubts(t *testing.T) {
 	t.Parallel()
 	acks := make(chan *jetstream.PubAck, 1)
-	r := relay{Sink: &Sink{}, logSeq: 9, sent: []delivery{{future: future{ack: acks}, seq: 5}}}
+	r := session{Relay: &Relay{}, logSeq: 9, sent: []inFlight{{future: future{ack: acks}, seq: 5}}}
 	acks <- &jetstream.PubAck{Sequence: 4, Duplicate: true}
-	require.ErrorIs(t, r.settle(t.Context()), errRace)
+	require.ErrorIs(t, r.awaitAcks(t.Context()), errRace)
 	require.False(t, r.progress)
 	acks <- &jetstream.PubAck{Sequence: 5}
-	require.NoError(t, r.settle(t.Context()))
+	require.NoError(t, r.awaitAcks(t.Context()))
 	require.True(t, r.progress)
 	require.Equal(t, uint64(9), r.Position())
 	require.ErrorIs(t, r.publish(t.Context(), skipped{}), errGap)
 }
 
 // JetStream has several error codes for a broken guard.
-func TestRelay_Races(t *testing.T) {
+func TestSession_Races(t *testing.T) {
 	t.Parallel()
 	for code, want := range map[jetstream.ErrorCode]bool{
 		10070: true, 10071: true, 10158: true, 10164: true, 10077: false, 10008: false,

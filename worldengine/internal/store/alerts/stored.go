@@ -23,11 +23,11 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// ErrUnknownAlert: the stream of alerts has no alert with this sequence, or has removed it.
+// ErrUnknownAlert means that the stream of alerts has no alert with this sequence, or has removed it.
 var ErrUnknownAlert = errors.New("alerts: no such alert is kept")
 
-// kept is a copy of the stream of alerts, with the stream's state at that time.
-type kept struct {
+// storedAlerts is a copy of the stream of alerts, with the stream's state at that time.
+type storedAlerts struct {
 	mu             sync.Mutex
 	created        time.Time // of the stream: if it is created again, sequences begin anew
 	last, messages uint64
@@ -44,14 +44,14 @@ func (a *Alerts) All(ctx context.Context) ([]messages.Alert, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
-	k := &a.kept
+	k := &a.stored
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	info := stream.CachedInfo()
 	if last := info.State.LastSeq; !k.created.Equal(info.Created) || k.last != last ||
 		k.messages != info.State.Msgs {
 		var all []messages.Alert
-		if err := commitlog.EachWhole(ctx, stream, a.js.Conn().MaxPayload(),
+		if err := commitlog.ScanMessages(ctx, stream, a.js.Conn().MaxPayload(),
 			func(msg *jetstream.RawStreamMsg) error {
 				all = a.add(all, msg)
 				return nil
@@ -78,7 +78,7 @@ func (a *Alerts) add(all []messages.Alert, msg *jetstream.RawStreamMsg) []messag
 	alert := messages.Alert{Seq: msg.Sequence, ID: msg.Header.Get(jetstream.MsgIDHeader)}
 	if json.Unmarshal(msg.Data, &alert.Alert) == nil &&
 		msg.Subject == wire.AlertSubject(a.config.World, string(alert.Code)) {
-		end(all, &alert)
+		acknowledgeEnded(all, &alert)
 		all = append(all, alert)
 	}
 	return all
@@ -95,8 +95,8 @@ var ended = map[runevents.AlertCode]runevents.AlertCode{
 	runevents.HistoryRecovered: runevents.HistoryFull,
 }
 
-// end acknowledges an alert that ends others, and the alerts before it that it ends.
-func end(before []messages.Alert, alert *messages.Alert) {
+// acknowledgeEnded acknowledges an alert that ends others, and the alerts before it that it ends.
+func acknowledgeEnded(before []messages.Alert, alert *messages.Alert) {
 	ends := ended[alert.Code]
 	if ends == "" {
 		return
@@ -139,8 +139,8 @@ func (a *Alerts) List(ctx context.Context, r messages.AlertList) (messages.Alert
 	return page, err
 }
 
-// Newest is how many codes of alerts a report of the world names.
-const Newest = 5
+// MaxSummaryCodes is how many codes of alerts a report of the world names.
+const MaxSummaryCodes = 5
 
 // Summary counts the open alerts, and returns the newest of each code with the towns of the others. It
 // also returns those that are urgent, the newest first: the P1 alerts of the last hour.
@@ -157,7 +157,7 @@ func (a *Alerts) Summary(
 			continue
 		}
 		open.Count[alert.Severity]++
-		open.Newest = group(open.Newest, alert, Newest)
+		open.Newest = group(open.Newest, alert, MaxSummaryCodes)
 		at, err := time.Parse(time.RFC3339, alert.At)
 		if alert.Severity == runevents.P1 && err == nil && a.config.Now().Sub(at) < time.Hour {
 			urgent = group(urgent, alert, math.MaxInt)
@@ -166,14 +166,14 @@ func (a *Alerts) Summary(
 	return open, urgent, err
 }
 
-// mostTowns is how many towns of a group of alerts are named.
-const mostTowns = 100
+// maxTownsNamed is how many towns of a group of alerts are named.
+const maxTownsNamed = 100
 
 // group adds an open alert to at most so many groups of one code each: one cause is said once, with
 // its towns. The first alert of a group stands for it.
-func group(groups []messages.OpenAlert, alert messages.Alert, most int) []messages.OpenAlert {
+func group(groups []messages.OpenAlert, alert messages.Alert, limit int) []messages.OpenAlert {
 	i := slices.IndexFunc(groups, func(of messages.OpenAlert) bool { return of.Code == alert.Code })
-	if i < 0 && len(groups) >= most {
+	if i < 0 && len(groups) >= limit {
 		return groups
 	}
 	if i < 0 {
@@ -181,7 +181,7 @@ func group(groups []messages.OpenAlert, alert messages.Alert, most int) []messag
 	}
 	of := &groups[i]
 	of.Open++
-	if alert.TownID != "" && len(of.Towns) < mostTowns && !slices.Contains(of.Towns, alert.TownID) {
+	if alert.TownID != "" && len(of.Towns) < maxTownsNamed && !slices.Contains(of.Towns, alert.TownID) {
 		of.Towns = append(of.Towns, alert.TownID)
 	}
 	return groups
@@ -202,15 +202,15 @@ func (a *Alerts) StorageFailedSince(ctx context.Context) (since time.Time) {
 	for i := range all {
 		note(&all[i].Alert)
 	}
-	for i := range a.left {
-		note(&a.left[i])
+	for i := range a.backlog {
+		note(&a.backlog[i])
 	}
 	return since
 }
 
-// Recall reads the alerts of the stream, so that RaiseOnce and RaiseFound do not raise them again. It
+// LoadRaised reads the alerts of the stream, so that RaiseOnce and RaiseProjected do not raise them again. It
 // retries until ctx is done.
-func (a *Alerts) Recall(ctx context.Context) error {
+func (a *Alerts) LoadRaised(ctx context.Context) error {
 	var all []messages.Alert
 	err := a.retry(ctx, "the alerts cannot be read, and projections wait for that; will try again",
 		func() (err error) {

@@ -1,4 +1,4 @@
-package bus
+package outbox
 
 import (
 	"context"
@@ -8,9 +8,9 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// In a cluster with racing sinks the node that leads the stream is lost: no event is doubled, lost,
+// In a cluster with racing relays the node that leads the stream is lost: no event is doubled, lost,
 // or out of order.
-func TestSink_Cluster(t *testing.T) {
+func TestRelay_Cluster(t *testing.T) {
 	t.Parallel()
 	cluster := natstest.StartCluster(t)
 	w := replicatedOn(t, cluster.Conn, len(cluster.Nodes))

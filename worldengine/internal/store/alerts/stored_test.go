@@ -42,7 +42,7 @@ func TestRecall_Known(t *testing.T) {
 	}
 	a.Close(t.Context())
 	next := w.open()
-	require.NoError(t, next.Recall(t.Context()))
+	require.NoError(t, next.LoadRaised(t.Context()))
 	for _, id := range []string{"r1", "r2", "r3", "r4"} {
 		for range 2 {
 			next.RaiseOnce(runAlert(id))
@@ -57,7 +57,7 @@ func TestRecall_Known(t *testing.T) {
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
 	w.js.Conn().Close()
-	require.ErrorIs(t, next.Recall(over), context.Canceled)
+	require.ErrorIs(t, next.LoadRaised(over), context.Canceled)
 }
 
 // The first acknowledgement counts, whoever else acknowledges at the same time. An open list leaves

@@ -1,5 +1,5 @@
-// Package visible shows texts that may hold anything to a person at a terminal.
-package visible
+// Package termtext shows texts that may hold anything to a person at a terminal.
+package termtext
 
 import (
 	"cmp"

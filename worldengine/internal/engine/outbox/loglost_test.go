@@ -1,4 +1,4 @@
-package bus
+package outbox
 
 import (
 	"testing"
@@ -17,9 +17,9 @@ func (w *world) putBack(from, to int) {
 	w.write(from, to)
 }
 
-// requireLost waits until a sink has found its log without the published events, and checks that it
+// requireLost waits until a relay has found its log without the published events, and checks that it
 // writes nothing and reports it once.
-func (w *world) requireLost(s *Sink) {
+func (w *world) requireLost(s *Relay) {
 	w.t.Helper()
 	before := len(w.events())
 	w.eventually(func() bool { return len(w.alerts(runevents.LogLost)) > 0 }, "the log is lost")
@@ -31,13 +31,13 @@ func (w *world) requireLost(s *Sink) {
 }
 
 // A log that lost its end, even if it has grown beyond it again, or lost everything is not published.
-// Once the stream is purged the sink goes on by itself.
-func TestSink_LogLost(t *testing.T) {
+// Once the stream is purged the relay goes on by itself.
+func TestRelay_LogLost(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ kept, grown int }{
 		"its end": {15, 0}, "its end, and grew again": {15, 10}, "everything": {0, 0},
 	} {
-		for state, running := range map[string]bool{"a new sink": false, "a running sink": true} {
+		for state, running := range map[string]bool{"a new relay": false, "a running relay": true} {
 			t.Run(name+", "+state, func(t *testing.T) {
 				t.Parallel()
 				w := newWorld(t)
@@ -64,31 +64,31 @@ func TestSink_LogLost(t *testing.T) {
 
 // A log that lacks its end for a moment, as with a new leader, raises no alert. A log that is lost again
 // raises another one.
-func TestSink_LogLostForAMoment(t *testing.T) {
+func TestRelay_LogLostForAMoment(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	s, err := New(w.config())
 	require.NoError(t, err)
-	check := func(pos position, times int) {
+	check := func(pos streamEnd, times int) {
 		for range times {
 			_ = s.checkLog(t.Context(), w.log, pos)
 		}
 	}
-	beyond := position{at: place{logSeq: 7}}
+	beyond := streamEnd{at: logPosition{logSeq: 7}}
 	for range 3 {
 		check(beyond, lostTries-1)
-		check(position{}, 1)
+		check(streamEnd{}, 1)
 	}
 	require.Empty(t, w.alerts(runevents.LogLost))
 	for range 2 {
 		check(beyond, 3*lostTries)
-		check(position{}, 1)
+		check(streamEnd{}, 1)
 	}
 	require.Len(t, w.alerts(runevents.LogLost), 2)
 }
 
 // The message of the last event may have left the log's history.
-func TestSink_LastEventLeftTheLog(t *testing.T) {
+func TestRelay_LastEventLeftTheLog(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.write(0, 20)

@@ -1,4 +1,4 @@
-package bus
+package outbox
 
 import (
 	"context"
@@ -21,13 +21,13 @@ import (
 
 // Message n is at log sequence n+1 and has n%4 events: message 11 has three.
 var (
-	early  = place{12, 0}
-	middle = place{12, 1}
-	late   = place{12, 2}
+	early  = logPosition{12, 0}
+	middle = logPosition{12, 1}
+	late   = logPosition{12, 2}
 )
 
 // writeLarge appends messages to the log of which some events exceed the limit.
-func (w *world) writeLarge(from, to int, large ...place) {
+func (w *world) writeLarge(from, to int, large ...logPosition) {
 	w.t.Helper()
 	for _, at := range large {
 		w.large[at] = limit
@@ -39,7 +39,7 @@ func (w *world) writeLarge(from, to int, large ...place) {
 // has all others, in order and once.
 func TestDeadLetter_Refused(t *testing.T) {
 	t.Parallel()
-	for name, refused := range map[string][]place{
+	for name, refused := range map[string][]logPosition{
 		"the first event":            {early},
 		"one in the middle":          {middle},
 		"the last event":             {late},
@@ -95,14 +95,14 @@ func TestDeadLetter_Keep(t *testing.T) {
 	s, err := New(w.config())
 	require.NoError(t, err)
 	size := int(w.nc.MaxPayload()) + 1
-	l := letter{at: middle, reason: errors.New("much too large"), msg: &nats.Msg{
+	l := deadLetter{at: middle, reason: errors.New("much too large"), msg: &nats.Msg{
 		Subject: "runevents.v2.main.t.run", Data: make([]byte, size),
 		Header: nats.Header{wire.EventTypeHeader: {"Told"}, jetstream.ExpectedLastSeqHeader: {"7"}},
 	}}
-	require.Error(t, s.keep(t.Context(), &l), "the stream is missing")
+	require.Error(t, s.storeDeadLetter(t.Context(), &l), "the stream is missing")
 	require.Empty(t, w.raised)
 	for range 2 {
-		require.NoError(t, s.keep(t.Context(), &l))
+		require.NoError(t, s.storeDeadLetter(t.Context(), &l))
 	}
 	letters := alertstest.Letters(t, w.js)
 	require.Len(t, letters, 1)
@@ -139,7 +139,7 @@ func TestDeadLetter_Unreadable(t *testing.T) {
 	s, _ := w.run()
 	w.wait(s, 8)
 	w.requireEvents(append(w.image(0, 3), w.image(5, 8)...))
-	require.Equal(t, []place{{4, 0}, {5, 0}}, w.letters())
+	require.Equal(t, []logPosition{{4, 0}, {5, 0}}, w.letters())
 	letters := alertstest.Letters(t, w.js)
 	require.Equal(t, "{damaged", string(letters[0].Data))
 	require.Equal(t, "world.main.refused.t", letters[0].Header.Get(layout.OriginalSubjectHeader))
@@ -150,7 +150,7 @@ func TestDeadLetter_Unreadable(t *testing.T) {
 	require.Equal(t, "EVENT_BUS_DELIVERY_FAILED|run|"+letters[0].Subject, raised[0].ID())
 }
 
-// The sink goes on only when the letter is kept.
+// The relay goes on only when the letter is kept.
 func TestDeadLetter_NotKept(t *testing.T) {
 	t.Parallel()
 	for name, unreadable := range map[string]bool{"refused": false, "unreadable": true} {
@@ -179,11 +179,11 @@ func TestDeadLetter_NotKept(t *testing.T) {
 	}
 }
 
-// A letter at the log's end leaves no trace in the stream, so the next sink gives the event up again.
+// A letter at the log's end leaves no trace in the stream, so the next relay gives the event up again.
 // There is one letter, and the next events follow.
 func TestDeadLetter_Restart(t *testing.T) {
 	t.Parallel()
-	for _, last := range []place{early, middle, late} {
+	for _, last := range []logPosition{early, middle, late} {
 		t.Run(fmt.Sprint("event ", last.part), func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
@@ -196,18 +196,18 @@ func TestDeadLetter_Restart(t *testing.T) {
 			w.write(12, 20)
 			w.wait(s, 20)
 			w.requireImage(20, last)
-			require.Equal(t, []place{last}, w.letters())
+			require.Equal(t, []logPosition{last}, w.letters())
 		})
 	}
 }
 
-// Racing sinks give up the same events, and lose and double none.
+// Racing relays give up the same events, and lose and double none.
 func TestDeadLetter_Race(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	const rivals, messages = 3, 300
-	refused := []place{early, middle, {100, 1}, {104, 2}, {300, 2}}
-	var sinks []*Sink
+	refused := []logPosition{early, middle, {100, 1}, {104, 2}, {300, 2}}
+	var sinks []*Relay
 	for range rivals {
 		s, _ := w.run(limited)
 		sinks = append(sinks, s)
@@ -220,7 +220,7 @@ func TestDeadLetter_Race(t *testing.T) {
 	require.ElementsMatch(t, refused, w.letters())
 }
 
-// A stream that is full, or has other subjects, is not the event's fault: the sink retries for as
+// A stream that is full, or has other subjects, is not the event's fault: the relay retries for as
 // long as it takes, and gives nothing up.
 func TestDeadLetter_TroubleOfTheStream(t *testing.T) {
 	t.Parallel()
@@ -232,7 +232,7 @@ func TestDeadLetter_TroubleOfTheStream(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
 			w.write(0, 12)
-			s, _ := w.run(func(s *Sink) {
+			s, _ := w.run(func(s *Relay) {
 				s.config.Attempts = 1
 				trouble(&s.stream)
 			})
@@ -248,26 +248,26 @@ func TestDeadLetter_TroubleOfTheStream(t *testing.T) {
 }
 
 // Once the stream accepts them, Replay publishes the letters' events in their places, beside a running
-// sink. A letter stays if its event is refused again, or if its record cannot be read.
+// relay. A letter stays if its event is refused again, or if its record cannot be read.
 func TestReplay(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.large[late] = 2 * limit
 	w.writeLarge(0, 20, middle)
 	w.append(damaged())
-	w.large[place{24, 1}] = limit // the message at 24 is number 23
+	w.large[logPosition{24, 1}] = limit // the message at 24 is number 23
 	w.write(21, 30)
 	s, stop := w.run(limited)
 	w.wait(s, 30)
 	stop()
-	given := []place{middle, {12, 2}, {21, 0}, {24, 1}}
+	given := []logPosition{middle, {12, 2}, {21, 0}, {24, 1}}
 	require.ElementsMatch(t, given, w.letters())
 
 	config := w.stream().CachedInfo().Config
 	config.MaxMsgSize = 2 * limit // middle and 24.1 fit, late does not
 	_, err := w.js.UpdateStream(t.Context(), config)
 	require.NoError(t, err)
-	w.run(func(s *Sink) { s.stream.MaxMsgSize = config.MaxMsgSize })
+	w.run(func(s *Relay) { s.stream.MaxMsgSize = config.MaxMsgSize })
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	letter := func(seq, part string) string {
