@@ -2,7 +2,7 @@ package main
 
 import (
 	"fmt"
-	"regexp"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -104,13 +104,6 @@ var parameters = tree{
 		"description": "The run's id, encoded as a town's."},
 	"code": tree{"examples": []runevents.AlertCode{runevents.PluginAbsent},
 		"description": "The code of the alert. A subscriber may put * for all.", "enum": alertCodes()},
-}
-
-func alertCodes() (codes []runevents.AlertCode) {
-	for _, alert := range protocol.Alerts() {
-		codes = append(codes, alert.Code)
-	}
-	return codes
 }
 
 // document collects the channels, operations and messages.
@@ -232,10 +225,7 @@ func (d *document) events() {
 func (d *document) runEvent(t runevents.EventType) tree {
 	payload, record := d.g.payload(schemas.Name(t)), d.g.payload(schemas.RunEventRecord)
 	example := record["examples"].([]any)[0].(tree)
-	event := tree{}
-	for name, value := range example {
-		event[name] = value
-	}
+	event := maps.Clone(example)
 	event["eventType"], event["payload"] = string(t), payload["examples"].([]any)[0]
 	delete(event, "stepId")
 	if t.IsStepLevel() {
@@ -304,11 +294,10 @@ func (d *document) errorMessage(e *protocol.ErrorSpec) {
 	}
 }
 
-// link matches a link of Markdown.
-var link = regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`)
-
 // plain returns a text of a table without its Markdown.
-func plain(text string) string { return strings.ReplaceAll(link.ReplaceAllString(text, "$1"), "`", "") }
+func plain(text string) string {
+	return strings.ReplaceAll(pageLinks.ReplaceAllString(text, "$1"), "`", "")
+}
 
 // header is a header of a message.
 type header struct {
@@ -343,9 +332,7 @@ func headersOf(headers []header) tree {
 
 // payload returns the document of a schema, as it was generated so far.
 func (g *generator) payload(name schemas.Name) (source tree) {
-	if err := json.Unmarshal([]byte(g.read(file(name))), &source); err != nil {
-		panic(fmt.Sprint(name, ": ", err))
-	}
+	g.decode(file(name), &source)
 	return source
 }
 

@@ -7,8 +7,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/go-json-experiment/json"
-
 	"worldengine/handoff"
 	"worldengine/schemas"
 	"worldengine/worldengine/internal/kit/protocol"
@@ -107,9 +105,7 @@ func (g *generator) outline(name schemas.Name) string {
 		return code(name)
 	}
 	var root shape
-	if err := json.Unmarshal([]byte(g.read(file(name))), &root); err != nil {
-		panic(err)
-	}
+	g.decode(file(name), &root)
 	return code(root.text(root.Defs))
 }
 

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 )
 
@@ -52,6 +53,13 @@ func (g *generator) read(name string) string {
 		text = string(must(os.ReadFile(filepath.Join(g.root, name))))
 	}
 	return text
+}
+
+// decode decodes a JSON file of the tree into v.
+func (g *generator) decode(name string, v any) {
+	if err := json.Unmarshal([]byte(g.read(name)), v, json.MatchCaseInsensitiveNames(true)); err != nil {
+		panic(name + ": " + err.Error())
+	}
 }
 
 // table replaces the text between the marks of a page.

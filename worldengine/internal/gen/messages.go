@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"worldengine/handoff"
@@ -77,10 +76,7 @@ func (g *generator) schema(
 	shown := "[" + strings.Join(examples, ", ") + "]"
 	if examples == nil {
 		var old struct{ Examples jsontext.Value }
-		if err := json.Unmarshal([]byte(g.read(file(title))), &old,
-			json.MatchCaseInsensitiveNames(true)); err != nil {
-			panic(err)
-		}
+		g.decode(file(title), &old)
 		shown = string(old.Examples)
 	}
 	text := jsontext.Value(fmt.Sprintf(`{"$schema": "https://json-schema.org/draft/2020-12/schema",

@@ -54,30 +54,20 @@ from typing import Final, Literal, NamedTuple
 			return pythonCall("ProposalSpec", strings.ReplaceAll(spec.Name, "-", " "), spec.Argument, spec.Verb, spec.Values)
 		})
 	literalOf(out, "Verb", "VERBS", protocol.Verbs())
-	var changing []wire.Verb
-	for _, verb := range protocol.Verbs() {
-		if protocol.LookupVerb(verb).Changes {
-			changing = append(changing, verb)
-		}
-	}
 	out.comment("The verbs whose request must not be sent again before a look at its effect.")
-	fmt.Fprintf(out, "CHANGING: Final[frozenset[str]] = frozenset(%s)\n", pythonList(changing))
+	fmt.Fprintf(out, "CHANGING: Final[frozenset[str]] = frozenset(%s)\n", pythonList(changing()))
 	literalOf(out, "RunStatus", "RUN_STATUSES", runevents.RunStatuses())
 	literalOf(out, "Signal", "SIGNALS", machine.Signals())
 	pythonEvents(out)
 	var codes []wire.Code
-	errors := map[wire.Code]protocol.ErrorSpec{}
 	for _, e := range protocol.Errors() {
-		codes, errors[e.Code] = append(codes, e.Code), e
+		codes = append(codes, e.Code)
 	}
 	pythonTable(out, "ERRORS: Final[dict[str, ErrorSpec]]", codes, func(c wire.Code) string {
-		return pythonCall("ErrorSpec", errors[c].Status, errors[c].When)
+		spec := protocol.LookupError(c)
+		return pythonCall("ErrorSpec", spec.Status, spec.When)
 	})
-	var alerts []runevents.AlertCode
-	for _, a := range protocol.Alerts() {
-		alerts = append(alerts, a.Code)
-	}
-	pythonTable(out, "ALERTS: Final[dict[str, AlertSpec]]", alerts, func(c runevents.AlertCode) string {
+	pythonTable(out, "ALERTS: Final[dict[str, AlertSpec]]", alertCodes(), func(c runevents.AlertCode) string {
 		spec := protocol.LookupAlert(c)
 		return pythonCall("AlertSpec", string(spec.Severity), spec.Means, spec.Todo)
 	})
@@ -87,15 +77,9 @@ from typing import Final, Literal, NamedTuple
 // pythonEvents writes the types of run events, and the effect of each on its run or step.
 func pythonEvents(out *python) {
 	literalOf(out, "EventType", "EVENT_TYPES", runevents.EventTypes(0))
-	var ends []runevents.EventType
-	for _, t := range runevents.EventTypes(0) {
-		if t.EndsRun() {
-			ends = append(ends, t)
-		}
-	}
-	fmt.Fprintf(out, "ENDS_RUN: Final[frozenset[str]] = frozenset(%s)\n", pythonList(ends))
-	pythonTable(out, "TRANSITIONS: Final[dict[str, Transition]]",
-		append(runevents.EventTypes(runevents.RunLevel), runevents.EventTypes(runevents.StepLevel)...),
+	fmt.Fprintf(out, "ENDS_RUN: Final[frozenset[str]] = frozenset(%s)\n",
+		pythonList(eventsThat(runevents.EventType.EndsRun)))
+	pythonTable(out, "TRANSITIONS: Final[dict[str, Transition]]", moving(),
 		func(t runevents.EventType) string {
 			return pythonCall("Transition", t.IsStepLevel(), t.Spec().From, t.Spec().To, t.Spec().Stays)
 		})

@@ -2,6 +2,7 @@ package mcp
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -41,15 +42,8 @@ type HandlerConfig struct {
 }
 
 func (c HandlerConfig) withDefaults() HandlerConfig {
-	if c.MostSessions == 0 {
-		c.MostSessions = 1000
-	}
-	if c.MostOfUser == 0 {
-		c.MostOfUser = 100
-	}
-	if c.Idle == 0 {
-		c.Idle = 30 * time.Minute
-	}
+	c.MostSessions, c.MostOfUser = cmp.Or(c.MostSessions, 1000), cmp.Or(c.MostOfUser, 100)
+	c.Idle = cmp.Or(c.Idle, 30*time.Minute)
 	return c
 }
 

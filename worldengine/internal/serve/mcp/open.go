@@ -12,6 +12,7 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/schemas"
+	"worldengine/worldengine/internal/kit/platform"
 )
 
 // Proposals are the proposals whose result a host may not have. The same arguments mean the same handoff
@@ -82,10 +83,7 @@ func (o *Proposals) add(name string, h *handoff.Handoff) {
 		err = os.MkdirAll(o.dir, 0o700)
 	}
 	if err == nil {
-		err = os.WriteFile(o.path(name)+".new", data, 0o600)
-	}
-	if err == nil {
-		err = os.Rename(o.path(name)+".new", o.path(name))
+		err = platform.ReplaceFile(o.path(name), data)
 	}
 	if err != nil {
 		o.warn(fmt.Errorf("a proposal is not kept for the next session: %w", err))

@@ -140,15 +140,10 @@ func (t *Towns) remove(server *sdk.Server, townID string) {
 // Close ends all subscriptions.
 func (t *Towns) Close() {
 	t.mu.Lock()
-	for _, of := range t.open {
-		for _, s := range of {
-			s.ended = true
+	for townID, of := range t.open {
+		for server := range of {
+			t.remove(server, townID)
 		}
-	}
-	clear(t.open)
-	if t.stop != nil {
-		t.stop()
-		t.stop = nil
 	}
 	t.mu.Unlock()
 	t.work.Wait()
