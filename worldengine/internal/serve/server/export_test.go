@@ -59,7 +59,7 @@ func (s *Server) IndexInUse(ctx context.Context) (nc *nats.Conn, world, dir stri
 
 // Models returns the users of the sessions of language models.
 func (s *Server) Models() (users []string) {
-	for _, c := range s.models.handler.Sessions() {
+	for _, c := range s.models.Sessions() {
 		users = append(users, c.User)
 	}
 	return users

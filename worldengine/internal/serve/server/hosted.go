@@ -90,7 +90,7 @@ func (h *hosted) configure() {
 	if s.embedded != nil {
 		h.engine.Storage.IndexDir = filepath.Join(s.config.Embedded.Data, "index", h.world)
 		h.service.Clients = func() ([]messages.Client, error) {
-			return s.embedded.Clients(h.world, s.config.Service.Access, s.models.clients(h.world))
+			return s.embedded.Clients(h.world, s.config.Service.Access, s.models.Clients(h.world))
 		}
 	}
 }

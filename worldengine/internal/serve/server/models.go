@@ -1,358 +1,39 @@
 package server
 
 import (
-	"cmp"
 	"context"
-	"encoding/json"
-	"errors"
-	"fmt"
-	"net/http"
-	"net/netip"
-	"strings"
-	"sync"
-	"sync/atomic"
-	"time"
 
 	"github.com/nats-io/nats.go"
 
-	"worldengine/runevents"
-	"worldengine/worldengine/client"
-	"worldengine/worldengine/internal/kit/layout"
-	"worldengine/worldengine/internal/kit/phrase"
-	"worldengine/worldengine/internal/kit/protocol"
-	"worldengine/worldengine/internal/serve/access"
-	"worldengine/worldengine/internal/serve/httpd"
-	"worldengine/worldengine/internal/serve/mcp"
+	"worldengine/worldengine/internal/serve/mcphttp"
 	"worldengine/worldengine/internal/serve/passwords"
-	"worldengine/worldengine/messages"
-	"worldengine/worldengine/wire"
 )
-
-// askWithin bounds one request of a session to the world. Hosts of language models give up a call after
-// a minute or so.
-const askWithin = 25 * time.Second
-
-// models leads hosts of language models to the worlds, on the path /mcp of HTTP. A session's requests go
-// over NATS, in the world's account, marked with the session's user as NATS marks the requests of
-// clients: so the service decides about rights, as for every client. It is safe for concurrent use.
-type models struct {
-	server    *Server
-	handler   *mcp.Handler
-	passwords *passwords.Checker
-	users     atomic.Pointer[modelUsers] // nil without access control
-
-	mu    sync.Mutex
-	conns map[string]*nats.Conn     // by the prefix of their inboxes, "" for the server's own
-	towns map[string]*mcp.Towns     // by world
-	open  map[string]*mcp.Proposals // by user
-}
-
-// modelUsers are the users who may sign in over HTTP. They do not change: a reload replaces them.
-type modelUsers struct {
-	byID, byName, byToken map[string]*access.User
-}
-
-func newModels(s *Server) *models {
-	m := &models{server: s, passwords: passwords.New(), conns: map[string]*nats.Conn{},
-		towns: map[string]*mcp.Towns{}, open: map[string]*mcp.Proposals{}}
-	if s.embedded != nil {
-		m.passwords = s.embedded.Passwords() // wrong ones count together
-	}
-	if s.config.Access != nil {
-		m.admit(s.config.Access.Users)
-	}
-	m.handler = mcp.NewHandler(mcp.HandlerConfig{Open: m.openSession})
-	return m
-}
-
-// admit replaces the users who may sign in.
-func (m *models) admit(users []access.User) {
-	known := &modelUsers{map[string]*access.User{}, map[string]*access.User{}, map[string]*access.User{}}
-	for i := range users {
-		u := &users[i]
-		known.byID[u.ID()] = u
-		if u.PasswordHash+u.Password != "" {
-			known.byName[u.Name] = u
-		}
-		for _, hash := range u.Tokens {
-			known.byToken[string(hash)] = u
-		}
-	}
-	m.users.Store(known)
-}
-
-// reload replaces the users, ends the sessions of those who are gone or changed, by their IDs, and returns
-// the number of these sessions.
-func (m *models) reload(users []access.User, gone map[string]bool) (ended int) {
-	before := m.users.Load().byID
-	m.admit(users)
-	ended = m.handler.EndSessions(func(c mcp.Caller) bool { return gone[c.User] })
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for id := range gone {
-		delete(m.open, id)
-		if u := before[id]; u != nil && m.conns[u.InboxPrefix()] != nil { // its unanswered calls end
-			m.conns[u.InboxPrefix()].Close()
-			delete(m.conns, u.InboxPrefix())
-		}
-	}
-	return ended
-}
-
-// ServeHTTP answers a request on /mcp or /mcp/<world>.
-func (m *models) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if !m.allowOrigin(w, r) {
-		return
-	}
-	if r.Method == http.MethodOptions {
-		w.WriteHeader(http.StatusNoContent)
-		return
-	}
-	user, ok := m.signIn(w, r)
-	if !ok {
-		return
-	}
-	caller := mcp.Caller{World: r.PathValue("world")}
-	if user != nil {
-		caller.User = user.ID()
-	}
-	worlds := m.worldsOf(user)
-	if caller.World == "" {
-		caller.World = wire.DefaultWorld
-		if len(worlds) == 1 {
-			caller.World = worlds[0].world
-		}
-	}
-	for _, h := range worlds {
-		if h.world == caller.World {
-			m.serveWorld(w, r, h, caller)
-			return
-		}
-	}
-	mcp.Refuse(w, http.StatusNotFound, fmt.Sprintf("there is no world %s here: the addresses are /mcp/<world>, or "+
-		"/mcp for the only world, else for %s; the worlds are %s", caller.World, wire.DefaultWorld, namesOf(worlds)))
-}
-
-// worldsOf returns the worlds that a user may use; nil is every client without access control.
-func (m *models) worldsOf(user *access.User) (worlds []*hosted) {
-	for _, h := range m.server.worlds.all() {
-		if user == nil || user.MayUse(h.world) {
-			worlds = append(worlds, h)
-		}
-	}
-	return worlds
-}
-
-func namesOf(worlds []*hosted) string {
-	var names []string
-	for _, h := range worlds {
-		names = append(names, h.world)
-	}
-	return phrase.List(names, len(names))
-}
-
-// serveWorld answers a request about a world, unless another server of the world serves it.
-func (m *models) serveWorld(w http.ResponseWriter, r *http.Request, h *hosted, caller mcp.Caller) {
-	if h.serving.Load() == nil {
-		w.Header().Set("Retry-After", "5")
-		mcp.Refuse(w, http.StatusServiceUnavailable, fmt.Sprintf("this server does not serve the world %s now: %v. "+
-			"Connect to the server that serves it (its /readyz answers 200), or try again. Nothing was proposed by "+
-			"this call", h.world, *h.idle.Load()))
-		return
-	}
-	m.handler.Serve(w, r, caller)
-}
-
-// allowOrigin reports whether the page that sends a request, if any, may do so. It answers the request
-// if not.
-func (m *models) allowOrigin(w http.ResponseWriter, r *http.Request) bool {
-	if !m.server.bridge.Allows(r) {
-		mcp.Refuse(w, http.StatusForbidden, fmt.Sprintf("a page of the origin %q may not use this server: start "+
-			"handoffd with --websocket-origin for it", r.Header.Get("Origin")))
-		return false
-	}
-	if origin := r.Header.Get("Origin"); origin != "" {
-		header := w.Header()
-		header.Set("Access-Control-Allow-Origin", origin)
-		header.Set("Access-Control-Allow-Methods", "GET, POST, DELETE")
-		header.Set("Access-Control-Allow-Headers",
-			"Accept, Authorization, Content-Type, Last-Event-ID, Mcp-Protocol-Version, Mcp-Session-Id")
-		header.Set("Access-Control-Expose-Headers", "Mcp-Session-Id")
-		header.Set("Vary", "Origin")
-	}
-	return true
-}
-
-// signIn returns the user of a request; nil without access control. It answers the request if the
-// sender may not sign in.
-func (m *models) signIn(w http.ResponseWriter, r *http.Request) (user *access.User, ok bool) {
-	known := m.users.Load()
-	if known == nil {
-		if at, err := netip.ParseAddrPort(r.RemoteAddr); err != nil || !at.Addr().Unmap().IsLoopback() {
-			mcp.Refuse(w, http.StatusForbidden, "without an access file only this machine may use /mcp: start "+
-				"handoffd with --access, and sign in as a user")
-			return nil, false
-		}
-		return nil, true
-	}
-	scheme, token, given := strings.Cut(r.Header.Get("Authorization"), " ")
-	name, password, basic := r.BasicAuth()
-	switch {
-	case basic:
-		user = known.byName[name]
-		if user == nil || !m.passwords.Right(httpd.ClientAddress(r), storedOf(user), password) {
-			user = nil
-		}
-	case strings.EqualFold(scheme, "Bearer"):
-		if user = known.byToken[access.HashToken(strings.TrimSpace(token))]; user == nil {
-			m.passwords.CountWrong(httpd.ClientAddress(r))
-		}
-	}
-	if user == nil {
-		if given { // a host may ask without credentials first, to learn which ones it needs
-			httpd.LogRefused(m.server.config.Logger, r, name)
-		}
-		w.Header().Add("WWW-Authenticate", `Bearer realm="handoffd"`)
-		w.Header().Add("WWW-Authenticate", `Basic realm="handoffd", charset="UTF-8"`)
-		mcp.Refuse(w, http.StatusUnauthorized, "sign in as a user of the access file, with Authorization: Bearer and "+
-			"a token, or Basic with name and password; these are not right, or there were too many tries")
-		return nil, false
-	}
-	return user, true
-}
-
-// storedOf returns a user as package passwords knows it.
-func storedOf(u *access.User) passwords.User {
-	return passwords.User{Name: u.Name, Stored: string(u.PasswordHash + u.Password)}
-}
-
-// openSession returns the configuration of a new session. ?actor= of the address names the actor of its
-// proposals, by default the first of the user's actors.
-func (m *models) openSession(r *http.Request, caller mcp.Caller) (mcp.Config, error) {
-	actor := r.URL.Query().Get("actor")
-	var user *access.User
-	if users := m.users.Load(); users != nil {
-		if user = users.byID[caller.User]; user == nil {
-			return mcp.Config{}, errors.New("the user is gone")
-		}
-		if len(user.Actors) > 0 {
-			actor = cmp.Or(actor, user.Actors[0])
-		}
-	}
-	engine, err := m.engine(user, caller.World)
-	if err != nil {
-		return mcp.Config{}, err
-	}
-	towns, err := m.townsOf(caller.World)
-	if err != nil {
-		return mcp.Config{}, err
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.open[caller.User] == nil {
-		m.open[caller.User] = mcp.NewProposals("", nil)
-	}
-	return mcp.Config{Engine: engine, Actor: actor, Open: m.open[caller.User], Towns: towns}, nil
-}
-
-// engine returns a client that asks a world as a user; nil is every client without access control. NATS
-// marks no requests of users in the world's account: the owner of the inbox is their user.
-func (m *models) engine(user *access.User, world string) (*client.Client, error) {
-	engine, inbox := &client.Client{World: world, Timeout: askWithin}, ""
-	switch {
-	case user == nil:
-	case protocol.LookupRole(user.Role).Client:
-		mark, err := json.Marshal(map[string]string{"user": user.ID()})
-		if err != nil {
-			return nil, err
-		}
-		engine.Header = nats.Header{layout.UserHeader: {string(mark)}}
-	default:
-		inbox = user.InboxPrefix()
-	}
-	var err error
-	engine.Conn, err = m.conn(inbox)
-	return engine, err
-}
-
-// townsOf returns what notices changes of a world's towns. It reads with the rights of the server: a
-// session subscribes only to a town that its user may read.
-func (m *models) townsOf(world string) (*mcp.Towns, error) {
-	engine, err := m.engine(nil, world)
-	if err != nil {
-		return nil, err
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.towns[world] == nil {
-		m.towns[world] = mcp.NewTowns(engine, m.server.config.Logger.With("component", "mcp", "world", world))
-	}
-	return m.towns[world], nil
-}
-
-// conn returns the connection of sessions whose inboxes have a prefix. It is made for the first session.
-func (m *models) conn(inbox string) (*nats.Conn, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if nc := m.conns[inbox]; nc != nil {
-		return nc, nil
-	}
-	var more []nats.Option
-	if inbox != "" {
-		more = append(more, nats.CustomInboxPrefix(inbox))
-	}
-	nc, err := m.server.connect(modelling, nil, more...)
-	if err != nil {
-		return nil, fmt.Errorf("server: NATS lets no language model in: %w: without --access, --clients-user "+
-			"and --clients-password are the user that it acts as", err)
-	}
-	m.conns[inbox] = nc
-	return nc, nil
-}
-
-// forget ends the sessions of a world that the server no longer has.
-func (m *models) forget(world string) {
-	m.handler.EndSessions(func(c mcp.Caller) bool { return c.World == world })
-	m.mu.Lock()
-	towns := m.towns[world]
-	delete(m.towns, world)
-	m.mu.Unlock()
-	if towns != nil {
-		towns.Close()
-	}
-}
-
-// clients returns the hosts of a world's sessions, as world.clients shows them.
-func (m *models) clients(world string) (list []messages.Client) {
-	if m == nil {
-		return nil
-	}
-	type named struct{ user, host string }
-	all := map[named]*messages.Client{}
-	for _, s := range m.handler.Sessions() {
-		if s.World != world {
-			continue
-		}
-		key, since, used := named{s.User, s.Host}, runevents.Timestamp(s.Since), runevents.Timestamp(s.Used)
-		if all[key] == nil {
-			user, role, _ := m.server.config.Service.Access.User(s.User, world)
-			all[key] = &messages.Client{User: user, Role: string(role), Name: "mcp " + s.Host, Since: since}
-		}
-		c := all[key]
-		c.Connections++
-		c.Since, c.LastSeen = min(c.Since, since), max(c.LastSeen, used)
-	}
-	for _, c := range all {
-		list = append(list, *c)
-	}
-	return list
-}
 
 // openModels lets hosts of language models sign in, once HTTP leads them here.
 func (s *Server) openModels(context.Context) error {
-	if s.http != nil {
-		s.models = newModels(s)
+	if s.http == nil {
+		return nil
 	}
+	config := mcphttp.Config{
+		Worlds: func() (worlds []mcphttp.World) {
+			for _, h := range s.worlds.all() {
+				worlds = append(worlds, h)
+			}
+			return worlds
+		},
+		Connect: func(inbox string) (*nats.Conn, error) {
+			if inbox == "" {
+				return s.connect(modelling, nil)
+			}
+			return s.connect(modelling, nil, nats.CustomInboxPrefix(inbox))
+		},
+		Bridge: s.bridge, Passwords: passwords.New(), Access: s.config.Access,
+		Directory: s.config.Service.Access, Logger: s.config.Logger,
+	}
+	if s.embedded != nil {
+		config.Passwords = s.embedded.Passwords()
+	}
+	s.models = mcphttp.New(config)
 	return nil
 }
 
@@ -360,22 +41,13 @@ func (s *Server) closeModels(ctx context.Context) error {
 	if s.models == nil {
 		return nil
 	}
-	return s.models.close(ctx)
+	return s.models.Close(ctx)
 }
 
-// close ends the sessions. Unanswered calls are answered until ctx ends.
-func (m *models) close(ctx context.Context) error {
-	err := m.handler.Close(ctx)
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, towns := range m.towns {
-		towns.Close()
+// Unserved returns why this server does not serve the world now; nil if it does.
+func (h *hosted) Unserved() error {
+	if h.serving.Load() != nil {
+		return nil
 	}
-	for _, nc := range m.conns {
-		nc.Close()
-	}
-	if err != nil {
-		return fmt.Errorf("server: sessions of language models: %w", err)
-	}
-	return nil
+	return *h.idle.Load()
 }

@@ -52,7 +52,7 @@ func (s *Server) ReloadAccess(config *access.Config) (Reloaded, error) {
 		done.Ended = s.embedded.EndConnections(gone)
 	}
 	if s.models != nil {
-		done.Ended += s.models.reload(config.Users, gone)
+		done.Ended += s.models.Reload(config.Users, gone)
 	}
 	s.access = &access.Config{TLS: files, Users: config.Users}
 	return done, nil

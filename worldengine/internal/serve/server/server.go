@@ -23,6 +23,7 @@ import (
 	"worldengine/worldengine/internal/serve/access"
 	"worldengine/worldengine/internal/serve/embedded"
 	"worldengine/worldengine/internal/serve/httpd"
+	"worldengine/worldengine/internal/serve/mcphttp"
 	"worldengine/worldengine/internal/serve/metrics"
 	"worldengine/worldengine/internal/serve/service"
 	"worldengine/worldengine/internal/serve/sharing"
@@ -72,7 +73,7 @@ type Server struct {
 	answering *nats.Conn       // answers in the clients' account; nil if no requests are received there
 	http      *httpd.Server    // nil without HTTP
 	bridge    *httpd.Bridge    // leads browsers to NATS; nil without HTTP
-	models    *models          // nil without HTTP
+	models    *mcphttp.Gate    // nil without HTTP
 	metrics   *metrics.Metrics // nil without HTTP
 	webhooks  *webhook.Sender  // nil without a webhook
 	tls       *tlsfiles.Live   // nil without TLS
@@ -260,7 +261,7 @@ func (s *Server) drain(context.Context) error {
 		s.manager.stopCreations()
 	}
 	if s.models != nil {
-		s.models.handler.Drain()
+		s.models.Drain()
 	}
 	if s.placer != nil {
 		s.placer.Drain()

@@ -128,7 +128,7 @@ func (s *Server) host(
 func (s *Server) forget(h *hosted) {
 	s.worlds.remove(h)
 	if s.models != nil {
-		s.models.forget(h.world)
+		s.models.Forget(h.world)
 	}
 	if s.placer != nil {
 		s.placer.Remove(h.world)
