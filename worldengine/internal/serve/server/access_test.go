@@ -387,9 +387,9 @@ func TestAccess_StatisticsOfALostLog(t *testing.T) {
 	require.NoError(t, err)
 	eventually(t, func() bool {
 		_ = w.request("world.status", members{})
-		return w.srv.Engine().LogLost() != nil
+		return w.Server.Engine().LogLost() != nil
 	})
-	require.ErrorContains(t, w.srv.Engine().LogLost(), "other")
+	require.ErrorContains(t, w.Server.Engine().LogLost(), "other")
 	stats := serviceStats[messages.Stats](w.connectUser(observer))
 	require.Contains(t, stats.LogLost, "the log has lost messages")
 	require.NotContains(t, stats.LogLost, "other")
@@ -630,7 +630,7 @@ func TestDefault_AnybodyAsksAndHears(t *testing.T) {
 	require.Equal(t, []string{"end"}, heard())
 
 	config := configure()
-	config.External.URL = w.srv.URL()
+	config.External.URL = w.Server.URL()
 	_, err := server.Start(t.Context(), config)
 	require.ErrorContains(t, err, "--open", "it keeps its streams")
 }
@@ -649,7 +649,7 @@ func (c *client) discover() (info micro.Info) {
 func TestOperatorKey(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	file := w.srv.OperatorKey()
+	file := w.Server.OperatorKey()
 	mode := func() os.FileMode {
 		info, err := os.Stat(file)
 		require.NoError(t, err)
@@ -661,14 +661,14 @@ func TestOperatorKey(t *testing.T) {
 	require.Equal(t, before, seed())
 	require.Equal(t, os.FileMode(0o600), mode())
 	require.Contains(t, string(contents(t, file)),
-		natsconn.OperatorKeyAddress+strings.TrimPrefix(w.srv.URL(), "nats://")+"\n")
+		natsconn.OperatorKeyAddress+strings.TrimPrefix(w.Server.URL(), "nats://")+"\n")
 	require.Equal(t, file, w.discover().Metadata[protocol.OperatorKeyMetadata])
 	w.log()
 
-	stop(t, w.srv)
+	w.Stop()
 	for _, open := range []os.FileMode{0o640, 0o604, 0o644, 0o620} {
 		require.NoError(t, os.Chmod(file, open))
-		_, err := server.Start(t.Context(), configure(w.change...))
+		_, err := server.Start(t.Context(), w.Config)
 		require.ErrorContains(t, err, fmt.Sprintf("%s has mode %04o", file, open))
 		require.ErrorContains(t, err, "remove the file")
 		require.ErrorContains(t, err, "chmod 600 "+file)

@@ -263,12 +263,12 @@ func TestApproval_UnknownTypeFailsClosed(t *testing.T) {
 	c.logSetting("require-approval", stored)
 	for range 2 { // the stored text stays
 		c.restart(askFor(""))
-		require.Equal(t, stored, c.srv.Engine().Settings().RequireApproval)
+		require.Equal(t, stored, c.Server.Engine().Settings().RequireApproval)
 		requireUnapproved(t, c.send(c.talk(at)), handoff.ReasonApprovalRequired,
 			approval.ParseStored(stored).Explain(handoff.TalkToTownsfolk))
 	}
 	c.executes(c.talk(c.town("free")))
 	_, err := server.Start(t.Context(), configure(askFor("PROJECT_ADVANCE"),
-		func(config *server.Config) { config.External.URL = c.srv.URL() }))
+		func(config *server.Config) { config.External.URL = c.Server.URL() }))
 	require.ErrorContains(t, err, "--require-approval PROJECT_ADVANCE, and the world has "+stored)
 }

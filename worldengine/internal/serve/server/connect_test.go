@@ -47,8 +47,8 @@ func TestConnect_OnlyUsers(t *testing.T) {
 		func(c *server.Config) {
 			c.Logger = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 		})
-	connected(t, w.srv.URL(), nats.UserInfo("agent", servertest.Password))
-	connected(t, w.srv.URL(), nats.Nkey(public, pair.Sign))
+	connected(t, w.Server.URL(), nats.UserInfo("agent", servertest.Password))
+	connected(t, w.Server.URL(), nats.Nkey(public, pair.Sign))
 	wrong := []nats.Option{nats.Name("nobody"), nats.Token("sentinel-token")}
 	for _, password := range []string{"sentinel-password", string(hashed.PasswordHash), ""} {
 		for _, name := range []string{"agent", "hashed", "nobody", "handoffd-engine"} {
@@ -56,7 +56,7 @@ func TestConnect_OnlyUsers(t *testing.T) {
 		}
 	}
 	for _, option := range wrong {
-		_, err := dial(w.srv.URL(), option)
+		_, err := dial(w.Server.URL(), option)
 		require.Error(t, err)
 		require.NotContains(t, err.Error(), "sentinel")
 	}
@@ -265,7 +265,7 @@ func TestListen_OnlyLoopback(t *testing.T) {
 func TestWorldClients(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t, servertest.WithUsers(servertest.Person(wire.Operator), servertest.Person(wire.Plugin)))
-	plugin := connectUser(t, c.srv.URL(), servertest.Person(wire.Plugin), nats.Name("game")).nc
+	plugin := connectUser(t, c.Server.URL(), servertest.Person(wire.Plugin), nats.Name("game")).nc
 	for _, town := range []string{"t", "a b"} {
 		_, err := plugin.SubscribeSync(wire.ApplySubject("main", wire.TownToken(town)))
 		require.NoError(t, err)
@@ -370,7 +370,7 @@ func knock(w *world, open *[]net.Conn) bool {
 // raw connects without being a NATS client, and reads the first words of the server.
 func (w *world) raw() *rawClient {
 	w.t.Helper()
-	c := rawTo(w.t, w.srv.URL())
+	c := rawTo(w.t, w.Server.URL())
 	require.NoError(w.t, c.SetDeadline(time.Now().Add(60*time.Second)))
 	_, err := c.in.ReadString(' ')
 	require.NoError(w.t, err)
@@ -499,7 +499,7 @@ func TestClients_MostPending(t *testing.T) { // alone: NATS keeps 128 MiB for it
 	payload := make([]byte, size)
 	pending := func() int {
 		require.NoError(t, c.nc.FlushTimeout(30*time.Second))
-		most, err := c.srv.MostPending()
+		most, err := c.Server.MostPending()
 		require.NoError(t, err)
 		return most
 	}

@@ -222,7 +222,7 @@ func startApplying(
 	long := func(c *server.Config) { c.Engine.Plugin.Deadline = time.Hour } // however busy the machine is
 	w = newWorld(t, append([]func(*server.Config){bindPlugin, long}, change...)...)
 	release = make(chan struct{})
-	g := host(t, w.srv, agreeAfter(release))
+	g := host(t, w.Server, agreeAfter(release))
 	at = w.putTown("t")
 	reply = w.sendLater(w.wall(at))
 	g.waitAsked(1)
@@ -497,7 +497,7 @@ func TestRetry_UnreachedRun(t *testing.T) {
 func TestRetry_Refused(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t, once)
-	host(t, c.srv, func(*apply.Command, int) (apply.Answer, bool) { return apply.Answer{}, false })
+	host(t, c.Server, func(*apply.Command, int) (apply.Answer, bool) { return apply.Answer{}, false })
 	doubt := c.refusedRetry(c.send(c.wall(c.putTown("silent"))).runID)
 	require.Equal(t, "409 RUN_IN_DOUBT ", doubt.short())
 	require.Contains(t, doubt.Message, "look at the game")
@@ -537,7 +537,7 @@ func TestRetry_Waits(t *testing.T) {
 	require.Equal(t, first.result.ResultID, key())
 	require.Contains(t, c.refusedRetry(first.runID).Message, again.RunID)
 	c.restart()
-	host(t, c.srv, agree)
+	host(t, c.Server, agree)
 	eventually(t, func() bool { return c.run(again.RunID).Status == runevents.RunStatusCompleted })
 	require.NotEqual(t, first.result.ResultID, key())
 	require.Equal(t, handoff.Duplicate, c.send(body).result.Status)
@@ -557,7 +557,7 @@ func TestRetry_TakesAnApproval(t *testing.T) {
 	request := putRequest(snapshot("late"), late.SnapshotHash)
 	request["approval"] = []string{"PROJECT_ADVANCE"}
 	call[townReply](c.client, "town.put", request)
-	host(t, c.srv, agree)
+	host(t, c.Server, agree)
 
 	asks := c.retriedAs(first.runID, "APPROVAL_REQUIRED")
 	require.Contains(t, c.refusedRetry(asks.RunID).Message, first.runID)

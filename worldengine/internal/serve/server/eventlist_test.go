@@ -98,7 +98,7 @@ func TestEventList_Pages(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t, open, pauseWait(10*time.Millisecond))
 	live := c.heard(wire.EventsSubject("main", "*"))
-	host(t, c.srv, agree)
+	host(t, c.Server, agree)
 	long := strings.Repeat("ü", 3000)
 	at := c.putTown("t")
 	c.putTown("Town 1")

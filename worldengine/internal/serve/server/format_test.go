@@ -134,7 +134,7 @@ func writeFormat(t *testing.T) {
 	// A game: unreached and tried again, refused, cancelled by force; what others append.
 	c.putTown("game", "apply", apply.Plugin)
 	unreached := c.unreached(wall("game"))
-	host(t, c.srv, func(command *apply.Command, _ int) (apply.Answer, bool) {
+	host(t, c.Server, func(command *apply.Command, _ int) (apply.Answer, bool) {
 		if command.Type == handoff.TalkToTownsfolk {
 			return apply.Refuse(command, "NO", "no", false), true
 		}
@@ -144,7 +144,7 @@ func writeFormat(t *testing.T) {
 	accept(c.talk(c.town("game")))
 	c.putTown("gone")
 	call[struct{ TownID string }](c.client, "town.remove", townRequest("gone"))
-	stop(t, c.srv)
+	c.Stop()
 	require.NoError(t, os.Remove(filepath.Join(dir, embedded.OperatorKeyFile)))
 	require.NoError(t, os.RemoveAll(filepath.Join(dir, "index")))
 	archive(t, "data", dir)

@@ -49,7 +49,7 @@ func TestAppend_FullRunOfEngine(t *testing.T) {
 	c.restart()
 	c.refuses("run.append", step(38), "RUN_FULL")
 	require.True(t, call[messages.Appended](c.client, "run.append", step(1)).Appended[0].Idempotent)
-	host(t, c.srv, agreeAfter(release))
+	host(t, c.Server, agreeAfter(release))
 	close(release)
 	<-reply
 	c.awaitApplied("t")
@@ -135,7 +135,7 @@ func TestHistoryFull_ManyAttempts(t *testing.T) {
 		c.Engine.Plugin.Attempts, c.Engine.Plugin.Backoff = 100, time.Millisecond
 	})
 	at := c.putTown("t")
-	g := host(t, c.srv, func(command *apply.Command, _ int) (apply.Answer, bool) {
+	g := host(t, c.Server, func(command *apply.Command, _ int) (apply.Answer, bool) {
 		return apply.Refuse(command, "BUSY", "Not yet.", true), true
 	})
 	for n := range 33 {

@@ -292,7 +292,7 @@ func TestDryRun(t *testing.T) {
 	again, _ := c.dry(rows[3].body)
 	require.Equal(t, c.send(rows[3].body).result, again)
 
-	g, at := host(t, c.srv, agree), c.putTown("game", "apply", "plugin")
+	g, at := host(t, c.Server, agree), c.putTown("game", "apply", "plugin")
 	expected, header := c.dry(c.wall(at))
 	require.Equal(t, "plugin", header.Get("Dry-Run-Apply"))
 	require.Empty(t, g.commands())
@@ -428,7 +428,7 @@ func TestRevision1_Embodiment(t *testing.T) {
 		"no object":       {`7`, ""},
 		"null for absent": {`null`, ""},
 	}
-	host(t, c.srv, func(command *apply.Command, _ int) (apply.Answer, bool) {
+	host(t, c.Server, func(command *apply.Command, _ int) (apply.Answer, bool) {
 		a := apply.Done(command)
 		a.Embodiment = jsontext.Value(rows[command.TownID].reported)
 		return a, true

@@ -200,7 +200,7 @@ func TestHeaders_GiveNoRights(t *testing.T) {
 		before := operator.putTown("other")
 		requests := operator.bodies(before)
 		for _, u := range strangers() {
-			c := rawAs(t, operator.srv.URL(), u)
+			c := rawAs(t, operator.Server.URL(), u)
 			for _, block := range oddBlocks() {
 				requireNoRights(t, c, requests, block)
 			}
@@ -217,7 +217,7 @@ func TestHeaders_Unreadable(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, servertest.WithUsers(everybody()...))
 	for _, role := range []wire.Role{wire.Agent, wire.Plugin, wire.Observer, wire.Operator} {
-		c := rawAs(t, w.srv.URL(), servertest.Person(role))
+		c := rawAs(t, w.Server.URL(), servertest.Person(role))
 		reply := c.request("town.list", "garbage", nil)
 		require.Contains(t, string(reply.Data), "HEADERS_UNREADABLE")
 		require.Contains(t, string(reply.Data), "send ")
@@ -244,7 +244,7 @@ func requireMalformedRefused(t *testing.T, w *world) {
 	at := w.putTown("headers")
 	body := w.wall(at)
 	for _, role := range []wire.Role{wire.Agent, wire.Operator} {
-		c := rawAs(t, w.srv.URL(), servertest.Person(role))
+		c := rawAs(t, w.Server.URL(), servertest.Person(role))
 		for _, lines := range []string{
 			"Dry-Run : true\r\n", "Dry-Run\t: true\r\n", " Dry-Run: true\r\n", "\tDry-Run: true\r\n", "Dry-Run\u200b: true\r\n",
 			"Dry-Run\x00: true\r\n", "X: y\r\n Dry-Run: true\r\n", ": Dry-Run: true\r\n", "\r\nDry-Run: true\r\n",
@@ -271,7 +271,7 @@ func FuzzHeaders(f *testing.F) {
 	requests := operator.bodies(before)
 	clients := make([]*rawClient, len(strangers()))
 	for i, u := range strangers() {
-		clients[i] = rawAs(f, operator.srv.URL(), u)
+		clients[i] = rawAs(f, operator.Server.URL(), u)
 	}
 	verbs := slices.Sorted(maps.Keys(requests))
 	f.Fuzz(func(t *testing.T, block []byte, which byte) {

@@ -41,66 +41,52 @@ import (
 
 func TestMain(m *testing.M) { natstest.Main(m, 32) }
 
-// world is a server with a data directory of its own, and a client of it: with access control its
-// operator.
+// world is a server of its own, and a client of it: with access control its operator.
 type world struct {
 	*client
-	srv    *server.Server
-	change []func(*server.Config)
+	*servertest.World
 }
 
-// newWorld starts a real server on a free port and ends it with the test.
-func newWorld(t testing.TB, change ...func(*server.Config)) *world {
+// newWorld starts a server, which ends with the test.
+func newWorld(t testing.TB, change ...servertest.Change) *world {
 	t.Helper()
-	data := t.TempDir()
-	in := func(c *server.Config) { c.Embedded.Data = data }
-	w := &world{client: &client{t: t}, change: append([]func(*server.Config){in}, change...)}
-	w.start()
-	t.Cleanup(func() { stop(t, w.srv) })
+	w := &world{World: launch(t, change...)}
+	w.client = connect(t, w.Server)
 	return w
 }
 
-func (w *world) start() {
-	w.t.Helper()
-	srv, err := server.Start(w.t.Context(), configure(w.change...))
-	require.NoError(w.t, err)
-	w.srv, w.client = srv, connect(w.t, srv)
+// launch starts a server, whose index is compared with its log before the server ends.
+func launch(t testing.TB, change ...servertest.Change) *servertest.World {
+	t.Helper()
+	w := servertest.Start(t, impatient(change)...)
+	w.BeforeStop = func(srv *server.Server) { requireIndex(t, srv) }
+	return w
 }
 
 // restart stops the server and starts it again on its data, with more changes from then on.
-func (w *world) restart(change ...func(*server.Config)) {
+func (w *world) restart(change ...servertest.Change) {
 	w.t.Helper()
-	stop(w.t, w.srv)
-	w.change = append(w.change, change...)
-	w.start()
+	w.Stop()
+	w.start(change...)
+}
+
+func (w *world) start(change ...servertest.Change) {
+	w.t.Helper()
+	w.Start(change...)
+	w.client = connect(w.t, w.Server)
 }
 
 // start starts a server without a client.
-func start(t testing.TB, change ...func(*server.Config)) *server.Server {
+func start(t testing.TB, change ...servertest.Change) *server.Server {
 	t.Helper()
-	data := t.TempDir()
-	srv, err := server.Start(t.Context(),
-		configure(append([]func(*server.Config){func(c *server.Config) { c.Embedded.Data = data }}, change...)...))
-	require.NoError(t, err)
-	t.Cleanup(func() { stop(t, srv) })
-	return srv
+	return launch(t, change...).Server
 }
 
 // beside opens one more engine on the NATS of a server, with the engine's part of the changes, and
 // ends it with the test.
-func beside(t testing.TB, srv *server.Server, change ...func(*server.Config)) *engine.Engine {
+func beside(t testing.TB, srv *server.Server, change ...servertest.Change) *engine.Engine {
 	t.Helper()
-	config := configure(change...)
-	config.Engine.Logger = quiet()
-	nc := connected(t, srv.URL())
-	e, err := engine.Open(t.Context(), nc, nc, config.Engine)
-	require.NoError(t, err)
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		defer cancel()
-		require.NoError(t, e.Close(ctx))
-	})
-	return e
+	return servertest.OpenEngine(t, connected(t, srv.URL()), configure(change...).Engine)
 }
 
 // open lets others join the server's NATS.
@@ -122,19 +108,32 @@ func logged(log *natstest.Buffer) func(*server.Config) {
 	return func(c *server.Config) { c.Logger = slog.New(slog.NewTextHandler(log, nil)) }
 }
 
-func configure(change ...func(*server.Config)) server.Config {
-	soon := func(c *server.Config) { c.SetReconnectWait(100 * time.Millisecond) }
-	return servertest.Configure(append([]func(*server.Config){soon}, change...)...)
+// impatient returns changes behind one that shortens waits, and gives each start another port.
+func impatient(change []servertest.Change) []servertest.Change {
+	return append([]servertest.Change{func(c *server.Config) {
+		c.Embedded.Listen = "127.0.0.1:0"
+		c.SetReconnectWait(100 * time.Millisecond)
+	}}, change...)
+}
+
+func configure(change ...servertest.Change) server.Config {
+	return servertest.Configure(impatient(change)...)
 }
 
 func stop(t testing.TB, srv *server.Server) {
 	t.Helper()
+	requireIndex(t, srv)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	if nc, world, dir := srv.IndexInUse(ctx); dir != "" {
+	require.NoError(t, srv.Close(ctx))
+}
+
+// requireIndex compares the index that a server uses with the log, if it has both.
+func requireIndex(t testing.TB, srv *server.Server) {
+	t.Helper()
+	if nc, world, dir := srv.IndexInUse(context.WithoutCancel(t.Context())); dir != "" {
 		indextest.RequireRebuilt(t, nc, world, dir)
 	}
-	require.NoError(t, srv.Close(ctx))
 }
 
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
@@ -199,7 +198,7 @@ func connectUser(t testing.TB, url string, u access.User, options ...nats.Option
 // connectUser connects a user to the world.
 func (w *world) connectUser(u access.User) *client {
 	w.t.Helper()
-	return connectUser(w.t, w.srv.URL(), u)
+	return connectUser(w.t, w.Server.URL(), u)
 }
 
 // connectRole connects the user of a role, named as it.

@@ -161,12 +161,12 @@ func scrapesSoon(t testing.TB, srv *server.Server, line string) {
 func TestMetrics(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t, bindPlugin, withHTTP, open)
-	other, free := beside(t, c.srv, bindPlugin), make(chan struct{})
-	require.Contains(t, scrape(t, c.srv), `handoffd_stream_messages{stream="LOG",world="main"} 1`+"\n", "its settings")
+	other, free := beside(t, c.Server, bindPlugin), make(chan struct{})
+	require.Contains(t, scrape(t, c.Server), `handoffd_stream_messages{stream="LOG",world="main"} 1`+"\n", "its settings")
 	c.refuses("town.get", townRequest("nowhere"), "UNKNOWN_TOWN")
 	c.refuses("handoff", `{}`, "SCHEMA_VALIDATION_FAILED")
 	c.request("town.list", `{}`)
-	host(t, c.srv, func(command *apply.Command, _ int) (apply.Answer, bool) {
+	host(t, c.Server, func(command *apply.Command, _ int) (apply.Answer, bool) {
 		if command.LogicalAttemptID == 1 {
 			return apply.Refuse(command, "NOT_NOW", "", true), true
 		}
@@ -174,16 +174,16 @@ func TestMetrics(t *testing.T) {
 		return apply.Done(command), true
 	})
 	reply := c.sendLater(c.wall(c.putTown("t")))
-	scrapesSoon(t, c.srv, `handoffd_commands_applying{world="main"} 1`)
-	require.NotContains(t, scrape(t, c.srv), `outcome="applied"`)
+	scrapesSoon(t, c.Server, `handoffd_commands_applying{world="main"} 1`)
+	require.NotContains(t, scrape(t, c.Server), `outcome="applied"`)
 	close(free)
 	require.Equal(t, handoff.Executed, c.resultOf(<-reply).result.Status)
 	c.signal("control.pause", townRequest("t"))
-	for _, engine := range []*engine.Engine{other, beside(t, c.srv, bindPlugin)} {
+	for _, engine := range []*engine.Engine{other, beside(t, c.Server, bindPlugin)} {
 		eventually(t, func() bool { return engine.Stats().TownsPaused == 1 })
 	}
-	scrapesSoon(t, c.srv, `handoffd_towns_paused{world="main"} 1`)
-	got := scrape(t, c.srv)
+	scrapesSoon(t, c.Server, `handoffd_towns_paused{world="main"} 1`)
+	got := scrape(t, c.Server)
 	for _, line := range []string{
 		`handoffd_requests_total{code="UNKNOWN_TOWN",verb="town.get",world="main"} 1`,
 		`handoffd_requests_total{code="SCHEMA_VALIDATION_FAILED",verb="handoff",world="main"} 1`,
@@ -198,26 +198,26 @@ func TestMetrics(t *testing.T) {
 	require.Regexp(t, `handoffd_disk_free_bytes [1-9]`, got)
 	require.Regexp(t, `handoffd_nats_connections [1-9]`, got)
 	c.signal("control.resume", townRequest("t"))
-	scrapesSoon(t, c.srv, `handoffd_towns_paused{world="main"} 0`)
+	scrapesSoon(t, c.Server, `handoffd_towns_paused{world="main"} 0`)
 }
 
 // One scrape has all worlds of a server. A world that is removed leaves no series behind.
 func TestMetrics_Worlds(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, withWorlds("a", "b"), allWorlds, withHTTP)
-	serves(t, w.srv, "a")
-	serves(t, w.srv, "b")
+	serves(t, w.Server, "a")
+	serves(t, w.Server, "b")
 	w.switchWorld("a").executes(w.switchWorld("a").wall(w.switchWorld("a").putTown("t")))
 	w.switchWorld("b").putTown("t")
-	got := scrape(t, w.srv)
+	got := scrape(t, w.Server)
 	for _, line := range []string{`handoffd_handoffs_total{status="executed",world="a"} 1`,
 		`handoffd_handoffs_total{status="executed",world="b"} 0`, `handoffd_writer{world="b"} 1`,
 		`handoffd_worlds{state="served"} 2`, `handoffd_stream_messages{stream="LOG",world="b"} 2`} {
 		require.Contains(t, got, line+"\n")
 	}
 	call[messages.WorldRemoved](w.client, "worlds.remove", members{"world": "b"})
-	eventually(t, func() bool { return !strings.Contains(scrape(t, w.srv), `world="b"`) })
-	require.Contains(t, scrape(t, w.srv), `handoffd_writer{world="a"} 1`)
+	eventually(t, func() bool { return !strings.Contains(scrape(t, w.Server), `world="b"`) })
+	require.Contains(t, scrape(t, w.Server), `handoffd_writer{world="a"} 1`)
 }
 
 // A client that takes all connections of HTTP keeps no probe waiting, and ends no WebSocket, whether it

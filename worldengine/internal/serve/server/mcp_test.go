@@ -111,7 +111,7 @@ func TestMCP_Rights(t *testing.T) {
 			t.Run(u.Name, func(t *testing.T) {
 				t.Parallel()
 				over := modelOverNATS(t, w, u)
-				byURL := mustModel(t, w.srv.HTTP()+"/mcp?actor=mayor-a", basic(u.Name, servertest.Password))
+				byURL := mustModel(t, w.Server.HTTP()+"/mcp?actor=mayor-a", basic(u.Name, servertest.Password))
 				for _, town := range []string{"a", "b", "unknown"} {
 					for tool, arguments := range map[string]members{
 						"read_town": townRequest(town), "recall": townRequest(town), "list_proposals": townRequest(town), "dry_run": talk(town),
@@ -142,7 +142,7 @@ func called(name string) func(*access.User) { return func(u *access.User) { u.Na
 // modelOverNATS is a session of a user whose requests go over a NATS connection of the user.
 func modelOverNATS(t *testing.T, w *world, u access.User) *mcptest.Model {
 	t.Helper()
-	nc := connected(t, w.srv.URL(), nats.UserInfo(u.Name, servertest.Password), nats.CustomInboxPrefix(u.InboxPrefix()),
+	nc := connected(t, w.Server.URL(), nats.UserInfo(u.Name, servertest.Password), nats.CustomInboxPrefix(u.InboxPrefix()),
 		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
 	engine := engineclient.New(nc, "")
 	engine.Timeout = time.Minute
@@ -406,7 +406,7 @@ func TestMCP_HostGivesUp(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, withHTTP, patient)
 	w.putTown("t")
-	url := w.srv.HTTP() + "/mcp"
+	url := w.Server.HTTP() + "/mcp"
 	w.request("control.pause", townRequest("t"))
 	m := mustModel(t, url, "")
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)

@@ -88,7 +88,7 @@ func newHostile(t testing.TB, w *world) *hostile {
 	h.inbox = h.nc.NewInbox()
 	_, err := h.nc.ChanSubscribe(h.inbox+".*", h.answers)
 	require.NoError(t, err)
-	host(t, w.srv, agree) // for towns that a mutant binds to a plugin
+	host(t, w.Server, agree) // for towns that a mutant binds to a plugin
 	other := h.putTown("another-town")
 	h.towns[other.TownID] = other
 	h.m.ids = []string{other.TownID, "no-such-town", other.SnapshotHash,
@@ -378,7 +378,7 @@ func TestMutatedPluginAnswers(t *testing.T) {
 	m := &mutator{g: rand.New(rand.NewPCG(*mutantSeed, 1)), docs: readDocuments(t),
 		ids: []string{h.HandoffID, h.SnapshotHash, "another-town", h.IdempotencyKey}}
 	lies, asked := make(chan lie, 1), ""
-	plugin := connect(t, c.srv).nc
+	plugin := connect(t, c.Server).nc
 	_, err := plugin.Subscribe(wire.ApplySubject(wire.DefaultWorld, "*"), func(msg *nats.Msg) {
 		command, err := apply.ParseCommand(msg.Data, schemas.Limits{})
 		if !assert.NoError(t, err) {

@@ -177,12 +177,12 @@ func TestFlood_LargePayloads(t *testing.T) {
 	stop := make(chan struct{})
 	var flood sync.WaitGroup
 	for i := range clients - 1 {
-		nc := connected(t, c.srv.URL())
+		nc := connected(t, c.Server.URL())
 		verb := []string{"handoff", "town.get", "town.put", "town.patch", "run.append"}[i%5]
 		flood.Go(func() { floodWith(nc, wire.Subject("main", verb), stop) })
 	}
 	for {
-		nc, err := nats.Connect(c.srv.URL(), nats.NoReconnect())
+		nc, err := nats.Connect(c.Server.URL(), nats.NoReconnect())
 		if err != nil {
 			break
 		}
@@ -244,7 +244,7 @@ func TestFlood_Requests(t *testing.T) {
 		"town.get": {`{"townId":"t"}`, *floodRequests}, "town.list": {`{}`, 100}, "run.list": {`{}`, 100},
 		"result.get": {`{"idempotencyKey":"` + sent.IdempotencyKey + `"}`, *floodRequests / 3},
 	} {
-		nc := connected(t, c.srv.URL())
+		nc := connected(t, c.Server.URL())
 		inbox := nc.NewInbox()
 		var answers, errors atomic.Int64
 		sub, err := nc.Subscribe(inbox, func(msg *nats.Msg) {
@@ -263,7 +263,7 @@ func TestFlood_Requests(t *testing.T) {
 			20*time.Millisecond, verb)
 		require.True(t, errors.Load() == 0 || flood.size > 3_000, verb)
 	}
-	eventually(t, func() bool { return c.srv.AwaitedAnswers() == 0 })
+	eventually(t, func() bool { return c.Server.AwaitedAnswers() == 0 })
 	c.awaitNothingHeld()
 }
 

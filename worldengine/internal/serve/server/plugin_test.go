@@ -27,7 +27,7 @@ func TestPlugin_Applies(t *testing.T) {
 	c := newWorld(t, bindPlugin, func(config *server.Config) {
 		config.Engine.Plugin.Resend = time.Minute // a request is sent once
 	})
-	g := host(t, c.srv, func(command *apply.Command, _ int) (apply.Answer, bool) {
+	g := host(t, c.Server, func(command *apply.Command, _ int) (apply.Answer, bool) {
 		a := apply.Done(command)
 		a.Artifacts = []byte(`[{"uri":"s3://b/wall","size":7,"contentType":"text/plain"},` +
 			`{"uri":"data:,x"},7,{"uri":"s3://b/log","kind":"log"}]`)
@@ -100,7 +100,7 @@ func TestPlugin_HowAnApplicationEnds(t *testing.T) {
 			append(failing, "StepFailed apply 3", "RunFailed")},
 	}
 	c := newWorld(t, bindPlugin)
-	host(t, c.srv, func(command *apply.Command, times int) (apply.Answer, bool) {
+	host(t, c.Server, func(command *apply.Command, times int) (apply.Answer, bool) {
 		a := rows[command.TownID].answer(command, times)
 		return a, a.SchemaVersion != ""
 	})
@@ -133,7 +133,7 @@ func TestPluginAbsent_CommandWaits(t *testing.T) {
 	body := c.wall(at)
 	c.sendLater(body)
 	c.requireAlerts("PLUGIN_ABSENT t")
-	scrapesSoon(t, c.srv, `handoffd_plugins_absent{world="main"} 1`)
+	scrapesSoon(t, c.Server, `handoffd_plugins_absent{world="main"} 1`)
 	since, runID := absentSince(c.client, "t"), c.pending("t")
 	// Longer than all attempts: the absence is none.
 	require.Never(t, func() bool { return c.pending("t") != runID }, 1500*time.Millisecond, 50*time.Millisecond)
@@ -153,7 +153,7 @@ func TestPluginAbsent_CommandWaits(t *testing.T) {
 	eventually(t, func() bool { return absentSince(c.client, "t") != "" })
 	require.LessOrEqual(t, since[:19], absentSince(c.client, "t")[:19])
 	require.Equal(t, []string{"PLUGIN_ABSENT t"}, alertsOf(c.client), "told again after a restart")
-	host(t, c.srv, agree)
+	host(t, c.Server, agree)
 	c.awaitApplied("t")
 	require.Equal(t, at.DecisionEpoch+1, c.town("t").DecisionEpoch)
 	c.requireAlerts("PLUGIN_ABSENT t", "PLUGIN_RETURNED t")
@@ -174,17 +174,17 @@ func TestPluginAbsent_CommandFails(t *testing.T) {
 			}
 		}
 		c.requireAlerts("PLUGIN_ABSENT t", "PLUGIN_ABSENT u")
-		require.Contains(t, scrape(t, c.srv), `handoffd_plugins_absent{world="main"} 2`)
+		require.Contains(t, scrape(t, c.Server), `handoffd_plugins_absent{world="main"} 2`)
 		request := putRequest(snapshot("u"), other.SnapshotHash)
 		request["apply"] = "local"
 		call[townReply](c.client, "town.put", request)
 		c.requireAlerts("PLUGIN_ABSENT t", "PLUGIN_ABSENT u", "PLUGIN_RETURNED u")
-		host(t, c.srv, agree)
+		host(t, c.Server, agree)
 		if o := c.send(c.salvage(at, "general")).result; o.Status != handoff.Executed {
 			return fmt.Sprintf("%s: %s", o.Status, o.ReasonCode)
 		}
 		c.requireAlerts("PLUGIN_ABSENT t", "PLUGIN_ABSENT u", "PLUGIN_RETURNED u", "PLUGIN_RETURNED t")
-		require.Contains(t, scrape(t, c.srv), `handoffd_plugins_absent{world="main"} 0`)
+		require.Contains(t, scrape(t, c.Server), `handoffd_plugins_absent{world="main"} 0`)
 		return ""
 	})
 }
@@ -234,7 +234,7 @@ func TestPluginAbsent_HoldsNothing(t *testing.T) {
 	require.Equal(t, runID, c.pending("t"), "the command goes on waiting")
 	c.refuses("handoff", body, "EXECUTION_IN_PROGRESS")
 	c.executes(large(other, handoff.PlanSalvage, "dread"))
-	host(t, c.srv, agree)
+	host(t, c.Server, agree)
 	c.awaitApplied("t")
 	require.Equal(t, handoff.Duplicate, c.send(body).result.Status)
 	require.Equal(t, handoff.Stale, c.send(behind).result.Status, "its key was free")

@@ -84,7 +84,7 @@ func TestWorlds_RemovedAtOnce(t *testing.T) {
 			}
 		}
 		require.Positive(t, removed)
-		if w.srv.EngineOf("new") != nil {
+		if w.Server.EngineOf("new") != nil {
 			w.switchWorld("new").putTown("t")
 			w.switchWorld("new").rouse()
 			w.removeWorld("new")
@@ -101,7 +101,7 @@ func TestWorlds_IndexLeftBehind(t *testing.T) {
 	wall := c.wall(c.putTown("t"))
 	first := c.executes(wall)
 	w.restart() // writes the index
-	dir := filepath.Join(w.srv.Data(), "index", "new")
+	dir := filepath.Join(w.Server.Data(), "index", "new")
 	left := t.TempDir()
 	require.NoError(t, os.CopyFS(left, os.DirFS(dir)))
 	w.removeWorld("new")
@@ -125,12 +125,12 @@ func TestWorlds_ComeAndGo(t *testing.T) {
 		w.removeWorld(name)
 	}
 	come("first")
-	connections, subscriptions := w.srv.Subscribed()
+	connections, subscriptions := w.Server.Subscribed()
 	for i := range count {
 		come(fmt.Sprint("w", i%5))
 	}
 	eventually(t, func() bool {
-		nowConnections, now := w.srv.Subscribed()
+		nowConnections, now := w.Server.Subscribed()
 		return nowConnections == connections && now < subscriptions+count/5
 	})
 }

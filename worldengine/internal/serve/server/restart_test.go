@@ -28,7 +28,7 @@ func TestRestart_StreamIndexBehind(t *testing.T) {
 	log := &natstest.Buffer{}
 	c := newWorld(t, logged(log))
 	c.putTown("t")
-	stop(t, c.srv)
+	c.Stop()
 	require.NotContains(t, log.String(), "rebuilds")
 	found, err := filepath.Glob(filepath.Join(dataOf(c), "jetstream", "*", "streams",
 		layout.LogStream("main"), "msgs", "index.db"))
@@ -43,7 +43,7 @@ func TestRestart_StreamIndexBehind(t *testing.T) {
 }
 
 // dataOf is the data directory of a world.
-func dataOf(w *world) string { return configure(w.change...).Embedded.Data }
+func dataOf(w *world) string { return w.Config.Embedded.Data }
 
 // indexFile is the file of the index of a server with a data directory.
 func indexFile(data string) string { return filepath.Join(data, "index", "main", "rows") }
@@ -59,12 +59,12 @@ func TestRestart(t *testing.T) {
 		bodies = append(bodies, c.talk(c.putTown(fmt.Sprintf("town %d", i))))
 		first = append(first, c.send(bodies[i]))
 	}
-	_, err := server.Start(t.Context(), configure(c.change...))
+	_, err := server.Start(t.Context(), c.Config)
 	require.ErrorIs(t, err, embedded.ErrDataInUse)
 	require.ErrorContains(t, err, dataOf(c))
 	events, before := c.events(first[7].runID), c.list()
 	for _, lose := range []bool{false, true} {
-		stop(t, c.srv)
+		c.Stop()
 		if lose {
 			require.NoError(t, os.Remove(indexFile(dataOf(c))))
 		}
@@ -152,7 +152,7 @@ func TestRestart_ClientsThatWait(t *testing.T) {
 	for at, n := c.put(large, ""), 0; n < 8; n++ {
 		c.put(large, at.SnapshotHash)
 	}
-	stop(t, c.srv)
+	c.Stop()
 	var early []*nats.Subscription
 	var clients []*nats.Conn
 	for range 24 {

@@ -337,7 +337,7 @@ func TestAppend_NamesItsProducer(t *testing.T) {
 func TestAppend_TwoEnginesRace(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t, open)
-	engines := [2]*engine.Engine{c.srv.Engine(), beside(t, c.srv)}
+	engines := [2]*engine.Engine{c.Server.Engine(), beside(t, c.Server)}
 	const runs, writers, shared, own = 3, 6, 20, 10
 	var group sync.WaitGroup
 	var mu sync.Mutex

@@ -407,7 +407,7 @@ func TestLogLost_BeforeAStart(t *testing.T) {
 	chain := newChain(t, c.client, "t")
 	first := chain.next()
 	c.executes(first)
-	stop(t, c.srv)
+	c.Stop()
 	require.NoError(t, os.CopyFS(older, os.DirFS(store)))
 	c.start()
 	var bodies [][]byte
@@ -416,7 +416,7 @@ func TestLogLost_BeforeAStart(t *testing.T) {
 		c.executes(bodies[len(bodies)-1])
 	}
 	last := c.town("t").Revision
-	stop(t, c.srv)
+	c.Stop()
 	require.NoError(t, os.RemoveAll(store))
 	require.NoError(t, os.CopyFS(store, os.DirFS(older)))
 	c.start()

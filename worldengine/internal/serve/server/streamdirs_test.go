@@ -28,20 +28,18 @@ import (
 // data directories before and after the change, and a handoff that needs an approval after it.
 func changedWorld(t *testing.T) (before, after string, wall []byte) {
 	t.Helper()
-	before, after = t.TempDir(), t.TempDir()
-	w := &world{client: &client{t: t}, change: []func(*server.Config){
-		func(c *server.Config) { c.Embedded.Data = after },
-	}}
-	w.start()
+	before = t.TempDir()
+	w := newWorld(t)
+	after = w.Config.Embedded.Data
 	w.putTown("t")
 	wall = w.wall(w.town("t"))
-	stop(t, w.srv)
+	w.Stop()
 	require.NoError(t, os.CopyFS(before, os.DirFS(after)))
 	w.start()
 	_, err := worldsettings.Change(t.Context(), w.streams(), w.world,
 		worldsettings.Settings{RequireApproval: "PROJECT_ADVANCE"}, false)
 	require.NoError(t, err)
-	stop(t, w.srv)
+	w.Stop()
 	return before, after, wall
 }
 
@@ -142,7 +140,7 @@ func TestStreamDirs_Repaired(t *testing.T) {
 			}
 			w := newWorld(t, logged(out), func(c *server.Config) { c.Embedded.Data = data })
 			require.Contains(t, out.String(), c.says)
-			require.Equal(t, "PROJECT_ADVANCE", w.srv.Engine().Settings().RequireApproval)
+			require.Equal(t, "PROJECT_ADVANCE", w.Server.Engine().Settings().RequireApproval)
 			requireUnapproved(t, w.send(wall), handoff.ReasonApprovalRequired, takesApproval)
 			report, err := fsck.Run(t.Context(), w.streams().Conn(), "main", fsck.Options{})
 			require.NoError(t, err)
@@ -203,7 +201,7 @@ func TestStreamDirs_MessagesKept(t *testing.T) {
 	}
 	eventually(t, func() bool { return ends()[wire.EventStream("main")] >= 10 })
 	want := ends()
-	stop(t, w.srv)
+	w.Stop()
 	for _, name := range layout.Streams("main") {
 		if _, err := os.Stat(directory(data, name)); err == nil {
 			cut(name, "meta.inf", 20)(t, data, "")
@@ -261,11 +259,11 @@ func TestStreamDirs_SettingsGiven(t *testing.T) {
 			WithDefaults(worldsettings.Default())
 		c.Engine.Storage.DiscardHistory = true
 	})
-	require.Equal(t, "PROJECT_ADVANCE", w.srv.Engine().Settings().RequireApproval)
+	require.Equal(t, "PROJECT_ADVANCE", w.Server.Engine().Settings().RequireApproval)
 	w.restart(func(c *server.Config) {
 		c.Engine.Settings, c.Engine.Storage.DiscardHistory = worldsettings.Settings{}, false
 	})
-	require.Equal(t, "PROJECT_ADVANCE", w.srv.Engine().Settings().RequireApproval)
+	require.Equal(t, "PROJECT_ADVANCE", w.Server.Engine().Settings().RequireApproval)
 }
 
 // A kill while NATS makes the first stream of a world leaves a directory with nothing in it. The next

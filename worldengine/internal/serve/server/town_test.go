@@ -76,10 +76,10 @@ func TestTowns_StrangeIDs(t *testing.T) {
 func TestWorldFile(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t, func(c *server.Config) { c.Worlds.Towns = worlds.Frontier })
-	require.Equal(t, 3, c.srv.Created())
+	require.Equal(t, 3, c.Server.Created())
 	o := c.executes(marshalled(t, propose(c.town("town-threatened"), handoff.AdvanceProject, "wall-perimeter")))
 	c.restart()
-	require.Equal(t, 0, c.srv.Created())
+	require.Equal(t, 0, c.Server.Created())
 	require.Equal(t, *o.result.WorldState.SnapshotHash, c.town("town-threatened").SnapshotHash)
 }
 
@@ -94,7 +94,7 @@ func TestState_OneBound(t *testing.T) {
 		return town.NewState(s)
 	}
 	fits, beyond := large(town.MaxState), large(town.MaxState+1)
-	connect(t, c.srv).answer("*", func(command *apply.Command, respond func(apply.Answer)) {
+	connect(t, c.Server).answer("*", func(command *apply.Command, respond func(apply.Answer)) {
 		answer := apply.Done(command)
 		answer.Snapshot = beyond.Canonical
 		if command.Type == handoff.TalkToTownsfolk {

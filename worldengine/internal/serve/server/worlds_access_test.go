@@ -270,8 +270,8 @@ func TestWorlds_VerbsAboutWorlds(t *testing.T) {
 	t.Parallel()
 	users := append(boundedUsers(), everywhere...)
 	w := newWorld(t, withWorlds(shown, hidden), allWorlds, servertest.WithUsers(users...))
-	serves(t, w.srv, shown)
-	serves(t, w.srv, hidden)
+	serves(t, w.Server, shown)
+	serves(t, w.Server, hidden)
 	for _, u := range boundedUsers() {
 		c := w.connectUser(u)
 		list := call[messages.Worlds](c, "worlds.list", members{})

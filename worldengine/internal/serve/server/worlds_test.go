@@ -57,7 +57,7 @@ func refusal(t testing.TB, srv *server.Server, world string) (why string) {
 func TestWorlds_Two(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, withWorlds("a", "b"))
-	require.Equal(t, []string{"a", "b"}, w.srv.Worlds())
+	require.Equal(t, []string{"a", "b"}, w.Server.Worlds())
 	a, b := w.switchWorld("a"), w.switchWorld("b")
 	wall := a.wall(a.putTown("t"))
 	b.putTown("t")
@@ -225,8 +225,8 @@ func TestWorlds_Settings(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, withWorlds("a", "b"))
 	w.restart(withWorlds("a", "b", "c"), func(c *server.Config) { c.Engine.HistoryPerTown = 5000 })
-	require.Equal(t, int64(10_000), w.srv.EngineOf("a").Settings().HistoryPerTown)
-	require.Equal(t, int64(5000), w.srv.EngineOf("c").Settings().HistoryPerTown)
+	require.Equal(t, int64(10_000), w.Server.EngineOf("a").Settings().HistoryPerTown)
+	require.Equal(t, int64(5000), w.Server.EngineOf("c").Settings().HistoryPerTown)
 }
 
 // A world is made by a request, listed, removed with all that it has stored, and made anew.
@@ -259,7 +259,7 @@ func TestWorlds_CreateAndRemove(t *testing.T) {
 			require.Equal(t, "new", page.Worlds[0].World)
 
 			w.restart()
-			serves(t, w.srv, "new")
+			serves(t, w.Server, "new")
 			require.Equal(t, int64(16), w.switchWorld("new").town("t").DecisionEpoch)
 			require.Equal(t, messages.WorldRemoved{World: "new"},
 				call[messages.WorldRemoved](w.client, "worlds.remove", members{"world": "new"}))

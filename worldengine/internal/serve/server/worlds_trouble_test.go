@@ -80,11 +80,11 @@ func TestWorlds_CareBesideOthers(t *testing.T) {
 			return err
 		}
 	}
-	err = restore(server.Config{Embedded: embedded.Config{Data: configure(w.change...).Embedded.Data}})(t.Context())
+	err = restore(server.Config{Embedded: embedded.Config{Data: w.Config.Embedded.Data}})(t.Context())
 	require.ErrorIs(t, err, embedded.ErrDataInUse)
 	require.ErrorContains(t, err, "to restore while it runs, give its URL with --nats instead of --data")
-	busy.executesBeside(restore(server.Config{External: server.External{URL: w.srv.URL()}}))
-	serves(t, w.srv, "copy")
+	busy.executesBeside(restore(server.Config{External: server.External{URL: w.Server.URL()}}))
+	serves(t, w.Server, "copy")
 	require.Equal(t, handoff.Duplicate, w.switchWorld("copy").send(done).result.Status)
 	require.Equal(t, damaged.town("t").SnapshotHash, w.switchWorld("copy").town("t").SnapshotHash)
 }
@@ -130,7 +130,7 @@ func TestWorlds_ConsoleInTrouble(t *testing.T) {
 	}
 	eventually(t, func() bool { return len(k.heard()) > 0 })
 	good.executes(good.wall(good.town("t")))
-	require.Equal(t, "ok\n", readyz(t, w.srv, ""))
+	require.Equal(t, "ok\n", readyz(t, w.Server, ""))
 	for world, want := range map[string]string{"hung": "APPLY_IN_DOUBT", "away": "12 towns have no plugin"} {
 		eventually(t, func() bool {
 			good.executes(good.talk(good.town("t")))

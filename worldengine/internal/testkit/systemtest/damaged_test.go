@@ -125,7 +125,7 @@ func TestFsck_RepairsWithoutAlert(t *testing.T) {
 func TestInstancesReadATownAgainThatWasPutBack(t *testing.T) {
 	w := newCheckedWorld(t, engine.Config{}, servertest.Open)
 	now := w.found("t")
-	second := w.SecondEngine()
+	second := servertest.OpenEngine(t, w.Operator(), w.Config.Engine)
 	_, now = w.talked(now, 2)
 	execute := func(e *engine.Engine, actor string) error {
 		p := towntest.Proposal(now, handoff.TalkToTownsfolk, "casual")

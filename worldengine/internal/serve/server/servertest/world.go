@@ -1,6 +1,7 @@
 package servertest
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"testing"
@@ -31,6 +32,8 @@ type Change = func(*server.Config)
 type World struct {
 	*server.Server               // nil while it is stopped
 	Config         server.Config // of the next start
+	// BeforeStop, if set, is called with the server before it ends.
+	BeforeStop func(*server.Server)
 
 	t        testing.TB
 	operator *nats.Conn
@@ -79,6 +82,9 @@ func (w *World) Stop() {
 	}
 	srv := w.Server
 	w.Server = nil
+	if w.BeforeStop != nil {
+		w.BeforeStop(srv)
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	require.NoError(w.t, srv.Close(ctx))
@@ -136,17 +142,16 @@ func (w *World) Stream(name string) jetstream.Stream {
 	return stream
 }
 
-// SecondEngine opens one more engine on the NATS of the server, which has to be Open. The engine ends with
-// the test.
-func (w *World) SecondEngine() *engine.Engine {
-	w.t.Helper()
-	nc := w.Connect()
-	e, err := engine.Open(w.t.Context(), nc, nc, w.Config.Engine)
-	require.NoError(w.t, err)
-	w.t.Cleanup(func() {
+// OpenEngine opens one more engine on the NATS of a server that is Open. The engine ends with the test.
+func OpenEngine(t testing.TB, nc *nats.Conn, config engine.Config) *engine.Engine {
+	t.Helper()
+	config.Logger = cmp.Or(config.Logger, slog.New(slog.DiscardHandler))
+	e, err := engine.Open(t.Context(), nc, nc, config)
+	require.NoError(t, err)
+	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
-		require.NoError(w.t, e.Close(ctx))
+		require.NoError(t, e.Close(ctx))
 	})
 	return e
 }
