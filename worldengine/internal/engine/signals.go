@@ -221,24 +221,15 @@ func (e *Engine) cancelRun(ctx context.Context, s *Signal) (c Control, err error
 func (e *Engine) cancelInTurn(turn, caller context.Context, s *Signal, done func(error)) {
 	ctx, cancel := context.WithTimeout(turn, operationTimeout)
 	defer cancel()
-	accept := func(err error) {
+	e.dispatcher.Cancel(ctx, caller, s, func(err error) {
 		if err == nil {
+			e.cancelled(s.TownID, s.RunID)
 			ctx, cancel := context.WithTimeout(turn, operationTimeout)
 			defer cancel()
 			err = e.recordVerdict(ctx, s, "")
 		}
 		done(err)
-	}
-	ended := false
-	err := e.log.Retry(ctx, func() (err error) {
-		ended, err = e.cancelWaiting(ctx, s)
-		return err
 	})
-	if err != nil || ended {
-		accept(err)
-		return
-	}
-	e.dispatcher.Cancel(ctx, caller, s, accept)
 }
 
 // doneFunc answers the operator who waits for the call of a turn.
@@ -260,25 +251,6 @@ func (e *Engine) interrupt(
 		return signalled{}, err
 	}
 	return reply.Wait(ctx)
-}
-
-// cancelWaiting ends the run that s is about if the run waits, and marks its deliveries. It reports
-// whether the run waited. It returns commitlog.ErrLostRace if the run has gone on.
-func (e *Engine) cancelWaiting(ctx context.Context, s *Signal) (waited bool, err error) {
-	tail, err := e.log.Tail(ctx, s.RunID, 0)
-	if err != nil || !isWaiting(&tail) {
-		return false, err
-	}
-	// Read after the tail: a handoff that was judged by then is pending here, or its run is closed.
-	current, err := e.log.Load(ctx, s.TownID)
-	if err != nil || current.Pending != nil && current.Pending.Run.RunID == s.RunID {
-		return false, err
-	}
-	err = e.endWaiting(ctx, &tail, machine.Cancellation{SignalID: s.Run.RunID, Reason: s.Reason})
-	if err == nil {
-		e.cancelled(s.TownID, s.RunID)
-	}
-	return true, err
 }
 
 // Retry judges the handoff of the signal's run again, in a new run. That is possible only if the

@@ -187,8 +187,3 @@ func (e *Engine) endWaiting(
 	_, err := e.stepper.Step(ctx, machine.Town{}, in)
 	return err
 }
-
-// isWaiting reports whether a run with this end in the log waits.
-func isWaiting(tail *machine.RunTail) bool {
-	return tail.Waiting != nil && !tail.Closed && !tail.Cancelled
-}

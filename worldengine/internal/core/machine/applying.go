@@ -42,7 +42,7 @@ type Attempt struct{ Started bool }
 // RunPause pauses the run of the pending command, or resumes it if By is nil.
 type RunPause struct{ By *messages.PausedBy }
 
-// Cancel ends the run of the pending command without a result.
+// Cancel ends the run of a handoff that waits, or of the pending command, without a result.
 type Cancel struct {
 	Signal *Signal
 	// Reach is whether a request that this writer sent may have arrived.
@@ -331,16 +331,18 @@ const (
 		"game: try again, or " + byForce
 )
 
-// effect ends the run of the pending command if no request for the command can have reached a game,
-// or if the signal has Force.
+// effect ends a run that waits. It ends the run of the pending command if no request for the command can
+// have reached a game, or if the signal has Force.
 func (e *Cancel) effect(s *step) (Output, error) {
 	p := s.town.Pending
 	refuse := func(code wire.Code, why string) (Output, error) {
 		return s.refuseSignal(e.Signal, &approval.Refusal{Code: code, Message: why})
 	}
 	why := Cancellation{SignalID: e.Signal.Run.RunID, Reason: e.Signal.Reason}
-	switch {
-	case p == nil || p.Run.RunID != e.Signal.RunID:
+	switch isPending := p != nil && p.Run.RunID == e.Signal.RunID; {
+	case !isPending && s.tail.isWaiting():
+		return (&Abandon{Run: s.tail.Waiting.Run.Identity, Why: why}).effect(s)
+	case !isPending:
 		return refuse(wire.CodeRunNotWaiting, "there is nothing to cancel: no run with this id "+
 			"waits, and none has a command that is being applied; it has ended, or there is no such "+
 			"run")

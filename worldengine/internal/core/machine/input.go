@@ -48,7 +48,12 @@ func RunOf(t *Town, event Event) (runID string, emitted int64) {
 		return e.Run.RunID, 0
 	case *Abandon:
 		return e.Run.RunID, 0
-	case *Outcome, *Attempt, *RunPause, *Cancel:
+	case *Cancel:
+		if t.Pending == nil || t.Pending.Run.RunID != e.Signal.RunID {
+			return e.Signal.RunID, 0
+		}
+		return e.Signal.RunID, t.Pending.Emitted
+	case *Outcome, *Attempt, *RunPause:
 		if t.Pending != nil {
 			return t.Pending.Run.RunID, t.Pending.Emitted
 		}

@@ -186,13 +186,7 @@ func (o *oracle) predict(townID string, event machine.Event) prediction {
 	case *machine.Wait:
 		return o.wait(e)
 	case *machine.Abandon:
-		r := o.run(e.Run.RunID)
-		if r.canceled {
-			return fails(machine.ErrRunCancelled)
-		}
-		started := pick(r.status != "PAUSED", "RunStarted, ", "")
-		p := o.runRecord(e.Run.RunID, false, "CANCELLED", true, started+"RunCancelled")
-		return predict(func() { p.thens[0](); r.canceled = true }, p.text)
+		return o.abandon(e.Run.RunID)
 	case *machine.Cancel:
 		return o.cancel(e)
 	case *machine.RunPause:
@@ -216,6 +210,17 @@ func (o *oracle) predict(townID string, event machine.Event) prediction {
 		}, "pending on town")
 	}
 	return o.outcome(event.(*machine.Outcome).AttemptResult)
+}
+
+// abandon predicts that a run that is not going to be judged is cancelled.
+func (o *oracle) abandon(runID string) prediction {
+	r := o.run(runID)
+	if r.canceled {
+		return fails(machine.ErrRunCancelled)
+	}
+	started := pick(r.status != "PAUSED", "RunStarted, ", "")
+	p := o.runRecord(runID, false, "CANCELLED", true, started+"RunCancelled")
+	return predict(func() { p.thens[0](); r.canceled = true }, p.text)
 }
 
 func (o *oracle) run(runID string) *course {
@@ -642,10 +647,13 @@ func (o *oracle) ended(
 	return o.conclude(c.h, c.run, &v1, reason, after, names)
 }
 
-// cancel ends the run if no request can have arrived, or by force; a retry fails by force.
+// cancel ends a run that waits, or the command's if no request can have arrived, or by force; a retry fails
+// by force.
 func (o *oracle) cancel(e *machine.Cancel) prediction {
-	c := o.command
+	c, r := o.command, o.run(e.Signal.RunID)
 	switch {
+	case (c == nil || c.run != e.Signal.RunID) && !r.closed && (r.status == "PENDING" || r.status == "PAUSED"):
+		return o.abandon(e.Signal.RunID)
 	case c == nil || c.run != e.Signal.RunID:
 		return refused("RUN_NOT_WAITING")
 	case e.Signal.Force && c.retry:

@@ -370,7 +370,16 @@ func (w *walk) endSome() {
 	if len(*from) == 0 {
 		return
 	}
-	d := pop(w, from)
+	d, lives := pop(w, from), w.lives
+	if w.rare(3) {
+		s := w.signal(machine.SignalCancel)
+		s.RunID = d.run.RunID
+		w.step(&machine.Cancel{Signal: s}, s.RunID)
+		if !w.run(s.RunID).canceled {
+			w.keep(d, lives)
+		}
+		return
+	}
 	if e.Run = d.run; from == &w.waiting {
 		e.Handoff, e.Retry = d.h, w.startOf(d).Retry
 	}
@@ -441,7 +450,7 @@ func (w *walk) cancelSome() {
 		s.RunID = "another"
 	}
 	w.step(&machine.Cancel{Signal: s, Reach: one(w, apply.Unreached, apply.Unreached,
-		apply.ReachUnknown, apply.MayBeReached)}, "")
+		apply.ReachUnknown, apply.MayBeReached)}, s.RunID)
 }
 
 // appendSome appends an event of the plugin to the run of the command.

@@ -39,7 +39,7 @@ import (
 //	  pending command; a STATE is a snapshot.v1 that the game reports
 //	> started, failed, asked, rests: more about that attempt
 //	> held [by SOMEBODY]: its run is paused, or goes on
-//	> cancel [other] [force] [arrived|may]: of its run, or another one, with the known fate of its requests
+//	> cancel [other|NAME] [force] [arrived|may]: of its run, or another one, with the known reach of its requests
 //	> waits|abandoned NAME: a handoff that waits for its town is recorded, or is not going to be judged
 //	> crash: the next record is stored, and its writer does not learn that
 //	> ids N: the next input has only N ids
@@ -217,6 +217,8 @@ func (s *scenario) cancel(words []string) machine.Event {
 			e.Reach = apply.ReachUnknown
 		case "other":
 			signal.RunID = "another run"
+		default:
+			signal.RunID = s.waits[word].RunID
 		}
 	}
 	return e

@@ -44,6 +44,11 @@ func (t *RunTail) clone() *RunTail {
 	return &c
 }
 
+// isWaiting reports whether the run waits to be judged. There may be no tail.
+func (t *RunTail) isWaiting() bool {
+	return t != nil && t.Waiting != nil && !t.Closed && !t.Cancelled
+}
+
 // Add adds a record on the run's own subject.
 func (t *RunTail) Add(rec *Record, seq uint64) {
 	t.Guard, t.Stored = seq, t.Stored+1

@@ -40,8 +40,8 @@ func Refused(s *machine.Signal, refusal *approval.Refusal) error {
 	return &RefusedError{*refusal, s.Run.RunID}
 }
 
-// Cancel ends a pending command's run if no request for the command can have reached a game. If
-// s.Force is set, it ends the run whatever a game has. A refusal is recorded, and is a *RefusedError.
+// Cancel ends the run of a handoff that waits. It ends a pending command's run if no request for the command
+// can have reached a game, or if s.Force is set. A refusal is recorded, and is a *RefusedError.
 // The record that ends the run is in the town's history, like the record of a result
 // (docs/adr/0025-cancelling-what-is-being-applied.md). Call Cancel in the town's turn. done gets the
 // error, later if it is not known yet whether a request has arrived. If caller ends before it is known, the run is not
@@ -109,6 +109,11 @@ func (d *Dispatcher) cancel(
 	ctx context.Context, x *Execution, s *machine.Signal,
 ) (answer *machine.Answer, err error) {
 	err = d.steps.Log.Retry(ctx, func() error {
+		tail, err := d.steps.Log.Tail(ctx, s.RunID, 0)
+		if err != nil {
+			return err
+		}
+		// Read after the tail: a handoff that was judged by then is pending here, or its run is closed.
 		current, err := d.load(ctx, s.TownID, s.RunID)
 		if err != nil {
 			return err
@@ -130,7 +135,11 @@ func (d *Dispatcher) cancel(
 				return err
 			}
 		}
-		out, err := d.steps.Step(ctx, current, d.steps.Input(s.TownID, nil, event))
+		in := d.steps.Input(s.TownID, nil, event)
+		if in.Tail = &tail; p != nil {
+			tail.Next = max(tail.Next, p.Emitted+1)
+		}
+		out, err := d.steps.Step(ctx, current, in)
 		if err = cmp.Or(err, Refused(s, out.Refused)); err == nil && out.Answer != nil {
 			answer = out.Answer
 			d.concluded(alerts.Subject{TownID: s.TownID, HandoffID: answer.Result.HandoffID,
