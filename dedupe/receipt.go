@@ -1,8 +1,9 @@
-// Package dedupe has the receipt of an idempotency key: the handoff that a town accepted with it,
-// and the result.
+// Package dedupe has the receipt of an idempotency key: the handoff that a town accepted with it, and the result. Import it
+// to read receipts out of a world's log; an agent asks result.get instead, by client.Client.Result. It is pure and safe
+// for concurrent use.
 //
-// A key belongs to its town: the same key in two towns is two keys. A receipt is read from the
-// log's record that accepted the key, as long as the log keeps that record.
+// A key belongs to its town: the same key in two towns is two keys. The log's record that accepted the key has the
+// receipt, as long as the log keeps that record.
 package dedupe
 
 import (
@@ -15,8 +16,8 @@ import (
 // Receipt proves that a town accepted a key.
 type Receipt struct {
 	TownID, Key string
-	LogSeq      uint64 // log sequence of the record
-	RunID       string
+	LogSeq      uint64 // log sequence of the record, from 1
+	RunID       string // the run that accepted the key
 	HandoffID   string
 	ResultID    string
 	ReasonCode  handoff.ReasonCode

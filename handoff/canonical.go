@@ -104,9 +104,8 @@ func AppendString(dst []byte, s string) []byte {
 
 // AppendNumber appends f as ECMAScript's Number::toString does: the shortest digits that read back
 // as f, an exponent below 1e-6 and from 1e21 on (1e-7, 1e+21), and 0 for -0. It panics on NaN and
-// the infinities, which JSON does not have. Except for -0 a jsontext.Token has the same text, but
-// takes two allocations, and a commit writes every number of its town.
-func AppendNumber(dst []byte, f float64) []byte {
+// the infinities, which JSON does not have.
+func AppendNumber(dst []byte, f float64) []byte { // without the two allocations of a jsontext.Token
 	if math.IsNaN(f) || math.IsInf(f, 0) {
 		panic("handoff: no canonical JSON for a number that is not finite")
 	}

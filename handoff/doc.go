@@ -1,7 +1,6 @@
-// Package handoff is the wire contract between an agent and the world engine: it validates and
-// hashes an execution-handoff.v1 and an execution-result.v1.
-//
-// It is pure: no I/O, no clock, no randomness. An agent's author can import it alone.
+// Package handoff is the wire contract between an agent and the world engine: it makes, validates and hashes an
+// execution-handoff.v1, and reads and verifies an execution-result.v1. Import it in an agent or a tester, alone or with
+// worldengine/client. Every function is pure (no I/O, clock or randomness) and safe for concurrent use.
 //
 //	bytes ── Parse ──> *Handoff ── (the engine decides) ──> Outcome ── NewResult ──> Result
 //

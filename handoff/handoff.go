@@ -19,24 +19,27 @@ const ProposalVersion = "proposal.v2"
 
 // Handoff is a valid execution-handoff.v1: it fits its schema, its copies of the proposal's members
 // agree with the proposal, its id is its hash, and its command is the mapping of its proposal.
-// Parse and New make it. It is immutable, so goroutines may share it.
+// Parse and New make it. It is immutable, so goroutines may share it. (Execution Handoff Contract, Field Semantics.)
 type Handoff struct {
-	SchemaVersion  string       `json:"schemaVersion"`
-	HandoffID      string       `json:"handoffId"`
-	Advisory       bool         `json:"advisory"`
-	ProposalID     string       `json:"proposalId"`
-	IdempotencyKey string       `json:"idempotencyKey"`
-	SnapshotHash   string       `json:"snapshotHash"`
-	DecisionEpoch  int64        `json:"decisionEpoch"`
-	Proposal       Proposal     `json:"proposal"`
-	Command        string       `json:"command"`
-	Requirements   Requirements `json:"executionRequirements"`
+	SchemaVersion string `json:"schemaVersion"` // SchemaVersion
+	// HandoffID is handoff_ and the Hash of {proposalId, command}.
+	HandoffID  string `json:"handoffId"`
+	Advisory   bool   `json:"advisory"` // true
+	ProposalID string `json:"proposalId"`
+	// IdempotencyKey is the ProposalID. A town accepts it once.
+	IdempotencyKey string   `json:"idempotencyKey"`
+	SnapshotHash   string   `json:"snapshotHash"`  // the proposal's
+	DecisionEpoch  int64    `json:"decisionEpoch"` // the proposal's
+	Proposal       Proposal `json:"proposal"`
+	// Command is Proposal.Command; nobody parses it.
+	Command      string       `json:"command"`
+	Requirements Requirements `json:"executionRequirements"`
 }
 
 // Requirements are the conditions on the town's true state.
 type Requirements struct {
-	ExpectedSnapshotHash  string         `json:"expectedSnapshotHash"`
-	ExpectedDecisionEpoch int64          `json:"expectedDecisionEpoch"`
+	ExpectedSnapshotHash  string         `json:"expectedSnapshotHash"`  // the proposal's SnapshotHash
+	ExpectedDecisionEpoch int64          `json:"expectedDecisionEpoch"` // the proposal's DecisionEpoch
 	Preconditions         []Precondition `json:"preconditions"`
 }
 

@@ -5,16 +5,20 @@ import "worldengine/schemas"
 // Proposal is a proposal.v2, as an agent selected it. Its further members are tolerated on the wire
 // and dropped.
 type Proposal struct {
-	SchemaVersion string            `json:"schemaVersion"`
-	ProposalID    string            `json:"proposalId"`
-	SnapshotHash  string            `json:"snapshotHash"`
-	DecisionEpoch int64             `json:"decisionEpoch"`
-	Type          ProposalType      `json:"type"`
-	ActorID       string            `json:"actorId"`
-	TownID        string            `json:"townId"`
-	Priority      float64           `json:"priority"`
-	Reason        string            `json:"reason"`
-	ReasonTags    []string          `json:"reasonTags"`
+	SchemaVersion string `json:"schemaVersion"` // ProposalVersion
+	// ProposalID is proposal_ and 64 lower-case hex digits. Each agent derives it in its own way.
+	ProposalID string `json:"proposalId"`
+	// SnapshotHash is the Hash, 64 lower-case hex digits, of the canonical snapshot that the agent decided on.
+	SnapshotHash string `json:"snapshotHash"`
+	// DecisionEpoch is the day of that snapshot, from 0 to 2^53-1.
+	DecisionEpoch int64        `json:"decisionEpoch"`
+	Type          ProposalType `json:"type"`
+	ActorID       string       `json:"actorId"`  // the agent, not empty
+	TownID        string       `json:"townId"`   // any text, not empty
+	Priority      float64      `json:"priority"` // from 0 to 1
+	Reason        string       `json:"reason"`   // a sentence for people, not empty
+	ReasonTags    []string     `json:"reasonTags"`
+	// Args has exactly one member, Type.ArgumentName.
 	Args          map[string]string `json:"args"`
 	Preconditions []Precondition    `json:"preconditions,omitempty"`
 }

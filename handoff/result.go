@@ -100,7 +100,8 @@ type DuplicateReport struct {
 	DuplicateOf *string `json:"duplicateOf"`
 }
 
-// WorldState is the state after an accepted handoff: moved on, or unchanged if it failed.
+// WorldState is the state after an accepted handoff: moved on, or unchanged if it failed. The contract allows null for
+// both members; this engine sets both.
 type WorldState struct {
 	SnapshotHash  *string `json:"postExecutionSnapshotHash"`
 	DecisionEpoch *int64  `json:"postExecutionDecisionEpoch"`
@@ -109,20 +110,23 @@ type WorldState struct {
 // Result is an execution-result.v1. It has no time, no run id and nothing else that differs between
 // two machines that decide the same.
 type Result struct {
-	SchemaVersion  string      `json:"schemaVersion"`
-	ResultID       string      `json:"resultId"`
-	HandoffID      string      `json:"handoffId"`
-	ProposalID     string      `json:"proposalId"`
-	IdempotencyKey string      `json:"idempotencyKey"`
-	SnapshotHash   string      `json:"snapshotHash"`
-	DecisionEpoch  int64       `json:"decisionEpoch"`
-	Command        string      `json:"command"`
-	Status         Status      `json:"status"`
-	Accepted       bool        `json:"accepted"`
-	Executed       bool        `json:"executed"`
-	ReasonCode     ReasonCode  `json:"reasonCode"`
-	Evaluation     Evaluation  `json:"evaluation"`
-	WorldState     *WorldState `json:"worldState,omitempty"`
+	SchemaVersion string `json:"schemaVersion"` // ResultVersion
+	// ResultID is result_ and the Hash of {handoffId, status, accepted, executed, reasonCode, evaluation, worldState}.
+	ResultID string `json:"resultId"`
+	// The members from HandoffID to Command are the handoff's.
+	HandoffID      string     `json:"handoffId"`
+	ProposalID     string     `json:"proposalId"`
+	IdempotencyKey string     `json:"idempotencyKey"`
+	SnapshotHash   string     `json:"snapshotHash"`
+	DecisionEpoch  int64      `json:"decisionEpoch"`
+	Command        string     `json:"command"`
+	Status         Status     `json:"status"`
+	Accepted       bool       `json:"accepted"` // Executed or Failed
+	Executed       bool       `json:"executed"`
+	ReasonCode     ReasonCode `json:"reasonCode"`
+	Evaluation     Evaluation `json:"evaluation"`
+	// WorldState is nil unless the handoff was accepted.
+	WorldState *WorldState `json:"worldState,omitempty"`
 }
 
 // NewResult makes the result that answers h with outcome: the echoes, the booleans of the status,

@@ -3,7 +3,8 @@ package runevents
 // AlertCode is the machine-readable code of an alert.
 type AlertCode string
 
-// The codes. The contracts define the first group, and the engine the second.
+// The codes; docs/contracts.md has the meaning and the remedy of each. The contracts define the first group, and the
+// engine the second.
 const (
 	InvalidTransition      AlertCode = "INVALID_TRANSITION"
 	ProjectorLagHigh       AlertCode = "PROJECTOR_LAG_HIGH"

@@ -8,22 +8,26 @@ import (
 	"worldengine/trace"
 )
 
-// Write is a RunEventWrite: an event as its producer emits it. Its JSON is as the contract says.
+// Write is a RunEventWrite: an event as its producer emits it (RunEvents v2.0.1, section 2). Validate says whether its
+// members have these forms.
 type Write struct {
-	EventID          string         `json:"eventId"` // UUID v4
-	EventType        EventType      `json:"eventType"`
-	EmittedAt        string         `json:"emittedAt"` // RFC 3339 UTC, the producer's clock
-	RunID            string         `json:"runId"`
-	TenantID         string         `json:"tenantId"`
-	ProjectID        string         `json:"projectId"`
-	EnvironmentID    string         `json:"environmentId"`
-	PlanID           string         `json:"planId"`
-	PlanVersion      string         `json:"planVersion"`
-	EngineAttemptID  int64          `json:"engineAttemptId"`
-	LogicalAttemptID int64          `json:"logicalAttemptId"`
-	IdempotencyKey   string         `json:"idempotencyKey"`
-	StepID           string         `json:"stepId,omitzero"`
-	Payload          jsontext.Value `json:"payload,omitzero"`
+	EventID   string    `json:"eventId"` // UUID v4 in lower case, the same for each retry
+	EventType EventType `json:"eventType"`
+	EmittedAt string    `json:"emittedAt"` // RFC 3339 UTC, the producer's clock
+	RunID     string    `json:"runId"`     // 1 to MaxRunID bytes without |
+	// The next five members are the same in all events of a run.
+	TenantID      string `json:"tenantId"`
+	ProjectID     string `json:"projectId"`
+	EnvironmentID string `json:"environmentId"`
+	PlanID        string `json:"planId"`
+	PlanVersion   string `json:"planVersion"`
+	// EngineAttemptID is the provider's number of an attempt, LogicalAttemptID the planner's; both from 1.
+	EngineAttemptID  int64 `json:"engineAttemptId"`
+	LogicalAttemptID int64 `json:"logicalAttemptId"`
+	// IdempotencyKey is the IdempotencyKey of the write's KeyFields. A run has one event with it.
+	IdempotencyKey string         `json:"idempotencyKey"`
+	StepID         string         `json:"stepId,omitzero"`  // "" for an event of the run
+	Payload        jsontext.Value `json:"payload,omitzero"` // an object, which fits the schema of a known type; or nil
 }
 
 // Record is a RunEventRecord: an event as the append authority persisted it. It never changes.

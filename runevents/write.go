@@ -10,8 +10,7 @@ import (
 
 // Validate returns nil, or a *schemas.ValidationError with paths into w if every append authority
 // must refuse w. A valid write matches the schema run-event-write.v2 and, if its type is known, the
-// schema of the type's payload. Its emittedAt is a real time. Its runId is a token of a subject (1
-// to 128 of A-Z a-z 0-9 _ -). Its idempotencyKey is the one that IdempotencyKey returns.
+// schema of the type's payload. Its emittedAt is a real time. Its runId passes IsRunID. Its idempotencyKey is the one that IdempotencyKey returns.
 func (w *Write) Validate() error {
 	data, err := json.Marshal(w)
 	if err != nil { // a text is not UTF-8, or the payload is no JSON

@@ -33,6 +33,13 @@ func newRules() map[Name]func() *rule {
 	return out
 }
 
+// santhosh-tekuri/jsonschema compiles the embedded documents once, at the first use, checks them against their
+// meta-schema and resolves their references; nothing is loaded from anywhere else. Validate walks the compiled schemas
+// itself, because the library's own validator copies the member names of an object for every subschema, and words its
+// errors for authors of schemas. A handoff takes 1.6 µs instead of 44; half a million violations, as many as 1 MiB may
+// have, take 4 ms instead of 500. Tests compare the two validators, and limit the documents to the keywords that
+// Validate knows.
+
 // Validate checks a tree from Decode against the schema n. The error is a *ValidationError with
 // CodeSchemaValidation and at most 50 violations, or ErrUnknownSchema. It does not change the tree,
 // and takes time linear in its size. A Go value of a type that Decode does not produce violates

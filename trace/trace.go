@@ -1,6 +1,6 @@
-// Package trace propagates a W3C trace context (https://www.w3.org/TR/trace-context/) from the headers
-// of one message to the headers of another. It makes no ids and no spans
-// (docs/adr/0027-traces-are-passed-on.md).
+// Package trace propagates a W3C trace context (https://www.w3.org/TR/trace-context/) from the headers of one message to the
+// headers of another. Import it to send an agent's trace with its handoffs, or to go on with a command's trace in a game.
+// It makes no ids and no spans (docs/adr/0027-traces-are-passed-on.md), and is safe for concurrent use.
 package trace
 
 import (

@@ -1,4 +1,6 @@
-// Package client asks a world engine over NATS, for agents, tools and tests.
+// Package client asks a world engine over NATS: towns, results and runs, handoffs to execute, events as they come. Import
+// it in an agent, a tool or a test. Programs in other languages have clients of their own, or use NATS with the names of
+// worldengine/wire and the payloads of worldengine/messages.
 //
 //	engine, err := client.Connect("nats://127.0.0.1:4222", client.Options{})
 //	town, err := engine.Town(ctx, "town-threatened")
@@ -7,8 +9,8 @@
 //
 // Every request ends within its context and Client.Timeout. Until then it is repeated with the same
 // bytes if no answer comes, or after a 429 or 503 whose reply names a pause. A request that changes
-// something (protocol.VerbSpec.Changes) is not repeated if it may have been carried out: the server
-// could refuse the repetition because of the first request.
+// something is not repeated if it may have been carried out, since the server could refuse the
+// repetition because of the first request. A handoff, a run.append and an alert.ack may be repeated.
 //
 // An error is a *ReplyError (the server answered with an error) or an *UnavailableError (no answer
 // came, or an invalid one). Commits, Events and Changes also yield a *LossError, and continue after

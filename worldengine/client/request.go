@@ -26,7 +26,7 @@ import (
 
 // Request sends body to a verb and returns the reply. Within Timeout it repeats the request if no
 // answer comes, or after a 429 or 503 if the reply names a pause; it then waits for the pause and a
-// random time. A request that changes something (protocol.VerbSpec.Changes) is not repeated if it may
+// random time. A request that changes something is not repeated if it may
 // have been carried out. The error is a *ReplyError or an *UnavailableError.
 func (c *Client) Request(ctx context.Context, verb wire.Verb, body []byte) (*nats.Msg, error) {
 	msg, _, err := c.exchange(ctx, verb, body, sending{})

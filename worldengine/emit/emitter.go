@@ -1,5 +1,6 @@
-// Package emit emits run events from a process that is not the engine, such as the worker of a
-// plugin, over the verb run.append (RunEvents v2.0.1, sections 2.5 and 5.3):
+// Package emit emits run events from a process that is not the engine, such as the worker of a plugin, over the verb
+// run.append (RunEvents v2.0.1, sections 2.5 and 5.3). Use it to show the steps of long work in the run of a command, or
+// to record runs of your own. Package runevents defines events and their valid transitions.
 //
 //	Emitter ── worldengine.v1.<world>.run.append ──> the engine, which is the append authority
 //
@@ -12,8 +13,6 @@
 //
 // A run of the engine accepts events of others' steps until it ends: a plugin emits the events of a
 // command before it answers. After that a new event is refused with RUN_ENDED.
-//
-// Package runevents defines events and their valid transitions.
 package emit
 
 import (

@@ -1,6 +1,6 @@
-// Package plugin is for authors of game-server plugins in Go. It implements the protocol of
-// docs/plugin-protocol.md: it answers the engine's command-apply.v1 requests by calling a function
-// that changes the game.
+// Package plugin is for authors of game-server plugins in Go. It implements the protocol of docs/plugin-protocol.md: it
+// answers the engine's command-apply.v1 requests by calling a function that changes the game. Use it if the game, or a
+// bridge to it, runs Go; JavaScript, Python and Java have kits of their own.
 //
 //	memory, err := plugin.OpenFile("plugin.memory", plugin.FileConfig{})
 //	p, err := plugin.Serve(nc, plugin.Config{Memory: memory, Apply: applyInTheGame})

@@ -1,5 +1,6 @@
-// Package conformance tests a plugin against each rule of docs/plugin-protocol.md. It sends
-// requests like an engine, and like one that has restarted, is late, or is newer.
+// Package conformance tests a plugin against each rule of docs/plugin-protocol.md. It sends requests like an engine, and
+// like one that has restarted, is late, or is newer. Use it in the tests of a plugin in any language, or run handoffctl
+// plugin check.
 //
 // It sees the plugin's answers and not its game: a plugin that answers correctly passes, even if it
 // applies a command twice.
