@@ -7,6 +7,15 @@
 //
 // A pending command is in the record of its town (apply.Pending), so the next writer can go on with
 // it. pluginAttempt decides the next action of an attempt, and package machine the effect of its outcome.
+//
+// The order of effects keeps a command from being applied twice, and from being taken for unapplied:
+//
+//   - The record of the accepted handoff MUST be stored before a game is asked. So must, in a writer that takes
+//     the command over, the record that a request may have been received (claim).
+//   - The run MUST be closed to others before its end is stored (machine.Output), and the end MUST be stored
+//     before the client has its answer.
+//   - That no request was received is stored last, by a writer that sends no more (recordUnreached).
+//   - The alert of a cancellation by force MUST be stored before the cancellation.
 package game
 
 import (

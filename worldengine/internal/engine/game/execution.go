@@ -354,8 +354,9 @@ func (x *Execution) pauseRun(ctx context.Context, by *messages.PausedBy) {
 	}
 }
 
-// claim takes the command over from an earlier writer. It commits that a request may have arrived,
-// unless no request has, as Pending says. With that commit, a suspended earlier writer loses its races for the town.
+// claim takes the command over from an earlier writer. It commits that a request may have arrived, unless
+// Pending says that none has, and asks no game before that is stored. With that commit, a suspended earlier
+// writer loses its races for the town.
 func (x *Execution) claim(ctx context.Context, current machine.Town) (more bool) {
 	if !x.dispatcher.steps.Serves() {
 		x.leave(ctx)
