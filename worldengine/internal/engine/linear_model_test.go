@@ -9,6 +9,7 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/worldengine/internal/core/approval"
+	"worldengine/worldengine/internal/core/machine/machinetest"
 	"worldengine/worldengine/internal/core/town"
 )
 
@@ -253,15 +254,8 @@ func (w linearWorld) judge(c linearCall, told linearAnswer) (linearAnswer, linea
 		return linearAnswer{code: code, resultID: r.resultID}, w
 	}
 	at := w.towns[h.Proposal.TownID]
-	switch {
-	case !at.Exists():
-		return linearAnswer{code: "rejected UNKNOWN_TOWN"}, w
-	case h.Requirements.ExpectedDecisionEpoch != at.Epoch():
-		return linearAnswer{code: "stale STALE_DECISION_EPOCH", state: at.Hash}, w
-	case h.Requirements.ExpectedSnapshotHash != at.Hash:
-		return linearAnswer{code: "stale STALE_SNAPSHOT_HASH", state: at.Hash}, w
-	case len(town.Evaluate(h.Preconditions(), at.Snapshot)) > 0:
-		return linearAnswer{code: "rejected PRECONDITION_FAILED", state: at.Hash}, w
+	if checked := machinetest.Judge(h, at, nil); checked.Status != "" {
+		return linearAnswer{code: fmt.Sprint(checked.Status, " ", checked.ReasonCode), state: at.Hash}, w
 	}
 	after, failed := town.DefaultRules().Apply(at.Snapshot, &h.Proposal)
 	if failed == "" { // nobody is asked to approve a command that the rules refuse

@@ -41,6 +41,9 @@ func TestCheck_OutcomeTable(t *testing.T) {
 			checked := machine.Check(v.Handoff, v.Prior, v.State)
 			require.Equal(t, v.Want.Status.Accepted(), checked.Accepted)
 			require.Equal(t, v.Want, outcome(&v))
+			if !checked.Accepted {
+				require.Equal(t, v.Want, machinetest.Judge(v.Handoff, v.State, v.Prior), "the oracles' too")
+			}
 
 			r := handoff.NewResult(v.Handoff, outcome(&v))
 			wire, err := r.MarshalWire()

@@ -10,11 +10,13 @@ import (
 	"strings"
 	"time"
 
+	"worldengine/dedupe"
 	"worldengine/handoff"
 	"worldengine/schemas"
 	"worldengine/worldengine/internal/core/apply"
 	"worldengine/worldengine/internal/core/approval"
 	"worldengine/worldengine/internal/core/machine"
+	"worldengine/worldengine/internal/core/machine/machinetest"
 	"worldengine/worldengine/internal/core/town"
 )
 
@@ -352,11 +354,15 @@ func (o *oracle) handoff(e *machine.Handoff) prediction {
 	})
 }
 
-// judge is the outcome table, row by row.
+// judge predicts the outcome of a handoff.
 func (o *oracle) judge(e *machine.Handoff) prediction {
 	h, r, approved := e.Handoff, o.run(e.Run.RunID), false
-	var v handoff.Evaluation
-	v.Preconditions.Failures = []handoff.Failure{}
+	var prior *dedupe.Receipt
+	if first := o.accepted[h.IdempotencyKey]; first != nil && e.RetryOf == nil {
+		prior = &dedupe.Receipt{HandoffID: first.HandoffID, ResultID: first.ResultID}
+	}
+	checked := machinetest.Judge(h, o.state, prior)
+	v := checked.Evaluation
 	refuse := func(status handoff.Status, reason handoff.ReasonCode) prediction {
 		kind, ask, free := "refused on refused", reason == "ASK", ""
 		if ask {
@@ -374,43 +380,18 @@ func (o *oracle) judge(e *machine.Handoff) prediction {
 			}
 		}, kind, free, o.startEvents(e, &v, false)+"[apply], RunCompleted", judged(result))
 	}
-	v.DuplicateCheck.Evaluated = true
-	if first := o.accepted[h.IdempotencyKey]; first != nil && e.RetryOf == nil {
-		v.DuplicateCheck.Duplicate, v.DuplicateCheck.DuplicateOf = true, &first.ResultID
-		if first.HandoffID != h.HandoffID {
-			return refuse("duplicate", "IDEMPOTENCY_KEY_REUSED")
-		}
-		return refuse("duplicate", "DUPLICATE_HANDOFF")
-	}
-	v.Preconditions.Evaluated = true
-	if !o.state.Exists() {
-		v.Preconditions.Failures = []handoff.Failure{
-			{Kind: "town_exists", Detail: "Unknown town: " + h.Proposal.TownID}}
-		return refuse("rejected", "UNKNOWN_TOWN")
-	}
-	v.Preconditions.Evaluated = false
-	v.StaleCheck = handoff.StaleReport{Evaluated: true, ActualSnapshotHash: new(o.state.Hash),
-		ActualDecisionEpoch: new(o.state.Snapshot.Day)}
-	if h.DecisionEpoch != o.state.Snapshot.Day {
-		return refuse("stale", "STALE_DECISION_EPOCH")
-	}
-	if h.SnapshotHash != o.state.Hash {
-		return refuse("stale", "STALE_SNAPSHOT_HASH")
-	}
-	v.StaleCheck.Passed, v.Preconditions.Evaluated = true, true
-	v.Preconditions.Failures = town.Evaluate(h.Preconditions(), o.state.Snapshot)
-	if len(v.Preconditions.Failures) > 0 {
-		return refuse("rejected", "PRECONDITION_FAILED")
+	if checked.Status != "" {
+		return refuse(checked.Status, checked.ReasonCode)
 	}
 	after, failed := o.settings.Rules.Apply(o.state.Snapshot, &h.Proposal)
 	if failed == "" && slices.Contains(cmp.Or(o.policy, &o.settings.Policy).Types, h.Proposal.Type) {
 		if reason := o.unapproved(h); reason != "" {
-			v.Preconditions.Failures = []handoff.Failure{{Kind: "approval"}}
+			v.Preconditions = handoff.PreconditionReport{Evaluated: true,
+				Failures: []handoff.Failure{{Kind: "approval"}}}
 			return refuse("rejected", reason)
 		}
 		approved = true
 	}
-	v.Preconditions.Passed = true
 	begun := o.startEvents(e, &v, approved) + "StepStarted 1"
 	switch via := cmp.Or(o.via, o.settings.Apply); {
 	case failed != "":

@@ -161,3 +161,29 @@ func Named(t testing.TB, name string) *Case {
 	require.Fail(t, "there is no such case", name)
 	return nil
 }
+
+// Judge is the outcome table for the oracles of tests: the outcome of a handoff that a check refuses for a
+// state of its town. prior is the receipt of its key, nil if the key is free. If the status is "", people
+// and the rules decide.
+func Judge(h *handoff.Handoff, at town.State, prior *dedupe.Receipt) handoff.Outcome {
+	switch {
+	case prior != nil:
+		reason := handoff.ReasonCode("DUPLICATE_HANDOFF")
+		if prior.HandoffID != h.HandoffID {
+			reason = "IDEMPOTENCY_KEY_REUSED"
+		}
+		duplicate := handoff.DuplicateReport{Evaluated: true, Duplicate: true, DuplicateOf: &prior.ResultID}
+		return refused("duplicate", reason, duplicate, staleNotChecked, notEvaluated)
+	case !at.Exists():
+		return refused("rejected", "UNKNOWN_TOWN", firstOfItsKey, staleNotChecked, failing(
+			handoff.Failure{Kind: "town_exists", Detail: "Unknown town: " + h.Proposal.TownID}))
+	case h.DecisionEpoch != at.Snapshot.Day:
+		return refused("stale", "STALE_DECISION_EPOCH", firstOfItsKey, compared(at, false), notEvaluated)
+	case h.SnapshotHash != at.Hash:
+		return refused("stale", "STALE_SNAPSHOT_HASH", firstOfItsKey, compared(at, false), notEvaluated)
+	}
+	if failures := town.Evaluate(h.Preconditions(), at.Snapshot); len(failures) > 0 {
+		return refused("rejected", "PRECONDITION_FAILED", firstOfItsKey, compared(at, true), failing(failures...))
+	}
+	return refused("", "", firstOfItsKey, compared(at, true), allHold)
+}
