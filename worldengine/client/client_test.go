@@ -64,14 +64,18 @@ func TestConnect_KnowsItsLimit(t *testing.T) {
 func TestConnect_NodeVanishes(t *testing.T) {
 	t.Parallel()
 	w := serve(t)
-	found(t, w.join(""), "t")
+	usual := w.join("")
+	found(t, usual, "t")
+	require.Less(t, usual.Conn.Opts.PingInterval*time.Duration(usual.Conn.Opts.MaxPingsOut+1), 14*time.Second,
+		"before the last repetition of a call")
 	at := strings.TrimPrefix(w.URL(), "nats://")
 	nodes := map[string]*natstest.Proxy{}
 	for range 2 {
 		node := natstest.NewProxy(t, at)
 		nodes[node.Address()] = node
 	}
-	c, err := client.Connect(strings.Join(slices.Collect(maps.Keys(nodes)), ","), client.Options{})
+	c, err := client.Connect(strings.Join(slices.Collect(maps.Keys(nodes)), ","), client.Options{
+		NATS: []nats.Option{nats.PingInterval(usual.Conn.Opts.PingInterval / 20)}})
 	require.NoError(t, err)
 	t.Cleanup(c.Close)
 	h := talk(t, c, "t")

@@ -18,6 +18,7 @@ import (
 	"worldengine/worldengine/internal/core/apply"
 	"worldengine/worldengine/internal/core/town"
 	"worldengine/worldengine/internal/core/town/towntest"
+	"worldengine/worldengine/internal/serve/server"
 	"worldengine/worldengine/internal/testkit/natstest"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
@@ -116,11 +117,7 @@ func TestSend_PausedTown(t *testing.T) {
 // The caller of a handoff is told that the town's game is absent, and gets the result when it is back.
 func TestSend_GameAway(t *testing.T) {
 	t.Parallel()
-	w := serve(t)
-	w.Stop()
-	w.Config.Engine.PauseWait = 100 * time.Millisecond
-	w.Start()
-	c := w.join("")
+	c := serve(t, func(c *server.Config) { c.Engine.PauseWait = 100 * time.Millisecond }).join("")
 	for _, townID := range []string{"t", "u"} {
 		state := towntest.Threatened(func(s *town.Snapshot) { s.TownID = townID })
 		_, err := c.PutTown(t.Context(), state.Snapshot, client.Put{Apply: "plugin"})

@@ -2,7 +2,9 @@ package game_test
 
 import (
 	"errors"
+	"flag"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -10,9 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/worldengine/internal/core/apply"
-	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/engine/game"
-	"worldengine/worldengine/internal/kit/phrase"
 	"worldengine/worldengine/messages"
 )
 
@@ -22,77 +22,43 @@ var (
 		ActorID: "ada", SignalID: "signal-1", Reason: "maintenance", At: since.UTC()}
 )
 
+var rewrite = flag.Bool("rewrite", false, "write testdata/waiterrors.txt anew")
+
 // A client that waited in vain learns who caused it, the effect on the key, and the next step; the
-// run that ends has the same reason.
+// run that ends has the same reason. testdata/waiterrors.txt has the texts, and below each the end of the
+// run, or the error that it is for callers.
 func TestWaitError_Texts(t *testing.T) {
 	t.Parallel()
-	const townPaused = `The town "t" is paused by ada since 2026-02-16T10:00:00Z: maintenance.`
-	const worldPaused = "The world is paused by ada since 2026-02-16T10:00:00Z."
-	const absent = `The town "t" has had no plugin since 2026-02-16T10:00:00Z, and the command of ` +
-		"run run-1, which is before this one, waits for it."
-	noConsole := strings.Replace(absent, "plugin", "console", 1)
-	const applying = "the handoff is accepted and its command is being applied; send the same " +
-		"handoff again to get its result (run run-1)"
-	stops := errors.New("worldengine: the server stops")
-	for _, c := range []struct {
-		err  error
-		text string
-		ends machine.Cancellation
-	}{
-		{game.PausedError("t", false, maintained, "run-2", false),
-			townPaused + " Nothing was judged; send the same handoff again after the pause.",
-			machine.Cancellation{SignalID: "signal-1", Code: "TOWN_PAUSED", Reason: townPaused}},
-		{game.PausedError("t", true, &messages.PausedBy{ActorID: "ada", At: since.UTC()}, "run-2", false),
-			worldPaused + " Nothing was judged; send the same handoff again after the pause.",
-			machine.Cancellation{Code: "WORLD_PAUSED", Reason: worldPaused}},
-		{game.PausedError("t", false, maintained, "run-2", true),
-			townPaused + " The handoff was accepted before, and its command is applied after the " +
-				"pause; send the same handoff again then for its result.",
-			machine.Cancellation{SignalID: "signal-1", Code: "TOWN_PAUSED", Reason: townPaused}},
-		{game.AbsentError("t", apply.Plugin, since, "run-2", "run-1"),
-			absent + " Nothing was judged, and the key is free; send the same handoff again when the " +
-				"game is back.",
-			machine.Cancellation{Code: "PLUGIN_ABSENT", Reason: absent}},
-		{game.AbsentError("t", apply.RCON, since, "run-2", "run-1"),
-			noConsole + " Nothing was judged, and the key is free; send the same handoff again when " +
-				"the game is back.",
-			machine.Cancellation{Code: "PLUGIN_ABSENT", Reason: noConsole}},
-		{game.AbsentError("t", apply.Plugin, since, "", "run-1"),
-			absent + " Nothing was stored; send the request again when the game is back, or cancel " +
-				"that run first.",
-			machine.Cancellation{Code: "PLUGIN_ABSENT", Reason: absent}},
-		{game.StillApplying("run-1", "t", apply.Plugin, time.Time{}), applying,
-			machine.Cancellation{Reason: "The handoff was not judged: " + applying}},
-		{stops, "the server stops",
-			machine.Cancellation{Reason: "The handoff was not judged: " + phrase.Sentence(stops)}},
-	} {
-		require.EqualError(t, c.err, "worldengine: "+c.text)
-		require.Equal(t, c.ends, game.CancellationFor(fmt.Errorf("%w", c.err)))
+	worldPaused := &messages.PausedBy{ActorID: "ada", At: since.UTC()}
+	applying := game.StillApplying("run-1", "t", apply.Plugin, time.Time{})
+	ending := []error{
+		game.PausedError("t", false, maintained, "run-2", false),
+		game.PausedError("t", true, worldPaused, "run-2", false),
+		game.PausedError("t", false, maintained, "run-2", true),
+		game.AbsentError("t", apply.Plugin, since, "run-2", "run-1"),
+		game.AbsentError("t", apply.RCON, since, "run-2", "run-1"),
+		game.AbsentError("t", apply.Plugin, since, "", "run-1"),
+		applying, errors.New("worldengine: the server stops"),
 	}
-	for _, c := range []struct {
-		err   *game.WaitError
-		text  string
-		cause error
-	}{
-		{game.AbsentError("t", apply.RCON, since, "run-2", ""), "the handoff is accepted as run run-2, and " +
-			`its command goes on waiting: the town "t" has had no console since ` +
-			"2026-02-16T10:00:00Z; send the same handoff again to get its result, or cancel the run",
-			nil},
-		{game.CancelledError("run-1", false), "the run was cancelled while the handoff was waiting: run " +
-			"run-1. Nothing was judged, and the key is free: the same handoff may be sent again.",
-			machine.ErrRunCancelled},
-		{game.CancelledError("run-1", true), "the run was cancelled while the handoff was waiting: run " +
-			"run-1. Its command is not asked for any more, and the key is free: the same handoff may " +
-			"be sent again.", machine.ErrRunCancelled},
-		{game.StillApplying("run-1", "t", apply.Plugin, time.Time{}), applying, game.ErrInProgress},
-		{game.StillApplying("run-1", "t", apply.Plugin, since), "the handoff is accepted as run run-1, " +
-			`and its command goes on waiting: the town "t" has had no plugin since ` +
-			"2026-02-16T10:00:00Z; send the same handoff again to get its result, or cancel the run",
-			game.ErrInProgress},
-	} {
-		require.EqualError(t, c.err, "worldengine: "+c.text)
-		require.Equal(t, c.cause, errors.Unwrap(c.err))
+	var got strings.Builder
+	for _, err := range ending {
+		ends := game.CancellationFor(fmt.Errorf("%w", err))
+		fmt.Fprintf(&got, "%s\n  ends the run: %s %s %s\n", err, ends.SignalID, ends.Code, ends.Reason)
 	}
+	for _, err := range []error{
+		applying, game.StillApplying("run-1", "t", apply.Plugin, since),
+		game.AbsentError("t", apply.RCON, since, "run-2", ""),
+		game.CancelledError("run-1", false), game.CancelledError("run-1", true),
+	} {
+		fmt.Fprintf(&got, "%s\n  is: %v\n", err, errors.Unwrap(err))
+	}
+	const file = "testdata/waiterrors.txt"
+	if *rewrite {
+		require.NoError(t, os.WriteFile(file, []byte(got.String()), 0o644))
+	}
+	want, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.Equal(t, string(want), got.String())
 }
 
 // A retry that waited in vain leaves the run and its key unchanged; its error says so instead of
