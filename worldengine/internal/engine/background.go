@@ -29,8 +29,8 @@ const (
 	settling  = operationTimeout
 )
 
-// rest pauses until the index has news beyond a position, for at least pause and at most idlePause.
-func (e *Engine) rest(ctx context.Context, position uint64, pause time.Duration) {
+// awaitNews pauses until the index has news beyond a position, for at least pause and at most idlePause.
+func (e *Engine) awaitNews(ctx context.Context, position uint64, pause time.Duration) {
 	if backoff.Sleep(ctx, pause) == nil {
 		_ = e.index.AwaitNews(ctx, position, idlePause-pause)
 	}
@@ -60,7 +60,7 @@ func (e *Engine) resume(ctx context.Context) {
 		if err != nil || len(pending) > 0 || time.Since(began) < settling {
 			_ = backoff.Sleep(ctx, pollPause)
 		} else {
-			e.rest(ctx, position, pollPause)
+			e.awaitNews(ctx, position, pollPause)
 		}
 	}
 }
@@ -217,7 +217,7 @@ func (e *Engine) reapWaiting(ctx context.Context) {
 		if err != nil || len(left) > 0 {
 			_ = backoff.Sleep(ctx, reapEvery)
 		} else {
-			e.rest(ctx, position, reapEvery)
+			e.awaitNews(ctx, position, reapEvery)
 		}
 	}
 }

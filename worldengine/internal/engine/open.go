@@ -324,7 +324,7 @@ func (e *Engine) assemble(ctx context.Context, pause game.Pause, raise game.Aler
 	c := &e.config
 	e.stepper = &stepper.Stepper{
 		Log: e.log, Towns: e.towns, Now: c.Now, NewID: c.NewID, Leased: c.Leased,
-		Needs: e.requiredHistory, Full: e.fullTowns.add, Logger: c.Logger,
+		RequiredHistory: e.requiredHistory, Full: e.fullTowns.add, Logger: c.Logger,
 		Settings: machine.Settings{
 			Rules: c.Rules, Apply: c.Apply, Policy: c.policy,
 			ApprovalTimeout: c.ApprovalTimeout, Plugin: c.Plugin,

@@ -223,7 +223,7 @@ func (e *Engine) cancelInTurn(turn, caller context.Context, s *Signal, done func
 	defer cancel()
 	e.dispatcher.Cancel(ctx, caller, s, func(err error) {
 		if err == nil {
-			e.cancelled(s.TownID, s.RunID)
+			e.markCancelled(s.TownID, s.RunID)
 			ctx, cancel := context.WithTimeout(turn, operationTimeout)
 			defer cancel()
 			err = e.recordVerdict(ctx, s, "")

@@ -347,7 +347,7 @@ func TestSimulation_FindsBugs(t *testing.T) {
 		"an end that was not read":            func(s *sim) { s.believes = true },
 		"keys that are forgotten": func(s *sim) {
 			s.forgets = true
-			s.engines[0].stepper.Needs = nil
+			s.engines[0].stepper.RequiredHistory = nil
 		},
 		"decisions that are lost": func(s *sim) { s.log.drops = machine.KindDecided },
 		"cancellations that are lost": func(s *sim) {

@@ -200,7 +200,7 @@ func (s *sim) start() *simEngine {
 	e.queue = newQueue(context.WithValue(ctx, simAsker{}, "in its turn"), &config)
 	e.assemble(ctx, s.worldPause(), simAlerts{e.alerts, process})
 	if s.forgets {
-		e.stepper.Needs = nil
+		e.stepper.RequiredHistory = nil
 	}
 	process.Engine = e
 	go e.resume(context.WithValue(process.alive, simAsker{}, "resumes"))

@@ -64,9 +64,9 @@ func (e *Engine) waitsIn(d *delivery) string {
 	return d.run.RunID
 }
 
-// cancelled marks each delivery that waits in a run that was cancelled. Handoffs sent later are new
+// markCancelled marks each delivery that waits in a run that was cancelled. Handoffs sent later are new
 // deliveries. It runs in the town's turn.
-func (e *Engine) cancelled(townID, runID string) {
+func (e *Engine) markCancelled(townID, runID string) {
 	var first *delivery
 	for d := range e.deliveries(townID) {
 		if d.run.RunID == runID {
@@ -157,7 +157,7 @@ func (e *Engine) stepRun(ctx context.Context, d *delivery, event machine.Event) 
 // stored now is left to reapWaiting.
 func (e *Engine) abandon(ctx context.Context, d *delivery, why error) {
 	if errors.Is(why, machine.ErrRunCancelled) {
-		e.cancelled(d.handoff.Proposal.TownID, d.run.RunID) // perhaps by another server
+		e.markCancelled(d.handoff.Proposal.TownID, d.run.RunID) // perhaps by another server
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)

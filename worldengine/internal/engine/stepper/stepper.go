@@ -34,10 +34,10 @@ type Stepper struct {
 	// Leased reports whether this server still holds the writer's lease; nil if the world has no
 	// other server.
 	Leased func() bool
-	// Needs returns the needs of a town whose last message is at a sequence. Full is called with the
-	// needs of a town after a record found no room. Both are nil if histories are not bounded.
-	Needs func(ctx context.Context, townID string, seq uint64) (records.RequiredHistory, error)
-	Full  func(townID string, needs records.RequiredHistory)
+	// RequiredHistory returns the part of its history that a town needs, whose last message is at a sequence.
+	// Full is called with that after a record found no room. Both are nil if histories are not bounded.
+	RequiredHistory func(ctx context.Context, townID string, seq uint64) (records.RequiredHistory, error)
+	Full            func(townID string, needs records.RequiredHistory)
 	// Logger gets the troubles that an input outlives.
 	Logger *slog.Logger
 
@@ -202,11 +202,11 @@ func noRoom(err error) bool {
 // town's log subject.
 func (s *Stepper) CheckTown(ctx context.Context, t machine.Town, out *machine.Output) error {
 	isNew := !t.State.Exists() && t.Removed == nil
-	if s.Needs == nil || isNew || out.After.LastState().Epoch() > t.LastState().Epoch() {
+	if s.RequiredHistory == nil || isNew || out.After.LastState().Epoch() > t.LastState().Epoch() {
 		return nil
 	}
 	townID := out.Record.TownID
-	needs, err := s.Needs(ctx, townID, t.Seq)
+	needs, err := s.RequiredHistory(ctx, townID, t.Seq)
 	if err != nil {
 		return err
 	}
