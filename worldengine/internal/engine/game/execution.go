@@ -333,12 +333,9 @@ func (x *Execution) pauseRun(ctx context.Context, by *messages.PausedBy) {
 			return err
 		}
 		// The town is read after the tail, since another writer may have resumed it.
-		current, err := d.steps.Log.Load(ctx, x.TownID)
+		current, err := d.load(ctx, x.TownID, x.RunID)
 		if err != nil {
 			return err
-		}
-		if current.Pending != nil && current.Pending.Run.RunID != x.RunID {
-			current.Pending = nil
 		}
 		by = d.config.WorldPause.Effective(current)
 		in := d.steps.Input(x.TownID, nil, &machine.RunPause{By: by})
