@@ -10,6 +10,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+	"golang.org/x/sync/semaphore"
 )
 
 // Bounds of the calls of one session.
@@ -27,30 +28,24 @@ var errTooBusy = &jsonrpc.Error{Code: -32000, Message: "this session has as many
 // bounded bounds the calls of a session. Those that need not ask the world are free, and those that go on
 // until they are cancelled.
 func bounded() sdk.Middleware {
-	slots, waiting := make(chan struct{}, mostCalls), make(chan struct{}, mostCalls+mostWaiting)
+	admitted, slots := semaphore.NewWeighted(mostCalls+mostWaiting), semaphore.NewWeighted(mostCalls)
 	free := []string{"ping", "subscriptions/listen"}
 	return func(next sdk.MethodHandler) sdk.MethodHandler {
 		return func(ctx context.Context, method string, request sdk.Request) (sdk.Result, error) {
 			if slices.Contains(free, method) {
 				return next(ctx, method, request)
 			}
-			select {
-			case waiting <- struct{}{}:
-				defer func() { <-waiting }()
-			default:
+			if !admitted.TryAcquire(1) {
 				return nil, errTooBusy
 			}
-			late := time.NewTimer(waitWithin)
-			defer late.Stop()
-			select {
-			case slots <- struct{}{}:
-				defer func() { <-slots }()
-				return next(ctx, method, request)
-			case <-late.C:
-				return nil, errTooBusy
-			case <-ctx.Done():
-				return nil, ctx.Err()
+			defer admitted.Release(1)
+			waiting, cancel := context.WithTimeoutCause(ctx, waitWithin, errTooBusy)
+			defer cancel()
+			if slots.Acquire(waiting, 1) != nil {
+				return nil, context.Cause(waiting)
 			}
+			defer slots.Release(1)
+			return next(ctx, method, request)
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -50,44 +51,39 @@ var (
 // errorTable maps errors to codes; the first row that matches counts.
 var errorTable = []struct {
 	code wire.Code
-	err  error
+	of   []error
 }{
-	{wire.CodeHeadersUnreadable, errHeadersUnreadable},
-	{wire.CodeUnknownRevision, errUnknownRevision},
-	{wire.CodeForbidden, access.ErrForbidden},
-	{wire.CodeForbidden, access.ErrUnreadable},
-	{wire.CodeForbidden, access.ErrWorldUnreadable},
-	{wire.CodeForbidden, access.ErrVerbForbidden},
-	{wire.CodeForbidden, access.ErrWorldForbidden},
-	{wire.CodeActorNotAllowed, access.ErrActorNotAllowed},
-	{wire.CodeUnknownWorld, ErrUnknownWorld},
-	{wire.CodeWorldExists, ErrWorldExists},
-	{wire.CodeWorldInUse, ErrWorldInUse},
-	{wire.CodeWorldNotServed, ErrWorldNotServed},
-	{wire.CodeUnknownTown, engine.ErrUnknownTown},
-	{wire.CodeRevisionGone, engine.ErrRevisionGone},
-	{wire.CodeTownDamaged, records.ErrTownDamaged},
-	{wire.CodeUnknownResult, engine.ErrUnknownResult},
-	{wire.CodeUnknownRun, runs.ErrUnknownRun},
-	{wire.CodeRunDamaged, runs.ErrRunDamaged},
-	{wire.CodeUnknownAlert, alerts.ErrUnknownAlert},
-	{wire.CodeTownExists, town.ErrExists},
-	{wire.CodeRunEnded, runlog.ErrRunEnded},
-	{wire.CodeHistoryFull, engine.ErrHistoryFull},
-	{wire.CodeRunFull, records.ErrRunFull},
-	{wire.CodeRunEnding, runlog.ErrRunEnding},
-	{wire.CodeRecordTooLarge, commitlog.ErrRecordTooLarge},
-	{wire.CodeRunCancelled, machine.ErrRunCancelled},
-	{wire.CodeInProgress, engine.ErrInProgress},
-	{wire.CodeOverloaded, engine.ErrOverloaded},
-	{wire.CodeContended, commitlog.ErrContended},
-	{wire.CodeIndexBehind, engine.ErrIndexBehind},
-	{wire.CodeStopping, engine.ErrStopping},
-	{wire.CodeStorageFull, commitlog.ErrStorageFull},
-	{wire.CodeLogUnavailable, commitlog.ErrLogUnavailable},
-	{wire.CodeLogUnavailable, alerts.ErrUnavailable},
-	{wire.CodeLogUnavailable, context.DeadlineExceeded},
-	{wire.CodeLogUnavailable, context.Canceled},
+	{wire.CodeHeadersUnreadable, []error{errHeadersUnreadable}},
+	{wire.CodeUnknownRevision, []error{errUnknownRevision}},
+	{wire.CodeForbidden, []error{access.ErrForbidden, access.ErrUnreadable,
+		access.ErrWorldUnreadable, access.ErrVerbForbidden, access.ErrWorldForbidden}},
+	{wire.CodeActorNotAllowed, []error{access.ErrActorNotAllowed}},
+	{wire.CodeUnknownWorld, []error{ErrUnknownWorld}},
+	{wire.CodeWorldExists, []error{ErrWorldExists}},
+	{wire.CodeWorldInUse, []error{ErrWorldInUse}},
+	{wire.CodeWorldNotServed, []error{ErrWorldNotServed}},
+	{wire.CodeUnknownTown, []error{engine.ErrUnknownTown}},
+	{wire.CodeRevisionGone, []error{engine.ErrRevisionGone}},
+	{wire.CodeTownDamaged, []error{records.ErrTownDamaged}},
+	{wire.CodeUnknownResult, []error{engine.ErrUnknownResult}},
+	{wire.CodeUnknownRun, []error{runs.ErrUnknownRun}},
+	{wire.CodeRunDamaged, []error{runs.ErrRunDamaged}},
+	{wire.CodeUnknownAlert, []error{alerts.ErrUnknownAlert}},
+	{wire.CodeTownExists, []error{town.ErrExists}},
+	{wire.CodeRunEnded, []error{runlog.ErrRunEnded}},
+	{wire.CodeHistoryFull, []error{engine.ErrHistoryFull}},
+	{wire.CodeRunFull, []error{records.ErrRunFull}},
+	{wire.CodeRunEnding, []error{runlog.ErrRunEnding}},
+	{wire.CodeRecordTooLarge, []error{commitlog.ErrRecordTooLarge}},
+	{wire.CodeRunCancelled, []error{machine.ErrRunCancelled}},
+	{wire.CodeInProgress, []error{engine.ErrInProgress}},
+	{wire.CodeOverloaded, []error{engine.ErrOverloaded}},
+	{wire.CodeContended, []error{commitlog.ErrContended}},
+	{wire.CodeIndexBehind, []error{engine.ErrIndexBehind}},
+	{wire.CodeStopping, []error{engine.ErrStopping}},
+	{wire.CodeStorageFull, []error{commitlog.ErrStorageFull}},
+	{wire.CodeLogUnavailable, []error{commitlog.ErrLogUnavailable, alerts.ErrUnavailable,
+		context.DeadlineExceeded, context.Canceled}},
 }
 
 // failure is an error as a client gets it.
@@ -136,8 +132,9 @@ func failureOf(err error) failure {
 	} else if errors.Is(err, errAnswerTooLarge) {
 		ownText = true
 	} else {
+		is := func(target error) bool { return errors.Is(err, target) }
 		for _, row := range errorTable {
-			if errors.Is(err, row.err) {
+			if slices.ContainsFunc(row.of, is) {
 				code = row.code
 				break
 			}
