@@ -131,7 +131,7 @@ func TestProject_Goldens(t *testing.T) {
 				require.NoError(t, os.WriteFile(file, got, 0o644))
 			}
 			want, err := os.ReadFile(file)
-			require.NoError(t, err, "go test ./runevents -run TestProject_Goldens -rewrite writes it")
+			require.NoError(t, err, "go test ./worldengine/internal/core/runlog -run TestProject_Goldens -rewrite writes it")
 			require.Equal(t, string(want), string(got))
 		})
 	}
