@@ -40,6 +40,7 @@ type Range struct {
 	Last  uint64 `json:"last"`
 }
 
+// String returns the range as people read it.
 func (r Range) String() string {
 	if r.First == r.Last {
 		return fmt.Sprint(r.First)
