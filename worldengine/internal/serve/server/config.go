@@ -99,6 +99,7 @@ type Worlds struct {
 type waits struct {
 	start     time.Duration // how long a start waits for an existing NATS that is not there; startWait
 	reconnect time.Duration // see reconnectWait
+	ask       time.Duration // see askNode
 }
 
 func (c Config) withDefaults() Config {

@@ -43,14 +43,11 @@ const dialTimeout = 5 * time.Second
 // reconnectWait is the pause before each attempt to connect to an existing NATS again.
 const reconnectWait = nats.DefaultReconnectWait
 
-// A connection asks an existing NATS at these intervals whether it is there, and after two questions
-// without an answer connects to another node. The client's own interval of 2 minutes would leave the
-// world unserved for up to 6 minutes after the loss of a machine. On connections with much data the
-// answers may be late.
-const (
-	askNode      = 5 * time.Second
-	followerAsks = 4 * askNode
-)
+// askNode is how often a connection asks an existing NATS whether it is there. After two questions
+// without an answer it connects to another node. The client's own interval of 2 minutes would leave the
+// world unserved for up to 6 minutes after the loss of a machine. Followers, whose answers may be late
+// behind much data, ask a fourth as often.
+const askNode = 5 * time.Second
 
 // connect makes one of the server's own connections. If there is a throttle, the connection is read
 // only while the throttle has room. more options come last.
@@ -79,9 +76,9 @@ func (s *Server) connect(purpose purpose, throttle *service.Throttle, more ...na
 		connection = s.config.External.Clients
 	case purpose == restoring:
 	case purpose == following:
-		options = append(options, nats.PingInterval(followerAsks))
+		options = append(options, nats.PingInterval(4*cmp.Or(s.config.waits.ask, askNode)))
 	default:
-		options = append(options, nats.PingInterval(askNode))
+		options = append(options, nats.PingInterval(cmp.Or(s.config.waits.ask, askNode)))
 	}
 	if purpose == asking {
 		connection.Inbox = access.AskingInbox

@@ -14,6 +14,9 @@ func (c *Config) SetStartWait(d time.Duration) { c.waits.start = d }
 // SetReconnectWait sets the pause before each attempt to connect to an existing NATS again.
 func (c *Config) SetReconnectWait(d time.Duration) { c.waits.reconnect = d }
 
+// SetAskNode sets how often a connection asks an existing NATS whether it is there.
+func (c *Config) SetAskNode(d time.Duration) { c.waits.ask = d }
+
 // AwaitedAnswers returns for how many requests of clients NATS keeps the way of the answer.
 func (s *Server) AwaitedAnswers() int {
 	return s.embedded.Server().GlobalAccount().NumPendingAllResponses()

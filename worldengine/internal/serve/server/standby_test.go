@@ -243,7 +243,7 @@ func TestStandby_NoJetStream(t *testing.T) {
 	require.ErrorContains(t, err, "has no JetStream")
 }
 
-// A node of NATS that vanishes, and closes no connection, is left for another within seconds.
+// A node of NATS that vanishes, and closes no connection, is left for another after two questions.
 func TestStandby_NodeVanishes(t *testing.T) {
 	t.Parallel()
 	nats := startExternal(t)
@@ -253,6 +253,7 @@ func TestStandby_NodeVanishes(t *testing.T) {
 	}
 	start(t, func(c *server.Config) {
 		c.External.URL = "nats://" + nodes[0].Address() + ",nats://" + nodes[1].Address()
+		c.SetAskNode(200 * time.Millisecond)
 	})
 	c := &client{t: t, nc: connected(t, nats.url()), world: "main"}
 	chain := newChain(t, c, "t")
