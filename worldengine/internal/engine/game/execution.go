@@ -134,7 +134,7 @@ func (x *Execution) Run(ctx context.Context, _ queue.Turn) (next time.Time) {
 	if x.outcome == nil { // another server may pause the town
 		next = earlier(next, x.reread)
 	}
-	if x.mayTellAbsence() && time.Now().Before(x.patient) {
+	if x.mayReportAbsence() && time.Now().Before(x.patient) {
 		next = earlier(next, x.patient)
 	}
 	if len(x.noted) > 0 {
@@ -143,9 +143,9 @@ func (x *Execution) Run(ctx context.Context, _ queue.Turn) (next time.Time) {
 	return next
 }
 
-// mayTellAbsence reports whether the client may be answered that the game is absent. In a pause it is answered that
+// mayReportAbsence reports whether the client may be answered that the game is absent. In a pause it is answered that
 // the town, or the world, is paused.
-func (x *Execution) mayTellAbsence() bool {
+func (x *Execution) mayReportAbsence() bool {
 	return x.absent && (x.postponed.IsZero() || x.unread != nil)
 }
 
@@ -178,7 +178,7 @@ func (x *Execution) advance(ctx context.Context) (more bool) {
 	case x.dispatcher.ctx.Err() != nil:
 		return false
 	}
-	if x.mayTellAbsence() && !x.patient.IsZero() && !now.Before(x.patient) {
+	if x.mayReportAbsence() && !x.patient.IsZero() && !now.Before(x.patient) {
 		since := x.dispatcher.Absences.StartOf(x.TownID)
 		x.answer(machine.Answer{}, AbsentError(x.TownID, x.via, since, x.RunID, ""))
 	}
