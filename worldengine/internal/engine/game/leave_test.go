@@ -50,8 +50,9 @@ func TestDispatcher_LeftCommand(t *testing.T) {
 				if loses {
 					w.steps.Leased = func() bool { return looks.Add(1) > 1 }
 				}
+				client := w.execute()
 				require.NoError(t, w.config.Queue.SubmitTask("town-threatened", behind{w}))
-				require.ErrorIs(t, w.await(w.execute()).err, game.ErrInProgress)
+				require.ErrorIs(t, w.await(client).err, game.ErrInProgress)
 				for range 20 { // each wakes the request behind
 					w.adopt()
 				}
