@@ -122,11 +122,8 @@ func (e *Engine) postpone(ctx context.Context, d *delivery, why wait) (next time
 // runStart returns how a delivery's run begins.
 func (d *delivery) runStart() machine.Begin {
 	// In whole milliseconds, like the input's time, from which the machine subtracts Waited.
-	begin := machine.Begin{Waited: time.Since(d.queued).Truncate(time.Millisecond), Retry: d.retry}
-	if d.waited {
-		begin.Start = machine.StartQueued
-	}
-	return begin
+	waited := time.Since(d.queued).Truncate(time.Millisecond)
+	return machine.Begin{Queued: d.waited, Waited: waited, Retry: d.retry}
 }
 
 // recordWait records that the run of a delivery waits: for the end of a pause, by, or behind a

@@ -266,42 +266,19 @@ func emitResumed(p *runlog.Producer, pending *apply.Pending, started bool) error
 	return n.err
 }
 
-// Start is how a run starts.
-type Start int
-
-// The starts.
-const (
-	// StartAtOnce: the town was free.
-	StartAtOnce Start = iota
-	// StartQueued: the handoff had to wait for its town (RunQueued).
-	StartQueued
-	// StartWaited: the run was recorded while the handoff waited for its town, and starts.
-	StartWaited
-	// StartResumed: the run was recorded when its town was paused, and goes on (RunResumed).
-	StartResumed
-)
-
-// Begin is how the events of a run begin; if the run has a tail, the tail tells its Start.
+// Begin is how the events of a run begin.
 type Begin struct {
-	Start Start
-	// Waited is how long the handoff was queued, for StartQueued.
+	// Queued reports that the handoff had to wait for its town (RunQueued), for the time Waited.
+	Queued bool
 	Waited time.Duration
 	// Approval is the approval of the handoff; nil if it needed none.
 	Approval *Approval
 	// Retry is the run that this one retries; nil if none.
 	Retry *Retry
-}
 
-// resumed returns how a run goes on behind its tail.
-func (b Begin) resumed(tail *RunTail) Begin {
-	switch tail.Status {
-	case "":
-	case runevents.RunStatusPaused:
-		b.Start = StartResumed
-	default:
-		b.Start = StartWaited
-	}
-	return b
+	// status is the status of a run that was recorded while its handoff waited; "" if it was not. The run
+	// is PENDING (RunQueued), or PAUSED: it has started.
+	status runevents.RunStatus
 }
 
 // emitter emits until the first error, which it keeps.
@@ -350,14 +327,14 @@ func (n *emitter) start(h *handoff.Handoff, begin Begin) {
 func (n *emitter) startRun(h *handoff.Handoff, begin Begin) {
 	approval := begin.Approval
 	switch {
-	case begin.Start == StartResumed && approval == nil:
+	case begin.status == runevents.RunStatusPaused && approval == nil:
 		n.run(runevents.RunResumed, nil)
 		return
-	case begin.Start == StartResumed:
+	case begin.status == runevents.RunStatusPaused:
 		n.emit(runlog.Emission{Type: runevents.RunResumed, At: approval.At,
 			Payload: resumedPayload{Approval: approval}})
 		return
-	case begin.Start == StartQueued:
+	case begin.status == "" && begin.Queued:
 		n.emit(queued(n.producer, begin, nil))
 	}
 	if approval != nil {

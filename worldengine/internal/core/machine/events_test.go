@@ -83,17 +83,17 @@ func caseOf(t *testing.T, name string) (*handoff.Handoff, *handoff.Result, *runl
 // TestEmitRun emits the run of every row of the outcome table, and of one that had to wait.
 func TestEmitRun(t *testing.T) {
 	t.Parallel()
-	names := map[string]Start{"executed-queued": StartQueued}
+	names := map[string]bool{"executed-queued": true}
 	for _, c := range machinetest.Cases(t) {
 		if !strings.HasPrefix(c.Name, "order-") {
-			names[c.Name] = StartAtOnce
+			names[c.Name] = false
 		}
 	}
-	for name, start := range names {
+	for name, queued := range names {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			h, r, p := caseOf(t, strings.TrimSuffix(name, "-queued"))
-			require.NoError(t, EmitRun(p, h, r, Begin{Start: start}))
+			require.NoError(t, EmitRun(p, h, r, Begin{Queued: queued}))
 			records := p.Run().Records(persistedAt)
 			for i := range records {
 				require.NoError(t, records[i].Validate())

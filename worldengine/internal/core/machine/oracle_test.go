@@ -254,7 +254,7 @@ func (o *oracle) wait(e *machine.Wait) prediction {
 	case e.By == nil && r.status == "":
 		return o.runRecord(e.Run.RunID, false, "PENDING", e.Closing, "RunQueued")
 	case e.By != nil && r.status != "PAUSED":
-		queued := r.status == "" && e.Begin.Start == machine.StartQueued
+		queued := r.status == "" && e.Begin.Queued
 		return o.runRecord(e.Run.RunID, false, "PAUSED", e.Closing,
 			pick(queued, "RunQueued, ", "")+"RunStarted, RunPaused")
 	}
@@ -317,7 +317,7 @@ func (o *oracle) startEvents(e *machine.Handoff, v *handoff.Evaluation, approved
 	}
 	r := o.run(e.Run.RunID)
 	add("RunResumed", r.status == "PAUSED")
-	add("RunQueued", r.status == "" && e.Begin.Start == machine.StartQueued)
+	add("RunQueued", r.status == "" && e.Begin.Queued)
 	add("RunApproved", approved && r.status != "PAUSED")
 	add("RunStarted", r.status != "PAUSED")
 	add("SignalAccepted", e.RetryOf != nil)

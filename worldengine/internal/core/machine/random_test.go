@@ -75,10 +75,10 @@ type walk struct {
 
 // delivery is a handoff that waits in the writer for its town.
 type delivery struct {
-	h     *handoff.Handoff
-	run   runevents.Identity
-	retry *apply.RetryOf
-	start machine.Start // if the run is not recorded
+	h      *handoff.Handoff
+	run    runevents.Identity
+	retry  *apply.RetryOf
+	queued bool // if the run is not recorded
 }
 
 // message is a stored message of the log.
@@ -295,12 +295,12 @@ func (w *walk) decideSome() {
 
 func (w *walk) deliver(h *handoff.Handoff) {
 	w.judge(&delivery{h: h, run: w.runOf(h),
-		start: one(w, machine.StartAtOnce, machine.StartQueued)})
+		queued: w.rare(2)})
 }
 
 // startOf returns how the run of a delivery begins.
 func (w *walk) startOf(d *delivery) machine.Begin {
-	b := machine.Begin{Start: d.start, Waited: time.Second}
+	b := machine.Begin{Queued: d.queued, Waited: time.Second}
 	if d.retry != nil {
 		b.Retry = &machine.Retry{RunID: d.retry.RunID, ActorID: "ada"}
 	}
@@ -327,7 +327,7 @@ func (w *walk) judge(d *delivery) {
 		if w.rare(2) {
 			w.step(&machine.Wait{Handoff: d.h, Run: d.run, Begin: w.startOf(d), By: w.pausedBy()}, runID)
 		}
-		d.start = machine.StartQueued
+		d.queued = true
 	default:
 		e := &machine.Handoff{Handoff: d.h, Run: d.run, Begin: w.startOf(d), RetryOf: d.retry,
 			Recorded: tail != nil || w.rare(30)}

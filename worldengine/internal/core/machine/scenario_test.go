@@ -237,7 +237,7 @@ func (s *scenario) waiting(words []string) []string {
 		s.waits[name] = run
 	}
 	wait := machine.Wait{Handoff: h, Run: run, Begin: machine.Begin{
-		Start: machine.StartQueued, Waited: time.Second}}
+		Queued: true, Waited: time.Second}}
 	if s.town.Paused != nil {
 		wait.By = s.town.Paused
 	}

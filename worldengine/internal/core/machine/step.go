@@ -149,7 +149,7 @@ func (s *step) closeWaiting(e *Handoff) (*Record, error) {
 	if !s.tail.Closed || s.tail.Cancelled {
 		closed, err = (&Wait{Handoff: e.Handoff, Run: e.Run, Begin: e.Begin, Closing: true}).effect(s)
 	}
-	e.Begin = e.Begin.resumed(s.tail)
+	e.Begin.status = s.tail.Status
 	return closed.Record, err
 }
 
@@ -167,10 +167,8 @@ func (s *step) judge(e *Handoff) (Output, error) {
 	if e.Sent = bytes.TrimSpace(e.Sent); e.Sent == nil {
 		e.Sent = j.encoded
 	}
-	if e.Begin.Start == StartResumed {
-		j.producer.ResumeAt(runevents.RunStatusPaused)
-	}
 	if s.tail != nil {
+		j.producer.ResumeAt(cmp.Or(s.tail.Status, runevents.RunStatusPending))
 		j.producer.Persisted(s.tail.Next)
 	}
 	checked := Check(e.Handoff, e.Prior, s.town.State)

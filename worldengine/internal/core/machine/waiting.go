@@ -51,7 +51,9 @@ func (e *Wait) effect(s *step) (Output, error) {
 	case e.By == nil:
 		n.emit(queued(p, e.Begin, started(p, e.Handoff, e.Begin.Retry)))
 	default:
-		n.startRun(e.Handoff, e.Begin.resumed(s.tail))
+		begin := e.Begin
+		begin.status = status
+		n.startRun(e.Handoff, begin)
 		n.run(runevents.RunPaused, pausedPayload{SignalID: e.By.SignalID, Reason: e.By.Reason})
 	}
 	return s.runOutput(e.Run, s.tail.NewEvents(p.Run()), e.Closing), n.err

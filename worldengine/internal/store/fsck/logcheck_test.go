@@ -68,9 +68,9 @@ func TestLogChecker_CancelledWait(t *testing.T) {
 		check, tail := NewLogChecker("main", stored), machine.NewTail(nil, 0)
 		run := runevents.Identity{RunID: c.runID, TenantID: "default", ProjectID: "main",
 			EnvironmentID: "local", PlanID: h.ProposalID, PlanVersion: h.Proposal.SchemaVersion}
-		wait := machine.Wait{Handoff: h, Run: run, Begin: machine.Begin{Start: machine.StartQueued}}
+		wait := machine.Wait{Handoff: h, Run: run, Begin: machine.Begin{Queued: true}}
 		paused := wait
-		paused.Begin.Start, paused.By = machine.StartWaited, &messages.PausedBy{SignalID: uuid.NewString()}
+		paused.By = &messages.PausedBy{SignalID: uuid.NewString()}
 		var got []string
 		step := func(townID string, event machine.Event) {
 			in := machine.Input{TownID: townID, At: time.Now(), Tail: tail, Event: event}

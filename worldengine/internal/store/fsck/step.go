@@ -125,7 +125,7 @@ func (v *message) stepWaits(run *runState, h *machine.Handoff) {
 	tail := machine.NewTail(nil, 0)
 	for _, w := range run.waits {
 		if w.rec.Kind == machine.KindRun && len(w.rec.Run.Events) > 0 && !run.incomplete {
-			begin := recordedStart(w.rec.Run)
+			begin, _ := recordedStart(w.rec.Run)
 			begin.Retry = h.Begin.Retry
 			wait := machine.Wait{Handoff: h.Handoff, Run: h.Run, Begin: begin,
 				By: pauseOf(w.rec.Run), Closing: w.rec.Closing}
@@ -317,11 +317,11 @@ func (r *replay) delivery() (machine.Event, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &machine.Handoff{Handoff: h, Sent: encoded, Run: rec.Run.Identity,
-		Begin: recordedStart(rec.Run), RetryOf: retryOf(rec)}
-	if first := rec.Run.FirstSeq; first > 1 { // the handoff waited, and its run was closed
+	begin, status := recordedStart(rec.Run)
+	e := &machine.Handoff{Handoff: h, Sent: encoded, Run: rec.Run.Identity, Begin: begin, RetryOf: retryOf(rec)}
+	if first := rec.Run.FirstSeq; first > 1 || status != "" { // the handoff waited, and its run was closed
 		r.in.Tail = machine.NewTail(nil, first-1)
-		r.in.Tail.Closed, r.in.Tail.Status = true, waited[e.Begin.Start]
+		r.in.Tail.Closed, r.in.Tail.Status = true, status
 	}
 	e.Run.PlanID, e.Run.PlanVersion = h.ProposalID, h.Proposal.SchemaVersion
 	if of := e.RetryOf; of != nil {
@@ -349,27 +349,23 @@ func (r *replay) delivery() (machine.Event, error) {
 	return e, nil
 }
 
-// waited has the status of a run that waited, by its start.
-var waited = map[machine.Start]runevents.RunStatus{
-	machine.StartWaited: runevents.RunStatusPending, machine.StartResumed: runevents.RunStatusPaused,
-}
-
-func recordedStart(run *runlog.Run) (begin machine.Begin) {
+// recordedStart returns how a run begins that a record starts or goes on with, and the status of a run that
+// goes on.
+func recordedStart(run *runlog.Run) (begin machine.Begin, status runevents.RunStatus) {
 	for i := range run.Events {
 		e := &run.Events[i]
 		switch e.EventType {
 		case runevents.RunQueued:
-			begin.Start = machine.StartQueued
-			begin.Waited = endOf(run).Sub(emittedAt(e))
+			begin.Queued, begin.Waited = true, endOf(run).Sub(emittedAt(e))
 		case runevents.RunResumed:
-			begin.Start = machine.StartResumed
+			status = runevents.RunStatusPaused
 		case runevents.RunStarted:
 			if run.FirstSeq > 1 {
-				begin.Start = machine.StartWaited
+				status = runevents.RunStatusPending
 			}
 		}
 	}
-	return begin
+	return begin, status
 }
 
 // emittedAt returns an event's emittedAt, or the zero time. endOf returns the emittedAt of a run's
