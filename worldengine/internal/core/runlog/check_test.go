@@ -18,10 +18,10 @@ func TestState_CheckAgainstProjections(t *testing.T) {
 	g := rand.New(rand.NewPCG(11, 11))
 	refusals, passes := 0, 0
 	for range 300 {
-		records := anyStream(g)
-		state := runlog.NewState(records[0].RunID, runlog.Policy{})
-		belief := runevents.NewSnapshot(records[0].RunID)
-		for _, r := range records {
+		state := runlog.NewState(identity.RunID, runlog.Policy{})
+		belief := runevents.NewSnapshot(identity.RunID)
+		for range 4 + g.IntN(24) {
+			r := anyRecord(g, belief.Status)
 			r.RunSeq = belief.LastEventSeq + 1
 			next, alerts, err := runevents.Incremental(belief, []runevents.Record{r})
 			require.NoError(t, err)
@@ -30,7 +30,7 @@ func TestState_CheckAgainstProjections(t *testing.T) {
 				continue
 			}
 			err = state.Check(&r.Write)
-			if len(eventIDs(alerts, runevents.InvalidTransition)) > 0 {
+			if len(alerts) > 0 && alerts[0].Code == runevents.InvalidTransition {
 				_, ok := errors.AsType[*runevents.InvalidTransitionError](err)
 				require.True(t, ok, "%v", err)
 				refusals++
@@ -45,6 +45,17 @@ func TestState_CheckAgainstProjections(t *testing.T) {
 	}
 	require.Greater(t, refusals, 100)
 	require.Greater(t, passes, 100)
+}
+
+// anyRecord is an event that is often valid next in the status of its run.
+func anyRecord(g *rand.Rand, run runevents.RunStatus) runevents.Record {
+	event, step := allEvents[g.IntN(len(allEvents))], ""
+	if event.IsStepLevel() {
+		step = []string{"a", "b", "c"}[g.IntN(3)]
+	} else if _, valid := runevents.NextRunStatus(run, event); event.EndsRun() && g.IntN(3) > 0 || !valid && g.IntN(5) > 0 {
+		return anyRecord(g, run)
+	}
+	return runevents.Record{Write: newWrite(event, step, 1+g.Int64N(3)), PersistedAt: runevents.Timestamp(persistedAt)}
 }
 
 // NewWrite makes a valid write of a valid event.

@@ -2,6 +2,7 @@ package runlog_test
 
 import (
 	"encoding/json"
+	"flag"
 	"fmt"
 	"slices"
 	"strconv"
@@ -125,25 +126,6 @@ func happenings(t testing.TB, text string) (all []happening) {
 	return all
 }
 
-// parseRecords gives events their places in a run: the nth has runSeq n, was emitted n ms after ten o'clock
-// and persisted 100 ms later.
-func parseRecords(t testing.TB, text string) []runevents.Record {
-	t.Helper()
-	run := runlog.Run{Identity: identity, FirstSeq: 1}
-	ten := time.Date(2026, 2, 16, 10, 0, 0, 0, time.UTC)
-	for i, h := range happenings(t, text) {
-		h.EventID = idOf(i + 1)
-		h.EmittedAt = runevents.Timestamp(ten.Add(time.Duration(i+1) * time.Millisecond))
-		run.Events = append(run.Events, h.Event)
-	}
-	records := run.Records(time.Time{})
-	for i := range records {
-		records[i].PersistedAt = runevents.Timestamp(
-			ten.Add(time.Duration(i+101) * time.Millisecond))
-	}
-	return records
-}
-
 // again is the record under another runSeq and eventId, as an append authority without
 // deduplication would store it.
 func again(r runevents.Record, runSeq int64) runevents.Record {
@@ -158,46 +140,6 @@ func project(t testing.TB, records []runevents.Record) (runevents.Snapshot, []ru
 	return s, alerts
 }
 
-func incremental(
-	t testing.TB, s runevents.Snapshot, records []runevents.Record,
-) (runevents.Snapshot, []runevents.Alert) {
-	t.Helper()
-	next, alerts, err := runevents.Incremental(s, records)
-	require.NoError(t, err)
-	return next, alerts
-}
-
-// attempted are the statuses that a run's events ask for.
-var attempted = map[runevents.EventType]string{
-	"RunQueued": "PENDING", "RunApproved": "APPROVED", "RunStarted": "RUNNING",
-	"RunPaused":  "PAUSED",
-	"RunResumed": "RUNNING", "RunCompleted": "COMPLETED", "RunFailed": "FAILED",
-	"RunCancelled": "CANCELLED", "StepStarted": "RUNNING", "StepCompleted": "SUCCESS",
-	"StepFailed": "FAILED", "StepSkipped": "SKIPPED",
-}
-
-// requireIgnored asserts policy A: nothing moved but the watermark, the mark and the alert.
-func requireIgnored(
-	t *testing.T, was, is runevents.Snapshot, r runevents.Record,
-	alert runevents.Alert, prior string,
-) {
-	t.Helper()
-	want := was
-	want.LastEventSeq, want.SeenKeys = r.RunSeq, is.SeenKeys
-	want.Metadata.Consistency = "INCONSISTENT"
-	want.Metadata.IgnoredEvents = append(slices.Clip(was.Metadata.IgnoredEvents), r.EventID)
-	require.Equal(t, want, is)
-	require.NotEmpty(t, alert.Message)
-	alert.Message = ""
-	require.Equal(t, runevents.Alert{
-		Code: "INVALID_TRANSITION", Severity: "P2", RunID: identity.RunID, TenantID: "default",
-		ProjectID: "main", EnvironmentID: "local", EventID: r.EventID, EventType: r.EventType,
-		StepID: r.StepID, LogicalAttemptID: r.LogicalAttemptID, RunSeq: r.RunSeq,
-		PersistedAt: r.PersistedAt, PriorState: prior, AttemptedState: attempted[r.EventType],
-		AppendedBy: r.AppendedBy,
-	}, alert)
-}
-
 // emitRun emits an event of the run, and emitStep one of the first attempt of a step.
 func emitRun(p *runlog.Producer, event runevents.EventType, payload any) error {
 	return emitStep(p, event, "", payload)
@@ -206,3 +148,13 @@ func emitRun(p *runlog.Producer, event runevents.EventType, payload any) error {
 func emitStep(p *runlog.Producer, event runevents.EventType, stepID string, payload any) error {
 	return p.Emit(runlog.Emission{Type: event, StepID: stepID, Payload: payload})
 }
+
+// allEvents are the events that move a run or a step, and some that are none.
+var allEvents = slices.Concat(runevents.EventTypes(runevents.RunLevel),
+	runevents.EventTypes(runevents.StepLevel), []runevents.EventType{"CostAttributed", "runStarted", ""})
+
+// CI draws more: see .ci/run.
+var drawnTimes = flag.Int("drawn.times", 1,
+	"how many times as many random cases as by default are tried if that takes long")
+
+var rewrite = flag.Bool("rewrite", false, "write the files of testdata anew")

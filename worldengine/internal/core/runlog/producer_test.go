@@ -14,20 +14,20 @@ import (
 	"worldengine/worldengine/internal/core/runlog"
 )
 
-// Random calls succeed exactly if the tables of transitions allow them.
+// Random calls succeed exactly if the transitions allow them.
 func TestProducer_EmitsNoInvalidTransition(t *testing.T) {
 	t.Parallel()
 	g := rand.New(rand.NewPCG(4, 2))
 	emitted := map[runevents.EventType]int{}
 	for range 3000 {
 		p := runlog.NewProducer(identity, source())
-		run, steps := runStatuses[0], map[string]runevents.StepStatus{"a": "PENDING",
+		run, steps := runevents.RunStatusPending, map[string]runevents.StepStatus{"a": "PENDING",
 			"b": "PENDING"}
 		var want []string
 		for range 15 {
 			event := allEvents[g.IntN(len(allEvents))]
 			if g.IntN(2) == 0 {
-				next, valid := runTransitions[run][event]
+				next, valid := runevents.NextRunStatus(run, event)
 				valid = valid && !slices.Contains(want, string(event))
 				require.Equal(t, valid, emitRun(p, event, nil) == nil)
 				if valid {
@@ -36,7 +36,7 @@ func TestProducer_EmitsNoInvalidTransition(t *testing.T) {
 				continue
 			}
 			step := []string{"a", "b"}[g.IntN(2)]
-			next, valid := stepTransitions[steps[step]][event]
+			next, valid := runevents.NextStepStatus(steps[step], event)
 			ends := event == runevents.StepCompleted || event == runevents.StepFailed
 			valid = valid && (run == "RUNNING" || run == "PAUSED" && ends)
 			require.Equal(t, valid, emitStep(p, event, step, nil) == nil)

@@ -13,9 +13,18 @@ import (
 	"worldengine/worldengine/internal/core/runlog"
 )
 
-// TestWrite_Validate changes a StepFailed of step "a", and expects a refusal with one path, whether it
-// is validated alone or as the bytes of an append. A write that no JSON can hold is refused as a whole.
-func TestWrite_Validate(t *testing.T) {
+// parsedWrite reads a write as an append of one.
+func parsedWrite(data []byte) (runevents.Write, error) {
+	body := []byte(`{"townId":"t","events":[` + string(data) + `]}`)
+	_, writes, err := runlog.ParseAppend(body, schemas.Limits{Bytes: len(body)})
+	if err != nil {
+		return runevents.Write{}, err
+	}
+	return writes[0], runlog.CheckAppend(writes)
+}
+
+// A write is refused by the path that Validate gives, whether the schema refuses it or CheckAppend.
+func TestParseAppend_Validates(t *testing.T) {
 	t.Parallel()
 	for change, path := range map[string]string{
 		`{"stepId":""}`:                                      "/stepId",
@@ -45,60 +54,6 @@ func TestWrite_Validate(t *testing.T) {
 		_, err := parsedWrite(mustMarshal(w))
 		require.Equal(t, []string{"/events/0" + path}, schemastest.Paths(t, err))
 	}
-	for _, change := range []func(*runevents.Write){
-		func(w *runevents.Write) { w.Payload = []byte(`{`) },
-		func(w *runevents.Write) { w.Payload = []byte(`{"a":{"b":1,"b":2}}`) },
-		func(w *runevents.Write) { w.TenantID = "\xff" },
-	} {
-		w := newWrite(runevents.StepFailed, "a", 1)
-		change(&w)
-		w = sealed(w)
-		require.Equal(t, []string{""}, schemastest.Paths(t, w.Validate()))
-		require.ErrorContains(t, w.Validate(), "cannot be written as JSON")
-	}
-	w := newWrite(runevents.StepFailed, "a", 1)
-	w.IdempotencyKey = strings.Repeat("0", 64)
-	err := w.Validate()
-	require.Equal(t, []string{"/idempotencyKey"}, schemastest.Paths(t, err))
-	require.ErrorContains(t, err, identity.RunID+"|a|1|StepFailed|plan_abc|2",
-		"it has the text to hash")
-}
-
-// parsedWrite reads a write as an append of one.
-func parsedWrite(data []byte) (runevents.Write, error) {
-	body := []byte(`{"townId":"t","events":[` + string(data) + `]}`)
-	_, writes, err := runlog.ParseAppend(body, schemas.Limits{Bytes: len(body)})
-	if err != nil {
-		return runevents.Write{}, err
-	}
-	return writes[0], runlog.CheckAppend(writes)
-}
-
-// A key that differs from the derivation is refused, whichever field it was derived from.
-func TestWrite_ValidateKey(t *testing.T) {
-	t.Parallel()
-	good := newWrite("Unknown", "a", 2)
-	good.Payload = []byte(`{"a":1}`)
-	require.NoError(t, good.Validate())
-	for i, change := range []func(*runevents.Write){
-		func(w *runevents.Write) { w.RunID = "other" },
-		func(w *runevents.Write) { w.StepID = "b" },
-		func(w *runevents.Write) { w.StepID = "" },
-		func(w *runevents.Write) { w.LogicalAttemptID = 3 },
-		func(w *runevents.Write) { w.EventType = "Unknown2" },
-		func(w *runevents.Write) { w.PlanID = "plan" },
-		func(w *runevents.Write) { w.PlanVersion = "3" },
-		func(w *runevents.Write) { w.TenantID, w.ProjectID = "other", "other" },
-		func(w *runevents.Write) { w.EnvironmentID, w.EngineAttemptID = "other", 7 },
-	} {
-		w := good
-		change(&w)
-		if i < 7 {
-			require.Equal(t, []string{"/idempotencyKey"}, schemastest.Paths(t, w.Validate()))
-		} else {
-			require.NoError(t, w.Validate())
-		}
-	}
 }
 
 func TestCheckAppend(t *testing.T) {
@@ -123,14 +78,6 @@ func TestCheckAppend(t *testing.T) {
 		err := runlog.CheckAppend([]runevents.Write{newWrite("Told", "a", 1), sealed(other)})
 		require.Equal(t, []string{"/events/1" + path}, schemastest.Paths(t, err))
 	}
-}
-
-// A payload may be larger than a request: Validate is also for producers that send none.
-func TestWrite_LargePayload(t *testing.T) {
-	t.Parallel()
-	w := newWrite("Told", "a", 1)
-	w.Payload = []byte(`{"text":"` + strings.Repeat("x", schemas.DefaultBytes) + `"}`)
-	require.NoError(t, w.Validate())
 }
 
 // A number in a payload keeps all its digits, and an integer may be written as 1.0.

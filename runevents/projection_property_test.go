@@ -1,4 +1,4 @@
-package runlog_test
+package runevents_test
 
 import (
 	"flag"
@@ -6,12 +6,12 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/stretchr/testify/require"
 
 	"worldengine/runevents"
-	"worldengine/worldengine/internal/core/runlog"
 )
 
 // CI draws more: see .ci/run.
@@ -127,13 +127,13 @@ func anyStream(g *rand.Rand) []runevents.Record {
 	var records []runevents.Record
 	seq := int64(0)
 	for len(records) < 4+g.IntN(24) {
-		e := stepEvent(allEvents[g.IntN(len(allEvents))], "", 1+g.Int64N(3))
-		if e.EventType.IsStepLevel() {
-			e.StepID = []string{"a", "b", "c"}[g.IntN(3)]
+		event, step, attempt := allEvents[g.IntN(len(allEvents))], "", 1+g.Int64N(3)
+		if event.IsStepLevel() {
+			step = []string{"a", "b", "c"}[g.IntN(3)]
 		}
-		e.EmittedAt = runevents.Timestamp(storedAt(len(records)))
-		run := runlog.Run{Identity: identity, Events: []runlog.Event{e}}
-		r := run.Records(storedAt(0))[0]
+		r := runevents.Record{Write: newWrite(event, step, attempt),
+			PersistedAt: runevents.Timestamp(persistedAt)}
+		r.EmittedAt = runevents.Timestamp(persistedAt.Add(time.Duration(len(records)) * time.Second))
 		if _, valid := runTransitions[o.run][r.EventType]; !valid &&
 			!r.EventType.IsStepLevel() && g.IntN(5) > 0 {
 			continue

@@ -1,4 +1,4 @@
-package runlog_test
+package runevents_test
 
 import (
 	"encoding/json"

@@ -1,4 +1,4 @@
-package runlog_test
+package runevents_test
 
 import (
 	"fmt"
@@ -66,7 +66,7 @@ func TestProject_ArtifactWithAnySpellingOfItsSize(t *testing.T) {
 }
 
 func BenchmarkProject(b *testing.B) {
-	records := executedRun(b)
+	records := executedRun()
 	require.Len(b, records, 10)
 	b.ReportAllocs()
 	for b.Loop() {

@@ -1,4 +1,4 @@
-package runlog_test
+package runevents_test
 
 import (
 	"flag"
@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/runevents"
-	"worldengine/worldengine/internal/core/runlog"
 )
 
 var rewrite = flag.Bool("rewrite", false, "write the files of testdata anew")
@@ -90,29 +89,16 @@ var courses = map[string]course{
 	"under-way": {{"RunStarted", "", started}, {"StepStarted", "duplicate-check"}},
 }
 
-// emit emits the course.
-func (c course) emit(t testing.TB) []runevents.Record {
-	t.Helper()
-	p := runlog.NewProducer(identity, source())
+// records gives the events of the course their places in a run.
+func (c course) records() []runevents.Record {
+	var events []event
 	for _, e := range c {
-		event, step := runevents.EventType(e[0]), e[1]
-		var payload any
-		if e[2] != "" {
-			payload = jsontext.Value(e[2])
-		}
-		if event.IsStepLevel() {
-			require.NoError(t, emitStep(p, event, step, payload))
-		} else {
-			require.NoError(t, emitRun(p, event, payload))
-		}
+		events = append(events, event{runevents.EventType(e[0]), e[1], 1, jsontext.Value(e[2])})
 	}
-	return p.Run().Records(persistedAt)
+	return recordsOf(events)
 }
 
-func executedRun(t testing.TB) []runevents.Record {
-	t.Helper()
-	return courses["executed"].emit(t)
-}
+func executedRun() []runevents.Record { return courses["executed"].records() }
 
 func TestProject_Goldens(t *testing.T) {
 	t.Parallel()
@@ -131,12 +117,12 @@ func TestProject_Goldens(t *testing.T) {
 				require.NoError(t, os.WriteFile(file, got, 0o644))
 			}
 			want, err := os.ReadFile(file)
-			require.NoError(t, err, "go test ./worldengine/internal/core/runlog -run TestProject_Goldens -rewrite writes it")
+			require.NoError(t, err, "go test ./runevents -run TestProject_Goldens -rewrite writes it")
 			require.Equal(t, string(want), string(got))
 		})
 	}
 	for name, c := range courses {
-		check(name, c.emit(t))
+		check(name, c.records())
 	}
 	check("inconsistent", parseRecords(t, "RunStarted "+started+"; StepCompleted apply; StepStarted apply; "+
 		"RunResumed; RunCompleted; StepFailed apply"))
