@@ -138,7 +138,7 @@ func (s StreamStore) decoded(
 	if !isUndecodable(err) {
 		return msg, err
 	}
-	r := newScan(s.Stream, config, jetstream.FetchMaxWait(time.Second))
+	r := newScan(s.Stream, config)
 	next, stop := iter.Pull(r.messages(ctx, 1))
 	defer stop()
 	if msg, found := next(); found {
@@ -213,9 +213,9 @@ func RawMessage(msg jetstream.Msg) (*jetstream.RawStreamMsg, uint64, error) {
 	}, meta.Sequence.Consumer, nil
 }
 
-// FetchWait is how long a fetch waits for a message; tests shorten it. If none comes, the remaining
-// ones were changed on the disk: NATS counts them, but cannot deliver them.
-var FetchWait = time.Second
+// fetchWait is how long a fetch waits for a message. If none comes, the remaining ones were changed on the
+// disk: NATS counts them, but cannot deliver them.
+const fetchWait = time.Second
 
 // Bounds of a fetch, and the tries in a row that may bring nothing.
 const (
@@ -360,7 +360,7 @@ func newScan(
 	stream jetstream.Stream, config jetstream.ConsumerConfig, options ...jetstream.FetchOpt,
 ) *scan {
 	return &scan{stream: stream, config: config,
-		options: append([]jetstream.FetchOpt{jetstream.FetchMaxWait(FetchWait)}, options...)}
+		options: append([]jetstream.FetchOpt{jetstream.FetchMaxWait(fetchWait)}, options...)}
 }
 
 // errGap means that a batch was not delivered whole.

@@ -108,7 +108,7 @@ func createConsumer(
 	return nil, fmt.Errorf("%w: %s", ErrElsewhere, cmp.Or(node, "the leader"))
 }
 
-// maxUnreadable bounds the messages in a row that are counted and not delivered: each costs FetchWait.
+// maxUnreadable bounds the messages in a row that are counted and not delivered: each costs fetchWait.
 const maxUnreadable = 32
 
 // readReplica reads the messages of a range as the replica at a node delivers them; without bodies if

@@ -36,7 +36,6 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	commitlog.FetchWait = 100 * time.Millisecond
 	natstest.Main(m, 16)
 }
 
