@@ -3,6 +3,7 @@ package schemastest
 import (
 	"encoding/json"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/santhosh-tekuri/jsonschema/v5"
@@ -25,6 +26,7 @@ type AsyncAPI struct {
 	}
 	Components struct{ Messages map[string]Message }
 
+	mu       sync.Mutex
 	compiler *jsonschema.Compiler
 	t        testing.TB
 }
@@ -75,8 +77,11 @@ func (a *AsyncAPI) Headers(message string) *jsonschema.Schema {
 	return a.compile("messages", message, "headers")
 }
 
+// compile is called by subscriptions too, and the compiler is not safe for concurrent use.
 func (a *AsyncAPI) compile(tokens ...string) *jsonschema.Schema {
 	a.t.Helper()
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	schema, err := a.compiler.Compile(asyncAPIURL + "#/components/" + strings.Join(tokens, "/"))
 	require.NoError(a.t, err)
 	return schema
