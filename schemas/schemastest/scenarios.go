@@ -80,6 +80,17 @@ func Replay(text string, play func(input string) []string) string {
 	return strings.Join(got, "\n")
 }
 
+// Golden asserts that a file has a text. With rewrite it writes the file anew.
+func Golden(t testing.TB, file, got string, rewrite bool) {
+	t.Helper()
+	if rewrite {
+		require.NoError(t, os.WriteFile(file, []byte(got), 0o644))
+	}
+	want, err := os.ReadFile(file)
+	require.NoError(t, err, "-rewrite writes it")
+	require.Equal(t, string(want), got, "-rewrite writes %s anew", file)
+}
+
 // Table calls check with each input in the text of a file, and its output. A line that is not
 // indented is an input; the indented lines below are the output of each input before them. Lines
 // that begin with "#" are prose.

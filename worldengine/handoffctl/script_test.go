@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/runevents"
+	"worldengine/schemas/schemastest"
 	"worldengine/worldengine/internal/core/apply"
 	"worldengine/worldengine/internal/engine"
 	"worldengine/worldengine/internal/kit/cmdline"
@@ -77,10 +78,7 @@ func TestScripts(t *testing.T) {
 			}
 			s.dir = t.TempDir()
 			got := s.run(string(want))
-			if *rewriteGoldens {
-				require.NoError(t, os.WriteFile(file, []byte(got), 0o644))
-			}
-			require.Equal(t, string(want), got)
+			schemastest.Golden(t, file, got, *rewriteGoldens)
 		})
 	}
 }
@@ -290,12 +288,7 @@ func TestHelp_Golden(t *testing.T) {
 		}
 	}
 	const file = "testdata/help.golden"
-	if *rewriteGoldens {
-		require.NoError(t, os.WriteFile(file, []byte(all.String()), 0o644))
-	}
-	want, err := os.ReadFile(file)
-	require.NoError(t, err)
-	require.Equal(t, string(want), all.String())
+	schemastest.Golden(t, file, all.String(), *rewriteGoldens)
 	for name := range helpTexts {
 		require.Contains(t, all.String(), "\n$ handoffctl "+name+" --help\n", "help.md has the texts of commands")
 	}

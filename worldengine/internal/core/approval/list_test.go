@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/handoff"
+	"worldengine/schemas/schemastest"
 	"worldengine/trace"
 	"worldengine/worldengine/internal/core/approval"
 )
@@ -191,11 +192,7 @@ func TestList_Scenarios(t *testing.T) {
 			require.Equal(t, string(before), string(after), line)
 		}
 	}
-	if *rewrite {
-		require.NoError(t, os.WriteFile(file, []byte(got.String()), 0o600))
-		return
-	}
-	require.Equal(t, string(want), got.String())
+	schemastest.Golden(t, file, got.String(), *rewrite)
 }
 
 func (l *ledger) step(verb string, words []string) (results []string) {

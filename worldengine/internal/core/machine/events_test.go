@@ -4,7 +4,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -16,6 +15,7 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/runevents"
+	"worldengine/schemas/schemastest"
 	"worldengine/worldengine/internal/core/apply"
 	"worldengine/worldengine/internal/core/approval"
 	"worldengine/worldengine/internal/core/machine/machinetest"
@@ -103,13 +103,7 @@ func TestEmitRun(t *testing.T) {
 			require.Empty(t, alerts)
 
 			file, got := filepath.Join("testdata", "runs", name+".golden"), story(t, h, r, p.Run())
-			if *Rewrite {
-				require.NoError(t, os.WriteFile(file, []byte(got), 0o644))
-			}
-			want, err := os.ReadFile(file)
-			require.NoError(t, err, "go test ./worldengine/internal/core/machine -run TestEmitRun -rewrite "+
-				"writes it")
-			require.Equal(t, string(want), got)
+			schemastest.Golden(t, file, got, *Rewrite)
 		})
 	}
 	stored, err := filepath.Glob(filepath.Join("testdata", "runs", "*"))

@@ -4,13 +4,13 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"worldengine/schemas/schemastest"
 	"worldengine/worldengine/internal/core/apply"
 	"worldengine/worldengine/internal/engine/game"
 	"worldengine/worldengine/messages"
@@ -52,13 +52,7 @@ func TestWaitError_Texts(t *testing.T) {
 	} {
 		fmt.Fprintf(&got, "%s\n  is: %v\n", err, errors.Unwrap(err))
 	}
-	const file = "testdata/waiterrors.txt"
-	if *rewrite {
-		require.NoError(t, os.WriteFile(file, []byte(got.String()), 0o644))
-	}
-	want, err := os.ReadFile(file)
-	require.NoError(t, err)
-	require.Equal(t, string(want), got.String())
+	schemastest.Golden(t, "testdata/waiterrors.txt", got.String(), *rewrite)
 }
 
 // A retry that waited in vain leaves the run and its key unchanged; its error says so instead of

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"worldengine/schemas/schemastest"
 )
 
 func newQueue(ctx context.Context, workers, perTown, total int) *Queue {
@@ -75,11 +77,7 @@ func TestQueue_Scenarios(t *testing.T) {
 			requireDrained(t, s.queue)
 		})
 	}
-	if *rewrite {
-		require.NoError(t, os.WriteFile(file, []byte(got.String()), 0o644))
-		return
-	}
-	require.Equal(t, string(data), got.String())
+	schemastest.Golden(t, file, got.String(), *rewrite)
 }
 
 // scenario is a queue with tasks of which each follows its lines of a text.

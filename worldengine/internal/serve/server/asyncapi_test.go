@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -54,12 +53,7 @@ func TestAsyncAPI_Server(t *testing.T) {
 		}
 	}
 	const golden = "testdata/asyncapi.txt"
-	if *rewrite {
-		require.NoError(t, os.WriteFile(golden, []byte(got.String()), 0o644))
-	}
-	want, err := os.ReadFile(golden)
-	require.NoError(t, err)
-	require.Equal(t, string(want), got.String(), "-rewrite writes %s anew", golden)
+	schemastest.Golden(t, golden, got.String(), *rewrite)
 	eventually(t, func() bool {
 		d.mu.Lock()
 		defer d.mu.Unlock()

@@ -3,7 +3,6 @@ package alerts_test
 import (
 	"flag"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/runevents"
+	"worldengine/schemas/schemastest"
 	"worldengine/worldengine/internal/store/alerts"
 	"worldengine/worldengine/internal/store/alerts/alertstest"
 )
@@ -42,13 +42,7 @@ func TestTemplate_Golden(t *testing.T) {
 		fmt.Fprintln(&got, a.Code, a.Severity, a.TownID, a.Since)
 		fmt.Fprintln(&got, " ", a.Message)
 	}
-	const file = "testdata/texts.txt"
-	if *rewrite {
-		require.NoError(t, os.WriteFile(file, []byte(got.String()), 0o600))
-	}
-	want, err := os.ReadFile(file)
-	require.NoError(t, err)
-	require.Equal(t, string(want), got.String())
+	schemastest.Golden(t, "testdata/texts.txt", got.String(), *rewrite)
 }
 
 // An alert that is not about a run event has the ids of the environment.

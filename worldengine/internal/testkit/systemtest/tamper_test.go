@@ -21,6 +21,7 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/runevents"
+	"worldengine/schemas/schemastest"
 	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/core/runlog"
 	"worldengine/worldengine/internal/core/town/towntest"
@@ -310,10 +311,7 @@ func requireTampered(t *testing.T, log logMessages, special map[string]tampering
 		require.NotEmpty(t, found, c[1])
 	}
 	require.Empty(t, special, "%s does not name these", file)
-	if *rewrite {
-		require.NoError(t, os.WriteFile(file, []byte(said.String()), 0o644))
-	}
-	require.Equal(t, string(want), said.String())
+	schemastest.Golden(t, file, said.String(), *rewrite)
 }
 
 // FsckLog checks messages as the log of a world, as Run does, and counts them. Nothing leaves the
