@@ -19,6 +19,17 @@ import (
 var vagueVerbs = strings.Fields(`take takes took taken taking hold holds held holding tell tells told telling
 	pass passes passed passing begin begins began begun beginning`)
 
+// vagueNames are no names of types, fields, and constants and variables of packages: each stood for several ideas.
+// Instead of them: a noun with the idea, such as pendingRequests, missing, dropped, peers, capacity.
+var vagueNames = strings.Fields(`absent asked ends gets given kept left look looked may of others own
+	rest taken told waits`)
+
+// bounds are first words, and limits last words, of such names; Go's own library has the others.
+var (
+	bounds = map[string]string{"most": "max", "least": "min"}
+	limits = map[string]string{"every": "Interval", "within": "Timeout"}
+)
+
 // prepositions begin no name, since a function is a verb or the noun that it returns (CONTRIBUTING.md).
 var prepositions = strings.Fields(`about after against among as at before between by during for from in into of on over
 	per since to under until upon via within without`)
@@ -43,6 +54,54 @@ func TestNames_VerbsAndNouns(t *testing.T) {
 		assert.Empty(t, badNames(t, "../"+name), "%s: begin with the verb or the noun (CONTRIBUTING.md)", name)
 	}
 	require.Greater(t, checked, 500)
+}
+
+func TestNames_TypesAndValues(t *testing.T) {
+	t.Parallel()
+	for _, name := range tree(t) {
+		if path.Ext(name) == ".go" {
+			for _, declared := range valueNames(t, "../"+name) {
+				assert.NotContains(t, vagueNames, strings.ToLower(declared), "%s: say which one", name)
+				assert.Empty(t, bounds[firstWord(declared)], "%s: the first word of %s", name, declared)
+				if last := lastWord(declared); last != strings.ToLower(declared) {
+					assert.Empty(t, limits[last], "%s: the last word of %s", name, declared)
+				}
+			}
+		}
+	}
+}
+
+// valueNames returns the names of the types and fields of a file, and of its package's constants and variables.
+func valueNames(t *testing.T, file string) (names []string) {
+	t.Helper()
+	parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
+	require.NoError(t, err)
+	add := func(idents ...*ast.Ident) {
+		for _, ident := range idents {
+			names = append(names, ident.Name)
+		}
+	}
+	for _, declaration := range parsed.Decls {
+		if values, ok := declaration.(*ast.GenDecl); ok {
+			for _, spec := range values.Specs {
+				if value, ok := spec.(*ast.ValueSpec); ok {
+					add(value.Names...)
+				}
+			}
+		}
+	}
+	ast.Inspect(parsed, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.TypeSpec:
+			add(n.Name)
+		case *ast.StructType:
+			for _, field := range n.Fields.List {
+				add(field.Names...)
+			}
+		}
+		return true
+	})
+	return names
 }
 
 // badNames returns the names of functions and methods of a file that begin with a vague verb or a preposition.
@@ -81,6 +140,11 @@ func firstWord(name string) string {
 		return strings.ToLower(name)
 	}
 	return strings.ToLower(name[:1+end])
+}
+
+// lastWord returns the last word of a name, in lower case: "every" of pollEvery.
+func lastWord(name string) string {
+	return strings.ToLower(name[max(0, strings.LastIndexFunc(name, unicode.IsUpper)):])
 }
 
 // returnsValue reports whether a function returns more than an error.

@@ -23,7 +23,7 @@ const (
 func TestParse_Parent(t *testing.T) {
 	t.Parallel()
 	rest := parent[2:]
-	for name, c := range map[string]struct{ given, want string }{
+	for name, c := range map[string]struct{ header, want string }{
 		"the example of W3C":  {parent, parent},
 		"not sampled":         {parent[:53] + "00", parent[:53] + "00"},
 		"flags as they came":  {parent[:53] + "ff", parent[:53] + "ff"},
@@ -51,7 +51,7 @@ func TestParse_Parent(t *testing.T) {
 		"a later version, unsampled":  {"01" + rest[:51] + "fe", parent[:53] + "00"},
 		"a line feed":                 {parent + "\n", ""},
 	} {
-		got := trace.Parse(c.given, "")
+		got := trace.Parse(c.header, "")
 		require.Equal(t, trace.Context{Parent: c.want}, got, name)
 		require.Equal(t, c.want == "", got.IsZero(), name)
 	}
@@ -68,8 +68,8 @@ func TestParse_State(t *testing.T) {
 		return b.String()[1:]
 	}
 	for name, c := range map[string]struct {
-		given string
-		valid bool
+		header string
+		valid  bool
 	}{
 		"the example of W3C":          {state, true},
 		"an empty member":             {"a=1,,b=2", true},
@@ -103,10 +103,10 @@ func TestParse_State(t *testing.T) {
 	} {
 		want := trace.Context{Parent: parent}
 		if c.valid {
-			want.State = c.given
+			want.State = c.header
 		}
-		require.Equal(t, want, trace.Parse(parent, c.given), name)
-		require.Zero(t, trace.Parse(parent+"x", c.given), name)
+		require.Equal(t, want, trace.Parse(parent, c.header), name)
+		require.Zero(t, trace.Parse(parent+"x", c.header), name)
 	}
 }
 

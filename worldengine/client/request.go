@@ -45,13 +45,13 @@ const (
 
 // exchange is one request with its repetitions.
 type exchange struct {
-	client  *Client
-	ctx     context.Context // of the caller
-	verb    wire.Verb
-	request *nats.Msg
-	townID  string // see sending
-	answers chan attempt
-	looked  chan error // of looks for the town's game: see absent
+	client      *Client
+	ctx         context.Context // of the caller
+	verb        wire.Verb
+	request     *nats.Msg
+	townID      string // see sending
+	answers     chan attempt
+	gameChecked chan error // of looks for the town's game: see absent
 	// deadline is by the monotonic clock. If the clock was set forward, the deadline of ctx may
 	// have passed although ctx has not ended. Such a deadline is ignored.
 	deadline time.Time
@@ -94,7 +94,7 @@ func (c *Client) exchange(
 	}
 	x := &exchange{
 		client: c, ctx: ctx, verb: verb, townID: more.townID,
-		answers: make(chan attempt), looked: make(chan error),
+		answers: make(chan attempt), gameChecked: make(chan error),
 		deadline: deadline, before: c.Conn.LastError(),
 		request: &nats.Msg{Subject: wire.Subject(c.World, verb), Data: body, Header: nats.Header{
 			wire.ResultRevisionHeader: {strconv.Itoa(int(c.Revision))},
@@ -117,7 +117,7 @@ func (c *Client) exchange(
 			if denied := x.due(bounded); denied != nil {
 				return nil, false, denied
 			}
-		case why := <-x.looked:
+		case why := <-x.gameChecked:
 			x.repeatDue(bounded, why)
 		case <-bounded.Done():
 			return nil, false, x.late(bounded.Err())
@@ -142,7 +142,7 @@ func (x *exchange) due(ctx context.Context) error {
 			go func() { // an answer to the handoff may come meanwhile
 				why := x.client.absent(ctx, x.townID)
 				select {
-				case x.looked <- why:
+				case x.gameChecked <- why:
 				case <-ctx.Done():
 				}
 			}()

@@ -237,7 +237,7 @@ func TestExchange_AnswerDuringLook(t *testing.T) {
 // A request that waits on the server is repeated only if its answer is late.
 func TestFirstInterval(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct{ left, wait, want time.Duration }{
+	for _, c := range []struct{ remaining, wait, want time.Duration }{
 		{30 * time.Second, 0, 2 * time.Second},
 		{time.Second, 0, 500 * time.Millisecond},
 		{35 * time.Second, 5 * time.Second, 7 * time.Second},
@@ -245,7 +245,7 @@ func TestFirstInterval(t *testing.T) {
 		{6 * time.Second, 5 * time.Second, 5500 * time.Millisecond},
 		{3 * time.Second, 5 * time.Second, 4 * time.Second}, // beyond the end: never
 	} {
-		assert.Equal(t, c.want, firstInterval(c.left, c.wait), "%+v", c)
+		assert.Equal(t, c.want, firstInterval(c.remaining, c.wait), "%+v", c)
 	}
 }
 

@@ -28,9 +28,9 @@ type scripted struct {
 	t    testing.TB
 	stop func()
 
-	mu     sync.Mutex
-	script []func(*nats.Msg, runevents.Write)
-	asked  []runevents.Write
+	mu       sync.Mutex
+	script   []func(*nats.Msg, runevents.Write)
+	requests []runevents.Write
 }
 
 // serveScript serves a script; behind its end everything is persisted.
@@ -56,7 +56,7 @@ func (s *scripted) answer(msg *nats.Msg) {
 		return
 	}
 	s.mu.Lock()
-	s.asked = append(s.asked, writes[0])
+	s.requests = append(s.requests, writes[0])
 	step := persist
 	if len(s.script) > 0 {
 		step, s.script = s.script[0], s.script[1:]
@@ -69,7 +69,7 @@ func (s *scripted) answer(msg *nats.Msg) {
 func (s *scripted) writes() []runevents.Write {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.asked
+	return s.requests
 }
 
 func persist(msg *nats.Msg, w runevents.Write) { answerWith(msg, w.EventID, false) }

@@ -75,7 +75,7 @@ func (c *alertsAckCommand) Run(ctx context.Context, a *app, server *client.Clien
 	return nil
 }
 
-const alertsEvery = time.Second
+const alertsInterval = time.Second
 
 // watchAlerts shows the alerts since a time, and later ones as the list gets them.
 func (c *watchCommand) watchAlerts(ctx context.Context, a *app) error {
@@ -109,7 +109,7 @@ func (c *watchCommand) watchAlerts(ctx context.Context, a *app) error {
 			}
 		}
 		from = time.Time{} // the clocks of later alerts do not count
-		if err := backoff.Sleep(ctx, alertsEvery); err != nil {
+		if err := backoff.Sleep(ctx, alertsInterval); err != nil {
 			return err
 		}
 	}

@@ -207,8 +207,8 @@ func (c completionCommand) Run(ctx context.Context, a *app, line *kong.Context) 
 	})
 }
 
-// mostTowns bounds the number of towns, or worlds, in a search for completions.
-const mostTowns = 1000
+// maxTowns bounds the number of towns, or worlds, in a search for completions.
+const maxTowns = 1000
 
 // unquoted matches the ids of towns that no shell requires to be quoted.
 var unquoted = regexp.MustCompile(`^[\pL\pN_][\pL\pN_.-]*$`)
@@ -218,7 +218,7 @@ type finder func(ctx context.Context, server *client.Client, begins string) iter
 
 // townsOf finds the towns of the client's world.
 func townsOf(ctx context.Context, server *client.Client, begins string) iter.Seq2[string, error] {
-	query := messages.TownList{Text: begins, Limit: mostTowns}
+	query := messages.TownList{Text: begins, Limit: maxTowns}
 	return idsOf(server.Towns(ctx, query), func(t client.ListedTown) string { return t.TownID })
 }
 
@@ -257,7 +257,7 @@ func found(
 	}
 	a.flags.Timeout = within
 	for id, err := range find(ctx, a.client(nc), begins) {
-		if err != nil || len(list) == mostTowns {
+		if err != nil || len(list) == maxTowns {
 			break
 		}
 		if unquoted.MatchString(id) {

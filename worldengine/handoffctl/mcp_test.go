@@ -402,7 +402,7 @@ func TestMCP_Pages(t *testing.T) {
 
 // slowGame is a game that begins to answer when the test says so.
 type slowGame struct {
-	asked, answer chan struct{}
+	question, answer chan struct{}
 }
 
 func startSlowGame(t *testing.T, c *cli) *slowGame {
@@ -416,7 +416,7 @@ func startSlowGame(t *testing.T, c *cli) *slowGame {
 		if !assert.NoError(t, err) {
 			return
 		}
-		g.asked <- struct{}{}
+		g.question <- struct{}{}
 		<-g.answer
 		done := apply.Done(command)
 		data, err := done.MarshalWire()
@@ -455,7 +455,7 @@ func TestMCP_ProposeAgain(t *testing.T) {
 				_, err := m.CallTool(ctx, &mcp.CallToolParams{Name: "propose", Arguments: proposal})
 				called <- err
 			}()
-			<-game.asked
+			<-game.question
 			cancel()
 			require.Error(t, <-called)
 			epoch := func() int64 {

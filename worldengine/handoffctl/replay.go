@@ -110,13 +110,13 @@ func (c *replayCommand) load(a *app) (cases []replay.Case, err error) {
 	return cases, nil
 }
 
-// progressEvery is how many fixtures pass between two lines if there is no terminal.
-const progressEvery = 1000
+// progressInterval is how many fixtures pass between two lines if there is no terminal.
+const progressInterval = 1000
 
 // replayed shows how far a replay is.
 func (a *app) replayed(line *progressLine, done, all int) {
 	line.show(false, "%d of %d replayed", done, all)
-	if line.w == nil && done%progressEvery == 0 {
+	if line.w == nil && done%progressInterval == 0 {
 		fmt.Fprintf(a.err, "%d of %d replayed\n", done, all)
 	}
 }

@@ -110,7 +110,7 @@ func TestReplay_OrderWithinATown(t *testing.T) {
 func TestApp_Replayed(t *testing.T) {
 	t.Parallel()
 	var lines, terminal strings.Builder
-	a, line, all := &app{err: &lines}, &progressLine{}, 2*progressEvery
+	a, line, all := &app{err: &lines}, &progressLine{}, 2*progressInterval
 	for done := range all {
 		a.replayed(line, done+1, all)
 	}

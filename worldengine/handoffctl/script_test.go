@@ -109,7 +109,7 @@ func (s *script) run(text string) string {
 			fmt.Fprintf(&out, "%s\n%s", line, s.command(c, command[2]))
 		case line == "wait":
 			got := <-s.background
-			got.err = waits.ReplaceAllString(got.err, "") // if it took long
+			got.err = waitNotes.ReplaceAllString(got.err, "") // if it took long
 			fmt.Fprintf(&out, "%s\n%s", line, s.outcome(got))
 		case strings.HasPrefix(line, "~ "):
 			text, command, _ := strings.Cut(line[2:], " $ ")
@@ -170,10 +170,10 @@ func (s *script) quoted(mark, output string) string {
 var (
 	commandLines = regexp.MustCompile(`^(\w*)\$ (.*)`)
 
-	waits    = regexp.MustCompile(`handoffctl: note: it waits: .*\n`)
-	included = regexp.MustCompile(`<[a-z0-9.-]+>`)
-	word     = regexp.MustCompile(`"[^"]*"|\S+`)
-	redirect = regexp.MustCompile(` ([<>]) (\S+)`)
+	waitNotes = regexp.MustCompile(`handoffctl: note: it waits: .*\n`)
+	included  = regexp.MustCompile(`<[a-z0-9.-]+>`)
+	word      = regexp.MustCompile(`"[^"]*"|\S+`)
+	redirect  = regexp.MustCompile(` ([<>]) (\S+)`)
 )
 
 // command runs a command line, and returns its output.

@@ -180,8 +180,8 @@ func (c *worldCreateCommand) towns(a *app) (requests []jsontext.Value, err error
 	return requests, err
 }
 
-// servedWithin bounds how long a town waits until the new world is served.
-const servedWithin = 30 * time.Second
+// servedTimeout bounds how long a town waits until the new world is served.
+const servedTimeout = 30 * time.Second
 
 // put puts towns into the new world.
 func (c *worldCreateCommand) put(
@@ -203,7 +203,7 @@ func (c *worldCreateCommand) put(
 // putSoon puts a town, and waits for the server that will serve the world. A town that is there is one
 // whose answer was lost.
 func putSoon(ctx context.Context, into *client.Client, town jsontext.Value) error {
-	ctx, cancel := context.WithTimeout(ctx, max(servedWithin, into.Timeout))
+	ctx, cancel := context.WithTimeout(ctx, max(servedTimeout, into.Timeout))
 	defer cancel()
 	err := into.Patiently(ctx, func() error {
 		var put messages.Town

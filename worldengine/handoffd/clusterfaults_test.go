@@ -20,8 +20,8 @@ import (
 const (
 	drivenByLong = 12
 	longPatience = 2 * time.Second
-	// lostWithin finds a takeover that waits for the answer to one question that NATS has lost: that took a minute.
-	lostWithin = 45 * time.Second
+	// lostTimeout finds a takeover that waits for the answer to one question that NATS has lost: that took a minute.
+	lostTimeout = 45 * time.Second
 )
 
 // Each node, and each engine that serves, is killed or ended in turn under load, also while a game
@@ -84,7 +84,7 @@ func TestCluster_Faults(t *testing.T) {
 			}
 			logGaps(t, name, gaps)
 			for _, g := range gaps {
-				require.Less(t, g.any, lostWithin, name)
+				require.Less(t, g.any, lostTimeout, name)
 			}
 			w.finish()
 			if args != nil {

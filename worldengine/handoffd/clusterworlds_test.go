@@ -29,15 +29,15 @@ var (
 )
 
 const (
-	// servedWithin bounds how long a world is without an answer after the end of a server, if NATS need not elect
+	// servedTimeout bounds how long a world is without an answer after the end of a server, if NATS need not elect
 	// a leader. It finds worlds that nobody serves, on a busy machine too: it is four leases. The simulation of
 	// package placement shows that one is enough.
-	servedWithin = 12 * time.Second
-	// electedWithin is the same if NATS elects: a node calls an election up to 9 s after its leader was heard, and
+	servedTimeout = 12 * time.Second
+	// electedTimeout is the same if NATS elects: a node calls an election up to 9 s after its leader was heard, and
 	// the first one may not succeed.
-	electedWithin = 30 * time.Second
-	// evenWithin is how soon the worlds are spread evenly after a server has come back.
-	evenWithin = 60 * time.Second
+	electedTimeout = 30 * time.Second
+	// evenTimeout is how soon the worlds are spread evenly after a server has come back.
+	evenTimeout = 60 * time.Second
 )
 
 // sharing is a cluster whose engines share some worlds, each under load.
@@ -276,16 +276,16 @@ func TestCluster_Worlds(t *testing.T) {
 		}
 		gaps := w.gaps(from, homes...)
 		percentiles(t, "a world without an answer, an engine "+fault.name, gaps)
-		within := servedWithin
+		within := servedTimeout
 		if fault.elects { // once the node is cut off, and again when it is back
-			within = electedWithin
+			within = electedTimeout
 		}
 		require.Less(t, gaps[len(gaps)-1], within, fault.name)
 		from = time.Now()
 		if fault.restart {
 			w.startEngine(i)
 		}
-		even := w.awaitEven(evenWithin)
+		even := w.awaitEven(evenTimeout)
 		percentiles(t, fmt.Sprintf("a world without an answer, until all is even again after %v",
 			even.Round(100*time.Millisecond)), w.gaps(from))
 	}
@@ -308,12 +308,12 @@ func TestCluster_WorldsKilled(t *testing.T) {
 			if slices.Contains(before, h.world) {
 				took := h.gapSince(from).town
 				takeovers = append(takeovers, took)
-				assert.Less(t, took, servedWithin, "%s", w.logs(h.world))
+				assert.Less(t, took, servedTimeout, "%s", w.logs(h.world))
 			}
 		}
 		from = time.Now()
 		w.startEngine(i)
-		evens = append(evens, w.awaitEven(evenWithin))
+		evens = append(evens, w.awaitEven(evenTimeout))
 		handovers = append(handovers, w.gaps(from)...)
 	}
 	percentiles(t, "a killed server's world without an answer", takeovers)

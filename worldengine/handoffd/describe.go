@@ -77,8 +77,8 @@ func (c *serveCommand) describeWorld(
 		describeSettings(engine.Settings()), towns, flags)
 }
 
-// mostDescribed is how many worlds are described one by one.
-const mostDescribed = 20
+// maxDescribed is how many worlds are described one by one.
+const maxDescribed = 20
 
 // describeWorlds returns the state of each of several worlds.
 func describeWorlds(srv *server.Server) string {
@@ -91,7 +91,7 @@ func describeWorlds(srv *server.Server) string {
 		} else {
 			served++
 		}
-		if i < mostDescribed {
+		if i < maxDescribed {
 			fmt.Fprintf(&b, "          %s: %s\n", world, state)
 		}
 	}

@@ -45,12 +45,12 @@ func (p *program) memory(line string) int64 {
 	return kib << 10
 }
 
-// mostCollisions is how many requests may go without an answer: NATS draws the id by which an
+// maxCollisions is how many requests may go without an answer: NATS draws the id by which an
 // answer comes back to a client's account at random from 57 billion, and keeps one of two that draw
 // the same. With the 200,000 that wait at most, that is one request of 300,000. Of some millions of
 // requests more can be lost, if this process does not read its answers as fast as they come: NATS
 // leaves out answers when 96 MiB wait for a client.
-const mostCollisions = 3
+const maxCollisions = 3
 
 // A client that sends reads without waiting, as many as it likes, has each answered, and the server
 // keeps a bounded part of them. The default number shows only the answers: some 3,000 requests fit
@@ -88,7 +88,7 @@ func TestFloodOfReads(t *testing.T) {
 		"%d at the end", *floodRequests, last.Sub(began).Round(time.Millisecond), codes, lost,
 		before>>20, p.memory("VmHWM")>>20, p.memory("VmRSS")>>20)
 	require.Less(t, p.memory("VmHWM"), int64(raceOverhead*(512+128)<<20))
-	require.LessOrEqual(t, lost, mostCollisions+*floodRequests/100_000)
+	require.LessOrEqual(t, lost, maxCollisions+*floodRequests/100_000)
 }
 
 // floodLog puts towns of 490 KB from several clients until each has made so many, or the server is
@@ -148,10 +148,10 @@ func TestFloodOfPuts(t *testing.T) { // alone: it takes all processors
 // detector. With the default number of towns slack is nearly all of the bound, and only a leak of a
 // megabyte a town is seen; with a million, as in .ci/nightly, one of a kilobyte.
 const (
-	mostPerRefusal = 5 << 10 / 2 // an event subject, and the log's subject of the town's refused runs
-	mostPerUnknown = 8           // nothing is kept
-	mostPerTown    = 4 << 10
-	slack          = raceOverhead * 256 << 20
+	maxPerRefusal = 5 << 10 / 2 // an event subject, and the log's subject of the town's refused runs
+	maxPerUnknown = 8           // nothing is kept
+	maxPerTown    = 4 << 10
+	slack         = raceOverhead * 256 << 20
 )
 
 // Of however many distinct towns a server is asked, each request is answered, and the memory of the
@@ -161,16 +161,16 @@ func TestManyTowns(t *testing.T) {
 	for _, c := range []struct {
 		name, code string
 		verb       wire.Verb
-		most       int64
+		maxBytes   int64
 		body       func(id string) []byte
 	}{
-		{"handoffs for unknown towns", "", wire.Handoff, mostPerRefusal, func(id string) []byte {
+		{"handoffs for unknown towns", "", wire.Handoff, maxPerRefusal, func(id string) []byte {
 			return talk(id, strings.Repeat("0", 64), 0, 0.5)
 		}},
-		{"town.get of unknown towns", "404", wire.TownGet, mostPerUnknown, func(id string) []byte {
+		{"town.get of unknown towns", "404", wire.TownGet, maxPerUnknown, func(id string) []byte {
 			return fmt.Appendf(nil, `{"townId":%q}`, id)
 		}},
-		{"town.put of new towns", "", wire.TownPut, mostPerTown, func(id string) []byte {
+		{"town.put of new towns", "", wire.TownPut, maxPerTown, func(id string) []byte {
 			state := town.NewState(&town.Snapshot{SchemaVersion: town.SchemaVersion, TownID: id,
 				SideQuests: []town.SideQuest{}, Projects: []town.Project{}})
 			return fmt.Appendf(nil, `{"snapshot":%s}`, state.Canonical)
@@ -204,7 +204,7 @@ func TestManyTowns(t *testing.T) {
 			step := *townCount / 10
 			first := request(0, step) // what is made once is there
 			for from := step; from < *townCount; from += step {
-				require.Less(t, request(from, from+step), first+slack+c.most*int64(from+step))
+				require.Less(t, request(from, from+step), first+slack+c.maxBytes*int64(from+step))
 			}
 		})
 	}

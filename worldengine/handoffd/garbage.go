@@ -7,19 +7,19 @@ import (
 	"runtime/metrics"
 )
 
-// The heap may grow by garbage bytes before a collection, but at least by leastGrowth and at most
-// by mostGrowth percent of its live part. That part is mostly large blocks, which cost little to
+// The heap may grow by garbage bytes before a collection, but at least by minGrowth and at most
+// by maxGrowth percent of its live part. That part is mostly large blocks, which cost little to
 // collect.
 const (
-	garbage     = 64 << 20
-	leastGrowth = 25
-	mostGrowth  = 300
+	garbage   = 64 << 20
+	minGrowth = 25
+	maxGrowth = 300
 )
 
 // boundGarbage bounds the growth of the heap from now on, unless GOGC does.
 func boundGarbage() {
 	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(mostGrowth)
+		debug.SetGCPercent(maxGrowth)
 		runAfterCollection(adjustGrowth)
 	}
 }
@@ -40,5 +40,5 @@ func adjustGrowth() {
 
 // growth returns the percentage by which a heap with some live bytes may grow.
 func growth(live uint64) int {
-	return int(min(max(garbage*100/max(live, 1), leastGrowth), mostGrowth))
+	return int(min(max(garbage*100/max(live, 1), minGrowth), maxGrowth))
 }

@@ -21,16 +21,16 @@ func TestGarbage_Growth(t *testing.T) {
 
 // The growth is set anew after each collection.
 func TestGarbage_Adjusts(t *testing.T) {
-	old := debug.SetGCPercent(mostGrowth)
+	old := debug.SetGCPercent(maxGrowth)
 	defer debug.SetGCPercent(old)
 	adjustGrowth()
 	live := make([]byte, 2*garbage)
 	for range 3 {
-		debug.SetGCPercent(mostGrowth)
+		debug.SetGCPercent(maxGrowth)
 		require.Eventually(t, func() bool {
 			runtime.GC()
-			percent := debug.SetGCPercent(mostGrowth)
-			return percent >= leastGrowth && percent <= 50
+			percent := debug.SetGCPercent(maxGrowth)
+			return percent >= minGrowth && percent <= 50
 		}, time.Minute, time.Millisecond)
 	}
 	runtime.KeepAlive(live)

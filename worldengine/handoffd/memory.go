@@ -16,7 +16,7 @@ import (
 // runtime does not count, and for the page cache.
 const memoryShare = 0.75
 
-const leastMemory = 128 << 20
+const minMemory = 128 << 20
 
 // memoryLimit is a value of --memory in bytes: 0 for auto, and math.MaxInt64 for off.
 type memoryLimit int64
@@ -29,7 +29,7 @@ func (m *memoryLimit) UnmarshalText(text []byte) error {
 	case "off":
 		*m = math.MaxInt64
 	default:
-		if *m = memoryLimit(parseSize(string(text))); *m < leastMemory {
+		if *m = memoryLimit(parseSize(string(text))); *m < minMemory {
 			return fmt.Errorf("it must be auto, off, or a size of at least 128MiB, such as 1536MiB "+
 				"or 2GiB, not %q", text)
 		}
@@ -69,7 +69,7 @@ func limitMemory(limit int64, logger *slog.Logger) {
 		limit, from = -1, "GOMEMLIMIT" // sets nothing
 	case limit == 0:
 		limit, from = usableMemory()
-		limit = max(leastMemory, int64(float64(limit)*memoryShare))
+		limit = max(minMemory, int64(float64(limit)*memoryShare))
 	}
 	debug.SetMemoryLimit(limit)
 	logger.Info("soft memory limit", "bytes", debug.SetMemoryLimit(-1), "from", from)

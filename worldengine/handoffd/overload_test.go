@@ -170,14 +170,14 @@ type floodConn struct {
 	inbox string
 	room  chan struct{} // for the requests that wait
 
-	mu    sync.Mutex
-	waits map[int]bool // the requests without an answer, by number
+	mu      sync.Mutex
+	pending map[int]bool // the requests without an answer, by number
 }
 
 func (f *flood) connect(nc *nats.Conn) {
 	f.t.Helper()
 	c := &floodConn{flood: f, nc: nc, inbox: nc.NewInbox() + ".",
-		room: make(chan struct{}, inFlight), waits: map[int]bool{}}
+		room: make(chan struct{}, inFlight), pending: map[int]bool{}}
 	sub, err := nc.Subscribe(c.inbox+"*", c.receive)
 	require.NoError(f.t, err)
 	require.NoError(f.t, sub.SetPendingLimits(-1, -1)) // bounded by inFlight
@@ -203,7 +203,7 @@ func (c *floodConn) send(ctx context.Context) {
 			return
 		}
 		c.mu.Lock()
-		c.waits[n] = true
+		c.pending[n] = true
 		c.mu.Unlock()
 		if err := c.nc.PublishRequest(wire.Subject("main", wire.Handoff), c.inbox+strconv.Itoa(n),
 			c.bodies[n%hotHandoffs]); err != nil {
@@ -217,8 +217,8 @@ func (c *floodConn) send(ctx context.Context) {
 func (c *floodConn) receive(reply *nats.Msg) {
 	n, err := strconv.Atoi(strings.TrimPrefix(reply.Subject, c.inbox))
 	c.mu.Lock()
-	waited := c.waits[n]
-	delete(c.waits, n)
+	waited := c.pending[n]
+	delete(c.pending, n)
 	c.mu.Unlock()
 	if err != nil || !waited {
 		c.t.Errorf("a second reply, or one that nobody asked for: %s: %s", reply.Subject, reply.Data)

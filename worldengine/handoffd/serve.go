@@ -69,8 +69,8 @@ type clientsFlags struct {
 
 // Bounds of --max-waiting and --max-held. A slot reserves 40 bytes from the start.
 const (
-	mostWaiting = 1_000_000
-	mostHeld    = 1 << 20 // MiB
+	maxWaiting = 1_000_000
+	maxHeld    = 1 << 20 // MiB
 )
 
 // Validate refuses values that the engine would take for its defaults, and settings that contradict
@@ -88,11 +88,11 @@ func (c *serveCommand) Validate() error {
 		{c.Engine.PauseWait > 0, "--pause-wait must be above 0"},
 		{c.Engine.ApprovalTimeout > 0, "--approval-timeout must be above 0"},
 		{c.MaxHeld > 0, "--max-held must be above 0"},
-		{c.MaxHeld <= mostHeld,
-			fmt.Sprintf("--max-held must be at most %d (MiB), not %d", mostHeld, c.MaxHeld)},
+		{c.MaxHeld <= maxHeld,
+			fmt.Sprintf("--max-held must be at most %d (MiB), not %d", maxHeld, c.MaxHeld)},
 		{c.Engine.Bounds.Total > 0, "--max-waiting must be above 0"},
-		{c.Engine.Bounds.Total <= mostWaiting, fmt.Sprintf(
-			"--max-waiting must be at most %d (requests), not %d", mostWaiting, c.Engine.Bounds.Total)},
+		{c.Engine.Bounds.Total <= maxWaiting, fmt.Sprintf(
+			"--max-waiting must be at most %d (requests), not %d", maxWaiting, c.Engine.Bounds.Total)},
 		{c.Engine.Plugin.Deadline > 0, "--plugin-deadline must be above 0"},
 		{c.Engine.Plugin.Attempts > 0, "--plugin-attempts must be above 0"},
 		{c.Engine.Plugin.Backoff > 0, "--plugin-backoff must be above 0"},
@@ -117,8 +117,8 @@ func (c *serveCommand) Validate() error {
 			return errors.New(rule.text)
 		}
 	}
-	if c.HistoryPerTown != nil && *c.HistoryPerTown < worldsettings.LeastHistoryPerTown {
-		return fmt.Errorf("--history-per-town must be at least %d, not %d", worldsettings.LeastHistoryPerTown,
+	if c.HistoryPerTown != nil && *c.HistoryPerTown < worldsettings.MinHistoryPerTown {
+		return fmt.Errorf("--history-per-town must be at least %d, not %d", worldsettings.MinHistoryPerTown,
 			*c.HistoryPerTown)
 	}
 	return nil

@@ -82,35 +82,35 @@ func (e *engine) close(p *plugin.Plugin) {
 	assert.NoError(e.t, p.Close(ctx))
 }
 
-// asked has the answers to the requests for an id on a reply subject.
-type asked struct {
+// request has the answers to the requests for an id on a reply subject.
+type request struct {
 	applyID string
 	replies *nats.Subscription
 }
 
 // send sends a request without waiting.
-func (e *engine) send(c *apply.Command) *asked {
+func (e *engine) send(c *apply.Command) *request {
 	e.t.Helper()
 	return e.request(c, e.inbox(c.ApplyID))
 }
 
 // inbox makes a reply subject for requests for an id.
-func (e *engine) inbox(applyID string) *asked {
+func (e *engine) inbox(applyID string) *request {
 	e.t.Helper()
 	replies, err := e.nc.SubscribeSync(e.nc.NewInbox())
 	require.NoError(e.t, err)
-	return &asked{applyID, replies}
+	return &request{applyID, replies}
 }
 
 // request sends a request for an answer on a reply subject.
-func (e *engine) request(c *apply.Command, a *asked) *asked {
+func (e *engine) request(c *apply.Command, a *request) *request {
 	e.t.Helper()
 	data, err := c.MarshalWire(time.Now())
 	require.NoError(e.t, err)
 	return e.publish(a, data, c.TownID)
 }
 
-func (e *engine) publish(a *asked, data []byte, townID string) *asked {
+func (e *engine) publish(a *request, data []byte, townID string) *request {
 	e.t.Helper()
 	require.NoError(e.t, e.nc.PublishRequest(subjectOf(townID), a.replies.Subject, data))
 	return a
@@ -119,7 +119,7 @@ func (e *engine) publish(a *asked, data []byte, townID string) *asked {
 func subjectOf(townID string) string { return wire.ApplySubject("main", wire.TownToken(townID)) }
 
 // answer waits for the next answer.
-func (a *asked) answer(t testing.TB) apply.Answer {
+func (a *request) answer(t testing.TB) apply.Answer {
 	t.Helper()
 	msg, err := a.replies.NextMsg(soon)
 	require.NoError(t, err)

@@ -8,7 +8,7 @@ import (
 // job is a command that waits for its turn or is being applied.
 type job struct {
 	request // of the requests before the command's turn, the one with the latest until
-	begun   bool
+	started bool
 	waiting []waiter
 }
 
@@ -58,7 +58,7 @@ func (j *job) join(r request) Status {
 	if len(j.waiting) > maxWaiters {
 		j.waiting = j.waiting[1:]
 	}
-	if j.begun {
+	if j.started {
 		return InProgress
 	}
 	if r.until.After(j.until) {
@@ -71,7 +71,7 @@ func (j *job) join(r request) Status {
 func (p *Plugin) work(j *job) {
 	defer p.finish(j) // if the memory panics, which the queue logs, a request begins the job anew
 	p.mu.Lock()
-	j.begun = true
+	j.started = true
 	r := j.request
 	p.mu.Unlock()
 	answer := p.outcome(r)

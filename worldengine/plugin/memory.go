@@ -68,7 +68,7 @@ func (v volatile) Put(r Record) error {
 // index has the records of a memory, and forgets the oldest beyond its bounds. It is safe for
 // concurrent use.
 type index struct {
-	most      int
+	capacity  int
 	retention time.Duration
 
 	mu      sync.RWMutex
@@ -77,7 +77,7 @@ type index struct {
 }
 
 func newIndex(most int, retention time.Duration) *index {
-	return &index{most: most, retention: retention, records: map[string]Record{}}
+	return &index{capacity: most, retention: retention, records: map[string]Record{}}
 }
 
 // Get implements Memory.
@@ -100,7 +100,7 @@ func (x *index) put(r Record, now time.Time) {
 	for range len(x.order) {
 		oldest := x.records[x.order[0]]
 		expired := now.Sub(oldest.At) > x.retention
-		if !expired && len(x.records) <= x.most {
+		if !expired && len(x.records) <= x.capacity {
 			return
 		}
 		x.order = x.order[1:]

@@ -66,7 +66,7 @@ func TestServe_OrderOfATown(t *testing.T) {
 	t.Parallel()
 	e, g := newEngine(t), newGame()
 	e.serve(plugin.Config{Apply: g.apply})
-	var sent []*asked
+	var sent []*request
 	want, got := map[string][]string{}, map[string][]string{}
 	for n := range 40 {
 		townID := string(rune('a' + n%3))
@@ -141,22 +141,22 @@ func TestServe_ForbiddenSubscription(t *testing.T) {
 // mortal is a memory whose disk fails after some records. It may be used by many towns at once.
 type mortal struct {
 	plugin.Memory
-	left atomic.Int64
+	remaining atomic.Int64
 }
 
 func newMortal(m plugin.Memory, records int) *mortal {
 	mortal := &mortal{Memory: m}
-	mortal.left.Store(int64(records))
+	mortal.remaining.Store(int64(records))
 	return mortal
 }
 
 func (m *mortal) Put(r plugin.Record) error {
 	for {
-		left := m.left.Load()
+		left := m.remaining.Load()
 		if left == 0 {
 			return errors.New("the disk is gone")
 		}
-		if m.left.CompareAndSwap(left, left-1) {
+		if m.remaining.CompareAndSwap(left, left-1) {
 			return m.Memory.Put(r)
 		}
 	}
@@ -212,7 +212,7 @@ func TestServe_AtMostOnce(t *testing.T) {
 			before, known := said[c.ApplyID]
 			if known {
 				require.Equal(t, before, got)
-			} else if got.Status == apply.Applied || got.ReasonCode == "NEVER" && memory.left.Load() > 0 {
+			} else if got.Status == apply.Applied || got.ReasonCode == "NEVER" && memory.remaining.Load() > 0 {
 				said[c.ApplyID] = got
 			}
 		}

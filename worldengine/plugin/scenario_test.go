@@ -52,7 +52,7 @@ type script struct {
 	memory   *mortal
 	clock    *clock
 	commands map[string]*apply.Command // by town and number
-	asked    map[string]*asked         // by reply subject
+	requests map[string]*request       // by reply subject
 	// called has each call of Apply and Recover, with its command and attempt, and heard each call of
 	// Answered. returns has the outcomes of the calls.
 	called, heard, returns chan string
@@ -63,7 +63,7 @@ func newScript(t *testing.T) *script {
 	return &script{
 		t: t, engine: newEngine(t), memory: newMortal(plugin.NewVolatileMemory(), -1),
 		clock: &clock{now: time.Now()}, commands: map[string]*apply.Command{},
-		asked: map[string]*asked{}, called: make(chan string), heard: make(chan string, 100),
+		requests: map[string]*request{}, called: make(chan string), heard: make(chan string, 100),
 		returns: make(chan string), closed: make(chan error, 1),
 	}
 }
@@ -73,7 +73,7 @@ func (s *script) step(line string) {
 	words := strings.Fields(rest)
 	switch verb {
 	case "memory":
-		s.memory.left.Store(int64(s.number(rest)))
+		s.memory.remaining.Store(int64(s.number(rest)))
 	case "begun":
 		c := s.command(words)
 		require.NoError(s.t, s.memory.Put(plugin.Record{
@@ -83,7 +83,7 @@ func (s *script) step(line string) {
 	case "ask":
 		s.ask(words[0], s.command(words[1:]), words[3:])
 	case "raw":
-		s.asked[words[0]] = s.engine.publish(s.engine.inbox(""), []byte(words[1]), "a")
+		s.requests[words[0]] = s.engine.publish(s.engine.inbox(""), []byte(words[1]), "a")
 	case "apply", "recover":
 		require.Equal(s.t, line+" ", (s.receive(s.called, line) + " ")[:len(line)+1])
 	case "return":
@@ -108,8 +108,8 @@ func (s *script) step(line string) {
 	case "closed":
 		require.NoError(s.t, <-s.closed)
 	default:
-		require.Contains(s.t, s.asked, verb, line)
-		require.Equal(s.t, rest, s.next(s.asked[verb], rest == "nothing"), line)
+		require.Contains(s.t, s.requests, verb, line)
+		require.Equal(s.t, rest, s.next(s.requests[verb], rest == "nothing"), line)
 	}
 }
 
@@ -225,15 +225,15 @@ func (s *script) ask(on string, c *apply.Command, options []string) {
 			request.LogicalAttemptID = int64(s.number(option))
 		}
 	}
-	if a := s.asked[on]; a != nil && a.applyID == c.ApplyID {
+	if a := s.requests[on]; a != nil && a.applyID == c.ApplyID {
 		s.engine.request(request, a)
 	} else {
-		s.asked[on] = s.engine.send(request)
+		s.requests[on] = s.engine.send(request)
 	}
 }
 
 // next returns the next answer on a reply subject.
-func (s *script) next(on *asked, mayBeNone bool) string {
+func (s *script) next(on *request, mayBeNone bool) string {
 	if pending, _, err := on.replies.Pending(); mayBeNone && pending == 0 {
 		require.NoError(s.t, err)
 		return "nothing"

@@ -90,16 +90,16 @@ func (e *Engine) adopt(ctx context.Context, token string) {
 	report(err)
 }
 
-// Until ctx is done, hearLog asks the log for its end at intervals of idlePause. It asks each second while the
+// Until ctx is done, pollLog asks the log for its end at intervals of idlePause. It asks each second while the
 // log does not answer, and for a while after an election or a reconnect: for so long a leader that was cut
 // off may still answer.
-func (e *Engine) hearLog(ctx context.Context) {
+func (e *Engine) pollLog(ctx context.Context) {
 	var last logAnswer
-	urgent := 0 // questions that follow after hearEvery
+	urgent := 0 // questions that follow after hearInterval
 	for ctx.Err() == nil {
 		pause := idlePause
 		if answered := e.askLog(ctx, &last); !answered || urgent > 0 {
-			pause, urgent = hearEvery, max(urgent-1, 0)
+			pause, urgent = hearInterval, max(urgent-1, 0)
 		}
 		select {
 		case <-e.election:
@@ -110,7 +110,7 @@ func (e *Engine) hearLog(ctx context.Context) {
 	}
 }
 
-// logAnswer is what hearLog knows from the last answer of the log.
+// logAnswer is what pollLog knows from the last answer of the log.
 type logAnswer struct {
 	once    bool // there was an answer
 	term    string
@@ -118,9 +118,9 @@ type logAnswer struct {
 }
 
 // askLog asks the log for its end. It notes when the log answers, has another leader, or gets a limit. A
-// question ends after hearTimeout, since in an election it may get no answer at all.
+// question ends after pollTimeout, since in an election it may get no answer at all.
 func (e *Engine) askLog(ctx context.Context, last *logAnswer) (answered bool) {
-	bounded, cancel := context.WithTimeout(ctx, hearTimeout)
+	bounded, cancel := context.WithTimeout(ctx, pollTimeout)
 	_, err := e.log.End(bounded)
 	cancel()
 	if err != nil {
@@ -136,7 +136,7 @@ func (e *Engine) askLog(ctx context.Context, last *logAnswer) (answered bool) {
 	return true
 }
 
-// followElections has hearLog ask the log of several replicas when NATS says that it has another leader. NATS
+// followElections has pollLog ask the log of several replicas when NATS says that it has another leader. NATS
 // sends that over nc, whose reconnects watchLog notices: so no election is missed for longer than idlePause.
 func (e *Engine) followElections(nc *nats.Conn) (err error) {
 	if e.config.Storage.Replicas > 1 {
@@ -153,7 +153,7 @@ func (e *Engine) stopElections(context.Context) error {
 	return nil
 }
 
-// noteElection has hearLog ask the log, which may have another leader.
+// noteElection has pollLog ask the log, which may have another leader.
 func (e *Engine) noteElection() {
 	select {
 	case e.election <- struct{}{}:
@@ -183,23 +183,23 @@ func (e *Engine) verifySoon() {
 }
 
 const (
-	hearEvery   = time.Second
-	hearTimeout = 2 * time.Second
+	hearInterval = time.Second
+	pollTimeout  = 2 * time.Second
 	// electionQuestions are asked for longer than a leader counts that does not hear its followers.
 	electionQuestions = 5
 )
 
-// LogSilence returns the time since the log last answered hearLog, less the time for which hearLog did
+// LogSilence returns the time since the log last answered pollLog, less the time for which pollLog did
 // not ask.
 func (e *Engine) LogSilence() time.Duration {
-	return max(time.Since(*e.logAnswered.Load())-idlePause+hearEvery, 0)
+	return max(time.Since(*e.logAnswered.Load())-idlePause+hearInterval, 0)
 }
 
-// reapEvery is the pause between two looks at the runs without a delivery. Once a run has been
+// reapInterval is the pause between two looks at the runs without a delivery. Once a run has been
 // closed for closingTime, its decision is in the log or will not come.
 const (
-	reapEvery   = 5 * time.Second
-	closingTime = 30 * time.Second
+	reapInterval = 5 * time.Second
+	closingTime  = 30 * time.Second
 )
 
 // Until ctx is done, reapWaiting ends the waiting runs that have no delivery in this engine: runs of
@@ -215,9 +215,9 @@ func (e *Engine) reapWaiting(ctx context.Context) {
 			}
 		}
 		if err != nil || len(left) > 0 {
-			_ = backoff.Sleep(ctx, reapEvery)
+			_ = backoff.Sleep(ctx, reapInterval)
 		} else {
-			e.awaitNews(ctx, position, reapEvery)
+			e.awaitNews(ctx, position, reapInterval)
 		}
 	}
 }
@@ -329,7 +329,7 @@ func (e *Engine) isForgotten(ctx context.Context, tail *machine.RunTail) (bool, 
 			return false, err
 		}
 		// A history that was full before its limit was raised has discarded messages too.
-		if int64(counts[subject]) >= settings.LeastHistory {
+		if int64(counts[subject]) >= settings.MinHistory {
 			return true, nil
 		}
 	}

@@ -125,7 +125,7 @@ type Engine struct {
 	logLost       atomic.Pointer[error]
 	leaderChanged chan struct{} // gets an element when the log has another leader; see verifyLog
 	// election gets an element when the log may have another leader, and elections are the messages that
-	// say so; see hearLog.
+	// say so; see pollLog.
 	election  chan struct{}
 	elections *nats.Subscription // nil if the log has one replica
 	// outOfRoom gets an element when nothing can be stored; see watchStorage.

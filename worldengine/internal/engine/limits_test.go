@@ -48,7 +48,7 @@ func TestHearLog_Limits(t *testing.T) {
 			}),
 		}
 		ctx, cancel := context.WithCancel(t.Context())
-		go e.hearLog(ctx)
+		go e.pollLog(ctx)
 		for i, limit := range []jetstream.StreamConfig{
 			{MaxBytes: 1, MaxMsgs: 1, Discard: jetstream.DiscardNew}, {MaxBytes: 1}, {MaxMsgs: 1}, {MaxAge: 1},
 		} {

@@ -118,8 +118,8 @@ func (c *linearClient) seen(id string) (view *town.State, earlier, waits *handof
 	if n := len(c.sent); n > 0 {
 		earlier = c.sent[n-1-c.random.IntN(min(n, 12))]
 	}
-	if n := len(c.waits); n > 0 {
-		waits = c.waits[n-1-c.random.IntN(min(n, 2))]
+	if n := len(c.awaitingApproval); n > 0 {
+		waits = c.awaitingApproval[n-1-c.random.IntN(min(n, 2))]
 	}
 	return view, earlier, waits
 }
@@ -173,14 +173,14 @@ func (c *linearClient) handoff(view *town.State, key string) linearCall {
 // later time. While there is no writer the call is repeated.
 func (c *linearClient) call(call linearCall) {
 	verb, body := call.request()
-	o := porcupine.Operation{ClientId: c.id, Input: call, Call: int64(time.Since(c.began))}
+	o := porcupine.Operation{ClientId: c.id, Input: call, Call: int64(time.Since(c.start))}
 	reply, err := c.request(verb, body)
 	for errors.Is(err, nats.ErrNoResponders) {
 		time.Sleep(5 * time.Millisecond)
-		o.Call = int64(time.Since(c.began))
+		o.Call = int64(time.Since(c.start))
 		reply, err = c.request(verb, body)
 	}
-	o.Return = int64(time.Since(c.began))
+	o.Return = int64(time.Since(c.start))
 	if err == nil && isRepeat(reply) {
 		return // nobody does it
 	}
@@ -200,7 +200,7 @@ func (c *linearClient) call(call linearCall) {
 		c.gameComesOrLeaves()
 	}
 	if answer.code == "rejected APPROVAL_REQUIRED" {
-		c.waits = append(c.waits, call.handoff)
+		c.awaitingApproval = append(c.awaitingApproval, call.handoff)
 	}
 	if view != nil {
 		c.views = append(c.views, *view)

@@ -98,18 +98,18 @@ const (
 
 // linearWorld is the state of the model. It is never changed in place.
 type linearWorld struct {
-	towns    map[string]town.State
-	receipts map[linearPlace]linearReceipt
-	asked    map[string]linearAsked // by handoffId and hash
-	runs     map[string]linearEnd
-	answered int // how many calls that have an answer were carried out
+	towns     map[string]town.State
+	receipts  map[linearPlace]linearReceipt
+	approvals map[string]linearAsked // by handoffId and hash
+	runs      map[string]linearEnd
+	answered  int // how many calls that have an answer were carried out
 }
 
 // withTown also ends the proposals that wait, or are approved, for another state of the town.
 func (w linearWorld) withTown(s town.State) linearWorld {
 	w.towns = maps.Clone(w.towns)
 	w.towns[s.Snapshot.TownID] = s
-	for id, a := range w.asked {
+	for id, a := range w.approvals {
 		if a.town == s.Snapshot.TownID && a.hash != s.Hash && !a.done {
 			a.done = true
 			w = w.withAsked(id, a)
@@ -119,8 +119,8 @@ func (w linearWorld) withTown(s town.State) linearWorld {
 }
 
 func (w linearWorld) withAsked(handoffID string, a linearAsked) linearWorld {
-	w.asked = maps.Clone(w.asked)
-	w.asked[handoffID] = a
+	w.approvals = maps.Clone(w.approvals)
+	w.approvals[handoffID] = a
 	return w
 }
 
@@ -137,7 +137,7 @@ func (w linearWorld) withReceipt(at linearPlace, r linearReceipt) linearWorld {
 }
 
 func (w linearWorld) equal(other linearWorld) bool {
-	return maps.Equal(w.receipts, other.receipts) && maps.Equal(w.asked, other.asked) &&
+	return maps.Equal(w.receipts, other.receipts) && maps.Equal(w.approvals, other.approvals) &&
 		maps.Equal(w.runs, other.runs) &&
 		maps.EqualFunc(w.towns, other.towns, func(a, b town.State) bool { return a.Hash == b.Hash })
 }
@@ -285,7 +285,7 @@ func (w linearWorld) approve(h *handoff.Handoff, at town.State) (string, linearW
 		return "", w
 	}
 	key := h.HandoffID + linearHash(h)
-	a, asked := w.asked[key]
+	a, asked := w.approvals[key]
 	switch {
 	case asked && a.hash == at.Hash && a.by != "" && !a.approved: // denied, for this state
 		return "rejected APPROVAL_DENIED", w
@@ -303,7 +303,7 @@ func (w linearWorld) approve(h *handoff.Handoff, at town.State) (string, linearW
 // proposal no longer waits, as long as it knows.
 func (w linearWorld) decide(c linearCall, told linearAnswer) (linearAnswer, linearWorld) {
 	key := c.decide.handoffID + c.decide.hash
-	a, asked := w.asked[key]
+	a, asked := w.approvals[key]
 	again := a.by == c.decide.person && a.approved == c.decide.approve
 	switch {
 	case asked && !a.done && a.by == "":
@@ -333,7 +333,7 @@ func linearModel() porcupine.Model {
 		Partition: linearGroups,
 		Init: func() any {
 			return linearWorld{towns: map[string]town.State{},
-				receipts: map[linearPlace]linearReceipt{}, asked: map[string]linearAsked{},
+				receipts: map[linearPlace]linearReceipt{}, approvals: map[string]linearAsked{},
 				runs: map[string]linearEnd{}}
 		},
 		Step: func(state, input, output any) (bool, any) {

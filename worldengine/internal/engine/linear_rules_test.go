@@ -102,8 +102,8 @@ func linearStory(t *testing.T) []porcupine.Operation {
 
 // linearSaid is a call, and the parts of its answer that the model does not make.
 type linearSaid struct {
-	call linearCall
-	told linearAnswer
+	call   linearCall
+	answer linearAnswer
 }
 
 // linearHistory is the history of calls one after another.
@@ -111,9 +111,9 @@ func linearHistory(story []linearSaid) (history []porcupine.Operation) {
 	world := linearModel().Init().(linearWorld)
 	for i, said := range story {
 		if said.call.handoff != nil {
-			said.told.resultID = "result of " + said.call.handoff.HandoffID
+			said.answer.resultID = "result of " + said.call.handoff.HandoffID
 		}
-		answer, after := world.step(said.call, said.told)
+		answer, after := world.step(said.call, said.answer)
 		history = append(history, porcupine.Operation{Input: said.call, Output: answer,
 			Call: int64(2 * i), Return: int64(2*i + 1)})
 		world = after

@@ -50,22 +50,22 @@ const (
 
 // linearRun records one history of several clients with a world's successive writers.
 type linearRun struct {
-	t       *testing.T
-	world   string
-	url     string
-	began   time.Time
-	plant   func(*engine.Engine) // what is wrong with the engines
-	each    int                  // how many calls each client makes
-	patient time.Duration        // how long each waits for an answer
-	nc      *nats.Conn           // of the game
-	rivals  bool                 // two writers serve at once, as if one did not know that it lost the lease
-	mu      sync.Mutex
-	writes  context.Context    // until the present writer answers nothing any more
-	game    *nats.Subscription // of its plugin; nil while that is away
-	sent    []*handoff.Handoff
-	waits   []*handoff.Handoff // for a person's approval
-	views   []town.State
-	history []porcupine.Operation
+	t                *testing.T
+	world            string
+	url              string
+	start            time.Time
+	plant            func(*engine.Engine) // what is wrong with the engines
+	each             int                  // how many calls each client makes
+	patient          time.Duration        // how long each waits for an answer
+	nc               *nats.Conn           // of the game
+	rivals           bool                 // two writers serve at once, as if one did not know that it lost the lease
+	mu               sync.Mutex
+	writes           context.Context    // until the present writer answers nothing any more
+	game             *nats.Subscription // of its plugin; nil while that is away
+	sent             []*handoff.Handoff
+	awaitingApproval []*handoff.Handoff // for a person's approval
+	views            []town.State
+	history          []porcupine.Operation
 }
 
 // writer is a server whose connections the test owns: closing them is, for all others, its end at
@@ -207,7 +207,7 @@ func fewUnanswered(history []porcupine.Operation) bool {
 
 func newLinearRun(t *testing.T, each int) *linearRun {
 	nc := natstest.Connect(t)
-	return &linearRun{t: t, world: wire.DefaultWorld, url: nc.ConnectedUrl(), began: time.Now(), each: each,
+	return &linearRun{t: t, world: wire.DefaultWorld, url: nc.ConnectedUrl(), start: time.Now(), each: each,
 		patient: linearPatience, plant: func(*engine.Engine) {}, nc: nc}
 }
 

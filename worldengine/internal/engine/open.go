@@ -260,7 +260,7 @@ func (e *Engine) startWork(ctx context.Context, nc *nats.Conn) error {
 	e.queue = newQueue(ctx, &e.config)
 	e.assemble(ctx, game.Pause{Seq: seq, By: paused}, e.alerts)
 	work := []func(context.Context){
-		e.recallAbsences, e.feed.Run, e.resume, e.reapWaiting, e.watchStorage, e.hearLog, e.verifyLog,
+		e.recallAbsences, e.feed.Run, e.resume, e.reapWaiting, e.watchStorage, e.pollLog, e.verifyLog,
 		func(ctx context.Context) { e.watchLog(ctx, nc) }, e.watchHistories,
 	}
 	if e.outbox != nil {
@@ -338,7 +338,7 @@ func (e *Engine) assemble(ctx context.Context, pause game.Pause, raise game.Aler
 	e.dispatcher = game.New(ctx, e.stepper, game.Config{
 		Policy: c.Plugin, RCON: c.RCON, PauseWait: c.PauseWait, AbsencePatience: c.absencePatience(),
 		Timeout: operationTimeout, WorldPause: e.worldPause,
-		Ends: e.finalRecords, Queue: e.queue, Router: e.router, Alerts: raise,
+		FinalRecords: e.finalRecords, Queue: e.queue, Router: e.router, Alerts: raise,
 		Metrics: c.Metrics, Logger: c.Logger,
 	})
 	e.absences = e.dispatcher.Absences

@@ -55,8 +55,8 @@ type simLog struct {
 	// drops is another: messages of this kind are acknowledged and not stored.
 	drops machine.Kind
 	// keeps is how many messages of each subject engines can read; 0 for all.
-	keeps int
-	kept  map[string][]*simMessage // by subject, the oldest first; nil if all are
+	keeps   int
+	history map[string][]*simMessage // by subject, the oldest first; nil if all are
 	// appended is called with each message; nil for nothing.
 	appended func(*simMessage)
 }
@@ -109,11 +109,11 @@ func (l *simLog) keep(m *simMessage) {
 	if l.keeps == 0 {
 		return
 	}
-	kept := append(l.kept[m.subject], m)
+	kept := append(l.history[m.subject], m)
 	if len(kept) > l.keeps {
 		kept[0].gone, kept = true, kept[1:]
 	}
-	l.kept[m.subject] = kept
+	l.history[m.subject] = kept
 }
 
 func (l *simLog) find(seq uint64) *simMessage {

@@ -27,16 +27,16 @@ import (
 
 // simClient sends one handoff after another, each until it has a result.
 type simClient struct {
-	sim   *sim
-	name  string
-	open  *handoff.Handoff
-	asked *simEngine // who has the open one, nil where nobody does
-	past  []*handoff.Handoff
+	sim       *sim
+	name      string
+	open      *handoff.Handoff
+	requester *simEngine // who has the open one, nil where nobody does
+	past      []*handoff.Handoff
 }
 
 // act sends the open handoff to some engine, or makes the next one.
 func (c *simClient) act() {
-	if c.asked != nil {
+	if c.requester != nil {
 		return
 	}
 	if c.open == nil {
@@ -48,10 +48,10 @@ func (c *simClient) act() {
 	}
 	engine := c.sim.engines[c.sim.rng.IntN(len(c.sim.engines))]
 	sent := c.open
-	c.asked = engine
+	c.requester = engine
 	c.sim.trace("%s sends %s to engine %d", c.name, sent.Command, engine.number)
 	if err := engine.Submit(sent, nil, trace.Context{}, &simDelivery{c, engine, sent}); err != nil {
-		c.asked = nil
+		c.requester = nil
 	}
 }
 
@@ -76,10 +76,10 @@ func (d *simDelivery) Answer(answer Answer, err error) {
 
 // hear handles an engine's answer to a handoff.
 func (c *simClient) hear(engine *simEngine, sent *handoff.Handoff, answer Answer, err error) {
-	if engine.dead.Load() || c.asked != engine || c.open != sent {
+	if engine.dead.Load() || c.requester != engine || c.open != sent {
 		return // nobody hears it
 	}
-	c.asked = nil
+	c.requester = nil
 	if errors.Is(err, ErrHistoryFull) {
 		c.sim.full++
 		c.open = nil // it would wait until the town moves on

@@ -22,8 +22,8 @@ type simOperator struct {
 	sim  *sim
 	busy bool
 	// deciding counts the people's decisions that are under way.
-	deciding int
-	told     int // how far the engines have been told of the signals in the log
+	deciding  int
+	announced int // how far the engines have been told of the signals in the log
 	// open are the runs without an end in the log, as far as it was read.
 	open map[string]bool
 	read int
@@ -103,8 +103,8 @@ func (o *simOperator) next() (Signal, bool) {
 // publishPauses shows the engines the log's pauses of the world, each after all have handled the one before:
 // whether a town has had its turn between two signals makes a difference.
 func (o *simOperator) publishPauses() {
-	for ; o.told < len(o.sim.log.messages); o.told++ {
-		m := o.sim.log.messages[o.told]
+	for ; o.announced < len(o.sim.log.messages); o.announced++ {
+		m := o.sim.log.messages[o.announced]
 		if m.subject != layout.ControlSubject("main") {
 			continue
 		}

@@ -17,7 +17,7 @@ import (
 func TestSim_StoreConforms(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(*testing.T) storetest.Opened {
-		log := &simLog{window: map[string]uint64{}, kept: map[string][]*simMessage{}}
+		log := &simLog{window: map[string]uint64{}, history: map[string][]*simMessage{}}
 		return storetest.Opened{
 			Store:   &directStore{log: log},
 			Discard: func(seq uint64) { log.messages[seq-1].gone = true },

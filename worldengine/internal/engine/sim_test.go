@@ -125,7 +125,7 @@ func newSim(seed uint64) *sim {
 	}
 	s.log.window = map[string]uint64{}
 	if s.short() {
-		s.log.keeps, s.log.kept = simHistoryPerTown, map[string][]*simMessage{}
+		s.log.keeps, s.log.history = simHistoryPerTown, map[string][]*simMessage{}
 	}
 	s.operator.sim = s
 	s.game = simGame{sim: s, away: s.fails(), changes: map[string]int{},
@@ -289,7 +289,7 @@ func (s *sim) step() {
 		s.operator.act()
 	case n == 10 && s.fails():
 		s.operator.retry()
-	case n == 9 && s.operator.told < len(s.log.messages):
+	case n == 9 && s.operator.announced < len(s.log.messages):
 		s.operator.publishPauses()
 	case waiting > 0 && n < 19:
 		s.turn(s.rng.IntN(waiting))
@@ -361,8 +361,8 @@ func (s *sim) kill(i int) {
 		_ = e.index.Close()
 	}()
 	for _, c := range s.clients {
-		if c.asked == e {
-			c.asked = nil // nobody answers it any more
+		if c.requester == e {
+			c.requester = nil // nobody answers it any more
 		}
 	}
 }

@@ -91,7 +91,7 @@ type story struct {
 	handoffs map[string]*handoff.Handoff
 	names    map[string]string
 	runs     map[string]string     // the first run of each name
-	asked    map[string]simRequest // the first request of each run
+	requests map[string]simRequest // the first request of each run
 	said     []storyLine
 }
 
@@ -105,10 +105,10 @@ type storyLine struct {
 
 func newStory(t *testing.T) *story {
 	s := &story{sim: newSim(2), t: t, since: time.Now(), handoffs: map[string]*handoff.Handoff{},
-		names: map[string]string{}, runs: map[string]string{}, asked: map[string]simRequest{}}
+		names: map[string]string{}, runs: map[string]string{}, requests: map[string]simRequest{}}
 	s.game.heard = func(r simRequest, c *apply.Command) {
-		if _, known := s.asked[c.RunID]; !known {
-			s.asked[c.RunID] = r
+		if _, known := s.requests[c.RunID]; !known {
+			s.requests[c.RunID] = r
 		}
 	}
 	s.quiet, s.log.appended = true, s.record
@@ -233,7 +233,7 @@ func (s *story) play(words []string) {
 	case "answer":
 		s.turns.Lock()
 		defer s.turns.Unlock()
-		r := s.asked[s.runs[words[1]]]
+		r := s.requests[s.runs[words[1]]]
 		c, err := apply.ParseCommand(r.data, schemas.Limits{})
 		require.NoError(s.t, err)
 		answer, _ := answerIn(words[2], c)

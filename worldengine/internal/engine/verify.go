@@ -18,8 +18,8 @@ import (
 
 // MissingRecords is a town of which the log's leader keeps fewer records than the log must keep.
 type MissingRecords struct {
-	Town         string // token
-	Kept, Needed uint64
+	Town           string // token
+	Stored, Needed uint64
 }
 
 // Verify compares the index with the copy of the log that the stream's leader has, town by town. The
@@ -45,7 +45,7 @@ func (e *Engine) Verify(ctx context.Context) (short []MissingRecords, err error)
 	for i := range chains {
 		c := &chains[i]
 		s := MissingRecords{c.Town, counts[layout.LogSubject(e.config.World, c.Town)], c.Needed(limits)}
-		if s.Kept < s.Needed {
+		if s.Stored < s.Needed {
 			short = append(short, s)
 		}
 	}
@@ -90,7 +90,7 @@ func (e *Engine) verifyLog(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		for pause := hearEvery; ; pause = min(2*pause, maxVerifyPause) {
+		for pause := hearInterval; ; pause = min(2*pause, maxVerifyPause) {
 			short, err := e.verifyReplicas(ctx)
 			if err == nil {
 				e.reportAll(short)
@@ -150,13 +150,13 @@ func (e *Engine) noteLeaderChange(moved bool) {
 	}
 }
 
-const maxVerifyPause = 30 * hearEvery
+const maxVerifyPause = 30 * hearInterval
 
 // reportAll reports the damage that Verify found, and the chains with a hole.
 func (e *Engine) reportAll(short []MissingRecords) {
 	for i := range short {
 		e.reportDamage(short[i].Town, 0, fmt.Sprintf("it keeps %d of the town's records, and must keep %d",
-			short[i].Kept, short[i].Needed))
+			short[i].Stored, short[i].Needed))
 	}
 	for _, c := range e.index.Broken() {
 		_ = e.reportHole(&c)

@@ -315,23 +315,23 @@ func TestEngine_LogSilence(t *testing.T) {
 		log := &away{}
 		e := &Engine{log: &records.Log{Log: &commitlog.Log{Store: log}}, election: make(chan struct{}, 1)}
 		ctx, stop := context.WithCancel(t.Context())
-		go e.hearLog(ctx)
+		go e.pollLog(ctx)
 		for outage := time.Duration(0); outage < 20*time.Second; outage += 300 * time.Millisecond {
 			time.Sleep(time.Minute + outage)
-			require.LessOrEqual(t, e.LogSilence(), hearEvery)
+			require.LessOrEqual(t, e.LogSilence(), hearInterval)
 			log.silent.Store(true)
 			time.Sleep(outage)
-			require.LessOrEqual(t, e.LogSilence(), outage+hearEvery)
+			require.LessOrEqual(t, e.LogSilence(), outage+hearInterval)
 			log.silent.Store(false)
-			time.Sleep(hearEvery + hearTimeout)
+			time.Sleep(hearInterval + pollTimeout)
 			synctest.Wait()
-			require.LessOrEqual(t, e.LogSilence(), hearEvery)
+			require.LessOrEqual(t, e.LogSilence(), hearInterval)
 		}
 		log.silent.Store(true)
 		time.Sleep(idlePause + 15*time.Second)
 		require.GreaterOrEqual(t, e.LogSilence(), 15*time.Second)
 		log.silent.Store(false)
-		time.Sleep(hearEvery + hearTimeout)
+		time.Sleep(hearInterval + pollTimeout)
 		synctest.Wait()
 		require.Zero(t, e.LogSilence())
 		stop()
@@ -343,11 +343,11 @@ func TestEngine_LogSilence(t *testing.T) {
 type electing struct {
 	commitlog.Store
 	jetstream.Stream
-	leader string
-	asked  int
+	leader   string
+	requests int
 }
 
-func (l *electing) End(context.Context) (uint64, error) { l.asked++; return 1, nil }
+func (l *electing) End(context.Context) (uint64, error) { l.requests++; return 1, nil }
 
 func (l *electing) CachedInfo() *jetstream.StreamInfo {
 	return &jetstream.StreamInfo{Config: jetstream.StreamConfig{Replicas: 3}, Cluster: &jetstream.ClusterInfo{
@@ -364,22 +364,22 @@ func TestHearLog_Election(t *testing.T) {
 		e := &Engine{log: &records.Log{Log: &commitlog.Log{Store: log, Stream: log}},
 			leaderChanged: make(chan struct{}, 1), election: make(chan struct{}, 1)}
 		ctx, stop := context.WithCancel(t.Context())
-		go e.hearLog(ctx)
+		go e.pollLog(ctx)
 		synctest.Wait()
 		<-e.leaderChanged
 		time.Sleep(10*idlePause + time.Second)
-		require.Equal(t, 11, log.asked)
+		require.Equal(t, 11, log.requests)
 		e.noteElection()
 		synctest.Wait()
-		require.Equal(t, 12, log.asked)
+		require.Equal(t, 12, log.requests)
 		require.Empty(t, e.leaderChanged, "the old leader has answered")
 		log.leader = "second"
-		time.Sleep(hearEvery)
+		time.Sleep(hearInterval)
 		synctest.Wait()
 		require.Len(t, e.leaderChanged, 1)
-		time.Sleep(10 * hearEvery)
+		time.Sleep(10 * hearInterval)
 		synctest.Wait()
-		require.Equal(t, 12+electionQuestions, log.asked)
+		require.Equal(t, 12+electionQuestions, log.requests)
 		stop()
 		synctest.Wait()
 	})

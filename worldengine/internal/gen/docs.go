@@ -86,10 +86,10 @@ func (g *generator) verbs() {
 		spec := protocol.LookupRole(role)
 		var bounds []string
 		for _, bound := range []struct {
-			name string
-			may  bool
+			name    string
+			allowed bool
 		}{{"worlds", spec.Worlds}, {"towns", spec.Towns}, {"actors", spec.Actors}, {"read", spec.Read}} {
-			if bound.may {
+			if bound.allowed {
 				bounds = append(bounds, bound.name)
 			}
 		}

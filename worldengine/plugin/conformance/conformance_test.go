@@ -161,10 +161,10 @@ func TestCheck_RestartTwice(t *testing.T) {
 type script struct {
 	breaks string
 
-	mu    sync.Mutex
-	known map[string]apply.Answer
-	asked map[string]int
-	lost  string // the id that never gets an answer
+	mu       sync.Mutex
+	known    map[string]apply.Answer
+	requests map[string]int
+	lost     string // the id that never gets an answer
 }
 
 // answer answers a request.
@@ -177,13 +177,13 @@ func (s *script) answer(msg *nats.Msg) {
 		return
 	}
 	if c.TownID != "t" && s.breaks != "other-town" || s.breaks == "not-json" &&
-		s.asked["broken"] > 0 {
+		s.requests["broken"] > 0 {
 		return
 	}
 	if s.breaks == "unknown-members" && string(msg.Data) != string(mustMarshal(c)) {
 		return
 	}
-	s.asked[c.ApplyID]++
+	s.requests[c.ApplyID]++
 	for _, answer := range s.answers(c) {
 		data, err := answer.MarshalWire()
 		if err == nil {
@@ -208,14 +208,14 @@ func (s *script) answerOther(msg *nats.Msg) {
 		data, _ := answer.MarshalWire()
 		_ = msg.Respond(data)
 	} else if err != nil {
-		s.asked["broken"]++
+		s.requests["broken"]++
 	}
 }
 
 func (s *script) answers(c *apply.Command) []apply.Answer {
 	done := apply.Done(c)
 	known, again := s.known[c.ApplyID]
-	times := s.asked[c.ApplyID]
+	times := s.requests[c.ApplyID]
 	tooLate := apply.Refuse(c, "DEADLINE_PASSED", "Too late.", true)
 	switch {
 	case s.breaks == "answer":
@@ -266,7 +266,7 @@ func TestCheck_SecondPlugin(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			nc := natstest.Connect(t)
-			s := &script{known: map[string]apply.Answer{}, asked: map[string]int{}}
+			s := &script{known: map[string]apply.Answer{}, requests: map[string]int{}}
 			const quiet = 100 * time.Millisecond
 			took := 0
 			_, err := nc.Subscribe(subject, func(msg *nats.Msg) {
@@ -301,7 +301,7 @@ func TestCheck_EachRuleCanFail(t *testing.T) {
 		t.Run("breaks "+rule, func(t *testing.T) {
 			t.Parallel()
 			nc := natstest.Connect(t)
-			s := &script{breaks: rule, known: map[string]apply.Answer{}, asked: map[string]int{}}
+			s := &script{breaks: rule, known: map[string]apply.Answer{}, requests: map[string]int{}}
 			_, err := nc.Subscribe(subject, s.answer)
 			require.NoError(t, err)
 			if rule != "hosts" {

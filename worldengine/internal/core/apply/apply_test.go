@@ -67,16 +67,17 @@ func TestAnswer_Wire(t *testing.T) {
 	}
 }
 
-// An answer without a reason has one, null is absent, and a bad snapshot, list of artifacts or embodiment
-// does not hide that the command was applied: its user validates it. An invalid answer is refused by the path of its first violation.
+// An answer without a reason has one, null is absent, and a bad snapshot, list of artifacts or embodiment does
+// not hide that the command was applied: its user validates it. An invalid answer is refused by the path of its
+// first violation.
 func TestParseAnswer(t *testing.T) {
 	t.Parallel()
 	c := command(t)
 	other := "handoff_" + handoff.Hash([]byte("another"))
 	for _, a := range []struct {
-		version, applyID, rest string
-		want                   apply.Answer
-		invalid                string
+		version, applyID, members string
+		want                      apply.Answer
+		invalid                   string
 	}{
 		{"1", c.ApplyID, `"refused","ofItsOwn":1`,
 			apply.Refuse(c, apply.ReasonUnspecified, "", false), ""},
@@ -97,7 +98,7 @@ func TestParseAnswer(t *testing.T) {
 		{"1", c.ApplyID, `"refused","reasonCode":"no"`, apply.Answer{}, "/reasonCode"},
 	} {
 		body := `{"schemaVersion":"command-applied.v` + a.version + `","applyId":"` + a.applyID +
-			`","status":` + a.rest + `}`
+			`","status":` + a.members + `}`
 		got, err := apply.ParseAnswer([]byte(body), c.ApplyID, schemas.Limits{})
 		require.Equal(t, a.want, got, body)
 		if a.invalid == "" {

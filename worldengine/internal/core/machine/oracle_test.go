@@ -23,17 +23,17 @@ import (
 // oracle is a town by the contracts, plain and slow. It shares with the machine the inputs, the
 // rules, and the states of towns, but no decision.
 type oracle struct {
-	id       string
-	settings *machine.Settings
-	now      time.Time
-	state    town.State
-	via      apply.Binding
-	policy   *approval.Policy
-	paused   map[string]string // the signals that paused the town and the world, by its id and ""
-	command  *command
-	accepted map[string]*handoff.Result // by key
-	asked    []*question
-	runs     map[string]*course
+	id        string
+	settings  *machine.Settings
+	now       time.Time
+	state     town.State
+	via       apply.Binding
+	policy    *approval.Policy
+	paused    map[string]string // the signals that paused the town and the world, by its id and ""
+	command   *command
+	accepted  map[string]*handoff.Result // by key
+	questions []*question
+	runs      map[string]*course
 }
 
 // command is the command that a game applies.
@@ -264,7 +264,7 @@ func (o *oracle) wait(e *machine.Wait) prediction {
 // become gives the town another state: proposals and approvals of the one before are stale.
 func (o *oracle) become(state town.State) {
 	o.state = state
-	for _, q := range o.asked {
+	for _, q := range o.questions {
 		if q.h.SnapshotHash != state.Hash && (q.verdict == "waiting" || q.verdict == "approved") {
 			q.verdict = "stale"
 		}
@@ -461,7 +461,7 @@ func bytesOf(h *handoff.Handoff) (hash string, size int) {
 func (o *oracle) unapproved(h *handoff.Handoff) handoff.ReasonCode {
 	_, size := bytesOf(h)
 	all, own := size, size
-	for _, q := range o.asked {
+	for _, q := range o.questions {
 		status := o.status(q)
 		if q.isOf(h) && (isOpen(status) || status == "denied") {
 			return map[string]handoff.ReasonCode{
@@ -485,17 +485,17 @@ func (o *oracle) unapproved(h *handoff.Handoff) handoff.ReasonCode {
 
 // ask lets a handoff wait. Expired questions are forgotten.
 func (o *oracle) ask(h *handoff.Handoff) {
-	o.asked = slices.DeleteFunc(o.asked, func(q *question) bool {
+	o.questions = slices.DeleteFunc(o.questions, func(q *question) bool {
 		return q.isOf(h) || !o.now.Before(q.expires)
 	})
 	hash, size := bytesOf(h)
-	o.asked = append(o.asked, &question{h: h, hash: hash, size: size, verdict: "waiting",
+	o.questions = append(o.questions, &question{h: h, hash: hash, size: size, verdict: "waiting",
 		expires: o.now.Add(o.settings.ApprovalTimeout)})
 }
 
 // use spends the approval of an accepted handoff; others with its id wait no longer.
 func (o *oracle) use(h *handoff.Handoff) {
-	for _, q := range o.asked {
+	for _, q := range o.questions {
 		if q.h.HandoffID == h.HandoffID && isOpen(q.verdict) {
 			q.verdict = pick(q.verdict == "approved" && q.isOf(h), "used", "stale")
 		}
@@ -506,7 +506,7 @@ func (o *oracle) use(h *handoff.Handoff) {
 func (o *oracle) decide(e *machine.Signal) prediction {
 	var of, open []*question
 	known := false
-	for _, q := range o.asked {
+	for _, q := range o.questions {
 		if q.h.HandoffID != e.HandoffID {
 			continue
 		}
@@ -656,7 +656,7 @@ func (o *oracle) town() string {
 		pending = fmt.Sprint(c.run, c.via, c.attempt, c.reached, c.rests, c.retry, c.expected.Hash,
 			c.notBefore, c.deadline)
 	}
-	for _, q := range o.asked {
+	for _, q := range o.questions {
 		if status := o.status(q); status != "stale" && status != "expired" {
 			asked = append(asked, q.hash+" "+status)
 		}

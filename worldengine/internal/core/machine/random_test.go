@@ -58,19 +58,19 @@ func TestStep_Oracle(t *testing.T) {
 // walk is one town, with its writer and its log.
 type walk struct {
 	*oracle
-	t             *testing.T
-	g             *rand.Rand
-	seed          string // how to repeat it
-	machine       machine.Town
-	control       machine.Town // the world's pause
-	log           []*message
-	tails         map[string]*machine.RunTail
-	receipts      map[string]*dedupe.Receipt
-	waiting, left []*delivery
-	sent          []*handoff.Handoff
-	past          []town.State
-	lives         int
-	calm          bool // nothing gets lost
+	t                  *testing.T
+	g                  *rand.Rand
+	seed               string // how to repeat it
+	machine            machine.Town
+	control            machine.Town // the world's pause
+	log                []*message
+	tails              map[string]*machine.RunTail
+	receipts           map[string]*dedupe.Receipt
+	waiting, remaining []*delivery
+	sent               []*handoff.Handoff
+	past               []town.State
+	lives              int
+	calm               bool // nothing gets lost
 }
 
 // delivery is a handoff that waits in the writer for its town.
@@ -283,13 +283,13 @@ func (w *walk) retried() *machine.Verdict {
 func (w *walk) decideSome() {
 	s := w.signal(one(w, machine.SignalApprove, machine.SignalApprove, machine.SignalDeny))
 	s.HandoffID = "handoff_none"
-	if n := len(w.asked); n > 0 && !w.rare(10) {
-		q := w.asked[max(n-1-w.g.IntN(2), 0)]
+	if n := len(w.questions); n > 0 && !w.rare(10) {
+		q := w.questions[max(n-1-w.g.IntN(2), 0)]
 		s.HandoffID, s.HandoffHash = q.h.HandoffID, one(w, "", q.hash, q.hash, "another")
 	}
 	w.step(s, "")
 	if s.HandoffHash != "" && w.rare(2) {
-		w.deliver(w.asked[len(w.asked)-1].h)
+		w.deliver(w.questions[len(w.questions)-1].h)
 	}
 }
 
@@ -320,7 +320,7 @@ func (w *walk) judge(d *delivery) {
 	case d.retry != nil && prior.RunID != d.retry.RunID:
 		w.step(w.retried(), "")
 		if tail != nil {
-			w.left = append(w.left, d)
+			w.remaining = append(w.remaining, d)
 		}
 		return
 	case busy && !w.rare(6):
@@ -345,7 +345,7 @@ func (w *walk) keep(d *delivery, lives int) {
 	if lives == w.lives {
 		w.waiting = append(w.waiting, d)
 	} else if w.tails[d.run.RunID] != nil {
-		w.left = append(w.left, d)
+		w.remaining = append(w.remaining, d)
 	}
 }
 
@@ -363,7 +363,7 @@ func (w *walk) retrySome() {
 
 // endSome ends a run that nobody judges: a dead writer's, or a waiting delivery's.
 func (w *walk) endSome() {
-	from, e := &w.left, &machine.Abandon{Why: machine.Cancellation{Code: machine.CancelledLeft}}
+	from, e := &w.remaining, &machine.Abandon{Why: machine.Cancellation{Code: machine.CancelledLeft}}
 	if len(*from) == 0 {
 		from = &w.waiting
 	}

@@ -63,13 +63,13 @@ type scenario struct {
 	seq      uint64
 	handoffs map[string]*handoff.Handoff
 	receipts map[string]*dedupe.Receipt
-	// tails are the ends of the runs on subjects of their own, and waits the runs of handoffs that
+	// tails are the ends of the runs on subjects of their own, and waitingRuns the runs of handoffs that
 	// wait.
-	tails map[string]*machine.RunTail
-	waits map[string]runevents.Identity
-	crash bool
-	few   int               // the number of ids that the next input has; -1 for enough
-	last  map[string]string // the time and the payload of the last event of each name
+	tails       map[string]*machine.RunTail
+	waitingRuns map[string]runevents.Identity
+	crash       bool
+	few         int               // the number of ids that the next input has; -1 for enough
+	last        map[string]string // the time and the payload of the last event of each name
 }
 
 func newScenario(t *testing.T) *scenario {
@@ -80,7 +80,7 @@ func newScenario(t *testing.T) *scenario {
 			ApprovalTimeout: time.Hour, Plugin: apply.RetryPolicy{Deadline: 10 * time.Second, Attempts: 3,
 				Backoff: time.Second}},
 		handoffs: map[string]*handoff.Handoff{}, receipts: map[string]*dedupe.Receipt{},
-		tails: map[string]*machine.RunTail{}, waits: map[string]runevents.Identity{},
+		tails: map[string]*machine.RunTail{}, waitingRuns: map[string]runevents.Identity{},
 		last: map[string]string{}, few: -1,
 	}
 }
@@ -218,7 +218,7 @@ func (s *scenario) cancel(words []string) machine.Event {
 		case "other":
 			signal.RunID = "another run"
 		default:
-			signal.RunID = s.waits[word].RunID
+			signal.RunID = s.waitingRuns[word].RunID
 		}
 	}
 	return e
@@ -231,10 +231,10 @@ func (s *scenario) waiting(words []string) []string {
 		s.handoffs[name] = s.propose(append([]string{name}, "advance", "wall"))
 	}
 	h := s.handoffs[name]
-	run, known := s.waits[name]
+	run, known := s.waitingRuns[name]
 	if !known {
 		run = s.run(h.ProposalID, h.Proposal.SchemaVersion)
-		s.waits[name] = run
+		s.waitingRuns[name] = run
 	}
 	wait := machine.Wait{Handoff: h, Run: run, Begin: machine.Begin{
 		Queued: true, Waited: time.Second}}
@@ -275,7 +275,7 @@ func (s *scenario) handoff(words []string) []string {
 		e.Begin.Retry = &machine.Retry{RunID: e.Prior.RunID, ActorID: "ada"}
 		e.Prior = nil
 	}
-	run, waited := s.waits[name]
+	run, waited := s.waitingRuns[name]
 	if !waited {
 		run = s.run(e.Handoff.ProposalID, e.Handoff.Proposal.SchemaVersion)
 	}

@@ -25,10 +25,10 @@ type sim struct {
 	lossy   float64         // the part of the messages that is lost
 
 	// answeredWithin bounds how long nobody answers for a world; 0 for no bound.
-	answeredWithin time.Duration
-	handovers      []time.Duration // when they began
-	found          []string        // what must not be
-	trace          func(format string, args ...any)
+	answeredTimeout time.Duration
+	handovers       []time.Duration // when they began
+	found           []string        // what must not be
+	trace           func(format string, args ...any)
 }
 
 // simLease is a lease in NATS.

@@ -19,14 +19,14 @@ var (
 )
 
 const (
-	// unservedWithin bounds how long a free lease that somebody can acquire stays free: its last holder
+	// unservedTimeout bounds how long a free lease that somebody can acquire stays free: its last holder
 	// may have been heard shortly before, servers that are first may be deaf, and a server that went on
 	// after a suspension has old messages to read.
-	unservedWithin = 8 * time.Second
-	// twoWithin bounds how long two servers believe that they hold a lease: as long as their clocks differ.
-	twoWithin = 500 * time.Millisecond
-	faulty    = 2 * time.Minute
-	calm      = 3 * time.Minute
+	unservedTimeout = 8 * time.Second
+	// twoTimeout bounds how long two servers believe that they hold a lease: as long as their clocks differ.
+	twoTimeout = 500 * time.Millisecond
+	faulty     = 2 * time.Minute
+	calm       = 3 * time.Minute
 )
 
 // check looks at the leases every few milliseconds.
@@ -49,7 +49,7 @@ func (s *sim) checkServed(name string, lease *simLease) {
 		lease.unserved = -1
 	case lease.unserved < 0:
 		lease.unserved = s.now
-	case s.now-lease.unserved > unservedWithin:
+	case s.now-lease.unserved > unservedTimeout:
 		s.fail("%s is free for %s", name, s.now-lease.unserved)
 		lease.unserved = s.now
 	}
@@ -67,7 +67,7 @@ func (s *sim) checkAlone(name string, lease *simLease) {
 		lease.unanswered = -1
 	case lease.unanswered < 0:
 		lease.unanswered = s.now
-	case s.answeredWithin > 0 && s.now-lease.unanswered > s.answeredWithin:
+	case s.answeredTimeout > 0 && s.now-lease.unanswered > s.answeredTimeout:
 		s.fail("%s is not answered for %s", name, s.now-lease.unanswered)
 		lease.unanswered = s.now
 	}
@@ -76,7 +76,7 @@ func (s *sim) checkAlone(name string, lease *simLease) {
 		lease.alone = -1
 	case lease.alone < 0:
 		lease.alone = s.now
-	case s.now-lease.alone > twoWithin:
+	case s.now-lease.alone > twoTimeout:
 		s.fail("%s has two writers for %s", name, s.now-lease.alone)
 		lease.alone = s.now
 	}
@@ -260,7 +260,7 @@ func TestSimulation_Flaps(t *testing.T) {
 			v.older, v.ageless, v.all, v.offers = false, false, true, s.worlds
 		}
 		s.run(time.Minute)
-		s.answeredWithin = simTTL + simTakeover + 1500*time.Millisecond
+		s.answeredTimeout = simTTL + simTakeover + 1500*time.Millisecond
 		s.flap(s.servers[0], s.now+time.Minute)
 		s.run(s.now + time.Minute + MinUptime)
 		require.Empty(t, s.found, "seed %d:\n%s", s.seed, strings.Join(s.found, "\n"))

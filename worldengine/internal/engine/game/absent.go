@@ -29,11 +29,11 @@ type Absences struct {
 }
 
 type absence struct {
-	since  time.Time // by the clock of the alerts
-	began  time.Time // by this computer's clock; zero if another server raised the alert
-	raised bool      // PLUGIN_ABSENT was raised
-	// waits is the wait of a command for the game; zero unless the last request reached nobody.
-	waits messages.AbsentPlugin
+	since      time.Time // by the clock of the alerts
+	localSince time.Time // by this computer's clock; zero if another server raised the alert
+	raised     bool      // PLUGIN_ABSENT was raised
+	// wait is the wait of a command for the game; zero unless the last request reached nobody.
+	wait messages.AbsentPlugin
 }
 
 func newAbsences(now func() time.Time, config *Config) *Absences {
@@ -72,7 +72,7 @@ func (s *Absences) Plugin(townID string) *messages.AbsentPlugin {
 	if a == nil {
 		return nil
 	}
-	away := a.waits
+	away := a.wait
 	away.TownID, away.Since = townID, runevents.Timestamp(a.since)
 	away.Todo = protocol.LookupAlert(runevents.PluginAbsent).Todo
 	return &away
@@ -93,10 +93,10 @@ func (s *Absences) NoteAbsent(ctx context.Context, of alerts.Subject, commands i
 	s.mu.Lock()
 	a := s.towns[of.TownID]
 	if a == nil {
-		a = &absence{since: s.now(), began: time.Now()}
+		a = &absence{since: s.now(), localSince: time.Now()}
 		s.towns[of.TownID] = a
 	}
-	raise := !a.raised && (over || time.Since(a.began) >= s.policy.Resend)
+	raise := !a.raised && (over || time.Since(a.localSince) >= s.policy.Resend)
 	a.raised = a.raised || raise
 	s.mu.Unlock()
 	if raise {
@@ -111,7 +111,7 @@ func (s *Absences) NoteWait(townID string, waits messages.AbsentPlugin) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if a := s.towns[townID]; a != nil {
-		a.waits = waits
+		a.wait = waits
 	}
 }
 

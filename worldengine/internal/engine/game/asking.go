@@ -21,7 +21,7 @@ func (x *Execution) askPlugin(ctx context.Context) (more bool) {
 	}
 	x.noteSent()
 	x.action = x.plugin.requested(time.Now(), x.sendRequest())
-	x.due, x.absent = x.action.wait, false // a plugin that has the request and is silent counts as present
+	x.due, x.unreached = x.action.wait, false // a plugin that has the request and is silent counts as present
 	d.Absences.NoteWait(x.TownID, messages.AbsentPlugin{})
 	return len(x.replies) > 0 // those of an earlier attempt
 }
@@ -29,20 +29,20 @@ func (x *Execution) askPlugin(ctx context.Context) (more bool) {
 func (x *Execution) sendRequest() error {
 	d := x.dispatcher
 	now := d.steps.Now()
-	x.asked.Deadline = now.Add(time.Until(x.plugin.ends))
-	data, err := x.asked.MarshalWire(now)
+	x.firstRequest.Deadline = now.Add(time.Until(x.plugin.deadline))
+	data, err := x.firstRequest.MarshalWire(now)
 	if err == nil {
 		subject := wire.ApplySubject(d.steps.Log.World, wire.TownToken(x.TownID))
 		err = d.config.Router.Ask(subject, x, x.Pending.Attempt, data)
 	}
-	failpoint.Hit(failpoint.Asked)
+	failpoint.Hit(failpoint.PluginAsked)
 	return err
 }
 
 // receive handles the replies that have come. A plugin's reply before an attempt has begun, or while
 // the execution is postponed, is handled later.
 func (x *Execution) receive(ctx context.Context) {
-	for !x.over && x.outcome == nil && x.postponed.IsZero() && (x.plugin != nil || x.console.asked) {
+	for !x.over && x.outcome == nil && x.postponed.IsZero() && (x.plugin != nil || x.console.inFlight) {
 		select {
 		case r := <-x.replies:
 			if r.console != nil {
@@ -72,7 +72,7 @@ func (x *Execution) replied(ctx context.Context, r Reply) {
 	}
 	over := x.action.over
 	switch {
-	case p.absent:
+	case p.unreached:
 		said := "No plugin is subscribed for the town."
 		if p.last != nil {
 			said = phrase.Sentence(p.last)
@@ -97,7 +97,7 @@ func (x *Execution) replied(ctx context.Context, r Reply) {
 // pause. With over, the attempt has ended.
 func (x *Execution) lacksGame(ctx context.Context, said string, pause time.Duration, over bool) {
 	d := x.dispatcher
-	x.absent = true
+	x.unreached = true
 	d.Absences.NoteAbsent(ctx, x.Subject, 1+d.config.Queue.Waiting(x.TownID), over)
 	d.Absences.NoteWait(x.TownID, messages.AbsentPlugin{Attempt: x.Pending.Attempt, Said: said,
 		NextAt: runevents.Timestamp(d.steps.Now().Add(pause))})
@@ -106,7 +106,7 @@ func (x *Execution) lacksGame(ctx context.Context, said string, pause time.Durat
 
 // hasGame records that the last request found a game.
 func (x *Execution) hasGame(ctx context.Context) {
-	x.absent = false
+	x.unreached = false
 	x.dispatcher.Absences.NotePresent(ctx, x.Subject)
 }
 
@@ -114,10 +114,10 @@ func (x *Execution) hasGame(ctx context.Context) {
 func (x *Execution) finishAttempt(v apply.AttemptResult) {
 	d := x.dispatcher
 	v.Attempt, v.At = x.Pending.Attempt, d.steps.Now()
-	x.outcome, x.due, x.plugin, x.absent = &v, time.Time{}, nil, false
+	x.outcome, x.due, x.plugin, x.unreached = &v, time.Time{}, nil, false
 	x.commits.Reset()
 	d.Absences.NoteWait(x.TownID, messages.AbsentPlugin{})
 	if d.config.Metrics != nil {
-		d.config.Metrics.Attempt(x.via, v, time.Since(x.begun))
+		d.config.Metrics.Attempt(x.via, v, time.Since(x.attemptStart))
 	}
 }

@@ -24,10 +24,10 @@ const (
 // has no clock and does no I/O: its caller sends the request, waits as the action says, and reports
 // the result. It is for one goroutine.
 type pluginAttempt struct {
-	applyID string
-	number  int64         // of the logical attempt
-	ends    time.Time     // when the attempt ends
-	resend  time.Duration // the silence after which the request is sent again
+	applyID  string
+	number   int64         // of the logical attempt
+	deadline time.Time     // when the attempt ends
+	resend   time.Duration // the silence after which the request is sent again
 	// patience is the least time that an attempt has left when an absent plugin returns. With 0 an
 	// absence does not prolong the attempt.
 	patience time.Duration
@@ -35,12 +35,12 @@ type pluginAttempt struct {
 	// earlier reports that a request of an earlier attempt, or of another server, may have reached a
 	// plugin; reached reports that a request of this attempt may have reached one. absent reports that
 	// no plugin was subscribed for the last request.
-	earlier         bool
-	reached, absent bool
-	sent, busy      bool          // a request was sent; the plugin answered busy to the last one
-	away            time.Duration // the last pause because no plugin is subscribed
-	next            time.Time     // when the request is due again
-	last            error         // the last error, in sending a request or reading an answer
+	earlier            bool
+	reached, unreached bool
+	sent, busy         bool          // a request was sent; the plugin answered busy to the last one
+	away               time.Duration // the last pause because no plugin is subscribed
+	next               time.Time     // when the request is due again
+	last               error         // the last error, in sending a request or reading an answer
 }
 
 // action is an attempt's next action. If over is set, the attempt ends with it. If send is set, the
@@ -56,10 +56,10 @@ type action struct {
 // due returns the action after a wait: another request, or the end of the attempt. With patience an
 // absent plugin is asked again even if this process was suspended meanwhile.
 func (p *pluginAttempt) due(now time.Time) action {
-	if until := now.Add(p.patience); p.absent && p.ends.Before(until) {
-		p.ends = until
+	if until := now.Add(p.patience); p.unreached && p.deadline.Before(until) {
+		p.deadline = until
 	}
-	if now.Before(p.ends) {
+	if now.Before(p.deadline) {
 		return action{send: true}
 	}
 	reached := p.earlier || p.reached
@@ -67,7 +67,7 @@ func (p *pluginAttempt) due(now time.Time) action {
 }
 
 // isInHand reports whether a plugin may be working on the last request.
-func (p *pluginAttempt) isInHand() bool { return p.sent && !p.absent && !p.busy }
+func (p *pluginAttempt) isInHand() bool { return p.sent && !p.unreached && !p.busy }
 
 // reach returns the known reach of the attempt's requests. With over, a request that a plugin may
 // be working on counts as arrived.
@@ -75,7 +75,7 @@ func (p *pluginAttempt) reach(over bool) apply.Reach {
 	switch {
 	case p.reached || over && p.isInHand():
 		return apply.MayBeReached
-	case p.absent:
+	case p.unreached:
 		return apply.Unreached
 	}
 	return apply.ReachUnknown
@@ -86,13 +86,13 @@ func (p *pluginAttempt) requested(now time.Time, err error) action {
 	if err != nil {
 		p.last = err
 	}
-	p.sent, p.absent, p.busy = true, false, false
+	p.sent, p.unreached, p.busy = true, false, false
 	return p.waitFor(now, p.resend)
 }
 
 // timedOut records that no reply came within the wait.
 func (p *pluginAttempt) timedOut(now time.Time) action {
-	p.reached = p.reached || !p.absent
+	p.reached = p.reached || !p.unreached
 	return p.due(now)
 }
 
@@ -101,7 +101,7 @@ func (p *pluginAttempt) replied(now time.Time, msg *nats.Msg, attempt int64) act
 	if isNoResponders(msg) {
 		return p.noResponders(now, attempt)
 	}
-	p.absent, p.away = false, 0
+	p.unreached, p.away = false, 0
 	answer, err := apply.ParseAnswer(msg.Data, p.applyID, schemas.Limits{})
 	p.reached = true
 	switch {
@@ -131,24 +131,24 @@ func (p *pluginAttempt) noResponders(now time.Time, attempt int64) action {
 		return action{wait: p.next}
 	case p.patience > 0:
 		p.away = max(absentPause, min(2*p.away, p.resend))
-		if until := now.Add(p.away + p.patience); until.After(p.ends) {
-			p.ends = until
+		if until := now.Add(p.away + p.patience); until.After(p.deadline) {
+			p.deadline = until
 		}
-	case p.ends.Before(now.Add(absentPause + min(p.resend, reachTime))):
+	case p.deadline.Before(now.Add(absentPause + min(p.resend, reachTime))):
 		// Whether another request has arrived might be unknown at the end, and then the command is in doubt.
-		p.away = p.ends.Sub(now)
+		p.away = p.deadline.Sub(now)
 	default:
 		p.away = absentPause
 	}
-	p.absent = true
+	p.unreached = true
 	return p.waitFor(now, p.away)
 }
 
 // waitFor waits for a reply before the request is due again, at most until the attempt ends.
 func (p *pluginAttempt) waitFor(now time.Time, pause time.Duration) action {
 	p.next = now.Add(pause)
-	if p.ends.Before(p.next) {
-		p.next = p.ends
+	if p.deadline.Before(p.next) {
+		p.next = p.deadline
 	}
 	return action{wait: p.next}
 }

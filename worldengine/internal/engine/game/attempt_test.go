@@ -135,7 +135,7 @@ func TestPluginAttempt_Scenarios(t *testing.T) {
 			t.Parallel()
 			var told strings.Builder
 			start := time.Unix(0, 0)
-			p := &pluginAttempt{applyID: anApplyID, number: 2, ends: start.Add(10 * time.Second),
+			p := &pluginAttempt{applyID: anApplyID, number: 2, deadline: start.Add(10 * time.Second),
 				resend: 2 * time.Second}
 			if strings.HasPrefix(name, "a patient") {
 				p.patience = 10 * time.Second
@@ -223,17 +223,17 @@ func TestPluginAttempt_Absent(t *testing.T) {
 	now := time.Unix(0, 0)
 	none := &nats.Msg{Header: nats.Header{"Status": {"503"}}}
 	p := &pluginAttempt{
-		applyID: "a", number: 2, ends: now.Add(time.Minute), resend: time.Second,
+		applyID: "a", number: 2, deadline: now.Add(time.Minute), resend: time.Second,
 		patience: time.Second,
 	}
 	p.requested(now, nil)
 	for _, step := range []struct {
-		msg     *nats.Msg
-		attempt int64
-		absent  bool
+		msg       *nats.Msg
+		attempt   int64
+		unreached bool
 	}{{none, 1, false}, {none, 2, true}, {none, 1, true}, {&nats.Msg{Data: []byte("no answer")}, 1, false}} {
 		p.replied(now, step.msg, step.attempt)
-		require.Equal(t, step.absent, p.absent)
+		require.Equal(t, step.unreached, p.unreached)
 	}
 }
 
@@ -245,9 +245,9 @@ func TestPluginAttempt_Arrival(t *testing.T) {
 		attempt      pluginAttempt
 		during, over apply.Reach
 	}{
-		"absent":    {pluginAttempt{absent: true}, apply.Unreached, apply.Unreached},
+		"absent":    {pluginAttempt{unreached: true}, apply.Unreached, apply.Unreached},
 		"not known": {pluginAttempt{}, apply.ReachUnknown, apply.MayBeReached},
-		"silent, absent": {pluginAttempt{absent: true, reached: true}, apply.MayBeReached,
+		"silent, absent": {pluginAttempt{unreached: true, reached: true}, apply.MayBeReached,
 			apply.MayBeReached},
 		"busy": {pluginAttempt{busy: true, reached: true}, apply.MayBeReached,
 			apply.MayBeReached},

@@ -11,10 +11,10 @@ import (
 
 // consoleWait is how an execution waits for a console, of which it makes one request at a time.
 type consoleWait struct {
-	asked  bool // a request is in hand
-	cancel context.CancelFunc
-	pauses backoff.Backoff // while the console is away
-	said   string          // the last trouble
+	inFlight bool // a request is in hand
+	cancel   context.CancelFunc
+	pauses   backoff.Backoff // while the console is away
+	said     string          // the last trouble
 }
 
 // end ends the request in hand, if there is one.
@@ -46,7 +46,7 @@ func (x *Execution) askConsole() (more bool) {
 			Reason: apply.ReasonPluginUnavailable, Message: "No console is configured.",
 		}})
 	default:
-		command := x.asked
+		command := x.firstRequest
 		x.request(func(ctx context.Context) (r consoleReply) {
 			var refused *apply.Answer
 			if r.session, refused, r.err = console.Login(ctx, command); refused != nil {
@@ -68,7 +68,7 @@ func (x *Execution) request(make func(ctx context.Context) consoleReply) {
 	x.console.end()
 	var ctx context.Context
 	ctx, x.console.cancel = context.WithTimeout(d.ctx, d.config.Policy.Deadline)
-	x.console.asked = true
+	x.console.inFlight = true
 	d.consoles.Go(func() {
 		r := make(ctx)
 		x.Deliver(Reply{console: &r})
@@ -78,7 +78,7 @@ func (x *Execution) request(make func(ctx context.Context) consoleReply) {
 // consoleReplied sends the command after the login, or handles its end.
 func (x *Execution) consoleReplied(ctx context.Context, r *consoleReply) {
 	d := x.dispatcher
-	if x.console.asked = false; r.session != nil {
+	if x.console.inFlight = false; r.session != nil {
 		switch {
 		case !r.keep(): // the time is over, or the dispatcher has stopped
 			r.err = apply.ErrUnavailable

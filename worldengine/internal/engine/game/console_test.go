@@ -36,21 +36,21 @@ func (s *oneTown) Last(context.Context, string) (*jetstream.RawStreamMsg, error)
 
 // busyConsole first works for other towns, and then for the command.
 type busyConsole struct {
-	others, own time.Duration
-	late        bool // the login does not end with its context
+	otherTimeout, ownTimeout time.Duration
+	late                     bool // the login does not end with its context
 }
 
 func (c busyConsole) Login(
 	ctx context.Context, _ *apply.Command,
 ) (apply.Session, *apply.Answer, error) {
-	if backoff.Sleep(ctx, c.others) != nil && !c.late {
+	if backoff.Sleep(ctx, c.otherTimeout) != nil && !c.late {
 		return nil, nil, apply.ErrUnavailable
 	}
 	return c, nil, nil
 }
 
 func (c busyConsole) Send(ctx context.Context) (apply.Answer, error) {
-	if backoff.Sleep(ctx, c.own) != nil {
+	if backoff.Sleep(ctx, c.ownTimeout) != nil {
 		return apply.Answer{}, apply.ErrInDoubt
 	}
 	return apply.Done(&apply.Command{}), nil
@@ -58,10 +58,10 @@ func (c busyConsole) Send(ctx context.Context) (apply.Answer, error) {
 
 func (busyConsole) Close() {}
 
-// ends gets the ends of attempts.
-type ends chan apply.AttemptResult
+// results gets the ends of attempts.
+type results chan apply.AttemptResult
 
-func (e ends) Attempt(_ apply.Binding, ended apply.AttemptResult, _ time.Duration) { e <- ended }
+func (e results) Attempt(_ apply.Binding, ended apply.AttemptResult, _ time.Duration) { e <- ended }
 
 // A command has the whole deadline once it begins, however long the console was busy with others.
 func TestDispatcher_BusyConsole(t *testing.T) {
@@ -75,9 +75,9 @@ func TestDispatcher_BusyConsole(t *testing.T) {
 	last, err := log.LastMessage(t.Context(), "town-threatened")
 	require.NoError(t, err)
 	for _, row := range []struct {
-		others, own time.Duration
-		late        bool
-		reason      string
+		otherTimeout, ownTimeout time.Duration
+		late                     bool
+		reason                   string
 	}{
 		{9 * time.Second, 9 * time.Second, false, ""},
 		{9 * time.Second, 11 * time.Second, false, string(apply.ReasonRCONInDoubt)},
@@ -87,7 +87,7 @@ func TestDispatcher_BusyConsole(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			log, logger := &records.Log{Log: &commitlog.Log{Store: &oneTown{last: last}}}, slog.New(slog.DiscardHandler)
 			_, raised := opened(apply.AbsenceFail)
-			attempts, turns := make(ends, 1), queue.New(t.Context(), queue.Config{Workers: 1, Logger: logger})
+			attempts, turns := make(results, 1), queue.New(t.Context(), queue.Config{Workers: 1, Logger: logger})
 			defer func() { require.NoError(t, turns.Drain(t.Context())) }()
 			d := New(t.Context(), &stepper.Stepper{
 				Log: log, Towns: records.NewTownCache(log), Now: time.Now, NewID: uuid.NewString,
@@ -95,10 +95,10 @@ func TestDispatcher_BusyConsole(t *testing.T) {
 				Policy:     apply.RetryPolicy{Absence: apply.AbsenceFail}.WithDefaults(),
 				WorldPause: NewWorldPause(log, Pause{}, nil), Alerts: raised,
 				Queue: turns, Router: newInbox("", raised), Timeout: time.Minute, Metrics: attempts,
-				RCON: busyConsole{row.others, row.own, row.late}, Logger: logger,
+				RCON: busyConsole{row.otherTimeout, row.ownTimeout, row.late}, Logger: logger,
 			})
 			x := newExecution(d, alerts.Subject{TownID: "town-threatened", RunID: "r"})
-			x.Pending, x.via, x.asked = pending, apply.RCON, new(apply.Command)
+			x.Pending, x.via, x.firstRequest = pending, apply.RCON, new(apply.Command)
 			require.True(t, d.start(x))
 			ended := <-attempts
 			d.stop()

@@ -47,10 +47,10 @@ type Config struct {
 	// then the client gets a *WaitError. Timeout bounds one turn.
 	PauseWait, AbsencePatience, Timeout time.Duration
 
-	WorldPause *WorldPause
-	Ends       *runs.FinalRecords
-	Queue      *queue.Queue
-	Router     Router
+	WorldPause   *WorldPause
+	FinalRecords *runs.FinalRecords
+	Queue        *queue.Queue
+	Router       Router
 
 	Alerts  Alerts
 	Metrics Metrics
@@ -89,16 +89,16 @@ type Dispatcher struct {
 	leaving    context.Context
 	endLeaving context.CancelFunc
 
-	mu     sync.Mutex
-	towns  map[string]*Execution // by the town's token
-	closed bool                  // no more commands are accepted
-	left   chan struct{}         // closed when no execution is left behind that
+	mu      sync.Mutex
+	towns   map[string]*Execution // by the town's token
+	closed  bool                  // no more commands are accepted
+	drained chan struct{}         // closed when no execution is left behind that
 }
 
 // New returns a dispatcher that works until ctx is done.
 func New(ctx context.Context, steps *stepper.Stepper, config Config) *Dispatcher {
 	d := &Dispatcher{Absences: newAbsences(steps.Now, &config), config: config, steps: steps,
-		towns: map[string]*Execution{}, left: make(chan struct{})}
+		towns: map[string]*Execution{}, drained: make(chan struct{})}
 	d.ctx, d.stop = context.WithCancel(ctx)
 	d.leaving, d.endLeaving = context.WithCancel(context.WithoutCancel(ctx))
 	return d
@@ -203,7 +203,7 @@ func (d *Dispatcher) remove(x *Execution) {
 // closeLeft closes left if no execution is left. The caller holds the lock.
 func (d *Dispatcher) closeLeft() {
 	if d.closed && len(d.towns) == 0 {
-		close(d.left)
+		close(d.drained)
 	}
 }
 
@@ -235,7 +235,7 @@ func (d *Dispatcher) Stop(ctx context.Context) {
 	grace, done := context.WithTimeout(ctx, stopGrace)
 	defer done()
 	select {
-	case <-d.left:
+	case <-d.drained:
 	case <-grace.Done():
 	}
 	d.stop()
@@ -245,7 +245,7 @@ func (d *Dispatcher) Stop(ctx context.Context) {
 	context.AfterFunc(leaves, d.endLeaving)
 	for _, end := range []context.Context{ctx, leaves} {
 		select {
-		case <-d.left:
+		case <-d.drained:
 			d.consoles.Wait()
 			return
 		case <-end.Done():

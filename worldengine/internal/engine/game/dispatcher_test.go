@@ -104,9 +104,9 @@ func work(
 		PauseWait: time.Hour, Timeout: 30 * time.Second,
 		Policy: apply.RetryPolicy{Deadline: 30 * time.Second, Attempts: 2,
 			Backoff: time.Millisecond}.WithDefaults(),
-		Ends:       &runs.FinalRecords{Log: w.log, Runs: runs.New(w.log, ix, func(runevents.Alert) {})},
-		WorldPause: game.NewWorldPause(w.log, game.Pause{}, turns.WakeAll),
-		Queue:      turns, Router: inbox, Alerts: w, Metrics: w, Logger: logger,
+		FinalRecords: &runs.FinalRecords{Log: w.log, Runs: runs.New(w.log, ix, func(runevents.Alert) {})},
+		WorldPause:   game.NewWorldPause(w.log, game.Pause{}, turns.WakeAll),
+		Queue:        turns, Router: inbox, Alerts: w, Metrics: w, Logger: logger,
 	}
 	if change != nil {
 		change(&w.config)
@@ -234,7 +234,7 @@ func (w *working) concluded() *handoff.Result {
 	w.t.Helper()
 	require.Eventually(w.t, func() bool { return w.town().Pending == nil }, 60*time.Second,
 		10*time.Millisecond)
-	rec, err := w.config.Ends.Find(w.t.Context(), w.current.Pending.Run.RunID)
+	rec, err := w.config.FinalRecords.Find(w.t.Context(), w.current.Pending.Run.RunID)
 	require.NoError(w.t, err)
 	result, err := handoff.ParseResult(rec.Result, schemas.Limits{})
 	require.NoError(w.t, err)
@@ -373,7 +373,7 @@ type console struct {
 	unasked bool
 	err     error
 	login   error
-	begun   chan struct{} // if it is not nil, gets each log-in, which lasts until release
+	logins  chan struct{} // if it is not nil, gets each log-in, which lasts until release
 	release chan struct{}
 
 	sent, closed atomic.Int64
@@ -385,8 +385,8 @@ func (c *console) Login(
 	if c.unasked {
 		return nil, &c.answer, nil
 	}
-	if c.begun != nil {
-		c.begun <- struct{}{}
+	if c.logins != nil {
+		c.logins <- struct{}{}
 		<-c.release
 	}
 	if c.login != nil {
@@ -595,12 +595,12 @@ func TestDispatcher_OutcomeIsRepeated(t *testing.T) {
 func TestDispatcher_CancelUnconfirmed(t *testing.T) {
 	t.Parallel()
 	k := &console{answer: apply.Answer{Status: apply.Applied},
-		begun: make(chan struct{}, 8), release: make(chan struct{}, 8)}
+		logins: make(chan struct{}, 8), release: make(chan struct{}, 8)}
 	w := work(t, func(c *game.Config) { c.RCON = k }, func(p *apply.Pending) { p.Binding = apply.RCON })
 	store := &refusing{Store: w.log.Store}
 	w.log.Store = store
 	client := w.execute()
-	<-k.begun
+	<-k.logins
 	store.broken.Store(true)
 	for range 2 {
 		s := w.cancellation()
@@ -612,9 +612,9 @@ func TestDispatcher_CancelUnconfirmed(t *testing.T) {
 	}
 	k.release <- struct{}{}
 	time.Sleep(600 * time.Millisecond)
-	require.Empty(t, k.begun, "the console is not asked")
+	require.Empty(t, k.logins, "the console is not asked")
 	store.broken.Store(false)
-	<-k.begun
+	<-k.logins
 	k.release <- struct{}{}
 	a := w.await(client)
 	require.NoError(t, a.err)
@@ -686,11 +686,11 @@ func (w *working) cancelled() *runlog.Run {
 func TestDispatcher_CancelDuringLogin(t *testing.T) {
 	t.Parallel()
 	k := &console{answer: apply.Answer{Status: apply.Applied},
-		begun: make(chan struct{}, 8), release: make(chan struct{})}
+		logins: make(chan struct{}, 8), release: make(chan struct{})}
 	w := work(t, func(c *game.Config) { c.RCON = k },
 		func(p *apply.Pending) { p.Binding = apply.RCON })
 	client := w.execute()
-	<-k.begun
+	<-k.logins
 	s := w.cancellation()
 	require.NoError(t, w.cancel(&s))
 	require.ErrorIs(t, w.await(client).err, machine.ErrRunCancelled)

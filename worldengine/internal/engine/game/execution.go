@@ -58,15 +58,15 @@ type Execution struct {
 	// postponed is when the execution began to wait for the end of a pause, or for the log; zero if it
 	// does not.
 	postponed time.Time
-	// asked is the first request of the attempt, and begun its time; nil before.
-	asked *apply.Command
-	begun time.Time
+	// firstRequest is the first request of the attempt, and begun its time; nil before.
+	firstRequest *apply.Command
+	attemptStart time.Time
 	// plugin decides about the requests of the attempt, and action is its next one.
 	plugin *pluginAttempt
 	action action
-	// absent reports that the last request reached nobody.
-	absent  bool
-	console consoleWait
+	// unreached reports that the last request reached nobody.
+	unreached bool
+	console   consoleWait
 	// outcome is the end of the attempt, to be committed; nil before. commits are the pauses between
 	// two tries.
 	outcome *apply.AttemptResult
@@ -122,13 +122,13 @@ func (x *Execution) Run(ctx context.Context, _ queue.Turn) (next time.Time) {
 	defer cancel()
 	for x.advance(ctx) {
 	}
-	if x.dispatcher.ctx.Err() != nil && !x.console.asked {
+	if x.dispatcher.ctx.Err() != nil && !x.console.inFlight {
 		x.leave(ctx)
 	}
 	if x.over {
 		return next
 	}
-	if next = x.due; x.console.asked {
+	if next = x.due; x.console.inFlight {
 		next = queue.UntilWoken
 	}
 	if x.outcome == nil { // another server may pause the town
@@ -146,7 +146,7 @@ func (x *Execution) Run(ctx context.Context, _ queue.Turn) (next time.Time) {
 // mayReportAbsence reports whether the client may be answered that the game is absent. In a pause it is answered that
 // the town, or the world, is paused.
 func (x *Execution) mayReportAbsence() bool {
-	return x.absent && (x.postponed.IsZero() || x.unread != nil)
+	return x.unreached && (x.postponed.IsZero() || x.unread != nil)
 }
 
 func earlier(a, b time.Time) time.Time {
@@ -182,7 +182,7 @@ func (x *Execution) advance(ctx context.Context) (more bool) {
 		since := x.dispatcher.Absences.StartOf(x.TownID)
 		x.answer(machine.Answer{}, AbsentError(x.TownID, x.via, since, x.RunID, ""))
 	}
-	due = due && !x.console.asked
+	due = due && !x.console.inFlight
 	if due && x.plugin != nil && !x.action.send {
 		x.replied(ctx, Reply{}) // no reply came in time
 		return true
@@ -201,13 +201,13 @@ func (x *Execution) advance(ctx context.Context) (more bool) {
 		x.postpone(now, current.Paused == nil, by, err)
 		return false
 	case !x.postponed.IsZero() && x.plugin != nil:
-		x.plugin.ends = x.plugin.ends.Add(now.Sub(x.postponed))
+		x.plugin.deadline = x.plugin.deadline.Add(now.Sub(x.postponed))
 	}
 	x.postponed = time.Time{}
 	switch {
 	case x.adopts:
 		return x.claim(ctx, current)
-	case x.asked == nil:
+	case x.firstRequest == nil:
 		x.startAttempt(ctx)
 	}
 	if x.via == apply.RCON {
@@ -219,7 +219,7 @@ func (x *Execution) advance(ctx context.Context) (more bool) {
 // isFirst reports whether the next request is the first one of all for the command: this writer has
 // just committed the command, so its town need not be read again.
 func (x *Execution) isFirst() bool {
-	return !x.adopts && x.asked == nil && x.Pending.Attempt == 1 && x.via != apply.RCON &&
+	return !x.adopts && x.firstRequest == nil && x.Pending.Attempt == 1 && x.via != apply.RCON &&
 		x.postponed.IsZero() && !x.unconfirmed
 }
 
@@ -289,7 +289,7 @@ func (x *Execution) follow(p *apply.Pending) {
 // awaitAttempt waits until the pending attempt begins. NotBefore may be by another clock, so it does not make
 // the pause longer.
 func (x *Execution) awaitAttempt() {
-	x.asked, x.plugin, x.due = nil, nil, time.Time{}
+	x.firstRequest, x.plugin, x.due = nil, nil, time.Time{}
 	if number := x.Pending.Attempt; number > 1 {
 		d := x.dispatcher
 		x.due = time.Now().Add(min(x.Pending.NotBefore.Sub(d.steps.Now()),
@@ -390,18 +390,18 @@ func (x *Execution) startAttempt(ctx context.Context) {
 	if number > 1 {
 		x.record(ctx, true)
 	}
-	x.begun = time.Now()
-	x.asked = apply.NewCommand(x.Handoff, x.RunID, x.before, x.Expected)
-	x.asked.LogicalAttemptID = number
+	x.attemptStart = time.Now()
+	x.firstRequest = apply.NewCommand(x.Handoff, x.RunID, x.before, x.Expected)
+	x.firstRequest.LogicalAttemptID = number
 	x.console.said = ""
 	x.console.pauses.Reset()
 	if x.via != apply.RCON {
 		x.plugin = &pluginAttempt{
-			applyID: x.asked.ApplyID, number: number, ends: x.begun.Add(d.config.Policy.Deadline),
+			applyID: x.firstRequest.ApplyID, number: number, deadline: x.attemptStart.Add(d.config.Policy.Deadline),
 			resend: d.config.Policy.Resend, patience: d.config.Policy.AbsenceGrace(),
 			earlier: x.Pending.Reached,
 		}
-		x.action = x.plugin.due(x.begun)
+		x.action = x.plugin.due(x.attemptStart)
 	}
 }
 

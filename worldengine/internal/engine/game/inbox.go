@@ -50,10 +50,10 @@ type Inbox struct {
 // requests counts the requests for one command, and the answers "applied", by their logical
 // attempt. The inbox's lock guards the counts.
 type requests struct {
-	about          alerts.Subject
-	to             *Execution
-	gaveUp         bool
-	asked, applied map[int64]int
+	about         alerts.Subject
+	to            *Execution
+	gaveUp        bool
+	sent, applied map[int64]int
 }
 
 // tooMany counts an answer, and reports whether there are now more answers "applied" than requests:
@@ -63,7 +63,7 @@ func (r *requests) tooMany(reply Reply) bool {
 		return false
 	}
 	r.applied[reply.Attempt]++
-	asked := r.asked[reply.Attempt]
+	asked := r.sent[reply.Attempt]
 	return asked > 0 && r.applied[reply.Attempt] > asked
 }
 
@@ -131,7 +131,7 @@ func (i *Inbox) reportApplied(about alerts.Subject, msg *nats.Msg, text alerts.T
 // Ask implements Router.
 func (i *Inbox) Ask(subject string, x *Execution, attempt int64, data []byte) error {
 	i.mu.Lock()
-	i.expect(x).asked[attempt]++
+	i.expect(x).sent[attempt]++
 	i.mu.Unlock()
 	msg := &nats.Msg{
 		Subject: subject, Reply: fmt.Sprint(i.prefix, x.token, ".", attempt), Data: data,
@@ -148,7 +148,7 @@ func (i *Inbox) Ask(subject string, x *Execution, attempt int64, data []byte) er
 func (i *Inbox) expect(x *Execution) *requests {
 	r := i.open[x.token]
 	if r == nil {
-		r = &requests{about: x.Subject, to: x, asked: map[int64]int{}, applied: map[int64]int{}}
+		r = &requests{about: x.Subject, to: x, sent: map[int64]int{}, applied: map[int64]int{}}
 		i.open[x.token] = r
 	}
 	return r

@@ -129,7 +129,7 @@ func TestInbox_Double(t *testing.T) {
 	refused := written(t, apply.Refuse(command, "NO", "applied", false))
 	for _, row := range []struct {
 		name    string
-		asked   int      // requests of attempt 1
+		sent    int      // requests of attempt 1
 		before  [][]byte // the answers to it while the execution goes on
 		after   [][]byte // and afterwards
 		doubled int
@@ -144,7 +144,7 @@ func TestInbox_Double(t *testing.T) {
 	} {
 		c := newCommanded()
 		requests := c.Inbox.open[c.token]
-		requests.asked[1], requests.asked[2] = row.asked, 1
+		requests.sent[1], requests.sent[2] = row.sent, 1
 		for _, data := range row.before {
 			c.answers("1", data)
 		}

@@ -110,7 +110,7 @@ func (x *Execution) finish(ctx context.Context, answer machine.Answer, err error
 
 // endElsewhere ends an execution whose run an operator, or another writer, has ended.
 func (x *Execution) endElsewhere(ctx context.Context) error {
-	rec, err := x.dispatcher.config.Ends.Find(ctx, x.RunID)
+	rec, err := x.dispatcher.config.FinalRecords.Find(ctx, x.RunID)
 	switch {
 	case err != nil:
 		return err

@@ -298,7 +298,7 @@ func TestDispatcher_LeaseLost(t *testing.T) {
 			release := make(chan struct{})
 			w := work(t, func(c *game.Config) {
 				c.Policy.Attempts, c.Policy.Resend = 1, time.Minute
-				c.RCON = &console{begun: asked, release: release,
+				c.RCON = &console{logins: asked, release: release,
 					answer: apply.Answer{Status: apply.Applied}}
 			}, func(p *apply.Pending) { p.Binding = via })
 			w.plugin(func(c *apply.Command) apply.Answer {

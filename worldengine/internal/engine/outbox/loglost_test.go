@@ -34,7 +34,7 @@ func (w *world) requireLost(s *Relay) {
 // Once the stream is purged the relay goes on by itself.
 func TestRelay_LogLost(t *testing.T) {
 	t.Parallel()
-	for name, c := range map[string]struct{ kept, grown int }{
+	for name, c := range map[string]struct{ restored, grown int }{
 		"its end": {15, 0}, "its end, and grew again": {15, 10}, "everything": {0, 0},
 	} {
 		for state, running := range map[string]bool{"a new relay": false, "a running relay": true} {
@@ -47,16 +47,16 @@ func TestRelay_LogLost(t *testing.T) {
 				if !running {
 					stop()
 				}
-				w.putBack(0, c.kept)
+				w.putBack(0, c.restored)
 				w.write(101, 101+c.grown)
 				if !running {
 					s, _ = w.run()
 				}
 				w.requireLost(s)
 				require.NoError(t, w.stream().Purge(t.Context()))
-				want := len(w.image(0, c.kept)) + len(w.image(101, 101+c.grown))
+				want := len(w.image(0, c.restored)) + len(w.image(101, 101+c.grown))
 				w.eventually(func() bool { return len(w.events()) == want }, "it is filled again")
-				w.wait(s, uint64(c.kept+c.grown))
+				w.wait(s, uint64(c.restored+c.grown))
 			})
 		}
 	}

@@ -225,11 +225,11 @@ func TestRelay_LargeMessages(t *testing.T) {
 // away is a JetStream that does not answer, and knows when it was asked.
 type away struct {
 	jetstream.JetStream
-	asked []time.Time
+	attempts []time.Time
 }
 
 func (a *away) Stream(context.Context, string) (jetstream.Stream, error) {
-	a.asked = append(a.asked, time.Now())
+	a.attempts = append(a.attempts, time.Now())
 	return nil, errors.New("nobody answers")
 }
 
@@ -244,11 +244,11 @@ func TestRelay_Pauses(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
 		s.Run(ctx)
-		require.Greater(t, len(nobody.asked), 300, "in an hour")
+		require.Greater(t, len(nobody.attempts), 300, "in an hour")
 		distinct := map[float64]bool{}
 		want := s.pauses.min
-		for i := range nobody.asked[1:] {
-			pause := nobody.asked[i+1].Sub(nobody.asked[i])
+		for i := range nobody.attempts[1:] {
+			pause := nobody.attempts[i+1].Sub(nobody.attempts[i])
 			require.GreaterOrEqual(t, pause, want/2, "pause %d", i)
 			require.LessOrEqual(t, pause, want+want/2, "pause %d", i)
 			distinct[float64(pause)/float64(want)] = true

@@ -36,11 +36,11 @@ var (
 //
 // A Queue is safe for concurrent use.
 type Queue struct {
-	pool    *Pool
-	own     bool // the pool has no other queue
-	ctx     context.Context
-	perTown int
-	logger  *slog.Logger
+	pool      *Pool
+	exclusive bool // the pool has no other queue
+	ctx       context.Context
+	perTown   int
+	logger    *slog.Logger
 
 	mu      *sync.Mutex // the pool's
 	idle    sync.Cond
@@ -124,7 +124,7 @@ func (run) End(context.Context, error) {}
 // New returns a queue whose tasks get ctx, with a pool of its own. Drain ends the workers.
 func New(ctx context.Context, config Config) *Queue {
 	q := NewPool(config.Workers, config.Total).Open(ctx, config.PerTown, config.Logger)
-	q.own = true
+	q.exclusive = true
 	return q
 }
 
@@ -472,7 +472,7 @@ func (q *Queue) Drain(ctx context.Context) error {
 		}
 		q.idle.Wait()
 	}
-	if q.own {
+	if q.exclusive {
 		q.pool.close()
 	}
 	return nil

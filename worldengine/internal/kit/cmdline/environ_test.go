@@ -17,12 +17,12 @@ func TestUnsetEmpty(t *testing.T) {
 	var line struct {
 		World string `default:"main" env:"ENVIRON_WORLD"`
 		Serve struct {
-			Wait time.Duration `default:"2s"`
-			Kept string        `default:"x"`
+			Wait   time.Duration `default:"2s"`
+			Preset string        `default:"x"`
 		} `cmd:"" default:"withargs"`
 	}
 	for name, value := range map[string]string{
-		"ENVIRON_WORLD": "", "ENVIRON_WAIT": "", "ENVIRON_KEPT": "y", "ENVIRON_OTHER": "",
+		"ENVIRON_WORLD": "", "ENVIRON_WAIT": "", "ENVIRON_PRESET": "y", "ENVIRON_OTHER": "",
 	} {
 		t.Setenv(name, value)
 	}
@@ -31,7 +31,7 @@ func TestUnsetEmpty(t *testing.T) {
 	_, err := parser.Parse(nil)
 	require.NoError(t, err)
 	require.Equal(t, []any{"main", 2 * time.Second, "y"},
-		[]any{line.World, line.Serve.Wait, line.Serve.Kept})
+		[]any{line.World, line.Serve.Wait, line.Serve.Preset})
 	_, set := os.LookupEnv("ENVIRON_OTHER")
 	require.True(t, set, "a variable of another program")
 }

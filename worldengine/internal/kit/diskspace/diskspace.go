@@ -24,24 +24,24 @@ var ErrFailed = errors.New("a write to the disk failed")
 
 // Bounds of the room that is kept free by default: a fiftieth of the disk.
 const (
-	leastKept = 1 << 20
-	mostKept  = 256 << 20
-	// mostMore bounds the extra room that must be free before something is stored again.
-	mostMore = 64 << 20
+	minKept = 1 << 20
+	maxKept = 256 << 20
+	// maxMore bounds the extra room that must be free before something is stored again.
+	maxMore = 64 << 20
 )
 
-// lookEvery is how long the last reading of the disk counts. A server writes some 10 MiB within it
+// lookInterval is how long the last reading of the disk counts. A server writes some 10 MiB within it
 // at most.
-const lookEvery = 20 * time.Millisecond
+const lookInterval = 20 * time.Millisecond
 
 // Watch knows the free space of the disk of one directory. It is safe for concurrent use.
 type Watch struct {
-	dir    string
-	look   func(dir string) (free, total uint64, err error)
-	failed chan struct{} // closed with the first call of Fail
+	dir       string
+	readSpace func(dir string) (free, total uint64, err error)
+	failed    chan struct{} // closed with the first call of Fail
 
 	mu     sync.Mutex
-	looked time.Time
+	readAt time.Time
 	state  messages.Disk
 	full   bool
 	why    string // of Fail
@@ -60,14 +60,14 @@ func open(
 	}
 	kept := uint64(keep)
 	if keep == 0 {
-		kept = min(max(total/50, leastKept), mostKept)
+		kept = min(max(total/50, minKept), maxKept)
 	}
 	if kept >= total && total > 0 { // a file system without blocks does not say
 		return nil, fmt.Errorf("the disk of %s has %s in all, and %s of it are to stay "+
 			"free (--min-free-disk): use a larger disk, or keep less free", dir,
 			Size(total), Size(kept))
 	}
-	return &Watch{dir: dir, look: look, failed: make(chan struct{}), state: messages.Disk{Keep: kept}}, nil
+	return &Watch{dir: dir, readSpace: look, failed: make(chan struct{}), state: messages.Disk{Keep: kept}}, nil
 }
 
 // State returns the last reading of the disk.
@@ -83,11 +83,11 @@ func (w *Watch) State() messages.Disk {
 func (w *Watch) Check() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if now := time.Now(); now.Sub(w.looked) >= lookEvery {
-		if free, total, err := w.look(w.dir); err == nil { // else the last reading holds
-			w.state.Free, w.state.Total, w.looked = free, total, now
+	if now := time.Now(); now.Sub(w.readAt) >= lookInterval {
+		if free, total, err := w.readSpace(w.dir); err == nil { // else the last reading holds
+			w.state.Free, w.state.Total, w.readAt = free, total, now
 			keep := w.state.Keep
-			w.full = free < keep || w.full && free < keep+min(keep/4, mostMore)
+			w.full = free < keep || w.full && free < keep+min(keep/4, maxMore)
 		}
 	}
 	if w.why != "" {

@@ -29,7 +29,7 @@ func (d *disk) look(string) (free, total uint64, err error) {
 func (d *disk) set(r *Watch, free uint64) {
 	d.free.Store(free)
 	r.mu.Lock()
-	r.looked = time.Time{}
+	r.readAt = time.Time{}
 	r.mu.Unlock()
 }
 

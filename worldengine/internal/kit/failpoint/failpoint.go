@@ -13,8 +13,8 @@ const (
 	Committed Point = "committed"
 	// Accepted: the first commit of such a command is stored, and no plugin or console is asked.
 	Accepted Point = "accepted"
-	// Asked: the plugin is asked, and has not answered.
-	Asked Point = "asked"
+	// PluginAsked: the plugin is asked, and has not answered.
+	PluginAsked Point = "asked"
 	// Answered: the plugin has answered definitely, and nothing follows from it yet.
 	Answered Point = "answered"
 	// Again: another logical attempt is stored, and the events of the run do not have it.
@@ -40,7 +40,7 @@ func Cancelling() []Point { return []Point{Closing, Withdrawn} }
 // Points returns the points of a handoff that is not cancelled, in their order.
 func Points() []Point {
 	return []Point{
-		Judged, Committed, Accepted, Asked, Answered, Again, Recorded, Closing, Concluded,
+		Judged, Committed, Accepted, PluginAsked, Answered, Again, Recorded, Closing, Concluded,
 	}
 }
 

@@ -16,13 +16,13 @@ var packages = regexp.MustCompile(`^((access|apply|backup|bench|commitlog|engine
 // beginning.
 func Sentence(err error) string { return packages.ReplaceAllString(err.Error(), "") }
 
-// mostNames is how many names List writes out.
-const mostNames = 5
+// maxNames is how many names List writes out.
+const maxNames = 5
 
 // List lists the first of so many names: "a, b, c, d, e and 3 more".
 func List(names []string, all int) string {
-	text := strings.Join(names[:min(len(names), mostNames)], ", ")
-	if more := all - mostNames; more > 0 {
+	text := strings.Join(names[:min(len(names), maxNames)], ", ")
+	if more := all - maxNames; more > 0 {
 		text += fmt.Sprintf(" and %d more", more)
 	}
 	return text

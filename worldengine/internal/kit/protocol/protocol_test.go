@@ -35,7 +35,7 @@ func TestLookupVerb_OverloadPage(t *testing.T) {
 		group, _, _ := strings.Cut(string(verb), ".")
 		listed := strings.Contains(lists, name) || strings.Contains(lists, "`"+group+".*`")
 		require.Equal(t, spec.Lists, listed, verb)
-		require.Equal(t, spec.AnswerWithin, within[name], verb)
+		require.Equal(t, spec.AnswerTimeout, within[name], verb)
 	}
 }
 

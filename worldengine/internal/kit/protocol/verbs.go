@@ -1,6 +1,6 @@
-// Package protocol declares the meanings of the verbs, roles, error codes and headers of package wire, and of the alerts
-// of package runevents: who may send a verb, which codes answer it, when a client asks again. Server, clients and
-// generators read its tables, which are the only place of each fact. They never change.
+// Package protocol declares the meanings of the verbs, roles, error codes and headers of package wire, and of
+// the alerts of package runevents: who may send a verb, which codes answer it, when a client asks again.
+// Server, clients and generators read its tables, which are the only place of each fact. They never change.
 package protocol
 
 import (
@@ -41,7 +41,7 @@ type VerbSpec struct {
 	// user's request may have approval.decide as its reply subject.
 	Signal bool
 	// AnswerWithin is how long NATS can still carry an answer back to a client; 30 s by default.
-	AnswerWithin time.Duration
+	AnswerTimeout time.Duration
 }
 
 // SlotKey is the member of a request whose value selects the slots: its town, run or key.
@@ -78,23 +78,23 @@ func LookupVerb(v wire.Verb) *VerbSpec {
 var readers = []wire.Role{wire.Agent, wire.Plugin, wire.Operator, wire.Approver, wire.Observer}
 
 var verbSpecs = []VerbSpec{
-	{Verb: wire.Handoff, Roles: []wire.Role{wire.Agent, wire.Operator}, AnswerWithin: 10 * time.Minute},
+	{Verb: wire.Handoff, Roles: []wire.Role{wire.Agent, wire.Operator}, AnswerTimeout: 10 * time.Minute},
 	{Verb: wire.TownGet, Roles: readers},
 	{Verb: wire.TownHistory, Roles: readers},
 	{Verb: wire.MemoryGet, Roles: readers},
 	{Verb: wire.TownList, Roles: readers, Lists: true},
-	{Verb: wire.TownPut, Roles: []wire.Role{wire.Plugin, wire.Operator}, Changes: true, AnswerWithin: 2 * time.Minute},
-	{Verb: wire.TownPatch, Roles: []wire.Role{wire.Plugin, wire.Operator}, Changes: true, AnswerWithin: 2 * time.Minute},
-	{Verb: wire.TownRemove, Roles: []wire.Role{wire.Operator}, Changes: true, AnswerWithin: 2 * time.Minute},
+	{Verb: wire.TownPut, Roles: []wire.Role{wire.Plugin, wire.Operator}, Changes: true, AnswerTimeout: 2 * time.Minute},
+	{Verb: wire.TownPatch, Roles: []wire.Role{wire.Plugin, wire.Operator}, Changes: true, AnswerTimeout: 2 * time.Minute},
+	{Verb: wire.TownRemove, Roles: []wire.Role{wire.Operator}, Changes: true, AnswerTimeout: 2 * time.Minute},
 	{Verb: wire.ResultGet, Roles: readers, SlotKey: SlotIdempotencyKey},
 	{Verb: wire.RunGet, Roles: readers, SlotKey: SlotRun},
 	{Verb: wire.RunList, Roles: readers, Lists: true},
 	{Verb: wire.RunEvents, Roles: readers, SlotKey: SlotRun},
-	{Verb: wire.EventList, Roles: readers, AnswerWithin: time.Minute},
-	{Verb: wire.RunAppend, Roles: []wire.Role{wire.Plugin, wire.Operator}, AnswerWithin: 2 * time.Minute},
+	{Verb: wire.EventList, Roles: readers, AnswerTimeout: time.Minute},
+	{Verb: wire.RunAppend, Roles: []wire.Role{wire.Plugin, wire.Operator}, AnswerTimeout: 2 * time.Minute},
 	{Verb: wire.RunCancel, Roles: []wire.Role{wire.Operator}, SlotKey: SlotRun, Changes: true, Signal: true},
 	{Verb: wire.RunRetry, Roles: []wire.Role{wire.Operator}, SlotKey: SlotRun, Changes: true, Signal: true,
-		AnswerWithin: 2 * time.Minute},
+		AnswerTimeout: 2 * time.Minute},
 	{Verb: wire.ControlPause, Roles: []wire.Role{wire.Operator}, Changes: true, Signal: true},
 	{Verb: wire.ControlResume, Roles: []wire.Role{wire.Operator}, Changes: true, Signal: true},
 	{Verb: wire.ControlGet, Roles: readers},
@@ -102,14 +102,14 @@ var verbSpecs = []VerbSpec{
 	{Verb: wire.AlertAck, Roles: []wire.Role{wire.Operator}},
 	{Verb: wire.ApprovalList, Roles: []wire.Role{wire.Operator, wire.Approver, wire.Observer}, Lists: true},
 	{Verb: wire.ApprovalDecide, Roles: []wire.Role{wire.Operator, wire.Approver}, Changes: true,
-		AnswerWithin: 2 * time.Minute},
+		AnswerTimeout: 2 * time.Minute},
 	{Verb: wire.WhoAmI, Roles: readers},
 	{Verb: wire.WorldStatus, Roles: readers, Lists: true},
 	{Verb: wire.WorldSamples, Roles: readers, Lists: true},
 	{Verb: wire.WorldClients, Roles: []wire.Role{wire.Operator, wire.Observer}, Lists: true},
 	{Verb: wire.WorldsList, Roles: readers, SlotKey: SlotWorld, Lists: true},
 	{Verb: wire.WorldsCreate, Roles: []wire.Role{wire.Operator}, SlotKey: SlotWorld, Changes: true,
-		AnswerWithin: 2 * time.Minute},
+		AnswerTimeout: 2 * time.Minute},
 	{Verb: wire.WorldsRemove, Roles: []wire.Role{wire.Operator}, SlotKey: SlotWorld, Changes: true,
-		AnswerWithin: 2 * time.Minute},
+		AnswerTimeout: 2 * time.Minute},
 }

@@ -8,12 +8,12 @@ import (
 	"time"
 )
 
-// mostKinds bounds the kinds that are counted apart; all others are one.
-const mostKinds = 256
+// maxKinds bounds the kinds that are counted apart; all others are one.
+const maxKinds = 256
 
 // Limit allows each kind a number of times within a period. It is safe for concurrent use.
 type Limit struct {
-	most   int
+	limit  int
 	period time.Duration
 
 	mu    sync.Mutex
@@ -27,7 +27,7 @@ type kind struct {
 
 // New returns a limit that allows each kind most times within a period.
 func New(limit int, period time.Duration) *Limit {
-	return &Limit{most: limit, period: period, kinds: map[string]*kind{}}
+	return &Limit{limit: limit, period: period, kinds: map[string]*kind{}}
 }
 
 // May reports whether something of a kind may be done now, and how many were left out since the
@@ -35,11 +35,11 @@ func New(limit int, period time.Duration) *Limit {
 func (l *Limit) May(name string, now time.Time) (may bool, leftOut int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.kinds[name] == nil && len(l.kinds) >= mostKinds {
+	if l.kinds[name] == nil && len(l.kinds) >= maxKinds {
 		maps.DeleteFunc(l.kinds, func(_ string, k *kind) bool {
 			return k.leftOut == 0 && now.Sub(k.started) >= l.period // nothing is left to report
 		})
-		if len(l.kinds) >= mostKinds {
+		if len(l.kinds) >= maxKinds {
 			name = "" // all others
 		}
 	}
@@ -51,7 +51,7 @@ func (l *Limit) May(name string, now time.Time) (may bool, leftOut int) {
 	if now.Sub(k.started) >= l.period {
 		k.started, k.done = now, 0
 	}
-	if k.done >= l.most {
+	if k.done >= l.limit {
 		k.leftOut++
 		return false, 0
 	}

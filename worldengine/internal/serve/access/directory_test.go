@@ -31,8 +31,8 @@ func marked(marks []string) Headers {
 	return h
 }
 
-// may lists the things that rights allow.
-func may(r Rights) string {
+// allowed lists the things that rights allow.
+func allowed(r Rights) string {
 	var all []string
 	for _, right := range []struct {
 		name string
@@ -61,7 +61,7 @@ func TestDirectory_OfClient(t *testing.T) {
 		name    string
 		headers Headers
 		certain bool
-		may     string
+		allowed string
 	}{
 		{"agent", marked([]string{`{"user":"a"}`}), true,
 			"act on t, as m, read Town 1, ask handoff, ask whoami"},
@@ -80,7 +80,7 @@ func TestDirectory_OfClient(t *testing.T) {
 	} {
 		r, certain := d.ClientRights(c.headers)
 		require.Equal(t, c.certain, certain, c.name)
-		require.Equal(t, c.may, may(r), c.name)
+		require.Equal(t, c.allowed, allowed(r), c.name)
 		if c.headers.Decoded[layout.UserHeader] != nil {
 			require.Equal(t, r, d.WorldRights(c.headers, "_INBOX_o.x"),
 				"a mark can only take rights away: %s", c.name)
@@ -88,7 +88,7 @@ func TestDirectory_OfClient(t *testing.T) {
 	}
 	open, certain := (*Directory)(nil).ClientRights(marked([]string{"x"}))
 	require.True(t, certain)
-	require.Equal(t, everything, may(open))
+	require.Equal(t, everything, allowed(open))
 	_, certain = (*Directory)(nil).ClientRights(Headers{Bytes: 100})
 	require.False(t, certain, "headers that cannot be read may ask for something else")
 }
@@ -101,7 +101,7 @@ func TestDirectory_OfWorld(t *testing.T) {
 	} {
 		r := people().WorldRights(Headers{}, inbox)
 		require.Equal(t, Rights{user: user, role: wire.Operator}, r, inbox)
-		require.Equal(t, everything, may(r))
+		require.Equal(t, everything, allowed(r))
 		require.ElementsMatch(t, protocol.Verbs(), r.Identity().Verbs)
 	}
 	require.Zero(t, (*Directory)(nil).WorldRights(marked([]string{`{"user":"a"}`}), "_INBOX_a.x"))

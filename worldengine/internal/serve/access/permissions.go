@@ -36,7 +36,7 @@ const readAnswered = 30 * time.Second
 // AnswerWithin returns how long NATS waits for the engine's answer to a client's request on the
 // subject of a verb.
 func AnswerWithin(subject string) time.Duration {
-	return cmp.Or(protocol.LookupVerb(layout.VerbOf(subject)).AnswerWithin, readAnswered)
+	return cmp.Or(protocol.LookupVerb(layout.VerbOf(subject)).AnswerTimeout, readAnswered)
 }
 
 // subscribable returns the subjects of a world that operators and observers may subscribe to.

@@ -38,9 +38,9 @@ func TestPermissionsOf_Subscribe(t *testing.T) {
 	heard := []string{eventOf(mine), eventOf(read), eventOf(other), alert, letter}
 	hosts, all := wire.HostsSubject("w", mine), wire.HostsSubject("w", wire.AllTownsToken)
 	for _, c := range []struct {
-		name string
-		user User
-		may  []string
+		name    string
+		user    User
+		allowed []string
 	}{
 		{"an agent of all towns", User{Role: wire.Agent},
 			[]string{eventOf(mine), eventOf(read), eventOf(other)}},
@@ -66,7 +66,7 @@ func TestPermissionsOf_Subscribe(t *testing.T) {
 		c.user.Name, c.user.Worlds = "u", []string{"w"}
 		p := PermissionsOf([]string{"w"}, &c.user)
 		require.False(t, p.All, c.name)
-		may := append([]string{"_INBOX_u.1.2"}, c.may...)
+		may := append([]string{"_INBOX_u.1.2"}, c.allowed...)
 		for _, subject := range append([]string{
 			"_INBOX_u.1.2", "_INBOX_v.1.2", "_INBOX.1", commandOf(mine), commandOf(read),
 			commandOf(other), hosts, all, wire.EventSubject("v", mine, "run-1"), layout.LogSubject("w", mine),

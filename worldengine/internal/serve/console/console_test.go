@@ -86,7 +86,7 @@ var imported = regexp.MustCompile(`(?:from|import)"\./([A-Za-z0-9]+\.js)"`)
 // A browser loads little before it shows something; other pages load later.
 func TestTheFirstLoadIsSmall(t *testing.T) {
 	t.Parallel()
-	const mostScript, most = 50_000, 56 << 10
+	const maxScript, most = 50_000, 56 << 10
 	size := func(path string) int {
 		return len(body(t, get(t, path, "Accept-Encoding", "gzip").Body))
 	}
@@ -99,7 +99,7 @@ func TestTheFirstLoadIsSmall(t *testing.T) {
 		require.Contains(t, body(t, get(t, "/").Body),
 			`<link rel="modulepreload" href="`+file[1]+`">`)
 	}
-	require.LessOrEqual(t, script, mostScript)
+	require.LessOrEqual(t, script, maxScript)
 	require.Less(t, script+size("/app.css"), most)
 	require.Equal(t, http.StatusOK, get(t, "/"+later(t)).StatusCode)
 }

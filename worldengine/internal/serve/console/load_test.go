@@ -30,11 +30,11 @@ import (
 // Bounds of a page while 1,500 handoffs a second are judged among 1,000 towns, of its own town too: bytes
 // that it receives in a second, the part of the time in which its thread works, and elements.
 const (
-	mostBytes    = 100_000
-	mostBusy     = 0.05
-	mostElements = 4_500
-	perSecond    = 1500
-	watched      = 4 * time.Second
+	maxBytes    = 100_000
+	maxBusy     = 0.05
+	maxElements = 4_500
+	perSecond   = 1500
+	watched     = 4 * time.Second
 )
 
 // busyPages are the pages that are looked at under load. The handoffs are for the town threatened, and
@@ -96,9 +96,9 @@ func (b *tab) staysSmall(page string) {
 	busy := (b.busyFor() - worked).Seconds() / watched.Seconds()
 	elements := eval[int](b, `document.getElementsByTagName("*").length`)
 	b.t.Logf("%-36s %4.0f KB/s, %4.1f %% busy, %5d elements", page, rate/1000, busy*100, elements)
-	assert.Less(b.t, rate, float64(mostBytes), page)
-	assert.Less(b.t, busy, mostBusy, page)
-	assert.Less(b.t, elements, mostElements, page)
+	assert.Less(b.t, rate, float64(maxBytes), page)
+	assert.Less(b.t, busy, maxBusy, page)
+	assert.Less(b.t, elements, maxElements, page)
 	b.sees("LIVE")
 	b.do(chromedp.Navigate("about:blank"))
 }

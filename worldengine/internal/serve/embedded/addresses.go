@@ -51,15 +51,15 @@ func (p *addressBound) add(remote net.Addr, id uint64) {
 	defer p.mu.Unlock()
 	address := httpd.AddressOf(remote)
 	p.ids[address] = append(p.ids[address], id)
-	if p.total++; p.total%mostRemembered == 0 { // clients that come and go leave ids behind
+	if p.total++; p.total%maxRemembered == 0 { // clients that come and go leave ids behind
 		for address := range p.ids {
 			p.prune(address)
 		}
 	}
 }
 
-// mostRemembered is the number of connections after which ended ones are removed at all addresses.
-const mostRemembered = 4096
+// maxRemembered is the number of connections after which ended ones are removed at all addresses.
+const maxRemembered = 4096
 
 // prune forgets the connections of an address that have ended. p.mu is held.
 func (p *addressBound) prune(address string) {

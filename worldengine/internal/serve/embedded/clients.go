@@ -15,8 +15,8 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// mostClients bounds the list of clients.
-const mostClients = 500
+// maxClients bounds the list of clients.
+const maxClients = 500
 
 // Clients returns the connected clients that may use a world, then those that were connected lately; each
 // group begins with the one that was seen last. A client has the towns of the world that it applies
@@ -61,7 +61,7 @@ func (e *NATS) Clients(
 			strings.Compare(b.LastSeen, a.LastSeen), strings.Compare(a.User, b.User),
 			strings.Compare(a.Name, b.Name))
 	})
-	return list[:min(len(list), mostClients)], nil
+	return list[:min(len(list), maxClients)], nil
 }
 
 // count adds a connection to its client. applying begins the subjects on which commands are applied.

@@ -36,13 +36,13 @@ type HandlerConfig struct {
 	Open func(r *http.Request, caller Caller) (Config, error)
 	// MostSessions and MostOfUser bound the sessions, in all and of one user; 1,000 and 100. A further
 	// session ends the one that has gone longest without a request.
-	MostSessions, MostOfUser int
+	MaxSessions, MaxOfUser int
 	// Idle is how long a session lasts without a request; 30 minutes. An open stream is a request.
 	Idle time.Duration
 }
 
 func (c HandlerConfig) withDefaults() HandlerConfig {
-	c.MostSessions, c.MostOfUser = cmp.Or(c.MostSessions, 1000), cmp.Or(c.MostOfUser, 100)
+	c.MaxSessions, c.MaxOfUser = cmp.Or(c.MaxSessions, 1000), cmp.Or(c.MaxOfUser, 100)
 	c.Idle = cmp.Or(c.Idle, 30*time.Minute)
 	return c
 }

@@ -108,7 +108,7 @@ func TestHandler_Idle(t *testing.T) {
 // A user with many sessions loses the idlest; others lose none before all have as many as may be.
 func TestHandler_Bounds(t *testing.T) {
 	t.Parallel()
-	s := startSite(t, mcp.HandlerConfig{MostSessions: 5, MostOfUser: 3})
+	s := startSite(t, mcp.HandlerConfig{MaxSessions: 5, MaxOfUser: 3})
 	other := s.openSession("b")
 	var own []string
 	for range 5 {

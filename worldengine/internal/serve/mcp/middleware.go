@@ -15,10 +15,10 @@ import (
 
 // Bounds of the calls of one session.
 const (
-	// mostCalls is how many are carried out at a time, and mostWaiting how many may wait, waitWithin each.
-	mostCalls   = 16
-	mostWaiting = 64
-	waitWithin  = 5 * time.Second
+	// maxCalls is how many are carried out at a time, and maxWaiting how many may wait, waitTimeout each.
+	maxCalls    = 16
+	maxWaiting  = 64
+	waitTimeout = 5 * time.Second
 )
 
 // errTooBusy is the answer to a call beyond the bounds.
@@ -28,7 +28,7 @@ var errTooBusy = &jsonrpc.Error{Code: -32000, Message: "this session has as many
 // bounded bounds the calls of a session. Those that need not ask the world are free, and those that go on
 // until they are cancelled.
 func bounded() sdk.Middleware {
-	admitted, slots := semaphore.NewWeighted(mostCalls+mostWaiting), semaphore.NewWeighted(mostCalls)
+	admitted, slots := semaphore.NewWeighted(maxCalls+maxWaiting), semaphore.NewWeighted(maxCalls)
 	free := []string{"ping", "subscriptions/listen"}
 	return func(next sdk.MethodHandler) sdk.MethodHandler {
 		return func(ctx context.Context, method string, request sdk.Request) (sdk.Result, error) {
@@ -39,7 +39,7 @@ func bounded() sdk.Middleware {
 				return nil, errTooBusy
 			}
 			defer admitted.Release(1)
-			waiting, cancel := context.WithTimeoutCause(ctx, waitWithin, errTooBusy)
+			waiting, cancel := context.WithTimeoutCause(ctx, waitTimeout, errTooBusy)
 			defer cancel()
 			if slots.Acquire(waiting, 1) != nil {
 				return nil, context.Cause(waiting)

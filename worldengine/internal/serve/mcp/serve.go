@@ -60,13 +60,13 @@ func asksWorld(method string) bool {
 		"prompts/get", "completion/complete"}, method)
 }
 
-// connectWithin is how long a call waits for the connection.
-const connectWithin = 2 * time.Second
+// connectTimeout is how long a call waits for the connection.
+const connectTimeout = 2 * time.Second
 
-// awaitConnection waits at most connectWithin for a connection. It reports true for a closed one too,
+// awaitConnection waits at most connectTimeout for a connection. It reports true for a closed one too,
 // whose requests say why it is closed.
 func awaitConnection(ctx context.Context, nc *nats.Conn) bool {
-	ctx, cancel := context.WithTimeout(ctx, connectWithin)
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
 	for !nc.IsConnected() && !nc.IsClosed() {
 		if backoff.Sleep(ctx, 20*time.Millisecond) != nil {

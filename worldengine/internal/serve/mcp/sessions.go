@@ -106,9 +106,9 @@ func (h *Handler) makeRoom(user string) bool {
 	anybody := func(*session) bool { return true }
 	for _, bound := range []struct {
 		counts func(*session) bool
-		most   int
-	}{{sameUser, h.config.MostOfUser}, {anybody, h.config.MostSessions}} {
-		if idlest, open := h.count(bound.counts); open >= bound.most {
+		limit  int
+	}{{sameUser, h.config.MaxOfUser}, {anybody, h.config.MaxSessions}} {
+		if idlest, open := h.count(bound.counts); open >= bound.limit {
 			if idlest == nil {
 				return false
 			}

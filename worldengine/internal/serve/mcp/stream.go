@@ -8,8 +8,8 @@ import (
 )
 
 const (
-	// writeWithin is how long a host may leave a part of an answer unread.
-	writeWithin = 10 * time.Second
+	// writeTimeout is how long a host may leave a part of an answer unread.
+	writeTimeout = 10 * time.Second
 	// stillThere is how often an open stream gets a comment, by which both ends, and proxies, notice
 	// that it is alive.
 	stillThere = 15 * time.Second
@@ -47,7 +47,7 @@ func (p *patient) WriteHeader(status int) {
 func (p *patient) Write(data []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	_ = p.control.SetWriteDeadline(time.Now().Add(writeWithin))
+	_ = p.control.SetWriteDeadline(time.Now().Add(writeTimeout))
 	n, err := p.ResponseWriter.Write(data)
 	if err != nil {
 		p.err = err

@@ -49,11 +49,11 @@ func NewTowns(engine *client.Client, logger *slog.Logger) *Towns {
 	return &Towns{engine: engine, logger: logger, open: map[string]map[*sdk.Server]*subscription{}}
 }
 
-// errTooMany is the answer to a subscription beyond mostSubscriptions.
+// errTooMany is the answer to a subscription beyond maxSubscriptions.
 var errTooMany = fmt.Errorf("%w: this session has as many subscriptions as it may: unsubscribe from a town", errArgument)
 
-// mostSubscriptions bounds the subscriptions of one session.
-const mostSubscriptions = 100
+// maxSubscriptions bounds the subscriptions of one session.
+const maxSubscriptions = 100
 
 // subscribe adds a subscription. When it returns, every later change of the town is noticed.
 func (t *Towns) subscribe(ctx context.Context, server *sdk.Server, townID, uri string) error {
@@ -62,7 +62,7 @@ func (t *Towns) subscribe(ctx context.Context, server *sdk.Server, townID, uri s
 		return err
 	}
 	defer t.mu.Unlock()
-	if t.count(server) >= mostSubscriptions {
+	if t.count(server) >= maxSubscriptions {
 		return errTooMany
 	}
 	if t.stop == nil {

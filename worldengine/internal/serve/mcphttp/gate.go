@@ -30,9 +30,9 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// askWithin bounds one request of a session to the world. Hosts of language models give up a call after
+// askTimeout bounds one request of a session to the world. Hosts of language models give up a call after
 // a minute or so.
-const askWithin = 25 * time.Second
+const askTimeout = 25 * time.Second
 
 // World is a world of the server.
 type World interface {
@@ -280,7 +280,7 @@ func (g *Gate) openSession(r *http.Request, caller mcp.Caller) (mcp.Config, erro
 // engine returns a client that asks a world as a user; nil is every client without access control. NATS
 // marks no requests of users in the world's account: the owner of the inbox is their user.
 func (g *Gate) engine(user *access.User, world string) (*client.Client, error) {
-	engine, inbox := &client.Client{World: world, Timeout: askWithin}, ""
+	engine, inbox := &client.Client{World: world, Timeout: askTimeout}, ""
 	switch {
 	case user == nil:
 	case protocol.LookupRole(user.Role).Client:

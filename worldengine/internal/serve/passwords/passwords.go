@@ -25,8 +25,8 @@ const (
 	longestPause  = time.Minute
 	// An address or a name counts as new when forgetAfter has passed since its last wrong password.
 	forgetAfter = 10 * time.Minute
-	// mostFailing bounds the addresses and names that are remembered.
-	mostFailing = 10_000
+	// maxFailing bounds the addresses and names that are remembered.
+	maxFailing = 10_000
 )
 
 // User is a user who signs in. Stored is the password that the access file has, or its bcrypt hash.
@@ -59,7 +59,7 @@ type failures struct {
 // New returns a checker that knows no password.
 func New() *Checker {
 	p := &Checker{
-		known: map[string][32]byte{}, failing: recent.NewMap[failingAs, *failures](mostFailing),
+		known: map[string][32]byte{}, failing: recent.NewMap[failingAs, *failures](maxFailing),
 	}
 	_, _ = rand.Read(p.key[:]) // it never fails
 	return p

@@ -56,7 +56,7 @@ type Config struct {
 	// Logger gets warnings and errors, limited by kind (ratelimit.Logger); slog.Default.
 	Logger *slog.Logger `kong:"-"`
 
-	waits waits
+	timeouts timeouts
 }
 
 // External is an existing NATS with JetStream to join. If URL is set, nothing is embedded.
@@ -95,8 +95,8 @@ type Worlds struct {
 	Backlogs *Backlogs
 }
 
-// waits has what tests do not wait for so long; 0 is the constant behind the semicolon.
-type waits struct {
+// timeouts has what tests do not wait for so long; 0 is the constant behind the semicolon.
+type timeouts struct {
 	start     time.Duration // how long a start waits for an existing NATS that is not there; startWait
 	reconnect time.Duration // see reconnectWait
 	ask       time.Duration // see askNode

@@ -384,23 +384,23 @@ func requireClosed(t testing.TB, conn *rawClient) {
 	require.NotErrorIs(t, err, os.ErrDeadlineExceeded, "the server keeps it")
 }
 
-// rest is the goroutines, and the heap, of a process.
-type rest struct {
+// remainder is the goroutines, and the heap, of a process.
+type remainder struct {
 	goroutines int
 	heap       uint64
 }
 
-func restOf() rest {
+func restOf() remainder {
 	runtime.GC()
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
-	return rest{runtime.NumGoroutine(), m.HeapAlloc}
+	return remainder{runtime.NumGoroutine(), m.HeapAlloc}
 }
 
 // require waits until the process has no more goroutines than before, and little more memory.
-func (r rest) require(t testing.TB) {
+func (r remainder) require(t testing.TB) {
 	t.Helper()
-	var now rest
+	var now remainder
 	over := func() bool {
 		now = restOf()
 		return now.goroutines > r.goroutines+2 || now.heap >= r.heap+32<<20

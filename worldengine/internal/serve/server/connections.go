@@ -55,7 +55,7 @@ func (s *Server) connect(purpose purpose, throttle *service.Throttle, more ...na
 	logger := s.config.Logger.With("connection", purpose)
 	options := []nats.Option{
 		nats.MaxReconnects(-1),
-		nats.ReconnectWait(cmp.Or(s.config.waits.reconnect, reconnectWait)),
+		nats.ReconnectWait(cmp.Or(s.config.timeouts.reconnect, reconnectWait)),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
 			if err != nil {
 				logger.Warn("NATS is away", "error", err)
@@ -76,9 +76,9 @@ func (s *Server) connect(purpose purpose, throttle *service.Throttle, more ...na
 		connection = s.config.External.Clients
 	case purpose == restoring:
 	case purpose == following:
-		options = append(options, nats.PingInterval(4*cmp.Or(s.config.waits.ask, askNode)))
+		options = append(options, nats.PingInterval(4*cmp.Or(s.config.timeouts.ask, askNode)))
 	default:
-		options = append(options, nats.PingInterval(cmp.Or(s.config.waits.ask, askNode)))
+		options = append(options, nats.PingInterval(cmp.Or(s.config.timeouts.ask, askNode)))
 	}
 	if purpose == asking {
 		connection.Inbox = access.AskingInbox
@@ -111,7 +111,7 @@ const (
 
 // connectFirst makes the connection that commits. It waits for an existing NATS that is not there.
 func (s *Server) connectFirst(ctx context.Context) (*nats.Conn, error) {
-	wait := cmp.Or(s.config.waits.start, startWait)
+	wait := cmp.Or(s.config.timeouts.start, startWait)
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	for said := false; ; said = true {

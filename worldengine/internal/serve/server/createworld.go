@@ -24,7 +24,7 @@ import (
 func (m *manager) Create(
 	ctx context.Context, request messages.WorldsCreate,
 ) (made messages.WorldCreated, err error) {
-	ctx, cancel := context.WithTimeout(ctx, changeWithin)
+	ctx, cancel := context.WithTimeout(ctx, changeTimeout)
 	defer cancel()
 	if s := m.server; s.mayHost(request.World) && !s.draining.Load() {
 		return m.create(ctx, request)
@@ -138,7 +138,7 @@ func (m *manager) hearCreations() error {
 const creators = "creators"
 
 func (m *manager) answerCreation(msg *nats.Msg) {
-	ctx, cancel := context.WithTimeout(context.Background(), changeWithin)
+	ctx, cancel := context.WithTimeout(context.Background(), changeTimeout)
 	defer cancel()
 	var request messages.WorldsCreate
 	var made messages.WorldCreated

@@ -23,8 +23,8 @@ const (
 	lookAnyway = 30 * time.Second
 	// lookSoon is the pause between an advisory and the look: worlds may come in numbers.
 	lookSoon = 100 * time.Millisecond
-	// lookWithin bounds a look.
-	lookWithin = 10 * time.Second
+	// lookTimeout bounds a look.
+	lookTimeout = 10 * time.Second
 )
 
 // watchWorlds makes a server of several worlds serve the worlds of the NATS that it may serve, also
@@ -55,10 +55,10 @@ func (s *Server) watchWorlds(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	ctx, s.look = context.WithCancel(context.WithoutCancel(ctx))
+	ctx, s.stopDiscovery = context.WithCancel(context.WithoutCancel(ctx))
 	s.looking.Go(func() {
 		for s.awaitLook(ctx, changed) {
-			bounded, cancel := context.WithTimeout(ctx, lookWithin)
+			bounded, cancel := context.WithTimeout(ctx, lookTimeout)
 			err := s.findWorlds(bounded, js)
 			cancel()
 			if err != nil && ctx.Err() == nil {
@@ -99,7 +99,7 @@ func (s *Server) findWorlds(ctx context.Context, js jetstream.JetStream) error {
 		}
 	}
 	for _, h := range s.worlds.all() {
-		if !found[h.world] && !h.given && h.existed.Load() && h.serving.Load() == nil {
+		if !found[h.world] && !h.named && h.existed.Load() && h.serving.Load() == nil {
 			s.drop(h)
 		}
 	}

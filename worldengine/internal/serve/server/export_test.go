@@ -9,13 +9,13 @@ import (
 )
 
 // SetStartWait sets how long the start of a server waits for an existing NATS that is not there.
-func (c *Config) SetStartWait(d time.Duration) { c.waits.start = d }
+func (c *Config) SetStartWait(d time.Duration) { c.timeouts.start = d }
 
 // SetReconnectWait sets the pause before each attempt to connect to an existing NATS again.
-func (c *Config) SetReconnectWait(d time.Duration) { c.waits.reconnect = d }
+func (c *Config) SetReconnectWait(d time.Duration) { c.timeouts.reconnect = d }
 
 // SetAskNode sets how often a connection asks an existing NATS whether it is there.
-func (c *Config) SetAskNode(d time.Duration) { c.waits.ask = d }
+func (c *Config) SetAskNode(d time.Duration) { c.timeouts.ask = d }
 
 // AwaitedAnswers returns for how many requests of clients NATS keeps the way of the answer.
 func (s *Server) AwaitedAnswers() int {

@@ -139,19 +139,19 @@ func TestHandoff_Vectors(t *testing.T) {
 	}
 	all := vectors(t, "handoffs.valid.json")
 	slices.SortStableFunc(all, func(a, b vector) int {
-		return cmp.Compare(snapshots[a.SnapshotName].of.Day, snapshots[b.SnapshotName].of.Day)
+		return cmp.Compare(snapshots[a.SnapshotName].snapshot.Day, snapshots[b.SnapshotName].snapshot.Day)
 	})
 	var worlds []*world
 	days, left := map[string]int{}, map[string]string{} // how many of a day came, and how the last one left a town
 	executed := 0
 	for _, v := range all {
 		s := snapshots[v.SnapshotName]
-		day := fmt.Sprint(s.of.TownID, s.of.Day)
+		day := fmt.Sprint(s.snapshot.TownID, s.snapshot.Day)
 		n := days[day]
 		if days[day]++; n == len(worlds) {
 			worlds = append(worlds, newWorld(t))
 		}
-		c, id := worlds[n], fmt.Sprint(s.of.TownID, n)
+		c, id := worlds[n], fmt.Sprint(s.snapshot.TownID, n)
 		at := c.put(s.Snapshot, left[id])
 		require.Equal(t, s.SnapshotHash, at.SnapshotHash, v.Name)
 		o, after := c.send(v.Handoff), c.town(at.TownID)

@@ -96,8 +96,8 @@ func (s *Server) refused() (refused []*hosted) {
 	return refused
 }
 
-// mostRefused bounds the worlds that a text about the health names.
-const mostRefused = 20
+// maxRefused bounds the worlds that a text about the health names.
+const maxRefused = 20
 
 // tally says why worlds are not served. With access control it neither names nor counts them, since
 // anybody may ask, and users may not know of other worlds than theirs.
@@ -106,12 +106,12 @@ func (s *Server) tally(refused []*hosted) string {
 		return "handoffctl world list says why"
 	}
 	var why []string
-	for _, h := range refused[:min(len(refused), mostRefused)] {
+	for _, h := range refused[:min(len(refused), maxRefused)] {
 		if err := h.ready(); err != nil { // it may be served by now
 			why = append(why, fmt.Sprintf("%s: %v", h.world, err))
 		}
 	}
-	if more := len(refused) - mostRefused; more > 0 {
+	if more := len(refused) - maxRefused; more > 0 {
 		why = append(why, fmt.Sprintf("and %d more", more))
 	}
 	return strings.Join(why, "; ")

@@ -645,7 +645,7 @@ type vector struct {
 	SnapshotHash string
 	Handoff      json.RawMessage
 
-	of struct { // the snapshot
+	snapshot struct { // the snapshot
 		TownID string
 		Day    int64
 	}
@@ -659,7 +659,7 @@ func vectors(t testing.TB, file string) (list []vector) {
 	require.NotEmpty(t, list)
 	for i := range list {
 		if v := &list[i]; v.Snapshot != nil {
-			require.NoError(t, json.Unmarshal(v.Snapshot, &v.of))
+			require.NoError(t, json.Unmarshal(v.Snapshot, &v.snapshot))
 		}
 	}
 	return list

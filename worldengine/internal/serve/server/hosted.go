@@ -30,7 +30,7 @@ import (
 type hosted struct {
 	server   *Server
 	world    string
-	given    bool                   // --world names it
+	named    bool                   // --world names it
 	created  bool                   // a request has asked for it, and this server makes it
 	settings worldsettings.Settings // with which the world is made, beside the server's
 	engine   engine.Config          // of the next tenure
@@ -99,8 +99,8 @@ func (h *hosted) configure() {
 const (
 	// startsAtOnce is how many worlds are started side by side.
 	startsAtOnce = 8
-	// startWithin bounds one try to start one of several worlds.
-	startWithin = time.Minute
+	// startTimeout bounds one try to start one of several worlds.
+	startTimeout = time.Minute
 )
 
 // tries are the pauses between two tries to start one of several worlds.
@@ -143,7 +143,7 @@ func (h *hosted) tryBegin() error {
 		return h.ctx.Err()
 	}
 	defer func() { <-h.server.starts }()
-	ctx, cancel := context.WithTimeout(h.ctx, startWithin)
+	ctx, cancel := context.WithTimeout(h.ctx, startTimeout)
 	defer cancel()
 	return h.server.config.noStreamsError(h.serveOrStandBy(ctx))
 }

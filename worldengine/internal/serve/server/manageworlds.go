@@ -21,8 +21,8 @@ import (
 )
 
 const (
-	// changeWithin bounds the creation or removal of a world.
-	changeWithin = time.Minute
+	// changeTimeout bounds the creation or removal of a world.
+	changeTimeout = time.Minute
 	// askPlugins bounds how long a removal waits for plugins that may be connected.
 	askPlugins = 500 * time.Millisecond
 )
@@ -69,7 +69,7 @@ func (m *manager) exists(ctx context.Context, world string) (bool, error) {
 // Remove implements service.Worlds. The writer of the world removes it, or else this server, which
 // acquires the lease first.
 func (m *manager) Remove(ctx context.Context, request messages.WorldsRemove) error {
-	ctx, cancel := context.WithTimeout(ctx, changeWithin)
+	ctx, cancel := context.WithTimeout(ctx, changeTimeout)
 	defer cancel()
 	world, s := request.World, m.server
 	if h := s.worlds.get(world); h != nil && h.serving.Load() != nil {
@@ -105,7 +105,7 @@ func (h *hosted) subscribeRemoval() (*nats.Subscription, error) {
 	m := h.server.manager
 	return h.server.conn.Subscribe(layout.RemoveSubject(h.world), func(msg *nats.Msg) {
 		go func() { // since removing ends the subscription
-			ctx, cancel := context.WithTimeout(context.Background(), changeWithin)
+			ctx, cancel := context.WithTimeout(context.Background(), changeTimeout)
 			defer cancel()
 			answer := &nats.Msg{Subject: msg.Reply, Header: nats.Header{}}
 			addFailure(answer, m.removeServed(ctx, h, msg.Header.Get(forceHeader) != ""))

@@ -53,7 +53,7 @@ func TestMutants(t *testing.T) { // alone: it counts goroutines
 	h.requireSingleAnswers()
 	t.Logf("%d mutants of seed %d: %v", h.sent, *mutantSeed, h.ended)
 	if *mutantCount > 100 {
-		rest{baseline, 1 << 40}.require(t)
+		remainder{baseline, 1 << 40}.require(t)
 	}
 }
 

@@ -282,9 +282,9 @@ func askedOnce(deadline time.Duration) func(*server.Config) {
 
 // game is a game server with a plugin.
 type game struct {
-	t     testing.TB
-	mu    sync.Mutex
-	asked []*apply.Command
+	t        testing.TB
+	mu       sync.Mutex
+	requests []*apply.Command
 }
 
 // host starts a plugin for all towns. answer returns the answer to a command that is asked for the
@@ -297,9 +297,9 @@ func host(
 	plugin := &client{t: t, nc: connected(t, srv.URL()), world: wire.DefaultWorld}
 	plugin.answer("*", func(c *apply.Command, respond func(apply.Answer)) {
 		g.mu.Lock()
-		g.asked = append(g.asked, c)
+		g.requests = append(g.requests, c)
 		times := 0
-		for _, before := range g.asked {
+		for _, before := range g.requests {
 			if before.ApplyID == c.ApplyID {
 				times++
 			}
@@ -340,7 +340,7 @@ func (c *client) answer(token string, take func(command *apply.Command, respond 
 func (g *game) commands() []*apply.Command {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return slices.Clone(g.asked)
+	return slices.Clone(g.requests)
 }
 
 // waitAsked waits until the plugin was asked so often.

@@ -82,15 +82,15 @@ type Server struct {
 	access    *access.Config // in force; nil without access control
 	granted   []string       // the worlds among which users have permissions; sorted
 
-	manager  *manager
-	removing sync.Map        // the worlds that are being removed
-	placer   *sharing.Placer // nil if no other server can join
-	worlds   registry
-	starts   chan struct{}      // has an element for each world that is being started
-	changed  chan struct{}      // see Changed
-	draining atomic.Bool        // Close was called
-	look     context.CancelFunc // ends looking for worlds
-	looking  sync.WaitGroup
+	manager       *manager
+	removing      sync.Map        // the worlds that are being removed
+	placer        *sharing.Placer // nil if no other server can join
+	worlds        registry
+	starts        chan struct{}      // has an element for each world that is being started
+	changed       chan struct{}      // see Changed
+	draining      atomic.Bool        // Close was called
+	stopDiscovery context.CancelFunc // ends looking for worlds
+	looking       sync.WaitGroup
 
 	parts lifecycle.List
 }
@@ -100,7 +100,7 @@ func newServer(config Config) *Server {
 	return &Server{
 		config: config, url: config.External.URL, access: config.Access,
 		granted: slices.Sorted(slices.Values(config.Worlds.Names)),
-		starts:  make(chan struct{}, startsAtOnce), changed: make(chan struct{}, 1), look: func() {},
+		starts:  make(chan struct{}, startsAtOnce), changed: make(chan struct{}, 1), stopDiscovery: func() {},
 	}
 }
 
@@ -126,10 +126,10 @@ func (s *Server) offline() []lifecycle.Part {
 	}
 }
 
-// online returns the other parts. They stop in the reverse order, which loses no answer: first no language model and no
-// other server can bring new work, then each world answers the requests that it has received and releases its lease, then
-// the connections that carried the answers close, and NATS after them. A part without Start ends the work that the parts behind
-// it begin, even if one of them fails.
+// online returns the other parts. They stop in the reverse order, which loses no answer: first no language
+// model and no other server can bring new work, then each world answers the requests that it has received and
+// releases its lease, then the connections that carried the answers close, and NATS after them. A part without
+// Start ends the work that the parts behind it begin, even if one of them fails.
 func (s *Server) online() []lifecycle.Part {
 	return []lifecycle.Part{
 		{Name: "HTTP", Start: s.listenHTTP, Stop: s.closeHTTP},
@@ -176,7 +176,7 @@ func (s *Server) hostNamed(context.Context) error {
 		if err != nil {
 			return err
 		}
-		h.given = true
+		h.named = true
 		s.worlds.add(h)
 	}
 	return nil
@@ -266,7 +266,7 @@ func (s *Server) drain(context.Context) error {
 	if s.placer != nil {
 		s.placer.Drain()
 	}
-	s.look()
+	s.stopDiscovery()
 	s.looking.Wait()
 	return nil
 }

@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// followEvery is how often the index of a server of one world that stands by reads the log.
-	followEvery = 500 * time.Millisecond
+	// followInterval is how often the index of a server of one world that stands by reads the log.
+	followInterval = 500 * time.Millisecond
 	// followAnyway is how often the index of a server of several worlds reads a log that does not grow, as
 	// far as the writer announces.
 	followAnyway = 10 * time.Second
@@ -137,7 +137,7 @@ func (h *hosted) tryFirst(ctx context.Context) (*lease.Lease, error) {
 // follow makes the index follow the log until ctx ends. If there is no index, follow opens one as
 // soon as there is a log.
 func (h *hosted) follow(ctx context.Context, js jetstream.JetStream) {
-	every := followEvery
+	every := followInterval
 	if h.server.config.several() && h.server.placer.Places() {
 		every = followAnyway
 	}

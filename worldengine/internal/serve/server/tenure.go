@@ -17,8 +17,8 @@ import (
 	"worldengine/worldengine/internal/store/lease"
 )
 
-// withdrawWithin bounds how long a server that lost the lease waits for unanswered requests.
-const withdrawWithin = time.Second
+// withdrawTimeout bounds how long a server that lost the lease waits for unanswered requests.
+const withdrawTimeout = time.Second
 
 // tenure is a time in which the server serves the world.
 type tenure struct {
@@ -40,7 +40,7 @@ func (h *hosted) becomeWriter(ctx context.Context, held *lease.Lease) error {
 		p.Tried(h.world, err)
 	}
 	if err != nil {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), withdrawWithin)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), withdrawTimeout)
 		defer cancel()
 		_ = h.finish(ctx, t) // no request was received, so none is unanswered
 		return err
@@ -112,14 +112,14 @@ func (h *hosted) refuseRemoved(ctx context.Context) error {
 	return nil // the engine says what is wrong otherwise
 }
 
-// handOverWithin bounds how long a handover waits for unanswered requests. The next writer finishes those
+// handOverTimeout bounds how long a handover waits for unanswered requests. The next writer finishes those
 // that are left.
-const handOverWithin = 5 * time.Second
+const handOverTimeout = 5 * time.Second
 
 // handOver ends a tenure, for another server that is ready to serve the world.
 func (h *hosted) handOver(ctx context.Context, t *tenure) {
 	h.serving.Store(nil)
-	ctx, cancel := context.WithTimeout(ctx, handOverWithin)
+	ctx, cancel := context.WithTimeout(ctx, handOverTimeout)
 	defer cancel()
 	if err := h.finish(ctx, t); err != nil {
 		h.logger.Warn("requests in hand were left to the next writer", "error", err)
@@ -133,7 +133,7 @@ func (h *hosted) withdraw(ctx context.Context, t *tenure) {
 	h.serving.Store(nil)
 	h.server.placer.Released(h.world, true)
 	h.server.noteChange()
-	ctx, cancel := context.WithTimeout(ctx, withdrawWithin)
+	ctx, cancel := context.WithTimeout(ctx, withdrawTimeout)
 	defer cancel()
 	if err := h.finish(ctx, t); err != nil && ctx.Err() == nil {
 		h.logger.Warn("requests in hand were left to the next writer", "error", err)

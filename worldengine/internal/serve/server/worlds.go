@@ -89,7 +89,7 @@ func (s *Server) serveWorlds(ctx context.Context) error {
 	}
 	patience := time.After(startPatience)
 	for _, h := range s.worlds.all() {
-		if h.given {
+		if h.named {
 			h.ended.Go(h.run)
 		}
 	}
@@ -138,7 +138,7 @@ func (s *Server) forget(h *hosted) {
 // drop ends a world that is not there any more.
 func (s *Server) drop(h *hosted) {
 	s.forget(h)
-	ctx, cancel := context.WithTimeout(context.Background(), withdrawWithin)
+	ctx, cancel := context.WithTimeout(context.Background(), withdrawTimeout)
 	defer cancel()
 	if err := h.close(ctx); err != nil {
 		h.logger.Warn("a world that was removed did not end cleanly", "error", err)

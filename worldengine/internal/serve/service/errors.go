@@ -50,8 +50,8 @@ var (
 
 // errorTable maps errors to codes; the first row that matches counts.
 var errorTable = []struct {
-	code wire.Code
-	of   []error
+	code   wire.Code
+	causes []error
 }{
 	{wire.CodeHeadersUnreadable, []error{errHeadersUnreadable}},
 	{wire.CodeUnknownRevision, []error{errUnknownRevision}},
@@ -134,7 +134,7 @@ func failureOf(err error) failure {
 	} else {
 		is := func(target error) bool { return errors.Is(err, target) }
 		for _, row := range errorTable {
-			if slices.ContainsFunc(row.of, is) {
+			if slices.ContainsFunc(row.causes, is) {
 				code = row.code
 				break
 			}

@@ -26,13 +26,13 @@ const (
 	// listenFor is how long a server of several worlds listens to others before it acquires leases. They
 	// answer its first announcement.
 	listenFor = 300 * time.Millisecond
-	// changesEvery is the shortest time between two announcements.
-	changesEvery = 5 * time.Millisecond
+	// changesInterval is the shortest time between two announcements.
+	changesInterval = 5 * time.Millisecond
 	// failedServed is how long a server that could not serve a world leaves it to a server that can.
 	failedServed = 10 * time.Minute
-	// mostReasons and mostReason bound the reasons in an announcement, and the bytes of each.
-	mostReasons = 50
-	mostReason  = 400
+	// maxReasons and maxReason bound the reasons in an announcement, and the bytes of each.
+	maxReasons = 50
+	maxReason  = 400
 )
 
 // World is a world that this server serves, or for which it stands by. Its methods must not block.
@@ -88,12 +88,12 @@ type Placer struct {
 
 // failure is a world that this server could not serve.
 type failure struct {
-	why    string
-	early  bool // it failed before it could acquire the lease, and its start is tried again
-	pauses backoff.Backoff
-	waits  bool
-	until  time.Duration // when this server tries again, if no other server serves the world
-	anyway time.Duration // when it tries again if another one does
+	why     string
+	early   bool // it failed before it could acquire the lease, and its start is tried again
+	pauses  backoff.Backoff
+	waiting bool
+	until   time.Duration // when this server tries again, if no other server serves the world
+	anyway  time.Duration // when it tries again if another one does
 }
 
 // Start starts a placer.
@@ -150,9 +150,9 @@ func (p *Placer) offer() {
 	}
 	p.self.Failed, p.self.Reasons = nil, map[string]string{}
 	for _, world := range slices.Sorted(maps.Keys(p.failed)) {
-		if f := p.failed[world]; f.waits {
+		if f := p.failed[world]; f.waiting {
 			p.self.Failed = append(p.self.Failed, world)
-			if len(p.self.Reasons) < mostReasons {
+			if len(p.self.Reasons) < maxReasons {
 				p.self.Reasons[world] = f.why
 			}
 		}
@@ -237,8 +237,8 @@ func (p *Placer) note(world string, err error, early bool) {
 			p.failed[world] = f
 			fallthrough
 		default:
-			f.why, f.early = alerts.Truncate(phrase.Sentence(err), mostReason), early
-			f.waits, f.until, f.anyway = true, now+f.pauses.Next(), now+failedServed
+			f.why, f.early = alerts.Truncate(phrase.Sentence(err), maxReason), early
+			f.waiting, f.until, f.anyway = true, now+f.pauses.Next(), now+failedServed
 		}
 		p.offer()
 		p.view.UpdateSelf(now, p.self)
@@ -304,7 +304,7 @@ func (p *Placer) run(ctx context.Context) {
 		select {
 		case <-timer.C:
 		case <-p.changes:
-			_ = backoff.Sleep(ctx, changesEvery)
+			_ = backoff.Sleep(ctx, changesInterval)
 		case <-ctx.Done():
 		}
 		timer.Stop()
@@ -343,7 +343,7 @@ func (p *Placer) turn() time.Duration {
 		p.announce(now)
 		wait = min(wait, placement.AnnounceInterval)
 	}
-	return max(wait, changesEvery)
+	return max(wait, changesInterval)
 }
 
 // act has the goroutine of a world carry a decision out. A goroutine that is at work gets the decision
@@ -370,8 +370,8 @@ func (p *Placer) act(now time.Duration, w World, d placement.Decision) time.Dura
 func (p *Placer) retry(now time.Duration) {
 	for world, f := range p.failed {
 		free := p.view.Holder(world) == "" && !p.view.Announced(now, world)
-		if f.waits && !f.early && (free && now >= f.until || now >= f.anyway) {
-			f.waits, p.due = false, true
+		if f.waiting && !f.early && (free && now >= f.until || now >= f.anyway) {
+			f.waiting, p.due = false, true
 			p.offer()
 			p.view.UpdateSelf(now, p.self)
 		}

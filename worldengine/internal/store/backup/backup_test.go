@@ -515,7 +515,7 @@ func TestRestore_KeepsLeastHistory(t *testing.T) {
 	require.EqualValues(t, 99, log.Stream.CachedInfo().Config.MaxMsgsPerSubject)
 	settings, err := worldsettings.Read(t.Context(), log)
 	require.NoError(t, err)
-	require.EqualValues(t, 77, settings.LeastHistory)
+	require.EqualValues(t, 77, settings.MinHistory)
 	require.NotZero(t, settings.RestoredTo)
 }
 

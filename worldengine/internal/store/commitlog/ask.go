@@ -14,8 +14,8 @@ const (
 )
 
 // patience bounds the tries of a question: the first by next, and each after one without an answer by twice as
-// much, up to most.
-type patience struct{ next, most time.Duration }
+// much, up to max.
+type patience struct{ next, max time.Duration }
 
 // ask calls question once. unanswered is set if the try, and not ctx, was over before an answer.
 func (p *patience) ask(
@@ -25,7 +25,7 @@ func (p *patience) ask(
 	defer cancel()
 	err = question(bounded)
 	if unanswered = err != nil && bounded.Err() != nil && ctx.Err() == nil; unanswered {
-		p.next = min(2*p.next, p.most)
+		p.next = min(2*p.next, p.max)
 	}
 	return unanswered, err
 }

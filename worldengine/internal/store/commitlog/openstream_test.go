@@ -22,9 +22,9 @@ func TestOpenStream_LowerLimit(t *testing.T) {
 	js, err := jetstream.New(natstest.Connect(t))
 	require.NoError(t, err)
 	for i, c := range []struct {
-		limit int64
-		kept  uint64
-		told  string
+		limit     int64
+		remaining uint64
+		logged    string
 	}{
 		{-1, 10, ""}, {100, 10, ""}, {10, 10, ""}, {7, 7, "stream=S messages=3 limit=7"},
 		{7, 7, ""}, {-1, 7, ""}, {2, 2, "stream=S messages=5 limit=2"},
@@ -40,13 +40,13 @@ func TestOpenStream_LowerLimit(t *testing.T) {
 		}
 		info, err := stream.Info(t.Context())
 		require.NoError(t, err)
-		require.Equal(t, c.kept, info.State.Msgs, "limit %d", c.limit)
+		require.Equal(t, c.remaining, info.State.Msgs, "limit %d", c.limit)
 		const warning = `level=WARN msg="the oldest messages of a stream are over its limit and ` +
 			`are discarded" `
-		if c.told == "" {
+		if c.logged == "" {
 			require.NotContains(t, told.String(), warning, "limit %d", c.limit)
 		} else {
-			require.Contains(t, told.String(), warning+c.told, "limit %d", c.limit)
+			require.Contains(t, told.String(), warning+c.logged, "limit %d", c.limit)
 		}
 	}
 }

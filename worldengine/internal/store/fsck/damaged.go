@@ -199,7 +199,7 @@ func (c *worldChecker) checkHistories(ctx context.Context) error {
 // messages of the town than it delivers. When that message leaves a full history, nats-server
 // 2.15.2 fails: it stores nothing more, and truncates the file there at its next start.
 func (c *worldChecker) checkHistory(subject string, h *history, n uint64) {
-	least := uint64(c.settings.LeastHistory)
+	least := uint64(c.settings.MinHistory)
 	if h.ofTown && h.truncated && max(h.read, n) < least && h.first > c.settings.RestoredTo {
 		c.find(Finding{
 			Sequence: h.first, Subject: subject, Town: townOf(subject),
@@ -230,7 +230,7 @@ func (c *worldChecker) checkHoles(ctx context.Context, subject string, h *histor
 		return err
 	}
 	newest := h.holes[len(h.holes)-1]
-	full := h.read-newest.read >= uint64(c.settings.LeastHistory)
+	full := h.read-newest.read >= uint64(c.settings.MinHistory)
 	restored := newest.before == 0 && newest.at <= c.settings.RestoredTo
 	// While the world is served, the log may have discarded the missing records after the check began.
 	discarded := newest.before > 0 && first != nil && first.Sequence > newest.before

@@ -23,7 +23,7 @@ type runState struct {
 	accepted    bool       // its handoff was accepted, and the command given to a game
 	town        string     // the town of the accepted handoff
 	incomplete  bool       // records of the run are missing, or wrong
-	waits       []*message // the messages on the run's own subject before the handoff was judged
+	waitRecords []*message // the messages on the run's own subject before the handoff was judged
 }
 
 // run returns a run that has not ended, a new one if it is not known.
@@ -124,7 +124,7 @@ func (r *runState) extend(v *message) {
 	}
 	r.tail.Add(v.rec, v.Sequence)
 	if !r.accepted {
-		r.waits = append(r.waits, v)
+		r.waitRecords = append(r.waitRecords, v)
 	}
 }
 

@@ -123,7 +123,7 @@ func (r *replay) makeRecord() ([]byte, error) {
 // stepWaits steps the records of a run that waited, now that its handoff is known.
 func (v *message) stepWaits(run *runState, h *machine.Handoff) {
 	tail := machine.NewTail(nil, 0)
-	for _, w := range run.waits {
+	for _, w := range run.waitRecords {
 		if w.rec.Kind == machine.KindRun && len(w.rec.Run.Events) > 0 && !run.incomplete {
 			begin, _ := recordedStart(w.rec.Run)
 			begin.Retry = h.Begin.Retry
@@ -135,7 +135,7 @@ func (v *message) stepWaits(run *runState, h *machine.Handoff) {
 		}
 		tail.Add(w.rec, w.Sequence)
 	}
-	run.waits = nil
+	run.waitRecords = nil
 }
 
 // pauseOf returns the pause that the events of a run name; nil if they name none.

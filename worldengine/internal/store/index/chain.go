@@ -65,12 +65,12 @@ func (ix *Index) Limits() Limits { return ix.config.Source.Limits() }
 // Whole reports whether the index has every record of the town that the log must keep: the chain has
 // no hole, or the log may have forgotten the records in it.
 func (c *Chain) Whole(l Limits) bool {
-	return c.Hole == 0 || uint64(c.Linked) >= l.Least || c.Before == 0 && c.Hole <= l.RestoredTo
+	return c.Hole == 0 || uint64(c.Linked) >= l.MinHistory || c.Before == 0 && c.Hole <= l.RestoredTo
 }
 
 // Needed returns how many of the linked records the log must keep.
 func (c *Chain) Needed(l Limits) uint64 {
-	needed := min(uint64(c.Linked), l.Least)
+	needed := min(uint64(c.Linked), l.MinHistory)
 	return needed - min(needed, uint64(c.GivenUp))
 }
 
@@ -92,7 +92,7 @@ func (ix *Index) MustKeep(seq uint64) bool {
 		return false
 	}
 	t := &ix.state.towns[r.town]
-	return uint64(ix.state.row(t.newest).ordinal-r.ordinal) < limits.Least && !t.gaps.Has(seq)
+	return uint64(ix.state.row(t.newest).ordinal-r.ordinal) < limits.MinHistory && !t.gaps.Has(seq)
 }
 
 // TownAt returns the town token of the row at a sequence; "" if there is none.

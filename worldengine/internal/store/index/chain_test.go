@@ -130,7 +130,7 @@ func oracleChain(l *memoryLog, town string) (c Chain) {
 func TestRowList_HolesOfRandomLogs(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(200) {
-		g, l := newGenerator(seed), &memoryLog{least: math.MaxUint64}
+		g, l := newGenerator(seed), &memoryLog{minHistory: math.MaxUint64}
 		g.history(l, 5+g.IntN(60))
 		lost := g.IntN(4)
 		l.lose(func(m message) bool { return lost > 0 && m.seq < l.end && g.IntN(10) < lost })
@@ -180,7 +180,7 @@ func TestRowList_Repaired(t *testing.T) {
 		"nothing, since unreadable": {mend: mended("x", 5), hole: 3},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := &memoryLog{least: math.MaxUint64}
+			l := &memoryLog{minHistory: math.MaxUint64}
 			for guard := range uint64(5) {
 				l.append(subject, chained(machine.KindPut, guard, 1, ""))
 			}
@@ -211,7 +211,7 @@ func TestRowList_Repaired(t *testing.T) {
 // The log must keep the records that were committed behind a gap in the index, too.
 func TestIndex_MustKeepAhead(t *testing.T) {
 	t.Parallel()
-	ix := open(t, &memoryLog{least: 10}, "")
+	ix := open(t, &memoryLog{minHistory: 10}, "")
 	ix.Put(5, layout.LogSubject("w", "t"), chained(machine.KindHandoff, 4, 1, "failed X"))
 	seq, found := ix.Accepted("t", "key-4")
 	require.True(t, found && ix.MustKeep(seq))
@@ -223,18 +223,18 @@ func TestIndex_MustKeepAhead(t *testing.T) {
 func TestCompact_DamagedLog(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		least   uint64
-		lost    []uint64
-		refused bool
+		minHistory uint64
+		lost       []uint64
+		refused    bool
 	}{
-		"forgot the oldest":   {least: 3, lost: []uint64{1, 2}},
-		"forgot too many":     {least: 4, lost: []uint64{1, 2}, refused: true},
-		"lost one between":    {least: 4, lost: []uint64{4}, refused: true},
-		"lost the newest":     {least: 1, lost: []uint64{5}, refused: true},
-		"lost the whole town": {least: 1, lost: []uint64{1, 2, 3, 4, 5}, refused: true},
+		"forgot the oldest":   {minHistory: 3, lost: []uint64{1, 2}},
+		"forgot too many":     {minHistory: 4, lost: []uint64{1, 2}, refused: true},
+		"lost one between":    {minHistory: 4, lost: []uint64{4}, refused: true},
+		"lost the newest":     {minHistory: 1, lost: []uint64{5}, refused: true},
+		"lost the whole town": {minHistory: 1, lost: []uint64{1, 2, 3, 4, 5}, refused: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l, subject := &memoryLog{least: c.least}, layout.LogSubject("w", "t")
+			l, subject := &memoryLog{minHistory: c.minHistory}, layout.LogSubject("w", "t")
 			for guard := range uint64(5) {
 				l.append(subject, chained(machine.KindPut, guard, 1, ""))
 			}

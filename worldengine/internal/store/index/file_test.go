@@ -322,7 +322,7 @@ func TestIndex_ReadsAGapBesideACompaction(t *testing.T) {
 // Only an index of many rows, most of them of forgotten messages, compacts itself.
 func TestIndex_CompactsItselfWhenMostIsForgotten(t *testing.T) {
 	t.Parallel()
-	l := &memoryLog{kept: compactRows}
+	l := &memoryLog{count: compactRows}
 	ix := open(t, l, "")
 	for i := range compactRows + 1 {
 		ix.Put(uint64(i)+1, layout.LogSubject("w", "t"), executed(fmt.Sprint(i), fmt.Sprint(i), 1))
@@ -334,7 +334,7 @@ func TestIndex_CompactsItselfWhenMostIsForgotten(t *testing.T) {
 	require.NoError(t, ix.compact(t.Context()))
 	require.Equal(t, compactRows+1, ix.Rows())
 	l.mu.Lock()
-	l.end, l.kept = compactRows+1, 2
+	l.end, l.count = compactRows+1, 2
 	l.messages = []message{{compactRows + 1, layout.LogSubject("w", "t"), executed("last", "last", 1)}}
 	l.mu.Unlock()
 	require.Eventually(t, func() bool { return ix.Rows() == 1 }, 10*time.Second, time.Millisecond)
@@ -345,7 +345,7 @@ func TestIndex_CompactsItselfWhenMostIsForgotten(t *testing.T) {
 // New rows get into the file also while a compaction reads the log.
 func TestIndex_WritesBesideACompaction(t *testing.T) {
 	t.Parallel()
-	l, dir, compacts := &memoryLog{kept: compactRows}, t.TempDir(), make(chan struct{})
+	l, dir, compacts := &memoryLog{count: compactRows}, t.TempDir(), make(chan struct{})
 	ix := open(t, &watchedLog{l, func(ctx context.Context, _ uint64, _ visit) (uint64, error) {
 		close(compacts)
 		<-ctx.Done()
@@ -355,7 +355,7 @@ func TestIndex_WritesBesideACompaction(t *testing.T) {
 		ix.Put(uint64(i)+1, layout.LogSubject("w", "t"), executed(fmt.Sprint(i), fmt.Sprint(i), 1))
 	}
 	l.mu.Lock()
-	l.end, l.kept = compactRows+1, 2
+	l.end, l.count = compactRows+1, 2
 	l.mu.Unlock()
 	<-compacts
 	ix.Put(compactRows+2, layout.LogSubject("w", "t"), executed("new", "new", 1))

@@ -29,12 +29,12 @@ type message struct {
 
 // memoryLog is a Source of messages in memory.
 type memoryLog struct {
-	mu       sync.Mutex
-	messages []message
-	end      uint64
-	kept     uint64 // answer of Messages
-	least    uint64 // see Limits
-	down     error
+	mu         sync.Mutex
+	messages   []message
+	end        uint64
+	count      uint64 // answer of Messages
+	minHistory uint64 // see Limits
+	down       error
 }
 
 func (l *memoryLog) End(context.Context) (uint64, error) {
@@ -46,11 +46,11 @@ func (l *memoryLog) End(context.Context) (uint64, error) {
 func (l *memoryLog) Messages(context.Context) (uint64, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.kept, l.down
+	return l.count, l.down
 }
 
 // Limits says that the log may have forgotten everything, unless it keeps a least number.
-func (l *memoryLog) Limits() Limits { return Limits{Least: l.least} }
+func (l *memoryLog) Limits() Limits { return Limits{MinHistory: l.minHistory} }
 
 func (l *memoryLog) EachAfter(_ context.Context, seq uint64, v visit) (uint64, error) {
 	l.mu.Lock()

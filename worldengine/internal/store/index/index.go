@@ -54,7 +54,7 @@ type Source interface {
 
 // Limits say which records of a town a log may have forgotten: those with at least Least newer ones
 // in their town, and some at the beginning of histories up to the sequence RestoredTo.
-type Limits struct{ Least, RestoredTo uint64 }
+type Limits struct{ MinHistory, RestoredTo uint64 }
 
 // Index finds things in a log. It is safe for concurrent use. Its answers cover the messages up to
 // Position. Only Accepted and LastAt also see later messages that were Put.

@@ -100,14 +100,14 @@ func (s *logSource) Messages(ctx context.Context) (uint64, error) {
 // Limits reads each answer of NATS about it once.
 func (s *logSource) Limits() Limits {
 	if s.log.Stream == nil {
-		return Limits{Least: uint64(s.log.HistoryLimit())}
+		return Limits{MinHistory: uint64(s.log.HistoryLimit())}
 	}
 	info := s.log.Stream.CachedInfo()
 	if known := s.known.Load(); known != nil && known.info == info {
 		return known.limits
 	}
 	stored := worldsettings.ReadStreamConfig(info.Config)
-	limits := Limits{uint64(max(stored.LeastHistory, 0)), stored.RestoredTo}
+	limits := Limits{uint64(max(stored.MinHistory, 0)), stored.RestoredTo}
 	s.known.Store(&cachedLimits{info, limits})
 	return limits
 }

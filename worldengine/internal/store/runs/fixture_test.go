@@ -69,7 +69,7 @@ func TestFixture_NotReplayable(t *testing.T) {
 	const other = "a fresh world would answer otherwise"
 	for _, row := range []struct {
 		name   string
-		of     *machinetest.Case
+		source *machinetest.Case
 		damage func(*machine.Record)
 		before []byte
 		prior  *dedupe.Receipt
@@ -86,7 +86,7 @@ func TestFixture_NotReplayable(t *testing.T) {
 		{"damaged result", executed, func(r *machine.Record) { r.Result = []byte(`{}`) },
 			state, nil, ""},
 	} {
-		rec, _ := logtest.Judged(t, row.of)
+		rec, _ := logtest.Judged(t, row.source)
 		if row.damage != nil {
 			row.damage(rec)
 		}

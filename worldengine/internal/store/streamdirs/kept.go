@@ -8,23 +8,23 @@ import (
 	"path/filepath"
 )
 
-// Kept has a second name for each file of the worlds' streams while NATS opens them. If NATS (2.15) cannot
+// HardLinks has a second name for each file of the worlds' streams while NATS opens them. If NATS (2.15) cannot
 // open a stream, for lack of file handles, of room or of rights, or since its disk fails, NATS removes
 // the directory of the stream with all messages.
-type Kept struct {
+type HardLinks struct {
 	data Data
 	dir  string // one directory for each stream
 }
 
 // Keep puts back the streams that NATS has removed before a kill, and forgets their second names. World
 // then keeps the streams of a world.
-func (d Data) Keep() (*Kept, error) {
-	k := &Kept{d, filepath.Join(d.Dir, "kept")}
+func (d Data) Keep() (*HardLinks, error) {
+	k := &HardLinks{d, filepath.Join(d.Dir, "kept")}
 	return k, k.PutBack(nil)
 }
 
 // World repairs the streams of a world, and gives their files second names.
-func (k *Kept) World(world string) error {
+func (k *HardLinks) World(world string) error {
 	if err := k.data.repairWorld(world); err != nil {
 		return err
 	}
@@ -44,7 +44,7 @@ func (k *Kept) World(world string) error {
 
 // PutBack puts back the files that NATS has removed from streams, from all of them if lost is nil, and
 // forgets the second names.
-func (k *Kept) PutBack(lost map[string]bool) error {
+func (k *HardLinks) PutBack(lost map[string]bool) error {
 	streams, err := os.ReadDir(k.dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("server: kept streams: %w", err)
@@ -94,7 +94,7 @@ func linkTree(from, to string) (linked int, err error) {
 }
 
 // forget removes the second names.
-func (k *Kept) forget() error {
+func (k *HardLinks) forget() error {
 	if err := os.RemoveAll(k.dir); err != nil {
 		return fmt.Errorf("server: kept streams: %w", err)
 	}

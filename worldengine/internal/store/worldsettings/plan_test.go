@@ -130,7 +130,7 @@ func TestOpenWorldLog_SettingsOfLog(t *testing.T) {
 	inLog, configured := settings(t, js)
 	require.Equal(t, served.Settings, inLog.Settings)
 	require.Equal(t, served.Settings, configured.Settings)
-	require.EqualValues(t, worldsettings.DefaultHistoryPerTown, inLog.LeastHistory)
+	require.EqualValues(t, worldsettings.DefaultHistoryPerTown, inLog.MinHistory)
 }
 
 // The first start of a world of an earlier program stores its settings in the log.
@@ -165,7 +165,7 @@ func TestOpenWorldLog_EarlierProgram(t *testing.T) {
 			require.Equal(t, before, after)
 			after.Sequence = 0
 			require.Equal(t, after, configured)
-			require.Equal(t, worldsettings.Stored{Settings: earlier, LeastHistory: 1500, RestoredTo: 9},
+			require.Equal(t, worldsettings.Stored{Settings: earlier, MinHistory: 1500, RestoredTo: 9},
 				configured)
 		})
 	}

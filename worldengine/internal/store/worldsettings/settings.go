@@ -74,9 +74,9 @@ const (
 const (
 	// DefaultHistoryPerTown is how many commits (and as many refused runs) the log keeps per town.
 	DefaultHistoryPerTown = 10_000
-	// LeastHistoryPerTown is the shortest history that handoffd accepts. If a kill undoes the last
+	// MinHistoryPerTown is the shortest history that handoffd accepts. If a kill undoes the last
 	// events on the bus, the log must still have their commits, so that they are published again.
-	LeastHistoryPerTown = 1_000
+	MinHistoryPerTown = 1_000
 )
 
 // StreamConfig returns the configuration of the stream of the log of a world with the settings.
@@ -124,9 +124,9 @@ func (s Settings) all() []machine.Setting {
 
 // Validate returns an error for a setting that the engine accepts but an operator may not set.
 func (s Settings) Validate() error {
-	if s.HistoryPerTown != 0 && s.HistoryPerTown < LeastHistoryPerTown {
+	if s.HistoryPerTown != 0 && s.HistoryPerTown < MinHistoryPerTown {
 		return fmt.Errorf("worldsettings: %s must be at least %d, not %d", HistorySetting,
-			LeastHistoryPerTown, s.HistoryPerTown)
+			MinHistoryPerTown, s.HistoryPerTown)
 	}
 	return nil
 }
@@ -175,9 +175,9 @@ func (s *Settings) Set(name, value string) error {
 
 // Difference is a setting in which a server and its world differ.
 type Difference struct {
-	Name  string `json:"name"`
-	World string `json:"world"`
-	Given string `json:"given"`
+	Name      string `json:"name"`
+	World     string `json:"world"`
+	Requested string `json:"given"`
 }
 
 // differences returns the given settings that differ from the world's.
@@ -201,7 +201,7 @@ type DifferError struct {
 func (e *DifferError) Error() string {
 	var differ []string
 	for _, d := range e.Differences {
-		differ = append(differ, fmt.Sprintf(" --%s %s, and the world has %s", d.Name, d.Given, d.World))
+		differ = append(differ, fmt.Sprintf(" --%s %s, and the world has %s", d.Name, d.Requested, d.World))
 	}
 	if e.Discards > 0 {
 		differ = append(differ, fmt.Sprintf(" --%s would discard messages of %s: %d", HistorySetting,

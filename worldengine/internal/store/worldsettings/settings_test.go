@@ -24,7 +24,7 @@ func TestStored(t *testing.T) {
 	t.Parallel()
 	for _, s := range []Stored{
 		{}, {Settings: allGiven}, {Settings: Default(), RestoredTo: 12},
-		{Settings: Settings{HistoryPerTown: 30}, LeastHistory: 3},
+		{Settings: Settings{HistoryPerTown: 30}, MinHistory: 3},
 		{Settings: Settings{RequireApproval: approval.None, Compress: CompressAll}},
 	} {
 		s = s.complete()
@@ -95,9 +95,9 @@ func TestSettings_Set(t *testing.T) {
 	require.Equal(t, "PROJECT_ADVANCE,SALVAGE_PLAN", checked.RequireApproval)
 	_, err = Settings{RequireApproval: "MAGIC"}.Normalized()
 	require.Error(t, err)
-	require.NoError(t, Settings{HistoryPerTown: LeastHistoryPerTown}.Validate())
-	require.ErrorContains(t, Settings{HistoryPerTown: LeastHistoryPerTown - 1}.Validate(),
-		fmt.Sprintf("history-per-town must be at least %d", LeastHistoryPerTown))
+	require.NoError(t, Settings{HistoryPerTown: MinHistoryPerTown}.Validate())
+	require.ErrorContains(t, Settings{HistoryPerTown: MinHistoryPerTown - 1}.Validate(),
+		fmt.Sprintf("history-per-town must be at least %d", MinHistoryPerTown))
 }
 
 // A server with its world's settings, or none, serves. One with others is refused, unless the

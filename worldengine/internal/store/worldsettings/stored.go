@@ -25,7 +25,7 @@ import (
 type Stored struct {
 	Settings
 	// LeastHistory is the least HistoryPerTown that the world has had.
-	LeastHistory int64
+	MinHistory int64
 	// RestoredTo is the end of the backup from which the world was restored, or 0. Up to there
 	// histories may be shorter than LeastHistory: the log discarded old commits while it was being
 	// copied.
@@ -38,8 +38,8 @@ type Stored struct {
 
 // The names of the members of Stored in a record, beside the names of settings.
 const (
-	leastHistory = "least-history"
-	restoredTo   = "restored-to"
+	minHistory = "least-history"
+	restoredTo = "restored-to"
 )
 
 // The metadata of the stream of a log has each setting under its name behind settingPrefix, and the
@@ -58,8 +58,8 @@ const ConfigLost = "worldengine-config-lost"
 func parseStored(list []machine.Setting) (s Stored) {
 	for _, setting := range list {
 		switch next := s.Settings; setting.Name {
-		case leastHistory:
-			s.LeastHistory, _ = strconv.ParseInt(setting.Value, 10, 64)
+		case minHistory:
+			s.MinHistory, _ = strconv.ParseInt(setting.Value, 10, 64)
 		case restoredTo:
 			s.RestoredTo, _ = strconv.ParseUint(setting.Value, 10, 64)
 		case HistorySetting, ApplySetting, ApprovalSetting, CompressSetting:
@@ -83,8 +83,8 @@ func (s Stored) Entries() []machine.Setting {
 // extras returns the members that an operator cannot set.
 func (s Stored) extras() (past []machine.Setting) {
 	add := func(name, value string) { past = append(past, machine.Setting{Name: name, Value: value}) }
-	if 0 < s.LeastHistory && s.LeastHistory < s.HistoryPerTown {
-		add(leastHistory, strconv.FormatInt(s.LeastHistory, 10))
+	if 0 < s.MinHistory && s.MinHistory < s.HistoryPerTown {
+		add(minHistory, strconv.FormatInt(s.MinHistory, 10))
 	}
 	if s.RestoredTo > 0 {
 		add(restoredTo, strconv.FormatUint(s.RestoredTo, 10))
@@ -95,13 +95,13 @@ func (s Stored) extras() (past []machine.Setting) {
 // complete sets the members that were not given.
 func (s Stored) complete() Stored {
 	s.Settings = s.WithDefaults(Default())
-	s.LeastHistory = min(cmp.Or(s.LeastHistory, s.HistoryPerTown), s.HistoryPerTown)
+	s.MinHistory = min(cmp.Or(s.MinHistory, s.HistoryPerTown), s.HistoryPerTown)
 	return s
 }
 
 // withSettings returns the stored settings after a change to others.
 func (s Stored) withSettings(settings Settings) Stored {
-	s.LeastHistory = min(cmp.Or(s.LeastHistory, settings.HistoryPerTown), settings.HistoryPerTown)
+	s.MinHistory = min(cmp.Or(s.MinHistory, settings.HistoryPerTown), settings.HistoryPerTown)
 	s.Settings = settings
 	return s
 }
@@ -134,8 +134,8 @@ func ReadStreamConfig(config jetstream.StreamConfig) Stored {
 	}
 	s := parseStored(list)
 	s.unknown = nil
-	if s.LeastHistory == 0 && config.MaxMsgsPerSubject > 0 {
-		s.LeastHistory = config.MaxMsgsPerSubject
+	if s.MinHistory == 0 && config.MaxMsgsPerSubject > 0 {
+		s.MinHistory = config.MaxMsgsPerSubject
 	}
 	return s.complete()
 }

@@ -21,8 +21,8 @@ import (
 	"worldengine/worldengine/internal/testkit/natstest"
 )
 
-// startsWithin bounds a Minecraft server's start on a busy machine.
-const startsWithin = 60 * time.Second
+// startsTimeout bounds a Minecraft server's start on a busy machine.
+const startsTimeout = 60 * time.Second
 
 // game is a Minecraft server with the plugin, in a process group of its own.
 type game struct {
@@ -86,7 +86,7 @@ func (g *game) start() {
 	case found, ok := <-port:
 		require.True(g.t, ok, "the game ended before it listened")
 		g.port = found
-	case <-time.After(startsWithin):
+	case <-time.After(startsTimeout):
 		require.FailNow(g.t, "the game does not listen")
 	}
 }

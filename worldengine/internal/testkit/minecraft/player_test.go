@@ -40,7 +40,7 @@ func join(t testing.TB, g *game) *player {
 	t.Helper()
 	p := &player{news: make(chan struct{})}
 	servers[*serverName].join(t, g, p)
-	require.NoError(t, p.sees(startsWithin, chatWith("Watcher joined the game")))
+	require.NoError(t, p.sees(startsTimeout, chatWith("Watcher joined the game")))
 	return p
 }
 

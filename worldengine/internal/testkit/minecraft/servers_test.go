@@ -26,11 +26,11 @@ var serverName = flag.String("game", "flying-squid", "the Minecraft server of th
 
 // servers are the Minecraft servers with a plugin. Their commands take the file of the settings.
 var servers = map[string]struct {
-	name    string // the plugin's name
-	serving string // the beginning of its status
-	command func(t testing.TB, config string) *exec.Cmd
-	join    func(t testing.TB, g *game, p *player)
-	begun   func(handoffID string) (file, record string)
+	name       string // the plugin's name
+	serving    string // the beginning of its status
+	command    func(t testing.TB, config string) *exec.Cmd
+	join       func(t testing.TB, g *game, p *player)
+	startFiles func(handoffID string) (file, record string)
 }{
 	"flying-squid": {
 		"plugin-minecraft", "NATS connected; in hand 0 of 64", flyingSquid, joinGoMC,
@@ -82,7 +82,7 @@ func TestTheConsoleShowsTheStatus(t *testing.T) {
 // requireBegun requires that the plugin's memory has one command, which is begun and has no end.
 func (g *game) requireBegun(handoffID string) {
 	g.t.Helper()
-	file, record := servers[*serverName].begun(handoffID)
+	file, record := servers[*serverName].startFiles(handoffID)
 	state, err := os.ReadFile(filepath.Join(filepath.Dir(g.config), "state", file))
 	require.NoError(g.t, err)
 	require.Equal(g.t, 1, strings.Count(string(state), "handoff_"))

@@ -47,11 +47,11 @@ func isSet(name string) bool {
 	return found
 }
 
-// memory is Linux's file system in memory, and leastRoom how many bytes have to be free there: the
+// memory is Linux's file system in memory, and minRoom how many bytes have to be free there: the
 // tests of all packages at once take less than a tenth of it.
 const (
-	memory    = "/dev/shm"
-	leastRoom = 2 << 30
+	memory  = "/dev/shm"
+	minRoom = 2 << 30
 )
 
 // filesInMemory makes t.TempDir use memory, unless TMPDIR is set or there is no room: a NATS server
@@ -59,7 +59,7 @@ const (
 // removes the files that tests left.
 func filesInMemory() (remove func()) {
 	room, err := diskspace.Open(memory, 1)
-	if err != nil || os.Getenv("TMPDIR") != "" || room.State().Free < leastRoom {
+	if err != nil || os.Getenv("TMPDIR") != "" || room.State().Free < minRoom {
 		return func() {}
 	}
 	dir, err := os.MkdirTemp(memory, "worldengine-tests-")

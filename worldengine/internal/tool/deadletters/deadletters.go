@@ -35,7 +35,7 @@ type Letter struct {
 	Size uint64         `json:"size,omitzero"`
 	Body jsontext.Value `json:"body,omitzero"`
 
-	own string // the subject of the dead letter itself
+	letterSubject string // the subject of the dead letter itself
 }
 
 func newLetter(msg *jetstream.RawStreamMsg) Letter {
@@ -47,7 +47,7 @@ func newLetter(msg *jetstream.RawStreamMsg) Letter {
 		Number: msg.Sequence, At: msg.Time, LogSeq: count(layout.LogSeqHeader),
 		Part: count(layout.LogPartHeader), Subject: msg.Header.Get(layout.OriginalSubjectHeader),
 		Reason: msg.Header.Get(layout.DeadLetterReasonHeader), Size: count(layout.OriginalSizeHeader),
-		own: msg.Subject,
+		letterSubject: msg.Subject,
 	}
 	if tokens := strings.Split(msg.Subject, "."); len(tokens) > 3 {
 		l.Stream = tokens[3]
@@ -129,8 +129,8 @@ func (b *Box) Replay(ctx context.Context, numbers []uint64, logger *slog.Logger)
 	letters, subjects := []Replayed{}, []string{}
 	for _, l := range b.Letters {
 		if len(numbers) == 0 || slices.Contains(numbers, l.Number) {
-			letters = append(letters, Replayed{Number: l.Number, Subject: l.own})
-			subjects = append(subjects, l.own)
+			letters = append(letters, Replayed{Number: l.Number, Subject: l.letterSubject})
+			subjects = append(subjects, l.letterSubject)
 		}
 	}
 	if len(letters) == 0 {

@@ -17,7 +17,7 @@ type freshWorlds struct {
 	timeout time.Duration
 	nth     map[string]int
 	worlds  []*client.Client
-	ends    []func() error // of the servers
+	closers []func() error // of the servers
 }
 
 // world returns the world of a town.
@@ -28,7 +28,7 @@ func (w *freshWorlds) world(ctx context.Context, townID string) (*client.Client,
 		if err != nil {
 			return nil, err
 		}
-		w.ends = append(w.ends, end)
+		w.closers = append(w.closers, end)
 		world, err := client.Connect(srv.URL(), client.Options{Name: "handoffctl"})
 		if err != nil {
 			return nil, err
@@ -44,7 +44,7 @@ func (w *freshWorlds) close() (err error) {
 	for _, world := range w.worlds {
 		world.Close()
 	}
-	for _, end := range w.ends {
+	for _, end := range w.closers {
 		err = errors.Join(err, end())
 	}
 	return err
