@@ -8,13 +8,13 @@ import (
 // Binding says who applies a town's accepted commands. The set is closed.
 type Binding string
 
-// The bindings. A town without one has the engine's, worldengine.Config.Apply.
+// The bindings. A town without one has the engine's, engine.Config.Apply.
 const (
 	// Local: the built-in rules.
 	Local Binding = "local"
 	// Plugin: the plugin of the town's game server, over NATS.
 	Plugin Binding = "plugin"
-	// RCON: the console of a game server without a plugin, worldengine.Config.RCON.
+	// RCON: the console of a game server without a plugin, engine.Config.RCON.
 	RCON Binding = "rcon"
 )
 

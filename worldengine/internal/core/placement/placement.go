@@ -51,7 +51,7 @@ const (
 )
 
 func (a Action) String() string {
-	return [...]string{"stay away", "look", "acquire", "keep", "hand over"}[a]
+	return [...]string{"stay away", "read the lease", "acquire", "keep", "hand over"}[a]
 }
 
 // Decision is a server's decision about a world.

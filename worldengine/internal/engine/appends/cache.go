@@ -31,7 +31,7 @@ func (c *cache) remove(runID string) *projector.Projection {
 	return run
 }
 
-// put puts a run into the cache, unless clear was called after the epoch: the log may have lost
+// put puts a run into the cache, unless clear was called after the generation: the log may have lost
 // records that were read before.
 func (c *cache) put(run *projector.Projection, generation uint64) {
 	c.mu.Lock()
@@ -48,7 +48,7 @@ func (c *cache) put(run *projector.Projection, generation uint64) {
 // weight is the number of a run's events, plus ten for the run itself.
 func weight(run *projector.Projection) int { return run.State.Len() + 10 }
 
-// clear forgets every run; put then ignores the runs of earlier epochs.
+// clear forgets every run; put then ignores the runs of earlier generations.
 func (c *cache) clear() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

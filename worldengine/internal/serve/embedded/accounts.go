@@ -86,12 +86,12 @@ func (a *accounts) configure(options *natsserver.Options) (err error) {
 // for an existing NATS. connections bounds the connections of clients. Without access control no
 // requests of clients cross: the service takes them in the clients' account.
 func (a *accounts) natsAccounts(connections int) ([]*natsserver.Account, error) {
-	crossings := access.AllImports()
+	imports := access.AllImports()
 	if a.config.Access == nil {
-		crossings.Shared, crossings.Discovery = nil, nil
+		imports.Shared, imports.Discovery = nil, nil
 	}
 	var conf strings.Builder
-	err := access.WriteAccounts(&conf, crossings, access.Limits{
+	err := access.WriteAccounts(&conf, imports, access.Limits{
 		MaxConnections: connections + ownAmongClients, MaxPayload: MaxRequest,
 	})
 	if err != nil {

@@ -35,7 +35,7 @@ type handoffReply struct {
 	revision handoff.Revision
 }
 
-// Answer implements worldengine.Client.
+// Answer implements engine.Client.
 func (d *handoffReply) Answer(answer engine.Answer, err error) {
 	d.answer(d.request, func() (any, error) {
 		if err != nil {
