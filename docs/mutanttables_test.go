@@ -46,7 +46,7 @@ var chosen = []struct {
 	{"RunApproved makes a run APPROVED", mutant{"worldengine/internal/core/approval/list.go",
 		"return a.HandoffID == handoffID && a.HandoffHash == handoffHash",
 		"return a.HandoffID == handoffID || handoffHash == \"\""}},
-	{"It should be answered duplicate", mutant{"worldengine/internal/core/apply/policy.go",
+	{"It should be answered duplicate", mutant{"worldengine/internal/core/apply/reasons.go",
 		"return handoff.ReasonCode(reason) == ReasonPluginUnavailable",
 		"return handoff.ReasonCode(reason) == \"\""}},
 	{"2: it MUST return at least the existing", mutant{"worldengine/internal/core/runlog/state.go",

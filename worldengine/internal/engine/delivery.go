@@ -1,16 +1,13 @@
 package engine
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"sync/atomic"
 	"time"
 
-	"worldengine/dedupe"
 	"worldengine/handoff"
 	"worldengine/runevents"
-	"worldengine/schemas"
 	"worldengine/trace"
 	"worldengine/worldengine/internal/core/apply"
 	"worldengine/worldengine/internal/core/approval"
@@ -261,136 +258,4 @@ func (e *Engine) refuseRetry(ctx context.Context, d *delivery, refusal *approval
 		s.Run.RunID = d.run.RunID
 	}
 	return e.refuse(ctx, s, refusal)
-}
-
-// Delivery is the delivery of an approved handoff, which began in the turn of its decision.
-type Delivery struct {
-	engine   *Engine
-	townID   string
-	approved approval.Request
-	queued   *delivery // nil if nothing was queued: err is why, or the handoff was accepted before
-	reply    queue.Reply[Answer]
-	err      error
-}
-
-// deliver delivers an approved handoff as if its agent had sent it again with the first trace. If the key's
-// result is the handoff's own, of a run that may be retried, the approval is for a retry, and the handoff is
-// retried. A handoff that was accepted for execution before is not executed again. Call deliver in the
-// decision's turn, so that an approval that is stored has its effect even if nobody waits for it any more.
-func (e *Engine) deliver(ctx context.Context, townID string, approved *approval.Request) *Delivery {
-	s := &Delivery{engine: e, townID: townID, approved: *approved, reply: queue.NewReply[Answer]()}
-	if approved.Handoff == nil {
-		return s
-	}
-	h, err := handoff.Parse(approved.Handoff, schemas.Limits{Bytes: len(approved.Handoff) + 1})
-	if err != nil {
-		s.err = err
-		return s
-	}
-	prior, err := e.Receipt(ctx, townID, h.IdempotencyKey)
-	retries := err == nil && apply.MayBeRetried(prior.ReasonCode) && prior.HandoffID == h.HandoffID
-	if retries { // an error of Receipt recurs in the delivery
-		s.queued, _, s.err = e.newRetry(ctx, Signal{
-			Kind: machine.SignalRetry, RunID: prior.RunID, HandoffID: h.HandoffID,
-			ActorID: approved.Decision.ActorID, Reason: approved.Decision.Reason,
-		})
-	} else {
-		s.queued, s.err = e.newDelivery(h, approved.Trace)
-	}
-	if s.err == nil {
-		s.err = e.submit(s.queued, s.reply)
-	}
-	return s
-}
-
-// Wait returns the answer. ctx bounds the wait for it, not the execution. If the error is ctx's or
-// ErrInProgress, the answer has at most a RunID.
-func (s *Delivery) Wait(ctx context.Context) (Answer, error) {
-	switch d := s.queued; {
-	case s.err != nil:
-		return Answer{}, s.err
-	case d == nil:
-		return s.engine.delivered(ctx, s.townID, &s.approved)
-	case d.retries != nil:
-		return d.awaitRetry(ctx, s.reply)
-	}
-	answer, err := s.reply.Wait(ctx)
-	if err != nil && ctx.Err() != nil {
-		answer.RunID = s.engine.waitsIn(s.queued)
-	}
-	return answer, err
-}
-
-// delivered returns the answer to a handoff that was accepted for execution. While a game has the
-// command, the error is ErrInProgress, since a retry's key still has the result of the retried run.
-func (e *Engine) delivered(
-	ctx context.Context, townID string, approved *approval.Request,
-) (Answer, error) {
-	current, err := e.log.Load(ctx, townID)
-	if err == nil && current.Pending != nil && current.Pending.Run.RunID == approved.RunID {
-		return Answer{}, game.StillApplying(approved.RunID, townID, current.Pending.Binding,
-			e.absences.StartOf(townID))
-	}
-	receipt, err := e.Receipt(ctx, townID, approved.IdempotencyKey)
-	if err == nil && receipt.HandoffID != approved.HandoffID { // the run was cancelled
-		err = ErrUnknownResult
-	}
-	if err != nil {
-		return Answer{}, err
-	}
-	return Answer{RunID: receipt.RunID, JSON: receipt.Result}, nil
-}
-
-// DryRun is the answer that a handoff would get now.
-type DryRun struct {
-	// Answer has no run.
-	Answer
-	// Apply is the binding that would apply the command. Unless it is apply.Local, the result of an
-	// accepted handoff is only the one that the rules expect.
-	Apply apply.Binding
-}
-
-// DryRun judges h against the current state and stores nothing: the key stays free. It waits
-// neither for other handoffs or the pending command of the town, nor for the end of a pause. It
-// returns ErrInProgress if the command of h is being applied.
-func (e *Engine) DryRun(ctx context.Context, h *handoff.Handoff) (DryRun, error) {
-	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
-	defer cancel()
-	townID := h.Proposal.TownID
-	var current machine.Town
-	var prior *dedupe.Receipt
-	err := e.log.Retry(ctx, func() (err error) { // the town may change between the two looks
-		if current, err = e.log.Load(ctx, townID); err != nil {
-			return err
-		}
-		if err = e.dispatcher.CheckKey(townID, h.IdempotencyKey, h.HandoffID); err != nil {
-			return err
-		}
-		prior, err = e.lookupKey(ctx, townID, h.IdempotencyKey, &current, current.Seq, indexTimeout)
-		return err
-	})
-	if err != nil {
-		return DryRun{}, err
-	}
-	run, err := e.newRun(h.ProposalID, h.Proposal.SchemaVersion)
-	if err != nil {
-		return DryRun{}, err
-	}
-	out, err := machine.Step(current, e.stepper.Input(townID, nil, &machine.Handoff{
-		Handoff: h, Prior: prior, Run: run, DryRun: true,
-	}), &e.stepper.Settings)
-	if err != nil {
-		return DryRun{}, err
-	}
-	binding := cmp.Or(current.Apply, e.config.Apply)
-	if out.Subject == machine.TownSubject {
-		if binding != apply.Local { // the game may fail the command
-			out.After.State = current.State
-		}
-		if err := e.stepper.CheckTown(ctx, current, &out); err != nil {
-			return DryRun{}, err
-		}
-	}
-	out.Answer.RunID, out.Answer.First = "", prior
-	return DryRun{Answer: *out.Answer, Apply: binding}, nil
 }

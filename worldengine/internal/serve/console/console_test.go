@@ -148,7 +148,7 @@ func TestEveryKindOfPreconditionIsCompared(t *testing.T) {
 // The page of a run in doubt says what to do: it knows the reasons that leave a command in doubt.
 func TestEveryReasonInDoubtIsKnown(t *testing.T) {
 	t.Parallel()
-	declared, err := os.ReadFile("../../core/apply/policy.go")
+	declared, err := os.ReadFile("../../core/apply/reasons.go")
 	require.NoError(t, err)
 	rows, err := os.ReadFile("web/src/rows.js")
 	require.NoError(t, err)

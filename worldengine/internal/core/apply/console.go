@@ -1,0 +1,49 @@
+package apply
+
+import (
+	"context"
+	"errors"
+
+	"worldengine/worldengine/internal/kit/phrase"
+)
+
+// Console applies commands without a plugin. It does not know the ids of commands: a command that
+// may have been sent must not be applied again.
+type Console interface {
+	// Login prepares the console for a command. Of the Session one method must be called, once.
+	// Until then the console is busy. A command that the console refuses needs no session. An error is
+	// an ErrUnavailable.
+	Login(ctx context.Context, c *Command) (s Session, refused *Answer, err error)
+}
+
+// Session is a console that is ready for a command.
+type Session interface {
+	// Send sends the command. After an error other than ErrUnavailable the command may be applied.
+	Send(ctx context.Context) (Answer, error)
+	// Close sends nothing.
+	Close()
+}
+
+// ConsoleResult returns the end of a console's attempt. ErrUnavailable is the only error after
+// which the command was not applied.
+func ConsoleResult(answer Answer, err error) AttemptResult {
+	switch {
+	case NotApplied(err):
+		return AttemptResult{Failure: &Failure{
+			Reason: ReasonPluginUnavailable, Message: clipped(phrase.Sentence(err)), Retryable: true,
+		}}
+	case err != nil:
+		return ConsoleInDoubt(phrase.Sentence(err))
+	}
+	return answer.Result()
+}
+
+// NotApplied reports whether err means that a console did not run the command.
+func NotApplied(err error) bool {
+	return errors.Is(err, ErrUnavailable) && !errors.Is(err, ErrInDoubt)
+}
+
+// ConsoleInDoubt returns the failure of an attempt whose command the console may have run.
+func ConsoleInDoubt(why string) AttemptResult {
+	return AttemptResult{Reached: true, Failure: &Failure{Reason: ReasonRCONInDoubt, Message: clipped(why)}}
+}

@@ -1,0 +1,80 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"worldengine/worldengine/internal/engine/queue"
+	"worldengine/worldengine/internal/kit/backoff"
+	"worldengine/worldengine/internal/store/index"
+)
+
+// idlePause is the pause between two looks at the log of a world without news. settling is how long an
+// engine does not count on such news, since an earlier writer may still commit.
+const (
+	idlePause = 10 * time.Second
+	settling  = operationTimeout
+)
+
+// awaitNews pauses until the index has news beyond a position, for at least pause and at most idlePause.
+func (e *Engine) awaitNews(ctx context.Context, position uint64, pause time.Duration) {
+	if backoff.Sleep(ctx, pause) == nil {
+		_ = e.index.AwaitNews(ctx, position, idlePause-pause)
+	}
+}
+
+// resume follows the log and the approvals until ctx is done. It adopts the pending commands that this
+// writer has not in hand, at intervals of Plugin.Resend.
+func (e *Engine) resume(ctx context.Context) {
+	next, began := time.Now(), time.Now()
+	for ctx.Err() == nil {
+		position := e.index.Position()
+		_, err := e.index.Sync(ctx)
+		if err == nil {
+			err = e.approvals.Refresh(ctx)
+		}
+		if err != nil && ctx.Err() == nil {
+			e.config.Logger.Warn("pending commands and approvals cannot be read; "+
+				"will try again", "error", err)
+		}
+		pending := slices.DeleteFunc(e.index.Towns(index.Pending), e.dispatcher.Has)
+		if now := time.Now(); !now.Before(next) && len(pending) > 0 && e.stepper.Serves() {
+			next = now.Add(e.config.Plugin.Resend)
+			for _, token := range pending {
+				e.adopt(ctx, token)
+			}
+		}
+		if err != nil || len(pending) > 0 || time.Since(began) < settling {
+			_ = backoff.Sleep(ctx, pollPause)
+		} else {
+			e.awaitNews(ctx, position, pollPause)
+		}
+	}
+}
+
+// adopt adopts the pending command of the town with a token, in the town's turn.
+func (e *Engine) adopt(ctx context.Context, token string) {
+	report := func(err error) {
+		if err != nil && ctx.Err() == nil && !errors.Is(err, queue.ErrStopping) {
+			e.config.Logger.Error("a pending command cannot be resumed", "town", token, "error", err)
+		}
+	}
+	bounded, cancel := context.WithTimeout(ctx, operationTimeout)
+	defer cancel()
+	current, err := e.log.LoadToken(bounded, token)
+	if err == nil && current.Pending != nil {
+		townID := current.State.Snapshot.TownID
+		err = e.queue.Interrupt(townID, func(ctx context.Context) {
+			ctx, cancel := context.WithTimeout(ctx, operationTimeout)
+			defer cancel()
+			current, err := e.log.Load(ctx, townID)
+			if err == nil {
+				err = e.dispatcher.Adopt(ctx, townID, current)
+			}
+			report(err)
+		})
+	}
+	report(err)
+}

@@ -1,0 +1,65 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+
+	"worldengine/dedupe"
+	"worldengine/handoff"
+	"worldengine/worldengine/internal/core/apply"
+	"worldengine/worldengine/internal/core/machine"
+)
+
+// DryRun is the answer that a handoff would get now.
+type DryRun struct {
+	// Answer has no run.
+	Answer
+	// Apply is the binding that would apply the command. Unless it is apply.Local, the result of an
+	// accepted handoff is only the one that the rules expect.
+	Apply apply.Binding
+}
+
+// DryRun judges h against the current state and stores nothing: the key stays free. It waits
+// neither for other handoffs or the pending command of the town, nor for the end of a pause. It
+// returns ErrInProgress if the command of h is being applied.
+func (e *Engine) DryRun(ctx context.Context, h *handoff.Handoff) (DryRun, error) {
+	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
+	defer cancel()
+	townID := h.Proposal.TownID
+	var current machine.Town
+	var prior *dedupe.Receipt
+	err := e.log.Retry(ctx, func() (err error) { // the town may change between the two looks
+		if current, err = e.log.Load(ctx, townID); err != nil {
+			return err
+		}
+		if err = e.dispatcher.CheckKey(townID, h.IdempotencyKey, h.HandoffID); err != nil {
+			return err
+		}
+		prior, err = e.lookupKey(ctx, townID, h.IdempotencyKey, &current, current.Seq, indexTimeout)
+		return err
+	})
+	if err != nil {
+		return DryRun{}, err
+	}
+	run, err := e.newRun(h.ProposalID, h.Proposal.SchemaVersion)
+	if err != nil {
+		return DryRun{}, err
+	}
+	out, err := machine.Step(current, e.stepper.Input(townID, nil, &machine.Handoff{
+		Handoff: h, Prior: prior, Run: run, DryRun: true,
+	}), &e.stepper.Settings)
+	if err != nil {
+		return DryRun{}, err
+	}
+	binding := cmp.Or(current.Apply, e.config.Apply)
+	if out.Subject == machine.TownSubject {
+		if binding != apply.Local { // the game may fail the command
+			out.After.State = current.State
+		}
+		if err := e.stepper.CheckTown(ctx, current, &out); err != nil {
+			return DryRun{}, err
+		}
+	}
+	out.Answer.RunID, out.Answer.First = "", prior
+	return DryRun{Answer: *out.Answer, Apply: binding}, nil
+}

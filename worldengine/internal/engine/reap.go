@@ -1,0 +1,156 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"worldengine/worldengine/internal/core/machine"
+	"worldengine/worldengine/internal/kit/backoff"
+	"worldengine/worldengine/internal/kit/layout"
+	"worldengine/worldengine/internal/store/alerts"
+	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/internal/store/worldsettings"
+	"worldengine/worldengine/wire"
+)
+
+// reapInterval is the pause between two looks at the runs without a delivery. Once a run has been
+// closed for closingTime, its decision is in the log or will not come.
+const (
+	reapInterval = 5 * time.Second
+	closingTime  = 30 * time.Second
+)
+
+// Until ctx is done, reapWaiting ends the waiting runs that have no delivery in this engine: runs of
+// earlier writers, and runs whose end this engine could not store.
+func (e *Engine) reapWaiting(ctx context.Context) {
+	for ctx.Err() == nil {
+		position := e.index.Position()
+		_, err := e.index.Sync(ctx)
+		left := e.index.Waiting()
+		if err == nil && e.stepper.Serves() {
+			for _, seq := range left {
+				e.reap(ctx, seq)
+			}
+		}
+		if err != nil || len(left) > 0 {
+			_ = backoff.Sleep(ctx, reapInterval)
+		} else {
+			e.awaitNews(ctx, position, reapInterval)
+		}
+	}
+}
+
+// reap ends the run that begins at a log sequence, unless a delivery has it or it has an end.
+func (e *Engine) reap(ctx context.Context, seq uint64) {
+	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
+	defer cancel()
+	rec, _, err := e.log.RecordAt(ctx, seq)
+	if err == nil && rec.Run == nil {
+		err = commitlog.ErrDamaged
+	}
+	if err != nil {
+		if !errors.Is(err, commitlog.ErrGone) {
+			e.warnReaping(ctx, "a run that waits cannot be read", seq, err)
+		}
+		return
+	}
+	runID, left := rec.Run.RunID, false
+	for d := range e.deliveries(rec.TownID) {
+		if d.run.RunID == runID {
+			return
+		}
+	}
+	err = e.log.Retry(ctx, func() error {
+		left = false // an earlier try may have lost its race against the record that ended the run
+		tail, err := e.log.Tail(ctx, runID, 0)
+		if err != nil {
+			return err
+		}
+		if over, err := e.isOver(ctx, &tail, runID); over || err != nil {
+			return err
+		}
+		left = true
+		return e.endWaiting(ctx, &tail, machine.Cancellation{
+			Code:   machine.CancelledLeft,
+			Reason: "The server in which the handoff waited did not judge it.",
+		})
+	})
+	if left {
+		about := alerts.Subject{TownID: rec.TownID, RunID: runID, Trace: rec.Run.Trace}
+		alert := alerts.LeftWaiting.Alert(about)
+		if err != nil {
+			alert = alerts.LeftUncancelled.Alert(about, "{error}", err.Error())
+		}
+		e.alerts.RaiseOnce(alert)
+	}
+	if err != nil {
+		e.warnReaping(ctx, "a run that was left waiting cannot be ended yet", runID, err)
+	}
+}
+
+func (e *Engine) warnReaping(ctx context.Context, text string, run any, err error) {
+	if ctx.Err() == nil {
+		e.config.Logger.Warn(text, "run", run, "error", err)
+	}
+}
+
+// isOver reports whether a run need not be ended: it has an end, or may get one soon, or its command
+// is being applied.
+func (e *Engine) isOver(ctx context.Context, tail *machine.RunTail, runID string) (bool, error) {
+	if tail.Waiting == nil || tail.Cancelled {
+		return true, nil
+	}
+	current, err := e.log.Load(ctx, tail.Waiting.TownID)
+	switch {
+	case err != nil:
+		return false, err
+	case current.Pending != nil && current.Pending.Run.RunID == runID:
+		return true, nil
+	}
+	if ended, err := e.finalRecords.HasEnded(ctx, runID); ended || err != nil || !tail.Closed {
+		return ended, err
+	}
+	closing, err := e.log.Store.At(ctx, tail.Guard)
+	if err != nil || closing == nil || e.config.Now().Sub(commitlog.PersistedAt(closing.Header, closing.Time)) < closingTime {
+		return true, err
+	}
+	return e.isForgotten(ctx, tail)
+}
+
+// isForgotten reports whether the log may have discarded the end of a closed run. That is so if the
+// town's history, or the history of its refused runs, is full and begins after the close.
+func (e *Engine) isForgotten(ctx context.Context, tail *machine.RunTail) (bool, error) {
+	token := wire.TownToken(tail.Waiting.TownID)
+	for _, subject := range []string{
+		layout.LogSubject(e.config.World, token), layout.RefusedSubject(e.config.World, token),
+	} {
+		oldest, err := e.log.Next(ctx, subject, 1)
+		if err != nil {
+			return false, err
+		}
+		if oldest == nil || oldest.Sequence <= tail.Guard {
+			continue
+		}
+		if e.log.Stream == nil {
+			kept, err := e.log.CountMessages(ctx, subject)
+			if err != nil || kept >= e.log.HistoryLimit() {
+				return err == nil, err
+			}
+			continue
+		}
+		counts, err := commitlog.SubjectsOf(ctx, e.log.Stream, subject)
+		if err != nil {
+			return false, err
+		}
+		settings, err := worldsettings.Read(ctx, e.log.Log)
+		if err != nil {
+			return false, err
+		}
+		// A history that was full before its limit was raised has discarded messages too.
+		if int64(counts[subject]) >= settings.MinHistory {
+			return true, nil
+		}
+	}
+	return false, nil
+}
