@@ -163,7 +163,7 @@ var transitions = []struct {
 		"case submit && out.Decided",
 		"case false && out.Decided"},
 		"`worldengine/internal/engine.TestDecide_PersonLeaves`"},
-	{"close a run before it is judged", mutant{"worldengine/internal/core/machine/step.go",
+	{"close a run before it is judged", mutant{"worldengine/internal/core/machine/handoff.go",
 		"out.First = first",
 		"_ = first"},
 		"`worldengine/internal/core/machine.TestStep_Oracle`, `worldengine/internal/engine.TestStories`"},

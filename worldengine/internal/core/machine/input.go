@@ -3,9 +3,6 @@ package machine
 import (
 	"time"
 
-	"worldengine/dedupe"
-	"worldengine/handoff"
-	"worldengine/runevents"
 	"worldengine/worldengine/internal/core/apply"
 	"worldengine/worldengine/internal/core/approval"
 	"worldengine/worldengine/internal/core/runlog"
@@ -78,54 +75,3 @@ type Input struct {
 // waits, it is a *Wait or an *Abandon. About the pending command, it is an
 // *Outcome, an *Attempt, a *Reach, a *RunPause or a *Cancel.
 type Event interface{ effect(s *step) (Output, error) }
-
-// Handoff is the delivery of a valid handoff to a town that is not paused and has no pending
-// command.
-type Handoff struct {
-	Handoff *handoff.Handoff
-	// Sent are the bytes from which Handoff was parsed, for the record. If Sent is nil, the record
-	// gets the bytes of Handoff.MarshalWire.
-	Sent []byte
-	// Prior is the receipt of the key, nil if the key is free, or if the delivery retries the
-	// receipt's run.
-	Prior *dedupe.Receipt
-	// Run is the run of the delivery, and Begin its beginning. Recorded reports that the run's own subject
-	// may have records of the run, since the handoff waited.
-	Run      runevents.Identity
-	Begin    Begin
-	Recorded bool
-	// RetryOf is the run that Run retries; nil if none.
-	RetryOf *apply.RetryOf
-	// DryRun asks for the answer by the built-in rules, whatever the town's binding is.
-	DryRun bool
-}
-
-// Attributes are a town's members beside its state. A missing one stays unchanged.
-type Attributes struct {
-	Apply    apply.Binding    // "" if left out
-	Approval *approval.Policy // nil if left out
-}
-
-// Put replaces the state whose hash is Expected with State. If Expected is "", it creates the town.
-type Put struct {
-	State    town.State
-	Expected string
-	Attributes
-	// ActorID is the author: the user, or the user's role if NATS does not name the user.
-	ActorID string
-}
-
-// Patch changes members of the state whose hash is Expected, by a JSON Merge Patch (RFC 7396).
-type Patch struct {
-	Patch    any
-	Expected string
-	Attributes
-	ActorID string
-}
-
-// Remove removes a town with its pause, its binding and its waiting proposals; its keys stay
-// consumed. The town is unknown until a put creates it anew, at its last day or later.
-type Remove struct {
-	// ActorID is who removes the town: the user, or the user's role if NATS does not name the user.
-	ActorID string
-}

@@ -1,0 +1,215 @@
+package machine
+
+import (
+	"bytes"
+	"cmp"
+
+	"worldengine/dedupe"
+	"worldengine/handoff"
+	"worldengine/runevents"
+	"worldengine/worldengine/internal/core/apply"
+	"worldengine/worldengine/internal/core/approval"
+	"worldengine/worldengine/internal/core/runlog"
+	"worldengine/worldengine/internal/core/town"
+)
+
+// Handoff is the delivery of a valid handoff to a town that is not paused and has no pending
+// command.
+type Handoff struct {
+	Handoff *handoff.Handoff
+	// Sent are the bytes from which Handoff was parsed, for the record. If Sent is nil, the record
+	// gets the bytes of Handoff.MarshalWire.
+	Sent []byte
+	// Prior is the receipt of the key, nil if the key is free, or if the delivery retries the
+	// receipt's run.
+	Prior *dedupe.Receipt
+	// Run is the run of the delivery, and Begin its beginning. Recorded reports that the run's own subject
+	// may have records of the run, since the handoff waited.
+	Run      runevents.Identity
+	Begin    Begin
+	Recorded bool
+	// RetryOf is the run that Run retries; nil if none.
+	RetryOf *apply.RetryOf
+	// DryRun asks for the answer by the built-in rules, whatever the town's binding is.
+	DryRun bool
+}
+
+// judgement is a handoff on its way to a record.
+type judgement struct {
+	*Handoff
+	encoded  []byte // MarshalWire of the handoff; nil if no approval needs it, and Sent is set
+	producer *runlog.Producer
+}
+
+// effect judges a handoff. A run that waited is closed first.
+func (input *Handoff) effect(s *step) (Output, error) {
+	delivery := *input // the input stays unchanged
+	e := &delivery
+	if !e.DryRun && (s.town.Pending != nil || s.town.Paused != nil) {
+		return Output{}, ErrBusy
+	}
+	first, err := s.closeWaiting(e)
+	if err != nil {
+		return Output{}, err
+	}
+	out, err := s.judge(e)
+	out.First = first
+	return out, err
+}
+
+// closeWaiting closes the run of a handoff that waited, and has e go on with the run. The record is nil if
+// the handoff did not wait, or its run is closed.
+func (s *step) closeWaiting(e *Handoff) (*Record, error) {
+	if s.tail == nil {
+		return nil, nil
+	}
+	var closed Output
+	var err error
+	if !s.tail.Closed || s.tail.Cancelled {
+		closed, err = (&Wait{Handoff: e.Handoff, Run: e.Run, Begin: e.Begin, Closing: true}).effect(s)
+	}
+	e.Begin.status = s.tail.Status
+	return closed.Record, err
+}
+
+// judge makes the checks in their order, and applies the rules and the approval policy.
+func (s *step) judge(e *Handoff) (Output, error) {
+	j := &judgement{Handoff: e, producer: s.producer(e.Run)}
+	policy := cmp.Or(s.town.Policy, &s.Policy)
+	asks := policy.Requires(e.Handoff.Proposal.Type)
+	if asks || len(s.town.Approvals) > 0 || e.Sent == nil {
+		var err error
+		if j.encoded, err = e.Handoff.MarshalWire(); err != nil {
+			return Output{}, err
+		}
+	}
+	if e.Sent = bytes.TrimSpace(e.Sent); e.Sent == nil {
+		e.Sent = j.encoded
+	}
+	if s.tail != nil {
+		j.producer.ResumeAt(cmp.Or(s.tail.Status, runevents.RunStatusPending))
+		j.producer.Persisted(s.tail.Next)
+	}
+	checked := Check(e.Handoff, e.Prior, s.town.State)
+	if !checked.Accepted {
+		return s.refuse(j, checked.Outcome)
+	}
+	after, reason := s.Rules.Apply(s.town.State.Snapshot, &e.Handoff.Proposal)
+	if reason != "" { // nobody is asked to approve it
+		return s.conclude(j, checked.Failed(reason, s.town.State), s.town.State)
+	}
+	if asks {
+		gate := s.town.Approvals.Judge(*policy, e.Handoff, j.encoded, s.in.At.UTC())
+		if gate.Reason != "" {
+			return s.unapproved(j, checked.Unapproved(gate.Reason, gate.Detail), gate.Enqueue)
+		}
+		e.Begin.Approval = &Approval{
+			SignalID: gate.Approved.SignalID, ActorID: gate.Approved.ActorID,
+			Reason: gate.Approved.Reason, At: gate.At,
+		}
+	}
+	via := cmp.Or(s.town.Apply, s.Apply)
+	if via == apply.Local || e.DryRun {
+		return s.conclude(j, checked.Executed(after), after)
+	}
+	return s.accept(j, &checked.Outcome.Evaluation, after, via)
+}
+
+// answer returns the answer of an outcome, and its record. It emits the events of the whole run.
+func (s *step) answer(j *judgement, kind Kind, outcome handoff.Outcome) (*Answer, *Record, error) {
+	result := handoff.NewResult(j.Handoff.Handoff, outcome)
+	encoded, err := result.MarshalWire()
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := EmitRun(j.producer, j.Handoff.Handoff, result, j.Begin); err != nil {
+		return nil, nil, err
+	}
+	return &Answer{RunID: j.Run.RunID, Result: result, JSON: encoded}, &Record{
+		Kind: kind, TownID: s.in.TownID, Result: encoded, Decision: result, Handoff: j.Sent,
+		Run: j.producer.Run(), RetryOf: j.RetryOf,
+	}, nil
+}
+
+// refuse returns the record of a handoff that changes no town and consumes no key.
+func (s *step) refuse(j *judgement, outcome handoff.Outcome) (Output, error) {
+	answer, rec, err := s.answer(j, KindRefused, outcome)
+	if err != nil {
+		return Output{}, err
+	}
+	answer.First = j.Prior
+	return Output{
+		Record: rec, Subject: RefusedSubject, Answer: answer,
+		// A duplicate stays a duplicate: its key keeps the receipt.
+		Unguarded: outcome.Status == handoff.Duplicate && !apply.MayBeRetried(j.Prior.ReasonCode),
+	}, nil
+}
+
+// unapproved returns the record of a handoff without a person's approval. If ask is set, the
+// handoff waits for a decision from then on.
+func (s *step) unapproved(j *judgement, outcome handoff.Outcome, ask bool) (Output, error) {
+	if !ask {
+		return s.refuse(j, outcome)
+	}
+	answer, rec, err := s.answer(j, KindAsked, outcome)
+	if err != nil {
+		return Output{}, err
+	}
+	rec.WorldPolicy = s.worldPolicy()
+	after := s.town
+	after.Approvals = after.Approvals.Add(j.Handoff.Handoff, j.encoded, j.Run.Trace,
+		s.in.At.UTC(), s.ApprovalTimeout)
+	return Output{Record: rec, After: after, Answer: answer}, nil
+}
+
+// conclude returns the record of an accepted handoff that was executed, or failed, by the rules.
+func (s *step) conclude(j *judgement, outcome handoff.Outcome, state town.State) (Output, error) {
+	answer, rec, err := s.answer(j, KindHandoff, outcome)
+	if err != nil {
+		return Output{}, err
+	}
+	addition := handoff.AdditionOf(j.Handoff.Handoff)
+	rec.Addition, rec.WorldPolicy, rec.Rules = &addition, s.worldPolicy(), s.amounts()
+	after := s.town
+	after.State = state
+	after.Approvals = after.Approvals.MarkUsed(j.Handoff.Handoff, j.encoded, answer.RunID)
+	return Output{Record: rec, After: after, Answer: answer}, nil
+}
+
+// accept returns the first record of an accepted handoff whose command a game has to apply.
+func (s *step) accept(
+	j *judgement, evaluation *handoff.Evaluation, expected town.State, via apply.Binding,
+) (Output, error) {
+	err := EmitAccepted(j.producer, j.Handoff.Handoff, evaluation, j.Begin)
+	if err != nil {
+		return Output{}, err
+	}
+	run, at, after := j.producer.Run(), s.in.At.UTC(), s.town
+	after.Approvals = after.Approvals.MarkUsed(j.Handoff.Handoff, j.encoded, run.RunID)
+	p := &apply.Pending{
+		Binding: via, Handoff: j.Sent, Expected: expected.Canonical, RetryOf: j.RetryOf,
+		Run: run.Identity, Emitted: run.FirstSeq + int64(len(run.Events)) - 1,
+		Accepted: at, Attempt: 1, NotBefore: at, Deadline: at.Add(s.Plugin.Deadline),
+	}
+	p.EventIDs, err = runlog.DrawIDs(p.Run, s.newID, s.in.Drawn, NextEvents(1)...)
+	after.Pending = p
+	out := Output{Record: &Record{
+		Kind: KindPending, TownID: s.in.TownID, Run: run,
+		WorldPolicy: s.worldPolicy(), Rules: s.amounts(),
+	}, After: after}
+	if s.tail != nil {
+		out.Reopen = s.runRecord(p.Run, nil, false)
+		out.Reopen.Run.FirstSeq = p.Emitted + 1
+	}
+	return out, err
+}
+
+func (s *step) worldPolicy() *approval.Policy { return s.Policy.Inherited(s.town.Policy) }
+
+// amounts returns the Rules for a record: nil for the default amounts.
+func (s *step) amounts() *town.Rules {
+	if *s.Rules == town.DefaultRules() {
+		return nil
+	}
+	return s.Rules
+}
