@@ -173,7 +173,7 @@ func (x *exchange) repeatDue(ctx context.Context, why error) {
 // unanswered.
 func (x *exchange) attempt(ctx context.Context) {
 	if x.unanswered > 0 {
-		if protocol.LookupVerb(x.verb).Changes {
+		if protocol.LookupVerb(x.verb).NonIdempotent {
 			return
 		}
 		x.doubt = true
@@ -297,7 +297,7 @@ func repeatable(verb wire.Verb, refused *ReplyError) bool {
 	case http.StatusTooManyRequests:
 		return refused.RetryAfter > 0
 	case http.StatusServiceUnavailable:
-		return refused.RetryAfter > 0 && !protocol.LookupVerb(verb).Changes
+		return refused.RetryAfter > 0 && !protocol.LookupVerb(verb).NonIdempotent
 	}
 	return false
 }

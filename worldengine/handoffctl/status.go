@@ -271,7 +271,7 @@ func (t table) stats(of *messages.Server) {
 	}
 	t.linef("server\t%s, since %s", nameOf(of), of.Started.Format(time.RFC3339))
 	t.row("results", strings.Join(results, ", "))
-	t.linef("in hand\twaiting %d, applying %d, held %d with %s", s.Waiting, s.Applying,
+	t.linef("in hand\twaiting %d, applying %d, held %d with %s", s.Unfinished, s.Applying,
 		s.Overload.Held, diskspace.Size(uint64(max(s.Overload.HeldBytes, 0))))
 	t.row("refused", countsOf(s.Overload.Refused))
 	t.row("alerts", countsOf(s.Alerts))

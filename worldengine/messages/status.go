@@ -44,7 +44,7 @@ type WorldReport struct {
 	Alerts      OpenAlerts       `json:"alerts"`
 	DeadLetters uint64           `json:"deadLetters"`
 	StreamBytes uint64           `json:"streamBytes"`
-	// Waiting is how many requests are queued or in hand.
+	// Unfinished is how many requests are queued or in hand.
 	Waiting int `json:"waiting"`
 	// Servers are the writer, which has answered, and the servers that stand by.
 	Servers []Server `json:"servers"`
@@ -170,8 +170,8 @@ type Overload struct {
 type Stats struct {
 	// Results counts the results by status.
 	Results map[handoff.Status]int64 `json:"results"`
-	// Waiting is how many requests are queued or in hand.
-	Waiting int `json:"waiting"`
+	// Unfinished is how many requests are queued or in hand.
+	Unfinished int `json:"waiting"`
 	// Applying is how many of this engine's commands are being applied outside it.
 	Applying int `json:"applying"`
 	// Indexed is the log sequence up to which the index is complete.

@@ -91,7 +91,7 @@ func (e *Engine) watchHistories(ctx context.Context) {
 		}
 		for _, townID := range slices.Sorted(maps.Keys(since)) {
 			needs, _ := e.index.RequiredHistory(wire.TownToken(townID))
-			if e.log.CheckTown(needs, records.TownPriorityHandoff) == nil {
+			if e.log.CheckHistoryRoom(needs, records.TownPriorityHandoff) == nil {
 				e.alerts.Raise(alerts.HistoryRecovered.AlertSince(alerts.Subject{TownID: townID}, since[townID]))
 				delete(since, townID)
 			}

@@ -56,7 +56,7 @@ func (e *Engine) askLog(ctx context.Context, last *logAnswer) (answered bool) {
 	}
 	now := time.Now()
 	e.logAnswered.Store(&now)
-	if term := e.log.Term(); !last.once || term != "" && term != last.term {
+	if term := e.log.LeaderID(); !last.once || term != "" && term != last.term {
 		last.once, last.term = true, term
 		e.verifySoon()
 	}

@@ -27,7 +27,7 @@ func (e *Engine) reapWaiting(ctx context.Context) {
 	for ctx.Err() == nil {
 		position := e.index.Position()
 		_, err := e.index.Sync(ctx)
-		left := e.index.Waiting()
+		left := e.index.OpenRunStarts()
 		if err == nil && e.stepper.Serves() {
 			for _, seq := range left {
 				e.reap(ctx, seq)

@@ -79,7 +79,7 @@ func (e *Engine) ReportTowns(
 	if err := e.approvals.Refresh(ctx); err != nil {
 		return nil, err
 	}
-	report.Approvals, report.States.Waiting = e.approvals.Waiting(func(townID string) bool {
+	report.Approvals, report.States.Waiting = e.approvals.CountUndecided(func(townID string) bool {
 		return includes(wire.TownToken(townID))
 	})
 	return e.pluginsAbsent(report, includes), nil
@@ -190,7 +190,7 @@ func (e *Engine) IndexProgress() (indexed, end uint64) {
 // Stats returns the engine's statistics. It is cheap and reads no stream.
 func (e *Engine) Stats() messages.Stats {
 	s := messages.Stats{
-		Results: e.stepper.Results(), Waiting: e.queue.Depth(),
+		Results: e.stepper.Results(), Unfinished: e.queue.Depth(),
 		Applying:      e.dispatcher.Count(),
 		CommitsMissed: e.feed.Missed(),
 	}
@@ -207,7 +207,7 @@ func (e *Engine) Stats() messages.Stats {
 	s.WorldPaused = e.worldPause.Known().By != nil
 	s.TownsPaused = len(e.index.Newest(index.Paused))
 	s.PluginsAbsent = len(e.absences.Towns())
-	asked, _ := e.approvals.Waiting(func(string) bool { return true })
+	asked, _ := e.approvals.CountUndecided(func(string) bool { return true })
 	s.ApprovalsWaiting = asked.Count
 	if since, err := time.Parse(time.RFC3339, asked.Since); err == nil {
 		s.ApprovalOldestMs = e.config.Now().Sub(since).Milliseconds()

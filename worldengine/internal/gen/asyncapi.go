@@ -160,7 +160,7 @@ func (d *document) verb(verb wire.Verb) {
 		"tags":     []tree{{"name": "verbs"}},
 		"x-roles":  spec.Roles,
 		// A repeated request can be refused because the first one was carried out: look before asking again.
-		"x-changes": spec.Changes,
+		"x-changes": spec.NonIdempotent,
 	}
 }
 

@@ -32,7 +32,7 @@ func (g *generator) java() {
 		members: []javaMember{{"boolean", "changes",
 			"Whether a request must not be sent again before a look at its effect."}}}
 	for _, verb := range protocol.Verbs() {
-		verbs.add(string(verb), "", string(verb), protocol.LookupVerb(verb).Changes)
+		verbs.add(string(verb), "", string(verb), protocol.LookupVerb(verb).NonIdempotent)
 	}
 	statuses := javaEnum{name: "RunStatus", about: "The statuses of a run."}
 	for _, status := range runevents.RunStatuses() {

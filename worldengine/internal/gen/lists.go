@@ -17,7 +17,7 @@ func alertCodes() (codes []runevents.AlertCode) {
 
 // changing returns the verbs whose request must not be sent again before a look at its effect.
 func changing() []wire.Verb {
-	return slices.DeleteFunc(protocol.Verbs(), func(v wire.Verb) bool { return !protocol.LookupVerb(v).Changes })
+	return slices.DeleteFunc(protocol.Verbs(), func(v wire.Verb) bool { return !protocol.LookupVerb(v).NonIdempotent })
 }
 
 // moving returns the events that move the status of a run or of a step attempt.

@@ -642,7 +642,7 @@ func (w *walk) crash() {
 		case rec.Kind == machine.KindControl && rec.TownID == "":
 			w.control = machine.Town{Seq: seq, Paused: rec.Paused}
 		case rec.Kind.HasState():
-			w.machine, err = records.ReadEntry(m.RawStreamMsg)
+			w.machine, err = records.ReadTown(m.RawStreamMsg)
 			require.NoError(w.t, err)
 		case rec.Kind == machine.KindRun || rec.Kind == machine.KindEvents:
 			w.tails[rec.Run.RunID] = cmp.Or(w.tails[rec.Run.RunID], machine.NewTail(nil, 0))

@@ -197,13 +197,13 @@ func (a *Authority) checkRunLimit(ctx context.Context, run *projector.Projection
 	if slices.ContainsFunc(events, func(e runlog.Event) bool { return e.EventType.EndsRun() }) {
 		use = records.RunPriorityPause
 	}
-	if a.log.CheckRun(run.Stored, use) == nil {
+	if a.log.CheckRunRoom(run.Stored, use) == nil {
 		return nil
 	}
 	if run.Stored, err = a.log.CountMessages(ctx, layout.RunSubject(a.log.World, layout.RunToken(run.RunID))); err != nil {
 		return err
 	}
-	return a.log.CheckRun(run.Stored, use)
+	return a.log.CheckRunRoom(run.Stored, use)
 }
 
 // checkSize returns commitlog.ErrRecordTooLarge if event.list could not answer with the events of a record.

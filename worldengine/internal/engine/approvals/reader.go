@@ -135,9 +135,9 @@ func (r *Reader) Towns() map[string]int {
 	return towns
 }
 
-// Waiting counts the proposals that wait for their decision in the towns for which includes is true, and
+// CountUndecided counts the proposals that wait for their decision in the towns for which includes is true, and
 // those towns, as of the last Refresh.
-func (r *Reader) Waiting(includes func(townID string) bool) (w messages.WaitingApprovals, towns int) {
+func (r *Reader) CountUndecided(includes func(townID string) bool) (w messages.WaitingApprovals, towns int) {
 	counted := map[string]bool{}
 	for _, p := range r.all() {
 		if !p.undecided || !includes(p.townID) {

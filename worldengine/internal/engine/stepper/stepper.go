@@ -150,7 +150,7 @@ func (s *Stepper) commit(
 		}
 		return s.Log.CommitTown(ctx, rec, &out.After, t.Seq)
 	case machine.RunSubject:
-		if err := s.Log.CheckRun(tail.Stored, runPriority(rec)); err != nil {
+		if err := s.Log.CheckRunRoom(tail.Stored, runPriority(rec)); err != nil {
 			return err
 		}
 		seq, err := s.Log.CommitRun(ctx, rec, tail.Guard)
@@ -165,7 +165,7 @@ func (s *Stepper) commit(
 		}
 		return err
 	case machine.SignalSubject:
-		return s.Log.Refuse(ctx, rec, layout.SignalSubject(world), nil)
+		return s.Log.CommitRefused(ctx, rec, layout.SignalSubject(world), nil)
 	}
 	token, judged := wire.TownToken(rec.TownID), &t.Seq
 	if !t.State.Exists() {
@@ -174,7 +174,7 @@ func (s *Stepper) commit(
 	if out.Unguarded {
 		judged = nil
 	}
-	return s.Log.Refuse(ctx, rec, layout.RefusedSubject(world, token), judged)
+	return s.Log.CommitRefused(ctx, rec, layout.RefusedSubject(world, token), judged)
 }
 
 // noteStored notes that a record of an output is stored.
@@ -210,7 +210,7 @@ func (s *Stepper) CheckTown(ctx context.Context, t machine.Town, out *machine.Ou
 	if err != nil {
 		return err
 	}
-	err = s.Log.CheckTown(needs, townPriority(&t, out))
+	err = s.Log.CheckHistoryRoom(needs, townPriority(&t, out))
 	if err != nil {
 		s.Full(townID, needs)
 	}

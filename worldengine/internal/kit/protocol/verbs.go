@@ -32,10 +32,10 @@ type VerbSpec struct {
 	SlotKey SlotKey
 	// Lists is set if the verb reads through a world, so that fewer of its requests may wait.
 	Lists bool
-	// Changes means that a repeated request can be refused because the first one was carried out. A
+	// NonIdempotent means that a repeated request can be refused because the first one was carried out. A
 	// client that got no answer, or a 503, must read the present state before it repeats such a
 	// request. A handoff and a run.append have keys instead, which make a repetition safe.
-	Changes bool
+	NonIdempotent bool
 	// Signal is set if a refusal leaves a SignalRejected even when the sender has no right to the
 	// verb. It is not set for approval.decide, which crosses from the clients' account: there, any
 	// user's request may have approval.decide as its reply subject.
@@ -83,33 +83,33 @@ var verbSpecs = []VerbSpec{
 	{Verb: wire.TownHistory, Roles: readers},
 	{Verb: wire.MemoryGet, Roles: readers},
 	{Verb: wire.TownList, Roles: readers, Lists: true},
-	{Verb: wire.TownPut, Roles: []wire.Role{wire.Plugin, wire.Operator}, Changes: true, AnswerTimeout: 2 * time.Minute},
-	{Verb: wire.TownPatch, Roles: []wire.Role{wire.Plugin, wire.Operator}, Changes: true, AnswerTimeout: 2 * time.Minute},
-	{Verb: wire.TownRemove, Roles: []wire.Role{wire.Operator}, Changes: true, AnswerTimeout: 2 * time.Minute},
+	{Verb: wire.TownPut, Roles: []wire.Role{wire.Plugin, wire.Operator}, NonIdempotent: true, AnswerTimeout: 2 * time.Minute},
+	{Verb: wire.TownPatch, Roles: []wire.Role{wire.Plugin, wire.Operator}, NonIdempotent: true, AnswerTimeout: 2 * time.Minute},
+	{Verb: wire.TownRemove, Roles: []wire.Role{wire.Operator}, NonIdempotent: true, AnswerTimeout: 2 * time.Minute},
 	{Verb: wire.ResultGet, Roles: readers, SlotKey: SlotIdempotencyKey},
 	{Verb: wire.RunGet, Roles: readers, SlotKey: SlotRun},
 	{Verb: wire.RunList, Roles: readers, Lists: true},
 	{Verb: wire.RunEvents, Roles: readers, SlotKey: SlotRun},
 	{Verb: wire.EventList, Roles: readers, AnswerTimeout: time.Minute},
 	{Verb: wire.RunAppend, Roles: []wire.Role{wire.Plugin, wire.Operator}, AnswerTimeout: 2 * time.Minute},
-	{Verb: wire.RunCancel, Roles: []wire.Role{wire.Operator}, SlotKey: SlotRun, Changes: true, Signal: true},
-	{Verb: wire.RunRetry, Roles: []wire.Role{wire.Operator}, SlotKey: SlotRun, Changes: true, Signal: true,
+	{Verb: wire.RunCancel, Roles: []wire.Role{wire.Operator}, SlotKey: SlotRun, NonIdempotent: true, Signal: true},
+	{Verb: wire.RunRetry, Roles: []wire.Role{wire.Operator}, SlotKey: SlotRun, NonIdempotent: true, Signal: true,
 		AnswerTimeout: 2 * time.Minute},
-	{Verb: wire.ControlPause, Roles: []wire.Role{wire.Operator}, Changes: true, Signal: true},
-	{Verb: wire.ControlResume, Roles: []wire.Role{wire.Operator}, Changes: true, Signal: true},
+	{Verb: wire.ControlPause, Roles: []wire.Role{wire.Operator}, NonIdempotent: true, Signal: true},
+	{Verb: wire.ControlResume, Roles: []wire.Role{wire.Operator}, NonIdempotent: true, Signal: true},
 	{Verb: wire.ControlGet, Roles: readers},
 	{Verb: wire.AlertList, Roles: []wire.Role{wire.Operator, wire.Observer}, Lists: true},
 	{Verb: wire.AlertAck, Roles: []wire.Role{wire.Operator}},
 	{Verb: wire.ApprovalList, Roles: []wire.Role{wire.Operator, wire.Approver, wire.Observer}, Lists: true},
-	{Verb: wire.ApprovalDecide, Roles: []wire.Role{wire.Operator, wire.Approver}, Changes: true,
+	{Verb: wire.ApprovalDecide, Roles: []wire.Role{wire.Operator, wire.Approver}, NonIdempotent: true,
 		AnswerTimeout: 2 * time.Minute},
 	{Verb: wire.WhoAmI, Roles: readers},
 	{Verb: wire.WorldStatus, Roles: readers, Lists: true},
 	{Verb: wire.WorldSamples, Roles: readers, Lists: true},
 	{Verb: wire.WorldClients, Roles: []wire.Role{wire.Operator, wire.Observer}, Lists: true},
 	{Verb: wire.WorldsList, Roles: readers, SlotKey: SlotWorld, Lists: true},
-	{Verb: wire.WorldsCreate, Roles: []wire.Role{wire.Operator}, SlotKey: SlotWorld, Changes: true,
+	{Verb: wire.WorldsCreate, Roles: []wire.Role{wire.Operator}, SlotKey: SlotWorld, NonIdempotent: true,
 		AnswerTimeout: 2 * time.Minute},
-	{Verb: wire.WorldsRemove, Roles: []wire.Role{wire.Operator}, SlotKey: SlotWorld, Changes: true,
+	{Verb: wire.WorldsRemove, Roles: []wire.Role{wire.Operator}, SlotKey: SlotWorld, NonIdempotent: true,
 		AnswerTimeout: 2 * time.Minute},
 }

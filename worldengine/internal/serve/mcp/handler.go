@@ -34,7 +34,7 @@ type Caller struct {
 type HandlerConfig struct {
 	// Open returns the configuration of a new session of a caller; required.
 	Open func(r *http.Request, caller Caller) (Config, error)
-	// MostSessions and MostOfUser bound the sessions, in all and of one user; 1,000 and 100. A further
+	// MaxSessions and MaxOfUser bound the sessions, in all and of one user; 1,000 and 100. A further
 	// session ends the one that has gone longest without a request.
 	MaxSessions, MaxOfUser int
 	// Idle is how long a session lasts without a request; 30 minutes. An open stream is a request.

@@ -175,7 +175,7 @@ func (s scrape) served(stats *messages.Stats, overload *messages.Overload) {
 		s.counter(alertsMoreTotal, n, string(code))
 	}
 	s.counter(commitsMissed, stats.CommitsMissed)
-	s.gauge(waiting, float64(stats.Waiting))
+	s.gauge(waiting, float64(stats.Unfinished))
 	s.gauge(applying, float64(stats.Applying))
 	if stats.BusPublished != nil {
 		s.gauge(busSeq, float64(*stats.BusPublished))

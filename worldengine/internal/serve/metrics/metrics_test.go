@@ -44,7 +44,7 @@ func filled() *metrics.Metrics {
 			Worlds: []metrics.WorldSample{{
 				World: "main", Serving: true,
 				Stats: messages.Stats{
-					Results: map[handoff.Status]int64{handoff.Executed: 7}, Waiting: 2, Applying: 1,
+					Results: map[handoff.Status]int64{handoff.Executed: 7}, Unfinished: 2, Applying: 1,
 					Indexed: 40, BusPublished: &published, ProjectorLagMs: &lag,
 					AlertCounts: messages.AlertCounts{
 						Alerts: map[runevents.AlertCode]int64{runevents.StorageFailed: 1}, AlertsLost: 1,

@@ -168,10 +168,10 @@ func (s *Server) serveRequests(context.Context) (err error) {
 	listeners := []service.Listener{{Replies: s.conn}}
 	purposes := []purpose{requesting}
 	if s.config.anonymousClients() {
-		if s.answering, err = s.connect(answering, nil); err != nil {
+		if s.replyConn, err = s.connect(answering, nil); err != nil {
 			return err
 		}
-		listeners = append(listeners, service.Listener{Replies: s.answering})
+		listeners = append(listeners, service.Listener{Replies: s.replyConn})
 		purposes = append(purposes, requestingClients)
 	}
 	for i := range listeners {

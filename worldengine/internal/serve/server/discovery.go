@@ -56,7 +56,7 @@ func (s *Server) watchWorlds(ctx context.Context) error {
 		return err
 	}
 	ctx, s.stopDiscovery = context.WithCancel(context.WithoutCancel(ctx))
-	s.looking.Go(func() {
+	s.discovery.Go(func() {
 		for s.awaitLook(ctx, changed) {
 			bounded, cancel := context.WithTimeout(ctx, lookTimeout)
 			err := s.findWorlds(bounded, js)

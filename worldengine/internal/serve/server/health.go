@@ -31,7 +31,7 @@ var (
 func (h *hosted) ready() error {
 	t := h.serving.Load()
 	if t == nil {
-		return *h.idle.Load()
+		return *h.unserved.Load()
 	}
 	if err := t.engine.StorageError(); err != nil {
 		return err

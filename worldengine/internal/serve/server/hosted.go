@@ -38,29 +38,29 @@ type hosted struct {
 	console  *rcon.Console          // nil without one
 	logger   *slog.Logger
 
-	decided chan struct{}               // closed when the first start has succeeded or failed
-	existed atomic.Bool                 // the world's log was seen
-	turns   chan placement.Action       // decisions of the placer for the goroutine that stands by or serves
-	grown   chan struct{}               // the writer has announced more than this server's index has
-	synced  atomic.Int64                // when the index had read the log last, in Unix milliseconds
-	elector *lease.Elector              // nil if no other server can join
-	serving atomic.Pointer[tenure]      // nil while the server stands by
-	idle    atomic.Pointer[error]       // why serving is nil
-	index   atomic.Pointer[index.Index] // follows the log; nil before there is one
-	ctx     context.Context             // of the goroutines that start the world and stand by
-	stop    context.CancelFunc          // ends them
-	ended   sync.WaitGroup              // of them
+	decided  chan struct{}               // closed when the first start has succeeded or failed
+	existed  atomic.Bool                 // the world's log was seen
+	actions  chan placement.Action       // decisions of the placer for the goroutine that stands by or serves
+	behind   chan struct{}               // the writer has announced more than this server's index has
+	synced   atomic.Int64                // when the index had read the log last, in Unix milliseconds
+	elector  *lease.Elector              // nil if no other server can join
+	serving  atomic.Pointer[tenure]      // nil while the server stands by
+	unserved atomic.Pointer[error]       // why serving is nil
+	index    atomic.Pointer[index.Index] // follows the log; nil before there is one
+	ctx      context.Context             // of the goroutines that start the world and stand by
+	stop     context.CancelFunc          // ends them
+	ended    sync.WaitGroup              // of them
 }
 
 // newHosted makes the parts of a world that do not require NATS. If it fails, it leaves none.
 func newHosted(s *Server, world string) (h *hosted, err error) {
 	h = &hosted{server: s, world: world, logger: s.config.Logger, decided: make(chan struct{}),
-		turns: make(chan placement.Action), grown: make(chan struct{}, 1)}
+		actions: make(chan placement.Action), behind: make(chan struct{}, 1)}
 	h.ctx, h.stop = context.WithCancel(context.Background())
 	if s.config.several() {
 		h.logger = ratelimit.Logger(h.logger.With("world", world), nil)
 	}
-	h.idle.Store(&errStarting)
+	h.unserved.Store(&errStarting)
 	if c := s.config.Worlds.Consoles[world]; c != nil {
 		if h.console, err = rcon.New(*c); err != nil {
 			return nil, err
@@ -116,7 +116,7 @@ func (h *hosted) run() {
 			return
 		}
 		if err != nil {
-			h.refuse(fmt.Errorf("the world %s cannot be served: %w", h.world, err))
+			h.setUnserved(fmt.Errorf("the world %s cannot be served: %w", h.world, err))
 		}
 		if !tried {
 			close(h.decided)
@@ -129,9 +129,9 @@ func (h *hosted) run() {
 	}
 }
 
-// refuse notes why the world is not served.
-func (h *hosted) refuse(err error) {
-	h.idle.Store(&err)
+// setUnserved notes why the world is not served.
+func (h *hosted) setUnserved(err error) {
+	h.unserved.Store(&err)
 	h.logger.Error("the world is not served; will try again", "error", err)
 }
 
@@ -193,7 +193,7 @@ func (h *hosted) serveOrStandBy(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	h.idle.CompareAndSwap(&errStarting, &errStandby) // else the reason of a failed try stays
+	h.unserved.CompareAndSwap(&errStarting, &errStandby) // else the reason of a failed try stays
 	h.ended.Go(func() { h.alternate(h.ctx, js) })
 	return nil
 }
@@ -253,7 +253,7 @@ func (h *hosted) forgetSettings() {
 func (h *hosted) close(ctx context.Context) (err error) {
 	h.stop()
 	h.ended.Wait()
-	h.idle.Store(&errDraining)
+	h.unserved.Store(&errDraining)
 	if t := h.serving.Swap(nil); t != nil {
 		err = h.finish(ctx, t)
 	}

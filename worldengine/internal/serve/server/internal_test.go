@@ -23,7 +23,7 @@ func TestReadyz_OtherWorlds(t *testing.T) {
 	}
 	add := func(world string, idle error) {
 		h := &hosted{world: world}
-		h.idle.Store(&idle)
+		h.unserved.Store(&idle)
 		require.True(t, s.worlds.add(h))
 	}
 	add("hidden", errors.New("the log of hidden is damaged"))

@@ -143,7 +143,7 @@ func (m *manager) removeServed(ctx context.Context, h *hosted, force bool) error
 func (m *manager) requireUnused(ctx context.Context, h *hosted) error {
 	if t := h.serving.Load(); t != nil {
 		stats := t.engine.Stats()
-		if n := max(t.service.Overload().Held, stats.Waiting+stats.Applying); n > 0 {
+		if n := max(t.service.Overload().Held, stats.Unfinished+stats.Applying); n > 0 {
 			return fmt.Errorf("%w: %d of its requests are in hand: pause the world and wait, or force the "+
 				"removal", service.ErrWorldInUse, n)
 		}

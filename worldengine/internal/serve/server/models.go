@@ -49,5 +49,5 @@ func (h *hosted) Unserved() error {
 	if h.serving.Load() != nil {
 		return nil
 	}
-	return *h.idle.Load()
+	return *h.unserved.Load()
 }

@@ -61,22 +61,22 @@ func (c *Config) noStreamsError(err error) error {
 
 // Server is a running world engine. Start makes one, Close ends it.
 type Server struct {
-	config    Config
-	url       string
-	embedded  *embedded.NATS   // nil if an existing NATS was joined
-	conn      *nats.Conn       // commits, reads, and answers in the world's account
-	followers *nats.Conn       // for readers of the log
-	dials     atomic.Uint64    // of conn and followers
-	asking    *nats.Conn       // asks plugins, on inboxes of its own; nil if there is one account
-	keeper    *lease.Keeper    // renews the leases of all worlds
-	service   *service.Service // receives the requests of all worlds
-	answering *nats.Conn       // answers in the clients' account; nil if no requests are received there
-	http      *httpd.Server    // nil without HTTP
-	bridge    *httpd.Bridge    // leads browsers to NATS; nil without HTTP
-	models    *mcphttp.Gate    // nil without HTTP
-	metrics   *metrics.Metrics // nil without HTTP
-	webhooks  *webhook.Sender  // nil without a webhook
-	tls       *tlsfiles.Live   // nil without TLS
+	config     Config
+	url        string
+	embedded   *embedded.NATS   // nil if an existing NATS was joined
+	conn       *nats.Conn       // commits, reads, and answers in the world's account
+	readConn   *nats.Conn       // for readers of the log
+	dials      atomic.Uint64    // of conn and readConn
+	pluginConn *nats.Conn       // asks plugins, on inboxes of its own; nil if there is one account
+	keeper     *lease.Keeper    // renews the leases of all worlds
+	service    *service.Service // receives the requests of all worlds
+	replyConn  *nats.Conn       // answers in the clients' account; nil if no requests are received there
+	http       *httpd.Server    // nil without HTTP
+	bridge     *httpd.Bridge    // leads browsers to NATS; nil without HTTP
+	models     *mcphttp.Gate    // nil without HTTP
+	metrics    *metrics.Metrics // nil without HTTP
+	webhooks   *webhook.Sender  // nil without a webhook
+	tls        *tlsfiles.Live   // nil without TLS
 
 	accessing sync.Mutex     // guards access and granted
 	access    *access.Config // in force; nil without access control
@@ -90,7 +90,7 @@ type Server struct {
 	changed       chan struct{}      // see Changed
 	draining      atomic.Bool        // Close was called
 	stopDiscovery context.CancelFunc // ends looking for worlds
-	looking       sync.WaitGroup
+	discovery     sync.WaitGroup
 
 	parts lifecycle.List
 }
@@ -129,7 +129,7 @@ func (s *Server) offline() []lifecycle.Part {
 // online returns the other parts. They stop in the reverse order, which loses no answer: first no language
 // model and no other server can bring new work, then each world answers the requests that it has received and
 // releases its lease, then the connections that carried the answers close, and NATS after them. A part without
-// Start ends the work that the parts behind it begin, even if one of them fails.
+// Start only stops: it stands before the parts whose work it ends, so it also runs if one of them fails to start.
 func (s *Server) online() []lifecycle.Part {
 	return []lifecycle.Part{
 		{Name: "HTTP", Start: s.listenHTTP, Stop: s.closeHTTP},
@@ -220,7 +220,7 @@ func (s *Server) connectAll(ctx context.Context) (err error) {
 		return fmt.Errorf("server: JetStream: %w", err)
 	}
 	s.keeper = lease.NewKeeper(js)
-	if s.followers, err = s.connect(following, nil); err != nil {
+	if s.readConn, err = s.connect(following, nil); err != nil {
 		return err
 	}
 	if s.embedded != nil {
@@ -229,10 +229,10 @@ func (s *Server) connectAll(ctx context.Context) (err error) {
 		}
 	}
 	if s.config.twoAccounts() {
-		if s.asking, err = s.connect(asking, nil); err != nil {
+		if s.pluginConn, err = s.connect(asking, nil); err != nil {
 			return err
 		}
-		s.config.Engine.Plugins = s.asking
+		s.config.Engine.Plugins = s.pluginConn
 	}
 	if s.config.Access != nil && s.embedded == nil {
 		return s.tryCrossing(ctx)
@@ -241,7 +241,7 @@ func (s *Server) connectAll(ctx context.Context) (err error) {
 }
 
 func (s *Server) disconnect(context.Context) error {
-	for _, nc := range []*nats.Conn{s.conn, s.followers, s.asking, s.answering} {
+	for _, nc := range []*nats.Conn{s.conn, s.readConn, s.pluginConn, s.replyConn} {
 		if nc != nil {
 			nc.Close()
 		}
@@ -267,7 +267,7 @@ func (s *Server) drain(context.Context) error {
 		s.placer.Drain()
 	}
 	s.stopDiscovery()
-	s.looking.Wait()
+	s.discovery.Wait()
 	return nil
 }
 

@@ -69,7 +69,7 @@ func (h *hosted) Indexed() (seq uint64, known bool) {
 // Act has the goroutine that stands by or serves carry out a decision, unless it is at work.
 func (h *hosted) Act(action placement.Action) bool {
 	select {
-	case h.turns <- action:
+	case h.actions <- action:
 		return true
 	default:
 		return false
@@ -80,7 +80,7 @@ func (h *hosted) Act(action placement.Action) bool {
 func (h *hosted) NoteEnd(end uint64) {
 	if x := h.index.Load(); x == nil || x.Position() < end {
 		select {
-		case h.grown <- struct{}{}:
+		case h.behind <- struct{}{}:
 		default:
 		}
 	} else {

@@ -37,7 +37,7 @@ func (h *hosted) alternate(ctx context.Context, js jetstream.JetStream) {
 		select {
 		case <-t.lease.Lost():
 			h.withdraw(ctx, t)
-		case <-h.turns: // placement.HandOver
+		case <-h.actions: // placement.HandOver
 			h.handOver(ctx, t)
 		case <-ctx.Done():
 		}
@@ -62,11 +62,11 @@ func (h *hosted) standBy(ctx context.Context, js jetstream.JetStream) {
 	}
 	switch {
 	case err == nil:
-		h.idle.Store(&errStandby)
+		h.unserved.Store(&errStandby)
 		h.server.noteChange()
 	case ctx.Err() == nil:
 		refused := fmt.Errorf("standby: the world cannot be served: %w", err)
-		h.idle.Store(&refused)
+		h.unserved.Store(&refused)
 		h.logger.Error("this server cannot take over, and stands by", "error", err)
 	}
 }
@@ -77,7 +77,7 @@ func (h *hosted) acquireInTurn(ctx context.Context) (*lease.Lease, error) {
 	h.server.placer.Rouse()
 	for {
 		select {
-		case action := <-h.turns:
+		case action := <-h.actions:
 			if held := h.act(ctx, action); held != nil {
 				return held, nil
 			}
@@ -156,7 +156,7 @@ func (h *hosted) follow(ctx context.Context, js jetstream.JetStream) {
 			h.logger.Warn("the log cannot be followed; will try again", "error", err)
 		}
 		select {
-		case <-h.grown:
+		case <-h.behind:
 		case <-time.After(every):
 		case <-ctx.Done():
 		}

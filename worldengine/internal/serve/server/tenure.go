@@ -67,7 +67,7 @@ func (h *hosted) startTenure(ctx context.Context, t *tenure) error {
 	if err != nil {
 		return err
 	}
-	t.engine, err = engine.Open(ctx, s.conn, s.followers, ofEngine)
+	t.engine, err = engine.Open(ctx, s.conn, s.readConn, ofEngine)
 	if err != nil {
 		return err
 	}
@@ -155,7 +155,7 @@ func (h *hosted) finish(ctx context.Context, t *tenure) (err error) {
 		err = errors.Join(err, t.engine.Close(ctx))
 	}
 	// The last answers must have left before another server takes over.
-	for _, nc := range []*nats.Conn{h.server.conn, h.server.answering} {
+	for _, nc := range []*nats.Conn{h.server.conn, h.server.replyConn} {
 		if nc == nil {
 			continue
 		}

@@ -23,14 +23,14 @@ const requestBytes = 1 << 10
 func (w *World) admit(e *endpoint, in *incoming) {
 	of, now, why := e.slots.acquire(w.config.World, w.subject(e, in))
 	if why != granted {
-		w.refuse(in, why, pauseFor(now))
+		w.shed(in, why, pauseFor(now))
 		return
 	}
 	// A request of any size fits if it is the only one.
 	bytes := min(requestBytes+e.weight*int64(len(in.data)), w.memory.bound)
-	if !w.memory.reserve(&w.usage, bytes, e.reads) {
+	if !w.memory.reserve(&w.usage, bytes, !e.queued) {
 		e.slots.release(of)
-		w.refuse(in, memoryFull, max(pauseFor(now), memoryRetryMs))
+		w.shed(in, memoryFull, max(pauseFor(now), memoryRetryMs))
 		return
 	}
 	in.slots, in.slotOwner, in.bytes = e.slots, of, bytes
@@ -43,7 +43,7 @@ func (w *World) admit(e *endpoint, in *incoming) {
 // of a town outside its rights.
 func (w *World) subject(e *endpoint, in *incoming) []byte {
 	id := peekID(e.slotKey, in.data)
-	if !e.reads && w.Service.config.Access != nil && in.rights.CheckTown(string(id)) != nil {
+	if e.queued && w.Service.config.Access != nil && in.rights.CheckTown(string(id)) != nil {
 		return nil
 	}
 	return id
@@ -65,7 +65,7 @@ type usage struct {
 }
 
 // memoryBudget bounds the memory of all admitted requests. If several worlds are open, a world may
-// have at most as much as is free. memory is safe for concurrent use.
+// have at most as much as is free. A memoryBudget is safe for concurrent use.
 type memoryBudget struct {
 	bound int64
 	open  *atomic.Int64 // how many worlds share the memory
@@ -107,8 +107,8 @@ func (m *memoryBudget) read(world *usage) usage {
 	return *world
 }
 
-// refusalNames are the names of the refusals in statistics, for operators.
-var refusalNames = [...]string{
+// shedReasonNames are the names of the reasons in statistics, for operators.
+var shedReasonNames = [...]string{
 	townFull: "town", worldFull: "world", serverFull: "server", memoryFull: "bytes", queueFull: "queue",
 }
 
@@ -121,16 +121,16 @@ func (w *World) Overload() messages.Overload {
 		Refused: map[string]int64{}, StrayReplies: w.strayReplies.Load(),
 	}
 	for why := townFull; why <= queueFull; why++ {
-		if n := w.refused[why].Load(); n > 0 || why != serverFull {
-			o.Refused[refusalNames[why]] = n
+		if n := w.shedCounts[why].Load(); n > 0 || why != serverFull {
+			o.Refused[shedReasonNames[why]] = n
 		}
 	}
 	return o
 }
 
-// refuse counts a refusal, and answers with 429.
-func (w *World) refuse(in *incoming, why refusal, pause int) {
-	w.refused[why].Add(1)
+// shed counts a request that is shed, and answers with 429.
+func (w *World) shed(in *incoming, why shedReason, pause int) {
+	w.shedCounts[why].Add(1)
 	w.observe(in, wire.CodeOverloaded)
 	answers := &overloaded
 	if why == serverFull {

@@ -97,7 +97,7 @@ func TestRefuse_ServerFull(t *testing.T) {
 	b := openAnother(a.Service, "b")
 	replies, err := nc.SubscribeSync(nc.NewInbox())
 	require.NoError(t, err)
-	e := &endpoint{slotKey: aboutTown, slots: a.slots(1, 1), lanes: []*lane{newLane()}}
+	e := &endpoint{slotKey: aboutTown, queued: true, slots: a.slots(1, 1), lanes: []*lane{newLane()}}
 	for _, w := range []*World{a, b, a} {
 		w.admit(e, &incoming{
 			world: w, listener: &Listener{Requests: nc}, inbox: replies.Subject, data: []byte("{}"),
@@ -127,7 +127,7 @@ func TestAdmit_Slots(t *testing.T) {
 	var verbs []wire.Verb
 	for _, e := range w.endpoints {
 		verbs = append(verbs, e.Verb)
-		if !e.reads { // these share the slots of handoffs
+		if e.queued { // these share the slots of handoffs
 			continue
 		}
 		spec, bound := e.VerbSpec, many
@@ -289,12 +289,12 @@ func TestSubject_OwnTowns(t *testing.T) {
 	rights := w.Service.config.Access.WorldRights(access.Headers{
 		Decoded: nats.Header{layout.UserHeader: {`{"user":"ada"}`}},
 	}, "")
-	subject := func(data string, reads bool) string {
-		e := &endpoint{slotKey: aboutTown, reads: reads}
+	subject := func(data string, queued bool) string {
+		e := &endpoint{slotKey: aboutTown, queued: queued}
 		return string(w.subject(e, &incoming{rights: rights, data: []byte(data)}))
 	}
-	require.Equal(t, "Fort А", subject(`{"townId":"Fort А"}`, false))
-	require.Equal(t, "Fort А", subject(`{"townId":"Fort \u0410"}`, false))
-	require.Empty(t, subject(`{"townId":"Fort \u0411"}`, false))
-	require.Equal(t, "Fort Б", subject(`{"townId":"Fort \u0411"}`, true), "a read counts for any")
+	require.Equal(t, "Fort А", subject(`{"townId":"Fort А"}`, true))
+	require.Equal(t, "Fort А", subject(`{"townId":"Fort \u0410"}`, true))
+	require.Empty(t, subject(`{"townId":"Fort \u0411"}`, true))
+	require.Equal(t, "Fort Б", subject(`{"townId":"Fort \u0411"}`, false), "a read counts for any")
 }

@@ -23,14 +23,16 @@ import (
 type endpoint struct {
 	*protocol.VerbSpec
 	// handle carries out a request and returns its reply: a *nats.Msg to send as it is, or a value to
-	// send as JSON. It returns nil if the reply comes later, such as from the engine. If do returns
+	// send as JSON. It returns nil if the reply comes later, such as from the engine. If handle returns
 	// an error, the client gets the error.
 	handle  handler
 	lanes   []*lane // to the workers
 	slots   *slots
 	slotKey member // the member by which requests share the slots
-	reads   bool   // the verb only reads, gives a signal, or acknowledges an alert
-	limit   int    // of a request, in bytes
+	// queued is set if requests wait in the engine: for all verbs but reads, signals and alert.ack. A dry run
+	// of a handoff counts as queued, so that it has no more room than the handoff.
+	queued bool
+	limit  int // of a request, in bytes
 	// weight is the number of bytes of Config.MaxHeld that each byte of a request uses, since the
 	// text and its parsed tree take memory.
 	weight int64
@@ -60,7 +62,7 @@ func (s *Service) makeEndpoints() {
 	waiting := s.config.MaxWaiting
 	s.dryRuns = s.start(&endpoint{
 		VerbSpec: protocol.LookupVerb(wire.Handoff), handle: (*World).dryRun, slots: s.slots(waiting, 2*waiting),
-		slotKey: aboutTown, limit: maxHandoff, weight: handoffWeight,
+		slotKey: aboutTown, queued: true, limit: maxHandoff, weight: handoffWeight,
 	}, 1, s.config.ReadWorkers)
 	s.endpoints = slices.Concat(s.townEndpoints(), s.runEndpoints(), s.signalEndpoints(),
 		s.worldEndpoints(), s.worldsEndpoints(), []*endpoint{
@@ -132,7 +134,7 @@ func (s *Service) reading(verb wire.Verb, do handler) *endpoint {
 	about := strconv.Quote(string(cmp.Or(spec.SlotKey, protocol.SlotTown)))
 	return &endpoint{
 		VerbSpec: spec, handle: do, slots: s.slots(waiting, 2*waiting),
-		slotKey: member(about), reads: true, limit: maxRequest, weight: readWeight,
+		slotKey: member(about), limit: maxRequest, weight: readWeight,
 	}
 }
 
@@ -147,8 +149,8 @@ func (s *Service) submits(
 	verb wire.Verb, do handler, limit int, weight int64,
 ) *endpoint {
 	return s.start(&endpoint{
-		VerbSpec: protocol.LookupVerb(verb), handle: do, slots: s.changes, slotKey: aboutTown, limit: limit,
-		weight: weight,
+		VerbSpec: protocol.LookupVerb(verb), handle: do, slots: s.changes, slotKey: aboutTown, queued: true,
+		limit: limit, weight: weight,
 	}, min(maxLanes, runtime.GOMAXPROCS(0)), 1)
 }
 

@@ -154,7 +154,7 @@ func (w *World) fail(in *incoming, err error) {
 	if errors.Is(err, engine.ErrOverloaded) { // the engine's queue has refused the request
 		pause := pauseFor(in.slots.load(in.slotOwner))
 		w.release(in)
-		w.refuse(in, queueFull, pause)
+		w.shed(in, queueFull, pause)
 		return
 	}
 	w.release(in)
@@ -198,8 +198,8 @@ func headerText(text string) string {
 	return text[:min(len(text), maxHeaderText)]
 }
 
-// refused returns the error of a request that is refused before it is parsed.
-func refused(code schemas.Code, format string, args ...any) error {
+// invalidRequest returns the error of a request that is refused before it is parsed.
+func invalidRequest(code schemas.Code, format string, args ...any) error {
 	return &schemas.ValidationError{
 		Code: code, Violations: []schemas.Violation{{Message: fmt.Sprintf(format, args...)}},
 	}

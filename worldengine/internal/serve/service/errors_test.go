@@ -33,7 +33,7 @@ func TestErrorReply_Texts(t *testing.T) {
 		message string // a part of it
 		details int
 	}{
-		{refused(schemas.CodePayloadTooLarge, "has 9 bytes"), "413", wire.CodePayloadTooLarge, "", "9 bytes", 1},
+		{invalidRequest(schemas.CodePayloadTooLarge, "has 9 bytes"), "413", wire.CodePayloadTooLarge, "", "9 bytes", 1},
 		{&town.ConflictError{Expected: "a", Actual: "b"}, "409", wire.CodeSnapshotConflict,
 			"", "is b, not the expected a", 0},
 		{game.Refused(new(engine.Signal), &approval.Refusal{Code: wire.CodeNotPaused,

@@ -47,42 +47,48 @@ func (w *World) handle(listener *Listener, e *endpoint, msg *nats.Msg, crossed b
 		world: w, listener: listener, inbox: msg.Reply, endpoint: e, start: time.Now(),
 		data: msg.Data, header: msg.Header,
 	}
-	if w.mayAnswer(msg.Reply) {
-		if err := w.checkAndAdmit(e, in, headersOf(msg), crossed); err != nil {
-			w.fail(in, err)
-		}
+	if !w.mayAnswer(msg.Reply) {
+		return
 	}
+	e, err := w.route(e, in, headersOf(msg), crossed)
+	if err != nil {
+		w.fail(in, err)
+		return
+	}
+	w.admit(e, in)
 }
 
-// checkAndAdmit admits a request to an endpoint, or returns the error for the client.
-func (w *World) checkAndAdmit(e *endpoint, in *incoming, headers access.Headers, crossed bool) error {
+// route checks the rights of a request's sender, and returns the endpoint that works on the request, or the
+// error for the client.
+func (w *World) route(
+	e *endpoint, in *incoming, headers access.Headers, crossed bool,
+) (*endpoint, error) {
 	certain, users := headers.Readable(), w.Service.config.Access
 	in.rights = users.WorldRights(headers, in.inbox)
 	if crossed {
 		in.rights, certain = users.ClientRights(headers)
 	}
 	if !certain {
-		return errHeadersUnreadable
+		return nil, errHeadersUnreadable
 	}
 	if err := in.rights.World(w.config.World); err != nil && !e.Verb.ManagesWorlds() {
-		return err
+		return nil, err
 	}
 	err := in.rights.CheckVerb(e.Verb)
 	if e.Signal {
 		in.signalRefusal, err = err, nil
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if e, err = w.route(e, in.header); err != nil {
-		return err
+	if e, err = w.orDryRuns(e, in.header); err != nil {
+		return nil, err
 	}
 	if len(in.data) > e.limit {
-		return refused(schemas.CodePayloadTooLarge, "has %d bytes, at most %d are read",
+		return nil, invalidRequest(schemas.CodePayloadTooLarge, "has %d bytes, at most %d are read",
 			len(in.data), e.limit)
 	}
-	w.admit(e, in)
-	return nil
+	return e, nil
 }
 
 // headersOf returns the headers of a received message, and their size on the wire. It returns the
@@ -105,11 +111,11 @@ func (s *Service) mayAnswer(reply string) bool {
 	return false
 }
 
-// route returns the endpoint that works on a request: e, or s.dryRuns for the dry run of a handoff.
+// orDryRuns returns the endpoint that works on a request: e, or s.dryRuns for the dry run of a handoff.
 // It refuses the dry run of any other verb that changes something, also of alert.ack, which clients
 // may repeat.
-func (s *Service) route(e *endpoint, header nats.Header) (*endpoint, error) {
-	if e.reads && !e.Changes && e.Verb != wire.AlertAck {
+func (s *Service) orDryRuns(e *endpoint, header nats.Header) (*endpoint, error) {
+	if !e.queued && !e.NonIdempotent && e.Verb != wire.AlertAck {
 		return e, nil
 	}
 	switch dry, err := isDryRun(header); {
@@ -118,7 +124,7 @@ func (s *Service) route(e *endpoint, header nats.Header) (*endpoint, error) {
 	case e.Verb == wire.Handoff:
 		return s.dryRuns, nil
 	}
-	return nil, refused(schemas.CodeSchemaValidation,
+	return nil, invalidRequest(schemas.CodeSchemaValidation,
 		"the header %s is for %s alone, not for %s", wire.DryRunHeader, wire.Handoff, e.Verb)
 }
 
@@ -133,7 +139,7 @@ func isDryRun(header nats.Header) (bool, error) {
 		case len(values) == 1 && strings.EqualFold(values[0], "true"):
 			return true, nil
 		case len(values) != 1 || !strings.EqualFold(values[0], "false"):
-			return false, refused(schemas.CodeSchemaValidation,
+			return false, invalidRequest(schemas.CodeSchemaValidation,
 				"the header %s must be true or false", wire.DryRunHeader)
 		}
 	}

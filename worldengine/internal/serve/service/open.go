@@ -55,7 +55,7 @@ type World struct {
 
 	subscriptions []*nats.Subscription
 	usage         usage // guarded by Service.memory
-	refused       [len(refusalNames)]atomic.Int64
+	shedCounts    [len(shedReasonNames)]atomic.Int64
 	counts        []endpointCount // by endpoint.number
 
 	accepting  sync.RWMutex // read-locked by requests until they are admitted

@@ -28,17 +28,17 @@ type slots struct {
 // slotOwner is a town, of a world, whose requests have slots.
 type slotOwner struct{ world, town string }
 
-// refusal is the bound for which a request is answered with 429; its zero value means that there is
+// shedReason is the bound for which a request is answered with 429; its zero value means that there is
 // none.
-type refusal int
+type shedReason int
 
 const (
-	granted    refusal = iota
-	townFull           // the town has as many slots as it may
-	worldFull          // the world has as many slots as it may
-	serverFull         // no slot is free, and several worlds share them
-	memoryFull         // the admitted requests use too much memory
-	queueFull          // the engine's queue refused the request, after it was parsed
+	granted    shedReason = iota
+	townFull              // the town has as many slots as it may
+	worldFull             // the world has as many slots as it may
+	serverFull            // no slot is free, and several worlds share them
+	memoryFull            // the admitted requests use too much memory
+	queueFull             // the engine's queue refused the request, after it was parsed
 )
 
 // slotLoad is the number of slots of a town, and of all towns of all worlds together.
@@ -56,7 +56,7 @@ func newSlots(perTown, total int, open *atomic.Int64) *slots {
 // acquire acquires a slot for a town with the name id. If why is granted, the caller MUST call release
 // later, with the returned owner. acquire also returns the load by which it decided. It does not keep
 // id, and a refusal allocates nothing.
-func (s *slots) acquire(world string, id []byte) (owner slotOwner, now slotLoad, why refusal) {
+func (s *slots) acquire(world string, id []byte) (owner slotOwner, now slotLoad, why shedReason) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now = slotLoad{s.towns[slotOwner{world, string(id)}], s.used}

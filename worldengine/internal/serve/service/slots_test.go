@@ -83,7 +83,7 @@ func TestSlots_Worlds(t *testing.T) {
 	open := new(atomic.Int64)
 	open.Store(1)
 	s := newSlots(100, 90, open)
-	flood := func(world string) (got int, why refusal) {
+	flood := func(world string) (got int, why shedReason) {
 		for {
 			of, _, refused := s.acquire(world, fmt.Append(nil, "town ", got))
 			if refused != granted {
@@ -103,7 +103,7 @@ func TestSlots_Worlds(t *testing.T) {
 	for i, want := range []int{45, 23, 11, 6, 3, 1, 1} {
 		got, why := flood(fmt.Sprint("world ", i))
 		require.Equal(t, want, got, "world %d", i)
-		require.Contains(t, []refusal{worldFull, serverFull}, why)
+		require.Contains(t, []shedReason{worldFull, serverFull}, why)
 	}
 	require.Equal(t, 90, s.used)
 	_, _, why = s.acquire("another", []byte("a town"))

@@ -225,7 +225,7 @@ func (r *report) serving() {
 		r.Servers = append(r.Servers, r.served.config.Standbys()...)
 	}
 	stats := writer.Stats
-	r.Waiting, r.Alerts.Lost = stats.Waiting, stats.AlertsLost
+	r.Waiting, r.Alerts.Lost = stats.Unfinished, stats.AlertsLost
 	switch disk := stats.Disk; {
 	case stats.StorageFull != "":
 		r.problem("the server %s stores nothing: %s", hostOf(&writer), stats.StorageFull)

@@ -138,7 +138,7 @@ type Alerts struct {
 	stored  storedAlerts
 	backlog []runevents.Alert // of the backlog, immutable after Start
 
-	producerLimit, laneLimit *ratelimit.Limit // see allowed
+	producerLimit, originLimit *ratelimit.Limit // see allowed
 
 	mu      sync.Mutex
 	news    sync.Cond         // the queue has an alert, or closed is set
@@ -155,7 +155,7 @@ func New(js jetstream.JetStream, config Config) *Alerts {
 		config: config, js: js, stream: AlertConfig(config.World, config.Replicas),
 		done:          make(chan struct{}),
 		producerLimit: ratelimit.New(MaxPerTown, ratePeriod),
-		laneLimit:     ratelimit.New(maxOfAll, ratePeriod),
+		originLimit:   ratelimit.New(maxOfAll, ratePeriod),
 		raised:        recent.NewMap[string, *eventCount](maxRemembered),
 		waiting:       map[runevents.AlertCode]int{},
 		stats: messages.AlertCounts{

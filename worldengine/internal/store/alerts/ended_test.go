@@ -15,6 +15,6 @@ func TestEnded(t *testing.T) {
 	for _, spec := range protocol.Alerts() {
 		code := string(spec.Code)
 		good := strings.HasSuffix(code, "_RECOVERED") || strings.HasSuffix(code, "_RETURNED")
-		require.Equal(t, good, ended[spec.Code] != "", code)
+		require.Equal(t, good, resolves[spec.Code] != "", code)
 	}
 }

@@ -79,7 +79,7 @@ func (a *Alerts) allowed(alert *runevents.Alert, townToken string) bool {
 			return false
 		}
 	}
-	allowed, _ := a.laneLimit.May(lane, now)
+	allowed, _ := a.originLimit.May(lane, now)
 	return allowed
 }
 

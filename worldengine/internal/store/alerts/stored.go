@@ -78,7 +78,7 @@ func (a *Alerts) add(all []messages.Alert, msg *jetstream.RawStreamMsg) []messag
 	alert := messages.Alert{Seq: msg.Sequence, ID: msg.Header.Get(jetstream.MsgIDHeader)}
 	if json.Unmarshal(msg.Data, &alert.Alert) == nil &&
 		msg.Subject == wire.AlertSubject(a.config.World, string(alert.Code)) {
-		acknowledgeEnded(all, &alert)
+		acknowledgeResolved(all, &alert)
 		all = append(all, alert)
 	}
 	return all
@@ -87,17 +87,17 @@ func (a *Alerts) add(all []messages.Alert, msg *jetstream.RawStreamMsg) []messag
 // byServer is who acknowledges the alerts that another one ends, and that one.
 const byServer = "handoffd"
 
-// ended has the code of the alerts that an alert with a code ends, in its town if it has one. Nobody needs to act on an
+// resolves has the code of the alerts that an alert with a code ends, in its town if it has one. Nobody needs to act on an
 // alert that ends others.
-var ended = map[runevents.AlertCode]runevents.AlertCode{
+var resolves = map[runevents.AlertCode]runevents.AlertCode{
 	runevents.PluginReturned:   runevents.PluginAbsent,
 	runevents.StorageRecovered: runevents.StorageFailed,
 	runevents.HistoryRecovered: runevents.HistoryFull,
 }
 
-// acknowledgeEnded acknowledges an alert that ends others, and the alerts before it that it ends.
-func acknowledgeEnded(before []messages.Alert, alert *messages.Alert) {
-	ends := ended[alert.Code]
+// acknowledgeResolved acknowledges an alert that ends others, and the alerts before it that it ends.
+func acknowledgeResolved(before []messages.Alert, alert *messages.Alert) {
+	ends := resolves[alert.Code]
 	if ends == "" {
 		return
 	}

@@ -495,7 +495,7 @@ func TestRestore_KeepsSettings(t *testing.T) {
 
 // A restored log knows that its history was shorter before, so that full histories may have lost
 // their beginning.
-func TestRestore_KeepsLeastHistory(t *testing.T) {
+func TestRestore_KeepsMinHistory(t *testing.T) {
 	t.Parallel()
 	from, to, dir := natstest.Connect(t), natstest.Connect(t), t.TempDir()
 	serve(t, from, engine.Config{Settings: worldsettings.Settings{HistoryPerTown: 77}})

@@ -13,12 +13,12 @@ const (
 	answerTries   = 7 // in sum some ten seconds
 )
 
-// patience bounds the tries of a question: the first by next, and each after one without an answer by twice as
+// tryTimeout bounds the tries of a question: the first by next, and each after one without an answer by twice as
 // much, up to max.
-type patience struct{ next, max time.Duration }
+type tryTimeout struct{ next, max time.Duration }
 
 // ask calls question once. unanswered is set if the try, and not ctx, was over before an answer.
-func (p *patience) ask(
+func (p *tryTimeout) ask(
 	ctx context.Context, question func(ctx context.Context) error,
 ) (unanswered bool, err error) {
 	bounded, cancel := context.WithTimeout(ctx, p.next)
@@ -34,7 +34,7 @@ func (p *patience) ask(
 // came to a leader which then ended, and drops those that come before the next one is elected. So a request
 // that changes something must bear being sent several times.
 func retryUnanswered(ctx context.Context, question func(ctx context.Context) error) (err error) {
-	tries, unanswered := patience{answerSoon, answerTimeout}, true
+	tries, unanswered := tryTimeout{answerSoon, answerTimeout}, true
 	for n := 0; n < answerTries && unanswered; n++ {
 		unanswered, err = tries.ask(ctx, question)
 	}

@@ -112,8 +112,8 @@ func (c *Continuity) knownEnd() uint64 {
 	return c.end
 }
 
-// growsTo reports whether seq is after a known end. If not, the log becomes suspect.
-func (c *Continuity) growsTo(seq, knownEnd uint64) bool {
+// checkGrowth reports whether seq is after a known end. If not, the log becomes suspect.
+func (c *Continuity) checkGrowth(seq, knownEnd uint64) bool {
 	if seq > knownEnd {
 		return true
 	}

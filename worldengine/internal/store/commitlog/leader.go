@@ -31,7 +31,7 @@ func LeaderInfo(
 	ctx context.Context, stream jetstream.Stream, options ...jetstream.StreamInfoOpt,
 ) (*jetstream.StreamInfo, error) {
 	var failure error
-	tries := patience{answerSoon, answerTimeout}
+	tries := tryTimeout{answerSoon, answerTimeout}
 	for range leaderTries {
 		var info *jetstream.StreamInfo
 		_, err := tries.ask(ctx, func(ctx context.Context) (err error) {
@@ -70,8 +70,8 @@ func (l *Log) Leader() string {
 	return ""
 }
 
-// Term returns another text for each election of the log's leader.
-func (l *Log) Term() string {
+// LeaderID returns another text for each election of the log's leader.
+func (l *Log) LeaderID() string {
 	node := l.Leader()
 	if node == "" {
 		return ""

@@ -61,7 +61,7 @@ type Log struct {
 	// Continuity says whether this is still the log that this process has committed to and read.
 	Continuity Continuity
 
-	refused atomic.Pointer[refusal] // NATS's refusal of the last append for lack of room
+	lastNoRoom atomic.Pointer[refusal] // NATS's refusal of the last append for lack of room
 }
 
 // DuplicateWindow is how long the log itself knows a message's Nats-Msg-Id: the id of a refused
@@ -84,7 +84,7 @@ func (l *Log) End(ctx context.Context) (uint64, error) {
 	if err != nil {
 		return 0, fmt.Errorf("%w: state of the log: %w", ErrLogUnavailable, err)
 	}
-	l.Continuity.growsTo(end+1, expected)
+	l.Continuity.checkGrowth(end+1, expected)
 	return end, nil
 }
 
@@ -184,7 +184,7 @@ func (l *Log) Append(ctx context.Context, msg *nats.Msg) (*jetstream.PubAck, err
 		l.OnAttempt(time.Since(began))
 	}
 	if isOutOfRoom(err) {
-		l.refused.Store(&refusal{err, time.Now()})
+		l.lastNoRoom.Store(&refusal{err, time.Now()})
 		return nil, l.noteStorageFull(err)
 	}
 	if IsWrongLastSequence(err) {
@@ -196,12 +196,12 @@ func (l *Log) Append(ctx context.Context, msg *nats.Msg) (*jetstream.PubAck, err
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrLogUnavailable, err)
 	}
-	l.refused.Store(nil)
+	l.lastNoRoom.Store(nil)
 	if ack.Duplicate { // an earlier try had stored the message
 		l.notifyAppended(ack.Sequence, msg)
 		return ack, nil
 	}
-	if !l.Continuity.growsTo(ack.Sequence, expected) {
+	if !l.Continuity.checkGrowth(ack.Sequence, expected) {
 		return nil, fmt.Errorf("%w: %w: it stored a message at sequence %d, and had %d",
 			ErrLogUnavailable, ErrLogLost, ack.Sequence, expected)
 	}
@@ -235,14 +235,14 @@ func (l *Log) StorageError() error {
 			return err
 		}
 	}
-	if r := l.refused.Load(); r != nil && time.Since(r.at) < refusalTTL {
+	if r := l.lastNoRoom.Load(); r != nil && time.Since(r.at) < refusalTTL {
 		return r.err
 	}
 	return nil
 }
 
 // AppendRefused reports whether NATS refused the last append for lack of room, however long ago.
-func (l *Log) AppendRefused() bool { return l.refused.Load() != nil }
+func (l *Log) AppendRefused() bool { return l.lastNoRoom.Load() != nil }
 
 // refusal is an append that NATS refused for lack of room.
 type refusal struct {

@@ -77,7 +77,7 @@ func createConsumer(
 	if stream.CachedInfo().Config.Replicas <= 1 {
 		return stream.CreateConsumer(ctx, config)
 	}
-	tries := patience{answerSoon, answerTimeout}
+	tries := tryTimeout{answerSoon, answerTimeout}
 	for until := time.Now().Add(placementTimeout); time.Now().Before(until); {
 		wanted := node
 		if wanted == "" {

@@ -94,7 +94,7 @@ func UpdateLog(
 func RetryTransient(ctx context.Context, attempt func(ctx context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
-	for tries := (patience{streamSoon, streamTimeout}); ; {
+	for tries := (tryTimeout{streamSoon, streamTimeout}); ; {
 		_, err := tries.ask(ctx, attempt)
 		if err == nil || !isTransient(err) || backoff.Sleep(ctx, retryDelay) != nil {
 			return err

@@ -32,8 +32,8 @@ type LogChecker struct {
 	Runs map[string]*runState
 
 	world string
-	// message returns a message, or nil if the log no longer has it.
-	message   func(seq uint64) (*jetstream.RawStreamMsg, error)
+	// readAgain returns a message, or nil if the log no longer has it.
+	readAgain func(seq uint64) (*jetstream.RawStreamMsg, error)
 	kinds     map[machine.Kind]*int64 // the count of each kind
 	histories map[string]*history     // by subject
 	// keys has the log sequence of each key's last acceptance. The map's key is the first half of
@@ -45,7 +45,7 @@ type LogChecker struct {
 // if the log no longer has the message.
 func NewLogChecker(world string, at func(seq uint64) (*jetstream.RawStreamMsg, error)) *LogChecker {
 	l := &LogChecker{
-		world: world, message: at, Runs: map[string]*runState{}, histories: map[string]*history{},
+		world: world, readAgain: at, Runs: map[string]*runState{}, histories: map[string]*history{},
 		keys: map[[16]byte]uint64{},
 	}
 	n := &l.Counts
@@ -100,11 +100,11 @@ func (h *history) exists() bool {
 type message struct {
 	*jetstream.RawStreamMsg
 	findings []Finding
-	// doubts are findings from a comparison with the message at sequence before. They count only if
+	// tentative are findings from a comparison with the message at sequence before. They count only if
 	// the log still keeps that message: NATS discards a full history's oldest messages while fsck
 	// reads.
-	doubts []Finding
-	before uint64
+	tentative []Finding
+	before    uint64
 
 	body    []byte          // the JSON of rec
 	rec     *machine.Record // nil if it cannot be read
@@ -136,7 +136,7 @@ func (v *message) requireEqual(what string, want, got any) {
 // follows reports a value that does not follow from the message at sequence before.
 func (v *message) follows(what string, want, got any) {
 	if want != got {
-		v.doubts = append(v.doubts, v.finding(what, want, got))
+		v.tentative = append(v.tentative, v.finding(what, want, got))
 	}
 }
 
@@ -183,17 +183,17 @@ func (l *LogChecker) check(m *jetstream.RawStreamMsg) (*message, error) {
 	if err := l.checkKey(v); err != nil {
 		return v, err
 	}
-	return v, l.resolveDoubts(v)
+	return v, l.resolveTentative(v)
 }
 
-// resolveDoubts adds the doubts to the findings if before is 0, or if the log still keeps the message at
-// that sequence.
-func (l *LogChecker) resolveDoubts(v *message) error {
-	if len(v.doubts) == 0 {
+// resolveTentative adds the tentative findings to the others if before is 0, or if the log still keeps the
+// message at that sequence.
+func (l *LogChecker) resolveTentative(v *message) error {
+	if len(v.tentative) == 0 {
 		return nil
 	}
 	if v.before > 0 {
-		before, err := l.message(v.before)
+		before, err := l.readAgain(v.before)
 		if err != nil || before == nil {
 			return err
 		}
@@ -201,7 +201,7 @@ func (l *LogChecker) resolveDoubts(v *message) error {
 			v.history.onDisk = guard
 		}
 	}
-	v.findings = append(v.findings, v.doubts...)
+	v.findings = append(v.findings, v.tentative...)
 	return nil
 }
 
@@ -478,7 +478,7 @@ func (l *LogChecker) checkKey(v *message) error {
 	if before == 0 {
 		return nil
 	}
-	first, err := l.message(before)
+	first, err := l.readAgain(before)
 	if first != nil && err == nil && !retries(v.rec.RetryOf, first) {
 		v.requireEqual("the key was accepted twice", fmt.Sprint("a duplicate of log sequence ", before),
 			"accepted again: "+v.result.IdempotencyKey)

@@ -64,7 +64,8 @@ func (v *message) step(before machine.Town, run *runState) {
 	r.try(event)
 }
 
-// ofAnother is an id for the end of a cancellation, which is in another record than the closing of its run.
+// ofAnother stands for the id of a cancellation's last event. That event is in another record than this one,
+// so its id is not known here, and no byte depends on it.
 const ofAnother = "00000000-0000-4000-8000-000000000000"
 
 // stepRun is step for a record on a run's own subject, which one of the given events made, perhaps
@@ -129,9 +130,9 @@ func (v *message) stepWaits(run *runState, h *machine.Handoff) {
 			begin.Retry = h.Begin.Retry
 			wait := machine.Wait{Handoff: h.Handoff, Run: h.Run, Begin: begin,
 				By: pauseOf(w.rec.Run), Closing: w.rec.Closing}
-			w.doubts = nil // earlier ones are settled
+			w.tentative = nil // earlier ones are settled
 			w.stepRun(v.rec.TownID, machine.Town{}, tail, &wait)
-			v.findings = append(v.findings, w.doubts...)
+			v.findings = append(v.findings, w.tentative...)
 		}
 		tail.Add(w.rec, w.Sequence)
 	}

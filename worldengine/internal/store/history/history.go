@@ -107,7 +107,7 @@ func unknown(townID string) error { return fmt.Errorf("%w: %q", town.ErrUnknown,
 func (r *Reader) read(
 	ctx context.Context, townID string, msg *jetstream.RawStreamMsg,
 ) (Town, error) {
-	entry, err := records.ReadEntry(msg)
+	entry, err := records.ReadTown(msg)
 	if err == nil && entry.Removed != nil {
 		err = unknown(townID)
 	}

@@ -80,7 +80,7 @@ func (ix *Index) MustKeep(seq uint64) bool {
 	limits := ix.Limits()
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
-	if seq > ix.state.position { // it is among the entries ahead
+	if seq > ix.state.position { // it is in outOfOrder
 		return true
 	}
 	n := ix.state.firstAfter(seq - 1)
@@ -124,8 +124,8 @@ func (s *state) chain(n uint32) (c Chain) {
 	return c
 }
 
-// RequiredHistory returns the required history of a town, and the sequence of its newest record that they count. They
-// count records that were Put, up to one that comes to an epoch again.
+// RequiredHistory returns the required history of a town, and the sequence of the newest record in it. It counts
+// records behind a gap, too, up to the first that returns the town to an earlier epoch.
 func (ix *Index) RequiredHistory(token string) (needs records.RequiredHistory, newest uint64) {
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
@@ -133,8 +133,8 @@ func (ix *Index) RequiredHistory(token string) (needs records.RequiredHistory, n
 	if needs = t.required; t.newest != 0 {
 		newest = ix.state.row(t.newest).Seq
 	}
-	for i := range ix.early {
-		e := &ix.early[i]
+	for i := range ix.outOfOrder {
+		e := &ix.outOfOrder[i]
 		if e.town != token || !e.has(onTownSubject) {
 			continue
 		}

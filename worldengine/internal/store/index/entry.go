@@ -41,7 +41,7 @@ var flagHeaders = []struct {
 // counts, and fsck reports the headers.
 func newEntry(seq uint64, subject string, header nats.Header) entry {
 	e := entry{actor: header.Get(layout.ActorHeader), runEvents: header.Get(layout.RunMovesHeader)}
-	e.Seq, e.kind, e.typ = seq, header.Get(layout.KindHeader), header.Get(layout.TypeHeader)
+	e.Seq, e.kind, e.detail = seq, header.Get(layout.KindHeader), header.Get(layout.TypeHeader)
 	if at, err := time.Parse(time.RFC3339, header.Get(layout.AtHeader)); err == nil {
 		e.At = at.UnixMilli()
 	}
@@ -50,14 +50,14 @@ func newEntry(seq uint64, subject string, header nats.Header) entry {
 		e.Waited = uint32(waited)
 	}
 	if e.kind == string(machine.KindRepair) {
-		e.typ = header.Get(layout.GapsHeader)
+		e.detail = header.Get(layout.GapsHeader)
 	}
 	e.Guard, _ = commitlog.GuardOf(header)
 	e.Epoch = commitlog.EpochOf(header)
 	e.result, e.reason, _ = strings.Cut(header.Get(layout.ResultHeader), " ")
 	_, lastSeq, _ := strings.Cut(header.Get(layout.RunSeqsHeader), "-")
 	last, _ := strconv.ParseUint(lastSeq, 10, 32)
-	e.Last = uint32(last)
+	e.LastRunSeq = uint32(last)
 	for _, f := range flagHeaders {
 		if header.Get(f.header) == "true" {
 			e.Flags |= f.flag

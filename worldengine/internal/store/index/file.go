@@ -59,7 +59,7 @@ func readFrame(r io.Reader, buffer *[]byte) (payload []byte, err error) {
 func (e *entry) encode(b []byte) []byte {
 	b, _ = binary.Append(b, binary.LittleEndian, &e.rowFields) // all members have a fixed size
 	return append(b, strings.Join([]string{
-		e.town, e.actor, e.kind, e.status, e.result, e.reason, e.typ}, "\n")...)
+		e.town, e.actor, e.kind, e.status, e.result, e.reason, e.detail}, "\n")...)
 }
 
 // decode reads a payload, and reports whether it is a row.
@@ -69,7 +69,7 @@ func (e *entry) decode(payload []byte) bool {
 	}
 	rest := string(payload[factsSize:])
 	for _, name := range []*string{
-		&e.town, &e.actor, &e.kind, &e.status, &e.result, &e.reason, &e.typ,
+		&e.town, &e.actor, &e.kind, &e.status, &e.result, &e.reason, &e.detail,
 	} {
 		*name, rest, _ = strings.Cut(rest, "\n")
 	}

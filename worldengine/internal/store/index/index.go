@@ -52,7 +52,7 @@ type Source interface {
 	Limits() Limits
 }
 
-// Limits say which records of a town a log may have forgotten: those with at least Least newer ones
+// Limits say which records of a town a log may have forgotten: those with at least MinHistory newer ones
 // in their town, and some at the beginning of histories up to the sequence RestoredTo.
 type Limits struct{ MinHistory, RestoredTo uint64 }
 
@@ -66,14 +66,14 @@ type Index struct {
 	file     *file           // nil without Config.Dir; used by one goroutine at a time
 	done     sync.WaitGroup
 
-	mu       sync.RWMutex
-	state    *state
-	samples  samples
-	answers  *recent.Map[uint64, time.Duration] // times to the answer, by the fingerprint of the run
-	early    []entry                            // entries that were Put after a gap, ascending
-	advanced chan struct{}                      // closed when position moves; nil if nobody waits
-	gapFound chan struct{}                      // gets an element when ahead has entries
-	buildEnd uint64                             // end of the log when building began; 0 when the index is built
+	mu         sync.RWMutex
+	state      *state
+	samples    samples
+	answers    *recent.Map[uint64, time.Duration] // times to the answer, by the fingerprint of the run
+	outOfOrder []entry                            // entries that were Put after a gap, ascending
+	advanced   chan struct{}                      // closed when position moves; nil if nobody waits
+	gapFound   chan struct{}                      // gets an element when outOfOrder has entries
+	buildEnd   uint64                             // end of the log when building began; 0 when the index is built
 }
 
 // gapTimeout is how long Wait waits for Put to close a gap, before it reads the log.
@@ -90,26 +90,26 @@ func (ix *Index) Put(seq uint64, subject string, header nats.Header) {
 
 // put keeps an entry until advance adds it.
 func (ix *Index) put(e *entry) {
-	i, found := slices.BinarySearchFunc(ix.early, e.Seq, func(a entry, seq uint64) int {
+	i, found := slices.BinarySearchFunc(ix.outOfOrder, e.Seq, func(a entry, seq uint64) int {
 		return cmp.Compare(a.Seq, seq)
 	})
 	if !found && e.Seq > ix.state.position {
-		ix.early = slices.Insert(ix.early, i, *e)
+		ix.outOfOrder = slices.Insert(ix.outOfOrder, i, *e)
 	}
 }
 
 // advance adds the entries up to upTo, and those that follow without a gap.
 func (ix *Index) advance(upTo uint64) {
 	before, n := ix.state.position, 0
-	for ; n < len(ix.early) && ix.early[n].Seq <= max(upTo, ix.state.position)+1; n++ {
-		if e := &ix.early[n]; e.Seq > ix.state.position {
+	for ; n < len(ix.outOfOrder) && ix.outOfOrder[n].Seq <= max(upTo, ix.state.position)+1; n++ {
+		if e := &ix.outOfOrder[n]; e.Seq > ix.state.position {
 			ix.state.add(e)
 		}
 	}
-	ix.early = slices.Delete(ix.early, 0, n)
+	ix.outOfOrder = slices.Delete(ix.outOfOrder, 0, n)
 	ix.state.position = max(ix.state.position, upTo)
 	ix.sample()
-	if len(ix.early) > 0 {
+	if len(ix.outOfOrder) > 0 {
 		select {
 		case ix.gapFound <- struct{}{}:
 		default: // follow is about to look

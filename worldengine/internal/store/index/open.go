@@ -170,7 +170,7 @@ func (s *state) has(e *entry) bool {
 	return have.rowFields == e.rowFields && have.kind == e.kind && have.town == e.town
 }
 
-// Pauses of the index's goroutines. Without news of the log they sleep; keep looks all the same at
+// Pauses of the index's goroutines. Without news of the log they sleep; flushLoop looks all the same at
 // intervals of idleInterval, since the file may have been deleted.
 const (
 	flushInterval  = 100 * time.Millisecond
@@ -208,7 +208,7 @@ func (ix *Index) follow(ctx context.Context) {
 func (ix *Index) unread() bool {
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
-	return ix.buildEnd > 0 || len(ix.early) > 0
+	return ix.buildEnd > 0 || len(ix.outOfOrder) > 0
 }
 
 // flushLoop writes new rows to the file, ten times a second. It goes on after errors, until ctx ends.
@@ -232,7 +232,7 @@ func (ix *Index) flushLoop(ctx context.Context) {
 }
 
 // tidyLoop drops forgotten rows and writes the samples, once a minute until ctx ends. It is not a part
-// of keep, since fsck expects new rows in the file also while a large log is read again.
+// of flushLoop, since fsck expects new rows in the file also while a large log is read again.
 func (ix *Index) tidyLoop(ctx context.Context) {
 	for backoff.Sleep(ctx, cmp.Or(ix.config.tidyInterval, tidyInterval)) == nil {
 		if err := ix.compact(ctx); err != nil && ctx.Err() == nil {

@@ -42,9 +42,9 @@ func newOracle(messages []message) *oracleRows {
 	o := &oracleRows{}
 	for _, m := range messages {
 		e := newEntry(m.seq, m.subject, m.header)
-		row := oracleRow{result: e.result, reason: e.reason, typ: e.typ, actor: e.actor,
+		row := oracleRow{result: e.result, reason: e.reason, typ: e.detail, actor: e.actor,
 			Row: Row{Seq: m.seq, At: instant(e.At), Town: e.town, Kind: machine.Kind(e.kind),
-				Last: e.Last, Flags: e.Flags}}
+				LastRunSeq: e.LastRunSeq, Flags: e.Flags}}
 		runID := m.header.Get(wire.RunIDHeader)
 		if run, is := strings.CutPrefix(m.subject, layout.RunSubject("w", "")); is {
 			runID = cmp.Or(runID, run)
@@ -266,7 +266,7 @@ func requireFound(t *testing.T, o *oracleRows, ix *Index) {
 			require.Equal(t, seq > 0, found)
 		}
 	}
-	require.Equal(t, o.waiting(), ix.Waiting())
+	require.Equal(t, o.waiting(), ix.OpenRunStarts())
 	for i := -1; i < 40; i++ {
 		id := fmt.Sprintf("run-%d", i)
 		run, found := ix.Run(id, 0)
@@ -274,7 +274,7 @@ func requireFound(t *testing.T, o *oracleRows, ix *Index) {
 		require.Equal(t, len(run.Rows) > 0, found)
 		last := uint32(0)
 		for _, r := range run.Rows {
-			last = max(last, r.Last)
+			last = max(last, r.LastRunSeq)
 		}
 		require.EqualValues(t, last, run.LastSeq())
 		for _, town := range towns {

@@ -18,7 +18,7 @@ func (ix *Index) Accepted(townToken, key string) (seq uint64, found bool) {
 	hash := fingerprint(key)
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
-	for _, e := range slices.Backward(ix.early) {
+	for _, e := range slices.Backward(ix.outOfOrder) {
 		if e.has(consumesKey) && e.Key == hash && (townToken == "" || e.town == townToken) {
 			return e.Seq, true
 		}
@@ -65,7 +65,7 @@ func (r *Run) Status() runevents.RunStatus { return r.Rows[len(r.Rows)-1].Status
 // LastSeq is the highest runSeq of the run.
 func (r *Run) LastSeq() (last int64) {
 	for i := range r.Rows {
-		last = max(last, int64(r.Rows[i].Last))
+		last = max(last, int64(r.Rows[i].LastRunSeq))
 	}
 	return last
 }
@@ -80,7 +80,7 @@ func (ix *Index) LastAt(townToken, runID string) time.Time {
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
 	at := max(ix.state.towns[ix.state.town(townToken)].at, ix.state.runs[ix.state.run(hash)].at)
-	for _, e := range ix.early {
+	for _, e := range ix.outOfOrder {
 		if e.town != "" && e.town == townToken || e.RunID != 0 && e.RunID == hash {
 			at = max(at, e.At)
 		}
@@ -148,9 +148,9 @@ func (ix *Index) Newest(flag Flag) map[string]uint64 {
 	return seqs
 }
 
-// Waiting returns the first sequence, ascending, of each unfinished run that was recorded as
+// OpenRunStarts returns the first sequence, ascending, of each unfinished run that was recorded as
 // waiting. Some of these runs may have been judged meanwhile.
-func (ix *Index) Waiting() (seqs []uint64) {
+func (ix *Index) OpenRunStarts() (seqs []uint64) {
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
 	for run := range ix.state.open {

@@ -54,7 +54,7 @@ type Results struct {
 }
 
 // Results returns the results that the log keeps of some towns, or of all if tokens is nil. Newest
-// has no more than most of each status. If kept is zero, rows of forgotten messages may be among
+// has no more than limit of each status. If kept is zero, rows of forgotten messages may be among
 // them.
 func (ix *Index) Results(tokens []string, kept FirstKept, limit int) Results {
 	ix.mu.RLock()

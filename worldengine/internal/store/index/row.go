@@ -26,13 +26,13 @@ const (
 
 // Row is one message of the log as the index has it. Members that the message lacks are zero.
 type Row struct {
-	Seq    uint64    // log sequence
-	At     time.Time // persistedAt, in UTC and ms
-	Town   string    // town token
-	Kind   machine.Kind
-	Status runevents.RunStatus // the run's status after the row
-	Last   uint32              // runSeq of its last event
-	Flags  Flag
+	Seq        uint64    // log sequence
+	At         time.Time // persistedAt, in UTC and ms
+	Town       string    // town token
+	Kind       machine.Kind
+	Status     runevents.RunStatus // the run's status after the row
+	LastRunSeq uint32              // runSeq of its last event
+	Flags      Flag
 }
 
 // rowFields are the members of a row that are no names. They are exported for encoding/binary.
@@ -42,16 +42,16 @@ type rowFields struct {
 	Key, RunID uint64 // fingerprints
 	// Guard is the sequence of the record on the town's log subject on which the message was decided:
 	// its predecessor there. It is 0 if the message created the town, or had no guard.
-	Guard  uint64
-	Epoch  int64  // of the town's state in the record
-	Last   uint32 // runSeq of its last event
-	Waited uint32 // ms from arrival to At, in a first row
-	Flags  Flag
+	Guard      uint64
+	Epoch      int64  // of the town's state in the record
+	LastRunSeq uint32 // runSeq of its last event
+	Waited     uint32 // ms from arrival to At, in a first row
+	Flags      Flag
 }
 
-// labels are the names of a row from small closed sets, so that few combinations of them exist. typ is
+// labels are the names of a row from small closed sets, so that few combinations of them exist. detail is
 // the type of a proposal, or a signal, or the gaps of a repair.
-type labels struct{ kind, status, result, reason, typ string }
+type labels struct{ kind, status, result, reason, detail string }
 
 // row is a row in memory: 96 bytes without pointers. Names are numbers of dictionaries. The number
 // 0 means no name, no row or no run.

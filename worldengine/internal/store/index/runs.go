@@ -151,7 +151,7 @@ func (s *search) matches(r *row) bool {
 	at := instant(first.At)
 	return (f.Status == "" || f.Status == last.status || f.Status == last.result) &&
 		(s.actor == "" || s.actor == s.actors.names[first.actor]) &&
-		(f.Type == "" || f.Type == s.labelsOf(first).typ) &&
+		(f.Type == "" || f.Type == s.labelsOf(first).detail) &&
 		(f.Reason == "" || f.Reason == last.reason) &&
 		(len(f.Towns) == 0 || s.inTowns[first.town]) &&
 		!at.Before(f.From) && (f.To.IsZero() || at.Before(f.To))

@@ -13,7 +13,7 @@ import (
 	"worldengine/worldengine/messages"
 )
 
-// keptAnswers is of how many runs AnswerTime knows the time, in some 4 MB.
+// keptAnswers is the number of runs whose answer times are kept, in some 4 MB.
 const keptAnswers = 50_000
 
 // cancelled is the outcome of a handoff whose run was cancelled. Other outcomes are statuses of

@@ -83,7 +83,7 @@ func (d *dictionary[T]) number(name T, clone func(T) T) uint32 {
 
 func (w labels) clone() labels {
 	return labels{strings.Clone(w.kind), strings.Clone(w.status), strings.Clone(w.result),
-		strings.Clone(w.reason), strings.Clone(w.typ)}
+		strings.Clone(w.reason), strings.Clone(w.detail)}
 }
 
 // newState returns a state without rows, with room for some. Number 0 stands for none.
@@ -218,7 +218,7 @@ func (s *state) link(t *town, n uint32, r *row) {
 	}
 	switch words := s.labelsOf(r); {
 	case machine.Kind(words.kind) == machine.KindRepair:
-		s.giveUp(t, n, words.typ)
+		s.giveUp(t, n, words.detail)
 	case r.Guard != last:
 		t.hole, t.before = n, t.newest
 	}
@@ -313,7 +313,7 @@ func (s *state) entry(r *row) entry {
 func (s *state) view(r *row) Row {
 	w := s.labelsOf(r)
 	return Row{Seq: r.Seq, At: instant(r.At), Town: s.tokens.names[r.town],
-		Kind: machine.Kind(w.kind), Status: runevents.RunStatus(w.status), Last: r.Last,
+		Kind: machine.Kind(w.kind), Status: runevents.RunStatus(w.status), LastRunSeq: r.LastRunSeq,
 		Flags: r.Flags}
 }
 

@@ -40,9 +40,9 @@ func (p RunPriority) reserved(history int64) int64 {
 	return 0
 }
 
-// CheckRun returns ErrRunFull if an append to a run's own subject, which has so many messages, has
+// CheckRunRoom returns ErrRunFull if an append to a run's own subject, which has so many messages, has
 // no room.
-func (l *Log) CheckRun(stored int64, priority RunPriority) error {
+func (l *Log) CheckRunRoom(stored int64, priority RunPriority) error {
 	history := l.HistoryLimit()
 	if most := history - priority.reserved(history); stored >= most {
 		return fmt.Errorf("%w: %d of at most %d; end the run and go on in another one, with up to "+

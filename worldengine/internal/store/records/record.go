@@ -22,7 +22,7 @@ func Read(data []byte) (*machine.Record, error) {
 	return machine.ReadRecord(body)
 }
 
-// Encode returns the log message of a record. after is the town's entry after the record, or nil
+// Encode returns the log message of a record. after is the town after the record, or nil
 // for a record of no town.
 func Encode(rec *machine.Record, subject string, after *machine.Town) (*nats.Msg, error) {
 	rec.SchemaVersion = machine.RecordVersion

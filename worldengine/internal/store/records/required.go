@@ -34,7 +34,7 @@ func (r *RequiredHistory) Add(epoch int64, failed, pending bool) {
 	r.Count(failed, pending)
 }
 
-// Count is Add for a record at any epoch; failed says that a handoff failed at the epoch of n.
+// Count adds a record without looking at its epoch. failed says that a handoff failed at r.Epoch.
 func (r *RequiredHistory) Count(failed, pending bool) {
 	if failed {
 		r.FailedHandoffs++
@@ -77,13 +77,13 @@ func (p TownPriority) reserved(history int64) int64 {
 	return 2 + int64(TownPriorityAttempt-p)*max(1, history/40)
 }
 
-// CheckTown returns ErrHistoryFull if a record of a town with the needs has no room.
-func (l *Log) CheckTown(needs RequiredHistory, priority TownPriority) error {
-	return CheckTown(l.HistoryLimit(), needs, priority)
+// CheckHistoryRoom returns ErrHistoryFull if a record of a town with the needs has no room.
+func (l *Log) CheckHistoryRoom(needs RequiredHistory, priority TownPriority) error {
+	return CheckHistoryRoom(l.HistoryLimit(), needs, priority)
 }
 
-// CheckTown is Log.CheckTown for a log that keeps so many records of a town.
-func CheckTown(history int64, needs RequiredHistory, priority TownPriority) error {
+// CheckHistoryRoom is Log.CheckHistoryRoom for a log that keeps so many records of a town.
+func CheckHistoryRoom(history int64, needs RequiredHistory, priority TownPriority) error {
 	if priority == TownPriorityResume && needs.SincePending == 0 {
 		priority = TownPriorityEnd // no command needs the last record
 	}

@@ -10,7 +10,7 @@ import (
 	"worldengine/worldengine/internal/store/records"
 )
 
-// Whatever records a town gets while CheckTown allows them, the log never discards the record of a
+// Whatever records a town gets while CheckHistoryRoom allows them, the log never discards the record of a
 // handoff that failed at the town's epoch, nor the first record of a pending command. A command and a
 // pause always find room for their end.
 func TestRequiredHistory_KeepsFailedHandoffs(t *testing.T) {
@@ -47,7 +47,7 @@ func TestRequiredHistory_KeepsFailedHandoffs(t *testing.T) {
 				use, next.failed = records.TownPriorityHandoff, rng.IntN(3) > 0
 				next.pending = !next.failed
 			}
-			if next.epoch == last.epoch && l.CheckTown(needs, use) != nil {
+			if next.epoch == last.epoch && l.CheckHistoryRoom(needs, use) != nil {
 				refused[use]++
 				require.Less(t, use, records.TownPriorityResume, "seed %d", seed)
 				continue

@@ -15,22 +15,22 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// Load reads a town's current entry, the zero entry if the town does not exist. It returns
+// Load reads a town as it is now, the zero Town if the town does not exist. It returns
 // ErrTownDamaged or ErrLogUnavailable.
 func (l *Log) Load(ctx context.Context, townID string) (machine.Town, error) {
 	return l.LoadToken(ctx, wire.TownToken(townID))
 }
 
 // LoadToken is Load for the town with a token.
-func (l *Log) LoadToken(ctx context.Context, token string) (entry machine.Town, err error) {
+func (l *Log) LoadToken(ctx context.Context, token string) (t machine.Town, err error) {
 	msg, err := l.lastMessage(ctx, token)
 	if msg != nil && err == nil {
-		entry, err = ReadEntry(msg)
+		t, err = ReadTown(msg)
 	}
 	if l.OnDamaged != nil && errors.Is(err, ErrTownDamaged) {
 		l.OnDamaged(token, err)
 	}
-	return entry, err
+	return t, err
 }
 
 // LastMessage returns a town's last message, or nil if the town does not exist. It returns
@@ -72,8 +72,8 @@ func (l *Log) checkNewest(ctx context.Context, token string, newest uint64) erro
 		ErrTownDamaged, token, newest)
 }
 
-// ReadEntry reads a town's entry from a message of its subject. It returns ErrTownDamaged.
-func ReadEntry(msg *jetstream.RawStreamMsg) (machine.Town, error) {
+// ReadTown reads a town from a message of its subject. It returns ErrTownDamaged.
+func ReadTown(msg *jetstream.RawStreamMsg) (machine.Town, error) {
 	rec, err := Read(msg.Data)
 	var state town.State
 	if err == nil {

@@ -25,83 +25,83 @@ import (
 // from the log.
 const maxCacheBytes = 256 << 20
 
-// TownCache is a cache of current entries over the log. An entry is stale if another instance has
-// changed the town; the guard of the next commit detects that. It is safe for concurrent use.
+// TownCache is a cache of towns over the log. A cached town is stale if another instance has changed
+// it; the guard of the next commit detects that. TownCache is safe for concurrent use.
 type TownCache struct {
 	log *Log
 
-	mu      sync.Mutex
-	entries map[string]machine.Town
-	bytes   int
+	mu    sync.Mutex
+	towns map[string]machine.Town
+	bytes int
 }
 
 // NewTownCache returns an empty cache over log.
 func NewTownCache(log *Log) *TownCache {
-	return &TownCache{log: log, entries: map[string]machine.Town{}}
+	return &TownCache{log: log, towns: map[string]machine.Town{}}
 }
 
-// Get returns the town's entry from memory, or from the log; its errors are Log.Load's. The zero
-// entry of a town that does not exist is not kept.
-func (t *TownCache) Get(ctx context.Context, townID string) (machine.Town, error) {
-	t.mu.Lock()
-	e, ok := t.entries[townID]
-	t.mu.Unlock()
+// Get returns the town from memory, or from the log; its errors are Log.Load's. It does not cache the
+// zero Town of a town that does not exist.
+func (c *TownCache) Get(ctx context.Context, townID string) (machine.Town, error) {
+	c.mu.Lock()
+	town, ok := c.towns[townID]
+	c.mu.Unlock()
 	if ok {
-		return e, nil
+		return town, nil
 	}
-	e, err := t.log.Load(ctx, townID)
-	if err != nil || e.Seq == 0 {
-		return e, err
+	town, err := c.log.Load(ctx, townID)
+	if err != nil || town.Seq == 0 {
+		return town, err
 	}
-	t.Set(townID, e)
-	return e, nil
+	c.Set(townID, town)
+	return town, nil
 }
 
-// Set keeps the entry that this writer has read or committed, unless a later one is known.
-func (t *TownCache) Set(townID string, e machine.Town) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.entries[townID].Seq > e.Seq {
+// Set caches a town as this writer has read or committed it, unless a later state is known.
+func (c *TownCache) Set(townID string, town machine.Town) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.towns[townID].Seq > town.Seq {
 		return
 	}
-	t.remove(townID)
-	t.entries[townID] = e
-	t.bytes += cacheCost(townID, e)
-	for other := range t.entries {
-		if t.bytes <= maxCacheBytes {
+	c.remove(townID)
+	c.towns[townID] = town
+	c.bytes += cacheCost(townID, town)
+	for other := range c.towns {
+		if c.bytes <= maxCacheBytes {
 			return
 		}
-		t.remove(other)
+		c.remove(other)
 	}
 }
 
 // Forget makes the next Get read the town from the log.
-func (t *TownCache) Forget(townID string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.remove(townID)
+func (c *TownCache) Forget(townID string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.remove(townID)
 }
 
 // Clear forgets all towns.
-func (t *TownCache) Clear() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	clear(t.entries)
-	t.bytes = 0
+func (c *TownCache) Clear() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	clear(c.towns)
+	c.bytes = 0
 }
 
 // remove is Forget for a caller that holds the lock.
-func (t *TownCache) remove(townID string) {
-	if e, ok := t.entries[townID]; ok {
-		t.bytes -= cacheCost(townID, e)
-		delete(t.entries, townID)
+func (c *TownCache) remove(townID string) {
+	if town, ok := c.towns[townID]; ok {
+		c.bytes -= cacheCost(townID, town)
+		delete(c.towns, townID)
 	}
 }
 
-func cacheCost(townID string, e machine.Town) int {
-	size := 512 + len(townID) + 2*len(e.State.Canonical)
-	for i := range e.Approvals {
-		size += 512 + len(e.Approvals[i].Handoff)
+func cacheCost(townID string, town machine.Town) int {
+	size := 512 + len(townID) + 2*len(town.State.Canonical)
+	for i := range town.Approvals {
+		size += 512 + len(town.Approvals[i].Handoff)
 	}
 	return size
 }

@@ -38,7 +38,7 @@ func (r *Reader) Events(
 	page.Events, page.LastEventSeq = []jsontext.Value{}, run.LastSeq()
 	for i := range run.Rows {
 		row := &run.Rows[i]
-		if int64(row.Last) <= afterSeq || row.Seq <= afterMark {
+		if int64(row.LastRunSeq) <= afterSeq || row.Seq <= afterMark {
 			continue
 		}
 		rec, at, err := r.Record(ctx, row)

@@ -35,9 +35,9 @@ func (p *Plan) checkRequiredHistory(ctx context.Context, subjects map[string]uin
 		case ofRun && messages > history:
 			return fmt.Errorf("%w: the run %s has %d records; they expire after 30 days",
 				ErrHistoryNeeded, runID, messages)
-		case ofTown && records.CheckTown(history, records.RequiredHistory{SinceFailed: uint32(messages)}, records.TownPriorityHandoff) != nil:
+		case ofTown && records.CheckHistoryRoom(history, records.RequiredHistory{SinceFailed: uint32(messages)}, records.TownPriorityHandoff) != nil:
 			needs, err := readRequiredHistory(ctx, p.log.Stream, subject)
-			if err == nil && records.CheckTown(history, needs, records.TownPriorityHandoff) != nil {
+			if err == nil && records.CheckHistoryRoom(history, needs, records.TownPriorityHandoff) != nil {
 				err = fmt.Errorf("%w: the town %s needs its last %d records, and a tenth more: %d handoffs "+
 					"have failed since its epoch is %d. Put it with a later day first", ErrHistoryNeeded,
 					token, needs.Length(), needs.FailedHandoffs, needs.Epoch)

@@ -24,10 +24,10 @@ import (
 // of the stream.
 type Stored struct {
 	Settings
-	// LeastHistory is the least HistoryPerTown that the world has had.
+	// MinHistory is the least HistoryPerTown that the world has had.
 	MinHistory int64
 	// RestoredTo is the end of the backup from which the world was restored, or 0. Up to there
-	// histories may be shorter than LeastHistory: the log discarded old commits while it was being
+	// histories may be shorter than MinHistory: the log discarded old commits while it was being
 	// copied.
 	RestoredTo uint64
 	// Sequence is the log sequence of the record; 0 if there is none.

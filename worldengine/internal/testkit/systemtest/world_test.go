@@ -111,7 +111,7 @@ func (w *checkedWorld) idle() {
 	w.t.Helper()
 	require.Eventually(w.t, func() bool {
 		// An application that ends is queued before it is not counted any more.
-		return w.Engine().Stats().Applying == 0 && w.Engine().Stats().Waiting == 0
+		return w.Engine().Stats().Applying == 0 && w.Engine().Stats().Unfinished == 0
 	}, time.Minute, time.Millisecond)
 }
 

@@ -52,7 +52,7 @@ func Commit(
 ) uint64 {
 	t.Helper()
 	if rec.Kind == machine.KindRefused {
-		require.NoError(t, l.Refuse(t.Context(), rec,
+		require.NoError(t, l.CommitRefused(t.Context(), rec,
 			layout.RefusedSubject(l.World, wire.TownToken(rec.TownID)), nil))
 	} else {
 		after, err := l.Load(t.Context(), rec.TownID)
