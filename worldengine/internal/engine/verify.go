@@ -92,8 +92,10 @@ func (e *Engine) verifyLog(ctx context.Context) {
 		}
 		for pause := hearInterval; ; pause = min(2*pause, maxVerifyPause) {
 			short, err := e.verifyReplicas(ctx)
-			if err == nil {
+			if err == nil || errors.Is(err, commitlog.ErrUncounted) {
 				e.reportAll(short)
+			}
+			if err == nil {
 				break
 			}
 			e.config.Logger.Warn("the log cannot be verified; will try again", "error", err)
@@ -108,7 +110,8 @@ func (e *Engine) verifyLog(ctx context.Context) {
 const damageRecheckInterval = time.Minute
 
 // verifyReplicas is Verify for a log with replicas. If the leader lacks messages and another node has
-// them, that node comes to lead the log first.
+// them, that node comes to lead the log first. With commitlog.ErrUncounted it has compared the index with the
+// leader, but not all nodes.
 func (e *Engine) verifyReplicas(ctx context.Context) (short []MissingRecords, err error) {
 	var moved bool
 	if e.ReplicaDamaged() != "" {
@@ -116,7 +119,8 @@ func (e *Engine) verifyReplicas(ctx context.Context) (short []MissingRecords, er
 	} else {
 		moved, err = e.replicas.check(ctx, false)
 	}
-	if err != nil {
+	uncounted := err
+	if err != nil && !errors.Is(err, commitlog.ErrUncounted) {
 		return nil, err
 	}
 	e.noteLeaderChange(moved)
@@ -125,7 +129,7 @@ func (e *Engine) verifyReplicas(ctx context.Context) (short []MissingRecords, er
 		e.undelivered = 0
 		short, err = e.Verify(ctx)
 	}
-	return short, err
+	return short, cmp.Or(err, uncounted)
 }
 
 // moveFromDamagedLeader reports whether another node than before leads the log, since the old leader lacked

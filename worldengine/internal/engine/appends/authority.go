@@ -141,7 +141,7 @@ func (a *Authority) run(ctx context.Context, runID string) (run *projector.Proje
 	return run, true, a.projector.Follow(ctx, run)
 }
 
-// plan is RunState.Plan, and also checks the town of the run. Duplicates may name any town, since
+// plan is State.Plan, and also checks the town of the run. Duplicates may name any town, since
 // the town is no part of their key. If the sender may not read the run, it gets the refusal that a
 // run without events would give or, if that would not refuse, MayRead's error.
 func (a *Authority) plan(

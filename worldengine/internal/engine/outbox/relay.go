@@ -165,7 +165,10 @@ func (r *Relay) open(ctx context.Context) (stream, log jetstream.Stream, err err
 	if log, err = commitlog.OpenLog(ctx, r.js, r.config.World); err != nil {
 		return nil, nil, err
 	}
-	r.identity = commitlog.Identity(log.CachedInfo().Config)
+	if identity := commitlog.Identity(log.CachedInfo().Config); identity != r.identity {
+		clear(r.refusals) // they have positions in another log
+		r.identity = identity
+	}
 	if r.opened {
 		stream, err = r.js.Stream(ctx, r.stream.Name)
 	}

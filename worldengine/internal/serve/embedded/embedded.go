@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -236,7 +237,9 @@ func (e *NATS) open(ns *natsserver.Server) error {
 		return err
 	}
 	dirs := map[string][]streamdirs.Dir{}
-	for _, world := range append(worlds, e.config.Worlds...) {
+	worlds = append(worlds, e.config.Worlds...)
+	slices.Sort(worlds)
+	for _, world := range slices.Compact(worlds) {
 		if err := kept.World(world); err != nil {
 			e.lost[world] = err
 		}

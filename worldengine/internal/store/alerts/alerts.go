@@ -93,13 +93,16 @@ type Log struct{ World, Identity string }
 // Store tries once to store a message in an OperatorStream of the world with a log. If the stream is missing,
 // Store creates it for the next try, as long as the log exists: a removed world must leave no stream. The
 // error is commitlog.ErrOtherLog if the world was removed and made anew: the message of a writer that was
-// suspended meanwhile is about the removed world.
+// suspended meanwhile is about the removed world. If the log does not say whose it is, the message is stored:
+// rather one alert about a removed world than none about this one.
 func Store(
 	ctx context.Context, js jetstream.JetStream, log Log, stream jetstream.StreamConfig, msg *nats.Msg,
 ) error {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	noLog := commitlog.RequireIdentity(ctx, js, log.World, log.Identity)
+	looking, cancel := context.WithTimeout(ctx, storeTimeout/3) // the log may be silent alone
+	noLog := commitlog.RequireIdentity(looking, js, log.World, log.Identity)
+	cancel()
 	if errors.Is(noLog, commitlog.ErrOtherLog) {
 		return noLog
 	}

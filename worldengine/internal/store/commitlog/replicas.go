@@ -157,9 +157,13 @@ const (
 	countTimeout = 2 * answerTimeout
 )
 
+// ErrUncounted: a node that NATS does not count as offline was silent when the nodes were asked how many messages
+// they have. The others do not differ. Ask again: a leader may not have heard a node yet, soon after its election.
+var ErrUncounted = errors.New("commitlog: a node was not heard")
+
 // CountsDiffer reports whether a follower of a stream counts more messages than the leader in each of
 // some looks, which should not be, and whether one counts fewer, as if it were catching up. Nodes
-// that do not answer are left out.
+// that do not answer are left out; the error is ErrUncounted if the others do not differ.
 func CountsDiffer(
 	ctx context.Context, stream jetstream.Stream,
 ) (leaderLacks, followerLacks bool, err error) {
@@ -186,8 +190,32 @@ func CountsDiffer(
 			fewer = fewer || len(leader) == 1 && after[name] < leader[nodes[0].Name] && after[name] > 0
 		}
 		leaderLacks, followerLacks = leaderLacks && more, followerLacks && fewer
+		if !leaderLacks && !followerLacks {
+			err = requireCounted(nodes, before, leader, after)
+		}
+		if err != nil {
+			return false, false, err
+		}
 	}
 	return false, false, ctx.Err()
+}
+
+// requireCounted returns ErrUncounted if a node that is not offline is not in all of the counts of its kind: the
+// leader's, whose node is the first, or the followers'.
+func requireCounted(nodes []Node, before, leader, after map[string]uint64) error {
+	for i := range nodes {
+		name := nodes[i].Name
+		_, counted := leader[name]
+		if i > 0 {
+			_, first := before[name]
+			_, again := after[name]
+			counted = first && again
+		}
+		if !counted && !nodes[i].Offline {
+			return fmt.Errorf("%w: %s", ErrUncounted, name)
+		}
+	}
+	return nil
 }
 
 // countsAt returns how many messages nodes count of a stream, by the nodes that answer. It adds the others to
