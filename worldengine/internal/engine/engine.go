@@ -133,8 +133,8 @@ type Engine struct {
 	reportedDamage sync.Map // by town token, the damage that was reported; see reportDamage
 	// undelivered is how many messages the log counts and did not deliver; verifyLog's alone.
 	undelivered uint64
-	// logAnswered is when the log last answered.
-	logAnswered atomic.Pointer[time.Time]
+	// silentSince is when the first of the questions was asked that the log has not answered; nil if it answers.
+	silentSince atomic.Pointer[time.Time]
 
 	parts      lifecycle.List // see start
 	stop       context.CancelFunc

@@ -49,13 +49,14 @@ type logAnswer struct {
 // question ends after pollTimeout, since in an election it may get no answer at all.
 func (e *Engine) askLog(ctx context.Context, last *logAnswer) (answered bool) {
 	bounded, cancel := context.WithTimeout(ctx, pollTimeout)
+	asked := time.Now()
 	_, err := e.log.End(bounded)
 	cancel()
 	if err != nil {
+		e.silentSince.CompareAndSwap(nil, &asked)
 		return false
 	}
-	now := time.Now()
-	e.logAnswered.Store(&now)
+	e.silentSince.Store(nil)
 	if term := e.log.LeaderID(); !last.once || term != "" && term != last.term {
 		last.once, last.term = true, term
 		e.verifySoon()
@@ -77,10 +78,13 @@ func (e *Engine) checkLimits(last error) error {
 	return err
 }
 
-// LogSilence returns the time since the log last answered pollLog, less the time for which pollLog did
-// not ask.
+// LogSilence returns the time since pollLog asked the first of the questions that the log has not answered; 0 if
+// it answered the last one.
 func (e *Engine) LogSilence() time.Duration {
-	return max(time.Since(*e.logAnswered.Load())-idlePause+hearInterval, 0)
+	if since := e.silentSince.Load(); since != nil {
+		return time.Since(*since)
+	}
+	return 0
 }
 
 // followElections has pollLog ask the log of several replicas when NATS says that it has another leader. NATS

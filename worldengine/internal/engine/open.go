@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -254,8 +253,6 @@ func (e *Engine) startWork(ctx context.Context, nc *nats.Conn) error {
 	if err != nil {
 		return err
 	}
-	now := time.Now()
-	e.logAnswered.Store(&now)
 	ctx, e.stop = context.WithCancel(context.Background())
 	e.queue = newQueue(ctx, &e.config)
 	e.assemble(ctx, game.Pause{Seq: seq, By: paused}, e.alerts)

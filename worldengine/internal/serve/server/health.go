@@ -11,7 +11,7 @@ import (
 	"worldengine/worldengine/internal/store/commitlog"
 )
 
-// logAway is how long the log may be silent before the server counts as not ready. The election of a
+// logAway is how long the log may leave questions unanswered before the server counts as not ready. The election of a
 // leader in a cluster takes less.
 const logAway = 15 * time.Second
 
@@ -27,7 +27,7 @@ var (
 
 // ready returns why the server is not ready to receive requests to the world; nil if it is. A ready
 // server serves the world and is not stopping, has room to store, and has built the index. The log is
-// not known to have lost a record, and has answered within 15 s.
+// not known to have lost a record, and has not left its questions unanswered for 15 s.
 func (h *hosted) ready() error {
 	t := h.serving.Load()
 	if t == nil {
