@@ -337,7 +337,7 @@ func TestServe_Settings(t *testing.T) {
 	launch(t, nil, dataArgs(data)...)
 	out, _ := output(t, 0, "--check-config", "--data", data, "--history-per-town", "1500")
 	require.Contains(t, out, "settings  not compared with the stored ones: "+
-		"server: another server uses this data directory")
+		"embedded: another server uses this data directory")
 	require.Contains(t, out, "apply     as the world says\n")
 	out, _ = output(t, 0, "--check-config", "--data", filepath.Join(t.TempDir(), "new"),
 		"--history-per-town", "1500")

@@ -70,7 +70,7 @@ func newEvent(w *runevents.Write) (Event, error) {
 		return e, nil
 	}
 	if err := e.Payload.Compact(); err != nil {
-		return e, fmt.Errorf("runevents: the payload of %s is not JSON: %w", w.EventType, err)
+		return e, fmt.Errorf("runlog: the payload of %s is not JSON: %w", w.EventType, err)
 	}
 	return e, nil
 }

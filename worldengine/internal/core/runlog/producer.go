@@ -15,7 +15,7 @@ import (
 
 // ErrBadID is returned if a Source made an id that is no UUID v4. Nothing was emitted; the
 // Source has to be fixed.
-var ErrBadID = errors.New("runevents: an id that was drawn is not a UUID v4")
+var ErrBadID = errors.New("runlog: an id that was drawn is not a UUID v4")
 
 // Source is a producer's source of times and event ids, which are not deterministic.
 type Source struct {
@@ -227,15 +227,15 @@ func (p *Producer) event(e *Emission, step stepAttempt) (Event, error) {
 			other.LogicalAttemptID == step.attempt
 	}) {
 		return event, fmt.Errorf(
-			"runevents: %s was emitted before, and a second one would have its key", e.Type)
+			"runlog: %s was emitted before, and a second one would have its key", e.Type)
 	}
 	if e.Payload != nil {
 		data, err := json.Marshal(e.Payload, json.Deterministic(true))
 		if err != nil {
-			return event, fmt.Errorf("runevents: the payload of %s is not JSON: %w", e.Type, err)
+			return event, fmt.Errorf("runlog: the payload of %s is not JSON: %w", e.Type, err)
 		}
 		if len(data) == 0 || data[0] != '{' {
-			return event, fmt.Errorf("runevents: the payload of %s is not a JSON object: %s", e.Type,
+			return event, fmt.Errorf("runlog: the payload of %s is not a JSON object: %s", e.Type,
 				data)
 		}
 		event.Payload = data

@@ -33,17 +33,17 @@ func (e *TransitionError) Error() string {
 	if e.StepID != "" {
 		entity = fmt.Sprintf("step %q, attempt %d, of %s", e.StepID, e.LogicalAttemptID, entity)
 	}
-	return fmt.Sprintf("runevents: %s is not valid for %s: it cannot go to %s now",
+	return fmt.Sprintf("runlog: %s is not valid for %s: it cannot go to %s now",
 		e.EventType, entity, e.AttemptedState)
 }
 
 // ErrRunEnding refuses an append because the engine is about to end its run. Nothing was stored.
 // Append again: within moments the run has ended, or goes on.
-var ErrRunEnding = errors.New("runevents: the engine is ending the run: append again in a moment")
+var ErrRunEnding = errors.New("runlog: the engine is ending the run: append again in a moment")
 
 // ErrRunEnded refuses new events of a run that the engine has ended. Nothing was stored; do not
 // retry. Its code is RUN_ENDED.
-var ErrRunEnded = errors.New("runevents: the engine has ended the run, which takes no more " +
+var ErrRunEnded = errors.New("runlog: the engine has ended the run, which takes no more " +
 	"events: append a command's events before its answer, or begin a run of your own")
 
 // OwnedError refuses an append because another producer emitted an event that only the engine may
@@ -61,16 +61,16 @@ type OwnedError struct {
 func (e *OwnedError) Error() string {
 	switch e.Member {
 	case "eventType":
-		return fmt.Sprintf("runevents: the engine alone emits %s: append other events", e.EventType)
+		return fmt.Sprintf("runlog: the engine alone emits %s: append other events", e.EventType)
 	case "planId":
-		return fmt.Sprintf("runevents: the plan of run %s is the engine's: begin a run with a plan "+
+		return fmt.Sprintf("runlog: the plan of run %s is the engine's: begin a run with a plan "+
 			"of your own", e.RunID)
 	}
 	entity := "the run itself"
 	if e.StepID != "" {
 		entity = fmt.Sprintf("its step %q", e.StepID)
 	}
-	return fmt.Sprintf("runevents: the engine alone emits %s of %s in its run %s: "+
+	return fmt.Sprintf("runlog: the engine alone emits %s of %s in its run %s: "+
 		"append events of steps of your own, or to a run of your own", e.EventType, entity, e.RunID)
 }
 

@@ -41,7 +41,7 @@ func newAccounts(config *Config) (_ *accounts, err error) {
 	}
 	for _, key := range []*natsconn.Key{&a.engine, &a.asking} {
 		if *key, err = natsconn.NewKey(); err != nil {
-			return nil, fmt.Errorf("server: %w", err)
+			return nil, fmt.Errorf("embedded: %w", err)
 		}
 	}
 	if config.Access == nil && !config.Private {
@@ -63,7 +63,7 @@ func (a *accounts) configure(options *natsserver.Options) (err error) {
 	options.AuthTimeout = loginTimeout.Seconds()
 	if a.config.TwoAccounts() {
 		if options.Accounts, err = a.natsAccounts(options.MaxConn); err != nil {
-			return fmt.Errorf("server: accounts: %w", err)
+			return fmt.Errorf("embedded: accounts: %w", err)
 		}
 		options.MaxConn *= halfOpen
 	}
@@ -156,7 +156,7 @@ func (a *accounts) clientsOf(ns *natsserver.Server) (*natsserver.Account, error)
 	}
 	account, err := ns.LookupAccount(access.ClientsAccount)
 	if err != nil {
-		return nil, fmt.Errorf("server: accounts: %w", err)
+		return nil, fmt.Errorf("embedded: accounts: %w", err)
 	}
 	return account, nil
 }

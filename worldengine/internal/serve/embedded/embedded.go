@@ -140,7 +140,7 @@ const (
 )
 
 // ErrDataInUse means that another server works on the data directory. Stop it, or give another.
-var ErrDataInUse = errors.New("server: another server uses this data directory")
+var ErrDataInUse = errors.New("embedded: another server uses this data directory")
 
 // NATS is a NATS server within this process. Start makes one, Close ends it. It is safe for concurrent use.
 type NATS struct {
@@ -170,7 +170,7 @@ func Start(config Config) (_ *NATS, err error) {
 		err = e.disk.Check() // a server that can store nothing does not start
 	}
 	if err != nil {
-		return nil, fmt.Errorf("server: %w", err)
+		return nil, fmt.Errorf("embedded: %w", err)
 	}
 	if e.accounts, err = newAccounts(&e.config); err != nil {
 		return nil, err
@@ -181,7 +181,7 @@ func Start(config Config) (_ *NATS, err error) {
 	}
 	ns, err := natsserver.NewServer(options)
 	if err != nil {
-		return nil, fmt.Errorf("server: embedded NATS: %w", err)
+		return nil, fmt.Errorf("embedded: embedded NATS: %w", err)
 	}
 	e.accounts.addresses.nats = ns
 	if err = e.accounts.admit(ns, config.Access, config.Worlds); err != nil {
@@ -281,7 +281,7 @@ func (e *NATS) findLost(dirs map[string][]streamdirs.Dir) (lost map[string]bool,
 		Account: natsserver.DEFAULT_GLOBAL_ACCOUNT, Streams: true,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("server: streams of the embedded NATS: %w", err)
+		return nil, fmt.Errorf("embedded: streams of the embedded NATS: %w", err)
 	}
 	loaded := map[string]bool{}
 	for i := range detail.Streams {
@@ -308,7 +308,7 @@ func (e *NATS) start(ns *natsserver.Server) error {
 	e.server = ns
 	ns.Start()
 	if err := awaitNATS(ns, gaveUp); err != nil {
-		return fmt.Errorf("server: NATS on %s with the data directory %s: %w; give others with "+
+		return fmt.Errorf("embedded: NATS on %s with the data directory %s: %w; give others with "+
 			"--listen and --data", e.config.Listen, e.config.Data, err)
 	}
 	if e.accounts.operator.file == "" {
@@ -342,19 +342,19 @@ func awaitNATS(ns *natsserver.Server, gaveUp <-chan string) error {
 // process ends, even by a crash.
 func lockDataDir(dir string) (*os.File, error) {
 	if err := os.MkdirAll(dir, 0o750); err != nil {
-		return nil, fmt.Errorf("server: data directory: %w", err)
+		return nil, fmt.Errorf("embedded: data directory: %w", err)
 	}
 	path := filepath.Join(dir, "handoffd.lock")
 	lock, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o640)
 	if err != nil {
-		return nil, fmt.Errorf("server: data directory: %w", err)
+		return nil, fmt.Errorf("embedded: data directory: %w", err)
 	}
 	if err := platform.Lock(lock); err != nil {
 		lock.Close()
 		if errors.Is(err, platform.ErrLocked) {
 			return nil, fmt.Errorf("%w: %s: stop that server, or give another directory with --data", ErrDataInUse, dir)
 		}
-		return nil, fmt.Errorf("server: data directory: lock %s: %w", path, err)
+		return nil, fmt.Errorf("embedded: data directory: lock %s: %w", path, err)
 	}
 	return lock, nil
 }
@@ -402,7 +402,7 @@ func (e *NATS) FollowStreams(nc *nats.Conn) error {
 			}
 		})
 		if err != nil {
-			return fmt.Errorf("server: changes of streams: %w", err)
+			return fmt.Errorf("embedded: changes of streams: %w", err)
 		}
 	}
 	return nil

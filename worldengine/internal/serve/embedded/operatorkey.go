@@ -41,7 +41,7 @@ func readOperatorKey(data string) (k operatorKey, err error) {
 
 func operatorKeyError(err error) error {
 	if err != nil {
-		return fmt.Errorf("server: the local operator's key: %w", err)
+		return fmt.Errorf("embedded: the local operator's key: %w", err)
 	}
 	return nil
 }

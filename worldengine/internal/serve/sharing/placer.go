@@ -103,7 +103,7 @@ func Start(config Config) (*Placer, error) {
 		layout.ServersSubject: p.receive, layout.StandbySubject("*"): p.receiveStandby,
 	} {
 		if _, err := config.Conn.Subscribe(subject, hear); err != nil {
-			return nil, fmt.Errorf("server: announcements of other servers: %w", err)
+			return nil, fmt.Errorf("sharing: announcements of other servers: %w", err)
 		}
 	}
 	ctx, stop := context.WithCancel(context.Background())

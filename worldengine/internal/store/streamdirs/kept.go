@@ -47,7 +47,7 @@ func (k *HardLinks) World(world string) error {
 func (k *HardLinks) PutBack(lost map[string]bool) error {
 	streams, err := os.ReadDir(k.dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("server: kept streams: %w", err)
+		return fmt.Errorf("streamdirs: kept streams: %w", err)
 	}
 	for _, stream := range streams {
 		if lost != nil && !lost[stream.Name()] {
@@ -56,7 +56,7 @@ func (k *HardLinks) PutBack(lost map[string]bool) error {
 		path := filepath.Join(k.data.Dir, streamPath(stream.Name()))
 		linked, err := linkTree(filepath.Join(k.dir, stream.Name()), path)
 		if err != nil {
-			return fmt.Errorf("server: the stream %s, of which %s has all files, cannot be put back: %w",
+			return fmt.Errorf("streamdirs: the stream %s, of which %s has all files, cannot be put back: %w",
 				stream.Name(), k.dir, err)
 		}
 		if linked > 0 {
@@ -96,7 +96,7 @@ func linkTree(from, to string) (linked int, err error) {
 // forget removes the second names.
 func (k *HardLinks) forget() error {
 	if err := os.RemoveAll(k.dir); err != nil {
-		return fmt.Errorf("server: kept streams: %w", err)
+		return fmt.Errorf("streamdirs: kept streams: %w", err)
 	}
 	return nil
 }

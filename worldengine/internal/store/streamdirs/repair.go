@@ -48,7 +48,7 @@ func (d Data) RefuseRepair(world string) error {
 }
 
 func (d Dir) failed(err error) error {
-	return fmt.Errorf("server: stream directory %s: %w", d.path, err)
+	return fmt.Errorf("streamdirs: stream directory %s: %w", d.path, err)
 }
 
 // repair is the change that NATS needs to read a directory.

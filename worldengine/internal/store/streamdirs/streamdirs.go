@@ -20,7 +20,7 @@ import (
 
 // ErrLost: NATS cannot read the directory of a stream, so the stream seems to be missing. A new stream
 // must not take its place.
-var ErrLost = errors.New("server: a stream of the world is damaged on the disk")
+var ErrLost = errors.New("streamdirs: a stream of the world is damaged on the disk")
 
 // Data is the data directory of an embedded NATS.
 type Data struct {
@@ -55,7 +55,7 @@ func streamPath(name string) string {
 func (d Data) Worlds() (worlds []string, err error) {
 	streams, err := os.ReadDir(filepath.Join(d.Dir, streamPath("")))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) {
-		return nil, fmt.Errorf("server: streams of the data directory: %w", err)
+		return nil, fmt.Errorf("streamdirs: streams of the data directory: %w", err)
 	}
 	for _, stream := range streams {
 		for _, named := range []func(string) (string, bool){layout.LogWorld, layout.RestoringWorld} {

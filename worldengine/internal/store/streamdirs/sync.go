@@ -13,7 +13,7 @@ import (
 // Sync syncs all that NATS has stored.
 func (d Data) Sync() error {
 	if err := syncTree(d.Dir, syncPath); err != nil {
-		return fmt.Errorf("server: sync of the data directory: %w", err)
+		return fmt.Errorf("streamdirs: sync of the data directory: %w", err)
 	}
 	return nil
 }
@@ -26,7 +26,7 @@ func (d Data) SyncWorld(world string) error {
 			err = d.SyncConfig(dir.name)
 		}
 		if err != nil {
-			return fmt.Errorf("server: sync of the stream %s: %w", dir.name, err)
+			return fmt.Errorf("streamdirs: sync of the stream %s: %w", dir.name, err)
 		}
 	}
 	return nil
