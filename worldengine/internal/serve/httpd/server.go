@@ -131,11 +131,11 @@ func (s *Server) URL() string {
 func SplitListen(flag, listen string) (host string, port int, err error) {
 	host, text, err := net.SplitHostPort(listen)
 	if err != nil {
-		return "", 0, fmt.Errorf("server: %s must be HOST:PORT, not %q: %w", flag, listen, err)
+		return "", 0, fmt.Errorf("httpd: %s must be HOST:PORT, not %q: %w", flag, listen, err)
 	}
 	number, err := strconv.ParseUint(text, 10, 16)
 	if err != nil {
-		return "", 0, fmt.Errorf("server: %s has the port %q, which is not a number up to 65535",
+		return "", 0, fmt.Errorf("httpd: %s has the port %q, which is not a number up to 65535",
 			flag, text)
 	}
 	return host, int(number), nil

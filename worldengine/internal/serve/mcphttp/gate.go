@@ -321,7 +321,7 @@ func (g *Gate) conn(inbox string) (*nats.Conn, error) {
 	}
 	nc, err := g.config.Connect(inbox)
 	if err != nil {
-		return nil, fmt.Errorf("server: NATS lets no language model in: %w: without --access, --clients-user "+
+		return nil, fmt.Errorf("mcphttp: NATS lets no language model in: %w: without --access, --clients-user "+
 			"and --clients-password are the user that it acts as", err)
 	}
 	g.conns[inbox] = nc
@@ -384,7 +384,7 @@ func (g *Gate) Close(ctx context.Context) error {
 		nc.Close()
 	}
 	if err != nil {
-		return fmt.Errorf("server: sessions of language models: %w", err)
+		return fmt.Errorf("mcphttp: sessions of language models: %w", err)
 	}
 	return nil
 }

@@ -32,7 +32,7 @@ func Load(users *access.Config, logger *slog.Logger) (*Live, error) {
 func (l *Live) Reload(files access.TLS) error {
 	config, err := files.Config()
 	if err != nil {
-		return fmt.Errorf("server: TLS: %w", err)
+		return fmt.Errorf("tlsfiles: TLS: %w", err)
 	}
 	l.current.Store(config)
 	leaf, now := config.Certificates[0].Leaf, time.Now()
