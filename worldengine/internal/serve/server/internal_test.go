@@ -21,9 +21,9 @@ func TestReadyz_OtherWorlds(t *testing.T) {
 		s.readyz(w, httptest.NewRequest(http.MethodGet, path, nil))
 		return w.Body.String()
 	}
-	add := func(world string, idle error) {
+	add := func(world string, why error) {
 		h := &hosted{world: world}
-		h.unserved.Store(&idle)
+		h.unserved.Store(&why)
 		require.True(t, s.worlds.add(h))
 	}
 	add("hidden", errors.New("the log of hidden is damaged"))

@@ -90,7 +90,7 @@ func TestMemoryBudget_Worlds(t *testing.T) {
 }
 
 // If the worlds of a server fill all slots together, a request gets a 429 that says so.
-func TestRefuse_ServerFull(t *testing.T) {
+func TestShed_ServerFull(t *testing.T) {
 	t.Parallel()
 	nc := natstest.Connect(t)
 	a := newWorld(Config{})
@@ -152,8 +152,8 @@ func TestAdmit_Slots(t *testing.T) {
 	require.Equal(t, slices.Sorted(slices.Values(protocol.Verbs())), verbs, "each verb has its endpoint")
 }
 
-// BenchmarkRefuse refuses a handoff that gets no slot, with its answer.
-func BenchmarkRefuse(b *testing.B) {
+// BenchmarkShed sheds a handoff that gets no slot, with its answer.
+func BenchmarkShed(b *testing.B) {
 	data, err := os.ReadFile("../../../../testdata/vectors/handoffs.valid.json")
 	require.NoError(b, err)
 	var vectors []struct{ Handoff json.RawMessage }

@@ -71,15 +71,15 @@ func (a *Alerts) first(alert *runevents.Alert, townToken string) (raise, stands 
 // allowed reports whether an alert may be raised now. Alerts about producers' events leave
 // the room for alerts about the engine's events.
 func (a *Alerts) allowed(alert *runevents.Alert, townToken string) bool {
-	now, lane := a.config.Now(), "engine"
+	now, origin := a.config.Now(), "engine"
 	if alert.AppendedBy != "" {
-		lane = "producers"
+		origin = "producers"
 		producer := string(alert.Code) + townToken + " " + alert.AppendedBy
 		if allowed, _ := a.producerLimit.May(producer, now); !allowed {
 			return false
 		}
 	}
-	allowed, _ := a.originLimit.May(lane, now)
+	allowed, _ := a.originLimit.May(origin, now)
 	return allowed
 }
 

@@ -20,8 +20,8 @@ import (
 // oracleRow is a row with the members by which lists are filtered.
 type oracleRow struct {
 	Row
-	result, reason, typ, actor string
-	begins                     bool // its run
+	result, reason, detail, actor string
+	begins                        bool // its run
 }
 
 func rowsIn(all []oracleRow) (rows []Row) {
@@ -42,7 +42,7 @@ func newOracle(messages []message) *oracleRows {
 	o := &oracleRows{}
 	for _, m := range messages {
 		e := newEntry(m.seq, m.subject, m.header)
-		row := oracleRow{result: e.result, reason: e.reason, typ: e.detail, actor: e.actor,
+		row := oracleRow{result: e.result, reason: e.reason, detail: e.detail, actor: e.actor,
 			Row: Row{Seq: m.seq, At: instant(e.At), Town: e.town, Kind: machine.Kind(e.kind),
 				LastRunSeq: e.LastRunSeq, Flags: e.Flags}}
 		runID := m.header.Get(wire.RunIDHeader)
@@ -132,7 +132,7 @@ func (o *oracleRows) runs(f Filter) (seqs []uint64) {
 		pass := (f.Status == "" || f.Status == string(newest.Status) ||
 			f.Status == newest.result) &&
 			(f.ActorID == "" || layout.ActorToken(f.ActorID) == first.actor) &&
-			(f.Type == "" || f.Type == first.typ) &&
+			(f.Type == "" || f.Type == first.detail) &&
 			(f.Reason == "" || f.Reason == newest.reason) &&
 			(len(f.Towns) == 0 || slices.Contains(f.Towns, first.Town))
 		if f.AfterMark == nil {

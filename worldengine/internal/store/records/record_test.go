@@ -32,7 +32,7 @@ func TestEncode_ReadsBack(t *testing.T) {
 	t.Parallel()
 	state := towntest.Threatened()
 	policy := approval.Policy{Types: []handoff.ProposalType{handoff.AdvanceProject}}
-	entry := &machine.Town{State: state, Removed: &state, Apply: apply.Plugin, Policy: &policy,
+	after := &machine.Town{State: state, Removed: &state, Apply: apply.Plugin, Policy: &policy,
 		Approvals: approval.List{{HandoffID: "h", SnapshotHash: state.Hash,
 			Handoff: jsontext.Value(`{"b":2}`), At: time.Unix(1, 0).UTC(),
 			Expires: time.Unix(2, 0).UTC()}},
@@ -47,7 +47,7 @@ func TestEncode_ReadsBack(t *testing.T) {
 		RetryOf: &apply.RetryOf{RunID: "run-0", LogSeq: 3},
 		Handoff: jsontext.Value(`{"handoff":2}`), Addition: &handoff.Addition{},
 		Run: &runlog.Run{Identity: runevents.Identity{RunID: "run-1"}}}
-	msg, err := Encode(rec, "subject", entry)
+	msg, err := Encode(rec, "subject", after)
 	require.NoError(t, err)
 	read, err := Read(msg.Data)
 	require.NoError(t, err)
