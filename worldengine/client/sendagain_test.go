@@ -117,7 +117,7 @@ func TestSend_PausedTown(t *testing.T) {
 // The caller of a handoff is told that the town's game is absent, and gets the result when it is back.
 func TestSend_GameAway(t *testing.T) {
 	t.Parallel()
-	c := serve(t, func(c *server.Config) { c.Engine.PauseWait = 100 * time.Millisecond }).join("")
+	c := serve(t, func(c *server.Config) { c.Engine.PauseTimeout = 100 * time.Millisecond }).join("")
 	for _, townID := range []string{"t", "u"} {
 		state := towntest.Threatened(func(s *town.Snapshot) { s.TownID = townID })
 		_, err := c.PutTown(t.Context(), state.Snapshot, client.Put{Apply: "plugin"})

@@ -78,7 +78,7 @@ func New(config Config) (*Emitter, error) {
 	config.EngineAttemptID = cmp.Or(config.EngineAttemptID, 1)
 	return &Emitter{
 		config: config, turn: make(chan struct{}, 1),
-		known: runlog.NewState(config.Identity.RunID, runlog.Policy{}),
+		known: runlog.NewState(config.Identity.RunID, runlog.AppendPolicy{}),
 		drawn: map[string]string{}, stopped: map[entity]error{},
 	}, nil
 }

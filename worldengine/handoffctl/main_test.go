@@ -75,7 +75,7 @@ func online(t *testing.T) *cli { return onlineWith(t, engine.Config{}) }
 func onlineWith(t *testing.T, config engine.Config) *cli {
 	t.Parallel()
 	// Handoffs that wait for the end of a pause get there.
-	config.PauseWait = cmp.Or(config.PauseWait, time.Hour)
+	config.PauseTimeout = cmp.Or(config.PauseTimeout, time.Hour)
 	return cliOf(t, serve(t, servertest.Engine(config)))
 }
 

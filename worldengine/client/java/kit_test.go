@@ -297,7 +297,7 @@ func startEngine(t testing.TB, change ...func(*server.Config)) *client.Client {
 	srv := servertest.Start(t, append([]servertest.Change{servertest.Open, servertest.Frontier,
 		servertest.Engine(engine.Config{
 			Settings: worldsettings.Settings{Apply: apply.Plugin},
-			Plugin:   apply.RetryPolicy{Resend: 200 * time.Millisecond, Backoff: 5 * time.Millisecond, Deadline: soon},
+			Retry:    apply.RetryPolicy{Resend: 200 * time.Millisecond, Backoff: 5 * time.Millisecond, Deadline: soon},
 		})}, change...)...)
 	agent := srv.Client()
 	agent.Timeout = 2 * soon

@@ -25,9 +25,9 @@ func (e *Engine) awaitNews(ctx context.Context, position uint64, pause time.Dura
 	}
 }
 
-// resume follows the log and the approvals until ctx is done. It adopts the pending commands that this
-// writer has not in hand, at intervals of Plugin.Resend.
-func (e *Engine) resume(ctx context.Context) {
+// adoptPending follows the log and the approvals until ctx is done. It adopts the pending commands that this
+// writer has not in hand, at intervals of Retry.Resend.
+func (e *Engine) adoptPending(ctx context.Context) {
 	next, began := time.Now(), time.Now()
 	for ctx.Err() == nil {
 		position := e.index.Position()
@@ -41,7 +41,7 @@ func (e *Engine) resume(ctx context.Context) {
 		}
 		pending := slices.DeleteFunc(e.index.Towns(index.Pending), e.dispatcher.Has)
 		if now := time.Now(); !now.Before(next) && len(pending) > 0 && e.stepper.Serves() {
-			next = now.Add(e.config.Plugin.Resend)
+			next = now.Add(e.config.Retry.Resend)
 			for _, token := range pending {
 				e.adopt(ctx, token)
 			}
@@ -66,7 +66,7 @@ func (e *Engine) adopt(ctx context.Context, token string) {
 	current, err := e.log.LoadToken(bounded, token)
 	if err == nil && current.Pending != nil {
 		townID := current.State.Snapshot.TownID
-		err = e.queue.Interrupt(townID, func(ctx context.Context) {
+		err = e.queue.RunNext(townID, func(ctx context.Context) {
 			ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 			defer cancel()
 			current, err := e.log.Load(ctx, townID)

@@ -35,19 +35,19 @@ type Config struct {
 	// the stored value counts; in a new world, the value of worldsettings.Default. Open refuses a
 	// value that differs from the stored one, unless Storage.DiscardHistory is set.
 	worldsettings.Settings
-	// Plugins is the connection over which plugins are asked, if they are in another NATS account;
+	// PluginConn is the connection over which plugins are asked, if they are in another NATS account;
 	// nil for the engine's connection.
-	Plugins *nats.Conn `kong:"-"`
-	// Plugin is the policy of asking plugins and consoles to apply commands.
-	Plugin apply.RetryPolicy `embed:"" prefix:"plugin-" group:"A game:"`
+	PluginConn *nats.Conn `kong:"-"`
+	// Retry is the policy of asking plugins and consoles to apply commands.
+	Retry apply.RetryPolicy `embed:"" prefix:"plugin-" group:"A game:"`
 	// RCON applies the commands of towns that are bound to it; nil if none may be.
 	RCON apply.Console `kong:"-"`
 	// ApprovalTimeout is at least 1 s.
 	ApprovalTimeout time.Duration `help:"How long a proposal waits for a person's approval, and an approval for its handoff." default:"24h" group:"A game:"`
-	// PauseWait is how long a handoff waits for the end of a pause, from its arrival, before it
+	// PauseTimeout is how long a handoff waits for the end of a pause, from its arrival, before it
 	// gets a WaitError; 2 s. Keep it shorter than the patience of clients. If a game is away, a
 	// handoff waits fifteen times as long.
-	PauseWait time.Duration `help:"How long a handoff waits for the end of a pause before its client gets 503 TOWN_PAUSED or WORLD_PAUSED. For a game that is away it waits fifteen times as long (30 s) before 503 PLUGIN_ABSENT. Keep it shorter than the patience of clients." default:"2s" group:"A game:"`
+	PauseTimeout time.Duration `name:"pause-wait" help:"How long a handoff waits for the end of a pause before its client gets 503 TOWN_PAUSED or WORLD_PAUSED. For a game that is away it waits fifteen times as long (30 s) before 503 PLUGIN_ABSENT. Keep it shorter than the patience of clients." default:"2s" group:"A game:"`
 
 	Storage StorageConfig `embed:""`
 	Outbox  OutboxConfig  `embed:"" prefix:"bus-"`
@@ -172,7 +172,7 @@ func (c Config) NewPool() *queue.Pool {
 
 func (c Config) withDefaults() (Config, error) {
 	c.World = cmp.Or(c.World, wire.DefaultWorld)
-	c.Plugin = c.Plugin.WithDefaults()
+	c.Retry = c.Retry.WithDefaults()
 	var err error
 	if c.Settings, err = c.Settings.WithDefaults(worldsettings.Default()).Normalized(); err != nil {
 		return c, err
@@ -183,7 +183,7 @@ func (c Config) withDefaults() (Config, error) {
 	c.Bounds.Workers = cmp.Or(c.Bounds.Workers, DefaultWorkers)
 	c.Bounds.PerTown = cmp.Or(c.Bounds.PerTown, DefaultQueuePerTown)
 	c.Bounds.Total = cmp.Or(c.Bounds.Total, DefaultQueueTotal)
-	c.PauseWait = cmp.Or(c.PauseWait, 2*time.Second)
+	c.PauseTimeout = cmp.Or(c.PauseTimeout, 2*time.Second)
 	c.Outbox.Retention = cmp.Or(c.Outbox.Retention, 30*24*time.Hour)
 	c.Outbox.Limit = cmp.Or(c.Outbox.Limit, 10_000_000)
 	c.Storage.AppendedRetention = cmp.Or(c.Storage.AppendedRetention, 30*24*time.Hour)
@@ -230,9 +230,9 @@ func (c *Config) validate() error {
 	return err
 }
 
-// absencePatience is how long a request waits for a game that is away. A game that restarts is back
+// absenceTimeout is how long a request waits for a game that is away. A game that restarts is back
 // after some ten seconds; a pause lasts as long as a person likes.
-func (c *Config) absencePatience() time.Duration { return 15 * c.PauseWait }
+func (c *Config) absenceTimeout() time.Duration { return 15 * c.PauseTimeout }
 
 // mayBind returns an error if this engine cannot serve a binding.
 func (c *Config) mayBind(binding apply.Binding) error {

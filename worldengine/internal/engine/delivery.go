@@ -33,10 +33,10 @@ type delivery struct {
 	client  Client
 	run     runevents.Identity
 	queued  time.Time // when it was submitted
-	// retries is the failed run that the delivery retries, and retry the operator's request; both
+	// failedRun is the run that the delivery retries, and retryOf the operator's request; both
 	// are nil if the delivery is no retry.
-	retries *machine.FailedRun
-	retry   *machine.Retry
+	failedRun *machine.FailedRun
+	retryOf   *machine.Retry
 	// drawn has the event ids of a step whose record was not stored; the next step uses them.
 	drawn []runlog.DrawnID
 
@@ -78,7 +78,7 @@ func (e *Engine) Submit(
 // ErrInProgress. It queues a retry even then, so that the refusal is recorded.
 func (e *Engine) submit(d *delivery, client Client) error {
 	d.client = client
-	if d.retries == nil {
+	if d.failedRun == nil {
 		err := e.dispatcher.CheckKey(d.handoff.Proposal.TownID, d.handoff.IdempotencyKey, d.handoff.HandoffID)
 		if err != nil {
 			return err
@@ -109,14 +109,14 @@ func (d *delivery) End(ctx context.Context, why error) {
 }
 
 func (d *delivery) answer(answer Answer, err error) {
-	d.engine.queue.Answering(d.handoff.Proposal.TownID)
+	d.engine.queue.MarkReplying(d.handoff.Proposal.TownID)
 	d.client.Answer(answer, err)
 }
 
 // judge decides about a delivery and commits the decision. If the commit loses a race, judge does
 // both again. If the delivery waits, next is the time of its next turn. answer is nil then, and if a
-// game has its command. A delivery behind one that waits, waits for the same reason. Behind a change
-// that waits, it waits without one.
+// game has its command. Behind a waiting handoff, the delivery waits for that handoff's reason.
+// Behind a waiting change, it waits until the town is woken, and its run is not recorded.
 func (e *Engine) judge(
 	ctx context.Context, d *delivery, behind queue.Task,
 ) (answer *Answer, next time.Time, err error) {
@@ -148,8 +148,8 @@ func (e *Engine) decide(
 	}
 	behind := current.LoadedSeq
 	var retryOf *apply.RetryOf
-	if d.retries != nil {
-		retryOf = &d.retries.RetryOf
+	if d.failedRun != nil {
+		retryOf = &d.failedRun.RetryOf
 		behind = max(behind, retryOf.LogSeq) // the record of the receipt
 	}
 	prior, err := e.lookupKey(ctx, townID, h.IdempotencyKey, &current, behind,
@@ -160,8 +160,8 @@ func (e *Engine) decide(
 	if next, err = e.mustWait(ctx, d, current); !next.IsZero() || err != nil {
 		return nil, next, err
 	}
-	if d.retries != nil { // the key's receipt may name another run by now
-		if err := e.refuseRetry(ctx, d, d.retries.CheckReceipt(prior)); err != nil {
+	if d.failedRun != nil { // the key's receipt may name another run by now
+		if err := e.refuseRetry(ctx, d, d.failedRun.CheckReceipt(prior)); err != nil {
 			return nil, next, err
 		}
 		prior = nil
@@ -230,10 +230,10 @@ func (e *Engine) applyingError(
 	ctx context.Context, d *delivery, current machine.Town, why error,
 ) error {
 	switch {
-	case d.retries == nil:
+	case d.failedRun == nil:
 		return why
 	case current.Pending == nil || current.Pending.Run.PlanID != d.run.PlanID,
-		current.Pending.Run.RunID == d.retries.RunID:
+		current.Pending.Run.RunID == d.failedRun.RunID:
 		// another writer ended the other run, and this writer is about to learn that
 		e.towns.Forget(d.handoff.Proposal.TownID)
 		return commitlog.ErrContended
@@ -248,8 +248,8 @@ func (e *Engine) refuseRetry(ctx context.Context, d *delivery, refusal *approval
 		return nil
 	}
 	s, err := e.newSignal(Signal{
-		Kind: machine.SignalRetry, TownID: d.handoff.Proposal.TownID, RunID: d.retry.RunID,
-		HandoffID: d.handoff.HandoffID, ActorID: d.retry.ActorID, Reason: d.retry.Reason,
+		Kind: machine.SignalRetry, TownID: d.handoff.Proposal.TownID, RunID: d.retryOf.RunID,
+		HandoffID: d.handoff.HandoffID, ActorID: d.retryOf.ActorID, Reason: d.retryOf.Reason,
 	})
 	if err != nil {
 		return err

@@ -56,7 +56,7 @@ func (e *Engine) DryRun(ctx context.Context, h *handoff.Handoff) (DryRun, error)
 		if binding != apply.Local { // the game may fail the command
 			out.After.State = current.State
 		}
-		if err := e.stepper.CheckTown(ctx, current, &out); err != nil {
+		if err := e.stepper.CheckRoom(ctx, current, &out); err != nil {
 			return DryRun{}, err
 		}
 	}

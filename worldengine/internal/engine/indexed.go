@@ -134,16 +134,16 @@ func (e *Engine) lookupKey(
 			return nil, err
 		}
 	}
-	if err := e.checkTown(ctx, townID, current); err != nil {
+	if err := e.requireIndexed(ctx, townID, current); err != nil {
 		return nil, err
 	}
 	return e.storedReceipt(ctx, townID, key)
 }
 
-// checkTown returns nil if the index has every record of a town, up to the one that current was read
+// requireIndexed returns nil if the index has every record of a town, up to the one that current was read
 // from, that the log must keep. Only then a key that the index does not have is free. The error is
 // records.ErrTownDamaged, or ErrLostRace if current is not the town's newest entry.
-func (e *Engine) checkTown(
+func (e *Engine) requireIndexed(
 	ctx context.Context, townID string, current *machine.Town,
 ) error {
 	token := wire.TownToken(townID)

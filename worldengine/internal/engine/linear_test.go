@@ -108,7 +108,7 @@ func (w *writer) serve(r *linearRun) {
 		engine.Config{
 			World:  r.world,
 			Logger: slog.New(slog.DiscardHandler), Settings: worldsettings.Settings{RequireApproval: string(linearApproval)},
-			Plugin: apply.RetryPolicy{
+			Retry: apply.RetryPolicy{
 				Deadline: 200 * time.Millisecond, Attempts: 2, Backoff: 20 * time.Millisecond,
 				Resend: 50 * time.Millisecond, Absence: apply.AbsenceFail,
 			},

@@ -12,22 +12,23 @@ import (
 )
 
 const (
-	hearInterval = time.Second
+	pollInterval = time.Second
 	pollTimeout  = 2 * time.Second
-	// electionQuestions are asked for longer than a leader counts that does not hear its followers.
+	// electionQuestions is how many questions follow an election. Together they take longer than a leader that
+	// is cut off still counts as leader.
 	electionQuestions = 5
 )
 
-// Until ctx is done, pollLog asks the log for its end at intervals of idlePause. It asks each second while the
-// log does not answer, and for a while after an election or a reconnect: for so long a leader that was cut
-// off may still answer.
+// pollLog asks the log for its end every idlePause, until ctx is done. While the log is silent, and for
+// electionQuestions after an election or a reconnect, it asks every second: a leader that was cut off may
+// still answer.
 func (e *Engine) pollLog(ctx context.Context) {
 	var last logAnswer
-	urgent := 0 // questions that follow after hearInterval
+	urgent := 0 // questions that follow after pollInterval
 	for ctx.Err() == nil {
 		pause := idlePause
 		if answered := e.askLog(ctx, &last); !answered || urgent > 0 {
-			pause, urgent = hearInterval, max(urgent-1, 0)
+			pause, urgent = pollInterval, max(urgent-1, 0)
 		}
 		select {
 		case <-e.election:

@@ -31,7 +31,7 @@ func (e *Engine) watchLog(ctx context.Context, nc *nats.Conn) {
 		}
 		e.appends.Forget()
 		e.towns.Clear()
-		e.findLog(ctx)
+		e.awaitLog(ctx)
 		e.noteElection()
 		e.verifySoon()
 	}
@@ -39,9 +39,9 @@ func (e *Engine) watchLog(ctx context.Context, nc *nats.Conn) {
 
 const rereadPause = idlePause
 
-// findLog checks the log until the log is the known one. If the log lacks messages, the alert
+// awaitLog checks the log until the log is the known one. If the log lacks messages, the alert
 // LOG_LOST is raised, and the engine commits nothing meanwhile.
-func (e *Engine) findLog(ctx context.Context) {
+func (e *Engine) awaitLog(ctx context.Context) {
 	for ctx.Err() == nil {
 		err := e.log.Continuity.Verify(ctx, e.log.Stream)
 		switch {

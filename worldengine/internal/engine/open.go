@@ -188,7 +188,7 @@ func (e *Engine) start(ctx context.Context, nc *nats.Conn) error {
 		lifecycle.Part{Name: "the bus", Start: e.openBus},
 		lifecycle.Part{Name: "the alerts", Start: e.startAlerts, Stop: e.closeAlerts},
 		lifecycle.Part{Name: "the inbox of games", Start: func(context.Context) (err error) {
-			e.router, err = game.OpenInbox(cmp.Or(e.config.Plugins, nc), e.alerts)
+			e.router, err = game.OpenInbox(cmp.Or(e.config.PluginConn, nc), e.alerts)
 			return err
 		}, Stop: e.closeInbox},
 		lifecycle.Part{Name: "the elections of the log", Start: func(context.Context) error {
@@ -257,7 +257,7 @@ func (e *Engine) startWork(ctx context.Context, nc *nats.Conn) error {
 	e.queue = newQueue(ctx, &e.config)
 	e.assemble(ctx, game.Pause{Seq: seq, By: paused}, e.alerts)
 	work := []func(context.Context){
-		e.recallAbsences, e.feed.Run, e.resume, e.reapWaiting, e.watchStorage, e.pollLog, e.verifyLog,
+		e.recallAbsences, e.feed.Run, e.adoptPending, e.reapWaiting, e.watchStorage, e.pollLog, e.verifyLog,
 		func(ctx context.Context) { e.watchLog(ctx, nc) }, e.watchHistories,
 	}
 	if e.outbox != nil {
@@ -304,7 +304,7 @@ func (e *Engine) makeReaders() {
 	})
 	e.projector = projector.New(projector.Config{
 		Log: e.log, Index: e.index, Runs: e.runs,
-		Appends: runlog.Policy{
+		Appends: runlog.AppendPolicy{
 			TenantID: e.config.Runs.TenantID, EngineSteps: machine.Steps(),
 			EnginePlan: machine.IsEnginePlan, Transitions: e.config.Runs.ValidateTransitions,
 		},
@@ -323,8 +323,8 @@ func (e *Engine) assemble(ctx context.Context, pause game.Pause, raise game.Aler
 		Log: e.log, Towns: e.towns, Now: c.Now, NewID: c.NewID, Leased: c.Leased,
 		RequiredHistory: e.requiredHistory, Full: e.fullTowns.add, Logger: c.Logger,
 		Settings: machine.Settings{
-			Rules: c.Rules, Apply: c.Apply, Policy: c.policy,
-			ApprovalTimeout: c.ApprovalTimeout, Plugin: c.Plugin,
+			Rules: c.Rules, Apply: c.Apply, ApprovalPolicy: c.policy,
+			ApprovalTimeout: c.ApprovalTimeout, Retry: c.Retry,
 		},
 	}
 	e.appends = appends.New(e.log, e.projector, e.queue, c.Now)
@@ -333,7 +333,7 @@ func (e *Engine) assemble(ctx context.Context, pause game.Pause, raise game.Aler
 		Log: e.log, Index: e.index, Rules: c.Rules, Default: c.policy, Now: c.Now, Logger: c.Logger,
 	}
 	e.dispatcher = game.New(ctx, e.stepper, game.Config{
-		Policy: c.Plugin, RCON: c.RCON, PauseWait: c.PauseWait, AbsencePatience: c.absencePatience(),
+		Retry: c.Retry, RCON: c.RCON, PauseTimeout: c.PauseTimeout, AbsenceTimeout: c.absenceTimeout(),
 		Timeout: operationTimeout, WorldPause: e.worldPause,
 		FinalRecords: e.finalRecords, Queue: e.queue, Router: e.router, Alerts: raise,
 		Metrics: c.Metrics, Logger: c.Logger,

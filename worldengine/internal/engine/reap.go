@@ -98,10 +98,10 @@ func (e *Engine) warnReaping(ctx context.Context, text string, run any, err erro
 // isOver reports whether a run need not be ended: it has an end, or may get one soon, or its command
 // is being applied.
 func (e *Engine) isOver(ctx context.Context, tail *machine.RunTail, runID string) (bool, error) {
-	if tail.Waiting == nil || tail.Cancelled {
+	if tail.FirstRecord == nil || tail.Cancelled {
 		return true, nil
 	}
-	current, err := e.log.Load(ctx, tail.Waiting.TownID)
+	current, err := e.log.Load(ctx, tail.FirstRecord.TownID)
 	switch {
 	case err != nil:
 		return false, err
@@ -121,7 +121,7 @@ func (e *Engine) isOver(ctx context.Context, tail *machine.RunTail, runID string
 // isForgotten reports whether the log may have discarded the end of a closed run. That is so if the
 // town's history, or the history of its refused runs, is full and begins after the close.
 func (e *Engine) isForgotten(ctx context.Context, tail *machine.RunTail) (bool, error) {
-	token := wire.TownToken(tail.Waiting.TownID)
+	token := wire.TownToken(tail.FirstRecord.TownID)
 	for _, subject := range []string{
 		layout.LogSubject(e.config.World, token), layout.RefusedSubject(e.config.World, token),
 	} {

@@ -12,22 +12,22 @@ import (
 	"worldengine/worldengine/internal/engine/queue"
 )
 
-// Delivery is the delivery of an approved handoff, which began in the turn of its decision.
-type Delivery struct {
+// Redelivery is the delivery of an approved handoff, which began in the turn of its decision.
+type Redelivery struct {
 	engine   *Engine
 	townID   string
 	approved approval.Request
 	queued   *delivery // nil if nothing was queued: err is why, or the handoff was accepted before
-	reply    queue.Reply[Answer]
+	reply    queue.Future[Answer]
 	err      error
 }
 
-// deliver delivers an approved handoff as if its agent had sent it again with the first trace. If the key's
+// redeliver delivers an approved handoff as if its agent had sent it again with the first trace. If the key's
 // result is the handoff's own, of a run that may be retried, the approval is for a retry, and the handoff is
-// retried. A handoff that was accepted for execution before is not executed again. Call deliver in the
+// retried. A handoff that was accepted for execution before is not executed again. Call redeliver in the
 // decision's turn, so that an approval that is stored has its effect even if nobody waits for it any more.
-func (e *Engine) deliver(ctx context.Context, townID string, approved *approval.Request) *Delivery {
-	s := &Delivery{engine: e, townID: townID, approved: *approved, reply: queue.NewReply[Answer]()}
+func (e *Engine) redeliver(ctx context.Context, townID string, approved *approval.Request) *Redelivery {
+	s := &Redelivery{engine: e, townID: townID, approved: *approved, reply: queue.NewFuture[Answer]()}
 	if approved.Handoff == nil {
 		return s
 	}
@@ -54,13 +54,13 @@ func (e *Engine) deliver(ctx context.Context, townID string, approved *approval.
 
 // Wait returns the answer. ctx bounds the wait for it, not the execution. If the error is ctx's or
 // ErrInProgress, the answer has at most a RunID.
-func (s *Delivery) Wait(ctx context.Context) (Answer, error) {
+func (s *Redelivery) Wait(ctx context.Context) (Answer, error) {
 	switch d := s.queued; {
 	case s.err != nil:
 		return Answer{}, s.err
 	case d == nil:
-		return s.engine.delivered(ctx, s.townID, &s.approved)
-	case d.retries != nil:
+		return s.engine.earlierAnswer(ctx, s.townID, &s.approved)
+	case d.failedRun != nil:
 		return d.awaitRetry(ctx, s.reply)
 	}
 	answer, err := s.reply.Wait(ctx)
@@ -70,9 +70,9 @@ func (s *Delivery) Wait(ctx context.Context) (Answer, error) {
 	return answer, err
 }
 
-// delivered returns the answer to a handoff that was accepted for execution. While a game has the
+// earlierAnswer returns the answer to a handoff that was accepted for execution. While a game has the
 // command, the error is ErrInProgress, since a retry's key still has the result of the retried run.
-func (e *Engine) delivered(
+func (e *Engine) earlierAnswer(
 	ctx context.Context, townID string, approved *approval.Request,
 ) (Answer, error) {
 	current, err := e.log.Load(ctx, townID)

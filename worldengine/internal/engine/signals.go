@@ -62,7 +62,7 @@ func (e *Engine) newSignal(given Signal) (*Signal, error) {
 // signalled is what became of a signal.
 type signalled struct {
 	machine.Output
-	delivery *Delivery // of the handoff that the signal approved
+	delivery *Redelivery // of the handoff that the signal approved
 }
 
 // signal makes the step of a signal in a town, in its turn, or in the world; out has the town after
@@ -86,7 +86,7 @@ func (e *Engine) signalInTurn(turn context.Context, s *Signal, submit bool) (out
 	switch {
 	case err != nil:
 	case submit && out.Decided != nil && out.Decided.Decision.Approved:
-		out.delivery = e.deliver(turn, s.TownID, out.Decided)
+		out.delivery = e.redeliver(turn, s.TownID, out.Decided)
 	case out.Record != nil && out.Subject == machine.TownSubject:
 		err = e.dispatcher.Adopt(ctx, s.TownID, out.After) // the run of a command is paused or resumed, too
 	}
@@ -169,7 +169,7 @@ func (e *Engine) Draining(ctx context.Context, run *runevents.Snapshot) (bool, e
 
 // recordVerdict records a signal that changes no town: refused with a code, or accepted if code is "".
 func (e *Engine) recordVerdict(ctx context.Context, s *Signal, code wire.Code) error {
-	in := e.stepper.Input(s.TownID, nil, &machine.Verdict{Signal: s, Code: code})
+	in := e.stepper.Input(s.TownID, nil, &machine.RecordSignal{Signal: s, Code: code})
 	_, err := e.stepper.Step(ctx, machine.Town{}, in)
 	return err
 }
@@ -198,8 +198,8 @@ func (e *Engine) cancelRun(ctx context.Context, s *Signal) (c Control, err error
 	switch {
 	case err != nil:
 		return Control{}, err
-	case tail.Waiting != nil:
-		s.TownID = tail.Waiting.TownID
+	case tail.FirstRecord != nil:
+		s.TownID = tail.FirstRecord.TownID
 	default:
 		s.TownID, err = e.finalRecords.TownOf(ctx, s.RunID)
 	}
@@ -241,8 +241,8 @@ type doneFunc func(out signalled, err error)
 func (e *Engine) interrupt(
 	ctx context.Context, townID string, f func(turn context.Context, done doneFunc),
 ) (signalled, error) {
-	reply := queue.NewReply[signalled]()
-	err := e.queue.Interrupt(townID, func(turn context.Context) {
+	reply := queue.NewFuture[signalled]()
+	err := e.queue.RunNext(townID, func(turn context.Context) {
 		if ctx.Err() == nil {
 			f(turn, reply.Answer)
 		}
@@ -260,7 +260,7 @@ func (e *Engine) interrupt(
 func (e *Engine) Retry(
 	ctx context.Context, given Signal, wait time.Duration,
 ) (retried messages.Retried, err error) {
-	reply := queue.NewReply[Answer]()
+	reply := queue.NewFuture[Answer]()
 	d, retried, err := e.newRetry(ctx, given)
 	if err == nil {
 		err = e.submit(d, reply)
@@ -305,14 +305,14 @@ func (e *Engine) newRetry(
 		return nil, retried, err
 	}
 	d, err = e.newDelivery(failed.Handoff, failed.Trace)
-	d.retries = &failed
-	d.retry = &machine.Retry{RunID: s.RunID, ActorID: s.ActorID, Reason: s.Reason}
+	d.failedRun = &failed
+	d.retryOf = &machine.Retry{RunID: s.RunID, ActorID: s.ActorID, Reason: s.Reason}
 	return d, messages.Retried{TownID: s.TownID, HandoffID: failed.Handoff.HandoffID,
 		RetryOf: s.RunID, RunID: d.run.RunID}, err
 }
 
 // awaitRetry returns the answer to a retry. It returns ErrInProgress while there is none yet.
-func (d *delivery) awaitRetry(ctx context.Context, reply queue.Reply[Answer]) (Answer, error) {
+func (d *delivery) awaitRetry(ctx context.Context, reply queue.Future[Answer]) (Answer, error) {
 	answer, err := reply.Wait(ctx)
 	var waits *WaitError
 	switch {
@@ -322,7 +322,7 @@ func (d *delivery) awaitRetry(ctx context.Context, reply queue.Reply[Answer]) (A
 		errors.As(err, &waits) && waits.Pending:
 		return Answer{RunID: d.run.RunID}, ErrInProgress
 	}
-	return Answer{}, game.RetryError(d.retry.RunID, err)
+	return Answer{}, game.RetryError(d.retryOf.RunID, err)
 }
 
 // Approvals returns the reader of the proposals that wait for a person's approval.
@@ -336,7 +336,7 @@ func (e *Engine) Approvals() *approvals.Reader { return e.approvals }
 // otherwise.
 func (e *Engine) Decide(
 	ctx context.Context, given Signal, submit bool,
-) (approval.Request, *Delivery, error) {
+) (approval.Request, *Redelivery, error) {
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
 	s, err := e.newSignal(given)

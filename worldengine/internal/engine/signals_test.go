@@ -40,7 +40,7 @@ func (s *story) playAll(inputs string) string {
 
 // occupy keeps the turn of town 1 for a time.
 func (s *story) occupy(d time.Duration) {
-	require.NoError(s.t, s.engines[0].queue.Interrupt("town 1", func(context.Context) { time.Sleep(d) }))
+	require.NoError(s.t, s.engines[0].queue.RunNext("town 1", func(context.Context) { time.Sleep(d) }))
 }
 
 // A signal whose operator has got an error before its turn has no effect.

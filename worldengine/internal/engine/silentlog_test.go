@@ -82,7 +82,7 @@ func TestSilentLog_OtherTowns(t *testing.T) {
 		time.Sleep(time.Second)
 		for range 20 {
 			asked, turns := time.Now(), make(chan time.Duration, 1)
-			require.NoError(t, s.engines[0].queue.Interrupt("town 0", func(context.Context) {
+			require.NoError(t, s.engines[0].queue.RunNext("town 0", func(context.Context) {
 				turns <- time.Since(asked)
 			}))
 			time.Sleep(10 * time.Second)

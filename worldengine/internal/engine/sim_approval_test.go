@@ -120,7 +120,7 @@ func (o *simOperator) sendDecision(
 	}
 }
 
-func (o *simOperator) submit(ctx context.Context, delivery *Delivery, entry *approval.Request) {
+func (o *simOperator) submit(ctx context.Context, delivery *Redelivery, entry *approval.Request) {
 	if answer, err := delivery.Wait(ctx); err == nil {
 		o.sim.mu.Lock()
 		defer o.sim.mu.Unlock()

@@ -175,8 +175,8 @@ func (s *sim) start() *simEngine {
 	}
 	config, err := Config{
 		Now: process.now, NewID: s.id, jitter: process.draw, Logger: slog.New(slog.DiscardHandler), Bounds: Bounds{Workers: s.workers()},
-		PauseWait: 400 * time.Millisecond, Settings: worldsettings.Settings{RequireApproval: s.policy().String()},
-		Plugin: apply.RetryPolicy{
+		PauseTimeout: 400 * time.Millisecond, Settings: worldsettings.Settings{RequireApproval: s.policy().String()},
+		Retry: apply.RetryPolicy{
 			Deadline: deadline, Attempts: attempts, Backoff: 50 * time.Millisecond,
 			Resend: 300 * time.Millisecond, Absence: absent,
 		},
@@ -203,7 +203,7 @@ func (s *sim) start() *simEngine {
 		e.stepper.RequiredHistory = nil
 	}
 	process.Engine = e
-	go e.resume(context.WithValue(process.alive, simAsker{}, "resumes"))
+	go e.adoptPending(context.WithValue(process.alive, simAsker{}, "resumes"))
 	go e.reapWaiting(context.WithValue(process.alive, simAsker{}, "reaps"))
 	return process
 }
@@ -344,7 +344,7 @@ func (s *sim) crash() {
 func (s *sim) kill(i int) {
 	e := s.engines[i]
 	e.dead.Store(true)
-	e.dispatcher.Refuse()
+	e.dispatcher.StopAccepting()
 	e.kill()
 	s.mu.Lock()
 	waiting := slices.Clone(s.waiting)

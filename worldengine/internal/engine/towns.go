@@ -75,7 +75,7 @@ func (e *Engine) Put(ctx context.Context, state town.State, expected string) (To
 }
 
 func (e *Engine) put(ctx context.Context, put *Put) (Town, error) {
-	reply := queue.NewReply[Town]()
+	reply := queue.NewFuture[Town]()
 	if err := e.SubmitChange(put.State.Snapshot.TownID, put, reply); err != nil {
 		return Town{}, err
 	}
@@ -124,7 +124,7 @@ func (e *Engine) SubmitChange(townID string, event machine.Event, client TownCli
 func (c *townChange) Run(ctx context.Context, t queue.Turn) (next time.Time) {
 	stored, waits, err := c.engine.commitChange(ctx, c, t.Behind)
 	if waits && err == nil {
-		if next = c.queued.Add(c.engine.config.absencePatience()); time.Now().Before(next) {
+		if next = c.queued.Add(c.engine.config.absenceTimeout()); time.Now().Before(next) {
 			return next
 		}
 		return queue.UntilWoken // for the game to be absent, too
@@ -138,7 +138,7 @@ func (c *townChange) Run(ctx context.Context, t queue.Turn) (next time.Time) {
 func (c *townChange) End(_ context.Context, why error) { c.answer(Town{}, why) }
 
 func (c *townChange) answer(stored Town, err error) {
-	c.engine.queue.Answering(c.townID)
+	c.engine.queue.MarkReplying(c.townID)
 	c.client.Answer(stored, err)
 }
 
@@ -154,7 +154,7 @@ func (e *Engine) commitChange(
 	err = e.log.Retry(ctx, func() error {
 		current, err := e.log.Load(ctx, c.townID)
 		if err == nil && e.index.Position() >= current.LoadedSeq {
-			err = e.checkTown(ctx, c.townID, &current)
+			err = e.requireIndexed(ctx, c.townID, &current)
 		}
 		if err != nil {
 			return err
@@ -164,7 +164,7 @@ func (e *Engine) commitChange(
 		}
 		if current.Pending != nil {
 			waits = true
-			if time.Since(c.queued) < e.config.absencePatience() {
+			if time.Since(c.queued) < e.config.absenceTimeout() {
 				return nil
 			}
 			return e.dispatcher.AbsentBefore(c.townID, current.Pending.Run.RunID, "")

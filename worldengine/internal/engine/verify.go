@@ -90,7 +90,7 @@ func (e *Engine) verifyLog(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		for pause := hearInterval; ; pause = min(2*pause, maxVerifyPause) {
+		for pause := pollInterval; ; pause = min(2*pause, maxVerifyPause) {
 			short, err := e.verifyReplicas(ctx)
 			if err == nil || errors.Is(err, commitlog.ErrUncounted) {
 				e.reportAll(short)
@@ -154,7 +154,7 @@ func (e *Engine) noteLeaderChange(moved bool) {
 	}
 }
 
-const maxVerifyPause = 30 * hearInterval
+const maxVerifyPause = 30 * pollInterval
 
 // reportAll reports the damage that Verify found, and the chains with a hole.
 func (e *Engine) reportAll(short []MissingRecords) {

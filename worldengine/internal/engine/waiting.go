@@ -48,7 +48,7 @@ func (e *Engine) deliveries(townID string) iter.Seq[*delivery] {
 // the same handoff, as by a client that got no answer, and none is a retry.
 func (d *delivery) mayJoin(first *delivery) bool {
 	return first != d && first.recorded.Load() && !d.recorded.Load() &&
-		first.retries == nil && d.retries == nil &&
+		first.failedRun == nil && d.failedRun == nil &&
 		d.handoff.IdempotencyKey == first.handoff.IdempotencyKey &&
 		d.handoff.HandoffID == first.handoff.HandoffID
 }
@@ -82,7 +82,7 @@ func (e *Engine) markCancelled(townID, runID string) {
 
 // postpone has a delivery wait, and records that in its run. It returns the time of the delivery's
 // next turn. The error says that the run was cancelled, or that the client has waited long enough:
-// for Config.PauseWait in a pause, or for absencePatience behind a command whose game is absent.
+// for Config.PauseTimeout in a pause, or for absenceTimeout behind a command whose game is absent.
 func (e *Engine) postpone(ctx context.Context, d *delivery, why wait) (next time.Time, err error) {
 	d.why = why
 	if d.cancelledRun != "" {
@@ -103,14 +103,14 @@ func (e *Engine) postpone(ctx context.Context, d *delivery, why wait) (next time
 			"run", runID, d.run.Trace.LogAttr(), "error", err)
 		next = now.Add(pollPause)
 	}
-	patience := d.queued.Add(e.config.PauseWait)
+	deadline := d.queued.Add(e.config.PauseTimeout)
 	if why.by == nil {
-		patience = d.queued.Add(e.config.absencePatience())
+		deadline = d.queued.Add(e.config.absenceTimeout())
 	}
 	switch {
-	case now.Before(patience):
-		if patience.Before(next) {
-			next = patience
+	case now.Before(deadline):
+		if deadline.Before(next) {
+			next = deadline
 		}
 		return next, nil
 	case why.by != nil:
@@ -123,7 +123,7 @@ func (e *Engine) postpone(ctx context.Context, d *delivery, why wait) (next time
 func (d *delivery) runStart() machine.Begin {
 	// In whole milliseconds, like the input's time, from which the machine subtracts Waited.
 	waited := time.Since(d.queued).Truncate(time.Millisecond)
-	return machine.Begin{Queued: d.waited, Waited: waited, Retry: d.retry}
+	return machine.Begin{Queued: d.waited, Waited: waited, Retry: d.retryOf}
 }
 
 // recordWait records that the run of a delivery waits: for the end of a pause, by, or behind a
@@ -164,7 +164,7 @@ func (e *Engine) abandon(ctx context.Context, d *delivery, why error) {
 		return
 	}
 	err := e.stepRun(ctx, d, &machine.Abandon{
-		Run: d.run, Handoff: d.handoff, Retry: d.retry, Why: game.CancellationFor(why),
+		Run: d.run, Handoff: d.handoff, Retry: d.retryOf, Why: game.CancellationFor(why),
 	})
 	if err != nil && !errors.Is(err, machine.ErrRunCancelled) {
 		e.config.Logger.Warn("a waiting run is left without an end; the server ends it later",
@@ -178,8 +178,8 @@ func (e *Engine) abandon(ctx context.Context, d *delivery, why error) {
 func (e *Engine) endWaiting(
 	ctx context.Context, tail *machine.RunTail, why machine.Cancellation,
 ) error {
-	in := e.stepper.Input(tail.Waiting.TownID, nil,
-		&machine.Abandon{Run: tail.Waiting.Run.Identity, Why: why})
+	in := e.stepper.Input(tail.FirstRecord.TownID, nil,
+		&machine.Abandon{Run: tail.FirstRecord.Run.Identity, Why: why})
 	in.Tail = tail
 	_, err := e.stepper.Step(ctx, machine.Town{}, in)
 	return err

@@ -56,14 +56,14 @@ func TestEngine_RunThatADeadServerLeft(t *testing.T) {
 	dying, err := nats.Connect(nc.ConnectedUrl())
 	require.NoError(t, err)
 	first, err := Open(t.Context(), dying, dying,
-		Config{PauseWait: time.Hour, Logger: slog.New(slog.DiscardHandler)})
+		Config{PauseTimeout: time.Hour, Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	h, state := proposed(t)
 	_, err = first.Put(t.Context(), state, "")
 	require.NoError(t, err)
 	_, err = first.Signal(t.Context(), Signal{Kind: machine.SignalPause, TownID: "t"})
 	require.NoError(t, err)
-	require.NoError(t, first.Submit(h, nil, trace.Context{}, queue.NewReply[Answer]()))
+	require.NoError(t, first.Submit(h, nil, trace.Context{}, queue.NewFuture[Answer]()))
 	waits := func(e *Engine, status runevents.RunStatus) bool {
 		page, err := e.Runs().List(t.Context(), index.Filter{Towns: []string{"t"}}, 0, 10)
 		return err == nil && slices.ContainsFunc(page.Runs,
@@ -93,7 +93,7 @@ func TestEngine_PausedByTheNextWriter(t *testing.T) {
 	t.Parallel()
 	nc := natstest.Connect(t)
 	engine := func(leased bool) *Engine {
-		e, err := Open(t.Context(), nc, nc, Config{PauseWait: time.Millisecond,
+		e, err := Open(t.Context(), nc, nc, Config{PauseTimeout: time.Millisecond,
 			Leased: func() bool { return leased }, Logger: slog.New(slog.DiscardHandler)})
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = e.Close(context.Background()) })
@@ -105,7 +105,7 @@ func TestEngine_PausedByTheNextWriter(t *testing.T) {
 	require.NoError(t, err)
 	_, err = next.Signal(t.Context(), Signal{Kind: machine.SignalPause})
 	require.NoError(t, err)
-	reply := queue.NewReply[Answer]()
+	reply := queue.NewFuture[Answer]()
 	require.NoError(t, suspended.Submit(h, nil, trace.Context{}, reply))
 	_, err = reply.Wait(t.Context())
 	var waited *WaitError
@@ -148,7 +148,7 @@ func TestJudge_EndedByTheNextWriter(t *testing.T) {
 func TestEngine_CancelledBeforeTheFirstTurn(t *testing.T) {
 	t.Parallel()
 	nc := natstest.Connect(t)
-	e, err := Open(t.Context(), nc, nc, Config{PauseWait: time.Hour})
+	e, err := Open(t.Context(), nc, nc, Config{PauseTimeout: time.Hour})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = e.Close(context.Background()) })
 	h, state := proposed(t)
@@ -156,8 +156,8 @@ func TestEngine_CancelledBeforeTheFirstTurn(t *testing.T) {
 	require.NoError(t, err)
 	_, err = e.Signal(t.Context(), Signal{Kind: machine.SignalPause, TownID: "t"})
 	require.NoError(t, err)
-	send := func() queue.Reply[Answer] {
-		reply := queue.NewReply[Answer]()
+	send := func() queue.Future[Answer] {
+		reply := queue.NewFuture[Answer]()
 		require.NoError(t, e.Submit(h, nil, trace.Context{}, reply))
 		return reply
 	}
@@ -175,7 +175,7 @@ func TestEngine_CancelledBeforeTheFirstTurn(t *testing.T) {
 		again := send()
 		_, err = e.Signal(t.Context(), Signal{Kind: machine.SignalCancel, RunID: runID})
 		require.NoError(t, err)
-		for _, reply := range []queue.Reply[Answer]{first, again} {
+		for _, reply := range []queue.Future[Answer]{first, again} {
 			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 			_, err = reply.Wait(ctx)
 			cancel()
@@ -323,7 +323,7 @@ func TestEngine_LogSilence(t *testing.T) {
 			time.Sleep(outage)
 			require.LessOrEqual(t, e.LogSilence(), outage)
 			log.silent.Store(false)
-			time.Sleep(hearInterval + pollTimeout)
+			time.Sleep(pollInterval + pollTimeout)
 			synctest.Wait()
 			require.Zero(t, e.LogSilence())
 		}
@@ -331,7 +331,7 @@ func TestEngine_LogSilence(t *testing.T) {
 		time.Sleep(idlePause + 15*time.Second)
 		require.GreaterOrEqual(t, e.LogSilence(), 15*time.Second)
 		log.silent.Store(false)
-		time.Sleep(hearInterval + pollTimeout)
+		time.Sleep(pollInterval + pollTimeout)
 		synctest.Wait()
 		require.Zero(t, e.LogSilence())
 		stop()
@@ -374,10 +374,10 @@ func TestHearLog_Election(t *testing.T) {
 		require.Equal(t, 12, log.requests)
 		require.Empty(t, e.leaderChanged, "the old leader has answered")
 		log.leader = "second"
-		time.Sleep(hearInterval)
+		time.Sleep(pollInterval)
 		synctest.Wait()
 		require.Len(t, e.leaderChanged, 1)
-		time.Sleep(10 * hearInterval)
+		time.Sleep(10 * pollInterval)
 		synctest.Wait()
 		require.Equal(t, 12+electionQuestions, log.requests)
 		stop()

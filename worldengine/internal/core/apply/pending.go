@@ -15,7 +15,8 @@ import (
 
 // Pending is an accepted handoff whose command is being applied outside the engine. From the
 // acceptance of the handoff until its end, every record of the town has the Pending. So an engine
-// that reads only the town's last message can go on. Until the end the town's state is unchanged.
+// that reads only the town's last message can go on. Until the end the town's state is unchanged. The
+// members "via", "rested" and "last" keep the names under which they are stored.
 type Pending struct {
 	Binding Binding `json:"via"`
 	// Handoff is the accepted handoff, as it was sent.
@@ -41,9 +42,9 @@ type Pending struct {
 	// Reached reports whether a request of an earlier attempt, or of an earlier server, may have
 	// reached a game.
 	Reached bool `json:"reached,omitzero"`
-	// Unreached reports that the writer has stopped, and that no request at all has arrived. LastFailure is
+	// CleanStop reports that the writer has stopped, and that no request at all has arrived. LastFailure is
 	// the failure of the previous attempt.
-	Unreached   bool     `json:"rested,omitzero"`
+	CleanStop   bool     `json:"rested,omitzero"`
 	LastFailure *Failure `json:"last,omitzero"`
 }
 
@@ -94,7 +95,7 @@ func (p *Pending) NextAttempt(failed Failure, reached bool, now time.Time, polic
 	n.Attempt++
 	n.NotBefore = now.Add(policy.BackoffAfter(p.Attempt)).UTC()
 	n.Deadline = n.NotBefore.Add(policy.Deadline)
-	n.Reached, n.Unreached = p.Reached || reached, false
+	n.Reached, n.CleanStop = p.Reached || reached, false
 	n.LastFailure = &failed
 	return &n
 }

@@ -30,14 +30,14 @@ import (
 // of earlier attempts.
 type Outcome struct{ apply.AttemptResult }
 
-// Reach records that a request for the pending command may have reached a game (MayBeReached), or that
-// the writer stops and none has (Unreached). If neither is set, the record only moves the town's guard, so
+// RecordReach records that a request for the pending command may have reached a game (MayBeReached), or that
+// the writer stops and none has (CleanStop). If neither is set, the record only moves the town's guard, so
 // that other writers lose their races.
-type Reach struct{ MayBeReached, Unreached bool }
+type RecordReach struct{ MayBeReached, CleanStop bool }
 
-// Attempt says that the pending command's previous attempt has failed and, if Started is set, that
+// RecordAttempt says that the pending command's previous attempt has failed and, if Started is set, that
 // the present one has started.
-type Attempt struct{ Started bool }
+type RecordAttempt struct{ Started bool }
 
 // RunPause pauses the run of the pending command, or resumes it if By is nil.
 type RunPause struct{ By *messages.PausedBy }
@@ -51,9 +51,9 @@ type Cancel struct {
 
 var errNotPending = errors.New("machine: no command is being applied to the town")
 
-// attempts reads the pending command. It returns a producer of the command's run that has emitted
+// pendingProducer reads the pending command. It returns a producer of the command's run that has emitted
 // the events of the attempts.
-func (s *step) attempts(started bool) (apply.DecodedPending, *runlog.Producer, error) {
+func (s *step) pendingProducer(started bool) (apply.DecodedPending, *runlog.Producer, error) {
 	if s.town.Pending == nil {
 		return apply.DecodedPending{}, nil, errNotPending
 	}
@@ -72,25 +72,25 @@ func (s *step) attempts(started bool) (apply.DecodedPending, *runlog.Producer, e
 	return app, p, nil
 }
 
-func (e *Attempt) effect(s *step) (Output, error) {
-	_, p, err := s.attempts(e.Started)
+func (e *RecordAttempt) effect(s *step) (Output, error) {
+	_, p, err := s.pendingProducer(e.Started)
 	if err != nil {
 		return Output{}, err
 	}
-	rec, err := s.extend(p.Run(), false, "")
+	rec, err := s.missingRecord(p.Run(), false, "")
 	return Output{Record: rec, Subject: RunSubject}, err
 }
 
-// extend returns a record of the events that the run's own subject lacks; no record if it lacks
+// missingRecord returns a record of the events that the run's own subject lacks; no record if it lacks
 // none. If ends is set, the record also closes the run. A paused run is resumed before an attempt
 // starts and, if reason is set, before the end. A run that a cancellation closed in its pause is
 // not resumed.
-func (s *step) extend(run *runlog.Run, ends bool, reason string) (rec *Record, err error) {
+func (s *step) missingRecord(run *runlog.Run, ends bool, reason string) (rec *Record, err error) {
 	tail := s.tail
 	fresh := tail.NewEvents(run)
 	starts := func(e runlog.Event) bool { return e.EventType == runevents.StepStarted }
 	if s.runPaused() && (slices.ContainsFunc(fresh, starts) || reason != "" && !tail.Closed) {
-		resumed, err := s.released(reason)
+		resumed, err := s.resumeEvents(reason)
 		if err != nil {
 			return nil, err
 		}
@@ -119,8 +119,8 @@ func (s *step) runRecord(run runevents.Identity, events []runlog.Event, closing 
 // runPaused reports whether the run of the pending command is paused.
 func (s *step) runPaused() bool { return s.tail.PausedAt > s.town.Pending.Emitted }
 
-// released returns the events that resume a paused run.
-func (s *step) released(reason string) ([]runlog.Event, error) {
+// resumeEvents returns the events that resume a paused run.
+func (s *step) resumeEvents(reason string) ([]runlog.Event, error) {
 	p := s.producer(s.town.Pending.Run)
 	p.ResumeAt(runevents.RunStatusPaused)
 	err := emitReleased(p, s.tail.Pauses, reason)
@@ -137,7 +137,7 @@ func (e *RunPause) effect(s *step) (Output, error) {
 		return Output{}, nil
 	}
 	if e.By == nil {
-		events, err := s.released("")
+		events, err := s.resumeEvents("")
 		return s.runOutput(pending.Run, events, false), err
 	}
 	p := s.producer(pending.Run)
@@ -147,20 +147,20 @@ func (e *RunPause) effect(s *step) (Output, error) {
 	return s.runOutput(pending.Run, p.Run().Events, false), err
 }
 
-func (e *Reach) effect(s *step) (Output, error) {
+func (e *RecordReach) effect(s *step) (Output, error) {
 	if s.town.Pending == nil {
 		return Output{}, errNotPending
 	}
 	after, p := s.town, *s.town.Pending
 	p.Reached = p.Reached || e.MayBeReached
-	p.Unreached = e.Unreached && !p.Reached
+	p.CleanStop = e.CleanStop && !p.Reached
 	after.Pending = &p
 	return Output{Record: &Record{Kind: KindPending, TownID: s.in.TownID}, After: after}, nil
 }
 
 // effect handles an attempt's end: the run ends, or there is another attempt.
 func (e *Outcome) effect(s *step) (Output, error) {
-	app, run, err := s.attempts(true)
+	app, run, err := s.pendingProducer(true)
 	if err != nil {
 		return Output{}, err
 	}
@@ -176,21 +176,21 @@ func (e *Outcome) effect(s *step) (Output, error) {
 	if v.Applied {
 		after, failed = reported(app.Expected, v.Snapshot)
 	}
-	if failed == nil || !failed.Retryable || app.Pending.Attempt >= s.Plugin.Attempts {
+	if failed == nil || !failed.Retryable || app.Pending.Attempt >= s.Retry.Attempts {
 		return s.end(&app, run, after, failed, &v)
 	}
 	// The next Pending has the latest failure alone: store the events of earlier ones first.
-	first, err := s.extend(run.Run(), false, "")
+	first, err := s.missingRecord(run.Run(), false, "")
 	if err != nil {
 		return Output{}, err
 	}
 	failed.At = v.At
-	p := app.Pending.NextAttempt(*failed, v.Reached, s.in.At, &s.Plugin)
+	p := app.Pending.NextAttempt(*failed, v.Reached, s.in.At, &s.Retry)
 	p.EventIDs, err = runlog.DrawIDs(p.Run, s.newID, slices.Concat(p.EventIDs, s.in.Drawn),
 		NextEvents(p.Attempt)...)
 	next := s.town
 	next.Pending = p
-	return Output{First: first, Record: &Record{Kind: KindPending, TownID: s.in.TownID}, After: next}, err
+	return Output{CloseRun: first, Record: &Record{Kind: KindPending, TownID: s.in.TownID}, After: next}, err
 }
 
 // end returns the record that ends the run of the pending command with a result. The town's next
@@ -217,12 +217,12 @@ func (s *step) end(
 	if err != nil {
 		return Output{}, err
 	}
-	first, err := s.close(run, outcomeKnown)
+	first, err := s.closeRun(run, outcomeKnown)
 	err = cmp.Or(err, emitEnd(run, result, app.Pending.Attempt, failed, v))
 	return Output{
-		First: first,
+		CloseRun: first,
 		Record: &Record{
-			Kind: KindHandoff, TownID: s.in.TownID, Run: s.unstored(run), Result: encoded,
+			Kind: KindHandoff, TownID: s.in.TownID, Run: s.missingEvents(run), Result: encoded,
 			Decision: result, Handoff: app.Pending.Handoff, Addition: &addition, RetryOf: app.Pending.RetryOf,
 		},
 		After: after,
@@ -301,11 +301,11 @@ func isObjects(value jsontext.Value) bool {
 		!slices.ContainsFunc(list, func(v jsontext.Value) bool { return v.Kind() != '{' })
 }
 
-// close prepares the end of the pending command's run. It returns the record that closes the run to
+// closeRun prepares the end of the pending command's run. It returns the record that closes the run to
 // others; nil if the run is closed. It makes run go on after the stored events, and resumes a paused
 // run if reason is set.
-func (s *step) close(run *runlog.Producer, reason string) (first *Record, err error) {
-	if first, err = s.extend(run.Run(), true, reason); err != nil {
+func (s *step) closeRun(run *runlog.Producer, reason string) (first *Record, err error) {
+	if first, err = s.missingRecord(run.Run(), true, reason); err != nil {
 		return nil, err
 	}
 	run.Persisted(s.tail.Next)
@@ -316,8 +316,8 @@ func (s *step) close(run *runlog.Producer, reason string) (first *Record, err er
 	return first, err
 }
 
-// unstored returns a run with the events that its own subject lacks.
-func (s *step) unstored(run *runlog.Producer) *runlog.Run {
+// missingEvents returns a run with the events that its own subject lacks.
+func (s *step) missingEvents(run *runlog.Producer) *runlog.Run {
 	last := *run.Run()
 	last.Events = s.tail.NewEvents(&last)
 	return &last
@@ -341,7 +341,7 @@ func (e *Cancel) effect(s *step) (Output, error) {
 	why := Cancellation{SignalID: e.Signal.Run.RunID, Reason: e.Signal.Reason}
 	switch isPending := p != nil && p.Run.RunID == e.Signal.RunID; {
 	case !isPending && s.tail.isWaiting():
-		return (&Abandon{Run: s.tail.Waiting.Run.Identity, Why: why}).effect(s)
+		return (&Abandon{Run: s.tail.FirstRecord.Run.Identity, Why: why}).effect(s)
 	case !isPending:
 		return refuse(wire.CodeRunNotWaiting, "there is nothing to cancel: no run with this id "+
 			"waits, and none has a command that is being applied; it has ended, or there is no such "+
@@ -355,18 +355,18 @@ func (e *Cancel) effect(s *step) (Output, error) {
 	case e.Reach == apply.ReachUnknown:
 		return refuse(wire.CodeRunInHand, notKnown)
 	}
-	_, run, err := s.attempts(true)
+	_, run, err := s.pendingProducer(true)
 	if err != nil {
 		return Output{}, err
 	}
 	// A paused run is cancelled without being resumed.
-	first, err := s.close(run, "")
+	first, err := s.closeRun(run, "")
 	err = cmp.Or(err, emitCancelledInHand(run, p.Attempt, why))
 	after := s.town
 	after.Pending = nil
 	return Output{
-		First:  first,
-		Record: &Record{Kind: KindCancelled, TownID: s.in.TownID, Run: s.unstored(run)}, After: after,
+		CloseRun: first,
+		Record:   &Record{Kind: KindCancelled, TownID: s.in.TownID, Run: s.missingEvents(run)}, After: after,
 	}, err
 }
 

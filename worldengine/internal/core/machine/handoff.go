@@ -53,7 +53,7 @@ func (input *Handoff) effect(s *step) (Output, error) {
 		return Output{}, err
 	}
 	out, err := s.judge(e)
-	out.First = first
+	out.CloseRun = first
 	return out, err
 }
 
@@ -75,7 +75,7 @@ func (s *step) closeWaiting(e *Handoff) (*Record, error) {
 // judge makes the checks in their order, and applies the rules and the approval policy.
 func (s *step) judge(e *Handoff) (Output, error) {
 	j := &judgement{Handoff: e, producer: s.producer(e.Run)}
-	policy := cmp.Or(s.town.Policy, &s.Policy)
+	policy := cmp.Or(s.town.Policy, &s.ApprovalPolicy)
 	asks := policy.Requires(e.Handoff.Proposal.Type)
 	if asks || len(s.town.Approvals) > 0 || e.Sent == nil {
 		var err error
@@ -189,7 +189,7 @@ func (s *step) accept(
 	p := &apply.Pending{
 		Binding: via, Handoff: j.Sent, Expected: expected.Canonical, RetryOf: j.RetryOf,
 		Run: run.Identity, Emitted: run.FirstSeq + int64(len(run.Events)) - 1,
-		Accepted: at, Attempt: 1, NotBefore: at, Deadline: at.Add(s.Plugin.Deadline),
+		Accepted: at, Attempt: 1, NotBefore: at, Deadline: at.Add(s.Retry.Deadline),
 	}
 	p.EventIDs, err = runlog.DrawIDs(p.Run, s.newID, s.in.Drawn, NextEvents(1)...)
 	after.Pending = p
@@ -198,13 +198,13 @@ func (s *step) accept(
 		WorldPolicy: s.worldPolicy(), Rules: s.amounts(),
 	}, After: after}
 	if s.tail != nil {
-		out.Reopen = s.runRecord(p.Run, nil, false)
-		out.Reopen.Run.FirstSeq = p.Emitted + 1
+		out.ReopenRun = s.runRecord(p.Run, nil, false)
+		out.ReopenRun.Run.FirstSeq = p.Emitted + 1
 	}
 	return out, err
 }
 
-func (s *step) worldPolicy() *approval.Policy { return s.Policy.Inherited(s.town.Policy) }
+func (s *step) worldPolicy() *approval.Policy { return s.ApprovalPolicy.Inherited(s.town.Policy) }
 
 // amounts returns the Rules for a record: nil for the default amounts.
 func (s *step) amounts() *town.Rules {

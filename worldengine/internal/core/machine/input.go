@@ -12,14 +12,14 @@ import (
 // Settings are the bounds and amounts of a world. Every member must be set.
 type Settings struct {
 	Rules *town.Rules // the amounts of the built-in rules
-	// Apply and Policy are the binding and the approval policy of each town without its own.
-	Apply  apply.Binding
-	Policy approval.Policy
+	// Apply and ApprovalPolicy are the binding and the approval policy of each town without its own.
+	Apply          apply.Binding
+	ApprovalPolicy approval.Policy
 	// ApprovalTimeout bounds the wait of a proposal for its decision, and the validity of a
 	// decision.
 	ApprovalTimeout time.Duration
-	// Plugin is the patience with a game; only Deadline, Attempts and Backoff count.
-	Plugin apply.RetryPolicy
+	// Retry bounds the attempts to have a game apply a command; only Deadline, Attempts and Backoff count.
+	Retry apply.RetryPolicy
 }
 
 // IDs returns how many ids a step with the event may use.
@@ -27,7 +27,7 @@ func IDs(event Event) int {
 	switch event.(type) {
 	case *Handoff:
 		return 15 // an approved retry that waited for its town, and the events of NextEvents
-	case *Put, *Patch, *Reach:
+	case *Put, *Patch, *RecordReach:
 		return 0
 	}
 	return 5 // the end of a pause, and the events of NextEvents for the next attempt
@@ -50,7 +50,7 @@ func RunOf(t *Town, event Event) (runID string, emitted int64) {
 			return e.Signal.RunID, 0
 		}
 		return e.Signal.RunID, t.Pending.Emitted
-	case *Outcome, *Attempt, *RunPause:
+	case *Outcome, *RecordAttempt, *RunPause:
 		if t.Pending != nil {
 			return t.Pending.Run.RunID, t.Pending.Emitted
 		}
@@ -71,7 +71,7 @@ type Input struct {
 	Event Event
 }
 
-// Event is a *Handoff, a *Put, a *Patch, a *Remove, a *Signal or a *Verdict. About a run that
+// Event is a *Handoff, a *Put, a *Patch, a *Remove, a *Signal or a *RecordSignal. About a run that
 // waits, it is a *Wait or an *Abandon. About the pending command, it is an
-// *Outcome, an *Attempt, a *Reach, a *RunPause or a *Cancel.
+// *Outcome, a *RecordAttempt, a *RecordReach, a *RunPause or a *Cancel.
 type Event interface{ effect(s *step) (Output, error) }

@@ -105,8 +105,8 @@ func outputText(out *machine.Output, err error) string {
 		return "error " + err.Error()
 	}
 	text := ""
-	if out.First != nil {
-		text = recordText(out.First, machine.RunSubject, "") + " / "
+	if out.CloseRun != nil {
+		text = recordText(out.CloseRun, machine.RunSubject, "") + " / "
 	}
 	var parts [4]string
 	if out.Record != nil {
@@ -121,8 +121,8 @@ func outputText(out *machine.Output, err error) string {
 	if d := out.Decided; d != nil {
 		parts[3] = decided(d.Decision.Approved, d.Decision.ActorID)
 	}
-	if text += join(parts[:]...); out.Reopen != nil {
-		text += " / " + recordText(out.Reopen, machine.RunSubject, "")
+	if text += join(parts[:]...); out.ReopenRun != nil {
+		text += " / " + recordText(out.ReopenRun, machine.RunSubject, "")
 	}
 	return text
 }
@@ -183,7 +183,7 @@ func (o *oracle) predict(townID string, event machine.Event) prediction {
 			return o.decide(e)
 		}
 		return o.pause(townID, e)
-	case *machine.Verdict:
+	case *machine.RecordSignal:
 		return predict(func() {}, "signal on signals", pick(e.Code == "", signalled, rejected))
 	case *machine.Wait:
 		return o.wait(e)
@@ -203,12 +203,12 @@ func (o *oracle) predict(townID string, event machine.Event) prediction {
 		return fails(errors.New("machine: no command is being applied to the town"))
 	}
 	switch e := event.(type) {
-	case *machine.Attempt:
+	case *machine.RecordAttempt:
 		return o.extend(e.Started, false, false)
-	case *machine.Reach:
+	case *machine.RecordReach:
 		return predict(func() {
 			o.command.reached = o.command.reached || e.MayBeReached
-			o.command.rests = e.Unreached && !o.command.reached
+			o.command.rests = e.CleanStop && !o.command.reached
 		}, "pending on town")
 	}
 	return o.outcome(event.(*machine.Outcome).AttemptResult)
@@ -384,7 +384,7 @@ func (o *oracle) judge(e *machine.Handoff) prediction {
 		return refuse(checked.Status, checked.ReasonCode)
 	}
 	after, failed := o.settings.Rules.Apply(o.state.Snapshot, &h.Proposal)
-	if failed == "" && slices.Contains(cmp.Or(o.policy, &o.settings.Policy).Types, h.Proposal.Type) {
+	if failed == "" && slices.Contains(cmp.Or(o.policy, &o.settings.ApprovalPolicy).Types, h.Proposal.Type) {
 		if reason := o.unapproved(h); reason != "" {
 			v.Preconditions = handoff.PreconditionReport{Evaluated: true,
 				Failures: []handoff.Failure{{Kind: "approval"}}}
@@ -404,7 +404,7 @@ func (o *oracle) judge(e *machine.Handoff) prediction {
 			r.status = "RUNNING"
 			o.command = &command{h: h, run: e.Run.RunID, retry: e.RetryOf != nil, via: via,
 				attempt: 1, expected: after, notBefore: o.now,
-				deadline: o.now.Add(o.settings.Plugin.Deadline)}
+				deadline: o.now.Add(o.settings.Retry.Deadline)}
 		}, "pending on town", begun)
 	}
 }
@@ -595,7 +595,7 @@ func (o *oracle) outcome(v apply.AttemptResult) prediction {
 			reason = "PLUGIN_TIMEOUT"
 		}
 	}
-	ends := reason == "" || !later || c.attempt >= o.settings.Plugin.Attempts
+	ends := reason == "" || !later || c.attempt >= o.settings.Retry.Attempts
 	return o.followed(o.extend(true, ends, ends), c.run, func() prediction {
 		return o.ended(reason, ends, reached, after)
 	})
@@ -608,10 +608,10 @@ func (o *oracle) ended(
 	c := o.command
 	if !ends {
 		return predict(func() {
-			pause := o.settings.Plugin.Backoff << (c.attempt - 1)
+			pause := o.settings.Retry.Backoff << (c.attempt - 1)
 			c.attempt, c.reached, c.rests = c.attempt+1, reached, false
 			c.notBefore = o.now.Add(pause)
-			c.deadline = c.notBefore.Add(o.settings.Plugin.Deadline)
+			c.deadline = c.notBefore.Add(o.settings.Retry.Deadline)
 		}, "pending on town")
 	}
 	if reason != "" {
@@ -670,7 +670,7 @@ func townOf(t *machine.Town, now time.Time) string {
 		paused = t.Paused.SignalID
 	}
 	if p := t.Pending; p != nil {
-		pending = fmt.Sprint(p.Run.RunID, p.Binding, p.Attempt, p.Reached, p.Unreached, p.RetryOf != nil,
+		pending = fmt.Sprint(p.Run.RunID, p.Binding, p.Attempt, p.Reached, p.CleanStop, p.RetryOf != nil,
 			handoff.Hash(p.Expected), p.NotBefore, p.Deadline)
 	}
 	for _, a := range t.Approvals {

@@ -110,8 +110,8 @@ func (w *walk) configure() {
 		rules.ProjectStep, rules.CasualTalk = 0.3, 0
 	}
 	w.settings = &machine.Settings{Rules: &rules, Apply: one(w, apply.Bindings()...),
-		Policy: *w.somePolicy(), ApprovalTimeout: time.Hour,
-		Plugin: apply.RetryPolicy{Deadline: 10 * time.Second, Attempts: int64(1 + w.g.IntN(3)),
+		ApprovalPolicy: *w.somePolicy(), ApprovalTimeout: time.Hour,
+		Retry: apply.RetryPolicy{Deadline: 10 * time.Second, Attempts: int64(1 + w.g.IntN(3)),
 			Backoff: time.Second}}
 }
 
@@ -252,7 +252,7 @@ func (w *walk) disturb() {
 		w.pauseSome()
 	default:
 		if w.command != nil {
-			w.step(&machine.Reach{MayBeReached: w.rare(2), Unreached: w.rare(2)}, "")
+			w.step(&machine.RecordReach{MayBeReached: w.rare(2), CleanStop: w.rare(2)}, "")
 		} else {
 			w.step(w.retried(), "")
 		}
@@ -276,8 +276,8 @@ func (w *walk) signal(kind machine.SignalKind) *machine.Signal {
 }
 
 // retried is the refusal of a retry.
-func (w *walk) retried() *machine.Verdict {
-	return &machine.Verdict{Signal: w.signal(machine.SignalRetry), Code: wire.CodeRunRetried}
+func (w *walk) retried() *machine.RecordSignal {
+	return &machine.RecordSignal{Signal: w.signal(machine.SignalRetry), Code: wire.CodeRunRetried}
 }
 
 func (w *walk) decideSome() {
@@ -387,7 +387,7 @@ func (w *walk) endSome() {
 	stored := w.step(e, d.run.RunID)
 	if s := w.signal(machine.SignalCancel); stored {
 		s.RunID = d.run.RunID
-		w.step(&machine.Verdict{Signal: s}, "")
+		w.step(&machine.RecordSignal{Signal: s}, "")
 	}
 	if stored && w.rare(3) || !stored && !w.run(d.run.RunID).canceled {
 		*from = append(*from, d)
@@ -428,7 +428,7 @@ func (w *walk) stepCommand() {
 	case 5, 6, 7, 8:
 		v.Failure = apply.NoAnswer(false, nil)
 	case 9, 10:
-		w.step(&machine.Attempt{Started: w.rare(2)}, "")
+		w.step(&machine.RecordAttempt{Started: w.rare(2)}, "")
 	case 11, 12:
 		w.step(&machine.RunPause{By: w.pausedBy()}, "")
 	case 13, 14:
@@ -436,7 +436,7 @@ func (w *walk) stepCommand() {
 	case 15:
 		w.appendSome()
 	case 16:
-		w.step(&machine.Reach{MayBeReached: w.rare(2), Unreached: w.rare(2)}, "")
+		w.step(&machine.RecordReach{MayBeReached: w.rare(2), CleanStop: w.rare(2)}, "")
 	}
 	if v.Applied || v.Failure != nil {
 		w.step(&machine.Outcome{AttemptResult: v}, "")
@@ -511,7 +511,7 @@ func (w *walk) step(event machine.Event, runID string, drawn ...runlog.DrawnID) 
 		drawn = append(slices.Clip(drawn), p.EventIDs...)
 	}
 	then := 0
-	for _, rec := range []*machine.Record{out.First, out.Record, out.Reopen} {
+	for _, rec := range []*machine.Record{out.CloseRun, out.Record, out.ReopenRun} {
 		switch {
 		case rec == nil:
 			continue
@@ -519,7 +519,7 @@ func (w *walk) step(event machine.Event, runID string, drawn ...runlog.DrawnID) 
 			w.requireIDs(drawn, runlog.Drawn(rec.Run))
 		}
 		switch lost := !w.calm && w.rare(8); {
-		case lost && rec == out.Reopen:
+		case lost && rec == out.ReopenRun:
 			continue // nothing depends on it
 		case lost:
 			return w.lose(event, runID, rec)
@@ -528,9 +528,9 @@ func (w *walk) step(event machine.Event, runID string, drawn ...runlog.DrawnID) 
 		want.thens[then]()
 		then++
 		require.Equal(w.t, w.town(), townOf(&w.machine, w.now), "%s: %T", w.seed, event)
-		if !w.calm && w.rare(pick(rec == out.First, 4, 10)) {
+		if !w.calm && w.rare(pick(rec == out.CloseRun, 4, 10)) {
 			w.crash()
-			return rec != out.First
+			return rec != out.CloseRun
 		}
 	}
 	return true
@@ -567,7 +567,7 @@ func (w *walk) body(out *machine.Output) (all string) {
 	if out.Subject == machine.TownSubject {
 		made.SetState(&after)
 	}
-	for _, rec := range []*machine.Record{out.First, &made, out.Reopen} {
+	for _, rec := range []*machine.Record{out.CloseRun, &made, out.ReopenRun} {
 		if rec != nil {
 			data, err := rec.MarshalJSON()
 			require.NoError(w.t, err)
@@ -659,7 +659,7 @@ func (w *walk) crash() {
 		w.configure()
 	}
 	if w.command != nil && !w.rare(3) {
-		w.step(&machine.Reach{MayBeReached: true}, "")
+		w.step(&machine.RecordReach{MayBeReached: true}, "")
 	}
 }
 

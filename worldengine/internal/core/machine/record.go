@@ -43,7 +43,8 @@ const (
 	KindRefused Kind = "refused" // a refused handoff: result and events
 	KindEvents  Kind = "events"  // events of a run that others than the engine appended
 	KindRun     Kind = "run"     // events of a run that the engine emits between its commits
-	// KindRepair puts a town back to its last readable record, if later messages are damaged.
+	// KindRepair puts a town back to its last readable record, if later messages are damaged. Records keep the
+	// name "mend", under which it is stored.
 	KindRepair Kind = "mend"
 	// KindSettings has all settings of the world, which hold from now on.
 	KindSettings Kind = "settings"
@@ -178,10 +179,10 @@ func (rec *Record) size() int {
 func ReadRecord(data []byte) (*Record, error) {
 	rec := new(Record)
 	if err := json.Unmarshal(data, rec); err != nil {
-		return nil, fmt.Errorf("worldengine: not a commit record: %w", err)
+		return nil, fmt.Errorf("machine: not a commit record: %w", err)
 	}
 	if rec.SchemaVersion != RecordVersion {
-		return nil, fmt.Errorf("worldengine: a commit record of version %q; this engine reads %s",
+		return nil, fmt.Errorf("machine: a commit record of version %q; this engine reads %s",
 			rec.SchemaVersion, RecordVersion)
 	}
 	return rec, nil
@@ -192,10 +193,10 @@ func ReadRecord(data []byte) (*Record, error) {
 func (rec *Record) State(hash string) (town.State, error) {
 	state, err := town.ParseStored(rec.Snapshot)
 	if err != nil {
-		return town.State{}, fmt.Errorf("worldengine: the stored state of %q: %w", rec.TownID, err)
+		return town.State{}, fmt.Errorf("machine: the stored state of %q: %w", rec.TownID, err)
 	}
 	if state.Hash != hash {
-		return town.State{}, fmt.Errorf("worldengine: the stored state of %q has the hash %s, "+
+		return town.State{}, fmt.Errorf("machine: the stored state of %q has the hash %s, "+
 			"but its message says %s", rec.TownID, state.Hash, hash)
 	}
 	return state, nil

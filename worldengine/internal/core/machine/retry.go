@@ -45,7 +45,7 @@ func NewFailedRun(runID string, seq uint64, end *Record) (FailedRun, *approval.R
 	var err error
 	failed.Handoff, err = handoff.Parse(end.Handoff, schemas.Limits{Bytes: len(end.Handoff) + 1})
 	if err != nil {
-		err = fmt.Errorf("worldengine: the handoff at log sequence %d: %w", seq, err)
+		err = fmt.Errorf("machine: the handoff at log sequence %d: %w", seq, err)
 	}
 	return failed, nil, err
 }

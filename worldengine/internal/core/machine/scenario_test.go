@@ -77,7 +77,7 @@ func newScenario(t *testing.T) *scenario {
 	return &scenario{
 		t: t, now: time.Date(2026, 2, 16, 12, 0, 0, 0, time.UTC),
 		settings: machine.Settings{Rules: &rules, Apply: apply.Local,
-			ApprovalTimeout: time.Hour, Plugin: apply.RetryPolicy{Deadline: 10 * time.Second, Attempts: 3,
+			ApprovalTimeout: time.Hour, Retry: apply.RetryPolicy{Deadline: 10 * time.Second, Attempts: 3,
 				Backoff: time.Second}},
 		handoffs: map[string]*handoff.Handoff{}, receipts: map[string]*dedupe.Receipt{},
 		tails: map[string]*machine.RunTail{}, waitingRuns: map[string]runevents.Identity{},
@@ -122,9 +122,9 @@ func (s *scenario) input(words []string) []string {
 	case "applied", "rejected", "silent", "unreached":
 		return s.step(s.outcome(words))
 	case "started", "failed":
-		return s.step(&machine.Attempt{Started: words[0] == "started"})
+		return s.step(&machine.RecordAttempt{Started: words[0] == "started"})
 	case "asked", "rests":
-		return s.step(&machine.Reach{MayBeReached: words[0] == "asked", Unreached: words[0] == "rests"})
+		return s.step(&machine.RecordReach{MayBeReached: words[0] == "asked", CleanStop: words[0] == "rests"})
 	case "held":
 		e := new(machine.RunPause)
 		if argument != "" {
@@ -305,7 +305,7 @@ func (s *scenario) step(event machine.Event) []string {
 		return slices.Concat(s.recordText(&out, out.Record), s.answerText(&out))
 	}
 	var said []string
-	for _, rec := range []*machine.Record{out.First, out.Record, out.Reopen} {
+	for _, rec := range []*machine.Record{out.CloseRun, out.Record, out.ReopenRun} {
 		if rec == nil {
 			continue
 		}
@@ -369,7 +369,7 @@ func (s *scenario) recordText(out *machine.Output, rec *machine.Record) []string
 		if p.Reached {
 			line += ", may have arrived"
 		}
-		if p.Unreached {
+		if p.CleanStop {
 			line += ", rests"
 		}
 		said = append(said, line)

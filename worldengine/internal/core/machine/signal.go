@@ -165,18 +165,18 @@ func (s *step) signalled(e *Signal, kind Kind, after Town) (Output, error) {
 
 // refuseSignal returns the record of a refused signal, which changes no town.
 func (s *step) refuseSignal(e *Signal, refused *approval.Refusal) (Output, error) {
-	out, err := (&Verdict{e, refused.Code}).effect(s)
+	out, err := (&RecordSignal{e, refused.Code}).effect(s)
 	out.Refused = refused
 	return out, err
 }
 
-// Verdict records a signal that changes no town: Code refuses it, "" accepts it.
-type Verdict struct {
+// RecordSignal records a signal that changes no town: Code refuses it, "" accepts it.
+type RecordSignal struct {
 	Signal *Signal
 	Code   wire.Code
 }
 
-func (e *Verdict) effect(s *step) (Output, error) {
+func (e *RecordSignal) effect(s *step) (Output, error) {
 	p := s.producer(e.Signal.Run)
 	err := EmitSignal(p, e.Signal.Payload(), string(e.Code))
 	return Output{

@@ -20,20 +20,20 @@ import (
 	"worldengine/worldengine/internal/core/runlog"
 )
 
-// Output is the effect of an input. Its records are stored in the order First, Record, Reopen; nil for none.
-// Each one but Reopen MUST be stored before the next one is, and before the rest of the output is valid.
+// Output is the effect of an input. Its records are stored in the order CloseRun, Record, ReopenRun; nil for none.
+// Each one but ReopenRun MUST be stored before the next one is, and before the rest of the output is valid.
 type Output struct {
-	// First is on the run's own subject. It closes the run to others, if Record ends the run or may end it:
-	// no event of others follows the end. It also has the events before the events of Record.
-	First *Record
+	// CloseRun is on the run's own subject. It closes the run to others if Record ends the run or may end it:
+	// no event of others follows the end. Or it stores earlier events, before the events of Record.
+	CloseRun *Record
 	// Record is the decision, and goes to Subject.
 	Record  *Record
 	Subject Subject
 	// Unguarded says that Record is valid whatever happens to the town meanwhile.
 	Unguarded bool
-	// Reopen, on the run's own subject, lets others append to the run again. A run that stays closed loses
-	// nothing, so the input has its effect even if Reopen cannot be stored.
-	Reopen *Record
+	// ReopenRun, on the run's own subject, lets others append to the run again. A run that stays closed loses
+	// nothing, so the input has its effect even if ReopenRun cannot be stored.
+	ReopenRun *Record
 	// After is the town after a Record on its subject.
 	After Town
 	// Answer is the answer to a handoff; nil if a game is to apply its command.

@@ -16,9 +16,9 @@ type RunTail struct {
 	// Closed reports whether only the engine may go on with the run, Cancelled whether the run was
 	// cancelled.
 	Closed, Cancelled bool
-	// Waiting is the record that began a run before its handoff was judged; nil if the run began
+	// FirstRecord is the record that began a run before its handoff was judged; nil if the run began
 	// with the decision.
-	Waiting *Record
+	FirstRecord *Record
 	// Status is the run's status after the engine's events on the subject; "" if there are none.
 	Status runevents.RunStatus
 	// Pauses counts RunPaused on the subject. PausedAt is the runSeq of the last RunPaused if no
@@ -46,7 +46,7 @@ func (t *RunTail) clone() *RunTail {
 
 // isWaiting reports whether the run waits to be judged. There may be no tail.
 func (t *RunTail) isWaiting() bool {
-	return t != nil && t.Waiting != nil && !t.Closed && !t.Cancelled
+	return t != nil && t.FirstRecord != nil && !t.Closed && !t.Cancelled
 }
 
 // Add adds a record on the run's own subject.
@@ -73,8 +73,8 @@ func (t *RunTail) know(run *runlog.Run) {
 func (t *RunTail) apply(rec *Record, event runevents.EventType, runSeq int64) {
 	switch event {
 	case runevents.RunQueued, runevents.RunStarted:
-		if t.Waiting == nil {
-			t.Waiting = rec
+		if t.FirstRecord == nil {
+			t.FirstRecord = rec
 		}
 	case runevents.RunPaused:
 		t.Pauses++

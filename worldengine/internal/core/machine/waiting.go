@@ -13,7 +13,7 @@ import (
 
 // ErrRunCancelled: the run was cancelled by an operator, or because its server seemed dead. The key
 // is free.
-var ErrRunCancelled = errors.New("worldengine: the run was cancelled while the handoff was waiting")
+var ErrRunCancelled = errors.New("machine: the run was cancelled while the handoff was waiting")
 
 // Wait says that the handoff of a run waits for its town.
 type Wait struct {
@@ -65,8 +65,8 @@ func (e *Abandon) effect(s *step) (Output, error) {
 	switch {
 	case tail.Cancelled:
 		return Output{}, ErrRunCancelled
-	case tail.Waiting != nil:
-		err = emitCancelled(p, tail.Status, tail.Waiting.Run.Events[0].Payload, e.Why)
+	case tail.FirstRecord != nil:
+		err = emitCancelled(p, tail.Status, tail.FirstRecord.Run.Events[0].Payload, e.Why)
 	case e.Handoff != nil:
 		err = emitCancelled(p, runevents.RunStatusPending, started(p, e.Handoff, e.Retry), e.Why)
 	default:

@@ -126,7 +126,7 @@ func FuzzParseAppend(f *testing.F) {
 			require.Equal(t, writes[i].IdempotencyKey, again.IdempotencyKey)
 			require.NoError(t, again.Validate())
 		}
-		plan, err := runlog.NewState(writes[0].RunID, runlog.Policy{}).Plan(writes)
+		plan, err := runlog.NewState(writes[0].RunID, runlog.AppendPolicy{}).Plan(writes)
 		if err != nil {
 			schemastest.Paths(t, err)
 			return

@@ -18,7 +18,7 @@ func TestState_CheckAgainstProjections(t *testing.T) {
 	g := rand.New(rand.NewPCG(11, 11))
 	refusals, passes := 0, 0
 	for range 300 {
-		state := runlog.NewState(identity.RunID, runlog.Policy{})
+		state := runlog.NewState(identity.RunID, runlog.AppendPolicy{})
 		belief := runevents.NewSnapshot(identity.RunID)
 		for range 4 + g.IntN(24) {
 			r := anyRecord(g, belief.Status)

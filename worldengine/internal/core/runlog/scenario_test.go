@@ -115,7 +115,7 @@ func (s *scenario) input(verb, rest string) {
 }
 
 func (s *scenario) reset(words []string) {
-	var policy runlog.Policy
+	var policy runlog.AppendPolicy
 	for _, word := range words {
 		name, value, _ := strings.Cut(word, "=")
 		switch name {

@@ -75,7 +75,7 @@ func (e *OwnedError) Error() string {
 }
 
 // Policy limits the events that an append authority accepts from other producers.
-type Policy struct {
+type AppendPolicy struct {
 	// TenantID is the tenant whose new events are accepted; "" accepts every tenant.
 	TenantID string
 	// EngineSteps are the steps of the engine's own runs. In these runs other producers may emit no
@@ -94,7 +94,7 @@ type Policy struct {
 // producer about its next event. It is not safe for concurrent use.
 type State struct {
 	runID   string
-	policy  Policy
+	policy  AppendPolicy
 	keys    map[string]runevents.Appended // by idempotencyKey
 	ids     map[string]struct{}           // the eventIds
 	lastSeq int64
@@ -109,7 +109,7 @@ type State struct {
 }
 
 // NewState returns the state of a run without events.
-func NewState(runID string, policy Policy) *State {
+func NewState(runID string, policy AppendPolicy) *State {
 	return &State{
 		runID: runID, policy: policy, keys: map[string]runevents.Appended{}, ids: map[string]struct{}{},
 		statuses: statuses{run: runevents.RunStatusPending, steps: map[stepAttempt]runevents.StepStatus{}},

@@ -94,7 +94,7 @@ func TestState_PlanAgainstPlain(t *testing.T) {
 		writers := make([]*writer, 1+g.IntN(4))
 		for i := range writers {
 			writers[i] = &writer{state: runlog.NewState(identity.RunID,
-				runlog.Policy{
+				runlog.AppendPolicy{
 					Transitions: transitions, EngineSteps: []string{"apply", "c"},
 				})}
 		}
@@ -218,7 +218,7 @@ func TestState_StoresTheWrite(t *testing.T) {
 	require.NoError(t, runlog.CheckAppend([]runevents.Write{w}))
 	before := w
 	plan, err := runlog.NewState(identity.RunID,
-		runlog.Policy{Transitions: true}).Plan([]runevents.Write{w})
+		runlog.AppendPolicy{Transitions: true}).Plan([]runevents.Write{w})
 	require.NoError(t, err)
 	require.Equal(t, before, w)
 	records := plan.Run.Records(storedAt(1))
@@ -234,13 +234,13 @@ func TestState_StoresTheWrite(t *testing.T) {
 // the engine's.
 func TestState_UnknownTypes(t *testing.T) {
 	t.Parallel()
-	state := runlog.NewState(identity.RunID, runlog.Policy{})
+	state := runlog.NewState(identity.RunID, runlog.AppendPolicy{})
 	for _, event := range []runevents.EventType{"Told", "BlockPlaced", "game:block/placed-2.0",
 		"Signal", "SignalAcceptedByGame", "Täglich", "2 <blocks>", "runstarted", "SignalAccepted ", "run/completed"} {
 		_, err := state.Plan([]runevents.Write{newWrite(event, "build", 1)})
 		require.NoError(t, err, event)
 	}
-	state = runlog.NewState(identity.RunID, runlog.Policy{EngineSteps: []string{"apply"}})
+	state = runlog.NewState(identity.RunID, runlog.AppendPolicy{EngineSteps: []string{"apply"}})
 	_, err := state.Add(true, engineRun(t)[0])
 	require.NoError(t, err)
 	theirs := newWrite(runevents.StepFailed, "Apply\u200b ", 1)

@@ -57,7 +57,7 @@ func (a *Authority) Forget() { a.cache.clear() }
 func (a *Authority) Append(
 	ctx context.Context, townID string, writes []runevents.Write,
 ) ([]runevents.Appended, error) {
-	reply := queue.NewReply[[]runevents.Appended]()
+	reply := queue.NewFuture[[]runevents.Appended]()
 	if err := a.Submit(Sender{Name: AnonymousSender}, townID, writes, reply); err != nil {
 		return nil, err
 	}

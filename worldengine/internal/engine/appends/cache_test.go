@@ -19,7 +19,7 @@ func TestCache_Bound(t *testing.T) {
 	c := &cache{}
 	run := func(events int) *projector.Projection {
 		run := &projector.Projection{RunID: uuid.NewString()}
-		run.State = runlog.NewState(run.RunID, runlog.Policy{})
+		run.State = runlog.NewState(run.RunID, runlog.AppendPolicy{})
 		records := make([]runevents.Record, events)
 		for i := range records {
 			records[i] = runevents.Record{RunSeq: int64(i + 1)}

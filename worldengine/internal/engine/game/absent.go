@@ -38,7 +38,7 @@ type absence struct {
 
 func newAbsences(now func() time.Time, config *Config) *Absences {
 	return &Absences{
-		now: now, policy: config.Policy, alerts: config.Alerts, logger: config.Logger,
+		now: now, policy: config.Retry, alerts: config.Alerts, logger: config.Logger,
 		towns: map[string]*absence{},
 	}
 }
@@ -86,7 +86,7 @@ var prospects = map[apply.AbsencePolicy]string{
 
 // NoteAbsent records that a command found no game. commands is the number of the town's commands in
 // hand. If over is set, the absence ends an attempt, and the alert is raised at once. Otherwise the
-// alert is raised when the absence has lasted for Policy.Resend, since the plugin may only be
+// alert is raised when the absence has lasted for Retry.Resend, since the plugin may only be
 // reconnecting.
 func (s *Absences) NoteAbsent(ctx context.Context, of alerts.Subject, commands int, over bool) {
 	s.Recall(ctx)

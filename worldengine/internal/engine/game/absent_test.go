@@ -21,7 +21,7 @@ func opened(policy apply.AbsencePolicy) (*Absences, *raised) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	alerts := new(raised)
 	return newAbsences(func() time.Time { return now }, &Config{
-		Policy: apply.RetryPolicy{Resend: time.Hour, Absence: policy}, Alerts: alerts,
+		Retry: apply.RetryPolicy{Resend: time.Hour, Absence: policy}, Alerts: alerts,
 		Logger: slog.New(slog.DiscardHandler),
 	}), alerts
 }

@@ -15,8 +15,8 @@ import (
 // askPlugin sends the plugin the request.
 func (x *Execution) askPlugin(ctx context.Context) (more bool) {
 	d := x.dispatcher
-	if !d.steps.Serves() {
-		x.leave(ctx)
+	if !d.stepper.Serves() {
+		x.abandon(ctx)
 		return false
 	}
 	x.noteSent()
@@ -28,11 +28,11 @@ func (x *Execution) askPlugin(ctx context.Context) (more bool) {
 
 func (x *Execution) sendRequest() error {
 	d := x.dispatcher
-	now := d.steps.Now()
+	now := d.stepper.Now()
 	x.firstRequest.Deadline = now.Add(time.Until(x.plugin.deadline))
 	data, err := x.firstRequest.MarshalWire(now)
 	if err == nil {
-		subject := wire.ApplySubject(d.steps.Log.World, wire.TownToken(x.TownID))
+		subject := wire.ApplySubject(d.stepper.Log.World, wire.TownToken(x.TownID))
 		err = d.config.Router.Ask(subject, x, x.Pending.Attempt, data)
 	}
 	failpoint.Hit(failpoint.PluginAsked)
@@ -42,7 +42,7 @@ func (x *Execution) sendRequest() error {
 // receive handles the replies that have come. A plugin's reply before an attempt has begun, or while
 // the execution is postponed, is handled later.
 func (x *Execution) receive(ctx context.Context) {
-	for !x.over && x.outcome == nil && x.postponed.IsZero() && (x.plugin != nil || x.console.inFlight) {
+	for !x.over && x.outcome == nil && x.waitingSince.IsZero() && (x.plugin != nil || x.console.inFlight) {
 		select {
 		case r := <-x.replies:
 			if r.console != nil {
@@ -100,7 +100,7 @@ func (x *Execution) lacksGame(ctx context.Context, said string, pause time.Durat
 	x.unreached = true
 	d.Absences.NoteAbsent(ctx, x.Subject, 1+d.config.Queue.Waiting(x.TownID), over)
 	d.Absences.NoteWait(x.TownID, messages.AbsentPlugin{Attempt: x.Pending.Attempt, Said: said,
-		NextAt: runevents.Timestamp(d.steps.Now().Add(pause))})
+		NextAt: runevents.Timestamp(d.stepper.Now().Add(pause))})
 	d.config.Queue.Wake(x.TownID) // requests that have waited long enough are answered now
 }
 
@@ -113,7 +113,7 @@ func (x *Execution) hasGame(ctx context.Context) {
 // finishAttempt ends the attempt with an outcome, which is committed next.
 func (x *Execution) finishAttempt(v apply.AttemptResult) {
 	d := x.dispatcher
-	v.Attempt, v.At = x.Pending.Attempt, d.steps.Now()
+	v.Attempt, v.At = x.Pending.Attempt, d.stepper.Now()
 	x.outcome, x.due, x.plugin, x.unreached = &v, time.Time{}, nil, false
 	x.commits.Reset()
 	d.Absences.NoteWait(x.TownID, messages.AbsentPlugin{})

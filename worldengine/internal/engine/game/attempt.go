@@ -11,7 +11,7 @@ import (
 
 // Pauses before a plugin is asked again.
 const (
-	// after NATS's answer that no plugin is subscribed; with patience the pause grows up to resend
+	// after NATS's answer that no plugin is subscribed; with a grace the pause grows up to resend
 	absentPause = 250 * time.Millisecond
 	laterPause  = 500 * time.Millisecond // after an answer busy or in-progress that names no pause
 
@@ -28,9 +28,9 @@ type pluginAttempt struct {
 	number   int64         // of the logical attempt
 	deadline time.Time     // when the attempt ends
 	resend   time.Duration // the silence after which the request is sent again
-	// patience is the least time that an attempt has left when an absent plugin returns. With 0 an
+	// grace is the least time that an attempt has left when an absent plugin returns. With 0 an
 	// absence does not prolong the attempt.
-	patience time.Duration
+	grace time.Duration
 
 	// earlier reports that a request of an earlier attempt, or of another server, may have reached a
 	// plugin; reached reports that a request of this attempt may have reached one. absent reports that
@@ -53,10 +53,10 @@ type action struct {
 	invalid error
 }
 
-// due returns the action after a wait: another request, or the end of the attempt. With patience an
+// due returns the action after a wait: another request, or the end of the attempt. With a grace an
 // absent plugin is asked again even if this process was suspended meanwhile.
 func (p *pluginAttempt) due(now time.Time) action {
-	if until := now.Add(p.patience); p.unreached && p.deadline.Before(until) {
+	if until := now.Add(p.grace); p.unreached && p.deadline.Before(until) {
 		p.deadline = until
 	}
 	if now.Before(p.deadline) {
@@ -129,9 +129,9 @@ func (p *pluginAttempt) noResponders(now time.Time, attempt int64) action {
 	switch {
 	case attempt != p.number: // it is not about the last request
 		return action{wait: p.next}
-	case p.patience > 0:
+	case p.grace > 0:
 		p.away = max(absentPause, min(2*p.away, p.resend))
-		if until := now.Add(p.away + p.patience); until.After(p.deadline) {
+		if until := now.Add(p.away + p.grace); until.After(p.deadline) {
 			p.deadline = until
 		}
 	case p.deadline.Before(now.Add(absentPause + min(p.resend, reachTime))):

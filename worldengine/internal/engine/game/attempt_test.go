@@ -138,7 +138,7 @@ func TestPluginAttempt_Scenarios(t *testing.T) {
 			p := &pluginAttempt{applyID: anApplyID, number: 2, deadline: start.Add(10 * time.Second),
 				resend: 2 * time.Second}
 			if strings.HasPrefix(name, "a patient") {
-				p.patience = 10 * time.Second
+				p.grace = 10 * time.Second
 			}
 			for line := range strings.Lines(strings.TrimSpace(scenario)) {
 				what, _, _ := strings.Cut(strings.TrimSpace(line), " -> ")
@@ -224,7 +224,7 @@ func TestPluginAttempt_Absent(t *testing.T) {
 	none := &nats.Msg{Header: nats.Header{"Status": {"503"}}}
 	p := &pluginAttempt{
 		applyID: "a", number: 2, deadline: now.Add(time.Minute), resend: time.Second,
-		patience: time.Second,
+		grace: time.Second,
 	}
 	p.requested(now, nil)
 	for _, step := range []struct {

@@ -30,7 +30,7 @@ type RefusedError struct {
 	SignalID string
 }
 
-func (e *RefusedError) Error() string { return "worldengine: " + e.Message }
+func (e *RefusedError) Error() string { return "game: " + e.Message }
 
 // Refused returns the error of a signal that was refused; nil without a refusal.
 func Refused(s *machine.Signal, refusal *approval.Refusal) error {
@@ -70,7 +70,7 @@ func (d *Dispatcher) Cancel(ctx, caller context.Context, s *machine.Signal, done
 // cancel cancels the run, or notes the cancellation until it is known whether a request has arrived.
 func (x *Execution) cancel(ctx context.Context, c *cancellation) {
 	if x.reach == apply.ReachUnknown && !c.Force && time.Now().Before(c.until) {
-		x.noted = append(x.noted, c)
+		x.deferredCancels = append(x.deferredCancels, c)
 		return
 	}
 	answer, err := x.dispatcher.cancel(ctx, x, c.Signal)
@@ -86,10 +86,10 @@ func (x *Execution) cancel(ctx context.Context, c *cancellation) {
 	c.done(err)
 }
 
-// decideNoted decides about the cancellations that were noted.
-func (x *Execution) decideNoted(ctx context.Context) {
-	noted := x.noted
-	x.noted = nil
+// decideDeferred decides about the deferred cancellations.
+func (x *Execution) decideDeferred(ctx context.Context) {
+	noted := x.deferredCancels
+	x.deferredCancels = nil
 	for _, c := range noted {
 		switch {
 		case c.caller.Err() != nil:
@@ -108,8 +108,8 @@ func (x *Execution) decideNoted(ctx context.Context) {
 func (d *Dispatcher) cancel(
 	ctx context.Context, x *Execution, s *machine.Signal,
 ) (answer *machine.Answer, err error) {
-	err = d.steps.Log.Retry(ctx, func() error {
-		tail, err := d.steps.Log.Tail(ctx, s.RunID, 0)
+	err = d.stepper.Log.Retry(ctx, func() error {
+		tail, err := d.stepper.Log.Tail(ctx, s.RunID, 0)
 		if err != nil {
 			return err
 		}
@@ -121,7 +121,7 @@ func (d *Dispatcher) cancel(
 		event, p := &machine.Cancel{Signal: s, Reach: apply.ReachUnknown}, current.Pending
 		if x != nil {
 			event.Reach = x.reach
-			if p != nil && x.adopts && !p.Unreached {
+			if p != nil && x.unclaimed && !p.CleanStop {
 				event.Reach = apply.MayBeReached
 			}
 		}
@@ -135,11 +135,11 @@ func (d *Dispatcher) cancel(
 				return err
 			}
 		}
-		in := d.steps.Input(s.TownID, nil, event)
+		in := d.stepper.Input(s.TownID, nil, event)
 		if in.Tail = &tail; p != nil {
 			tail.Next = max(tail.Next, p.Emitted+1)
 		}
-		out, err := d.steps.Step(ctx, current, in)
+		out, err := d.stepper.Step(ctx, current, in)
 		if err = cmp.Or(err, Refused(s, out.Refused)); err == nil && out.Answer != nil {
 			answer = out.Answer
 			d.concluded(alerts.Subject{TownID: s.TownID, HandoffID: answer.Result.HandoffID,
@@ -156,7 +156,7 @@ func (x *Execution) confirm(ctx context.Context, current *machine.Town) error {
 	if !x.unconfirmed {
 		return nil
 	}
-	err := x.step(ctx, *current, &machine.Reach{Unreached: current.Pending.Unreached})
+	err := x.step(ctx, *current, &machine.RecordReach{CleanStop: current.Pending.CleanStop})
 	x.unconfirmed = err != nil
 	return err
 }
@@ -166,7 +166,7 @@ func (d *Dispatcher) load(
 	ctx context.Context, townID, runID string,
 ) (current machine.Town, err error) {
 	if townID != "" {
-		current, err = d.steps.Log.Load(ctx, townID)
+		current, err = d.stepper.Log.Load(ctx, townID)
 	}
 	if current.Pending != nil && current.Pending.Run.RunID != runID {
 		current.Pending = nil

@@ -67,7 +67,7 @@ func (x *Execution) request(make func(ctx context.Context) consoleReply) {
 	d := x.dispatcher
 	x.console.end()
 	var ctx context.Context
-	ctx, x.console.cancel = context.WithTimeout(d.ctx, d.config.Policy.Deadline)
+	ctx, x.console.cancel = context.WithTimeout(d.ctx, d.config.Retry.Deadline)
 	x.console.inFlight = true
 	d.consoles.Go(func() {
 		r := make(ctx)
@@ -82,9 +82,9 @@ func (x *Execution) consoleReplied(ctx context.Context, r *consoleReply) {
 		switch {
 		case !r.keep(): // the time is over, or the dispatcher has stopped
 			r.err = apply.ErrUnavailable
-		case !d.steps.Serves():
+		case !d.stepper.Serves():
 			r.session.Close()
-			x.leave(ctx)
+			x.abandon(ctx)
 			return
 		case x.unconfirmed:
 			r.session.Close()
@@ -115,7 +115,7 @@ func (x *Execution) consoleReplied(ctx context.Context, r *consoleReply) {
 		d.config.Logger.Warn("the console is away: a command waits for it, or its attempt fails",
 			"town", x.TownID, "run", x.RunID, x.Trace.LogAttr(), "error", r.err)
 	}
-	pause, fails := x.console.pauses.Next(), d.config.Policy.Absence == apply.AbsenceFail
+	pause, fails := x.console.pauses.Next(), d.config.Retry.Absence == apply.AbsenceFail
 	x.lacksGame(ctx, said, pause, fails)
 	if x.due = time.Now().Add(pause); fails {
 		x.finishAttempt(apply.ConsoleResult(r.answer, r.err))

@@ -92,7 +92,7 @@ func TestDispatcher_BusyConsole(t *testing.T) {
 			d := New(t.Context(), &stepper.Stepper{
 				Log: log, Towns: records.NewTownCache(log), Now: time.Now, NewID: uuid.NewString,
 			}, Config{
-				Policy:     apply.RetryPolicy{Absence: apply.AbsenceFail}.WithDefaults(),
+				Retry:      apply.RetryPolicy{Absence: apply.AbsenceFail}.WithDefaults(),
 				WorldPause: NewWorldPause(log, Pause{}, nil), Alerts: raised,
 				Queue: turns, Router: newInbox("", raised), Timeout: time.Minute, Metrics: attempts,
 				RCON: busyConsole{row.otherTimeout, row.ownTimeout, row.late}, Logger: logger,

@@ -39,13 +39,13 @@ const pollPause = 250 * time.Millisecond
 
 // Config configures a Dispatcher. All members but RCON and Metrics are required.
 type Config struct {
-	// Policy bounds the attempts, and the waits for plugins and consoles.
-	Policy apply.RetryPolicy
+	// Retry bounds the attempts, and the waits for plugins and consoles.
+	Retry apply.RetryPolicy
 	// RCON applies the commands of towns that are bound to it; nil if there is no console.
 	RCON apply.Console
-	// PauseWait and AbsencePatience bound a client's wait for the end of a pause, and for an absent game;
+	// PauseTimeout and AbsenceTimeout bound a client's wait for the end of a pause, and for an absent game;
 	// then the client gets a *WaitError. Timeout bounds one turn.
-	PauseWait, AbsencePatience, Timeout time.Duration
+	PauseTimeout, AbsenceTimeout, Timeout time.Duration
 
 	WorldPause   *WorldPause
 	FinalRecords *runs.FinalRecords
@@ -80,27 +80,27 @@ type Metrics interface {
 type Dispatcher struct {
 	Absences *Absences
 	config   Config
-	steps    *stepper.Stepper
+	stepper  *stepper.Stepper
 	// ctx ends the requests to games.
 	ctx      context.Context
 	stop     context.CancelFunc
 	consoles sync.WaitGroup // requests to consoles
-	// leaving ends when a stopping writer stores no more about commands that it leaves.
-	leaving    context.Context
-	endLeaving context.CancelFunc
+	// drainCtx ends when a stopping writer stores no more about commands that it leaves.
+	drainCtx context.Context
+	endDrain context.CancelFunc
 
 	mu      sync.Mutex
 	towns   map[string]*Execution // by the town's token
 	closed  bool                  // no more commands are accepted
-	drained chan struct{}         // closed when no execution is left behind that
+	drained chan struct{}         // closed when no command is accepted, and no execution is left
 }
 
 // New returns a dispatcher that works until ctx is done.
 func New(ctx context.Context, steps *stepper.Stepper, config Config) *Dispatcher {
-	d := &Dispatcher{Absences: newAbsences(steps.Now, &config), config: config, steps: steps,
+	d := &Dispatcher{Absences: newAbsences(steps.Now, &config), config: config, stepper: steps,
 		towns: map[string]*Execution{}, drained: make(chan struct{})}
 	d.ctx, d.stop = context.WithCancel(ctx)
-	d.leaving, d.endLeaving = context.WithCancel(context.WithoutCancel(ctx))
+	d.drainCtx, d.endDrain = context.WithCancel(context.WithoutCancel(ctx))
 	return d
 }
 
@@ -127,7 +127,7 @@ func (d *Dispatcher) Execute(
 func (d *Dispatcher) Adopt(ctx context.Context, townID string, current machine.Town) error {
 	x, p := d.Execution(townID), current.Pending
 	if x != nil && (p == nil || p.Run.RunID != x.RunID) {
-		d.steps.Towns.Forget(townID)
+		d.stepper.Towns.Forget(townID)
 		if err := x.endElsewhere(ctx); err != nil {
 			return err
 		}
@@ -143,7 +143,7 @@ func (d *Dispatcher) Adopt(ctx context.Context, townID string, current machine.T
 		if x, err = d.newExecution(townID, current); err != nil {
 			return err
 		}
-		if x.adopts, x.paused = true, nil; !d.start(x) {
+		if x.unclaimed, x.paused = true, nil; !d.start(x) {
 			return nil // the next writer adopts it
 		}
 	}
@@ -151,7 +151,7 @@ func (d *Dispatcher) Adopt(ctx context.Context, townID string, current machine.T
 	return nil
 }
 
-// adoptLater starts an execution that adopts, after Policy.Resend, the command of one that was left. Before
+// adoptLater starts an execution that adopts, after Retry.Resend, the command of one that was left. Before
 // that, requests behind the command have no other execution started: if the command has to be left each
 // time, their turns would follow one another without a pause.
 func (d *Dispatcher) adoptLater(left *Execution) {
@@ -161,7 +161,7 @@ func (d *Dispatcher) adoptLater(left *Execution) {
 			"error", err)
 		return
 	}
-	x.adopts, x.paused, x.due = true, nil, x.reread
+	x.unclaimed, x.paused, x.due = true, nil, x.reread
 	d.start(x)
 }
 
@@ -196,12 +196,12 @@ func (d *Dispatcher) remove(x *Execution) {
 	defer d.mu.Unlock()
 	if token := wire.TownToken(x.TownID); d.towns[token] == x {
 		delete(d.towns, token)
-		d.closeLeft()
+		d.closeDrained()
 	}
 }
 
-// closeLeft closes left if no execution is left. The caller holds the lock.
-func (d *Dispatcher) closeLeft() {
+// closeDrained closes drained if no execution is left. The caller holds the lock.
+func (d *Dispatcher) closeDrained() {
 	if d.closed && len(d.towns) == 0 {
 		close(d.drained)
 	}
@@ -214,13 +214,13 @@ func (d *Dispatcher) Count() int {
 	return len(d.towns)
 }
 
-// Refuse makes the dispatcher refuse new commands.
-func (d *Dispatcher) Refuse() {
+// StopAccepting makes the dispatcher refuse new commands.
+func (d *Dispatcher) StopAccepting() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if !d.closed {
 		d.closed = true
-		d.closeLeft()
+		d.closeDrained()
 	}
 }
 
@@ -231,7 +231,7 @@ const stopGrace = 2 * time.Second
 // moments: the next writer of the world goes on with them. ctx bounds the wait; then all commands
 // together have leaveTimeout to be left.
 func (d *Dispatcher) Stop(ctx context.Context) {
-	d.Refuse()
+	d.StopAccepting()
 	grace, done := context.WithTimeout(ctx, stopGrace)
 	defer done()
 	select {
@@ -242,7 +242,7 @@ func (d *Dispatcher) Stop(ctx context.Context) {
 	d.config.Queue.WakeAll()
 	leaves, done := context.WithTimeout(context.WithoutCancel(ctx), leaveTimeout)
 	defer done()
-	context.AfterFunc(leaves, d.endLeaving)
+	context.AfterFunc(leaves, d.endDrain)
 	for _, end := range []context.Context{ctx, leaves} {
 		select {
 		case <-d.drained:

@@ -101,8 +101,8 @@ func work(
 	inbox, err := game.OpenInbox(logtest.JetStream(w.log).Conn(), w)
 	require.NoError(t, err)
 	w.config = game.Config{
-		PauseWait: time.Hour, Timeout: 30 * time.Second,
-		Policy: apply.RetryPolicy{Deadline: 30 * time.Second, Attempts: 2,
+		PauseTimeout: time.Hour, Timeout: 30 * time.Second,
+		Retry: apply.RetryPolicy{Deadline: 30 * time.Second, Attempts: 2,
 			Backoff: time.Millisecond}.WithDefaults(),
 		FinalRecords: &runs.FinalRecords{Log: w.log, Runs: runs.New(w.log, ix, func(runevents.Alert) {})},
 		WorldPause:   game.NewWorldPause(w.log, game.Pause{}, turns.WakeAll),
@@ -150,7 +150,7 @@ func (w *working) halt() {
 // again starts the dispatcher of the next writer.
 func (w *working) again() {
 	w.steps = &stepper.Stepper{Log: w.log, Towns: records.NewTownCache(w.log), Now: time.Now, NewID: uuid.NewString,
-		Settings: machine.Settings{Rules: new(town.DefaultRules()), Plugin: w.config.Policy}}
+		Settings: machine.Settings{Rules: new(town.DefaultRules()), Retry: w.config.Retry}}
 	w.Dispatcher = game.New(context.Background(), w.steps, w.config)
 }
 
@@ -197,8 +197,8 @@ func (w *working) execute() client {
 // interrupt calls f in a turn of the town, and returns the error with which f calls done.
 func (w *working) interrupt(f func(ctx context.Context, done func(error))) error {
 	w.t.Helper()
-	reply := queue.NewReply[struct{}]()
-	require.NoError(w.t, w.config.Queue.Interrupt("town-threatened", func(ctx context.Context) {
+	reply := queue.NewFuture[struct{}]()
+	require.NoError(w.t, w.config.Queue.RunNext("town-threatened", func(ctx context.Context) {
 		f(ctx, func(err error) { reply.Answer(struct{}{}, err) })
 	}))
 	_, err := reply.Wait(w.t.Context())
@@ -319,7 +319,7 @@ func TestDispatcher_InvalidAnswer(t *testing.T) {
 	t.Parallel()
 	said := &natstest.Buffer{}
 	w := work(t, func(c *game.Config) {
-		c.Policy.Resend, c.Logger = 10*time.Millisecond, slog.New(slog.NewTextHandler(said, nil))
+		c.Retry.Resend, c.Logger = 10*time.Millisecond, slog.New(slog.NewTextHandler(said, nil))
 	})
 	asked := 0
 	w.plugin(func(c *apply.Command) apply.Answer {
@@ -346,7 +346,7 @@ func TestDispatcher_AskedInPause(t *testing.T) {
 			resumed := status == apply.Busy
 			var now *game.WorldPause
 			w := work(t, func(c *game.Config) {
-				now, c.Policy.Attempts, c.Policy.Deadline = c.WorldPause, 1, deadline
+				now, c.Retry.Attempts, c.Retry.Deadline = c.WorldPause, 1, deadline
 			})
 			asked := new(atomic.Int64)
 			w.plugin(func(c *apply.Command) apply.Answer {
@@ -422,7 +422,7 @@ func TestDispatcher_ConsoleEnds(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			w := work(t, func(c *game.Config) { c.RCON, c.Policy.Absence = row.console, apply.AbsenceFail },
+			w := work(t, func(c *game.Config) { c.RCON, c.Retry.Absence = row.console, apply.AbsenceFail },
 				func(p *apply.Pending) { p.Binding = apply.RCON })
 			a := w.await(w.execute())
 			require.NoError(t, a.err)

@@ -29,35 +29,36 @@ type Execution struct {
 	via        apply.Binding
 	before     town.State
 	client     Client // nil once it is answered, and if an earlier writer committed the handoff
-	// patient is when the client is answered if the game is absent then; zero if the command does not
+	// answerBy is when the client is answered if the game is absent then; zero if the command does not
 	// wait for an absent game.
-	patient time.Time
+	answerBy time.Time
 
 	token   string // of the reply subject
 	replies chan Reply
 
-	// adopts reports that an earlier writer accepted the command, and this one has still to take it
+	// unclaimed reports that an earlier writer accepted the command, and this one has still to take it
 	// over. over reports that the execution has ended.
-	adopts, over bool
-	// reach reports whether a request may have arrived, as far as is known. noted are the cancellations
+	unclaimed, over bool
+	// reach reports whether a request may have arrived, as far as is known. deferredCancels are the cancellations
 	// that wait until it is known.
-	reach apply.Reach
-	noted []*cancellation
-	// unconfirmed reports that a cancellation may be stored, or may be stored yet.
+	reach           apply.Reach
+	deferredCancels []*cancellation
+	// unconfirmed is set if a commit of a cancellation got no answer: it may be stored already, or be stored
+	// later.
 	unconfirmed bool
 	// paused reports whether the run is paused in the log; nil if that is not known.
 	paused *bool
 
 	// due is when the execution goes on: the attempt begins, a request is sent, a commit is repeated.
 	due time.Time
-	// reread is when the town is read from the log again. unread is why it could not be read; nil if it
+	// reread is when the town is read from the log again. readErr is why it could not be read; nil if it
 	// could. reads are the pauses between two reads that fail.
-	reread time.Time
-	unread error
-	reads  backoff.Backoff
-	// postponed is when the execution began to wait for the end of a pause, or for the log; zero if it
+	reread  time.Time
+	readErr error
+	reads   backoff.Backoff
+	// waitingSince is when the execution began to wait for the end of a pause, or for the log; zero if it
 	// does not.
-	postponed time.Time
+	waitingSince time.Time
 	// firstRequest is the first request of the attempt, and begun its time; nil before.
 	firstRequest *apply.Command
 	attemptStart time.Time
@@ -86,22 +87,22 @@ func (d *Dispatcher) newExecution(townID string, current machine.Town) (*Executi
 		TownID: townID, HandoffID: read.Handoff.HandoffID, RunID: run.RunID, Trace: run.Trace,
 	})
 	x.DecodedPending, x.via, x.before = read, current.Pending.Binding, current.State
-	if d.config.Policy.Absence == apply.AbsenceWait {
-		x.patient = time.Now().Add(d.config.AbsencePatience)
+	if d.config.Retry.Absence == apply.AbsenceWait {
+		x.answerBy = time.Now().Add(d.config.AbsenceTimeout)
 	}
 	x.awaitAttempt()
 	return x, nil
 }
 
 func newExecution(d *Dispatcher, about alerts.Subject) *Execution {
-	draw := d.steps.Log.Jitter
+	draw := d.stepper.Log.Jitter
 	return &Execution{
 		Subject: about, dispatcher: d, token: nuid.Next(), replies: make(chan Reply, maxReplies),
-		reread: time.Now().Add(d.config.Policy.Resend), paused: new(bool),
+		reread: time.Now().Add(d.config.Retry.Resend), paused: new(bool),
 		reads:   backoff.Backoff{Min: pollPause, Max: maxCommitPause, Jitter: draw},
 		commits: backoff.Backoff{Min: pollPause, Max: maxCommitPause, Jitter: draw},
 		console: consoleWait{
-			pauses: backoff.Backoff{Min: pollPause, Max: d.config.Policy.Resend, Jitter: draw},
+			pauses: backoff.Backoff{Min: pollPause, Max: d.config.Retry.Resend, Jitter: draw},
 		},
 	}
 }
@@ -123,7 +124,7 @@ func (x *Execution) Run(ctx context.Context, _ queue.Turn) (next time.Time) {
 	for x.advance(ctx) {
 	}
 	if x.dispatcher.ctx.Err() != nil && !x.console.inFlight {
-		x.leave(ctx)
+		x.abandon(ctx)
 	}
 	if x.over {
 		return next
@@ -134,11 +135,11 @@ func (x *Execution) Run(ctx context.Context, _ queue.Turn) (next time.Time) {
 	if x.outcome == nil { // another server may pause the town
 		next = earlier(next, x.reread)
 	}
-	if x.mayReportAbsence() && time.Now().Before(x.patient) {
-		next = earlier(next, x.patient)
+	if x.mayReportAbsence() && time.Now().Before(x.answerBy) {
+		next = earlier(next, x.answerBy)
 	}
-	if len(x.noted) > 0 {
-		next = earlier(next, x.noted[0].until)
+	if len(x.deferredCancels) > 0 {
+		next = earlier(next, x.deferredCancels[0].until)
 	}
 	return next
 }
@@ -146,7 +147,7 @@ func (x *Execution) Run(ctx context.Context, _ queue.Turn) (next time.Time) {
 // mayReportAbsence reports whether the client may be answered that the game is absent. In a pause it is answered that
 // the town, or the world, is paused.
 func (x *Execution) mayReportAbsence() bool {
-	return x.unreached && (x.postponed.IsZero() || x.unread != nil)
+	return x.unreached && (x.waitingSince.IsZero() || x.readErr != nil)
 }
 
 func earlier(a, b time.Time) time.Time {
@@ -161,15 +162,15 @@ func (x *Execution) End(ctx context.Context, why error) {
 	if errors.Is(why, queue.ErrPanicked) {
 		x.reach = apply.MayBeReached
 	}
-	x.leave(ctx)
+	x.abandon(ctx)
 }
 
 // advance makes the next step that is due, and reports whether there may be another one.
 func (x *Execution) advance(ctx context.Context) (more bool) {
 	x.receive(ctx)
-	x.decideNoted(ctx)
+	x.decideDeferred(ctx)
 	now := time.Now()
-	due := !now.Before(x.due) || !x.postponed.IsZero()
+	due := !now.Before(x.due) || !x.waitingSince.IsZero()
 	switch {
 	case x.over:
 		return false
@@ -178,7 +179,7 @@ func (x *Execution) advance(ctx context.Context) (more bool) {
 	case x.dispatcher.ctx.Err() != nil:
 		return false
 	}
-	if x.mayReportAbsence() && !x.patient.IsZero() && !now.Before(x.patient) {
+	if x.mayReportAbsence() && !x.answerBy.IsZero() && !now.Before(x.answerBy) {
 		since := x.dispatcher.Absences.StartOf(x.TownID)
 		x.answer(machine.Answer{}, AbsentError(x.TownID, x.via, since, x.RunID, ""))
 	}
@@ -200,12 +201,12 @@ func (x *Execution) advance(ctx context.Context) (more bool) {
 	case err != nil && !(inHand && current.Seq == 0), by != nil && !inHand:
 		x.postpone(now, current.Paused == nil, by, err)
 		return false
-	case !x.postponed.IsZero() && x.plugin != nil:
-		x.plugin.deadline = x.plugin.deadline.Add(now.Sub(x.postponed))
+	case !x.waitingSince.IsZero() && x.plugin != nil:
+		x.plugin.deadline = x.plugin.deadline.Add(now.Sub(x.waitingSince))
 	}
-	x.postponed = time.Time{}
+	x.waitingSince = time.Time{}
 	switch {
-	case x.adopts:
+	case x.unclaimed:
 		return x.claim(ctx, current)
 	case x.firstRequest == nil:
 		x.startAttempt(ctx)
@@ -219,25 +220,25 @@ func (x *Execution) advance(ctx context.Context) (more bool) {
 // isFirst reports whether the next request is the first one of all for the command: this writer has
 // just committed the command, so its town need not be read again.
 func (x *Execution) isFirst() bool {
-	return !x.adopts && x.firstRequest == nil && x.Pending.Attempt == 1 && x.via != apply.RCON &&
-		x.postponed.IsZero() && !x.unconfirmed
+	return !x.unclaimed && x.firstRequest == nil && x.Pending.Attempt == 1 && x.via != apply.RCON &&
+		x.waitingSince.IsZero() && !x.unconfirmed
 }
 
 // readTown is loadTown, and confirm if the next step is due. While the log is silent, it asks the log less and
 // less often, and repeats its error at once in between: the requests behind the command have their turns.
 func (x *Execution) readTown(ctx context.Context, due bool) (current machine.Town, err error) {
 	again := !time.Now().Before(x.reread)
-	if x.unread != nil && !again {
-		return current, x.unread
+	if x.readErr != nil && !again {
+		return current, x.readErr
 	}
 	fresh := due && !x.isFirst() || again
 	if current, err = x.loadTown(ctx, fresh); err == nil && due && !x.over {
 		err = x.confirm(ctx, &current)
 	}
-	if x.unread = err; err != nil {
+	if x.readErr = err; err != nil {
 		x.reread = time.Now().Add(x.reads.Next())
 	} else if fresh {
-		x.reread = time.Now().Add(x.dispatcher.config.Policy.Resend)
+		x.reread = time.Now().Add(x.dispatcher.config.Retry.Resend)
 		x.reads.Reset()
 	}
 	return current, err
@@ -249,9 +250,9 @@ const loadTimeout = 2 * time.Second
 // loadTown makes the execution agree with its town, as this writer knows the town or, with fresh, as the
 // log has it. It raises an alert if the command outlasts the drain timeout of a pause.
 func (x *Execution) loadTown(ctx context.Context, fresh bool) (current machine.Town, err error) {
-	d, load := x.dispatcher, x.dispatcher.steps.Towns.Get
+	d, load := x.dispatcher, x.dispatcher.stepper.Towns.Get
 	if fresh {
-		load = d.steps.Log.Load
+		load = d.stepper.Log.Load
 	}
 	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
 	defer cancel()
@@ -281,7 +282,7 @@ func (x *Execution) follow(p *apply.Pending) {
 	if x.Pending = p; !next || x.outcome != nil && x.outcome.Applied {
 		return
 	}
-	x.dispatcher.steps.Towns.Forget(x.TownID)
+	x.dispatcher.stepper.Towns.Forget(x.TownID)
 	x.outcome = nil
 	x.awaitAttempt()
 }
@@ -292,20 +293,20 @@ func (x *Execution) awaitAttempt() {
 	x.firstRequest, x.plugin, x.due = nil, nil, time.Time{}
 	if number := x.Pending.Attempt; number > 1 {
 		d := x.dispatcher
-		x.due = time.Now().Add(min(x.Pending.NotBefore.Sub(d.steps.Now()),
-			d.config.Policy.BackoffAfter(number-1)))
+		x.due = time.Now().Add(min(x.Pending.NotBefore.Sub(d.stepper.Now()),
+			d.config.Retry.BackoffAfter(number-1)))
 	}
 }
 
 // postpone sends no request until a pause is over and the log can be read. By then there may be a
-// pause. After Config.PauseWait x's client gets the pause as its answer.
+// pause. After Config.PauseTimeout x's client gets the pause as its answer.
 func (x *Execution) postpone(now time.Time, world bool, by *messages.PausedBy, err error) {
 	c := &x.dispatcher.config
-	if x.postponed.IsZero() {
-		x.postponed = now
+	if x.waitingSince.IsZero() {
+		x.waitingSince = now
 	}
-	waited := now.Sub(x.postponed)
-	switch x.due = time.Now().Add(c.Policy.Resend); {
+	waited := now.Sub(x.waitingSince)
+	switch x.due = time.Now().Add(c.Retry.Resend); {
 	case err != nil:
 		x.due = x.reread
 		if x.dispatcher.ctx.Err() == nil {
@@ -313,10 +314,10 @@ func (x *Execution) postpone(now time.Time, world bool, by *messages.PausedBy, e
 				"paused; will try again",
 				"town", x.TownID, "run", x.RunID, x.Trace.LogAttr(), "error", err)
 		}
-	case waited >= c.PauseWait:
+	case waited >= c.PauseTimeout:
 		x.answer(machine.Answer{}, PausedError(x.TownID, world, by, x.RunID, true))
 	default:
-		x.due = earlier(x.due, now.Add(c.PauseWait-waited))
+		x.due = earlier(x.due, now.Add(c.PauseTimeout-waited))
 	}
 }
 
@@ -327,8 +328,8 @@ func (x *Execution) pauseRun(ctx context.Context, by *messages.PausedBy) {
 		return
 	}
 	d := x.dispatcher
-	err := d.steps.Log.Retry(ctx, func() error {
-		tail, err := d.steps.Log.Tail(ctx, x.RunID, x.Pending.Emitted)
+	err := d.stepper.Log.Retry(ctx, func() error {
+		tail, err := d.stepper.Log.Tail(ctx, x.RunID, x.Pending.Emitted)
 		if err != nil {
 			return err
 		}
@@ -338,9 +339,9 @@ func (x *Execution) pauseRun(ctx context.Context, by *messages.PausedBy) {
 			return err
 		}
 		by = d.config.WorldPause.Effective(current)
-		in := d.steps.Input(x.TownID, nil, &machine.RunPause{By: by})
+		in := d.stepper.Input(x.TownID, nil, &machine.RunPause{By: by})
 		in.Tail = &tail
-		_, err = d.steps.Step(ctx, current, in)
+		_, err = d.stepper.Step(ctx, current, in)
 		return err
 	})
 	if err == nil {
@@ -355,18 +356,18 @@ func (x *Execution) pauseRun(ctx context.Context, by *messages.PausedBy) {
 // Pending says that none has, and asks no game before that is stored. With that commit, a suspended earlier
 // writer loses its races for the town.
 func (x *Execution) claim(ctx context.Context, current machine.Town) (more bool) {
-	if !x.dispatcher.steps.Serves() {
-		x.leave(ctx)
+	if !x.dispatcher.stepper.Serves() {
+		x.abandon(ctx)
 		return false
 	}
-	unreached := x.Pending.Unreached
+	unreached := x.Pending.CleanStop
 	if !x.Pending.Reached {
-		if x.step(ctx, current, &machine.Reach{MayBeReached: !unreached}) != nil {
+		if x.step(ctx, current, &machine.RecordReach{MayBeReached: !unreached}) != nil {
 			x.due = time.Now().Add(x.commits.Next())
 			return false
 		}
 	}
-	if x.adopts = false; !unreached {
+	if x.unclaimed = false; !unreached {
 		x.reach = apply.MayBeReached
 	}
 	x.awaitAttempt()
@@ -375,7 +376,7 @@ func (x *Execution) claim(ctx context.Context, current machine.Town) (more bool)
 
 // step commits an event of the execution, and goes on with the pending command after it.
 func (x *Execution) step(ctx context.Context, t machine.Town, event machine.Event) error {
-	steps := x.dispatcher.steps
+	steps := x.dispatcher.stepper
 	out, err := steps.Step(ctx, t, steps.Input(x.TownID, nil, event))
 	if err == nil && out.After.Pending != nil {
 		x.Pending = out.After.Pending
@@ -397,8 +398,8 @@ func (x *Execution) startAttempt(ctx context.Context) {
 	x.console.pauses.Reset()
 	if x.via != apply.RCON {
 		x.plugin = &pluginAttempt{
-			applyID: x.firstRequest.ApplyID, number: number, deadline: x.attemptStart.Add(d.config.Policy.Deadline),
-			resend: d.config.Policy.Resend, patience: d.config.Policy.AbsenceGrace(),
+			applyID: x.firstRequest.ApplyID, number: number, deadline: x.attemptStart.Add(d.config.Retry.Deadline),
+			resend: d.config.Retry.Resend, grace: d.config.Retry.AbsenceGrace(),
 			earlier: x.Pending.Reached,
 		}
 		x.action = x.plugin.due(x.attemptStart)
@@ -428,7 +429,7 @@ func (x *Execution) answer(answer machine.Answer, err error) {
 	}
 }
 
-// release ends the execution with its answer, or an error. The cancellations that were noted find that
+// release ends the execution with its answer, or an error. The deferred cancellations find that
 // the run has ended, or is left to the next writer.
 func (x *Execution) release(ctx context.Context, gaveUp bool, answer machine.Answer, err error) {
 	d := x.dispatcher
@@ -439,12 +440,12 @@ func (x *Execution) release(ctx context.Context, gaveUp bool, answer machine.Ans
 	d.remove(x)
 	x.answer(answer, err)
 	d.config.Queue.WakeLead(x.TownID)
-	x.decideNoted(ctx)
+	x.decideDeferred(ctx)
 }
 
-// leave leaves the command to the next writer. That may be this one, if its lease only seemed lost, or if
+// abandon leaves the command to the next writer. That may be this one, if its lease only seemed lost, or if
 // a turn panicked.
-func (x *Execution) leave(ctx context.Context) {
+func (x *Execution) abandon(ctx context.Context) {
 	if !x.over {
 		x.recordUnreached(ctx)
 		x.release(ctx, false, machine.Answer{}, ErrInProgress)
@@ -458,16 +459,16 @@ const leaveTimeout = 2 * time.Second
 // recordUnreached stores that this writer stops, and that no request for the command has arrived. If it
 // cannot store this, the next writer has to assume that a request may have arrived.
 func (x *Execution) recordUnreached(ctx context.Context) {
-	if x.adopts || x.Pending.Reached || x.reach != apply.Unreached {
+	if x.unclaimed || x.Pending.Reached || x.reach != apply.Unreached {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTimeout)
 	defer cancel()
-	defer context.AfterFunc(x.dispatcher.leaving, cancel)()
-	current, err := x.dispatcher.steps.Log.Load(ctx, x.TownID)
+	defer context.AfterFunc(x.dispatcher.drainCtx, cancel)()
+	current, err := x.dispatcher.stepper.Log.Load(ctx, x.TownID)
 	if p := current.Pending; err == nil && p != nil && p.Run.RunID == x.RunID &&
 		p.Attempt == x.Pending.Attempt && !p.Reached {
-		err = x.step(ctx, current, &machine.Reach{Unreached: true})
+		err = x.step(ctx, current, &machine.RecordReach{CleanStop: true})
 	}
 	if err != nil {
 		x.dispatcher.config.Logger.Warn("it is not recorded that no request for a command has arrived: "+

@@ -80,7 +80,7 @@ func OpenInbox(nc *nats.Conn, raise Alerts) (*Inbox, error) {
 	i.nc = nc
 	var err error
 	if i.sub, err = nc.Subscribe(i.prefix+"*.*", i.accept); err != nil {
-		return nil, fmt.Errorf("worldengine: replies of plugins: %w", err)
+		return nil, fmt.Errorf("game: replies of plugins: %w", err)
 	}
 	return i, nil
 }
@@ -138,7 +138,7 @@ func (i *Inbox) Ask(subject string, x *Execution, attempt int64, data []byte) er
 		Header: x.Trace.Inject(nil),
 	}
 	if err := i.nc.PublishMsg(msg); err != nil {
-		return fmt.Errorf("worldengine: the request could not be sent: %w", err)
+		return fmt.Errorf("game: the request could not be sent: %w", err)
 	}
 	return nil
 }

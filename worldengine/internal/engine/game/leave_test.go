@@ -30,7 +30,7 @@ func (b behind) Run(ctx context.Context, _ queue.Turn) time.Time {
 
 func (behind) End(context.Context, error) {}
 
-// A command whose execution panics, or finds the lease lost, is adopted after Policy.Resend, not in each
+// A command whose execution panics, or finds the lease lost, is adopted after Retry.Resend, not in each
 // turn of the requests behind it.
 func TestDispatcher_LeftCommand(t *testing.T) {
 	t.Parallel()
@@ -40,7 +40,7 @@ func TestDispatcher_LeftCommand(t *testing.T) {
 				t.Parallel()
 				var asked, looks atomic.Int64
 				w := work(t, func(c *game.Config) {
-					c.Policy.Resend, c.Policy.Attempts = resend, 1
+					c.Retry.Resend, c.Retry.Attempts = resend, 1
 					c.Router = router(func(*game.Execution, int64) {
 						if asked.Add(1) == 1 && !loses {
 							panic("a defect")
@@ -79,8 +79,8 @@ func TestDispatcher_CancelCallerLeft(t *testing.T) {
 			t.Parallel()
 			asked := make(chan *game.Execution, 8)
 			w := work(t, func(c *game.Config) {
-				c.Policy.Absence, c.Policy.Resend = apply.AbsenceWait, time.Hour
-				c.AbsencePatience = time.Hour
+				c.Retry.Absence, c.Retry.Resend = apply.AbsenceWait, time.Hour
+				c.AbsenceTimeout = time.Hour
 				c.Router = router(func(x *game.Execution, _ int64) { asked <- x })
 			})
 			client := w.execute()
@@ -88,7 +88,7 @@ func TestDispatcher_CancelCallerLeft(t *testing.T) {
 			caller, leave := context.WithCancel(t.Context())
 			defer leave()
 			s, noted, done := w.cancellation(), make(chan struct{}), make(chan error, 1)
-			require.NoError(t, w.config.Queue.Interrupt("town-threatened", func(ctx context.Context) {
+			require.NoError(t, w.config.Queue.RunNext("town-threatened", func(ctx context.Context) {
 				w.Cancel(ctx, caller, &s, func(err error) { done <- err })
 				close(noted)
 			}))

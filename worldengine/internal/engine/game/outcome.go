@@ -22,7 +22,7 @@ const maxCommitPause = 5 * time.Second
 // whether the execution goes on at once.
 func (x *Execution) commit(ctx context.Context) (more bool) {
 	d, v := x.dispatcher, x.outcome
-	err := d.steps.Log.Retry(ctx, func() error { return x.commitOnce(ctx, v) })
+	err := d.stepper.Log.Retry(ctx, func() error { return x.commitOnce(ctx, v) })
 	switch {
 	case err == nil:
 		return !x.over
@@ -43,19 +43,19 @@ func (x *Execution) commit(ctx context.Context) (more bool) {
 // state is behind the log.
 func (x *Execution) commitOnce(ctx context.Context, v *apply.AttemptResult) error {
 	d := x.dispatcher
-	current, err := d.steps.Towns.Get(ctx, x.TownID)
+	current, err := d.stepper.Towns.Get(ctx, x.TownID)
 	if err == nil {
 		err = d.Adopt(ctx, x.TownID, current)
 	}
 	if err != nil || x.over || x.outcome == nil {
 		return err
 	}
-	if unanswered(v.Failure) && !d.steps.Serves() {
-		x.leave(ctx) // a suspended server has asked too seldom; the next writer asks again
+	if unanswered(v.Failure) && !d.stepper.Serves() {
+		x.abandon(ctx) // a suspended server has asked too seldom; the next writer asks again
 		return nil
 	}
 	v.Reached = v.Reached || x.reach == apply.MayBeReached
-	out, err := d.steps.Step(ctx, current, d.steps.Input(x.TownID, nil, &machine.Outcome{AttemptResult: *v}))
+	out, err := d.stepper.Step(ctx, current, d.stepper.Input(x.TownID, nil, &machine.Outcome{AttemptResult: *v}))
 	if err != nil {
 		return err
 	}
@@ -99,7 +99,7 @@ func (x *Execution) finish(ctx context.Context, answer machine.Answer, err error
 		x.hasGame(ctx) // a plugin answered another writer
 	}
 	gaveUp := err != nil || answer.Result.Status == handoff.Failed
-	d.config.Queue.Answering(x.TownID)
+	d.config.Queue.MarkReplying(x.TownID)
 	x.release(ctx, gaveUp, answer, err)
 	// An answer whose invalid state failed the handoff was not late.
 	invalid := err == nil && answer.Result.ReasonCode == apply.ReasonPluginStateInvalid
@@ -137,9 +137,9 @@ func (x *Execution) endElsewhere(ctx context.Context) error {
 // has started. If record fails, the run's next commit stores both.
 func (x *Execution) record(ctx context.Context, started bool) {
 	d := x.dispatcher
-	err := d.steps.Log.Retry(ctx, func() error {
+	err := d.stepper.Log.Retry(ctx, func() error {
 		return x.step(ctx, machine.Town{State: x.before, Pending: x.Pending},
-			&machine.Attempt{Started: started})
+			&machine.RecordAttempt{Started: started})
 	})
 	if err != nil {
 		d.config.Logger.Warn("the attempts of a run are not recorded yet; its next commit records them",

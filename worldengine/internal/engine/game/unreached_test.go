@@ -58,8 +58,8 @@ func TestDispatcher_Unreached(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			w := work(t, func(c *game.Config) {
-				c.Policy.Attempts, c.Policy.Absence = 1, apply.AbsenceFail
-				c.Policy.Resend, c.Policy.Deadline = 100*time.Millisecond, 300*time.Millisecond
+				c.Retry.Attempts, c.Retry.Absence = 1, apply.AbsenceFail
+				c.Retry.Resend, c.Retry.Deadline = 100*time.Millisecond, 300*time.Millisecond
 				c.Router = away
 			}, func(p *apply.Pending) { p.Reached = row.reached })
 			if row.over {
@@ -90,7 +90,7 @@ func TestDispatcher_TakesConsoleOver(t *testing.T) {
 func TestDispatcher_CancelAfterTakeover(t *testing.T) {
 	t.Parallel()
 	w := work(t, func(c *game.Config) {
-		c.Policy.Absence, c.AbsencePatience, c.Router = apply.AbsenceWait, time.Hour, away
+		c.Retry.Absence, c.AbsenceTimeout, c.Router = apply.AbsenceWait, time.Hour, away
 	})
 	client := w.execute()
 	current := w.town() // another server takes it over
@@ -114,8 +114,8 @@ func TestDispatcher_Rests(t *testing.T) {
 	t.Parallel()
 	stopped := func(t *testing.T, via apply.Binding) *working {
 		w := work(t, func(c *game.Config) {
-			c.Policy.Absence, c.Policy.Attempts = apply.AbsenceFail, 1
-			c.Policy.Resend, c.Policy.Deadline = 100*time.Millisecond, 300*time.Millisecond
+			c.Retry.Absence, c.Retry.Attempts = apply.AbsenceFail, 1
+			c.Retry.Resend, c.Retry.Deadline = 100*time.Millisecond, 300*time.Millisecond
 			c.RCON = &console{answer: apply.Answer{Status: apply.Applied}}
 			c.Router = away
 			c.WorldPause.Set(game.Pause{Seq: 1, By: &messages.PausedBy{SignalID: "p"}})
@@ -123,7 +123,7 @@ func TestDispatcher_Rests(t *testing.T) {
 		client := w.execute()
 		w.halt()
 		require.ErrorIs(t, w.await(client).err, game.ErrInProgress)
-		require.True(t, w.town().Pending.Unreached)
+		require.True(t, w.town().Pending.CleanStop)
 		return w
 	}
 	next := func(w *working) {
@@ -142,9 +142,9 @@ func TestDispatcher_Rests(t *testing.T) {
 	t.Run("accepted while the server stops", func(t *testing.T) {
 		t.Parallel()
 		w := work(t, nil)
-		w.Refuse()
+		w.StopAccepting()
 		require.ErrorIs(t, w.await(w.execute()).err, game.ErrInProgress)
-		require.True(t, w.town().Pending.Unreached)
+		require.True(t, w.town().Pending.CleanStop)
 	})
 	t.Run("taken over before this writer asks", func(t *testing.T) {
 		t.Parallel()
@@ -152,7 +152,7 @@ func TestDispatcher_Rests(t *testing.T) {
 		next(w) // which waits for the end of the pause
 		current := w.town()
 		p := *current.Pending
-		p.Unreached = false
+		p.CleanStop = false
 		current.Pending = &p
 		rec := machine.Record{Kind: machine.KindPending, TownID: "town-threatened"}
 		require.NoError(t, w.log.CommitTown(t.Context(), &rec, &current, current.Seq))
@@ -160,7 +160,7 @@ func TestDispatcher_Rests(t *testing.T) {
 		var refused *game.RefusedError
 		require.ErrorAs(t, w.cancel(&s), &refused)
 		w.halt()
-		require.False(t, w.town().Pending.Unreached)
+		require.False(t, w.town().Pending.CleanStop)
 	})
 	for via, want := range map[apply.Binding]handoff.ReasonCode{
 		apply.Plugin: apply.ReasonPluginUnavailable, apply.RCON: handoff.ReasonExecuted,
@@ -186,8 +186,8 @@ func TestDispatcher_SilentPlugin(t *testing.T) {
 		}
 	})
 	w := work(t, func(c *game.Config) {
-		c.Policy.Absence, c.Policy.Resend = apply.AbsenceWait, time.Hour
-		c.AbsencePatience, c.Router = time.Hour, back
+		c.Retry.Absence, c.Retry.Resend = apply.AbsenceWait, time.Hour
+		c.AbsenceTimeout, c.Router = time.Hour, back
 	})
 	w.execute()
 	refused := func() bool {
@@ -206,8 +206,8 @@ func TestDispatcher_Pauses(t *testing.T) {
 	by := &messages.PausedBy{SignalID: "p", ActorID: "ada", At: time.Now(), DrainTimeoutMs: 1}
 	paused := func(t *testing.T) (w *working, requireStatus func(runevents.RunStatus)) {
 		w = work(t, func(c *game.Config) {
-			c.Policy.Absence, c.AbsencePatience, c.Router = apply.AbsenceWait, time.Hour, away
-			c.Policy.Resend = 10 * time.Millisecond
+			c.Retry.Absence, c.AbsenceTimeout, c.Router = apply.AbsenceWait, time.Hour, away
+			c.Retry.Resend = 10 * time.Millisecond
 		})
 		return w, func(want runevents.RunStatus) {
 			p := w.current.Pending
@@ -280,7 +280,7 @@ func TestDispatcher_UnreadableTown(t *testing.T) {
 // have applied it in time.
 func TestDispatcher_TakesOverLate(t *testing.T) {
 	t.Parallel()
-	w := work(t, func(c *game.Config) { c.Policy.Attempts = 1 },
+	w := work(t, func(c *game.Config) { c.Retry.Attempts = 1 },
 		func(p *apply.Pending) { p.Deadline = p.NotBefore })
 	w.plugin(apply.Done)
 	w.adopt()
@@ -297,7 +297,7 @@ func TestDispatcher_LeaseLost(t *testing.T) {
 			asked := make(chan struct{}, 1)
 			release := make(chan struct{})
 			w := work(t, func(c *game.Config) {
-				c.Policy.Attempts, c.Policy.Resend = 1, time.Minute
+				c.Retry.Attempts, c.Retry.Resend = 1, time.Minute
 				c.RCON = &console{logins: asked, release: release,
 					answer: apply.Answer{Status: apply.Applied}}
 			}, func(p *apply.Pending) { p.Binding = via })
@@ -314,7 +314,7 @@ func TestDispatcher_LeaseLost(t *testing.T) {
 			close(release)
 			require.ErrorIs(t, w.await(client).err, game.ErrInProgress)
 			w.halt()
-			require.Equal(t, via == apply.RCON, w.town().Pending.Unreached)
+			require.Equal(t, via == apply.RCON, w.town().Pending.CleanStop)
 			require.Empty(t, asked)
 		})
 	}
@@ -324,7 +324,7 @@ func TestDispatcher_LeaseLost(t *testing.T) {
 // the command over again.
 func TestDispatcher_LeaseRenewedLate(t *testing.T) {
 	t.Parallel()
-	w := work(t, func(c *game.Config) { c.Policy.Attempts = 1 })
+	w := work(t, func(c *game.Config) { c.Retry.Attempts = 1 })
 	asked := 0
 	w.plugin(func(c *apply.Command) apply.Answer {
 		if asked++; asked == 1 {

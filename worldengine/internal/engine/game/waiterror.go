@@ -16,7 +16,7 @@ import (
 
 // ErrInProgress: a handoff with this key is accepted and being applied. Ask again: there will be a
 // result. If the run is known the error is the *WaitError of StillApplying.
-var ErrInProgress = errors.New("worldengine: the handoff is accepted and its command is being " +
+var ErrInProgress = errors.New("game: the handoff is accepted and its command is being " +
 	"applied; send the same handoff again to get its result")
 
 // WaitError answers a client whose request waited in vain.
@@ -36,7 +36,7 @@ type WaitError struct {
 	cause        error
 }
 
-func (e *WaitError) Error() string { return "worldengine: " + e.Reason + " " + e.Next }
+func (e *WaitError) Error() string { return "game: " + e.Reason + " " + e.Next }
 
 // Unwrap returns ErrInProgress or machine.ErrRunCancelled if the error is one, else nil.
 func (e *WaitError) Unwrap() error { return e.cause }
@@ -96,7 +96,7 @@ func noGame(townID string, via apply.Binding, since time.Time) string {
 func CancelledError(runID string, pending bool) *WaitError {
 	e := &WaitError{Code: wire.CodeRunCancelled, RunID: runID, cause: machine.ErrRunCancelled,
 		Next: "Nothing was judged, and the key is free: the same handoff may be sent again."}
-	e.Reason = strings.TrimPrefix(machine.ErrRunCancelled.Error(), "worldengine: ") + ": run " + runID + "."
+	e.Reason = strings.TrimPrefix(machine.ErrRunCancelled.Error(), "machine: ") + ": run " + runID + "."
 	if pending {
 		e.Next = "Its command is not asked for any more, and the key is free: the same handoff may " +
 			"be sent again."

@@ -39,7 +39,7 @@ type Config struct {
 	Index *index.Index
 	Runs  *runs.Reader
 	// Appends is the policy for events of other producers.
-	Appends runlog.Policy
+	Appends runlog.AppendPolicy
 	// Alert is called with each alert that a projection finds, and the token of its town. It must be safe
 	// for concurrent use. It returns false if the alert is to be raised again later.
 	Alert func(townToken string, alert runevents.Alert) bool

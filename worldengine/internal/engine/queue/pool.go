@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// While a task of another queue has begun within besideFor, a queue runs up to perProcessor tasks at once for
+// While a task of another queue has begun within contendedFor, a queue runs up to perProcessor tasks at once for
 // each processor. More would compete with the other queue's tasks for the processors: with 64 at work on two
 // of them, a task of another world took four times as long. Alone a queue gets all workers, since commits that
 // wait for a disk together are written together.
 const (
 	perProcessor = 8
-	besideFor    = time.Second
+	contendedFor = time.Second
 )
 
 // Pool is the workers that the queues of a process share, and the bound on their unfinished tasks. The
@@ -23,7 +23,7 @@ const (
 // hang leaves workers and places to the others. A Pool is safe for concurrent use.
 type Pool struct {
 	workers, total int
-	beside         int // workers of a queue while another one has tasks
+	contendedLimit int // workers of a queue while another one has tasks
 
 	mu      sync.Mutex
 	queues  int      // that are open
@@ -44,7 +44,7 @@ type Pool struct {
 // NewPool returns a pool that runs as many tasks at once as workers, and has up to total unfinished
 // ones. It starts its workers when they have work.
 func NewPool(workers, total int) *Pool {
-	return &Pool{workers: workers, total: total, beside: perProcessor * runtime.GOMAXPROCS(0)}
+	return &Pool{workers: workers, total: total, contendedLimit: perProcessor * runtime.GOMAXPROCS(0)}
 }
 
 // Open returns a queue of the pool, whose tasks get ctx. perTown bounds the tasks that wait for one
@@ -88,8 +88,8 @@ func (p *Pool) closeQueue() {
 	}
 }
 
-// gets reports whether a queue that has so many of something gets one more, if so many are free.
-func (p *Pool) gets(has, free int) bool { return free > 0 && (p.queues <= 1 || has < free) }
+// allowed reports whether a queue that has so many of something gets one more, if so many are free.
+func (p *Pool) allowed(has, free int) bool { return free > 0 && (p.queues <= 1 || has < free) }
 
 // rouse lets a worker look for work: a resting one, or a new one.
 func (p *Pool) rouse() {
@@ -128,7 +128,7 @@ func (p *Pool) work() {
 // that gets none has some, and these look for work when they have finished their tasks.
 func (p *Pool) next() *Queue {
 	for i, q := range p.turns {
-		if !p.gets(q.running, p.workers-p.busy) || q.running >= p.beside && p.isBeside(q) {
+		if !p.allowed(q.running, p.workers-p.busy) || q.running >= p.contendedLimit && p.isContended(q) {
 			continue
 		}
 		p.turns = append(p.turns[:i], p.turns[i+1:]...)
@@ -151,11 +151,11 @@ func (p *Pool) noteStart(q *Queue) {
 	p.recentAt = time.Now()
 }
 
-// isBeside reports whether another queue has begun a task lately.
-func (p *Pool) isBeside(q *Queue) bool {
+// isContended reports whether another queue has begun a task lately.
+func (p *Pool) isContended(q *Queue) bool {
 	at := p.recentAt
 	if q == p.recent {
 		at = p.othersAt
 	}
-	return time.Since(at) < besideFor
+	return time.Since(at) < contendedFor
 }

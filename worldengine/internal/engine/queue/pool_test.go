@@ -129,7 +129,7 @@ func TestPool_Beside(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const workers = 64
 		p := NewPool(workers, 1000)
-		p.beside = 4
+		p.contendedLimit = 4
 		busy := p.Open(t.Context(), 10, slog.New(slog.DiscardHandler))
 		calm := p.Open(t.Context(), 10, slog.New(slog.DiscardHandler))
 		var running, most atomic.Int64
@@ -150,7 +150,7 @@ func TestPool_Beside(t *testing.T) {
 		flood(0)
 		time.Sleep(100 * time.Millisecond)
 		require.EqualValues(t, 4, most.Swap(0))
-		time.Sleep(besideFor)
+		time.Sleep(contendedFor)
 		flood(100)
 		time.Sleep(100 * time.Millisecond)
 		require.EqualValues(t, 20, most.Load())

@@ -17,10 +17,10 @@ import (
 var (
 	// ErrOverloaded: the town, or the whole queue, has reached its bound. Submit again after a
 	// pause.
-	ErrOverloaded = errors.New("worldengine: too many requests are waiting for this town or world")
+	ErrOverloaded = errors.New("queue: too many requests are waiting for this town or world")
 	// ErrStopping: the queue is draining. Another server, or this one after its restart, takes the
 	// task.
-	ErrStopping = errors.New("worldengine: the engine is stopping")
+	ErrStopping = errors.New("queue: the engine is stopping")
 )
 
 // Queue runs a town's tasks one after another, in the order in which they were submitted. Tasks of
@@ -32,7 +32,7 @@ var (
 // it becomes the first of its town, and when Wake is called. Meanwhile its town needs no worker.
 //
 // A town may have a leading task (Lead), which has its turns before the others. When it is finished,
-// all others have another turn. Neither it nor a call (Interrupt) counts among the unfinished tasks.
+// all others have another turn. Neither it nor a call (RunNext) counts among the unfinished tasks.
 //
 // A Queue is safe for concurrent use.
 type Queue struct {
@@ -85,14 +85,14 @@ var UntilWoken = time.Unix(1<<40, 0)
 // townQueue has the tasks of a town.
 type townQueue struct {
 	town    string
-	calls   []run // of Interrupt, which run before all tasks
-	lead    *task // nil if there is none, or it has its turn
+	calls   []taskFunc // of RunNext, which run before all tasks
+	lead    *task      // nil if there is none, or it has its turn
 	tasks   []task
 	running Task // the task that has its turn, which is not among the others
 	busy    bool // in ready, or with a worker
-	// serving reports that a task that is submitted now counts as queued: a task has its turn, and has
-	// more to do than to answer its caller.
-	serving bool
+	// delaysNext is set while the running task still works, so that a task that is submitted now counts as
+	// queued. MarkReplying clears it.
+	delaysNext bool
 	// woken reports that the running task is to have another turn if it waits.
 	woken bool
 	timer *time.Timer // ends the rest of a town whose tasks all wait; nil if the town is busy
@@ -111,15 +111,15 @@ const (
 	ofCall
 )
 
-// run is a Task that never waits.
-type run func(ctx context.Context)
+// taskFunc is a Task that never waits.
+type taskFunc func(ctx context.Context)
 
-func (r run) Run(ctx context.Context, _ Turn) (next time.Time) {
+func (r taskFunc) Run(ctx context.Context, _ Turn) (next time.Time) {
 	r(ctx)
 	return next
 }
 
-func (run) End(context.Context, error) {}
+func (taskFunc) End(context.Context, error) {}
 
 // New returns a queue whose tasks get ctx, with a pool of its own. Drain ends the workers.
 func New(ctx context.Context, config Config) *Queue {
@@ -130,7 +130,7 @@ func New(ctx context.Context, config Config) *Queue {
 
 // Submit queues a function for the town, which never waits. Errors are as of SubmitTask.
 func (q *Queue) Submit(townID string, f func(ctx context.Context)) error {
-	return q.SubmitTask(townID, run(f))
+	return q.SubmitTask(townID, taskFunc(f))
 }
 
 // SubmitTask queues a task for the town. It returns ErrOverloaded if a bound is reached, and
@@ -152,9 +152,9 @@ func (q *Queue) SubmitTask(townID string, next Task) error {
 	return nil
 }
 
-// Interrupt calls f in the next turn of a town, and then wakes the town. No task counts as queued
-// because of f. After Drain was called, Interrupt returns ErrStopping.
-func (q *Queue) Interrupt(townID string, f func(ctx context.Context)) error {
+// RunNext calls f in the next turn of a town, and then wakes the town. No task counts as queued
+// because of f. After Drain was called, RunNext returns ErrStopping.
+func (q *Queue) RunNext(townID string, f func(ctx context.Context)) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.closed {
@@ -197,14 +197,14 @@ func (q *Queue) WakeLead(townID string) {
 	}
 }
 
-// Answering marks that the running task of a town only has to answer its caller. The caller's next
-// task then does not count as queued, unless others are before it. Without Answering, the machine's
+// MarkReplying marks that the running task of a town only has to answer its caller. The caller's next
+// task then does not count as queued, unless others are before it. Without MarkReplying, the machine's
 // load would decide whether that task counts as queued.
-func (q *Queue) Answering(townID string) {
+func (q *Queue) MarkReplying(townID string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if t := q.towns[townID]; t != nil {
-		t.serving = false
+		t.delaysNext = false
 	}
 }
 
@@ -260,7 +260,7 @@ func (q *Queue) add(n int) {
 }
 
 // isFull reports whether the unfinished tasks leave the queue no place for one more.
-func (q *Queue) isFull() bool { return !q.pool.gets(q.tasks, q.pool.total-q.pool.tasks) }
+func (q *Queue) isFull() bool { return !q.pool.allowed(q.tasks, q.pool.total-q.pool.tasks) }
 
 func (q *Queue) setBusy(workers int) {
 	q.running += workers
@@ -278,7 +278,7 @@ func (q *Queue) town(townID string) *townQueue {
 }
 
 // keepsWaiting reports whether a task that is submitted now waits for another task of the town.
-func (t *townQueue) keepsWaiting() bool { return t.serving || t.lead != nil || len(t.tasks) > 0 }
+func (t *townQueue) keepsWaiting() bool { return t.delaysNext || t.lead != nil || len(t.tasks) > 0 }
 
 // start puts a town in line for a worker, unless the town is busy.
 func (q *Queue) start(t *townQueue) {
@@ -323,7 +323,7 @@ func (q *Queue) work() {
 	at := q.turn(t.town, next, turn, closing)
 	q.mu.Lock()
 	q.setBusy(-1)
-	t.running, t.serving = nil, false
+	t.running, t.delaysNext = nil, false
 	next.queued, next.next = true, at
 	if t.woken {
 		next.next = time.Time{}
@@ -359,7 +359,7 @@ func (t *townQueue) next() (next task, place int, turn Turn) {
 		t.tasks = slices.Delete(t.tasks, place, place+1)
 	}
 	turn.Queued = next.queued
-	t.running, t.serving, t.woken = next.Task, place != ofCall, false
+	t.running, t.delaysNext, t.woken = next.Task, place != ofCall, false
 	return next, place, turn
 }
 

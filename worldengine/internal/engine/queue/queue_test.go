@@ -40,7 +40,7 @@ var rewrite = flag.Bool("rewrite", false, "write testdata/queue.txt anew")
 // TestQueue_Scenarios plays testdata/queue.txt. A line that begins with "> " is an input:
 //
 //	> queue WORKERS PER-TOWN TOTAL
-//	> submit|lead|call TOWN TASK: TASK is given to SubmitTask, Lead or Interrupt
+//	> submit|lead|call TOWN TASK: TASK is given to SubmitTask, Lead or RunNext
 //	> done TASK, waits TASK [DURATION]: its turn ends so
 //	> answering TOWN
 //	> wake TOWN|all · > wakelead TOWN
@@ -146,7 +146,7 @@ func (s *scenario) play(words []string) {
 		case "lead":
 			err = q.Lead(words[1], task)
 		case "call":
-			err = q.Interrupt(words[1], once)
+			err = q.RunNext(words[1], once)
 		}
 		if err != nil {
 			s.say(err.Error())
@@ -166,7 +166,7 @@ func (s *scenario) play(words []string) {
 			s.say("no turn of " + words[1])
 		}
 	case "answering":
-		q.Answering(words[1])
+		q.MarkReplying(words[1])
 	case "wake":
 		if words[1] == "all" {
 			q.WakeAll()
@@ -337,13 +337,13 @@ func TestReply(t *testing.T) {
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
 	for range 200 {
-		r := NewReply[string]()
+		r := NewFuture[string]()
 		r.Answer("answer", nil)
 		answer, err := r.Wait(over)
 		require.NoError(t, err)
 		require.Equal(t, "answer", answer)
 	}
-	late := NewReply[string]()
+	late := NewFuture[string]()
 	_, err := late.Wait(over)
 	require.ErrorIs(t, err, context.Canceled)
 	late.Answer("answer", nil) // does not block

@@ -76,7 +76,7 @@ func (s *Stepper) ids(event machine.Event) []string {
 
 // Step has the machine decide about an input of a town, and commits the records in their order. If the
 // event needs a tail and in.Tail is nil, Step reads the tail; the records move it on. The errors are
-// machine.Step's, commitlog.Log.Commit's, CheckRun's and CheckTown's. If the town or the run has changed
+// machine.Step's, commitlog.Log.Commit's, CheckRunRoom's and CheckRoom's. If the town or the run has changed
 // meanwhile, the error is commitlog.ErrLostRace, and in.Drawn has the ids for the next try. If there is
 // no room for another attempt of a command, the attempts end.
 func (s *Stepper) Step(
@@ -97,8 +97,8 @@ func (s *Stepper) Step(
 	settings := s.Settings
 	out, err = s.stepOnce(ctx, t, in, &settings)
 	if _, ended := in.Event.(*machine.Outcome); ended && noRoom(err) &&
-		t.Pending.Attempt < settings.Plugin.Attempts {
-		settings.Plugin.Attempts = t.Pending.Attempt
+		t.Pending.Attempt < settings.Retry.Attempts {
+		settings.Retry.Attempts = t.Pending.Attempt
 		in.IDs, in.Drawn = s.ids(in.Event), nil
 		out, err = s.stepOnce(ctx, t, in, &settings)
 	}
@@ -115,14 +115,14 @@ func (s *Stepper) stepOnce(
 	if err != nil {
 		return out, err
 	}
-	for _, rec := range []*machine.Record{out.First, out.Record, out.Reopen} {
+	for _, rec := range []*machine.Record{out.CloseRun, out.Record, out.ReopenRun} {
 		if rec == nil {
 			continue
 		}
 		switch err := s.commit(ctx, t, in.Tail, &out, rec); {
 		case err == nil:
 			s.noteStored(t, &out, rec)
-		case rec == out.Reopen:
+		case rec == out.ReopenRun:
 			s.Logger.Warn("a closed run cannot be reopened; others cannot append to it",
 				"run", rec.Run.RunID, rec.Run.Trace.LogAttr(), "error", err)
 		default:
@@ -145,7 +145,7 @@ func (s *Stepper) commit(
 	}
 	switch subject {
 	case machine.TownSubject:
-		if err := s.CheckTown(ctx, t, out); err != nil {
+		if err := s.CheckRoom(ctx, t, out); err != nil {
 			return err
 		}
 		return s.Log.CommitTown(ctx, rec, &out.After, t.Seq)
@@ -198,9 +198,9 @@ func noRoom(err error) bool {
 	return errors.Is(err, records.ErrHistoryFull) || errors.Is(err, records.ErrRunFull)
 }
 
-// CheckTown returns records.ErrHistoryFull if there is no room for the record of an output on its
+// CheckRoom returns records.ErrHistoryFull if there is no room for the record of an output on its
 // town's log subject.
-func (s *Stepper) CheckTown(ctx context.Context, t machine.Town, out *machine.Output) error {
+func (s *Stepper) CheckRoom(ctx context.Context, t machine.Town, out *machine.Output) error {
 	isNew := !t.State.Exists() && t.Removed == nil
 	if s.RequiredHistory == nil || isNew || out.After.LastState().Epoch() > t.LastState().Epoch() {
 		return nil
@@ -223,7 +223,7 @@ func townPriority(t *machine.Town, out *machine.Output) records.TownPriority {
 	switch kind := out.Record.Kind; {
 	case before != nil && after == nil:
 		return records.TownPriorityEnd
-	case before != nil && kind == machine.KindPending && after.Unreached && !before.Unreached:
+	case before != nil && kind == machine.KindPending && after.CleanStop && !before.CleanStop:
 		return records.TownPriorityRelease
 	case before != nil && kind == machine.KindPending:
 		return records.TownPriorityAttempt

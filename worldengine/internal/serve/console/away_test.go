@@ -38,7 +38,7 @@ func TestATownDrains(t *testing.T) {
 		servertest.Person(wire.Operator), servertest.Person(wire.Observer),
 		servertest.Person(wire.Plugin),
 	), func(c *server.Config) {
-		c.Engine.PauseWait, c.Engine.Plugin.Deadline = time.Hour,
+		c.Engine.PauseTimeout, c.Engine.Retry.Deadline = time.Hour,
 			10*time.Minute
 	})
 	as := func(role string) *nats.Conn {

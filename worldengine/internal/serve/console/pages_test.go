@@ -114,7 +114,7 @@ func TestOverview_Waits(t *testing.T) {
 	t.Parallel()
 	w := serve(t, requiring(handoff.PlanSalvage), func(c *server.Config) {
 		c.Engine.Apply = apply.Plugin
-		c.Engine.Plugin = apply.RetryPolicy{Resend: time.Second}
+		c.Engine.Retry = apply.RetryPolicy{Resend: time.Second}
 	})
 	w.send(w.made(threatened, handoff.PlanSalvage, "dread"))
 	body := w.made(threatened, handoff.AdvanceProject, "wall-perimeter")
@@ -262,7 +262,7 @@ func TestRemoveATown(t *testing.T) {
 // outage has a world whose plugins are away, and whose commands fail for it.
 func outage(c *server.Config) {
 	c.Engine.Apply = apply.Plugin
-	c.Engine.Plugin = apply.RetryPolicy{Deadline: time.Second, Attempts: 1,
+	c.Engine.Retry = apply.RetryPolicy{Deadline: time.Second, Attempts: 1,
 		Backoff: 10 * time.Millisecond, Resend: time.Second, Absence: apply.AbsenceFail}
 }
 

@@ -64,7 +64,7 @@ func TestPropose_Doubt(t *testing.T) {
 // A server that is too busy is said to be so, and the proposal goes through later, once.
 func TestPropose_Overload(t *testing.T) {
 	t.Parallel()
-	srv := start(t, func(c *server.Config) { c.Engine.Bounds.PerTown, c.Engine.PauseWait = 1, time.Hour })
+	srv := start(t, func(c *server.Config) { c.Engine.Bounds.PerTown, c.Engine.PauseTimeout = 1, time.Hour })
 	m := session(t, srv)
 	about := []byte(`{"townId": "` + threatened + `"}`)
 	_, err := m.Engine.Request(t.Context(), wire.ControlPause, about)

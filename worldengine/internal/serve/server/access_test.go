@@ -526,7 +526,7 @@ func TestAccess_StrayReplies(t *testing.T) {
 		require.Less(t, lines, 2*4*len(stray), "some of each kind are logged")
 		operator.connectRole(wire.Agent).send(operator.wall(at))
 		eventually(t, func() bool { return len(events()) > 0 && len(commands()) > 0 })
-	}, bindPlugin, withBus, logged(log), func(c *server.Config) { c.Engine.Plugin.Deadline = 200 * time.Millisecond })
+	}, bindPlugin, withBus, logged(log), func(c *server.Config) { c.Engine.Retry.Deadline = 200 * time.Millisecond })
 }
 
 // An operator's durable consumer of the bus acknowledges events, and gets none of them again.

@@ -219,7 +219,7 @@ func startApplying(
 	t *testing.T, change ...func(*server.Config),
 ) (w *world, at townReply, reply <-chan *nats.Msg, release chan struct{}) {
 	t.Helper()
-	long := func(c *server.Config) { c.Engine.Plugin.Deadline = time.Hour } // however busy the machine is
+	long := func(c *server.Config) { c.Engine.Retry.Deadline = time.Hour } // however busy the machine is
 	w = newWorld(t, append([]func(*server.Config){bindPlugin, long}, change...)...)
 	release = make(chan struct{})
 	g := host(t, w.Server, agreeAfter(release))
@@ -363,7 +363,7 @@ func TestSignal_Refused(t *testing.T) {
 func TestRunCancel(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t, absentFor(apply.AbsenceWait),
-		func(c *server.Config) { c.Engine.Plugin.Deadline = time.Hour })
+		func(c *server.Config) { c.Engine.Retry.Deadline = time.Hour })
 	at := c.putTown("t")
 	first := c.sendLater(c.wall(at))
 	runID := c.pendingRun("t")

@@ -132,7 +132,7 @@ func TestHistoryFull_CommandInDoubt(t *testing.T) {
 func TestHistoryFull_ManyAttempts(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t, bindPlugin, short(40), func(c *server.Config) {
-		c.Engine.Plugin.Attempts, c.Engine.Plugin.Backoff = 100, time.Millisecond
+		c.Engine.Retry.Attempts, c.Engine.Retry.Backoff = 100, time.Millisecond
 	})
 	at := c.putTown("t")
 	g := host(t, c.Server, func(command *apply.Command, _ int) (apply.Answer, bool) {

@@ -363,7 +363,7 @@ func TestTrace_Events(t *testing.T) {
 func TestTrace_TakenOver(t *testing.T) {
 	t.Parallel()
 	_, both, c := joined(t, withBus, bindPlugin, func(c *server.Config) {
-		c.Engine.Plugin.Deadline = 10 * time.Minute // of one attempt
+		c.Engine.Retry.Deadline = 10 * time.Minute // of one attempt
 	})
 	asked, release := c.requests(), make(chan struct{})
 	g := host(t, both[0], func(c *apply.Command, times int) (apply.Answer, bool) {

@@ -96,11 +96,11 @@ func open(config *server.Config) { config.Open = true }
 func withBus(config *server.Config) { config.Engine.Outbox.Enabled = true }
 
 // patient lets handoffs wait for the end of a pause for as long as a test takes.
-func patient(config *server.Config) { config.Engine.PauseWait = time.Hour }
+func patient(config *server.Config) { config.Engine.PauseTimeout = time.Hour }
 
 // pauseWait bounds how long a handoff waits for the end of a pause, or for a game that is away.
 func pauseWait(d time.Duration) func(*server.Config) {
-	return func(c *server.Config) { c.Engine.PauseWait = d }
+	return func(c *server.Config) { c.Engine.PauseTimeout = d }
 }
 
 // logged has the server write its log into a buffer.

@@ -373,7 +373,7 @@ type lie struct {
 // the same, and its town moves on by executed commands alone.
 func TestMutatedPluginAnswers(t *testing.T) {
 	t.Parallel()
-	c := newWorld(t, bindPlugin, func(config *server.Config) { config.Engine.Plugin.Attempts = 1 })
+	c := newWorld(t, bindPlugin, func(config *server.Config) { config.Engine.Retry.Attempts = 1 })
 	h := parsed(t, propose(c.putTown("another-town"), handoff.AdvanceProject, "wall"))
 	m := &mutator{g: rand.New(rand.NewPCG(*mutantSeed, 1)), docs: readDocuments(t),
 		ids: []string{h.HandoffID, h.SnapshotHash, "another-town", h.IdempotencyKey}}

@@ -25,7 +25,7 @@ import (
 func TestPlugin_Applies(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t, bindPlugin, func(config *server.Config) {
-		config.Engine.Plugin.Resend = time.Minute // a request is sent once
+		config.Engine.Retry.Resend = time.Minute // a request is sent once
 	})
 	g := host(t, c.Server, func(command *apply.Command, _ int) (apply.Answer, bool) {
 		a := apply.Done(command)
@@ -126,7 +126,7 @@ func TestPlugin_HowAnApplicationEnds(t *testing.T) {
 func TestPluginAbsent_CommandWaits(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t, absentFor(""), alertSoon, withHTTP, func(c *server.Config) {
-		c.Engine.Plugin.Attempts = 1
+		c.Engine.Retry.Attempts = 1
 	})
 	at := c.putTown("t")
 	require.Empty(t, absentSince(c.client, "t"))
@@ -243,7 +243,7 @@ func TestPluginAbsent_HoldsNothing(t *testing.T) {
 // bindPlugin binds all towns to plugins, with a policy that fits a test.
 func bindPlugin(config *server.Config) {
 	config.Engine.Apply = apply.Plugin
-	config.Engine.Plugin = apply.RetryPolicy{
+	config.Engine.Retry = apply.RetryPolicy{
 		Deadline: 10 * time.Second, Attempts: 3, Backoff: 10 * time.Millisecond,
 		Resend: 100 * time.Millisecond,
 	}
@@ -253,9 +253,9 @@ func bindPlugin(config *server.Config) {
 // none.
 func absentFor(absent apply.AbsencePolicy) func(*server.Config) {
 	return func(c *server.Config) {
-		c.Engine.PauseWait = time.Hour
+		c.Engine.PauseTimeout = time.Hour
 		c.Engine.Apply = apply.Plugin
-		c.Engine.Plugin = apply.RetryPolicy{
+		c.Engine.Retry = apply.RetryPolicy{
 			Deadline: time.Second, Attempts: 3, Backoff: 10 * time.Millisecond, Resend: time.Second,
 			Absence: absent,
 		}
@@ -263,20 +263,20 @@ func absentFor(absent apply.AbsencePolicy) func(*server.Config) {
 }
 
 // alertSoon has the absence of a plugin alerted about after a moment.
-func alertSoon(c *server.Config) { c.Engine.Plugin.Resend = 250 * time.Millisecond }
+func alertSoon(c *server.Config) { c.Engine.Retry.Resend = 250 * time.Millisecond }
 
 // once asks an absent plugin in one attempt.
 func once(c *server.Config) {
 	absentFor(apply.AbsenceFail)(c)
-	c.Engine.Plugin.Attempts = 1
+	c.Engine.Retry.Attempts = 1
 }
 
 // askedOnce has commands fail that no plugin takes within a deadline. A plugin is asked once: a
 // request that is on its way at the end may have arrived.
 func askedOnce(deadline time.Duration) func(*server.Config) {
 	return func(c *server.Config) {
-		c.Engine.Plugin.Deadline, c.Engine.Plugin.Attempts = deadline, 1
-		c.Engine.Plugin.Resend, c.Engine.Plugin.Absence = 2*deadline, apply.AbsenceFail
+		c.Engine.Retry.Deadline, c.Engine.Retry.Attempts = deadline, 1
+		c.Engine.Retry.Resend, c.Engine.Retry.Absence = 2*deadline, apply.AbsenceFail
 	}
 }
 

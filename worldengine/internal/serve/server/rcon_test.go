@@ -93,7 +93,7 @@ func bindRCON(address string) func(*server.Config) {
 			},
 		}}
 		config.Engine.Apply = apply.RCON
-		config.Engine.Plugin = apply.RetryPolicy{
+		config.Engine.Retry = apply.RetryPolicy{
 			Deadline: 10 * time.Second, Attempts: 3, Backoff: 10 * time.Millisecond,
 			Resend: 50 * time.Millisecond,
 		}
@@ -158,7 +158,7 @@ func TestRCON_Fails(t *testing.T) {
 				k = listenRCON(t, func(string) (string, bool) { return "Unknown command", row.console == refuse })
 			}
 			c := newWorld(t, bindRCON(k.address), func(c *server.Config) {
-				c.Engine.Plugin.Absence = apply.AbsenceFail
+				c.Engine.Retry.Absence = apply.AbsenceFail
 			})
 			at := c.putTown("t")
 			body := c.wall(at)
@@ -212,7 +212,7 @@ func TestRCON_HasTheCommand(t *testing.T) {
 		})
 		t.Cleanup(func() { close(release) })
 		c := newWorld(t, bindRCON(k.address), func(config *server.Config) {
-			config.Worlds.Consoles[wire.DefaultWorld].Timeout, config.Engine.Plugin.Deadline = rcon.MaxTimeout, rcon.MaxTimeout
+			config.Worlds.Consoles[wire.DefaultWorld].Timeout, config.Engine.Retry.Deadline = rcon.MaxTimeout, rcon.MaxTimeout
 		})
 		at := c.putTown("t")
 		reply := c.sendLater(c.wall(at))

@@ -725,7 +725,7 @@ func TestWebhook(t *testing.T) {
 	hangs := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-hanging }))
 	t.Cleanup(func() { close(hanging); takes.Close(); hangs.Close() })
 	c := newWorld(t, askFor("PROJECT_ADVANCE"), func(c *server.Config) {
-		c.Engine.Plugin = apply.RetryPolicy{Deadline: 100 * time.Millisecond, Attempts: 1,
+		c.Engine.Retry = apply.RetryPolicy{Deadline: 100 * time.Millisecond, Attempts: 1,
 			Resend: 50 * time.Millisecond, Absence: apply.AbsenceFail}
 		c.Webhook = webhook.Config{Format: webhook.JSON, URLs: []string{hangs.URL, takes.URL}}
 	})

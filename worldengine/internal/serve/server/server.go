@@ -232,7 +232,7 @@ func (s *Server) connectAll(ctx context.Context) (err error) {
 		if s.pluginConn, err = s.connect(asking, nil); err != nil {
 			return err
 		}
-		s.config.Engine.Plugins = s.pluginConn
+		s.config.Engine.PluginConn = s.pluginConn
 	}
 	if s.config.Access != nil && s.embedded == nil {
 		return s.tryCrossing(ctx)

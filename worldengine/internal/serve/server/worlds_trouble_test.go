@@ -130,7 +130,7 @@ func TestWorlds_ConsoleInTrouble(t *testing.T) {
 	away.Address, hung.Timeout = "127.0.0.1:1", time.Second
 	w := newWorld(t, withHTTP, patient, withWorlds("good", "hung", "away"), func(c *server.Config) {
 		c.Worlds.Consoles = map[string]*rcon.Config{"hung": hung, "away": &away}
-		c.Engine.Bounds.Workers, c.Engine.Plugin = 4, one.Engine.Plugin
+		c.Engine.Bounds.Workers, c.Engine.Retry = 4, one.Engine.Retry
 	})
 	good := w.switchWorld("good")
 	good.putTown("t")

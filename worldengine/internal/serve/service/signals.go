@@ -115,7 +115,7 @@ func (w *World) approvalDecide(
 
 // awaitDelivery puts the result of the approved handoff into outcome, or the reason why there is none.
 func (w *World) awaitDelivery(
-	delivery *engine.Delivery, entry *approval.Request, outcome *messages.Decided,
+	delivery *engine.Redelivery, entry *approval.Request, outcome *messages.Decided,
 ) {
 	ctx, cancel := context.WithTimeout(w.ctx, submitWait)
 	defer cancel()

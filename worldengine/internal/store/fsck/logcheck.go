@@ -452,12 +452,12 @@ func (l *LogChecker) checkBetween(v *message, run *runState) {
 			v.before = now.Seq
 			v.stepRun(run.town, *now, run.tail, eventsInHand(v.rec, now.Pending)...)
 		}
-	case run.tail.Waiting != nil && isEndedBy(run, v.rec):
-		waiting := run.tail.Waiting
+	case run.tail.FirstRecord != nil && isEndedBy(run, v.rec):
+		waiting := run.tail.FirstRecord
 		v.stepRun(waiting.TownID, machine.Town{}, run.tail,
 			&machine.Abandon{Run: waiting.Run.Identity, Why: cancellationOf(v.rec.Run)})
-	case run.tail.Waiting != nil: // the run may end before its handoff is judged
-		waiting := run.tail.Waiting
+	case run.tail.FirstRecord != nil: // the run may end before its handoff is judged
+		waiting := run.tail.FirstRecord
 		v.requireEqual("the run is not the one of its records before",
 			fmt.Sprint(waiting.TownID, " ", waiting.Run.Identity),
 			fmt.Sprint(v.rec.TownID, " ", v.rec.Run.Identity))

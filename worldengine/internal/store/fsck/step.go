@@ -44,7 +44,7 @@ func (v *message) replay(townID string, before machine.Town) *replay {
 	}
 	r.settings = machine.Settings{Rules: &rules, Apply: apply.Local}
 	if v.rec.WorldPolicy != nil {
-		r.settings.Policy = *v.rec.WorldPolicy
+		r.settings.ApprovalPolicy = *v.rec.WorldPolicy
 	}
 	return r
 }
@@ -74,7 +74,7 @@ func (v *message) stepRun(
 	townID string, before machine.Town, tail *machine.RunTail, events ...machine.Event,
 ) {
 	r := v.replay(townID, before)
-	r.in.Tail, r.settings.Plugin.Attempts = tail, 1
+	r.in.Tail, r.settings.Retry.Attempts = tail, 1
 	if before.Pending != nil {
 		r.in.IDs = []string{ofAnother}
 	}
@@ -111,7 +111,7 @@ func (v *message) compare(made []byte, err error) {
 // makeRecord returns the bytes of the record that the step makes; nil if it makes none.
 func (r *replay) makeRecord() ([]byte, error) {
 	out, err := machine.Step(r.before, &r.in, &r.settings)
-	rec := cmp.Or(out.First, out.Record)
+	rec := cmp.Or(out.CloseRun, out.Record)
 	if err != nil || rec == nil {
 		return nil, err
 	}
@@ -155,7 +155,7 @@ func pauseOf(run *runlog.Run) *messages.PausedBy {
 // an event ends the run, its first record closes the run.
 func eventsInHand(rec *machine.Record, p *apply.Pending) []machine.Event {
 	return []machine.Event{
-		&machine.Attempt{}, &machine.Attempt{Started: true},
+		&machine.RecordAttempt{}, &machine.RecordAttempt{Started: true},
 		&machine.RunPause{By: pauseOf(rec.Run)},
 		&machine.Outcome{AttemptResult: apply.AttemptResult{Attempt: p.Attempt, Applied: true}},
 		&machine.Cancel{Signal: &machine.Signal{RunID: p.Run.RunID, Force: p.RetryOf == nil}},
@@ -195,7 +195,7 @@ func (r *replay) event() (machine.Event, error) {
 	case kind == machine.KindHandoff && p != nil:
 		return r.outcome(), nil
 	case p == nil && (attempt || kind == machine.KindCancelled):
-		return &machine.Reach{}, nil // the step fails
+		return &machine.RecordReach{}, nil // the step fails
 	case attempt:
 		return r.attempt(), nil
 	case kind == machine.KindCancelled:
@@ -214,7 +214,7 @@ func (r *replay) signal() machine.Event {
 		Reason: said.Reason,
 	}
 	if rec.Kind == machine.KindSignal {
-		return &machine.Verdict{Signal: signal, Code: wire.Code(said.Code)}
+		return &machine.RecordSignal{Signal: signal, Code: wire.Code(said.Code)}
 	}
 	if rec.Paused != nil {
 		signal.DrainTimeout = time.Duration(rec.Paused.DrainTimeoutMs) * time.Millisecond
@@ -229,11 +229,11 @@ func (r *replay) signal() machine.Event {
 func (r *replay) attempt() machine.Event {
 	p, before := cmp.Or(r.rec.Pending, new(apply.Pending)), r.before.Pending
 	if p.Attempt == before.Attempt {
-		return &machine.Reach{MayBeReached: p.Reached, Unreached: p.Unreached}
+		return &machine.RecordReach{MayBeReached: p.Reached, CleanStop: p.CleanStop}
 	}
 	failed := *cmp.Or(p.LastFailure, new(apply.Failure))
 	r.in.At, r.in.Drawn, r.in.Tail = p.NotBefore, p.EventIDs, tailOf(new(runlog.Run), before)
-	r.settings.Plugin = apply.RetryPolicy{Attempts: math.MaxInt64, Deadline: p.Deadline.Sub(p.NotBefore)}
+	r.settings.Retry = apply.RetryPolicy{Attempts: math.MaxInt64, Deadline: p.Deadline.Sub(p.NotBefore)}
 	return &machine.Outcome{AttemptResult: apply.AttemptResult{
 		Attempt: before.Attempt, At: failed.At, Failure: &failed, Reached: p.Reached,
 	}}
@@ -243,7 +243,7 @@ func (r *replay) attempt() machine.Event {
 func (r *replay) outcome() machine.Event {
 	rec, p := r.rec, r.before.Pending
 	r.in.Tail = tailOf(rec.Run, p)
-	r.settings.Plugin.Attempts = p.Attempt
+	r.settings.Retry.Attempts = p.Attempt
 	v := apply.AttemptResult{Attempt: p.Attempt, Applied: r.result.Executed}
 	var said struct {
 		apply.Artifacts `json:",inline"`
@@ -308,7 +308,7 @@ func (r *replay) delivery() (machine.Event, error) {
 	rec, encoded := r.rec, r.rec.Handoff
 	if p := rec.Pending; p != nil {
 		encoded = p.Handoff
-		r.settings.Apply, r.settings.Plugin.Deadline = p.Binding, p.Deadline.Sub(p.Accepted)
+		r.settings.Apply, r.settings.Retry.Deadline = p.Binding, p.Deadline.Sub(p.Accepted)
 		r.in.Drawn = append(r.in.Drawn, p.EventIDs...)
 	}
 	if n := len(rec.Approvals); rec.Kind == machine.KindAsked && n > 0 {
@@ -339,7 +339,7 @@ func (r *replay) delivery() (machine.Event, error) {
 	switch r.result.ReasonCode {
 	case handoff.ReasonApprovalRequired, handoff.ReasonApprovalDenied,
 		handoff.ReasonApprovalTooLarge, handoff.ReasonApprovalsFull:
-		r.settings.Policy.Types = []handoff.ProposalType{h.Proposal.Type} // the record has none
+		r.settings.ApprovalPolicy.Types = []handoff.ProposalType{h.Proposal.Type} // the record has none
 	}
 	if of := r.result.Evaluation.DuplicateCheck.DuplicateOf; of != nil {
 		e.Prior = &dedupe.Receipt{Key: h.IdempotencyKey, ResultID: *of}

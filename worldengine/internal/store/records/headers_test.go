@@ -63,7 +63,7 @@ func TestRecord_HeadersOfALongTime(t *testing.T) {
 	l := logtest.New(t)
 	first := logtest.NewWrite(1)
 	first.EmittedAt = "2026-02-16T10:00:00." + strings.Repeat("1", 70_000) + "Z"
-	plan, err := runlog.NewState(first.RunID, runlog.Policy{}).Plan(
+	plan, err := runlog.NewState(first.RunID, runlog.AppendPolicy{}).Plan(
 		[]runevents.Write{first})
 	require.NoError(t, err)
 	_, err = l.CommitRun(t.Context(), &machine.Record{

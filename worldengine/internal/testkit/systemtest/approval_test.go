@@ -171,7 +171,7 @@ func unreachable(t *testing.T) engine.Config {
 		},
 	})
 	require.NoError(t, err)
-	return engine.Config{Settings: worldsettings.Settings{Apply: apply.RCON}, RCON: console, Plugin: apply.RetryPolicy{
+	return engine.Config{Settings: worldsettings.Settings{Apply: apply.RCON}, RCON: console, Retry: apply.RetryPolicy{
 		Absence:  apply.AbsenceFail,
 		Deadline: time.Minute, Attempts: 1, Resend: 100 * time.Millisecond,
 	}}

@@ -33,7 +33,7 @@ import (
 
 // outside is the configuration of a world whose commands plugins apply.
 func outside() engine.Config {
-	return engine.Config{Settings: worldsettings.Settings{Apply: apply.Plugin}, Plugin: apply.RetryPolicy{
+	return engine.Config{Settings: worldsettings.Settings{Apply: apply.Plugin}, Retry: apply.RetryPolicy{
 		Deadline: 10 * time.Second, Attempts: 3,
 		Backoff: time.Millisecond, Resend: 100 * time.Millisecond,
 	}}
@@ -327,7 +327,7 @@ func (w *checkedWorld) bind(id string, state town.State, binding apply.Binding) 
 // change puts a town.
 func (w *checkedWorld) change(put engine.Put) {
 	w.t.Helper()
-	reply := queue.NewReply[engine.Town]()
+	reply := queue.NewFuture[engine.Town]()
 	require.NoError(w.t, w.Engine().SubmitChange(put.State.Snapshot.TownID, &put, reply))
 	_, err := reply.Wait(w.t.Context())
 	require.NoError(w.t, err)

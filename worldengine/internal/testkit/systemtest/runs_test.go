@@ -48,7 +48,7 @@ func (w *checkedWorld) pagesOf(filter index.Filter, limit int) []string {
 // remove removes a town as an operator does.
 func (w *checkedWorld) remove(id string) engine.Town {
 	w.t.Helper()
-	reply := queue.NewReply[engine.Town]()
+	reply := queue.NewFuture[engine.Town]()
 	require.NoError(w.t, w.Engine().SubmitChange(id, &machine.Remove{ActorID: "ada"}, reply))
 	removed, err := reply.Wait(w.t.Context())
 	require.NoError(w.t, err)

@@ -49,7 +49,7 @@ import (
 //	                 its town: run 15
 func storied(t *testing.T) []*jetstream.RawStreamMsg {
 	config := outside()
-	config.Plugin.Deadline = 10 * time.Minute // the last attempt lasts to the end of the story
+	config.Retry.Deadline = 10 * time.Minute // the last attempt lasts to the end of the story
 	w := newCheckedWorld(t, config)
 	g := &game{release: make(chan struct{})}
 	w.plugin(g.answer)

@@ -56,7 +56,7 @@ func newCheckedWorld(t *testing.T, config engine.Config, change ...servertest.Ch
 // newServer starts a server on which a handoff that waits for the end of a pause does not time out.
 func newServer(t *testing.T, config engine.Config, change ...servertest.Change) *servertest.World {
 	t.Helper()
-	config.PauseWait = cmp.Or(config.PauseWait, time.Hour)
+	config.PauseTimeout = cmp.Or(config.PauseTimeout, time.Hour)
 	return servertest.Start(t, append([]servertest.Change{servertest.Engine(config)}, change...)...)
 }
 
@@ -133,7 +133,7 @@ func (w *checkedWorld) again(h *handoff.Handoff) {
 func submit(
 	ctx context.Context, e *engine.Engine, h *handoff.Handoff,
 ) (engine.Answer, error) {
-	reply := queue.NewReply[engine.Answer]()
+	reply := queue.NewFuture[engine.Answer]()
 	if err := e.Submit(h, nil, trace.Context{}, reply); err != nil {
 		return engine.Answer{}, err
 	}

@@ -39,7 +39,7 @@ func Open(t testing.TB, l *records.Log, change ...func(*projector.Config)) *Worl
 	config := projector.Config{
 		Log: l, Index: w.Index, Runs: w.Runs, Logger: logger, Now: time.Now,
 		Alert: func(string, runevents.Alert) bool { return true },
-		Appends: runlog.Policy{TenantID: "default", EngineSteps: machine.Steps(),
+		Appends: runlog.AppendPolicy{TenantID: "default", EngineSteps: machine.Steps(),
 			EnginePlan: machine.IsEnginePlan},
 	}
 	for _, c := range change {

@@ -50,7 +50,7 @@ func AppendEvents(t testing.TB, l *records.Log, townID string, writes ...runeven
 	runID := writes[0].RunID
 	tail, err := l.Tail(t.Context(), runID, 0)
 	require.NoError(t, err)
-	plan, err := runlog.NewState(runID, runlog.Policy{}).Plan(writes)
+	plan, err := runlog.NewState(runID, runlog.AppendPolicy{}).Plan(writes)
 	require.NoError(t, err)
 	plan.Run.FirstSeq, plan.Run.AppendedBy = tail.Next, "anyone"
 	_, err = l.CommitRun(t.Context(), &machine.Record{

@@ -7,27 +7,27 @@ import (
 
 // ErrPanicked is the answer if a defect ended the caller's task; the stack is in the server's log.
 // Submitting again is safe.
-var ErrPanicked = errors.New("worldengine: internal error; it is in the server's log")
+var ErrPanicked = errors.New("queue: internal error; it is in the server's log")
 
 // Client gets the answer to submitted work once: the value, or the error that prevented the work.
 type Client[T any] interface{ Answer(value T, err error) }
 
-// Reply is the Client of a caller that waits.
-type Reply[T any] chan reply[T]
+// Future is the Client of a caller that waits.
+type Future[T any] chan reply[T]
 
 type reply[T any] struct {
 	value T
 	err   error
 }
 
-// NewReply returns a Reply for one answer.
-func NewReply[T any]() Reply[T] { return make(Reply[T], 1) }
+// NewFuture returns a Future for one answer.
+func NewFuture[T any]() Future[T] { return make(Future[T], 1) }
 
 // Answer implements Client.
-func (r Reply[T]) Answer(value T, err error) { r <- reply[T]{value, err} }
+func (r Future[T]) Answer(value T, err error) { r <- reply[T]{value, err} }
 
 // Wait returns the answer. If ctx ends first, it returns ctx's error, and the work goes on.
-func (r Reply[T]) Wait(ctx context.Context) (T, error) {
+func (r Future[T]) Wait(ctx context.Context) (T, error) {
 	select {
 	case got := <-r:
 		return got.value, got.err
