@@ -121,14 +121,14 @@ func (e *Engine) findReceipt(
 }
 
 // lookupKey returns the receipt of a key in a town, or nil if the key is free. It waits at most
-// patience until the index has the log up to seq, at or behind the record that current was read
+// timeout until the index has the log up to seq, at or behind the record that current was read
 // from. current.Seq guards the next commit: the commit fails if the key is accepted later.
 func (e *Engine) lookupKey(
 	ctx context.Context, townID, key string, current *machine.Town, seq uint64,
-	patience time.Duration,
+	timeout time.Duration,
 ) (*dedupe.Receipt, error) {
 	if e.index.Position() < seq {
-		bounded, cancel := context.WithTimeout(ctx, patience)
+		bounded, cancel := context.WithTimeout(ctx, timeout)
 		defer cancel()
 		if err := e.index.Wait(bounded, seq); err != nil {
 			return nil, err

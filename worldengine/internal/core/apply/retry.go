@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// RetryPolicy is the patience with plugins and consoles. Its members are flags of handoffd. A zero value
+// RetryPolicy bounds the attempts of plugins and consoles to apply a command. Its members are flags of handoffd. A zero value
 // means the default, which stands after the semicolon.
 type RetryPolicy struct {
 	// Deadline bounds one logical attempt; 10 s.
