@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// RetryPolicy bounds the attempts of plugins and consoles to apply a command. Its members are flags of handoffd. A zero value
-// means the default, which stands after the semicolon.
+// RetryPolicy bounds the attempts of plugins and consoles to apply a command. Its members are flags of
+// handoffd. A zero value means the default, which stands after the semicolon.
 type RetryPolicy struct {
 	// Deadline bounds one logical attempt; 10 s.
 	Deadline time.Duration `help:"Time limit of one attempt to apply a command." default:"10s"`

@@ -98,7 +98,7 @@ func (x *Execution) replied(ctx context.Context, r Reply) {
 func (x *Execution) lacksGame(ctx context.Context, said string, pause time.Duration, over bool) {
 	d := x.dispatcher
 	x.unreached = true
-	d.Absences.NoteAbsent(ctx, x.Subject, 1+d.config.Queue.Waiting(x.TownID), over)
+	d.Absences.NoteAbsent(ctx, x.Subject, 1+d.config.Queue.TownDepth(x.TownID), over)
 	d.Absences.NoteWait(x.TownID, messages.AbsentPlugin{Attempt: x.Pending.Attempt, Said: said,
 		NextAt: runevents.Timestamp(d.stepper.Now().Add(pause))})
 	d.config.Queue.Wake(x.TownID) // requests that have waited long enough are answered now

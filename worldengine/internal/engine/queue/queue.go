@@ -243,8 +243,8 @@ func (q *Queue) Tasks(townID string) iter.Seq[Task] {
 	}
 }
 
-// Waiting returns how many tasks wait for a town, without the running one.
-func (q *Queue) Waiting(townID string) int {
+// TownDepth returns how many tasks wait for a town, without the running one.
+func (q *Queue) TownDepth(townID string) int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if t := q.towns[townID]; t != nil {

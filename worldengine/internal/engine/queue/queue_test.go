@@ -176,7 +176,7 @@ func (s *scenario) play(words []string) {
 	case "wakelead":
 		q.WakeLead(words[1])
 	case "waiting":
-		s.say(fmt.Sprint(q.Waiting(words[1]), " of ", q.Depth()))
+		s.say(fmt.Sprint(q.TownDepth(words[1]), " of ", q.Depth()))
 	case "tasks":
 		var names []string
 		for task := range q.Tasks(words[1]) {
