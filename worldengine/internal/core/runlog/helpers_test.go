@@ -126,20 +126,6 @@ func happenings(t testing.TB, text string) (all []happening) {
 	return all
 }
 
-// again is the record under another runSeq and eventId, as an append authority without
-// deduplication would store it.
-func again(r runevents.Record, runSeq int64) runevents.Record {
-	r.RunSeq, r.EventID = runSeq, fmt.Sprintf("99999999-0000-4000-8000-%012d", runSeq)
-	return r
-}
-
-func project(t testing.TB, records []runevents.Record) (runevents.Snapshot, []runevents.Alert) {
-	t.Helper()
-	s, alerts, err := runevents.Project(identity.RunID, records)
-	require.NoError(t, err)
-	return s, alerts
-}
-
 // emitRun emits an event of the run, and emitStep one of the first attempt of a step.
 func emitRun(p *runlog.Producer, event runevents.EventType, payload any) error {
 	return emitStep(p, event, "", payload)
