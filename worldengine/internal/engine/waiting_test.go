@@ -343,15 +343,15 @@ func TestEngine_LogSilence(t *testing.T) {
 type electing struct {
 	commitlog.Store
 	jetstream.Stream
-	leader   string
-	requests int
+	leader   atomic.Value // of string
+	requests atomic.Int64
 }
 
-func (l *electing) End(context.Context) (uint64, error) { l.requests++; return 1, nil }
+func (l *electing) End(context.Context) (uint64, error) { l.requests.Add(1); return 1, nil }
 
 func (l *electing) CachedInfo() *jetstream.StreamInfo {
 	return &jetstream.StreamInfo{Config: jetstream.StreamConfig{Replicas: 3}, Cluster: &jetstream.ClusterInfo{
-		Leader: l.leader, Replicas: []*jetstream.PeerInfo{{Name: "other", Active: time.Second}},
+		Leader: l.leader.Load().(string), Replicas: []*jetstream.PeerInfo{{Name: "other", Active: time.Second}},
 	}}
 }
 
@@ -360,7 +360,8 @@ func (l *electing) CachedInfo() *jetstream.StreamInfo {
 func TestHearLog_Election(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		log := &electing{leader: "first"}
+		log := &electing{}
+		log.leader.Store("first")
 		e := &Engine{log: &records.Log{Log: &commitlog.Log{Store: log, Stream: log}},
 			leaderChanged: make(chan struct{}, 1), election: make(chan struct{}, 1)}
 		ctx, stop := context.WithCancel(t.Context())
@@ -368,18 +369,18 @@ func TestHearLog_Election(t *testing.T) {
 		synctest.Wait()
 		<-e.leaderChanged
 		time.Sleep(10*idlePause + time.Second)
-		require.Equal(t, 11, log.requests)
+		require.EqualValues(t, 11, log.requests.Load())
 		e.noteElection()
 		synctest.Wait()
-		require.Equal(t, 12, log.requests)
+		require.EqualValues(t, 12, log.requests.Load())
 		require.Empty(t, e.leaderChanged, "the old leader has answered")
-		log.leader = "second"
+		log.leader.Store("second")
 		time.Sleep(pollInterval)
 		synctest.Wait()
 		require.Len(t, e.leaderChanged, 1)
 		time.Sleep(10 * pollInterval)
 		synctest.Wait()
-		require.Equal(t, 12+electionQuestions, log.requests)
+		require.EqualValues(t, 12+electionQuestions, log.requests.Load())
 		stop()
 		synctest.Wait()
 	})
