@@ -13,7 +13,7 @@ import { Asking, Empty, Heading, Trouble } from "../ui.jsx";
 const mostAlerts = 1000;
 
 export function Alerts() {
-  const first = useLoad(() => ask("alert.list", { limit: 200 }), []);
+  const first = useLoad(async () => (can("alert.list") ? ask("alert.list", { limit: 200 }) : null), []);
   const [more, setMore] = useState({ live: [], older: [], next: 0, error: null });
   useEffect(() => { if (first.data) setMore((m) => (m.older.length ? m : { ...m, next: first.data.next ?? 0 })); }, [first.data]);
   const listed = useSoon(first.reload); // which says by what number a live one is acknowledged
