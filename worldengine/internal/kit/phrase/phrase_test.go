@@ -2,6 +2,11 @@ package phrase
 
 import (
 	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -21,4 +26,23 @@ func TestSentence(t *testing.T) {
 	} {
 		require.Equal(t, want, Sentence(errors.New(text)))
 	}
+}
+
+// Sentence knows each package of the server whose errors begin with its name.
+func TestSentence_Packages(t *testing.T) {
+	t.Parallel()
+	found := 0
+	require.NoError(t, filepath.WalkDir("../..", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		name := filepath.Base(filepath.Dir(path))
+		source, err := os.ReadFile(path)
+		if regexp.MustCompile(`(Errorf|errors\.New)\("` + name + `: `).Match(source) {
+			found++
+			require.Equal(t, "why", Sentence(errors.New(name+": why")), path)
+		}
+		return err
+	}))
+	require.NotZero(t, found)
 }
