@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"slices"
@@ -44,7 +43,7 @@ type File struct {
 	*index
 	path   string
 	config FileConfig
-	lock   io.Closer
+	lock   *platform.FileLock
 
 	writing   sync.Mutex // guards the rest
 	file      *os.File
@@ -63,9 +62,12 @@ func OpenFile(path string, config FileConfig) (*File, error) {
 	if config.Now == nil {
 		config.Now = time.Now
 	}
-	lock, err := lockFile(path + ".lock")
+	lock, err := platform.Lock(path + ".lock")
+	if errors.Is(err, platform.ErrLocked) {
+		return nil, fmt.Errorf("%w: %s.lock", ErrLocked, path)
+	}
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("plugin: the memory's lock cannot be opened: %w", err)
 	}
 	f := &File{
 		path: path, config: config, lock: lock,
@@ -242,17 +244,4 @@ func (f *File) reopen() error {
 	}
 	f.file, f.size = file, info.Size()
 	return nil
-}
-
-// lockFile locks a file against other processes until it is closed or the process ends. The file is
-// not removed: otherwise two processes could lock two files of one name.
-func lockFile(name string) (io.Closer, error) {
-	file, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("plugin: the memory's lock cannot be opened: %w", err)
-	}
-	if err := platform.Lock(file); err != nil {
-		return nil, errors.Join(fmt.Errorf("%w: %s: %w", ErrLocked, name, err), file.Close())
-	}
-	return file, nil
 }

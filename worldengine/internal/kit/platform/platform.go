@@ -14,6 +14,24 @@ import (
 // ErrLocked is returned when another process, or another opened file of this one, has the lock.
 var ErrLocked = errors.New("platform: another process has the lock")
 
+// A FileLock is a file that is locked until Close, or until the process ends in any way.
+type FileLock struct{ file *os.File }
+
+// Lock locks the file at path, and makes it if there is none. It returns ErrLocked instead of waiting.
+func Lock(path string) (*FileLock, error) {
+	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := lock(file); err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return &FileLock{file: file}, nil
+}
+
+// Close unlocks the file. The file stays: otherwise two processes could lock two files of one name.
+func (l *FileLock) Close() error { return errors.Join(unlock(l.file), l.file.Close()) }
+
 // patience bounds ReadFile's wait for the writer of a pipe.
 const patience = 2 * time.Second
 

@@ -11,21 +11,27 @@ import (
 	"worldengine/worldengine/internal/kit/platform"
 )
 
-// A file is locked once, and free again when it is closed.
+// A file is locked once, and free again after Close, even if a child still has a copy of the file, as
+// any child has between its fork and its exec.
 func TestLock(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "lock")
-	open := func() *os.File {
-		file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
-		require.NoError(t, err)
-		t.Cleanup(func() { _ = file.Close() })
-		return file
-	}
-	first := open()
-	require.NoError(t, platform.Lock(first))
-	require.ErrorIs(t, platform.Lock(open()), platform.ErrLocked)
+	first, err := platform.Lock(path)
+	require.NoError(t, err)
+	_, err = platform.Lock(path)
+	require.ErrorIs(t, err, platform.ErrLocked)
+
+	child := exec.Command("cat")
+	child.ExtraFiles = []*os.File{first.File()}
+	stdin, err := child.StdinPipe()
+	require.NoError(t, err)
+	require.NoError(t, child.Start())
 	require.NoError(t, first.Close())
-	require.NoError(t, platform.Lock(open()))
+	second, err := platform.Lock(path)
+	require.NoError(t, err)
+	require.NoError(t, second.Close())
+	require.NoError(t, stdin.Close())
+	require.NoError(t, child.Wait())
 }
 
 // A file is replaced whole or not at all, and nothing is left beside it.

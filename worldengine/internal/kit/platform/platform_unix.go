@@ -10,15 +10,16 @@ import (
 	"time"
 )
 
-// Lock locks a file until it is closed or the process ends in any way. It returns ErrLocked instead
-// of waiting.
-func Lock(file *os.File) error {
+func lock(file *os.File) error {
 	err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 	if errors.Is(err, syscall.EWOULDBLOCK) {
 		return ErrLocked
 	}
 	return err
 }
+
+// unlock ends the lock also for the copy of the file that a child has between its fork and its exec.
+func unlock(file *os.File) error { return syscall.Flock(int(file.Fd()), syscall.LOCK_UN) }
 
 // syncParent makes the name of a file that was made or renamed durable.
 func syncParent(path string) error { return Sync(filepath.Dir(path)) }

@@ -8,9 +8,7 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// Lock locks a file until it is closed or the process ends in any way. It returns ErrLocked instead
-// of waiting.
-func Lock(file *os.File) error {
+func lock(file *os.File) error {
 	const all = ^uint32(0)
 	err := windows.LockFileEx(windows.Handle(file.Fd()),
 		windows.LOCKFILE_EXCLUSIVE_LOCK|windows.LOCKFILE_FAIL_IMMEDIATELY, 0, all, all,
@@ -20,6 +18,9 @@ func Lock(file *os.File) error {
 	}
 	return err
 }
+
+// unlock does nothing: closing the file unlocks it.
+func unlock(*os.File) error { return nil }
 
 // syncParent does nothing: a directory cannot be synchronized by itself.
 func syncParent(string) error { return nil }

@@ -147,7 +147,7 @@ type NATS struct {
 	config   Config
 	server   *natsserver.Server
 	streams  streamdirs.Data
-	lock     *os.File
+	lock     *platform.FileLock
 	disk     *diskspace.Watch
 	accounts *accounts
 	lost     map[string]error // by world, why NATS does not have all its streams
@@ -340,21 +340,16 @@ func awaitNATS(ns *natsserver.Server, gaveUp <-chan string) error {
 
 // lockDataDir makes the directory and locks it for this process. The kernel unlocks it when the
 // process ends, even by a crash.
-func lockDataDir(dir string) (*os.File, error) {
+func lockDataDir(dir string) (*platform.FileLock, error) {
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return nil, fmt.Errorf("embedded: data directory: %w", err)
 	}
-	path := filepath.Join(dir, "handoffd.lock")
-	lock, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o640)
-	if err != nil {
-		return nil, fmt.Errorf("embedded: data directory: %w", err)
+	lock, err := platform.Lock(filepath.Join(dir, "handoffd.lock"))
+	if errors.Is(err, platform.ErrLocked) {
+		return nil, fmt.Errorf("%w: %s: stop that server, or give another directory with --data", ErrDataInUse, dir)
 	}
-	if err := platform.Lock(lock); err != nil {
-		lock.Close()
-		if errors.Is(err, platform.ErrLocked) {
-			return nil, fmt.Errorf("%w: %s: stop that server, or give another directory with --data", ErrDataInUse, dir)
-		}
-		return nil, fmt.Errorf("embedded: data directory: lock %s: %w", path, err)
+	if err != nil {
+		return nil, fmt.Errorf("embedded: data directory: lock: %w", err)
 	}
 	return lock, nil
 }

@@ -2,6 +2,7 @@
 package natstest
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -75,18 +76,19 @@ func claimed(t testing.TB, port int) bool {
 	t.Helper()
 	claims := filepath.Join(os.TempDir(), "worldengine-ports")
 	require.NoError(t, os.MkdirAll(claims, 0o700))
-	file, err := os.OpenFile(filepath.Join(claims, fmt.Sprint(port)), os.O_CREATE|os.O_RDWR, 0o600)
-	require.NoError(t, err)
-	if platform.Lock(file) == nil {
-		// A listener would stay open in a process that another test starts at this moment.
-		conn, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port))
-		if err != nil {
-			t.Cleanup(func() { _ = file.Close() })
-			return true
-		}
-		require.NoError(t, conn.Close())
+	lock, err := platform.Lock(filepath.Join(claims, fmt.Sprint(port)))
+	if errors.Is(err, platform.ErrLocked) {
+		return false
 	}
-	require.NoError(t, file.Close())
+	require.NoError(t, err)
+	// A listener would stay open in a process that another test starts at this moment.
+	conn, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+	if err != nil {
+		t.Cleanup(func() { _ = lock.Close() })
+		return true
+	}
+	require.NoError(t, conn.Close())
+	require.NoError(t, lock.Close())
 	return false
 }
 
