@@ -20,8 +20,8 @@ func (x *Execution) askPlugin(ctx context.Context) (more bool) {
 		return false
 	}
 	x.noteSent()
-	x.action = x.plugin.requested(time.Now(), x.sendRequest())
-	x.due, x.unreached = x.action.wait, false // a plugin that has the request and is silent counts as present
+	x.action = x.plugin.Requested(time.Now(), x.sendRequest())
+	x.due, x.unreached = x.action.Wait, false // a plugin that has the request and is silent counts as present
 	d.Absences.NoteWait(x.TownID, messages.AbsentPlugin{})
 	return len(x.replies) > 0 // those of an earlier attempt
 }
@@ -29,8 +29,8 @@ func (x *Execution) askPlugin(ctx context.Context) (more bool) {
 func (x *Execution) sendRequest() error {
 	d := x.dispatcher
 	now := d.stepper.Now()
-	x.firstRequest.Deadline = now.Add(time.Until(x.plugin.deadline))
-	data, err := x.firstRequest.MarshalWire(now)
+	x.command.Deadline = now.Add(time.Until(x.plugin.Deadline()))
+	data, err := x.command.MarshalWire(now)
 	if err == nil {
 		subject := wire.ApplySubject(d.stepper.Log.World, wire.TownToken(x.TownID))
 		err = d.config.Router.Ask(subject, x, x.Pending.Attempt, data)
@@ -58,29 +58,33 @@ func (x *Execution) receive(ctx context.Context) {
 
 // replied handles a reply to an attempt's request, or the lack of one.
 func (x *Execution) replied(ctx context.Context, r Reply) {
-	d, p := x.dispatcher, x.plugin
-	if r.Msg == nil {
-		x.action = p.timedOut(time.Now())
-	} else {
-		x.action = p.replied(time.Now(), r.Msg, r.Attempt)
+	d, p, now := x.dispatcher, x.plugin, time.Now()
+	isAnswer := r.Msg != nil && !isNoResponders(r.Msg)
+	switch {
+	case isAnswer:
+		x.action = p.Replied(now, r.Msg.Data, r.Attempt)
+	case r.Msg != nil:
+		x.action = p.NoResponders(now, r.Attempt)
+	default:
+		x.action = p.TimedOut(now)
 	}
-	x.due = x.action.wait
-	x.noteReach(p.reach(false))
-	if err := x.action.invalid; err != nil {
+	x.due = x.action.Wait
+	x.noteReach(p.Reach(false))
+	if err := x.action.Invalid; err != nil {
 		d.config.Logger.Warn("a plugin's answer is invalid, and counts as silence", "town", x.TownID,
 			"run", x.RunID, x.Trace.LogAttr(), "error", err)
 	}
-	over := x.action.over
-	switch {
-	case p.unreached:
+	over := x.action.Over
+	switch noPlugin, trouble := p.NoPlugin(); {
+	case noPlugin:
 		said := "No plugin is subscribed for the town."
-		if p.last != nil {
-			said = phrase.Sentence(p.last)
+		if trouble != nil {
+			said = phrase.Sentence(trouble)
 		} else if last := x.Pending.LastFailure; last != nil {
 			said = last.Message
 		}
-		x.lacksGame(ctx, said, time.Until(p.next), over != nil)
-	case r.Msg != nil && !isNoResponders(r.Msg):
+		x.lacksGame(ctx, said, max(x.action.Wait.Sub(now), 0), over != nil)
+	case isAnswer:
 		x.hasGame(ctx)
 	}
 	if over == nil {
@@ -89,7 +93,7 @@ func (x *Execution) replied(ctx context.Context, r Reply) {
 	if r.Msg != nil {
 		failpoint.Hit(failpoint.Answered)
 	}
-	x.noteReach(p.reach(true))
+	x.noteReach(p.Reach(true))
 	x.finishAttempt(*over)
 }
 

@@ -46,7 +46,7 @@ func (x *Execution) askConsole() (more bool) {
 			Reason: apply.ReasonPluginUnavailable, Message: "No console is configured.",
 		}})
 	default:
-		command := x.firstRequest
+		command := x.command
 		x.request(func(ctx context.Context) (r consoleReply) {
 			var refused *apply.Answer
 			if r.session, refused, r.err = console.Login(ctx, command); refused != nil {
@@ -62,7 +62,7 @@ func (x *Execution) askConsole() (more bool) {
 	return true
 }
 
-// request makes a request to the console, for at most Policy.Deadline. Its end comes as a reply.
+// request makes a request to the console, for at most Retry.Deadline. Its end comes as a reply.
 func (x *Execution) request(make func(ctx context.Context) consoleReply) {
 	d := x.dispatcher
 	x.console.end()

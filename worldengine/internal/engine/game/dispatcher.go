@@ -6,7 +6,7 @@
 //	game ── reply ──> the Execution's turn ── one record ──> commit log
 //
 // A pending command is in the record of its town (apply.Pending), so the next writer can go on with
-// it. pluginAttempt decides the next action of an attempt, and package machine the effect of its outcome.
+// it. apply.PluginAttempt decides the next action of an attempt, and package machine the effect of its outcome.
 //
 // The order of effects keeps a command from being applied twice, and from being taken for unapplied:
 //

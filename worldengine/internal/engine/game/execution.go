@@ -59,12 +59,12 @@ type Execution struct {
 	// waitingSince is when the execution began to wait for the end of a pause, or for the log; zero if it
 	// does not.
 	waitingSince time.Time
-	// firstRequest is the first request of the attempt, and begun its time; nil before.
-	firstRequest *apply.Command
+	// command is the request of the attempt, which began at attemptStart; nil before.
+	command      *apply.Command
 	attemptStart time.Time
 	// plugin decides about the requests of the attempt, and action is its next one.
-	plugin *pluginAttempt
-	action action
+	plugin *apply.PluginAttempt
+	action apply.PluginAction
 	// unreached reports that the last request reached nobody.
 	unreached bool
 	console   consoleWait
@@ -184,7 +184,7 @@ func (x *Execution) advance(ctx context.Context) (more bool) {
 		x.answer(machine.Answer{}, AbsentError(x.TownID, x.via, since, x.RunID, ""))
 	}
 	due = due && !x.console.inFlight
-	if due && x.plugin != nil && !x.action.send {
+	if due && x.plugin != nil && !x.action.Send {
 		x.replied(ctx, Reply{}) // no reply came in time
 		return true
 	}
@@ -192,7 +192,7 @@ func (x *Execution) advance(ctx context.Context) (more bool) {
 	current, err := x.readTown(ctx, due)
 	by := x.dispatcher.config.WorldPause.Effective(current)
 	// A plugin that may be working on the command is asked even in a pause, or if the log is silent.
-	inHand := x.plugin != nil && x.plugin.isInHand()
+	inHand := x.plugin != nil && x.plugin.IsInHand()
 	switch {
 	case x.over || !due:
 		return false
@@ -202,13 +202,13 @@ func (x *Execution) advance(ctx context.Context) (more bool) {
 		x.postpone(now, current.Paused == nil, by, err)
 		return false
 	case !x.waitingSince.IsZero() && x.plugin != nil:
-		x.plugin.deadline = x.plugin.deadline.Add(now.Sub(x.waitingSince))
+		x.plugin.Prolong(now.Sub(x.waitingSince))
 	}
 	x.waitingSince = time.Time{}
 	switch {
 	case x.unclaimed:
 		return x.claim(ctx, current)
-	case x.firstRequest == nil:
+	case x.command == nil:
 		x.startAttempt(ctx)
 	}
 	if x.via == apply.RCON {
@@ -220,7 +220,7 @@ func (x *Execution) advance(ctx context.Context) (more bool) {
 // isFirst reports whether the next request is the first one of all for the command: this writer has
 // just committed the command, so its town need not be read again.
 func (x *Execution) isFirst() bool {
-	return !x.unclaimed && x.firstRequest == nil && x.Pending.Attempt == 1 && x.via != apply.RCON &&
+	return !x.unclaimed && x.command == nil && x.Pending.Attempt == 1 && x.via != apply.RCON &&
 		x.waitingSince.IsZero() && !x.unconfirmed
 }
 
@@ -290,7 +290,7 @@ func (x *Execution) follow(p *apply.Pending) {
 // awaitAttempt waits until the pending attempt begins. NotBefore may be by another clock, so it does not make
 // the pause longer.
 func (x *Execution) awaitAttempt() {
-	x.firstRequest, x.plugin, x.due = nil, nil, time.Time{}
+	x.command, x.plugin, x.due = nil, nil, time.Time{}
 	if number := x.Pending.Attempt; number > 1 {
 		d := x.dispatcher
 		x.due = time.Now().Add(min(x.Pending.NotBefore.Sub(d.stepper.Now()),
@@ -384,7 +384,7 @@ func (x *Execution) step(ctx context.Context, t machine.Town, event machine.Even
 	return err
 }
 
-// startAttempt begins the attempt. It lasts for Policy.Deadline from now on, also for a writer that has taken
+// startAttempt begins the attempt. It lasts for Retry.Deadline from now on, also for a writer that has taken
 // the command over.
 func (x *Execution) startAttempt(ctx context.Context) {
 	d, number := x.dispatcher, x.Pending.Attempt
@@ -392,17 +392,13 @@ func (x *Execution) startAttempt(ctx context.Context) {
 		x.record(ctx, true)
 	}
 	x.attemptStart = time.Now()
-	x.firstRequest = apply.NewCommand(x.Handoff, x.RunID, x.before, x.Expected)
-	x.firstRequest.LogicalAttemptID = number
+	x.command = apply.NewCommand(x.Handoff, x.RunID, x.before, x.Expected)
+	x.command.LogicalAttemptID = number
 	x.console.said = ""
 	x.console.pauses.Reset()
 	if x.via != apply.RCON {
-		x.plugin = &pluginAttempt{
-			applyID: x.firstRequest.ApplyID, number: number, deadline: x.attemptStart.Add(d.config.Retry.Deadline),
-			resend: d.config.Retry.Resend, grace: d.config.Retry.AbsenceGrace(),
-			earlier: x.Pending.Reached,
-		}
-		x.action = x.plugin.due(x.attemptStart)
+		x.plugin = apply.NewPluginAttempt(x.command, x.attemptStart, &d.config.Retry, x.Pending.Reached)
+		x.action = x.plugin.Due(x.attemptStart)
 	}
 }
 

@@ -175,3 +175,8 @@ func (i *Inbox) Forget(x *Execution, gaveUp bool) {
 		}
 	}
 }
+
+// isNoResponders reports whether msg is NATS's answer that no plugin is subscribed.
+func isNoResponders(msg *nats.Msg) bool {
+	return len(msg.Data) == 0 && msg.Header.Get("Status") == "503"
+}

@@ -1,4 +1,4 @@
-package game
+package apply
 
 import (
 	"errors"
@@ -7,9 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"worldengine/worldengine/internal/core/apply"
-
-	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 )
 
@@ -135,7 +132,7 @@ func TestPluginAttempt_Scenarios(t *testing.T) {
 			t.Parallel()
 			var told strings.Builder
 			start := time.Unix(0, 0)
-			p := &pluginAttempt{applyID: anApplyID, number: 2, deadline: start.Add(10 * time.Second),
+			p := &PluginAttempt{applyID: anApplyID, number: 2, deadline: start.Add(10 * time.Second),
 				resend: 2 * time.Second}
 			if strings.HasPrefix(name, "a patient") {
 				p.grace = 10 * time.Second
@@ -156,17 +153,17 @@ func TestPluginAttempt_Scenarios(t *testing.T) {
 const anApplyID = "handoff_0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 
 // happens tells an attempt of an event.
-func happens(t *testing.T, p *pluginAttempt, now time.Time, event string) action {
+func happens(t *testing.T, p *PluginAttempt, now time.Time, event string) PluginAction {
 	t.Helper()
-	command := &apply.Command{ApplyID: anApplyID}
+	command := &Command{ApplyID: anApplyID}
 	number := p.number
 	if later, ok := strings.CutPrefix(event, "earlier "); ok {
 		number, event = number-1, later
 	}
-	reply := func(a apply.Answer) action {
+	reply := func(a Answer) PluginAction {
 		data, err := a.MarshalWire()
 		require.NoError(t, err)
-		return p.replied(now, &nats.Msg{Data: data}, number)
+		return p.Replied(now, data, number)
 	}
 	pause := time.Duration(0)
 	if busy, after, ok := strings.Cut(event, " for "); ok {
@@ -177,64 +174,64 @@ func happens(t *testing.T, p *pluginAttempt, now time.Time, event string) action
 	}
 	switch event {
 	case "due":
-		return p.due(now)
+		return p.Due(now)
 	case "sent":
-		return p.requested(now, nil)
+		return p.Requested(now, nil)
 	case "not sent":
-		return p.requested(now, errors.New("no connection"))
+		return p.Requested(now, errors.New("no connection"))
 	case "nothing":
-		return p.timedOut(now)
+		return p.TimedOut(now)
 	case "absent":
-		return p.replied(now, &nats.Msg{Header: nats.Header{"Status": {"503"}}}, number)
+		return p.NoResponders(now, number)
 	case "garbage":
-		return p.replied(now, &nats.Msg{Data: []byte("{")}, number)
+		return p.Replied(now, []byte("{"), number)
 	case "applied":
-		return reply(apply.Done(command))
+		return reply(Done(command))
 	case "refused":
-		return reply(apply.Refuse(command, "NO", "no", false))
+		return reply(Refuse(command, "NO", "no", false))
 	case "busy":
-		return reply(apply.Later(command, apply.Busy, pause))
+		return reply(Later(command, Busy, pause))
 	}
 	t.Fatalf("no such event: %q", event)
-	return action{}
+	return PluginAction{}
 }
 
-func actionText(p *pluginAttempt, a action, start time.Time) string {
+func actionText(p *PluginAttempt, a PluginAction, start time.Time) string {
 	switch {
-	case a.over != nil && a.over.Applied:
+	case a.Over != nil && a.Over.Applied:
 		return "applied"
-	case a.over != nil:
-		text := string(a.over.Failure.Reason)
-		if a.over.Reached {
+	case a.Over != nil:
+		text := string(a.Over.Failure.Reason)
+		if a.Over.Reached {
 			text += ", reached"
 		}
 		return text
-	case a.send && p.sent:
+	case a.Send && p.sent:
 		return "send again"
-	case a.send:
+	case a.Send:
 		return "send"
 	}
-	return "wait until " + a.wait.Sub(start).String()
+	return "wait until " + a.Wait.Sub(start).String()
 }
 
 // NATS's answer to an earlier attempt's request does not show that a plugin is absent.
 func TestPluginAttempt_Absent(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(0, 0)
-	none := &nats.Msg{Header: nats.Header{"Status": {"503"}}}
-	p := &pluginAttempt{
+	p := &PluginAttempt{
 		applyID: "a", number: 2, deadline: now.Add(time.Minute), resend: time.Second,
 		grace: time.Second,
 	}
-	p.requested(now, nil)
+	p.Requested(now, nil)
 	for _, step := range []struct {
-		msg       *nats.Msg
-		attempt   int64
-		unreached bool
-	}{{none, 1, false}, {none, 2, true}, {none, 1, true}, {&nats.Msg{Data: []byte("no answer")}, 1, false}} {
-		p.replied(now, step.msg, step.attempt)
-		require.Equal(t, step.unreached, p.unreached)
+		attempt  int64
+		noPlugin bool
+	}{{1, false}, {2, true}, {1, true}} {
+		p.NoResponders(now, step.attempt)
+		require.Equal(t, step.noPlugin, p.noPlugin)
 	}
+	p.Replied(now, []byte("no answer"), 1)
+	require.False(t, p.noPlugin)
 }
 
 // A request may have arrived if it was silent, had any answer, or its fate is unknown at the
@@ -242,18 +239,18 @@ func TestPluginAttempt_Absent(t *testing.T) {
 func TestPluginAttempt_Arrival(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		attempt      pluginAttempt
-		during, over apply.Reach
+		attempt      PluginAttempt
+		during, over Reach
 	}{
-		"absent":    {pluginAttempt{unreached: true}, apply.Unreached, apply.Unreached},
-		"not known": {pluginAttempt{}, apply.ReachUnknown, apply.MayBeReached},
-		"silent, absent": {pluginAttempt{unreached: true, reached: true}, apply.MayBeReached,
-			apply.MayBeReached},
-		"busy": {pluginAttempt{busy: true, reached: true}, apply.MayBeReached,
-			apply.MayBeReached},
+		"absent":    {PluginAttempt{noPlugin: true}, Unreached, Unreached},
+		"not known": {PluginAttempt{}, ReachUnknown, MayBeReached},
+		"silent, absent": {PluginAttempt{noPlugin: true, reached: true}, MayBeReached,
+			MayBeReached},
+		"busy": {PluginAttempt{busy: true, reached: true}, MayBeReached,
+			MayBeReached},
 	} {
 		c.attempt.sent = true
-		require.Equal(t, c.during, c.attempt.reach(false), name)
-		require.Equal(t, c.over, c.attempt.reach(true), name)
+		require.Equal(t, c.during, c.attempt.Reach(false), name)
+		require.Equal(t, c.over, c.attempt.Reach(true), name)
 	}
 }
