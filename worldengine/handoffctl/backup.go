@@ -12,8 +12,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"worldengine/worldengine/internal/kit/cmdline"
 	"worldengine/worldengine/internal/kit/diskspace"
+	"worldengine/worldengine/internal/kit/phrase"
 	"worldengine/worldengine/internal/kit/platform"
 	"worldengine/worldengine/internal/store/backup"
 	"worldengine/worldengine/internal/store/commitlog"
@@ -63,8 +63,8 @@ func (a *app) backup(ctx context.Context, js jetstream.JetStream, dir string) (*
 // manifest writes the streams of a backup, and how to restore it if it is whole.
 func (t table) manifest(m *backup.Manifest, dir string) {
 	for _, s := range m.Streams {
-		t.linef("%s: %s up to sequence %d, %s", s.Name, cmdline.Counted(s.Messages, "message"),
-			s.LastSeq, cmdline.Counted(s.Data.Bytes, "byte"))
+		t.linef("%s: %s up to sequence %d, %s", s.Name, phrase.Counted(s.Messages, "message"),
+			s.LastSeq, phrase.Counted(s.Data.Bytes, "byte"))
 	}
 	if len(m.Unreadable) == 0 {
 		t.linef("the backup of %s is whole; to restore it: handoffd restore --world %s %s",
@@ -113,7 +113,7 @@ func (c *backupCommand) several(ctx context.Context, a *app, js jetstream.JetStr
 				t.linef("world %s: %s", all[i].World, show(all[i].Error))
 			}
 		}
-	}, failedIf(len(failed) > 0, "no whole backup was made of %s: %s", cmdline.Counted(len(failed), "world"),
+	}, failedIf(len(failed) > 0, "no whole backup was made of %s: %s", phrase.Counted(len(failed), "world"),
 		strings.Join(failed, ", ")))
 }
 

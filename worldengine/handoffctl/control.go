@@ -11,7 +11,7 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/worldengine/client"
-	"worldengine/worldengine/internal/kit/cmdline"
+	"worldengine/worldengine/internal/kit/phrase"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
@@ -64,7 +64,7 @@ func (c *pauseCommand) Run(ctx context.Context, a *app) error {
 	return a.signal(ctx, wire.ControlPause, &c.Signal, request, func(r *messages.Control) string {
 		text := "paused " + whole(r.TownID)
 		if r.Applying > 0 {
-			text += "; it drains, with " + cmdline.Counted(r.Applying, "command") + " still being applied"
+			text += "; it drains, with " + phrase.Counted(r.Applying, "command") + " still being applied"
 		}
 		return text
 	})

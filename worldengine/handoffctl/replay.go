@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"worldengine/worldengine/fixture"
-	"worldengine/worldengine/internal/kit/cmdline"
 	"worldengine/worldengine/internal/kit/jsonfiles"
+	"worldengine/worldengine/internal/kit/phrase"
 	"worldengine/worldengine/internal/tool/junit"
 	"worldengine/worldengine/internal/tool/record"
 	"worldengine/worldengine/internal/tool/replay"
@@ -209,6 +209,6 @@ func (c *recordCommand) Run(ctx context.Context, a *app) error {
 	if err := c.Out.write(text); err != nil {
 		return err
 	}
-	fmt.Fprintf(a.err, "%s in %s\n", cmdline.Counted(len(r.Fixtures), "fixture"), c.Out)
+	fmt.Fprintf(a.err, "%s in %s\n", phrase.Counted(len(r.Fixtures), "fixture"), c.Out)
 	return nil
 }

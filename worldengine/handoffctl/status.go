@@ -12,7 +12,6 @@ import (
 	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/worldengine/client"
-	"worldengine/worldengine/internal/kit/cmdline"
 	"worldengine/worldengine/internal/kit/diskspace"
 	"worldengine/worldengine/internal/kit/phrase"
 	"worldengine/worldengine/messages"
@@ -53,7 +52,7 @@ func (a *app) showWorld(ctx context.Context, server *client.Client) error {
 		return err
 	}
 	return a.conclude(raw, func(t table) { a.writeWorld(t, &s) }, failedIf(!s.Healthy,
-		"the world %s needs attention: %s", s.World, cmdline.Counted(len(s.Problems), "problem")))
+		"the world %s needs attention: %s", s.World, phrase.Counted(len(s.Problems), "problem")))
 }
 
 // writeWorld writes the state of a world.
@@ -76,7 +75,7 @@ func (a *app) writeWorld(t table, s *messages.WorldReport) {
 		approvals := "none wait"
 		if w := &s.Approvals; w.Count > 0 {
 			approvals = fmt.Sprintf("%s, the oldest since %s in %s",
-				cmdline.Counted(w.Count, "proposal"), show(w.Since), show(w.TownID))
+				phrase.Counted(w.Count, "proposal"), show(w.Since), show(w.TownID))
 		}
 		t.row("approvals", a.coloured(approvals, toneIf(s.Approvals.Count > 0, warn)))
 	}
@@ -166,7 +165,7 @@ func absenceOf(of *messages.AbsentPlugin) string {
 }
 
 func (a *app) writeServers(t table, s *messages.WorldReport) {
-	t.row("waiting", cmdline.Counted(s.Waiting, "request"))
+	t.row("waiting", phrase.Counted(s.Waiting, "request"))
 	for i := range s.Servers {
 		server := &s.Servers[i]
 		role := "stands by"

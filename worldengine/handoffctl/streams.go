@@ -11,8 +11,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"worldengine/worldengine/internal/kit/cmdline"
 	"worldengine/worldengine/internal/kit/layout"
+	"worldengine/worldengine/internal/kit/phrase"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/fsck"
 	"worldengine/worldengine/internal/store/worldsettings"
@@ -92,7 +92,7 @@ func (t table) repaired(r *fsck.Report) {
 	if r.Repair == nil {
 		return
 	}
-	t.linef("\nrepaired: %s put back\n", cmdline.Counted(len(r.Repair.TownsRepaired), "town"))
+	t.linef("\nrepaired: %s put back\n", phrase.Counted(len(r.Repair.TownsRepaired), "town"))
 	for i := range r.Repair.TownsRepaired {
 		d := &r.Repair.TownsRepaired[i]
 		t.linef("town %s was put back to log sequence %d, day %d\n%s", show(d.Town), d.Restores,
@@ -108,10 +108,10 @@ func (t table) report(r *fsck.Report) {
 	n := r.Counts
 	t.linef("world %s, log up to %d: %s of %s (%s, %s, %d accepted, %d refused, %d given away to "+
 		"be applied, %s, %d pauses and resumptions, %s, %d with events between commits, %d with "+
-		"appended events)", r.World, r.LogEnd, cmdline.Counted(n.Messages, "message"),
-		cmdline.Counted(n.Towns, "town"), cmdline.Counted(n.Puts, "put"), cmdline.Counted(n.Removals, "removal"),
-		n.Accepted, n.Refused, n.Pending, cmdline.Counted(n.Attempts, "further attempt"), n.Controls,
-		cmdline.Counted(n.Signals, "other signal"), n.RunRecords, n.Appended)
+		"appended events)", r.World, r.LogEnd, phrase.Counted(n.Messages, "message"),
+		phrase.Counted(n.Towns, "town"), phrase.Counted(n.Puts, "put"), phrase.Counted(n.Removals, "removal"),
+		n.Accepted, n.Refused, n.Pending, phrase.Counted(n.Attempts, "further attempt"), n.Controls,
+		phrase.Counted(n.Signals, "other signal"), n.RunRecords, n.Appended)
 	for _, note := range r.Notes {
 		t.linef("note: %s", show(note))
 	}
@@ -133,7 +133,7 @@ func (t table) report(r *fsck.Report) {
 			t.linef("to do about %s", advice)
 		}
 	}
-	t.linef("%s", cmdline.Counted(r.FindingCount, "finding"))
+	t.linef("%s", phrase.Counted(r.FindingCount, "finding"))
 }
 
 // lostText names the messages of a town that cannot be read, a line each.
@@ -194,7 +194,7 @@ func (c *settingsSetCommand) Run(ctx context.Context, a *app) error {
 	plan, err := worldsettings.Change(ctx, js, a.flags.World, given, c.Discard)
 	if refused, ok := errors.AsType[*worldsettings.DifferError](err); ok {
 		return failedf("nothing is changed, since it would discard %s of %s (%s): take a backup, and "+
-			"give --discard-history", cmdline.Counted(refused.Discards, "message"),
+			"give --discard-history", phrase.Counted(refused.Discards, "message"),
 			layout.LogStream(a.flags.World), worldsettings.HistorySetting)
 	}
 	return a.printSettings(ctx, plan, err)

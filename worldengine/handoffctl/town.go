@@ -9,7 +9,7 @@ import (
 	"worldengine/handoff"
 	"worldengine/worldengine/client"
 	"worldengine/worldengine/internal/core/approval"
-	"worldengine/worldengine/internal/kit/cmdline"
+	"worldengine/worldengine/internal/kit/phrase"
 	"worldengine/worldengine/internal/tool/replay"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
@@ -124,7 +124,7 @@ func statesOf(t *client.ListedTown) string {
 		states = append(states, "no plugin since "+show(t.PluginAbsentSince))
 	}
 	if t.Waiting > 0 {
-		states = append(states, cmdline.Counted(t.Waiting, "proposal")+" waiting")
+		states = append(states, phrase.Counted(t.Waiting, "proposal")+" waiting")
 	}
 	if t.InDoubt {
 		states = append(states, "in doubt")

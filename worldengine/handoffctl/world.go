@@ -15,8 +15,8 @@ import (
 	"worldengine/worldengine/client"
 	"worldengine/worldengine/internal/core/apply"
 	"worldengine/worldengine/internal/core/worldfile"
-	"worldengine/worldengine/internal/kit/cmdline"
 	"worldengine/worldengine/internal/kit/jsonfiles"
+	"worldengine/worldengine/internal/kit/phrase"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
@@ -117,7 +117,7 @@ func (c *worldCreateCommand) Run(ctx context.Context, a *app, server *client.Cli
 	}
 	report := map[string]any{"world": c.World, "settings": settings, "towns": len(towns)}
 	return a.print(report, func(t table) {
-		t.linef("created the world %s with %s", c.World, cmdline.Counted(len(towns), "town"))
+		t.linef("created the world %s with %s", c.World, phrase.Counted(len(towns), "town"))
 		for _, name := range slices.Sorted(maps.Keys(settings)) {
 			t.row(name, settings[name])
 		}
@@ -190,7 +190,7 @@ func (c *worldCreateCommand) put(
 	line := a.progressLine()
 	defer line.clear()
 	for i, town := range towns {
-		line.show(false, "%d of %s", i, cmdline.Counted(len(towns), "town"))
+		line.show(false, "%d of %s", i, phrase.Counted(len(towns), "town"))
 		err := putSoon(ctx, into, town)
 		if err != nil {
 			return fmt.Errorf("the world %s is created, and has the first %d of %d towns; put the others with "+

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"worldengine/worldengine/client"
-	"worldengine/worldengine/internal/kit/cmdline"
+	"worldengine/worldengine/internal/kit/phrase"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
@@ -47,7 +47,7 @@ func (a *app) showWorlds(ctx context.Context, server *client.Client) error {
 		}
 	}
 	return a.conclude(map[string]any{"worlds": all}, func(t table) { a.writeGlances(t, all) },
-		failedIf(len(needy) > 0, "%s of %d need attention: %s", cmdline.Counted(len(needy), "world"), len(all),
+		failedIf(len(needy) > 0, "%s of %d need attention: %s", phrase.Counted(len(needy), "world"), len(all),
 			strings.Join(needy, ", ")))
 }
 

@@ -15,7 +15,7 @@ import (
 	"worldengine/runevents"
 	"worldengine/testdata/worlds"
 	"worldengine/worldengine/client"
-	"worldengine/worldengine/internal/kit/cmdline"
+	"worldengine/worldengine/internal/kit/phrase"
 	"worldengine/worldengine/internal/serve/embedded"
 	"worldengine/worldengine/internal/serve/server"
 )
@@ -60,7 +60,7 @@ func (c *demoCommand) Run(stopped context.Context, s streams) (err error) {
 	}
 	defer agent.Close()
 	fmt.Fprintf(s.out, "A world engine serves %s at %s. An agent sends handoffs for %s:\n\n",
-		cmdline.Counted(srv.Created(), "town"), srv.URL(), demoTown)
+		phrase.Counted(srv.Created(), "town"), srv.URL(), demoTown)
 	if err := playDemo(ctx, s.out, agent); err != nil {
 		return fmt.Errorf("demo: %w", err)
 	}

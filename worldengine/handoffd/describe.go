@@ -14,9 +14,9 @@ import (
 
 	"worldengine/worldengine/internal/core/apply"
 	"worldengine/worldengine/internal/engine"
-	"worldengine/worldengine/internal/kit/cmdline"
 	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/kit/natsconn"
+	"worldengine/worldengine/internal/kit/phrase"
 	"worldengine/worldengine/internal/kit/protocol"
 	"worldengine/worldengine/internal/serve/access"
 	"worldengine/worldengine/internal/serve/embedded"
@@ -95,7 +95,7 @@ func describeWorlds(srv *server.Server) string {
 			fmt.Fprintf(&b, "          %s: %s\n", world, state)
 		}
 	}
-	return fmt.Sprintf("served    %d of %s\n%s", served, cmdline.Counted(len(worlds), "world"), b.String())
+	return fmt.Sprintf("served    %d of %s\n%s", served, phrase.Counted(len(worlds), "world"), b.String())
 }
 
 // countTowns returns the number of towns, or why they cannot be counted in time.
@@ -169,7 +169,7 @@ func (c *serveCommand) checkSettings(
 	text = describeSettings(plan.Settings)
 	if plan.Discards > 0 {
 		text += fmt.Sprintf("discards  %s of %s (--%s, --discard-history)\n",
-			cmdline.Counted(plan.Discards, "message"), layout.LogStream(world),
+			phrase.Counted(plan.Discards, "message"), layout.LogStream(world),
 			worldsettings.HistorySetting)
 	}
 	return text, plan.Settings, nil

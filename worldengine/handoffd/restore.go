@@ -7,8 +7,8 @@ import (
 	"fmt"
 	"log/slog"
 
-	"worldengine/worldengine/internal/kit/cmdline"
 	"worldengine/worldengine/internal/kit/natsconn"
+	"worldengine/worldengine/internal/kit/phrase"
 	"worldengine/worldengine/internal/serve/embedded"
 	"worldengine/worldengine/internal/serve/server"
 	"worldengine/worldengine/internal/store/backup"
@@ -61,7 +61,7 @@ func (c *restoreCommand) Run(ctx context.Context, s streams) error {
 		World: c.World, As: c.As, Replicas: c.Replicas,
 		OnStream: func(stream backup.Stream) {
 			fmt.Fprintf(s.out, "stream    %s: %s up to sequence %d\n", stream.Name,
-				cmdline.Counted(stream.Messages, "message"), stream.LastSeq)
+				phrase.Counted(stream.Messages, "message"), stream.LastSeq)
 		},
 	})
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package cmdline has what both programs share: the version, completion in shells, empty variables of the
-// environment, and numbers with their nouns.
+// Package cmdline has the parts that both programs share: the version, completion in shells, and empty variables of the
+// environment.
 package cmdline
 
 import "runtime/debug"

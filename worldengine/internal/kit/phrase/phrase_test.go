@@ -46,3 +46,10 @@ func TestSentence_Packages(t *testing.T) {
 	}))
 	require.NotZero(t, found)
 }
+
+func TestCounted(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, "0 towns", Counted(0, "town"))
+	require.Equal(t, "1 town", Counted(uint64(1), "town"))
+	require.Equal(t, "12 towns", Counted(int64(12), "town"))
+}

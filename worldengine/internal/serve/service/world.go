@@ -195,14 +195,6 @@ func (r *report) alerts() {
 	}
 }
 
-// plural returns the noun for n things.
-func plural[N int | uint64](n N, noun string) string {
-	if n == 1 {
-		return noun
-	}
-	return noun + "s"
-}
-
 // hostOf returns the host of a server, with which its name begins.
 func hostOf(s *messages.Server) string {
 	host, _, _ := strings.Cut(cmp.Or(s.Name, s.ID), ",")
@@ -216,8 +208,7 @@ func (r *report) serving() {
 		r.StreamBytes += state.Bytes
 	}
 	if r.DeadLetters = streams[layout.DeadLetterStream(r.World)].Msgs; r.DeadLetters > 0 {
-		r.problem("%d dead %s: handoffctl deadletter list", r.DeadLetters,
-			plural(r.DeadLetters, "letter"))
+		r.problem("%s: handoffctl deadletter list", phrase.Counted(r.DeadLetters, "dead letter"))
 	}
 	writer := r.served.server()
 	r.Servers = append(r.Servers, writer)
