@@ -21,21 +21,21 @@ const requestBytes = 1 << 10
 // bytes do not fit, it releases the slot again. A request that does not fit gets 429. admit runs as requests arrive,
 // one at a time for each verb, so it reads no more of a request than peekID does.
 func (w *World) admit(e *endpoint, in *incoming) {
-	of, now, why := e.slots.acquire(w.config.World, w.subject(e, in))
+	owner, load, why := e.slots.acquire(w.config.World, w.subject(e, in))
 	if why != granted {
-		w.shed(in, why, pauseFor(now))
+		w.shed(in, why, pauseFor(load))
 		return
 	}
 	// A request of any size fits if it is the only one.
 	bytes := min(requestBytes+e.weight*int64(len(in.data)), w.memory.bound)
 	if !w.memory.reserve(&w.usage, bytes, !e.queued) {
-		e.slots.release(of)
-		w.shed(in, memoryFull, max(pauseFor(now), memoryRetryMs))
+		e.slots.release(owner)
+		w.shed(in, memoryFull, max(pauseFor(load), memoryRetryMs))
 		return
 	}
-	in.slots, in.slotOwner, in.bytes = e.slots, of, bytes
+	in.slots, in.slotOwner, in.bytes = e.slots, owner, bytes
 	w.unanswered.Add(1)
-	e.lane(of).put(in)
+	e.lane(owner).put(in)
 }
 
 // subject returns the town, run or key whose slots a request uses. It returns nothing if the
@@ -116,16 +116,15 @@ var shedReasonNames = [...]string{
 // refused.
 func (w *World) Overload() messages.Overload {
 	held := w.memory.read(&w.usage)
-	o := messages.Overload{
-		Held: held.requests, HeldBytes: held.bytes,
-		Refused: map[string]int64{}, StrayReplies: w.strayReplies.Load(),
-	}
+	refused := map[string]int64{}
 	for why := townFull; why <= queueFull; why++ {
 		if n := w.shedCounts[why].Load(); n > 0 || why != serverFull {
-			o.Refused[shedReasonNames[why]] = n
+			refused[shedReasonNames[why]] = n
 		}
 	}
-	return o
+	return messages.Overload{
+		Held: held.requests, HeldBytes: held.bytes, Refused: refused, StrayReplies: w.strayReplies.Load(),
+	}
 }
 
 // shed counts a request that is shed, and answers with 429.
@@ -169,8 +168,8 @@ const (
 
 // pauseFor returns the pause in milliseconds that a client is asked to make. In about that time the
 // earlier requests are done, so that there is room when the client asks again.
-func pauseFor(now slotLoad) int {
-	pause := max(now.town*msPerTownRequest, now.all/worldRequestsPerMs)
+func pauseFor(load slotLoad) int {
+	pause := max(load.town*msPerTownRequest, load.all/worldRequestsPerMs)
 	pause = (pause + pauseStep - 1) / pauseStep * pauseStep
 	return min(max(pause, pauseStep), longestPause)
 }
@@ -198,22 +197,20 @@ var aboutTown = member(`"townId"`)
 // overtakes an earlier request of its town. peekID allocates nothing, unless the id is spelled with
 // escapes.
 func peekID(about member, data []byte) []byte {
-	data = data[:min(len(data), peekBytes)]
+	const space = " \t\r\n"
+	rest := data[:min(len(data), peekBytes)]
 	for {
-		at := bytes.Index(data, about)
-		if at < 0 {
+		_, after, found := bytes.Cut(rest, about)
+		if !found {
 			return nil
 		}
-		data = data[at+len(about):]
-		value := bytes.TrimLeft(data, " \t\r\n")
-		if len(value) == 0 || value[0] != ':' {
-			continue // a text that reads like the name
+		// Without a colon it is a text that reads like the name.
+		value, isMember := bytes.CutPrefix(bytes.TrimLeft(after, space), []byte(":"))
+		value = bytes.TrimLeft(value, space)
+		if isMember && bytes.HasPrefix(value, []byte(`"`)) {
+			return stringAt(value)
 		}
-		value = bytes.TrimLeft(value[1:], " \t\r\n")
-		if len(value) == 0 || value[0] != '"' {
-			continue
-		}
-		return stringAt(value)
+		rest = after
 	}
 }
 

@@ -26,13 +26,13 @@ func (w *World) identify() {
 			Subject: wire.Subject(w.config.World, e.Verb), QueueGroup: w.config.QueueGroup,
 		}
 	}
-	of := &w.Service.config
+	server := &w.Service.config
 	w.started, w.identity = time.Now().UTC(), micro.ServiceIdentity{
-		Name: protocol.ServiceName, ID: of.ID, Version: of.Version,
+		Name: protocol.ServiceName, ID: server.ID, Version: server.Version,
 		Metadata: map[string]string{protocol.WorldMetadata: w.config.World},
 	}
-	if of.OperatorKey != "" {
-		w.identity.Metadata[protocol.OperatorKeyMetadata] = of.OperatorKey
+	if server.OperatorKey != "" {
+		w.identity.Metadata[protocol.OperatorKeyMetadata] = server.OperatorKey
 	}
 }
 

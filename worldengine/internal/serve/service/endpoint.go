@@ -81,14 +81,14 @@ func (s *Service) slots(perTown, total int) *slots { return newSlots(perTown, to
 func reads[Q, A any](
 	s *Service, verb wire.Verb, answer func(*World, *incoming, *Q) (A, error),
 ) *endpoint {
-	return s.readsBy(verb, parsed(verb, answer))
+	return s.readsBy(verb, parsed(answer))
 }
 
 // parsed returns the handler of a verb that calls answer with the parsed request.
-func parsed[Q, A any](verb wire.Verb, answer func(*World, *incoming, *Q) (A, error)) handler {
+func parsed[Q, A any](answer func(*World, *incoming, *Q) (A, error)) handler {
 	return func(w *World, in *incoming) (any, error) {
 		var request Q
-		if err := parse(verb, in.data, &request); err != nil {
+		if err := parse(in.endpoint.Verb, in.data, &request); err != nil {
 			return nil, err
 		}
 		return answer(w, in, &request)
@@ -123,19 +123,18 @@ func signals[Q, A any](
 // At most Config.MaxWaiting requests may wait about one town, run or key, and as many about none. At
 // most twice as many may wait in all.
 func (s *Service) readsBy(verb wire.Verb, do handler) *endpoint {
-	return s.start(s.reading(verb, do), 1, s.config.ReadWorkers)
-}
-
-func (s *Service) reading(verb wire.Verb, do handler) *endpoint {
-	spec, waiting := protocol.LookupVerb(verb), s.config.MaxWaiting
+	spec, waiting, workers := protocol.LookupVerb(verb), s.config.MaxWaiting, s.config.ReadWorkers
 	if spec.Lists {
 		waiting = min(waiting, waitingLists)
 	}
+	if verb.ManagesWorlds() {
+		workers = min(workers, worldsWorkers)
+	}
 	about := strconv.Quote(string(cmp.Or(spec.SlotKey, protocol.SlotTown)))
-	return &endpoint{
+	return s.start(&endpoint{
 		VerbSpec: spec, handle: do, slots: s.slots(waiting, 2*waiting),
 		slotKey: member(about), limit: maxRequest, weight: readWeight,
-	}
+	}, 1, workers)
 }
 
 // maxLanes bounds the lanes of a verb whose requests wait in the engine. This many workers parse
@@ -227,4 +226,22 @@ func (w *World) reply(in *incoming, v any) error {
 	w.observe(in, "")
 	w.respond(in, msg)
 	return nil
+}
+
+// engineReply is the engine's client for a request. reply converts the engine's T to the answer; it is
+// nil if T is the answer.
+type engineReply[T any] struct {
+	*World
+	request *incoming
+	reply   func(T) (any, error)
+}
+
+// Answer implements queue.Client.
+func (c engineReply[T]) Answer(value T, err error) {
+	c.answer(c.request, func() (any, error) {
+		if err != nil || c.reply == nil {
+			return value, err
+		}
+		return c.reply(value)
+	})
 }

@@ -22,35 +22,18 @@ func (w *World) handoff(in *incoming) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &handoffReply{World: w, request: in, handoff: h, revision: revision}
-	return nil, w.engine.Submit(h, in.data, trace.Extract(in.header), d)
-}
-
-// handoffReply is a handoff that was submitted to the engine. The engine calls its Answer, which
-// answers the request.
-type handoffReply struct {
-	*World
-	request  *incoming
-	handoff  *handoff.Handoff
-	revision handoff.Revision
-}
-
-// Answer implements engine.Client.
-func (d *handoffReply) Answer(answer engine.Answer, err error) {
-	d.answer(d.request, func() (any, error) {
-		if err != nil {
-			return nil, err
+	reply := func(answer engine.Answer) (any, error) {
+		took := time.Since(in.start)
+		w.engine.RecordAnswerTime(answer.RunID, took)
+		if w.config.Metrics != nil {
+			w.config.Metrics.Handoff(answer.Result.Status, took)
 		}
-		took := time.Since(d.request.start)
-		d.engine.RecordAnswerTime(answer.RunID, took)
-		if d.config.Metrics != nil {
-			d.config.Metrics.Handoff(answer.Result.Status, took)
-		}
-		body, err := resultOf(d.handoff, d.revision, &answer)
-		header := revisionHeader(d.revision)
+		body, err := resultOf(h, revision, &answer)
+		header := revisionHeader(revision)
 		header[wire.RunIDHeader] = []string{answer.RunID}
 		return &nats.Msg{Data: body, Header: header}, err
-	})
+	}
+	return nil, w.engine.Submit(h, in.data, trace.Extract(in.header), engineReply[engine.Answer]{w, in, reply})
 }
 
 // dryRun judges a handoff, and executes nothing.

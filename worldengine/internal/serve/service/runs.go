@@ -222,7 +222,7 @@ func (w *World) runAppend(in *incoming) (any, error) {
 	from := appends.Sender{
 		Name: cmp.Or(in.rights.Sender(), appends.AnonymousSender), MayRead: in.rights.CheckReadToken,
 	}
-	reply := func(appended []runevents.Appended) any { return messages.Appended{Appended: appended} }
+	reply := func(appended []runevents.Appended) (any, error) { return messages.Appended{Appended: appended}, nil }
 	return nil, w.engine.Appends().Submit(from, townID, writes,
 		engineReply[[]runevents.Appended]{w, in, reply})
 }

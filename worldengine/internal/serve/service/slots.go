@@ -56,10 +56,10 @@ func newSlots(perTown, total int, open *atomic.Int64) *slots {
 // acquire acquires a slot for a town with the name id. If why is granted, the caller MUST call release
 // later, with the returned owner. acquire also returns the load by which it decided. It does not keep
 // id, and a refusal allocates nothing.
-func (s *slots) acquire(world string, id []byte) (owner slotOwner, now slotLoad, why shedReason) {
+func (s *slots) acquire(world string, id []byte) (owner slotOwner, load slotLoad, why shedReason) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now = slotLoad{s.towns[slotOwner{world, string(id)}], s.used}
+	load = slotLoad{s.towns[slotOwner{world, string(id)}], s.used}
 	room := s.total - s.used
 	full := worldFull
 	if s.open.Load() > 1 {
@@ -70,15 +70,15 @@ func (s *slots) acquire(world string, id []byte) (owner slotOwner, now slotLoad,
 	}
 	switch {
 	case room <= 0:
-		return owner, now, full
-	case now.town >= s.perTown || now.town >= room:
-		return owner, now, townFull
+		return owner, load, full
+	case load.town >= s.perTown || load.town >= room:
+		return owner, load, townFull
 	}
 	owner = slotOwner{world, string(id)}
 	s.used++
 	s.worlds[world]++
 	s.towns[owner]++
-	return owner, now, granted
+	return owner, load, granted
 }
 
 // fairShare returns how much more a world may use: as much as keeps its share no larger than the rest that is free.

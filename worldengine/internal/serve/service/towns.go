@@ -32,7 +32,7 @@ func (s *Service) townEndpoints() []*endpoint {
 		reads(s, wire.TownList, (*World).townList),
 		s.submits(wire.TownPut, (*World).townPut, MaxSnapshot, changeWeight),
 		s.submits(wire.TownPatch, (*World).townPatch, MaxSnapshot, patchWeight),
-		s.submits(wire.TownRemove, (*World).townRemove, maxRequest, changeWeight),
+		s.submits(wire.TownRemove, parsed((*World).townRemove), maxRequest, changeWeight),
 	}
 }
 
@@ -129,7 +129,7 @@ func (w *World) townPut(in *incoming) (any, error) {
 	expected, _ := request["expectedSnapshotHash"].(string)
 	return nil, w.engine.SubmitChange(state.Snapshot.TownID, &engine.Put{
 		State: state, Expected: expected, Attributes: attributes, ActorID: in.rights.Sender(),
-	}, engineReply[messages.Town]{World: w, request: in})
+	}, engineReply[messages.Town]{w, in, nil})
 }
 
 func (w *World) townPatch(in *incoming) (any, error) {
@@ -145,7 +145,7 @@ func (w *World) townPatch(in *incoming) (any, error) {
 	return nil, w.engine.SubmitChange(townID, &engine.Patch{
 		Patch: request["patch"], Expected: expected, Attributes: attributes,
 		ActorID: in.rights.Sender(),
-	}, engineReply[messages.Town]{World: w, request: in})
+	}, engineReply[messages.Town]{w, in, nil})
 }
 
 // parseChange returns the tree of a request: the engine reads the state or the patch in it.
@@ -176,37 +176,15 @@ func attributesFor(
 	return a, err
 }
 
-// engineReply is the engine's client for a request. reply converts the engine's T to the answer; it is
-// nil if T is the answer.
-type engineReply[T any] struct {
-	*World
-	request *incoming
-	reply   func(T) any
-}
-
-// Answer implements queue.Client.
-func (c engineReply[T]) Answer(v T, err error) {
-	c.answer(c.request, func() (any, error) {
-		if err != nil || c.reply == nil {
-			return v, err
-		}
-		return c.reply(v), nil
-	})
-}
-
-func (w *World) townRemove(in *incoming) (any, error) {
-	var r messages.TownRemove
-	if err := parse(in.endpoint.Verb, in.data, &r); err != nil {
-		return nil, err
-	}
+func (w *World) townRemove(in *incoming, r *messages.TownRemove) (any, error) {
 	if err := in.rights.CheckTown(r.TownID); err != nil {
 		return nil, err
 	}
-	removed := func(t messages.Town) any {
+	removed := func(last messages.Town) (any, error) {
 		return messages.TownSummary{
-			TownID: t.TownID, SnapshotHash: t.SnapshotHash, DecisionEpoch: t.DecisionEpoch,
-			Revision: t.Revision,
-		}
+			TownID: last.TownID, SnapshotHash: last.SnapshotHash, DecisionEpoch: last.DecisionEpoch,
+			Revision: last.Revision,
+		}, nil
 	}
 	return nil, w.engine.SubmitChange(r.TownID, &machine.Remove{ActorID: in.rights.Sender()},
 		engineReply[messages.Town]{w, in, removed})

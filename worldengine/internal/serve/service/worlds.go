@@ -55,17 +55,10 @@ const (
 
 func (s *Service) worldsEndpoints() []*endpoint {
 	return []*endpoint{
-		worldsEndpoint(s, wire.WorldsList, (*World).worldsList),
-		worldsEndpoint(s, wire.WorldsCreate, (*World).worldsCreate),
-		worldsEndpoint(s, wire.WorldsRemove, (*World).worldsRemove),
+		reads(s, wire.WorldsList, (*World).worldsList),
+		reads(s, wire.WorldsCreate, (*World).worldsCreate),
+		reads(s, wire.WorldsRemove, (*World).worldsRemove),
 	}
-}
-
-// worldsEndpoint makes the endpoint of a verb about worlds.
-func worldsEndpoint[Q, A any](
-	s *Service, verb wire.Verb, answer func(*World, *incoming, *Q) (A, error),
-) *endpoint {
-	return s.start(s.reading(verb, parsed(verb, answer)), 1, min(worldsWorkers, s.config.ReadWorkers))
 }
 
 // worldsList answers with the worlds that the user may use.
