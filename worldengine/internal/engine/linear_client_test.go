@@ -217,6 +217,8 @@ func (c *linearClient) request(verb string, body []byte) (*nats.Msg, error) {
 	if ctx.Err() != nil {
 		return nil, nats.ErrNoResponders
 	}
+	c.waiting.Add(1)
+	defer c.waiting.Add(-1)
 	return c.nc.RequestWithContext(ctx, wire.Subject(c.world, verb), body)
 }
 
