@@ -7,7 +7,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -72,7 +71,7 @@ func TestKeeper_Leaderless(t *testing.T) {
 		all = append(all, try(t, l))
 	}
 	js.away.Store(true)
-	requireLost(t, all[0], lease.TTL+time.Second)
+	requireLost(t, all[0])
 	for i, held := range all[1:] {
 		require.True(t, held.Valid(), "world %d", i+1)
 	}

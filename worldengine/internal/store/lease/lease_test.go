@@ -42,11 +42,14 @@ func try(t *testing.T, l *lease.Elector) *lease.Lease {
 	return held
 }
 
-func requireLost(t *testing.T, held *lease.Lease, within time.Duration) {
+// soon bounds what happens in seconds, on a machine that is busy too.
+const soon = time.Minute
+
+func requireLost(t *testing.T, held *lease.Lease) {
 	t.Helper()
 	select {
 	case <-held.Lost():
-	case <-time.After(within):
+	case <-time.After(soon):
 		require.Fail(t, "the lease is not lost")
 	}
 	require.False(t, held.Valid())
@@ -55,10 +58,10 @@ func requireLost(t *testing.T, held *lease.Lease, within time.Duration) {
 func TestLease_GivenBack(t *testing.T) {
 	t.Parallel()
 	url := natstest.Connect(t).ConnectedUrl()
-	first, second := newLease(t, url), newLease(t, url)
+	first, second, third := newLease(t, url), newLease(t, url), newLease(t, url)
 	requireHolder := func(want string) {
 		t.Helper()
-		holder, err := second.CurrentHolder(t.Context())
+		holder, err := third.CurrentHolder(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, want, holder)
 	}
@@ -82,11 +85,14 @@ func TestLease_GivenBack(t *testing.T) {
 	}
 	require.True(t, held.Valid())
 	held.Release(t.Context())
-	requireLost(t, held, time.Second)
+	holder, err := third.CurrentHolder(t.Context()) // before it would expire
+	require.NoError(t, err)
+	require.NotEqual(t, first.Holder, holder)
+	requireLost(t, held)
 	select {
 	case held = <-waited:
-	case <-time.After(lease.TTL - 1100*time.Millisecond): // it would have expired later
-		require.Fail(t, "the lease is not taken at once")
+	case <-time.After(soon):
+		require.Fail(t, "nobody acquires the lease")
 	}
 	_, err = first.Try(t.Context())
 	require.ErrorIs(t, err, lease.ErrHeld)
@@ -131,7 +137,7 @@ func TestLease_Seized(t *testing.T) {
 	seized, err := newLease(t, url).Seize(t.Context())
 	require.NoError(t, err)
 	defer seized.Release(t.Context())
-	requireLost(t, held, 2*time.Second)
+	requireLost(t, held)
 	require.True(t, seized.Valid())
 }
 
@@ -150,7 +156,7 @@ func TestLease_BucketDeleted(t *testing.T) {
 			_, err = bucket.Get(t.Context(), "writer")
 		}
 		return err == nil
-	}, 5*time.Second, 10*time.Millisecond, "the holder makes it again, and puts its key in")
+	}, soon, 10*time.Millisecond, "the holder makes it again, and puts its key in")
 	_, err = other.Try(t.Context())
 	require.ErrorIs(t, err, lease.ErrHeld)
 	require.True(t, held.Valid())
@@ -162,7 +168,7 @@ func TestLease_BucketDeleted(t *testing.T) {
 	select {
 	case <-held.Lost(): // or else its revision was by chance the one in the new bucket
 	case <-taken.Lost():
-	case <-time.After(3 * time.Second):
+	case <-time.After(soon):
 		require.Fail(t, "the lease is held twice")
 	}
 	require.NotEqual(t, held.Valid(), taken.Valid())
@@ -177,11 +183,17 @@ func TestLease_NATSAway(t *testing.T) {
 	began := time.Now()
 	held := try(t, l)
 	natstest.Stop(ns)
-	requireLost(t, held, 2*lease.TTL)
-	require.GreaterOrEqual(t, time.Since(began), lease.TTL)
+	stopped := time.Now()
+	select {
+	case <-held.Lost():
+		require.GreaterOrEqual(t, time.Since(began), lease.TTL)
+	case <-time.After(time.Until(stopped.Add(lease.TTL))): // no renewal was later than that
+		require.False(t, held.Valid())
+	}
+	requireLost(t, held)
 
 	natstest.Start(t, options)
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), soon)
 	defer cancel()
 	again, err := l.Acquire(ctx)
 	require.NoError(t, err)
@@ -194,11 +206,20 @@ func TestLease_NATSRestarts(t *testing.T) {
 	t.Parallel()
 	options := &natsserver.Options{JetStream: true, StoreDir: t.TempDir()}
 	ns := natstest.Run(t, options)
+	t.Cleanup(func() { natstest.Stop(ns) })
 	l, other := newLease(t, ns.ClientURL()), newLease(t, ns.ClientURL())
-	held := try(t, l)
-	stopped := time.Now()
-	natstest.Stop(ns)
-	natstest.Start(t, options)
+	var held *lease.Lease
+	var stopped time.Time
+	for range 10 { // a busy machine may start it too late
+		held = try(t, l)
+		stopped = time.Now()
+		natstest.Stop(ns)
+		ns = natstest.Run(t, options)
+		if time.Since(stopped) < lease.TTL/2 {
+			break
+		}
+		held.Release(t.Context())
+	}
 	select {
 	case <-held.Lost():
 		require.Fail(t, "the lease is lost")
@@ -230,7 +251,7 @@ func TestKeeper_ManyWorlds(t *testing.T) {
 	require.NoError(t, err)
 	defer seized.Release(context.Background())
 	require.NoError(t, js.DeleteKeyValue(t.Context(), layout.WriterBucket("w4")))
-	requireLost(t, all[3], 3*time.Second)
+	requireLost(t, all[3])
 	for until := time.Now().Add(lease.TTL + time.Second); time.Now().Before(until); {
 		for i, held := range all {
 			if i != 3 && i != 4 {
@@ -239,10 +260,10 @@ func TestKeeper_ManyWorlds(t *testing.T) {
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	require.Eventually(t, all[4].Valid, 5*time.Second, 10*time.Millisecond)
+	require.Eventually(t, all[4].Valid, soon, 10*time.Millisecond)
 	for _, held := range all {
 		held.Release(t.Context())
-		requireLost(t, held, time.Second)
+		requireLost(t, held)
 	}
 	_, err = js.KeyValue(t.Context(), layout.WriterBucket("w4"))
 	require.NoError(t, err, "the holder makes the bucket again")
