@@ -96,11 +96,16 @@ func TestSend_PausedTown(t *testing.T) {
 	}
 	pause(wire.ControlPause)
 	h := talk(t, c, "t")
-	short, cancel := context.WithTimeout(t.Context(), 3*time.Second)
-	defer cancel()
-	_, err := c.Send(short, h)
-	require.True(t, client.IsCode(err, "TOWN_PAUSED"), "%v", err)
-	require.ErrorContains(t, err, `"t" is paused by ada`)
+	natstest.Patiently(t, 3*time.Second, func(within time.Duration) string {
+		short, cancel := context.WithTimeout(t.Context(), within)
+		defer cancel()
+		_, err := c.Send(short, h)
+		if client.IsCode(err, "TOWN_PAUSED") {
+			require.ErrorContains(t, err, `"t" is paused by ada`)
+			return ""
+		}
+		return fmt.Sprint(err)
+	})
 
 	var told sync.Once
 	c.OnPaused = func(townID string, why *client.UnavailableError) {
