@@ -42,9 +42,7 @@ func (c *alertsListCommand) Run(ctx context.Context, a *app) error {
 				return []any{alert.Seq, alert.At, alert.Severity, alert.Code, alert.RunID, by,
 					message}
 			})
-		if page.Next > 0 {
-			t.linef("there are older ones: --after %d", page.Next)
-		}
+		t.lineIf(page.Next > 0, "there are older ones: --after %d", page.Next)
 	})
 }
 
@@ -86,11 +84,7 @@ func (c *watchCommand) watchAlerts(ctx context.Context, a *app) error {
 	server, from := a.client(nc), time.Now().Add(-c.Since)
 	seen, shown := new(client.Alert), 0
 	for begun := false; ; begun = true {
-		alerts, err := alertsBehind(ctx, server, seen.Seq, from)
-		if errors.Is(err, errReplaced) {
-			from, _ = time.Parse(time.RFC3339, seen.At)
-			alerts, err = alertsBehind(ctx, server, 0, from)
-		}
+		alerts, err := alertsBehind(ctx, server, seen, &from)
 		// A world that nobody serves is an error now, and an interruption later.
 		refused, is := errors.AsType[*client.ReplyError](err)
 		if err != nil && (!begun || nc.IsClosed() || is && refused.Refused()) {
@@ -115,33 +109,33 @@ func (c *watchCommand) watchAlerts(ctx context.Context, a *app) error {
 	}
 }
 
-// errReplaced: the newest alert has a lower number than one that was seen, since the stream of
-// alerts was made anew or restored.
-var errReplaced = errors.New("the stream of alerts was replaced")
-
-// alertsBehind returns the alerts after the alert with the number seen, the newest first, up to one
-// that was raised before from. The error may be errReplaced.
+// alertsBehind returns the alerts behind the one that was seen, the newest first, up to one that was raised
+// before from. If the newest has a lower number, the stream of alerts was made anew or restored: then these
+// are the alerts since the time of the one that was seen, and from becomes that time.
 func alertsBehind(
-	ctx context.Context, server *client.Client, seen uint64, from time.Time,
+	ctx context.Context, server *client.Client, seen *client.Alert, from *time.Time,
 ) (found []client.Alert, err error) {
+	last := seen.Seq
 	for alert, err := range server.Alerts(ctx, false) {
 		if err != nil {
 			return nil, err
 		}
-		if alert.Seq < seen && len(found) == 0 {
-			return nil, errReplaced
+		if alert.Seq < last && len(found) == 0 {
+			last, *from = 0, raisedAt(seen)
 		}
-		if alert.Seq <= seen {
+		if alert.Seq <= last {
 			break
 		}
-		if found = append(found, alert); raisedBefore(&alert, from) {
+		if found = append(found, alert); raisedBefore(&alert, *from) {
 			break
 		}
 	}
 	return found, nil
 }
 
-func raisedBefore(alert *client.Alert, from time.Time) bool {
+func raisedAt(alert *client.Alert) time.Time {
 	at, _ := time.Parse(time.RFC3339, alert.At)
-	return at.Before(from)
+	return at
 }
+
+func raisedBefore(alert *client.Alert, from time.Time) bool { return raisedAt(alert).Before(from) }

@@ -66,10 +66,8 @@ func (t table) manifest(m *backup.Manifest, dir string) {
 		t.linef("%s: %s up to sequence %d, %s", s.Name, phrase.Counted(s.Messages, "message"),
 			s.LastSeq, phrase.Counted(s.Data.Bytes, "byte"))
 	}
-	if len(m.Unreadable) == 0 {
-		t.linef("the backup of %s is whole; to restore it: handoffd restore --world %s %s",
-			m.World, m.World, platform.ShellQuote(dir))
-	}
+	t.lineIf(len(m.Unreadable) == 0, "the backup of %s is whole; to restore it: handoffd restore --world %s %s",
+		m.World, m.World, platform.ShellQuote(dir))
 }
 
 // incomplete returns an error if a backup lacks messages.
@@ -109,9 +107,7 @@ func (c *backupCommand) several(ctx context.Context, a *app, js jetstream.JetStr
 			if all[i].Manifest != nil {
 				t.manifest(all[i].Manifest, all[i].Dir)
 			}
-			if all[i].Error != "" {
-				t.linef("world %s: %s", all[i].World, show(all[i].Error))
-			}
+			t.lineIf(all[i].Error != "", "world %s: %s", all[i].World, show(all[i].Error))
 		}
 	}, failedIf(len(failed) > 0, "no whole backup was made of %s: %s", phrase.Counted(len(failed), "world"),
 		strings.Join(failed, ", ")))

@@ -52,9 +52,7 @@ func (t table) bench(r *bench.Report) {
 	t.linef("server %s (%s), world %s", r.Server, kind, r.World)
 	t.linef("%d towns, %d in flight over %d connections, %gs each phase; a handoff has %d bytes, "+
 		"a result %d", r.Towns, r.Concurrency, r.Connections, r.Seconds, r.HandoffBytes, r.ResultBytes)
-	if r.Rate > 0 {
-		t.linef("%g handoffs a second are offered; latencies count from when they are due", r.Rate)
-	}
+	t.lineIf(r.Rate > 0, "%g handoffs a second are offered; latencies count from when they are due", r.Rate)
 	t.linef("\nPHASE\tPER SECOND\tP50 MS\tP90 MS\tP99 MS\tMAX MS")
 	r.Rows(func(name string, rate bench.Rate) {
 		t.linef("%s\t%.0f\t%.2f\t%.2f\t%.2f\t%.2f", name, rate.PerSecond, rate.P50, rate.P90, rate.P99,
@@ -76,9 +74,7 @@ func (t table) bench(r *bench.Report) {
 		t.linef("fairness\t%.2f times the calm p99 while another world is flooded", r.Worlds.FloodedP99)
 	}
 	t.linef("processor\t%.0f µs a handoff (%s)", r.CPUMicros, whose)
-	if r.ServerCPUMicros > 0 && !r.InProcess {
-		t.linef("\t%.0f µs a handoff (the server alone)", r.ServerCPUMicros)
-	}
+	t.lineIf(r.ServerCPUMicros > 0 && !r.InProcess, "\t%.0f µs a handoff (the server alone)", r.ServerCPUMicros)
 	t.linef("wrong\t%d", r.Wrong)
 	for _, example := range r.Examples {
 		t.linef("\t%s", example)

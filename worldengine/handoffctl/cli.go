@@ -7,6 +7,7 @@ import (
 	"io"
 	"iter"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -199,12 +200,37 @@ type completionCommand struct {
 
 func (c completionCommand) Run(ctx context.Context, a *app, line *kong.Context) error {
 	return c.Print(a.out, line.Model, func(name, begins string) []string {
-		find := map[string]finder{"town": townsOf, "world": worldsOf, "worlds": worldsOf}[name]
-		if find == nil {
+		if !slices.Contains([]string{"town", "world", "worlds"}, name) {
 			return nil
 		}
-		return found(ctx, a, line.Kong, c.Words[:len(c.Words)-1], begins, c.Within, find)
+		server := c.server(a, line.Kong)
+		switch {
+		case server == nil:
+			return nil
+		case name == "town":
+			return idsOf(server.Towns(ctx, messages.TownList{Text: begins, Limit: maxTowns}),
+				func(t *client.ListedTown) string { return t.TownID })
+		}
+		return idsOf(server.Worlds(ctx), func(w *client.ListedWorld) string { return w.World })
 	})
+}
+
+// server returns a client of the server and the world that the words name; nil if it cannot be reached in
+// time.
+func (c completionCommand) server(a *app, parser *kong.Kong) *client.Client {
+	line, err := kong.Trace(parser, c.Words[:len(c.Words)-1]) // the line is not complete, so no Parse
+	if err != nil || line.Reset() != nil {
+		return nil
+	}
+	if _, err := line.Apply(); err != nil {
+		return nil
+	}
+	nc, err := a.dial("handoffctl", nats.Timeout(c.Within))
+	if err != nil {
+		return nil
+	}
+	a.flags.Timeout = c.Within
+	return a.client(nc)
 }
 
 // maxTowns bounds the number of towns, or worlds, in a search for completions.
@@ -213,56 +239,15 @@ const maxTowns = 1000
 // unquoted matches the ids of towns that no shell requires to be quoted.
 var unquoted = regexp.MustCompile(`^[\pL\pN_][\pL\pN_.-]*$`)
 
-// finder iterates over the ids that begin with a text, or over more.
-type finder func(ctx context.Context, server *client.Client, begins string) iter.Seq2[string, error]
-
-// townsOf finds the towns of the client's world.
-func townsOf(ctx context.Context, server *client.Client, begins string) iter.Seq2[string, error] {
-	query := messages.TownList{Text: begins, Limit: maxTowns}
-	return idsOf(server.Towns(ctx, query), func(t client.ListedTown) string { return t.TownID })
-}
-
-// worldsOf finds the worlds of the client's server.
-func worldsOf(ctx context.Context, server *client.Client, _ string) iter.Seq2[string, error] {
-	return idsOf(server.Worlds(ctx), func(w messages.ListedWorld) string { return w.World })
-}
-
-// idsOf iterates over the ids of rows.
-func idsOf[Row any](rows iter.Seq2[Row, error], id func(Row) string) iter.Seq2[string, error] {
-	return func(yield func(string, error) bool) {
-		for row, err := range rows {
-			if !yield(id(row), err) {
-				return
-			}
-		}
-	}
-}
-
-// found asks the server and the world that a command line names for the ids that begin with a text. It
-// returns none if the server does not answer in time.
-func found(
-	ctx context.Context, a *app, parser *kong.Kong, words []string, begins string, within time.Duration,
-	find finder,
-) (list []string) {
-	line, err := kong.Trace(parser, words) // the line is not complete, so no Parse
-	if err != nil || line.Reset() != nil {
-		return nil
-	}
-	if _, err := line.Apply(); err != nil {
-		return nil
-	}
-	nc, err := a.dial("handoffctl", nats.Timeout(within))
-	if err != nil {
-		return nil
-	}
-	a.flags.Timeout = within
-	for id, err := range find(ctx, a.client(nc), begins) {
-		if err != nil || len(list) == maxTowns {
+// idsOf returns the ids of rows that need no quotes, up to the first error.
+func idsOf[Row any](rows iter.Seq2[Row, error], id func(*Row) string) (ids []string) {
+	for row, err := range rows {
+		if err != nil || len(ids) == maxTowns {
 			break
 		}
-		if unquoted.MatchString(id) {
-			list = append(list, id)
+		if unquoted.MatchString(id(&row)) {
+			ids = append(ids, id(&row))
 		}
 	}
-	return list
+	return ids
 }

@@ -75,9 +75,7 @@ func (c *deadLetterShowCommand) Run(ctx context.Context, a *app) error {
 		t.linef("log\tsequence %d, part %d", letter.LogSeq, letter.Part)
 		t.row("subject", letter.Subject)
 		t.row("reason", letter.Reason)
-		if letter.Size > 0 {
-			t.linef("size\t%d bytes, which no message may have", letter.Size)
-		}
+		t.lineIf(letter.Size > 0, "size\t%d bytes, which no message may have", letter.Size)
 		t.linef("body\t%s", show(string(body)))
 	})
 }

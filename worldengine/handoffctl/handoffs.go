@@ -139,13 +139,9 @@ func (a *app) writeOutcome(t table, o *client.Outcome) {
 	t.row("status", a.coloured(fmt.Sprintf("%s (%s)", r.Status, r.ReasonCode),
 		resultTones[r.Status]))
 	t.row("command", r.Command)
-	if r.ReasonCode == handoff.ReasonApprovalRequired {
-		t.row("handoff", r.HandoffID) // for handoffctl approve
-	}
+	t.rowIf(r.ReasonCode == handoff.ReasonApprovalRequired, "handoff", r.HandoffID) // for handoffctl approve
 	t.row("result", r.ResultID)
-	if o.RunID != "" {
-		t.row("run", o.RunID)
-	}
+	t.rowIf(o.RunID != "", "run", o.RunID)
 	if first := r.Evaluation.DuplicateCheck.DuplicateOf; first != nil {
 		t.row("duplicate of", *first)
 	}

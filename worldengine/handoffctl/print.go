@@ -96,15 +96,20 @@ func (t table) row(cells ...any) {
 	fmt.Fprintln(t, strings.Join(texts, "\t"))
 }
 
+// rowIf is row if a condition holds.
+func (t table) rowIf(condition bool, cells ...any) {
+	if condition {
+		t.row(cells...)
+	}
+}
+
 // list writes rows below the names of their columns.
 func list[Row any](t table, columns string, rows []Row, cells func(*Row) []any) {
 	t.linef("%s", columns)
 	for i := range rows {
 		t.row(cells(&rows[i])...)
 	}
-	if len(rows) == 0 {
-		t.linef("none")
-	}
+	t.lineIf(len(rows) == 0, "none")
 }
 
 // printList prints rows as list does, or as the member of an object in JSON.
@@ -114,6 +119,13 @@ func printList[Row any](a *app, member string, rows []Row, columns string, cells
 
 // linef writes a line of text.
 func (t table) linef(format string, args ...any) { fmt.Fprintf(t, format+"\n", args...) }
+
+// lineIf is linef if a condition holds.
+func (t table) lineIf(condition bool, format string, args ...any) {
+	if condition {
+		t.linef(format, args...)
+	}
+}
 
 // tone rates a state, by a colour on a terminal.
 type tone string

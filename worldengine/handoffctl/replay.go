@@ -137,20 +137,14 @@ func (a *app) writeReport(t table, s *replay.Report) {
 	for _, outcome := range replay.Outcomes() {
 		t.row(outcome, s.Outcomes[outcome])
 	}
-	if s.Unsent > 0 {
-		t.row("not sent", s.Unsent)
-	}
+	t.rowIf(s.Unsent > 0, "not sent", s.Unsent)
 	t.linef("replayed\t%d in %s, %.0f/s", s.Replayed,
 		time.Duration(s.Seconds*float64(time.Second)).Round(time.Millisecond),
 		float64(s.Replayed)/max(s.Seconds, 1e-9))
-	if s.NotReplayed > 0 {
-		t.row("not replayed", s.NotReplayed)
-	}
+	t.rowIf(s.NotReplayed > 0, "not replayed", s.NotReplayed)
 	t.linef("%d passed, %d failed, %d unchecked (they expect nothing)", s.Passed, s.Failed,
 		s.Unchecked)
-	if s.Updated > 0 {
-		t.linef("%d updated: they expect what was answered", s.Updated)
-	}
+	t.lineIf(s.Updated > 0, "%d updated: they expect what was answered", s.Updated)
 	for i := range s.Failures {
 		f := &s.Failures[i]
 		t.linef("\nfailed: %s\n  expected %s\n  got      %s", f.Fixture, f.Expected, show(f.Got))

@@ -34,10 +34,8 @@ func (c *runGetCommand) Run(ctx context.Context, a *app) error {
 			status += cell(", " + show(strings.ToLower(run.Substatus)))
 		}
 		t.linef("status\t%s %s", status, show(string(run.Metadata.Consistency)))
-		if run.PluginAbsentSince != "" {
-			t.row("waits", "for a plugin: the town has had none since "+
-				show(run.PluginAbsentSince)+absenceOf(run.PluginAbsent))
-		}
+		t.rowIf(run.PluginAbsentSince != "", "waits", "for a plugin: the town has had none since "+
+			show(run.PluginAbsentSince)+absenceOf(run.PluginAbsent))
 		if by := run.Metadata.AppendedBy; by != "" {
 			t.row("begun", "not by the engine: appended by "+show(by))
 		}
@@ -150,10 +148,8 @@ func (a *app) writeRuns(t table, all *messages.Runs) {
 			a.coloured(show(string(run.Status)), tone), run.ActorID,
 			appended(command(run), run.Metadata.AppendedBy), a.coloured(orDash(end), tone)}
 	})
-	if all.Next > 0 {
-		t.linef("showing %d among the runs up to %s: --after %d goes on", len(all.Runs),
-			orDash(all.SearchedTo), all.Next)
-	}
+	t.lineIf(all.Next > 0, "showing %d among the runs up to %s: --after %d goes on", len(all.Runs),
+		orDash(all.SearchedTo), all.Next)
 }
 
 // durationOf returns how long a run took, for people.

@@ -172,7 +172,7 @@ func (a *app) writeServers(t table, s *messages.WorldReport) {
 		if server.Writer {
 			role = "writes"
 		}
-		t.linef("server\t%s, %s since %s, index at %d of %d", nameOf(server), role,
+		t.linef("server\t%s, %s since %s, index at %d of %d", serverName(server.Name, server.ID, server.Version), role,
 			server.Started.Format(time.RFC3339), server.Indexed, s.LogEnd)
 		if stats := server.Stats; stats != nil {
 			a.writeStanding(t, s, stats)
@@ -182,9 +182,9 @@ func (a *app) writeServers(t table, s *messages.WorldReport) {
 	t.row("disk", diskspace.Size(s.StreamBytes)+" in the streams of the world, before compression")
 }
 
-// nameOf returns the name and the version of a server.
-func nameOf(s *messages.Server) string {
-	return show(cmp.Or(s.Name, s.ID)) + " " + show(s.Version)
+// serverName returns the name and the version of a server.
+func serverName(name, id, version string) string {
+	return show(cmp.Or(name, id)) + " " + show(version)
 }
 
 // writeStanding writes the progress of the writer's bus and projector, and the room on its disk.
@@ -268,16 +268,14 @@ func (t table) stats(of *messages.Server) {
 	for _, status := range handoff.Statuses() {
 		results = append(results, fmt.Sprintf("%s %d", status, s.Results[status]))
 	}
-	t.linef("server\t%s, since %s", nameOf(of), of.Started.Format(time.RFC3339))
+	t.linef("server\t%s, since %s", serverName(of.Name, of.ID, of.Version), of.Started.Format(time.RFC3339))
 	t.row("results", strings.Join(results, ", "))
 	t.linef("in hand\twaiting %d, applying %d, held %d with %s", s.Unfinished, s.Applying,
 		s.Overload.Held, diskspace.Size(uint64(max(s.Overload.HeldBytes, 0))))
 	t.row("refused", countsOf(s.Overload.Refused))
 	t.row("alerts", countsOf(s.Alerts))
-	if s.AlertsLost > 0 || len(s.AlertsMore) > 0 {
-		t.linef("alerts not stored\tlost %d, counted alone %s", s.AlertsLost,
-			countsOf(s.AlertsMore))
-	}
+	t.lineIf(s.AlertsLost > 0 || len(s.AlertsMore) > 0, "alerts not stored\tlost %d, counted alone %s", s.AlertsLost,
+		countsOf(s.AlertsMore))
 	t.row("processor", time.Duration(s.ProcessorMs)*time.Millisecond)
 	t.Flush()
 	slices.SortFunc(of.Verbs, func(a, b messages.VerbCount) int { return cmp.Compare(a.Verb, b.Verb) })

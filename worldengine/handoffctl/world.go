@@ -1,7 +1,6 @@
 package handoffctl
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -9,13 +8,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
+	"golang.org/x/sync/errgroup"
 
 	"worldengine/worldengine/client"
 	"worldengine/worldengine/internal/core/apply"
 	"worldengine/worldengine/internal/core/worldfile"
-	"worldengine/worldengine/internal/kit/jsonfiles"
 	"worldengine/worldengine/internal/kit/phrase"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
@@ -49,27 +46,18 @@ func (c *worldListCommand) Run(ctx context.Context, a *app, server *client.Clien
 
 // worldRow returns the cells of a world in a list.
 func (a *app) worldRow(w *messages.ListedWorld) []any {
-	writer := ""
-	if w.Writer != nil {
-		writer = show(cmp.Or(w.Writer.Name, w.Writer.ID)) + " " + show(w.Writer.Version)
-	}
-	state := show(w.State)
+	state, tone, writer := show(w.State), good, ""
 	if w.Paused {
-		state += ", paused"
+		state, tone = state+", paused", warn
 	}
-	return []any{w.World, cell(a.coloured(state, toneOf(w))), figure(w.Towns), figure(w.HandoffsPerMinute),
+	if w.State != messages.WorldServed {
+		tone = bad
+	}
+	if w.Writer != nil {
+		writer = serverName(w.Writer.Name, w.Writer.ID, w.Writer.Version)
+	}
+	return []any{w.World, a.coloured(state, tone), figure(w.Towns), figure(w.HandoffsPerMinute),
 		figure(w.Waiting), figure(w.Alerts), writer}
-}
-
-// toneOf rates the state of a world in a list.
-func toneOf(w *messages.ListedWorld) tone {
-	switch {
-	case w.State != messages.WorldServed:
-		return bad
-	case w.Paused:
-		return warn
-	}
-	return good
 }
 
 // figure returns a figure of a list; "" if it is left out.
@@ -84,9 +72,7 @@ func figure[N int | int64](n *N) string {
 func (t table) whyUnserved(all []messages.ListedWorld) {
 	t.Flush()
 	for i := range all {
-		if all[i].State != messages.WorldServed {
-			t.linef("%s is not served: %s", all[i].World, show(all[i].Why))
-		}
+		t.lineIf(all[i].State != messages.WorldServed, "%s is not served: %s", all[i].World, show(all[i].Why))
 	}
 }
 
@@ -154,8 +140,8 @@ func cutSetting(text string) (name, value string, err error) {
 	return name, value, err
 }
 
-// towns returns a request of town.put for each town of the file, which is validated.
-func (c *worldCreateCommand) towns(a *app) (requests []jsontext.Value, err error) {
+// towns returns the towns of the file, which is validated.
+func (c *worldCreateCommand) towns(a *app) ([]worldfile.Town, error) {
 	if c.WorldFile == "" {
 		return nil, nil
 	}
@@ -163,21 +149,11 @@ func (c *worldCreateCommand) towns(a *app) (requests []jsontext.Value, err error
 	if err != nil {
 		return nil, err
 	}
-	if _, err := worldfile.Parse(data, func(apply.Binding) error { return nil }); err != nil {
+	towns, err := worldfile.Parse(data, func(apply.Binding) error { return nil })
+	if err != nil {
 		return nil, invalid(c.WorldFile, err)
 	}
-	elements, _, err := jsonfiles.Split(data)
-	for _, element := range elements {
-		var town jsonfiles.Members
-		if err = json.Unmarshal(element, &town, jsonfiles.Lenient); err != nil {
-			break
-		}
-		if town.Snapshot == nil {
-			element = slices.Concat(jsontext.Value(`{"snapshot":`), element, jsontext.Value("}"))
-		}
-		requests = append(requests, element)
-	}
-	return requests, err
+	return towns, nil
 }
 
 // servedTimeout bounds how long a town waits until the new world is served.
@@ -185,14 +161,13 @@ const servedTimeout = 30 * time.Second
 
 // put puts towns into the new world.
 func (c *worldCreateCommand) put(
-	ctx context.Context, a *app, into *client.Client, towns []jsontext.Value,
+	ctx context.Context, a *app, into *client.Client, towns []worldfile.Town,
 ) error {
 	line := a.progressLine()
 	defer line.clear()
-	for i, town := range towns {
+	for i := range towns {
 		line.show(false, "%d of %s", i, phrase.Counted(len(towns), "town"))
-		err := putSoon(ctx, into, town)
-		if err != nil {
+		if err := putSoon(ctx, into, &towns[i]); err != nil {
 			return fmt.Errorf("the world %s is created, and has the first %d of %d towns; put the others with "+
 				"town put: %w", c.World, i, len(towns), err)
 		}
@@ -202,12 +177,15 @@ func (c *worldCreateCommand) put(
 
 // putSoon puts a town, and waits for the server that will serve the world. A town that is there is one
 // whose answer was lost.
-func putSoon(ctx context.Context, into *client.Client, town jsontext.Value) error {
+func putSoon(ctx context.Context, into *client.Client, town *worldfile.Town) error {
 	ctx, cancel := context.WithTimeout(ctx, max(servedTimeout, into.Timeout))
 	defer cancel()
+	put := client.Put{Apply: string(town.Binding)}
+	if town.Approval != nil {
+		put.Approval = town.Approval.Types
+	}
 	err := into.Patiently(ctx, func() error {
-		var put messages.Town
-		_, err := into.Ask(ctx, wire.TownPut, town, &put)
+		_, err := into.PutTown(ctx, town.State.Snapshot, put)
 		return err
 	})
 	if client.IsCode(err, wire.CodeTownExists) {
@@ -227,4 +205,81 @@ func (c *worldRemoveCommand) Run(ctx context.Context, a *app) error {
 	return ask(ctx, a, wire.WorldsRemove, request, func(t table, removed *messages.WorldRemoved) {
 		t.linef("removed the world %s", removed.World)
 	})
+}
+
+// glance is a world in the list of status --worlds.
+type glance struct {
+	messages.ListedWorld
+	// Healthy and Problems are as the status of the world has them. A world that is not served, or does not tell its
+	// status, is not healthy.
+	Healthy  bool     `json:"healthy"`
+	Problems []string `json:"problems"`
+}
+
+// askedBeside is how many worlds are asked side by side.
+const askedBeside = 16
+
+// showWorlds shows the state of all worlds.
+func (a *app) showWorlds(ctx context.Context, server *client.Client) error {
+	listed, err := first(server.Worlds(ctx), 0)
+	if err != nil {
+		return err
+	}
+	all := make([]glance, len(listed))
+	var asking errgroup.Group
+	asking.SetLimit(askedBeside)
+	for i := range listed {
+		asking.Go(func() error {
+			all[i] = glanceOf(ctx, worldClient(server, listed[i].World), &listed[i])
+			return nil
+		})
+	}
+	_ = asking.Wait() // none returns an error
+	var needy []string
+	for i := range all {
+		if !all[i].Healthy {
+			needy = append(needy, all[i].World)
+		}
+	}
+	return a.conclude(map[string]any{"worlds": all}, func(t table) { a.writeGlances(t, all) },
+		failedIf(len(needy) > 0, "%s of %d need attention: %s", phrase.Counted(len(needy), "world"), len(all),
+			strings.Join(needy, ", ")))
+}
+
+// glanceOf asks a world for its status.
+func glanceOf(ctx context.Context, world *client.Client, listed *messages.ListedWorld) glance {
+	g := glance{ListedWorld: *listed, Problems: []string{}}
+	if listed.State != messages.WorldServed {
+		g.Problems = append(g.Problems, "not served: "+listed.Why)
+		return g
+	}
+	var status messages.WorldReport
+	_, err := world.Ask(ctx, wire.WorldStatus, messages.WorldStatus{}, &status)
+	if err != nil {
+		g.Problems = append(g.Problems, sentence(err))
+		return g
+	}
+	g.Healthy, g.Problems = status.Healthy, append(g.Problems, status.Problems...)
+	return g
+}
+
+func (a *app) writeGlances(t table, all []glance) {
+	list(t, "WORLD\tHEALTH\tTOWNS\tA MINUTE\tWAITING\tALERTS\tWRITER", all, func(g *glance) []any {
+		cells := a.worldRow(&g.ListedWorld)
+		health := a.coloured("good", good)
+		switch {
+		case !g.Healthy:
+			health = a.coloured("needs attention", bad)
+		case g.Paused:
+			health = a.coloured("good, paused", warn)
+		}
+		cells[1] = health
+		return cells
+	})
+	t.Flush()
+	for i := range all {
+		for _, problem := range all[i].Problems {
+			t.linef("%s: %s", all[i].World, show(problem))
+		}
+	}
 }
