@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -104,45 +103,36 @@ func (g *generator) outline(name schemas.Name) string {
 	if !strings.HasSuffix(string(name), "-request.v1") && !strings.HasSuffix(string(name), "-reply.v1") {
 		return code(name)
 	}
-	var root shape
+	var root schema
 	g.decode(file(name), &root)
-	return code(root.text(root.Defs))
+	return code(root.outline(root.Defs))
 }
 
-// shape is a schema, as far as outline shows it.
-type shape struct {
-	Ref        string           `json:"$ref"`
-	Defs       map[string]shape `json:"$defs"`
-	Required   []string         `json:"required"`
-	Properties map[string]shape `json:"properties"`
-	Items      *shape           `json:"items"`
-}
-
-func (s shape) text(defs map[string]shape) string {
+func (s *schema) outline(defs map[string]*schema) string {
 	if name, own := strings.CutPrefix(s.Ref, "#/$defs/"); own {
-		return defs[name].text(defs)
+		return defs[name].outline(defs)
 	}
 	switch {
 	case s.Ref != "":
 		return strings.TrimSuffix(s.Ref, ".schema.json")
 	case s.Items != nil:
-		return "[" + s.Items.text(defs) + "]"
+		return "[" + s.Items.outline(defs) + "]"
 	case s.Properties == nil:
 		return ""
 	}
 	var required, optional []string
-	for _, name := range slices.Sorted(maps.Keys(s.Properties)) {
-		member := s.Properties[name].text(defs)
-		if member == "[]" { // a list of texts or numbers
-			member = ""
+	for _, m := range slices.SortedFunc(slices.Values(s.Properties), compareNames) {
+		about := m.schema.outline(defs)
+		if about == "[]" { // a list of texts or numbers
+			about = ""
 		}
-		if member != "" {
-			member = ": " + member
+		if about != "" {
+			about = ": " + about
 		}
-		if slices.Contains(s.Required, name) {
-			required = append(required, name+member)
+		if slices.Contains(s.Required, m.name) {
+			required = append(required, m.name+about)
 		} else {
-			optional = append(optional, name+"?"+member)
+			optional = append(optional, m.name+"?"+about)
 		}
 	}
 	return "{" + strings.Join(append(required, optional...), ", ") + "}"

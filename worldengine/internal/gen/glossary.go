@@ -80,16 +80,13 @@ func glossaryPage() string {
 	return strings.Join(lines, "\n")
 }
 
-// words returns the module with the words of the console's help.
-func words() string {
+// words writes the words of the console's help.
+func words(out *strings.Builder) {
 	var pairs []string
 	for _, t := range glossary {
 		if t.console {
 			pairs = append(pairs, fmt.Sprintf("[%q, %q]", t.word, t.meaning))
 		}
 	}
-	var out strings.Builder
-	out.WriteString(generated)
-	constant(&out, "The words that the pages use, each with its meaning.", "words", "[\n  "+strings.Join(pairs, ",\n  ")+",\n]")
-	return out.String()
+	constant(out, "The words that the pages use, each with its meaning.", "words", "[\n  "+strings.Join(pairs, ",\n  ")+",\n]")
 }

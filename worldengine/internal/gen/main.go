@@ -29,10 +29,7 @@ func generate(root string) map[string]string {
 	g := generator{root: root, files: map[string]string{}}
 	g.messages()
 	g.schemas()
-	g.files["worldengine/client/js/contract.gen.mjs"] = contract()
-	g.files["worldengine/internal/serve/console/web/src/advice.gen.js"] = advice()
-	g.files["worldengine/internal/serve/console/web/src/words.gen.js"] = words()
-	g.files["examples/plugin-minecraft/types.gen.mjs"] = commandTypes()
+	g.javascript()
 	g.java()
 	g.python()
 	g.docs()

@@ -2,13 +2,12 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
-	"iter"
 	"slices"
 	"strconv"
 	"strings"
 
-	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 )
 
@@ -52,14 +51,12 @@ var pythonOpen = map[string]string{
 
 // pythonTypes returns the module of types: a TypedDict for each object of the schemas.
 func (g *generator) pythonTypes() string {
-	types := typedDicts{read: func(name string) jsontext.Value { return jsontext.Value(g.read(name)) },
-		bodies: map[string]string{}}
+	types := typedDicts{g: g, names: map[string]string{}, bodies: map[string]string{}}
 	for _, message := range pythonMessages {
-		types.files = append(types.files, message[0]+".schema.json")
-		types.names = append(types.names, message[1])
+		types.names[message[0]] = message[1]
 	}
-	for i, name := range types.names {
-		types.class(name, types.read("schemas/"+types.files[i]), types.files[i])
+	for _, message := range pythonMessages {
+		types.class(message[1], types.schema(message[0]), message[0])
 	}
 	return generatedPython + `"""The types of messages, as their schemas have them. A newer server may send further members."""
 
@@ -75,82 +72,62 @@ Result = Union[Result0, Result1]
 
 // typedDicts collects classes.
 type typedDicts struct {
-	read         func(file string) jsontext.Value
-	files, names []string
-	bodies       map[string]string // the written classes
-	out          strings.Builder
+	g      *generator
+	names  map[string]string // of the classes of whole schemas
+	bodies map[string]string // the written classes
+	out    strings.Builder
 }
 
-// schema is a schema, as far as its Python type shows it.
-type schema struct {
-	Ref         string         `json:"$ref"`
-	Type        jsontext.Value `json:"type"`
-	Description string         `json:"description"`
-	Const       jsontext.Value `json:"const"`
-	Enum        []string       `json:"enum"`
-	Items       jsontext.Value `json:"items"`
-	Required    []string       `json:"required"`
-	Properties  jsontext.Value `json:"properties"`
+func (t *typedDicts) schema(name string) (s *schema) {
+	t.g.decode(file(name), &s)
+	return s
 }
 
-// class writes the class of an object, after the classes of the objects in it.
-func (t *typedDicts) class(name string, text jsontext.Value, file string) {
-	var s schema
-	must(0, json.Unmarshal(text, &s))
-	var required, optional, keywords []string
-	for member := range members(s.Properties) {
-		var m schema
-		must(0, json.Unmarshal(member.value, &m))
-		kind := t.kind(name, member.name, member.value, file)
-		about := m.Description
-		if member.name == "from" { // a word of the language
-			keywords = append(keywords, fmt.Sprintf("%q: %q", member.name, kind))
-			continue
-		}
-		line := fmt.Sprintf("    %s: %s\n%s", member.name, kind, docstring(about))
-		if slices.Contains(s.Required, member.name) {
-			required = append(required, line)
-		} else {
-			optional = append(optional, line)
+// class writes the class of an object of a schema, after the classes of the objects in it.
+func (t *typedDicts) class(name string, s *schema, within string) {
+	var required, optional, keywords string
+	for _, m := range s.Properties {
+		kind := t.kind(name, m.name, m.schema, within)
+		line := fmt.Sprintf("    %s: %s\n%s", m.name, kind, docstring(m.schema.Description))
+		switch {
+		case m.name == "from": // a word of the language
+			keywords = fmt.Sprintf("%q: %q", m.name, kind)
+		case slices.Contains(s.Required, m.name):
+			required += line
+		default:
+			optional += line
 		}
 	}
-	var out strings.Builder
-	base := "TypedDict"
-	if required != nil && optional != nil {
-		fmt.Fprintf(&out, "\n\nclass _%s(TypedDict):\n%s", name, strings.Join(required, ""))
-		base, required = "_"+name, nil
+	body, base := "", "TypedDict"
+	if required != "" && optional != "" {
+		body = fmt.Sprintf("\n\nclass _%s(TypedDict):\n%s", name, required)
+		base, required = "_"+name, ""
 	}
-	if keywords != nil {
-		fmt.Fprintf(&out, "\n\n_%sKeywords = TypedDict(\"_%[1]sKeywords\", {%s}, total=False)\n", name,
-			strings.Join(keywords, ", "))
+	if keywords != "" {
+		body += fmt.Sprintf("\n\n_%sKeywords = TypedDict(\"_%[1]sKeywords\", {%s}, total=False)\n", name, keywords)
 		base += ", _" + name + "Keywords"
 	}
-	if optional != nil {
+	if optional != "" {
 		base += ", total=False"
 	}
-	about := docstring(s.Description)
-	if about == "" {
-		about = docstring("A part of a message.")
-	}
-	fmt.Fprintf(&out, "\n\nclass %s(%s):\n%s\n%s", name, base, about, strings.Join(append(required, optional...), ""))
-	if before, written := t.bodies[name]; written && before != out.String() {
+	about := docstring(cmp.Or(s.Description, "A part of a message."))
+	body += fmt.Sprintf("\n\nclass %s(%s):\n%s\n%s", name, base, about, required+optional)
+	if before, written := t.bodies[name]; written && before != body {
 		panic("two Python types have the name " + name)
 	} else if !written {
-		t.bodies[name] = out.String()
-		t.out.WriteString(out.String())
+		t.bodies[name] = body
+		t.out.WriteString(body)
 	}
 }
 
 // kind returns the type of a member, and writes the classes that it needs.
-func (t *typedDicts) kind(owner, member string, text jsontext.Value, file string) string {
+func (t *typedDicts) kind(owner, member string, s *schema, within string) string {
 	place := owner + "." + member
-	var s schema
-	must(0, json.Unmarshal(text, &s))
 	switch {
 	case pythonOpen[place] != "":
 		return pythonOpen[place]
 	case s.Ref != "":
-		return t.referred(owner, member, s.Ref, file)
+		return t.referred(owner, member, s.Ref, within)
 	case s.Const != nil && s.Const.Kind() == '"':
 		return "Literal[" + string(s.Const) + "]"
 	case s.Const != nil:
@@ -158,39 +135,31 @@ func (t *typedDicts) kind(owner, member string, text jsontext.Value, file string
 	case s.Enum != nil:
 		return "Literal" + list(s.Enum)
 	case s.Items != nil:
-		return "list[" + t.kind(owner, member, s.Items, file) + "]"
+		return "list[" + t.kind(owner, member, s.Items, within) + "]"
 	case s.Properties != nil:
-		name := pythonNames[place]
-		if name == "" {
-			name = owner + strings.ToUpper(member[:1]) + strings.TrimSuffix(member[1:], "s")
-		}
-		t.class(name, text, file)
+		name := cmp.Or(pythonNames[place], owner+capital(strings.TrimSuffix(member, "s")))
+		t.class(name, s, within)
 		return name + nullable(s.Type)
 	}
 	return scalar(s.Type)
 }
 
 // referred returns the type of a reference.
-func (t *typedDicts) referred(owner, member, ref, file string) string {
-	target, pointer, inner := strings.Cut(ref, "#/$defs/")
-	if target == "" {
-		target = file
-	}
+func (t *typedDicts) referred(owner, member, ref, within string) string {
+	target, definition, inner := strings.Cut(ref, "#/$defs/")
+	target = cmp.Or(strings.TrimSuffix(target, ".schema.json"), within)
 	if !inner {
-		return t.names[slices.Index(t.files, target)]
+		return t.names[target]
 	}
-	var whole struct {
-		Defs map[string]jsontext.Value `json:"$defs"`
+	s := t.schema(target).Defs[definition]
+	if s.Properties == nil {
+		return t.kind(owner, member, s, target)
 	}
-	must(0, json.Unmarshal(t.read("schemas/"+target), &whole))
-	definition := whole.Defs[pointer]
-	if !bytes.Contains(definition, []byte(`"properties"`)) {
-		return t.kind(owner, member, definition, target)
-	}
-	name := strings.ToUpper(pointer[:1]) + pointer[1:]
-	t.class(name, definition, target)
-	return name
+	t.class(capital(definition), s, target)
+	return capital(definition)
 }
+
+func capital(word string) string { return strings.ToUpper(word[:1]) + word[1:] }
 
 func nullable(kind jsontext.Value) string {
 	if bytes.Contains(kind, []byte(`"null"`)) {
@@ -231,27 +200,4 @@ func docstring(text string) string {
 		lines, column = lines+word, column+len(word)
 	}
 	return lines + "\"\"\"\n"
-}
-
-// member is a member of a JSON object.
-type member struct {
-	name  string
-	value jsontext.Value
-}
-
-// members iterates over the members of a JSON object, in their order.
-func members(object jsontext.Value) iter.Seq[member] {
-	return func(yield func(member) bool) {
-		if object == nil {
-			return
-		}
-		in := jsontext.NewDecoder(bytes.NewReader(object))
-		must(in.ReadToken())
-		for in.PeekKind() != '}' {
-			name := must(in.ReadToken()).String()
-			if !yield(member{name, must(in.ReadValue()).Clone()}) {
-				return
-			}
-		}
-	}
 }

@@ -5,6 +5,9 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
 	"worldengine/handoff"
 	"worldengine/runevents"
 )
@@ -58,4 +61,40 @@ func list[T ~string](values []T) string {
 		quotes[i] = strconv.Quote(string(value))
 	}
 	return "[" + strings.Join(quotes, ", ") + "]"
+}
+
+// schema is a schema, as far as outlines and Python types show it.
+type schema struct {
+	Ref         string             `json:"$ref"`
+	Defs        map[string]*schema `json:"$defs"`
+	Type        jsontext.Value     `json:"type"`
+	Description string             `json:"description"`
+	Const       jsontext.Value     `json:"const"`
+	Enum        []string           `json:"enum"`
+	Items       *schema            `json:"items"`
+	Required    []string           `json:"required"`
+	Properties  properties         `json:"properties"`
+}
+
+// properties are the members of an object, in the order of its schema.
+type properties []property
+
+type property struct {
+	name   string
+	schema *schema
+}
+
+func compareNames(a, b property) int { return strings.Compare(a.name, b.name) }
+
+// UnmarshalJSONFrom implements json.UnmarshalerFrom.
+func (p *properties) UnmarshalJSONFrom(in *jsontext.Decoder) error {
+	*p = properties{} // not nil, even if the object has no members
+	must(in.ReadToken())
+	for in.PeekKind() != '}' {
+		next := property{name: must(in.ReadToken()).String()}
+		must(0, json.UnmarshalDecode(in, &next.schema))
+		*p = append(*p, next)
+	}
+	_, err := in.ReadToken()
+	return err
 }
