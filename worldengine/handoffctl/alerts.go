@@ -7,8 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/nats-io/nats.go"
-
 	"worldengine/worldengine/client"
 	"worldengine/worldengine/internal/kit/backoff"
 	"worldengine/worldengine/messages"
@@ -76,18 +74,13 @@ func (c *alertsAckCommand) Run(ctx context.Context, a *app, server *client.Clien
 const alertsInterval = time.Second
 
 // watchAlerts shows the alerts since a time, and later ones as the list gets them.
-func (c *watchCommand) watchAlerts(ctx context.Context, a *app) error {
-	nc, err := a.dial("handoffctl watch", nats.MaxReconnects(-1))
-	if err != nil {
-		return err
-	}
-	server, from := a.client(nc), time.Now().Add(-c.Since)
-	seen, shown := new(client.Alert), 0
+func (c *watchCommand) watchAlerts(ctx context.Context, a *app, server *client.Client) error {
+	seen, from := new(client.Alert), time.Now().Add(-c.Since)
 	for begun := false; ; begun = true {
 		alerts, err := alertsBehind(ctx, server, seen, &from)
 		// A world that nobody serves is an error now, and an interruption later.
 		refused, is := errors.AsType[*client.ReplyError](err)
-		if err != nil && (!begun || nc.IsClosed() || is && refused.Refused()) {
+		if err != nil && (!begun || server.Conn.IsClosed() || is && refused.Refused()) {
 			return err
 		}
 		for _, alert := range slices.Backward(alerts) {
@@ -98,7 +91,7 @@ func (c *watchCommand) watchAlerts(ctx context.Context, a *app) error {
 			if err := a.printAlert(&alert.Alert); err != nil {
 				return err
 			}
-			if shown++; shown == c.MaxCount {
+			if c.count(); c.enough {
 				return nil
 			}
 		}

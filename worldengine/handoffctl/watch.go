@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/nats-io/nats.go"
 
 	"worldengine/handoff"
@@ -27,32 +28,37 @@ type watchCommand struct {
 	Since    time.Duration `help:"Begin with the events of this age, such as 10m."`
 	MaxCount int           `name:"limit" aliases:"count" help:"End after this many events; 0 to go on until Ctrl-C."`
 	Idle     time.Duration `name:"until-idle" help:"End if no event comes for this time, such as 2s, and no command is being applied." placeholder:"DURATION" xor:"idle"`
+
+	shown  int
+	enough bool // MaxCount were shown
+}
+
+func (c *watchCommand) count() {
+	c.shown++
+	c.enough = c.shown == c.MaxCount
 }
 
 // Run shows events until ctx is done, or enough were shown.
-func (c *watchCommand) Run(ctx context.Context, a *app) error {
-	var err error
+func (c *watchCommand) Run(ctx context.Context, a *app) (err error) {
 	if c.RunID, err = a.runID(ctx, c.RunID, false); err != nil {
 		return err
 	}
-	if c.Alerts {
-		err = c.watchAlerts(ctx, a)
-	} else {
-		err = c.watchEvents(ctx, a)
+	nc, err := a.dial("handoffctl watch", nats.MaxReconnects(-1))
+	if err != nil {
+		return err
 	}
-	if ctx.Err() != nil { // an interrupt ended it
+	watch := c.watchEvents
+	if c.Alerts {
+		watch = c.watchAlerts
+	}
+	if err = watch(ctx, a, a.client(nc)); ctx.Err() != nil { // an interrupt ended it
 		return nil
 	}
 	return err
 }
 
 // watchEvents shows the events of commits.
-func (c *watchCommand) watchEvents(ctx context.Context, a *app) error {
-	nc, err := a.dial("handoffctl watch", nats.MaxReconnects(-1))
-	if err != nil {
-		return err
-	}
-	server := a.client(nc)
+func (c *watchCommand) watchEvents(ctx context.Context, a *app, server *client.Client) error {
 	// A world that nobody serves is an error now, and an interruption later.
 	end, err := server.EventList(ctx, messages.EventListRequest{TownID: c.Town})
 	if err != nil {
@@ -62,7 +68,6 @@ func (c *watchCommand) watchEvents(ctx context.Context, a *app) error {
 	if c.Since > 0 {
 		follow.After, follow.From = "", time.Now().Add(-c.Since)
 	}
-	shown := 0
 	for busy := true; busy; {
 		for commit, err := range server.Commits(ctx, follow) {
 			if lost, ok := errors.AsType[*client.LossError](err); ok {
@@ -72,9 +77,9 @@ func (c *watchCommand) watchEvents(ctx context.Context, a *app) error {
 			}
 			if err == nil {
 				follow.After = commit.Cursor
-				err = c.show(ctx, a, server, &commit, &shown)
+				err = c.show(ctx, a, server, &commit)
 			}
-			if err != nil || c.MaxCount > 0 && shown >= c.MaxCount {
+			if err != nil || c.enough {
 				return err
 			}
 		}
@@ -87,7 +92,7 @@ func (c *watchCommand) watchEvents(ctx context.Context, a *app) error {
 
 // show shows the wanted events of a commit, up to MaxCount, or a change of a town without events.
 func (c *watchCommand) show(
-	ctx context.Context, a *app, server *client.Client, commit *messages.Commit, shown *int,
+	ctx context.Context, a *app, server *client.Client, commit *messages.Commit,
 ) error {
 	if c.RunID == "" && c.Type == "" && !a.json() && changeNames[commit.Cause] != "" {
 		if change, is := server.ChangeOf(ctx, commit); is {
@@ -103,24 +108,21 @@ func (c *watchCommand) show(
 			c.Type != "" && c.Type != string(e.EventType) {
 			continue
 		}
-		var err error
-		if a.json() {
-			err = a.printRaw(data)
-		} else {
-			err = a.printEvent(commit.TownID, &e)
-		}
-		if err != nil {
+		if err := a.printEvent(commit.TownID, &e, data); err != nil {
 			return err
 		}
-		if *shown++; *shown == c.MaxCount {
+		if c.count(); c.enough {
 			break
 		}
 	}
 	return nil
 }
 
-// printEvent prints an event of a town, or of none.
-func (a *app) printEvent(townID string, e *runevents.Record) error {
+// printEvent prints an event of a town, or of none. data is its JSON.
+func (a *app) printEvent(townID string, e *runevents.Record, data jsontext.Value) error {
+	if a.json() {
+		return a.printRaw(data)
+	}
 	return a.printf("%s  %-20s  %s %2d  %s  %-18s  %s\n", localTime(e.PersistedAt), orDash(townID),
 		a.briefID(e.RunID), e.RunSeq, a.eventType(e), orDash(e.StepID),
 		orDash(appended(a.sense(e), e.AppendedBy)))
