@@ -10,8 +10,8 @@ import (
 	"worldengine/worldengine/internal/kit/natsconn"
 	"worldengine/worldengine/internal/serve/embedded"
 	"worldengine/worldengine/internal/serve/server"
+	"worldengine/worldengine/internal/serve/tempserver"
 	"worldengine/worldengine/internal/tool/bench"
-	"worldengine/worldengine/internal/tool/tempserver"
 )
 
 type benchCommand struct {

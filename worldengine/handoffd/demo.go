@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"os"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -16,8 +15,8 @@ import (
 	"worldengine/testdata/worlds"
 	"worldengine/worldengine/client"
 	"worldengine/worldengine/internal/kit/phrase"
-	"worldengine/worldengine/internal/serve/embedded"
 	"worldengine/worldengine/internal/serve/server"
+	"worldengine/worldengine/internal/serve/tempserver"
 )
 
 // demoCommand starts the real server on a free port and sends it, over NATS, handoffs that end in
@@ -32,28 +31,18 @@ const demoTown = "town-threatened"
 func (c *demoCommand) Run(stopped context.Context, s streams) (err error) {
 	ctx, cancel := context.WithTimeout(stopped, time.Minute)
 	defer cancel()
-	data, err := os.MkdirTemp("", "handoffd-demo-")
-	if err != nil {
-		return fmt.Errorf("demo: %w", err)
-	}
-	defer os.RemoveAll(data)
 	config := server.Config{
-		Embedded: embedded.Config{Listen: "127.0.0.1:0", Data: data},
-		Worlds:   server.Worlds{Towns: worlds.Frontier},
-		Logger:   newLogger(s.log, "text", slog.LevelWarn),
+		Worlds: server.Worlds{Towns: worlds.Frontier},
+		Logger: newLogger(s.log, "text", slog.LevelWarn),
 	}
 	if c.Stay {
 		config.HTTP.Listen = "127.0.0.1:0"
 	}
-	srv, err := server.Start(ctx, config)
+	srv, end, err := tempserver.Start(ctx, config)
 	if err != nil {
-		return err
+		return fmt.Errorf("demo: %w", err)
 	}
-	defer func() {
-		stop, cancel := context.WithTimeout(context.Background(), server.DefaultDrainTimeout)
-		defer cancel()
-		err = errors.Join(err, srv.Close(stop))
-	}()
+	defer func() { err = errors.Join(err, end()) }()
 	agent, err := client.Connect(srv.URL(), client.Options{Name: "handoffd demo"})
 	if err != nil {
 		return fmt.Errorf("demo: %w", err)

@@ -20,6 +20,9 @@ import (
 	"worldengine/worldengine/internal/core/apply"
 	"worldengine/worldengine/internal/core/town"
 	"worldengine/worldengine/internal/kit/jsonfiles"
+	"worldengine/worldengine/internal/serve/embedded"
+	"worldengine/worldengine/internal/serve/server"
+	"worldengine/worldengine/internal/serve/tempserver"
 	"worldengine/worldengine/plugin"
 	"worldengine/worldengine/wire"
 )
@@ -113,20 +116,7 @@ func (p *Player) replay(ctx context.Context, c *Case, fresh *freshWorlds) (*Verd
 	if err != nil {
 		return nil, err
 	}
-	got, err := c.send(ctx, world)
-	if undecided, ok := errors.AsType[*undecidedError](err); ok {
-		return c.failed(string(undecided.first.Result.Status), "its decision to be taken", undecided.refused), nil
-	}
-	if refused := refusalOf(err); refused != nil {
-		return c.judge(fixture.Expectation{Error: refused.Code}, "error "+refused.Error(), refused.Details), nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	status, reason := got.Result.Status, got.Result.ReasonCode
-	return c.judge(fixture.Expectation{
-		Status: status, ReasonCode: reason, Result: got.JSON, ResultBytes: string(got.JSON),
-	}, fmt.Sprintf("%s %s (run %s)", status, reason, got.RunID), nil), nil
+	return c.send(ctx, world)
 }
 
 // refusalOf returns the server's refusal of a request; nil for any other error. That a world is unknown is
@@ -195,8 +185,8 @@ func CurrentHash(ctx context.Context, world *client.Client, snapshot jsontext.Va
 	return got.SnapshotHash, nil
 }
 
-// send sends the handoff of a case, and acts for its game and its person.
-func (c *Case) send(ctx context.Context, world *client.Client) (*client.Outcome, error) {
+// send sends the handoff of a case, acts for its game and its person, and judges the answer.
+func (c *Case) send(ctx context.Context, world *client.Client) (*Verdict, error) {
 	if c.Game != nil {
 		game, err := plugin.Serve(world.Conn, plugin.Config{
 			World: world.World, Towns: []string{c.TownID()}, Memory: plugin.NewVolatileMemory(),
@@ -211,27 +201,71 @@ func (c *Case) send(ctx context.Context, world *client.Client) (*client.Outcome,
 		defer func() { _ = game.Close(ctx) }() // the world is temporary
 	}
 	got, err := world.SendJSON(ctx, c.Handoff)
-	if err != nil || c.Approval == nil || c.Approval.Decision == "" ||
-		got.Result.ReasonCode != handoff.ReasonApprovalRequired {
-		return got, err
+	if err == nil && c.decides(got.Result) {
+		_, err = world.Decide(ctx, client.Decision{
+			HandoffID: got.Result.HandoffID, TownID: c.TownID(), Reason: c.Approval.Reason,
+			ActorID: c.Approval.ActorID, Decision: c.Approval.Decision,
+		})
+		if refused := refusalOf(err); refused != nil {
+			return c.failed(string(got.Result.Status), "its decision to be taken", refused), nil
+		}
+		if err == nil {
+			got, err = world.SendJSON(ctx, c.Handoff)
+		}
 	}
-	_, err = world.Decide(ctx, client.Decision{
-		HandoffID: got.Result.HandoffID, TownID: c.TownID(), Reason: c.Approval.Reason,
-		ActorID: c.Approval.ActorID, Decision: c.Approval.Decision,
-	})
 	if refused := refusalOf(err); refused != nil {
-		return nil, &undecidedError{got, refused}
+		return c.judge(fixture.Expectation{Error: refused.Code}, "error "+refused.Error(), refused.Details), nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	return world.SendJSON(ctx, c.Handoff)
+	status, reason := got.Result.Status, got.Result.ReasonCode
+	return c.judge(fixture.Expectation{
+		Status: status, ReasonCode: reason, Result: got.JSON, ResultBytes: string(got.JSON),
+	}, fmt.Sprintf("%s %s (run %s)", status, reason, got.RunID), nil), nil
 }
 
-// undecidedError means that the handoff has its first result, and the server refused the decision about it.
-type undecidedError struct {
-	first   *client.Outcome
-	refused *client.ReplyError
+// decides reports whether the fixture has a person's decision, and the result requires it.
+func (c *Case) decides(result *handoff.Result) bool {
+	return c.Approval != nil && c.Approval.Decision != "" &&
+		result.ReasonCode == handoff.ReasonApprovalRequired
 }
 
-func (e *undecidedError) Error() string { return e.refused.Error() }
+// freshWorlds are the temporary worlds of a file, each on a private server. nth has the index of
+// each town's world.
+type freshWorlds struct {
+	timeout time.Duration
+	nth     map[string]int
+	worlds  []*client.Client
+	closers []func() error // of the servers
+}
+
+// world returns the world of a town.
+func (w *freshWorlds) world(ctx context.Context, townID string) (*client.Client, error) {
+	n := w.nth[townID]
+	if n == len(w.worlds) {
+		srv, end, err := tempserver.Start(ctx, server.Config{Embedded: embedded.Config{Sync: embedded.SyncInterval}})
+		if err != nil {
+			return nil, err
+		}
+		w.closers = append(w.closers, end)
+		world, err := client.Connect(srv.URL(), client.Options{Name: "handoffctl"})
+		if err != nil {
+			return nil, err
+		}
+		world.Timeout = w.timeout
+		w.worlds = append(w.worlds, world)
+	}
+	return w.worlds[n], nil
+}
+
+// close ends the servers.
+func (w *freshWorlds) close() (err error) {
+	for _, world := range w.worlds {
+		world.Close()
+	}
+	for _, end := range w.closers {
+		err = errors.Join(err, end())
+	}
+	return err
+}

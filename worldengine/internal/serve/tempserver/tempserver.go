@@ -2,6 +2,7 @@
 package tempserver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,11 +12,12 @@ import (
 	"worldengine/worldengine/internal/serve/server"
 )
 
-// Start starts a server with its own NATS and data, on a free port. end ends the server and removes its
-// data, even after ctx is done.
+// Start starts a server with its own NATS and data, on a free port. It logs only to a logger of the
+// configuration. end ends the server and removes its data, even after ctx is done.
 func Start(ctx context.Context, config server.Config) (srv *server.Server, end func() error, err error) {
-	config.Embedded.Listen, config.Logger = "127.0.0.1:0", slog.New(slog.DiscardHandler)
-	if config.Embedded.Data, err = os.MkdirTemp("", "handoffctl-"); err == nil {
+	config.Embedded.Listen = "127.0.0.1:0"
+	config.Logger = cmp.Or(config.Logger, slog.New(slog.DiscardHandler))
+	if config.Embedded.Data, err = os.MkdirTemp("", "worldengine-"); err == nil {
 		srv, err = server.Start(ctx, config)
 	}
 	if err != nil {
