@@ -15,7 +15,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -29,6 +28,7 @@ import (
 	"worldengine/worldengine/internal/engine/approvals"
 	"worldengine/worldengine/internal/engine/feed"
 	"worldengine/worldengine/internal/engine/game"
+	"worldengine/worldengine/internal/engine/logwatch"
 	"worldengine/worldengine/internal/engine/outbox"
 	"worldengine/worldengine/internal/engine/projector"
 	"worldengine/worldengine/internal/engine/queue"
@@ -118,23 +118,8 @@ type Engine struct {
 	approvals  *approvals.Reader
 	worldPause *game.WorldPause
 
-	fullTowns fullTowns
-
-	replicas      *replicas
-	outbox        *outbox.Relay // nil without Config.Outbox
-	logLost       atomic.Pointer[error]
-	leaderChanged chan struct{} // gets an element when the log has another leader; see verifyLog
-	// election gets an element when the log may have another leader, and elections are the messages that
-	// say so; see pollLog.
-	election  chan struct{}
-	elections *nats.Subscription // nil if the log has one replica
-	// outOfRoom gets an element when nothing can be stored; see watchStorage.
-	outOfRoom      chan struct{}
-	reportedDamage sync.Map // by town token, the damage that was reported; see reportDamage
-	// undelivered is how many messages the log counts and did not deliver; verifyLog's alone.
-	undelivered uint64
-	// silentSince is when the first of the questions was asked that the log has not answered; nil if it answers.
-	silentSince atomic.Pointer[time.Time]
+	watcher *logwatch.Watcher
+	outbox  *outbox.Relay // nil without Config.Outbox
 
 	parts      lifecycle.List // see start
 	stop       context.CancelFunc
@@ -184,12 +169,14 @@ func (e *Engine) StorageError() error { return e.log.StorageError() }
 
 // LogLost returns an ErrLogLost while the log lacks messages that this engine has committed or
 // read; nothing is committed then. Otherwise it returns nil.
-func (e *Engine) LogLost() error {
-	if lost := e.logLost.Load(); lost != nil {
-		return *lost
-	}
-	return nil
-}
+func (e *Engine) LogLost() error { return e.watcher.Lost() }
+
+// LogSilence returns how long the log has not answered; 0 if it answered the last question.
+func (e *Engine) LogSilence() time.Duration { return e.watcher.Silence() }
+
+// ReplicaDamaged names the nodes that lacked messages of the log when they were last compared; ""
+// if there is none.
+func (e *Engine) ReplicaDamaged() string { return e.watcher.Replicas.Damaged() }
 
 // Fixtures returns the fixtures of a run: see runs.FinalRecords.Fixtures.
 func (e *Engine) Fixtures(ctx context.Context, runID string) ([]*fixture.Fixture, error) {

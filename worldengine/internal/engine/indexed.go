@@ -49,6 +49,22 @@ func (e *Engine) useIndex() {
 	}
 }
 
+// completeIndex builds the index of a standby anew if it has fewer rows than the log has messages: the
+// node that it was read from was damaged.
+func (e *Engine) completeIndex(ctx context.Context) error {
+	info, err := commitlog.LeaderInfo(ctx, e.log.Stream) // before the index follows, since both grow
+	if err != nil {
+		return err
+	}
+	if _, err := e.index.Sync(ctx); err != nil || uint64(e.index.Rows()) >= info.State.Msgs {
+		return err
+	}
+	if err := e.index.Rebuild(ctx); !errors.Is(err, index.ErrKnowsMore) {
+		return err
+	}
+	return nil
+}
+
 // raiseLost alerts operators to the records that the log lost since the index was written, if any.
 func (e *Engine) raiseLost() {
 	if len(e.lostRows) == 0 {
@@ -103,7 +119,7 @@ func (e *Engine) Receipt(ctx context.Context, townID, key string) (*dedupe.Recei
 		broken = slices.DeleteFunc(broken, func(c index.Chain) bool { return c.Town != token })
 	}
 	if len(broken) > 0 {
-		return nil, e.reportHole(&broken[0])
+		return nil, e.watcher.ReportHole(&broken[0])
 	}
 	return nil, ErrUnknownResult
 }
@@ -161,12 +177,27 @@ func (e *Engine) requireIndexed(
 		return cmp.Or(e.log.CheckContinuity(ctx), commitlog.ErrLostRace)
 	case c.Newest < current.LoadedSeq:
 		why := fmt.Sprintf("the index has read past log sequence %d, and lacks it", current.LoadedSeq)
-		e.reportDamage(token, 0, why)
+		e.watcher.ReportDamage(token, 0, why)
 		return fmt.Errorf("%w: town %s: %s", records.ErrTownDamaged, token, why)
 	case !c.Whole(e.index.Limits()):
-		return e.reportHole(&c)
+		return e.watcher.ReportHole(&c)
 	}
 	return nil
+}
+
+// requiredHistory returns the required history of a town whose last message is at a sequence. If the index does
+// not reach it, the error is ErrIndexBehind.
+func (e *Engine) requiredHistory(ctx context.Context, townID string, seq uint64) (records.RequiredHistory, error) {
+	token := wire.TownToken(townID)
+	needs, newest := e.index.RequiredHistory(token)
+	if newest >= seq {
+		return needs, nil
+	}
+	if err := e.index.Wait(ctx, seq); err != nil {
+		return records.RequiredHistory{}, err
+	}
+	needs, _ = e.index.RequiredHistory(token)
+	return needs, nil
 }
 
 // storedReceipt reads the receipt of a key from the record that the index names. It returns nil if
@@ -191,7 +222,7 @@ func (e *Engine) storedReceipt(
 		if !e.index.MustKeep(seq) {
 			return nil, nil
 		}
-		e.reportDamage(cmp.Or(token, e.index.TownAt(seq)), seq,
+		e.watcher.ReportDamage(cmp.Or(token, e.index.TownAt(seq)), seq,
 			fmt.Sprintf("log sequence %d is not delivered", seq))
 		err = fmt.Errorf("%w: %w", records.ErrTownDamaged, err)
 	case errors.Is(err, commitlog.ErrDamaged):

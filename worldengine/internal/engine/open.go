@@ -18,6 +18,7 @@ import (
 	"worldengine/worldengine/internal/engine/approvals"
 	"worldengine/worldengine/internal/engine/feed"
 	"worldengine/worldengine/internal/engine/game"
+	"worldengine/worldengine/internal/engine/logwatch"
 	"worldengine/worldengine/internal/engine/outbox"
 	"worldengine/worldengine/internal/engine/projector"
 	"worldengine/worldengine/internal/engine/queue"
@@ -77,21 +78,15 @@ func prepare(ctx context.Context, nc, followers *nats.Conn, config Config) (*Eng
 	if err := commitlog.CheckRestored(ctx, js, config.World); err != nil {
 		return nil, err
 	}
-	r := &replicas{js: js}
-	r.checkAtStart(ctx, &config)
+	replicas := logwatch.CheckReplicas(ctx, js, config.World, config.Logger)
 	stream, isNew, err := openLog(ctx, js, &config, given)
 	if err != nil {
 		return nil, err
 	}
-	r.stream = stream
 	if err := openAlerts(ctx, js, &config, isNew); err != nil {
 		return nil, err
 	}
-	e := &Engine{
-		config: config, js: js, followers: followers, replicas: r,
-		leaderChanged: make(chan struct{}, 1), election: make(chan struct{}, 1), outOfRoom: make(chan struct{}, 1),
-	}
-	e.fullTowns.changed = make(chan struct{}, 1)
+	e := &Engine{config: config, js: js, followers: followers}
 	e.log = e.newLog(nc, stream)
 	e.towns = records.NewTownCache(e.log)
 	if err := e.makeAlerts(); err != nil {
@@ -100,6 +95,7 @@ func prepare(ctx context.Context, nc, followers *nats.Conn, config Config) (*Eng
 	if err := e.openIndex(ctx); err != nil {
 		return nil, err
 	}
+	e.watchLog(nc, replicas)
 	if config.Storage.Index != nil {
 		if err := e.completeIndex(ctx); err != nil {
 			return nil, err
@@ -108,15 +104,13 @@ func prepare(ctx context.Context, nc, followers *nats.Conn, config Config) (*Eng
 	return e, nil
 }
 
-// newLog returns the log of a stream. The hooks that need the index are missing: see useIndex.
+// newLog returns the log of a stream. The hooks are missing: see useIndex and watchLog.
 func (e *Engine) newLog(nc *nats.Conn, stream jetstream.Stream) *records.Log {
 	c := &e.config
 	log := &records.Log{Log: &commitlog.Log{
 		World: c.World, Stream: stream, Store: commitlog.NewStore(e.js, stream, c.Storage.GroupCommits),
-		MaxPayload: nc.MaxPayload, Jitter: c.jitter, Now: c.Now, OnStorageFull: e.noteOutOfRoom,
-	}, Retention: c.Storage.AppendedRetention,
-		OnDamaged: func(townToken string, err error) { e.reportDamage(townToken, 0, err.Error()) },
-	}
+		MaxPayload: nc.MaxPayload, Jitter: c.jitter, Now: c.Now,
+	}, Retention: c.Storage.AppendedRetention}
 	if c.Storage.Disk != nil {
 		log.CheckStorage = c.Storage.Disk.Check
 	}
@@ -130,6 +124,23 @@ func (e *Engine) newLog(nc *nats.Conn, stream jetstream.Stream) *records.Log {
 		log.Continuity.Suspect()
 	}
 	return log
+}
+
+// watchLog makes the watcher of the log, to which the log reports from then on. The watcher runs once it is started.
+func (e *Engine) watchLog(nc *nats.Conn, replicas *logwatch.Replicas) {
+	c := &e.config
+	e.watcher = logwatch.New(logwatch.Config{
+		Conn: nc, Log: e.log, Index: e.index, Alerts: e.alerts, Replicas: replicas, Now: c.Now, Logger: c.Logger,
+		Forget: func() {
+			e.appends.Forget()
+			e.towns.Clear()
+		},
+		RereadPause:   func(ctx context.Context) error { return e.worldPause.Reread(ctx) },
+		Serves:        func() bool { return e.stepper.Serves() },
+		RecallStorage: c.Storage.Disk != nil,
+	})
+	e.log.OnStorageFull = e.watcher.NoteStorageFull
+	e.log.OnDamaged = func(townToken string, err error) { e.watcher.ReportDamage(townToken, 0, err.Error()) }
 }
 
 // makeAlerts makes the alerts of the world, which may be raised from then on. They are published once
@@ -191,12 +202,8 @@ func (e *Engine) start(ctx context.Context, nc *nats.Conn) error {
 			e.router, err = game.OpenInbox(cmp.Or(e.config.PluginConn, nc), e.alerts)
 			return err
 		}, Stop: e.closeInbox},
-		lifecycle.Part{Name: "the elections of the log", Start: func(context.Context) error {
-			return e.followElections(nc)
-		}, Stop: e.stopElections},
-		lifecycle.Part{Name: "the work in the background", Start: func(ctx context.Context) error {
-			return e.startWork(ctx, nc)
-		}, Stop: e.stopWork},
+		lifecycle.Part{Name: "the work in the background", Start: e.startWork, Stop: e.stopWork},
+		lifecycle.Part{Name: "the watch over the log", Start: e.watcher.Start, Stop: e.watcher.Stop},
 		lifecycle.Part{Name: "the requests", Stop: e.finishRequests},
 	)
 }
@@ -220,7 +227,6 @@ func (e *Engine) stopWork(context.Context) error {
 
 func (e *Engine) startAlerts(context.Context) error {
 	e.raiseLost()
-	e.raiseReplicas()
 	e.alerts.Start()
 	return nil
 }
@@ -248,7 +254,7 @@ func (e *Engine) openBus(context.Context) (err error) {
 }
 
 // startWork assembles the parts that requests need, and starts the work in the background.
-func (e *Engine) startWork(ctx context.Context, nc *nats.Conn) error {
+func (e *Engine) startWork(ctx context.Context) error {
 	seq, paused, err := e.log.WorldPause(ctx)
 	if err != nil {
 		return err
@@ -256,10 +262,7 @@ func (e *Engine) startWork(ctx context.Context, nc *nats.Conn) error {
 	ctx, e.stop = context.WithCancel(context.Background())
 	e.queue = newQueue(ctx, &e.config)
 	e.assemble(ctx, game.Pause{Seq: seq, By: paused}, e.alerts)
-	work := []func(context.Context){
-		e.recallAbsences, e.feed.Run, e.adoptPending, e.reapWaiting, e.watchStorage, e.pollLog, e.verifyLog,
-		func(ctx context.Context) { e.watchLog(ctx, nc) }, e.watchHistories,
-	}
+	work := []func(context.Context){e.recallAbsences, e.feed.Run, e.adoptPending, e.reapWaiting}
 	if e.outbox != nil {
 		work = append(work, e.outbox.Run)
 	}
@@ -321,7 +324,7 @@ func (e *Engine) assemble(ctx context.Context, pause game.Pause, raise game.Aler
 	c := &e.config
 	e.stepper = &stepper.Stepper{
 		Log: e.log, Towns: e.towns, Now: c.Now, NewID: c.NewID, Leased: c.Leased,
-		RequiredHistory: e.requiredHistory, Full: e.fullTowns.add, Logger: c.Logger,
+		RequiredHistory: e.requiredHistory, Full: e.watcher.NoteHistoryFull, Logger: c.Logger,
 		Settings: machine.Settings{
 			Rules: c.Rules, Apply: c.Apply, ApprovalPolicy: c.policy,
 			ApprovalTimeout: c.ApprovalTimeout, Retry: c.Retry,

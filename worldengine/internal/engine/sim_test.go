@@ -195,6 +195,7 @@ func (s *sim) start() *simEngine {
 	}
 	log.OnAppended = func(seq uint64, msg *nats.Msg) { e.index.Put(seq, msg.Subject, msg.Header) }
 	connectIndex(log, e.index)
+	e.watchLog(nil, nil)
 	e.makeReaders()
 	e.finalRecords.Runs = simRuns{e.runs}
 	e.queue = newQueue(context.WithValue(ctx, simAsker{}, "in its turn"), &config)

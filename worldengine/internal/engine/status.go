@@ -159,7 +159,7 @@ func (e *Engine) Damaged(ctx context.Context, includes func(token string) bool) 
 		if !includes(token) {
 			continue
 		}
-		damaged, err := e.isDamaged(ctx, token)
+		damaged, err := e.watcher.IsDamaged(ctx, token)
 		if err != nil {
 			return nil, err
 		}

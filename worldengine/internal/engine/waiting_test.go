@@ -4,9 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"slices"
-	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/google/uuid"
@@ -293,95 +291,4 @@ func TestReap_ClosedRun(t *testing.T) {
 			require.Equal(t, c.isCancelled, len(alerted) > 0)
 		})
 	}
-}
-
-// away is a log that may be silent.
-type away struct {
-	commitlog.Store
-	silent atomic.Bool
-}
-
-func (a *away) End(ctx context.Context) (uint64, error) {
-	if a.silent.Load() {
-		<-ctx.Done()
-	}
-	return 1, ctx.Err()
-}
-
-// The silence of a log is noticed to end within 3 s, so an election of 11 s is no silence of 15 s.
-func TestEngine_LogSilence(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		log := &away{}
-		e := &Engine{log: &records.Log{Log: &commitlog.Log{Store: log}}, election: make(chan struct{}, 1)}
-		ctx, stop := context.WithCancel(t.Context())
-		go e.pollLog(ctx)
-		for outage := time.Duration(0); outage < 20*time.Second; outage += 300 * time.Millisecond {
-			time.Sleep(time.Minute + outage)
-			require.Zero(t, e.LogSilence())
-			log.silent.Store(true)
-			time.Sleep(outage)
-			require.LessOrEqual(t, e.LogSilence(), outage)
-			log.silent.Store(false)
-			time.Sleep(pollInterval + pollTimeout)
-			synctest.Wait()
-			require.Zero(t, e.LogSilence())
-		}
-		log.silent.Store(true)
-		time.Sleep(idlePause + 15*time.Second)
-		require.GreaterOrEqual(t, e.LogSilence(), 15*time.Second)
-		log.silent.Store(false)
-		time.Sleep(pollInterval + pollTimeout)
-		synctest.Wait()
-		require.Zero(t, e.LogSilence())
-		stop()
-		synctest.Wait()
-	})
-}
-
-// electing is a log that has a leader, and counts the questions for its end.
-type electing struct {
-	commitlog.Store
-	jetstream.Stream
-	leader   atomic.Value // of string
-	requests atomic.Int64
-}
-
-func (l *electing) End(context.Context) (uint64, error) { l.requests.Add(1); return 1, nil }
-
-func (l *electing) CachedInfo() *jetstream.StreamInfo {
-	return &jetstream.StreamInfo{Config: jetstream.StreamConfig{Replicas: 3}, Cluster: &jetstream.ClusterInfo{
-		Leader: l.leader.Load().(string), Replicas: []*jetstream.PeerInfo{{Name: "other", Active: time.Second}},
-	}}
-}
-
-// The log is asked at once after an election, and each second for a while: a leader that was cut off still
-// answers. Without elections it is asked every 10 s.
-func TestHearLog_Election(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		log := &electing{}
-		log.leader.Store("first")
-		e := &Engine{log: &records.Log{Log: &commitlog.Log{Store: log, Stream: log}},
-			leaderChanged: make(chan struct{}, 1), election: make(chan struct{}, 1)}
-		ctx, stop := context.WithCancel(t.Context())
-		go e.pollLog(ctx)
-		synctest.Wait()
-		<-e.leaderChanged
-		time.Sleep(10*idlePause + time.Second)
-		require.EqualValues(t, 11, log.requests.Load())
-		e.noteElection()
-		synctest.Wait()
-		require.EqualValues(t, 12, log.requests.Load())
-		require.Empty(t, e.leaderChanged, "the old leader has answered")
-		log.leader.Store("second")
-		time.Sleep(pollInterval)
-		synctest.Wait()
-		require.Len(t, e.leaderChanged, 1)
-		time.Sleep(10 * pollInterval)
-		synctest.Wait()
-		require.EqualValues(t, 12+electionQuestions, log.requests.Load())
-		stop()
-		synctest.Wait()
-	})
 }

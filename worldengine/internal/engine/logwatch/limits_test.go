@@ -1,8 +1,7 @@
-package engine
+package logwatch
 
 import (
 	"context"
-	"log/slog"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -12,9 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/runevents"
-	"worldengine/worldengine/internal/store/alerts"
 	"worldengine/worldengine/internal/store/commitlog"
-	"worldengine/worldengine/internal/store/records"
 )
 
 // configuredLog is a log whose stream has a configuration.
@@ -33,22 +30,15 @@ func (l *configuredLog) configure(config jetstream.StreamConfig) {
 }
 
 // Each limit that the stream of a log gets while the engine serves raises one alert.
-func TestHearLog_Limits(t *testing.T) {
+func TestWatcher_Limits(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var raised []runevents.Alert
 		log := &configuredLog{}
 		log.configure(jetstream.StreamConfig{MaxBytes: -1, MaxMsgs: -1})
-		e := &Engine{
-			log:           &records.Log{Log: &commitlog.Log{World: "main", Store: log, Stream: log}},
-			leaderChanged: make(chan struct{}, 1),
-			alerts: alerts.New(nil, alerts.Config{
-				Logger: slog.New(slog.DiscardHandler), Now: time.Now,
-				Notify: func(a runevents.Alert) { raised = append(raised, a) },
-			}),
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		go e.pollLog(ctx)
+		stop := run(t, newWatcher(&commitlog.Log{World: "main", Store: log, Stream: log}, func(a runevents.Alert) {
+			raised = append(raised, a)
+		}))
 		for i, limit := range []jetstream.StreamConfig{
 			{MaxBytes: 1, MaxMsgs: 1, Discard: jetstream.DiscardNew}, {MaxBytes: 1}, {MaxMsgs: 1}, {MaxAge: 1},
 		} {
@@ -61,7 +51,6 @@ func TestHearLog_Limits(t *testing.T) {
 		}
 		require.Equal(t, runevents.LogLimited, raised[0].Code)
 		require.Contains(t, raised[0].Message, "--max-bytes=-1")
-		cancel()
-		synctest.Wait()
+		stop()
 	})
 }

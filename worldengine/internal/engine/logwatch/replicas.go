@@ -1,9 +1,10 @@
-package engine
+package logwatch
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"strings"
 	"sync"
@@ -15,14 +16,12 @@ import (
 	"worldengine/runevents"
 	"worldengine/worldengine/internal/store/alerts"
 	"worldengine/worldengine/internal/store/commitlog"
-	"worldengine/worldengine/internal/store/index"
 )
 
-// replicas looks after the replicas of the log. NATS counts a node that has lost messages as current,
+// Replicas looks after the replicas of the log. NATS counts a node that has lost messages as current,
 // and may have it lead the log: then they are missing for everybody. It is safe for concurrent use.
-type replicas struct {
-	js     jetstream.JetStream
-	stream jetstream.Stream
+type Replicas struct {
+	js jetstream.JetStream
 
 	mu      sync.Mutex // held during a comparison
 	damaged atomic.Pointer[damagedReplicas]
@@ -37,20 +36,20 @@ type damagedReplicas struct {
 // check compares the numbers of messages that the nodes have, and then the messages if the numbers
 // differ. With onlyLeader a follower that has fewer does not count. moved means that another node
 // has come to lead the log.
-func (r *replicas) check(ctx context.Context, onlyLeader bool) (moved bool, err error) {
-	leader, follower, err := commitlog.CountsDiffer(ctx, r.stream)
+func (r *Replicas) check(ctx context.Context, stream jetstream.Stream, onlyLeader bool) (moved bool, err error) {
+	leader, follower, err := commitlog.CountsDiffer(ctx, stream)
 	if err != nil || !leader && (onlyLeader || !follower) {
 		return false, err
 	}
-	return r.compare(ctx)
+	return r.compare(ctx, stream)
 }
 
 // compare compares the replicas message by message. If another node lacks less than the leader, it
 // comes to lead the log, and moved is set. So the log never goes back and forth between two nodes.
-func (r *replicas) compare(ctx context.Context) (moved bool, err error) {
+func (r *Replicas) compare(ctx context.Context, stream jetstream.Stream) (moved bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	comparison := commitlog.Comparison{Stream: r.stream}
+	comparison := commitlog.Comparison{Stream: stream}
 	all, err := comparison.Run(ctx, commitlog.Range{First: 1, Last: math.MaxUint64})
 	if err != nil || len(all) == 0 {
 		return false, err
@@ -62,7 +61,7 @@ func (r *replicas) compare(ctx context.Context) (moved bool, err error) {
 		}
 	}
 	if best > 0 {
-		if err := commitlog.MoveLeader(ctx, r.js, r.stream, all[best].Node); err != nil {
+		if err := commitlog.MoveLeader(ctx, r.js, stream, all[best].Node); err != nil {
 			return false, err
 		}
 	}
@@ -80,7 +79,7 @@ func (r *replicas) compare(ctx context.Context) (moved bool, err error) {
 }
 
 // known returns a node as the last comparison found it.
-func (r *replicas) known(node string) commitlog.Replica {
+func (r *Replicas) known(node string) commitlog.Replica {
 	if found := r.damaged.Load(); found != nil {
 		for _, replica := range found.nodes {
 			if replica.Node == node {
@@ -106,12 +105,9 @@ func (d *damagedReplicas) alerts() (all []runevents.Alert) {
 	return all
 }
 
-// ReplicaDamaged names the nodes that lacked messages of the log when they were last compared; ""
-// if there is none.
-func (e *Engine) ReplicaDamaged() string { return e.replicas.named() }
-
-// named names the damaged nodes.
-func (r *replicas) named() string {
+// Damaged names the nodes that lacked messages of the log when they were last compared; "" if there is
+// none.
+func (r *Replicas) Damaged() string {
 	found := r.damaged.Load()
 	if found == nil {
 		return ""
@@ -123,53 +119,38 @@ func (r *replicas) named() string {
 	return strings.Join(nodes, "; ")
 }
 
+// raise alerts operators once to each damaged node.
+func (r *Replicas) raise(to *alerts.Alerts) {
+	if found := r.damaged.Load(); found != nil {
+		for _, alert := range found.alerts() {
+			to.RaiseOnce(alert)
+		}
+	}
+}
+
 // replicaCheckTimeout bounds a check at a start.
 const replicaCheckTimeout = time.Minute
 
-// checkAtStart has an intact node lead the log, if there is a log, before anything is read from it,
-// such as the settings of the world. If the nodes do not answer, the engine starts all the same:
-// verifyLog looks again.
-func (r *replicas) checkAtStart(ctx context.Context, c *Config) {
+// CheckReplicas has an intact node lead the log of a world, if there is a log, before anything is read
+// from it, such as the settings of the world. If the nodes do not answer, they are compared later: a Watcher
+// looks again.
+func CheckReplicas(ctx context.Context, js jetstream.JetStream, world string, logger *slog.Logger) *Replicas {
 	ctx, cancel := context.WithTimeout(ctx, replicaCheckTimeout)
 	defer cancel()
-	var moved bool
-	var err error
-	if r.stream, err = commitlog.OpenLog(ctx, r.js, c.World); err == nil {
-		moved, err = r.check(ctx, true)
+	r, moved := &Replicas{js: js}, false
+	stream, err := commitlog.OpenLog(ctx, js, world)
+	if err == nil {
+		moved, err = r.check(ctx, stream, true)
 	}
 	switch {
 	case errors.Is(err, commitlog.ErrNoWorld):
 	case err != nil:
-		c.Logger.Warn("the replicas of the log cannot be compared yet", "error", err)
+		logger.Warn("the replicas of the log cannot be compared yet", "error", err)
 	case moved:
-		c.Logger.Warn(leaderMovedText, "damaged", r.named())
+		logger.Warn(leaderMovedText, "damaged", r.Damaged())
 	}
+	return r
 }
 
 // leaderMovedText is logged when another node leads the log.
 const leaderMovedText = "another node leads the log now, since its leader lacked messages"
-
-// completeIndex builds the index of a standby anew if it has fewer rows than the log has messages: the
-// node that it was read from was damaged.
-func (e *Engine) completeIndex(ctx context.Context) error {
-	info, err := commitlog.LeaderInfo(ctx, e.log.Stream) // before the index follows, since both grow
-	if err != nil {
-		return err
-	}
-	if _, err := e.index.Sync(ctx); err != nil || uint64(e.index.Rows()) >= info.State.Msgs {
-		return err
-	}
-	if err := e.index.Rebuild(ctx); !errors.Is(err, index.ErrKnowsMore) {
-		return err
-	}
-	return nil
-}
-
-// raiseReplicas alerts operators once to each damaged node.
-func (e *Engine) raiseReplicas() {
-	if found := e.replicas.damaged.Load(); found != nil {
-		for _, alert := range found.alerts() {
-			e.alerts.RaiseOnce(alert)
-		}
-	}
-}

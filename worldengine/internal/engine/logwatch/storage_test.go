@@ -1,9 +1,8 @@
-package engine
+package logwatch
 
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -14,9 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/runevents"
-	"worldengine/worldengine/internal/store/alerts"
 	"worldengine/worldengine/internal/store/commitlog"
-	"worldengine/worldengine/internal/store/records"
 )
 
 // fullStore is a log whose NATS has no room while full is set.
@@ -25,6 +22,8 @@ type fullStore struct {
 	full bool
 	seq  uint64
 }
+
+func (s *fullStore) End(context.Context) (uint64, error) { return s.seq, nil }
 
 func (s *fullStore) Publish(context.Context, *nats.Msg) (*jetstream.PubAck, error) {
 	if s.full {
@@ -37,29 +36,21 @@ func (s *fullStore) Publish(context.Context, *nats.Msg) (*jetstream.PubAck, erro
 
 // A NATS that refused a message for lack of room has room again when it stores one; that nothing was
 // tried for a while proves nothing.
-func TestWatchStorage_NothingIsTried(t *testing.T) {
+func TestWatcher_StorageWhileNothingIsTried(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		store := &fullStore{full: true}
 		var mu sync.Mutex
 		var raised []runevents.AlertCode
-		e := &Engine{
-			config: Config{Now: time.Now},
-			log:    &records.Log{Log: &commitlog.Log{World: "main", Store: store}},
-			alerts: alerts.New(nil, alerts.Config{
-				Logger: slog.New(slog.DiscardHandler), Now: time.Now,
-				Notify: func(a runevents.Alert) {
-					mu.Lock()
-					defer mu.Unlock()
-					raised = append(raised, a.Code)
-				},
-			}),
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		var watching sync.WaitGroup
-		watching.Go(func() { e.watchStorage(ctx) })
+		w := newWatcher(&commitlog.Log{World: "main", Store: store}, func(a runevents.Alert) {
+			mu.Lock()
+			defer mu.Unlock()
+			raised = append(raised, a.Code)
+		})
+		w.Log.OnStorageFull = w.NoteStorageFull
+		stop := run(t, w)
 		tries := func(ends ...runevents.AlertCode) {
-			_, err := e.log.Append(ctx, &nats.Msg{Subject: "s", Header: nats.Header{}})
+			_, err := w.Log.Append(t.Context(), &nats.Msg{Subject: "s", Header: nats.Header{}})
 			require.Equal(t, store.full, errors.Is(err, commitlog.ErrStorageFull), "%v", err)
 			time.Sleep(time.Minute) // of the bubble
 			mu.Lock()
@@ -70,7 +61,6 @@ func TestWatchStorage_NothingIsTried(t *testing.T) {
 		tries(runevents.StorageFailed)
 		store.full = false
 		tries(runevents.StorageFailed, runevents.StorageRecovered)
-		cancel()
-		watching.Wait()
+		stop()
 	})
 }

@@ -1,4 +1,4 @@
-package engine
+package logwatch
 
 import (
 	"encoding/json"
@@ -34,17 +34,17 @@ func TestReplicas_LeaderIsDamaged(t *testing.T) {
 		_, err := js.Publish(t.Context(), fmt.Sprint("s.", n), make([]byte, 900<<10))
 		require.NoError(t, err)
 	}
-	r := &replicas{js: js, stream: stream}
+	r := &Replicas{js: js}
 	check := func(onlyLeader bool) (moved bool) {
 		require.Eventually(t, func() bool { // until the leader has heard all nodes
-			moved, err = r.check(t.Context(), onlyLeader)
+			moved, err = r.check(t.Context(), stream, onlyLeader)
 			return !errors.Is(err, commitlog.ErrUncounted)
 		}, time.Minute, 100*time.Millisecond)
 		require.NoError(t, err)
 		return moved
 	}
 	require.False(t, check(false))
-	require.Empty(t, r.named())
+	require.Empty(t, r.Damaged())
 
 	natstest.Stop(cluster.Nodes[0])
 	require.NoError(t, os.Remove(filepath.Join(cluster.Data(0), "jetstream/$G/streams", name, "msgs/1.blk")))
@@ -54,7 +54,7 @@ func TestReplicas_LeaderIsDamaged(t *testing.T) {
 		return commitlog.MoveLeader(t.Context(), js, stream, damaged) == nil
 	}, time.Minute, 100*time.Millisecond)
 	require.True(t, check(true))
-	require.Contains(t, r.named(), damaged+" (9 missing: 1 to 9)")
+	require.Contains(t, r.Damaged(), damaged+" (9 missing: 1 to 9)")
 	alerts := r.damaged.Load().alerts()
 	require.Len(t, alerts, 1)
 	require.Contains(t, alerts[0].Message, "The node "+damaged+" of NATS lacks")
@@ -69,5 +69,5 @@ func TestReplicas_LeaderIsDamaged(t *testing.T) {
 		require.NoError(t, json.Unmarshal(msg.Data, &elected))
 	}
 	require.False(t, check(false)) // of a follower that lacks messages now
-	require.Contains(t, r.named(), damaged)
+	require.Contains(t, r.Damaged(), damaged)
 }

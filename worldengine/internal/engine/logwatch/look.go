@@ -1,0 +1,136 @@
+package logwatch
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"worldengine/worldengine/internal/kit/phrase"
+	"worldengine/worldengine/internal/store/alerts"
+	"worldengine/worldengine/internal/store/commitlog"
+)
+
+const (
+	// idlePause is the pause between two looks at a log, pollInterval at one about which something is open.
+	idlePause, pollInterval = 10 * time.Second, time.Second
+	// pollTimeout bounds a question: in an election it may get no answer at all.
+	pollTimeout = 2 * time.Second
+	// electionQuestions is how many questions follow an election or a reconnect. Together they take longer than a
+	// leader that is cut off still counts as leader, and answers.
+	electionQuestions = 5
+)
+
+// knownLog has the findings of the last look.
+type knownLog struct {
+	answered bool   // ever
+	leader   string // its id
+	limited  error
+	suspect  bool // it may be another log
+	urgent   int  // questions that follow after pollInterval
+}
+
+// suspect makes the next look compare the log with the known one.
+func (w *Watcher) suspect() {
+	w.log.suspect = true
+	w.Forget()
+}
+
+// look looks at everything, and returns the pause until the next look. First comes whether the log answers, since a
+// silent log shows nothing else. Then a suspect log must turn out to be the known one. Only then does it count what
+// is read from it, such as the pause of the world, and its leader is worth verifying. The room comes last, since it
+// only raises alerts.
+func (w *Watcher) look(ctx context.Context) (pause time.Duration) {
+	err := w.ask(ctx)
+	answered := err == nil
+	if answered && w.log.suspect {
+		err = w.checkContinuity(ctx)
+	}
+	if err == nil {
+		err = bounded(ctx, w.RereadPause) // after an error the next look counts
+	}
+	if w.log.suspect {
+		w.judgeSuspect(err)
+	}
+	w.checkStorage()
+	if answered {
+		w.checkHistories(ctx)
+	}
+	urgent := w.log.urgent > 0
+	w.log.urgent = max(w.log.urgent-1, 0)
+	if !answered || urgent || w.log.suspect || w.storageFull.Load() || w.histories.any() {
+		return pollInterval
+	}
+	return idlePause
+}
+
+// bounded asks a question, for no longer than pollTimeout.
+func bounded(ctx context.Context, question func(ctx context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, pollTimeout)
+	defer cancel()
+	return question(ctx)
+}
+
+// ask asks the log for its end. It notes when the log answers, has another leader, or gets a limit.
+func (w *Watcher) ask(ctx context.Context) error {
+	asked := time.Now()
+	err := bounded(ctx, func(ctx context.Context) error {
+		_, err := w.Log.End(ctx)
+		return err
+	})
+	if err != nil {
+		w.silentSince.CompareAndSwap(nil, &asked)
+		return err
+	}
+	w.silentSince.Store(nil)
+	if leader := w.Log.LeaderID(); !w.log.answered || leader != "" && leader != w.log.leader {
+		w.log.answered, w.log.leader = true, leader
+		w.unverified.set()
+	}
+	w.checkLimits()
+	return nil
+}
+
+// checkLimits raises LOG_LIMITED if the stream of the log has a limit, and the last look found none. A log
+// without a stream has none.
+func (w *Watcher) checkLimits() {
+	if w.Log.Stream == nil {
+		return
+	}
+	err := commitlog.CheckLimits(w.Log.Stream.CachedInfo().Config)
+	if err != nil && w.log.limited == nil {
+		w.Alerts.Raise(alerts.LogLimited.Alert(alerts.Subject{}, "{error}", phrase.Sentence(err)))
+	}
+	w.log.limited = err
+}
+
+// checkContinuity returns nil if the log is the known one. If it lacks messages that another node has, that node
+// comes to lead the log. Otherwise LOG_LOST is raised, once until the messages are back.
+func (w *Watcher) checkContinuity(ctx context.Context) error {
+	for {
+		err := w.Log.Continuity.Verify(ctx, w.Log.Stream)
+		if !errors.Is(err, commitlog.ErrLogLost) {
+			return err
+		}
+		if w.lost.Load() == nil && w.moveFromDamagedLeader(ctx) {
+			continue
+		}
+		if w.lost.Swap(&err) == nil {
+			w.Logger.Error("LOG_LOST: nothing is committed", "error", err)
+			w.Alerts.Raise(alerts.LogLost.Alert(alerts.Subject{},
+				"{effect}", "Nothing is committed", "{error}", phrase.Sentence(err)))
+		}
+		return err
+	}
+}
+
+// judgeSuspect ends a suspicion if the log is the known one, and could be read.
+func (w *Watcher) judgeSuspect(err error) {
+	switch {
+	case err == nil:
+		w.log.suspect, w.log.urgent = false, electionQuestions
+		w.lost.Store(nil)
+		w.unverified.set()
+	case !errors.Is(err, commitlog.ErrLogLost):
+		w.Logger.Warn("the log cannot be read after a reconnect; will try again", "error", err)
+	}
+}

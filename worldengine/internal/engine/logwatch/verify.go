@@ -1,0 +1,159 @@
+package logwatch
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"worldengine/worldengine/internal/kit/backoff"
+	"worldengine/worldengine/internal/store/alerts"
+	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/internal/store/index"
+)
+
+// shortTown is a town of which the log's leader keeps fewer records than the log must keep.
+type shortTown struct {
+	token          string
+	stored, needed uint64
+}
+
+// verify compares the index with the copy of the log that the stream's leader has, town by town. The
+// index may know more than that copy, if it followed an earlier leader, and then shows which towns
+// the copy falls short of. If the copy has more messages than the index, verify builds the index anew.
+func (w *Watcher) verify(ctx context.Context) (short []shortTown, err error) {
+	info, err := commitlog.LeaderInfo(ctx, w.Log.Stream) // before the index follows, since both grow
+	if err != nil {
+		return nil, err
+	}
+	if err := w.sync(ctx); err != nil {
+		return nil, err
+	}
+	if err := w.rebuildIfBehind(ctx, info.State.Msgs, info.State.LastSeq); err != nil {
+		return nil, err
+	}
+	chains := w.Index.Chains()
+	counts, err := commitlog.SubjectsOf(ctx, w.Log.Stream, w.townSubject("*"))
+	if err != nil {
+		return nil, err
+	}
+	limits := w.Index.Limits()
+	for i := range chains {
+		c := &chains[i]
+		town := shortTown{c.Town, counts[w.townSubject(c.Town)], c.Needed(limits)}
+		if town.stored < town.needed {
+			short = append(short, town)
+		}
+	}
+	return short, nil
+}
+
+// sync has the index follow the log to its present end.
+func (w *Watcher) sync(ctx context.Context) error {
+	_, err := w.Index.Sync(ctx)
+	return err
+}
+
+// rebuildIfBehind builds the index anew if the log counts more messages than the index has rows, unless that
+// did not help before: NATS counts messages that it does not deliver.
+func (w *Watcher) rebuildIfBehind(ctx context.Context, messages, end uint64) error {
+	if uint64(w.Index.Rows())+w.undelivered >= messages {
+		return nil
+	}
+	w.Logger.Warn("the index is built anew: the log counts more messages", "rows",
+		w.Index.Rows(), "messages", messages)
+	err := w.Index.Rebuild(ctx)
+	if err != nil && !errors.Is(err, index.ErrKnowsMore) {
+		return err
+	}
+	rows := uint64(w.Index.Rows())
+	if rows >= messages {
+		return nil
+	}
+	w.undelivered = messages - rows
+	alert := alerts.CommitsUndelivered.Alert(alerts.Subject{}, "{counted}", fmt.Sprint(messages),
+		"{delivered}", fmt.Sprint(rows))
+	alert.LogSeq = end
+	w.Alerts.RaiseOnce(alert)
+	return nil
+}
+
+// verifyEach verifies the log at the start, and each time the stream has another leader or NATS was
+// away. While a node is damaged it also looks whether it still is. It ends when ctx does.
+func (w *Watcher) verifyEach(ctx context.Context) {
+	for {
+		select {
+		case <-w.unverified:
+			w.undelivered = 0 // another leader may deliver all
+		case <-time.After(damageRecheckInterval):
+			if w.Replicas.Damaged() == "" {
+				continue
+			}
+		case <-ctx.Done():
+			return
+		}
+		for pause := pollInterval; ; pause = min(2*pause, maxVerifyPause) {
+			short, err := w.verifyReplicas(ctx)
+			if err == nil || errors.Is(err, commitlog.ErrUncounted) {
+				w.reportAll(short)
+			}
+			if err == nil {
+				break
+			}
+			w.Logger.Warn("the log cannot be verified; will try again", "error", err)
+			if backoff.Sleep(ctx, pause) != nil {
+				return
+			}
+		}
+	}
+}
+
+// damageRecheckInterval is the pause between two comparisons while a node is damaged.
+const damageRecheckInterval = time.Minute
+
+// verifyReplicas is verify for a log with replicas. If the leader lacks messages and another node has
+// them, that node comes to lead the log first. With commitlog.ErrUncounted it has compared the index with the
+// leader, but not all nodes.
+func (w *Watcher) verifyReplicas(ctx context.Context) (short []shortTown, err error) {
+	var moved bool
+	if w.Replicas.Damaged() != "" {
+		moved, err = w.Replicas.compare(ctx, w.Log.Stream)
+	} else {
+		moved, err = w.Replicas.check(ctx, w.Log.Stream, false)
+	}
+	uncounted := err
+	if err != nil && !errors.Is(err, commitlog.ErrUncounted) {
+		return nil, err
+	}
+	w.noteLeaderChange(moved)
+	short, err = w.verify(ctx)
+	if err == nil && len(short)+len(w.Index.Broken()) > 0 && w.moveFromDamagedLeader(ctx) {
+		w.undelivered = 0
+		short, err = w.verify(ctx)
+	}
+	return short, cmp.Or(err, uncounted)
+}
+
+// moveFromDamagedLeader reports whether another node than before leads the log, since the old leader lacked
+// messages that the new one has.
+func (w *Watcher) moveFromDamagedLeader(ctx context.Context) bool {
+	moved, err := w.Replicas.compare(ctx, w.Log.Stream)
+	if err != nil {
+		w.Logger.Warn("the replicas of the log cannot be compared", "error", err)
+	}
+	w.noteLeaderChange(moved)
+	return moved
+}
+
+// noteLeaderChange raises alerts about damaged nodes, and forgets the towns that were read from one that led
+// the log.
+func (w *Watcher) noteLeaderChange(moved bool) {
+	w.Replicas.raise(w.Alerts)
+	if moved {
+		w.Forget()
+		w.Logger.Warn(leaderMovedText, "damaged", w.Replicas.Damaged())
+	}
+}
+
+const maxVerifyPause = 30 * pollInterval
