@@ -213,6 +213,16 @@ func fewUnanswered(history []porcupine.Operation) bool {
 	return count <= linearUnanswered
 }
 
+// slowest returns how long the slowest answer of a history took.
+func slowest(history []porcupine.Operation) (took time.Duration) {
+	for _, o := range history {
+		if o.Output != (linearAnswer{}) {
+			took = max(took, time.Duration(o.Return-o.Call))
+		}
+	}
+	return took
+}
+
 func newLinearRun(t *testing.T, each int) *linearRun {
 	nc := natstest.Connect(t)
 	return &linearRun{t: t, world: wire.DefaultWorld, url: nc.ConnectedUrl(), start: time.Now(), each: each,
@@ -310,16 +320,17 @@ func TestLinear_FindsDefects(t *testing.T) {
 	for name, plant := range engine.Defects {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			first := linearFirstSeed()
+			first, patience := linearFirstSeed(), time.Second
 			var unknown [][]porcupine.Operation // not judged within the short time
 			for seed := first; seed < first+linearDefectHistories; seed++ {
 				r := newLinearRun(t, 25)
 				r.plant = plant
 				r.rivals = name == "ignores the guard of a town" // one writer alone has no races
-				// There are defects that leave calls without an answer, and machines that are busy.
-				r.patient = time.Second + time.Duration(seed-first)*100*time.Millisecond
-				history := r.record(seed, int(seed-first)%2) // some show only behind a restart
-				switch porcupine.CheckOperationsTimeout(linearModel(), history, 2*time.Second) {
+				r.patient = patience                             // there are defects that leave calls without an answer
+				history := r.record(seed, int(seed-first)%2)     // some show only behind a restart
+				// A busy machine takes longer for an answer, and for the check.
+				patience = max(patience, min(3*slowest(history), linearPatience))
+				switch porcupine.CheckOperationsTimeout(linearModel(), history, 2*patience) {
 				case porcupine.Illegal:
 					return
 				case porcupine.Unknown:
