@@ -86,6 +86,8 @@ const (
 	// wait for its town, it may still wait for minIndexWait.
 	indexTimeout = 2 * time.Second
 	minIndexWait = 100 * time.Millisecond
+	// closeAlertsTimeout bounds the wait for the raised alerts to be stored when an engine closes.
+	closeAlertsTimeout = 2 * time.Second
 	// pollPause is the pause between two looks at a condition that the engine waits for.
 	pollPause = 250 * time.Millisecond
 )

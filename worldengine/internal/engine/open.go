@@ -232,6 +232,8 @@ func (e *Engine) startAlerts(context.Context) error {
 }
 
 func (e *Engine) closeAlerts(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, closeAlertsTimeout)
+	defer cancel()
 	e.alerts.Close(ctx)
 	return nil
 }

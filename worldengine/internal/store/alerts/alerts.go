@@ -52,10 +52,8 @@ const (
 	maxRemembered = 20_000
 	// maxMessage bounds the message of an alert, and maxText each member that clients choose.
 	maxMessage, maxText = 1_024, 256
-	// storeTimeout bounds one try to store a message. closeTimeout bounds Close's wait for all
-	// alerts.
+	// storeTimeout bounds one try to store a message.
 	storeTimeout = 3 * time.Second
-	closeTimeout = 2 * time.Second
 	// Pauses between tries.
 	minPause = 100 * time.Millisecond
 	maxPause = 5 * time.Second
@@ -334,12 +332,10 @@ func (a *Alerts) Start() {
 	}()
 }
 
-// Close ends publishing. It waits for the alerts in the queue until ctx or closeTimeout ends.
+// Close ends publishing. It waits for the alerts in the queue until ctx ends.
 // Alerts that are not stored by then go into the backlog. Without one they are lost, as later alerts
 // are.
 func (a *Alerts) Close(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, closeTimeout)
-	defer cancel()
 	defer context.AfterFunc(ctx, a.stop)()
 	a.mu.Lock()
 	a.closed = true
