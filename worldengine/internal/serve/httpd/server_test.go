@@ -21,6 +21,14 @@ import (
 // serve starts a server that says hello on / and ends with the test.
 func serve(t *testing.T, change ...func(*httpd.Config)) *httpd.Server {
 	t.Helper()
+	s := listen(t, change...)
+	s.Serve()
+	return s
+}
+
+// listen returns the server of serve, which does not serve yet.
+func listen(t *testing.T, change ...func(*httpd.Config)) *httpd.Server {
+	t.Helper()
 	config := httpd.Config{Listen: "127.0.0.1:0", MaxConnections: 1024,
 		Logger: slog.New(slog.DiscardHandler)}
 	for _, c := range change {
@@ -28,11 +36,9 @@ func serve(t *testing.T, change ...func(*httpd.Config)) *httpd.Server {
 	}
 	s, err := httpd.Listen(config)
 	require.NoError(t, err)
-	s.SetReadHeader(500 * time.Millisecond)
 	s.Handle("/", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprint(w, "hello")
 	}))
-	s.Serve()
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 		defer cancel()
@@ -143,6 +149,9 @@ func TestServer_BoundsRequests(t *testing.T) {
 	}
 
 	// Half a request is given up.
+	s = listen(t)
+	s.SetReadHeader(500 * time.Millisecond)
+	s.Serve()
 	conn := dial(t, s.URL())
 	_, err = io.WriteString(conn, "GET / HTTP/1.1\r\nHost:")
 	require.NoError(t, err)
