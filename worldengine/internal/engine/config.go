@@ -17,6 +17,7 @@ import (
 	"worldengine/worldengine/internal/core/town"
 	"worldengine/worldengine/internal/engine/game"
 	"worldengine/worldengine/internal/engine/queue"
+	"worldengine/worldengine/internal/engine/waiting"
 	"worldengine/worldengine/internal/kit/diskspace"
 	"worldengine/worldengine/internal/kit/phrase"
 	"worldengine/worldengine/internal/store/alerts"
@@ -230,9 +231,13 @@ func (c *Config) validate() error {
 	return err
 }
 
-// absenceTimeout is how long a request waits for a game that is away. A game that restarts is back
-// after some ten seconds; a pause lasts as long as a person likes.
-func (c *Config) absenceTimeout() time.Duration { return 15 * c.PauseTimeout }
+// absencePerPause is how many times as long a request waits for a game that is away as for the end of a
+// pause. A game that restarts is back after some ten seconds; a pause lasts as long as a person likes.
+const absencePerPause = 15
+
+func (c *Config) waitLimits() waiting.Limits {
+	return waiting.Limits{Pause: c.PauseTimeout, Absence: absencePerPause * c.PauseTimeout}
+}
 
 // mayBind returns an error if this engine cannot serve a binding.
 func (c *Config) mayBind(binding apply.Binding) error {

@@ -15,6 +15,7 @@ import (
 	"worldengine/worldengine/internal/core/runlog"
 	"worldengine/worldengine/internal/engine/game"
 	"worldengine/worldengine/internal/engine/queue"
+	"worldengine/worldengine/internal/engine/waiting"
 	"worldengine/worldengine/internal/store/commitlog"
 )
 
@@ -42,7 +43,7 @@ type delivery struct {
 
 	// waited reports whether the delivery had to wait for its town. why is why it still waits.
 	waited bool
-	why    wait
+	why    waiting.Reason
 	// recorded reports whether the log may have events of the run on the run's own subject. tail is
 	// the end of the run there, as far as this writer knows.
 	recorded atomic.Bool
@@ -122,6 +123,9 @@ func (e *Engine) judge(
 ) (answer *Answer, next time.Time, err error) {
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
+	if d.cancelledRun != "" {
+		return nil, next, waiting.Cancelled(d.cancelledRun, false)
+	}
 	if first, ok := behind.(*delivery); ok {
 		next, err = e.postpone(ctx, d, first.why)
 		return nil, next, err
@@ -157,7 +161,12 @@ func (e *Engine) decide(
 	if err != nil {
 		return nil, next, err
 	}
-	if next, err = e.mustWait(ctx, d, current); !next.IsZero() || err != nil {
+	why, err := e.reasonToWait(ctx, d, current)
+	if err != nil {
+		return nil, next, err
+	}
+	if why != (waiting.Reason{}) {
+		next, err = e.postpone(ctx, d, why)
 		return nil, next, err
 	}
 	if d.failedRun != nil { // the key's receipt may name another run by now
@@ -175,7 +184,7 @@ func (e *Engine) decide(
 		d.tail = *in.Tail
 	}
 	if errors.Is(err, machine.ErrRunCancelled) { // before, or by the next writer if this one was suspended
-		err = game.CancelledError(d.run.RunID, false)
+		err = waiting.Cancelled(d.run.RunID, false)
 	}
 	if err != nil {
 		return nil, next, err
@@ -189,39 +198,28 @@ func (e *Engine) decide(
 	return out.Answer, next, err
 }
 
-// mustWait postpones a delivery that has to wait, in a pause of the town or the world, or for a command
-// that is being applied to the town. This writer then works on that command. If the command is this
-// handoff's, the error is ErrInProgress. next is zero if the delivery may be judged.
-func (e *Engine) mustWait(
+// reasonToWait returns why a delivery has to wait for its town; the zero Reason if it may be judged. If a
+// command is being applied to the town, this writer works on it from now on. If the command is this
+// handoff's, the error is ErrInProgress.
+func (e *Engine) reasonToWait(
 	ctx context.Context, d *delivery, current machine.Town,
-) (next time.Time, err error) {
+) (why waiting.Reason, err error) {
 	townID := d.handoff.Proposal.TownID
 	if err := e.dispatcher.Adopt(ctx, townID, current); err != nil {
-		return next, err
+		return why, err
 	}
 	if err := e.dispatcher.CheckKey(townID, d.handoff.IdempotencyKey, d.handoff.HandoffID); err != nil {
-		return next, e.applyingError(ctx, d, current, err)
+		return why, e.applyingError(ctx, d, current, err)
 	}
 	if !e.stepper.Serves() { // the next writer may have paused the world meanwhile
 		if err := e.worldPause.Reread(ctx); err != nil {
-			return next, err
+			return why, err
 		}
 	}
-	var why wait
-	switch by := e.worldPause.Effective(current); {
-	case by != nil:
-		if current.Paused != nil {
-			e.towns.Forget(townID) // another writer may resume it
-		}
-		why = wait{by: by, world: current.Paused == nil}
-	case current.Pending != nil:
-		why = wait{behind: current.Pending.Run.RunID}
-	case d.cancelledRun != "":
-		return next, game.CancelledError(d.cancelledRun, false)
-	default:
-		return next, nil
+	if current.Paused != nil {
+		e.towns.Forget(townID) // another writer may resume it
 	}
-	return e.postpone(ctx, d, why)
+	return e.worldPause.ReasonFor(current), nil
 }
 
 // applyingError returns the error of a delivery whose command is being applied in another run. The

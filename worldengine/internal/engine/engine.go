@@ -33,6 +33,7 @@ import (
 	"worldengine/worldengine/internal/engine/projector"
 	"worldengine/worldengine/internal/engine/queue"
 	"worldengine/worldengine/internal/engine/stepper"
+	"worldengine/worldengine/internal/engine/waiting"
 	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/kit/lifecycle"
 	"worldengine/worldengine/internal/store/alerts"
@@ -59,7 +60,7 @@ var (
 
 	// ErrInProgress means that a handoff with this key is accepted and being applied. Ask again: there will
 	// be a result. If the run is known the error is a *WaitError.
-	ErrInProgress = game.ErrInProgress
+	ErrInProgress = waiting.ErrInProgress
 
 	// ErrHistoryFull means that the log would discard a record that the town needs, to store another one. Ask
 	// again when the town has moved on.
@@ -76,7 +77,7 @@ var (
 )
 
 // WaitError tells a client that its request waited and gets no result.
-type WaitError = game.WaitError
+type WaitError = waiting.Error
 
 // Bounds of one request's work.
 const (
@@ -118,7 +119,7 @@ type Engine struct {
 	router     game.Router
 	absences   *game.Absences
 	approvals  *approvals.Reader
-	worldPause *game.WorldPause
+	worldPause *waiting.WorldPause
 
 	watcher *logwatch.Watcher
 	outbox  *outbox.Relay // nil without Config.Outbox

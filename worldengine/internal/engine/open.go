@@ -23,6 +23,7 @@ import (
 	"worldengine/worldengine/internal/engine/projector"
 	"worldengine/worldengine/internal/engine/queue"
 	"worldengine/worldengine/internal/engine/stepper"
+	"worldengine/worldengine/internal/engine/waiting"
 	"worldengine/worldengine/internal/kit/lifecycle"
 	"worldengine/worldengine/internal/kit/phrase"
 	"worldengine/worldengine/internal/store/alerts"
@@ -263,7 +264,7 @@ func (e *Engine) startWork(ctx context.Context) error {
 	}
 	ctx, e.stop = context.WithCancel(context.Background())
 	e.queue = newQueue(ctx, &e.config)
-	e.assemble(ctx, game.Pause{Seq: seq, By: paused}, e.alerts)
+	e.assemble(ctx, waiting.Pause{Seq: seq, By: paused}, e.alerts)
 	work := []func(context.Context){e.recallAbsences, e.feed.Run, e.adoptPending, e.reapWaiting}
 	if e.outbox != nil {
 		work = append(work, e.outbox.Run)
@@ -322,7 +323,7 @@ func (e *Engine) makeReaders() {
 
 // assemble makes the parts that work on the log and its index, in the turns of the queue. Commands
 // are applied until ctx is done.
-func (e *Engine) assemble(ctx context.Context, pause game.Pause, raise game.Alerts) {
+func (e *Engine) assemble(ctx context.Context, pause waiting.Pause, raise game.Alerts) {
 	c := &e.config
 	e.stepper = &stepper.Stepper{
 		Log: e.log, Towns: e.towns, Now: c.Now, NewID: c.NewID, Leased: c.Leased,
@@ -333,13 +334,13 @@ func (e *Engine) assemble(ctx context.Context, pause game.Pause, raise game.Aler
 		},
 	}
 	e.appends = appends.New(e.log, e.projector, e.queue, c.Now)
-	e.worldPause = game.NewWorldPause(e.log, pause, e.queue.WakeAll)
+	e.worldPause = waiting.NewWorldPause(e.log, pause, e.queue.WakeAll)
 	e.approvals = &approvals.Reader{
 		Log: e.log, Index: e.index, Rules: c.Rules, Default: c.policy, Now: c.Now, Logger: c.Logger,
 	}
 	e.dispatcher = game.New(ctx, e.stepper, game.Config{
-		Retry: c.Retry, RCON: c.RCON, PauseTimeout: c.PauseTimeout, AbsenceTimeout: c.absenceTimeout(),
-		Timeout: operationTimeout, WorldPause: e.worldPause,
+		Retry: c.Retry, RCON: c.RCON, Limits: c.waitLimits(), Timeout: operationTimeout,
+		WorldPause:   e.worldPause,
 		FinalRecords: e.finalRecords, Queue: e.queue, Router: e.router, Alerts: raise,
 		Metrics: c.Metrics, Logger: c.Logger,
 	})

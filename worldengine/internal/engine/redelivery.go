@@ -8,8 +8,8 @@ import (
 	"worldengine/worldengine/internal/core/apply"
 	"worldengine/worldengine/internal/core/approval"
 	"worldengine/worldengine/internal/core/machine"
-	"worldengine/worldengine/internal/engine/game"
 	"worldengine/worldengine/internal/engine/queue"
+	"worldengine/worldengine/internal/engine/waiting"
 )
 
 // Redelivery is the delivery of an approved handoff, which began in the turn of its decision.
@@ -77,7 +77,7 @@ func (e *Engine) earlierAnswer(
 ) (Answer, error) {
 	current, err := e.log.Load(ctx, townID)
 	if err == nil && current.Pending != nil && current.Pending.Run.RunID == approved.RunID {
-		return Answer{}, game.StillApplying(approved.RunID, townID, current.Pending.Binding,
+		return Answer{}, waiting.StillApplying(approved.RunID, townID, current.Pending.Binding,
 			e.absences.StartOf(townID))
 	}
 	receipt, err := e.Receipt(ctx, townID, approved.IdempotencyKey)

@@ -12,8 +12,8 @@ import (
 	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/core/runlog"
 	"worldengine/worldengine/internal/engine/approvals"
-	"worldengine/worldengine/internal/engine/game"
 	"worldengine/worldengine/internal/engine/queue"
+	"worldengine/worldengine/internal/engine/waiting"
 	"worldengine/worldengine/internal/store/runs"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
@@ -23,7 +23,7 @@ import (
 type Signal = machine.Signal
 
 // SignalError refuses a signal. The refusal is recorded.
-type SignalError = game.RefusedError
+type SignalError = machine.RefusedError
 
 // Control reports whether a town, or the world, is paused.
 type Control = messages.Control
@@ -46,7 +46,7 @@ func (e *Engine) Signal(ctx context.Context, given Signal) (Control, error) {
 		return Control{}, err
 	}
 	if s.TownID == "" {
-		e.worldPause.Set(game.Pause{Seq: out.After.Seq, By: out.After.Paused})
+		e.worldPause.Set(waiting.Pause{Seq: out.After.Seq, By: out.After.Paused})
 	}
 	return e.controlOf(s.TownID, out.After, s.Run.RunID), nil
 }
@@ -76,7 +76,7 @@ func (e *Engine) signal(ctx context.Context, s *Signal, submit bool) (out signal
 			done(e.signalInTurn(turn, s, submit))
 		})
 	}
-	return out, cmp.Or(err, game.Refused(s, out.Refused))
+	return out, cmp.Or(err, s.RefusedBy(out.Refused))
 }
 
 func (e *Engine) signalInTurn(turn context.Context, s *Signal, submit bool) (out signalled, err error) {
@@ -177,7 +177,7 @@ func (e *Engine) recordVerdict(ctx context.Context, s *Signal, code wire.Code) e
 // refuse records that a signal is refused. It returns the refusal as a *SignalError, or the error
 // that kept the refusal from being recorded.
 func (e *Engine) refuse(ctx context.Context, s *Signal, refusal *approval.Refusal) error {
-	return cmp.Or(e.recordVerdict(ctx, s, refusal.Code), game.Refused(s, refusal))
+	return cmp.Or(e.recordVerdict(ctx, s, refusal.Code), s.RefusedBy(refusal))
 }
 
 // Reject records that a signal was refused with a code before the engine looked at it.
@@ -266,7 +266,7 @@ func (e *Engine) Retry(
 		err = e.submit(d, reply)
 	}
 	if err != nil {
-		return retried, game.RetryError(given.RunID, err)
+		return retried, waiting.RetryNotJudged(given.RunID, err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
@@ -322,7 +322,7 @@ func (d *delivery) awaitRetry(ctx context.Context, reply queue.Future[Answer]) (
 		errors.As(err, &waits) && waits.Pending:
 		return Answer{RunID: d.run.RunID}, ErrInProgress
 	}
-	return Answer{}, game.RetryError(d.retryOf.RunID, err)
+	return Answer{}, waiting.RetryNotJudged(d.retryOf.RunID, err)
 }
 
 // Approvals returns the reader of the proposals that wait for a person's approval.

@@ -10,7 +10,7 @@ import (
 
 	"worldengine/runevents"
 	"worldengine/worldengine/internal/core/machine"
-	"worldengine/worldengine/internal/engine/game"
+	"worldengine/worldengine/internal/engine/waiting"
 	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/store/alerts"
 	"worldengine/worldengine/messages"
@@ -113,7 +113,7 @@ func (o *simOperator) publishPauses() {
 			panic(err)
 		}
 		for _, e := range o.sim.engines {
-			e.worldPause.Set(game.Pause{Seq: m.seq, By: rec.Paused})
+			e.worldPause.Set(waiting.Pause{Seq: m.seq, By: rec.Paused})
 			synctest.Wait()
 		}
 	}
@@ -139,12 +139,12 @@ func (a simAlerts) RaiseStored(ctx context.Context, alert runevents.Alert) error
 func (simAlerts) All(context.Context) ([]messages.Alert, error) { return nil, nil }
 
 // worldPause is the pause of the world in the log.
-func (s *sim) worldPause() game.Pause {
+func (s *sim) worldPause() waiting.Pause {
 	m := s.log.last(layout.ControlSubject("main"))
 	if m == nil {
-		return game.Pause{}
+		return waiting.Pause{}
 	}
-	return game.Pause{Seq: m.seq, By: readSimRecord(m).Paused}
+	return waiting.Pause{Seq: m.seq, By: readSimRecord(m).Paused}
 }
 
 func (s *sim) pausedTown(townID string) bool {

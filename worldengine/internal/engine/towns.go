@@ -124,7 +124,7 @@ func (e *Engine) SubmitChange(townID string, event machine.Event, client TownCli
 func (c *townChange) Run(ctx context.Context, t queue.Turn) (next time.Time) {
 	stored, waits, err := c.engine.commitChange(ctx, c, t.Behind)
 	if waits && err == nil {
-		if next = c.queued.Add(c.engine.config.absenceTimeout()); time.Now().Before(next) {
+		if next = c.queued.Add(c.engine.config.waitLimits().Absence); time.Now().Before(next) {
 			return next
 		}
 		return queue.UntilWoken // for the game to be absent, too
@@ -150,7 +150,7 @@ func (e *Engine) commitChange(
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
 	first, isHandoff := behind.(*delivery)
-	mustWait := behind != nil && (!isHandoff || first.why.by == nil)
+	mustWait := behind != nil && (!isHandoff || first.why.Pause == nil)
 	err = e.log.Retry(ctx, func() error {
 		current, err := e.log.Load(ctx, c.townID)
 		if err == nil && e.index.Position() >= current.LoadedSeq {
@@ -164,7 +164,7 @@ func (e *Engine) commitChange(
 		}
 		if current.Pending != nil {
 			waits = true
-			if time.Since(c.queued) < e.config.absenceTimeout() {
+			if time.Since(c.queued) < e.config.waitLimits().Absence {
 				return nil
 			}
 			return e.dispatcher.AbsentBefore(c.townID, current.Pending.Run.RunID, "")

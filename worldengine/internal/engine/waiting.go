@@ -8,8 +8,8 @@ import (
 
 	"worldengine/runevents"
 	"worldengine/worldengine/internal/core/machine"
-	"worldengine/worldengine/internal/engine/game"
 	"worldengine/worldengine/internal/engine/queue"
+	"worldengine/worldengine/internal/engine/waiting"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/messages"
 )
@@ -19,18 +19,9 @@ import (
 // operators see it and can cancel it. The handoff itself waits in the memory of the writer; the
 // next writer ends the runs that a dead writer left (reapWaiting).
 
-// queuedMoment is how long a handoff waits behind a command before its run is recorded. After a
+// unrecordedTimeout is how long a handoff waits behind a command before its run is recorded. After a
 // shorter wait, RunQueued is in the record of the decision, which saves a message.
-const queuedMoment = 100 * time.Millisecond
-
-// wait is the reason why a delivery waits. If by is set, the delivery waits for the end of that
-// pause; world says whether the whole world is paused, not the town alone. If by is nil, the
-// delivery waits for a command that is being applied to the town, in the run named by behind.
-type wait struct {
-	by     *messages.PausedBy
-	world  bool
-	behind string
-}
+const unrecordedTimeout = 100 * time.Millisecond
 
 // deliveries returns the unfinished deliveries of a town, in the order of their arrival after the one
 // that has its turn. The queue is locked meanwhile.
@@ -80,43 +71,38 @@ func (e *Engine) markCancelled(townID, runID string) {
 	}
 }
 
-// postpone has a delivery wait, and records that in its run. It returns the time of the delivery's
-// next turn. The error says that the run was cancelled, or that the client has waited long enough:
-// for Config.PauseTimeout in a pause, or for absenceTimeout behind a command whose game is absent.
-func (e *Engine) postpone(ctx context.Context, d *delivery, why wait) (next time.Time, err error) {
+// postpone has a delivery wait, and records that in its run. It returns the time of the delivery's next turn.
+// The error says that the run was cancelled, or that the client has waited long enough.
+func (e *Engine) postpone(
+	ctx context.Context, d *delivery, why waiting.Reason,
+) (next time.Time, err error) {
 	d.why = why
-	if d.cancelledRun != "" {
-		return next, game.CancelledError(d.cancelledRun, false)
-	}
 	runID, townID, now := d.run.RunID, d.handoff.Proposal.TownID, time.Now()
-	if next = d.queued.Add(queuedMoment); why.by != nil || !now.Before(next) {
+	if next = d.queued.Add(unrecordedTimeout); why.Pause != nil || !now.Before(next) {
 		next = queue.UntilWoken
 		if e.waitsIn(d) == runID {
-			err = e.recordWait(ctx, d, why.by)
+			err = e.recordWait(ctx, d, why.Pause)
 		}
 	}
 	if errors.Is(err, machine.ErrRunCancelled) {
-		return next, game.CancelledError(runID, false)
+		return next, waiting.Cancelled(runID, false)
 	}
 	if err != nil && ctx.Err() == nil {
 		e.config.Logger.Warn("the run of a waiting handoff cannot be recorded yet; will try again",
 			"run", runID, d.run.Trace.LogAttr(), "error", err)
 		next = now.Add(pollPause)
 	}
-	deadline := d.queued.Add(e.config.PauseTimeout)
-	if why.by == nil {
-		deadline = d.queued.Add(e.config.absenceTimeout())
-	}
+	deadline := d.queued.Add(e.config.waitLimits().Timeout(why))
 	switch {
 	case now.Before(deadline):
 		if deadline.Before(next) {
 			next = deadline
 		}
 		return next, nil
-	case why.by != nil:
-		return next, game.PausedError(townID, why.world, why.by, runID, false)
+	case why.Pause != nil:
+		return next, waiting.Paused(townID, why, runID, false)
 	}
-	return next, e.dispatcher.AbsentBefore(townID, why.behind, runID)
+	return next, e.dispatcher.AbsentBefore(townID, why.RunBefore, runID)
 }
 
 // runStart returns how a delivery's run begins.
@@ -164,7 +150,7 @@ func (e *Engine) abandon(ctx context.Context, d *delivery, why error) {
 		return
 	}
 	err := e.stepRun(ctx, d, &machine.Abandon{
-		Run: d.run, Handoff: d.handoff, Retry: d.retryOf, Why: game.CancellationFor(why),
+		Run: d.run, Handoff: d.handoff, Retry: d.retryOf, Why: waiting.CancellationFor(why),
 	})
 	if err != nil && !errors.Is(err, machine.ErrRunCancelled) {
 		e.config.Logger.Warn("a waiting run is left without an end; the server ends it later",

@@ -170,6 +170,22 @@ func (s *step) refuseSignal(e *Signal, refused *approval.Refusal) (Output, error
 	return out, err
 }
 
+// RefusedError: a signal was refused. SignalID is the run that records the refusal.
+type RefusedError struct {
+	approval.Refusal
+	SignalID string
+}
+
+func (e *RefusedError) Error() string { return "machine: " + e.Message }
+
+// RefusedBy returns the error of a signal that was refused; nil without a refusal.
+func (e *Signal) RefusedBy(refusal *approval.Refusal) error {
+	if refusal == nil {
+		return nil
+	}
+	return &RefusedError{*refusal, e.Run.RunID}
+}
+
 // RecordSignal records a signal that changes no town: Code refuses it, "" accepts it.
 type RecordSignal struct {
 	Signal *Signal

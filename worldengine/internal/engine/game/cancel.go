@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"worldengine/worldengine/internal/core/apply"
-	"worldengine/worldengine/internal/core/approval"
 	"worldengine/worldengine/internal/core/machine"
+	"worldengine/worldengine/internal/engine/waiting"
 	"worldengine/worldengine/internal/store/alerts"
 	"worldengine/worldengine/internal/store/commitlog"
 )
@@ -24,24 +24,8 @@ type cancellation struct {
 	done   func(error)
 }
 
-// RefusedError: a signal was refused. SignalID is the run that records the refusal.
-type RefusedError struct {
-	approval.Refusal
-	SignalID string
-}
-
-func (e *RefusedError) Error() string { return "game: " + e.Message }
-
-// Refused returns the error of a signal that was refused; nil without a refusal.
-func Refused(s *machine.Signal, refusal *approval.Refusal) error {
-	if refusal == nil {
-		return nil
-	}
-	return &RefusedError{*refusal, s.Run.RunID}
-}
-
 // Cancel ends the run of a handoff that waits. It ends a pending command's run if no request for the command
-// can have reached a game, or if s.Force is set. A refusal is recorded, and is a *RefusedError.
+// can have reached a game, or if s.Force is set. A refusal is recorded, and is a *machine.RefusedError.
 // The record that ends the run is in the town's history, like the record of a result
 // (docs/adr/0025-cancelling-what-is-being-applied.md). Call Cancel in the town's turn. done gets the
 // error, later if it is not known yet whether a request has arrived. If caller ends before it is known, the run is not
@@ -76,12 +60,12 @@ func (x *Execution) cancel(ctx context.Context, c *cancellation) {
 	answer, err := x.dispatcher.cancel(ctx, x, c.Signal)
 	switch {
 	case err != nil:
-		refused := errors.As(err, new(*RefusedError)) || errors.Is(err, commitlog.ErrContended)
+		refused := errors.As(err, new(*machine.RefusedError)) || errors.Is(err, commitlog.ErrContended)
 		x.unconfirmed = x.unconfirmed || !refused && !c.Force
 	case answer != nil:
 		x.release(ctx, true, *answer, nil)
 	default:
-		x.release(ctx, true, machine.Answer{}, CancelledError(x.RunID, true))
+		x.release(ctx, true, machine.Answer{}, waiting.Cancelled(x.RunID, true))
 	}
 	c.done(err)
 }
@@ -140,7 +124,7 @@ func (d *Dispatcher) cancel(
 			tail.Next = max(tail.Next, p.Emitted+1)
 		}
 		out, err := d.stepper.Step(ctx, current, in)
-		if err = cmp.Or(err, Refused(s, out.Refused)); err == nil && out.Answer != nil {
+		if err = cmp.Or(err, s.RefusedBy(out.Refused)); err == nil && out.Answer != nil {
 			answer = out.Answer
 			d.concluded(alerts.Subject{TownID: s.TownID, HandoffID: answer.Result.HandoffID,
 				RunID: s.RunID, Trace: p.Run.Trace}, answer)

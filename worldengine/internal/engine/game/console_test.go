@@ -17,6 +17,7 @@ import (
 	"worldengine/worldengine/internal/core/town/towntest"
 	"worldengine/worldengine/internal/engine/queue"
 	"worldengine/worldengine/internal/engine/stepper"
+	"worldengine/worldengine/internal/engine/waiting"
 	"worldengine/worldengine/internal/kit/backoff"
 	"worldengine/worldengine/internal/store/alerts"
 	"worldengine/worldengine/internal/store/commitlog"
@@ -93,7 +94,7 @@ func TestDispatcher_BusyConsole(t *testing.T) {
 				Log: log, Towns: records.NewTownCache(log), Now: time.Now, NewID: uuid.NewString,
 			}, Config{
 				Retry:      apply.RetryPolicy{Absence: apply.AbsenceFail}.WithDefaults(),
-				WorldPause: NewWorldPause(log, Pause{}, nil), Alerts: raised,
+				WorldPause: waiting.NewWorldPause(log, waiting.Pause{}, nil), Alerts: raised,
 				Queue: turns, Router: newInbox("", raised), Timeout: time.Minute, Metrics: attempts,
 				RCON: busyConsole{row.otherTimeout, row.ownTimeout, row.late}, Logger: logger,
 			})

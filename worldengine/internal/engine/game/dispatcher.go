@@ -29,6 +29,7 @@ import (
 	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/engine/queue"
 	"worldengine/worldengine/internal/engine/stepper"
+	"worldengine/worldengine/internal/engine/waiting"
 	"worldengine/worldengine/internal/store/runs"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
@@ -43,11 +44,11 @@ type Config struct {
 	Retry apply.RetryPolicy
 	// RCON applies the commands of towns that are bound to it; nil if there is no console.
 	RCON apply.Console
-	// PauseTimeout and AbsenceTimeout bound a client's wait for the end of a pause, and for an absent game;
-	// then the client gets a *WaitError. Timeout bounds one turn.
-	PauseTimeout, AbsenceTimeout, Timeout time.Duration
+	// Limits bound a client's wait; then the client gets a *waiting.Error. Timeout bounds one turn.
+	Limits  waiting.Limits
+	Timeout time.Duration
 
-	WorldPause   *WorldPause
+	WorldPause   *waiting.WorldPause
 	FinalRecords *runs.FinalRecords
 	Queue        *queue.Queue
 	Router       Router
@@ -115,7 +116,7 @@ func (d *Dispatcher) Execute(
 	}
 	if x.client = client; !d.start(x) {
 		x.recordUnreached(ctx) // the dispatcher is closed, and sends no request
-		x.answer(machine.Answer{}, ErrInProgress)
+		x.answer(machine.Answer{}, waiting.ErrInProgress)
 	}
 	return nil
 }
@@ -261,9 +262,9 @@ func (d *Dispatcher) CheckKey(townID, key, handoffID string) error {
 	case x == nil || x.Handoff.IdempotencyKey != key:
 		return nil
 	case x.Handoff.HandoffID != handoffID:
-		return KeyInUse(x.Handoff.HandoffID)
+		return waiting.KeyInUse(x.Handoff.HandoffID)
 	}
-	return StillApplying(x.RunID, townID, x.via, d.Absences.StartOf(townID))
+	return waiting.StillApplying(x.RunID, townID, x.via, d.Absences.StartOf(townID))
 }
 
 // AbsentBefore returns the error of a request, of run runID, that waits behind the pending command of run
@@ -271,7 +272,7 @@ func (d *Dispatcher) CheckKey(townID, key, handoffID string) error {
 func (d *Dispatcher) AbsentBefore(townID, before, runID string) error {
 	x := d.Execution(townID)
 	if away := d.Absences.Plugin(townID); x != nil && x.RunID == before && away != nil && away.NextAt != "" {
-		return AbsentError(townID, x.via, d.Absences.StartOf(townID), runID, before)
+		return waiting.GameAbsent(townID, x.via, d.Absences.StartOf(townID), runID, before)
 	}
 	return nil
 }

@@ -31,6 +31,7 @@ import (
 	"worldengine/worldengine/internal/engine/game"
 	"worldengine/worldengine/internal/engine/queue"
 	"worldengine/worldengine/internal/engine/stepper"
+	"worldengine/worldengine/internal/engine/waiting"
 	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/store/alerts"
 	"worldengine/worldengine/internal/store/commitlog"
@@ -101,11 +102,11 @@ func work(
 	inbox, err := game.OpenInbox(logtest.JetStream(w.log).Conn(), w)
 	require.NoError(t, err)
 	w.config = game.Config{
-		PauseTimeout: time.Hour, Timeout: 30 * time.Second,
+		Limits: waiting.Limits{Pause: time.Hour}, Timeout: 30 * time.Second,
 		Retry: apply.RetryPolicy{Deadline: 30 * time.Second, Attempts: 2,
 			Backoff: time.Millisecond}.WithDefaults(),
 		FinalRecords: &runs.FinalRecords{Log: w.log, Runs: runs.New(w.log, ix, func(runevents.Alert) {})},
-		WorldPause:   game.NewWorldPause(w.log, game.Pause{}, turns.WakeAll),
+		WorldPause:   waiting.NewWorldPause(w.log, waiting.Pause{}, turns.WakeAll),
 		Queue:        turns, Router: inbox, Alerts: w, Metrics: w, Logger: logger,
 	}
 	if change != nil {
@@ -344,7 +345,7 @@ func TestDispatcher_AskedInPause(t *testing.T) {
 		t.Run(string(status), func(t *testing.T) {
 			t.Parallel()
 			resumed := status == apply.Busy
-			var now *game.WorldPause
+			var now *waiting.WorldPause
 			w := work(t, func(c *game.Config) {
 				now, c.Retry.Attempts, c.Retry.Deadline = c.WorldPause, 1, deadline
 			})
@@ -354,9 +355,9 @@ func TestDispatcher_AskedInPause(t *testing.T) {
 				case asked.Add(1) > 1:
 					return apply.Done(c)
 				case resumed:
-					time.AfterFunc(deadline, func() { now.Set(game.Pause{Seq: 2}) })
+					time.AfterFunc(deadline, func() { now.Set(waiting.Pause{Seq: 2}) })
 				}
-				now.Set(game.Pause{Seq: 1, By: &messages.PausedBy{SignalID: "p"}})
+				now.Set(waiting.Pause{Seq: 1, By: &messages.PausedBy{SignalID: "p"}})
 				return apply.Later(c, status, time.Millisecond)
 			})
 			require.Equal(t, handoff.Executed, w.await(w.execute()).Result.Status)
@@ -455,14 +456,14 @@ func TestDispatcher_Stop(t *testing.T) {
 	client := w.execute()
 	<-asked
 	h := machinetest.Advance(t, "wall", machinetest.WallExists)
-	require.ErrorIs(t, w.CheckKey("town-threatened", h.IdempotencyKey, h.HandoffID), game.ErrInProgress)
-	require.Equal(t, game.KeyInUse(h.HandoffID), w.CheckKey("town-threatened", h.IdempotencyKey, "another"))
+	require.ErrorIs(t, w.CheckKey("town-threatened", h.IdempotencyKey, h.HandoffID), waiting.ErrInProgress)
+	require.Equal(t, waiting.KeyInUse(h.HandoffID), w.CheckKey("town-threatened", h.IdempotencyKey, "another"))
 	require.NoError(t, w.CheckKey("town-threatened", "another key", h.HandoffID))
 	require.Equal(t, 1, w.Count())
 	w.halt()
-	require.ErrorIs(t, w.await(client).err, game.ErrInProgress)
+	require.ErrorIs(t, w.await(client).err, waiting.ErrInProgress)
 	require.NotNil(t, w.town().Pending)
-	require.ErrorIs(t, w.await(w.execute()).err, game.ErrInProgress)
+	require.ErrorIs(t, w.await(w.execute()).err, waiting.ErrInProgress)
 }
 
 // A run is cancelled by force whatever a game has, otherwise only if none can have it.
@@ -481,7 +482,7 @@ func TestDispatcher_Cancel(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			w := work(t, func(c *game.Config) {
-				c.WorldPause.Set(game.Pause{Seq: 1, By: &messages.PausedBy{SignalID: "p"}})
+				c.WorldPause.Set(waiting.Pause{Seq: 1, By: &messages.PausedBy{SignalID: "p"}})
 			})
 			runID, client := w.current.Pending.Run.RunID, w.execute()
 			s := w.cancellation()
@@ -491,7 +492,7 @@ func TestDispatcher_Cancel(t *testing.T) {
 			}
 			err := w.cancel(&s)
 			if row.refused != "" {
-				var refused *game.RefusedError
+				var refused *machine.RefusedError
 				require.ErrorAs(t, err, &refused)
 				require.Equal(t, row.refused, refused.Code)
 				require.NotNil(t, w.town().Pending)
@@ -501,7 +502,7 @@ func TestDispatcher_Cancel(t *testing.T) {
 			require.NoError(t, err)
 			h := machinetest.Advance(t, "wall", machinetest.WallExists)
 			require.NoError(t, w.CheckKey("town-threatened", h.IdempotencyKey, h.HandoffID), "it is not being applied any more")
-			var cancelled *game.WaitError
+			var cancelled *waiting.Error
 			require.ErrorAs(t, w.await(client).err, &cancelled)
 			require.Equal(t, runID, cancelled.RunID)
 			require.Contains(t, cancelled.Next, "not asked for any more")
@@ -521,7 +522,7 @@ func TestDispatcher_CancelBeforeStart(t *testing.T) {
 		t.Run(strconv.FormatBool(started), func(t *testing.T) {
 			t.Parallel()
 			w := work(t, func(c *game.Config) {
-				c.WorldPause.Set(game.Pause{Seq: 1, By: &messages.PausedBy{SignalID: "p"}})
+				c.WorldPause.Set(waiting.Pause{Seq: 1, By: &messages.PausedBy{SignalID: "p"}})
 			})
 			begun, goOn, ensured := make(chan struct{}), make(chan struct{}), make(chan client, 1)
 			require.NoError(t, w.config.Queue.Submit("town-threatened", func(ctx context.Context) {
@@ -551,7 +552,7 @@ func TestDispatcher_CancelBeforeStart(t *testing.T) {
 				require.ErrorIs(t, w.await(<-ensured).err, machine.ErrRunCancelled)
 				return
 			}
-			var refused *game.RefusedError
+			var refused *machine.RefusedError
 			require.ErrorAs(t, <-cancelled, &refused)
 			require.Equal(t, wire.CodeRunNotWaiting, refused.Code)
 		})
@@ -634,7 +635,7 @@ func TestDispatcher_ForceComesTooLate(t *testing.T) {
 	}
 	s := w.cancellation()
 	s.ActorID, s.Force = "ada", true
-	var refused *game.RefusedError
+	var refused *machine.RefusedError
 	require.ErrorAs(t, w.cancel(&s), &refused)
 	require.Equal(t, wire.CodeRunNotWaiting, refused.Code)
 	require.Len(t, w.raised, 1)
@@ -646,7 +647,7 @@ func TestDispatcher_ForceComesTooLate(t *testing.T) {
 func TestDispatcher_EndedElsewhere(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]error{
-		"it was cancelled": machine.ErrRunCancelled, "its end is lost": game.ErrInProgress,
+		"it was cancelled": machine.ErrRunCancelled, "its end is lost": waiting.ErrInProgress,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -11,6 +11,7 @@ import (
 	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/core/town"
 	"worldengine/worldengine/internal/engine/queue"
+	"worldengine/worldengine/internal/engine/waiting"
 	"worldengine/worldengine/internal/kit/backoff"
 	"worldengine/worldengine/internal/store/alerts"
 	"worldengine/worldengine/messages"
@@ -88,7 +89,7 @@ func (d *Dispatcher) newExecution(townID string, current machine.Town) (*Executi
 	})
 	x.DecodedPending, x.via, x.before = read, current.Pending.Binding, current.State
 	if d.config.Retry.Absence == apply.AbsenceWait {
-		x.answerBy = time.Now().Add(d.config.AbsenceTimeout)
+		x.answerBy = time.Now().Add(d.config.Limits.Absence)
 	}
 	x.awaitAttempt()
 	return x, nil
@@ -181,7 +182,7 @@ func (x *Execution) advance(ctx context.Context) (more bool) {
 	}
 	if x.mayReportAbsence() && !x.answerBy.IsZero() && !now.Before(x.answerBy) {
 		since := x.dispatcher.Absences.StartOf(x.TownID)
-		x.answer(machine.Answer{}, AbsentError(x.TownID, x.via, since, x.RunID, ""))
+		x.answer(machine.Answer{}, waiting.GameAbsent(x.TownID, x.via, since, x.RunID, ""))
 	}
 	due = due && !x.console.inFlight
 	if due && x.plugin != nil && !x.action.Send {
@@ -199,7 +200,7 @@ func (x *Execution) advance(ctx context.Context) (more bool) {
 	case x.Pending.Attempt != attempt:
 		return true
 	case err != nil && !(inHand && current.Seq == 0), by != nil && !inHand:
-		x.postpone(now, current.Paused == nil, by, err)
+		x.postpone(now, waiting.Reason{Pause: by, World: current.Paused == nil}, err)
 		return false
 	case !x.waitingSince.IsZero() && x.plugin != nil:
 		x.plugin.Prolong(now.Sub(x.waitingSince))
@@ -299,8 +300,8 @@ func (x *Execution) awaitAttempt() {
 }
 
 // postpone sends no request until a pause is over and the log can be read. By then there may be a
-// pause. After Config.PauseTimeout x's client gets the pause as its answer.
-func (x *Execution) postpone(now time.Time, world bool, by *messages.PausedBy, err error) {
+// pause. After Limits.Pause the client gets the pause as its answer.
+func (x *Execution) postpone(now time.Time, why waiting.Reason, err error) {
 	c := &x.dispatcher.config
 	if x.waitingSince.IsZero() {
 		x.waitingSince = now
@@ -314,10 +315,10 @@ func (x *Execution) postpone(now time.Time, world bool, by *messages.PausedBy, e
 				"paused; will try again",
 				"town", x.TownID, "run", x.RunID, x.Trace.LogAttr(), "error", err)
 		}
-	case waited >= c.PauseTimeout:
-		x.answer(machine.Answer{}, PausedError(x.TownID, world, by, x.RunID, true))
+	case waited >= c.Limits.Pause:
+		x.answer(machine.Answer{}, waiting.Paused(x.TownID, why, x.RunID, true))
 	default:
-		x.due = earlier(x.due, now.Add(c.PauseTimeout-waited))
+		x.due = earlier(x.due, now.Add(c.Limits.Pause-waited))
 	}
 }
 
@@ -444,7 +445,7 @@ func (x *Execution) release(ctx context.Context, gaveUp bool, answer machine.Ans
 func (x *Execution) abandon(ctx context.Context) {
 	if !x.over {
 		x.recordUnreached(ctx)
-		x.release(ctx, false, machine.Answer{}, ErrInProgress)
+		x.release(ctx, false, machine.Answer{}, waiting.ErrInProgress)
 		x.dispatcher.adoptLater(x)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/engine/game"
 	"worldengine/worldengine/internal/engine/queue"
+	"worldengine/worldengine/internal/engine/waiting"
 )
 
 // behind is a request that waits behind the command, and has it adopted in each of its turns.
@@ -52,7 +53,7 @@ func TestDispatcher_LeftCommand(t *testing.T) {
 				}
 				client := w.execute()
 				require.NoError(t, w.config.Queue.SubmitTask("town-threatened", behind{w}))
-				require.ErrorIs(t, w.await(client).err, game.ErrInProgress)
+				require.ErrorIs(t, w.await(client).err, waiting.ErrInProgress)
 				for range 20 { // each wakes the request behind
 					w.adopt()
 				}
@@ -80,7 +81,7 @@ func TestDispatcher_CancelCallerLeft(t *testing.T) {
 			asked := make(chan *game.Execution, 8)
 			w := work(t, func(c *game.Config) {
 				c.Retry.Absence, c.Retry.Resend = apply.AbsenceWait, time.Hour
-				c.AbsenceTimeout = time.Hour
+				c.Limits.Absence = time.Hour
 				c.Router = router(func(x *game.Execution, _ int64) { asked <- x })
 			})
 			client := w.execute()

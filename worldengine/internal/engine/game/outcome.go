@@ -10,6 +10,7 @@ import (
 	"worldengine/schemas"
 	"worldengine/worldengine/internal/core/apply"
 	"worldengine/worldengine/internal/core/machine"
+	"worldengine/worldengine/internal/engine/waiting"
 	"worldengine/worldengine/internal/kit/failpoint"
 	"worldengine/worldengine/internal/store/alerts"
 	"worldengine/worldengine/internal/store/commitlog"
@@ -115,10 +116,10 @@ func (x *Execution) endElsewhere(ctx context.Context) error {
 	case err != nil:
 		return err
 	case rec == nil: // the log does not keep the end, so the client sends the handoff again
-		x.finish(ctx, machine.Answer{}, StillApplying(x.RunID, x.TownID, x.via, time.Time{}))
+		x.finish(ctx, machine.Answer{}, waiting.StillApplying(x.RunID, x.TownID, x.via, time.Time{}))
 		return nil
 	case rec.Kind != machine.KindHandoff:
-		x.finish(ctx, machine.Answer{}, CancelledError(x.RunID, true))
+		x.finish(ctx, machine.Answer{}, waiting.Cancelled(x.RunID, true))
 		return nil
 	}
 	result, err := handoff.ParseResult(rec.Result, schemas.Limits{Bytes: len(rec.Result) + 1})

@@ -18,6 +18,7 @@ import (
 	"worldengine/worldengine/internal/core/apply"
 	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/engine/game"
+	"worldengine/worldengine/internal/engine/waiting"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/testkit/natstest"
 	"worldengine/worldengine/messages"
@@ -90,7 +91,7 @@ func TestDispatcher_TakesConsoleOver(t *testing.T) {
 func TestDispatcher_CancelAfterTakeover(t *testing.T) {
 	t.Parallel()
 	w := work(t, func(c *game.Config) {
-		c.Retry.Absence, c.AbsenceTimeout, c.Router = apply.AbsenceWait, time.Hour, away
+		c.Retry.Absence, c.Limits.Absence, c.Router = apply.AbsenceWait, time.Hour, away
 	})
 	client := w.execute()
 	current := w.town() // another server takes it over
@@ -100,7 +101,7 @@ func TestDispatcher_CancelAfterTakeover(t *testing.T) {
 	rec := machine.Record{Kind: machine.KindPending, TownID: "town-threatened"}
 	require.NoError(t, w.log.CommitTown(t.Context(), &rec, &current, current.Seq))
 	s := w.cancellation()
-	var refused *game.RefusedError
+	var refused *machine.RefusedError
 	require.ErrorAs(t, w.cancel(&s), &refused)
 	require.Equal(t, wire.CodeRunInHand, refused.Code)
 	s.Force = true
@@ -118,11 +119,11 @@ func TestDispatcher_Rests(t *testing.T) {
 			c.Retry.Resend, c.Retry.Deadline = 100*time.Millisecond, 300*time.Millisecond
 			c.RCON = &console{answer: apply.Answer{Status: apply.Applied}}
 			c.Router = away
-			c.WorldPause.Set(game.Pause{Seq: 1, By: &messages.PausedBy{SignalID: "p"}})
+			c.WorldPause.Set(waiting.Pause{Seq: 1, By: &messages.PausedBy{SignalID: "p"}})
 		}, func(p *apply.Pending) { p.Binding = via })
 		client := w.execute()
 		w.halt()
-		require.ErrorIs(t, w.await(client).err, game.ErrInProgress)
+		require.ErrorIs(t, w.await(client).err, waiting.ErrInProgress)
 		require.True(t, w.town().Pending.CleanStop)
 		return w
 	}
@@ -143,7 +144,7 @@ func TestDispatcher_Rests(t *testing.T) {
 		t.Parallel()
 		w := work(t, nil)
 		w.StopAccepting()
-		require.ErrorIs(t, w.await(w.execute()).err, game.ErrInProgress)
+		require.ErrorIs(t, w.await(w.execute()).err, waiting.ErrInProgress)
 		require.True(t, w.town().Pending.CleanStop)
 	})
 	t.Run("taken over before this writer asks", func(t *testing.T) {
@@ -157,7 +158,7 @@ func TestDispatcher_Rests(t *testing.T) {
 		rec := machine.Record{Kind: machine.KindPending, TownID: "town-threatened"}
 		require.NoError(t, w.log.CommitTown(t.Context(), &rec, &current, current.Seq))
 		s := w.cancellation()
-		var refused *game.RefusedError
+		var refused *machine.RefusedError
 		require.ErrorAs(t, w.cancel(&s), &refused)
 		w.halt()
 		require.False(t, w.town().Pending.CleanStop)
@@ -168,7 +169,7 @@ func TestDispatcher_Rests(t *testing.T) {
 		t.Run(string(via), func(t *testing.T) {
 			t.Parallel()
 			w := stopped(t, via)
-			w.config.WorldPause.Set(game.Pause{Seq: 2})
+			w.config.WorldPause.Set(waiting.Pause{Seq: 2})
 			next(w)
 			require.Equal(t, want, w.concluded().ReasonCode)
 		})
@@ -187,7 +188,7 @@ func TestDispatcher_SilentPlugin(t *testing.T) {
 	})
 	w := work(t, func(c *game.Config) {
 		c.Retry.Absence, c.Retry.Resend = apply.AbsenceWait, time.Hour
-		c.AbsenceTimeout, c.Router = time.Hour, back
+		c.Limits.Absence, c.Router = time.Hour, back
 	})
 	w.execute()
 	refused := func() bool {
@@ -206,7 +207,7 @@ func TestDispatcher_Pauses(t *testing.T) {
 	by := &messages.PausedBy{SignalID: "p", ActorID: "ada", At: time.Now(), DrainTimeoutMs: 1}
 	paused := func(t *testing.T) (w *working, requireStatus func(runevents.RunStatus)) {
 		w = work(t, func(c *game.Config) {
-			c.Retry.Absence, c.AbsenceTimeout, c.Router = apply.AbsenceWait, time.Hour, away
+			c.Retry.Absence, c.Limits.Absence, c.Router = apply.AbsenceWait, time.Hour, away
 			c.Retry.Resend = 10 * time.Millisecond
 		})
 		return w, func(want runevents.RunStatus) {
@@ -236,7 +237,7 @@ func TestDispatcher_Pauses(t *testing.T) {
 	t.Run("of the world, before", func(t *testing.T) {
 		t.Parallel()
 		w, requireStatus := paused(t)
-		w.config.WorldPause.Set(game.Pause{Seq: 1, By: by})
+		w.config.WorldPause.Set(waiting.Pause{Seq: 1, By: by})
 		w.execute()
 		requireStatus(runevents.RunStatusPaused)
 		require.Eventually(t, func() bool {
@@ -312,7 +313,7 @@ func TestDispatcher_LeaseLost(t *testing.T) {
 			<-asked
 			lost.Store(true)
 			close(release)
-			require.ErrorIs(t, w.await(client).err, game.ErrInProgress)
+			require.ErrorIs(t, w.await(client).err, waiting.ErrInProgress)
 			w.halt()
 			require.Equal(t, via == apply.RCON, w.town().Pending.CleanStop)
 			require.Empty(t, asked)
@@ -334,7 +335,7 @@ func TestDispatcher_LeaseRenewedLate(t *testing.T) {
 	})
 	var looks atomic.Int64
 	w.steps.Leased = func() bool { return looks.Add(1) != 2 } // the second request finds it lost
-	require.ErrorIs(t, w.await(w.execute()).err, game.ErrInProgress)
+	require.ErrorIs(t, w.await(w.execute()).err, waiting.ErrInProgress)
 	w.adopt()
 	require.Equal(t, handoff.Executed, w.concluded().Status)
 }

@@ -14,7 +14,6 @@ import (
 	"worldengine/worldengine/internal/core/runlog"
 	"worldengine/worldengine/internal/core/town"
 	"worldengine/worldengine/internal/engine"
-	"worldengine/worldengine/internal/engine/game"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
@@ -36,7 +35,7 @@ func TestErrorReply_Texts(t *testing.T) {
 		{invalidRequest(schemas.CodePayloadTooLarge, "has 9 bytes"), "413", wire.CodePayloadTooLarge, "", "9 bytes", 1},
 		{&town.ConflictError{Expected: "a", Actual: "b"}, "409", wire.CodeSnapshotConflict,
 			"", "is b, not the expected a", 0},
-		{game.Refused(new(engine.Signal), &approval.Refusal{Code: wire.CodeNotPaused,
+		{new(engine.Signal).RefusedBy(&approval.Refusal{Code: wire.CodeNotPaused,
 			Message: "it runs"}), "409", wire.CodeNotPaused, "", "it runs", 0},
 		{&runlog.TransitionError{Index: 3, AttemptedState: "COMPLETED"}, "409",
 			wire.CodeInvalidTransition, "", "COMPLETED", 1},
@@ -44,7 +43,7 @@ func TestErrorReply_Texts(t *testing.T) {
 			wire.CodeLogUnavailable, "1000", "send the same bytes again", 0},
 		{fmt.Errorf("%w: %w", context.DeadlineExceeded, secret), "503",
 			wire.CodeLogUnavailable, "1000", "send the same bytes again", 0},
-		{game.Refused(new(engine.Signal), &approval.Refusal{Code: "UNHEARD_OF",
+		{new(engine.Signal).RefusedBy(&approval.Refusal{Code: "UNHEARD_OF",
 			Message: secret.Error()}), "500", wire.CodeInternal, "", "its log", 0},
 		{secret, "500", wire.CodeInternal, "", "its log", 0},
 	} {

@@ -1,4 +1,4 @@
-package game
+package waiting
 
 import (
 	"errors"
@@ -10,17 +10,16 @@ import (
 	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/kit/phrase"
 	"worldengine/worldengine/internal/kit/protocol"
-	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
 
 // ErrInProgress: a handoff with this key is accepted and being applied. Ask again: there will be a
-// result. If the run is known the error is the *WaitError of StillApplying.
-var ErrInProgress = errors.New("game: the handoff is accepted and its command is being " +
+// result. If the run is known the error is the *Error of StillApplying.
+var ErrInProgress = errors.New("waiting: the handoff is accepted and its command is being " +
 	"applied; send the same handoff again to get its result")
 
-// WaitError answers a client whose request waited in vain.
-type WaitError struct {
+// Error answers a client whose request waited in vain.
+type Error struct {
 	// RetryAfter is the pause before a retry; 0 means the default of Code.
 	Code       wire.Code
 	RetryAfter time.Duration
@@ -36,18 +35,19 @@ type WaitError struct {
 	cause        error
 }
 
-func (e *WaitError) Error() string { return "game: " + e.Reason + " " + e.Next }
+func (e *Error) Error() string { return "waiting: " + e.Reason + " " + e.Next }
 
 // Unwrap returns ErrInProgress or machine.ErrRunCancelled if the error is one, else nil.
-func (e *WaitError) Unwrap() error { return e.cause }
+func (e *Error) Unwrap() error { return e.cause }
 
-// PausedError is the error of a request that waited too long for the end of a pause, of the world or of
-// its town alone. If pending is set, the handoff was accepted before the pause.
-func PausedError(townID string, world bool, by *messages.PausedBy, runID string, pending bool) *WaitError {
-	e := &WaitError{Code: wire.CodeTownPaused, RunID: runID, SignalID: by.SignalID, Pending: pending,
+// Paused is the error of a request that waited too long for the end of a pause. If pending is set, the
+// handoff was accepted before the pause.
+func Paused(townID string, why Reason, runID string, pending bool) *Error {
+	by := why.Pause
+	e := &Error{Code: wire.CodeTownPaused, RunID: runID, SignalID: by.SignalID, Pending: pending,
 		Next: "Nothing was judged; send the same handoff again after the pause."}
 	paused := fmt.Sprintf("The town %q", townID)
-	if world {
+	if why.World {
 		e.Code, paused = wire.CodeWorldPaused, "The world"
 	}
 	e.Reason = fmt.Sprintf("%s is paused by %s since %s", paused, by.ActorID,
@@ -63,16 +63,16 @@ func PausedError(townID string, world bool, by *messages.PausedBy, runID string,
 	return e
 }
 
-// AbsentError is the error of a request that waited too long for a town's plugin or console; since is
+// GameAbsent is the error of a request that waited too long for a town's plugin or console; since is
 // the start of the absence. before is the run whose command is first in line; "" if that is the
 // request's own run. runID is "" if the request is no handoff.
-func AbsentError(townID string, via apply.Binding, since time.Time, runID, before string) *WaitError {
+func GameAbsent(townID string, via apply.Binding, since time.Time, runID, before string) *Error {
 	if before == "" {
 		e := StillApplying(runID, townID, via, since)
 		e.Code, e.cause = wire.CodePluginAbsent, nil
 		return e
 	}
-	e := &WaitError{
+	e := &Error{
 		Code: wire.CodePluginAbsent, RunID: runID,
 		Reason: fmt.Sprintf("The %s, and the command of run %s, which is before this one, waits for it.",
 			noGame(townID, via, since), before),
@@ -91,10 +91,10 @@ func noGame(townID string, via apply.Binding, since time.Time) string {
 		since.UTC().Format(time.RFC3339))
 }
 
-// CancelledError is the error for the client of a run that was cancelled while its handoff waited, or
+// Cancelled is the error for the client of a run that was cancelled while its handoff waited, or
 // while its command was pending.
-func CancelledError(runID string, pending bool) *WaitError {
-	e := &WaitError{Code: wire.CodeRunCancelled, RunID: runID, cause: machine.ErrRunCancelled,
+func Cancelled(runID string, pending bool) *Error {
+	e := &Error{Code: wire.CodeRunCancelled, RunID: runID, cause: machine.ErrRunCancelled,
 		Next: "Nothing was judged, and the key is free: the same handoff may be sent again."}
 	e.Reason = strings.TrimPrefix(machine.ErrRunCancelled.Error(), "machine: ") + ": run " + runID + "."
 	if pending {
@@ -106,8 +106,8 @@ func CancelledError(runID string, pending bool) *WaitError {
 
 // StillApplying is ErrInProgress with the run of the command. absent is the time at which the town
 // lost its game; zero if it has one.
-func StillApplying(runID, townID string, via apply.Binding, absent time.Time) *WaitError {
-	e := &WaitError{Code: wire.CodeInProgress, RunID: runID, Pending: true, cause: ErrInProgress}
+func StillApplying(runID, townID string, via apply.Binding, absent time.Time) *Error {
+	e := &Error{Code: wire.CodeInProgress, RunID: runID, Pending: true, cause: ErrInProgress}
 	if absent.IsZero() {
 		e.Reason = "the handoff is accepted and its command is being applied;"
 		e.Next = "send the same handoff again to get its result (run " + runID + ")"
@@ -122,18 +122,18 @@ func StillApplying(runID, townID string, via apply.Binding, absent time.Time) *W
 
 // KeyInUse is ErrInProgress for a handoff that is not accepted, since another one with its key is. The
 // run is the other one's, and left out.
-func KeyInUse(by string) *WaitError {
-	return &WaitError{Code: wire.CodeInProgress, cause: ErrInProgress,
+func KeyInUse(by string) *Error {
+	return &Error{Code: wire.CodeInProgress, cause: ErrInProgress,
 		Reason: "the key is in use by another handoff, " + by + ", whose command is being applied; this one " +
 			"was not judged.",
 		Next: "Propose it under a key of its own, or send it again: it is a duplicate once the other one has " +
 			"its result."}
 }
 
-// RetryError turns err into the error of a retry that was not judged: the retried run and the result
+// RetryNotJudged turns err into the error of a retry that was not judged: the retried run and the result
 // of its key are unchanged.
-func RetryError(runID string, err error) error {
-	waited, ok := errors.AsType[*WaitError](err)
+func RetryNotJudged(runID string, err error) error {
+	waited, ok := errors.AsType[*Error](err)
 	if !ok {
 		return err
 	}
@@ -148,7 +148,7 @@ func RetryError(runID string, err error) error {
 // CancellationFor returns the cancellation of a run whose handoff is not judged because of err. A pause or an
 // absent game gives the cancellation its code; other errors give it none.
 func CancellationFor(err error) machine.Cancellation {
-	if waited, ok := errors.AsType[*WaitError](err); ok && waited.cause == nil {
+	if waited, ok := errors.AsType[*Error](err); ok && waited.cause == nil {
 		return machine.Cancellation{
 			SignalID: waited.SignalID, Code: string(waited.Code), Reason: waited.Reason,
 		}

@@ -1,4 +1,4 @@
-package game_test
+package waiting_test
 
 import (
 	"context"
@@ -7,11 +7,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
+	"worldengine/runevents"
 	"worldengine/worldengine/internal/core/machine"
-	"worldengine/worldengine/internal/engine/game"
+	"worldengine/worldengine/internal/engine/waiting"
 	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/commitlog/logtest"
@@ -25,18 +27,18 @@ func TestWorldPause_Set(t *testing.T) {
 	changes := 0
 	changed := func() { changes++ }
 	by, own := &messages.PausedBy{SignalID: "s"}, &messages.PausedBy{SignalID: "own"}
-	w := game.NewWorldPause(nil, game.Pause{Seq: 3}, changed)
+	w := waiting.NewWorldPause(nil, waiting.Pause{Seq: 3}, changed)
 	for _, step := range []struct {
 		name       string
-		set, known game.Pause
+		set, known waiting.Pause
 		changes    int
 	}{
-		{"the known one", game.Pause{Seq: 3}, game.Pause{Seq: 3}, 0},
-		{"an earlier one", game.Pause{Seq: 2, By: by}, game.Pause{Seq: 3}, 0},
-		{"a pause", game.Pause{Seq: 7, By: by}, game.Pause{Seq: 7, By: by}, 1},
-		{"the pause again", game.Pause{Seq: 7, By: by}, game.Pause{Seq: 7, By: by}, 1},
-		{"its end", game.Pause{Seq: 9}, game.Pause{Seq: 9}, 2},
-		{"the pause, late", game.Pause{Seq: 7, By: by}, game.Pause{Seq: 9}, 2},
+		{"the known one", waiting.Pause{Seq: 3}, waiting.Pause{Seq: 3}, 0},
+		{"an earlier one", waiting.Pause{Seq: 2, By: by}, waiting.Pause{Seq: 3}, 0},
+		{"a pause", waiting.Pause{Seq: 7, By: by}, waiting.Pause{Seq: 7, By: by}, 1},
+		{"the pause again", waiting.Pause{Seq: 7, By: by}, waiting.Pause{Seq: 7, By: by}, 1},
+		{"its end", waiting.Pause{Seq: 9}, waiting.Pause{Seq: 9}, 2},
+		{"the pause, late", waiting.Pause{Seq: 7, By: by}, waiting.Pause{Seq: 9}, 2},
 	} {
 		w.Set(step.set)
 		require.Equal(t, step.known, w.Known(), step.name)
@@ -49,13 +51,13 @@ func TestWorldPause_Set(t *testing.T) {
 // Of many pauses that are set at once the latest counts.
 func TestWorldPause_SetAtOnce(t *testing.T) {
 	t.Parallel()
-	w := game.NewWorldPause(nil, game.Pause{}, func() {})
+	w := waiting.NewWorldPause(nil, waiting.Pause{}, func() {})
 	var setters sync.WaitGroup
 	for first := range uint64(8) {
 		setters.Go(func() {
 			known := uint64(0)
 			for n := range uint64(200) {
-				w.Set(game.Pause{Seq: n*8 + first})
+				w.Set(waiting.Pause{Seq: n*8 + first})
 				now := w.Known().Seq
 				if now < known || now < n*8+first {
 					t.Errorf("%d is known after %d, and after %d was set", now, known, n*8+first)
@@ -75,7 +77,7 @@ func TestWorldPause_Reread(t *testing.T) {
 	l := logtest.New(t)
 	changes := 0
 	changed := func() { changes++ }
-	w := game.NewWorldPause(l, game.Pause{}, changed)
+	w := waiting.NewWorldPause(l, waiting.Pause{}, changed)
 	require.NoError(t, w.Reread(t.Context()))
 	require.Zero(t, changes, "no one has paused the world")
 	seq := pauseWorld(t, l, "s")
@@ -93,7 +95,7 @@ func TestWorldPause_Reread(t *testing.T) {
 	l.Store = &watchedStore{store, func() error {
 		if !set {
 			set = true
-			w.Set(game.Pause{Seq: pauseWorld(t, l, "later"),
+			w.Set(waiting.Pause{Seq: pauseWorld(t, l, "later"),
 				By: &messages.PausedBy{SignalID: "later"}})
 		}
 		return nil
@@ -102,7 +104,7 @@ func TestWorldPause_Reread(t *testing.T) {
 	require.True(t, set)
 	require.Equal(t, "later", w.Known().By.SignalID)
 
-	w.Set(game.Pause{Seq: 1 << 40})
+	w.Set(waiting.Pause{Seq: 1 << 40})
 	changes = 0
 	require.NoError(t, w.Reread(t.Context()))
 	require.Equal(t, "later", w.Known().By.SignalID)
@@ -127,7 +129,10 @@ func pauseWorld(t *testing.T, l *records.Log, signalID string) uint64 {
 	t.Helper()
 	guard, _, err := l.WorldPause(t.Context())
 	require.NoError(t, err)
-	p := logtest.NewProducer(signalRun())
+	p := logtest.NewProducer(runevents.Identity{
+		RunID: uuid.NewString(), TenantID: "default", ProjectID: "main", EnvironmentID: "local",
+		PlanID: machine.SignalPlan, PlanVersion: machine.SignalVersion,
+	})
 	s := machine.Signal{Kind: machine.SignalPause, ActorID: "ada"}
 	require.NoError(t, machine.EmitSignal(p, s.Payload(), ""))
 	msg, err := records.Encode(&machine.Record{
