@@ -8,7 +8,6 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 
-	"worldengine/schemas"
 	"worldengine/worldengine/client"
 	"worldengine/worldengine/internal/kit/phrase"
 )
@@ -40,15 +39,13 @@ func refusedForCertain(err error) bool {
 
 // modelError returns an error whose text is a sentence with the details and their paths.
 func modelError(err error) error {
-	texts := []string{phrase.Sentence(err)}
-	var details []schemas.Violation
+	text := phrase.Sentence(err)
 	if refused, is := errors.AsType[*client.ReplyError](err); is {
-		details = refused.Details
+		for _, detail := range refused.Details {
+			text += "; " + detail.String()
+		}
 	}
-	for _, d := range details {
-		texts = append(texts, d.String())
-	}
-	return errors.New(strings.Join(texts, "; "))
+	return errors.New(text)
 }
 
 // protocolError returns the error of a method that is no tool: modelError's text with a code.

@@ -58,15 +58,15 @@ type Handler struct {
 	mu       sync.Mutex
 	ended    bool
 	sessions map[string]*session // by their ids
-	expected map[int64][]Delivery
-	requests sync.WaitGroup // in hand
-	closing  sync.WaitGroup // of sessions
+	expected map[int64]Delivery  // by the numbers of the unanswered requests
+	requests sync.WaitGroup      // in hand
+	closing  sync.WaitGroup      // of sessions
 }
 
 // NewHandler returns a handler without sessions.
 func NewHandler(config HandlerConfig) *Handler {
 	h := &Handler{config: config.withDefaults(), end: make(chan struct{}), sessions: map[string]*session{},
-		expected: map[int64][]Delivery{}}
+		expected: map[int64]Delivery{}}
 	h.sdk = sdk.NewStreamableHTTPHandler(serverOf, &sdk.StreamableHTTPOptions{
 		JSONResponse: true, DisableLocalhostProtection: true, // the caller has looked at the host
 	})
@@ -129,7 +129,9 @@ func (h *Handler) serveSession(w http.ResponseWriter, r *http.Request, caller Ca
 		h.stream(w, r, s)
 	default:
 		if m, ok := readMessage(w, r); ok {
-			s.cancelled(m)
+			if m.Method == "notifications/cancelled" {
+				s.answered.cancelled(m.Params.RequestID)
+			}
 			h.answer(w, r, s, m)
 		}
 	}
@@ -221,7 +223,7 @@ func (m *message) invalidReason() string {
 func (h *Handler) answer(w http.ResponseWriter, r *http.Request, s *session, m *message) {
 	number := h.calls.Add(1)
 	h.mu.Lock()
-	h.expected[number] = nil
+	h.expected[number] = Delivery{}
 	h.mu.Unlock()
 	out := newPatient(w)
 	r = r.WithContext(context.WithValue(r.Context(), toolsKey{}, s.tools))
@@ -230,16 +232,14 @@ func (h *Handler) answer(w http.ResponseWriter, r *http.Request, s *session, m *
 	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(m.data)), int64(len(m.data))
 	h.sdk.ServeHTTP(out, r)
 	h.mu.Lock()
-	deliveries := h.expected[number]
+	delivery := h.expected[number]
 	delete(h.expected, number)
 	h.mu.Unlock()
-	if out.failed() || r.Context().Err() != nil {
-		return // the proposals stay open
+	if delivery.Done == nil || out.failed() || r.Context().Err() != nil {
+		return // a proposal stays open
 	}
-	for _, d := range deliveries {
-		d.Done()
-		s.answered(m.ID, d)
-	}
+	delivery.Done()
+	s.answered.Add(string(m.ID), delivery)
 }
 
 // Expect implements Answers.
@@ -247,8 +247,8 @@ func (h *Handler) Expect(call *sdk.CallToolRequest, d Delivery) {
 	number := callNumber(call)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if deliveries, inHand := h.expected[number]; inHand {
-		h.expected[number] = append(deliveries, d)
+	if _, unanswered := h.expected[number]; unanswered {
+		h.expected[number] = d
 	}
 }
 

@@ -27,9 +27,9 @@ const maxFrame = 4 << 20
 // answer has the id of its request, byte for byte. The input ends only after each request has its
 // answer, since the library would cancel the unanswered requests.
 type lines struct {
-	frames chan frame
-	end    error // of the input, after the last frame
-	out    io.Writer
+	input chan []byte // lines; closed at the end of the input
+	end   error       // of the input, once that is closed
+	out   io.Writer
 
 	mu       sync.Mutex
 	changed  sync.Cond
@@ -47,14 +47,9 @@ type call struct {
 	listens  bool // it goes on until the host cancels it
 }
 
-// frame is a line, or the end of the input.
-type frame struct {
-	line []byte
-	err  error
-}
-
 func newLines(in io.Reader, out io.Writer) *lines {
-	c := &lines{frames: make(chan frame), out: out, closed: make(chan struct{}), calls: map[int64]*call{}}
+	c := &lines{input: make(chan []byte), out: out, closed: make(chan struct{}), calls: map[int64]*call{},
+		answered: newAnsweredCalls()}
 	c.changed.L = &c.mu
 	go c.read(in)
 	return c
@@ -68,6 +63,7 @@ func (c *lines) SessionID() string { return "" }
 
 // read reads lines, which end at \n alone, until the input ends or the connection is closed.
 func (c *lines) read(in io.Reader) {
+	defer close(c.input)
 	reader := bufio.NewReaderSize(in, 64<<10)
 	for {
 		var line []byte
@@ -77,11 +73,11 @@ func (c *lines) read(in io.Reader) {
 			line = append(line, part[:min(len(part), max(maxFrame+1-len(line), 0))]...)
 		}
 		select {
-		case c.frames <- frame{line, err}:
+		case c.input <- line:
 		case <-c.closed:
-			return
+			err = io.EOF
 		}
-		if err != nil {
+		if c.end = err; err != nil {
 			return
 		}
 	}
@@ -95,16 +91,12 @@ func (c *lines) Read(ctx context.Context) (jsonrpc.Message, error) {
 			return nil, ctx.Err()
 		case <-c.closed:
 			return nil, io.EOF
-		case f, more := <-c.frames:
+		case line, more := <-c.input:
 			if !more {
 				c.awaitAnswers()
 				return nil, c.end
 			}
-			if f.err != nil { // the last frame
-				c.end = f.err
-				close(c.frames)
-			}
-			if msg, err := c.message(f.line); msg != nil || err != nil {
+			if msg, err := c.message(line); msg != nil || err != nil {
 				return msg, err
 			}
 		}
@@ -266,7 +258,7 @@ func (c *lines) Write(_ context.Context, msg jsonrpc.Message) error {
 	if one.delivery.Done != nil {
 		one.delivery.Done()
 	}
-	c.answered.add(one.id, one.delivery)
+	c.answered.Add(string(one.id), one.delivery)
 	return nil
 }
 

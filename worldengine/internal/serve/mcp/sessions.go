@@ -1,7 +1,6 @@
 package mcp
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -10,6 +9,8 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
+
+	"worldengine/worldengine/internal/kit/recent"
 )
 
 // session is a session over HTTP. Handler.mu guards the members without a comment.
@@ -24,51 +25,25 @@ type session struct {
 	expiry     *time.Timer
 	gone       bool
 
-	mu   sync.Mutex
-	last answeredCalls // guarded by mu
+	answered answeredCalls
 }
 
-// answeredCall is a call whose answer the host got, unless it cancelled the call at the same moment.
-type answeredCall struct {
-	id       jsontext.Value
-	delivery Delivery
-}
-
-// answeredCalls are the last calls of a session that were answered.
-type answeredCalls []answeredCall
+// answeredCalls are the last calls of a session whose answers the host got, by their ids. If the host cancels one, it
+// ignores the answer, which it got at the same moment.
+type answeredCalls struct{ *recent.Map[string, Delivery] }
 
 // maxAnswered is how many answered calls a session remembers.
 const maxAnswered = 64
 
-func (a *answeredCalls) add(id jsontext.Value, d Delivery) {
-	*a = append(*a, answeredCall{id, d})
-	*a = (*a)[max(len(*a)-maxAnswered, 0):]
+func newAnsweredCalls() answeredCalls {
+	return answeredCalls{recent.NewMap[string, Delivery](maxAnswered)}
 }
 
-// cancelled notes that the host gives up a call, and ignores its answer.
+// cancelled notes that the host gives up a call.
 func (a answeredCalls) cancelled(id jsontext.Value) {
-	for _, call := range a {
-		if bytes.Equal(call.id, id) && call.delivery.Lost != nil {
-			call.delivery.Lost()
-		}
+	if delivery, _ := a.Get(string(id)); delivery.Lost != nil {
+		delivery.Lost()
 	}
-}
-
-// answered remembers an answered call.
-func (s *session) answered(id jsontext.Value, d Delivery) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.last.add(id, d)
-}
-
-// cancelled notes a notification that the host gives up a call.
-func (s *session) cancelled(m *message) {
-	if m.Method != "notifications/cancelled" {
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.last.cancelled(m.Params.RequestID)
 }
 
 // initialized reports whether the host has initialized the session.
@@ -86,7 +61,8 @@ func (h *Handler) open(r *http.Request, caller Caller) (*session, error) {
 		return nil, err
 	}
 	config.Answers = h
-	s := &session{id: rand.Text(), caller: caller, unanswered: 1, created: time.Now(), used: time.Now()}
+	s := &session{id: rand.Text(), caller: caller, unanswered: 1, created: time.Now(), used: time.Now(),
+		answered: newAnsweredCalls()}
 	config.sessionID = s.id
 	s.tools = New(config)
 	h.mu.Lock()

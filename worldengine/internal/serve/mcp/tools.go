@@ -1,6 +1,7 @@
 package mcp
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -38,7 +39,8 @@ type Config struct {
 
 // Answers knows whether a host got the answer to a call.
 type Answers interface {
-	// Expect has delivery called when it is known whether the host got the answer to a call.
+	// Expect has delivery called when it is known whether the host got the answer to a call. The last delivery of a
+	// call counts.
 	Expect(call *sdk.CallToolRequest, delivery Delivery)
 }
 
@@ -58,9 +60,7 @@ const maxSent = 1000
 
 // New returns the tools of a session.
 func New(config Config) *Tools {
-	if config.Actor == "" {
-		config.Actor = DefaultActor
-	}
+	config.Actor = cmp.Or(config.Actor, DefaultActor)
 	if config.Open == nil {
 		config.Open = NewProposals("", nil)
 	}
