@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"slices"
 	"strings"
-	"time"
 
 	natsserver "github.com/nats-io/nats-server/v2/server"
 
@@ -31,8 +30,10 @@ func (e *NATS) Clients(
 		return nil, err
 	}
 	own := []string{e.accounts.engine.Public, e.accounts.asking.Public}
-	type named struct{ user, name string }
-	all := map[named]*messages.Client{}
+	all := clients{}
+	for _, one := range more {
+		all.add(one)
+	}
 	for _, c := range connections.Conns {
 		if slices.Contains(own, c.AuthorizedUser) {
 			continue
@@ -44,13 +45,11 @@ func (e *NATS) Clients(
 		if directory == nil && c.AuthorizedUser == e.accounts.operator.Public {
 			user, role = "local operator", wire.Operator
 		}
-		key := named{user, c.Name}
-		if all[key] == nil {
-			all[key] = &messages.Client{User: user, Role: string(role), Name: c.Name}
-		}
-		count(all[key], c, wire.ApplySubject(world, ""))
+		one := clientOf(c, wire.ApplySubject(world, ""))
+		one.User, one.Role = user, string(role)
+		all.add(one)
 	}
-	list := append([]messages.Client{}, more...)
+	list := []messages.Client{}
 	for _, client := range all {
 		slices.Sort(client.Towns)
 		client.Towns = slices.Compact(client.Towns)
@@ -64,19 +63,33 @@ func (e *NATS) Clients(
 	return list[:min(len(list), maxClients)], nil
 }
 
-// count adds a connection to its client. applying begins the subjects on which commands are applied.
-func count(client *messages.Client, c *natsserver.ConnInfo, applying string) {
-	seen := func(at time.Time) {
-		client.LastSeen = max(client.LastSeen, runevents.Timestamp(at))
-	}
-	if c.Stop != nil {
-		seen(*c.Stop)
+// clients are clients by their users and names.
+type clients map[[2]string]*messages.Client
+
+// add adds a client, or its connections if the client is known.
+func (all clients) add(one messages.Client) {
+	key := [2]string{one.User, one.Name}
+	known := all[key]
+	if known == nil {
+		all[key] = &one
 		return
 	}
-	seen(c.LastActivity)
-	client.Connections++
-	if start := runevents.Timestamp(c.Start); client.Since == "" || start < client.Since {
-		client.Since = start
+	if known.Since == "" || one.Since != "" && one.Since < known.Since {
+		known.Since = one.Since
+	}
+	known.LastSeen = max(known.LastSeen, one.LastSeen)
+	known.Connections += one.Connections
+	known.Towns = append(known.Towns, one.Towns...)
+}
+
+// clientOf returns the client of a connection, without its user. applying begins the subjects on which commands
+// are applied.
+func clientOf(c *natsserver.ConnInfo, applying string) messages.Client {
+	if c.Stop != nil {
+		return messages.Client{Name: c.Name, LastSeen: runevents.Timestamp(*c.Stop)}
+	}
+	client := messages.Client{
+		Name: c.Name, Connections: 1, Since: runevents.Timestamp(c.Start), LastSeen: runevents.Timestamp(c.LastActivity),
 	}
 	for _, subject := range c.Subs {
 		token, applies := strings.CutPrefix(subject, applying)
@@ -84,4 +97,5 @@ func count(client *messages.Client, c *natsserver.ConnInfo, applying string) {
 			client.Towns = append(client.Towns, id)
 		}
 	}
+	return client
 }

@@ -340,34 +340,23 @@ func (g *Gate) Forget(world string) {
 	}
 }
 
-// Clients returns the hosts of a world's sessions, as world.clients shows them.
-func (g *Gate) Clients(world string) (list []messages.Client) {
+// Clients returns the host of each session of a world, as world.clients shows clients.
+func (g *Gate) Clients(world string) (hosts []messages.Client) {
 	if g == nil {
 		return nil
 	}
-	type named struct{ user, host string }
-	all := map[named]*messages.Client{}
-	for _, s := range g.Sessions() {
+	for _, s := range g.handler.Sessions() {
 		if s.World != world {
 			continue
 		}
-		key, since, used := named{s.User, s.Host}, runevents.Timestamp(s.Since), runevents.Timestamp(s.Used)
-		if all[key] == nil {
-			user, role, _ := g.config.Directory.User(s.User, world)
-			all[key] = &messages.Client{User: user, Role: string(role), Name: "mcp " + s.Host, Since: since}
-		}
-		c := all[key]
-		c.Connections++
-		c.Since, c.LastSeen = min(c.Since, since), max(c.LastSeen, used)
+		user, role, _ := g.config.Directory.User(s.User, world)
+		hosts = append(hosts, messages.Client{
+			User: user, Role: string(role), Name: "mcp " + s.Host, Connections: 1,
+			Since: runevents.Timestamp(s.Since), LastSeen: runevents.Timestamp(s.Used),
+		})
 	}
-	for _, c := range all {
-		list = append(list, *c)
-	}
-	return list
+	return hosts
 }
-
-// Sessions returns the sessions, in no order.
-func (g *Gate) Sessions() []mcp.Session { return g.handler.Sessions() }
 
 // Drain refuses requests from now on, and ends the open streams. Unanswered calls go on.
 func (g *Gate) Drain() { g.handler.Drain() }

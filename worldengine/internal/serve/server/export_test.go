@@ -6,6 +6,8 @@ import (
 
 	natsserver "github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
+
+	"worldengine/worldengine/wire"
 )
 
 // SetStartWait sets how long the start of a server waits for an existing NATS that is not there.
@@ -60,9 +62,9 @@ func (s *Server) IndexInUse(ctx context.Context) (nc *nats.Conn, world, dir stri
 	return s.conn, s.config.Engine.World, s.only().engine.Storage.IndexDir
 }
 
-// Models returns the users of the sessions of language models.
+// Models returns the users of the sessions of language models in the main world.
 func (s *Server) Models() (users []string) {
-	for _, c := range s.models.Sessions() {
+	for _, c := range s.models.Clients(wire.DefaultWorld) {
 		users = append(users, c.User)
 	}
 	return users
