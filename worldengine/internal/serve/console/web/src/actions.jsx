@@ -31,6 +31,34 @@ export function download(name, text, type = "application/json") {
   setTimeout(() => URL.revokeObjectURL(url), 1000);
 }
 
+/** Returns the last error of an action, and a function that runs an action and keeps its error. */
+export function useAttempt() {
+  const [error, setError] = useState(null);
+  const attempt = async (action) => {
+    setError(null);
+    try {
+      return await action();
+    } catch (why) {
+      setError(why);
+      return undefined;
+    }
+  };
+  return [error, attempt];
+}
+
+/** Runs work(runId) for each run, one after another. It returns the answers, and the runs that were refused, with their errors. */
+export async function forRuns(runIds, work) {
+  const [answers, refused] = [[], []];
+  for (const runId of runIds) {
+    try {
+      answers.push(await work(runId));
+    } catch (error) {
+      refused.push({ runId, error });
+    }
+  }
+  return { answers, refused };
+}
+
 /** The runs of several for which something was refused, and why. */
 export function Refused({ runs }) {
   if (runs.length === 0) return null;

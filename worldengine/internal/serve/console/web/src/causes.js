@@ -19,14 +19,15 @@ export function causesOf(status) {
   const said = (problem) => noPlugin > 0 && ofPlugins.test(problem) || urgent.has(ofAlert.exec(problem)?.[1]);
   const all = problems.filter((p) => !said(p)).map((text) => ({ kind: "problem", tone: "bad", grave: true, text }));
   if (noPlugin > 0) all.push(absence(pluginsAbsent, noPlugin));
-  for (const alert of open) all.push({ kind: "alert", tone: toneOf[alert.severity] ?? "calm", grave: urgent.has(alert.code), alert });
+  for (const alert of open) all.push({ kind: "alert", tone: severities[alert.severity] ?? "calm", grave: urgent.has(alert.code), alert });
   if (inDoubt > 0 && !listed.has("APPLY_IN_DOUBT")) all.push({ kind: "inDoubt", tone: "bad", count: inDoubt });
   if (paused > 0) all.push({ kind: "paused", tone: "wait", count: paused, pauses: townsPaused });
   if (approvals?.count > 0) all.push({ kind: "approvals", tone: "wait", count: approvals.count, since: approvals.since });
   return all.sort((a, b) => order.indexOf(a.tone) - order.indexOf(b.tone)); // it is stable
 }
 
-const toneOf = { P1: "bad", P2: "wait", P3: "calm" };
+/** The tones of the severities of alerts. */
+export const severities = { P1: "bad", P2: "wait", P3: "calm" };
 const order = ["bad", "wait", "calm"];
 
 /** The towns without their plugin, which may well have one cause. */

@@ -1,9 +1,9 @@
-import { useEffect, useMemo, useState } from "preact/hooks";
-import { useLoad } from "./load.js";
+import { useMemo, useState } from "preact/hooks";
+import { useLoad, useOften } from "./load.js";
 import { Plot } from "./plot.jsx";
 import { inAddress, rangeOf, samplesFor, spans, wholeMinutes, within } from "./range.js";
 import { href, route, setQuery } from "./route.js";
-import { ask, session } from "./session.js";
+import { ask } from "./session.js";
 import { useStore } from "./store.js";
 import { Time, count, duration, zone } from "./text.jsx";
 import { Trouble } from "./ui.jsx";
@@ -20,10 +20,7 @@ export function Graphs({ townId }) {
   const { from, to } = rangeOf(query);
   const zoomed = from !== undefined;
   const list = useLoad(() => ask("world.samples", { townId, ...samplesFor({ from }, span, Date.now()) }), [townId, span, from], "samples");
-  useEffect(() => {
-    const timer = setInterval(() => { if (!document.hidden && session.get().link === "live") list.reload(); }, again);
-    return () => clearInterval(timer);
-  }, [list.reload]);
+  useOften(list.reload, again);
   const shown = useMemo(() => list.data && within(list.data.samples, list.data.stepMs, { from, to }), [list.data, from, to]);
   return (
     <section class="graphs">

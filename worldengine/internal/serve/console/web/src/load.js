@@ -43,6 +43,14 @@ export function useSoon(work, ms = 300) {
   }, [ms]);
 }
 
+/** Calls work by time while the page is looked at, and connected. */
+export function useOften(work, ms) {
+  useEffect(() => {
+    const timer = setInterval(() => { if (!document.hidden && session.get().link === "live") work(); }, ms);
+    return () => clearInterval(timer);
+  }, [work, ms]);
+}
+
 /** Runs work(item) for each item, a few at a time. */
 export async function eachOf(items, work, atOnce = 4) {
   const waiting = [...items];

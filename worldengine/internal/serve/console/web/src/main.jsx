@@ -6,7 +6,7 @@ import { help } from "./keys.js";
 import { Overview } from "./pages/overview.jsx";
 import { Later, loadMore } from "./later.jsx";
 import { useSoon } from "./load.js";
-import { href, route } from "./route.js";
+import { areas, href, route } from "./route.js";
 import { Search } from "./search.jsx";
 import { can, session, signOut, start } from "./session.js";
 import { useStatus } from "./status.js";
@@ -32,7 +32,7 @@ function Page({ path }) {
 
 /** Returns what the browser calls a page, in its tabs and its history. */
 function titleOf([area, id, sub]) {
-  const name = [...areas, ["clients", "Clients"]].find(([a]) => a === (area ?? ""))?.[1] ?? "No such page";
+  const name = areas.find(([a]) => a === (area ?? ""))?.[1] ?? "No such page";
   if (!id) return name;
   if (area === "runs") return `Run ${visible(id).slice(0, 8)}`;
   return `${sub === "history" ? "History of " : ""}${visible(id).slice(0, 60)}`;
@@ -42,8 +42,6 @@ function titleOf([area, id, sub]) {
 function takeFocus() {
   if (document.activeElement === document.body) document.getElementById("main")?.focus({ preventScroll: true });
 }
-
-const areas = [["", "Overview"], ["towns", "Towns"], ["runs", "Runs"], ["send", "Send", "handoff"], ["approvals", "Approvals", "approval.list"], ["alerts", "Alerts", "alert.list"]];
 
 function App() {
   const { phase, config, me, link, why, worlds, world, client } = useStore(session);
@@ -68,7 +66,7 @@ function App() {
       <header>
         {worlds ? <Later page="Chooser" quiet /> : <a class="brand" href={href([])}><Said text={config.world} most={24} /></a>}
         <nav aria-label="Pages">
-          {client && areas.filter(([, , verb]) => !verb || can(verb)).map(([area, name]) => (
+          {client && areas.filter(([area, , verb]) => area !== "clients" && (!verb || can(verb))).map(([area, name]) => (
             <a key={area} href={href(area ? [area] : [])} aria-current={(path[0] ?? "") === area ? "page" : undefined}>
               {name}<Badge of={area} />
             </a>

@@ -1,6 +1,12 @@
 import { turn } from "./kept.js";
 import { createStore } from "./store.js";
 
+/** The pages of a world: the first part of the path, the name, and the verb that the user has to have the right to. */
+export const areas = [
+  ["", "Overview"], ["towns", "Towns"], ["runs", "Runs"], ["send", "Send", "handoff"], ["approvals", "Approvals", "approval.list"],
+  ["alerts", "Alerts", "alert.list"], ["clients", "Clients", "world.clients"],
+];
+
 const decode = (part) => {
   try {
     return decodeURIComponent(part);

@@ -12,6 +12,9 @@ export function rowOf(run) {
   };
 }
 
+/** The statuses of results. */
+export const resultStatuses = ["executed", "failed", "rejected", "stale", "duplicate"];
+
 /** The reason of runs that may be tried again: no game could be reached. */
 export const mayRetry = "PLUGIN_UNAVAILABLE";
 

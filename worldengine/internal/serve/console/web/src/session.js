@@ -291,5 +291,8 @@ export function can(verb) {
   return Boolean(me?.verbs.includes(verb) && !(me.read && ofAllTowns.includes(verb)));
 }
 
+/** The name in which the user decides and gives signals. */
+export const actor = () => session.get().me.user ?? "console";
+
 /** Asks a verb. */
 export const ask = (verb, body, options) => session.get().client.request(verb, body, options);

@@ -1,25 +1,20 @@
 import { proposalTypes, runStatuses } from "../../../../../client/js/contract.gen.mjs";
 import { idOfRuns } from "./find.js";
-import { href } from "./route.js";
+import { areas, href } from "./route.js";
+import { resultStatuses } from "./rows.js";
 import { can } from "./session.js";
 import { visible } from "./visible.js";
 
 /** How many towns and runs are suggested. */
 const most = { towns: 6, runs: 3 };
 
-const results = ["executed", "failed", "rejected", "stale", "duplicate"];
-const places = [
-  ["Overview", []], ["Towns", ["towns"]], ["Runs", ["runs"]], ["Send", ["send"], "handoff"], ["Approvals", ["approvals"], "approval.list"],
-  ["Alerts", ["alerts"], "alert.list"], ["Clients", ["clients"], "world.clients"],
-];
-
 /** Returns the pages whose name or filter begins with a text, as {kind, name, href}. */
 export function suggestedPages(text, may = can) {
   const wanted = text.toLowerCase();
   const begins = (word) => word.toLowerCase().startsWith(wanted);
   return [
-    ...places.filter(([name, , verb]) => begins(name) && (!verb || may(verb))).map(([name, path]) => ({ kind: "page", name, href: href(path) })),
-    ...[...results, ...runStatuses].filter(begins).map((status) => ({ kind: "runs", name: status.toLowerCase(), href: href(["runs"], { status }) })),
+    ...areas.filter(([, name, verb]) => begins(name) && (!verb || may(verb))).map(([area, name]) => ({ kind: "page", name, href: href(area ? [area] : []) })),
+    ...[...resultStatuses, ...runStatuses].filter(begins).map((status) => ({ kind: "runs", name: status.toLowerCase(), href: href(["runs"], { status }) })),
     ...Object.entries(proposalTypes).filter(([type, { name }]) => begins(name) || begins(type)).map(([type, { name }]) => ({ kind: "runs", name, href: href(["runs"], { type }) })),
   ].slice(0, 4);
 }

@@ -73,9 +73,6 @@ const tones = {
   CANCELLED: "calm",
 };
 
-/** The tones of the severities of alerts. */
-export const severities = { P1: "bad", P2: "wait", P3: "calm" };
-
 /** A reason, where it says more than the status beside it. */
 export function Reason({ code, status, most = 48 }) {
   if (!code || code === String(status).toUpperCase()) return null;

@@ -2,12 +2,13 @@ import { useEffect, useState } from "preact/hooks";
 import { alertMeanings } from "../../../../../../client/js/contract.gen.mjs";
 import { Dialog } from "../actions.jsx";
 import { alertAdvice } from "../advice.gen.js";
+import { severities } from "../causes.js";
 import { feed } from "../feed.js";
 import { useLoad, useSoon } from "../load.js";
 import { href } from "../route.js";
-import { ask, can, session } from "../session.js";
+import { actor, ask, can } from "../session.js";
 import { reload as reloadStatus } from "../status.js";
-import { Age, Said, Short, Time, count, counted, severities, zone } from "../text.jsx";
+import { Age, Said, Short, Time, count, counted, zone } from "../text.jsx";
 import { Asking, Empty, Heading, Trouble } from "../ui.jsx";
 
 const mostAlerts = 1000;
@@ -98,8 +99,7 @@ function Acknowledge({ alerts, onAcked }) {
   const open = alerts.flatMap((a) => [...a.open]);
   if (!can("alert.ack") || (open.length === 0 && !asked)) return null;
   const done = async (reason) => {
-    const actorId = session.get().me.user ?? "console";
-    for (const seq of asked) onAcked(await ask("alert.ack", { seq, actorId, reason }));
+    for (const seq of asked) onAcked(await ask("alert.ack", { seq, actorId: actor(), reason }));
     reloadStatus();
   };
   return (

@@ -5,7 +5,7 @@ import { difference } from "../diff.js";
 import { eachOf, useLoad } from "../load.js";
 import { href, route, setQuery } from "../route.js";
 import { What, nameOf } from "../runtable.jsx";
-import { ask, can, session } from "../session.js";
+import { actor, ask, can, session } from "../session.js";
 import { reload as reloadStatus } from "../status.js";
 import { useStore } from "../store.js";
 import { Age, Reason, Said, Short, Status, Time, count, counted, visible, zone } from "../text.jsx";
@@ -48,9 +48,8 @@ export function Approvals() {
   const told = (a, what, outcome) => setDone((all) => [
     { decision: what, ...outcome, key: `${keyOf(a)} ${outcome.signalId ?? Date.now()}`, command: a.command }, ...all].slice(0, mostDone));
   const decideOne = async (a, what, reason) => {
-    const { client, me } = session.get();
-    told(a, what, await client.decide(a.handoffId, what, {
-      townId: a.townId, handoffHash: a.handoffHash, reason, submit: what === "approve", actorId: me.user ?? "console",
+    told(a, what, await session.get().client.decide(a.handoffId, what, {
+      townId: a.townId, handoffHash: a.handoffHash, reason, submit: what === "approve", actorId: actor(),
     }));
   };
   const decide = async (all, what, reason) => {

@@ -1,7 +1,7 @@
 import { useState } from "preact/hooks";
-import { Dialog, Refused } from "../actions.jsx";
+import { Dialog, Refused, forRuns } from "../actions.jsx";
 import { ended, mayRetry } from "../rows.js";
-import { ask, can, session } from "../session.js";
+import { actor, ask, can } from "../session.js";
 import { count, counted } from "../text.jsx";
 import { RetryButton } from "./retry.jsx";
 
@@ -20,15 +20,7 @@ export function Chosen({ rows, onClear, onDone }) {
   if (rows.length === 0 && refused.length === 0) return null;
   const done = () => { onClear(); onDone(); };
   const cancel = async (reason) => {
-    const errors = [];
-    for (const runId of asked) {
-      try {
-        await ask("run.cancel", { runId, reason, actorId: session.get().me.user ?? "console" });
-      } catch (error) {
-        errors.push({ runId, error });
-      }
-    }
-    setRefused(errors);
+    setRefused((await forRuns(asked, (runId) => ask("run.cancel", { runId, reason, actorId: actor() }))).refused);
     done();
   };
   return (

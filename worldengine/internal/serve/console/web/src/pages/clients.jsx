@@ -1,7 +1,6 @@
-import { useEffect } from "preact/hooks";
-import { useLoad } from "../load.js";
+import { useLoad, useOften } from "../load.js";
 import { href } from "../route.js";
-import { ask, can, session } from "../session.js";
+import { ask, can } from "../session.js";
 import { Age, Said, Time, count, zone } from "../text.jsx";
 import { Asking, Empty, Heading, Trouble } from "../ui.jsx";
 
@@ -12,10 +11,7 @@ const named = 5;
 
 export function Clients() {
   const list = useLoad(async () => (can("world.clients") ? (await ask("world.clients")).clients : []), []);
-  useEffect(() => {
-    const timer = setInterval(() => { if (!document.hidden && session.get().link === "live") list.reload(); }, again);
-    return () => clearInterval(timer);
-  }, [list.reload]);
+  useOften(list.reload, again);
   if (!can("world.clients")) return <><Heading title="Clients" /><Empty>This user may not see who is connected. An operator or an observer of all towns may.</Empty></>;
   return (
     <>

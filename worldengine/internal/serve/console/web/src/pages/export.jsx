@@ -1,5 +1,5 @@
 import { useRef, useState } from "preact/hooks";
-import { download } from "../actions.jsx";
+import { download, useAttempt } from "../actions.jsx";
 import { session } from "../session.js";
 import { count } from "../text.jsx";
 import { Trouble } from "../ui.jsx";
@@ -10,7 +10,7 @@ const most = 50_000;
 /** Saves the runs that pass a filter as JSON lines, the newest first. Pressed again, it stops and saves what it has. */
 export function ExportButton({ filter, name }) {
   const [got, setGot] = useState(null); // how many are there, while it goes on
-  const [trouble, setTrouble] = useState(null);
+  const [trouble, attempt] = useAttempt();
   const stop = useRef(false);
   const save = async () => {
     if (got !== null) {
@@ -18,18 +18,15 @@ export function ExportButton({ filter, name }) {
       return;
     }
     stop.current = false;
-    setTrouble(null);
     setGot(0);
-    const lines = [];
-    try {
+    await attempt(async () => {
+      const lines = [];
       for await (const run of session.get().client.runs({ ...filter, limit: 200 })) {
         if (lines.push(`${JSON.stringify(run)}\n`) % 1000 === 0) setGot(lines.length);
         if (stop.current || lines.length === most) break;
       }
       download(`${name}.jsonl`, lines, "application/jsonl");
-    } catch (error) {
-      setTrouble(error);
-    }
+    });
     setGot(null);
   };
   return (

@@ -1,6 +1,6 @@
 import { useState } from "preact/hooks";
 import { Dialog } from "../actions.jsx";
-import { ask, can, session } from "../session.js";
+import { actor, ask, can } from "../session.js";
 import { reload as reloadStatus } from "../status.js";
 
 /** Pauses and resumes a town, or the world. A user without the right is not offered it. control is a load of control.get. */
@@ -15,7 +15,7 @@ export function PauseButton({ control, townId }) {
     ? `The handoffs that wait for ${what} are judged at once, in their order.`
     : `New handoffs for ${what} wait until it is resumed; commands that a game is applying end as they would.`;
   const done = async (reason) => {
-    await ask(verb, { ...(townId && { townId }), reason, actorId: session.get().me.user ?? "console" });
+    await ask(verb, { ...(townId && { townId }), reason, actorId: actor() });
     control.reload();
     reloadStatus();
   };

@@ -1,7 +1,7 @@
 import { useState } from "preact/hooks";
-import { Dialog, Refused } from "../actions.jsx";
+import { Dialog, Refused, forRuns, useAttempt } from "../actions.jsx";
 import { mayRetry } from "../rows.js";
-import { ask, can, session } from "../session.js";
+import { actor, ask, can, session } from "../session.js";
 import { counted } from "../text.jsx";
 import { Trouble } from "../ui.jsx";
 
@@ -24,32 +24,20 @@ async function retryable(filter) {
 export function RetryButton({ runIds, filter, label, onDone }) {
   const [asked, setAsked] = useState(null); // the runs that the dialog is about
   const [finding, setFinding] = useState(false);
-  const [trouble, setTrouble] = useState(null);
+  const [trouble, attempt] = useAttempt();
   const [refused, setRefused] = useState([]);
   if (!can("run.retry") || (runIds.length === 0 && !filter)) return null;
   const one = asked?.length === 1;
   const open = async () => {
-    setTrouble(null);
     setFinding(true);
-    try {
-      setAsked(filter ? await retryable(filter) : runIds);
-    } catch (error) {
-      setTrouble(error);
-    }
+    await attempt(async () => setAsked(filter ? await retryable(filter) : runIds));
     setFinding(false);
   };
   const send = async (reason) => {
-    const [made, errors] = [[], []];
-    for (const runId of asked) {
-      try {
-        made.push((await ask("run.retry", { runId, reason, actorId: session.get().me.user ?? "console" })).runId);
-      } catch (error) {
-        if (one) throw error;
-        errors.push({ runId, error });
-      }
-    }
-    setRefused(errors);
-    onDone(made);
+    const retried = await forRuns(asked, (runId) => ask("run.retry", { runId, reason, actorId: actor() }));
+    if (one && retried.refused.length > 0) throw retried.refused[0].error;
+    setRefused(retried.refused);
+    onDone(retried.answers.map((run) => run.runId));
   };
   return (
     <>

@@ -1,6 +1,6 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { eventTones } from "../../../../../../client/js/contract.gen.mjs";
-import { Command, Copy, Dialog, download } from "../actions.jsx";
+import { Command, Copy, Dialog, download, useAttempt } from "../actions.jsx";
 import { Awaited } from "../away.jsx";
 import { difference } from "../diff.js";
 import { EventList } from "../eventlist.js";
@@ -9,7 +9,7 @@ import { useLoad, useSoon } from "../load.js";
 import { go, href } from "../route.js";
 import { ended, inDoubt, mayRetry } from "../rows.js";
 import { nameOf } from "../runtable.jsx";
-import { ask, can, session } from "../session.js";
+import { actor, ask, can, session } from "../session.js";
 import { quoted } from "../shell.js";
 import { useStore } from "../store.js";
 import { Reason, Said, Short, Status, Time, count, duration, visible, visibleJSON, zone } from "../text.jsx";
@@ -53,16 +53,8 @@ export function Run({ runId }) {
   const soon = useSoon(run.reload, 300);
   useEffect(() => { if (behind) soon(); }, [last, run.data]);
   const [cancelling, setCancelling] = useState(false);
-  const [problem, setProblem] = useState(null);
-  const orSay = (work) => async () => {
-    setProblem(null);
-    try {
-      return await work();
-    } catch (error) {
-      setProblem(error);
-      return undefined;
-    }
-  };
+  const [problem, attempt] = useAttempt();
+  const attempted = (action) => () => attempt(action);
   const pending = run.data?.status === "RUNNING" && (run.data.steps ?? []).some((step) => step.stepId === "apply" && step.status === "RUNNING");
   const waits = pending || run.data?.status === "PENDING" || run.data?.status === "PAUSED" && run.data.substatus !== "DRAINING";
   const { appendedBy, ...metadata } = run.data?.metadata ?? {};
@@ -79,10 +71,10 @@ export function Run({ runId }) {
             <Menu label="Copy">
               <Copy label="as handoffctl" text={`handoffctl${toWorld} run get ${quoted(runId)}`} />
               <Copy label="as nats request" text={`nats request worldengine.v1.${world}.run.get ${quoted(JSON.stringify({ runId }))}`} />
-              <Copy label="as JSON" text={orSay(async () => JSON.stringify({ run: run.data, events: await everyEvent(runId) }, null, 2))} />
-              {outcome.status && <Copy label="as a fixture" text={orSay(() => fixtureOf(runId))} />}
+              <Copy label="as JSON" text={attempted(async () => JSON.stringify({ run: run.data, events: await everyEvent(runId) }, null, 2))} />
+              {outcome.status && <Copy label="as a fixture" text={attempted(() => fixtureOf(runId))} />}
             </Menu>
-            {outcome.status && <button type="button" onClick={orSay(async () => download(`fixture-${runId.slice(0, 8)}.json`, await fixtureOf(runId)))}>Save as a fixture</button>}
+            {outcome.status && <button type="button" onClick={attempted(async () => download(`fixture-${runId.slice(0, 8)}.json`, await fixtureOf(runId)))}>Save as a fixture</button>}
           </>
         )}
         {waits && can("run.cancel") && <button type="button" onClick={() => setCancelling(true)}>Cancel the run</button>}
@@ -94,7 +86,7 @@ export function Run({ runId }) {
           says={pending
             ? "The agent is answered RUN_CANCELLED, and the handoff's key stays free. Where the game may have the command this is refused: look at the game, then use handoffctl run cancel --force."
             : "The agent is answered RUN_CANCELLED. Nothing was judged, and the handoff's key stays free."}
-          onDone={async (reason) => { await ask("run.cancel", { runId, reason, actorId: session.get().me.user ?? "console" }); run.reload(); }} />
+          onDone={async (reason) => { await ask("run.cancel", { runId, reason, actorId: actor() }); run.reload(); }} />
       )}
       <Trouble error={run.error} retry={run.reload} />
       <Trouble error={problem} />

@@ -2,7 +2,7 @@ import { useMemo, useState } from "preact/hooks";
 import { proposalTypes, runStatuses, signals } from "../../../../../../client/js/contract.gen.mjs";
 import { inAddress, inRequest, rangeOf } from "../range.js";
 import { go, href, route, setQuery } from "../route.js";
-import { mayRetry } from "../rows.js";
+import { mayRetry, resultStatuses } from "../rows.js";
 import { mostRows } from "../runlist.js";
 import { RunTable, nameOf } from "../runtable.jsx";
 import { session } from "../session.js";
@@ -15,7 +15,7 @@ import { ExportButton } from "./export.jsx";
 import { RetryButton } from "./retry.jsx";
 
 const named = (values, text) => Object.fromEntries(values.map((v) => [v, text(v)]));
-const statuses = named(["executed", "failed", "rejected", "stale", "duplicate", ...runStatuses], (s) => s.toLowerCase() + (s === "FAILED" ? " (run)" : ""));
+const statuses = named([...resultStatuses, ...runStatuses], (s) => s.toLowerCase() + (s === "FAILED" ? " (run)" : ""));
 const types = named([...Object.keys(proposalTypes), ...signals], nameOf);
 const since = { "the last hour": 3600e3, today: 864e5, "the last week": 6048e5 };
 const ages = { "the last hour": "the last hour", today: "the last 24 hours", "the last week": "the last week" };

@@ -1,5 +1,5 @@
 import { useEffect, useState } from "preact/hooks";
-import { useLoad } from "../load.js";
+import { useLoad, useOften } from "../load.js";
 import { href, route } from "../route.js";
 import { askOf, listWorlds, session } from "../session.js";
 import { useStore } from "../store.js";
@@ -13,14 +13,6 @@ const lastHourAgain = 60_000;
 const mostHours = 40;
 /** From how many worlds on they can be filtered. */
 const many = 8;
-
-/** Calls work by time while the page is looked at, and connected. */
-function useOften(work, ms) {
-  useEffect(() => {
-    const timer = setInterval(() => { if (!document.hidden && session.get().link === "live") work(); }, ms);
-    return () => clearInterval(timer);
-  }, [work, ms]);
-}
 
 /** The worlds as they are now: at first as they were when the user signed in. */
 function useWorlds() {
