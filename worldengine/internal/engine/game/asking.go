@@ -20,8 +20,8 @@ func (x *Execution) askPlugin(ctx context.Context) (more bool) {
 		return false
 	}
 	x.noteSent()
-	x.action = x.plugin.Requested(time.Now(), x.sendRequest())
-	x.due, x.unreached = x.action.Wait, false // a plugin that has the request and is silent counts as present
+	x.attempt.action = x.attempt.plugin.Requested(time.Now(), x.sendRequest())
+	x.due, x.gameMissing = x.attempt.action.Wait, false // a plugin that has the request and is silent counts as present
 	d.Absences.NoteWait(x.TownID, messages.AbsentPlugin{})
 	return len(x.replies) > 0 // those of an earlier attempt
 }
@@ -29,8 +29,8 @@ func (x *Execution) askPlugin(ctx context.Context) (more bool) {
 func (x *Execution) sendRequest() error {
 	d := x.dispatcher
 	now := d.stepper.Now()
-	x.command.Deadline = now.Add(time.Until(x.plugin.Deadline()))
-	data, err := x.command.MarshalWire(now)
+	x.attempt.command.Deadline = now.Add(time.Until(x.attempt.plugin.Deadline()))
+	data, err := x.attempt.command.MarshalWire(now)
 	if err == nil {
 		subject := wire.ApplySubject(d.stepper.Log.World, wire.TownToken(x.TownID))
 		err = d.config.Router.Ask(subject, x, x.Pending.Attempt, data)
@@ -42,7 +42,7 @@ func (x *Execution) sendRequest() error {
 // receive handles the replies that have come. A plugin's reply before an attempt has begun, or while
 // the execution is postponed, is handled later.
 func (x *Execution) receive(ctx context.Context) {
-	for !x.over && x.outcome == nil && x.waitingSince.IsZero() && (x.plugin != nil || x.console.inFlight) {
+	for !x.over && x.outcome == nil && x.waitingSince.IsZero() && (x.attempt.plugin != nil || x.console.inFlight) {
 		select {
 		case r := <-x.replies:
 			if r.console != nil {
@@ -58,23 +58,23 @@ func (x *Execution) receive(ctx context.Context) {
 
 // replied handles a reply to an attempt's request, or the lack of one.
 func (x *Execution) replied(ctx context.Context, r Reply) {
-	d, p, now := x.dispatcher, x.plugin, time.Now()
+	d, p, now := x.dispatcher, x.attempt.plugin, time.Now()
 	isAnswer := r.Msg != nil && !isNoResponders(r.Msg)
 	switch {
 	case isAnswer:
-		x.action = p.Replied(now, r.Msg.Data, r.Attempt)
+		x.attempt.action = p.Replied(now, r.Msg.Data, r.Attempt)
 	case r.Msg != nil:
-		x.action = p.NoResponders(now, r.Attempt)
+		x.attempt.action = p.NoResponders(now, r.Attempt)
 	default:
-		x.action = p.TimedOut(now)
+		x.attempt.action = p.TimedOut(now)
 	}
-	x.due = x.action.Wait
+	x.due = x.attempt.action.Wait
 	x.noteReach(p.Reach(false))
-	if err := x.action.Invalid; err != nil {
+	if err := x.attempt.action.Invalid; err != nil {
 		d.config.Logger.Warn("a plugin's answer is invalid, and counts as silence", "town", x.TownID,
 			"run", x.RunID, x.Trace.LogAttr(), "error", err)
 	}
-	over := x.action.Over
+	over := x.attempt.action.Over
 	switch noPlugin, trouble := p.NoPlugin(); {
 	case noPlugin:
 		said := "No plugin is subscribed for the town."
@@ -83,7 +83,7 @@ func (x *Execution) replied(ctx context.Context, r Reply) {
 		} else if last := x.Pending.LastFailure; last != nil {
 			said = last.Message
 		}
-		x.lacksGame(ctx, said, max(x.action.Wait.Sub(now), 0), over != nil)
+		x.lacksGame(ctx, said, max(x.attempt.action.Wait.Sub(now), 0), over != nil)
 	case isAnswer:
 		x.hasGame(ctx)
 	}
@@ -101,7 +101,7 @@ func (x *Execution) replied(ctx context.Context, r Reply) {
 // pause. With over, the attempt has ended.
 func (x *Execution) lacksGame(ctx context.Context, said string, pause time.Duration, over bool) {
 	d := x.dispatcher
-	x.unreached = true
+	x.gameMissing = true
 	d.Absences.NoteAbsent(ctx, x.Subject, 1+d.config.Queue.TownDepth(x.TownID), over)
 	d.Absences.NoteWait(x.TownID, messages.AbsentPlugin{Attempt: x.Pending.Attempt, Said: said,
 		NextAt: runevents.Timestamp(d.stepper.Now().Add(pause))})
@@ -110,18 +110,18 @@ func (x *Execution) lacksGame(ctx context.Context, said string, pause time.Durat
 
 // hasGame records that the last request found a game.
 func (x *Execution) hasGame(ctx context.Context) {
-	x.unreached = false
+	x.gameMissing = false
 	x.dispatcher.Absences.NotePresent(ctx, x.Subject)
 }
 
 // finishAttempt ends the attempt with an outcome, which is committed next.
-func (x *Execution) finishAttempt(v apply.AttemptResult) {
+func (x *Execution) finishAttempt(result apply.AttemptResult) {
 	d := x.dispatcher
-	v.Attempt, v.At = x.Pending.Attempt, d.stepper.Now()
-	x.outcome, x.due, x.plugin, x.unreached = &v, time.Time{}, nil, false
+	result.Attempt, result.At = x.Pending.Attempt, d.stepper.Now()
+	x.outcome, x.due, x.attempt.plugin, x.gameMissing = &result, time.Time{}, nil, false
 	x.commits.Reset()
 	d.Absences.NoteWait(x.TownID, messages.AbsentPlugin{})
 	if d.config.Metrics != nil {
-		d.config.Metrics.Attempt(x.via, v, time.Since(x.attemptStart))
+		d.config.Metrics.Attempt(x.via, result, time.Since(x.attempt.start))
 	}
 }

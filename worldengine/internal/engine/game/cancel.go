@@ -13,8 +13,8 @@ import (
 	"worldengine/worldengine/internal/store/commitlog"
 )
 
-// cancelWait bounds an operator's wait until it is known whether a request has arrived.
-const cancelWait = 3 * time.Second
+// cancelTimeout bounds an operator's wait until it is known whether a request has arrived.
+const cancelTimeout = 3 * time.Second
 
 // cancellation is an operator's signal that waits until it is known whether a request has arrived.
 type cancellation struct {
@@ -33,7 +33,7 @@ type cancellation struct {
 func (d *Dispatcher) Cancel(ctx, caller context.Context, s *machine.Signal, done func(error)) {
 	x := d.Execution(s.TownID)
 	if x == nil || x.RunID != s.RunID {
-		current, err := d.load(ctx, s.TownID, s.RunID)
+		current, err := d.loadForRun(ctx, s.TownID, s.RunID)
 		if err == nil && current.Pending != nil {
 			err = d.Adopt(ctx, s.TownID, current)
 		}
@@ -44,24 +44,24 @@ func (d *Dispatcher) Cancel(ctx, caller context.Context, s *machine.Signal, done
 		x = d.Execution(s.TownID)
 	}
 	if x != nil && x.RunID == s.RunID {
-		x.cancel(ctx, &cancellation{s, time.Now().Add(cancelWait), caller, done})
+		x.cancelOrDefer(ctx, &cancellation{s, time.Now().Add(cancelTimeout), caller, done})
 		return
 	}
-	_, err := d.cancel(ctx, nil, s) // there is nothing to cancel, or this writer stops
+	_, err := d.commitCancel(ctx, nil, s) // there is nothing to cancel, or this writer stops
 	done(err)
 }
 
-// cancel cancels the run, or notes the cancellation until it is known whether a request has arrived.
-func (x *Execution) cancel(ctx context.Context, c *cancellation) {
+// cancelOrDefer cancels the run, or notes the cancellation until it is known whether a request has arrived.
+func (x *Execution) cancelOrDefer(ctx context.Context, c *cancellation) {
 	if x.reach == apply.ReachUnknown && !c.Force && time.Now().Before(c.until) {
 		x.deferredCancels = append(x.deferredCancels, c)
 		return
 	}
-	answer, err := x.dispatcher.cancel(ctx, x, c.Signal)
+	answer, err := x.dispatcher.commitCancel(ctx, x, c.Signal)
 	switch {
 	case err != nil:
 		refused := errors.As(err, new(*machine.RefusedError)) || errors.Is(err, commitlog.ErrContended)
-		x.unconfirmed = x.unconfirmed || !refused && !c.Force
+		x.unconfirmedCancel = x.unconfirmedCancel || !refused && !c.Force
 	case answer != nil:
 		x.release(ctx, true, *answer, nil)
 	default:
@@ -72,24 +72,24 @@ func (x *Execution) cancel(ctx context.Context, c *cancellation) {
 
 // decideDeferred decides about the deferred cancellations.
 func (x *Execution) decideDeferred(ctx context.Context) {
-	noted := x.deferredCancels
+	deferred := x.deferredCancels
 	x.deferredCancels = nil
-	for _, c := range noted {
+	for _, c := range deferred {
 		switch {
 		case c.caller.Err() != nil:
 			c.done(c.caller.Err())
 		case x.over:
-			_, err := x.dispatcher.cancel(ctx, nil, c.Signal)
+			_, err := x.dispatcher.commitCancel(ctx, nil, c.Signal)
 			c.done(err)
 		default:
-			x.cancel(ctx, c)
+			x.cancelOrDefer(ctx, c)
 		}
 	}
 }
 
-// cancel commits that the run that s is about is cancelled. x is the run's execution, nil if there
+// commitCancel commits that the run that s is about is cancelled. x is the run's execution, nil if there
 // is none.
-func (d *Dispatcher) cancel(
+func (d *Dispatcher) commitCancel(
 	ctx context.Context, x *Execution, s *machine.Signal,
 ) (answer *machine.Answer, err error) {
 	err = d.stepper.Log.Retry(ctx, func() error {
@@ -98,7 +98,7 @@ func (d *Dispatcher) cancel(
 			return err
 		}
 		// Read after the tail: a handoff that was judged by then is pending here, or its run is closed.
-		current, err := d.load(ctx, s.TownID, s.RunID)
+		current, err := d.loadForRun(ctx, s.TownID, s.RunID)
 		if err != nil {
 			return err
 		}
@@ -126,7 +126,7 @@ func (d *Dispatcher) cancel(
 		out, err := d.stepper.Step(ctx, current, in)
 		if err = cmp.Or(err, s.RefusedBy(out.Refused)); err == nil && out.Answer != nil {
 			answer = out.Answer
-			d.concluded(alerts.Subject{TownID: s.TownID, HandoffID: answer.Result.HandoffID,
+			d.alertInDoubt(alerts.Subject{TownID: s.TownID, HandoffID: answer.Result.HandoffID,
 				RunID: s.RunID, Trace: p.Run.Trace}, answer)
 		}
 		return err
@@ -134,19 +134,19 @@ func (d *Dispatcher) cancel(
 	return answer, err
 }
 
-// confirm commits a record behind a cancellation that the log has not confirmed, so that the
+// outrunCancel commits a record behind a cancellation that the log has not confirmed, so that the
 // cancellation loses its race if it is still on its way.
-func (x *Execution) confirm(ctx context.Context, current *machine.Town) error {
-	if !x.unconfirmed {
+func (x *Execution) outrunCancel(ctx context.Context, current *machine.Town) error {
+	if !x.unconfirmedCancel {
 		return nil
 	}
 	err := x.step(ctx, *current, &machine.RecordReach{CleanStop: current.Pending.CleanStop})
-	x.unconfirmed = err != nil
+	x.unconfirmedCancel = err != nil
 	return err
 }
 
-// load loads a town; nothing if its id is not known. A pending command of another run counts as none.
-func (d *Dispatcher) load(
+// loadForRun loads a town; nothing if its id is not known. A pending command of another run counts as none.
+func (d *Dispatcher) loadForRun(
 	ctx context.Context, townID, runID string,
 ) (current machine.Town, err error) {
 	if townID != "" {

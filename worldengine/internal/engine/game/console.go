@@ -46,8 +46,8 @@ func (x *Execution) askConsole() (more bool) {
 			Reason: apply.ReasonPluginUnavailable, Message: "No console is configured.",
 		}})
 	default:
-		command := x.command
-		x.request(func(ctx context.Context) (r consoleReply) {
+		command := x.attempt.command
+		x.callConsole(func(ctx context.Context) (r consoleReply) {
 			var refused *apply.Answer
 			if r.session, refused, r.err = console.Login(ctx, command); refused != nil {
 				r.answer = *refused
@@ -62,8 +62,8 @@ func (x *Execution) askConsole() (more bool) {
 	return true
 }
 
-// request makes a request to the console, for at most Retry.Deadline. Its end comes as a reply.
-func (x *Execution) request(make func(ctx context.Context) consoleReply) {
+// callConsole makes a request to the console, for at most Retry.Deadline. Its end comes as a reply.
+func (x *Execution) callConsole(make func(ctx context.Context) consoleReply) {
 	d := x.dispatcher
 	x.console.end()
 	var ctx context.Context
@@ -86,12 +86,12 @@ func (x *Execution) consoleReplied(ctx context.Context, r *consoleReply) {
 			r.session.Close()
 			x.abandon(ctx)
 			return
-		case x.unconfirmed:
+		case x.unconfirmedCancel:
 			r.session.Close()
 			return
 		default:
 			x.noteSent()
-			x.request(func(ctx context.Context) consoleReply {
+			x.callConsole(func(ctx context.Context) consoleReply {
 				answer, err := r.session.Send(ctx)
 				return consoleReply{answer: answer, sent: true, err: err}
 			})

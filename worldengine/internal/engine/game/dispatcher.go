@@ -138,7 +138,7 @@ func (d *Dispatcher) Adopt(ctx context.Context, townID string, current machine.T
 	case p == nil:
 		return nil
 	case x != nil:
-		x.follow(p)
+		x.followLog(p)
 	default:
 		var err error
 		if x, err = d.newExecution(townID, current); err != nil {
@@ -162,7 +162,7 @@ func (d *Dispatcher) adoptLater(left *Execution) {
 			"error", err)
 		return
 	}
-	x.unclaimed, x.paused, x.due = true, nil, x.reread
+	x.unclaimed, x.paused, x.due = true, nil, x.reads.next
 	d.start(x)
 }
 

@@ -22,13 +22,13 @@ const maxCommitPause = 5 * time.Second
 // commit commits the outcome of an attempt: the end of the handoff, or the next attempt. It reports
 // whether the execution goes on at once.
 func (x *Execution) commit(ctx context.Context) (more bool) {
-	d, v := x.dispatcher, x.outcome
-	err := d.stepper.Log.Retry(ctx, func() error { return x.commitOnce(ctx, v) })
+	d, result := x.dispatcher, x.outcome
+	err := d.stepper.Log.Retry(ctx, func() error { return x.commitOnce(ctx, result) })
 	switch {
 	case err == nil:
 		return !x.over
-	case errors.Is(err, commitlog.ErrRecordTooLarge) && v.Applied && v.Snapshot != nil:
-		v.Applied, v.Failure = false, &apply.Failure{
+	case errors.Is(err, commitlog.ErrRecordTooLarge) && result.Applied && result.Snapshot != nil:
+		result.Applied, result.Failure = false, &apply.Failure{
 			Reason:  apply.ReasonPluginStateInvalid,
 			Message: "The reported state is too large to be stored.",
 		}
@@ -42,7 +42,7 @@ func (x *Execution) commit(ctx context.Context) (more bool) {
 
 // commitOnce tries the commit with the cached state of the town. It returns ErrLostRace if that
 // state is behind the log.
-func (x *Execution) commitOnce(ctx context.Context, v *apply.AttemptResult) error {
+func (x *Execution) commitOnce(ctx context.Context, result *apply.AttemptResult) error {
 	d := x.dispatcher
 	current, err := d.stepper.Towns.Get(ctx, x.TownID)
 	if err == nil {
@@ -51,28 +51,28 @@ func (x *Execution) commitOnce(ctx context.Context, v *apply.AttemptResult) erro
 	if err != nil || x.over || x.outcome == nil {
 		return err
 	}
-	if unanswered(v.Failure) && !d.stepper.Serves() {
+	if unanswered(result.Failure) && !d.stepper.Serves() {
 		x.abandon(ctx) // a suspended server has asked too seldom; the next writer asks again
 		return nil
 	}
-	v.Reached = v.Reached || x.reach == apply.MayBeReached
-	out, err := d.stepper.Step(ctx, current, d.stepper.Input(x.TownID, nil, &machine.Outcome{AttemptResult: *v}))
+	result.Reached = result.Reached || x.reach == apply.MayBeReached
+	out, err := d.stepper.Step(ctx, current, d.stepper.Input(x.TownID, nil, &machine.Outcome{AttemptResult: *result}))
 	if err != nil {
 		return err
 	}
 	if out.Answer == nil {
 		x.outcome, x.Pending = nil, out.After.Pending
-		x.record(ctx, false)
+		x.recordAttempt(ctx, false)
 		x.awaitAttempt()
 		return nil
 	}
-	if v.Embodiment != nil && out.Answer.Result.Executed && out.Answer.Embodiment == nil {
+	if result.Embodiment != nil && out.Answer.Result.Executed && out.Answer.Embodiment == nil {
 		d.config.Logger.Warn("the embodiment that a plugin reported is left out: "+
 			"it must be {backendHint?: string|null, "+
 			"actions?: [object]} of 16 KiB at most", "town", x.TownID, "run", x.RunID,
 			x.Trace.LogAttr())
 	}
-	d.concluded(x.Subject, out.Answer)
+	d.alertInDoubt(x.Subject, out.Answer)
 	x.finish(ctx, *out.Answer, nil)
 	return nil
 }
@@ -83,8 +83,8 @@ func unanswered(failed *apply.Failure) bool {
 		failed.Reason == apply.ReasonPluginUnavailable)
 }
 
-// concluded alerts operators to a failure that they have to look at.
-func (d *Dispatcher) concluded(about alerts.Subject, answer *machine.Answer) {
+// alertInDoubt alerts operators to a failure that they have to look at.
+func (d *Dispatcher) alertInDoubt(about alerts.Subject, answer *machine.Answer) {
 	switch answer.Result.ReasonCode {
 	case apply.ReasonRCONInDoubt, apply.ReasonPluginTimeout:
 		d.config.Alerts.RaiseOnce(alerts.InDoubt.Alert(about, "{why}", answer.Failed.Message))
@@ -134,9 +134,9 @@ func (x *Execution) endElsewhere(ctx context.Context) error {
 	return nil
 }
 
-// record stores that the earlier attempts have failed and, if started is set, that the present one
-// has started. If record fails, the run's next commit stores both.
-func (x *Execution) record(ctx context.Context, started bool) {
+// recordAttempt stores that the earlier attempts have failed and, if started is set, that the present one
+// has started. If it fails, the run's next commit stores both.
+func (x *Execution) recordAttempt(ctx context.Context, started bool) {
 	d := x.dispatcher
 	err := d.stepper.Log.Retry(ctx, func() error {
 		return x.step(ctx, machine.Town{State: x.before, Pending: x.Pending},

@@ -1,0 +1,120 @@
+package game
+
+import (
+	"context"
+	"time"
+
+	"worldengine/worldengine/internal/core/apply"
+	"worldengine/worldengine/internal/core/machine"
+	"worldengine/worldengine/internal/kit/backoff"
+	"worldengine/worldengine/internal/store/alerts"
+	"worldengine/worldengine/messages"
+)
+
+// townReads says when the town is read from the log again.
+type townReads struct {
+	next   time.Time
+	err    error           // of the last read; nil if it succeeded
+	failed backoff.Backoff // the pauses between two reads that fail
+}
+
+// readTown is loadTown, and outrunCancel if the next step is due. While the log is silent, it asks the log less
+// and less often, and repeats its error at once in between: the requests behind the command have their turns.
+func (x *Execution) readTown(ctx context.Context, isDue bool) (current machine.Town, err error) {
+	again := !time.Now().Before(x.reads.next)
+	if x.reads.err != nil && !again {
+		return current, x.reads.err
+	}
+	fresh := isDue && !x.isFirst() || again
+	if current, err = x.loadTown(ctx, fresh); err == nil && isDue && !x.over {
+		err = x.outrunCancel(ctx, &current)
+	}
+	if x.reads.err = err; err != nil {
+		x.reads.next = time.Now().Add(x.reads.failed.Next())
+	} else if fresh {
+		x.reads.next = time.Now().Add(x.dispatcher.config.Retry.Resend)
+		x.reads.failed.Reset()
+	}
+	return current, err
+}
+
+// isFirst reports whether the next request is the first one of all for the command: this writer has
+// just committed the command, so its town need not be read again.
+func (x *Execution) isFirst() bool {
+	return !x.unclaimed && x.attempt.command == nil && x.Pending.Attempt == 1 && x.via != apply.RCON &&
+		x.waitingSince.IsZero() && !x.unconfirmedCancel
+}
+
+// loadTimeout bounds a load, which has a worker meanwhile.
+const loadTimeout = 2 * time.Second
+
+// loadTown makes the execution agree with its town, as this writer knows the town or, with fresh, as the
+// log has it. It raises an alert if the command outlasts the drain timeout of a pause.
+func (x *Execution) loadTown(ctx context.Context, fresh bool) (current machine.Town, err error) {
+	d, load := x.dispatcher, x.dispatcher.stepper.Towns.Get
+	if fresh {
+		load = d.stepper.Log.Load
+	}
+	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
+	defer cancel()
+	defer context.AfterFunc(d.ctx, cancel)()
+	if current, err = load(ctx, x.TownID); err == nil {
+		err = d.Adopt(ctx, x.TownID, current)
+	}
+	if err != nil || x.over {
+		return current, err
+	}
+	if by := d.config.WorldPause.Effective(current); by != nil && !by.Draining(time.Now()) {
+		paused := "the world"
+		if current.Paused != nil {
+			paused = x.TownID
+		}
+		timeout := time.Duration(by.DrainTimeoutMs) * time.Millisecond
+		d.config.Alerts.RaiseOnce(alerts.DrainTimeout.Alert(alerts.Subject{RunID: by.SignalID},
+			"{timeout}", timeout.String(), "{paused}", paused))
+	}
+	return current, nil
+}
+
+// followLog goes on with the pending command as the log has it. If another writer has begun the next
+// attempt, the present one ends, unless its outcome is that the command was applied.
+func (x *Execution) followLog(p *apply.Pending) {
+	next := p.Attempt != x.Pending.Attempt
+	if x.Pending = p; !next || x.outcome != nil && x.outcome.Applied {
+		return
+	}
+	x.dispatcher.stepper.Towns.Forget(x.TownID)
+	x.outcome = nil
+	x.awaitAttempt()
+}
+
+// pauseRun pauses the run of the command, or resumes it if by is nil, unless the log has that already. If
+// the log does not answer, the next turn tries again.
+func (x *Execution) pauseRun(ctx context.Context, by *messages.PausedBy) {
+	if x.paused != nil && *x.paused == (by != nil) {
+		return
+	}
+	d := x.dispatcher
+	err := d.stepper.Log.Retry(ctx, func() error {
+		tail, err := d.stepper.Log.Tail(ctx, x.RunID, x.Pending.Emitted)
+		if err != nil {
+			return err
+		}
+		// The town is read after the tail, since another writer may have resumed it.
+		current, err := d.loadForRun(ctx, x.TownID, x.RunID)
+		if err != nil {
+			return err
+		}
+		by = d.config.WorldPause.Effective(current)
+		in := d.stepper.Input(x.TownID, nil, &machine.RunPause{By: by})
+		in.Tail = &tail
+		_, err = d.stepper.Step(ctx, current, in)
+		return err
+	})
+	if err == nil {
+		x.paused = new(by != nil)
+	} else if ctx.Err() == nil {
+		d.config.Logger.Warn("a pause, or its end, is not recorded in a run yet; will try again",
+			"town", x.TownID, "run", x.RunID, x.Trace.LogAttr(), "error", err)
+	}
+}
