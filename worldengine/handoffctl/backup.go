@@ -17,7 +17,6 @@ import (
 	"worldengine/worldengine/internal/kit/platform"
 	"worldengine/worldengine/internal/store/backup"
 	"worldengine/worldengine/internal/store/commitlog"
-	"worldengine/worldengine/internal/store/fsck"
 	"worldengine/worldengine/wire"
 )
 
@@ -70,9 +69,14 @@ func (t table) manifest(m *backup.Manifest, dir string) {
 		m.World, m.World, platform.ShellQuote(dir))
 }
 
-// incomplete returns an error if a backup lacks messages.
+// incomplete returns an error if a backup lacks messages. It names the towns whose last message could not be read.
 func incomplete(m *backup.Manifest) error {
-	return failedIf(len(m.Unreadable) > 0, "%s", lacks(m.Unreadable))
+	var towns []string
+	for _, u := range m.Unreadable {
+		towns = append(towns, fmt.Sprintf("%s (log sequence %d)", cmp.Or(u.Town, u.Subject), u.Sequence))
+	}
+	return failedIf(towns != nil, "the backup is made, and has what can be read; the last message of these towns was "+
+		"changed on the disk, so a restore has them as they were before it, or not at all: %s", strings.Join(towns, ", "))
 }
 
 // copied is the outcome for one world of a backup of several.
@@ -134,16 +138,4 @@ func (c *backupCommand) worlds(ctx context.Context, a *app, js jetstream.JetStre
 		}
 	}
 	return slices.Compact(slices.Sorted(slices.Values(c.Worlds))), nil
-}
-
-// lacks names the towns whose last message a backup could not read.
-func lacks(all []fsck.Unreadable) string {
-	var towns []string
-	for _, u := range all {
-		towns = append(towns, fmt.Sprintf("%s (log sequence %d)",
-			cmp.Or(u.Town, u.Subject), u.Sequence))
-	}
-	return "the backup is made, and has what can be read; the last message of these towns was " +
-		"changed on the disk, so a restore has them as they were before it, or not at all: " +
-		strings.Join(towns, ", ")
 }

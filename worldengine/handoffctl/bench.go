@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/nats-io/nats.go"
-
 	"worldengine/worldengine/internal/kit/natsconn"
 	"worldengine/worldengine/internal/serve/embedded"
 	"worldengine/worldengine/internal/serve/server"
@@ -28,19 +26,14 @@ func (c *benchCommand) Run(ctx context.Context, a *app) (err error) {
 		defer func() { err = errors.Join(err, end()) }()
 		a.flags.Server, a.flags.Connection = srv.URL(), natsconn.Options{}
 	}
-	report, err := bench.Run(ctx, &c.Config, a.benchTarget())
+	report, err := bench.Run(ctx, &c.Config, bench.Target{
+		World: a.flags.World, Timeout: a.flags.Timeout, Dial: a.dial, DialStreams: a.dialStreams,
+	})
 	if err != nil {
 		return err
 	}
 	return a.conclude(report, func(t table) { t.bench(report) },
 		failedIf(report.Wrong > 0, "wrong answers: %d", report.Wrong))
-}
-
-// benchTarget is the world of the flags.
-func (a *app) benchTarget() bench.Target {
-	return bench.Target{World: a.flags.World, Timeout: a.flags.Timeout,
-		Dial:        func(name string) (*nats.Conn, error) { return a.dial(name) },
-		DialStreams: func(name string) (*nats.Conn, error) { return a.dialStreams(name) }}
 }
 
 // bench writes the report for people.
@@ -66,12 +59,10 @@ func (t table) bench(r *bench.Report) {
 	t.linef("")
 	t.linef("ratio\t%.3f executed handoffs per plain request-reply", r.Ratio)
 	t.linef("of append\t%s", ofAppend)
-	if r.Worlds != nil {
+	if w := r.Worlds; w != nil {
 		t.linef("worlds\t%.3f executed handoffs in %d worlds per one in one world, by the medians of the phases",
-			r.Worlds.OfOne, r.Worlds.Count)
-	}
-	if r.Worlds != nil && r.Worlds.FloodedP99 > 0 {
-		t.linef("fairness\t%.2f times the calm p99 while another world is flooded", r.Worlds.FloodedP99)
+			w.OfOne, w.Count)
+		t.lineIf(w.FloodedP99 > 0, "fairness\t%.2f times the calm p99 while another world is flooded", w.FloodedP99)
 	}
 	t.linef("processor\t%.0f µs a handoff (%s)", r.CPUMicros, whose)
 	t.lineIf(r.ServerCPUMicros > 0 && !r.InProcess, "\t%.0f µs a handoff (the server alone)", r.ServerCPUMicros)

@@ -170,15 +170,14 @@ func (c *approvalsCommand) Run(ctx context.Context, a *app, server *client.Clien
 			return []any{a.briefID(p.HandoffID), p.TownID, p.Status, p.At, p.Proposal.ActorID, p.Command,
 				p.DecidedBy, p.Reason, a.briefID(p.RunID)}
 		}
-		return []any{p.HandoffID, shortHash(p), p.TownID, p.Status, p.At, p.Expires, p.Proposal.ActorID,
+		hash := p.HandoffHash[:min(len(p.HandoffHash), shownOfHash)]
+		return []any{p.HandoffID, hash, p.TownID, p.Status, p.At, p.Expires, p.Proposal.ActorID,
 			p.Command, expectedOf(p)}
 	})
 }
 
-// shortHash returns the beginning of a proposal's handoffHash, which is enough for --hash.
-func shortHash(p *client.Approval) string {
-	return orDash(p.HandoffHash[:min(len(p.HandoffHash), 12)])
-}
+// shownOfHash is how much of a handoffHash is shown, which is enough for --hash.
+const shownOfHash = 12
 
 // expectedOf returns, in a line, the changes that a proposal would make by the rules.
 func expectedOf(p *client.Approval) string {

@@ -119,20 +119,13 @@ func (a *app) fail(err error) int {
 		strings.HasSuffix(sentence(err), details[0].Message) {
 		details = nil // the sentence has them
 	}
-	for _, line := range linesOf(details) {
-		fmt.Fprintf(a.err, "  %s\n", line)
+	for _, d := range details {
+		fmt.Fprintf(a.err, "  %s\n", d)
 	}
 	if hint := hintOf(code, err); hint != "" {
 		fmt.Fprintln(a.err, "  hint:", hint)
 	}
 	return status
-}
-
-func linesOf(details []schemas.Violation) (lines []string) {
-	for _, d := range details {
-		lines = append(lines, d.String())
-	}
-	return lines
 }
 
 // notef prints a note on standard error.

@@ -195,14 +195,6 @@ type newCommand struct {
 	Snapshot        string  `help:"Read the town's state from this file instead of the server: a snapshot.v1, or a reply of town get -o json." placeholder:"FILE"`
 }
 
-func proposalType(name string) (handoff.ProposalType, error) {
-	t, ok := handoff.ProposalTypeNamed(name)
-	if !ok {
-		return "", usagef("there is no proposal type %q, but %s", name, proposalVars()["types"])
-	}
-	return t, nil
-}
-
 // proposalVars returns the lists of proposal types and arguments in help texts.
 func proposalVars() kong.Vars {
 	var enum, types, arguments []string
@@ -226,20 +218,25 @@ func proposalVars() kong.Vars {
 }
 
 func (c *newCommand) Run(ctx context.Context, a *app) error {
-	kind, err := proposalType(c.Type)
-	if err != nil {
-		return err
+	kind, ok := handoff.ProposalTypeNamed(c.Type)
+	if !ok {
+		return usagef("there is no proposal type %q, but %s", c.Type, proposalVars()["types"])
 	}
 	current, err := c.state(ctx, a)
 	if err != nil {
 		return err
 	}
-	h, err := makeHandoff(handoff.Proposal{
+	proposal := handoff.Proposal{
 		SnapshotHash: current.Hash, DecisionEpoch: current.Epoch(), Type: kind, ActorID: c.Actor,
 		TownID: c.Town, Priority: c.Priority, Reason: c.Reason, ReasonTags: []string{"by_hand"},
-	}, c.Arg, !c.NoPreconditions)
+		Args: map[string]string{kind.ArgumentName(): c.Arg},
+	}
+	if !c.NoPreconditions {
+		proposal.Preconditions = kind.Preconditions(c.Arg)
+	}
+	h, err := handoff.New(proposal)
 	if err != nil {
-		return err
+		return invalid("the handoff", err)
 	}
 	for _, f := range town.Evaluate(h.Preconditions(), current.Snapshot) {
 		a.notef("this will be rejected now: %s", show(f.Detail))
@@ -256,22 +253,6 @@ func (c *newCommand) Run(ctx context.Context, a *app) error {
 		wire = indented
 	}
 	return a.printRaw(wire)
-}
-
-// makeHandoff makes the handoff of a proposal, with the argument of the proposal's type and, if
-// wanted, the preconditions that an agent would give.
-func makeHandoff(
-	p handoff.Proposal, argument string, preconditions bool,
-) (*handoff.Handoff, error) {
-	p.Args = map[string]string{p.Type.ArgumentName(): argument}
-	if preconditions {
-		p.Preconditions = p.Type.Preconditions(argument)
-	}
-	h, err := handoff.New(p)
-	if err != nil {
-		return nil, invalid("the handoff", err)
-	}
-	return h, nil
 }
 
 // state returns the town's state, from the file or the server.

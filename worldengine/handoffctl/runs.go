@@ -64,27 +64,19 @@ func (c *runEventsCommand) Run(ctx context.Context, a *app, server *client.Clien
 	if err != nil {
 		return err
 	}
-	events, all, err := eventsOf(ctx, server, runID, c.Limit)
+	events, err := first(server.RunEvents(ctx, runID, 0), c.Limit)
 	if err != nil {
 		return err
+	}
+	all := messages.Events{Events: []jsontext.Value{}} // as one reply
+	for _, e := range events {
+		all.Events, all.LastEventSeq = append(all.Events, e.JSON), e.RunSeq
 	}
 	return a.print(all, func(t table) {
 		list(t, "SEQ\tTIME\tEVENT\tSTEP\tPAYLOAD", events, func(e *client.Event) []any {
 			return []any{e.RunSeq, e.EmittedAt, e.EventType, e.StepID, a.brief(e.Payload)}
 		})
 	})
-}
-
-// eventsOf returns up to limit events of a run, or all if limit is 0. all is one reply with them.
-func eventsOf(
-	ctx context.Context, server *client.Client, runID string, limit uint,
-) (events []client.Event, all messages.Events, err error) {
-	all.Events = []jsontext.Value{}
-	events, err = first(server.RunEvents(ctx, runID, 0), limit)
-	for _, e := range events {
-		all.Events, all.LastEventSeq = append(all.Events, e.JSON), e.RunSeq
-	}
-	return events, all, err
 }
 
 type runListCommand struct {

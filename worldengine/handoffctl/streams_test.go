@@ -160,11 +160,11 @@ func TestFsck_Index(t *testing.T) {
 // An unreadable message is named by its town, or by its subject if that has no town.
 func TestBackup_Unreadable(t *testing.T) {
 	t.Parallel()
-	said := lacks([]fsck.Unreadable{
+	err := incomplete(&backup.Manifest{Unreadable: []fsck.Unreadable{
 		{Town: "fort", Subject: "world.main.log.fort", Sequence: 7},
 		{Subject: "world.main.control", Sequence: 9},
-	})
-	assert.Contains(t, said, ": fort (log sequence 7), world.main.control (log sequence 9)")
+	}})
+	assert.ErrorContains(t, err, ": fort (log sequence 7), world.main.control (log sequence 9)")
 }
 
 // A dead letter is a problem, and an alert of a storage that has recovered is none.

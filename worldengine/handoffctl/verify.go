@@ -61,8 +61,8 @@ func (t table) document(d *verify.Document) {
 	for _, id := range slices.Sorted(maps.Keys(d.IDs)) {
 		t.linef("  %s %s", id, show(d.IDs[id]))
 	}
-	for _, line := range linesOf(d.Violations) {
-		t.linef("  %s", line)
+	for _, violation := range d.Violations {
+		t.linef("  %s", violation)
 	}
 }
 

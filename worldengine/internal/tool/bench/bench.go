@@ -75,7 +75,7 @@ func (c *Config) WorldNames(first string) []string {
 type Target struct {
 	World             string
 	Timeout           time.Duration
-	Dial, DialStreams func(name string) (*nats.Conn, error)
+	Dial, DialStreams func(name string, more ...nats.Option) (*nats.Conn, error)
 }
 
 func (t *Target) client(nc *nats.Conn, world string) *client.Client {
