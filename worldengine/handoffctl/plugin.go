@@ -162,23 +162,16 @@ func (c *pluginCheckCommand) conclude(a *app, rows []conformance.Row) error {
 	for _, r := range rows {
 		count[r.Verdict]++
 	}
-	err := a.print(map[string]any{"subject": c.Subject, "rules": rows}, func(t table) {
-		t.linef("%d kept, %d broken, %d not seen", count[conformance.Pass], count[conformance.Fail],
-			count[conformance.Skip])
-		t.linef("the check saw only the answers: look in the game whether each command was applied " +
-			"once, also after a crash")
-	})
-	if err != nil {
-		return err
-	}
 	if rows[0].Answer == apply.Refused {
 		a.notef("the plugin refused the first command, so no command was seen that it applies: " +
 			"choose one with --type, --argument and --snapshot")
 	}
-	if n := count[conformance.Fail]; n > 0 {
-		return failedf("the plugin breaks %d of %d rules", n, len(rows))
-	}
-	return nil
+	kept, broken, skipped := count[conformance.Pass], count[conformance.Fail], count[conformance.Skip]
+	return a.conclude(map[string]any{"subject": c.Subject, "rules": rows}, func(t table) {
+		t.linef("%d kept, %d broken, %d not seen", kept, broken, skipped)
+		t.linef("the check saw only the answers: look in the game whether each command was applied " +
+			"once, also after a crash")
+	}, failedIf(broken > 0, "the plugin breaks %d of %d rules", broken, len(rows)))
 }
 
 // suite returns a suite with a case for each rule.

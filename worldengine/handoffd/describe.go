@@ -48,20 +48,25 @@ func (c *serveCommand) announce(
 		}
 		return
 	}
-	worlds := ""
+	var worlds text
 	if c.Worlds.several() {
-		worlds = describeWorlds(srv)
+		worlds.worlds(srv)
 	} else if engine := srv.Engine(); engine != nil {
 		config.Engine.Apply = engine.Settings().Apply
-		worlds = c.describeWorld(ctx, srv, engine, config)
+		worlds.world(ctx, srv, engine, &config)
 	}
-	fmt.Fprintf(out, "%s%s%s %s\n", c.describe(config, at, srv.HTTP()), worlds, state, url)
+	fmt.Fprintf(out, "%s%s%s %s\n", c.describe(config, at, srv.HTTP()), worlds.String(), state, url)
 }
 
-// describeWorld returns the settings and the towns of the only world, and a command to try.
-func (c *serveCommand) describeWorld(
-	ctx context.Context, srv *server.Server, engine *engine.Engine, config server.Config,
-) string {
+// text is a text of lines, each with its name in front.
+type text struct{ strings.Builder }
+
+func (t *text) line(name, format string, args ...any) {
+	fmt.Fprintf(t, "%-10s%s\n", name, fmt.Sprintf(format, args...))
+}
+
+// world writes the settings and the towns of the only world, and a command to try.
+func (t *text) world(ctx context.Context, srv *server.Server, engine *engine.Engine, config *server.Config) {
 	flags, world := "", config.Worlds.Names[0]
 	if url := natsconn.RedactURLs(srv.URL()); url != "nats://"+embedded.DefaultListen {
 		flags += " --server " + url
@@ -73,16 +78,17 @@ func (c *serveCommand) describeWorld(
 	if file := config.Worlds.Files[world]; file != "" {
 		towns += fmt.Sprintf(" (%d created from %s)", srv.Created(), file)
 	}
-	return fmt.Sprintf("%stowns     %s\ntry       handoffctl%s town list\n",
-		describeSettings(engine.Settings()), towns, flags)
+	t.line("settings", "%s", describeSettings(engine.Settings()))
+	t.line("towns", "%s", towns)
+	t.line("try", "handoffctl%s town list", flags)
 }
 
 // maxDescribed is how many worlds are described one by one.
 const maxDescribed = 20
 
-// describeWorlds returns the state of each of several worlds.
-func describeWorlds(srv *server.Server) string {
-	var b strings.Builder
+// worlds writes the state of each of several worlds.
+func (t *text) worlds(srv *server.Server) {
+	var states text
 	worlds, served := srv.Worlds(), 0
 	for i, world := range worlds {
 		state := "served"
@@ -92,10 +98,11 @@ func describeWorlds(srv *server.Server) string {
 			served++
 		}
 		if i < maxDescribed {
-			fmt.Fprintf(&b, "          %s: %s\n", world, state)
+			states.line("", "%s: %s", world, state)
 		}
 	}
-	return fmt.Sprintf("served    %d of %s\n%s", served, phrase.Counted(len(worlds), "world"), b.String())
+	t.line("served", "%d of %s", served, phrase.Counted(len(worlds), "world"))
+	t.WriteString(states.String())
 }
 
 // countTowns returns the number of towns, or why they cannot be counted in time.
@@ -115,39 +122,36 @@ func (c *serveCommand) check(ctx context.Context, out io.Writer, config server.C
 	if err != nil {
 		return err
 	}
-	settings := ""
+	var settings text
 	if len(config.Worlds.Files) > 0 {
 		files := slices.Sorted(maps.Values(config.Worlds.Files))
-		settings = fmt.Sprintf("towns     %d in %s\n", towns, strings.Join(files, ", "))
+		settings.line("towns", "%d in %s", towns, strings.Join(files, ", "))
 	}
 	for _, world := range config.Worlds.Names {
-		ofWorld, stored, err := c.checkSettings(ctx, config, world)
+		stored, err := c.checkSettings(ctx, config, world, &settings)
 		if err != nil {
 			return err
 		}
 		if !c.Worlds.several() {
 			config.Engine.Settings = stored
-		} else {
-			ofWorld = strings.Replace(ofWorld, "settings ", "settings  "+world+":", 1)
 		}
-		settings += ofWorld
 	}
 	at := c.Server.Embedded.Listen
 	if c.Server.External.URL != "" {
 		at = natsconn.RedactURLs(c.Server.External.URL)
 	}
 	_, err = fmt.Fprintf(out, "%s%sthe settings are valid; nothing was started\n",
-		c.describe(config, at, config.HTTP.Listen), settings)
+		c.describe(config, at, config.HTTP.Listen), settings.String())
 	return err
 }
 
-// checkSettings returns the settings with which a world would be served, also as text.
+// checkSettings returns the settings with which a world would be served, and writes them.
 func (c *serveCommand) checkSettings(
-	ctx context.Context, config server.Config, world string,
-) (text string, settings worldsettings.Settings, err error) {
-	given := config.Engine.Settings
+	ctx context.Context, config server.Config, world string, t *text,
+) (settings worldsettings.Settings, err error) {
+	given, of := config.Engine.Settings, ""
 	if c.Worlds.several() { // the settings of the command line are for new worlds
-		config.Engine.Settings = worldsettings.Settings{}
+		config.Engine.Settings, of = worldsettings.Settings{}, world+": "
 	}
 	plan, err := server.CheckSettings(ctx, config, world)
 	if err == nil && plan.New {
@@ -155,90 +159,91 @@ func (c *serveCommand) checkSettings(
 	}
 	switch {
 	case errors.Is(err, commitlog.ErrFormat), errors.Is(err, commitlog.ErrHalfRestored):
-		return "", given, err
+		return given, err
 	case err != nil:
-		return fmt.Sprintf("settings  not compared with the stored ones: %v\n", err), given, nil
+		t.line("settings", "%snot compared with the stored ones: %v", of, err)
+		return given, nil
 	}
 	if err := plan.Refusal(world, c.Engine.Storage.DiscardHistory); err != nil {
-		return "", given, err
+		return given, err
 	}
 	config.Engine.Settings = plan.Settings
 	if _, err := server.Check(config.Alone(world)); err != nil { // such as a world of rcon without a console
-		return "", given, err
+		return given, err
 	}
-	text = describeSettings(plan.Settings)
+	t.line("settings", "%s%s", of, describeSettings(plan.Settings))
 	if plan.Discards > 0 {
-		text += fmt.Sprintf("discards  %s of %s (--%s, --discard-history)\n",
-			phrase.Counted(plan.Discards, "message"), layout.LogStream(world),
-			worldsettings.HistorySetting)
+		t.line("discards", "%s of %s (--%s, --discard-history)", phrase.Counted(plan.Discards, "message"),
+			layout.LogStream(world), worldsettings.HistorySetting)
 	}
-	return text, plan.Settings, nil
+	return plan.Settings, nil
 }
 
 func describeSettings(settings worldsettings.Settings) string {
-	text := "settings "
+	var all []string
 	for _, s := range settings.List() {
-		text += " " + s.Name + "=" + s.Value
+		all = append(all, s.Name+"="+s.Value)
 	}
-	return text + "\n"
+	return strings.Join(all, " ")
 }
 
-// describe returns the world, its addresses, and those who may use them.
+// describe returns the worlds to serve, their addresses, and those who may use them.
 func (c *serveCommand) describe(config server.Config, at, console string) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s\n", describeNames(&config))
-	if c.Server.External.URL == "" {
-		fmt.Fprintf(&b, "listening %s (embedded NATS with JetStream)\n", at)
-		fmt.Fprintf(&b, "data      %s (sync: %s)\n", c.Server.Embedded.Data, c.Server.Embedded.Sync)
-	} else {
-		fmt.Fprintf(&b, "joined    %s\n", at)
+	var t text
+	several, name, names, world := c.Worlds.several(), "world", config.Worlds.Names, "<world>"
+	if config.Worlds.All {
+		names = append(slices.Clone(names), "all others of this NATS")
 	}
-	fmt.Fprintf(&b, "access    %s\napply     %s", whoConnects(&config),
-		cmp.Or(config.Engine.Apply, "as the world says"))
+	if several {
+		name = "worlds"
+	} else {
+		world = names[0]
+	}
+	t.line(name, "%s", strings.Join(names, ", "))
+	if c.Server.External.URL == "" {
+		t.line("listening", "%s (embedded NATS with JetStream)", at)
+		t.line("data", "%s (sync: %s)", c.Server.Embedded.Data, c.Server.Embedded.Sync)
+	} else {
+		t.line("joined", "%s", at)
+	}
+	t.line("access", "%s", whoConnects(&config))
 	if config.Engine.Apply == apply.Plugin {
-		world := append(config.Worlds.Names, "<world>")[0]
-		if c.Worlds.several() {
-			world = "<world>"
-		}
-		fmt.Fprintf(&b, " (asked on %s)", wire.ApplySubject(world, "<town token>"))
+		t.line("apply", "%s (asked on %s)", apply.Plugin, wire.ApplySubject(world, "<town token>"))
+	} else {
+		t.line("apply", "%s", cmp.Or(config.Engine.Apply, "as the world says"))
 	}
 	for _, world := range slices.Sorted(maps.Keys(config.Worlds.Consoles)) {
-		fmt.Fprintf(&b, "\nrcon      the console at %s", config.Worlds.Consoles[world].Address)
-		if c.Worlds.several() {
-			fmt.Fprintf(&b, ", for the world %s", world)
+		at := "the console at " + config.Worlds.Consoles[world].Address
+		if several {
+			at += ", for the world " + world
 		}
+		t.line("rcon", "%s", at)
 	}
-	b.WriteByte('\n')
-	models := ""
-	if console != "" {
-		models = "mcp       " + console + "/mcp"
-		if c.Worlds.several() {
-			models += "/<world>"
-		}
-		models += "\n"
-	}
-	switch {
-	case c.Server.External.URL != "" && c.Server.External.WebSocket == "" && console != "":
-		console = fmt.Sprintf("off: it takes --nats-websocket; %s has health and metrics", console)
-	case c.HTTP == "" && console != "" && !strings.HasSuffix(console, server.DefaultHTTP):
-		console += fmt.Sprintf(" (%s is taken)", server.DefaultHTTP)
-	}
-	fmt.Fprintf(&b, "console   %s\n%s", cmp.Or(console, "off"), models)
+	c.describeHTTP(&t, console)
 	if hooks := &config.Webhook; len(hooks.URLs) > 0 {
-		fmt.Fprintf(&b, "webhooks  %s (%s)\n", strings.Join(hooks.Names(), ", "), hooks.Format)
+		t.line("webhooks", "%s (%s)", strings.Join(hooks.Names(), ", "), hooks.Format)
 	}
-	return b.String()
+	return t.String()
 }
 
-// describeNames returns the names of the worlds to serve.
-func describeNames(config *server.Config) string {
+// describeHTTP writes the address of the console and the one for language models; "" if there is no HTTP.
+func (c *serveCommand) describeHTTP(t *text, at string) {
 	switch {
-	case config.Worlds.All:
-		return "worlds    " + strings.Join(append(slices.Clone(config.Worlds.Names), "all others of this NATS"), ", ")
-	case len(config.Worlds.Names) > 1:
-		return "worlds    " + strings.Join(config.Worlds.Names, ", ")
+	case at == "":
+		t.line("console", "off")
+		return
+	case c.Server.External.URL != "" && c.Server.External.WebSocket == "":
+		t.line("console", "off: it takes --nats-websocket; %s has health and metrics", at)
+	case c.HTTP == "" && !strings.HasSuffix(at, server.DefaultHTTP):
+		t.line("console", "%s (%s is taken)", at, server.DefaultHTTP)
+	default:
+		t.line("console", "%s", at)
 	}
-	return "world     " + config.Worlds.Names[0]
+	models := at + "/mcp"
+	if c.Worlds.several() {
+		models += "/<world>"
+	}
+	t.line("mcp", "%s", models)
 }
 
 // whoConnects names those who may connect.
