@@ -111,7 +111,7 @@ func (c *backupCommand) several(ctx context.Context, a *app, js jetstream.JetStr
 			if all[i].Manifest != nil {
 				t.manifest(all[i].Manifest, all[i].Dir)
 			}
-			t.lineIf(all[i].Error != "", "world %s: %s", all[i].World, show(all[i].Error))
+			t.lineIf(all[i].Error != "", "world %s: %s", all[i].World, all[i].Error)
 		}
 	}, failedIf(len(failed) > 0, "no whole backup was made of %s: %s", phrase.Counted(len(failed), "world"),
 		strings.Join(failed, ", ")))

@@ -122,7 +122,7 @@ func (c *runRetryCommand) Run(ctx context.Context, a *app) error {
 	request := messages.Signal{RunID: runID, Reason: c.Signal.Reason, ActorID: c.Signal.actor(a)}
 	return ask(ctx, a, wire.RunRetry, request, func(t table, got *client.Retried) {
 		if got.Result == nil {
-			t.linef("run %s tries %s again; it has no result yet", show(got.RunID), show(runID))
+			t.linef("run %s tries %s again; it has no result yet", got.RunID, runID)
 		} else {
 			t.ended(got.Result, got.RunID)
 		}
@@ -136,7 +136,7 @@ func (a *app) signal(
 ) error {
 	request.ActorID, request.Reason = by.actor(a), by.Reason
 	return ask(ctx, a, verb, request, func(t table, r *messages.Control) {
-		t.linef("%s (signal %s)", say(r), show(r.SignalID))
+		t.linef("%s (signal %s)", say(r), r.SignalID)
 	})
 }
 
@@ -242,22 +242,22 @@ func (a *app) decide(
 		if d.Decision == messages.Approve {
 			decided = "approved"
 		}
-		t.linef("%s %s in %s", decided, show(d.HandoffID), show(got.TownID))
+		t.linef("%s %s in %s", decided, d.HandoffID, got.TownID)
 		if got.Result != nil {
 			t.ended(got.Result, got.RunID)
 		} else if why := got.NotSubmitted; why != nil {
-			run := ""
+			var run cell
 			if got.RunID != "" {
-				run = ", run " + show(got.RunID)
+				run = cell(", run " + show(got.RunID))
 			}
-			t.linef("not executed yet%s: %s: %s", run, why.Code, show(why.Message))
+			t.linef("not executed yet%s: %s: %s", run, why.Code, why.Message)
 		}
 	})
 }
 
 // ended writes the result of an approved handoff that the server has executed.
 func (t table) ended(r *handoff.Result, runID string) {
-	t.linef("%s %s, run %s", r.Status, r.ReasonCode, show(runID))
+	t.linef("%s %s, run %s", r.Status, r.ReasonCode, runID)
 }
 
 const (

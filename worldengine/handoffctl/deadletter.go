@@ -76,7 +76,7 @@ func (c *deadLetterShowCommand) Run(ctx context.Context, a *app) error {
 		t.row("subject", letter.Subject)
 		t.row("reason", letter.Reason)
 		t.lineIf(letter.Size > 0, "size\t%d bytes, which no message may have", letter.Size)
-		t.linef("body\t%s", show(string(body)))
+		t.linef("body\t%s", string(body))
 	})
 }
 

@@ -111,7 +111,7 @@ func (a *app) printOutcome(ctx context.Context, server *client.Client, o *client
 	return a.print(answer, func(t table) {
 		a.writeOutcome(t, o)
 		if answer.Cause != nil {
-			t.linef("cause\t%s: %s", answer.Cause.Code, show(answer.Cause.Message))
+			t.linef("cause\t%s: %s", answer.Cause.Code, answer.Cause.Message)
 		}
 	})
 }
@@ -150,7 +150,7 @@ func (a *app) writeOutcome(t table, o *client.Outcome) {
 		t.row("actual", state(stale.ActualDecisionEpoch, stale.ActualSnapshotHash))
 	}
 	for _, f := range r.Evaluation.Preconditions.Failures {
-		t.linef("failure\t%s: %s", f.Kind, show(f.Detail))
+		t.linef("failure\t%s: %s", f.Kind, f.Detail)
 	}
 	if r.WorldState != nil {
 		t.row("world", state(r.WorldState.DecisionEpoch, r.WorldState.SnapshotHash))

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"reflect"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -80,7 +81,7 @@ func (a *app) conclude(answer any, text func(table), failure error) error {
 // cells ends the columns, and so does Flush.
 type table struct{ *tabwriter.Writer }
 
-// cell is a text that row does not change.
+// cell is a text that row and linef do not change.
 type cell string
 
 // row writes a line of cells. Their texts are shown as show does, "" as a dash.
@@ -105,7 +106,7 @@ func (t table) rowIf(condition bool, cells ...any) {
 
 // list writes rows below the names of their columns.
 func list[Row any](t table, columns string, rows []Row, cells func(*Row) []any) {
-	t.linef("%s", columns)
+	fmt.Fprintln(t, columns)
 	for i := range rows {
 		t.row(cells(&rows[i])...)
 	}
@@ -117,8 +118,15 @@ func printList[Row any](a *app, member string, rows []Row, columns string, cells
 	return a.print(map[string]any{member: rows}, func(t table) { list(t, columns, rows, cells) })
 }
 
-// linef writes a line of text.
-func (t table) linef(format string, args ...any) { fmt.Fprintf(t, format+"\n", args...) }
+// linef writes a line of text. Texts among its arguments are shown as show does, cells as they are.
+func (t table) linef(format string, args ...any) {
+	for i, arg := range args {
+		if v := reflect.ValueOf(arg); v.Kind() == reflect.String && v.Type() != reflect.TypeFor[cell]() {
+			args[i] = show(v.String())
+		}
+	}
+	fmt.Fprintf(t, format+"\n", args...)
+}
 
 // lineIf is linef if a condition holds.
 func (t table) lineIf(condition bool, format string, args ...any) {

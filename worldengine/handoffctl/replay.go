@@ -147,12 +147,12 @@ func (a *app) writeReport(t table, s *replay.Report) {
 	t.lineIf(s.Updated > 0, "%d updated: they expect what was answered", s.Updated)
 	for i := range s.Failures {
 		f := &s.Failures[i]
-		t.linef("\nfailed: %s\n  expected %s\n  got      %s", f.Fixture, f.Expected, show(f.Got))
+		t.linef("\nfailed: %s\n  expected %s\n  got      %s", f.Fixture, f.Expected, f.Got)
 		for _, d := range f.Differs {
-			t.linef("    %s", show(d))
+			t.linef("    %s", d)
 		}
 		for _, line := range f.FirstByte.Lines() {
-			t.linef("    %s", line)
+			t.linef("    %s", cell(line))
 		}
 	}
 }

@@ -33,7 +33,7 @@ func (c *runGetCommand) Run(ctx context.Context, a *app) error {
 		if run.Substatus != "" {
 			status += cell(", " + show(strings.ToLower(run.Substatus)))
 		}
-		t.linef("status\t%s %s", status, show(string(run.Metadata.Consistency)))
+		t.linef("status\t%s %s", status, run.Metadata.Consistency)
 		t.rowIf(run.PluginAbsentSince != "", "waits", "for a plugin: the town has had none since "+
 			show(run.PluginAbsentSince)+absenceOf(run.PluginAbsent))
 		if by := run.Metadata.AppendedBy; by != "" {
@@ -48,8 +48,7 @@ func (c *runGetCommand) Run(ctx context.Context, a *app) error {
 			if step.Error != nil {
 				why = step.Error.Code + ": " + step.Error.Message
 			}
-			t.linef("step %d\t%s\t%s\t%s", step.LogicalAttemptID, show(step.StepID),
-				show(string(step.Status)), show(why))
+			t.linef("step %d\t%s\t%s\t%s", step.LogicalAttemptID, step.StepID, step.Status, why)
 		}
 	})
 }

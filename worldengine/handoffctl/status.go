@@ -130,7 +130,7 @@ func (a *app) writeProblems(t table, s *messages.WorldReport) {
 			show(p.ActorID), p.Since.Format(time.RFC3339), orDash(p.Reason)), warn))
 	}
 	for _, p := range s.TownsPending {
-		t.linef("applying\tto %s, run %s", show(p.TownID), a.briefID(p.RunID))
+		t.linef("applying\tto %s, run %s", p.TownID, a.briefID(p.RunID))
 	}
 	if len(s.PluginsAbsent) > 0 {
 		t.row("no plugin", a.coloured(absences(s), warn))

@@ -95,7 +95,7 @@ func (t table) repaired(r *fsck.Report) {
 	t.linef("\nrepaired: %s put back\n", phrase.Counted(len(r.Repair.TownsRepaired), "town"))
 	for i := range r.Repair.TownsRepaired {
 		d := &r.Repair.TownsRepaired[i]
-		t.linef("town %s was put back to log sequence %d, day %d\n%s", show(d.Town), d.Restores,
+		t.linef("town %s was put back to log sequence %d, day %d\n%s", d.Town, d.Restores,
 			d.Day, lostText(d))
 	}
 	if r.Repair.After != nil {
@@ -113,7 +113,7 @@ func (t table) report(r *fsck.Report) {
 		n.Accepted, n.Refused, n.Pending, phrase.Counted(n.Attempts, "further attempt"), n.Controls,
 		phrase.Counted(n.Signals, "other signal"), n.RunRecords, n.Appended)
 	for _, note := range r.Notes {
-		t.linef("note: %s", show(note))
+		t.linef("note: %s", note)
 	}
 	if r.FindingCount == 0 {
 		t.linef("nothing is wrong")
@@ -125,8 +125,8 @@ func (t table) report(r *fsck.Report) {
 	}
 	for i := range r.Damaged {
 		d := &r.Damaged[i]
-		t.linef("\ntown %s answers TOWN_DAMAGED\n%s  to do: %s", show(cmp.Or(d.Town, d.Subject)),
-			lostText(d), show(d.Advice))
+		t.linef("\ntown %s answers TOWN_DAMAGED\n%s  to do: %s", cmp.Or(d.Town, d.Subject),
+			lostText(d), d.Advice)
 	}
 	if r.Repair == nil {
 		for _, advice := range r.Advice() {
@@ -137,7 +137,7 @@ func (t table) report(r *fsck.Report) {
 }
 
 // lostText names the messages of a town that cannot be read, a line each.
-func lostText(d *fsck.DamagedTown) string {
+func lostText(d *fsck.DamagedTown) cell {
 	var b strings.Builder
 	for _, lost := range d.Lost {
 		fmt.Fprintf(&b, "  log sequence %d: %s", lost.Sequence, show(lost.Reason))
@@ -151,7 +151,7 @@ func lostText(d *fsck.DamagedTown) string {
 		}
 		b.WriteByte('\n')
 	}
-	return b.String()
+	return cell(b.String())
 }
 
 type settingsGetCommand struct{}

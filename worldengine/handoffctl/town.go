@@ -53,17 +53,16 @@ func (t table) town(of *messages.Town) {
 	if s.Mission == nil {
 		t.row("mission", "")
 	} else {
-		t.linef("mission\t%s: %s", show(s.Mission.ID), show(s.Mission.Title))
+		t.linef("mission\t%s: %s", s.Mission.ID, s.Mission.Title)
 	}
 	p := s.Pressure
 	t.linef("pressure\tthreat %s, scarcity %s, hope %s, dread %s", number(p.Threat),
 		number(p.Scarcity), number(p.Hope), number(p.Dread))
 	for _, q := range s.SideQuests {
-		t.linef("side quest\t%s: %s", show(q.ID), show(q.Title))
+		t.linef("side quest\t%s: %s", q.ID, q.Title)
 	}
 	for _, p := range s.Projects {
-		t.linef("project\t%s: %s, %s, progress %s", show(p.ID), show(p.Name), p.Status,
-			number(p.Progress))
+		t.linef("project\t%s: %s, %s, progress %s", p.ID, p.Name, p.Status, number(p.Progress))
 	}
 	if s.LatestNetherEvent != nil {
 		t.row("nether event", *s.LatestNetherEvent)
@@ -171,7 +170,7 @@ func (c *townPutCommand) Run(ctx context.Context, a *app, server *client.Client)
 
 // stored writes the state of a town that was stored.
 func (t table) stored(of *messages.Town) {
-	t.linef("stored %s: epoch %d, snapshot %s, revision %d", show(of.TownID), of.DecisionEpoch,
+	t.linef("stored %s: epoch %d, snapshot %s, revision %d", of.TownID, of.DecisionEpoch,
 		of.SnapshotHash, of.Revision)
 }
 
@@ -209,7 +208,7 @@ type townRemoveCommand struct {
 func (c *townRemoveCommand) Run(ctx context.Context, a *app) error {
 	request := messages.TownRemove{TownID: c.Town}
 	return ask(ctx, a, wire.TownRemove, request, func(t table, last *client.ListedTown) {
-		t.linef("removed %s, which was at day %d", show(last.TownID), last.DecisionEpoch)
+		t.linef("removed %s, which was at day %d", last.TownID, last.DecisionEpoch)
 	})
 }
 

@@ -59,7 +59,7 @@ func (t table) document(d *verify.Document) {
 	}
 	t.linef("%s", verdict)
 	for _, id := range slices.Sorted(maps.Keys(d.IDs)) {
-		t.linef("  %s %s", id, show(d.IDs[id]))
+		t.linef("  %s %s", id, d.IDs[id])
 	}
 	for _, violation := range d.Violations {
 		t.linef("  %s", violation)
@@ -83,7 +83,7 @@ func (c *schemaCommand) Run(a *app) error {
 		names = append(names, string(name))
 	}
 	if c.Name == "" {
-		return a.print(names, func(t table) { t.linef("%s", strings.Join(names, "\n")) })
+		return a.print(names, func(t table) { t.linef("%s", cell(strings.Join(names, "\n"))) })
 	}
 	source, err := schemas.Source(schemas.Name(c.Name))
 	if errors.Is(err, schemas.ErrUnknownSchema) {

@@ -72,7 +72,7 @@ func figure[N int | int64](n *N) string {
 func (t table) whyUnserved(all []messages.ListedWorld) {
 	t.Flush()
 	for i := range all {
-		t.lineIf(all[i].State != messages.WorldServed, "%s is not served: %s", all[i].World, show(all[i].Why))
+		t.lineIf(all[i].State != messages.WorldServed, "%s is not served: %s", all[i].World, all[i].Why)
 	}
 }
 
@@ -279,7 +279,7 @@ func (a *app) writeGlances(t table, all []glance) {
 	t.Flush()
 	for i := range all {
 		for _, problem := range all[i].Problems {
-			t.linef("%s: %s", all[i].World, show(problem))
+			t.linef("%s: %s", all[i].World, problem)
 		}
 	}
 }
