@@ -43,6 +43,7 @@ import (
 	"worldengine/worldengine/internal/store/memory"
 	"worldengine/worldengine/internal/store/records"
 	"worldengine/worldengine/internal/store/runs"
+	"worldengine/worldengine/internal/store/samples"
 	"worldengine/worldengine/internal/store/worldsettings"
 )
 
@@ -105,7 +106,8 @@ type Engine struct {
 	memory       *memory.Reader
 	towns        *records.TownCache
 	index        *index.Index
-	lostRows     []index.Row // records that the log lacked when the index was opened
+	samples      *samples.Index // the same index, and its statistics
+	lostRows     []index.Row    // records that the log lacked when the index was opened
 	queue        *queue.Queue
 	runs         *runs.Reader
 	finalRecords *runs.FinalRecords

@@ -20,22 +20,26 @@ import (
 	"worldengine/worldengine/internal/store/index"
 	"worldengine/worldengine/internal/store/records"
 	"worldengine/worldengine/internal/store/runs"
+	"worldengine/worldengine/internal/store/samples"
 	"worldengine/worldengine/wire"
 )
 
 // openIndex opens the index of the log, unless Config has one. Rows that the log has lost are kept
 // for raiseLost.
 func (e *Engine) openIndex(ctx context.Context) (err error) {
-	if e.index = e.config.Storage.Index; e.index == nil {
-		e.index, err = index.Open(ctx, index.Config{
+	if e.samples = e.config.Storage.Index; e.samples == nil {
+		e.samples, err = samples.Open(ctx, index.Config{
 			World: e.config.World, Source: index.LogSource(e.log.Log), Dir: e.config.Storage.IndexDir,
 			Logger: e.config.Logger, OnLost: func(rows []index.Row) { e.lostRows = rows },
 		})
 	}
-	if err == nil {
-		e.useIndex()
+	if err != nil {
+		return err
 	}
-	return err
+	e.index = e.samples.Index
+	e.useIndex()
+	e.runs.AnswerTime = e.samples.AnswerTime
+	return nil
 }
 
 // useIndex makes the readers of the log and its index, and connects the log with its index and its feed.

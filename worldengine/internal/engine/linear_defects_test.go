@@ -47,6 +47,7 @@ func (e *Engine) reindex(source index.Source) {
 	e.index, _ = index.Open(context.Background(), index.Config{World: "main", Source: source,
 		Logger: e.config.Logger})
 	e.useIndex()
+	e.watcher.Index = e.index
 }
 
 // emptySource is a log that keeps nothing.

@@ -29,10 +29,10 @@ import (
 	"worldengine/worldengine/internal/store/alerts"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/history"
-	"worldengine/worldengine/internal/store/index"
 	"worldengine/worldengine/internal/store/memory"
 	"worldengine/worldengine/internal/store/records"
 	"worldengine/worldengine/internal/store/runs"
+	"worldengine/worldengine/internal/store/samples"
 	"worldengine/worldengine/internal/store/worldsettings"
 )
 
@@ -56,13 +56,13 @@ func (e *Engine) closeIndex(context.Context) error {
 	if e.config.Storage.Index != nil {
 		return nil
 	}
-	return e.index.Close()
+	return e.samples.Close()
 }
 
 // DetachIndex returns the index, and makes Close leave it open.
-func (e *Engine) DetachIndex() *index.Index {
-	e.config.Storage.Index = e.index
-	return e.index
+func (e *Engine) DetachIndex() *samples.Index {
+	e.config.Storage.Index = e.samples
+	return e.samples
 }
 
 // prepare makes an engine over the streams of its world, in which nothing runs yet.

@@ -225,7 +225,7 @@ func (e *Engine) Stats() messages.Stats {
 
 // RecordAnswerTime counts the time from the arrival of a handoff to its answer, for the samples.
 func (e *Engine) RecordAnswerTime(runID string, took time.Duration) {
-	e.index.Answered(runID, e.config.Now(), took)
+	e.samples.Answered(runID, e.config.Now(), took)
 }
 
 // Samples returns at most points samples of the last minutes, each of whole minutes. They are about
@@ -235,7 +235,7 @@ func (e *Engine) Samples(townIDs []string, minutes, points int) messages.Samples
 	now := e.config.Now().UTC()
 	to := now.Truncate(step).Add(step)
 	from := to.Add(-time.Duration(minutes) * time.Minute).Truncate(step)
-	return e.index.Samples(layout.TownTokens(townIDs), from, to, step, now)
+	return e.samples.Samples(layout.TownTokens(townIDs), from, to, step, now)
 }
 
 // Busy reports whether requests are queued or in hand.

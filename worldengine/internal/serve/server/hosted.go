@@ -19,8 +19,8 @@ import (
 	"worldengine/worldengine/internal/kit/ratelimit"
 	"worldengine/worldengine/internal/serve/service"
 	"worldengine/worldengine/internal/store/commitlog"
-	"worldengine/worldengine/internal/store/index"
 	"worldengine/worldengine/internal/store/lease"
+	"worldengine/worldengine/internal/store/samples"
 	"worldengine/worldengine/internal/store/worldsettings"
 	"worldengine/worldengine/messages"
 )
@@ -38,18 +38,18 @@ type hosted struct {
 	console  *rcon.Console          // nil without one
 	logger   *slog.Logger
 
-	decided  chan struct{}               // closed when the first start has succeeded or failed
-	existed  atomic.Bool                 // the world's log was seen
-	actions  chan placement.Action       // decisions of the placer for the goroutine that stands by or serves
-	behind   chan struct{}               // the writer has announced more than this server's index has
-	synced   atomic.Int64                // when the index had read the log last, in Unix milliseconds
-	elector  *lease.Elector              // nil if no other server can join
-	serving  atomic.Pointer[tenure]      // nil while the server stands by
-	unserved atomic.Pointer[error]       // why serving is nil
-	index    atomic.Pointer[index.Index] // follows the log; nil before there is one
-	ctx      context.Context             // of the goroutines that start the world and stand by
-	stop     context.CancelFunc          // ends them
-	ended    sync.WaitGroup              // of them
+	decided  chan struct{}                 // closed when the first start has succeeded or failed
+	existed  atomic.Bool                   // the world's log was seen
+	actions  chan placement.Action         // decisions of the placer for the goroutine that stands by or serves
+	behind   chan struct{}                 // the writer has announced more than this server's index has
+	synced   atomic.Int64                  // when the index had read the log last, in Unix milliseconds
+	elector  *lease.Elector                // nil if no other server can join
+	serving  atomic.Pointer[tenure]        // nil while the server stands by
+	unserved atomic.Pointer[error]         // why serving is nil
+	index    atomic.Pointer[samples.Index] // follows the log; nil before there is one
+	ctx      context.Context               // of the goroutines that start the world and stand by
+	stop     context.CancelFunc            // ends them
+	ended    sync.WaitGroup                // of them
 }
 
 // newHosted makes the parts of a world that do not require NATS. If it fails, it leaves none.

@@ -13,6 +13,7 @@ import (
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/index"
 	"worldengine/worldengine/internal/store/lease"
+	"worldengine/worldengine/internal/store/samples"
 )
 
 const (
@@ -169,7 +170,7 @@ func (h *hosted) openIndex(ctx context.Context, js jetstream.JetStream) error {
 	if err != nil {
 		return err
 	}
-	x, err := index.Open(ctx, index.Config{World: log.World, Source: index.LogSource(log),
+	x, err := samples.Open(ctx, index.Config{World: log.World, Source: index.LogSource(log),
 		Logger: h.logger})
 	if err == nil {
 		h.existed.Store(true)

@@ -1,5 +1,5 @@
 // Package index finds things in the log of a world: accepted keys, runs, the newest record of a
-// town, lists. It is local, and rebuilt from the log if lost; only samples then lack figures.
+// town, lists. It is local, and rebuilt from the log if lost.
 //
 // The index has a row for each log message, in the order of the log, made from the message's
 // subject and headers alone. Its file has these rows; numbers of names and links between rows are
@@ -7,10 +7,6 @@
 // from it, unless the log has forgotten messages since. Rows of forgotten messages are harmless,
 // since readers of a row also read its record. Fingerprints stand for keys and run ids; the record
 // shows whether a hit is right.
-//
-// Samples count the handoffs of each minute of the last 25 hours. Outcomes are counted from the
-// rows, once; answer times come from Answered. Samples have a file of their own, since on a busy
-// day the log forgets messages sooner.
 //
 // A process puts its own commits into the index at once (Put). Other commits are read from the log
 // when somebody waits for them (Wait, Sync). Nothing waits for the disk: a crash cuts off the end

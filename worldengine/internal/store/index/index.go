@@ -11,8 +11,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-
-	"worldengine/worldengine/internal/kit/recent"
 )
 
 // ErrBehind means that the index has not followed the log far enough yet, so nothing is known of its newest
@@ -30,6 +28,9 @@ type Config struct {
 	// OnLost gets the rows, ascending, that the log no longer has because it lost its end or was
 	// replaced. Open calls OnLost before it returns; with nil, the rows are ignored.
 	OnLost func(rows []Row)
+	// If OnEnded is set, it is called with each run of a handoff that has ended, in the order of the log: by Open
+	// with those in the file, and later with each new one. It must not call the index.
+	OnEnded func(EndedRun)
 	// If OnWoken is set, each Wait that had to wait calls it before it returns. A simulation thus
 	// decides which of several calls of Wait continues first.
 	OnWoken func(ctx context.Context)
@@ -68,12 +69,11 @@ type Index struct {
 
 	mu         sync.RWMutex
 	state      *state
-	samples    samples
-	answers    *recent.Map[uint64, time.Duration] // times to the answer, by the fingerprint of the run
-	outOfOrder []entry                            // entries that were Put after a gap, ascending
-	advanced   chan struct{}                      // closed when position moves; nil if nobody waits
-	gapFound   chan struct{}                      // gets an element when outOfOrder has entries
-	buildEnd   uint64                             // end of the log when building began; 0 when the index is built
+	notified   uint64        // the sequence up to which OnEnded was called
+	outOfOrder []entry       // entries that were Put after a gap, ascending
+	advanced   chan struct{} // closed when position moves; nil if nobody waits
+	gapFound   chan struct{} // gets an element when outOfOrder has entries
+	buildEnd   uint64        // end of the log when building began; 0 when the index is built
 }
 
 // gapTimeout is how long Wait waits for Put to close a gap, before it reads the log.
@@ -108,7 +108,7 @@ func (ix *Index) advance(upTo uint64) {
 	}
 	ix.outOfOrder = slices.Delete(ix.outOfOrder, 0, n)
 	ix.state.position = max(ix.state.position, upTo)
-	ix.sample()
+	ix.notifyEnded()
 	if len(ix.outOfOrder) > 0 {
 		select {
 		case ix.gapFound <- struct{}{}:

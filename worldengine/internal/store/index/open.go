@@ -14,7 +14,6 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"worldengine/worldengine/internal/kit/backoff"
-	"worldengine/worldengine/internal/kit/recent"
 )
 
 // Open opens the index of a log. A goroutine then reads the rest of the log; Progress reports how
@@ -24,8 +23,7 @@ import (
 func Open(ctx context.Context, config Config) (*Index, error) {
 	config.Logger = cmp.Or(config.Logger, slog.Default())
 	ix := &Index{config: config, readLock: make(chan struct{}, 1), state: newState(0),
-		gapFound: make(chan struct{}, 1),
-		answers:  recent.NewMap[uint64, time.Duration](keptAnswers)}
+		gapFound: make(chan struct{}, 1)}
 	if config.Dir != "" {
 		ix.file = newFile(config.Dir, config.World)
 		if err := ix.load(ctx); err != nil {
@@ -37,10 +35,7 @@ func Open(ctx context.Context, config Config) (*Index, error) {
 		return nil, fmt.Errorf("index: end of the log: %w", err)
 	}
 	ix.buildEnd = end
-	if config.Dir != "" && ix.state.count > 0 { // without rows, the samples may be another log's
-		ix.loadSamples(end)
-	}
-	ix.sample()
+	ix.notifyEnded()
 	ctx, ix.stop = context.WithCancel(context.WithoutCancel(ctx))
 	ix.closed = ctx.Done()
 	ix.done.Go(func() { ix.follow(ctx) })
@@ -53,7 +48,7 @@ func Open(ctx context.Context, config Config) (*Index, error) {
 func (ix *Index) Close() error {
 	ix.stop()
 	ix.done.Wait()
-	return errors.Join(ix.flush(), ix.keepSamples())
+	return ix.flush()
 }
 
 // load reads the rows of the file, unless the log no longer has them.
@@ -231,15 +226,12 @@ func (ix *Index) flushLoop(ctx context.Context) {
 	}
 }
 
-// tidyLoop drops forgotten rows and writes the samples, once a minute until ctx ends. It is not a part
+// tidyLoop drops forgotten rows, once a minute until ctx ends. It is not a part
 // of flushLoop, since fsck expects new rows in the file also while a large log is read again.
 func (ix *Index) tidyLoop(ctx context.Context) {
 	for backoff.Sleep(ctx, cmp.Or(ix.config.tidyInterval, tidyInterval)) == nil {
 		if err := ix.compact(ctx); err != nil && ctx.Err() == nil {
 			ix.config.Logger.Warn("the index keeps rows of forgotten messages", "err", err)
-		}
-		if err := ix.keepSamples(); err != nil {
-			ix.config.Logger.Warn("the samples of the index cannot be written", "err", err)
 		}
 	}
 }

@@ -97,7 +97,10 @@ func (r *Reader) View(ctx context.Context, runID string) (run messages.Run, err 
 
 // setAnswerTime sets the time that an ended run took to the time of its answer, if that is known.
 func (r *Reader) setAnswerTime(row *messages.RunRow) {
-	if took, known := r.index.AnswerTime(row.RunID); known && row.TookMs != nil {
+	if r.AnswerTime == nil || row.TookMs == nil {
+		return
+	}
+	if took, known := r.AnswerTime(row.RunID); known {
 		row.TookMs = new(took.Milliseconds())
 	}
 }

@@ -6,6 +6,7 @@ package runs
 
 import (
 	"errors"
+	"time"
 
 	"worldengine/runevents"
 	"worldengine/worldengine/internal/store/index"
@@ -26,6 +27,9 @@ type Reader struct {
 	log   *records.Log
 	index *index.Index
 	raise func(runevents.Alert)
+	// AnswerTime, if set, returns the time from the arrival of a run's handoff to its answer, if that is known. It
+	// must be set before the first use.
+	AnswerTime func(runID string) (took time.Duration, known bool)
 
 	maxRead int // bounds the runs that are read for one page
 }

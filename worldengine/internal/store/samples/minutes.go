@@ -1,4 +1,4 @@
-package index
+package samples
 
 import (
 	"maps"
@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"worldengine/runevents"
+	"worldengine/worldengine/internal/store/index"
 	"worldengine/worldengine/messages"
 )
 
@@ -45,10 +46,14 @@ func (counts *minutes) minute(at int64) *minute {
 	return m
 }
 
-// addOutcome counts the outcome of a handoff that ended at a time. Times are Unix times in ms.
-func (counts *minutes) addOutcome(at int64, outcome string) {
+// addRun counts the outcome of a run, and its wait if it has waited. Times are Unix times in ms.
+func (counts *minutes) addRun(run index.EndedRun) {
+	at := run.At.UnixMilli()
 	if m := counts.minute(at / perMinute); m != nil {
-		m.Outcomes[outcome]++
+		m.Outcomes[run.Outcome]++
+	}
+	if run.Waited {
+		counts.addWait(run.Arrived.UnixMilli(), at)
 	}
 }
 

@@ -1,7 +1,9 @@
-package index
+package samples
 
 import (
 	"bytes"
+	"context"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"testing"
@@ -13,19 +15,70 @@ import (
 	"worldengine/runevents"
 	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/kit/layout"
+	"worldengine/worldengine/internal/store/index"
 	"worldengine/worldengine/messages"
+	"worldengine/worldengine/wire"
 )
 
 // sampled is a time at the begin of an hour.
 var sampled = time.Date(2026, 2, 16, 10, 0, 0, 0, time.UTC)
 
+// log is a log in memory.
+type log struct{ messages []message }
+
+type message struct {
+	seq     uint64
+	subject string
+	header  nats.Header
+}
+
+func (l *log) End(context.Context) (uint64, error) { return l.messages[len(l.messages)-1].seq, nil }
+
+func (l *log) Messages(context.Context) (uint64, error) { return uint64(len(l.messages)), nil }
+
+// Limits says that the log may have forgotten everything.
+func (l *log) Limits() index.Limits { return index.Limits{} }
+
+func (l *log) EachAfter(
+	_ context.Context, seq uint64, visit func(uint64, string, nats.Header) error,
+) (end uint64, err error) {
+	for _, m := range l.messages {
+		if end = m.seq; m.seq > seq {
+			if err := visit(m.seq, m.subject, m.header); err != nil {
+				return 0, err
+			}
+		}
+	}
+	return end, nil
+}
+
+func (l *log) append(subject string, header nats.Header) {
+	seq := uint64(1)
+	if n := len(l.messages); n > 0 {
+		seq += l.messages[n-1].seq
+	}
+	l.messages = append(l.messages, message{seq, subject, header})
+}
+
+// open opens an index of a log in a directory, and waits for the end of the log.
+func open(t *testing.T, l *log, dir string) *Index {
+	t.Helper()
+	ix, err := Open(t.Context(), index.Config{World: "w", Source: l, Dir: dir, Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	_, err = ix.Sync(t.Context())
+	require.NoError(t, err)
+	return ix
+}
+
 // endedAfter returns the header of a handoff that ended so long after the sampled time, and arrived so
 // long before that.
 func endedAfter(run, result string, after, took time.Duration) nats.Header {
-	h := executed("key "+run, run, sampled.Add(after).UnixMilli())
-	h.Set(layout.ResultHeader, result)
-	h.Set(layout.ArrivedHeader, runevents.Timestamp(sampled.Add(after-took)))
-	return h
+	return nats.Header{
+		layout.KindHeader: {string(machine.KindHandoff)}, layout.KeyHeader: {"key " + run}, wire.RunIDHeader: {run},
+		layout.AtHeader: {runevents.Timestamp(sampled.Add(after))}, layout.ResultHeader: {result},
+		layout.ArrivedHeader:  {runevents.Timestamp(sampled.Add(after - took))},
+		layout.RunMovesHeader: {"RunStarted,RunCompleted"},
+	}
 }
 
 func (ix *Index) hour(towns ...string) []messages.Sample { return ix.wholeHour(towns...).Samples }
@@ -38,7 +91,9 @@ func (ix *Index) wholeHour(towns ...string) messages.Samples {
 // the fast ones in another.
 func TestIndex_SamplesTogether(t *testing.T) {
 	t.Parallel()
-	ix := open(t, &memoryLog{}, "")
+	l := &log{}
+	l.append(layout.LogSubject("w", "a"), nats.Header{layout.KindHeader: {string(machine.KindPut)}})
+	ix := open(t, l, "")
 	defer ix.Close()
 	require.Nil(t, ix.wholeHour().P50Ms)
 	for range 200 {
@@ -54,7 +109,7 @@ func TestIndex_SamplesTogether(t *testing.T) {
 // TestIndex_Samples: each handoff counts once, when it ended, and waits from its arrival on.
 func TestIndex_Samples(t *testing.T) {
 	t.Parallel()
-	l, dir := &memoryLog{}, t.TempDir()
+	l, dir := &log{}, t.TempDir()
 	add := func(town string, h nats.Header) { l.append(layout.LogSubject("w", town), h) }
 	add("a", endedAfter("1", "executed EXECUTED", time.Minute, 2*time.Millisecond))
 	add("a", endedAfter("2", "stale STALE", 2*time.Minute, 40*time.Millisecond))
@@ -90,19 +145,19 @@ func TestIndex_Samples(t *testing.T) {
 
 	// They outlast the rows, a restart, and a row that is read again.
 	require.NoError(t, ix.Close())
-	l.forget(func(m message) bool { return m.seq <= 2 })
+	l.messages = l.messages[2:] // the log has forgotten the others
 	ix = open(t, l, dir)
 	require.Equal(t, all, ix.hour())
 	require.NoError(t, ix.Rebuild(t.Context()))
 	require.Equal(t, all, ix.hour())
 	require.Empty(t, ix.hour("a")[0].Results)
+	require.NoError(t, ix.Close())
 	add("a", endedAfter("5", "executed EXECUTED", 3*time.Minute, 0))
-	_, err := ix.Sync(t.Context())
-	require.NoError(t, err)
-	require.NoError(t, ix.Close())
-	ix = open(t, l, dir)
-	require.Equal(t, map[string]int64{"executed": 2, "stale": 1}, ix.hour()[0].Results)
-	require.NoError(t, ix.Close())
+	for range 2 { // the row is new to the index, and then in its file
+		ix = open(t, l, dir)
+		require.Equal(t, map[string]int64{"executed": 2, "stale": 1}, ix.hour()[0].Results)
+		require.NoError(t, ix.Close())
+	}
 	file := filepath.Join(dir, "samples")
 	data, err := os.ReadFile(file)
 	require.NoError(t, err)
@@ -117,10 +172,24 @@ func TestIndex_Samples(t *testing.T) {
 	require.NoError(t, ix.Close())
 }
 
+// The samples of a log that was replaced count for no other log, even if the other one has as many messages.
+func TestIndex_SamplesOfAnotherLog(t *testing.T) {
+	t.Parallel()
+	dir, town := t.TempDir(), layout.LogSubject("w", "a")
+	for n, want := range []map[string]int64{{"executed": 1}, {"stale": 1}} {
+		l := &log{}
+		l.append(town, endedAfter("1", []string{"executed EXECUTED", "stale STALE"}[n],
+			time.Duration(n+1)*time.Minute, time.Second))
+		ix := open(t, l, dir)
+		require.Equal(t, want, ix.hour()[0].Results)
+		require.NoError(t, ix.Close())
+	}
+}
+
 // TestSamples_Bounded: a day is kept, and every time has a bucket of about its size.
 func TestSamples_Bounded(t *testing.T) {
 	t.Parallel()
-	l := &memoryLog{}
+	l := &log{}
 	for n := range 3 * KeptMinutes {
 		l.append(layout.LogSubject("w", "a"), endedAfter(string(rune(n)), "executed EXECUTED",
 			time.Duration(n)*time.Minute, time.Duration(n)*time.Hour))
@@ -128,7 +197,7 @@ func TestSamples_Bounded(t *testing.T) {
 	ix := open(t, l, "")
 	defer ix.Close()
 	for n := range int64(3 * KeptMinutes) {
-		kept := ix.samples.Minutes.minute(sampled.UnixMilli()/perMinute+n) != nil
+		kept := ix.counted.Minutes.minute(sampled.UnixMilli()/perMinute+n) != nil
 		require.Equal(t, n >= 2*KeptMinutes, kept, n)
 	}
 	for ms := int64(0); ms < 60_000_000; ms += 1 + ms/7 {
