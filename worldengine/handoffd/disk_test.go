@@ -195,7 +195,7 @@ func TestDisk_ReadOnly(t *testing.T) {
 	}
 	r := newPopulated(t)
 	log := refused(t, 1, []string{onReadOnlyDisk + "=" + r.data()}, r.args...)
-	require.Contains(t, log, "data directory: open "+r.data())
+	require.Contains(t, log, "data directory: lock: open "+r.data())
 	require.Contains(t, log, "read-only file system")
 	r.verifyAgain()
 }
