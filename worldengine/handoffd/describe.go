@@ -149,9 +149,9 @@ func (c *serveCommand) check(ctx context.Context, out io.Writer, config server.C
 func (c *serveCommand) checkSettings(
 	ctx context.Context, config server.Config, world string, t *text,
 ) (settings worldsettings.Settings, err error) {
-	given, of := config.Engine.Settings, ""
+	given, prefix := config.Engine.Settings, ""
 	if c.Worlds.several() { // the settings of the command line are for new worlds
-		config.Engine.Settings, of = worldsettings.Settings{}, world+": "
+		config.Engine.Settings, prefix = worldsettings.Settings{}, world+": "
 	}
 	plan, err := server.CheckSettings(ctx, config, world)
 	if err == nil && plan.New {
@@ -161,7 +161,7 @@ func (c *serveCommand) checkSettings(
 	case errors.Is(err, commitlog.ErrFormat), errors.Is(err, commitlog.ErrHalfRestored):
 		return given, err
 	case err != nil:
-		t.line("settings", "%snot compared with the stored ones: %v", of, err)
+		t.line("settings", "%snot compared with the stored ones: %v", prefix, err)
 		return given, nil
 	}
 	if err := plan.Refusal(world, c.Engine.Storage.DiscardHistory); err != nil {
@@ -171,7 +171,7 @@ func (c *serveCommand) checkSettings(
 	if _, err := server.Check(config.Alone(world)); err != nil { // such as a world of rcon without a console
 		return given, err
 	}
-	t.line("settings", "%s%s", of, describeSettings(plan.Settings))
+	t.line("settings", "%s%s", prefix, describeSettings(plan.Settings))
 	if plan.Discards > 0 {
 		t.line("discards", "%s of %s (--%s, --discard-history)", phrase.Counted(plan.Discards, "message"),
 			layout.LogStream(world), worldsettings.HistorySetting)
@@ -213,11 +213,11 @@ func (c *serveCommand) describe(config server.Config, at, console string) string
 		t.line("apply", "%s", cmp.Or(config.Engine.Apply, "as the world says"))
 	}
 	for _, world := range slices.Sorted(maps.Keys(config.Worlds.Consoles)) {
-		at := "the console at " + config.Worlds.Consoles[world].Address
+		console := "the console at " + config.Worlds.Consoles[world].Address
 		if several {
-			at += ", for the world " + world
+			console += ", for the world " + world
 		}
-		t.line("rcon", "%s", at)
+		t.line("rcon", "%s", console)
 	}
 	c.describeHTTP(&t, console)
 	if hooks := &config.Webhook; len(hooks.URLs) > 0 {
