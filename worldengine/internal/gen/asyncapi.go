@@ -114,10 +114,10 @@ type document struct {
 
 // message adds a message of a payload, with the examples of the payload's schema, and returns its reference.
 // Headers may be nil.
-func (d *document) message(name, title string, payload schemas.Name, headers []header) tree {
+func (d *document) message(name, title string, payload schemas.Name, headers []protocol.HeaderSpec) tree {
 	source := d.g.payload(payload)
 	message := tree{"name": name, "title": title, "summary": source["description"],
-		"payload": reference("schemas", string(payload)), "headers": headersOf(headers)}
+		"payload": reference("schemas", string(payload)), "headers": headersOf(nil, headers)}
 	var examples []tree
 	for i, example := range source["examples"].([]any) {
 		examples = append(examples, tree{"name": fmt.Sprint(payload, " ", i+1), "payload": example})
@@ -187,7 +187,8 @@ func (d *document) plugins() {
 	d.messages["hosts.question"] = tree{
 		"name": "hosts.question", "title": "Who hosts the town?",
 		"summary": "A plugin asks the others; the server neither asks nor answers. Its answer is hosts.answer.",
-		"headers": headersOf([]header{{wire.AskerHeader, "^.+$", "A text of the asker's own: it does not answer itself.", "plugin-1", true}}),
+		"headers": headersOf([]protocol.HeaderSpec{{Name: wire.AskerHeader, Pattern: "^.+$", Example: "plugin-1",
+			Means: "A text of the asker's own: it does not answer itself."}}, nil),
 		"payload": tree{}, "examples": []tree{{"name": "a question",
 			"headers": tree{wire.AskerHeader: "plugin-1"}, "payload": tree{}}},
 	}
@@ -231,10 +232,11 @@ func (d *document) runEvent(t runevents.EventType) tree {
 	if t.IsStepLevel() {
 		event["stepId"] = "apply"
 	}
-	headers := []header{{wire.EventTypeHeader, "^" + string(t) + "$", "The eventType.", string(t), true}}
+	headers := []protocol.HeaderSpec{{Name: wire.EventTypeHeader, Pattern: "^" + string(t) + "$",
+		Example: string(t), Means: "The eventType."}}
 	name := "runevents." + string(t)
 	d.messages[name] = tree{
-		"name": name, "title": string(t), "summary": payload["description"], "headers": headersOf(headers),
+		"name": name, "title": string(t), "summary": payload["description"], "headers": headersOf(headers, nil),
 		"payload": tree{"allOf": []tree{reference("schemas", string(schemas.RunEventRecord)), {
 			"properties": tree{"eventType": tree{"const": t}, "payload": reference("schemas", string(t))},
 		}}},
@@ -269,25 +271,27 @@ func (d *document) errorMessage(e *protocol.ErrorSpec) {
 	if text == "" {
 		text = remedy
 	}
-	headers := []header{
-		{wire.ErrorCodeHeader, "^" + status + "$", "The status.", status, true},
-		{wire.ErrorHeader, "^[ -~]+$", "The message, in printable ASCII.", text, true},
+	headers := []protocol.HeaderSpec{
+		{Name: wire.ErrorCodeHeader, Pattern: "^" + status + "$", Example: status, Means: "The status."},
+		{Name: wire.ErrorHeader, Pattern: "^[ -~]+$", Example: text, Means: "The message, in printable ASCII."},
 	}
 	if e.RetryAfter > 0 {
-		pause := strconv.FormatInt(e.RetryAfter.Milliseconds(), 10)
-		headers = append(headers, header{wire.RetryAfterHeader, "^[0-9]+$",
-			"How many milliseconds to wait before the same bytes are sent again.", pause, true})
+		headers = append(headers, protocol.HeaderSpec{Name: wire.RetryAfterHeader, Pattern: "^[0-9]+$",
+			Example: strconv.FormatInt(e.RetryAfter.Milliseconds(), 10),
+			Means:   "How many milliseconds to wait before the same bytes are sent again."})
 	}
 	sent := tree{}
 	for _, h := range headers {
-		sent[h.name] = h.example
+		sent[h.Name] = h.Example
 	}
+	var optional []protocol.HeaderSpec
 	if slices.Contains(e.Verbs, wire.Handoff) || e.Verbs == nil {
-		headers = append(headers, header{wire.RunIDHeader, "^[^|]+$", "The run, if a handoff got one.", "", false})
+		optional = []protocol.HeaderSpec{{Name: wire.RunIDHeader, Pattern: "^[^|]+$",
+			Means: "The run, if a handoff got one."}}
 	}
 	code := tree{"properties": tree{"error": tree{"properties": tree{"code": tree{"const": e.Code}}}}}
 	d.messages[name] = tree{
-		"name": name, "title": status + " " + string(e.Code), "summary": remedy, "headers": headersOf(headers),
+		"name": name, "title": status + " " + string(e.Code), "summary": remedy, "headers": headersOf(headers, optional),
 		"payload": tree{"allOf": []tree{reference("schemas", string(schemas.Error)), code}},
 		"examples": []tree{{"name": string(e.Code), "headers": sent, "payload": tree{"error": tree{
 			"code": e.Code, "message": text, "details": []any{}}}}},
@@ -299,35 +303,27 @@ func plain(text string) string {
 	return strings.ReplaceAll(pageLinks.ReplaceAllString(text, "$1"), "`", "")
 }
 
-// header is a header of a message.
-type header struct {
-	name, pattern, means, example string
-	required                      bool
+// headersFor returns the headers that a verb may have, in requests or in replies.
+func headersFor(verb wire.Verb, verbs func(protocol.HeaderSpec) []wire.Verb) []protocol.HeaderSpec {
+	return slices.DeleteFunc(slices.Clone(protocol.Headers()), func(h protocol.HeaderSpec) bool {
+		return !slices.Contains(verbs(h), verb)
+	})
 }
 
-// headersFor returns the headers that a verb has, in requests or in replies.
-func headersFor(verb wire.Verb, verbs func(protocol.HeaderSpec) []wire.Verb) (list []header) {
-	for _, h := range protocol.Headers() {
-		if slices.Contains(verbs(h), verb) {
-			list = append(list, header{h.Name, h.Pattern, h.Means, h.Example, false})
-		}
+// headersOf returns the schema of the headers that a message has, and of others that it may have.
+func headersOf(required, optional []protocol.HeaderSpec) tree {
+	properties, names := tree{}, []string{}
+	for _, h := range required {
+		names = append(names, h.Name)
 	}
-	return list
-}
-
-func headersOf(headers []header) tree {
-	properties, required := tree{}, []string{}
-	for _, h := range headers {
-		property := tree{"type": "string", "pattern": h.pattern, "description": h.means}
-		if h.example != "" {
-			property["examples"] = []string{h.example}
+	for _, h := range slices.Concat(required, optional) {
+		property := tree{"type": "string", "pattern": h.Pattern, "description": h.Means}
+		if h.Example != "" {
+			property["examples"] = []string{h.Example}
 		}
-		properties[h.name] = property
-		if h.required {
-			required = append(required, h.name)
-		}
+		properties[h.Name] = property
 	}
-	return tree{"type": "object", "properties": properties, "required": required}
+	return tree{"type": "object", "properties": properties, "required": names}
 }
 
 // payload returns the document of a schema, as it was generated so far.
