@@ -90,10 +90,10 @@ type Options struct {
 	NATS []nats.Option
 }
 
-// askNode is how often a connection asks NATS whether it is there. After two questions without an
+// pingInterval is how often a connection asks NATS whether it is there. After two questions without an
 // answer, within 12 s, it connects to another node; with the interval of nats.go that takes up to 6
 // minutes. A call of 30 s sends its last repetition after 14 s.
-const askNode = 4 * time.Second
+const pingInterval = 4 * time.Second
 
 // Connect connects to one of the servers of urls (comma-separated; "" is 127.0.0.1:4222). The client
 // reconnects until it is closed or the server refuses it. The first connection must succeed. The
@@ -106,7 +106,7 @@ func Connect(urls string, o Options) (*Client, error) {
 	}
 	urls = cmp.Or(urls, nats.DefaultURL)
 	nc, err := o.Connection.WithUserInbox(urls).Connect(urls, cmp.Or(o.Name, "worldengine client"),
-		append([]nats.Option{nats.MaxReconnects(-1), nats.PingInterval(askNode)}, o.NATS...)...)
+		append([]nats.Option{nats.MaxReconnects(-1), nats.PingInterval(pingInterval)}, o.NATS...)...)
 	if err != nil {
 		return nil, unavailable(codeConnection, err, "%s", err)
 	}

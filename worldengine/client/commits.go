@@ -61,10 +61,10 @@ func (e *LossError) Unwrap() error { return e.Err }
 
 const (
 	pageOfCommits = 1000
-	// pollWait is how long a request waits for a commit.
-	pollWait = 5 * time.Second
-	// awayPause is the least pause before an unavailable server is asked again.
-	awayPause = 250 * time.Millisecond
+	// pollTimeout is how long a request waits for a commit.
+	pollTimeout = 5 * time.Second
+	// awayInterval is the least pause before an unavailable server is asked again.
+	awayInterval = 250 * time.Millisecond
 )
 
 var errStopped = errors.New("client: the iteration was stopped")
@@ -117,7 +117,7 @@ func (f *follower) start(follow *Follow) (err error) {
 // stopped or is idle. If the log ends before the cursor, page goes back to the time of the last
 // yielded commit, or to the oldest commit if there is none.
 func (f *follower) page(yield func(messages.Commit, error) bool) (more bool, err error) {
-	wait := pollWait
+	wait := pollTimeout
 	if f.idle > 0 {
 		wait = min(wait, f.idle-f.quiet)
 	}
@@ -233,14 +233,14 @@ func (c *Client) away(err error) (pause time.Duration, away bool) {
 	var unavailable *UnavailableError
 	switch {
 	case errors.As(err, &refused):
-		return max(awayPause, refused.RetryAfter), refused.Status ==
+		return max(awayInterval, refused.RetryAfter), refused.Status ==
 			http.StatusTooManyRequests || refused.Status == http.StatusServiceUnavailable
 	case errors.As(err, &unavailable) && unavailable.Code == codeConnection:
 		away = !c.Conn.IsClosed()
 	case errors.As(err, &unavailable):
 		away = unavailable.Code == codeTimeout || unavailable.Code == codeNoResponders
 	}
-	return awayPause, away
+	return awayInterval, away
 }
 
 // persisted returns the time at which a commit was stored; zero if it has none.

@@ -194,8 +194,8 @@ func (c *Client) absent(ctx context.Context, townID string) error {
 			"again for its result", townID, at.PluginAbsentSince, at.PendingRunID)
 }
 
-// approvalPause is the longest wait for a decision before the handoff is sent again.
-const approvalPause = time.Minute
+// approvalInterval is the longest wait for a decision before the handoff is sent again.
+const approvalInterval = time.Minute
 
 // decided repeats a handoff that waits for a person's approval. It ends when the handoff is decided
 // or ApprovalWait has passed, and returns the last outcome.
@@ -209,7 +209,7 @@ func (c *Client) decided(
 	for first := true; o.reason() == handoff.ReasonApprovalRequired; first = false {
 		if log.after == "" { // the handoff may be decided by now
 			if err := log.start(&Follow{}); err != nil { // the user may not read the town
-				_ = backoff.Sleep(waiting, approvalPause)
+				_ = backoff.Sleep(waiting, approvalInterval)
 			}
 		} else {
 			log.after = c.awaitDecision(waiting, log.town, log.after)
@@ -240,9 +240,9 @@ func (c *Client) reportApprovalWait(o *Outcome) {
 }
 
 // awaitDecision follows the commits of a town after a cursor until there is a decision, or for
-// approvalPause. It returns the last cursor; "" if commits were lost.
+// approvalInterval. It returns the last cursor; "" if commits were lost.
 func (c *Client) awaitDecision(ctx context.Context, townID, after string) string {
-	ctx, cancel := context.WithTimeout(ctx, approvalPause)
+	ctx, cancel := context.WithTimeout(ctx, approvalInterval)
 	defer cancel()
 	for commit, err := range c.Commits(ctx, Follow{TownID: townID, After: after}) {
 		if _, lost := errors.AsType[*LossError](err); lost {

@@ -35,12 +35,12 @@ func (c *Client) Request(ctx context.Context, verb wire.Verb, body []byte) (*nat
 
 // Pauses of an exchange.
 const (
-	// An attempt without an answer is followed by the next one after resendAfter, or after half of the
-	// time that is left if that is shorter. The wait doubles with each attempt, up to longestResend.
-	resendAfter   = 2 * time.Second
-	longestResend = 30 * time.Second
-	// absentPause is the pause before a repetition if no server is subscribed.
-	absentPause = 250 * time.Millisecond
+	// An attempt without an answer is followed by the next one after resendInterval, or after half of the
+	// time that is left if that is shorter. The wait doubles with each attempt, up to maxResendInterval.
+	resendInterval    = 2 * time.Second
+	maxResendInterval = 30 * time.Second
+	// absentInterval is the pause before a repetition if no server is subscribed.
+	absentInterval = 250 * time.Millisecond
 )
 
 // exchange is one request with its repetitions.
@@ -128,7 +128,7 @@ func (c *Client) exchange(
 // firstInterval returns how long to wait for an answer to the first attempt. left is the time until
 // the deadline, wait the time that the server may wait before it answers.
 func firstInterval(left, wait time.Duration) time.Duration {
-	return wait + min(resendAfter, (left-wait)/2)
+	return wait + min(resendInterval, (left-wait)/2)
 }
 
 // due sends the request once more. Before it repeats an unanswered handoff, it looks whether the
@@ -165,7 +165,7 @@ func (x *exchange) repeatDue(ctx context.Context, why error) {
 		x.attempt(ctx)
 	default:
 		x.waits(why)
-		x.timer.Reset(resendAfter)
+		x.timer.Reset(resendInterval)
 	}
 }
 
@@ -180,7 +180,7 @@ func (x *exchange) attempt(ctx context.Context) {
 	}
 	x.unanswered++
 	x.timer.Reset(x.interval)
-	x.interval = min(2*x.interval, longestResend)
+	x.interval = min(2*x.interval, maxResendInterval)
 	go func() {
 		msg, err := x.client.Conn.RequestMsgWithContext(ctx, x.request)
 		select {
@@ -199,7 +199,7 @@ func (x *exchange) handleAttempt(a attempt) (msg *nats.Msg, over bool, err error
 		// serve the world; the next one will.
 		away := IsCode(err, codeNoResponders) || IsCode(err, wire.CodeWorldNotServed)
 		again := away && (x.client.served.Load() || x.unanswered > 0)
-		return nil, !again || !x.scheduleRetry(err, absentPause), err
+		return nil, !again || !x.scheduleRetry(err, absentInterval), err
 	}
 	x.client.served.Store(true)
 	refused := replyErrorOf(a.msg)

@@ -41,8 +41,8 @@ func (c *Client) RemoveWorld(ctx context.Context, world string, force bool) erro
 	return err
 }
 
-// askWorlds bounds how long a client that got no answer asks whether its world exists.
-const askWorlds = 3 * time.Second
+// worldsTimeout bounds how long a client that got no answer asks whether its world exists.
+const worldsTimeout = 3 * time.Second
 
 // noResponders returns the error of a request that no server received: there is no such world, or it
 // is not served, as far as a server of the NATS can say.
@@ -53,7 +53,7 @@ func (c *Client) noResponders(err error, verb wire.Verb) error {
 		return unavailable(codeNoResponders, err, "no server answers %s on this NATS: start handoffd, of "+
 			"a version that hosts several worlds", verb)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), askWorlds)
+	ctx, cancel := context.WithTimeout(context.Background(), worldsTimeout)
 	defer cancel()
 	question, _ := json.Marshal(messages.WorldsList{World: c.World}) // it cannot fail
 	answer, err := c.Conn.RequestWithContext(ctx, wire.Subject(c.World, wire.WorldsList), question)

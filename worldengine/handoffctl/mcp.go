@@ -33,7 +33,7 @@ func (c *mcpCommand) Run(ctx context.Context, a *app) error {
 
 // dial connects to the server. If none is there yet, the connection is made when there is one.
 func (c *mcpCommand) dial(a *app) (*nats.Conn, error) {
-	options := []nats.Option{nats.MaxReconnects(-1), nats.ReconnectWait(connectAgain)}
+	options := []nats.Option{nats.MaxReconnects(-1), nats.ReconnectWait(connectInterval)}
 	nc, err := a.dial("handoffctl mcp", options...)
 	if _, away := errors.AsType[*net.OpError](err); !away && !errors.Is(err, nats.ErrNoServers) {
 		return nc, err
@@ -42,7 +42,7 @@ func (c *mcpCommand) dial(a *app) (*nats.Conn, error) {
 	return a.dial("handoffctl mcp", append(options, nats.RetryOnFailedConnect(true))...)
 }
 
-const connectAgain = 500 * time.Millisecond
+const connectInterval = 500 * time.Millisecond
 
 // openProposals returns the open proposals of earlier sessions.
 func (c *mcpCommand) openProposals(a *app) *mcp.Proposals {

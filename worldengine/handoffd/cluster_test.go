@@ -331,7 +331,7 @@ func TestCluster(t *testing.T) {
 	t.Parallel()
 	w, towns, patience := startWorld(t), 6, 500*time.Millisecond
 	if *clusterRounds > 0 {
-		towns, patience = drivenByLong, longPatience
+		towns, patience = drivenByLong, longResendInterval
 	}
 	w.guards()
 	w.drive(towns, patience)

@@ -15,11 +15,11 @@ import (
 	"worldengine/worldengine/internal/testkit/natstest"
 )
 
-// drivenByLong is how many towns the long tests drive, and longPatience is when their clients ask
+// drivenByLong is how many towns the long tests drive, and longResendInterval is when their clients ask
 // again.
 const (
-	drivenByLong = 12
-	longPatience = 2 * time.Second
+	drivenByLong       = 12
+	longResendInterval = 2 * time.Second
 	// lostTimeout finds a takeover that waits for the answer to one question that NATS has lost: that took a minute.
 	lostTimeout = 45 * time.Second
 )
@@ -73,7 +73,7 @@ func TestCluster_Faults(t *testing.T) {
 			}
 			w := startWorld(t, args...)
 			g.play(t, w.connect(w.urls(1)))
-			w.drive(drivenByLong, longPatience)
+			w.drive(drivenByLong, longResendInterval)
 			var gaps []gap
 			first := w.replicas(w.clients[0])
 			for k := range *clusterRounds * size {
@@ -103,7 +103,7 @@ func TestCluster_Partition(t *testing.T) {
 		w.at[i] = w.url(i) // engine and clients of a node know no other
 	}
 	w.startEngines()
-	w.drive(drivenByLong, longPatience)
+	w.drive(drivenByLong, longResendInterval)
 	var majority, minority []gap
 	for k := range *clusterRounds {
 		i := k % size

@@ -106,9 +106,9 @@ func (c *computer) cut(draw *rand.Rand) {
 	c.use(after)
 }
 
-// synced is the time after which all is on the disk with --sync interval: two seconds, and as much
+// syncDelay is the time after which all is on the disk with --sync interval: two seconds, and as much
 // again for a busy machine.
-const synced = 4 * time.Second
+const syncDelay = 4 * time.Second
 
 // moment waits for a random part of a time.
 func (c *computer) moment(most time.Duration) {
@@ -196,7 +196,7 @@ func TestPower_Interval(t *testing.T) {
 		at := time.Now()
 		c.cut(nil)
 		nc = c.boot()
-		require.Zero(t, s.lost(nc, at.Add(-synced)))
+		require.Zero(t, s.lost(nc, at.Add(-syncDelay)))
 		requireSound(t, nc)
 		c.program.end(syscall.SIGKILL)
 	}
@@ -282,7 +282,7 @@ func TestPower_Settings(t *testing.T) {
 			c := newComputer(t, "--sync", sync)
 			nc := c.boot()
 			s, current := newStepper(t, nc), "none"
-			time.Sleep(synced) // then the town is on the disk, in each mode
+			time.Sleep(syncDelay) // then the town is on the disk, in each mode
 			for i := range 2 * *powerCuts {
 				wanted := map[bool]string{true: "TOWNSFOLK_TALK", false: "none"}[i%2 == 0]
 				streams := operator(t, nc)
@@ -313,7 +313,7 @@ func TestPower_Settings(t *testing.T) {
 				}
 				requireSound(t, nc)
 				if sync == "interval" {
-					time.Sleep(synced) // then this is on the disk
+					time.Sleep(syncDelay) // then this is on the disk
 				}
 			}
 		})

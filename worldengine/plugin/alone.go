@@ -21,9 +21,9 @@ type alone struct {
 	answering []*nats.Subscription // to questions of other plugins; none while aside
 }
 
-// pauseAside is the mean pause between two questions whether the other plugin is still there. It is random,
+// asideInterval is the mean pause between two questions whether the other plugin is still there. It is random,
 // so that two plugins do not find each other for ever.
-const pauseAside = 2 * time.Second
+const asideInterval = 2 * time.Second
 
 // watchAlone asks who hosts the towns whenever the connection has come back, until Close.
 func (p *Plugin) watchAlone() {
@@ -54,7 +54,7 @@ func (p *Plugin) becomeAlone() {
 			return
 		case len(others) > 0:
 			p.stepAside(others[0])
-			if backoff.Sleep(p.ctx, pauseAside/2+rand.N(pauseAside)) != nil {
+			if backoff.Sleep(p.ctx, asideInterval/2+rand.N(asideInterval)) != nil {
 				return
 			}
 			continue

@@ -29,7 +29,7 @@ func TestPlugin_AloneAfterReconnect(t *testing.T) {
 	}
 	log := &natstest.Buffer{}
 	eventually := func(says string) {
-		require.Eventually(t, func() bool { return strings.Contains(log.String(), says) }, soon, 10*time.Millisecond)
+		require.Eventually(t, func() bool { return strings.Contains(log.String(), says) }, testTimeout, 10*time.Millisecond)
 	}
 	served := func(by *engine, beside bool) *plugin.Plugin {
 		return by.serve(plugin.Config{

@@ -93,7 +93,7 @@ func exampleServer() (*natsserver.Server, *nats.Conn) {
 		log.Fatal(err)
 	}
 	server.Start()
-	if !server.ReadyForConnections(soon) {
+	if !server.ReadyForConnections(testTimeout) {
 		log.Fatal("the NATS server does not start")
 	}
 	nc, err := nats.Connect(server.ClientURL())

@@ -26,8 +26,8 @@ import (
 
 func TestMain(m *testing.M) { natstest.Main(m, 8) }
 
-// soon bounds every wait; a test that passes never comes near it.
-const soon = 20 * time.Second
+// testTimeout bounds every wait; a test that passes never comes near it.
+const testTimeout = 20 * time.Second
 
 // command makes the nth command of a town, with ten seconds left.
 func command(t testing.TB, townID string, n int) *apply.Command {
@@ -77,7 +77,7 @@ func (e *engine) serve(config plugin.Config) *plugin.Plugin {
 
 func (e *engine) close(p *plugin.Plugin) {
 	e.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), soon)
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	defer cancel()
 	assert.NoError(e.t, p.Close(ctx))
 }
@@ -121,7 +121,7 @@ func subjectOf(townID string) string { return wire.ApplySubject("main", wire.Tow
 // answer waits for the next answer.
 func (a *request) answer(t testing.TB) apply.Answer {
 	t.Helper()
-	msg, err := a.replies.NextMsg(soon)
+	msg, err := a.replies.NextMsg(testTimeout)
 	require.NoError(t, err)
 	answer, err := apply.ParseAnswer(msg.Data, a.applyID, schemas.Limits{})
 	require.NoError(t, err, string(msg.Data))

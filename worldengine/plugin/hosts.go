@@ -14,8 +14,8 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// hostsWait bounds the wait for the answer of another plugin.
-const hostsWait = time.Second
+// hostsTimeout bounds the wait for the answer of another plugin.
+const hostsTimeout = time.Second
 
 // Host is a plugin that hosts a town.
 type Host struct {
@@ -73,7 +73,7 @@ func hostOf(
 	ctx context.Context, nc *nats.Conn, world, townID string, header nats.Header,
 ) (*Host, error) {
 	subject := hostsSubject(world, townID)
-	asking, cancel := context.WithTimeout(ctx, hostsWait)
+	asking, cancel := context.WithTimeout(ctx, hostsTimeout)
 	defer cancel()
 	msg, err := nc.RequestMsgWithContext(asking, &nats.Msg{Subject: subject, Header: header})
 	last := nc.LastError()

@@ -38,7 +38,7 @@ func TestServe_Command(t *testing.T) {
 		data, err := c.MarshalWire(time.Now())
 		require.NoError(t, err)
 		reply, err := e.nc.RequestMsg(&nats.Msg{
-			Subject: subjectOf(townID), Header: want.Inject(nil), Data: data}, soon)
+			Subject: subjectOf(townID), Header: want.Inject(nil), Data: data}, testTimeout)
 		require.NoError(t, err)
 		require.Equal(t, want, <-seen)
 		done := apply.Done(c)
@@ -89,7 +89,7 @@ func TestServe_Towns(t *testing.T) {
 	e.serve(plugin.Config{Apply: g.apply, Towns: []string{"a", "Fort №2", "a"}})
 	require.Equal(t, apply.Applied, e.ask(command(t, "a", 1)).Status)
 	require.Equal(t, apply.Applied, e.ask(command(t, "Fort №2", 1)).Status)
-	_, err := e.send(command(t, "b", 1)).replies.NextMsg(soon)
+	_, err := e.send(command(t, "b", 1)).replies.NextMsg(testTimeout)
 	require.ErrorIs(t, err, nats.ErrNoResponders)
 	require.Equal(t, []string{"a 1", "Fort №2 1"}, g.order)
 	require.Equal(t, []string{"worldengine.v1.w.apply.*"}, plugin.Subjects("w"))
@@ -243,6 +243,6 @@ func TestServe_MemoryPanics(t *testing.T) {
 	e.serve(plugin.Config{Memory: memory, Apply: g.apply})
 	c := command(t, "north", 1)
 	e.send(c)
-	require.Eventually(t, func() bool { return e.ask(c).Status == apply.Applied }, soon, time.Millisecond)
+	require.Eventually(t, func() bool { return e.ask(c).Status == apply.Applied }, testTimeout, time.Millisecond)
 	require.Equal(t, 1, g.times(c))
 }

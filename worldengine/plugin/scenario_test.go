@@ -89,7 +89,7 @@ func (s *script) step(line string) {
 	case "return":
 		select {
 		case s.returns <- rest:
-		case <-time.After(soon):
+		case <-time.After(testTimeout):
 			s.t.Fatal("no call returns")
 		}
 	case "no":
@@ -129,7 +129,7 @@ func (s *script) receive(from <-chan string, line string) string {
 	select {
 	case text := <-from:
 		return text
-	case <-time.After(soon):
+	case <-time.After(testTimeout):
 		s.t.Fatal("it does not happen: " + line)
 		return ""
 	}
@@ -238,7 +238,7 @@ func (s *script) next(on *request, mayBeNone bool) string {
 		require.NoError(s.t, err)
 		return "nothing"
 	}
-	msg, err := on.replies.NextMsg(soon)
+	msg, err := on.replies.NextMsg(testTimeout)
 	if errors.Is(err, nats.ErrNoResponders) {
 		return "nobody"
 	}

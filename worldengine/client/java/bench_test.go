@@ -131,7 +131,7 @@ func rate(t testing.TB, nc *nats.Conn, kit string, limit int) float64 {
 // requireServed waits until a kit answers for its last town.
 func requireServed(t testing.TB, nc *nats.Conn, kit string) {
 	t.Helper()
-	require.Eventually(t, func() bool { return askOnce(nc, townsOf(kit)[benchTowns-1], -1) == nil }, soon,
+	require.Eventually(t, func() bool { return askOnce(nc, townsOf(kit)[benchTowns-1], -1) == nil }, testTimeout,
 		50*time.Millisecond)
 }
 
@@ -145,12 +145,12 @@ func askOnce(nc *nats.Conn, townID string, i int) error {
 		return err
 	}
 	command := apply.NewCommand(h, "run", state, state)
-	command.Deadline = time.Now().Add(soon)
+	command.Deadline = time.Now().Add(testTimeout)
 	data, err := command.MarshalWire(time.Now())
 	if err != nil {
 		return err
 	}
-	msg, err := nc.Request(wire.ApplySubject(wire.DefaultWorld, wire.TownToken(townID)), data, soon)
+	msg, err := nc.Request(wire.ApplySubject(wire.DefaultWorld, wire.TownToken(townID)), data, testTimeout)
 	if err != nil {
 		return err
 	}

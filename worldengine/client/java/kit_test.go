@@ -42,8 +42,8 @@ var kills = flag.Int("kills", 18, "how often the plugin is killed")
 const (
 	jar    = "plugin-check/target/plugin-check.jar"
 	townID = "town-threatened"
-	// soon bounds each wait on a busy machine.
-	soon = time.Minute
+	// testTimeout bounds each wait on a busy machine.
+	testTimeout = time.Minute
 )
 
 // plugin is the process of plugin-check.jar, with its files.
@@ -145,13 +145,13 @@ func requireConformance(t testing.TB, nc *nats.Conn, restart func()) {
 	require.Eventually(t, func() bool { // until it is subscribed
 		var err error
 		rows, err = conformance.Check(t.Context(), nc, conformance.Config{
-			Subject: subject, Town: state, Timeout: soon, Restart: soon, Ask: func(string) { restart() },
+			Subject: subject, Town: state, Timeout: testTimeout, Restart: testTimeout, Ask: func(string) { restart() },
 		})
 		if !errors.Is(err, conformance.ErrAbsent) {
 			require.NoError(t, err)
 		}
 		return err == nil
-	}, soon, 50*time.Millisecond)
+	}, testTimeout, 50*time.Millisecond)
 	require.NotEmpty(t, rows)
 	for _, row := range rows {
 		require.Equal(t, conformance.Pass, row.Verdict, "%s: %s", row.Name, row.Found)
@@ -243,7 +243,7 @@ func TestKit_Kills(t *testing.T) {
 		}
 		select {
 		case <-p.ended:
-		case <-time.After(soon):
+		case <-time.After(testTimeout):
 			t.Fatalf("the plugin did not reach %s\n%s", point, p.log)
 		}
 		p.start("")
@@ -273,7 +273,7 @@ func TestKit_Away(t *testing.T) {
 	require.Eventually(t, func() bool {
 		return strings.Contains(second.log.String(), "another plugin hosts the town "+townID+": end one of the two; it is plugin-check")
 	},
-		soon, 20*time.Millisecond)
+		testTimeout, 20*time.Millisecond)
 	p.kill()
 	require.Equal(t, handoff.Executed, send(t, agent, talk(t, agent)).Status)
 	require.Len(t, p.applied(), 1)
@@ -297,10 +297,10 @@ func startEngine(t testing.TB, change ...func(*server.Config)) *client.Client {
 	srv := servertest.Start(t, append([]servertest.Change{servertest.Open, servertest.Frontier,
 		servertest.Engine(engine.Config{
 			Settings: worldsettings.Settings{Apply: apply.Plugin},
-			Retry:    apply.RetryPolicy{Resend: 200 * time.Millisecond, Backoff: 5 * time.Millisecond, Deadline: soon},
+			Retry:    apply.RetryPolicy{Resend: 200 * time.Millisecond, Backoff: 5 * time.Millisecond, Deadline: testTimeout},
 		})}, change...)...)
 	agent := srv.Client()
-	agent.Timeout = 2 * soon
+	agent.Timeout = 2 * testTimeout
 	return agent
 }
 

@@ -17,8 +17,8 @@ import (
 
 // Pauses before a request is sent again, like the engine's.
 const (
-	resend     = 2 * time.Second
-	laterPause = 500 * time.Millisecond
+	resendInterval = 2 * time.Second
+	busyInterval   = 500 * time.Millisecond
 )
 
 var errSilent = errors.New("no answer came")
@@ -103,10 +103,10 @@ func (c *checker) ask(
 		if c.denied() {
 			return none, fmt.Errorf("%w: %w", ErrDenied, c.nc.LastError())
 		}
-		answer, err := next(within, answers, command.ApplyID, resend)
+		answer, err := next(within, answers, command.ApplyID, resendInterval)
 		for err == nil && !answer.Definite() {
 			trouble = fmt.Errorf("the last answer is %s", answer.Status)
-			pause := cmp.Or(time.Duration(answer.RetryAfterMs)*time.Millisecond, laterPause)
+			pause := cmp.Or(time.Duration(answer.RetryAfterMs)*time.Millisecond, busyInterval)
 			answer, err = next(within, answers, command.ApplyID, pause)
 		}
 		if !errors.Is(err, errSilent) {

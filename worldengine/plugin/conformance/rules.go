@@ -348,7 +348,7 @@ func (c *checker) restart(ctx context.Context, _ *apply.Command) (string, error)
 			away = true
 			c.Ask("the plugin is away: it has to come back")
 		}
-		_ = backoff.Sleep(ctx, laterPause/5)
+		_ = backoff.Sleep(ctx, busyInterval/5)
 	}
 	return fmt.Sprintf("no restart was seen within %s", c.Restart), errSkip
 }

@@ -79,7 +79,7 @@ func TestAGameThatIsKilledAtWorkCompletesIt(t *testing.T) {
 		result, err = s.send(h)
 		answered <- err
 	}()
-	require.NoError(t, s.player.sees(soon, func(seen []sighting) error {
+	require.NoError(t, s.player.sees(testTimeout, func(seen []sighting) error {
 		if len(seen) < 10 {
 			return fmt.Errorf("saw %d blocks", len(seen))
 		}

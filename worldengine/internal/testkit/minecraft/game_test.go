@@ -107,7 +107,7 @@ func (g *game) console(command, want string) {
 	_, err := fmt.Fprintln(g.stdin, command)
 	require.NoError(g.t, err)
 	require.Eventually(g.t, func() bool { return strings.Contains(g.log.String(), want) },
-		soon, 10*time.Millisecond, "no %q on the console", want)
+		testTimeout, 10*time.Millisecond, "no %q on the console", want)
 }
 
 // kill ends the whole group at once, like kill -9, and waits for its end.

@@ -34,13 +34,13 @@ func TestTheGameDoesNotWaitForNATS(t *testing.T) {
 	wall, chest := example(t, handoff.AdvanceProject, "wall-perimeter"),
 		example(t, handoff.PlanSalvage, "general")
 	require.Equal(t, apply.Done(wall), s.ask(wall))
-	require.NoError(t, s.player.sees(soon, blocks("stone_bricks", 70)))
+	require.NoError(t, s.player.sees(testTimeout, blocks("stone_bricks", 70)))
 
 	stop()
 	startNATS(t, port)
 	require.Equal(t, apply.Done(wall), s.ask(wall))
 	require.Equal(t, apply.Done(chest), s.ask(chest))
-	require.NoError(t, s.player.sees(soon, blocks("trapped_chest", 1)),
+	require.NoError(t, s.player.sees(testTimeout, blocks("trapped_chest", 1)),
 		"and no block of the wall again")
 }
 
@@ -54,7 +54,7 @@ func TestOneGameHostsATown(t *testing.T) {
 	s := newScene(t, nc.ConnectedUrl(), g, join(t, g))
 	require.Eventually(t, func() bool {
 		return strings.Contains(g.log.String(), "another plugin hosts the town "+townID)
-	}, soon, 10*time.Millisecond, "%s", g.log)
+	}, testTimeout, 10*time.Millisecond, "%s", g.log)
 	require.NoError(t, other.Unsubscribe())
 	talk := example(t, handoff.TalkToTownsfolk, "casual")
 	require.Equal(t, apply.Done(talk), s.ask(talk))
@@ -69,7 +69,7 @@ func TestOperatorsSeeAndReloadThePlugin(t *testing.T) {
 	s := newScene(t, nc.ConnectedUrl(), g, join(t, g))
 	talk := example(t, handoff.TalkToTownsfolk, "casual")
 	require.Equal(t, apply.Done(talk), s.ask(talk))
-	require.NoError(t, s.player.sees(soon, chatWith("Nice weather")))
+	require.NoError(t, s.player.sees(testTimeout, chatWith("Nice weather")))
 	g.console("worldengine status", "NATS connected; in hand 0 of 64; since the start 1 applied, "+
 		"0 refused")
 
@@ -80,7 +80,7 @@ func TestOperatorsSeeAndReloadThePlugin(t *testing.T) {
 	require.Equal(t, apply.Done(talk), s.ask(talk))
 
 	s.player.command(t, "worldengine status")
-	require.NoError(t, s.player.sees(soon, chatWith("You do not have permission")))
+	require.NoError(t, s.player.sees(testTimeout, chatWith("You do not have permission")))
 }
 
 func startNATS(t testing.TB, port int) (stop func()) {

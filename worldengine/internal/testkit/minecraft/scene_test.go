@@ -23,8 +23,8 @@ import (
 const (
 	townID = "town-threatened"
 	world  = wire.DefaultWorld
-	// soon bounds each wait on a busy machine.
-	soon = 20 * time.Second
+	// testTimeout bounds each wait on a busy machine.
+	testTimeout = 20 * time.Second
 )
 
 // errNotSeen: the server says that a command was executed, and the player saw no trace of it.
@@ -45,7 +45,7 @@ func newScene(t testing.TB, url string, g *game, p *player) *scene {
 	require.NoError(t, err)
 	t.Cleanup(nc.Close)
 	agent := client.New(nc, world)
-	agent.Timeout = soon
+	agent.Timeout = testTimeout
 	return &scene{t: t, agent: agent, game: g, player: p}
 }
 
@@ -117,7 +117,7 @@ func (s *scene) carryOut(
 // mustCarryOut is carryOut that must succeed.
 func (s *scene) mustCarryOut(kind handoff.ProposalType, argument string, want expectation) deed {
 	s.t.Helper()
-	d, err := s.carryOut(soon, kind, argument, want)
+	d, err := s.carryOut(testTimeout, kind, argument, want)
 	require.NoError(s.t, err)
 	return d
 }
@@ -133,8 +133,8 @@ func commandOf(t testing.TB, h *handoff.Handoff, before town.State) *apply.Comma
 // ask asks the plugin itself, as the engine does, until it has a definite answer.
 func (s *scene) ask(c *apply.Command) apply.Answer {
 	s.t.Helper()
-	for end := time.Now().Add(soon); time.Now().Before(end); {
-		c.Deadline = time.Now().Add(soon)
+	for end := time.Now().Add(testTimeout); time.Now().Before(end); {
+		c.Deadline = time.Now().Add(testTimeout)
 		body, err := c.MarshalWire(time.Now())
 		require.NoError(s.t, err)
 		reply, err := s.agent.Conn.Request(wire.Subject(world, "apply."+wire.TownToken(townID)),

@@ -142,12 +142,12 @@ func submit(
 
 // execute sends a handoff as clients do until it is answered: a pending handoff may be in hand for
 // another moment, and the index may be behind. It retries no other refusal, and these only for
-// patience.
+// settleTimeout.
 func (w *checkedWorld) execute(h *handoff.Handoff) handoff.Status {
 	w.t.Helper()
-	const patience = 30 * time.Second
+	const settleTimeout = 30 * time.Second
 	answer, err := submit(w.t.Context(), w.Engine(), h)
-	for until := time.Now().Add(patience); time.Now().Before(until) &&
+	for until := time.Now().Add(settleTimeout); time.Now().Before(until) &&
 		(errors.Is(err, engine.ErrInProgress) ||
 			errors.Is(err, engine.ErrIndexBehind)); {
 		// as a client does

@@ -107,7 +107,7 @@ func Run(ctx context.Context, config *Config, target Target) (*Report, error) {
 	if config.Flood > 0 {
 		s.flood = &workload{target: target, worlds: worlds[len(worlds)-1:], Config: &Config{
 			Towns: config.Flood, Concurrency: config.Flood, Connections: config.Connections,
-			Duration: config.Duration + floodLead,
+			Duration: config.Duration + floodDelay,
 		}}
 	}
 	defer l.removeTowns(ctx)

@@ -20,8 +20,8 @@ const (
 	maxPrepared = 100_000
 	// maxExamples bounds the wrong answers that the report describes.
 	maxExamples = 5
-	// resendAfter bounds the wait for an answer before a handoff is sent again.
-	resendAfter = 2 * time.Second
+	// resendInterval bounds the wait for an answer before a handoff is sent again.
+	resendInterval = 2 * time.Second
 )
 
 // benchTown is a town that one worker drives, one handoff after the other.
@@ -107,7 +107,7 @@ func (l *workload) send(ctx context.Context, t *benchTown) error {
 	t.steps = t.steps[1:]
 	// The client's Send would verify the result while the time runs.
 	reply, err := t.server.Conn.Request(wire.Subject(t.server.World, wire.Handoff), next.data,
-		min(resendAfter, t.server.Timeout))
+		min(resendInterval, t.server.Timeout))
 	switch wants := `"resultId":"` + next.result + `"`; {
 	case err == nil && bytes.Contains(reply.Data, []byte(wants)):
 		t.hash, t.last = next.after, reply.Data

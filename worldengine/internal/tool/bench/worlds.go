@@ -10,8 +10,8 @@ import (
 	"worldengine/worldengine/internal/kit/backoff"
 )
 
-// floodLead is how long a flood runs before the phase beside it begins.
-const floodLead = 300 * time.Millisecond
+// floodDelay is how long a flood runs before the phase beside it begins.
+const floodDelay = 300 * time.Millisecond
 
 // workloads take turns.
 type workloads struct {
@@ -94,7 +94,7 @@ func (s *workloads) flooded(ctx context.Context, expected float64) (phase Phase,
 		return err
 	})
 	both.Go(func() (err error) {
-		if err = backoff.Sleep(running, floodLead); err == nil {
+		if err = backoff.Sleep(running, floodDelay); err == nil {
 			phase, err = s.main.handoffs(running, s.main.Duration, s.main.Rate)
 		}
 		return err

@@ -68,7 +68,7 @@ func Serve(ctx context.Context, nc *nats.Conn, config Config) error {
 	}
 	served, err := plugin.Serve(nc, plugin.Config{
 		World: p.World, Towns: p.Towns, Apply: p.apply, Recover: p.apply, Answered: p.answered,
-		Memory: p.Memory, RetryAfter: manualRetry, Beside: p.Beside,
+		Memory: p.Memory, RetryAfter: retryInterval, Beside: p.Beside,
 		Concurrency: 1, // a person answers one command after another
 		Logger:      slog.New(slog.NewTextHandler(p.Notes, nil)),
 	})
@@ -141,8 +141,8 @@ func (p *standIn) readLines(ctx context.Context) {
 	}
 }
 
-// manualRetry is the pause that busy and in-progress ask the engine to make.
-const manualRetry = time.Second
+// retryInterval is the pause that busy and in-progress ask the engine to make.
+const retryInterval = time.Second
 
 // IsReasonCode reports whether a text is a reason code that an answer may have.
 var IsReasonCode = regexp.MustCompile("^[A-Z][A-Z0-9_]{0,63}$").MatchString
@@ -178,7 +178,7 @@ func (p *standIn) apply(ctx context.Context, c *apply.Command) (apply.Answer, er
 		return apply.Refuse(c, reason, "Refused by handoffctl plugin try.",
 			name == "refused-retryable"), nil
 	case "busy", "in-progress":
-		return apply.Later(c, apply.Status(name), manualRetry), nil
+		return apply.Later(c, apply.Status(name), retryInterval), nil
 	}
 	return apply.Answer{}, plugin.ErrNoAnswer
 }
