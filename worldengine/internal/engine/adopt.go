@@ -11,17 +11,17 @@ import (
 	"worldengine/worldengine/internal/store/index"
 )
 
-// idlePause is the pause between two looks at the log of a world without news. settling is how long an
+// idleInterval is the pause between two looks at the log of a world without news. settleDelay is how long an
 // engine does not count on such news, since an earlier writer may still commit.
 const (
-	idlePause = 10 * time.Second
-	settling  = operationTimeout
+	idleInterval = 10 * time.Second
+	settleDelay  = operationTimeout
 )
 
-// awaitNews pauses until the index has news beyond a position, for at least pause and at most idlePause.
+// awaitNews pauses until the index has news beyond a position, for at least pause and at most idleInterval.
 func (e *Engine) awaitNews(ctx context.Context, position uint64, pause time.Duration) {
 	if backoff.Sleep(ctx, pause) == nil {
-		_ = e.index.AwaitNews(ctx, position, idlePause-pause)
+		_ = e.index.AwaitNews(ctx, position, idleInterval-pause)
 	}
 }
 
@@ -46,10 +46,10 @@ func (e *Engine) adoptPending(ctx context.Context) {
 				e.adopt(ctx, token)
 			}
 		}
-		if err != nil || len(pending) > 0 || time.Since(began) < settling {
-			_ = backoff.Sleep(ctx, pollPause)
+		if err != nil || len(pending) > 0 || time.Since(began) < settleDelay {
+			_ = backoff.Sleep(ctx, lookInterval)
 		} else {
-			e.awaitNews(ctx, position, pollPause)
+			e.awaitNews(ctx, position, lookInterval)
 		}
 	}
 }

@@ -157,7 +157,7 @@ func (e *Engine) decide(
 		behind = max(behind, retryOf.LogSeq) // the record of the receipt
 	}
 	prior, err := e.lookupKey(ctx, townID, h.IdempotencyKey, &current, behind,
-		max(indexTimeout-time.Since(d.queued), minIndexWait))
+		max(indexTimeout-time.Since(d.queued), minIndexTimeout))
 	if err != nil {
 		return nil, next, err
 	}

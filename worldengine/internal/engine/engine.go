@@ -85,13 +85,13 @@ const (
 	// operationTimeout is how long one request may take once its turn has begun.
 	operationTimeout = 10 * time.Second
 	// indexTimeout is how long one request may wait for the index, from its arrival. If it had to
-	// wait for its town, it may still wait for minIndexWait.
-	indexTimeout = 2 * time.Second
-	minIndexWait = 100 * time.Millisecond
+	// wait for its town, it may still wait for minIndexTimeout.
+	indexTimeout    = 2 * time.Second
+	minIndexTimeout = 100 * time.Millisecond
 	// closeAlertsTimeout bounds the wait for the raised alerts to be stored when an engine closes.
 	closeAlertsTimeout = 2 * time.Second
-	// pollPause is the pause between two looks at a condition that the engine waits for.
-	pollPause = 250 * time.Millisecond
+	// lookInterval is the pause between two looks at a condition that the engine waits for.
+	lookInterval = 250 * time.Millisecond
 )
 
 // Engine is the authoritative engine of one world. Among the servers of a world only the writer has

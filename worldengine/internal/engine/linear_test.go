@@ -42,9 +42,9 @@ const (
 	linearTowns   = 4
 	linearClients = 6
 	// a client's; longer than any answer of a live writer, on a busy machine too
-	linearPatience   = time.Minute
-	linearUnanswered = 16              // calls at most; a crash leaves one or two of each client
-	linearCheck      = 5 * time.Minute // of the check; a history takes it seconds
+	linearTimeout      = time.Minute
+	linearUnanswered   = 16              // calls at most; a crash leaves one or two of each client
+	linearCheckTimeout = 5 * time.Minute // of the check; a history takes it seconds
 	// the bound for a defect to show; the rarest takes some ten on average
 	linearDefectHistories = 300
 )
@@ -126,7 +126,7 @@ func (w *writer) serve(r *linearRun) {
 func (w *writer) handOver(r *linearRun, to *writer) {
 	s := w.worlds[r]
 	delete(w.worlds, r)
-	ctx, cancel := context.WithTimeout(r.t.Context(), linearPatience)
+	ctx, cancel := context.WithTimeout(r.t.Context(), linearTimeout)
 	defer cancel()
 	require.NoError(r.t, s.world.Close(ctx))
 	require.NoError(r.t, s.engine.Close(ctx))
@@ -226,7 +226,7 @@ func slowest(history []porcupine.Operation) (took time.Duration) {
 func newLinearRun(t *testing.T, each int) *linearRun {
 	nc := natstest.Connect(t)
 	return &linearRun{t: t, world: wire.DefaultWorld, url: nc.ConnectedUrl(), start: time.Now(), each: each,
-		patient: linearPatience, plant: func(*engine.Engine) {}, nc: nc}
+		patient: linearTimeout, plant: func(*engine.Engine) {}, nc: nc}
 }
 
 // gameComesOrLeaves subscribes linearGame's plugin, which applies each command within 100 ms, or
@@ -266,11 +266,11 @@ func linearFirstSeed() uint64 {
 func requireLinear(t *testing.T, seed uint64, history []porcupine.Operation) {
 	t.Helper()
 	require.True(t, fewUnanswered(history), "too many calls of the history of "+
-		"-linear.seed=%d had no answer within %v: no defect is shown", seed, linearPatience)
-	verdict, info := porcupine.CheckOperationsVerbose(linearModel(), history, linearCheck)
+		"-linear.seed=%d had no answer within %v: no defect is shown", seed, linearTimeout)
+	verdict, info := porcupine.CheckOperationsVerbose(linearModel(), history, linearCheckTimeout)
 	require.NotEqual(t, porcupine.Unknown, verdict,
 		"whether the history of -linear.seed=%d has an order is not known after %v: no "+
-			"defect is shown", seed, linearCheck)
+			"defect is shown", seed, linearCheckTimeout)
 	if verdict != porcupine.Ok {
 		path := filepath.Join(t.ArtifactDir(), fmt.Sprintf("history-%d.html", seed))
 		require.NoError(t, porcupine.VisualizePath(linearModel(), info, path))

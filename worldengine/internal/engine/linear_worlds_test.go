@@ -18,7 +18,7 @@ func TestLinearizable_TwoWorlds(t *testing.T) { // alone: two worlds need much
 		var runs []*linearRun
 		for _, world := range []string{"east", "west"} {
 			runs = append(runs, &linearRun{t: t, world: fmt.Sprint(world, round), url: nc.ConnectedUrl(),
-				start: time.Now(), each: *linearCalls, patient: linearPatience,
+				start: time.Now(), each: *linearCalls, patient: linearTimeout,
 				plant: func(*engine.Engine) {}, nc: nc})
 		}
 		recordTwo(runs[0], runs[1], seed)

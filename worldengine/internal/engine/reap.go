@@ -15,10 +15,10 @@ import (
 )
 
 // reapInterval is the pause between two looks at the runs without a delivery. Once a run has been
-// closed for closingTime, its decision is in the log or will not come.
+// closed for closingTimeout, its decision is in the log or will not come.
 const (
-	reapInterval = 5 * time.Second
-	closingTime  = 30 * time.Second
+	reapInterval   = 5 * time.Second
+	closingTimeout = 30 * time.Second
 )
 
 // Until ctx is done, reapWaiting ends the waiting runs that have no delivery in this engine: runs of
@@ -112,7 +112,7 @@ func (e *Engine) isOver(ctx context.Context, tail *machine.RunTail, runID string
 		return ended, err
 	}
 	closing, err := e.log.Store.At(ctx, tail.Guard)
-	if err != nil || closing == nil || e.config.Now().Sub(commitlog.PersistedAt(closing.Header, closing.Time)) < closingTime {
+	if err != nil || closing == nil || e.config.Now().Sub(commitlog.PersistedAt(closing.Header, closing.Time)) < closingTimeout {
 		return true, err
 	}
 	return e.isForgotten(ctx, tail)

@@ -51,14 +51,14 @@ func (p RetryPolicy) WithDefaults() RetryPolicy {
 	return p
 }
 
-// maxBackoff bounds the pause between two attempts.
-const maxBackoff = time.Minute
+// maxRetryInterval bounds the pause between two attempts.
+const maxRetryInterval = time.Minute
 
 // BackoffAfter is the pause after an attempt, counted from 1.
 func (p *RetryPolicy) BackoffAfter(attempt int64) time.Duration {
 	pause := p.Backoff
-	for ; attempt > 1 && pause < maxBackoff; attempt-- {
+	for ; attempt > 1 && pause < maxRetryInterval; attempt-- {
 		pause *= 2
 	}
-	return min(pause, maxBackoff)
+	return min(pause, maxRetryInterval)
 }

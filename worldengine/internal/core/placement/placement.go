@@ -22,16 +22,16 @@ const (
 	SilenceTimeout = 2500 * time.Millisecond
 	// LeaseReadInterval is how often a server reads the lease of a world that no server announces.
 	LeaseReadInterval = 250 * time.Millisecond
-	// AcquireStagger is how long each server waits for the server before it to acquire a free lease.
-	AcquireStagger = 400 * time.Millisecond
-	// NewcomerWait is how much longer a young server waits if there are stable ones: as long as these may
+	// AcquireDelay is how long each server waits for the server before it to acquire a free lease.
+	AcquireDelay = 400 * time.Millisecond
+	// NewcomerDelay is how much longer a young server waits if there are stable ones: as long as these may
 	// count a killed writer as there after its lease has ended.
-	NewcomerWait = time.Second
-	// MinUptime is how long a server must have been heard before it receives worlds of others, and how
+	NewcomerDelay = time.Second
+	// MinServerAge is how long a server must have been heard before it receives worlds of others, and how
 	// long it must have been there before it acquires free worlds as soon as the others.
-	MinUptime = 10 * time.Second
-	// MinServeTime is how long a server keeps a world before it hands the world over.
-	MinServeTime = 30 * time.Second
+	MinServerAge = 10 * time.Second
+	// MinTenureAge is how long a server keeps a world before it hands the world over.
+	MinTenureAge = 30 * time.Second
 	// BusyTimeout is how long a handover that is due waits for a moment without unanswered requests.
 	BusyTimeout = 10 * time.Second
 	// handoverTimeout bounds how long the next handover waits for the last one to end.
@@ -108,14 +108,14 @@ func (v *View) decideServed(now time.Duration, w *world, d Decision, live, stabl
 	case moving && w.name == v.movedWorld:
 		d.Reason = "is being handed over to " + to.label()
 	case live != stable:
-		d.Reason = "kept until the servers are the same for " + MinUptime.String()
+		d.Reason = "kept until the servers are the same for " + MinServerAge.String()
 	case !slices.Contains(to.Ready, w.name):
 		d.Reason = fmt.Sprintf("kept until %s is ready to serve the world", to.label())
-	case now-w.holderSince < MinServeTime:
-		d.Reason = fmt.Sprintf("kept for %s before it moves to %s", MinServeTime, to.label())
+	case now-w.holderSince < MinTenureAge:
+		d.Reason = fmt.Sprintf("kept for %s before it moves to %s", MinTenureAge, to.label())
 	case moving:
 		d.Reason = fmt.Sprintf("moves to %s after another world", to.label())
-	case w.busy && now-max(w.holderSince+MinServeTime, to.aliveSince+MinUptime) < BusyTimeout:
+	case w.busy && now-max(w.holderSince+MinTenureAge, to.aliveSince+MinServerAge) < BusyTimeout:
 		d.Reason = fmt.Sprintf("moves to %s when no request is in hand", to.label())
 	default:
 		d.Action, d.To = HandOver, to.ID
@@ -135,9 +135,9 @@ func (v *View) decideFree(now time.Duration, w *world, d Decision, order []strin
 		d.Reason = "this server is stopping, or cannot serve the world now"
 		return d
 	}
-	after := w.holderSince + time.Duration(rank)*AcquireStagger
+	after := w.holderSince + time.Duration(rank)*AcquireDelay
 	if young(v.self.ID) && stable(order[0]) {
-		after += NewcomerWait
+		after += NewcomerDelay
 	}
 	d.Action, d.Delay = Acquire, max(0, after-now)
 	d.Reason = fmt.Sprintf("free; this server is number %d of those that may acquire it", rank+1)

@@ -238,7 +238,7 @@ func (v *simServer) tick(process int) {
 		v.announced, v.changed = now, false
 		v.announce()
 	}
-	if !v.draining && v.sim.now-v.started >= simListenFor {
+	if !v.draining && v.sim.now-v.started >= simListenDelay {
 		v.decide()
 	}
 }
@@ -311,10 +311,10 @@ func (v *simServer) renew() {
 
 const (
 	simTTL = 3 * time.Second
-	// simTakeover is how long a server has a lease before it answers.
-	simTakeover = time.Second
-	// simListenFor is how long a new server only listens to the others.
-	simListenFor = 300 * time.Millisecond
+	// simTakeoverDelay is how long a server has a lease before it answers.
+	simTakeoverDelay = time.Second
+	// simListenDelay is how long a new server only listens to the others.
+	simListenDelay = 300 * time.Millisecond
 )
 
 func (v *simServer) lose(name string) {
@@ -390,14 +390,14 @@ func (v *simServer) decide() {
 func (v *simServer) handOver(d Decision) {
 	s := v.sim
 	lease := s.leases[d.World]
-	if to := s.findServer(d.To); to != nil && s.now-to.steady < MinUptime*8/10 {
+	if to := s.findServer(d.To); to != nil && s.now-to.steady < MinServerAge*8/10 {
 		s.fail("%s hands %s over to %s, which is not stable", v.id(), d.World, d.To)
 	}
 	s.handovers = append(s.handovers, s.now)
 	if len(v.releasing) > 0 {
 		s.fail("%s hands %s over together with %v", v.id(), d.World, v.releasing)
 	}
-	if kept := s.now - lease.changed; kept < MinServeTime*8/10 {
+	if kept := s.now - lease.changed; kept < MinTenureAge*8/10 {
 		s.fail("%s hands %s over after %s", v.id(), d.World, kept)
 	}
 	s.trace("%s hands %s over to %s", v.id(), d.World, d.To)

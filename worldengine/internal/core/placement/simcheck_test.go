@@ -24,9 +24,9 @@ const (
 	// after a suspension has old messages to read.
 	unservedTimeout = 8 * time.Second
 	// twoTimeout bounds how long two servers believe that they hold a lease: as long as their clocks differ.
-	twoTimeout = 500 * time.Millisecond
-	faulty     = 2 * time.Minute
-	calm       = 3 * time.Minute
+	twoTimeout   = 500 * time.Millisecond
+	faultyWindow = 2 * time.Minute
+	calmWindow   = 3 * time.Minute
 )
 
 // check looks at the leases every few milliseconds.
@@ -63,7 +63,7 @@ func (s *sim) checkAlone(name string, lease *simLease) {
 		}
 	}
 	switch {
-	case believers > 0 && s.now-lease.changed >= simTakeover:
+	case believers > 0 && s.now-lease.changed >= simTakeoverDelay:
 		lease.unanswered = -1
 	case lease.unanswered < 0:
 		lease.unanswered = s.now
@@ -170,13 +170,13 @@ func (s *sim) traceTo(trace func(string, ...any)) {
 func simulate(seed uint64, trace func(string, ...any)) []string {
 	s := newSim(seed)
 	s.traceTo(trace)
-	s.faults(faulty)
-	s.run(faulty + 30*time.Second) // the last to come back is back
+	s.faults(faultyWindow)
+	s.run(faultyWindow + 30*time.Second) // the last to come back is back
 	deaf := s.rng.IntN(3) == 0
 	s.heal(deaf)
-	s.run(s.now + calm/2)
+	s.run(s.now + calmWindow/2)
 	half := s.now
-	s.run(s.now + calm/2)
+	s.run(s.now + calmWindow/2)
 	if n := len(s.handovers); n > 0 && s.handovers[n-1] > half {
 		s.fail("a world was handed over at %s, while nothing happened", s.handovers[n-1])
 	}
@@ -260,9 +260,9 @@ func TestSimulation_Flaps(t *testing.T) {
 			v.older, v.ageless, v.all, v.offers = false, false, true, s.worlds
 		}
 		s.run(time.Minute)
-		s.answeredTimeout = simTTL + simTakeover + 1500*time.Millisecond
+		s.answeredTimeout = simTTL + simTakeoverDelay + 1500*time.Millisecond
 		s.flap(s.servers[0], s.now+time.Minute)
-		s.run(s.now + time.Minute + MinUptime)
+		s.run(s.now + time.Minute + MinServerAge)
 		require.Empty(t, s.found, "seed %d:\n%s", s.seed, strings.Join(s.found, "\n"))
 	}
 }

@@ -36,14 +36,14 @@ func (s *server) label() string { return cmp.Or(s.Name, s.ID) }
 
 func (s *server) alive(now time.Duration) bool { return now-s.lastHeard < SilenceTimeout }
 
-// isNewcomer reports whether a server has been there for less than MinUptime, by its own clock: to a
+// isNewcomer reports whether a server has been there for less than MinServerAge, by its own clock: to a
 // newcomer all others are as new as it is itself. An earlier program does not announce its uptime.
 func (v *View) isNewcomer(now time.Duration, s *server) bool {
 	uptime := now - s.aliveSince
 	if s != v.self && s.UptimeMillis > 0 {
 		uptime = time.Duration(s.UptimeMillis)*time.Millisecond + now - s.lastHeard
 	}
-	return uptime < MinUptime
+	return uptime < MinServerAge
 }
 
 type world struct {
@@ -240,10 +240,10 @@ func (v *View) liveServers(now time.Duration) []string {
 	return v.selectServers(func(s *server) bool { return s.alive(now) && !s.Draining })
 }
 
-// stableServers returns the servers as they were before the changes of the last MinUptime.
+// stableServers returns the servers as they were before the changes of the last MinServerAge.
 func (v *View) stableServers(now time.Duration) []string {
 	return v.selectServers(func(s *server) bool {
-		return now-s.aliveSince >= MinUptime && now-s.lastHeard < MinUptime
+		return now-s.aliveSince >= MinServerAge && now-s.lastHeard < MinServerAge
 	})
 }
 

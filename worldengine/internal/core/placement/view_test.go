@@ -77,8 +77,8 @@ func TestView_FreeWorld(t *testing.T) {
 	p.AddWorld(p.now, name)
 	p.decides(ReadLease, "not been read")
 	p.NoteHolder(p.now, name, "")
-	require.Equal(t, AcquireStagger, p.decides(Acquire, "number 2").Delay)
-	p.now += AcquireStagger
+	require.Equal(t, AcquireDelay, p.decides(Acquire, "number 2").Delay)
+	p.now += AcquireDelay
 	require.Zero(t, p.decides(Acquire, "number 2").Delay)
 	p.NoteHolder(p.now, name, "unheard")
 	p.decides(StayAway, "held by the server unheard")
@@ -103,7 +103,7 @@ func TestView_Handover(t *testing.T) {
 	p.decides(Keep, "the only world")
 	p.serveAnother()
 	p.decides(Keep, "this server is the first")
-	p.heard(MinUptime - 2*time.Second)
+	p.heard(MinServerAge - 2*time.Second)
 	p.decides(Keep, "until the servers are the same")
 	p.heard(3 * time.Second)
 	p.decides(Keep, "until other is ready")
@@ -111,7 +111,7 @@ func TestView_Handover(t *testing.T) {
 	p.heard(time.Second)
 	p.decides(Keep, "before it moves")
 	p.SetBusy(name, true)
-	p.heard(MinServeTime - p.now)
+	p.heard(MinTenureAge - p.now)
 	p.decides(Keep, "when no request is in hand")
 	p.SetBusy(name, false)
 	require.Equal(t, "other", p.decides(HandOver, "moves to other").To)
@@ -122,7 +122,7 @@ func TestView_Handover(t *testing.T) {
 	p.StartHandover(p.now, name)
 	p.decides(Keep, "being handed over")
 	p.Released(p.now, name, false)
-	require.Equal(t, AcquireStagger, p.decides(Acquire, "number 2").Delay)
+	require.Equal(t, AcquireDelay, p.decides(Acquire, "number 2").Delay)
 	require.True(t, p.handoverPending(p.now))
 	p.other.Serves, p.other.Ready = []string{name}, nil
 	p.announce()
@@ -138,13 +138,13 @@ func TestView_Flaps(t *testing.T) {
 	p.Acquired(p.now, name)
 	p.serveAnother()
 	p.other.Ready = []string{name}
-	p.heard(MinUptime + MinServeTime)
+	p.heard(MinServerAge + MinTenureAge)
 	p.decides(HandOver, "")
 	p.now += SilenceTimeout
 	p.decides(Keep, "is the first")
 	p.announce()
 	p.decides(Keep, "until the servers are the same")
-	p.heard(MinUptime)
+	p.heard(MinServerAge)
 	p.decides(HandOver, "")
 	p.now += time.Minute // this server itself was suspended, and reads an old announcement now
 	p.announce()
@@ -165,9 +165,9 @@ func TestView_Young(t *testing.T) {
 	p := newPair(t)
 	number(p, 1, "self", "both are young")
 	p = newPair(t)
-	p.other.UptimeMillis = MinUptime.Milliseconds()
+	p.other.UptimeMillis = MinServerAge.Milliseconds()
 	number(p, 2, "self", "this server is young")
-	p.heard(MinUptime)
+	p.heard(MinServerAge)
 	number(p, 1, "self", "both are stable")
 	p.now += 2 * SilenceTimeout
 	number(p, 2, "self", "this server was suspended, and is new to the others")
@@ -175,7 +175,7 @@ func TestView_Young(t *testing.T) {
 	p.decides(Acquire, "number 1 of") // this server is alone
 
 	p = newPair(t)
-	p.heard(MinUptime)
+	p.heard(MinServerAge)
 	number(p, 2, "other", "an earlier program is as old as it was heard")
 	p.other.UptimeMillis = 1
 	number(p, 1, "other", "the other one is young")
@@ -187,7 +187,7 @@ func TestView_Wanted(t *testing.T) {
 	p := newPair(t)
 	name := p.worldOf("self")
 	p.other.Serves = []string{name}
-	p.heard(MinUptime - 2*time.Second)
+	p.heard(MinServerAge - 2*time.Second)
 	require.False(t, p.decides(StayAway, "served by other").Wanted)
 	p.heard(3 * time.Second)
 	require.True(t, p.decides(StayAway, "served by other").Wanted)
@@ -261,7 +261,7 @@ func TestView_OneAtATime(t *testing.T) {
 		p.Acquired(p.now, fmt.Sprintf("w%02d", i))
 		p.other.Ready = append(p.other.Ready, fmt.Sprintf("w%02d", i))
 	}
-	p.heard(MinUptime + MinServeTime)
+	p.heard(MinServerAge + MinTenureAge)
 	var moves []string
 	for range 12 {
 		for _, d := range p.Decide(p.now) {

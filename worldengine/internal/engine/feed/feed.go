@@ -19,8 +19,8 @@ import (
 const (
 	// queueSize bounds the commits that wait to be published.
 	queueSize = 1024
-	// wakePause is the pause of a reader that was woken by commits that it does not want.
-	wakePause = 10 * time.Millisecond
+	// wakeInterval is the pause of a reader that was woken by commits that it does not want.
+	wakeInterval = 10 * time.Millisecond
 )
 
 // Config configures a Feed. Every member but HasSubscribers must be set.

@@ -104,7 +104,7 @@ func (f *Feed) await(ctx context.Context, q *Query) bool {
 		if q.After = x.Skip(q.Towns, q.After); q.After < x.Position() {
 			return true
 		}
-		_ = backoff.Sleep(ctx, wakePause)
+		_ = backoff.Sleep(ctx, wakeInterval)
 	}
 	return false
 }

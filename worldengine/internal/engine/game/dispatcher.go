@@ -35,8 +35,8 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// pollPause is the pause between two looks at a condition that a command waits for.
-const pollPause = 250 * time.Millisecond
+// lookInterval is the pause between two looks at a condition that a command waits for.
+const lookInterval = 250 * time.Millisecond
 
 // Config configures a Dispatcher. All members but RCON and Metrics are required.
 type Config struct {
@@ -225,15 +225,15 @@ func (d *Dispatcher) StopAccepting() {
 	}
 }
 
-// stopGrace is how long Stop waits for games that are about to answer.
-const stopGrace = 2 * time.Second
+// stopTimeout is how long Stop waits for games that are about to answer.
+const stopTimeout = 2 * time.Second
 
 // Stop refuses new commands, and leaves those in hand pending unless their answers come within
 // moments: the next writer of the world goes on with them. ctx bounds the wait; then all commands
 // together have leaveTimeout to be left.
 func (d *Dispatcher) Stop(ctx context.Context) {
 	d.StopAccepting()
-	grace, done := context.WithTimeout(ctx, stopGrace)
+	grace, done := context.WithTimeout(ctx, stopTimeout)
 	defer done()
 	select {
 	case <-d.drained:

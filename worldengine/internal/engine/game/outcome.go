@@ -16,8 +16,8 @@ import (
 	"worldengine/worldengine/internal/store/commitlog"
 )
 
-// maxCommitPause bounds the pause before a failed commit is retried.
-const maxCommitPause = 5 * time.Second
+// maxCommitInterval bounds the pause before a failed commit is retried.
+const maxCommitInterval = 5 * time.Second
 
 // commit commits the outcome of an attempt: the end of the handoff, or the next attempt. It reports
 // whether the execution goes on at once.

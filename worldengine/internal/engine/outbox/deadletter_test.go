@@ -268,7 +268,7 @@ func TestReplay(t *testing.T) {
 	_, err := w.js.UpdateStream(t.Context(), config)
 	require.NoError(t, err)
 	w.run(func(s *Relay) { s.stream.MaxMsgSize = config.MaxMsgSize })
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 	defer cancel()
 	letter := func(seq, part string) string {
 		return layout.DeadLetterSubject("main", wire.EventStream("main"), seq, part)

@@ -43,7 +43,7 @@ type pauses struct {
 
 var defaultPauses = pauses{
 	min: 50 * time.Millisecond, max: 5 * time.Second,
-	idle: 3 * commitlog.Heartbeat, check: 5 * time.Second,
+	idle: 3 * commitlog.HeartbeatInterval, check: 5 * time.Second,
 }
 
 // ackTimeout bounds the wait for the ack of a message.

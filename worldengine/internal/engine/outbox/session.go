@@ -30,11 +30,11 @@ const (
 const (
 	// consumerTTL is how long NATS keeps the consumer of a killed relay.
 	consumerTTL = 5 * time.Second
-	// flushWait is the longest wait for the next message of a window; pauses.idle is for the first one.
-	flushWait = time.Millisecond
-	// identifiedFor is how long the log counts as the one that is read. It is shorter than the lease of a
+	// flushTimeout is the longest wait for the next message of a window; pauses.idle is for the first one.
+	flushTimeout = time.Millisecond
+	// identityAge is how long the log counts as the one that is read. It is shorter than the lease of a
 	// suspended writer, without which no other server removes the world and makes it anew.
-	identifiedFor = time.Second
+	identityAge = time.Second
 )
 
 // session is one try of a relay, from its position to the first error.
@@ -68,7 +68,7 @@ func (s *session) run(ctx context.Context) error {
 	defer commitlog.DeleteConsumer(s.log, consumer)
 	pull := max(readBytes, 2*int(s.config.Conn.MaxPayload()))
 	messages, err := consumer.Messages(jetstream.PullMaxMessagesWithBytesLimit(readAhead, pull),
-		jetstream.PullHeartbeat(commitlog.Heartbeat))
+		jetstream.PullHeartbeat(commitlog.HeartbeatInterval))
 	if err != nil {
 		return fmt.Errorf("outbox: messages of the log: %w", err)
 	}
@@ -119,7 +119,7 @@ func (s *session) consumer() jetstream.ConsumerConfig {
 func (s *session) next(messages jetstream.MessagesContext) (jetstream.Msg, error) {
 	wait := s.pauses.idle
 	if len(s.sent) > 0 {
-		wait = flushWait
+		wait = flushTimeout
 	}
 	msg, err := messages.Next(jetstream.NextMaxWait(wait))
 	if errors.Is(err, nats.ErrTimeout) {
@@ -172,7 +172,7 @@ func (s *session) publish(ctx context.Context, msg jetstream.Msg) error {
 // may hold in its new stream of events.
 func (s *session) requireLog(ctx context.Context) error {
 	now := time.Now()
-	if now.Sub(s.identified) < identifiedFor {
+	if now.Sub(s.identified) < identityAge {
 		return nil
 	}
 	s.identified = now

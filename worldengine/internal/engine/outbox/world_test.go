@@ -42,11 +42,11 @@ type world struct {
 	raised []runevents.Alert
 }
 
-// patience bounds each wait of a test, and answerTime each of its requests to JetStream: a busy
+// testTimeout bounds each wait of a test, and answerTimeout each of its requests to JetStream: a busy
 // machine exceeds JetStream's own 5 s.
 const (
-	patience   = 5 * time.Minute
-	answerTime = time.Minute
+	testTimeout   = 5 * time.Minute
+	answerTimeout = time.Minute
 )
 
 func newWorld(t *testing.T) *world {
@@ -57,7 +57,7 @@ func newWorld(t *testing.T) *world {
 // replicatedOn makes a world with so many replicas.
 func replicatedOn(t *testing.T, nc *nats.Conn, replicas int) *world {
 	t.Helper()
-	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(answerTime))
+	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(answerTimeout))
 	require.NoError(t, err)
 	w := &world{t: t, nc: nc, js: js, replicas: replicas, large: map[logPosition]int{}}
 	w.makeLog()
@@ -184,9 +184,9 @@ func (w *world) run(change ...func(*Relay)) (*Relay, func()) {
 // for messages to miss two heartbeats, which shows that NATS has lost its pull request.
 func impatient(s *Relay) {
 	s.pauses.idle = defaultPauses.idle
-	const wait = 500 * time.Millisecond
-	js, err := jetstream.New(s.config.Conn, jetstream.WithDefaultTimeout(wait),
-		jetstream.WithPublishAsyncTimeout(wait),
+	const requestTimeout = 500 * time.Millisecond
+	js, err := jetstream.New(s.config.Conn, jetstream.WithDefaultTimeout(requestTimeout),
+		jetstream.WithPublishAsyncTimeout(requestTimeout),
 		jetstream.WithPublishAsyncMaxPending(4*(window+runlog.MaxAppend)))
 	if err != nil {
 		panic(err)
@@ -201,7 +201,7 @@ func limited(s *Relay) { s.stream.MaxMsgSize = limit }
 
 func (w *world) eventually(holds func() bool, why string) {
 	w.t.Helper()
-	require.Eventually(w.t, holds, patience, 5*time.Millisecond, why)
+	require.Eventually(w.t, holds, testTimeout, 5*time.Millisecond, why)
 }
 
 // answers waits until NATS, which was away, answers a request well; it may lose some.

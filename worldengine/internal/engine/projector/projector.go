@@ -30,7 +30,7 @@ const (
 	batchSize    = 1024             // rows that are read at a time
 	busyInterval = time.Second      // between two looks, if there is something to look at
 	idleInterval = 10 * time.Second // between two looks, if there is nothing
-	lagThreshold = 5 * time.Second  // above it PROJECTOR_LAG_HIGH is raised
+	maxLagAge    = 5 * time.Second  // above it PROJECTOR_LAG_HIGH is raised
 )
 
 // Config configures a Projector. Every member must be set.
@@ -109,13 +109,13 @@ func (p *Projector) projectBacklog(ctx context.Context) {
 		p.config.Logger.Warn("runs cannot be read for alerts about them; will try again", "error", err)
 	}
 	lag, _ := p.Lag()
-	if lag > lagThreshold && !p.lagging {
+	if lag > maxLagAge && !p.lagging {
 		alert := runevents.NewAlert(runevents.ProjectorLagHigh, &runevents.Record{},
-			fmt.Sprintf("projections are %v behind, more than %v", lag, lagThreshold))
+			fmt.Sprintf("projections are %v behind, more than %v", lag, maxLagAge))
 		alert.Since = runevents.Timestamp(p.config.Now().Add(-lag))
 		p.config.Alert("", alert)
 	}
-	p.lagging = lag > lagThreshold
+	p.lagging = lag > maxLagAge
 }
 
 // projectRows projects the rows that wait. The position rises only behind a row that is projected, so that

@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// While a task of another queue has begun within contendedFor, a queue runs up to perProcessor tasks at once for
+// While a task of another queue has begun within contentionWindow, a queue runs up to perProcessor tasks at once for
 // each processor. More would compete with the other queue's tasks for the processors: with 64 at work on two
 // of them, a task of another world took four times as long. Alone a queue gets all workers, since commits that
 // wait for a disk together are written together.
 const (
-	perProcessor = 8
-	contendedFor = time.Second
+	perProcessor     = 8
+	contentionWindow = time.Second
 )
 
 // Pool is the workers that the queues of a process share, and the bound on their unfinished tasks. The
@@ -157,5 +157,5 @@ func (p *Pool) isContended(q *Queue) bool {
 	if q == p.recent {
 		at = p.othersAt
 	}
-	return time.Since(at) < contendedFor
+	return time.Since(at) < contentionWindow
 }

@@ -150,7 +150,7 @@ func TestPool_Beside(t *testing.T) {
 		flood(0)
 		time.Sleep(100 * time.Millisecond)
 		require.EqualValues(t, 4, most.Swap(0))
-		time.Sleep(contendedFor)
+		time.Sleep(contentionWindow)
 		flood(100)
 		time.Sleep(100 * time.Millisecond)
 		require.EqualValues(t, 20, most.Load())

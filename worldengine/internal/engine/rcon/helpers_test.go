@@ -18,8 +18,8 @@ import (
 
 const password = "correct horse battery staple"
 
-// long is a timeout that no test reaches.
-const long = rcon.MaxTimeout
+// testTimeout is a timeout that no test reaches.
+const testTimeout = rcon.MaxTimeout
 
 // config is one command for each of the texts, for the type that command(t) has.
 func config(address string, run ...string) rcon.Config {
@@ -28,7 +28,7 @@ func config(address string, run ...string) rcon.Config {
 		list[i].Run = text
 	}
 	return rcon.Config{
-		Address: address, Password: password, Timeout: long,
+		Address: address, Password: password, Timeout: testTimeout,
 		Names:    map[string]string{"Wall, \"north\"": "the north wall"},
 		Commands: map[handoff.ProposalType][]rcon.Template{handoff.AdvanceProject: list},
 	}

@@ -113,7 +113,7 @@ func StillApplying(runID, townID string, via apply.Binding, absent time.Time) *E
 		e.Next = "send the same handoff again to get its result (run " + runID + ")"
 		return e
 	}
-	e.RetryAfter = protocol.RetryLater
+	e.RetryAfter = protocol.LongRetryDelay
 	e.Reason = fmt.Sprintf("the handoff is accepted as run %s, and its command goes on waiting: "+
 		"the %s;", runID, noGame(townID, via, absent))
 	e.Next = "send the same handoff again to get its result, or cancel the run"

@@ -32,8 +32,8 @@ func Lock(path string) (*FileLock, error) {
 // Close unlocks the file. The file stays: otherwise two processes could lock two files of one name.
 func (l *FileLock) Close() error { return errors.Join(unlock(l.file), l.file.Close()) }
 
-// patience bounds ReadFile's wait for the writer of a pipe.
-const patience = 2 * time.Second
+// readTimeout bounds ReadFile's wait for the writer of a pipe.
+const readTimeout = 2 * time.Second
 
 // ReadFile reads a file of at most limit bytes, even if somebody replaced it. It fails for a longer
 // one, such as /dev/zero, and for a pipe that is not closed within 2 s. A named pipe without a
@@ -44,7 +44,7 @@ func ReadFile(name string, limit int64) ([]byte, error) {
 		return nil, err
 	}
 	defer file.Close()
-	_ = file.SetReadDeadline(time.Now().Add(patience)) // a file on a disk has none, and needs none
+	_ = file.SetReadDeadline(time.Now().Add(readTimeout)) // a file on a disk has none, and needs none
 	data, err := io.ReadAll(io.LimitReader(file, limit+1))
 	if err == nil && int64(len(data)) > limit {
 		return nil, fmt.Errorf("read %s: it has more than %d bytes", name, limit)

@@ -9,12 +9,12 @@ import (
 
 // Pauses that a client is asked to make before it asks again.
 const (
-	RetrySoon    = 50 * time.Millisecond
-	RetryApplied = 250 * time.Millisecond // a game's answer is a few ticks away
-	RetryLater   = time.Second
-	RetryPaused  = 5 * time.Second
-	// RetryDamaged is the pause if an operator has to act.
-	RetryDamaged = 5 * time.Second
+	ShortRetryDelay = 50 * time.Millisecond
+	ApplyRetryDelay = 250 * time.Millisecond // a game's answer is a few ticks away
+	LongRetryDelay  = time.Second
+	PauseRetryDelay = 5 * time.Second
+	// RepairRetryDelay is the pause if an operator has to act.
+	RepairRetryDelay = 5 * time.Second
 )
 
 // ErrorSpec declares a code. The service makes error replies from it, and worldengine/internal/gen the
@@ -114,7 +114,7 @@ var errorSpecs = []ErrorSpec{
 	{Code: wire.CodeWorldInUse, Status: 409, Verbs: []wire.Verb{wire.WorldsRemove},
 		When: "`worlds.remove` without `force`: requests of the world are in hand, or plugins of it are " +
 			"connected: stop them, or send `force`"},
-	{Code: wire.CodeWorldNotServed, Status: 503, Verbs: []wire.Verb{wire.WorldsCreate, wire.WorldsRemove}, RetryAfter: RetryDamaged, Routine: true,
+	{Code: wire.CodeWorldNotServed, Status: 503, Verbs: []wire.Verb{wire.WorldsCreate, wire.WorldsRemove}, RetryAfter: RepairRetryDelay, Routine: true,
 		When: "no server serves the world; the message says why, and what to do"},
 	{Code: wire.CodeTownExists, Status: 409, Verbs: []wire.Verb{wire.TownPut},
 		When: "`town.put` without `expectedSnapshotHash`: the town is there"},
@@ -156,7 +156,7 @@ var errorSpecs = []ErrorSpec{
 		When: "`run.retry`: the command of the failed run may have been applied: look at the game"},
 	{Code: wire.CodeRunRetried, Status: 409, Verbs: []wire.Verb{wire.RunRetry},
 		When: "`run.retry`: another retry was first; the message names its run"},
-	{Code: wire.CodeOverloaded, Status: 429, RetryAfter: RetrySoon,
+	{Code: wire.CodeOverloaded, Status: 429, RetryAfter: ShortRetryDelay,
 		Text: "too many requests are waiting for this town or in all, so nothing was judged; " +
 			"ask again after the pause in Retry-After-Ms",
 		When: "no [slot](overload.md) is free, for the town or in all"},
@@ -169,56 +169,56 @@ var errorSpecs = []ErrorSpec{
 		Text: "the server has a defect and could not finish the request; its log says more",
 		When: "the server has a defect; its log says more"},
 	{Code: wire.CodeInProgress, Status: 503, Verbs: []wire.Verb{wire.Handoff, wire.RunRetry},
-		RetryAfter: RetryApplied, Routine: true,
+		RetryAfter: ApplyRetryDelay, Routine: true,
 		When: "the handoff is accepted; its command is being applied, or waits for a game that is " +
 			"away. There will be a result, unless an operator cancels the run. Or the run has ended, and " +
 			"the log no longer keeps how: the answer to the same bytes shows it. Without `Run-Id` another " +
 			"handoff with the same key is being applied, and this one was not judged"},
 	{Code: wire.CodeHistoryFull, Status: 503, Verbs: storing,
-		RetryAfter: RetryPaused, Routine: true, // has an alert
+		RetryAfter: PauseRetryDelay, Routine: true, // has an alert
 		When: "so many handoffs have failed in this state of the town that [its history](operators.md" +
 			"#a-full-history) has no room for one more: nothing was judged or stored, and the key is " +
 			"free. The town goes on when its epoch moves"},
-	{Code: wire.CodeTownPaused, Status: 503, Verbs: waiting, RetryAfter: RetryPaused, Routine: true,
+	{Code: wire.CodeTownPaused, Status: 503, Verbs: waiting, RetryAfter: PauseRetryDelay, Routine: true,
 		When: "the town is paused. The handoff waited for `--pause-wait` (2 s): it was not judged, its " +
 			"run is cancelled, and its key free. Or it was accepted before: its command is held back, " +
 			"and there will be a result"},
-	{Code: wire.CodeWorldPaused, Status: 503, Verbs: waiting, RetryAfter: RetryPaused, Routine: true,
+	{Code: wire.CodeWorldPaused, Status: 503, Verbs: waiting, RetryAfter: PauseRetryDelay, Routine: true,
 		When: "the same, of the world"},
-	{Code: wire.CodePluginAbsent, Status: 503, Verbs: waiting, RetryAfter: RetryPaused, Routine: true,
+	{Code: wire.CodePluginAbsent, Status: 503, Verbs: waiting, RetryAfter: PauseRetryDelay, Routine: true,
 		When: "the town's [game is away](operators.md#a-game-that-is-away), and did not come within " +
 			"fifteen times `--pause-wait` (30 s). As the message says, the handoff is accepted and " +
 			"goes on waiting; or the request waited behind such a handoff and was not judged, and the " +
 			"run of a handoff is cancelled, and its key free"},
-	{Code: wire.CodeRunEnding, Status: 503, Verbs: []wire.Verb{wire.RunAppend}, RetryAfter: RetrySoon,
+	{Code: wire.CodeRunEnding, Status: 503, Verbs: []wire.Verb{wire.RunAppend}, RetryAfter: ShortRetryDelay,
 		Text: "the engine is about to end the run, so the events were not stored; " +
 			"send the same request again: the answer is RUN_ENDED then, unless the run goes on",
 		When: "`run.append`: the engine is about to end the run"},
-	{Code: wire.CodeIndexBehind, Status: 503, RetryAfter: RetrySoon,
+	{Code: wire.CodeIndexBehind, Status: 503, RetryAfter: ShortRetryDelay,
 		Text: "the server's index has not followed the log yet, so it is not known whether the " +
 			"idempotency key was accepted before, or if there is such a run; nothing was judged; " +
 			"ask again",
 		When: "the index has not followed the log yet, so keys and runs are not known; `handoffctl " +
 			"status` shows the progress of an index that is built"},
-	{Code: wire.CodeContended, Status: 503, Verbs: storing, RetryAfter: RetrySoon,
+	{Code: wire.CodeContended, Status: 503, Verbs: storing, RetryAfter: ShortRetryDelay,
 		Text: "other servers kept changing the town, so nothing was stored; ask again",
 		When: "other servers kept changing the town; nothing was stored"},
-	{Code: wire.CodeStopping, Status: 503, RetryAfter: RetryLater,
+	{Code: wire.CodeStopping, Status: 503, RetryAfter: LongRetryDelay,
 		Text: "this server is stopping and did not take the request; " +
 			"ask again: another server answers, or this one after its restart",
 		When: "the server is stopping: another one answers, or this one after its restart"},
-	{Code: wire.CodeTownDamaged, Status: 503, RetryAfter: RetryDamaged, Routine: true, // has an alert
+	{Code: wire.CodeTownDamaged, Status: 503, RetryAfter: RepairRetryDelay, Routine: true, // has an alert
 		Text: "the log lacks a record of the town, or cannot read its state, so nothing was judged " +
 			"or changed; an operator has to repair the town: handoffctl fsck says where it is damaged",
 		When: "the town's stored state cannot be read, or one of its records is missing, so nothing " +
 			"was judged: an operator [repairs it](repair.md)"},
-	{Code: wire.CodeStorageFull, Status: 503, RetryAfter: RetryLater, Routine: true, // has an alert
+	{Code: wire.CodeStorageFull, Status: 503, RetryAfter: LongRetryDelay, Routine: true, // has an alert
 		Text: "the disk of the server is full or refuses to be written to, so the request was " +
 			"not carried out, unless it was being stored when that began; send the same bytes " +
 			"again when an operator has made room",
 		When: "the disk [is full](operators.md#a-full-disk) or refuses writes: nothing was carried " +
 			"out, unless it was being stored when that began"},
-	{Code: wire.CodeLogUnavailable, Status: 503, RetryAfter: RetryLater,
+	{Code: wire.CodeLogUnavailable, Status: 503, RetryAfter: LongRetryDelay,
 		Text: "NATS did not answer in time, so the request may have been carried out " +
 			"or not; send the same bytes again to learn which",
 		When: "NATS did not answer in time, and the request may have been carried out: the answer to " +

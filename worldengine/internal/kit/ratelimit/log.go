@@ -9,9 +9,9 @@ import (
 
 // Bounds of a log.
 const (
-	// LinesOfAKind may be logged within LinesPeriod.
+	// LinesOfAKind may be logged within LinesWindow.
 	LinesOfAKind = 10
-	LinesPeriod  = 10 * time.Second
+	LinesWindow  = 10 * time.Second
 	// maxText bounds an attribute in bytes. A stack of a panic is shorter.
 	maxText = 8 << 10
 )
@@ -28,7 +28,7 @@ func Logger(logger *slog.Logger, kindOf func(message string) string) *slog.Logge
 	if kindOf == nil {
 		kindOf = func(message string) string { return message }
 	}
-	return slog.New(&handler{next, New(LinesOfAKind, LinesPeriod), kindOf})
+	return slog.New(&handler{next, New(LinesOfAKind, LinesWindow), kindOf})
 }
 
 // handler is the bounded handler of a log.

@@ -34,13 +34,13 @@ const (
 	maxAlertBytes = 32 << 20
 	// retention is how long OperatorStream keeps a message.
 	retention = 30 * 24 * time.Hour
-	// Within ratePeriod, at most MaxPerTown alerts of one code are raised about one producer's
+	// Within rateWindow, at most MaxPerTown alerts of one code are raised about one producer's
 	// events in one town, at most maxOfAll alerts about all producers' events, and at most
 	// maxOfAll alerts about the engine's events. Others are raised later, if their caller raises them
 	// again.
 	MaxPerTown = 30
 	maxOfAll   = 120
-	ratePeriod = time.Minute
+	rateWindow = time.Minute
 	// MaxKept is how many alerts of each code the stream keeps, so that a flood of one code removes no
 	// alert of another. A projector that starts again raises fewer alerts than MaxKept.
 	MaxKept = 1_000
@@ -55,8 +55,8 @@ const (
 	// storeTimeout bounds one try to store a message.
 	storeTimeout = 3 * time.Second
 	// Pauses between tries.
-	minPause = 100 * time.Millisecond
-	maxPause = 5 * time.Second
+	minInterval = 100 * time.Millisecond
+	maxInterval = 5 * time.Second
 )
 
 // ErrUnavailable means that the stream of alerts did not answer. Asking again is safe.
@@ -155,8 +155,8 @@ func New(js jetstream.JetStream, config Config) *Alerts {
 	a := &Alerts{
 		config: config, js: js, stream: AlertConfig(config.World, config.Replicas),
 		done:          make(chan struct{}),
-		producerLimit: ratelimit.New(MaxPerTown, ratePeriod),
-		originLimit:   ratelimit.New(maxOfAll, ratePeriod),
+		producerLimit: ratelimit.New(MaxPerTown, rateWindow),
+		originLimit:   ratelimit.New(maxOfAll, rateWindow),
 		raised:        recent.NewMap[string, *eventCount](maxRemembered),
 		waiting:       map[runevents.AlertCode]int{},
 		stats: messages.AlertCounts{
@@ -365,7 +365,7 @@ func (a *Alerts) publish(ctx context.Context, alert *runevents.Alert) {
 // retry calls try until it succeeds, NATS refuses, the world is another one, or ctx ends. It logs text with
 // each error.
 func (a *Alerts) retry(ctx context.Context, text string, try func() error) error {
-	pauses := backoff.Backoff{Min: minPause, Max: maxPause}
+	pauses := backoff.Backoff{Min: minInterval, Max: maxInterval}
 	for {
 		err := try()
 		if err == nil || ctx.Err() != nil || commitlog.IsRefusal(err) || errors.Is(err, commitlog.ErrOtherLog) {

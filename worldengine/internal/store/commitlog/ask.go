@@ -8,9 +8,9 @@ import (
 // Bounds of a question to NATS about a stream, which it answers within milliseconds or, if the leader of the
 // stream has just ended, never. A busy machine may need answerTimeout.
 const (
-	answerSoon    = 250 * time.Millisecond
-	answerTimeout = 2 * time.Second
-	answerTries   = 7 // in sum some ten seconds
+	firstAnswerTimeout = 250 * time.Millisecond
+	answerTimeout      = 2 * time.Second
+	answerTries        = 7 // in sum some ten seconds
 )
 
 // tryTimeout bounds the tries of a question: the first by next, and each after one without an answer by twice as
@@ -34,7 +34,7 @@ func (p *tryTimeout) ask(
 // came to a leader which then ended, and drops those that come before the next one is elected. So a request
 // that changes something must bear being sent several times.
 func retryUnanswered(ctx context.Context, question func(ctx context.Context) error) (err error) {
-	tries, unanswered := tryTimeout{answerSoon, answerTimeout}, true
+	tries, unanswered := tryTimeout{firstAnswerTimeout, answerTimeout}, true
 	for n := 0; n < answerTries && unanswered; n++ {
 		unanswered, err = tries.ask(ctx, question)
 	}

@@ -21,9 +21,9 @@ func TestRetryUnanswered(t *testing.T) {
 	}{
 		"answered at once":   {0, nil, 0},
 		"refused at once":    {0, refusal, 0},
-		"the first is lost":  {1, nil, answerSoon},
-		"all are lost":       {answerTries, context.DeadlineExceeded, 7*answerSoon + 4*answerTimeout},
-		"refused at the end": {3, refusal, 7 * answerSoon},
+		"the first is lost":  {1, nil, firstAnswerTimeout},
+		"all are lost":       {answerTries, context.DeadlineExceeded, 7*firstAnswerTimeout + 4*answerTimeout},
+		"refused at the end": {3, refusal, 7 * firstAnswerTimeout},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -49,7 +49,7 @@ func TestRetryUnanswered(t *testing.T) {
 func TestRetryUnanswered_CallerEnds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithTimeout(t.Context(), answerSoon/2)
+		ctx, cancel := context.WithTimeout(t.Context(), firstAnswerTimeout/2)
 		defer cancel()
 		asked := 0
 		err := retryUnanswered(ctx, func(ctx context.Context) error {

@@ -69,7 +69,7 @@ func (c *Comparison) Run(ctx context.Context, within Range) ([]Replica, error) {
 	// A message that was discarded, or came to a node, during a look does not count in the next one.
 	for look := 1; err == nil && countLacking(replicas) > 0 && look <= maxComparisons; look++ {
 		before := countLacking(replicas)
-		if err = backoff.Sleep(ctx, comparePause); err != nil {
+		if err = backoff.Sleep(ctx, compareInterval); err != nil {
 			break
 		}
 		replicas, err = c.compareOnce(ctx, nodes, Span(replicas), replicas)
@@ -82,8 +82,8 @@ func (c *Comparison) Run(ctx context.Context, within Range) ([]Replica, error) {
 
 // Looks at what replicas lack, until two agree.
 const (
-	comparePause   = 2 * time.Second
-	maxComparisons = 30
+	compareInterval = 2 * time.Second
+	maxComparisons  = 30
 )
 
 // countLacking counts the messages that replicas lack.

@@ -17,11 +17,11 @@ import (
 // group has no leader, NATS lets any of its nodes answer, from a state that may be old.
 var errNoLeader = errors.New("the stream has no leader with a majority of its nodes")
 
-// Bounds of LeaderInfo. A node calls an election if it has not heard its leader for leaderSilence.
+// Bounds of LeaderInfo. A node calls an election if it has not heard its leader for leaderTimeout.
 const (
-	leaderSilence = 4 * time.Second
-	leaderTries   = 8
-	leaderPause   = 100 * time.Millisecond
+	leaderTimeout  = 4 * time.Second
+	leaderTries    = 8
+	leaderInterval = 100 * time.Millisecond
 )
 
 // LeaderInfo returns the state of a stream as its leader has it. It waits a little for an election.
@@ -31,7 +31,7 @@ func LeaderInfo(
 	ctx context.Context, stream jetstream.Stream, options ...jetstream.StreamInfoOpt,
 ) (*jetstream.StreamInfo, error) {
 	var failure error
-	tries := tryTimeout{answerSoon, answerTimeout}
+	tries := tryTimeout{firstAnswerTimeout, answerTimeout}
 	for range leaderTries {
 		var info *jetstream.StreamInfo
 		_, err := tries.ask(ctx, func(ctx context.Context) (err error) {
@@ -44,7 +44,7 @@ func LeaderInfo(
 		if failure = errNoLeader; err != nil {
 			failure = err
 		}
-		if err != nil && !isTransient(err) || backoff.Sleep(ctx, leaderPause) != nil {
+		if err != nil && !isTransient(err) || backoff.Sleep(ctx, leaderInterval) != nil {
 			break
 		}
 	}
@@ -90,7 +90,7 @@ func isLeader(info *jetstream.StreamInfo) bool {
 	}
 	heard, leader := 1, info.Cluster.Leader
 	for _, node := range info.Cluster.Replicas {
-		if !node.Offline && 0 < node.Active && node.Active < leaderSilence {
+		if !node.Offline && 0 < node.Active && node.Active < leaderTimeout {
 			heard++
 		}
 	}

@@ -258,8 +258,8 @@ const (
 	// maxRaces bounds the retries of one change that loses its races.
 	maxRaces = 64
 	// Pauses after lost races.
-	minRacePause = 3 * time.Millisecond
-	maxRacePause = 24 * time.Millisecond
+	minRaceInterval = 3 * time.Millisecond
+	maxRaceInterval = 24 * time.Millisecond
 )
 
 // Retry calls attempt, which reads the log, decides, and commits with a guard, until it returns
@@ -268,7 +268,7 @@ const (
 // append to the subject is under way. Until that append is stored, an attempt reads the old state
 // and loses again.
 func (l *Log) Retry(ctx context.Context, attempt func() error) error {
-	pauses := backoff.Backoff{Min: minRacePause, Max: maxRacePause, Jitter: l.Jitter}
+	pauses := backoff.Backoff{Min: minRaceInterval, Max: maxRaceInterval, Jitter: l.Jitter}
 	for lost := range maxRaces {
 		if lost > 1 {
 			_ = pauses.Wait(ctx) // attempt finds that ctx is done

@@ -196,10 +196,10 @@ func DeleteConsumer(stream jetstream.Stream, consumer jetstream.Consumer) {
 	}
 }
 
-// Heartbeat is the interval at which NATS confirms that it still serves an idle reader. After two
+// HeartbeatInterval is the interval at which NATS confirms that it still serves an idle reader. After two
 // missing heartbeats the reader asks again: in a cluster the first request to a new consumer may
 // get lost, and a consumer ends with its node.
-const Heartbeat = 500 * time.Millisecond
+const HeartbeatInterval = 500 * time.Millisecond
 
 // RawMessage returns a consumer's message as its stream stores it, and its number in the consumer.
 func RawMessage(msg jetstream.Msg) (*jetstream.RawStreamMsg, uint64, error) {
@@ -213,9 +213,9 @@ func RawMessage(msg jetstream.Msg) (*jetstream.RawStreamMsg, uint64, error) {
 	}, meta.Sequence.Consumer, nil
 }
 
-// fetchWait is how long a fetch waits for a message. If none comes, the remaining ones were changed on the
+// fetchTimeout is how long a fetch waits for a message. If none comes, the remaining ones were changed on the
 // disk: NATS counts them, but cannot deliver them.
-const fetchWait = time.Second
+const fetchTimeout = time.Second
 
 // Bounds of a fetch, and the tries in a row that may bring nothing.
 const (
@@ -360,7 +360,7 @@ func newScan(
 	stream jetstream.Stream, config jetstream.ConsumerConfig, options ...jetstream.FetchOpt,
 ) *scan {
 	return &scan{stream: stream, config: config,
-		options: append([]jetstream.FetchOpt{jetstream.FetchMaxWait(fetchWait)}, options...)}
+		options: append([]jetstream.FetchOpt{jetstream.FetchMaxWait(fetchTimeout)}, options...)}
 }
 
 // errGap means that a batch was not delivered whole.

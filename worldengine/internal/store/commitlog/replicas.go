@@ -17,14 +17,14 @@ import (
 type Node struct {
 	Name           string
 	Leads, Offline bool
-	// Silent is set if the leader has not heard the node for silentAfter, or never since its election. NATS
+	// Silent is set if the leader has not heard the node for silenceTimeout, or never since its election. NATS
 	// notices only later that a node that was killed or cut off is offline.
 	Silent bool
 	Behind uint64 // how many operations it has not applied yet; 0 if it is current
 }
 
-// silentAfter is more than twice as long as the nodes of a stream take to answer its leader, each second.
-const silentAfter = 2500 * time.Millisecond
+// silenceTimeout is more than twice as long as the nodes of a stream take to answer its leader, each second.
+const silenceTimeout = 2500 * time.Millisecond
 
 // SkipReason returns why the replica of a node cannot be compared with the others now; "" if it can.
 func (n *Node) SkipReason() string {
@@ -46,7 +46,7 @@ func Nodes(ctx context.Context, stream jetstream.Stream) ([]Node, error) {
 	}
 	nodes := []Node{{Name: info.Cluster.Leader, Leads: true}}
 	for _, p := range info.Cluster.Replicas {
-		node := Node{Name: p.Name, Offline: p.Offline, Silent: p.Active == 0 || p.Active > silentAfter}
+		node := Node{Name: p.Name, Offline: p.Offline, Silent: p.Active == 0 || p.Active > silenceTimeout}
 		if !p.Current {
 			node.Behind = p.Lag
 		}
@@ -63,8 +63,8 @@ var ErrElsewhere = errors.New("commitlog: NATS makes no consumer at the node")
 // A node that has just ended, or is cut off, counts as up, and a consumer that is placed there never
 // answers.
 const (
-	placementTimeout = 10 * time.Second
-	placementPause   = 20 * time.Millisecond
+	placementTimeout  = 10 * time.Second
+	placementInterval = 20 * time.Millisecond
 )
 
 // createConsumer makes a consumer that reads a stream once, from the replica at a node. If node is
@@ -77,7 +77,7 @@ func createConsumer(
 	if stream.CachedInfo().Config.Replicas <= 1 {
 		return stream.CreateConsumer(ctx, config)
 	}
-	tries := tryTimeout{answerSoon, answerTimeout}
+	tries := tryTimeout{firstAnswerTimeout, answerTimeout}
 	for until := time.Now().Add(placementTimeout); time.Now().Before(until); {
 		wanted := node
 		if wanted == "" {
@@ -101,14 +101,14 @@ func createConsumer(
 			}
 			DeleteConsumer(stream, consumer)
 		}
-		if err := backoff.Sleep(ctx, placementPause); err != nil {
+		if err := backoff.Sleep(ctx, placementInterval); err != nil {
 			return nil, err
 		}
 	}
 	return nil, fmt.Errorf("%w: %s", ErrElsewhere, cmp.Or(node, "the leader"))
 }
 
-// maxUnreadable bounds the messages in a row that are counted and not delivered: each costs fetchWait.
+// maxUnreadable bounds the messages in a row that are counted and not delivered: each costs fetchTimeout.
 const maxUnreadable = 32
 
 // readReplica reads the messages of a range as the replica at a node delivers them; without bodies if
@@ -152,9 +152,9 @@ func readReplica(
 
 // Looks at the numbers of messages, in which an answer of a node may take countTimeout.
 const (
-	countRounds  = 3
-	countPause   = 300 * time.Millisecond
-	countTimeout = 2 * answerTimeout
+	countRounds   = 3
+	countInterval = 300 * time.Millisecond
+	countTimeout  = 2 * answerTimeout
 )
 
 // ErrUncounted: a node that NATS does not count as offline was silent when the nodes were asked how many messages
@@ -178,7 +178,7 @@ func CountsDiffer(
 			return false, false, err
 		}
 		if look > 0 {
-			_ = backoff.Sleep(ctx, countPause)
+			_ = backoff.Sleep(ctx, countInterval)
 		}
 		// The stream grows, so the leader is asked after the followers, and they after it.
 		var more, fewer bool
@@ -242,8 +242,8 @@ func countsAt(
 
 // Bounds of MoveLeader.
 const (
-	moveTries = 5
-	movePause = 500 * time.Millisecond
+	moveTries    = 5
+	moveInterval = 500 * time.Millisecond
 )
 
 // MoveLeader has NATS make a node the leader of a stream. It returns nil if the node leads.
@@ -259,7 +259,7 @@ func MoveLeader(
 		bounded, cancel := context.WithTimeout(ctx, answerTimeout)
 		_, _ = js.Conn().RequestWithContext(bounded, "$JS.API.STREAM.LEADER.STEPDOWN."+name, request)
 		cancel()
-		if err := backoff.Sleep(ctx, movePause); err != nil {
+		if err := backoff.Sleep(ctx, moveInterval); err != nil {
 			return err
 		}
 	}

@@ -42,10 +42,10 @@ func StreamConfig(world string, replicas int) jetstream.StreamConfig {
 
 // Bounds of creating a stream at an engine's start.
 const (
-	// streamSoon bounds the first try, streamTimeout a later one, and openTimeout all of them.
-	streamSoon    = time.Second
-	streamTimeout = 4 * time.Second
-	openTimeout   = 30 * time.Second
+	// firstStreamTimeout bounds the first try, streamTimeout a later one, and openTimeout all of them.
+	firstStreamTimeout = time.Second
+	streamTimeout      = 4 * time.Second
+	openTimeout        = 30 * time.Second
 )
 
 // OpenStream creates a stream, or updates it to config. In a cluster several engines may call it at
@@ -89,12 +89,12 @@ func UpdateLog(
 }
 
 // RetryTransient calls attempt until it succeeds, fails with an error that does not pass, or
-// openTimeout is over. The first call may take streamSoon, and one after a call that was not answered
+// openTimeout is over. The first call may take firstStreamTimeout, and one after a call that was not answered
 // twice as long, up to streamTimeout.
 func RetryTransient(ctx context.Context, attempt func(ctx context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
-	for tries := (tryTimeout{streamSoon, streamTimeout}); ; {
+	for tries := (tryTimeout{firstStreamTimeout, streamTimeout}); ; {
 		_, err := tries.ask(ctx, attempt)
 		if err == nil || !isTransient(err) || backoff.Sleep(ctx, retryDelay) != nil {
 			return err

@@ -22,8 +22,8 @@ type Difference struct {
 // A running server writes rows a moment after the log has them, so Compare reads its file up to
 // compareTries times. If the log has forgotten the last message, Compare may wait in vain.
 const (
-	compareTries = 25
-	comparePause = 100 * time.Millisecond
+	compareTries    = 25
+	compareInterval = 100 * time.Millisecond
 )
 
 // Compare returns the differences between the file of an index and the log up to end, in the order
@@ -32,7 +32,7 @@ const (
 func Compare(
 	ctx context.Context, source Source, dir, world string, end uint64,
 ) ([]Difference, error) {
-	return compare(ctx, source, newFile(dir, world), end, comparePause)
+	return compare(ctx, source, newFile(dir, world), end, compareInterval)
 }
 
 func compare(

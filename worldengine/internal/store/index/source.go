@@ -62,8 +62,8 @@ func (s *logSource) EachAfter(
 // found" if it has trouble with its store. After endTries, the rest counts as expired, or changed on
 // the disk; the chains of the towns show a record that is missing.
 const (
-	endTries = 8
-	endPause = 250 * time.Millisecond
+	endTries    = 8
+	endInterval = 250 * time.Millisecond
 )
 
 // next returns the first message after a sequence, or nil if there is none up to end.
@@ -72,7 +72,7 @@ func (s *logSource) next(
 ) (msg *jetstream.RawStreamMsg, err error) {
 	for try := range endTries {
 		if try > 0 {
-			if err := backoff.Sleep(ctx, endPause); err != nil {
+			if err := backoff.Sleep(ctx, endInterval); err != nil {
 				return nil, err
 			}
 		}

@@ -13,8 +13,8 @@ import (
 	"worldengine/worldengine/internal/kit/layout"
 )
 
-// renewAhead is how much earlier a lease is renewed than it must be, to be renewed with others.
-const renewAhead = 100 * time.Millisecond
+// renewWindow is how much earlier a lease is renewed than it must be, to be renewed with others.
+const renewWindow = 100 * time.Millisecond
 
 // Keeper renews the leases of a server, side by side from one goroutine, which runs while
 // there are any. A renewal that fails, or gets no answer within a second, delays no other one. A Keeper
@@ -94,10 +94,10 @@ func (k *Keeper) due() (due []*Lease, next time.Time, held bool) {
 		case h.dropped || !h.Valid():
 			delete(k.leases, h)
 			close(h.lost)
-		case h.nextRenewal.Before(now.Add(renewAhead)) && h.renewalFailed: // no other lease waits for this one's bucket
+		case h.nextRenewal.Before(now.Add(renewWindow)) && h.renewalFailed: // no other lease waits for this one's bucket
 			h.renewing = true
 			go k.retake(h)
-		case h.nextRenewal.Before(now.Add(renewAhead)):
+		case h.nextRenewal.Before(now.Add(renewWindow)):
 			h.renewing = true
 			due = append(due, h)
 		case h.nextRenewal.Before(next):
