@@ -48,7 +48,7 @@ var natsConfText string
 var natsConf = template.Must(template.New("natsconf.tmpl").Funcs(template.FuncMap{
 	"crossed": layout.ImportedSubject, "astray": layout.DivertedSubject, "answerWithin": AnswerWithin,
 	"maxAnswers":    func() int { return MaxAnswers },
-	"answersExpire": func() time.Duration { return AnswersExpire },
+	"answersExpire": func() time.Duration { return AnswerWindow },
 }).Parse(natsConfText))
 
 // natsUser is a user in natsConf.

@@ -69,7 +69,7 @@ func TestWriteNATS_Users(t *testing.T) {
 		require.Equal(t, want.Subscribe, texts(permissions["subscribe"]), who)
 		require.Equal(t, want.Respond, permissions["allow_responses"] != nil, who)
 	}
-	require.Equal(t, map[string]any{"max": int64(MaxAnswers), "expires": AnswersExpire.String()},
+	require.Equal(t, map[string]any{"max": int64(MaxAnswers), "expires": AnswerWindow.String()},
 		found["CLIENTS "+nkey]["permissions"].(map[string]any)["allow_responses"])
 	require.Equal(t, "of the agent", found["CLIENTS agent-1"]["password"])
 	require.Equal(t, hash, found["CLIENTS observer-1"]["password"])

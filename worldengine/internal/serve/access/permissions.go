@@ -24,19 +24,19 @@ const (
 const (
 	// MaxAnswers is how many replies to one request NATS allows a plugin.
 	MaxAnswers = 64
-	// AnswersExpire is how long after the request NATS allows the replies.
-	AnswersExpire = 24 * time.Hour
+	// AnswerWindow is how long after the request NATS allows the replies.
+	AnswerWindow = 24 * time.Hour
 )
 
-// readAnswered is how long NATS can still carry an answer back to a client, unless the verb has
+// readAnswerWindow is how long NATS can still carry an answer back to a client, unless the verb has
 // another time. This bounds the memory of requests that are never answered. The client gets a later
 // answer to a handoff with result.get, or by sending the handoff again.
-const readAnswered = 30 * time.Second
+const readAnswerWindow = 30 * time.Second
 
 // AnswerWithin returns how long NATS waits for the engine's answer to a client's request on the
 // subject of a verb.
 func AnswerWithin(subject string) time.Duration {
-	return cmp.Or(protocol.LookupVerb(layout.VerbOf(subject)).AnswerTimeout, readAnswered)
+	return cmp.Or(protocol.LookupVerb(layout.VerbOf(subject)).AnswerTimeout, readAnswerWindow)
 }
 
 // subscribable returns the subjects of a world that operators and observers may subscribe to.
@@ -86,7 +86,7 @@ type Permissions struct {
 	// Publish and Subscribe are the subjects that the user may publish on and subscribe to.
 	Publish, Subscribe []string
 	// Respond lets the user publish on the reply subject of a request that the user received,
-	// within MaxAnswers and AnswersExpire.
+	// within MaxAnswers and AnswerWindow.
 	Respond bool
 }
 

@@ -56,7 +56,7 @@ func TestATownDrains(t *testing.T) {
 			w.made(threatened, handoff.TalkToTownsfolk, argument)))
 	}
 	submit("casual")
-	command, err := commands.NextMsg(patience)
+	command, err := commands.NextMsg(pageTimeout)
 	require.NoError(t, err)
 	var asked struct{ ApplyID, RunID string }
 	require.NoError(t, json.Unmarshal(command.Data, &asked))
@@ -103,7 +103,7 @@ func (w *world) waitingRun(inHand string) (runID string) {
 			}
 		}
 		return runID != ""
-	}, patience, 20*time.Millisecond, "no run waits")
+	}, pageTimeout, 20*time.Millisecond, "no run waits")
 	return runID
 }
 
@@ -123,7 +123,7 @@ func startProcess(t *testing.T, program, data, http string) *process {
 	require.NoError(t, err)
 	require.NoError(t, p.command.Start())
 	t.Cleanup(p.kill)
-	slow := time.AfterFunc(patience, p.kill)
+	slow := time.AfterFunc(pageTimeout, p.kill)
 	defer slow.Stop()
 	for lines := bufio.NewScanner(out); p.nats == "" && lines.Scan(); {
 		if name, value, ok := strings.Cut(lines.Text(), " "); ok && name == "console" {

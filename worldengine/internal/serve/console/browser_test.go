@@ -26,8 +26,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// patience bounds how long a page may take; it is long, since test machines are busy.
-const patience = 60 * time.Second
+// pageTimeout bounds how long a page may take; it is long, since test machines are busy.
+const pageTimeout = 60 * time.Second
 
 // screenshots is the directory for pictures of the pages; none are kept if it is empty.
 var screenshots = os.Getenv("CONSOLE_SCREENSHOTS")
@@ -111,7 +111,7 @@ func (b *tab) heard(event any) {
 // do carries out a person's actions, step by step.
 func (b *tab) do(steps ...chromedp.Action[chromedp.Void]) {
 	b.t.Helper()
-	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	ctx, cancel := context.WithTimeout(b.ctx, pageTimeout)
 	defer cancel()
 	require.NoError(b.t, chromedp.Do(ctx, steps...))
 }
@@ -119,7 +119,7 @@ func (b *tab) do(steps ...chromedp.Action[chromedp.Void]) {
 // run runs an action that has a value.
 func run[T any](b *tab, action chromedp.Action[T]) T {
 	b.t.Helper()
-	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	ctx, cancel := context.WithTimeout(b.ctx, pageTimeout)
 	defer cancel()
 	v, err := chromedp.Run(ctx, action)
 	require.NoError(b.t, err)
@@ -243,7 +243,7 @@ func (b *tab) is(expression string) {
 
 func (b *tab) waitUntil(wrong string, ok func() bool) {
 	b.t.Helper()
-	for end := time.Now().Add(patience); !ok(); time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(pageTimeout); !ok(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(end) {
 			require.Fail(b.t, wrong, "%s\n%s", b.shown(), b.trouble)
 		}

@@ -168,7 +168,7 @@ func TestWaitingRun(t *testing.T) {
 			w.made(threatened, handoff.TalkToTownsfolk, argument)))
 	}
 	submit("casual")
-	command, err := commands.NextMsg(patience)
+	command, err := commands.NextMsg(pageTimeout)
 	require.NoError(t, err)
 	var inHand struct{ ApplyID string }
 	require.NoError(t, json.Unmarshal(command.Data, &inHand))
@@ -190,7 +190,7 @@ func TestRefusedCancellation(t *testing.T) {
 	b.sees("LIVE", "No runs yet")
 	runID := uuid.NewString()
 	reply, err := w.nc.Request(wire.Subject("main", wire.RunCancel),
-		[]byte(`{"runId":"`+runID+`"}`), patience)
+		[]byte(`{"runId":"`+runID+`"}`), pageTimeout)
 	require.NoError(t, err)
 	require.NotEmpty(t, reply.Header.Get(wire.ErrorCodeHeader))
 	row := func() string { return eval[string](b, `document.querySelector("tbody").innerText`) }
@@ -420,7 +420,7 @@ func TestRestoredLog(t *testing.T) {
 		day++
 		return eval[bool](overview, `/revision \d\d?\b/.test(
 			document.querySelector("tbody tr")?.innerText)`)
-	}, patience, 500*time.Millisecond)
+	}, pageTimeout, 500*time.Millisecond)
 	w.putDay(999)
 	b.sees("Day 999")
 	require.NotContains(t, overview.shown(), "revision 303")

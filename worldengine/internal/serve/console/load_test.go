@@ -34,7 +34,7 @@ const (
 	maxBusy     = 0.05
 	maxElements = 4_500
 	perSecond   = 1500
-	watched     = 4 * time.Second
+	watchWindow = 4 * time.Second
 )
 
 // busyPages are the pages that are looked at under load. The handoffs are for the town threatened, and
@@ -91,9 +91,9 @@ func TestLoad(t *testing.T) {
 // staysSmall looks at a page for a while, and leaves it.
 func (b *tab) staysSmall(page string) {
 	before, worked := b.received.Load(), b.busyFor()
-	time.Sleep(watched)
-	rate := float64(b.received.Load()-before) / watched.Seconds()
-	busy := (b.busyFor() - worked).Seconds() / watched.Seconds()
+	time.Sleep(watchWindow)
+	rate := float64(b.received.Load()-before) / watchWindow.Seconds()
+	busy := (b.busyFor() - worked).Seconds() / watchWindow.Seconds()
 	elements := eval[int](b, `document.getElementsByTagName("*").length`)
 	b.t.Logf("%-36s %4.0f KB/s, %4.1f %% busy, %5d elements", page, rate/1000, busy*100, elements)
 	assert.Less(b.t, rate, float64(maxBytes), page)
@@ -247,7 +247,7 @@ func (w *world) sendAll(body []byte, times int) {
 		require.NoError(w.t, w.nc.PublishRequest(wire.Subject("main", wire.Handoff), inbox, body))
 	}
 	for range times {
-		msg, err := answers.NextMsg(patience)
+		msg, err := answers.NextMsg(pageTimeout)
 		require.NoError(w.t, err)
 		require.Empty(w.t, msg.Header.Get(wire.ErrorCodeHeader), "%s", msg.Data)
 	}

@@ -294,7 +294,7 @@ func TestRetry(t *testing.T) {
 		id := fmt.Sprintf("away-%02d", i)
 		w.ask(wire.TownPut, map[string]any{"snapshot": snapshot(id)}, nil)
 		body := w.made(id, handoff.TalkToTownsfolk, "casual")
-		sent.Go(func() { _, _ = w.nc.Request(wire.Subject("main", wire.Handoff), body, patience) })
+		sent.Go(func() { _, _ = w.nc.Request(wire.Subject("main", wire.Handoff), body, pageTimeout) })
 	}
 	sent.Wait()
 	b.goTo("#/runs?status=failed&reason=PLUGIN_UNAVAILABLE")
@@ -382,7 +382,7 @@ func TestSavedFixturesReplay(t *testing.T) {
 // read waits for a file that the browser saves, and that has an end.
 func read(t *testing.T, file, end string) string {
 	t.Helper()
-	for until := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+	for until := time.Now().Add(pageTimeout); ; time.Sleep(20 * time.Millisecond) {
 		data, err := os.ReadFile(file)
 		if err == nil && strings.HasSuffix(string(data), end) {
 			return string(data)

@@ -80,7 +80,7 @@ func TestRuns_Choose(t *testing.T) {
 	} {
 		require.NoError(t, w.nc.PublishRequest(wire.Subject("main", wire.Handoff), inbox, body))
 	}
-	_, err = commands.NextMsg(patience) // of the first one: the others wait for their turn
+	_, err = commands.NextMsg(pageTimeout) // of the first one: the others wait for their turn
 	require.NoError(t, err)
 	b := open(t, w.HTTP()+"#/runs")
 	b.sees("LIVE", "3 runs")
@@ -94,7 +94,7 @@ func TestRuns_Choose(t *testing.T) {
 	b.sees("Cancel 2 runs?", "RUN_CANCELLED")
 	b.reason("the players have left")
 	for range 2 {
-		answer, err := answers.NextMsg(patience)
+		answer, err := answers.NextMsg(pageTimeout)
 		require.NoError(t, err)
 		require.Contains(t, string(answer.Data), wire.CodeRunCancelled)
 	}

@@ -49,7 +49,7 @@ func (w *world) ask(verb wire.Verb, body any, into any) *nats.Msg {
 	w.t.Helper()
 	data, err := json.Marshal(body)
 	require.NoError(w.t, err)
-	msg, err := w.nc.Request(wire.Subject("main", verb), data, patience)
+	msg, err := w.nc.Request(wire.Subject("main", verb), data, pageTimeout)
 	require.NoError(w.t, err)
 	require.Empty(w.t, msg.Header.Get(wire.ErrorCodeHeader), "%s", msg.Data)
 	if into != nil {

@@ -25,7 +25,7 @@ func (w *world) askSurvival(verb wire.Verb, body any) {
 	w.t.Helper()
 	data, err := json.Marshal(body)
 	require.NoError(w.t, err)
-	msg, err := w.nc.Request(wire.Subject("survival", verb), data, patience)
+	msg, err := w.nc.Request(wire.Subject("survival", verb), data, pageTimeout)
 	require.NoError(w.t, err)
 	require.Empty(w.t, msg.Header.Get(wire.ErrorCodeHeader), "%s", msg.Data)
 }

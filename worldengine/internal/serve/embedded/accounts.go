@@ -183,7 +183,7 @@ func natsPermissions(p access.Permissions) *natsserver.Permissions {
 	}
 	if p.Respond {
 		out.Response = &natsserver.ResponsePermission{
-			MaxMsgs: access.MaxAnswers, Expires: access.AnswersExpire,
+			MaxMsgs: access.MaxAnswers, Expires: access.AnswerWindow,
 		}
 	}
 	return out

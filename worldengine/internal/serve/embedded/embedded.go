@@ -132,7 +132,7 @@ const (
 const noOrigin = "http://origin.invalid"
 
 // loginTimeout bounds the TLS handshake of a connection, and the sign-in after it.
-const loginTimeout = passwords.Patience
+const loginTimeout = passwords.HashTimeout
 
 const (
 	pingInterval  = 20 * time.Second

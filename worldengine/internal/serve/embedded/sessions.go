@@ -17,7 +17,7 @@ import (
 
 // Bounds of sessions.
 const (
-	sessionTime = 24 * time.Hour
+	sessionTTL = 24 * time.Hour
 	// sessionsOfUser is how many sessions a user may have; a further one ends the oldest.
 	sessionsOfUser = 20
 )
@@ -56,7 +56,7 @@ func (s *sessions) create(user *natsserver.User) (token string) {
 		open = open[1:]
 	}
 	s.ofUser[user.Username] = append(open,
-		session{sha256.Sum256([]byte(token)), user, s.now().Add(sessionTime)})
+		session{sha256.Sum256([]byte(token)), user, s.now().Add(sessionTTL)})
 	return token
 }
 

@@ -17,7 +17,7 @@ func TestSessions_Bounds(t *testing.T) {
 	first := s.create(user)
 	require.True(t, isSessionToken(first))
 	require.False(t, isSessionToken("console-session-"))
-	now = now.Add(sessionTime - time.Second)
+	now = now.Add(sessionTTL - time.Second)
 	require.True(t, s.has(user, first))
 	now = now.Add(time.Second)
 	require.False(t, s.has(user, first))

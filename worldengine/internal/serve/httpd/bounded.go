@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-// grace is how long a connection may do nothing before another one takes its place. It bounds how
+// minIdleTimeout is how long a connection may do nothing before another one takes its place. It bounds how
 // fast connections are closed and made again, so that a flood of them does not close one whose
 // request is on its way.
-const grace = 100 * time.Millisecond
+const minIdleTimeout = 100 * time.Millisecond
 
 // minPerAddress is how many connections an address may have in any case: one browser opens
 // several.
@@ -108,12 +108,12 @@ func (l *limitedListener) Accept() (net.Conn, error) {
 	}
 }
 
-// waitForIdle waits, if there are as many connections as may be, until the idlest has had its grace.
+// waitForIdle waits, if there are as many connections as may be, until the idlest has been idle for minIdleTimeout.
 func (l *limitedListener) waitForIdle() {
 	var pause time.Duration
 	l.mu.Lock()
 	if idlest, open := l.count(""); open >= l.limit {
-		pause = time.Until(idlest.changed.Add(grace))
+		pause = time.Until(idlest.changed.Add(minIdleTimeout))
 	}
 	l.mu.Unlock()
 	time.Sleep(pause)

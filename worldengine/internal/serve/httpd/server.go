@@ -24,12 +24,12 @@ import (
 
 // Bounds of a request. A WebSocket has none of the times: NATS has its own.
 const (
-	readHeader  = 5 * time.Second
-	readRequest = 10 * time.Second
-	writeAnswer = 30 * time.Second
-	idle        = 10 * time.Second
-	maxHeader   = 16 << 10
-	maxBody     = 64 << 10
+	headerTimeout  = 5 * time.Second
+	requestTimeout = 10 * time.Second
+	answerTimeout  = 30 * time.Second
+	idleTimeout    = 10 * time.Second
+	maxHeader      = 16 << 10
+	maxBody        = 64 << 10
 )
 
 // Config configures a Server. All but TLS is required.
@@ -79,8 +79,8 @@ func Listen(config Config) (*Server, error) {
 	s.http = &http.Server{
 		Handler:           s.guarded(config.AnyHost),
 		TLSConfig:         config.TLS,
-		ReadHeaderTimeout: readHeader, ReadTimeout: readRequest,
-		WriteTimeout: writeAnswer, IdleTimeout: idle,
+		ReadHeaderTimeout: headerTimeout, ReadTimeout: requestTimeout,
+		WriteTimeout: answerTimeout, IdleTimeout: idleTimeout,
 		MaxHeaderBytes: maxHeader, ConnState: bounded.changed,
 		BaseContext: func(net.Listener) context.Context { return ctx },
 		ErrorLog:    slog.NewLogLogger(config.Logger.Handler(), slog.LevelDebug),

@@ -10,9 +10,9 @@ import (
 const (
 	// writeTimeout is how long a host may leave a part of an answer unread.
 	writeTimeout = 10 * time.Second
-	// stillThere is how often an open stream gets a comment, by which both ends, and proxies, notice
+	// commentInterval is how often an open stream gets a comment, by which both ends, and proxies, notice
 	// that it is alive.
-	stillThere = 15 * time.Second
+	commentInterval = 15 * time.Second
 )
 
 // patient is an answer without a bound on its whole time, but on each of its writes.
@@ -81,7 +81,7 @@ func (h *Handler) stream(w http.ResponseWriter, r *http.Request, s *session) {
 		defer cancel()
 		for {
 			select {
-			case <-time.After(stillThere):
+			case <-time.After(commentInterval):
 			case <-ctx.Done():
 				return
 			case <-h.end:

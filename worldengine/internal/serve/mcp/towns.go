@@ -15,11 +15,11 @@ import (
 	"worldengine/worldengine/messages"
 )
 
-// settle is the least time between two notices of one town to one session.
-const settle = 500 * time.Millisecond
+// noticeInterval is the least time between two notices of one town to one session.
+const noticeInterval = 500 * time.Millisecond
 
-// followAgain is the pause before the log is followed again after an error.
-const followAgain = time.Second
+// followInterval is the pause before the log is followed again after an error.
+const followInterval = time.Second
 
 // Towns notifies sessions of towns that have changed. While there are subscriptions it follows the log of the
 // world, once for all sessions. A notice has the town's URI alone: the session reads the town with the
@@ -167,7 +167,7 @@ func (t *Towns) follow(ctx context.Context, after string) {
 				t.changed(commit.TownID)
 			}
 		}
-		_ = backoff.Sleep(ctx, followAgain)
+		_ = backoff.Sleep(ctx, followInterval)
 	}
 }
 
@@ -194,7 +194,7 @@ func (t *Towns) changedAll() {
 func (t *Towns) schedule(s *subscription) {
 	if s.again = s.scheduled; !s.scheduled {
 		s.scheduled = true
-		time.AfterFunc(settle, func() { t.notify(s) })
+		time.AfterFunc(noticeInterval, func() { t.notify(s) })
 	}
 }
 

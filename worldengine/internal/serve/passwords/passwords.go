@@ -21,10 +21,10 @@ import (
 const (
 	freeOfName    = 5
 	freeOfAddress = 20
-	firstPause    = time.Second
-	longestPause  = time.Minute
-	// An address or a name counts as new when forgetAfter has passed since its last wrong password.
-	forgetAfter = 10 * time.Minute
+	minInterval   = time.Second
+	maxInterval   = time.Minute
+	// An address or a name counts as new when failureRetention has passed since its last wrong password.
+	failureRetention = 10 * time.Minute
 	// maxFailing bounds the addresses and names that are remembered.
 	maxFailing = 10_000
 )
@@ -32,8 +32,8 @@ const (
 // User is a user who signs in. Stored is the password that the access file has, or its bcrypt hash.
 type User struct{ Name, Stored string }
 
-// Patience is how long a sign-in may wait for its hash: then NATS has closed the connection.
-const Patience = 2 * time.Second
+// HashTimeout is how long a sign-in may wait for its hash: then NATS has closed the connection.
+const HashTimeout = 2 * time.Second
 
 // Checker checks passwords. It computes at most one bcrypt hash at a time. A password that was
 // right before needs no bcrypt hash: its keyed hash is kept, never the password. It is safe for
@@ -102,7 +102,7 @@ func (p *Checker) enterHashing() bool {
 	began := time.Now()
 	p.hashing.Lock()
 	p.waiting.Add(-1)
-	if time.Since(began) > Patience {
+	if time.Since(began) > HashTimeout {
 		p.hashing.Unlock()
 		return false
 	}
@@ -158,12 +158,12 @@ func (p *Checker) failed(as failingAs, free int) {
 	now := time.Now()
 	p.failing.Add(as, new(failures))
 	f, _ := p.failing.Get(as)
-	if now.Sub(f.last) > forgetAfter {
+	if now.Sub(f.last) > failureRetention {
 		*f = failures{}
 	}
 	f.count++
 	f.last = now
 	if over := f.count - free; over >= 0 {
-		f.until = now.Add(min(longestPause, firstPause<<min(over, 10)))
+		f.until = now.Add(min(maxInterval, minInterval<<min(over, 10)))
 	}
 }

@@ -57,7 +57,7 @@ func TestChecker_WrongOfAName(t *testing.T) {
 		}
 
 		p = New()
-		pause := firstPause
+		pause := minInterval
 		for i := range freeOfName + 10 {
 			require.False(t, p.Right("bad", victim, "guess"))
 			if i >= freeOfName-1 {
@@ -65,7 +65,7 @@ func TestChecker_WrongOfAName(t *testing.T) {
 				require.False(t, mayTry(p, "bad", "victim"), "%d", i)
 				time.Sleep(time.Nanosecond)
 				require.True(t, mayTry(p, "bad", "victim"), "%d", i)
-				pause = min(2*pause, longestPause)
+				pause = min(2*pause, maxInterval)
 			}
 		}
 		require.True(t, p.Right("bad", victim, "the victim's"), "after the pause")

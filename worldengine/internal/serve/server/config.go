@@ -97,9 +97,9 @@ type Worlds struct {
 
 // timeouts has what tests do not wait for so long; 0 is the constant behind the semicolon.
 type timeouts struct {
-	start     time.Duration // how long a start waits for an existing NATS that is not there; startWait
+	start     time.Duration // how long a start waits for an existing NATS that is not there; connectTimeout
 	reconnect time.Duration // see reconnectWait
-	ask       time.Duration // see askNode
+	ask       time.Duration // see pingInterval
 }
 
 func (c Config) withDefaults() Config {

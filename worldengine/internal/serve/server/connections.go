@@ -43,11 +43,11 @@ const dialTimeout = 5 * time.Second
 // reconnectWait is the pause before each attempt to connect to an existing NATS again.
 const reconnectWait = nats.DefaultReconnectWait
 
-// askNode is how often a connection asks an existing NATS whether it is there. After two questions
+// pingInterval is how often a connection asks an existing NATS whether it is there. After two questions
 // without an answer it connects to another node. The client's own interval of 2 minutes would leave the
 // world unserved for up to 6 minutes after the loss of a machine. Followers, whose answers may be late
 // behind much data, ask a fourth as often.
-const askNode = 5 * time.Second
+const pingInterval = 5 * time.Second
 
 // connect makes one of the server's own connections. If there is a throttle, the connection is read
 // only while the throttle has room. more options come last.
@@ -76,9 +76,9 @@ func (s *Server) connect(purpose purpose, throttle *service.Throttle, more ...na
 		connection = s.config.External.Clients
 	case purpose == restoring:
 	case purpose == following:
-		options = append(options, nats.PingInterval(4*cmp.Or(s.config.timeouts.ask, askNode)))
+		options = append(options, nats.PingInterval(4*cmp.Or(s.config.timeouts.ask, pingInterval)))
 	default:
-		options = append(options, nats.PingInterval(cmp.Or(s.config.timeouts.ask, askNode)))
+		options = append(options, nats.PingInterval(cmp.Or(s.config.timeouts.ask, pingInterval)))
 	}
 	if purpose == asking {
 		connection.Inbox = access.AskingInbox
@@ -102,16 +102,16 @@ func (s *Server) connect(purpose purpose, throttle *service.Throttle, more ...na
 		"handoffd "+s.config.label()+string(purpose), append(options, more...)...)
 }
 
-// A start tries for startWait to connect to an existing NATS, which may be starting too, with
-// startPause between two tries.
+// A start tries for connectTimeout to connect to an existing NATS, which may be starting too, with
+// connectInterval between two tries.
 const (
-	startWait  = 30 * time.Second
-	startPause = 250 * time.Millisecond
+	connectTimeout  = 30 * time.Second
+	connectInterval = 250 * time.Millisecond
 )
 
 // connectFirst makes the connection that commits. It waits for an existing NATS that is not there.
 func (s *Server) connectFirst(ctx context.Context) (*nats.Conn, error) {
-	wait := cmp.Or(s.config.timeouts.start, startWait)
+	wait := cmp.Or(s.config.timeouts.start, connectTimeout)
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	for said := false; ; said = true {
@@ -123,7 +123,7 @@ func (s *Server) connectFirst(ctx context.Context) (*nats.Conn, error) {
 			s.config.Logger.Warn("the NATS of --nats is not there; the start waits for it",
 				"error", err, "wait", wait)
 		}
-		if backoff.Sleep(ctx, startPause) != nil {
+		if backoff.Sleep(ctx, connectInterval) != nil {
 			return nil, err
 		}
 	}

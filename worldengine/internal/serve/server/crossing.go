@@ -24,15 +24,15 @@ var ErrCrossing = errors.New("server: the accounts of this NATS do not fit this 
 	"handoffd, so users would not be held to their rights: print them again with `handoffd " +
 	"permissions`, give them to the NATS server, and start handoffd again")
 
-// crossingWait bounds how long the start waits for its probes to cross.
-const crossingWait = 10 * time.Second
+// crossingTimeout bounds how long the start waits for its probes to cross.
+const crossingTimeout = 10 * time.Second
 
 // tryCrossing publishes an invalid request of each verb, {"probe":…}, in the clients' account of an
 // existing NATS, without a reply subject. It returns ErrCrossing unless each request arrives in the
 // world's account on the crossed subject alone. A writer of the world refuses the requests as
 // invalid.
 func (s *Server) tryCrossing(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, crossingWait)
+	ctx, cancel := context.WithTimeout(ctx, crossingTimeout)
 	defer cancel()
 	if err := s.tryUncheckedKey(); err != nil {
 		return err

@@ -18,11 +18,11 @@ import (
 
 // Times of looking for worlds.
 const (
-	// lookAnyway is the pause between two looks for worlds if no advisory says that there is a new one:
+	// lookInterval is the pause between two looks for worlds if no advisory says that there is a new one:
 	// an advisory can be lost.
-	lookAnyway = 30 * time.Second
-	// lookSoon is the pause between an advisory and the look: worlds may come in numbers.
-	lookSoon = 100 * time.Millisecond
+	lookInterval = 30 * time.Second
+	// lookDelay is the pause between an advisory and the look: worlds may come in numbers.
+	lookDelay = 100 * time.Millisecond
 	// lookTimeout bounds a look.
 	lookTimeout = 10 * time.Second
 )
@@ -73,10 +73,10 @@ func (s *Server) watchWorlds(ctx context.Context) error {
 func (s *Server) awaitLook(ctx context.Context, changed <-chan struct{}) bool {
 	select {
 	case <-changed:
-	case <-time.After(lookAnyway):
+	case <-time.After(lookInterval):
 	case <-ctx.Done():
 	}
-	return backoff.Sleep(ctx, lookSoon) == nil
+	return backoff.Sleep(ctx, lookDelay) == nil
 }
 
 // findWorlds starts the worlds that the server does not have yet, and drops those that are gone. It

@@ -11,9 +11,9 @@ import (
 	"worldengine/worldengine/internal/store/commitlog"
 )
 
-// logAway is how long the log may leave questions unanswered before the server counts as not ready. The election of a
-// leader in a cluster takes less.
-const logAway = 15 * time.Second
+// silenceTimeout is how long the log may leave questions unanswered before the server counts as not ready. The
+// election of a leader in a cluster takes less.
+const silenceTimeout = 15 * time.Second
 
 // The reasons why a server does not serve though nothing is wrong.
 var (
@@ -47,7 +47,7 @@ func (h *hosted) ready() error {
 
 // logHeard returns an error if the log has been silent too long.
 func logHeard(silence time.Duration) error {
-	if silence >= logAway {
+	if silence >= silenceTimeout {
 		return fmt.Errorf("the log has not answered for %s", silence.Round(time.Second))
 	}
 	return nil

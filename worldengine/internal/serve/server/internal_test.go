@@ -36,6 +36,6 @@ func TestReadyz_OtherWorlds(t *testing.T) {
 // A server is ready until its log has been silent for 15 s.
 func TestLogHeard(t *testing.T) {
 	t.Parallel()
-	require.NoError(t, logHeard(logAway-time.Millisecond))
+	require.NoError(t, logHeard(silenceTimeout-time.Millisecond))
 	require.EqualError(t, logHeard(15*time.Second), "the log has not answered for 15s")
 }

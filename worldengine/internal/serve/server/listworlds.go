@@ -26,10 +26,10 @@ type manager struct {
 }
 
 const (
-	// askWriter bounds how long a list waits for the writer of a world.
-	askWriter = 2 * time.Second
-	// askAtOnce is how many writers are asked side by side.
-	askAtOnce = 16
+	// writerTimeout bounds how long a list waits for the writer of a world.
+	writerTimeout = 2 * time.Second
+	// maxQuestions is how many writers are asked side by side.
+	maxQuestions = 16
 )
 
 // List implements service.Worlds. It asks the writer of each world of the page.
@@ -55,7 +55,7 @@ func (m *manager) List(
 	}
 	list.Worlds = make([]messages.ListedWorld, len(names))
 	var asking errgroup.Group
-	asking.SetLimit(askAtOnce)
+	asking.SetLimit(maxQuestions)
 	for i, world := range names {
 		asking.Go(func() error {
 			list.Worlds[i] = m.describe(ctx, world, figures)
@@ -80,7 +80,7 @@ func (m *manager) names(ctx context.Context) ([]string, error) {
 // describe returns a world as its writer reports it.
 func (m *manager) describe(ctx context.Context, world string, figures bool) messages.ListedWorld {
 	listed := messages.ListedWorld{World: world, State: messages.WorldServed}
-	ctx, cancel := context.WithTimeout(ctx, askWriter)
+	ctx, cancel := context.WithTimeout(ctx, writerTimeout)
 	defer cancel()
 	var status messages.WorldReport
 	var samples messages.Samples
@@ -159,7 +159,7 @@ func (m *manager) whyUnservedHere(world string, unanswered error) (state, why st
 		return messages.WorldUnserved, phrase.Sentence(err)
 	case errors.Is(unanswered, context.DeadlineExceeded), errors.Is(unanswered, nats.ErrTimeout),
 		errors.Is(unanswered, nats.ErrNoResponders):
-		return messages.WorldUnserved, fmt.Sprintf("its writer did not answer within %s", askWriter)
+		return messages.WorldUnserved, fmt.Sprintf("its writer did not answer within %s", writerTimeout)
 	}
 	return messages.WorldUnserved, strings.TrimSpace(unanswered.Error())
 }

@@ -23,8 +23,8 @@ import (
 const (
 	// changeTimeout bounds the creation or removal of a world.
 	changeTimeout = time.Minute
-	// askPlugins bounds how long a removal waits for plugins that may be connected.
-	askPlugins = 500 * time.Millisecond
+	// pluginsTimeout bounds how long a removal waits for plugins that may be connected.
+	pluginsTimeout = 500 * time.Millisecond
 )
 
 // errRemoved: the world was removed while this server served it, or stood by for it.
@@ -177,7 +177,7 @@ func (m *manager) pluginConnected(ctx context.Context, h *hosted) (bool, error) 
 		}
 		defer nc.Close()
 	}
-	ctx, cancel := context.WithTimeout(ctx, askPlugins)
+	ctx, cancel := context.WithTimeout(ctx, pluginsTimeout)
 	defer cancel()
 	_, err := nc.RequestWithContext(ctx, wire.HostsSubject(h.world, wire.AllTownsToken), nil)
 	return !errors.Is(err, nats.ErrNoResponders), nil

@@ -90,5 +90,5 @@ func (h *hosted) NoteEnd(end uint64) {
 
 // Follows reports whether this server's index is close to the end of the log.
 func (h *hosted) Follows() bool {
-	return h.index.Load() != nil && time.Since(time.UnixMilli(h.synced.Load())) < syncedFor
+	return h.index.Load() != nil && time.Since(time.UnixMilli(h.synced.Load())) < syncAge
 }

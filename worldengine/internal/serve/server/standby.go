@@ -19,11 +19,11 @@ import (
 const (
 	// followInterval is how often the index of a server of one world that stands by reads the log.
 	followInterval = 500 * time.Millisecond
-	// followAnyway is how often the index of a server of several worlds reads a log that does not grow, as
+	// idleFollowInterval is how often the index of a server of several worlds reads a log that does not grow, as
 	// far as the writer announces.
-	followAnyway = 10 * time.Second
-	// syncedFor is how long an index counts as read up to the end of the log.
-	syncedFor = 3 * time.Second
+	idleFollowInterval = 10 * time.Second
+	// syncAge is how long an index counts as read up to the end of the log.
+	syncAge = 3 * time.Second
 )
 
 // alternate runs until ctx ends. It stands by while another server holds the lease, and serves
@@ -140,7 +140,7 @@ func (h *hosted) tryFirst(ctx context.Context) (*lease.Lease, error) {
 func (h *hosted) follow(ctx context.Context, js jetstream.JetStream) {
 	every := followInterval
 	if h.server.config.several() && h.server.placer.Places() {
-		every = followAnyway
+		every = idleFollowInterval
 	}
 	for ctx.Err() == nil {
 		began := time.Now()

@@ -75,9 +75,9 @@ func (r *registry) remove(h *hosted) {
 	}
 }
 
-// startPatience bounds how long the start of a server waits for the first start of each of several
+// firstStartTimeout bounds how long the start of a server waits for the first start of each of several
 // worlds. A world that takes longer is started in the background.
-const startPatience = 10 * time.Second
+const firstStartTimeout = 10 * time.Second
 
 // serveWorlds starts the worlds. If there is only one, its failure is returned.
 func (s *Server) serveWorlds(ctx context.Context) error {
@@ -87,7 +87,7 @@ func (s *Server) serveWorlds(ctx context.Context) error {
 	if err := s.watchWorlds(ctx); err != nil {
 		return s.config.noStreamsError(err)
 	}
-	patience := time.After(startPatience)
+	patience := time.After(firstStartTimeout)
 	for _, h := range s.worlds.all() {
 		if h.named {
 			h.ended.Go(h.run)

@@ -31,8 +31,8 @@ var (
 	benchProfiles = flag.String("worlds-profiles", "", "directory for profiles of idle worlds")
 )
 
-// benchSettling is longer than an engine looks often for commits of an earlier writer.
-const benchSettling = 12 * time.Second
+// benchSettleDelay is longer than an engine looks often for commits of an earlier writer.
+const benchSettleDelay = 12 * time.Second
 
 // tenTowns is a world file with ten towns.
 func tenTowns(t testing.TB) []byte {
@@ -139,7 +139,7 @@ func BenchmarkWorlds(b *testing.B) {
 		b.ReportMetric(end(s).Seconds(), "s/end")
 		s, started := serveMany(b, config, towns, *benchWorlds)
 		b.ReportMetric(started.Seconds(), "s/start")
-		time.Sleep(benchSettling)
+		time.Sleep(benchSettleDelay)
 		begun := used(b)
 		if *benchProfiles != "" {
 			file, err := os.Create(filepath.Join(*benchProfiles, "cpu"))

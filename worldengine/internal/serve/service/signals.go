@@ -29,9 +29,9 @@ func (s *Service) signalEndpoints() []*endpoint {
 	}
 }
 
-// submitWait is how long run.retry and approval.decide wait for the result of the handoff that they
+// submitTimeout is how long run.retry and approval.decide wait for the result of the handoff that they
 // have submitted.
-const submitWait = 3 * time.Second
+const submitTimeout = 3 * time.Second
 
 // parsePartial reads the valid members of an invalid request. Of broken JSON it reads only the members
 // before the error.
@@ -78,7 +78,7 @@ func (w *World) controlGet(in *incoming, r *messages.Signal) (control messages.C
 }
 
 func (w *World) runRetry(_ *messages.Signal, given engine.Signal) (messages.Retried, error) {
-	return w.engine.Retry(w.ctx, given, submitWait)
+	return w.engine.Retry(w.ctx, given, submitTimeout)
 }
 
 // decisionOf makes a signal of a person's decision.
@@ -117,7 +117,7 @@ func (w *World) approvalDecide(
 func (w *World) awaitDelivery(
 	delivery *engine.Redelivery, entry *approval.Request, outcome *messages.Decided,
 ) {
-	ctx, cancel := context.WithTimeout(w.ctx, submitWait)
+	ctx, cancel := context.WithTimeout(w.ctx, submitTimeout)
 	defer cancel()
 	answer, err := delivery.Wait(ctx)
 	if err == nil {

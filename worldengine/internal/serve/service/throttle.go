@@ -12,8 +12,8 @@ const (
 	// throttleBytes bounds the bytes that were read from the connection of requests and are not
 	// handled yet. One more read may add some 32 KB. The largest message that NATS takes is smaller
 	// than throttleBytes.
-	throttleBytes = 16 << 20
-	throttlePause = 500 * time.Microsecond // between two checks of the waiting requests
+	throttleBytes    = 16 << 20
+	throttleInterval = 500 * time.Microsecond // between two checks of the waiting requests
 	// arrivalCapacity is how many requests of a verb may have arrived without being handled; nats.go would
 	// drop more. So the connection is read only while a third of the room is used at most. One read has
 	// up to 32 KB, and TLS may have read as much again: some 1,600 requests.
@@ -64,7 +64,7 @@ type throttledConn struct {
 // Read implements net.Conn.
 func (c *throttledConn) Read(p []byte) (int, error) {
 	for c.throttle.full() && !c.closed.Load() {
-		time.Sleep(throttlePause)
+		time.Sleep(throttleInterval)
 	}
 	n, err := c.Conn.Read(p)
 	c.throttle.read.Add(int64(n))

@@ -23,13 +23,13 @@ import (
 )
 
 const (
-	// listenFor is how long a server of several worlds listens to others before it acquires leases. They
+	// listenDelay is how long a server of several worlds listens to others before it acquires leases. They
 	// answer its first announcement.
-	listenFor = 300 * time.Millisecond
+	listenDelay = 300 * time.Millisecond
 	// changesInterval is the shortest time between two announcements.
 	changesInterval = 5 * time.Millisecond
-	// failedServed is how long a server that could not serve a world leaves it to a server that can.
-	failedServed = 10 * time.Minute
+	// failedDelay is how long a server that could not serve a world leaves it to a server that can.
+	failedDelay = 10 * time.Minute
 	// maxReasons and maxReason bound the reasons in an announcement, and the bytes of each.
 	maxReasons = 50
 	maxReason  = 400
@@ -110,7 +110,7 @@ func Start(config Config) (*Placer, error) {
 	p.stop = stop
 	if p.Places() {
 		p.ended.Go(func() { p.run(ctx) })
-		time.AfterFunc(listenFor, func() { close(p.listened) })
+		time.AfterFunc(listenDelay, func() { close(p.listened) })
 	}
 	return p, nil
 }
@@ -238,7 +238,7 @@ func (p *Placer) note(world string, err error, early bool) {
 			fallthrough
 		default:
 			f.why, f.early = alerts.Truncate(phrase.Sentence(err), maxReason), early
-			f.waiting, f.until, f.anyway = true, now+f.pauses.Next(), now+failedServed
+			f.waiting, f.until, f.anyway = true, now+f.pauses.Next(), now+failedDelay
 		}
 		p.offer()
 		p.view.UpdateSelf(now, p.self)

@@ -15,8 +15,8 @@ import (
 )
 
 // An earlier program announces that it stands by for a world, once every half second, and lists the
-// servers that do so. It counts a server as standing by for standbyLasts.
-const standbyLasts = 2 * time.Second
+// servers that do so. It counts a server as standing by for standbyTTL.
+const standbyTTL = 2 * time.Second
 
 // standby is a server that has announced that it stands by for a world, as an earlier program does.
 type standby struct {
@@ -57,7 +57,7 @@ func (p *Placer) Standbys(world string) []messages.Server {
 	defer p.mu.Unlock()
 	now, servers := p.now(), map[string]messages.Server{}
 	for id, s := range p.standbys[world] {
-		if now-s.at < standbyLasts {
+		if now-s.at < standbyTTL {
 			servers[id] = s.Server
 		} else {
 			delete(p.standbys[world], id)

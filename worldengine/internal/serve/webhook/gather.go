@@ -8,9 +8,9 @@ import (
 	"worldengine/worldengine/internal/kit/phrase"
 )
 
-// gatherTime is how long an alert about a town waits for alerts of other towns: when a game server ends,
+// gatherDelay is how long an alert about a town waits for alerts of other towns: when a game server ends,
 // all its towns lose their plugin.
-const gatherTime = 5 * time.Second
+const gatherDelay = 5 * time.Second
 
 // gathers reports whether alerts of several towns may have one cause.
 func gathers(alert *runevents.Alert) bool {
@@ -24,7 +24,7 @@ type group struct {
 	code  runevents.AlertCode
 }
 
-// gather keeps an alert until gatherTime after the first one of its group.
+// gather keeps an alert until gatherDelay after the first one of its group.
 func (w *World) gather(alert runevents.Alert) {
 	s, of := w.sender, group{w.name, alert.Code}
 	s.mu.Lock()

@@ -27,9 +27,9 @@ const (
 	// QueueSize is how many messages may wait for it; a further one is lost.
 	QueueSize = 256
 	// attempts is how often a message is tried: for about an hour.
-	attempts = 65
-	minPause = time.Second
-	maxPause = time.Minute
+	attempts    = 65
+	minInterval = time.Second
+	maxInterval = time.Minute
 	// timeout bounds an attempt, and lastly how long Close waits.
 	timeout      = 10 * time.Second
 	closeTimeout = 2 * time.Second
@@ -86,7 +86,7 @@ type Sender struct {
 
 	sent, lost atomic.Int64
 
-	wait time.Duration // gatherTime
+	wait time.Duration // gatherDelay
 
 	mu       sync.Mutex
 	queues   []chan message // of each address; nil once it is closed
@@ -95,14 +95,14 @@ type Sender struct {
 
 // New returns a sender that posts until Close.
 func New(config Config) (*Sender, error) {
-	return start(config, backoff.Backoff{Min: minPause, Max: maxPause})
+	return start(config, backoff.Backoff{Min: minInterval, Max: maxInterval})
 }
 
 func start(config Config, pauses backoff.Backoff) (*Sender, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
-	s := &Sender{config: config, pauses: pauses, wait: gatherTime,
+	s := &Sender{config: config, pauses: pauses, wait: gatherDelay,
 		gathered: map[group][]runevents.Alert{}}
 	s.client = &http.Client{
 		Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: 1},
@@ -228,6 +228,6 @@ func (s *Sender) attempt(
 		}
 	}
 	seconds, _ := strconv.ParseFloat(reply.Header.Get("Retry-After"), 64)
-	wait = time.Duration(min(max(seconds, 0), maxPause.Seconds()) * float64(time.Second))
+	wait = time.Duration(min(max(seconds, 0), maxInterval.Seconds()) * float64(time.Second))
 	return wait, fmt.Errorf("webhook: it answered %s", reply.Status)
 }

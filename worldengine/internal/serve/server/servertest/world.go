@@ -21,8 +21,8 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// patience bounds each wait on a busy machine.
-const patience = time.Minute
+// testTimeout bounds each wait on a busy machine.
+const testTimeout = time.Minute
 
 // Change changes the configuration of a server.
 type Change = func(*server.Config)
@@ -85,7 +85,7 @@ func (w *World) Stop() {
 	if w.BeforeStop != nil {
 		w.BeforeStop(srv)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	defer cancel()
 	require.NoError(w.t, srv.Close(ctx))
 }
@@ -110,7 +110,7 @@ func (w *World) Connect(options ...nats.Option) *nats.Conn {
 func (w *World) Client(options ...nats.Option) *client.Client {
 	w.t.Helper()
 	c := client.New(w.Connect(options...), wire.DefaultWorld)
-	c.Timeout = patience
+	c.Timeout = testTimeout
 	return c
 }
 
@@ -149,7 +149,7 @@ func OpenEngine(t testing.TB, nc *nats.Conn, config engine.Config) *engine.Engin
 	e, err := engine.Open(t.Context(), nc, nc, config)
 	require.NoError(t, err)
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 		defer cancel()
 		require.NoError(t, e.Close(ctx))
 	})
