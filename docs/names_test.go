@@ -7,6 +7,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"unicode"
 
@@ -30,6 +31,11 @@ var (
 	limits = map[string]string{"every": "Interval", "within": "Timeout"}
 )
 
+// durationWords are the last words of constants of type time.Duration: an interval comes between two acts of a kind, a
+// timeout bounds a wait, a delay comes before one act. What happens within a window belongs together. A TTL and a
+// retention are how long something is kept, and an age is how old something is at least or at most.
+var durationWords = strings.Fields(`interval timeout delay window age retention ttl`)
+
 // prepositions begin no name, since a function is a verb or the noun that it returns (CONTRIBUTING.md).
 var prepositions = strings.Fields(`about after against among as at before between by during for from in into of on over
 	per since to under until upon via within without`)
@@ -43,45 +49,102 @@ var idioms = map[string]func(name string, f *ast.FuncType) bool{
 	"at": func(name string, _ *ast.FuncType) bool { return name == "At" },
 }
 
+// parseTree parses the Go files of the module, and returns them by path.
+var parseTree = sync.OnceValues(func() (map[string]*ast.File, error) {
+	files := map[string]*ast.File{}
+	paths, err := walk()
+	for _, name := range paths {
+		if path.Ext(name) == ".go" && err == nil {
+			files[name], err = parser.ParseFile(token.NewFileSet(), "../"+name, nil,
+				parser.SkipObjectResolution|parser.ParseComments)
+		}
+	}
+	return files, err
+})
+
+func goFiles(t *testing.T) map[string]*ast.File {
+	t.Helper()
+	files, err := parseTree()
+	require.NoError(t, err)
+	require.Greater(t, len(files), 500)
+	return files
+}
+
 func TestNames_VerbsAndNouns(t *testing.T) {
 	t.Parallel()
-	checked := 0
-	for _, name := range tree(t) {
-		if path.Ext(name) != ".go" {
-			continue
-		}
-		checked++
-		assert.Empty(t, badNames(t, "../"+name), "%s: begin with the verb or the noun (CONTRIBUTING.md)", name)
+	for name, file := range goFiles(t) {
+		assert.Empty(t, badNames(file), "%s: begin with the verb or the noun (CONTRIBUTING.md)", name)
 	}
-	require.Greater(t, checked, 500)
 }
 
 func TestNames_TypesAndValues(t *testing.T) {
 	t.Parallel()
-	for _, name := range tree(t) {
-		if path.Ext(name) == ".go" {
-			for _, declared := range valueNames(t, "../"+name) {
-				assert.NotContains(t, vagueNames, strings.ToLower(declared), "%s: say which one", name)
-				assert.Empty(t, bounds[firstWord(declared)], "%s: the first word of %s", name, declared)
-				if last := lastWord(declared); last != strings.ToLower(declared) {
-					assert.Empty(t, limits[last], "%s: the last word of %s", name, declared)
-				}
+	for name, file := range goFiles(t) {
+		for _, declared := range valueNames(file) {
+			assert.NotContains(t, vagueNames, strings.ToLower(declared), "%s: say which one", name)
+			assert.Empty(t, bounds[firstWord(declared)], "%s: the first word of %s", name, declared)
+			if last := lastWord(declared); last != strings.ToLower(declared) {
+				assert.Empty(t, limits[last], "%s: the last word of %s", name, declared)
 			}
 		}
 	}
 }
 
+func TestNames_Durations(t *testing.T) {
+	t.Parallel()
+	checked := 0
+	for name, file := range goFiles(t) {
+		for _, declared := range durations(file) {
+			checked++
+			assert.Contains(t, durationWords, lastWord(declared), "%s: the last word of %s", name, declared)
+		}
+	}
+	require.Greater(t, checked, 150)
+}
+
+// durations returns the constants of a file that are durations: by their type, or by a value of units of time or of
+// another duration.
+func durations(file *ast.File) (names []string) {
+	ast.Inspect(file, func(n ast.Node) bool {
+		constants, ok := n.(*ast.GenDecl)
+		if !ok || constants.Tok != token.CONST {
+			return true
+		}
+		for _, spec := range constants.Specs {
+			value := spec.(*ast.ValueSpec)
+			for i, name := range value.Names {
+				if isDuration(value.Type) || i < len(value.Values) && isDuration(value.Values[i]) {
+					names = append(names, name.Name)
+				}
+			}
+		}
+		return true
+	})
+	return names
+}
+
+// isDuration reports whether an expression is time.Duration, or of that type.
+func isDuration(e ast.Expr) bool {
+	switch e := e.(type) {
+	case *ast.BinaryExpr:
+		return isDuration(e.X) || isDuration(e.Y)
+	case *ast.Ident:
+		return slices.Contains(durationWords, lastWord(e.Name))
+	case *ast.SelectorExpr:
+		name, ok := e.X.(*ast.Ident)
+		return ok && name.Name == "time" || isDuration(e.Sel)
+	}
+	return false
+}
+
 // valueNames returns the names of the types and fields of a file, and of its package's constants and variables.
-func valueNames(t *testing.T, file string) (names []string) {
-	t.Helper()
-	parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
-	require.NoError(t, err)
+func valueNames(file *ast.File) (names []string) {
 	add := func(idents ...*ast.Ident) {
 		for _, ident := range idents {
 			names = append(names, ident.Name)
 		}
 	}
-	for _, declaration := range parsed.Decls {
+	for _, declaration := range file.Decls {
 		if values, ok := declaration.(*ast.GenDecl); ok {
 			for _, spec := range values.Specs {
 				if value, ok := spec.(*ast.ValueSpec); ok {
@@ -90,7 +153,7 @@ func valueNames(t *testing.T, file string) (names []string) {
 			}
 		}
 	}
-	ast.Inspect(parsed, func(n ast.Node) bool {
+	ast.Inspect(file, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.TypeSpec:
 			add(n.Name)
@@ -105,10 +168,7 @@ func valueNames(t *testing.T, file string) (names []string) {
 }
 
 // badNames returns the names of functions and methods of a file that begin with a vague verb or a preposition.
-func badNames(t *testing.T, file string) (names []string) {
-	t.Helper()
-	parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
-	require.NoError(t, err)
+func badNames(file *ast.File) (names []string) {
 	check := func(name string, f *ast.FuncType) {
 		word := firstWord(name)
 		idiom := idioms[word]
@@ -117,7 +177,7 @@ func badNames(t *testing.T, file string) (names []string) {
 			names = append(names, name)
 		}
 	}
-	ast.Inspect(parsed, func(n ast.Node) bool {
+	ast.Inspect(file, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.FuncDecl:
 			check(n.Name.Name, n.Type)
@@ -142,9 +202,13 @@ func firstWord(name string) string {
 	return strings.ToLower(name[:1+end])
 }
 
-// lastWord returns the last word of a name, in lower case: "every" of pollEvery.
+// lastWord returns the last word of a name, in lower case: "every" of pollEvery, and "ttl" of simTTL.
 func lastWord(name string) string {
-	return strings.ToLower(name[max(0, strings.LastIndexFunc(name, unicode.IsUpper)):])
+	start := strings.LastIndexFunc(name, unicode.IsUpper)
+	if start == len(name)-1 { // an abbreviation
+		start = 1 + strings.LastIndexFunc(name, unicode.IsLower)
+	}
+	return strings.ToLower(name[max(0, start):])
 }
 
 // returnsValue reports whether a function returns more than an error.

@@ -9,23 +9,29 @@ import (
 	"path"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
-// tree returns the path of every file and directory of the module, below the root.
-func tree(t *testing.T) (paths []string) {
+// walk returns the path of every file and directory of the module, below the root.
+var walk = sync.OnceValues(func() (paths []string, err error) {
+	err = fs.WalkDir(os.DirFS(".."), ".", func(name string, entry fs.DirEntry, err error) error {
+		if base := entry.Name(); entry.IsDir() && (base == "node_modules" || base == ".git") {
+			return fs.SkipDir
+		}
+		paths = append(paths, name)
+		return err
+	})
+	return paths, err
+})
+
+func tree(t *testing.T) []string {
 	t.Helper()
-	require.NoError(t, fs.WalkDir(os.DirFS(".."), ".",
-		func(name string, entry fs.DirEntry, err error) error {
-			if base := entry.Name(); entry.IsDir() && (base == "node_modules" || base == ".git") {
-				return fs.SkipDir
-			}
-			paths = append(paths, name)
-			return err
-		}))
+	paths, err := walk()
+	require.NoError(t, err)
 	require.Greater(t, len(paths), 500)
 	return paths
 }
