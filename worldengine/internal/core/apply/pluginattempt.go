@@ -12,9 +12,9 @@ const (
 	absentInterval = 250 * time.Millisecond
 	laterInterval  = 500 * time.Millisecond // after an answer busy or in-progress that names none
 
-	// In the last minAnswerTime of an attempt no request is sent to an absent plugin: NATS's answer that
+	// In the last minAnswerTimeout of an attempt no request is sent to an absent plugin: NATS's answer that
 	// none is subscribed might come too late.
-	minAnswerTime = time.Second
+	minAnswerTimeout = time.Second
 )
 
 // PluginAttempt decides the next action of one logical attempt to have a plugin apply a command. It
@@ -148,7 +148,7 @@ func (p *PluginAttempt) NoResponders(now time.Time, attempt int64) PluginAction 
 		if until := now.Add(p.absentFor + p.grace); until.After(p.deadline) {
 			p.deadline = until
 		}
-	case p.deadline.Before(now.Add(absentInterval + min(p.resend, minAnswerTime))):
+	case p.deadline.Before(now.Add(absentInterval + min(p.resend, minAnswerTimeout))):
 		// Whether another request has arrived might be unknown at the end, and then the command is in doubt.
 		p.absentFor = p.deadline.Sub(now)
 	default:
