@@ -42,14 +42,14 @@ func try(t *testing.T, l *lease.Elector) *lease.Lease {
 	return held
 }
 
-// soon bounds what happens in seconds, on a machine that is busy too.
-const soon = time.Minute
+// testTimeout bounds what happens in seconds, on a machine that is busy too.
+const testTimeout = time.Minute
 
 func requireLost(t *testing.T, held *lease.Lease) {
 	t.Helper()
 	select {
 	case <-held.Lost():
-	case <-time.After(soon):
+	case <-time.After(testTimeout):
 		require.Fail(t, "the lease is not lost")
 	}
 	require.False(t, held.Valid())
@@ -91,7 +91,7 @@ func TestLease_GivenBack(t *testing.T) {
 	requireLost(t, held)
 	select {
 	case held = <-waited:
-	case <-time.After(soon):
+	case <-time.After(testTimeout):
 		require.Fail(t, "nobody acquires the lease")
 	}
 	_, err = first.Try(t.Context())
@@ -156,7 +156,7 @@ func TestLease_BucketDeleted(t *testing.T) {
 			_, err = bucket.Get(t.Context(), "writer")
 		}
 		return err == nil
-	}, soon, 10*time.Millisecond, "the holder makes it again, and puts its key in")
+	}, testTimeout, 10*time.Millisecond, "the holder makes it again, and puts its key in")
 	_, err = other.Try(t.Context())
 	require.ErrorIs(t, err, lease.ErrHeld)
 	require.True(t, held.Valid())
@@ -168,7 +168,7 @@ func TestLease_BucketDeleted(t *testing.T) {
 	select {
 	case <-held.Lost(): // or else its revision was by chance the one in the new bucket
 	case <-taken.Lost():
-	case <-time.After(soon):
+	case <-time.After(testTimeout):
 		require.Fail(t, "the lease is held twice")
 	}
 	require.NotEqual(t, held.Valid(), taken.Valid())
@@ -193,7 +193,7 @@ func TestLease_NATSAway(t *testing.T) {
 	requireLost(t, held)
 
 	natstest.Start(t, options)
-	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 	defer cancel()
 	again, err := l.Acquire(ctx)
 	require.NoError(t, err)
@@ -260,7 +260,7 @@ func TestKeeper_ManyWorlds(t *testing.T) {
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	require.Eventually(t, all[4].Valid, soon, 10*time.Millisecond)
+	require.Eventually(t, all[4].Valid, testTimeout, 10*time.Millisecond)
 	for _, held := range all {
 		held.Release(t.Context())
 		requireLost(t, held)
