@@ -230,12 +230,12 @@ func TestReap_ClosedRun(t *testing.T) {
 		gone                                   time.Duration
 		inHand, discarded, raised, isCancelled bool
 	}{
-		"has a delivery":          {gone: closingTime, inHand: true},
+		"has a delivery":          {gone: closingTimeout, inHand: true},
 		"may be judged yet":       {},
-		"is left":                 {gone: closingTime, isCancelled: true},
+		"is left":                 {gone: closingTimeout, isCancelled: true},
 		"may have ended":          {discarded: true},
-		"may have ended long ago": {gone: closingTime, discarded: true},
-		"may have ended before the history was raised": {gone: closingTime, discarded: true,
+		"may have ended long ago": {gone: closingTimeout, discarded: true},
+		"may have ended before the history was raised": {gone: closingTimeout, discarded: true,
 			raised: true},
 	} {
 		t.Run(name, func(t *testing.T) {

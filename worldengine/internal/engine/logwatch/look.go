@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// idlePause is the pause between two looks at a log, pollInterval at one about which something is open.
-	idlePause, pollInterval = 10 * time.Second, time.Second
+	// idleInterval is the pause between two looks at a log, pollInterval at one about which something is open.
+	idleInterval, pollInterval = 10 * time.Second, time.Second
 	// pollTimeout bounds a question: in an election it may get no answer at all.
 	pollTimeout = 2 * time.Second
 	// electionQuestions is how many questions follow an election or a reconnect. Together they take longer than a
@@ -60,7 +60,7 @@ func (w *Watcher) look(ctx context.Context) (pause time.Duration) {
 	if !answered || urgent || w.log.suspect || w.storageFull.Load() || w.histories.any() {
 		return pollInterval
 	}
-	return idlePause
+	return idleInterval
 }
 
 // bounded asks a question, for no longer than pollTimeout.

@@ -74,7 +74,7 @@ func TestWatcher_Silence(t *testing.T) {
 			require.Zero(t, w.Silence())
 		}
 		log.silent.Store(true)
-		time.Sleep(idlePause + 15*time.Second)
+		time.Sleep(idleInterval + 15*time.Second)
 		require.GreaterOrEqual(t, w.Silence(), 15*time.Second)
 		log.silent.Store(false)
 		time.Sleep(pollInterval + pollTimeout)
@@ -111,7 +111,7 @@ func TestWatcher_Election(t *testing.T) {
 		stop := run(t, w)
 		synctest.Wait()
 		<-w.unverified
-		time.Sleep(10*idlePause + time.Second)
+		time.Sleep(10*idleInterval + time.Second)
 		require.EqualValues(t, 11, log.requests.Load())
 		w.election.set()
 		synctest.Wait()

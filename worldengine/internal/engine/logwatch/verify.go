@@ -93,7 +93,7 @@ func (w *Watcher) verifyEach(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		for pause := pollInterval; ; pause = min(2*pause, maxVerifyPause) {
+		for pause := pollInterval; ; pause = min(2*pause, maxVerifyInterval) {
 			short, err := w.verifyReplicas(ctx)
 			if err == nil || errors.Is(err, commitlog.ErrUncounted) {
 				w.reportAll(short)
@@ -156,4 +156,4 @@ func (w *Watcher) noteLeaderChange(moved bool) {
 	}
 }
 
-const maxVerifyPause = 30 * pollInterval
+const maxVerifyInterval = 30 * pollInterval

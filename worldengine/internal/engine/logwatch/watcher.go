@@ -81,7 +81,7 @@ func New(config Config) *Watcher {
 }
 
 // Start starts watching. NATS says over Conn when the log of several replicas has another leader; the
-// reconnects of Conn are noticed: so no election is missed for longer than idlePause.
+// reconnects of Conn are noticed: so no election is missed for longer than idleInterval.
 func (w *Watcher) Start(context.Context) (err error) {
 	if w.Log.Stream.CachedInfo().Config.Replicas > 1 {
 		w.elections, err = w.Conn.Subscribe(commitlog.ElectionSubject(w.Log.World), func(*nats.Msg) { w.election.set() })
