@@ -329,7 +329,7 @@ func TestLinear_FindsDefects(t *testing.T) {
 				r.patient = patience                             // there are defects that leave calls without an answer
 				history := r.record(seed, int(seed-first)%2)     // some show only behind a restart
 				// A busy machine takes longer for an answer, and for the check.
-				patience = max(patience, min(3*slowest(history), linearPatience))
+				patience = max(patience, min(3*slowest(history), linearTimeout))
 				switch porcupine.CheckOperationsTimeout(linearModel(), history, 2*patience) {
 				case porcupine.Illegal:
 					return
