@@ -90,7 +90,7 @@ func (e *Engine) postpone(
 	if err != nil && ctx.Err() == nil {
 		e.config.Logger.Warn("the run of a waiting handoff cannot be recorded yet; will try again",
 			"run", runID, d.run.Trace.LogAttr(), "error", err)
-		next = now.Add(pollPause)
+		next = now.Add(lookInterval)
 	}
 	deadline := d.queued.Add(e.config.waitLimits().Timeout(why))
 	switch {
