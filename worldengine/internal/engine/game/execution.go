@@ -102,11 +102,11 @@ func newExecution(d *Dispatcher, about alerts.Subject) *Execution {
 		Subject: about, dispatcher: d, token: nuid.Next(), replies: make(chan Reply, maxReplies), paused: new(bool),
 		reads: townReads{
 			next:   time.Now().Add(d.config.Retry.Resend),
-			failed: backoff.Backoff{Min: pollPause, Max: maxCommitPause, Jitter: draw},
+			failed: backoff.Backoff{Min: lookInterval, Max: maxCommitInterval, Jitter: draw},
 		},
-		commits: backoff.Backoff{Min: pollPause, Max: maxCommitPause, Jitter: draw},
+		commits: backoff.Backoff{Min: lookInterval, Max: maxCommitInterval, Jitter: draw},
 		console: consoleWait{
-			pauses: backoff.Backoff{Min: pollPause, Max: d.config.Retry.Resend, Jitter: draw},
+			pauses: backoff.Backoff{Min: lookInterval, Max: d.config.Retry.Resend, Jitter: draw},
 		},
 	}
 }
