@@ -13,9 +13,10 @@ const abandonTimeout = time.Second
 
 // Part is a part that may run: from Start, which returns once the part runs, to Stop, which returns once it runs
 // no more. Start may be nil for a part that runs already, and Stop for one that needs no end. A part may
-// use those before it in its List from its Start to the end of its Stop.
+// use those before it in its List from its Start to the end of its Stop. A part with Skip neither starts nor stops.
 type Part struct {
 	Name  string
+	Skip  bool
 	Start func(ctx context.Context) error
 	Stop  func(ctx context.Context) error
 }
@@ -27,6 +28,9 @@ type List struct{ running []Part }
 // of the list, and returns the errors.
 func (l *List) Start(ctx context.Context, parts ...Part) error {
 	for _, part := range parts {
+		if part.Skip {
+			continue
+		}
 		if part.Start != nil {
 			if err := part.Start(ctx); err != nil {
 				return errors.Join(err, l.abandon(ctx))

@@ -60,3 +60,15 @@ func TestList_CancelledStart(t *testing.T) {
 		lifecycle.Part{Name: "log", Start: func(ctx context.Context) error { cancel(); return ctx.Err() }})
 	require.Equal(t, context.Canceled.Error(), err.Error())
 }
+
+// A part that is skipped neither starts nor stops.
+func TestList_Skip(t *testing.T) {
+	t.Parallel()
+	var h history
+	var list lifecycle.List
+	skipped := h.part("bus", nil, nil)
+	skipped.Skip = true
+	require.NoError(t, list.Start(t.Context(), h.part("index", nil, nil), skipped))
+	require.NoError(t, list.Stop(t.Context()))
+	require.Equal(t, history{"start index", "stop index"}, h)
+}
