@@ -11,6 +11,7 @@ import (
 	"worldengine/testdata/worlds"
 	"worldengine/worldengine/client"
 	"worldengine/worldengine/internal/serve/embedded"
+	"worldengine/worldengine/internal/serve/hosting"
 	"worldengine/worldengine/internal/serve/server"
 )
 
@@ -22,7 +23,7 @@ func demo() (url string, stop func()) {
 	}
 	srv, err := server.Start(context.Background(), server.Config{
 		Embedded: embedded.Config{Listen: "127.0.0.1:0", Data: data, Sync: embedded.SyncInterval},
-		Worlds:   server.Worlds{Towns: worlds.Frontier},
+		Worlds:   hosting.Config{Towns: worlds.Frontier},
 		Logger:   slog.New(slog.DiscardHandler),
 	})
 	if err != nil {

@@ -18,8 +18,9 @@ type benchCommand struct {
 
 func (c *benchCommand) Run(ctx context.Context, a *app) (err error) {
 	if !c.Join {
-		srv, end, err := tempserver.Start(ctx,
-			server.Config{Embedded: embedded.Config{Sync: c.Sync}, Worlds: server.Worlds{Names: c.WorldNames(a.flags.World)}})
+		config := server.Config{Embedded: embedded.Config{Sync: c.Sync}}
+		config.Worlds.Names = c.WorldNames(a.flags.World)
+		srv, end, err := tempserver.Start(ctx, config)
 		if err != nil {
 			return err
 		}

@@ -15,6 +15,7 @@ import (
 	"worldengine/testdata/worlds"
 	"worldengine/worldengine/client"
 	"worldengine/worldengine/internal/kit/phrase"
+	"worldengine/worldengine/internal/serve/hosting"
 	"worldengine/worldengine/internal/serve/server"
 	"worldengine/worldengine/internal/serve/tempserver"
 )
@@ -32,7 +33,7 @@ func (c *demoCommand) Run(stopped context.Context, s streams) (err error) {
 	ctx, cancel := context.WithTimeout(stopped, time.Minute)
 	defer cancel()
 	config := server.Config{
-		Worlds: server.Worlds{Towns: worlds.Frontier},
+		Worlds: hosting.Config{Towns: worlds.Frontier},
 		Logger: newLogger(s.log, "text", slog.LevelWarn),
 	}
 	if c.Stay {

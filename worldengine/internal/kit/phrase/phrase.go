@@ -9,8 +9,8 @@ import (
 
 // packages matches the package names at the beginning of an error's text.
 var packages = regexp.MustCompile(`^((access|alerts|apply|backup|bench|commitlog|embedded|engine|feed|fsck|game|handoff|` +
-	`history|httpd|index|lease|machine|mcp|mcphttp|natsconn|outbox|platform|queue|rcon|records|runevents|runlog|runs|` +
-	`schemas|server|service|sharing|streamdirs|tlsfiles|town|waiting|webhook|worldengine|worldsettings): )+`)
+	`history|hosting|httpd|index|lease|machine|mcp|mcphttp|natsconn|outbox|platform|queue|rcon|records|runevents|runlog|` +
+	`runs|schemas|server|service|sharing|streamdirs|tlsfiles|town|waiting|webhook|worldengine|worldsettings): )+`)
 
 // Sentence returns the text of an error for a person or a client: without the package names at its
 // beginning.

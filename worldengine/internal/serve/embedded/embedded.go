@@ -363,6 +363,9 @@ func (e *NATS) Server() *natsserver.Server { return e.server }
 // Disk returns the watch on the disk of the data directory.
 func (e *NATS) Disk() *diskspace.Watch { return e.disk }
 
+// IndexDir returns the directory for the index of a world.
+func (e *NATS) IndexDir(world string) string { return filepath.Join(e.config.Data, "index", world) }
+
 // Dial connects within the process, whatever the address.
 func (e *NATS) Dial(string, string) (net.Conn, error) { return e.server.InProcessConn() }
 

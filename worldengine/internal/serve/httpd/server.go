@@ -107,6 +107,18 @@ func (s *Server) HandleProbe(path string, handler http.Handler) {
 	s.mux.Handle("OPTIONS "+path, handler)
 }
 
+// AnswerProbe answers that a part of the server is ready, or why it is not.
+func AnswerProbe(w http.ResponseWriter, err error) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("Cache-Control", "no-store")
+	if err != nil {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		fmt.Fprintf(w, "not ready: %v\n", err)
+		return
+	}
+	fmt.Fprintln(w, "ok")
+}
+
 // Serve starts to answer.
 func (s *Server) Serve() {
 	s.work.Go(func() {

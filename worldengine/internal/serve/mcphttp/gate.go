@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -34,17 +35,17 @@ import (
 // a minute or so.
 const askTimeout = 25 * time.Second
 
-// World is a world of the server.
-type World interface {
-	Name() string
-	// Unserved returns why this server does not serve the world now; nil if it does.
-	Unserved() error
+// Worlds are the worlds of the server.
+type Worlds interface {
+	// Names returns the names of the worlds in their order.
+	Names() []string
+	// Unserved returns why this server does not serve a world now; nil if it does.
+	Unserved(world string) error
 }
 
 // Config configures a Gate.
 type Config struct {
-	// Worlds returns the worlds of the server in their order.
-	Worlds func() []World
+	Worlds Worlds
 	// Connect connects to the world's account, with the prefix of the inboxes, unless it is "".
 	Connect func(inbox string) (*nats.Conn, error)
 	// Bridge knows the origins that may use the server.
@@ -142,44 +143,31 @@ func (g *Gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if caller.World == "" {
 		caller.World = wire.DefaultWorld
 		if len(worlds) == 1 {
-			caller.World = worlds[0].Name()
+			caller.World = worlds[0]
 		}
 	}
-	for _, world := range worlds {
-		if world.Name() == caller.World {
-			g.serveWorld(w, r, world, caller)
-			return
-		}
+	if slices.Contains(worlds, caller.World) {
+		g.serveWorld(w, r, caller)
+		return
 	}
 	mcp.Refuse(w, http.StatusNotFound, fmt.Sprintf("there is no world %s here: the addresses are /mcp/<world>, or "+
-		"/mcp for the only world, else for %s; the worlds are %s", caller.World, wire.DefaultWorld, namesOf(worlds)))
+		"/mcp for the only world, else for %s; the worlds are %s", caller.World, wire.DefaultWorld, phrase.List(worlds, len(worlds))))
 }
 
 // worldsOf returns the worlds that a user may use; nil is every client without access control.
-func (g *Gate) worldsOf(user *access.User) (worlds []World) {
-	for _, world := range g.config.Worlds() {
-		if user == nil || user.MayUse(world.Name()) {
-			worlds = append(worlds, world)
-		}
-	}
-	return worlds
-}
-
-func namesOf(worlds []World) string {
-	var names []string
-	for _, world := range worlds {
-		names = append(names, world.Name())
-	}
-	return phrase.List(names, len(names))
+func (g *Gate) worldsOf(user *access.User) []string {
+	return slices.DeleteFunc(g.config.Worlds.Names(), func(world string) bool {
+		return user != nil && !user.MayUse(world)
+	})
 }
 
 // serveWorld answers a request about a world, unless another server of the world serves it.
-func (g *Gate) serveWorld(w http.ResponseWriter, r *http.Request, world World, caller mcp.Caller) {
-	if why := world.Unserved(); why != nil {
+func (g *Gate) serveWorld(w http.ResponseWriter, r *http.Request, caller mcp.Caller) {
+	if why := g.config.Worlds.Unserved(caller.World); why != nil {
 		w.Header().Set("Retry-After", "5")
 		mcp.Refuse(w, http.StatusServiceUnavailable, fmt.Sprintf("this server does not serve the world %s now: %v. "+
 			"Connect to the server that serves it (its /readyz answers 200), or try again. Nothing was proposed by "+
-			"this call", world.Name(), why))
+			"this call", caller.World, why))
 		return
 	}
 	g.handler.Serve(w, r, caller)

@@ -151,8 +151,11 @@ func (m *Metrics) World(name string) *World {
 	return w
 }
 
-// Remove removes the counters of a world that the server no longer has.
+// Remove removes the counters of a world that the server no longer has. Nil has none.
 func (m *Metrics) Remove(world string) {
+	if m == nil {
+		return
+	}
 	of := prometheus.Labels{worldLabel: world}
 	for _, vec := range []interface{ DeletePartialMatch(prometheus.Labels) int }{
 		m.requests, m.attempts, m.handoffs, m.commits, m.applied,

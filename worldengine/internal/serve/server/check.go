@@ -9,7 +9,6 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"worldengine/worldengine/internal/engine"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/streamdirs"
 	"worldengine/worldengine/internal/store/worldsettings"
@@ -32,29 +31,7 @@ func Check(config Config) (towns int, err error) {
 			return 0, err
 		}
 	}
-	for _, h := range s.worlds.all() {
-		h.configure()
-		ofWorld, err := s.config.checkWorld(h.engine)
-		if err != nil {
-			return 0, err
-		}
-		towns += ofWorld
-	}
-	return towns, nil
-}
-
-// checkWorld returns how many towns the file of a world has, or the error that would keep an engine
-// from starting with it.
-func (c *Config) checkWorld(world engine.Config) (towns int, err error) {
-	if _, err := engine.CheckConfig(world, nil); err != nil {
-		return 0, err
-	}
-	file, err := c.worldFile(world.World)
-	if err != nil {
-		return 0, err
-	}
-	towns, err = engine.CheckConfig(world, file)
-	return towns, c.worldFileError(world.World, err)
+	return s.worlds.Check()
 }
 
 // CheckSettings compares the settings of a configuration with the stored settings of a world, and

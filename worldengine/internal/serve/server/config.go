@@ -3,23 +3,17 @@ package server
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"log/slog"
-	"slices"
-	"sync"
 	"time"
 
-	"worldengine/worldengine/internal/core/worldfile"
 	"worldengine/worldengine/internal/engine"
-	"worldengine/worldengine/internal/engine/rcon"
 	"worldengine/worldengine/internal/kit/natsconn"
-	"worldengine/worldengine/internal/kit/platform"
 	"worldengine/worldengine/internal/kit/ratelimit"
 	"worldengine/worldengine/internal/serve/access"
 	"worldengine/worldengine/internal/serve/embedded"
+	"worldengine/worldengine/internal/serve/hosting"
 	"worldengine/worldengine/internal/serve/service"
 	"worldengine/worldengine/internal/serve/webhook"
-	"worldengine/worldengine/internal/store/alerts"
 	"worldengine/worldengine/wire"
 )
 
@@ -34,7 +28,8 @@ type Config struct {
 	Embedded embedded.Config `embed:""`
 	External External        `embed:"" group:"An existing NATS:"`
 	HTTP     HTTP            `embed:""`
-	Worlds   Worlds          `kong:"-"`
+	// Worlds are the worlds to serve; by default Engine.World.
+	Worlds hosting.Config `kong:"-"`
 
 	// Access has the users and their rights. Without it every client may use every verb, for every
 	// town and every actor. An embedded server then opens its streams to the holder of the key in
@@ -78,23 +73,6 @@ type HTTP struct {
 	Origins []string `name:"websocket-origin" help:"Origins of other pages whose agents may connect to /nats and /mcp of --http, such as https://agents.example. The console's own origin always may." placeholder:"ORIGIN"`
 }
 
-// Worlds are the worlds to serve. A server of several starts if a world cannot be served, and tries it
-// again.
-type Worlds struct {
-	// Names are the worlds; Engine.World if there are none. A world that does not exist is created. All also
-	// serves every other world of the NATS, those that are made later too.
-	Names []string
-	All   bool
-	// Files are the world files of worlds, by name, whose towns are created if they do not exist. Towns is
-	// the content of such a file for the first world.
-	Files map[string]string
-	Towns []byte
-	// Consoles apply the commands of towns bound to apply.RCON, by world.
-	Consoles map[string]*rcon.Config
-	// Backlogs keep alerts that could not be stored for the next server of the process.
-	Backlogs *Backlogs
-}
-
 // timeouts has what tests do not wait for so long; 0 is the constant behind the semicolon.
 type timeouts struct {
 	start     time.Duration // how long a start waits for an existing NATS that is not there; connectTimeout
@@ -104,17 +82,14 @@ type timeouts struct {
 
 func (c Config) withDefaults() Config {
 	c.Logger = ratelimit.Logger(cmp.Or(c.Logger, slog.Default()), nil)
-	if len(c.Worlds.Names) == 0 && !c.Worlds.All {
-		c.Worlds.Names = []string{cmp.Or(c.Engine.World, wire.DefaultWorld)}
-	}
+	c.Worlds = c.Worlds.WithDefaults(c.Engine.World)
 	c.Engine.World = wire.DefaultWorld
 	if len(c.Worlds.Names) > 0 {
 		c.Engine.World = c.Worlds.Names[0]
 	}
-	c.Worlds.Backlogs = cmp.Or(c.Worlds.Backlogs, new(Backlogs))
 	c.Embedded = c.Embedded.WithDefaults()
 	c.Embedded.Access, c.Embedded.Open, c.Embedded.Logger = c.Access, c.Open, c.Logger
-	c.Embedded.Worlds, c.Embedded.Several = c.Worlds.Names, c.several()
+	c.Embedded.Worlds, c.Embedded.Several = c.Worlds.Names, c.Worlds.Several()
 	c.Engine.Logger, c.Service.Logger = c.Logger, c.Logger
 	if c.Access != nil {
 		c.Service.Access = access.NewDirectory(c.Access.Users)
@@ -133,98 +108,28 @@ func (c *Config) twoAccounts() bool {
 // credentials.
 func (c *Config) anonymousClients() bool { return c.Access == nil && c.twoAccounts() }
 
-// Backlogs keep the alerts of each world that could not be stored, for the next server of the process.
-// The zero value is empty; it is safe for concurrent use.
-type Backlogs struct{ byWorld sync.Map }
-
-func (b *Backlogs) get(world string) *alerts.Backlog {
-	backlog, _ := b.byWorld.LoadOrStore(world, new(alerts.Backlog))
-	return backlog.(*alerts.Backlog)
-}
-
-func (b *Backlogs) forget(world string) { b.byWorld.Delete(world) }
-
-// several reports whether the server may serve more than one world.
-func (c *Config) several() bool { return c.Worlds.All || len(c.Worlds.Names) > 1 }
-
 // check returns the errors that need nothing but the configuration.
 func (c *Config) check() error {
-	if err := c.checkWorlds(); err != nil {
+	if err := c.Worlds.Check(); err != nil {
 		return err
+	}
+	if c.Worlds.Several() && c.Engine.Storage.DiscardHistory {
+		return errors.New("server: --discard-history changes the settings of one world: start with one " +
+			"--world, or use handoffctl world settings set")
 	}
 	return c.checkAddresses()
 }
 
-// checkWorlds returns an error for worlds that no server can serve, and for files of worlds that this
-// server does not name.
-func (c *Config) checkWorlds() error {
-	for i, world := range c.Worlds.Names {
-		if err := wire.ValidateWorld(world); err != nil {
-			return err
-		}
-		if slices.Contains(c.Worlds.Names[:i], world) {
-			return fmt.Errorf("server: the world %s is named twice: give each --world once", world)
-		}
-	}
-	if c.several() && c.Engine.Storage.DiscardHistory {
-		return errors.New("server: --discard-history changes the settings of one world: start with one " +
-			"--world, or use handoffctl world settings set")
-	}
-	for world := range c.Worlds.Files {
-		if !slices.Contains(c.Worlds.Names, world) {
-			return fmt.Errorf("server: --world-file is for the world %s, which no --world names: add "+
-				"--world %s", world, world)
-		}
-	}
-	for world := range c.Worlds.Consoles {
-		if !slices.Contains(c.Worlds.Names, world) && !c.Worlds.All {
-			return fmt.Errorf("server: --rcon-config is for the world %s, which no --world names: add "+
-				"--world %s", world, world)
-		}
-	}
-	return nil
-}
-
 // label returns the world in the names of the server's connections; nothing for several worlds.
 func (c *Config) label() string {
-	if c.several() {
+	if c.Worlds.Several() {
 		return ""
 	}
 	return c.Engine.World + " "
 }
 
-// worldFile returns the content of the world file of a world; nil if it has none.
-func (c *Config) worldFile(world string) ([]byte, error) {
-	if name := c.Worlds.Files[world]; name != "" {
-		file, err := platform.ReadFile(name, worldfile.MaxBytes)
-		return file, c.worldFileError(world, err)
-	}
-	if slices.Index(c.Worlds.Names, world) == 0 {
-		return c.Worlds.Towns, nil
-	}
-	return nil, nil
-}
-
-// worldFileError adds the name of the file of a world to an error that was found in it.
-func (c *Config) worldFileError(world string, err error) error {
-	if name := c.Worlds.Files[world]; err != nil && name != "" {
-		return fmt.Errorf("server: world file %s: %w", name, err)
-	}
-	return err
-}
-
 // Alone returns the configuration of a server that serves one of the worlds alone.
 func (c Config) Alone(world string) Config {
-	one := Worlds{Names: []string{world}, Backlogs: c.Worlds.Backlogs}
-	if file := c.Worlds.Files[world]; file != "" {
-		one.Files = map[string]string{world: file}
-	}
-	if console := c.Worlds.Consoles[world]; console != nil {
-		one.Consoles = map[string]*rcon.Config{world: console}
-	}
-	if slices.Index(c.Worlds.Names, world) == 0 {
-		one.Towns = c.Worlds.Towns
-	}
-	c.Worlds, c.Engine.World = one, world
+	c.Worlds, c.Engine.World = c.Worlds.Alone(world), world
 	return c
 }

@@ -4,10 +4,14 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"net"
+	"slices"
 	"time"
 
+	natsserver "github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"worldengine/worldengine/internal/kit/backoff"
 	"worldengine/worldengine/internal/kit/lifecycle"
@@ -68,9 +72,9 @@ func (s *Server) connect(purpose purpose, throttle *service.Throttle, more ...na
 	}
 	connection, dial := s.config.External.Connection, (&net.Dialer{Timeout: dialTimeout}).Dial
 	switch {
-	case s.embedded != nil:
-		connection, dial = natsconn.Options{}, s.embedded.Dial
-		options = append(options, s.embedded.OwnKey(purpose.isForClients()), nats.ReconnectWait(50*time.Millisecond),
+	case s.shared.Embedded != nil:
+		connection, dial = natsconn.Options{}, s.shared.Embedded.Dial
+		options = append(options, s.shared.Embedded.OwnKey(purpose.isForClients()), nats.ReconnectWait(50*time.Millisecond),
 			nats.ReconnectJitter(10*time.Millisecond, 10*time.Millisecond))
 	case purpose == probing, purpose == modelling && s.config.Access == nil:
 		connection = s.config.External.Clients
@@ -86,7 +90,7 @@ func (s *Server) connect(purpose purpose, throttle *service.Throttle, more ...na
 	options = append(options, nats.SetCustomDialer(dialer(
 		func(network, address string) (net.Conn, error) {
 			if purpose == committing || purpose == following {
-				s.dials.Add(1)
+				s.shared.Dials.Add(1)
 			}
 			conn, err := dial(network, address)
 			if err == nil && throttle != nil {
@@ -95,11 +99,38 @@ func (s *Server) connect(purpose purpose, throttle *service.Throttle, more ...na
 			return conn, err
 		})))
 	connect := connection.Connect
-	if purpose == restoring && s.embedded == nil { // which may be the NATS of a handoffd
+	if purpose == restoring && s.shared.Embedded == nil { // which may be the NATS of a handoffd
 		connect = connection.ConnectOperator
 	}
 	return connect(s.config.External.URL,
 		"handoffd "+s.config.label()+string(purpose), append(options, more...)...)
+}
+
+// quotas are the errors of an account of NATS that has reached one of its limits.
+var quotas = []jetstream.ErrorCode{
+	jetstream.ErrorCode(natsserver.JSAccountResourcesExceededErr),
+	jetstream.ErrorCode(natsserver.JSMaximumStreamsLimitErr),
+	jetstream.ErrorCode(natsserver.JSStorageResourcesExceededErr),
+}
+
+// noStreamsError adds a remedy to the error of an existing NATS that has no streams, denies them, or has
+// no room for them.
+func (c *Config) noStreamsError(err error) error {
+	switch {
+	case c.External.URL == "":
+		return err
+	case errors.Is(err, nats.ErrNoResponders):
+		return fmt.Errorf("%w: that NATS server has no JetStream; start it with JetStream", err)
+	case errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount):
+		return fmt.Errorf("%w: that NATS server denies this user its streams; give the credentials "+
+			"of a user in the world's account or, if it is a handoffd's, start that one with --open", err)
+	}
+	refused, _ := errors.AsType[*jetstream.APIError](err)
+	if refused != nil && slices.Contains(quotas, refused.ErrorCode) {
+		return fmt.Errorf("%w: that NATS has no room for the world: raise the limits of its account, or "+
+			"remove a world", err)
+	}
+	return err
 }
 
 // A start tries for connectTimeout to connect to an existing NATS, which may be starting too, with
@@ -149,11 +180,10 @@ func (d dialer) Dial(network, address string) (net.Conn, error) { return d(netwo
 func connectAlone(ctx context.Context, config Config, purpose purpose) (nc *nats.Conn, end func(), err error) {
 	config.Access, config.Embedded.Private = nil, true
 	s := newServer(config)
-	err = s.parts.Start(ctx, lifecycle.Part{Name: "the embedded NATS", Start: s.embed, Stop: s.closeEmbedded},
-		lifecycle.Part{Name: "the connection", Start: func(context.Context) (err error) {
-			nc, err = s.connect(purpose, nil)
-			return err
-		}})
+	err = s.parts.Start(ctx, s.embeddedPart(), lifecycle.Part{Name: "the connection", Start: func(context.Context) (err error) {
+		nc, err = s.connect(purpose, nil)
+		return err
+	}})
 	return nc, func() {
 		nc.Close()
 		_ = s.parts.Stop(context.WithoutCancel(ctx)) // the log has what went wrong
@@ -165,13 +195,13 @@ func connectAlone(ctx context.Context, config Config, purpose purpose) (nc *nats
 // the requests of clients cross to the world's account, and NATS marks them with their user on the
 // way.
 func (s *Server) serveRequests(context.Context) (err error) {
-	listeners := []service.Listener{{Replies: s.conn}}
+	listeners := []service.Listener{{Replies: s.shared.Conn}}
 	purposes := []purpose{requesting}
 	if s.config.anonymousClients() {
-		if s.replyConn, err = s.connect(answering, nil); err != nil {
+		if s.shared.ReplyConn, err = s.connect(answering, nil); err != nil {
 			return err
 		}
-		listeners = append(listeners, service.Listener{Replies: s.replyConn})
+		listeners = append(listeners, service.Listener{Replies: s.shared.ReplyConn})
 		purposes = append(purposes, requestingClients)
 	}
 	for i := range listeners {
@@ -184,8 +214,8 @@ func (s *Server) serveRequests(context.Context) (err error) {
 			return err
 		}
 	}
-	s.service = service.New(listeners, s.config.Service)
+	s.shared.Requests = service.New(listeners, s.config.Service)
 	return nil
 }
 
-func (s *Server) stopRequests(ctx context.Context) error { return s.service.Stop(ctx) }
+func (s *Server) stopRequests(ctx context.Context) error { return s.shared.Requests.Stop(ctx) }

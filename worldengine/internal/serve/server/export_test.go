@@ -21,7 +21,7 @@ func (c *Config) SetAskNode(d time.Duration) { c.timeouts.ask = d }
 
 // AwaitedAnswers returns for how many requests of clients NATS keeps the way of the answer.
 func (s *Server) AwaitedAnswers() int {
-	return s.embedded.Server().GlobalAccount().NumPendingAllResponses()
+	return s.shared.Embedded.Server().GlobalAccount().NumPendingAllResponses()
 }
 
 // SetWorlds makes the server give its users their permissions among other worlds.
@@ -30,11 +30,11 @@ func (s *Server) SetWorlds(names ...string) error {
 }
 
 // Dials returns how often the connections that commit and follow the log were dialled.
-func (s *Server) Dials() uint64 { return s.dials.Load() }
+func (s *Server) Dials() uint64 { return s.shared.Dials.Load() }
 
 // MostPending returns how many bytes NATS keeps for that connection for which it keeps the most.
 func (s *Server) MostPending() (most int, err error) {
-	connections, err := s.embedded.Server().Connz(&natsserver.ConnzOptions{Limit: 1 << 10})
+	connections, err := s.shared.Embedded.Server().Connz(&natsserver.ConnzOptions{Limit: 1 << 10})
 	if err != nil {
 		return 0, err
 	}
@@ -46,7 +46,7 @@ func (s *Server) MostPending() (most int, err error) {
 
 // BehindBridge returns the URL of the WebSocket listener of the embedded NATS, which browsers reach
 // through the bridge.
-func (s *Server) BehindBridge() string { return s.embedded.Server().WebsocketURL() }
+func (s *Server) BehindBridge() string { return s.shared.Embedded.Server().WebsocketURL() }
 
 // IndexInUse returns the world whose index the server keeps in a directory, and a connection that
 // reads its log; dir is "" if the server keeps none or does not serve, or the log is gone or lost
@@ -59,12 +59,15 @@ func (s *Server) IndexInUse(ctx context.Context) (nc *nats.Conn, world, dir stri
 	if _, _, err := e.CatchUp(ctx); err != nil {
 		return nil, "", ""
 	}
-	return s.conn, s.config.Engine.World, s.only().engine.Storage.IndexDir
+	if s.shared.Embedded != nil {
+		dir = s.shared.Embedded.IndexDir(s.config.Engine.World)
+	}
+	return s.shared.Conn, s.config.Engine.World, dir
 }
 
 // Models returns the users of the sessions of language models in the main world.
 func (s *Server) Models() (users []string) {
-	for _, c := range s.models.Clients(wire.DefaultWorld) {
+	for _, c := range s.shared.Models.Clients(wire.DefaultWorld) {
 		users = append(users, c.User)
 	}
 	return users
@@ -75,5 +78,5 @@ func (s *Server) Data() string { return s.config.Embedded.Data }
 
 // Subscribed returns how many connections the embedded NATS has, and how many subscriptions these have.
 func (s *Server) Subscribed() (connections int, subscriptions uint32) {
-	return s.embedded.Server().NumClients(), s.embedded.Server().NumSubscriptions()
+	return s.shared.Embedded.Server().NumClients(), s.shared.Embedded.Server().NumSubscriptions()
 }

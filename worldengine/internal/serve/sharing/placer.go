@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"log/slog"
 	"maps"
 	"slices"
 	"sync"
@@ -35,7 +34,8 @@ const (
 	maxReason  = 400
 )
 
-// World is a world that this server serves, or for which it stands by. Its methods must not block.
+// World is a world that this server serves, or for which it stands by. Its methods must not block, nor call the
+// placer.
 type World interface {
 	Name() string
 	// Serving reports whether the server serves the world, and has requests in hand.
@@ -47,32 +47,31 @@ type World interface {
 	// NoteEnd notes how far the writer has indexed the log.
 	NoteEnd(seq uint64)
 	// Act has the goroutine of the world carry out a decision. It returns false if the goroutine is at work.
-	Act(action placement.Action) bool
-	Logger() *slog.Logger
+	Act(d placement.Decision) bool
 }
 
 // Config configures a Placer.
 type Config struct {
 	Conn *nats.Conn
-	// Self names this server.
+	// Self names this server. If Self.All is not set, it would serve alone the worlds that it has.
 	Self placement.Announcement
 	// HearOnly is for the server of an embedded NATS: it serves all its worlds itself, and only hears the
 	// others.
 	HearOnly bool
-	// All returns the worlds of this server in their order, and World one of them, nil if it has none of the
-	// name. If Self.All is not set, the server would serve these alone.
-	All   func() []World
-	World func(name string) World
+	// Worlds are the worlds that the server has at the start.
+	Worlds []World
 }
 
 // Placer announces this server and hears the others. Its goroutine has the world's goroutine acquire, read or
-// release a lease, and never waits for one. A Placer is safe for concurrent use.
+// release a lease, and never waits for one. A Placer is safe for concurrent use. A nil Placer, of a server that no
+// other can join, places nothing.
 type Placer struct {
 	config   Config
 	started  time.Time
 	listened chan struct{} // closed when the first answers of others are there
 
 	mu        sync.Mutex
+	worlds    map[string]World
 	view      *placement.View
 	self      placement.Announcement
 	announced time.Duration
@@ -118,12 +117,18 @@ func Start(config Config) (*Placer, error) {
 func newPlacer(config Config) *Placer {
 	p := &Placer{
 		config: config, started: time.Now(), listened: make(chan struct{}), changes: make(chan struct{}, 1),
-		failed: map[string]*failure{}, standbys: map[string]map[string]standby{},
+		worlds: map[string]World{}, failed: map[string]*failure{}, standbys: map[string]map[string]standby{},
 		why: map[string]string{}, due: true, self: config.Self,
 	}
 	p.self.Started = p.started.UTC()
+	for _, w := range config.Worlds {
+		p.worlds[w.Name()] = w
+	}
 	p.offer()
 	p.view = placement.New(0, p.self)
+	for name := range p.worlds {
+		p.view.AddWorld(0, name)
+	}
 	return p
 }
 
@@ -146,7 +151,7 @@ func (p *Placer) Rouse() {
 // offer writes down which worlds the server would serve, and cannot serve now.
 func (p *Placer) offer() {
 	if !p.self.All {
-		p.self.Worlds = p.names()
+		p.self.Worlds = slices.Sorted(maps.Keys(p.worlds))
 	}
 	p.self.Failed, p.self.Reasons = nil, map[string]string{}
 	for _, world := range slices.Sorted(maps.Keys(p.failed)) {
@@ -159,16 +164,11 @@ func (p *Placer) offer() {
 	}
 }
 
-// names returns the worlds of this server.
-func (p *Placer) names() (names []string) {
-	for _, w := range p.config.All() {
-		names = append(names, w.Name())
-	}
-	return names
-}
-
 // change changes the view, announces the change, and decides anew.
 func (p *Placer) change(change func(now time.Duration)) {
+	if p == nil {
+		return
+	}
 	p.mu.Lock()
 	change(p.now())
 	p.due = true
@@ -176,20 +176,20 @@ func (p *Placer) change(change func(now time.Duration)) {
 	p.Rouse()
 }
 
-// Add adds the worlds that the server would serve. One that was removed while it began is none of them.
-func (p *Placer) Add() {
+// Add adds a world that the server would serve.
+func (p *Placer) Add(w World) {
 	p.change(func(now time.Duration) {
+		p.worlds[w.Name()] = w
 		p.offer()
 		p.view.UpdateSelf(now, p.self)
-		for _, name := range p.names() {
-			p.view.AddWorld(now, name)
-		}
+		p.view.AddWorld(now, w.Name())
 	})
 }
 
 // Remove forgets a world, which the server does not have any more.
 func (p *Placer) Remove(world string) {
 	p.change(func(now time.Duration) {
+		delete(p.worlds, world)
 		delete(p.failed, world)
 		delete(p.why, world)
 		p.offer()
@@ -228,7 +228,7 @@ func (p *Placer) note(world string, err error, early bool) {
 	p.change(func(now time.Duration) {
 		f := p.failed[world]
 		switch {
-		case p.config.World(world) == nil, err == nil && f == nil, err == nil && early && !f.early:
+		case p.worlds[world] == nil, err == nil && f == nil, err == nil && early && !f.early:
 			return
 		case err == nil:
 			delete(p.failed, world)
@@ -247,6 +247,9 @@ func (p *Placer) note(world string, err error, early bool) {
 
 // Refusals say why other servers that are there cannot serve a world.
 func (p *Placer) Refusals(world string) (whys []string) {
+	if p == nil {
+		return nil
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, a := range p.view.Peers(p.now()) {
@@ -267,6 +270,9 @@ func (p *Placer) Drain() {
 
 // Close ends the placer, once the last change is announced.
 func (p *Placer) Close() {
+	if p == nil {
+		return
+	}
 	p.stop()
 	p.ended.Wait()
 	p.mu.Lock()
@@ -287,12 +293,12 @@ func (p *Placer) receive(msg *nats.Msg) {
 	known := slices.ContainsFunc(p.view.Peers(now), func(o placement.Announcement) bool { return o.ID == a.ID })
 	p.due = p.due || !known && a.ID != p.self.ID
 	p.view.Receive(now, a)
-	p.mu.Unlock()
 	for _, world := range a.Serves {
-		if w := p.config.World(world); w != nil {
+		if w := p.worlds[world]; w != nil {
 			w.NoteEnd(a.Indexed[world])
 		}
 	}
+	p.mu.Unlock()
 	p.Rouse()
 }
 
@@ -318,15 +324,15 @@ func (p *Placer) turn() time.Duration {
 	defer p.mu.Unlock()
 	now := p.now()
 	p.retry(now)
-	for _, w := range p.config.All() {
+	for name, w := range p.worlds {
 		if serving, busy := w.Serving(); serving {
-			p.view.SetBusy(w.Name(), busy)
+			p.view.SetBusy(name, busy)
 		}
 	}
 	wait := placement.AnnounceInterval - (now - p.announced)
 	var ready []string
 	for _, d := range p.view.Decide(now) {
-		w := p.config.World(d.World)
+		w := p.worlds[d.World]
 		if w == nil {
 			continue
 		}
@@ -353,11 +359,10 @@ func (p *Placer) act(now time.Duration, w World, d placement.Decision) time.Dura
 	case d.Action == placement.Acquire && d.Delay > 0:
 		return d.Delay
 	case d.Action == placement.Acquire || d.Action == placement.ReadLease:
-		w.Act(d.Action)
+		w.Act(d)
 		return placement.LeaseReadInterval
 	case d.Action == placement.HandOver:
-		if w.Act(d.Action) {
-			w.Logger().Info("the world is handed over", "server", d.To)
+		if w.Act(d) {
 			p.view.StartHandover(now, d.World)
 		}
 	case p.view.Holder(d.World) != p.self.ID && !p.view.Announced(now, d.World):
@@ -383,8 +388,7 @@ func (p *Placer) announce(now time.Duration) {
 	p.self.Seq++
 	p.self.UptimeMillis = p.view.Uptime(now).Milliseconds()
 	p.self.Serves, p.self.Indexed = p.view.ServedWorlds(), map[string]uint64{}
-	for _, w := range p.config.All() {
-		name := w.Name()
+	for name, w := range p.worlds {
 		if seq, known := w.Indexed(); known {
 			p.self.Indexed[name] = seq
 		}

@@ -20,16 +20,9 @@ func (w named) Name() string { return w.name }
 // A world that is removed while it begins leaves nothing in the placer: nobody else would remove it.
 func TestPlacer_RemovedWhileItBegins(t *testing.T) {
 	t.Parallel()
-	worlds := []World{named{name: "gone"}}
-	p := newPlacer(Config{
-		Self: placement.Announcement{ID: "self"}, All: func() []World { return worlds },
-		World: func(string) World { return nil },
-	})
-	p.Add()
+	p := newPlacer(Config{Self: placement.Announcement{ID: "self"}, Worlds: []World{named{name: "gone"}}})
 	require.Len(t, p.view.Decide(p.now()), 1)
-	worlds = nil
 	p.Remove("gone")
-	p.Add()
 	p.Tried("gone", errors.New("it could not be served"))
 	require.Empty(t, p.view.Decide(p.now()))
 	require.Empty(t, p.self.Worlds)

@@ -1,4 +1,4 @@
-package server
+package hosting
 
 import (
 	"errors"
@@ -10,21 +10,22 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/worldengine/internal/serve/access"
+	"worldengine/worldengine/internal/serve/service"
 )
 
 // With access control nobody learns from the readiness of a server how many worlds there are, or their names.
-func TestReadyz_OtherWorlds(t *testing.T) {
+func TestWorlds_ReadyzHidesOthers(t *testing.T) {
 	t.Parallel()
-	s := &Server{config: Config{Worlds: Worlds{All: true}, Access: &access.Config{}}}
+	ws := New(&Config{All: true}, &Shared{Service: &service.Config{Access: access.NewDirectory(nil)}})
 	ask := func(path string) string {
 		w := httptest.NewRecorder()
-		s.readyz(w, httptest.NewRequest(http.MethodGet, path, nil))
+		ws.Readyz(w, httptest.NewRequest(http.MethodGet, path, nil))
 		return w.Body.String()
 	}
 	add := func(world string, why error) {
-		h := &hosted{world: world}
-		h.unserved.Store(&why)
-		require.True(t, s.worlds.add(h))
+		w := &World{worlds: ws, name: world}
+		w.set(nil, why)
+		require.True(t, ws.add(w))
 	}
 	add("hidden", errors.New("the log of hidden is damaged"))
 	require.Equal(t, "not ready: none of the worlds is served: handoffctl world list says why\n", ask("/readyz"))
@@ -34,8 +35,8 @@ func TestReadyz_OtherWorlds(t *testing.T) {
 }
 
 // A server is ready until its log has been silent for 15 s.
-func TestLogHeard(t *testing.T) {
+func TestWorld_SilentLog(t *testing.T) {
 	t.Parallel()
-	require.NoError(t, logHeard(silenceTimeout-time.Millisecond))
-	require.EqualError(t, logHeard(15*time.Second), "the log has not answered for 15s")
+	require.NoError(t, checkSilence(silenceTimeout-time.Millisecond))
+	require.EqualError(t, checkSilence(15*time.Second), "the log has not answered for 15s")
 }

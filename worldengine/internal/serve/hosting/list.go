@@ -1,4 +1,4 @@
-package server
+package hosting
 
 import (
 	"context"
@@ -10,20 +10,12 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/sync/errgroup"
 
 	"worldengine/worldengine/internal/kit/phrase"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
-
-// manager answers the verbs about worlds. It implements service.Worlds.
-type manager struct {
-	server    *Server
-	js        jetstream.JetStream
-	creations []*nats.Subscription // to requests of other servers to make worlds
-}
 
 const (
 	// writerTimeout bounds how long a list waits for the writer of a world.
@@ -33,10 +25,10 @@ const (
 )
 
 // List implements service.Worlds. It asks the writer of each world of the page.
-func (m *manager) List(
+func (ws *Worlds) List(
 	ctx context.Context, page messages.WorldsList, may func(string) bool, figures bool,
 ) (list messages.Worlds, err error) {
-	names, err := m.names(ctx)
+	names, err := ws.knownWorlds(ctx)
 	if err != nil {
 		return list, err
 	}
@@ -58,7 +50,7 @@ func (m *manager) List(
 	asking.SetLimit(maxQuestions)
 	for i, world := range names {
 		asking.Go(func() error {
-			list.Worlds[i] = m.describe(ctx, world, figures)
+			list.Worlds[i] = ws.describe(ctx, world, figures)
 			return nil
 		})
 	}
@@ -66,31 +58,31 @@ func (m *manager) List(
 	return list, nil
 }
 
-// names returns the worlds of the NATS, and those that this server is to make, in their order.
-func (m *manager) names(ctx context.Context) ([]string, error) {
-	found, err := storedIn(ctx, m.js)
+// knownWorlds returns the worlds of the NATS, and those that this server is to make, in their order.
+func (ws *Worlds) knownWorlds(ctx context.Context) ([]string, error) {
+	found, err := ws.storedWorlds(ctx)
 	if err != nil {
 		return nil, err
 	}
-	names := append(found, m.server.Worlds()...)
+	names := append(found, ws.Names()...)
 	slices.Sort(names)
 	return slices.Compact(names), nil
 }
 
 // describe returns a world as its writer reports it.
-func (m *manager) describe(ctx context.Context, world string, figures bool) messages.ListedWorld {
+func (ws *Worlds) describe(ctx context.Context, world string, figures bool) messages.ListedWorld {
 	listed := messages.ListedWorld{World: world, State: messages.WorldServed}
 	ctx, cancel := context.WithTimeout(ctx, writerTimeout)
 	defer cancel()
 	var status messages.WorldReport
 	var samples messages.Samples
 	var asking errgroup.Group
-	asking.Go(func() error { return m.ask(ctx, world, wire.WorldStatus, "{}", &status) })
+	asking.Go(func() error { return ws.ask(ctx, world, wire.WorldStatus, "{}", &status) })
 	asking.Go(func() error { // the last sample is not over yet
-		return m.ask(ctx, world, wire.WorldSamples, `{"minutes": 2, "points": 2}`, &samples)
+		return ws.ask(ctx, world, wire.WorldSamples, `{"minutes": 2, "points": 2}`, &samples)
 	})
 	if err := asking.Wait(); err != nil {
-		listed.State, listed.Why = m.whyUnserved(world, err)
+		listed.State, listed.Why = ws.whyUnserved(world, err)
 		return listed
 	}
 	for _, server := range status.Servers {
@@ -117,10 +109,10 @@ func (m *manager) describe(ctx context.Context, world string, figures bool) mess
 }
 
 // ask asks the writer of a world.
-func (m *manager) ask(
+func (ws *Worlds) ask(
 	ctx context.Context, world string, verb wire.Verb, request string, reply any,
 ) error {
-	msg, err := m.server.conn.RequestWithContext(ctx, wire.Subject(world, verb), []byte(request))
+	msg, err := ws.shared.Conn.RequestWithContext(ctx, wire.Subject(world, verb), []byte(request))
 	if err != nil {
 		return err
 	}
@@ -132,29 +124,26 @@ func (m *manager) ask(
 
 // whyUnserved returns the state of a world whose writer did not answer, and why no server that is there
 // serves it.
-func (m *manager) whyUnserved(world string, unanswered error) (state, why string) {
-	var others []string
-	if m.server.placer != nil {
-		others = m.server.placer.Refusals(world)
-	}
-	if len(others) > 0 && m.server.worlds.get(world) == nil {
+func (ws *Worlds) whyUnserved(world string, unanswered error) (state, why string) {
+	others := ws.placer.Refusals(world)
+	if len(others) > 0 && ws.get(world) == nil {
 		return messages.WorldUnserved, strings.Join(others, "; ")
 	}
-	state, why = m.whyUnservedHere(world, unanswered)
+	state, why = ws.whyUnservedHere(world, unanswered)
 	return state, strings.Join(append([]string{why}, others...), "; ")
 }
 
-func (m *manager) whyUnservedHere(world string, unanswered error) (state, why string) {
-	h := m.server.worlds.get(world)
-	if h == nil {
+func (ws *Worlds) whyUnservedHere(world string, unanswered error) (state, why string) {
+	w := ws.get(world)
+	if w == nil {
 		return messages.WorldUnserved, "no server serves it: start handoffd with --world " + world +
 			", or with --worlds all"
 	}
-	err := h.ready()
+	err := w.ready()
 	switch {
 	case errors.Is(err, errStandby):
 		return messages.WorldStandby, "its writer does not answer; a server that stands by takes over; " +
-			m.server.placer.Reason(world)
+			ws.placer.Reason(world)
 	case err != nil:
 		return messages.WorldUnserved, phrase.Sentence(err)
 	case errors.Is(unanswered, context.DeadlineExceeded), errors.Is(unanswered, nats.ErrTimeout),

@@ -1,0 +1,110 @@
+package hosting
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	natsserver "github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+
+	"worldengine/worldengine/internal/kit/backoff"
+	"worldengine/worldengine/internal/kit/layout"
+	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/internal/store/worldsettings"
+)
+
+// Times of looking for worlds.
+const (
+	// lookInterval is the pause between two looks for worlds if no advisory says that there is a new one:
+	// an advisory can be lost.
+	lookInterval = 30 * time.Second
+	// lookDelay is the pause between an advisory and the look: worlds may come in numbers.
+	lookDelay = 100 * time.Millisecond
+	// lookTimeout bounds a look.
+	lookTimeout = 10 * time.Second
+)
+
+// watch makes a server of several worlds serve the worlds of the NATS that it may serve, also those that
+// are made later, or made anew after their removal. NATS says in advisories which streams are made and
+// deleted.
+func (ws *Worlds) watch(ctx context.Context) error {
+	changed := make(chan struct{}, 1)
+	for _, change := range []string{
+		natsserver.JSAdvisoryStreamCreatedPre, natsserver.JSAdvisoryStreamDeletedPre,
+	} {
+		_, err := ws.shared.Conn.Subscribe(change+".*", func(msg *nats.Msg) {
+			if _, ok := layout.LogWorld(msg.Subject[len(change)+1:]); ok {
+				select {
+				case changed <- struct{}{}:
+				default:
+				}
+			}
+		})
+		if err != nil {
+			return fmt.Errorf("hosting: changes of streams: %w", err)
+		}
+	}
+	if err := commitlog.RetryTransient(ctx, ws.findWorlds); err != nil {
+		return err
+	}
+	ws.search.Go(func() {
+		for ws.awaitLook(changed) {
+			ctx, cancel := context.WithTimeout(ws.ctx, lookTimeout)
+			err := ws.findWorlds(ctx)
+			cancel()
+			if err != nil && ws.ctx.Err() == nil {
+				ws.shared.Logger.Warn("the worlds of NATS cannot be listed; will try again", "error", err)
+			}
+		}
+	})
+	return nil
+}
+
+// awaitLook waits until it is time to look for worlds. It returns false when the process is stopping.
+func (ws *Worlds) awaitLook(changed <-chan struct{}) bool {
+	select {
+	case <-changed:
+	case <-time.After(lookInterval):
+	case <-ws.ctx.Done():
+	}
+	return backoff.Sleep(ws.ctx, lookDelay) == nil
+}
+
+// findWorlds starts the worlds that the server does not have yet, and drops those that are gone. It
+// keeps a world that it serves: a log that is lost is no world that was removed.
+func (ws *Worlds) findWorlds(ctx context.Context) error {
+	stored, err := ws.storedWorlds(ctx)
+	if err != nil {
+		return err
+	}
+	before := ws.Names()
+	for _, world := range stored {
+		if ws.config.mayHost(world) && ws.get(world) == nil && !ws.isRemoving(world) {
+			if _, err := ws.host(world, worldsettings.Settings{}, false); err != nil {
+				ws.shared.Logger.Error("a world cannot be started", "world", world, "error", err)
+			}
+		}
+	}
+	for _, w := range ws.all() {
+		if !slices.Contains(stored, w.name) && !w.named && w.existed.Load() && w.tenure() == nil {
+			ws.drop(w)
+		}
+	}
+	if !slices.Equal(before, ws.Names()) {
+		return ws.shared.Grant(ws.Names)
+	}
+	return nil
+}
+
+// storedWorlds returns the worlds that have a log in the NATS.
+func (ws *Worlds) storedWorlds(ctx context.Context) (worlds []string, err error) {
+	names := ws.shared.JetStream.StreamNames(ctx)
+	for name := range names.Name() {
+		if world, ok := layout.LogWorld(name); ok {
+			worlds = append(worlds, world)
+		}
+	}
+	return worlds, names.Err()
+}

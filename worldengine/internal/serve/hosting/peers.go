@@ -1,0 +1,63 @@
+package hosting
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+
+	"worldengine/worldengine/internal/serve/service"
+)
+
+// answer carries out a request of another server about a world, in a goroutine of its own: a removal ends the
+// subscription on which it came.
+func (ws *Worlds) answer(msg *nats.Msg, carryOut func(ctx context.Context) (data []byte, err error)) {
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), changeTimeout)
+		defer cancel()
+		data, err := carryOut(ctx)
+		answer := &nats.Msg{Subject: msg.Reply, Header: nats.Header{}, Data: data}
+		addFailure(answer, err)
+		_ = ws.shared.Conn.PublishMsg(answer)
+	}()
+}
+
+// failureHeaders are the headers in which one server tells another why a request about worlds failed. The
+// last one is for all other errors.
+var failureHeaders = []struct {
+	header string
+	err    error
+}{
+	{"World-In-Use", service.ErrWorldInUse}, {"World-Exists", service.ErrWorldExists},
+	{"World-Not-Served", service.ErrWorldNotServed}, {"Unknown-World", service.ErrUnknownWorld},
+}
+
+const failedHeader = "Failed"
+
+// addFailure adds an error, unless it is nil, to the answer to another server.
+func addFailure(answer *nats.Msg, err error) {
+	for _, f := range failureHeaders {
+		if errors.Is(err, f.err) {
+			answer.Header.Set(f.header, strings.TrimPrefix(err.Error(), f.err.Error()+": "))
+			return
+		}
+	}
+	if err != nil {
+		answer.Header.Set(failedHeader, err.Error())
+	}
+}
+
+// failureIn returns the error in the answer of another server; failed says what that server could not do.
+func failureIn(answer *nats.Msg, failed string) error {
+	for _, f := range failureHeaders {
+		if why := answer.Header.Get(f.header); why != "" {
+			return fmt.Errorf("%w: %s", f.err, why)
+		}
+	}
+	if why := answer.Header.Get(failedHeader); why != "" {
+		return fmt.Errorf("hosting: %s: %s", failed, why)
+	}
+	return nil
+}

@@ -1,0 +1,252 @@
+package hosting
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"worldengine/worldengine/internal/kit/layout"
+	"worldengine/worldengine/internal/serve/service"
+	"worldengine/worldengine/internal/store/lease"
+	"worldengine/worldengine/internal/store/streamdirs"
+	"worldengine/worldengine/messages"
+	"worldengine/worldengine/wire"
+)
+
+const (
+	// changeTimeout bounds the creation or removal of a world.
+	changeTimeout = time.Minute
+	// retireTimeout bounds how long a removal waits for unanswered requests.
+	retireTimeout = 20 * time.Second
+	// pluginsTimeout bounds how long a removal waits for plugins that may be connected.
+	pluginsTimeout = 500 * time.Millisecond
+)
+
+// answerVerbs begins to answer the verbs about worlds, and to hear of worlds that are removed.
+func (ws *Worlds) answerVerbs() error {
+	_, err := ws.shared.Conn.Subscribe(layout.RemovedSubject("*"), func(msg *nats.Msg) {
+		w := ws.get(string(msg.Data))
+		if w != nil && w.tenure() == nil { // else it would make the world anew
+			go ws.drop(w)
+		}
+	})
+	if err == nil {
+		err = ws.subscribeCreations()
+	}
+	if err == nil {
+		_, err = ws.shared.Requests.OpenWorlds(ws)
+	}
+	if err != nil {
+		return fmt.Errorf("hosting: verbs about worlds: %w", err)
+	}
+	return nil
+}
+
+// exists reports whether NATS has a world, or a restore of it that is unfinished.
+func (ws *Worlds) exists(ctx context.Context, world string) (bool, error) {
+	for _, name := range []string{layout.LogStream(world), layout.RestoringStream(world)} {
+		_, err := ws.shared.JetStream.Stream(ctx, name)
+		if err == nil || !errors.Is(err, jetstream.ErrStreamNotFound) {
+			return err == nil, err
+		}
+	}
+	return false, nil
+}
+
+// Remove implements service.Worlds. The writer of the world removes it, or else this server, which
+// acquires the lease first.
+func (ws *Worlds) Remove(ctx context.Context, request messages.WorldsRemove) error {
+	ctx, cancel := context.WithTimeout(ctx, changeTimeout)
+	defer cancel()
+	if w := ws.get(request.World); w != nil && w.tenure() != nil {
+		return w.remove(ctx, request.Force)
+	}
+	exists, err := ws.exists(ctx, request.World)
+	if err != nil {
+		return err
+	}
+	if !exists {
+		return fmt.Errorf("%w: %s; handoffctl world list has the worlds", service.ErrUnknownWorld, request.World)
+	}
+	asked := &nats.Msg{Subject: layout.RemoveSubject(request.World), Header: nats.Header{}}
+	if request.Force {
+		asked.Header.Set(forceHeader, "true")
+	}
+	answer, err := ws.shared.Conn.RequestMsgWithContext(ctx, asked)
+	switch {
+	case errors.Is(err, nats.ErrNoResponders):
+		return ws.exclude(request.World, func() error { return ws.removeUnserved(ctx, request.World) })
+	case err != nil:
+		return fmt.Errorf("%w: its writer did not answer the request to remove it: %w",
+			service.ErrWorldNotServed, err)
+	}
+	return failureIn(answer, "the writer of the world could not remove it")
+}
+
+// forceHeader is in a request to the writer of a world that forces the removal.
+const forceHeader = "Force"
+
+// subscribeRemoval has the writer of a world answer requests of other servers to remove it.
+func (w *World) subscribeRemoval() (*nats.Subscription, error) {
+	return w.worlds.shared.Conn.Subscribe(layout.RemoveSubject(w.name), func(msg *nats.Msg) {
+		w.worlds.answer(msg, func(ctx context.Context) ([]byte, error) {
+			return nil, w.remove(ctx, msg.Header.Get(forceHeader) != "")
+		})
+	})
+}
+
+// exclude removes a world unless this server is removing it already, and then renews the permissions of users.
+func (ws *Worlds) exclude(world string, remove func() error) error {
+	if _, removing := ws.removing.LoadOrStore(world, true); removing {
+		return errRemoving(world)
+	}
+	defer ws.removing.Delete(world)
+	return errors.Join(remove(), ws.shared.Grant(ws.Names))
+}
+
+// isRemoving reports whether this server is removing a world.
+func (ws *Worlds) isRemoving(world string) bool {
+	_, removing := ws.removing.Load(world)
+	return removing
+}
+
+// errRemoving says that this server is removing a world: until it is done, nobody else may remove the
+// world, or make it anew.
+func errRemoving(world string) error {
+	return fmt.Errorf("%w: %s is being removed; try again", service.ErrWorldNotServed, world)
+}
+
+// remove removes a world that this server serves.
+func (w *World) remove(ctx context.Context, force bool) error {
+	if !force {
+		if err := w.requireUnused(ctx); err != nil {
+			return err
+		}
+	}
+	ws := w.worlds
+	return ws.exclude(w.name, func() error {
+		if !ws.forget(w) { // the world may have been made anew
+			return fmt.Errorf("%w: %s was removed", service.ErrUnknownWorld, w.name)
+		}
+		bounded, cancel := context.WithTimeout(ctx, retireTimeout)
+		defer cancel()
+		held, err := w.retire(bounded)
+		if err != nil {
+			w.logger.Warn("requests in hand were cut off by the removal of the world", "error", err)
+		}
+		return ws.delete(ctx, w.name, held)
+	})
+}
+
+// removeUnserved removes a world that no server serves.
+func (ws *Worlds) removeUnserved(ctx context.Context, world string) (err error) {
+	if w := ws.get(world); w != nil {
+		ws.drop(w)
+	}
+	var held *lease.Lease
+	if ws.placer != nil {
+		if held, err = ws.elector(world, ws.shared.Logger).Try(ctx); err != nil {
+			return fmt.Errorf("%w: a server has just acquired its lease; try again: %w",
+				service.ErrWorldNotServed, err)
+		}
+	}
+	// Another server may have removed the world in the meantime, and a new one may have its name.
+	exists, err := ws.exists(ctx, world)
+	if err == nil && exists {
+		err = ws.delete(ctx, world, held)
+	}
+	if held != nil {
+		held.Release(ctx)
+	}
+	return err
+}
+
+// requireUnused returns ErrWorldInUse if the world has unanswered requests or connected plugins.
+func (w *World) requireUnused(ctx context.Context) error {
+	if t := w.tenure(); t != nil {
+		stats := t.engine.Stats()
+		if n := max(t.service.Overload().Held, stats.Unfinished+stats.Applying); n > 0 {
+			return fmt.Errorf("%w: %d of its requests are in hand: pause the world and wait, or force the "+
+				"removal", service.ErrWorldInUse, n)
+		}
+	}
+	connected, err := w.pluginConnected(ctx)
+	if err == nil && connected {
+		err = fmt.Errorf("%w: a plugin is connected that applies its commands: stop the plugin, or force "+
+			"the removal", service.ErrWorldInUse)
+	}
+	return err
+}
+
+// pluginConnected reports whether a plugin of the world is connected. An existing NATS does not tell its
+// clients, so plugins are asked as they ask each other.
+func (w *World) pluginConnected(ctx context.Context) (bool, error) {
+	shared := w.worlds.shared
+	if shared.Embedded != nil {
+		clients, err := shared.Embedded.Clients(w.name, shared.Service.Access, nil)
+		return slices.ContainsFunc(clients, func(c messages.Client) bool {
+			return c.Connections > 0 && len(c.Towns) > 0
+		}), err
+	}
+	nc := shared.Conn
+	if shared.Service.Access != nil {
+		var err error
+		if nc, err = shared.ConnectClient(); err != nil {
+			return false, err
+		}
+		defer nc.Close()
+	}
+	ctx, cancel := context.WithTimeout(ctx, pluginsTimeout)
+	defer cancel()
+	_, err := nc.RequestWithContext(ctx, wire.HostsSubject(w.name, wire.AllTownsToken), nil)
+	return !errors.Is(err, nats.ErrNoResponders), nil
+}
+
+// delete deletes the index of a world, its streams and its lease. The log MUST go last but for the lease:
+// until then the world exists, and the removal can be repeated. An index that outlived its log would
+// miss the records of that log in a new world of the name.
+func (ws *Worlds) delete(ctx context.Context, world string, held *lease.Lease) error {
+	err := ws.shared.Conn.Publish(layout.RemovedSubject(world), []byte(world))
+	if err == nil {
+		err = ws.shared.Conn.FlushWithContext(ctx)
+	}
+	if err == nil && ws.shared.Embedded != nil {
+		err = os.RemoveAll(ws.shared.Embedded.IndexDir(world))
+	}
+	streams := append(slices.DeleteFunc(streamdirs.Names(world), func(name string) bool {
+		return name == layout.LogStream(world) || name == streamdirs.LeaseStream(world)
+	}), layout.LogStream(world))
+	for _, name := range streams {
+		if err == nil && held != nil && !held.Valid() { // this process was suspended
+			err = errors.New("another server may have become its writer")
+		}
+		if err == nil {
+			err = ignoreMissing(ws.shared.JetStream.DeleteStream(ctx, name))
+		}
+	}
+	if held != nil {
+		held.Release(ctx)
+	}
+	if err == nil {
+		err = ignoreMissing(ws.shared.JetStream.DeleteStream(ctx, streamdirs.LeaseStream(world)))
+	}
+	if err != nil {
+		return fmt.Errorf("hosting: the world %s is not removed yet; try again: %w", world, err)
+	}
+	ws.config.Backlogs.forget(world)
+	ws.shared.Metrics.Remove(world)
+	return nil
+}
+
+func ignoreMissing(err error) error {
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,46 @@
+package hosting
+
+import (
+	"context"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+
+	"worldengine/worldengine/internal/serve/metrics"
+	"worldengine/worldengine/internal/store/commitlog"
+)
+
+// besideInScrape is how many worlds a scrape asks NATS about side by side.
+const besideInScrape = 16
+
+// Sample returns the values of all worlds for metrics, in the order of their names.
+func (ws *Worlds) Sample(ctx context.Context) []metrics.WorldSample {
+	all := ws.all()
+	samples := make([]metrics.WorldSample, len(all))
+	var sampling errgroup.Group
+	sampling.SetLimit(besideInScrape)
+	for i, w := range all {
+		sampling.Go(func() error {
+			samples[i] = w.sample(ctx)
+			return nil
+		})
+	}
+	_ = sampling.Wait() // none returns an error
+	return samples
+}
+
+func (w *World) sample(ctx context.Context) metrics.WorldSample {
+	sample := metrics.WorldSample{World: w.name, Streams: map[string]metrics.Stream{}}
+	for name, state := range commitlog.StreamStates(ctx, w.worlds.shared.JetStream, w.name) {
+		sample.Streams[name[strings.LastIndex(name, "_")+1:]] = metrics.Stream{
+			Messages: state.Msgs, Bytes: state.Bytes, LastSequence: state.LastSeq,
+		}
+	}
+	if t := w.tenure(); t != nil {
+		sample.Serving = true
+		sample.Stats, sample.Overload = t.engine.Stats(), t.service.Overload()
+	} else {
+		sample.Stats.Indexed, _ = w.Indexed()
+	}
+	return sample
+}
