@@ -52,15 +52,22 @@ func TestBench_PrivateServer(t *testing.T) {
 // A load on one world takes turns with one spread over all worlds, and with a flood.
 func TestBench_Worlds(t *testing.T) {
 	c := offline(t)
-	command := append(small, "--phases", "2", "--rate", "500", "--worlds", "3", "--flood", "5")
-	report := decode[bench.Report](t, c.ok(append(command, "-o", "json")...))
-	assert.Zero(t, report.Wrong, report.Examples)
-	require.NotNil(t, report.Worlds)
+	command := append(small, "--phases", "2", "--rate", "500", "--worlds", "3", "--flood", "5", "-o", "json")
+	var report bench.Report
+	// On a busy machine it takes long until a town of the flood gets its second handoff.
+	for duration := 20 * time.Millisecond; duration < 10*time.Second; duration *= 5 {
+		report = decode[bench.Report](t, c.ok(append(command, "--duration", duration.String())...))
+		assert.Zero(t, report.Wrong, report.Examples)
+		require.NotNil(t, report.Worlds)
+		require.Len(t, report.Worlds.Flood, 2)
+		if report.Worlds.Flood[0].Count > 5 {
+			break
+		}
+	}
 	assert.Equal(t, 3, report.Worlds.Count)
 	assert.Len(t, report.Phases, 2)
 	assert.Len(t, report.Worlds.Phases, 2)
 	assert.Len(t, report.Worlds.Flooded, 2)
-	require.Len(t, report.Worlds.Flood, 2)
 	assert.Greater(t, report.Worlds.Flood[0].Count, 5, "the flood has no rate")
 	assert.Positive(t, report.Worlds.OfOne)
 	assert.Positive(t, report.Worlds.FloodedP99)
