@@ -14,7 +14,6 @@ import (
 	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/kit/backoff"
 	"worldengine/worldengine/internal/kit/layout"
-	"worldengine/worldengine/internal/kit/percent"
 	"worldengine/worldengine/internal/kit/phrase"
 	"worldengine/worldengine/internal/kit/platform"
 	"worldengine/worldengine/internal/store/commitlog"
@@ -154,22 +153,8 @@ func (e *Engine) AwaitedPlugin(run *runevents.Snapshot) *messages.AbsentPlugin {
 // Damaged returns the towns that answer TOWN_DAMAGED, at least for some keys: the log lacks one of
 // their records, or their last one cannot be read. It omits each town for which includes(token) is false.
 // It returns a town's id or, if the token cannot be decoded, the token.
-func (e *Engine) Damaged(ctx context.Context, includes func(token string) bool) (all []string, err error) {
-	for _, token := range e.index.Towns(0) {
-		if !includes(token) {
-			continue
-		}
-		damaged, err := e.watcher.IsDamaged(ctx, token)
-		if err != nil {
-			return nil, err
-		}
-		if townID, err := percent.Decode(token); damaged && err == nil {
-			all = append(all, townID)
-		} else if damaged {
-			all = append(all, token)
-		}
-	}
-	return all, nil
+func (e *Engine) Damaged(ctx context.Context, includes func(token string) bool) ([]string, error) {
+	return e.watcher.DamagedTowns(ctx, includes)
 }
 
 // Streams returns the states of the world's streams by name.

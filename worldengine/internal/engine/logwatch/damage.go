@@ -35,11 +35,7 @@ func (w *Watcher) ReportHole(c *index.Chain) error {
 // ReportDamage alerts operators once, and has the town in Damaged until the town turns out to be whole.
 func (w *Watcher) ReportDamage(token string, record uint64, why string) {
 	w.reported.Store(token, record)
-	townID, err := percent.Decode(token)
-	if err != nil {
-		townID = token
-	}
-	origin := "The log"
+	townID, origin := townName(token), "The log"
 	if node := w.Log.Leader(); node != "" {
 		origin += ", as the node " + node + " has it,"
 	}
@@ -49,8 +45,34 @@ func (w *Watcher) ReportDamage(token string, record uint64, why string) {
 	w.Alerts.RaiseOnce(alert)
 }
 
-// IsDamaged reports whether a town answers TOWN_DAMAGED, at least for some keys.
-func (w *Watcher) IsDamaged(ctx context.Context, token string) (bool, error) {
+// townName returns the id of a town or, if its token cannot be decoded, the token.
+func townName(token string) string {
+	if townID, err := percent.Decode(token); err == nil {
+		return townID
+	}
+	return token
+}
+
+// DamagedTowns returns the names of the towns that answer TOWN_DAMAGED, at least for some keys: the log lacks one of
+// their records, or their last one cannot be read. It omits each town for which includes(token) is false.
+func (w *Watcher) DamagedTowns(ctx context.Context, includes func(token string) bool) (names []string, err error) {
+	for _, token := range w.Index.Towns(0) {
+		if !includes(token) {
+			continue
+		}
+		damaged, err := w.isDamaged(ctx, token)
+		if err != nil {
+			return nil, err
+		}
+		if damaged {
+			names = append(names, townName(token))
+		}
+	}
+	return names, nil
+}
+
+// isDamaged reports whether a town answers TOWN_DAMAGED, at least for some keys.
+func (w *Watcher) isDamaged(ctx context.Context, token string) (bool, error) {
 	_, err := w.Log.LoadToken(ctx, token)
 	if errors.Is(err, records.ErrTownDamaged) {
 		return true, nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,18 +21,17 @@ import (
 type fullStore struct {
 	commitlog.Store
 	full bool
-	seq  uint64
+	seq  atomic.Uint64
 }
 
-func (s *fullStore) End(context.Context) (uint64, error) { return s.seq, nil }
+func (s *fullStore) End(context.Context) (uint64, error) { return s.seq.Load(), nil }
 
 func (s *fullStore) Publish(context.Context, *nats.Msg) (*jetstream.PubAck, error) {
 	if s.full {
 		return nil, &jetstream.APIError{Code: 503, ErrorCode: 10047, // insufficient storage
 			Description: "insufficient storage resources available"}
 	}
-	s.seq++
-	return &jetstream.PubAck{Sequence: s.seq}, nil
+	return &jetstream.PubAck{Sequence: s.seq.Add(1)}, nil
 }
 
 // A NATS that refused a message for lack of room has room again when it stores one; that nothing was

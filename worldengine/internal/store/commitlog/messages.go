@@ -129,7 +129,7 @@ func IsTownHistory(world, subject string) bool {
 }
 
 // HistoryLimit returns how many messages the log keeps of each subject, by NATS's last answer about the
-// stream. Engine.pollLog asks for one at least every 10 s.
+// stream. A logwatch.Watcher asks for one at least every 10 s.
 func (l *Log) HistoryLimit() int64 {
 	if l.Stream != nil {
 		if history := l.Stream.CachedInfo().Config.MaxMsgsPerSubject; history > 0 {

@@ -1,0 +1,82 @@
+package logwatch
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+
+	"worldengine/runevents"
+	"worldengine/worldengine/internal/store/commitlog"
+)
+
+// replaced is a log in whose place another one may answer, or none.
+type replaced struct {
+	away
+	jetstream.Stream
+	other atomic.Bool
+}
+
+func (l *replaced) Info(ctx context.Context, _ ...jetstream.StreamInfoOpt) (*jetstream.StreamInfo, error) {
+	return l.CachedInfo(), ctx.Err()
+}
+
+func (l *replaced) CachedInfo() *jetstream.StreamInfo { return new(jetstream.StreamInfo) }
+
+// missing is the answer of the index about the log.
+func (l *replaced) missing(context.Context, uint64) (string, error) {
+	if l.other.Load() {
+		return "log sequence 1", nil
+	}
+	return "", nil
+}
+
+// Nothing counts that is read from a suspect log: its pause is read when the log has answered and turned out to be
+// the known one, and its leader is then verified. A lost log raises one alert.
+func TestWatcher_Suspect(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var raised []runevents.AlertCode
+		var forgotten, reread int
+		log := &replaced{}
+		w := newWatcher(&commitlog.Log{Store: log, Stream: log}, func(a runevents.Alert) {
+			raised = append(raised, a.Code)
+		})
+		w.Replicas, w.Forget = &Replicas{}, func() { forgotten++ }
+		w.RereadPause = func(context.Context) error { reread++; return nil }
+		w.Log.Continuity.Missing = log.missing
+		stop := run(t, w)
+		synctest.Wait()
+		<-w.unverified
+		require.Equal(t, 1, reread)
+
+		log.silent.Store(true)
+		w.Log.Continuity.Suspect()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.Equal(t, 1, forgotten)
+		require.Equal(t, 1, reread, "the log is silent")
+		require.NoError(t, w.Lost())
+
+		log.other.Store(true)
+		log.silent.Store(false)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.Equal(t, 1, reread, "it is another log")
+		require.ErrorIs(t, w.Lost(), commitlog.ErrLogLost)
+		require.Equal(t, []runevents.AlertCode{runevents.LogLost}, raised)
+		require.Empty(t, w.unverified)
+
+		log.other.Store(false)
+		time.Sleep(pollInterval)
+		synctest.Wait()
+		require.NoError(t, w.Lost())
+		require.Equal(t, 2, reread)
+		require.Len(t, w.unverified, 1)
+		stop()
+	})
+}
