@@ -139,8 +139,8 @@ func (a *Alerts) List(ctx context.Context, r messages.AlertList) (messages.Alert
 	return page, err
 }
 
-// MaxSummaryCodes is how many codes of alerts a report of the world names.
-const MaxSummaryCodes = 5
+// maxSummaryCodes is how many codes of alerts a report of the world names.
+const maxSummaryCodes = 5
 
 // Summary counts the open alerts, and returns the newest of each code with the towns of the others. It
 // also returns those that are urgent, the newest first: the P1 alerts of the last hour.
@@ -157,7 +157,7 @@ func (a *Alerts) Summary(
 			continue
 		}
 		open.Count[alert.Severity]++
-		open.Newest = group(open.Newest, alert, MaxSummaryCodes)
+		open.Newest = group(open.Newest, alert, maxSummaryCodes)
 		at, err := time.Parse(time.RFC3339, alert.At)
 		if alert.Severity == runevents.P1 && err == nil && a.config.Now().Sub(at) < time.Hour {
 			urgent = group(urgent, alert, math.MaxInt)

@@ -72,7 +72,7 @@ func (c *Comparison) Run(ctx context.Context, within Range) ([]Replica, error) {
 		if err = backoff.Sleep(ctx, compareInterval); err != nil {
 			break
 		}
-		replicas, err = c.compareOnce(ctx, nodes, Span(replicas), replicas)
+		replicas, err = c.compareOnce(ctx, nodes, span(replicas), replicas)
 		if countLacking(replicas) == before {
 			break
 		}
@@ -112,8 +112,8 @@ func (c *Comparison) currentNodes(ctx context.Context) ([]Node, error) {
 	}
 }
 
-// Span returns the range of all that replicas lack.
-func Span(replicas []Replica) (all Range) {
+// span returns the range of all that replicas lack.
+func span(replicas []Replica) (all Range) {
 	for i := range replicas {
 		if lacks := replicas[i].Lacks; len(lacks) > 0 {
 			if all.First == 0 || lacks[0].First < all.First {

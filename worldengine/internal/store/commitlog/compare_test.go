@@ -16,5 +16,5 @@ func TestRanges(t *testing.T) {
 		}
 	}
 	require.Equal(t, []uint64{1, 2, 3, 4, 7, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20}, have)
-	require.Equal(t, Range{1, 30}, Span([]Replica{{Lacks: ranges}, {}, {Lacks: []Range{{3, 30}}}}))
+	require.Equal(t, Range{1, 30}, span([]Replica{{Lacks: ranges}, {}, {Lacks: []Range{{3, 30}}}}))
 }

@@ -55,8 +55,8 @@ func Nodes(ctx context.Context, stream jetstream.Stream) ([]Node, error) {
 	return nodes, nil
 }
 
-// ErrElsewhere means that no consumer came to be at the wanted node, which may be down.
-var ErrElsewhere = errors.New("commitlog: NATS makes no consumer at the node")
+// errElsewhere means that no consumer came to be at the wanted node, which may be down.
+var errElsewhere = errors.New("commitlog: NATS makes no consumer at the node")
 
 // NATS places each consumer at a random node that it believes to be up. So consumers are made until
 // one is at the wanted node, for placementTimeout: a node that has just started counts as down at first.
@@ -105,7 +105,7 @@ func createConsumer(
 			return nil, err
 		}
 	}
-	return nil, fmt.Errorf("%w: %s", ErrElsewhere, cmp.Or(node, "the leader"))
+	return nil, fmt.Errorf("%w: %s", errElsewhere, cmp.Or(node, "the leader"))
 }
 
 // maxUnreadable bounds the messages in a row that are counted and not delivered: each costs fetchTimeout.
@@ -113,7 +113,7 @@ const maxUnreadable = 32
 
 // readReplica reads the messages of a range as the replica at a node delivers them; without bodies if
 // largest is 0, else with bodies of up to largest bytes. It omits messages that were changed on the
-// node's disk. An error, such as ErrElsewhere, is the last element.
+// node's disk. An error, such as errElsewhere, is the last element.
 func readReplica(
 	ctx context.Context, stream jetstream.Stream, node string, within Range, largest int64,
 ) iter.Seq2[*jetstream.RawStreamMsg, error] {
@@ -134,7 +134,7 @@ func readReplica(
 				try = 0
 			}
 			switch {
-			case r.err != nil && (try >= fetchTries || ctx.Err() != nil || errors.Is(r.err, ErrElsewhere)):
+			case r.err != nil && (try >= fetchTries || ctx.Err() != nil || errors.Is(r.err, errElsewhere)):
 				yield(nil, r.wrapError(r.err))
 				return
 			case r.err == nil && r.complete:

@@ -306,15 +306,11 @@ func (c *worldChecker) repairTowns(ctx context.Context) (all []DamagedTown, err 
 	return all, nil
 }
 
-// repairRecord returns the record that puts a town back to an earlier record of it.
-func repairRecord(
-	townID string, good *machine.Town, mended *machine.Repair,
-) *machine.Record {
-	if mended == nil {
-		mended = &machine.Repair{}
-	}
-	return &machine.Record{Kind: machine.KindRepair, TownID: townID,
-		Repair: &machine.Repair{Restores: good.Seq, Lost: mended.Lost, Gaps: mended.Gaps}}
+// repairRecord returns the record that puts a town back to an earlier record of it. Restores of repair does
+// not count.
+func repairRecord(townID string, good *machine.Town, repair machine.Repair) *machine.Record {
+	repair.Restores = good.Seq
+	return &machine.Record{Kind: machine.KindRepair, TownID: townID, Repair: &repair}
 }
 
 // repairTown appends the town's last readable record again, and returns its log sequence.
@@ -323,7 +319,7 @@ func (c *worldChecker) repairTown(ctx context.Context, d *DamagedTown) (uint64, 
 	if !d.stateIntact {
 		gaps = []machine.Gap{{After: d.lastGood.Seq}}
 	}
-	rec := repairRecord(d.Town, d.lastGood, &machine.Repair{Lost: d.Lost, Gaps: gaps})
+	rec := repairRecord(d.Town, d.lastGood, machine.Repair{Lost: d.Lost, Gaps: gaps})
 	msg, err := records.Encode(rec, d.Subject, d.lastGood)
 	if err != nil {
 		return 0, err

@@ -395,8 +395,8 @@ func (v *message) checkSettings() {
 
 // checkRepair checks a record that puts its town back to the last readable record.
 func (v *message) checkRepair() {
-	lost := cmp.Or(v.rec.Repair, new(machine.Repair)).Lost
-	for _, l := range lost {
+	repair := cmp.Or(v.rec.Repair, new(machine.Repair))
+	for _, l := range repair.Lost {
 		if !l.Delivered && v.history.first < l.Sequence {
 			v.history.onDisk = l.Sequence
 		}
@@ -405,7 +405,7 @@ func (v *message) checkRepair() {
 		return
 	}
 	v.before = v.prior.Seq
-	mend := repairRecord(v.rec.TownID, v.prior, v.rec.Repair)
+	mend := repairRecord(v.rec.TownID, v.prior, *repair)
 	mend.SetState(v.prior)
 	made, err := mend.MarshalJSON()
 	v.compare(made, err)

@@ -56,8 +56,10 @@ func (r *Reader) Visit(
 	}
 	for err == nil && msg != nil {
 		var prior *jetstream.RawStreamMsg
-		if prior, err = r.Log.Previous(ctx, msg); err == nil && !visit(revisionOf(msg, prior)) {
-			return nil
+		if prior, err = r.Log.Previous(ctx, msg); err == nil {
+			if revision, _ := readRevision(msg, prior); !visit(revision) {
+				return nil
+			}
 		}
 		msg = prior
 	}
@@ -118,18 +120,18 @@ func (r *Reader) read(
 	return Town{entry, failure}, err
 }
 
-// revisionOf returns the revision that a message made. prior is the town's message before it, or
-// nil.
-func revisionOf(msg, prior *jetstream.RawStreamMsg) messages.Revision {
+// readRevision returns the revision that a message made, and the id of its town, "" if the record is
+// unreadable. prior is the town's message before it, or nil.
+func readRevision(msg, prior *jetstream.RawStreamMsg) (r messages.Revision, townID string) {
 	header := msg.Header
-	r := messages.Revision{
+	r = messages.Revision{
 		Revision: msg.Sequence, At: runevents.Timestamp(commitlog.PersistedAt(msg.Header, msg.Time)),
 		Cause: header.Get(layout.KindHeader), RunID: layout.RunIDOf(header),
 		Hash: header.Get(layout.HashHeader), Epoch: commitlog.EpochOf(header),
 	}
 	rec, err := records.Read(msg.Data)
 	if err != nil {
-		return r
+		return r, ""
 	}
 	r.ActorID = rec.ActorID
 	var result handoff.Result
@@ -145,7 +147,7 @@ func revisionOf(msg, prior *jetstream.RawStreamMsg) messages.Revision {
 			readRequest(&r, pending)
 		}
 	}
-	return r
+	return r, rec.TownID
 }
 
 // readRequest reads who asked for the revision's run, an agent or an operator, and the command.
@@ -253,16 +255,15 @@ func (r *Reader) Newest(
 		if msg == nil || !commitlog.IsTownHistory(r.Log.World, msg.Subject) {
 			continue
 		}
-		rec, err := records.Read(msg.Data)
-		if err != nil {
+		change, townID := readRevision(msg, nil)
+		if townID == "" {
 			continue
 		}
-		change := revisionOf(msg, nil)
 		if change.ActorID == "" {
 			prior, _ := r.Log.Previous(ctx, msg) // a revision without an actor is better than none
-			change = revisionOf(msg, prior)
+			change, _ = readRevision(msg, prior)
 		}
-		if !visit(rec.TownID, change) {
+		if !visit(townID, change) {
 			return nil
 		}
 	}

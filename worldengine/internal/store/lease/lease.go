@@ -31,7 +31,7 @@ const (
 // ErrHeld means that another server has the lease. The lease may be free later.
 var ErrHeld = errors.New("lease: another server of the world is its writer")
 
-// Elector acquires the lease of a world for one server. Every exported member but Keeper must be set. Only one
+// Elector acquires the lease of a world for one server. Every exported member must be set. Only one
 // goroutine may use it at a time, and none while the server has the lease.
 type Elector struct {
 	JetStream jetstream.JetStream
@@ -39,7 +39,7 @@ type Elector struct {
 	Holder    string // differs from server to server
 	Replicas  int    // of the bucket; as many as the world's streams have
 	Logger    *slog.Logger
-	Keeper    *Keeper // renews the lease; nil for a keeper of its own
+	Keeper    *Keeper // renews the lease
 
 	bucket jetstream.KeyValue // nil before the first use, and if the bucket may be gone
 }
@@ -95,9 +95,6 @@ func (l *Elector) acquire(
 	revision, err := l.request(ctx, claim)
 	if err != nil {
 		return nil, err
-	}
-	if l.Keeper == nil {
-		l.Keeper = NewKeeper(l.JetStream)
 	}
 	h := &Lease{elector: l, lost: make(chan struct{})}
 	h.renewed(asked, revision)

@@ -30,7 +30,7 @@ func newLease(t *testing.T, url string) *lease.Elector {
 	js, err := jetstream.New(nc)
 	require.NoError(t, err)
 	return &lease.Elector{JetStream: js, World: "main", Holder: nuid.Next(),
-		Logger: slog.New(slog.DiscardHandler)}
+		Logger: slog.New(slog.DiscardHandler), Keeper: lease.NewKeeper(js)}
 }
 
 func try(t *testing.T, l *lease.Elector) *lease.Lease {

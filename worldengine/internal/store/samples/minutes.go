@@ -12,14 +12,14 @@ import (
 )
 
 const (
-	// KeptMinutes is how many minutes are kept: a day, and the longest step.
-	KeptMinutes = 25 * 60
+	// keptMinutes is how many minutes are kept: a day, and the longest step.
+	keptMinutes = 25 * 60
 	perMinute   = int64(time.Minute / time.Millisecond)
 )
 
-// minutes count, for each of the newest KeptMinutes minutes, what became of handoffs. A minute replaces
-// the one of KeptMinutes before.
-type minutes [KeptMinutes]minute
+// minutes count, for each of the newest keptMinutes minutes, what became of handoffs. A minute replaces
+// the one of keptMinutes before.
+type minutes [keptMinutes]minute
 
 type minute struct {
 	At       int64            `json:"at,omitzero"` // Unix time in minutes
@@ -36,7 +36,7 @@ func newMinute(at int64) minute {
 
 // minute returns the counts of a minute; nil if the minute is too old.
 func (counts *minutes) minute(at int64) *minute {
-	m := &counts[uint64(at)%KeptMinutes]
+	m := &counts[uint64(at)%keptMinutes]
 	if m.At < at || m.Outcomes == nil || m.Took == nil { // nil: unused, or damaged in the file
 		*m = newMinute(at)
 	}
@@ -71,7 +71,7 @@ func (counts *minutes) addAnswer(at, took int64, waited bool) {
 
 // addWait counts a handoff that waited from one time to another.
 func (counts *minutes) addWait(from, to int64) {
-	for at := max(from/perMinute, to/perMinute-KeptMinutes+1); at <= to/perMinute; at++ {
+	for at := max(from/perMinute, to/perMinute-keptMinutes+1); at <= to/perMinute; at++ {
 		if m := counts.minute(at); m != nil {
 			m.Waited += min(to, (at+1)*perMinute) - max(from, at*perMinute)
 		}

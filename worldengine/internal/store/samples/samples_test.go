@@ -190,15 +190,15 @@ func TestIndex_SamplesOfAnotherLog(t *testing.T) {
 func TestSamples_Bounded(t *testing.T) {
 	t.Parallel()
 	l := &log{}
-	for n := range 3 * KeptMinutes {
+	for n := range 3 * keptMinutes {
 		l.append(layout.LogSubject("w", "a"), endedAfter(string(rune(n)), "executed EXECUTED",
 			time.Duration(n)*time.Minute, time.Duration(n)*time.Hour))
 	}
 	ix := open(t, l, "")
 	defer ix.Close()
-	for n := range int64(3 * KeptMinutes) {
+	for n := range int64(3 * keptMinutes) {
 		kept := ix.counted.Minutes.minute(sampled.UnixMilli()/perMinute+n) != nil
-		require.Equal(t, n >= 2*KeptMinutes, kept, n)
+		require.Equal(t, n >= 2*keptMinutes, kept, n)
 	}
 	for ms := int64(0); ms < 60_000_000; ms += 1 + ms/7 {
 		low := bucketMin(bucket(ms))
