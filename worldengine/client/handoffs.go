@@ -116,8 +116,8 @@ func (c *Client) sendOnce(
 	if err != nil {
 		return o, nil // first cannot be read; the duplicate is an answer too
 	}
-	id, of, _ := first.ids()
-	if _, _, named := o.ids(); named == nil || *named != id || of != h.HandoffID {
+	resultID, handoffID, _ := first.ids()
+	if _, _, named := o.ids(); named == nil || *named != resultID || handoffID != h.HandoffID {
 		return o, nil // another handoff has the same key
 	}
 	first.Duplicate = o

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -60,7 +61,7 @@ type world struct {
 // New returns the view of a server that has heard nobody. The announcement names the worlds that
 // the server would serve.
 func New(now time.Duration, self Announcement) *View {
-	v := &View{servers: map[string]*server{}, worlds: map[string]*world{}}
+	v := &View{servers: map[string]*server{}, worlds: map[string]*world{}, cached: map[string]*spread{}}
 	v.self = &server{Announcement: self, aliveSince: now, lastHeard: now}
 	v.servers[self.ID] = v.self
 	v.UpdateSelf(now, self)
@@ -74,7 +75,7 @@ func (v *View) UpdateSelf(now time.Duration, self Announcement) {
 	for _, name := range self.Worlds {
 		v.AddWorld(now, name)
 	}
-	v.cached = nil
+	clear(v.cached)
 }
 
 // AddWorld adds a world that this server would serve. Until its lease has been read, it counts as held by
@@ -86,7 +87,8 @@ func (v *View) touch(now time.Duration, name string) *world {
 	w := v.worlds[name]
 	if w == nil {
 		w = &world{name: name, holder: unknownHolder, holderSince: now}
-		v.worlds[name], v.cached = w, nil
+		v.worlds[name] = w
+		clear(v.cached)
 	}
 	w.lastNamed = now
 	return w
@@ -98,7 +100,7 @@ const unknownHolder = "?"
 // RemoveWorld forgets a world. Announcements that are under way may still name it.
 func (v *View) RemoveWorld(name string) {
 	delete(v.worlds, name)
-	v.cached = nil
+	clear(v.cached)
 }
 
 // Receive adds an announcement of another server.
@@ -113,7 +115,7 @@ func (v *View) Receive(now time.Duration, a Announcement) {
 	}
 	before := s.serves
 	if !sameOffer(s.Announcement, a) {
-		v.cached = nil
+		clear(v.cached)
 	}
 	s.Announcement, s.lastHeard, s.serves = a, now, map[string]bool{}
 	for _, name := range slices.Concat(a.Worlds, a.Serves) {
@@ -300,13 +302,7 @@ func (v *View) sortedWorlds() []string { return slices.Sorted(maps.Keys(v.worlds
 
 // spread spreads the known worlds over servers.
 func (v *View) spread(ids []string) *spread {
-	key := ""
-	for _, id := range ids {
-		key += id + " "
-	}
-	if v.cached == nil {
-		v.cached = map[string]*spread{}
-	}
+	key := strings.Join(ids, " ")
 	s := v.cached[key]
 	if s == nil {
 		if len(v.cached) == maxCached {

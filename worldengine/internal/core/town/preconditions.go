@@ -82,12 +82,12 @@ func pressureBound(p *handoff.Precondition, s *Snapshot) string {
 	if !ok {
 		return "Expected is not a number: " + expected(p)
 	}
+	holds, word := value <= bound, "most"
 	if p.Kind == handoff.PressureAtLeast {
-		return failUnless(value >= bound, fmt.Sprintf("Pressure %s is %s, expected at least %s",
-			p.Field, number(value), number(bound)))
+		holds, word = value >= bound, "least"
 	}
-	return failUnless(value <= bound, fmt.Sprintf("Pressure %s is %s, expected at most %s",
-		p.Field, number(value), number(bound)))
+	return failUnless(holds, fmt.Sprintf("Pressure %s is %s, expected at %s %s",
+		p.Field, number(value), word, number(bound)))
 }
 
 // value returns the pressure with a name.

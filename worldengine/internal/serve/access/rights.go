@@ -69,8 +69,14 @@ func (r Rights) CheckVerb(verb wire.Verb) error {
 
 // CheckTown returns nil, or ErrForbidden if the request may not act on a town.
 func (r Rights) CheckTown(id string) error {
-	if r.noRights || len(r.towns) > 0 && !slices.Contains(r.towns, id) {
-		return fmt.Errorf("%w: %q", ErrForbidden, id)
+	return r.check(r.towns, id, ErrForbidden)
+}
+
+// check returns nil, or an error if the request has no rights or an id is not among those allowed; with none
+// allowed it may be any.
+func (r Rights) check(allowed []string, id string, forbidden error) error {
+	if r.noRights || len(allowed) > 0 && !slices.Contains(allowed, id) {
+		return fmt.Errorf("%w: %q", forbidden, id)
 	}
 	return nil
 }
@@ -87,10 +93,7 @@ func (r Rights) CheckMember(member string) error {
 
 // CheckActor returns nil, or ErrActorNotAllowed if the request may not speak for an actor.
 func (r Rights) CheckActor(id string) error {
-	if r.noRights || len(r.actors) > 0 && !slices.Contains(r.actors, id) {
-		return fmt.Errorf("%w: %q", ErrActorNotAllowed, id)
-	}
-	return nil
+	return r.check(r.actors, id, ErrActorNotAllowed)
 }
 
 // Readable returns the ids of the towns that the request may read: nil for all, an empty list for

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -38,25 +39,31 @@ type session struct {
 type sessions struct {
 	now func() time.Time
 
-	mu     sync.Mutex
-	ofUser map[string][]session // by the user's name, the oldest first
+	mu   sync.Mutex
+	open []session // the oldest first
 }
 
-func newSessions() *sessions {
-	return &sessions{now: time.Now, ofUser: map[string][]session{}}
-}
+func newSessions() *sessions { return &sessions{now: time.Now} }
 
 // create makes a session of a user, and returns its token.
 func (s *sessions) create(user *natsserver.User) (token string) {
 	token = sessionPrefix + rand.Text()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	open := s.valid(user)
-	if len(open) == sessionsOfUser {
-		open = open[1:]
+	now, first, ofUser := s.now(), 0, 0
+	s.open = slices.DeleteFunc(s.open, func(open session) bool { return !now.Before(open.until) })
+	for i := range s.open {
+		if s.open[i].user.Username != user.Username {
+			continue
+		}
+		if ofUser++; ofUser == 1 {
+			first = i
+		}
 	}
-	s.ofUser[user.Username] = append(open,
-		session{sha256.Sum256([]byte(token)), user, s.now().Add(sessionTTL)})
+	if ofUser == sessionsOfUser {
+		s.open = slices.Delete(s.open, first, first+1)
+	}
+	s.open = append(s.open, session{sha256.Sum256([]byte(token)), user, now.Add(sessionTTL)})
 	return token
 }
 
@@ -65,22 +72,20 @@ func (s *sessions) create(user *natsserver.User) (token string) {
 func (s *sessions) has(user *natsserver.User, token string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	hash := sha256.Sum256([]byte(token))
-	for _, open := range s.valid(user) {
-		if open.token == hash {
-			return true
-		}
-	}
-	return false
+	hash, now := sha256.Sum256([]byte(token)), s.now()
+	return slices.ContainsFunc(s.open, func(open session) bool {
+		return open.token == hash && now.Before(open.until) && reflect.DeepEqual(open.user, user)
+	})
 }
 
 // renew keeps the sessions of a user whose permissions alone have changed.
 func (s *sessions) renew(before, after *natsserver.User) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	open := s.valid(before)
-	for i := range open {
-		open[i].user = after
+	for i := range s.open {
+		if reflect.DeepEqual(s.open[i].user, before) {
+			s.open[i].user = after
+		}
 	}
 }
 
@@ -89,29 +94,7 @@ func (s *sessions) end(token string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	hash := sha256.Sum256([]byte(token))
-	for name, open := range s.ofUser {
-		for i := range open {
-			if open[i].token == hash {
-				s.ofUser[name] = append(open[:i:i], open[i+1:]...)
-				return
-			}
-		}
-	}
-}
-
-// valid returns the sessions of a user that have not ended, and forgets the others. mu is held.
-func (s *sessions) valid(user *natsserver.User) (valid []session) {
-	now := s.now()
-	for _, open := range s.ofUser[user.Username] {
-		if now.Before(open.until) && reflect.DeepEqual(open.user, user) {
-			valid = append(valid, open)
-		}
-	}
-	delete(s.ofUser, user.Username)
-	if len(valid) > 0 {
-		s.ofUser[user.Username] = valid
-	}
-	return valid
+	s.open = slices.DeleteFunc(s.open, func(open session) bool { return open.token == hash })
 }
 
 // isSessionToken reports whether a password has the form of a session's token.

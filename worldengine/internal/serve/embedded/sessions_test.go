@@ -21,9 +21,10 @@ func TestSessions_Bounds(t *testing.T) {
 	require.True(t, s.has(user, first))
 	now = now.Add(time.Second)
 	require.False(t, s.has(user, first))
-	require.Empty(t, s.ofUser)
 
 	first = s.create(user)
+	require.Len(t, s.open, 1, "the ended one is forgotten")
+	other := s.create(&natsserver.User{Username: "ben", Password: "y"})
 	for range sessionsOfUser - 1 {
 		s.create(user)
 	}
@@ -31,8 +32,9 @@ func TestSessions_Bounds(t *testing.T) {
 	last := s.create(user)
 	require.False(t, s.has(user, first))
 	require.True(t, s.has(user, last))
-	require.Len(t, s.ofUser["ada"], sessionsOfUser)
+	require.Len(t, s.open, sessionsOfUser+1)
 	s.end("no token")
 	s.end(last)
-	require.Len(t, s.ofUser["ada"], sessionsOfUser-1)
+	require.Len(t, s.open, sessionsOfUser)
+	require.False(t, s.has(user, other))
 }

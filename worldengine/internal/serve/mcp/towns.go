@@ -98,8 +98,8 @@ func (t *Towns) lockCursor(ctx context.Context) (cursor string, err error) {
 
 // count returns the number of a session's subscriptions. t.mu is locked.
 func (t *Towns) count(server *sdk.Server) (n int) {
-	for _, of := range t.open {
-		if of[server] != nil {
+	for _, sessions := range t.open {
+		if sessions[server] != nil {
 			n++
 		}
 	}
@@ -140,8 +140,8 @@ func (t *Towns) remove(server *sdk.Server, townID string) {
 // Close ends all subscriptions.
 func (t *Towns) Close() {
 	t.mu.Lock()
-	for townID, of := range t.open {
-		for server := range of {
+	for townID, sessions := range t.open {
+		for server := range sessions {
 			t.remove(server, townID)
 		}
 	}
@@ -183,8 +183,8 @@ func (t *Towns) changed(townID string) {
 func (t *Towns) changedAll() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, of := range t.open {
-		for _, s := range of {
+	for _, sessions := range t.open {
+		for _, s := range sessions {
 			t.schedule(s)
 		}
 	}

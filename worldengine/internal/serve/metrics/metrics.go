@@ -122,11 +122,11 @@ func New(version string) *Metrics {
 
 // World returns the counters of a world, which are 0 at first.
 func (m *Metrics) World(name string) *World {
-	of := prometheus.Labels{worldLabel: name}
+	labels := prometheus.Labels{worldLabel: name}
 	w := &World{
-		requests: m.requests.MustCurryWith(of), attempts: m.attempts.MustCurryWith(of), took: m.took,
-		handoffs: m.handoffs.MustCurryWith(of), applied: m.applied.MustCurryWith(of),
-		commits: m.commits.With(of),
+		requests: m.requests.MustCurryWith(labels), attempts: m.attempts.MustCurryWith(labels), took: m.took,
+		handoffs: m.handoffs.MustCurryWith(labels), applied: m.applied.MustCurryWith(labels),
+		commits: m.commits.With(labels),
 	}
 	for _, status := range handoff.Statuses() {
 		w.handoffs.WithLabelValues(string(status))
@@ -156,11 +156,11 @@ func (m *Metrics) Remove(world string) {
 	if m == nil {
 		return
 	}
-	of := prometheus.Labels{worldLabel: world}
+	labels := prometheus.Labels{worldLabel: world}
 	for _, vec := range []interface{ DeletePartialMatch(prometheus.Labels) int }{
 		m.requests, m.attempts, m.handoffs, m.commits, m.applied,
 	} {
-		vec.DeletePartialMatch(of)
+		vec.DeletePartialMatch(labels)
 	}
 }
 

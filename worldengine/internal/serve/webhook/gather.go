@@ -26,19 +26,19 @@ type group struct {
 
 // gather keeps an alert until gatherDelay after the first one of its group.
 func (w *World) gather(alert runevents.Alert) {
-	s, of := w.sender, group{w.name, alert.Code}
+	s, alike := w.sender, group{w.name, alert.Code}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.gathered[of] = append(s.gathered[of], alert); len(s.gathered[of]) == 1 {
-		time.AfterFunc(s.wait, func() { s.postGathered(of) })
+	if s.gathered[alike] = append(s.gathered[alike], alert); len(s.gathered[alike]) == 1 {
+		time.AfterFunc(s.wait, func() { s.postGathered(alike) })
 	}
 }
 
 // postGathered posts the gathered alerts of a group as one message.
-func (s *Sender) postGathered(of group) {
+func (s *Sender) postGathered(alike group) {
 	s.mu.Lock()
-	alerts := s.gathered[of]
-	delete(s.gathered, of)
+	alerts := s.gathered[alike]
+	delete(s.gathered, alike)
 	s.mu.Unlock()
 	if len(alerts) == 0 { // Close was faster
 		return
@@ -47,11 +47,11 @@ func (s *Sender) postGathered(of group) {
 	for i := range alerts {
 		towns[i] = alerts[i].TownID
 	}
-	m := messageOf(of.world, first)
+	m := messageOf(alike.world, first)
 	if len(towns) > 1 {
 		m.Towns = towns
 		m.Text = fmt.Sprintf("%s %s in world %s, %d towns (%s): %s", first.Severity,
-			of.code, of.world, len(towns), phrase.List(towns, len(towns)), first.Message)
+			alike.code, alike.world, len(towns), phrase.List(towns, len(towns)), first.Message)
 	}
 	s.post(m)
 }

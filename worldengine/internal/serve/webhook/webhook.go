@@ -134,8 +134,8 @@ func (s *Sender) Close(ctx context.Context) {
 	s.mu.Lock()
 	waiting := slices.Collect(maps.Keys(s.gathered))
 	s.mu.Unlock()
-	for _, of := range waiting {
-		s.postGathered(of)
+	for _, alike := range waiting {
+		s.postGathered(alike)
 	}
 	s.mu.Lock()
 	for i, queue := range s.queues {
