@@ -278,9 +278,7 @@ func (c *Client) Changes(ctx context.Context, follow Follow) iter.Seq2[Change, e
 
 // ChangeOf returns the change of a commit, and asks the server for its actor. It returns false if
 // the commit is of a run or changes no town.
-func (c *Client) ChangeOf(
-	ctx context.Context, commit *messages.Commit,
-) (change Change, is bool) {
+func (c *Client) ChangeOf(ctx context.Context, commit *messages.Commit) (change Change, is bool) {
 	if commit.RunID != "" || commit.Revision == 0 || commit.Epoch == nil {
 		return Change{}, false
 	}

@@ -45,9 +45,7 @@ func (c *Client) PutTown(ctx context.Context, snapshot *Snapshot, put Put) (*Tow
 }
 
 // PutTownJSON is PutTown with the JSON of a snapshot, which the server validates.
-func (c *Client) PutTownJSON(
-	ctx context.Context, snapshot jsontext.Value, put Put,
-) (*Town, error) {
+func (c *Client) PutTownJSON(ctx context.Context, snapshot jsontext.Value, put Put) (*Town, error) {
 	put.Snapshot = snapshot
 	return ask[*Town](ctx, c, wire.TownPut, put)
 }
@@ -72,9 +70,7 @@ func (c *Client) RemoveTown(ctx context.Context, townID string) (last ListedTown
 }
 
 // Towns iterates over the towns of a query, in its order. It ends with the first error.
-func (c *Client) Towns(
-	ctx context.Context, query messages.TownList,
-) iter.Seq2[ListedTown, error] {
+func (c *Client) Towns(ctx context.Context, query messages.TownList) iter.Seq2[ListedTown, error] {
 	return rows(query.After, func(after string) ([]ListedTown, string, error) {
 		query.After = after
 		page, err := ask[messages.Towns](ctx, c, wire.TownList, query)
@@ -183,9 +179,7 @@ func (c *Client) WhoAmI(ctx context.Context) (messages.Identity, error) {
 
 // Memory returns the memory of a town, or of all towns if the scope has none. A ChronicleLimit of 0
 // means 3, a HistoryLimit of 0 means 4.
-func (c *Client) Memory(
-	ctx context.Context, scope messages.MemoryScope,
-) (messages.Memory, error) {
+func (c *Client) Memory(ctx context.Context, scope messages.MemoryScope) (messages.Memory, error) {
 	scope.ChronicleLimit = cmp.Or(scope.ChronicleLimit, 3)
 	scope.HistoryLimit = cmp.Or(scope.HistoryLimit, 4)
 	return ask[messages.Memory](ctx, c, wire.MemoryGet, messages.MemoryGet{

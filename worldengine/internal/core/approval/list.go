@@ -139,7 +139,7 @@ func (l List) Add(
 // these and the used ones the last maxClosed are kept. The denials of the state stay.
 func (l List) CloseStale(hash string) List {
 	changed, after := false, slices.Clone(l)
-	var spent []int
+	var droppable []*Request
 	for i := range after {
 		a := &after[i]
 		if a.Handoff != nil && a.SnapshotHash != hash {
@@ -148,22 +148,21 @@ func (l List) CloseStale(hash string) List {
 			a.Decision, changed = nil, true
 		}
 		if a.isDroppable(hash) {
-			spent = append(spent, i)
+			droppable = append(droppable, a)
 		}
 	}
-	drop := max(len(spent)-maxClosed, 0)
-	if drop == 0 && !changed {
+	slices.SortStableFunc(droppable, func(a, b *Request) int { return a.changedAt().Compare(b.changedAt()) })
+	dropped := droppable[:max(len(droppable)-maxClosed, 0)]
+	if len(dropped) == 0 && !changed {
 		return l
 	}
-	slices.SortStableFunc(spent, func(i, j int) int {
-		return after[i].changedAt().Compare(after[j].changedAt())
-	})
-	spent = spent[:drop]
-	slices.SortFunc(spent, func(i, j int) int { return j - i })
-	for _, i := range spent {
-		after = slices.Delete(after, i, i+1)
+	var kept List
+	for i := range after {
+		if !slices.Contains(dropped, &after[i]) {
+			kept = append(kept, after[i])
+		}
 	}
-	return after
+	return kept
 }
 
 // isDroppable reports whether an entry may be dropped in a town whose state has the hash: it is closed,

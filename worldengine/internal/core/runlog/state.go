@@ -21,7 +21,6 @@ import (
 type TransitionError struct {
 	Index            int // of the write in the append
 	RunID            string
-	IdempotencyKey   string
 	EventType        runevents.EventType
 	StepID           string // "" for the run
 	LogicalAttemptID int64
@@ -260,8 +259,7 @@ func (s *State) Plan(writes []runevents.Write) (Plan, error) {
 		seq := plan.Run.FirstSeq + int64(len(plan.Run.Events))
 		v := later.judge(w)
 		if !v.Valid && s.policy.Transitions {
-			return Plan{}, &TransitionError{Index: i, RunID: w.RunID,
-				IdempotencyKey: w.IdempotencyKey, EventType: w.EventType, StepID: w.StepID,
+			return Plan{}, &TransitionError{Index: i, RunID: w.RunID, EventType: w.EventType, StepID: w.StepID,
 				LogicalAttemptID: w.LogicalAttemptID, AttemptedState: v.Next}
 		}
 		plan.Inconsistent = plan.Inconsistent || !v.Valid && !s.inconsistent

@@ -207,22 +207,20 @@ func (r *reader) password(at, value string) secret.Text {
 
 // unique refuses two users with the same name, key or token.
 func (r *reader) unique(users []User) {
-	first := map[string]int{}
-	for i := range users {
-		ids := map[string]string{"name": users[i].Name, "nkey": users[i].NKey}
-		for n, hash := range users[i].Tokens {
-			if j, taken := first["token"+string(hash)]; taken {
-				r.Add(schemas.Pointer("users", i, "tokens", n), "must be unique, but %s has it too",
-					schemas.Pointer("users", j))
-			}
-			first["token"+string(hash)] = i
+	type place struct{ member, id string }
+	first := map[place]int{}
+	check := func(user int, id string, member string, index ...any) {
+		if other, repeated := first[place{member, id}]; repeated && id != "" {
+			path := schemas.Pointer(append([]any{"users", user, member}, index...)...)
+			r.Add(path, "must be unique, but %s has it too", schemas.Pointer("users", other))
 		}
-		for member, id := range ids {
-			if j, taken := first[member+id]; taken && id != "" {
-				r.Add(schemas.Pointer("users", i, member), "must be unique, but %s has it too",
-					schemas.Pointer("users", j))
-			}
-			first[member+id] = i
+		first[place{member, id}] = user
+	}
+	for i := range users {
+		check(i, users[i].Name, "name")
+		check(i, users[i].NKey, "nkey")
+		for n, hash := range users[i].Tokens {
+			check(i, string(hash), "tokens", n)
 		}
 	}
 }

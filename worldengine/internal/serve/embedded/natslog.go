@@ -16,9 +16,7 @@ type natsLogger struct {
 	failed func(why string) // called when a write to the disk failed
 }
 
-func newNATSLogger(
-	logger *slog.Logger, gaveUp chan<- string, failed func(why string),
-) natsLogger {
+func newNATSLogger(logger *slog.Logger, gaveUp chan<- string, failed func(why string)) natsLogger {
 	return natsLogger{ratelimit.Logger(logger, kindOf), gaveUp, failed}
 }
 

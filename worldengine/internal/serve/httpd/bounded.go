@@ -26,9 +26,16 @@ func AddressOf(remote net.Addr) string {
 	if remote == nil {
 		return ""
 	}
-	at, err := netip.ParseAddrPort(remote.String())
+	return countedAddress(remote.String())
+}
+
+// ClientAddress returns the address by which the client of a request is counted.
+func ClientAddress(r *http.Request) string { return countedAddress(r.RemoteAddr) }
+
+func countedAddress(remote string) string {
+	at, err := netip.ParseAddrPort(remote)
 	if err != nil {
-		return remote.String()
+		return remote
 	}
 	ip := at.Addr().Unmap().WithZone("")
 	if ip.Is4() {
@@ -39,15 +46,6 @@ func AddressOf(remote net.Addr) string {
 		return ip.String()
 	}
 	return network.String()
-}
-
-// ClientAddress returns the address by which the client of a request is counted.
-func ClientAddress(r *http.Request) string {
-	at, err := netip.ParseAddrPort(r.RemoteAddr)
-	if err != nil {
-		return r.RemoteAddr
-	}
-	return AddressOf(net.TCPAddrFromAddrPort(at))
 }
 
 // LogRefused logs that a request could not sign in, as NATS does of a connection: with the address and the

@@ -144,9 +144,7 @@ const maxLanes = 4
 // submits makes the endpoint of a verb whose requests wait in the engine for their town. The
 // requests of one town are in one lane, which has one worker, so they are submitted in the order
 // of their arrival.
-func (s *Service) submits(
-	verb wire.Verb, do handler, limit int, weight int64,
-) *endpoint {
+func (s *Service) submits(verb wire.Verb, do handler, limit int, weight int64) *endpoint {
 	return s.start(&endpoint{
 		VerbSpec: protocol.LookupVerb(verb), handle: do, slots: s.changes, slotKey: aboutTown, queued: true,
 		limit: limit, weight: weight,

@@ -45,9 +45,7 @@ func (w *World) alertList(in *incoming, r *messages.AlertList) (page messages.Al
 }
 
 // alertAck acknowledges an alert, in the name of the user.
-func (w *World) alertAck(
-	in *incoming, r *messages.AlertAck,
-) (alert messages.Alert, err error) {
+func (w *World) alertAck(in *incoming, r *messages.AlertAck) (alert messages.Alert, err error) {
 	if err := in.rights.CheckReadWorld(); err != nil {
 		return alert, err
 	}
