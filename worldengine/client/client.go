@@ -127,12 +127,11 @@ func (c *Client) Close() { c.Conn.Close() }
 
 // IsCode reports whether err is an error of this package with a code, such as wire.CodeUnknownTown.
 func IsCode(err error, code wire.Code) bool {
-	var refused *ReplyError
-	if errors.As(err, &refused) {
+	if refused, is := errors.AsType[*ReplyError](err); is {
 		return refused.Code == string(code)
 	}
-	var unavailable *UnavailableError
-	return errors.As(err, &unavailable) && unavailable.Code == string(code)
+	unavailable, is := errors.AsType[*UnavailableError](err)
+	return is && unavailable.Code == string(code)
 }
 
 // bounded returns ctx with the client's timeout plus wait as its deadline.

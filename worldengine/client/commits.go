@@ -229,17 +229,11 @@ func (c *Client) Patiently(ctx context.Context, step func() error) error {
 
 // away reports whether a repetition may help after an error, and the pause before it.
 func (c *Client) away(err error) (pause time.Duration, away bool) {
-	var refused *ReplyError
-	var unavailable *UnavailableError
-	switch {
-	case errors.As(err, &refused):
-		return max(awayInterval, refused.RetryAfter), refused.Status ==
-			http.StatusTooManyRequests || refused.Status == http.StatusServiceUnavailable
-	case errors.As(err, &unavailable) && unavailable.Code == codeConnection:
-		away = !c.Conn.IsClosed()
-	case errors.As(err, &unavailable):
-		away = unavailable.Code == codeTimeout || unavailable.Code == codeNoResponders
+	if refused, is := errors.AsType[*ReplyError](err); is {
+		away = refused.Status == http.StatusTooManyRequests || refused.Status == http.StatusServiceUnavailable
+		return max(awayInterval, refused.RetryAfter), away
 	}
+	away = IsCode(err, codeTimeout) || IsCode(err, codeNoResponders) || IsCode(err, codeConnection) && !c.Conn.IsClosed()
 	return awayInterval, away
 }
 

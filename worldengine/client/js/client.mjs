@@ -43,12 +43,8 @@ export class Client {
   #connected = true;
   /** @type {Promise<void> | undefined} */
   #closing;
-  /** @type {Set<() => void>} */
-  #reconnects = new Set();
-  /** @type {Set<() => void>} */
-  #disconnects = new Set();
-  /** @type {Set<(error?: Error) => void>} */
-  #closes = new Set();
+  /** The listeners by the states of the connection. @type {Record<string, Set<(error?: Error) => void>>} */
+  #listeners = { reconnect: new Set(), disconnect: new Set(), close: new Set() };
   /** @type {Error | undefined} */
   #failure;
 
@@ -65,20 +61,22 @@ export class Client {
     this.#watch();
     nc.closed().then((error) => {
       this.#failure = error ?? undefined;
-      for (const listener of this.#closes) listener(this.#failure);
+      for (const listener of this.#listeners.close) listener(this.#failure);
     });
   }
 
   async #watch() {
-    for await (const status of this.nc.status()) {
-      if (status.type === "reconnect") {
-        this.#connected = true;
-        for (const listener of this.#reconnects) listener();
-      } else if (status.type === "disconnect") {
-        this.#connected = false;
-        for (const listener of this.#disconnects) listener();
-      }
+    for await (const { type } of this.nc.status()) {
+      if (type !== "reconnect" && type !== "disconnect") continue;
+      this.#connected = type === "reconnect";
+      for (const listener of this.#listeners[type]) listener();
     }
+  }
+
+  /** @param {string} state @param {(error?: Error) => void} listener */
+  #on(state, listener) {
+    this.#listeners[state].add(listener);
+    return () => { this.#listeners[state].delete(listener); };
   }
 
   /**
@@ -86,10 +84,7 @@ export class Client {
    * @param {() => void} listener
    * @returns {() => void}
    */
-  onDisconnect(listener) {
-    this.#disconnects.add(listener);
-    return () => this.#disconnects.delete(listener);
-  }
+  onDisconnect(listener) { return this.#on("disconnect", listener); }
 
   /**
    * Calls a listener when the connection is closed, with an error unless the caller closed it. It returns a function
@@ -98,9 +93,9 @@ export class Client {
    * @returns {() => void}
    */
   onClosed(listener) {
-    if (this.nc.isClosed()) listener(this.#failure);
-    else this.#closes.add(listener);
-    return () => this.#closes.delete(listener);
+    if (!this.nc.isClosed()) return this.#on("close", listener);
+    listener(this.#failure);
+    return () => {};
   }
 
   /**
@@ -108,10 +103,7 @@ export class Client {
    * @param {() => void} listener
    * @returns {() => void}
    */
-  onReconnect(listener) {
-    this.#reconnects.add(listener);
-    return () => this.#reconnects.delete(listener);
-  }
+  onReconnect(listener) { return this.#on("reconnect", listener); }
 
   /**
    * Sends a request to a verb, and returns the reply. It repeats the request after 429 and 503 when the server says
