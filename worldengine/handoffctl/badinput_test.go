@@ -40,7 +40,7 @@ var (
 		"give each bad document as a file and on standard input, not as one of them by turns")
 )
 
-// refusedKinds are documents of which each command can take some.
+// badKinds are documents, of which each command refuses some.
 func badKinds(t *testing.T, handoffText string) map[string]string {
 	t.Helper()
 	huge := strings.Repeat("x", *hugeMiB<<20)

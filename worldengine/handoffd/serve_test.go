@@ -82,7 +82,7 @@ func emptyVariables(t *testing.T) (set []string) {
 	return append(set, "HANDOFFD_OF_ANOTHER_VERSION=")
 }
 
-// console is the line of a server's console, if that is on.
+// consoleLine is the line of a server's console, if that is on.
 var consoleLine = regexp.MustCompile(`(?m)^console +(?:off: .*; )?(http://[^\s/]+)`)
 
 // get asks a server over HTTP.

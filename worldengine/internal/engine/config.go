@@ -161,14 +161,14 @@ type Notifier interface {
 
 // Defaults of Bounds.
 const (
-	DefaultWorkers      = 256
-	DefaultQueuePerTown = 256
-	DefaultQueueTotal   = 2048
+	DefaultWorkers = 256
+	DefaultPerTown = 256
+	DefaultTotal   = 2048
 )
 
 // NewPool returns a pool of Workers and Total for the engines of several worlds.
 func (c Config) NewPool() *queue.Pool {
-	return queue.NewPool(cmp.Or(c.Bounds.Workers, DefaultWorkers), cmp.Or(c.Bounds.Total, DefaultQueueTotal))
+	return queue.NewPool(cmp.Or(c.Bounds.Workers, DefaultWorkers), cmp.Or(c.Bounds.Total, DefaultTotal))
 }
 
 func (c Config) withDefaults() (Config, error) {
@@ -182,8 +182,8 @@ func (c Config) withDefaults() (Config, error) {
 	c.ApprovalTimeout = cmp.Or(c.ApprovalTimeout, approval.DefaultTimeout)
 	c.Storage.Replicas = cmp.Or(c.Storage.Replicas, 1)
 	c.Bounds.Workers = cmp.Or(c.Bounds.Workers, DefaultWorkers)
-	c.Bounds.PerTown = cmp.Or(c.Bounds.PerTown, DefaultQueuePerTown)
-	c.Bounds.Total = cmp.Or(c.Bounds.Total, DefaultQueueTotal)
+	c.Bounds.PerTown = cmp.Or(c.Bounds.PerTown, DefaultPerTown)
+	c.Bounds.Total = cmp.Or(c.Bounds.Total, DefaultTotal)
 	c.PauseTimeout = cmp.Or(c.PauseTimeout, 2*time.Second)
 	c.Outbox.Retention = cmp.Or(c.Outbox.Retention, 30*24*time.Hour)
 	c.Outbox.Limit = cmp.Or(c.Outbox.Limit, 10_000_000)

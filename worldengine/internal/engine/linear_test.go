@@ -41,11 +41,11 @@ var (
 const (
 	linearTowns   = 4
 	linearClients = 6
-	// a client's; longer than any answer of a live writer, on a busy machine too
+	// linearTimeout is a client's; it is longer than any answer of a live writer, on a busy machine too
 	linearTimeout      = time.Minute
 	linearUnanswered   = 16              // calls at most; a crash leaves one or two of each client
 	linearCheckTimeout = 5 * time.Minute // of the check; a history takes it seconds
-	// the bound for a defect to show; the rarest takes some ten on average
+	// linearDefectHistories bounds the histories until a defect shows; the rarest takes some ten on average.
 	linearDefectHistories = 300
 )
 

@@ -165,7 +165,7 @@ type simStore struct {
 	engine *simEngine
 }
 
-// do waits for the operation's turn.
+// simDo waits for the operation's turn.
 func simDo[T any](
 	ctx context.Context, s *sim, engine *simEngine, name string, operate func() (T, error),
 ) (value T, err error) {

@@ -8,7 +8,7 @@ import (
 
 // Intervals between two requests of an attempt.
 const (
-	// after NATS's answer that no plugin is subscribed; with a grace the interval grows up to resend
+	// absentInterval follows NATS's answer that no plugin is subscribed; with a grace it grows up to resend.
 	absentInterval = 250 * time.Millisecond
 	laterInterval  = 500 * time.Millisecond // after an answer busy or in-progress that names none
 

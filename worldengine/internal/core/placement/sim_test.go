@@ -24,7 +24,7 @@ type sim struct {
 	cut     map[[2]int]bool // announcements from one server do not reach another
 	lossy   float64         // the part of the messages that is lost
 
-	// answeredWithin bounds how long nobody answers for a world; 0 for no bound.
+	// answeredTimeout bounds how long nobody answers for a world; 0 for no bound.
 	answeredTimeout time.Duration
 	handovers       []time.Duration // when they began
 	found           []string        // what must not be

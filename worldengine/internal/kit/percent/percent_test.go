@@ -20,7 +20,7 @@ func FuzzEncode(f *testing.F) {
 		require.NoError(t, err)
 		require.Equal(t, id, back)
 
-		// Whatever PercentDecode accepts of its own accord, it understands as others do.
+		// Whatever Decode accepts of its own accord, it understands as others do.
 		if decoded, err := Decode(id); err == nil {
 			theirs, err := url.PathUnescape(id)
 			require.NoError(t, err)

@@ -133,7 +133,7 @@ func (d *Directory) markedRights(marks []string) Rights {
 	return rights
 }
 
-// Bounds of certain.
+// Bounds of markAuthentic.
 const (
 	// maxLines is how many headers a client's request may have, its mark included.
 	maxLines = 32

@@ -123,7 +123,7 @@ func AnswerProbe(w http.ResponseWriter, err error) {
 func (s *Server) Serve() {
 	s.work.Go(func() {
 		if s.secure {
-			_ = s.http.ServeTLS(s.listener, "", "") // ErrServerClosed
+			_ = s.http.ServeTLS(s.listener, "", "") // http.ErrServerClosed
 			return
 		}
 		_ = s.http.Serve(s.listener)

@@ -51,8 +51,7 @@ const unqueued = 4
 type Config struct {
 	// Version is the service's version, a semantic version; "0.0.0".
 	Version string
-	// PerTown and Total bound the requests that engines queue, as QueuePerTown and QueueTotal of
-	// their configuration do; 256 and 2,048.
+	// PerTown and Total bound the requests that engines queue, as engine.Bounds do; 256 and 2,048.
 	PerTown, Total int
 	// MaxHeld bounds the memory of all requests between their arrival and their answer, in bytes.
 	// Each request counts as 1 KB, plus its payload times the weight of its verb
@@ -85,8 +84,8 @@ func (c Config) withDefaults() Config {
 	c.MaxHeld = cmp.Or(c.MaxHeld, 64<<20)
 	c.ReadWorkers = cmp.Or(c.ReadWorkers, 16)
 	c.MaxWaiting = cmp.Or(c.MaxWaiting, 4096)
-	c.PerTown = cmp.Or(c.PerTown, engine.DefaultQueuePerTown)
-	c.Total = cmp.Or(c.Total, engine.DefaultQueueTotal)
+	c.PerTown = cmp.Or(c.PerTown, engine.DefaultPerTown)
+	c.Total = cmp.Or(c.Total, engine.DefaultTotal)
 	c.Version = cmp.Or(c.Version, "0.0.0")
 	if c.ID == "" {
 		c.ID = nuid.Next()
