@@ -198,7 +198,7 @@ func TestClient_RightsEnd(t *testing.T) {
 	require.NoError(t, err)
 	server.Start()
 	t.Cleanup(func() { server.Shutdown(); server.WaitForShutdown() })
-	require.True(t, server.ReadyForConnections(20*time.Second))
+	require.True(t, server.ReadyForConnections(time.Minute))
 	_, err = Connect(server.ClientURL(), Options{})
 	require.True(t, IsCode(err, codeConnection), "%v", err)
 	require.ErrorIs(t, err, nats.ErrAuthorization)

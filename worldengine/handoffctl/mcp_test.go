@@ -463,7 +463,7 @@ func TestMCP_ProposeAgain(t *testing.T) {
 			}
 			if row.finished {
 				close(game.answer)
-				require.Eventually(t, func() bool { return epoch() > before.DecisionEpoch }, 20*time.Second,
+				require.Eventually(t, func() bool { return epoch() > before.DecisionEpoch }, time.Minute,
 					5*time.Millisecond)
 			}
 			if row.restarted {
@@ -552,7 +552,7 @@ func TestMCP_ServerComesLater(t *testing.T) {
 	require.Eventually(t, func() bool {
 		_, failed := m.Call("read_town", map[string]any{"townId": threatened})
 		return !failed
-	}, 20*time.Second, 20*time.Millisecond)
+	}, time.Minute, 20*time.Millisecond)
 	require.Contains(t, m.Ok("propose", proposal), "EXECUTED")
 	require.NoError(t, m.Close())
 	require.Equal(t, exitOK, <-ended)

@@ -74,7 +74,7 @@ func (tr *trial) ask(c *apply.Command) apply.Answer {
 
 func next(t *testing.T, replies *nats.Subscription, c *apply.Command) apply.Answer {
 	t.Helper()
-	msg, err := replies.NextMsg(20 * time.Second)
+	msg, err := replies.NextMsg(time.Minute)
 	require.NoError(t, err)
 	answer, err := apply.ParseAnswer(msg.Data, c.ApplyID, schemas.Limits{})
 	require.NoError(t, err)

@@ -262,7 +262,7 @@ func TestRemoveATown(t *testing.T) {
 // outage has a world whose plugins are away, and whose commands fail for it.
 func outage(c *server.Config) {
 	c.Engine.Apply = apply.Plugin
-	c.Engine.Retry = apply.RetryPolicy{Deadline: time.Second, Attempts: 1,
+	c.Engine.Retry = apply.RetryPolicy{Deadline: 3 * time.Second, Attempts: 1,
 		Backoff: 10 * time.Millisecond, Resend: time.Second, Absence: apply.AbsenceFail}
 }
 

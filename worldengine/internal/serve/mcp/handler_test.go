@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/worldengine/internal/serve/mcp"
+	"worldengine/worldengine/internal/testkit/natstest"
 )
 
 // site is a handler on HTTP, whose requests are of the user in their header User.
@@ -94,15 +95,21 @@ func (s *site) alive(user, session string) bool {
 // A session ends when it was idle, and one with an open stream is not.
 func TestHandler_Idle(t *testing.T) {
 	t.Parallel()
-	s := startSite(t, mcp.HandlerConfig{Idle: 300 * time.Millisecond})
-	idle, streams := s.openSession("a"), s.openSession("a")
-	require.Equal(t, http.StatusOK, s.ask(http.MethodGet, "a", streams, "").StatusCode)
-	require.Equal(t, http.StatusConflict, s.ask(http.MethodGet, "a", streams, "").StatusCode, "one stream a session")
-	require.Eventually(t, func() bool { return len(s.Sessions()) == 1 }, 20*time.Second, 10*time.Millisecond)
-	require.False(t, s.alive("a", idle))
-	s.openSession("a")
-	require.Eventually(t, func() bool { return len(s.Sessions()) == 1 }, 20*time.Second, 10*time.Millisecond, "after Idle")
-	require.True(t, s.alive("a", streams))
+	natstest.Patiently(t, 300*time.Millisecond, func(idleTime time.Duration) string {
+		s := startSite(t, mcp.HandlerConfig{Idle: idleTime})
+		idle, streams := s.openSession("a"), s.openSession("a")
+		if got := s.ask(http.MethodGet, "a", streams, "").StatusCode; got != http.StatusOK {
+			return fmt.Sprintf("a session has no stream: %d", got)
+		}
+		require.Equal(t, http.StatusConflict, s.ask(http.MethodGet, "a", streams, "").StatusCode, "one stream a session")
+		left := func() bool { return len(s.Sessions()) == 1 }
+		require.Eventually(t, left, time.Minute, 10*time.Millisecond)
+		require.False(t, s.alive("a", idle))
+		s.openSession("a")
+		require.Eventually(t, left, time.Minute, 10*time.Millisecond, "after Idle")
+		require.True(t, s.alive("a", streams))
+		return ""
+	})
 }
 
 // A user with many sessions loses the idlest; others lose none before all have as many as may be.

@@ -11,6 +11,7 @@ import (
 	"worldengine/worldengine/internal/serve/access"
 	"worldengine/worldengine/internal/serve/server"
 	"worldengine/worldengine/internal/serve/server/servertest"
+	"worldengine/worldengine/internal/testkit/natstest"
 	"worldengine/worldengine/wire"
 )
 
@@ -47,9 +48,16 @@ func TestPropose_Doubt(t *testing.T) {
 	_, err := operator.Engine.Request(t.Context(), wire.ControlPause, []byte(`{"townId": "`+threatened+`"}`))
 	require.NoError(t, err)
 	agent = sessionAs(t, srv, "agent")
-	agent.Actor, agent.Engine.Timeout = "mayor-1", 300*time.Millisecond
+	agent.Actor = "mayor-1"
 	h = host(t, agent)
-	text := h.Fails("propose", proposal)
+	var text string
+	natstest.Patiently(t, 300*time.Millisecond, func(within time.Duration) string {
+		agent.Engine.Timeout = within
+		if text = h.Fails("propose", proposal); strings.Contains(text, "nothing was proposed by this call") {
+			return text
+		}
+		return ""
+	})
 	require.Regexp(t, `it was proposed, and may be carried out.*idempotencyKey: proposal_`, text)
 	_, err = operator.Engine.Request(t.Context(), wire.ControlResume, []byte(`{"townId": "`+threatened+`"}`))
 	require.NoError(t, err)

@@ -54,18 +54,18 @@ func testSubscribe(t *testing.T, version string) {
 	require.NoError(t, h.Subscribe(t.Context(), subscribe))
 	require.NoError(t, other.Subscribe(t.Context(),
 		&sdk.SubscribeParams{URI: "worldengine://main/towns/town-quiet"}))
-	require.Eventually(t, func() bool { return len(m.Following()) == 1 }, 20*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return len(m.Following()) == 1 }, time.Minute, time.Millisecond)
 	for range 2 {
 		h.Ok("propose", map[string]any{"townId": threatened, "type": "TOWNSFOLK_TALK", "argument": "casual", "reason": "r"})
 		select {
 		case uri := <-h.Updated:
 			require.Equal(t, threatenedURI, uri)
-		case <-time.After(20 * time.Second):
+		case <-time.After(time.Minute):
 			require.Fail(t, "no notice")
 		}
 	}
 	require.NoError(t, h.Unsubscribe(t.Context(), &sdk.UnsubscribeParams{URI: threatenedURI}))
-	require.Eventually(t, func() bool { return len(m.Following()) == 0 }, 20*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return len(m.Following()) == 0 }, time.Minute, time.Millisecond)
 	other.Ok("propose", map[string]any{"townId": "town-quiet", "type": "TOWNSFOLK_TALK", "argument": "casual", "reason": "r"})
 	require.Equal(t, "worldengine://main/towns/town-quiet", <-other.Updated)
 	require.Empty(t, h.Updated)

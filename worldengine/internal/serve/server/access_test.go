@@ -53,7 +53,7 @@ func limitActors(actors ...string) func(*access.User) {
 func (c *client) mayPublish(subject string) bool {
 	c.t.Helper()
 	require.NoError(c.t, c.nc.Publish(subject, []byte("{")))
-	require.NoError(c.t, c.nc.FlushTimeout(20*time.Second))
+	require.NoError(c.t, c.nc.FlushTimeout(time.Minute))
 	// NATS maps before it looks at permissions, so for a diverted subject it names the other one.
 	return !c.violated("publish", subject) && !c.violated("publish", layout.DivertedSubject(subject))
 }
@@ -63,7 +63,7 @@ func (c *client) maySubscribe(subject string) bool {
 	sub, err := c.nc.SubscribeSync(subject)
 	require.NoError(c.t, err)
 	defer func() { _ = sub.Unsubscribe() }()
-	require.NoError(c.t, c.nc.FlushTimeout(20*time.Second))
+	require.NoError(c.t, c.nc.FlushTimeout(time.Minute))
 	return !c.violated("subscription", subject)
 }
 
@@ -538,7 +538,7 @@ func TestAccess_DurableConsumer(t *testing.T) {
 		consumer, err := busStream(t, js).CreateConsumer(t.Context(),
 			jetstream.ConsumerConfig{Durable: "reader"})
 		require.NoError(t, err)
-		event, err := consumer.Next(jetstream.FetchMaxWait(20 * time.Second))
+		event, err := consumer.Next(jetstream.FetchMaxWait(time.Minute))
 		require.NoError(t, err)
 		require.NoError(t, event.DoubleAck(t.Context()))
 	}, withBus)
@@ -582,7 +582,7 @@ func TestDefault_ProtectsTheStreams(t *testing.T) {
 		"STREAM.MSG.DELETE.WORLD_main_LOG", "STREAM.INFO.WORLD_main_LOG", "STREAM.CREATE.WORLD_other_LOG",
 		"CONSUMER.NAMES.WORLD_main_LOG",
 	} {
-		reply, err := c.nc.Request("$JS.API."+subject, []byte(`{"name":"WORLD_main_LOG"}`), 10*time.Second)
+		reply, err := c.nc.Request("$JS.API."+subject, []byte(`{"name":"WORLD_main_LOG"}`), time.Minute)
 		if err == nil {
 			require.Contains(t, string(reply.Data), "not enabled", subject)
 		} else {

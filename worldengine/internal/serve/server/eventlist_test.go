@@ -275,7 +275,7 @@ func TestEventList_Damaged(t *testing.T) {
 		{Data: []byte("no headers")},
 	} {
 		msg.Subject = logtest.AppendSubject(t, c.streams(), layout.LogSubject("main", "bad"))
-		_, err := c.nc.RequestMsg(msg, 10*time.Second)
+		_, err := c.nc.RequestMsg(msg, time.Minute)
 		require.NoError(t, err)
 	}
 	c.putTown("u")

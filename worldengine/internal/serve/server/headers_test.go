@@ -75,7 +75,7 @@ func (c *rawClient) write(format string, args ...any) {
 
 func (c *rawClient) line() string {
 	c.t.Helper()
-	require.NoError(c.t, c.SetReadDeadline(time.Now().Add(20*time.Second)))
+	require.NoError(c.t, c.SetReadDeadline(time.Now().Add(time.Minute)))
 	line, err := c.in.ReadString('\n')
 	require.NoError(c.t, err)
 	return strings.TrimSpace(line)
@@ -99,7 +99,7 @@ func (c *rawClient) request(verb, block string, body []byte) *nats.Msg {
 		}
 	}
 	for reply != "" {
-		msg, err := c.replies.NextMsg(20 * time.Second)
+		msg, err := c.replies.NextMsg(time.Minute)
 		require.NoError(c.t, err)
 		if msg.Subject == reply {
 			return msg
@@ -308,7 +308,7 @@ func (c *client) requireTrace(runID string, want trace.Context) {
 		})
 	require.NoError(c.t, err)
 	for i := range events {
-		msg, err := consumer.Next(jetstream.FetchMaxWait(20 * time.Second))
+		msg, err := consumer.Next(jetstream.FetchMaxWait(time.Minute))
 		require.NoError(c.t, err)
 		require.Equal(c.t, want, trace.Extract(msg.Headers()), "%s", events[i].EventType)
 		if want.IsZero() {

@@ -230,7 +230,7 @@ func (c *client) request(verb string, request any) *nats.Msg {
 	body := bodyOf(c.t, request)
 	var reply *nats.Msg
 	ask := func() (err error) {
-		reply, err = c.nc.Request(wire.Subject(c.world, verb), body, cmp.Or(c.within, 20*time.Second))
+		reply, err = c.nc.Request(wire.Subject(c.world, verb), body, cmp.Or(c.within, time.Minute))
 		return err
 	}
 	err := ask()
@@ -262,7 +262,7 @@ func (c *client) withHeader(verb string, request any, name, value string) *nats.
 	reply, err := c.nc.RequestMsg(&nats.Msg{
 		Subject: wire.Subject(c.world, verb), Data: bodyOf(c.t, request),
 		Header: nats.Header{name: {value}},
-	}, 20*time.Second)
+	}, time.Minute)
 	require.NoError(c.t, err)
 	return reply
 }

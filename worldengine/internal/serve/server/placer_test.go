@@ -144,11 +144,11 @@ func TestPlacer_EarlierServer(t *testing.T) {
 	select {
 	case s := <-announced:
 		require.NotEmpty(t, s.ID)
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		require.Fail(t, "an earlier writer hears of no standby")
 	}
 	eventually(t, func() bool {
-		reply, err := nc.Request(wire.Subject("", wire.WorldsList), []byte("{}"), 20*time.Second)
+		reply, err := nc.Request(wire.Subject("", wire.WorldsList), []byte("{}"), time.Minute)
 		require.NoError(t, err)
 		var list messages.Worlds
 		require.NoError(t, json.Unmarshal(reply.Data, &list), "%s", reply.Data)

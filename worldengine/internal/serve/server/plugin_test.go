@@ -166,7 +166,7 @@ func TestPluginAbsent_CommandFails(t *testing.T) {
 	t.Parallel()
 	natstest.Patiently(t, 300*time.Millisecond, func(deadline time.Duration) (wrong string) {
 		c := newWorld(t, absentFor(apply.AbsenceFail), askedOnce(deadline), withHTTP)
-		c.within = deadline + 20*time.Second
+		c.within = deadline + time.Minute
 		at, other := c.putTown("t"), c.putTown("u")
 		for _, body := range [][]byte{c.wall(at), c.talk(at), c.wall(other)} {
 			if wrong := unavailable(c.send(body)); wrong != "" {

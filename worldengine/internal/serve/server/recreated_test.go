@@ -166,7 +166,7 @@ func TestWorlds_GrantedSideBySide(t *testing.T) {
 	}
 	connectUser(t, srv.URL(), agent)
 	for i := range 12 {
-		reply, err := connectUser(t, srv.URL(), agent).nc.Request(wire.Subject(fmt.Sprint("s-", i), wire.WhoAmI), nil, 5*time.Second)
+		reply, err := connectUser(t, srv.URL(), agent).nc.Request(wire.Subject(fmt.Sprint("s-", i), wire.WhoAmI), nil, time.Minute)
 		require.NoError(t, err, i)
 		require.Empty(t, codeOf(reply))
 	}

@@ -171,7 +171,7 @@ func TestRestart_ClientsThatWait(t *testing.T) {
 	c.send(c.talk(at))
 	for i, sub := range early {
 		for commit := (messages.Commit{}); commit.Cause != "handoff"; {
-			msg, err := sub.NextMsg(20 * time.Second)
+			msg, err := sub.NextMsg(time.Minute)
 			require.NoError(t, err, "subscriber %d", i)
 			commit = commitOf(t, string(msg.Data))
 		}

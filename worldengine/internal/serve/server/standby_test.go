@@ -121,8 +121,10 @@ func oneServes(t *testing.T, both [2]*server.Server) {
 // answered sends a handoff until it is answered.
 func (c *client) answered(body []byte) (got outcome) {
 	c.t.Helper()
+	within := 250 * time.Millisecond // longer each time: the request may be lost, or the machine busy
 	eventually(c.t, func() bool {
-		reply, err := c.nc.Request(wire.Subject(c.world, wire.Handoff), body, 250*time.Millisecond)
+		reply, err := c.nc.Request(wire.Subject(c.world, wire.Handoff), body, within)
+		within = min(2*within, 5*time.Second)
 		if err != nil || codeOf(reply) != "" {
 			return false
 		}

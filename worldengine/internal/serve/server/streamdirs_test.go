@@ -187,7 +187,7 @@ func TestStreamDirs_MessagesKept(t *testing.T) {
 	w := newWorld(t, withBus, open, func(c *server.Config) { c.Embedded.Data = data })
 	w.executes(w.wall(w.putTown("t")))
 	for range 3 {
-		_, err := w.nc.Request(wire.AlertSubject("main", "X"), []byte("{}"), 5*time.Second)
+		_, err := w.nc.Request(wire.AlertSubject("main", "X"), []byte("{}"), time.Minute)
 		require.NoError(t, err)
 	}
 	js, err := jetstream.New(w.nc)

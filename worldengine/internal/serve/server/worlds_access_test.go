@@ -163,7 +163,7 @@ func (c *client) worldsFound(subject string, answers int) map[string]bool {
 	require.NoError(c.t, c.nc.PublishRequest(subject, inbox, nil))
 	worlds := map[string]bool{}
 	for range answers {
-		msg, err := sub.NextMsg(20 * time.Second)
+		msg, err := sub.NextMsg(time.Minute)
 		require.NoError(c.t, err)
 		var found micro.ServiceIdentity
 		require.NoError(c.t, json.Unmarshal(msg.Data, &found))

@@ -69,7 +69,7 @@ func TestWorlds_Two(t *testing.T) {
 
 	w.restart(withWorlds("a"))
 	require.Equal(t, handoff.Duplicate, w.switchWorld("a").send(wall).result.Status)
-	_, err := w.nc.Request(wire.Subject("b", wire.TownList), nil, 10*time.Second)
+	_, err := w.nc.Request(wire.Subject("b", wire.TownList), nil, time.Minute)
 	require.ErrorIs(t, err, nats.ErrNoResponders)
 	w.restart(withWorlds("a", "b"))
 	require.Equal(t, handoff.Duplicate, w.switchWorld("b").send(wall).result.Status)

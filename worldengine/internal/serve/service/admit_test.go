@@ -104,7 +104,7 @@ func TestShed_ServerFull(t *testing.T) {
 		})
 	}
 	for range 2 {
-		reply, err := replies.NextMsg(20 * time.Second)
+		reply, err := replies.NextMsg(time.Minute)
 		require.NoError(t, err)
 		require.Equal(t, "429", reply.Header.Get(wire.ErrorCodeHeader))
 		require.Equal(t, "50", reply.Header.Get(wire.RetryAfterHeader))

@@ -82,7 +82,7 @@ func TestEndpoint_Flood(t *testing.T) {
 		require.NoError(t, nc.PublishRequest("slow", replies.Subject, []byte(`{"townId":"a"}`)))
 	}
 	next := func() *nats.Msg {
-		reply, err := replies.NextMsg(20 * time.Second)
+		reply, err := replies.NextMsg(time.Minute)
 		require.NoError(t, err)
 		return reply
 	}
@@ -91,7 +91,7 @@ func TestEndpoint_Flood(t *testing.T) {
 		require.Equal(t, "429", refused.Get(wire.ErrorCodeHeader))
 		require.Equal(t, "50", refused.Get(wire.RetryAfterHeader))
 	}
-	reply, err := nc.Request("quick", nil, 20*time.Second)
+	reply, err := nc.Request("quick", nil, time.Minute)
 	require.NoError(t, err)
 	require.Equal(t, `"quick"`, string(reply.Data))
 	require.NoError(t, nc.PublishRequest("slow", replies.Subject, []byte(`{"townId":"b"}`)),
@@ -141,7 +141,7 @@ func TestService_Panics(t *testing.T) {
 			require.Zero(t, w.Overload().Held)
 			require.Zero(t, w.Overload().HeldBytes)
 			require.NoError(t, nc.Flush())
-			reply, err := replies.NextMsg(20 * time.Second)
+			reply, err := replies.NextMsg(time.Minute)
 			require.NoError(t, err)
 			require.Equal(t, row.status, reply.Header.Get(wire.ErrorCodeHeader))
 			pending, _, err := replies.Pending()
@@ -156,7 +156,7 @@ func TestService_Panics(t *testing.T) {
 			"defect": func(*World, *incoming) (any, error) { panic("a defect, on purpose") },
 		})
 		for range 20 {
-			reply, err := nc.Request("defect", []byte(`{"townId":"a"}`), 20*time.Second)
+			reply, err := nc.Request("defect", []byte(`{"townId":"a"}`), time.Minute)
 			require.NoError(t, err)
 			require.Equal(t, "500", reply.Header.Get(wire.ErrorCodeHeader))
 		}

@@ -32,7 +32,7 @@ func newService(t *testing.T) (*Service, *nats.Conn) {
 }
 
 func soon(t *testing.T) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }
@@ -40,7 +40,7 @@ func soon(t *testing.T) context.Context {
 // who returns the world that answers who.am.i on the subject of a world.
 func who(t *testing.T, nc *nats.Conn, world string) (string, error) {
 	t.Helper()
-	reply, err := nc.Request(wire.Subject(world, wire.WhoAmI), nil, 20*time.Second)
+	reply, err := nc.Request(wire.Subject(world, wire.WhoAmI), nil, time.Minute)
 	if err != nil {
 		return "", err
 	}
@@ -56,7 +56,7 @@ func TestService_OpenAndClose(t *testing.T) {
 	s, nc := newService(t)
 	_, err := who(t, nc, "a")
 	require.ErrorIs(t, err, nats.ErrNoResponders)
-	_, err = nc.Request("$SRV.PING", nil, 20*time.Second)
+	_, err = nc.Request("$SRV.PING", nil, time.Minute)
 	require.ErrorIs(t, err, nats.ErrNoResponders)
 	open := map[string]*World{}
 	for _, name := range []string{"a", "b", "a-b"} {
@@ -82,7 +82,7 @@ func TestService_OpenAndClose(t *testing.T) {
 	require.NoError(t, nc.PublishRequest("$SRV.PING."+protocol.ServiceName, inbox.Subject, nil))
 	for _, name := range []string{"a-b", "b"} {
 		var ping micro.Ping
-		msg, err := inbox.NextMsg(20 * time.Second)
+		msg, err := inbox.NextMsg(time.Minute)
 		require.NoError(t, err)
 		require.NoError(t, json.Unmarshal(msg.Data, &ping))
 		require.Equal(t, name, ping.Metadata[protocol.WorldMetadata])
@@ -119,12 +119,12 @@ func TestWorld_CloseUnderLoad(t *testing.T) {
 		}
 		done <- err
 	}()
-	require.Eventually(t, func() bool { return sent.Load() > requests/4 }, 20*time.Second,
+	require.Eventually(t, func() bool { return sent.Load() > requests/4 }, time.Minute,
 		50*time.Microsecond)
 	require.NoError(t, w.Close(soon(t)))
 	require.NoError(t, <-done)
 	for i := range requests {
-		_, err := replies.NextMsg(20 * time.Second) // an answer or, as a message, no responders
+		_, err := replies.NextMsg(time.Minute) // an answer or, as a message, no responders
 		if err != nil {
 			require.ErrorIs(t, err, nats.ErrNoResponders, "request %d", i)
 		}

@@ -173,7 +173,7 @@ func TestRaise_StreamDeleted(t *testing.T) {
 	require.Eventually(t, func() bool {
 		stream, err := w.js.Stream(t.Context(), layout.AlertStream("main"))
 		return err == nil && stream.CachedInfo().State.Msgs == 2
-	}, 20*time.Second, 10*time.Millisecond)
+	}, time.Minute, 10*time.Millisecond)
 	a.Close(t.Context())
 	require.Zero(t, a.Stats().AlertsLost)
 }

@@ -140,7 +140,7 @@ func TestRaiseFound_Later(t *testing.T) {
 		require.Equal(t, int64(len(left)), a.Stats().AlertsMore[runevents.InvalidTransition])
 		require.Eventually(t, func() bool {
 			return len(alertstest.Raised(t, w.js)) == (minute+1)*alerts.MaxPerTown
-		}, 20*time.Second, 5*time.Millisecond)
+		}, time.Minute, 5*time.Millisecond)
 		now = now.Add(time.Minute)
 	}
 	a.Close(t.Context())

@@ -91,7 +91,7 @@ func commit(t testing.TB, nc *nats.Conn, n int) {
 
 func ask(t testing.TB, nc *nats.Conn, verb, body string, reply any) {
 	t.Helper()
-	msg, err := nc.Request(wire.Subject("main", verb), []byte(body), 20*time.Second)
+	msg, err := nc.Request(wire.Subject("main", verb), []byte(body), time.Minute)
 	require.NoError(t, err)
 	require.Empty(t, msg.Header.Get("Nats-Service-Error-Code"), "%s", msg.Data)
 	require.NoError(t, json.Unmarshal(msg.Data, reply))

@@ -88,7 +88,7 @@ func backUpDuring(t testing.TB, nc *nats.Conn, dir string, work func()) *backup.
 	case <-begun:
 	case err := <-ended:
 		t.Fatalf("the copy ended without a chunk: %v", err)
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("the copy of the log does not begin")
 	}
 	work()

@@ -65,7 +65,7 @@ func (s *GroupedStore) await(t *testing.T, n int) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		return len(s.waiting) == n
-	}, 10*time.Second, time.Millisecond)
+	}, time.Minute, time.Millisecond)
 }
 
 // isIdle requires that all turns were returned.

@@ -215,11 +215,11 @@ func TestIndex_RewritesADeletedFile(t *testing.T) {
 	ix := open(t, l, dir)
 	path := filepath.Join(dir, "rows")
 	there := func() bool { _, err := os.Stat(path); return err == nil }
-	require.Eventually(t, there, 10*time.Second, 10*time.Millisecond)
+	require.Eventually(t, there, time.Minute, 10*time.Millisecond)
 	require.NoError(t, os.Remove(path))
 	m := l.append(g.message())
 	ix.Put(m.seq, m.subject, m.header)
-	require.Eventually(t, there, 10*time.Second, 10*time.Millisecond)
+	require.Eventually(t, there, time.Minute, 10*time.Millisecond)
 	requireFound(t, newOracle(l.messages), ix)
 	require.Equal(t, rebuilt(t, l), rowsOf(t, ix))
 }
@@ -337,7 +337,7 @@ func TestIndex_CompactsItselfWhenMostIsForgotten(t *testing.T) {
 	l.end, l.count = compactRows+1, 2
 	l.messages = []message{{compactRows + 1, layout.LogSubject("w", "t"), executed("last", "last", 1)}}
 	l.mu.Unlock()
-	require.Eventually(t, func() bool { return ix.Rows() == 1 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return ix.Rows() == 1 }, time.Minute, time.Millisecond)
 	require.EqualValues(t, compactRows+1, ix.Position())
 	require.NoError(t, ix.Close())
 }

@@ -42,11 +42,11 @@ func TestIndex_ReadsAGapNobodyWaitsFor(t *testing.T) {
 	l := randomLog(g, 1)
 	ix := open(t, l, "")
 	require.Eventually(t, func() bool { _, total := ix.Progress(); return total == 0 },
-		10*time.Second, time.Millisecond)
+		time.Minute, time.Millisecond)
 	l.append(g.message())
 	own := l.append(g.message())
 	ix.Put(own.seq, own.subject, own.header)
-	require.Eventually(t, func() bool { return ix.Position() == own.seq }, 10*time.Second,
+	require.Eventually(t, func() bool { return ix.Position() == own.seq }, time.Minute,
 		10*time.Millisecond)
 	require.NoError(t, ix.Close())
 }
@@ -100,7 +100,7 @@ func TestProgress_WhileBuilding(t *testing.T) {
 	require.Equal(t, []uint64{0, 20}, []uint64{done, total})
 	close(may)
 	require.Eventually(t, func() bool { _, total := ix.Progress(); return total == 0 },
-		10*time.Second, time.Millisecond)
+		time.Minute, time.Millisecond)
 	require.EqualValues(t, 20, ix.Position())
 	require.NoError(t, ix.Close())
 }
