@@ -244,9 +244,7 @@ func (c *cli) connect(options ...nats.Option) *nats.Conn {
 	if user := c.flags["user"]; user != "" {
 		options = append(options, nats.UserInfo(user, c.flags["password"]))
 	}
-	nc, err := nats.Connect(c.flags["server"], options...)
-	require.NoError(c.t, err)
-	c.t.Cleanup(nc.Close)
+	nc := natstest.Dial(c.t, c.flags["server"], options...)
 	return nc
 }
 
@@ -255,9 +253,7 @@ func (c *cli) connect(options ...nats.Option) *nats.Conn {
 func faked(t *testing.T, answers map[string]string) *cli {
 	t.Parallel()
 	ns := natstest.Start(t, &natsserver.Options{Username: "agent", Password: "secret"})
-	nc, err := nats.Connect(ns.ClientURL(), nats.UserInfo("agent", "secret"))
-	require.NoError(t, err)
-	t.Cleanup(nc.Close)
+	nc := natstest.Dial(t, ns.ClientURL(), nats.UserInfo("agent", "secret"))
 	for verb, body := range answers {
 		reply := &nats.Msg{Data: []byte(body), Header: nats.Header{}}
 		if body != "" && body[0] >= '0' && body[0] <= '9' {

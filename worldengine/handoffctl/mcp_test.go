@@ -407,11 +407,9 @@ type slowGame struct {
 
 func startSlowGame(t *testing.T, c *cli) *slowGame {
 	t.Helper()
-	nc, err := nats.Connect(c.flags["server"])
-	require.NoError(t, err)
-	t.Cleanup(nc.Close)
+	nc := natstest.Dial(t, c.flags["server"])
 	g := &slowGame{make(chan struct{}, 9), make(chan struct{})}
-	_, err = nc.Subscribe(wire.ApplySubject(wire.DefaultWorld, "*"), func(msg *nats.Msg) {
+	_, err := nc.Subscribe(wire.ApplySubject(wire.DefaultWorld, "*"), func(msg *nats.Msg) {
 		command, err := apply.ParseCommand(msg.Data, schemas.Limits{})
 		if !assert.NoError(t, err) {
 			return

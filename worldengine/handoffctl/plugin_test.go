@@ -327,9 +327,7 @@ func TestPluginCheck_Listen(t *testing.T) {
 	r := c.background(check("t", "--listen", "127.0.0.1:0")...)
 	r.says(&r.errs, "the check begins when the plugin is there")
 	url := regexp.MustCompile(`listening (nats://\S+)`).FindStringSubmatch(r.errs.String())[1]
-	nc, err := nats.Connect(url)
-	require.NoError(t, err)
-	t.Cleanup(nc.Close)
+	nc := natstest.Dial(t, url)
 	p, err := plugin.Serve(nc, plugin.Config{
 		World: "main", Towns: []string{"t"}, Memory: plugin.NewVolatileMemory(),
 		Apply: func(_ context.Context, c *apply.Command) (apply.Answer, error) { return apply.Done(c), nil },

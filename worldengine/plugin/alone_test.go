@@ -22,9 +22,7 @@ func TestPlugin_AloneAfterReconnect(t *testing.T) {
 	t.Parallel()
 	ns := natstest.Start(t, &natsserver.Options{})
 	connect := func(name string) *engine {
-		nc, err := nats.Connect(ns.ClientURL(), nats.Name(name), nats.ReconnectWait(10*time.Millisecond))
-		require.NoError(t, err)
-		t.Cleanup(nc.Close)
+		nc := natstest.Dial(t, ns.ClientURL(), nats.Name(name), nats.ReconnectWait(10*time.Millisecond))
 		return &engine{t: t, nc: nc}
 	}
 	log := &natstest.Buffer{}

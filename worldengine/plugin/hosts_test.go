@@ -57,10 +57,8 @@ func TestHosts_WithoutTheRight(t *testing.T) {
 		}},
 	}})
 	connect := func(user string) *engine {
-		nc, err := nats.Connect(ns.ClientURL(), nats.UserInfo(user, "p"), nats.Name("of "+user),
+		nc := natstest.Dial(t, ns.ClientURL(), nats.UserInfo(user, "p"), nats.Name("of "+user),
 			nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
-		require.NoError(t, err)
-		t.Cleanup(nc.Close)
 		return &engine{t: t, nc: nc}
 	}
 	old, young, g := connect("old"), connect("new"), newGame()
@@ -86,9 +84,7 @@ func TestHosts_WithoutTheRight(t *testing.T) {
 func TestOtherHosts_AtOneMoment(t *testing.T) {
 	t.Parallel()
 	e := newEngine(t)
-	other, err := nats.Connect(e.nc.ConnectedUrl(), nats.Name("other"), nats.UseOldRequestStyle())
-	require.NoError(t, err)
-	t.Cleanup(other.Close)
+	other := natstest.Dial(t, e.nc.ConnectedUrl(), nats.Name("other"), nats.UseOldRequestStyle())
 	hosts := func(nc *nats.Conn, towns ...string) []plugin.Host {
 		found, err := plugin.OtherHosts(t.Context(), nc, "main", towns...)
 		require.NoError(t, err)
@@ -96,7 +92,7 @@ func TestOtherHosts_AtOneMoment(t *testing.T) {
 	}
 	require.Empty(t, hosts(e.nc, "a"))
 	require.Empty(t, hosts(other, "a"))
-	_, err = plugin.AnswerHosts(other, "main", "a", "b", "c", "d")
+	_, err := plugin.AnswerHosts(other, "main", "a", "b", "c", "d")
 	require.NoError(t, err)
 	require.Empty(t, hosts(other, "a", "b", "c", "d"), "it does not find itself")
 	_, err = plugin.AnswerHosts(e.nc, "main", "a")

@@ -124,13 +124,11 @@ func TestServe_ForbiddenSubscription(t *testing.T) {
 					"worldengine.v1.main.apply.mine"}},
 			}}},
 	})
-	nc, err := nats.Connect(ns.ClientURL(), nats.UserInfo("frontier", "secret"),
+	nc := natstest.Dial(t, ns.ClientURL(), nats.UserInfo("frontier", "secret"),
 		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
-	require.NoError(t, err)
-	t.Cleanup(nc.Close)
 	e := &engine{t, nc}
 	config := plugin.Config{Apply: newGame().apply, Memory: plugin.NewVolatileMemory()}
-	_, err = plugin.Serve(nc, config)
+	_, err := plugin.Serve(nc, config)
 	require.ErrorIs(t, err, plugin.ErrSubscribe)
 	require.ErrorContains(t, err, `"worldengine.v1.main.apply.*"`)
 	config.Towns = []string{"mine"}

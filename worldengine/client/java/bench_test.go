@@ -88,8 +88,7 @@ func goKit(t testing.TB, nc *nats.Conn) func() {
 	t.Helper()
 	memory, err := gokit.OpenFile(filepath.Join(t.TempDir(), "memory"), gokit.FileConfig{})
 	require.NoError(t, err)
-	game, err := nats.Connect(nc.ConnectedUrl())
-	require.NoError(t, err)
+	game := natstest.Dial(t, nc.ConnectedUrl())
 	p, err := gokit.Serve(game, gokit.Config{
 		Towns: townsOf("go"), Memory: memory, Concurrency: benchTowns, Logger: slog.New(slog.DiscardHandler),
 		Apply: func(_ context.Context, c *apply.Command) (apply.Answer, error) { return apply.Done(c), nil },

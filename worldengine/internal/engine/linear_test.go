@@ -88,9 +88,7 @@ type served struct {
 func (r *linearRun) newWriter() *writer {
 	w := &writer{worlds: map[*linearRun]*served{}}
 	for range 3 {
-		nc, err := nats.Connect(r.url)
-		require.NoError(r.t, err)
-		r.t.Cleanup(nc.Close)
+		nc := natstest.Dial(r.t, r.url)
 		w.conns = append(w.conns, nc)
 	}
 	w.service = service.New([]service.Listener{{Requests: w.conns[2], Replies: w.conns[0],
@@ -179,10 +177,7 @@ func (r *linearRun) call(seed uint64) (wait func()) {
 	clients := new(sync.WaitGroup)
 	for id := range linearClients {
 		c := &linearClient{linearRun: r, id: id, random: rand.New(rand.NewPCG(seed, uint64(id)))}
-		var err error
-		c.nc, err = nats.Connect(r.url)
-		require.NoError(r.t, err)
-		r.t.Cleanup(c.nc.Close)
+		c.nc = natstest.Dial(r.t, r.url)
 		clients.Go(c.work)
 	}
 	return clients.Wait

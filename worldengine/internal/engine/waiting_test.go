@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
@@ -51,8 +50,7 @@ func proposed(t *testing.T) (*handoff.Handoff, town.State) {
 func TestEngine_RunThatADeadServerLeft(t *testing.T) {
 	t.Parallel()
 	nc := natstest.Connect(t)
-	dying, err := nats.Connect(nc.ConnectedUrl())
-	require.NoError(t, err)
+	dying := natstest.Dial(t, nc.ConnectedUrl())
 	first, err := Open(t.Context(), dying, dying,
 		Config{PauseTimeout: time.Hour, Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)

@@ -121,9 +121,7 @@ func TestCheck_Restart(t *testing.T) {
 func TestCheck_RestartTwice(t *testing.T) {
 	t.Parallel()
 	nc := natstest.Connect(t)
-	game, err := nats.Connect(nc.ConnectedUrl())
-	require.NoError(t, err)
-	t.Cleanup(game.Close)
+	game := natstest.Dial(t, nc.ConnectedUrl())
 	memory := plugin.NewVolatileMemory()
 	start := func() func() {
 		return serve(t, game, memory, func(_ context.Context, c *apply.Command) (apply.Answer, error) {

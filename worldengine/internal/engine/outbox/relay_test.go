@@ -142,10 +142,8 @@ func TestRelay_NATSRestarts(t *testing.T) {
 	t.Parallel()
 	options := &natsserver.Options{JetStream: true, StoreDir: t.TempDir()}
 	server := natstest.Run(t, options)
-	nc, err := nats.Connect(server.ClientURL(), nats.MaxReconnects(-1),
+	nc := natstest.Dial(t, server.ClientURL(), nats.MaxReconnects(-1),
 		nats.ReconnectWait(20*time.Millisecond))
-	require.NoError(t, err)
-	t.Cleanup(nc.Close)
 	w := replicatedOn(t, nc, 1)
 	w.write(0, 40)
 	s, _ := w.run(impatient)
@@ -211,9 +209,7 @@ func TestRelay_LargeMessages(t *testing.T) {
 		w.large[logPosition{uint64(n + 1), 0}] = size
 	}
 	w.write(0, messages)
-	nc, err := nats.Connect(w.nc.ConnectedUrl(), nats.NoReconnect())
-	require.NoError(t, err)
-	t.Cleanup(nc.Close)
+	nc := natstest.Dial(t, w.nc.ConnectedUrl(), nats.NoReconnect())
 	w.nc = nc
 	s, _ := w.run()
 	w.wait(s, messages)

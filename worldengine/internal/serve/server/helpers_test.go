@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"slices"
@@ -164,17 +163,9 @@ func connect(t testing.TB, srv *server.Server) *client {
 	return &client{t: t, nc: connected(t, srv.URL()), world: wire.DefaultWorld}
 }
 
-// dial connects, again if a busy machine needs longer than the bound of a login.
-func dial(url string, options ...nats.Option) (nc *nats.Conn, err error) {
-	options = append([]nats.Option{nats.Timeout(20 * time.Second),
-		nats.ReconnectWait(100 * time.Millisecond)}, options...)
-	for range 5 {
-		nc, err = nats.Connect(url, options...)
-		if err == nil || !errors.Is(err, io.EOF) && !strings.Contains(err.Error(), "Authentication Timeout") {
-			break
-		}
-	}
-	return nc, err
+// dial connects, and soon again when the connection is lost.
+func dial(url string, options ...nats.Option) (*nats.Conn, error) {
+	return natstest.TryDial(url, append([]nats.Option{nats.ReconnectWait(100 * time.Millisecond)}, options...)...)
 }
 
 // connected connects, and closes the connection with the test.

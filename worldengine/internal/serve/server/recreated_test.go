@@ -16,6 +16,7 @@ import (
 	"worldengine/worldengine/internal/serve/server"
 	"worldengine/worldengine/internal/serve/server/servertest"
 	"worldengine/worldengine/internal/store/lease"
+	"worldengine/worldengine/internal/testkit/natstest"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
@@ -176,9 +177,7 @@ func TestWorlds_GrantedSideBySide(t *testing.T) {
 func TestWorlds_MakerEnds(t *testing.T) {
 	t.Parallel()
 	node := startExternal(t)
-	nc, err := nats.Connect(node.url())
-	require.NoError(t, err)
-	t.Cleanup(nc.Close)
+	nc := natstest.Dial(t, node.url())
 	js, err := jetstream.New(nc)
 	require.NoError(t, err)
 	maker := lease.Elector{JetStream: js, World: "b", Holder: "maker", Logger: quiet()}

@@ -23,8 +23,7 @@ import (
 func newService(t *testing.T) (*Service, *nats.Conn) {
 	t.Helper()
 	client, throttle := natstest.Connect(t), new(Throttle)
-	nc, err := nats.Connect(client.ConnectedUrl(), nats.SetCustomDialer(wrapping{throttle}))
-	require.NoError(t, err)
+	nc := natstest.Dial(t, client.ConnectedUrl(), nats.SetCustomDialer(wrapping{throttle}))
 	s := New([]Listener{{Requests: nc, Replies: client, Throttle: throttle}},
 		Config{Logger: slog.New(slog.DiscardHandler)})
 	t.Cleanup(func() { require.NoError(t, s.Stop(soon(t))) })

@@ -74,9 +74,7 @@ func backUpDuring(t testing.TB, nc *nats.Conn, dir string, work func()) *backup.
 	})
 	require.NoError(t, err)
 	require.NoError(t, nc.Flush())
-	through, err := nats.Connect("nats://" + proxy.Address())
-	require.NoError(t, err)
-	defer through.Close()
+	through := natstest.Dial(t, "nats://"+proxy.Address())
 	var m *backup.Manifest
 	ended := make(chan error, 1)
 	go func() {

@@ -87,10 +87,8 @@ func newLossy(t *testing.T, of trouble, appends int64) (l *Log, direct Store) {
 	stream, err := js.CreateStream(t.Context(), StreamConfig("main", 1))
 	require.NoError(t, err)
 	link := &lossyLink{trouble: of, released: make(chan struct{})}
-	over, err := nats.Connect(nc.ConnectedUrl(), nats.SetCustomDialer(link),
+	over := natstest.Dial(t, nc.ConnectedUrl(), nats.SetCustomDialer(link),
 		nats.ReconnectWait(10*time.Millisecond), nats.MaxReconnects(-1))
-	require.NoError(t, err)
-	t.Cleanup(over.Close)
 	js, err = jetstream.New(over)
 	require.NoError(t, err)
 	seen, err := js.Stream(t.Context(), layout.LogStream("main"))

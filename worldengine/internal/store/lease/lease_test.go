@@ -24,9 +24,7 @@ func TestMain(m *testing.M) { natstest.Main(m, 8) }
 // newLease returns the lease of the world main for one more server.
 func newLease(t *testing.T, url string) *lease.Elector {
 	t.Helper()
-	nc, err := nats.Connect(url, nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond))
-	require.NoError(t, err)
-	t.Cleanup(nc.Close)
+	nc := natstest.Dial(t, url, nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond))
 	js, err := jetstream.New(nc)
 	require.NoError(t, err)
 	return &lease.Elector{JetStream: js, World: "main", Holder: nuid.Next(),

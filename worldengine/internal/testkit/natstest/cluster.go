@@ -48,11 +48,7 @@ func StartCluster(t testing.TB) *Cluster {
 			Stop(node)
 		}
 	})
-	var err error
-	c.Conn, err = nats.Connect(strings.Join(urls, ","), nats.MaxReconnects(-1),
-		nats.ReconnectWait(20*time.Millisecond))
-	require.NoError(t, err)
-	t.Cleanup(c.Conn.Close)
+	c.Conn = Dial(t, strings.Join(urls, ","), nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond))
 	require.Eventually(t, c.whole, time.Minute, 20*time.Millisecond, "the cluster has a leader")
 	return c
 }

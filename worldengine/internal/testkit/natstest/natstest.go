@@ -4,10 +4,12 @@ package natstest
 import (
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -106,8 +108,28 @@ func Connect(t testing.TB, change ...func(*natsserver.Options)) *nats.Conn {
 	for _, c := range change {
 		c(options)
 	}
-	nc, err := nats.Connect(Start(t, options).ClientURL())
+	return Dial(t, Start(t, options).ClientURL())
+}
+
+// Dial connects to a server. The connection ends with the test.
+func Dial(t testing.TB, url string, options ...nats.Option) *nats.Conn {
+	t.Helper()
+	nc, err := TryDial(url, options...)
 	require.NoError(t, err)
 	t.Cleanup(nc.Close)
 	return nc
+}
+
+// TryDial connects to a server, which may refuse that, and again if a busy machine takes longer than NATS lets a
+// connection sign in.
+func TryDial(url string, options ...nats.Option) (nc *nats.Conn, err error) {
+	options = append([]nats.Option{nats.Timeout(20 * time.Second)}, options...)
+	for range 5 {
+		nc, err = nats.Connect(url, options...)
+		if err == nil || !errors.Is(err, io.EOF) && !strings.Contains(err.Error(), "Authentication Timeout") &&
+			!strings.Contains(err.Error(), "got 'PING'") { // NATS asks after 2 s whether the client is there
+			break
+		}
+	}
+	return nc, err
 }

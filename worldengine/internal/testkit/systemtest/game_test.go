@@ -28,6 +28,7 @@ import (
 	"worldengine/worldengine/internal/store/fsck"
 	"worldengine/worldengine/internal/store/records"
 	"worldengine/worldengine/internal/store/worldsettings"
+	"worldengine/worldengine/internal/testkit/natstest"
 	"worldengine/worldengine/wire"
 )
 
@@ -42,10 +43,8 @@ func outside() engine.Config {
 // plugin answers for all towns of a world until the test ends, or its connection does.
 func (w *checkedWorld) plugin(answer func(*apply.Command) apply.Answer) {
 	w.t.Helper()
-	nc, err := nats.Connect(w.URL())
-	require.NoError(w.t, err)
-	w.t.Cleanup(nc.Close)
-	_, err = nc.Subscribe(wire.ApplySubject("main", "*"), func(msg *nats.Msg) {
+	nc := natstest.Dial(w.t, w.URL())
+	_, err := nc.Subscribe(wire.ApplySubject("main", "*"), func(msg *nats.Msg) {
 		command, err := apply.ParseCommand(msg.Data, schemas.Limits{})
 		if err != nil {
 			w.t.Errorf("not a command: %v", err)

@@ -100,10 +100,7 @@ func (w *World) Restart(change ...Change) {
 // Connect connects to the server until the test ends.
 func (w *World) Connect(options ...nats.Option) *nats.Conn {
 	w.t.Helper()
-	nc, err := nats.Connect(w.URL(), append([]nats.Option{nats.MaxReconnects(-1)}, options...)...)
-	require.NoError(w.t, err)
-	w.t.Cleanup(nc.Close)
-	return nc
+	return natstest.Dial(w.t, w.URL(), append([]nats.Option{nats.MaxReconnects(-1)}, options...)...)
 }
 
 // Client returns a client of the default world, which may wait long for answers.
