@@ -113,14 +113,18 @@ func subjectToken(name string) string {
 }
 
 // Connect connects to the comma-separated servers of urls, under a name that the server's operator
-// sees. more options come last and win.
+// sees, and again if that took too long to sign in. more options come last and win.
 func (o Options) Connect(urls, name string, more ...nats.Option) (*nats.Conn, error) {
 	options, err := o.natsOptions()
 	if err != nil {
 		return nil, err
 	}
 	options = append(options, nats.Name(name))
-	nc, err := nats.Connect(urls, append(options, more...)...)
+	options = append(options, more...)
+	nc, err := nats.Connect(urls, options...)
+	for tries := 1; isLate(err) && tries < signInTries; tries++ {
+		nc, err = nats.Connect(urls, options...)
+	}
 	var unreadable *url.Error
 	if errors.As(err, &unreadable) {
 		err = unreadable.Err // without the URL, which may have a password
@@ -129,6 +133,16 @@ func (o Options) Connect(urls, name string, more ...nats.Option) (*nats.Conn, er
 		return nil, fmt.Errorf("natsconn: cannot connect to %s: %w", RedactURLs(urls), err)
 	}
 	return nc, nil
+}
+
+// signInTries is how often a connection that is late is tried.
+const signInTries = 4
+
+// isLate reports whether an error of connecting means that the machine is too busy: NATS gives a connection a few
+// seconds to sign in, and after two it asks whether the connection is there, which the client takes for an error.
+func isLate(err error) bool {
+	return err != nil && (strings.Contains(err.Error(), "Authentication Timeout") ||
+		strings.Contains(err.Error(), "expected 'PONG', got 'PING'"))
 }
 
 func (o Options) natsOptions() ([]nats.Option, error) {

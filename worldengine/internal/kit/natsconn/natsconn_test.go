@@ -1,8 +1,11 @@
 package natsconn
 
 import (
+	"bufio"
 	"crypto/tls"
 	"crypto/x509"
+	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"testing"
@@ -69,6 +72,30 @@ func TestOptions_Connect(t *testing.T) {
 	}
 	_, err = Options{TLSCert: certFile}.Connect("nats://127.0.0.1:1", "test")
 	require.ErrorContains(t, err, "--tlskey")
+}
+
+// A connection that was late to sign in is tried again.
+func TestOptions_ConnectLate(t *testing.T) {
+	t.Parallel()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = listener.Close() })
+	go func() {
+		for _, answer := range []string{"-ERR 'Authentication Timeout'", "PING", "PONG"} {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			t.Cleanup(func() { _ = conn.Close() })
+			_, _ = io.WriteString(conn, `INFO {"server_id":"late","max_payload":1024}`+"\r\n")
+			for lines := bufio.NewScanner(conn); lines.Scan() && lines.Text() != "PING"; {
+			}
+			_, _ = io.WriteString(conn, answer+"\r\n")
+		}
+	}()
+	nc, err := Options{}.Connect("nats://"+listener.Addr().String(), "test")
+	require.NoError(t, err)
+	nc.Close()
 }
 
 // startNATS starts a server with options.
