@@ -197,6 +197,7 @@ func TestRequest_NoAnswer(t *testing.T) {
 	cancel()
 	c.Timeout = 20 * time.Millisecond
 	requireCode(t.Context(), "TIMEOUT", "no answer to handoff within 20ms; the request may have")
+	c.Timeout = time.Minute
 	c.Conn.Close()
 	requireCode(t.Context(), "CONNECTION", "the connection is closed")
 }

@@ -291,7 +291,7 @@ func hosting(
 // check is the command that checks the plugin of a town.
 func check(townID string, args ...string) []string {
 	subject := wire.ApplySubject("main", wire.TownToken(townID))
-	return append([]string{"plugin", "check", "--within", "3s", subject}, args...)
+	return append([]string{"plugin", "check", "--within", "10s", subject}, args...)
 }
 
 // A wrong argument is a mistake of the command line, and no fault of the plugin.
