@@ -3,6 +3,7 @@
 package natsconn
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -143,6 +144,17 @@ const signInTries = 4
 func isLate(err error) bool {
 	return err != nil && (strings.Contains(err.Error(), "Authentication Timeout") ||
 		strings.Contains(err.Error(), "expected 'PONG', got 'PING'"))
+}
+
+// Flush waits until NATS has what was sent on a connection, and again if the connection was lost meanwhile.
+// ctx must have a deadline.
+func Flush(ctx context.Context, nc *nats.Conn) error {
+	for {
+		err := nc.FlushWithContext(ctx)
+		if !errors.Is(err, nats.ErrConnectionClosed) || nc.IsClosed() {
+			return err
+		}
+	}
 }
 
 func (o Options) natsOptions() ([]nats.Option, error) {

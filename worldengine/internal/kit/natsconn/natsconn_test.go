@@ -2,6 +2,7 @@ package natsconn
 
 import (
 	"bufio"
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"io"
@@ -9,8 +10,10 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	natsserver "github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
 	"worldengine/worldengine/internal/testkit/natstest"
@@ -96,6 +99,28 @@ func TestOptions_ConnectLate(t *testing.T) {
 	nc, err := Options{}.Connect("nats://"+listener.Addr().String(), "test")
 	require.NoError(t, err)
 	nc.Close()
+}
+
+// A flush outlasts the loss of the connection, and not its end.
+func TestFlush(t *testing.T) {
+	t.Parallel()
+	ns := natstest.Start(t, &natsserver.Options{})
+	link := natstest.NewProxy(t, ns.Addr().String())
+	nc := natstest.Dial(t, "nats://"+link.Address(), nats.MaxReconnects(-1), nats.ReconnectWait(10*time.Millisecond))
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	link.Cut(true)
+	flushed := make(chan error, 1)
+	go func() { flushed <- Flush(ctx, nc) }()
+	require.Eventually(t, func() bool {
+		buffered, err := nc.Buffered()
+		return err == nil && buffered == 0
+	}, time.Minute, 10*time.Millisecond)
+	link.Drop()
+	link.Cut(false)
+	require.NoError(t, <-flushed)
+	nc.Close()
+	require.ErrorIs(t, Flush(ctx, nc), nats.ErrConnectionClosed)
 }
 
 // startNATS starts a server with options.

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"worldengine/worldengine/internal/kit/layout"
+	"worldengine/worldengine/internal/kit/natsconn"
 	"worldengine/worldengine/internal/serve/service"
 	"worldengine/worldengine/internal/store/lease"
 	"worldengine/worldengine/internal/store/streamdirs"
@@ -214,7 +215,7 @@ func (w *World) pluginConnected(ctx context.Context) (bool, error) {
 func (ws *Worlds) delete(ctx context.Context, world string, held *lease.Lease) error {
 	err := ws.shared.Conn.Publish(layout.RemovedSubject(world), []byte(world))
 	if err == nil {
-		err = ws.shared.Conn.FlushWithContext(ctx)
+		err = natsconn.Flush(ctx, ws.shared.Conn)
 	}
 	if err == nil && ws.shared.Embedded != nil {
 		err = os.RemoveAll(ws.shared.Embedded.IndexDir(world))
@@ -224,7 +225,7 @@ func (ws *Worlds) delete(ctx context.Context, world string, held *lease.Lease) e
 	}), layout.LogStream(world))
 	for _, name := range streams {
 		if err == nil && held != nil && !held.Valid() { // this process was suspended
-			err = errors.New("another server may have become its writer")
+			err = fmt.Errorf("%w: another server may have become its writer", service.ErrWorldNotServed)
 		}
 		if err == nil {
 			err = ignoreMissing(ws.shared.JetStream.DeleteStream(ctx, name))

@@ -12,6 +12,7 @@ import (
 
 	"worldengine/worldengine/internal/engine"
 	"worldengine/worldengine/internal/kit/layout"
+	"worldengine/worldengine/internal/kit/natsconn"
 	"worldengine/worldengine/internal/serve/service"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/lease"
@@ -152,7 +153,7 @@ func (w *World) finish(ctx context.Context, t *tenure) (err error) {
 		if nc == nil {
 			continue
 		}
-		if flushErr := nc.FlushWithContext(ctx); flushErr != nil {
+		if flushErr := natsconn.Flush(ctx, nc); flushErr != nil {
 			err = errors.Join(err, fmt.Errorf("hosting: last answers: %w", flushErr))
 		}
 	}

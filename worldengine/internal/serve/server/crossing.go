@@ -55,7 +55,7 @@ func (s *Server) tryCrossing(ctx context.Context) error {
 			defer func() { _ = sub.Unsubscribe() }() // fails only when the connection is gone
 		}
 	}
-	if err := s.shared.Conn.FlushWithContext(ctx); err != nil {
+	if err := natsconn.Flush(ctx, s.shared.Conn); err != nil {
 		return fmt.Errorf("server: crossing: %w", err)
 	}
 	probe := `{"probe":"` + nuid.Next() + `"}`

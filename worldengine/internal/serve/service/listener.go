@@ -6,6 +6,8 @@ import (
 	"fmt"
 
 	"github.com/nats-io/nats.go"
+
+	"worldengine/worldengine/internal/kit/natsconn"
 )
 
 // Listener is a NATS account in which a service receives requests and answers them.
@@ -52,7 +54,7 @@ func (s *Service) receive(listener *Listener, e *endpoint, msg *nats.Msg) {
 
 // drainArrivals returns when all requests that NATS has sent to the listener are handled.
 func (l *Listener) drainArrivals(ctx context.Context, s *Service) error {
-	if err := l.Requests.FlushWithContext(ctx); err != nil && !l.Requests.IsClosed() {
+	if err := natsconn.Flush(ctx, l.Requests); err != nil && !l.Requests.IsClosed() {
 		return err
 	}
 	for _, arrivals := range l.arrivals {

@@ -16,6 +16,7 @@ import (
 
 	"worldengine/worldengine/internal/engine"
 	"worldengine/worldengine/internal/kit/layout"
+	"worldengine/worldengine/internal/kit/natsconn"
 	"worldengine/worldengine/internal/serve/metrics"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
@@ -154,9 +155,11 @@ func (w *World) subscribe() error {
 	if err := w.announce(); err != nil {
 		return err
 	}
+	ctx, cancel := context.WithTimeout(w.ctx, closeTimeout)
+	defer cancel()
 	for i := range w.listeners {
 		// NATS must know the subscriptions before the caller reports that the world is served.
-		if err := w.listeners[i].Requests.Flush(); err != nil {
+		if err := natsconn.Flush(ctx, w.listeners[i].Requests); err != nil {
 			return fmt.Errorf("service: the endpoints cannot be announced: %w", err)
 		}
 	}
