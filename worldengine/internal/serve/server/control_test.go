@@ -125,6 +125,7 @@ func TestPause_Repetition(t *testing.T) {
 	first := c.sendLater(c.wall(at))
 	c.paused("t", 1)
 	again := c.sendLater(c.wall(at))
+	c.awaitStatus(func(s messages.WorldReport) bool { return s.Waiting == 2 })
 	c.signal("control.resume", townRequest("t"))
 	executed, duplicate := c.resultOf(<-first), c.resultOf(<-again)
 	require.Equal(t, handoff.Executed, executed.result.Status)

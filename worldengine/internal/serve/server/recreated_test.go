@@ -50,7 +50,7 @@ func TestWorlds_MadeAnewForAll(t *testing.T) {
 	have("a")
 	c.makeWorld("b")
 	have("a", "b")
-	stop(t, start(t, join, withWorlds("c")))
+	serveOnce(t, join, "c")
 	require.NotContains(t, servers[0].Worlds(), "c")
 }
 
@@ -181,7 +181,7 @@ func TestWorlds_MakerEnds(t *testing.T) {
 	js, err := jetstream.New(nc)
 	require.NoError(t, err)
 	maker := lease.Elector{JetStream: js, World: "b", Holder: "maker", Logger: quiet()}
-	held, err := maker.Try(t.Context())
+	held, err := maker.Acquire(t.Context())
 	require.NoError(t, err)
 	srv := start(t, func(c *server.Config) { c.External.URL = node.url() }, withWorlds("a", "b"))
 	eventually(t, func() bool { return srv.EngineOf("a") != nil })

@@ -249,7 +249,7 @@ func TestWorldStatus(t *testing.T) {
 	got := c.send(c.salvage(asking, "scarcity"))
 	c.sendLater(c.wall(absent))
 	s := c.awaitStatus(func(s messages.WorldReport) bool {
-		return s.States.NoPlugin == 1 && s.Alerts.Count[runevents.P2] == 1 && s.PluginsAbsent[0].Attempt > 0
+		return s.States.NoPlugin == 1 && s.States.Applying == 1 && s.Alerts.Count[runevents.P2] == 1 && s.PluginsAbsent[0].Attempt > 0
 	})
 	require.Equal(t, messages.TownStates{Paused: 1, Applying: 1, NoPlugin: 1, Waiting: 1}, s.States)
 	require.Equal(t, []any{4, false, "RUNNING", "ada", "repairs"},

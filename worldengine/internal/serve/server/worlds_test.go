@@ -39,6 +39,16 @@ func serves(t testing.TB, srv *server.Server, world string) {
 	eventually(t, func() bool { return srv.ReadyOf(world) == nil })
 }
 
+// serveOnce makes worlds by a server that ends once it serves them.
+func serveOnce(t testing.TB, join func(*server.Config), worlds ...string) {
+	t.Helper()
+	srv := start(t, join, withWorlds(worlds...))
+	for _, world := range worlds {
+		serves(t, srv, world)
+	}
+	stop(t, srv)
+}
+
 // refusal waits until a server says why it does not serve a world, and returns the reason.
 func refusal(t testing.TB, srv *server.Server, world string) (why string) {
 	t.Helper()
@@ -112,7 +122,7 @@ func TestWorlds_OneFails(t *testing.T) {
 	t.Parallel()
 	node, log := startExternal(t), &natstest.Buffer{}
 	join := func(c *server.Config) { c.External.URL = node.url() }
-	stop(t, start(t, join, withWorlds("good", "bad")))
+	serveOnce(t, join, "good", "bad")
 	js, err := jetstream.New(connected(t, node.url()))
 	require.NoError(t, err)
 	makeLaterVersion(t, js, "bad")
@@ -202,10 +212,10 @@ func TestWorlds_All(t *testing.T) {
 	t.Parallel()
 	node := startExternal(t)
 	join := func(c *server.Config) { c.External.URL = node.url() }
-	stop(t, start(t, join, withWorlds("old")))
+	serveOnce(t, join, "old")
 	srv := start(t, join, allWorlds)
 	serves(t, srv, "old")
-	stop(t, start(t, join, withWorlds("new")))
+	serveOnce(t, join, "new")
 	serves(t, srv, "new")
 	connect(t, srv).switchWorld("new").putTown("t")
 	require.Equal(t, []string{"new", "old"}, srv.Worlds())
@@ -246,7 +256,11 @@ func TestWorlds_CreateAndRemove(t *testing.T) {
 			w.switchWorld("new").putTown("t")
 			w.switchWorld("new").rouse()
 
-			list := call[messages.Worlds](w.client, "worlds.list", members{})
+			var list messages.Worlds
+			eventually(t, func() bool { // a writer is listed when it has announced itself
+				list = call[messages.Worlds](w.client, "worlds.list", members{})
+				return !slices.ContainsFunc(list.Worlds, func(w messages.ListedWorld) bool { return w.Writer == nil })
+			})
 			require.Equal(t, 2, list.Total)
 			require.Equal(t, []string{"main", "new"}, []string{list.Worlds[0].World, list.Worlds[1].World})
 			of := list.Worlds[1]
@@ -354,7 +368,7 @@ func TestWorlds_Unserved(t *testing.T) {
 	t.Parallel()
 	node := startExternal(t)
 	join := func(c *server.Config) { c.External.URL = node.url() }
-	stop(t, start(t, join, withWorlds("left")))
+	serveOnce(t, join, "left")
 	c := connect(t, start(t, join, withWorlds("main")))
 	list := call[messages.Worlds](c, "worlds.list", members{"world": "left"})
 	require.Equal(t, 1, list.Total)

@@ -195,7 +195,7 @@ func TestWorlds_AccountFull(t *testing.T) {
 	address := natsOf(t, "accounts: {A: {jetstream: {max_streams: 9}, users: [{user: a, password: a}]}}\n"+
 		"no_auth_user: a\n")
 	join := func(c *server.Config) { c.External.URL = address }
-	stop(t, start(t, join, withWorlds("good")))
+	serveOnce(t, join, "good")
 	js, err := jetstream.New(connected(t, address))
 	require.NoError(t, err)
 	others := []string{}
