@@ -146,7 +146,7 @@ func isLate(err error) bool {
 		strings.Contains(err.Error(), "expected 'PONG', got 'PING'"))
 }
 
-// Flush waits until NATS has what was sent on a connection, and again if the connection was lost meanwhile.
+// Flush waits until NATS has the bytes that a connection has sent, and again if the connection was lost meanwhile.
 // ctx must have a deadline.
 func Flush(ctx context.Context, nc *nats.Conn) error {
 	for {
