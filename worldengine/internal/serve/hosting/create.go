@@ -91,20 +91,17 @@ func (ws *Worlds) askToCreate(
 	if err != nil {
 		return made, err
 	}
-	answer, err := ws.shared.Conn.RequestWithContext(ctx, layout.CreateSubject(request.World), asked)
+	answer, err := ws.askPeer(ctx, &nats.Msg{Subject: layout.CreateSubject(request.World), Data: asked},
+		"the server that is to make it did not answer", "the server that is to serve the world could not make it")
 	switch {
 	case errors.Is(err, nats.ErrNoResponders):
 		// The user may not know of the worlds that servers do serve.
 		return made, fmt.Errorf("%w: each server serves the worlds alone with which it was started: start "+
 			"handoffd with --worlds all, or with --world %s too", service.ErrWorldNotServed, request.World)
 	case err != nil:
-		return made, fmt.Errorf("%w: the server that is to make it did not answer: %w",
-			service.ErrWorldNotServed, err)
-	}
-	if err := failureIn(answer, "the server that is to serve the world could not make it"); err != nil {
 		return made, err
 	}
-	return made, json.Unmarshal(answer.Data, &made)
+	return made, json.Unmarshal(answer, &made)
 }
 
 // creators is the queue group of the servers that are asked to make a world.

@@ -46,15 +46,7 @@ func (ws *Worlds) List(
 		list.Next = names[page.Limit-1]
 	}
 	list.Worlds = make([]messages.ListedWorld, len(names))
-	var asking errgroup.Group
-	asking.SetLimit(maxQuestions)
-	for i, world := range names {
-		asking.Go(func() error {
-			list.Worlds[i] = ws.describe(ctx, world, figures)
-			return nil
-		})
-	}
-	_ = asking.Wait() // none returns an error
+	each(names, maxQuestions, func(i int, world string) { list.Worlds[i] = ws.describe(ctx, world, figures) })
 	return list, nil
 }
 
@@ -125,30 +117,25 @@ func (ws *Worlds) ask(
 // whyUnserved returns the state of a world whose writer did not answer, and why no server that is there
 // serves it.
 func (ws *Worlds) whyUnserved(world string, unanswered error) (state, why string) {
-	others := ws.placer.Refusals(world)
-	if len(others) > 0 && ws.get(world) == nil {
-		return messages.WorldUnserved, strings.Join(others, "; ")
-	}
-	state, why = ws.whyUnservedHere(world, unanswered)
-	return state, strings.Join(append([]string{why}, others...), "; ")
-}
-
-func (ws *Worlds) whyUnservedHere(world string, unanswered error) (state, why string) {
-	w := ws.get(world)
-	if w == nil {
-		return messages.WorldUnserved, "no server serves it: start handoffd with --world " + world +
-			", or with --worlds all"
-	}
-	err := w.ready()
+	state = messages.WorldUnserved
+	w, others := ws.get(world), ws.placer.Refusals(world)
 	switch {
+	case w == nil && len(others) > 0:
+		return state, strings.Join(others, "; ")
+	case w == nil:
+		return state, "no server serves it: start handoffd with --world " + world + ", or with --worlds all"
+	}
+	switch err := w.ready(); {
 	case errors.Is(err, errStandby):
-		return messages.WorldStandby, "its writer does not answer; a server that stands by takes over; " +
-			ws.placer.Reason(world)
+		state = messages.WorldStandby
+		why = "its writer does not answer; a server that stands by takes over; " + ws.placer.Reason(world)
 	case err != nil:
-		return messages.WorldUnserved, phrase.Sentence(err)
+		why = phrase.Sentence(err)
 	case errors.Is(unanswered, context.DeadlineExceeded), errors.Is(unanswered, nats.ErrTimeout),
 		errors.Is(unanswered, nats.ErrNoResponders):
-		return messages.WorldUnserved, fmt.Sprintf("its writer did not answer within %s", writerTimeout)
+		why = fmt.Sprintf("its writer did not answer within %s", writerTimeout)
+	default:
+		why = strings.TrimSpace(unanswered.Error())
 	}
-	return messages.WorldUnserved, strings.TrimSpace(unanswered.Error())
+	return state, strings.Join(append([]string{why}, others...), "; ")
 }

@@ -24,6 +24,19 @@ func (ws *Worlds) answer(msg *nats.Msg, carryOut func(ctx context.Context) (data
 	}()
 }
 
+// askPeer has another server carry out a request about a world. The error is nats.ErrNoResponders if no server would
+// do it. Else its text is silence if the server does not answer, and begins with failed if the server answers so.
+func (ws *Worlds) askPeer(ctx context.Context, request *nats.Msg, silence, failed string) ([]byte, error) {
+	answer, err := ws.shared.Conn.RequestMsgWithContext(ctx, request)
+	switch {
+	case errors.Is(err, nats.ErrNoResponders):
+		return nil, err
+	case err != nil:
+		return nil, fmt.Errorf("%w: %s: %w", service.ErrWorldNotServed, silence, err)
+	}
+	return answer.Data, failureIn(answer, failed)
+}
+
 // failureHeaders are the headers in which one server tells another why a request about worlds failed. The
 // last one is for all other errors.
 var failureHeaders = []struct {

@@ -79,15 +79,12 @@ func (ws *Worlds) Remove(ctx context.Context, request messages.WorldsRemove) err
 	if request.Force {
 		asked.Header.Set(forceHeader, "true")
 	}
-	answer, err := ws.shared.Conn.RequestMsgWithContext(ctx, asked)
-	switch {
-	case errors.Is(err, nats.ErrNoResponders):
+	_, err = ws.askPeer(ctx, asked,
+		"its writer did not answer the request to remove it", "the writer of the world could not remove it")
+	if errors.Is(err, nats.ErrNoResponders) {
 		return ws.exclude(request.World, func() error { return ws.removeUnserved(ctx, request.World) })
-	case err != nil:
-		return fmt.Errorf("%w: its writer did not answer the request to remove it: %w",
-			service.ErrWorldNotServed, err)
 	}
-	return failureIn(answer, "the writer of the world could not remove it")
+	return err
 }
 
 // forceHeader is in a request to the writer of a world that forces the removal.
@@ -102,7 +99,9 @@ func (w *World) subscribeRemoval() (*nats.Subscription, error) {
 	})
 }
 
-// exclude removes a world unless this server is removing it already, and then renews the permissions of users.
+// exclude removes a world unless this server is removing it already, and then renews the permissions of users. The
+// mark MUST stand from before the world is forgotten until its log is deleted: until then a search for worlds
+// finds the log, and would start the world again.
 func (ws *Worlds) exclude(world string, remove func() error) error {
 	if _, removing := ws.removing.LoadOrStore(world, true); removing {
 		return errRemoving(world)

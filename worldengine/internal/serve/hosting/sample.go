@@ -4,8 +4,6 @@ import (
 	"context"
 	"strings"
 
-	"golang.org/x/sync/errgroup"
-
 	"worldengine/worldengine/internal/serve/metrics"
 	"worldengine/worldengine/internal/store/commitlog"
 )
@@ -17,15 +15,7 @@ const besideInScrape = 16
 func (ws *Worlds) Sample(ctx context.Context) []metrics.WorldSample {
 	all := ws.all()
 	samples := make([]metrics.WorldSample, len(all))
-	var sampling errgroup.Group
-	sampling.SetLimit(besideInScrape)
-	for i, w := range all {
-		sampling.Go(func() error {
-			samples[i] = w.sample(ctx)
-			return nil
-		})
-	}
-	_ = sampling.Wait() // none returns an error
+	each(all, besideInScrape, func(i int, w *World) { samples[i] = w.sample(ctx) })
 	return samples
 }
 

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"golang.org/x/sync/errgroup"
 
 	"worldengine/worldengine/internal/core/placement"
 	"worldengine/worldengine/internal/engine"
@@ -86,20 +87,26 @@ const firstStartTimeout = 10 * time.Second
 func (ws *Worlds) Start(ctx context.Context) error {
 	ws.keeper = lease.NewKeeper(ws.shared.JetStream)
 	named := ws.all()
-	err := ws.startPlacer(named)
-	if err == nil {
-		err = ws.answerVerbs()
-	}
-	if err == nil && !ws.config.Several() {
-		if err = named[0].start(ctx); err == nil {
-			named[0].ended.Go(named[0].alternate)
-		}
+	if err := ws.startPlacer(named); err != nil {
 		return err
 	}
-	if err == nil {
-		err = ws.watch(ctx)
+	if err := ws.answerVerbs(); err != nil {
+		return err
 	}
-	if err != nil {
+	if ws.config.Several() {
+		return ws.startSeveral(ctx, named)
+	}
+	err := named[0].start(ctx)
+	if err == nil {
+		named[0].ended.Go(named[0].alternate)
+	}
+	return err
+}
+
+// startSeveral starts the worlds that NATS has and those that are named, and waits for them until
+// firstStartTimeout.
+func (ws *Worlds) startSeveral(ctx context.Context, named []*World) error {
+	if err := ws.watch(ctx); err != nil {
 		return err
 	}
 	for _, w := range named {
@@ -155,13 +162,22 @@ func (ws *Worlds) Close(ctx context.Context) error {
 	ws.mu.Unlock()
 	all := ws.all()
 	failures := make([]error, len(all))
-	var closing sync.WaitGroup
-	for i, w := range all {
-		closing.Go(func() { failures[i] = w.close(ctx) })
-	}
-	closing.Wait()
+	each(all, -1, func(i int, w *World) { failures[i] = w.close(ctx) })
 	ws.placer.Close()
 	return errors.Join(failures...)
+}
+
+// each calls do for each item, limit of them side by side; -1 is no limit.
+func each[T any](items []T, limit int, do func(i int, item T)) {
+	var calls errgroup.Group
+	calls.SetLimit(limit)
+	for i, item := range items {
+		calls.Go(func() error {
+			do(i, item)
+			return nil
+		})
+	}
+	_ = calls.Wait() // none returns an error
 }
 
 // host starts to serve, or to stand by for, a world that was found or is to be made. It returns nil if

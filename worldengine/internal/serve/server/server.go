@@ -35,9 +35,8 @@ type Server struct {
 	http   *httpd.Server  // nil without HTTP
 	bridge *httpd.Bridge  // leads browsers to NATS; nil without HTTP
 
-	shared     hosting.Shared // the parts that worlds share
-	pluginConn *nats.Conn     // asks plugins, on inboxes of its own; nil if there is one account
-	worlds     *hosting.Worlds
+	shared hosting.Shared // the parts that worlds share
+	worlds *hosting.Worlds
 
 	accessing sync.Mutex     // guards access and granted
 	access    *access.Config // in force; nil without access control
@@ -158,10 +157,9 @@ func (s *Server) connectAll(ctx context.Context) (err error) {
 		}
 	}
 	if s.config.twoAccounts() {
-		if s.pluginConn, err = s.connect(asking, nil); err != nil {
+		if s.config.Engine.PluginConn, err = s.connect(asking, nil); err != nil {
 			return err
 		}
-		s.config.Engine.PluginConn = s.pluginConn
 	}
 	if s.config.Access != nil && s.shared.Embedded == nil {
 		return s.tryCrossing(ctx)
@@ -170,7 +168,7 @@ func (s *Server) connectAll(ctx context.Context) (err error) {
 }
 
 func (s *Server) disconnect(context.Context) error {
-	for _, nc := range []*nats.Conn{s.shared.Conn, s.shared.ReadConn, s.pluginConn, s.shared.ReplyConn} {
+	for _, nc := range []*nats.Conn{s.shared.Conn, s.shared.ReadConn, s.config.Engine.PluginConn, s.shared.ReplyConn} {
 		if nc != nil {
 			nc.Close()
 		}
