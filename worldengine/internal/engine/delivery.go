@@ -28,12 +28,12 @@ type Client = game.Client
 // delivery is a handoff on its way to an answer, in a run of its own: a task of its town's queue.
 // Only its turn changes a delivery.
 type delivery struct {
-	engine  *Engine
-	handoff *handoff.Handoff
-	sent    []byte // the bytes that the client sent; nil if none
-	client  Client
-	run     runevents.Identity
-	queued  time.Time // when it was submitted
+	engine      *Engine
+	handoff     *handoff.Handoff
+	sent        []byte // the bytes that the client sent; nil if none
+	client      Client
+	run         runevents.Identity
+	submittedAt time.Time // when it was submitted
 	// failedRun is the run that the delivery retries, and retryOf the operator's request; both
 	// are nil if the delivery is no retry.
 	failedRun *machine.FailedRun
@@ -56,7 +56,7 @@ type delivery struct {
 func (e *Engine) newDelivery(h *handoff.Handoff, traced trace.Context) (*delivery, error) {
 	run, err := e.newRun(h.ProposalID, h.Proposal.SchemaVersion)
 	run.Trace = traced
-	return &delivery{engine: e, handoff: h, run: run, queued: time.Now()}, err
+	return &delivery{engine: e, handoff: h, run: run, submittedAt: time.Now()}, err
 }
 
 // Submit queues a handoff for its town. sent are the bytes from which it was parsed, or nil, and
@@ -91,8 +91,8 @@ func (e *Engine) submit(d *delivery, client Client) error {
 // Run judges the delivery in its turn and answers its client. If the delivery waits, or a game gets
 // its command, the client is answered later. No other task of the town runs at the same time.
 func (d *delivery) Run(ctx context.Context, t queue.Turn) (next time.Time) {
-	d.waited = d.waited || t.Queued || t.Behind != nil
-	answer, next, err := d.engine.judge(ctx, d, t.Behind)
+	d.waited = d.waited || t.HadToWait || t.Behind != nil
+	answer, next, err := d.engine.judgeInTurn(ctx, d, t.Behind)
 	switch {
 	case err != nil:
 		d.End(ctx, err)
@@ -114,11 +114,11 @@ func (d *delivery) answer(answer Answer, err error) {
 	d.client.Answer(answer, err)
 }
 
-// judge decides about a delivery and commits the decision. If the commit loses a race, judge does
-// both again. If the delivery waits, next is the time of its next turn. answer is nil then, and if a
-// game has its command. Behind a waiting handoff, the delivery waits for that handoff's reason.
-// Behind a waiting change, it waits until the town is woken, and its run is not recorded.
-func (e *Engine) judge(
+// judgeInTurn judges a delivery, again whenever its commit loses a race. If the delivery waits, next is the time
+// of its next turn. answer is nil then, and if a game has its command. Behind a waiting handoff, the delivery
+// waits for that handoff's reason. Behind a waiting change, it waits until the town is woken, and its run is
+// not recorded.
+func (e *Engine) judgeInTurn(
 	ctx context.Context, d *delivery, behind queue.Task,
 ) (answer *Answer, next time.Time, err error) {
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
@@ -134,15 +134,15 @@ func (e *Engine) judge(
 		return nil, queue.UntilWoken, nil
 	}
 	err = e.log.Retry(ctx, func() (err error) {
-		answer, next, err = e.decide(ctx, d)
+		answer, next, err = e.judgeOnce(ctx, d)
 		return err
 	})
 	return answer, next, err
 }
 
-// decide judges a delivery once against what this writer knows, and commits. It returns
+// judgeOnce judges a delivery once against what this writer knows, and commits. It returns
 // ErrLostRace when its knowledge is behind the log.
-func (e *Engine) decide(
+func (e *Engine) judgeOnce(
 	ctx context.Context, d *delivery,
 ) (answer *Answer, next time.Time, err error) {
 	h, townID := d.handoff, d.handoff.Proposal.TownID
@@ -157,7 +157,7 @@ func (e *Engine) decide(
 		behind = max(behind, retryOf.LogSeq) // the record of the receipt
 	}
 	prior, err := e.lookupKey(ctx, townID, h.IdempotencyKey, &current, behind,
-		max(indexTimeout-time.Since(d.queued), minIndexTimeout))
+		max(indexTimeout-time.Since(d.submittedAt), minIndexTimeout))
 	if err != nil {
 		return nil, next, err
 	}
@@ -175,7 +175,7 @@ func (e *Engine) decide(
 		}
 		prior = nil
 	}
-	in := e.stepper.Input(townID, d.drawn, &machine.Handoff{
+	in := e.stepper.Input(townID, d.drawn, &machine.Delivery{
 		Handoff: h, Sent: d.sent, Prior: prior, Run: d.run, Recorded: d.recorded.Load(),
 		Begin: d.runStart(), RetryOf: retryOf,
 	})

@@ -77,7 +77,7 @@ func (e *Engine) raiseLost() {
 	lost := fmt.Errorf("the log has lost records that it had: %s; keep the old file of the "+
 		"index, rows.lost-%d, and put the newer log back if there is one",
 		index.Names(e.lostRows), e.lostRows[len(e.lostRows)-1].Seq)
-	e.alerts.Raise(alerts.LogLost.Alert(alerts.Subject{}, "{effect}", "The index was rebuilt, and "+
+	e.alerts.Raise(alerts.LogLost.Alert(alerts.About{}, "{effect}", "The index was rebuilt, and "+
 		"handoffs are judged by the log as it is", "{error}", phrase.Sentence(lost)))
 }
 

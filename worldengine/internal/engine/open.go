@@ -302,7 +302,7 @@ func (e *Engine) makeReaders() {
 		Log: e.log, Index: e.index, Publish: e.followers.Publish,
 		Logger: e.config.Logger, HasSubscribers: e.config.HasSubscribers,
 		OnDamaged: func(seq uint64, err error) {
-			alert := alerts.CommitDamaged.Alert(alerts.Subject{}, "{sequence}",
+			alert := alerts.CommitDamaged.Alert(alerts.About{}, "{sequence}",
 				strconv.FormatUint(seq, 10), "{error}", phrase.Sentence(err))
 			alert.LogSeq = seq
 			e.alerts.RaiseOnce(alert)
@@ -327,7 +327,7 @@ func (e *Engine) assemble(ctx context.Context, pause waiting.Pause, raise game.A
 	c := &e.config
 	e.stepper = &stepper.Stepper{
 		Log: e.log, Towns: e.towns, Now: c.Now, NewID: c.NewID, Leased: c.Leased,
-		RequiredHistory: e.requiredHistory, Full: e.watcher.NoteHistoryFull, Logger: c.Logger,
+		RequiredHistory: e.requiredHistory, OnHistoryFull: e.watcher.NoteHistoryFull, Logger: c.Logger,
 		Settings: machine.Settings{
 			Rules: c.Rules, Apply: c.Apply, ApprovalPolicy: c.policy,
 			ApprovalTimeout: c.ApprovalTimeout, Retry: c.Retry,

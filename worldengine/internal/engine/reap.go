@@ -77,7 +77,7 @@ func (e *Engine) reap(ctx context.Context, seq uint64) {
 		})
 	})
 	if left {
-		about := alerts.Subject{TownID: rec.TownID, RunID: runID, Trace: rec.Run.Trace}
+		about := alerts.About{TownID: rec.TownID, RunID: runID, Trace: rec.Run.Trace}
 		alert := alerts.LeftWaiting.Alert(about)
 		if err != nil {
 			alert = alerts.LeftUncancelled.Alert(about, "{error}", err.Error())

@@ -17,7 +17,7 @@ type Redelivery struct {
 	engine   *Engine
 	townID   string
 	approved approval.Request
-	queued   *delivery // nil if nothing was queued: err is why, or the handoff was accepted before
+	delivery *delivery // nil if nothing was queued: err is why, or the handoff was accepted before
 	reply    queue.Future[Answer]
 	err      error
 }
@@ -39,15 +39,15 @@ func (e *Engine) redeliver(ctx context.Context, townID string, approved *approva
 	prior, err := e.Receipt(ctx, townID, h.IdempotencyKey)
 	retries := err == nil && apply.MayBeRetried(prior.ReasonCode) && prior.HandoffID == h.HandoffID
 	if retries { // an error of Receipt recurs in the delivery
-		s.queued, _, s.err = e.newRetry(ctx, Signal{
+		s.delivery, _, s.err = e.newRetry(ctx, Signal{
 			Kind: machine.SignalRetry, RunID: prior.RunID, HandoffID: h.HandoffID,
 			ActorID: approved.Decision.ActorID, Reason: approved.Decision.Reason,
 		})
 	} else {
-		s.queued, s.err = e.newDelivery(h, approved.Trace)
+		s.delivery, s.err = e.newDelivery(h, approved.Trace)
 	}
 	if s.err == nil {
-		s.err = e.submit(s.queued, s.reply)
+		s.err = e.submit(s.delivery, s.reply)
 	}
 	return s
 }
@@ -55,7 +55,7 @@ func (e *Engine) redeliver(ctx context.Context, townID string, approved *approva
 // Wait returns the answer. ctx bounds the wait for it, not the execution. If the error is ctx's or
 // ErrInProgress, the answer has at most a RunID.
 func (s *Redelivery) Wait(ctx context.Context) (Answer, error) {
-	switch d := s.queued; {
+	switch d := s.delivery; {
 	case s.err != nil:
 		return Answer{}, s.err
 	case d == nil:
@@ -65,7 +65,7 @@ func (s *Redelivery) Wait(ctx context.Context) (Answer, error) {
 	}
 	answer, err := s.reply.Wait(ctx)
 	if err != nil && ctx.Err() != nil {
-		answer.RunID = s.engine.waitsIn(s.queued)
+		answer.RunID = s.engine.waitsIn(s.delivery)
 	}
 	return answer, err
 }

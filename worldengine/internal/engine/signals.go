@@ -328,13 +328,13 @@ func (d *delivery) awaitRetry(ctx context.Context, reply queue.Future[Answer]) (
 // Approvals returns the reader of the proposals that wait for a person's approval.
 func (e *Engine) Approvals() *approvals.Reader { return e.approvals }
 
-// Decide stores a decision about a handoff that waits for approval in a town. The signal has the
+// DecideApproval stores a decision about a handoff that waits for approval in a town. The signal has the
 // kind, SignalApprove or SignalDeny, the town, the handoff, the person and the reason. The decision is a
 // commit of the town, so the first of two wins; the other gets a *SignalError. The returned entry
 // has the decision and, if it is an approval, the handoff. With submit, an approved handoff is
 // delivered as soon as the approval is stored, even if ctx has ended by then; the delivery is nil
 // otherwise.
-func (e *Engine) Decide(
+func (e *Engine) DecideApproval(
 	ctx context.Context, given Signal, submit bool,
 ) (approval.Request, *Redelivery, error) {
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)

@@ -99,11 +99,11 @@ const worldFile = "world file"
 // townChange is a change of a town without a handoff, on its way to an answer: a task of its town's
 // queue.
 type townChange struct {
-	engine *Engine
-	townID string
-	event  machine.Event
-	queued time.Time // when it was submitted
-	client TownClient
+	engine      *Engine
+	townID      string
+	event       machine.Event
+	submittedAt time.Time // when it was submitted
+	client      TownClient
 }
 
 // SubmitChange queues a *Put, a *Patch or a *machine.Remove of a town. client gets the changed town; of a
@@ -116,7 +116,7 @@ func (e *Engine) SubmitChange(townID string, event machine.Event, client TownCli
 		}
 	}
 	return e.queue.SubmitTask(townID, &townChange{
-		engine: e, townID: townID, event: event, queued: time.Now(), client: client,
+		engine: e, townID: townID, event: event, submittedAt: time.Now(), client: client,
 	})
 }
 
@@ -124,7 +124,7 @@ func (e *Engine) SubmitChange(townID string, event machine.Event, client TownCli
 func (c *townChange) Run(ctx context.Context, t queue.Turn) (next time.Time) {
 	stored, waits, err := c.engine.commitChange(ctx, c, t.Behind)
 	if waits && err == nil {
-		if next = c.queued.Add(c.engine.config.waitLimits().Absence); time.Now().Before(next) {
+		if next = c.submittedAt.Add(c.engine.config.waitLimits().Absence); time.Now().Before(next) {
 			return next
 		}
 		return queue.UntilWoken // for the game to be absent, too
@@ -164,7 +164,7 @@ func (e *Engine) commitChange(
 		}
 		if current.Pending != nil {
 			waits = true
-			if time.Since(c.queued) < e.config.waitLimits().Absence {
+			if time.Since(c.submittedAt) < e.config.waitLimits().Absence {
 				return nil
 			}
 			return e.dispatcher.AbsentBefore(c.townID, current.Pending.Run.RunID, "")

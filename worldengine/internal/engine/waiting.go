@@ -78,7 +78,7 @@ func (e *Engine) postpone(
 ) (next time.Time, err error) {
 	d.why = why
 	runID, townID, now := d.run.RunID, d.handoff.Proposal.TownID, time.Now()
-	if next = d.queued.Add(unrecordedTimeout); why.Pause != nil || !now.Before(next) {
+	if next = d.submittedAt.Add(unrecordedTimeout); why.Pause != nil || !now.Before(next) {
 		next = queue.UntilWoken
 		if e.waitsIn(d) == runID {
 			err = e.recordWait(ctx, d, why.Pause)
@@ -92,7 +92,7 @@ func (e *Engine) postpone(
 			"run", runID, d.run.Trace.LogAttr(), "error", err)
 		next = now.Add(lookInterval)
 	}
-	deadline := d.queued.Add(e.config.waitLimits().Timeout(why))
+	deadline := d.submittedAt.Add(e.config.waitLimits().Timeout(why))
 	switch {
 	case now.Before(deadline):
 		if deadline.Before(next) {
@@ -108,7 +108,7 @@ func (e *Engine) postpone(
 // runStart returns how a delivery's run begins.
 func (d *delivery) runStart() machine.Begin {
 	// In whole milliseconds, like the input's time, from which the machine subtracts Waited.
-	waited := time.Since(d.queued).Truncate(time.Millisecond)
+	waited := time.Since(d.submittedAt).Truncate(time.Millisecond)
 	return machine.Begin{Queued: d.waited, Waited: waited, Retry: d.retryOf}
 }
 

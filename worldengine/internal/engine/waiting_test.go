@@ -136,7 +136,7 @@ func TestJudge_EndedByTheNextWriter(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, next.endWaiting(t.Context(), &tail,
 		machine.Cancellation{Code: machine.CancelledLeft, Reason: "It was left."}))
-	_, _, err = suspended.judge(t.Context(), d, nil)
+	_, _, err = suspended.judgeInTurn(t.Context(), d, nil)
 	require.ErrorIs(t, err, machine.ErrRunCancelled)
 }
 
@@ -259,7 +259,7 @@ func TestReap_ClosedRun(t *testing.T) {
 					Notify: func(a runevents.Alert) { alerted = append(alerted, a.RunID) }}),
 			}
 			h, _ := proposed(t)
-			d := &delivery{handoff: h, queued: time.Now(), waited: true, run: logtest.RunOf(h)}
+			d := &delivery{handoff: h, submittedAt: time.Now(), waited: true, run: logtest.RunOf(h)}
 			require.NoError(t, e.recordWait(t.Context(), d, nil))
 			require.NoError(t, e.stepRun(t.Context(), d, &machine.Wait{Handoff: h, Run: d.run, Closing: true}))
 			tail := func() machine.RunTail {

@@ -9,8 +9,8 @@ import (
 	"worldengine/handoff"
 )
 
-// Judgement is a list's verdict about a handoff whose type requires an approval.
-type Judgement struct {
+// Verdict is a list's verdict about a handoff whose type requires an approval.
+type Verdict struct {
 	// Approved is the decision with which the handoff may be executed; nil if it may not.
 	Approved *Decision
 	// Reason and Detail say why the handoff may not be executed.
@@ -22,11 +22,11 @@ type Judgement struct {
 	At time.Time
 }
 
-// Judge returns the verdict about a handoff that was made from the town's present state, and whose
+// Verdict returns the verdict about a handoff that was made from the town's present state, and whose
 // type requires an approval by policy p. encoded is the handoff as the engine writes it. A decision
 // counts only for the very bytes that the person was shown.
-func (l List) Judge(p Policy, h *handoff.Handoff, encoded []byte, now time.Time) Judgement {
-	required := Judgement{
+func (l List) Verdict(p Policy, h *handoff.Handoff, encoded []byte, now time.Time) Verdict {
+	required := Verdict{
 		Reason: handoff.ReasonApprovalRequired, Detail: p.Explain(h.Proposal.Type), At: now,
 	}
 	var status Status
@@ -41,21 +41,21 @@ func (l List) Judge(p Policy, h *handoff.Handoff, encoded []byte, now time.Time)
 		if d.Reason != "" {
 			detail += ": " + d.Reason
 		}
-		return Judgement{Reason: handoff.ReasonApprovalDenied, Detail: detail}
+		return Verdict{Reason: handoff.ReasonApprovalDenied, Detail: detail}
 	case Approved:
-		return Judgement{Approved: a.Decision, At: now}
+		return Verdict{Approved: a.Decision, At: now}
 	case Waiting:
 		return required
 	}
 	if len(encoded) > MaxActorBytes {
-		return Judgement{
+		return Verdict{
 			Reason: handoff.ReasonApprovalTooLarge,
 			Detail: fmt.Sprintf("%s, and a handoff of %d bytes cannot wait for one: at most %d; "+
 				"shorten the texts of the proposal", required.Detail, len(encoded), MaxActorBytes),
 		}
 	}
 	if full := l.exceededBound(h, len(encoded), now); full != "" {
-		return Judgement{
+		return Verdict{
 			Reason: handoff.ReasonApprovalsFull, Detail: required.Detail + ", and " + full,
 		}
 	}

@@ -60,16 +60,16 @@ func (s *step) pendingProducer(started bool) (apply.DecodedPending, *runlog.Prod
 	if s.tail.Cancelled {
 		return apply.DecodedPending{}, nil, ErrRunCancelled
 	}
-	app, err := s.town.Pending.Decode()
+	command, err := s.town.Pending.Decode()
 	if err != nil {
-		return app, nil, err
+		return command, nil, err
 	}
-	p := s.producer(app.Pending.Run)
-	if err := emitResumed(p, app.Pending, started); err != nil {
-		return app, nil, err
+	p := s.producer(command.Pending.Run)
+	if err := emitResumed(p, command.Pending, started); err != nil {
+		return command, nil, err
 	}
-	p.UseIDs(slices.Concat(app.Pending.EventIDs, s.in.Drawn))
-	return app, p, nil
+	p.UseIDs(slices.Concat(command.Pending.EventIDs, s.in.Drawn))
+	return command, p, nil
 }
 
 func (e *RecordAttempt) effect(s *step) (Output, error) {
@@ -160,32 +160,32 @@ func (e *RecordReach) effect(s *step) (Output, error) {
 
 // effect handles an attempt's end: the run ends, or there is another attempt.
 func (e *Outcome) effect(s *step) (Output, error) {
-	app, run, err := s.pendingProducer(true)
+	command, producer, err := s.pendingProducer(true)
 	if err != nil {
 		return Output{}, err
 	}
-	v := e.AttemptResult
-	if !v.Applied && v.Failure.Reason == apply.ReasonPluginUnavailable &&
-		app.Pending.Binding != apply.RCON && // a console is asked once in each attempt
-		(v.Reached || app.Pending.Reached) {
+	ended := e.AttemptResult
+	if !ended.Applied && ended.Failure.Reason == apply.ReasonPluginUnavailable &&
+		command.Pending.Binding != apply.RCON && // a console is asked once in each attempt
+		(ended.Reached || command.Pending.Reached) {
 		// A run counts as unreached only if no request at all can have arrived, since an operator
 		// may retry such a run (docs/adr/0026-a-retry-is-another-run.md).
-		v.Failure, v.Reached = apply.NoAnswer(true, nil), true
+		ended.Failure, ended.Reached = apply.NoAnswer(true, nil), true
 	}
-	after, failed := town.State{}, v.Failure
-	if v.Applied {
-		after, failed = reported(app.Expected, v.Snapshot)
+	after, failed := town.State{}, ended.Failure
+	if ended.Applied {
+		after, failed = reported(command.Expected, ended.Snapshot)
 	}
-	if failed == nil || !failed.Retryable || app.Pending.Attempt >= s.Retry.Attempts {
-		return s.end(&app, run, after, failed, &v)
+	if failed == nil || !failed.Retryable || command.Pending.Attempt >= s.Retry.Attempts {
+		return s.end(&command, producer, after, failed, &ended)
 	}
 	// The next Pending has the latest failure alone: store the events of earlier ones first.
-	first, err := s.missingRecord(run.Run(), false, "")
+	first, err := s.missingRecord(producer.Run(), false, "")
 	if err != nil {
 		return Output{}, err
 	}
-	failed.At = v.At
-	p := app.Pending.NextAttempt(*failed, v.Reached, s.in.At, &s.Retry)
+	failed.At = ended.At
+	p := command.Pending.NextAttempt(*failed, ended.Reached, s.in.At, &s.Retry)
 	p.EventIDs, err = runlog.DrawIDs(p.Run, s.newID, slices.Concat(p.EventIDs, s.in.Drawn),
 		NextEvents(p.Attempt)...)
 	next := s.town
@@ -196,37 +196,37 @@ func (e *Outcome) effect(s *step) (Output, error) {
 // end returns the record that ends the run of the pending command with a result. The town's next
 // state is state, unless the last attempt failed.
 func (s *step) end(
-	app *apply.DecodedPending, run *runlog.Producer, state town.State, failed *apply.Failure,
-	v *apply.AttemptResult,
+	command *apply.DecodedPending, producer *runlog.Producer, state town.State, failed *apply.Failure,
+	ended *apply.AttemptResult,
 ) (Output, error) {
-	if app.Handoff.Requirements.ExpectedSnapshotHash != s.town.State.Hash {
+	if command.Handoff.Requirements.ExpectedSnapshotHash != s.town.State.Hash {
 		return Output{}, fmt.Errorf("machine: the state of the town changed while run %s was pending",
-			app.Pending.Run.RunID)
+			command.Pending.Run.RunID)
 	}
 	checked, after, outcome := acceptable(&s.town.State), s.town, handoff.Outcome{}
-	addition := handoff.AdditionOf(app.Handoff)
+	addition := handoff.AdditionOf(command.Handoff)
 	after.Pending = nil
 	if failed == nil {
 		after.State, outcome = state, checked.Executed(state)
-		addition.Embodiment = embodied(v.Embodiment)
+		addition.Embodiment = embodied(ended.Embodiment)
 	} else {
 		outcome = checked.Failed(failed.Reason, s.town.State)
 	}
-	result := handoff.NewResult(app.Handoff, outcome)
+	result := handoff.NewResult(command.Handoff, outcome)
 	encoded, err := result.MarshalWire()
 	if err != nil {
 		return Output{}, err
 	}
-	first, err := s.closeRun(run, outcomeKnown)
-	err = cmp.Or(err, emitEnd(run, result, app.Pending.Attempt, failed, v))
+	first, err := s.closeRun(producer, outcomeKnown)
+	err = cmp.Or(err, emitEnd(producer, result, command.Pending.Attempt, failed, ended))
 	return Output{
 		CloseRun: first,
 		Record: &Record{
-			Kind: KindHandoff, TownID: s.in.TownID, Run: s.missingEvents(run), Result: encoded,
-			Decision: result, Handoff: app.Pending.Handoff, Addition: &addition, RetryOf: app.Pending.RetryOf,
+			Kind: KindHandoff, TownID: s.in.TownID, Run: s.missingEvents(producer), Result: encoded,
+			Decision: result, Handoff: command.Pending.Handoff, Addition: &addition, RetryOf: command.Pending.RetryOf,
 		},
 		After: after,
-		Answer: &Answer{RunID: app.Pending.Run.RunID, Result: result, JSON: encoded,
+		Answer: &Answer{RunID: command.Pending.Run.RunID, Result: result, JSON: encoded,
 			Embodiment: addition.Embodiment, Failed: failed},
 	}, err
 }
@@ -302,23 +302,23 @@ func isObjects(value jsontext.Value) bool {
 }
 
 // closeRun prepares the end of the pending command's run. It returns the record that closes the run to
-// others; nil if the run is closed. It makes run go on after the stored events, and resumes a paused
+// others; nil if the run is closed. It makes the producer go on after the stored events, and resumes a paused
 // run if reason is set.
-func (s *step) closeRun(run *runlog.Producer, reason string) (first *Record, err error) {
-	if first, err = s.missingRecord(run.Run(), true, reason); err != nil {
+func (s *step) closeRun(producer *runlog.Producer, reason string) (first *Record, err error) {
+	if first, err = s.missingRecord(producer.Run(), true, reason); err != nil {
 		return nil, err
 	}
-	run.Persisted(s.tail.Next)
+	producer.Persisted(s.tail.Next)
 	if s.runPaused() && reason != "" {
-		run.ResumeAt(runevents.RunStatusPaused)
-		err = emitReleased(run, s.tail.Pauses, reason)
+		producer.ResumeAt(runevents.RunStatusPaused)
+		err = emitReleased(producer, s.tail.Pauses, reason)
 	}
 	return first, err
 }
 
 // missingEvents returns a run with the events that its own subject lacks.
-func (s *step) missingEvents(run *runlog.Producer) *runlog.Run {
-	last := *run.Run()
+func (s *step) missingEvents(producer *runlog.Producer) *runlog.Run {
+	last := *producer.Run()
 	last.Events = s.tail.NewEvents(&last)
 	return &last
 }
@@ -355,18 +355,18 @@ func (e *Cancel) effect(s *step) (Output, error) {
 	case e.Reach == apply.ReachUnknown:
 		return refuse(wire.CodeRunInHand, notKnown)
 	}
-	_, run, err := s.pendingProducer(true)
+	_, producer, err := s.pendingProducer(true)
 	if err != nil {
 		return Output{}, err
 	}
 	// A paused run is cancelled without being resumed.
-	first, err := s.closeRun(run, "")
-	err = cmp.Or(err, emitCancelledInHand(run, p.Attempt, why))
+	first, err := s.closeRun(producer, "")
+	err = cmp.Or(err, emitCancelledInHand(producer, p.Attempt, why))
 	after := s.town
 	after.Pending = nil
 	return Output{
 		CloseRun: first,
-		Record:   &Record{Kind: KindCancelled, TownID: s.in.TownID, Run: s.missingEvents(run)}, After: after,
+		Record:   &Record{Kind: KindCancelled, TownID: s.in.TownID, Run: s.missingEvents(producer)}, After: after,
 	}, err
 }
 
@@ -374,10 +374,10 @@ func (e *Cancel) effect(s *step) (Output, error) {
 // run were cancelled, the key would keep the retried run's result, by which nothing was applied. An
 // operator could then retry that run again, and the command could be applied twice.
 func (s *step) failByForce(actorID string) (Output, error) {
-	v := apply.ConsoleInDoubt(actorID + " ended the run by force; a game may have applied its command.")
+	doubt := apply.ConsoleInDoubt(actorID + " ended the run by force; a game may have applied its command.")
 	if s.town.Pending.Binding != apply.RCON {
-		v.Failure.Reason = apply.ReasonPluginTimeout
+		doubt.Failure.Reason = apply.ReasonPluginTimeout
 	}
-	v.At, v.Attempt = s.in.At, s.town.Pending.Attempt
-	return (&Outcome{v}).effect(s)
+	doubt.At, doubt.Attempt = s.in.At, s.town.Pending.Attempt
+	return (&Outcome{doubt}).effect(s)
 }

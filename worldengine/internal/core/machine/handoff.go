@@ -13,9 +13,9 @@ import (
 	"worldengine/worldengine/internal/core/town"
 )
 
-// Handoff is the delivery of a valid handoff to a town that is not paused and has no pending
+// Delivery is the delivery of a valid handoff to a town that is not paused and has no pending
 // command.
-type Handoff struct {
+type Delivery struct {
 	Handoff *handoff.Handoff
 	// Sent are the bytes from which Handoff was parsed, for the record. If Sent is nil, the record
 	// gets the bytes of Handoff.MarshalWire.
@@ -36,13 +36,13 @@ type Handoff struct {
 
 // judgement is a handoff on its way to a record.
 type judgement struct {
-	*Handoff
+	*Delivery
 	encoded  []byte // MarshalWire of the handoff; nil if no approval needs it, and Sent is set
 	producer *runlog.Producer
 }
 
 // effect judges a handoff. A run that waited is closed first.
-func (input *Handoff) effect(s *step) (Output, error) {
+func (input *Delivery) effect(s *step) (Output, error) {
 	delivery := *input // the input stays unchanged
 	e := &delivery
 	if !e.DryRun && (s.town.Pending != nil || s.town.Paused != nil) {
@@ -59,7 +59,7 @@ func (input *Handoff) effect(s *step) (Output, error) {
 
 // closeWaiting closes the run of a handoff that waited, and has e go on with the run. The record is nil if
 // the handoff did not wait, or its run is closed.
-func (s *step) closeWaiting(e *Handoff) (*Record, error) {
+func (s *step) closeWaiting(e *Delivery) (*Record, error) {
 	if s.tail == nil {
 		return nil, nil
 	}
@@ -73,8 +73,8 @@ func (s *step) closeWaiting(e *Handoff) (*Record, error) {
 }
 
 // judge makes the checks in their order, and applies the rules and the approval policy.
-func (s *step) judge(e *Handoff) (Output, error) {
-	j := &judgement{Handoff: e, producer: s.producer(e.Run)}
+func (s *step) judge(e *Delivery) (Output, error) {
+	j := &judgement{Delivery: e, producer: s.producer(e.Run)}
 	policy := cmp.Or(s.town.Policy, &s.ApprovalPolicy)
 	asks := policy.Requires(e.Handoff.Proposal.Type)
 	if asks || len(s.town.Approvals) > 0 || e.Sent == nil {
@@ -99,7 +99,7 @@ func (s *step) judge(e *Handoff) (Output, error) {
 		return s.conclude(j, checked.Failed(reason, s.town.State), s.town.State)
 	}
 	if asks {
-		gate := s.town.Approvals.Judge(*policy, e.Handoff, j.encoded, s.in.At.UTC())
+		gate := s.town.Approvals.Verdict(*policy, e.Handoff, j.encoded, s.in.At.UTC())
 		if gate.Reason != "" {
 			return s.unapproved(j, checked.Unapproved(gate.Reason, gate.Detail), gate.Enqueue)
 		}
@@ -117,12 +117,12 @@ func (s *step) judge(e *Handoff) (Output, error) {
 
 // answer returns the answer of an outcome, and its record. It emits the events of the whole run.
 func (s *step) answer(j *judgement, kind Kind, outcome handoff.Outcome) (*Answer, *Record, error) {
-	result := handoff.NewResult(j.Handoff.Handoff, outcome)
+	result := handoff.NewResult(j.Handoff, outcome)
 	encoded, err := result.MarshalWire()
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := EmitRun(j.producer, j.Handoff.Handoff, result, j.Begin); err != nil {
+	if err := EmitRun(j.producer, j.Handoff, result, j.Begin); err != nil {
 		return nil, nil, err
 	}
 	return &Answer{RunID: j.Run.RunID, Result: result, JSON: encoded}, &Record{
@@ -157,7 +157,7 @@ func (s *step) unapproved(j *judgement, outcome handoff.Outcome, ask bool) (Outp
 	}
 	rec.WorldPolicy = s.worldPolicy()
 	after := s.town
-	after.Approvals = after.Approvals.Add(j.Handoff.Handoff, j.encoded, j.Run.Trace,
+	after.Approvals = after.Approvals.Add(j.Handoff, j.encoded, j.Run.Trace,
 		s.in.At.UTC(), s.ApprovalTimeout)
 	return Output{Record: rec, After: after, Answer: answer}, nil
 }
@@ -168,11 +168,11 @@ func (s *step) conclude(j *judgement, outcome handoff.Outcome, state town.State)
 	if err != nil {
 		return Output{}, err
 	}
-	addition := handoff.AdditionOf(j.Handoff.Handoff)
+	addition := handoff.AdditionOf(j.Handoff)
 	rec.Addition, rec.WorldPolicy, rec.Rules = &addition, s.worldPolicy(), s.amounts()
 	after := s.town
 	after.State = state
-	after.Approvals = after.Approvals.MarkUsed(j.Handoff.Handoff, j.encoded, answer.RunID)
+	after.Approvals = after.Approvals.MarkUsed(j.Handoff, j.encoded, answer.RunID)
 	return Output{Record: rec, After: after, Answer: answer}, nil
 }
 
@@ -180,12 +180,12 @@ func (s *step) conclude(j *judgement, outcome handoff.Outcome, state town.State)
 func (s *step) accept(
 	j *judgement, evaluation *handoff.Evaluation, expected town.State, via apply.Binding,
 ) (Output, error) {
-	err := EmitAccepted(j.producer, j.Handoff.Handoff, evaluation, j.Begin)
+	err := EmitAccepted(j.producer, j.Handoff, evaluation, j.Begin)
 	if err != nil {
 		return Output{}, err
 	}
 	run, at, after := j.producer.Run(), s.in.At.UTC(), s.town
-	after.Approvals = after.Approvals.MarkUsed(j.Handoff.Handoff, j.encoded, run.RunID)
+	after.Approvals = after.Approvals.MarkUsed(j.Handoff, j.encoded, run.RunID)
 	p := &apply.Pending{
 		Binding: via, Handoff: j.Sent, Expected: expected.Canonical, RetryOf: j.RetryOf,
 		Run: run.Identity, Emitted: run.FirstSeq + int64(len(run.Events)) - 1,

@@ -25,7 +25,7 @@ type Settings struct {
 // IDs returns how many ids a step with the event may use.
 func IDs(event Event) int {
 	switch event.(type) {
-	case *Handoff:
+	case *Delivery:
 		return 15 // an approved retry that waited for its town, and the events of NextEvents
 	case *Put, *Patch, *RecordReach:
 		return 0
@@ -37,7 +37,7 @@ func IDs(event Event) int {
 // the number of the run's events that are in a record of the town.
 func RunOf(t *Town, event Event) (runID string, emitted int64) {
 	switch e := event.(type) {
-	case *Handoff:
+	case *Delivery:
 		if e.Recorded {
 			return e.Run.RunID, 0
 		}

@@ -165,7 +165,7 @@ func judged(r *handoff.Result) string {
 
 func (o *oracle) predict(townID string, event machine.Event) prediction {
 	switch e := event.(type) {
-	case *machine.Handoff:
+	case *machine.Delivery:
 		return o.handoff(e)
 	case *machine.Put:
 		return o.put(e.State, e.Expected, e.Attributes)
@@ -308,7 +308,7 @@ func (o *oracle) pause(townID string, e *machine.Signal) prediction {
 }
 
 // startEvents returns the events of a run up to its checks.
-func (o *oracle) startEvents(e *machine.Handoff, v *handoff.Evaluation, approved bool) string {
+func (o *oracle) startEvents(e *machine.Delivery, v *handoff.Evaluation, approved bool) string {
 	var names []string
 	add := func(name string, on bool) {
 		if on {
@@ -332,7 +332,7 @@ func (o *oracle) startEvents(e *machine.Handoff, v *handoff.Evaluation, approved
 
 // handoff judges a handoff. The run of one that waited is closed first; it is opened again while a game
 // applies the command.
-func (o *oracle) handoff(e *machine.Handoff) prediction {
+func (o *oracle) handoff(e *machine.Delivery) prediction {
 	r, first := o.run(e.Run.RunID), prediction{}
 	switch {
 	case !e.DryRun && (o.command != nil || o.paused[e.Handoff.Proposal.TownID] != ""):
@@ -355,7 +355,7 @@ func (o *oracle) handoff(e *machine.Handoff) prediction {
 }
 
 // judge predicts the outcome of a handoff.
-func (o *oracle) judge(e *machine.Handoff) prediction {
+func (o *oracle) judge(e *machine.Delivery) prediction {
 	h, r, approved := e.Handoff, o.run(e.Run.RunID), false
 	var prior *dedupe.Receipt
 	if first := o.accepted[h.IdempotencyKey]; first != nil && e.RetryOf == nil {

@@ -155,7 +155,7 @@ func (w *walk) act() {
 		w.decideSome()
 	case n == 12:
 		h := w.propose()
-		w.step(&machine.Handoff{Handoff: h, DryRun: true, Run: w.runOf(h)}, "")
+		w.step(&machine.Delivery{Handoff: h, DryRun: true, Run: w.runOf(h)}, "")
 	default:
 		w.disturb()
 	}
@@ -329,7 +329,7 @@ func (w *walk) judge(d *delivery) {
 		}
 		d.queued = true
 	default:
-		e := &machine.Handoff{Handoff: d.h, Run: d.run, Begin: w.startOf(d), RetryOf: d.retry,
+		e := &machine.Delivery{Handoff: d.h, Run: d.run, Begin: w.startOf(d), RetryOf: d.retry,
 			Recorded: tail != nil || w.rare(30)}
 		if w.step(e, runID) {
 			return
@@ -483,7 +483,7 @@ func (w *walk) step(event machine.Event, runID string, drawn ...runlog.DrawnID) 
 	if s, ok := event.(*machine.Signal); ok && s.TownID == "" {
 		t, townID = w.control, ""
 	}
-	h, _ := event.(*machine.Handoff)
+	h, _ := event.(*machine.Delivery)
 	if h != nil && h.RetryOf == nil {
 		h.Prior = w.receipts[h.Handoff.IdempotencyKey]
 	}
@@ -549,9 +549,9 @@ func (w *walk) requireIDs(drawn, now []runlog.DrawnID) {
 func (w *walk) lose(event machine.Event, runID string, rec *machine.Record) bool {
 	w.calm = true
 	defer func() { w.calm = false }()
-	h, ok := event.(*machine.Handoff)
+	h, ok := event.(*machine.Delivery)
 	if ok && h.RetryOf == nil && w.rare(3) { // the same delivery elsewhere
-		w.step(&machine.Handoff{Handoff: h.Handoff, Run: w.runOf(h.Handoff)}, "")
+		w.step(&machine.Delivery{Handoff: h.Handoff, Run: w.runOf(h.Handoff)}, "")
 	} else if w.rare(2) {
 		w.disturb()
 	}

@@ -263,7 +263,7 @@ func (s *scenario) tail(event machine.Event) *machine.RunTail {
 
 // handoff delivers a handoff; one whose name is known is the same handoff again.
 func (s *scenario) handoff(words []string) []string {
-	name, e := words[0], machine.Handoff{}
+	name, e := words[0], machine.Delivery{}
 	if s.handoffs[name] == nil {
 		s.handoffs[name] = s.propose(words)
 	}
@@ -301,7 +301,7 @@ func (s *scenario) step(event machine.Event) []string {
 	again, err := machine.Step(s.town, in, &s.settings)
 	require.NoError(s.t, err)
 	require.Equal(s.t, out, again, "the same input of the same town has the same output")
-	if h, ok := event.(*machine.Handoff); ok && h.DryRun {
+	if h, ok := event.(*machine.Delivery); ok && h.DryRun {
 		return slices.Concat(s.recordText(&out, out.Record), s.answerText(&out))
 	}
 	var said []string

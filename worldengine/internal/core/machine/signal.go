@@ -98,7 +98,7 @@ func (e *Signal) effect(s *step) (Output, error) {
 	case SignalPause, SignalResume:
 		return s.pause(e)
 	case SignalApprove, SignalDeny:
-		return s.decide(e)
+		return s.decideApproval(e)
 	}
 	return Output{}, fmt.Errorf("machine: a town takes no signal %s", e.Kind)
 }
@@ -131,8 +131,8 @@ func (s *step) pause(e *Signal) (Output, error) {
 	return out, err
 }
 
-// decide handles a person's decision about a handoff that waits for approval.
-func (s *step) decide(e *Signal) (Output, error) {
+// decideApproval handles a person's decision about a handoff that waits for approval.
+func (s *step) decideApproval(e *Signal) (Output, error) {
 	list, decided, refused := s.town.Approvals.Decide(
 		approval.HandoffRef{HandoffID: e.HandoffID, HandoffHash: e.HandoffHash}, s.town.State.Hash,
 		approval.Decision{

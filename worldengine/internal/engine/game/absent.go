@@ -88,7 +88,7 @@ var prospects = map[apply.AbsencePolicy]string{
 // hand. If over is set, the absence ends an attempt, and the alert is raised at once. Otherwise the
 // alert is raised when the absence has lasted for Retry.Resend, since the plugin may only be
 // reconnecting.
-func (s *Absences) NoteAbsent(ctx context.Context, of alerts.Subject, commands int, over bool) {
+func (s *Absences) NoteAbsent(ctx context.Context, of alerts.About, commands int, over bool) {
 	s.Recall(ctx)
 	s.mu.Lock()
 	a := s.towns[of.TownID]
@@ -116,18 +116,18 @@ func (s *Absences) NoteWait(townID string, waits messages.AbsentPlugin) {
 }
 
 // NotePresent records that a game replied to a request.
-func (s *Absences) NotePresent(ctx context.Context, of alerts.Subject) {
+func (s *Absences) NotePresent(ctx context.Context, of alerts.About) {
 	s.Recall(ctx)
 	s.end(of, alerts.PluginReturned)
 }
 
 // NotNeeded ends the absence of a town that was removed or bound to something else.
 func (s *Absences) NotNeeded(townID string) {
-	s.end(alerts.Subject{TownID: townID}, alerts.PluginNotNeeded)
+	s.end(alerts.About{TownID: townID}, alerts.PluginNotNeeded)
 }
 
 // end ends the absence of a town. It raises an alert if the absence raised PLUGIN_ABSENT.
-func (s *Absences) end(of alerts.Subject, text alerts.Template) {
+func (s *Absences) end(of alerts.About, text alerts.Template) {
 	s.mu.Lock()
 	a := s.towns[of.TownID]
 	delete(s.towns, of.TownID)

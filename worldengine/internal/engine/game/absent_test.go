@@ -26,7 +26,7 @@ func opened(policy apply.AbsencePolicy) (*Absences, *raised) {
 	}), alerts
 }
 
-var ofTown = alerts.Subject{TownID: "t", HandoffID: "handoff", RunID: "run"}
+var ofTown = alerts.About{TownID: "t", HandoffID: "handoff", RunID: "run"}
 
 // PLUGIN_ABSENT is raised once for an absence, when it has lasted or ends an attempt, with its
 // beginning and the policy for commands. The end of an absence raises PLUGIN_RETURNED if the first
@@ -75,7 +75,7 @@ func TestAbsences_Towns(t *testing.T) {
 	s, raised := opened(apply.AbsenceFail)
 	for range 2 {
 		s.NoteAbsent(t.Context(), ofTown, 1, true)
-		s.NoteAbsent(t.Context(), alerts.Subject{TownID: "u"}, 1, true)
+		s.NoteAbsent(t.Context(), alerts.About{TownID: "u"}, 1, true)
 		require.Equal(t, 2, len(s.towns))
 		s.NotePresent(t.Context(), ofTown)
 		require.Equal(t, 1, len(s.towns))
@@ -91,7 +91,7 @@ func TestAbsences_Towns(t *testing.T) {
 	once := []string{"PLUGIN_ABSENT t", "PLUGIN_ABSENT u", "PLUGIN_RETURNED t",
 		"PLUGIN_RETURNED u"}
 	require.Equal(t, append(once, once...), codes)
-	s.NotePresent(t.Context(), alerts.Subject{TownID: "nowhere"})
+	s.NotePresent(t.Context(), alerts.About{TownID: "nowhere"})
 	require.Len(t, raised.alerts, len(codes), "a plugin that was never absent does not return")
 }
 

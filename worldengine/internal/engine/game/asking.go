@@ -102,7 +102,7 @@ func (x *Execution) replied(ctx context.Context, r Reply) {
 func (x *Execution) lacksGame(ctx context.Context, said string, pause time.Duration, over bool) {
 	d := x.dispatcher
 	x.gameMissing = true
-	d.Absences.NoteAbsent(ctx, x.Subject, 1+d.config.Queue.TownDepth(x.TownID), over)
+	d.Absences.NoteAbsent(ctx, x.About, 1+d.config.Queue.TownDepth(x.TownID), over)
 	d.Absences.NoteWait(x.TownID, messages.AbsentPlugin{Attempt: x.Pending.Attempt, Said: said,
 		NextAt: runevents.Timestamp(d.stepper.Now().Add(pause))})
 	d.config.Queue.Wake(x.TownID) // requests that have waited long enough are answered now
@@ -111,7 +111,7 @@ func (x *Execution) lacksGame(ctx context.Context, said string, pause time.Durat
 // hasGame records that the last request found a game.
 func (x *Execution) hasGame(ctx context.Context) {
 	x.gameMissing = false
-	x.dispatcher.Absences.NotePresent(ctx, x.Subject)
+	x.dispatcher.Absences.NotePresent(ctx, x.About)
 }
 
 // finishAttempt ends the attempt with an outcome, which is committed next.

@@ -112,7 +112,7 @@ func (d *Dispatcher) commitCancel(
 		if s.Force && p != nil && p.RetryOf == nil {
 			// The alert is stored first: an operator has to look at the game even if this server
 			// ends here. The alert stays even if a result is committed before the cancellation.
-			about := alerts.Subject{TownID: s.TownID, RunID: s.RunID}
+			about := alerts.About{TownID: s.TownID, RunID: s.RunID}
 			err := d.config.Alerts.RaiseStored(ctx,
 				alerts.CancelledByForce.Alert(about, "{actor}", s.ActorID))
 			if err != nil {
@@ -126,7 +126,7 @@ func (d *Dispatcher) commitCancel(
 		out, err := d.stepper.Step(ctx, current, in)
 		if err = cmp.Or(err, s.RefusedBy(out.Refused)); err == nil && out.Answer != nil {
 			answer = out.Answer
-			d.alertInDoubt(alerts.Subject{TownID: s.TownID, HandoffID: answer.Result.HandoffID,
+			d.alertInDoubt(alerts.About{TownID: s.TownID, HandoffID: answer.Result.HandoffID,
 				RunID: s.RunID, Trace: p.Run.Trace}, answer)
 		}
 		return err

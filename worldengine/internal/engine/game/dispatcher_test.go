@@ -127,7 +127,7 @@ func work(
 func (w *working) accept(changes []func(*apply.Pending)) {
 	h := machinetest.Advance(w.t, "wall", machinetest.WallExists)
 	out, err := machine.Step(machine.Town{State: towntest.Threatened(), Apply: apply.Plugin},
-		w.steps.Input(h.Proposal.TownID, nil, &machine.Handoff{
+		w.steps.Input(h.Proposal.TownID, nil, &machine.Delivery{
 			Handoff: h, Run: logtest.RunOf(h),
 		}), &w.steps.Settings)
 	require.NoError(w.t, err)
@@ -439,7 +439,7 @@ func TestDispatcher_ConsoleUnasked(t *testing.T) {
 	w := work(t, func(c *game.Config) {
 		c.RCON = &console{answer: apply.Answer{Status: apply.Refused}, unasked: true}
 	}, func(p *apply.Pending) { p.Binding = apply.RCON })
-	w.Absences.NoteAbsent(t.Context(), alerts.Subject{TownID: "town-threatened"}, 1, true)
+	w.Absences.NoteAbsent(t.Context(), alerts.About{TownID: "town-threatened"}, 1, true)
 	require.Equal(t, apply.ReasonPluginRejected, w.await(w.execute()).Result.ReasonCode)
 	require.Equal(t, []runevents.AlertCode{runevents.PluginAbsent}, w.codes())
 	require.NotZero(t, w.Absences.StartOf("town-threatened"))

@@ -23,7 +23,7 @@ type Client = queue.Client[machine.Answer]
 // turns it asks the plugin or the console to apply the command, and commits the outcome. Replies come
 // from outside; all else is the town's turn's alone.
 type Execution struct {
-	alerts.Subject // the town, the handoff, the run
+	alerts.About // the town, the handoff, the run
 	apply.DecodedPending
 	dispatcher *Dispatcher
 	via        apply.Binding
@@ -85,7 +85,7 @@ func (d *Dispatcher) newExecution(townID string, current machine.Town) (*Executi
 		return nil, err
 	}
 	run := current.Pending.Run
-	x := newExecution(d, alerts.Subject{
+	x := newExecution(d, alerts.About{
 		TownID: townID, HandoffID: read.Handoff.HandoffID, RunID: run.RunID, Trace: run.Trace,
 	})
 	x.DecodedPending, x.via, x.before = read, current.Pending.Binding, current.State
@@ -96,10 +96,10 @@ func (d *Dispatcher) newExecution(townID string, current machine.Town) (*Executi
 	return x, nil
 }
 
-func newExecution(d *Dispatcher, about alerts.Subject) *Execution {
+func newExecution(d *Dispatcher, about alerts.About) *Execution {
 	draw := d.stepper.Log.Jitter
 	return &Execution{
-		Subject: about, dispatcher: d, token: nuid.Next(), replies: make(chan Reply, maxReplies), paused: new(bool),
+		About: about, dispatcher: d, token: nuid.Next(), replies: make(chan Reply, maxReplies), paused: new(bool),
 		reads: townReads{
 			next:   time.Now().Add(d.config.Retry.Resend),
 			failed: backoff.Backoff{Min: lookInterval, Max: maxCommitInterval, Jitter: draw},

@@ -50,7 +50,7 @@ type Inbox struct {
 // requests counts the requests for one command, and the answers "applied", by their logical
 // attempt. The inbox's lock guards the counts.
 type requests struct {
-	about         alerts.Subject
+	about         alerts.About
 	to            *Execution
 	gaveUp        bool
 	sent, applied map[int64]int
@@ -121,7 +121,7 @@ func (i *Inbox) accept(msg *nats.Msg) {
 
 // reportApplied raises an alert if a reply says that the command was applied: the world and the
 // engine may differ, so an operator has to look.
-func (i *Inbox) reportApplied(about alerts.Subject, msg *nats.Msg, text alerts.Template) {
+func (i *Inbox) reportApplied(about alerts.About, msg *nats.Msg, text alerts.Template) {
 	answer, err := apply.ParseAnswer(msg.Data, about.HandoffID, schemas.Limits{})
 	if err == nil && answer.Status == apply.Applied {
 		i.alerts.RaiseOnce(text.Alert(about))
@@ -148,7 +148,7 @@ func (i *Inbox) Ask(subject string, x *Execution, attempt int64, data []byte) er
 func (i *Inbox) expect(x *Execution) *requests {
 	r := i.open[x.token]
 	if r == nil {
-		r = &requests{about: x.Subject, to: x, sent: map[int64]int{}, applied: map[int64]int{}}
+		r = &requests{about: x.About, to: x, sent: map[int64]int{}, applied: map[int64]int{}}
 		i.open[x.token] = r
 	}
 	return r
@@ -168,7 +168,7 @@ func (i *Inbox) Forget(x *Execution, gaveUp bool) {
 		select {
 		case reply := <-x.replies:
 			if reply.Msg != nil {
-				i.reportApplied(x.Subject, reply.Msg, alerts.LateAnswer)
+				i.reportApplied(x.About, reply.Msg, alerts.LateAnswer)
 			}
 		default:
 			return

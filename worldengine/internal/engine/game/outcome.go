@@ -72,7 +72,7 @@ func (x *Execution) commitOnce(ctx context.Context, result *apply.AttemptResult)
 			"actions?: [object]} of 16 KiB at most", "town", x.TownID, "run", x.RunID,
 			x.Trace.LogAttr())
 	}
-	d.alertInDoubt(x.Subject, out.Answer)
+	d.alertInDoubt(x.About, out.Answer)
 	x.finish(ctx, *out.Answer, nil)
 	return nil
 }
@@ -84,7 +84,7 @@ func unanswered(failed *apply.Failure) bool {
 }
 
 // alertInDoubt alerts operators to a failure that they have to look at.
-func (d *Dispatcher) alertInDoubt(about alerts.Subject, answer *machine.Answer) {
+func (d *Dispatcher) alertInDoubt(about alerts.About, answer *machine.Answer) {
 	switch answer.Result.ReasonCode {
 	case apply.ReasonRCONInDoubt, apply.ReasonPluginTimeout:
 		d.config.Alerts.RaiseOnce(alerts.InDoubt.Alert(about, "{why}", answer.Failed.Message))
@@ -105,7 +105,7 @@ func (x *Execution) finish(ctx context.Context, answer machine.Answer, err error
 	// An answer whose invalid state failed the handoff was not late.
 	invalid := err == nil && answer.Result.ReasonCode == apply.ReasonPluginStateInvalid
 	if gaveUp && applied && !invalid { // another writer had given up before
-		d.config.Alerts.RaiseOnce(alerts.LateAnswer.Alert(x.Subject))
+		d.config.Alerts.RaiseOnce(alerts.LateAnswer.Alert(x.About))
 	}
 }
 

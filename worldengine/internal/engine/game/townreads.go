@@ -70,7 +70,7 @@ func (x *Execution) loadTown(ctx context.Context, fresh bool) (current machine.T
 			paused = x.TownID
 		}
 		timeout := time.Duration(by.DrainTimeoutMs) * time.Millisecond
-		d.config.Alerts.RaiseOnce(alerts.DrainTimeout.Alert(alerts.Subject{RunID: by.SignalID},
+		d.config.Alerts.RaiseOnce(alerts.DrainTimeout.Alert(alerts.About{RunID: by.SignalID},
 			"{timeout}", timeout.String(), "{paused}", paused))
 	}
 	return current, nil

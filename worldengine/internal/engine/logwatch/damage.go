@@ -39,7 +39,7 @@ func (w *Watcher) ReportDamage(token string, record uint64, why string) {
 	if node := w.Log.Leader(); node != "" {
 		origin += ", as the node " + node + " has it,"
 	}
-	alert := alerts.TownDamaged.Alert(alerts.Subject{TownID: townID}, "{log}", origin, "{why}", why)
+	alert := alerts.TownDamaged.Alert(alerts.About{TownID: townID}, "{log}", origin, "{why}", why)
 	c := w.Index.Chain(token)
 	alert.TownID, alert.LogSeq = townID, cmp.Or(record, c.Hole, c.Newest, 1)
 	w.Alerts.RaiseOnce(alert)

@@ -70,7 +70,7 @@ func (w *Watcher) raiseFull() []string {
 	defer h.mu.Unlock()
 	for _, townID := range slices.Sorted(maps.Keys(h.fresh)) {
 		h.since[townID] = w.Now()
-		w.Alerts.Raise(alerts.HistoryFull.AlertSince(alerts.Subject{TownID: townID}, h.since[townID],
+		w.Alerts.Raise(alerts.HistoryFull.AlertSince(alerts.About{TownID: townID}, h.since[townID],
 			"{failed}", strconv.FormatUint(uint64(h.fresh[townID].FailedHandoffs), 10),
 			"{epoch}", strconv.FormatInt(h.fresh[townID].Epoch, 10)))
 	}
@@ -82,7 +82,7 @@ func (w *Watcher) raiseRecovered(townID string) {
 	h := &w.histories
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	w.Alerts.Raise(alerts.HistoryRecovered.AlertSince(alerts.Subject{TownID: townID}, h.since[townID]))
+	w.Alerts.Raise(alerts.HistoryRecovered.AlertSince(alerts.About{TownID: townID}, h.since[townID]))
 	delete(h.since, townID)
 }
 

@@ -98,7 +98,7 @@ func (w *Watcher) checkLimits() {
 	}
 	err := commitlog.CheckLimits(w.Log.Stream.CachedInfo().Config)
 	if err != nil && w.log.limited == nil {
-		w.Alerts.Raise(alerts.LogLimited.Alert(alerts.Subject{}, "{error}", phrase.Sentence(err)))
+		w.Alerts.Raise(alerts.LogLimited.Alert(alerts.About{}, "{error}", phrase.Sentence(err)))
 	}
 	w.log.limited = err
 }
@@ -116,7 +116,7 @@ func (w *Watcher) checkContinuity(ctx context.Context) error {
 		}
 		if w.lost.Swap(&err) == nil {
 			w.Logger.Error("LOG_LOST: nothing is committed", "error", err)
-			w.Alerts.Raise(alerts.LogLost.Alert(alerts.Subject{},
+			w.Alerts.Raise(alerts.LogLost.Alert(alerts.About{},
 				"{effect}", "Nothing is committed", "{error}", phrase.Sentence(err)))
 		}
 		return err

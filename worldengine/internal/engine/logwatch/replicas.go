@@ -99,7 +99,7 @@ func (d *damagedReplicas) alerts() (all []runevents.Alert) {
 			effect = "No node has all messages; the node " + d.leader.Node + " leads the log"
 			remedy = "EMPTY NONE: handoffctl fsck --replicas says what to do"
 		}
-		all = append(all, alerts.ReplicaDamaged.Alert(alerts.Subject{}, "{node}", d.nodes[i].Node,
+		all = append(all, alerts.ReplicaDamaged.Alert(alerts.About{}, "{node}", d.nodes[i].Node,
 			"{missing}", d.nodes[i].Missing(), "{effect}", effect, "{remedy}", remedy))
 	}
 	return all

@@ -30,11 +30,11 @@ func (w *Watcher) checkStorage() {
 	case full:
 		w.storageFull.Store(true)
 		w.failedSince = w.Now()
-		w.Alerts.Raise(alerts.StorageFailed.Alert(alerts.Subject{},
+		w.Alerts.Raise(alerts.StorageFailed.Alert(alerts.About{},
 			"{error}", strings.TrimSuffix(phrase.Sentence(err), ".")))
 	case !w.Log.AppendRefused(): // else nothing was stored since
 		w.storageFull.Store(false)
-		w.Alerts.Raise(alerts.StorageRecovered.Alert(alerts.Subject{},
+		w.Alerts.Raise(alerts.StorageRecovered.Alert(alerts.About{},
 			"{since}", runevents.Timestamp(w.failedSince)))
 	}
 }

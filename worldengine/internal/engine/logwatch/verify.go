@@ -72,7 +72,7 @@ func (w *Watcher) rebuildIfBehind(ctx context.Context, messages, end uint64) err
 		return nil
 	}
 	w.undelivered = messages - rows
-	alert := alerts.CommitsUndelivered.Alert(alerts.Subject{}, "{counted}", fmt.Sprint(messages),
+	alert := alerts.CommitsUndelivered.Alert(alerts.About{}, "{counted}", fmt.Sprint(messages),
 		"{delivered}", fmt.Sprint(rows))
 	alert.LogSeq = end
 	w.Alerts.RaiseOnce(alert)

@@ -73,7 +73,7 @@ func (r *Relay) checkLog(ctx context.Context, log jetstream.Stream, pos streamEn
 	r.position.Store(0)
 	if r.lostTries++; r.lostTries == lostTries {
 		r.config.Logger.Error("LOG_LOST: no run event is published", "error", err)
-		r.config.Raise(alerts.LogLost.Alert(alerts.Subject{},
+		r.config.Raise(alerts.LogLost.Alert(alerts.About{},
 			"{effect}", "No run event is published", "{error}", phrase.Sentence(err)))
 	}
 	return err

@@ -73,8 +73,8 @@ type Task interface {
 
 // Turn describes the turn of a task.
 type Turn struct {
-	// Queued: the task had to wait for another task of its town.
-	Queued bool
+	// HadToWait: the task had to wait for another task of its town.
+	HadToWait bool
 	// Behind is the first waiting task before this one, nil if there is none.
 	Behind Task
 }
@@ -100,8 +100,8 @@ type townQueue struct {
 
 type task struct {
 	Task
-	queued bool
-	next   time.Time // of a task that waits; zero if it need not wait for its next turn
+	hadToWait bool
+	dueAt     time.Time // of a task that waits; zero if it need not wait for its next turn
 }
 
 // Places of a turn that is none of a town's tasks.
@@ -145,10 +145,10 @@ func (q *Queue) SubmitTask(townID string, next Task) error {
 	if q.isFull() || waiting != nil && len(waiting.tasks) >= q.perTown {
 		return ErrOverloaded
 	}
-	q.add(1)
+	q.countTasks(1)
 	t := q.town(townID)
-	t.tasks = append(t.tasks, task{Task: next, queued: t.keepsWaiting()})
-	q.start(t)
+	t.tasks = append(t.tasks, task{Task: next, hadToWait: t.keepsWaiting()})
+	q.enqueue(t)
 	return nil
 }
 
@@ -176,10 +176,10 @@ func (q *Queue) Lead(townID string, next Task) error {
 	}
 	t := q.town(townID)
 	for i := range t.tasks { // they wait for next now
-		t.tasks[i].queued = true
+		t.tasks[i].hadToWait = true
 	}
 	t.lead = &task{Task: next}
-	q.start(t)
+	q.enqueue(t)
 	return nil
 }
 
@@ -192,8 +192,8 @@ func (q *Queue) WakeLead(townID string) {
 	case t.lead == nil:
 		t.woken = true // it may have its turn
 	default:
-		t.lead.next = time.Time{}
-		q.start(t)
+		t.lead.dueAt = time.Time{}
+		q.enqueue(t)
 	}
 }
 
@@ -253,8 +253,8 @@ func (q *Queue) TownDepth(townID string) int {
 	return 0
 }
 
-// add counts n more tasks. The callers of the functions from here to goOn hold the lock.
-func (q *Queue) add(n int) {
+// countTasks counts n more tasks. The callers of the functions from here to settle hold the lock.
+func (q *Queue) countTasks(n int) {
 	q.tasks += n
 	q.pool.tasks += n
 }
@@ -280,8 +280,8 @@ func (q *Queue) town(townID string) *townQueue {
 // keepsWaiting reports whether a task that is submitted now waits for another task of the town.
 func (t *townQueue) keepsWaiting() bool { return t.delaysNext || t.lead != nil || len(t.tasks) > 0 }
 
-// start puts a town in line for a worker, unless the town is busy.
-func (q *Queue) start(t *townQueue) {
+// enqueue puts a town in line for a worker, unless the town is busy.
+func (q *Queue) enqueue(t *townQueue) {
 	if t.busy {
 		return
 	}
@@ -298,16 +298,16 @@ func (q *Queue) start(t *townQueue) {
 
 func (q *Queue) wake(t *townQueue) {
 	if t.lead != nil {
-		t.lead.next = time.Time{}
+		t.lead.dueAt = time.Time{}
 	}
 	t.wakeTasks()
 	t.woken = true
-	q.start(t)
+	q.enqueue(t)
 }
 
 func (t *townQueue) wakeTasks() {
 	for i := range t.tasks {
-		t.tasks[i].next = time.Time{}
+		t.tasks[i].dueAt = time.Time{}
 	}
 }
 
@@ -316,37 +316,37 @@ func (q *Queue) work() {
 	t := q.ready[0]
 	q.ready = q.ready[1:]
 	q.pool.noteStart(q)
-	next, place, turn := t.next()
+	current, place, turn := t.pop()
 	closing := q.closed
 	q.setBusy(1)
 	q.mu.Unlock()
-	at := q.turn(t.town, next, turn, closing)
+	at := q.runOrEnd(t.town, current, turn, closing)
 	q.mu.Lock()
 	q.setBusy(-1)
 	t.running, t.delaysNext = nil, false
-	next.queued, next.next = true, at
+	current.hadToWait, current.dueAt = true, at
 	if t.woken {
-		next.next = time.Time{}
+		current.dueAt = time.Time{}
 	}
 	switch waits := !at.IsZero(); {
 	case place == ofCall:
 	case place == ofLead && waits:
-		lead := next // without it every task would be allocated
+		lead := current // without it every task would be allocated
 		t.lead = &lead
 	case place == ofLead:
 		t.wakeTasks() // they waited for it
 	case waits:
-		t.tasks = slices.Insert(t.tasks, place, next)
+		t.tasks = slices.Insert(t.tasks, place, current)
 	default:
-		if q.add(-1); place == 0 && len(t.tasks) > 0 {
-			t.tasks[0].next = time.Time{} // no waiting task is before it any more
+		if q.countTasks(-1); place == 0 && len(t.tasks) > 0 {
+			t.tasks[0].dueAt = time.Time{} // no waiting task is before it any more
 		}
 	}
-	q.goOn(t)
+	q.settle(t)
 }
 
-// next removes the task whose turn it is from a town. place is its index among the town's tasks.
-func (t *townQueue) next() (next task, place int, turn Turn) {
+// pop removes the task whose turn it is from a town. place is its index among the town's tasks.
+func (t *townQueue) pop() (next task, place int, turn Turn) {
 	switch place, _ = t.due(); place {
 	case ofCall:
 		next.Task, t.calls = t.calls[0], t.calls[1:]
@@ -358,7 +358,7 @@ func (t *townQueue) next() (next task, place int, turn Turn) {
 		next, turn.Behind = t.tasks[place], t.tasks[0].Task
 		t.tasks = slices.Delete(t.tasks, place, place+1)
 	}
-	turn.Queued = next.queued
+	turn.HadToWait = next.hadToWait
 	t.running, t.delaysNext, t.woken = next.Task, place != ofCall, false
 	return next, place, turn
 }
@@ -367,8 +367,8 @@ func (t *townQueue) next() (next task, place int, turn Turn) {
 // time at which there is one.
 func (t *townQueue) due() (place int, at time.Time) {
 	at = UntilWoken
-	is := func(waits *task) bool {
-		if next := waits.next; next.IsZero() || !next.After(time.Now()) {
+	isDue := func(waits *task) bool {
+		if next := waits.dueAt; next.IsZero() || !next.After(time.Now()) {
 			return true
 		} else if next.Before(at) {
 			at = next
@@ -378,30 +378,30 @@ func (t *townQueue) due() (place int, at time.Time) {
 	if len(t.calls) > 0 {
 		return ofCall, at
 	}
-	if t.lead != nil && is(t.lead) {
+	if t.lead != nil && isDue(t.lead) {
 		return ofLead, at
 	}
 	for i := range t.tasks {
-		if is(&t.tasks[i]) {
+		if isDue(&t.tasks[i]) {
 			return i, at
 		}
 	}
 	return nowhere, at
 }
 
-// goOn puts a town back in line after a turn, lets it rest while all its tasks wait, or forgets it.
-func (q *Queue) goOn(t *townQueue) {
+// settle puts a town back in line after a turn, lets it rest while all its tasks wait, or forgets it.
+func (q *Queue) settle(t *townQueue) {
 	t.busy = false
 	place, at := t.due()
 	switch {
 	case place != nowhere:
-		q.start(t)
+		q.enqueue(t)
 	case t.isWaiting():
 		t.timer = time.AfterFunc(time.Until(at), func() {
 			q.mu.Lock()
 			defer q.mu.Unlock()
 			if !t.busy && t.isWaiting() {
-				q.goOn(t)
+				q.settle(t)
 			}
 		})
 	default:
@@ -414,8 +414,8 @@ func (q *Queue) goOn(t *townQueue) {
 
 func (t *townQueue) isWaiting() bool { return t.lead != nil || len(t.tasks) > 0 }
 
-// turn runs a task. If the task panics, or waits while the queue is closing, turn ends it.
-func (q *Queue) turn(townID string, t task, turn Turn, closing bool) time.Time {
+// runOrEnd runs a task. If the task panics, or waits while the queue is closing, runOrEnd ends it.
+func (q *Queue) runOrEnd(townID string, t task, turn Turn, closing bool) time.Time {
 	next, panicked := q.run(townID, t, turn)
 	switch {
 	case panicked:

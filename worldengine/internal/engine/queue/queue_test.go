@@ -111,7 +111,7 @@ type acting struct {
 
 func (a *acting) Run(_ context.Context, turn Turn) time.Time {
 	words := []string{a.name}
-	if turn.Queued {
+	if turn.HadToWait {
 		words = append(words, "queued")
 	}
 	if behind, ok := turn.Behind.(*acting); ok {

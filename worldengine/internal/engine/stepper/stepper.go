@@ -35,9 +35,9 @@ type Stepper struct {
 	// other server.
 	Leased func() bool
 	// RequiredHistory returns the part of its history that a town needs, whose last message is at a sequence.
-	// Full is called with that after a record found no room. Both are nil if histories are not bounded.
+	// OnHistoryFull is called with that after a record found no room. Both are nil if histories are not bounded.
 	RequiredHistory func(ctx context.Context, townID string, seq uint64) (records.RequiredHistory, error)
-	Full            func(townID string, needs records.RequiredHistory)
+	OnHistoryFull   func(townID string, needs records.RequiredHistory)
 	// Logger gets the troubles that an input outlives.
 	Logger *slog.Logger
 
@@ -109,7 +109,7 @@ func (s *Stepper) stepOnce(
 	ctx context.Context, t machine.Town, in *machine.Input, settings *machine.Settings,
 ) (machine.Output, error) {
 	out, err := machine.Step(t, in, settings)
-	if _, ok := in.Event.(*machine.Handoff); ok {
+	if _, ok := in.Event.(*machine.Delivery); ok {
 		failpoint.Hit(failpoint.Judged)
 	}
 	if err != nil {
@@ -165,7 +165,7 @@ func (s *Stepper) commit(
 		}
 		return err
 	case machine.SignalSubject:
-		return s.Log.CommitRefused(ctx, rec, layout.SignalSubject(world), nil)
+		return s.Log.CommitAside(ctx, rec, layout.SignalSubject(world), nil)
 	}
 	token, judged := wire.TownToken(rec.TownID), &t.Seq
 	if !t.State.Exists() {
@@ -174,7 +174,7 @@ func (s *Stepper) commit(
 	if out.Unguarded {
 		judged = nil
 	}
-	return s.Log.CommitRefused(ctx, rec, layout.RefusedSubject(world, token), judged)
+	return s.Log.CommitAside(ctx, rec, layout.RefusedSubject(world, token), judged)
 }
 
 // noteStored notes that a record of an output is stored.
@@ -212,7 +212,7 @@ func (s *Stepper) CheckRoom(ctx context.Context, t machine.Town, out *machine.Ou
 	}
 	err = s.Log.CheckHistoryRoom(needs, townPriority(&t, out))
 	if err != nil {
-		s.Full(townID, needs)
+		s.OnHistoryFull(townID, needs)
 	}
 	return err
 }

@@ -97,7 +97,7 @@ func decisionOf(r *messages.ApprovalDecide) engine.Signal {
 func (w *World) approvalDecide(
 	r *messages.ApprovalDecide, given engine.Signal,
 ) (outcome messages.Decided, err error) {
-	entry, delivery, err := w.engine.Decide(w.ctx, given, r.Submit)
+	entry, delivery, err := w.engine.DecideApproval(w.ctx, given, r.Submit)
 	if err != nil {
 		return outcome, err
 	}

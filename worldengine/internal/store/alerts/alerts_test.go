@@ -131,9 +131,9 @@ func TestRaise_ConditionThatBeginsAgain(t *testing.T) {
 	a := w.open(func(c *alerts.Config) {
 		c.Now = func() time.Time { at = at.Add(time.Second); return at }
 	})
-	failed := alerts.StorageFailed.Alert(alerts.Subject{}, "{error}", "disk full")
+	failed := alerts.StorageFailed.Alert(alerts.About{}, "{error}", "disk full")
 	a.Raise(failed)
-	a.Raise(alerts.StorageRecovered.Alert(alerts.Subject{}, "{since}", "now"))
+	a.Raise(alerts.StorageRecovered.Alert(alerts.About{}, "{since}", "now"))
 	a.Raise(failed)
 	a.Start()
 	a.Close(t.Context())

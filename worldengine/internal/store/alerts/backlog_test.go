@@ -38,7 +38,7 @@ func TestBacklog_FullDisk(t *testing.T) {
 	for range 2 { // the first restart meets the full disk again
 		a := full.open(with)
 		if log.Len() == 0 {
-			a.Raise(alerts.StorageFailed.Alert(alerts.Subject{}, "{error}", "disk full"))
+			a.Raise(alerts.StorageFailed.Alert(alerts.About{}, "{error}", "disk full"))
 			a.Raise(handoffAlert("h1"))
 		}
 		a.Start()

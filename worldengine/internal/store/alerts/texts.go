@@ -85,15 +85,15 @@ var (
 		"There is room again; nothing was stored since {since}."}
 )
 
-// Subject has the town, handoff and run of an alert. Members may be zero.
-type Subject struct {
+// About has the town, handoff and run of an alert. Members may be zero.
+type About struct {
 	TownID, HandoffID, RunID string
 	Trace                    trace.Context // of the run
 }
 
 // Alert returns an alert with the text. values are pairs of a name in braces and its value; about has the values
 // of {town}, {handoff} and {run}.
-func (t Template) Alert(about Subject, values ...string) runevents.Alert {
+func (t Template) Alert(about About, values ...string) runevents.Alert {
 	values = append(values, "{town}", strconv.Quote(about.TownID), "{handoff}", about.HandoffID,
 		"{run}", about.RunID)
 	return runevents.Alert{
@@ -103,7 +103,7 @@ func (t Template) Alert(about Subject, values ...string) runevents.Alert {
 }
 
 // AlertSince is Alert for a condition that began at since, the value of {since}.
-func (t Template) AlertSince(about Subject, since time.Time, values ...string) runevents.Alert {
+func (t Template) AlertSince(about About, since time.Time, values ...string) runevents.Alert {
 	at := runevents.Timestamp(since)
 	alert := t.Alert(about, append(values, "{since}", at)...)
 	alert.TownID, alert.Since = about.TownID, at

@@ -21,7 +21,7 @@ var rewrite = flag.Bool("rewrite", false, "write testdata/texts.txt anew")
 // time of one about a town's condition.
 func TestTemplate_Golden(t *testing.T) {
 	t.Parallel()
-	about := alerts.Subject{TownID: "market", HandoffID: "handoff-1", RunID: "run-1"}
+	about := alerts.About{TownID: "market", HandoffID: "handoff-1", RunID: "run-1"}
 	since := time.Date(2026, 2, 16, 10, 0, 0, 0, time.UTC)
 	var got strings.Builder
 	for _, a := range []runevents.Alert{

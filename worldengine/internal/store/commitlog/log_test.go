@@ -109,7 +109,7 @@ func refuse(t *testing.T, l *records.Log, run string, judged *uint64) error {
 	t.Helper()
 	rec := &machine.Record{Kind: machine.KindRefused, TownID: "t",
 		Run: &runlog.Run{Identity: runevents.Identity{RunID: run}}}
-	return l.CommitRefused(t.Context(), rec, layout.RefusedSubject("main", "t"), judged)
+	return l.CommitAside(t.Context(), rec, layout.RefusedSubject("main", "t"), judged)
 }
 
 // A refused run is stored only while its town is unchanged.

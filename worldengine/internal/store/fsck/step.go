@@ -58,7 +58,7 @@ func (v *message) step(before machine.Town, run *runState) {
 		v.follows("the record does not have the input of its step", "", err.Error())
 		return
 	}
-	if h, judged := event.(*machine.Handoff); judged && run != nil {
+	if h, judged := event.(*machine.Delivery); judged && run != nil {
 		v.stepWaits(run, h)
 	}
 	r.try(event)
@@ -122,7 +122,7 @@ func (r *replay) makeRecord() ([]byte, error) {
 }
 
 // stepWaits steps the records of a run that waited, now that its handoff is known.
-func (v *message) stepWaits(run *runState, h *machine.Handoff) {
+func (v *message) stepWaits(run *runState, h *machine.Delivery) {
 	tail := machine.NewTail(nil, 0)
 	for _, w := range run.waitRecords {
 		if w.rec.Kind == machine.KindRun && len(w.rec.Run.Events) > 0 && !run.incomplete {
@@ -319,7 +319,7 @@ func (r *replay) delivery() (machine.Event, error) {
 		return nil, err
 	}
 	begin, status := recordedStart(rec.Run)
-	e := &machine.Handoff{Handoff: h, Sent: encoded, Run: rec.Run.Identity, Begin: begin, RetryOf: retryOf(rec)}
+	e := &machine.Delivery{Handoff: h, Sent: encoded, Run: rec.Run.Identity, Begin: begin, RetryOf: retryOf(rec)}
 	if first := rec.Run.FirstSeq; first > 1 || status != "" { // the handoff waited, and its run was closed
 		r.in.Tail = machine.NewTail(nil, first-1)
 		r.in.Tail.Closed, r.in.Tail.Status = true, status

@@ -54,11 +54,11 @@ func (l *Log) CommitTown(ctx context.Context, rec *machine.Record, after *machin
 	return nil
 }
 
-// CommitRefused appends the record of a refused run, or of a signal, to a subject. If judged is not nil,
+// CommitAside appends the record of a refused run, or of a signal, to a subject. If judged is not nil,
 // the run was judged on its town's state at sequence *judged. If that is not the town's last
-// message any more, CommitRefused stores nothing and returns ErrLostRace. A duplicate needs no guard: an
+// message any more, CommitAside stores nothing and returns ErrLostRace. A duplicate needs no guard: an
 // accepted key stays accepted.
-func (l *Log) CommitRefused(ctx context.Context, rec *machine.Record, subject string, judged *uint64) error {
+func (l *Log) CommitAside(ctx context.Context, rec *machine.Record, subject string, judged *uint64) error {
 	msg, err := Encode(rec, subject, nil)
 	if err != nil {
 		return err

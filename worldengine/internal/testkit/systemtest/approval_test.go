@@ -28,7 +28,7 @@ import (
 // decide decides about a handoff that waits.
 func (w *checkedWorld) decide(kind machine.SignalKind, townID, handoffID string) {
 	w.t.Helper()
-	_, _, err := w.Engine().Decide(w.t.Context(), engine.Signal{
+	_, _, err := w.Engine().DecideApproval(w.t.Context(), engine.Signal{
 		Kind: kind, TownID: townID, HandoffID: handoffID, ActorID: "ada", Reason: "because",
 	}, false)
 	require.NoError(w.t, err)
@@ -317,7 +317,7 @@ func TestDeliver_KeyOfAnotherFailedHandoff(t *testing.T) {
 	w.send(talk, handoff.Failed)
 	w.idle()
 	w.bind("t", state, apply.Local)
-	_, delivery, err := w.Engine().Decide(t.Context(), engine.Signal{
+	_, delivery, err := w.Engine().DecideApproval(t.Context(), engine.Signal{
 		Kind: machine.SignalApprove, TownID: "t", HandoffID: asked.HandoffID, ActorID: "ada",
 	}, true)
 	require.NoError(t, err)
@@ -347,7 +347,7 @@ func TestDeliver_KeyUsedSinceByAnotherHandoff(t *testing.T) {
 	approve := engine.Signal{
 		Kind: machine.SignalApprove, TownID: "t", HandoffID: asked.HandoffID, ActorID: "ada",
 	}
-	_, _, err := w.Engine().Decide(t.Context(), approve, false)
+	_, _, err := w.Engine().DecideApproval(t.Context(), approve, false)
 	require.NoError(t, err)
 	cancelled := w.later(advance)
 	runID := w.pending("t")
@@ -361,7 +361,7 @@ func TestDeliver_KeyUsedSinceByAnotherHandoff(t *testing.T) {
 	w.idle()
 	w.bind("t", state, apply.Local)
 	w.send(talk, handoff.Executed)
-	_, delivery, err := w.Engine().Decide(t.Context(), approve, true)
+	_, delivery, err := w.Engine().DecideApproval(t.Context(), approve, true)
 	require.NoError(t, err)
 	_, err = delivery.Wait(t.Context())
 	require.ErrorIs(t, err, engine.ErrUnknownResult)

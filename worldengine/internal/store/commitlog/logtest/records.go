@@ -32,7 +32,7 @@ func RunOf(h *handoff.Handoff) runevents.Identity {
 func Judged(t testing.TB, c *machinetest.Case) (*machine.Record, town.State) {
 	t.Helper()
 	in := &machine.Input{TownID: c.Handoff.Proposal.TownID, At: time.Now().UTC(),
-		Event: &machine.Handoff{Handoff: c.Handoff, Prior: c.Prior, Run: RunOf(c.Handoff)}}
+		Event: &machine.Delivery{Handoff: c.Handoff, Prior: c.Prior, Run: RunOf(c.Handoff)}}
 	for range machine.IDs(in.Event) {
 		in.IDs = append(in.IDs, uuid.NewString())
 	}
@@ -52,7 +52,7 @@ func Commit(
 ) uint64 {
 	t.Helper()
 	if rec.Kind == machine.KindRefused {
-		require.NoError(t, l.CommitRefused(t.Context(), rec,
+		require.NoError(t, l.CommitAside(t.Context(), rec,
 			layout.RefusedSubject(l.World, wire.TownToken(rec.TownID)), nil))
 	} else {
 		after, err := l.Load(t.Context(), rec.TownID)
