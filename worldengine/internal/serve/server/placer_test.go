@@ -128,7 +128,7 @@ func TestPlacer_EarlierServer(t *testing.T) {
 	nc := connected(t, node.url())
 	js, err := jetstream.New(nc)
 	require.NoError(t, err)
-	earlier := lease.Elector{JetStream: js, World: "main", Holder: "earlier", Logger: quiet()}
+	earlier := lease.Elector{JetStream: js, World: "main", Holder: "earlier", Logger: quiet(), Keeper: lease.NewKeeper(js)}
 	held, err := earlier.Try(t.Context())
 	require.NoError(t, err)
 	announced := make(chan messages.Server, 64)

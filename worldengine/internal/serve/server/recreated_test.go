@@ -180,7 +180,7 @@ func TestWorlds_MakerEnds(t *testing.T) {
 	nc := natstest.Dial(t, node.url())
 	js, err := jetstream.New(nc)
 	require.NoError(t, err)
-	maker := lease.Elector{JetStream: js, World: "b", Holder: "maker", Logger: quiet()}
+	maker := lease.Elector{JetStream: js, World: "b", Holder: "maker", Logger: quiet(), Keeper: lease.NewKeeper(js)}
 	held, err := maker.Acquire(t.Context())
 	require.NoError(t, err)
 	srv := start(t, func(c *server.Config) { c.External.URL = node.url() }, withWorlds("a", "b"))

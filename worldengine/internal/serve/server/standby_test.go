@@ -227,7 +227,7 @@ func TestStandby_SettingsChanged(t *testing.T) {
 // away takes the lease from the server that serves, and gives it back.
 func away(t *testing.T, js jetstream.JetStream, srv *server.Server) {
 	t.Helper()
-	other := lease.Elector{JetStream: js, World: "main", Holder: "other", Logger: quiet()}
+	other := lease.Elector{JetStream: js, World: "main", Holder: "other", Logger: quiet(), Keeper: lease.NewKeeper(js)}
 	held, err := other.Seize(t.Context())
 	require.NoError(t, err)
 	eventually(t, func() bool { return !srv.Serving() })
