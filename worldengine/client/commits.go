@@ -121,7 +121,7 @@ func (f *follower) page(yield func(messages.Commit, error) bool) (more bool, err
 	if f.idle > 0 {
 		wait = min(wait, f.idle-f.quiet)
 	}
-	asked := time.Now()
+	askedAt := time.Now()
 	page, err := f.ask(messages.EventListRequest{After: f.after, TownID: f.town,
 		Limit: pageOfCommits, WaitMs: wait.Milliseconds()})
 	if IsCode(err, wire.CodeInvalidCursor) {
@@ -151,7 +151,7 @@ func (f *follower) page(yield func(messages.Commit, error) bool) (more bool, err
 		}
 	}
 	f.after = page.Cursor
-	f.quiet += time.Since(asked)
+	f.quiet += time.Since(askedAt)
 	if len(page.Commits) > 0 || page.Gap {
 		f.quiet = 0
 	}

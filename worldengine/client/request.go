@@ -230,11 +230,11 @@ func (x *exchange) waits(why error) {
 	if x.client.OnPaused == nil || x.townID == "" || !isWait(why) {
 		return
 	}
-	told, _ := errors.AsType[*UnavailableError](why)
+	unavailableError, _ := errors.AsType[*UnavailableError](why)
 	if refused, is := errors.AsType[*ReplyError](why); is {
-		told = unavailable(refused.Code, refused, "%s", refused.Message)
+		unavailableError = unavailable(refused.Code, refused, "%s", refused.Message)
 	}
-	x.client.OnPaused(x.townID, told)
+	x.client.OnPaused(x.townID, unavailableError)
 }
 
 // isWait reports whether err means that a handoff waits for the end of a pause or for a game.

@@ -79,15 +79,15 @@ func decidedText(a *Request, status Status) string {
 func (l List) find(ref HandoffRef, hash string, now time.Time) (int, *Refusal) {
 	found, open, any := -1, 0, false
 	for i := range l {
-		a := &l[i]
-		if a.HandoffID != ref.HandoffID {
+		entry := &l[i]
+		if entry.HandoffID != ref.HandoffID {
 			continue
 		}
 		any = true
-		if ref.HandoffHash != "" && !a.matches(ref.HandoffID, ref.HandoffHash) {
+		if ref.HandoffHash != "" && !entry.matches(ref.HandoffID, ref.HandoffHash) {
 			continue
 		}
-		isOpen := a.Status(hash, now).IsOpen()
+		isOpen := entry.Status(hash, now).IsOpen()
 		if isOpen || open == 0 {
 			found = i
 		}

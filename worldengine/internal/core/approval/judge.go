@@ -30,20 +30,20 @@ func (l List) Verdict(p Policy, h *handoff.Handoff, encoded []byte, now time.Tim
 		Reason: handoff.ReasonApprovalRequired, Detail: p.Explain(h.Proposal.Type), At: now,
 	}
 	var status Status
-	a := l.Find(h.HandoffID, Hash(encoded))
-	if a != nil {
-		status = a.Status(h.SnapshotHash, now)
+	entry := l.Find(h.HandoffID, Hash(encoded))
+	if entry != nil {
+		status = entry.Status(h.SnapshotHash, now)
 	}
 	switch status {
 	case Denied:
-		d := a.Decision
-		detail := "Denied by " + d.ActorID
-		if d.Reason != "" {
-			detail += ": " + d.Reason
+		decision := entry.Decision
+		detail := "Denied by " + decision.ActorID
+		if decision.Reason != "" {
+			detail += ": " + decision.Reason
 		}
 		return Verdict{Reason: handoff.ReasonApprovalDenied, Detail: detail}
 	case Approved:
-		return Verdict{Approved: a.Decision, At: now}
+		return Verdict{Approved: entry.Decision, At: now}
 	case Waiting:
 		return required
 	}

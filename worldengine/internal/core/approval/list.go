@@ -213,14 +213,14 @@ func (l List) MarkUsed(h *handoff.Handoff, encoded []byte, runID string) List {
 	}
 	hash, after := Hash(encoded), slices.Clone(l)
 	for i := range after {
-		a := &after[i]
-		if a.HandoffID != h.HandoffID || a.Handoff == nil {
+		entry := &after[i]
+		if entry.HandoffID != h.HandoffID || entry.Handoff == nil {
 			continue
 		}
-		if a.clearHandoff(); a.HandoffHash == hash {
-			a.IdempotencyKey, a.RunID = h.IdempotencyKey, runID
+		if entry.clearHandoff(); entry.HandoffHash == hash {
+			entry.IdempotencyKey, entry.RunID = h.IdempotencyKey, runID
 		} else {
-			a.Decision = nil
+			entry.Decision = nil
 		}
 	}
 	return after

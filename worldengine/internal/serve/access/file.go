@@ -165,9 +165,9 @@ var bcryptHash = regexp.MustCompile(`^\$2[aby]\$(1[0-9]|2[0-9]|3[01])\$[./A-Za-z
 
 // credentials checks that a user has exactly one credential beside its tokens, and reads a password.
 func (r *reader) credentials(u *User, at string) {
-	given := []string{u.NKey, string(u.PasswordHash), u.PasswordEnv, u.PasswordFile}
-	given = slices.DeleteFunc(given, func(s string) bool { return s == "" })
-	if len(given) != 1 && (len(given) != 0 || len(u.Tokens) == 0) {
+	credentials := []string{u.NKey, string(u.PasswordHash), u.PasswordEnv, u.PasswordFile}
+	credentials = slices.DeleteFunc(credentials, func(s string) bool { return s == "" })
+	if len(credentials) != 1 && (len(credentials) != 0 || len(u.Tokens) == 0) {
 		r.Add(at, "must have one of nkey, passwordHash, passwordEnv and passwordFile, or tokens alone")
 	}
 	r.tokens(u, at)

@@ -106,7 +106,7 @@ func isSessionToken(password string) bool {
 // CreateSession answers the user and the password of a user with the token of a session. Wrong ones
 // count as wrong sign-ins do.
 func (e *NATS) CreateSession(w http.ResponseWriter, r *http.Request) {
-	a := e.accounts
+	accounts := e.accounts
 	var login struct{ User, Password string }
 	if !httpd.SameOrigin(r) {
 		http.Error(w, "A page of another origin may not sign in here.", http.StatusForbidden)
@@ -116,16 +116,16 @@ func (e *NATS) CreateSession(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "It must be {user, password}.", http.StatusBadRequest)
 		return
 	}
-	user := a.logins.Load().byName[login.User]
-	if user == nil || !a.passwords.Right(httpd.ClientAddress(r), storedOf(user), login.Password) {
-		httpd.LogRefused(a.config.Logger, r, login.User)
+	user := accounts.logins.Load().byName[login.User]
+	if user == nil || !accounts.passwords.Right(httpd.ClientAddress(r), storedOf(user), login.Password) {
+		httpd.LogRefused(accounts.config.Logger, r, login.User)
 		http.Error(w, "The user or the password is not right, or there were too many tries.",
 			http.StatusForbidden)
 		return
 	}
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(map[string]string{"token": a.sessions.create(user)})
+	_ = json.NewEncoder(w).Encode(map[string]string{"token": accounts.sessions.create(user)})
 }
 
 // EndSession ends the session whose token a request has.

@@ -198,22 +198,22 @@ func (c *lines) request(m *members) (jsonrpc.Message, error) {
 // cancelled notes that the host gives up a call, and returns the parameters of the notification with our
 // id. The host ignores the call's answer, also one that it gets at the same moment.
 func (c *lines) cancelled(params []byte) []byte {
-	var given map[string]jsontext.Value
-	if json.Unmarshal(params, &given) != nil {
+	var members map[string]jsontext.Value
+	if json.Unmarshal(params, &members) != nil {
 		return params
 	}
-	id := given["requestId"]
+	id := members["requestId"]
 	c.answered.cancelled(id)
-	given["requestId"] = jsontext.Value("0") // none
+	members["requestId"] = jsontext.Value("0") // none
 	for number, one := range c.calls {
 		if bytes.Equal(one.id, id) {
-			given["requestId"] = jsontext.Value(strconv.FormatInt(number, 10))
+			members["requestId"] = jsontext.Value(strconv.FormatInt(number, 10))
 			one.delivery = Delivery{}
 			delete(c.calls, number)
 			c.changed.Broadcast()
 		}
 	}
-	changed, err := json.Marshal(given)
+	changed, err := json.Marshal(members)
 	if err != nil {
 		return params
 	}

@@ -64,23 +64,23 @@ func (m *Tools) Remember(ctx context.Context, townID string) (string, error) {
 	}
 	proposals := slices.DeleteFunc(page.Runs, func(r messages.RunRow) bool { return !isProposal(&r) })
 	reasons := m.reasons(ctx, proposals)
-	told := map[string]string{} // by run, in the words of the chronicle
+	sentences := map[string]string{} // by run, in the words of the chronicle
 	for _, entry := range memory.RecentChronicle {
-		told[entry.RunID] = entry.Message
+		sentences[entry.RunID] = entry.Message
 	}
 	var b strings.Builder
 	describe(&b, now)
 	fmt.Fprintf(&b, "\nThe newest proposals, the last one first:\n")
 	for i := range proposals {
-		fmt.Fprintf(&b, "- %s%s\n", account(&proposals[i], told[proposals[i].RunID]), reasons[i])
+		fmt.Fprintf(&b, "- %s%s\n", account(&proposals[i], sentences[proposals[i].RunID]), reasons[i])
 	}
 	if len(proposals) == 0 {
 		b.WriteString("- none is on record\n")
 	}
-	if s := memory.TownSummary; s != nil {
+	if summary := memory.TownSummary; summary != nil {
 		fmt.Fprintf(&b, "\nOf all proposals on record %d were executed, %d failed, %d were rejected, %d came too late "+
-			"(stale) and %d were duplicates.\n", s.Counts.Executed, s.Counts.Failed, s.Counts.Rejected, s.Counts.Stale,
-			s.Counts.Duplicate)
+			"(stale) and %d were duplicates.\n", summary.Counts.Executed, summary.Counts.Failed,
+			summary.Counts.Rejected, summary.Counts.Stale, summary.Counts.Duplicate)
 	}
 	b.WriteString("\nUse it to decide what the town needs next. Propose nothing that was refused for a reason " +
 		"that still holds.\n")
@@ -162,26 +162,26 @@ func refusal(reason handoff.ReasonCode) string {
 
 // describe writes the state of a town in plain words.
 func describe(b *strings.Builder, t *client.Town) {
-	s := t.Snapshot
-	fmt.Fprintf(b, "The town %s is at day %d.\n", oneLine(t.TownID), s.Day)
-	fmt.Fprintf(b, "Threat is %s, scarcity %s, hope %s, dread %s.\n", percent(s.Pressure.Threat),
-		percent(s.Pressure.Scarcity), percent(s.Pressure.Hope), percent(s.Pressure.Dread))
-	if s.Mission != nil {
-		fmt.Fprintf(b, "Its mission is %q (%s).\n", s.Mission.Title, oneLine(s.Mission.ID))
+	snapshot := t.Snapshot
+	fmt.Fprintf(b, "The town %s is at day %d.\n", oneLine(t.TownID), snapshot.Day)
+	fmt.Fprintf(b, "Threat is %s, scarcity %s, hope %s, dread %s.\n", percent(snapshot.Pressure.Threat),
+		percent(snapshot.Pressure.Scarcity), percent(snapshot.Pressure.Hope), percent(snapshot.Pressure.Dread))
+	if snapshot.Mission != nil {
+		fmt.Fprintf(b, "Its mission is %q (%s).\n", snapshot.Mission.Title, oneLine(snapshot.Mission.ID))
 	} else {
 		b.WriteString("It has no mission.\n")
 	}
-	for i := range s.SideQuests {
-		fmt.Fprintf(b, "It could accept the mission %q (%s).\n", s.SideQuests[i].Title, oneLine(s.SideQuests[i].ID))
+	for i := range snapshot.SideQuests {
+		fmt.Fprintf(b, "It could accept the mission %q (%s).\n", snapshot.SideQuests[i].Title, oneLine(snapshot.SideQuests[i].ID))
 	}
-	for i := range s.Projects {
-		describeProject(b, &s.Projects[i])
+	for i := range snapshot.Projects {
+		describeProject(b, &snapshot.Projects[i])
 	}
 	if t.Paused {
 		b.WriteString("It is paused: proposals wait.\n")
 	}
-	if f := t.LastFailure; f != nil {
-		fmt.Fprintf(b, "In this very state a proposal failed with %s: the same would fail again.\n", f.ReasonCode)
+	if failure := t.LastFailure; failure != nil {
+		fmt.Fprintf(b, "In this very state a proposal failed with %s: the same would fail again.\n", failure.ReasonCode)
 	}
 }
 

@@ -205,7 +205,7 @@ func (g *Gate) signIn(w http.ResponseWriter, r *http.Request) (user *access.User
 		}
 		return nil, true
 	}
-	scheme, token, given := strings.Cut(r.Header.Get("Authorization"), " ")
+	scheme, token, hasCredentials := strings.Cut(r.Header.Get("Authorization"), " ")
 	name, password, basic := r.BasicAuth()
 	switch {
 	case basic:
@@ -219,7 +219,7 @@ func (g *Gate) signIn(w http.ResponseWriter, r *http.Request) (user *access.User
 		}
 	}
 	if user == nil {
-		if given { // a host may ask without credentials first, to learn which ones it needs
+		if hasCredentials { // a host may ask without credentials first, to learn which ones it needs
 			httpd.LogRefused(g.config.Logger, r, name)
 		}
 		w.Header().Add("WWW-Authenticate", `Bearer realm="handoffd"`)

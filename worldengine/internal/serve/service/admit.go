@@ -115,7 +115,7 @@ var shedReasonNames = [...]string{
 // Overload returns how full the service is with requests for the world, and how many of these it has
 // refused.
 func (w *World) Overload() messages.Overload {
-	held := w.memory.read(&w.usage)
+	current := w.memory.read(&w.usage)
 	refused := map[string]int64{}
 	for why := townFull; why <= queueFull; why++ {
 		if n := w.shedCounts[why].Load(); n > 0 || why != serverFull {
@@ -123,7 +123,7 @@ func (w *World) Overload() messages.Overload {
 		}
 	}
 	return messages.Overload{
-		Held: held.requests, HeldBytes: held.bytes, Refused: refused, StrayReplies: w.strayReplies.Load(),
+		Held: current.requests, HeldBytes: current.bytes, Refused: refused, StrayReplies: w.strayReplies.Load(),
 	}
 }
 

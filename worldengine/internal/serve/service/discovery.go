@@ -142,9 +142,9 @@ func (w *World) info() any {
 			"answers execution-result.v1",
 	}
 	for _, e := range w.endpoints {
-		v := w.endpointStats(e)
+		counted := w.endpointStats(e)
 		info.Endpoints = append(info.Endpoints, micro.EndpointInfo{
-			Name: v.Name, Subject: v.Subject, QueueGroup: v.QueueGroup,
+			Name: counted.Name, Subject: counted.Subject, QueueGroup: counted.QueueGroup,
 		})
 	}
 	return info
@@ -165,9 +165,9 @@ func (w *World) statistics() any {
 		w.config.Logger.Error("the statistics cannot be written", "error", err)
 	}
 	for _, e := range w.endpoints {
-		v := w.endpointStats(e)
-		v.Data = data
-		stats.Endpoints = append(stats.Endpoints, &v)
+		counted := w.endpointStats(e)
+		counted.Data = data
+		stats.Endpoints = append(stats.Endpoints, &counted)
 	}
 	return stats
 }
@@ -179,10 +179,10 @@ func (w *World) server() messages.Server {
 		Writer: true, Indexed: stats.Indexed, Stats: stats,
 	}
 	for _, e := range w.endpoints {
-		v := w.endpointStats(e)
+		counted := w.endpointStats(e)
 		server.Verbs = append(server.Verbs, messages.VerbCount{
-			Verb: e.Verb, Requests: int64(v.NumRequests),
-			AverageMicros: v.AverageProcessingTime.Microseconds(),
+			Verb: e.Verb, Requests: int64(counted.NumRequests),
+			AverageMicros: counted.AverageProcessingTime.Microseconds(),
 		})
 	}
 	return server

@@ -157,18 +157,13 @@ func (s *Service) Stop(ctx context.Context) error {
 	s.mu.Lock()
 	s.stopped = true
 	s.mu.Unlock()
-	var ending sync.WaitGroup
-	var mu sync.Mutex
-	var errs []error
-	for _, w := range s.list() {
-		ending.Go(func() {
-			err := w.Close(ctx)
-			mu.Lock()
-			defer mu.Unlock()
-			errs = append(errs, err)
-		})
+	worlds := s.list()
+	errs := make([]error, len(worlds))
+	var closing sync.WaitGroup
+	for i, w := range worlds {
+		closing.Go(func() { errs[i] = w.Close(ctx) })
 	}
-	ending.Wait()
+	closing.Wait()
 	for i := range s.listeners {
 		errs = append(errs, s.listeners[i].close(ctx))
 	}
