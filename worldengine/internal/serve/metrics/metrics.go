@@ -55,14 +55,18 @@ func declareWorld(name, help string, labels ...string) *Spec {
 // buckets range from half a millisecond to about half a minute, which a game may need.
 var buckets = prometheus.ExponentialBuckets(0.0005, 3, 11)
 
-func (s *Spec) histogram(in *prometheus.Registry) *prometheus.HistogramVec {
-	return promauto.With(in).NewHistogramVec(prometheus.HistogramOpts{
+func (m *Metrics) histogram(s *Spec) *prometheus.HistogramVec {
+	vec := promauto.With(m.registry).NewHistogramVec(prometheus.HistogramOpts{
 		Name: s.Name, Help: s.Help, Buckets: buckets}, s.Labels)
+	m.vectors = append(m.vectors, vec.MetricVec)
+	return vec
 }
 
-func (s *Spec) counter(in *prometheus.Registry) *prometheus.CounterVec {
-	return promauto.With(in).NewCounterVec(
+func (m *Metrics) counter(s *Spec) *prometheus.CounterVec {
+	vec := promauto.With(m.registry).NewCounterVec(
 		prometheus.CounterOpts{Name: s.Name, Help: s.Help}, s.Labels)
+	m.vectors = append(m.vectors, vec.MetricVec)
+	return vec
 }
 
 // codeOK is the code of a request without an error.
@@ -71,6 +75,7 @@ const codeOK = "OK"
 // Metrics are the metrics of one server. They are safe for concurrent use.
 type Metrics struct {
 	registry          *prometheus.Registry
+	vectors           []*prometheus.MetricVec // all that follow
 	requests          *prometheus.CounterVec
 	took              *prometheus.HistogramVec // of the requests of all worlds
 	handoffs, commits *prometheus.HistogramVec
@@ -110,11 +115,10 @@ func New(version string) *Metrics {
 	in := prometheus.NewRegistry()
 	in.MustRegister(collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	m := &Metrics{
-		registry: in, handoffs: handoffDuration.histogram(in), requests: requestsTotal.counter(in),
-		took: requestDuration.histogram(in), attempts: attemptsTotal.counter(in),
-		commits: commitDuration.histogram(in), applied: applyDuration.histogram(in),
-	}
+	m := &Metrics{registry: in}
+	m.requests, m.took = m.counter(requestsTotal), m.histogram(requestDuration)
+	m.handoffs, m.commits = m.histogram(handoffDuration), m.histogram(commitDuration)
+	m.attempts, m.applied = m.counter(attemptsTotal), m.histogram(applyDuration)
 	promauto.With(in).NewGaugeVec(prometheus.GaugeOpts{Name: buildInfo.Name, Help: buildInfo.Help},
 		buildInfo.Labels).WithLabelValues(version).Set(1)
 	return m
@@ -156,11 +160,8 @@ func (m *Metrics) Remove(world string) {
 	if m == nil {
 		return
 	}
-	labels := prometheus.Labels{worldLabel: world}
-	for _, vec := range []interface{ DeletePartialMatch(prometheus.Labels) int }{
-		m.requests, m.attempts, m.handoffs, m.commits, m.applied,
-	} {
-		vec.DeletePartialMatch(labels)
+	for _, vec := range m.vectors {
+		vec.DeletePartialMatch(prometheus.Labels{worldLabel: world})
 	}
 }
 
