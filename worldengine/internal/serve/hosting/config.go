@@ -3,7 +3,6 @@ package hosting
 import (
 	"cmp"
 	"fmt"
-	"log/slog"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -48,7 +47,6 @@ type Shared struct {
 	// worlds that the server creates if it serves several.
 	Engine  *engine.Config
 	Service *service.Config
-	Logger  *slog.Logger
 
 	// Embedded is the NATS of the worlds; nil if an existing NATS was joined.
 	Embedded *embedded.NATS

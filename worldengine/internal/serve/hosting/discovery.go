@@ -55,7 +55,7 @@ func (ws *Worlds) watch(ctx context.Context) error {
 			err := ws.findWorlds(ctx)
 			cancel()
 			if err != nil && ws.ctx.Err() == nil {
-				ws.shared.Logger.Warn("the worlds of NATS cannot be listed; will try again", "error", err)
+				ws.shared.Service.Logger.Warn("the worlds of NATS cannot be listed; will try again", "error", err)
 			}
 		}
 	})
@@ -83,7 +83,7 @@ func (ws *Worlds) findWorlds(ctx context.Context) error {
 	for _, world := range stored {
 		if ws.config.mayHost(world) && ws.get(world) == nil && !ws.isRemoving(world) {
 			if _, err := ws.host(world, worldsettings.Settings{}, false); err != nil {
-				ws.shared.Logger.Error("a world cannot be started", "world", world, "error", err)
+				ws.shared.Service.Logger.Error("a world cannot be started", "world", world, "error", err)
 			}
 		}
 	}

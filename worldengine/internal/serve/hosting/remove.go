@@ -151,7 +151,7 @@ func (ws *Worlds) removeUnserved(ctx context.Context, world string) (err error) 
 	}
 	var held *lease.Lease
 	if ws.placer != nil {
-		if held, err = ws.elector(world, ws.shared.Logger).Try(ctx); err != nil {
+		if held, err = ws.elector(world, ws.shared.Service.Logger).Try(ctx); err != nil {
 			return fmt.Errorf("%w: a server has just acquired its lease; try again: %w",
 				service.ErrWorldNotServed, err)
 		}

@@ -65,7 +65,7 @@ type state struct {
 
 // newWorld makes the parts of a world that do not require NATS. If it fails, it leaves none.
 func newWorld(ws *Worlds, name string) (w *World, err error) {
-	w = &World{worlds: ws, name: name, logger: ws.shared.Logger, decided: make(chan struct{}),
+	w = &World{worlds: ws, name: name, logger: ws.shared.Service.Logger, decided: make(chan struct{}),
 		decisions: make(chan placement.Decision), behind: make(chan struct{}, 1)}
 	w.ctx, w.stop = context.WithCancel(context.Background())
 	w.state.Store(&state{unserved: errStarting})

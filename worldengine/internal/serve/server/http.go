@@ -38,6 +38,9 @@ func (s *Server) listenHTTP(context.Context) (err error) {
 		listen.Listen = net.JoinHostPort(host, "0")
 		s.http, err = httpd.Listen(listen)
 	}
+	if err == nil {
+		s.shared.URL = s.http.URL()
+	}
 	return err
 }
 
@@ -134,9 +137,4 @@ func (s *Server) sample(ctx context.Context) metrics.Sample {
 func (s *Server) hasSessions() bool { return s.shared.Embedded != nil && s.config.Access != nil }
 
 // HTTP returns the URL of the console from this machine; empty without HTTP.
-func (s *Server) HTTP() string {
-	if s.http == nil {
-		return ""
-	}
-	return s.http.URL()
-}
+func (s *Server) HTTP() string { return s.shared.URL }

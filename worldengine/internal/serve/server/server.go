@@ -48,7 +48,7 @@ type Server struct {
 func newServer(config Config) *Server {
 	s := &Server{config: config.withDefaults(), url: config.External.URL, access: config.Access}
 	s.granted = slices.Sorted(slices.Values(s.config.Worlds.Names))
-	s.shared.Engine, s.shared.Service, s.shared.Logger = &s.config.Engine, &s.config.Service, s.config.Logger
+	s.shared.Engine, s.shared.Service = &s.config.Engine, &s.config.Service
 	s.shared.Joinable = config.External.URL != "" || config.Open
 	s.shared.Grant, s.shared.Explain = s.setWorlds, s.config.noStreamsError
 	s.shared.ConnectClient = func() (*nats.Conn, error) { return s.connect(probing, nil) }
@@ -182,7 +182,6 @@ func (s *Server) stopWorkers(context.Context) error {
 }
 
 func (s *Server) serveWorlds(ctx context.Context) error {
-	s.shared.URL = s.HTTP()
 	return s.config.noStreamsError(s.worlds.Start(ctx))
 }
 
@@ -196,8 +195,8 @@ func (s *Server) name() string {
 		host = "unknown host"
 	}
 	name := fmt.Sprintf("%s, pid %d, %s", host, os.Getpid(), natsconn.RedactURLs(s.url))
-	if s.http != nil {
-		name += ", " + s.http.URL()
+	if s.shared.URL != "" {
+		name += ", " + s.shared.URL
 	}
 	return name
 }
