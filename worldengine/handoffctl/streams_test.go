@@ -203,7 +203,7 @@ func TestStatus_LogLost(t *testing.T) {
 	require.NoError(t, err)
 	_, _, err = c.world.Engine().CatchUp(t.Context())
 	require.NoError(t, err, "which sees the end of the log")
-	require.Eventually(t, func() bool { return c.world.Engine().LogLost() != nil }, time.Minute,
+	require.Eventually(t, func() bool { return c.world.Engine().Watcher().Lost() != nil }, time.Minute,
 		10*time.Millisecond)
 	got := c.run("status")
 	assert.Equal(t, exitFailed, got.status)

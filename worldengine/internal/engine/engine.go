@@ -172,16 +172,8 @@ func (e *Engine) Bounds() (perTown, total int) { return e.config.Bounds.PerTown,
 // StorageError returns why nothing can be stored now; nil if storing is possible, as far as is known.
 func (e *Engine) StorageError() error { return e.log.StorageError() }
 
-// LogLost returns an ErrLogLost while the log lacks messages that this engine has committed or
-// read; nothing is committed then. Otherwise it returns nil.
-func (e *Engine) LogLost() error { return e.watcher.Lost() }
-
-// LogSilence returns how long the log has not answered; 0 if it answered the last question.
-func (e *Engine) LogSilence() time.Duration { return e.watcher.Silence() }
-
-// ReplicaDamaged names the nodes that lacked messages of the log when they were last compared; ""
-// if there is none.
-func (e *Engine) ReplicaDamaged() string { return e.watcher.Replicas.Damaged() }
+// Watcher returns the watcher of the log of the engine's world.
+func (e *Engine) Watcher() *logwatch.Watcher { return e.watcher }
 
 // Fixtures returns the fixtures of a run: see runs.FinalRecords.Fixtures.
 func (e *Engine) Fixtures(ctx context.Context, runID string) ([]*fixture.Fixture, error) {

@@ -150,13 +150,6 @@ func (e *Engine) AwaitedPlugin(run *runevents.Snapshot) *messages.AbsentPlugin {
 	return of
 }
 
-// Damaged returns the towns that answer TOWN_DAMAGED, at least for some keys: the log lacks one of
-// their records, or their last one cannot be read. It omits each town for which includes(token) is false.
-// It returns a town's id or, if the token cannot be decoded, the token.
-func (e *Engine) Damaged(ctx context.Context, includes func(token string) bool) ([]string, error) {
-	return e.watcher.DamagedTowns(ctx, includes)
-}
-
 // Streams returns the states of the world's streams by name.
 func (e *Engine) Streams(ctx context.Context) map[string]jetstream.StreamState {
 	return commitlog.StreamStates(ctx, e.js, e.config.World)
@@ -200,10 +193,10 @@ func (e *Engine) Stats() messages.Stats {
 	if err := e.log.StorageError(); err != nil {
 		s.StorageFull = err.Error()
 	}
-	if err := e.LogLost(); err != nil {
+	if err := e.watcher.Lost(); err != nil {
 		s.LogLost = err.Error()
 	}
-	s.ReplicaDamaged = e.ReplicaDamaged()
+	s.ReplicaDamaged = e.watcher.Replicas.Damaged()
 	s.ProcessorMs = platform.ProcessorTime().Milliseconds()
 	return s
 }

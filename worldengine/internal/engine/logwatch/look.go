@@ -20,18 +20,9 @@ const (
 	electionQuestions = 5
 )
 
-// knownLog has the findings of the last look.
-type knownLog struct {
-	answered bool   // ever
-	leader   string // its id
-	limited  error
-	suspect  bool // it may be another log
-	urgent   int  // questions that follow after pollInterval
-}
-
-// suspect makes the next look compare the log with the known one.
-func (w *Watcher) suspect() {
-	w.log.suspect = true
+// doubt makes the next look compare the log with the known one.
+func (w *Watcher) doubt() {
+	w.suspect = true
 	w.Forget()
 }
 
@@ -42,22 +33,22 @@ func (w *Watcher) suspect() {
 func (w *Watcher) look(ctx context.Context) (pause time.Duration) {
 	err := w.ask(ctx)
 	answered := err == nil
-	if answered && w.log.suspect {
+	if answered && w.suspect {
 		err = w.checkContinuity(ctx)
 	}
 	if err == nil {
 		err = bounded(ctx, w.RereadPause) // after an error the next look counts
 	}
-	if w.log.suspect {
+	if w.suspect {
 		w.judgeSuspect(err)
 	}
-	w.checkStorage()
+	full := w.checkStorage()
 	if answered {
-		w.checkHistories(ctx)
+		full = w.checkHistories(ctx) || full
 	}
-	urgent := w.log.urgent > 0
-	w.log.urgent = max(w.log.urgent-1, 0)
-	if !answered || urgent || w.log.suspect || w.storageFull.Load() || w.histories.any() {
+	urgent := w.urgent > 0
+	w.urgent = max(w.urgent-1, 0)
+	if !answered || urgent || w.suspect || full {
 		return pollInterval
 	}
 	return idleInterval
@@ -82,8 +73,8 @@ func (w *Watcher) ask(ctx context.Context) error {
 		return err
 	}
 	w.silentSince.Store(nil)
-	if leader := w.Log.LeaderID(); !w.log.answered || leader != "" && leader != w.log.leader {
-		w.log.answered, w.log.leader = true, leader
+	if leader := w.Log.LeaderID(); w.leader == nil || leader != "" && leader != *w.leader {
+		w.leader = &leader
 		w.unverified.set()
 	}
 	w.checkLimits()
@@ -97,10 +88,10 @@ func (w *Watcher) checkLimits() {
 		return
 	}
 	err := commitlog.CheckLimits(w.Log.Stream.CachedInfo().Config)
-	if err != nil && w.log.limited == nil {
+	if err != nil && w.limited == nil {
 		w.Alerts.Raise(alerts.LogLimited.Alert(alerts.About{}, "{error}", phrase.Sentence(err)))
 	}
-	w.log.limited = err
+	w.limited = err
 }
 
 // checkContinuity returns nil if the log is the known one. If it lacks messages that another node has, that node
@@ -127,7 +118,7 @@ func (w *Watcher) checkContinuity(ctx context.Context) error {
 func (w *Watcher) judgeSuspect(err error) {
 	switch {
 	case err == nil:
-		w.log.suspect, w.log.urgent = false, electionQuestions
+		w.suspect, w.urgent = false, electionQuestions
 		w.lost.Store(nil)
 		w.unverified.set()
 	case !errors.Is(err, commitlog.ErrLogLost):

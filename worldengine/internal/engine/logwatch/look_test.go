@@ -27,7 +27,7 @@ func newWatcher(log *commitlog.Log, raised func(runevents.Alert)) *Watcher {
 		Alerts:      alerts.New(nil, alerts.Config{Logger: logger, Now: time.Now, Notify: raised}),
 		RereadPause: func(context.Context) error { return nil },
 	})
-	w.histories.since = map[string]time.Time{}
+	w.recalled = true
 	return w
 }
 

@@ -49,12 +49,16 @@ type Watcher struct {
 
 	lost        atomic.Pointer[error]
 	silentSince atomic.Pointer[time.Time] // when the first of the unanswered questions was asked; nil if the log answers
-	storageFull atomic.Bool
-	histories   histories
-	reported    sync.Map // by town token, the damage that was reported; see ReportDamage
+	fullSince   atomic.Pointer[time.Time] // when the storage became full; nil if it has room
+	histories   sync.Map                  // by town, the *fullHistory of each that has no room
+	reported    sync.Map                  // by town token, the damage that was reported; see ReportDamage
 
-	log         knownLog  // of watch alone
-	failedSince time.Time // of watch alone: when the storage became full
+	// The findings of the last look, of watch alone.
+	leader   *string // the id of the log's leader; nil before the first answer
+	limited  error
+	suspect  bool // the log may be another one
+	urgent   int  // questions that follow after pollInterval
+	recalled bool // histories has the towns of earlier engines
 	// undelivered is how many messages the log counts and did not deliver; of verifyEach alone.
 	undelivered uint64
 
@@ -113,17 +117,19 @@ func (w *Watcher) watch(ctx context.Context) {
 	reconnected := w.Conn.StatusChanged(nats.CONNECTED)
 	defer w.Conn.RemoveStatusListener(reconnected)
 	if w.RecallStorage {
-		w.recallStorage(ctx)
+		if since := w.Alerts.StorageFailedSince(ctx); !since.IsZero() {
+			w.fullSince.Store(&since)
+		}
 	}
 	for {
 		pause := w.look(ctx)
 		select {
 		case <-reconnected:
-			w.suspect()
+			w.doubt()
 		case <-w.Log.Continuity.Suspicions():
-			w.suspect()
+			w.doubt()
 		case <-w.election:
-			w.log.urgent = electionQuestions
+			w.urgent = electionQuestions
 		case <-w.noRoom:
 		case <-time.After(pause):
 		case <-ctx.Done():

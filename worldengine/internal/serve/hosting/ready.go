@@ -40,13 +40,13 @@ func (w *World) ready() error {
 	if err := e.StorageError(); err != nil {
 		return err
 	}
-	if e.LogLost() != nil { // not returned: it names towns, and anybody may ask
+	if e.Watcher().Lost() != nil { // not returned: it names towns, and anybody may ask
 		return fmt.Errorf("%w: see the alert LOG_LOST", commitlog.ErrLogLost)
 	}
 	if indexed, end := e.IndexProgress(); end > 0 {
 		return fmt.Errorf("the index is being built: it is at log sequence %d of %d", indexed, end)
 	}
-	return checkSilence(e.LogSilence())
+	return checkSilence(e.Watcher().Silence())
 }
 
 // checkSilence returns an error if the log has been silent too long.
@@ -140,7 +140,7 @@ func (ws *Worlds) Readyz(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		return
 	}
-	if e := ws.EngineOf(world); e != nil && e.ReplicaDamaged() != "" {
+	if e := ws.EngineOf(world); e != nil && e.Watcher().Replicas.Damaged() != "" {
 		fmt.Fprintln(w, "a node of NATS is damaged: see the alert REPLICA_DAMAGED")
 	}
 	if refusals := ws.refusals(); world == "" && public && len(refusals) > 0 {

@@ -387,9 +387,9 @@ func TestAccess_StatisticsOfALostLog(t *testing.T) {
 	require.NoError(t, err)
 	eventually(t, func() bool {
 		_ = w.request("world.status", members{})
-		return w.Server.Engine().LogLost() != nil
+		return w.Server.Engine().Watcher().Lost() != nil
 	})
-	require.ErrorContains(t, w.Server.Engine().LogLost(), "other")
+	require.ErrorContains(t, w.Server.Engine().Watcher().Lost(), "other")
 	stats := serviceStats[messages.Stats](w.connectUser(observer))
 	require.Contains(t, stats.LogLost, "the log has lost messages")
 	require.NotContains(t, stats.LogLost, "other")

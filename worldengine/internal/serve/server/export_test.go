@@ -53,7 +53,7 @@ func (s *Server) BehindBridge() string { return s.shared.Embedded.Server().Webso
 // its end.
 func (s *Server) IndexInUse(ctx context.Context) (nc *nats.Conn, world, dir string) {
 	e := s.Engine()
-	if e == nil || e.LogLost() != nil {
+	if e == nil || e.Watcher().Lost() != nil {
 		return nil, "", ""
 	}
 	if _, _, err := e.CatchUp(ctx); err != nil {

@@ -148,7 +148,7 @@ func (r *report) addEngineState(damage bool) (err error) {
 	}
 	readable := func(token string) bool { return r.rights.CheckReadToken(token) == nil }
 	if damage {
-		damaged, err := r.served.engine.Damaged(r.served.ctx, readable)
+		damaged, err := r.served.engine.Watcher().DamagedTowns(r.served.ctx, readable)
 		if err != nil {
 			return err
 		}

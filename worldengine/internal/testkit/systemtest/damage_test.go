@@ -388,7 +388,7 @@ func (s *damage) awaitAlert(code runevents.AlertCode) []string {
 		}
 		return i >= 0
 	}, time.Minute, 10*time.Millisecond)
-	damaged, err := s.Engine().Damaged(s.t.Context(), func(string) bool { return true })
+	damaged, err := s.Engine().Watcher().DamagedTowns(s.t.Context(), func(string) bool { return true })
 	require.NoError(s.t, err)
 	return []string{fmt.Sprintf("about %s; damaged: %s", townID, strings.Join(damaged, " "))}
 }
