@@ -22,7 +22,7 @@ import (
 )
 
 // startsTimeout bounds a Minecraft server's start on a busy machine.
-const startsTimeout = 60 * time.Second
+const startsTimeout = 3 * time.Minute
 
 // game is a Minecraft server with the plugin, in a process group of its own.
 type game struct {

@@ -151,7 +151,7 @@ func (w *checkedWorld) runs(count int) []string {
 			}
 		}
 		return len(ids) == count
-	}, 20*time.Second, 25*time.Millisecond)
+	}, time.Minute, 25*time.Millisecond)
 	return ids
 }
 
@@ -173,7 +173,7 @@ func (w *checkedWorld) pending(townID string) string {
 	w.t.Helper()
 	require.Eventually(w.t, func() bool {
 		return w.now(townID).PendingRunID != ""
-	}, 20*time.Second, 5*time.Millisecond)
+	}, time.Minute, 5*time.Millisecond)
 	return w.now(townID).PendingRunID
 }
 

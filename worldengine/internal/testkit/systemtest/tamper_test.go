@@ -389,7 +389,7 @@ func (w *checkedWorld) publishRaw(subject, header, body string) uint64 {
 			break
 		}
 	}
-	require.Eventually(w.t, func() bool { return w.logEnd() == end+1 }, 20*time.Second,
+	require.Eventually(w.t, func() bool { return w.logEnd() == end+1 }, time.Minute,
 		10*time.Millisecond)
 	return end + 1
 }
