@@ -68,7 +68,7 @@ func (c Completion) Print(w io.Writer, app *kong.Application, values Values) err
 // candidates returns the words that may replace the last one, each with its help.
 func candidates(node *kong.Node, words []string, values Values) [][2]string {
 	last := words[len(words)-1]
-	var flag *kong.Flag // takes the next word as its value
+	var flag *kong.Flag // whose value is the next word
 	given := 0
 	for _, word := range words[:len(words)-1] {
 		switch child := childOf(node, word); {

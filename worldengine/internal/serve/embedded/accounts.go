@@ -84,7 +84,7 @@ func (a *accounts) configure(options *natsserver.Options) (err error) {
 
 // natsAccounts returns the world's account and the clients' account, as WriteAccounts writes them
 // for an existing NATS. connections bounds the connections of clients. Without access control no
-// requests of clients cross: the service takes them in the clients' account.
+// requests of clients cross: the service receives them in the clients' account.
 func (a *accounts) natsAccounts(connections int) ([]*natsserver.Account, error) {
 	imports := access.AllImports()
 	if a.config.Access == nil {

@@ -61,7 +61,7 @@ func (p *addressBound) add(remote net.Addr, id uint64) {
 // maxRemembered is the number of connections after which ended ones are removed at all addresses.
 const maxRemembered = 4096
 
-// prune forgets the connections of an address that have ended. p.mu is held.
+// prune forgets the connections of an address that have ended. p.mu is locked.
 func (p *addressBound) prune(address string) {
 	var open []uint64
 	for _, id := range p.ids[address] {

@@ -74,7 +74,7 @@ type Config struct {
 	// streams of one world may be damaged.
 	Worlds  []string `kong:"-"`
 	Several bool     `kong:"-"`
-	// TLS is nil without TLS, and Bridge, which leads browsers to NATS, without HTTP.
+	// TLS is nil without TLS, and Bridge, which forwards browsers to NATS, without HTTP.
 	TLS    *tlsfiles.Live `kong:"-"`
 	Bridge *httpd.Bridge  `kong:"-"`
 	Logger *slog.Logger   `kong:"-"`

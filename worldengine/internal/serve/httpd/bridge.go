@@ -21,7 +21,7 @@ import (
 const dialTimeout = 5 * time.Second
 
 // Bridge is a handler that forwards WebSockets to the WebSocket listener of a NATS server, which
-// checks who the client is. Pages of its own origin, and of some others, may use it. Until Lead it
+// checks who the client is. Pages of its own origin, and of some others, may use it. Until SetTarget it
 // answers that there is no NATS server. It is safe for concurrent use.
 type Bridge struct {
 	logger  *slog.Logger
@@ -36,7 +36,7 @@ type Bridge struct {
 	clients map[string]net.Addr
 }
 
-// NewBridge returns a bridge for at most so many WebSockets, which leads nowhere yet. origins are
+// NewBridge returns a bridge for at most so many WebSockets, which has no target yet. origins are
 // those, beside its own, whose pages may use it, such as https://agents.example.
 func NewBridge(limit int, origins []string, logger *slog.Logger) *Bridge {
 	return &Bridge{

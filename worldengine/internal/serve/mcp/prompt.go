@@ -44,7 +44,7 @@ func (m *Tools) memoryPrompt(ctx context.Context, request *sdk.GetPromptRequest)
 		{Role: "user", Content: &sdk.TextContent{Text: text}}}}, nil
 }
 
-// remembered is how many runs a memory tells.
+// remembered is how many runs a memory describes.
 const remembered = 10
 
 // Remember returns the memory of a town in plain words.
@@ -129,7 +129,7 @@ func (m *Tools) reason(ctx context.Context, runID string) string {
 	return fmt.Sprintf(" It was made because: %q", reason)
 }
 
-// account tells what happened to a proposal. chronicle is the sentence of the town's chronicle about it;
+// account describes what happened to a proposal. chronicle is the sentence of the town's chronicle about it;
 // "" for none.
 func account(r *messages.RunRow, chronicle string) string {
 	asked := fmt.Sprintf("%s proposed %q", oneLine(r.ActorID), r.Command)

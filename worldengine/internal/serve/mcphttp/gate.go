@@ -1,4 +1,4 @@
-// Package mcphttp leads hosts of language models to the worlds, on the path /mcp of HTTP.
+// Package mcphttp serves the worlds to hosts of language models, on the path /mcp of HTTP.
 package mcphttp
 
 import (

@@ -135,7 +135,7 @@ func (m *Metrics) World(name string) *World {
 	for _, status := range handoff.Statuses() {
 		w.handoffs.WithLabelValues(string(status))
 	}
-	// Prometheus takes a counter that begins above 0 for no increase, so the counters of its alert
+	// Prometheus sees no increase in a counter that begins above 0, so the counters of its alert
 	// rules begin at 0.
 	for _, reason := range []handoff.ReasonCode{
 		apply.ReasonPluginRejected, apply.ReasonPluginTimeout, apply.ReasonPluginUnavailable,

@@ -153,7 +153,7 @@ func (p *Checker) CountWrong(address string) {
 	p.failed(failingAs{address, ""}, freeOfAddress)
 }
 
-// failed counts a wrong password, and sets the pause after it. mu is held.
+// failed counts a wrong password, and sets the pause after it. mu is locked.
 func (p *Checker) failed(as failingAs, free int) {
 	now := time.Now()
 	p.failing.Add(as, new(failures))

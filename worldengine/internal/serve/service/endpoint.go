@@ -76,7 +76,7 @@ func (s *Service) makeEndpoints() {
 
 func (s *Service) slots(perTown, total int) *slots { return newSlots(perTown, total, &s.opened) }
 
-// reads is readsBy for a handler that takes a parsed request. Q is the type of the request, which
+// reads is readsBy for a handler with a parsed request. Q is the type of the request, which
 // has a schema, and A the type of the reply.
 func reads[Q, A any](
 	s *Service, verb wire.Verb, answer func(*World, *incoming, *Q) (A, error),

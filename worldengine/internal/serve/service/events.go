@@ -14,7 +14,7 @@ import (
 const defaultCommits = 100
 
 // Bounds of the requests of event.list that wait for a commit: maxPolls in all, and maxPollsOfUser
-// for one user, so that no user takes all of them. A request without a user counts by its inbox.
+// for one user, so that no user has all of them. A request without a user counts by its inbox.
 const (
 	maxPolls       = 1024
 	maxPollsOfUser = 256

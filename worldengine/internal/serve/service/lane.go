@@ -2,7 +2,7 @@ package service
 
 import "sync"
 
-// lane leads the requests of several worlds to its workers. The worlds take turns, so that a busy
+// lane queues the requests of several worlds for its workers. The worlds take turns, so that a busy
 // world does not delay the requests of the others. The requests of one world go in the order of
 // their arrival. The slots bound how many wait in a lane. It is safe for concurrent use.
 type lane struct {

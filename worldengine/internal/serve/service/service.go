@@ -151,7 +151,7 @@ func (s *Service) list() []*World {
 }
 
 // Stop closes the worlds and then the Requests of the listeners. It returns when every request that
-// was taken is answered, or is with its engine, whose Close then finishes it. When ctx ends, which must
+// was received is answered, or is with its engine, whose Close then finishes it. When ctx ends, which must
 // have a deadline, Stop ends the reads, and drops requests that are still arriving.
 func (s *Service) Stop(ctx context.Context) error {
 	s.mu.Lock()

@@ -127,7 +127,7 @@ func (r *report) problem(format string, args ...any) {
 }
 
 // mayShow reports whether the user may see a part of the report: the user needs the right to a verb,
-// and the right to read every town. Otherwise may notes the part as unknown.
+// and the right to read every town. Otherwise mayShow notes the part as unknown.
 func (r *report) mayShow(part string, verb wire.Verb) bool {
 	err := cmp.Or(r.rights.CheckVerb(verb), r.rights.CheckReadWorld())
 	if err != nil {

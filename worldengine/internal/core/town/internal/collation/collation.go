@@ -83,7 +83,7 @@ func AppendKey(key Key, s string) Key {
 	}
 }
 
-// reader hands out the code points of a string in NFD, one at a time. A code point of a combining
+// reader returns the code points of a string in NFD, one at a time. A code point of a combining
 // class is a mark: in NFD, marks that follow each other are in the order of their classes.
 type reader struct {
 	*table
@@ -134,7 +134,7 @@ func (r *reader) next() (c rune, ok bool) {
 	return r.readText(), true
 }
 
-// readText takes the next code point of text, if no marks come before it.
+// readText reads the next code point of text, if no marks come before it.
 func (r *reader) readText() rune {
 	c := r.text[r.at]
 	r.at++
@@ -142,7 +142,7 @@ func (r *reader) readText() rune {
 	return c
 }
 
-// readMark takes the first mark of the i-th class in marks.
+// readMark reads the first mark of the i-th class in marks.
 func (r *reader) readMark(i int) rune {
 	c := r.marks[i][0]
 	if r.marks[i] = r.marks[i][1:]; len(r.marks[i]) == 0 {
@@ -151,7 +151,7 @@ func (r *reader) readMark(i int) rune {
 	return c
 }
 
-// longest takes the longest contraction that begins with c (S2.1), and returns its elements. A mark
+// longest reads the longest contraction that begins with c (S2.1), and returns its elements. A mark
 // behind other marks may belong to the contraction, unless a mark of its own class comes before it.
 // So only the first mark of each class can belong. The table also has the beginnings of each
 // contraction; in none of them does a code point that is no mark follow a mark.
