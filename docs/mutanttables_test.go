@@ -134,7 +134,7 @@ var transitions = []struct {
 	{"adopt a command that was left", mutant{"worldengine/internal/engine/game/dispatcher.go",
 		"x.unclaimed, x.paused, x.due = true, nil, x.reads.next",
 		"x.unclaimed, x.paused = true, nil"},
-		"`worldengine/internal/engine/game.TestDispatcher_LeftCommand`"},
+		"`worldengine/internal/engine/game.TestDispatcher_AbandonedCommand`"},
 	{"note a cancellation", mutant{"worldengine/internal/engine/game/cancel.go",
 		"x.deferredCancels = append(x.deferredCancels, c)",
 		"c.done(nil)"},

@@ -40,7 +40,7 @@ func (e *Engine) adoptPending(ctx context.Context) {
 				"will try again", "error", err)
 		}
 		pending := slices.DeleteFunc(e.index.Towns(index.Pending), e.dispatcher.Has)
-		if now := time.Now(); !now.Before(next) && len(pending) > 0 && e.stepper.Serves() {
+		if now := time.Now(); !now.Before(next) && len(pending) > 0 && e.stepper.IsWriter() {
 			next = now.Add(e.config.Retry.Resend)
 			for _, token := range pending {
 				e.adopt(ctx, token)

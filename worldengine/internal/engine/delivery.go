@@ -211,7 +211,7 @@ func (e *Engine) reasonToWait(
 	if err := e.dispatcher.CheckKey(townID, d.handoff.IdempotencyKey, d.handoff.HandoffID); err != nil {
 		return why, e.applyingError(ctx, d, current, err)
 	}
-	if !e.stepper.Serves() { // the next writer may have paused the world meanwhile
+	if !e.stepper.IsWriter() { // the next writer may have paused the world meanwhile
 		if err := e.worldPause.Reread(ctx); err != nil {
 			return why, err
 		}

@@ -137,7 +137,7 @@ func (e *Engine) watchLog(nc *nats.Conn, replicas *logwatch.Replicas) {
 			e.towns.Clear()
 		},
 		RereadPause:   func(ctx context.Context) error { return e.worldPause.Reread(ctx) },
-		Serves:        func() bool { return e.stepper.Serves() },
+		IsWriter:      func() bool { return e.stepper.IsWriter() },
 		RecallStorage: c.Storage.Disk != nil,
 	})
 	e.log.OnStorageFull = e.watcher.NoteStorageFull

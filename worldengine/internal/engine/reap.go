@@ -28,7 +28,7 @@ func (e *Engine) reapWaiting(ctx context.Context) {
 		position := e.index.Position()
 		_, err := e.index.Sync(ctx)
 		left := e.index.OpenRunStarts()
-		if err == nil && e.stepper.Serves() {
+		if err == nil && e.stepper.IsWriter() {
 			for _, seq := range left {
 				e.reap(ctx, seq)
 			}

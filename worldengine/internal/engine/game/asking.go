@@ -15,7 +15,7 @@ import (
 // askPlugin sends the plugin the request.
 func (x *Execution) askPlugin(ctx context.Context) (more bool) {
 	d := x.dispatcher
-	if !d.stepper.Serves() {
+	if !d.stepper.IsWriter() {
 		x.abandon(ctx)
 		return false
 	}

@@ -82,7 +82,7 @@ func (x *Execution) consoleReplied(ctx context.Context, r *consoleReply) {
 		switch {
 		case !r.keep(): // the time is over, or the dispatcher has stopped
 			r.err = apply.ErrUnavailable
-		case !d.stepper.Serves():
+		case !d.stepper.IsWriter():
 			r.session.Close()
 			x.abandon(ctx)
 			return

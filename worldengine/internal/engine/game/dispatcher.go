@@ -86,7 +86,7 @@ type Dispatcher struct {
 	ctx      context.Context
 	stop     context.CancelFunc
 	consoles sync.WaitGroup // requests to consoles
-	// drainCtx ends when a stopping writer stores no more about commands that it leaves.
+	// drainCtx ends when a stopping writer stores no more about commands that it abandons.
 	drainCtx context.Context
 	endDrain context.CancelFunc
 
@@ -152,13 +152,13 @@ func (d *Dispatcher) Adopt(ctx context.Context, townID string, current machine.T
 	return nil
 }
 
-// adoptLater starts an execution that adopts, after Retry.Resend, the command of one that was left. Before
-// that, requests behind the command have no other execution started: if the command has to be left each
+// adoptLater starts an execution that adopts, after Retry.Resend, the command of an abandoned one. Before
+// that, requests behind the command have no other execution started: if the command has to be abandoned each
 // time, their turns would follow one another without a pause.
-func (d *Dispatcher) adoptLater(left *Execution) {
-	x, err := d.newExecution(left.TownID, machine.Town{State: left.before, Pending: left.Pending})
+func (d *Dispatcher) adoptLater(abandoned *Execution) {
+	x, err := d.newExecution(abandoned.TownID, machine.Town{State: abandoned.before, Pending: abandoned.Pending})
 	if err != nil {
-		d.config.Logger.Error("a command that was left cannot be read", "town", left.TownID, "run", left.RunID,
+		d.config.Logger.Error("an abandoned command cannot be read", "town", abandoned.TownID, "run", abandoned.RunID,
 			"error", err)
 		return
 	}
@@ -230,7 +230,7 @@ const stopTimeout = 2 * time.Second
 
 // Stop refuses new commands, and leaves those in hand pending unless their answers come within
 // moments: the next writer of the world goes on with them. ctx bounds the wait; then all commands
-// together have leaveTimeout to be left.
+// together have abandonTimeout to be abandoned.
 func (d *Dispatcher) Stop(ctx context.Context) {
 	d.StopAccepting()
 	grace, done := context.WithTimeout(ctx, stopTimeout)
@@ -241,10 +241,10 @@ func (d *Dispatcher) Stop(ctx context.Context) {
 	}
 	d.stop()
 	d.config.Queue.WakeAll()
-	leaves, done := context.WithTimeout(context.WithoutCancel(ctx), leaveTimeout)
+	abandoned, done := context.WithTimeout(context.WithoutCancel(ctx), abandonTimeout)
 	defer done()
-	context.AfterFunc(leaves, d.endDrain)
-	for _, end := range []context.Context{ctx, leaves} {
+	context.AfterFunc(abandoned, d.endDrain)
+	for _, end := range []context.Context{ctx, abandoned} {
 		select {
 		case <-d.drained:
 			d.consoles.Wait()

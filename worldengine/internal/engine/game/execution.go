@@ -265,7 +265,7 @@ func (x *Execution) postpone(now time.Time, why waiting.Reason, err error) {
 // Pending says that none has, and asks no game before that is stored. With that commit, a suspended earlier
 // writer loses its races for the town.
 func (x *Execution) claim(ctx context.Context, current machine.Town) (more bool) {
-	if !x.dispatcher.stepper.Serves() {
+	if !x.dispatcher.stepper.IsWriter() {
 		x.abandon(ctx)
 		return false
 	}

@@ -51,7 +51,7 @@ func (x *Execution) commitOnce(ctx context.Context, result *apply.AttemptResult)
 	if err != nil || x.over || x.outcome == nil {
 		return err
 	}
-	if unanswered(result.Failure) && !d.stepper.Serves() {
+	if unanswered(result.Failure) && !d.stepper.IsWriter() {
 		x.abandon(ctx) // a suspended server has asked too seldom; the next writer asks again
 		return nil
 	}

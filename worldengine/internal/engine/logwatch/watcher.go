@@ -31,8 +31,8 @@ type Config struct {
 	Forget func()
 	// RereadPause reads the pause of the world again, since a signal that got no answer may be stored.
 	RereadPause func(ctx context.Context) error
-	// Serves reports whether this server is still the writer of the world.
-	Serves func() bool
+	// IsWriter reports whether this server is still the writer of the world.
+	IsWriter func() bool
 	// RecallStorage has the STORAGE_FAILED of an earlier engine followed by a STORAGE_RECOVERED, too.
 	RecallStorage bool
 }

@@ -44,9 +44,9 @@ type Stepper struct {
 	results [5]atomic.Int64 // in the order of handoff.Statuses
 }
 
-// Serves reports whether this server is still the writer of the world. A server that was suspended
+// IsWriter reports whether this server is still the writer of the world. A server that was suspended
 // must take over nothing that the next writer has in hand.
-func (s *Stepper) Serves() bool { return s.Leased == nil || s.Leased() }
+func (s *Stepper) IsWriter() bool { return s.Leased == nil || s.Leased() }
 
 // Results returns how many results of each status were committed.
 func (s *Stepper) Results() map[handoff.Status]int64 {

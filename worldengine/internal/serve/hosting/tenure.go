@@ -60,7 +60,7 @@ func (w *World) startTenure(ctx context.Context, t *tenure) error {
 	if t.lease != nil {
 		// Each tenure has its own queue group, so a suspended server and its successor get the same
 		// requests. The suspended server drops them.
-		ofService.Serves, ofService.QueueGroup = t.lease.Valid, "writer-"+nuid.Next()
+		ofService.IsWriter, ofService.QueueGroup = t.lease.Valid, "writer-"+nuid.Next()
 		ofEngine.Leased = t.lease.Valid
 	}
 	file, err := w.worlds.config.worldFile(w.name)

@@ -40,7 +40,7 @@ type incoming struct {
 func (w *World) handle(listener *Listener, e *endpoint, msg *nats.Msg, crossed bool) {
 	w.accepting.RLock()
 	defer w.accepting.RUnlock()
-	if w.stopped || w.config.Serves != nil && !w.config.Serves() {
+	if w.stopped || w.config.IsWriter != nil && !w.config.IsWriter() {
 		return
 	}
 	in := &incoming{

@@ -34,9 +34,9 @@ type WorldConfig struct {
 	Worlds Worlds
 	// QueueGroup is the queue group of every verb; "q", as NATS micro services have it.
 	QueueGroup string
-	// Serves reports whether this server answers requests about the world. If it does not, a request
+	// IsWriter reports whether this server answers requests about the world. If it does not, a request
 	// is dropped, since another server answers it; nil if this server always answers.
-	Serves func() bool
+	IsWriter func() bool
 	// Standbys returns the servers of the world that stand by; nil if there can be none.
 	Standbys func() []messages.Server
 	// Clients returns the connected clients that may use the world; nil if NATS is another process.

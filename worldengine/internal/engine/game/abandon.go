@@ -34,8 +34,8 @@ func (x *Execution) abandon(ctx context.Context) {
 	}
 }
 
-// leaveTimeout bounds the time in which a stopping writer stores that no request for a command has arrived.
-const leaveTimeout = 2 * time.Second
+// abandonTimeout bounds the time in which a stopping writer stores that no request for a command has arrived.
+const abandonTimeout = 2 * time.Second
 
 // recordUnreached stores that this writer stops, and that no request for the command has arrived. If it
 // cannot store this, the next writer has to assume that a request may have arrived.
@@ -43,7 +43,7 @@ func (x *Execution) recordUnreached(ctx context.Context) {
 	if x.unclaimed || x.Pending.Reached || x.reach != apply.Unreached {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), abandonTimeout)
 	defer cancel()
 	defer context.AfterFunc(x.dispatcher.drainCtx, cancel)()
 	current, err := x.dispatcher.stepper.Log.Load(ctx, x.TownID)

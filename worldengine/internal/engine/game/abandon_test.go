@@ -33,7 +33,7 @@ func (behind) End(context.Context, error) {}
 
 // A command whose execution panics, or finds the lease lost, is adopted after Retry.Resend, not in each
 // turn of the requests behind it.
-func TestDispatcher_LeftCommand(t *testing.T) {
+func TestDispatcher_AbandonedCommand(t *testing.T) {
 	t.Parallel()
 	for name, loses := range map[string]bool{"a panic": false, "the lease is lost": true} {
 		for _, resend := range []time.Duration{time.Hour, 10 * time.Millisecond} {
