@@ -28,7 +28,8 @@ var vagueNames = strings.Fields(`absent asked ends gets given kept left look loo
 // bounds are first words, and limits last words, of such names; Go's own library has the others.
 var (
 	bounds = map[string]string{"most": "max", "least": "min"}
-	limits = map[string]string{"every": "Interval", "within": "Timeout"}
+	limits = map[string]string{"every": "Interval", "within": "Timeout", "anyway": "Interval", "soon": "Delay",
+		"once": "max", "again": "a noun"}
 )
 
 // durationWords are the last words of constants of type time.Duration: an interval comes between two acts of a kind, a

@@ -117,8 +117,8 @@ func (w *World) configure() {
 
 // Bounds of starts.
 const (
-	// startsAtOnce is how many worlds are started side by side.
-	startsAtOnce = 8
+	// maxStarts is how many worlds are started side by side.
+	maxStarts = 8
 	// startTimeout bounds one try to start one of several worlds.
 	startTimeout = time.Minute
 )

@@ -46,7 +46,7 @@ type Worlds struct {
 // New returns no worlds yet. The members of shared are set later, before Start.
 func New(config *Config, shared *Shared) *Worlds {
 	ws := &Worlds{config: config, shared: shared, worlds: map[string]*World{},
-		starts: make(chan struct{}, startsAtOnce), changed: make(chan struct{}, 1)}
+		starts: make(chan struct{}, maxStarts), changed: make(chan struct{}, 1)}
 	ws.ctx, ws.stop = context.WithCancel(context.Background())
 	return ws
 }

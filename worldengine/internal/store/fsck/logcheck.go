@@ -32,8 +32,8 @@ type LogChecker struct {
 	Runs map[string]*runState
 
 	world string
-	// readAgain returns a message, or nil if the log no longer has it.
-	readAgain func(seq uint64) (*jetstream.RawStreamMsg, error)
+	// messageAt returns a message, or nil if the log no longer has it.
+	messageAt func(seq uint64) (*jetstream.RawStreamMsg, error)
 	kinds     map[machine.Kind]*int64 // the count of each kind
 	histories map[string]*history     // by subject
 	// keys has the log sequence of each key's last acceptance. The map's key is the first half of
@@ -45,7 +45,7 @@ type LogChecker struct {
 // if the log no longer has the message.
 func NewLogChecker(world string, at func(seq uint64) (*jetstream.RawStreamMsg, error)) *LogChecker {
 	l := &LogChecker{
-		world: world, readAgain: at, Runs: map[string]*runState{}, histories: map[string]*history{},
+		world: world, messageAt: at, Runs: map[string]*runState{}, histories: map[string]*history{},
 		keys: map[[16]byte]uint64{},
 	}
 	n := &l.Counts
@@ -193,7 +193,7 @@ func (l *LogChecker) resolveTentative(v *message) error {
 		return nil
 	}
 	if v.before > 0 {
-		before, err := l.readAgain(v.before)
+		before, err := l.messageAt(v.before)
 		if err != nil || before == nil {
 			return err
 		}
@@ -478,7 +478,7 @@ func (l *LogChecker) checkKey(v *message) error {
 	if before == 0 {
 		return nil
 	}
-	first, err := l.readAgain(before)
+	first, err := l.messageAt(before)
 	if first != nil && err == nil && !retries(v.rec.RetryOf, first) {
 		v.requireEqual("the key was accepted twice", fmt.Sprint("a duplicate of log sequence ", before),
 			"accepted again: "+v.result.IdempotencyKey)

@@ -31,8 +31,8 @@ func rowOf(run runevents.Snapshot, records []runevents.Record) messages.RunRow {
 // Bounds of the search for one page: runs that are read, and runs that are read at once to find an
 // id.
 const (
-	maxRead    = 2000
-	readAtOnce = 200
+	maxRead  = 2000
+	maxBatch = 200
 )
 
 // List returns up to limit runs that come after the given place: 0 for the first page, then the
@@ -46,11 +46,11 @@ func (r *Reader) List(ctx context.Context, filter index.Filter, after uint64, li
 	}
 	page, room := messages.Runs{Runs: make([]messages.RunRow, 0, min(limit, 50)), Next: after, Mark: mark}, PageBytes
 	for read := 0; len(page.Runs) < limit && read < r.maxRead; {
-		atOnce := limit - len(page.Runs)
+		batch := limit - len(page.Runs)
 		if filter.ID != "" {
-			atOnce = min(readAtOnce, r.maxRead-read)
+			batch = min(maxBatch, r.maxRead-read)
 		}
-		found := r.index.Runs(filter, page.Next, atOnce)
+		found := r.index.Runs(filter, page.Next, batch)
 		for i := range found.Runs {
 			row, err := r.row(ctx, &found.Runs[i])
 			if err != nil {
