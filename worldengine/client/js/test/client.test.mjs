@@ -221,7 +221,7 @@ describe("a world", () => {
     await engine.putTown({ ...snapshot, townId: "still" });
     const handoff = await talk(engine, "Wake up.", "still");
     await engine.request("control.pause", { townId: "still" });
-    await assert.rejects(engine.send(handoff, { timeout: 3000 }), { code: "TOWN_PAUSED" });
+    await assert.rejects(engine.send(handoff, { timeout: 6000 }), { code: "TOWN_PAUSED" });
   });
 
   test("a handoff behind a command whose game is away is told so, and fails with that", async (t) => {
@@ -268,7 +268,7 @@ describe("a world", () => {
   });
 
   test("a handoff whose command waits for its game is told so, with its run, when its time is over", async (t) => {
-    const engine = await joined(t, world.url, { world: "waits", timeout: 1000 });
+    const engine = await joined(t, world.url, { world: "waits", callTimeout: 4000 });
     fake(engine, "handoff", (n) => n === 2 ? { error: [503, "EXECUTION_IN_PROGRESS", 100], runId: "the-run" } : null);
     await engine.nc.flush();
     const handoff = await talk(await joined(t, world.url), "It waits.");

@@ -111,5 +111,5 @@ async def test_plugin_that_is_refused_ends(
     assert len(caplog.records) == 1, "a warning that says the same is not repeated"
     await asyncio.to_thread(access.start)
     with pytest.raises(UnavailableError, match="refuses the user"):
-        await asyncio.wait_for(serving, 20)
+        await asyncio.wait_for(serving, 60)
     assert [record.levelname for record in caplog.records[:2]] == ["WARNING"] * 2

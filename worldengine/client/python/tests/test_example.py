@@ -93,7 +93,7 @@ async def test_agent_waits_for_a_server_that_is_away(
 
         await until(waits)
         await asyncio.to_thread(world.start)
-        await asyncio.wait_for(looking, 30)
+        await asyncio.wait_for(looking, 60)
     assert journal.executed == 2
 
 
@@ -121,7 +121,7 @@ async def test_agent_does_not_repeat_what_failed(world: World, tmp_path: Path) -
         await engine.patch_town(
             TOWN, {"latestNetherEvent": "a ghast"}, expected_snapshot_hash=town["snapshotHash"]
         )
-        await asyncio.wait_for(looking, 30)
+        await asyncio.wait_for(looking, 60)
     assert (journal.executed, asked) == (1, 3)
 
 

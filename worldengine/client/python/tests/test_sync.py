@@ -94,7 +94,7 @@ print("last line")
 def test_unfinished_iterator_blocks_nothing(frontier: World, end: str) -> None:
     ran = subprocess.run(
         [sys.executable, "-c", UNFINISHED, frontier.url, end],
-        env=ENV, capture_output=True, text=True, timeout=30, check=False,
+        env=ENV, capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert (ran.stdout, ran.stderr, ran.returncode) == ("last line\n", "", 0)
 

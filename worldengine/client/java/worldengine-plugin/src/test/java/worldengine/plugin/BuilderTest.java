@@ -54,7 +54,7 @@ class BuilderTest {
     }
 
     @Test
-    @Timeout(10)
+    @Timeout(60)
     void start_returnsAtOnce_andCloseEndsAllThreads() throws Exception {
         int before = kitThreads();
         var plugin = builder().start();

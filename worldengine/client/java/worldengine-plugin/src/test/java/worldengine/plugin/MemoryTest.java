@@ -109,7 +109,7 @@ class MemoryTest {
     }
 
     @Test
-    @Timeout(10)
+    @Timeout(60)
     void aRecordThatCannotBeWritten_failsItAndLaterOnes() throws Exception {
         try (var memory = open()) {
             memory.put(record("a", null)).get();
