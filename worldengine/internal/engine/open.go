@@ -136,9 +136,8 @@ func (e *Engine) watchLog(nc *nats.Conn, replicas *logwatch.Replicas) {
 			e.appends.Forget()
 			e.towns.Clear()
 		},
-		RereadPause:   func(ctx context.Context) error { return e.worldPause.Reread(ctx) },
-		IsWriter:      func() bool { return e.stepper.IsWriter() },
-		RecallStorage: c.Storage.Disk != nil,
+		RereadPause: func(ctx context.Context) error { return e.worldPause.Reread(ctx) },
+		IsWriter:    func() bool { return e.stepper.IsWriter() },
 	})
 	e.log.OnStorageFull = e.watcher.NoteStorageFull
 	e.log.OnDamaged = func(townToken string, err error) { e.watcher.ReportDamage(townToken, 0, err.Error()) }

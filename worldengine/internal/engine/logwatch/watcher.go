@@ -33,8 +33,6 @@ type Config struct {
 	RereadPause func(ctx context.Context) error
 	// IsWriter reports whether this server is still the writer of the world.
 	IsWriter func() bool
-	// RecallStorage has the STORAGE_FAILED of an earlier engine followed by a STORAGE_RECOVERED, too.
-	RecallStorage bool
 }
 
 // Watcher watches the log of a world, from Start to Stop. It is safe for concurrent use.
@@ -116,7 +114,7 @@ func (w *Watcher) Stop(context.Context) error {
 func (w *Watcher) watch(ctx context.Context) {
 	reconnected := w.Conn.StatusChanged(nats.CONNECTED)
 	defer w.Conn.RemoveStatusListener(reconnected)
-	if w.RecallStorage {
+	if w.Log.CheckStorage != nil { // else only an append can find that there is room again
 		if since := w.Alerts.StorageFailedSince(ctx); !since.IsZero() {
 			w.fullSince.Store(&since)
 		}
