@@ -21,6 +21,7 @@ var (
 	camelCase = regexp.MustCompile(`(?:\b[a-z]\w*\.)?\b[A-Za-z]\w*[a-z0-9][A-Z]\w*\b`)
 	// A text such as Type.Member, package.Name or package.Type.Member, which is no part of a path.
 	qualified = regexp.MustCompile(`(?:^|[^\w./"-])([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+)`)
+	pointer   = regexp.MustCompile(`(?:^|[\s(])\*([A-Z]\w*)(?:$|[^\w.*])`)
 	codeBlock = regexp.MustCompile(`(?m)^\t.*$`)
 	// The first word of a sentence that does not start with a capital.
 	smallWord = regexp.MustCompile(`(?:^|\.\s|\n\n)([a-z]\w*)\s`)
@@ -61,6 +62,20 @@ func TestComments_QualifiedNames(t *testing.T) {
 		}
 	})
 	require.Greater(t, checked, 150)
+}
+
+// Each pointer type that a comment names without a package is a type of the comment's package.
+func TestComments_Pointers(t *testing.T) {
+	t.Parallel()
+	code := readCode(t)
+	checked := 0
+	code.eachComment(func(file string, in *codePackage, text string) {
+		for _, found := range pointer.FindAllStringSubmatch(text, -1) {
+			checked++
+			assert.NotNil(t, in.types[found[1]], "%s: a comment names *%s, which the package does not declare", file, found[1])
+		}
+	})
+	require.Greater(t, checked, 20)
 }
 
 // A sentence of a declaration's comment that starts with a small letter starts with the name of a parameter, or of

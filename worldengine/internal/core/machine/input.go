@@ -71,7 +71,7 @@ type Input struct {
 	Event Event
 }
 
-// Event is a *Handoff, a *Put, a *Patch, a *Remove, a *Signal or a *RecordSignal. About a run that
+// Event is a *Delivery, a *Put, a *Patch, a *Remove, a *Signal or a *RecordSignal. About a run that
 // waits, it is a *Wait or an *Abandon. About the pending command, it is an
 // *Outcome, a *RecordAttempt, a *RecordReach, a *RunPause or a *Cancel.
 type Event interface{ effect(s *step) (Output, error) }

@@ -142,7 +142,7 @@ type Emission struct {
 	Payload any       // nil, or marshals to a JSON object
 }
 
-// Emit emits an event. After an error, such as *InvalidTransitionError, nothing was emitted. While
+// Emit emits an event. After an error, such as *runevents.InvalidTransitionError, nothing was emitted. While
 // the run is paused, a step that is in flight may end.
 func (p *Producer) Emit(e Emission) error {
 	step := stepAttempt{e.StepID, cmp.Or(e.Attempt, firstAttempt)}

@@ -164,7 +164,7 @@ func (s *State) Find(idempotencyKey string) (runevents.Appended, bool) {
 	return found, ok
 }
 
-// Check returns *InvalidTransitionError if a projector would ignore the new event w as the next one
+// Check returns *runevents.InvalidTransitionError if a projector would ignore the new event w as the next one
 // of the run (RunEvents v2.0.1, section 5.3, layer 1). The producer must then emit no more events of
 // that step attempt or, if w has no stepId, of the run.
 func (s *State) Check(w *runevents.Write) error {
