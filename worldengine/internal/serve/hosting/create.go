@@ -38,16 +38,20 @@ func (ws *Worlds) Create(
 	return ws.askToCreate(ctx, request)
 }
 
-// requireNew returns an error if there is a world of a name, or it is being removed.
+// requireNew returns an error if there is a world of a name, or it is being removed. It drops a world that
+// another server has removed, if this server has not heard of that yet.
 func (ws *Worlds) requireNew(ctx context.Context, world string) error {
 	exists, err := ws.exists(ctx, world)
+	known := ws.get(world)
 	switch {
 	case err != nil:
 		return err
 	case ws.isRemoving(world):
 		return errRemoving(world)
-	case exists || ws.get(world) != nil:
+	case exists || known != nil && !known.wasRemoved():
 		return errExists(world)
+	case known != nil:
+		ws.drop(known)
 	}
 	return nil
 }

@@ -88,7 +88,7 @@ func (ws *Worlds) findWorlds(ctx context.Context) error {
 		}
 	}
 	for _, w := range ws.all() {
-		if !slices.Contains(stored, w.name) && !w.named && w.existed.Load() && w.tenure() == nil {
+		if !slices.Contains(stored, w.name) && !w.named && w.wasRemoved() {
 			ws.drop(w)
 		}
 	}

@@ -89,6 +89,10 @@ func (w *World) set(t *tenure, unserved error) {
 // tenure returns the tenure in which the world is served; nil if it is not.
 func (w *World) tenure() *tenure { return w.state.Load().tenure }
 
+// wasRemoved reports whether a world whose log is missing was removed: the log was there, and this server does not
+// serve the world.
+func (w *World) wasRemoved() bool { return w.existed.Load() && w.tenure() == nil }
+
 // configure makes the configuration of the tenures from the settings that worlds share.
 func (w *World) configure() {
 	shared := w.worlds.shared

@@ -182,13 +182,14 @@ func each[T any](items []T, limit int, do func(i int, item T)) {
 
 // host starts to serve, or to stand by for, a world that was found or is to be made. It returns nil if
 // the server has the world already, or is stopping. created says that a request has asked for the
-// world.
+// world. Otherwise its log was seen: if the world has been removed since, it is not made anew.
 func (ws *Worlds) host(name string, settings worldsettings.Settings, created bool) (*World, error) {
 	w, err := newWorld(ws, name)
 	if err != nil {
 		return nil, err
 	}
 	w.settings, w.created = settings, created
+	w.existed.Store(!created)
 	if !ws.add(w) {
 		_ = w.close(context.Background()) // it has only its parts yet
 		return nil, nil
