@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"unicode"
 )
@@ -41,7 +42,14 @@ var stringWord = regexp.MustCompile(`\w+`)
 
 func readCode(t *testing.T) *code {
 	t.Helper()
-	c := &code{files: goFiles(t), packages: map[string]*codePackage{}, byName: map[string][]*codePackage{},
+	goFiles(t) // fails if a file cannot be read
+	return collectNames()
+}
+
+// collectNames collects the names of the module's code once.
+var collectNames = sync.OnceValue(func() *code {
+	files, _ := parseTree()
+	c := &code{files: files, packages: map[string]*codePackage{}, byName: map[string][]*codePackage{},
 		byType: map[string][]*codeType{}, words: map[string]bool{}, texts: map[string]bool{}}
 	for name, file := range c.files {
 		dir := path.Dir(name)
@@ -63,7 +71,7 @@ func readCode(t *testing.T) *code {
 		}
 	}
 	return c
-}
+})
 
 func (c *code) eachComment(f func(file string, in *codePackage, text string)) {
 	for name, file := range c.files {
