@@ -24,7 +24,7 @@ func TestWorlds_ReadyzHidesOthers(t *testing.T) {
 	}
 	add := func(world string, why error) {
 		w := &World{worlds: ws, name: world}
-		w.set(nil, why)
+		w.state.Store(&state{unserved: why})
 		require.True(t, ws.add(w))
 	}
 	add("hidden", errors.New("the log of hidden is damaged"))

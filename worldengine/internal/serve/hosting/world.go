@@ -82,8 +82,9 @@ func newWorld(ws *Worlds, name string) (w *World, err error) {
 
 // set changes the state.
 func (w *World) set(t *tenure, unserved error) {
-	w.state.Store(&state{t, unserved})
-	w.worlds.noteChange()
+	if before := w.state.Swap(&state{t, unserved}); before.tenure != t {
+		w.worlds.noteChange()
+	}
 }
 
 // tenure returns the tenure in which the world is served; nil if it is not.
@@ -147,6 +148,7 @@ func (w *World) serveInTime() {
 		if !tried {
 			close(w.decided)
 		}
+		w.worlds.noteChange()
 		if err == nil {
 			w.alternate()
 			return

@@ -85,6 +85,15 @@ const firstStartTimeout = 10 * time.Second
 // Start answers the verbs about worlds, and starts the worlds. If there is only one, its failure is returned.
 // ctx bounds the start only. Close must be called even after an error.
 func (ws *Worlds) Start(ctx context.Context) error {
+	err := ws.start(ctx)
+	select {
+	case <-ws.changed: // the caller knows that worlds were started
+	default:
+	}
+	return err
+}
+
+func (ws *Worlds) start(ctx context.Context) error {
 	ws.keeper = lease.NewKeeper(ws.shared.JetStream)
 	named := ws.all()
 	if err := ws.startPlacer(named); err != nil {
@@ -237,6 +246,7 @@ func (ws *Worlds) drop(w *World) {
 		w.logger.Warn("a world that was removed did not end cleanly", "error", err)
 	}
 	ws.shared.Metrics.Remove(w.name)
+	ws.noteChange()
 }
 
 // get returns a world; nil if the server does not have it.

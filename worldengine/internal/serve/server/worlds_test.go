@@ -62,6 +62,16 @@ func refusal(t testing.TB, srv *server.Server, world string) (why string) {
 	return why
 }
 
+// What Start has started is no change, so the lines of handoffd's start are printed once. A world that is removed is
+// one.
+func TestServer_Changed(t *testing.T) {
+	t.Parallel()
+	srv := start(t)
+	require.Empty(t, srv.Changed())
+	connect(t, srv).removeWorld("main")
+	require.Len(t, srv.Changed(), 1)
+}
+
 // Two worlds in one server have towns, keys and runs of their own. A server of one of them alone, and
 // then of both again, finds all as it was.
 func TestWorlds_Two(t *testing.T) {
