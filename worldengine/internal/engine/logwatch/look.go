@@ -33,6 +33,9 @@ func (w *Watcher) doubt() {
 func (w *Watcher) look(ctx context.Context) (pause time.Duration) {
 	err := w.ask(ctx)
 	answered := err == nil
+	if !w.suspect && !w.Log.Continuity.IsVerified() { // the answer may be another log's
+		w.doubt()
+	}
 	if answered && w.suspect {
 		err = w.checkContinuity(ctx)
 	}

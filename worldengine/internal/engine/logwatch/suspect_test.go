@@ -80,3 +80,26 @@ func TestWatcher_Suspect(t *testing.T) {
 		stop()
 	})
 }
+
+// The question that finds another log, over a new connection, is not followed by one about the pause.
+func TestWatcher_SuspectAnswer(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var dials atomic.Uint64
+		reread, log := 0, &replaced{}
+		w := newWatcher(&commitlog.Log{Store: log, Stream: log}, nil)
+		w.Replicas, w.Forget = &Replicas{}, func() {}
+		w.RereadPause = func(context.Context) error { reread++; return nil }
+		w.Log.Continuity.Missing, w.Log.Continuity.Connection = log.missing, dials.Load
+		stop := run(t, w)
+		synctest.Wait()
+		require.Equal(t, 1, reread)
+		log.other.Store(true)
+		dials.Add(1)
+		w.election.set()
+		synctest.Wait()
+		require.Equal(t, 1, reread)
+		require.ErrorIs(t, w.Lost(), commitlog.ErrLogLost)
+		stop()
+	})
+}

@@ -69,6 +69,13 @@ func (c *Continuity) Suspect() {
 	c.notify()
 }
 
+// IsVerified reports whether nothing has happened since the log was found to be the known one.
+func (c *Continuity) IsVerified() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.current() == verified
+}
+
 // Suspicions returns a channel that gets an element when the log becomes suspect or lost, but for a new
 // connection; the receiver then calls Verify.
 func (c *Continuity) Suspicions() <-chan struct{} {
@@ -169,10 +176,7 @@ func (c *Continuity) missing(ctx context.Context, known uint64) (missing string,
 
 // allowAppend verifies the log unless it is verified. Without a stream there is nothing to look at.
 func (c *Continuity) allowAppend(ctx context.Context, log jetstream.Stream) error {
-	c.mu.Lock()
-	state := c.current()
-	c.mu.Unlock()
-	if state == verified || log == nil {
+	if c.IsVerified() || log == nil {
 		return nil
 	}
 	return c.Verify(ctx, log)
