@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 
 	"worldengine/worldengine/internal/kit/layout"
-	"worldengine/worldengine/internal/kit/protocol"
 	"worldengine/worldengine/wire"
 )
 
@@ -32,12 +31,11 @@ func (d *Directory) Replace(all []User) {
 	known := users{map[string]Rights{}, map[string]Rights{}}
 	for i := range all {
 		u := &all[i]
-		known.byID[u.ID()] = Rights{
-			noRights: !protocol.LookupRole(u.Role).Client, user: u.Name, role: u.Role, worlds: u.Worlds,
-			towns: u.Towns, actors: u.Actors, read: u.Read,
-		}
-		if !protocol.LookupRole(u.Role).Client {
-			known.inWorldAccount[u.Name] = Rights{user: u.Name, role: wire.Operator, worlds: u.Worlds}
+		rights := rightsOf(u)
+		known.byID[u.ID()] = rights
+		if rights.noRights { // in the clients' account
+			rights.noRights, rights.role = false, wire.Operator
+			known.inWorldAccount[u.Name] = rights
 		}
 	}
 	d.users.Store(&known)

@@ -1,6 +1,8 @@
 package access
 
 import (
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -52,6 +54,32 @@ func allowed(r Rights) string {
 
 const everything = "act on t, act on u, as m, as n, read Town 1, read t, ask handoff, ask town.put, " +
 	"ask whoami, govern"
+
+// Each member of a user is a credential, or changes the rights of the user's requests in both accounts.
+func TestDirectory_BoundsOfUsers(t *testing.T) {
+	t.Parallel()
+	credentials := []string{"NKey", "PasswordHash", "Password", "PasswordEnv", "PasswordFile", "Tokens"}
+	rights := func(u User) (client, world Rights) {
+		return rightsOf(&u), NewDirectory([]User{u}).WorldRights(Headers{}, u.InboxPrefix()+".x")
+	}
+	unbounded := User{Name: "o", Role: wire.Operator}
+	client, world := rights(unbounded)
+	for i := range reflect.TypeFor[User]().NumField() {
+		bounded := unbounded
+		member, name := reflect.ValueOf(&bounded).Elem().Field(i), reflect.TypeFor[User]().Field(i).Name
+		switch {
+		case slices.Contains(credentials, name):
+			continue
+		case member.Kind() == reflect.Slice:
+			member.Set(reflect.ValueOf([]string{"agent"}))
+		default:
+			member.SetString("agent")
+		}
+		boundedClient, boundedWorld := rights(bounded)
+		require.NotEqual(t, client, boundedClient, name)
+		require.NotEqual(t, world, boundedWorld, "%s in the world's account", name)
+	}
+}
 
 // A client's request has the rights of the user of its one certain mark, and else none.
 func TestDirectory_OfClient(t *testing.T) {

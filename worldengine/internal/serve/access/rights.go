@@ -38,6 +38,15 @@ type Rights struct {
 	towns, actors, read []string
 }
 
+// rightsOf returns the rights of a user's requests in the clients' account. A bound of the user that is forgotten here
+// would bound nothing.
+func rightsOf(u *User) Rights {
+	return Rights{
+		noRights: !protocol.LookupRole(u.Role).Client, user: u.Name, role: u.Role, worlds: u.Worlds,
+		towns: u.Towns, actors: u.Actors, read: u.Read,
+	}
+}
+
 // Identity returns the sender of a request with these rights.
 func (r Rights) Identity() messages.Identity {
 	id := messages.Identity{
