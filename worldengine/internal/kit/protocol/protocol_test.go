@@ -13,7 +13,7 @@ import (
 	"worldengine/worldengine/internal/kit/protocol"
 )
 
-// overload.md names the verbs that list a world, and the verbs with each time of AnswerWithin.
+// overload.md names the verbs that list a world, and the verbs with each time of AnswerTimeout.
 func TestLookupVerb_OverloadPage(t *testing.T) {
 	t.Parallel()
 	data, err := os.ReadFile("../../../../docs/overload.md")

@@ -40,7 +40,7 @@ type VerbSpec struct {
 	// verb. It is not set for approval.decide, which crosses from the clients' account: there, any
 	// user's request may have approval.decide as its reply subject.
 	Signal bool
-	// AnswerWithin is how long NATS can still carry an answer back to a client; 30 s by default.
+	// AnswerTimeout is how long NATS can still carry an answer back to a client; 30 s by default.
 	AnswerTimeout time.Duration
 }
 

@@ -46,7 +46,7 @@ var natsConfText string
 // password only if some user has an NKey. Otherwise NATS marks the client's requests with that text
 // as the user's name, and a client could take any name.
 var natsConf = template.Must(template.New("natsconf.tmpl").Funcs(template.FuncMap{
-	"crossed": layout.ImportedSubject, "astray": layout.DivertedSubject, "answerWithin": AnswerWithin,
+	"crossed": layout.ImportedSubject, "astray": layout.DivertedSubject, "answerTimeout": AnswerTimeout,
 	"maxAnswers":    func() int { return MaxAnswers },
 	"answersExpire": func() time.Duration { return AnswerWindow },
 }).Parse(natsConfText))

@@ -33,9 +33,9 @@ const (
 // answer to a handoff with result.get, or by sending the handoff again.
 const readAnswerWindow = 30 * time.Second
 
-// AnswerWithin returns how long NATS waits for the engine's answer to a client's request on the
+// AnswerTimeout returns how long NATS waits for the engine's answer to a client's request on the
 // subject of a verb.
-func AnswerWithin(subject string) time.Duration {
+func AnswerTimeout(subject string) time.Duration {
 	return cmp.Or(protocol.LookupVerb(layout.VerbOf(subject)).AnswerTimeout, readAnswerWindow)
 }
 
