@@ -28,7 +28,7 @@ func (w *World) admit(e *endpoint, in *incoming) {
 	}
 	// A request of any size fits if it is the only one.
 	bytes := min(requestBytes+e.weight*int64(len(in.data)), w.memory.bound)
-	if !w.memory.reserve(&w.usage, bytes, !e.queued) {
+	if !w.memory.reserve(&w.usage, bytes, e.queued) {
 		e.slots.release(owner)
 		w.shed(in, memoryFull, max(pauseFor(load), memoryRetryMs))
 		return
@@ -75,13 +75,13 @@ type memoryBudget struct {
 }
 
 // reserve reserves bytes for a request of a world and reports whether they fit; bytes that do not fit are
-// not reserved. Reads and signals have an eighth more room, so that operators can look and cancel when
-// waiting handoffs fill the rest.
-func (m *memoryBudget) reserve(world *usage, bytes int64, reads bool) bool {
+// not reserved. Requests that are not queued have an eighth more room, so that operators can look and
+// cancel when waiting handoffs fill the rest.
+func (m *memoryBudget) reserve(world *usage, bytes int64, queued bool) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	room := m.bound - m.used
-	if reads {
+	if !queued {
 		room += m.bound / 8
 	}
 	if bytes > room || world.bytes > 0 && m.open.Load() > 1 && bytes > fairShare(world.bytes, room) {

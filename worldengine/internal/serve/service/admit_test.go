@@ -48,7 +48,7 @@ func TestHeld_Bound(t *testing.T) {
 	for range 8 {
 		clients.Go(func() {
 			for n := range int64(2000) {
-				if !m.reserve(&w.usage, n%400, false) {
+				if !m.reserve(&w.usage, n%400, true) {
 					continue
 				}
 				if bytes := m.read(&w.usage).bytes; bytes > m.bound {
@@ -68,9 +68,9 @@ func TestHeld_Bound(t *testing.T) {
 	require.Zero(t, w.Overload().HeldBytes)
 	require.Zero(t, w.Overload().Held)
 	require.Zero(t, slots.used)
-	require.True(t, m.reserve(&w.usage, 1000, false))
-	require.False(t, m.reserve(&w.usage, 1, false))
-	require.True(t, m.reserve(&w.usage, 100, true), "a read has room still")
+	require.True(t, m.reserve(&w.usage, 1000, true))
+	require.False(t, m.reserve(&w.usage, 1, true))
+	require.True(t, m.reserve(&w.usage, 100, false), "a read has room still")
 }
 
 // With several worlds, a world holds at most as many bytes as are free, and a world without any may
@@ -79,13 +79,13 @@ func TestMemoryBudget_Worlds(t *testing.T) {
 	t.Parallel()
 	a := newWorld(Config{MaxHeld: 1000})
 	b := openAnother(a.Service, "b")
-	require.True(t, a.memory.reserve(&a.usage, 500, false))
-	require.False(t, a.memory.reserve(&a.usage, 1, false))
-	require.True(t, b.memory.reserve(&b.usage, 200, false))
-	require.False(t, b.memory.reserve(&b.usage, 100, false), "300 would be more than 200 free")
+	require.True(t, a.memory.reserve(&a.usage, 500, true))
+	require.False(t, a.memory.reserve(&a.usage, 1, true))
+	require.True(t, b.memory.reserve(&b.usage, 200, true))
+	require.False(t, b.memory.reserve(&b.usage, 100, true), "300 would be more than 200 free")
 	c := openAnother(a.Service, "c")
-	require.False(t, c.memory.reserve(&c.usage, 301, false))
-	require.True(t, c.memory.reserve(&c.usage, 300, false), "the first of a world")
+	require.False(t, c.memory.reserve(&c.usage, 301, true))
+	require.True(t, c.memory.reserve(&c.usage, 300, true), "the first of a world")
 	require.Equal(t, int64(200), b.Overload().HeldBytes)
 }
 

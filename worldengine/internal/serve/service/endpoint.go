@@ -29,8 +29,8 @@ type endpoint struct {
 	lanes   []*lane // to the workers
 	slots   *slots
 	slotKey member // the member by which requests share the slots
-	// queued is set if requests wait in the engine: for all verbs but reads, signals and alert.ack. A dry run
-	// of a handoff counts as queued, so that it has no more room than the handoff.
+	// queued is set if requests wait in the engine for their town. A dry run of a handoff counts as queued,
+	// so that it has no more room than the handoff.
 	queued bool
 	limit  int // of a request, in bytes
 	// weight is the number of bytes of Config.MaxHeld that each byte of a request uses, since the
@@ -48,7 +48,7 @@ const (
 	handoffWeight = 3
 	changeWeight  = 4
 	patchWeight   = 30
-	readWeight    = 2
+	directWeight  = 2
 )
 
 // waitingLists bounds Config.MaxWaiting for the verbs that read a whole world. Their requests that
@@ -76,12 +76,12 @@ func (s *Service) makeEndpoints() {
 
 func (s *Service) slots(perTown, total int) *slots { return newSlots(perTown, total, &s.opened) }
 
-// reads is readsBy for a handler with a parsed request. Q is the type of the request, which
+// direct is directEndpoint for a handler with a parsed request. Q is the type of the request, which
 // has a schema, and A the type of the reply.
-func reads[Q, A any](
+func direct[Q, A any](
 	s *Service, verb wire.Verb, answer func(*World, *incoming, *Q) (A, error),
 ) *endpoint {
-	return s.readsBy(verb, parsed(answer))
+	return s.directEndpoint(verb, parsed(answer))
 }
 
 // parsed returns the handler of a verb that calls answer with the parsed request.
@@ -102,7 +102,7 @@ func signals[Q, A any](
 	s *Service, verb wire.Verb, signal func(*Q) engine.Signal,
 	carryOut func(*World, *Q, engine.Signal) (A, error),
 ) *endpoint {
-	return s.readsBy(verb, func(w *World, in *incoming) (any, error) {
+	return s.directEndpoint(verb, func(w *World, in *incoming) (any, error) {
 		var request Q
 		err := parse(verb, in.data, &request)
 		if err != nil {
@@ -119,10 +119,10 @@ func signals[Q, A any](
 	})
 }
 
-// readsBy makes the endpoint of a verb that only reads, gives a signal, or acknowledges an alert.
+// directEndpoint makes the endpoint of a verb whose requests never wait in the engine for their town.
 // At most Config.MaxWaiting requests may wait about one town, run or key, and as many about none. At
 // most twice as many may wait in all.
-func (s *Service) readsBy(verb wire.Verb, do handler) *endpoint {
+func (s *Service) directEndpoint(verb wire.Verb, do handler) *endpoint {
 	spec, waiting, workers := protocol.LookupVerb(verb), s.config.MaxWaiting, s.config.ReadWorkers
 	if spec.Lists {
 		waiting = min(waiting, waitingLists)
@@ -133,7 +133,7 @@ func (s *Service) readsBy(verb wire.Verb, do handler) *endpoint {
 	about := strconv.Quote(string(cmp.Or(spec.SlotKey, protocol.SlotTown)))
 	return s.start(&endpoint{
 		VerbSpec: spec, handle: do, slots: s.slots(waiting, 2*waiting),
-		slotKey: member(about), limit: maxRequest, weight: readWeight,
+		slotKey: member(about), limit: maxRequest, weight: directWeight,
 	}, 1, workers)
 }
 

@@ -41,7 +41,7 @@ func onlyReads(t *testing.T, nc *nats.Conn, verbs map[string]handler) *World {
 	in := &Listener{Requests: nc, Replies: nc}
 	var subs []*nats.Subscription
 	for verb, do := range verbs {
-		e := w.readsBy(wire.TownGet, do)
+		e := w.directEndpoint(wire.TownGet, do)
 		w.endpoints = append(w.endpoints, e)
 		sub, err := nc.Subscribe(verb, func(msg *nats.Msg) {
 			w.admit(e, &incoming{world: w, listener: in, inbox: msg.Reply, data: msg.Data})

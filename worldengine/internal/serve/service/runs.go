@@ -33,11 +33,11 @@ const maxAppend = 1 << 20
 
 func (s *Service) runEndpoints() []*endpoint {
 	return []*endpoint{
-		reads(s, wire.ResultGet, (*World).resultGet),
-		reads(s, wire.RunGet, (*World).runGet),
-		reads(s, wire.RunList, (*World).runList),
-		reads(s, wire.RunEvents, (*World).runEvents),
-		reads(s, wire.EventList, (*World).eventList),
+		direct(s, wire.ResultGet, (*World).resultGet),
+		direct(s, wire.RunGet, (*World).runGet),
+		direct(s, wire.RunList, (*World).runList),
+		direct(s, wire.RunEvents, (*World).runEvents),
+		direct(s, wire.EventList, (*World).eventList),
 		s.submits(wire.RunAppend, (*World).runAppend, maxAppend, changeWeight),
 	}
 }

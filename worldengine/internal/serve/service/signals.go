@@ -25,7 +25,7 @@ func (s *Service) signalEndpoints() []*endpoint {
 		signals(s, wire.ControlPause, signalOf(machine.SignalPause), (*World).control),
 		signals(s, wire.ControlResume, signalOf(machine.SignalResume), (*World).control),
 		signals(s, wire.ApprovalDecide, decisionOf, (*World).approvalDecide),
-		reads(s, wire.ControlGet, (*World).controlGet),
+		direct(s, wire.ControlGet, (*World).controlGet),
 	}
 }
 

@@ -26,10 +26,10 @@ const (
 
 func (s *Service) townEndpoints() []*endpoint {
 	return []*endpoint{
-		reads(s, wire.TownGet, (*World).townGet),
-		reads(s, wire.TownHistory, (*World).townHistory),
-		reads(s, wire.MemoryGet, (*World).memoryGet),
-		reads(s, wire.TownList, (*World).townList),
+		direct(s, wire.TownGet, (*World).townGet),
+		direct(s, wire.TownHistory, (*World).townHistory),
+		direct(s, wire.MemoryGet, (*World).memoryGet),
+		direct(s, wire.TownList, (*World).townList),
 		s.submits(wire.TownPut, (*World).townPut, MaxSnapshot, changeWeight),
 		s.submits(wire.TownPatch, (*World).townPatch, MaxSnapshot, patchWeight),
 		s.submits(wire.TownRemove, parsed((*World).townRemove), maxRequest, changeWeight),

@@ -25,13 +25,13 @@ const (
 
 func (s *Service) worldEndpoints() []*endpoint {
 	return []*endpoint{
-		reads(s, wire.AlertList, (*World).alertList),
-		reads(s, wire.AlertAck, (*World).alertAck),
-		reads(s, wire.ApprovalList, (*World).approvalList),
-		reads(s, wire.WhoAmI, (*World).whoAmI),
-		reads(s, wire.WorldStatus, (*World).worldStatus),
-		reads(s, wire.WorldSamples, (*World).worldSamples),
-		reads(s, wire.WorldClients, (*World).worldClients),
+		direct(s, wire.AlertList, (*World).alertList),
+		direct(s, wire.AlertAck, (*World).alertAck),
+		direct(s, wire.ApprovalList, (*World).approvalList),
+		direct(s, wire.WhoAmI, (*World).whoAmI),
+		direct(s, wire.WorldStatus, (*World).worldStatus),
+		direct(s, wire.WorldSamples, (*World).worldSamples),
+		direct(s, wire.WorldClients, (*World).worldClients),
 	}
 }
 

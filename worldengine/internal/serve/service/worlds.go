@@ -55,9 +55,9 @@ const (
 
 func (s *Service) worldsEndpoints() []*endpoint {
 	return []*endpoint{
-		reads(s, wire.WorldsList, (*World).worldsList),
-		reads(s, wire.WorldsCreate, (*World).worldsCreate),
-		reads(s, wire.WorldsRemove, (*World).worldsRemove),
+		direct(s, wire.WorldsList, (*World).worldsList),
+		direct(s, wire.WorldsCreate, (*World).worldsCreate),
+		direct(s, wire.WorldsRemove, (*World).worldsRemove),
 	}
 }
 
