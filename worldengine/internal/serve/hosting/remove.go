@@ -208,14 +208,26 @@ func (w *World) pluginConnected(ctx context.Context) (bool, error) {
 	return !errors.Is(err, nats.ErrNoResponders), nil
 }
 
+// announceRemoval has the servers that stand by for a world forget it: otherwise they would make the world anew. It
+// announces the removal again if the connection was lost meanwhile.
+func (ws *Worlds) announceRemoval(ctx context.Context, world string) error {
+	for nc := ws.shared.Conn; ; {
+		reconnects := nc.Stats().Reconnects
+		err := nc.Publish(layout.RemovedSubject(world), []byte(world))
+		if err == nil {
+			err = natsconn.Flush(ctx, nc)
+		}
+		if err != nil || nc.Stats().Reconnects == reconnects {
+			return err
+		}
+	}
+}
+
 // delete deletes the index of a world, its streams and its lease. The log MUST go last but for the lease:
 // until then the world exists, and the removal can be repeated. An index that outlived its log would
 // miss the records of that log in a new world of the name.
 func (ws *Worlds) delete(ctx context.Context, world string, held *lease.Lease) error {
-	err := ws.shared.Conn.Publish(layout.RemovedSubject(world), []byte(world))
-	if err == nil {
-		err = natsconn.Flush(ctx, ws.shared.Conn)
-	}
+	err := ws.announceRemoval(ctx, world)
 	if err == nil && ws.shared.Embedded != nil {
 		err = os.RemoveAll(ws.shared.Embedded.IndexDir(world))
 	}
