@@ -66,7 +66,7 @@ func (ws *Worlds) Remove(ctx context.Context, request messages.WorldsRemove) err
 	ctx, cancel := context.WithTimeout(ctx, changeTimeout)
 	defer cancel()
 	if w := ws.get(request.World); w != nil && w.tenure() != nil {
-		return w.remove(ctx, request.Force)
+		return w.removeServed(ctx, request.Force)
 	}
 	exists, err := ws.exists(ctx, request.World)
 	if err != nil {
@@ -82,7 +82,7 @@ func (ws *Worlds) Remove(ctx context.Context, request messages.WorldsRemove) err
 	_, err = ws.askPeer(ctx, asked,
 		"its writer did not answer the request to remove it", "the writer of the world could not remove it")
 	if errors.Is(err, nats.ErrNoResponders) {
-		return ws.exclude(request.World, func() error { return ws.removeUnserved(ctx, request.World) })
+		return ws.removeOnce(request.World, func() error { return ws.removeUnserved(ctx, request.World) })
 	}
 	return err
 }
@@ -94,15 +94,15 @@ const forceHeader = "Force"
 func (w *World) subscribeRemoval() (*nats.Subscription, error) {
 	return w.worlds.shared.Conn.Subscribe(layout.RemoveSubject(w.name), func(msg *nats.Msg) {
 		w.worlds.answer(msg, func(ctx context.Context) ([]byte, error) {
-			return nil, w.remove(ctx, msg.Header.Get(forceHeader) != "")
+			return nil, w.removeServed(ctx, msg.Header.Get(forceHeader) != "")
 		})
 	})
 }
 
-// exclude removes a world unless this server is removing it already, and then renews the permissions of users. The
-// mark MUST stand from before the world is forgotten until its log is deleted: until then a search for worlds
+// removeOnce removes a world unless this server is removing it already, and then renews the permissions of users.
+// The mark MUST stand from before the world is forgotten until its log is deleted: until then a search for worlds
 // finds the log, and would start the world again.
-func (ws *Worlds) exclude(world string, remove func() error) error {
+func (ws *Worlds) removeOnce(world string, remove func() error) error {
 	if _, removing := ws.removing.LoadOrStore(world, true); removing {
 		return errRemoving(world)
 	}
@@ -122,15 +122,15 @@ func errRemoving(world string) error {
 	return fmt.Errorf("%w: %s is being removed; try again", service.ErrWorldNotServed, world)
 }
 
-// remove removes a world that this server serves.
-func (w *World) remove(ctx context.Context, force bool) error {
+// removeServed removes a world that this server serves.
+func (w *World) removeServed(ctx context.Context, force bool) error {
 	if !force {
 		if err := w.requireUnused(ctx); err != nil {
 			return err
 		}
 	}
 	ws := w.worlds
-	return ws.exclude(w.name, func() error {
+	return ws.removeOnce(w.name, func() error {
 		if !ws.forget(w) { // the world may have been made anew
 			return fmt.Errorf("%w: %s was removed", service.ErrUnknownWorld, w.name)
 		}

@@ -55,13 +55,13 @@ func (w *World) becomeWriter(ctx context.Context, held *lease.Lease) error {
 // startTenure opens the engine, loads the towns of the world file, and then opens the service: the first request
 // finds a world that is complete.
 func (w *World) startTenure(ctx context.Context, t *tenure) error {
-	shared, ofEngine, ofService := w.worlds.shared, w.engine, w.service
-	ofEngine.Storage.Index, ofEngine.Dials = w.index.Load(), shared.Dials.Load
+	shared, engineConfig, serviceConfig := w.worlds.shared, w.engineConfig, w.serviceConfig
+	engineConfig.Storage.Index, engineConfig.Dials = w.index.Load(), shared.Dials.Load
 	if t.lease != nil {
 		// Each tenure has its own queue group, so a suspended server and its successor get the same
 		// requests. The suspended server drops them.
-		ofService.IsWriter, ofService.QueueGroup = t.lease.Valid, "writer-"+nuid.Next()
-		ofEngine.Leased = t.lease.Valid
+		serviceConfig.IsWriter, serviceConfig.QueueGroup = t.lease.Valid, "writer-"+nuid.Next()
+		engineConfig.Leased = t.lease.Valid
 	}
 	file, err := w.worlds.config.worldFile(w.name)
 	if err == nil {
@@ -70,7 +70,7 @@ func (w *World) startTenure(ctx context.Context, t *tenure) error {
 	if err != nil {
 		return err
 	}
-	t.engine, err = engine.Open(ctx, shared.Conn, shared.ReadConn, ofEngine)
+	t.engine, err = engine.Open(ctx, shared.Conn, shared.ReadConn, engineConfig)
 	if err != nil {
 		return err
 	}
@@ -91,8 +91,8 @@ func (w *World) startTenure(ctx context.Context, t *tenure) error {
 			return err
 		}
 	}
-	ofService.Engine = t.engine
-	t.service, err = shared.Requests.Open(ofService)
+	serviceConfig.Engine = t.engine
+	t.service, err = shared.Requests.Open(serviceConfig)
 	return err
 }
 

@@ -32,16 +32,16 @@ import (
 //
 // If no other server can join, there is no lease: the world is served until it is closed.
 type World struct {
-	worlds   *Worlds
-	name     string
-	named    bool                   // --world names it
-	created  bool                   // a request has asked for it, and this server makes it
-	settings worldsettings.Settings // with which the world is made, beside the server's
-	engine   engine.Config          // of the next tenure
-	service  service.WorldConfig    // of the next tenure
-	console  *rcon.Console          // nil without one
-	elector  *lease.Elector         // nil if no other server can join
-	logger   *slog.Logger
+	worlds        *Worlds
+	name          string
+	named         bool                   // --world names it
+	created       bool                   // a request has asked for it, and this server makes it
+	settings      worldsettings.Settings // with which the world is made, beside the server's
+	engineConfig  engine.Config          // of the next tenure
+	serviceConfig service.WorldConfig    // of the next tenure
+	console       *rcon.Console          // nil without one
+	elector       *lease.Elector         // nil if no other server can join
+	logger        *slog.Logger
 
 	state   atomic.Pointer[state]
 	decided chan struct{} // closed when the first start of one of several worlds has succeeded or failed
@@ -97,24 +97,24 @@ func (w *World) wasRemoved() bool { return w.existed.Load() && w.tenure() == nil
 // configure makes the configuration of the tenures from the settings that worlds share.
 func (w *World) configure() {
 	shared := w.worlds.shared
-	w.engine = *shared.Engine
-	w.engine.World, w.service.World = w.name, w.name
-	w.engine.Logger, w.service.Logger = w.logger, w.logger
-	w.engine.Settings = w.settings.WithDefaults(w.engine.Settings)
-	w.engine.AlertBacklog = w.worlds.config.Backlogs.get(w.name)
+	w.engineConfig = *shared.Engine
+	w.engineConfig.World, w.serviceConfig.World = w.name, w.name
+	w.engineConfig.Logger, w.serviceConfig.Logger = w.logger, w.logger
+	w.engineConfig.Settings = w.settings.WithDefaults(w.engineConfig.Settings)
+	w.engineConfig.AlertBacklog = w.worlds.config.Backlogs.get(w.name)
 	if w.console != nil {
-		w.engine.RCON = w.console
+		w.engineConfig.RCON = w.console
 	}
 	if shared.Webhooks != nil {
-		w.engine.Notifier = shared.Webhooks.World(w.name)
+		w.engineConfig.Notifier = shared.Webhooks.World(w.name)
 	}
 	if shared.Metrics != nil {
 		counts := shared.Metrics.World(w.name)
-		w.engine.Metrics, w.service.Metrics = counts, counts
+		w.engineConfig.Metrics, w.serviceConfig.Metrics = counts, counts
 	}
 	if shared.Embedded != nil {
-		w.engine.Storage.IndexDir = shared.Embedded.IndexDir(w.name)
-		w.service.Clients = func() ([]messages.Client, error) {
+		w.engineConfig.Storage.IndexDir = shared.Embedded.IndexDir(w.name)
+		w.serviceConfig.Clients = func() ([]messages.Client, error) {
 			return shared.Embedded.Clients(w.name, shared.Service.Access, shared.Models.Clients(w.name))
 		}
 	}
@@ -131,9 +131,9 @@ const (
 // tries are the pauses between two tries to start one of several worlds.
 var tries = backoff.Backoff{Min: time.Second, Max: time.Minute}
 
-// serveInTime is the goroutine of one of several worlds. If the world cannot be served, serveInTime says why,
-// and tries again until the world is closed.
-func (w *World) serveInTime() {
+// startUntilServed is the goroutine of one of several worlds. If the world cannot be served, it says why, and
+// tries again until the world is closed.
+func (w *World) startUntilServed() {
 	pauses := tries
 	for tried := false; w.ctx.Err() == nil; tried = true {
 		err := w.tryStart()
@@ -208,7 +208,7 @@ func (w *World) prepare(ctx context.Context) error {
 		}
 	}
 	if p != nil {
-		w.service.Standbys = func() []messages.Server { return p.Standbys(w.name) }
+		w.serviceConfig.Standbys = func() []messages.Server { return p.Standbys(w.name) }
 		w.elector = w.worlds.elector(w.name, w.logger)
 	}
 	if !w.worlds.config.Several() {
@@ -242,7 +242,7 @@ func (w *World) acquireFirst(ctx context.Context) (held *lease.Lease, err error)
 
 // mayServe returns an error if the server, which starts to stand by, could not serve the world later.
 func (w *World) mayServe(ctx context.Context) error {
-	c := w.engine
+	c := w.engineConfig
 	plan, err := worldsettings.MakePlan(ctx, w.worlds.shared.JetStream, c.World, c.Settings)
 	if err == nil {
 		err = plan.Refusal(c.World, c.Storage.DiscardHistory)
@@ -261,7 +261,7 @@ func (w *World) mayServe(ctx context.Context) error {
 
 // forgetSettings makes the server use the world's settings from now on, which may change.
 func (w *World) forgetSettings() {
-	w.engine.Settings, w.engine.Storage.DiscardHistory = worldsettings.Settings{}, false
+	w.engineConfig.Settings, w.engineConfig.Storage.DiscardHistory = worldsettings.Settings{}, false
 }
 
 // close stops receiving requests, finishes and answers the others, releases the lease, and ends all

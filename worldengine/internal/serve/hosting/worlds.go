@@ -69,7 +69,7 @@ func (ws *Worlds) AddNamed(context.Context) error {
 func (ws *Worlds) Check() (towns int, err error) {
 	for _, w := range ws.all() {
 		w.configure()
-		ofWorld, err := ws.config.checkWorld(w.engine)
+		ofWorld, err := ws.config.checkWorld(w.engineConfig)
 		if err != nil {
 			return 0, err
 		}
@@ -119,7 +119,7 @@ func (ws *Worlds) startSeveral(ctx context.Context, named []*World) error {
 		return err
 	}
 	for _, w := range named {
-		w.ended.Go(w.serveInTime)
+		w.ended.Go(w.startUntilServed)
 	}
 	patience := time.After(firstStartTimeout)
 	for _, w := range ws.all() {
@@ -203,7 +203,7 @@ func (ws *Worlds) host(name string, settings worldsettings.Settings, created boo
 		_ = w.close(context.Background()) // it has only its parts yet
 		return nil, nil
 	}
-	w.ended.Go(w.serveInTime)
+	w.ended.Go(w.startUntilServed)
 	return w, nil
 }
 
