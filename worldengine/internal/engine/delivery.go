@@ -105,7 +105,7 @@ func (d *delivery) Run(ctx context.Context, t queue.Turn) (next time.Time) {
 
 // End answers the client that its handoff is not judged, and ends a recorded run.
 func (d *delivery) End(ctx context.Context, why error) {
-	d.engine.abandon(ctx, d, why)
+	d.engine.cancelWaiting(ctx, d, why)
 	d.answer(Answer{}, why)
 }
 
@@ -165,7 +165,7 @@ func (e *Engine) judgeOnce(
 	if err != nil {
 		return nil, next, err
 	}
-	if why != (waiting.Reason{}) {
+	if why.Kind != waiting.Nothing {
 		next, err = e.postpone(ctx, d, why)
 		return nil, next, err
 	}
@@ -175,7 +175,7 @@ func (e *Engine) judgeOnce(
 		}
 		prior = nil
 	}
-	in := e.stepper.Input(townID, d.drawn, &machine.Delivery{
+	in := e.stepper.Input(townID, d.drawn, &machine.Judge{
 		Handoff: h, Sent: d.sent, Prior: prior, Run: d.run, Recorded: d.recorded.Load(),
 		Begin: d.runStart(), RetryOf: retryOf,
 	})

@@ -45,7 +45,7 @@ func (e *Engine) DryRun(ctx context.Context, h *handoff.Handoff) (DryRun, error)
 	if err != nil {
 		return DryRun{}, err
 	}
-	out, err := machine.Step(current, e.stepper.Input(townID, nil, &machine.Delivery{
+	out, err := machine.Step(current, e.stepper.Input(townID, nil, &machine.Judge{
 		Handoff: h, Prior: prior, Run: run, DryRun: true,
 	}), &e.stepper.Settings)
 	if err != nil {

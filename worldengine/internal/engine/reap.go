@@ -71,7 +71,7 @@ func (e *Engine) reap(ctx context.Context, seq uint64) {
 			return err
 		}
 		left = true
-		return e.endWaiting(ctx, &tail, machine.Cancellation{
+		return e.cancelLeftRun(ctx, &tail, machine.Cancellation{
 			Code:   machine.CancelledLeft,
 			Reason: "The server in which the handoff waited did not judge it.",
 		})

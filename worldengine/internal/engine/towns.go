@@ -16,6 +16,7 @@ import (
 	"worldengine/worldengine/internal/core/town"
 	"worldengine/worldengine/internal/core/worldfile"
 	"worldengine/worldengine/internal/engine/queue"
+	"worldengine/worldengine/internal/engine/waiting"
 	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/store/history"
 	"worldengine/worldengine/internal/store/index"
@@ -150,7 +151,7 @@ func (e *Engine) commitChange(
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
 	first, isHandoff := behind.(*delivery)
-	mustWait := behind != nil && (!isHandoff || first.why.Pause == nil)
+	mustWait := behind != nil && (!isHandoff || first.why.Kind != waiting.EndOfPause)
 	err = e.log.Retry(ctx, func() error {
 		current, err := e.log.Load(ctx, c.townID)
 		if err == nil && e.index.Position() >= current.LoadedSeq {

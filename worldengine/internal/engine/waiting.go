@@ -78,7 +78,7 @@ func (e *Engine) postpone(
 ) (next time.Time, err error) {
 	d.why = why
 	runID, townID, now := d.run.RunID, d.handoff.Proposal.TownID, time.Now()
-	if next = d.submittedAt.Add(unrecordedTimeout); why.Pause != nil || !now.Before(next) {
+	if next = d.submittedAt.Add(unrecordedTimeout); why.Kind == waiting.EndOfPause || !now.Before(next) {
 		next = queue.UntilWoken
 		if e.waitsIn(d) == runID {
 			err = e.recordWait(ctx, d, why.Pause)
@@ -92,14 +92,14 @@ func (e *Engine) postpone(
 			"run", runID, d.run.Trace.LogAttr(), "error", err)
 		next = now.Add(lookInterval)
 	}
-	deadline := d.submittedAt.Add(e.config.waitLimits().Timeout(why))
+	deadline := d.submittedAt.Add(e.config.waitLimits().Timeout(why.Kind))
 	switch {
 	case now.Before(deadline):
 		if deadline.Before(next) {
 			next = deadline
 		}
 		return next, nil
-	case why.Pause != nil:
+	case why.Kind == waiting.EndOfPause:
 		return next, waiting.Paused(townID, why, runID, false)
 	}
 	return next, e.dispatcher.AbsentBefore(townID, why.RunBefore, runID)
@@ -136,9 +136,9 @@ func (e *Engine) stepRun(ctx context.Context, d *delivery, event machine.Event) 
 	})
 }
 
-// abandon ends the run of a delivery that is not judged because of an error. An end that cannot be
+// cancelWaiting ends the run of a delivery that is not judged because of an error. An end that cannot be
 // stored now is left to reapWaiting.
-func (e *Engine) abandon(ctx context.Context, d *delivery, why error) {
+func (e *Engine) cancelWaiting(ctx context.Context, d *delivery, why error) {
 	if errors.Is(why, machine.ErrRunCancelled) {
 		e.markCancelled(d.handoff.Proposal.TownID, d.run.RunID) // perhaps by another server
 		return
@@ -149,7 +149,7 @@ func (e *Engine) abandon(ctx context.Context, d *delivery, why error) {
 	if !d.recorded.Load() || mayBeStored || errors.Is(why, queue.ErrPanicked) {
 		return
 	}
-	err := e.stepRun(ctx, d, &machine.Abandon{
+	err := e.stepRun(ctx, d, &machine.CancelWaiting{
 		Run: d.run, Handoff: d.handoff, Retry: d.retryOf, Why: waiting.CancellationFor(why),
 	})
 	if err != nil && !errors.Is(err, machine.ErrRunCancelled) {
@@ -158,14 +158,14 @@ func (e *Engine) abandon(ctx context.Context, d *delivery, why error) {
 	}
 }
 
-// endWaiting cancels a run that waits in any server; tail is the run's end in the log. The server
+// cancelLeftRun cancels a run that waits in any server; tail is the run's end in the log. The server
 // in which the run waits answers the client. If the run has gone on, the error is
 // commitlog.ErrLostRace.
-func (e *Engine) endWaiting(
+func (e *Engine) cancelLeftRun(
 	ctx context.Context, tail *machine.RunTail, why machine.Cancellation,
 ) error {
 	in := e.stepper.Input(tail.FirstRecord.TownID, nil,
-		&machine.Abandon{Run: tail.FirstRecord.Run.Identity, Why: why})
+		&machine.CancelWaiting{Run: tail.FirstRecord.Run.Identity, Why: why})
 	in.Tail = tail
 	_, err := e.stepper.Step(ctx, machine.Town{}, in)
 	return err

@@ -134,7 +134,7 @@ func TestJudge_EndedByTheNextWriter(t *testing.T) {
 	require.NoError(t, err)
 	tail, err := next.log.Tail(t.Context(), d.run.RunID, 0)
 	require.NoError(t, err)
-	require.NoError(t, next.endWaiting(t.Context(), &tail,
+	require.NoError(t, next.cancelLeftRun(t.Context(), &tail,
 		machine.Cancellation{Code: machine.CancelledLeft, Reason: "It was left."}))
 	_, _, err = suspended.judgeInTurn(t.Context(), d, nil)
 	require.ErrorIs(t, err, machine.ErrRunCancelled)
@@ -280,7 +280,7 @@ func TestReap_ClosedRun(t *testing.T) {
 			if c.inHand {
 				require.NoError(t, e.queue.SubmitTask("t", d))
 			} else {
-				e.abandon(t.Context(), d, commitlog.ErrLogUnavailable)
+				e.cancelWaiting(t.Context(), d, commitlog.ErrLogUnavailable)
 			}
 			first, err := e.log.Next(t.Context(), layout.RunSubject("main", d.run.RunID), 1)
 			require.NoError(t, err)

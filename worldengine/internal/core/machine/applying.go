@@ -26,9 +26,9 @@ import (
 // append too. So the engine closes the run there before it stores the run's end on the town's
 // subject.
 
-// Outcome is the end of an attempt to apply the pending command. Reached also covers the requests
+// EndAttempt is the end of an attempt to apply the pending command. Reached also covers the requests
 // of earlier attempts.
-type Outcome struct{ apply.AttemptResult }
+type EndAttempt struct{ apply.AttemptResult }
 
 // RecordReach records that a request for the pending command may have reached a game (MayBeReached), or that
 // the writer stops and none has (CleanStop). If neither is set, the record only moves the town's guard, so
@@ -159,7 +159,7 @@ func (e *RecordReach) effect(s *step) (Output, error) {
 }
 
 // effect handles an attempt's end: the run ends, or there is another attempt.
-func (e *Outcome) effect(s *step) (Output, error) {
+func (e *EndAttempt) effect(s *step) (Output, error) {
 	command, producer, err := s.pendingProducer(true)
 	if err != nil {
 		return Output{}, err
@@ -223,7 +223,7 @@ func (s *step) end(
 		CloseRun: first,
 		Record: &Record{
 			Kind: KindHandoff, TownID: s.in.TownID, Run: s.missingEvents(producer), Result: encoded,
-			Decision: result, Handoff: command.Pending.Handoff, Addition: &addition, RetryOf: command.Pending.RetryOf,
+			DecodedResult: result, Handoff: command.Pending.Handoff, Addition: &addition, RetryOf: command.Pending.RetryOf,
 		},
 		After: after,
 		Answer: &Answer{RunID: command.Pending.Run.RunID, Result: result, JSON: encoded,
@@ -341,7 +341,7 @@ func (e *Cancel) effect(s *step) (Output, error) {
 	why := Cancellation{SignalID: e.Signal.Run.RunID, Reason: e.Signal.Reason}
 	switch isPending := p != nil && p.Run.RunID == e.Signal.RunID; {
 	case !isPending && s.tail.isWaiting():
-		return (&Abandon{Run: s.tail.FirstRecord.Run.Identity, Why: why}).effect(s)
+		return (&CancelWaiting{Run: s.tail.FirstRecord.Run.Identity, Why: why}).effect(s)
 	case !isPending:
 		return refuse(wire.CodeRunNotWaiting, "there is nothing to cancel: no run with this id "+
 			"waits, and none has a command that is being applied; it has ended, or there is no such "+
@@ -379,5 +379,5 @@ func (s *step) failByForce(actorID string) (Output, error) {
 		doubt.Failure.Reason = apply.ReasonPluginTimeout
 	}
 	doubt.At, doubt.Attempt = s.in.At, s.town.Pending.Attempt
-	return (&Outcome{doubt}).effect(s)
+	return (&EndAttempt{doubt}).effect(s)
 }

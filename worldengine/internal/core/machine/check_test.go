@@ -108,7 +108,7 @@ func TestStep_EndsAsAccepted(t *testing.T) {
 	tail := machine.NewTail(nil, pending.Emitted)
 	tail.Closed = true
 	in := &machine.Input{TownID: "town-threatened", At: time.Now(), Tail: tail,
-		Event: &machine.Outcome{AttemptResult: apply.AttemptResult{Attempt: 1, Applied: true}}}
+		Event: &machine.EndAttempt{AttemptResult: apply.AttemptResult{Attempt: 1, Applied: true}}}
 	for range machine.IDs(in.Event) {
 		in.IDs = append(in.IDs, uuid.NewString())
 	}

@@ -13,9 +13,9 @@ import (
 	"worldengine/worldengine/internal/core/town"
 )
 
-// Delivery is the delivery of a valid handoff to a town that is not paused and has no pending
+// Judge is the delivery of a valid handoff to a town that is not paused and has no pending
 // command.
-type Delivery struct {
+type Judge struct {
 	Handoff *handoff.Handoff
 	// Sent are the bytes from which Handoff was parsed, for the record. If Sent is nil, the record
 	// gets the bytes of Handoff.MarshalWire.
@@ -36,13 +36,13 @@ type Delivery struct {
 
 // judgement is a handoff on its way to a record.
 type judgement struct {
-	*Delivery
+	*Judge
 	encoded  []byte // MarshalWire of the handoff; nil if no approval needs it, and Sent is set
 	producer *runlog.Producer
 }
 
 // effect judges a handoff. A run that waited is closed first.
-func (input *Delivery) effect(s *step) (Output, error) {
+func (input *Judge) effect(s *step) (Output, error) {
 	delivery := *input // the input stays unchanged
 	e := &delivery
 	if !e.DryRun && (s.town.Pending != nil || s.town.Paused != nil) {
@@ -59,7 +59,7 @@ func (input *Delivery) effect(s *step) (Output, error) {
 
 // closeWaiting closes the run of a handoff that waited, and has e go on with the run. The record is nil if
 // the handoff did not wait, or its run is closed.
-func (s *step) closeWaiting(e *Delivery) (*Record, error) {
+func (s *step) closeWaiting(e *Judge) (*Record, error) {
 	if s.tail == nil {
 		return nil, nil
 	}
@@ -73,8 +73,8 @@ func (s *step) closeWaiting(e *Delivery) (*Record, error) {
 }
 
 // judge makes the checks in their order, and applies the rules and the approval policy.
-func (s *step) judge(e *Delivery) (Output, error) {
-	j := &judgement{Delivery: e, producer: s.producer(e.Run)}
+func (s *step) judge(e *Judge) (Output, error) {
+	j := &judgement{Judge: e, producer: s.producer(e.Run)}
 	policy := cmp.Or(s.town.Policy, &s.ApprovalPolicy)
 	asks := policy.Requires(e.Handoff.Proposal.Type)
 	if asks || len(s.town.Approvals) > 0 || e.Sent == nil {
@@ -126,7 +126,7 @@ func (s *step) answer(j *judgement, kind Kind, outcome handoff.Outcome) (*Answer
 		return nil, nil, err
 	}
 	return &Answer{RunID: j.Run.RunID, Result: result, JSON: encoded}, &Record{
-		Kind: kind, TownID: s.in.TownID, Result: encoded, Decision: result, Handoff: j.Sent,
+		Kind: kind, TownID: s.in.TownID, Result: encoded, DecodedResult: result, Handoff: j.Sent,
 		Run: j.producer.Run(), RetryOf: j.RetryOf,
 	}, nil
 }

@@ -25,7 +25,7 @@ type Settings struct {
 // IDs returns how many ids a step with the event may use.
 func IDs(event Event) int {
 	switch event.(type) {
-	case *Delivery:
+	case *Judge:
 		return 15 // an approved retry that waited for its town, and the events of NextEvents
 	case *Put, *Patch, *RecordReach:
 		return 0
@@ -37,20 +37,20 @@ func IDs(event Event) int {
 // the number of the run's events that are in a record of the town.
 func RunOf(t *Town, event Event) (runID string, emitted int64) {
 	switch e := event.(type) {
-	case *Delivery:
+	case *Judge:
 		if e.Recorded {
 			return e.Run.RunID, 0
 		}
 	case *Wait:
 		return e.Run.RunID, 0
-	case *Abandon:
+	case *CancelWaiting:
 		return e.Run.RunID, 0
 	case *Cancel:
 		if t.Pending == nil || t.Pending.Run.RunID != e.Signal.RunID {
 			return e.Signal.RunID, 0
 		}
 		return e.Signal.RunID, t.Pending.Emitted
-	case *Outcome, *RecordAttempt, *RunPause:
+	case *EndAttempt, *RecordAttempt, *RunPause:
 		if t.Pending != nil {
 			return t.Pending.Run.RunID, t.Pending.Emitted
 		}
@@ -71,7 +71,7 @@ type Input struct {
 	Event Event
 }
 
-// Event is a *Delivery, a *Put, a *Patch, a *Remove, a *Signal or a *RecordSignal. About a run that
-// waits, it is a *Wait or an *Abandon. About the pending command, it is an
-// *Outcome, a *RecordAttempt, a *RecordReach, a *RunPause or a *Cancel.
+// Event is a *Judge, a *Put, a *Patch, a *Remove, a *Signal or a *RecordSignal. About a run that
+// waits, it is a *Wait or a *CancelWaiting. About the pending command, it is an
+// *EndAttempt, a *RecordAttempt, a *RecordReach, a *RunPause or a *Cancel.
 type Event interface{ effect(s *step) (Output, error) }

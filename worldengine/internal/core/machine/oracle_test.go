@@ -165,7 +165,7 @@ func judged(r *handoff.Result) string {
 
 func (o *oracle) predict(townID string, event machine.Event) prediction {
 	switch e := event.(type) {
-	case *machine.Delivery:
+	case *machine.Judge:
 		return o.handoff(e)
 	case *machine.Put:
 		return o.put(e.State, e.Expected, e.Attributes)
@@ -187,7 +187,7 @@ func (o *oracle) predict(townID string, event machine.Event) prediction {
 		return predict(func() {}, "signal on signals", pick(e.Code == "", signalled, rejected))
 	case *machine.Wait:
 		return o.wait(e)
-	case *machine.Abandon:
+	case *machine.CancelWaiting:
 		return o.abandon(e.Run.RunID)
 	case *machine.Cancel:
 		return o.cancel(e)
@@ -211,7 +211,7 @@ func (o *oracle) predict(townID string, event machine.Event) prediction {
 			o.command.rests = e.CleanStop && !o.command.reached
 		}, "pending on town")
 	}
-	return o.outcome(event.(*machine.Outcome).AttemptResult)
+	return o.outcome(event.(*machine.EndAttempt).AttemptResult)
 }
 
 // abandon predicts that a run that is not going to be judged is cancelled.
@@ -308,7 +308,7 @@ func (o *oracle) pause(townID string, e *machine.Signal) prediction {
 }
 
 // startEvents returns the events of a run up to its checks.
-func (o *oracle) startEvents(e *machine.Delivery, v *handoff.Evaluation, approved bool) string {
+func (o *oracle) startEvents(e *machine.Judge, v *handoff.Evaluation, approved bool) string {
 	var names []string
 	add := func(name string, on bool) {
 		if on {
@@ -332,7 +332,7 @@ func (o *oracle) startEvents(e *machine.Delivery, v *handoff.Evaluation, approve
 
 // handoff judges a handoff. The run of one that waited is closed first; it is opened again while a game
 // applies the command.
-func (o *oracle) handoff(e *machine.Delivery) prediction {
+func (o *oracle) handoff(e *machine.Judge) prediction {
 	r, first := o.run(e.Run.RunID), prediction{}
 	switch {
 	case !e.DryRun && (o.command != nil || o.paused[e.Handoff.Proposal.TownID] != ""):
@@ -355,7 +355,7 @@ func (o *oracle) handoff(e *machine.Delivery) prediction {
 }
 
 // judge predicts the outcome of a handoff.
-func (o *oracle) judge(e *machine.Delivery) prediction {
+func (o *oracle) judge(e *machine.Judge) prediction {
 	h, r, approved := e.Handoff, o.run(e.Run.RunID), false
 	var prior *dedupe.Receipt
 	if first := o.accepted[h.IdempotencyKey]; first != nil && e.RetryOf == nil {

@@ -155,7 +155,7 @@ func (w *walk) act() {
 		w.decideSome()
 	case n == 12:
 		h := w.propose()
-		w.step(&machine.Delivery{Handoff: h, DryRun: true, Run: w.runOf(h)}, "")
+		w.step(&machine.Judge{Handoff: h, DryRun: true, Run: w.runOf(h)}, "")
 	default:
 		w.disturb()
 	}
@@ -329,7 +329,7 @@ func (w *walk) judge(d *delivery) {
 		}
 		d.queued = true
 	default:
-		e := &machine.Delivery{Handoff: d.h, Run: d.run, Begin: w.startOf(d), RetryOf: d.retry,
+		e := &machine.Judge{Handoff: d.h, Run: d.run, Begin: w.startOf(d), RetryOf: d.retry,
 			Recorded: tail != nil || w.rare(30)}
 		if w.step(e, runID) {
 			return
@@ -363,7 +363,7 @@ func (w *walk) retrySome() {
 
 // endSome ends a run that nobody judges: a dead writer's, or a waiting delivery's.
 func (w *walk) endSome() {
-	from, e := &w.remaining, &machine.Abandon{Why: machine.Cancellation{Code: machine.CancelledLeft}}
+	from, e := &w.remaining, &machine.CancelWaiting{Why: machine.Cancellation{Code: machine.CancelledLeft}}
 	if len(*from) == 0 {
 		from = &w.waiting
 	}
@@ -439,7 +439,7 @@ func (w *walk) stepCommand() {
 		w.step(&machine.RecordReach{MayBeReached: w.rare(2), CleanStop: w.rare(2)}, "")
 	}
 	if v.Applied || v.Failure != nil {
-		w.step(&machine.Outcome{AttemptResult: v}, "")
+		w.step(&machine.EndAttempt{AttemptResult: v}, "")
 	}
 }
 
@@ -483,7 +483,7 @@ func (w *walk) step(event machine.Event, runID string, drawn ...runlog.DrawnID) 
 	if s, ok := event.(*machine.Signal); ok && s.TownID == "" {
 		t, townID = w.control, ""
 	}
-	h, _ := event.(*machine.Delivery)
+	h, _ := event.(*machine.Judge)
 	if h != nil && h.RetryOf == nil {
 		h.Prior = w.receipts[h.Handoff.IdempotencyKey]
 	}
@@ -549,9 +549,9 @@ func (w *walk) requireIDs(drawn, now []runlog.DrawnID) {
 func (w *walk) lose(event machine.Event, runID string, rec *machine.Record) bool {
 	w.calm = true
 	defer func() { w.calm = false }()
-	h, ok := event.(*machine.Delivery)
+	h, ok := event.(*machine.Judge)
 	if ok && h.RetryOf == nil && w.rare(3) { // the same delivery elsewhere
-		w.step(&machine.Delivery{Handoff: h.Handoff, Run: w.runOf(h.Handoff)}, "")
+		w.step(&machine.Judge{Handoff: h.Handoff, Run: w.runOf(h.Handoff)}, "")
 	} else if w.rare(2) {
 		w.disturb()
 	}

@@ -112,8 +112,8 @@ type Record struct {
 	RetryOf  *apply.RetryOf `json:"retryOf,omitzero"`
 	Snapshot jsontext.Value `json:"snapshot,omitzero"` // canonical JSON of the state after the record
 	Result   jsontext.Value `json:"result,omitzero"`
-	// Decision is the decoded Result in a record that was just made; nil in a record that was read.
-	Decision *handoff.Result `json:"-"`
+	// DecodedResult is the decoded Result in a record that was just made; nil in a record that was read.
+	DecodedResult *handoff.Result `json:"-"`
 	// Handoff is the handoff of the result, as it was sent, so that it can be judged again.
 	Handoff jsontext.Value `json:"handoff,omitzero"`
 	Run     *runlog.Run    `json:"run,omitzero"`

@@ -196,7 +196,7 @@ func (s *scenario) outcome(words []string) machine.Event {
 	case "unreached":
 		v.Failure = apply.NoAnswer(false, nil)
 	}
-	return &machine.Outcome{AttemptResult: v}
+	return &machine.EndAttempt{AttemptResult: v}
 }
 
 // cancel returns an operator's signal that cancels the run of the pending command, or another run.
@@ -244,7 +244,7 @@ func (s *scenario) waiting(words []string) []string {
 	if words[0] == "waits" {
 		return s.step(&wait)
 	}
-	return s.step(&machine.Abandon{Run: run, Handoff: h,
+	return s.step(&machine.CancelWaiting{Run: run, Handoff: h,
 		Why: machine.Cancellation{Reason: "Nobody waits for it."}})
 }
 
@@ -263,7 +263,7 @@ func (s *scenario) tail(event machine.Event) *machine.RunTail {
 
 // handoff delivers a handoff; one whose name is known is the same handoff again.
 func (s *scenario) handoff(words []string) []string {
-	name, e := words[0], machine.Delivery{}
+	name, e := words[0], machine.Judge{}
 	if s.handoffs[name] == nil {
 		s.handoffs[name] = s.propose(words)
 	}
@@ -301,7 +301,7 @@ func (s *scenario) step(event machine.Event) []string {
 	again, err := machine.Step(s.town, in, &s.settings)
 	require.NoError(s.t, err)
 	require.Equal(s.t, out, again, "the same input of the same town has the same output")
-	if h, ok := event.(*machine.Delivery); ok && h.DryRun {
+	if h, ok := event.(*machine.Judge); ok && h.DryRun {
 		return slices.Concat(s.recordText(&out, out.Record), s.answerText(&out))
 	}
 	var said []string

@@ -28,8 +28,8 @@ type Wait struct {
 	Closing bool
 }
 
-// Abandon cancels the run of a handoff that waited and is not going to be judged.
-type Abandon struct {
+// CancelWaiting cancels the run of a handoff that waited and is not going to be judged.
+type CancelWaiting struct {
 	Run runevents.Identity
 	// Handoff is required unless the tail has the run's start.
 	Handoff *handoff.Handoff
@@ -59,7 +59,7 @@ func (e *Wait) effect(s *step) (Output, error) {
 	return s.runOutput(e.Run, s.tail.NewEvents(p.Run()), e.Closing), n.err
 }
 
-func (e *Abandon) effect(s *step) (Output, error) {
+func (e *CancelWaiting) effect(s *step) (Output, error) {
 	tail, p := s.tail, s.producer(e.Run)
 	var err error
 	switch {

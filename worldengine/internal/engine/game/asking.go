@@ -42,7 +42,7 @@ func (x *Execution) sendRequest() error {
 // receive handles the replies that have come. A plugin's reply before an attempt has begun, or while
 // the execution is postponed, is handled later.
 func (x *Execution) receive(ctx context.Context) {
-	for !x.over && x.outcome == nil && x.waitingSince.IsZero() && (x.attempt.plugin != nil || x.console.inFlight) {
+	for !x.over && x.result == nil && x.waitingSince.IsZero() && (x.attempt.plugin != nil || x.console.inFlight) {
 		select {
 		case r := <-x.replies:
 			if r.console != nil {
@@ -97,14 +97,14 @@ func (x *Execution) replied(ctx context.Context, r Reply) {
 	x.finishAttempt(*over)
 }
 
-// lacksGame records that the last request found no game, and that the game is asked again after the
-// pause. With over, the attempt has ended.
-func (x *Execution) lacksGame(ctx context.Context, said string, pause time.Duration, over bool) {
+// lacksGame records that the last request found no game, and that the game is asked again after
+// next. With over, the attempt has ended.
+func (x *Execution) lacksGame(ctx context.Context, said string, next time.Duration, over bool) {
 	d := x.dispatcher
 	x.gameMissing = true
 	d.Absences.NoteAbsent(ctx, x.About, 1+d.config.Queue.TownDepth(x.TownID), over)
 	d.Absences.NoteWait(x.TownID, messages.AbsentPlugin{Attempt: x.Pending.Attempt, Said: said,
-		NextAt: runevents.Timestamp(d.stepper.Now().Add(pause))})
+		NextAt: runevents.Timestamp(d.stepper.Now().Add(next))})
 	d.config.Queue.Wake(x.TownID) // requests that have waited long enough are answered now
 }
 
@@ -118,7 +118,7 @@ func (x *Execution) hasGame(ctx context.Context) {
 func (x *Execution) finishAttempt(result apply.AttemptResult) {
 	d := x.dispatcher
 	result.Attempt, result.At = x.Pending.Attempt, d.stepper.Now()
-	x.outcome, x.due, x.attempt.plugin, x.gameMissing = &result, time.Time{}, nil, false
+	x.result, x.due, x.attempt.plugin, x.gameMissing = &result, time.Time{}, nil, false
 	x.commits.Reset()
 	d.Absences.NoteWait(x.TownID, messages.AbsentPlugin{})
 	if d.config.Metrics != nil {

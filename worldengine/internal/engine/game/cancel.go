@@ -63,9 +63,9 @@ func (x *Execution) cancelOrDefer(ctx context.Context, c *cancellation) {
 		refused := errors.As(err, new(*machine.RefusedError)) || errors.Is(err, commitlog.ErrContended)
 		x.unconfirmedCancel = x.unconfirmedCancel || !refused && !c.Force
 	case answer != nil:
-		x.release(ctx, true, *answer, nil)
+		x.detach(ctx, true, *answer, nil)
 	default:
-		x.release(ctx, true, machine.Answer{}, waiting.Cancelled(x.RunID, true))
+		x.detach(ctx, true, machine.Answer{}, waiting.Cancelled(x.RunID, true))
 	}
 	c.done(err)
 }

@@ -13,7 +13,7 @@ import (
 type consoleWait struct {
 	inFlight bool // a request is in hand
 	cancel   context.CancelFunc
-	pauses   backoff.Backoff // while the console is away
+	retries  backoff.Backoff // while the console is away
 	said     string          // the last trouble
 }
 
@@ -115,9 +115,9 @@ func (x *Execution) consoleReplied(ctx context.Context, r *consoleReply) {
 		d.config.Logger.Warn("the console is away: a command waits for it, or its attempt fails",
 			"town", x.TownID, "run", x.RunID, x.Trace.LogAttr(), "error", r.err)
 	}
-	pause, fails := x.console.pauses.Next(), d.config.Retry.Absence == apply.AbsenceFail
-	x.lacksGame(ctx, said, pause, fails)
-	if x.due = time.Now().Add(pause); fails {
+	next, fails := x.console.retries.Next(), d.config.Retry.Absence == apply.AbsenceFail
+	x.lacksGame(ctx, said, next, fails)
+	if x.due = time.Now().Add(next); fails {
 		x.finishAttempt(apply.ConsoleResult(r.answer, r.err))
 	}
 }

@@ -127,7 +127,7 @@ func work(
 func (w *working) accept(changes []func(*apply.Pending)) {
 	h := machinetest.Advance(w.t, "wall", machinetest.WallExists)
 	out, err := machine.Step(machine.Town{State: towntest.Threatened(), Apply: apply.Plugin},
-		w.steps.Input(h.Proposal.TownID, nil, &machine.Delivery{
+		w.steps.Input(h.Proposal.TownID, nil, &machine.Judge{
 			Handoff: h, Run: logtest.RunOf(h),
 		}), &w.steps.Settings)
 	require.NoError(w.t, err)

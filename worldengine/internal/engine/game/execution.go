@@ -54,9 +54,9 @@ type Execution struct {
 	gameMissing bool
 	attempt     attempt
 	console     consoleWait
-	// outcome is the end of the attempt, to be committed; nil before. commits are the pauses between
+	// result is the end of the attempt, to be committed; nil before. commits are the intervals between
 	// two tries.
-	outcome *apply.AttemptResult
+	result  *apply.AttemptResult
 	commits backoff.Backoff
 
 	// deferredCancels are the cancellations that wait until the reach is known.
@@ -106,7 +106,7 @@ func newExecution(d *Dispatcher, about alerts.About) *Execution {
 		},
 		commits: backoff.Backoff{Min: lookInterval, Max: maxCommitInterval, Jitter: draw},
 		console: consoleWait{
-			pauses: backoff.Backoff{Min: lookInterval, Max: d.config.Retry.Resend, Jitter: draw},
+			retries: backoff.Backoff{Min: lookInterval, Max: d.config.Retry.Resend, Jitter: draw},
 		},
 	}
 }
@@ -136,7 +136,7 @@ func (x *Execution) Run(ctx context.Context, _ queue.Turn) (next time.Time) {
 	if next = x.due; x.console.inFlight {
 		next = queue.UntilWoken
 	}
-	if x.outcome == nil { // another server may pause the town
+	if x.result == nil { // another server may pause the town
 		next = earliest(next, x.reads.next)
 	}
 	if x.mayReportAbsence() && time.Now().Before(x.answerBy) {
@@ -178,7 +178,7 @@ func (x *Execution) advance(ctx context.Context) (more bool) {
 	switch {
 	case x.over:
 		return false
-	case x.outcome != nil:
+	case x.result != nil:
 		return isDue && x.commit(ctx)
 	case x.dispatcher.ctx.Err() != nil:
 		return false
@@ -192,7 +192,7 @@ func (x *Execution) advance(ctx context.Context) (more bool) {
 		x.replied(ctx, Reply{}) // no reply came in time
 		return true
 	}
-	current, err := x.readTown(ctx, isDue)
+	current, err := x.followTown(ctx, isDue)
 	switch {
 	case x.over || !isDue:
 		return false
@@ -218,7 +218,7 @@ func (x *Execution) mustWait(now time.Time, current machine.Town, readErr error)
 	inHand := plugin != nil && plugin.IsInHand()
 	switch {
 	case readErr != nil && !(inHand && current.Seq == 0), by != nil && !inHand:
-		x.postpone(now, waiting.Reason{Pause: by, World: current.Paused == nil}, readErr)
+		x.postpone(now, waiting.Reason{Kind: waiting.EndOfPause, Pause: by, World: current.Paused == nil}, readErr)
 		return true
 	case !x.waitingSince.IsZero() && plugin != nil:
 		plugin.Prolong(now.Sub(x.waitingSince))
@@ -303,7 +303,7 @@ func (x *Execution) startAttempt(ctx context.Context) {
 	a := attempt{command: apply.NewCommand(x.Handoff, x.RunID, x.before, x.Expected), start: time.Now()}
 	a.command.LogicalAttemptID = number
 	x.console.said = ""
-	x.console.pauses.Reset()
+	x.console.retries.Reset()
 	if x.via != apply.RCON {
 		a.plugin = apply.NewPluginAttempt(a.command, a.start, &d.config.Retry, x.Pending.Reached)
 		a.action = a.plugin.Due(a.start)

@@ -3,14 +3,10 @@ package game
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
-	"worldengine/handoff"
-	"worldengine/schemas"
 	"worldengine/worldengine/internal/core/apply"
 	"worldengine/worldengine/internal/core/machine"
-	"worldengine/worldengine/internal/engine/waiting"
 	"worldengine/worldengine/internal/kit/failpoint"
 	"worldengine/worldengine/internal/store/alerts"
 	"worldengine/worldengine/internal/store/commitlog"
@@ -22,7 +18,7 @@ const maxCommitInterval = 5 * time.Second
 // commit commits the outcome of an attempt: the end of the handoff, or the next attempt. It reports
 // whether the execution goes on at once.
 func (x *Execution) commit(ctx context.Context) (more bool) {
-	d, result := x.dispatcher, x.outcome
+	d, result := x.dispatcher, x.result
 	err := d.stepper.Log.Retry(ctx, func() error { return x.commitOnce(ctx, result) })
 	switch {
 	case err == nil:
@@ -48,7 +44,7 @@ func (x *Execution) commitOnce(ctx context.Context, result *apply.AttemptResult)
 	if err == nil {
 		err = d.Adopt(ctx, x.TownID, current)
 	}
-	if err != nil || x.over || x.outcome == nil {
+	if err != nil || x.over || x.result == nil {
 		return err
 	}
 	if unanswered(result.Failure) && !d.stepper.IsWriter() {
@@ -56,12 +52,12 @@ func (x *Execution) commitOnce(ctx context.Context, result *apply.AttemptResult)
 		return nil
 	}
 	result.Reached = result.Reached || x.reach == apply.MayBeReached
-	out, err := d.stepper.Step(ctx, current, d.stepper.Input(x.TownID, nil, &machine.Outcome{AttemptResult: *result}))
+	out, err := d.stepper.Step(ctx, current, d.stepper.Input(x.TownID, nil, &machine.EndAttempt{AttemptResult: *result}))
 	if err != nil {
 		return err
 	}
 	if out.Answer == nil {
-		x.outcome, x.Pending = nil, out.After.Pending
+		x.result, x.Pending = nil, out.After.Pending
 		x.recordAttempt(ctx, false)
 		x.awaitAttempt()
 		return nil
@@ -73,7 +69,7 @@ func (x *Execution) commitOnce(ctx context.Context, result *apply.AttemptResult)
 			x.Trace.LogAttr())
 	}
 	d.alertInDoubt(x.About, out.Answer)
-	x.finish(ctx, *out.Answer, nil)
+	x.conclude(ctx, *out.Answer, nil)
 	return nil
 }
 
@@ -91,47 +87,6 @@ func (d *Dispatcher) alertInDoubt(about alerts.About, answer *machine.Answer) {
 	case apply.ReasonPluginStateInvalid:
 		d.config.Alerts.RaiseOnce(alerts.StateInvalid.Alert(about, "{why}", answer.Failed.Message))
 	}
-}
-
-// finish ends the execution with its answer, or an error.
-func (x *Execution) finish(ctx context.Context, answer machine.Answer, err error) {
-	d, applied := x.dispatcher, x.outcome != nil && x.outcome.Applied
-	if !applied && err == nil && answer.Result.Executed {
-		x.hasGame(ctx) // a plugin answered another writer
-	}
-	gaveUp := err != nil || answer.Result.Status == handoff.Failed
-	d.config.Queue.MarkReplying(x.TownID)
-	x.release(ctx, gaveUp, answer, err)
-	// An answer whose invalid state failed the handoff was not late.
-	invalid := err == nil && answer.Result.ReasonCode == apply.ReasonPluginStateInvalid
-	if gaveUp && applied && !invalid { // another writer had given up before
-		d.config.Alerts.RaiseOnce(alerts.LateAnswer.Alert(x.About))
-	}
-}
-
-// endElsewhere ends an execution whose run an operator, or another writer, has ended.
-func (x *Execution) endElsewhere(ctx context.Context) error {
-	rec, err := x.dispatcher.config.FinalRecords.Find(ctx, x.RunID)
-	switch {
-	case err != nil:
-		return err
-	case rec == nil: // the log does not keep the end, so the client sends the handoff again
-		x.finish(ctx, machine.Answer{}, waiting.StillApplying(x.RunID, x.TownID, x.via, time.Time{}))
-		return nil
-	case rec.Kind != machine.KindHandoff:
-		x.finish(ctx, machine.Answer{}, waiting.Cancelled(x.RunID, true))
-		return nil
-	}
-	result, err := handoff.ParseResult(rec.Result, schemas.Limits{Bytes: len(rec.Result) + 1})
-	if err != nil {
-		return fmt.Errorf("game: the result of run %s: %w", x.RunID, err)
-	}
-	answer := machine.Answer{RunID: x.RunID, Result: result, JSON: rec.Result}
-	if rec.Addition != nil {
-		answer.Embodiment = rec.Addition.Embodiment
-	}
-	x.finish(ctx, answer, nil)
-	return nil
 }
 
 // recordAttempt stores that the earlier attempts have failed and, if started is set, that the present one

@@ -96,7 +96,7 @@ func (s *Stepper) Step(
 	}
 	settings := s.Settings
 	out, err = s.stepOnce(ctx, t, in, &settings)
-	if _, ended := in.Event.(*machine.Outcome); ended && noRoom(err) &&
+	if _, ended := in.Event.(*machine.EndAttempt); ended && noRoom(err) &&
 		t.Pending.Attempt < settings.Retry.Attempts {
 		settings.Retry.Attempts = t.Pending.Attempt
 		in.IDs, in.Drawn = s.ids(in.Event), nil
@@ -109,7 +109,7 @@ func (s *Stepper) stepOnce(
 	ctx context.Context, t machine.Town, in *machine.Input, settings *machine.Settings,
 ) (machine.Output, error) {
 	out, err := machine.Step(t, in, settings)
-	if _, ok := in.Event.(*machine.Delivery); ok {
+	if _, ok := in.Event.(*machine.Judge); ok {
 		failpoint.Hit(failpoint.Judged)
 	}
 	if err != nil {

@@ -32,9 +32,9 @@ func TestError_Texts(t *testing.T) {
 	worldPaused := &messages.PausedBy{ActorID: "ada", At: since.UTC()}
 	applying := waiting.StillApplying("run-1", "t", apply.Plugin, time.Time{})
 	ending := []error{
-		waiting.Paused("t", waiting.Reason{Pause: maintained}, "run-2", false),
-		waiting.Paused("t", waiting.Reason{Pause: worldPaused, World: true}, "run-2", false),
-		waiting.Paused("t", waiting.Reason{Pause: maintained}, "run-2", true),
+		waiting.Paused("t", waiting.Reason{Kind: waiting.EndOfPause, Pause: maintained}, "run-2", false),
+		waiting.Paused("t", waiting.Reason{Kind: waiting.EndOfPause, Pause: worldPaused, World: true}, "run-2", false),
+		waiting.Paused("t", waiting.Reason{Kind: waiting.EndOfPause, Pause: maintained}, "run-2", true),
 		waiting.GameAbsent("t", apply.Plugin, since, "run-2", "run-1"),
 		waiting.GameAbsent("t", apply.RCON, since, "run-2", "run-1"),
 		waiting.GameAbsent("t", apply.Plugin, since, "", "run-1"),
@@ -60,7 +60,7 @@ func TestError_Texts(t *testing.T) {
 func TestRetryNotJudged(t *testing.T) {
 	t.Parallel()
 	for says, why := range map[string]*waiting.Error{
-		`The town "t" is paused by ada`:         waiting.Paused("t", waiting.Reason{Pause: maintained}, "run-2", false),
+		`The town "t" is paused by ada`:         waiting.Paused("t", waiting.Reason{Kind: waiting.EndOfPause, Pause: maintained}, "run-2", false),
 		`The town "t" has had no plugin`:        waiting.GameAbsent("t", apply.Plugin, since, "run-2", "run-0"),
 		"The retry, run run-2, was cancelled. ": waiting.Cancelled("run-2", false),
 	} {

@@ -9,13 +9,24 @@ import (
 	"worldengine/worldengine/messages"
 )
 
+// Kind is the kind of a Reason. The set is closed.
+type Kind int
+
+// The kinds.
+const (
+	Nothing      Kind = iota
+	EndOfPause        // of the town, or of the whole world
+	EndOfCommand      // that a game is applying to the town
+)
+
 // Reason is why a request waits for its town. The zero Reason is none.
 type Reason struct {
+	Kind Kind
 	// Pause is the pause whose end the request waits for: the whole world's if World is set, otherwise
 	// the town's own.
 	Pause *messages.PausedBy
 	World bool
-	// RunBefore is the run of the command that a game is applying to the town; "" in a pause.
+	// RunBefore is the run of the command whose end the request waits for.
 	RunBefore string
 }
 
@@ -23,9 +34,9 @@ type Reason struct {
 func (w *WorldPause) ReasonFor(current machine.Town) Reason {
 	switch by := w.Effective(current); {
 	case by != nil:
-		return Reason{Pause: by, World: current.Paused == nil}
+		return Reason{Kind: EndOfPause, Pause: by, World: current.Paused == nil}
 	case current.Pending != nil:
-		return Reason{RunBefore: current.Pending.Run.RunID}
+		return Reason{Kind: EndOfCommand, RunBefore: current.Pending.Run.RunID}
 	}
 	return Reason{}
 }
@@ -34,9 +45,12 @@ func (w *WorldPause) ReasonFor(current machine.Town) Reason {
 type Limits struct{ Pause, Absence time.Duration }
 
 // Timeout returns the limit of a wait.
-func (l Limits) Timeout(why Reason) time.Duration {
-	if why.Pause != nil {
+func (l Limits) Timeout(kind Kind) time.Duration {
+	switch kind {
+	case EndOfPause:
 		return l.Pause
+	case EndOfCommand:
+		return l.Absence
 	}
-	return l.Absence
+	panic("waiting: a reason without a limit")
 }

@@ -455,7 +455,7 @@ func (l *LogChecker) checkBetween(v *message, run *runState) {
 	case run.tail.FirstRecord != nil && isEndedBy(run, v.rec):
 		waiting := run.tail.FirstRecord
 		v.stepRun(waiting.TownID, machine.Town{}, run.tail,
-			&machine.Abandon{Run: waiting.Run.Identity, Why: cancellationOf(v.rec.Run)})
+			&machine.CancelWaiting{Run: waiting.Run.Identity, Why: cancellationOf(v.rec.Run)})
 	case run.tail.FirstRecord != nil: // the run may end before its handoff is judged
 		waiting := run.tail.FirstRecord
 		v.requireEqual("the run is not the one of its records before",

@@ -92,7 +92,7 @@ func TestLogChecker_CancelledWait(t *testing.T) {
 		}
 		step(home, &wait)
 		step(c.paused, &paused)
-		step(home, &machine.Abandon{Run: run, Why: machine.Cancellation{Code: machine.CancelledLeft}})
+		step(home, &machine.CancelWaiting{Run: run, Why: machine.Cancellation{Code: machine.CancelledLeft}})
 		require.Equal(t, c.want, got)
 	}
 }

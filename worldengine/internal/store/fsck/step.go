@@ -58,7 +58,7 @@ func (v *message) step(before machine.Town, run *runState) {
 		v.follows("the record does not have the input of its step", "", err.Error())
 		return
 	}
-	if h, judged := event.(*machine.Delivery); judged && run != nil {
+	if h, judged := event.(*machine.Judge); judged && run != nil {
 		v.stepWaits(run, h)
 	}
 	r.try(event)
@@ -122,7 +122,7 @@ func (r *replay) makeRecord() ([]byte, error) {
 }
 
 // stepWaits steps the records of a run that waited, now that its handoff is known.
-func (v *message) stepWaits(run *runState, h *machine.Delivery) {
+func (v *message) stepWaits(run *runState, h *machine.Judge) {
 	tail := machine.NewTail(nil, 0)
 	for _, w := range run.waitRecords {
 		if w.rec.Kind == machine.KindRun && len(w.rec.Run.Events) > 0 && !run.incomplete {
@@ -157,7 +157,7 @@ func eventsInHand(rec *machine.Record, p *apply.Pending) []machine.Event {
 	return []machine.Event{
 		&machine.RecordAttempt{}, &machine.RecordAttempt{Started: true},
 		&machine.RunPause{By: pauseOf(rec.Run)},
-		&machine.Outcome{AttemptResult: apply.AttemptResult{Attempt: p.Attempt, Applied: true}},
+		&machine.EndAttempt{AttemptResult: apply.AttemptResult{Attempt: p.Attempt, Applied: true}},
 		&machine.Cancel{Signal: &machine.Signal{RunID: p.Run.RunID, Force: p.RetryOf == nil}},
 	}
 }
@@ -234,7 +234,7 @@ func (r *replay) attempt() machine.Event {
 	failed := *cmp.Or(p.LastFailure, new(apply.Failure))
 	r.in.At, r.in.Drawn, r.in.Tail = p.NotBefore, p.EventIDs, tailOf(new(runlog.Run), before)
 	r.settings.Retry = apply.RetryPolicy{Attempts: math.MaxInt64, Deadline: p.Deadline.Sub(p.NotBefore)}
-	return &machine.Outcome{AttemptResult: apply.AttemptResult{
+	return &machine.EndAttempt{AttemptResult: apply.AttemptResult{
 		Attempt: before.Attempt, At: failed.At, Failure: &failed, Reached: p.Reached,
 	}}
 }
@@ -260,7 +260,7 @@ func (r *replay) outcome() machine.Event {
 	if !v.Applied {
 		v.Failure = &said.Error
 		v.Failure.Reason = r.result.ReasonCode
-		return &machine.Outcome{AttemptResult: v}
+		return &machine.EndAttempt{AttemptResult: v}
 	}
 	v.Artifacts = said.Artifacts
 	if !bytes.Equal(rec.Snapshot, p.Expected) {
@@ -269,7 +269,7 @@ func (r *replay) outcome() machine.Event {
 	if rec.Addition != nil {
 		v.Embodiment = rec.Addition.Embodiment
 	}
-	return &machine.Outcome{AttemptResult: v}
+	return &machine.EndAttempt{AttemptResult: v}
 }
 
 func (r *replay) cancellation() machine.Event {
@@ -319,7 +319,7 @@ func (r *replay) delivery() (machine.Event, error) {
 		return nil, err
 	}
 	begin, status := recordedStart(rec.Run)
-	e := &machine.Delivery{Handoff: h, Sent: encoded, Run: rec.Run.Identity, Begin: begin, RetryOf: retryOf(rec)}
+	e := &machine.Judge{Handoff: h, Sent: encoded, Run: rec.Run.Identity, Begin: begin, RetryOf: retryOf(rec)}
 	if first := rec.Run.FirstSeq; first > 1 || status != "" { // the handoff waited, and its run was closed
 		r.in.Tail = machine.NewTail(nil, first-1)
 		r.in.Tail.Closed, r.in.Tail.Status = true, status

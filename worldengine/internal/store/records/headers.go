@@ -58,7 +58,7 @@ func Headers(rec *machine.Record, subject string, state *town.State) nats.Header
 	}
 	flag(layout.InconsistentHeader, rec.Inconsistent)
 	if rec.Result != nil {
-		decision := rec.Decision
+		decision := rec.DecodedResult
 		if decision == nil {
 			decision = new(handoff.Result)
 			_ = json.Unmarshal(rec.Result, decision) // a damaged result sets neither header

@@ -32,7 +32,7 @@ func RunOf(h *handoff.Handoff) runevents.Identity {
 func Judged(t testing.TB, c *machinetest.Case) (*machine.Record, town.State) {
 	t.Helper()
 	in := &machine.Input{TownID: c.Handoff.Proposal.TownID, At: time.Now().UTC(),
-		Event: &machine.Delivery{Handoff: c.Handoff, Prior: c.Prior, Run: RunOf(c.Handoff)}}
+		Event: &machine.Judge{Handoff: c.Handoff, Prior: c.Prior, Run: RunOf(c.Handoff)}}
 	for range machine.IDs(in.Event) {
 		in.IDs = append(in.IDs, uuid.NewString())
 	}

@@ -18,15 +18,15 @@ type townReads struct {
 	failed backoff.Backoff // the pauses between two reads that fail
 }
 
-// readTown is loadTown, and outrunCancel if the next step is due. While the log is silent, it asks the log less
+// followTown is syncWithTown, and outrunCancel if the next step is due. While the log is silent, it asks the log less
 // and less often, and repeats its error at once in between: the requests behind the command have their turns.
-func (x *Execution) readTown(ctx context.Context, isDue bool) (current machine.Town, err error) {
+func (x *Execution) followTown(ctx context.Context, isDue bool) (current machine.Town, err error) {
 	again := !time.Now().Before(x.reads.next)
 	if x.reads.err != nil && !again {
 		return current, x.reads.err
 	}
 	fresh := isDue && !x.isFirst() || again
-	if current, err = x.loadTown(ctx, fresh); err == nil && isDue && !x.over {
+	if current, err = x.syncWithTown(ctx, fresh); err == nil && isDue && !x.over {
 		err = x.outrunCancel(ctx, &current)
 	}
 	if x.reads.err = err; err != nil {
@@ -48,9 +48,9 @@ func (x *Execution) isFirst() bool {
 // loadTimeout bounds a load, which has a worker meanwhile.
 const loadTimeout = 2 * time.Second
 
-// loadTown makes the execution agree with its town, as this writer knows the town or, with fresh, as the
+// syncWithTown makes the execution agree with its town, as this writer knows the town or, with fresh, as the
 // log has it. It raises an alert if the command outlasts the drain timeout of a pause.
-func (x *Execution) loadTown(ctx context.Context, fresh bool) (current machine.Town, err error) {
+func (x *Execution) syncWithTown(ctx context.Context, fresh bool) (current machine.Town, err error) {
 	d, load := x.dispatcher, x.dispatcher.stepper.Towns.Get
 	if fresh {
 		load = d.stepper.Log.Load
@@ -80,11 +80,11 @@ func (x *Execution) loadTown(ctx context.Context, fresh bool) (current machine.T
 // attempt, the present one ends, unless its outcome is that the command was applied.
 func (x *Execution) followLog(p *apply.Pending) {
 	next := p.Attempt != x.Pending.Attempt
-	if x.Pending = p; !next || x.outcome != nil && x.outcome.Applied {
+	if x.Pending = p; !next || x.result != nil && x.result.Applied {
 		return
 	}
 	x.dispatcher.stepper.Towns.Forget(x.TownID)
-	x.outcome = nil
+	x.result = nil
 	x.awaitAttempt()
 }
 
