@@ -243,7 +243,7 @@ func (d *Dispatcher) Stop(ctx context.Context) {
 	d.config.Queue.WakeAll()
 	abandoned, done := context.WithTimeout(context.WithoutCancel(ctx), abandonTimeout)
 	defer done()
-	context.AfterFunc(abandoned, d.endDrain)
+	time.AfterFunc(abandonTimeout, d.endDrain) // also after Stop: a turn may just accept a command
 	for _, end := range []context.Context{ctx, abandoned} {
 		select {
 		case <-d.drained:

@@ -143,7 +143,7 @@ func TestDispatcher_Rests(t *testing.T) {
 	t.Run("accepted while the server stops", func(t *testing.T) {
 		t.Parallel()
 		w := work(t, nil)
-		w.StopAccepting()
+		w.Stop(t.Context()) // no other command is in hand
 		require.ErrorIs(t, w.await(w.execute()).err, waiting.ErrInProgress)
 		require.True(t, w.town().Pending.CleanStop)
 	})
