@@ -43,7 +43,8 @@ type Index struct {
 }
 
 // counts count the handoffs whose end the log has up to the one at Position, which ended at At. They outlast the
-// rows, which are dropped when the log has forgotten their messages.
+// rows, which are dropped when the log has forgotten their messages. A file of an earlier program has no At, and
+// counts the handoffs up to any Position.
 type counts struct {
 	Position uint64    `json:"position"`
 	At       time.Time `json:"at"`
@@ -61,7 +62,11 @@ func Open(ctx context.Context, config index.Config) (ix *Index, err error) {
 	if ix.Index, err = index.Open(ctx, config); err != nil {
 		return nil, err
 	}
+	position := ix.Position()
 	ix.mu.Lock()
+	if stored := ix.stored; stored != nil && stored.At.IsZero() && stored.Position <= position {
+		ix.counted, ix.changed = *stored, true
+	}
 	ix.stored = nil // they are of another log, or have been found
 	ix.mu.Unlock()
 	ctx, ix.stop = context.WithCancel(context.WithoutCancel(ctx))
@@ -81,7 +86,11 @@ func (ix *Index) Close() error {
 func (ix *Index) count(run index.EndedRun) {
 	ix.mu.Lock()
 	defer ix.mu.Unlock()
-	if stored := ix.stored; stored != nil && stored.Position == run.Seq && stored.At.Equal(run.At) {
+	switch stored := ix.stored; {
+	case stored == nil:
+	case stored.At.IsZero() && stored.Position < run.Seq:
+		ix.counted, ix.stored = *stored, nil
+	case stored.Position == run.Seq && stored.At.Equal(run.At):
 		ix.counted, ix.stored = *stored, nil
 		return
 	}

@@ -3,12 +3,14 @@ package samples
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"testing"
 	"time"
 
+	"github.com/go-json-experiment/json"
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
@@ -183,6 +185,34 @@ func TestIndex_SamplesOfAnotherLog(t *testing.T) {
 		ix := open(t, l, dir)
 		require.Equal(t, want, ix.hour()[0].Results)
 		require.NoError(t, ix.Close())
+	}
+}
+
+// The samples of an earlier program count, and the runs behind them once.
+func TestIndex_SamplesOfEarlierProgram(t *testing.T) {
+	t.Parallel()
+	for name, later := range map[string]int{"no later run": 0, "later runs": 2} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l, dir, town := &log{}, t.TempDir(), layout.LogSubject("w", "a")
+			l.append(town, endedAfter("1", "executed EXECUTED", time.Minute, time.Second))
+			counts := map[string]any{"position": 1, "minutes": []minute{}}
+			ix := open(t, l, dir)
+			ix.counted.Minutes.addRun(index.EndedRun{Outcome: "stale", At: sampled}) // which the log has forgotten
+			counts["minutes"] = ix.counted.Minutes
+			require.NoError(t, ix.Close())
+			data, err := json.Marshal(counts)
+			require.NoError(t, err)
+			require.NoError(t, os.WriteFile(filepath.Join(dir, "samples"), data, 0o600))
+			for n := range later {
+				l.append(town, endedAfter(fmt.Sprint(2+n), "executed EXECUTED", 2*time.Minute, time.Second))
+			}
+			for range 2 {
+				ix = open(t, l, dir)
+				require.Equal(t, map[string]int64{"executed": 1 + int64(later), "stale": 1}, ix.hour()[0].Results)
+				require.NoError(t, ix.Close())
+			}
+		})
 	}
 }
 
