@@ -25,17 +25,35 @@ func (ws *Worlds) Create(
 ) (made messages.WorldCreated, err error) {
 	ctx, cancel := context.WithTimeout(ctx, changeTimeout)
 	defer cancel()
-	settings, err := settingsOf(request.Settings)
+	if ws.config.mayHost(request.World) && ws.ctx.Err() == nil {
+		return ws.createHere(ctx, request)
+	}
+	if _, err := ws.checkCreation(ctx, request); err != nil {
+		return made, err
+	}
+	return ws.askToCreate(ctx, request)
+}
+
+// createHere makes a world that this server then serves. It asks no other server: requests of others call it.
+func (ws *Worlds) createHere(
+	ctx context.Context, request messages.WorldsCreate,
+) (made messages.WorldCreated, err error) {
+	settings, err := ws.checkCreation(ctx, request)
+	if err != nil {
+		return made, err
+	}
+	return ws.create(ctx, request.World, settings)
+}
+
+// checkCreation returns the settings of a world to make, or an error if no server can make it.
+func (ws *Worlds) checkCreation(
+	ctx context.Context, request messages.WorldsCreate,
+) (settings worldsettings.Settings, err error) {
+	settings, err = settingsOf(request.Settings)
 	if err == nil {
 		err = ws.requireNew(ctx, request.World)
 	}
-	switch {
-	case err != nil:
-		return made, err
-	case ws.config.mayHost(request.World) && ws.ctx.Err() == nil:
-		return ws.create(ctx, request.World, settings)
-	}
-	return ws.askToCreate(ctx, request)
+	return settings, err
 }
 
 // requireNew returns an error if there is a world of a name, or it is being removed. It drops a world that
@@ -56,14 +74,11 @@ func (ws *Worlds) requireNew(ctx context.Context, world string) error {
 	return nil
 }
 
-// create makes a world that this server then serves.
+// create is createHere without the check.
 func (ws *Worlds) create(
 	ctx context.Context, world string, settings worldsettings.Settings,
 ) (made messages.WorldCreated, err error) {
 	w, err := ws.host(world, settings, true)
-	if err == nil && w == nil {
-		err = errExists(world)
-	}
 	if err == nil {
 		err = ws.shared.Grant(ws.Names)
 	}
@@ -125,7 +140,7 @@ func (ws *Worlds) subscribeCreations() error {
 				if err := json.Unmarshal(msg.Data, &request); err != nil {
 					return nil, err
 				}
-				made, err := ws.Create(ctx, request)
+				made, err := ws.createHere(ctx, request)
 				if err != nil {
 					return nil, err
 				}

@@ -2,6 +2,7 @@ package hosting
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -11,6 +12,7 @@ import (
 
 	"worldengine/worldengine/internal/kit/backoff"
 	"worldengine/worldengine/internal/kit/layout"
+	"worldengine/worldengine/internal/serve/service"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/worldsettings"
 )
@@ -82,7 +84,8 @@ func (ws *Worlds) findWorlds(ctx context.Context) error {
 	before := ws.Names()
 	for _, world := range stored {
 		if ws.config.mayHost(world) && ws.get(world) == nil && !ws.isRemoving(world) {
-			if _, err := ws.host(world, worldsettings.Settings{}, false); err != nil {
+			_, err := ws.host(world, worldsettings.Settings{}, false)
+			if err != nil && !errors.Is(err, service.ErrWorldExists) && !errors.Is(err, errDraining) {
 				ws.shared.Service.Logger.Error("a world cannot be started", "world", world, "error", err)
 			}
 		}

@@ -25,7 +25,7 @@ func TestWorlds_ReadyzHidesOthers(t *testing.T) {
 	add := func(world string, why error) {
 		w := &World{worlds: ws, name: world}
 		w.state.Store(&state{unserved: why})
-		require.True(t, ws.add(w))
+		require.NoError(t, ws.add(w))
 	}
 	add("hidden", errors.New("the log of hidden is damaged"))
 	require.Equal(t, "not ready: none of the worlds is served: handoffctl world list says why\n", ask("/readyz"))

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
@@ -13,18 +14,25 @@ import (
 	"worldengine/worldengine/internal/serve/service"
 	"worldengine/worldengine/internal/store/worldsettings"
 	"worldengine/worldengine/internal/testkit/natstest"
+	"worldengine/worldengine/messages"
 )
+
+// hostAll returns the worlds of a server of every world, which has no parts that serve them yet.
+func hostAll(t *testing.T, nc *nats.Conn) *Worlds {
+	t.Helper()
+	js, err := jetstream.New(nc)
+	require.NoError(t, err)
+	return New(&Config{All: true, Backlogs: new(Backlogs)}, &Shared{
+		Engine: &engine.Config{}, Service: &service.Config{Logger: slog.New(slog.DiscardHandler)},
+		Conn: nc, ReadConn: nc, JetStream: js, Explain: func(err error) error { return err },
+	})
+}
 
 // A world that another server removes after this one has listed it is not made anew, and may be created again.
 func TestWorlds_RemovedSinceListed(t *testing.T) {
 	t.Parallel()
 	nc := natstest.Connect(t)
-	js, err := jetstream.New(nc)
-	require.NoError(t, err)
-	ws := New(&Config{All: true, Backlogs: new(Backlogs)}, &Shared{
-		Engine: &engine.Config{}, Service: &service.Config{Logger: slog.New(slog.DiscardHandler)},
-		Conn: nc, ReadConn: nc, JetStream: js, Explain: func(err error) error { return err },
-	})
+	ws := hostAll(t, nc)
 	w, err := ws.host("removed", worldsettings.Settings{}, false)
 	require.NoError(t, err)
 	select {
@@ -33,14 +41,26 @@ func TestWorlds_RemovedSinceListed(t *testing.T) {
 		t.Fatal("the world is still being started")
 	}
 	require.ErrorIs(t, w.state.Load().unserved, errRemoved)
-	_, err = js.Stream(t.Context(), layout.LogStream("removed"))
+	_, err = ws.shared.JetStream.Stream(t.Context(), layout.LogStream("removed"))
 	require.ErrorIs(t, err, jetstream.ErrStreamNotFound)
 
 	require.NoError(t, ws.requireNew(t.Context(), "removed"))
 	require.Nil(t, ws.get("removed"))
 	isMade, err := newWorld(ws, "made")
 	require.NoError(t, err)
-	require.True(t, ws.add(isMade))
+	require.NoError(t, ws.add(isMade))
 	require.ErrorIs(t, ws.requireNew(t.Context(), "made"), service.ErrWorldExists, "another request makes it")
 	ws.drop(isMade)
+}
+
+// A server that is stopping makes no world of another server's request, and does not say that there is one.
+func TestWorlds_CreateWhileStopping(t *testing.T) {
+	t.Parallel()
+	ws := hostAll(t, natstest.Connect(t))
+	ws.stop()
+	_, err := ws.createHere(t.Context(), messages.WorldsCreate{World: "new"})
+	require.ErrorIs(t, err, service.ErrWorldNotServed)
+	require.NotErrorIs(t, err, service.ErrWorldExists)
+	require.ErrorContains(t, err, "the server is stopping; try again")
+	require.Nil(t, ws.get("new"))
 }

@@ -5,6 +5,7 @@ package hosting
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
@@ -16,6 +17,7 @@ import (
 
 	"worldengine/worldengine/internal/core/placement"
 	"worldengine/worldengine/internal/engine"
+	"worldengine/worldengine/internal/serve/service"
 	"worldengine/worldengine/internal/serve/sharing"
 	"worldengine/worldengine/internal/store/lease"
 	"worldengine/worldengine/internal/store/worldsettings"
@@ -29,9 +31,8 @@ type Worlds struct {
 	keeper *lease.Keeper   // renews the leases of all worlds
 	placer *sharing.Placer // nil if no other server can join
 
-	mu     sync.RWMutex // guards worlds and closed, and makes the placer know the same worlds
+	mu     sync.RWMutex // guards worlds, and makes the placer know the same worlds
 	worlds map[string]*World
-	closed bool // no world is added any more
 
 	removing  sync.Map             // the worlds that are being removed
 	creations []*nats.Subscription // to requests of other servers to make worlds
@@ -59,7 +60,9 @@ func (ws *Worlds) AddNamed(context.Context) error {
 			return err
 		}
 		w.named = true
-		ws.add(w)
+		if err := ws.add(w); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -166,10 +169,7 @@ func (ws *Worlds) Close(ctx context.Context) error {
 	ws.stop()
 	ws.placer.Drain()
 	ws.search.Wait()
-	ws.mu.Lock()
-	ws.closed = true
-	ws.mu.Unlock()
-	all := ws.all()
+	all := ws.all() // add adds none since stop
 	failures := make([]error, len(all))
 	each(all, -1, func(i int, w *World) { failures[i] = w.close(ctx) })
 	ws.placer.Close()
@@ -189,9 +189,8 @@ func each[T any](items []T, limit int, do func(i int, item T)) {
 	_ = calls.Wait() // none returns an error
 }
 
-// host starts to serve, or to stand by for, a world that was found or is to be made. It returns nil if
-// the server has the world already, or is stopping. created says that a request has asked for the
-// world. Otherwise its log was seen: if the world has been removed since, it is not made anew.
+// host starts to serve, or to stand by for, a world that was found or is to be made. created says that a request
+// has asked for the world. Otherwise its log was seen: if the world has been removed since, it is not made anew.
 func (ws *Worlds) host(name string, settings worldsettings.Settings, created bool) (*World, error) {
 	w, err := newWorld(ws, name)
 	if err != nil {
@@ -199,24 +198,28 @@ func (ws *Worlds) host(name string, settings worldsettings.Settings, created boo
 	}
 	w.settings, w.created = settings, created
 	w.existed.Store(!created)
-	if !ws.add(w) {
+	if err := ws.add(w); err != nil {
 		_ = w.close(context.Background()) // it has only its parts yet
-		return nil, nil
+		return nil, err
 	}
 	w.ended.Go(w.startUntilServed)
 	return w, nil
 }
 
-// add adds a world. It returns false if there is a world of that name, or Close was called.
-func (ws *Worlds) add(w *World) bool {
+// add adds a world. The error is service.ErrWorldExists if the server has a world of that name, and errDraining
+// if the process is stopping.
+func (ws *Worlds) add(w *World) error {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	if ws.closed || ws.worlds[w.name] != nil {
-		return false
+	switch {
+	case ws.ctx.Err() != nil:
+		return fmt.Errorf("%w: %w; try again", service.ErrWorldNotServed, errDraining)
+	case ws.worlds[w.name] != nil:
+		return errExists(w.name)
 	}
 	ws.worlds[w.name] = w
 	ws.placer.Add(w)
-	return true
+	return nil
 }
 
 // forget makes the server host a world no longer, which still has to be closed. It returns false if
