@@ -29,7 +29,7 @@ type endpoint struct {
 	lanes   []*lane // to the workers
 	slots   *slots
 	slotKey member // the member by which requests share the slots
-	// queued is set if requests wait in the engine for their town. A dry run of a handoff counts as queued,
+	// queued is set if requests wait in the queue of their town. A dry run of a handoff counts as queued,
 	// so that it has no more room than the handoff.
 	queued bool
 	limit  int // of a request, in bytes
@@ -119,7 +119,7 @@ func signals[Q, A any](
 	})
 }
 
-// directEndpoint makes the endpoint of a verb whose requests never wait in the engine for their town.
+// directEndpoint makes the endpoint of a verb whose requests enter no queue of a town.
 // At most Config.MaxWaiting requests may wait about one town, run or key, and as many about none. At
 // most twice as many may wait in all.
 func (s *Service) directEndpoint(verb wire.Verb, do handler) *endpoint {
