@@ -147,8 +147,8 @@ type RunsConfig struct {
 // use.
 type Metrics interface {
 	game.Metrics
-	// Commit counts an attempt to append to the log, and its duration.
-	Commit(took time.Duration)
+	// AppendTried counts one try to append to the log, and its duration.
+	AppendTried(took time.Duration)
 }
 
 // Notifier forwards news to people. Its methods must not block and must be safe for concurrent use.

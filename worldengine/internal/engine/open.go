@@ -116,7 +116,7 @@ func (e *Engine) newLog(nc *nats.Conn, stream jetstream.Stream) *records.Log {
 		log.CheckStorage = c.Storage.Disk.Check
 	}
 	if c.Metrics != nil {
-		log.OnAttempt = c.Metrics.Commit
+		log.OnAppendTried = c.Metrics.AppendTried
 	}
 	if log.Continuity.Connection = c.Dials; c.Dials == nil {
 		log.Continuity.Connection = func() uint64 { return nc.Stats().Reconnects + e.followers.Stats().Reconnects }

@@ -18,7 +18,7 @@ func BenchmarkHandoff(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		for range 3 {
-			w.Commit(time.Millisecond)
+			w.AppendTried(time.Millisecond)
 		}
 		w.Attempt(apply.Plugin, apply.AttemptResult{Applied: true}, time.Millisecond)
 		w.Handoff(handoff.Executed, time.Millisecond)

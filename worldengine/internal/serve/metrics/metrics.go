@@ -189,8 +189,8 @@ func (w *World) Request(verb wire.Verb, code wire.Code, took time.Duration) {
 	w.took.WithLabelValues(string(verb)).Observe(took.Seconds())
 }
 
-// Commit counts an attempt to append to the log, and its duration: see commitlog.Log.OnAttempt.
-func (w *World) Commit(took time.Duration) { w.commits.Observe(took.Seconds()) }
+// AppendTried counts one try to append to the log, and its duration: see commitlog.Log.OnAppendTried.
+func (w *World) AppendTried(took time.Duration) { w.commits.Observe(took.Seconds()) }
 
 // Watch adds the metrics of the server's own counts, which sample reads for each scrape. It is called
 // once.

@@ -33,7 +33,7 @@ func filled() *metrics.Metrics {
 	w.Handoff(handoff.Executed, 3*time.Millisecond)
 	w.Request(wire.Handoff, "", 3*time.Millisecond)
 	w.Request(wire.TownGet, wire.CodeUnknownTown, time.Millisecond)
-	w.Commit(time.Millisecond)
+	w.AppendTried(time.Millisecond)
 	w.Attempt(apply.Plugin, apply.AttemptResult{Applied: true}, 300*time.Millisecond)
 	w.Attempt(apply.Plugin,
 		apply.AttemptResult{Failure: &apply.Failure{Reason: apply.ReasonPluginUnavailable}}, time.Second)
@@ -169,7 +169,7 @@ func TestMetrics_Worlds(t *testing.T) {
 	for _, world := range []string{"a", "b"} {
 		w := m.World(world)
 		w.Attempt(apply.Plugin, apply.AttemptResult{Applied: true}, time.Second)
-		w.Commit(time.Millisecond)
+		w.AppendTried(time.Millisecond)
 		w.Request(wire.TownGet, "", time.Millisecond)
 		w.Handoff(handoff.Executed, time.Millisecond)
 	}

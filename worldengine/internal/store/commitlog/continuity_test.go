@@ -61,13 +61,13 @@ func TestContinuity_Connection(t *testing.T) {
 	log, other, lost, dials := logtest.New(t), logtest.New(t), "", uint64(0)
 	log.Continuity.Connection = func() uint64 { return dials }
 	log.Continuity.Missing = func(context.Context, uint64) (string, error) { return lost, nil }
-	log.OnAttempt = func(time.Duration) { dials++ }
+	log.OnAppendTried = func(time.Duration) { dials++ }
 	commit(t, log, 0, 0)
 	require.NoError(t, log.Continuity.Verify(t.Context(), other.Stream))
 	dials, lost = 5, "log sequence 7"
 	_, err := log.Append(t.Context(), logtest.Put(t, 1))
 	require.ErrorIs(t, err, commitlog.ErrLogLost)
-	lost, log.OnAttempt = "", nil
+	lost, log.OnAppendTried = "", nil
 	commit(t, log, 1, 1)
 	require.ErrorContains(t, log.Continuity.Verify(t.Context(), other.Stream), "and had 2")
 }

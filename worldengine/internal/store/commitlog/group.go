@@ -18,7 +18,7 @@ import (
 // answers. If many appends wait, it stores them as one atomic batch, which the server syncs once.
 // If few wait, each goes by itself, since a batch costs extra system calls. Each message of a batch
 // has its own guard. If NATS refuses a batch, such as for one guard that does not hold, the store
-// appends its messages one by one. They then wait for one more answer of NATS, which Log.OnAttempt
+// appends its messages one by one. They then wait for one more answer of NATS, which Log.OnAppendTried
 // includes.
 //
 // The stream must allow atomic batches.

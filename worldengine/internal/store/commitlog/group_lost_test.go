@@ -99,7 +99,7 @@ func newLossy(t *testing.T, of trouble, appends int64) (l *Log, direct Store) {
 	return &Log{
 		World: "main", Store: store, MaxPayload: over.MaxPayload,
 		Jitter: rand.N[time.Duration],
-		OnAttempt: func(time.Duration) {
+		OnAppendTried: func(time.Duration) {
 			if ended.Add(1) == appends {
 				close(link.released)
 			}

@@ -41,10 +41,10 @@ type Log struct {
 	CheckStorage func() error
 	// OnStorageFull, unless nil, is called after each append that finds no room. It must not block.
 	OnStorageFull func()
-	// OnAttempt, if set, is called with the duration of each attempt to append, until NATS stores
-	// or refuses the message, or the attempt is given up. In a GroupedStore the duration includes
+	// OnAppendTried, if set, is called with the duration of each try to append, until NATS stores
+	// or refuses the message, or the try is given up. In a GroupedStore the duration includes
 	// the wait for a turn, and a refused batch before the message goes alone.
-	OnAttempt func(took time.Duration)
+	OnAppendTried func(took time.Duration)
 	// OnAppended, if set, is called with each message that this process has stored, and its sequence,
 	// even if the append was in doubt. It must not block.
 	OnAppended func(seq uint64, msg *nats.Msg)
@@ -69,7 +69,7 @@ type Log struct {
 // stored twice. Handoffs are deduplicated by the index instead.
 const DuplicateWindow = 30 * time.Second
 
-// appendTimeout bounds one attempt to append.
+// appendTimeout bounds one try to append.
 const appendTimeout = 3 * time.Second
 
 // uncheckedSize is the length up to which a message's size is left for the NATS client to check: to ask
@@ -149,7 +149,7 @@ type Guard struct {
 
 // CommitOnce appends a message that no message on its own subject guards. guard, unless nil, is on
 // another subject. If it does not hold, CommitOnce stores nothing and returns ErrLostRace. The id of
-// the message makes a second attempt within DuplicateWindow harmless. Other errors are Commit's.
+// the message makes a second try within DuplicateWindow harmless. Other errors are Commit's.
 func (l *Log) CommitOnce(ctx context.Context, msg *nats.Msg, id string, guard *Guard) error {
 	if guard != nil {
 		msg.Header[jetstream.ExpectedLastSubjSeqHeader] = []string{
@@ -180,8 +180,8 @@ func (l *Log) Append(ctx context.Context, msg *nats.Msg) (*jetstream.PubAck, err
 	}
 	began, expected := time.Now(), l.Continuity.knownEnd()
 	ack, err := l.Store.Publish(ctx, msg)
-	if l.OnAttempt != nil {
-		l.OnAttempt(time.Since(began))
+	if l.OnAppendTried != nil {
+		l.OnAppendTried(time.Since(began))
 	}
 	if isOutOfRoom(err) {
 		l.lastNoRoom.Store(&refusal{err, time.Now()})
