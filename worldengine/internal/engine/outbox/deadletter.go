@@ -6,6 +6,7 @@ import (
 	"maps"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/nats-io/nats.go"
@@ -17,17 +18,17 @@ import (
 	"worldengine/worldengine/internal/store/commitlog"
 )
 
-// maxDeadLetterBytes bounds the stream of dead letters, and maxReason a reason in a header.
+// deadLetterRetention and maxDeadLetterBytes bound the stream of dead letters, and maxReason a reason in a header.
 const (
-	maxDeadLetterBytes = 64 << 20
-	maxReason          = 512
+	deadLetterRetention = 30 * 24 * time.Hour
+	maxDeadLetterBytes  = 64 << 20
+	maxReason           = 512
 )
 
 // DeadLetterConfig returns the stream of a world's dead letters. A message has one letter, however
 // often it is given up.
 func DeadLetterConfig(world string, replicas int) jetstream.StreamConfig {
-	config := alerts.OperatorStream(maxDeadLetterBytes, replicas)
-	config.Name = layout.DeadLetterStream(world)
+	config := alerts.OperatorStream(layout.DeadLetterStream(world), deadLetterRetention, maxDeadLetterBytes, replicas)
 	config.Description = "Messages of the commit log of " + world + " that its bus does not have"
 	config.Subjects = []string{layout.DeadLetterSubject(world, "*", "*", "*")}
 	config.MaxMsgsPerSubject = 1

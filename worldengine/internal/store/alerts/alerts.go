@@ -31,9 +31,8 @@ import (
 
 // Bounds of the alerts.
 const (
-	maxAlertBytes = 32 << 20
-	// retention is how long OperatorStream keeps a message.
-	retention = 30 * 24 * time.Hour
+	maxAlertBytes  = 32 << 20
+	alertRetention = 30 * 24 * time.Hour
 	// Within rateWindow, at most MaxPerTown alerts of one code are raised about one producer's
 	// events in one town, at most maxOfAll alerts about all producers' events, and at most
 	// maxOfAll alerts about the engine's events. Others are raised later, if their caller raises them
@@ -62,10 +61,11 @@ const (
 // ErrUnavailable means that the stream of alerts did not answer. Asking again is safe.
 var ErrUnavailable = errors.New("alerts: the stream of alerts did not answer")
 
-// OperatorStream configures a stream of messages for operators. It keeps the newest messages, for 30 days
+// OperatorStream configures a stream of messages for operators. It keeps the newest messages, for the retention
 // and up to maxBytes.
-func OperatorStream(maxBytes int64, replicas int) jetstream.StreamConfig {
+func OperatorStream(name string, retention time.Duration, maxBytes int64, replicas int) jetstream.StreamConfig {
 	return jetstream.StreamConfig{
+		Name:        name,
 		MaxAge:      retention,
 		MaxBytes:    maxBytes,
 		AllowDirect: replicas <= 1,
@@ -76,8 +76,7 @@ func OperatorStream(maxBytes int64, replicas int) jetstream.StreamConfig {
 // AlertConfig configures the stream of a world's alerts and their acknowledgements. If several
 // engines raise an alert within the duplicate window, the stream has it once.
 func AlertConfig(world string, replicas int) jetstream.StreamConfig {
-	config := OperatorStream(maxAlertBytes, replicas)
-	config.Name = layout.AlertStream(world)
+	config := OperatorStream(layout.AlertStream(world), alertRetention, maxAlertBytes, replicas)
 	config.Description = "Operational alerts of the world " + world
 	config.Subjects = []string{wire.AlertSubject(world, "*"), layout.AcknowledgedSubject(world, "*")}
 	config.MaxMsgsPerSubject = MaxKept // of a code; an alert has one acknowledgement
