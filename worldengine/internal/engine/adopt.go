@@ -25,10 +25,10 @@ func (e *Engine) awaitNews(ctx context.Context, position uint64, pause time.Dura
 	}
 }
 
-// adoptPending follows the log and the approvals until ctx is done. It adopts the pending commands that this
-// writer has not in hand, at intervals of Retry.Resend.
-func (e *Engine) adoptPending(ctx context.Context) {
-	next, began := time.Now(), time.Now()
+// followLog follows the log and the approvals until ctx is done, and adopts the pending commands that this
+// writer has not in hand.
+func (e *Engine) followLog(ctx context.Context) {
+	began, due := time.Now(), time.Now()
 	for ctx.Err() == nil {
 		position := e.index.Position()
 		_, err := e.index.Sync(ctx)
@@ -40,18 +40,26 @@ func (e *Engine) adoptPending(ctx context.Context) {
 				"will try again", "error", err)
 		}
 		pending := slices.DeleteFunc(e.index.Towns(index.Pending), e.dispatcher.Has)
-		if now := time.Now(); !now.Before(next) && len(pending) > 0 && e.stepper.IsWriter() {
-			next = now.Add(e.config.Retry.Resend)
-			for _, token := range pending {
-				e.adopt(ctx, token)
-			}
-		}
+		due = e.adoptDue(ctx, pending, due)
 		if err != nil || len(pending) > 0 || time.Since(began) < settleDelay {
 			_ = backoff.Sleep(ctx, lookInterval)
 		} else {
 			e.awaitNews(ctx, position, lookInterval)
 		}
 	}
+}
+
+// adoptDue adopts the pending commands of towns if the time has come, and returns the time of the next adoption.
+// It keeps the pace at which a game is asked again, since an adopted command may have to be abandoned each time.
+func (e *Engine) adoptDue(ctx context.Context, tokens []string, due time.Time) (next time.Time) {
+	now := time.Now()
+	if len(tokens) == 0 || now.Before(due) || !e.stepper.IsWriter() {
+		return due
+	}
+	for _, token := range tokens {
+		e.adopt(ctx, token)
+	}
+	return now.Add(e.config.Retry.Resend)
 }
 
 // adopt adopts the pending command of the town with a token, in the town's turn.

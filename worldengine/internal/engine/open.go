@@ -264,7 +264,7 @@ func (e *Engine) startWork(ctx context.Context) error {
 	ctx, e.stop = context.WithCancel(context.Background())
 	e.queue = newQueue(ctx, &e.config)
 	e.assemble(ctx, waiting.Pause{Seq: seq, By: paused}, e.alerts)
-	work := []func(context.Context){e.recallAbsences, e.feed.Run, e.adoptPending, e.reapWaiting}
+	work := []func(context.Context){e.recallAbsences, e.feed.Run, e.followLog, e.reapWaiting}
 	if e.outbox != nil {
 		work = append(work, e.outbox.Run)
 	}

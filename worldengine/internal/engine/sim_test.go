@@ -204,7 +204,7 @@ func (s *sim) start() *simEngine {
 		e.stepper.RequiredHistory = nil
 	}
 	process.Engine = e
-	go e.adoptPending(context.WithValue(process.alive, simAsker{}, "resumes"))
+	go e.followLog(context.WithValue(process.alive, simAsker{}, "resumes"))
 	go e.reapWaiting(context.WithValue(process.alive, simAsker{}, "reaps"))
 	return process
 }
