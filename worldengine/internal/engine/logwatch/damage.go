@@ -13,7 +13,7 @@ import (
 	"worldengine/worldengine/internal/store/records"
 )
 
-// reportAll reports the damage that verify found, and the chains with a hole.
+// reportAll reports the damage that findShortTowns found, and the chains with a hole.
 func (w *Watcher) reportAll(short []shortTown) {
 	for i := range short {
 		w.ReportDamage(short[i].token, 0, fmt.Sprintf("it keeps %d of the town's records, and must keep %d",

@@ -33,20 +33,22 @@ type damagedReplicas struct {
 	leader commitlog.Replica // after the comparison
 }
 
-// check compares the numbers of messages that the nodes have, and then the messages if the numbers
+// compareCounts compares the numbers of messages that the nodes have, and then the messages if the numbers
 // differ. With onlyLeader a follower that has fewer does not count. moved means that another node
 // has come to lead the log.
-func (r *Replicas) check(ctx context.Context, stream jetstream.Stream, onlyLeader bool) (moved bool, err error) {
+func (r *Replicas) compareCounts(
+	ctx context.Context, stream jetstream.Stream, onlyLeader bool,
+) (moved bool, err error) {
 	leader, follower, err := commitlog.CountsDiffer(ctx, stream)
 	if err != nil || !leader && (onlyLeader || !follower) {
 		return false, err
 	}
-	return r.compare(ctx, stream)
+	return r.compareMessages(ctx, stream)
 }
 
-// compare compares the replicas message by message. If another node lacks less than the leader, it
+// compareMessages compares the replicas message by message. If another node lacks less than the leader, it
 // comes to lead the log, and moved is set. So the log never goes back and forth between two nodes.
-func (r *Replicas) compare(ctx context.Context, stream jetstream.Stream) (moved bool, err error) {
+func (r *Replicas) compareMessages(ctx context.Context, stream jetstream.Stream) (moved bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	comparison := commitlog.Comparison{Stream: stream}
@@ -54,16 +56,9 @@ func (r *Replicas) compare(ctx context.Context, stream jetstream.Stream) (moved 
 	if err != nil || len(all) == 0 {
 		return false, err
 	}
-	best := 0 // the leader
-	for i := range all {
-		if all[i].LacksLess(&all[best]) {
-			best = i
-		}
-	}
-	if best > 0 {
-		if err := commitlog.MoveLeader(ctx, r.js, stream, all[best].Node); err != nil {
-			return false, err
-		}
+	best, err := r.leadByBest(ctx, stream, all)
+	if err != nil {
+		return false, err
 	}
 	found := damagedReplicas{leader: all[best]}
 	for _, replica := range all {
@@ -76,6 +71,22 @@ func (r *Replicas) compare(ctx context.Context, stream jetstream.Stream) (moved 
 	}
 	r.damaged.Store(&found)
 	return best > 0, nil
+}
+
+// leadByBest has the replica lead the log that lacks the fewest messages, and returns its index. The first one leads
+// until then, and goes on unless another lacks less.
+func (r *Replicas) leadByBest(
+	ctx context.Context, stream jetstream.Stream, all []commitlog.Replica,
+) (best int, err error) {
+	for i := range all {
+		if all[i].LacksLess(&all[best]) {
+			best = i
+		}
+	}
+	if best > 0 {
+		err = commitlog.MoveLeader(ctx, r.js, stream, all[best].Node)
+	}
+	return best, err
 }
 
 // known returns a node as the last comparison found it.
@@ -140,7 +151,7 @@ func CheckReplicas(ctx context.Context, js jetstream.JetStream, world string, lo
 	r, moved := &Replicas{js: js}, false
 	stream, err := commitlog.OpenLog(ctx, js, world)
 	if err == nil {
-		moved, err = r.check(ctx, stream, true)
+		moved, err = r.compareCounts(ctx, stream, true)
 	}
 	switch {
 	case errors.Is(err, commitlog.ErrNoWorld):

@@ -37,7 +37,7 @@ func TestReplicas_LeaderIsDamaged(t *testing.T) {
 	r := &Replicas{js: js}
 	check := func(onlyLeader bool) (moved bool) {
 		require.Eventually(t, func() bool { // until the leader has heard all nodes
-			moved, err = r.check(t.Context(), stream, onlyLeader)
+			moved, err = r.compareCounts(t.Context(), stream, onlyLeader)
 			return !errors.Is(err, commitlog.ErrUncounted)
 		}, time.Minute, 100*time.Millisecond)
 		require.NoError(t, err)

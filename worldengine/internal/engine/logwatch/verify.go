@@ -19,10 +19,10 @@ type shortTown struct {
 	stored, needed uint64
 }
 
-// verify compares the index with the copy of the log that the stream's leader has, town by town. The
-// index may know more than that copy, if it followed an earlier leader, and then shows which towns
-// the copy falls short of. If the copy has more messages than the index, verify builds the index anew.
-func (w *Watcher) verify(ctx context.Context) (short []shortTown, err error) {
+// findShortTowns compares the index with the copy of the log that the stream's leader has, town by town. The
+// index may know more than that copy, if it followed an earlier leader, and then shows which towns the copy
+// falls short of. If the copy has more messages than the index, findShortTowns builds the index anew.
+func (w *Watcher) findShortTowns(ctx context.Context) (short []shortTown, err error) {
 	info, err := commitlog.LeaderInfo(ctx, w.Log.Stream) // before the index follows, since both grow
 	if err != nil {
 		return nil, err
@@ -79,9 +79,9 @@ func (w *Watcher) rebuildIfBehind(ctx context.Context, messages, end uint64) err
 	return nil
 }
 
-// verifyEach verifies the log at the start, and each time the stream has another leader or NATS was
+// verifyOnDoubt verifies the log at the start, and each time the stream has another leader or NATS was
 // away. While a node is damaged it also looks whether it still is. It ends when ctx does.
-func (w *Watcher) verifyEach(ctx context.Context) {
+func (w *Watcher) verifyOnDoubt(ctx context.Context) {
 	for {
 		select {
 		case <-w.unverified:
@@ -94,7 +94,7 @@ func (w *Watcher) verifyEach(ctx context.Context) {
 			return
 		}
 		for pause := pollInterval; ; pause = min(2*pause, maxVerifyInterval) {
-			short, err := w.verifyReplicas(ctx)
+			short, err := w.verifyAll(ctx)
 			if err == nil || errors.Is(err, commitlog.ErrUncounted) {
 				w.reportAll(short)
 			}
@@ -112,25 +112,25 @@ func (w *Watcher) verifyEach(ctx context.Context) {
 // damageRecheckInterval is the pause between two comparisons while a node is damaged.
 const damageRecheckInterval = time.Minute
 
-// verifyReplicas is verify for a log with replicas. If the leader lacks messages and another node has
-// them, that node comes to lead the log first. With commitlog.ErrUncounted it has compared the index with the
-// leader, but not all nodes.
-func (w *Watcher) verifyReplicas(ctx context.Context) (short []shortTown, err error) {
+// verifyAll compares the replicas of the log with each other, and then the index with the leader. If the leader
+// lacks messages and another node has them, that node comes to lead the log first. With commitlog.ErrUncounted it
+// has compared the index with the leader, but not all nodes.
+func (w *Watcher) verifyAll(ctx context.Context) (short []shortTown, err error) {
 	var moved bool
 	if w.Replicas.Damaged() != "" {
-		moved, err = w.Replicas.compare(ctx, w.Log.Stream)
+		moved, err = w.Replicas.compareMessages(ctx, w.Log.Stream)
 	} else {
-		moved, err = w.Replicas.check(ctx, w.Log.Stream, false)
+		moved, err = w.Replicas.compareCounts(ctx, w.Log.Stream, false)
 	}
 	uncounted := err
 	if err != nil && !errors.Is(err, commitlog.ErrUncounted) {
 		return nil, err
 	}
 	w.noteLeaderChange(moved)
-	short, err = w.verify(ctx)
+	short, err = w.findShortTowns(ctx)
 	if err == nil && len(short)+len(w.Index.Broken()) > 0 && w.moveFromDamagedLeader(ctx) {
 		w.undelivered = 0
-		short, err = w.verify(ctx)
+		short, err = w.findShortTowns(ctx)
 	}
 	return short, cmp.Or(err, uncounted)
 }
@@ -138,7 +138,7 @@ func (w *Watcher) verifyReplicas(ctx context.Context) (short []shortTown, err er
 // moveFromDamagedLeader reports whether another node than before leads the log, since the old leader lacked
 // messages that the new one has.
 func (w *Watcher) moveFromDamagedLeader(ctx context.Context) bool {
-	moved, err := w.Replicas.compare(ctx, w.Log.Stream)
+	moved, err := w.Replicas.compareMessages(ctx, w.Log.Stream)
 	if err != nil {
 		w.Logger.Warn("the replicas of the log cannot be compared", "error", err)
 	}

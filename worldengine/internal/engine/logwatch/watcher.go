@@ -42,7 +42,7 @@ type Watcher struct {
 	// Inputs of watch.
 	election wakeup // the log may have another leader
 	noRoom   wakeup // the storage, or the history of a town, has become full
-	// unverified is the input of verifyEach: the log has another leader, or NATS was away.
+	// unverified is the input of verifyOnDoubt: the log has another leader, or NATS was away.
 	unverified wakeup
 
 	lost        atomic.Pointer[error]
@@ -57,7 +57,7 @@ type Watcher struct {
 	suspect  bool // the log may be another one
 	urgent   int  // questions that follow after pollInterval
 	recalled bool // histories has the towns of earlier engines
-	// undelivered is how many messages the log counts and did not deliver; of verifyEach alone.
+	// undelivered is how many messages the log counts and did not deliver; of verifyOnDoubt alone.
 	undelivered uint64
 
 	elections *nats.Subscription // nil if the log has one replica
@@ -95,7 +95,7 @@ func (w *Watcher) Start(context.Context) (err error) {
 	var ctx context.Context
 	ctx, w.stop = context.WithCancel(context.Background())
 	w.running.Go(func() { w.watch(ctx) })
-	w.running.Go(func() { w.verifyEach(ctx) })
+	w.running.Go(func() { w.verifyOnDoubt(ctx) })
 	return nil
 }
 
@@ -110,7 +110,7 @@ func (w *Watcher) Stop(context.Context) error {
 }
 
 // watch looks at the log until ctx is done: at intervals, and at once after each input. What may take minutes is
-// left to verifyEach.
+// left to verifyOnDoubt.
 func (w *Watcher) watch(ctx context.Context) {
 	reconnected := w.Conn.StatusChanged(nats.CONNECTED)
 	defer w.Conn.RemoveStatusListener(reconnected)
