@@ -30,14 +30,14 @@ var (
 
 const (
 	// servedTimeout bounds how long a world is without an answer after the end of a server, if NATS need not elect
-	// a leader. It finds worlds that nobody serves, on a busy machine too: it is ten leases. The simulation of
+	// a leader. It finds worlds that nobody serves, on a busy machine too: it is some seven leases. The simulation of
 	// package placement shows that one is enough.
-	servedTimeout = 30 * time.Second
+	servedTimeout = 20 * time.Second
 	// electedTimeout is the same if NATS elects: a node calls an election up to 9 s after its leader was heard, and
 	// the first one may not succeed.
-	electedTimeout = time.Minute
+	electedTimeout = 45 * time.Second
 	// evenTimeout is how soon the worlds are spread evenly after a server has come back.
-	evenTimeout = 3 * time.Minute
+	evenTimeout = 2 * time.Minute
 )
 
 // sharing is a cluster whose engines share some worlds, each under load.
