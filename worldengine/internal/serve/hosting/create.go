@@ -65,7 +65,7 @@ func (ws *Worlds) requireNew(ctx context.Context, world string) error {
 	case err != nil:
 		return err
 	case ws.isRemoving(world):
-		return errRemoving(world)
+		return errNotNow(world, errRemoving)
 	case exists || known != nil && !known.wasRemoved():
 		return errExists(world)
 	case known != nil:

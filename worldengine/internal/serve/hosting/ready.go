@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"worldengine/worldengine/internal/serve/httpd"
+	"worldengine/worldengine/internal/serve/service"
 	"worldengine/worldengine/internal/store/commitlog"
 )
 
@@ -25,8 +26,17 @@ var (
 		"why, and where it is served")
 )
 
-// errRemoved: the world was removed while this server served it, or stood by for it.
-var errRemoved = errors.New("the world was removed")
+var (
+	// errRemoving: until the removal by this server is done, nobody else may remove the world, or make it anew.
+	errRemoving = errors.New("the world is being removed")
+	// errRemoved: the world was removed while this server served it, or stood by for it.
+	errRemoved = errors.New("the world was removed")
+)
+
+// errNotNow returns the error of a request to make or remove a world that this server can carry out later.
+func errNotNow(world string, why error) error {
+	return fmt.Errorf("%w: %s: %w; try again", service.ErrWorldNotServed, world, why)
+}
 
 // ready returns why the server is not ready to receive requests to the world; nil if it is. A ready
 // server serves the world and is not stopping, has room to store, and has built the index. The log is
@@ -64,6 +74,8 @@ func (ws *Worlds) Ready() error {
 	all := ws.all()
 	switch {
 	case ws.config.Several():
+	case len(all) == 0 && ws.isRemoving(ws.config.Names[0]):
+		return errRemoving
 	case len(all) == 0:
 		return errRemoved
 	default:
@@ -84,13 +96,21 @@ func (ws *Worlds) ReadyOf(world string) error {
 	if w := ws.get(world); w != nil {
 		return w.ready()
 	}
-	return errNotHosted
+	return ws.whyNotHosted(world)
 }
 
 // Unserved returns why this server does not serve a world now; nil if it does.
 func (ws *Worlds) Unserved(world string) error {
 	if w := ws.get(world); w != nil {
 		return w.state.Load().unserved
+	}
+	return ws.whyNotHosted(world)
+}
+
+// whyNotHosted returns why this server does not have a world.
+func (ws *Worlds) whyNotHosted(world string) error {
+	if ws.isRemoving(world) {
+		return errRemoving
 	}
 	return errNotHosted
 }

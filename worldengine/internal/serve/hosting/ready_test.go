@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
 	"worldengine/worldengine/internal/serve/access"
@@ -32,6 +33,26 @@ func TestWorlds_ReadyzHidesOthers(t *testing.T) {
 	require.Equal(t, ask("/readyz?world=unknown"), ask("/readyz?world=hidden"))
 	add("own", errStandby)
 	require.Equal(t, "ok\n", ask("/readyz"))
+}
+
+// Until a removal is done, the readiness and the list of worlds say so: a removal waits for unanswered requests.
+func TestWorlds_BeingRemoved(t *testing.T) {
+	t.Parallel()
+	grant := func(func() []string) error { return nil }
+	ws := New(&Config{Names: []string{"old"}}, &Shared{Service: new(service.Config), Grant: grant})
+	require.NoError(t, ws.removeOnce("old", func() error {
+		for _, err := range []error{ws.Ready(), ws.ReadyOf("old"), ws.Unserved("old")} {
+			require.ErrorIs(t, err, errRemoving)
+		}
+		_, why := ws.whyUnserved("old", nats.ErrNoResponders)
+		require.Equal(t, errRemoving.Error(), why)
+		require.ErrorIs(t, ws.removeOnce("old", nil), service.ErrWorldNotServed)
+		return nil
+	}))
+	require.Equal(t, errRemoved, ws.Ready())
+	require.Equal(t, errNotHosted, ws.ReadyOf("old"))
+	_, why := ws.whyUnserved("old", nats.ErrNoResponders)
+	require.Contains(t, why, "start handoffd with --world old")
 }
 
 // A server is ready until its log has been silent for 15 s.

@@ -104,7 +104,7 @@ func (w *World) subscribeRemoval() (*nats.Subscription, error) {
 // finds the log, and would start the world again.
 func (ws *Worlds) removeOnce(world string, remove func() error) error {
 	if _, removing := ws.removing.LoadOrStore(world, true); removing {
-		return errRemoving(world)
+		return errNotNow(world, errRemoving)
 	}
 	defer ws.removing.Delete(world)
 	return errors.Join(remove(), ws.shared.Grant(ws.Names))
@@ -114,12 +114,6 @@ func (ws *Worlds) removeOnce(world string, remove func() error) error {
 func (ws *Worlds) isRemoving(world string) bool {
 	_, removing := ws.removing.Load(world)
 	return removing
-}
-
-// errRemoving says that this server is removing a world: until it is done, nobody else may remove the
-// world, or make it anew.
-func errRemoving(world string) error {
-	return fmt.Errorf("%w: %s is being removed; try again", service.ErrWorldNotServed, world)
 }
 
 // removeServed removes a world that this server serves.

@@ -5,7 +5,6 @@ package hosting
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
@@ -17,7 +16,6 @@ import (
 
 	"worldengine/worldengine/internal/core/placement"
 	"worldengine/worldengine/internal/engine"
-	"worldengine/worldengine/internal/serve/service"
 	"worldengine/worldengine/internal/serve/sharing"
 	"worldengine/worldengine/internal/store/lease"
 	"worldengine/worldengine/internal/store/worldsettings"
@@ -213,7 +211,7 @@ func (ws *Worlds) add(w *World) error {
 	defer ws.mu.Unlock()
 	switch {
 	case ws.ctx.Err() != nil:
-		return fmt.Errorf("%w: %w; try again", service.ErrWorldNotServed, errDraining)
+		return errNotNow(w.name, errDraining)
 	case ws.worlds[w.name] != nil:
 		return errExists(w.name)
 	}
