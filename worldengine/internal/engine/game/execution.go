@@ -230,7 +230,7 @@ func (x *Execution) mustWait(now time.Time, current machine.Town, readErr error)
 // awaitAttempt waits until the pending attempt begins. NotBefore may be by another clock, so it does not make
 // the pause longer.
 func (x *Execution) awaitAttempt() {
-	x.attempt, x.due = attempt{}, time.Time{}
+	x.attempt, x.due = attempt{start: x.attempt.start}, time.Time{} // a console may still answer the former one
 	if number := x.Pending.Attempt; number > 1 {
 		d := x.dispatcher
 		x.due = time.Now().Add(min(x.Pending.NotBefore.Sub(d.stepper.Now()),

@@ -110,7 +110,8 @@ func (w *Watcher) Stop(context.Context) error {
 }
 
 // watch looks at the log until ctx is done: at intervals, and at once after each input. What may take minutes is
-// left to verifyOnDoubt.
+// left to verifyOnDoubt, except the comparison of the nodes if the log lacks messages: until it is over, nothing
+// is committed.
 func (w *Watcher) watch(ctx context.Context) {
 	reconnected := w.Conn.StatusChanged(nats.CONNECTED)
 	defer w.Conn.RemoveStatusListener(reconnected)
