@@ -16,6 +16,7 @@ import (
 	"worldengine/worldengine/internal/serve/service"
 	"worldengine/worldengine/internal/store/lease"
 	"worldengine/worldengine/internal/store/streamdirs"
+	"worldengine/worldengine/internal/store/worldsettings"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
@@ -110,6 +111,9 @@ func (ws *Worlds) removeOnce(world string, remove func() error) error {
 	return errors.Join(remove(), ws.shared.Grant(ws.Names))
 }
 
+// errOvertaken refuses a removal by a server that was suspended.
+var errOvertaken = fmt.Errorf("%w: another server may have become its writer", service.ErrWorldNotServed)
+
 // isRemoving reports whether this server is removing a world.
 func (ws *Worlds) isRemoving(world string) bool {
 	_, removing := ws.removing.Load(world)
@@ -133,6 +137,10 @@ func (w *World) removeServed(ctx context.Context, force bool) error {
 		held, err := w.retire(bounded)
 		if err != nil {
 			w.logger.Warn("requests in hand were cut off by the removal of the world", "error", err)
+		}
+		if ws.placer != nil && held == nil { // the lease was lost meanwhile
+			_, err := ws.host(w.name, worldsettings.Settings{}, false)
+			return errors.Join(errOvertaken, err)
 		}
 		return ws.delete(ctx, w.name, held)
 	})
@@ -230,7 +238,7 @@ func (ws *Worlds) delete(ctx context.Context, world string, held *lease.Lease) e
 	}), layout.LogStream(world))
 	for _, name := range streams {
 		if err == nil && held != nil && !held.Valid() { // this process was suspended
-			err = fmt.Errorf("%w: another server may have become its writer", service.ErrWorldNotServed)
+			err = errOvertaken
 		}
 		if err == nil {
 			err = ignoreMissing(ws.shared.JetStream.DeleteStream(ctx, name))
