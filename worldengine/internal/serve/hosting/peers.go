@@ -37,8 +37,8 @@ func (ws *Worlds) askPeer(ctx context.Context, request *nats.Msg, silence, faile
 	return answer.Data, failureIn(answer, failed)
 }
 
-// failureHeaders are the headers in which one server tells another why a request about worlds failed. The
-// last one is for all other errors.
+// failureHeaders are the headers in which one server tells another why a request about worlds failed: the code of
+// the error in the form of a header. failedHeader is for all other errors, which get the code INTERNAL.
 var failureHeaders = []struct {
 	header string
 	err    error
