@@ -98,7 +98,14 @@ func (v *View) Decide(now time.Duration) []Decision {
 	return decisions
 }
 
-// decideServed decides about a world that this server serves.
+// decideServed decides about a world that this server serves. It is handed over to the first server for it once
+//   - that server was the first before the changes of the last MinServerAge too, so that none that flaps gets it,
+//   - that server announces that it is ready: its index follows the log,
+//   - this server has served it for MinTenureAge,
+//   - no other world that this server has handed over is still moving, and
+//   - none of its requests is unanswered, or BusyTimeout has passed since it was due.
+//
+// live and stable are the first servers for the world now, and before these changes.
 func (v *View) decideServed(now time.Duration, w *world, d Decision, live, stable string, moving bool) Decision {
 	d.Action = Keep
 	to := v.servers[live]
@@ -124,8 +131,9 @@ func (v *View) decideServed(now time.Duration, w *world, d Decision, live, stabl
 	return d
 }
 
-// decideFree decides about a world without a holder. order names the servers that may acquire it. Those that are
-// young come last: one that flaps would soon leave the world without a writer again.
+// decideFree decides about a world without a holder. order names the servers that may acquire it, the first for it at
+// the front. Those that are young come last: one that flaps would soon leave the world without a writer again.
+// A server waits AcquireDelay for each one before it, and a young one NewcomerDelay more for those that are stable.
 func (v *View) decideFree(now time.Duration, w *world, d Decision, order []string) Decision {
 	young := func(id string) bool { return v.isNewcomer(now, v.servers[id]) }
 	stable := func(id string) bool { return !young(id) }
@@ -142,6 +150,16 @@ func (v *View) decideFree(now time.Duration, w *world, d Decision, order []strin
 	d.Action, d.Delay = Acquire, max(0, after-now)
 	d.Reason = fmt.Sprintf("free; this server is number %d of those that may acquire it", rank+1)
 	return d
+}
+
+// MayAcquire reports whether a world is free and this server may acquire it now.
+func (v *View) MayAcquire(now time.Duration, name string) bool {
+	w := v.worlds[name]
+	if w == nil || w.holder != "" || !canServe(v.self, name) {
+		return false
+	}
+	d := v.decideFree(now, w, Decision{}, v.spread(v.liveServers(now)).order(name))
+	return d.Action == Acquire && d.Delay == 0
 }
 
 // decideOther decides about a world that another server serves.

@@ -253,6 +253,28 @@ func TestView_Removed(t *testing.T) {
 	require.Equal(t, []string{"a"}, p.sortedWorlds())
 }
 
+// A free world may be acquired at once by the first server for it, and later by the next one.
+func TestView_MayAcquire(t *testing.T) {
+	t.Parallel()
+	p := newPair(t)
+	p.heard(MinServerAge)
+	first, second := p.worldOf("self"), p.worldOf("other")
+	for _, name := range []string{first, second} {
+		p.AddWorld(p.now, name)
+		require.False(t, p.MayAcquire(p.now, name), "its lease has not been read")
+		p.NoteHolder(p.now, name, "")
+	}
+	require.True(t, p.MayAcquire(p.now, first))
+	require.False(t, p.MayAcquire(p.now, second))
+	require.True(t, p.MayAcquire(p.now+AcquireDelay, second))
+	require.False(t, p.MayAcquire(p.now, "unknown"))
+	p.Acquired(p.now, first)
+	require.False(t, p.MayAcquire(p.now, first))
+	before := len(p.servers)
+	p.MayAcquire(p.now+forgetTimeout, second)
+	require.Len(t, p.servers, before, "a question forgets no server")
+}
+
 // Of several worlds one moves at a time, in the order of their names.
 func TestView_OneAtATime(t *testing.T) {
 	t.Parallel()

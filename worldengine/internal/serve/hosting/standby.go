@@ -112,7 +112,7 @@ func (w *World) readHolder(ctx context.Context) error {
 	return err
 }
 
-// tryFirst acquires the lease if it is free and this server is the first for the world.
+// tryFirst acquires the lease if it is free, and placement lets this server acquire it now.
 func (w *World) tryFirst(ctx context.Context) (*lease.Lease, error) {
 	p := w.worlds.placer
 	select {
@@ -123,7 +123,7 @@ func (w *World) tryFirst(ctx context.Context) (*lease.Lease, error) {
 	if err := w.readHolder(ctx); err != nil {
 		return nil, err
 	}
-	if !p.First(w.name) {
+	if !p.MayAcquire(w.name) {
 		return nil, lease.ErrHeld
 	}
 	return w.elector.Try(ctx)

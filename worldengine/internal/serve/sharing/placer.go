@@ -409,11 +409,9 @@ func (p *Placer) Reason(world string) string {
 	return cmp.Or(p.why[world], "no decision about it has been made yet")
 }
 
-// First reports whether the server is the first for a world that is free.
-func (p *Placer) First(world string) bool {
+// MayAcquire reports whether a world is free and this server may acquire it now.
+func (p *Placer) MayAcquire(world string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return slices.ContainsFunc(p.view.Decide(p.now()), func(d placement.Decision) bool {
-		return d.World == world && d.Action == placement.Acquire && d.Delay == 0
-	})
+	return p.view.MayAcquire(p.now(), world)
 }
