@@ -27,8 +27,8 @@ func (w *World) admit(e *endpoint, in *incoming) {
 		return
 	}
 	// A request of any size fits if it is the only one.
-	bytes := min(requestBytes+e.weight*int64(len(in.data)), w.memory.bound)
-	if !w.memory.reserve(&w.usage, bytes, e.queued) {
+	bytes := min(requestBytes+e.weight*int64(len(in.data)), w.service.memory.bound)
+	if !w.service.memory.reserve(&w.usage, bytes, e.queued) {
 		e.slots.release(owner)
 		w.shed(in, memoryFull, max(pauseFor(load), memoryRetryMs))
 		return
@@ -43,7 +43,7 @@ func (w *World) admit(e *endpoint, in *incoming) {
 // of a town outside its rights.
 func (w *World) subject(e *endpoint, in *incoming) []byte {
 	id := peekID(e.slotKey, in.data)
-	if e.queued && w.Service.config.Access != nil && in.rights.CheckTown(string(id)) != nil {
+	if e.queued && w.service.config.Access != nil && in.rights.CheckTown(string(id)) != nil {
 		return nil
 	}
 	return id
@@ -54,7 +54,7 @@ func (w *World) subject(e *endpoint, in *incoming) []byte {
 func (w *World) release(in *incoming) {
 	if in.slots != nil && in.released.CompareAndSwap(false, true) {
 		in.slots.release(in.slotOwner)
-		w.memory.release(&w.usage, in.bytes)
+		w.service.memory.release(&w.usage, in.bytes)
 	}
 }
 
@@ -115,7 +115,7 @@ var shedReasonNames = [...]string{
 // Overload returns how full the service is with requests for the world, and how many of these it has
 // refused.
 func (w *World) Overload() messages.Overload {
-	current := w.memory.read(&w.usage)
+	current := w.service.memory.read(&w.usage)
 	refused := map[string]int64{}
 	for why := townFull; why <= queueFull; why++ {
 		if n := w.shedCounts[why].Load(); n > 0 || why != serverFull {
@@ -123,7 +123,7 @@ func (w *World) Overload() messages.Overload {
 		}
 	}
 	return messages.Overload{
-		Held: current.requests, HeldBytes: current.bytes, Refused: refused, StrayReplies: w.strayReplies.Load(),
+		Held: current.requests, HeldBytes: current.bytes, Refused: refused, StrayReplies: w.service.strayReplies.Load(),
 	}
 }
 

@@ -43,7 +43,7 @@ func TestPauseFor(t *testing.T) {
 func TestHeld_Bound(t *testing.T) {
 	t.Parallel()
 	w := newWorld(Config{MaxHeld: 1000})
-	m, slots := &w.memory, w.slots(1<<20, 1<<21)
+	m, slots := &w.service.memory, w.service.slots(1<<20, 1<<21)
 	var clients sync.WaitGroup
 	for range 8 {
 		clients.Go(func() {
@@ -78,14 +78,14 @@ func TestHeld_Bound(t *testing.T) {
 func TestMemoryBudget_Worlds(t *testing.T) {
 	t.Parallel()
 	a := newWorld(Config{MaxHeld: 1000})
-	b := openAnother(a.Service, "b")
-	require.True(t, a.memory.reserve(&a.usage, 500, true))
-	require.False(t, a.memory.reserve(&a.usage, 1, true))
-	require.True(t, b.memory.reserve(&b.usage, 200, true))
-	require.False(t, b.memory.reserve(&b.usage, 100, true), "300 would be more than 200 free")
-	c := openAnother(a.Service, "c")
-	require.False(t, c.memory.reserve(&c.usage, 301, true))
-	require.True(t, c.memory.reserve(&c.usage, 300, true), "the first of a world")
+	b := openAnother(a.service, "b")
+	require.True(t, a.service.memory.reserve(&a.usage, 500, true))
+	require.False(t, a.service.memory.reserve(&a.usage, 1, true))
+	require.True(t, b.service.memory.reserve(&b.usage, 200, true))
+	require.False(t, b.service.memory.reserve(&b.usage, 100, true), "300 would be more than 200 free")
+	c := openAnother(a.service, "c")
+	require.False(t, c.service.memory.reserve(&c.usage, 301, true))
+	require.True(t, c.service.memory.reserve(&c.usage, 300, true), "the first of a world")
 	require.Equal(t, int64(200), b.Overload().HeldBytes)
 }
 
@@ -94,10 +94,10 @@ func TestShed_ServerFull(t *testing.T) {
 	t.Parallel()
 	nc := natstest.Connect(t)
 	a := newWorld(Config{})
-	b := openAnother(a.Service, "b")
+	b := openAnother(a.service, "b")
 	replies, err := nc.SubscribeSync(nc.NewInbox())
 	require.NoError(t, err)
-	e := &endpoint{slotKey: aboutTown, queued: true, slots: a.slots(1, 1), lanes: []*lane{newLane()}}
+	e := &endpoint{slotKey: aboutTown, queued: true, slots: a.service.slots(1, 1), lanes: []*lane{newLane()}}
 	for _, w := range []*World{a, b, a} {
 		w.admit(e, &incoming{
 			world: w, listener: &Listener{Requests: nc}, inbox: replies.Subject, data: []byte("{}"),
@@ -121,11 +121,11 @@ func TestAdmit_Slots(t *testing.T) {
 	t.Parallel()
 	const many, few = 4096, 128
 	w := newWorld(Config{Total: 1, ReadWorkers: -1, MaxHeld: 1 << 40}) // nobody works on the requests
-	w.makeEndpoints()
-	t.Cleanup(w.stopWorkers)
-	w.counts = make([]endpointCount, len(w.endpoints)+1)
+	w.service.makeEndpoints()
+	t.Cleanup(w.service.stopWorkers)
+	w.counts = make([]endpointCount, len(w.service.endpoints)+1)
 	var verbs []wire.Verb
-	for _, e := range w.endpoints {
+	for _, e := range w.service.endpoints {
 		verbs = append(verbs, e.Verb)
 		if e.queued { // these share the slots of handoffs
 			continue
@@ -160,7 +160,7 @@ func BenchmarkShed(b *testing.B) {
 	require.NoError(b, json.Unmarshal(data, &vectors))
 	nc := natstest.Connect(b)
 	w := newWorld(Config{})
-	e := &endpoint{slots: w.slots(1, 2), slotKey: aboutTown}
+	e := &endpoint{slots: w.service.slots(1, 2), slotKey: aboutTown}
 	e.slots.acquire("main", peekID(aboutTown, vectors[0].Handoff))
 	in := &incoming{
 		world: w, listener: &Listener{Requests: nc}, inbox: nc.NewInbox(), data: vectors[0].Handoff,
@@ -286,7 +286,7 @@ func TestSubject_OwnTowns(t *testing.T) {
 	t.Parallel()
 	own := access.User{Name: "ada", Role: wire.Agent, Towns: []string{"Fort А"}}
 	w := newWorld(Config{Access: access.NewDirectory([]access.User{own})})
-	rights := w.Service.config.Access.WorldRights(access.Headers{
+	rights := w.service.config.Access.WorldRights(access.Headers{
 		Decoded: nats.Header{layout.UserHeader: {`{"user":"ada"}`}},
 	}, "")
 	subject := func(data string, queued bool) string {

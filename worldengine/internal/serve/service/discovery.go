@@ -20,13 +20,13 @@ import (
 // NATS micro protocol, in which each world is a service of its own. The micro library is not used: it
 // would answer on any reply subject, and drops messages whose headers cannot be decoded.
 func (w *World) identify() {
-	for _, e := range w.endpoints {
+	for _, e := range w.service.endpoints {
 		w.counts[e.number].stats = micro.EndpointStats{
 			Name:    strings.ReplaceAll(string(e.Verb), ".", "-"),
 			Subject: wire.Subject(w.config.World, e.Verb), QueueGroup: w.config.QueueGroup,
 		}
 	}
-	server := &w.Service.config
+	server := &w.service.config
 	w.started, w.identity = time.Now().UTC(), micro.ServiceIdentity{
 		Name: protocol.ServiceName, ID: server.ID, Version: server.Version,
 		Metadata: map[string]string{protocol.WorldMetadata: w.config.World},
@@ -53,7 +53,7 @@ func (e *endpointCount) count(took time.Duration) {
 // endpointStats returns the statistics of an endpoint about the world. The endpoints of the verbs about
 // worlds are the same in all of them.
 func (w *World) endpointStats(e *endpoint) micro.EndpointStats {
-	if worlds := w.worldsOfNATS(); worlds != nil && e.Verb.ManagesWorlds() {
+	if worlds := w.service.worldsOfNATS(); worlds != nil && e.Verb.ManagesWorlds() {
 		w = worlds
 	}
 	count := &w.counts[e.number]
@@ -141,7 +141,7 @@ func (w *World) info() any {
 		Description: "Authoritative world engine: takes execution-handoff.v1, " +
 			"answers execution-result.v1",
 	}
-	for _, e := range w.endpoints {
+	for _, e := range w.service.endpoints {
 		counted := w.endpointStats(e)
 		info.Endpoints = append(info.Endpoints, micro.EndpointInfo{
 			Name: counted.Name, Subject: counted.Subject, QueueGroup: counted.QueueGroup,
@@ -164,7 +164,7 @@ func (w *World) statistics() any {
 	if err != nil {
 		w.config.Logger.Error("the statistics cannot be written", "error", err)
 	}
-	for _, e := range w.endpoints {
+	for _, e := range w.service.endpoints {
 		counted := w.endpointStats(e)
 		counted.Data = data
 		stats.Endpoints = append(stats.Endpoints, &counted)
@@ -175,10 +175,10 @@ func (w *World) statistics() any {
 func (w *World) server() messages.Server {
 	stats := w.stats()
 	server := messages.Server{
-		ID: w.identity.ID, Name: w.Service.config.Name, Version: w.identity.Version, Started: w.started,
+		ID: w.identity.ID, Name: w.service.config.Name, Version: w.identity.Version, Started: w.started,
 		Writer: true, Indexed: stats.Indexed, Stats: stats,
 	}
-	for _, e := range w.endpoints {
+	for _, e := range w.service.endpoints {
 		counted := w.endpointStats(e)
 		server.Verbs = append(server.Verbs, messages.VerbCount{
 			Verb: e.Verb, Requests: int64(counted.NumRequests),

@@ -41,8 +41,8 @@ func onlyReads(t *testing.T, nc *nats.Conn, verbs map[string]handler) *World {
 	in := &Listener{Requests: nc, Replies: nc}
 	var subs []*nats.Subscription
 	for verb, do := range verbs {
-		e := w.directEndpoint(wire.TownGet, do)
-		w.endpoints = append(w.endpoints, e)
+		e := w.service.directEndpoint(wire.TownGet, do)
+		w.service.endpoints = append(w.service.endpoints, e)
 		sub, err := nc.Subscribe(verb, func(msg *nats.Msg) {
 			w.admit(e, &incoming{world: w, listener: in, inbox: msg.Reply, data: msg.Data})
 		})
@@ -54,10 +54,10 @@ func onlyReads(t *testing.T, nc *nats.Conn, verbs map[string]handler) *World {
 			require.NoError(t, sub.Unsubscribe())
 		}
 		require.NoError(t, nc.Flush())
-		for _, e := range w.endpoints {
+		for _, e := range w.service.endpoints {
 			e.lanes[0].close()
 		}
-		w.workers.Wait()
+		w.service.workers.Wait()
 	})
 	return w
 }
@@ -129,7 +129,7 @@ func TestService_Panics(t *testing.T) {
 			replies, err := nc.SubscribeSync(nc.NewInbox())
 			require.NoError(t, err)
 			only := newLane()
-			e := &endpoint{slotKey: aboutTown, slots: w.slots(2, 4), lanes: []*lane{only}}
+			e := &endpoint{slotKey: aboutTown, slots: w.service.slots(2, 4), lanes: []*lane{only}}
 			w.admit(e, &incoming{
 				world: w, listener: &Listener{Requests: nc, Replies: nc}, inbox: replies.Subject,
 			})
@@ -172,7 +172,7 @@ func TestEndpoint_Order(t *testing.T) {
 	w := newWorld(Config{PerTown: each, Total: 4 * towns * each, MaxHeld: 1 << 30})
 	var mu sync.Mutex
 	submitted := map[string][]int{}
-	e := w.submits(wire.TownPut, func(_ *World, in *incoming) (any, error) {
+	e := w.service.submits(wire.TownPut, func(_ *World, in *incoming) (any, error) {
 		var r struct{ Number int }
 		err := json.Unmarshal(in.data, &r)
 		mu.Lock()
@@ -186,7 +186,7 @@ func TestEndpoint_Order(t *testing.T) {
 	for _, lane := range e.lanes {
 		lane.close()
 	}
-	w.workers.Wait()
+	w.service.workers.Wait()
 	require.Len(t, submitted, towns)
 	for town, numbers := range submitted {
 		require.Len(t, numbers, each, town)

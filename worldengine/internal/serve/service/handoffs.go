@@ -78,7 +78,7 @@ func (w *World) revisionOf(header nats.Header) (handoff.Revision, error) {
 	asked, given := header[wire.ResultRevisionHeader]
 	switch {
 	case !given:
-		return w.Service.config.Revision, nil
+		return w.service.config.Revision, nil
 	case len(asked) == 1 && asked[0] == "0":
 		return handoff.Revision0, nil
 	case len(asked) == 1 && asked[0] == "1":

@@ -47,7 +47,7 @@ func (w *World) handle(listener *Listener, e *endpoint, msg *nats.Msg, crossed b
 		world: w, listener: listener, inbox: msg.Reply, endpoint: e, start: time.Now(),
 		data: msg.Data, header: msg.Header,
 	}
-	if !w.mayAnswer(msg.Reply) {
+	if !w.service.mayAnswer(msg.Reply) {
 		return
 	}
 	e, err := w.route(e, in, headersOf(msg), crossed)
@@ -63,7 +63,7 @@ func (w *World) handle(listener *Listener, e *endpoint, msg *nats.Msg, crossed b
 func (w *World) route(
 	e *endpoint, in *incoming, headers access.Headers, crossed bool,
 ) (*endpoint, error) {
-	certain, users := headers.Readable(), w.Service.config.Access
+	certain, users := headers.Readable(), w.service.config.Access
 	in.rights = users.WorldRights(headers, in.inbox)
 	if crossed {
 		in.rights, certain = users.ClientRights(headers)
@@ -81,7 +81,7 @@ func (w *World) route(
 	if err != nil {
 		return nil, err
 	}
-	if e, err = w.orDryRuns(e, in.header); err != nil {
+	if e, err = w.service.orDryRuns(e, in.header); err != nil {
 		return nil, err
 	}
 	if len(in.data) > e.limit {

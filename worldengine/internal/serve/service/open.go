@@ -50,9 +50,9 @@ type WorldConfig struct {
 // World is a world that a service serves. Open makes one, Close ends it. An open world costs
 // subscriptions, but no goroutine and no timer.
 type World struct {
-	*Service
-	config WorldConfig
-	engine *engine.Engine
+	service *Service
+	config  WorldConfig
+	engine  *engine.Engine
 
 	subscriptions []*nats.Subscription
 	usage         usage // guarded by Service.memory
@@ -97,7 +97,7 @@ func (s *Service) newWorld(config WorldConfig) *World {
 	config.QueueGroup = cmp.Or(config.QueueGroup, "q")
 	config.Logger = cmp.Or(config.Logger, s.config.Logger)
 	w := &World{
-		Service: s, config: config, engine: config.Engine,
+		service: s, config: config, engine: config.Engine,
 		counts: make([]endpointCount, len(s.endpoints)+1), // the last one counts dry runs
 	}
 	w.ctx, w.stop = context.WithCancel(context.Background())
@@ -147,19 +147,19 @@ func (s *Service) addressee(subject string) (w *World, crossed bool) {
 }
 
 func (w *World) subscribe() error {
-	for i := range w.listeners {
-		if err := w.subscribeAt(&w.listeners[i]); err != nil {
+	for i := range w.service.listeners {
+		if err := w.subscribeAt(&w.service.listeners[i]); err != nil {
 			return err
 		}
 	}
-	if err := w.announce(); err != nil {
+	if err := w.service.announce(); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(w.ctx, closeTimeout)
 	defer cancel()
-	for i := range w.listeners {
+	for i := range w.service.listeners {
 		// NATS must know the subscriptions before the caller reports that the world is served.
-		if err := natsconn.Flush(ctx, w.listeners[i].Requests); err != nil {
+		if err := natsconn.Flush(ctx, w.service.listeners[i].Requests); err != nil {
 			return fmt.Errorf("service: the endpoints cannot be announced: %w", err)
 		}
 	}
@@ -168,12 +168,12 @@ func (w *World) subscribe() error {
 
 // subscribeAt subscribes to the verbs of the world in the account of a listener.
 func (w *World) subscribeAt(listener *Listener) error {
-	for _, e := range w.endpoints {
+	for _, e := range w.service.endpoints {
 		if e.Verb.ManagesWorlds() != (w.config.Worlds != nil) {
 			continue
 		}
 		subject := wire.Subject(w.config.World, e.Verb)
-		for _, on := range w.subjects(subject) {
+		for _, on := range w.service.subjects(subject) {
 			sub, err := listener.Requests.ChanQueueSubscribe(on, w.config.QueueGroup, listener.arrivals[e.number])
 			if err != nil {
 				return fmt.Errorf("service: endpoint %s: %w", on, err)
@@ -205,8 +205,8 @@ func (w *World) Close(ctx context.Context) error {
 	w.unanswered.Wait()
 	w.stop()
 	w.polling.Wait()
-	w.remove(w)
-	return errors.Join(err, w.announce())
+	w.service.remove(w)
+	return errors.Join(err, w.service.announce())
 }
 
 // unsubscribe ends the subscriptions. It returns when all requests that had arrived are handled.
@@ -214,8 +214,8 @@ func (w *World) unsubscribe(ctx context.Context) (err error) {
 	for _, sub := range w.subscriptions {
 		_ = sub.Drain() // an error means that the connection is closed
 	}
-	for i := range w.listeners {
-		err = errors.Join(err, w.listeners[i].drainArrivals(ctx, w.Service))
+	for i := range w.service.listeners {
+		err = errors.Join(err, w.service.listeners[i].drainArrivals(ctx, w.service))
 	}
 	if err != nil {
 		for _, sub := range w.subscriptions { // so that no reconnect brings them back
@@ -230,7 +230,7 @@ func (w *World) unsubscribe(ctx context.Context) (err error) {
 // stats returns the statistics of the server, which discovery shows for every endpoint.
 func (w *World) stats() *messages.ServerStats {
 	stats := &messages.ServerStats{Stats: w.engine.Stats(), Overload: w.Overload()}
-	if disk := w.Service.config.Disk; disk != nil {
+	if disk := w.service.config.Disk; disk != nil {
 		now := disk()
 		stats.Disk = &now
 	}

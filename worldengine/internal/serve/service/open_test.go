@@ -139,7 +139,7 @@ func TestLane_Turns(t *testing.T) {
 	t.Parallel()
 	l := newLane()
 	a := newWorld(Config{})
-	b, c := openAnother(a.Service, "b"), openAnother(a.Service, "c")
+	b, c := openAnother(a.service, "b"), openAnother(a.service, "c")
 	for i := range 4 {
 		l.put(&incoming{world: a, inbox: fmt.Sprint("a", i)})
 	}

@@ -165,17 +165,17 @@ func (r *report) addEngineState(damage bool) (err error) {
 		r.Approvals, r.Unknown["approvals"] = messages.WaitingApprovals{}, failureOf(err).Text
 	}
 	if r.mayShow("alerts", wire.AlertList) {
-		r.alerts()
+		r.addAlerts()
 	}
 	if r.mayShow("servers", wire.AlertList) {
 		r.LogEnd = end
 		r.Problems = append(r.Problems, behind...)
-		r.serving()
+		r.addServers()
 	}
 	return nil
 }
 
-func (r *report) alerts() {
+func (r *report) addAlerts() {
 	open, urgent, err := r.served.engine.Alerts().Summary(r.served.ctx)
 	if err != nil {
 		r.Unknown["alerts"] = phrase.Sentence(err)
@@ -199,8 +199,8 @@ func hostOf(s *messages.Server) string {
 	return host
 }
 
-// serving adds the servers and their streams.
-func (r *report) serving() {
+// addServers adds the servers and their streams.
+func (r *report) addServers() {
 	streams := r.served.engine.Streams(r.served.ctx)
 	for _, state := range streams {
 		r.StreamBytes += state.Bytes
