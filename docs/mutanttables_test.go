@@ -132,7 +132,7 @@ var transitions = []struct {
 		"if err := error(nil); err != nil {"},
 		"`worldengine/internal/engine/game.TestDispatcher_EndedElsewhere`"},
 	{"adopt a command that was left", mutant{"worldengine/internal/engine/game/dispatcher.go",
-		"x.unclaimed, x.paused, x.due = true, nil, x.reads.next",
+		"x.unclaimed, x.paused, x.due = true, nil, time.Now().Add(d.config.Retry.Resend)",
 		"x.unclaimed, x.paused = true, nil"},
 		"`worldengine/internal/engine/game.TestDispatcher_AbandonedCommand`"},
 	{"note a cancellation", mutant{"worldengine/internal/engine/game/cancel.go",

@@ -42,9 +42,9 @@ func (e *Engine) followLog(ctx context.Context) {
 		pending := slices.DeleteFunc(e.index.Towns(index.Pending), e.dispatcher.Has)
 		due = e.adoptDue(ctx, pending, due)
 		if err != nil || len(pending) > 0 || time.Since(began) < settleDelay {
-			_ = backoff.Sleep(ctx, lookInterval)
+			_ = backoff.Sleep(ctx, retryInterval)
 		} else {
-			e.awaitNews(ctx, position, lookInterval)
+			e.awaitNews(ctx, position, retryInterval)
 		}
 	}
 }

@@ -208,7 +208,7 @@ func (c Config) withDefaults() (Config, error) {
 // alerts returns the configuration of the alerts of a world whose log has an identity.
 func (c *Config) alerts(identity string) alerts.Config {
 	config := alerts.Config{
-		Log: alerts.Log{World: c.World, Identity: identity}, Replicas: c.Storage.Replicas, TenantID: c.Runs.TenantID, ProjectID: c.Runs.ProjectID,
+		LogRef: alerts.LogRef{World: c.World, Identity: identity}, Replicas: c.Storage.Replicas, TenantID: c.Runs.TenantID, ProjectID: c.Runs.ProjectID,
 		EnvironmentID: c.Runs.EnvironmentID, Logger: c.Logger, Now: c.Now, Backlog: c.AlertBacklog,
 	}
 	if c.Notifier != nil {

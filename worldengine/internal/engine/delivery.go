@@ -126,7 +126,7 @@ func (e *Engine) judgeInTurn(
 	if d.cancelledRun != "" {
 		return nil, next, waiting.Cancelled(d.cancelledRun, false)
 	}
-	if first, ok := behind.(*delivery); ok {
+	if first, ok := behind.(*delivery); ok && first.why.Kind != waiting.Nothing {
 		next, err = e.postpone(ctx, d, first.why)
 		return nil, next, err
 	}

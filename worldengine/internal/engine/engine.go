@@ -90,8 +90,8 @@ const (
 	minIndexTimeout = 100 * time.Millisecond
 	// closeAlertsTimeout bounds the wait for the raised alerts to be stored when an engine closes.
 	closeAlertsTimeout = 2 * time.Second
-	// lookInterval is the pause between two looks at a condition that the engine waits for.
-	lookInterval = 250 * time.Millisecond
+	// retryInterval is the pause between two looks at a condition that the engine waits for.
+	retryInterval = 250 * time.Millisecond
 )
 
 // Engine is the authoritative engine of one world. Among the servers of a world only the writer has

@@ -90,7 +90,7 @@ func (e *Engine) postpone(
 	if err != nil && ctx.Err() == nil {
 		e.config.Logger.Warn("the run of a waiting handoff cannot be recorded yet; will try again",
 			"run", runID, d.run.Trace.LogAttr(), "error", err)
-		next = now.Add(lookInterval)
+		next = now.Add(retryInterval)
 	}
 	deadline := d.submittedAt.Add(e.config.waitLimits().Timeout(why.Kind))
 	switch {
@@ -101,8 +101,10 @@ func (e *Engine) postpone(
 		return next, nil
 	case why.Kind == waiting.EndOfPause:
 		return next, waiting.Paused(townID, why, runID, false)
+	case why.Kind == waiting.EndOfCommand:
+		return next, e.dispatcher.AbsentBefore(townID, why.RunBefore, runID)
 	}
-	return next, e.dispatcher.AbsentBefore(townID, why.RunBefore, runID)
+	panic("engine: a reason to wait without an error for its client")
 }
 
 // runStart returns how a delivery's run begins.

@@ -254,7 +254,7 @@ func TestReap_ClosedRun(t *testing.T) {
 				stepper: &stepper.Stepper{Log: log, Towns: records.NewTownCache(log), Now: time.Now,
 					NewID: uuid.NewString},
 				finalRecords: &runs.FinalRecords{Log: log, Runs: openRuns{}},
-				alerts: alerts.New(nil, alerts.Config{Log: alerts.Log{World: "main"},
+				alerts: alerts.New(nil, alerts.Config{LogRef: alerts.LogRef{World: "main"},
 					Logger: slog.New(slog.DiscardHandler), Now: time.Now,
 					Notify: func(a runevents.Alert) { alerted = append(alerted, a.RunID) }}),
 			}

@@ -35,8 +35,8 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// lookInterval is the pause between two looks at a condition that a command waits for.
-const lookInterval = 250 * time.Millisecond
+// retryInterval is the pause between two looks at a condition that a command waits for.
+const retryInterval = 250 * time.Millisecond
 
 // Config configures a Dispatcher. All members but RCON and Metrics are required.
 type Config struct {
@@ -162,7 +162,7 @@ func (d *Dispatcher) adoptLater(abandoned *Execution) {
 			"error", err)
 		return
 	}
-	x.unclaimed, x.paused, x.due = true, nil, x.reads.next
+	x.unclaimed, x.paused, x.due = true, nil, time.Now().Add(d.config.Retry.Resend)
 	d.start(x)
 }
 

@@ -102,11 +102,11 @@ func newExecution(d *Dispatcher, about alerts.About) *Execution {
 		About: about, dispatcher: d, token: nuid.Next(), replies: make(chan Reply, maxReplies), paused: new(bool),
 		reads: townReads{
 			next:   time.Now().Add(d.config.Retry.Resend),
-			failed: backoff.Backoff{Min: lookInterval, Max: maxCommitInterval, Jitter: draw},
+			failed: backoff.Backoff{Min: retryInterval, Max: maxCommitInterval, Jitter: draw},
 		},
-		commits: backoff.Backoff{Min: lookInterval, Max: maxCommitInterval, Jitter: draw},
+		commits: backoff.Backoff{Min: retryInterval, Max: maxCommitInterval, Jitter: draw},
 		console: consoleWait{
-			retries: backoff.Backoff{Min: lookInterval, Max: d.config.Retry.Resend, Jitter: draw},
+			retries: backoff.Backoff{Min: retryInterval, Max: d.config.Retry.Resend, Jitter: draw},
 		},
 	}
 }

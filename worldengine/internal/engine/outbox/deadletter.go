@@ -48,7 +48,7 @@ type deadLetter struct {
 // relays give the message up. The alert is raised each time, since an earlier relay may have died
 // before that; the stream of alerts keeps the alert once.
 func (r *Relay) storeDeadLetter(ctx context.Context, l *deadLetter) error {
-	msg, log := r.deadLetterMessage(l, true), alerts.Log{World: r.config.World, Identity: r.identity}
+	msg, log := r.deadLetterMessage(l, true), alerts.LogRef{World: r.config.World, Identity: r.identity}
 	err := alerts.Store(ctx, r.js, log, r.deadLetters, msg)
 	if commitlog.IsRefusal(err) {
 		err = alerts.Store(ctx, r.js, log, r.deadLetters, r.deadLetterMessage(l, false))

@@ -19,7 +19,7 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// Create implements service.Worlds. If this server would not serve the world, it asks one that would.
+// Create implements service.WorldManager. If this server would not serve the world, it asks one that would.
 func (ws *Worlds) Create(
 	ctx context.Context, request messages.WorldsCreate,
 ) (made messages.WorldCreated, err error) {
@@ -69,7 +69,7 @@ func (ws *Worlds) requireNew(ctx context.Context, world string) error {
 	case exists || known != nil && !known.wasRemoved():
 		return errExists(world)
 	case known != nil:
-		ws.drop(known)
+		ws.dropRemoved(known)
 	}
 	return nil
 }
@@ -92,7 +92,7 @@ func (ws *Worlds) create(
 	t := w.tenure()
 	if t == nil {
 		err = w.ready()
-		ws.drop(w)
+		ws.dropRemoved(w)
 		return made, fmt.Errorf("%w: the new %w", service.ErrWorldNotServed, err)
 	}
 	made = messages.WorldCreated{World: world, Settings: map[string]string{}}

@@ -19,13 +19,13 @@ import (
 
 // Times of looking for worlds.
 const (
-	// lookInterval is the pause between two looks for worlds if no advisory says that there is a new one:
+	// searchInterval is the pause between two looks for worlds if no advisory says that there is a new one:
 	// an advisory can be lost.
-	lookInterval = 30 * time.Second
-	// lookDelay is the pause between an advisory and the look: worlds may come in numbers.
-	lookDelay = 100 * time.Millisecond
-	// lookTimeout bounds a look.
-	lookTimeout = 10 * time.Second
+	searchInterval = 30 * time.Second
+	// searchDelay is the pause between an advisory and the look: worlds may come in numbers.
+	searchDelay = 100 * time.Millisecond
+	// searchTimeout bounds a look.
+	searchTimeout = 10 * time.Second
 )
 
 // watch makes a server of several worlds serve the worlds of the NATS that it may serve, also those that
@@ -52,8 +52,8 @@ func (ws *Worlds) watch(ctx context.Context) error {
 		return err
 	}
 	ws.search.Go(func() {
-		for ws.awaitLook(changed) {
-			ctx, cancel := context.WithTimeout(ws.ctx, lookTimeout)
+		for ws.awaitSearch(changed) {
+			ctx, cancel := context.WithTimeout(ws.ctx, searchTimeout)
 			err := ws.findWorlds(ctx)
 			cancel()
 			if err != nil && ws.ctx.Err() == nil {
@@ -64,14 +64,14 @@ func (ws *Worlds) watch(ctx context.Context) error {
 	return nil
 }
 
-// awaitLook waits until it is time to look for worlds. It returns false when the process is stopping.
-func (ws *Worlds) awaitLook(changed <-chan struct{}) bool {
+// awaitSearch waits until it is time to look for worlds. It returns false when the process is stopping.
+func (ws *Worlds) awaitSearch(changed <-chan struct{}) bool {
 	select {
 	case <-changed:
-	case <-time.After(lookInterval):
+	case <-time.After(searchInterval):
 	case <-ws.ctx.Done():
 	}
-	return backoff.Sleep(ws.ctx, lookDelay) == nil
+	return backoff.Sleep(ws.ctx, searchDelay) == nil
 }
 
 // findWorlds starts the worlds that the server does not have yet, and drops those that are gone. It
@@ -92,7 +92,7 @@ func (ws *Worlds) findWorlds(ctx context.Context) error {
 	}
 	for _, w := range ws.all() {
 		if !slices.Contains(stored, w.name) && !w.named && w.wasRemoved() {
-			ws.drop(w)
+			ws.dropRemoved(w)
 		}
 	}
 	if !slices.Equal(before, ws.Names()) {

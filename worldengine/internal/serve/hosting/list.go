@@ -24,7 +24,7 @@ const (
 	maxQuestions = 16
 )
 
-// List implements service.Worlds. It asks the writer of each world of the page.
+// List implements service.WorldManager. It asks the writer of each world of the page.
 func (ws *Worlds) List(
 	ctx context.Context, page messages.WorldsList, may func(string) bool, figures bool,
 ) (list messages.Worlds, err error) {

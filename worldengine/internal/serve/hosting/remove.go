@@ -35,7 +35,7 @@ func (ws *Worlds) answerVerbs() error {
 	_, err := ws.shared.Conn.Subscribe(layout.RemovedSubject("*"), func(msg *nats.Msg) {
 		w := ws.get(string(msg.Data))
 		if w != nil && w.tenure() == nil { // else it would make the world anew
-			go ws.drop(w)
+			go ws.dropRemoved(w)
 		}
 	})
 	if err == nil {
@@ -61,7 +61,7 @@ func (ws *Worlds) exists(ctx context.Context, world string) (bool, error) {
 	return false, nil
 }
 
-// Remove implements service.Worlds. The writer of the world removes it, or else this server, which
+// Remove implements service.WorldManager. The writer of the world removes it, or else this server, which
 // acquires the lease first.
 func (ws *Worlds) Remove(ctx context.Context, request messages.WorldsRemove) error {
 	ctx, cancel := context.WithTimeout(ctx, changeTimeout)
@@ -142,14 +142,14 @@ func (w *World) removeServed(ctx context.Context, force bool) error {
 			_, err := ws.host(w.name, worldsettings.Settings{}, false)
 			return errors.Join(errOvertaken, err)
 		}
-		return ws.delete(ctx, w.name, held)
+		return ws.deleteStreams(ctx, w.name, held)
 	})
 }
 
 // removeUnserved removes a world that no server serves.
 func (ws *Worlds) removeUnserved(ctx context.Context, world string) (err error) {
 	if w := ws.get(world); w != nil {
-		ws.drop(w)
+		ws.dropRemoved(w)
 	}
 	var held *lease.Lease
 	if ws.placer != nil {
@@ -161,7 +161,7 @@ func (ws *Worlds) removeUnserved(ctx context.Context, world string) (err error) 
 	// Another server may have removed the world in the meantime, and a new one may have its name.
 	exists, err := ws.exists(ctx, world)
 	if err == nil && exists {
-		err = ws.delete(ctx, world, held)
+		err = ws.deleteStreams(ctx, world, held)
 	}
 	if held != nil {
 		held.Release(ctx)
@@ -225,10 +225,10 @@ func (ws *Worlds) announceRemoval(ctx context.Context, world string) error {
 	}
 }
 
-// delete deletes the index of a world, its streams and its lease. The log MUST go last but for the lease:
+// deleteStreams deletes the index of a world, its streams and its lease. The log MUST go last but for the lease:
 // until then the world exists, and the removal can be repeated. An index that outlived its log would
 // miss the records of that log in a new world of the name.
-func (ws *Worlds) delete(ctx context.Context, world string, held *lease.Lease) error {
+func (ws *Worlds) deleteStreams(ctx context.Context, world string, held *lease.Lease) error {
 	err := ws.announceRemoval(ctx, world)
 	if err == nil && ws.shared.Embedded != nil {
 		err = os.RemoveAll(ws.shared.Embedded.IndexDir(world))

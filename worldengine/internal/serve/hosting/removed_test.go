@@ -50,7 +50,7 @@ func TestWorlds_RemovedSinceListed(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, ws.add(isMade))
 	require.ErrorIs(t, ws.requireNew(t.Context(), "made"), service.ErrWorldExists, "another request makes it")
-	ws.drop(isMade)
+	ws.dropRemoved(isMade)
 }
 
 // A server that is stopping makes no world of another server's request, and does not say that there is one.

@@ -35,10 +35,12 @@ func (w *World) alternate() {
 		}
 		select {
 		case <-t.lease.Lost():
-			w.leave(t, true)
-		case d := <-w.decisions: // placement.HandOver
-			w.logger.Info("the world is handed over", "server", d.To)
-			w.leave(t, false)
+			w.stepDown(t, true)
+		case d := <-w.decisions:
+			if d.Action == placement.HandOver {
+				w.logger.Info("the world is handed over", "server", d.To)
+				w.stepDown(t, false)
+			}
 		case <-w.ctx.Done():
 		}
 	}

@@ -45,7 +45,7 @@ func (w *World) becomeWriter(ctx context.Context, held *lease.Lease) error {
 	if err != nil {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), withdrawTimeout)
 		defer cancel()
-		_ = w.end(ctx, t) // no request was received, so none is unanswered
+		_ = w.endTenure(ctx, t) // no request was received, so none is unanswered
 		return err
 	}
 	w.set(t, nil)
@@ -112,8 +112,8 @@ func (w *World) refuseRemoved(ctx context.Context) error {
 	return nil // the engine says what is wrong otherwise
 }
 
-// leave ends a tenure whose lease is lost, or is to go to another server that is ready to serve the world.
-func (w *World) leave(t *tenure, lost bool) {
+// stepDown ends a tenure whose lease is lost, or is to go to another server that is ready to serve the world.
+func (w *World) stepDown(t *tenure, lost bool) {
 	timeout := handOverTimeout
 	w.set(nil, errStandby)
 	if lost {
@@ -123,23 +123,23 @@ func (w *World) leave(t *tenure, lost bool) {
 	}
 	ctx, cancel := context.WithTimeout(w.ctx, timeout)
 	defer cancel()
-	if err := w.end(ctx, t); err != nil && (!lost || ctx.Err() == nil) {
+	if err := w.endTenure(ctx, t); err != nil && (!lost || ctx.Err() == nil) {
 		w.logger.Warn("requests in hand were left to the next writer", "error", err)
 	}
 }
 
-// end ends a tenure, even one that was started only in part. The order is the safety of it: first no request is
+// endTenure ends a tenure, even one that was started only in part. The order is the safety of it: first no request is
 // received any more, then those received before are answered, then the answers are flushed to NATS, and only
 // then is the lease released, so that the next writer answers nothing that this one may still answer. ctx
 // bounds the wait.
-func (w *World) end(ctx context.Context, t *tenure) error {
-	err := w.finish(ctx, t)
-	w.release(ctx, t.lease)
+func (w *World) endTenure(ctx context.Context, t *tenure) error {
+	err := w.drainTenure(ctx, t)
+	w.releaseLease(ctx, t.lease)
 	return err
 }
 
-// finish is end without the release of the lease.
-func (w *World) finish(ctx context.Context, t *tenure) (err error) {
+// drainTenure is endTenure without the release of the lease.
+func (w *World) drainTenure(ctx context.Context, t *tenure) (err error) {
 	if t.removal != nil {
 		_ = t.removal.Unsubscribe() // fails only when the connection is gone
 	}
@@ -160,8 +160,8 @@ func (w *World) finish(ctx context.Context, t *tenure) (err error) {
 	return err
 }
 
-// release releases a lease; nil is none.
-func (w *World) release(ctx context.Context, held *lease.Lease) {
+// releaseLease releases a lease; nil is none.
+func (w *World) releaseLease(ctx context.Context, held *lease.Lease) {
 	if held != nil {
 		held.Release(ctx)
 		w.worlds.placer.Released(w.name, false)

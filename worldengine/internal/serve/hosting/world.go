@@ -268,7 +268,7 @@ func (w *World) forgetSettings() {
 // that belongs to the world. ctx bounds the wait for unanswered requests.
 func (w *World) close(ctx context.Context) error {
 	held, err := w.retire(ctx)
-	w.release(ctx, held)
+	w.releaseLease(ctx, held)
 	return err
 }
 
@@ -279,7 +279,7 @@ func (w *World) retire(ctx context.Context) (held *lease.Lease, err error) {
 	t := w.tenure()
 	w.set(nil, errDraining)
 	if t != nil {
-		held, err = t.lease, w.finish(ctx, t)
+		held, err = t.lease, w.drainTenure(ctx, t)
 	}
 	if x := w.index.Load(); x != nil {
 		err = errors.Join(err, x.Close())

@@ -21,7 +21,7 @@ import (
 	"worldengine/worldengine/internal/store/worldsettings"
 )
 
-// Worlds are the worlds of a process. It implements service.Worlds: the verbs about worlds. It is safe for
+// Worlds are the worlds of a process. It implements service.WorldManager: the verbs about worlds. It is safe for
 // concurrent use.
 type Worlds struct {
 	config *Config
@@ -236,8 +236,8 @@ func (ws *Worlds) forget(w *World) bool {
 	return known
 }
 
-// drop ends a world that is not there any more.
-func (ws *Worlds) drop(w *World) {
+// dropRemoved ends a world that is not there any more.
+func (ws *Worlds) dropRemoved(w *World) {
 	if !ws.forget(w) {
 		return
 	}

@@ -31,7 +31,7 @@ type WorldConfig struct {
 	Engine *engine.Engine
 	// Worlds answers the verbs about worlds. With it there is no world: no Engine, no other verb, and
 	// the name is wire.WorldsToken.
-	Worlds Worlds
+	Worlds WorldManager
 	// QueueGroup is the queue group of every verb; "q", as NATS micro services have it.
 	QueueGroup string
 	// IsWriter reports whether this server answers requests about the world. If it does not, a request
@@ -42,7 +42,7 @@ type WorldConfig struct {
 	// Clients returns the connected clients that may use the world; nil if NATS is another process.
 	Clients func() ([]messages.Client, error)
 	// Metrics counts each answer; may be nil.
-	Metrics *metrics.World
+	Metrics *metrics.WorldCounts
 	// Logger gets the messages about the world; the service's.
 	Logger *slog.Logger
 }

@@ -22,8 +22,8 @@ var (
 	ErrWorldNotServed = errors.New("service: the world is not served")
 )
 
-// Worlds are the worlds of a NATS. Its methods are safe for concurrent use.
-type Worlds interface {
+// WorldManager are the worlds of a NATS. Its methods are safe for concurrent use.
+type WorldManager interface {
 	// List returns a page of the worlds for which may returns true. Their figures are left out unless
 	// figures is set.
 	List(ctx context.Context, page messages.WorldsList, may func(world string) bool, figures bool,
@@ -35,7 +35,7 @@ type Worlds interface {
 }
 
 // OpenWorlds begins to answer the verbs about worlds. Servers of one NATS share the requests.
-func (s *Service) OpenWorlds(worlds Worlds) (*World, error) {
+func (s *Service) OpenWorlds(worlds WorldManager) (*World, error) {
 	return s.Open(WorldConfig{World: wire.WorldsToken, Worlds: worlds, QueueGroup: wire.WorldsToken})
 }
 

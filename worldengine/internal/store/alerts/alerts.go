@@ -84,8 +84,8 @@ func AlertConfig(world string, replicas int) jetstream.StreamConfig {
 	return config
 }
 
-// Log is the log of the world that an OperatorStream belongs to.
-type Log struct{ World, Identity string }
+// LogRef is the log of the world that an OperatorStream belongs to.
+type LogRef struct{ World, Identity string }
 
 // Store tries once to store a message in an OperatorStream of the world with a log. If the stream is missing,
 // Store creates it for the next try, as long as the log exists: a removed world must leave no stream. The
@@ -93,7 +93,7 @@ type Log struct{ World, Identity string }
 // suspended meanwhile is about the removed world. If the log does not say whose it is, the message is stored:
 // rather one alert about a removed world than none about this one.
 func Store(
-	ctx context.Context, js jetstream.JetStream, log Log, stream jetstream.StreamConfig, msg *nats.Msg,
+	ctx context.Context, js jetstream.JetStream, log LogRef, stream jetstream.StreamConfig, msg *nats.Msg,
 ) error {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
@@ -115,7 +115,7 @@ func Store(
 
 // Config configures Alerts. Every member but Identity, Notify, Backlog and the three ids must be set.
 type Config struct {
-	Log
+	LogRef
 	Replicas int // of the stream of alerts
 	// TenantID, ProjectID and EnvironmentID are for alerts that are not about a run event.
 	TenantID, ProjectID, EnvironmentID string
@@ -190,7 +190,7 @@ func (a *Alerts) RaiseStored(ctx context.Context, alert runevents.Alert) error {
 	a.complete(&alert)
 	msg, err := a.message(&alert)
 	if err == nil {
-		err = Store(ctx, a.js, a.config.Log, a.stream, msg)
+		err = Store(ctx, a.js, a.config.LogRef, a.stream, msg)
 	}
 	if err != nil {
 		return fmt.Errorf("%w: %s cannot be stored: %w", ErrUnavailable, alert.ID(), err)
@@ -349,7 +349,7 @@ func (a *Alerts) publish(ctx context.Context, alert *runevents.Alert) {
 	msg, err := a.message(alert)
 	if err == nil {
 		err = a.retry(ctx, "an alert cannot be published; will try again", func() error {
-			return Store(ctx, a.js, a.config.Log, a.stream, msg)
+			return Store(ctx, a.js, a.config.LogRef, a.stream, msg)
 		})
 	}
 	switch {

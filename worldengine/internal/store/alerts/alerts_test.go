@@ -60,7 +60,7 @@ func (w *alertWorld) removeWorld() {
 func (w *alertWorld) open(change ...func(*alerts.Config)) *alerts.Alerts {
 	w.t.Helper()
 	config := alerts.Config{
-		Log: alerts.Log{World: "main"}, Replicas: 1, Logger: slog.New(slog.DiscardHandler), Now: time.Now,
+		LogRef: alerts.LogRef{World: "main"}, Replicas: 1, Logger: slog.New(slog.DiscardHandler), Now: time.Now,
 	}
 	for _, c := range change {
 		c(&config)

@@ -337,7 +337,7 @@ func (c *worldChecker) alertRepaired(ctx context.Context, d *DamagedTown, seq ui
 			"the messages between them %s", d.Town, d.Restores, d.Day, seq, between))
 	alert.TownID, alert.Since = d.Town, runevents.Timestamp(c.now())
 	raised := alerts.New(c.js, alerts.Config{
-		Log:      alerts.Log{World: c.world, Identity: commitlog.Identity(c.log.Stream.CachedInfo().Config)},
+		LogRef:   alerts.LogRef{World: c.world, Identity: commitlog.Identity(c.log.Stream.CachedInfo().Config)},
 		Replicas: c.log.Stream.CachedInfo().Config.Replicas, Logger: c.options.Logger, Now: c.now,
 	})
 	err := raised.RaiseStored(ctx, alert)
