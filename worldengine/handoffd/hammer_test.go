@@ -416,7 +416,8 @@ func (d *driven) step(ctx context.Context, patience time.Duration) error {
 	case err != nil:
 		return fmt.Errorf("%w: %s", err, reply.Data)
 	case got != c.want && (first || got != c.again):
-		return fmt.Errorf("%s at day %d got %s", c.kind, d.state.Epoch(), reply.Data)
+		return fmt.Errorf("%s at day %d, sent at %s, for the first time %t, got after %s: %s", c.kind,
+			d.state.Epoch(), sent.Format(time.StampMilli), first, time.Since(sent), reply.Data)
 	case c.resultID != "" && resultID != c.resultID:
 		return fmt.Errorf("a replay of %s named %s", c.resultID, resultID)
 	case c.want == "executed" && got == c.want && hash != c.after.Hash:
