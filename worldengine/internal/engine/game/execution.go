@@ -198,8 +198,13 @@ func (x *Execution) advance(ctx context.Context) (more bool) {
 		return false
 	case x.Pending.Attempt != number: // another writer has begun it
 		return true
-	case x.mustWait(now, current, err):
+	}
+	if why, waits := x.reasonToWait(current, err); waits {
+		x.postpone(now, why, err)
 		return false
+	}
+	x.endWait(now)
+	switch {
 	case x.unclaimed:
 		return x.claim(ctx, current)
 	case x.attempt.command == nil:
@@ -211,20 +216,21 @@ func (x *Execution) advance(ctx context.Context) (more bool) {
 	return x.askPlugin(ctx)
 }
 
-// mustWait postpones the next request while the town is paused, or cannot be read. A plugin that may be
-// working on the command is asked even then.
-func (x *Execution) mustWait(now time.Time, current machine.Town, readErr error) bool {
+// reasonToWait returns why no request is sent now, if that is so: the town is paused, or cannot be read. A plugin
+// that may be working on the command is asked even then.
+func (x *Execution) reasonToWait(current machine.Town, readErr error) (why waiting.Reason, waits bool) {
 	by, plugin := x.dispatcher.config.WorldPause.Effective(current), x.attempt.plugin
 	inHand := plugin != nil && plugin.IsInHand()
-	switch {
-	case readErr != nil && !(inHand && current.Seq == 0), by != nil && !inHand:
-		x.postpone(now, waiting.Reason{Kind: waiting.EndOfPause, Pause: by, World: current.Paused == nil}, readErr)
-		return true
-	case !x.waitingSince.IsZero() && plugin != nil:
+	waits = readErr != nil && !(inHand && current.Seq == 0) || by != nil && !inHand
+	return waiting.Reason{Kind: waiting.EndOfPause, Pause: by, World: current.Paused == nil}, waits
+}
+
+// endWait goes on after a wait, which does not count as time of the attempt.
+func (x *Execution) endWait(now time.Time) {
+	if plugin := x.attempt.plugin; plugin != nil && !x.waitingSince.IsZero() {
 		plugin.Prolong(now.Sub(x.waitingSince))
 	}
 	x.waitingSince = time.Time{}
-	return false
 }
 
 // awaitAttempt waits until the pending attempt begins. NotBefore may be by another clock, so it does not make
