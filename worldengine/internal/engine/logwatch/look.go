@@ -78,7 +78,7 @@ func (w *Watcher) ask(ctx context.Context) error {
 	w.silentSince.Store(nil)
 	if leader := w.Log.LeaderID(); w.leader == nil || leader != "" && leader != *w.leader {
 		w.leader = &leader
-		w.unverified.set()
+		w.unverified.Wake()
 	}
 	w.checkLimits()
 	return nil
@@ -123,7 +123,7 @@ func (w *Watcher) judgeSuspect(err error) {
 	case err == nil:
 		w.suspect, w.urgent = false, electionQuestions
 		w.lost.Store(nil)
-		w.unverified.set()
+		w.unverified.Wake()
 	case !errors.Is(err, commitlog.ErrLogLost):
 		w.Logger.Warn("the log cannot be read after a reconnect; will try again", "error", err)
 	}

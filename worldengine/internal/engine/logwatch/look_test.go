@@ -113,7 +113,7 @@ func TestWatcher_Election(t *testing.T) {
 		<-w.unverified
 		time.Sleep(10*idleInterval + time.Second)
 		require.EqualValues(t, 11, log.requests.Load())
-		w.election.set()
+		w.election.Wake()
 		synctest.Wait()
 		require.EqualValues(t, 12, log.requests.Load())
 		require.Empty(t, w.unverified, "the old leader has answered")

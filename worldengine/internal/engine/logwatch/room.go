@@ -17,7 +17,7 @@ import (
 // NoteStorageFull makes the Watcher look at the storage, unless it knows that nothing can be stored.
 func (w *Watcher) NoteStorageFull() {
 	if w.fullSince.Load() == nil {
-		w.noRoom.set()
+		w.noRoom.Wake()
 	}
 }
 
@@ -47,7 +47,7 @@ type fullHistory struct {
 // NoteHistoryFull makes the Watcher look at a town whose history had no room for a record, unless it is known.
 func (w *Watcher) NoteHistoryFull(townID string, needs records.RequiredHistory) {
 	if _, known := w.histories.LoadOrStore(townID, &fullHistory{needs: needs}); !known {
-		w.noRoom.set()
+		w.noRoom.Wake()
 	}
 }
 

@@ -96,7 +96,7 @@ func TestWatcher_SuspectAnswer(t *testing.T) {
 		require.Equal(t, 1, reread)
 		log.other.Store(true)
 		dials.Add(1)
-		w.election.set()
+		w.election.Wake()
 		synctest.Wait()
 		require.Equal(t, 1, reread)
 		require.ErrorIs(t, w.Lost(), commitlog.ErrLogLost)

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"worldengine/worldengine/internal/kit/layout"
+	"worldengine/worldengine/internal/kit/wakeup"
 	"worldengine/worldengine/internal/store/alerts"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/index"
@@ -40,10 +41,10 @@ type Watcher struct {
 	Config
 
 	// Inputs of watch.
-	election wakeup // the log may have another leader
-	noRoom   wakeup // the storage, or the history of a town, has become full
+	election wakeup.Channel // the log may have another leader
+	noRoom   wakeup.Channel // the storage, or the history of a town, has become full
 	// unverified is the input of verifyOnDoubt: the log has another leader, or NATS was away.
-	unverified wakeup
+	unverified wakeup.Channel
 
 	lost        atomic.Pointer[error]
 	silentSince atomic.Pointer[time.Time] // when the first of the unanswered questions was asked; nil if the log answers
@@ -65,20 +66,10 @@ type Watcher struct {
 	running   sync.WaitGroup
 }
 
-// wakeup wakes a goroutine, which then looks at everything that may have changed.
-type wakeup chan struct{}
-
-func (w wakeup) set() {
-	select {
-	case w <- struct{}{}:
-	default: // it is about to look
-	}
-}
-
 // New returns a Watcher, which reports damage from then on, and watches after Start.
 func New(config Config) *Watcher {
 	return &Watcher{
-		Config: config, election: make(wakeup, 1), noRoom: make(wakeup, 1), unverified: make(wakeup, 1),
+		Config: config, election: wakeup.New(), noRoom: wakeup.New(), unverified: wakeup.New(),
 	}
 }
 
@@ -86,7 +77,7 @@ func New(config Config) *Watcher {
 // reconnects of Conn are noticed: so no election is missed for longer than idleInterval.
 func (w *Watcher) Start(context.Context) (err error) {
 	if w.Log.Stream.CachedInfo().Config.Replicas > 1 {
-		w.elections, err = w.Conn.Subscribe(commitlog.ElectionSubject(w.Log.World), func(*nats.Msg) { w.election.set() })
+		w.elections, err = w.Conn.Subscribe(commitlog.ElectionSubject(w.Log.World), func(*nats.Msg) { w.election.Wake() })
 		if err != nil {
 			return err
 		}

@@ -12,6 +12,7 @@ import (
 
 	"worldengine/worldengine/internal/kit/backoff"
 	"worldengine/worldengine/internal/kit/layout"
+	"worldengine/worldengine/internal/kit/wakeup"
 	"worldengine/worldengine/internal/serve/service"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/worldsettings"
@@ -32,16 +33,13 @@ const (
 // are made later, or made anew after their removal. NATS says in advisories which streams are made and
 // deleted.
 func (ws *Worlds) watch(ctx context.Context) error {
-	changed := make(chan struct{}, 1)
+	changed := wakeup.New()
 	for _, change := range []string{
 		natsserver.JSAdvisoryStreamCreatedPre, natsserver.JSAdvisoryStreamDeletedPre,
 	} {
 		_, err := ws.shared.Conn.Subscribe(change+".*", func(msg *nats.Msg) {
 			if _, ok := layout.LogWorld(msg.Subject[len(change)+1:]); ok {
-				select {
-				case changed <- struct{}{}:
-				default:
-				}
+				changed.Wake()
 			}
 		})
 		if err != nil {

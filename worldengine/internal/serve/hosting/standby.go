@@ -208,10 +208,7 @@ func (w *World) Act(d placement.Decision) bool {
 // NoteEnd notes how far the writer has indexed the log.
 func (w *World) NoteEnd(end uint64) {
 	if x := w.index.Load(); x == nil || x.Position() < end {
-		select {
-		case w.behind <- struct{}{}:
-		default:
-		}
+		w.behind.Wake()
 	} else {
 		w.synced.Store(time.Now().UnixMilli())
 	}

@@ -14,6 +14,7 @@ import (
 	"worldengine/worldengine/internal/engine/rcon"
 	"worldengine/worldengine/internal/kit/backoff"
 	"worldengine/worldengine/internal/kit/ratelimit"
+	"worldengine/worldengine/internal/kit/wakeup"
 	"worldengine/worldengine/internal/serve/service"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/lease"
@@ -49,7 +50,7 @@ type World struct {
 
 	decisions chan placement.Decision       // of the placer for the goroutine
 	index     atomic.Pointer[samples.Index] // follows the log; nil before there is one
-	behind    chan struct{}                 // the writer has announced more than index has
+	behind    wakeup.Channel                // the writer has announced more than index has
 	synced    atomic.Int64                  // when index had read the log last, in Unix milliseconds
 
 	ctx   context.Context // of the goroutine
@@ -66,7 +67,7 @@ type state struct {
 // newWorld makes the parts of a world that do not require NATS. If it fails, it leaves none.
 func newWorld(ws *Worlds, name string) (w *World, err error) {
 	w = &World{worlds: ws, name: name, logger: ws.shared.Service.Logger, decided: make(chan struct{}),
-		decisions: make(chan placement.Decision), behind: make(chan struct{}, 1)}
+		decisions: make(chan placement.Decision), behind: wakeup.New()}
 	w.ctx, w.stop = context.WithCancel(context.Background())
 	w.state.Store(&state{unserved: errStarting})
 	if ws.config.Several() {
@@ -83,7 +84,7 @@ func newWorld(ws *Worlds, name string) (w *World, err error) {
 // set changes the state.
 func (w *World) set(t *tenure, unserved error) {
 	if before := w.state.Swap(&state{t, unserved}); before.tenure != t {
-		w.worlds.noteChange()
+		w.worlds.changed.Wake()
 	}
 }
 
@@ -148,7 +149,7 @@ func (w *World) startUntilServed() {
 		if !tried {
 			close(w.decided)
 		}
-		w.worlds.noteChange()
+		w.worlds.changed.Wake()
 		if err == nil {
 			w.alternate()
 			return

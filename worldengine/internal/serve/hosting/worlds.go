@@ -16,6 +16,7 @@ import (
 
 	"worldengine/worldengine/internal/core/placement"
 	"worldengine/worldengine/internal/engine"
+	"worldengine/worldengine/internal/kit/wakeup"
 	"worldengine/worldengine/internal/serve/sharing"
 	"worldengine/worldengine/internal/store/lease"
 	"worldengine/worldengine/internal/store/worldsettings"
@@ -35,7 +36,7 @@ type Worlds struct {
 	removing  sync.Map             // the worlds that are being removed
 	creations []*nats.Subscription // to requests of other servers to make worlds
 	starts    chan struct{}        // has an element for each world that is being started
-	changed   chan struct{}        // see Changed
+	changed   wakeup.Channel       // see Changed
 
 	ctx    context.Context // is done when the process is stopping
 	stop   context.CancelFunc
@@ -45,7 +46,7 @@ type Worlds struct {
 // New returns no worlds yet. The members of shared are set later, before Start.
 func New(config *Config, shared *Shared) *Worlds {
 	ws := &Worlds{config: config, shared: shared, worlds: map[string]*World{},
-		starts: make(chan struct{}, maxStarts), changed: make(chan struct{}, 1)}
+		starts: make(chan struct{}, maxStarts), changed: wakeup.New()}
 	ws.ctx, ws.stop = context.WithCancel(context.Background())
 	return ws
 }
@@ -247,7 +248,7 @@ func (ws *Worlds) dropRemoved(w *World) {
 		w.logger.Warn("a world that was removed did not end cleanly", "error", err)
 	}
 	ws.shared.Metrics.Remove(w.name)
-	ws.noteChange()
+	ws.changed.Wake()
 }
 
 // get returns a world; nil if the server does not have it.
@@ -308,10 +309,3 @@ func (ws *Worlds) tenureOf(world string) *tenure {
 // Changed returns a channel that gets an element after each change of the worlds that are served, since
 // Start. Changes that are not read yet share one element.
 func (ws *Worlds) Changed() <-chan struct{} { return ws.changed }
-
-func (ws *Worlds) noteChange() {
-	select {
-	case ws.changed <- struct{}{}:
-	default:
-	}
-}

@@ -17,6 +17,7 @@ import (
 	"worldengine/worldengine/internal/kit/backoff"
 	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/kit/phrase"
+	"worldengine/worldengine/internal/kit/wakeup"
 	"worldengine/worldengine/internal/store/alerts"
 	"worldengine/worldengine/internal/store/lease"
 )
@@ -80,7 +81,7 @@ type Placer struct {
 	standbys  map[string]map[string]standby // earlier servers, by world and ID
 	why       map[string]string             // the reasons of the last decisions, by world
 
-	changes chan struct{}
+	changes wakeup.Channel
 	stop    context.CancelFunc
 	ended   sync.WaitGroup
 }
@@ -116,7 +117,7 @@ func Start(config Config) (*Placer, error) {
 
 func newPlacer(config Config) *Placer {
 	p := &Placer{
-		config: config, started: time.Now(), listened: make(chan struct{}), changes: make(chan struct{}, 1),
+		config: config, started: time.Now(), listened: make(chan struct{}), changes: wakeup.New(),
 		worlds: map[string]World{}, failed: map[string]*failure{}, standbys: map[string]map[string]standby{},
 		why: map[string]string{}, due: true, self: config.Self,
 	}
@@ -141,12 +142,7 @@ func (p *Placer) Listened() <-chan struct{} { return p.listened }
 func (p *Placer) now() time.Duration { return time.Since(p.started) }
 
 // Rouse makes the goroutine decide anew.
-func (p *Placer) Rouse() {
-	select {
-	case p.changes <- struct{}{}:
-	default:
-	}
-}
+func (p *Placer) Rouse() { p.changes.Wake() }
 
 // offer writes down which worlds the server would serve, and cannot serve now.
 func (p *Placer) offer() {

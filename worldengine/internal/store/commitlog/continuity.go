@@ -6,6 +6,8 @@ import (
 	"math"
 	"sync"
 
+	"worldengine/worldengine/internal/kit/wakeup"
+
 	"github.com/nats-io/nats.go/jetstream"
 )
 
@@ -22,10 +24,10 @@ type Continuity struct {
 
 	mu         sync.Mutex
 	state      continuityState
-	connection uint64        // the latest one over which the log was verified
-	end        uint64        // the last sequence that this process has committed to the verified log
-	lost       error         // names the missing messages; nil unless the state is lost
-	suspicions chan struct{} // see Suspicions
+	connection uint64         // the latest one over which the log was verified
+	end        uint64         // the last sequence that this process has committed to the verified log
+	lost       error          // names the missing messages; nil unless the state is lost
+	suspicions wakeup.Channel // see Suspicions
 }
 
 // continuityState decides which uses of the log a process is allowed.
@@ -85,19 +87,16 @@ func (c *Continuity) Suspicions() <-chan struct{} {
 }
 
 // channel returns the channel of Suspicions. The caller has the lock.
-func (c *Continuity) channel() chan struct{} {
+func (c *Continuity) channel() wakeup.Channel {
 	if c.suspicions == nil {
-		c.suspicions = make(chan struct{}, 1)
+		c.suspicions = wakeup.New()
 	}
 	return c.suspicions
 }
 
 // notify wakes the receiver of Suspicions. The caller has the lock.
 func (c *Continuity) notify() {
-	select {
-	case c.channel() <- struct{}{}:
-	default:
-	}
+	c.channel().Wake()
 }
 
 // addCommit remembers the sequence of a commit, unless the message may be another log's.

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"worldengine/worldengine/internal/kit/wakeup"
+
 	"github.com/nats-io/nats.go"
 )
 
@@ -69,11 +71,11 @@ type Index struct {
 
 	mu         sync.RWMutex
 	state      *state
-	notified   uint64        // the sequence up to which OnEnded was called
-	outOfOrder []entry       // entries that were Put after a gap, ascending
-	advanced   chan struct{} // closed when position moves; nil if nobody waits
-	gapFound   chan struct{} // gets an element when outOfOrder has entries
-	buildEnd   uint64        // end of the log when building began; 0 when the index is built
+	notified   uint64         // the sequence up to which OnEnded was called
+	outOfOrder []entry        // entries that were Put after a gap, ascending
+	advanced   chan struct{}  // closed when position moves; nil if nobody waits
+	gapFound   wakeup.Channel // outOfOrder has entries
+	buildEnd   uint64         // end of the log when building began; 0 when the index is built
 }
 
 // gapTimeout is how long Wait waits for Put to close a gap, before it reads the log.
@@ -110,10 +112,7 @@ func (ix *Index) advance(upTo uint64) {
 	ix.state.position = max(ix.state.position, upTo)
 	ix.notifyEnded()
 	if len(ix.outOfOrder) > 0 {
-		select {
-		case ix.gapFound <- struct{}{}:
-		default: // follow is about to look
-		}
+		ix.gapFound.Wake()
 	}
 	if ix.state.position > before && ix.advanced != nil {
 		close(ix.advanced)

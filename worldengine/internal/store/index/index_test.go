@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/worldengine/internal/kit/layout"
+	"worldengine/worldengine/internal/kit/wakeup"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/commitlog/logtest"
 	"worldengine/worldengine/internal/testkit/natstest"
@@ -149,7 +150,7 @@ func TestLogSource_ReadsALog(t *testing.T) {
 func TestIndex_AwaitNews(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		ix := &Index{state: newState(0), gapFound: make(chan struct{}, 1)}
+		ix := &Index{state: newState(0), gapFound: wakeup.New()}
 		const interval = time.Hour
 		await := func(seq uint64) time.Duration {
 			began := time.Now()

@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"worldengine/worldengine/internal/kit/backoff"
+	"worldengine/worldengine/internal/kit/wakeup"
 )
 
 // Open opens the index of a log. A goroutine then reads the rest of the log; Progress reports how
@@ -23,7 +24,7 @@ import (
 func Open(ctx context.Context, config Config) (*Index, error) {
 	config.Logger = cmp.Or(config.Logger, slog.Default())
 	ix := &Index{config: config, readLock: make(chan struct{}, 1), state: newState(0),
-		gapFound: make(chan struct{}, 1)}
+		gapFound: wakeup.New()}
 	if config.Dir != "" {
 		ix.file = newFile(config.Dir, config.World)
 		if err := ix.load(ctx); err != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"worldengine/worldengine/internal/kit/layout"
+	"worldengine/worldengine/internal/kit/wakeup"
 )
 
 // renewWindow is how much earlier a lease is renewed than it must be, to be renewed with others.
@@ -21,7 +22,7 @@ const renewWindow = 100 * time.Millisecond
 // is safe for concurrent use.
 type Keeper struct {
 	js      jetstream.JetStream
-	changed chan struct{} // gets an element when leases changes
+	changed wakeup.Channel // leases has changed
 
 	mu      sync.Mutex
 	leases  map[*Lease]struct{}
@@ -30,7 +31,7 @@ type Keeper struct {
 
 // NewKeeper returns a keeper that renews leases over a connection.
 func NewKeeper(js jetstream.JetStream) *Keeper {
-	return &Keeper{js: js, changed: make(chan struct{}, 1), leases: map[*Lease]struct{}{}}
+	return &Keeper{js: js, changed: wakeup.New(), leases: map[*Lease]struct{}{}}
 }
 
 // add renews a lease from now on, until it is lost or dropped.
@@ -43,7 +44,7 @@ func (k *Keeper) add(h *Lease) {
 		k.running = true
 		go k.run()
 	}
-	k.wake()
+	k.changed.Wake()
 }
 
 // drop ends the renewals of a lease. Once none is under way, its lost is closed.
@@ -51,14 +52,7 @@ func (k *Keeper) drop(h *Lease) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	h.dropped = true
-	k.wake()
-}
-
-func (k *Keeper) wake() {
-	select {
-	case k.changed <- struct{}{}:
-	default: // run is about to look
-	}
+	k.changed.Wake()
 }
 
 // run renews leases as long as there are any.
@@ -191,5 +185,5 @@ func (k *Keeper) finishRenewal(h *Lease, next time.Time, failed bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	h.renewing, h.nextRenewal, h.renewalFailed = false, next, failed
-	k.wake()
+	k.changed.Wake()
 }
