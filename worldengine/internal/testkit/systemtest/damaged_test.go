@@ -58,6 +58,7 @@ func (w *checkedWorld) flipInLog(seqs ...uint64) {
 // flipIn is flipInLog for the file with the messages of any stream.
 func (w *checkedWorld) flipIn(path string, seqs ...uint64) {
 	w.t.Helper()
+	w.indexed()
 	w.Stop()
 	block, err := os.ReadFile(path)
 	require.NoError(w.t, err)
@@ -199,6 +200,7 @@ func TestDamagedRuns_OfAPendingCommand(t *testing.T) {
 // like the loss of its first block.
 func (w *checkedWorld) behead(from uint64) {
 	w.t.Helper()
+	w.indexed()
 	w.Stop()
 	block, err := os.ReadFile(w.logBlock())
 	require.NoError(w.t, err)

@@ -203,6 +203,15 @@ func (w *checkedWorld) placeOf(h *handoff.Handoff) uint64 {
 	}
 }
 
+// indexed waits until the index has every record: it still knows a record that the log loses after that.
+func (w *checkedWorld) indexed() {
+	w.t.Helper()
+	end := w.logEnd()
+	require.Eventually(w.t, func() bool {
+		return w.Engine().Stats().Indexed >= end
+	}, time.Minute, time.Millisecond)
+}
+
 // followed waits until the bus has the log's run events up to its end.
 func (w *checkedWorld) followed() {
 	w.t.Helper()
