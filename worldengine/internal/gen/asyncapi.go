@@ -300,7 +300,7 @@ func (d *document) errorMessage(e *protocol.ErrorSpec) {
 
 // plain returns a text of a table without its Markdown.
 func plain(text string) string {
-	return strings.ReplaceAll(pageLinks.ReplaceAllString(text, "$1"), "`", "")
+	return strings.ReplaceAll(unlinked(text), "`", "")
 }
 
 // headersFor returns the headers that a verb may have, in requests or in replies.
@@ -402,4 +402,11 @@ func pointer(tokens ...string) tree {
 		path += "/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(token)
 	}
 	return tree{"$ref": path}
+}
+
+func alertCodes() (codes []runevents.AlertCode) {
+	for _, alert := range protocol.Alerts() {
+		codes = append(codes, alert.Code)
+	}
+	return codes
 }

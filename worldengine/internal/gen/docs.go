@@ -39,7 +39,6 @@ func (g *generator) docs() {
 		measured.row(code(m.Name), codes(m.Labels), m.Help)
 	}
 	g.table("docs/operators.md", "metrics", measured.String())
-	g.table("docs/glossary.md", "words", glossaryPage())
 	g.verbs()
 	g.table("docs/plugin-protocol.md", "proposal types", types.String())
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
 
 	"github.com/go-json-experiment/json"
@@ -56,11 +55,7 @@ func argsRule(spec handoff.TypeSpec) string {
 
 // list returns texts as a JSON array.
 func list[T ~string](values []T) string {
-	quotes := make([]string, len(values))
-	for i, value := range values {
-		quotes[i] = strconv.Quote(string(value))
-	}
-	return "[" + strings.Join(quotes, ", ") + "]"
+	return "[" + quotes(values) + "]"
 }
 
 // schema is a schema, as far as outlines and Python types show it.
