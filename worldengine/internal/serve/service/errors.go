@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 	"unicode"
 
 	"github.com/nats-io/nats.go"
@@ -48,101 +47,123 @@ var (
 		" must be 0, the form of the contract, or 1; the request was not looked at")
 )
 
-// errorTable maps errors to codes; the first row that matches counts.
-var errorTable = []struct {
-	code   wire.Code
-	causes []error
-}{
-	{wire.CodeHeadersUnreadable, []error{errHeadersUnreadable}},
-	{wire.CodeUnknownRevision, []error{errUnknownRevision}},
-	{wire.CodeForbidden, []error{access.ErrForbidden, access.ErrUnreadable,
-		access.ErrWorldUnreadable, access.ErrVerbForbidden, access.ErrWorldForbidden}},
-	{wire.CodeActorNotAllowed, []error{access.ErrActorNotAllowed}},
-	{wire.CodeUnknownWorld, []error{ErrUnknownWorld}},
-	{wire.CodeWorldExists, []error{ErrWorldExists}},
-	{wire.CodeWorldInUse, []error{ErrWorldInUse}},
-	{wire.CodeWorldNotServed, []error{ErrWorldNotServed}},
-	{wire.CodeUnknownTown, []error{engine.ErrUnknownTown}},
-	{wire.CodeRevisionGone, []error{engine.ErrRevisionGone}},
-	{wire.CodeTownDamaged, []error{records.ErrTownDamaged}},
-	{wire.CodeUnknownResult, []error{engine.ErrUnknownResult}},
-	{wire.CodeUnknownRun, []error{runs.ErrUnknownRun}},
-	{wire.CodeRunDamaged, []error{runs.ErrRunDamaged}},
-	{wire.CodeUnknownAlert, []error{alerts.ErrUnknownAlert}},
-	{wire.CodeTownExists, []error{town.ErrExists}},
-	{wire.CodeRunEnded, []error{runlog.ErrRunEnded}},
-	{wire.CodeHistoryFull, []error{engine.ErrHistoryFull}},
-	{wire.CodeRunFull, []error{records.ErrRunFull}},
-	{wire.CodeRunEnding, []error{runlog.ErrRunEnding}},
-	{wire.CodeRecordTooLarge, []error{commitlog.ErrRecordTooLarge}},
-	{wire.CodeRunCancelled, []error{machine.ErrRunCancelled}},
-	{wire.CodeInProgress, []error{engine.ErrInProgress}},
-	{wire.CodeOverloaded, []error{engine.ErrOverloaded}},
-	{wire.CodeContended, []error{commitlog.ErrContended}},
-	{wire.CodeIndexBehind, []error{engine.ErrIndexBehind}},
-	{wire.CodeStopping, []error{engine.ErrStopping}},
-	{wire.CodeStorageFull, []error{commitlog.ErrStorageFull}},
-	{wire.CodeLogUnavailable, []error{commitlog.ErrLogUnavailable, alerts.ErrUnavailable,
-		context.DeadlineExceeded, context.Canceled}},
-}
-
 // failure is an error as a client gets it.
 type failure struct {
 	protocol.ErrorSpec
 	runID   string              // of a handoff that waited and got no result
 	details []schemas.Violation // the members of the request that the error is about
+	ownText bool                // the client gets the error's text instead of the code's
 }
 
-// failureOf returns the failure of an error. If the code of the error has no text, the failure has
-// the error's own text. failureOf is the only place that maps errors to replies. An error without a
-// code is a defect.
-func failureOf(err error) failure {
-	f := failure{details: []schemas.Violation{}}
-	code, ownText, pause := wire.CodeInternal, false, time.Duration(0)
-	detail := func(message string, tokens ...any) {
-		f.details = []schemas.Violation{{Path: schemas.Pointer(tokens...), Message: message}}
-	}
-	if waited, ok := errors.AsType[*engine.WaitError](err); ok {
-		code, f.runID, ownText, pause = waited.Code, waited.RunID, true, waited.RetryAfter
-	} else if invalid, ok := errors.AsType[*schemas.ValidationError](err); ok {
-		code, f.details = wire.Code(invalid.Code), invalid.Violations
-	} else if signal, ok := errors.AsType[*engine.SignalError](err); ok {
-		code = signal.Code
-	} else if _, ok := errors.AsType[*town.ConflictError](err); ok {
-		code = wire.CodeSnapshotConflict
-	} else if _, ok := errors.AsType[*town.RegressionError](err); ok {
-		code = wire.CodeEpochRegression
-	} else if owned, ok := errors.AsType[*runlog.OwnedError](err); ok {
-		code = wire.CodeRunOwned
+// failureTable is the only place that maps errors to replies; the first row that matches counts. match adds to the
+// failure the parts that are of the error, and not of its code; if the row has no code, also the code.
+var failureTable = []struct {
+	code  wire.Code
+	match func(error, *failure) bool
+}{
+	{"", matchType(func(e *engine.WaitError, f *failure) {
+		f.Code, f.runID, f.RetryAfter, f.ownText = e.Code, e.RunID, e.RetryAfter, true
+	})},
+	{"", matchType(func(e *schemas.ValidationError, f *failure) { f.Code, f.details = wire.Code(e.Code), e.Violations })},
+	{"", matchType(func(e *engine.SignalError, f *failure) { f.Code = e.Code })},
+	{wire.CodeSnapshotConflict, matchType(func(*town.ConflictError, *failure) {})},
+	{wire.CodeEpochRegression, matchType(func(*town.RegressionError, *failure) {})},
+	{wire.CodeRunOwned, matchType(func(e *runlog.OwnedError, f *failure) {
 		message := "must not be the engine's"
-		if owned.Member == "stepId" {
-			message = "must be there and name a step that is not the engine's, since the run is " +
-				"the engine's"
+		if e.Member == "stepId" {
+			message = "must be there and name a step that is not the engine's, since the run is the engine's"
 		}
-		detail(message, "events", owned.Index, owned.Member)
-	} else if transition, ok := errors.AsType[*runlog.TransitionError](err); ok {
-		code = wire.CodeInvalidTransition
-		detail("must be a valid transition, but "+transition.AttemptedState+" cannot follow",
-			"events", transition.Index, "eventType")
-	} else if errors.Is(err, feed.ErrInvalidCursor) {
-		code = wire.CodeInvalidCursor
-		detail("must be a sequence that the log has reached", "after")
-	} else if errors.Is(err, errServerFull) {
-		code, ownText = wire.CodeOverloaded, true
-	} else if errors.Is(err, errAnswerTooLarge) {
-		ownText = true
-	} else {
-		is := func(target error) bool { return errors.Is(err, target) }
-		for _, row := range errorTable {
-			if slices.ContainsFunc(row.causes, is) {
-				code = row.code
-				break
-			}
+		f.addDetail(message, "events", e.Index, e.Member)
+	})},
+	{wire.CodeInvalidTransition, matchType(func(e *runlog.TransitionError, f *failure) {
+		f.addDetail("must be a valid transition, but "+e.AttemptedState+" cannot follow", "events", e.Index, "eventType")
+	})},
+	{wire.CodeInvalidCursor, func(err error, f *failure) bool {
+		matches := errors.Is(err, feed.ErrInvalidCursor)
+		if matches {
+			f.addDetail("must be a sequence that the log has reached", "after")
+		}
+		return matches
+	}},
+	{wire.CodeOverloaded, matchWithText(errServerFull)},
+	{wire.CodeInternal, matchWithText(errAnswerTooLarge)},
+	{wire.CodeHeadersUnreadable, matchAny(errHeadersUnreadable)},
+	{wire.CodeUnknownRevision, matchAny(errUnknownRevision)},
+	{wire.CodeForbidden, matchAny(access.ErrForbidden, access.ErrUnreadable,
+		access.ErrWorldUnreadable, access.ErrVerbForbidden, access.ErrWorldForbidden)},
+	{wire.CodeActorNotAllowed, matchAny(access.ErrActorNotAllowed)},
+	{wire.CodeUnknownWorld, matchAny(ErrUnknownWorld)},
+	{wire.CodeWorldExists, matchAny(ErrWorldExists)},
+	{wire.CodeWorldInUse, matchAny(ErrWorldInUse)},
+	{wire.CodeWorldNotServed, matchAny(ErrWorldNotServed)},
+	{wire.CodeUnknownTown, matchAny(engine.ErrUnknownTown)},
+	{wire.CodeRevisionGone, matchAny(engine.ErrRevisionGone)},
+	{wire.CodeTownDamaged, matchAny(records.ErrTownDamaged)},
+	{wire.CodeUnknownResult, matchAny(engine.ErrUnknownResult)},
+	{wire.CodeUnknownRun, matchAny(runs.ErrUnknownRun)},
+	{wire.CodeRunDamaged, matchAny(runs.ErrRunDamaged)},
+	{wire.CodeUnknownAlert, matchAny(alerts.ErrUnknownAlert)},
+	{wire.CodeTownExists, matchAny(town.ErrExists)},
+	{wire.CodeRunEnded, matchAny(runlog.ErrRunEnded)},
+	{wire.CodeHistoryFull, matchAny(engine.ErrHistoryFull)},
+	{wire.CodeRunFull, matchAny(records.ErrRunFull)},
+	{wire.CodeRunEnding, matchAny(runlog.ErrRunEnding)},
+	{wire.CodeRecordTooLarge, matchAny(commitlog.ErrRecordTooLarge)},
+	{wire.CodeRunCancelled, matchAny(machine.ErrRunCancelled)},
+	{wire.CodeInProgress, matchAny(engine.ErrInProgress)},
+	{wire.CodeOverloaded, matchAny(engine.ErrOverloaded)},
+	{wire.CodeContended, matchAny(commitlog.ErrContended)},
+	{wire.CodeIndexBehind, matchAny(engine.ErrIndexBehind)},
+	{wire.CodeStopping, matchAny(engine.ErrStopping)},
+	{wire.CodeStorageFull, matchAny(commitlog.ErrStorageFull)},
+	{wire.CodeLogUnavailable, matchAny(commitlog.ErrLogUnavailable, alerts.ErrUnavailable,
+		context.DeadlineExceeded, context.Canceled)},
+}
+
+// matchAny matches an error that is one of some causes.
+func matchAny(causes ...error) func(error, *failure) bool {
+	return func(err error, _ *failure) bool {
+		return slices.ContainsFunc(causes, func(cause error) bool { return errors.Is(err, cause) })
+	}
+}
+
+// matchWithText is matchAny for a cause whose error's text the client gets.
+func matchWithText(cause error) func(error, *failure) bool {
+	return func(err error, f *failure) bool {
+		f.ownText = errors.Is(err, cause)
+		return f.ownText
+	}
+}
+
+// matchType matches an error of a type, whose parts add then adds.
+func matchType[E error](add func(E, *failure)) func(error, *failure) bool {
+	return func(err error, f *failure) bool {
+		e, matches := errors.AsType[E](err)
+		if matches {
+			add(e, f)
+		}
+		return matches
+	}
+}
+
+func (f *failure) addDetail(message string, tokens ...any) {
+	f.details = append(f.details, schemas.Violation{Path: schemas.Pointer(tokens...), Message: message})
+}
+
+// failureOf returns the failure of an error, with the declaration of its code. If the code has no text, the failure
+// has the error's own. An error without a row is a defect.
+func failureOf(err error) (f failure) {
+	f.Code = wire.CodeInternal
+	for _, row := range failureTable {
+		if row.match(err, &f) {
+			f.Code = cmp.Or(row.code, f.Code)
+			break
 		}
 	}
-	f.ErrorSpec = *cmp.Or(protocol.LookupError(code), protocol.LookupError(wire.CodeInternal))
+	pause := f.RetryAfter
+	f.ErrorSpec = *cmp.Or(protocol.LookupError(f.Code), protocol.LookupError(wire.CodeInternal))
 	f.RetryAfter = cmp.Or(pause, f.RetryAfter)
-	if ownText || f.Text == "" {
+	if f.ownText || f.Text == "" {
 		f.Text = phrase.Sentence(err)
 	}
 	return f

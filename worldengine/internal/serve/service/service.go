@@ -1,7 +1,7 @@
 // Package service serves the engines of worlds over NATS.
 //
 // Package wire has the contract: the subjects and verbs, the headers, the codes and the body of an
-// error reply. docs/contracts.md lists requests and replies. errorTable maps the engine's errors to
+// error reply. docs/contracts.md lists requests and replies. failureTable maps the engine's errors to
 // error replies.
 //
 // Each verb has workers of its own, which the worlds share in turns. Handoffs of different towns are
