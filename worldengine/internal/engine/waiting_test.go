@@ -28,6 +28,7 @@ import (
 	"worldengine/worldengine/internal/store/index"
 	"worldengine/worldengine/internal/store/records"
 	"worldengine/worldengine/internal/store/runs"
+	"worldengine/worldengine/internal/store/sidestream"
 	"worldengine/worldengine/internal/store/worldsettings"
 	"worldengine/worldengine/internal/testkit/natstest"
 	"worldengine/worldengine/messages"
@@ -254,7 +255,7 @@ func TestReap_ClosedRun(t *testing.T) {
 				stepper: &stepper.Stepper{Log: log, Towns: records.NewTownCache(log), Now: time.Now,
 					NewID: uuid.NewString},
 				finalRecords: &runs.FinalRecords{Log: log, Runs: openRuns{}},
-				alerts: alerts.New(nil, alerts.Config{LogRef: alerts.LogRef{World: "main"},
+				alerts: alerts.New(nil, alerts.Config{Log: sidestream.Log{World: "main"},
 					Logger: slog.New(slog.DiscardHandler), Now: time.Now,
 					Notify: func(a runevents.Alert) { alerted = append(alerted, a.RunID) }}),
 			}

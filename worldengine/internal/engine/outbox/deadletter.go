@@ -14,8 +14,9 @@ import (
 
 	"worldengine/runevents"
 	"worldengine/worldengine/internal/kit/layout"
-	"worldengine/worldengine/internal/store/alerts"
+	"worldengine/worldengine/internal/kit/phrase"
 	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/internal/store/sidestream"
 )
 
 // deadLetterRetention and maxDeadLetterBytes bound the stream of dead letters, and maxReason a reason in a header.
@@ -28,7 +29,7 @@ const (
 // DeadLetterConfig returns the stream of a world's dead letters. A message has one letter, however
 // often it is given up.
 func DeadLetterConfig(world string, replicas int) jetstream.StreamConfig {
-	config := alerts.OperatorStream(layout.DeadLetterStream(world), deadLetterRetention, maxDeadLetterBytes, replicas)
+	config := sidestream.Config(layout.DeadLetterStream(world), deadLetterRetention, maxDeadLetterBytes, replicas)
 	config.Description = "Messages of the commit log of " + world + " that its bus does not have"
 	config.Subjects = []string{layout.DeadLetterSubject(world, "*", "*", "*")}
 	config.MaxMsgsPerSubject = 1
@@ -48,10 +49,10 @@ type deadLetter struct {
 // relays give the message up. The alert is raised each time, since an earlier relay may have died
 // before that; the stream of alerts keeps the alert once.
 func (r *Relay) storeDeadLetter(ctx context.Context, l *deadLetter) error {
-	msg, log := r.deadLetterMessage(l, true), alerts.LogRef{World: r.config.World, Identity: r.identity}
-	err := alerts.Store(ctx, r.js, log, r.deadLetters, msg)
+	msg, log := r.deadLetterMessage(l, true), sidestream.Log{World: r.config.World, Identity: r.identity}
+	err := sidestream.Store(ctx, r.js, log, r.deadLetters, msg)
 	if commitlog.IsRefusal(err) {
-		err = alerts.Store(ctx, r.js, log, r.deadLetters, r.deadLetterMessage(l, false))
+		err = sidestream.Store(ctx, r.js, log, r.deadLetters, r.deadLetterMessage(l, false))
 	}
 	switch {
 	case commitlog.IsRefusal(err):
@@ -90,7 +91,7 @@ func (r *Relay) deadLetterMessage(l *deadLetter, whole bool) *nats.Msg {
 }
 
 func reasonText(reason error) string {
-	return alerts.Truncate(strings.ToValidUTF8(reason.Error(), "\uFFFD"), maxReason)
+	return phrase.Truncate(strings.ToValidUTF8(reason.Error(), "\uFFFD"), maxReason)
 }
 
 // deliveryFailed returns the alert about a dead letter. It names the run and the event.

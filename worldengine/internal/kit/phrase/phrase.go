@@ -35,3 +35,11 @@ func Counted[N ~int | ~int64 | ~uint64](n N, one string) string {
 	}
 	return fmt.Sprintf("%d %ss", n, one)
 }
+
+// Truncate returns a text, cut to a number of bytes if it is longer.
+func Truncate(text string, limit int) string {
+	if len(text) <= limit {
+		return text
+	}
+	return strings.ToValidUTF8(text[:limit], "")
+}

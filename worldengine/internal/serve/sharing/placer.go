@@ -18,7 +18,6 @@ import (
 	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/kit/phrase"
 	"worldengine/worldengine/internal/kit/wakeup"
-	"worldengine/worldengine/internal/store/alerts"
 	"worldengine/worldengine/internal/store/lease"
 )
 
@@ -233,7 +232,7 @@ func (p *Placer) note(world string, err error, early bool) {
 			p.failed[world] = f
 			fallthrough
 		default:
-			f.why, f.early = alerts.Truncate(phrase.Sentence(err), maxReason), early
+			f.why, f.early = phrase.Truncate(phrase.Sentence(err), maxReason), early
 			f.waiting, f.until, f.anyway = true, now+f.pauses.Next(), now+failedDelay
 		}
 		p.offer()

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"strings"
 	"sync"
 	"time"
 
@@ -21,10 +20,12 @@ import (
 	"worldengine/runevents"
 	"worldengine/worldengine/internal/kit/backoff"
 	"worldengine/worldengine/internal/kit/layout"
+	"worldengine/worldengine/internal/kit/phrase"
 	"worldengine/worldengine/internal/kit/protocol"
 	"worldengine/worldengine/internal/kit/ratelimit"
 	"worldengine/worldengine/internal/kit/recent"
 	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/internal/store/sidestream"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
@@ -51,8 +52,6 @@ const (
 	maxRemembered = 20_000
 	// maxMessage bounds the message of an alert, and maxText each member that clients choose.
 	maxMessage, maxText = 1_024, 256
-	// storeTimeout bounds one try to store a message.
-	storeTimeout = 3 * time.Second
 	// Pauses between tries.
 	minInterval = 100 * time.Millisecond
 	maxInterval = 5 * time.Second
@@ -61,22 +60,10 @@ const (
 // ErrUnavailable means that the stream of alerts did not answer. Asking again is safe.
 var ErrUnavailable = errors.New("alerts: the stream of alerts did not answer")
 
-// OperatorStream configures a stream of messages for operators. It keeps the newest messages, for the retention
-// and up to maxBytes.
-func OperatorStream(name string, retention time.Duration, maxBytes int64, replicas int) jetstream.StreamConfig {
-	return jetstream.StreamConfig{
-		Name:        name,
-		MaxAge:      retention,
-		MaxBytes:    maxBytes,
-		AllowDirect: replicas <= 1,
-		Replicas:    max(replicas, 1),
-	}
-}
-
 // AlertConfig configures the stream of a world's alerts and their acknowledgements. If several
 // engines raise an alert within the duplicate window, the stream has it once.
 func AlertConfig(world string, replicas int) jetstream.StreamConfig {
-	config := OperatorStream(layout.AlertStream(world), alertRetention, maxAlertBytes, replicas)
+	config := sidestream.Config(layout.AlertStream(world), alertRetention, maxAlertBytes, replicas)
 	config.Description = "Operational alerts of the world " + world
 	config.Subjects = []string{wire.AlertSubject(world, "*"), layout.AcknowledgedSubject(world, "*")}
 	config.MaxMsgsPerSubject = MaxKept // of a code; an alert has one acknowledgement
@@ -84,38 +71,9 @@ func AlertConfig(world string, replicas int) jetstream.StreamConfig {
 	return config
 }
 
-// LogRef is the log of the world that an OperatorStream belongs to.
-type LogRef struct{ World, Identity string }
-
-// Store tries once to store a message in an OperatorStream of the world with a log. If the stream is missing,
-// Store creates it for the next try, as long as the log exists: a removed world must leave no stream. The
-// error is commitlog.ErrOtherLog if the world was removed and made anew: the message of a writer that was
-// suspended meanwhile is about the removed world. If the log does not say whose it is, the message is stored:
-// rather one alert about a removed world than none about this one.
-func Store(
-	ctx context.Context, js jetstream.JetStream, log LogRef, stream jetstream.StreamConfig, msg *nats.Msg,
-) error {
-	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
-	defer cancel()
-	looking, cancel := context.WithTimeout(ctx, storeTimeout/3) // the log may be silent alone
-	noLog := commitlog.RequireIdentity(looking, js, log.World, log.Identity)
-	cancel()
-	if errors.Is(noLog, commitlog.ErrOtherLog) {
-		return noLog
-	}
-	_, err := js.PublishMsg(ctx, msg)
-	if !errors.Is(err, jetstream.ErrNoStreamResponse) {
-		return err
-	}
-	if noLog == nil {
-		_, noLog = js.CreateStream(ctx, stream)
-	}
-	return errors.Join(err, noLog)
-}
-
 // Config configures Alerts. Every member but Identity, Notify, Backlog and the three ids must be set.
 type Config struct {
-	LogRef
+	sidestream.Log
 	Replicas int // of the stream of alerts
 	// TenantID, ProjectID and EnvironmentID are for alerts that are not about a run event.
 	TenantID, ProjectID, EnvironmentID string
@@ -190,7 +148,7 @@ func (a *Alerts) RaiseStored(ctx context.Context, alert runevents.Alert) error {
 	a.complete(&alert)
 	msg, err := a.message(&alert)
 	if err == nil {
-		err = Store(ctx, a.js, a.config.LogRef, a.stream, msg)
+		err = sidestream.Store(ctx, a.js, a.config.Log, a.stream, msg)
 	}
 	if err != nil {
 		return fmt.Errorf("%w: %s cannot be stored: %w", ErrUnavailable, alert.ID(), err)
@@ -210,23 +168,15 @@ func (a *Alerts) complete(alert *runevents.Alert) {
 	for _, text := range []*string{
 		&alert.StepID, &alert.TenantID, &alert.ProjectID, &alert.EnvironmentID,
 	} {
-		*text = Truncate(*text, maxText)
+		*text = phrase.Truncate(*text, maxText)
 	}
-	alert.Message = Truncate(alert.Message, maxMessage)
+	alert.Message = phrase.Truncate(alert.Message, maxMessage)
 	if alert.Severity == "" {
 		alert.Severity = protocol.LookupAlert(alert.Code).Severity
 	}
 	if alert.At == "" {
 		alert.At = runevents.Timestamp(a.config.Now())
 	}
-}
-
-// Truncate returns a text, cut to a number of bytes if it is longer.
-func Truncate(text string, limit int) string {
-	if len(text) <= limit {
-		return text
-	}
-	return strings.ToValidUTF8(text[:limit], "")
 }
 
 // report counts an alert, and writes it to the server's log and to Notify.
@@ -349,7 +299,7 @@ func (a *Alerts) publish(ctx context.Context, alert *runevents.Alert) {
 	msg, err := a.message(alert)
 	if err == nil {
 		err = a.retry(ctx, "an alert cannot be published; will try again", func() error {
-			return Store(ctx, a.js, a.config.LogRef, a.stream, msg)
+			return sidestream.Store(ctx, a.js, a.config.Log, a.stream, msg)
 		})
 	}
 	switch {

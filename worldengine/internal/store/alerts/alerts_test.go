@@ -18,6 +18,7 @@ import (
 	"worldengine/worldengine/internal/store/alerts"
 	"worldengine/worldengine/internal/store/alerts/alertstest"
 	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/internal/store/sidestream"
 	"worldengine/worldengine/internal/testkit/natstest"
 )
 
@@ -60,7 +61,7 @@ func (w *alertWorld) removeWorld() {
 func (w *alertWorld) open(change ...func(*alerts.Config)) *alerts.Alerts {
 	w.t.Helper()
 	config := alerts.Config{
-		LogRef: alerts.LogRef{World: "main"}, Replicas: 1, Logger: slog.New(slog.DiscardHandler), Now: time.Now,
+		Log: sidestream.Log{World: "main"}, Replicas: 1, Logger: slog.New(slog.DiscardHandler), Now: time.Now,
 	}
 	for _, c := range change {
 		c(&config)

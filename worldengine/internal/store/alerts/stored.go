@@ -19,6 +19,7 @@ import (
 	"worldengine/runevents"
 	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/internal/store/sidestream"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
@@ -239,7 +240,7 @@ func (a *Alerts) Acknowledge(ctx context.Context, seq uint64, by, reason string)
 	if err != nil {
 		return messages.Alert{}, fmt.Errorf("alerts: an acknowledgement cannot be written: %w", err)
 	}
-	err = Store(ctx, a.js, a.config.LogRef, a.stream, &nats.Msg{
+	err = sidestream.Store(ctx, a.js, a.config.Log, a.stream, &nats.Msg{
 		Subject: layout.AcknowledgedSubject(a.config.World, strconv.FormatUint(seq, 10)), Data: body,
 		Header: nats.Header{jetstream.ExpectedLastSubjSeqHeader: {"0"}},
 	})

@@ -17,6 +17,7 @@ import (
 	"worldengine/worldengine/internal/store/alerts"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/records"
+	"worldengine/worldengine/internal/store/sidestream"
 )
 
 // maxLostShown bounds a town's lost messages in a report and a record of kind mend.
@@ -337,7 +338,7 @@ func (c *worldChecker) alertRepaired(ctx context.Context, d *DamagedTown, seq ui
 			"the messages between them %s", d.Town, d.Restores, d.Day, seq, between))
 	alert.TownID, alert.Since = d.Town, runevents.Timestamp(c.now())
 	raised := alerts.New(c.js, alerts.Config{
-		LogRef:   alerts.LogRef{World: c.world, Identity: commitlog.Identity(c.log.Stream.CachedInfo().Config)},
+		Log:      sidestream.Log{World: c.world, Identity: commitlog.Identity(c.log.Stream.CachedInfo().Config)},
 		Replicas: c.log.Stream.CachedInfo().Config.Replicas, Logger: c.options.Logger, Now: c.now,
 	})
 	err := raised.RaiseStored(ctx, alert)
