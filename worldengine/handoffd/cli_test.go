@@ -94,7 +94,7 @@ func TestRun_CommandLines(t *testing.T) {
 		{"--min-free-disk=much", 2, "--min-free-disk: it must be auto, or a size"},
 		{"--webhook nowhere", 2, "webhook: URL 1 is not"},
 		{"--rules-casual-talk=2", 2, "0..1"},
-		{"--world a --world a", 2, "--world names a twice: leave one out"},
+		{"--world a --world a", 2, "the world a is named twice: give each --world once"},
 		{"--world a,b --world-file " + badWorld, 2, "say for which of the worlds, such as --world-file a=" + badWorld},
 		{"--worlds all --rcon-config " + goodRCON, 2,
 			"say for which of the worlds, such as --rcon-config WORLD=" + goodRCON},

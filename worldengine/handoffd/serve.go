@@ -24,7 +24,6 @@ import (
 	"worldengine/worldengine/internal/kit/cmdline"
 	"worldengine/worldengine/internal/kit/diskspace"
 	"worldengine/worldengine/internal/serve/access"
-	"worldengine/worldengine/internal/serve/hosting"
 	"worldengine/worldengine/internal/serve/server"
 	"worldengine/worldengine/internal/serve/service"
 	"worldengine/worldengine/internal/store/worldsettings"
@@ -151,7 +150,6 @@ func (c *serveCommand) config(logger *slog.Logger) (config server.Config, err er
 	}
 	config.Engine = c.Engine
 	config.Engine.Rules, config.Engine.Outbox.Enabled, config.Engine.Now = &c.Rules, c.Bus == "jetstream", engineClock
-	config.Worlds.Backlogs = new(hosting.Backlogs)
 	config.Service = service.Config{
 		Version: cmdline.Version(), MaxHeld: c.MaxHeld << 20, Revision: handoff.Revision(c.Revision),
 	}

@@ -3,12 +3,12 @@ package handoffd
 import (
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 
 	"github.com/alecthomas/kong"
 
 	"worldengine/worldengine/internal/engine/rcon"
+	"worldengine/worldengine/internal/serve/hosting"
 	"worldengine/worldengine/internal/serve/server"
 	"worldengine/worldengine/wire"
 )
@@ -36,19 +36,23 @@ func (f *worldFlags) several() bool { return f.all() || len(f.World) > 1 }
 
 // Validate refuses worlds that no server can serve, and files without a world.
 func (f *worldFlags) Validate() error {
-	for i, world := range f.World {
-		if err := validateWorld(world); err != nil {
-			return err
-		}
-		if slices.Contains(f.World[:i], world) {
-			return fmt.Errorf("--world names %s twice: leave one out", world)
-		}
-	}
-	if _, err := f.files("--world-file", f.WorldFile); err != nil {
-		return err
-	}
-	_, err := f.files("--rcon-config", f.RCONConfig)
+	_, _, err := f.worlds()
 	return err
+}
+
+// worlds returns the worlds to serve, and the files with their consoles, which it does not read, by world.
+func (f *worldFlags) worlds() (worlds hosting.Config, consoles map[string]string, err error) {
+	worlds.Names, worlds.All, worlds.Consoles = f.names(), f.all(), map[string]*rcon.Config{}
+	if worlds.Files, err = f.files("--world-file", f.WorldFile); err != nil {
+		return worlds, nil, err
+	}
+	if consoles, err = f.files("--rcon-config", f.RCONConfig); err != nil {
+		return worlds, nil, err
+	}
+	for world := range consoles {
+		worlds.Consoles[world] = nil
+	}
+	return worlds, consoles, worlds.Check()
 }
 
 // files returns the files of a flag by world.
@@ -87,31 +91,23 @@ func (f *worldFlags) fileOf(flag, value string) (world, file string, err error) 
 	if err != nil {
 		return "", "", fmt.Errorf("%s: %w", flag, err)
 	}
-	if !f.all() && !slices.Contains(f.names(), world) {
-		return "", "", fmt.Errorf("%s is for the world %s, which no --world names: add --world %s", flag,
-			world, world)
-	}
 	return world, file, nil
 }
 
 // configure sets the worlds of a configuration, with their files. It reads the files of --rcon-config.
 func (f *worldFlags) configure(config *server.Config) error {
-	config.Worlds.Names, config.Worlds.All = f.names(), f.all()
-	var err error
-	if config.Worlds.Files, err = f.files("--world-file", f.WorldFile); err != nil {
-		return err
-	}
-	consoles, err := f.files("--rcon-config", f.RCONConfig)
+	worlds, consoles, err := f.worlds()
 	if err != nil {
 		return err
 	}
-	config.Worlds.Consoles = map[string]*rcon.Config{}
+	worlds.Backlogs = new(hosting.Backlogs)
 	for world, file := range consoles {
 		console, err := rcon.ReadConfig(file, os.LookupEnv)
 		if err != nil {
 			return err
 		}
-		config.Worlds.Consoles[world] = &console
+		worlds.Consoles[world] = &console
 	}
+	config.Worlds = worlds
 	return nil
 }

@@ -109,7 +109,7 @@ func (c *Config) mayHost(world string) bool { return c.All || slices.Contains(c.
 func (c *Config) Check() error {
 	for i, world := range c.Names {
 		if err := wire.ValidateWorld(world); err != nil {
-			return err
+			return fmt.Errorf("hosting: --world: %w", err)
 		}
 		if slices.Contains(c.Names[:i], world) {
 			return fmt.Errorf("hosting: the world %s is named twice: give each --world once", world)
