@@ -1,4 +1,6 @@
-// Package wakeup wakes a goroutine that looks at everything that may have changed since its last look.
+// Package wakeup wakes a goroutine that looks at everything that may have changed since its last look. A wake has no
+// reason: wake after the change, so that the look finds it. If the change is undone before the look, the look finds
+// nothing to do, and nothing of the wake is left.
 package wakeup
 
 // Channel gets an element when its receiver has to look. Wakes that are not received yet share one.
