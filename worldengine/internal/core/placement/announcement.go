@@ -32,6 +32,8 @@ type Announcement struct {
 	// Indexed are the log sequences up to which the server has indexed its worlds. Servers that stand by
 	// read the log when the writer's grows.
 	Indexed map[string]uint64 `json:"indexed,omitempty"`
+	// Removing are the worlds that the server is removing, so that lists of other servers say so.
+	Removing []string `json:"removing,omitempty"`
 	// Draining is set if the server is stopping: others prepare to serve its worlds.
 	Draining bool `json:"draining,omitzero"`
 }

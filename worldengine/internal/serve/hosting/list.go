@@ -120,7 +120,7 @@ func (ws *Worlds) whyUnserved(world string, unanswered error) (state, why string
 	state = messages.WorldUnserved
 	w, others := ws.get(world), ws.placer.Refusals(world)
 	switch {
-	case ws.isRemoving(world):
+	case ws.isRemoving(world), ws.placer.IsRemoving(world):
 		return state, phrase.Sentence(errRemoving)
 	case w == nil && len(others) > 0:
 		return state, strings.Join(others, "; ")

@@ -107,7 +107,11 @@ func (ws *Worlds) removeOnce(world string, remove func() error) error {
 	if _, removing := ws.removing.LoadOrStore(world, true); removing {
 		return errNotNow(world, errRemoving)
 	}
-	defer ws.removing.Delete(world)
+	ws.placer.SetRemoving(world, true)
+	defer func() {
+		ws.removing.Delete(world)
+		ws.placer.SetRemoving(world, false)
+	}()
 	return errors.Join(remove(), ws.shared.Grant(ws.Names))
 }
 

@@ -2,6 +2,7 @@ package hosting
 
 import (
 	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -51,6 +52,30 @@ func TestWorlds_RemovedSinceListed(t *testing.T) {
 	require.NoError(t, ws.add(isMade))
 	require.ErrorIs(t, ws.requireNew(t.Context(), "made"), service.ErrWorldExists, "another request makes it")
 	ws.dropRemoved(isMade)
+}
+
+// While one server removes a world, the lists of the others say so, and give no remedy for a world that is not served.
+func TestWorlds_RemovedByAnother(t *testing.T) {
+	t.Parallel()
+	nc := natstest.Connect(t)
+	remover, other := hostAll(t, nc), hostAll(t, nc)
+	for id, ws := range map[string]*Worlds{"remover": remover, "other": other} {
+		ws.shared.Joinable, ws.shared.Service.ID = true, id
+		ws.shared.Grant = func(func() []string) error { return nil }
+		require.NoError(t, ws.startPlacer(nil))
+		t.Cleanup(ws.placer.Close)
+	}
+	listed := func(text string) func() bool {
+		return func() bool {
+			_, why := other.whyUnserved("old", nats.ErrNoResponders)
+			return strings.Contains(why, text)
+		}
+	}
+	require.NoError(t, remover.removeOnce("old", func() error {
+		require.Eventually(t, listed(errRemoving.Error()), time.Minute, time.Millisecond)
+		return nil
+	}))
+	require.Eventually(t, listed("no server serves it"), time.Minute, time.Millisecond)
 }
 
 // A server that is stopping makes no world of another server's request, and does not say that there is one.

@@ -33,7 +33,7 @@ type Worlds struct {
 	mu     sync.RWMutex // guards worlds, and makes the placer know the same worlds
 	worlds map[string]*World
 
-	removing  sync.Map             // the worlds that are being removed
+	removing  sync.Map             // the worlds that this server is removing
 	creations []*nats.Subscription // to requests of other servers to make worlds
 	starts    chan struct{}        // has an element for each world that is being started
 	changed   wakeup.Channel       // see Changed

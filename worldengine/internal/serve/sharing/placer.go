@@ -255,6 +255,28 @@ func (p *Placer) Refusals(world string) (whys []string) {
 	return whys
 }
 
+// SetRemoving announces whether the server is removing a world.
+func (p *Placer) SetRemoving(world string, removing bool) {
+	p.change(func(time.Duration) {
+		p.self.Removing = slices.DeleteFunc(slices.Clone(p.self.Removing), func(w string) bool { return w == world })
+		if removing {
+			p.self.Removing = append(p.self.Removing, world)
+		}
+	})
+}
+
+// IsRemoving reports whether another server that is there is removing a world.
+func (p *Placer) IsRemoving(world string) bool {
+	if p == nil {
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.ContainsFunc(p.view.Peers(p.now()), func(a placement.Announcement) bool {
+		return slices.Contains(a.Removing, world)
+	})
+}
+
 // Drain announces that the server is stopping.
 func (p *Placer) Drain() {
 	p.change(func(now time.Duration) {
