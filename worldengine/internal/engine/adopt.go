@@ -28,17 +28,18 @@ func (e *Engine) awaitNews(ctx context.Context, position uint64, pause time.Dura
 // followLog follows the log and the approvals until ctx is done, and adopts the pending commands that this
 // writer has not in hand.
 func (e *Engine) followLog(ctx context.Context) {
-	began, due := time.Now(), time.Now()
+	began, due, failing := time.Now(), time.Now(), false
 	for ctx.Err() == nil {
 		position := e.index.Position()
 		_, err := e.index.Sync(ctx)
 		if err == nil {
 			err = e.approvals.Refresh(ctx)
 		}
-		if err != nil && ctx.Err() == nil {
+		if err != nil && ctx.Err() == nil && !failing { // the first of several failures
 			e.config.Logger.Warn("pending commands and approvals cannot be read; "+
 				"will try again", "error", err)
 		}
+		failing = err != nil
 		pending := slices.DeleteFunc(e.index.Towns(index.Pending), e.dispatcher.Has)
 		due = e.adoptDue(ctx, pending, due)
 		if err != nil || len(pending) > 0 || time.Since(began) < settleDelay {

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"worldengine/worldengine/internal/kit/phrase"
 	"worldengine/worldengine/internal/store/alerts"
 	"worldengine/worldengine/internal/store/commitlog"
@@ -64,18 +66,24 @@ func bounded(ctx context.Context, question func(ctx context.Context) error) erro
 	return question(ctx)
 }
 
-// ask asks the log for its end. It notes when the log answers, has another leader, or gets a limit.
+// ask asks the log for its end. It notes when the log answers, has another leader, gets a limit, or does not exist
+// any more, which is an answer too.
 func (w *Watcher) ask(ctx context.Context) error {
 	asked := time.Now()
 	err := bounded(ctx, func(ctx context.Context) error {
 		_, err := w.Log.End(ctx)
 		return err
 	})
-	if err != nil {
+	removed := errors.Is(err, jetstream.ErrStreamNotFound)
+	if err != nil && !removed {
 		w.silentSince.CompareAndSwap(nil, &asked)
 		return err
 	}
 	w.silentSince.Store(nil)
+	if removed {
+		w.doubt()
+		return nil
+	}
 	if leader := w.Log.LeaderID(); w.leader == nil || leader != "" && leader != *w.leader {
 		w.leader = &leader
 		w.unverified.Wake()

@@ -14,14 +14,24 @@ import (
 	"worldengine/worldengine/internal/store/commitlog"
 )
 
-// replaced is a log in whose place another one may answer, or none.
+// replaced is a log in whose place another one may answer, or none. It may be removed.
 type replaced struct {
 	away
 	jetstream.Stream
-	other atomic.Bool
+	other, removed atomic.Bool
+}
+
+func (l *replaced) End(ctx context.Context) (uint64, error) {
+	if l.removed.Load() {
+		return 0, jetstream.ErrStreamNotFound
+	}
+	return l.away.End(ctx)
 }
 
 func (l *replaced) Info(ctx context.Context, _ ...jetstream.StreamInfoOpt) (*jetstream.StreamInfo, error) {
+	if l.removed.Load() {
+		return nil, jetstream.ErrStreamNotFound
+	}
 	return l.CachedInfo(), ctx.Err()
 }
 
@@ -77,6 +87,30 @@ func TestWatcher_Suspect(t *testing.T) {
 		require.NoError(t, w.Lost())
 		require.Equal(t, 2, reread)
 		require.Len(t, w.unverified, 1)
+		stop()
+	})
+}
+
+// A log whose stream was removed is lost: one alert says so, and a log that does not answer would be another matter.
+func TestWatcher_Removed(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var raised []runevents.Alert
+		log := &replaced{}
+		w := newWatcher(&commitlog.Log{Store: log, Stream: log}, func(a runevents.Alert) { raised = append(raised, a) })
+		w.Replicas, w.Forget = &Replicas{}, func() {}
+		stop := run(t, w)
+		log.removed.Store(true)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.ErrorIs(t, w.Lost(), commitlog.ErrLogLost)
+		require.Zero(t, w.Silence())
+		require.Len(t, raised, 1)
+		require.Contains(t, raised[0].Message, "does not exist any more")
+		log.removed.Store(false)
+		time.Sleep(pollInterval)
+		synctest.Wait()
+		require.NoError(t, w.Lost())
 		stop()
 	})
 }

@@ -2,6 +2,7 @@ package commitlog
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"sync"
@@ -137,16 +138,21 @@ func (c *Continuity) Verify(ctx context.Context, log jetstream.Stream) error {
 	c.mu.Lock()
 	known := c.end
 	c.mu.Unlock()
-	info, err := LeaderInfo(ctx, log)
+	missing, remedy, err := "", "Put the newer log back, or start the server again to go on without it", error(nil)
+	switch info, infoErr := LeaderInfo(ctx, log); {
+	case errors.Is(infoErr, jetstream.ErrStreamNotFound):
+		missing = "its stream " + log.CachedInfo().Config.Name + " does not exist any more"
+		remedy = "Put it back, or restore a backup"
+	case infoErr != nil:
+		return infoErr
+	default:
+		missing, err = c.missing(ctx, known)
+		if end := info.State.LastSeq; missing == "" && known > end {
+			missing = fmt.Sprintf("it ends at sequence %d, and had %d", end, known)
+		}
+	}
 	if err != nil {
 		return err
-	}
-	missing, err := c.missing(ctx, known)
-	if err != nil {
-		return err
-	}
-	if end := info.State.LastSeq; missing == "" && known > end {
-		missing = fmt.Sprintf("it ends at sequence %d, and had %d", end, known)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -156,8 +162,7 @@ func (c *Continuity) Verify(ctx context.Context, log jetstream.Stream) error {
 	}
 	if c.state != lost { // else the messages that were found first stay named
 		c.state = lost
-		c.lost = fmt.Errorf("%w that this server has committed or read: %s. Put the newer log back, "+
-			"or start the server again to go on without it", ErrLogLost, missing)
+		c.lost = fmt.Errorf("%w that this server has committed or read: %s. %s", ErrLogLost, missing, remedy)
 		c.notify()
 	}
 	return c.lost

@@ -41,6 +41,18 @@ func TestContinuity_Verify(t *testing.T) {
 	commit(t, log, 4, 3)
 }
 
+// A log whose stream was removed is lost, too.
+func TestContinuity_Removed(t *testing.T) {
+	t.Parallel()
+	log := logtest.New(t)
+	commit(t, log, 0, 0)
+	name := log.Stream.CachedInfo().Config.Name
+	require.NoError(t, logtest.JetStream(log).DeleteStream(t.Context(), name))
+	err := log.Continuity.Verify(t.Context(), log.Stream)
+	require.ErrorIs(t, err, commitlog.ErrLogLost)
+	require.ErrorContains(t, err, "its stream "+name+" does not exist any more. Put it back, or restore a backup")
+}
+
 // A suspect log is verified before the first append.
 func TestContinuity_Suspect(t *testing.T) {
 	t.Parallel()
