@@ -203,9 +203,11 @@ func TestStatus_LogLost(t *testing.T) {
 	require.NoError(t, err)
 	_, _, err = c.world.Engine().CatchUp(t.Context())
 	require.NoError(t, err, "which sees the end of the log")
-	require.Eventually(t, func() bool { return c.world.Engine().Watcher().Lost() != nil }, time.Minute,
-		10*time.Millisecond)
-	got := c.run("status")
+	var got outcome
+	require.Eventually(t, func() bool { // the alert is stored after the loss was noticed
+		got = c.run("status")
+		return strings.Contains(got.out, ", LOG_LOST of ")
+	}, time.Minute, 10*time.Millisecond)
 	assert.Equal(t, exitFailed, got.status)
 	assert.Regexp(t, `(?m)^problem +the server \S+ judges nothing: the log has lost `, got.out)
 	assert.Regexp(t, `(?m)^problem +alert \d+, LOG_LOST of `, got.out)

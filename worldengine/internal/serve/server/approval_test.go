@@ -227,7 +227,7 @@ func TestApproval_GameIsAway(t *testing.T) {
 	require.Nil(t, again.NotSubmitted, "nothing is to be submitted")
 	f := c.refuses("approval.decide", decision(first.HandoffID, "approve", "ben"), "ALREADY_DECIDED")
 	require.Contains(t, f.Message, "run "+runID)
-	c.cancel(members{"runId": runID})
+	c.cancel(members{"runId": runID, "force": true}) // the server may have stopped while it asked a game
 	request["submit"] = true
 	again = c.decide(request)
 	require.Equal(t, []any{runID, wire.CodeUnknownResult}, []any{again.RunID, again.NotSubmitted.Code})

@@ -148,7 +148,7 @@ type client struct {
 	t     testing.TB
 	nc    *nats.Conn
 	world string
-	// within is how long a request may take; 0 means 20 s.
+	// within is how long a request may take; 0 means a minute.
 	within time.Duration
 }
 
@@ -218,6 +218,13 @@ func bodyOf(t testing.TB, request any) []byte {
 
 func (c *client) request(verb string, request any) *nats.Msg {
 	c.t.Helper()
+	_, name, _ := strings.Cut(verb, ".")
+	return c.ask(verb, request, slices.Contains([]string{"get", "list", "status"}, name))
+}
+
+// ask makes a request. One that changes nothing is made again if it gets no answer.
+func (c *client) ask(verb string, request any, changesNothing bool) *nats.Msg {
+	c.t.Helper()
 	body := bodyOf(c.t, request)
 	var reply *nats.Msg
 	ask := func() (err error) {
@@ -225,9 +232,7 @@ func (c *client) request(verb string, request any) *nats.Msg {
 		return err
 	}
 	err := ask()
-	_, name, _ := strings.Cut(verb, ".")
-	reads := slices.Contains([]string{"get", "list", "status"}, name)
-	if errors.Is(err, nats.ErrTimeout) && reads { // a server that stands by drops requests
+	if errors.Is(err, nats.ErrTimeout) && changesNothing { // a server that stands by drops requests
 		err = ask()
 	}
 	if errors.Is(err, nats.ErrNoResponders) { // a server that has joined a NATS may stand by for a moment
@@ -327,7 +332,7 @@ func (f failure) short() string { return fmt.Sprint(f.Status, " ", f.Code, " ", 
 func (c *client) refused(verb string, request any) failure {
 	c.t.Helper()
 	for until := time.Now().Add(time.Minute); ; {
-		f := c.failureOf(c.request(verb, request))
+		f := c.failureOf(c.ask(verb, request, true))
 		if f.Code != string(wire.CodeIndexBehind) || time.Now().After(until) {
 			return f
 		}

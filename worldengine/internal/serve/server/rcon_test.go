@@ -176,7 +176,7 @@ func TestRCON_Fails(t *testing.T) {
 			switch row.console {
 			case lose:
 				states.InDoubt = 1
-				problem := c.worldStatus().Problems[0]
+				problem := c.awaitStatus(func(s messages.WorldReport) bool { return len(s.Problems) > 0 }).Problems[0]
 				require.Contains(t, problem, "APPLY_IN_DOUBT of ")
 				require.Contains(t, problem, row.said)
 			case away:

@@ -255,7 +255,7 @@ func TestStandby_NodeVanishes(t *testing.T) {
 	}
 	start(t, func(c *server.Config) {
 		c.External.URL = "nats://" + nodes[0].Address() + ",nats://" + nodes[1].Address()
-		c.SetAskNode(200 * time.Millisecond)
+		c.SetAskNode(time.Second)
 	})
 	c := &client{t: t, nc: connected(t, nats.url()), world: "main"}
 	chain := newChain(t, c, "t")
