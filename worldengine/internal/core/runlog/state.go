@@ -73,7 +73,7 @@ func (e *OwnedError) Error() string {
 		"append events of steps of your own, or to a run of your own", e.EventType, entity, e.RunID)
 }
 
-// Policy limits the events that an append authority accepts from other producers.
+// AppendPolicy limits the events that an append authority accepts from other producers.
 type AppendPolicy struct {
 	// TenantID is the tenant whose new events are accepted; "" accepts every tenant.
 	TenantID string

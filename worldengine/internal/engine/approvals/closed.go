@@ -78,7 +78,7 @@ func (r *Reader) Closed(
 }
 
 // closedRow makes the row of a proposal from the record that asked about it. It returns nil if the
-// proposal still waits, the log does not keep the record, or of is false for the town.
+// proposal still waits, the log does not keep the record, or includes is false for the town.
 func (r *pageReader) closedRow(
 	ctx context.Context, at *index.Row, includes func(townID string) bool,
 ) (*messages.Approval, error) {

@@ -160,7 +160,7 @@ type pageReader struct {
 	feed      *Feed
 	query     *Query
 	page      Page
-	bytesLeft int // bytes
+	bytesLeft int
 	scanned   int
 	full      bool
 	// readRemoved sets first to the log's first message, and removed to the removed messages behind it.

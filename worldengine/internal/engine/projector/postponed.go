@@ -64,7 +64,7 @@ func (p *Projector) recall() {
 	}
 }
 
-// raisePostponed raises the postponed alerts that the rate allows by now. It reads at most window runs, and
+// raisePostponed raises the postponed alerts that the rate allows by now. It reads at most batchSize runs, and
 // none of a source whose rate is spent.
 func (p *Projector) raisePostponed(ctx context.Context) (err error) {
 	p.recall()

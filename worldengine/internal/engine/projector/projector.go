@@ -165,7 +165,7 @@ func (p *Projector) projectRow(ctx context.Context, row *index.Row) error {
 }
 
 // Lag returns how long the oldest row that waits to be projected has waited, since its persistedAt or, if
-// later, since the start of Run. behind counts the rows that wait, up to window. At most 1 s is normal
+// later, since the start of Run. behind counts the rows that wait, up to batchSize. At most 1 s is normal
 // (Execution Semantics v1, section 1.4).
 func (p *Projector) Lag() (lag time.Duration, behind uint64) {
 	waits := p.backlog.Load()

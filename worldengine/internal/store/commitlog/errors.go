@@ -21,8 +21,8 @@ var ErrStorageFull = errors.New("commitlog: the storage of the commit log is ful
 // ErrNoWorld means that no world has the name.
 var ErrNoWorld = errors.New("commitlog: there is no such world")
 
-// ErrContended means that other writers kept changing the town. Send the request again.
-var ErrContended = errors.New("commitlog: the town is changed too often by other writers")
+// ErrContended means that other writers were first in each try of a change. Send the request again.
+var ErrContended = errors.New("commitlog: the town, run or settings are changed too often by other writers")
 
 // ErrRecordTooLarge means that the commit would exceed the server's maximal payload. Nothing was stored.
 var ErrRecordTooLarge = errors.New("commitlog: the commit record exceeds the largest NATS " +
@@ -38,9 +38,9 @@ var ErrGone = errors.New("commitlog: the log does not keep the record any more")
 // ErrDamaged means that the record was changed on the disk of NATS and cannot be read. fsck names it.
 var ErrDamaged = errors.New("commitlog: a record of the log is damaged; fsck names it")
 
-// ErrLostRace means that another writer changed the town since its state was read. Load the town and judge
-// again, as Log.Retry does. The error never leaves the engine.
-var ErrLostRace = errors.New("commitlog: lost the race for a town")
+// ErrLostRace means that a guard does not hold: another writer has appended to its subject, or has made or changed
+// the log's stream, since both were read. Read and decide again, as Log.Retry does.
+var ErrLostRace = errors.New("commitlog: another writer was first")
 
 // ErrLogLost means that the log lacks messages that this process has committed or read: the log lost its end,
 // or another log replaced it. Nothing is appended to such a log. An operator puts the newer log
