@@ -46,7 +46,7 @@ func (l *link) Dial(network, address string) (net.Conn, error) {
 	return conn, err
 }
 
-// set cuts the link, or mends it.
+// set cuts the link, or restores it.
 func (l *link) set(cut bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -63,7 +63,7 @@ func TestDeadLetters_ListAndShow(t *testing.T) {
 	assert.Equal(t, exitUnavailable, c.run("deadletter", "list", "--world", "nowhere").status)
 }
 
-// Letters whose cause is mended come onto the bus, and their alerts are acknowledged; a letter whose
+// Letters whose cause is removed come onto the bus, and their alerts are acknowledged; a letter whose
 // event the log does not have stays.
 func TestDeadLetters_Replay(t *testing.T) {
 	c := onlineWith(t, engine.Config{Outbox: engine.OutboxConfig{Enabled: true, Attempts: 1}})

@@ -171,9 +171,9 @@ func TestServe_AtMostOnce(t *testing.T) {
 	for n := range 12 {
 		commands = append(commands, command(t, string(rune('a'+n%3)), n))
 	}
-	fate := make(chan int, 1)
+	choice := make(chan int, 1)
 	do := func(ctx context.Context, c *apply.Command) (apply.Answer, error) {
-		switch <-fate {
+		switch <-choice {
 		case 0:
 			return apply.Refuse(c, "LATER", "", true), nil
 		case 1:
@@ -197,10 +197,10 @@ func TestServe_AtMostOnce(t *testing.T) {
 		p := e.serve(plugin.Config{Memory: memory, Apply: do, Recover: g.recover})
 		for range 10 {
 			c := attempt(commands[random.IntN(len(commands))], 1+random.Int64N(3))
-			fate <- random.IntN(8)
+			choice <- random.IntN(8)
 			got := e.ask(c)
 			select {
-			case <-fate:
+			case <-choice:
 			default:
 			}
 			require.LessOrEqual(t, g.times(c), 1)

@@ -109,7 +109,7 @@ export async function joined(t, url, options) {
 }
 
 /**
- * Starts a link to a server that can be cut and mended: its connections end, and no new one is taken. After
+ * Starts a link to a server that can be cut and restored: its connections end, and no new one is taken. After
  * hush its connections pass nothing any more, and do not end; new connections pass everything.
  * @param {{ after: (f: () => Promise<void>) => void }} t
  * @param {string} url

@@ -234,7 +234,7 @@ func TestPluginAttempt_Absent(t *testing.T) {
 	require.False(t, p.noPlugin)
 }
 
-// A request may have arrived if it was silent, had any answer, or its fate is unknown at the
+// A request may have arrived if it was silent, had any answer, or its reach is unknown at the
 // attempt's end.
 func TestPluginAttempt_Arrival(t *testing.T) {
 	t.Parallel()

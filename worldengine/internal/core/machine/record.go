@@ -96,7 +96,7 @@ type Record struct {
 	// Rules, in a record of an accepted handoff, are the amounts of the built-in rules; nil for
 	// town.DefaultRules.
 	Rules *town.Rules `json:"rules,omitzero"`
-	// Repair stands in a record of kind mend.
+	// Repair stands in a record of KindRepair.
 	Repair *Repair `json:"mend,omitzero"`
 	// Settings stand in a record of kind settings.
 	Settings []Setting `json:"settings,omitempty"`
@@ -226,7 +226,7 @@ type Gap struct {
 	Before uint64 `json:"before,omitzero"`
 }
 
-// Repair names the record that a record of kind mend restores, and the messages that it puts aside:
+// Repair names the record that a record of KindRepair restores, and the messages that it puts aside:
 // every message on its subject between Restores and itself.
 type Repair struct {
 	Restores uint64        `json:"restores"` // the log sequence of the record that holds the state

@@ -94,7 +94,7 @@ func TestDispatcher_CancelCallerLeft(t *testing.T) {
 				close(noted)
 			}))
 			<-noted
-			require.Empty(t, done, "the fate of the request is not known")
+			require.Empty(t, done, "the reach of the request is not known")
 			if leaves {
 				leave()
 			}

@@ -8,16 +8,16 @@ import (
 	"worldengine/worldengine/internal/core/apply"
 )
 
-// An execution keeps the fate of its requests.
+// An execution keeps the reach of its requests.
 func TestExecution_Fate(t *testing.T) {
 	t.Parallel()
 	var x Execution
-	for _, step := range []struct{ learns, fate apply.Reach }{
+	for _, step := range []struct{ learns, known apply.Reach }{
 		{apply.ReachUnknown, apply.ReachUnknown}, {apply.Unreached, apply.Unreached},
 		{apply.MayBeReached, apply.MayBeReached}, {apply.Unreached, apply.MayBeReached},
 	} {
 		x.noteSent()
 		x.noteReach(step.learns)
-		require.Equal(t, step.fate, x.reach)
+		require.Equal(t, step.known, x.reach)
 	}
 }

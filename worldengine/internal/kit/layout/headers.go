@@ -49,7 +49,7 @@ const (
 	TypeHeader = "Type"
 	// ClosingHeader is "true" if the record closes the run to all but the engine.
 	ClosingHeader = "Closing"
-	// GapsHeader, on a record of kind mend, has the parts of the town's history that were given up: the
+	// GapsHeader, on a repair, has the parts of the town's history that were given up: the
 	// sequences before and behind each, "2-5,9-"; without the second, the part ends at the record.
 	GapsHeader = "Gaps"
 	// InconsistentHeader is "true" if the run became INCONSISTENT with the record.

@@ -109,7 +109,7 @@ func both(all ...harm) harm {
 
 // Whatever a kill amid a change of the settings, or a loss of power, leaves of the configuration of a
 // stream: the settings in the log count, no record is lost, and the server says in its log that it
-// mended something.
+// repaired something.
 func TestStreamDirs_Repaired(t *testing.T) {
 	t.Parallel()
 	before, after, wall := changedWorld(t)
@@ -119,15 +119,15 @@ func TestStreamDirs_Repaired(t *testing.T) {
 		says string
 	}{
 		"the record alone":               {old(log, "meta.inf", "meta.sum"), "did not follow"},
-		"the configuration without sum":  {removeFiles(log, "meta.sum"), "checksum is mended"},
-		"old configuration, new sum":     {old(log, "meta.inf"), "checksum is mended"},
-		"new configuration, old sum":     {old(log, "meta.sum"), "checksum is mended"},
-		"an empty sum":                   {cut(log, "meta.sum", 0), "checksum is mended"},
+		"the configuration without sum":  {removeFiles(log, "meta.sum"), "checksum is repaired"},
+		"old configuration, new sum":     {old(log, "meta.inf"), "checksum is repaired"},
+		"new configuration, old sum":     {old(log, "meta.sum"), "checksum is repaired"},
+		"an empty sum":                   {cut(log, "meta.sum", 0), "checksum is repaired"},
 		"half a configuration":           {cut(log, "meta.inf", 100), "configuration of a stream is lost"},
 		"an empty configuration":         {cut(log, "meta.inf", 0), "configuration of a stream is lost"},
 		"no configuration":               {removeFiles(log, "meta.inf"), "configuration of a stream is lost"},
 		"neither configuration nor sum":  {removeFiles(log, "meta.inf", "meta.sum"), "configuration of a stream is lost"},
-		"no sum of the alerts":           {removeFiles(alerts, "meta.sum"), "checksum is mended"},
+		"no sum of the alerts":           {removeFiles(alerts, "meta.sum"), "checksum is repaired"},
 		"an empty directory for alerts":  {empty(alerts), "it is removed"},
 		"half configurations everywhere": {both(cut(log, "meta.inf", 1), cut(alerts, "meta.inf", 1)), "is lost"},
 	} {
@@ -213,7 +213,7 @@ func TestStreamDirs_MessagesKept(t *testing.T) {
 	require.Equal(t, want, ends())
 }
 
-// A server does not start if it cannot mend a stream, and says how an operator goes on.
+// A server does not start if it cannot repair a stream, and says how an operator goes on.
 func TestStreamDirs_Refused(t *testing.T) {
 	t.Parallel()
 	_, after, _ := changedWorld(t)

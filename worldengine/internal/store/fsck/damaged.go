@@ -20,7 +20,7 @@ import (
 	"worldengine/worldengine/internal/store/sidestream"
 )
 
-// maxLostShown bounds a town's lost messages in a report and a record of kind mend.
+// maxLostShown bounds a town's lost messages in a report and a repair.
 const maxLostShown = 16
 
 // DamagedTown is a town that answers TOWN_DAMAGED: its last message is not a record of the town, or

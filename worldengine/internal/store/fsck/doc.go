@@ -40,7 +40,7 @@
 //
 // # The repair
 //
-// If a town's last message is not a commit (a stray publish), a record of kind mend puts the town
+// If a town's last message is not a commit (a stray publish), a repair puts the town
 // back to its last readable record, which loses nothing. Options.RepairTowns does the same if the
 // last message may be a commit; that commit is then lost. No message of the log is removed or
 // changed; a finding about the log itself stays. Run checks again after the repair.

@@ -405,10 +405,10 @@ func (v *message) checkRepair() {
 		return
 	}
 	v.before = v.prior.Seq
-	mend := repairRecord(v.rec.TownID, v.prior, *repair)
-	mend.SetState(v.prior)
-	made, err := mend.MarshalJSON()
-	v.compare(made, err)
+	made := repairRecord(v.rec.TownID, v.prior, *repair)
+	made.SetState(v.prior)
+	body, err := made.MarshalJSON()
+	v.compare(body, err)
 }
 
 func (l *LogChecker) checkRefused(v *message, run *runState) {

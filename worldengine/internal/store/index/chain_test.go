@@ -159,7 +159,7 @@ func TestRowList_HolesOfRandomLogs(t *testing.T) {
 func TestRowList_Repaired(t *testing.T) {
 	t.Parallel()
 	subject := layout.LogSubject("w", "t")
-	mended := func(gaps string, guard uint64) nats.Header {
+	repaired := func(gaps string, guard uint64) nats.Header {
 		h := chained(machine.KindRepair, guard, 1, "")
 		if gaps != "" {
 			h.Set(layout.GapsHeader, gaps)
@@ -167,17 +167,17 @@ func TestRowList_Repaired(t *testing.T) {
 		return h
 	}
 	for name, c := range map[string]struct {
-		mend      nats.Header
+		repair    nats.Header
 		hole      uint64 // that stays
 		givenUp   []uint64
 		otherRows bool // the index has the rows of the lost records
 	}{
-		"a hole":                    {mend: mended("1-3", 5), givenUp: []uint64{2}},
-		"a hole, known":             {mend: mended("1-3", 5), givenUp: []uint64{2}, otherRows: true},
-		"another hole":              {mend: mended("3-5", 5), hole: 3, givenUp: []uint64{4}},
-		"the end":                   {mend: mended("3-", 0), hole: 3, givenUp: []uint64{4, 5}},
-		"by an earlier program":     {mend: mended("", 0), givenUp: []uint64{2, 3, 4, 5}},
-		"nothing, since unreadable": {mend: mended("x", 5), hole: 3},
+		"a hole":                    {repair: repaired("1-3", 5), givenUp: []uint64{2}},
+		"a hole, known":             {repair: repaired("1-3", 5), givenUp: []uint64{2}, otherRows: true},
+		"another hole":              {repair: repaired("3-5", 5), hole: 3, givenUp: []uint64{4}},
+		"the end":                   {repair: repaired("3-", 0), hole: 3, givenUp: []uint64{4, 5}},
+		"by an earlier program":     {repair: repaired("", 0), givenUp: []uint64{2, 3, 4, 5}},
+		"nothing, since unreadable": {repair: repaired("x", 5), hole: 3},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := &memoryLog{minHistory: math.MaxUint64}
@@ -195,7 +195,7 @@ func TestRowList_Repaired(t *testing.T) {
 				require.Equal(t, []Chain{
 					{Town: "t", Newest: 5, Hole: 3, Missing: 2, Before: 1, Linked: 3}}, ix.Broken())
 			}
-			m := l.append(subject, c.mend)
+			m := l.append(subject, c.repair)
 			ix.Put(m.seq, m.subject, m.header)
 			require.Equal(t, c.hole, ix.Chain("t").Hole)
 			for seq := uint64(1); seq <= 5; seq++ {

@@ -229,21 +229,21 @@ func (s *state) link(t *town, n uint32, r *row) {
 	}
 }
 
-// giveUp notes the gaps of the town's next row, which is of kind mend. Holes that no gap explains
+// giveUp notes the gaps of the town's next row, which is a repair. Holes that no gap explains
 // stay. A record of an earlier program names no gaps: it gave up the newest hole.
 func (s *state) giveUp(t *town, n uint32, text string) {
-	mend, before := s.row(n), uint64(0)
+	repair, before := s.row(n), uint64(0)
 	if t.newest != 0 {
 		before = s.row(t.newest).Seq
 	}
-	gaps := records.ReadGaps(text, mend.Seq)
+	gaps := records.ReadGaps(text, repair.Seq)
 	if text == "" {
 		if t.hole != 0 && t.before != 0 {
 			before = s.row(t.before).Seq
 		} else if t.hole != 0 {
 			before = 0
 		}
-		gaps = records.Gaps{{After: before, Before: mend.Seq}}
+		gaps = records.Gaps{{After: before, Before: repair.Seq}}
 	}
 	t.gaps = append(t.gaps, gaps...)
 	t.hole, t.before, t.givenUp = 0, 0, 0
@@ -275,7 +275,7 @@ func (s *state) failed(r *row) bool {
 	return r.has(consumesKey) && s.labelsOf(r).result == string(handoff.Failed)
 }
 
-// recount counts the needs of a town that has come to an epoch again: a record of kind mend has
+// recount counts the needs of a town that has come to an epoch again: a repair has
 // lowered its epoch.
 func (s *state) recount(t *town, epoch int64) records.RequiredHistory {
 	needs := records.RequiredHistory{Epoch: epoch}

@@ -25,8 +25,8 @@ type RequiredHistory struct {
 }
 
 // Add adds the town's next record. failed says that it has a failed handoff, pending that a command
-// is pending after it. The epoch is the present one, or one that the town never had: a record of
-// kind mend may lower it, and then the needs have to be counted from the town's first record.
+// is pending after it. The epoch is the present one, or one that the town never had: a repair may
+// lower it, and then the needs have to be counted from the town's first record.
 func (r *RequiredHistory) Add(epoch int64, failed, pending bool) {
 	if epoch != r.Epoch {
 		*r = RequiredHistory{Epoch: epoch, SincePending: r.SincePending}

@@ -129,8 +129,8 @@ func (l *Log) Previous(
 	ctx context.Context, msg *jetstream.RawStreamMsg,
 ) (*jetstream.RawStreamMsg, error) {
 	guard, _ := commitlog.GuardOf(msg.Header)
-	mends := machine.Kind(msg.Header.Get(layout.KindHeader)) == machine.KindRepair // may follow others even with guard 0
-	if !mends && guard == 0 {
+	repairs := machine.Kind(msg.Header.Get(layout.KindHeader)) == machine.KindRepair // may follow others even with guard 0
+	if !repairs && guard == 0 {
 		return nil, nil // it created the town
 	}
 	prior, err := l.At(ctx, max(guard, 1))

@@ -61,7 +61,7 @@ const (
 	removal   repair = "is removed, since it has nothing that counts,"
 )
 
-// inspect returns the configuration in a directory, and the mending that it needs.
+// inspect returns the configuration in a directory, and the repair that it needs.
 func (d Dir) inspect() (config []byte, wanted repair, err error) {
 	config, err = os.ReadFile(filepath.Join(d.path, natsserver.JetStreamMetaFile))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -92,7 +92,7 @@ func (d Dir) repair(logger *slog.Logger) error {
 	switch wanted {
 	case newSum:
 		logger.Warn("the configuration of a stream has another checksum than its file says, as after a "+
-			"kill or a loss of power amid a change: the checksum is mended", "file", d.sumFile())
+			"kill or a loss of power amid a change: the checksum is repaired", "file", d.sumFile())
 		return d.writeSum(config)
 	case newConfig:
 		return d.repairConfig(config, logger)

@@ -269,7 +269,7 @@ func (p *Plan) warn(before Stored, replicas int, logger *slog.Logger) {
 	}
 	if p.Settings.Compress == CompressAll && replicas > 1 {
 		logger.Warn("the world's setting compress is all, but streams of several replicas are not "+
-			"compressed: NATS cannot mend a compressed block of a replica that was killed",
+			"compressed: NATS cannot repair a compressed block of a replica that was killed",
 			"replicas", replicas)
 	}
 	if before.Sequence == 0 {

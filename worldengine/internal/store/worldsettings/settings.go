@@ -38,7 +38,7 @@ const (
 	// CompressEvents compresses the bus alone, which can be made again from the log.
 	CompressEvents Compression = "events"
 	// CompressAll compresses the log too. A changed bit on the disk then destroys a whole block,
-	// and so the last records of towns. Choose it only for a disk, or a file system, that mends or
+	// and so the last records of towns. Choose it only for a disk, or a file system, that repairs or
 	// refuses changed blocks.
 	CompressAll Compression = "all"
 )
