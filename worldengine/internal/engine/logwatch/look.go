@@ -47,6 +47,9 @@ func (w *Watcher) look(ctx context.Context) (pause time.Duration) {
 	if w.suspect {
 		w.judgeSuspect(err)
 	}
+	if answered && !w.recalled {
+		w.recalled = bounded(ctx, w.recall) == nil
+	}
 	full := w.checkStorage()
 	if answered {
 		full = w.checkHistories(ctx) || full

@@ -55,7 +55,6 @@ func (w *Watcher) NoteHistoryFull(townID string, needs records.RequiredHistory) 
 // again. It does neither as long as the alerts of earlier engines cannot be read. It reports whether a history is
 // full.
 func (w *Watcher) checkHistories(ctx context.Context) (full bool) {
-	w.recalled = w.recalled || w.recallHistories(ctx) == nil
 	var towns []string
 	for townID := range w.histories.Range {
 		towns = append(towns, townID.(string))
@@ -88,10 +87,15 @@ func (w *Watcher) checkHistory(townID string, followed bool) {
 	}
 }
 
-// recallHistories recalls the towns whose history was full when an earlier engine ended, with the times of the
+// recall recalls the storage and the histories that were full when an earlier engine ended, with the times of the
 // alerts.
-func (w *Watcher) recallHistories(ctx context.Context) error {
+func (w *Watcher) recall(ctx context.Context) error {
 	raised, err := w.Alerts.All(ctx)
+	if err == nil && w.Log.CheckStorage != nil { // else only an append can find that there is room again
+		if since := w.Alerts.StorageFailedSince(ctx); !since.IsZero() {
+			w.fullSince.CompareAndSwap(nil, &since)
+		}
+	}
 	full := map[string]time.Time{}
 	for i := range raised {
 		since, err := time.Parse(time.RFC3339Nano, raised[i].Since)

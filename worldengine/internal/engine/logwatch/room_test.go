@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/runevents"
+	"worldengine/worldengine/internal/store/alerts"
 	"worldengine/worldengine/internal/store/commitlog"
 )
 
@@ -61,6 +62,30 @@ func TestWatcher_StorageWhileNothingIsTried(t *testing.T) {
 		tries(runevents.StorageFailed)
 		store.full = false
 		tries(runevents.StorageFailed, runevents.StorageRecovered)
+		stop()
+	})
+}
+
+// silentAlerts is a NATS that does not answer about the stream of alerts.
+type silentAlerts struct{ jetstream.JetStream }
+
+func (silentAlerts) Stream(ctx context.Context, _ string) (jetstream.Stream, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// While the alerts of earlier engines cannot be read, the log is looked at all the same.
+func TestWatcher_SilentAlerts(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		log := &away{}
+		w := newWatcher(&commitlog.Log{World: "main", Store: log, CheckStorage: func() error { return nil }}, nil)
+		w.Alerts, w.recalled = alerts.New(silentAlerts{}, alerts.Config{Logger: w.Logger, Now: time.Now}), false
+		stop := run(t, w)
+		synctest.Wait()
+		log.silent.Store(true)
+		time.Sleep(2 * (idleInterval + pollTimeout)) // of the bubble
+		require.Positive(t, w.Silence())
 		stop()
 	})
 }

@@ -57,7 +57,7 @@ type Watcher struct {
 	limited  error
 	suspect  bool // the log may be another one
 	urgent   int  // questions that follow after pollInterval
-	recalled bool // histories has the towns of earlier engines
+	recalled bool // what earlier engines found full is known
 	// undelivered is how many messages the log counts and did not deliver; of verifyOnDoubt alone.
 	undelivered uint64
 
@@ -106,11 +106,6 @@ func (w *Watcher) Stop(context.Context) error {
 func (w *Watcher) watch(ctx context.Context) {
 	reconnected := w.Conn.StatusChanged(nats.CONNECTED)
 	defer w.Conn.RemoveStatusListener(reconnected)
-	if w.Log.CheckStorage != nil { // else only an append can find that there is room again
-		if since := w.Alerts.StorageFailedSince(ctx); !since.IsZero() {
-			w.fullSince.Store(&since)
-		}
-	}
 	for {
 		pause := w.look(ctx)
 		select {
