@@ -24,6 +24,7 @@ type Replicas struct {
 	js jetstream.JetStream
 
 	mu      sync.Mutex // held during a comparison
+	deposed string     // the node that must lead no more, until a comparison finds that another one leads
 	damaged atomic.Pointer[damagedReplicas]
 }
 
@@ -56,7 +57,7 @@ func (r *Replicas) compareMessages(ctx context.Context, stream jetstream.Stream)
 	if err != nil || len(all) == 0 {
 		return false, err
 	}
-	best, err := r.leadByBest(ctx, stream, all)
+	best, moved, err := r.leadByBest(ctx, stream, all)
 	if err != nil {
 		return false, err
 	}
@@ -70,23 +71,30 @@ func (r *Replicas) compareMessages(ctx context.Context, stream jetstream.Stream)
 		}
 	}
 	r.damaged.Store(&found)
-	return best > 0, nil
+	return moved, nil
 }
 
 // leadByBest has the replica lead the log that lacks the fewest messages, and returns its index. The first one leads
-// until then, and goes on unless another lacks less.
+// until then, and goes on unless another lacks less. After an error NATS may move the leader all the same: then moved
+// is set by the next call.
 func (r *Replicas) leadByBest(
 	ctx context.Context, stream jetstream.Stream, all []commitlog.Replica,
-) (best int, err error) {
+) (best int, moved bool, err error) {
 	for i := range all {
 		if all[i].LacksLess(&all[best]) {
 			best = i
 		}
 	}
 	if best > 0 {
+		r.deposed = all[0].Node
 		err = commitlog.MoveLeader(ctx, r.js, stream, all[best].Node)
 	}
-	return best, err
+	if err != nil {
+		return best, false, err
+	}
+	moved = r.deposed != "" && r.deposed != all[best].Node
+	r.deposed = ""
+	return best, moved, nil
 }
 
 // known returns a node as the last comparison found it.

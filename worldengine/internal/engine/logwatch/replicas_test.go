@@ -1,6 +1,7 @@
 package logwatch
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -70,4 +71,25 @@ func TestReplicas_LeaderIsDamaged(t *testing.T) {
 	}
 	require.False(t, check(false)) // of a follower that lacks messages now
 	require.Contains(t, r.Damaged(), damaged)
+}
+
+// NATS may move the leader although it has not answered: the next comparison reports that, once.
+func TestReplicas_MoveWithoutAnswer(t *testing.T) {
+	t.Parallel()
+	js, err := jetstream.New(natstest.Connect(t))
+	require.NoError(t, err)
+	stream, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: layout.LogStream("main")})
+	require.NoError(t, err)
+	r := &Replicas{js: js}
+	damaged, whole := commitlog.Replica{Node: "node-0", LackCount: 1}, commitlog.Replica{Node: "node-1"}
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, moved, err := r.leadByBest(over, stream, []commitlog.Replica{damaged, whole})
+	require.ErrorIs(t, err, context.Canceled)
+	require.False(t, moved)
+	for _, first := range []bool{true, false} {
+		_, moved, err = r.leadByBest(t.Context(), stream, []commitlog.Replica{whole, damaged})
+		require.NoError(t, err)
+		require.Equal(t, first, moved)
+	}
 }
