@@ -42,7 +42,7 @@ func (x *Execution) sendRequest() error {
 // receive handles the replies that have come. A plugin's reply before an attempt has begun, or while
 // the execution is postponed, is handled later.
 func (x *Execution) receive(ctx context.Context) {
-	for !x.over && x.result == nil && x.waitingSince.IsZero() && (x.attempt.plugin != nil || x.console.inFlight) {
+	for x.phase < committing && x.waitingSince.IsZero() && (x.attempt.plugin != nil || x.console.inFlight) {
 		select {
 		case r := <-x.replies:
 			if r.console != nil {
@@ -118,7 +118,7 @@ func (x *Execution) hasGame(ctx context.Context) {
 func (x *Execution) finishAttempt(result apply.AttemptResult) {
 	d := x.dispatcher
 	result.Attempt, result.At = x.Pending.Attempt, d.stepper.Now()
-	x.result, x.due, x.attempt.plugin, x.gameMissing = &result, time.Time{}, nil, false
+	x.phase, x.result, x.due, x.attempt.plugin, x.gameMissing = committing, &result, time.Time{}, nil, false
 	x.commits.Reset()
 	d.Absences.NoteWait(x.TownID, messages.AbsentPlugin{})
 	if d.config.Metrics != nil {

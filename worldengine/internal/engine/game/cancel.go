@@ -78,7 +78,7 @@ func (x *Execution) decideDeferred(ctx context.Context) {
 		switch {
 		case c.caller.Err() != nil:
 			c.done(c.caller.Err())
-		case x.over:
+		case x.phase == ended:
 			_, err := x.dispatcher.commitCancel(ctx, nil, c.Signal)
 			c.done(err)
 		default:
@@ -105,7 +105,7 @@ func (d *Dispatcher) commitCancel(
 		event, p := &machine.Cancel{Signal: s, Reach: apply.ReachUnknown}, current.Pending
 		if x != nil {
 			event.Reach = x.reach
-			if p != nil && x.unclaimed && !p.CleanStop {
+			if p != nil && x.phase == unclaimed && !p.CleanStop {
 				event.Reach = apply.MayBeReached
 			}
 		}

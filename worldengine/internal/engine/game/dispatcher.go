@@ -114,7 +114,7 @@ func (d *Dispatcher) Execute(
 	if err != nil {
 		return err
 	}
-	if x.client = client; !d.start(x) {
+	if x.client, x.phase = client, scheduled; !d.start(x) {
 		x.recordUnreached(ctx) // the dispatcher is closed, and sends no request
 		x.answer(machine.Answer{}, waiting.ErrInProgress)
 	}
@@ -144,7 +144,7 @@ func (d *Dispatcher) Adopt(ctx context.Context, townID string, current machine.T
 		if x, err = d.newExecution(townID, current); err != nil {
 			return err
 		}
-		if x.unclaimed, x.paused = true, nil; !d.start(x) {
+		if x.paused = nil; !d.start(x) {
 			return nil // the next writer adopts it
 		}
 	}
@@ -162,7 +162,7 @@ func (d *Dispatcher) adoptLater(abandoned *Execution) {
 			"error", err)
 		return
 	}
-	x.unclaimed, x.paused, x.due = true, nil, time.Now().Add(d.config.Retry.Resend)
+	x.paused, x.due = nil, time.Now().Add(d.config.Retry.Resend)
 	d.start(x)
 }
 

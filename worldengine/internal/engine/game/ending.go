@@ -63,7 +63,7 @@ func (x *Execution) endElsewhere(ctx context.Context) error {
 // cancellations find that the run has ended, or is left to the next writer.
 func (x *Execution) detach(ctx context.Context, gaveUp bool, answer machine.Answer, err error) {
 	d := x.dispatcher
-	x.over = true
+	x.phase = ended
 	x.console.end()
 	d.config.Router.Forget(x, gaveUp)
 	d.Absences.NoteWait(x.TownID, messages.AbsentPlugin{})
@@ -76,7 +76,7 @@ func (x *Execution) detach(ctx context.Context, gaveUp bool, answer machine.Answ
 // abandon leaves the command to the next writer. That may be this one, if its lease only seemed lost, or if
 // a turn panicked.
 func (x *Execution) abandon(ctx context.Context) {
-	if !x.over {
+	if x.phase != ended {
 		x.recordUnreached(ctx)
 		x.detach(ctx, false, machine.Answer{}, waiting.ErrInProgress)
 		x.dispatcher.adoptLater(x)
@@ -89,7 +89,7 @@ const abandonTimeout = 2 * time.Second
 // recordUnreached stores that this writer stops, and that no request for the command has arrived. If it
 // cannot store this, the next writer has to assume that a request may have arrived.
 func (x *Execution) recordUnreached(ctx context.Context) {
-	if x.unclaimed || x.Pending.Reached || x.reach != apply.Unreached {
+	if x.phase == unclaimed || x.Pending.Reached || x.reach != apply.Unreached {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), abandonTimeout)

@@ -36,9 +36,7 @@ type Execution struct {
 	token   string // of the reply subject
 	replies chan Reply
 
-	// unclaimed reports that an earlier writer accepted the command, and this one has still to take it
-	// over. over reports that the execution has ended.
-	unclaimed, over bool
+	phase phase
 	// due is when the execution goes on: the attempt begins, a request is sent, a commit is repeated.
 	due time.Time
 	// waitingSince is when the execution began to wait for the end of a pause, or for the log; zero if it
@@ -54,8 +52,8 @@ type Execution struct {
 	gameMissing bool
 	attempt     attempt
 	console     consoleWait
-	// result is the end of the attempt, to be committed; nil before. commits are the intervals between
-	// two tries.
+	// result is the end of the attempt, if the execution is committing. commits are the intervals between two
+	// tries.
 	result  *apply.AttemptResult
 	commits backoff.Backoff
 
@@ -65,6 +63,17 @@ type Execution struct {
 	// stored later.
 	unconfirmedCancel bool
 }
+
+// phase says how far an execution has come. From committing it comes back to scheduled if there is another attempt.
+type phase int
+
+const (
+	unclaimed  phase = iota // an earlier writer accepted the command, and this one has still to claim it
+	scheduled               // the next attempt has not begun
+	asking                  // the game is asked
+	committing              // the attempt has ended, and its result is to be committed
+	ended
+)
 
 // attempt is an attempt to have the game apply the command; zero before it begins.
 type attempt struct {
@@ -130,13 +139,13 @@ func (x *Execution) Run(ctx context.Context, _ queue.Turn) (next time.Time) {
 	if x.dispatcher.ctx.Err() != nil && !x.console.inFlight {
 		x.abandon(ctx)
 	}
-	if x.over {
+	if x.phase == ended {
 		return next
 	}
 	if next = x.due; x.console.inFlight {
 		next = queue.UntilWoken
 	}
-	if x.result == nil { // another server may pause the town
+	if x.phase != committing { // another server may pause the town
 		next = earliest(next, x.reads.next)
 	}
 	if x.mayReportAbsence() && time.Now().Before(x.answerBy) {
@@ -176,9 +185,9 @@ func (x *Execution) advance(ctx context.Context) (more bool) {
 	now, number := time.Now(), x.Pending.Attempt
 	isDue := !now.Before(x.due) || !x.waitingSince.IsZero()
 	switch {
-	case x.over:
+	case x.phase == ended:
 		return false
-	case x.result != nil:
+	case x.phase == committing:
 		return isDue && x.commit(ctx)
 	case x.dispatcher.ctx.Err() != nil:
 		return false
@@ -194,7 +203,7 @@ func (x *Execution) advance(ctx context.Context) (more bool) {
 	}
 	current, err := x.followTown(ctx, isDue)
 	switch {
-	case x.over || !isDue:
+	case x.phase == ended || !isDue:
 		return false
 	case x.Pending.Attempt != number: // another writer has begun it
 		return true
@@ -204,10 +213,10 @@ func (x *Execution) advance(ctx context.Context) (more bool) {
 		return false
 	}
 	x.endWait(now)
-	switch {
-	case x.unclaimed:
+	switch x.phase {
+	case unclaimed:
 		return x.claim(ctx, current)
-	case x.attempt.command == nil:
+	case scheduled:
 		x.startAttempt(ctx)
 	}
 	if x.via == apply.RCON {
@@ -233,10 +242,13 @@ func (x *Execution) endWait(now time.Time) {
 	x.waitingSince = time.Time{}
 }
 
-// awaitAttempt waits until the pending attempt begins. NotBefore may be by another clock, so it does not make
+// awaitAttempt waits until the pending attempt begins; an unclaimed command is claimed then. NotBefore may be by another clock, so it does not make
 // the pause longer.
 func (x *Execution) awaitAttempt() {
 	x.attempt, x.due = attempt{start: x.attempt.start}, time.Time{} // a console may still answer the former one
+	if x.result = nil; x.phase != unclaimed {
+		x.phase = scheduled
+	}
 	if number := x.Pending.Attempt; number > 1 {
 		d := x.dispatcher
 		x.due = time.Now().Add(min(x.Pending.NotBefore.Sub(d.stepper.Now()),
@@ -282,7 +294,7 @@ func (x *Execution) claim(ctx context.Context, current machine.Town) (more bool)
 			return false
 		}
 	}
-	if x.unclaimed = false; !unreached {
+	if x.phase = scheduled; !unreached {
 		x.reach = apply.MayBeReached
 	}
 	x.awaitAttempt()
@@ -314,7 +326,7 @@ func (x *Execution) startAttempt(ctx context.Context) {
 		a.plugin = apply.NewPluginAttempt(a.command, a.start, &d.config.Retry, x.Pending.Reached)
 		a.action = a.plugin.Due(a.start)
 	}
-	x.attempt = a
+	x.attempt, x.phase = a, asking
 }
 
 // noteSent records that a request is sent: its reach is unknown until noteReach is called.

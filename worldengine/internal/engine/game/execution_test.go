@@ -9,7 +9,7 @@ import (
 )
 
 // An execution keeps the reach of its requests.
-func TestExecution_Fate(t *testing.T) {
+func TestExecution_Reach(t *testing.T) {
 	t.Parallel()
 	var x Execution
 	for _, step := range []struct{ learns, known apply.Reach }{

@@ -22,7 +22,7 @@ func (x *Execution) commit(ctx context.Context) (more bool) {
 	err := d.stepper.Log.Retry(ctx, func() error { return x.commitOnce(ctx, result) })
 	switch {
 	case err == nil:
-		return !x.over
+		return x.phase != ended
 	case errors.Is(err, commitlog.ErrRecordTooLarge) && result.Applied && result.Snapshot != nil:
 		result.Applied, result.Failure = false, &apply.Failure{
 			Reason:  apply.ReasonPluginStateInvalid,
@@ -44,7 +44,7 @@ func (x *Execution) commitOnce(ctx context.Context, result *apply.AttemptResult)
 	if err == nil {
 		err = d.Adopt(ctx, x.TownID, current)
 	}
-	if err != nil || x.over || x.result == nil {
+	if err != nil || x.phase != committing {
 		return err
 	}
 	if unanswered(result.Failure) && !d.stepper.IsWriter() {
@@ -57,7 +57,7 @@ func (x *Execution) commitOnce(ctx context.Context, result *apply.AttemptResult)
 		return err
 	}
 	if out.Answer == nil {
-		x.result, x.Pending = nil, out.After.Pending
+		x.Pending = out.After.Pending
 		x.recordAttempt(ctx, false)
 		x.awaitAttempt()
 		return nil

@@ -26,7 +26,7 @@ func (x *Execution) followTown(ctx context.Context, isDue bool) (current machine
 		return current, x.reads.err
 	}
 	fresh := isDue && !x.isFirst() || again
-	if current, err = x.syncWithTown(ctx, fresh); err == nil && isDue && !x.over {
+	if current, err = x.syncWithTown(ctx, fresh); err == nil && isDue && x.phase != ended {
 		err = x.outrunCancel(ctx, &current)
 	}
 	if x.reads.err = err; err != nil {
@@ -41,7 +41,7 @@ func (x *Execution) followTown(ctx context.Context, isDue bool) (current machine
 // isFirst reports whether the next request is the first one of all for the command: this writer has
 // just committed the command, so its town need not be read again.
 func (x *Execution) isFirst() bool {
-	return !x.unclaimed && x.attempt.command == nil && x.Pending.Attempt == 1 && x.via != apply.RCON &&
+	return x.phase == scheduled && x.Pending.Attempt == 1 && x.via != apply.RCON &&
 		x.waitingSince.IsZero() && !x.unconfirmedCancel
 }
 
@@ -61,7 +61,7 @@ func (x *Execution) syncWithTown(ctx context.Context, fresh bool) (current machi
 	if current, err = load(ctx, x.TownID); err == nil {
 		err = d.Adopt(ctx, x.TownID, current)
 	}
-	if err != nil || x.over {
+	if err != nil || x.phase == ended {
 		return current, err
 	}
 	if by := d.config.WorldPause.Effective(current); by != nil && !by.Draining(time.Now()) {
@@ -84,7 +84,6 @@ func (x *Execution) followLog(p *apply.Pending) {
 		return
 	}
 	x.dispatcher.stepper.Towns.Forget(x.TownID)
-	x.result = nil
 	x.awaitAttempt()
 }
 
