@@ -85,10 +85,16 @@ func TestDeadLetters_Replay(t *testing.T) {
 		return len(decode[map[string][]deadletters.Letter](t,
 			c.ok("deadletter", "list", "-o", "json"))["letters"])
 	}
+	require.Eventually(t, func() bool { // the bus is opened in the background
+		_, err := js.Stream(t.Context(), wire.EventStream("main"))
+		return err == nil
+	}, time.Minute, 10*time.Millisecond)
 	limit(100)
 	require.Equal(t, exitOK, c.pipe(c.handoff(), "send", "-").status)
-	require.Eventually(t, func() bool { return count() == 10 }, time.Minute,
-		50*time.Millisecond)
+	require.Eventually(t, func() bool { // the alert about a letter is stored after the letter
+		alerts, err := c.world.Stream(layout.AlertStream("main")).Info(t.Context())
+		return err == nil && alerts.State.Msgs == 10 && count() == 10
+	}, time.Minute, 50*time.Millisecond)
 	gone := layout.DeadLetterSubject("main", wire.EventStream("main"), "9000", "0")
 	_, err := js.Publish(t.Context(), gone, nil)
 	require.NoError(t, err)
