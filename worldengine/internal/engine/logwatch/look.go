@@ -45,7 +45,7 @@ func (w *Watcher) look(ctx context.Context) (pause time.Duration) {
 		err = bounded(ctx, w.RereadPause) // after an error the next look counts
 	}
 	if w.suspect {
-		w.judgeSuspect(err)
+		w.judgeSuspect(ctx, err)
 	}
 	if answered && !w.recalled {
 		w.recalled = bounded(ctx, w.recall) == nil
@@ -129,13 +129,20 @@ func (w *Watcher) checkContinuity(ctx context.Context) error {
 }
 
 // judgeSuspect ends a suspicion if the log is the known one, and could be read.
-func (w *Watcher) judgeSuspect(err error) {
+func (w *Watcher) judgeSuspect(ctx context.Context, err error) {
 	switch {
 	case err == nil:
 		w.suspect, w.urgent = false, electionQuestions
 		w.lost.Store(nil)
 		w.unverified.Wake()
 	case !errors.Is(err, commitlog.ErrLogLost):
-		w.Logger.Warn("the log cannot be read after a reconnect; will try again", "error", err)
+		w.warn(ctx, "the log cannot be read after a reconnect; will try again", err)
+	}
+}
+
+// warn warns about an error, unless it may have come because the Watcher stops.
+func (w *Watcher) warn(ctx context.Context, text string, err error) {
+	if ctx.Err() == nil {
+		w.Logger.Warn(text, "error", err)
 	}
 }

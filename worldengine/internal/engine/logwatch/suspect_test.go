@@ -1,7 +1,9 @@
 package logwatch
 
 import (
+	"bytes"
 	"context"
+	"log/slog"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -135,5 +137,22 @@ func TestWatcher_SuspectAnswer(t *testing.T) {
 		require.Equal(t, 1, reread)
 		require.ErrorIs(t, w.Lost(), commitlog.ErrLogLost)
 		stop()
+	})
+}
+
+// A Watcher that is stopped while it asks the log warns of nothing.
+func TestWatcher_StopsWhileItAsks(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var said bytes.Buffer
+		log := &replaced{}
+		log.silent.Store(true)
+		w := newWatcher(&commitlog.Log{Store: log, Stream: log}, nil)
+		w.Logger, w.Forget = slog.New(slog.NewTextHandler(&said, nil)), func() {}
+		w.Log.Continuity.Suspect()
+		stop := run(t, w)
+		synctest.Wait()
+		stop()
+		require.Empty(t, said.String())
 	})
 }

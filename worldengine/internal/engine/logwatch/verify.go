@@ -101,7 +101,7 @@ func (w *Watcher) verifyOnDoubt(ctx context.Context) {
 			if err == nil {
 				break
 			}
-			w.Logger.Warn("the log cannot be verified; will try again", "error", err)
+			w.warn(ctx, "the log cannot be verified; will try again", err)
 			if backoff.Sleep(ctx, pause) != nil {
 				return
 			}
@@ -140,7 +140,7 @@ func (w *Watcher) verifyAll(ctx context.Context) (short []shortTown, err error) 
 func (w *Watcher) moveFromDamagedLeader(ctx context.Context) bool {
 	moved, err := w.Replicas.compareMessages(ctx, w.Log.Stream)
 	if err != nil {
-		w.Logger.Warn("the replicas of the log cannot be compared", "error", err)
+		w.warn(ctx, "the replicas of the log cannot be compared", err)
 	}
 	w.noteLeaderChange(moved)
 	return moved
