@@ -29,9 +29,8 @@ func generate(root string) map[string]string {
 	g := generator{root: root, files: map[string]string{}}
 	g.messages()
 	g.schemas()
-	g.clients()
+	g.tables()
 	g.files[pythonTypesFile] = g.pythonTypes()
-	g.docs()
 	g.asyncAPI()
 	return g.files
 }

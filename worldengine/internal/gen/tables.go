@@ -12,13 +12,15 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/runevents"
+	"worldengine/schemas"
 	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/kit/protocol"
+	"worldengine/worldengine/internal/serve/metrics"
 	"worldengine/worldengine/wire"
 )
 
-// templates write the tables of the clients, of the console and of the example plugin. Each template with a / in its
-// name is a file of that name.
+// templates write the tables of the clients, of the console, of the example plugin and of the docs. The name of each
+// template with a / is a file, or a page and the name of a table in it.
 //
 //go:embed templates
 var templates embed.FS
@@ -34,10 +36,12 @@ type tables struct {
 	RunStatuses                        []runevents.RunStatus
 	Events, RunEvents, Moving, EndsRun []runevents.EventType // Moving: the status of a run or of a step attempt
 	Words                              [][]string            // each with its meaning
+	Roles, Clients                     []wire.Role           // Clients: not the engine's
+	Metrics                            []*metrics.Spec
 }
 
-// clients writes the files of the templates.
-func (g *generator) clients() {
+// tables writes the files and the tables of the templates.
+func (g *generator) tables() {
 	lists := tables{
 		Types: handoff.ProposalTypes(), Verbs: protocol.Verbs(), Errors: protocol.Errors(), Alerts: protocol.Alerts(),
 		Signals: machine.Signals(), RunStatuses: runevents.RunStatuses(), Words: g.words(),
@@ -46,13 +50,23 @@ func (g *generator) clients() {
 		RunEvents: runevents.EventTypes(runevents.RunLevel),
 		Moving:    append(runevents.EventTypes(runevents.RunLevel), runevents.EventTypes(runevents.StepLevel)...),
 		EndsRun:   selected(runevents.EventTypes(0), runevents.EventType.EndsRun),
+		Roles:     protocol.Roles(),
+		Clients:   selected(protocol.Roles(), func(r wire.Role) bool { return r != wire.Engine }),
+		Metrics:   metrics.Specs(),
 	}
-	all := template.Must(template.New("").Funcs(functions).ParseFS(templates, "templates/*"))
-	for _, file := range all.Templates() {
-		if strings.Contains(file.Name(), "/") {
-			var out strings.Builder
-			must(0, file.Execute(&out, lists))
-			g.files[file.Name()] = out.String()
+	shapes := shapes{g, map[schemas.Name]wire.Verb{}}
+	all := template.Must(template.New("").Funcs(functions).
+		Funcs(template.FuncMap{"request": shapes.request, "reply": shapes.reply}).ParseFS(templates, "templates/*"))
+	for _, one := range all.Templates() {
+		if !strings.Contains(one.Name(), "/") {
+			continue
+		}
+		var out strings.Builder
+		must(0, one.Execute(&out, lists))
+		if page, table, is := strings.Cut(one.Name(), ": "); is {
+			g.table(page, table, out.String())
+		} else {
+			g.files[one.Name()] = out.String()
 		}
 	}
 }
@@ -83,6 +97,8 @@ func changes(v wire.Verb) bool { return protocol.LookupVerb(v).NonIdempotent }
 var functions = template.FuncMap{
 	"args":    func(values ...any) []any { return values },
 	"changes": changes,
+	"role":    protocol.LookupRole,
+	"may":     func(r wire.Role, v wire.Verb) bool { return slices.Contains(protocol.LookupVerb(v).Roles, r) },
 	"ofRun":   func(t runevents.EventType) bool { return t.Spec().Level == runevents.RunLevel },
 	"quotes":  quotes,
 	"tuple": func(texts any) string { // of Python
