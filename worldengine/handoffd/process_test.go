@@ -219,7 +219,7 @@ func (p *program) end(signal syscall.Signal) {
 	_ = p.cmd.Process.Signal(signal)
 	select {
 	case <-p.ended:
-	case <-time.After(30 * time.Second):
+	case <-time.After(time.Minute):
 		p.t.Errorf("handoffd does not end: %s", p.stderr)
 	}
 }
@@ -236,7 +236,7 @@ func (p *program) logs(text string) {
 	p.t.Helper()
 	require.Eventually(p.t, func() bool {
 		return strings.Contains(p.stderr.String(), text)
-	}, 30*time.Second, 10*time.Millisecond, "%s: %s", text, p.stderr)
+	}, time.Minute, 10*time.Millisecond, "%s: %s", text, p.stderr)
 }
 
 func (p *program) connect() *nats.Conn {

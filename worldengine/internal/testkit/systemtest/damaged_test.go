@@ -159,7 +159,7 @@ func TestFsck_RepairsPendingCommand(t *testing.T) {
 	w.plugin(g.answer)
 	require.Eventually(t, func() bool {
 		return w.now("t").PendingRunID == ""
-	}, 30*time.Second, 5*time.Millisecond)
+	}, time.Minute, 5*time.Millisecond)
 	require.Equal(t, before.Hash, w.state("t").Hash)
 	w.again(h)
 	w.clean()
