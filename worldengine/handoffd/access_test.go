@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
+	"worldengine/worldengine/internal/testkit/natstest"
 	"worldengine/worldengine/wire"
 )
 
@@ -32,9 +33,9 @@ const mara = `{"name": "mara", "role": "agent", "passwordFile": "pw", "towns": [
 
 // connectAs connects a user, who comes back by itself.
 func (p *program) connectAs(name, password string) (*nats.Conn, error) {
-	nc, err := nats.Connect(p.url, nats.UserInfo(name, password),
+	nc, err := natstest.TryDial(p.url, nats.UserInfo(name, password),
 		nats.CustomInboxPrefix("_INBOX_"+name), nats.MaxReconnects(-1),
-		nats.ReconnectWait(10*time.Millisecond), nats.Timeout(20*time.Second))
+		nats.ReconnectWait(10*time.Millisecond))
 	if err == nil {
 		p.t.Cleanup(nc.Close)
 	}

@@ -147,9 +147,12 @@ func (c *nodes) url(i int) string { return "nats://" + c.client[i] }
 // connect makes a connection that comes back for ever, at first to the first of urls.
 func (c *nodes) connect(urls string) *nats.Conn {
 	c.t.Helper()
-	nc, err := nats.Connect(urls, nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond),
-		nats.DontRandomize(), nats.Timeout(time.Second))
-	require.NoError(c.t, err)
+	var nc *nats.Conn
+	eventually(c.t, time.Minute, "a node accepts a connection", func(context.Context) (err error) {
+		nc, err = nats.Connect(urls, nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond),
+			nats.DontRandomize(), nats.Timeout(time.Second))
+		return err
+	})
 	c.t.Cleanup(nc.Close)
 	return nc
 }

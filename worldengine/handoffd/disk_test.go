@@ -19,6 +19,7 @@ import (
 
 	"worldengine/worldengine/internal/core/town"
 	"worldengine/worldengine/internal/store/fsck"
+	"worldengine/worldengine/internal/testkit/natstest"
 	"worldengine/worldengine/wire"
 )
 
@@ -161,7 +162,7 @@ func TestDisk_FailedWrite(t *testing.T) {
 		r.start("always")
 		r.nc.Close()
 		var err error
-		r.nc, err = nats.Connect(r.url, nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond))
+		r.nc, err = natstest.TryDial(r.url, nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond))
 		require.NoError(t, err)
 		t.Cleanup(r.nc.Close)
 		r.moveTo(r.nc)

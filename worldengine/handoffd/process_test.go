@@ -241,7 +241,7 @@ func (p *program) logs(text string) {
 
 func (p *program) connect() *nats.Conn {
 	p.t.Helper()
-	nc, err := nats.Connect(p.url, nats.NoReconnect(), nats.Timeout(30*time.Second))
+	nc, err := natstest.TryDial(p.url, nats.NoReconnect())
 	require.NoError(p.t, err, "%s", p.stderr)
 	p.t.Cleanup(nc.Close)
 	return nc

@@ -250,7 +250,7 @@ func TestServe_Log(t *testing.T) {
 		require.Contains(t, p.stderr.String(), `"msg":"stopped"`)
 	}
 	p := start()
-	agent, err := nats.Connect(p.url, nats.MaxReconnects(-1), nats.ReconnectWait(10*time.Millisecond))
+	agent, err := natstest.TryDial(p.url, nats.MaxReconnects(-1), nats.ReconnectWait(10*time.Millisecond))
 	require.NoError(t, err)
 	t.Cleanup(agent.Close)
 	js, err := jetstream.New(operator(t, agent))
@@ -262,7 +262,7 @@ func TestServe_Log(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(reading.Stop)
 	newGame().play(t, agent)
-	page, err := nats.Connect(
+	page, err := natstest.TryDial(
 		strings.Replace(consoleLine.FindStringSubmatch(p.printed())[1], "http", "ws", 1),
 		nats.ProxyPath("/nats"), nats.NoReconnect())
 	require.NoError(t, err)

@@ -182,7 +182,7 @@ func TestFlood_LargePayloads(t *testing.T) {
 		flood.Go(func() { floodWith(nc, wire.Subject("main", verb), stop) })
 	}
 	for {
-		nc, err := nats.Connect(c.Server.URL(), nats.NoReconnect())
+		nc, err := natstest.TryDial(c.Server.URL(), nats.NoReconnect())
 		if err != nil {
 			break
 		}

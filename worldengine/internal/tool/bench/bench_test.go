@@ -35,7 +35,7 @@ func TestWorlds_Compare(t *testing.T) {
 // loadOn returns a load of two workers on a NATS server.
 func loadOn(t *testing.T, url string, options ...nats.Option) *workload {
 	dial := func(name string, _ ...nats.Option) (*nats.Conn, error) {
-		nc, err := nats.Connect(url, append(options, nats.Name(name))...)
+		nc, err := natstest.TryDial(url, append(options, nats.Name(name))...)
 		if err == nil {
 			t.Cleanup(nc.Close)
 		}
