@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -52,6 +53,8 @@ type Shared struct {
 	Embedded *embedded.NATS
 	// Joinable is set if other servers can serve the worlds too, so that their writers need leases.
 	Joinable bool
+	// LeaseTTL is how long a lease lasts without renewal; 0 for lease.TTL.
+	LeaseTTL time.Duration
 	// Conn commits, reads, and answers in the world's account; JetStream is over it.
 	Conn      *nats.Conn
 	JetStream jetstream.JetStream

@@ -156,7 +156,7 @@ func (ws *Worlds) startPlacer(named []*World) (err error) {
 // elector returns what acquires the lease of a world.
 func (ws *Worlds) elector(world string, logger *slog.Logger) *lease.Elector {
 	return &lease.Elector{JetStream: ws.shared.JetStream, World: world, Holder: ws.shared.Service.ID,
-		Replicas: ws.shared.Engine.Storage.Replicas, Logger: logger, Keeper: ws.keeper}
+		Replicas: ws.shared.Engine.Storage.Replicas, Logger: logger, Keeper: ws.keeper, TTL: ws.shared.LeaseTTL}
 }
 
 // Close ends the worlds. It loses no answer: no other server and no new world brings work any more, then each

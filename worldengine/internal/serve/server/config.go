@@ -73,11 +73,12 @@ type HTTP struct {
 	Origins []string `name:"websocket-origin" help:"Origins of other pages whose agents may connect to /nats and /mcp of --http, such as https://agents.example. The console's own origin always may." placeholder:"ORIGIN"`
 }
 
-// timeouts has what tests do not wait for so long; 0 is the constant behind the semicolon.
+// timeouts has the times that are others in tests; 0 is the constant behind the semicolon.
 type timeouts struct {
 	start     time.Duration // how long a start waits for an existing NATS that is not there; connectTimeout
 	reconnect time.Duration // see reconnectWait
 	ask       time.Duration // see pingInterval
+	lease     time.Duration // how long a lease lasts without renewal; lease.TTL
 }
 
 func (c Config) withDefaults() Config {

@@ -19,6 +19,9 @@ func (c *Config) SetReconnectWait(d time.Duration) { c.timeouts.reconnect = d }
 // SetAskNode sets how often a connection asks an existing NATS whether it is there.
 func (c *Config) SetAskNode(d time.Duration) { c.timeouts.ask = d }
 
+// SetLeaseTTL sets how long a lease lasts without renewal.
+func (c *Config) SetLeaseTTL(d time.Duration) { c.timeouts.lease = d }
+
 // AwaitedAnswers returns for how many requests of clients NATS keeps the way of the answer.
 func (s *Server) AwaitedAnswers() int {
 	return s.shared.Embedded.Server().GlobalAccount().NumPendingAllResponses()

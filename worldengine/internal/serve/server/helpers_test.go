@@ -32,6 +32,7 @@ import (
 	"worldengine/worldengine/internal/serve/server/servertest"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/index/indextest"
+	"worldengine/worldengine/internal/store/lease"
 	"worldengine/worldengine/internal/store/records"
 	"worldengine/worldengine/internal/store/worldsettings"
 	"worldengine/worldengine/internal/testkit/natstest"
@@ -107,11 +108,12 @@ func logged(log *natstest.Buffer) func(*server.Config) {
 	return func(c *server.Config) { c.Logger = slog.New(slog.NewTextHandler(log, nil)) }
 }
 
-// impatient returns changes behind one that shortens waits, and gives each start another port.
+// impatient returns changes behind one that shortens waits but the lease's, and gives each start another port.
 func impatient(change []servertest.Change) []servertest.Change {
 	return append([]servertest.Change{func(c *server.Config) {
 		c.Embedded.Listen = "127.0.0.1:0"
 		c.SetReconnectWait(100 * time.Millisecond)
+		c.SetLeaseTTL(5 * lease.TTL) // a busy machine is late with renewals
 	}}, change...)
 }
 

@@ -49,7 +49,7 @@ func newServer(config Config) *Server {
 	s := &Server{config: config.withDefaults(), url: config.External.URL, access: config.Access}
 	s.granted = slices.Sorted(slices.Values(s.config.Worlds.Names))
 	s.shared.Engine, s.shared.Service = &s.config.Engine, &s.config.Service
-	s.shared.Joinable = config.External.URL != "" || config.Open
+	s.shared.Joinable, s.shared.LeaseTTL = config.External.URL != "" || config.Open, config.timeouts.lease
 	s.shared.Grant, s.shared.Explain = s.setWorlds, s.config.noStreamsError
 	s.shared.ConnectClient = func() (*nats.Conn, error) { return s.connect(probing, nil) }
 	s.worlds = hosting.New(&s.config.Worlds, &s.shared)

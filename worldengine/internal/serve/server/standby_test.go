@@ -255,7 +255,7 @@ func TestStandby_NodeVanishes(t *testing.T) {
 	}
 	start(t, func(c *server.Config) {
 		c.External.URL = "nats://" + nodes[0].Address() + ",nats://" + nodes[1].Address()
-		c.SetAskNode(time.Second)
+		c.SetAskNode(500 * time.Millisecond)
 	})
 	c := &client{t: t, nc: connected(t, nats.url()), world: "main"}
 	chain := newChain(t, c, "t")

@@ -5,6 +5,7 @@
 package lease
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,7 +32,7 @@ const (
 // ErrHeld means that another server has the lease. The lease may be free later.
 var ErrHeld = errors.New("lease: another server of the world is its writer")
 
-// Elector acquires the lease of a world for one server. Every exported member must be set. Only one
+// Elector acquires the lease of a world for one server. Every exported member but TTL must be set. Only one
 // goroutine may use it at a time, and none while the server has the lease.
 type Elector struct {
 	JetStream jetstream.JetStream
@@ -40,9 +41,13 @@ type Elector struct {
 	Replicas  int    // of the bucket; as many as the world's streams have
 	Logger    *slog.Logger
 	Keeper    *Keeper // renews the lease
+	// TTL is how long the lease lasts without renewal; 0 for the constant. The world's servers have the same.
+	TTL time.Duration
 
 	bucket jetstream.KeyValue // nil before the first use, and if the bucket may be gone
 }
+
+func (l *Elector) ttl() time.Duration { return cmp.Or(l.TTL, TTL) }
 
 // Acquire acquires the lease as soon as it is free. It tries every 250 ms, even if NATS does not
 // answer. It returns an error only when ctx ends.
@@ -136,7 +141,7 @@ func (l *Elector) open(ctx context.Context) (jetstream.KeyValue, error) {
 	return l.JetStream.CreateKeyValue(ctx, jetstream.KeyValueConfig{
 		Bucket:      name,
 		Description: "Which server is the writer of the world " + l.World,
-		TTL:         TTL, Replicas: max(l.Replicas, 1),
+		TTL:         l.ttl(), Replicas: max(l.Replicas, 1),
 		// If nodes of a cluster restart in turn, they may lose a bucket in memory for ever: a
 		// restarted node has forgotten its votes.
 		Storage: jetstream.FileStorage,
@@ -188,7 +193,7 @@ func (h *Lease) remaining() time.Duration {
 
 // renewed notes a renewal and when it was requested.
 func (h *Lease) renewed(asked time.Time, revision uint64) {
-	until := asked.Add(TTL)
+	until := asked.Add(h.elector.ttl())
 	h.revision = revision
 	h.until.Store(&until)
 }
@@ -216,6 +221,6 @@ func (h *Lease) Release(ctx context.Context) {
 	})
 	if err != nil && !errors.Is(err, ErrHeld) {
 		h.elector.Logger.Warn("the writer's lease is not given back; it ends by itself",
-			"within", TTL, "error", err)
+			"within", l.ttl(), "error", err)
 	}
 }

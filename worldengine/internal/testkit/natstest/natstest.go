@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -121,15 +122,19 @@ func Dial(t testing.TB, url string, options ...nats.Option) *nats.Conn {
 }
 
 // TryDial connects to a server, which may refuse that, and again if a busy machine takes longer than NATS lets a
-// connection sign in.
+// connection sign in, or the server closed the connection before the client had read why.
 func TryDial(url string, options ...nats.Option) (nc *nats.Conn, err error) {
 	options = append([]nats.Option{nats.Timeout(20 * time.Second)}, options...)
 	for range 5 {
 		nc, err = nats.Connect(url, options...)
-		if err == nil || !errors.Is(err, io.EOF) && !strings.Contains(err.Error(), "Authentication Timeout") &&
+		if err == nil || !isClosed(err) && !strings.Contains(err.Error(), "Authentication Timeout") &&
 			!strings.Contains(err.Error(), "got 'PING'") { // NATS asks after 2 s whether the client is there
 			break
 		}
 	}
 	return nc, err
+}
+
+func isClosed(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET)
 }
