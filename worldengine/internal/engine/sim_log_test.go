@@ -145,14 +145,19 @@ func (l *simLog) next(subject string, from uint64) *simMessage {
 type simOp struct {
 	name   string
 	engine *simEngine
-	run    func(lost, unanswered bool)
+	run    func(fault error) // one of the simFaults, or nil
 	turn   chan struct{}
 }
 
-// errSimLost is the error of an operation without an answer, errSimDead a killed engine's.
+// simFaults are the faults of an operation, each the error that the engine gets. errSimLost means that the operation
+// is not done, errSimUnanswered that only its answer is lost. With errSimGuard a leader that does not know yet that it
+// was deposed refuses the guard of an append, and the other leader stores it.
+var simFaults = map[string]error{"lost": errSimLost, "unanswered": errSimUnanswered, "refused": errSimGuard}
+
 var (
-	errSimLost = errors.New("simulation: no answer")
-	errSimDead = errors.New("simulation: the engine was killed")
+	errSimLost       = errors.New("simulation: no answer")
+	errSimUnanswered = errors.New("simulation: no answer to what is done")
+	errSimDead       = errors.New("simulation: the engine was killed") // the error of a killed engine's operations
 )
 
 // simAsker is the key of a context with the caller, if that is not the usual one.
@@ -176,7 +181,7 @@ func simDo[T any](
 		return value, errSimDead
 	}
 	op := &simOp{name: name, engine: engine, turn: make(chan struct{})}
-	op.run = func(lost, unanswered bool) {
+	op.run = func(fault error) {
 		if engine.dead.Load() {
 			err = errSimDead
 			return
@@ -184,21 +189,27 @@ func simDo[T any](
 		if err = ctx.Err(); err != nil { // it was not sent
 			return
 		}
-		if lost {
-			err = errSimLost
-			return
+		if fault != errSimLost {
+			value, err = operate()
 		}
-		if value, err = operate(); unanswered {
+		if fault != nil {
 			var none T
-			value, err = none, errSimLost
+			value, err = none, fault
 		}
 	}
 	s.wait(op)
 	return value, err
 }
 
+// guardedAppend begins the name of an append with a guard, before its subject.
+const guardedAppend = "publish "
+
 func (s *simStore) Publish(ctx context.Context, msg *nats.Msg) (*jetstream.PubAck, error) {
-	return simDo(ctx, s.sim, s.engine, "publish "+msg.Subject, func() (*jetstream.PubAck, error) {
+	name := guardedAppend
+	if msg.Header.Get(jetstream.ExpectedLastSubjSeqHeader) == "" {
+		name = "publish unguarded "
+	}
+	return simDo(ctx, s.sim, s.engine, name+msg.Subject, func() (*jetstream.PubAck, error) {
 		return s.sim.log.store(msg, time.Now())
 	})
 }

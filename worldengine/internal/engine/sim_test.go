@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing/synctest"
@@ -53,7 +54,7 @@ type sim struct {
 
 	// direct gives each operation its turn at once, of which fault may lose one; see TestStories.
 	direct atomic.Bool
-	fault  func(operation string) (lost, unanswered bool)
+	fault  func(operation string) error // one of simFaults, or nil
 	turns  sync.Mutex
 
 	mu      sync.Mutex
@@ -240,11 +241,11 @@ func (s *sim) wait(op *simOp) {
 	if s.direct.Load() {
 		s.turns.Lock()
 		defer s.turns.Unlock()
-		lost, unanswered := false, false
+		var fault error
 		if s.fault != nil {
-			lost, unanswered = s.fault(op.name)
+			fault = s.fault(op.name)
 		}
-		op.run(lost, unanswered)
+		op.run(fault)
 		return
 	}
 	s.mu.Lock()
@@ -318,12 +319,25 @@ func (s *sim) turn(i int) {
 	turns := slices.Clone(s.waiting[first:end])
 	s.waiting = slices.Delete(s.waiting, first, end)
 	s.mu.Unlock()
-	lost, unanswered := s.chance(25), s.chance(25)
-	s.trace("engine %d: %s, lost %v, unanswered %v", op.engine.number, op.name, lost, unanswered)
+	fault := s.drawFault(op)
+	s.trace("engine %d: %s, fault %v", op.engine.number, op.name, fault)
 	for _, op := range turns {
-		op.run(lost, unanswered)
+		op.run(fault)
 		close(op.turn)
 	}
+}
+
+// drawFault draws the fault of an operation; nil for none.
+func (s *sim) drawFault(op *simOp) error {
+	switch {
+	case s.chance(25):
+		return errSimLost
+	case s.chance(25):
+		return errSimUnanswered
+	case strings.HasPrefix(op.name, guardedAppend+"world.") && s.chance(25):
+		return errSimGuard
+	}
+	return nil
 }
 
 // crash kills the writer and starts another in its place, or starts another while the first one
@@ -353,7 +367,7 @@ func (s *sim) kill(i int) {
 	s.mu.Unlock()
 	for _, op := range waiting { // what it had in hand finds that it is dead
 		if op.engine == e {
-			op.run(false, false)
+			op.run(nil)
 			close(op.turn)
 		}
 	}

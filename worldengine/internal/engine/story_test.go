@@ -37,7 +37,7 @@ var rewriteStories = flag.Bool("rewrite", false, "write the outputs in testdata/
 //	> game away|silent|busy|refuses|later|applies: from now on; later refuses for now
 //	> answer NAME WAY: the game answers the first request for a command, though it was silent or has answered
 //	> sleep DURATION
-//	> lost|unanswered OPERATION: the next operation of the log with such a name
+//	> lost|unanswered|refused OPERATION: the next operation of the log with such a name has this fault of simFaults
 //	> kill: the writer is killed, and the next one starts · > stop: the writer ends in good order
 //	> rival: the next writer starts, and the one before does not know that; it gets no more inputs
 //
@@ -247,16 +247,16 @@ func (s *story) play(words []string) {
 		d, err := time.ParseDuration(words[1])
 		require.NoError(s.t, err)
 		time.Sleep(d)
-	case "lost", "unanswered":
+	case "lost", "unanswered", "refused":
 		s.turns.Lock()
 		defer s.turns.Unlock()
-		s.fault = func(name string) (lost, unanswered bool) {
+		s.fault = func(name string) error {
 			if !strings.HasPrefix(name, strings.Join(words[1:], " ")) {
-				return false, false
+				return nil
 			}
 			s.fault = nil
 			s.say("%s: %s", words[0], name)
-			return words[0] == "lost", words[0] == "unanswered"
+			return simFaults[words[0]]
 		}
 	case "kill":
 		s.turns.Lock()

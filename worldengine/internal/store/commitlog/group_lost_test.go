@@ -164,12 +164,12 @@ func commitAtOnce(t *testing.T, l *Log, n int) (messages []*nats.Msg, ends []com
 		msg := appendTo(i, 0, fmt.Sprint("first of ", i))
 		if i%2 == 0 {
 			msg.Subject = layout.RefusedSubject("main", fmt.Sprint(i))
-			msg.Header = nats.Header{jetstream.MsgIDHeader: {fmt.Sprint("run ", i)}}
+			msg.Header = nats.Header{}
 		}
 		messages = append(messages, msg)
 		all.Go(func() {
 			if i%2 == 0 {
-				_, ends[i].err = l.commit(t.Context(), msg, func() (uint64, error) { return 0, ErrLostRace })
+				ends[i].err = l.CommitOnce(t.Context(), msg, fmt.Sprint("run ", i), nil)
 			} else {
 				ends[i].seq, ends[i].err = l.Commit(t.Context(), msg, 0)
 			}

@@ -21,6 +21,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"worldengine/worldengine/internal/kit/backoff"
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/wire"
 )
 
@@ -89,31 +90,36 @@ func (l *Log) End(ctx context.Context) (uint64, error) {
 }
 
 // Commit appends a message to its subject, whose last message must be at sequence guard. It returns
-// the appended message's sequence, or ErrLostRace if the subject has a later message,
+// the appended message's sequence, or ErrLostRace if the subject has a later message of another writer,
 // ErrStorageFull if there is no room, or ErrLogUnavailable if the message may have been stored.
 func (l *Log) Commit(ctx context.Context, msg *nats.Msg, guard uint64) (uint64, error) {
 	msg.Header[jetstream.ExpectedLastSubjSeqHeader] = []string{strconv.FormatUint(guard, 10)}
-	return l.commit(ctx, msg, func() (uint64, error) { return l.Successor(ctx, msg, guard) })
+	return l.commit(ctx, msg, Guard{Subject: msg.Subject, Last: guard})
 }
 
-// commit appends a message. While the append is in doubt, for lack of an answer, commit tries
-// again. If the guard then does not hold, resolve finds out whether an earlier try stored the
-// message.
-func (l *Log) commit(
-	ctx context.Context, msg *nats.Msg, resolve func() (uint64, error),
-) (uint64, error) {
-	for inDoubt := false; ; inDoubt = true {
+// commit appends a message. While the append is in doubt, for lack of an answer, commit tries again. A
+// refusal by the guard proves nothing either: after an election, a node that does not know yet that it was
+// deposed refuses by the last message that it has, while the new leader stores the append. And a replicated
+// stream refuses a guard as soon as another append to the subject is under way. So Successor decides, and
+// commit tries again, with pauses, until it can.
+func (l *Log) commit(ctx context.Context, msg *nats.Msg, guard Guard) (uint64, error) {
+	pauses := l.racePauses()
+	for inDoubt, refusals := false, 0; ; inDoubt = true {
 		ack, err := l.Append(ctx, msg)
-		switch {
-		case err == nil:
+		if err == nil {
 			return ack.Sequence, nil
-		case IsWrongLastSequence(err) && inDoubt:
-			return resolve()
-		case IsWrongLastSequence(err):
-			return 0, ErrLostRace
-		case isDefinite(err) && !inDoubt:
+		}
+		pause := retryDelay
+		if IsWrongLastSequence(err) {
+			seq, err := l.Successor(ctx, msg, guard)
+			if refusals++; !errors.Is(err, errNoSuccessor) || refusals == maxRaces {
+				return seq, err
+			}
+			pause = pauses.Next()
+		} else if isDefinite(err) && !inDoubt {
 			return 0, err
-		case isFinal(err) || backoff.Sleep(ctx, retryDelay) != nil:
+		}
+		if isFinal(err) || backoff.Sleep(ctx, pause) != nil {
 			return 0, fmt.Errorf("%w: %w", ErrLogUnavailable, err)
 		}
 	}
@@ -122,23 +128,40 @@ func (l *Log) commit(
 // retryDelay is the pause before the retry of a request that NATS did not answer.
 const retryDelay = 50 * time.Millisecond
 
-// Successor resolves an append in doubt: the message that followed guard on its subject is either
-// the appended one, or proof that the append was never stored.
-func (l *Log) Successor(ctx context.Context, msg *nats.Msg, guard uint64) (uint64, error) {
-	next, err := l.Next(ctx, msg.Subject, guard+1)
+// errNoSuccessor means that no message follows the guard of a refused append yet: a leader may be about to store it.
+var errNoSuccessor = errors.New("no message follows its guard, which was refused")
+
+// Successor resolves an append that its guard refused: the message that followed the guard is either the
+// appended one, or proof that the append was never stored. If there is none, the error is errNoSuccessor, with
+// ErrLostRace if the message at the guard is gone. It is ErrUnreadable if that message was changed on the disk.
+func (l *Log) Successor(ctx context.Context, msg *nats.Msg, guard Guard) (uint64, error) {
+	next, err := l.Store.Next(ctx, guard.Subject, guard.Last+1)
 	if err == nil && next == nil {
-		err = fmt.Errorf("%w: %w", ErrLogUnavailable, jetstream.ErrMsgNotFound)
+		return 0, l.checkGuard(ctx, guard)
 	}
 	if err != nil {
-		return 0, fmt.Errorf("an append is in doubt: %w", err)
+		return 0, fmt.Errorf("%w: an append is in doubt: %w", ErrLogUnavailable, err)
 	}
-	if next.Header.Get(wire.RunIDHeader) == msg.Header.Get(wire.RunIDHeader) &&
-		next.Header.Get(jetstream.MsgIDHeader) == msg.Header.Get(jetstream.MsgIDHeader) &&
-		string(next.Data) == string(msg.Data) {
+	same := func(header string) bool { return next.Header.Get(header) == msg.Header.Get(header) }
+	if next.Subject == msg.Subject && string(next.Data) == string(msg.Data) && same(wire.RunIDHeader) &&
+		same(jetstream.MsgIDHeader) && same(layout.AtHeader) {
 		l.notifyAppended(next.Sequence, msg)
 		return next.Sequence, nil
 	}
 	return 0, ErrLostRace
+}
+
+// checkGuard returns the error of Successor if no message follows a guard.
+func (l *Log) checkGuard(ctx context.Context, guard Guard) error {
+	last, err := l.Store.Last(ctx, guard.Subject)
+	reason := ErrLogUnavailable
+	if err == nil {
+		err = errNoSuccessor
+		if guard.Last > 0 && (last == nil || last.Sequence < guard.Last) {
+			reason = ErrLostRace // unless a deposed leader has answered, which lacks the message
+		}
+	}
+	return fmt.Errorf("%w: an append is in doubt: %w", reason, err)
 }
 
 // Guard is a condition of an append: the last message of the subject is at the sequence Last.
@@ -151,13 +174,15 @@ type Guard struct {
 // another subject. If it does not hold, CommitOnce stores nothing and returns ErrLostRace. The id of
 // the message makes a second try within DuplicateWindow harmless. Other errors are Commit's.
 func (l *Log) CommitOnce(ctx context.Context, msg *nats.Msg, id string, guard *Guard) error {
-	if guard != nil {
+	if guard == nil {
+		guard = &Guard{}
+	} else {
 		msg.Header[jetstream.ExpectedLastSubjSeqHeader] = []string{
 			strconv.FormatUint(guard.Last, 10)}
 		msg.Header[jetstream.ExpectedLastSubjSeqSubjHeader] = []string{guard.Subject}
 	}
 	msg.Header[jetstream.MsgIDHeader] = []string{id}
-	_, err := l.commit(ctx, msg, func() (uint64, error) { return 0, ErrLostRace })
+	_, err := l.commit(ctx, msg, *guard)
 	return err
 }
 
@@ -264,11 +289,10 @@ const (
 
 // Retry calls attempt, which reads the log, decides, and commits with a guard, until it returns
 // anything but ErrLostRace. It returns ErrContended after maxRaces lost races. From the second lost
-// race on it pauses, longer with each. A replicated stream refuses a guard as soon as another
-// append to the subject is under way. Until that append is stored, an attempt reads the old state
-// and loses again.
+// race on it pauses, longer with each. After an election a deposed leader may answer. Until it knows that, an
+// attempt reads the old state and loses again.
 func (l *Log) Retry(ctx context.Context, attempt func() error) error {
-	pauses := backoff.Backoff{Min: minRaceInterval, Max: maxRaceInterval, Jitter: l.Jitter}
+	pauses := l.racePauses()
 	for lost := range maxRaces {
 		if lost > 1 {
 			_ = pauses.Wait(ctx) // attempt finds that ctx is done
@@ -278,4 +302,9 @@ func (l *Log) Retry(ctx context.Context, attempt func() error) error {
 		}
 	}
 	return ErrContended
+}
+
+// racePauses returns the pauses after lost races.
+func (l *Log) racePauses() backoff.Backoff {
+	return backoff.Backoff{Min: minRaceInterval, Max: maxRaceInterval, Jitter: l.Jitter}
 }

@@ -90,18 +90,59 @@ func TestLog_ShortMessages(t *testing.T) {
 }
 
 // The message behind its guard resolves an append in doubt: it is the appended one, or another that
-// proves it was never stored.
+// proves it was never stored. One with the same body from another time is another.
 func TestLog_Successor(t *testing.T) {
 	t.Parallel()
 	l := logtest.New(t)
-	guard := commit(t, l, 1, 0)
-	stored := commit(t, l, 2, guard)
-	commit(t, l, 3, stored) // others came behind it meanwhile
-	seq, err := l.Successor(t.Context(), logtest.Put(t, 2), guard)
+	msg := logtest.Put(t, 2)
+	guard := commitlog.Guard{Subject: msg.Subject, Last: commit(t, l, 1, 0)}
+	stored, err := l.Commit(t.Context(), msg, guard.Last)
+	require.NoError(t, err)
+	last := commit(t, l, 3, stored) // others came behind it meanwhile
+	seq, err := l.Successor(t.Context(), msg, guard)
 	require.NoError(t, err)
 	require.Equal(t, stored, seq)
-	_, err = l.Successor(t.Context(), logtest.Put(t, 99), guard)
-	require.ErrorIs(t, err, commitlog.ErrLostRace)
+	for _, day := range []int64{2, 99} {
+		_, err = l.Successor(t.Context(), logtest.Put(t, day), guard)
+		require.ErrorIs(t, err, commitlog.ErrLostRace, "day %d", day)
+	}
+	guard.Last = last
+	_, err = l.Successor(t.Context(), msg, guard)
+	require.ErrorIs(t, err, commitlog.ErrLogUnavailable, "nothing follows")
+}
+
+// emptyStore has no message, and refuses each guard.
+type emptyStore struct {
+	commitlog.Store
+	appends int
+}
+
+func (s *emptyStore) Publish(context.Context, *nats.Msg) (*jetstream.PubAck, error) {
+	s.appends++
+	return nil, &jetstream.APIError{ErrorCode: jetstream.JSErrCodeStreamWrongLastSequence}
+}
+
+func (s *emptyStore) Next(context.Context, string, uint64) (*jetstream.RawStreamMsg, error) {
+	return nil, nil
+}
+
+func (s *emptyStore) Last(context.Context, string) (*jetstream.RawStreamMsg, error) { return nil, nil }
+
+// An append that is refused for two seconds, though no message follows its guard, stays in doubt. If the message
+// at the guard is gone, the race is lost to its end.
+func TestLog_RefusedWithoutSuccessor(t *testing.T) {
+	t.Parallel()
+	msg := logtest.Put(t, 1)
+	for guard, want := range map[uint64]error{0: commitlog.ErrLogUnavailable, 7: commitlog.ErrLostRace} {
+		synctest.Test(t, func(t *testing.T) {
+			store, began := &emptyStore{}, time.Now()
+			l := &commitlog.Log{World: "main", Store: store, MaxPayload: func() int64 { return 1 << 20 }}
+			_, err := l.Commit(t.Context(), msg, guard)
+			require.ErrorIs(t, err, want)
+			require.Less(t, time.Since(began), 3*time.Second)
+			require.Equal(t, 64, store.appends)
+		})
+	}
 }
 
 // refuse stores a refused run of the town t.
@@ -304,7 +345,7 @@ func TestLog_StampsPersistedAt(t *testing.T) {
 		return last
 	}
 	second := logtest.Put(t, 2)
-	_, err = l.Commit(t.Context(), second, seq+1)
+	_, err = l.Commit(t.Context(), second, seq-1)
 	require.ErrorIs(t, err, commitlog.ErrLostRace)
 	now = last.Add(time.Minute)
 	seq, err = l.Commit(t.Context(), second, seq)

@@ -34,11 +34,8 @@ func (l *Log) CommitRun(ctx context.Context, rec *machine.Record, guard uint64) 
 		return 0, err
 	}
 	seq, err := l.Commit(ctx, msg, guard)
-	if guard > 0 && errors.Is(err, commitlog.ErrLostRace) {
-		// If the last message was changed on the disk, NATS takes only 0 for its sequence.
-		if _, last := l.Store.Last(ctx, msg.Subject); errors.Is(last, commitlog.ErrUnreadable) {
-			return l.Commit(ctx, msg, 0)
-		}
+	if guard > 0 && errors.Is(err, commitlog.ErrUnreadable) {
+		return l.Commit(ctx, msg, 0) // NATS takes no other sequence for a last message that was changed on the disk
 	}
 	return seq, err
 }

@@ -28,6 +28,7 @@ func Run(t *testing.T, open func(t *testing.T) Opened) {
 	for name, test := range map[string]func(*testing.T, Opened){
 		"guards": testGuards, "one of many wins": testRace, "message ids": testIDs,
 		"reading": testReading, "gaps": testGaps, "lost answers": testLostAnswers,
+		"deposed leader": testDeposedLeader,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -195,6 +196,58 @@ func testLostAnswers(t *testing.T, s Opened) {
 		require.NoError(t, err)
 		require.Equal(t, n, seq)
 	}
+	_, err := log.Commit(t.Context(), message("a", "x", 0), 2)
+	require.ErrorIs(t, err, commitlog.ErrLostRace)
+	end, err := s.End(t.Context())
+	require.NoError(t, err)
+	require.EqualValues(t, 4, end)
+}
+
+// deposed is a store with two leaders: one does not know yet that it was deposed, and refuses each guard. The other
+// one stores a message that was refused so after the next read.
+type deposed struct {
+	commitlog.Store
+	refused *nats.Msg
+}
+
+func (d *deposed) Publish(ctx context.Context, msg *nats.Msg) (*jetstream.PubAck, error) {
+	if d.refused != nil {
+		return d.Store.Publish(ctx, msg)
+	}
+	d.refused = msg
+	return nil, &jetstream.APIError{ErrorCode: jetstream.JSErrCodeStreamWrongLastSequence}
+}
+
+func (d *deposed) Next(ctx context.Context, subject string, from uint64) (*jetstream.RawStreamMsg, error) {
+	next, err := d.Store.Next(ctx, subject, from)
+	if d.refused != nil {
+		_, _ = d.Store.Publish(ctx, d.refused) // its guard may not hold
+	}
+	return next, err
+}
+
+// A log finds its own message that one of two leaders refused and the other one stored. A race is lost only
+// to another message.
+func testDeposedLeader(t *testing.T, s Opened) {
+	store := &deposed{Store: s.Store}
+	log := &commitlog.Log{World: "main", Store: store, MaxPayload: func() int64 { return 1 << 20 }}
+	for n := uint64(1); n <= 3; n++ {
+		store.refused = nil
+		seq, err := log.Commit(t.Context(), message("a", strconv.FormatUint(n, 10), 0), n-1)
+		require.NoError(t, err)
+		require.Equal(t, n, seq)
+	}
+	for _, judged := range []uint64{2, 3} {
+		store.refused = nil
+		err := log.CommitOnce(t.Context(), message("b", "refused", 0), "run",
+			&commitlog.Guard{Subject: layout.LogSubject("main", "a"), Last: judged})
+		if judged == 3 {
+			require.NoError(t, err)
+		} else {
+			require.ErrorIs(t, err, commitlog.ErrLostRace)
+		}
+	}
+	store.refused = nil
 	_, err := log.Commit(t.Context(), message("a", "x", 0), 2)
 	require.ErrorIs(t, err, commitlog.ErrLostRace)
 	end, err := s.End(t.Context())
