@@ -101,7 +101,7 @@ type StorageConfig struct {
 	// GroupCommits stores together the commits that wait for the disk; false. It suits a world of
 	// one NATS server, which writes each message to the disk before it answers.
 	GroupCommits bool `kong:"-"`
-	// AppendedRetention is how long the log keeps events that others append; 30 days.
+	// AppendedRetention is how long the log keeps events that others append; alerts.Retention.
 	AppendedRetention time.Duration `kong:"-"`
 }
 
@@ -188,7 +188,7 @@ func (c Config) withDefaults() (Config, error) {
 	c.PauseTimeout = cmp.Or(c.PauseTimeout, 2*time.Second)
 	c.Outbox.Retention = cmp.Or(c.Outbox.Retention, 30*24*time.Hour)
 	c.Outbox.Limit = cmp.Or(c.Outbox.Limit, 10_000_000)
-	c.Storage.AppendedRetention = cmp.Or(c.Storage.AppendedRetention, 30*24*time.Hour)
+	c.Storage.AppendedRetention = cmp.Or(c.Storage.AppendedRetention, alerts.Retention)
 	c.Runs.TenantID = cmp.Or(c.Runs.TenantID, "default")
 	c.Runs.ProjectID = cmp.Or(c.Runs.ProjectID, c.World)
 	c.Runs.EnvironmentID = cmp.Or(c.Runs.EnvironmentID, "local")

@@ -264,21 +264,21 @@ func (e *Engine) startWork(ctx context.Context) error {
 	ctx, e.stop = context.WithCancel(context.Background())
 	e.queue = newQueue(ctx, &e.config)
 	e.assemble(ctx, waiting.Pause{Seq: seq, By: paused}, e.alerts)
-	work := []func(context.Context){e.recallAbsences, e.feed.Run, e.followLog, e.reapWaiting}
+	work := []func(context.Context){e.recallAbsences, e.feed.Run, e.followLog, e.reapWaiting, e.project}
 	if e.outbox != nil {
 		work = append(work, e.outbox.Run)
-	}
-	if e.config.Runs.Projector { // see ADR 24
-		work = append(work, func(ctx context.Context) {
-			if e.alerts.LoadRaised(ctx) == nil { // so that no known alert is raised again
-				e.projector.Run(ctx)
-			}
-		})
 	}
 	for _, run := range work {
 		e.background.Go(func() { run(ctx) })
 	}
 	return nil
+}
+
+// project projects runs until ctx is done, if it is configured, once no known alert is raised again.
+func (e *Engine) project(ctx context.Context) {
+	if e.alerts.LoadRaised(ctx) == nil && e.config.Runs.Projector { // see ADR 24
+		e.projector.Run(ctx)
+	}
 }
 
 func newQueue(ctx context.Context, config *Config) *queue.Queue {

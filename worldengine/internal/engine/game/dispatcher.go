@@ -60,8 +60,8 @@ type Config struct {
 
 // Alerts raises alerts. It is an *alerts.Alerts.
 type Alerts interface {
-	// Raise raises an alert. RaiseOnce raises it only if its run has none with the same code yet.
-	// RaiseStored is RaiseOnce, but returns after the alert is stored.
+	// Raise raises an alert. RaiseOnce does so unless an alert with its id is known. RaiseStored is RaiseOnce,
+	// but returns after the alert is stored.
 	Raise(alert runevents.Alert)
 	RaiseOnce(alert runevents.Alert)
 	RaiseStored(ctx context.Context, alert runevents.Alert) error

@@ -32,8 +32,10 @@ import (
 
 // Bounds of the alerts.
 const (
-	maxAlertBytes  = 32 << 20
-	alertRetention = 30 * 24 * time.Hour
+	maxAlertBytes = 32 << 20
+	// Retention is how long alerts are kept, and by default the run events that others append: a projector
+	// that finds such an event after the alert about it has expired raises the alert again.
+	Retention = 30 * 24 * time.Hour
 	// Within rateWindow, at most MaxPerTown alerts of one code are raised about one producer's
 	// events in one town, at most maxOfAll alerts about all producers' events, and at most
 	// maxOfAll alerts about the engine's events. Others are raised later, if their caller raises them
@@ -63,7 +65,7 @@ var ErrUnavailable = errors.New("alerts: the stream of alerts did not answer")
 // AlertConfig configures the stream of a world's alerts and their acknowledgements. If several
 // engines raise an alert within the duplicate window, the stream has it once.
 func AlertConfig(world string, replicas int) jetstream.StreamConfig {
-	config := sidestream.Config(layout.AlertStream(world), alertRetention, maxAlertBytes, replicas)
+	config := sidestream.Config(layout.AlertStream(world), Retention, maxAlertBytes, replicas)
 	config.Description = "Operational alerts of the world " + world
 	config.Subjects = []string{wire.AlertSubject(world, "*"), layout.AcknowledgedSubject(world, "*")}
 	config.MaxMsgsPerSubject = MaxKept // of a code; an alert has one acknowledgement
@@ -134,7 +136,7 @@ func (a *Alerts) Raise(alert runevents.Alert) {
 	}
 }
 
-// RaiseOnce raises an alert unless it was raised before.
+// RaiseOnce raises an alert unless this server has raised it or, after LoadRaised, the stream has it.
 func (a *Alerts) RaiseOnce(alert runevents.Alert) {
 	if a.remember(&alert) {
 		a.Raise(alert)

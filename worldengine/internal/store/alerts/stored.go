@@ -209,8 +209,8 @@ func (a *Alerts) StorageFailedSince(ctx context.Context) (since time.Time) {
 	return since
 }
 
-// LoadRaised reads the alerts of the stream, so that RaiseOnce and RaiseProjected do not raise them again. It
-// retries until ctx is done.
+// LoadRaised reads the alerts of the stream: RaiseOnce and RaiseProjected raise none of them from then on. It retries
+// until ctx is done.
 func (a *Alerts) LoadRaised(ctx context.Context) error {
 	var all []messages.Alert
 	err := a.retry(ctx, "the alerts cannot be read, and projections wait for that; will try again",
