@@ -76,7 +76,7 @@ func (e *Engine) raiseLost() {
 	}
 	lost := fmt.Errorf("the log has lost records that it had: %s; keep the old file of the "+
 		"index, rows.lost-%d, and put the newer log back if there is one",
-		index.Names(e.lostRows), e.lostRows[len(e.lostRows)-1].Seq)
+		index.DescribeRows(e.lostRows), e.lostRows[len(e.lostRows)-1].Seq)
 	e.alerts.Raise(alerts.LogLost.Alert(alerts.About{}, "{effect}", "The index was rebuilt, and "+
 		"handoffs are judged by the log as it is", "{error}", phrase.Sentence(lost)))
 }
@@ -86,8 +86,8 @@ func (e *Engine) raiseLost() {
 func connectIndex(log *records.Log, x *index.Index) {
 	log.NewestIndexed = func(townToken string) uint64 { return x.Chain(townToken).Newest }
 	log.Continuity.Missing = func(ctx context.Context, upTo uint64) (string, error) {
-		lost, err := x.Lost(ctx, upTo)
-		return index.Names(lost), err
+		lost, err := x.FindLost(ctx, upTo)
+		return index.DescribeRows(lost), err
 	}
 	log.LastPersistedAt = func(ctx context.Context, subject string, header nats.Header) time.Time {
 		token := header.Get(layout.TownTokenHeader)
@@ -117,7 +117,7 @@ func (e *Engine) Receipt(ctx context.Context, townID, key string) (*dedupe.Recei
 		return receipt, err
 	}
 	// The key may be in a record that is lost.
-	broken := e.index.Broken()
+	broken := e.index.BrokenChains()
 	if townID != "" {
 		token := wire.TownToken(townID)
 		broken = slices.DeleteFunc(broken, func(c index.Chain) bool { return c.Town != token })

@@ -183,7 +183,7 @@ func (e *Engine) Stats() messages.Stats {
 	}
 	s.AlertCounts = e.alerts.Stats()
 	s.WorldPaused = e.worldPause.Known().By != nil
-	s.TownsPaused = len(e.index.Newest(index.Paused))
+	s.TownsPaused = len(e.index.NewestByTown(index.Paused))
 	s.PluginsAbsent = len(e.absences.Towns())
 	asked, _ := e.approvals.CountUndecided(func(string) bool { return true })
 	s.ApprovalsWaiting = asked.Count

@@ -318,7 +318,7 @@ func (e *Engine) List(ctx context.Context, q TownQuery) (messages.Towns, error) 
 // townStates returns a function that adds the engine's knowledge to a listed town.
 func (e *Engine) townStates() func(t *records.TownHeader) messages.ListedTown {
 	waiting, absent := e.approvals.Towns(), e.absences.Towns()
-	doubtful := e.index.Newest(index.InDoubt)
+	doubtful := e.index.NewestByTown(index.InDoubt)
 	return func(t *records.TownHeader) messages.ListedTown {
 		view := messages.ListedTown{TownSummary: t.TownSummary, Waiting: waiting[t.TownID]}
 		view.Apply = cmp.Or(view.Apply, string(e.config.Apply))

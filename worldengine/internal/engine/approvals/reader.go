@@ -71,7 +71,7 @@ func (r *Reader) Refresh(ctx context.Context) error {
 	before := r.towns
 	r.mu.Unlock()
 	towns := map[string]townRequests{}
-	for token, seq := range r.Index.Newest(index.ApprovalWaiting) {
+	for token, seq := range r.Index.NewestByTown(index.ApprovalWaiting) {
 		known := before[token]
 		if known.seq < seq {
 			town, err := r.Log.LoadToken(ctx, token)

@@ -19,7 +19,7 @@ func (w *Watcher) reportAll(short []shortTown) {
 		w.ReportDamage(short[i].token, 0, fmt.Sprintf("it keeps %d of the town's records, and must keep %d",
 			short[i].stored, short[i].needed))
 	}
-	for _, c := range w.Index.Broken() {
+	for _, c := range w.Index.BrokenChains() {
 		_ = w.ReportHole(&c)
 	}
 }

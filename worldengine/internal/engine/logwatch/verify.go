@@ -128,7 +128,7 @@ func (w *Watcher) verifyAll(ctx context.Context) (short []shortTown, err error) 
 	}
 	w.noteLeaderChange(moved)
 	short, err = w.findShortTowns(ctx)
-	if err == nil && len(short)+len(w.Index.Broken()) > 0 && w.moveFromDamagedLeader(ctx) {
+	if err == nil && len(short)+len(w.Index.BrokenChains()) > 0 && w.moveFromDamagedLeader(ctx) {
 		w.undelivered = 0
 		short, err = w.findShortTowns(ctx)
 	}

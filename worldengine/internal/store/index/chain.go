@@ -28,7 +28,7 @@ type Chain struct {
 func (ix *Index) Chain(token string) Chain {
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
-	return ix.state.chain(ix.state.town(token))
+	return ix.state.chain(ix.state.townNumber(token))
 }
 
 // Chains returns the chains of all towns that have one, ordered by town.
@@ -44,9 +44,9 @@ func (ix *Index) Chains() (all []Chain) {
 	return all
 }
 
-// Broken returns the chains with a hole that is damage: the log must keep the missing record. They are
+// BrokenChains returns the chains with a hole that is damage: the log must keep the missing record. They are
 // ordered by town.
-func (ix *Index) Broken() (all []Chain) {
+func (ix *Index) BrokenChains() (all []Chain) {
 	limits := ix.Limits()
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
@@ -129,7 +129,7 @@ func (s *state) chain(n uint32) (c Chain) {
 func (ix *Index) RequiredHistory(token string) (needs records.RequiredHistory, newest uint64) {
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
-	t := &ix.state.towns[ix.state.town(token)]
+	t := &ix.state.towns[ix.state.townNumber(token)]
 	if needs = t.required; t.newest != 0 {
 		newest = ix.state.row(t.newest).Seq
 	}

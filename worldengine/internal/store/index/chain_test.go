@@ -146,7 +146,7 @@ func TestRowList_HolesOfRandomLogs(t *testing.T) {
 					broken = append(broken, want)
 				}
 			}
-			require.ElementsMatch(t, broken, ix.Broken(), "seed %d", seed)
+			require.ElementsMatch(t, broken, ix.BrokenChains(), "seed %d", seed)
 			require.True(t, lost > 0 || broken == nil)
 			require.NoError(t, ix.Close())
 			ix = open(t, l, dir)
@@ -193,7 +193,7 @@ func TestRowList_Repaired(t *testing.T) {
 				lose()
 			} else {
 				require.Equal(t, []Chain{
-					{Town: "t", Newest: 5, Hole: 3, Missing: 2, Before: 1, Linked: 3}}, ix.Broken())
+					{Town: "t", Newest: 5, Hole: 3, Missing: 2, Before: 1, Linked: 3}}, ix.BrokenChains())
 			}
 			m := l.append(subject, c.repair)
 			ix.Put(m.seq, m.subject, m.header)

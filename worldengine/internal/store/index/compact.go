@@ -69,7 +69,7 @@ var ErrKnowsMore = errors.New("index: the log lacks records that the index has")
 func (s *state) checkKnown(old *state, limits Limits) error {
 	for n := range old.towns {
 		had := old.chain(uint32(n))
-		has := s.chain(s.town(had.Town))
+		has := s.chain(s.townNumber(had.Town))
 		if has.Newest < had.Newest || !has.Whole(limits) && had.Whole(limits) {
 			return fmt.Errorf("%w: of town %s", ErrKnowsMore, had.Town)
 		}

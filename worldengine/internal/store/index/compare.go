@@ -22,8 +22,8 @@ type Difference struct {
 // A running server writes rows a moment after the log has them, so Compare reads its file up to
 // compareTries times. If the log has forgotten the last message, Compare may wait in vain.
 const (
-	compareTries    = 25
-	compareInterval = 100 * time.Millisecond
+	compareTries   = 25
+	rereadInterval = 100 * time.Millisecond
 )
 
 // Compare returns the differences between the file of an index and the log up to end, in the order
@@ -32,7 +32,7 @@ const (
 func Compare(
 	ctx context.Context, source Source, dir, world string, end uint64,
 ) ([]Difference, error) {
-	return compare(ctx, source, newFile(dir, world), end, compareInterval)
+	return compare(ctx, source, newFile(dir, world), end, rereadInterval)
 }
 
 func compare(
@@ -112,7 +112,7 @@ func readInUse(
 }
 
 // text returns a row without its links, which are made anew whenever a file is read.
-func (s *state) text(r *row) string {
+func (s *state) text(r *packedRow) string {
 	e := s.entry(r)
 	return fmt.Sprintf("at %s, town %s, actor %s, %+v, %+v", instant(e.At).Format(time.RFC3339Nano),
 		e.town, e.actor, e.labels, e.rowFields)

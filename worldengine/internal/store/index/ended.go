@@ -35,7 +35,7 @@ func (ix *Index) notifyEnded() {
 }
 
 // endedRun returns the run of a handoff that a row ends, and whether it ends one.
-func (s *state) endedRun(r *row) (run EndedRun, ends bool) {
+func (s *state) endedRun(r *packedRow) (run EndedRun, ends bool) {
 	w := s.labelsOf(r)
 	if !r.has(Ended) || r.prevRun != 0 && s.row(r.prevRun).has(Ended) ||
 		machine.Kind(w.kind) == machine.KindEvents {
@@ -57,7 +57,7 @@ func (ix *Index) EndedRuns(townToken string) (runs []EndedRun) {
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
 	s := ix.state
-	for n := s.towns[s.town(townToken)].last; n != 0; n = s.row(n).prevTown {
+	for n := s.towns[s.townNumber(townToken)].last; n != 0; n = s.row(n).prevTown {
 		if run, ends := s.endedRun(s.row(n)); ends {
 			runs = append(runs, run)
 		}
@@ -84,6 +84,6 @@ func (ix *Index) HasOneRow(runID string) bool {
 	hash := fingerprint(runID)
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
-	run := ix.state.runs[ix.state.run(hash)]
+	run := ix.state.runs[ix.state.runNumber(hash)]
 	return run.first == run.last
 }

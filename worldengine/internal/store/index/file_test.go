@@ -150,15 +150,15 @@ func TestIndex_LostUpTo(t *testing.T) {
 	_, err := ix.Sync(t.Context())
 	require.NoError(t, err)
 	for _, upTo := range []uint64{30, 29} {
-		lost, err := ix.Lost(t.Context(), upTo)
+		lost, err := ix.FindLost(t.Context(), upTo)
 		require.NoError(t, err)
 		require.Equal(t, rowsIn(o.rows[15:upTo]), lost)
 	}
-	lost, err := ix.Lost(t.Context(), 15)
+	lost, err := ix.FindLost(t.Context(), 15)
 	require.NoError(t, err)
 	require.Empty(t, lost)
 	l.lose(func(m message) bool { return 25 <= m.seq && m.seq <= 30 })
-	lost, err = ix.Lost(t.Context(), 30)
+	lost, err = ix.FindLost(t.Context(), 30)
 	require.NoError(t, err)
 	require.Equal(t, rowsIn(o.rows[15:30]), lost, "by an older row, if the log has discarded the newest")
 	require.NoError(t, ix.Close())
@@ -178,7 +178,7 @@ func TestIndex_LostAtAnExpiredEnd(t *testing.T) {
 		}
 		return l.EachAfter(ctx, seq, v)
 	}}
-	lost, err := ix.Lost(t.Context(), 30)
+	lost, err := ix.FindLost(t.Context(), 30)
 	require.NoError(t, err)
 	require.Empty(t, lost)
 	require.Equal(t, 1, inVain)
@@ -189,9 +189,9 @@ func TestNames(t *testing.T) {
 	t.Parallel()
 	rows := []Row{{Seq: 1, Town: "t", Kind: "put"}, {Seq: 2, Kind: "control"}}
 	require.Equal(t, "log sequence 2 of town none (control); log sequence 1 of town t (put)",
-		Names(rows))
-	require.Contains(t, Names(make([]Row, 12)), "; and 2 more")
-	require.Empty(t, Names(nil))
+		DescribeRows(rows))
+	require.Contains(t, DescribeRows(make([]Row, 12)), "; and 2 more")
+	require.Empty(t, DescribeRows(nil))
 }
 
 // History that the log has forgotten, the newest rows too, does not count as lost.

@@ -228,7 +228,7 @@ func (ix *Index) readNew(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	progress := ix.progress(end)
+	progress := ix.progressLogger(end)
 	upTo, err := ix.config.Source.EachAfter(ctx, position,
 		func(seq uint64, subject string, header nats.Header) error {
 			progress(seq)
@@ -256,9 +256,9 @@ func (ix *Index) readNew(ctx context.Context) error {
 	return nil
 }
 
-// progress returns a function that logs the progress of a long reading, every 100,000 messages or 5
+// progressLogger returns a function that logs the progress of a long reading, every 100,000 messages or 5
 // seconds.
-func (ix *Index) progress(end uint64) func(seq uint64) {
+func (ix *Index) progressLogger(end uint64) func(seq uint64) {
 	n, logged := 0, time.Now()
 	return func(seq uint64) {
 		n++

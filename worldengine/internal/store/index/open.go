@@ -84,9 +84,9 @@ func (ix *Index) load(ctx context.Context) error {
 	return nil
 }
 
-// Lost returns the newest rows up to a sequence, ascending, that the log no longer has: it lost its
+// FindLost returns the newest rows up to a sequence, ascending, that the log no longer has: it lost its
 // end or was replaced.
-func (ix *Index) Lost(ctx context.Context, upTo uint64) ([]Row, error) {
+func (ix *Index) FindLost(ctx context.Context, upTo uint64) ([]Row, error) {
 	ix.mu.RLock()
 	view := *ix.state // rows and names, once added, never change
 	ix.mu.RUnlock()
@@ -94,8 +94,8 @@ func (ix *Index) Lost(ctx context.Context, upTo uint64) ([]Row, error) {
 	return lostRows(ctx, ix.config.Source, &view)
 }
 
-// Names names the last ten of some rows, the newest first.
-func Names(rows []Row) string {
+// DescribeRows names the last ten of some rows, the newest first.
+func DescribeRows(rows []Row) string {
 	const most = 10
 	var named []string
 	for _, row := range slices.Backward(rows) {
@@ -167,12 +167,12 @@ func (s *state) has(e *entry) bool {
 }
 
 // Pauses of the index's goroutines. Without news of the log they sleep; flushLoop looks all the same at
-// intervals of idleInterval, since the file may have been deleted.
+// intervals of idleFlushInterval, since the file may have been deleted.
 const (
-	flushInterval  = 100 * time.Millisecond
-	followInterval = time.Second
-	idleInterval   = 30 * time.Second
-	tidyInterval   = time.Minute
+	flushInterval     = 100 * time.Millisecond
+	followInterval    = time.Second
+	idleFlushInterval = 30 * time.Second
+	tidyInterval      = time.Minute
 )
 
 // follow reads the rest of the log, and then, once a second, each gap that nobody waits for. It ends
@@ -221,7 +221,7 @@ func (ix *Index) flushLoop(ctx context.Context) {
 		}
 		if pause = flushInterval; err != nil { // the whole file may be written anew, to a full disk
 			pause = followInterval
-		} else if ix.AwaitNews(ctx, position, idleInterval) != nil {
+		} else if ix.AwaitNews(ctx, position, idleFlushInterval) != nil {
 			return
 		}
 	}

@@ -27,7 +27,7 @@ func (ix *Index) Accepted(townToken, key string) (seq uint64, found bool) {
 	if townToken == "" {
 		n = ix.state.anyKeys.get(hash)
 	} else {
-		n = ix.state.keys.get(keyInTown(hash, ix.state.town(townToken)))
+		n = ix.state.keys.get(keyInTown(hash, ix.state.townNumber(townToken)))
 	}
 	if n == 0 {
 		return 0, false
@@ -46,13 +46,13 @@ func (ix *Index) Run(runID string, after uint64) (Run, bool) {
 	hash := fingerprint(runID)
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
-	run := ix.state.viewRun(ix.state.run(hash), after)
+	run := ix.state.viewRun(ix.state.runNumber(hash), after)
 	return run, len(run.Rows) > 0
 }
 
 // viewRun returns the rows, after a sequence, of the run with a number; none for 0.
 func (s *state) viewRun(n uint32, after uint64) (run Run) {
-	for _, r := range s.rows(s.runs[n].last, after, func(r *row) uint32 { return r.prevRun }) {
+	for _, r := range s.rows(s.runs[n].last, after, func(r *packedRow) uint32 { return r.prevRun }) {
 		row := s.view(r)
 		run.Town, run.Rows = cmp.Or(run.Town, row.Town), append(run.Rows, row)
 	}
@@ -70,8 +70,8 @@ func (r *Run) LastSeq() (last int64) {
 	return last
 }
 
-// town returns the number of a town, 0 if it has no rows.
-func (s *state) town(token string) uint32 { return s.tokens.numbers[token] }
+// townNumber returns the number of a town, 0 if it has no rows.
+func (s *state) townNumber(token string) uint32 { return s.tokens.numbers[token] }
 
 // LastAt returns the latest persistedAt of the rows of a town and of a run, zero if there is none.
 // Their next record must not be before it.
@@ -79,7 +79,7 @@ func (ix *Index) LastAt(townToken, runID string) time.Time {
 	hash := fingerprint(runID)
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
-	at := max(ix.state.towns[ix.state.town(townToken)].at, ix.state.runs[ix.state.run(hash)].at)
+	at := max(ix.state.towns[ix.state.townNumber(townToken)].at, ix.state.runs[ix.state.runNumber(hash)].at)
 	for _, e := range ix.outOfOrder {
 		if e.town != "" && e.town == townToken || e.RunID != 0 && e.RunID == hash {
 			at = max(at, e.At)
@@ -92,7 +92,7 @@ func (ix *Index) LastAt(townToken, runID string) time.Time {
 // Pending, Paused, ApprovalWaiting, InDoubt or Removed. If flag is 0, it returns all towns that are not
 // removed.
 func (ix *Index) Towns(flag Flag) []string {
-	return slices.Sorted(maps.Keys(ix.Newest(flag)))
+	return slices.Sorted(maps.Keys(ix.NewestByTown(flag)))
 }
 
 // Approvals returns the rows of proposals that began to wait for a decision, or got one: at most
@@ -102,7 +102,7 @@ func (ix *Index) Approvals(townToken string, before uint64, limit int) (rows []R
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
 	s := ix.state
-	town := s.town(townToken)
+	town := s.townNumber(townToken)
 	for _, n := range slices.Backward(s.approvals) {
 		if len(rows) == limit {
 			break
@@ -121,7 +121,7 @@ func (ix *Index) ApprovalsAfter(townToken string, after uint64, limit int) (rows
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
 	s := ix.state
-	town := s.town(townToken)
+	town := s.townNumber(townToken)
 	first, _ := slices.BinarySearch(s.approvals, s.firstAfter(after))
 	for _, n := range s.approvals[first:] {
 		if len(rows) == limit {
@@ -134,9 +134,9 @@ func (ix *Index) ApprovalsAfter(townToken string, after uint64, limit int) (rows
 	return rows
 }
 
-// Newest returns the towns that Towns returns: by token, the sequence of the newest row on the
+// NewestByTown returns the towns that Towns returns: by token, the sequence of the newest row on the
 // town's log subject.
-func (ix *Index) Newest(flag Flag) map[string]uint64 {
+func (ix *Index) NewestByTown(flag Flag) map[string]uint64 {
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
 	seqs := map[string]uint64{}
@@ -199,9 +199,9 @@ func (ix *Index) Inconsistent(after uint64, limit int) []Row {
 func (ix *Index) Skip(tokens []string, after uint64) uint64 {
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
-	s, read := ix.state, map[uint32]bool{0: true, ix.state.town(layout.UnknownTownToken): true}
+	s, read := ix.state, map[uint32]bool{0: true, ix.state.townNumber(layout.UnknownTownToken): true}
 	for _, token := range tokens {
-		read[s.town(token)] = true
+		read[s.townNumber(token)] = true
 	}
 	first := s.firstAfter(after)
 	for n := first; n <= s.count && n < first+rowsPerLock; n++ {

@@ -30,7 +30,7 @@ func (r *resultLists) add(n uint32, status string, onTownSubject bool) {
 
 // addResult adds a row to the results of its town and of the world. The world has no results of
 // towns that do not exist.
-func (s *state) addResult(n uint32, r *row) {
+func (s *state) addResult(n uint32, r *packedRow) {
 	status := s.labelsOf(r).result
 	if status == "" || r.town == 0 {
 		return
@@ -64,7 +64,7 @@ func (ix *Index) Results(tokens []string, kept FirstKept, limit int) Results {
 		found.collect(ix.state, ix.state.results[0], kept, limit)
 	}
 	for _, token := range tokens {
-		if town := ix.state.town(token); town != 0 {
+		if town := ix.state.townNumber(token); town != 0 {
 			found.collect(ix.state, ix.state.results[town], kept, limit)
 		}
 	}

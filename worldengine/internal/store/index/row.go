@@ -53,9 +53,9 @@ type rowFields struct {
 // the type of a proposal, or a signal, or the gaps of a repair.
 type labels struct{ kind, status, result, reason, detail string }
 
-// row is a row in memory: 96 bytes without pointers. Names are numbers of dictionaries. The number
+// packedRow is a Row in memory: 96 bytes without pointers. Names are numbers of dictionaries. The number
 // 0 means no name, no row or no run.
-type row struct {
+type packedRow struct {
 	rowFields
 	labels, town, actor uint32
 	prevTown, prevRun   uint32 // the row before this one of the same town, and of the same run

@@ -88,7 +88,7 @@ func newSearch(state *state, f Filter) search {
 	s := search{state: state, filter: f, actor: layout.ActorToken(f.ActorID),
 		inTowns: map[uint32]bool{}}
 	for _, townID := range f.Towns {
-		s.inTowns[s.town(wire.TownToken(townID))] = true
+		s.inTowns[s.townNumber(wire.TownToken(townID))] = true
 	}
 	delete(s.inTowns, 0) // the number of each town without rows
 	if f.AfterMark != nil {
@@ -101,10 +101,10 @@ func newSearch(state *state, f Filter) search {
 // rowsBehind returns the rows to search, in the order of the list: those behind the row at a
 // sequence, or all if it is 0. If the filter has one town and no mark, rowsBehind returns only rows
 // of that town.
-func (s *search) rowsBehind(after uint64) iter.Seq[*row] {
-	return func(yield func(*row) bool) {
+func (s *search) rowsBehind(after uint64) iter.Seq[*packedRow] {
+	return func(yield func(*packedRow) bool) {
 		if len(s.filter.Towns) == 1 && s.filter.AfterMark == nil {
-			s.rowsOfTown(s.town(wire.TownToken(s.filter.Towns[0])), after, yield)
+			s.rowsOfTown(s.townNumber(wire.TownToken(s.filter.Towns[0])), after, yield)
 			return
 		}
 		if s.filter.Oldest {
@@ -124,9 +124,9 @@ func (s *search) rowsBehind(after uint64) iter.Seq[*row] {
 	}
 }
 
-func (s *search) rowsOfTown(town uint32, after uint64, yield func(*row) bool) {
+func (s *search) rowsOfTown(town uint32, after uint64, yield func(*packedRow) bool) {
 	if s.filter.Oldest {
-		prev := func(r *row) uint32 { return r.prevTown }
+		prev := func(r *packedRow) uint32 { return r.prevTown }
 		for _, r := range s.rows(s.towns[town].last, after, prev) {
 			if !yield(r) {
 				return
@@ -142,11 +142,11 @@ func (s *search) rowsOfTown(town uint32, after uint64, yield func(*row) bool) {
 }
 
 // startsRun reports whether a row is the first one of its run behind the mark.
-func (s *search) startsRun(r *row) bool {
+func (s *search) startsRun(r *packedRow) bool {
 	return r.run != 0 && (r.prevRun == 0 || s.row(r.prevRun).Seq <= s.mark)
 }
 
-func (s *search) matches(r *row) bool {
+func (s *search) matches(r *packedRow) bool {
 	first, last, f := s.first(r.run), s.labelsOf(s.last(r.run)), &s.filter
 	at := instant(first.At)
 	return (f.Status == "" || f.Status == last.status || f.Status == last.result) &&

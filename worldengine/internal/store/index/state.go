@@ -19,7 +19,7 @@ type state struct {
 	tokens    dictionary[string] // of towns
 	actors    dictionary[string]
 	labels    dictionary[labels]
-	chunks    []*[chunkRows]row
+	chunks    []*[chunkRows]packedRow
 	count     uint32 // number of rows; the newest row has this number
 	position  uint64 // up to here the state has every kept message of the log
 	towns     []town
@@ -45,7 +45,7 @@ type rowList struct {
 	at          int64 // the latest At of all rows
 }
 
-// town describes the rows on a town's log subject, beside the chain of all its rows.
+// townNumber describes the rows on a town's log subject, beside the chain of all its rows.
 type town struct {
 	rowList
 	newest uint32 // the newest row on the log subject
@@ -70,7 +70,7 @@ func newDictionary[T comparable]() dictionary[T] {
 	return dictionary[T]{[]T{empty}, map[T]uint32{empty: 0}}
 }
 
-// number returns the number of a name, and numbers a clone of a new name: name itself would keep a
+// rowNumber returns the number of a name, and numbers a clone of a new name: name itself would keep a
 // whole message in memory.
 func (d *dictionary[T]) number(name T, clone func(T) T) uint32 {
 	n, known := d.numbers[name]
@@ -100,23 +100,23 @@ func newState(rows int64) *state {
 // keyInTown mixes the town into the fingerprint of the key.
 func keyInTown(key uint64, town uint32) uint64 { return key ^ uint64(town)*0x9E3779B97F4A7C15 }
 
-// row returns row n; n begins with 1.
-func (s *state) row(n uint32) *row { return &s.chunks[(n-1)/chunkRows][(n-1)%chunkRows] }
+// packedRow returns row n; n begins with 1.
+func (s *state) row(n uint32) *packedRow { return &s.chunks[(n-1)/chunkRows][(n-1)%chunkRows] }
 
-func (s *state) labelsOf(r *row) *labels { return &s.labels.names[r.labels] }
+func (s *state) labelsOf(r *packedRow) *labels { return &s.labels.names[r.labels] }
 
 // add adds a log message after position, and moves position to it.
 func (s *state) add(e *entry) {
 	before := runevents.RunStatus("")
-	if run := s.run(e.RunID); run != 0 {
+	if run := s.runNumber(e.RunID); run != 0 {
 		before = runevents.RunStatus(s.labelsOf(s.last(run)).status)
 	}
 	e.advanceStatus(before)
 	s.insert(e)
 }
 
-// run returns the number of a run, 0 if it has no rows.
-func (s *state) run(runID uint64) uint32 {
+// runNumber returns the number of a run, 0 if it has no rows.
+func (s *state) runNumber(runID uint64) uint32 {
 	if runID == 0 {
 		return 0
 	}
@@ -124,21 +124,21 @@ func (s *state) run(runID uint64) uint32 {
 }
 
 // first and last return the first and the last row of a run.
-func (s *state) first(run uint32) *row { return s.row(s.runs[run].first) }
-func (s *state) last(run uint32) *row  { return s.row(s.runs[run].last) }
+func (s *state) first(run uint32) *packedRow { return s.row(s.runs[run].first) }
+func (s *state) last(run uint32) *packedRow  { return s.row(s.runs[run].last) }
 
 // insert adds and links the row of an entry whose status is set.
 func (s *state) insert(e *entry) {
 	if s.count%chunkRows == 0 {
-		s.chunks = append(s.chunks, new([chunkRows]row))
+		s.chunks = append(s.chunks, new([chunkRows]packedRow))
 	}
 	s.count, s.position = s.count+1, e.Seq
 	n := s.count
 	r := s.row(n)
-	*r = row{rowFields: e.rowFields,
+	*r = packedRow{rowFields: e.rowFields,
 		town:   s.tokens.number(e.town, strings.Clone),
 		actor:  s.actors.number(e.actor, strings.Clone),
-		labels: s.labels.number(e.labels, labels.clone), run: s.run(e.RunID)}
+		labels: s.labels.number(e.labels, labels.clone), run: s.runNumber(e.RunID)}
 	r.Flags &^= Ended
 	if runevents.RunStatus(e.status).Terminal() {
 		r.Flags |= Ended
@@ -172,7 +172,7 @@ func (s *state) insert(e *entry) {
 }
 
 // noteOpen notes whether the handoff of a row's run waits, or is being applied, after the row.
-func (s *state) noteOpen(r *row) {
+func (s *state) noteOpen(r *packedRow) {
 	switch machine.Kind(s.labelsOf(s.first(r.run)).kind) {
 	case machine.KindRun, machine.KindPending:
 		if r.has(Ended) {
@@ -185,7 +185,7 @@ func (s *state) noteOpen(r *row) {
 
 // noteTown notes the flags of a town after row n on its log subject. A later result, put or removal
 // ends a doubt.
-func (s *state) noteTown(n uint32, r *row) {
+func (s *state) noteTown(n uint32, r *packedRow) {
 	town := &s.towns[r.town]
 	doubt := town.flags & InDoubt
 	kind := machine.Kind(s.labelsOf(r).kind)
@@ -204,7 +204,7 @@ func (s *state) noteTown(n uint32, r *row) {
 }
 
 // link notes whether row n on a town's log subject follows the row before it.
-func (s *state) link(t *town, n uint32, r *row) {
+func (s *state) link(t *town, n uint32, r *packedRow) {
 	r.ordinal = 1
 	last := uint64(0)
 	if t.newest != 0 {
@@ -248,12 +248,12 @@ func (s *state) giveUp(t *town, n uint32, text string) {
 	t.gaps = append(t.gaps, gaps...)
 	t.hole, t.before, t.givenUp = 0, 0, 0
 	last := uint64(0)
-	for _, r := range s.rows(n, 0, func(r *row) uint32 { return r.prevTown }) {
+	for _, r := range s.rows(n, 0, func(r *packedRow) uint32 { return r.prevTown }) {
 		if !r.has(onTownSubject) {
 			continue
 		}
 		if r.Guard != last && !t.gaps.Cover(last, r.Seq) {
-			t.hole, t.before = s.number(r.Seq), s.number(last)
+			t.hole, t.before = s.rowNumber(r.Seq), s.rowNumber(last)
 		}
 		if t.gaps.Has(r.Seq) {
 			t.givenUp++
@@ -262,8 +262,8 @@ func (s *state) giveUp(t *town, n uint32, text string) {
 	}
 }
 
-// number returns the number of the row of a message; 0 for the sequence 0.
-func (s *state) number(seq uint64) uint32 {
+// rowNumber returns the number of the row of a message; 0 for the sequence 0.
+func (s *state) rowNumber(seq uint64) uint32 {
 	if seq == 0 {
 		return 0
 	}
@@ -271,7 +271,7 @@ func (s *state) number(seq uint64) uint32 {
 }
 
 // failed reports whether a handoff that failed has consumed the row's key.
-func (s *state) failed(r *row) bool {
+func (s *state) failed(r *packedRow) bool {
 	return r.has(consumesKey) && s.labelsOf(r).result == string(handoff.Failed)
 }
 
@@ -279,7 +279,7 @@ func (s *state) failed(r *row) bool {
 // lowered its epoch.
 func (s *state) recount(t *town, epoch int64) records.RequiredHistory {
 	needs := records.RequiredHistory{Epoch: epoch}
-	for _, r := range s.rows(t.last, 0, func(r *row) uint32 { return r.prevTown }) {
+	for _, r := range s.rows(t.last, 0, func(r *packedRow) uint32 { return r.prevTown }) {
 		if r.has(onTownSubject) {
 			needs.Count(s.failed(r) && r.Epoch == epoch, r.has(Pending))
 		}
@@ -304,13 +304,13 @@ func (s *state) firstAfter(seq uint64) uint32 {
 }
 
 // entry returns a row with its names.
-func (s *state) entry(r *row) entry {
+func (s *state) entry(r *packedRow) entry {
 	return entry{rowFields: r.rowFields, labels: *s.labelsOf(r), town: s.tokens.names[r.town],
 		actor: s.actors.names[r.actor]}
 }
 
 // view returns a row as readers get it.
-func (s *state) view(r *row) Row {
+func (s *state) view(r *packedRow) Row {
 	w := s.labelsOf(r)
 	return Row{Seq: r.Seq, At: instant(r.At), Town: s.tokens.names[r.town],
 		Kind: machine.Kind(w.kind), Status: runevents.RunStatus(w.status), LastRunSeq: r.LastRunSeq,
@@ -327,8 +327,8 @@ func instant(at int64) time.Time {
 
 // rows returns the rows of a chain after a sequence, ascending; prev returns the number of the row
 // before a row.
-func (s *state) rows(last uint32, after uint64, prev func(*row) uint32) []*row {
-	var rows []*row
+func (s *state) rows(last uint32, after uint64, prev func(*packedRow) uint32) []*packedRow {
+	var rows []*packedRow
 	for n := last; n != 0 && s.row(n).Seq > after; n = prev(s.row(n)) {
 		rows = append(rows, s.row(n))
 	}
