@@ -69,7 +69,7 @@ func (c *Comparison) Run(ctx context.Context, within Range) ([]Replica, error) {
 	// A message that was discarded, or came to a node, during a look does not count in the next one.
 	for look := 1; err == nil && countLacking(replicas) > 0 && look <= maxComparisons; look++ {
 		before := countLacking(replicas)
-		if err = backoff.Sleep(ctx, compareInterval); err != nil {
+		if err = backoff.Sleep(ctx, recompareInterval); err != nil {
 			break
 		}
 		replicas, err = c.compareOnce(ctx, nodes, span(replicas), replicas)
@@ -82,8 +82,8 @@ func (c *Comparison) Run(ctx context.Context, within Range) ([]Replica, error) {
 
 // Looks at what replicas lack, until two agree.
 const (
-	compareInterval = 2 * time.Second
-	maxComparisons  = 30
+	recompareInterval = 2 * time.Second
+	maxComparisons    = 30
 )
 
 // countLacking counts the messages that replicas lack.
@@ -94,12 +94,12 @@ func countLacking(replicas []Replica) (n int64) {
 	return n
 }
 
-// catchUpTimeout bounds the wait for nodes that have not applied the newest messages yet.
-const catchUpTimeout = 10 * time.Second
+// currentTimeout bounds the wait for nodes that have not applied the newest messages yet.
+const currentTimeout = 10 * time.Second
 
 // currentNodes returns the nodes of the stream. It waits a little until all are current.
 func (c *Comparison) currentNodes(ctx context.Context) ([]Node, error) {
-	for until := time.Now().Add(catchUpTimeout); ; {
+	for until := time.Now().Add(currentTimeout); ; {
 		nodes, err := Nodes(ctx, c.Stream)
 		if err != nil || time.Now().After(until) || !slices.ContainsFunc(nodes, func(n Node) bool {
 			return n.SkipReason() != ""

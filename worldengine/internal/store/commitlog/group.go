@@ -106,7 +106,7 @@ func (s *GroupedStore) storeBatch(batch []*waitingAppend) {
 	last, err := s.publishBatch(batch)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	isRefused := isRefusal(err)
+	isRefused := isBatchRefused(err)
 	for i, w := range batch {
 		switch {
 		case isRefused:
@@ -125,7 +125,7 @@ func (s *GroupedStore) storeBatch(batch []*waitingAppend) {
 }
 
 // publishBatch returns the ack of the last message; the others have the sequences right before it.
-// After an error for which isRefusal holds nothing is stored. Any other error leaves the batch in doubt.
+// After an error for which isBatchRefused holds nothing is stored. Any other error leaves the batch in doubt.
 func (s *GroupedStore) publishBatch(batch []*waitingAppend) (*jetstreamext.BatchAck, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), s.timeout)
 	defer cancel()
@@ -142,8 +142,8 @@ func (s *GroupedStore) publishBatch(batch []*waitingAppend) (*jetstreamext.Batch
 	return ack, nil
 }
 
-// isRefusal reports whether NATS has stored nothing of a batch: it refused the batch, or did not get its end.
-func isRefusal(err error) bool {
+// isBatchRefused reports whether NATS has stored nothing of a batch: it refused the batch, or did not get its end.
+func isBatchRefused(err error) bool {
 	_, refused := errors.AsType[*jetstream.APIError](err)
 	return refused || errors.Is(err, nats.ErrMaxPayload) || errors.Is(err, nats.ErrNoResponders)
 }

@@ -62,7 +62,7 @@ type Log struct {
 	// Continuity says whether this is still the log that this process has committed to and read.
 	Continuity Continuity
 
-	lastNoRoom atomic.Pointer[refusal] // NATS's refusal of the last append for lack of room
+	lastNoRoom atomic.Pointer[noRoom] // NATS's refusal of the last append for lack of room
 }
 
 // DuplicateWindow is how long the log itself knows a message's Nats-Msg-Id: the id of a refused
@@ -209,7 +209,7 @@ func (l *Log) Append(ctx context.Context, msg *nats.Msg) (*jetstream.PubAck, err
 		l.OnAppendTried(time.Since(began))
 	}
 	if isOutOfRoom(err) {
-		l.lastNoRoom.Store(&refusal{err, time.Now()})
+		l.lastNoRoom.Store(&noRoom{err, time.Now()})
 		return nil, l.noteStorageFull(err)
 	}
 	if IsWrongLastSequence(err) {
@@ -260,7 +260,7 @@ func (l *Log) StorageError() error {
 			return err
 		}
 	}
-	if r := l.lastNoRoom.Load(); r != nil && time.Since(r.at) < refusalTTL {
+	if r := l.lastNoRoom.Load(); r != nil && time.Since(r.at) < noRoomTTL {
 		return r.err
 	}
 	return nil
@@ -269,15 +269,15 @@ func (l *Log) StorageError() error {
 // AppendRefused reports whether NATS refused the last append for lack of room, however long ago.
 func (l *Log) AppendRefused() bool { return l.lastNoRoom.Load() != nil }
 
-// refusal is an append that NATS refused for lack of room.
-type refusal struct {
+// noRoom is an append that NATS refused for lack of room.
+type noRoom struct {
 	err error
 	at  time.Time
 }
 
-// refusalTTL is how long StorageError believes a refusal. Only an append can find that there is room again,
+// noRoomTTL is how long StorageError believes a refusal. Only an append can find that there is room again,
 // and a server that reports a full log may get no append.
-const refusalTTL = 15 * time.Second
+const noRoomTTL = 15 * time.Second
 
 const (
 	// maxRaces bounds the retries of one change that loses its races.

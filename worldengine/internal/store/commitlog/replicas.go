@@ -17,14 +17,14 @@ import (
 type Node struct {
 	Name           string
 	Leads, Offline bool
-	// Silent is set if the leader has not heard the node for silenceTimeout, or never since its election. NATS
+	// Silent is set if the leader has not heard the node for nodeSilenceTimeout, or never since its election. NATS
 	// notices only later that a node that was killed or cut off is offline.
 	Silent bool
 	Behind uint64 // how many operations it has not applied yet; 0 if it is current
 }
 
-// silenceTimeout is more than twice as long as the nodes of a stream take to answer its leader, each second.
-const silenceTimeout = 2500 * time.Millisecond
+// nodeSilenceTimeout is more than twice as long as the nodes of a stream take to answer its leader, each second.
+const nodeSilenceTimeout = 2500 * time.Millisecond
 
 // SkipReason returns why the replica of a node cannot be compared with the others now; "" if it can.
 func (n *Node) SkipReason() string {
@@ -46,7 +46,7 @@ func Nodes(ctx context.Context, stream jetstream.Stream) ([]Node, error) {
 	}
 	nodes := []Node{{Name: info.Cluster.Leader, Leads: true}}
 	for _, p := range info.Cluster.Replicas {
-		node := Node{Name: p.Name, Offline: p.Offline, Silent: p.Active == 0 || p.Active > silenceTimeout}
+		node := Node{Name: p.Name, Offline: p.Offline, Silent: p.Active == 0 || p.Active > nodeSilenceTimeout}
 		if !p.Current {
 			node.Behind = p.Lag
 		}

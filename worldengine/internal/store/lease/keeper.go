@@ -35,11 +35,11 @@ func NewKeeper(js jetstream.JetStream) *Keeper {
 }
 
 // add renews a lease from now on, until it is lost or dropped.
-func (k *Keeper) add(h *Lease) {
+func (k *Keeper) add(l *Lease) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	h.nextRenewal = time.Now().Add(renewInterval)
-	k.leases[h] = struct{}{}
+	l.nextRenewal = time.Now().Add(renewInterval)
+	k.leases[l] = struct{}{}
 	if !k.running {
 		k.running = true
 		go k.run()
@@ -48,10 +48,10 @@ func (k *Keeper) add(h *Lease) {
 }
 
 // drop ends the renewals of a lease. Once none is under way, its lost is closed.
-func (k *Keeper) drop(h *Lease) {
+func (k *Keeper) drop(l *Lease) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	h.dropped = true
+	l.dropped = true
 	k.changed.Wake()
 }
 
@@ -82,24 +82,24 @@ func (k *Keeper) due() (due []*Lease, next time.Time, held bool) {
 	defer k.mu.Unlock()
 	now := time.Now()
 	next = now.Add(renewInterval)
-	for h := range k.leases {
+	for l := range k.leases {
 		switch {
-		case h.renewing:
-		case h.dropped || !h.Valid():
-			delete(k.leases, h)
-			close(h.lost)
-		case h.nextRenewal.Before(now.Add(renewWindow)) && h.renewalFailed: // no other lease waits for this one's bucket
-			h.renewing = true
-			go k.retake(h)
-		case h.nextRenewal.Before(now.Add(renewWindow)):
-			h.renewing = true
-			due = append(due, h)
-		case h.nextRenewal.Before(next):
-			next = h.nextRenewal
+		case l.renewing:
+		case l.dropped || !l.Valid():
+			delete(k.leases, l)
+			close(l.lost)
+		case l.nextRenewal.Before(now.Add(renewWindow)) && l.renewalFailed: // no other lease waits for this one's bucket
+			l.renewing = true
+			go k.reacquire(l)
+		case l.nextRenewal.Before(now.Add(renewWindow)):
+			l.renewing = true
+			due = append(due, l)
+		case l.nextRenewal.Before(next):
+			next = l.nextRenewal
 		}
 	}
-	for h := range k.leases {
-		if ends := now.Add(h.remaining()); !h.renewing && ends.Before(next) {
+	for l := range k.leases {
+		if ends := now.Add(l.remaining()); !l.renewing && ends.Before(next) {
 			next = ends
 		}
 	}
@@ -111,29 +111,29 @@ func (k *Keeper) due() (due []*Lease, next time.Time, held bool) {
 func (k *Keeper) renew(due []*Lease) {
 	asked, within := time.Now(), renewInterval
 	answers := make([]jetstream.PubAckFuture, len(due))
-	for i, h := range due {
-		within = min(within, h.remaining())
-		answers[i], _ = k.js.PublishMsgAsync(h.renewal(), jetstream.WithRetryAttempts(0))
+	for i, l := range due {
+		within = min(within, l.remaining())
+		answers[i], _ = k.js.PublishMsgAsync(l.renewal(), jetstream.WithRetryAttempts(0))
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
-	for i, h := range due {
+	for i, l := range due {
 		if ack := awaitAck(ctx, answers[i]); ack != nil {
-			h.renewed(asked, ack.Sequence)
-			k.finishRenewal(h, asked.Add(renewInterval), false)
+			l.renewed(asked, ack.Sequence)
+			k.finishRenewal(l, asked.Add(renewInterval), false)
 		} else {
-			go k.retake(h)
+			go k.reacquire(l)
 		}
 	}
 }
 
 // renewal is the message that renews a lease, if no other server has acquired it.
-func (h *Lease) renewal() *nats.Msg {
+func (l *Lease) renewal() *nats.Msg {
 	return &nats.Msg{
-		Subject: "$KV." + layout.WriterBucket(h.elector.World) + "." + key,
-		Data:    []byte(h.elector.Holder),
+		Subject: "$KV." + layout.WriterBucket(l.elector.World) + "." + key,
+		Data:    []byte(l.elector.Holder),
 		Header: nats.Header{
-			jetstream.ExpectedLastSubjSeqHeader: {strconv.FormatUint(h.revision, 10)},
+			jetstream.ExpectedLastSubjSeqHeader: {strconv.FormatUint(l.revision, 10)},
 		},
 	}
 }
@@ -157,33 +157,33 @@ func awaitAck(ctx context.Context, future jetstream.PubAckFuture) *jetstream.Pub
 	return nil
 }
 
-// retake acquires a lease again that was not renewed, unless another server has it: the bucket may be
+// reacquire acquires a lease again that was not renewed, unless another server has it: the bucket may be
 // gone, or an earlier renewal may have succeeded without an answer.
-func (k *Keeper) retake(h *Lease) {
-	ctx, cancel := context.WithTimeout(context.Background(), min(renewInterval, h.remaining()))
+func (k *Keeper) reacquire(l *Lease) {
+	ctx, cancel := context.WithTimeout(context.Background(), min(renewInterval, l.remaining()))
 	defer cancel()
-	asked, l := time.Now(), h.elector
-	l.bucket = nil
-	revision, err := l.request(ctx, l.claim)
+	asked, e := time.Now(), l.elector
+	e.bucket = nil
+	revision, err := e.request(ctx, e.claim)
 	next := asked.Add(renewInterval)
 	switch {
 	case err == nil:
-		h.renewed(asked, revision)
+		l.renewed(asked, revision)
 	case errors.Is(err, ErrHeld):
-		h.until.Store(nil)
+		l.until.Store(nil)
 	default:
 		next = time.Now().Add(tryInterval)
-		l.Logger.Warn("the writer's lease is not renewed; will try again", "error", err,
-			"left", h.remaining())
+		e.Logger.Warn("the writer's lease is not renewed; will try again", "error", err,
+			"left", l.remaining())
 	}
-	k.finishRenewal(h, next, err != nil)
+	k.finishRenewal(l, next, err != nil)
 }
 
 // finishRenewal records that no renewal of a lease is under way, whether the last one failed, and when the next
 // one is.
-func (k *Keeper) finishRenewal(h *Lease, next time.Time, failed bool) {
+func (k *Keeper) finishRenewal(l *Lease, next time.Time, failed bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	h.renewing, h.nextRenewal, h.renewalFailed = false, next, failed
+	l.renewing, l.nextRenewal, l.renewalFailed = false, next, failed
 	k.changed.Wake()
 }

@@ -47,18 +47,18 @@ type Elector struct {
 	bucket jetstream.KeyValue // nil before the first use, and if the bucket may be gone
 }
 
-func (l *Elector) ttl() time.Duration { return cmp.Or(l.TTL, TTL) }
+func (e *Elector) ttl() time.Duration { return cmp.Or(e.TTL, TTL) }
 
 // Acquire acquires the lease as soon as it is free. It tries every 250 ms, even if NATS does not
 // answer. It returns an error only when ctx ends.
-func (l *Elector) Acquire(ctx context.Context) (*Lease, error) {
+func (e *Elector) Acquire(ctx context.Context) (*Lease, error) {
 	for {
-		held, err := l.Try(ctx)
+		held, err := e.Try(ctx)
 		if err == nil {
 			return held, nil
 		}
 		if ctx.Err() == nil && !errors.Is(err, ErrHeld) {
-			l.Logger.Warn("the writer's lease cannot be read; will try again", "error", err)
+			e.Logger.Warn("the writer's lease cannot be read; will try again", "error", err)
 		}
 		if err := backoff.Sleep(ctx, tryInterval); err != nil {
 			return nil, err
@@ -67,12 +67,12 @@ func (l *Elector) Acquire(ctx context.Context) (*Lease, error) {
 }
 
 // Try acquires the lease if it is free, and returns ErrHeld otherwise.
-func (l *Elector) Try(ctx context.Context) (*Lease, error) { return l.acquire(ctx, l.claim) }
+func (e *Elector) Try(ctx context.Context) (*Lease, error) { return e.acquire(ctx, e.claim) }
 
 // CurrentHolder returns the Holder of the server that has the lease; "" if the lease is free.
-func (l *Elector) CurrentHolder(ctx context.Context) (holder string, err error) {
-	_, err = l.request(ctx, func(ctx context.Context) (uint64, error) {
-		entry, err := l.bucket.Get(ctx, key)
+func (e *Elector) CurrentHolder(ctx context.Context) (holder string, err error) {
+	_, err = e.request(ctx, func(ctx context.Context) (uint64, error) {
+		entry, err := e.bucket.Get(ctx, key)
 		switch {
 		case errors.Is(err, jetstream.ErrKeyNotFound):
 			return 0, nil
@@ -86,35 +86,35 @@ func (l *Elector) CurrentHolder(ctx context.Context) (holder string, err error) 
 }
 
 // Seize acquires the lease even if another server has it, which then loses it.
-func (l *Elector) Seize(ctx context.Context) (*Lease, error) {
-	return l.acquire(ctx, func(ctx context.Context) (uint64, error) {
-		return l.bucket.PutString(ctx, key, l.Holder)
+func (e *Elector) Seize(ctx context.Context) (*Lease, error) {
+	return e.acquire(ctx, func(ctx context.Context) (uint64, error) {
+		return e.bucket.PutString(ctx, key, e.Holder)
 	})
 }
 
 // acquire makes the request claim, and renews the lease from then on.
-func (l *Elector) acquire(
+func (e *Elector) acquire(
 	ctx context.Context, claim func(context.Context) (uint64, error),
 ) (*Lease, error) {
 	asked := time.Now()
-	revision, err := l.request(ctx, claim)
+	revision, err := e.request(ctx, claim)
 	if err != nil {
 		return nil, err
 	}
-	h := &Lease{elector: l, lost: make(chan struct{})}
-	h.renewed(asked, revision)
-	l.Keeper.add(h)
-	return h, nil
+	l := &Lease{elector: e, lost: make(chan struct{})}
+	l.renewed(asked, revision)
+	e.Keeper.add(l)
+	return l, nil
 }
 
 // request makes one request to the bucket, within TTL. It creates a missing bucket.
-func (l *Elector) request(
+func (e *Elector) request(
 	ctx context.Context, do func(context.Context) (uint64, error),
 ) (revision uint64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, TTL)
 	defer cancel()
-	if l.bucket == nil {
-		l.bucket, err = l.open(ctx)
+	if e.bucket == nil {
+		e.bucket, err = e.open(ctx)
 	}
 	if err == nil {
 		revision, err = do(ctx)
@@ -125,23 +125,23 @@ func (l *Elector) request(
 	case errors.Is(err, jetstream.ErrKeyExists), commitlog.IsWrongLastSequence(err):
 		return 0, ErrHeld
 	}
-	l.bucket = nil
+	e.bucket = nil
 	return 0, fmt.Errorf("lease: lease of the writer of the world %s: %w",
-		l.World, err)
+		e.World, err)
 }
 
 // open returns the bucket, creates it if it is missing, and never updates it: updates by several
 // servers would keep a cluster from electing its leaders.
-func (l *Elector) open(ctx context.Context) (jetstream.KeyValue, error) {
-	name := layout.WriterBucket(l.World)
-	bucket, err := l.JetStream.KeyValue(ctx, name)
+func (e *Elector) open(ctx context.Context) (jetstream.KeyValue, error) {
+	name := layout.WriterBucket(e.World)
+	bucket, err := e.JetStream.KeyValue(ctx, name)
 	if !errors.Is(err, jetstream.ErrBucketNotFound) {
 		return bucket, err
 	}
-	return l.JetStream.CreateKeyValue(ctx, jetstream.KeyValueConfig{
+	return e.JetStream.CreateKeyValue(ctx, jetstream.KeyValueConfig{
 		Bucket:      name,
-		Description: "Which server is the writer of the world " + l.World,
-		TTL:         l.ttl(), Replicas: max(l.Replicas, 1),
+		Description: "Which server is the writer of the world " + e.World,
+		TTL:         e.ttl(), Replicas: max(e.Replicas, 1),
 		// If nodes of a cluster restart in turn, they may lose a bucket in memory for ever: a
 		// restarted node has forgotten its votes.
 		Storage: jetstream.FileStorage,
@@ -149,16 +149,16 @@ func (l *Elector) open(ctx context.Context) (jetstream.KeyValue, error) {
 }
 
 // claim creates the key, or renews it if this server has it.
-func (l *Elector) claim(ctx context.Context) (uint64, error) {
-	revision, err := l.bucket.Create(ctx, key, []byte(l.Holder))
+func (e *Elector) claim(ctx context.Context) (uint64, error) {
+	revision, err := e.bucket.Create(ctx, key, []byte(e.Holder))
 	if !errors.Is(err, jetstream.ErrKeyExists) && !commitlog.IsWrongLastSequence(err) {
 		return revision, err
 	}
-	entry, getErr := l.bucket.Get(ctx, key)
-	if getErr != nil || string(entry.Value()) != l.Holder {
+	entry, getErr := e.bucket.Get(ctx, key)
+	if getErr != nil || string(entry.Value()) != e.Holder {
 		return 0, err
 	}
-	return l.bucket.Update(ctx, key, entry.Value(), entry.Revision())
+	return e.bucket.Update(ctx, key, entry.Value(), entry.Revision())
 }
 
 // Lease is a lease that this server has acquired. Valid and Lost are safe for concurrent use.
@@ -178,49 +178,49 @@ type Lease struct {
 
 // Valid reports whether this server still counts as the holder. It does not ask NATS, so a process
 // that was suspended knows at once.
-func (h *Lease) Valid() bool { return h.remaining() > 0 }
+func (l *Lease) Valid() bool { return l.remaining() > 0 }
 
 // Lost is closed when this server no longer counts as the holder, and by Release.
-func (h *Lease) Lost() <-chan struct{} { return h.lost }
+func (l *Lease) Lost() <-chan struct{} { return l.lost }
 
 // remaining returns how long the lease lasts without renewal.
-func (h *Lease) remaining() time.Duration {
-	if until := h.until.Load(); until != nil {
+func (l *Lease) remaining() time.Duration {
+	if until := l.until.Load(); until != nil {
 		return time.Until(*until)
 	}
 	return 0
 }
 
 // renewed notes a renewal and when it was requested.
-func (h *Lease) renewed(asked time.Time, revision uint64) {
-	until := asked.Add(h.elector.ttl())
-	h.revision = revision
-	h.until.Store(&until)
+func (l *Lease) renewed(asked time.Time, revision uint64) {
+	until := asked.Add(l.elector.ttl())
+	l.revision = revision
+	l.until.Store(&until)
 }
 
 // Release ends the lease, so that another server can acquire it at once. ctx bounds the wait for NATS.
 // Release may be called again.
-func (h *Lease) Release(ctx context.Context) {
-	h.elector.Keeper.drop(h)
-	<-h.lost
-	if !h.Valid() {
+func (l *Lease) Release(ctx context.Context) {
+	l.elector.Keeper.drop(l)
+	<-l.lost
+	if !l.Valid() {
 		return
 	}
-	h.until.Store(nil)
-	l := h.elector
-	_, err := l.request(ctx, func(ctx context.Context) (uint64, error) {
-		err := l.bucket.Delete(ctx, key, jetstream.LastRevision(h.revision))
+	l.until.Store(nil)
+	e := l.elector
+	_, err := e.request(ctx, func(ctx context.Context) (uint64, error) {
+		err := e.bucket.Delete(ctx, key, jetstream.LastRevision(l.revision))
 		if !commitlog.IsWrongLastSequence(err) {
 			return 0, err
 		}
-		revision, err := l.claim(ctx) // the last renewal may have got no answer
+		revision, err := e.claim(ctx) // the last renewal may have got no answer
 		if err != nil {
 			return 0, err
 		}
-		return 0, l.bucket.Delete(ctx, key, jetstream.LastRevision(revision))
+		return 0, e.bucket.Delete(ctx, key, jetstream.LastRevision(revision))
 	})
 	if err != nil && !errors.Is(err, ErrHeld) {
-		h.elector.Logger.Warn("the writer's lease is not given back; it ends by itself",
-			"within", l.ttl(), "error", err)
+		l.elector.Logger.Warn("the writer's lease is not given back; it ends by itself",
+			"within", e.ttl(), "error", err)
 	}
 }

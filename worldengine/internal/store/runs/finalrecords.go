@@ -26,12 +26,12 @@ type RunGetter interface {
 // Get returns the record that ended a run of the engine, and its log sequence. The record is nil if
 // the run has not ended or the log does not keep the record. The errors are EndedAt's and
 // commitlog.ErrLogUnavailable.
-func (e *FinalRecords) Get(ctx context.Context, runID string) (*machine.Record, uint64, error) {
-	seq, err := e.Runs.EndedAt(ctx, runID)
+func (r *FinalRecords) Get(ctx context.Context, runID string) (*machine.Record, uint64, error) {
+	seq, err := r.Runs.EndedAt(ctx, runID)
 	if err != nil || seq == 0 {
 		return nil, 0, err
 	}
-	rec, _, err := e.Log.RecordAt(ctx, seq)
+	rec, _, err := r.Log.RecordAt(ctx, seq)
 	if errors.Is(err, commitlog.ErrGone) {
 		return nil, seq, nil
 	}
@@ -44,8 +44,8 @@ func (e *FinalRecords) Get(ctx context.Context, runID string) (*machine.Record, 
 
 // Find returns the record that ended a run, as Get does. If the run events that name the record
 // are gone or cannot be read, Find returns nil: no later try would find the record.
-func (e *FinalRecords) Find(ctx context.Context, runID string) (*machine.Record, error) {
-	rec, _, err := e.Get(ctx, runID)
+func (r *FinalRecords) Find(ctx context.Context, runID string) (*machine.Record, error) {
+	rec, _, err := r.Get(ctx, runID)
 	if errors.Is(err, ErrUnknownRun) || errors.Is(err, ErrRunDamaged) {
 		return nil, nil
 	}
@@ -53,20 +53,20 @@ func (e *FinalRecords) Find(ctx context.Context, runID string) (*machine.Record,
 }
 
 // HasEnded reports whether a run has ended. A run of which nothing is kept has not ended.
-func (e *FinalRecords) HasEnded(ctx context.Context, runID string) (bool, error) {
-	run, err := e.state(ctx, runID)
+func (r *FinalRecords) HasEnded(ctx context.Context, runID string) (bool, error) {
+	run, err := r.state(ctx, runID)
 	return run.Status.Terminal(), err
 }
 
 // TownOf returns the town that the start of a run names, "" if there is no such run.
-func (e *FinalRecords) TownOf(ctx context.Context, runID string) (string, error) {
-	run, err := e.state(ctx, runID)
+func (r *FinalRecords) TownOf(ctx context.Context, runID string) (string, error) {
+	run, err := r.state(ctx, runID)
 	return machine.ReadStarted(&run).TownID, err
 }
 
 // state returns the state of a run, zero if there is no such run.
-func (e *FinalRecords) state(ctx context.Context, runID string) (runevents.Snapshot, error) {
-	run, err := e.Runs.Get(ctx, runID)
+func (r *FinalRecords) state(ctx context.Context, runID string) (runevents.Snapshot, error) {
+	run, err := r.Runs.Get(ctx, runID)
 	if errors.Is(err, ErrUnknownRun) {
 		return runevents.Snapshot{}, nil
 	}

@@ -27,7 +27,7 @@ func (e NotReplayable) Error() string { return string(e) }
 // The reasons of NotReplayable, which callers may count.
 const (
 	errNoState     NotReplayable = "the state before them is not kept"
-	errJudgedOther NotReplayable = "a fresh world would answer otherwise: a game or other settings " +
+	errOtherResult NotReplayable = "a fresh world would answer otherwise: a game or other settings " +
 		"decided, or what came before is not recorded"
 	ErrNotJudged NotReplayable = "no handoff was judged in the run"
 	errLarge     NotReplayable = "they are larger than an answer may be"
@@ -65,7 +65,7 @@ func newFixture(
 		return nil, err
 	}
 	if string(again) != string(rec.Result) {
-		return nil, errJudgedOther
+		return nil, errOtherResult
 	}
 	f.Expect = fixture.Expectation{
 		Status: result.Status, ReasonCode: result.ReasonCode, ResultBytes: string(rec.Result),
@@ -94,11 +94,11 @@ const readTimeout = 10 * time.Second
 // Fixtures returns the fixtures that repeat the judgement of a run's handoff: for a duplicate, the
 // fixture of its first handoff comes before its own. receipt returns the receipt of a key that a
 // town accepted, or nil. The error is a NotReplayable if there are none, or Get's.
-func (e *FinalRecords) Fixtures(
+func (r *FinalRecords) Fixtures(
 	ctx context.Context, runID string,
 	receipt func(ctx context.Context, townID, key string) (*dedupe.Receipt, error),
 ) (fixtures []*fixture.Fixture, err error) {
-	rec, before, err := e.judged(ctx, runID)
+	rec, before, err := r.judged(ctx, runID)
 	if err != nil {
 		return nil, err
 	}
@@ -108,11 +108,11 @@ func (e *FinalRecords) Fixtures(
 			return nil, err
 		}
 		if prior == nil {
-			return nil, errJudgedOther
+			return nil, errOtherResult
 		}
-		first, before, err := e.judged(ctx, prior.RunID)
+		first, before, err := r.judged(ctx, prior.RunID)
 		if errors.Is(err, ErrUnknownRun) {
-			err = errJudgedOther
+			err = errOtherResult
 		}
 		if err != nil {
 			return nil, err
@@ -145,12 +145,12 @@ func duplicateOf(rec *machine.Record) string {
 
 // judged returns the record that judged a run's handoff, and its town's state before the handoff;
 // the state is nil if the log does not keep it.
-func (e *FinalRecords) judged(
+func (r *FinalRecords) judged(
 	ctx context.Context, runID string,
 ) (*machine.Record, jsontext.Value, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	rec, seq, err := e.Get(ctx, runID)
+	rec, seq, err := r.Get(ctx, runID)
 	switch {
 	case err != nil:
 		return nil, nil, err
@@ -162,7 +162,7 @@ func (e *FinalRecords) judged(
 	if rec.Kind != machine.KindHandoff && rec.Kind != machine.KindRefused {
 		return nil, nil, ErrNotJudged
 	}
-	prior, err := e.Log.TownBefore(ctx, rec.TownID, seq)
+	prior, err := r.Log.TownBefore(ctx, rec.TownID, seq)
 	if err != nil || prior == nil || prior.Sequence >= seq {
 		return rec, nil, err
 	}

@@ -207,7 +207,7 @@ func TestFixtures_None(t *testing.T) {
 		Signal: machine.SignalPause, TownID: "town-threatened", ActorID: "ada"}, ""))
 	pending := logtest.NewProducer(logtest.RunOf(c.Handoff))
 	require.NoError(t, machine.EmitAccepted(pending, c.Handoff, &c.Want.Evaluation,
-		machine.Begin{}))
+		machine.RunStart{}))
 	for kind, run := range map[machine.Kind]*runlog.Run{
 		machine.KindControl: signal.Run(), machine.KindPending: pending.Run(),
 	} {

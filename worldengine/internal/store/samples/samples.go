@@ -22,11 +22,11 @@ import (
 	"worldengine/worldengine/messages"
 )
 
-// keptAnswers is the number of runs whose answer times are kept, in some 7 MB.
-const keptAnswers = 50_000
+// maxAnswers is the number of runs whose answer times are kept, in some 7 MB.
+const maxAnswers = 50_000
 
-// keepInterval is the pause between two writes of the samples.
-const keepInterval = time.Minute
+// flushInterval is the pause between two writes of the samples.
+const flushInterval = time.Minute
 
 // Index is an index of a log with samples of its runs. It is safe for concurrent use.
 type Index struct {
@@ -54,7 +54,7 @@ type counts struct {
 // Open opens the index of a log, and its samples in the file "samples" of the same directory. If the index has no
 // usable file either, its rows are counted anew, and answer times are lost.
 func Open(ctx context.Context, config index.Config) (ix *Index, err error) {
-	ix = &Index{config: config, answers: recent.NewMap[string, time.Duration](keptAnswers)}
+	ix = &Index{config: config, answers: recent.NewMap[string, time.Duration](maxAnswers)}
 	if config.Dir != "" {
 		ix.load()
 	}
@@ -70,7 +70,7 @@ func Open(ctx context.Context, config index.Config) (ix *Index, err error) {
 	ix.stored = nil // they are of another log, or have been found
 	ix.mu.Unlock()
 	ctx, ix.stop = context.WithCancel(context.WithoutCancel(ctx))
-	ix.done.Go(func() { ix.keepEach(ctx) })
+	ix.done.Go(func() { ix.flushLoop(ctx) })
 	return ix, nil
 }
 
@@ -78,7 +78,7 @@ func Open(ctx context.Context, config index.Config) (ix *Index, err error) {
 func (ix *Index) Close() error {
 	ix.stop()
 	ix.done.Wait()
-	return errors.Join(ix.Index.Close(), ix.keep())
+	return errors.Join(ix.Index.Close(), ix.flush())
 }
 
 // count counts a run that has ended. When the last run in the file comes, the counts of the file replace the ones
@@ -155,17 +155,17 @@ func (ix *Index) load() {
 	}
 }
 
-// keepEach writes the samples once a minute until ctx ends.
-func (ix *Index) keepEach(ctx context.Context) {
-	for backoff.Sleep(ctx, keepInterval) == nil {
-		if err := ix.keep(); err != nil {
+// flushLoop writes the samples once a minute until ctx ends.
+func (ix *Index) flushLoop(ctx context.Context) {
+	for backoff.Sleep(ctx, flushInterval) == nil {
+		if err := ix.flush(); err != nil {
 			ix.config.Logger.Warn("the samples of the index cannot be written", "err", err)
 		}
 	}
 }
 
-// keep writes the samples to the file, if there is one and they have changed.
-func (ix *Index) keep() error {
+// flush writes the samples to the file, if there is one and they have changed.
+func (ix *Index) flush() error {
 	if ix.config.Dir == "" {
 		return nil
 	}

@@ -133,7 +133,7 @@ func TestIdentity_StalePlan(t *testing.T) {
 			require.ErrorIs(t, err, jetstream.ErrStreamNotFound)
 			made, _ := openWorld(t, js)
 			require.ErrorIs(t, open(), commitlog.ErrLostRace)
-			require.ErrorIs(t, worldsettings.Follow(t.Context(), js, log, stored), commitlog.ErrLostRace)
+			require.ErrorIs(t, worldsettings.UpdateStream(t.Context(), js, log, stored), commitlog.ErrLostRace)
 			now, err := js.Stream(t.Context(), layout.LogStream("main"))
 			require.NoError(t, err)
 			require.Equal(t, made.CachedInfo().Config, now.CachedInfo().Config)

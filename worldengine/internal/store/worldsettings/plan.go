@@ -129,23 +129,23 @@ func Change(
 		if plan.Discards > 0 && !discard {
 			return &DifferError{world, plan}
 		}
-		return plan.recordAndFollow(ctx, js)
+		return plan.recordAndUpdate(ctx, js)
 	})
 	return plan, err
 }
 
-// recordAndFollow stores the settings of the plan in the log, and makes the configuration of its stream
+// recordAndUpdate stores the settings of the plan in the log, and makes the configuration of its stream
 // follow them.
-func (p *Plan) recordAndFollow(ctx context.Context, js jetstream.JetStream) error {
+func (p *Plan) recordAndUpdate(ctx context.Context, js jetstream.JetStream) error {
 	if err := p.record(ctx, js); err != nil {
 		return err
 	}
-	return Follow(ctx, js, p.log.Stream, p.stored)
+	return UpdateStream(ctx, js, p.log.Stream, p.stored)
 }
 
-// Follow makes the configuration of the stream of a log follow settings that are in the log. It returns
+// UpdateStream makes the configuration of the stream of a log follow settings that are in the log. It returns
 // ErrLostRace if the log is gone.
-func Follow(ctx context.Context, js jetstream.JetStream, log jetstream.Stream, s Stored) error {
+func UpdateStream(ctx context.Context, js jetstream.JetStream, log jetstream.Stream, s Stored) error {
 	config := log.CachedInfo().Config
 	s.Configure(&config)
 	_, err := commitlog.UpdateLog(ctx, js, config, quiet)
@@ -208,7 +208,7 @@ func MarkRestored(
 	if plan.stored.RestoredTo != end {
 		plan.stored.RestoredTo, plan.forced = end, true
 	}
-	return plan.recordAndFollow(ctx, js)
+	return plan.recordAndUpdate(ctx, js)
 }
 
 // OpenLog creates the stream of a new world's log, or opens the log. It stores the settings of
