@@ -44,7 +44,7 @@ func TestWatcher_Limits(t *testing.T) {
 		} {
 			for _, config := range []jetstream.StreamConfig{limit, {}} {
 				log.configure(config)
-				time.Sleep(3 * idleInterval) // of the bubble
+				time.Sleep(3 * lookInterval) // of the bubble
 				synctest.Wait()
 				require.Len(t, raised, i)
 			}

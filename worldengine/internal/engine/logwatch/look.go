@@ -13,10 +13,10 @@ import (
 )
 
 const (
-	// idleInterval is the pause between two looks at a log, pollInterval at one about which something is open.
-	idleInterval, pollInterval = 10 * time.Second, time.Second
-	// pollTimeout bounds a question: in an election it may get no answer at all.
-	pollTimeout = 2 * time.Second
+	// lookInterval is the pause between two looks at a log, urgentInterval at one about which something is open.
+	lookInterval, urgentInterval = 10 * time.Second, time.Second
+	// questionTimeout bounds a question: in an election it may get no answer at all.
+	questionTimeout = 2 * time.Second
 	// electionQuestions is how many questions follow an election or a reconnect. Together they take longer than a
 	// leader that is cut off still counts as leader, and answers.
 	electionQuestions = 5
@@ -54,17 +54,17 @@ func (w *Watcher) look(ctx context.Context) (pause time.Duration) {
 	if answered {
 		full = w.checkHistories(ctx) || full
 	}
-	urgent := w.urgent > 0
-	w.urgent = max(w.urgent-1, 0)
+	urgent := w.urgentLooks > 0
+	w.urgentLooks = max(w.urgentLooks-1, 0)
 	if !answered || urgent || w.suspect || full {
-		return pollInterval
+		return urgentInterval
 	}
-	return idleInterval
+	return lookInterval
 }
 
-// bounded asks a question, for no longer than pollTimeout.
+// bounded asks a question, for no longer than questionTimeout.
 func bounded(ctx context.Context, question func(ctx context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, pollTimeout)
+	ctx, cancel := context.WithTimeout(ctx, questionTimeout)
 	defer cancel()
 	return question(ctx)
 }
@@ -102,10 +102,10 @@ func (w *Watcher) checkLimits() {
 		return
 	}
 	err := commitlog.CheckLimits(w.Log.Stream.CachedInfo().Config)
-	if err != nil && w.limited == nil {
+	if err != nil && w.limitError == nil {
 		w.Alerts.Raise(alerts.LogLimited.Alert(alerts.About{}, "{error}", phrase.Sentence(err)))
 	}
-	w.limited = err
+	w.limitError = err
 }
 
 // checkContinuity returns nil if the log is the known one. If it lacks messages that another node has, that node
@@ -132,7 +132,7 @@ func (w *Watcher) checkContinuity(ctx context.Context) error {
 func (w *Watcher) judgeSuspect(ctx context.Context, err error) {
 	switch {
 	case err == nil:
-		w.suspect, w.urgent = false, electionQuestions
+		w.suspect, w.urgentLooks = false, electionQuestions
 		w.lost.Store(nil)
 		w.unverified.Wake()
 	case !errors.Is(err, commitlog.ErrLogLost):

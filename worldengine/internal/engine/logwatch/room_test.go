@@ -84,7 +84,7 @@ func TestWatcher_SilentAlerts(t *testing.T) {
 		stop := run(t, w)
 		synctest.Wait()
 		log.silent.Store(true)
-		time.Sleep(2 * (idleInterval + pollTimeout)) // of the bubble
+		time.Sleep(2 * (lookInterval + questionTimeout)) // of the bubble
 		require.Positive(t, w.Silence())
 		stop()
 	})

@@ -84,7 +84,7 @@ func TestWatcher_Suspect(t *testing.T) {
 		require.Empty(t, w.unverified)
 
 		log.other.Store(false)
-		time.Sleep(pollInterval)
+		time.Sleep(urgentInterval)
 		synctest.Wait()
 		require.NoError(t, w.Lost())
 		require.Equal(t, 2, reread)
@@ -110,7 +110,7 @@ func TestWatcher_Removed(t *testing.T) {
 		require.Len(t, raised, 1)
 		require.Contains(t, raised[0].Message, "does not exist any more")
 		log.removed.Store(false)
-		time.Sleep(pollInterval)
+		time.Sleep(urgentInterval)
 		synctest.Wait()
 		require.NoError(t, w.Lost())
 		stop()

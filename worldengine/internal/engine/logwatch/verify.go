@@ -93,7 +93,7 @@ func (w *Watcher) verifyOnDoubt(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		for pause := pollInterval; ; pause = min(2*pause, maxVerifyInterval) {
+		for pause := urgentInterval; ; pause = min(2*pause, maxVerifyInterval) {
 			short, err := w.verifyAll(ctx)
 			if err == nil || errors.Is(err, commitlog.ErrUncounted) {
 				w.reportAll(short)
@@ -156,4 +156,4 @@ func (w *Watcher) noteLeaderChange(moved bool) {
 	}
 }
 
-const maxVerifyInterval = 30 * pollInterval
+const maxVerifyInterval = 30 * urgentInterval

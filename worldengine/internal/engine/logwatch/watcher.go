@@ -53,11 +53,11 @@ type Watcher struct {
 	reported    sync.Map                  // by town token, the damage that was reported; see ReportDamage
 
 	// The findings of the last look, of watch alone.
-	leader   *string // the id of the log's leader; nil before the first answer
-	limited  error
-	suspect  bool // the log may be another one
-	urgent   int  // questions that follow after pollInterval
-	recalled bool // what earlier engines found full is known
+	leader      *string // the id of the log's leader; nil before the first answer
+	limitError  error
+	suspect     bool // the log may be another one
+	urgentLooks int  // questions that follow after urgentInterval
+	recalled    bool // what earlier engines found full is known
 	// undelivered is how many messages the log counts and did not deliver; of verifyOnDoubt alone.
 	undelivered uint64
 
@@ -74,7 +74,7 @@ func New(config Config) *Watcher {
 }
 
 // Start starts watching. NATS says over Conn when the log of several replicas has another leader; the
-// reconnects of Conn are noticed: so no election is missed for longer than idleInterval.
+// reconnects of Conn are noticed: so no election is missed for longer than lookInterval.
 func (w *Watcher) Start(context.Context) (err error) {
 	if w.Log.Stream.CachedInfo().Config.Replicas > 1 {
 		w.elections, err = w.Conn.Subscribe(commitlog.ElectionSubject(w.Log.World), func(*nats.Msg) { w.election.Wake() })
@@ -114,7 +114,7 @@ func (w *Watcher) watch(ctx context.Context) {
 		case <-w.Log.Continuity.Suspicions():
 			w.doubt()
 		case <-w.election:
-			w.urgent = electionQuestions
+			w.urgentLooks = electionQuestions
 		case <-w.noRoom:
 		case <-time.After(pause):
 		case <-ctx.Done():

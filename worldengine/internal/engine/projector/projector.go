@@ -25,12 +25,12 @@ import (
 )
 
 const (
-	lookback     = 10_000           // New looks so many messages before the end of the log
-	maxProjected = 2 * lookback     // projected records that are remembered
-	batchSize    = 1024             // rows that are read at a time
-	busyInterval = time.Second      // between two looks, if there is something to look at
-	idleInterval = 10 * time.Second // between two looks, if there is nothing
-	maxLagAge    = 5 * time.Second  // above it PROJECTOR_LAG_HIGH is raised
+	lookback            = 10_000           // New looks so many messages before the end of the log
+	maxProjected        = 2 * lookback     // projected records that are remembered
+	batchSize           = 1024             // rows that are read at a time
+	projectInterval     = time.Second      // between two looks, if there is something to look at
+	idleProjectInterval = 10 * time.Second // between two looks, if there is nothing
+	maxLagAge           = 5 * time.Second  // above it PROJECTOR_LAG_HIGH is raised
 )
 
 // Config configures a Projector. Every member must be set.
@@ -80,8 +80,8 @@ func (p *Projector) Run(ctx context.Context) {
 	for ctx.Err() == nil {
 		position := p.config.Index.Position()
 		p.projectBacklog(ctx)
-		if backoff.Sleep(ctx, busyInterval) == nil && p.backlog.Load() == nil && p.postponed.isEmpty() {
-			_ = p.config.Index.AwaitNews(ctx, position, idleInterval)
+		if backoff.Sleep(ctx, projectInterval) == nil && p.backlog.Load() == nil && p.postponed.isEmpty() {
+			_ = p.config.Index.AwaitNews(ctx, position, idleProjectInterval)
 		}
 	}
 }

@@ -112,7 +112,7 @@ func (p *Pool) work() {
 		q := p.next()
 		switch {
 		case q != nil:
-			q.work()
+			q.runTurn()
 		case p.closed:
 			return
 		default:

@@ -106,9 +106,9 @@ type task struct {
 
 // Places of a turn that is none of a town's tasks.
 const (
-	nowhere = -1 - iota // no turn is due
-	ofLead
-	ofCall
+	noPlace = -1 - iota // no turn is due
+	leadPlace
+	callPlace
 )
 
 // taskFunc is a Task that never waits.
@@ -147,7 +147,7 @@ func (q *Queue) SubmitTask(townID string, next Task) error {
 	}
 	q.countTasks(1)
 	t := q.town(townID)
-	t.tasks = append(t.tasks, task{Task: next, hadToWait: t.keepsWaiting()})
+	t.tasks = append(t.tasks, task{Task: next, hadToWait: t.delaysSubmitted()})
 	q.enqueue(t)
 	return nil
 }
@@ -262,9 +262,10 @@ func (q *Queue) countTasks(n int) {
 // isFull reports whether the unfinished tasks leave the queue no place for one more.
 func (q *Queue) isFull() bool { return !q.pool.allowed(q.tasks, q.pool.total-q.pool.tasks) }
 
-func (q *Queue) setBusy(workers int) {
-	q.running += workers
-	q.pool.busy += workers
+// addRunning counts n more tasks with a worker.
+func (q *Queue) addRunning(n int) {
+	q.running += n
+	q.pool.busy += n
 }
 
 // town returns the queue of a town.
@@ -277,8 +278,8 @@ func (q *Queue) town(townID string) *townQueue {
 	return t
 }
 
-// keepsWaiting reports whether a task that is submitted now waits for another task of the town.
-func (t *townQueue) keepsWaiting() bool { return t.delaysNext || t.lead != nil || len(t.tasks) > 0 }
+// delaysSubmitted reports whether a task that is submitted now waits for another task of the town.
+func (t *townQueue) delaysSubmitted() bool { return t.delaysNext || t.lead != nil || len(t.tasks) > 0 }
 
 // enqueue puts a town in line for a worker, unless the town is busy.
 func (q *Queue) enqueue(t *townQueue) {
@@ -311,29 +312,29 @@ func (t *townQueue) wakeTasks() {
 	}
 }
 
-// work runs the next turn of a ready town. It gives up the lock meanwhile.
-func (q *Queue) work() {
+// runTurn runs the next turn of a ready town. It gives up the lock meanwhile.
+func (q *Queue) runTurn() {
 	t := q.ready[0]
 	q.ready = q.ready[1:]
 	q.pool.noteStart(q)
 	current, place, turn := t.pop()
 	closing := q.closed
-	q.setBusy(1)
+	q.addRunning(1)
 	q.mu.Unlock()
 	at := q.runOrEnd(t.town, current, turn, closing)
 	q.mu.Lock()
-	q.setBusy(-1)
+	q.addRunning(-1)
 	t.running, t.delaysNext = nil, false
 	current.hadToWait, current.dueAt = true, at
 	if t.woken {
 		current.dueAt = time.Time{}
 	}
 	switch waits := !at.IsZero(); {
-	case place == ofCall:
-	case place == ofLead && waits:
+	case place == callPlace:
+	case place == leadPlace && waits:
 		lead := current // without it every task would be allocated
 		t.lead = &lead
-	case place == ofLead:
+	case place == leadPlace:
 		t.wakeTasks() // they waited for it
 	case waits:
 		t.tasks = slices.Insert(t.tasks, place, current)
@@ -348,9 +349,9 @@ func (q *Queue) work() {
 // pop removes the task whose turn it is from a town. place is its index among the town's tasks.
 func (t *townQueue) pop() (next task, place int, turn Turn) {
 	switch place, _ = t.due(); place {
-	case ofCall:
+	case callPlace:
 		next.Task, t.calls = t.calls[0], t.calls[1:]
-	case ofLead:
+	case leadPlace:
 		next, t.lead = *t.lead, nil
 	case 0: // no other task moves
 		next, t.tasks = t.tasks[0], t.tasks[1:]
@@ -359,7 +360,7 @@ func (t *townQueue) pop() (next task, place int, turn Turn) {
 		t.tasks = slices.Delete(t.tasks, place, place+1)
 	}
 	turn.HadToWait = next.hadToWait
-	t.running, t.delaysNext, t.woken = next.Task, place != ofCall, false
+	t.running, t.delaysNext, t.woken = next.Task, place != callPlace, false
 	return next, place, turn
 }
 
@@ -376,17 +377,17 @@ func (t *townQueue) due() (place int, at time.Time) {
 		return false
 	}
 	if len(t.calls) > 0 {
-		return ofCall, at
+		return callPlace, at
 	}
 	if t.lead != nil && isDue(t.lead) {
-		return ofLead, at
+		return leadPlace, at
 	}
 	for i := range t.tasks {
 		if isDue(&t.tasks[i]) {
 			return i, at
 		}
 	}
-	return nowhere, at
+	return noPlace, at
 }
 
 // settle puts a town back in line after a turn, lets it rest while all its tasks wait, or forgets it.
@@ -394,7 +395,7 @@ func (q *Queue) settle(t *townQueue) {
 	t.busy = false
 	place, at := t.due()
 	switch {
-	case place != nowhere:
+	case place != noPlace:
 		q.enqueue(t)
 	case t.isWaiting():
 		t.timer = time.AfterFunc(time.Until(at), func() {
