@@ -128,7 +128,7 @@ var transitions = []struct {
 		"x.paused, x.phase = nil, scheduled; !d.start(x)"},
 		"`worldengine/internal/engine/game.TestDispatcher_TakesConsoleOver`"},
 	{"adopt after a lost race", mutant{"worldengine/internal/engine/game/dispatcher.go",
-		"if err := x.endElsewhere(ctx); err != nil {",
+		"if err := x.concludeFromLog(ctx); err != nil {",
 		"if err := error(nil); err != nil {"},
 		"`worldengine/internal/engine/game.TestDispatcher_EndedElsewhere`"},
 	{"adopt a command that was left", mutant{"worldengine/internal/engine/game/dispatcher.go",

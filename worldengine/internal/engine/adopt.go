@@ -11,17 +11,17 @@ import (
 	"worldengine/worldengine/internal/store/index"
 )
 
-// idleInterval is the pause between two looks at the log of a world without news. settleDelay is how long an
+// idleFollowInterval is the pause between two looks at the log of a world without news. settleDelay is how long an
 // engine does not count on such news, since an earlier writer may still commit.
 const (
-	idleInterval = 10 * time.Second
-	settleDelay  = operationTimeout
+	idleFollowInterval = 10 * time.Second
+	settleDelay        = operationTimeout
 )
 
-// awaitNews pauses until the index has news beyond a position, for at least pause and at most idleInterval.
+// awaitNews pauses until the index has news beyond a position, for at least pause and at most idleFollowInterval.
 func (e *Engine) awaitNews(ctx context.Context, position uint64, pause time.Duration) {
 	if backoff.Sleep(ctx, pause) == nil {
-		_ = e.index.AwaitNews(ctx, position, idleInterval-pause)
+		_ = e.index.AwaitNews(ctx, position, idleFollowInterval-pause)
 	}
 }
 

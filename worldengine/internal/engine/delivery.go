@@ -34,10 +34,10 @@ type delivery struct {
 	client      Client
 	run         runevents.Identity
 	submittedAt time.Time // when it was submitted
-	// failedRun is the run that the delivery retries, and retryOf the operator's request; both
+	// failedRun is the run that the delivery retries, and retryRequest the operator's request; both
 	// are nil if the delivery is no retry.
-	failedRun *machine.FailedRun
-	retryOf   *machine.Retry
+	failedRun    *machine.FailedRun
+	retryRequest *machine.RetryRequest
 	// drawn has the event ids of a step whose record was not stored; the next step uses them.
 	drawn []runlog.DrawnID
 
@@ -177,7 +177,7 @@ func (e *Engine) judgeOnce(
 	}
 	in := e.stepper.Input(townID, d.drawn, &machine.Judge{
 		Handoff: h, Sent: d.sent, Prior: prior, Run: d.run, Recorded: d.recorded.Load(),
-		Begin: d.runStart(), RetryOf: retryOf,
+		Start: d.runStart(), RetryOf: retryOf,
 	})
 	out, err := e.stepper.Step(ctx, current, in)
 	if d.drawn = in.Drawn; in.Tail != nil {
@@ -246,8 +246,8 @@ func (e *Engine) refuseRetry(ctx context.Context, d *delivery, refusal *approval
 		return nil
 	}
 	s, err := e.newSignal(Signal{
-		Kind: machine.SignalRetry, TownID: d.handoff.Proposal.TownID, RunID: d.retryOf.RunID,
-		HandoffID: d.handoff.HandoffID, ActorID: d.retryOf.ActorID, Reason: d.retryOf.Reason,
+		Kind: machine.SignalRetry, TownID: d.handoff.Proposal.TownID, RunID: d.retryRequest.RunID,
+		HandoffID: d.handoff.HandoffID, ActorID: d.retryRequest.ActorID, Reason: d.retryRequest.Reason,
 	})
 	if err != nil {
 		return err
@@ -255,5 +255,5 @@ func (e *Engine) refuseRetry(ctx context.Context, d *delivery, refusal *approval
 	if !d.recorded.Load() { // the operator may know the run of d, so the signal takes that run
 		s.Run.RunID = d.run.RunID
 	}
-	return e.refuse(ctx, s, refusal)
+	return e.refuseSignal(ctx, s, refusal)
 }

@@ -100,7 +100,7 @@ type Engine struct {
 	config       Config
 	stepper      *stepper.Stepper
 	js           jetstream.JetStream
-	followers    *nats.Conn
+	publishConn  *nats.Conn
 	log          *records.Log
 	history      history.Reader
 	memory       *memory.Reader

@@ -61,9 +61,9 @@ func (s emptySource) EachAfter(
 
 // OpenDefective opens an engine with a defect that was planted before anything ran in it.
 func OpenDefective(
-	ctx context.Context, nc, followers *nats.Conn, config Config, plant func(*Engine),
+	ctx context.Context, nc, publishConn *nats.Conn, config Config, plant func(*Engine),
 ) (*Engine, error) {
-	e, err := prepare(ctx, nc, followers, config)
+	e, err := prepare(ctx, nc, publishConn, config)
 	if err != nil {
 		return nil, err
 	}

@@ -38,10 +38,10 @@ import (
 
 // Open starts an engine on nc, whose account must have JetStream, and makes or updates the world's
 // streams. Requests wait while the index is being built. Close ends the engine; the connections
-// stay open. Alerts, live messages and the bus use followers, which may be nc; a connection of
+// stay open. Alerts, live messages and the bus use publishConn, which may be nc; a connection of
 // their own keeps them from delaying commits.
-func Open(ctx context.Context, nc, followers *nats.Conn, config Config) (*Engine, error) {
-	e, err := prepare(ctx, nc, followers, config)
+func Open(ctx context.Context, nc, publishConn *nats.Conn, config Config) (*Engine, error) {
+	e, err := prepare(ctx, nc, publishConn, config)
 	if err != nil {
 		return nil, err
 	}
@@ -66,7 +66,7 @@ func (e *Engine) DetachIndex() *samples.Index {
 }
 
 // prepare makes an engine over the streams of its world, in which nothing runs yet.
-func prepare(ctx context.Context, nc, followers *nats.Conn, config Config) (*Engine, error) {
+func prepare(ctx context.Context, nc, publishConn *nats.Conn, config Config) (*Engine, error) {
 	given := config.Settings
 	config, err := config.withDefaults()
 	if err != nil {
@@ -87,7 +87,7 @@ func prepare(ctx context.Context, nc, followers *nats.Conn, config Config) (*Eng
 	if err := openAlerts(ctx, js, &config, isNew); err != nil {
 		return nil, err
 	}
-	e := &Engine{config: config, js: js, followers: followers}
+	e := &Engine{config: config, js: js, publishConn: publishConn}
 	e.log = e.newLog(nc, stream)
 	e.towns = records.NewTownCache(e.log)
 	if err := e.makeAlerts(); err != nil {
@@ -119,7 +119,7 @@ func (e *Engine) newLog(nc *nats.Conn, stream jetstream.Stream) *records.Log {
 		log.OnAppendTried = c.Metrics.AppendTried
 	}
 	if log.Continuity.Connection = c.Dials; c.Dials == nil {
-		log.Continuity.Connection = func() uint64 { return nc.Stats().Reconnects + e.followers.Stats().Reconnects }
+		log.Continuity.Connection = func() uint64 { return nc.Stats().Reconnects + e.publishConn.Stats().Reconnects }
 	}
 	if c.Storage.Index != nil { // the index may have followed an earlier log
 		log.Continuity.Suspect()
@@ -146,7 +146,7 @@ func (e *Engine) watchLog(nc *nats.Conn, replicas *logwatch.Replicas) {
 // makeAlerts makes the alerts of the world, which may be raised from then on. They are published once
 // they are started.
 func (e *Engine) makeAlerts() error {
-	js, err := jetstream.New(e.followers)
+	js, err := jetstream.New(e.publishConn)
 	if err != nil {
 		return fmt.Errorf("engine: JetStream: %w", err)
 	}
@@ -248,7 +248,7 @@ func (e *Engine) openBus(context.Context) (err error) {
 	c := &e.config
 	if c.Outbox.Enabled {
 		e.outbox, err = outbox.New(outbox.Config{
-			Conn: e.followers, World: c.World, Replicas: c.Storage.Replicas, Retention: c.Outbox.Retention,
+			Conn: e.publishConn, World: c.World, Replicas: c.Storage.Replicas, Retention: c.Outbox.Retention,
 			Limit: c.Outbox.Limit, Attempts: c.Outbox.Attempts, Raise: e.alerts.Raise, Logger: c.Logger,
 		})
 	}
@@ -298,7 +298,7 @@ func (e *Engine) makeReaders() {
 	e.runs = runs.New(e.log, e.index, func(alert runevents.Alert) { e.alerts.RaiseProjected("", alert) })
 	e.finalRecords = &runs.FinalRecords{Log: e.log, Runs: e.runs}
 	e.feed = feed.New(feed.Config{
-		Log: e.log, Index: e.index, Publish: e.followers.Publish,
+		Log: e.log, Index: e.index, Publish: e.publishConn.Publish,
 		Logger: e.config.Logger, HasSubscribers: e.config.HasSubscribers,
 		OnDamaged: func(seq uint64, err error) {
 			alert := alerts.CommitDamaged.Alert(alerts.About{}, "{sequence}",
@@ -354,7 +354,7 @@ func (e *Engine) recallAbsences(ctx context.Context) {
 		current, err := e.log.Load(ctx, townID)
 		if err == nil && (!current.State.Exists() ||
 			cmp.Or(current.Apply, e.config.Apply) == apply.Local) {
-			e.absences.NotNeeded(townID)
+			e.absences.NoteUnneeded(townID)
 		}
 	}
 }

@@ -27,45 +27,45 @@ type Redelivery struct {
 // retried. A handoff that was accepted for execution before is not executed again. Call redeliver in the
 // decision's turn, so that an approval that is stored has its effect even if nobody waits for it any more.
 func (e *Engine) redeliver(ctx context.Context, townID string, approved *approval.Request) *Redelivery {
-	s := &Redelivery{engine: e, townID: townID, approved: *approved, reply: queue.NewFuture[Answer]()}
+	r := &Redelivery{engine: e, townID: townID, approved: *approved, reply: queue.NewFuture[Answer]()}
 	if approved.Handoff == nil {
-		return s
+		return r
 	}
 	h, err := handoff.Parse(approved.Handoff, schemas.Limits{Bytes: len(approved.Handoff) + 1})
 	if err != nil {
-		s.err = err
-		return s
+		r.err = err
+		return r
 	}
 	prior, err := e.Receipt(ctx, townID, h.IdempotencyKey)
 	retries := err == nil && apply.MayBeRetried(prior.ReasonCode) && prior.HandoffID == h.HandoffID
 	if retries { // an error of Receipt recurs in the delivery
-		s.delivery, _, s.err = e.newRetry(ctx, Signal{
+		r.delivery, _, r.err = e.newRetry(ctx, Signal{
 			Kind: machine.SignalRetry, RunID: prior.RunID, HandoffID: h.HandoffID,
 			ActorID: approved.Decision.ActorID, Reason: approved.Decision.Reason,
 		})
 	} else {
-		s.delivery, s.err = e.newDelivery(h, approved.Trace)
+		r.delivery, r.err = e.newDelivery(h, approved.Trace)
 	}
-	if s.err == nil {
-		s.err = e.submit(s.delivery, s.reply)
+	if r.err == nil {
+		r.err = e.submit(r.delivery, r.reply)
 	}
-	return s
+	return r
 }
 
 // Wait returns the answer. ctx bounds the wait for it, not the execution. If the error is ctx's or
 // ErrInProgress, the answer has at most a RunID.
-func (s *Redelivery) Wait(ctx context.Context) (Answer, error) {
-	switch d := s.delivery; {
-	case s.err != nil:
-		return Answer{}, s.err
+func (r *Redelivery) Wait(ctx context.Context) (Answer, error) {
+	switch d := r.delivery; {
+	case r.err != nil:
+		return Answer{}, r.err
 	case d == nil:
-		return s.engine.earlierAnswer(ctx, s.townID, &s.approved)
+		return r.engine.earlierAnswer(ctx, r.townID, &r.approved)
 	case d.failedRun != nil:
-		return d.awaitRetry(ctx, s.reply)
+		return d.awaitRetry(ctx, r.reply)
 	}
-	answer, err := s.reply.Wait(ctx)
+	answer, err := r.reply.Wait(ctx)
 	if err != nil && ctx.Err() != nil {
-		answer.RunID = s.engine.waitsIn(s.delivery)
+		answer.RunID = r.engine.waitsIn(r.delivery)
 	}
 	return answer, err
 }

@@ -167,28 +167,28 @@ func (e *Engine) Draining(ctx context.Context, run *runevents.Snapshot) (bool, e
 	return e.controlOf(townID, current, "").Substatus == messages.Draining, nil
 }
 
-// recordVerdict records a signal that changes no town: refused with a code, or accepted if code is "".
-func (e *Engine) recordVerdict(ctx context.Context, s *Signal, code wire.Code) error {
+// recordSignal records a signal that changes no town: refused with a code, or accepted if code is "".
+func (e *Engine) recordSignal(ctx context.Context, s *Signal, code wire.Code) error {
 	in := e.stepper.Input(s.TownID, nil, &machine.RecordSignal{Signal: s, Code: code})
 	_, err := e.stepper.Step(ctx, machine.Town{}, in)
 	return err
 }
 
-// refuse records that a signal is refused. It returns the refusal as a *SignalError, or the error
+// refuseSignal records that a signal is refused. It returns the refusal as a *SignalError, or the error
 // that kept the refusal from being recorded.
-func (e *Engine) refuse(ctx context.Context, s *Signal, refusal *approval.Refusal) error {
-	return cmp.Or(e.recordVerdict(ctx, s, refusal.Code), s.RefusedBy(refusal))
+func (e *Engine) refuseSignal(ctx context.Context, s *Signal, refusal *approval.Refusal) error {
+	return cmp.Or(e.recordSignal(ctx, s, refusal.Code), s.RefusedBy(refusal))
 }
 
-// Reject records that a signal was refused with a code before the engine looked at it.
-func (e *Engine) Reject(ctx context.Context, given Signal, code wire.Code) error {
+// RecordRefused records that a signal was refused with a code before the engine looked at it.
+func (e *Engine) RecordRefused(ctx context.Context, given Signal, code wire.Code) error {
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
 	s, err := e.newSignal(given)
 	if err != nil {
 		return err
 	}
-	return e.recordVerdict(ctx, s, code)
+	return e.recordSignal(ctx, s, code)
 }
 
 // cancelRun ends a run that waits for the end of a pause or behind a command, or whose own command
@@ -226,7 +226,7 @@ func (e *Engine) cancelInTurn(turn, caller context.Context, s *Signal, done func
 			e.markCancelled(s.TownID, s.RunID)
 			ctx, cancel := context.WithTimeout(turn, operationTimeout)
 			defer cancel()
-			err = e.recordVerdict(ctx, s, "")
+			err = e.recordSignal(ctx, s, "")
 		}
 		done(err)
 	})
@@ -299,14 +299,14 @@ func (e *Engine) newRetry(
 		refusal, err = &approval.Refusal{Code: wire.CodeUnknownRun, Message: err.Error()}, nil
 	}
 	if s.TownID = failed.TownID; err == nil && refusal != nil {
-		err = e.refuse(ctx, s, refusal)
+		err = e.refuseSignal(ctx, s, refusal)
 	}
 	if err != nil {
 		return nil, retried, err
 	}
 	d, err = e.newDelivery(failed.Handoff, failed.Trace)
 	d.failedRun = &failed
-	d.retryOf = &machine.Retry{RunID: s.RunID, ActorID: s.ActorID, Reason: s.Reason}
+	d.retryRequest = &machine.RetryRequest{RunID: s.RunID, ActorID: s.ActorID, Reason: s.Reason}
 	return d, messages.Retried{TownID: s.TownID, HandoffID: failed.Handoff.HandoffID,
 		RetryOf: s.RunID, RunID: d.run.RunID}, err
 }
@@ -322,7 +322,7 @@ func (d *delivery) awaitRetry(ctx context.Context, reply queue.Future[Answer]) (
 		errors.As(err, &waits) && waits.Pending:
 		return Answer{RunID: d.run.RunID}, ErrInProgress
 	}
-	return Answer{}, waiting.RetryNotJudged(d.retryOf.RunID, err)
+	return Answer{}, waiting.RetryNotJudged(d.retryRequest.RunID, err)
 }
 
 // Approvals returns the reader of the proposals that wait for a person's approval.

@@ -168,7 +168,7 @@ func (e *Engine) commitChange(
 			if time.Since(c.submittedAt) < e.config.waitLimits().Absence {
 				return nil
 			}
-			return e.dispatcher.AbsentBefore(c.townID, current.Pending.Run.RunID, "")
+			return e.dispatcher.CheckGame(c.townID, current.Pending.Run.RunID, "")
 		}
 		if waits = mustWait; waits {
 			return nil
@@ -184,7 +184,7 @@ func (e *Engine) commitChange(
 		binding := apply.Binding(stored.Apply)
 		if binding == apply.Local || binding != cmp.Or(current.Apply, e.config.Apply) ||
 			out.After.Removed != nil {
-			e.absences.NotNeeded(c.townID)
+			e.absences.NoteUnneeded(c.townID)
 		}
 		return nil
 	})

@@ -102,16 +102,16 @@ func (e *Engine) postpone(
 	case why.Kind == waiting.EndOfPause:
 		return next, waiting.Paused(townID, why, runID, false)
 	case why.Kind == waiting.EndOfCommand:
-		return next, e.dispatcher.AbsentBefore(townID, why.RunBefore, runID)
+		return next, e.dispatcher.CheckGame(townID, why.RunBefore, runID)
 	}
 	panic("engine: a reason to wait without an error for its client")
 }
 
 // runStart returns how a delivery's run begins.
-func (d *delivery) runStart() machine.Begin {
+func (d *delivery) runStart() machine.RunStart {
 	// In whole milliseconds, like the input's time, from which the machine subtracts Waited.
 	waited := time.Since(d.submittedAt).Truncate(time.Millisecond)
-	return machine.Begin{Queued: d.waited, Waited: waited, Retry: d.retryOf}
+	return machine.RunStart{Queued: d.waited, Waited: waited, Retry: d.retryRequest}
 }
 
 // recordWait records that the run of a delivery waits: for the end of a pause, by, or behind a
@@ -123,7 +123,7 @@ func (e *Engine) recordWait(ctx context.Context, d *delivery, by *messages.Pause
 		return nil
 	}
 	d.recorded.Store(true)
-	return e.stepRun(ctx, d, &machine.Wait{Handoff: d.handoff, Run: d.run, Begin: d.runStart(), By: by})
+	return e.stepRun(ctx, d, &machine.Wait{Handoff: d.handoff, Run: d.run, Start: d.runStart(), By: by})
 }
 
 // stepRun makes the step of an event about the run of a delivery that waits.
@@ -152,7 +152,7 @@ func (e *Engine) cancelWaiting(ctx context.Context, d *delivery, why error) {
 		return
 	}
 	err := e.stepRun(ctx, d, &machine.CancelWaiting{
-		Run: d.run, Handoff: d.handoff, Retry: d.retryOf, Why: waiting.CancellationFor(why),
+		Run: d.run, Handoff: d.handoff, Retry: d.retryRequest, Why: waiting.CancellationFor(why),
 	})
 	if err != nil && !errors.Is(err, machine.ErrRunCancelled) {
 		e.config.Logger.Warn("a waiting run is left without an end; the server ends it later",

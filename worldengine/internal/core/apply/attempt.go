@@ -62,14 +62,14 @@ const (
 func Refusal(a Answer) *Failure {
 	return &Failure{
 		Reason: ReasonPluginRejected, Code: a.ReasonCode, Retryable: a.Retryable,
-		Message: cmp.Or(clipped(a.Message), "The plugin refused the command."),
+		Message: cmp.Or(truncated(a.Message), "The plugin refused the command."),
 	}
 }
 
 // MaxMessage bounds a plugin's words in the run's events, in bytes.
 const MaxMessage = 1024
 
-func clipped(s string) string {
+func truncated(s string) string {
 	if len(s) <= MaxMessage {
 		return s
 	}
@@ -85,7 +85,7 @@ func NoAnswer(reached bool, last error) *Failure {
 			"No plugin is there to apply commands to the town."
 	}
 	if last != nil {
-		f.Message += " Last trouble: " + clipped(last.Error())
+		f.Message += " Last trouble: " + truncated(last.Error())
 	}
 	return f
 }

@@ -30,7 +30,7 @@ func ConsoleResult(answer Answer, err error) AttemptResult {
 	switch {
 	case NotApplied(err):
 		return AttemptResult{Failure: &Failure{
-			Reason: ReasonPluginUnavailable, Message: clipped(phrase.Sentence(err)), Retryable: true,
+			Reason: ReasonPluginUnavailable, Message: truncated(phrase.Sentence(err)), Retryable: true,
 		}}
 	case err != nil:
 		return ConsoleInDoubt(phrase.Sentence(err))
@@ -45,5 +45,5 @@ func NotApplied(err error) bool {
 
 // ConsoleInDoubt returns the failure of an attempt whose command the console may have run.
 func ConsoleInDoubt(why string) AttemptResult {
-	return AttemptResult{Reached: true, Failure: &Failure{Reason: ReasonRCONInDoubt, Message: clipped(why)}}
+	return AttemptResult{Reached: true, Failure: &Failure{Reason: ReasonRCONInDoubt, Message: truncated(why)}}
 }

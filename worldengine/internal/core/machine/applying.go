@@ -39,8 +39,8 @@ type RecordReach struct{ MayBeReached, CleanStop bool }
 // the present one has started.
 type RecordAttempt struct{ Started bool }
 
-// RunPause pauses the run of the pending command, or resumes it if By is nil.
-type RunPause struct{ By *messages.PausedBy }
+// PauseRun pauses the run of the pending command, or resumes it if By is nil.
+type PauseRun struct{ By *messages.PausedBy }
 
 // Cancel ends the run of a handoff that waits, or of the pending command, without a result.
 type Cancel struct {
@@ -131,7 +131,7 @@ func (s *step) resumeEvents(reason string) ([]runlog.Event, error) {
 // run ends then, even in a pause (Execution Semantics v1, section 6, option A).
 const outcomeKnown = "What became of the command is known: the run ends."
 
-func (e *RunPause) effect(s *step) (Output, error) {
+func (e *PauseRun) effect(s *step) (Output, error) {
 	pending, tail := s.town.Pending, s.tail
 	if pending == nil || tail.Closed || s.runPaused() == (e.By != nil) {
 		return Output{}, nil
@@ -308,7 +308,7 @@ func (s *step) closeRun(producer *runlog.Producer, reason string) (first *Record
 	if first, err = s.missingRecord(producer.Run(), true, reason); err != nil {
 		return nil, err
 	}
-	producer.Persisted(s.tail.Next)
+	producer.StartBatch(s.tail.Next)
 	if s.runPaused() && reason != "" {
 		producer.ResumeAt(runevents.RunStatusPaused)
 		err = emitReleased(producer, s.tail.Pauses, reason)

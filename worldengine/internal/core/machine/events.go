@@ -83,8 +83,8 @@ type (
 		// that names the approval; zero for the time of emission.
 		At time.Time `json:"-"`
 	}
-	// Retry is the run that another run retries, with the operator and the reason.
-	Retry struct{ RunID, ActorID, Reason string }
+	// RetryRequest is the run to retry, with the operator who asks for that and the reason.
+	RetryRequest struct{ RunID, ActorID, Reason string }
 	// Cancellation is the reason of a cancelled run: an operator's signal, or Code.
 	Cancellation struct {
 		SignalID string `json:"signalId,omitzero"`
@@ -114,9 +114,9 @@ type (
 // EmitRun emits the events of a whole run: its start, each step, its end. A check that the result
 // calls evaluated is started and completed. Other checks are skipped with the result's reason code
 // (RunEvents v2, steps of a run).
-func EmitRun(p *runlog.Producer, h *handoff.Handoff, r *handoff.Result, begin Begin) error {
+func EmitRun(p *runlog.Producer, h *handoff.Handoff, r *handoff.Result, start RunStart) error {
 	n := emitter{producer: p}
-	n.start(h, begin)
+	n.start(h, start)
 	n.checks(&r.Evaluation, r.ReasonCode)
 	if r.Accepted {
 		n.startAttempt(1)
@@ -131,10 +131,10 @@ func EmitRun(p *runlog.Producer, h *handoff.Handoff, r *handoff.Result, begin Be
 // EmitAccepted emits the events of a run whose command a game applies, up to the start of the first
 // attempt.
 func EmitAccepted(
-	p *runlog.Producer, h *handoff.Handoff, e *handoff.Evaluation, begin Begin,
+	p *runlog.Producer, h *handoff.Handoff, e *handoff.Evaluation, start RunStart,
 ) error {
 	n := emitter{producer: p}
-	n.start(h, begin)
+	n.start(h, start)
 	n.checks(e, "")
 	n.startAttempt(1)
 	return n.err
@@ -250,7 +250,7 @@ func emitCancelledInHand(p *runlog.Producer, attempt int64, why Cancellation) er
 func emitResumed(p *runlog.Producer, pending *apply.Pending, started bool) error {
 	before := max(pending.Attempt-1, 1)
 	p.ResumeAt(runevents.RunStatusRunning, applyEvent(runevents.StepStarted, before))
-	p.Persisted(pending.Emitted + 1)
+	p.StartBatch(pending.Emitted + 1)
 	p.UseIDs(pending.EventIDs)
 	switch {
 	case pending.Attempt == before:
@@ -266,15 +266,15 @@ func emitResumed(p *runlog.Producer, pending *apply.Pending, started bool) error
 	return n.err
 }
 
-// Begin is how the events of a run begin.
-type Begin struct {
+// RunStart is how the events of a run begin.
+type RunStart struct {
 	// Queued reports that the handoff had to wait for its town (RunQueued), for the time Waited.
 	Queued bool
 	Waited time.Duration
 	// Approval is the approval of the handoff; nil if it needed none.
 	Approval *Approval
 	// Retry is the run that this one retries; nil if none.
-	Retry *Retry
+	Retry *RetryRequest
 
 	// status is the status of a run that was recorded while its handoff waited; "" if it was not. The run
 	// is PENDING (RunQueued), or PAUSED: it has started.
@@ -312,9 +312,9 @@ func (n *emitter) failAttempt(attempt int64, failed stepError, at time.Time) {
 }
 
 // start emits the start of a run and, for a retry, that the operator's signal is accepted.
-func (n *emitter) start(h *handoff.Handoff, begin Begin) {
-	n.startRun(h, begin)
-	if r := begin.Retry; r != nil {
+func (n *emitter) start(h *handoff.Handoff, start RunStart) {
+	n.startRun(h, start)
+	if r := start.Retry; r != nil {
 		n.run(runevents.SignalAccepted, SignalPayload{
 			Signal: SignalRetry, TownID: h.Proposal.TownID, RunID: r.RunID, ActorID: r.ActorID,
 			Reason: r.Reason, HandoffID: h.HandoffID,
@@ -324,32 +324,32 @@ func (n *emitter) start(h *handoff.Handoff, begin Begin) {
 
 // startRun emits the start of a run. A run that started before its pause cannot get RunApproved any
 // more: its RunResumed names the approver.
-func (n *emitter) startRun(h *handoff.Handoff, begin Begin) {
-	approval := begin.Approval
+func (n *emitter) startRun(h *handoff.Handoff, start RunStart) {
+	approval := start.Approval
 	switch {
-	case begin.status == runevents.RunStatusPaused && approval == nil:
+	case start.status == runevents.RunStatusPaused && approval == nil:
 		n.run(runevents.RunResumed, nil)
 		return
-	case begin.status == runevents.RunStatusPaused:
+	case start.status == runevents.RunStatusPaused:
 		n.emit(runlog.Emission{Type: runevents.RunResumed, At: approval.At,
 			Payload: resumedPayload{Approval: approval}})
 		return
-	case begin.status == "" && begin.Queued:
-		n.emit(queued(n.producer, begin, nil))
+	case start.status == "" && start.Queued:
+		n.emit(queued(n.producer, start, nil))
 	}
 	if approval != nil {
 		n.emit(runlog.Emission{Type: runevents.RunApproved, At: approval.At, Payload: approval})
 	}
-	n.run(runevents.RunStarted, started(n.producer, h, begin.Retry))
+	n.run(runevents.RunStarted, started(n.producer, h, start.Retry))
 }
 
 // queued returns RunQueued, at the time at which the handoff began to wait.
-func queued(p *runlog.Producer, begin Begin, payload any) runlog.Emission {
-	return runlog.Emission{Type: runevents.RunQueued, At: p.Now().Add(-begin.Waited),
+func queued(p *runlog.Producer, start RunStart, payload any) runlog.Emission {
+	return runlog.Emission{Type: runevents.RunQueued, At: p.Now().Add(-start.Waited),
 		Payload: payload}
 }
 
-func started(p *runlog.Producer, h *handoff.Handoff, retry *Retry) startedPayload {
+func started(p *runlog.Producer, h *handoff.Handoff, retry *RetryRequest) startedPayload {
 	by := runContext{TriggeredBy: h.Proposal.ActorID}
 	if retry != nil {
 		by = runContext{TriggeredBy: retry.ActorID, RetryOf: retry.RunID}

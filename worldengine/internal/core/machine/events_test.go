@@ -93,7 +93,7 @@ func TestEmitRun(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			h, r, p := caseOf(t, strings.TrimSuffix(name, "-queued"))
-			require.NoError(t, EmitRun(p, h, r, Begin{Queued: queued}))
+			require.NoError(t, EmitRun(p, h, r, RunStart{Queued: queued}))
 			records := p.Run().Records(persistedAt)
 			for i := range records {
 				require.NoError(t, records[i].Validate())
@@ -117,7 +117,7 @@ func TestEmitRun(t *testing.T) {
 func TestEmit_EventThatDoesNotFit(t *testing.T) {
 	t.Parallel()
 	h, r, p := caseOf(t, "executed")
-	require.NoError(t, EmitRun(p, h, r, Begin{}))
+	require.NoError(t, EmitRun(p, h, r, RunStart{}))
 	_, _, other := caseOf(t, "executed")
 	why := Cancellation{Reason: "too late"}
 	for name, err := range map[string]error{
@@ -128,8 +128,8 @@ func TestEmit_EventThatDoesNotFit(t *testing.T) {
 		"cancelled twice": errors.Join(
 			emitCancelled(other, runevents.RunStatusPaused, nil, why),
 			emitCancelled(other, runevents.RunStatusPaused, nil, why)),
-		"judged again": EmitRun(p, h, r, Begin{}),
-		"accepted":     EmitAccepted(p, h, &r.Evaluation, Begin{}),
+		"judged again": EmitRun(p, h, r, RunStart{}),
+		"accepted":     EmitAccepted(p, h, &r.Evaluation, RunStart{}),
 		"ended":        emitEnd(p, r, 1, nil, &apply.AttemptResult{At: persistedAt}),
 		"a signal": EmitSignal(p, SignalPayload{
 			Signal: SignalPause, ActorID: "ada"}, ""),

@@ -23,10 +23,10 @@ type Judge struct {
 	// Prior is the receipt of the key, nil if the key is free, or if the delivery retries the
 	// receipt's run.
 	Prior *dedupe.Receipt
-	// Run is the run of the delivery, and Begin its beginning. Recorded reports that the run's own subject
+	// Run is the run of the delivery, and Start its start. Recorded reports that the run's own subject
 	// may have records of the run, since the handoff waited.
 	Run      runevents.Identity
-	Begin    Begin
+	Start    RunStart
 	Recorded bool
 	// RetryOf is the run that Run retries; nil if none.
 	RetryOf *apply.RetryOf
@@ -66,9 +66,9 @@ func (s *step) closeWaiting(e *Judge) (*Record, error) {
 	var closed Output
 	var err error
 	if !s.tail.Closed || s.tail.Cancelled {
-		closed, err = (&Wait{Handoff: e.Handoff, Run: e.Run, Begin: e.Begin, Closing: true}).effect(s)
+		closed, err = (&Wait{Handoff: e.Handoff, Run: e.Run, Start: e.Start, Closing: true}).effect(s)
 	}
-	e.Begin.status = s.tail.Status
+	e.Start.status = s.tail.Status
 	return closed.Record, err
 }
 
@@ -88,7 +88,7 @@ func (s *step) judge(e *Judge) (Output, error) {
 	}
 	if s.tail != nil {
 		j.producer.ResumeAt(cmp.Or(s.tail.Status, runevents.RunStatusPending))
-		j.producer.Persisted(s.tail.Next)
+		j.producer.StartBatch(s.tail.Next)
 	}
 	checked := Check(e.Handoff, e.Prior, s.town.State)
 	if !checked.Accepted {
@@ -103,7 +103,7 @@ func (s *step) judge(e *Judge) (Output, error) {
 		if gate.Reason != "" {
 			return s.unapproved(j, checked.Unapproved(gate.Reason, gate.Detail), gate.Enqueue)
 		}
-		e.Begin.Approval = &Approval{
+		e.Start.Approval = &Approval{
 			SignalID: gate.Approved.SignalID, ActorID: gate.Approved.ActorID,
 			Reason: gate.Approved.Reason, At: gate.At,
 		}
@@ -122,7 +122,7 @@ func (s *step) answer(j *judgement, kind Kind, outcome handoff.Outcome) (*Answer
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := EmitRun(j.producer, j.Handoff, result, j.Begin); err != nil {
+	if err := EmitRun(j.producer, j.Handoff, result, j.Start); err != nil {
 		return nil, nil, err
 	}
 	return &Answer{RunID: j.Run.RunID, Result: result, JSON: encoded}, &Record{
@@ -180,7 +180,7 @@ func (s *step) conclude(j *judgement, outcome handoff.Outcome, state town.State)
 func (s *step) accept(
 	j *judgement, evaluation *handoff.Evaluation, expected town.State, via apply.Binding,
 ) (Output, error) {
-	err := EmitAccepted(j.producer, j.Handoff, evaluation, j.Begin)
+	err := EmitAccepted(j.producer, j.Handoff, evaluation, j.Start)
 	if err != nil {
 		return Output{}, err
 	}

@@ -22,8 +22,8 @@ type Settings struct {
 	Retry apply.RetryPolicy
 }
 
-// IDs returns how many ids a step with the event may use.
-func IDs(event Event) int {
+// CountIDs returns how many ids a step with the event may use.
+func CountIDs(event Event) int {
 	switch event.(type) {
 	case *Judge:
 		return 15 // an approved retry that waited for its town, and the events of NextEvents
@@ -50,7 +50,7 @@ func RunOf(t *Town, event Event) (runID string, emitted int64) {
 			return e.Signal.RunID, 0
 		}
 		return e.Signal.RunID, t.Pending.Emitted
-	case *EndAttempt, *RecordAttempt, *RunPause:
+	case *EndAttempt, *RecordAttempt, *PauseRun:
 		if t.Pending != nil {
 			return t.Pending.Run.RunID, t.Pending.Emitted
 		}
@@ -62,7 +62,7 @@ func RunOf(t *Town, event Event) (runID string, emitted int64) {
 type Input struct {
 	TownID string // "" for the world
 	At     time.Time
-	// IDs are new UUIDs v4, as many as the function IDs returns. Drawn are the events' ids from an
+	// IDs are new UUIDs v4, as many as CountIDs returns. Drawn are the events' ids from an
 	// earlier step whose record was not stored, because the town had changed.
 	IDs   []string
 	Drawn []runlog.DrawnID
@@ -73,5 +73,5 @@ type Input struct {
 
 // Event is a *Judge, a *Put, a *Patch, a *Remove, a *Signal or a *RecordSignal. About a run that
 // waits, it is a *Wait or a *CancelWaiting. About the pending command, it is an
-// *EndAttempt, a *RecordAttempt, a *RecordReach, a *RunPause or a *Cancel.
+// *EndAttempt, a *RecordAttempt, a *RecordReach, a *PauseRun or a *Cancel.
 type Event interface{ effect(s *step) (Output, error) }

@@ -191,7 +191,7 @@ func (o *oracle) predict(townID string, event machine.Event) prediction {
 		return o.abandon(e.Run.RunID)
 	case *machine.Cancel:
 		return o.cancel(e)
-	case *machine.RunPause:
+	case *machine.PauseRun:
 		if o.command == nil {
 			return prediction{}
 		}
@@ -254,7 +254,7 @@ func (o *oracle) wait(e *machine.Wait) prediction {
 	case e.By == nil && r.status == "":
 		return o.runRecord(e.Run.RunID, false, "PENDING", e.Closing, "RunQueued")
 	case e.By != nil && r.status != "PAUSED":
-		queued := r.status == "" && e.Begin.Queued
+		queued := r.status == "" && e.Start.Queued
 		return o.runRecord(e.Run.RunID, false, "PAUSED", e.Closing,
 			pick(queued, "RunQueued, ", "")+"RunStarted, RunPaused")
 	}
@@ -317,7 +317,7 @@ func (o *oracle) startEvents(e *machine.Judge, v *handoff.Evaluation, approved b
 	}
 	r := o.run(e.Run.RunID)
 	add("RunResumed", r.status == "PAUSED")
-	add("RunQueued", r.status == "" && e.Begin.Queued)
+	add("RunQueued", r.status == "" && e.Start.Queued)
 	add("RunApproved", approved && r.status != "PAUSED")
 	add("RunStarted", r.status != "PAUSED")
 	add("SignalAccepted", e.RetryOf != nil)
@@ -342,7 +342,7 @@ func (o *oracle) handoff(e *machine.Judge) prediction {
 	case r.canceled:
 		return fails(machine.ErrRunCancelled)
 	case !r.closed:
-		first = o.wait(&machine.Wait{Run: e.Run, Begin: e.Begin, Closing: true})
+		first = o.wait(&machine.Wait{Run: e.Run, Start: e.Start, Closing: true})
 	}
 	return o.followed(first, e.Run.RunID, func() prediction {
 		p := o.judge(e)

@@ -299,10 +299,10 @@ func (w *walk) deliver(h *handoff.Handoff) {
 }
 
 // startOf returns how the run of a delivery begins.
-func (w *walk) startOf(d *delivery) machine.Begin {
-	b := machine.Begin{Queued: d.queued, Waited: time.Second}
+func (w *walk) startOf(d *delivery) machine.RunStart {
+	b := machine.RunStart{Queued: d.queued, Waited: time.Second}
 	if d.retry != nil {
-		b.Retry = &machine.Retry{RunID: d.retry.RunID, ActorID: "ada"}
+		b.Retry = &machine.RetryRequest{RunID: d.retry.RunID, ActorID: "ada"}
 	}
 	return b
 }
@@ -325,11 +325,11 @@ func (w *walk) judge(d *delivery) {
 		return
 	case busy && !w.rare(6):
 		if w.rare(2) {
-			w.step(&machine.Wait{Handoff: d.h, Run: d.run, Begin: w.startOf(d), By: w.pausedBy()}, runID)
+			w.step(&machine.Wait{Handoff: d.h, Run: d.run, Start: w.startOf(d), By: w.pausedBy()}, runID)
 		}
 		d.queued = true
 	default:
-		e := &machine.Judge{Handoff: d.h, Run: d.run, Begin: w.startOf(d), RetryOf: d.retry,
+		e := &machine.Judge{Handoff: d.h, Run: d.run, Start: w.startOf(d), RetryOf: d.retry,
 			Recorded: tail != nil || w.rare(30)}
 		if w.step(e, runID) {
 			return
@@ -400,7 +400,7 @@ func (w *walk) stepCommand() {
 		Attempt: w.command.attempt, Reached: w.rare(8)}
 	paused := w.run(w.command.run).status == "PAUSED"
 	if paused != (w.pausedBy() != nil) && w.rare(2) {
-		w.step(&machine.RunPause{By: w.pausedBy()}, "")
+		w.step(&machine.PauseRun{By: w.pausedBy()}, "")
 		return
 	}
 	of := w.g.IntN(20)
@@ -430,7 +430,7 @@ func (w *walk) stepCommand() {
 	case 9, 10:
 		w.step(&machine.RecordAttempt{Started: w.rare(2)}, "")
 	case 11, 12:
-		w.step(&machine.RunPause{By: w.pausedBy()}, "")
+		w.step(&machine.PauseRun{By: w.pausedBy()}, "")
 	case 13, 14:
 		w.cancelSome()
 	case 15:
@@ -491,7 +491,7 @@ func (w *walk) step(event machine.Event, runID string, drawn ...runlog.DrawnID) 
 	if h != nil && !h.Recorded {
 		in.Tail = nil
 	}
-	for range machine.IDs(event) {
+	for range machine.CountIDs(event) {
 		in.IDs = append(in.IDs, w.newID())
 	}
 	want, before := w.predict(townID, event), w.bytesOf(t)
@@ -516,7 +516,7 @@ func (w *walk) step(event machine.Event, runID string, drawn ...runlog.DrawnID) 
 		case rec == nil:
 			continue
 		case rec.Run != nil:
-			w.requireIDs(drawn, runlog.Drawn(rec.Run))
+			w.requireIDs(drawn, runlog.EventIDs(rec.Run))
 		}
 		switch lost := !w.calm && w.rare(8); {
 		case lost && rec == out.ReopenRun:
@@ -556,7 +556,7 @@ func (w *walk) lose(event machine.Event, runID string, rec *machine.Record) bool
 		w.disturb()
 	}
 	if ok {
-		return w.step(event, runID, runlog.Drawn(rec.Run)...)
+		return w.step(event, runID, runlog.EventIDs(rec.Run)...)
 	}
 	return w.step(event, runID)
 }

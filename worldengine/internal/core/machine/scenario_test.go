@@ -126,7 +126,7 @@ func (s *scenario) input(words []string) []string {
 	case "asked", "rests":
 		return s.step(&machine.RecordReach{MayBeReached: words[0] == "asked", CleanStop: words[0] == "rests"})
 	case "held":
-		e := new(machine.RunPause)
+		e := new(machine.PauseRun)
 		if argument != "" {
 			e.By = cmp.Or(s.town.Paused, &messages.PausedBy{SignalID: "signal", ActorID: words[2]})
 		}
@@ -236,7 +236,7 @@ func (s *scenario) waiting(words []string) []string {
 		run = s.run(h.ProposalID, h.Proposal.SchemaVersion)
 		s.waitingRuns[name] = run
 	}
-	wait := machine.Wait{Handoff: h, Run: run, Begin: machine.Begin{
+	wait := machine.Wait{Handoff: h, Run: run, Start: machine.RunStart{
 		Queued: true, Waited: time.Second}}
 	if s.town.Paused != nil {
 		wait.By = s.town.Paused
@@ -272,7 +272,7 @@ func (s *scenario) handoff(words []string) []string {
 	e.Prior = s.receipts[e.Handoff.IdempotencyKey]
 	if words[len(words)-1] == "retry" {
 		e.RetryOf = &apply.RetryOf{RunID: e.Prior.RunID, LogSeq: e.Prior.LogSeq}
-		e.Begin.Retry = &machine.Retry{RunID: e.Prior.RunID, ActorID: "ada"}
+		e.Start.Retry = &machine.RetryRequest{RunID: e.Prior.RunID, ActorID: "ada"}
 		e.Prior = nil
 	}
 	run, waited := s.waitingRuns[name]
@@ -286,7 +286,7 @@ func (s *scenario) handoff(words []string) []string {
 // step steps an input, and stores the record.
 func (s *scenario) step(event machine.Event) []string {
 	in := &machine.Input{TownID: "town-threatened", At: s.now, Event: event, Tail: s.tail(event)}
-	for range machine.IDs(in.Event) {
+	for range machine.CountIDs(in.Event) {
 		in.IDs = append(in.IDs, s.id())
 	}
 	if s.few >= 0 {

@@ -64,7 +64,7 @@ func (t *RunTail) Add(rec *Record, seq uint64) {
 }
 
 func (t *RunTail) know(run *runlog.Run) {
-	for _, id := range runlog.Drawn(run) {
+	for _, id := range runlog.EventIDs(run) {
 		t.keys[id.IdempotencyKey] = struct{}{}
 	}
 }
@@ -92,7 +92,7 @@ func (t *RunTail) apply(rec *Record, event runevents.EventType, runSeq int64) {
 // NewEvents returns the events of run that the run's own subject lacks.
 func (t *RunTail) NewEvents(run *runlog.Run) []runlog.Event {
 	var fresh []runlog.Event
-	for i, id := range runlog.Drawn(run) {
+	for i, id := range runlog.EventIDs(run) {
 		if _, known := t.keys[id.IdempotencyKey]; !known {
 			fresh = append(fresh, run.Events[i])
 		}

@@ -19,8 +19,8 @@ var ErrRunCancelled = errors.New("machine: the run was cancelled while the hando
 type Wait struct {
 	Handoff *handoff.Handoff
 	Run     runevents.Identity
-	// Begin is how the run begins, if it is not recorded yet.
-	Begin Begin
+	// Start is how the run begins, if it is not recorded yet.
+	Start RunStart
 	// By is the pause whose end the handoff waits for; nil if it waits behind a command.
 	By *messages.PausedBy
 	// Closing closes the run to others, since the handoff is judged next. Otherwise a closed run is opened
@@ -33,7 +33,7 @@ type CancelWaiting struct {
 	Run runevents.Identity
 	// Handoff is required unless the tail has the run's start.
 	Handoff *handoff.Handoff
-	Retry   *Retry // nil if the run retries no other one
+	Retry   *RetryRequest // nil if the run retries no other one
 	Why     Cancellation
 }
 
@@ -49,11 +49,11 @@ func (e *Wait) effect(s *step) (Output, error) {
 			return Output{}, nil
 		}
 	case e.By == nil:
-		n.emit(queued(p, e.Begin, started(p, e.Handoff, e.Begin.Retry)))
+		n.emit(queued(p, e.Start, started(p, e.Handoff, e.Start.Retry)))
 	default:
-		begin := e.Begin
-		begin.status = status
-		n.startRun(e.Handoff, begin)
+		start := e.Start
+		start.status = status
+		n.startRun(e.Handoff, start)
 		n.run(runevents.RunPaused, pausedPayload{SignalID: e.By.SignalID, Reason: e.By.Reason})
 	}
 	return s.runOutput(e.Run, s.tail.NewEvents(p.Run()), e.Closing), n.err

@@ -51,8 +51,8 @@ func DrawIDs(
 	return ids, nil
 }
 
-// Drawn returns the ids of the events of a run, with the idempotency key of each.
-func Drawn(run *Run) []DrawnID {
+// EventIDs returns the ids of the events of a run, with the idempotency key of each.
+func EventIDs(run *Run) []DrawnID {
 	ids := make([]DrawnID, len(run.Events))
 	for i := range run.Events {
 		e := &run.Events[i]
@@ -97,7 +97,7 @@ const usualEvents = 12
 func NewProducer(identity runevents.Identity, source Source) *Producer {
 	p := &Producer{source: source, status: runevents.RunStatusPending}
 	p.run.Identity = identity
-	p.Persisted(1)
+	p.StartBatch(1)
 	return p
 }
 
@@ -110,9 +110,9 @@ func (p *Producer) ResumeAt(status runevents.RunStatus, started ...Event) {
 	}
 }
 
-// Persisted starts a new batch of events after the persisted ones. The first event of the batch
+// StartBatch starts a new batch of events after the persisted ones. The first event of the batch
 // gets the runSeq next.
-func (p *Producer) Persisted(next int64) {
+func (p *Producer) StartBatch(next int64) {
 	p.run.FirstSeq = next
 	p.run.Events = make([]Event, 0, usualEvents) // a caller of Run may still read the last batch
 }
@@ -121,7 +121,7 @@ func (p *Producer) Persisted(next int64) {
 // The caller must not change drawn.
 func (p *Producer) UseIDs(drawn []DrawnID) { p.drawn = drawn }
 
-// Run returns the events since the start or the last Persisted. It shares memory with the producer:
+// Run returns the events since the last StartBatch. It shares memory with the producer:
 // the caller must not change it.
 func (p *Producer) Run() *Run { return &p.run }
 

@@ -118,7 +118,7 @@ func TestProducer_UseIDs(t *testing.T) {
 			require.Equal(t, cmp.Or(want, from.NewID()), r.EventID)
 			require.Equal(t, int64(1), r.EngineAttemptID)
 			require.Equal(t, runlog.DrawnID{IdempotencyKey: r.IdempotencyKey, EventID: r.EventID},
-				runlog.Drawn(p.Run())[i])
+				runlog.EventIDs(p.Run())[i])
 		}
 	}
 	again, err := runlog.DrawIDs(identity, source().NewID, drawn,

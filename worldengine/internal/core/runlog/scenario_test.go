@@ -100,7 +100,7 @@ func (s *scenario) input(verb, rest string) {
 		next, err := strconv.ParseInt(words[1], 10, 64)
 		require.NoError(s.t, err)
 		s.producer.ResumeAt(runevents.RunStatus(words[0]), started...)
-		s.producer.Persisted(next)
+		s.producer.StartBatch(next)
 	case "check":
 		for _, w := range s.writes(rest) {
 			if !s.fail(s.state.Check(&w)) {

@@ -121,8 +121,8 @@ func (s *Absences) NotePresent(ctx context.Context, of alerts.About) {
 	s.end(of, alerts.PluginReturned)
 }
 
-// NotNeeded ends the absence of a town that was removed or bound to something else.
-func (s *Absences) NotNeeded(townID string) {
+// NoteUnneeded ends the absence of a town that was removed or bound to something else.
+func (s *Absences) NoteUnneeded(townID string) {
 	s.end(alerts.About{TownID: townID}, alerts.PluginNotNeeded)
 }
 

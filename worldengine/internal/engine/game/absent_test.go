@@ -80,8 +80,8 @@ func TestAbsences_Towns(t *testing.T) {
 		s.NotePresent(t.Context(), ofTown)
 		require.Equal(t, 1, len(s.towns))
 		require.False(t, s.StartOf("u").IsZero())
-		s.NotNeeded("u")
-		s.NotNeeded("u")
+		s.NoteUnneeded("u")
+		s.NoteUnneeded("u")
 		require.Zero(t, len(s.towns))
 	}
 	var codes []string

@@ -21,7 +21,7 @@ func (x *Execution) askPlugin(ctx context.Context) (more bool) {
 	}
 	x.noteSent()
 	x.attempt.action = x.attempt.plugin.Requested(time.Now(), x.sendRequest())
-	x.due, x.gameMissing = x.attempt.action.Wait, false // a plugin that has the request and is silent counts as present
+	x.due, x.gameAbsent = x.attempt.action.Wait, false // a plugin that has the request and is silent counts as present
 	d.Absences.NoteWait(x.TownID, messages.AbsentPlugin{})
 	return len(x.replies) > 0 // those of an earlier attempt
 }
@@ -48,7 +48,7 @@ func (x *Execution) receive(ctx context.Context) {
 			if r.console != nil {
 				x.consoleReplied(ctx, r.console)
 			} else {
-				x.replied(ctx, r)
+				x.pluginReplied(ctx, r)
 			}
 		default:
 			return
@@ -56,8 +56,8 @@ func (x *Execution) receive(ctx context.Context) {
 	}
 }
 
-// replied handles a reply to an attempt's request, or the lack of one.
-func (x *Execution) replied(ctx context.Context, r Reply) {
+// pluginReplied handles a reply to an attempt's request, or the lack of one.
+func (x *Execution) pluginReplied(ctx context.Context, r Reply) {
 	d, p, now := x.dispatcher, x.attempt.plugin, time.Now()
 	isAnswer := r.Msg != nil && !isNoResponders(r.Msg)
 	switch {
@@ -83,9 +83,9 @@ func (x *Execution) replied(ctx context.Context, r Reply) {
 		} else if last := x.Pending.LastFailure; last != nil {
 			said = last.Message
 		}
-		x.lacksGame(ctx, said, max(x.attempt.action.Wait.Sub(now), 0), over != nil)
+		x.noteGameAbsent(ctx, said, max(x.attempt.action.Wait.Sub(now), 0), over != nil)
 	case isAnswer:
-		x.hasGame(ctx)
+		x.noteGamePresent(ctx)
 	}
 	if over == nil {
 		return
@@ -97,20 +97,20 @@ func (x *Execution) replied(ctx context.Context, r Reply) {
 	x.finishAttempt(*over)
 }
 
-// lacksGame records that the last request found no game, and that the game is asked again after
+// noteGameAbsent records that the last request found no game, and that the game is asked again after
 // next. With over, the attempt has ended.
-func (x *Execution) lacksGame(ctx context.Context, said string, next time.Duration, over bool) {
+func (x *Execution) noteGameAbsent(ctx context.Context, said string, next time.Duration, over bool) {
 	d := x.dispatcher
-	x.gameMissing = true
+	x.gameAbsent = true
 	d.Absences.NoteAbsent(ctx, x.About, 1+d.config.Queue.TownDepth(x.TownID), over)
 	d.Absences.NoteWait(x.TownID, messages.AbsentPlugin{Attempt: x.Pending.Attempt, Said: said,
 		NextAt: runevents.Timestamp(d.stepper.Now().Add(next))})
 	d.config.Queue.Wake(x.TownID) // requests that have waited long enough are answered now
 }
 
-// hasGame records that the last request found a game.
-func (x *Execution) hasGame(ctx context.Context) {
-	x.gameMissing = false
+// noteGamePresent records that the last request found a game.
+func (x *Execution) noteGamePresent(ctx context.Context) {
+	x.gameAbsent = false
 	x.dispatcher.Absences.NotePresent(ctx, x.About)
 }
 
@@ -118,10 +118,10 @@ func (x *Execution) hasGame(ctx context.Context) {
 func (x *Execution) finishAttempt(result apply.AttemptResult) {
 	d := x.dispatcher
 	result.Attempt, result.At = x.Pending.Attempt, d.stepper.Now()
-	x.phase, x.result, x.due, x.attempt.plugin, x.gameMissing = committing, &result, time.Time{}, nil, false
+	x.phase, x.result, x.due, x.attempt.plugin, x.gameAbsent = committing, &result, time.Time{}, nil, false
 	x.commits.Reset()
 	d.Absences.NoteWait(x.TownID, messages.AbsentPlugin{})
 	if d.config.Metrics != nil {
-		d.config.Metrics.Attempt(x.via, result, time.Since(x.attempt.start))
+		d.config.Metrics.Attempt(x.binding, result, time.Since(x.attempt.start))
 	}
 }

@@ -101,7 +101,7 @@ func (x *Execution) consoleReplied(ctx context.Context, r *consoleReply) {
 	x.console.end()
 	if !apply.NotApplied(r.err) {
 		if x.noteReach(apply.MayBeReached); r.sent { // it may be refused without a login
-			x.hasGame(ctx)
+			x.noteGamePresent(ctx)
 		}
 		x.finishAttempt(apply.ConsoleResult(r.answer, r.err))
 		return
@@ -116,7 +116,7 @@ func (x *Execution) consoleReplied(ctx context.Context, r *consoleReply) {
 			"town", x.TownID, "run", x.RunID, x.Trace.LogAttr(), "error", r.err)
 	}
 	next, fails := x.console.retries.Next(), d.config.Retry.Absence == apply.AbsenceFail
-	x.lacksGame(ctx, said, next, fails)
+	x.noteGameAbsent(ctx, said, next, fails)
 	if x.due = time.Now().Add(next); fails {
 		x.finishAttempt(apply.ConsoleResult(r.answer, r.err))
 	}

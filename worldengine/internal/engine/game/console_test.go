@@ -99,7 +99,7 @@ func TestDispatcher_BusyConsole(t *testing.T) {
 				RCON: busyConsole{row.otherTimeout, row.ownTimeout, row.late}, Logger: logger,
 			})
 			x := newExecution(d, alerts.About{TownID: "town-threatened", RunID: "r"})
-			x.Pending, x.via, x.phase, x.attempt.command = pending, apply.RCON, asking, new(apply.Command)
+			x.Pending, x.binding, x.phase, x.attempt.command = pending, apply.RCON, asking, new(apply.Command)
 			require.True(t, d.start(x))
 			ended := <-attempts
 			d.stop()

@@ -129,7 +129,7 @@ func (d *Dispatcher) Adopt(ctx context.Context, townID string, current machine.T
 	x, p := d.Execution(townID), current.Pending
 	if x != nil && (p == nil || p.Run.RunID != x.RunID) {
 		d.stepper.Towns.Forget(townID)
-		if err := x.endElsewhere(ctx); err != nil {
+		if err := x.concludeFromLog(ctx); err != nil {
 			return err
 		}
 		x = nil
@@ -138,7 +138,7 @@ func (d *Dispatcher) Adopt(ctx context.Context, townID string, current machine.T
 	case p == nil:
 		return nil
 	case x != nil:
-		x.followLog(p)
+		x.updatePending(p)
 	default:
 		var err error
 		if x, err = d.newExecution(townID, current); err != nil {
@@ -264,15 +264,15 @@ func (d *Dispatcher) CheckKey(townID, key, handoffID string) error {
 	case x.Handoff.HandoffID != handoffID:
 		return waiting.KeyInUse(x.Handoff.HandoffID)
 	}
-	return waiting.StillApplying(x.RunID, townID, x.via, d.Absences.StartOf(townID))
+	return waiting.StillApplying(x.RunID, townID, x.binding, d.Absences.StartOf(townID))
 }
 
-// AbsentBefore returns the error of a request, of run runID, that waits behind the pending command of run
+// CheckGame returns the error of a request, of run runID, that waits behind the pending command of run
 // before. It returns nil unless that command waits for an absent game.
-func (d *Dispatcher) AbsentBefore(townID, before, runID string) error {
+func (d *Dispatcher) CheckGame(townID, before, runID string) error {
 	x := d.Execution(townID)
 	if away := d.Absences.Plugin(townID); x != nil && x.RunID == before && away != nil && away.NextAt != "" {
-		return waiting.GameAbsent(townID, x.via, d.Absences.StartOf(townID), runID, before)
+		return waiting.GameAbsent(townID, x.binding, d.Absences.StartOf(townID), runID, before)
 	}
 	return nil
 }

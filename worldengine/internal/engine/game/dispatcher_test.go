@@ -677,7 +677,7 @@ func TestDispatcher_EndedElsewhere(t *testing.T) {
 func (w *working) cancelled() *runlog.Run {
 	p := logtest.NewProducer(w.current.Pending.Run)
 	p.ResumeAt(runevents.RunStatusRunning)
-	p.Persisted(w.current.Pending.Emitted + 1)
+	p.StartBatch(w.current.Pending.Emitted + 1)
 	assert.NoError(w.t, p.Emit(runlog.Emission{Type: runevents.RunCancelled}))
 	return p.Run()
 }

@@ -22,7 +22,7 @@ import (
 func (x *Execution) conclude(ctx context.Context, answer machine.Answer, err error) {
 	d, applied := x.dispatcher, x.result != nil && x.result.Applied
 	if !applied && err == nil && answer.Result.Executed {
-		x.hasGame(ctx) // a plugin answered another writer
+		x.noteGamePresent(ctx) // a plugin answered another writer
 	}
 	gaveUp := err != nil || answer.Result.Status == handoff.Failed
 	d.config.Queue.MarkReplying(x.TownID)
@@ -34,14 +34,14 @@ func (x *Execution) conclude(ctx context.Context, answer machine.Answer, err err
 	}
 }
 
-// endElsewhere ends an execution whose run an operator, or another writer, has ended.
-func (x *Execution) endElsewhere(ctx context.Context) error {
+// concludeFromLog ends an execution whose run an operator, or another writer, has ended.
+func (x *Execution) concludeFromLog(ctx context.Context) error {
 	rec, err := x.dispatcher.config.FinalRecords.Find(ctx, x.RunID)
 	switch {
 	case err != nil:
 		return err
 	case rec == nil: // the log does not keep the end, so the client sends the handoff again
-		x.conclude(ctx, machine.Answer{}, waiting.StillApplying(x.RunID, x.TownID, x.via, time.Time{}))
+		x.conclude(ctx, machine.Answer{}, waiting.StillApplying(x.RunID, x.TownID, x.binding, time.Time{}))
 		return nil
 	case rec.Kind != machine.KindHandoff:
 		x.conclude(ctx, machine.Answer{}, waiting.Cancelled(x.RunID, true))

@@ -26,15 +26,15 @@ type Execution struct {
 	alerts.About // the town, the handoff, the run
 	apply.DecodedPending
 	dispatcher *Dispatcher
-	via        apply.Binding
+	binding    apply.Binding
 	before     town.State
 	client     Client // nil once it is answered, and if an earlier writer committed the handoff
 	// answerBy is when the client is answered if the game is absent then; zero if the command does not
 	// wait for an absent game.
 	answerBy time.Time
 
-	token   string // of the reply subject
-	replies chan Reply
+	replyToken string // of the reply subject
+	replies    chan Reply
 
 	phase phase
 	// due is when the execution goes on: the attempt begins, a request is sent, a commit is repeated.
@@ -46,12 +46,12 @@ type Execution struct {
 	// paused reports whether the run is paused in the log; nil if that is not known.
 	paused *bool
 
-	// reach reports whether a request may have arrived, as far as is known. gameMissing reports that the last
+	// reach reports whether a request may have arrived, as far as is known. gameAbsent reports that the last
 	// request reached nobody.
-	reach       apply.Reach
-	gameMissing bool
-	attempt     attempt
-	console     consoleWait
+	reach      apply.Reach
+	gameAbsent bool
+	attempt    attempt
+	console    consoleWait
 	// result is the end of the attempt, if the execution is committing. commits are the intervals between two
 	// tries.
 	result  *apply.AttemptResult
@@ -97,7 +97,7 @@ func (d *Dispatcher) newExecution(townID string, current machine.Town) (*Executi
 	x := newExecution(d, alerts.About{
 		TownID: townID, HandoffID: read.Handoff.HandoffID, RunID: run.RunID, Trace: run.Trace,
 	})
-	x.DecodedPending, x.via, x.before = read, current.Pending.Binding, current.State
+	x.DecodedPending, x.binding, x.before = read, current.Pending.Binding, current.State
 	if d.config.Retry.Absence == apply.AbsenceWait {
 		x.answerBy = time.Now().Add(d.config.Limits.Absence)
 	}
@@ -108,7 +108,7 @@ func (d *Dispatcher) newExecution(townID string, current machine.Town) (*Executi
 func newExecution(d *Dispatcher, about alerts.About) *Execution {
 	draw := d.stepper.Log.Jitter
 	return &Execution{
-		About: about, dispatcher: d, token: nuid.Next(), replies: make(chan Reply, maxReplies), paused: new(bool),
+		About: about, dispatcher: d, replyToken: nuid.Next(), replies: make(chan Reply, maxReplies), paused: new(bool),
 		reads: townReads{
 			next:   time.Now().Add(d.config.Retry.Resend),
 			failed: backoff.Backoff{Min: retryInterval, Max: maxCommitInterval, Jitter: draw},
@@ -160,7 +160,7 @@ func (x *Execution) Run(ctx context.Context, _ queue.Turn) (next time.Time) {
 // mayReportAbsence reports whether the client may be answered that the game is absent. In a pause it is answered that
 // the town, or the world, is paused.
 func (x *Execution) mayReportAbsence() bool {
-	return x.gameMissing && (x.waitingSince.IsZero() || x.reads.err != nil)
+	return x.gameAbsent && (x.waitingSince.IsZero() || x.reads.err != nil)
 }
 
 func earliest(a, b time.Time) time.Time {
@@ -194,11 +194,11 @@ func (x *Execution) advance(ctx context.Context) (more bool) {
 	}
 	if x.mayReportAbsence() && !x.answerBy.IsZero() && !now.Before(x.answerBy) {
 		since := x.dispatcher.Absences.StartOf(x.TownID)
-		x.answer(machine.Answer{}, waiting.GameAbsent(x.TownID, x.via, since, x.RunID, ""))
+		x.answer(machine.Answer{}, waiting.GameAbsent(x.TownID, x.binding, since, x.RunID, ""))
 	}
 	isDue = isDue && !x.console.inFlight
 	if isDue && x.attempt.plugin != nil && !x.attempt.action.Send {
-		x.replied(ctx, Reply{}) // no reply came in time
+		x.pluginReplied(ctx, Reply{}) // no reply came in time
 		return true
 	}
 	current, err := x.followTown(ctx, isDue)
@@ -219,7 +219,7 @@ func (x *Execution) advance(ctx context.Context) (more bool) {
 	case scheduled:
 		x.startAttempt(ctx)
 	}
-	if x.via == apply.RCON {
+	if x.binding == apply.RCON {
 		return x.askConsole()
 	}
 	return x.askPlugin(ctx)
@@ -322,7 +322,7 @@ func (x *Execution) startAttempt(ctx context.Context) {
 	a.command.LogicalAttemptID = number
 	x.console.said = ""
 	x.console.retries.Reset()
-	if x.via != apply.RCON {
+	if x.binding != apply.RCON {
 		a.plugin = apply.NewPluginAttempt(a.command, a.start, &d.config.Retry, x.Pending.Reached)
 		a.action = a.plugin.Due(a.start)
 	}

@@ -56,9 +56,9 @@ type requests struct {
 	sent, applied map[int64]int
 }
 
-// tooMany counts an answer, and reports whether there are now more answers "applied" than requests:
+// countApplied counts an answer "applied", and reports whether there are now more of them than requests:
 // a plugin answers each request once.
-func (r *requests) tooMany(reply Reply) bool {
+func (r *requests) countApplied(reply Reply) bool {
 	if !bytes.Contains(reply.Msg.Data, saysApplied) {
 		return false
 	}
@@ -79,7 +79,7 @@ func OpenInbox(nc *nats.Conn, raise Alerts) (*Inbox, error) {
 	i := newInbox(nc.NewInbox()+".", raise)
 	i.nc = nc
 	var err error
-	if i.sub, err = nc.Subscribe(i.prefix+"*.*", i.accept); err != nil {
+	if i.sub, err = nc.Subscribe(i.prefix+"*.*", i.deliver); err != nil {
 		return nil, fmt.Errorf("game: replies of plugins: %w", err)
 	}
 	return i, nil
@@ -95,9 +95,9 @@ func newInbox(prefix string, raise Alerts) *Inbox {
 // Close ends the subscription.
 func (i *Inbox) Close() { _ = i.sub.Unsubscribe() } // fails only when the connection is gone
 
-// accept delivers a reply, and raises an alert about one that changes nothing. It holds the lock while
+// deliver delivers a reply, and raises an alert about one that changes nothing. It holds the lock while
 // it delivers, so that Forget finds every reply that was delivered before the end.
-func (i *Inbox) accept(msg *nats.Msg) {
+func (i *Inbox) deliver(msg *nats.Msg) {
 	token, number, _ := strings.Cut(strings.TrimPrefix(msg.Subject, i.prefix), ".")
 	attempt, _ := strconv.ParseInt(number, 10, 64) // 0, which no attempt has, on an error
 	reply := Reply{Msg: msg, Attempt: attempt}
@@ -109,7 +109,7 @@ func (i *Inbox) accept(msg *nats.Msg) {
 		i.mu.Unlock()
 		return
 	}
-	late, double := r.gaveUp, r.tooMany(reply)
+	late, double := r.gaveUp, r.countApplied(reply)
 	i.mu.Unlock()
 	if late {
 		i.reportApplied(r.about, msg, alerts.LateAnswer)
@@ -134,7 +134,7 @@ func (i *Inbox) Ask(subject string, x *Execution, attempt int64, data []byte) er
 	i.expect(x).sent[attempt]++
 	i.mu.Unlock()
 	msg := &nats.Msg{
-		Subject: subject, Reply: fmt.Sprint(i.prefix, x.token, ".", attempt), Data: data,
+		Subject: subject, Reply: fmt.Sprint(i.prefix, x.replyToken, ".", attempt), Data: data,
 		Header: x.Trace.Inject(nil),
 	}
 	if err := i.nc.PublishMsg(msg); err != nil {
@@ -146,10 +146,10 @@ func (i *Inbox) Ask(subject string, x *Execution, attempt int64, data []byte) er
 // expect returns the requests of an execution, to which replies are delivered from now on. The
 // caller holds the lock.
 func (i *Inbox) expect(x *Execution) *requests {
-	r := i.open[x.token]
+	r := i.open[x.replyToken]
 	if r == nil {
 		r = &requests{about: x.About, to: x, sent: map[int64]int{}, applied: map[int64]int{}}
-		i.open[x.token] = r
+		i.open[x.replyToken] = r
 	}
 	return r
 }
@@ -157,11 +157,11 @@ func (i *Inbox) expect(x *Execution) *requests {
 // Forget implements Router.
 func (i *Inbox) Forget(x *Execution, gaveUp bool) {
 	i.mu.Lock()
-	r := i.open[x.token]
+	r := i.open[x.replyToken]
 	if r != nil {
-		delete(i.open, x.token)
+		delete(i.open, x.replyToken)
 		r.to, r.gaveUp = nil, gaveUp
-		i.ended.Add(x.token, r)
+		i.ended.Add(x.replyToken, r)
 	}
 	i.mu.Unlock()
 	for r != nil && gaveUp { // replies that arrived and were not read

@@ -67,7 +67,7 @@ var commandID = "handoff_" + strings.Repeat("0", 64)
 
 // answers takes an answer to a request of an attempt.
 func (c *commanded) answers(attempt string, data []byte) {
-	c.accept(&nats.Msg{Subject: c.prefix + c.token + "." + attempt, Data: data})
+	c.deliver(&nats.Msg{Subject: c.prefix + c.replyToken + "." + attempt, Data: data})
 }
 
 func written(t *testing.T, a apply.Answer) []byte {
@@ -143,7 +143,7 @@ func TestInbox_Double(t *testing.T) {
 		{"a refusal that has the word", 1, [][]byte{done, refused}, nil, 0},
 	} {
 		c := newCommanded()
-		requests := c.Inbox.open[c.token]
+		requests := c.Inbox.open[c.replyToken]
 		requests.sent[1], requests.sent[2] = row.sent, 1
 		for _, data := range row.before {
 			c.answers("1", data)

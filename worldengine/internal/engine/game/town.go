@@ -41,7 +41,7 @@ func (x *Execution) followTown(ctx context.Context, isDue bool) (current machine
 // isFirst reports whether the next request is the first one of all for the command: this writer has
 // just committed the command, so its town need not be read again.
 func (x *Execution) isFirst() bool {
-	return x.phase == scheduled && x.Pending.Attempt == 1 && x.via != apply.RCON &&
+	return x.phase == scheduled && x.Pending.Attempt == 1 && x.binding != apply.RCON &&
 		x.waitingSince.IsZero() && !x.unconfirmedCancel
 }
 
@@ -76,9 +76,9 @@ func (x *Execution) syncWithTown(ctx context.Context, fresh bool) (current machi
 	return current, nil
 }
 
-// followLog goes on with the pending command as the log has it. If another writer has begun the next
+// updatePending goes on with the pending command as the log has it. If another writer has begun the next
 // attempt, the present one ends, unless its outcome is that the command was applied.
-func (x *Execution) followLog(p *apply.Pending) {
+func (x *Execution) updatePending(p *apply.Pending) {
 	next := p.Attempt != x.Pending.Attempt
 	if x.Pending = p; !next || x.result != nil && x.result.Applied {
 		return
@@ -105,7 +105,7 @@ func (x *Execution) pauseRun(ctx context.Context, by *messages.PausedBy) {
 			return err
 		}
 		by = d.config.WorldPause.Effective(current)
-		in := d.stepper.Input(x.TownID, nil, &machine.RunPause{By: by})
+		in := d.stepper.Input(x.TownID, nil, &machine.PauseRun{By: by})
 		in.Tail = &tail
 		_, err = d.stepper.Step(ctx, current, in)
 		return err

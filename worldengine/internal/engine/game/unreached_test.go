@@ -192,7 +192,7 @@ func TestDispatcher_SilentPlugin(t *testing.T) {
 	})
 	w.execute()
 	refused := func() bool {
-		return w.AbsentBefore("town-threatened", w.current.Pending.Run.RunID, "behind") != nil
+		return w.CheckGame("town-threatened", w.current.Pending.Run.RunID, "behind") != nil
 	}
 	require.Eventually(t, refused, 30*time.Second, time.Millisecond)
 	require.Eventually(t, func() bool { return len(asked) == 2 }, 30*time.Second,

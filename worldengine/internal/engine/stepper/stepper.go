@@ -67,7 +67,7 @@ func (s *Stepper) Input(
 }
 
 func (s *Stepper) ids(event machine.Event) []string {
-	ids := make([]string, machine.IDs(event))
+	ids := make([]string, machine.CountIDs(event))
 	for i := range ids {
 		ids[i] = s.NewID()
 	}
@@ -127,7 +127,7 @@ func (s *Stepper) stepOnce(
 				"run", rec.Run.RunID, rec.Run.Trace.LogAttr(), "error", err)
 		default:
 			if errors.Is(err, commitlog.ErrLostRace) && rec.Run != nil {
-				in.Drawn = runlog.Drawn(rec.Run)
+				in.Drawn = runlog.EventIDs(rec.Run)
 			}
 			return out, err
 		}

@@ -44,7 +44,7 @@ func parsePartial(data []byte, request any) {
 
 // recordRefused records a signal that is refused before the engine looks at it.
 func (w *World) recordRefused(given engine.Signal, refused error) {
-	if err := w.engine.Reject(w.ctx, given, failureOf(refused).Code); err != nil {
+	if err := w.engine.RecordRefused(w.ctx, given, failureOf(refused).Code); err != nil {
 		w.config.Logger.Warn("a refused signal cannot be recorded", "signal", given.Kind,
 			"error", err)
 	}

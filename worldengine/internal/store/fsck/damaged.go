@@ -97,9 +97,9 @@ func (d *DamagedTown) add(v *message) {
 	mayBeCommit := v.Header.Get(jetstream.ExpectedLastSubjSeqHeader) != "" ||
 		len(v.Header) == 0 && v.rec != nil
 	d.addLost(machine.LostMessage{
-		Sequence: v.Sequence, Delivered: true, Reason: shortened(reason),
-		RunID: shortened(layout.RunIDOf(v.Header)),
-		Day:   shortened(v.Header.Get(layout.EpochHeader)),
+		Sequence: v.Sequence, Delivered: true, Reason: truncated(reason),
+		RunID: truncated(layout.RunIDOf(v.Header)),
+		Day:   truncated(v.Header.Get(layout.EpochHeader)),
 	}, mayBeCommit)
 	d.delivered++
 	d.findings = append(d.findings, v.findings...)

@@ -68,13 +68,13 @@ func TestLogChecker_CancelledWait(t *testing.T) {
 		check, tail := NewLogChecker("main", stored), machine.NewTail(nil, 0)
 		run := runevents.Identity{RunID: c.runID, TenantID: "default", ProjectID: "main",
 			EnvironmentID: "local", PlanID: h.ProposalID, PlanVersion: h.Proposal.SchemaVersion}
-		wait := machine.Wait{Handoff: h, Run: run, Begin: machine.Begin{Queued: true}}
+		wait := machine.Wait{Handoff: h, Run: run, Start: machine.RunStart{Queued: true}}
 		paused := wait
 		paused.By = &messages.PausedBy{SignalID: uuid.NewString()}
 		var got []string
 		step := func(townID string, event machine.Event) {
 			in := machine.Input{TownID: townID, At: time.Now(), Tail: tail, Event: event}
-			for range machine.IDs(event) {
+			for range machine.CountIDs(event) {
 				in.IDs = append(in.IDs, uuid.NewString())
 			}
 			out, err := machine.Step(machine.Town{}, &in, &settings)

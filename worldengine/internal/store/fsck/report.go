@@ -102,8 +102,8 @@ func (r *Report) Clean() bool {
 func (r *Report) add(finding Finding, limit int) {
 	r.FindingCount++
 	if len(r.Findings) < limit {
-		finding.Want, finding.Got = shortened(finding.Want), shortened(finding.Got)
-		finding.Town, finding.What = shortened(finding.Town), shortened(finding.What)
+		finding.Want, finding.Got = truncated(finding.Want), truncated(finding.Got)
+		finding.Town, finding.What = truncated(finding.Town), truncated(finding.What)
 		r.Findings = append(r.Findings, finding)
 	}
 }
@@ -111,7 +111,7 @@ func (r *Report) add(finding Finding, limit int) {
 // maxShown bounds a value in a finding, in bytes.
 const maxShown = 120
 
-func shortened(s string) string {
+func truncated(s string) string {
 	s = strings.ToValidUTF8(s, "\uFFFD") // damage may be anything, and a report is JSON
 	if len(s) <= maxShown {
 		return s

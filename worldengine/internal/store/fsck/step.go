@@ -36,7 +36,7 @@ func (v *message) replay(townID string, before machine.Town) *replay {
 	r := &replay{message: v, before: before,
 		in: machine.Input{TownID: townID, At: endOf(v.rec.Run)}}
 	if v.rec.Run != nil {
-		r.in.Drawn = runlog.Drawn(v.rec.Run)
+		r.in.Drawn = runlog.EventIDs(v.rec.Run)
 	}
 	rules := town.DefaultRules()
 	if v.rec.Rules != nil {
@@ -64,9 +64,9 @@ func (v *message) step(before machine.Town, run *runState) {
 	r.try(event)
 }
 
-// ofAnother stands for the id of a cancellation's last event. That event is in another record than this one,
+// foreignEventID stands for the id of a cancellation's last event. That event is in another record than this one,
 // so its id is not known here, and no byte depends on it.
-const ofAnother = "00000000-0000-4000-8000-000000000000"
+const foreignEventID = "00000000-0000-4000-8000-000000000000"
 
 // stepRun is step for a record on a run's own subject, which one of the given events made, perhaps
 // before another record. tail is the run's end before the record.
@@ -76,7 +76,7 @@ func (v *message) stepRun(
 	r := v.replay(townID, before)
 	r.in.Tail, r.settings.Retry.Attempts = tail, 1
 	if before.Pending != nil {
-		r.in.IDs = []string{ofAnother}
+		r.in.IDs = []string{foreignEventID}
 	}
 	r.try(events...)
 }
@@ -127,8 +127,8 @@ func (v *message) stepWaits(run *runState, h *machine.Judge) {
 	for _, w := range run.waitRecords {
 		if w.rec.Kind == machine.KindRun && len(w.rec.Run.Events) > 0 && !run.incomplete {
 			begin, _ := recordedStart(w.rec.Run)
-			begin.Retry = h.Begin.Retry
-			wait := machine.Wait{Handoff: h.Handoff, Run: h.Run, Begin: begin,
+			begin.Retry = h.Start.Retry
+			wait := machine.Wait{Handoff: h.Handoff, Run: h.Run, Start: begin,
 				By: pauseOf(w.rec.Run), Closing: w.rec.Closing}
 			w.tentative = nil // earlier ones are settled
 			w.stepRun(v.rec.TownID, machine.Town{}, tail, &wait)
@@ -156,7 +156,7 @@ func pauseOf(run *runlog.Run) *messages.PausedBy {
 func eventsInHand(rec *machine.Record, p *apply.Pending) []machine.Event {
 	return []machine.Event{
 		&machine.RecordAttempt{}, &machine.RecordAttempt{Started: true},
-		&machine.RunPause{By: pauseOf(rec.Run)},
+		&machine.PauseRun{By: pauseOf(rec.Run)},
 		&machine.EndAttempt{AttemptResult: apply.AttemptResult{Attempt: p.Attempt, Applied: true}},
 		&machine.Cancel{Signal: &machine.Signal{RunID: p.Run.RunID, Force: p.RetryOf == nil}},
 	}
@@ -319,7 +319,7 @@ func (r *replay) delivery() (machine.Event, error) {
 		return nil, err
 	}
 	begin, status := recordedStart(rec.Run)
-	e := &machine.Judge{Handoff: h, Sent: encoded, Run: rec.Run.Identity, Begin: begin, RetryOf: retryOf(rec)}
+	e := &machine.Judge{Handoff: h, Sent: encoded, Run: rec.Run.Identity, Start: begin, RetryOf: retryOf(rec)}
 	if first := rec.Run.FirstSeq; first > 1 || status != "" { // the handoff waited, and its run was closed
 		r.in.Tail = machine.NewTail(nil, first-1)
 		r.in.Tail.Closed, r.in.Tail.Status = true, status
@@ -331,7 +331,7 @@ func (r *replay) delivery() (machine.Event, error) {
 				fmt.Sprint("a log sequence below ", r.Sequence), fmt.Sprint(of.LogSeq))
 		}
 		said, _ := machine.SignalIn(rec.Run)
-		e.Begin.Retry = &machine.Retry{RunID: of.RunID, ActorID: said.ActorID, Reason: said.Reason}
+		e.Start.Retry = &machine.RetryRequest{RunID: of.RunID, ActorID: said.ActorID, Reason: said.Reason}
 	}
 	if rec.Kind != machine.KindRefused {
 		return e, nil
@@ -352,7 +352,7 @@ func (r *replay) delivery() (machine.Event, error) {
 
 // recordedStart returns how a run begins that a record starts or goes on with, and the status of a run that
 // goes on.
-func recordedStart(run *runlog.Run) (begin machine.Begin, status runevents.RunStatus) {
+func recordedStart(run *runlog.Run) (begin machine.RunStart, status runevents.RunStatus) {
 	for i := range run.Events {
 		e := &run.Events[i]
 		switch e.EventType {

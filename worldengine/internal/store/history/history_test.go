@@ -76,7 +76,7 @@ func (w *world) accept(name string) runevents.Identity {
 	require.NoError(w.t, err)
 	run := logtest.RunOf(h)
 	p := logtest.NewProducer(run)
-	require.NoError(w.t, machine.EmitAccepted(p, h, &handoff.Evaluation{}, machine.Begin{}))
+	require.NoError(w.t, machine.EmitAccepted(p, h, &handoff.Evaluation{}, machine.RunStart{}))
 	rec := &machine.Record{Kind: machine.KindPending, TownID: townID, Run: p.Run()}
 	logtest.Commit(w.t, w.Log, rec, func(e *machine.Town) {
 		e.Pending = &apply.Pending{Handoff: encoded, Expected: e.State.Canonical, Run: run}

@@ -39,7 +39,7 @@ func BenchmarkDecision(b *testing.B) {
 		asked, err := h.MarshalWire()
 		check(err)
 		p := logtest.NewProducer(run)
-		check(machine.EmitRun(p, h, result, machine.Begin{}))
+		check(machine.EmitRun(p, h, result, machine.RunStart{}))
 		addition := handoff.AdditionOf(h)
 		rec := machine.Record{
 			Kind: machine.KindHandoff, TownID: h.Proposal.TownID, Result: encoded,
