@@ -3,9 +3,9 @@ package hosting
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -41,13 +41,13 @@ type Config struct {
 	Backlogs *Backlogs
 }
 
-// Shared has the parts of the process that its worlds share. The process sets the members before Start, and
-// ends these parts after Close.
+// Shared has the parts of the process that its worlds share. They do not change, and outlast the worlds. For Check, the
+// parts that require NATS may be nil.
 type Shared struct {
 	// Engine and Service are the settings of each world's parts. Engine's settings of a world are for the
 	// worlds that the server creates if it serves several.
-	Engine  *engine.Config
-	Service *service.Config
+	Engine  engine.Config
+	Service service.Config
 
 	// Embedded is the NATS of the worlds; nil if an existing NATS was joined.
 	Embedded *embedded.NATS
@@ -58,9 +58,8 @@ type Shared struct {
 	// Conn commits, reads, and answers in the world's account; JetStream is over it.
 	Conn      *nats.Conn
 	JetStream jetstream.JetStream
-	// ReadConn is for readers of the log. Dials is how often ReadConn and Conn were dialled.
+	// ReadConn is for readers of the log.
 	ReadConn *nats.Conn
-	Dials    atomic.Uint64
 	// ReplyConn answers in the clients' account; nil if no requests are received there.
 	ReplyConn *nats.Conn
 	// ConnectClient connects to the clients' account, for one question to plugins.
@@ -107,8 +106,8 @@ func (c *Config) Several() bool { return c.All || len(c.Names) > 1 }
 // mayHost reports whether the server serves a world of a name, if there is one.
 func (c *Config) mayHost(world string) bool { return c.All || slices.Contains(c.Names, world) }
 
-// Check returns an error for worlds that no server can serve, and for files of worlds that this server does
-// not name.
+// Check returns an error for worlds that no server can serve, for files of worlds that this server does not name, and
+// for invalid consoles.
 func (c *Config) Check() error {
 	for i, world := range c.Names {
 		if err := wire.ValidateWorld(world); err != nil {
@@ -118,14 +117,19 @@ func (c *Config) Check() error {
 			return fmt.Errorf("hosting: the world %s is named twice: give each --world once", world)
 		}
 	}
-	for world := range c.Files {
+	for _, world := range slices.Sorted(maps.Keys(c.Files)) {
 		if !slices.Contains(c.Names, world) {
 			return errNotNamed("--world-file", world)
 		}
 	}
-	for world := range c.Consoles {
+	for _, world := range slices.Sorted(maps.Keys(c.Consoles)) {
 		if !c.mayHost(world) {
 			return errNotNamed("--rcon-config", world)
+		}
+		if console := c.Consoles[world]; console != nil {
+			if _, err := rcon.New(*console); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

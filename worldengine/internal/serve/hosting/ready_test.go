@@ -17,7 +17,8 @@ import (
 // With access control nobody learns from the readiness of a server how many worlds there are, or their names.
 func TestWorlds_ReadyzHidesOthers(t *testing.T) {
 	t.Parallel()
-	ws := New(&Config{All: true}, &Shared{Service: &service.Config{Access: access.NewDirectory(nil)}})
+	ws, err := New(&Config{All: true}, &Shared{Service: service.Config{Access: access.NewDirectory(nil)}})
+	require.NoError(t, err)
 	ask := func(path string) string {
 		w := httptest.NewRecorder()
 		ws.Readyz(w, httptest.NewRequest(http.MethodGet, path, nil))
@@ -39,7 +40,9 @@ func TestWorlds_ReadyzHidesOthers(t *testing.T) {
 func TestWorlds_BeingRemoved(t *testing.T) {
 	t.Parallel()
 	grant := func(func() []string) error { return nil }
-	ws := New(&Config{Names: []string{"old"}}, &Shared{Service: new(service.Config), Grant: grant})
+	ws, err := New(&Config{Names: []string{"old"}}, &Shared{Grant: grant})
+	require.NoError(t, err)
+	require.True(t, ws.forget(ws.get("old")))
 	require.NoError(t, ws.removeOnce("old", func() error {
 		for _, err := range []error{ws.Ready(), ws.ReadyOf("old"), ws.Unserved("old")} {
 			require.ErrorIs(t, err, errRemoving)

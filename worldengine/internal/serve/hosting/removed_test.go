@@ -10,7 +10,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
-	"worldengine/worldengine/internal/engine"
 	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/serve/service"
 	"worldengine/worldengine/internal/store/worldsettings"
@@ -23,10 +22,12 @@ func hostAll(t *testing.T, nc *nats.Conn) *Worlds {
 	t.Helper()
 	js, err := jetstream.New(nc)
 	require.NoError(t, err)
-	return New(&Config{All: true, Backlogs: new(Backlogs)}, &Shared{
-		Engine: &engine.Config{}, Service: &service.Config{Logger: slog.New(slog.DiscardHandler)},
-		Conn: nc, ReadConn: nc, JetStream: js, Explain: func(err error) error { return err },
+	ws, err := New(&Config{All: true, Backlogs: new(Backlogs)}, &Shared{
+		Service: service.Config{Logger: slog.New(slog.DiscardHandler)},
+		Conn:    nc, ReadConn: nc, JetStream: js, Explain: func(err error) error { return err },
 	})
+	require.NoError(t, err)
+	return ws
 }
 
 // A world that another server removes after this one has listed it is not made anew, and may be created again.

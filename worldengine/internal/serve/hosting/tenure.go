@@ -56,7 +56,7 @@ func (w *World) becomeWriter(ctx context.Context, held *lease.Lease) error {
 // finds a world that is complete.
 func (w *World) startTenure(ctx context.Context, t *tenure) error {
 	shared, engineConfig, serviceConfig := w.worlds.shared, w.engineConfig, w.serviceConfig
-	engineConfig.Storage.Index, engineConfig.Dials = w.index.Load(), shared.Dials.Load
+	engineConfig.Storage.Index = w.index.Load()
 	if t.lease != nil {
 		// Each tenure has its own queue group, so a suspended server and its successor get the same
 		// requests. The suspended server drops them.

@@ -98,7 +98,7 @@ func (w *World) wasRemoved() bool { return w.existed.Load() && w.tenure() == nil
 // configure makes the configuration of the tenures from the settings that worlds share.
 func (w *World) configure() {
 	shared := w.worlds.shared
-	w.engineConfig = *shared.Engine
+	w.engineConfig = shared.Engine
 	w.engineConfig.World, w.serviceConfig.World = w.name, w.name
 	w.engineConfig.Logger, w.serviceConfig.Logger = w.logger, w.logger
 	w.engineConfig.Settings = w.settings.WithDefaults(w.engineConfig.Settings)

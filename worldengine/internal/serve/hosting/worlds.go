@@ -43,27 +43,22 @@ type Worlds struct {
 	search sync.WaitGroup // for worlds that others make and remove
 }
 
-// New returns no worlds yet. The members of shared are set later, before Start.
-func New(config *Config, shared *Shared) *Worlds {
+// New returns the worlds that the configuration names, which start nothing yet.
+func New(config *Config, shared *Shared) (*Worlds, error) {
 	ws := &Worlds{config: config, shared: shared, worlds: map[string]*World{},
 		starts: make(chan struct{}, maxStarts), changed: wakeup.New()}
 	ws.ctx, ws.stop = context.WithCancel(context.Background())
-	return ws
-}
-
-// AddNamed makes the worlds that the configuration names. They start nothing yet.
-func (ws *Worlds) AddNamed(context.Context) error {
 	for _, name := range ws.config.Names {
 		w, err := newWorld(ws, name)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		w.named = true
 		if err := ws.add(w); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	return nil
+	return ws, nil
 }
 
 // Check returns how many towns the files of the named worlds have, or the error that would keep one of them from

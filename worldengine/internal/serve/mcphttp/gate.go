@@ -35,17 +35,12 @@ import (
 // a minute or so.
 const askTimeout = 25 * time.Second
 
-// Worlds are the worlds of the server.
-type Worlds interface {
-	// Names returns the names of the worlds in their order.
-	Names() []string
-	// Unserved returns why this server does not serve a world now; nil if it does.
-	Unserved(world string) error
-}
-
 // Config configures a Gate.
 type Config struct {
-	Worlds Worlds
+	// Worlds returns the names of the server's worlds in their order.
+	Worlds func() []string
+	// Unserved returns why the server does not serve a world now; nil if it does.
+	Unserved func(world string) error
 	// Connect connects to the world's account, with the prefix of the inboxes, unless it is "".
 	Connect func(inbox string) (*nats.Conn, error)
 	// Bridge knows the origins that may use the server.
@@ -156,14 +151,14 @@ func (g *Gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // worldsOf returns the worlds that a user may use; nil is every client without access control.
 func (g *Gate) worldsOf(user *access.User) []string {
-	return slices.DeleteFunc(g.config.Worlds.Names(), func(world string) bool {
+	return slices.DeleteFunc(g.config.Worlds(), func(world string) bool {
 		return user != nil && !user.MayUse(world)
 	})
 }
 
 // serveWorld answers a request about a world, unless another server of the world serves it.
 func (g *Gate) serveWorld(w http.ResponseWriter, r *http.Request, caller mcp.Caller) {
-	if why := g.config.Worlds.Unserved(caller.World); why != nil {
+	if why := g.config.Unserved(caller.World); why != nil {
 		w.Header().Set("Retry-After", "5")
 		mcp.Refuse(w, http.StatusServiceUnavailable, fmt.Sprintf("this server does not serve the world %s now: %v. "+
 			"Connect to the server that serves it (its /readyz answers 200), or try again. Nothing was proposed by "+

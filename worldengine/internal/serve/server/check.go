@@ -31,6 +31,9 @@ func Check(config Config) (towns int, err error) {
 			return 0, err
 		}
 	}
+	if err := s.makeWorlds(ctx); err != nil {
+		return 0, err
+	}
 	return s.worlds.Check()
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	natsserver "github.com/nats-io/nats-server/v2/server"
@@ -18,6 +19,7 @@ import (
 	"worldengine/worldengine/internal/kit/natsconn"
 	"worldengine/worldengine/internal/serve/access"
 	"worldengine/worldengine/internal/serve/service"
+	"worldengine/worldengine/internal/store/lease"
 )
 
 // purpose is the purpose of one of the server's own connections, which is part of its name.
@@ -35,6 +37,60 @@ const (
 	answering         purpose = "clients' answers"  // sends answers in the clients' account
 	modelling         purpose = "language models"   // asks for sessions over HTTP
 )
+
+// connections are the connections that last as long as the server; nil before they are made.
+type connections struct {
+	committing *nats.Conn
+	js         jetstream.JetStream // over committing
+	following  *nats.Conn
+	asking     *nats.Conn // nil if plugins are asked in the world's account
+	answering  *nats.Conn // nil if no requests are received in the clients' account
+
+	dials atomic.Uint64 // how often committing and following were dialled
+}
+
+// connectAll makes the connections.
+func (s *Server) connectAll(ctx context.Context) (err error) {
+	if s.conns.committing, err = s.connectFirst(ctx); err != nil {
+		return err
+	}
+	// Without the timeout, renewals of leases that get no answer would pile up.
+	s.conns.js, err = jetstream.New(s.conns.committing, jetstream.WithPublishAsyncTimeout(lease.TTL))
+	if err != nil {
+		return fmt.Errorf("server: JetStream: %w", err)
+	}
+	if s.conns.following, err = s.connect(following, nil); err != nil {
+		return err
+	}
+	if s.embedded != nil {
+		if err := s.embedded.FollowStreams(s.conns.committing); err != nil {
+			return err
+		}
+	}
+	if s.config.twoAccounts() {
+		if s.conns.asking, err = s.connect(asking, nil); err != nil {
+			return err
+		}
+	}
+	if s.config.anonymousClients() {
+		if s.conns.answering, err = s.connect(answering, nil); err != nil {
+			return err
+		}
+	}
+	if s.config.Access != nil && s.embedded == nil {
+		return s.tryCrossing(ctx)
+	}
+	return nil
+}
+
+func (s *Server) disconnect(context.Context) error {
+	for _, nc := range []*nats.Conn{s.conns.committing, s.conns.following, s.conns.asking, s.conns.answering} {
+		if nc != nil {
+			nc.Close()
+		}
+	}
+	return nil
+}
 
 // isForClients reports whether the connection is in the clients' account of an embedded NATS.
 func (p purpose) isForClients() bool {
@@ -72,9 +128,9 @@ func (s *Server) connect(purpose purpose, throttle *service.Throttle, more ...na
 	}
 	connection, dial := s.config.External.Connection, (&net.Dialer{Timeout: dialTimeout}).Dial
 	switch {
-	case s.shared.Embedded != nil:
-		connection, dial = natsconn.Options{}, s.shared.Embedded.Dial
-		options = append(options, s.shared.Embedded.OwnKey(purpose.isForClients()), nats.ReconnectWait(50*time.Millisecond),
+	case s.embedded != nil:
+		connection, dial = natsconn.Options{}, s.embedded.Dial
+		options = append(options, s.embedded.OwnKey(purpose.isForClients()), nats.ReconnectWait(50*time.Millisecond),
 			nats.ReconnectJitter(10*time.Millisecond, 10*time.Millisecond))
 	case purpose == probing, purpose == modelling && s.config.Access == nil:
 		connection = s.config.External.Clients
@@ -90,7 +146,7 @@ func (s *Server) connect(purpose purpose, throttle *service.Throttle, more ...na
 	options = append(options, nats.SetCustomDialer(dialer(
 		func(network, address string) (net.Conn, error) {
 			if purpose == committing || purpose == following {
-				s.shared.Dials.Add(1)
+				s.conns.dials.Add(1)
 			}
 			conn, err := dial(network, address)
 			if err == nil && throttle != nil {
@@ -99,7 +155,7 @@ func (s *Server) connect(purpose purpose, throttle *service.Throttle, more ...na
 			return conn, err
 		})))
 	connect := connection.Connect
-	if purpose == restoring && s.shared.Embedded == nil { // which may be the NATS of a handoffd
+	if purpose == restoring && s.embedded == nil { // which may be the NATS of a handoffd
 		connect = connection.ConnectOperator
 	}
 	return connect(s.config.External.URL,
@@ -195,13 +251,10 @@ func connectAlone(ctx context.Context, config Config, purpose purpose) (nc *nats
 // the requests of clients cross to the world's account, and NATS marks them with their user on the
 // way.
 func (s *Server) serveRequests(context.Context) (err error) {
-	listeners := []service.Listener{{Replies: s.shared.Conn}}
+	listeners := []service.Listener{{Replies: s.conns.committing}}
 	purposes := []purpose{requesting}
 	if s.config.anonymousClients() {
-		if s.shared.ReplyConn, err = s.connect(answering, nil); err != nil {
-			return err
-		}
-		listeners = append(listeners, service.Listener{Replies: s.shared.ReplyConn})
+		listeners = append(listeners, service.Listener{Replies: s.conns.answering})
 		purposes = append(purposes, requestingClients)
 	}
 	for i := range listeners {
@@ -214,8 +267,8 @@ func (s *Server) serveRequests(context.Context) (err error) {
 			return err
 		}
 	}
-	s.shared.Requests = service.New(listeners, s.config.Service)
+	s.requests = service.New(listeners, s.serviceConfig())
 	return nil
 }
 
-func (s *Server) stopRequests(ctx context.Context) error { return s.shared.Requests.Stop(ctx) }
+func (s *Server) stopRequests(ctx context.Context) error { return s.requests.Stop(ctx) }

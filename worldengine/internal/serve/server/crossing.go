@@ -48,14 +48,14 @@ func (s *Server) tryCrossing(ctx context.Context) error {
 	for _, subject := range shared {
 		missing[layout.ImportedSubject(subject)] = true
 		for _, on := range []string{subject, layout.ImportedSubject(subject)} {
-			sub, err := s.shared.Conn.ChanSubscribe(on, arrived)
+			sub, err := s.conns.committing.ChanSubscribe(on, arrived)
 			if err != nil {
 				return fmt.Errorf("server: crossing of %s: %w", on, err)
 			}
 			defer func() { _ = sub.Unsubscribe() }() // fails only when the connection is gone
 		}
 	}
-	if err := natsconn.Flush(ctx, s.shared.Conn); err != nil {
+	if err := natsconn.Flush(ctx, s.conns.committing); err != nil {
 		return fmt.Errorf("server: crossing: %w", err)
 	}
 	probe := `{"probe":"` + nuid.Next() + `"}`

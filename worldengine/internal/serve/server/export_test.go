@@ -24,7 +24,7 @@ func (c *Config) SetLeaseTTL(d time.Duration) { c.timeouts.lease = d }
 
 // AwaitedAnswers returns for how many requests of clients NATS keeps the way of the answer.
 func (s *Server) AwaitedAnswers() int {
-	return s.shared.Embedded.Server().GlobalAccount().NumPendingAllResponses()
+	return s.embedded.Server().GlobalAccount().NumPendingAllResponses()
 }
 
 // SetWorlds makes the server give its users their permissions among other worlds.
@@ -33,11 +33,11 @@ func (s *Server) SetWorlds(names ...string) error {
 }
 
 // Dials returns how often the connections that commit and follow the log were dialled.
-func (s *Server) Dials() uint64 { return s.shared.Dials.Load() }
+func (s *Server) Dials() uint64 { return s.conns.dials.Load() }
 
 // MostPending returns how many bytes NATS keeps for that connection for which it keeps the most.
 func (s *Server) MostPending() (most int, err error) {
-	connections, err := s.shared.Embedded.Server().Connz(&natsserver.ConnzOptions{Limit: 1 << 10})
+	connections, err := s.embedded.Server().Connz(&natsserver.ConnzOptions{Limit: 1 << 10})
 	if err != nil {
 		return 0, err
 	}
@@ -49,7 +49,7 @@ func (s *Server) MostPending() (most int, err error) {
 
 // BehindBridge returns the URL of the WebSocket listener of the embedded NATS, which browsers reach
 // through the bridge.
-func (s *Server) BehindBridge() string { return s.shared.Embedded.Server().WebsocketURL() }
+func (s *Server) BehindBridge() string { return s.embedded.Server().WebsocketURL() }
 
 // IndexInUse returns the world whose index the server keeps in a directory, and a connection that
 // reads its log; dir is "" if the server keeps none or does not serve, or the log is gone or lost
@@ -62,15 +62,15 @@ func (s *Server) IndexInUse(ctx context.Context) (nc *nats.Conn, world, dir stri
 	if _, _, err := e.CatchUp(ctx); err != nil {
 		return nil, "", ""
 	}
-	if s.shared.Embedded != nil {
-		dir = s.shared.Embedded.IndexDir(s.config.Engine.World)
+	if s.embedded != nil {
+		dir = s.embedded.IndexDir(s.config.Engine.World)
 	}
-	return s.shared.Conn, s.config.Engine.World, dir
+	return s.conns.committing, s.config.Engine.World, dir
 }
 
 // Models returns the users of the sessions of language models in the main world.
 func (s *Server) Models() (users []string) {
-	for _, c := range s.shared.Models.Clients(wire.DefaultWorld) {
+	for _, c := range s.models.Clients(wire.DefaultWorld) {
 		users = append(users, c.User)
 	}
 	return users
@@ -81,5 +81,5 @@ func (s *Server) Data() string { return s.config.Embedded.Data }
 
 // Subscribed returns how many connections the embedded NATS has, and how many subscriptions these have.
 func (s *Server) Subscribed() (connections int, subscriptions uint32) {
-	return s.shared.Embedded.Server().NumClients(), s.shared.Embedded.Server().NumSubscriptions()
+	return s.embedded.Server().NumClients(), s.embedded.Server().NumSubscriptions()
 }

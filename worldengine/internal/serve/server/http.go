@@ -32,14 +32,11 @@ func (s *Server) listenHTTP(context.Context) (err error) {
 		listen.TLS = s.tls.HTTPConfig()
 	}
 	s.bridge = httpd.NewBridge(listen.MaxConnections, config.HTTP.Origins, listen.Logger)
-	s.shared.Metrics = metrics.New(cmp.Or(config.Service.Version, "0.0.0"))
+	s.metrics = metrics.New(cmp.Or(config.Service.Version, "0.0.0"))
 	if s.http, err = httpd.Listen(listen); err != nil && config.HTTP.OrFree {
 		host, _, _ := net.SplitHostPort(listen.Listen) // checkAddresses has checked it
 		listen.Listen = net.JoinHostPort(host, "0")
 		s.http, err = httpd.Listen(listen)
-	}
-	if err == nil {
-		s.shared.URL = s.http.URL()
 	}
 	return err
 }
@@ -49,7 +46,7 @@ func (s *Server) closeHTTP(ctx context.Context) error { return s.http.Close(ctx)
 // openModels lets hosts of language models sign in, once HTTP leads them here.
 func (s *Server) openModels(context.Context) error {
 	config := mcphttp.Config{
-		Worlds: s.worlds,
+		Worlds: s.Worlds, Unserved: func(world string) error { return s.worlds.Unserved(world) },
 		Connect: func(inbox string) (*nats.Conn, error) {
 			if inbox == "" {
 				return s.connect(modelling, nil)
@@ -59,25 +56,25 @@ func (s *Server) openModels(context.Context) error {
 		Bridge: s.bridge, Passwords: passwords.New(), Access: s.config.Access,
 		Directory: s.config.Service.Access, Logger: s.config.Logger,
 	}
-	if s.shared.Embedded != nil {
-		config.Passwords = s.shared.Embedded.Passwords()
+	if s.embedded != nil {
+		config.Passwords = s.embedded.Passwords()
 	}
-	s.shared.Models = mcphttp.New(config)
+	s.models = mcphttp.New(config)
 	return nil
 }
 
 func (s *Server) drainModels(context.Context) error {
-	s.shared.Models.Drain()
+	s.models.Drain()
 	return nil
 }
 
-func (s *Server) closeModels(ctx context.Context) error { return s.shared.Models.Close(ctx) }
+func (s *Server) closeModels(ctx context.Context) error { return s.models.Close(ctx) }
 
 // serveHTTP starts to answer over HTTP. Each path has its handler here.
 func (s *Server) serveHTTP(context.Context) error {
 	target, trust, err := s.config.natsWebSocket()
-	if s.shared.Embedded != nil {
-		target, err = s.shared.Embedded.WebSocketURL()
+	if s.embedded != nil {
+		target, err = s.embedded.WebSocketURL()
 	}
 	if err != nil {
 		return fmt.Errorf("server: WebSockets of NATS: %w", err)
@@ -94,16 +91,16 @@ func (s *Server) serveHTTP(context.Context) error {
 	s.http.Handle("/", s.tls.Certified(page))
 	s.http.Handle("/nats", s.tls.Certified(s.bridge))
 	if s.hasSessions() {
-		s.http.HandleMethod(http.MethodPost, "/session", s.tls.Certified(http.HandlerFunc(s.shared.Embedded.CreateSession)))
-		s.http.HandleMethod(http.MethodDelete, "/session", s.tls.Certified(http.HandlerFunc(s.shared.Embedded.EndSession)))
+		s.http.HandleMethod(http.MethodPost, "/session", s.tls.Certified(http.HandlerFunc(s.embedded.CreateSession)))
+		s.http.HandleMethod(http.MethodDelete, "/session", s.tls.Certified(http.HandlerFunc(s.embedded.EndSession)))
 	}
 	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodDelete, http.MethodOptions} {
 		for _, path := range []string{"/mcp", "/mcp/{world}"} {
-			s.http.HandleMethod(method, path, s.tls.Certified(s.shared.Models))
+			s.http.HandleMethod(method, path, s.tls.Certified(s.models))
 		}
 	}
-	s.shared.Metrics.Watch(s.sample)
-	s.http.HandleProbe("/metrics", s.tls.Certified(s.shared.Metrics.Handler(s.config.Logger)))
+	s.metrics.Watch(s.sample)
+	s.http.HandleProbe("/metrics", s.tls.Certified(s.metrics.Handler(s.config.Logger)))
 	s.http.HandleProbe("/livez", http.HandlerFunc(livez))
 	s.http.HandleProbe("/readyz", http.HandlerFunc(s.worlds.Readyz))
 	s.http.Serve()
@@ -119,22 +116,27 @@ func (s *Server) sample(ctx context.Context) metrics.Sample {
 	for i := range sample.Worlds { // one service counts for all worlds
 		sample.StrayReplies = max(sample.StrayReplies, sample.Worlds[i].Overload.StrayReplies)
 	}
-	if s.shared.Embedded != nil {
+	if s.embedded != nil {
 		sample.Embedded = &metrics.Embedded{
-			DiskFree:      s.shared.Embedded.Disk().State().Free,
-			Connections:   s.shared.Embedded.Server().NumClients(),
-			SlowConsumers: s.shared.Embedded.Server().NumSlowConsumers(),
+			DiskFree:      s.embedded.Disk().State().Free,
+			Connections:   s.embedded.Server().NumClients(),
+			SlowConsumers: s.embedded.Server().NumSlowConsumers(),
 		}
 	}
-	if s.shared.Webhooks != nil {
-		sent, lost := s.shared.Webhooks.Stats()
+	if s.webhooks != nil {
+		sent, lost := s.webhooks.Stats()
 		sample.Webhooks = &metrics.Webhooks{Sent: sent, Lost: lost}
 	}
 	return sample
 }
 
 // hasSessions reports whether the console has sessions: its users sign in at this server itself.
-func (s *Server) hasSessions() bool { return s.shared.Embedded != nil && s.config.Access != nil }
+func (s *Server) hasSessions() bool { return s.embedded != nil && s.config.Access != nil }
 
 // HTTP returns the URL of the console from this machine; empty without HTTP.
-func (s *Server) HTTP() string { return s.shared.URL }
+func (s *Server) HTTP() string {
+	if s.http == nil {
+		return ""
+	}
+	return s.http.URL()
+}

@@ -42,17 +42,17 @@ func (s *Server) ReloadAccess(config *access.Config) (Reloaded, error) {
 		}
 	}
 	gone := done.compare(usersByID(s.access.Users), usersByID(config.Users))
-	if s.shared.Embedded != nil {
-		if err := s.shared.Embedded.Admit(config, s.granted); err != nil {
+	if s.embedded != nil {
+		if err := s.embedded.Admit(config, s.granted); err != nil {
 			return Reloaded{}, err
 		}
 	}
 	s.config.Service.Access.Replace(config.Users)
-	if s.shared.Embedded != nil {
-		done.Ended = s.shared.Embedded.EndConnections(gone)
+	if s.embedded != nil {
+		done.Ended = s.embedded.EndConnections(gone)
 	}
-	if s.shared.Models != nil {
-		done.Ended += s.shared.Models.Reload(config.Users, gone)
+	if s.models != nil {
+		done.Ended += s.models.Reload(config.Users, gone)
 	}
 	s.access = &access.Config{TLS: files, Users: config.Users}
 	return done, nil
@@ -93,7 +93,7 @@ func (s *Server) setWorlds(worlds func() []string) error {
 	defer s.accessing.Unlock()
 	before := s.granted
 	s.granted = slices.Sorted(slices.Values(worlds())) // under the lock: the last call grants the newest
-	if s.shared.Embedded == nil || s.access == nil {
+	if s.embedded == nil || s.access == nil {
 		return nil
 	}
 	gained := map[string]bool{}
@@ -102,7 +102,7 @@ func (s *Server) setWorlds(worlds func() []string) error {
 			gained[u.ID()] = true
 		}
 	}
-	return s.shared.Embedded.Grant(s.access, s.granted, gained)
+	return s.embedded.Grant(s.access, s.granted, gained)
 }
 
 // Access returns the access file as it is in force; nil without one.

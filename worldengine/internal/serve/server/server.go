@@ -11,7 +11,6 @@ import (
 	"sync"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
 
 	"worldengine/worldengine/internal/engine"
@@ -22,21 +21,30 @@ import (
 	"worldengine/worldengine/internal/serve/embedded"
 	"worldengine/worldengine/internal/serve/hosting"
 	"worldengine/worldengine/internal/serve/httpd"
+	"worldengine/worldengine/internal/serve/mcphttp"
+	"worldengine/worldengine/internal/serve/metrics"
+	"worldengine/worldengine/internal/serve/service"
 	"worldengine/worldengine/internal/serve/tlsfiles"
 	"worldengine/worldengine/internal/serve/webhook"
-	"worldengine/worldengine/internal/store/lease"
 )
 
 // Server is a running world engine. Start makes one, Close ends it.
 type Server struct {
-	config Config
+	config Config // does not change
+	id     string // among the servers of the worlds
 	url    string
 	tls    *tlsfiles.Live // nil without TLS
 	http   *httpd.Server  // nil without HTTP
 	bridge *httpd.Bridge  // leads browsers to NATS; nil without HTTP
 
-	shared hosting.Shared // the parts that worlds share
-	worlds *hosting.Worlds
+	// The parts, which their starts set. Those that are skipped are nil.
+	webhooks *webhook.Sender
+	metrics  *metrics.Metrics
+	embedded *embedded.NATS
+	conns    connections
+	models   *mcphttp.Gate
+	requests *service.Service
+	worlds   *hosting.Worlds
 
 	accessing sync.Mutex     // guards access and granted
 	access    *access.Config // in force; nil without access control
@@ -46,13 +54,8 @@ type Server struct {
 }
 
 func newServer(config Config) *Server {
-	s := &Server{config: config.withDefaults(), url: config.External.URL, access: config.Access}
+	s := &Server{config: config.withDefaults(), id: nuid.Next(), url: config.External.URL, access: config.Access}
 	s.granted = slices.Sorted(slices.Values(s.config.Worlds.Names))
-	s.shared.Engine, s.shared.Service = &s.config.Engine, &s.config.Service
-	s.shared.Joinable, s.shared.LeaseTTL = config.External.URL != "" || config.Open, config.timeouts.lease
-	s.shared.Grant, s.shared.Explain = s.setWorlds, s.config.noStreamsError
-	s.shared.ConnectClient = func() (*nats.Conn, error) { return s.connect(probing, nil) }
-	s.worlds = hosting.New(&s.config.Worlds, &s.shared)
 	return s
 }
 
@@ -74,7 +77,6 @@ func (s *Server) offline() []lifecycle.Part {
 	return []lifecycle.Part{
 		{Name: "TLS", Start: s.loadTLS},
 		{Name: "the webhooks", Skip: len(s.config.Webhook.URLs) == 0, Start: s.openWebhooks, Stop: s.closeWebhooks},
-		{Name: "the named worlds", Start: s.worlds.AddNamed},
 	}
 }
 
@@ -92,8 +94,8 @@ func (s *Server) online() []lifecycle.Part {
 		{Name: "the workers", Stop: s.stopWorkers},
 		{Name: "the language models", Skip: noHTTP, Start: s.openModels, Stop: s.closeModels},
 		{Name: "the requests", Start: s.serveRequests, Stop: s.stopRequests},
+		{Name: "the worlds", Start: s.makeWorlds, Stop: s.closeWorlds},
 		{Name: "the pages", Skip: noHTTP, Start: s.serveHTTP},
-		{Name: "the worlds", Stop: s.worlds.Close},
 		{Name: "new work of language models", Skip: noHTTP, Stop: s.drainModels},
 		{Name: "the service of the worlds", Start: s.serveWorlds},
 	}
@@ -108,78 +110,70 @@ func (s *Server) loadTLS(context.Context) (err error) {
 func (s *Server) openWebhooks(context.Context) (err error) {
 	posts := s.config.Webhook
 	posts.Logger = s.config.Logger
-	s.shared.Webhooks, err = webhook.New(posts)
+	s.webhooks, err = webhook.New(posts)
 	return err
 }
 
 func (s *Server) closeWebhooks(ctx context.Context) error {
-	s.shared.Webhooks.Close(ctx)
+	s.webhooks.Close(ctx)
 	return nil
 }
 
 func (s *Server) embeddedPart() lifecycle.Part {
 	return lifecycle.Part{Name: "the embedded NATS", Skip: s.config.External.URL != "",
-		Start: s.embed, Stop: func(ctx context.Context) error { return s.shared.Embedded.Close(ctx) }}
+		Start: s.embed, Stop: func(ctx context.Context) error { return s.embedded.Close(ctx) }}
 }
 
 // embed starts the embedded NATS, on which the engine and the service then rest.
 func (s *Server) embed(context.Context) (err error) {
-	c := &s.config
-	c.Embedded.TLS, c.Embedded.Bridge = s.tls, s.bridge
-	if s.shared.Embedded, err = embedded.Start(c.Embedded); err != nil {
-		return err
+	config := s.config.Embedded
+	config.TLS, config.Bridge = s.tls, s.bridge
+	if s.embedded, err = embedded.Start(config); err == nil {
+		s.url = s.embedded.URL()
 	}
-	s.url = s.shared.Embedded.URL()
-	c.Engine.Storage.Disk, c.Engine.HasSubscribers = s.shared.Embedded.Disk(), s.shared.Embedded.Listening
-	c.Engine.Storage.GroupCommits = c.Embedded.Sync == embedded.SyncAlways
-	c.Service.Disk = s.shared.Embedded.Disk().State
-	c.Service.OperatorKey = s.OperatorKey()
-	return nil
-}
-
-// connectAll makes the connections that last as long as the server.
-func (s *Server) connectAll(ctx context.Context) (err error) {
-	s.config.Service.Name, s.config.Service.ID = s.name(), nuid.Next()
-	if s.shared.Conn, err = s.connectFirst(ctx); err != nil {
-		return err
-	}
-	// Without the timeout, renewals of leases that get no answer would pile up.
-	s.shared.JetStream, err = jetstream.New(s.shared.Conn, jetstream.WithPublishAsyncTimeout(lease.TTL))
-	if err != nil {
-		return fmt.Errorf("server: JetStream: %w", err)
-	}
-	if s.shared.ReadConn, err = s.connect(following, nil); err != nil {
-		return err
-	}
-	if s.shared.Embedded != nil {
-		if err := s.shared.Embedded.FollowStreams(s.shared.Conn); err != nil {
-			return err
-		}
-	}
-	if s.config.twoAccounts() {
-		if s.config.Engine.PluginConn, err = s.connect(asking, nil); err != nil {
-			return err
-		}
-	}
-	if s.config.Access != nil && s.shared.Embedded == nil {
-		return s.tryCrossing(ctx)
-	}
-	return nil
-}
-
-func (s *Server) disconnect(context.Context) error {
-	for _, nc := range []*nats.Conn{s.shared.Conn, s.shared.ReadConn, s.config.Engine.PluginConn, s.shared.ReplyConn} {
-		if nc != nil {
-			nc.Close()
-		}
-	}
-	return nil
+	return err
 }
 
 func (s *Server) stopWorkers(context.Context) error {
 	s.config.Engine.Bounds.Pool.Close()
 	return nil
 }
+
+// makeWorlds makes the worlds, of the parts that they share.
+func (s *Server) makeWorlds(context.Context) (err error) {
+	s.worlds, err = hosting.New(&s.config.Worlds, &hosting.Shared{
+		Engine: s.engineConfig(), Service: s.serviceConfig(),
+		Embedded: s.embedded, Joinable: s.config.External.URL != "" || s.config.Open, LeaseTTL: s.config.timeouts.lease,
+		Conn: s.conns.committing, JetStream: s.conns.js, ReadConn: s.conns.following, ReplyConn: s.conns.answering,
+		ConnectClient: func() (*nats.Conn, error) { return s.connect(probing, nil) },
+		Requests:      s.requests, Models: s.models, URL: s.HTTP(), Metrics: s.metrics, Webhooks: s.webhooks,
+		Grant: s.setWorlds, Explain: s.config.noStreamsError,
+	})
+	return err
+}
+
+// engineConfig returns the settings of the engine of each world.
+func (s *Server) engineConfig() engine.Config {
+	c := s.config.Engine
+	c.PluginConn, c.Dials = s.conns.asking, s.conns.dials.Load
+	if s.embedded != nil {
+		c.Storage.Disk, c.HasSubscribers = s.embedded.Disk(), s.embedded.Listening
+		c.Storage.GroupCommits = s.config.Embedded.Sync == embedded.SyncAlways
+	}
+	return c
+}
+
+// serviceConfig returns the settings of the service of all worlds.
+func (s *Server) serviceConfig() service.Config {
+	c := s.config.Service
+	c.Name, c.ID, c.OperatorKey = s.name(), s.id, s.OperatorKey()
+	if s.embedded != nil {
+		c.Disk = s.embedded.Disk().State
+	}
+	return c
+}
+
+func (s *Server) closeWorlds(ctx context.Context) error { return s.worlds.Close(ctx) }
 
 func (s *Server) serveWorlds(ctx context.Context) error {
 	return s.config.noStreamsError(s.worlds.Start(ctx))
@@ -195,8 +189,8 @@ func (s *Server) name() string {
 		host = "unknown host"
 	}
 	name := fmt.Sprintf("%s, pid %d, %s", host, os.Getpid(), natsconn.RedactURLs(s.url))
-	if s.shared.URL != "" {
-		name += ", " + s.shared.URL
+	if s.http != nil {
+		name += ", " + s.http.URL()
 	}
 	return name
 }
@@ -204,18 +198,18 @@ func (s *Server) name() string {
 // OperatorKey returns the name of the file with the seed of the local operator's NKey; empty with
 // access control or an existing NATS.
 func (s *Server) OperatorKey() string {
-	if s.shared.Embedded == nil {
+	if s.embedded == nil {
 		return ""
 	}
-	return s.shared.Embedded.OperatorKey()
+	return s.embedded.OperatorKey()
 }
 
 // Disk returns the watch on the disk of the data directory; nil if an existing NATS was joined.
 func (s *Server) Disk() *diskspace.Watch {
-	if s.shared.Embedded == nil {
+	if s.embedded == nil {
 		return nil
 	}
-	return s.shared.Embedded.Disk()
+	return s.embedded.Disk()
 }
 
 // Close stops all parts of the server. ctx bounds the wait for the answers to requests in hand.
