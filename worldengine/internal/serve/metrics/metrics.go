@@ -83,8 +83,8 @@ type Metrics struct {
 	applied           *prometheus.HistogramVec
 }
 
-// WorldCounts counts the events of one world. It is safe for concurrent use.
-type WorldCounts struct {
+// WorldMetrics counts the events of one world. It is safe for concurrent use.
+type WorldMetrics struct {
 	requests, attempts      *prometheus.CounterVec
 	took, handoffs, applied prometheus.ObserverVec
 	commits                 prometheus.Observer
@@ -125,9 +125,9 @@ func New(version string) *Metrics {
 }
 
 // World returns the counters of a world, which are 0 at first.
-func (m *Metrics) World(name string) *WorldCounts {
+func (m *Metrics) World(name string) *WorldMetrics {
 	labels := prometheus.Labels{worldLabel: name}
-	w := &WorldCounts{
+	w := &WorldMetrics{
 		requests: m.requests.MustCurryWith(labels), attempts: m.attempts.MustCurryWith(labels), took: m.took,
 		handoffs: m.handoffs.MustCurryWith(labels), applied: m.applied.MustCurryWith(labels),
 		commits: m.commits.With(labels),
@@ -166,7 +166,7 @@ func (m *Metrics) Remove(world string) {
 }
 
 // Attempt counts an attempt to apply a command by a town's binding, and its duration.
-func (w *WorldCounts) Attempt(by apply.Binding, ended apply.AttemptResult, took time.Duration) {
+func (w *WorldMetrics) Attempt(by apply.Binding, ended apply.AttemptResult, took time.Duration) {
 	outcome := string(apply.Applied)
 	if !ended.Applied {
 		outcome = string(ended.Failure.Reason)
@@ -176,12 +176,12 @@ func (w *WorldCounts) Attempt(by apply.Binding, ended apply.AttemptResult, took 
 }
 
 // Handoff counts a result, and its handoff's duration.
-func (w *WorldCounts) Handoff(status handoff.Status, took time.Duration) {
+func (w *WorldMetrics) Handoff(status handoff.Status, took time.Duration) {
 	w.handoffs.WithLabelValues(string(status)).Observe(took.Seconds())
 }
 
 // Request counts an answer, and its request's duration. code is empty if the answer is no error.
-func (w *WorldCounts) Request(verb wire.Verb, code wire.Code, took time.Duration) {
+func (w *WorldMetrics) Request(verb wire.Verb, code wire.Code, took time.Duration) {
 	if code == "" {
 		code = codeOK
 	}
@@ -190,7 +190,7 @@ func (w *WorldCounts) Request(verb wire.Verb, code wire.Code, took time.Duration
 }
 
 // AppendTried counts one try to append to the log, and its duration: see commitlog.Log.OnAppendTried.
-func (w *WorldCounts) AppendTried(took time.Duration) { w.commits.Observe(took.Seconds()) }
+func (w *WorldMetrics) AppendTried(took time.Duration) { w.commits.Observe(took.Seconds()) }
 
 // Watch adds the metrics of the server's own counts, which sample reads for each scrape. It is called
 // once.

@@ -42,7 +42,7 @@ type WorldConfig struct {
 	// Clients returns the connected clients that may use the world; nil if NATS is another process.
 	Clients func() ([]messages.Client, error)
 	// Metrics counts each answer; may be nil.
-	Metrics *metrics.WorldCounts
+	Metrics *metrics.WorldMetrics
 	// Logger gets the messages about the world; the service's.
 	Logger *slog.Logger
 }

@@ -25,7 +25,7 @@ type group struct {
 }
 
 // gather keeps an alert until gatherDelay after the first one of its group.
-func (w *Poster) gather(alert runevents.Alert) {
+func (w *WorldSender) gather(alert runevents.Alert) {
 	s, alike := w.sender, group{w.name, alert.Code}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -61,17 +61,17 @@ type pendingApproval struct {
 	Expires     string `json:"expires"`
 }
 
-// Poster posts the messages of one world. It is safe for concurrent use.
-type Poster struct {
+// WorldSender posts the messages of one world. It is safe for concurrent use.
+type WorldSender struct {
 	sender *Sender
 	name   string
 }
 
 // World returns the poster of a world's messages.
-func (s *Sender) World(name string) *Poster { return &Poster{s, name} }
+func (s *Sender) World(name string) *WorldSender { return &WorldSender{s, name} }
 
 // Alert posts an alert, perhaps together with alerts of other towns. It never blocks.
-func (w *Poster) Alert(alert runevents.Alert) {
+func (w *WorldSender) Alert(alert runevents.Alert) {
 	if gathers(&alert) {
 		w.gather(alert)
 		return
@@ -85,7 +85,7 @@ func messageOf(world string, alert *runevents.Alert) message {
 }
 
 // ApprovalRequested posts that a proposal begins to wait for approval. It never blocks.
-func (w *Poster) ApprovalRequested(townID string, asked *approval.Request) {
+func (w *WorldSender) ApprovalRequested(townID string, asked *approval.Request) {
 	h, err := handoff.Parse(asked.Handoff, schemas.Limits{Bytes: len(asked.Handoff) + 1})
 	if err != nil {
 		w.sender.config.Logger.Error("a proposal that waits cannot be read", "world", w.name,
