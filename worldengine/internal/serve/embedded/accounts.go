@@ -109,9 +109,9 @@ func (a *accounts) natsAccounts(connections int) ([]*natsserver.Account, error) 
 	return options.Accounts, nil
 }
 
-// admit registers those who may sign in: the users of the access file, if any, with their
+// replaceUsers registers those who may sign in: the users of the access file, if any, with their
 // permissions among the worlds that exist, and the server itself.
-func (a *accounts) admit(ns *natsserver.Server, file *access.Config, worlds []string) error {
+func (a *accounts) replaceUsers(ns *natsserver.Server, file *access.Config, worlds []string) error {
 	world := ns.GlobalAccount()
 	clients, err := a.clientsOf(ns)
 	if err != nil {
@@ -204,17 +204,17 @@ func (e *NATS) OwnKey(clients bool) nats.Option {
 // Passwords returns the checker of passwords, so that wrong ones count together wherever users sign in.
 func (e *NATS) Passwords() *passwords.Checker { return e.accounts.passwords }
 
-// Admit replaces the users who may sign in by the users of an access file, with their permissions among the
+// ReplaceUsers replaces the users who may sign in by the users of an access file, with their permissions among the
 // worlds that exist. Their connections stay: see EndConnections.
-func (e *NATS) Admit(file *access.Config, worlds []string) error {
-	return e.accounts.admit(e.server, file, worlds)
+func (e *NATS) ReplaceUsers(file *access.Config, worlds []string) error {
+	return e.accounts.replaceUsers(e.server, file, worlds)
 }
 
 // Grant gives the same users their permissions among other worlds, and ends the connections of the users who
 // gain some, by their IDs: clients connect again. Sessions of the console stay.
 func (e *NATS) Grant(file *access.Config, worlds []string, gained map[string]bool) error {
 	before := e.accounts.logins.Load()
-	if err := e.Admit(file, worlds); err != nil {
+	if err := e.ReplaceUsers(file, worlds); err != nil {
 		return err
 	}
 	for name, user := range e.accounts.logins.Load().byName {

@@ -184,7 +184,7 @@ func Start(config Config) (_ *NATS, err error) {
 		return nil, fmt.Errorf("embedded: embedded NATS: %w", err)
 	}
 	e.accounts.addresses.nats = ns
-	if err = e.accounts.admit(ns, config.Access, config.Worlds); err != nil {
+	if err = e.accounts.replaceUsers(ns, config.Access, config.Worlds); err != nil {
 		return nil, err
 	}
 	if err = e.open(ns); err != nil {

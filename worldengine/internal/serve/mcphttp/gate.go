@@ -61,10 +61,10 @@ type Gate struct {
 	handler *mcp.Handler
 	users   atomic.Pointer[modelUsers] // nil without access control
 
-	mu    sync.Mutex
-	conns map[string]*nats.Conn     // by the prefix of their inboxes, "" for the server's own
-	towns map[string]*mcp.Towns     // by world
-	open  map[string]*mcp.Proposals // by user
+	mu        sync.Mutex
+	conns     map[string]*nats.Conn         // by the prefix of their inboxes, "" for the server's own
+	towns     map[string]*mcp.TownNotifier  // by world
+	proposals map[string]*mcp.OpenProposals // by user
 }
 
 // modelUsers are the users who may sign in over HTTP. They do not change: a reload replaces them.
@@ -74,17 +74,17 @@ type modelUsers struct {
 
 // New returns a gate without sessions.
 func New(config Config) *Gate {
-	g := &Gate{config: config, conns: map[string]*nats.Conn{}, towns: map[string]*mcp.Towns{},
-		open: map[string]*mcp.Proposals{}}
+	g := &Gate{config: config, conns: map[string]*nats.Conn{}, towns: map[string]*mcp.TownNotifier{},
+		proposals: map[string]*mcp.OpenProposals{}}
 	if config.Access != nil {
-		g.admit(config.Access.Users)
+		g.replaceUsers(config.Access.Users)
 	}
 	g.handler = mcp.NewHandler(mcp.HandlerConfig{Open: g.openSession})
 	return g
 }
 
-// admit replaces the users who may sign in.
-func (g *Gate) admit(users []access.User) {
+// replaceUsers replaces the users who may sign in.
+func (g *Gate) replaceUsers(users []access.User) {
 	known := &modelUsers{map[string]*access.User{}, map[string]*access.User{}, map[string]*access.User{}}
 	for i := range users {
 		u := &users[i]
@@ -103,12 +103,12 @@ func (g *Gate) admit(users []access.User) {
 // the number of these sessions.
 func (g *Gate) Reload(users []access.User, gone map[string]bool) (ended int) {
 	before := g.users.Load().byID
-	g.admit(users)
+	g.replaceUsers(users)
 	ended = g.handler.EndSessions(func(c mcp.Caller) bool { return gone[c.User] })
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for id := range gone {
-		delete(g.open, id)
+		delete(g.proposals, id)
 		if u := before[id]; u != nil && g.conns[u.InboxPrefix()] != nil { // its unanswered calls end
 			g.conns[u.InboxPrefix()].Close()
 			delete(g.conns, u.InboxPrefix())
@@ -254,10 +254,10 @@ func (g *Gate) openSession(r *http.Request, caller mcp.Caller) (mcp.Config, erro
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.open[caller.User] == nil {
-		g.open[caller.User] = mcp.NewProposals("", nil)
+	if g.proposals[caller.User] == nil {
+		g.proposals[caller.User] = mcp.NewOpenProposals("", nil)
 	}
-	return mcp.Config{Engine: engine, Actor: actor, Open: g.open[caller.User], Towns: towns}, nil
+	return mcp.Config{Engine: engine, Actor: actor, Open: g.proposals[caller.User], Towns: towns}, nil
 }
 
 // engine returns a client that asks a world as a user; nil is every client without access control. NATS
@@ -282,7 +282,7 @@ func (g *Gate) engine(user *access.User, world string) (*client.Client, error) {
 
 // townsOf returns what notices changes of a world's towns. It reads with the rights of the server: a
 // session subscribes only to a town that its user may read.
-func (g *Gate) townsOf(world string) (*mcp.Towns, error) {
+func (g *Gate) townsOf(world string) (*mcp.TownNotifier, error) {
 	engine, err := g.engine(nil, world)
 	if err != nil {
 		return nil, err
@@ -290,7 +290,7 @@ func (g *Gate) townsOf(world string) (*mcp.Towns, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.towns[world] == nil {
-		g.towns[world] = mcp.NewTowns(engine, g.config.Logger.With("component", "mcp", "world", world))
+		g.towns[world] = mcp.NewTownNotifier(engine, g.config.Logger.With("component", "mcp", "world", world))
 	}
 	return g.towns[world], nil
 }

@@ -43,7 +43,7 @@ func (s *Server) ReloadAccess(config *access.Config) (Reloaded, error) {
 	}
 	gone := done.compare(usersByID(s.access.Users), usersByID(config.Users))
 	if s.embedded != nil {
-		if err := s.embedded.Admit(config, s.granted); err != nil {
+		if err := s.embedded.ReplaceUsers(config, s.granted); err != nil {
 			return Reloaded{}, err
 		}
 	}
