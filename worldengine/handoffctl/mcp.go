@@ -45,16 +45,16 @@ func (c *mcpCommand) dial(a *app) (*nats.Conn, error) {
 const connectInterval = 500 * time.Millisecond
 
 // openProposals returns the open proposals of earlier sessions.
-func (c *mcpCommand) openProposals(a *app) *mcp.Proposals {
+func (c *mcpCommand) openProposals(a *app) *mcp.OpenProposals {
 	warn := func(err error) { _, _ = fmt.Fprintln(a.err, "handoffctl: "+sentence(err)) }
 	dir := c.Proposals
 	if dir == "" {
 		cache, err := os.UserCacheDir()
 		if err != nil {
 			warn(err)
-			return mcp.NewProposals("", warn)
+			return mcp.NewOpenProposals("", warn)
 		}
 		dir = filepath.Join(cache, "handoffctl", "proposals")
 	}
-	return mcp.NewProposals(dir, warn)
+	return mcp.NewOpenProposals(dir, warn)
 }

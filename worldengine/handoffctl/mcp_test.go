@@ -68,7 +68,7 @@ func startMCPWith(t *testing.T, c *cli, dir string) *mcptest.Model {
 // configOf returns the configuration of a session with a directory for proposals.
 func configOf(t *testing.T, engine *client.Client, dir string) tools.Config {
 	return tools.Config{Engine: engine, Actor: "mayor-7",
-		Open: tools.NewProposals(dir, func(err error) { assert.NoError(t, err) })}
+		Open: tools.NewOpenProposals(dir, func(err error) { assert.NoError(t, err) })}
 }
 
 // proposable and mcpOutcome are parts of answers of the tools.

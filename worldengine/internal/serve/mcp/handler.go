@@ -57,16 +57,16 @@ type Handler struct {
 
 	mu       sync.Mutex
 	ended    bool
-	sessions map[string]*session // by their ids
-	expected map[int64]Delivery  // by the numbers of the unanswered requests
-	requests sync.WaitGroup      // in hand
-	closing  sync.WaitGroup      // of sessions
+	sessions map[string]*session       // by their ids
+	expected map[int64]AnswerCallbacks // by the numbers of the unanswered requests
+	requests sync.WaitGroup            // in hand
+	closing  sync.WaitGroup            // of sessions
 }
 
 // NewHandler returns a handler without sessions.
 func NewHandler(config HandlerConfig) *Handler {
 	h := &Handler{config: config.withDefaults(), end: make(chan struct{}), sessions: map[string]*session{},
-		expected: map[int64]Delivery{}}
+		expected: map[int64]AnswerCallbacks{}}
 	h.sdk = sdk.NewStreamableHTTPHandler(serverOf, &sdk.StreamableHTTPOptions{
 		JSONResponse: true, DisableLocalhostProtection: true, // the caller has looked at the host
 	})
@@ -115,12 +115,12 @@ func (h *Handler) startRequest() bool {
 
 // serveSession answers a request in a session.
 func (h *Handler) serveSession(w http.ResponseWriter, r *http.Request, caller Caller, id string) {
-	s := h.use(id, caller)
+	s := h.acquire(id, caller)
 	if s == nil {
 		Refuse(w, http.StatusNotFound, "there is no such session (any more): begin one with an initialize request")
 		return
 	}
-	defer h.unuse(s)
+	defer h.release(s)
 	switch r.Method {
 	case http.MethodDelete:
 		h.remove(s)
@@ -158,7 +158,7 @@ func (h *Handler) serveFirst(w http.ResponseWriter, r *http.Request, caller Call
 			"hand: end one with DELETE")
 		return
 	}
-	defer h.unuse(s)
+	defer h.release(s)
 	h.answer(w, r, s, m)
 	if !s.initialized() {
 		h.remove(s)
@@ -223,27 +223,27 @@ func (m *message) invalidReason() string {
 func (h *Handler) answer(w http.ResponseWriter, r *http.Request, s *session, m *message) {
 	number := h.calls.Add(1)
 	h.mu.Lock()
-	h.expected[number] = Delivery{}
+	h.expected[number] = AnswerCallbacks{}
 	h.mu.Unlock()
-	out := newPatient(w)
+	out := newPatientWriter(w)
 	r = r.WithContext(context.WithValue(r.Context(), toolsKey{}, s.tools))
 	r.Header = r.Header.Clone()
 	r.Header.Set(callHeader, strconv.FormatInt(number, 10))
 	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(m.data)), int64(len(m.data))
 	h.sdk.ServeHTTP(out, r)
 	h.mu.Lock()
-	delivery := h.expected[number]
+	callbacks := h.expected[number]
 	delete(h.expected, number)
 	h.mu.Unlock()
-	if delivery.Done == nil || out.failed() || r.Context().Err() != nil {
+	if callbacks.Done == nil || out.failed() || r.Context().Err() != nil {
 		return // a proposal stays open
 	}
-	delivery.Done()
-	s.answered.Add(string(m.ID), delivery)
+	callbacks.Done()
+	s.answered.Add(string(m.ID), callbacks)
 }
 
 // Expect implements Answers.
-func (h *Handler) Expect(call *sdk.CallToolRequest, d Delivery) {
+func (h *Handler) Expect(call *sdk.CallToolRequest, d AnswerCallbacks) {
 	number := callNumber(call)
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -38,7 +38,7 @@ func sessionAs(t *testing.T, srv *servertest.World, user string) *mcp.Tools {
 	engine, err := client.Connect(srv.URL(), options)
 	require.NoError(t, err)
 	t.Cleanup(engine.Close)
-	towns := mcp.NewTowns(engine, slog.New(slog.DiscardHandler))
+	towns := mcp.NewTownNotifier(engine, slog.New(slog.DiscardHandler))
 	t.Cleanup(towns.Close)
 	return mcp.New(mcp.Config{Engine: engine, Towns: towns})
 }

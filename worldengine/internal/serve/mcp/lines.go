@@ -22,11 +22,11 @@ import (
 // maxFrame bounds a line of a session in bytes.
 const maxFrame = 4 << 20
 
-// lines is a session's connection over lines. The library's own connection ends at a line that is no
+// lineConn is a session's connection over lineConn. The library's own connection ends at a line that is no
 // JSON-RPC message, and changes ids beyond 2^53 and fractions. Here such a line gets an error, and each
 // answer has the id of its request, byte for byte. The input ends only after each request has its
 // answer, since the library would cancel the unanswered requests.
-type lines struct {
+type lineConn struct {
 	input chan []byte // lines; closed at the end of the input
 	end   error       // of the input, once that is closed
 	out   io.Writer
@@ -42,13 +42,13 @@ type lines struct {
 
 // call is a request of the host.
 type call struct {
-	id       jsontext.Value // as the host wrote it
-	delivery Delivery
-	listens  bool // it goes on until the host cancels it
+	id        jsontext.Value // as the host wrote it
+	callbacks AnswerCallbacks
+	listens   bool // it goes on until the host cancels it
 }
 
-func newLines(in io.Reader, out io.Writer) *lines {
-	c := &lines{input: make(chan []byte), out: out, closed: make(chan struct{}), calls: map[int64]*call{},
+func newLineConn(in io.Reader, out io.Writer) *lineConn {
+	c := &lineConn{input: make(chan []byte), out: out, closed: make(chan struct{}), calls: map[int64]*call{},
 		answered: newAnsweredCalls()}
 	c.changed.L = &c.mu
 	go c.read(in)
@@ -56,13 +56,13 @@ func newLines(in io.Reader, out io.Writer) *lines {
 }
 
 // Connect implements sdk.Transport.
-func (c *lines) Connect(context.Context) (sdk.Connection, error) { return c, nil }
+func (c *lineConn) Connect(context.Context) (sdk.Connection, error) { return c, nil }
 
 // SessionID implements sdk.Connection.
-func (c *lines) SessionID() string { return "" }
+func (c *lineConn) SessionID() string { return "" }
 
 // read reads lines, which end at \n alone, until the input ends or the connection is closed.
-func (c *lines) read(in io.Reader) {
+func (c *lineConn) read(in io.Reader) {
 	defer close(c.input)
 	reader := bufio.NewReaderSize(in, 64<<10)
 	for {
@@ -84,7 +84,7 @@ func (c *lines) read(in io.Reader) {
 }
 
 // Read implements sdk.Connection.
-func (c *lines) Read(ctx context.Context) (jsonrpc.Message, error) {
+func (c *lineConn) Read(ctx context.Context) (jsonrpc.Message, error) {
 	for {
 		select {
 		case <-ctx.Done():
@@ -104,7 +104,7 @@ func (c *lines) Read(ctx context.Context) (jsonrpc.Message, error) {
 }
 
 // awaitAnswers waits until each request that has an end has its answer, or the connection is closed.
-func (c *lines) awaitAnswers() {
+func (c *lineConn) awaitAnswers() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	ends := func(one *call) bool { return !one.listens }
@@ -124,7 +124,7 @@ type members struct {
 }
 
 // message returns the message in a line. It answers a line that has none, and returns nil.
-func (c *lines) message(line []byte) (jsonrpc.Message, error) {
+func (c *lineConn) message(line []byte) (jsonrpc.Message, error) {
 	line = bytes.TrimSpace(line)
 	var m members
 	switch {
@@ -141,7 +141,7 @@ func (c *lines) message(line []byte) (jsonrpc.Message, error) {
 	if err := json.Unmarshal(line, &m); err != nil {
 		return nil, c.refuse(nil, jsonrpc.CodeInvalidRequest, "the message cannot be read: "+err.Error())
 	}
-	if wrong := m.wrong(); wrong != "" {
+	if wrong := m.invalidReason(); wrong != "" {
 		if kind := m.ID.Kind(); kind != '"' && kind != '0' {
 			m.ID = nil
 		}
@@ -153,8 +153,8 @@ func (c *lines) message(line []byte) (jsonrpc.Message, error) {
 	return c.request(&m)
 }
 
-// wrong says why the members are no JSON-RPC message; "" if they are one.
-func (m *members) wrong() string {
+// invalidReason says why the members are no JSON-RPC message; "" if they are one.
+func (m *members) invalidReason() string {
 	kind := m.ID.Kind()
 	switch {
 	case string(m.Version) != `"2.0"`:
@@ -172,7 +172,7 @@ func (m *members) wrong() string {
 }
 
 // request returns a request or notification of the host, with an id of our own.
-func (c *lines) request(m *members) (jsonrpc.Message, error) {
+func (c *lineConn) request(m *members) (jsonrpc.Message, error) {
 	request := &jsonrpc.Request{}
 	if err := json.Unmarshal(m.Method, &request.Method); err != nil {
 		return nil, c.refuse(m.ID, jsonrpc.CodeInvalidRequest, err.Error())
@@ -197,7 +197,7 @@ func (c *lines) request(m *members) (jsonrpc.Message, error) {
 
 // cancelled notes that the host gives up a call, and returns the parameters of the notification with our
 // id. The host ignores the call's answer, also one that it gets at the same moment.
-func (c *lines) cancelled(params []byte) []byte {
+func (c *lineConn) cancelled(params []byte) []byte {
 	var members map[string]jsontext.Value
 	if json.Unmarshal(params, &members) != nil {
 		return params
@@ -208,7 +208,7 @@ func (c *lines) cancelled(params []byte) []byte {
 	for number, one := range c.calls {
 		if bytes.Equal(one.id, id) {
 			members["requestId"] = jsontext.Value(strconv.FormatInt(number, 10))
-			one.delivery = Delivery{}
+			one.callbacks = AnswerCallbacks{}
 			delete(c.calls, number)
 			c.changed.Broadcast()
 		}
@@ -221,16 +221,16 @@ func (c *lines) cancelled(params []byte) []byte {
 }
 
 // Expect implements Answers. A host that has cancelled the call gets no answer.
-func (c *lines) Expect(request *sdk.CallToolRequest, d Delivery) {
+func (c *lineConn) Expect(request *sdk.CallToolRequest, d AnswerCallbacks) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if one := c.calls[callNumber(request)]; one != nil {
-		one.delivery = d
+		one.callbacks = d
 	}
 }
 
 // Write implements sdk.Connection.
-func (c *lines) Write(_ context.Context, msg jsonrpc.Message) error {
+func (c *lineConn) Write(_ context.Context, msg jsonrpc.Message) error {
 	data, err := jsonrpc.EncodeMessage(msg)
 	if err != nil {
 		return fmt.Errorf("a message cannot be written: %w", err)
@@ -255,14 +255,14 @@ func (c *lines) Write(_ context.Context, msg jsonrpc.Message) error {
 	if err := c.answer(one.id, &m); err != nil {
 		return err
 	}
-	if one.delivery.Done != nil {
-		one.delivery.Done()
+	if one.callbacks.Done != nil {
+		one.callbacks.Done()
 	}
-	c.answered.Add(string(one.id), one.delivery)
+	c.answered.Add(string(one.id), one.callbacks)
 	return nil
 }
 
-func (c *lines) answer(id jsontext.Value, m *members) error {
+func (c *lineConn) answer(id jsontext.Value, m *members) error {
 	m.Version, m.ID = jsontext.Value(`"2.0"`), id
 	data, err := json.Marshal(m)
 	if err != nil {
@@ -271,13 +271,13 @@ func (c *lines) answer(id jsontext.Value, m *members) error {
 	return c.line(data)
 }
 
-func (c *lines) line(data []byte) error {
+func (c *lineConn) line(data []byte) error {
 	_, err := c.out.Write(append(data, '\n'))
 	return err
 }
 
 // refuse answers a line that is no message. Without an id of its own the answer has null.
-func (c *lines) refuse(id jsontext.Value, code int64, message string) error {
+func (c *lineConn) refuse(id jsontext.Value, code int64, message string) error {
 	if id == nil {
 		id = jsontext.Value("null")
 	}
@@ -291,7 +291,7 @@ func (c *lines) refuse(id jsontext.Value, code int64, message string) error {
 }
 
 // Close implements sdk.Connection.
-func (c *lines) Close() error {
+func (c *lineConn) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.isClosed {

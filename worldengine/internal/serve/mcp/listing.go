@@ -100,7 +100,7 @@ func (m *Tools) accepted(
 	if t.Paused {
 		return true, false, nil
 	}
-	h, err := m.handoff(t, &proposalArgument{TownID: t.TownID, Type: string(kind),
+	h, err := m.handoffForTown(t, &proposalArgument{TownID: t.TownID, Type: string(kind),
 		Argument: argument, Reason: "list_proposals"})
 	if err != nil {
 		return false, false, err

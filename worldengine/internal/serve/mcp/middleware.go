@@ -25,9 +25,9 @@ const (
 var errTooBusy = &jsonrpc.Error{Code: -32000, Message: "this session has as many calls in hand as it may: wait for " +
 	"their answers; " + errNothingProposed.Error()}
 
-// bounded bounds the calls of a session. Those that need not ask the world are free, and those that go on
+// boundCalls bounds the calls of a session. Those that need not ask the world are free, and those that go on
 // until they are cancelled.
-func bounded() sdk.Middleware {
+func boundCalls() sdk.Middleware {
 	admitted, slots := semaphore.NewWeighted(maxCalls+maxWaiting), semaphore.NewWeighted(maxCalls)
 	free := []string{"ping", "subscriptions/listen"}
 	return func(next sdk.MethodHandler) sdk.MethodHandler {
@@ -60,15 +60,15 @@ func reportDoubt(next sdk.MethodHandler) sdk.MethodHandler {
 			return result, err
 		}
 		text, is := failed.Content[0].(*sdk.TextContent)
-		if is && !strings.Contains(text.Text, errNothingProposed.Error()) && !strings.Contains(text.Text, proposed) {
+		if is && !strings.Contains(text.Text, errNothingProposed.Error()) && !strings.Contains(text.Text, maybeExecuted) {
 			text.Text += "; " + errNothingProposed.Error()
 		}
 		return result, err
 	}
 }
 
-// nullsAreAbsent removes the arguments of a tool that are null, as some hosts write absent ones.
-func nullsAreAbsent(next sdk.MethodHandler) sdk.MethodHandler {
+// dropNullArguments removes the arguments of a tool that are null, as some hosts write absent ones.
+func dropNullArguments(next sdk.MethodHandler) sdk.MethodHandler {
 	return func(ctx context.Context, method string, request sdk.Request) (sdk.Result, error) {
 		if call, is := request.(*sdk.CallToolRequest); is && call.Params != nil {
 			call.Params.Arguments = dropNulls(call.Params.Arguments)

@@ -15,11 +15,11 @@ import (
 	"worldengine/worldengine/internal/kit/platform"
 )
 
-// Proposals are the proposals whose result a host may not have. The same arguments mean the same handoff
+// OpenProposals are the proposals whose result a host may not have. The same arguments mean the same handoff
 // until the result was delivered: a model that repeats a proposal after a time-out would otherwise have it
 // carried out twice. A directory keeps the handoffs for the next session; the newest maxOpen are in
 // memory too. It is safe for concurrent use.
-type Proposals struct {
+type OpenProposals struct {
 	dir   string      // "" for none
 	warn  func(error) // is called once if dir cannot be used
 	mu    sync.Mutex
@@ -30,16 +30,16 @@ type Proposals struct {
 // maxOpen bounds the open proposals in memory, some 2 KB each.
 const maxOpen = 1000
 
-// NewProposals returns the open proposals in a directory; with "" they are in memory alone. warn is
+// NewOpenProposals returns the open proposals in a directory; with "" they are in memory alone. warn is
 // called once if the directory cannot be used.
-func NewProposals(dir string, warn func(error)) *Proposals {
+func NewOpenProposals(dir string, warn func(error)) *OpenProposals {
 	var once sync.Once
-	return &Proposals{dir: dir, open: map[string]*handoff.Handoff{},
+	return &OpenProposals{dir: dir, open: map[string]*handoff.Handoff{},
 		warn: func(err error) { once.Do(func() { warn(err) }) }}
 }
 
 // find returns the open handoff with a name, or nil.
-func (o *Proposals) find(name string) *handoff.Handoff {
+func (o *OpenProposals) find(name string) *handoff.Handoff {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if h := o.open[name]; h != nil || o.dir == "" {
@@ -59,7 +59,7 @@ func (o *Proposals) find(name string) *handoff.Handoff {
 }
 
 // remember keeps a handoff in memory, and forgets the oldest one beyond maxOpen. o.mu is locked.
-func (o *Proposals) remember(name string, h *handoff.Handoff) {
+func (o *OpenProposals) remember(name string, h *handoff.Handoff) {
 	if o.open[name] == nil {
 		o.order = append(o.order, name)
 	}
@@ -71,7 +71,7 @@ func (o *Proposals) remember(name string, h *handoff.Handoff) {
 }
 
 // add adds a handoff before it is sent.
-func (o *Proposals) add(name string, h *handoff.Handoff) {
+func (o *OpenProposals) add(name string, h *handoff.Handoff) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.remember(name, h)
@@ -91,7 +91,7 @@ func (o *Proposals) add(name string, h *handoff.Handoff) {
 }
 
 // remove removes a handoff whose result was delivered.
-func (o *Proposals) remove(name string, h *handoff.Handoff) {
+func (o *OpenProposals) remove(name string, h *handoff.Handoff) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.open[name] != h {
@@ -107,4 +107,4 @@ func (o *Proposals) remove(name string, h *handoff.Handoff) {
 	}
 }
 
-func (o *Proposals) path(name string) string { return filepath.Join(o.dir, name+".json") }
+func (o *OpenProposals) path(name string) string { return filepath.Join(o.dir, name+".json") }

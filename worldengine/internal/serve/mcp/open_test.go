@@ -11,7 +11,7 @@ import (
 // Only the newest open proposals are in memory.
 func TestProposals_Bounded(t *testing.T) {
 	t.Parallel()
-	open := NewProposals("", nil)
+	open := NewOpenProposals("", nil)
 	h := &handoff.Handoff{}
 	for range maxOpen + 1 {
 		open.add(handoff.Hash([]byte{byte(len(open.order)), byte(len(open.order) >> 8)}), h)

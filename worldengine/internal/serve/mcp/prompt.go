@@ -44,8 +44,8 @@ func (m *Tools) memoryPrompt(ctx context.Context, request *sdk.GetPromptRequest)
 		{Role: "user", Content: &sdk.TextContent{Text: text}}}}, nil
 }
 
-// remembered is how many runs a memory describes.
-const remembered = 10
+// memoryRuns is how many runs a memory describes.
+const memoryRuns = 10
 
 // Remember returns the memory of a town in plain words.
 func (m *Tools) Remember(ctx context.Context, townID string) (string, error) {
@@ -54,7 +54,7 @@ func (m *Tools) Remember(ctx context.Context, townID string) (string, error) {
 		return "", err
 	}
 	var page messages.Runs
-	_, err = m.Engine.Ask(ctx, wire.RunList, messages.RunList{TownID: townID, Limit: remembered}, &page)
+	_, err = m.Engine.Ask(ctx, wire.RunList, messages.RunList{TownID: townID, Limit: memoryRuns}, &page)
 	if err != nil {
 		return "", err
 	}
@@ -93,14 +93,14 @@ func isProposal(r *messages.RunRow) bool {
 	return known
 }
 
-// readersOfReasons is how many runs are read at a time.
-const readersOfReasons = 4
+// maxReasonReads is how many runs are read at a time.
+const maxReasonReads = 4
 
 // reasons returns why each proposal was made, as the end of its line; "" if that is not on record.
 func (m *Tools) reasons(ctx context.Context, runs []messages.RunRow) []string {
 	reasons := make([]string, len(runs))
 	var group errgroup.Group
-	group.SetLimit(readersOfReasons)
+	group.SetLimit(maxReasonReads)
 	for i := range runs {
 		group.Go(func() error {
 			reasons[i] = m.reason(ctx, runs[i].RunID)

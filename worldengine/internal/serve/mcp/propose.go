@@ -30,7 +30,7 @@ func outcomeOf(got *client.Outcome) *outcome {
 }
 
 func (m *Tools) dryRun(ctx context.Context, in proposalArgument) (any, error) {
-	h, err := m.proposed(ctx, &in)
+	h, err := m.makeHandoff(ctx, &in)
 	if err != nil {
 		return nil, err
 	}
@@ -54,7 +54,7 @@ func (m *Tools) propose(ctx context.Context, call *sdk.CallToolRequest, in propo
 		}
 		m.Open.remove(name, h) // it was never carried out, and never will be
 	}
-	h, err := m.proposed(ctx, &in)
+	h, err := m.makeHandoff(ctx, &in)
 	if err != nil {
 		return nil, nothingProposed(err)
 	}
@@ -77,8 +77,8 @@ func (m *Tools) nameOf(townID string, kind handoff.ProposalType, argument string
 	return handoff.Hash(handoff.AppendCanonical(nil, members))
 }
 
-// proposed is a part of the error of a call whose proposal the server may have.
-const proposed = "it was proposed, and may be carried out"
+// maybeExecuted is a part of the error of a call whose proposal the server may have.
+const maybeExecuted = "it was proposed, and may be carried out"
 
 // deliver sends a handoff. It is open until the host has its result. The result of an open handoff that was
 // accepted before is the first one. An error says whether the handoff may have been carried out, and names
@@ -101,15 +101,15 @@ func (m *Tools) deliver(
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%w; %s: propose the same again, or resubmit it, for its result; idempotencyKey: %s",
-			err, proposed, h.IdempotencyKey)
+			err, maybeExecuted, h.IdempotencyKey)
 	}
-	m.expect(call, Delivery{
+	m.expect(call, AnswerCallbacks{
 		Done: func() { m.Open.remove(name, h) }, Lost: func() { m.Open.add(name, h) },
 	})
 	return outcomeOf(got), nil
 }
 
-func (m *Tools) expect(call *sdk.CallToolRequest, d Delivery) {
+func (m *Tools) expect(call *sdk.CallToolRequest, d AnswerCallbacks) {
 	if m.Answers == nil {
 		d.Done()
 		return
@@ -117,17 +117,17 @@ func (m *Tools) expect(call *sdk.CallToolRequest, d Delivery) {
 	m.Answers.Expect(call, d)
 }
 
-// proposed makes the handoff of a proposal for the present state of its town.
-func (m *Tools) proposed(ctx context.Context, in *proposalArgument) (*handoff.Handoff, error) {
+// makeHandoff makes the handoff of a proposal for the present state of its town.
+func (m *Tools) makeHandoff(ctx context.Context, in *proposalArgument) (*handoff.Handoff, error) {
 	t, err := m.Engine.Town(ctx, in.TownID)
 	if err != nil {
 		return nil, err
 	}
-	return m.handoff(t, in)
+	return m.handoffForTown(t, in)
 }
 
-// handoff makes the handoff of a proposal for a town, with the preconditions that an agent would give.
-func (m *Tools) handoff(t *client.Town, in *proposalArgument) (*handoff.Handoff, error) {
+// handoffForTown makes the handoffForTown of a proposal for a town, with the preconditions that an agent would give.
+func (m *Tools) handoffForTown(t *client.Town, in *proposalArgument) (*handoff.Handoff, error) {
 	kind, err := proposalType(in.Type)
 	if err != nil {
 		return nil, err

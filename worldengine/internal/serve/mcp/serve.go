@@ -19,12 +19,12 @@ import (
 
 // ServeLines serves a session on an input and an output until the input ends.
 func ServeLines(ctx context.Context, in io.Reader, out io.Writer, config Config) error {
-	conn := newLines(in, out)
+	conn := newLineConn(in, out)
 	config.Answers = conn
-	config.Towns = NewTowns(config.Engine, slog.New(slog.DiscardHandler))
+	config.Towns = NewTownNotifier(config.Engine, slog.New(slog.DiscardHandler))
 	defer config.Towns.Close()
 	server := New(config).Server()
-	server.AddReceivingMiddleware(connected(config.Engine.Conn, config.Scope))
+	server.AddReceivingMiddleware(requireConnection(config.Engine.Conn, config.Scope))
 	err := server.Run(ctx, conn)
 	if errors.Is(err, context.Canceled) || errors.Is(err, io.EOF) {
 		return nil // an interrupt, or the end of the input
@@ -35,9 +35,9 @@ func ServeLines(ctx context.Context, in io.Reader, out io.Writer, config Config)
 	return fmt.Errorf("the session with the language model broke off: %w", err)
 }
 
-// connected refuses what asks the world while there is no connection, so that no call leaves open
+// requireConnection refuses what asks the world while there is no connection, so that no call leaves open
 // whether it proposed anything.
-func connected(nc *nats.Conn, at string) sdk.Middleware {
+func requireConnection(nc *nats.Conn, at string) sdk.Middleware {
 	return func(next sdk.MethodHandler) sdk.MethodHandler {
 		return func(ctx context.Context, method string, request sdk.Request) (sdk.Result, error) {
 			if !asksWorld(method) || awaitConnection(ctx, nc) {

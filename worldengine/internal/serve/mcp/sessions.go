@@ -30,19 +30,21 @@ type session struct {
 
 // answeredCalls are the last calls of a session whose answers the host got, by their ids. If the host cancels one, it
 // ignores the answer, which it got at the same moment.
-type answeredCalls struct{ *recent.Map[string, Delivery] }
+type answeredCalls struct {
+	*recent.Map[string, AnswerCallbacks]
+}
 
 // maxAnswered is how many answered calls a session remembers.
 const maxAnswered = 64
 
 func newAnsweredCalls() answeredCalls {
-	return answeredCalls{recent.NewMap[string, Delivery](maxAnswered)}
+	return answeredCalls{recent.NewMap[string, AnswerCallbacks](maxAnswered)}
 }
 
 // cancelled notes that the host gives up a call.
 func (a answeredCalls) cancelled(id jsontext.Value) {
-	if delivery, _ := a.Get(string(id)); delivery.Lost != nil {
-		delivery.Lost()
+	if callbacks, _ := a.Get(string(id)); callbacks.Lost != nil {
+		callbacks.Lost()
 	}
 }
 
@@ -109,8 +111,8 @@ func (h *Handler) count(of func(*session) bool) (idlest *session, open int) {
 	return idlest, open
 }
 
-// use begins a request in a session; nil if the caller has no such session.
-func (h *Handler) use(id string, caller Caller) *session {
+// acquire returns a session, which does not expire until release; nil if the caller has no such session.
+func (h *Handler) acquire(id string, caller Caller) *session {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	s := h.sessions[id]
@@ -122,8 +124,8 @@ func (h *Handler) use(id string, caller Caller) *session {
 	return s
 }
 
-// unuse ends a request in a session.
-func (h *Handler) unuse(s *session) {
+// release ends a request that acquired a session.
+func (h *Handler) release(s *session) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	s.unanswered--
@@ -177,8 +179,8 @@ func (h *Handler) EndSessions(gone func(Caller) bool) (ended int) {
 	return ended
 }
 
-// Session is a session for those who operate the server.
-type Session struct {
+// SessionInfo is a session for those who operate the server.
+type SessionInfo struct {
 	Caller
 	// Host is the name of the host's program; "" before it has said it.
 	Host        string
@@ -186,11 +188,11 @@ type Session struct {
 }
 
 // Sessions returns the sessions, in no order.
-func (h *Handler) Sessions() (sessions []Session) {
+func (h *Handler) Sessions() (sessions []SessionInfo) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, s := range h.sessions {
-		session := Session{Caller: s.caller, Since: s.created, Used: s.used}
+		session := SessionInfo{Caller: s.caller, Since: s.created, Used: s.used}
 		for at := range s.tools.server.Sessions() {
 			if said := at.InitializeParams(); said != nil && said.ClientInfo != nil {
 				session.Host = said.ClientInfo.Name

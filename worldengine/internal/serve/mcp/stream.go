@@ -15,8 +15,8 @@ const (
 	commentInterval = 15 * time.Second
 )
 
-// patient is an answer without a bound on its whole time, but on each of its writes.
-type patient struct {
+// patientWriter is an answer without a bound on its whole time, but on each of its writes.
+type patientWriter struct {
 	http.ResponseWriter
 	control *http.ResponseController
 	mu      sync.Mutex
@@ -24,19 +24,19 @@ type patient struct {
 	err     error
 }
 
-// newPatient lifts the bounds of a request whose body was read.
-func newPatient(w http.ResponseWriter) *patient {
-	p := &patient{ResponseWriter: w, control: http.NewResponseController(w)}
+// newPatientWriter lifts the bounds of a request whose body was read.
+func newPatientWriter(w http.ResponseWriter) *patientWriter {
+	p := &patientWriter{ResponseWriter: w, control: http.NewResponseController(w)}
 	_ = p.control.SetReadDeadline(time.Time{}) // or the end of the deadline would end the request's context
 	_ = p.control.SetWriteDeadline(time.Time{})
 	return p
 }
 
 // Unwrap implements the rule of http.ResponseController.
-func (p *patient) Unwrap() http.ResponseWriter { return p.ResponseWriter }
+func (p *patientWriter) Unwrap() http.ResponseWriter { return p.ResponseWriter }
 
 // WriteHeader implements http.ResponseWriter.
-func (p *patient) WriteHeader(status int) {
+func (p *patientWriter) WriteHeader(status int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.status = status
@@ -44,7 +44,7 @@ func (p *patient) WriteHeader(status int) {
 }
 
 // Write implements http.ResponseWriter.
-func (p *patient) Write(data []byte) (int, error) {
+func (p *patientWriter) Write(data []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	_ = p.control.SetWriteDeadline(time.Now().Add(writeTimeout))
@@ -56,14 +56,14 @@ func (p *patient) Write(data []byte) (int, error) {
 }
 
 // failed reports whether the host did not get the whole answer.
-func (p *patient) failed() bool {
+func (p *patientWriter) failed() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.err != nil || p.status >= http.StatusBadRequest
 }
 
 // comment writes a comment into an open stream, and reports whether the host is there.
-func (p *patient) comment() bool {
+func (p *patientWriter) comment() bool {
 	if p.failed() {
 		return false
 	}
@@ -75,7 +75,7 @@ func (p *patient) comment() bool {
 func (h *Handler) stream(w http.ResponseWriter, r *http.Request, s *session) {
 	ctx, cancel := context.WithCancel(context.WithValue(r.Context(), toolsKey{}, s.tools))
 	defer cancel()
-	out := newPatient(w)
+	out := newPatientWriter(w)
 	var beside sync.WaitGroup
 	beside.Go(func() {
 		defer cancel()

@@ -27,26 +27,26 @@ type Config struct {
 	Actor string
 	// Open has the open proposals, which outlive the session; by default only the session has them. Scope
 	// separates the sessions that share it: the address of the server, or the user.
-	Open  *Proposals
+	Open  *OpenProposals
 	Scope string
 	// Towns notifies the session of changes; without it the session has no subscriptions.
-	Towns *Towns
+	Towns *TownNotifier
 	// Answers reports which results the host gets; nil if it gets each answer.
-	Answers Answers
+	Answers AnswerTracker
 
 	sessionID string // of HTTP
 }
 
-// Answers knows whether a host got the answer to a call.
-type Answers interface {
-	// Expect has delivery called when it is known whether the host got the answer to a call. The last delivery of a
-	// call counts.
-	Expect(call *sdk.CallToolRequest, delivery Delivery)
+// AnswerTracker knows whether a host got the answer to a call.
+type AnswerTracker interface {
+	// Expect has a callback called when it is known whether the host got the answer to a call. The last callbacks of a
+	// call count.
+	Expect(call *sdk.CallToolRequest, callbacks AnswerCallbacks)
 }
 
-// Delivery is called about an answer: Done if the host got it, Lost if it turns out later that it did
+// AnswerCallbacks are called about an answer: Done if the host got it, Lost if it turns out later that it did
 // not. Either is nil, or returns at once.
-type Delivery struct{ Done, Lost func() }
+type AnswerCallbacks struct{ Done, Lost func() }
 
 // Tools are the tools, resources and prompts of one session. It is safe for concurrent use.
 type Tools struct {
@@ -62,7 +62,7 @@ const maxSent = 1000
 func New(config Config) *Tools {
 	config.Actor = cmp.Or(config.Actor, DefaultActor)
 	if config.Open == nil {
-		config.Open = NewProposals("", nil)
+		config.Open = NewOpenProposals("", nil)
 	}
 	m := &Tools{Config: config, sent: recent.NewMap[string, *handoff.Handoff](maxSent)}
 	m.server = m.newServer()
@@ -103,9 +103,9 @@ func (m *Tools) newServer() *sdk.Server {
 	m.addTools(s)
 	m.addResources(s)
 	m.addPrompts(s)
-	s.AddReceivingMiddleware(nullsAreAbsent, reportDoubt)
+	s.AddReceivingMiddleware(dropNullArguments, reportDoubt)
 	if overHTTP { // a line waits in its pipe
-		s.AddReceivingMiddleware(bounded())
+		s.AddReceivingMiddleware(boundCalls())
 	}
 	return s
 }

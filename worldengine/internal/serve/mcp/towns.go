@@ -21,10 +21,10 @@ const noticeInterval = 500 * time.Millisecond
 // followInterval is the pause before the log is followed again after an error.
 const followInterval = time.Second
 
-// Towns notifies sessions of towns that have changed. While there are subscriptions it follows the log of the
+// TownNotifier notifies sessions of towns that have changed. While there are subscriptions it follows the log of the
 // world, once for all sessions. A notice has the town's URI alone: the session reads the town with the
 // rights of its own user. It is safe for concurrent use.
-type Towns struct {
+type TownNotifier struct {
 	engine *client.Client
 	logger *slog.Logger
 
@@ -43,10 +43,10 @@ type subscription struct {
 	ended     bool
 }
 
-// NewTowns returns Towns that read the log through a client, which may read all towns that its sessions
+// NewTownNotifier returns a notifier that reads the log through a client, which may read all towns that its sessions
 // may subscribe to.
-func NewTowns(engine *client.Client, logger *slog.Logger) *Towns {
-	return &Towns{engine: engine, logger: logger, open: map[string]map[*sdk.Server]*subscription{}}
+func NewTownNotifier(engine *client.Client, logger *slog.Logger) *TownNotifier {
+	return &TownNotifier{engine: engine, logger: logger, open: map[string]map[*sdk.Server]*subscription{}}
 }
 
 // errTooMany is the answer to a subscription beyond maxSubscriptions.
@@ -56,7 +56,7 @@ var errTooMany = fmt.Errorf("%w: this session has as many subscriptions as it ma
 const maxSubscriptions = 100
 
 // subscribe adds a subscription. When it returns, every later change of the town is noticed.
-func (t *Towns) subscribe(ctx context.Context, server *sdk.Server, townID, uri string) error {
+func (t *TownNotifier) subscribe(ctx context.Context, server *sdk.Server, townID, uri string) error {
 	cursor, err := t.lockCursor(ctx)
 	if err != nil {
 		return err
@@ -81,7 +81,7 @@ func (t *Towns) subscribe(ctx context.Context, server *sdk.Server, townID, uri s
 
 // lockCursor returns with t.mu locked and, if nothing follows the log yet, with the cursor to follow it from. It
 // asks for the cursor without the lock.
-func (t *Towns) lockCursor(ctx context.Context) (cursor string, err error) {
+func (t *TownNotifier) lockCursor(ctx context.Context) (cursor string, err error) {
 	for {
 		t.mu.Lock()
 		if t.stop != nil || cursor != "" {
@@ -97,7 +97,7 @@ func (t *Towns) lockCursor(ctx context.Context) (cursor string, err error) {
 }
 
 // count returns the number of a session's subscriptions. t.mu is locked.
-func (t *Towns) count(server *sdk.Server) (n int) {
+func (t *TownNotifier) count(server *sdk.Server) (n int) {
 	for _, sessions := range t.open {
 		if sessions[server] != nil {
 			n++
@@ -107,14 +107,14 @@ func (t *Towns) count(server *sdk.Server) (n int) {
 }
 
 // unsubscribe removes a subscription.
-func (t *Towns) unsubscribe(server *sdk.Server, townID string) {
+func (t *TownNotifier) unsubscribe(server *sdk.Server, townID string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.remove(server, townID)
 }
 
 // forget removes all subscriptions of a session.
-func (t *Towns) forget(server *sdk.Server) {
+func (t *TownNotifier) forget(server *sdk.Server) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for townID := range t.open {
@@ -123,7 +123,7 @@ func (t *Towns) forget(server *sdk.Server) {
 }
 
 // remove removes a subscription, and ends following after the last one. t.mu is locked.
-func (t *Towns) remove(server *sdk.Server, townID string) {
+func (t *TownNotifier) remove(server *sdk.Server, townID string) {
 	if s := t.open[townID][server]; s != nil {
 		s.ended = true
 	}
@@ -138,7 +138,7 @@ func (t *Towns) remove(server *sdk.Server, townID string) {
 }
 
 // Close ends all subscriptions.
-func (t *Towns) Close() {
+func (t *TownNotifier) Close() {
 	t.mu.Lock()
 	for townID, sessions := range t.open {
 		for server := range sessions {
@@ -151,7 +151,7 @@ func (t *Towns) Close() {
 
 // follow notices the changes after a cursor until ctx ends. After a loss of commits each town counts as
 // changed.
-func (t *Towns) follow(ctx context.Context, after string) {
+func (t *TownNotifier) follow(ctx context.Context, after string) {
 	for ctx.Err() == nil {
 		for commit, err := range t.engine.Commits(ctx, client.Follow{After: after}) {
 			if _, lost := errors.AsType[*client.LossError](err); lost {
@@ -172,7 +172,7 @@ func (t *Towns) follow(ctx context.Context, after string) {
 }
 
 // changed schedules the notices of a town.
-func (t *Towns) changed(townID string) {
+func (t *TownNotifier) changed(townID string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, s := range t.open[townID] {
@@ -180,7 +180,7 @@ func (t *Towns) changed(townID string) {
 	}
 }
 
-func (t *Towns) changedAll() {
+func (t *TownNotifier) changedAll() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, sessions := range t.open {
@@ -191,7 +191,7 @@ func (t *Towns) changedAll() {
 }
 
 // schedule schedules a notice, unless one is on its way. t.mu is locked.
-func (t *Towns) schedule(s *subscription) {
+func (t *TownNotifier) schedule(s *subscription) {
 	if s.again = s.scheduled; !s.scheduled {
 		s.scheduled = true
 		time.AfterFunc(noticeInterval, func() { t.notify(s) })
@@ -199,7 +199,7 @@ func (t *Towns) schedule(s *subscription) {
 }
 
 // notify sends a session the notice that a town has changed.
-func (t *Towns) notify(s *subscription) {
+func (t *TownNotifier) notify(s *subscription) {
 	t.mu.Lock()
 	s.again = false // what the session reads from now on has the change
 	ended := s.ended
