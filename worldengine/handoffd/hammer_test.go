@@ -261,7 +261,7 @@ type driven struct {
 	replies map[string]int // by kind
 }
 
-// keptAnswer is an accepted handoff. bytes is "" if its answer was lost with the server.
+// keptAnswer is an accepted handoff. bytes is "" if its answer was lost with the server, or came too late.
 type keptAnswer struct{ key, wire, resultID, bytes string }
 
 // timed is when an answer came, and how long after its request.

@@ -64,7 +64,9 @@ func TestRestore(t *testing.T) {
 		require.Contains(t, known[d.id].states, townOf(t, r.nc, d.id).SnapshotHash,
 			"%s is not where it was, or later", d.id)
 		for _, k := range d.accepted[:known[d.id].accepted] {
-			require.Equal(t, k.bytes, string(receiptOf(t, r.nc, k.key).Result), "an answer was lost")
+			if kept := string(receiptOf(t, r.nc, k.key).Result); k.bytes != "" { // it may have come too late for its client
+				require.Equal(t, k.bytes, kept, "an answer was lost")
+			}
 			again := insist(t, r.nc, []byte(k.wire), time.Minute)
 			require.Equal(t, handoff.Duplicate, again.Status)
 			require.Equal(t, k.resultID, *again.Evaluation.DuplicateCheck.DuplicateOf)
@@ -80,7 +82,7 @@ func TestRestore(t *testing.T) {
 	r.game.silent = ""
 	r.game.mu.Unlock()
 	require.Eventually(t, func() bool { return townOf(t, r.nc, silent.id).PendingRunID == "" },
-		30*time.Second, 20*time.Millisecond, "the server does not go on by itself")
+		time.Minute, 20*time.Millisecond, "the server does not go on by itself")
 	require.Equal(t, silent.state.Epoch()+1, townOf(t, r.nc, silent.id).DecisionEpoch)
 
 	for i, d := range all {
