@@ -27,21 +27,7 @@ func (c *alertsListCommand) Run(ctx context.Context, a *app) error {
 		return usagef("--limit must be 1 to %d, not %d", maxAlertPage, c.Limit)
 	}
 	request := messages.AlertList{After: c.After, Limit: c.Limit, Open: c.Open}
-	return ask(ctx, a, wire.AlertList, request, func(t table, page *messages.Alerts) {
-		list(t, "ALERT\tAT\tSEVERITY\tCODE\tRUN\tACKNOWLEDGED\tMESSAGE", page.Alerts,
-			func(alert *messages.Alert) []any {
-				by, message := "", alert.Message
-				if alert.Acknowledged != nil {
-					by = "by " + show(alert.Acknowledged.By)
-				}
-				if alert.More > 0 {
-					message = fmt.Sprintf("%s, and %d more of the run", show(message), alert.More)
-				}
-				return []any{alert.Seq, alert.At, alert.Severity, alert.Code, alert.RunID, by,
-					message}
-			})
-		t.lineIf(page.Next > 0, "there are older ones: --after %d", page.Next)
-	})
+	return ask[messages.Alerts](ctx, a, wire.AlertList, request, "alerts")
 }
 
 type alertsAckCommand struct {

@@ -14,7 +14,6 @@ import (
 
 	"worldengine/worldengine/internal/kit/diskspace"
 	"worldengine/worldengine/internal/kit/phrase"
-	"worldengine/worldengine/internal/kit/platform"
 	"worldengine/worldengine/internal/store/backup"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/wire"
@@ -37,7 +36,7 @@ func (c *backupCommand) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	return a.conclude(manifest, func(t table) { t.manifest(manifest, c.Dir) }, incomplete(manifest))
+	return cmp.Or(a.print(manifest, "backups", []copied{{Dir: c.Dir, Manifest: manifest}}), incomplete(manifest))
 }
 
 // backup copies the world of the flags to a directory.
@@ -57,16 +56,6 @@ func (a *app) backup(ctx context.Context, js jetstream.JetStream, dir string) (*
 		return nil, a.streamError(ctx, err, "BACKUP_FAILED")
 	}
 	return manifest, nil
-}
-
-// manifest writes the streams of a backup, and how to restore it if it is whole.
-func (t table) manifest(m *backup.Manifest, dir string) {
-	for _, s := range m.Streams {
-		t.linef("%s: %s up to sequence %d, %s", s.Name, phrase.Counted(s.Messages, "message"),
-			s.LastSeq, phrase.Counted(s.Data.Bytes, "byte"))
-	}
-	t.lineIf(len(m.Unreadable) == 0, "the backup of %s is whole; to restore it: handoffd restore --world %s %s",
-		m.World, m.World, platform.ShellQuote(dir))
 }
 
 // incomplete returns an error if a backup lacks messages. It names the towns whose last message could not be read.
@@ -106,15 +95,9 @@ func (c *backupCommand) several(ctx context.Context, a *app, js jetstream.JetStr
 			failed = append(failed, world)
 		}
 	}
-	return a.conclude(map[string]any{"worlds": all}, func(t table) {
-		for i := range all {
-			if all[i].Manifest != nil {
-				t.manifest(all[i].Manifest, all[i].Dir)
-			}
-			t.lineIf(all[i].Error != "", "world %s: %s", all[i].World, all[i].Error)
-		}
-	}, failedIf(len(failed) > 0, "no whole backup was made of %s: %s", phrase.Counted(len(failed), "world"),
-		strings.Join(failed, ", ")))
+	return cmp.Or(a.print(map[string]any{"worlds": all}, "backups", all),
+		failedIf(len(failed) > 0, "no whole backup was made of %s: %s", phrase.Counted(len(failed), "world"),
+			strings.Join(failed, ", ")))
 }
 
 // worlds returns the worlds to copy, in the order of their names.

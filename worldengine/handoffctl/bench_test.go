@@ -121,13 +121,11 @@ func TestBench_Text(t *testing.T) {
 	t.Parallel()
 	var text strings.Builder
 	a := &app{flags: &globalFlags{}, out: &text}
-	require.NoError(t, a.print(nil, func(t table) {
-		t.bench(&bench.Report{
-			Rate: 12.5, AppendUnknown: "no permission", Wrong: 1, Examples: []string{"town x: something"},
-			Costs: bench.Costs{ServerCPUMicros: 7}, Phases: make([]bench.Phase, 2),
-			Worlds: &bench.Worlds{Count: 16, Phases: make([]bench.Phase, 2), OfOne: 0.95,
-				Flooded: make([]bench.Phase, 2), Flood: make([]bench.Rate, 2), FloodedP99: 1.5},
-		})
+	require.NoError(t, a.print(nil, "bench", &bench.Report{
+		Rate: 12.5, AppendUnknown: "no permission", Wrong: 1, Examples: []string{"town x: something"},
+		Costs: bench.Costs{ServerCPUMicros: 7}, Phases: make([]bench.Phase, 2),
+		Worlds: &bench.Worlds{Count: 16, Phases: make([]bench.Phase, 2), OfOne: 0.95,
+			Flooded: make([]bench.Phase, 2), Flood: make([]bench.Rate, 2), FloodedP99: 1.5},
 	}))
 	assert.Contains(t, text.String(), "\n12.5 handoffs a second are offered; ")
 	assert.Contains(t, text.String(), "\nof append  unknown: no permission\n")

@@ -188,9 +188,8 @@ func (c *helpCommand) Run(a *app, line *kong.Context) error {
 type versionCommand struct{}
 
 func (versionCommand) Run(a *app) error {
-	return a.print(map[string]string{"version": cmdline.Version()}, func(t table) {
-		t.linef("handoffctl %s", cmdline.Version())
-	})
+	version := map[string]string{"version": cmdline.Version()}
+	return a.print(version, "version", version)
 }
 
 type completionCommand struct {

@@ -7,9 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-json-experiment/json/jsontext"
-
-	"worldengine/handoff"
 	"worldengine/worldengine/client"
 	"worldengine/worldengine/internal/kit/phrase"
 	"worldengine/worldengine/messages"
@@ -120,12 +117,11 @@ func (c *runRetryCommand) Run(ctx context.Context, a *app) error {
 		return err
 	}
 	request := messages.Signal{RunID: runID, Reason: c.Signal.Reason, ActorID: c.Signal.actor(a)}
-	return ask(ctx, a, wire.RunRetry, request, func(t table, got *client.Retried) {
-		if got.Result == nil {
-			t.linef("run %s tries %s again; it has no result yet", got.RunID, runID)
-		} else {
-			t.ended(got.Result, got.RunID)
-		}
+	return askFor(ctx, a, wire.RunRetry, request, "retried", func(got *client.Retried) any {
+		return struct {
+			RunID   string
+			Retried *client.Retried
+		}{runID, got}
 	})
 }
 
@@ -135,8 +131,11 @@ func (a *app) signal(
 	say func(*messages.Control) string,
 ) error {
 	request.ActorID, request.Reason = by.actor(a), by.Reason
-	return ask(ctx, a, verb, request, func(t table, r *messages.Control) {
-		t.linef("%s (signal %s)", say(r), r.SignalID)
+	return askFor(ctx, a, verb, request, "signal", func(r *messages.Control) any {
+		return struct {
+			Said    string
+			Control *messages.Control
+		}{say(r), r}
 	})
 }
 
@@ -161,47 +160,11 @@ func (c *approvalsCommand) Run(ctx context.Context, a *app, server *client.Clien
 	if err != nil {
 		return err
 	}
-	columns := "HANDOFF\tHASH\tTOWN\tSTATUS\tSINCE\tUNTIL\tACTOR\tCOMMAND\tEXPECTED"
+	template := "approvals"
 	if c.Closed {
-		columns = "HANDOFF\tTOWN\tSTATUS\tSINCE\tACTOR\tCOMMAND\tBY\tREASON\tRUN"
+		template = "closed approvals"
 	}
-	return printList(a, "approvals", found, columns, func(p *client.Approval) []any {
-		if c.Closed {
-			return []any{a.briefID(p.HandoffID), p.TownID, p.Status, p.At, p.Proposal.ActorID, p.Command,
-				p.DecidedBy, p.Reason, a.briefID(p.RunID)}
-		}
-		hash := p.HandoffHash[:min(len(p.HandoffHash), shownOfHash)]
-		return []any{p.HandoffID, hash, p.TownID, p.Status, p.At, p.Expires, p.Proposal.ActorID,
-			p.Command, expectedOf(p)}
-	})
-}
-
-// shownOfHash is how much of a handoffHash is shown, which is enough for --hash.
-const shownOfHash = 12
-
-// expectedOf returns, in a line, the changes that a proposal would make by the rules.
-func expectedOf(p *client.Approval) string {
-	if p.ExpectedFailure != "" {
-		return "fails: " + string(p.ExpectedFailure)
-	}
-	var changes []string
-	for _, c := range p.Expected {
-		changes = append(changes, fmt.Sprintf("%s %s -> %s", c.Path, valueOf(c.From, c.FromBytes),
-			valueOf(c.To, c.ToBytes)))
-	}
-	text := strings.Join(changes, ", ")
-	if p.ExpectedLeftOut > 0 {
-		text += fmt.Sprintf(", and %d more", p.ExpectedLeftOut)
-	}
-	return text
-}
-
-// valueOf returns a value, or its size if the server leaves the value out.
-func valueOf(value jsontext.Value, size int) string {
-	if size > 0 {
-		return fmt.Sprintf("%d bytes", size)
-	}
-	return orDash(string(value))
+	return a.print(map[string]any{"approvals": found}, template, found)
 }
 
 // decisionFlags have the proposal of a decision, the person who decides, and the reason.
@@ -237,27 +200,12 @@ func (a *app) decide(
 	if err := flags.find(ctx, server, &d); err != nil {
 		return err
 	}
-	return ask(ctx, a, wire.ApprovalDecide, d, func(t table, got *client.Decided) {
-		decided := "denied"
-		if d.Decision == messages.Approve {
-			decided = "approved"
-		}
-		t.linef("%s %s in %s", decided, d.HandoffID, got.TownID)
-		if got.Result != nil {
-			t.ended(got.Result, got.RunID)
-		} else if why := got.NotSubmitted; why != nil {
-			var run cell
-			if got.RunID != "" {
-				run = cell(", run " + show(got.RunID))
-			}
-			t.linef("not executed yet%s: %s: %s", run, why.Code, why.Message)
-		}
+	return askFor(ctx, a, wire.ApprovalDecide, d, "decided", func(got *client.Decided) any {
+		return struct {
+			Decision client.Decision
+			Decided  *client.Decided
+		}{d, got}
 	})
-}
-
-// ended writes the result of an approved handoff that the server has executed.
-func (t table) ended(r *handoff.Result, runID string) {
-	t.linef("%s %s, run %s", r.Status, r.ReasonCode, runID)
 }
 
 const (

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"time"
 
 	"worldengine/worldengine/client"
 	"worldengine/worldengine/internal/tool/deadletters"
@@ -44,9 +43,7 @@ func (c *deadLetterListCommand) Run(ctx context.Context, a *app) error {
 	default:
 		found = box.Letters
 	}
-	return printList(a, "letters", found, "LETTER\tAT\tSTREAM\tLOG\tPART\tREASON", func(l *deadletters.Letter) []any {
-		return []any{l.Number, l.At.UTC().Format(time.RFC3339), l.Stream, l.LogSeq, l.Part, l.Reason}
-	})
+	return a.print(map[string]any{"letters": found}, "dead letters", found)
 }
 
 type deadLetterShowCommand struct {
@@ -68,16 +65,10 @@ func (c *deadLetterShowCommand) Run(ctx context.Context, a *app) error {
 	if a.raw() {
 		return a.printRaw(body)
 	}
-	return a.print(letter, func(t table) {
-		t.row("letter", letter.Number)
-		t.row("at", letter.At.UTC().Format(time.RFC3339))
-		t.row("stream", letter.Stream)
-		t.linef("log\tsequence %d, part %d", letter.LogSeq, letter.Part)
-		t.row("subject", letter.Subject)
-		t.row("reason", letter.Reason)
-		t.lineIf(letter.Size > 0, "size\t%d bytes, which no message may have", letter.Size)
-		t.linef("body\t%s", string(body))
-	})
+	return a.print(letter, "dead letter", struct {
+		Letter deadletters.Letter
+		Body   string
+	}{letter, string(body)})
 }
 
 // deadLetterReplayCommand publishes dead letters on the bus.
@@ -112,13 +103,7 @@ func (c *deadLetterReplayCommand) Run(ctx context.Context, a *app, server *clien
 			staying++
 		}
 	}
-	err = printList(a, "letters", letters, "LETTER\tREPLAYED\tALERTS ACKNOWLEDGED", func(l *deadletters.Replayed) []any {
-		replayed := a.coloured("yes", good)
-		if !l.Replayed {
-			replayed = a.coloured("no", bad)
-		}
-		return []any{l.Number, replayed, l.AlertsAcknowledged}
-	})
-	return cmp.Or(err, failedIf(staying > 0, "%d of %d dead letters stay: the stream refuses the event again, "+
-		"or its record of the log is damaged or gone", staying, len(letters)))
+	return cmp.Or(a.print(map[string]any{"letters": letters}, "replayed letters", letters),
+		failedIf(staying > 0, "%d of %d dead letters stay: the stream refuses the event again, "+
+			"or its record of the log is damaged or gone", staying, len(letters)))
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -108,12 +107,10 @@ func (a *app) printOutcome(ctx context.Context, server *client.Client, o *client
 			answer.Cause = causeOf(run)
 		}
 	}
-	return a.print(answer, func(t table) {
-		a.writeOutcome(t, o)
-		if answer.Cause != nil {
-			t.linef("cause\t%s: %s", answer.Cause.Code, answer.Cause.Message)
-		}
-	})
+	return a.print(answer, "outcome", struct {
+		*client.Outcome
+		Cause *runevents.StepError
+	}{o, answer.Cause})
 }
 
 // causeOf returns the error of the last step attempt that failed; nil if none did.
@@ -122,51 +119,6 @@ func causeOf(run *messages.Run) (cause *runevents.StepError) {
 		cause = cmp.Or(step.Error, cause)
 	}
 	return cause
-}
-
-// writeOutcome writes a result, with its identifiers and the causes of a refusal.
-func (a *app) writeOutcome(t table, o *client.Outcome) {
-	r := o.Result
-	switch {
-	case !o.DryRun:
-	case r.ReasonCode == handoff.ReasonApprovalRequired:
-		t.linef("dry run: nothing was stored; the proposal would need approval")
-	case o.Apply != "":
-		t.linef("dry run: nothing was stored; the result is what the rules expect of %s", o.Apply)
-	default:
-		t.linef("dry run: nothing was stored")
-	}
-	t.row("status", a.coloured(fmt.Sprintf("%s (%s)", r.Status, r.ReasonCode),
-		resultTones[r.Status]))
-	t.row("command", r.Command)
-	t.rowIf(r.ReasonCode == handoff.ReasonApprovalRequired, "handoff", r.HandoffID) // for handoffctl approve
-	t.row("result", r.ResultID)
-	t.rowIf(o.RunID != "", "run", o.RunID)
-	if first := r.Evaluation.DuplicateCheck.DuplicateOf; first != nil {
-		t.row("duplicate of", *first)
-	}
-	if stale := r.Evaluation.StaleCheck; stale.Evaluated && !stale.Passed {
-		t.row("expected", state(&r.DecisionEpoch, &r.SnapshotHash))
-		t.row("actual", state(stale.ActualDecisionEpoch, stale.ActualSnapshotHash))
-	}
-	for _, f := range r.Evaluation.Preconditions.Failures {
-		t.linef("failure\t%s: %s", f.Kind, f.Detail)
-	}
-	if r.WorldState != nil {
-		t.row("world", state(r.WorldState.DecisionEpoch, r.WorldState.SnapshotHash))
-	}
-}
-
-// state renders the epoch and the hash of a town's state; either may be nil.
-func state(epoch *int64, hash *string) string {
-	e, h := "unknown", "unknown"
-	if epoch != nil {
-		e = strconv.FormatInt(*epoch, 10)
-	}
-	if hash != nil {
-		h = *hash
-	}
-	return "epoch " + e + ", snapshot " + h
 }
 
 // resultGetCommand looks up the result of an accepted handoff.

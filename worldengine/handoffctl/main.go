@@ -94,9 +94,14 @@ func (a *app) connect() (*client.Client, error) {
 	return a.server, nil
 }
 
-// ask sends a request of a verb. It prints the reply as it came, or as text for people.
-func ask[Reply any](
-	ctx context.Context, a *app, verb wire.Verb, request any, text func(table, *Reply),
+// ask sends a request of a verb. It prints the reply as it came, or for people by a template of answers.
+func ask[Reply any](ctx context.Context, a *app, verb wire.Verb, request any, template string) error {
+	return askFor(ctx, a, verb, request, template, func(reply *Reply) any { return reply })
+}
+
+// askFor is ask with data for the template that has more than the reply.
+func askFor[Reply any](
+	ctx context.Context, a *app, verb wire.Verb, request any, template string, data func(*Reply) any,
 ) error {
 	server, err := a.connect()
 	if err != nil {
@@ -107,7 +112,7 @@ func ask[Reply any](
 	if err != nil {
 		return err
 	}
-	return a.print(raw, func(t table) { text(t, &reply) })
+	return a.print(raw, template, data(&reply))
 }
 
 // client returns a client of the world.

@@ -6,9 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"reflect"
-	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -51,89 +48,25 @@ func (a *app) printJSON(v any) error {
 	return err
 }
 
-// print prints an answer as JSON, or text for people. A jsontext.Value is printed as it came.
-func (a *app) print(answer any, text func(table)) error {
-	if raw, ok := answer.(jsontext.Value); ok && a.json() {
+// print prints an answer as JSON, or for people the text of data by a template of answers. A jsontext.Value is
+// printed as it came.
+func (a *app) print(answer any, template string, data any) error {
+	raw, is := answer.(jsontext.Value)
+	switch {
+	case is && a.json():
 		return a.printRaw(raw)
-	}
-	if a.json() {
+	case a.json():
 		return a.printJSON(answer)
 	}
-	var written bytes.Buffer
-	t := table{tabwriter.NewWriter(&written, 0, 0, 2, ' ', 0)}
-	text(t)
-	if err := t.Flush(); err != nil {
-		return err
+	text, err := a.text(template, data)
+	if err == nil {
+		_, err = a.out.Write(text)
 	}
-	_, err := a.out.Write(written.Bytes())
 	return err
 }
 
-// conclude prints an answer, and returns the failure that the answer shows; nil for none.
-func (a *app) conclude(answer any, text func(table), failure error) error {
-	if err := a.print(answer, text); err != nil {
-		return err
-	}
-	return failure
-}
-
-// table is a text for people in which cells that end with a tab stand in columns. A line without
-// cells ends the columns, and so does Flush.
-type table struct{ *tabwriter.Writer }
-
-// cell is a text that row and linef do not change.
+// cell is a part of a text that is not shown, but written as it is.
 type cell string
-
-// row writes a line of cells. Their texts are shown as show does, "" as a dash.
-func (t table) row(cells ...any) {
-	texts := make([]string, len(cells))
-	for i, c := range cells {
-		if text, ok := c.(cell); ok {
-			texts[i] = string(text)
-		} else {
-			texts[i] = orDash(fmt.Sprint(c))
-		}
-	}
-	fmt.Fprintln(t, strings.Join(texts, "\t"))
-}
-
-// rowIf is row if a condition holds.
-func (t table) rowIf(condition bool, cells ...any) {
-	if condition {
-		t.row(cells...)
-	}
-}
-
-// list writes rows below the names of their columns.
-func list[Row any](t table, columns string, rows []Row, cells func(*Row) []any) {
-	fmt.Fprintln(t, columns)
-	for i := range rows {
-		t.row(cells(&rows[i])...)
-	}
-	t.lineIf(len(rows) == 0, "none")
-}
-
-// printList prints rows as list does, or as the member of an object in JSON.
-func printList[Row any](a *app, member string, rows []Row, columns string, cells func(*Row) []any) error {
-	return a.print(map[string]any{member: rows}, func(t table) { list(t, columns, rows, cells) })
-}
-
-// linef writes a line of text. Texts among its arguments are shown as show does, cells as they are.
-func (t table) linef(format string, args ...any) {
-	for i, arg := range args {
-		if v := reflect.ValueOf(arg); v.Kind() == reflect.String && v.Type() != reflect.TypeFor[cell]() {
-			args[i] = show(v.String())
-		}
-	}
-	fmt.Fprintf(t, format+"\n", args...)
-}
-
-// lineIf is linef if a condition holds.
-func (t table) lineIf(condition bool, format string, args ...any) {
-	if condition {
-		t.linef(format, args...)
-	}
-}
 
 // tone rates a state, by a colour on a terminal.
 type tone string
@@ -145,23 +78,17 @@ const (
 	bad   tone = "\x1b[31m" // red
 )
 
-// coloured returns a text in the colour of a tone, plain for "", if out shows colours. Every tone
-// adds the same number of characters, so that columns stay straight: colour all cells of a column
-// and its heading, or none.
-func (a *app) coloured(text string, t tone) cell {
+// colour returns what begins the colour of a tone, plain for "", if out shows colours. Every tone has the same
+// number of characters, so that columns stay straight: colour all cells of a column and its heading, or none.
+func (a *app) colour(t tone) cell {
 	if !a.colours {
-		return cell(text)
+		return ""
 	}
-	return cell(string(cmp.Or(t, plain)) + text + string(plain))
+	return cell(cmp.Or(t, plain))
 }
 
-// toneIf returns a tone if a condition holds, else plain.
-func toneIf(condition bool, t tone) tone {
-	if condition {
-		return t
-	}
-	return plain
-}
+// coloured returns a text in the colour of a tone.
+func (a *app) coloured(text string, t tone) cell { return a.colour(t) + cell(text) + a.colour(plain) }
 
 // The tones of results, runs and alerts; others are plain. Only the result executed is green.
 var (

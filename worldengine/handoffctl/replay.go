@@ -1,6 +1,7 @@
 package handoffctl
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -58,7 +59,7 @@ func (c *replayCommand) Run(ctx context.Context, a *app) error {
 	if stopped != nil && a.json() {
 		return stopped
 	}
-	return errors.Join(stopped, a.conclude(r, func(t table) { a.writeReport(t, r) },
+	return errors.Join(stopped, cmp.Or(a.print(r, "replay", r),
 		failedIf(stopped == nil && len(r.Failures) > 0, "%d of %d fixtures failed", len(r.Failures), r.Replayed)))
 }
 
@@ -118,42 +119,6 @@ func (a *app) replayed(line *progressLine, done, all int) {
 	line.show(false, "%d of %d replayed", done, all)
 	if line.w == nil && done%progressInterval == 0 {
 		fmt.Fprintf(a.err, "%d of %d replayed\n", done, all)
-	}
-}
-
-// writeReport writes the updates and the findings.
-func (a *app) writeReport(t table, s *replay.Report) {
-	for _, u := range s.Updates {
-		t.linef("%s expects what was answered:", u.Fixture)
-		for line := range strings.Lines(u.Difference) {
-			tone := good
-			if line[0] == '-' {
-				tone = bad
-			}
-			t.linef("%s", a.coloured(strings.TrimSuffix(line, "\n"), tone))
-		}
-		t.linef("")
-	}
-	for _, outcome := range replay.Outcomes() {
-		t.row(outcome, s.Outcomes[outcome])
-	}
-	t.rowIf(s.Unsent > 0, "not sent", s.Unsent)
-	t.linef("replayed\t%d in %s, %.0f/s", s.Replayed,
-		time.Duration(s.Seconds*float64(time.Second)).Round(time.Millisecond),
-		float64(s.Replayed)/max(s.Seconds, 1e-9))
-	t.rowIf(s.NotReplayed > 0, "not replayed", s.NotReplayed)
-	t.linef("%d passed, %d failed, %d unchecked (they expect nothing)", s.Passed, s.Failed,
-		s.Unchecked)
-	t.lineIf(s.Updated > 0, "%d updated: they expect what was answered", s.Updated)
-	for i := range s.Failures {
-		f := &s.Failures[i]
-		t.linef("\nfailed: %s\n  expected %s\n  got      %s", f.Fixture, f.Expected, f.Got)
-		for _, d := range f.Differs {
-			t.linef("    %s", d)
-		}
-		for _, line := range f.FirstByte.Lines() {
-			t.linef("    %s", cell(line))
-		}
 	}
 }
 

@@ -27,30 +27,7 @@ func (c *runGetCommand) Run(ctx context.Context, a *app) error {
 		return err
 	}
 	request := messages.RunGet{RunID: runID}
-	return ask(ctx, a, wire.RunGet, request, func(t table, run *messages.Run) {
-		t.row("run", run.RunID)
-		status := a.coloured(show(string(run.Status)), runTone(run.Status, run.ResultStatus))
-		if run.Substatus != "" {
-			status += cell(", " + show(strings.ToLower(run.Substatus)))
-		}
-		t.linef("status\t%s %s", status, run.Metadata.Consistency)
-		t.rowIf(run.PluginAbsentSince != "", "waits", "for a plugin: the town has had none since "+
-			show(run.PluginAbsentSince)+absenceOf(run.PluginAbsent))
-		if by := run.Metadata.AppendedBy; by != "" {
-			t.row("begun", "not by the engine: appended by "+show(by))
-		}
-		t.row("arrived", run.ArrivedAt)
-		t.row("took", durationOf(&run.Timing))
-		t.row("asked", string(run.Metadata.Started))
-		t.row("outcome", string(run.Metadata.Outcome))
-		for _, step := range run.Steps {
-			why := step.Reason
-			if step.Error != nil {
-				why = step.Error.Code + ": " + step.Error.Message
-			}
-			t.linef("step %d\t%s\t%s\t%s", step.LogicalAttemptID, step.StepID, step.Status, why)
-		}
-	})
+	return ask[messages.Run](ctx, a, wire.RunGet, request, "run")
 }
 
 type runEventsCommand struct {
@@ -71,11 +48,7 @@ func (c *runEventsCommand) Run(ctx context.Context, a *app, server *client.Clien
 	for _, e := range events {
 		all.Events, all.LastEventSeq = append(all.Events, e.JSON), e.RunSeq
 	}
-	return a.print(all, func(t table) {
-		list(t, "SEQ\tTIME\tEVENT\tSTEP\tPAYLOAD", events, func(e *client.Event) []any {
-			return []any{e.RunSeq, e.EmittedAt, e.EventType, e.StepID, a.brief(e.Payload)}
-		})
-	})
+	return a.print(all, "events", events)
 }
 
 type runListCommand struct {
@@ -107,7 +80,7 @@ func (c *runListCommand) Run(ctx context.Context, a *app, server *client.Client)
 	if err != nil {
 		return err
 	}
-	return a.print(all, func(t table) { a.writeRuns(t, &all) })
+	return a.print(all, "runs", &all)
 }
 
 // moment is an RFC 3339 time. On the command line it may also be an age.
@@ -125,30 +98,6 @@ func (m *moment) UnmarshalText(text []byte) error {
 	}
 	*m = moment(runevents.Timestamp(at))
 	return nil
-}
-
-func (a *app) writeRuns(t table, all *messages.Runs) {
-	columns := fmt.Sprintf("RUN\tARRIVED\tTOOK\t%s\tACTOR\tASKED\tOUTCOME", a.coloured("STATUS", plain))
-	list(t, columns, all.Runs, func(run *messages.RunRow) []any {
-		tone := runTone(run.Status, run.ResultStatus)
-		end := runOutcome{run.ResultStatus, run.ReasonCode}.String()
-		if away := run.PluginAbsent; away != nil {
-			end = "no plugin since " + away.Since
-		}
-		return []any{a.briefID(run.RunID), run.ArrivedAt, durationOf(&run.Timing),
-			a.coloured(show(string(run.Status)), tone), run.ActorID,
-			appended(command(run), run.Metadata.AppendedBy), a.coloured(orDash(end), tone)}
-	})
-	t.lineIf(all.Next > 0, "showing %d among the runs up to %s: --after %d goes on", len(all.Runs),
-		orDash(all.SearchedTo), all.Next)
-}
-
-// durationOf returns how long a run took, for people.
-func durationOf(t *messages.Timing) string {
-	if t.TookMs == nil {
-		return "-"
-	}
-	return (time.Duration(*t.TookMs) * time.Millisecond).String()
 }
 
 // maxRunPage is the largest page of a request. maxSearch bounds the runs that are searched for the

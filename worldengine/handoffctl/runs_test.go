@@ -191,13 +191,15 @@ func TestApprovals_OneID(t *testing.T) {
 }
 
 // The words of an absent game or console end with one full stop before the remedy.
-func TestAbsenceOf_Sentences(t *testing.T) {
+func TestText_Wait(t *testing.T) {
 	t.Parallel()
 	for said, want := range map[string]string{
 		"No plugin is subscribed.": ": No plugin is subscribed. Start it.",
 		"connection refused":       ": connection refused. Start it.",
 	} {
-		got := absenceOf(&messages.AbsentPlugin{Attempt: 1, NextAt: "12:00", Said: said, Todo: "Start it."})
-		require.Equal(t, "; attempt 1, the next request at 12:00"+want, got)
+		got, err := new(app).text("wait",
+			&messages.AbsentPlugin{Attempt: 1, NextAt: "12:00", Said: said, Todo: "Start it."})
+		require.NoError(t, err)
+		require.Equal(t, "; attempt 1, the next request at 12:00"+want, string(got))
 	}
 }

@@ -4,9 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
-	"strings"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -82,76 +80,8 @@ func (c *fsckCommand) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return a.streamError(ctx, err, "LOG_UNAVAILABLE")
 	}
-	return a.conclude(report, func(t table) { t.repaired(report) },
+	return cmp.Or(a.print(report, "fsck", report),
 		failedIf(!report.Clean(), "the world %s is not as it has to be", a.flags.World))
-}
-
-// repaired writes a report, and the report of its repair if there was one.
-func (t table) repaired(r *fsck.Report) {
-	t.report(r)
-	if r.Repair == nil {
-		return
-	}
-	t.linef("\nrepaired: %s put back\n", phrase.Counted(len(r.Repair.TownsRepaired), "town"))
-	for i := range r.Repair.TownsRepaired {
-		d := &r.Repair.TownsRepaired[i]
-		t.linef("town %s was put back to log sequence %d, day %d\n%s", d.Town, d.Restores,
-			d.Day, lostText(d))
-	}
-	if r.Repair.After != nil {
-		t.report(r.Repair.After)
-	}
-}
-
-// report writes the counts and the findings.
-func (t table) report(r *fsck.Report) {
-	n := r.Counts
-	t.linef("world %s, log up to %d: %s of %s (%s, %s, %d accepted, %d refused, %d given away to "+
-		"be applied, %s, %d pauses and resumptions, %s, %d with events between commits, %d with "+
-		"appended events)", r.World, r.LogEnd, phrase.Counted(n.Messages, "message"),
-		phrase.Counted(n.Towns, "town"), phrase.Counted(n.Puts, "put"), phrase.Counted(n.Removals, "removal"),
-		n.Accepted, n.Refused, n.Pending, phrase.Counted(n.Attempts, "further attempt"), n.Controls,
-		phrase.Counted(n.Signals, "other signal"), n.RunRecords, n.Appended)
-	for _, note := range r.Notes {
-		t.linef("note: %s", note)
-	}
-	if r.FindingCount == 0 {
-		t.linef("nothing is wrong")
-		return
-	}
-	t.linef("STREAM\tSEQ\tTOWN\tWHAT\tWANT\tGOT")
-	for _, f := range r.Findings {
-		t.row(f.Stream, f.Sequence, f.Town, f.What, f.Want, f.Got)
-	}
-	for i := range r.Damaged {
-		d := &r.Damaged[i]
-		t.linef("\ntown %s answers TOWN_DAMAGED\n%s  to do: %s", cmp.Or(d.Town, d.Subject),
-			lostText(d), d.Advice)
-	}
-	if r.Repair == nil {
-		for _, advice := range r.Advice() {
-			t.linef("to do about %s", advice)
-		}
-	}
-	t.linef("%s", phrase.Counted(r.FindingCount, "finding"))
-}
-
-// lostText names the messages of a town that cannot be read, a line each.
-func lostText(d *fsck.DamagedTown) cell {
-	var b strings.Builder
-	for _, lost := range d.Lost {
-		fmt.Fprintf(&b, "  log sequence %d: %s", lost.Sequence, show(lost.Reason))
-		if lost.Delivered {
-			b.WriteString("; the message stays there to be looked at")
-		}
-		for _, member := range [][2]string{{"run", lost.RunID}, {"day", lost.Day}} {
-			if member[1] != "" {
-				fmt.Fprintf(&b, "; %s: %s", member[0], show(member[1]))
-			}
-		}
-		b.WriteByte('\n')
-	}
-	return cell(b.String())
 }
 
 type settingsGetCommand struct{}
@@ -209,9 +139,5 @@ func (a *app) printSettings(ctx context.Context, plan *worldsettings.Plan, err e
 	for _, s := range list {
 		byName[s.Name] = s.Value
 	}
-	return a.print(map[string]any{"settings": byName}, func(t table) {
-		for _, s := range list {
-			t.row(s.Name, s.Value)
-		}
-	})
+	return a.print(map[string]any{"settings": byName}, "settings", list)
 }

@@ -3,7 +3,6 @@ package handoffctl
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"strconv"
 	"strings"
 
@@ -12,8 +11,6 @@ import (
 	"worldengine/worldengine/client"
 	"worldengine/worldengine/internal/core/approval"
 	"worldengine/worldengine/internal/core/town"
-	"worldengine/worldengine/internal/kit/phrase"
-	"worldengine/worldengine/internal/kit/termtext"
 	"worldengine/worldengine/internal/tool/replay"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
@@ -36,42 +33,7 @@ type townGetCommand struct {
 
 func (c *townGetCommand) Run(ctx context.Context, a *app) error {
 	request := messages.TownGet{TownID: c.Town, Revision: c.Revision}
-	return ask(ctx, a, wire.TownGet, request, table.town)
-}
-
-func (t table) town(of *messages.Town) {
-	s := of.Snapshot
-	t.row("town", s.TownID)
-	t.linef("epoch\t%d (the day)", of.DecisionEpoch)
-	t.row("snapshot", of.SnapshotHash)
-	t.row("revision", of.Revision)
-	t.row("apply", of.Apply)
-	t.rowIf(len(of.Approval) > 0, "approval", "required for "+(&approval.Policy{Types: of.Approval}).String())
-	t.rowIf(of.PendingRunID != "", "applying", "the command of run "+of.PendingRunID)
-	t.absence(of)
-	t.rowIf(of.Paused, "paused", "yes (see handoffctl status --town)")
-	if s.Mission == nil {
-		t.row("mission", "")
-	} else {
-		t.linef("mission\t%s: %s", s.Mission.ID, s.Mission.Title)
-	}
-	p := s.Pressure
-	t.linef("pressure\tthreat %s, scarcity %s, hope %s, dread %s", number(p.Threat),
-		number(p.Scarcity), number(p.Hope), number(p.Dread))
-	for _, q := range s.SideQuests {
-		t.linef("side quest\t%s: %s", q.ID, q.Title)
-	}
-	for _, p := range s.Projects {
-		t.linef("project\t%s: %s, %s, progress %s", p.ID, p.Name, p.Status, number(p.Progress))
-	}
-	if s.LatestNetherEvent != nil {
-		t.row("nether event", *s.LatestNetherEvent)
-	}
-}
-
-// absence writes, if a town's plugin is away, since when it is away, and the remedy.
-func (t table) absence(of *messages.Town) {
-	t.rowIf(of.PluginAbsentSince != "", "plugin", "none since "+of.PluginAbsentSince+absenceOf(of.PluginAbsent))
+	return ask[messages.Town](ctx, a, wire.TownGet, request, "town")
 }
 
 func number(f float64) string { return string(handoff.AppendNumber(nil, f)) }
@@ -97,34 +59,7 @@ func (c *townListCommand) Run(ctx context.Context, a *app, server *client.Client
 		}
 		reply.Towns, reply.Next = towns, ""
 	}
-	return a.print(reply, func(t table) {
-		columns := fmt.Sprintf("TOWN\tEPOCH\tSNAPSHOT\tREVISION\tAPPLY\t%s\tPENDING",
-			a.coloured("STATE", plain))
-		list(t, columns, towns, func(of *client.ListedTown) []any {
-			states := statesOf(of)
-			return []any{of.TownID, of.DecisionEpoch, a.briefID(of.SnapshotHash), of.Revision, of.Apply,
-				a.coloured(cmp.Or(states, "-"), toneIf(states != "", warn)),
-				a.briefID(of.PendingRunID)}
-		})
-	})
-}
-
-// statesOf names the states of a town that may need a person; "" if there is none.
-func statesOf(t *client.ListedTown) string {
-	var states []string
-	if t.Paused {
-		states = append(states, messages.TownPaused)
-	}
-	if t.PluginAbsentSince != "" {
-		states = append(states, "no plugin since "+show(t.PluginAbsentSince))
-	}
-	if t.Waiting > 0 {
-		states = append(states, phrase.Counted(t.Waiting, "proposal")+" waiting")
-	}
-	if t.InDoubt {
-		states = append(states, "in doubt")
-	}
-	return strings.Join(states, ", ")
+	return a.print(reply, "towns", towns)
 }
 
 // approvalFlag has the types of proposals that require a person's approval in a town.
@@ -165,13 +100,7 @@ func (c *townPutCommand) Run(ctx context.Context, a *app, server *client.Client)
 			return err
 		}
 	}
-	return ask(ctx, a, wire.TownPut, put, table.stored)
-}
-
-// stored writes the state of a town that was stored.
-func (t table) stored(of *messages.Town) {
-	t.linef("stored %s: epoch %d, snapshot %s, revision %d", of.TownID, of.DecisionEpoch,
-		of.SnapshotHash, of.Revision)
+	return ask[messages.Town](ctx, a, wire.TownPut, put, "stored town")
 }
 
 type townPatchCommand struct {
@@ -197,7 +126,7 @@ func (c *townPatchCommand) Run(ctx context.Context, a *app, server *client.Clien
 		}
 		patch.Expected = now.SnapshotHash
 	}
-	return ask(ctx, a, wire.TownPatch, patch, table.stored)
+	return ask[messages.Town](ctx, a, wire.TownPatch, patch, "stored town")
 }
 
 type townRemoveCommand struct {
@@ -206,10 +135,7 @@ type townRemoveCommand struct {
 }
 
 func (c *townRemoveCommand) Run(ctx context.Context, a *app) error {
-	request := messages.TownRemove{TownID: c.Town}
-	return ask(ctx, a, wire.TownRemove, request, func(t table, last *client.ListedTown) {
-		t.linef("removed %s, which was at day %d", last.TownID, last.DecisionEpoch)
-	})
+	return ask[client.ListedTown](ctx, a, wire.TownRemove, messages.TownRemove{TownID: c.Town}, "removed town")
 }
 
 // townHistoryCommand lists the revisions of a town, or of all.
@@ -227,21 +153,7 @@ func (c *townHistoryCommand) Run(ctx context.Context, a *app, server *client.Cli
 	if err != nil {
 		return err
 	}
-	return a.print(all, func(t table) {
-		columns := "REVISION\tTIME\tCAUSE\tACTOR\tSTATUS\tEPOCH\tHASH\tRUN\tCOMMAND"
-		if c.Town == "" {
-			columns = "TOWN\t" + columns
-		}
-		list(t, columns, all.Revisions, func(r *messages.Change) []any {
-			cells := []any{r.Revision.Revision, r.At, r.Cause, r.ActorID, r.Status, r.Epoch, r.Hash,
-				r.RunID, r.Command}
-			if c.Town == "" {
-				cells = append([]any{r.TownID}, cells...)
-			}
-			return cells
-		})
-		t.lineIf(all.Next > 0, "showing %d of more: --before %d goes on", len(all.Revisions), all.Next)
-	})
+	return a.print(all, "history", &all)
 }
 
 // revisions lists up to c.Limit revisions.
@@ -279,11 +191,8 @@ func (c *townDiffCommand) Run(ctx context.Context, a *app, server *client.Client
 		return err
 	}
 	found := append([]handoff.Difference{}, handoff.Differences(before, after, true)...)
-	return a.conclude(map[string]any{"differences": found}, func(t table) {
-		for _, d := range found {
-			t.linef("%s\t%s", d.Path, termtext.Change(d.Before, d.After))
-		}
-	}, failedIf(len(found) > 0, "the snapshots differ"))
+	return cmp.Or(a.print(map[string]any{"differences": found}, "differences", found),
+		failedIf(len(found) > 0, "the snapshots differ"))
 }
 
 // revisionIn splits TOWN@REVISION; the revision is 0 if there is none.

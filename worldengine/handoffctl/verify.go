@@ -1,9 +1,8 @@
 package handoffctl
 
 import (
+	"cmp"
 	"errors"
-	"maps"
-	"slices"
 	"strings"
 
 	"worldengine/schemas"
@@ -40,30 +39,8 @@ func (c *verifyCommand) Run(a *app) error {
 	if len(found) == 0 {
 		return usagef("there is no document in %s", strings.Join(c.Paths, ", "))
 	}
-	return a.conclude(map[string]any{"valid": wrong == 0, "documents": found}, func(t table) {
-		for i := range found {
-			t.document(&found[i])
-		}
-	}, failedIf(wrong > 0, "invalid documents: %d of %d", wrong, len(found)))
-}
-
-func (t table) document(d *verify.Document) {
-	verdict := "invalid"
-	if d.Valid {
-		verdict = "valid"
-	}
-	for _, part := range []string{d.SchemaVersion, d.File, d.Path, d.Name} {
-		if part != "" {
-			verdict += " " + show(part)
-		}
-	}
-	t.linef("%s", verdict)
-	for _, id := range slices.Sorted(maps.Keys(d.IDs)) {
-		t.linef("  %s %s", id, d.IDs[id])
-	}
-	for _, violation := range d.Violations {
-		t.linef("  %s", violation)
-	}
+	return cmp.Or(a.print(map[string]any{"valid": wrong == 0, "documents": found}, "documents", found),
+		failedIf(wrong > 0, "invalid documents: %d of %d", wrong, len(found)))
 }
 
 type schemaCommand struct {
@@ -83,7 +60,7 @@ func (c *schemaCommand) Run(a *app) error {
 		names = append(names, string(name))
 	}
 	if c.Name == "" {
-		return a.print(names, func(t table) { t.linef("%s", cell(strings.Join(names, "\n"))) })
+		return a.print(names, "names", names)
 	}
 	source, err := schemas.Source(schemas.Name(c.Name))
 	if errors.Is(err, schemas.ErrUnknownSchema) {

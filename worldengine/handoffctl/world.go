@@ -1,10 +1,9 @@
 package handoffctl
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 	"time"
 
@@ -38,42 +37,7 @@ func (c *worldListCommand) Run(ctx context.Context, a *app, server *client.Clien
 	if err != nil {
 		return err
 	}
-	return a.print(map[string]any{"worlds": all}, func(t table) {
-		list(t, "WORLD\tSTATE\tTOWNS\tA MINUTE\tWAITING\tALERTS\tWRITER", all, a.worldRow)
-		t.whyUnserved(all)
-	})
-}
-
-// worldRow returns the cells of a world in a list.
-func (a *app) worldRow(w *messages.ListedWorld) []any {
-	state, tone, writer := show(w.State), good, ""
-	if w.Paused {
-		state, tone = state+", paused", warn
-	}
-	if w.State != messages.WorldServed {
-		tone = bad
-	}
-	if w.Writer != nil {
-		writer = serverName(w.Writer.Name, w.Writer.ID, w.Writer.Version)
-	}
-	return []any{w.World, a.coloured(state, tone), figure(w.Towns), figure(w.HandoffsPerMinute),
-		figure(w.Waiting), figure(w.Alerts), writer}
-}
-
-// figure returns a figure of a list; "" if it is left out.
-func figure[N int | int64](n *N) string {
-	if n == nil {
-		return ""
-	}
-	return fmt.Sprint(*n)
-}
-
-// whyUnserved says why worlds are not served.
-func (t table) whyUnserved(all []messages.ListedWorld) {
-	t.Flush()
-	for i := range all {
-		t.lineIf(all[i].State != messages.WorldServed, "%s is not served: %s", all[i].World, all[i].Why)
-	}
+	return a.print(map[string]any{"worlds": all}, "worlds", all)
 }
 
 type worldCreateCommand struct {
@@ -102,12 +66,7 @@ func (c *worldCreateCommand) Run(ctx context.Context, a *app, server *client.Cli
 		return err
 	}
 	report := map[string]any{"world": c.World, "settings": settings, "towns": len(towns)}
-	return a.print(report, func(t table) {
-		t.linef("created the world %s with %s", c.World, phrase.Counted(len(towns), "town"))
-		for _, name := range slices.Sorted(maps.Keys(settings)) {
-			t.row(name, settings[name])
-		}
-	})
+	return a.print(report, "created world", report)
 }
 
 // worldClient returns a client of another world of the same server.
@@ -202,9 +161,7 @@ type worldRemoveCommand struct {
 
 func (c *worldRemoveCommand) Run(ctx context.Context, a *app) error {
 	request := messages.WorldsRemove{World: c.World, Force: c.Force}
-	return ask(ctx, a, wire.WorldsRemove, request, func(t table, removed *messages.WorldRemoved) {
-		t.linef("removed the world %s", removed.World)
-	})
+	return ask[messages.WorldRemoved](ctx, a, wire.WorldsRemove, request, "removed world")
 }
 
 // glance is a world in the list of status --worlds.
@@ -241,7 +198,7 @@ func (a *app) showWorlds(ctx context.Context, server *client.Client) error {
 			needy = append(needy, all[i].World)
 		}
 	}
-	return a.conclude(map[string]any{"worlds": all}, func(t table) { a.writeGlances(t, all) },
+	return cmp.Or(a.print(map[string]any{"worlds": all}, "glances", all),
 		failedIf(len(needy) > 0, "%s of %d need attention: %s", phrase.Counted(len(needy), "world"), len(all),
 			strings.Join(needy, ", ")))
 }
@@ -261,25 +218,4 @@ func glanceOf(ctx context.Context, world *client.Client, listed *messages.Listed
 	}
 	g.Healthy, g.Problems = status.Healthy, append(g.Problems, status.Problems...)
 	return g
-}
-
-func (a *app) writeGlances(t table, all []glance) {
-	list(t, "WORLD\tHEALTH\tTOWNS\tA MINUTE\tWAITING\tALERTS\tWRITER", all, func(g *glance) []any {
-		cells := a.worldRow(&g.ListedWorld)
-		health := a.coloured("good", good)
-		switch {
-		case !g.Healthy:
-			health = a.coloured("needs attention", bad)
-		case g.Paused:
-			health = a.coloured("good, paused", warn)
-		}
-		cells[1] = health
-		return cells
-	})
-	t.Flush()
-	for i := range all {
-		for _, problem := range all[i].Problems {
-			t.linef("%s: %s", all[i].World, problem)
-		}
-	}
 }

@@ -108,21 +108,26 @@ func rateOf(latencies []time.Duration, elapsed time.Duration) Rate {
 	}
 }
 
-// Rows calls row for the rates in the order of their measurement, each with its name.
-func (r *Report) Rows(row func(name string, rate Rate)) {
-	row("echo", r.Echo)
+// Row is a rate of a report.
+type Row struct {
+	Name string
+	Rate
+}
+
+// Rows returns the rates in the order of their measurement.
+func (r *Report) Rows() []Row {
+	rows := []Row{{"echo", r.Echo}}
 	if r.Append != nil {
-		row("append", r.Append.Rate)
+		rows = append(rows, Row{"append", r.Append.Rate})
 	}
 	for i, phase := range r.Phases {
-		row("handoffs", phase.Rate)
-		if r.Worlds == nil {
-			continue
-		}
-		row(fmt.Sprintf("%d worlds", r.Worlds.Count), r.Worlds.Phases[i].Rate)
-		if len(r.Worlds.Flooded) > 0 {
-			row("flooded", r.Worlds.Flooded[i].Rate)
-			row("flood", r.Worlds.Flood[i])
+		rows = append(rows, Row{"handoffs", phase.Rate})
+		if w := r.Worlds; w != nil {
+			rows = append(rows, Row{fmt.Sprintf("%d worlds", w.Count), w.Phases[i].Rate})
+			if len(w.Flooded) > 0 {
+				rows = append(rows, Row{"flooded", w.Flooded[i].Rate}, Row{"flood", w.Flood[i]})
+			}
 		}
 	}
+	return rows
 }
