@@ -1,17 +1,27 @@
 package handoffd
 
 import (
+	"context"
+	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"worldengine/worldengine/internal/kit/backoff"
+	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/store/backup"
+	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/testkit/natstest"
 )
 
@@ -129,6 +139,57 @@ func TestCluster_Partition(t *testing.T) {
 	logGaps(t, "a node cut off, for the others", majority)
 	logGaps(t, "the same node, from when it is joined again", minority)
 	w.finish()
+}
+
+// The only writer of a log loses no race, though a node that was cut off leads some logs for a moment more, and refuses
+// appends that the next leader stores.
+func TestCluster_DeposedLeader(t *testing.T) {
+	long(t)
+	c := startNodes(t)
+	ctx, stop := context.WithCancel(t.Context())
+	var writing sync.WaitGroup
+	var commits atomic.Int64
+	for i := range 12 {
+		log := c.makeLog(fmt.Sprint("world-", i), i%size)
+		for town := range 3 {
+			writing.Go(func() { commits.Add(writeAlone(ctx, t, log, fmt.Sprint(town))) })
+		}
+	}
+	for k := range *clusterRounds * size {
+		c.cut(k%size, true)
+		time.Sleep(10 * time.Second) // the cut
+		c.cut(k%size, false)
+		time.Sleep(5 * time.Second) // until all nodes know the leaders
+	}
+	stop()
+	writing.Wait()
+	t.Logf("%d commits", commits.Load())
+}
+
+// makeLog makes a replicated log, and returns it as a server at node i sees it.
+func (c *nodes) makeLog(world string, i int) *commitlog.Log {
+	c.t.Helper()
+	nc := c.connect(c.url(i))
+	js, err := jetstream.New(nc)
+	require.NoError(c.t, err)
+	stream, err := commitlog.OpenStream(c.t.Context(), js, commitlog.StreamConfig(world, size), slog.Default())
+	require.NoError(c.t, err)
+	return &commitlog.Log{World: world, Stream: stream, Store: commitlog.NewStore(js, stream, false),
+		MaxPayload: nc.MaxPayload}
+}
+
+// writeAlone commits messages of a town until ctx ends, each until it is stored, and returns how many.
+func writeAlone(ctx context.Context, t *testing.T, log *commitlog.Log, town string) (n int64) {
+	for guard := uint64(0); ; n++ {
+		msg := &nats.Msg{Subject: layout.LogSubject(log.World, town), Data: fmt.Append(nil, n), Header: nats.Header{}}
+		seq, err := log.Commit(ctx, msg, guard)
+		for ; err != nil; seq, err = log.Commit(ctx, msg, guard) {
+			if backoff.Sleep(ctx, 20*time.Millisecond) != nil || !assert.NotErrorIs(t, err, commitlog.ErrLostRace) {
+				return n
+			}
+		}
+		guard = seq
+	}
 }
 
 // A world moves from one machine to a cluster, and back: each time every answer from before the

@@ -349,7 +349,7 @@ func (d *driven) handoff(
 ) *call {
 	body := made(handoff.Proposal{
 		Type: command, TownID: d.id, Preconditions: pre,
-		Priority:     float64(d.random.IntN(1_000_000)) / 1_000_000, // makes another key of it
+		Priority:     d.random.Float64(), // makes another key of it
 		Args:         map[string]string{command.ArgumentName(): argument},
 		SnapshotHash: at.Hash, DecisionEpoch: at.Epoch(),
 	})
