@@ -1,6 +1,7 @@
 package hosting
 
 import (
+	"context"
 	"log/slog"
 	"strings"
 	"testing"
@@ -77,6 +78,32 @@ func TestWorlds_RemovedByAnother(t *testing.T) {
 		return nil
 	}))
 	require.Eventually(t, listed("no server serves it"), time.Minute, time.Millisecond)
+}
+
+// A server that has lost the lease by the time it has answered the requests of a world deletes nothing of it, and
+// stands by for it again.
+func TestWorlds_RemoveWithoutLease(t *testing.T) {
+	t.Parallel()
+	ws := hostAll(t, natstest.Connect(t))
+	ws.shared.Joinable, ws.shared.Service.ID = true, "remover"
+	ws.shared.Grant = func(func() []string) error { return nil }
+	require.NoError(t, ws.startPlacer(nil))
+	t.Cleanup(ws.placer.Close)
+	kept, js := layout.AlertStream("old"), ws.shared.JetStream
+	_, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: kept})
+	require.NoError(t, err)
+	w, err := newWorld(ws, "old") // which has no tenure any more
+	require.NoError(t, err)
+	require.NoError(t, ws.add(w))
+	ctx, cancel := context.WithTimeout(t.Context(), changeTimeout)
+	defer cancel()
+	require.ErrorIs(t, w.removeServed(ctx, true), errOvertaken)
+	_, err = js.Stream(t.Context(), kept)
+	require.NoError(t, err)
+	again := ws.get("old")
+	require.NotNil(t, again)
+	require.NotSame(t, w, again)
+	ws.dropRemoved(again)
 }
 
 // A server that is stopping makes no world of another server's request, and does not say that there is one.
