@@ -108,13 +108,22 @@ func logged(log *natstest.Buffer) func(*server.Config) {
 	return func(c *server.Config) { c.Logger = slog.New(slog.NewTextHandler(log, nil)) }
 }
 
+// leaseTTL is how long leases last without renewal: a busy machine is late with it.
+const leaseTTL = 5 * lease.TTL
+
 // impatient returns changes behind one that shortens waits but the lease's, and gives each start another port.
 func impatient(change []servertest.Change) []servertest.Change {
 	return append([]servertest.Change{func(c *server.Config) {
 		c.Embedded.Listen = "127.0.0.1:0"
 		c.SetReconnectWait(100 * time.Millisecond)
-		c.SetLeaseTTL(5 * lease.TTL) // a busy machine is late with renewals
+		c.SetLeaseTTL(leaseTTL)
 	}}, change...)
+}
+
+// elector acquires the lease of a world for a server that is none of this process.
+func elector(js jetstream.JetStream, world, holder string) *lease.Elector {
+	return &lease.Elector{JetStream: js, World: world, Holder: holder, Logger: quiet(),
+		Keeper: lease.NewKeeper(js), TTL: leaseTTL}
 }
 
 func configure(change ...servertest.Change) server.Config {

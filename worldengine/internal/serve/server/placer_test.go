@@ -15,7 +15,6 @@ import (
 	"worldengine/worldengine/internal/core/placement"
 	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/serve/server"
-	"worldengine/worldengine/internal/store/lease"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
@@ -128,7 +127,7 @@ func TestPlacer_EarlierServer(t *testing.T) {
 	nc := connected(t, node.url())
 	js, err := jetstream.New(nc)
 	require.NoError(t, err)
-	earlier := lease.Elector{JetStream: js, World: "main", Holder: "earlier", Logger: quiet(), Keeper: lease.NewKeeper(js)}
+	earlier := elector(js, "main", "earlier")
 	held, err := earlier.Try(t.Context())
 	require.NoError(t, err)
 	announced := make(chan messages.Server, 64)

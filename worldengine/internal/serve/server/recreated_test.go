@@ -15,7 +15,6 @@ import (
 	"worldengine/worldengine/internal/serve/access"
 	"worldengine/worldengine/internal/serve/server"
 	"worldengine/worldengine/internal/serve/server/servertest"
-	"worldengine/worldengine/internal/store/lease"
 	"worldengine/worldengine/internal/testkit/natstest"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
@@ -180,7 +179,7 @@ func TestWorlds_MakerEnds(t *testing.T) {
 	nc := natstest.Dial(t, node.url())
 	js, err := jetstream.New(nc)
 	require.NoError(t, err)
-	maker := lease.Elector{JetStream: js, World: "b", Holder: "maker", Logger: quiet(), Keeper: lease.NewKeeper(js)}
+	maker := elector(js, "b", "maker")
 	held, err := maker.Acquire(t.Context())
 	require.NoError(t, err)
 	srv := start(t, func(c *server.Config) { c.External.URL = node.url() }, withWorlds("a", "b"))

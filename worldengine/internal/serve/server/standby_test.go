@@ -22,7 +22,6 @@ import (
 	"worldengine/runevents"
 	"worldengine/worldengine/internal/serve/server"
 	"worldengine/worldengine/internal/store/commitlog"
-	"worldengine/worldengine/internal/store/lease"
 	"worldengine/worldengine/internal/store/worldsettings"
 	"worldengine/worldengine/internal/testkit/natstest"
 	"worldengine/worldengine/messages"
@@ -227,7 +226,7 @@ func TestStandby_SettingsChanged(t *testing.T) {
 // away takes the lease from the server that serves, and gives it back.
 func away(t *testing.T, js jetstream.JetStream, srv *server.Server) {
 	t.Helper()
-	other := lease.Elector{JetStream: js, World: "main", Holder: "other", Logger: quiet(), Keeper: lease.NewKeeper(js)}
+	other := elector(js, "main", "other")
 	held, err := other.Seize(t.Context())
 	require.NoError(t, err)
 	eventually(t, func() bool { return !srv.Serving() })
