@@ -18,10 +18,10 @@ const (
 	settleDelay        = operationTimeout
 )
 
-// awaitNews pauses until the index has news beyond a position, for at least pause and at most idleFollowInterval.
-func (e *Engine) awaitNews(ctx context.Context, position uint64, pause time.Duration) {
-	if backoff.Sleep(ctx, pause) == nil {
-		_ = e.index.AwaitNews(ctx, position, idleFollowInterval-pause)
+// awaitNews waits until the index has news beyond a position, for at least interval and at most idleFollowInterval.
+func (e *Engine) awaitNews(ctx context.Context, position uint64, interval time.Duration) {
+	if backoff.Sleep(ctx, interval) == nil {
+		_ = e.index.AwaitNews(ctx, position, idleFollowInterval-interval)
 	}
 }
 
@@ -80,7 +80,7 @@ func (e *Engine) adopt(ctx context.Context, token string) {
 			defer cancel()
 			current, err := e.log.Load(ctx, townID)
 			if err == nil {
-				err = e.dispatcher.Adopt(ctx, townID, current)
+				err = e.dispatcher.Reconcile(ctx, townID, current)
 			}
 			report(err)
 		})

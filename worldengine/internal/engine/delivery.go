@@ -133,7 +133,7 @@ func (e *Engine) judgeInTurn(
 	if behind != nil {
 		return nil, queue.UntilWoken, nil
 	}
-	err = e.log.Retry(ctx, func() (err error) {
+	err = e.log.RetryLostRaces(ctx, func() (err error) {
 		answer, next, err = e.judgeOnce(ctx, d)
 		return err
 	})
@@ -150,13 +150,13 @@ func (e *Engine) judgeOnce(
 	if err != nil {
 		return nil, next, err
 	}
-	behind := current.LoadedSeq
+	minIndexed := current.LoadedSeq
 	var retryOf *apply.RetryOf
 	if d.failedRun != nil {
 		retryOf = &d.failedRun.RetryOf
-		behind = max(behind, retryOf.LogSeq) // the record of the receipt
+		minIndexed = max(minIndexed, retryOf.LogSeq) // the record of the receipt
 	}
-	prior, err := e.lookupKey(ctx, townID, h.IdempotencyKey, &current, behind,
+	prior, err := e.lookupKey(ctx, townID, h.IdempotencyKey, &current, minIndexed,
 		max(indexTimeout-time.Since(d.submittedAt), minIndexTimeout))
 	if err != nil {
 		return nil, next, err
@@ -205,7 +205,7 @@ func (e *Engine) reasonToWait(
 	ctx context.Context, d *delivery, current machine.Town,
 ) (why waiting.Reason, err error) {
 	townID := d.handoff.Proposal.TownID
-	if err := e.dispatcher.Adopt(ctx, townID, current); err != nil {
+	if err := e.dispatcher.Reconcile(ctx, townID, current); err != nil {
 		return why, err
 	}
 	if err := e.dispatcher.CheckKey(townID, d.handoff.IdempotencyKey, d.handoff.HandoffID); err != nil {

@@ -28,7 +28,7 @@ func (e *Engine) DryRun(ctx context.Context, h *handoff.Handoff) (DryRun, error)
 	townID := h.Proposal.TownID
 	var current machine.Town
 	var prior *dedupe.Receipt
-	err := e.log.Retry(ctx, func() (err error) { // the town may change between the two looks
+	err := e.log.RetryLostRaces(ctx, func() (err error) { // the town may change between the two looks
 		if current, err = e.log.Load(ctx, townID); err != nil {
 			return err
 		}

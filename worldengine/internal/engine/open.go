@@ -174,7 +174,7 @@ func openLog(
 	ctx context.Context, js jetstream.JetStream, config *Config, given worldsettings.Settings,
 ) (stream jetstream.Stream, isNew bool, err error) {
 	races := commitlog.Log{Jitter: config.jitter}
-	err = races.Retry(ctx, func() error {
+	err = races.RetryLostRaces(ctx, func() error {
 		plan, err := worldsettings.PlanToServe(ctx, js, config.World, given, config.Storage.DiscardHistory)
 		if err != nil {
 			return err

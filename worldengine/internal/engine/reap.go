@@ -21,7 +21,7 @@ const (
 	closingTimeout = 30 * time.Second
 )
 
-// Until ctx is done, reapWaiting ends the waiting runs that have no delivery in this engine: runs of
+// reapWaiting ends, until ctx is done, the waiting runs that have no delivery in this engine: runs of
 // earlier writers, and runs whose end this engine could not store.
 func (e *Engine) reapWaiting(ctx context.Context) {
 	for ctx.Err() == nil {
@@ -61,7 +61,7 @@ func (e *Engine) reap(ctx context.Context, seq uint64) {
 			return
 		}
 	}
-	err = e.log.Retry(ctx, func() error {
+	err = e.log.RetryLostRaces(ctx, func() error {
 		left = false // an earlier try may have lost its race against the record that ended the run
 		tail, err := e.log.Tail(ctx, runID, 0)
 		if err != nil {

@@ -88,7 +88,7 @@ func (e *Engine) signalInTurn(turn context.Context, s *Signal, submit bool) (out
 	case submit && out.Decided != nil && out.Decided.Decision.Approved:
 		out.delivery = e.redeliver(turn, s.TownID, out.Decided)
 	case out.Record != nil && out.Subject == machine.TownSubject:
-		err = e.dispatcher.Adopt(ctx, s.TownID, out.After) // the run of a command is paused or resumed, too
+		err = e.dispatcher.Reconcile(ctx, s.TownID, out.After) // the run of a command is paused or resumed, too
 	}
 	return out, err
 }
@@ -96,7 +96,7 @@ func (e *Engine) signalInTurn(turn context.Context, s *Signal, submit bool) (out
 // stepSignal makes the step of a signal once more whenever it loses a race.
 func (e *Engine) stepSignal(ctx context.Context, s *Signal) (out machine.Output, err error) {
 	var drawn []runlog.DrawnID
-	err = e.log.Retry(ctx, func() error {
+	err = e.log.RetryLostRaces(ctx, func() error {
 		t, err := e.townOrWorld(ctx, s.TownID)
 		if err != nil {
 			return err

@@ -152,7 +152,7 @@ func (e *Engine) commitChange(
 	defer cancel()
 	first, isHandoff := behind.(*delivery)
 	mustWait := behind != nil && (!isHandoff || first.why.Kind != waiting.EndOfPause)
-	err = e.log.Retry(ctx, func() error {
+	err = e.log.RetryLostRaces(ctx, func() error {
 		current, err := e.log.Load(ctx, c.townID)
 		if err == nil && e.index.Position() >= current.LoadedSeq {
 			err = e.requireIndexed(ctx, c.townID, &current)
@@ -160,7 +160,7 @@ func (e *Engine) commitChange(
 		if err != nil {
 			return err
 		}
-		if err := e.dispatcher.Adopt(ctx, c.townID, current); err != nil {
+		if err := e.dispatcher.Reconcile(ctx, c.townID, current); err != nil {
 			return err
 		}
 		if current.Pending != nil {

@@ -128,7 +128,7 @@ func (e *Engine) recordWait(ctx context.Context, d *delivery, by *messages.Pause
 
 // stepRun makes the step of an event about the run of a delivery that waits.
 func (e *Engine) stepRun(ctx context.Context, d *delivery, event machine.Event) error {
-	return e.log.Retry(ctx, func() error {
+	return e.log.RetryLostRaces(ctx, func() error {
 		in := e.stepper.Input(d.handoff.Proposal.TownID, nil, event)
 		_, err := e.stepper.Step(ctx, machine.Town{}, in)
 		if in.Tail != nil {

@@ -42,9 +42,9 @@ type Pending struct {
 	// Reached reports whether a request of an earlier attempt, or of an earlier server, may have
 	// reached a game.
 	Reached bool `json:"reached,omitzero"`
-	// CleanStop reports that the writer has stopped, and that no request at all has arrived. LastFailure is
+	// Unreached reports that the writer has stopped, and that no request at all has arrived. LastFailure is
 	// the failure of the previous attempt.
-	CleanStop   bool     `json:"rested,omitzero"`
+	Unreached   bool     `json:"rested,omitzero"`
 	LastFailure *Failure `json:"last,omitzero"`
 }
 
@@ -95,7 +95,7 @@ func (p *Pending) NextAttempt(failed Failure, reached bool, now time.Time, polic
 	n.Attempt++
 	n.NotBefore = now.Add(policy.BackoffAfter(p.Attempt)).UTC()
 	n.Deadline = n.NotBefore.Add(policy.Deadline)
-	n.Reached, n.CleanStop = p.Reached || reached, false
+	n.Reached, n.Unreached = p.Reached || reached, false
 	n.LastFailure = &failed
 	return &n
 }

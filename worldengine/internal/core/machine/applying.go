@@ -31,9 +31,9 @@ import (
 type EndAttempt struct{ apply.AttemptResult }
 
 // RecordReach records that a request for the pending command may have reached a game (MayBeReached), or that
-// the writer stops and none has (CleanStop). If neither is set, the record only moves the town's guard, so
+// the writer stops and none has (Unreached). If neither is set, the record only moves the town's guard, so
 // that other writers lose their races.
-type RecordReach struct{ MayBeReached, CleanStop bool }
+type RecordReach struct{ MayBeReached, Unreached bool }
 
 // RecordAttempt says that the pending command's previous attempt has failed and, if Started is set, that
 // the present one has started.
@@ -153,7 +153,7 @@ func (e *RecordReach) effect(s *step) (Output, error) {
 	}
 	after, p := s.town, *s.town.Pending
 	p.Reached = p.Reached || e.MayBeReached
-	p.CleanStop = e.CleanStop && !p.Reached
+	p.Unreached = e.Unreached && !p.Reached
 	after.Pending = &p
 	return Output{Record: &Record{Kind: KindPending, TownID: s.in.TownID}, After: after}, nil
 }
@@ -190,7 +190,7 @@ func (e *EndAttempt) effect(s *step) (Output, error) {
 		NextEvents(p.Attempt)...)
 	next := s.town
 	next.Pending = p
-	return Output{CloseRun: first, Record: &Record{Kind: KindPending, TownID: s.in.TownID}, After: next}, err
+	return Output{RunFirst: first, Record: &Record{Kind: KindPending, TownID: s.in.TownID}, After: next}, err
 }
 
 // end returns the record that ends the run of the pending command with a result. The town's next
@@ -220,7 +220,7 @@ func (s *step) end(
 	first, err := s.closeRun(producer, outcomeKnown)
 	err = cmp.Or(err, emitEnd(producer, result, command.Pending.Attempt, failed, ended))
 	return Output{
-		CloseRun: first,
+		RunFirst: first,
 		Record: &Record{
 			Kind: KindHandoff, TownID: s.in.TownID, Run: s.missingEvents(producer), Result: encoded,
 			DecodedResult: result, Handoff: command.Pending.Handoff, Addition: &addition, RetryOf: command.Pending.RetryOf,
@@ -365,7 +365,7 @@ func (e *Cancel) effect(s *step) (Output, error) {
 	after := s.town
 	after.Pending = nil
 	return Output{
-		CloseRun: first,
+		RunFirst: first,
 		Record:   &Record{Kind: KindCancelled, TownID: s.in.TownID, Run: s.missingEvents(producer)}, After: after,
 	}, err
 }

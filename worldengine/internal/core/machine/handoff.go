@@ -43,8 +43,8 @@ type judgement struct {
 
 // effect judges a handoff. A run that waited is closed first.
 func (input *Judge) effect(s *step) (Output, error) {
-	delivery := *input // the input stays unchanged
-	e := &delivery
+	judge := *input // the input stays unchanged
+	e := &judge
 	if !e.DryRun && (s.town.Pending != nil || s.town.Paused != nil) {
 		return Output{}, ErrBusy
 	}
@@ -53,7 +53,7 @@ func (input *Judge) effect(s *step) (Output, error) {
 		return Output{}, err
 	}
 	out, err := s.judge(e)
-	out.CloseRun = first
+	out.RunFirst = first
 	return out, err
 }
 
@@ -198,8 +198,8 @@ func (s *step) accept(
 		WorldPolicy: s.worldPolicy(), Rules: s.amounts(),
 	}, After: after}
 	if s.tail != nil {
-		out.ReopenRun = s.runRecord(p.Run, nil, false)
-		out.ReopenRun.Run.FirstSeq = p.Emitted + 1
+		out.RunAfter = s.runRecord(p.Run, nil, false)
+		out.RunAfter.Run.FirstSeq = p.Emitted + 1
 	}
 	return out, err
 }

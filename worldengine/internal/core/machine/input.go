@@ -9,7 +9,8 @@ import (
 	"worldengine/worldengine/internal/core/town"
 )
 
-// Settings are the bounds and amounts of a world. Every member must be set.
+// Settings are the bounds and amounts of a world. Every member must be set, but the times for a step that is made
+// again from its record, which has them.
 type Settings struct {
 	Rules *town.Rules // the amounts of the built-in rules
 	// Apply and ApprovalPolicy are the binding and the approval policy of each town without its own.
@@ -33,9 +34,9 @@ func CountIDs(event Event) int {
 	return 5 // the end of a pause, and the events of NextEvents for the next attempt
 }
 
-// RunOf returns the run of an event if the event's step needs the run's tail, else "". emitted is
+// TailRun returns the run of an event if the event's step needs the run's tail, else "". emitted is
 // the number of the run's events that are in a record of the town.
-func RunOf(t *Town, event Event) (runID string, emitted int64) {
+func TailRun(t *Town, event Event) (runID string, emitted int64) {
 	switch e := event.(type) {
 	case *Judge:
 		if e.Recorded {
@@ -66,7 +67,7 @@ type Input struct {
 	// earlier step whose record was not stored, because the town had changed.
 	IDs   []string
 	Drawn []runlog.DrawnID
-	// Tail is the end of RunOf's run on the run's own subject; nil if RunOf returns none.
+	// Tail is the end of the run of TailRun on the run's own subject; nil if TailRun returns none.
 	Tail  *RunTail
 	Event Event
 }

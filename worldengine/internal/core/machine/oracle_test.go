@@ -105,8 +105,8 @@ func outputText(out *machine.Output, err error) string {
 		return "error " + err.Error()
 	}
 	text := ""
-	if out.CloseRun != nil {
-		text = recordText(out.CloseRun, machine.RunSubject, "") + " / "
+	if out.RunFirst != nil {
+		text = recordText(out.RunFirst, machine.RunSubject, "") + " / "
 	}
 	var parts [4]string
 	if out.Record != nil {
@@ -121,8 +121,8 @@ func outputText(out *machine.Output, err error) string {
 	if d := out.Decided; d != nil {
 		parts[3] = decided(d.Decision.Approved, d.Decision.ActorID)
 	}
-	if text += join(parts[:]...); out.ReopenRun != nil {
-		text += " / " + recordText(out.ReopenRun, machine.RunSubject, "")
+	if text += join(parts[:]...); out.RunAfter != nil {
+		text += " / " + recordText(out.RunAfter, machine.RunSubject, "")
 	}
 	return text
 }
@@ -208,7 +208,7 @@ func (o *oracle) predict(townID string, event machine.Event) prediction {
 	case *machine.RecordReach:
 		return predict(func() {
 			o.command.reached = o.command.reached || e.MayBeReached
-			o.command.rests = e.CleanStop && !o.command.reached
+			o.command.rests = e.Unreached && !o.command.reached
 		}, "pending on town")
 	}
 	return o.outcome(event.(*machine.EndAttempt).AttemptResult)
@@ -670,7 +670,7 @@ func townOf(t *machine.Town, now time.Time) string {
 		paused = t.Paused.SignalID
 	}
 	if p := t.Pending; p != nil {
-		pending = fmt.Sprint(p.Run.RunID, p.Binding, p.Attempt, p.Reached, p.CleanStop, p.RetryOf != nil,
+		pending = fmt.Sprint(p.Run.RunID, p.Binding, p.Attempt, p.Reached, p.Unreached, p.RetryOf != nil,
 			handoff.Hash(p.Expected), p.NotBefore, p.Deadline)
 	}
 	for _, a := range t.Approvals {

@@ -252,7 +252,7 @@ func (w *walk) disturb() {
 		w.pauseSome()
 	default:
 		if w.command != nil {
-			w.step(&machine.RecordReach{MayBeReached: w.rare(2), CleanStop: w.rare(2)}, "")
+			w.step(&machine.RecordReach{MayBeReached: w.rare(2), Unreached: w.rare(2)}, "")
 		} else {
 			w.step(w.retried(), "")
 		}
@@ -436,7 +436,7 @@ func (w *walk) stepCommand() {
 	case 15:
 		w.appendSome()
 	case 16:
-		w.step(&machine.RecordReach{MayBeReached: w.rare(2), CleanStop: w.rare(2)}, "")
+		w.step(&machine.RecordReach{MayBeReached: w.rare(2), Unreached: w.rare(2)}, "")
 	}
 	if v.Applied || v.Failure != nil {
 		w.step(&machine.EndAttempt{AttemptResult: v}, "")
@@ -511,7 +511,7 @@ func (w *walk) step(event machine.Event, runID string, drawn ...runlog.DrawnID) 
 		drawn = append(slices.Clip(drawn), p.EventIDs...)
 	}
 	then := 0
-	for _, rec := range []*machine.Record{out.CloseRun, out.Record, out.ReopenRun} {
+	for _, rec := range []*machine.Record{out.RunFirst, out.Record, out.RunAfter} {
 		switch {
 		case rec == nil:
 			continue
@@ -519,7 +519,7 @@ func (w *walk) step(event machine.Event, runID string, drawn ...runlog.DrawnID) 
 			w.requireIDs(drawn, runlog.EventIDs(rec.Run))
 		}
 		switch lost := !w.calm && w.rare(8); {
-		case lost && rec == out.ReopenRun:
+		case lost && rec == out.RunAfter:
 			continue // nothing depends on it
 		case lost:
 			return w.lose(event, runID, rec)
@@ -528,9 +528,9 @@ func (w *walk) step(event machine.Event, runID string, drawn ...runlog.DrawnID) 
 		want.thens[then]()
 		then++
 		require.Equal(w.t, w.town(), townOf(&w.machine, w.now), "%s: %T", w.seed, event)
-		if !w.calm && w.rare(pick(rec == out.CloseRun, 4, 10)) {
+		if !w.calm && w.rare(pick(rec == out.RunFirst, 4, 10)) {
 			w.crash()
-			return rec != out.CloseRun
+			return rec != out.RunFirst
 		}
 	}
 	return true
@@ -567,7 +567,7 @@ func (w *walk) body(out *machine.Output) (all string) {
 	if out.Subject == machine.TownSubject {
 		made.SetState(&after)
 	}
-	for _, rec := range []*machine.Record{out.CloseRun, &made, out.ReopenRun} {
+	for _, rec := range []*machine.Record{out.RunFirst, &made, out.RunAfter} {
 		if rec != nil {
 			data, err := rec.MarshalJSON()
 			require.NoError(w.t, err)

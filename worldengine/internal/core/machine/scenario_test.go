@@ -124,7 +124,7 @@ func (s *scenario) input(words []string) []string {
 	case "started", "failed":
 		return s.step(&machine.RecordAttempt{Started: words[0] == "started"})
 	case "asked", "rests":
-		return s.step(&machine.RecordReach{MayBeReached: words[0] == "asked", CleanStop: words[0] == "rests"})
+		return s.step(&machine.RecordReach{MayBeReached: words[0] == "asked", Unreached: words[0] == "rests"})
 	case "held":
 		e := new(machine.PauseRun)
 		if argument != "" {
@@ -250,7 +250,7 @@ func (s *scenario) waiting(words []string) []string {
 
 // tail returns the end of the run that an event is about, nil for none.
 func (s *scenario) tail(event machine.Event) *machine.RunTail {
-	runID, emitted := machine.RunOf(&s.town, event)
+	runID, emitted := machine.TailRun(&s.town, event)
 	if runID == "" {
 		return nil
 	}
@@ -305,7 +305,7 @@ func (s *scenario) step(event machine.Event) []string {
 		return slices.Concat(s.recordText(&out, out.Record), s.answerText(&out))
 	}
 	var said []string
-	for _, rec := range []*machine.Record{out.CloseRun, out.Record, out.ReopenRun} {
+	for _, rec := range []*machine.Record{out.RunFirst, out.Record, out.RunAfter} {
 		if rec == nil {
 			continue
 		}
@@ -369,7 +369,7 @@ func (s *scenario) recordText(out *machine.Output, rec *machine.Record) []string
 		if p.Reached {
 			line += ", may have arrived"
 		}
-		if p.CleanStop {
+		if p.Unreached {
 			line += ", rests"
 		}
 		said = append(said, line)

@@ -20,20 +20,20 @@ import (
 	"worldengine/worldengine/internal/core/runlog"
 )
 
-// Output is the effect of an input. Its records are stored in the order CloseRun, Record, ReopenRun; nil for none.
-// Each one but ReopenRun MUST be stored before the next one is, and before the rest of the output is valid.
+// Output is the effect of an input. Its records are stored in the order RunFirst, Record, RunAfter; nil for none.
+// Each one but RunAfter MUST be stored before the next one is, and before the rest of the output is valid.
 type Output struct {
-	// CloseRun is on the run's own subject. It closes the run to others if Record ends the run or may end it:
+	// RunFirst goes to the run's own subject. It closes the run to others if Record ends the run or may end it:
 	// no event of others follows the end. Or it stores earlier events, before the events of Record.
-	CloseRun *Record
+	RunFirst *Record
 	// Record is the decision, and goes to Subject.
 	Record  *Record
 	Subject Subject
 	// Unguarded says that Record is valid whatever happens to the town meanwhile.
 	Unguarded bool
-	// ReopenRun, on the run's own subject, lets others append to the run again. A run that stays closed loses
-	// nothing, so the input has its effect even if ReopenRun cannot be stored.
-	ReopenRun *Record
+	// RunAfter, on the run's own subject, lets others append to the run again. A run that stays closed loses
+	// nothing, so the input has its effect even if RunAfter cannot be stored.
+	RunAfter *Record
 	// After is the town after a Record on its subject.
 	After Town
 	// Answer is the answer to a handoff; nil if a game is to apply its command.

@@ -106,7 +106,7 @@ func (a *Authority) append(
 ) (appended []runevents.Appended, err error) {
 	ctx, cancel := context.WithTimeout(ctx, appendingTimeout)
 	defer cancel()
-	err = a.log.Retry(ctx, func() error {
+	err = a.log.RetryLostRaces(ctx, func() error {
 		generation := a.cache.generation.Load() // first, so that Forget also counts while the run is read
 		run, fresh, err := a.run(ctx, writes[0].RunID)
 		if err != nil {

@@ -22,7 +22,7 @@ type behind struct{ *working }
 
 func (b behind) Run(ctx context.Context, _ queue.Turn) time.Time {
 	current, err := b.log.Load(ctx, "town-threatened")
-	assert.NoError(b.t, cmp.Or(err, b.Adopt(ctx, "town-threatened", current)))
+	assert.NoError(b.t, cmp.Or(err, b.Reconcile(ctx, "town-threatened", current)))
 	if current.Pending == nil {
 		return time.Time{}
 	}

@@ -105,8 +105,11 @@ func (s *Absences) NoteAbsent(ctx context.Context, of alerts.About, commands int
 	}
 }
 
-// NoteWait records how a command waits for an absent game; zero if its last request may have arrived, or
-// there is no command any more.
+// ClearWait records that no command waits for an absent game: the last request may have arrived, or there is no
+// command any more.
+func (s *Absences) ClearWait(townID string) { s.NoteWait(townID, messages.AbsentPlugin{}) }
+
+// NoteWait records how a command waits for an absent game.
 func (s *Absences) NoteWait(townID string, waits messages.AbsentPlugin) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -22,7 +22,7 @@ func (x *Execution) askPlugin(ctx context.Context) (more bool) {
 	x.noteSent()
 	x.attempt.action = x.attempt.plugin.Requested(time.Now(), x.sendRequest())
 	x.due, x.gameAbsent = x.attempt.action.Wait, false // a plugin that has the request and is silent counts as present
-	d.Absences.NoteWait(x.TownID, messages.AbsentPlugin{})
+	d.Absences.ClearWait(x.TownID)
 	return len(x.replies) > 0 // those of an earlier attempt
 }
 
@@ -119,8 +119,8 @@ func (x *Execution) finishAttempt(result apply.AttemptResult) {
 	d := x.dispatcher
 	result.Attempt, result.At = x.Pending.Attempt, d.stepper.Now()
 	x.phase, x.result, x.due, x.attempt.plugin, x.gameAbsent = committing, &result, time.Time{}, nil, false
-	x.commits.Reset()
-	d.Absences.NoteWait(x.TownID, messages.AbsentPlugin{})
+	x.commitRetries.Reset()
+	d.Absences.ClearWait(x.TownID)
 	if d.config.Metrics != nil {
 		d.config.Metrics.Attempt(x.binding, result, time.Since(x.attempt.start))
 	}

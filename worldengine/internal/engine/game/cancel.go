@@ -35,7 +35,7 @@ func (d *Dispatcher) Cancel(ctx, caller context.Context, s *machine.Signal, done
 	if x == nil || x.RunID != s.RunID {
 		current, err := d.loadForRun(ctx, s.TownID, s.RunID)
 		if err == nil && current.Pending != nil {
-			err = d.Adopt(ctx, s.TownID, current)
+			err = d.Reconcile(ctx, s.TownID, current)
 		}
 		if err != nil {
 			done(err)
@@ -92,7 +92,7 @@ func (x *Execution) decideDeferred(ctx context.Context) {
 func (d *Dispatcher) commitCancel(
 	ctx context.Context, x *Execution, s *machine.Signal,
 ) (answer *machine.Answer, err error) {
-	err = d.stepper.Log.Retry(ctx, func() error {
+	err = d.stepper.Log.RetryLostRaces(ctx, func() error {
 		tail, err := d.stepper.Log.Tail(ctx, s.RunID, 0)
 		if err != nil {
 			return err
@@ -105,7 +105,7 @@ func (d *Dispatcher) commitCancel(
 		event, p := &machine.Cancel{Signal: s, Reach: apply.ReachUnknown}, current.Pending
 		if x != nil {
 			event.Reach = x.reach
-			if p != nil && x.phase == unclaimed && !p.CleanStop {
+			if p != nil && x.phase == unclaimed && !p.Unreached {
 				event.Reach = apply.MayBeReached
 			}
 		}
@@ -140,7 +140,7 @@ func (x *Execution) outrunCancel(ctx context.Context, current *machine.Town) err
 	if !x.unconfirmedCancel {
 		return nil
 	}
-	err := x.step(ctx, *current, &machine.RecordReach{CleanStop: current.Pending.CleanStop})
+	err := x.step(ctx, *current, &machine.RecordReach{Unreached: current.Pending.Unreached})
 	x.unconfirmedCancel = err != nil
 	return err
 }

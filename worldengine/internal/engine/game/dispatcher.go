@@ -90,16 +90,16 @@ type Dispatcher struct {
 	drainCtx context.Context
 	endDrain context.CancelFunc
 
-	mu      sync.Mutex
-	towns   map[string]*Execution // by the town's token
-	closed  bool                  // no more commands are accepted
-	drained chan struct{}         // closed when no command is accepted, and no execution is left
+	mu         sync.Mutex
+	executions map[string]*Execution // by the town's token
+	closed     bool                  // no more commands are accepted
+	drained    chan struct{}         // closed when no command is accepted, and no execution is left
 }
 
 // New returns a dispatcher that works until ctx is done.
 func New(ctx context.Context, steps *stepper.Stepper, config Config) *Dispatcher {
 	d := &Dispatcher{Absences: newAbsences(steps.Now, &config), config: config, stepper: steps,
-		towns: map[string]*Execution{}, drained: make(chan struct{})}
+		executions: map[string]*Execution{}, drained: make(chan struct{})}
 	d.ctx, d.stop = context.WithCancel(ctx)
 	d.drainCtx, d.endDrain = context.WithCancel(context.WithoutCancel(ctx))
 	return d
@@ -121,11 +121,11 @@ func (d *Dispatcher) Execute(
 	return nil
 }
 
-// Adopt makes the execution of a town agree with the town as it is now, in the log or by this writer's
+// Reconcile makes the execution of a town agree with the town as it is now, in the log or by this writer's
 // last step. After a start or a takeover it starts the execution of the pending command; after a lost
 // race an execution goes on with the next attempt, or ends. The run of the command is paused or
-// resumed with the town. Call Adopt in the town's turn.
-func (d *Dispatcher) Adopt(ctx context.Context, townID string, current machine.Town) error {
+// resumed with the town. Call Reconcile in the town's turn.
+func (d *Dispatcher) Reconcile(ctx context.Context, townID string, current machine.Town) error {
 	x, p := d.Execution(townID), current.Pending
 	if x != nil && (p == nil || p.Run.RunID != x.RunID) {
 		d.stepper.Towns.Forget(townID)
@@ -171,7 +171,7 @@ func (d *Dispatcher) Execution(townID string) *Execution {
 	token := wire.TownToken(townID)
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.towns[token]
+	return d.executions[token]
 }
 
 // start starts an execution. It returns false if the dispatcher is closed.
@@ -181,7 +181,7 @@ func (d *Dispatcher) start(x *Execution) bool {
 	if d.closed || d.config.Queue.Lead(x.TownID, x) != nil {
 		return false
 	}
-	d.towns[wire.TownToken(x.TownID)] = x
+	d.executions[wire.TownToken(x.TownID)] = x
 	return true
 }
 
@@ -189,21 +189,21 @@ func (d *Dispatcher) start(x *Execution) bool {
 func (d *Dispatcher) Has(token string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.towns[token] != nil
+	return d.executions[token] != nil
 }
 
 func (d *Dispatcher) remove(x *Execution) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if token := wire.TownToken(x.TownID); d.towns[token] == x {
-		delete(d.towns, token)
+	if token := wire.TownToken(x.TownID); d.executions[token] == x {
+		delete(d.executions, token)
 		d.closeDrained()
 	}
 }
 
 // closeDrained closes drained if no execution is left. The caller holds the lock.
 func (d *Dispatcher) closeDrained() {
-	if d.closed && len(d.towns) == 0 {
+	if d.closed && len(d.executions) == 0 {
 		close(d.drained)
 	}
 }
@@ -212,7 +212,7 @@ func (d *Dispatcher) closeDrained() {
 func (d *Dispatcher) Count() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return len(d.towns)
+	return len(d.executions)
 }
 
 // StopAccepting makes the dispatcher refuse new commands.

@@ -226,7 +226,7 @@ func (w *working) adopt() {
 	w.t.Helper()
 	require.NoError(w.t, w.interrupt(func(ctx context.Context, done func(error)) {
 		current, err := w.log.Load(ctx, "town-threatened")
-		done(cmp.Or(err, w.Adopt(ctx, "town-threatened", current)))
+		done(cmp.Or(err, w.Reconcile(ctx, "town-threatened", current)))
 	}))
 }
 

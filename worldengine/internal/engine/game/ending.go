@@ -11,7 +11,6 @@ import (
 	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/engine/waiting"
 	"worldengine/worldengine/internal/store/alerts"
-	"worldengine/worldengine/messages"
 )
 
 // An execution ends in one of three ways, each of which detaches it: conclude, after the run has its end in the
@@ -66,7 +65,7 @@ func (x *Execution) detach(ctx context.Context, gaveUp bool, answer machine.Answ
 	x.phase = ended
 	x.console.end()
 	d.config.Router.Forget(x, gaveUp)
-	d.Absences.NoteWait(x.TownID, messages.AbsentPlugin{})
+	d.Absences.ClearWait(x.TownID)
 	d.remove(x)
 	x.answer(answer, err)
 	d.config.Queue.WakeLead(x.TownID)
@@ -98,7 +97,7 @@ func (x *Execution) recordUnreached(ctx context.Context) {
 	current, err := x.dispatcher.stepper.Log.Load(ctx, x.TownID)
 	if p := current.Pending; err == nil && p != nil && p.Run.RunID == x.RunID &&
 		p.Attempt == x.Pending.Attempt && !p.Reached {
-		err = x.step(ctx, current, &machine.RecordReach{CleanStop: true})
+		err = x.step(ctx, current, &machine.RecordReach{Unreached: true})
 	}
 	if err != nil {
 		x.dispatcher.config.Logger.Warn("it is not recorded that no request for a command has arrived: "+

@@ -54,8 +54,8 @@ type Execution struct {
 	console    consoleWait
 	// result is the end of the attempt, if the execution is committing. commits are the intervals between two
 	// tries.
-	result  *apply.AttemptResult
-	commits backoff.Backoff
+	result        *apply.AttemptResult
+	commitRetries backoff.Backoff
 
 	// deferredCancels are the cancellations that wait until the reach is known.
 	deferredCancels []*cancellation
@@ -113,7 +113,7 @@ func newExecution(d *Dispatcher, about alerts.About) *Execution {
 			next:   time.Now().Add(d.config.Retry.Resend),
 			failed: backoff.Backoff{Min: retryInterval, Max: maxCommitInterval, Jitter: draw},
 		},
-		commits: backoff.Backoff{Min: retryInterval, Max: maxCommitInterval, Jitter: draw},
+		commitRetries: backoff.Backoff{Min: retryInterval, Max: maxCommitInterval, Jitter: draw},
 		console: consoleWait{
 			retries: backoff.Backoff{Min: retryInterval, Max: d.config.Retry.Resend, Jitter: draw},
 		},
@@ -242,8 +242,8 @@ func (x *Execution) endWait(now time.Time) {
 	x.waitingSince = time.Time{}
 }
 
-// awaitAttempt waits until the pending attempt begins; an unclaimed command is claimed then. NotBefore may be by another clock, so it does not make
-// the pause longer.
+// awaitAttempt waits until the pending attempt begins; an unclaimed command is claimed then. The wait is never longer
+// than this server's backoff: NotBefore may be by another clock.
 func (x *Execution) awaitAttempt() {
 	x.attempt, x.due = attempt{start: x.attempt.start}, time.Time{} // a console may still answer the former one
 	if x.result = nil; x.phase != unclaimed {
@@ -287,10 +287,10 @@ func (x *Execution) claim(ctx context.Context, current machine.Town) (more bool)
 		x.abandon(ctx)
 		return false
 	}
-	unreached := x.Pending.CleanStop
+	unreached := x.Pending.Unreached
 	if !x.Pending.Reached {
 		if x.step(ctx, current, &machine.RecordReach{MayBeReached: !unreached}) != nil {
-			x.due = time.Now().Add(x.commits.Next())
+			x.due = time.Now().Add(x.commitRetries.Next())
 			return false
 		}
 	}

@@ -19,7 +19,7 @@ const maxCommitInterval = 5 * time.Second
 // whether the execution goes on at once.
 func (x *Execution) commit(ctx context.Context) (more bool) {
 	d, result := x.dispatcher, x.result
-	err := d.stepper.Log.Retry(ctx, func() error { return x.commitOnce(ctx, result) })
+	err := d.stepper.Log.RetryLostRaces(ctx, func() error { return x.commitOnce(ctx, result) })
 	switch {
 	case err == nil:
 		return x.phase != ended
@@ -32,7 +32,7 @@ func (x *Execution) commit(ctx context.Context) (more bool) {
 	}
 	d.config.Logger.Warn("the outcome of a command cannot be committed; will try again",
 		"town", x.TownID, "run", x.RunID, x.Trace.LogAttr(), "error", err)
-	x.due = time.Now().Add(x.commits.Next())
+	x.due = time.Now().Add(x.commitRetries.Next())
 	return false
 }
 
@@ -42,7 +42,7 @@ func (x *Execution) commitOnce(ctx context.Context, result *apply.AttemptResult)
 	d := x.dispatcher
 	current, err := d.stepper.Towns.Get(ctx, x.TownID)
 	if err == nil {
-		err = d.Adopt(ctx, x.TownID, current)
+		err = d.Reconcile(ctx, x.TownID, current)
 	}
 	if err != nil || x.phase != committing {
 		return err
@@ -93,7 +93,7 @@ func (d *Dispatcher) alertInDoubt(about alerts.About, answer *machine.Answer) {
 // has started. If it fails, the run's next commit stores both.
 func (x *Execution) recordAttempt(ctx context.Context, started bool) {
 	d := x.dispatcher
-	err := d.stepper.Log.Retry(ctx, func() error {
+	err := d.stepper.Log.RetryLostRaces(ctx, func() error {
 		return x.step(ctx, machine.Town{State: x.before, Pending: x.Pending},
 			&machine.RecordAttempt{Started: started})
 	})

@@ -59,7 +59,7 @@ func (x *Execution) syncWithTown(ctx context.Context, fresh bool) (current machi
 	defer cancel()
 	defer context.AfterFunc(d.ctx, cancel)()
 	if current, err = load(ctx, x.TownID); err == nil {
-		err = d.Adopt(ctx, x.TownID, current)
+		err = d.Reconcile(ctx, x.TownID, current)
 	}
 	if err != nil || x.phase == ended {
 		return current, err
@@ -94,7 +94,7 @@ func (x *Execution) pauseRun(ctx context.Context, by *messages.PausedBy) {
 		return
 	}
 	d := x.dispatcher
-	err := d.stepper.Log.Retry(ctx, func() error {
+	err := d.stepper.Log.RetryLostRaces(ctx, func() error {
 		tail, err := d.stepper.Log.Tail(ctx, x.RunID, x.Pending.Emitted)
 		if err != nil {
 			return err

@@ -124,7 +124,7 @@ func TestDispatcher_Rests(t *testing.T) {
 		client := w.execute()
 		w.halt()
 		require.ErrorIs(t, w.await(client).err, waiting.ErrInProgress)
-		require.True(t, w.town().Pending.CleanStop)
+		require.True(t, w.town().Pending.Unreached)
 		return w
 	}
 	next := func(w *working) {
@@ -145,7 +145,7 @@ func TestDispatcher_Rests(t *testing.T) {
 		w := work(t, nil)
 		w.Stop(t.Context()) // no other command is in hand
 		require.ErrorIs(t, w.await(w.execute()).err, waiting.ErrInProgress)
-		require.True(t, w.town().Pending.CleanStop)
+		require.True(t, w.town().Pending.Unreached)
 	})
 	t.Run("taken over before this writer asks", func(t *testing.T) {
 		t.Parallel()
@@ -153,7 +153,7 @@ func TestDispatcher_Rests(t *testing.T) {
 		next(w) // which waits for the end of the pause
 		current := w.town()
 		p := *current.Pending
-		p.CleanStop = false
+		p.Unreached = false
 		current.Pending = &p
 		rec := machine.Record{Kind: machine.KindPending, TownID: "town-threatened"}
 		require.NoError(t, w.log.CommitTown(t.Context(), &rec, &current, current.Seq))
@@ -161,7 +161,7 @@ func TestDispatcher_Rests(t *testing.T) {
 		var refused *machine.RefusedError
 		require.ErrorAs(t, w.cancel(&s), &refused)
 		w.halt()
-		require.False(t, w.town().Pending.CleanStop)
+		require.False(t, w.town().Pending.Unreached)
 	})
 	for via, want := range map[apply.Binding]handoff.ReasonCode{
 		apply.Plugin: apply.ReasonPluginUnavailable, apply.RCON: handoff.ReasonExecuted,
@@ -268,7 +268,7 @@ func TestDispatcher_UnreadableTown(t *testing.T) {
 	store := &unread{Store: w.log.Store}
 	w.log.Store = store
 	require.NoError(t, w.interrupt(func(ctx context.Context, done func(error)) {
-		err := w.Adopt(ctx, "town-threatened", w.current)
+		err := w.Reconcile(ctx, "town-threatened", w.current)
 		store.times.Store(2)
 		done(err)
 	}))
@@ -315,7 +315,7 @@ func TestDispatcher_LeaseLost(t *testing.T) {
 			close(release)
 			require.ErrorIs(t, w.await(client).err, waiting.ErrInProgress)
 			w.halt()
-			require.Equal(t, via == apply.RCON, w.town().Pending.CleanStop)
+			require.Equal(t, via == apply.RCON, w.town().Pending.Unreached)
 			require.Empty(t, asked)
 		})
 	}

@@ -28,11 +28,11 @@ func (w *Watcher) doubt() {
 	w.Forget()
 }
 
-// look looks at everything, and returns the pause until the next look. First comes whether the log answers, since a
+// look looks at everything, and returns the interval until the next look. First comes whether the log answers, since a
 // silent log shows nothing else. Then a suspect log must turn out to be the known one. Only then does it count what
 // is read from it, such as the pause of the world, and its leader is worth verifying. The room comes last, since it
 // only raises alerts.
-func (w *Watcher) look(ctx context.Context) (pause time.Duration) {
+func (w *Watcher) look(ctx context.Context) (interval time.Duration) {
 	err := w.ask(ctx)
 	answered := err == nil
 	if !w.suspect && !w.Log.Continuity.IsVerified() { // the answer may be another log's
@@ -45,7 +45,7 @@ func (w *Watcher) look(ctx context.Context) (pause time.Duration) {
 		err = bounded(ctx, w.RereadPause) // after an error the next look counts
 	}
 	if w.suspect {
-		w.judgeSuspect(ctx, err)
+		w.endSuspicion(ctx, err)
 	}
 	if answered && !w.recalled {
 		w.recalled = bounded(ctx, w.recall) == nil
@@ -128,8 +128,8 @@ func (w *Watcher) checkContinuity(ctx context.Context) error {
 	}
 }
 
-// judgeSuspect ends a suspicion if the log is the known one, and could be read.
-func (w *Watcher) judgeSuspect(ctx context.Context, err error) {
+// endSuspicion ends a suspicion if the log is the known one, and could be read.
+func (w *Watcher) endSuspicion(ctx context.Context, err error) {
 	switch {
 	case err == nil:
 		w.suspect, w.urgentLooks = false, electionQuestions

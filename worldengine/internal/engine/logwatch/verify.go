@@ -126,7 +126,7 @@ func (w *Watcher) verifyAll(ctx context.Context) (short []shortTown, err error) 
 	if err != nil && !errors.Is(err, commitlog.ErrUncounted) {
 		return nil, err
 	}
-	w.noteLeaderChange(moved)
+	w.reportReplicas(moved)
 	short, err = w.findShortTowns(ctx)
 	if err == nil && len(short)+len(w.Index.BrokenChains()) > 0 && w.moveFromDamagedLeader(ctx) {
 		w.undelivered = 0
@@ -142,13 +142,13 @@ func (w *Watcher) moveFromDamagedLeader(ctx context.Context) bool {
 	if err != nil {
 		w.warn(ctx, "the replicas of the log cannot be compared", err)
 	}
-	w.noteLeaderChange(moved)
+	w.reportReplicas(moved)
 	return moved
 }
 
-// noteLeaderChange raises alerts about damaged nodes, and forgets the towns that were read from one that led
+// reportReplicas raises alerts about damaged nodes, and forgets the towns that were read from one that led
 // the log.
-func (w *Watcher) noteLeaderChange(moved bool) {
+func (w *Watcher) reportReplicas(moved bool) {
 	w.Replicas.raise(w.Alerts)
 	if moved {
 		w.Forget()

@@ -107,7 +107,7 @@ func (w *Watcher) watch(ctx context.Context) {
 	reconnected := w.Conn.StatusChanged(nats.CONNECTED)
 	defer w.Conn.RemoveStatusListener(reconnected)
 	for {
-		pause := w.look(ctx)
+		interval := w.look(ctx)
 		select {
 		case <-reconnected:
 			w.doubt()
@@ -116,7 +116,7 @@ func (w *Watcher) watch(ctx context.Context) {
 		case <-w.election:
 			w.urgentLooks = electionQuestions
 		case <-w.noRoom:
-		case <-time.After(pause):
+		case <-time.After(interval):
 		case <-ctx.Done():
 			return
 		}

@@ -21,8 +21,8 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// Stepper makes the steps of a world's towns, in the world's writer. Every member but Leased must
-// be set. It is safe for concurrent use.
+// Stepper makes the steps of a world's towns, in the world's writer. Every member must be set unless its
+// comment says otherwise. It is safe for concurrent use.
 type Stepper struct {
 	Log *records.Log
 	// Towns has the towns as of the last steps. After an error Step forgets the town.
@@ -87,7 +87,7 @@ func (s *Stepper) Step(
 			s.Towns.Forget(in.TownID) // the town may have changed, and is read from the log again
 		}
 	}()
-	if runID, emitted := machine.RunOf(&t, in.Event); runID != "" && in.Tail == nil {
+	if runID, emitted := machine.TailRun(&t, in.Event); runID != "" && in.Tail == nil {
 		tail, err := s.Log.Tail(ctx, runID, emitted)
 		if err != nil {
 			return machine.Output{}, err
@@ -115,14 +115,14 @@ func (s *Stepper) stepOnce(
 	if err != nil {
 		return out, err
 	}
-	for _, rec := range []*machine.Record{out.CloseRun, out.Record, out.ReopenRun} {
+	for _, rec := range []*machine.Record{out.RunFirst, out.Record, out.RunAfter} {
 		if rec == nil {
 			continue
 		}
 		switch err := s.commit(ctx, t, in.Tail, &out, rec); {
 		case err == nil:
 			s.noteStored(t, &out, rec)
-		case rec == out.ReopenRun:
+		case rec == out.RunAfter:
 			s.Logger.Warn("a closed run cannot be reopened; others cannot append to it",
 				"run", rec.Run.RunID, rec.Run.Trace.LogAttr(), "error", err)
 		default:
@@ -223,7 +223,7 @@ func townPriority(t *machine.Town, out *machine.Output) records.TownPriority {
 	switch kind := out.Record.Kind; {
 	case before != nil && after == nil:
 		return records.TownPriorityEnd
-	case before != nil && kind == machine.KindPending && after.CleanStop && !before.CleanStop:
+	case before != nil && kind == machine.KindPending && after.Unreached && !before.Unreached:
 		return records.TownPriorityRelease
 	case before != nil && kind == machine.KindPending:
 		return records.TownPriorityAttempt

@@ -75,7 +75,7 @@ func (w *World) acquireInTurn(ctx context.Context) (*lease.Lease, error) {
 	for {
 		select {
 		case d := <-w.decisions:
-			if held := w.act(ctx, d.Action); held != nil {
+			if held := w.tryLease(ctx, d.Action); held != nil {
 				return held, nil
 			}
 		case <-ctx.Done():
@@ -84,8 +84,8 @@ func (w *World) acquireInTurn(ctx context.Context) (*lease.Lease, error) {
 	}
 }
 
-// act acquires the lease, or finds out who holds it. It returns nil if it did not acquire it.
-func (w *World) act(ctx context.Context, action placement.Action) *lease.Lease {
+// tryLease acquires the lease, or finds out who holds it. It returns nil if it did not acquire it.
+func (w *World) tryLease(ctx context.Context, action placement.Action) *lease.Lease {
 	err := lease.ErrHeld
 	if action == placement.Acquire {
 		var held *lease.Lease
@@ -195,8 +195,8 @@ func (w *World) Indexed() (seq uint64, known bool) {
 	return 0, false
 }
 
-// Act has the goroutine that stands by or serves carry out a decision, unless it is at work.
-func (w *World) Act(d placement.Decision) bool {
+// Offer has the goroutine that stands by or serves carry out a decision, unless it is at work.
+func (w *World) Offer(d placement.Decision) bool {
 	select {
 	case w.decisions <- d:
 		return true

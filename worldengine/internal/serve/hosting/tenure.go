@@ -27,11 +27,11 @@ const (
 
 // tenure is a time in which the server serves the world.
 type tenure struct {
-	lease   *lease.Lease // nil if no other server can join
-	created int          // towns of the world file
-	engine  *engine.Engine
-	service *service.World
-	removal *nats.Subscription // to requests to remove the world; nil if no other server can join
+	lease        *lease.Lease // nil if no other server can join
+	townsCreated int          // towns of the world file
+	engine       *engine.Engine
+	service      *service.World
+	removal      *nats.Subscription // to requests to remove the world; nil if no other server can join
 }
 
 // becomeWriter starts a tenure with the lease, which it releases if the start fails.
@@ -82,7 +82,7 @@ func (w *World) startTenure(ctx context.Context, t *tenure) error {
 		return err
 	}
 	if file != nil {
-		if t.created, err = t.engine.LoadWorld(ctx, file); err != nil {
+		if t.townsCreated, err = t.engine.LoadWorld(ctx, file); err != nil {
 			return w.worlds.config.worldFileError(w.name, err)
 		}
 	}

@@ -36,7 +36,7 @@ type World struct {
 	worlds        *Worlds
 	name          string
 	named         bool                   // --world names it
-	created       bool                   // a request has asked for it, and this server makes it
+	requested     bool                   // a request has asked for it, and this server makes it
 	settings      worldsettings.Settings // with which the world is made, beside the server's
 	engineConfig  engine.Config          // of the next tenure
 	serviceConfig service.WorldConfig    // of the next tenure
@@ -53,9 +53,9 @@ type World struct {
 	behind    wakeup.Channel                // the writer has announced more than index has
 	synced    atomic.Int64                  // when index had read the log last, in Unix milliseconds
 
-	ctx   context.Context // of the goroutine
-	stop  context.CancelFunc
-	ended sync.WaitGroup // of the goroutine
+	ctx     context.Context // of the goroutine
+	stop    context.CancelFunc
+	running sync.WaitGroup // of the goroutine
 }
 
 // state has the tenure of a world that is served, or else why it is not.
@@ -231,7 +231,7 @@ func (w *World) acquireFirst(ctx context.Context) (held *lease.Lease, err error)
 	switch {
 	case w.worlds.shared.Embedded != nil:
 		acquire = w.elector.Seize
-	case w.worlds.config.Several() && !w.created:
+	case w.worlds.config.Several() && !w.requested:
 		acquire = w.tryFirst
 	}
 	err = commitlog.RetryTransient(ctx, func(ctx context.Context) (err error) {
@@ -276,7 +276,7 @@ func (w *World) close(ctx context.Context) error {
 // retire is close without the release of the lease, which it returns.
 func (w *World) retire(ctx context.Context) (held *lease.Lease, err error) {
 	w.stop()
-	w.ended.Wait()
+	w.running.Wait()
 	t := w.tenure()
 	w.set(nil, errDraining)
 	if t != nil {

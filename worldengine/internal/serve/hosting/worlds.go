@@ -104,7 +104,7 @@ func (ws *Worlds) start(ctx context.Context) error {
 	}
 	err := named[0].start(ctx)
 	if err == nil {
-		named[0].ended.Go(named[0].alternate)
+		named[0].running.Go(named[0].alternate)
 	}
 	return err
 }
@@ -116,7 +116,7 @@ func (ws *Worlds) startSeveral(ctx context.Context, named []*World) error {
 		return err
 	}
 	for _, w := range named {
-		w.ended.Go(w.startUntilServed)
+		w.running.Go(w.startUntilServed)
 	}
 	patience := time.After(firstStartTimeout)
 	for _, w := range ws.all() {
@@ -190,13 +190,13 @@ func (ws *Worlds) host(name string, settings worldsettings.Settings, created boo
 	if err != nil {
 		return nil, err
 	}
-	w.settings, w.created = settings, created
+	w.settings, w.requested = settings, created
 	w.existed.Store(!created)
 	if err := ws.add(w); err != nil {
 		_ = w.close(context.Background()) // it has only its parts yet
 		return nil, err
 	}
-	w.ended.Go(w.startUntilServed)
+	w.running.Go(w.startUntilServed)
 	return w, nil
 }
 
@@ -289,7 +289,7 @@ func (ws *Worlds) EngineOf(world string) *engine.Engine {
 // CreatedIn returns how many towns of its file were created when the server began to serve a world.
 func (ws *Worlds) CreatedIn(world string) int {
 	if t := ws.tenureOf(world); t != nil {
-		return t.created
+		return t.townsCreated
 	}
 	return 0
 }

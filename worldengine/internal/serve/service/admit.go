@@ -21,16 +21,16 @@ const requestBytes = 1 << 10
 // bytes do not fit, it releases the slot again. A request that does not fit gets 429. admit runs as requests arrive,
 // one at a time for each verb, so it reads no more of a request than peekID does.
 func (w *World) admit(e *endpoint, in *incoming) {
-	owner, load, why := e.slots.acquire(w.config.World, w.subject(e, in))
+	owner, load, why := e.slots.acquire(w.config.World, w.slotKey(e, in))
 	if why != granted {
-		w.shed(in, why, pauseFor(load))
+		w.shed(in, why, retryAfter(load))
 		return
 	}
 	// A request of any size fits if it is the only one.
 	bytes := min(requestBytes+e.weight*int64(len(in.data)), w.service.memory.bound)
 	if !w.service.memory.reserve(&w.usage, bytes, e.queued) {
 		e.slots.release(owner)
-		w.shed(in, memoryFull, max(pauseFor(load), memoryRetryMs))
+		w.shed(in, memoryFull, max(retryAfter(load), memoryRetryMs))
 		return
 	}
 	in.slots, in.slotOwner, in.bytes = e.slots, owner, bytes
@@ -38,10 +38,10 @@ func (w *World) admit(e *endpoint, in *incoming) {
 	e.lane(owner).put(in)
 }
 
-// subject returns the town, run or key whose slots a request uses. It returns nothing if the
+// slotKey returns the key whose slots a request uses. It returns nothing if the
 // sender's rights do not cover the town that the request would change. So no client uses up the slots
 // of a town outside its rights.
-func (w *World) subject(e *endpoint, in *incoming) []byte {
+func (w *World) slotKey(e *endpoint, in *incoming) []byte {
 	id := peekID(e.slotKey, in.data)
 	if e.queued && w.service.config.Access != nil && in.rights.CheckTown(string(id)) != nil {
 		return nil
@@ -109,7 +109,7 @@ func (m *memoryBudget) read(world *usage) usage {
 
 // shedReasonNames are the names of the reasons in statistics, for operators.
 var shedReasonNames = [...]string{
-	townFull: "town", worldFull: "world", serverFull: "server", memoryFull: "bytes", queueFull: "queue",
+	keyFull: "town", worldFull: "world", serverFull: "server", memoryFull: "bytes", queueFull: "queue",
 }
 
 // Overload returns how full the service is with requests for the world, and how many of these it has
@@ -117,7 +117,7 @@ var shedReasonNames = [...]string{
 func (w *World) Overload() messages.Overload {
 	current := w.service.memory.read(&w.usage)
 	refused := map[string]int64{}
-	for why := townFull; why <= queueFull; why++ {
+	for why := keyFull; why <= queueFull; why++ {
 		if n := w.shedCounts[why].Load(); n > 0 || why != serverFull {
 			refused[shedReasonNames[why]] = n
 		}
@@ -128,18 +128,18 @@ func (w *World) Overload() messages.Overload {
 }
 
 // shed counts a request that is shed, and answers with 429.
-func (w *World) shed(in *incoming, why shedReason, pause int) {
+func (w *World) shed(in *incoming, why shedReason, afterMs int) {
 	w.shedCounts[why].Add(1)
 	w.observe(in, wire.CodeOverloaded)
 	answers := &overloaded
 	if why == serverFull {
 		answers = &serverOverloaded
 	}
-	msg := answers[pause/pauseStep]
+	msg := answers[afterMs/retryAfterStep]
 	w.respond(in, &msg)
 }
 
-// overloaded has the answers with 429, one for each pause. They are made once, since a flood of
+// overloaded has the answers with 429, one for each Retry-After. They are made once, since a flood of
 // requests gets many of them. serverOverloaded has the answers to requests of a world that does not
 // fill its own share.
 var (
@@ -147,31 +147,31 @@ var (
 	serverOverloaded = refusals(failureOf(errServerFull))
 )
 
-func refusals(f failure) (answers [longestPause/pauseStep + 1]nats.Msg) {
+func refusals(f failure) (answers [maxRetryAfter/retryAfterStep + 1]nats.Msg) {
 	for i := range answers {
 		msg := f.reply()
-		msg.Header[wire.RetryAfterHeader] = []string{strconv.Itoa(i * pauseStep)}
+		msg.Header[wire.RetryAfterHeader] = []string{strconv.Itoa(i * retryAfterStep)}
 		answers[i] = *msg
 	}
 	return answers
 }
 
-// Estimates for the pause that a client is asked to make. Requests about one town are carried out
+// Estimates of the time after which a client is asked to try again. Requests about one town are carried out
 // one after another, and requests about different towns side by side.
 const (
-	longestPause       = 1000 // milliseconds
-	pauseStep          = 50   // milliseconds; a pause is a multiple of it
+	maxRetryAfter      = 1000 // milliseconds
+	retryAfterStep     = 50   // milliseconds; a time is a multiple of it
 	msPerTownRequest   = 2    // milliseconds per request that waits for the same town
 	worldRequestsPerMs = 4    // requests of a world per millisecond
-	memoryRetryMs      = 250  // milliseconds, the shortest pause if memory is short
+	memoryRetryMs      = 250  // milliseconds, the least time if memory is short
 )
 
-// pauseFor returns the pause in milliseconds that a client is asked to make. In about that time the
+// retryAfter returns the milliseconds after which a client is asked to try again. In about that time the
 // earlier requests are done, so that there is room when the client asks again.
-func pauseFor(load slotLoad) int {
-	pause := max(load.town*msPerTownRequest, load.all/worldRequestsPerMs)
-	pause = (pause + pauseStep - 1) / pauseStep * pauseStep
-	return min(max(pause, pauseStep), longestPause)
+func retryAfter(load slotLoad) int {
+	ms := max(load.key*msPerTownRequest, load.all/worldRequestsPerMs)
+	ms = (ms + retryAfterStep - 1) / retryAfterStep * retryAfterStep
+	return min(max(ms, retryAfterStep), maxRetryAfter)
 }
 
 // Bounds of the search for an id.

@@ -32,10 +32,10 @@ import (
 func TestPauseFor(t *testing.T) {
 	t.Parallel()
 	for load, want := range map[slotLoad]int{
-		{}: 50, {town: 3, all: 3}: 50, {town: 30, all: 30}: 100, {town: 258, all: 258}: 550,
-		{town: 2, all: 2048}: 550, {town: 2, all: 1 << 20}: 1000, {town: 1 << 20}: 1000,
+		{}: 50, {key: 3, all: 3}: 50, {key: 30, all: 30}: 100, {key: 258, all: 258}: 550,
+		{key: 2, all: 2048}: 550, {key: 2, all: 1 << 20}: 1000, {key: 1 << 20}: 1000,
 	} {
-		require.Equal(t, want, pauseFor(load), "%+v", load)
+		require.Equal(t, want, retryAfter(load), "%+v", load)
 	}
 }
 
@@ -291,7 +291,7 @@ func TestSubject_OwnTowns(t *testing.T) {
 	}, "")
 	subject := func(data string, queued bool) string {
 		e := &endpoint{slotKey: aboutTown, queued: queued}
-		return string(w.subject(e, &incoming{rights: rights, data: []byte(data)}))
+		return string(w.slotKey(e, &incoming{rights: rights, data: []byte(data)}))
 	}
 	require.Equal(t, "Fort А", subject(`{"townId":"Fort А"}`, true))
 	require.Equal(t, "Fort А", subject(`{"townId":"Fort \u0410"}`, true))

@@ -177,7 +177,7 @@ func TestEndpoint_Order(t *testing.T) {
 		err := json.Unmarshal(in.data, &r)
 		mu.Lock()
 		defer mu.Unlock()
-		submitted[in.slotOwner.town] = append(submitted[in.slotOwner.town], r.Number)
+		submitted[in.slotOwner.key] = append(submitted[in.slotOwner.key], r.Number)
 		return nil, err
 	}, maxRequest, 1)
 	for i := range towns * each {

@@ -160,9 +160,9 @@ func failureOf(err error) (f failure) {
 			break
 		}
 	}
-	pause := f.RetryAfter
+	after := f.RetryAfter
 	f.ErrorSpec = *cmp.Or(protocol.LookupError(f.Code), protocol.LookupError(wire.CodeInternal))
-	f.RetryAfter = cmp.Or(pause, f.RetryAfter)
+	f.RetryAfter = cmp.Or(after, f.RetryAfter)
 	if f.ownText || f.Text == "" {
 		f.Text = phrase.Sentence(err)
 	}
@@ -173,9 +173,9 @@ func failureOf(err error) (f failure) {
 // fail logs the whole error.
 func (w *World) fail(in *incoming, err error) {
 	if errors.Is(err, engine.ErrOverloaded) { // the engine's queue has refused the request
-		pause := pauseFor(in.slots.load(in.slotOwner))
+		afterMs := retryAfter(in.slots.load(in.slotOwner))
 		w.release(in)
-		w.shed(in, queueFull, pause)
+		w.shed(in, queueFull, afterMs)
 		return
 	}
 	w.release(in)

@@ -43,7 +43,7 @@ func (w *World) eventList(in *incoming, r *messages.EventListRequest) (any, erro
 	w.release(in)
 	owner, _, why := w.service.polls.acquire(w.config.World, []byte(cmp.Or(in.rights.User(), in.inbox)))
 	if why != granted {
-		w.shed(in, max(why, worldFull), longestPause)
+		w.shed(in, max(why, worldFull), maxRetryAfter)
 		return nil, nil
 	}
 	query.After = page.Cursor

@@ -5,28 +5,27 @@ import (
 	"sync/atomic"
 )
 
-// slots shares a bounded number of slots between worlds, and within a world between towns, by a
-// dynamic threshold (Choudhury and Hahne, 1998). If several worlds are open, a world may have at most
-// as many slots as are free. A town may have at most as many as its world can still get, and never
-// more than its own bound. So busy worlds and towns together always leave some slots for the others.
-// A world or town without a slot gets one as long as any is free for it, and a town with slots never
-// gets the last one.
+// slots shares a bounded number of slots between worlds, and within a world between keys, by a
+// dynamic threshold (Choudhury and Hahne, 1998). A key is a town, run, idempotency key or user. If
+// several worlds are open, a world may have at most as many slots as are free. A key may have at most
+// as many as its world can still get, and never more than its own bound. So busy worlds and keys
+// together always leave some slots for the others. A world or key without a slot gets one as long as
+// any is free for it, and a key with slots never gets the last one.
 //
-// A request has a slot from its arrival to its answer (docs/overload.md). Here a "town" is any key
-// by which slots are shared: a town, run, idempotency key or user. slots is safe for concurrent
+// A request has a slot from its arrival to its answer (docs/overload.md). slots is safe for concurrent
 // use.
 type slots struct {
-	perTown, total int
-	open           *atomic.Int64 // how many worlds share the slots
+	perKey, total int
+	open          *atomic.Int64 // how many worlds share the slots
 
 	mu     sync.Mutex
 	used   int
 	worlds map[string]int    // slots by world, never 0
-	towns  map[slotOwner]int // slots by town, never 0
+	owners map[slotOwner]int // slots by key, never 0
 }
 
-// slotOwner is a town, of a world, whose requests have slots.
-type slotOwner struct{ world, town string }
+// slotOwner is a key, of a world, whose requests have slots.
+type slotOwner struct{ world, key string }
 
 // shedReason is the bound for which a request is answered with 429; its zero value means that there is
 // none.
@@ -34,32 +33,32 @@ type shedReason int
 
 const (
 	granted    shedReason = iota
-	townFull              // the town has as many slots as it may
+	keyFull               // the key has as many slots as it may
 	worldFull             // the world has as many slots as it may
 	serverFull            // no slot is free, and several worlds share them
 	memoryFull            // the admitted requests use too much memory
 	queueFull             // the engine's queue refused the request, after it was parsed
 )
 
-// slotLoad is the number of slots of a town, and of all towns of all worlds together.
-type slotLoad struct{ town, all int }
+// slotLoad is the number of slots of a key, and of all keys of all worlds together.
+type slotLoad struct{ key, all int }
 
-// newSlots returns total slots, of which a town may have perTown. open counts the worlds that share
+// newSlots returns total slots, of which a key may have perKey. open counts the worlds that share
 // them.
-func newSlots(perTown, total int, open *atomic.Int64) *slots {
+func newSlots(perKey, total int, open *atomic.Int64) *slots {
 	return &slots{
-		perTown: perTown, total: total, open: open,
-		worlds: map[string]int{}, towns: map[slotOwner]int{},
+		perKey: perKey, total: total, open: open,
+		worlds: map[string]int{}, owners: map[slotOwner]int{},
 	}
 }
 
-// acquire acquires a slot for a town with the name id. If why is granted, the caller MUST call release
+// acquire acquires a slot for a key of a world. If why is granted, the caller MUST call release
 // later, with the returned owner. acquire also returns the load by which it decided. It does not keep
-// id, and a refusal allocates nothing.
-func (s *slots) acquire(world string, id []byte) (owner slotOwner, load slotLoad, why shedReason) {
+// the key's bytes, and a refusal allocates nothing.
+func (s *slots) acquire(world string, key []byte) (owner slotOwner, load slotLoad, why shedReason) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	load = slotLoad{s.towns[slotOwner{world, string(id)}], s.used}
+	load = slotLoad{s.owners[slotOwner{world, string(key)}], s.used}
 	room := s.total - s.used
 	full := worldFull
 	if s.open.Load() > 1 {
@@ -71,13 +70,13 @@ func (s *slots) acquire(world string, id []byte) (owner slotOwner, load slotLoad
 	switch {
 	case room <= 0:
 		return owner, load, full
-	case load.town >= s.perTown || load.town >= room:
-		return owner, load, townFull
+	case load.key >= s.perKey || load.key >= room:
+		return owner, load, keyFull
 	}
-	owner = slotOwner{world, string(id)}
+	owner = slotOwner{world, string(key)}
 	s.used++
 	s.worlds[world]++
-	s.towns[owner]++
+	s.owners[owner]++
 	return owner, load, granted
 }
 
@@ -91,13 +90,13 @@ func (s *slots) release(owner slotOwner) {
 	if s.worlds[owner.world]--; s.worlds[owner.world] == 0 {
 		delete(s.worlds, owner.world)
 	}
-	if s.towns[owner]--; s.towns[owner] == 0 {
-		delete(s.towns, owner)
+	if s.owners[owner]--; s.owners[owner] == 0 {
+		delete(s.owners, owner)
 	}
 }
 
 func (s *slots) load(owner slotOwner) slotLoad {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slotLoad{s.towns[owner], s.used}
+	return slotLoad{s.owners[owner], s.used}
 }

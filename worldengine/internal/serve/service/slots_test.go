@@ -41,7 +41,7 @@ func TestSlots_AsInTheModel(t *testing.T) {
 			case free <= 0:
 				want = worldFull
 			case has >= perTown, has > 0 && has >= free:
-				want = townFull
+				want = keyFull
 			}
 			of, now, why := s.acquire("main", []byte(town))
 			require.Equal(t, want, why, "%s has %d of %d, %d are free", town, has, perTown, free)
@@ -58,7 +58,7 @@ func TestSlots_AsInTheModel(t *testing.T) {
 			s.release(slotOwner{"main", town})
 		}
 		require.Zero(t, s.used)
-		require.Empty(t, s.towns, "a town without slots takes no memory")
+		require.Empty(t, s.owners, "a town without slots takes no memory")
 		require.Empty(t, s.worlds)
 	}
 }
@@ -70,7 +70,7 @@ func TestSlots_RefusalAllocatesNothing(t *testing.T) {
 	_, _, why := s.acquire("main", id)
 	require.Equal(t, granted, why)
 	require.Zero(t, testing.AllocsPerRun(100, func() {
-		if _, _, why := s.acquire("main", id); why != townFull {
+		if _, _, why := s.acquire("main", id); why != keyFull {
 			t.Error("not refused")
 		}
 	}))
@@ -122,7 +122,7 @@ func TestSlots_TownOfWorld(t *testing.T) {
 			got++
 		}
 	}
-	require.Equal(t, townFull, why)
+	require.Equal(t, keyFull, why)
 	require.Equal(t, 25, got)
 	_, _, why = s.acquire("a", []byte("calm"))
 	require.Equal(t, granted, why)

@@ -46,8 +46,8 @@ type World interface {
 	Follows() bool
 	// NoteEnd notes how far the writer has indexed the log.
 	NoteEnd(seq uint64)
-	// Act has the goroutine of the world carry out a decision. It returns false if the goroutine is at work.
-	Act(d placement.Decision) bool
+	// Offer has the goroutine of the world carry out a decision. It returns false if the goroutine is at work.
+	Offer(d placement.Decision) bool
 }
 
 // Config configures a Placer.
@@ -376,10 +376,10 @@ func (p *Placer) act(now time.Duration, w World, d placement.Decision) time.Dura
 	case d.Action == placement.Acquire && d.Delay > 0:
 		return d.Delay
 	case d.Action == placement.Acquire || d.Action == placement.ReadLease:
-		w.Act(d)
+		w.Offer(d)
 		return placement.LeaseReadInterval
 	case d.Action == placement.HandOver:
-		if w.Act(d) {
+		if w.Offer(d) {
 			p.view.StartHandover(now, d.World)
 		}
 	case p.view.Holder(d.World) != p.self.ID && !p.view.Announced(now, d.World):

@@ -39,7 +39,7 @@ var ErrGone = errors.New("commitlog: the log does not keep the record any more")
 var ErrDamaged = errors.New("commitlog: a record of the log is damaged; fsck names it")
 
 // ErrLostRace means that a guard does not hold: another writer has appended to its subject, or has made or changed
-// the log's stream, since both were read. Read and decide again, as Log.Retry does.
+// the log's stream, since both were read. Read and decide again, as Log.RetryLostRaces does.
 var ErrLostRace = errors.New("commitlog: another writer was first")
 
 // ErrLogLost means that the log lacks messages that this process has committed or read: the log lost its end,

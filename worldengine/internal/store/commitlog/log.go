@@ -6,7 +6,7 @@
 // last message has the town's current state and never expires. Messages are published on layout.AppendSubject,
 // which only this log accepts, and not a later one of the same world. Log.Commit guards each append to a
 // history by the sequence of the message on which the append was decided. So JetStream orders the
-// appends of any number of engines. Log.Retry decides again after a lost race.
+// appends of any number of engines. Log.RetryLostRaces decides again after a lost race.
 package commitlog
 
 import (
@@ -287,11 +287,11 @@ const (
 	maxRaceInterval = 24 * time.Millisecond
 )
 
-// Retry calls attempt, which reads the log, decides, and commits with a guard, until it returns
+// RetryLostRaces calls attempt, which reads the log, decides, and commits with a guard, until it returns
 // anything but ErrLostRace. It returns ErrContended after maxRaces lost races. From the second lost
 // race on it pauses, longer with each. After an election a deposed leader may answer. Until it knows that, an
 // attempt reads the old state and loses again.
-func (l *Log) Retry(ctx context.Context, attempt func() error) error {
+func (l *Log) RetryLostRaces(ctx context.Context, attempt func() error) error {
 	pauses := l.racePauses()
 	for lost := range maxRaces {
 		if lost > 1 {

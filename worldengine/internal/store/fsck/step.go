@@ -111,7 +111,7 @@ func (v *message) compare(made []byte, err error) {
 // makeRecord returns the bytes of the record that the step makes; nil if it makes none.
 func (r *replay) makeRecord() ([]byte, error) {
 	out, err := machine.Step(r.before, &r.in, &r.settings)
-	rec := cmp.Or(out.CloseRun, out.Record)
+	rec := cmp.Or(out.RunFirst, out.Record)
 	if err != nil || rec == nil {
 		return nil, err
 	}
@@ -229,7 +229,7 @@ func (r *replay) signal() machine.Event {
 func (r *replay) attempt() machine.Event {
 	p, before := cmp.Or(r.rec.Pending, new(apply.Pending)), r.before.Pending
 	if p.Attempt == before.Attempt {
-		return &machine.RecordReach{MayBeReached: p.Reached, CleanStop: p.CleanStop}
+		return &machine.RecordReach{MayBeReached: p.Reached, Unreached: p.Unreached}
 	}
 	failed := *cmp.Or(p.LastFailure, new(apply.Failure))
 	r.in.At, r.in.Drawn, r.in.Tail = p.NotBefore, p.EventIDs, tailOf(new(runlog.Run), before)

@@ -14,12 +14,12 @@ import (
 
 // The file has frames: the first one names format and world, and each other one is a row. A frame
 // is the length of its payload, a CRC-32C of length and payload, and the payload. All numbers are
-// little-endian. A row is its facts and its names, which are separated by line feeds.
+// little-endian. A row is its fields, and its labels, which are separated by line feeds.
 const (
 	frameHead  = 8
 	maxPayload = 1 << 20
-	factsSize  = 58
-	namesSize  = 80 // bytes that the names of a row often have
+	fieldsSize = 58
+	labelsSize = 80 // bytes that the labels of a row often have
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -67,7 +67,7 @@ func (e *entry) decode(payload []byte) bool {
 	if _, err := binary.Decode(payload, binary.LittleEndian, &e.rowFields); err != nil {
 		return false
 	}
-	rest := string(payload[factsSize:])
+	rest := string(payload[fieldsSize:])
 	for _, name := range []*string{
 		&e.town, &e.actor, &e.kind, &e.status, &e.result, &e.reason, &e.detail,
 	} {
@@ -119,7 +119,7 @@ func readRows(r io.Reader, head string, size int64) (*state, int64, error) {
 	if err != nil || string(payload) != head {
 		return nil, 0, fmt.Errorf("%w: it begins %q, not %q", errForeign, payload, head)
 	}
-	s, good := newState(size/(frameHead+factsSize+namesSize)), int64(frameHead+len(head))
+	s, good := newState(size/(frameHead+fieldsSize+labelsSize)), int64(frameHead+len(head))
 	for {
 		var e entry
 		payload, err := readFrame(in, &buffer)

@@ -54,7 +54,7 @@ func (ix *Index) Runs(filter Filter, after uint64, limit int) (page Page) {
 	defer ix.mu.RUnlock()
 	search, n := newSearch(ix.state, filter), 0
 	for r := range search.rowsBehind(after) {
-		if n++; n%rowsPerLock == 0 { // A compaction may swap ix.s; the old state stays as it is.
+		if n++; n%rowsPerLock == 0 { // A compaction may swap ix.state; the old state stays as it is.
 			ix.mu.RUnlock()
 			ix.mu.RLock()
 		}

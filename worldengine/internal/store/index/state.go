@@ -81,9 +81,9 @@ func (d *dictionary[T]) number(name T, clone func(T) T) uint32 {
 	return n
 }
 
-func (w labels) clone() labels {
-	return labels{strings.Clone(w.kind), strings.Clone(w.status), strings.Clone(w.result),
-		strings.Clone(w.reason), strings.Clone(w.detail)}
+func (l labels) clone() labels {
+	return labels{strings.Clone(l.kind), strings.Clone(l.status), strings.Clone(l.result),
+		strings.Clone(l.reason), strings.Clone(l.detail)}
 }
 
 // newState returns a state without rows, with room for some. Number 0 stands for none.
@@ -216,9 +216,9 @@ func (s *state) link(t *town, n uint32, r *packedRow) {
 	} else {
 		t.required = s.recount(t, r.Epoch)
 	}
-	switch words := s.labelsOf(r); {
-	case machine.Kind(words.kind) == machine.KindRepair:
-		s.giveUp(t, n, words.detail)
+	switch has := s.labelsOf(r); {
+	case machine.Kind(has.kind) == machine.KindRepair:
+		s.giveUp(t, n, has.detail)
 	case r.Guard != last:
 		t.hole, t.before = n, t.newest
 	}

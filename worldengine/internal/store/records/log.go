@@ -15,9 +15,7 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// Log is a commit log with the records of the machine. Refused runs are on
-// world.<world>.refused.<town token>. Events outside a town's commits are on world.<world>.run.<runId>,
-// with guards and a time to live. Members must be set before the first use.
+// Log is a commitlog.Log that reads and writes the records of the machine. Members must be set before the first use.
 type Log struct {
 	*commitlog.Log
 	// Retention is how long a message on a run's own subject is kept.

@@ -119,7 +119,7 @@ func PlanToServe(
 func Change(
 	ctx context.Context, js jetstream.JetStream, world string, given Settings, discard bool,
 ) (plan *Plan, err error) {
-	err = new(commitlog.Log).Retry(ctx, func() error {
+	err = new(commitlog.Log).RetryLostRaces(ctx, func() error {
 		if plan, err = MakePlan(ctx, js, world, given); err != nil {
 			return err
 		}
