@@ -35,7 +35,7 @@ func (e *Engine) Town(ctx context.Context, townID string) (Town, error) {
 	if err != nil {
 		return Town{}, err
 	}
-	view := e.townAt(t)
+	view := e.viewRevision(t)
 	if view.Apply != string(apply.Local) {
 		view.PluginAbsent = e.dispatcher.AbsentPlugin(townID)
 		if since := e.absences.StartOf(townID); !since.IsZero() {
@@ -52,11 +52,11 @@ func (e *Engine) TownAt(ctx context.Context, townID string, revision uint64) (To
 	if err != nil {
 		return Town{}, err
 	}
-	return e.townAt(t), nil
+	return e.viewRevision(t), nil
 }
 
-func (e *Engine) townAt(t history.Town) Town {
-	view := e.townOf(t.Town)
+func (e *Engine) viewRevision(t history.Town) Town {
+	view := e.viewTown(t.Town)
 	view.LastFailure = t.LastFailure
 	return view
 }
@@ -180,7 +180,7 @@ func (e *Engine) commitChange(
 		if err != nil {
 			return err
 		}
-		stored = e.townOf(out.After)
+		stored = e.viewTown(out.After)
 		binding := apply.Binding(stored.Apply)
 		if binding == apply.Local || binding != cmp.Or(current.Apply, e.config.Apply) ||
 			out.After.Removed != nil {
@@ -191,7 +191,7 @@ func (e *Engine) commitChange(
 	return stored, waits, err
 }
 
-func (e *Engine) townOf(current machine.Town) Town {
+func (e *Engine) viewTown(current machine.Town) Town {
 	state := current.LastState()
 	t := Town{
 		TownSummary: messages.TownSummary{
@@ -286,22 +286,16 @@ func (e *Engine) List(ctx context.Context, q TownQuery) (messages.Towns, error) 
 		})
 	}
 	page.Total = len(all)
-	state := e.townStates()
-	// If the town After was removed, its place is lost: the list begins anew and leaves no town out.
-	begun := !slices.ContainsFunc(all, func(t records.TownHeader) bool { return t.TownID == q.After })
+	state, first := e.townStates(), q.first(all)
 	for i := range all {
 		t := &all[i]
 		view := state(t)
-		passes := q.matches(&view, t.Pending)
-		if passes {
-			page.Found++
+		if !q.matches(&view, t.Pending) {
+			continue
 		}
-		begins := t.TownID == q.After
-		if q.Sort == "" || q.Sort == messages.SortID { // the town After may be gone
-			begun = t.TownID > q.After
-		}
+		page.Found++
 		switch {
-		case !begun || !passes:
+		case i < first:
 		case len(page.Towns) == q.Limit:
 			page.Next = page.Towns[q.Limit-1].TownID
 		default:
@@ -310,9 +304,21 @@ func (e *Engine) List(ctx context.Context, q TownQuery) (messages.Towns, error) 
 			}
 			page.Towns = append(page.Towns, view)
 		}
-		begun = begun || begins
 	}
 	return page, nil
+}
+
+// first returns the index of the first town behind the town After. If that was removed, its place is lost, except in
+// the order of the ids: the list begins anew and leaves no town out.
+func (q *TownQuery) first(all []records.TownHeader) int {
+	i := slices.IndexFunc(all, func(t records.TownHeader) bool { return t.TownID == q.After })
+	if i < 0 && (q.Sort == "" || q.Sort == messages.SortID) {
+		i, _ = slices.BinarySearchFunc(all, q.After, func(t records.TownHeader, after string) int {
+			return strings.Compare(t.TownID, after)
+		})
+		return i
+	}
+	return i + 1
 }
 
 // townStates returns a function that adds the engine's knowledge to a listed town.
