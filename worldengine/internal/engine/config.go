@@ -93,7 +93,7 @@ type StorageConfig struct {
 	IndexDir string `kong:"-"`
 	// Index is an open index that follows the world's log already. Close leaves it open. If it is
 	// nil, Open opens one and Close closes it.
-	Index *samples.Index `kong:"-"`
+	Index *samples.SampledIndex `kong:"-"`
 	// Disk is the room on the log's disk, checked before each commit; nil if only NATS knows it.
 	Disk           *diskspace.Watch `kong:"-"`
 	DiscardHistory bool             `help:"Store the settings of the world that are given here, even if NATS must then delete commits beyond their limit, which only a backup brings back. Without it a server with such settings does not start, and prints how many messages they would delete." group:"Storage:"`

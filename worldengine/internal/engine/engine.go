@@ -106,8 +106,8 @@ type Engine struct {
 	memory       *memory.Reader
 	towns        *records.TownCache
 	index        *index.Index
-	samples      *samples.Index // the same index, and its statistics
-	lostRows     []index.Row    // records that the log lacked when the index was opened
+	samples      *samples.SampledIndex // the same index, and its statistics
+	lostRows     []index.Row           // records that the log lacked when the index was opened
 	queue        *queue.Queue
 	runs         *runs.Reader
 	finalRecords *runs.FinalRecords

@@ -60,7 +60,7 @@ func (e *Engine) closeIndex(context.Context) error {
 }
 
 // DetachIndex returns the index, and makes Close leave it open.
-func (e *Engine) DetachIndex() *samples.Index {
+func (e *Engine) DetachIndex() *samples.SampledIndex {
 	e.config.Storage.Index = e.samples
 	return e.samples
 }

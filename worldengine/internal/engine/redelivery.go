@@ -65,7 +65,7 @@ func (r *Redelivery) Wait(ctx context.Context) (Answer, error) {
 	}
 	answer, err := r.reply.Wait(ctx)
 	if err != nil && ctx.Err() != nil {
-		answer.RunID = r.engine.waitsIn(r.delivery)
+		answer.RunID = r.engine.waitingRun(r.delivery)
 	}
 	return answer, err
 }

@@ -44,9 +44,9 @@ func (d *delivery) mayJoin(first *delivery) bool {
 		d.handoff.HandoffID == first.handoff.HandoffID
 }
 
-// waitsIn returns the run in which a delivery waits: its own, or the run of an earlier delivery of
+// waitingRun returns the run in which a delivery waits: its own, or the run of an earlier delivery of
 // the same handoff.
-func (e *Engine) waitsIn(d *delivery) string {
+func (e *Engine) waitingRun(d *delivery) string {
 	for first := range e.deliveries(d.handoff.Proposal.TownID) {
 		if d.mayJoin(first) && first.cancelledRun == "" {
 			return first.run.RunID
@@ -80,7 +80,7 @@ func (e *Engine) postpone(
 	runID, townID, now := d.run.RunID, d.handoff.Proposal.TownID, time.Now()
 	if next = d.submittedAt.Add(unrecordedTimeout); why.Kind == waiting.EndOfPause || !now.Before(next) {
 		next = queue.UntilWoken
-		if e.waitsIn(d) == runID {
+		if e.waitingRun(d) == runID {
 			err = e.recordWait(ctx, d, why.Pause)
 		}
 	}

@@ -38,7 +38,7 @@ type AttemptResult struct {
 // Result returns the end of an attempt with a definite answer.
 func (a *Answer) Result() AttemptResult {
 	if a.Status != Applied {
-		return AttemptResult{Failure: Refusal(*a), Reached: true}
+		return AttemptResult{Failure: refusalFailure(*a), Reached: true}
 	}
 	return AttemptResult{
 		Applied: true, Snapshot: a.Snapshot, Embodiment: a.Embodiment,
@@ -58,8 +58,8 @@ const (
 	MayBeReached
 )
 
-// Refusal returns the failure of a plugin's refusal.
-func Refusal(a Answer) *Failure {
+// refusalFailure returns the failure of a plugin's refusal.
+func refusalFailure(a Answer) *Failure {
 	return &Failure{
 		Reason: ReasonPluginRejected, Code: a.ReasonCode, Retryable: a.Retryable,
 		Message: cmp.Or(truncated(a.Message), "The plugin refused the command."),

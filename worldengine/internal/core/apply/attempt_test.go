@@ -46,7 +46,7 @@ func TestResults(t *testing.T) {
 	require.Equal(t, ReasonPluginTimeout, NoAnswer(true, nil).Reason)
 	require.Equal(t, ReasonPluginUnavailable, NoAnswer(false, nil).Reason)
 	require.Contains(t, NoAnswer(true, errors.New("no JSON")).Message, "no JSON")
-	long := Refusal(Answer{Message: "x" + strings.Repeat("é", MaxMessage)}).Message
+	long := refusalFailure(Answer{Message: "x" + strings.Repeat("é", MaxMessage)}).Message
 	require.True(t, utf8.ValidString(long))
 	require.Equal(t, MaxMessage-1+len("…"), len(long))
 }

@@ -27,7 +27,7 @@ type HandoffRef struct {
 func (l List) Decide(
 	ref HandoffRef, hash string, d Decision, timeout time.Duration,
 ) (List, Request, *Refusal) {
-	i, refused := l.find(ref, hash, d.At)
+	i, refused := l.findToDecide(ref, hash, d.At)
 	if refused != nil {
 		return nil, Request{}, refused
 	}
@@ -74,9 +74,9 @@ func decidedText(a *Request, status Status) string {
 		"anew, under another proposalId", prior.ActorID, at)
 }
 
-// find returns the index of the entry that a question is about. Among the entries with the
+// findToDecide returns the index of the entry that a question is about. Among the entries with the
 // question's id, and its hash if given, it is the only open one or, if none is open, the last one.
-func (l List) find(ref HandoffRef, hash string, now time.Time) (int, *Refusal) {
+func (l List) findToDecide(ref HandoffRef, hash string, now time.Time) (int, *Refusal) {
 	found, open, any := -1, 0, false
 	for i := range l {
 		entry := &l[i]

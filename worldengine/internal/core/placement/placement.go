@@ -164,13 +164,13 @@ func (v *View) MayAcquire(now time.Duration, name string) bool {
 
 // decideOther decides about a world that another server serves.
 func (v *View) decideOther(now time.Duration, w *world, d Decision) Decision {
-	if !v.announced(now, w) {
+	if !v.holderAnnounces(now, w) {
 		if id := v.announcer(now, w.name); id != "" {
 			v.setHolder(now, w, id)
 		}
 	}
 	switch {
-	case v.announced(now, w):
+	case v.holderAnnounces(now, w):
 		d.Reason = "served by " + v.servers[w.holder].label()
 		return d
 	case w.holder == unknownHolder:

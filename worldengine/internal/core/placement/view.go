@@ -123,7 +123,7 @@ func (v *View) Receive(now time.Duration, a Announcement) {
 	}
 	for _, name := range a.Serves {
 		s.serves[name] = true
-		if w := v.worlds[name]; !v.announced(now, w) {
+		if w := v.worlds[name]; !v.holderAnnounces(now, w) {
 			v.setHolder(now, w, a.ID)
 		}
 	}
@@ -134,9 +134,9 @@ func (v *View) Receive(now time.Duration, a Announcement) {
 	}
 }
 
-// announced reports whether the holder of a world announces it. A suspended server that goes on and
+// holderAnnounces reports whether the holder of a world announces it. A suspended server that goes on and
 // announces it too, until it notices the loss of its lease, changes nothing.
-func (v *View) announced(now time.Duration, w *world) bool {
+func (v *View) holderAnnounces(now time.Duration, w *world) bool {
 	holder := v.servers[w.holder]
 	return holder != nil && holder.alive(now) && holder.serves[w.name]
 }

@@ -179,14 +179,14 @@ func (r *pageReader) read(msg *jetstream.RawStreamMsg) {
 	}
 	data, err := Message(msg)
 	if err != nil {
-		r.damaged(msg.Sequence, err)
+		r.addDamaged(msg.Sequence, err)
 		return
 	}
 	r.add(msg.Sequence, data)
 }
 
-// damaged adds a commit that cannot be read.
-func (r *pageReader) damaged(seq uint64, reason error) {
+// addDamaged adds a commit that cannot be read.
+func (r *pageReader) addDamaged(seq uint64, reason error) {
 	if r.add(seq, fmt.Appendf(nil, `{"cursor":"%d","damaged":true}`, seq)) {
 		r.feed.config.OnDamaged(seq, reason)
 	}
@@ -231,7 +231,7 @@ func (r *pageReader) handleMissing(ctx context.Context, until uint64) error {
 		case err != nil:
 			return err
 		case msg == nil:
-			r.damaged(seq, commitlog.ErrUnreadable)
+			r.addDamaged(seq, commitlog.ErrUnreadable)
 		default:
 			r.read(msg)
 		}

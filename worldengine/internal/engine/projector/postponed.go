@@ -15,8 +15,8 @@ import (
 // postponed. The stream of alerts keeps no more of a code.
 const maxRecalled = 1_000
 
-// postponed is the row that made a run INCONSISTENT, while the run may lack its alert.
-type postponed struct {
+// postponedAlert is the row that made a run INCONSISTENT, while the run may lack its alert.
+type postponedAlert struct {
 	seq    uint64
 	source string // the town token and the producer, which have a rate of their own; "" if unknown
 }
@@ -25,10 +25,10 @@ type postponed struct {
 // has the runs of an earlier server.
 type postponedAlerts struct {
 	mu  sync.Mutex
-	all []postponed
+	all []postponedAlert
 }
 
-func (l *postponedAlerts) add(all ...postponed) {
+func (l *postponedAlerts) add(all ...postponedAlert) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.all = append(l.all, all...)
@@ -41,12 +41,12 @@ func (l *postponedAlerts) isEmpty() bool {
 }
 
 // drain returns all rows, the oldest first, and forgets them.
-func (l *postponedAlerts) drain() []postponed {
+func (l *postponedAlerts) drain() []postponedAlert {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	all := l.all
 	l.all = nil
-	slices.SortFunc(all, func(a, b postponed) int { return cmp.Compare(a.seq, b.seq) })
+	slices.SortFunc(all, func(a, b postponedAlert) int { return cmp.Compare(a.seq, b.seq) })
 	return all
 }
 
@@ -59,7 +59,7 @@ func (p *Projector) recall() {
 	p.recalled = true
 	for _, row := range p.config.Index.Inconsistent(0, maxRecalled) {
 		if row.Seq <= p.startSeq {
-			p.postponed.add(postponed{seq: row.Seq})
+			p.postponed.add(postponedAlert{seq: row.Seq})
 		}
 	}
 }
@@ -87,7 +87,7 @@ func (p *Projector) raisePostponed(ctx context.Context) (err error) {
 
 // raiseAgain projects a run from its beginning, which raises its alerts. If the rate postpones them again,
 // they are added again, and raiseAgain returns their source. An expired or damaged run gets none.
-func (p *Projector) raiseAgain(ctx context.Context, alert postponed) (source string, err error) {
+func (p *Projector) raiseAgain(ctx context.Context, alert postponedAlert) (source string, err error) {
 	msg, err := p.config.Log.Store.At(ctx, alert.seq)
 	if err != nil || msg == nil {
 		return "", err

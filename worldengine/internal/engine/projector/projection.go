@@ -120,7 +120,7 @@ func (p *Projector) raise(run *Projection, seq uint64, alerts ...runevents.Alert
 		}
 		if run.source == "" {
 			run.source = run.Town + " " + alert.AppendedBy
-			p.postponed.add(postponed{seq, run.source})
+			p.postponed.add(postponedAlert{seq, run.source})
 		}
 	}
 }

@@ -240,7 +240,7 @@ func (e *NATS) open(ns *natsserver.Server) error {
 	worlds = append(worlds, e.config.Worlds...)
 	slices.Sort(worlds)
 	for _, world := range slices.Compact(worlds) {
-		if err := kept.World(world); err != nil {
+		if err := kept.LinkWorld(world); err != nil {
 			e.lost[world] = err
 		}
 		dirs[world] = e.streams.Needed(world)

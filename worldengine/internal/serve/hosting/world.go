@@ -48,10 +48,10 @@ type World struct {
 	decided chan struct{} // closed when the first start of one of several worlds has succeeded or failed
 	existed atomic.Bool   // the world's log was seen
 
-	decisions chan placement.Decision       // of the placer for the goroutine
-	index     atomic.Pointer[samples.Index] // follows the log; nil before there is one
-	behind    wakeup.Channel                // the writer has announced more than index has
-	synced    atomic.Int64                  // when index had read the log last, in Unix milliseconds
+	decisions chan placement.Decision              // of the placer for the goroutine
+	index     atomic.Pointer[samples.SampledIndex] // follows the log; nil before there is one
+	behind    wakeup.Channel                       // the writer has announced more than index has
+	synced    atomic.Int64                         // when index had read the log last, in Unix milliseconds
 
 	ctx     context.Context // of the goroutine
 	stop    context.CancelFunc

@@ -22,7 +22,7 @@ type state struct {
 	chunks    []*[chunkRows]packedRow
 	count     uint32 // number of rows; the newest row has this number
 	position  uint64 // up to here the state has every kept message of the log
-	towns     []town
+	towns     []townRows
 	runs      []rowList
 	open      map[uint32]struct{} // runs of handoffs that wait or are being applied
 	results   []resultLists       // of each town, and of the world under number 0
@@ -46,7 +46,7 @@ type rowList struct {
 }
 
 // townNumber describes the rows on a town's log subject, beside the chain of all its rows.
-type town struct {
+type townRows struct {
 	rowList
 	newest uint32 // the newest row on the log subject
 	flags  Flag   // of the town after that row
@@ -89,7 +89,7 @@ func (l labels) clone() labels {
 // newState returns a state without rows, with room for some. Number 0 stands for none.
 func newState(rows int64) *state {
 	s := &state{tokens: newDictionary[string](), actors: newDictionary[string](),
-		labels: newDictionary[labels](), towns: make([]town, 1), runs: make([]rowList, 1),
+		labels: newDictionary[labels](), towns: make([]townRows, 1), runs: make([]rowList, 1),
 		results: make([]resultLists, 1), open: map[uint32]struct{}{}, holes: map[uint32]struct{}{}}
 	s.keys = newTable(rows, func(n uint32) uint64 { return keyInTown(s.row(n).Key, s.row(n).town) })
 	s.anyKeys = newTable(rows, func(n uint32) uint64 { return s.row(n).Key })
@@ -153,7 +153,7 @@ func (s *state) insert(e *entry) {
 		s.noteOpen(r)
 	}
 	for len(s.towns) <= int(r.town) {
-		s.towns, s.results = append(s.towns, town{}), append(s.results, nil)
+		s.towns, s.results = append(s.towns, townRows{}), append(s.results, nil)
 	}
 	if r.town != 0 {
 		r.prevTown = s.towns[r.town].extend(n, r.At)
@@ -204,7 +204,7 @@ func (s *state) noteTown(n uint32, r *packedRow) {
 }
 
 // link notes whether row n on a town's log subject follows the row before it.
-func (s *state) link(t *town, n uint32, r *packedRow) {
+func (s *state) link(t *townRows, n uint32, r *packedRow) {
 	r.ordinal = 1
 	last := uint64(0)
 	if t.newest != 0 {
@@ -231,7 +231,7 @@ func (s *state) link(t *town, n uint32, r *packedRow) {
 
 // giveUp notes the gaps of the town's next row, which is a repair. Holes that no gap explains
 // stay. A record of an earlier program names no gaps: it gave up the newest hole.
-func (s *state) giveUp(t *town, n uint32, text string) {
+func (s *state) giveUp(t *townRows, n uint32, text string) {
 	repair, before := s.row(n), uint64(0)
 	if t.newest != 0 {
 		before = s.row(t.newest).Seq
@@ -277,7 +277,7 @@ func (s *state) failed(r *packedRow) bool {
 
 // recount counts the needs of a town that has come to an epoch again: a repair has
 // lowered its epoch.
-func (s *state) recount(t *town, epoch int64) records.RequiredHistory {
+func (s *state) recount(t *townRows, epoch int64) records.RequiredHistory {
 	needs := records.RequiredHistory{Epoch: epoch}
 	for _, r := range s.rows(t.last, 0, func(r *packedRow) uint32 { return r.prevTown }) {
 		if r.has(onTownSubject) {

@@ -23,7 +23,7 @@ func (l *Log) Load(ctx context.Context, townID string) (machine.Town, error) {
 
 // LoadToken is Load for the town with a token.
 func (l *Log) LoadToken(ctx context.Context, token string) (t machine.Town, err error) {
-	msg, err := l.lastMessage(ctx, token)
+	msg, err := l.newestMessage(ctx, token)
 	if msg != nil && err == nil {
 		t, err = ReadTown(msg)
 	}
@@ -36,10 +36,10 @@ func (l *Log) LoadToken(ctx context.Context, token string) (t machine.Town, err 
 // LastMessage returns a town's last message, or nil if the town does not exist. It returns
 // ErrTownDamaged or ErrLogUnavailable.
 func (l *Log) LastMessage(ctx context.Context, townID string) (*jetstream.RawStreamMsg, error) {
-	return l.lastMessage(ctx, wire.TownToken(townID))
+	return l.newestMessage(ctx, wire.TownToken(townID))
 }
 
-func (l *Log) lastMessage(ctx context.Context, token string) (*jetstream.RawStreamMsg, error) {
+func (l *Log) newestMessage(ctx context.Context, token string) (*jetstream.RawStreamMsg, error) {
 	newest := uint64(0)
 	if l.NewestIndexed != nil {
 		newest = l.NewestIndexed(token) // before the look at the log, which grows

@@ -28,8 +28,8 @@ const maxAnswers = 50_000
 // flushInterval is the pause between two writes of the samples.
 const flushInterval = time.Minute
 
-// Index is an index of a log with samples of its runs. It is safe for concurrent use.
-type Index struct {
+// SampledIndex is an index of a log with samples of its runs. It is safe for concurrent use.
+type SampledIndex struct {
 	*index.Index
 	config  index.Config
 	answers *recent.Map[string, time.Duration] // times to the answer, by run
@@ -53,8 +53,8 @@ type counts struct {
 
 // Open opens the index of a log, and its samples in the file "samples" of the same directory. If the index has no
 // usable file either, its rows are counted anew, and answer times are lost.
-func Open(ctx context.Context, config index.Config) (ix *Index, err error) {
-	ix = &Index{config: config, answers: recent.NewMap[string, time.Duration](maxAnswers)}
+func Open(ctx context.Context, config index.Config) (ix *SampledIndex, err error) {
+	ix = &SampledIndex{config: config, answers: recent.NewMap[string, time.Duration](maxAnswers)}
 	if config.Dir != "" {
 		ix.load()
 	}
@@ -75,7 +75,7 @@ func Open(ctx context.Context, config index.Config) (ix *Index, err error) {
 }
 
 // Close ends the index after its rows and samples are in their files.
-func (ix *Index) Close() error {
+func (ix *SampledIndex) Close() error {
 	ix.stop()
 	ix.done.Wait()
 	return errors.Join(ix.Index.Close(), ix.flush())
@@ -83,7 +83,7 @@ func (ix *Index) Close() error {
 
 // count counts a run that has ended. When the last run in the file comes, the counts of the file replace the ones
 // of the rows up to that run: the file also has rows that the log has forgotten, and answer times.
-func (ix *Index) count(run index.EndedRun) {
+func (ix *SampledIndex) count(run index.EndedRun) {
 	ix.mu.Lock()
 	defer ix.mu.Unlock()
 	switch stored := ix.stored; {
@@ -100,7 +100,7 @@ func (ix *Index) count(run index.EndedRun) {
 
 // Answered counts the time from the arrival of a handoff to its answer. No row has that time, since
 // a row's At precedes its commit. A run of several rows is counted as a wait when it ends.
-func (ix *Index) Answered(runID string, at time.Time, took time.Duration) {
+func (ix *SampledIndex) Answered(runID string, at time.Time, took time.Duration) {
 	ix.answers.Add(runID, took)
 	waited := ix.HasOneRow(runID)
 	ix.mu.Lock()
@@ -111,14 +111,14 @@ func (ix *Index) Answered(runID string, at time.Time, took time.Duration) {
 
 // AnswerTime returns the time from the arrival of a run's handoff to its answer, if this process has answered
 // it lately.
-func (ix *Index) AnswerTime(runID string) (took time.Duration, known bool) {
+func (ix *SampledIndex) AnswerTime(runID string) (took time.Duration, known bool) {
 	return ix.answers.Get(runID)
 }
 
 // Samples returns a sample for each step between from and to, and the percentiles of all their times
 // together. If towns is nil, it counts all handoffs. Else it counts those handoffs of the towns whose
 // commits the log still keeps, and answer times end at persistedAt, not when the answer is sent.
-func (ix *Index) Samples(
+func (ix *SampledIndex) Samples(
 	towns []string, from, to time.Time, step time.Duration, now time.Time,
 ) messages.Samples {
 	waiting := ix.OpenArrivals(towns)
@@ -141,10 +141,10 @@ func (ix *Index) Samples(
 	return counted.samples(from, to, step, now)
 }
 
-func (ix *Index) file() string { return filepath.Join(ix.config.Dir, "samples") }
+func (ix *SampledIndex) file() string { return filepath.Join(ix.config.Dir, "samples") }
 
 // load reads the samples of the file.
-func (ix *Index) load() {
+func (ix *SampledIndex) load() {
 	data, err := os.ReadFile(ix.file())
 	if err == nil {
 		err = json.Unmarshal(data, &ix.stored)
@@ -156,7 +156,7 @@ func (ix *Index) load() {
 }
 
 // flushLoop writes the samples once a minute until ctx ends.
-func (ix *Index) flushLoop(ctx context.Context) {
+func (ix *SampledIndex) flushLoop(ctx context.Context) {
 	for backoff.Sleep(ctx, flushInterval) == nil {
 		if err := ix.flush(); err != nil {
 			ix.config.Logger.Warn("the samples of the index cannot be written", "err", err)
@@ -165,7 +165,7 @@ func (ix *Index) flushLoop(ctx context.Context) {
 }
 
 // flush writes the samples to the file, if there is one and they have changed.
-func (ix *Index) flush() error {
+func (ix *SampledIndex) flush() error {
 	if ix.config.Dir == "" {
 		return nil
 	}

@@ -63,7 +63,7 @@ func (l *log) append(subject string, header nats.Header) {
 }
 
 // open opens an index of a log in a directory, and waits for the end of the log.
-func open(t *testing.T, l *log, dir string) *Index {
+func open(t *testing.T, l *log, dir string) *SampledIndex {
 	t.Helper()
 	ix, err := Open(t.Context(), index.Config{World: "w", Source: l, Dir: dir, Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
@@ -83,9 +83,11 @@ func endedAfter(run, result string, after, took time.Duration) nats.Header {
 	}
 }
 
-func (ix *Index) hour(towns ...string) []messages.Sample { return ix.wholeHour(towns...).Samples }
+func (ix *SampledIndex) hour(towns ...string) []messages.Sample {
+	return ix.wholeHour(towns...).Samples
+}
 
-func (ix *Index) wholeHour(towns ...string) messages.Samples {
+func (ix *SampledIndex) wholeHour(towns ...string) messages.Samples {
 	return ix.Samples(towns, sampled, sampled.Add(time.Hour), 10*time.Minute, sampled.Add(55*time.Minute))
 }
 

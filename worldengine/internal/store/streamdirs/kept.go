@@ -23,8 +23,8 @@ func (d Data) Keep() (*HardLinks, error) {
 	return k, k.PutBack(nil)
 }
 
-// World repairs the streams of a world, and gives their files second names.
-func (k *HardLinks) World(world string) error {
+// LinkWorld repairs the streams of a world, and gives their files second names.
+func (k *HardLinks) LinkWorld(world string) error {
 	if err := k.data.repairWorld(world); err != nil {
 		return err
 	}
