@@ -148,17 +148,27 @@ func (e *Elector) open(ctx context.Context) (jetstream.KeyValue, error) {
 	})
 }
 
-// claim creates the key, or renews it if this server has it.
+// claim creates the key, or renews it if this server has it. Other errors than ErrKeyExists and a refused guard do not
+// prove that another server has it.
 func (e *Elector) claim(ctx context.Context) (uint64, error) {
 	revision, err := e.bucket.Create(ctx, key, []byte(e.Holder))
 	if !errors.Is(err, jetstream.ErrKeyExists) && !commitlog.IsWrongLastSequence(err) {
 		return revision, err
 	}
 	entry, getErr := e.bucket.Get(ctx, key)
-	if getErr != nil || string(entry.Value()) != e.Holder {
+	switch {
+	case errors.Is(getErr, jetstream.ErrKeyNotFound):
+		return 0, err
+	case getErr != nil:
+		return 0, getErr
+	case string(entry.Value()) != e.Holder:
 		return 0, err
 	}
-	return e.bucket.Update(ctx, key, entry.Value(), entry.Revision())
+	revision, err = e.bucket.Update(ctx, key, entry.Value(), entry.Revision())
+	if commitlog.IsWrongLastSequence(err) { // another renewal of this server was stored, or a deposed leader answers
+		err = fmt.Errorf("its renewal was refused, though this server has it: %v", err)
+	}
+	return revision, err
 }
 
 // Lease is a lease that this server has acquired. Valid and Lost are safe for concurrent use.

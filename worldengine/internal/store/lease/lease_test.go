@@ -269,3 +269,54 @@ func TestKeeper_ManyWorlds(t *testing.T) {
 	again.World, again.Keeper = "w0", keeper
 	require.True(t, try(t, again).Valid(), "a keeper without leases goes on with the next one")
 }
+
+// uncertain is a JetStream in an election: a bucket's value cannot be read, or a deposed leader refuses its update.
+type uncertain struct {
+	jetstream.JetStream
+	get, update error
+}
+
+func (u *uncertain) KeyValue(ctx context.Context, name string) (jetstream.KeyValue, error) {
+	bucket, err := u.JetStream.KeyValue(ctx, name)
+	return &uncertainBucket{bucket, u}, err
+}
+
+type uncertainBucket struct {
+	jetstream.KeyValue
+	*uncertain
+}
+
+func (b *uncertainBucket) Get(ctx context.Context, key string) (jetstream.KeyValueEntry, error) {
+	if b.get != nil {
+		return nil, b.get
+	}
+	return b.KeyValue.Get(ctx, key)
+}
+
+func (b *uncertainBucket) Update(ctx context.Context, key string, value []byte, last uint64) (uint64, error) {
+	if b.update != nil {
+		return 0, b.update
+	}
+	return b.KeyValue.Update(ctx, key, value, last)
+}
+
+// A server that has the lease does not take it for another's if it cannot read it, or its renewal is refused.
+func TestElector_Uncertain(t *testing.T) {
+	t.Parallel()
+	url := natstest.Connect(t).ConnectedUrl()
+	first, again := newLease(t, url), newLease(t, url)
+	again.Holder = first.Holder
+	js := &uncertain{JetStream: again.JetStream}
+	again.JetStream = js
+	try(t, first)
+	js.get = &jetstream.APIError{Code: 503, ErrorCode: 10008}
+	_, err := again.Try(t.Context())
+	require.Error(t, err)
+	require.NotErrorIs(t, err, lease.ErrHeld)
+	js.get, js.update = nil, &jetstream.APIError{ErrorCode: jetstream.JSErrCodeStreamWrongLastSequence}
+	_, err = again.Try(t.Context())
+	require.Error(t, err)
+	require.NotErrorIs(t, err, lease.ErrHeld)
+	js.update = nil
+	try(t, again)
+}
