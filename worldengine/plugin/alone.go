@@ -12,9 +12,9 @@ import (
 	"worldengine/worldengine/internal/kit/backoff"
 )
 
-// alone knows whether another plugin may host a town of this one. Another one may have come whenever the
+// exclusivity knows whether another plugin may host a town of this one. Another one may have come whenever the
 // connection was lost.
-type alone struct {
+type exclusivity struct {
 	checked   atomic.Uint64 // how often the connection had come back when no other plugin was found
 	aside     atomic.Bool   // another one was found, and has not ended
 	watching  sync.WaitGroup
@@ -25,27 +25,27 @@ type alone struct {
 // so that two plugins do not find each other for ever.
 const asideInterval = 2 * time.Second
 
-// watchAlone asks who hosts the towns whenever the connection has come back, until Close.
-func (p *Plugin) watchAlone() {
+// watchExclusivity asks who hosts the towns whenever the connection has come back, until Close.
+func (p *Plugin) watchExclusivity() {
 	if p.config.Beside {
 		return
 	}
 	back := p.nc.StatusChanged(nats.CONNECTED)
-	p.alone.watching.Go(func() {
+	p.exclusivity.watching.Go(func() {
 		defer p.nc.RemoveStatusListener(back)
 		for {
 			select {
 			case <-p.ctx.Done():
 				return
 			case <-back:
-				p.becomeAlone()
+				p.awaitExclusivity()
 			}
 		}
 	})
 }
 
-// becomeAlone returns when no other plugin hosts a town of this one, or nobody can say so.
-func (p *Plugin) becomeAlone() {
+// awaitExclusivity returns when no other plugin hosts a town of this one, or nobody can say so.
+func (p *Plugin) awaitExclusivity() {
 	for {
 		reconnects := p.nc.Stats().Reconnects
 		others, err := OtherHosts(p.ctx, p.nc, p.config.World, p.config.Towns...)
@@ -61,15 +61,15 @@ func (p *Plugin) becomeAlone() {
 		case err != nil:
 			p.config.Logger.Warn("it is not known whether another plugin hosts a town of this one", "error", err)
 		}
-		if p.alone.answering == nil { // of two that came at the same moment, at least one finds the other now
-			p.alone.answering, err = answerHosts(p.nc, p.config.World, p.config.Towns...)
+		if p.exclusivity.answering == nil { // of two that came at the same moment, at least one finds the other now
+			p.exclusivity.answering, err = answerHosts(p.nc, p.config.World, p.config.Towns...)
 			if err == nil {
 				continue
 			}
 			p.config.Logger.Warn("other plugins do not learn that this one hosts its towns", "error", err)
 		}
-		p.alone.checked.Store(reconnects)
-		if p.alone.aside.Swap(false) {
+		p.exclusivity.checked.Store(reconnects)
+		if p.exclusivity.aside.Swap(false) {
 			p.config.Logger.Warn("the other plugin has ended: this one answers commands again")
 		}
 		return
@@ -79,26 +79,26 @@ func (p *Plugin) becomeAlone() {
 // stepAside stops answering commands and questions, since another plugin hosts a town.
 func (p *Plugin) stepAside(other Host) {
 	p.endAnswering()
-	if !p.alone.aside.Swap(true) {
+	if !p.exclusivity.aside.Swap(true) {
 		p.config.Logger.Error("another plugin hosts a town of this one, so this one answers no command until "+
 			"the other one ends: end one of the two", "town", other.TownID, "other", other.Name)
 	}
 }
 
 func (p *Plugin) endAnswering() {
-	for _, sub := range p.alone.answering {
+	for _, sub := range p.exclusivity.answering {
 		_ = sub.Unsubscribe() // fails if the connection is closed
 	}
-	p.alone.answering = nil
+	p.exclusivity.answering = nil
 }
 
-// admitAlone is admit for a plugin that knows it is the only one. Until then its answer is busy, and beside
+// admitIfExclusive is admit for a plugin that knows it is the only one. Until then its answer is busy, and beside
 // another plugin it has none.
-func (p *Plugin) admitAlone(r request) (answer Answer, known bool) {
+func (p *Plugin) admitIfExclusive(r request) (answer Answer, known bool) {
 	switch {
-	case p.config.Beside || p.nc.Stats().Reconnects == p.alone.checked.Load() && !p.alone.aside.Load():
+	case p.config.Beside || p.nc.Stats().Reconnects == p.exclusivity.checked.Load() && !p.exclusivity.aside.Load():
 		return p.admit(r)
-	case p.alone.aside.Load():
+	case p.exclusivity.aside.Load():
 		p.config.Logger.Warn("a command is left to the other plugin", "applyId", r.command.ApplyID)
 		return Answer{}, false
 	}

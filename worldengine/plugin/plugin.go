@@ -19,10 +19,10 @@ import (
 // Plugin answers the requests for its towns. Serve starts it, Close ends it. It is safe for
 // concurrent use.
 type Plugin struct {
-	config Config
-	nc     *nats.Conn
-	subs   []*nats.Subscription
-	alone  alone
+	config      Config
+	nc          *nats.Conn
+	subs        []*nats.Subscription
+	exclusivity exclusivity
 
 	ctx    context.Context // of Apply and Recover
 	giveUp context.CancelFunc
@@ -52,7 +52,7 @@ func Serve(nc *nats.Conn, config Config) (*Plugin, error) {
 	p.ctx, p.giveUp = context.WithCancel(context.Background())
 	// admit bounds the jobs. With twice as many slots, the queue refuses no job, even if one town
 	// has all.
-	p.alone.checked.Store(nc.Stats().Reconnects)
+	p.exclusivity.checked.Store(nc.Stats().Reconnects)
 	p.queue = queue.New(p.ctx, queue.Config{
 		Workers: config.Concurrency, PerTown: config.Queue,
 		Total: 2 * (config.Queue + config.Concurrency), Logger: config.Logger,
@@ -62,7 +62,7 @@ func Serve(nc *nats.Conn, config Config) (*Plugin, error) {
 		cancel()
 		return nil, errors.Join(err, p.Close(ended))
 	}
-	p.watchAlone()
+	p.watchExclusivity()
 	return p, nil
 }
 
@@ -86,7 +86,7 @@ func (p *Plugin) subscribe() error {
 		}
 	}
 	var err error
-	p.alone.answering, err = answerHosts(p.nc, p.config.World, p.config.Towns...)
+	p.exclusivity.answering, err = answerHosts(p.nc, p.config.World, p.config.Towns...)
 	return err
 }
 
@@ -103,7 +103,7 @@ func (p *Plugin) receive(msg *nats.Msg) {
 	timeout := min(c.TimeoutMs, (24 * time.Hour).Milliseconds())
 	r := request{command: c, reply: msg.Reply,
 		until: arrived.Add(time.Duration(timeout) * time.Millisecond)}
-	answer, known := p.admitAlone(r)
+	answer, known := p.admitIfExclusive(r)
 	if known {
 		p.send(msg.Reply, &answer)
 		p.config.Answered(c, &answer, true)
@@ -146,7 +146,7 @@ func (p *Plugin) Close(ctx context.Context) error {
 	// The answers leave before the caller closes the connection.
 	defer func() { _ = p.nc.FlushTimeout(5 * time.Second) }()
 	defer p.endAnswering()
-	defer p.alone.watching.Wait()
+	defer p.exclusivity.watching.Wait()
 	defer p.giveUp()
 	for _, sub := range p.subs {
 		_ = sub.Drain() // fails if the connection is closed, or on a second Close
