@@ -56,7 +56,7 @@ func (c *permissionsCommand) Validate() error {
 
 // Run prints the configuration. Its passwords are variables, which the NATS server reads from its
 // environment.
-func (c *permissionsCommand) Run(s streams) error {
+func (c *permissionsCommand) Run(s outputs) error {
 	users := access.Examples()
 	if c.Access != "" {
 		read, err := access.ReadFile(c.Access, os.LookupEnv)

@@ -29,7 +29,7 @@ type demoCommand struct {
 const demoTown = "town-threatened"
 
 // Run prints the handoffs, their results and the run events that they left.
-func (c *demoCommand) Run(stopped context.Context, s streams) (err error) {
+func (c *demoCommand) Run(stopped context.Context, s outputs) (err error) {
 	ctx, cancel := context.WithTimeout(stopped, time.Minute)
 	defer cancel()
 	config := server.Config{

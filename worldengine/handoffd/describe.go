@@ -26,9 +26,9 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// announce prints the served worlds and the line that scripts wait for: "ready ", or "standby " if
+// printState prints the served worlds and the line that scripts wait for: "ready ", or "standby " if
 // other servers serve them.
-func (c *serveCommand) announce(
+func (c *serveCommand) printState(
 	ctx context.Context, out io.Writer, srv *server.Server, config server.Config,
 ) {
 	url := natsconn.RedactURLs(srv.URL())
@@ -40,8 +40,8 @@ func (c *serveCommand) announce(
 	if srv.Serving() || c.Worlds.several() && len(srv.Worlds()) == 0 {
 		state = "ready"
 	}
-	again := c.announced
-	c.announced = state
+	again := c.printedState
+	c.printedState = state
 	if c.Worlds.several() && again != "" { // the log says which of the worlds have changed
 		if state != again {
 			fmt.Fprintf(out, "%s %s\n", state, url)

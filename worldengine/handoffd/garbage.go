@@ -16,8 +16,8 @@ const (
 	maxGrowth = 300
 )
 
-// boundGarbage bounds the growth of the heap from now on, unless GOGC does.
-func boundGarbage() {
+// boundHeapGrowth bounds the growth of the heap from now on, unless GOGC does.
+func boundHeapGrowth() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(maxGrowth)
 		runAfterCollection(adjustGrowth)

@@ -38,7 +38,7 @@ func (c *healthCommand) Validate() error {
 	return nil
 }
 
-func (c *healthCommand) Run(ctx context.Context, s streams) error {
+func (c *healthCommand) Run(ctx context.Context, s outputs) error {
 	at := url.URL{Scheme: "http", Host: httpd.LocalAddress(c.HTTP), Path: "/readyz"}
 	if c.TLS {
 		at.Scheme = "https"

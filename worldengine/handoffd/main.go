@@ -45,8 +45,8 @@ type commandLine struct {
 	Completion  completionCommand  `cmd:"" help:"Print the completion script of a shell."`
 }
 
-// streams are the outputs of a command.
-type streams struct{ out, log io.Writer }
+// outputs are the outputs of a command.
+type outputs struct{ out, log io.Writer }
 
 // errSettings marks settings that --check-config found to be invalid.
 var errSettings = errors.New("the settings are not valid")
@@ -85,7 +85,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	command.BindTo(ctx, (*context.Context)(nil))
 	command.Bind(parser.Model)
-	if err := command.Run(streams{stdout, stderr}); err != nil {
+	if err := command.Run(outputs{stdout, stderr}); err != nil {
 		hint := ""
 		switch {
 		case errors.Is(err, nats.ErrNoServers):
@@ -143,7 +143,7 @@ type helpCommand struct {
 
 type versionCommand struct{}
 
-func (versionCommand) Run(s streams) error {
+func (versionCommand) Run(s outputs) error {
 	_, err := fmt.Fprintln(s.out, "handoffd", cmdline.Version())
 	return err
 }
@@ -152,7 +152,7 @@ type completionCommand struct {
 	cmdline.Completion `embed:""`
 }
 
-func (c completionCommand) Run(s streams, model *kong.Application) error {
+func (c completionCommand) Run(s outputs, model *kong.Application) error {
 	return c.Print(s.out, model, nil)
 }
 
@@ -164,7 +164,7 @@ type passwordCommand struct {
 const hashCost = 11
 
 // Run prints a password, or a token, and its hash. Neither is kept anywhere.
-func (c passwordCommand) Run(s streams) error {
+func (c passwordCommand) Run(s outputs) error {
 	if c.Token {
 		token, hash := access.NewToken()
 		_, err := fmt.Fprintf(s.out, "token      %s\ntokenHash  %s\n", token, hash)

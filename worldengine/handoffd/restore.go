@@ -52,7 +52,7 @@ func (c *restoreCommand) Validate() error {
 	return validateWorld(c.World)
 }
 
-func (c *restoreCommand) Run(ctx context.Context, s streams) error {
+func (c *restoreCommand) Run(ctx context.Context, s outputs) error {
 	restored, err := server.Restore(ctx, server.Config{
 		Embedded: embedded.Config{Data: c.Data},
 		External: server.External{URL: c.NATS, Connection: c.Connection},

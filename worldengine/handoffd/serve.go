@@ -56,7 +56,7 @@ type serveCommand struct {
 	LogFormat    string        `help:"Format of the log: text or json." enum:"text,json" default:"text" group:"Log:"`
 	LogLevel     slog.Level    `help:"Least level of the log: DEBUG, INFO, WARN or ERROR." default:"INFO" group:"Log:"`
 
-	announced string // the state that was printed last: ready or standby
+	printedState string // the state that was printed last: ready or standby
 }
 
 // clientsFlags name the user of handoffd in the clients' account of an existing NATS with --access.
@@ -184,7 +184,7 @@ func newLogger(w io.Writer, format string, level slog.Level) *slog.Logger {
 }
 
 // Run serves until ctx is done, then finishes the unanswered requests.
-func (c *serveCommand) Run(ctx context.Context, s streams, model *kong.Application) error {
+func (c *serveCommand) Run(ctx context.Context, s outputs, model *kong.Application) error {
 	logger := newLogger(s.log, c.LogFormat, c.LogLevel)
 	for _, name := range unknownVariables(os.Environ(), model) {
 		logger.Warn("an environment variable is of no flag of handoffd: it is misspelt, or of "+
@@ -203,7 +203,7 @@ func (c *serveCommand) Run(ctx context.Context, s streams, model *kong.Applicati
 	if err != nil {
 		return err
 	}
-	boundGarbage()
+	boundHeapGrowth()
 	limitMemory(int64(c.Memory), logger)
 	reload := make(chan os.Signal, 1)
 	signal.Notify(reload, syscall.SIGHUP) // even without an access file: else it ends the process
@@ -217,7 +217,7 @@ func (c *serveCommand) Run(ctx context.Context, s streams, model *kong.Applicati
 	if err != nil {
 		return err
 	}
-	c.announce(ctx, s.out, srv, config)
+	c.printState(ctx, s.out, srv, config)
 	notify(notifyReady, logger)
 	go watchdog(ctx, logger)
 	pauses := backoff.Backoff{Min: time.Second, Max: time.Minute}
@@ -231,7 +231,7 @@ func (c *serveCommand) Run(ctx context.Context, s streams, model *kong.Applicati
 		case <-reload:
 			c.reloadAccess(srv, &config)
 		case <-srv.Changed():
-			c.announce(ctx, s.out, srv, config)
+			c.printState(ctx, s.out, srv, config)
 		case <-failed:
 			if srv, err = c.restart(ctx, srv, config, pauses.Next()); srv == nil {
 				return err

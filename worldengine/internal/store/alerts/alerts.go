@@ -95,7 +95,7 @@ type Alerts struct {
 	stream  jetstream.StreamConfig
 	stop    context.CancelFunc // ends publishing
 	done    chan struct{}      // closed when publishing has ended
-	stored  storedAlerts
+	cache   alertCache
 	backlog []runevents.Alert // of the backlog, immutable after Start
 
 	producerLimit, originLimit *ratelimit.Limit // see allowed

@@ -36,16 +36,16 @@ func (a *Alerts) RaiseProjected(townToken string, alert runevents.Alert) bool {
 		a.RaiseOnce(alert)
 		return true
 	}
-	raise, stands := a.first(&alert, townToken)
+	raise, stands := a.noteEvent(&alert, townToken)
 	if raise {
 		a.Raise(alert)
 	}
 	return stands
 }
 
-// first reports whether to raise an alert now, as the first of its run and code, and whether the run
+// noteEvent reports whether to raise an alert now, as the first of its run and code, and whether the run
 // has an alert then. It counts each event without an alert of its own once.
-func (a *Alerts) first(alert *runevents.Alert, townToken string) (raise, stands bool) {
+func (a *Alerts) noteEvent(alert *runevents.Alert, townToken string) (raise, stands bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	isNew := a.remember(alert)

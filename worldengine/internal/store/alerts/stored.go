@@ -27,8 +27,8 @@ import (
 // ErrUnknownAlert means that the stream of alerts has no alert with this sequence, or has removed it.
 var ErrUnknownAlert = errors.New("alerts: no such alert is kept")
 
-// storedAlerts is a copy of the stream of alerts, with the stream's state at that time.
-type storedAlerts struct {
+// alertCache is a copy of the stream of alerts, with the stream's state at that time.
+type alertCache struct {
 	mu             sync.Mutex
 	created        time.Time // of the stream: if it is created again, sequences begin anew
 	last, messages uint64
@@ -45,7 +45,7 @@ func (a *Alerts) All(ctx context.Context) ([]messages.Alert, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
-	k := &a.stored
+	k := &a.cache
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	info := stream.CachedInfo()
