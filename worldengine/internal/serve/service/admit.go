@@ -67,8 +67,8 @@ type usage struct {
 // memoryBudget bounds the memory of all admitted requests. If several worlds are open, a world may
 // have at most as much as is free. A memoryBudget is safe for concurrent use.
 type memoryBudget struct {
-	bound int64
-	open  *atomic.Int64 // how many worlds share the memory
+	bound      int64
+	openWorlds *atomic.Int64 // how many worlds share the memory
 
 	mu   sync.Mutex // guards used and the usage of each world
 	used int64
@@ -84,7 +84,7 @@ func (m *memoryBudget) reserve(world *usage, bytes int64, queued bool) bool {
 	if !queued {
 		room += m.bound / 8
 	}
-	if bytes > room || world.bytes > 0 && m.open.Load() > 1 && bytes > fairShare(world.bytes, room) {
+	if bytes > room || world.bytes > 0 && m.openWorlds.Load() > 1 && bytes > fairShare(world.bytes, room) {
 		return false
 	}
 	m.used += bytes
@@ -130,13 +130,13 @@ func (w *World) Overload() messages.Overload {
 // shed counts a request that is shed, and answers with 429.
 func (w *World) shed(in *incoming, why shedReason, afterMs int) {
 	w.shedCounts[why].Add(1)
-	w.observe(in, wire.CodeOverloaded)
+	w.countAnswer(in, wire.CodeOverloaded)
 	answers := &overloaded
 	if why == serverFull {
 		answers = &serverOverloaded
 	}
 	msg := answers[afterMs/retryAfterStep]
-	w.respond(in, &msg)
+	w.send(in, &msg)
 }
 
 // overloaded has the answers with 429, one for each Retry-After. They are made once, since a flood of
@@ -184,8 +184,8 @@ const (
 // member is the name of a member of requests, as it is spelled in JSON.
 type member []byte
 
-// aboutTown is the member of requests that names their town.
-var aboutTown = member(`"townId"`)
+// townMember is the member of requests that names their town.
+var townMember = member(`"townId"`)
 
 // peekID returns the id that a request seems to have in a member, without parsing the request: the
 // text of the first member of that name that is a string, or nothing. The id only chooses the slots

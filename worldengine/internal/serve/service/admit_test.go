@@ -97,7 +97,7 @@ func TestShed_ServerFull(t *testing.T) {
 	b := openAnother(a.service, "b")
 	replies, err := nc.SubscribeSync(nc.NewInbox())
 	require.NoError(t, err)
-	e := &endpoint{slotKey: aboutTown, queued: true, slots: a.service.slots(1, 1), lanes: []*lane{newLane()}}
+	e := &endpoint{slotKey: townMember, queued: true, slots: a.service.slots(1, 1), lanes: []*lane{newLane()}}
 	for _, w := range []*World{a, b, a} {
 		w.admit(e, &incoming{
 			world: w, listener: &Listener{Requests: nc}, inbox: replies.Subject, data: []byte("{}"),
@@ -160,8 +160,8 @@ func BenchmarkShed(b *testing.B) {
 	require.NoError(b, json.Unmarshal(data, &vectors))
 	nc := natstest.Connect(b)
 	w := newWorld(Config{})
-	e := &endpoint{slots: w.service.slots(1, 2), slotKey: aboutTown}
-	e.slots.acquire("main", peekID(aboutTown, vectors[0].Handoff))
+	e := &endpoint{slots: w.service.slots(1, 2), slotKey: townMember}
+	e.slots.acquire("main", peekID(townMember, vectors[0].Handoff))
 	in := &incoming{
 		world: w, listener: &Listener{Requests: nc}, inbox: nc.NewInbox(), data: vectors[0].Handoff,
 	}
@@ -203,7 +203,7 @@ func TestPeekID(t *testing.T) {
 		`{"townId":"` + strings.Repeat("x", maxID-1) + `\ud83d` + `"}`: "",
 		strings.Repeat(" ", peekBytes) + `{"townId":"a"}`:              "",
 	} {
-		require.Equal(t, want, string(peekID(aboutTown, []byte(payload))), "%.80s", payload)
+		require.Equal(t, want, string(peekID(townMember, []byte(payload))), "%.80s", payload)
 	}
 }
 
@@ -253,7 +253,7 @@ func TestPeekID_Spellings(t *testing.T) {
 			append([]byte(`"townId":`), respelled(g, string(id))...), 1)
 		parsed, err := handoff.Parse(encoded, schemas.Limits{})
 		require.NoError(t, err, "%s", encoded)
-		require.Equal(t, parsed.Proposal.TownID, string(peekID(aboutTown, encoded)), "%s", encoded)
+		require.Equal(t, parsed.Proposal.TownID, string(peekID(townMember, encoded)), "%s", encoded)
 	}
 }
 
@@ -269,12 +269,12 @@ func FuzzPeekID(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		id := string(peekID(aboutTown, data))
+		id := string(peekID(townMember, data))
 		require.LessOrEqual(t, len(id), maxID)
 		var r messages.TownGet
 		err := parse(wire.TownGet, data, &r)
 		if err == nil && len(data) <= peekBytes && len(r.TownID) <= maxID &&
-			bytes.Contains(data, aboutTown) {
+			bytes.Contains(data, townMember) {
 			require.Equal(t, r.TownID, id)
 		}
 	})
@@ -290,7 +290,7 @@ func TestSubject_OwnTowns(t *testing.T) {
 		Decoded: nats.Header{layout.UserHeader: {`{"user":"ada"}`}},
 	}, "")
 	subject := func(data string, queued bool) string {
-		e := &endpoint{slotKey: aboutTown, queued: queued}
+		e := &endpoint{slotKey: townMember, queued: queued}
 		return string(w.slotKey(e, &incoming{rights: rights, data: []byte(data)}))
 	}
 	require.Equal(t, "Fort А", subject(`{"townId":"Fort А"}`, true))

@@ -62,12 +62,12 @@ func (w *World) endpointStats(e *endpoint) micro.EndpointStats {
 	return count.stats
 }
 
-// announce subscribes to discovery while there are worlds. Without worlds, clients learn at once that
+// updateDiscovery subscribes to discovery while there are worlds. Without worlds, clients learn at once that
 // nobody answers.
-func (s *Service) announce() error {
-	s.announcing.Lock()
-	defer s.announcing.Unlock()
-	switch open := s.opened.Load() > 0; {
+func (s *Service) updateDiscovery() error {
+	s.discoveryMu.Lock()
+	defer s.discoveryMu.Unlock()
+	switch open := s.openWorlds.Load() > 0; {
 	case open && s.discovery == nil:
 		for i := range s.listeners {
 			if err := s.subscribeDiscovery(&s.listeners[i]); err != nil {

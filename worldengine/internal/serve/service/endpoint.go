@@ -60,13 +60,13 @@ const waitingLists = 128
 // since dry runs bypass the queues of towns.
 func (s *Service) makeEndpoints() {
 	waiting := s.config.MaxWaiting
-	s.dryRuns = s.start(&endpoint{
+	s.dryRuns = s.startEndpoint(&endpoint{
 		VerbSpec: protocol.LookupVerb(wire.Handoff), handle: (*World).dryRun, slots: s.slots(waiting, 2*waiting),
-		slotKey: aboutTown, queued: true, limit: maxHandoff, weight: handoffWeight,
+		slotKey: townMember, queued: true, limit: maxHandoff, weight: handoffWeight,
 	}, 1, s.config.ReadWorkers)
 	s.endpoints = slices.Concat(s.townEndpoints(), s.runEndpoints(), s.signalEndpoints(),
 		s.worldEndpoints(), s.worldsEndpoints(), []*endpoint{
-			s.submits(wire.Handoff, (*World).handoff, maxHandoff, handoffWeight),
+			s.queuedEndpoint(wire.Handoff, (*World).handoff, maxHandoff, handoffWeight),
 		})
 	for i, e := range s.endpoints {
 		e.number = i
@@ -74,7 +74,7 @@ func (s *Service) makeEndpoints() {
 	s.dryRuns.number = len(s.endpoints)
 }
 
-func (s *Service) slots(perTown, total int) *slots { return newSlots(perTown, total, &s.opened) }
+func (s *Service) slots(perTown, total int) *slots { return newSlots(perTown, total, &s.openWorlds) }
 
 // direct is directEndpoint for a handler with a parsed request. Q is the type of the request, which
 // has a schema, and A the type of the reply.
@@ -95,10 +95,10 @@ func parsed[Q, A any](answer func(*World, *incoming, *Q) (A, error)) handler {
 	}
 }
 
-// signals makes the endpoint of a verb that gives a signal. signal converts the request Q to the
+// signalEndpoint makes the endpoint of a verb that gives a signal. signal converts the request Q to the
 // signal, and carryOut gives the signal to the engine. A refused signal is recorded, with the
 // readable part of its request.
-func signals[Q, A any](
+func signalEndpoint[Q, A any](
 	s *Service, verb wire.Verb, signal func(*Q) engine.Signal,
 	carryOut func(*World, *Q, engine.Signal) (A, error),
 ) *endpoint {
@@ -131,7 +131,7 @@ func (s *Service) directEndpoint(verb wire.Verb, do handler) *endpoint {
 		workers = min(workers, worldsWorkers)
 	}
 	about := strconv.Quote(string(cmp.Or(spec.SlotKey, protocol.SlotTown)))
-	return s.start(&endpoint{
+	return s.startEndpoint(&endpoint{
 		VerbSpec: spec, handle: do, slots: s.slots(waiting, 2*waiting),
 		slotKey: member(about), limit: maxRequest, weight: directWeight,
 	}, 1, workers)
@@ -141,18 +141,18 @@ func (s *Service) directEndpoint(verb wire.Verb, do handler) *endpoint {
 // more handoffs than the engine can judge.
 const maxLanes = 4
 
-// submits makes the endpoint of a verb whose requests wait in the engine for their town. The
+// queuedEndpoint makes the endpoint of a verb whose requests wait in the engine for their town. The
 // requests of one town are in one lane, which has one worker, so they are submitted in the order
 // of their arrival.
-func (s *Service) submits(verb wire.Verb, do handler, limit int, weight int64) *endpoint {
-	return s.start(&endpoint{
-		VerbSpec: protocol.LookupVerb(verb), handle: do, slots: s.changes, slotKey: aboutTown, queued: true,
+func (s *Service) queuedEndpoint(verb wire.Verb, do handler, limit int, weight int64) *endpoint {
+	return s.startEndpoint(&endpoint{
+		VerbSpec: protocol.LookupVerb(verb), handle: do, slots: s.queuedSlots, slotKey: townMember, queued: true,
 		limit: limit, weight: weight,
 	}, min(maxLanes, runtime.GOMAXPROCS(0)), 1)
 }
 
-// start makes the lanes of an endpoint, and starts the workers of each.
-func (s *Service) start(e *endpoint, lanes, workers int) *endpoint {
+// startEndpoint makes the lanes of an endpoint, and starts the workers of each.
+func (s *Service) startEndpoint(e *endpoint, lanes, workers int) *endpoint {
 	for range lanes {
 		l := newLane()
 		e.lanes = append(e.lanes, l)
@@ -221,8 +221,8 @@ func (w *World) reply(in *incoming, v any) error {
 		msg = &nats.Msg{Data: data}
 	}
 	w.release(in)
-	w.observe(in, "")
-	w.respond(in, msg)
+	w.countAnswer(in, "")
+	w.send(in, msg)
 	return nil
 }
 

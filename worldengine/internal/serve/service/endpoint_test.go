@@ -129,7 +129,7 @@ func TestService_Panics(t *testing.T) {
 			replies, err := nc.SubscribeSync(nc.NewInbox())
 			require.NoError(t, err)
 			only := newLane()
-			e := &endpoint{slotKey: aboutTown, slots: w.service.slots(2, 4), lanes: []*lane{only}}
+			e := &endpoint{slotKey: townMember, slots: w.service.slots(2, 4), lanes: []*lane{only}}
 			w.admit(e, &incoming{
 				world: w, listener: &Listener{Requests: nc, Replies: nc}, inbox: replies.Subject,
 			})
@@ -172,7 +172,7 @@ func TestEndpoint_Order(t *testing.T) {
 	w := newWorld(Config{PerTown: each, Total: 4 * towns * each, MaxHeld: 1 << 30})
 	var mu sync.Mutex
 	submitted := map[string][]int{}
-	e := w.service.submits(wire.TownPut, func(_ *World, in *incoming) (any, error) {
+	e := w.service.queuedEndpoint(wire.TownPut, func(_ *World, in *incoming) (any, error) {
 		var r struct{ Number int }
 		err := json.Unmarshal(in.data, &r)
 		mu.Lock()

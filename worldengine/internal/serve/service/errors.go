@@ -180,11 +180,11 @@ func (w *World) fail(in *incoming, err error) {
 	}
 	w.release(in)
 	f := failureOf(err)
-	w.observe(in, f.Code)
+	w.countAnswer(in, f.Code)
 	if f.Status >= 500 && !f.Routine {
 		w.config.Logger.Error("a request failed", "code", f.Code, "error", err)
 	}
-	w.respond(in, f.reply())
+	w.send(in, f.reply())
 }
 
 // reply returns the error reply (docs/contracts.md, "Errors").

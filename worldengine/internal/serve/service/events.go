@@ -41,14 +41,14 @@ func (w *World) eventList(in *incoming, r *messages.EventListRequest) (any, erro
 		return page, nil
 	}
 	w.release(in)
-	owner, _, why := w.service.polls.acquire(w.config.World, []byte(cmp.Or(in.rights.User(), in.inbox)))
+	owner, _, why := w.service.pollSlots.acquire(w.config.World, []byte(cmp.Or(in.rights.User(), in.inbox)))
 	if why != granted {
 		w.shed(in, max(why, worldFull), maxRetryAfter)
 		return nil, nil
 	}
 	query.After = page.Cursor
 	w.polling.Go(func() {
-		defer w.service.polls.release(owner)
+		defer w.service.pollSlots.release(owner)
 		ctx, cancel := context.WithDeadline(w.ctx, in.start.Add(time.Duration(r.WaitMs)*time.Millisecond))
 		defer cancel()
 		w.answer(in, func() (any, error) { return w.engine.Feed().Wait(ctx, query) })

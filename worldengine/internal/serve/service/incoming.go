@@ -81,7 +81,7 @@ func (w *World) route(
 	if err != nil {
 		return nil, err
 	}
-	if e, err = w.service.orDryRuns(e, in.header); err != nil {
+	if e, err = w.service.selectEndpoint(e, in.header); err != nil {
 		return nil, err
 	}
 	if len(in.data) > e.limit {
@@ -111,10 +111,10 @@ func (s *Service) mayAnswer(reply string) bool {
 	return false
 }
 
-// orDryRuns returns the endpoint that works on a request: e, or s.dryRuns for the dry run of a handoff.
+// selectEndpoint returns the endpoint that works on a request: e, or s.dryRuns for the dry run of a handoff.
 // It refuses the dry run of any other verb that changes something, also of alert.ack, which clients
 // may repeat.
-func (s *Service) orDryRuns(e *endpoint, header nats.Header) (*endpoint, error) {
+func (s *Service) selectEndpoint(e *endpoint, header nats.Header) (*endpoint, error) {
 	if !e.queued && !e.NonIdempotent && e.Verb != wire.AlertAck {
 		return e, nil
 	}
@@ -146,11 +146,11 @@ func isDryRun(header nats.Header) (bool, error) {
 	return false, nil
 }
 
-// respond sends an answer, unless the client waits for none. If the request was not admitted, the
+// send sends an answer, unless the client waits for none. If the request was not admitted, the
 // refusal goes out on the connection that the request came on. So a flood of refusals does not
 // delay commits and other answers. The inbox was checked on arrival (mayAnswer). Instead of an answer
 // that is too large for NATS, the client gets an error.
-func (w *World) respond(in *incoming, msg *nats.Msg) {
+func (w *World) send(in *incoming, msg *nats.Msg) {
 	if in.inbox == "" {
 		return
 	}

@@ -116,7 +116,7 @@ func (s *Service) add(w *World) error {
 	default:
 		s.worlds[name] = w
 	}
-	s.opened.Add(w.weight())
+	s.openWorlds.Add(w.weight())
 	return nil
 }
 
@@ -133,7 +133,7 @@ func (s *Service) remove(w *World) {
 	defer s.mu.Unlock()
 	if s.worlds[w.config.World] == w {
 		delete(s.worlds, w.config.World)
-		s.opened.Add(-w.weight())
+		s.openWorlds.Add(-w.weight())
 	}
 }
 
@@ -152,7 +152,7 @@ func (w *World) subscribe() error {
 			return err
 		}
 	}
-	if err := w.service.announce(); err != nil {
+	if err := w.service.updateDiscovery(); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(w.ctx, closeTimeout)
@@ -206,7 +206,7 @@ func (w *World) Close(ctx context.Context) error {
 	w.stop()
 	w.polling.Wait()
 	w.service.remove(w)
-	return errors.Join(err, w.service.announce())
+	return errors.Join(err, w.service.updateDiscovery())
 }
 
 // unsubscribe ends the subscriptions. It returns when all requests that had arrived are handled.
@@ -237,8 +237,8 @@ func (w *World) stats() *messages.ServerStats {
 	return stats
 }
 
-// observe counts an answer, unless discovery gives it.
-func (w *World) observe(in *incoming, code wire.Code) {
+// countAnswer counts an answer, unless discovery gives it.
+func (w *World) countAnswer(in *incoming, code wire.Code) {
 	if in.endpoint == nil {
 		return
 	}

@@ -105,19 +105,19 @@ type Service struct {
 	receivers sync.WaitGroup // hand the arriving requests to their worlds
 	workers   sync.WaitGroup
 
-	changes      *slots // of handoffs and of the other verbs that engines queue for a town
+	queuedSlots  *slots // of handoffs and of the other verbs that engines queue for a town
 	memory       memoryBudget
-	polls        *slots       // of the requests that wait for a commit; they have no other slot
+	pollSlots    *slots       // of the requests that wait for a commit; they have no other slot
 	strayReplies atomic.Int64 // requests that were dropped because their reply subject is no inbox
 	fences       sync.Map     // by a message that a World waits for in an arrival queue, a chan struct{}
 
-	mu      sync.RWMutex // guards worlds and stopped
-	worlds  map[string]*World
-	stopped bool         // no more worlds are opened
-	opened  atomic.Int64 // how many worlds there are
+	mu         sync.RWMutex // guards worlds and stopped
+	worlds     map[string]*World
+	stopped    bool         // no more worlds are opened
+	openWorlds atomic.Int64 // how many worlds there are
 
-	announcing sync.Mutex           // guards discovery
-	discovery  []*nats.Subscription // empty while there is no world
+	discoveryMu sync.Mutex           // guards discovery
+	discovery   []*nats.Subscription // empty while there is no world
 }
 
 // New starts a service without worlds. Its worlds answer the requests that arrive at the listeners, of
@@ -136,9 +136,9 @@ func New(listeners []Listener, config Config) *Service {
 
 // makeBounds makes the bounds that endpoints share.
 func (s *Service) makeBounds() {
-	s.memory.bound, s.memory.open = s.config.MaxHeld, &s.opened
-	s.polls = s.slots(maxPollsOfUser, maxPolls)
-	s.changes = s.slots(s.config.PerTown+unqueued, s.config.Total)
+	s.memory.bound, s.memory.openWorlds = s.config.MaxHeld, &s.openWorlds
+	s.pollSlots = s.slots(maxPollsOfUser, maxPolls)
+	s.queuedSlots = s.slots(s.config.PerTown+unqueued, s.config.Total)
 }
 
 // list returns the open worlds, in the order of their names, and the World about worlds.

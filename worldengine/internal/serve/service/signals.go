@@ -20,11 +20,11 @@ import (
 
 func (s *Service) signalEndpoints() []*endpoint {
 	return []*endpoint{
-		signals(s, wire.RunCancel, signalOf(machine.SignalCancel), (*World).control),
-		signals(s, wire.RunRetry, signalOf(machine.SignalRetry), (*World).runRetry),
-		signals(s, wire.ControlPause, signalOf(machine.SignalPause), (*World).control),
-		signals(s, wire.ControlResume, signalOf(machine.SignalResume), (*World).control),
-		signals(s, wire.ApprovalDecide, decisionOf, (*World).approvalDecide),
+		signalEndpoint(s, wire.RunCancel, signalOf(machine.SignalCancel), (*World).control),
+		signalEndpoint(s, wire.RunRetry, signalOf(machine.SignalRetry), (*World).runRetry),
+		signalEndpoint(s, wire.ControlPause, signalOf(machine.SignalPause), (*World).control),
+		signalEndpoint(s, wire.ControlResume, signalOf(machine.SignalResume), (*World).control),
+		signalEndpoint(s, wire.ApprovalDecide, decisionOf, (*World).approvalDecide),
 		direct(s, wire.ControlGet, (*World).controlGet),
 	}
 }

@@ -16,7 +16,7 @@ import (
 // use.
 type slots struct {
 	perKey, total int
-	open          *atomic.Int64 // how many worlds share the slots
+	openWorlds    *atomic.Int64 // how many worlds share the slots
 
 	mu     sync.Mutex
 	used   int
@@ -43,11 +43,11 @@ const (
 // slotLoad is the number of slots of a key, and of all keys of all worlds together.
 type slotLoad struct{ key, all int }
 
-// newSlots returns total slots, of which a key may have perKey. open counts the worlds that share
+// newSlots returns total slots, of which a key may have perKey. openWorlds counts the worlds that share
 // them.
-func newSlots(perKey, total int, open *atomic.Int64) *slots {
+func newSlots(perKey, total int, openWorlds *atomic.Int64) *slots {
 	return &slots{
-		perKey: perKey, total: total, open: open,
+		perKey: perKey, total: total, openWorlds: openWorlds,
 		worlds: map[string]int{}, owners: map[slotOwner]int{},
 	}
 }
@@ -61,7 +61,7 @@ func (s *slots) acquire(world string, key []byte) (owner slotOwner, load slotLoa
 	load = slotLoad{s.owners[slotOwner{world, string(key)}], s.used}
 	room := s.total - s.used
 	full := worldFull
-	if s.open.Load() > 1 {
+	if s.openWorlds.Load() > 1 {
 		if room <= 0 {
 			full = serverFull
 		}

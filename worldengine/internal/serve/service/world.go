@@ -122,7 +122,7 @@ func (w *World) worldStatus(
 	return r.WorldReport, err
 }
 
-func (r *report) problem(format string, args ...any) {
+func (r *report) addProblem(format string, args ...any) {
 	r.Problems = append(r.Problems, fmt.Sprintf(format, args...))
 }
 
@@ -153,7 +153,7 @@ func (r *report) addEngineState(damage bool) (err error) {
 			return err
 		}
 		for _, townID := range damaged {
-			r.problem("the town %s answers TOWN_DAMAGED: handoffctl fsck says what to do", townID)
+			r.addProblem("the town %s answers TOWN_DAMAGED: handoffctl fsck says what to do", townID)
 		}
 	}
 	problems, err := r.served.engine.ReportTowns(r.served.ctx, &r.WorldReport, readable)
@@ -189,7 +189,7 @@ func (r *report) addAlerts() {
 		if n := len(alert.Towns); n > 1 {
 			others += "; towns " + phrase.List(alert.Towns, n)
 		}
-		r.problem("alert %d, %s of %s: %s%s", alert.Seq, alert.Code, alert.At, alert.Message, others)
+		r.addProblem("alert %d, %s of %s: %s%s", alert.Seq, alert.Code, alert.At, alert.Message, others)
 	}
 }
 
@@ -206,7 +206,7 @@ func (r *report) addServers() {
 		r.StreamBytes += state.Bytes
 	}
 	if r.DeadLetters = streams[layout.DeadLetterStream(r.World)].Msgs; r.DeadLetters > 0 {
-		r.problem("%s: handoffctl deadletter list", phrase.Counted(r.DeadLetters, "dead letter"))
+		r.addProblem("%s: handoffctl deadletter list", phrase.Counted(r.DeadLetters, "dead letter"))
 	}
 	writer := r.served.server()
 	r.Servers = append(r.Servers, writer)
@@ -217,20 +217,20 @@ func (r *report) addServers() {
 	r.Waiting, r.Alerts.Lost = stats.Unfinished, stats.AlertsLost
 	switch disk := stats.Disk; {
 	case stats.StorageFull != "":
-		r.problem("the server %s stores nothing: %s", hostOf(&writer), stats.StorageFull)
+		r.addProblem("the server %s stores nothing: %s", hostOf(&writer), stats.StorageFull)
 	case disk == nil:
 		r.Unknown["disk"] = "the NATS that the servers have joined is another process; ask it " +
 			"for its disk"
 	case disk.Low():
-		r.problem("the disk of the server %s has %s free of %s, and below %s it stores nothing",
+		r.addProblem("the disk of the server %s has %s free of %s, and below %s it stores nothing",
 			hostOf(&writer), diskspace.Size(disk.Free), diskspace.Size(disk.Total),
 			diskspace.Size(disk.Keep))
 	}
 	if stats.LogLost != "" {
-		r.problem("the server %s judges nothing: %s", hostOf(&writer), stats.LogLost)
+		r.addProblem("the server %s judges nothing: %s", hostOf(&writer), stats.LogLost)
 	}
 	if stats.ReplicaDamaged != "" {
-		r.problem("nodes of NATS lack messages of the log, see the alert REPLICA_DAMAGED: %s",
+		r.addProblem("nodes of NATS lack messages of the log, see the alert REPLICA_DAMAGED: %s",
 			stats.ReplicaDamaged)
 	}
 }
