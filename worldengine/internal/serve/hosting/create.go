@@ -86,7 +86,7 @@ func (ws *Worlds) create(
 		return made, err
 	}
 	select {
-	case <-w.decided:
+	case <-w.firstStart:
 	case <-ctx.Done():
 	}
 	t := w.tenure()

@@ -29,10 +29,10 @@ const (
 	searchTimeout = 10 * time.Second
 )
 
-// watch makes a server of several worlds serve the worlds of the NATS that it may serve, also those that
+// startSearch makes a server of several worlds serve the worlds of the NATS that it may serve, also those that
 // are made later, or made anew after their removal. NATS says in advisories which streams are made and
 // deleted.
-func (ws *Worlds) watch(ctx context.Context) error {
+func (ws *Worlds) startSearch(ctx context.Context) error {
 	changed := wakeup.New()
 	for _, change := range []string{
 		natsserver.JSAdvisoryStreamCreatedPre, natsserver.JSAdvisoryStreamDeletedPre,

@@ -138,7 +138,7 @@ func (w *World) removeServed(ctx context.Context, force bool) error {
 		}
 		bounded, cancel := context.WithTimeout(ctx, retireTimeout)
 		defer cancel()
-		held, err := w.retire(bounded)
+		held, err := w.closeKeepingLease(bounded)
 		if err != nil {
 			w.logger.Warn("requests in hand were cut off by the removal of the world", "error", err)
 		}

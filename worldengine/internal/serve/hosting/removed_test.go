@@ -39,7 +39,7 @@ func TestWorlds_RemovedSinceListed(t *testing.T) {
 	w, err := ws.host("removed", worldsettings.Settings{}, false)
 	require.NoError(t, err)
 	select {
-	case <-w.decided:
+	case <-w.firstStart:
 	case <-time.After(time.Minute):
 		t.Fatal("the world is still being started")
 	}

@@ -24,9 +24,9 @@ const (
 	syncAge = 3 * time.Second
 )
 
-// alternate stands by while another server has the lease, and serves while this one has it, until the world is
+// serveOrStandBy stands by while another server has the lease, and serves while this one has it, until the world is
 // closed. Without leases there is nothing to do.
-func (w *World) alternate() {
+func (w *World) serveOrStandBy() {
 	for w.elector != nil && w.ctx.Err() == nil {
 		t := w.tenure()
 		if t == nil {
@@ -52,7 +52,7 @@ func (w *World) standBy() {
 	until, stop := context.WithCancel(w.ctx)
 	following.Go(func() { w.follow(until) })
 	acquire := w.elector.Acquire
-	if w.worlds.placer.Places() {
+	if w.worlds.placer.SharesWorlds() {
 		acquire = w.acquireInTurn
 	}
 	held, err := acquire(w.ctx)
@@ -71,7 +71,7 @@ func (w *World) standBy() {
 // acquireInTurn waits until placement lets this server acquire the lease, and the lease is free. It
 // returns an error only when ctx ends.
 func (w *World) acquireInTurn(ctx context.Context) (*lease.Lease, error) {
-	w.worlds.placer.Rouse()
+	w.worlds.placer.Wake()
 	for {
 		select {
 		case d := <-w.decisions:
@@ -100,7 +100,7 @@ func (w *World) tryLease(ctx context.Context, action placement.Action) *lease.Le
 		w.logger.Warn("the writer's lease cannot be read; will try again", "error", err)
 	}
 	if action == placement.ReadLease {
-		w.worlds.placer.Rouse()
+		w.worlds.placer.Wake()
 	}
 	return nil
 }
@@ -135,7 +135,7 @@ func (w *World) tryFirst(ctx context.Context) (*lease.Lease, error) {
 // soon as there is a log.
 func (w *World) follow(ctx context.Context) {
 	interval := followInterval
-	if w.worlds.config.Several() && w.worlds.placer.Places() {
+	if w.worlds.config.Several() && w.worlds.placer.SharesWorlds() {
 		interval = idleFollowInterval
 	}
 	for ctx.Err() == nil {
@@ -168,13 +168,13 @@ func (w *World) openIndex(ctx context.Context) error {
 	}
 	x, err := samples.Open(ctx, index.Config{World: log.World, Source: index.LogSource(log), Logger: w.logger})
 	if err == nil {
-		w.existed.Store(true)
+		w.logSeen.Store(true)
 		w.index.Store(x)
 	}
 	return err
 }
 
-// Name and the methods below implement sharing.World.
+// Name and the methods below implement sharing.PlacedWorld.
 func (w *World) Name() string { return w.name }
 
 // Serving reports whether this server serves the world, and has requests in hand.

@@ -40,7 +40,7 @@ func (w *World) becomeWriter(ctx context.Context, held *lease.Lease) error {
 	p.Acquired(w.name)
 	err := w.startTenure(ctx, t)
 	if ctx.Err() == nil {
-		p.Tried(w.name, err)
+		p.NoteServable(w.name, err)
 	}
 	if err != nil {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), withdrawTimeout)
@@ -74,7 +74,7 @@ func (w *World) startTenure(ctx context.Context, t *tenure) error {
 	if err != nil {
 		return err
 	}
-	w.existed.Store(true)
+	w.logSeen.Store(true)
 	w.forgetSettings() // they are the world's now
 	if shared.Embedded == nil {
 		w.index.Store(t.engine.DetachIndex()) // a later tenure notices by it that the log lost records
@@ -99,7 +99,7 @@ func (w *World) startTenure(ctx context.Context, t *tenure) error {
 // refuseRemoved returns an error if the world of a server of several was there and is gone: it was
 // removed, and is not made anew.
 func (w *World) refuseRemoved(ctx context.Context) error {
-	if !w.worlds.config.Several() || !w.existed.Load() {
+	if !w.worlds.config.Several() || !w.logSeen.Load() {
 		return nil
 	}
 	err := commitlog.RetryTransient(ctx, func(ctx context.Context) error {

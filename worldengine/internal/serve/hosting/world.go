@@ -44,9 +44,9 @@ type World struct {
 	elector       *lease.Elector         // nil if no other server can join
 	logger        *slog.Logger
 
-	state   atomic.Pointer[state]
-	decided chan struct{} // closed when the first start of one of several worlds has succeeded or failed
-	existed atomic.Bool   // the world's log was seen
+	state      atomic.Pointer[state]
+	firstStart chan struct{} // closed when the first start of one of several worlds has succeeded or failed
+	logSeen    atomic.Bool   // the world's log was seen
 
 	decisions chan placement.Decision              // of the placer for the goroutine
 	index     atomic.Pointer[samples.SampledIndex] // follows the log; nil before there is one
@@ -66,7 +66,7 @@ type state struct {
 
 // newWorld makes the parts of a world that do not require NATS. If it fails, it leaves none.
 func newWorld(ws *Worlds, name string) (w *World, err error) {
-	w = &World{worlds: ws, name: name, logger: ws.shared.Service.Logger, decided: make(chan struct{}),
+	w = &World{worlds: ws, name: name, logger: ws.shared.Service.Logger, firstStart: make(chan struct{}),
 		decisions: make(chan placement.Decision), behind: wakeup.New()}
 	w.ctx, w.stop = context.WithCancel(context.Background())
 	w.state.Store(&state{unserved: errStarting})
@@ -93,7 +93,7 @@ func (w *World) tenure() *tenure { return w.state.Load().tenure }
 
 // wasRemoved reports whether a world whose log is missing was removed: the log was there, and this server does not
 // serve the world.
-func (w *World) wasRemoved() bool { return w.existed.Load() && w.tenure() == nil }
+func (w *World) wasRemoved() bool { return w.logSeen.Load() && w.tenure() == nil }
 
 // configure makes the configuration of the tenures from the settings that worlds share.
 func (w *World) configure() {
@@ -129,13 +129,13 @@ const (
 	startTimeout = time.Minute
 )
 
-// tries are the pauses between two tries to start one of several worlds.
-var tries = backoff.Backoff{Min: time.Second, Max: time.Minute}
+// startBackoff has the pauses between two tries to start one of several worlds.
+var startBackoff = backoff.Backoff{Min: time.Second, Max: time.Minute}
 
 // startUntilServed is the goroutine of one of several worlds. If the world cannot be served, it says why, and
 // tries again until the world is closed.
 func (w *World) startUntilServed() {
-	pauses := tries
+	pauses := startBackoff
 	for tried := false; w.ctx.Err() == nil; tried = true {
 		err := w.tryStart()
 		if w.ctx.Err() != nil {
@@ -147,11 +147,11 @@ func (w *World) startUntilServed() {
 			w.logger.Error("the world is not served; will try again", "error", err)
 		}
 		if !tried {
-			close(w.decided)
+			close(w.firstStart)
 		}
 		w.worlds.changed.Wake()
 		if err == nil {
-			w.alternate()
+			w.serveOrStandBy()
 			return
 		}
 		_ = pauses.Wait(w.ctx)
@@ -161,11 +161,11 @@ func (w *World) startUntilServed() {
 // tryStart starts the world, once few enough worlds are being started.
 func (w *World) tryStart() error {
 	select {
-	case w.worlds.starts <- struct{}{}:
+	case w.worlds.startSlots <- struct{}{}:
 	case <-w.ctx.Done():
 		return w.ctx.Err()
 	}
-	defer func() { <-w.worlds.starts }()
+	defer func() { <-w.worlds.startSlots }()
 	ctx, cancel := context.WithTimeout(w.ctx, startTimeout)
 	defer cancel()
 	return w.worlds.shared.Explain(w.start(ctx))
@@ -176,7 +176,7 @@ func (w *World) start(ctx context.Context) error {
 	p := w.worlds.placer
 	err := w.prepare(ctx)
 	if w.ctx.Err() == nil {
-		p.Prepared(w.name, err)
+		p.NotePrepared(w.name, err)
 	}
 	if err != nil {
 		return err
@@ -190,7 +190,7 @@ func (w *World) start(ctx context.Context) error {
 		err = w.becomeWriter(ctx, held)
 	case errors.Is(err, lease.ErrHeld):
 		if err = w.mayServe(ctx); err != nil {
-			p.Tried(w.name, err)
+			p.NoteServable(w.name, err)
 		} else if w.state.Load().unserved == errStarting { // else the reason of a failed try stays
 			w.set(nil, errStandby)
 		}
@@ -218,7 +218,7 @@ func (w *World) prepare(ctx context.Context) error {
 	// The settings of the server are for the worlds that it creates.
 	plan, err := worldsettings.MakePlan(ctx, shared.JetStream, w.name, worldsettings.Settings{})
 	if err == nil && !plan.New {
-		w.existed.Store(true)
+		w.logSeen.Store(true)
 		w.forgetSettings()
 	}
 	return err
@@ -251,7 +251,7 @@ func (w *World) mayServe(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	w.existed.Store(w.existed.Load() || !plan.New) // whoever holds the lease may not have made it yet
+	w.logSeen.Store(w.logSeen.Load() || !plan.New) // whoever holds the lease may not have made it yet
 	if !plan.New && len(plan.Differences) == 0 {
 		w.forgetSettings()
 	}
@@ -268,13 +268,13 @@ func (w *World) forgetSettings() {
 // close stops receiving requests, finishes and answers the others, releases the lease, and ends all
 // that belongs to the world. ctx bounds the wait for unanswered requests.
 func (w *World) close(ctx context.Context) error {
-	held, err := w.retire(ctx)
+	held, err := w.closeKeepingLease(ctx)
 	w.releaseLease(ctx, held)
 	return err
 }
 
-// retire is close without the release of the lease, which it returns.
-func (w *World) retire(ctx context.Context) (held *lease.Lease, err error) {
+// closeKeepingLease is close without the release of the lease, which it returns.
+func (w *World) closeKeepingLease(ctx context.Context) (held *lease.Lease, err error) {
 	w.stop()
 	w.running.Wait()
 	t := w.tenure()

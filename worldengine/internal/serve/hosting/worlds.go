@@ -33,10 +33,10 @@ type Worlds struct {
 	mu     sync.RWMutex // guards worlds, and makes the placer know the same worlds
 	worlds map[string]*World
 
-	removing  sync.Map             // the worlds that this server is removing
-	creations []*nats.Subscription // to requests of other servers to make worlds
-	starts    chan struct{}        // has an element for each world that is being started
-	changed   wakeup.Channel       // see Changed
+	removing   sync.Map             // the worlds that this server is removing
+	creations  []*nats.Subscription // to requests of other servers to make worlds
+	startSlots chan struct{}        // has an element for each world that is being started
+	changed    wakeup.Channel       // see Changed
 
 	ctx    context.Context // is done when the process is stopping
 	stop   context.CancelFunc
@@ -46,7 +46,7 @@ type Worlds struct {
 // New returns the worlds that the configuration names, which start nothing yet.
 func New(config *Config, shared *Shared) (*Worlds, error) {
 	ws := &Worlds{config: config, shared: shared, worlds: map[string]*World{},
-		starts: make(chan struct{}, maxStarts), changed: wakeup.New()}
+		startSlots: make(chan struct{}, maxStarts), changed: wakeup.New()}
 	ws.ctx, ws.stop = context.WithCancel(context.Background())
 	for _, name := range ws.config.Names {
 		w, err := newWorld(ws, name)
@@ -104,7 +104,7 @@ func (ws *Worlds) start(ctx context.Context) error {
 	}
 	err := named[0].start(ctx)
 	if err == nil {
-		named[0].running.Go(named[0].alternate)
+		named[0].running.Go(named[0].serveOrStandBy)
 	}
 	return err
 }
@@ -112,7 +112,7 @@ func (ws *Worlds) start(ctx context.Context) error {
 // startSeveral starts the worlds that NATS has and those that are named, and waits for them until
 // firstStartTimeout.
 func (ws *Worlds) startSeveral(ctx context.Context, named []*World) error {
-	if err := ws.watch(ctx); err != nil {
+	if err := ws.startSearch(ctx); err != nil {
 		return err
 	}
 	for _, w := range named {
@@ -121,7 +121,7 @@ func (ws *Worlds) startSeveral(ctx context.Context, named []*World) error {
 	patience := time.After(firstStartTimeout)
 	for _, w := range ws.all() {
 		select {
-		case <-w.decided:
+		case <-w.firstStart:
 		case <-patience:
 			return nil
 		case <-ctx.Done():
@@ -191,7 +191,7 @@ func (ws *Worlds) host(name string, settings worldsettings.Settings, created boo
 		return nil, err
 	}
 	w.settings, w.requested = settings, created
-	w.existed.Store(!created)
+	w.logSeen.Store(!created)
 	if err := ws.add(w); err != nil {
 		_ = w.close(context.Background()) // it has only its parts yet
 		return nil, err

@@ -78,7 +78,7 @@ func (s *Server) connectAll(ctx context.Context) (err error) {
 		}
 	}
 	if s.config.Access != nil && s.embedded == nil {
-		return s.tryCrossing(ctx)
+		return s.checkCrossing(ctx)
 	}
 	return nil
 }

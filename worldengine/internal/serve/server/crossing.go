@@ -27,14 +27,14 @@ var ErrCrossing = errors.New("server: the accounts of this NATS do not fit this 
 // crossingTimeout bounds how long the start waits for its probes to cross.
 const crossingTimeout = 10 * time.Second
 
-// tryCrossing publishes an invalid request of each verb, {"probe":…}, in the clients' account of an
+// checkCrossing publishes an invalid request of each verb, {"probe":…}, in the clients' account of an
 // existing NATS, without a reply subject. It returns ErrCrossing unless each request arrives in the
 // world's account on the crossed subject alone. A writer of the world refuses the requests as
 // invalid.
-func (s *Server) tryCrossing(ctx context.Context) error {
+func (s *Server) checkCrossing(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, crossingTimeout)
 	defer cancel()
-	if err := s.tryUncheckedKey(); err != nil {
+	if err := s.checkClientKeys(); err != nil {
 		return err
 	}
 	clients, err := s.connect(probing, nil)
@@ -84,7 +84,7 @@ func (s *Server) tryCrossing(ctx context.Context) error {
 	return nil
 }
 
-// probes returns the subjects on which tryCrossing publishes. Discovery has to bear a mark if the rights
+// probes returns the subjects on which checkCrossing publishes. Discovery has to bear a mark if the rights
 // of a user are bounded to worlds.
 func (s *Server) probes() (subjects []string) {
 	for _, subject := range access.AllImports().Shared {
@@ -97,10 +97,10 @@ func (s *Server) probes() (subjects []string) {
 	return subjects
 }
 
-// tryUncheckedKey returns ErrCrossing if an external NATS does not check the "nkey" of a client
+// checkClientKeys returns ErrCrossing if an external NATS does not check the "nkey" of a client
 // that signs in with its password. Such a client could choose the user with whom NATS marks its
 // requests. NATS checks the key only if some user has a key.
-func (s *Server) tryUncheckedKey() error {
+func (s *Server) checkClientKeys() error {
 	to := s.config.External.Clients
 	if to.NKey != "" || to.Creds != "" {
 		return nil

@@ -34,9 +34,9 @@ const (
 	maxReason  = 400
 )
 
-// World is a world that this server serves, or for which it stands by. Its methods must not block, nor call the
+// PlacedWorld is a world that this server serves, or for which it stands by. Its methods must not block, nor call the
 // placer.
-type World interface {
+type PlacedWorld interface {
 	Name() string
 	// Serving reports whether the server serves the world, and has requests in hand.
 	Serving() (serving, busy bool)
@@ -59,7 +59,7 @@ type Config struct {
 	// others.
 	HearOnly bool
 	// Worlds are the worlds that the server has at the start.
-	Worlds []World
+	Worlds []PlacedWorld
 }
 
 // Placer announces this server and hears the others. Its goroutine has the world's goroutine acquire, read or
@@ -71,14 +71,14 @@ type Placer struct {
 	listened chan struct{} // closed when the first answers of others are there
 
 	mu        sync.Mutex
-	worlds    map[string]World
+	worlds    map[string]PlacedWorld
 	view      *placement.View
 	self      placement.Announcement
 	announced time.Duration
 	due       bool // something has changed since the last announcement
 	failed    map[string]*failure
 	standbys  map[string]map[string]standby // earlier servers, by world and ID
-	why       map[string]string             // the reasons of the last decisions, by world
+	reasons   map[string]string             // the reasons of the last decisions, by world
 
 	changes wakeup.Channel
 	stop    context.CancelFunc
@@ -87,12 +87,12 @@ type Placer struct {
 
 // failure is a world that this server could not serve.
 type failure struct {
-	why     string
-	early   bool // it failed before it could acquire the lease, and its start is tried again
-	pauses  backoff.Backoff
-	waiting bool
-	until   time.Duration // when this server tries again, if no other server serves the world
-	anyway  time.Duration // when it tries again if another one does
+	why           string
+	early         bool // it failed before it could acquire the lease, and its start is tried again
+	pauses        backoff.Backoff
+	inForce       bool          // the server does not try to serve the world
+	retryAt       time.Duration // when this server tries again, if no other server serves the world
+	retryAnywayAt time.Duration // when it tries again if another one does
 }
 
 // Start starts a placer.
@@ -107,7 +107,7 @@ func Start(config Config) (*Placer, error) {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	p.stop = stop
-	if p.Places() {
+	if p.SharesWorlds() {
 		p.ended.Go(func() { p.run(ctx) })
 		time.AfterFunc(listenDelay, func() { close(p.listened) })
 	}
@@ -117,14 +117,14 @@ func Start(config Config) (*Placer, error) {
 func newPlacer(config Config) *Placer {
 	p := &Placer{
 		config: config, started: time.Now(), listened: make(chan struct{}), changes: wakeup.New(),
-		worlds: map[string]World{}, failed: map[string]*failure{}, standbys: map[string]map[string]standby{},
-		why: map[string]string{}, due: true, self: config.Self,
+		worlds: map[string]PlacedWorld{}, failed: map[string]*failure{}, standbys: map[string]map[string]standby{},
+		reasons: map[string]string{}, due: true, self: config.Self,
 	}
 	p.self.Started = p.started.UTC()
 	for _, w := range config.Worlds {
 		p.worlds[w.Name()] = w
 	}
-	p.offer()
+	p.updateOffer()
 	p.view = placement.New(0, p.self)
 	for name := range p.worlds {
 		p.view.AddWorld(0, name)
@@ -132,25 +132,25 @@ func newPlacer(config Config) *Placer {
 	return p
 }
 
-// Places reports whether this server shares its worlds with the servers that it hears; false for nil.
-func (p *Placer) Places() bool { return p != nil && !p.config.HearOnly }
+// SharesWorlds reports whether this server shares its worlds with the servers that it hears; false for nil.
+func (p *Placer) SharesWorlds() bool { return p != nil && !p.config.HearOnly }
 
 // Listened is closed when the first answers of other servers are there.
 func (p *Placer) Listened() <-chan struct{} { return p.listened }
 
 func (p *Placer) now() time.Duration { return time.Since(p.started) }
 
-// Rouse makes the goroutine decide anew.
-func (p *Placer) Rouse() { p.changes.Wake() }
+// Wake makes the goroutine decide anew.
+func (p *Placer) Wake() { p.changes.Wake() }
 
-// offer writes down which worlds the server would serve, and cannot serve now.
-func (p *Placer) offer() {
+// updateOffer writes down which worlds the server would serve, and cannot serve now.
+func (p *Placer) updateOffer() {
 	if !p.self.All {
 		p.self.Worlds = slices.Sorted(maps.Keys(p.worlds))
 	}
 	p.self.Failed, p.self.Reasons = nil, map[string]string{}
 	for _, world := range slices.Sorted(maps.Keys(p.failed)) {
-		if f := p.failed[world]; f.waiting {
+		if f := p.failed[world]; f.inForce {
 			p.self.Failed = append(p.self.Failed, world)
 			if len(p.self.Reasons) < maxReasons {
 				p.self.Reasons[world] = f.why
@@ -168,14 +168,14 @@ func (p *Placer) change(change func(now time.Duration)) {
 	change(p.now())
 	p.due = true
 	p.mu.Unlock()
-	p.Rouse()
+	p.Wake()
 }
 
 // Add adds a world that the server would serve.
-func (p *Placer) Add(w World) {
+func (p *Placer) Add(w PlacedWorld) {
 	p.change(func(now time.Duration) {
 		p.worlds[w.Name()] = w
-		p.offer()
+		p.updateOffer()
 		p.view.UpdateSelf(now, p.self)
 		p.view.AddWorld(now, w.Name())
 	})
@@ -186,8 +186,8 @@ func (p *Placer) Remove(world string) {
 	p.change(func(now time.Duration) {
 		delete(p.worlds, world)
 		delete(p.failed, world)
-		delete(p.why, world)
-		p.offer()
+		delete(p.reasons, world)
+		p.updateOffer()
 		p.view.UpdateSelf(now, p.self)
 		p.view.RemoveWorld(world)
 	})
@@ -211,11 +211,11 @@ func (p *Placer) NoteHolder(world, holder string) {
 	p.view.NoteHolder(p.now(), world, holder)
 }
 
-// Prepared notes whether the start of a world came so far that the server can acquire its lease.
-func (p *Placer) Prepared(world string, err error) { p.note(world, err, true) }
+// NotePrepared notes whether the start of a world came so far that the server can acquire its lease.
+func (p *Placer) NotePrepared(world string, err error) { p.note(world, err, true) }
 
-// Tried notes whether the server could serve a world whose lease it had, or could have acquired.
-func (p *Placer) Tried(world string, err error) { p.note(world, err, false) }
+// NoteServable notes whether the server could serve a world whose lease it had, or could have acquired.
+func (p *Placer) NoteServable(world string, err error) { p.note(world, err, false) }
 
 // note notes the failure, or else the success, of a part of a world's start. The success of the early
 // part ends no failure of the rest.
@@ -233,9 +233,9 @@ func (p *Placer) note(world string, err error, early bool) {
 			fallthrough
 		default:
 			f.why, f.early = phrase.Truncate(phrase.Sentence(err), maxReason), early
-			f.waiting, f.until, f.anyway = true, now+f.pauses.Next(), now+failedDelay
+			f.inForce, f.retryAt, f.retryAnywayAt = true, now+f.pauses.Next(), now+failedDelay
 		}
-		p.offer()
+		p.updateOffer()
 		p.view.UpdateSelf(now, p.self)
 	})
 }
@@ -294,7 +294,7 @@ func (p *Placer) Close() {
 	p.ended.Wait()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.due && p.Places() {
+	if p.due && p.SharesWorlds() {
 		p.announce(p.now())
 	}
 }
@@ -316,13 +316,13 @@ func (p *Placer) receive(msg *nats.Msg) {
 		}
 	}
 	p.mu.Unlock()
-	p.Rouse()
+	p.Wake()
 }
 
 // run announces and decides until ctx ends.
 func (p *Placer) run(ctx context.Context) {
 	for ctx.Err() == nil {
-		wait := p.turn()
+		wait := p.announceAndDecide()
 		timer := time.NewTimer(wait)
 		select {
 		case <-timer.C:
@@ -334,9 +334,9 @@ func (p *Placer) run(ctx context.Context) {
 	}
 }
 
-// turn announces the server if that is due, decides about all worlds, and returns when it is to be
+// announceAndDecide announces the server if that is due, decides about all worlds, and returns when it is to be
 // called again.
-func (p *Placer) turn() time.Duration {
+func (p *Placer) announceAndDecide() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := p.now()
@@ -353,11 +353,11 @@ func (p *Placer) turn() time.Duration {
 		if w == nil {
 			continue
 		}
-		p.why[d.World] = d.Reason
+		p.reasons[d.World] = d.Reason
 		if d.Wanted && w.Follows() {
 			ready = append(ready, d.World)
 		}
-		wait = min(wait, p.act(now, w, d))
+		wait = min(wait, p.carryOut(now, w, d))
 	}
 	if !slices.Equal(ready, p.self.Ready) {
 		p.self.Ready, p.due = ready, true
@@ -369,9 +369,9 @@ func (p *Placer) turn() time.Duration {
 	return max(wait, changesInterval)
 }
 
-// act has the goroutine of a world carry a decision out. A goroutine that is at work gets the decision
-// of a later turn. act returns when that is.
-func (p *Placer) act(now time.Duration, w World, d placement.Decision) time.Duration {
+// carryOut has the goroutine of a world carry a decision out. A goroutine that is at work gets the decision
+// of a later turn. carryOut returns when that is.
+func (p *Placer) carryOut(now time.Duration, w PlacedWorld, d placement.Decision) time.Duration {
 	switch {
 	case d.Action == placement.Acquire && d.Delay > 0:
 		return d.Delay
@@ -392,9 +392,9 @@ func (p *Placer) act(now time.Duration, w World, d placement.Decision) time.Dura
 func (p *Placer) retry(now time.Duration) {
 	for world, f := range p.failed {
 		free := p.view.Holder(world) == "" && !p.view.Announced(now, world)
-		if f.waiting && !f.early && (free && now >= f.until || now >= f.anyway) {
-			f.waiting, p.due = false, true
-			p.offer()
+		if f.inForce && !f.early && (free && now >= f.retryAt || now >= f.retryAnywayAt) {
+			f.inForce, p.due = false, true
+			p.updateOffer()
 			p.view.UpdateSelf(now, p.self)
 		}
 	}
@@ -423,7 +423,7 @@ func (p *Placer) announce(now time.Duration) {
 func (p *Placer) Reason(world string) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return cmp.Or(p.why[world], "no decision about it has been made yet")
+	return cmp.Or(p.reasons[world], "no decision about it has been made yet")
 }
 
 // MayAcquire reports whether a world is free and this server may acquire it now.
