@@ -93,6 +93,7 @@ type script struct {
 	counts map[string]int       // of the names, by their beginning
 
 	background chan outcome // of the command line in the background
+	running    bool         // there is such a command line
 }
 
 // run runs the command lines of a script, and returns the script with their outputs.
@@ -109,6 +110,7 @@ func (s *script) run(text string) string {
 			fmt.Fprintf(&out, "%s\n%s", line, s.command(c, command[2]))
 		case line == "wait":
 			got := <-s.background
+			s.running = false
 			got.err = waitNotes.ReplaceAllString(got.err, "") // if it took long
 			fmt.Fprintf(&out, "%s\n%s", line, s.outcome(got))
 		case strings.HasPrefix(line, "~ "):
@@ -186,8 +188,10 @@ func (s *script) command(c *cli, line string) string {
 			in = s.read(to[2])
 		}
 	}
+	s.idle()
 	args := s.args(redirect.ReplaceAllString(line, ""))
 	if args[len(args)-1] == "&" {
+		s.running = true
 		go func() { s.background <- c.pipe(in, args[:len(args)-1]...) }()
 		return ""
 	}
@@ -197,6 +201,14 @@ func (s *script) command(c *cli, line string) string {
 		got.out = ""
 	}
 	return s.outcome(got)
+}
+
+// idle waits until the requests of earlier command lines are done: they are counted until after their answers.
+func (s *script) idle() {
+	s.t.Helper()
+	if s.world != nil && !s.running {
+		require.Eventually(s.t, func() bool { return s.world.Engine().Stats().Unfinished == 0 }, time.Minute, time.Millisecond)
+	}
 }
 
 // args returns the words of a command line.
