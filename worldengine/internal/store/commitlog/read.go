@@ -58,10 +58,9 @@ func (s StreamStore) Publish(ctx context.Context, msg *nats.Msg) (*jetstream.Pub
 
 // At implements Store.
 func (s StreamStore) At(ctx context.Context, seq uint64) (*jetstream.RawStreamMsg, error) {
-	msg, err := s.request(ctx, func(ctx context.Context) (*jetstream.RawStreamMsg, error) {
+	return s.get(ctx, func(ctx context.Context) (*jetstream.RawStreamMsg, error) {
 		return s.Stream.GetMsg(ctx, seq)
-	})
-	return s.decoded(ctx, msg, err, jetstream.ConsumerConfig{
+	}, jetstream.ConsumerConfig{
 		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: seq,
 	})
 }
@@ -70,10 +69,9 @@ func (s StreamStore) At(ctx context.Context, seq uint64) (*jetstream.RawStreamMs
 func (s StreamStore) Next(
 	ctx context.Context, subject string, from uint64,
 ) (*jetstream.RawStreamMsg, error) {
-	msg, err := s.request(ctx, func(ctx context.Context) (*jetstream.RawStreamMsg, error) {
+	return s.get(ctx, func(ctx context.Context) (*jetstream.RawStreamMsg, error) {
 		return s.Stream.GetMsg(ctx, from, jetstream.WithGetMsgSubject(subject))
-	})
-	return s.decoded(ctx, msg, err, jetstream.ConsumerConfig{
+	}, jetstream.ConsumerConfig{
 		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: max(from, 1),
 		FilterSubject: subject,
 	})
@@ -99,10 +97,9 @@ func (s StreamStore) Last(ctx context.Context, subject string) (*jetstream.RawSt
 
 // last returns the last message of a subject that the stream delivers.
 func (s StreamStore) last(ctx context.Context, subject string) (*jetstream.RawStreamMsg, error) {
-	msg, err := s.request(ctx, func(ctx context.Context) (*jetstream.RawStreamMsg, error) {
+	return s.get(ctx, func(ctx context.Context) (*jetstream.RawStreamMsg, error) {
 		return s.Stream.GetLastMsgForSubject(ctx, subject)
-	})
-	return s.decoded(ctx, msg, err, jetstream.ConsumerConfig{
+	}, jetstream.ConsumerConfig{
 		DeliverPolicy: jetstream.DeliverLastPolicy, FilterSubject: subject,
 	})
 }
@@ -116,22 +113,16 @@ func (s StreamStore) End(ctx context.Context) (uint64, error) {
 	return info.State.LastSeq, nil
 }
 
-// request asks for a message by retryUnanswered.
-func (s StreamStore) request(
+// get returns the answer to a request for a message, by retryUnanswered; nil if there is no such message. If the
+// client cannot decode the headers of the message, a consumer reads it.
+func (s StreamStore) get(
 	ctx context.Context, request func(ctx context.Context) (*jetstream.RawStreamMsg, error),
+	config jetstream.ConsumerConfig,
 ) (msg *jetstream.RawStreamMsg, err error) {
 	err = retryUnanswered(ctx, func(ctx context.Context) (err error) {
 		msg, err = request(ctx)
 		return err
 	})
-	return msg, err
-}
-
-// decoded returns the answer to a request for a message. If the client cannot decode the headers of
-// the message, a consumer reads it.
-func (s StreamStore) decoded(
-	ctx context.Context, msg *jetstream.RawStreamMsg, err error, config jetstream.ConsumerConfig,
-) (*jetstream.RawStreamMsg, error) {
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return nil, nil
 	}
