@@ -26,7 +26,6 @@ type RetryPolicy struct {
 // AbsencePolicy is the policy for a command whose town has no plugin.
 type AbsencePolicy string
 
-// The policies.
 const (
 	// AbsenceWait: the attempt's time stands still until a plugin is there. The run can be cancelled
 	// meanwhile.

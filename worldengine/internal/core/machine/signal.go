@@ -18,7 +18,6 @@ import (
 // closed.
 type SignalKind string
 
-// The signals.
 const (
 	// SignalPause: no handoff of the town, or of the world, is judged until SignalResume. Waiting
 	// runs get RunPaused; a command that is being applied is not interrupted.

@@ -47,7 +47,6 @@ type Output struct {
 // Subject is the subject of the log that a record goes to.
 type Subject int
 
-// The subjects.
 const (
 	TownSubject    Subject = iota // the town's own, guarded by its last message
 	RefusedSubject                // refused runs of the town, or of unknown towns

@@ -41,7 +41,6 @@ const (
 // Action is a server's action about a world.
 type Action int
 
-// The actions.
 const (
 	StayAway  Action = iota // another server serves the world, or should
 	ReadLease               // read the lease: no server announces that it serves the world

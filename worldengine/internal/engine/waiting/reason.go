@@ -12,7 +12,6 @@ import (
 // Kind is the kind of a Reason. The set is closed.
 type Kind int
 
-// The kinds.
 const (
 	Nothing      Kind = iota
 	EndOfPause        // of the town, or of the whole world

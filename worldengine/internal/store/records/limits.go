@@ -18,7 +18,6 @@ var ErrRunFull = errors.New("records: more appends would push the first ones of 
 // RunPriority ranks the purposes of appends to a run's own subject: a later one finds room for longer.
 type RunPriority int
 
-// The purposes.
 const (
 	RunPriorityAppend RunPriority = iota // events of other producers
 	RunPriorityPause                     // a pause of the run by the engine, or its end by a producer

@@ -55,7 +55,6 @@ func (r *RequiredHistory) Length() int64 { return int64(max(r.SinceFailed, r.Sin
 // finds room for longer. A record that moves the epoch always finds room.
 type TownPriority int
 
-// The purposes.
 const (
 	TownPriorityHandoff TownPriority = iota // a handoff that fails, is given to a game, or waits for a person
 	TownPriorityPause                       // a pause; its end has room for longer
