@@ -96,10 +96,10 @@ func (s *session) Send(ctx context.Context) (apply.Answer, error) {
 	k := s.console
 	defer k.releaseTurn()
 	for i, line := range s.lines {
-		response, left, err := k.link.command(ctx, line)
+		response, sent, err := k.link.command(ctx, line)
 		if err != nil {
 			k.drop()
-			if i == 0 && !left {
+			if i == 0 && !sent {
 				return apply.Answer{}, unavailable(err)
 			}
 			return apply.Answer{}, k.doubtError(s.lines, i, err)

@@ -68,7 +68,7 @@ func (l *link) login(ctx context.Context, password string) error {
 	})
 }
 
-// command runs one command and returns its response. After an error, left reports whether the command
+// command runs one command and returns its response. After an error, sent reports whether the command
 // may have reached the server.
 func (l *link) command(ctx context.Context, line string) (response string, sent bool, err error) {
 	err = l.exchangeUntil(ctx, func() error {
@@ -172,7 +172,7 @@ func (l *link) read() (packet, error) {
 	return p, err
 }
 
-// send writes p in one piece, as vanilla requires. left reports whether any byte was written.
+// send writes p in one piece, as vanilla requires. sent reports whether any byte was written.
 func (l *link) send(p packet) (sent bool, err error) {
 	n, err := l.conn.Write(p.wire())
 	if err != nil {
@@ -181,9 +181,9 @@ func (l *link) send(p packet) (sent bool, err error) {
 	return true, nil
 }
 
-// exchangeUntil bounds an exchange by the timeout and by ctx: when either ends, within closes the
+// exchangeUntil bounds an exchange by the timeout and by ctx: when either ends, exchangeUntil closes the
 // connection, which ends the exchange. If an exchange ends at the same moment, the connection may
-// be closed although within returns nil.
+// be closed although exchangeUntil returns nil.
 func (l *link) exchangeUntil(ctx context.Context, exchange func() error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, l.timeout, ErrTimeout)
 	defer cancel()

@@ -237,7 +237,7 @@ func (ws *Worlds) deleteStreams(ctx context.Context, world string, held *lease.L
 	if err == nil && ws.shared.Embedded != nil {
 		err = os.RemoveAll(ws.shared.Embedded.IndexDir(world))
 	}
-	streams := append(slices.DeleteFunc(streamdirs.Names(world), func(name string) bool {
+	streams := append(slices.DeleteFunc(streamdirs.StreamNames(world), func(name string) bool {
 		return name == layout.LogStream(world) || name == streamdirs.LeaseStream(world)
 	}), layout.LogStream(world))
 	for _, name := range streams {

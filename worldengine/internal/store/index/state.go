@@ -45,7 +45,7 @@ type rowList struct {
 	at          int64 // the latest At of all rows
 }
 
-// townNumber describes the rows on a town's log subject, beside the chain of all its rows.
+// townRows describes the rows on a town's log subject, beside the chain of all its rows.
 type townRows struct {
 	rowList
 	newest uint32 // the newest row on the log subject
@@ -70,7 +70,7 @@ func newDictionary[T comparable]() dictionary[T] {
 	return dictionary[T]{[]T{empty}, map[T]uint32{empty: 0}}
 }
 
-// rowNumber returns the number of a name, and numbers a clone of a new name: name itself would keep a
+// number returns the number of a name, and numbers a clone of a new name: name itself would keep a
 // whole message in memory.
 func (d *dictionary[T]) number(name T, clone func(T) T) uint32 {
 	n, known := d.numbers[name]

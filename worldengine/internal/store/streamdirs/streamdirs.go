@@ -38,8 +38,8 @@ const bucketPrefix = "KV_"
 // LeaseStream returns the name of the stream of the lease of a world's writer.
 func LeaseStream(world string) string { return bucketPrefix + layout.WriterBucket(world) }
 
-// Names returns the names of all streams that a world may have, the mark of an unfinished restore first.
-func Names(world string) []string {
+// StreamNames returns the names of all streams that a world may have, the mark of an unfinished restore first.
+func StreamNames(world string) []string {
 	return slices.Concat([]string{layout.RestoringStream(world)}, layout.Streams(world),
 		[]string{LeaseStream(world)})
 }
@@ -71,7 +71,7 @@ func (d Data) Worlds() (worlds []string, err error) {
 // existing returns the directories of a world's streams that exist, the mark of an unfinished restore
 // first.
 func (d Data) existing(world string) (dirs []Dir) {
-	for _, name := range Names(world) {
+	for _, name := range StreamNames(world) {
 		path := filepath.Join(d.Dir, streamPath(name))
 		_, err := os.Stat(path)
 		// If a file is in the place of a directory, NATS says so when it starts.
