@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"reflect"
-	"strings"
 	"sync"
 
 	"github.com/google/jsonschema-go/jsonschema"
@@ -72,19 +71,14 @@ func schemaOf[In any]() *jsonschema.Schema {
 	if made, is := inputs.Load(reflect.TypeFor[In]()); is {
 		return made.(*jsonschema.Schema)
 	}
-	names := map[reflect.Kind]string{reflect.String: "string", reflect.Float64: "number", reflect.Int: "integer"}
-	schema := &jsonschema.Schema{Type: "object", Properties: map[string]*jsonschema.Schema{},
-		AdditionalProperties: &jsonschema.Schema{Not: &jsonschema.Schema{}}} // as false is written
-	for _, field := range reflect.VisibleFields(reflect.TypeFor[In]()) {
-		name, option, _ := strings.Cut(field.Tag.Get("json"), ",")
-		if option == "" {
-			schema.Required = append(schema.Required, name)
+	schema, err := jsonschema.For[In](nil)
+	if err != nil {
+		panic(err)
+	}
+	for _, property := range schema.Properties {
+		if property.Types != nil {
+			property.Type, property.Types = property.Types[1], nil // the first one is null
 		}
-		kind := field.Type
-		if kind.Kind() == reflect.Pointer {
-			kind = kind.Elem()
-		}
-		schema.Properties[name] = &jsonschema.Schema{Type: names[kind.Kind()], Description: field.Tag.Get("jsonschema")}
 	}
 	made, _ := inputs.LoadOrStore(reflect.TypeFor[In](), schema)
 	return made.(*jsonschema.Schema)
