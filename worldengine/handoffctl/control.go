@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"worldengine/worldengine/client"
-	"worldengine/worldengine/internal/kit/phrase"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
@@ -58,13 +57,7 @@ func (c *pauseCommand) Run(ctx context.Context, a *app) error {
 		return usagef("--drain-timeout must be at least 1ms, not %s", c.DrainTimeout)
 	}
 	request := messages.Signal{TownID: town, DrainTimeoutMs: c.DrainTimeout.Milliseconds()}
-	return a.signal(ctx, wire.ControlPause, &c.Signal, request, func(r *messages.Control) string {
-		text := "paused " + whole(r.TownID)
-		if r.Applying > 0 {
-			text += "; it drains, with " + phrase.Counted(r.Applying, "command") + " still being applied"
-		}
-		return text
-	})
+	return a.signal(ctx, wire.ControlPause, &c.Signal, request, "paused")
 }
 
 type resumeCommand struct {
@@ -78,14 +71,7 @@ func (c *resumeCommand) Run(ctx context.Context, a *app) error {
 	if c.All && town != "" {
 		return usagef("resume takes a town, or --all for the whole world")
 	}
-	request := messages.Signal{TownID: town}
-	return a.signal(ctx, wire.ControlResume, &c.Signal, request, func(r *messages.Control) string {
-		if r.Status == messages.Paused {
-			return fmt.Sprintf("ended the pause of %s; the world is paused still, and the town "+
-				"with it", whole(r.TownID))
-		}
-		return "resumed " + whole(r.TownID)
-	})
+	return a.signal(ctx, wire.ControlResume, &c.Signal, messages.Signal{TownID: town}, "resumed")
 }
 
 // runCancelCommand cancels a run that waits.
@@ -100,10 +86,7 @@ func (c *runCancelCommand) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	request := messages.Signal{RunID: runID, Force: c.Force}
-	return a.signal(ctx, wire.RunCancel, &c.Signal, request, func(*messages.Control) string {
-		return "cancelled run " + show(runID)
-	})
+	return a.signal(ctx, wire.RunCancel, &c.Signal, messages.Signal{RunID: runID, Force: c.Force}, "cancelled")
 }
 
 type runRetryCommand struct {
@@ -118,24 +101,17 @@ func (c *runRetryCommand) Run(ctx context.Context, a *app) error {
 	}
 	request := messages.Signal{RunID: runID, Reason: c.Signal.Reason, ActorID: c.Signal.actor(a)}
 	return askFor(ctx, a, wire.RunRetry, request, "retried", func(got *client.Retried) any {
-		return struct {
-			RunID   string
-			Retried *client.Retried
-		}{runID, got}
+		return map[string]any{"RunID": runID, "Retried": got}
 	})
 }
 
-// signal gives a signal and prints its answer; say writes the answer for people.
+// signal gives a signal, and prints its answer.
 func (a *app) signal(
-	ctx context.Context, verb wire.Verb, by *signalFlags, request messages.Signal,
-	say func(*messages.Control) string,
+	ctx context.Context, verb wire.Verb, by *signalFlags, request messages.Signal, template string,
 ) error {
 	request.ActorID, request.Reason = by.actor(a), by.Reason
-	return askFor(ctx, a, verb, request, "signal", func(r *messages.Control) any {
-		return struct {
-			Said    string
-			Control *messages.Control
-		}{say(r), r}
+	return askFor(ctx, a, verb, request, template, func(r *messages.Control) any {
+		return map[string]any{"Control": r, "RunID": request.RunID}
 	})
 }
 
@@ -201,10 +177,7 @@ func (a *app) decide(
 		return err
 	}
 	return askFor(ctx, a, wire.ApprovalDecide, d, "decided", func(got *client.Decided) any {
-		return struct {
-			Decision client.Decision
-			Decided  *client.Decided
-		}{d, got}
+		return map[string]any{"Decision": d, "Decided": got}
 	})
 }
 

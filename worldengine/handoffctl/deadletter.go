@@ -65,10 +65,7 @@ func (c *deadLetterShowCommand) Run(ctx context.Context, a *app) error {
 	if a.raw() {
 		return a.printRaw(body)
 	}
-	return a.print(letter, "dead letter", struct {
-		Letter deadletters.Letter
-		Body   string
-	}{letter, string(body)})
+	return a.print(letter, "dead letter", map[string]any{"Letter": letter, "Body": string(body)})
 }
 
 // deadLetterReplayCommand publishes dead letters on the bus.

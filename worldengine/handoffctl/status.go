@@ -32,10 +32,7 @@ func (c *statusCommand) Run(ctx context.Context, a *app, server *client.Client) 
 	request := messages.Signal{TownID: town}
 	return askFor(ctx, a, wire.ControlGet, request, "status of a town", func(r *messages.Control) any {
 		of, _ := server.Town(ctx, town) // not every user may read it
-		return struct {
-			Control *messages.Control
-			Town    *client.Town
-		}{r, of}
+		return map[string]any{"Control": r, "Town": of}
 	})
 }
 
