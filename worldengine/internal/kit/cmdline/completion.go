@@ -1,6 +1,7 @@
 package cmdline
 
 import (
+	"embed"
 	"io"
 	"slices"
 	"strings"
@@ -15,32 +16,11 @@ type Completion struct {
 	Words []string `arg:"" optional:"" help:"For the scripts: the words of a command line, behind --. The last one is completed."`
 }
 
-// Each script completes file names if the program has no candidates.
-var scripts = map[string]string{
-	"bash": `# Completion of PROGRAM for bash. To use it: source <(PROGRAM completion bash)
-_PROGRAM() {
-  local IFS=$'\n'
-  COMPREPLY=($(PROGRAM completion bash -- "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null))
-}
-complete -o bashdefault -o default -F _PROGRAM PROGRAM
-`,
-	"zsh": `#compdef PROGRAM
-# Completion of PROGRAM for zsh. To use it: source <(PROGRAM completion zsh), behind compinit.
-_PROGRAM() {
-  local -a found
-  found=("${(@f)$(PROGRAM completion zsh -- "${(@)words[2,CURRENT]}" 2>/dev/null)}")
-  if [[ -n $found ]]; then _describe word found; else _files; fi
-}
-if [[ ${funcstack[1]} == _PROGRAM ]]; then _PROGRAM "$@"; else compdef _PROGRAM PROGRAM; fi
-`,
-	"fish": `# Completion of PROGRAM for fish. To use it: PROGRAM completion fish | source
-function __PROGRAM
-    set -l line (commandline -opc) (commandline -ct)
-    PROGRAM completion fish -- $line[2..-1] 2>/dev/null
-end
-complete -c PROGRAM -n 'count (__PROGRAM) >/dev/null' -f -a '(__PROGRAM)'
-`,
-}
+// scripts has a script for each shell, with PROGRAM for the program's name. Each completes file names if the
+// program has no candidates.
+//
+//go:embed completion
+var scripts embed.FS
 
 // separators stand between a candidate and its description; bash shows none.
 var separators = map[string]string{"zsh": ":", "fish": "\t"}
@@ -51,9 +31,14 @@ type Values func(name, begins string) []string
 
 // Print prints the script or, given words, the candidates for the last one. values may be nil.
 func (c Completion) Print(w io.Writer, app *kong.Application, values Values) error {
-	text := strings.ReplaceAll(scripts[c.Shell], "PROGRAM", app.Name)
-	if len(c.Words) > 0 {
-		text = ""
+	text := ""
+	if len(c.Words) == 0 {
+		script, err := scripts.ReadFile("completion/" + c.Shell)
+		if err != nil {
+			return err
+		}
+		text = strings.ReplaceAll(string(script), "PROGRAM", app.Name)
+	} else {
 		for _, found := range candidates(app.Node, c.Words, values) {
 			if text += found[0]; separators[c.Shell] != "" && found[1] != "" {
 				text += separators[c.Shell] + brief(found[1])
