@@ -90,41 +90,33 @@ func check(path, name string, data jsontext.Value) Document {
 }
 
 // parse checks a document by the schema that it names, and sets its ids.
-func (d *Document) parse(data jsontext.Value, tree any) error {
+func (d *Document) parse(data jsontext.Value, tree any) (err error) {
 	switch schemas.Name(d.SchemaVersion) {
 	case schemas.ExecutionHandoff:
-		h, err := handoff.ParseTree(tree)
-		if err == nil {
-			d.IDs = map[string]string{"handoffId": h.HandoffID, "proposalId": h.ProposalID,
-				"townId": h.Proposal.TownID}
+		var h *handoff.Handoff
+		if h, err = handoff.ParseTree(tree); err == nil {
+			d.IDs = map[string]string{"handoffId": h.HandoffID, "proposalId": h.ProposalID, "townId": h.Proposal.TownID}
 		}
-		return err
 	case schemas.ExecutionResult:
-		r, err := handoff.ParseResult(data, schemas.Limits{})
-		if err == nil {
-			d.IDs = map[string]string{"resultId": r.ResultID, "handoffId": r.HandoffID,
-				"status": string(r.Status)}
+		var r *handoff.Result
+		if r, err = handoff.ParseResult(data, schemas.Limits{}); err == nil {
+			d.IDs = map[string]string{"resultId": r.ResultID, "handoffId": r.HandoffID, "status": string(r.Status)}
 		}
-		return err
 	case schemas.ExecutionResult1:
-		r, err := handoff.ParseResult1(data, schemas.Limits{})
-		if err == nil {
-			d.IDs = map[string]string{"executionId": r.ExecutionID, "handoffId": r.HandoffID,
-				"status": string(r.Status)}
+		var r *handoff.Result1
+		if r, err = handoff.ParseResult1(data, schemas.Limits{}); err == nil {
+			d.IDs = map[string]string{"executionId": r.ExecutionID, "handoffId": r.HandoffID, "status": string(r.Status)}
 		}
-		return err
 	case schemas.Snapshot:
-		s, err := town.ParseTree(tree)
-		if err == nil {
+		var s town.State
+		if s, err = town.ParseTree(tree); err == nil {
 			d.IDs = map[string]string{"townId": s.Snapshot.TownID, "snapshotHash": s.Hash}
 		}
-		return err
+	default:
+		err = schemas.Invalid("", schemas.Violation{Path: schemas.Pointer("schemaVersion"), Message: fmt.Sprintf(
+			"must be %q, %q or %q", schemas.ExecutionHandoff, schemas.ExecutionResult, schemas.Snapshot)})
 	}
-	return schemas.Invalid("", schemas.Violation{
-		Path: schemas.Pointer("schemaVersion"),
-		Message: fmt.Sprintf("must be %q, %q or %q",
-			schemas.ExecutionHandoff, schemas.ExecutionResult, schemas.Snapshot),
-	})
+	return err
 }
 
 // Violations returns the violations of a document from the error of its check.
