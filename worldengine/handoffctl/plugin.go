@@ -67,7 +67,7 @@ func (c *pluginCheckCommand) Run(ctx context.Context, a *app) error {
 	case err != nil:
 		return invalid("the command of --type and --argument", err)
 	}
-	if err := c.JUnit.report(c.suite(rows)); err != nil {
+	if err := c.JUnit.report(c.tests(rows)); err != nil {
 		return err
 	}
 	return c.conclude(a, rows)
@@ -172,22 +172,20 @@ func (c *pluginCheckCommand) conclude(a *app, rows []conformance.Row) error {
 		failedIf(broken > 0, "the plugin breaks %d of %d rules", broken, len(rows)))
 }
 
-// suite returns a suite with a case for each rule.
-func (c *pluginCheckCommand) suite(rows []conformance.Row) *junit.Suite {
-	suite := &junit.Suite{Name: c.Subject}
+// tests returns a test for each rule.
+func (c *pluginCheckCommand) tests(rows []conformance.Row) (tests []junit.Case) {
 	for _, r := range rows {
-		one := junit.Case{
-			Name: r.Name, Class: "plugin check", Seconds: fmt.Sprintf("%.3f", r.Took.Seconds()),
-		}
+		one := junit.Case{Suite: c.Subject, Name: r.Name, Class: "plugin check",
+			Seconds: fmt.Sprintf("%.3f", r.Took.Seconds())}
 		switch r.Verdict {
 		case conformance.Fail:
 			one.Failure = &junit.Text{Message: r.Found, Text: r.Rule + " " + r.Todo}
 		case conformance.Skip:
 			one.Skipped = &junit.Text{Message: r.Found}
 		}
-		suite.Cases = append(suite.Cases, one)
+		tests = append(tests, one)
 	}
-	return suite
+	return tests
 }
 
 // pluginTryCommand is a plugin by hand: the person at the terminal answers for the game server.

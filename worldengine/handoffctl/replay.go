@@ -45,7 +45,7 @@ func (c *replayCommand) Run(ctx context.Context, a *app) error {
 	stopped := p.Play(ctx, cases)
 	took := time.Since(start)
 	line.clear()
-	if err := c.JUnit.report(replay.Suites(cases)...); err != nil {
+	if err := c.JUnit.report(replay.Tests(cases)); err != nil {
 		return err
 	}
 	var updates []replay.Change
@@ -64,11 +64,11 @@ func (c *replayCommand) Run(ctx context.Context, a *app) error {
 }
 
 // report writes a JUnit report into the file, if one is named.
-func (f outputFile) report(suites ...*junit.Suite) error {
+func (f outputFile) report(tests []junit.Case) error {
 	if f == "" {
 		return nil
 	}
-	data, err := junit.Marshal(suites...)
+	data, err := junit.Marshal(tests)
 	if err != nil {
 		return fmt.Errorf("the JUnit report cannot be written: %w", err)
 	}

@@ -3,20 +3,21 @@ package junit
 
 import "encoding/xml"
 
-// Suite is a group of cases. Marshal counts them.
-type Suite struct {
+// suite is a group of cases, or of groups.
+type suite struct {
 	XMLName  xml.Name
 	Name     string   `xml:"name,attr,omitempty"`
 	Tests    int      `xml:"tests,attr"`
 	Failures int      `xml:"failures,attr"`
 	Errors   int      `xml:"errors,attr"`
 	Skipped  int      `xml:"skipped,attr"`
-	Suites   []*Suite `xml:"testsuite"`
+	Suites   []*suite `xml:"testsuite"`
 	Cases    []Case   `xml:"testcase"`
 }
 
 // Case is a test. It passed if it has no Failure, Error or Skipped.
 type Case struct {
+	Suite   string `xml:"-"`
 	Name    string `xml:"name,attr"`
 	Class   string `xml:"classname,attr"`
 	Seconds string `xml:"time,attr"`
@@ -31,20 +32,23 @@ type Text struct {
 	Text    string `xml:",chardata"`
 }
 
-// Marshal returns a report of suites.
-func Marshal(suites ...*Suite) ([]byte, error) {
-	report := &Suite{XMLName: xml.Name{Local: "testsuites"}, Suites: suites}
-	for _, s := range suites {
-		for i := range s.Cases {
-			s.count(&s.Cases[i])
-			report.count(&s.Cases[i])
+// Marshal returns a report of cases. The cases of a suite follow each other.
+func Marshal(cases []Case) ([]byte, error) {
+	report, last := &suite{XMLName: xml.Name{Local: "testsuites"}}, &suite{}
+	for _, c := range cases {
+		if last.Name != c.Suite {
+			last = &suite{Name: c.Suite}
+			report.Suites = append(report.Suites, last)
 		}
+		last.Cases = append(last.Cases, c)
+		last.count(&c)
+		report.count(&c)
 	}
 	data, err := xml.MarshalIndent(report, "", "  ")
 	return []byte(xml.Header + string(data) + "\n"), err
 }
 
-func (s *Suite) count(c *Case) {
+func (s *suite) count(c *Case) {
 	s.Tests++
 	switch {
 	case c.Failure != nil:

@@ -150,15 +150,12 @@ func Summarize(cases []Case, took time.Duration) *Report {
 	return r
 }
 
-// Suites returns a suite for each file, with a case for each fixture. A fixture that expects nothing
-// counts as skipped. A fixture that was not replayed counts as an error.
-func Suites(cases []Case) (suites []*junit.Suite) {
+// Tests returns a test for each fixture, in a suite for each file. A fixture that expects nothing counts as skipped,
+// and one that was not replayed as an error.
+func Tests(cases []Case) (tests []junit.Case) {
 	for i := range cases {
 		c, v := &cases[i], cases[i].Done
-		if last := len(suites) - 1; last < 0 || suites[last].Name != c.File {
-			suites = append(suites, &junit.Suite{Name: c.File})
-		}
-		one := junit.Case{Name: c.Label, Class: c.File, Seconds: "0"}
+		one := junit.Case{Suite: c.File, Name: c.Label, Class: c.File, Seconds: "0"}
 		if v != nil {
 			one.Seconds = fmt.Sprintf("%.3f", v.Took.Round(time.Millisecond).Seconds())
 		}
@@ -171,10 +168,9 @@ func Suites(cases []Case) (suites []*junit.Suite) {
 		case v.Unchecked:
 			one.Skipped = &junit.Text{Message: "the fixture expects nothing"}
 		}
-		suite := suites[len(suites)-1]
-		suite.Cases = append(suite.Cases, one)
+		tests = append(tests, one)
 	}
-	return suites
+	return tests
 }
 
 // Change is a new expectation of a fixture.
