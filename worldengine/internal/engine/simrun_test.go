@@ -21,8 +21,8 @@ var (
 )
 
 // TestSimulation runs the real engines through schedules that seeds decide: crashes, lost messages
-// and answers, expired windows, races of two engines, late requests to a game. A seed that finds
-// something runs again with its steps printed, by the failure's command.
+// and answers, appends that a deposed leader refuses, expired windows, races of two engines, late requests to
+// a game. A seed that finds something runs again with its steps printed, by the failure's command.
 func TestSimulation(t *testing.T) {
 	t.Parallel()
 	if *simSeed != 0 {
