@@ -42,7 +42,7 @@ func (ws *Worlds) answerVerbs() error {
 		err = ws.subscribeCreations()
 	}
 	if err == nil {
-		_, err = ws.shared.Requests.OpenWorlds(ws)
+		err = ws.shared.Requests.OpenWorlds(ws)
 	}
 	if err != nil {
 		return fmt.Errorf("hosting: verbs about worlds: %w", err)

@@ -20,30 +20,30 @@ const requestBytes = 1 << 10
 // admit acquires a slot, then reserves bytes, and then queues a request for the workers of its endpoint. If the
 // bytes do not fit, it releases the slot again. A request that does not fit gets 429. admit runs as requests arrive,
 // one at a time for each verb, so it reads no more of a request than peekID does.
-func (w *World) admit(e *endpoint, in *incoming) {
-	owner, load, why := e.slots.acquire(w.config.World, w.slotKey(e, in))
+func (a *addressee) admit(e *endpoint, in *incoming) {
+	owner, load, why := e.slots.acquire(a.config.World, a.slotKey(e, in))
 	if why != granted {
-		w.shed(in, why, retryAfter(load))
+		a.shed(in, why, retryAfter(load))
 		return
 	}
 	// A request of any size fits if it is the only one.
-	bytes := min(requestBytes+e.weight*int64(len(in.data)), w.service.memory.bound)
-	if !w.service.memory.reserve(&w.usage, bytes, e.queued) {
+	bytes := min(requestBytes+e.weight*int64(len(in.data)), a.service.memory.bound)
+	if !a.service.memory.reserve(&a.usage, bytes, e.queued) {
 		e.slots.release(owner)
-		w.shed(in, memoryFull, max(retryAfter(load), memoryRetryMs))
+		a.shed(in, memoryFull, max(retryAfter(load), memoryRetryMs))
 		return
 	}
 	in.slots, in.slotOwner, in.bytes = e.slots, owner, bytes
-	w.unanswered.Add(1)
+	a.unanswered.Add(1)
 	e.lane(owner).put(in)
 }
 
 // slotKey returns the key whose slots a request uses. It returns nothing if the
 // sender's rights do not cover the town that the request would change. So no client uses up the slots
 // of a town outside its rights.
-func (w *World) slotKey(e *endpoint, in *incoming) []byte {
+func (a *addressee) slotKey(e *endpoint, in *incoming) []byte {
 	id := peekID(e.slotKey, in.data)
-	if e.queued && w.service.config.Access != nil && in.rights.CheckTown(string(id)) != nil {
+	if e.queued && a.service.config.Access != nil && in.rights.CheckTown(string(id)) != nil {
 		return nil
 	}
 	return id
@@ -51,10 +51,10 @@ func (w *World) slotKey(e *endpoint, in *incoming) []byte {
 
 // release releases the slot and the bytes of a request. It does nothing if the request was not
 // admitted, or was released before.
-func (w *World) release(in *incoming) {
+func (a *addressee) release(in *incoming) {
 	if in.slots != nil && in.released.CompareAndSwap(false, true) {
 		in.slots.release(in.slotOwner)
-		w.service.memory.release(&w.usage, in.bytes)
+		a.service.memory.release(&a.usage, in.bytes)
 	}
 }
 
@@ -128,15 +128,15 @@ func (w *World) Overload() messages.Overload {
 }
 
 // shed counts a request that is shed, and answers with 429.
-func (w *World) shed(in *incoming, why shedReason, afterMs int) {
-	w.shedCounts[why].Add(1)
-	w.countAnswer(in, wire.CodeOverloaded)
+func (a *addressee) shed(in *incoming, why shedReason, afterMs int) {
+	a.shedCounts[why].Add(1)
+	a.countAnswer(in, wire.CodeOverloaded)
 	answers := &overloaded
 	if why == serverFull {
 		answers = &serverOverloaded
 	}
 	msg := answers[afterMs/retryAfterStep]
-	w.send(in, &msg)
+	a.send(in, &msg)
 }
 
 // overloaded has the answers with 429, one for each Retry-After. They are made once, since a flood of

@@ -100,7 +100,7 @@ func TestShed_ServerFull(t *testing.T) {
 	e := &endpoint{slotKey: townMember, queued: true, slots: a.service.slots(1, 1), lanes: []*lane{newLane()}}
 	for _, w := range []*World{a, b, a} {
 		w.admit(e, &incoming{
-			world: w, listener: &Listener{Requests: nc}, inbox: replies.Subject, data: []byte("{}"),
+			addressee: w.addressee, listener: &Listener{Requests: nc}, inbox: replies.Subject, data: []byte("{}"),
 		})
 	}
 	for range 2 {
@@ -136,7 +136,7 @@ func TestAdmit_Slots(t *testing.T) {
 		}
 		admit := func(about string) (admitted bool) {
 			before := w.Overload().Held
-			w.admit(e, &incoming{world: w, data: []byte(
+			w.admit(e, &incoming{addressee: w.addressee, data: []byte(
 				`{"` + string(cmp.Or(spec.SlotKey, protocol.SlotTown)) + `":"` + about + `"}`)})
 			return w.Overload().Held > before
 		}
@@ -163,7 +163,7 @@ func BenchmarkShed(b *testing.B) {
 	e := &endpoint{slots: w.service.slots(1, 2), slotKey: townMember}
 	e.slots.acquire("main", peekID(townMember, vectors[0].Handoff))
 	in := &incoming{
-		world: w, listener: &Listener{Requests: nc}, inbox: nc.NewInbox(), data: vectors[0].Handoff,
+		addressee: w.addressee, listener: &Listener{Requests: nc}, inbox: nc.NewInbox(), data: vectors[0].Handoff,
 	}
 	b.ReportAllocs()
 	for b.Loop() {

@@ -20,19 +20,23 @@ import (
 // NATS micro protocol, in which each world is a service of its own. The micro library is not used: it
 // would answer on any reply subject, and drops messages whose headers cannot be decoded.
 func (w *World) identify() {
-	for _, e := range w.service.endpoints {
-		w.counts[e.number].stats = micro.EndpointStats{
-			Name:    strings.ReplaceAll(string(e.Verb), ".", "-"),
-			Subject: wire.Subject(w.config.World, e.Verb), QueueGroup: w.config.QueueGroup,
-		}
-	}
 	server := &w.service.config
-	w.started, w.identity = time.Now().UTC(), micro.ServiceIdentity{
+	w.identity = micro.ServiceIdentity{
 		Name: protocol.ServiceName, ID: server.ID, Version: server.Version,
 		Metadata: map[string]string{protocol.WorldMetadata: w.config.World},
 	}
 	if server.OperatorKey != "" {
 		w.identity.Metadata[protocol.OperatorKeyMetadata] = server.OperatorKey
+	}
+}
+
+// nameCounts names the counts of the endpoints.
+func (a *addressee) nameCounts() {
+	for _, e := range a.service.endpoints {
+		a.counts[e.number].stats = micro.EndpointStats{
+			Name:    strings.ReplaceAll(string(e.Verb), ".", "-"),
+			Subject: wire.Subject(a.config.World, e.Verb), QueueGroup: a.config.QueueGroup,
+		}
 	}
 }
 
@@ -53,10 +57,11 @@ func (e *endpointCount) count(took time.Duration) {
 // endpointStats returns the statistics of an endpoint about the world. The endpoints of the verbs about
 // worlds are the same in all of them.
 func (w *World) endpointStats(e *endpoint) micro.EndpointStats {
+	a := w.addressee
 	if worlds := w.service.worldsOfNATS(); worlds != nil && e.Verb.ManagesWorlds() {
-		w = worlds
+		a = worlds
 	}
-	count := &w.counts[e.number]
+	count := &a.counts[e.number]
 	count.mu.Lock()
 	defer count.mu.Unlock()
 	return count.stats
@@ -120,12 +125,12 @@ func (s *Service) answerDiscovery(listener *Listener, msg *nats.Msg, crossed boo
 	if rights.CheckVerb(wire.WhoAmI) != nil || !s.mayAnswer(msg.Reply) {
 		return
 	}
-	for _, w := range s.list() {
-		if w.config.Worlds != nil || rights.World(w.config.World) != nil {
+	for _, a := range s.list() {
+		if a.world == nil || rights.World(a.config.World) != nil {
 			continue
 		}
-		w.answer(&incoming{world: w, listener: listener, inbox: msg.Reply}, func() (any, error) {
-			data, err := json.Marshal(body(w))
+		a.answer(&incoming{addressee: a, listener: listener, inbox: msg.Reply}, func() (any, error) {
+			data, err := json.Marshal(body(a.world))
 			return &nats.Msg{Data: data}, err
 		})
 	}

@@ -39,8 +39,8 @@ type endpoint struct {
 	number int // among the endpoints of the service
 }
 
-// handler carries out requests for a world.
-type handler func(*World, *incoming) (any, error)
+// handler carries out requests.
+type handler func(*incoming) (any, error)
 
 // Weights of endpoints. A patch is kept as a tree, which needs some thirty times the memory of its
 // text at worst.
@@ -61,12 +61,12 @@ const waitingLists = 128
 func (s *Service) makeEndpoints() {
 	waiting := s.config.MaxWaiting
 	s.dryRuns = s.startEndpoint(&endpoint{
-		VerbSpec: protocol.LookupVerb(wire.Handoff), handle: (*World).dryRun, slots: s.slots(waiting, 2*waiting),
+		VerbSpec: protocol.LookupVerb(wire.Handoff), handle: worldHandler((*World).dryRun), slots: s.slots(waiting, 2*waiting),
 		slotKey: townMember, queued: true, limit: maxHandoff, weight: handoffWeight,
 	}, 1, s.config.ReadWorkers)
 	s.endpoints = slices.Concat(s.townEndpoints(), s.runEndpoints(), s.signalEndpoints(),
 		s.worldEndpoints(), s.worldsEndpoints(), []*endpoint{
-			s.queuedEndpoint(wire.Handoff, (*World).handoff, maxHandoff, handoffWeight),
+			s.queuedEndpoint(wire.Handoff, worldHandler((*World).handoff), maxHandoff, handoffWeight),
 		})
 	for i, e := range s.endpoints {
 		e.number = i
@@ -81,17 +81,22 @@ func (s *Service) slots(perTown, total int) *slots { return newSlots(perTown, to
 func direct[Q, A any](
 	s *Service, verb wire.Verb, answer func(*World, *incoming, *Q) (A, error),
 ) *endpoint {
-	return s.directEndpoint(verb, parsed(answer))
+	return s.directEndpoint(verb, worldHandler(parsed(answer)))
 }
 
-// parsed returns the handler of a verb that calls answer with the parsed request.
-func parsed[Q, A any](answer func(*World, *incoming, *Q) (A, error)) handler {
-	return func(w *World, in *incoming) (any, error) {
+// worldHandler makes the handler of a verb about a world.
+func worldHandler(handle func(*World, *incoming) (any, error)) handler {
+	return func(in *incoming) (any, error) { return handle(in.addressee.world, in) }
+}
+
+// parsed returns a function that calls answer with the parsed request.
+func parsed[R, Q, A any](answer func(R, *incoming, *Q) (A, error)) func(R, *incoming) (any, error) {
+	return func(receiver R, in *incoming) (any, error) {
 		var request Q
 		if err := parse(in.endpoint.Verb, in.data, &request); err != nil {
 			return nil, err
 		}
-		return answer(w, in, &request)
+		return answer(receiver, in, &request)
 	}
 }
 
@@ -102,7 +107,7 @@ func signalEndpoint[Q, A any](
 	s *Service, verb wire.Verb, signal func(*Q) engine.Signal,
 	carryOut func(*World, *Q, engine.Signal) (A, error),
 ) *endpoint {
-	return s.directEndpoint(verb, func(w *World, in *incoming) (any, error) {
+	return s.directEndpoint(verb, worldHandler(func(w *World, in *incoming) (any, error) {
 		var request Q
 		err := parse(verb, in.data, &request)
 		if err != nil {
@@ -116,7 +121,7 @@ func signalEndpoint[Q, A any](
 			return nil, err
 		}
 		return carryOut(w, &request, given)
-	})
+	}))
 }
 
 // directEndpoint makes the endpoint of a verb whose requests enter no queue of a town.
@@ -159,7 +164,7 @@ func (s *Service) startEndpoint(e *endpoint, lanes, workers int) *endpoint {
 		for range workers {
 			s.workers.Go(func() {
 				for in := l.next(); in != nil; in = l.next() {
-					in.world.work(e, in)
+					in.addressee.work(e, in)
 				}
 			})
 		}
@@ -167,9 +172,9 @@ func (s *Service) startEndpoint(e *endpoint, lanes, workers int) *endpoint {
 	return e
 }
 
-func (w *World) work(e *endpoint, in *incoming) {
-	defer w.unanswered.Done()
-	w.answer(in, func() (any, error) { return e.handle(w, in) })
+func (a *addressee) work(e *endpoint, in *incoming) {
+	defer a.unanswered.Done()
+	a.answer(in, func() (any, error) { return e.handle(in) })
 	in.data, in.header = nil, nil // frees their memory
 }
 
@@ -194,24 +199,24 @@ func parse(verb wire.Verb, data []byte, request any) error {
 
 // answer replies to a request with the value or the error that work returns. If both are nil, the
 // reply is sent elsewhere. A panic of work is logged, and the client gets INTERNAL.
-func (w *World) answer(in *incoming, work func() (any, error)) {
+func (a *addressee) answer(in *incoming, work func() (any, error)) {
 	defer func() {
 		if p := recover(); p != nil {
-			w.config.Logger.Error("a request panicked", "panic", p, "stack", string(debug.Stack()))
-			w.fail(in, errPanicked)
+			a.config.Logger.Error("a request panicked", "panic", p, "stack", string(debug.Stack()))
+			a.fail(in, errPanicked)
 		}
 	}()
 	v, err := work()
 	if v != nil && err == nil {
-		err = w.reply(in, v)
+		err = a.reply(in, v)
 	}
 	if err != nil {
-		w.fail(in, err)
+		a.fail(in, err)
 	}
 }
 
 // reply answers a request with v: a *nats.Msg as it is, any other value as JSON.
-func (w *World) reply(in *incoming, v any) error {
+func (a *addressee) reply(in *incoming, v any) error {
 	msg, ok := v.(*nats.Msg)
 	if !ok {
 		data, err := json.Marshal(v)
@@ -220,9 +225,9 @@ func (w *World) reply(in *incoming, v any) error {
 		}
 		msg = &nats.Msg{Data: data}
 	}
-	w.release(in)
-	w.countAnswer(in, "")
-	w.send(in, msg)
+	a.release(in)
+	a.countAnswer(in, "")
+	a.send(in, msg)
 	return nil
 }
 

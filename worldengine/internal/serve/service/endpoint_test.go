@@ -21,14 +21,14 @@ import (
 // newWorld returns an open world without an engine, of a service without endpoints and listeners.
 func newWorld(config Config) *World {
 	config.Logger = slog.New(slog.DiscardHandler)
-	s := &Service{config: config.withDefaults(), worlds: map[string]*World{}}
+	s := &Service{config: config.withDefaults(), addressees: map[string]*addressee{}}
 	s.makeBounds()
 	return openAnother(s, "main")
 }
 
 func openAnother(s *Service, name string) *World {
 	w := s.newWorld(WorldConfig{World: name})
-	if err := s.add(w); err != nil {
+	if err := s.add(w.addressee); err != nil {
 		panic(err)
 	}
 	return w
@@ -44,7 +44,7 @@ func onlyReads(t *testing.T, nc *nats.Conn, verbs map[string]handler) *World {
 		e := w.service.directEndpoint(wire.TownGet, do)
 		w.service.endpoints = append(w.service.endpoints, e)
 		sub, err := nc.Subscribe(verb, func(msg *nats.Msg) {
-			w.admit(e, &incoming{world: w, listener: in, inbox: msg.Reply, data: msg.Data})
+			w.admit(e, &incoming{addressee: w.addressee, listener: in, inbox: msg.Reply, data: msg.Data})
 		})
 		require.NoError(t, err)
 		subs = append(subs, sub)
@@ -71,8 +71,8 @@ func TestEndpoint_Flood(t *testing.T) {
 	var once sync.Once
 	release := func() { once.Do(func() { close(open) }) }
 	w := onlyReads(t, nc, map[string]handler{
-		"slow":  func(*World, *incoming) (any, error) { <-open; return "slow", nil },
-		"quick": func(*World, *incoming) (any, error) { return "quick", nil },
+		"slow":  func(*incoming) (any, error) { <-open; return "slow", nil },
+		"quick": func(*incoming) (any, error) { return "quick", nil },
 	})
 	t.Cleanup(release)
 	replies, err := nc.SubscribeSync(nc.NewInbox())
@@ -131,7 +131,7 @@ func TestService_Panics(t *testing.T) {
 			only := newLane()
 			e := &endpoint{slotKey: townMember, slots: w.service.slots(2, 4), lanes: []*lane{only}}
 			w.admit(e, &incoming{
-				world: w, listener: &Listener{Requests: nc, Replies: nc}, inbox: replies.Subject,
+				addressee: w.addressee, listener: &Listener{Requests: nc, Replies: nc}, inbox: replies.Subject,
 			})
 			require.Equal(t, 1, w.Overload().Held)
 			func() {
@@ -153,7 +153,7 @@ func TestService_Panics(t *testing.T) {
 		t.Parallel()
 		nc := natstest.Connect(t)
 		w := onlyReads(t, nc, map[string]handler{
-			"defect": func(*World, *incoming) (any, error) { panic("a defect, on purpose") },
+			"defect": func(*incoming) (any, error) { panic("a defect, on purpose") },
 		})
 		for range 20 {
 			reply, err := nc.Request("defect", []byte(`{"townId":"a"}`), time.Minute)
@@ -172,7 +172,7 @@ func TestEndpoint_Order(t *testing.T) {
 	w := newWorld(Config{PerTown: each, Total: 4 * towns * each, MaxHeld: 1 << 30})
 	var mu sync.Mutex
 	submitted := map[string][]int{}
-	e := w.service.queuedEndpoint(wire.TownPut, func(_ *World, in *incoming) (any, error) {
+	e := w.service.queuedEndpoint(wire.TownPut, func(in *incoming) (any, error) {
 		var r struct{ Number int }
 		err := json.Unmarshal(in.data, &r)
 		mu.Lock()
@@ -181,7 +181,7 @@ func TestEndpoint_Order(t *testing.T) {
 		return nil, err
 	}, maxRequest, 1)
 	for i := range towns * each {
-		w.admit(e, &incoming{world: w, data: fmt.Appendf(nil, `{"townId":"%d","number":%d}`, i%towns, i)})
+		w.admit(e, &incoming{addressee: w.addressee, data: fmt.Appendf(nil, `{"townId":"%d","number":%d}`, i%towns, i)})
 	}
 	for _, lane := range e.lanes {
 		lane.close()

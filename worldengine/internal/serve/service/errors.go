@@ -171,20 +171,20 @@ func failureOf(err error) (f failure) {
 
 // fail answers a request with err, and releases its slot if it has one. If the server is to blame,
 // fail logs the whole error.
-func (w *World) fail(in *incoming, err error) {
+func (a *addressee) fail(in *incoming, err error) {
 	if errors.Is(err, engine.ErrOverloaded) { // the engine's queue has refused the request
 		afterMs := retryAfter(in.slots.load(in.slotOwner))
-		w.release(in)
-		w.shed(in, queueFull, afterMs)
+		a.release(in)
+		a.shed(in, queueFull, afterMs)
 		return
 	}
-	w.release(in)
+	a.release(in)
 	f := failureOf(err)
-	w.countAnswer(in, f.Code)
+	a.countAnswer(in, f.Code)
 	if f.Status >= 500 && !f.Routine {
-		w.config.Logger.Error("a request failed", "code", f.Code, "error", err)
+		a.config.Logger.Error("a request failed", "code", f.Code, "error", err)
 	}
-	w.send(in, f.reply())
+	a.send(in, f.reply())
 }
 
 // reply returns the error reply (docs/contracts.md, "Errors").

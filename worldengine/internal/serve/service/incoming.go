@@ -17,14 +17,14 @@ import (
 
 // incoming is a request from its arrival to its answer.
 type incoming struct {
-	world    *World
-	listener *Listener
-	inbox    string    // empty if the client waits for no answer
-	endpoint *endpoint // of its verb; nil for discovery
-	start    time.Time // of its arrival
-	data     []byte
-	header   nats.Header
-	rights   access.Rights
+	addressee *addressee
+	listener  *Listener
+	inbox     string    // empty if the client waits for no answer
+	endpoint  *endpoint // of its verb; nil for discovery
+	start     time.Time // of its arrival
+	data      []byte
+	header    nats.Header
+	rights    access.Rights
 	// signalRefusal is the error if the sender may not give the signal. The signal's handler records it.
 	signalRefusal error
 	// A request that was admitted has a slot and bytes, until release.
@@ -34,36 +34,36 @@ type incoming struct {
 	released  atomic.Bool
 }
 
-// handle receives a request to the world. It drops the request if its reply subject is
-// no inbox, if the world is closing, or if another server answers. crossed says that the request came
+// handle receives a request. It drops the request if its reply subject is
+// no inbox, if the addressee is closing, or if another server answers. crossed says that the request came
 // from the clients' account.
-func (w *World) handle(listener *Listener, e *endpoint, msg *nats.Msg, crossed bool) {
-	w.accepting.RLock()
-	defer w.accepting.RUnlock()
-	if w.stopped || w.config.IsWriter != nil && !w.config.IsWriter() {
+func (a *addressee) handle(listener *Listener, e *endpoint, msg *nats.Msg, crossed bool) {
+	a.accepting.RLock()
+	defer a.accepting.RUnlock()
+	if a.stopped || a.config.IsWriter != nil && !a.config.IsWriter() {
 		return
 	}
 	in := &incoming{
-		world: w, listener: listener, inbox: msg.Reply, endpoint: e, start: time.Now(),
+		addressee: a, listener: listener, inbox: msg.Reply, endpoint: e, start: time.Now(),
 		data: msg.Data, header: msg.Header,
 	}
-	if !w.service.mayAnswer(msg.Reply) {
+	if !a.service.mayAnswer(msg.Reply) {
 		return
 	}
-	e, err := w.route(e, in, headersOf(msg), crossed)
+	e, err := a.route(e, in, headersOf(msg), crossed)
 	if err != nil {
-		w.fail(in, err)
+		a.fail(in, err)
 		return
 	}
-	w.admit(e, in)
+	a.admit(e, in)
 }
 
 // route checks the rights of a request's sender, and returns the endpoint that works on the request, or the
 // error for the client.
-func (w *World) route(
+func (a *addressee) route(
 	e *endpoint, in *incoming, headers access.Headers, crossed bool,
 ) (*endpoint, error) {
-	certain, users := headers.Readable(), w.service.config.Access
+	certain, users := headers.Readable(), a.service.config.Access
 	in.rights = users.WorldRights(headers, in.inbox)
 	if crossed {
 		in.rights, certain = users.ClientRights(headers)
@@ -71,7 +71,7 @@ func (w *World) route(
 	if !certain {
 		return nil, errHeadersUnreadable
 	}
-	if err := in.rights.World(w.config.World); err != nil && !e.Verb.ManagesWorlds() {
+	if err := in.rights.World(a.config.World); err != nil && !e.Verb.ManagesWorlds() {
 		return nil, err
 	}
 	err := in.rights.CheckVerb(e.Verb)
@@ -81,7 +81,7 @@ func (w *World) route(
 	if err != nil {
 		return nil, err
 	}
-	if e, err = w.service.selectEndpoint(e, in.header); err != nil {
+	if e, err = a.service.selectEndpoint(e, in.header); err != nil {
 		return nil, err
 	}
 	if len(in.data) > e.limit {
@@ -150,7 +150,7 @@ func isDryRun(header nats.Header) (bool, error) {
 // refusal goes out on the connection that the request came on. So a flood of refusals does not
 // delay commits and other answers. The inbox was checked on arrival (mayAnswer). Instead of an answer
 // that is too large for NATS, the client gets an error.
-func (w *World) send(in *incoming, msg *nats.Msg) {
+func (a *addressee) send(in *incoming, msg *nats.Msg) {
 	if in.inbox == "" {
 		return
 	}
@@ -167,6 +167,6 @@ func (w *World) send(in *incoming, msg *nats.Msg) {
 		_ = nc.PublishMsg(refusal)
 	}
 	if err != nil {
-		w.config.Logger.Warn("an answer could not be sent", "reply", in.inbox, "error", err)
+		a.config.Logger.Warn("an answer could not be sent", "reply", in.inbox, "error", err)
 	}
 }

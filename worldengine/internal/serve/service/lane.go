@@ -8,13 +8,13 @@ import "sync"
 type lane struct {
 	mu      sync.Mutex
 	arrived sync.Cond
-	waiting map[*World][]*incoming // never empty
-	turns   []*World               // those with waiting requests, next one first
+	waiting map[*addressee][]*incoming // never empty
+	turns   []*addressee               // those with waiting requests, next one first
 	closed  bool
 }
 
 func newLane() *lane {
-	l := &lane{waiting: map[*World][]*incoming{}}
+	l := &lane{waiting: map[*addressee][]*incoming{}}
 	l.arrived.L = &l.mu
 	return l
 }
@@ -22,10 +22,10 @@ func newLane() *lane {
 func (l *lane) put(in *incoming) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.waiting[in.world]) == 0 {
-		l.turns = append(l.turns, in.world)
+	if len(l.waiting[in.addressee]) == 0 {
+		l.turns = append(l.turns, in.addressee)
 	}
-	l.waiting[in.world] = append(l.waiting[in.world], in)
+	l.waiting[in.addressee] = append(l.waiting[in.addressee], in)
 	l.arrived.Signal()
 }
 
@@ -39,15 +39,15 @@ func (l *lane) next() *incoming {
 		}
 		l.arrived.Wait()
 	}
-	world := l.turns[0]
+	next := l.turns[0]
 	l.turns = l.turns[1:]
-	in, rest := l.waiting[world][0], l.waiting[world][1:]
+	in, rest := l.waiting[next][0], l.waiting[next][1:]
 	if len(rest) == 0 {
-		delete(l.waiting, world)
+		delete(l.waiting, next)
 		return in
 	}
-	l.waiting[world] = rest
-	l.turns = append(l.turns, world)
+	l.waiting[next] = rest
+	l.turns = append(l.turns, next)
 	return in
 }
 

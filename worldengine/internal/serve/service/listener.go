@@ -39,7 +39,7 @@ func (s *Service) startReceiving(listener *Listener) {
 	listener.Throttle.arrivals.Store(&listener.arrivals)
 }
 
-// receive hands a request to its world, unless that is closed. A message without subscription is a
+// receive hands a request to its addressee, unless that is closed. A message without subscription is a
 // fence.
 func (s *Service) receive(listener *Listener, e *endpoint, msg *nats.Msg) {
 	if msg.Sub == nil {
@@ -47,8 +47,8 @@ func (s *Service) receive(listener *Listener, e *endpoint, msg *nats.Msg) {
 		close(passed.(chan struct{}))
 		return
 	}
-	if w, crossed := s.addressee(msg.Subject); w != nil {
-		w.handle(listener, e, msg, crossed)
+	if a, crossed := s.addresseeOf(msg.Subject); a != nil {
+		a.handle(listener, e, msg, crossed)
 	}
 }
 

@@ -23,15 +23,12 @@ import (
 )
 
 // WorldConfig is the settings of a world in a service. The zero value of a member means its
-// default, which stands at the end of the member's comment. Engine or Worlds must be set.
+// default, which stands at the end of the member's comment. Engine must be set.
 type WorldConfig struct {
 	// World is the world's name; wire.DefaultWorld.
 	World string
 	// Engine executes the requests.
 	Engine *engine.Engine
-	// Worlds answers the verbs about worlds. With it there is no world: no Engine, no other verb, and
-	// the name is wire.WorldsToken.
-	Worlds WorldManager
 	// QueueGroup is the queue group of every verb; "q", as NATS micro services have it.
 	QueueGroup string
 	// IsWriter reports whether this server answers requests about the world. If it does not, a request
@@ -50,9 +47,17 @@ type WorldConfig struct {
 // World is a world that a service serves. Open makes one, Close ends it. An open world costs
 // subscriptions, but no goroutine and no timer.
 type World struct {
+	*addressee
+	engine   *engine.Engine
+	identity micro.ServiceIdentity
+	started  time.Time
+}
+
+// addressee receives, bounds and answers the requests about one world, or the requests of the verbs about worlds.
+type addressee struct {
 	service *Service
-	config  WorldConfig
-	engine  *engine.Engine
+	config  WorldConfig // for the verbs about worlds, only World, QueueGroup and Logger are set
+	world   *World      // nil for the verbs about worlds
 
 	subscriptions []*nats.Subscription
 	usage         usage // guarded by Service.memory
@@ -66,27 +71,32 @@ type World struct {
 
 	ctx  context.Context // of the reads; cancelled once Close has waited for them
 	stop context.CancelFunc
-
-	identity micro.ServiceIdentity
-	started  time.Time
 }
 
 // Open begins to answer the requests about a world. The world must not be open.
 func (s *Service) Open(config WorldConfig) (*World, error) {
 	w := s.newWorld(config)
-	if err := s.add(w); err != nil {
+	if err := w.open(); err != nil {
 		return nil, err
 	}
-	err := w.subscribe()
+	return w, nil
+}
+
+// open adds an addressee to the service, and subscribes to its requests. If it fails, it leaves nothing.
+func (a *addressee) open() error {
+	if err := a.service.add(a); err != nil {
+		return err
+	}
+	err := a.subscribe()
 	if err == nil {
-		return w, nil
+		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
-	if closeErr := w.Close(ctx); closeErr != nil {
-		w.config.Logger.Warn("a world that could not be opened did not end", "error", closeErr)
+	if closeErr := a.close(ctx); closeErr != nil {
+		a.config.Logger.Warn("a world that could not be opened did not end", "error", closeErr)
 	}
-	return nil, err
+	return err
 }
 
 // closeTimeout bounds how long a world that cannot be opened waits for requests that have arrived.
@@ -94,72 +104,76 @@ const closeTimeout = 10 * time.Second
 
 func (s *Service) newWorld(config WorldConfig) *World {
 	config.World = cmp.Or(config.World, wire.DefaultWorld)
-	config.QueueGroup = cmp.Or(config.QueueGroup, "q")
-	config.Logger = cmp.Or(config.Logger, s.config.Logger)
-	w := &World{
-		service: s, config: config, engine: config.Engine,
-		counts: make([]endpointCount, len(s.endpoints)+1), // the last one counts dry runs
-	}
-	w.ctx, w.stop = context.WithCancel(context.Background())
+	w := &World{addressee: s.newAddressee(config), engine: config.Engine, started: time.Now().UTC()}
+	w.addressee.world = w
 	w.identify()
 	return w
 }
 
-func (s *Service) add(w *World) error {
+func (s *Service) newAddressee(config WorldConfig) *addressee {
+	config.QueueGroup = cmp.Or(config.QueueGroup, "q")
+	config.Logger = cmp.Or(config.Logger, s.config.Logger)
+	a := &addressee{
+		service: s, config: config,
+		counts: make([]endpointCount, len(s.endpoints)+1), // the last one counts dry runs
+	}
+	a.ctx, a.stop = context.WithCancel(context.Background())
+	a.nameCounts()
+	return a
+}
+
+func (s *Service) add(a *addressee) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch name := w.config.World; {
+	switch name := a.config.World; {
 	case s.stopped:
 		return fmt.Errorf("service: the world %s cannot be opened: %w", name, engine.ErrStopping)
-	case s.worlds[name] != nil:
+	case s.addressees[name] != nil:
 		return fmt.Errorf("service: the world %s is open already; close it first", name)
 	default:
-		s.worlds[name] = w
+		s.addressees[name] = a
 	}
-	s.openWorlds.Add(w.weight())
+	if a.world != nil {
+		s.openWorlds.Add(1)
+	}
 	return nil
 }
 
-// weight is how many worlds w counts for when worlds share a bound.
-func (w *World) weight() int64 {
-	if w.config.Worlds != nil {
-		return 0
-	}
-	return 1
-}
-
-func (s *Service) remove(w *World) {
+func (s *Service) remove(a *addressee) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.worlds[w.config.World] == w {
-		delete(s.worlds, w.config.World)
-		s.openWorlds.Add(-w.weight())
+	if s.addressees[a.config.World] != a {
+		return
+	}
+	delete(s.addressees, a.config.World)
+	if a.world != nil {
+		s.openWorlds.Add(-1)
 	}
 }
 
-// addressee returns the open world that a request is about, or nil. crossed reports that the request
+// addresseeOf returns the addressee of a request; nil if it is not open. crossed reports that the request
 // came from the clients' account.
-func (s *Service) addressee(subject string) (w *World, crossed bool) {
+func (s *Service) addresseeOf(subject string) (a *addressee, crossed bool) {
 	subject, crossed = strings.CutPrefix(subject, layout.ImportedSubject(""))
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return s.worlds[layout.WorldOf(subject)], crossed
+	return s.addressees[layout.WorldOf(subject)], crossed
 }
 
-func (w *World) subscribe() error {
-	for i := range w.service.listeners {
-		if err := w.subscribeAt(&w.service.listeners[i]); err != nil {
+func (a *addressee) subscribe() error {
+	for i := range a.service.listeners {
+		if err := a.subscribeAt(&a.service.listeners[i]); err != nil {
 			return err
 		}
 	}
-	if err := w.service.updateDiscovery(); err != nil {
+	if err := a.service.updateDiscovery(); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(w.ctx, closeTimeout)
+	ctx, cancel := context.WithTimeout(a.ctx, closeTimeout)
 	defer cancel()
-	for i := range w.service.listeners {
+	for i := range a.service.listeners {
 		// NATS must know the subscriptions before the caller reports that the world is served.
-		if err := natsconn.Flush(ctx, w.service.listeners[i].Requests); err != nil {
+		if err := natsconn.Flush(ctx, a.service.listeners[i].Requests); err != nil {
 			return fmt.Errorf("service: the endpoints cannot be announced: %w", err)
 		}
 	}
@@ -167,18 +181,18 @@ func (w *World) subscribe() error {
 }
 
 // subscribeAt subscribes to the verbs of the world in the account of a listener.
-func (w *World) subscribeAt(listener *Listener) error {
-	for _, e := range w.service.endpoints {
-		if e.Verb.ManagesWorlds() != (w.config.Worlds != nil) {
+func (a *addressee) subscribeAt(listener *Listener) error {
+	for _, e := range a.service.endpoints {
+		if e.Verb.ManagesWorlds() != (a.world == nil) {
 			continue
 		}
-		subject := wire.Subject(w.config.World, e.Verb)
-		for _, on := range w.service.subjects(subject) {
-			sub, err := listener.Requests.ChanQueueSubscribe(on, w.config.QueueGroup, listener.arrivals[e.number])
+		subject := wire.Subject(a.config.World, e.Verb)
+		for _, on := range a.service.subjects(subject) {
+			sub, err := listener.Requests.ChanQueueSubscribe(on, a.config.QueueGroup, listener.arrivals[e.number])
 			if err != nil {
 				return fmt.Errorf("service: endpoint %s: %w", on, err)
 			}
-			w.subscriptions = append(w.subscriptions, sub)
+			a.subscriptions = append(a.subscriptions, sub)
 		}
 	}
 	return nil
@@ -196,33 +210,35 @@ func (s *Service) subjects(subject string) []string {
 // Close ends the subscriptions first, and then waits for the requests that were received before: it returns when each
 // is answered, or is with the engine, whose Close MUST follow and finishes it. When ctx ends, which must have a
 // deadline, Close ends the reads, and drops requests that are still arriving.
-func (w *World) Close(ctx context.Context) error {
-	err := w.unsubscribe(ctx)
-	w.accepting.Lock()
-	w.stopped = true
-	w.accepting.Unlock()
-	defer context.AfterFunc(ctx, w.stop)()
-	w.unanswered.Wait()
-	w.stop()
-	w.polling.Wait()
-	w.service.remove(w)
-	return errors.Join(err, w.service.updateDiscovery())
+func (w *World) Close(ctx context.Context) error { return w.close(ctx) }
+
+func (a *addressee) close(ctx context.Context) error {
+	err := a.unsubscribe(ctx)
+	a.accepting.Lock()
+	a.stopped = true
+	a.accepting.Unlock()
+	defer context.AfterFunc(ctx, a.stop)()
+	a.unanswered.Wait()
+	a.stop()
+	a.polling.Wait()
+	a.service.remove(a)
+	return errors.Join(err, a.service.updateDiscovery())
 }
 
 // unsubscribe ends the subscriptions. It returns when all requests that had arrived are handled.
-func (w *World) unsubscribe(ctx context.Context) (err error) {
-	for _, sub := range w.subscriptions {
+func (a *addressee) unsubscribe(ctx context.Context) (err error) {
+	for _, sub := range a.subscriptions {
 		_ = sub.Drain() // an error means that the connection is closed
 	}
-	for i := range w.service.listeners {
-		err = errors.Join(err, w.service.listeners[i].drainArrivals(ctx, w.service))
+	for i := range a.service.listeners {
+		err = errors.Join(err, a.service.listeners[i].drainArrivals(ctx, a.service))
 	}
 	if err != nil {
-		for _, sub := range w.subscriptions { // so that no reconnect brings them back
+		for _, sub := range a.subscriptions { // so that no reconnect brings them back
 			_ = sub.Unsubscribe()
 		}
 		return fmt.Errorf("service: requests about the world %s are still arriving: %w",
-			w.config.World, err)
+			a.config.World, err)
 	}
 	return nil
 }
@@ -238,13 +254,13 @@ func (w *World) stats() *messages.ServerStats {
 }
 
 // countAnswer counts an answer, unless discovery gives it.
-func (w *World) countAnswer(in *incoming, code wire.Code) {
+func (a *addressee) countAnswer(in *incoming, code wire.Code) {
 	if in.endpoint == nil {
 		return
 	}
 	took := time.Since(in.start)
-	w.counts[in.endpoint.number].count(took)
-	if w.config.Metrics != nil {
-		w.config.Metrics.Request(in.endpoint.Verb, code, took)
+	a.counts[in.endpoint.number].count(took)
+	if a.config.Metrics != nil {
+		a.config.Metrics.Request(in.endpoint.Verb, code, took)
 	}
 }

@@ -141,11 +141,11 @@ func TestLane_Turns(t *testing.T) {
 	a := newWorld(Config{})
 	b, c := openAnother(a.service, "b"), openAnother(a.service, "c")
 	for i := range 4 {
-		l.put(&incoming{world: a, inbox: fmt.Sprint("a", i)})
+		l.put(&incoming{addressee: a.addressee, inbox: fmt.Sprint("a", i)})
 	}
-	l.put(&incoming{world: b, inbox: "b0"})
-	l.put(&incoming{world: b, inbox: "b1"})
-	l.put(&incoming{world: c, inbox: "c0"})
+	l.put(&incoming{addressee: b.addressee, inbox: "b0"})
+	l.put(&incoming{addressee: b.addressee, inbox: "b1"})
+	l.put(&incoming{addressee: c.addressee, inbox: "c0"})
 	l.close()
 	var order []string
 	for in := l.next(); in != nil; in = l.next() {

@@ -38,7 +38,7 @@ func (s *Service) runEndpoints() []*endpoint {
 		direct(s, wire.RunList, (*World).runList),
 		direct(s, wire.RunEvents, (*World).runEvents),
 		direct(s, wire.EventList, (*World).eventList),
-		s.queuedEndpoint(wire.RunAppend, (*World).runAppend, maxAppend, changeWeight),
+		s.queuedEndpoint(wire.RunAppend, worldHandler((*World).runAppend), maxAppend, changeWeight),
 	}
 }
 

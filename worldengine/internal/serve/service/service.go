@@ -100,6 +100,7 @@ type Service struct {
 	config    Config
 	listeners []Listener
 
+	manager   WorldManager // carries out the verbs about worlds; nil before OpenWorlds
 	endpoints []*endpoint
 	dryRuns   *endpoint      // works on the dry runs of handoff
 	receivers sync.WaitGroup // hand the arriving requests to their worlds
@@ -111,10 +112,10 @@ type Service struct {
 	strayReplies atomic.Int64 // requests that were dropped because their reply subject is no inbox
 	fences       sync.Map     // by a message that a World waits for in an arrival queue, a chan struct{}
 
-	mu         sync.RWMutex // guards worlds and stopped
-	worlds     map[string]*World
-	stopped    bool         // no more worlds are opened
-	openWorlds atomic.Int64 // how many worlds there are
+	mu         sync.RWMutex          // guards addressees and stopped
+	addressees map[string]*addressee // by their tokens in subjects
+	stopped    bool                  // no more worlds are opened
+	openWorlds atomic.Int64          // how many worlds there are
 
 	discoveryMu sync.Mutex           // guards discovery
 	discovery   []*nats.Subscription // empty while there is no world
@@ -124,7 +125,7 @@ type Service struct {
 // which there must be one or more.
 func New(listeners []Listener, config Config) *Service {
 	s := &Service{
-		config: config.withDefaults(), listeners: listeners, worlds: map[string]*World{},
+		config: config.withDefaults(), listeners: listeners, addressees: map[string]*addressee{},
 	}
 	s.makeBounds()
 	s.makeEndpoints()
@@ -141,11 +142,11 @@ func (s *Service) makeBounds() {
 	s.queuedSlots = s.slots(s.config.PerTown+unqueued, s.config.Total)
 }
 
-// list returns the open worlds, in the order of their names, and the World about worlds.
-func (s *Service) list() []*World {
+// list returns the addressees, in the order of their names.
+func (s *Service) list() []*addressee {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return slices.SortedFunc(maps.Values(s.worlds), func(a, b *World) int {
+	return slices.SortedFunc(maps.Values(s.addressees), func(a, b *addressee) int {
 		return strings.Compare(a.config.World, b.config.World)
 	})
 }
@@ -157,11 +158,11 @@ func (s *Service) Stop(ctx context.Context) error {
 	s.mu.Lock()
 	s.stopped = true
 	s.mu.Unlock()
-	worlds := s.list()
-	errs := make([]error, len(worlds))
+	all := s.list()
+	errs := make([]error, len(all))
 	var closing sync.WaitGroup
-	for i, w := range worlds {
-		closing.Go(func() { errs[i] = w.Close(ctx) })
+	for i, a := range all {
+		closing.Go(func() { errs[i] = a.close(ctx) })
 	}
 	closing.Wait()
 	for i := range s.listeners {

@@ -30,9 +30,9 @@ func (s *Service) townEndpoints() []*endpoint {
 		direct(s, wire.TownHistory, (*World).townHistory),
 		direct(s, wire.MemoryGet, (*World).memoryGet),
 		direct(s, wire.TownList, (*World).townList),
-		s.queuedEndpoint(wire.TownPut, (*World).townPut, MaxSnapshot, changeWeight),
-		s.queuedEndpoint(wire.TownPatch, (*World).townPatch, MaxSnapshot, patchWeight),
-		s.queuedEndpoint(wire.TownRemove, parsed((*World).townRemove), maxRequest, changeWeight),
+		s.queuedEndpoint(wire.TownPut, worldHandler((*World).townPut), MaxSnapshot, changeWeight),
+		s.queuedEndpoint(wire.TownPatch, worldHandler((*World).townPatch), MaxSnapshot, patchWeight),
+		s.queuedEndpoint(wire.TownRemove, worldHandler(parsed((*World).townRemove)), maxRequest, changeWeight),
 	}
 }
 

@@ -34,16 +34,18 @@ type WorldManager interface {
 	Remove(ctx context.Context, request messages.WorldsRemove) error
 }
 
-// OpenWorlds begins to answer the verbs about worlds. Servers of one NATS share the requests.
-func (s *Service) OpenWorlds(worlds WorldManager) (*World, error) {
-	return s.Open(WorldConfig{World: wire.WorldsToken, Worlds: worlds, QueueGroup: wire.WorldsToken})
+// OpenWorlds begins to answer the verbs about worlds, until Stop. It is called once. Servers of one NATS share the
+// requests.
+func (s *Service) OpenWorlds(manager WorldManager) error {
+	s.manager = manager
+	return s.newAddressee(WorldConfig{World: wire.WorldsToken, QueueGroup: wire.WorldsToken}).open()
 }
 
-// worldsOfNATS returns the World that answers the verbs about worlds; nil if there is none.
-func (s *Service) worldsOfNATS() *World {
+// worldsOfNATS returns the addressee of the verbs about worlds; nil if there is none.
+func (s *Service) worldsOfNATS() *addressee {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return s.worlds[wire.WorldsToken]
+	return s.addressees[wire.WorldsToken]
 }
 
 const (
@@ -55,17 +57,25 @@ const (
 
 func (s *Service) worldsEndpoints() []*endpoint {
 	return []*endpoint{
-		direct(s, wire.WorldsList, (*World).worldsList),
-		direct(s, wire.WorldsCreate, (*World).worldsCreate),
-		direct(s, wire.WorldsRemove, (*World).worldsRemove),
+		manages(s, wire.WorldsList, (*Service).worldsList),
+		manages(s, wire.WorldsCreate, (*Service).worldsCreate),
+		manages(s, wire.WorldsRemove, (*Service).worldsRemove),
 	}
 }
 
+// manages is direct for a verb about worlds.
+func manages[Q, A any](
+	s *Service, verb wire.Verb, answer func(*Service, *incoming, *Q) (A, error),
+) *endpoint {
+	do := parsed(answer)
+	return s.directEndpoint(verb, func(in *incoming) (any, error) { return do(s, in) })
+}
+
 // worldsList answers with the worlds that the user may use.
-func (w *World) worldsList(in *incoming, r *messages.WorldsList) (messages.Worlds, error) {
+func (s *Service) worldsList(in *incoming, r *messages.WorldsList) (messages.Worlds, error) {
 	r.Limit = cmp.Or(r.Limit, defaultWorlds)
 	figures := in.rights.CheckReadWorld() == nil
-	page, err := w.config.Worlds.List(w.ctx, *r,
+	page, err := s.manager.List(in.addressee.ctx, *r,
 		func(world string) bool { return in.rights.World(world) == nil }, figures)
 	if !figures || in.rights.CheckVerb(wire.AlertList) != nil { // as in world.status
 		for i := range page.Worlds {
@@ -79,23 +89,23 @@ func (w *World) worldsList(in *incoming, r *messages.WorldsList) (messages.World
 	return page, err
 }
 
-func (w *World) worldsCreate(
+func (s *Service) worldsCreate(
 	in *incoming, r *messages.WorldsCreate,
 ) (made messages.WorldCreated, err error) {
 	if err := in.rights.World(r.World); err != nil {
 		return made, err
 	}
-	w.config.Logger.Info("audit: a world is created", "world", r.World, "by", in.rights.Sender())
-	return w.config.Worlds.Create(w.ctx, *r)
+	s.config.Logger.Info("audit: a world is created", "world", r.World, "by", in.rights.Sender())
+	return s.manager.Create(in.addressee.ctx, *r)
 }
 
-func (w *World) worldsRemove(
+func (s *Service) worldsRemove(
 	in *incoming, r *messages.WorldsRemove,
 ) (removed messages.WorldRemoved, err error) {
 	if err := in.rights.World(r.World); err != nil {
 		return removed, err
 	}
-	w.config.Logger.Info("audit: a world is removed", "world", r.World, "by", in.rights.Sender(),
+	s.config.Logger.Info("audit: a world is removed", "world", r.World, "by", in.rights.Sender(),
 		"force", r.Force)
-	return messages.WorldRemoved{World: r.World}, w.config.Worlds.Remove(w.ctx, *r)
+	return messages.WorldRemoved{World: r.World}, s.manager.Remove(in.addressee.ctx, *r)
 }
