@@ -100,9 +100,7 @@ func (c *runRetryCommand) Run(ctx context.Context, a *app) error {
 		return err
 	}
 	request := messages.Signal{RunID: runID, Reason: c.Signal.Reason, ActorID: c.Signal.actor(a)}
-	return askFor(ctx, a, wire.RunRetry, request, "retried", func(got *client.Retried) any {
-		return map[string]any{"RunID": runID, "Retried": got}
-	})
+	return ask[client.Retried](ctx, a, wire.RunRetry, request, "retried")
 }
 
 // signal gives a signal, and prints its answer.

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/worldengine/client"
 	"worldengine/worldengine/internal/engine"
@@ -201,5 +202,17 @@ func TestText_Wait(t *testing.T) {
 			&messages.AbsentPlugin{Attempt: 1, NextAt: "12:00", Said: said, Todo: "Start it."})
 		require.NoError(t, err)
 		require.Equal(t, "; attempt 1, the next request at 12:00"+want, string(got))
+	}
+}
+
+// A retry names the new run, with its result as soon as there is one.
+func TestText_Retried(t *testing.T) {
+	t.Parallel()
+	got := &client.Retried{Retried: messages.Retried{RunID: "new", RetryOf: "old"}}
+	for _, want := range []string{"run new tries old again; it has no result yet\n", "executed EXECUTED, run new\n"} {
+		text, err := new(app).text("retried", got)
+		require.NoError(t, err)
+		require.Equal(t, want, string(text))
+		got.Result = &handoff.Result{Status: handoff.Executed, ReasonCode: handoff.ReasonExecuted}
 	}
 }
