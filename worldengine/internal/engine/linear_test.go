@@ -81,7 +81,7 @@ type writer struct {
 // served is a world that a writer serves.
 type served struct {
 	engine *engine.Engine
-	world  *service.World
+	world  *service.ServedWorld
 	ended  context.CancelFunc // ends writes
 }
 

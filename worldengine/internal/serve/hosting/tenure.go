@@ -30,7 +30,7 @@ type tenure struct {
 	lease        *lease.Lease // nil if no other server can join
 	townsCreated int          // towns of the world file
 	engine       *engine.Engine
-	service      *service.World
+	service      *service.ServedWorld
 	removal      *nats.Subscription // to requests to remove the world; nil if no other server can join
 }
 

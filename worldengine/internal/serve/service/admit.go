@@ -114,7 +114,7 @@ var shedReasonNames = [...]string{
 
 // Overload returns how full the service is with requests for the world, and how many of these it has
 // refused.
-func (w *World) Overload() messages.Overload {
+func (w *ServedWorld) Overload() messages.Overload {
 	current := w.service.memory.read(&w.usage)
 	refused := map[string]int64{}
 	for why := keyFull; why <= queueFull; why++ {

@@ -98,7 +98,7 @@ func TestShed_ServerFull(t *testing.T) {
 	replies, err := nc.SubscribeSync(nc.NewInbox())
 	require.NoError(t, err)
 	e := &endpoint{slotKey: townMember, queued: true, slots: a.service.slots(1, 1), lanes: []*lane{newLane()}}
-	for _, w := range []*World{a, b, a} {
+	for _, w := range []*ServedWorld{a, b, a} {
 		w.admit(e, &incoming{
 			addressee: w.addressee, listener: &Listener{Requests: nc}, inbox: replies.Subject, data: []byte("{}"),
 		})

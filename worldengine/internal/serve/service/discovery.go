@@ -19,7 +19,7 @@ import (
 // identify names a world and its endpoints for discovery: $SRV.PING, $SRV.INFO and $SRV.STATS of the
 // NATS micro protocol, in which each world is a service of its own. The micro library is not used: it
 // would answer on any reply subject, and drops messages whose headers cannot be decoded.
-func (w *World) identify() {
+func (w *ServedWorld) identify() {
 	server := &w.service.config
 	w.identity = micro.ServiceIdentity{
 		Name: protocol.ServiceName, ID: server.ID, Version: server.Version,
@@ -56,7 +56,7 @@ func (e *endpointCount) count(took time.Duration) {
 
 // endpointStats returns the statistics of an endpoint about the world. The endpoints of the verbs about
 // worlds are the same in all of them.
-func (w *World) endpointStats(e *endpoint) micro.EndpointStats {
+func (w *ServedWorld) endpointStats(e *endpoint) micro.EndpointStats {
 	a := w.addressee
 	if worlds := w.service.worldsOfNATS(); worlds != nil && e.Verb.ManagesWorlds() {
 		a = worlds
@@ -90,9 +90,9 @@ func (s *Service) updateDiscovery() error {
 
 // subscribeDiscovery answers discovery in the account of a listener, once for each open world.
 func (s *Service) subscribeDiscovery(listener *Listener) error {
-	for verb, body := range map[micro.Verb]func(*World) any{
-		micro.PingVerb: (*World).ping, micro.InfoVerb: (*World).info,
-		micro.StatsVerb: (*World).statistics,
+	for verb, body := range map[micro.Verb]func(*ServedWorld) any{
+		micro.PingVerb: (*ServedWorld).ping, micro.InfoVerb: (*ServedWorld).info,
+		micro.StatsVerb: (*ServedWorld).statistics,
 	} {
 		for _, whose := range [][2]string{
 			{"", ""}, {protocol.ServiceName, ""}, {protocol.ServiceName, s.config.ID},
@@ -117,7 +117,7 @@ func (s *Service) subscribeDiscovery(listener *Listener) error {
 
 // answerDiscovery answers a request of discovery for each world that its sender may use: the others must
 // look as if they did not exist. crossed says that the request came from the clients' account.
-func (s *Service) answerDiscovery(listener *Listener, msg *nats.Msg, crossed bool, body func(*World) any) {
+func (s *Service) answerDiscovery(listener *Listener, msg *nats.Msg, crossed bool, body func(*ServedWorld) any) {
 	rights := s.config.Access.WorldRights(headersOf(msg), msg.Reply)
 	if crossed {
 		rights, _ = s.config.Access.ClientRights(headersOf(msg))
@@ -136,11 +136,11 @@ func (s *Service) answerDiscovery(listener *Listener, msg *nats.Msg, crossed boo
 	}
 }
 
-func (w *World) ping() any {
+func (w *ServedWorld) ping() any {
 	return micro.Ping{ServiceIdentity: w.identity, Type: micro.PingResponseType}
 }
 
-func (w *World) info() any {
+func (w *ServedWorld) info() any {
 	info := micro.Info{
 		ServiceIdentity: w.identity, Type: micro.InfoResponseType,
 		Description: "Authoritative world engine: takes execution-handoff.v1, " +
@@ -157,7 +157,7 @@ func (w *World) info() any {
 
 // statistics returns the statistics of the endpoints. The Data of each endpoint is the statistics
 // of the whole server.
-func (w *World) statistics() any {
+func (w *ServedWorld) statistics() any {
 	stats := micro.Stats{
 		ServiceIdentity: w.identity, Type: micro.StatsResponseType, Started: w.started,
 	}
@@ -177,7 +177,7 @@ func (w *World) statistics() any {
 	return stats
 }
 
-func (w *World) server() messages.Server {
+func (w *ServedWorld) server() messages.Server {
 	stats := w.stats()
 	server := messages.Server{
 		ID: w.identity.ID, Name: w.service.config.Name, Version: w.identity.Version, Started: w.started,

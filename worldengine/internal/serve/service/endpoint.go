@@ -61,12 +61,12 @@ const waitingLists = 128
 func (s *Service) makeEndpoints() {
 	waiting := s.config.MaxWaiting
 	s.dryRuns = s.startEndpoint(&endpoint{
-		VerbSpec: protocol.LookupVerb(wire.Handoff), handle: worldHandler((*World).dryRun), slots: s.slots(waiting, 2*waiting),
+		VerbSpec: protocol.LookupVerb(wire.Handoff), handle: worldHandler((*ServedWorld).dryRun), slots: s.slots(waiting, 2*waiting),
 		slotKey: townMember, queued: true, limit: maxHandoff, weight: handoffWeight,
 	}, 1, s.config.ReadWorkers)
 	s.endpoints = slices.Concat(s.townEndpoints(), s.runEndpoints(), s.signalEndpoints(),
 		s.worldEndpoints(), s.worldsEndpoints(), []*endpoint{
-			s.queuedEndpoint(wire.Handoff, worldHandler((*World).handoff), maxHandoff, handoffWeight),
+			s.queuedEndpoint(wire.Handoff, worldHandler((*ServedWorld).handoff), maxHandoff, handoffWeight),
 		})
 	for i, e := range s.endpoints {
 		e.number = i
@@ -79,13 +79,13 @@ func (s *Service) slots(perTown, total int) *slots { return newSlots(perTown, to
 // direct is directEndpoint for a handler with a parsed request. Q is the type of the request, which
 // has a schema, and A the type of the reply.
 func direct[Q, A any](
-	s *Service, verb wire.Verb, answer func(*World, *incoming, *Q) (A, error),
+	s *Service, verb wire.Verb, answer func(*ServedWorld, *incoming, *Q) (A, error),
 ) *endpoint {
 	return s.directEndpoint(verb, worldHandler(parsed(answer)))
 }
 
 // worldHandler makes the handler of a verb about a world.
-func worldHandler(handle func(*World, *incoming) (any, error)) handler {
+func worldHandler(handle func(*ServedWorld, *incoming) (any, error)) handler {
 	return func(in *incoming) (any, error) { return handle(in.addressee.world, in) }
 }
 
@@ -105,9 +105,9 @@ func parsed[R, Q, A any](answer func(R, *incoming, *Q) (A, error)) func(R, *inco
 // readable part of its request.
 func signalEndpoint[Q, A any](
 	s *Service, verb wire.Verb, signal func(*Q) engine.Signal,
-	carryOut func(*World, *Q, engine.Signal) (A, error),
+	carryOut func(*ServedWorld, *Q, engine.Signal) (A, error),
 ) *endpoint {
-	return s.directEndpoint(verb, worldHandler(func(w *World, in *incoming) (any, error) {
+	return s.directEndpoint(verb, worldHandler(func(w *ServedWorld, in *incoming) (any, error) {
 		var request Q
 		err := parse(verb, in.data, &request)
 		if err != nil {
@@ -234,7 +234,7 @@ func (a *addressee) reply(in *incoming, v any) error {
 // engineReply is the engine's client for a request. reply converts the engine's T to the answer; it is
 // nil if T is the answer.
 type engineReply[T any] struct {
-	*World
+	*ServedWorld
 	request *incoming
 	reply   func(T) (any, error)
 }

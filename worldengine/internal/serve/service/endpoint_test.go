@@ -19,14 +19,14 @@ import (
 )
 
 // newWorld returns an open world without an engine, of a service without endpoints and listeners.
-func newWorld(config Config) *World {
+func newWorld(config Config) *ServedWorld {
 	config.Logger = slog.New(slog.DiscardHandler)
 	s := &Service{config: config.withDefaults(), addressees: map[string]*addressee{}}
 	s.makeBounds()
 	return openAnother(s, "main")
 }
 
-func openAnother(s *Service, name string) *World {
+func openAnother(s *Service, name string) *ServedWorld {
 	w := s.newWorld(WorldConfig{World: name})
 	if err := s.add(w.addressee); err != nil {
 		panic(err)
@@ -35,7 +35,7 @@ func openAnother(s *Service, name string) *World {
 }
 
 // onlyReads returns a world without an engine that answers verbs of the test.
-func onlyReads(t *testing.T, nc *nats.Conn, verbs map[string]handler) *World {
+func onlyReads(t *testing.T, nc *nats.Conn, verbs map[string]handler) *ServedWorld {
 	t.Helper()
 	w := newWorld(Config{ReadWorkers: 1, MaxWaiting: 2})
 	in := &Listener{Requests: nc, Replies: nc}
@@ -111,15 +111,15 @@ func TestService_Panics(t *testing.T) {
 	nc := natstest.Connect(t)
 	defect := func() (any, error) { panic("a defect, on purpose") }
 	for name, row := range map[string]struct {
-		answer func(*World, *incoming)
+		answer func(*ServedWorld, *incoming)
 		status string
 	}{
-		"anything": {func(w *World, in *incoming) { w.answer(in, defect) }, "500"},
-		"while another unwinds": {func(w *World, in *incoming) {
+		"anything": {func(w *ServedWorld, in *incoming) { w.answer(in, defect) }, "500"},
+		"while another unwinds": {func(w *ServedWorld, in *incoming) {
 			defer w.answer(in, defect)
 			panic("the engine's")
 		}, "500"},
-		"the engine's queue is full": {func(w *World, in *incoming) {
+		"the engine's queue is full": {func(w *ServedWorld, in *incoming) {
 			w.answer(in, func() (any, error) { return nil, engine.ErrOverloaded })
 		}, "429"},
 	} {

@@ -22,7 +22,7 @@ const (
 
 // eventList answers with a page of commits, at once or when there is a commit. When the service
 // stops, the wait ends.
-func (w *World) eventList(in *incoming, r *messages.EventListRequest) (any, error) {
+func (w *ServedWorld) eventList(in *incoming, r *messages.EventListRequest) (any, error) {
 	towns, err := in.rights.ReadableOf(r.TownID)
 	if err != nil {
 		return nil, err

@@ -17,7 +17,7 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-func (w *World) handoff(in *incoming) (any, error) {
+func (w *ServedWorld) handoff(in *incoming) (any, error) {
 	h, revision, err := w.parseHandoff(in)
 	if err != nil {
 		return nil, err
@@ -37,7 +37,7 @@ func (w *World) handoff(in *incoming) (any, error) {
 }
 
 // dryRun judges a handoff, and executes nothing.
-func (w *World) dryRun(in *incoming) (any, error) {
+func (w *ServedWorld) dryRun(in *incoming) (any, error) {
 	h, revision, err := w.parseHandoff(in)
 	if err != nil {
 		return nil, err
@@ -60,7 +60,7 @@ func (w *World) dryRun(in *incoming) (any, error) {
 
 // parseHandoff returns a handoff, and the revision of results that its request asks for. It refuses
 // the handoff if the sender may not act on its town, or may not speak for its actor.
-func (w *World) parseHandoff(in *incoming) (*handoff.Handoff, handoff.Revision, error) {
+func (w *ServedWorld) parseHandoff(in *incoming) (*handoff.Handoff, handoff.Revision, error) {
 	revision, err := w.revisionOf(in.header)
 	if err != nil {
 		return nil, 0, err
@@ -74,7 +74,7 @@ func (w *World) parseHandoff(in *incoming) (*handoff.Handoff, handoff.Revision, 
 }
 
 // revisionOf returns the revision of results that a request asks for.
-func (w *World) revisionOf(header nats.Header) (handoff.Revision, error) {
+func (w *ServedWorld) revisionOf(header nats.Header) (handoff.Revision, error) {
 	asked, given := header[wire.ResultRevisionHeader]
 	switch {
 	case !given:

@@ -44,9 +44,9 @@ type WorldConfig struct {
 	Logger *slog.Logger
 }
 
-// World is a world that a service serves. Open makes one, Close ends it. An open world costs
+// ServedWorld is a world that a service serves. Open makes one, Close ends it. An open world costs
 // subscriptions, but no goroutine and no timer.
-type World struct {
+type ServedWorld struct {
 	*addressee
 	engine   *engine.Engine
 	identity micro.ServiceIdentity
@@ -56,8 +56,8 @@ type World struct {
 // addressee receives, bounds and answers the requests about one world, or the requests of the verbs about worlds.
 type addressee struct {
 	service *Service
-	config  WorldConfig // for the verbs about worlds, only World, QueueGroup and Logger are set
-	world   *World      // nil for the verbs about worlds
+	config  WorldConfig  // for the verbs about worlds, only World, QueueGroup and Logger are set
+	world   *ServedWorld // nil for the verbs about worlds
 
 	subscriptions []*nats.Subscription
 	usage         usage // guarded by Service.memory
@@ -74,7 +74,7 @@ type addressee struct {
 }
 
 // Open begins to answer the requests about a world. The world must not be open.
-func (s *Service) Open(config WorldConfig) (*World, error) {
+func (s *Service) Open(config WorldConfig) (*ServedWorld, error) {
 	w := s.newWorld(config)
 	if err := w.open(); err != nil {
 		return nil, err
@@ -102,9 +102,9 @@ func (a *addressee) open() error {
 // closeTimeout bounds how long a world that cannot be opened waits for requests that have arrived.
 const closeTimeout = 10 * time.Second
 
-func (s *Service) newWorld(config WorldConfig) *World {
+func (s *Service) newWorld(config WorldConfig) *ServedWorld {
 	config.World = cmp.Or(config.World, wire.DefaultWorld)
-	w := &World{addressee: s.newAddressee(config), engine: config.Engine, started: time.Now().UTC()}
+	w := &ServedWorld{addressee: s.newAddressee(config), engine: config.Engine, started: time.Now().UTC()}
 	w.addressee.world = w
 	w.identify()
 	return w
@@ -210,7 +210,7 @@ func (s *Service) subjects(subject string) []string {
 // Close ends the subscriptions first, and then waits for the requests that were received before: it returns when each
 // is answered, or is with the engine, whose Close MUST follow and finishes it. When ctx ends, which must have a
 // deadline, Close ends the reads, and drops requests that are still arriving.
-func (w *World) Close(ctx context.Context) error { return w.close(ctx) }
+func (w *ServedWorld) Close(ctx context.Context) error { return w.close(ctx) }
 
 func (a *addressee) close(ctx context.Context) error {
 	err := a.unsubscribe(ctx)
@@ -244,7 +244,7 @@ func (a *addressee) unsubscribe(ctx context.Context) (err error) {
 }
 
 // stats returns the statistics of the server, which discovery shows for every endpoint.
-func (w *World) stats() *messages.ServerStats {
+func (w *ServedWorld) stats() *messages.ServerStats {
 	stats := &messages.ServerStats{Stats: w.engine.Stats(), Overload: w.Overload()}
 	if disk := w.service.config.Disk; disk != nil {
 		now := disk()

@@ -57,7 +57,7 @@ func TestService_OpenAndClose(t *testing.T) {
 	require.ErrorIs(t, err, nats.ErrNoResponders)
 	_, err = nc.Request("$SRV.PING", nil, time.Minute)
 	require.ErrorIs(t, err, nats.ErrNoResponders)
-	open := map[string]*World{}
+	open := map[string]*ServedWorld{}
 	for _, name := range []string{"a", "b", "a-b"} {
 		open[name], err = s.Open(WorldConfig{World: name})
 		require.NoError(t, err)

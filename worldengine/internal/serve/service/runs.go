@@ -33,18 +33,18 @@ const maxAppend = 1 << 20
 
 func (s *Service) runEndpoints() []*endpoint {
 	return []*endpoint{
-		direct(s, wire.ResultGet, (*World).resultGet),
-		direct(s, wire.RunGet, (*World).runGet),
-		direct(s, wire.RunList, (*World).runList),
-		direct(s, wire.RunEvents, (*World).runEvents),
-		direct(s, wire.EventList, (*World).eventList),
-		s.queuedEndpoint(wire.RunAppend, worldHandler((*World).runAppend), maxAppend, changeWeight),
+		direct(s, wire.ResultGet, (*ServedWorld).resultGet),
+		direct(s, wire.RunGet, (*ServedWorld).runGet),
+		direct(s, wire.RunList, (*ServedWorld).runList),
+		direct(s, wire.RunEvents, (*ServedWorld).runEvents),
+		direct(s, wire.EventList, (*ServedWorld).eventList),
+		s.queuedEndpoint(wire.RunAppend, worldHandler((*ServedWorld).runAppend), maxAppend, changeWeight),
 	}
 }
 
 // mayReadRun refuses to read a run of a town that the rights do not cover. It refuses a run that
 // does not exist in the same way, so that a refusal does not disclose which runs exist.
-func (w *World) mayReadRun(rights access.Rights, runID string) error {
+func (w *ServedWorld) mayReadRun(rights access.Rights, runID string) error {
 	if rights.Readable() == nil {
 		return nil
 	}
@@ -68,7 +68,7 @@ func hideExistence(rights access.Rights, err error) error {
 	return err
 }
 
-func (w *World) resultGet(in *incoming, r *messages.ResultGet) (*nats.Msg, error) {
+func (w *ServedWorld) resultGet(in *incoming, r *messages.ResultGet) (*nats.Msg, error) {
 	revision, err := w.revisionOf(in.header)
 	if err != nil {
 		return nil, err
@@ -105,7 +105,7 @@ func (w *World) resultGet(in *incoming, r *messages.ResultGet) (*nats.Msg, error
 	return &nats.Msg{Data: body, Header: revisionHeader(revision)}, err
 }
 
-func (w *World) runEvents(in *incoming, r *messages.RunEvents) (reply messages.Events, err error) {
+func (w *ServedWorld) runEvents(in *incoming, r *messages.RunEvents) (reply messages.Events, err error) {
 	if err := w.mayReadRun(in.rights, r.RunID); err != nil {
 		return reply, err
 	}
@@ -130,7 +130,7 @@ type run struct {
 	LeftOut  string             `json:"leftOut,omitzero"`
 }
 
-func (w *World) runGet(in *incoming, r *messages.RunGet) (found run, err error) {
+func (w *ServedWorld) runGet(in *incoming, r *messages.RunGet) (found run, err error) {
 	if err := w.mayReadRun(in.rights, r.RunID); err != nil {
 		return found, err
 	}
@@ -158,7 +158,7 @@ func (w *World) runGet(in *incoming, r *messages.RunGet) (found run, err error) 
 	return found, err
 }
 
-func (w *World) runList(in *incoming, r *messages.RunList) (page messages.Runs, err error) {
+func (w *ServedWorld) runList(in *incoming, r *messages.RunList) (page messages.Runs, err error) {
 	for _, m := range [][2]string{{"from", r.From}, {"to", r.To}, {"order", r.Order}} {
 		if r.AfterMark != nil && m[1] != "" {
 			return page, invalidMember(m[0], "cannot be given with afterMark")
@@ -211,7 +211,7 @@ func invalidMember(member, message string) error {
 	})
 }
 
-func (w *World) runAppend(in *incoming) (any, error) {
+func (w *ServedWorld) runAppend(in *incoming) (any, error) {
 	townID, writes, err := runlog.ParseAppend(in.data, schemas.Limits{Bytes: maxAppend})
 	if err != nil {
 		return nil, err

@@ -20,12 +20,12 @@ import (
 
 func (s *Service) signalEndpoints() []*endpoint {
 	return []*endpoint{
-		signalEndpoint(s, wire.RunCancel, signalOf(machine.SignalCancel), (*World).control),
-		signalEndpoint(s, wire.RunRetry, signalOf(machine.SignalRetry), (*World).runRetry),
-		signalEndpoint(s, wire.ControlPause, signalOf(machine.SignalPause), (*World).control),
-		signalEndpoint(s, wire.ControlResume, signalOf(machine.SignalResume), (*World).control),
-		signalEndpoint(s, wire.ApprovalDecide, decisionOf, (*World).approvalDecide),
-		direct(s, wire.ControlGet, (*World).controlGet),
+		signalEndpoint(s, wire.RunCancel, signalOf(machine.SignalCancel), (*ServedWorld).control),
+		signalEndpoint(s, wire.RunRetry, signalOf(machine.SignalRetry), (*ServedWorld).runRetry),
+		signalEndpoint(s, wire.ControlPause, signalOf(machine.SignalPause), (*ServedWorld).control),
+		signalEndpoint(s, wire.ControlResume, signalOf(machine.SignalResume), (*ServedWorld).control),
+		signalEndpoint(s, wire.ApprovalDecide, decisionOf, (*ServedWorld).approvalDecide),
+		direct(s, wire.ControlGet, (*ServedWorld).controlGet),
 	}
 }
 
@@ -43,7 +43,7 @@ func parsePartial(data []byte, request any) {
 }
 
 // recordRefused records a signal that is refused before the engine looks at it.
-func (w *World) recordRefused(given engine.Signal, refused error) {
+func (w *ServedWorld) recordRefused(given engine.Signal, refused error) {
 	if err := w.engine.RecordRefused(w.ctx, given, failureOf(refused).Code); err != nil {
 		w.config.Logger.Warn("a refused signal cannot be recorded", "signal", given.Kind,
 			"error", err)
@@ -61,11 +61,11 @@ func signalOf(kind machine.SignalKind) func(*messages.Signal) engine.Signal {
 }
 
 // control gives a signal that pauses, resumes or cancels.
-func (w *World) control(_ *messages.Signal, given engine.Signal) (messages.Control, error) {
+func (w *ServedWorld) control(_ *messages.Signal, given engine.Signal) (messages.Control, error) {
 	return w.engine.Signal(w.ctx, given)
 }
 
-func (w *World) controlGet(in *incoming, r *messages.Signal) (control messages.Control, err error) {
+func (w *ServedWorld) controlGet(in *incoming, r *messages.Signal) (control messages.Control, err error) {
 	if r.TownID == "" {
 		err = in.rights.CheckReadWorld()
 	} else {
@@ -77,7 +77,7 @@ func (w *World) controlGet(in *incoming, r *messages.Signal) (control messages.C
 	return w.engine.Control(w.ctx, r.TownID)
 }
 
-func (w *World) runRetry(_ *messages.Signal, given engine.Signal) (messages.Retried, error) {
+func (w *ServedWorld) runRetry(_ *messages.Signal, given engine.Signal) (messages.Retried, error) {
 	return w.engine.Retry(w.ctx, given, submitTimeout)
 }
 
@@ -94,7 +94,7 @@ func decisionOf(r *messages.ApprovalDecide) engine.Signal {
 }
 
 // approvalDecide records a decision and, if the request says so, submits the approved handoff.
-func (w *World) approvalDecide(
+func (w *ServedWorld) approvalDecide(
 	r *messages.ApprovalDecide, given engine.Signal,
 ) (outcome messages.Decided, err error) {
 	entry, delivery, err := w.engine.DecideApproval(w.ctx, given, r.Submit)
@@ -114,7 +114,7 @@ func (w *World) approvalDecide(
 }
 
 // awaitDelivery puts the result of the approved handoff into outcome, or the reason why there is none.
-func (w *World) awaitDelivery(
+func (w *ServedWorld) awaitDelivery(
 	delivery *engine.Redelivery, entry *approval.Request, outcome *messages.Decided,
 ) {
 	ctx, cancel := context.WithTimeout(w.ctx, submitTimeout)

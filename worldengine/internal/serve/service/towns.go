@@ -26,17 +26,17 @@ const (
 
 func (s *Service) townEndpoints() []*endpoint {
 	return []*endpoint{
-		direct(s, wire.TownGet, (*World).townGet),
-		direct(s, wire.TownHistory, (*World).townHistory),
-		direct(s, wire.MemoryGet, (*World).memoryGet),
-		direct(s, wire.TownList, (*World).townList),
-		s.queuedEndpoint(wire.TownPut, worldHandler((*World).townPut), MaxSnapshot, changeWeight),
-		s.queuedEndpoint(wire.TownPatch, worldHandler((*World).townPatch), MaxSnapshot, patchWeight),
-		s.queuedEndpoint(wire.TownRemove, worldHandler(parsed((*World).townRemove)), maxRequest, changeWeight),
+		direct(s, wire.TownGet, (*ServedWorld).townGet),
+		direct(s, wire.TownHistory, (*ServedWorld).townHistory),
+		direct(s, wire.MemoryGet, (*ServedWorld).memoryGet),
+		direct(s, wire.TownList, (*ServedWorld).townList),
+		s.queuedEndpoint(wire.TownPut, worldHandler((*ServedWorld).townPut), MaxSnapshot, changeWeight),
+		s.queuedEndpoint(wire.TownPatch, worldHandler((*ServedWorld).townPatch), MaxSnapshot, patchWeight),
+		s.queuedEndpoint(wire.TownRemove, worldHandler(parsed((*ServedWorld).townRemove)), maxRequest, changeWeight),
 	}
 }
 
-func (w *World) townGet(in *incoming, r *messages.TownGet) (reply messages.Town, err error) {
+func (w *ServedWorld) townGet(in *incoming, r *messages.TownGet) (reply messages.Town, err error) {
 	if err := in.rights.CheckRead(r.TownID); err != nil {
 		return reply, err
 	}
@@ -46,7 +46,7 @@ func (w *World) townGet(in *incoming, r *messages.TownGet) (reply messages.Town,
 	return w.engine.Town(w.ctx, r.TownID)
 }
 
-func (w *World) townList(in *incoming, r *messages.TownList) (messages.Towns, error) {
+func (w *ServedWorld) townList(in *incoming, r *messages.TownList) (messages.Towns, error) {
 	r.Limit = cmp.Or(r.Limit, defaultTowns)
 	page, err := w.engine.List(w.ctx,
 		engine.TownQuery{TownList: *r, Allowed: in.rights.Readable()})
@@ -67,7 +67,7 @@ func trimPage(page *messages.Towns) {
 	}
 }
 
-func (w *World) memoryGet(in *incoming, r *messages.MemoryGet) (*messages.Memory, error) {
+func (w *ServedWorld) memoryGet(in *incoming, r *messages.MemoryGet) (*messages.Memory, error) {
 	townID := ""
 	if r.Scope.TownID != nil {
 		townID = *r.Scope.TownID
@@ -79,7 +79,7 @@ func (w *World) memoryGet(in *incoming, r *messages.MemoryGet) (*messages.Memory
 	return w.engine.Memory().Read(w.ctx, r.Scope, towns)
 }
 
-func (w *World) townHistory(
+func (w *ServedWorld) townHistory(
 	in *incoming, r *messages.TownHistory,
 ) (page messages.History, err error) {
 	page.TownID, page.Revisions = r.TownID, []messages.Change{}
@@ -113,7 +113,7 @@ func (w *World) townHistory(
 	return page, err
 }
 
-func (w *World) townPut(in *incoming) (any, error) {
+func (w *ServedWorld) townPut(in *incoming) (any, error) {
 	request, err := w.parseChange(in)
 	if err != nil {
 		return nil, err
@@ -132,7 +132,7 @@ func (w *World) townPut(in *incoming) (any, error) {
 	}, engineReply[messages.Town]{w, in, nil})
 }
 
-func (w *World) townPatch(in *incoming) (any, error) {
+func (w *ServedWorld) townPatch(in *incoming) (any, error) {
 	request, err := w.parseChange(in)
 	if err != nil {
 		return nil, err
@@ -149,7 +149,7 @@ func (w *World) townPatch(in *incoming) (any, error) {
 }
 
 // parseChange returns the tree of a request: the engine reads the state or the patch in it.
-func (w *World) parseChange(in *incoming) (map[string]any, error) {
+func (w *ServedWorld) parseChange(in *incoming) (map[string]any, error) {
 	tree, err := schemas.Parse(schemas.RequestOf(string(in.endpoint.Verb)), in.data,
 		schemas.Limits{Bytes: MaxSnapshot})
 	request, _ := tree.(map[string]any)
@@ -176,7 +176,7 @@ func attributesFor(
 	return a, err
 }
 
-func (w *World) townRemove(in *incoming, r *messages.TownRemove) (any, error) {
+func (w *ServedWorld) townRemove(in *incoming, r *messages.TownRemove) (any, error) {
 	if err := in.rights.CheckTown(r.TownID); err != nil {
 		return nil, err
 	}

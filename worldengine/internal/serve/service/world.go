@@ -25,18 +25,18 @@ const (
 
 func (s *Service) worldEndpoints() []*endpoint {
 	return []*endpoint{
-		direct(s, wire.AlertList, (*World).alertList),
-		direct(s, wire.AlertAck, (*World).alertAck),
-		direct(s, wire.ApprovalList, (*World).approvalList),
-		direct(s, wire.WhoAmI, (*World).whoAmI),
-		direct(s, wire.WorldStatus, (*World).worldStatus),
-		direct(s, wire.WorldSamples, (*World).worldSamples),
-		direct(s, wire.WorldClients, (*World).worldClients),
+		direct(s, wire.AlertList, (*ServedWorld).alertList),
+		direct(s, wire.AlertAck, (*ServedWorld).alertAck),
+		direct(s, wire.ApprovalList, (*ServedWorld).approvalList),
+		direct(s, wire.WhoAmI, (*ServedWorld).whoAmI),
+		direct(s, wire.WorldStatus, (*ServedWorld).worldStatus),
+		direct(s, wire.WorldSamples, (*ServedWorld).worldSamples),
+		direct(s, wire.WorldClients, (*ServedWorld).worldClients),
 	}
 }
 
 // alertList answers with the alerts of all towns, so it requires the right to read every town.
-func (w *World) alertList(in *incoming, r *messages.AlertList) (page messages.Alerts, err error) {
+func (w *ServedWorld) alertList(in *incoming, r *messages.AlertList) (page messages.Alerts, err error) {
 	if err := in.rights.CheckReadWorld(); err != nil {
 		return page, err
 	}
@@ -45,7 +45,7 @@ func (w *World) alertList(in *incoming, r *messages.AlertList) (page messages.Al
 }
 
 // alertAck acknowledges an alert, in the name of the user.
-func (w *World) alertAck(in *incoming, r *messages.AlertAck) (alert messages.Alert, err error) {
+func (w *ServedWorld) alertAck(in *incoming, r *messages.AlertAck) (alert messages.Alert, err error) {
 	if err := in.rights.CheckReadWorld(); err != nil {
 		return alert, err
 	}
@@ -57,7 +57,7 @@ func (w *World) alertAck(in *incoming, r *messages.AlertAck) (alert messages.Ale
 	return alert, err
 }
 
-func (w *World) approvalList(
+func (w *ServedWorld) approvalList(
 	in *incoming, r *messages.ApprovalList,
 ) (page messages.Approvals, err error) {
 	if _, err := in.rights.ReadableOf(r.TownID); err != nil {
@@ -71,14 +71,14 @@ func (w *World) approvalList(
 		func(townID string) bool { return in.rights.CheckRead(townID) == nil })
 }
 
-func (w *World) whoAmI(in *incoming, _ *messages.WhoAmI) (messages.Identity, error) {
+func (w *ServedWorld) whoAmI(in *incoming, _ *messages.WhoAmI) (messages.Identity, error) {
 	id := in.rights.Identity()
 	id.World = w.config.World
 	return id, nil
 }
 
 // worldSamples answers with samples of the towns that the user may read.
-func (w *World) worldSamples(
+func (w *ServedWorld) worldSamples(
 	in *incoming, r *messages.WorldSamples,
 ) (samples messages.Samples, err error) {
 	towns, err := in.rights.ReadableOf(r.TownID)
@@ -91,7 +91,7 @@ func (w *World) worldSamples(
 
 // worldClients answers with the connected clients. If NATS is another process, the server does not
 // know its clients, and the list is empty.
-func (w *World) worldClients(
+func (w *ServedWorld) worldClients(
 	in *incoming, _ *messages.WorldClients,
 ) (list messages.Clients, err error) {
 	if err := in.rights.CheckReadWorld(); err != nil {
@@ -106,12 +106,12 @@ func (w *World) worldClients(
 // report is an answer to world.status that is being filled.
 type report struct {
 	messages.WorldReport
-	served *World
+	served *ServedWorld
 	rights access.Rights
 }
 
 // worldStatus answers with the state of the world, as far as the user may see it.
-func (w *World) worldStatus(
+func (w *ServedWorld) worldStatus(
 	in *incoming, request *messages.WorldStatus,
 ) (messages.WorldReport, error) {
 	r := &report{served: w, rights: in.rights, WorldReport: messages.WorldReport{
