@@ -35,11 +35,10 @@ func (w *World) serveOrStandBy() {
 		}
 		select {
 		case <-t.lease.Lost():
-			w.stepDown(t, true)
+			w.withdraw(t)
 		case d := <-w.decisions:
 			if d.Action == placement.HandOver {
-				w.logger.Info("the world is handed over", "server", d.To)
-				w.stepDown(t, false)
+				w.handOver(t, d.To)
 			}
 		case <-w.ctx.Done():
 		}

@@ -112,18 +112,25 @@ func (w *World) refuseRemoved(ctx context.Context) error {
 	return nil // the engine says what is wrong otherwise
 }
 
-// stepDown ends a tenure whose lease is lost, or is to go to another server that is ready to serve the world.
-func (w *World) stepDown(t *tenure, lost bool) {
-	timeout := handOverTimeout
+// withdraw ends a tenure whose lease is lost.
+func (w *World) withdraw(t *tenure) {
 	w.set(nil, errStandby)
-	if lost {
-		w.logger.Warn("the writer's lease is lost: another server may serve, this one stands by")
-		w.worlds.placer.Released(w.name, true)
-		timeout = withdrawTimeout
-	}
-	ctx, cancel := context.WithTimeout(w.ctx, timeout)
+	w.logger.Warn("the writer's lease is lost: another server may serve, this one stands by")
+	w.worlds.placer.Released(w.name, true)
+	ctx, cancel := context.WithTimeout(w.ctx, withdrawTimeout)
 	defer cancel()
-	if err := w.endTenure(ctx, t); err != nil && (!lost || ctx.Err() == nil) {
+	if err := w.endTenure(ctx, t); err != nil && ctx.Err() == nil {
+		w.logger.Warn("requests in hand were left to the next writer", "error", err)
+	}
+}
+
+// handOver ends a tenure whose lease is to go to another server that is ready to serve the world.
+func (w *World) handOver(t *tenure, to string) {
+	w.logger.Info("the world is handed over", "server", to)
+	w.set(nil, errStandby)
+	ctx, cancel := context.WithTimeout(w.ctx, handOverTimeout)
+	defer cancel()
+	if err := w.endTenure(ctx, t); err != nil {
 		w.logger.Warn("requests in hand were left to the next writer", "error", err)
 	}
 }
