@@ -183,7 +183,7 @@ func newLogger(w io.Writer, format string, level slog.Level) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, options))
 }
 
-// Run serves until ctx is done, then finishes the unanswered requests.
+// Run serves until ctx is done, or checks the settings.
 func (c *serveCommand) Run(ctx context.Context, s outputs, model *kong.Application) error {
 	logger := newLogger(s.log, c.LogFormat, c.LogLevel)
 	for _, name := range unknownVariables(os.Environ(), model) {
@@ -205,6 +205,12 @@ func (c *serveCommand) Run(ctx context.Context, s outputs, model *kong.Applicati
 	}
 	boundHeapGrowth()
 	limitMemory(int64(c.Memory), logger)
+	return c.serve(ctx, s.out, config)
+}
+
+// serve serves until ctx is done, then finishes the unanswered requests.
+func (c *serveCommand) serve(ctx context.Context, out io.Writer, config server.Config) error {
+	logger := config.Logger
 	reload := make(chan os.Signal, 1)
 	signal.Notify(reload, syscall.SIGHUP) // even without an access file: else it ends the process
 	defer signal.Stop(reload)
@@ -217,7 +223,7 @@ func (c *serveCommand) Run(ctx context.Context, s outputs, model *kong.Applicati
 	if err != nil {
 		return err
 	}
-	c.printState(ctx, s.out, srv, config)
+	c.printState(ctx, out, srv, config)
 	notify(notifyReady, logger)
 	go watchdog(ctx, logger)
 	pauses := backoff.Backoff{Min: time.Second, Max: time.Minute}
@@ -231,7 +237,7 @@ func (c *serveCommand) Run(ctx context.Context, s outputs, model *kong.Applicati
 		case <-reload:
 			c.reloadAccess(srv, &config)
 		case <-srv.Changed():
-			c.printState(ctx, s.out, srv, config)
+			c.printState(ctx, out, srv, config)
 		case <-failed:
 			if srv, err = c.restart(ctx, srv, config, pauses.Next()); srv == nil {
 				return err

@@ -42,20 +42,17 @@ func (s *Server) checkCrossing(ctx context.Context) error {
 		return err
 	}
 	defer clients.Close()
-	arrived := make(chan *nats.Msg, 4096)
-	shared := s.probes()
-	missing := map[string]bool{}
+	shared, arrived, missing := s.probes(), make(chan *nats.Msg, 4096), map[string]bool{}
 	for _, subject := range shared {
 		missing[layout.ImportedSubject(subject)] = true
-		for _, on := range []string{subject, layout.ImportedSubject(subject)} {
-			sub, err := s.conns.committing.ChanSubscribe(on, arrived)
-			if err != nil {
-				return fmt.Errorf("server: crossing of %s: %w", on, err)
-			}
-			defer func() { _ = sub.Unsubscribe() }() // fails only when the connection is gone
-		}
 	}
-	if err := natsconn.Flush(ctx, s.conns.committing); err != nil {
+	subs, err := s.subscribeProbes(ctx, shared, arrived)
+	defer func() {
+		for _, sub := range subs {
+			_ = sub.Unsubscribe() // fails only when the connection is gone
+		}
+	}()
+	if err != nil {
 		return fmt.Errorf("server: crossing: %w", err)
 	}
 	probe := `{"probe":"` + nuid.Next() + `"}`
@@ -82,6 +79,23 @@ func (s *Server) checkCrossing(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// subscribeProbes subscribes to the subjects of probes in the world's account, crossed and not. It returns the
+// subscriptions that it has made, even with an error.
+func (s *Server) subscribeProbes(
+	ctx context.Context, subjects []string, arrived chan *nats.Msg,
+) (subs []*nats.Subscription, err error) {
+	for _, subject := range subjects {
+		for _, on := range []string{subject, layout.ImportedSubject(subject)} {
+			sub, err := s.conns.committing.ChanSubscribe(on, arrived)
+			if err != nil {
+				return subs, fmt.Errorf("%s: %w", on, err)
+			}
+			subs = append(subs, sub)
+		}
+	}
+	return subs, natsconn.Flush(ctx, s.conns.committing)
 }
 
 // probes returns the subjects on which checkCrossing publishes. Discovery has to bear a mark if the rights
