@@ -217,15 +217,18 @@ func TestCluster_Restore(t *testing.T) {
 	for i := range size {
 		w.at[i] = w.urls(i)
 	}
-	_, err := backup.Restore(t.Context(), w.connect(w.urls(0)), dir,
-		backup.RestoreOptions{Replicas: size})
+	copied, err := backup.Read(dir)
+	require.NoError(t, err)
+	_, err = copied.Restore(t.Context(), w.connect(w.urls(0)), dir, backup.RestoreOptions{Replicas: size})
 	require.NoError(t, err)
 	w.startEngines()
 	h.verify(w.clients[1], 0)
 	dir = driven(w.clients...)
 
 	again := natstest.Connect(t)
-	_, err = backup.Restore(t.Context(), again, dir, backup.RestoreOptions{})
+	copied, err = backup.Read(dir)
+	require.NoError(t, err)
+	_, err = copied.Restore(t.Context(), again, dir, backup.RestoreOptions{})
 	require.NoError(t, err)
 	launch(t, nil, "--nats", again.ConnectedUrl())
 	h.verify(again, 0)

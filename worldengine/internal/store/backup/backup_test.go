@@ -35,6 +35,17 @@ import (
 
 func TestMain(m *testing.M) { natstest.Main(m, 4) }
 
+// restore restores a world from a backup.
+func restore(
+	ctx context.Context, nc *nats.Conn, dir string, options backup.RestoreOptions,
+) (*backup.RestoreResult, error) {
+	m, err := backup.ReadWorld(dir, options.World)
+	if err != nil {
+		return nil, err
+	}
+	return m.Restore(ctx, nc, dir, options)
+}
+
 // serve serves a world in the NATS of nc until the test, or Stop, ends it.
 func serve(t testing.TB, nc *nats.Conn, config engine.Config) *servertest.World {
 	t.Helper()
@@ -130,7 +141,7 @@ func TestRestore_DamagedBackup(t *testing.T) {
 			t.Parallel()
 			dir, nc := copyOf(t, whole), natstest.Connect(t)
 			require.NoError(t, c.damage(filepath.Join(dir, c.file)))
-			_, err := backup.Restore(t.Context(), nc, dir, backup.RestoreOptions{})
+			_, err := restore(t.Context(), nc, dir, backup.RestoreOptions{})
 			require.ErrorIs(t, err, backup.ErrInvalid)
 			require.ErrorContains(t, err, c.says)
 			require.Empty(t, streams(t, nc))
@@ -152,7 +163,7 @@ func TestRestore_OtherFormat(t *testing.T) {
 	dir, nc := t.TempDir(), natstest.Connect(t)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "manifest.json"),
 		[]byte(`{"format":"worldengine-backup.v1","world":"main","member":"of before"}`), 0o600))
-	_, err := backup.Restore(t.Context(), nc, dir, backup.RestoreOptions{})
+	_, err := restore(t.Context(), nc, dir, backup.RestoreOptions{})
 	require.ErrorIs(t, err, commitlog.ErrFormat)
 	require.ErrorContains(t, err, "world main has format 1, and this one reads format "+
 		commitlog.Format)
@@ -179,13 +190,13 @@ func TestRestore_CountsDiffer(t *testing.T) {
 			require.NoError(t, replace(filepath.Join(dir, "manifest.json"), // the log is first
 				fmt.Sprintf(members, log.LastSeq, log.Messages),
 				fmt.Sprintf(members, c.lastSeq, c.messages)))
-			_, err = backup.Restore(t.Context(), nc, dir, backup.RestoreOptions{})
+			_, err = restore(t.Context(), nc, dir, backup.RestoreOptions{})
 			require.ErrorIs(t, err, backup.ErrRestore)
 			require.ErrorContains(t, err, fmt.Sprintf("stream WORLD_main_LOG: the manifest names %d "+
 				"messages up to sequence %d, and %d up to %d were restored", c.messages, c.lastSeq,
 				log.Messages, log.LastSeq))
 			requireHalfRestored(t, nc)
-			_, err = backup.Restore(t.Context(), nc, whole, backup.RestoreOptions{})
+			_, err = restore(t.Context(), nc, whole, backup.RestoreOptions{})
 			require.NoError(t, err)
 		})
 	}
@@ -235,7 +246,7 @@ func TestRestore_ExpiredEvents(t *testing.T) {
 		left, err := commitlog.SubjectsOf(t.Context(), log, layout.RunSubject("main", "*"))
 		return err == nil && len(left) == 0
 	}, time.Minute, 50*time.Millisecond)
-	_, err = backup.Restore(t.Context(), natstest.Connect(t), dir, backup.RestoreOptions{})
+	_, err = restore(t.Context(), natstest.Connect(t), dir, backup.RestoreOptions{})
 	require.NoError(t, err)
 }
 
@@ -260,19 +271,19 @@ func flip(path string) error {
 func TestRestore_OverwritesNothing(t *testing.T) {
 	t.Parallel()
 	dir, nc := makeBackup(t), natstest.Connect(t)
-	_, err := backup.Restore(t.Context(), nc, dir, backup.RestoreOptions{World: "other"})
+	_, err := restore(t.Context(), nc, dir, backup.RestoreOptions{World: "other"})
 	require.ErrorIs(t, err, backup.ErrOtherWorld)
 	require.Empty(t, streams(t, nc))
 
 	w := serve(t, nc, engine.Config{})
 	commit(t, nc, 3)
 	before := streams(t, nc)
-	_, err = backup.Restore(t.Context(), nc, dir, backup.RestoreOptions{})
+	_, err = restore(t.Context(), nc, dir, backup.RestoreOptions{})
 	require.ErrorIs(t, err, backup.ErrWorldExists)
 	require.ErrorContains(t, err, "a server serves")
 	require.ErrorContains(t, err, "into an empty data directory or another NATS, or")
 	w.Stop()
-	_, err = backup.Restore(t.Context(), nc, dir, backup.RestoreOptions{})
+	_, err = restore(t.Context(), nc, dir, backup.RestoreOptions{})
 	require.ErrorIs(t, err, backup.ErrWorldExists)
 	require.ErrorContains(t, err, layout.LogStream("main"))
 	require.ErrorContains(t, err, "into an empty data directory or another NATS, or")
@@ -304,10 +315,10 @@ func TestRestore_AnotherName(t *testing.T) {
 	require.NoError(t, err)
 	w.Stop()
 	before := streams(t, nc)
-	_, err = backup.Restore(t.Context(), nc, dir, backup.RestoreOptions{As: "main"})
+	_, err = restore(t.Context(), nc, dir, backup.RestoreOptions{As: "main"})
 	require.ErrorIs(t, err, backup.ErrWorldExists)
 	require.ErrorContains(t, err, "--as")
-	_, err = backup.Restore(t.Context(), nc, dir, backup.RestoreOptions{As: "copy"})
+	_, err = restore(t.Context(), nc, dir, backup.RestoreOptions{As: "copy"})
 	require.NoError(t, err)
 	after := streams(t, nc)
 	for name, seq := range before {
@@ -343,7 +354,7 @@ func TestRestore_Interrupted(t *testing.T) {
 	t.Parallel()
 	dir, nc := makeBackup(t), natstest.Connect(t)
 	ctx, cancel := context.WithCancel(t.Context())
-	_, err := backup.Restore(ctx, nc, dir, backup.RestoreOptions{OnStream: func(s backup.Stream) {
+	_, err := restore(ctx, nc, dir, backup.RestoreOptions{OnStream: func(s backup.Stream) {
 		if s.Name == layout.LogStream("main") {
 			cancel()
 		}
@@ -352,7 +363,7 @@ func TestRestore_Interrupted(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 	requireHalfRestored(t, nc)
 
-	restored, err := backup.Restore(t.Context(), nc, dir, backup.RestoreOptions{})
+	restored, err := restore(t.Context(), nc, dir, backup.RestoreOptions{})
 	require.NoError(t, err)
 	want := map[string]uint64{}
 	for _, s := range restored.Manifest.Streams {
@@ -445,7 +456,7 @@ func TestRestore_LargeStream(t *testing.T) {
 	require.NoError(t, err)
 
 	to := narrow(t, 16<<10)
-	_, err = backup.Restore(t.Context(), to, dir, backup.RestoreOptions{})
+	_, err = restore(t.Context(), to, dir, backup.RestoreOptions{})
 	require.NoError(t, err)
 	want, got := content(t, from), content(t, to)
 	require.Len(t, want, messages)
@@ -484,7 +495,7 @@ func TestRestore_KeepsSettings(t *testing.T) {
 	}})
 	_, err := backup.Create(t.Context(), from, dir, backup.Options{})
 	require.NoError(t, err)
-	_, err = backup.Restore(t.Context(), to, dir, backup.RestoreOptions{})
+	_, err = restore(t.Context(), to, dir, backup.RestoreOptions{})
 	require.NoError(t, err)
 	serve(t, to, engine.Config{})
 	before, after := configs(t, from), configs(t, to)
@@ -506,7 +517,7 @@ func TestRestore_KeepsMinHistory(t *testing.T) {
 	require.NoError(t, err)
 	_, err = backup.Create(t.Context(), from, dir, backup.Options{})
 	require.NoError(t, err)
-	_, err = backup.Restore(t.Context(), to, dir, backup.RestoreOptions{})
+	_, err = restore(t.Context(), to, dir, backup.RestoreOptions{})
 	require.NoError(t, err)
 	restored, err := jetstream.New(to)
 	require.NoError(t, err)

@@ -128,7 +128,7 @@ func TestCreate_HistoryGoesOn(t *testing.T) {
 	require.Less(t, first, left)
 
 	to := natstest.Connect(t)
-	_, err := backup.Restore(t.Context(), to, dir, backup.RestoreOptions{})
+	_, err := restore(t.Context(), to, dir, backup.RestoreOptions{})
 	require.NoError(t, err)
 	require.Equal(t, m.Dropped[0].Before, oldest(t, to))
 	serve(t, to, engine.Config{Settings: worldsettings.Settings{HistoryPerTown: 3}})

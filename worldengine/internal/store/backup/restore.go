@@ -62,20 +62,6 @@ type RestoreResult struct {
 	Pending int
 }
 
-// Restore restores a world from a backup, before any server serves it. It changes nothing if the
-// backup is not whole or the world exists. While a restore is not finished, a stream that marks it
-// makes servers refuse the world. If an earlier restore did not finish, Restore first removes its
-// streams.
-func Restore(
-	ctx context.Context, nc *nats.Conn, dir string, options RestoreOptions,
-) (*RestoreResult, error) {
-	m, err := ReadWorld(dir, options.World)
-	if err != nil {
-		return nil, err
-	}
-	return m.Restore(ctx, nc, dir, options)
-}
-
 // ReadWorld is Read for a backup that has to be of a world; "" is wire.DefaultWorld.
 func ReadWorld(dir, world string) (*Manifest, error) {
 	m, err := Read(dir)
@@ -88,7 +74,9 @@ func ReadWorld(dir, world string) (*Manifest, error) {
 	return m, nil
 }
 
-// Restore is the second part of the function Restore, for the manifest that ReadWorld has read in dir.
+// Restore restores the world of a manifest that ReadWorld has read in dir, before any server serves the world. It
+// changes nothing if the world exists. While a restore is not finished, a stream that marks it makes servers refuse
+// the world. If an earlier restore did not finish, Restore first removes its streams.
 func (m *Manifest) Restore(
 	ctx context.Context, nc *nats.Conn, dir string, options RestoreOptions,
 ) (*RestoreResult, error) {
