@@ -46,8 +46,8 @@ func (e *Put) effect(s *step) (Output, error) {
 	if err := e.State.CheckReplace(s.town.State, e.Expected); err != nil {
 		return Output{}, err
 	}
-	if err := s.town.mayReturn(e.State); err != nil {
-		return Output{}, err
+	if last := s.town.Removed; last != nil && e.State.Epoch() < last.Epoch() {
+		return Output{}, &town.RegressionError{Day: e.State.Epoch(), Current: last.Epoch()}
 	}
 	after := s.town
 	after.State, after.Removed = e.State, nil

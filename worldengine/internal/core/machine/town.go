@@ -30,15 +30,6 @@ type Town struct {
 	Approvals approval.List
 }
 
-// mayReturn returns a *town.RegressionError if a state would make a removed town anew at a day
-// before its last day.
-func (t *Town) mayReturn(state town.State) error {
-	if t.Removed != nil && state.Epoch() < t.Removed.Epoch() {
-		return &town.RegressionError{Day: state.Epoch(), Current: t.Removed.Epoch()}
-	}
-	return nil
-}
-
 // LastState returns the state in the town's last record; for a removed town, the state before the removal.
 func (t *Town) LastState() *town.State {
 	if t.Removed != nil {

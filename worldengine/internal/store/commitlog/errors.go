@@ -99,11 +99,6 @@ func isOutOfRoom(err error) bool {
 	return hasCode(err, accountExceeded, insufficient, storageExceeded, storeFailed)
 }
 
-// isFinal reports whether a retry of an append must fail the same way.
-func isFinal(err error) bool {
-	return errors.Is(err, ErrStorageFull) || errors.Is(err, ErrLogLost)
-}
-
 // isDefinite reports whether err proves that the message was not stored. A missing answer proves
 // nothing.
 func isDefinite(err error) bool {

@@ -119,7 +119,7 @@ func (l *Log) commit(ctx context.Context, msg *nats.Msg, guard Guard) (uint64, e
 		} else if isDefinite(err) && !inDoubt {
 			return 0, err
 		}
-		if isFinal(err) || backoff.Sleep(ctx, pause) != nil {
+		if errors.Is(err, ErrStorageFull) || errors.Is(err, ErrLogLost) || backoff.Sleep(ctx, pause) != nil {
 			return 0, fmt.Errorf("%w: %w", ErrLogUnavailable, err)
 		}
 	}

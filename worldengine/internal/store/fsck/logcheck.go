@@ -358,17 +358,12 @@ func (l *LogChecker) checkRecord(v *message) {
 	case machine.KindRun:
 		l.checkBetween(v, run)
 	default:
-		v.checkCommit(run)
+		if v.checkGuard(); v.prior != nil {
+			v.step(*v.prior, run)
+		}
 	}
 	if v.rec.Run != nil && !v.stepped {
 		v.checkEvents(v.rec.Run)
-	}
-}
-
-// checkCommit checks a record of a history against the one before it there.
-func (v *message) checkCommit(run *runState) {
-	if v.checkGuard(); v.prior != nil {
-		v.step(*v.prior, run)
 	}
 }
 
