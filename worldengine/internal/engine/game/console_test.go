@@ -98,7 +98,7 @@ func TestDispatcher_BusyConsole(t *testing.T) {
 				Queue: turns, Router: newInbox("", raised), Timeout: time.Minute, Metrics: attempts,
 				RCON: busyConsole{row.otherTimeout, row.ownTimeout, row.late}, Logger: logger,
 			})
-			x := newExecution(d, alerts.About{TownID: "town-threatened", RunID: "r"})
+			x := emptyExecution(d, alerts.About{TownID: "town-threatened", RunID: "r"})
 			x.Pending, x.binding, x.phase, x.attempt.command = pending, apply.RCON, asking, new(apply.Command)
 			require.True(t, d.start(x))
 			ended := <-attempts

@@ -52,8 +52,8 @@ type Execution struct {
 	gameAbsent bool
 	attempt    attempt
 	console    consoleWait
-	// result is the end of the attempt, if the execution is committing. commits are the intervals between two
-	// tries.
+	// result is the end of the attempt, if the execution is committing; commitRetries are the pauses between
+	// its tries.
 	result        *apply.AttemptResult
 	commitRetries backoff.Backoff
 
@@ -94,7 +94,7 @@ func (d *Dispatcher) newExecution(townID string, current machine.Town) (*Executi
 		return nil, err
 	}
 	run := current.Pending.Run
-	x := newExecution(d, alerts.About{
+	x := emptyExecution(d, alerts.About{
 		TownID: townID, HandoffID: read.Handoff.HandoffID, RunID: run.RunID, Trace: run.Trace,
 	})
 	x.DecodedPending, x.binding, x.before = read, current.Pending.Binding, current.State
@@ -105,7 +105,8 @@ func (d *Dispatcher) newExecution(townID string, current machine.Town) (*Executi
 	return x, nil
 }
 
-func newExecution(d *Dispatcher, about alerts.About) *Execution {
+// emptyExecution returns an execution without a command.
+func emptyExecution(d *Dispatcher, about alerts.About) *Execution {
 	draw := d.stepper.Log.Jitter
 	return &Execution{
 		About: about, dispatcher: d, replyToken: nuid.Next(), replies: make(chan Reply, maxReplies), paused: new(bool),
