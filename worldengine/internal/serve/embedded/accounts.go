@@ -50,9 +50,9 @@ func newAccounts(config *Config) (_ *accounts, err error) {
 	return a, err
 }
 
-// ownAmongClients is how many of the server's own connections are in the clients' account: one
+// ownClientConnections is how many of the server's own connections are in the clients' account: one
 // receives requests, and one sends their answers.
-const ownAmongClients = 2
+const ownClientConnections = 2
 
 // anonymous is the name of the NATS user for clients without credentials.
 const anonymous = "anybody"
@@ -65,7 +65,7 @@ func (a *accounts) configure(options *natsserver.Options) (err error) {
 		if options.Accounts, err = a.natsAccounts(options.MaxConn); err != nil {
 			return fmt.Errorf("embedded: accounts: %w", err)
 		}
-		options.MaxConn *= halfOpen
+		options.MaxConn *= socketsPerClient
 	}
 	options.MaxConn += ownConnections
 	if a.config.Access == nil {
@@ -92,7 +92,7 @@ func (a *accounts) natsAccounts(connections int) ([]*natsserver.Account, error) 
 	}
 	var conf strings.Builder
 	err := access.WriteAccounts(&conf, imports, access.Limits{
-		MaxConnections: connections + ownAmongClients, MaxPayload: MaxRequest,
+		MaxConnections: connections + ownClientConnections, MaxPayload: MaxRequest,
 	})
 	if err != nil {
 		return nil, err
@@ -189,9 +189,9 @@ func natsPermissions(p access.Permissions) *natsserver.Permissions {
 	return out
 }
 
-// halfOpen is how many sockets NATS accepts for each client that it may have. The spare sockets are
+// socketsPerClient is how many sockets NATS accepts for each client that it may have. The spare sockets are
 // for connections that have not signed in, each for loginTimeout at most.
-const halfOpen = 4
+const socketsPerClient = 4
 
 // OwnKey lets one of the server's own connections sign in: to the clients' account, or the world's.
 func (e *NATS) OwnKey(clients bool) nats.Option {

@@ -245,7 +245,7 @@ func (e *NATS) open(ns *natsserver.Server) error {
 		}
 		dirs[world] = e.streams.Needed(world)
 	}
-	if err = e.requireAlone(); err == nil {
+	if err = e.checkOnlyWorld(); err == nil {
 		err = e.start(ns)
 	}
 	lost := map[string]bool{}
@@ -253,7 +253,7 @@ func (e *NATS) open(ns *natsserver.Server) error {
 		lost, err = e.findLost(dirs)
 	}
 	if err == nil {
-		err = e.requireAlone()
+		err = e.checkOnlyWorld()
 	}
 	if err != nil {
 		ns.Shutdown()
@@ -263,8 +263,8 @@ func (e *NATS) open(ns *natsserver.Server) error {
 	return kept.PutBack(lost)
 }
 
-// requireAlone returns the failure of the world of a server that serves one alone.
-func (e *NATS) requireAlone() error {
+// checkOnlyWorld returns the failure of the world of a server that serves one alone.
+func (e *NATS) checkOnlyWorld() error {
 	if e.config.Several || len(e.config.Worlds) == 0 {
 		return nil
 	}
@@ -406,8 +406,8 @@ func (e *NATS) FollowStreams(nc *nats.Conn) error {
 	return nil
 }
 
-// Listening reports whether a client, of whatever account, hears the messages of the world's account on a
+// HasSubscribers reports whether a client, of whatever account, hears the messages of the world's account on a
 // subject.
-func (e *NATS) Listening(subject string) bool {
+func (e *NATS) HasSubscribers(subject string) bool {
 	return e.server.GlobalAccount().Interest(subject) > 0
 }

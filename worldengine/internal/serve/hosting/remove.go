@@ -30,8 +30,8 @@ const (
 	pluginsTimeout = 500 * time.Millisecond
 )
 
-// answerVerbs begins to answer the verbs about worlds, and to hear of worlds that are removed.
-func (ws *Worlds) answerVerbs() error {
+// openVerbs begins to answer the verbs about worlds, and to hear of worlds that are removed.
+func (ws *Worlds) openVerbs() error {
 	_, err := ws.shared.Conn.Subscribe(layout.RemovedSubject("*"), func(msg *nats.Msg) {
 		w := ws.get(string(msg.Data))
 		if w != nil && w.tenure() == nil { // else it would make the world anew

@@ -65,7 +65,7 @@ func (w *World) startTenure(ctx context.Context, t *tenure) error {
 	}
 	file, err := w.worlds.config.worldFile(w.name)
 	if err == nil {
-		err = w.refuseRemoved(ctx)
+		err = w.requireNotRemoved(ctx)
 	}
 	if err != nil {
 		return err
@@ -96,9 +96,9 @@ func (w *World) startTenure(ctx context.Context, t *tenure) error {
 	return err
 }
 
-// refuseRemoved returns an error if the world of a server of several was there and is gone: it was
+// requireNotRemoved returns an error if the world of a server of several was there and is gone: it was
 // removed, and is not made anew.
-func (w *World) refuseRemoved(ctx context.Context) error {
+func (w *World) requireNotRemoved(ctx context.Context) error {
 	if !w.worlds.config.Several() || !w.logSeen.Load() {
 		return nil
 	}

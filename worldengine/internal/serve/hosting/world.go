@@ -189,7 +189,7 @@ func (w *World) start(ctx context.Context) error {
 	case err == nil:
 		err = w.becomeWriter(ctx, held)
 	case errors.Is(err, lease.ErrHeld):
-		if err = w.mayServe(ctx); err != nil {
+		if err = w.requireServable(ctx); err != nil {
 			p.NoteServable(w.name, err)
 		} else if w.state.Load().unserved == errStarting { // else the reason of a failed try stays
 			w.set(nil, errStandby)
@@ -241,8 +241,8 @@ func (w *World) acquireFirst(ctx context.Context) (held *lease.Lease, err error)
 	return held, err
 }
 
-// mayServe returns an error if the server, which starts to stand by, could not serve the world later.
-func (w *World) mayServe(ctx context.Context) error {
+// requireServable returns an error if the server, which starts to stand by, could not serve the world later.
+func (w *World) requireServable(ctx context.Context) error {
 	c := w.engineConfig
 	plan, err := worldsettings.MakePlan(ctx, w.worlds.shared.JetStream, c.World, c.Settings)
 	if err == nil {

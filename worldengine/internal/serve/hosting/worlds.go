@@ -96,7 +96,7 @@ func (ws *Worlds) start(ctx context.Context) error {
 	if err := ws.startPlacer(named); err != nil {
 		return err
 	}
-	if err := ws.answerVerbs(); err != nil {
+	if err := ws.openVerbs(); err != nil {
 		return err
 	}
 	if ws.config.Several() {

@@ -157,7 +157,7 @@ func (s *Server) engineConfig() engine.Config {
 	c := s.config.Engine
 	c.PluginConn, c.Dials = s.conns.asking, s.conns.dials.Load
 	if s.embedded != nil {
-		c.Storage.Disk, c.HasSubscribers = s.embedded.Disk(), s.embedded.Listening
+		c.Storage.Disk, c.HasSubscribers = s.embedded.Disk(), s.embedded.HasSubscribers
 		c.Storage.GroupCommits = s.config.Embedded.Sync == embedded.SyncAlways
 	}
 	return c

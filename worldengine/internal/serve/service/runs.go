@@ -42,9 +42,9 @@ func (s *Service) runEndpoints() []*endpoint {
 	}
 }
 
-// mayReadRun refuses to read a run of a town that the rights do not cover. It refuses a run that
+// checkReadRun refuses to read a run of a town that the rights do not cover. It refuses a run that
 // does not exist in the same way, so that a refusal does not disclose which runs exist.
-func (w *ServedWorld) mayReadRun(rights access.Rights, runID string) error {
+func (w *ServedWorld) checkReadRun(rights access.Rights, runID string) error {
 	if rights.Readable() == nil {
 		return nil
 	}
@@ -106,7 +106,7 @@ func (w *ServedWorld) resultGet(in *incoming, r *messages.ResultGet) (*nats.Msg,
 }
 
 func (w *ServedWorld) runEvents(in *incoming, r *messages.RunEvents) (reply messages.Events, err error) {
-	if err := w.mayReadRun(in.rights, r.RunID); err != nil {
+	if err := w.checkReadRun(in.rights, r.RunID); err != nil {
 		return reply, err
 	}
 	var snapshot *runevents.Snapshot
@@ -131,7 +131,7 @@ type run struct {
 }
 
 func (w *ServedWorld) runGet(in *incoming, r *messages.RunGet) (found run, err error) {
-	if err := w.mayReadRun(in.rights, r.RunID); err != nil {
+	if err := w.checkReadRun(in.rights, r.RunID); err != nil {
 		return found, err
 	}
 	if found.Run, err = w.engine.Runs().View(w.ctx, r.RunID); err != nil {
