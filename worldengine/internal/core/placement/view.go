@@ -11,8 +11,8 @@ import (
 // forgetTimeout is how long a server that is silent is remembered, and a world that nobody names.
 const forgetTimeout = time.Minute
 
-// maxCached bounds the spreads that are kept: servers that flap make many.
-const maxCached = 8
+// maxSpreads bounds the spreads that are kept: servers that flap make many.
+const maxSpreads = 8
 
 // View is what one server knows about the others and about the worlds. Its methods get the time, which
 // must not go back. It is not safe for concurrent use.
@@ -305,7 +305,7 @@ func (v *View) spread(ids []string) *spread {
 	key := strings.Join(ids, " ")
 	s := v.cached[key]
 	if s == nil {
-		if len(v.cached) == maxCached {
+		if len(v.cached) == maxSpreads {
 			clear(v.cached)
 		}
 		s = newSpread(v.sortedWorlds(), ids, func(id, world string) bool { return canServe(v.servers[id], world) })

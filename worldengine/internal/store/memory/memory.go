@@ -41,14 +41,14 @@ const (
 	maxText    = 80
 )
 
-// maxRead bounds the newest results from which one list of a memory is chosen.
-const maxRead = 16
+// maxResultsRead bounds the newest results from which one list of a memory is chosen.
+const maxResultsRead = 16
 
 // readTimeout bounds one reading of a memory.
 const readTimeout = 10 * time.Second
 
-// maxCached bounds the results that a Reader keeps in memory, some 2 KB each.
-const maxCached = 1024
+// maxCachedResults bounds the results that a Reader keeps in memory, some 2 KB each.
+const maxCachedResults = 1024
 
 // Reader reads the memory of the towns of a log. It is safe for concurrent use.
 type Reader struct {
@@ -59,7 +59,7 @@ type Reader struct {
 
 // NewReader returns a reader of a log with its index.
 func NewReader(log *records.Log, x *index.Index) *Reader {
-	return &Reader{log: log, index: x, cache: recent.NewMap[uint64, *storedResult](maxCached)}
+	return &Reader{log: log, index: x, cache: recent.NewMap[uint64, *storedResult](maxCachedResults)}
 }
 
 // Read returns the memory of the scope's town. If the scope names no town, Read returns the
@@ -84,7 +84,7 @@ func (r *Reader) Read(
 	if scope.TownID != nil {
 		found, m.TownSummary, err = r.summary(ctx, *scope.TownID)
 	} else {
-		found = r.index.Results(layout.TownTokens(towns), index.FirstKept{}, maxRead)
+		found = r.index.Results(layout.TownTokens(towns), index.FirstKept{}, maxResultsRead)
 	}
 	if err != nil {
 		return nil, err
@@ -130,7 +130,7 @@ func (r *Reader) summary(
 			*seq = msg.Sequence
 		}
 	}
-	found = r.index.Results([]string{token}, kept, maxRead)
+	found = r.index.Results([]string{token}, kept, maxResultsRead)
 	return found, summaryOf(entry.State.Snapshot, found.Counts), nil
 }
 
@@ -220,7 +220,7 @@ func (r *Reader) fillChronicle(ctx context.Context, m *messages.Memory, found *i
 func (r *Reader) readNewest(
 	ctx context.Context, m *messages.Memory, seqs []uint64, limit int,
 ) (chosen []*storedResult, err error) {
-	for _, seq := range seqs[:min(len(seqs), maxRead)] {
+	for _, seq := range seqs[:min(len(seqs), maxResultsRead)] {
 		if m.Scope.TownID == nil && len(chosen) >= limit {
 			break
 		}

@@ -31,8 +31,8 @@ func rowOf(run runevents.Snapshot, records []runevents.Record) messages.RunRow {
 // Bounds of the search for one page: runs that are read, and runs that are read at once to find an
 // id.
 const (
-	maxRead  = 2000
-	maxBatch = 200
+	maxRunsRead = 2000
+	maxBatch    = 200
 )
 
 // List returns up to limit runs that come after the given place: 0 for the first page, then the
@@ -45,10 +45,10 @@ func (r *Reader) List(ctx context.Context, filter index.Filter, after uint64, li
 		return messages.Runs{}, err
 	}
 	page, room := messages.Runs{Runs: make([]messages.RunRow, 0, min(limit, 50)), Next: after, Mark: mark}, PageBytes
-	for read := 0; len(page.Runs) < limit && read < r.maxRead; {
+	for read := 0; len(page.Runs) < limit && read < r.maxRunsRead; {
 		batch := limit - len(page.Runs)
 		if filter.ID != "" {
-			batch = min(maxBatch, r.maxRead-read)
+			batch = min(maxBatch, r.maxRunsRead-read)
 		}
 		found := r.index.Runs(filter, page.Next, batch)
 		for i := range found.Runs {

@@ -172,7 +172,7 @@ func TestList_ByID(t *testing.T) {
 	require.Len(t, page.Runs, 1)
 	require.Equal(t, rows[1].RunID, page.Runs[0].RunID)
 
-	r.maxRead = 1
+	r.maxRunsRead = 1
 	for after, want := uint64(0), 2; want >= 0; want-- {
 		page, err := r.List(t.Context(), index.Filter{ID: row.RunID}, after, 9)
 		require.NoError(t, err)

@@ -31,11 +31,11 @@ type Reader struct {
 	// must be set before the first use.
 	AnswerTime func(runID string) (took time.Duration, known bool)
 
-	maxRead int // bounds the runs that are read for one page
+	maxRunsRead int // bounds the runs that are read for one page
 }
 
 // New returns the Reader of a world over the world's log and index. raise is called with each alert
 // that the projection of a run finds; it must be safe for concurrent use.
 func New(log *records.Log, x *index.Index, raise func(runevents.Alert)) *Reader {
-	return &Reader{log: log, index: x, raise: raise, maxRead: maxRead}
+	return &Reader{log: log, index: x, raise: raise, maxRunsRead: maxRunsRead}
 }
