@@ -38,11 +38,17 @@ func (ws *Worlds) Create(
 func (ws *Worlds) createHere(
 	ctx context.Context, request messages.WorldsCreate,
 ) (made messages.WorldCreated, err error) {
-	settings, err := ws.checkCreation(ctx, request)
-	if err != nil {
-		return made, err
+	for {
+		settings, err := ws.checkCreation(ctx, request)
+		if err != nil {
+			return made, err
+		}
+		made, err = ws.create(ctx, request.World, settings)
+		// Since the check, a look may have hosted a world that was removed after it was listed.
+		if !errors.Is(err, service.ErrWorldExists) {
+			return made, err
+		}
 	}
-	return ws.create(ctx, request.World, settings)
 }
 
 // checkCreation returns the settings of a world to make, or an error if no server can make it.
