@@ -93,6 +93,7 @@ func (ws *Worlds) create(
 	}
 	select {
 	case <-w.firstStart:
+	case <-w.ctx.Done():
 	case <-ctx.Done():
 	}
 	t := w.tenure()

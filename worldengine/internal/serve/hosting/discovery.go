@@ -75,6 +75,8 @@ func (ws *Worlds) awaitSearch(changed <-chan struct{}) bool {
 // findWorlds starts the worlds that the server does not have yet, and drops those that are gone. It
 // keeps a world that it serves: a log that is lost is no world that was removed.
 func (ws *Worlds) findWorlds(ctx context.Context) error {
+	// Seen before the logs are listed: the log of a world that is being made may be missing in the list.
+	seen := slices.DeleteFunc(ws.all(), func(w *World) bool { return w.named || !w.wasRemoved() })
 	stored, err := ws.storedWorlds(ctx)
 	if err != nil {
 		return err
@@ -88,8 +90,8 @@ func (ws *Worlds) findWorlds(ctx context.Context) error {
 			}
 		}
 	}
-	for _, w := range ws.all() {
-		if !slices.Contains(stored, w.name) && !w.named && w.wasRemoved() {
+	for _, w := range seen {
+		if !slices.Contains(stored, w.name) && w.wasRemoved() {
 			ws.dropRemoved(w)
 		}
 	}

@@ -117,3 +117,38 @@ func TestWorlds_CreateWhileStopping(t *testing.T) {
 	require.ErrorContains(t, err, "the server is stopping; try again")
 	require.Nil(t, ws.get("new"))
 }
+
+// listing calls a function while it lists no streams.
+type listing struct {
+	jetstream.JetStream
+	meanwhile func()
+}
+
+func (l listing) StreamNames(context.Context, ...jetstream.StreamListOpt) jetstream.StreamNameLister {
+	l.meanwhile()
+	return l
+}
+
+func (listing) Name() <-chan string {
+	none := make(chan string)
+	close(none)
+	return none
+}
+
+func (listing) Err() error { return nil }
+
+// A world that is made while a look lists the logs is not taken for removed.
+func TestWorlds_MadeSinceListed(t *testing.T) {
+	t.Parallel()
+	ws := hostAll(t, natstest.Connect(t))
+	ws.shared.Grant = func(func() []string) error { return nil }
+	made, err := newWorld(ws, "made")
+	require.NoError(t, err)
+	ws.shared.JetStream = listing{ws.shared.JetStream, func() {
+		require.NoError(t, ws.add(made))
+		made.logSeen.Store(true)
+	}}
+	require.NoError(t, ws.findWorlds(t.Context()))
+	require.Same(t, made, ws.get("made"))
+	ws.dropRemoved(made)
+}
