@@ -161,6 +161,8 @@ func TestWorlds_QuotaReached(t *testing.T) {
 	t.Parallel()
 	node := startExternal(t)
 	srv := start(t, withHTTP, withWorlds("good", "full"), func(c *server.Config) { c.External.URL = node.url() })
+	serves(t, srv, "good")
+	serves(t, srv, "full")
 	c := connect(t, srv)
 	good, full := c.switchWorld("good"), c.switchWorld("full")
 	good.putTown("t")
