@@ -22,8 +22,8 @@ import (
 // Answer is the answer to a handoff.
 type Answer = machine.Answer
 
-// Client gets, once, the answer to a handoff or the error that kept the handoff from being judged.
-type Client = game.Client
+// Answerer gets, once, the answer to a handoff or the error that kept the handoff from being judged.
+type Answerer = game.Answerer
 
 // delivery is a handoff on its way to an answer, in a run of its own: a task of its town's queue.
 // Only its turn changes a delivery.
@@ -31,7 +31,7 @@ type delivery struct {
 	engine      *Engine
 	handoff     *handoff.Handoff
 	sent        []byte // the bytes that the client sent; nil if none
-	client      Client
+	client      Answerer
 	run         runevents.Identity
 	submittedAt time.Time // when it was submitted
 	// failedRun is the run that the delivery retries, and retryRequest the operator's request; both
@@ -65,7 +65,7 @@ func (e *Engine) newDelivery(h *handoff.Handoff, traced trace.Context) (*deliver
 // If Submit itself returns an error (ErrOverloaded, ErrStopping, ErrInProgress), client gets
 // nothing.
 func (e *Engine) Submit(
-	h *handoff.Handoff, sent []byte, traced trace.Context, client Client,
+	h *handoff.Handoff, sent []byte, traced trace.Context, client Answerer,
 ) error {
 	d, err := e.newDelivery(h, traced)
 	if err != nil {
@@ -77,7 +77,7 @@ func (e *Engine) Submit(
 
 // submit queues a delivery. If the command of its handoff is being applied, submit returns
 // ErrInProgress. It queues a retry even then, so that the refusal is recorded.
-func (e *Engine) submit(d *delivery, client Client) error {
+func (e *Engine) submit(d *delivery, client Answerer) error {
 	d.client = client
 	if d.failedRun == nil {
 		err := e.dispatcher.CheckKey(d.handoff.Proposal.TownID, d.handoff.IdempotencyKey, d.handoff.HandoffID)

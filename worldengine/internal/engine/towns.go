@@ -91,8 +91,8 @@ type (
 	Patch      = machine.Patch
 )
 
-// TownClient gets the town after a change, or the error that refused it, once.
-type TownClient = queue.Client[Town]
+// TownAnswerer gets the town after a change, or the error that refused it, once.
+type TownAnswerer = queue.Answerer[Town]
 
 // worldFile is the author of the towns of a world file.
 const worldFile = "world file"
@@ -104,13 +104,13 @@ type townChange struct {
 	townID      string
 	event       machine.Event
 	submittedAt time.Time // when it was submitted
-	client      TownClient
+	client      TownAnswerer
 }
 
 // SubmitChange queues a *Put, a *Patch or a *machine.Remove of a town. client gets the changed town; of a
 // removed town, its last state with the revision of the removal. If SubmitChange itself returns an error,
 // client gets no answer. The change waits until no command is pending.
-func (e *Engine) SubmitChange(townID string, event machine.Event, client TownClient) error {
+func (e *Engine) SubmitChange(townID string, event machine.Event, client TownAnswerer) error {
 	if put, ok := event.(*Put); ok && put.Apply != "" {
 		if err := e.config.mayBind(put.Apply); err != nil {
 			return err

@@ -82,7 +82,7 @@ const AnonymousSender = "anyone"
 // The writes must not be changed before the answer.
 func (a *Authority) Submit(
 	from Sender, townID string, writes []runevents.Write,
-	client queue.Client[[]runevents.Appended],
+	client queue.Answerer[[]runevents.Appended],
 ) error {
 	if err := runlog.CheckAppend(writes); err != nil {
 		return err

@@ -108,7 +108,7 @@ func New(ctx context.Context, steps *stepper.Stepper, config Config) *Dispatcher
 // Execute starts the execution of a command that this writer has just committed. client gets the
 // answer. Call Execute in the town's turn. It fails if the stored command is unreadable.
 func (d *Dispatcher) Execute(
-	ctx context.Context, townID string, current machine.Town, client Client,
+	ctx context.Context, townID string, current machine.Town, client Answerer,
 ) error {
 	x, err := d.newExecution(townID, current)
 	if err != nil {

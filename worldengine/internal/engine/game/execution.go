@@ -16,8 +16,8 @@ import (
 	"worldengine/worldengine/internal/store/alerts"
 )
 
-// Client gets the answer to a handoff.
-type Client = queue.Client[machine.Answer]
+// Answerer gets the answer to a handoff.
+type Answerer = queue.Answerer[machine.Answer]
 
 // Execution is a pending command in this writer's hands: the leading task of its town's queue. In its
 // turns it asks the plugin or the console to apply the command, and commits the outcome. Replies come
@@ -28,7 +28,7 @@ type Execution struct {
 	dispatcher *Dispatcher
 	binding    apply.Binding
 	before     town.State
-	client     Client // nil once it is answered, and if an earlier writer committed the handoff
+	client     Answerer // nil once it is answered, and if an earlier writer committed the handoff
 	// answerBy is when the client is answered if the game is absent then; zero if the command does not
 	// wait for an absent game.
 	answerBy time.Time

@@ -9,10 +9,10 @@ import (
 // Submitting again is safe.
 var ErrPanicked = errors.New("queue: internal error; it is in the server's log")
 
-// Client gets the answer to submitted work once: the value, or the error that prevented the work.
-type Client[T any] interface{ Answer(value T, err error) }
+// Answerer gets the answer to submitted work once: the value, or the error that prevented the work.
+type Answerer[T any] interface{ Answer(value T, err error) }
 
-// Future is the Client of a caller that waits.
+// Future is the Answerer of a caller that waits.
 type Future[T any] chan reply[T]
 
 type reply[T any] struct {
@@ -23,7 +23,7 @@ type reply[T any] struct {
 // NewFuture returns a Future for one answer.
 func NewFuture[T any]() Future[T] { return make(Future[T], 1) }
 
-// Answer implements Client.
+// Answer implements Answerer.
 func (r Future[T]) Answer(value T, err error) { r <- reply[T]{value, err} }
 
 // Wait returns the answer. If ctx ends first, it returns ctx's error, and the work goes on.

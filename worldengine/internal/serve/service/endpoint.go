@@ -239,7 +239,7 @@ type engineReply[T any] struct {
 	reply   func(T) (any, error)
 }
 
-// Answer implements queue.Client.
+// Answer implements queue.Answerer.
 func (c engineReply[T]) Answer(value T, err error) {
 	c.answer(c.request, func() (any, error) {
 		if err != nil || c.reply == nil {
