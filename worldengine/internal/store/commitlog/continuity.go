@@ -28,6 +28,7 @@ type Continuity struct {
 	connection uint64         // the latest one over which the log was verified
 	end        uint64         // the last sequence that this process has committed to the verified log
 	lost       error          // names the missing messages; nil unless the state is lost
+	removed    bool           // lost is that the stream does not exist
 	suspicions wakeup.Channel // see Suspicions
 }
 
@@ -139,8 +140,10 @@ func (c *Continuity) Verify(ctx context.Context, log jetstream.Stream) error {
 	known := c.end
 	c.mu.Unlock()
 	missing, remedy, err := "", "Put the newer log back, or start the server again to go on without it", error(nil)
-	switch info, infoErr := LeaderInfo(ctx, log); {
-	case errors.Is(infoErr, jetstream.ErrStreamNotFound):
+	info, infoErr := LeaderInfo(ctx, log)
+	removed := errors.Is(infoErr, jetstream.ErrStreamNotFound)
+	switch {
+	case removed:
 		missing = "its stream " + log.CachedInfo().Config.Name + " does not exist any more"
 		remedy = "Put it back, or restore a backup"
 	case infoErr != nil:
@@ -160,8 +163,8 @@ func (c *Continuity) Verify(ctx context.Context, log jetstream.Stream) error {
 		c.state, c.lost, c.connection = verified, nil, max(c.connection, connection)
 		return nil
 	}
-	if c.state != lost { // else the messages that were found first stay named
-		c.state = lost
+	if c.state != lost || c.removed != removed { // else the messages that were found first stay named
+		c.state, c.removed = lost, removed
 		c.lost = fmt.Errorf("%w that this server has committed or read: %s. %s", ErrLogLost, missing, remedy)
 		c.notify()
 	}

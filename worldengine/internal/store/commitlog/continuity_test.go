@@ -51,6 +51,11 @@ func TestContinuity_Removed(t *testing.T) {
 	err := log.Continuity.Verify(t.Context(), log.Stream)
 	require.ErrorIs(t, err, commitlog.ErrLogLost)
 	require.ErrorContains(t, err, "its stream "+name+" does not exist any more. Put it back, or restore a backup")
+
+	_, err = logtest.JetStream(log).CreateStream(t.Context(), log.Stream.CachedInfo().Config)
+	require.NoError(t, err)
+	err = log.Continuity.Verify(t.Context(), log.Stream)
+	require.ErrorContains(t, err, "it ends at sequence 0, and had 1. Put the newer log back")
 }
 
 // A suspect log is verified before the first append.

@@ -34,9 +34,9 @@ type Text struct {
 
 // Marshal returns a report of cases. The cases of a suite follow each other.
 func Marshal(cases []Case) ([]byte, error) {
-	report, last := &suite{XMLName: xml.Name{Local: "testsuites"}}, &suite{}
+	report, last := &suite{XMLName: xml.Name{Local: "testsuites"}}, (*suite)(nil)
 	for _, c := range cases {
-		if last.Name != c.Suite {
+		if last == nil || last.Name != c.Suite {
 			last = &suite{Name: c.Suite}
 			report.Suites = append(report.Suites, last)
 		}
