@@ -336,7 +336,7 @@ func TestAccess_Reading(t *testing.T) {
 	for _, u := range readers {
 		c := w.connectUser(u)
 		for verb, requests := range reading("mine", "mine") {
-			require.Empty(t, codeOf(c.request(verb, requests[0])), verb)
+			require.Empty(t, codeOf(c.patient(verb, requests[0])), verb)
 		}
 		for _, not := range []string{"other", "none"} {
 			for verb, requests := range reading(not, not) {
