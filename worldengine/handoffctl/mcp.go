@@ -27,7 +27,7 @@ func (c *mcpCommand) Run(ctx context.Context, a *app) error {
 		return err
 	}
 	return mcp.ServeLines(ctx, a.in, a.out, mcp.Config{
-		Engine: a.client(nc), Actor: c.Actor, Scope: a.flags.Server, Open: c.openProposals(a),
+		Client: a.client(nc), Actor: c.Actor, Scope: a.flags.Server, Open: c.openProposals(a),
 	})
 }
 

@@ -67,7 +67,7 @@ func startMCPWith(t *testing.T, c *cli, dir string) *mcptest.Model {
 
 // configOf returns the configuration of a session with a directory for proposals.
 func configOf(t *testing.T, engine *client.Client, dir string) tools.Config {
-	return tools.Config{Engine: engine, Actor: "mayor-7",
+	return tools.Config{Client: engine, Actor: "mayor-7",
 		Open: tools.NewOpenProposals(dir, func(err error) { assert.NoError(t, err) })}
 }
 
@@ -232,7 +232,7 @@ func TestMCP_NotJSON(t *testing.T) {
 	in, model := io.Pipe()
 	answers, out := io.Pipe()
 	ended := make(chan error, 1)
-	go func() { ended <- tools.ServeLines(t.Context(), in, out, tools.Config{Engine: engine}) }()
+	go func() { ended <- tools.ServeLines(t.Context(), in, out, tools.Config{Client: engine}) }()
 	lines := bufio.NewScanner(answers)
 	for _, line := range []string{"hello", "", "{", `{"jsonrpc":"2.0","id":1,"method":"initialize",` +
 		`"params":{"protocolVersion":"2025-06-18","capabilities":{},` +

@@ -11,6 +11,6 @@ import (
 func BenchmarkNew(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
-		mcp.New(mcp.Config{Engine: &client.Client{World: "main"}})
+		mcp.New(mcp.Config{Client: &client.Client{World: "main"}})
 	}
 }

@@ -30,7 +30,7 @@ func startSite(t *testing.T, config mcp.HandlerConfig) *site {
 	t.Helper()
 	m := session(t, start(t))
 	config.Open = func(*http.Request, mcp.Caller) (mcp.Config, error) {
-		return mcp.Config{Engine: m.Engine, Towns: m.Towns}, nil
+		return mcp.Config{Client: m.Client, Towns: m.Towns}, nil
 	}
 	s := &site{Handler: mcp.NewHandler(config), t: t}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -40,7 +40,7 @@ func sessionAs(t *testing.T, srv *servertest.World, user string) *mcp.Tools {
 	t.Cleanup(engine.Close)
 	towns := mcp.NewTownNotifier(engine, slog.New(slog.DiscardHandler))
 	t.Cleanup(towns.Close)
-	return mcp.New(mcp.Config{Engine: engine, Towns: towns})
+	return mcp.New(mcp.Config{Client: engine, Towns: towns})
 }
 
 // host connects the SDK's own client to a session.

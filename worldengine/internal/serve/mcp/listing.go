@@ -40,7 +40,7 @@ func (m *Tools) listProposals(ctx context.Context, in proposalsArgument) (any, e
 	} else if in.After != "" {
 		return nil, errors.New("mcp: after needs a type, since each type has its own pages")
 	}
-	t, err := m.Engine.Town(ctx, in.TownID)
+	t, err := m.Client.Town(ctx, in.TownID)
 	if err != nil {
 		return nil, err
 	}
@@ -105,7 +105,7 @@ func (m *Tools) accepted(
 	if err != nil {
 		return false, false, err
 	}
-	tried, err := m.Engine.DryRun(ctx, h)
+	tried, err := m.Client.DryRun(ctx, h)
 	if err != nil {
 		return false, false, err
 	}

@@ -49,16 +49,16 @@ const memoryRuns = 10
 
 // Remember returns the memory of a town in plain words.
 func (m *Tools) Remember(ctx context.Context, townID string) (string, error) {
-	now, err := m.Engine.Town(ctx, townID)
+	now, err := m.Client.Town(ctx, townID)
 	if err != nil {
 		return "", err
 	}
 	var page messages.Runs
-	_, err = m.Engine.Ask(ctx, wire.RunList, messages.RunList{TownID: townID, Limit: memoryRuns}, &page)
+	_, err = m.Client.Ask(ctx, wire.RunList, messages.RunList{TownID: townID, Limit: memoryRuns}, &page)
 	if err != nil {
 		return "", err
 	}
-	memory, err := m.Engine.Memory(ctx, messages.MemoryScope{TownID: &townID, ChronicleLimit: longestMemory})
+	memory, err := m.Client.Memory(ctx, messages.MemoryScope{TownID: &townID, ChronicleLimit: longestMemory})
 	if err != nil {
 		return "", err
 	}
@@ -128,7 +128,7 @@ func (m *Tools) reason(ctx context.Context, runID string) string {
 			} `json:"handoff"`
 		} `json:"fixtures"`
 	}
-	_, err := m.Engine.Ask(ctx, wire.RunGet, messages.RunGet{RunID: runID, Fixtures: true}, &run)
+	_, err := m.Client.Ask(ctx, wire.RunGet, messages.RunGet{RunID: runID, Fixtures: true}, &run)
 	if err != nil || len(run.Fixtures) == 0 {
 		return ""
 	}

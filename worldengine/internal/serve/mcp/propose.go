@@ -34,7 +34,7 @@ func (m *Tools) dryRun(ctx context.Context, in proposalArgument) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	got, err := m.Engine.DryRun(ctx, h)
+	got, err := m.Client.DryRun(ctx, h)
 	if err != nil {
 		return nil, err
 	}
@@ -73,7 +73,7 @@ func (m *Tools) resubmit(ctx context.Context, call *sdk.CallToolRequest, in keyA
 
 // nameOf returns the name of the proposals with the same arguments, sent to the same world.
 func (m *Tools) nameOf(townID string, kind handoff.ProposalType, argument string) string {
-	members := []any{m.Scope, m.Engine.World, m.Actor, townID, string(kind), argument}
+	members := []any{m.Scope, m.Client.World, m.Actor, townID, string(kind), argument}
 	return handoff.Hash(handoff.AppendCanonical(nil, members))
 }
 
@@ -91,9 +91,9 @@ func (m *Tools) deliver(
 		m.Open.add(name, h)
 	}
 	m.sent.Add(h.IdempotencyKey, h)
-	got, err := m.Engine.Send(ctx, h)
+	got, err := m.Client.Send(ctx, h)
 	if err == nil && open == h && got.Result.ReasonCode == handoff.ReasonDuplicate {
-		got, err = m.Engine.Result(ctx, h.IdempotencyKey, h.Proposal.TownID)
+		got, err = m.Client.Result(ctx, h.IdempotencyKey, h.Proposal.TownID)
 	}
 	if err != nil && open == nil && refusedForCertain(err) {
 		m.Open.remove(name, h)
@@ -119,7 +119,7 @@ func (m *Tools) expect(call *sdk.CallToolRequest, d AnswerCallbacks) {
 
 // makeHandoff makes the handoff of a proposal for the present state of its town.
 func (m *Tools) makeHandoff(ctx context.Context, in *proposalArgument) (*handoff.Handoff, error) {
-	t, err := m.Engine.Town(ctx, in.TownID)
+	t, err := m.Client.Town(ctx, in.TownID)
 	if err != nil {
 		return nil, err
 	}

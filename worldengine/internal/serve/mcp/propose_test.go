@@ -19,7 +19,7 @@ import (
 func TestPropose_OpenIsStale(t *testing.T) {
 	t.Parallel()
 	m := session(t, start(t))
-	town, err := m.Engine.Town(t.Context(), threatened)
+	town, err := m.Client.Town(t.Context(), threatened)
 	require.NoError(t, err)
 	old, err := handoff.New(handoff.Proposal{Type: handoff.AdvanceProject, ActorID: m.Actor, TownID: threatened,
 		Reason: "r", Args: map[string]string{"projectId": "wall-perimeter"}, SnapshotHash: strings.Repeat("0", 64),
@@ -45,26 +45,26 @@ func TestPropose_Doubt(t *testing.T) {
 		h.Fails("resubmit", map[string]any{"idempotencyKey": "x"}))
 
 	proposal["townId"] = threatened
-	_, err := operator.Engine.Request(t.Context(), wire.ControlPause, []byte(`{"townId": "`+threatened+`"}`))
+	_, err := operator.Client.Request(t.Context(), wire.ControlPause, []byte(`{"townId": "`+threatened+`"}`))
 	require.NoError(t, err)
 	agent = sessionAs(t, srv, "agent")
 	agent.Actor = "mayor-1"
 	h = host(t, agent)
 	var text string
 	natstest.Patiently(t, 300*time.Millisecond, func(within time.Duration) string {
-		agent.Engine.Timeout = within
+		agent.Client.Timeout = within
 		if text = h.Fails("propose", proposal); strings.Contains(text, "nothing was proposed by this call") {
 			return text
 		}
 		return ""
 	})
 	require.Regexp(t, `it was proposed, and may be carried out.*idempotencyKey: proposal_`, text)
-	_, err = operator.Engine.Request(t.Context(), wire.ControlResume, []byte(`{"townId": "`+threatened+`"}`))
+	_, err = operator.Client.Request(t.Context(), wire.ControlResume, []byte(`{"townId": "`+threatened+`"}`))
 	require.NoError(t, err)
-	agent.Engine.Timeout = time.Minute
+	agent.Client.Timeout = time.Minute
 	_, key, _ := strings.Cut(text, "idempotencyKey: ")
 	require.Contains(t, h.Ok("resubmit", map[string]any{"idempotencyKey": key}), `"EXECUTED"`)
-	town, err := operator.Engine.Town(t.Context(), threatened)
+	town, err := operator.Client.Town(t.Context(), threatened)
 	require.NoError(t, err)
 	require.EqualValues(t, 16, town.DecisionEpoch, "once")
 }
@@ -75,9 +75,9 @@ func TestPropose_Overload(t *testing.T) {
 	srv := start(t, func(c *server.Config) { c.Engine.Bounds.PerTown, c.Engine.PauseTimeout = 1, time.Hour })
 	m := session(t, srv)
 	about := []byte(`{"townId": "` + threatened + `"}`)
-	_, err := m.Engine.Request(t.Context(), wire.ControlPause, about)
+	_, err := m.Client.Request(t.Context(), wire.ControlPause, about)
 	require.NoError(t, err)
-	town, err := m.Engine.Town(t.Context(), threatened)
+	town, err := m.Client.Town(t.Context(), threatened)
 	require.NoError(t, err)
 	for i := range 20 { // more than may wait
 		h, err := handoff.New(handoff.Proposal{Type: handoff.TalkToTownsfolk, ActorID: "flood", TownID: threatened, Reason: "r",
@@ -86,18 +86,18 @@ func TestPropose_Overload(t *testing.T) {
 		require.NoError(t, err)
 		body, err := h.MarshalWire()
 		require.NoError(t, err)
-		require.NoError(t, m.Engine.Conn.PublishRequest(wire.Subject("main", wire.Handoff), m.Engine.Conn.NewInbox(), body))
+		require.NoError(t, m.Client.Conn.PublishRequest(wire.Subject("main", wire.Handoff), m.Client.Conn.NewInbox(), body))
 	}
-	m.Engine.Timeout = time.Second
+	m.Client.Timeout = time.Second
 	h := host(t, m)
 	proposal := map[string]any{"townId": threatened, "type": "PROJECT_ADVANCE", "argument": "wall-perimeter", "reason": "r"}
 	// The last attempt may be without an answer on a busy machine.
 	require.Regexp(t, `(OVERLOADED \(429\)|TIMEOUT): .*it was proposed, and may be carried out`, h.Fails("propose", proposal))
-	_, err = m.Engine.Request(t.Context(), wire.ControlResume, about)
+	_, err = m.Client.Request(t.Context(), wire.ControlResume, about)
 	require.NoError(t, err)
-	m.Engine.Timeout = time.Minute
+	m.Client.Timeout = time.Minute
 	require.Contains(t, h.Ok("propose", proposal), `"EXECUTED"`)
-	after, err := m.Engine.Town(t.Context(), threatened)
+	after, err := m.Client.Town(t.Context(), threatened)
 	require.NoError(t, err)
 	require.Equal(t, town.DecisionEpoch+1, after.DecisionEpoch, "once")
 }

@@ -14,7 +14,7 @@ import (
 )
 
 // townsURI is the prefix of the URIs of the towns of a world: worldengine://<world>/towns/<id>, percent-encoded.
-func (m *Tools) townsURI() string { return "worldengine://" + m.Engine.World + "/towns/" }
+func (m *Tools) townsURI() string { return "worldengine://" + m.Client.World + "/towns/" }
 
 func (m *Tools) townURI(id string) string { return m.townsURI() + url.PathEscape(id) }
 
@@ -89,7 +89,7 @@ func (m *Tools) townAt(ctx context.Context, uri string) (*client.Town, error) {
 	if id == "" {
 		return nil, sdk.ResourceNotFoundError(uri)
 	}
-	town, err := m.Engine.Town(ctx, id)
+	town, err := m.Client.Town(ctx, id)
 	if client.IsCode(err, wire.CodeUnknownTown) {
 		return nil, sdk.ResourceNotFoundError(uri)
 	}

@@ -21,10 +21,10 @@ import (
 func ServeLines(ctx context.Context, in io.Reader, out io.Writer, config Config) error {
 	conn := newLineConn(in, out)
 	config.Answers = conn
-	config.Towns = NewTownNotifier(config.Engine, slog.New(slog.DiscardHandler))
+	config.Towns = NewTownNotifier(config.Client, slog.New(slog.DiscardHandler))
 	defer config.Towns.Close()
 	server := New(config).Server()
-	server.AddReceivingMiddleware(requireConnection(config.Engine.Conn, config.Scope))
+	server.AddReceivingMiddleware(requireConnection(config.Client.Conn, config.Scope))
 	err := server.Run(ctx, conn)
 	if errors.Is(err, context.Canceled) || errors.Is(err, io.EOF) {
 		return nil // an interrupt, or the end of the input

@@ -21,8 +21,8 @@ const DefaultActor = "language-model"
 
 // Config configures the tools of a session.
 type Config struct {
-	// Engine asks the world as the session's user; required.
-	Engine *client.Client
+	// Client asks the world as the session's user; required.
+	Client *client.Client
 	// Actor is the actorId of the session's proposals; DefaultActor.
 	Actor string
 	// Open has the open proposals, which outlive the session; by default only the session has them. Scope
@@ -180,8 +180,8 @@ func (m *Tools) listWorlds(ctx context.Context, in worldsArgument) (any, error) 
 	page := struct {
 		World string `json:"world"`
 		messages.Worlds
-	}{World: m.Engine.World}
-	_, err = m.Engine.Ask(ctx, wire.WorldsList, messages.WorldsList{Limit: limit, After: in.After}, &page.Worlds)
+	}{World: m.Client.World}
+	_, err = m.Client.Ask(ctx, wire.WorldsList, messages.WorldsList{Limit: limit, After: in.After}, &page.Worlds)
 	return page, err
 }
 
@@ -195,12 +195,12 @@ func (m *Tools) listTowns(ctx context.Context, in townsArgument) (any, error) {
 
 // towns returns one page of the towns of a query.
 func (m *Tools) towns(ctx context.Context, query messages.TownList) (page messages.Towns, err error) {
-	_, err = m.Engine.Ask(ctx, wire.TownList, query, &page)
+	_, err = m.Client.Ask(ctx, wire.TownList, query, &page)
 	return page, err
 }
 
 func (m *Tools) readTown(ctx context.Context, in townArgument) (any, error) {
-	return m.Engine.Town(ctx, in.TownID)
+	return m.Client.Town(ctx, in.TownID)
 }
 
 // longestMemory is the most entries that the memory has in a list.
@@ -215,11 +215,11 @@ func (m *Tools) recall(ctx context.Context, in memoryArgument) (any, error) {
 	if in.TownID != "" {
 		scope.TownID = &in.TownID
 	}
-	return m.Engine.Memory(ctx, scope)
+	return m.Client.Memory(ctx, scope)
 }
 
 func (m *Tools) readResult(ctx context.Context, in resultArgument) (any, error) {
-	got, err := m.Engine.Result(ctx, in.Key, in.TownID)
+	got, err := m.Client.Result(ctx, in.Key, in.TownID)
 	if err != nil {
 		return nil, err
 	}
@@ -231,12 +231,12 @@ func (m *Tools) readRun(ctx context.Context, in runArgument) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	run, err := m.Engine.Run(ctx, in.RunID)
+	run, err := m.Client.Run(ctx, in.RunID)
 	if err != nil {
 		return nil, err
 	}
 	var page messages.Events
-	_, err = m.Engine.Ask(ctx, wire.RunEvents,
+	_, err = m.Client.Ask(ctx, wire.RunEvents,
 		messages.RunEvents{RunID: in.RunID, AfterSeq: int64(in.AfterSeq), Limit: limit}, &page)
 	return map[string]any{"run": run, "events": page.Events, "lastEventSeq": page.LastEventSeq}, err
 }

@@ -257,7 +257,7 @@ func (g *Gate) openSession(r *http.Request, caller mcp.Caller) (mcp.Config, erro
 	if g.proposals[caller.User] == nil {
 		g.proposals[caller.User] = mcp.NewOpenProposals("", nil)
 	}
-	return mcp.Config{Engine: engine, Actor: actor, Open: g.proposals[caller.User], Towns: towns}, nil
+	return mcp.Config{Client: engine, Actor: actor, Open: g.proposals[caller.User], Towns: towns}, nil
 }
 
 // engine returns a client that asks a world as a user; nil is every client without access control. NATS

@@ -147,7 +147,7 @@ func modelOverNATS(t *testing.T, w *world, u access.User) *mcptest.Model {
 	engine := engineclient.New(nc, "")
 	engine.Timeout = time.Minute
 	here, there := sdk.NewInMemoryTransports()
-	tools := mcp.New(mcp.Config{Engine: engine, Actor: "mayor-a"})
+	tools := mcp.New(mcp.Config{Client: engine, Actor: "mayor-a"})
 	_, err := tools.Server().Connect(context.Background(), there, nil)
 	require.NoError(t, err)
 	m, err := mcptest.Connect(t, here, hostVersion)
