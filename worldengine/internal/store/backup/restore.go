@@ -18,7 +18,6 @@ import (
 
 	"worldengine/worldengine/internal/kit/backoff"
 	"worldengine/worldengine/internal/kit/layout"
-	"worldengine/worldengine/internal/store/alerts"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/worldsettings"
 	"worldengine/worldengine/wire"
@@ -26,16 +25,6 @@ import (
 
 // clusterTimeout bounds the wait until all servers of a cluster have a restored stream.
 const clusterTimeout = 10 * time.Minute
-
-// BackupStreams returns the streams in a world's backup, as a server creates them: the log, and
-// then the alerts, which are not derived from the log.
-func BackupStreams(
-	world string, settings worldsettings.Settings, replicas int,
-) []jetstream.StreamConfig {
-	return []jetstream.StreamConfig{
-		worldsettings.StreamConfig(world, settings, replicas), alerts.AlertConfig(world, replicas),
-	}
-}
 
 // RestoreOptions configure a restore. The zero value of a member means its default, which is named
 // in the member's comment.
