@@ -34,8 +34,9 @@ const (
 	MinTenureAge = 30 * time.Second
 	// BusyTimeout is how long a handover that is due waits for a moment without unanswered requests.
 	BusyTimeout = 10 * time.Second
-	// handoverTimeout bounds how long the next handover waits for the last one to end.
-	handoverTimeout = 5 * time.Second
+	// handoverPendingTimeout is how long a world that was handed over and is not served yet keeps this server from
+	// handing over another one.
+	handoverPendingTimeout = 5 * time.Second
 )
 
 // Action is a server's action about a world.
@@ -104,16 +105,18 @@ func (v *View) Decide(now time.Duration) []Decision {
 //   - no other world that this server has handed over is still moving, and
 //   - none of its requests is unanswered, or BusyTimeout has passed since it was due.
 //
-// live and stable are the first servers for the world now, and before these changes.
-func (v *View) decideServed(now time.Duration, w *world, d Decision, live, stable string, moving bool) Decision {
+// liveOwner and stableOwner are the first servers for the world now, and before these changes.
+func (v *View) decideServed(
+	now time.Duration, w *world, d Decision, liveOwner, stableOwner string, moving bool,
+) Decision {
 	d.Action = Keep
-	to := v.servers[live]
+	to := v.servers[liveOwner]
 	switch {
-	case live == v.self.ID, to == nil:
+	case liveOwner == v.self.ID, to == nil:
 		d.Reason = "this server is the first for the world"
 	case moving && w.name == v.movedWorld:
 		d.Reason = "is being handed over to " + to.label()
-	case live != stable:
+	case liveOwner != stableOwner:
 		d.Reason = "kept until the servers are the same for " + MinServerAge.String()
 	case !slices.Contains(to.Ready, w.name):
 		d.Reason = fmt.Sprintf("kept until %s is ready to serve the world", to.label())

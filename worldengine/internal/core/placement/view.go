@@ -212,7 +212,7 @@ func (v *View) SetBusy(name string, busy bool) {
 
 // handoverPending reports whether a world that this server has handed over is not served yet.
 func (v *View) handoverPending(now time.Duration) bool {
-	return v.movedWorld != "" && now-v.movedAt < handoverTimeout
+	return v.movedWorld != "" && now-v.movedAt < handoverPendingTimeout
 }
 
 // Uptime returns for how long this server has been there without a break, to be announced.

@@ -44,10 +44,10 @@ type Config struct {
 // Shared has the parts of the process that its worlds share. They do not change, and outlast the worlds. For Check, the
 // parts that require NATS may be nil.
 type Shared struct {
-	// Engine and Service are the settings of each world's parts. Engine's settings of a world are for the
-	// worlds that the server creates if it serves several.
-	Engine  engine.Config
-	Service service.Config
+	// EngineConfig and ServiceConfig are the settings of each world's parts. The settings of a world in EngineConfig
+	// are for the worlds that the server creates if it serves several.
+	EngineConfig  engine.Config
+	ServiceConfig service.Config
 
 	// Embedded is the NATS of the worlds; nil if an existing NATS was joined.
 	Embedded *embedded.NATS
@@ -65,8 +65,8 @@ type Shared struct {
 	// ConnectClient connects to the clients' account, for one question to plugins.
 	ConnectClient func() (*nats.Conn, error)
 
-	// Requests receives the requests of all worlds.
-	Requests *service.Service
+	// Service receives the requests of all worlds.
+	Service *service.Service
 	// Models leads language models to the worlds; nil without HTTP. URL is the address of HTTP.
 	Models *mcphttp.Gate
 	URL    string

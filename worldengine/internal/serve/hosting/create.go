@@ -72,10 +72,10 @@ func (ws *Worlds) requireNew(ctx context.Context, world string) error {
 		return err
 	case ws.isRemoving(world):
 		return errNotNow(world, errRemoving)
-	case exists || known != nil && !known.wasRemoved():
+	case exists || known != nil && !known.removedIfLogMissing():
 		return errExists(world)
 	case known != nil:
-		ws.dropRemoved(known)
+		ws.drop(known)
 	}
 	return nil
 }
@@ -99,7 +99,7 @@ func (ws *Worlds) create(
 	t := w.tenure()
 	if t == nil {
 		err = w.ready()
-		ws.dropRemoved(w)
+		ws.drop(w)
 		return made, fmt.Errorf("%w: the new %w", service.ErrWorldNotServed, err)
 	}
 	made = messages.WorldCreated{World: world, Settings: map[string]string{}}

@@ -55,7 +55,7 @@ func (ws *Worlds) startSearch(ctx context.Context) error {
 			err := ws.findWorlds(ctx)
 			cancel()
 			if err != nil && ws.ctx.Err() == nil {
-				ws.shared.Service.Logger.Warn("the worlds of NATS cannot be listed; will try again", "error", err)
+				ws.shared.ServiceConfig.Logger.Warn("the worlds of NATS cannot be listed; will try again", "error", err)
 			}
 		}
 	})
@@ -76,7 +76,7 @@ func (ws *Worlds) awaitSearch(changed <-chan struct{}) bool {
 // keeps a world that it serves: a log that is lost is no world that was removed.
 func (ws *Worlds) findWorlds(ctx context.Context) error {
 	// Seen before the logs are listed: the log of a world that is being made may be missing in the list.
-	seen := slices.DeleteFunc(ws.all(), func(w *World) bool { return w.named || !w.wasRemoved() })
+	seen := slices.DeleteFunc(ws.all(), func(w *World) bool { return w.named || !w.removedIfLogMissing() })
 	stored, err := ws.storedWorlds(ctx)
 	if err != nil {
 		return err
@@ -86,13 +86,13 @@ func (ws *Worlds) findWorlds(ctx context.Context) error {
 		if ws.config.mayHost(world) && ws.get(world) == nil && !ws.isRemoving(world) {
 			_, err := ws.host(world, worldsettings.Settings{}, false)
 			if err != nil && !errors.Is(err, service.ErrWorldExists) && !errors.Is(err, errDraining) {
-				ws.shared.Service.Logger.Error("a world cannot be started", "world", world, "error", err)
+				ws.shared.ServiceConfig.Logger.Error("a world cannot be started", "world", world, "error", err)
 			}
 		}
 	}
 	for _, w := range seen {
-		if !slices.Contains(stored, w.name) && w.wasRemoved() {
-			ws.dropRemoved(w)
+		if !slices.Contains(stored, w.name) && w.removedIfLogMissing() {
+			ws.drop(w)
 		}
 	}
 	if !slices.Equal(before, ws.Names()) {

@@ -131,7 +131,7 @@ const maxRefusals = 20
 // summarize makes a text of refusals. With access control it neither names nor counts the worlds, since
 // anybody may ask, and users may not know of other worlds than theirs.
 func (ws *Worlds) summarize(refusals []string) string {
-	if ws.shared.Service.Access != nil {
+	if ws.shared.ServiceConfig.Access != nil {
 		return "handoffctl world list says why"
 	}
 	if more := len(refusals) - maxRefusals; more > 0 {
@@ -146,7 +146,7 @@ func (ws *Worlds) summarize(refusals []string) string {
 // served, since anybody may ask.
 func (ws *Worlds) Readyz(w http.ResponseWriter, r *http.Request) {
 	var world string
-	err, public := ws.Ready(), ws.shared.Service.Access == nil
+	err, public := ws.Ready(), ws.shared.ServiceConfig.Access == nil
 	switch query := r.URL.Query(); {
 	case query.Has("world"):
 		world = query.Get("world")

@@ -17,7 +17,7 @@ import (
 // With access control nobody learns from the readiness of a server how many worlds there are, or their names.
 func TestWorlds_ReadyzHidesOthers(t *testing.T) {
 	t.Parallel()
-	ws, err := New(&Config{All: true}, &Shared{Service: service.Config{Access: access.NewDirectory(nil)}})
+	ws, err := New(&Config{All: true}, &Shared{ServiceConfig: service.Config{Access: access.NewDirectory(nil)}})
 	require.NoError(t, err)
 	ask := func(path string) string {
 		w := httptest.NewRecorder()

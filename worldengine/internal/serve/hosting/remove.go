@@ -35,14 +35,14 @@ func (ws *Worlds) openVerbs() error {
 	_, err := ws.shared.Conn.Subscribe(layout.RemovedSubject("*"), func(msg *nats.Msg) {
 		w := ws.get(string(msg.Data))
 		if w != nil && w.tenure() == nil { // else it would make the world anew
-			go ws.dropRemoved(w)
+			go ws.drop(w)
 		}
 	})
 	if err == nil {
 		err = ws.subscribeCreations()
 	}
 	if err == nil {
-		err = ws.shared.Requests.OpenWorlds(ws)
+		err = ws.shared.Service.OpenWorlds(ws)
 	}
 	if err != nil {
 		return fmt.Errorf("hosting: verbs about worlds: %w", err)
@@ -153,11 +153,11 @@ func (w *World) removeServed(ctx context.Context, force bool) error {
 // removeUnserved removes a world that no server serves.
 func (ws *Worlds) removeUnserved(ctx context.Context, world string) (err error) {
 	if w := ws.get(world); w != nil {
-		ws.dropRemoved(w)
+		ws.drop(w)
 	}
 	var held *lease.Lease
 	if ws.placer != nil {
-		if held, err = ws.elector(world, ws.shared.Service.Logger).Try(ctx); err != nil {
+		if held, err = ws.elector(world, ws.shared.ServiceConfig.Logger).Try(ctx); err != nil {
 			return fmt.Errorf("%w: a server has just acquired its lease; try again: %w",
 				service.ErrWorldNotServed, err)
 		}
@@ -195,13 +195,13 @@ func (w *World) requireUnused(ctx context.Context) error {
 func (w *World) pluginConnected(ctx context.Context) (bool, error) {
 	shared := w.worlds.shared
 	if shared.Embedded != nil {
-		clients, err := shared.Embedded.Clients(w.name, shared.Service.Access, nil)
+		clients, err := shared.Embedded.Clients(w.name, shared.ServiceConfig.Access, nil)
 		return slices.ContainsFunc(clients, func(c messages.Client) bool {
 			return c.Connections > 0 && len(c.Towns) > 0
 		}), err
 	}
 	nc := shared.Conn
-	if shared.Service.Access != nil {
+	if shared.ServiceConfig.Access != nil {
 		var err error
 		if nc, err = shared.ConnectClient(); err != nil {
 			return false, err

@@ -24,8 +24,8 @@ func hostAll(t *testing.T, nc *nats.Conn) *Worlds {
 	js, err := jetstream.New(nc)
 	require.NoError(t, err)
 	ws, err := New(&Config{All: true, Backlogs: new(Backlogs)}, &Shared{
-		Service: service.Config{Logger: slog.New(slog.DiscardHandler)},
-		Conn:    nc, ReadConn: nc, JetStream: js, Explain: func(err error) error { return err },
+		ServiceConfig: service.Config{Logger: slog.New(slog.DiscardHandler)},
+		Conn:          nc, ReadConn: nc, JetStream: js, Explain: func(err error) error { return err },
 	})
 	require.NoError(t, err)
 	return ws
@@ -53,7 +53,7 @@ func TestWorlds_RemovedSinceListed(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, ws.add(isMade))
 	require.ErrorIs(t, ws.requireNew(t.Context(), "made"), service.ErrWorldExists, "another request makes it")
-	ws.dropRemoved(isMade)
+	ws.drop(isMade)
 }
 
 // While one server removes a world, the lists of the others say so, and give no remedy for a world that is not served.
@@ -62,7 +62,7 @@ func TestWorlds_RemovedByAnother(t *testing.T) {
 	nc := natstest.Connect(t)
 	remover, other := hostAll(t, nc), hostAll(t, nc)
 	for id, ws := range map[string]*Worlds{"remover": remover, "other": other} {
-		ws.shared.Joinable, ws.shared.Service.ID = true, id
+		ws.shared.Joinable, ws.shared.ServiceConfig.ID = true, id
 		ws.shared.Grant = func(func() []string) error { return nil }
 		require.NoError(t, ws.startPlacer(nil))
 		t.Cleanup(ws.placer.Close)
@@ -85,7 +85,7 @@ func TestWorlds_RemovedByAnother(t *testing.T) {
 func TestWorlds_RemoveWithoutLease(t *testing.T) {
 	t.Parallel()
 	ws := hostAll(t, natstest.Connect(t))
-	ws.shared.Joinable, ws.shared.Service.ID = true, "remover"
+	ws.shared.Joinable, ws.shared.ServiceConfig.ID = true, "remover"
 	ws.shared.Grant = func(func() []string) error { return nil }
 	require.NoError(t, ws.startPlacer(nil))
 	t.Cleanup(ws.placer.Close)
@@ -103,7 +103,7 @@ func TestWorlds_RemoveWithoutLease(t *testing.T) {
 	again := ws.get("old")
 	require.NotNil(t, again)
 	require.NotSame(t, w, again)
-	ws.dropRemoved(again)
+	ws.drop(again)
 }
 
 // A server that is stopping makes no world of another server's request, and does not say that there is one.
@@ -150,5 +150,5 @@ func TestWorlds_MadeSinceListed(t *testing.T) {
 	}}
 	require.NoError(t, ws.findWorlds(t.Context()))
 	require.Same(t, made, ws.get("made"))
-	ws.dropRemoved(made)
+	ws.drop(made)
 }

@@ -8,14 +8,14 @@ import (
 	"worldengine/worldengine/internal/store/commitlog"
 )
 
-// besideInScrape is how many worlds a scrape asks NATS about side by side.
-const besideInScrape = 16
+// maxSamples is how many worlds a scrape asks NATS about side by side.
+const maxSamples = 16
 
 // Sample returns the values of all worlds for metrics, in the order of their names.
 func (ws *Worlds) Sample(ctx context.Context) []metrics.WorldSample {
 	all := ws.all()
 	samples := make([]metrics.WorldSample, len(all))
-	each(all, besideInScrape, func(i int, w *World) { samples[i] = w.sample(ctx) })
+	each(all, maxSamples, func(i int, w *World) { samples[i] = w.sample(ctx) })
 	return samples
 }
 

@@ -19,10 +19,12 @@ import (
 )
 
 const (
-	// withdrawTimeout bounds how long a server that lost the lease waits for unanswered requests.
+	// withdrawTimeout bounds how long a server that lost the lease waits for unanswered requests, and how long the end
+	// of a failed start, or of a world that is dropped, may take.
 	withdrawTimeout = time.Second
-	// handOverTimeout bounds how long a handover does. The next writer finishes the requests that are left.
-	handOverTimeout = 5 * time.Second
+	// handOverDrainTimeout bounds how long a server that hands over a world waits for unanswered requests. The next
+	// writer finishes those that are left.
+	handOverDrainTimeout = 5 * time.Second
 )
 
 // tenure is a time in which the server serves the world.
@@ -92,7 +94,7 @@ func (w *World) startTenure(ctx context.Context, t *tenure) error {
 		}
 	}
 	serviceConfig.Engine = t.engine
-	t.service, err = shared.Requests.Open(serviceConfig)
+	t.service, err = shared.Service.Open(serviceConfig)
 	return err
 }
 
@@ -128,7 +130,7 @@ func (w *World) withdraw(t *tenure) {
 func (w *World) handOver(t *tenure, to string) {
 	w.logger.Info("the world is handed over", "server", to)
 	w.set(nil, errStandby)
-	ctx, cancel := context.WithTimeout(w.ctx, handOverTimeout)
+	ctx, cancel := context.WithTimeout(w.ctx, handOverDrainTimeout)
 	defer cancel()
 	if err := w.endTenure(ctx, t); err != nil {
 		w.logger.Warn("requests in hand were left to the next writer", "error", err)

@@ -66,7 +66,7 @@ type state struct {
 
 // newWorld makes the parts of a world that do not require NATS. If it fails, it leaves none.
 func newWorld(ws *Worlds, name string) (w *World, err error) {
-	w = &World{worlds: ws, name: name, logger: ws.shared.Service.Logger, firstStart: make(chan struct{}),
+	w = &World{worlds: ws, name: name, logger: ws.shared.ServiceConfig.Logger, firstStart: make(chan struct{}),
 		decisions: make(chan placement.Decision), behind: wakeup.New()}
 	w.ctx, w.stop = context.WithCancel(context.Background())
 	w.state.Store(&state{unserved: errStarting})
@@ -91,14 +91,14 @@ func (w *World) set(t *tenure, unserved error) {
 // tenure returns the tenure in which the world is served; nil if it is not.
 func (w *World) tenure() *tenure { return w.state.Load().tenure }
 
-// wasRemoved reports whether a world whose log is missing was removed: the log was there, and this server does not
-// serve the world.
-func (w *World) wasRemoved() bool { return w.logSeen.Load() && w.tenure() == nil }
+// removedIfLogMissing reports whether the world was removed if its log is missing now: the log was seen before, and
+// this server does not serve the world. If it serves the world, the log was lost.
+func (w *World) removedIfLogMissing() bool { return w.logSeen.Load() && w.tenure() == nil }
 
 // configure makes the configuration of the tenures from the settings that worlds share.
 func (w *World) configure() {
 	shared := w.worlds.shared
-	w.engineConfig = shared.Engine
+	w.engineConfig = shared.EngineConfig
 	w.engineConfig.World, w.serviceConfig.World = w.name, w.name
 	w.engineConfig.Logger, w.serviceConfig.Logger = w.logger, w.logger
 	w.engineConfig.Settings = w.settings.WithDefaults(w.engineConfig.Settings)
@@ -116,7 +116,7 @@ func (w *World) configure() {
 	if shared.Embedded != nil {
 		w.engineConfig.Storage.IndexDir = shared.Embedded.IndexDir(w.name)
 		w.serviceConfig.Clients = func() ([]messages.Client, error) {
-			return shared.Embedded.Clients(w.name, shared.Service.Access, shared.Models.Clients(w.name))
+			return shared.Embedded.Clients(w.name, shared.ServiceConfig.Access, shared.Models.Clients(w.name))
 		}
 	}
 }

@@ -138,8 +138,8 @@ func (ws *Worlds) startPlacer(named []*World) (err error) {
 	}
 	config := sharing.Config{
 		Conn: ws.shared.Conn, HearOnly: ws.shared.Embedded != nil,
-		Self: placement.Announcement{ID: ws.shared.Service.ID, Name: ws.shared.Service.Name,
-			Version: ws.shared.Service.Version, URL: ws.shared.URL, All: ws.config.All},
+		Self: placement.Announcement{ID: ws.shared.ServiceConfig.ID, Name: ws.shared.ServiceConfig.Name,
+			Version: ws.shared.ServiceConfig.Version, URL: ws.shared.URL, All: ws.config.All},
 	}
 	for _, w := range named {
 		config.Worlds = append(config.Worlds, w)
@@ -150,8 +150,8 @@ func (ws *Worlds) startPlacer(named []*World) (err error) {
 
 // elector returns what acquires the lease of a world.
 func (ws *Worlds) elector(world string, logger *slog.Logger) *lease.Elector {
-	return &lease.Elector{JetStream: ws.shared.JetStream, World: world, Holder: ws.shared.Service.ID,
-		Replicas: ws.shared.Engine.Storage.Replicas, Logger: logger, Keeper: ws.keeper, TTL: ws.shared.LeaseTTL}
+	return &lease.Elector{JetStream: ws.shared.JetStream, World: world, Holder: ws.shared.ServiceConfig.ID,
+		Replicas: ws.shared.EngineConfig.Storage.Replicas, Logger: logger, Keeper: ws.keeper, TTL: ws.shared.LeaseTTL}
 }
 
 // Close ends the worlds. It loses no answer: no other server and no new world brings work any more, then each
@@ -161,7 +161,7 @@ func (ws *Worlds) Close(ctx context.Context) error {
 		_ = sub.Unsubscribe() // fails only when the connection is gone
 	}
 	ws.stop()
-	ws.placer.Drain()
+	ws.placer.AnnounceDraining()
 	ws.search.Wait()
 	all := ws.all() // add adds none since stop
 	failures := make([]error, len(all))
@@ -232,15 +232,15 @@ func (ws *Worlds) forget(w *World) bool {
 	return known
 }
 
-// dropRemoved ends a world that is not there any more.
-func (ws *Worlds) dropRemoved(w *World) {
+// drop forgets and ends a world that was removed, or that was to be made and could not be served.
+func (ws *Worlds) drop(w *World) {
 	if !ws.forget(w) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), withdrawTimeout)
 	defer cancel()
 	if err := w.close(ctx); err != nil {
-		w.logger.Warn("a world that was removed did not end cleanly", "error", err)
+		w.logger.Warn("a world that this server hosts no longer did not end cleanly", "error", err)
 	}
 	ws.shared.Metrics.Remove(w.name)
 	ws.changed.Wake()

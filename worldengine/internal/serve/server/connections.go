@@ -267,8 +267,8 @@ func (s *Server) serveRequests(context.Context) (err error) {
 			return err
 		}
 	}
-	s.requests = service.New(listeners, s.serviceConfig())
+	s.service = service.New(listeners, s.serviceConfig())
 	return nil
 }
 
-func (s *Server) stopRequests(ctx context.Context) error { return s.requests.Stop(ctx) }
+func (s *Server) stopRequests(ctx context.Context) error { return s.service.Stop(ctx) }

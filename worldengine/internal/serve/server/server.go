@@ -43,7 +43,7 @@ type Server struct {
 	embedded *embedded.NATS
 	conns    connections
 	models   *mcphttp.Gate
-	requests *service.Service
+	service  *service.Service
 	worlds   *hosting.Worlds
 
 	accessing sync.Mutex     // guards access and granted
@@ -142,11 +142,11 @@ func (s *Server) stopWorkers(context.Context) error {
 // makeWorlds makes the worlds, of the parts that they share.
 func (s *Server) makeWorlds(context.Context) (err error) {
 	s.worlds, err = hosting.New(&s.config.Worlds, &hosting.Shared{
-		Engine: s.engineConfig(), Service: s.serviceConfig(),
+		EngineConfig: s.engineConfig(), ServiceConfig: s.serviceConfig(),
 		Embedded: s.embedded, Joinable: s.config.External.URL != "" || s.config.Open, LeaseTTL: s.config.timeouts.lease,
 		Conn: s.conns.committing, JetStream: s.conns.js, ReadConn: s.conns.following, ReplyConn: s.conns.answering,
 		ConnectClient: func() (*nats.Conn, error) { return s.connect(probing, nil) },
-		Requests:      s.requests, Models: s.models, URL: s.HTTP(), Metrics: s.metrics, Webhooks: s.webhooks,
+		Service:       s.service, Models: s.models, URL: s.HTTP(), Metrics: s.metrics, Webhooks: s.webhooks,
 		Grant: s.setWorlds, Explain: s.config.noStreamsError,
 	})
 	return err

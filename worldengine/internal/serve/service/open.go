@@ -99,7 +99,8 @@ func (a *addressee) open() error {
 	return err
 }
 
-// closeTimeout bounds how long a world that cannot be opened waits for requests that have arrived.
+// closeTimeout bounds how long the opening of a world waits until NATS knows its subscriptions, and how long a world
+// that cannot be opened waits for requests that have arrived.
 const closeTimeout = 10 * time.Second
 
 func (s *Service) newWorld(config WorldConfig) *ServedWorld {

@@ -110,7 +110,7 @@ type Service struct {
 	memory       memoryBudget
 	pollSlots    *slots       // of the requests that wait for a commit; they have no other slot
 	strayReplies atomic.Int64 // requests that were dropped because their reply subject is no inbox
-	fences       sync.Map     // by a message that a World waits for in an arrival queue, a chan struct{}
+	fences       sync.Map     // by a message that an addressee waits for in an arrival queue, a chan struct{}
 
 	mu         sync.RWMutex          // guards addressees and stopped
 	addressees map[string]*addressee // by their tokens in subjects

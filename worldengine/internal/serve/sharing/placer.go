@@ -88,7 +88,7 @@ type Placer struct {
 // failure is a world that this server could not serve.
 type failure struct {
 	why           string
-	early         bool // it failed before it could acquire the lease, and its start is tried again
+	beforeLease   bool // it failed before it could acquire the lease, and its start is tried again
 	pauses        backoff.Backoff
 	inForce       bool          // the server does not try to serve the world
 	retryAt       time.Duration // when this server tries again, if no other server serves the world
@@ -217,13 +217,13 @@ func (p *Placer) NotePrepared(world string, err error) { p.note(world, err, true
 // NoteServable notes whether the server could serve a world whose lease it had, or could have acquired.
 func (p *Placer) NoteServable(world string, err error) { p.note(world, err, false) }
 
-// note notes the failure, or else the success, of a part of a world's start. The success of the early
-// part ends no failure of the rest.
-func (p *Placer) note(world string, err error, early bool) {
+// note notes the failure, or else the success, of a part of a world's start. The success of the
+// part before the lease ends no failure of the rest.
+func (p *Placer) note(world string, err error, beforeLease bool) {
 	p.change(func(now time.Duration) {
 		f := p.failed[world]
 		switch {
-		case p.worlds[world] == nil, err == nil && f == nil, err == nil && early && !f.early:
+		case p.worlds[world] == nil, err == nil && f == nil, err == nil && beforeLease && !f.beforeLease:
 			return
 		case err == nil:
 			delete(p.failed, world)
@@ -232,7 +232,7 @@ func (p *Placer) note(world string, err error, early bool) {
 			p.failed[world] = f
 			fallthrough
 		default:
-			f.why, f.early = phrase.Truncate(phrase.Sentence(err), maxReason), early
+			f.why, f.beforeLease = phrase.Truncate(phrase.Sentence(err), maxReason), beforeLease
 			f.inForce, f.retryAt, f.retryAnywayAt = true, now+f.pauses.Next(), now+failedDelay
 		}
 		p.updateOffer()
@@ -277,8 +277,8 @@ func (p *Placer) IsRemoving(world string) bool {
 	})
 }
 
-// Drain announces that the server is stopping.
-func (p *Placer) Drain() {
+// AnnounceDraining announces that the server is stopping.
+func (p *Placer) AnnounceDraining() {
 	p.change(func(now time.Duration) {
 		p.self.Draining = true
 		p.view.UpdateSelf(now, p.self)
@@ -392,7 +392,7 @@ func (p *Placer) carryOut(now time.Duration, w PlacedWorld, d placement.Decision
 func (p *Placer) retry(now time.Duration) {
 	for world, f := range p.failed {
 		free := p.view.Holder(world) == "" && !p.view.Announced(now, world)
-		if f.inForce && !f.early && (free && now >= f.retryAt || now >= f.retryAnywayAt) {
+		if f.inForce && !f.beforeLease && (free && now >= f.retryAt || now >= f.retryAnywayAt) {
 			f.inForce, p.due = false, true
 			p.updateOffer()
 			p.view.UpdateSelf(now, p.self)
