@@ -22,44 +22,11 @@ import (
 )
 
 const (
-	// changeTimeout bounds the creation or removal of a world.
-	changeTimeout = time.Minute
 	// retireTimeout bounds how long a removal waits for unanswered requests.
 	retireTimeout = 20 * time.Second
 	// pluginsTimeout bounds how long a removal waits for plugins that may be connected.
 	pluginsTimeout = 500 * time.Millisecond
 )
-
-// openVerbs begins to answer the verbs about worlds, and to hear of worlds that are removed.
-func (ws *Worlds) openVerbs() error {
-	_, err := ws.shared.Conn.Subscribe(layout.RemovedSubject("*"), func(msg *nats.Msg) {
-		w := ws.get(string(msg.Data))
-		if w != nil && w.tenure() == nil { // else it would make the world anew
-			go ws.drop(w)
-		}
-	})
-	if err == nil {
-		err = ws.subscribeCreations()
-	}
-	if err == nil {
-		err = ws.shared.Service.OpenWorlds(ws)
-	}
-	if err != nil {
-		return fmt.Errorf("hosting: verbs about worlds: %w", err)
-	}
-	return nil
-}
-
-// exists reports whether NATS has a world, or a restore of it that is unfinished.
-func (ws *Worlds) exists(ctx context.Context, world string) (bool, error) {
-	for _, name := range []string{layout.LogStream(world), layout.RestoringStream(world)} {
-		_, err := ws.shared.JetStream.Stream(ctx, name)
-		if err == nil || !errors.Is(err, jetstream.ErrStreamNotFound) {
-			return err == nil, err
-		}
-	}
-	return false, nil
-}
 
 // Remove implements service.WorldManager. The writer of the world removes it, or else this server, which
 // acquires the lease first.
