@@ -189,11 +189,11 @@ func (e *Engine) judgeOnce(
 	if err != nil {
 		return nil, next, err
 	}
-	if n := len(out.After.Approvals); e.config.Notifier != nil && out.Record.Kind == machine.KindAsked {
-		e.config.Notifier.ApprovalRequested(townID, &out.After.Approvals[n-1])
+	if n := len(out.NextTown.Approvals); e.config.Notifier != nil && out.Record.Kind == machine.KindAsked {
+		e.config.Notifier.ApprovalRequested(townID, &out.NextTown.Approvals[n-1])
 	}
 	if out.Answer == nil {
-		err = e.dispatcher.Execute(ctx, townID, out.After, d.client)
+		err = e.dispatcher.Execute(ctx, townID, out.NextTown, d.client)
 	}
 	return out.Answer, next, err
 }

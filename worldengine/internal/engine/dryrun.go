@@ -14,9 +14,9 @@ import (
 type DryRun struct {
 	// Answer has no run.
 	Answer
-	// Apply is the binding that would apply the command. Unless it is apply.Local, the result of an
+	// Binding is the one that would apply the command. Unless it is apply.Local, the result of an
 	// accepted handoff is only the one that the rules expect.
-	Apply apply.Binding
+	Binding apply.Binding
 }
 
 // DryRun judges h against the current state and stores nothing: the key stays free. It waits
@@ -51,15 +51,15 @@ func (e *Engine) DryRun(ctx context.Context, h *handoff.Handoff) (DryRun, error)
 	if err != nil {
 		return DryRun{}, err
 	}
-	binding := cmp.Or(current.Apply, e.config.Apply)
+	binding := cmp.Or(current.Binding, e.config.Apply)
 	if out.Subject == machine.TownSubject {
 		if binding != apply.Local { // the game may fail the command
-			out.After.State = current.State
+			out.NextTown.State = current.State
 		}
 		if err := e.stepper.CheckRoom(ctx, current, &out); err != nil {
 			return DryRun{}, err
 		}
 	}
 	out.Answer.RunID, out.Answer.First = "", prior
-	return DryRun{Answer: *out.Answer, Apply: binding}, nil
+	return DryRun{Answer: *out.Answer, Binding: binding}, nil
 }

@@ -107,7 +107,7 @@ type Engine struct {
 	towns        *records.TownCache
 	index        *index.Index
 	samples      *samples.SampledIndex // the same index, and its statistics
-	lostRows     []index.Row           // records that the log lacked when the index was opened
+	lostRows     []index.RowView       // records that the log lacked when the index was opened
 	queue        *queue.Queue
 	runs         *runs.Reader
 	finalRecords *runs.FinalRecords
@@ -149,7 +149,7 @@ func (e *Engine) Alerts() *alerts.Alerts { return e.alerts }
 // CountTowns returns how many towns there are.
 func (e *Engine) CountTowns(ctx context.Context) (uint64, error) {
 	all, err := commitlog.SubjectsOf(ctx, e.log.Stream, layout.LogSubject(e.config.World, "*"))
-	_, _ = e.index.Sync(ctx) // without it, towns that were just removed would count
+	_, _ = e.index.CatchUp(ctx) // without it, towns that were just removed would count
 	n := uint64(len(all))
 	return n - min(n, uint64(len(e.index.Towns(index.Removed)))), err
 }

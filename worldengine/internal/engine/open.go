@@ -328,7 +328,7 @@ func (e *Engine) assemble(ctx context.Context, pause waiting.Pause, raise game.A
 		Log: e.log, Towns: e.towns, Now: c.Now, NewID: c.NewID, Leased: c.Leased,
 		RequiredHistory: e.requiredHistory, OnHistoryFull: e.watcher.NoteHistoryFull, Logger: c.Logger,
 		Settings: machine.Settings{
-			Rules: c.Rules, Apply: c.Apply, ApprovalPolicy: c.policy,
+			Rules: c.Rules, Binding: c.Apply, ApprovalPolicy: c.policy,
 			ApprovalTimeout: c.ApprovalTimeout, Retry: c.Retry,
 		},
 	}
@@ -353,7 +353,7 @@ func (e *Engine) recallAbsences(ctx context.Context) {
 	for townID := range e.absences.Towns() {
 		current, err := e.log.Load(ctx, townID)
 		if err == nil && (!current.State.Exists() ||
-			cmp.Or(current.Apply, e.config.Apply) == apply.Local) {
+			cmp.Or(current.Binding, e.config.Apply) == apply.Local) {
 			e.absences.NoteUnneeded(townID)
 		}
 	}

@@ -26,7 +26,7 @@ const (
 func (e *Engine) reapWaiting(ctx context.Context) {
 	for ctx.Err() == nil {
 		position := e.index.Position()
-		_, err := e.index.Sync(ctx)
+		_, err := e.index.CatchUp(ctx)
 		left := e.index.OpenRunStarts()
 		if err == nil && e.stepper.IsWriter() {
 			for _, seq := range left {

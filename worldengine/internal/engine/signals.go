@@ -46,9 +46,9 @@ func (e *Engine) Signal(ctx context.Context, given Signal) (Control, error) {
 		return Control{}, err
 	}
 	if s.TownID == "" {
-		e.worldPause.Set(waiting.Pause{Seq: out.After.Seq, By: out.After.Paused})
+		e.worldPause.Set(waiting.Pause{Seq: out.NextTown.Seq, By: out.NextTown.Paused})
 	}
-	return e.controlOf(s.TownID, out.After, s.Run.RunID), nil
+	return e.controlOf(s.TownID, out.NextTown, s.Run.RunID), nil
 }
 
 // newSignal returns a signal with its defaults and its run.
@@ -72,7 +72,7 @@ func (e *Engine) signal(ctx context.Context, s *Signal, submit bool) (out signal
 	if s.TownID == "" {
 		out.Output, err = e.stepSignal(ctx, s)
 	} else {
-		out, err = e.interrupt(ctx, s.TownID, func(turn context.Context, done doneFunc) {
+		out, err = e.callInTurn(ctx, s.TownID, func(turn context.Context, done doneFunc) {
 			done(e.signalInTurn(turn, s, submit))
 		})
 	}
@@ -88,7 +88,7 @@ func (e *Engine) signalInTurn(turn context.Context, s *Signal, submit bool) (out
 	case submit && out.Decided != nil && out.Decided.Decision.Approved:
 		out.delivery = e.redeliver(turn, s.TownID, out.Decided)
 	case out.Record != nil && out.Subject == machine.TownSubject:
-		err = e.dispatcher.Reconcile(ctx, s.TownID, out.After) // the run of a command is paused or resumed, too
+		err = e.dispatcher.Reconcile(ctx, s.TownID, out.NextTown) // the run of a command is paused or resumed, too
 	}
 	return out, err
 }
@@ -204,7 +204,7 @@ func (e *Engine) cancelRun(ctx context.Context, s *Signal) (c Control, err error
 		s.TownID, err = e.finalRecords.TownOf(ctx, s.RunID)
 	}
 	if err == nil {
-		_, err = e.interrupt(ctx, s.TownID, func(turn context.Context, done doneFunc) {
+		_, err = e.callInTurn(ctx, s.TownID, func(turn context.Context, done doneFunc) {
 			e.cancelInTurn(turn, ctx, s, func(err error) { done(signalled{}, err) })
 		})
 	}
@@ -235,10 +235,10 @@ func (e *Engine) cancelInTurn(turn, caller context.Context, s *Signal, done func
 // doneFunc answers the operator who waits for the call of a turn.
 type doneFunc func(out signalled, err error)
 
-// interrupt calls f in a turn of a town, before its tasks, and waits until f has called done. It does not
+// callInTurn calls f in a turn of a town, before its tasks, and waits until f has called done. It does not
 // call f if ctx is done by then, since its caller has got the error. If ctx ends later, f completes what
 // it has begun, and only the answer is lost. A run that is not known is of the town "".
-func (e *Engine) interrupt(
+func (e *Engine) callInTurn(
 	ctx context.Context, townID string, f func(turn context.Context, done doneFunc),
 ) (signalled, error) {
 	reply := queue.NewFuture[signalled]()

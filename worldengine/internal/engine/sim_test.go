@@ -141,7 +141,7 @@ func newSim(seed uint64) *sim {
 		})
 		after := machine.Town{State: state}
 		if i > 0 {
-			after.Apply = apply.Plugin
+			after.Binding = apply.Plugin
 		}
 		rec := machine.Record{Kind: machine.KindPut, TownID: state.Snapshot.TownID}
 		msg, err := records.Encode(&rec, layout.LogSubject("main", wire.TownToken(state.Snapshot.TownID)),

@@ -37,7 +37,7 @@ const (
 func (e *Engine) CatchUp(ctx context.Context) (end uint64, behind []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, catchUpTimeout)
 	defer cancel()
-	end, err = e.index.Sync(ctx)
+	end, err = e.index.CatchUp(ctx)
 	if end == 0 && err != nil {
 		return 0, nil, err
 	}
@@ -92,7 +92,7 @@ func (e *Engine) pluginsAbsent(
 	var towns []string
 	first := ""
 	for _, townID := range slices.Sorted(maps.Keys(e.absences.Towns())) {
-		away := e.dispatcher.AbsentPlugin(townID)
+		away := e.dispatcher.AbsentGame(townID)
 		if away == nil || !includes(wire.TownToken(townID)) { // the plugin may have come meanwhile
 			continue
 		}
@@ -143,7 +143,7 @@ func (e *Engine) AwaitedPlugin(run *runevents.Snapshot) *messages.AbsentPlugin {
 	if run.Status.Terminal() {
 		return nil
 	}
-	of := e.dispatcher.AbsentPlugin(machine.ReadStarted(run).TownID)
+	of := e.dispatcher.AbsentGame(machine.ReadStarted(run).TownID)
 	if of == nil || of.RunID != run.RunID {
 		return nil
 	}

@@ -37,7 +37,7 @@ func (e *Engine) Town(ctx context.Context, townID string) (Town, error) {
 	}
 	view := e.viewRevision(t)
 	if view.Apply != string(apply.Local) {
-		view.PluginAbsent = e.dispatcher.AbsentPlugin(townID)
+		view.PluginAbsent = e.dispatcher.AbsentGame(townID)
 		if since := e.absences.StartOf(townID); !since.IsZero() {
 			view.PluginAbsentSince = runevents.Timestamp(since)
 		}
@@ -111,8 +111,8 @@ type townChange struct {
 // removed town, its last state with the revision of the removal. If SubmitChange itself returns an error,
 // client gets no answer. The change waits until no command is pending.
 func (e *Engine) SubmitChange(townID string, event machine.Event, client TownAnswerer) error {
-	if put, ok := event.(*Put); ok && put.Apply != "" {
-		if err := e.config.mayBind(put.Apply); err != nil {
+	if put, ok := event.(*Put); ok && put.Binding != "" {
+		if err := e.config.mayBind(put.Binding); err != nil {
 			return err
 		}
 	}
@@ -180,10 +180,10 @@ func (e *Engine) commitChange(
 		if err != nil {
 			return err
 		}
-		stored = e.viewTown(out.After)
+		stored = e.viewTown(out.NextTown)
 		binding := apply.Binding(stored.Apply)
-		if binding == apply.Local || binding != cmp.Or(current.Apply, e.config.Apply) ||
-			out.After.Removed != nil {
+		if binding == apply.Local || binding != cmp.Or(current.Binding, e.config.Apply) ||
+			out.NextTown.Removed != nil {
 			e.absences.NoteUnneeded(c.townID)
 		}
 		return nil
@@ -196,7 +196,7 @@ func (e *Engine) viewTown(current machine.Town) Town {
 	t := Town{
 		TownSummary: messages.TownSummary{
 			TownID: state.Snapshot.TownID, SnapshotHash: state.Hash, DecisionEpoch: state.Epoch(),
-			Revision: current.Seq, Apply: string(cmp.Or(current.Apply, e.config.Apply)),
+			Revision: current.Seq, Apply: string(cmp.Or(current.Binding, e.config.Apply)),
 			Paused: current.Paused != nil,
 		},
 		Snapshot: state.Snapshot, Approval: e.policyOf(current).Types,
@@ -224,7 +224,7 @@ func (e *Engine) LoadWorld(ctx context.Context, file []byte) (created int, err e
 		}
 		if err == nil {
 			_, err = e.put(ctx, &Put{State: t.State, ActorID: worldFile,
-				Attributes: Attributes{Apply: t.Binding, Approval: t.Approval}})
+				Attributes: Attributes{Binding: t.Binding, Approval: t.Approval}})
 		}
 		switch {
 		case err == nil:

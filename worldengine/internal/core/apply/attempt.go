@@ -31,18 +31,18 @@ type AttemptResult struct {
 	Embodiment jsontext.Value
 	Artifacts  Artifacts
 	Failure    *Failure // if it was not applied
-	// Reached reports whether a request may have reached a plugin or a console.
-	Reached bool
+	// MayBeReached reports whether a request may have reached a plugin or a console.
+	MayBeReached bool
 }
 
 // Result returns the end of an attempt with a definite answer.
 func (a *Answer) Result() AttemptResult {
 	if a.Status != Applied {
-		return AttemptResult{Failure: refusalFailure(*a), Reached: true}
+		return AttemptResult{Failure: refusalFailure(*a), MayBeReached: true}
 	}
 	return AttemptResult{
 		Applied: true, Snapshot: a.Snapshot, Embodiment: a.Embodiment,
-		Artifacts: artifactsOf(a.Artifacts), Reached: true,
+		Artifacts: artifactsOf(a.Artifacts), MayBeReached: true,
 	}
 }
 

@@ -39,13 +39,13 @@ type Pending struct {
 	Attempt   int64     `json:"attempt"`
 	NotBefore time.Time `json:"notBefore"`
 	Deadline  time.Time `json:"deadline"`
-	// Reached reports whether a request of an earlier attempt, or of an earlier server, may have
+	// MayBeReached reports whether a request of an earlier attempt, or of an earlier server, may have
 	// reached a game.
-	Reached bool `json:"reached,omitzero"`
-	// Unreached reports that the writer has stopped, and that no request at all has arrived. LastFailure is
+	MayBeReached bool `json:"reached,omitzero"`
+	// StoppedUnreached reports that the writer has stopped, and that no request at all has arrived. LastFailure is
 	// the failure of the previous attempt.
-	Unreached   bool     `json:"rested,omitzero"`
-	LastFailure *Failure `json:"last,omitzero"`
+	StoppedUnreached bool     `json:"rested,omitzero"`
+	LastFailure      *Failure `json:"last,omitzero"`
 }
 
 // RetryOf is a run that failed because no plugin or console was reachable, and that another run
@@ -95,7 +95,7 @@ func (p *Pending) NextAttempt(failed Failure, reached bool, now time.Time, polic
 	n.Attempt++
 	n.NotBefore = now.Add(policy.BackoffAfter(p.Attempt)).UTC()
 	n.Deadline = n.NotBefore.Add(policy.Deadline)
-	n.Reached, n.Unreached = p.Reached || reached, false
+	n.MayBeReached, n.StoppedUnreached = p.MayBeReached || reached, false
 	n.LastFailure = &failed
 	return &n
 }

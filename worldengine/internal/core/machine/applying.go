@@ -26,14 +26,14 @@ import (
 // append too. So the engine closes the run there before it stores the run's end on the town's
 // subject.
 
-// EndAttempt is the end of an attempt to apply the pending command. Reached also covers the requests
+// EndAttempt is the end of an attempt to apply the pending command. MayBeReached also covers the requests
 // of earlier attempts.
 type EndAttempt struct{ apply.AttemptResult }
 
 // RecordReach records that a request for the pending command may have reached a game (MayBeReached), or that
-// the writer stops and none has (Unreached). If neither is set, the record only moves the town's guard, so
+// the writer stops and none has (StoppedUnreached). If neither is set, the record only moves the town's guard, so
 // that other writers lose their races.
-type RecordReach struct{ MayBeReached, Unreached bool }
+type RecordReach struct{ MayBeReached, StoppedUnreached bool }
 
 // RecordAttempt says that the pending command's previous attempt has failed and, if Started is set, that
 // the present one has started.
@@ -109,7 +109,7 @@ func (s *step) runOutput(run runevents.Identity, events []runlog.Event, closing 
 
 // runRecord returns a record behind a run's tail, which it moves on.
 func (s *step) runRecord(run runevents.Identity, events []runlog.Event, closing bool) *Record {
-	rec := &Record{Kind: KindRun, TownID: s.in.TownID, Closing: closing,
+	rec := &Record{Kind: KindRunEvents, TownID: s.in.TownID, Closing: closing,
 		Run: &runlog.Run{Identity: run, FirstSeq: s.tail.Next, Events: events}}
 	s.tail = s.tail.clone() // the input stays unchanged
 	s.tail.Add(rec, 0)
@@ -152,10 +152,10 @@ func (e *RecordReach) effect(s *step) (Output, error) {
 		return Output{}, errNotPending
 	}
 	after, p := s.town, *s.town.Pending
-	p.Reached = p.Reached || e.MayBeReached
-	p.Unreached = e.Unreached && !p.Reached
+	p.MayBeReached = p.MayBeReached || e.MayBeReached
+	p.StoppedUnreached = e.StoppedUnreached && !p.MayBeReached
 	after.Pending = &p
-	return Output{Record: &Record{Kind: KindPending, TownID: s.in.TownID}, After: after}, nil
+	return Output{Record: &Record{Kind: KindPending, TownID: s.in.TownID}, NextTown: after}, nil
 }
 
 // effect handles an attempt's end: the run ends, or there is another attempt.
@@ -167,10 +167,10 @@ func (e *EndAttempt) effect(s *step) (Output, error) {
 	ended := e.AttemptResult
 	if !ended.Applied && ended.Failure.Reason == apply.ReasonPluginUnavailable &&
 		command.Pending.Binding != apply.RCON && // a console is asked once in each attempt
-		(ended.Reached || command.Pending.Reached) {
+		(ended.MayBeReached || command.Pending.MayBeReached) {
 		// A run counts as unreached only if no request at all can have arrived, since an operator
 		// may retry such a run (docs/adr/0026-a-retry-is-another-run.md).
-		ended.Failure, ended.Reached = apply.NoAnswer(true, nil), true
+		ended.Failure, ended.MayBeReached = apply.NoAnswer(true, nil), true
 	}
 	after, failed := town.State{}, ended.Failure
 	if ended.Applied {
@@ -185,12 +185,12 @@ func (e *EndAttempt) effect(s *step) (Output, error) {
 		return Output{}, err
 	}
 	failed.At = ended.At
-	p := command.Pending.NextAttempt(*failed, ended.Reached, s.in.At, &s.Retry)
+	p := command.Pending.NextAttempt(*failed, ended.MayBeReached, s.in.At, &s.Retry)
 	p.EventIDs, err = runlog.DrawIDs(p.Run, s.newID, slices.Concat(p.EventIDs, s.in.Drawn),
 		NextEvents(p.Attempt)...)
 	next := s.town
 	next.Pending = p
-	return Output{RunFirst: first, Record: &Record{Kind: KindPending, TownID: s.in.TownID}, After: next}, err
+	return Output{RunFirst: first, Record: &Record{Kind: KindPending, TownID: s.in.TownID}, NextTown: next}, err
 }
 
 // end returns the record that ends the run of the pending command with a result. The town's next
@@ -203,7 +203,7 @@ func (s *step) end(
 		return Output{}, fmt.Errorf("machine: the state of the town changed while run %s was pending",
 			command.Pending.Run.RunID)
 	}
-	checked, after, outcome := acceptable(&s.town.State), s.town, handoff.Outcome{}
+	checked, after, outcome := acceptance(&s.town.State), s.town, handoff.Outcome{}
 	addition := handoff.AdditionOf(command.Handoff)
 	after.Pending = nil
 	if failed == nil {
@@ -225,7 +225,7 @@ func (s *step) end(
 			Kind: KindHandoff, TownID: s.in.TownID, Run: s.missingEvents(producer), Result: encoded,
 			DecodedResult: result, Handoff: command.Pending.Handoff, Addition: &addition, RetryOf: command.Pending.RetryOf,
 		},
-		After: after,
+		NextTown: after,
 		Answer: &Answer{RunID: command.Pending.Run.RunID, Result: result, JSON: encoded,
 			Embodiment: addition.Embodiment, Failed: failed},
 	}, err
@@ -350,7 +350,7 @@ func (e *Cancel) effect(s *step) (Output, error) {
 		return s.failByForce(e.Signal.ActorID)
 	case e.Signal.Force:
 		why.Code = CancelledByForce
-	case p.Reached || e.Reach == apply.MayBeReached:
+	case p.MayBeReached || e.Reach == apply.MayBeReached:
 		return refuse(wire.CodeRunInHand, mayHaveArrived)
 	case e.Reach == apply.ReachUnknown:
 		return refuse(wire.CodeRunInHand, notKnown)
@@ -366,7 +366,7 @@ func (e *Cancel) effect(s *step) (Output, error) {
 	after.Pending = nil
 	return Output{
 		RunFirst: first,
-		Record:   &Record{Kind: KindCancelled, TownID: s.in.TownID, Run: s.missingEvents(producer)}, After: after,
+		Record:   &Record{Kind: KindCancelled, TownID: s.in.TownID, Run: s.missingEvents(producer)}, NextTown: after,
 	}, err
 }
 

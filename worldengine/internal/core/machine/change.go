@@ -11,7 +11,7 @@ import (
 
 // Attributes are a town's members beside its state. A missing one stays unchanged.
 type Attributes struct {
-	Apply    apply.Binding    // "" if left out
+	Binding  apply.Binding    // "" if left out
 	Approval *approval.Policy // nil if left out
 }
 
@@ -51,10 +51,10 @@ func (e *Put) effect(s *step) (Output, error) {
 	}
 	after := s.town
 	after.State, after.Removed = e.State, nil
-	after.Apply = cmp.Or(e.Apply, after.Apply)
+	after.Binding = cmp.Or(e.Binding, after.Binding)
 	after.Policy = cmp.Or(e.Approval, after.Policy)
 	return Output{
-		Record: &Record{Kind: KindPut, TownID: s.in.TownID, ActorID: e.ActorID}, After: after,
+		Record: &Record{Kind: KindPut, TownID: s.in.TownID, ActorID: e.ActorID}, NextTown: after,
 	}, nil
 }
 
@@ -78,7 +78,7 @@ func (e *Remove) effect(s *step) (Output, error) {
 	}
 	last := s.town.State
 	return Output{
-		Record: &Record{Kind: KindRemove, TownID: s.in.TownID, ActorID: e.ActorID},
-		After:  Town{Removed: &last, LoadedSeq: s.town.LoadedSeq},
+		Record:   &Record{Kind: KindRemove, TownID: s.in.TownID, ActorID: e.ActorID},
+		NextTown: Town{Removed: &last, LoadedSeq: s.town.LoadedSeq},
 	}, nil
 }

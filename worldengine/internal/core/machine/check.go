@@ -6,9 +6,9 @@ import (
 	"worldengine/worldengine/internal/core/town"
 )
 
-// Checked is the verdict of the checks about a handoff. If it is Accepted, the command may be
+// Verdict is the end of the checks about a handoff. If it is Accepted, the command may be
 // applied; otherwise Outcome is the whole answer.
-type Checked struct {
+type Verdict struct {
 	Accepted bool
 	Outcome  handoff.Outcome
 }
@@ -17,11 +17,11 @@ type Checked struct {
 // state is the state of h's town, zero if there is no such town. Only Check orders the checks:
 // duplicate, stale, preconditions (Execution Handoff Contract, recommended engine behavior; the
 // outcome table of the design). After a refusal no further check is evaluated.
-func Check(h *handoff.Handoff, prior *dedupe.Receipt, state town.State) Checked {
+func Check(h *handoff.Handoff, prior *dedupe.Receipt, state town.State) Verdict {
 	var e handoff.Evaluation
 	e.Preconditions.Failures = []handoff.Failure{}
-	refuse := func(status handoff.Status, reason handoff.ReasonCode) Checked {
-		return Checked{Outcome: handoff.Outcome{Status: status, ReasonCode: reason, Evaluation: e}}
+	refuse := func(status handoff.Status, reason handoff.ReasonCode) Verdict {
+		return Verdict{Outcome: handoff.Outcome{Status: status, ReasonCode: reason, Evaluation: e}}
 	}
 
 	e.DuplicateCheck.Evaluated = true
@@ -42,8 +42,8 @@ func Check(h *handoff.Handoff, prior *dedupe.Receipt, state town.State) Checked 
 		return refuse(handoff.Rejected, handoff.ReasonUnknownTown)
 	}
 
-	all := acceptable(&state)
-	e.StaleCheck = all.Outcome.Evaluation.StaleCheck
+	passed := acceptance(&state)
+	e.StaleCheck = passed.Outcome.Evaluation.StaleCheck
 	e.StaleCheck.Passed = false
 	if h.Requirements.ExpectedDecisionEpoch != state.Epoch() {
 		return refuse(handoff.Stale, handoff.ReasonStaleEpoch)
@@ -57,14 +57,14 @@ func Check(h *handoff.Handoff, prior *dedupe.Receipt, state town.State) Checked 
 		e.Preconditions = handoff.PreconditionReport{Evaluated: true, Failures: failures}
 		return refuse(handoff.Rejected, handoff.ReasonPreconditionFailed)
 	}
-	return all
+	return passed
 }
 
-// acceptable is the verdict about a handoff that passes every check in a state. It follows from the
+// acceptance is the verdict about a handoff that passes every check in a state. It follows from the
 // state alone, so the end of a pending command needs no second check.
-func acceptable(state *town.State) Checked {
+func acceptance(state *town.State) Verdict {
 	epoch := state.Epoch()
-	return Checked{Accepted: true, Outcome: handoff.Outcome{Evaluation: handoff.Evaluation{
+	return Verdict{Accepted: true, Outcome: handoff.Outcome{Evaluation: handoff.Evaluation{
 		DuplicateCheck: handoff.DuplicateReport{Evaluated: true},
 		StaleCheck: handoff.StaleReport{Evaluated: true, Passed: true,
 			ActualSnapshotHash: &state.Hash, ActualDecisionEpoch: &epoch},
@@ -74,20 +74,20 @@ func acceptable(state *town.State) Checked {
 }
 
 // Executed completes the outcome of an accepted handoff whose command was applied.
-func (c Checked) Executed(after town.State) handoff.Outcome {
-	return c.accepted(handoff.Executed, handoff.ReasonExecuted, after)
+func (v Verdict) Executed(after town.State) handoff.Outcome {
+	return v.accepted(handoff.Executed, handoff.ReasonExecuted, after)
 }
 
 // Failed completes the outcome of an accepted handoff whose command could not be applied; unchanged
 // is the town's state.
-func (c Checked) Failed(reason handoff.ReasonCode, unchanged town.State) handoff.Outcome {
-	return c.accepted(handoff.Failed, reason, unchanged)
+func (v Verdict) Failed(reason handoff.ReasonCode, unchanged town.State) handoff.Outcome {
+	return v.accepted(handoff.Failed, reason, unchanged)
 }
 
 // Unapproved completes the outcome of a handoff that passed every check but lacks a person's
 // approval, or was denied it.
-func (c Checked) Unapproved(reason handoff.ReasonCode, detail string) handoff.Outcome {
-	outcome := c.Outcome
+func (v Verdict) Unapproved(reason handoff.ReasonCode, detail string) handoff.Outcome {
+	outcome := v.Outcome
 	outcome.Status, outcome.ReasonCode = handoff.Rejected, reason
 	outcome.Evaluation.Preconditions = handoff.PreconditionReport{
 		Evaluated: true, Failures: []handoff.Failure{{Kind: handoff.Approval, Detail: detail}},
@@ -95,11 +95,11 @@ func (c Checked) Unapproved(reason handoff.ReasonCode, detail string) handoff.Ou
 	return outcome
 }
 
-func (c Checked) accepted(
+func (v Verdict) accepted(
 	s handoff.Status, reason handoff.ReasonCode, state town.State,
 ) handoff.Outcome {
 	epoch := state.Epoch()
-	outcome := c.Outcome
+	outcome := v.Outcome
 	outcome.Status, outcome.ReasonCode = s, reason
 	outcome.WorldState = &handoff.WorldState{SnapshotHash: &state.Hash, DecisionEpoch: &epoch}
 	return outcome

@@ -117,5 +117,5 @@ func TestStep_EndsAsAccepted(t *testing.T) {
 	require.Equal(t, handoff.Executed, out.Answer.Result.Status)
 	require.Equal(t, machine.Check(machinetest.Advance(t, "wall"), nil, now).Outcome.Evaluation,
 		out.Answer.Result.Evaluation)
-	require.Equal(t, expected.Hash, out.After.State.Hash)
+	require.Equal(t, expected.Hash, out.NextTown.State.Hash)
 }

@@ -205,14 +205,14 @@ func TestReadRecord_Damaged(t *testing.T) {
 func TestRecord_MarshalJSON(t *testing.T) {
 	t.Parallel()
 	rules := town.DefaultRules()
-	all := Record{SchemaVersion: RecordVersion, Kind: KindPut, TownID: "t", Apply: apply.RCON,
+	all := Record{SchemaVersion: RecordVersion, Kind: KindPut, TownID: "t", Binding: apply.RCON,
 		Paused: &messages.PausedBy{SignalID: "s"}, Pending: &apply.Pending{Attempt: 3},
 		Policy: &approval.Policy{}, Approvals: approval.List{{HandoffID: "h"}}, Removed: true,
 		WorldPolicy: &approval.Policy{}, ActorID: "ada", RetryOf: &apply.RetryOf{RunID: "r"},
 		Rules: &rules, Closing: true, Repair: &Repair{Restores: 7}, Snapshot: []byte(`{"a":1}`),
 		Result: []byte(`{"b":2}`), Handoff: []byte(`{"c":3}`),
 		Addition: &handoff.Addition{ActorID: "ada"}, Run: &runlog.Run{FirstSeq: 1}}
-	for _, rec := range []*Record{&all, {SchemaVersion: RecordVersion, Kind: KindRun}} {
+	for _, rec := range []*Record{&all, {SchemaVersion: RecordVersion, Kind: KindRunEvents}} {
 		got, err := rec.MarshalJSON()
 		require.NoError(t, err)
 		type members Record

@@ -90,33 +90,33 @@ func (s *step) judge(e *Judge) (Output, error) {
 		j.producer.ResumeAt(cmp.Or(s.tail.Status, runevents.RunStatusPending))
 		j.producer.StartBatch(s.tail.Next)
 	}
-	checked := Check(e.Handoff, e.Prior, s.town.State)
-	if !checked.Accepted {
-		return s.refuse(j, checked.Outcome)
+	verdict := Check(e.Handoff, e.Prior, s.town.State)
+	if !verdict.Accepted {
+		return s.refuse(j, verdict.Outcome)
 	}
 	after, reason := s.Rules.Apply(s.town.State.Snapshot, &e.Handoff.Proposal)
 	if reason != "" { // nobody is asked to approve it
-		return s.conclude(j, checked.Failed(reason, s.town.State), s.town.State)
+		return s.conclude(j, verdict.Failed(reason, s.town.State), s.town.State)
 	}
 	if asks {
 		gate := s.town.Approvals.Verdict(*policy, e.Handoff, j.encoded, s.in.At.UTC())
 		if gate.Reason != "" {
-			return s.unapproved(j, checked.Unapproved(gate.Reason, gate.Detail), gate.Enqueue)
+			return s.unapproved(j, verdict.Unapproved(gate.Reason, gate.Detail), gate.Enqueue)
 		}
 		e.Start.Approval = &Approval{
 			SignalID: gate.Approved.SignalID, ActorID: gate.Approved.ActorID,
 			Reason: gate.Approved.Reason, At: gate.At,
 		}
 	}
-	via := cmp.Or(s.town.Apply, s.Apply)
+	via := cmp.Or(s.town.Binding, s.Binding)
 	if via == apply.Local || e.DryRun {
-		return s.conclude(j, checked.Executed(after), after)
+		return s.conclude(j, verdict.Executed(after), after)
 	}
-	return s.accept(j, &checked.Outcome.Evaluation, after, via)
+	return s.accept(j, &verdict.Outcome.Evaluation, after, via)
 }
 
-// answer returns the answer of an outcome, and its record. It emits the events of the whole run.
-func (s *step) answer(j *judgement, kind Kind, outcome handoff.Outcome) (*Answer, *Record, error) {
+// judgedRecord returns the record of an outcome, with the events of the whole run, and the answer.
+func (s *step) judgedRecord(j *judgement, kind Kind, outcome handoff.Outcome) (*Answer, *Record, error) {
 	result := handoff.NewResult(j.Handoff, outcome)
 	encoded, err := result.MarshalWire()
 	if err != nil {
@@ -133,7 +133,7 @@ func (s *step) answer(j *judgement, kind Kind, outcome handoff.Outcome) (*Answer
 
 // refuse returns the record of a handoff that changes no town and consumes no key.
 func (s *step) refuse(j *judgement, outcome handoff.Outcome) (Output, error) {
-	answer, rec, err := s.answer(j, KindRefused, outcome)
+	answer, rec, err := s.judgedRecord(j, KindRefused, outcome)
 	if err != nil {
 		return Output{}, err
 	}
@@ -151,7 +151,7 @@ func (s *step) unapproved(j *judgement, outcome handoff.Outcome, ask bool) (Outp
 	if !ask {
 		return s.refuse(j, outcome)
 	}
-	answer, rec, err := s.answer(j, KindAsked, outcome)
+	answer, rec, err := s.judgedRecord(j, KindAsked, outcome)
 	if err != nil {
 		return Output{}, err
 	}
@@ -159,12 +159,12 @@ func (s *step) unapproved(j *judgement, outcome handoff.Outcome, ask bool) (Outp
 	after := s.town
 	after.Approvals = after.Approvals.Add(j.Handoff, j.encoded, j.Run.Trace,
 		s.in.At.UTC(), s.ApprovalTimeout)
-	return Output{Record: rec, After: after, Answer: answer}, nil
+	return Output{Record: rec, NextTown: after, Answer: answer}, nil
 }
 
 // conclude returns the record of an accepted handoff that was executed, or failed, by the rules.
 func (s *step) conclude(j *judgement, outcome handoff.Outcome, state town.State) (Output, error) {
-	answer, rec, err := s.answer(j, KindHandoff, outcome)
+	answer, rec, err := s.judgedRecord(j, KindHandoff, outcome)
 	if err != nil {
 		return Output{}, err
 	}
@@ -173,7 +173,7 @@ func (s *step) conclude(j *judgement, outcome handoff.Outcome, state town.State)
 	after := s.town
 	after.State = state
 	after.Approvals = after.Approvals.MarkUsed(j.Handoff, j.encoded, answer.RunID)
-	return Output{Record: rec, After: after, Answer: answer}, nil
+	return Output{Record: rec, NextTown: after, Answer: answer}, nil
 }
 
 // accept returns the first record of an accepted handoff whose command a game has to apply.
@@ -196,7 +196,7 @@ func (s *step) accept(
 	out := Output{Record: &Record{
 		Kind: KindPending, TownID: s.in.TownID, Run: run,
 		WorldPolicy: s.worldPolicy(), Rules: s.amounts(),
-	}, After: after}
+	}, NextTown: after}
 	if s.tail != nil {
 		out.RunAfter = s.runRecord(p.Run, nil, false)
 		out.RunAfter.Run.FirstSeq = p.Emitted + 1

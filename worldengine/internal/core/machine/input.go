@@ -9,12 +9,12 @@ import (
 	"worldengine/worldengine/internal/core/town"
 )
 
-// Settings are the bounds and amounts of a world. Every member must be set, but the times for a step that is made
-// again from its record, which has them.
+// Settings are the bounds and amounts of a world. Set every member. Only fsck, which repeats a step from its record,
+// may leave the durations zero: it takes them from the record.
 type Settings struct {
 	Rules *town.Rules // the amounts of the built-in rules
-	// Apply and ApprovalPolicy are the binding and the approval policy of each town without its own.
-	Apply          apply.Binding
+	// Binding and ApprovalPolicy hold for each town without its own.
+	Binding        apply.Binding
 	ApprovalPolicy approval.Policy
 	// ApprovalTimeout bounds the wait of a proposal for its decision, and the validity of a
 	// decision.

@@ -208,7 +208,7 @@ func (o *oracle) predict(townID string, event machine.Event) prediction {
 	case *machine.RecordReach:
 		return predict(func() {
 			o.command.reached = o.command.reached || e.MayBeReached
-			o.command.rests = e.Unreached && !o.command.reached
+			o.command.rests = e.StoppedUnreached && !o.command.reached
 		}, "pending on town")
 	}
 	return o.outcome(event.(*machine.EndAttempt).AttemptResult)
@@ -279,7 +279,7 @@ func (o *oracle) put(state town.State, expected string, a machine.Attributes) pr
 		return fails(err)
 	}
 	return predict(func() {
-		o.via, o.policy = cmp.Or(a.Apply, o.via), cmp.Or(a.Approval, o.policy)
+		o.via, o.policy = cmp.Or(a.Binding, o.via), cmp.Or(a.Approval, o.policy)
 		o.become(state)
 	}, "put on town")
 }
@@ -393,7 +393,7 @@ func (o *oracle) judge(e *machine.Judge) prediction {
 		approved = true
 	}
 	begun := o.startEvents(e, &v, approved) + "StepStarted 1"
-	switch via := cmp.Or(o.via, o.settings.Apply); {
+	switch via := cmp.Or(o.via, o.settings.Binding); {
 	case failed != "":
 		return o.conclude(h, e.Run.RunID, &v, failed, o.state, begun+", StepFailed 1, RunFailed")
 	case via == "local" || e.DryRun:
@@ -579,7 +579,7 @@ func (o *oracle) extend(starts, ends, resumes bool) prediction {
 // outcome ends the run, or begins another attempt.
 func (o *oracle) outcome(v apply.AttemptResult) prediction {
 	c, after := o.command, o.command.expected
-	reached, reason, later := c.reached || v.Reached, handoff.ReasonCode(""), true
+	reached, reason, later := c.reached || v.MayBeReached, handoff.ReasonCode(""), true
 	switch {
 	case v.Applied && v.Snapshot != nil:
 		reported, err := town.Parse(v.Snapshot, schemas.Limits{})
@@ -670,7 +670,7 @@ func townOf(t *machine.Town, now time.Time) string {
 		paused = t.Paused.SignalID
 	}
 	if p := t.Pending; p != nil {
-		pending = fmt.Sprint(p.Run.RunID, p.Binding, p.Attempt, p.Reached, p.Unreached, p.RetryOf != nil,
+		pending = fmt.Sprint(p.Run.RunID, p.Binding, p.Attempt, p.MayBeReached, p.StoppedUnreached, p.RetryOf != nil,
 			handoff.Hash(p.Expected), p.NotBefore, p.Deadline)
 	}
 	for _, a := range t.Approvals {
@@ -678,5 +678,5 @@ func townOf(t *machine.Town, now time.Time) string {
 			asked = append(asked, a.HandoffHash+" "+string(status))
 		}
 	}
-	return fmt.Sprint(t.State.Hash, t.Apply, t.Policy, paused, pending, asked)
+	return fmt.Sprint(t.State.Hash, t.Binding, t.Policy, paused, pending, asked)
 }

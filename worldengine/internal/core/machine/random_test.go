@@ -109,7 +109,7 @@ func (w *walk) configure() {
 	if w.rare(3) {
 		rules.ProjectStep, rules.CasualTalk = 0.3, 0
 	}
-	w.settings = &machine.Settings{Rules: &rules, Apply: one(w, apply.Bindings()...),
+	w.settings = &machine.Settings{Rules: &rules, Binding: one(w, apply.Bindings()...),
 		ApprovalPolicy: *w.somePolicy(), ApprovalTimeout: time.Hour,
 		Retry: apply.RetryPolicy{Deadline: 10 * time.Second, Attempts: int64(1 + w.g.IntN(3)),
 			Backoff: time.Second}}
@@ -226,7 +226,7 @@ func (w *walk) somewhere() town.State {
 }
 
 func (w *walk) putSome() {
-	a := machine.Attributes{Apply: one(w, "", "", "local", apply.Plugin, apply.Plugin, apply.RCON)}
+	a := machine.Attributes{Binding: one(w, "", "", "local", apply.Plugin, apply.Plugin, apply.RCON)}
 	if w.rare(3) {
 		a.Approval = w.somePolicy()
 	}
@@ -252,7 +252,7 @@ func (w *walk) disturb() {
 		w.pauseSome()
 	default:
 		if w.command != nil {
-			w.step(&machine.RecordReach{MayBeReached: w.rare(2), Unreached: w.rare(2)}, "")
+			w.step(&machine.RecordReach{MayBeReached: w.rare(2), StoppedUnreached: w.rare(2)}, "")
 		} else {
 			w.step(w.retried(), "")
 		}
@@ -397,7 +397,7 @@ func (w *walk) endSome() {
 // stepCommand gives the town an input about the pending command.
 func (w *walk) stepCommand() {
 	v := apply.AttemptResult{At: w.now.Add(-time.Duration(w.g.IntN(900)) * time.Millisecond),
-		Attempt: w.command.attempt, Reached: w.rare(8)}
+		Attempt: w.command.attempt, MayBeReached: w.rare(8)}
 	paused := w.run(w.command.run).status == "PAUSED"
 	if paused != (w.pausedBy() != nil) && w.rare(2) {
 		w.step(&machine.PauseRun{By: w.pausedBy()}, "")
@@ -411,7 +411,7 @@ func (w *walk) stepCommand() {
 	default:
 		w.pauseSome()
 	case 0, 1, 2:
-		v.Applied, v.Reached = true, true
+		v.Applied, v.MayBeReached = true, true
 		s := *w.command.expected.Snapshot
 		s.Pressure.Dread = 0.5
 		s.Day += int64(w.g.IntN(3) - 1)
@@ -420,11 +420,11 @@ func (w *walk) stepCommand() {
 		}
 		v.Snapshot = one(w, nil, town.NewState(&s).Canonical, town.NewState(&s).Canonical, []byte("{}"))
 	case 3:
-		v.Reached = true
+		v.MayBeReached = true
 		v.Failure = &apply.Failure{Reason: apply.ReasonPluginRejected, Code: "NO", Message: "No.",
 			Retryable: w.rare(2)}
 	case 4:
-		v.Reached, v.Failure = true, apply.NoAnswer(true, nil)
+		v.MayBeReached, v.Failure = true, apply.NoAnswer(true, nil)
 	case 5, 6, 7, 8:
 		v.Failure = apply.NoAnswer(false, nil)
 	case 9, 10:
@@ -436,7 +436,7 @@ func (w *walk) stepCommand() {
 	case 15:
 		w.appendSome()
 	case 16:
-		w.step(&machine.RecordReach{MayBeReached: w.rare(2), Unreached: w.rare(2)}, "")
+		w.step(&machine.RecordReach{MayBeReached: w.rare(2), StoppedUnreached: w.rare(2)}, "")
 	}
 	if v.Applied || v.Failure != nil {
 		w.step(&machine.EndAttempt{AttemptResult: v}, "")
@@ -459,7 +459,7 @@ func (w *walk) appendSome() {
 	if w.run(run.RunID).status != "RUNNING" || tail.Closed {
 		return
 	}
-	w.store(&machine.Record{Kind: machine.KindEvents,
+	w.store(&machine.Record{Kind: machine.KindAppended,
 		TownID: w.id, Run: &runlog.Run{Identity: run, FirstSeq: tail.Next,
 			Events: []runlog.Event{{EventID: w.newID(), EventType: runevents.StepStarted,
 				StepID: "own-" + w.newID(), LogicalAttemptID: 1,
@@ -524,7 +524,7 @@ func (w *walk) step(event machine.Event, runID string, drawn ...runlog.DrawnID) 
 		case lost:
 			return w.lose(event, runID, rec)
 		}
-		w.store(rec, pick(rec == out.Record, out.Subject, machine.RunSubject), out.After, in.Tail)
+		w.store(rec, pick(rec == out.Record, out.Subject, machine.RunSubject), out.NextTown, in.Tail)
 		want.thens[then]()
 		then++
 		require.Equal(w.t, w.town(), townOf(&w.machine, w.now), "%s: %T", w.seed, event)
@@ -563,7 +563,7 @@ func (w *walk) lose(event machine.Event, runID string, rec *machine.Record) bool
 
 // body returns the bytes of the records of an output.
 func (w *walk) body(out *machine.Output) (all string) {
-	made, after := *out.Record, out.After
+	made, after := *out.Record, out.NextTown
 	if out.Subject == machine.TownSubject {
 		made.SetState(&after)
 	}
@@ -578,7 +578,7 @@ func (w *walk) body(out *machine.Output) (all string) {
 }
 
 func (w *walk) bytesOf(t machine.Town) string {
-	return w.body(&machine.Output{Record: new(machine.Record), After: t})
+	return w.body(&machine.Output{Record: new(machine.Record), NextTown: t})
 }
 
 // store appends a record to the log, after which the town is now.
@@ -612,7 +612,7 @@ func (w *walk) store(
 		}
 		w.machine = now
 		w.machine.Seq = seq
-	case machine.ControlSubject:
+	case machine.PauseSubject:
 		w.control = machine.Town{Seq: seq, Paused: rec.Paused}
 	case machine.RunSubject:
 		tail.Add(rec, seq)
@@ -639,12 +639,12 @@ func (w *walk) crash() {
 		rec, err := records.Read(m.Data)
 		require.NoError(w.t, err)
 		switch seq := uint64(i + 1); {
-		case rec.Kind == machine.KindControl && rec.TownID == "":
+		case rec.Kind == machine.KindPause && rec.TownID == "":
 			w.control = machine.Town{Seq: seq, Paused: rec.Paused}
 		case rec.Kind.HasState():
 			w.machine, err = records.ReadTown(m.RawStreamMsg)
 			require.NoError(w.t, err)
-		case rec.Kind == machine.KindRun || rec.Kind == machine.KindEvents:
+		case rec.Kind == machine.KindRunEvents || rec.Kind == machine.KindAppended:
 			w.tails[rec.Run.RunID] = cmp.Or(w.tails[rec.Run.RunID], machine.NewTail(nil, 0))
 			w.tails[rec.Run.RunID].Add(rec, seq)
 		}

@@ -19,10 +19,8 @@ import (
 // Kind is the kind of a record. The set is closed.
 type Kind string
 
-// The kinds of a record. The first eight and KindRepair are on a town's subject and have the town's
-// state. But a pause of the world is on the control subject. KindSignal is on the subject of
-// signals, KindRefused on the refused subject, KindEvents and KindRun on the run's subject, and
-// KindSettings on the subject of settings.
+// The kinds of a record. Unless its comment says otherwise, a record is on its town's subject, and has the town's
+// state.
 const (
 	KindHandoff Kind = "handoff" // an accepted handoff: state, result and events together
 	// KindPending: the command of an accepted handoff is being applied. The record has the run's
@@ -32,28 +30,31 @@ const (
 	KindCancelled Kind = "cancelled"
 	KindPut       Kind = "put"    // a state that town.put, town.patch or the world file gave
 	KindRemove    Kind = "remove" // an operator removed the town; the record holds its last state
-	// KindControl: an operator paused or resumed a town, or the world.
-	KindControl Kind = "control"
+	// KindPause: an operator paused or resumed a town, or the world. A pause of the world is on a subject of its own.
+	KindPause Kind = "control"
 	// KindAsked is a handoff that waits for a person's approval from now on: refused, with its
 	// result and events. KindDecided is the signal that approves or denies it.
 	KindAsked   Kind = "asked"
 	KindDecided Kind = "decided"
-	// KindSignal is a signal that changes no town: a refused one, or a cancellation.
-	KindSignal  Kind = "signal"
-	KindRefused Kind = "refused" // a refused handoff: result and events
-	KindEvents  Kind = "events"  // events of a run that others than the engine appended
-	KindRun     Kind = "run"     // events of a run that the engine emits between its commits
+	// KindSignal, on the subject of signals, is a signal that changes no town: a refused one, or a cancellation.
+	KindSignal Kind = "signal"
+	// KindRefused, on the refused subject, is a refused handoff: its result and events.
+	KindRefused Kind = "refused"
+	// KindAppended and KindRunEvents, on the run's subject, are events of a run: those that others than the engine
+	// appended, and those that the engine emits between its commits.
+	KindAppended  Kind = "events"
+	KindRunEvents Kind = "run"
 	// KindRepair puts a town back to its last readable record, if later messages are damaged. Records keep the
 	// name "mend", under which it is stored.
 	KindRepair Kind = "mend"
-	// KindSettings has all settings of the world, which hold from now on.
+	// KindSettings, on the subject of settings, has all settings of the world, which hold from now on.
 	KindSettings Kind = "settings"
 )
 
 // HasState reports whether a record of this kind has a town's state.
 func (k Kind) HasState() bool {
 	switch k {
-	case KindHandoff, KindPending, KindCancelled, KindPut, KindRemove, KindControl, KindAsked,
+	case KindHandoff, KindPending, KindCancelled, KindPut, KindRemove, KindPause, KindAsked,
 		KindDecided, KindRepair:
 		return true
 	}
@@ -63,7 +64,7 @@ func (k Kind) HasState() bool {
 // KeepsState reports whether records of the kind leave the state of their town as it is.
 func (k Kind) KeepsState() bool {
 	switch k {
-	case KindPending, KindCancelled, KindControl, KindAsked, KindDecided:
+	case KindPending, KindCancelled, KindPause, KindAsked, KindDecided:
 		return true
 	}
 	return false
@@ -78,8 +79,8 @@ type Record struct {
 	SchemaVersion string `json:"schemaVersion"`
 	Kind          Kind   `json:"kind"`
 	TownID        string `json:"townId"`
-	// Apply, Paused, Pending, Policy and Approvals are in each record of a town that has them.
-	Apply   apply.Binding      `json:"apply,omitzero"` // "" for the engine's default
+	// Binding, Paused, Pending, Policy and Approvals are in each record of a town that has them.
+	Binding apply.Binding      `json:"apply,omitzero"` // "" for the engine's default
 	Paused  *messages.PausedBy `json:"paused,omitzero"`
 	Pending *apply.Pending     `json:"pending,omitzero"`
 	// ActorID, in a record of kind put or remove, is the author: the user, or the user's role if
@@ -123,7 +124,7 @@ type Record struct {
 // proposals that were made from another state of the town.
 func (rec *Record) SetState(after *Town) {
 	after.Approvals = after.Approvals.CloseStale(after.State.Hash)
-	rec.Apply, rec.Paused, rec.Pending = after.Apply, after.Paused, after.Pending
+	rec.Binding, rec.Paused, rec.Pending = after.Binding, after.Paused, after.Pending
 	rec.Policy, rec.Approvals, rec.Snapshot = after.Policy, after.Approvals, after.LastState().Canonical
 	rec.Removed = after.Removed != nil
 }

@@ -54,7 +54,7 @@ func NewFailedRun(runID string, seq uint64, end *Record) (FailedRun, *approval.R
 func refuseRetry(end *Record) *approval.Refusal {
 	switch end.Kind {
 	case KindHandoff, KindRefused, KindAsked:
-	case KindCancelled, KindRun:
+	case KindCancelled, KindRunEvents:
 		return notRetryable("the run was cancelled: send its handoff again, or, if this run retried another " +
 			"one, retry that one, which its RunStarted names as context.retryOf")
 	default:

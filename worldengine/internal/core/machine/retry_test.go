@@ -57,7 +57,7 @@ func TestFailedRun_Refusals(t *testing.T) {
 			wire.CodeRunNotRetryable, "its key is free"},
 		"cancelled": {&machine.Record{Kind: machine.KindCancelled}, wire.CodeRunNotRetryable,
 			"was cancelled"},
-		"the run of a signal": {&machine.Record{Kind: machine.KindControl},
+		"the run of a signal": {&machine.Record{Kind: machine.KindPause},
 			wire.CodeRunNotRetryable, "a signal"},
 		"a damaged result": {ended(machine.KindHandoff, `{"status":`), wire.CodeRunNotRetryable,
 			"handoffctl fsck"},

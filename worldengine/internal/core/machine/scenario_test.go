@@ -76,7 +76,7 @@ func newScenario(t *testing.T) *scenario {
 	rules := town.DefaultRules()
 	return &scenario{
 		t: t, now: time.Date(2026, 2, 16, 12, 0, 0, 0, time.UTC),
-		settings: machine.Settings{Rules: &rules, Apply: apply.Local,
+		settings: machine.Settings{Rules: &rules, Binding: apply.Local,
 			ApprovalTimeout: time.Hour, Retry: apply.RetryPolicy{Deadline: 10 * time.Second, Attempts: 3,
 				Backoff: time.Second}},
 		handoffs: map[string]*handoff.Handoff{}, receipts: map[string]*dedupe.Receipt{},
@@ -112,7 +112,7 @@ func (s *scenario) input(words []string) []string {
 		require.NoError(s.t, err)
 		return s.step(&machine.Patch{Patch: patch, Expected: s.town.State.Hash, ActorID: "ada"})
 	case "bind":
-		return s.put(machine.Attributes{Apply: apply.Binding(argument)})
+		return s.put(machine.Attributes{Binding: apply.Binding(argument)})
 	case "approve":
 		policy, err := approval.Parse(argument)
 		require.NoError(s.t, err)
@@ -124,7 +124,7 @@ func (s *scenario) input(words []string) []string {
 	case "started", "failed":
 		return s.step(&machine.RecordAttempt{Started: words[0] == "started"})
 	case "asked", "rests":
-		return s.step(&machine.RecordReach{MayBeReached: words[0] == "asked", Unreached: words[0] == "rests"})
+		return s.step(&machine.RecordReach{MayBeReached: words[0] == "asked", StoppedUnreached: words[0] == "rests"})
 	case "held":
 		e := new(machine.PauseRun)
 		if argument != "" {
@@ -176,22 +176,22 @@ func (s *scenario) signal(signal machine.Signal) []string {
 
 // outcome returns the end of the attempt of the pending command, a second ago.
 func (s *scenario) outcome(words []string) machine.Event {
-	v := apply.AttemptResult{At: s.now.Add(-time.Second), Reached: words[len(words)-1] == "arrived"}
+	v := apply.AttemptResult{At: s.now.Add(-time.Second), MayBeReached: words[len(words)-1] == "arrived"}
 	if s.town.Pending != nil {
 		v.Attempt = s.town.Pending.Attempt
 	}
 	switch words[0] {
 	case "applied":
-		v.Applied, v.Reached = true, true
+		v.Applied, v.MayBeReached = true, true
 		if len(words) > 1 {
 			v.Snapshot = []byte(words[1])
 		}
 	case "rejected":
-		v.Reached = true
+		v.MayBeReached = true
 		v.Failure = &apply.Failure{Reason: apply.ReasonPluginRejected, Code: "NO", Message: "No.",
 			Retryable: words[len(words)-1] == "later"}
 	case "silent":
-		v.Reached = true
+		v.MayBeReached = true
 		v.Failure = apply.NoAnswer(true, nil)
 	case "unreached":
 		v.Failure = apply.NoAnswer(false, nil)
@@ -315,10 +315,10 @@ func (s *scenario) step(event machine.Event) []string {
 		case rec != out.Record || out.Subject == machine.RunSubject:
 			in.Tail.Add(rec, s.seq)
 		case out.Subject == machine.TownSubject:
-			if out.After.State.Hash != s.town.State.Hash {
+			if out.NextTown.State.Hash != s.town.State.Hash {
 				s.before = s.town.State
 			}
-			s.town = out.After
+			s.town = out.NextTown
 			s.town.Seq = s.seq
 			s.town.Approvals = s.town.Approvals.CloseStale(s.town.State.Hash)
 		}
@@ -339,7 +339,7 @@ func (s *scenario) step(event machine.Event) []string {
 func (s *scenario) recordText(out *machine.Output, rec *machine.Record) []string {
 	line := fmt.Sprintf("record %s", rec.Kind)
 	if rec == out.Record && out.Subject == machine.TownSubject {
-		line += fmt.Sprintf(" day %d", out.After.LastState().Epoch())
+		line += fmt.Sprintf(" day %d", out.NextTown.LastState().Epoch())
 	}
 	if rec.Closing {
 		line += " closing"
@@ -359,17 +359,17 @@ func (s *scenario) recordText(out *machine.Output, rec *machine.Record) []string
 	if rec != out.Record {
 		return said
 	}
-	if p := out.After.Paused; p != nil && rec.Kind == machine.KindControl {
+	if p := out.NextTown.Paused; p != nil && rec.Kind == machine.KindPause {
 		said = append(said, fmt.Sprintf("paused by %s at %s, drains for %d ms", p.ActorID,
 			p.At.Format(time.TimeOnly), p.DrainTimeoutMs))
 	}
-	if p := out.After.Pending; p != nil {
+	if p := out.NextTown.Pending; p != nil {
 		line := fmt.Sprintf("applies by %s, attempt %d from %s until %s", p.Binding, p.Attempt,
 			p.NotBefore.Format(time.TimeOnly), p.Deadline.Format(time.TimeOnly))
-		if p.Reached {
+		if p.MayBeReached {
 			line += ", may have arrived"
 		}
-		if p.Unreached {
+		if p.StoppedUnreached {
 			line += ", rests"
 		}
 		said = append(said, line)

@@ -123,9 +123,9 @@ func (s *step) pause(e *Signal) (Output, error) {
 			DrainTimeoutMs: e.DrainTimeout.Milliseconds(),
 		}
 	}
-	out, err := s.signalled(e, KindControl, after)
+	out, err := s.signalled(e, KindPause, after)
 	if e.TownID == "" {
-		out.Subject, out.Record.Paused = ControlSubject, after.Paused
+		out.Subject, out.Record.Paused = PauseSubject, after.Paused
 	}
 	return out, err
 }
@@ -158,7 +158,7 @@ func (s *step) signalled(e *Signal, kind Kind, after Town) (Output, error) {
 	p := s.producer(e.Run)
 	err := EmitSignal(p, e.Payload(), "")
 	return Output{
-		Record: &Record{Kind: kind, TownID: s.in.TownID, Run: p.Run()}, After: after,
+		Record: &Record{Kind: kind, TownID: s.in.TownID, Run: p.Run()}, NextTown: after,
 	}, err
 }
 

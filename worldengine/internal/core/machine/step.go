@@ -34,8 +34,8 @@ type Output struct {
 	// RunAfter, on the run's own subject, lets others append to the run again. A run that stays closed loses
 	// nothing, so the input has its effect even if RunAfter cannot be stored.
 	RunAfter *Record
-	// After is the town after a Record on its subject.
-	After Town
+	// NextTown is the town after a Record on its subject.
+	NextTown Town
 	// Answer is the answer to a handoff; nil if a game is to apply its command.
 	Answer *Answer
 	// Decided is the proposal that was decided about, with the decision.
@@ -52,7 +52,7 @@ const (
 	RefusedSubject                // refused runs of the town, or of unknown towns
 	SignalSubject                 // signals that change no town
 	RunSubject                    // the run's own, guarded by its tail
-	ControlSubject
+	PauseSubject
 )
 
 // Answer is the answer to a handoff.

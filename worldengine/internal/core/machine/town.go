@@ -18,10 +18,10 @@ type Town struct {
 	State     town.State
 	// Removed is the last state of a removed town, whose State is zero; else nil.
 	Removed *town.State
-	// Apply is the town's own binding, "" for the engine's default. Paused is the pause of the
+	// Binding is the town's own, "" for the engine's default. Paused is the pause of the
 	// town, nil if it is not paused. Pending is the command that is being applied, nil if there is
 	// none.
-	Apply   apply.Binding
+	Binding apply.Binding
 	Paused  *messages.PausedBy
 	Pending *apply.Pending
 	// Policy selects the proposals that require an approval, nil for the engine's default.
@@ -41,7 +41,7 @@ func (t *Town) LastState() *town.State {
 // Town returns the town after a record, which holds state, at the log sequence seq.
 func (rec *Record) Town(seq uint64, state town.State) Town {
 	t := Town{
-		Seq: seq, LoadedSeq: seq, State: state, Apply: rec.Apply, Paused: rec.Paused,
+		Seq: seq, LoadedSeq: seq, State: state, Binding: rec.Binding, Paused: rec.Paused,
 		Pending: rec.Pending, Policy: rec.Policy, Approvals: rec.Approvals,
 	}
 	if rec.Removed {

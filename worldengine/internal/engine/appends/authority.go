@@ -170,7 +170,7 @@ func (a *Authority) store(
 	if len(plan.Run.Events) == 0 {
 		return plan.Results(time.Time{}), nil
 	}
-	rec := &machine.Record{Kind: machine.KindEvents, TownID: townID, Run: &plan.Run,
+	rec := &machine.Record{Kind: machine.KindAppended, TownID: townID, Run: &plan.Run,
 		Inconsistent: plan.Inconsistent}
 	if err := a.checkSize(rec); err != nil {
 		return nil, err

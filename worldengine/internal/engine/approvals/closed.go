@@ -33,7 +33,7 @@ func (r *Reader) Closed(
 ) (page messages.Approvals, err error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	if _, err := r.Index.Sync(ctx); err != nil {
+	if _, err := r.Index.CatchUp(ctx); err != nil {
 		return page, err
 	}
 	token := ""
@@ -80,7 +80,7 @@ func (r *Reader) Closed(
 // closedRow makes the row of a proposal from the record that asked about it. It returns nil if the
 // proposal still waits, the log does not keep the record, or includes is false for the town.
 func (r *pageReader) closedRow(
-	ctx context.Context, at *index.Row, includes func(townID string) bool,
+	ctx context.Context, at *index.RowView, includes func(townID string) bool,
 ) (*messages.Approval, error) {
 	rec, err := r.record(ctx, at)
 	if rec == nil || err != nil || len(rec.Approvals) == 0 || !includes(rec.TownID) {
@@ -137,7 +137,7 @@ func (r *pageReader) closedRow(
 // decision returns the decision about the question of a row, nil if there was none. Other decisions
 // about the handoff answer other questions.
 func (r *Reader) decision(
-	ctx context.Context, at *index.Row, asked *approval.Request,
+	ctx context.Context, at *index.RowView, asked *approval.Request,
 ) (decision *approval.Decision, err error) {
 	rows := r.Index.ApprovalsAfter(at.Town, at.Seq, maxTownRows)
 	err = r.visit(ctx, rows, machine.KindDecided, func(rec *machine.Record) bool {
@@ -153,13 +153,13 @@ func (r *Reader) decision(
 // accepted returns the run that carried the approved handoff with a hash out, "" if none did.
 // Another handoff may have used its key.
 func (r *Reader) accepted(
-	ctx context.Context, asked *index.Row, key, handoffHash string,
+	ctx context.Context, asked *index.RowView, key, handoffHash string,
 ) (runID string, err error) {
 	seq, found := r.Index.Accepted(asked.Town, key)
 	if !found || seq < asked.Seq {
 		return "", nil
 	}
-	rec, err := r.record(ctx, &index.Row{Seq: seq, Town: asked.Town})
+	rec, err := r.record(ctx, &index.RowView{Seq: seq, Town: asked.Town})
 	if rec == nil || err != nil {
 		return "", err
 	}
@@ -175,7 +175,7 @@ func (r *Reader) accepted(
 
 // visit visits the records of rows that are of a kind, until visit returns false.
 func (r *Reader) visit(
-	ctx context.Context, rows []index.Row, kind machine.Kind, visit func(*machine.Record) bool,
+	ctx context.Context, rows []index.RowView, kind machine.Kind, visit func(*machine.Record) bool,
 ) error {
 	for i := range rows {
 		if rows[i].Kind != kind {
@@ -193,7 +193,7 @@ func (r *Reader) visit(
 }
 
 // record reads the record of a row, nil if the log does not keep it or it is damaged.
-func (r *Reader) record(ctx context.Context, at *index.Row) (*machine.Record, error) {
+func (r *Reader) record(ctx context.Context, at *index.RowView) (*machine.Record, error) {
 	rec, _, err := r.Log.RecordAt(ctx, at.Seq, layout.LogSubject(r.Log.World, at.Town))
 	if errors.Is(err, commitlog.ErrGone) || errors.Is(err, commitlog.ErrDamaged) ||
 		err == nil && rec.Run == nil {

@@ -200,7 +200,7 @@ func (r *Reader) openRequests(
 		town, err := r.Log.Load(ctx, townID)
 		return r.open(&town), err
 	}
-	_, err := r.Index.Sync(ctx)
+	_, err := r.Index.CatchUp(ctx)
 	if err == nil {
 		err = r.Refresh(ctx)
 	}

@@ -467,5 +467,5 @@ func (a *asking) approve(townID string, h *handoff.Handoff, reason string) {
 	out, err := machine.Step(current, &in, &machine.Settings{ApprovalTimeout: time.Minute})
 	require.NoError(a.t, err)
 	require.Nil(a.t, out.Refused)
-	require.NoError(a.t, a.Log.CommitTown(a.t.Context(), out.Record, &out.After, current.Seq))
+	require.NoError(a.t, a.Log.CommitTown(a.t.Context(), out.Record, &out.NextTown, current.Seq))
 }

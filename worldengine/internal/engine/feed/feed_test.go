@@ -146,7 +146,7 @@ func TestRead_OfATown(t *testing.T) {
 	<-js.PublishAsyncComplete()
 	w.put("mine", 3)
 	q := feed.Query{Limit: 2, Towns: []string{"mine"}}
-	_, err := w.index.Sync(t.Context())
+	_, err := w.index.CatchUp(t.Context())
 	require.NoError(t, err)
 	page, all := w.cursors(q)
 	require.Equal(t, []uint64{others + 1, others + 2}, all)
@@ -174,7 +174,7 @@ func BenchmarkRead_OfATown(b *testing.B) {
 		require.NoError(b, err)
 	}
 	<-js.PublishAsyncComplete()
-	_, err := x.Sync(b.Context())
+	_, err := x.CatchUp(b.Context())
 	require.NoError(b, err)
 	f := feed.New(feed.Config{Log: log, Index: x})
 	for b.Loop() {
@@ -277,7 +277,7 @@ func TestFeed_WakesForCommitsOfOthers(t *testing.T) {
 		w.log.OnAppended = nil
 		w.put("theirs", 1)
 		w.log.OnAppended = own
-		_, err := w.index.Sync(t.Context())
+		_, err := w.index.CatchUp(t.Context())
 		require.NoError(t, err)
 		select {
 		case page := <-pages:

@@ -21,7 +21,7 @@ import (
 
 // causes has each cause whose name is not the kind of its record.
 var causes = map[machine.Kind]string{
-	machine.KindRun: "waiting", machine.KindEvents: "appended",
+	machine.KindRunEvents: "waiting", machine.KindAppended: "appended",
 }
 
 // Message returns the commit message of a message of the log, as JSON. Its events have the same

@@ -64,8 +64,8 @@ func (s *Absences) Towns() map[string]time.Time {
 	return towns
 }
 
-// Plugin returns the absence of a town's game, nil if there is none.
-func (s *Absences) Plugin(townID string) *messages.AbsentPlugin {
+// AbsenceOf returns the absence of a town's game, nil if there is none.
+func (s *Absences) AbsenceOf(townID string) *messages.AbsentPlugin {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	a := s.towns[townID]

@@ -105,7 +105,7 @@ func (d *Dispatcher) commitCancel(
 		event, p := &machine.Cancel{Signal: s, Reach: apply.ReachUnknown}, current.Pending
 		if x != nil {
 			event.Reach = x.reach
-			if p != nil && x.phase == unclaimed && !p.Unreached {
+			if p != nil && x.phase == unclaimed && !p.StoppedUnreached {
 				event.Reach = apply.MayBeReached
 			}
 		}
@@ -140,7 +140,7 @@ func (x *Execution) outrunCancel(ctx context.Context, current *machine.Town) err
 	if !x.unconfirmedCancel {
 		return nil
 	}
-	err := x.step(ctx, *current, &machine.RecordReach{Unreached: current.Pending.Unreached})
+	err := x.step(ctx, *current, &machine.RecordReach{StoppedUnreached: current.Pending.StoppedUnreached})
 	x.unconfirmedCancel = err != nil
 	return err
 }

@@ -271,16 +271,16 @@ func (d *Dispatcher) CheckKey(townID, key, handoffID string) error {
 // before. It returns nil unless that command waits for an absent game.
 func (d *Dispatcher) CheckGame(townID, before, runID string) error {
 	x := d.Execution(townID)
-	if away := d.Absences.Plugin(townID); x != nil && x.RunID == before && away != nil && away.NextAt != "" {
+	if away := d.Absences.AbsenceOf(townID); x != nil && x.RunID == before && away != nil && away.NextAt != "" {
 		return waiting.GameAbsent(townID, x.binding, d.Absences.StartOf(townID), runID, before)
 	}
 	return nil
 }
 
-// AbsentPlugin returns the absence of a town's game, nil if the game was there at the last request.
+// AbsentGame returns the absence of a town's game, nil if the game was there at the last request.
 // The absence names the run whose command waits for the game, if this writer is applying one.
-func (d *Dispatcher) AbsentPlugin(townID string) *messages.AbsentPlugin {
-	away := d.Absences.Plugin(townID)
+func (d *Dispatcher) AbsentGame(townID string) *messages.AbsentPlugin {
+	away := d.Absences.AbsenceOf(townID)
 	if x := d.Execution(townID); away != nil && x != nil {
 		away.RunID = x.RunID
 	}

@@ -126,19 +126,19 @@ func work(
 // accept commits that a game applies a handoff. It draws the ids of later events after the changes.
 func (w *working) accept(changes []func(*apply.Pending)) {
 	h := machinetest.Advance(w.t, "wall", machinetest.WallExists)
-	out, err := machine.Step(machine.Town{State: towntest.Threatened(), Apply: apply.Plugin},
+	out, err := machine.Step(machine.Town{State: towntest.Threatened(), Binding: apply.Plugin},
 		w.steps.Input(h.Proposal.TownID, nil, &machine.Judge{
 			Handoff: h, Run: logtest.RunOf(h),
 		}), &w.steps.Settings)
 	require.NoError(w.t, err)
-	pending := out.After.Pending
+	pending := out.NextTown.Pending
 	for _, change := range changes {
 		change(pending)
 	}
 	pending.EventIDs, err = runlog.DrawIDs(pending.Run, uuid.NewString, nil,
 		machine.NextEvents(pending.Attempt)...)
 	require.NoError(w.t, err)
-	require.NoError(w.t, w.log.CommitTown(w.t.Context(), out.Record, &out.After, 0))
+	require.NoError(w.t, w.log.CommitTown(w.t.Context(), out.Record, &out.NextTown, 0))
 }
 
 // halt stops the dispatcher without waiting for games.
@@ -195,8 +195,8 @@ func (w *working) execute() client {
 	return got
 }
 
-// interrupt calls f in a turn of the town, and returns the error with which f calls done.
-func (w *working) interrupt(f func(ctx context.Context, done func(error))) error {
+// callInTurn calls f in a turn of the town, and returns the error with which f calls done.
+func (w *working) callInTurn(f func(ctx context.Context, done func(error))) error {
 	w.t.Helper()
 	reply := queue.NewFuture[struct{}]()
 	require.NoError(w.t, w.config.Queue.RunNext("town-threatened", func(ctx context.Context) {
@@ -208,7 +208,7 @@ func (w *working) interrupt(f func(ctx context.Context, done func(error))) error
 
 // cancel cancels a run.
 func (w *working) cancel(s *machine.Signal) error {
-	return w.interrupt(func(ctx context.Context, done func(error)) { w.Cancel(ctx, w.t.Context(), s, done) })
+	return w.callInTurn(func(ctx context.Context, done func(error)) { w.Cancel(ctx, w.t.Context(), s, done) })
 }
 
 func (w *working) await(from client) (a answered) {
@@ -224,7 +224,7 @@ func (w *working) await(from client) (a answered) {
 // adopt makes the dispatcher agree with the town as the log has it.
 func (w *working) adopt() {
 	w.t.Helper()
-	require.NoError(w.t, w.interrupt(func(ctx context.Context, done func(error)) {
+	require.NoError(w.t, w.callInTurn(func(ctx context.Context, done func(error)) {
 		current, err := w.log.Load(ctx, "town-threatened")
 		done(cmp.Or(err, w.Reconcile(ctx, "town-threatened", current)))
 	}))
@@ -605,7 +605,7 @@ func TestDispatcher_CancelUnconfirmed(t *testing.T) {
 	store.broken.Store(true)
 	for range 2 {
 		s := w.cancellation()
-		require.ErrorIs(t, w.interrupt(func(ctx context.Context, done func(error)) {
+		require.ErrorIs(t, w.callInTurn(func(ctx context.Context, done func(error)) {
 			ctx, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
 			defer cancel()
 			w.Cancel(ctx, t.Context(), &s, done)

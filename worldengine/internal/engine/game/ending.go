@@ -88,7 +88,7 @@ const abandonTimeout = 2 * time.Second
 // recordUnreached stores that this writer stops, and that no request for the command has arrived. If it
 // cannot store this, the next writer has to assume that a request may have arrived.
 func (x *Execution) recordUnreached(ctx context.Context) {
-	if x.phase == unclaimed || x.Pending.Reached || x.reach != apply.Unreached {
+	if x.phase == unclaimed || x.Pending.MayBeReached || x.reach != apply.Unreached {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), abandonTimeout)
@@ -96,8 +96,8 @@ func (x *Execution) recordUnreached(ctx context.Context) {
 	defer context.AfterFunc(x.dispatcher.drainCtx, cancel)()
 	current, err := x.dispatcher.stepper.Log.Load(ctx, x.TownID)
 	if p := current.Pending; err == nil && p != nil && p.Run.RunID == x.RunID &&
-		p.Attempt == x.Pending.Attempt && !p.Reached {
-		err = x.step(ctx, current, &machine.RecordReach{Unreached: true})
+		p.Attempt == x.Pending.Attempt && !p.MayBeReached {
+		err = x.step(ctx, current, &machine.RecordReach{StoppedUnreached: true})
 	}
 	if err != nil {
 		x.dispatcher.config.Logger.Warn("it is not recorded that no request for a command has arrived: "+

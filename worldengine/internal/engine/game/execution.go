@@ -101,7 +101,7 @@ func (d *Dispatcher) newExecution(townID string, current machine.Town) (*Executi
 	if d.config.Retry.Absence == apply.AbsenceWait {
 		x.answerBy = time.Now().Add(d.config.Limits.Absence)
 	}
-	x.awaitAttempt()
+	x.scheduleAttempt()
 	return x, nil
 }
 
@@ -243,9 +243,9 @@ func (x *Execution) endWait(now time.Time) {
 	x.waitingSince = time.Time{}
 }
 
-// awaitAttempt waits until the pending attempt begins; an unclaimed command is claimed then. The wait is never longer
-// than this server's backoff: NotBefore may be by another clock.
-func (x *Execution) awaitAttempt() {
+// scheduleAttempt sets when the pending attempt begins; an unclaimed command is claimed then. That is never later than
+// after this server's backoff: NotBefore may be by another clock.
+func (x *Execution) scheduleAttempt() {
 	x.attempt, x.due = attempt{start: x.attempt.start}, time.Time{} // a console may still answer the former one
 	if x.result = nil; x.phase != unclaimed {
 		x.phase = scheduled
@@ -288,8 +288,8 @@ func (x *Execution) claim(ctx context.Context, current machine.Town) (more bool)
 		x.abandon(ctx)
 		return false
 	}
-	unreached := x.Pending.Unreached
-	if !x.Pending.Reached {
+	unreached := x.Pending.StoppedUnreached
+	if !x.Pending.MayBeReached {
 		if x.step(ctx, current, &machine.RecordReach{MayBeReached: !unreached}) != nil {
 			x.due = time.Now().Add(x.commitRetries.Next())
 			return false
@@ -298,7 +298,7 @@ func (x *Execution) claim(ctx context.Context, current machine.Town) (more bool)
 	if x.phase = scheduled; !unreached {
 		x.reach = apply.MayBeReached
 	}
-	x.awaitAttempt()
+	x.scheduleAttempt()
 	return true
 }
 
@@ -306,8 +306,8 @@ func (x *Execution) claim(ctx context.Context, current machine.Town) (more bool)
 func (x *Execution) step(ctx context.Context, t machine.Town, event machine.Event) error {
 	steps := x.dispatcher.stepper
 	out, err := steps.Step(ctx, t, steps.Input(x.TownID, nil, event))
-	if err == nil && out.After.Pending != nil {
-		x.Pending = out.After.Pending
+	if err == nil && out.NextTown.Pending != nil {
+		x.Pending = out.NextTown.Pending
 	}
 	return err
 }
@@ -324,7 +324,7 @@ func (x *Execution) startAttempt(ctx context.Context) {
 	x.console.said = ""
 	x.console.retries.Reset()
 	if x.binding != apply.RCON {
-		a.plugin = apply.NewPluginAttempt(a.command, a.start, &d.config.Retry, x.Pending.Reached)
+		a.plugin = apply.NewPluginAttempt(a.command, a.start, &d.config.Retry, x.Pending.MayBeReached)
 		a.action = a.plugin.Due(a.start)
 	}
 	x.attempt, x.phase = a, asking

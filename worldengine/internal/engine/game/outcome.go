@@ -51,15 +51,15 @@ func (x *Execution) commitOnce(ctx context.Context, result *apply.AttemptResult)
 		x.abandon(ctx) // a suspended server has asked too seldom; the next writer asks again
 		return nil
 	}
-	result.Reached = result.Reached || x.reach == apply.MayBeReached
+	result.MayBeReached = result.MayBeReached || x.reach == apply.MayBeReached
 	out, err := d.stepper.Step(ctx, current, d.stepper.Input(x.TownID, nil, &machine.EndAttempt{AttemptResult: *result}))
 	if err != nil {
 		return err
 	}
 	if out.Answer == nil {
-		x.Pending = out.After.Pending
+		x.Pending = out.NextTown.Pending
 		x.recordAttempt(ctx, false)
-		x.awaitAttempt()
+		x.scheduleAttempt()
 		return nil
 	}
 	if result.Embodiment != nil && out.Answer.Result.Executed && out.Answer.Embodiment == nil {

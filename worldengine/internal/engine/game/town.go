@@ -84,7 +84,7 @@ func (x *Execution) updatePending(p *apply.Pending) {
 		return
 	}
 	x.dispatcher.stepper.Towns.Forget(x.TownID)
-	x.awaitAttempt()
+	x.scheduleAttempt()
 }
 
 // pauseRun pauses the run of the command, or resumes it if by is nil, unless the log has that already. If

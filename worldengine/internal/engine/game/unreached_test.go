@@ -62,7 +62,7 @@ func TestDispatcher_Unreached(t *testing.T) {
 				c.Retry.Attempts, c.Retry.Absence = 1, apply.AbsenceFail
 				c.Retry.Resend, c.Retry.Deadline = 100*time.Millisecond, 300*time.Millisecond
 				c.Router = away
-			}, func(p *apply.Pending) { p.Reached = row.reached })
+			}, func(p *apply.Pending) { p.MayBeReached = row.reached })
 			if row.over {
 				w.adopt()
 			} else {
@@ -96,7 +96,7 @@ func TestDispatcher_CancelAfterTakeover(t *testing.T) {
 	client := w.execute()
 	current := w.town() // another server takes it over
 	p := *current.Pending
-	p.Reached = true
+	p.MayBeReached = true
 	current.Pending = &p
 	rec := machine.Record{Kind: machine.KindPending, TownID: "town-threatened"}
 	require.NoError(t, w.log.CommitTown(t.Context(), &rec, &current, current.Seq))
@@ -124,7 +124,7 @@ func TestDispatcher_Rests(t *testing.T) {
 		client := w.execute()
 		w.halt()
 		require.ErrorIs(t, w.await(client).err, waiting.ErrInProgress)
-		require.True(t, w.town().Pending.Unreached)
+		require.True(t, w.town().Pending.StoppedUnreached)
 		return w
 	}
 	next := func(w *working) {
@@ -145,7 +145,7 @@ func TestDispatcher_Rests(t *testing.T) {
 		w := work(t, nil)
 		w.Stop(t.Context()) // no other command is in hand
 		require.ErrorIs(t, w.await(w.execute()).err, waiting.ErrInProgress)
-		require.True(t, w.town().Pending.Unreached)
+		require.True(t, w.town().Pending.StoppedUnreached)
 	})
 	t.Run("taken over before this writer asks", func(t *testing.T) {
 		t.Parallel()
@@ -153,7 +153,7 @@ func TestDispatcher_Rests(t *testing.T) {
 		next(w) // which waits for the end of the pause
 		current := w.town()
 		p := *current.Pending
-		p.Unreached = false
+		p.StoppedUnreached = false
 		current.Pending = &p
 		rec := machine.Record{Kind: machine.KindPending, TownID: "town-threatened"}
 		require.NoError(t, w.log.CommitTown(t.Context(), &rec, &current, current.Seq))
@@ -161,7 +161,7 @@ func TestDispatcher_Rests(t *testing.T) {
 		var refused *machine.RefusedError
 		require.ErrorAs(t, w.cancel(&s), &refused)
 		w.halt()
-		require.False(t, w.town().Pending.Unreached)
+		require.False(t, w.town().Pending.StoppedUnreached)
 	})
 	for via, want := range map[apply.Binding]handoff.ReasonCode{
 		apply.Plugin: apply.ReasonPluginUnavailable, apply.RCON: handoff.ReasonExecuted,
@@ -226,7 +226,7 @@ func TestDispatcher_Pauses(t *testing.T) {
 			require.Eventually(t, func() bool {
 				after := w.town()
 				after.Paused = paused
-				rec := machine.Record{Kind: machine.KindControl, TownID: "town-threatened"}
+				rec := machine.Record{Kind: machine.KindPause, TownID: "town-threatened"}
 				return w.log.CommitTown(t.Context(), &rec, &after, after.Seq) == nil
 			}, 60*time.Second, time.Millisecond)
 			requireStatus(map[bool]runevents.RunStatus{
@@ -267,7 +267,7 @@ func TestDispatcher_UnreadableTown(t *testing.T) {
 	w.plugin(apply.Done)
 	store := &unread{Store: w.log.Store}
 	w.log.Store = store
-	require.NoError(t, w.interrupt(func(ctx context.Context, done func(error)) {
+	require.NoError(t, w.callInTurn(func(ctx context.Context, done func(error)) {
 		err := w.Reconcile(ctx, "town-threatened", w.current)
 		store.times.Store(2)
 		done(err)
@@ -315,7 +315,7 @@ func TestDispatcher_LeaseLost(t *testing.T) {
 			close(release)
 			require.ErrorIs(t, w.await(client).err, waiting.ErrInProgress)
 			w.halt()
-			require.Equal(t, via == apply.RCON, w.town().Pending.Unreached)
+			require.Equal(t, via == apply.RCON, w.town().Pending.StoppedUnreached)
 			require.Empty(t, asked)
 		})
 	}

@@ -51,7 +51,7 @@ func (w *Watcher) findShortTowns(ctx context.Context) (short []shortTown, err er
 
 // sync has the index follow the log to its present end.
 func (w *Watcher) sync(ctx context.Context) error {
-	_, err := w.Index.Sync(ctx)
+	_, err := w.Index.CatchUp(ctx)
 	return err
 }
 

@@ -71,7 +71,7 @@ func (r *Relay) events(msg *jetstream.RawStreamMsg) ([]*nats.Msg, error) {
 			wire.EventTypeHeader:  {string(event.EventType)},
 			jetstream.MsgIDHeader: {event.EventID},
 		})
-		if kind == machine.KindEvents {
+		if kind == machine.KindAppended {
 			header[layout.KindHeader] = []string{string(kind)}
 		}
 		messages[i] = &nats.Msg{Subject: subject, Header: header, Data: body}

@@ -79,7 +79,7 @@ func parts(n int) int { return n % 4 }
 // record returns message n of the log. Those without events are puts and signals, by turns.
 func (w *world) record(n int) *nats.Msg {
 	w.t.Helper()
-	kinds := []machine.Kind{machine.KindHandoff, machine.KindRefused, machine.KindEvents}
+	kinds := []machine.Kind{machine.KindHandoff, machine.KindRefused, machine.KindAppended}
 	rec := &machine.Record{Kind: kinds[n%3], TownID: "Town 1", Run: &runlog.Run{
 		Identity: runevents.Identity{RunID: fmt.Sprint("run-", n%5), PlanID: "plan"},
 		FirstSeq: int64(n),
@@ -101,7 +101,7 @@ func (w *world) record(n int) *nats.Msg {
 	case parts(n) == 0 && n%8 == 0:
 		rec.Kind = machine.KindPut
 	case parts(n) == 0:
-		rec.Kind, rec.Run = machine.KindControl, nil
+		rec.Kind, rec.Run = machine.KindPause, nil
 	}
 	msg, err := records.Encode(rec, layout.LogSubject("main", "t"), nil)
 	require.NoError(w.t, err)

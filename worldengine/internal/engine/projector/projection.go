@@ -40,7 +40,7 @@ func (p *Projector) NewProjection(runID string) *Projection {
 // skip a runSeq, Follow projects the run again from its beginning. The error is runs.ErrRunDamaged if a
 // record cannot be read or is another run's.
 func (p *Projector) Follow(ctx context.Context, run *Projection) error {
-	if _, err := p.config.Index.Sync(ctx); err != nil {
+	if _, err := p.config.Index.CatchUp(ctx); err != nil {
 		return err
 	}
 	found, _ := p.config.Index.Run(run.RunID, run.lastRecord)
@@ -71,10 +71,10 @@ func (p *Projector) Follow(ctx context.Context, run *Projection) error {
 func (p *Projector) Add(run *Projection, rec *machine.Record, seq uint64, persistedAt time.Time) error {
 	run.lastRecord, run.Town = seq, layout.TokenOf(rec.TownID)
 	switch rec.Kind {
-	case machine.KindRun:
+	case machine.KindRunEvents:
 		run.Guard, run.Stored = seq, run.Stored+1
 		run.State.SetClosing(rec.Closing)
-	case machine.KindEvents:
+	case machine.KindAppended:
 		run.Guard, run.Stored = seq, run.Stored+1
 	}
 	records := rec.Run.Records(persistedAt)
@@ -83,7 +83,7 @@ func (p *Projector) Add(run *Projection, rec *machine.Record, seq uint64, persis
 		run.truncated = run.truncated || run.lastEvent == 0 && records[0].RunSeq > 1
 		run.lastEvent = records[len(records)-1].RunSeq
 	}
-	alerts, err := run.State.Add(rec.Kind != machine.KindEvents, records...)
+	alerts, err := run.State.Add(rec.Kind != machine.KindAppended, records...)
 	if err != nil {
 		return fmt.Errorf("%w: log sequence %d: %w", runs.ErrRunDamaged, seq, err)
 	}

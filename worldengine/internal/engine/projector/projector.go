@@ -144,7 +144,7 @@ func (p *Projector) projectRows(ctx context.Context) error {
 
 // projectRow projects the run of a row, as far as the index has it, unless the row is projected. It
 // skips the other rows of a run that is damaged.
-func (p *Projector) projectRow(ctx context.Context, row *index.Row) error {
+func (p *Projector) projectRow(ctx context.Context, row *index.RowView) error {
 	if _, projected := p.projected.Get(row.Seq); projected {
 		return nil
 	}

@@ -78,7 +78,7 @@ func (p *projecting) alert(town string, a runevents.Alert) bool {
 // reachEnd projects all rows.
 func (p *projecting) reachEnd() {
 	p.t.Helper()
-	_, err := p.Index.Sync(p.t.Context())
+	_, err := p.Index.CatchUp(p.t.Context())
 	require.NoError(p.t, err)
 	p.Projector.Look(p.t.Context())
 	require.Equal(p.t, p.Index.Position(), p.Projector.Position())
@@ -161,7 +161,7 @@ func TestProjector_Gap(t *testing.T) {
 	p.MustAppend(t, "t", event("run", runevents.StepStarted, "a"))
 	e := event("run", runevents.StepCompleted, "a")
 	msg, err := p.Log.RunMessage(&machine.Record{
-		Kind: machine.KindEvents, TownID: "t", Run: &runlog.Run{
+		Kind: machine.KindAppended, TownID: "t", Run: &runlog.Run{
 			Identity: runevents.Identity{RunID: e.RunID, TenantID: e.TenantID, ProjectID: e.ProjectID,
 				EnvironmentID: e.EnvironmentID, PlanID: e.PlanID, PlanVersion: e.PlanVersion},
 			FirstSeq: 5, Events: []runlog.Event{{EventID: e.EventID, EventType: e.EventType,
@@ -273,7 +273,7 @@ func TestProjector_Lag(t *testing.T) {
 		c.Now = func() time.Time { return time.Now().Add(time.Duration(late.Load())) }
 	})
 	logtest.AppendEvents(t, l, "Town 1", event("elsewhere", runevents.RunStarted, ""))
-	_, err := p.Index.Sync(t.Context())
+	_, err := p.Index.CatchUp(t.Context())
 	require.NoError(t, err)
 	whole := l.Store
 	l.Store = &deafStore{whole, errors.New("no answer")}

@@ -68,7 +68,7 @@ func (p *Pool) Close() {
 	p.close()
 }
 
-// close is Close. The callers of the methods below hold the lock.
+// close is Close. The caller has the lock.
 func (p *Pool) close() {
 	p.closed = true
 	for _, worker := range p.resting {
@@ -78,7 +78,7 @@ func (p *Pool) close() {
 }
 
 // closeQueue no longer counts a queue among those that share the pool, so the others may get more
-// workers.
+// workers. The caller has the lock.
 func (p *Pool) closeQueue() {
 	p.queues--
 	for _, q := range p.turns {
@@ -88,10 +88,11 @@ func (p *Pool) closeQueue() {
 	}
 }
 
-// allowed reports whether a queue that has so many of something gets one more, if so many are free.
+// allowed reports whether a queue that has so many of something gets one more, if so many are free. The caller
+// has the lock.
 func (p *Pool) allowed(has, free int) bool { return free > 0 && (p.queues <= 1 || has < free) }
 
-// rouse lets a worker look for work: a resting one, or a new one.
+// rouse lets a worker look for work: a resting one, or a new one. The caller has the lock.
 func (p *Pool) rouse() {
 	switch last := len(p.resting) - 1; {
 	case last >= 0:
@@ -125,7 +126,8 @@ func (p *Pool) work() {
 }
 
 // next returns the queue whose turn it is, nil if there is none that has work and gets a worker. A queue
-// that gets none has some, and these look for work when they have finished their tasks.
+// that gets none has some, and these look for work when they have finished their tasks. The
+// caller has the lock.
 func (p *Pool) next() *Queue {
 	for i, q := range p.turns {
 		if !p.allowed(q.running, p.workers-p.busy) || q.running >= p.contendedLimit && p.isContended(q) {
@@ -140,7 +142,7 @@ func (p *Pool) next() *Queue {
 	return nil
 }
 
-// noteStart notes that a queue begins a task.
+// noteStart notes that a queue begins a task. The caller has the lock.
 func (p *Pool) noteStart(q *Queue) {
 	if p.queues <= 1 {
 		return
@@ -151,7 +153,7 @@ func (p *Pool) noteStart(q *Queue) {
 	p.recentAt = time.Now()
 }
 
-// isContended reports whether another queue has begun a task lately.
+// isContended reports whether another queue has begun a task lately. The caller has the lock.
 func (p *Pool) isContended(q *Queue) bool {
 	at := p.recentAt
 	if q == p.recent {

@@ -253,22 +253,22 @@ func (q *Queue) TownDepth(townID string) int {
 	return 0
 }
 
-// countTasks counts n more tasks. The callers of the functions from here to settle hold the lock.
+// countTasks counts n more tasks. The caller has the lock.
 func (q *Queue) countTasks(n int) {
 	q.tasks += n
 	q.pool.tasks += n
 }
 
-// isFull reports whether the unfinished tasks leave the queue no place for one more.
+// isFull reports whether the unfinished tasks leave the queue no place for one more. The caller has the lock.
 func (q *Queue) isFull() bool { return !q.pool.allowed(q.tasks, q.pool.total-q.pool.tasks) }
 
-// addRunning counts n more tasks with a worker.
+// addRunning counts n more tasks with a worker. The caller has the lock.
 func (q *Queue) addRunning(n int) {
 	q.running += n
 	q.pool.busy += n
 }
 
-// town returns the queue of a town.
+// town returns the queue of a town. The caller has the lock.
 func (q *Queue) town(townID string) *townQueue {
 	t := q.towns[townID]
 	if t == nil {
@@ -278,10 +278,11 @@ func (q *Queue) town(townID string) *townQueue {
 	return t
 }
 
-// delaysSubmitted reports whether a task that is submitted now waits for another task of the town.
+// delaysSubmitted reports whether a task that is submitted now waits for another task of the town. The caller has
+// the lock.
 func (t *townQueue) delaysSubmitted() bool { return t.delaysNext || t.lead != nil || len(t.tasks) > 0 }
 
-// enqueue puts a town in line for a worker, unless the town is busy.
+// enqueue puts a town in line for a worker, unless the town is busy. The caller has the lock.
 func (q *Queue) enqueue(t *townQueue) {
 	if t.busy {
 		return
@@ -297,6 +298,7 @@ func (q *Queue) enqueue(t *townQueue) {
 	q.pool.rouse()
 }
 
+// wake makes all tasks of a town due. The caller has the lock.
 func (q *Queue) wake(t *townQueue) {
 	if t.lead != nil {
 		t.lead.dueAt = time.Time{}
@@ -306,13 +308,14 @@ func (q *Queue) wake(t *townQueue) {
 	q.enqueue(t)
 }
 
+// wakeTasks makes the tasks of a town due, but for the leading one. The caller has the lock.
 func (t *townQueue) wakeTasks() {
 	for i := range t.tasks {
 		t.tasks[i].dueAt = time.Time{}
 	}
 }
 
-// runTurn runs the next turn of a ready town. It gives up the lock meanwhile.
+// runTurn runs the next turn of a ready town. The caller has the lock, and runTurn gives it up meanwhile.
 func (q *Queue) runTurn() {
 	t := q.ready[0]
 	q.ready = q.ready[1:]
@@ -346,7 +349,7 @@ func (q *Queue) runTurn() {
 	q.settle(t)
 }
 
-// pop removes the task whose turn it is from a town. place is its index among the town's tasks.
+// pop removes the task whose turn it is from a town. place is its index among the town's tasks. The caller has the lock.
 func (t *townQueue) pop() (next task, place int, turn Turn) {
 	switch place, _ = t.due(); place {
 	case callPlace:
@@ -364,8 +367,8 @@ func (t *townQueue) pop() (next task, place int, turn Turn) {
 	return next, place, turn
 }
 
-// due returns the place of the first turn that is due. If there is none, place is nowhere, and at is the
-// time at which there is one.
+// due returns the place of the first turn that is due. If there is none, place is noPlace, and at is the
+// time at which there is one. The caller has the lock.
 func (t *townQueue) due() (place int, at time.Time) {
 	at = UntilWoken
 	isDue := func(waits *task) bool {
@@ -390,7 +393,8 @@ func (t *townQueue) due() (place int, at time.Time) {
 	return noPlace, at
 }
 
-// settle puts a town back in line after a turn, lets it rest while all its tasks wait, or forgets it.
+// settle puts a town back in line after a turn, lets it rest while all its tasks wait, or forgets it. The caller has
+// the lock.
 func (q *Queue) settle(t *townQueue) {
 	t.busy = false
 	place, at := t.due()
@@ -413,6 +417,7 @@ func (q *Queue) settle(t *townQueue) {
 	}
 }
 
+// isWaiting reports whether a task of the town waits. The caller has the lock.
 func (t *townQueue) isWaiting() bool { return t.lead != nil || len(t.tasks) > 0 }
 
 // runOrEnd runs a task. If the task panics, or waits while the queue is closing, runOrEnd ends it.

@@ -135,7 +135,7 @@ func (s *Stepper) stepOnce(
 	return out, nil
 }
 
-// commit stores a record of an output. It sets out.After.Seq, or adds the record to its run's tail.
+// commit stores a record of an output. It sets out.NextTown.Seq, or adds the record to its run's tail.
 func (s *Stepper) commit(
 	ctx context.Context, t machine.Town, tail *machine.RunTail, out *machine.Output, rec *machine.Record,
 ) error {
@@ -148,7 +148,7 @@ func (s *Stepper) commit(
 		if err := s.CheckRoom(ctx, t, out); err != nil {
 			return err
 		}
-		return s.Log.CommitTown(ctx, rec, &out.After, t.Seq)
+		return s.Log.CommitTown(ctx, rec, &out.NextTown, t.Seq)
 	case machine.RunSubject:
 		if err := s.Log.CheckRunRoom(tail.Stored, runPriority(rec)); err != nil {
 			return err
@@ -158,10 +158,10 @@ func (s *Stepper) commit(
 			tail.Add(rec, seq)
 		}
 		return err
-	case machine.ControlSubject:
+	case machine.PauseSubject:
 		msg, err := records.Encode(rec, layout.ControlSubject(world), nil)
 		if err == nil {
-			out.After.Seq, err = s.Log.Commit(ctx, msg, t.Seq)
+			out.NextTown.Seq, err = s.Log.Commit(ctx, msg, t.Seq)
 		}
 		return err
 	case machine.SignalSubject:
@@ -186,7 +186,7 @@ func (s *Stepper) noteStored(t machine.Town, out *machine.Output, rec *machine.R
 		}
 		return
 	case out.Subject == machine.TownSubject:
-		s.Towns.Set(rec.TownID, out.After)
+		s.Towns.Set(rec.TownID, out.NextTown)
 	}
 	hitFailpoint(t, out)
 	if out.Answer != nil {
@@ -202,7 +202,7 @@ func noRoom(err error) bool {
 // town's log subject.
 func (s *Stepper) CheckRoom(ctx context.Context, t machine.Town, out *machine.Output) error {
 	isNew := !t.State.Exists() && t.Removed == nil
-	if s.RequiredHistory == nil || isNew || out.After.LastState().Epoch() > t.LastState().Epoch() {
+	if s.RequiredHistory == nil || isNew || out.NextTown.LastState().Epoch() > t.LastState().Epoch() {
 		return nil
 	}
 	townID := out.Record.TownID
@@ -219,19 +219,19 @@ func (s *Stepper) CheckRoom(ctx context.Context, t machine.Town, out *machine.Ou
 
 // townPriority returns the priority of a record on its town's log subject.
 func townPriority(t *machine.Town, out *machine.Output) records.TownPriority {
-	before, after := t.Pending, out.After.Pending
+	before, after := t.Pending, out.NextTown.Pending
 	switch kind := out.Record.Kind; {
 	case before != nil && after == nil:
 		return records.TownPriorityEnd
-	case before != nil && kind == machine.KindPending && after.Unreached && !before.Unreached:
+	case before != nil && kind == machine.KindPending && after.StoppedUnreached && !before.StoppedUnreached:
 		return records.TownPriorityRelease
 	case before != nil && kind == machine.KindPending:
 		return records.TownPriorityAttempt
 	case kind == machine.KindPending, kind == machine.KindHandoff, kind == machine.KindAsked:
 		return records.TownPriorityHandoff
-	case kind == machine.KindControl && out.After.Paused != nil:
+	case kind == machine.KindPause && out.NextTown.Paused != nil:
 		return records.TownPriorityPause
-	case kind == machine.KindControl && t.Paused != nil:
+	case kind == machine.KindPause && t.Paused != nil:
 		return records.TownPriorityResume
 	}
 	return records.TownPrioritySignal
@@ -251,7 +251,7 @@ func runPriority(rec *machine.Record) records.RunPriority {
 
 // hitFailpoint passes the failpoint that follows a record.
 func hitFailpoint(t machine.Town, out *machine.Output) {
-	switch kind, p := out.Record.Kind, out.After.Pending; {
+	switch kind, p := out.Record.Kind, out.NextTown.Pending; {
 	case out.Subject == machine.RunSubject:
 	case kind == machine.KindPending && t.Pending == nil:
 		failpoint.Hit(failpoint.Accepted)

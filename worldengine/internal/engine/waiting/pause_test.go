@@ -136,7 +136,7 @@ func pauseWorld(t *testing.T, l *records.Log, signalID string) uint64 {
 	s := machine.Signal{Kind: machine.SignalPause, ActorID: "ada"}
 	require.NoError(t, machine.EmitSignal(p, s.Payload(), ""))
 	msg, err := records.Encode(&machine.Record{
-		Kind: machine.KindControl, Run: p.Run(),
+		Kind: machine.KindPause, Run: p.Run(),
 		Paused: &messages.PausedBy{SignalID: signalID, ActorID: "ada", At: time.Now()},
 	}, layout.ControlSubject("main"), nil)
 	require.NoError(t, err)

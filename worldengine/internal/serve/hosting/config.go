@@ -53,7 +53,7 @@ type Shared struct {
 	Embedded *embedded.NATS
 	// Joinable is set if other servers can serve the worlds too, so that their writers need leases.
 	Joinable bool
-	// LeaseTTL is how long a lease lasts without renewal; 0 for lease.TTL.
+	// LeaseTTL is how long a lease lasts without renewal; 0 for lease.DefaultTTL.
 	LeaseTTL time.Duration
 	// Conn commits, reads, and answers in the world's account; JetStream is over it.
 	Conn      *nats.Conn

@@ -141,7 +141,7 @@ func (w *World) follow(ctx context.Context) {
 		began := time.Now()
 		var err error
 		if x := w.index.Load(); x != nil {
-			_, err = x.Sync(ctx)
+			_, err = x.CatchUp(ctx)
 		} else {
 			err = w.openIndex(ctx)
 		}

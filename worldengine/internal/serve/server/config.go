@@ -78,7 +78,7 @@ type timeouts struct {
 	start     time.Duration // how long a start waits for an existing NATS that is not there; connectTimeout
 	reconnect time.Duration // see reconnectWait
 	ask       time.Duration // see pingInterval
-	lease     time.Duration // how long a lease lasts without renewal; lease.TTL
+	lease     time.Duration // how long a lease lasts without renewal; lease.DefaultTTL
 }
 
 func (c Config) withDefaults() Config {

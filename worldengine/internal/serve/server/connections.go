@@ -55,7 +55,7 @@ func (s *Server) connectAll(ctx context.Context) (err error) {
 		return err
 	}
 	// Without the timeout, renewals of leases that get no answer would pile up.
-	s.conns.js, err = jetstream.New(s.conns.committing, jetstream.WithPublishAsyncTimeout(lease.TTL))
+	s.conns.js, err = jetstream.New(s.conns.committing, jetstream.WithPublishAsyncTimeout(lease.DefaultTTL))
 	if err != nil {
 		return fmt.Errorf("server: JetStream: %w", err)
 	}

@@ -109,7 +109,7 @@ func logged(log *natstest.Buffer) func(*server.Config) {
 }
 
 // leaseTTL is how long leases last without renewal: a busy machine is late with it.
-const leaseTTL = 5 * lease.TTL
+const leaseTTL = 5 * lease.DefaultTTL
 
 // impatient returns changes behind one that shortens waits but the lease's, and gives each start another port.
 func impatient(change []servertest.Change) []servertest.Change {

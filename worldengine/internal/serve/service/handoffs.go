@@ -52,8 +52,8 @@ func (w *ServedWorld) dryRun(in *incoming) (any, error) {
 	}
 	header := revisionHeader(revision)
 	header[wire.DryRunHeader] = []string{"true"}
-	if judged.Apply != apply.Local && judged.Result.Executed {
-		header[wire.DryRunApplyHeader] = []string{string(judged.Apply)}
+	if judged.Binding != apply.Local && judged.Result.Executed {
+		header[wire.DryRunApplyHeader] = []string{string(judged.Binding)}
 	}
 	return &nats.Msg{Data: body, Header: header}, nil
 }

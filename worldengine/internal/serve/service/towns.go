@@ -163,14 +163,14 @@ func attributesFor(
 ) (engine.Attributes, error) {
 	binding, _ := request["apply"].(string)
 	a := engine.Attributes{
-		Apply: apply.Binding(binding), Approval: approval.ParseTree(request["approval"]),
+		Binding: apply.Binding(binding), Approval: approval.ParseTree(request["approval"]),
 	}
 	err := cmp.Or(rights.CheckTown(townID), rights.CheckRead(townID))
 	switch {
 	case err != nil:
 	case a.Approval != nil:
 		err = rights.CheckMember("approval")
-	case a.Apply != "":
+	case a.Binding != "":
 		err = rights.CheckMember("apply")
 	}
 	return a, err

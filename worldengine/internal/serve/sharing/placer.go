@@ -228,7 +228,7 @@ func (p *Placer) note(world string, err error, beforeLease bool) {
 		case err == nil:
 			delete(p.failed, world)
 		case f == nil:
-			f = &failure{pauses: backoff.Backoff{Min: lease.TTL, Max: time.Minute}}
+			f = &failure{pauses: backoff.Backoff{Min: lease.DefaultTTL, Max: time.Minute}}
 			p.failed[world] = f
 			fallthrough
 		default:

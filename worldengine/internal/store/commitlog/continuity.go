@@ -48,8 +48,8 @@ const (
 	lost
 )
 
-// current returns the state. The caller has the lock.
-func (c *Continuity) current() continuityState {
+// currentState returns the state. The caller has the lock.
+func (c *Continuity) currentState() continuityState {
 	if c.state == verified && c.connection < c.currentConnection() {
 		return suspect
 	}
@@ -77,7 +77,7 @@ func (c *Continuity) Suspect() {
 func (c *Continuity) IsVerified() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.current() == verified
+	return c.currentState() == verified
 }
 
 // Suspicions returns a channel that gets an element when the log becomes suspect or lost, but for a new
@@ -105,7 +105,7 @@ func (c *Continuity) notify() {
 func (c *Continuity) addCommit(seq uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.current() == verified {
+	if c.currentState() == verified {
 		c.end = max(c.end, seq)
 	}
 }

@@ -169,7 +169,7 @@ func commitAtOnce(t *testing.T, l *Log, n int) (messages []*nats.Msg, ends []com
 		messages = append(messages, msg)
 		all.Go(func() {
 			if i%2 == 0 {
-				ends[i].err = l.CommitOnce(t.Context(), msg, fmt.Sprint("run ", i), nil)
+				ends[i].err = l.CommitWithID(t.Context(), msg, fmt.Sprint("run ", i), nil)
 			} else {
 				ends[i].seq, ends[i].err = l.Commit(t.Context(), msg, 0)
 			}

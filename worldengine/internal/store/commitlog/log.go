@@ -100,7 +100,7 @@ func (l *Log) Commit(ctx context.Context, msg *nats.Msg, guard uint64) (uint64, 
 // commit appends a message. While the append is in doubt, for lack of an answer, commit tries again. A
 // refusal by the guard proves nothing either: after an election, a node that does not know yet that it was
 // deposed refuses by the last message that it has, while the new leader stores the append. And a replicated
-// stream refuses a guard as soon as another append to the subject is under way. So Successor decides, and
+// stream refuses a guard as soon as another append to the subject is under way. So ResolveRefused decides, and
 // commit tries again, with pauses, until it can.
 func (l *Log) commit(ctx context.Context, msg *nats.Msg, guard Guard) (uint64, error) {
 	pauses := l.racePauses()
@@ -111,7 +111,7 @@ func (l *Log) commit(ctx context.Context, msg *nats.Msg, guard Guard) (uint64, e
 		}
 		pause := retryDelay
 		if IsWrongLastSequence(err) {
-			seq, err := l.Successor(ctx, msg, guard)
+			seq, err := l.ResolveRefused(ctx, msg, guard)
 			if refusals++; !errors.Is(err, errNoSuccessor) || refusals == maxRaces {
 				return seq, err
 			}
@@ -131,10 +131,10 @@ const retryDelay = 50 * time.Millisecond
 // errNoSuccessor means that no message follows the guard of a refused append yet: a leader may be about to store it.
 var errNoSuccessor = errors.New("no message follows its guard, which was refused")
 
-// Successor resolves an append that its guard refused: the message that followed the guard is either the
+// ResolveRefused finds out the end of an append that its guard refused, and notifies of one that was stored: the message that followed the guard is either the
 // appended one, or proof that the append was never stored. If there is none, the error is errNoSuccessor, with
 // ErrLostRace if the message at the guard is gone. It is ErrUnreadable if that message was changed on the disk.
-func (l *Log) Successor(ctx context.Context, msg *nats.Msg, guard Guard) (uint64, error) {
+func (l *Log) ResolveRefused(ctx context.Context, msg *nats.Msg, guard Guard) (uint64, error) {
 	next, err := l.Store.Next(ctx, guard.Subject, guard.Last+1)
 	if err == nil && next == nil {
 		return 0, l.checkGuard(ctx, guard)
@@ -151,7 +151,7 @@ func (l *Log) Successor(ctx context.Context, msg *nats.Msg, guard Guard) (uint64
 	return 0, ErrLostRace
 }
 
-// checkGuard returns the error of Successor if no message follows a guard.
+// checkGuard returns the error of ResolveRefused if no message follows a guard.
 func (l *Log) checkGuard(ctx context.Context, guard Guard) error {
 	last, err := l.Store.Last(ctx, guard.Subject)
 	reason := ErrLogUnavailable
@@ -170,10 +170,10 @@ type Guard struct {
 	Last    uint64
 }
 
-// CommitOnce appends a message that no message on its own subject guards. guard, unless nil, is on
-// another subject. If it does not hold, CommitOnce stores nothing and returns ErrLostRace. The id of
-// the message makes a second try within DuplicateWindow harmless. Other errors are Commit's.
-func (l *Log) CommitOnce(ctx context.Context, msg *nats.Msg, id string, guard *Guard) error {
+// CommitWithID appends a message without a guard on its own subject. guard, unless nil, is on another
+// subject. If it does not hold, CommitWithID stores nothing and returns ErrLostRace. The id of the
+// message makes a second try within DuplicateWindow harmless. Other errors are Commit's.
+func (l *Log) CommitWithID(ctx context.Context, msg *nats.Msg, id string, guard *Guard) error {
 	if guard == nil {
 		guard = &Guard{}
 	} else {

@@ -91,7 +91,7 @@ func TestLog_ShortMessages(t *testing.T) {
 
 // The message behind its guard resolves an append in doubt: it is the appended one, or another that
 // proves it was never stored. One with the same body from another time is another.
-func TestLog_Successor(t *testing.T) {
+func TestLog_ResolveRefused(t *testing.T) {
 	t.Parallel()
 	l := logtest.New(t)
 	msg := logtest.Put(t, 2)
@@ -99,15 +99,15 @@ func TestLog_Successor(t *testing.T) {
 	stored, err := l.Commit(t.Context(), msg, guard.Last)
 	require.NoError(t, err)
 	last := commit(t, l, 3, stored) // others came behind it meanwhile
-	seq, err := l.Successor(t.Context(), msg, guard)
+	seq, err := l.ResolveRefused(t.Context(), msg, guard)
 	require.NoError(t, err)
 	require.Equal(t, stored, seq)
 	for _, day := range []int64{2, 99} {
-		_, err = l.Successor(t.Context(), logtest.Put(t, day), guard)
+		_, err = l.ResolveRefused(t.Context(), logtest.Put(t, day), guard)
 		require.ErrorIs(t, err, commitlog.ErrLostRace, "day %d", day)
 	}
 	guard.Last = last
-	_, err = l.Successor(t.Context(), msg, guard)
+	_, err = l.ResolveRefused(t.Context(), msg, guard)
 	require.ErrorIs(t, err, commitlog.ErrLogUnavailable, "nothing follows")
 }
 

@@ -81,10 +81,10 @@ func (c *worldChecker) addMessage(v *message) {
 		if v.rec.Kind == machine.KindRepair {
 			c.logCheck.Counts.PutAside += d.delivered
 		} else {
-			c.find(d.findings...)
+			c.addFindings(d.findings...)
 		}
 	}
-	c.find(v.findings...)
+	c.addFindings(v.findings...)
 }
 
 // add adds a message that no engine can load.
@@ -161,7 +161,7 @@ func (c *worldChecker) checkHistories(ctx context.Context) error {
 	}
 	for _, u := range unreadable {
 		const what = "changed on the disk of NATS, which does not deliver it"
-		c.find(Finding{Sequence: u.Sequence, Subject: u.Subject, Town: u.Town,
+		c.addFindings(Finding{Sequence: u.Sequence, Subject: u.Subject, Town: u.Town,
 			What: "the last message was " + what})
 		if layout.LoggedTown(u.Subject) != "" {
 			c.damage(u.Subject).addLost(machine.LostMessage{Sequence: u.Sequence,
@@ -176,7 +176,7 @@ func (c *worldChecker) checkHistories(ctx context.Context) error {
 	}
 	for _, subject := range slices.Sorted(maps.Keys(c.damaged)) {
 		d := c.damaged[subject]
-		c.find(d.findings...)
+		c.addFindings(d.findings...)
 		h := c.logCheck.histories[subject]
 		if h != nil && h.lastGood != nil {
 			now := h.lastGood.LastState()
@@ -202,7 +202,7 @@ func (c *worldChecker) checkHistories(ctx context.Context) error {
 func (c *worldChecker) checkHistory(subject string, h *history, n uint64) {
 	least := uint64(c.settings.MinHistory)
 	if h.ofTown && h.truncated && max(h.read, n) < least && h.first > c.settings.RestoredTo {
-		c.find(Finding{
+		c.addFindings(Finding{
 			Sequence: h.first, Subject: subject, Town: townOf(subject),
 			What: "the log has lost the beginning of the town's history",
 			Want: "a message before it",

@@ -96,7 +96,7 @@ type worldChecker struct {
 	damaged map[string]*DamagedTown
 }
 
-func (c *worldChecker) find(findings ...Finding) {
+func (c *worldChecker) addFindings(findings ...Finding) {
 	for _, f := range findings {
 		f.Stream = layout.LogStream(c.world)
 		c.report.add(f, c.options.MaxFindings)
@@ -170,13 +170,13 @@ func (c *worldChecker) progress(seq uint64) {
 func (c *worldChecker) checkSettings(ctx context.Context) (err error) {
 	info := c.log.Stream.CachedInfo()
 	if err := commitlog.CheckLimits(info.Config); err != nil {
-		c.find(Finding{Subject: layout.SettingsSubject(c.world),
+		c.addFindings(Finding{Subject: layout.SettingsSubject(c.world),
 			What: "NATS deletes records at a limit of the stream: nats stream edit removes it", Want: "no limit",
 			Got: phrase.Sentence(err)})
 	}
 	c.settings, err = worldsettings.Read(ctx, c.log.Log)
 	if errors.Is(err, worldsettings.ErrSettingsLost) {
-		c.find(Finding{Subject: layout.SettingsSubject(c.world), Sequence: c.settings.Sequence,
+		c.addFindings(Finding{Subject: layout.SettingsSubject(c.world), Sequence: c.settings.Sequence,
 			What: "the settings of the world cannot be read", Want: "settings", Got: err.Error()})
 		c.settings = worldsettings.ReadStreamConfig(info.Config)
 		return nil
@@ -190,7 +190,7 @@ func (c *worldChecker) checkSettings(ctx context.Context) (err error) {
 		"start a server of the world again"
 	want, got := settingsText(follows), settingsText(info.Config)
 	if want != got {
-		c.find(Finding{Subject: layout.SettingsSubject(c.world), Sequence: c.settings.Sequence,
+		c.addFindings(Finding{Subject: layout.SettingsSubject(c.world), Sequence: c.settings.Sequence,
 			What: what, Want: want, Got: got})
 	}
 	return nil
@@ -210,7 +210,7 @@ func (c *worldChecker) compareIndex(ctx context.Context) error {
 	found, err := index.Compare(ctx, index.LogSource(c.log.Log), c.options.Index, c.world,
 		c.report.LogEnd)
 	for _, d := range found {
-		c.find(Finding{Kind: IndexDiffers, Sequence: d.Seq, Town: d.Town, What: d.What,
+		c.addFindings(Finding{Kind: IndexDiffers, Sequence: d.Seq, Town: d.Town, What: d.What,
 			Want: d.Want, Got: d.Got})
 	}
 	return err

@@ -53,9 +53,9 @@ func NewLogChecker(world string, at func(seq uint64) (*jetstream.RawStreamMsg, e
 		machine.KindHandoff: &n.Accepted, machine.KindPending: &n.Pending,
 		machine.KindPut: &n.Puts, machine.KindRemove: &n.Removals, machine.KindRepair: &n.Repairs,
 		machine.KindAsked: &n.Refused, machine.KindRefused: &n.Refused,
-		machine.KindControl: &n.Controls, machine.KindDecided: &n.Signals,
-		machine.KindSignal: &n.Signals, machine.KindRun: &n.RunRecords,
-		machine.KindEvents: &n.Appended, machine.KindSettings: &n.Settings,
+		machine.KindPause: &n.Controls, machine.KindDecided: &n.Signals,
+		machine.KindSignal: &n.Signals, machine.KindRunEvents: &n.RunRecords,
+		machine.KindAppended: &n.Appended, machine.KindSettings: &n.Settings,
 		machine.KindCancelled: new(int64), // not in the report
 	}
 	return l
@@ -126,15 +126,15 @@ func (v *message) finding(what string, want, got any) Finding {
 	return f
 }
 
-// requireEqual reports a wrong value of the message.
-func (v *message) requireEqual(what string, want, got any) {
+// expectEqual reports a wrong value of the message.
+func (v *message) expectEqual(what string, want, got any) {
 	if want != got {
 		v.findings = append(v.findings, v.finding(what, want, got))
 	}
 }
 
-// follows reports a value that does not follow from the message at sequence before.
-func (v *message) follows(what string, want, got any) {
+// expectFollows reports a value that does not follow from the message at sequence before.
+func (v *message) expectFollows(what string, want, got any) {
 	if want != got {
 		v.tentative = append(v.tentative, v.finding(what, want, got))
 	}
@@ -161,7 +161,7 @@ func (l *LogChecker) check(m *jetstream.RawStreamMsg) (*message, error) {
 	}
 	if err != nil {
 		v.rec = nil
-		v.requireEqual("the record cannot be read", machine.RecordVersion, err.Error())
+		v.expectEqual("the record cannot be read", machine.RecordVersion, err.Error())
 		return v, nil
 	}
 	err = l.readTown(v)
@@ -169,13 +169,13 @@ func (l *LogChecker) check(m *jetstream.RawStreamMsg) (*message, error) {
 	v.readResult()
 	switch {
 	case l.kinds[v.rec.Kind] == nil:
-		v.requireEqual("a record of a kind that this program does not know", "", string(v.rec.Kind))
+		v.expectEqual("a record of a kind that this program does not know", "", string(v.rec.Kind))
 	case v.rec.Run == nil && !mayLackRun(v.rec.Kind):
-		v.requireEqual("the record has no run", "events", "")
+		v.expectEqual("the record has no run", "events", "")
 	case l.subjectOf(v) != v.Subject:
-		v.requireEqual("the record is not on its own subject", l.subjectOf(v), v.Subject)
+		v.expectEqual("the record is not on its own subject", l.subjectOf(v), v.Subject)
 	case err != nil:
-		v.requireEqual("the stored state is not a snapshot.v1", "", err.Error())
+		v.expectEqual("the stored state is not a snapshot.v1", "", err.Error())
 	default:
 		v.checkHeaders()
 		l.checkRecord(v)
@@ -298,9 +298,9 @@ func (l *LogChecker) subjectOf(v *message) string {
 		return layout.SignalSubject(l.world)
 	case machine.KindSettings:
 		return layout.SettingsSubject(l.world)
-	case machine.KindEvents, machine.KindRun:
+	case machine.KindAppended, machine.KindRunEvents:
 		return layout.RunSubject(l.world, layout.RunToken(rec.Run.RunID))
-	case machine.KindControl:
+	case machine.KindPause:
 		if rec.TownID == "" {
 			return layout.ControlSubject(l.world)
 		}
@@ -322,7 +322,7 @@ func (v *message) readResult() {
 	case machine.KindHandoff, machine.KindRefused, machine.KindAsked:
 		result, err := handoff.ParseResult(v.rec.Result, schemas.Limits{Bytes: len(v.rec.Result) + 1})
 		if err != nil {
-			v.requireEqual("the result does not verify", "", err.Error())
+			v.expectEqual("the result does not verify", "", err.Error())
 			return
 		}
 		v.result = result
@@ -336,7 +336,7 @@ func (v *message) checkHeaders() {
 	maps.Copy(names, got)
 	for _, name := range slices.Sorted(maps.Keys(names)) {
 		if name != layout.AtHeader && !strings.HasPrefix(name, layout.ServerHeaderPrefix) {
-			v.requireEqual("the header "+name+" is not the one of the record", want.Get(name), got.Get(name))
+			v.expectEqual("the header "+name+" is not the one of the record", want.Get(name), got.Get(name))
 		}
 	}
 }
@@ -353,9 +353,9 @@ func (l *LogChecker) checkRecord(v *message) {
 		v.checkSettings()
 	case machine.KindRefused:
 		l.checkRefused(v, run)
-	case machine.KindEvents:
+	case machine.KindAppended:
 		v.checkAppended(run)
-	case machine.KindRun:
+	case machine.KindRunEvents:
 		l.checkBetween(v, run)
 	default:
 		if v.checkGuard(); v.prior != nil {
@@ -377,14 +377,14 @@ func (v *message) checkGuard() {
 		return
 	}
 	v.before = v.prior.Seq
-	v.follows("the message was not guarded by the one before it on its subject",
+	v.expectFollows("the message was not guarded by the one before it on its subject",
 		strconv.FormatUint(v.before, 10), v.Header.Get(jetstream.ExpectedLastSubjSeqHeader))
 }
 
 // checkSettings checks a record of the settings of the world.
 func (v *message) checkSettings() {
 	v.checkGuard()
-	v.requireEqual("the record has not all settings of a world",
+	v.expectEqual("the record has not all settings of a world",
 		fmt.Sprint(worldsettings.ReadRecord(v.rec).Entries()), fmt.Sprint(v.rec.Settings))
 }
 
@@ -427,7 +427,7 @@ func (v *message) checkAppended(run *runState) {
 		e := &events.Events[i]
 		ofOthers := e.StepID != "" && !slices.Contains(machine.Steps(), e.StepID)
 		if e.EventType.Spec().EngineOnly || ofEngine && !ofOthers {
-			v.requireEqual("others appended an event that only the engine emits", "", eventText(events, i))
+			v.expectEqual("others appended an event that only the engine emits", "", eventText(events, i))
 			run.incomplete = true // the engine does not emit an event that the run already has
 		}
 	}
@@ -440,7 +440,7 @@ func (l *LogChecker) checkBetween(v *message, run *runState) {
 	switch now := l.townBefore(run.town).town(); {
 	case run.incomplete:
 	case len(v.rec.Run.Events) == 0:
-		v.requireEqual("a record without events neither closes nor reopens its run", true,
+		v.expectEqual("a record without events neither closes nor reopens its run", true,
 			v.rec.Closing || run.tail.Closed)
 	case run.accepted:
 		if now != nil && now.Pending != nil && now.Pending.Run.RunID == v.rec.Run.RunID {
@@ -453,7 +453,7 @@ func (l *LogChecker) checkBetween(v *message, run *runState) {
 			&machine.CancelWaiting{Run: waiting.Run.Identity, Why: cancellationOf(v.rec.Run)})
 	case run.tail.FirstRecord != nil: // the run may end before its handoff is judged
 		waiting := run.tail.FirstRecord
-		v.requireEqual("the run is not the one of its records before",
+		v.expectEqual("the run is not the one of its records before",
 			fmt.Sprint(waiting.TownID, " ", waiting.Run.Identity),
 			fmt.Sprint(v.rec.TownID, " ", v.rec.Run.Identity))
 	}
@@ -475,7 +475,7 @@ func (l *LogChecker) checkKey(v *message) error {
 	}
 	first, err := l.messageAt(before)
 	if first != nil && err == nil && !retries(v.rec.RetryOf, first) {
-		v.requireEqual("the key was accepted twice", fmt.Sprint("a duplicate of log sequence ", before),
+		v.expectEqual("the key was accepted twice", fmt.Sprint("a duplicate of log sequence ", before),
 			"accepted again: "+v.result.IdempotencyKey)
 	}
 	return err

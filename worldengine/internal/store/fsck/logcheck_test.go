@@ -32,7 +32,7 @@ func TestLogChecker_SameID(t *testing.T) {
 	other := event
 	other.EventType = runevents.RunCompleted
 	_, err := log.CommitRun(t.Context(), &machine.Record{
-		Kind: machine.KindEvents, TownID: "t", Run: &runlog.Run{
+		Kind: machine.KindAppended, TownID: "t", Run: &runlog.Run{
 			Identity: runevents.Identity{RunID: "others", TenantID: "default", ProjectID: "main",
 				EnvironmentID: "local", PlanID: "plan", PlanVersion: "1"},
 			FirstSeq: 1, Events: []runlog.Event{event, other},
@@ -54,7 +54,7 @@ func TestLogChecker_CancelledWait(t *testing.T) {
 	const home = "town-threatened"
 	h := towntest.Propose(t, towntest.Threatened(), handoff.TalkToTownsfolk, "casual")
 	rules := town.DefaultRules()
-	settings := machine.Settings{Rules: &rules, Apply: apply.Local}
+	settings := machine.Settings{Rules: &rules, Binding: apply.Local}
 	for _, c := range []struct {
 		runID, paused string // the town in which the run is paused
 		want          []string

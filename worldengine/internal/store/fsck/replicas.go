@@ -31,7 +31,7 @@ func (c *worldChecker) compareReplicas(ctx context.Context) error {
 			continue
 		}
 		if r.LackCount > 0 {
-			c.find(Finding{Kind: ReplicaDiffers, Sequence: r.Lacks[0].First,
+			c.addFindings(Finding{Kind: ReplicaDiffers, Sequence: r.Lacks[0].First,
 				What: "the node " + r.Node + " lacks messages of the log, or has other bytes",
 				Want: "the messages of the other nodes", Got: r.Missing()})
 		}

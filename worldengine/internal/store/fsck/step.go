@@ -42,7 +42,7 @@ func (v *message) replay(townID string, before machine.Town) *replay {
 	if v.rec.Rules != nil {
 		rules = *v.rec.Rules
 	}
-	r.settings = machine.Settings{Rules: &rules, Apply: apply.Local}
+	r.settings = machine.Settings{Rules: &rules, Binding: apply.Local}
 	if v.rec.WorldPolicy != nil {
 		r.settings.ApprovalPolicy = *v.rec.WorldPolicy
 	}
@@ -55,7 +55,7 @@ func (v *message) step(before machine.Town, run *runState) {
 	r := v.replay(v.rec.TownID, before)
 	event, err := r.event()
 	if err != nil {
-		v.follows("the record does not have the input of its step", "", err.Error())
+		v.expectFollows("the record does not have the input of its step", "", err.Error())
 		return
 	}
 	if h, judged := event.(*machine.Judge); judged && run != nil {
@@ -101,11 +101,11 @@ func (r *replay) try(events ...machine.Event) {
 // makes. If the input makes none, made is nil, and err has the reason.
 func (v *message) compare(made []byte, err error) {
 	if made == nil && err != nil {
-		v.follows("the town could not take the input of the record", "", err.Error())
+		v.expectFollows("the town could not take the input of the record", "", err.Error())
 		return
 	}
 	want, got := excerpts(made, v.body)
-	v.follows("the record is not the one that its input makes of the town", want, got)
+	v.expectFollows("the record is not the one that its input makes of the town", want, got)
 }
 
 // makeRecord returns the bytes of the record that the step makes; nil if it makes none.
@@ -116,7 +116,7 @@ func (r *replay) makeRecord() ([]byte, error) {
 		return nil, err
 	}
 	if rec.Kind.HasState() && r.in.TownID != "" {
-		rec.SetState(&out.After)
+		rec.SetState(&out.NextTown)
 	}
 	return rec.MarshalJSON()
 }
@@ -125,7 +125,7 @@ func (r *replay) makeRecord() ([]byte, error) {
 func (v *message) stepWaits(run *runState, h *machine.Judge) {
 	tail := machine.NewTail(nil, 0)
 	for _, w := range run.waitRecords {
-		if w.rec.Kind == machine.KindRun && len(w.rec.Run.Events) > 0 && !run.incomplete {
+		if w.rec.Kind == machine.KindRunEvents && len(w.rec.Run.Events) > 0 && !run.incomplete {
 			begin, _ := recordedStart(w.rec.Run)
 			begin.Retry = h.Start.Retry
 			wait := machine.Wait{Handoff: h.Handoff, Run: h.Run, Start: begin,
@@ -186,11 +186,11 @@ func (r *replay) event() (machine.Event, error) {
 	case kind == machine.KindPut:
 		return &machine.Put{
 			State: *r.state, Expected: r.before.State.Hash, ActorID: rec.ActorID,
-			Attributes: machine.Attributes{Apply: rec.Apply, Approval: rec.Policy},
+			Attributes: machine.Attributes{Binding: rec.Binding, Approval: rec.Policy},
 		}, nil
 	case kind == machine.KindRemove:
 		return &machine.Remove{ActorID: rec.ActorID}, nil
-	case kind == machine.KindControl, kind == machine.KindDecided, kind == machine.KindSignal:
+	case kind == machine.KindPause, kind == machine.KindDecided, kind == machine.KindSignal:
 		return r.signal(), nil
 	case kind == machine.KindHandoff && p != nil:
 		return r.outcome(), nil
@@ -229,13 +229,13 @@ func (r *replay) signal() machine.Event {
 func (r *replay) attempt() machine.Event {
 	p, before := cmp.Or(r.rec.Pending, new(apply.Pending)), r.before.Pending
 	if p.Attempt == before.Attempt {
-		return &machine.RecordReach{MayBeReached: p.Reached, Unreached: p.Unreached}
+		return &machine.RecordReach{MayBeReached: p.MayBeReached, StoppedUnreached: p.StoppedUnreached}
 	}
 	failed := *cmp.Or(p.LastFailure, new(apply.Failure))
 	r.in.At, r.in.Drawn, r.in.Tail = p.NotBefore, p.EventIDs, tailOf(new(runlog.Run), before)
 	r.settings.Retry = apply.RetryPolicy{Attempts: math.MaxInt64, Deadline: p.Deadline.Sub(p.NotBefore)}
 	return &machine.EndAttempt{AttemptResult: apply.AttemptResult{
-		Attempt: before.Attempt, At: failed.At, Failure: &failed, Reached: p.Reached,
+		Attempt: before.Attempt, At: failed.At, Failure: &failed, MayBeReached: p.MayBeReached,
 	}}
 }
 
@@ -308,7 +308,7 @@ func (r *replay) delivery() (machine.Event, error) {
 	rec, encoded := r.rec, r.rec.Handoff
 	if p := rec.Pending; p != nil {
 		encoded = p.Handoff
-		r.settings.Apply, r.settings.Retry.Deadline = p.Binding, p.Deadline.Sub(p.Accepted)
+		r.settings.Binding, r.settings.Retry.Deadline = p.Binding, p.Deadline.Sub(p.Accepted)
 		r.in.Drawn = append(r.in.Drawn, p.EventIDs...)
 	}
 	if n := len(rec.Approvals); rec.Kind == machine.KindAsked && n > 0 {
@@ -327,7 +327,7 @@ func (r *replay) delivery() (machine.Event, error) {
 	e.Run.PlanID, e.Run.PlanVersion = h.ProposalID, h.Proposal.SchemaVersion
 	if of := e.RetryOf; of != nil {
 		if of.LogSeq == 0 || of.LogSeq >= r.Sequence {
-			r.requireEqual("the record of the retried run does not come before",
+			r.expectEqual("the record of the retried run does not come before",
 				fmt.Sprint("a log sequence below ", r.Sequence), fmt.Sprint(of.LogSeq))
 		}
 		said, _ := machine.SignalIn(rec.Run)

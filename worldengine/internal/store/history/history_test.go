@@ -127,11 +127,11 @@ func TestVisit_Revisions(t *testing.T) {
 	before, advance := towntest.Threatened(), "project advance town-threatened wall"
 	w.put(before)
 	failed := w.judge("failed")
-	paused := w.signal(machine.KindControl, machine.SignalPause,
+	paused := w.signal(machine.KindPause, machine.SignalPause,
 		func(e *machine.Town) { e.Paused = &messages.PausedBy{SignalID: "s"} })
 	decided := w.signal(machine.KindDecided, machine.SignalApprove)
 	cancelled := w.accept("executed")
-	meanwhile := w.signal(machine.KindControl, machine.SignalResume)
+	meanwhile := w.signal(machine.KindPause, machine.SignalResume)
 	w.conclude(machine.KindCancelled, "executed", cancelled)
 	applied := w.accept("executed")
 	w.conclude(machine.KindHandoff, "executed", applied)
@@ -174,7 +174,7 @@ func TestReader_Revisions(t *testing.T) {
 	w := newWorld(t)
 	first := w.put(towntest.Threatened())
 	w.judge("rejected") // of the town, and no revision of it
-	w.signal(machine.KindControl, machine.SignalPause,
+	w.signal(machine.KindPause, machine.SignalPause,
 		func(e *machine.Town) { e.Paused = &messages.PausedBy{SignalID: "s"} })
 	other := w.put(town.NewState(&town.Snapshot{SchemaVersion: town.SchemaVersion, TownID: "u"}))
 	last := w.put(towntest.Threatened(towntest.Calmer))
@@ -304,7 +304,7 @@ func TestReader_LogUnavailable(t *testing.T) {
 // A town has its last failure until its state changes.
 func TestLast_Failure(t *testing.T) {
 	t.Parallel()
-	control := func(w *world) { w.signal(machine.KindControl, machine.SignalPause) }
+	control := func(w *world) { w.signal(machine.KindPause, machine.SignalPause) }
 	for _, row := range []struct {
 		name string
 		then func(*world)
@@ -376,7 +376,7 @@ func TestNewest_Windows(t *testing.T) {
 	require.Empty(t, w.newest(history.Window{}, 10), "of an empty log")
 	put := w.put(towntest.Threatened())
 	w.judge("rejected")
-	world := &machine.Record{Kind: machine.KindControl}
+	world := &machine.Record{Kind: machine.KindPause}
 	msg, err := records.Encode(world, layout.ControlSubject("main"), nil)
 	require.NoError(t, err)
 	_, err = w.Log.Commit(t.Context(), msg, 0)

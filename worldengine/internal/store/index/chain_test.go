@@ -89,7 +89,7 @@ func (g *generator) history(l *memoryLog, n int) {
 			l.append(layout.RefusedSubject("w", town), nats.Header{layout.KindHeader: {"refused"}})
 			continue
 		case result == "":
-			kind = machine.KindControl
+			kind = machine.KindPause
 		case result == "executed EXECUTED":
 			epochs[town]++
 		}

@@ -9,6 +9,6 @@
 // shows whether a hit is right.
 //
 // A process puts its own commits into the index at once (Put). Other commits are read from the log
-// when somebody waits for them (Wait, Sync). Nothing waits for the disk: a crash cuts off the end
+// when somebody waits for them (Wait, CatchUp). Nothing waits for the disk: a crash cuts off the end
 // of the file, and Open reads the rest from the log again.
 package index

@@ -46,7 +46,7 @@ func TestFile_GrownEqualsRebuilt(t *testing.T) {
 			}
 			shuffled(g, own, ix)
 			if g.IntN(2) == 0 {
-				_, err := ix.Sync(t.Context())
+				_, err := ix.CatchUp(t.Context())
 				require.NoError(t, err)
 			}
 			body := rowsOf(t, ix)
@@ -124,8 +124,8 @@ func TestOpen_LogLostItsEnd(t *testing.T) {
 			old := rowsOf(t, open(t, l, dir))
 			o := newOracle(l.messages)
 			lose(g, l)
-			var lost []Row
-			ix := open(t, l, dir, func(c *Config) { c.OnLost = func(rows []Row) { lost = rows } })
+			var lost []RowView
+			ix := open(t, l, dir, func(c *Config) { c.OnLost = func(rows []RowView) { lost = rows } })
 			require.Equal(t, rowsIn(o.rows[20:]), lost)
 			aside, err := os.ReadFile(filepath.Join(dir, "rows.lost-30"))
 			require.NoError(t, err)
@@ -147,7 +147,7 @@ func TestIndex_LostUpTo(t *testing.T) {
 		g.at += 7
 		l.append(g.message())
 	}
-	_, err := ix.Sync(t.Context())
+	_, err := ix.CatchUp(t.Context())
 	require.NoError(t, err)
 	for _, upTo := range []uint64{30, 29} {
 		lost, err := ix.FindLost(t.Context(), upTo)
@@ -187,10 +187,10 @@ func TestIndex_LostAtAnExpiredEnd(t *testing.T) {
 
 func TestNames(t *testing.T) {
 	t.Parallel()
-	rows := []Row{{Seq: 1, Town: "t", Kind: "put"}, {Seq: 2, Kind: "control"}}
+	rows := []RowView{{Seq: 1, Town: "t", Kind: "put"}, {Seq: 2, Kind: "control"}}
 	require.Equal(t, "log sequence 2 of town none (control); log sequence 1 of town t (put)",
 		DescribeRows(rows))
-	require.Contains(t, DescribeRows(make([]Row, 12)), "; and 2 more")
+	require.Contains(t, DescribeRows(make([]RowView, 12)), "; and 2 more")
 	require.Empty(t, DescribeRows(nil))
 }
 
@@ -202,7 +202,7 @@ func TestOpen_LogForgot(t *testing.T) {
 	rowsOf(t, open(t, l, dir))
 	l.append(g.message())
 	l.forget(func(m message) bool { return m.seq < 10 || m.seq == 30 })
-	ix := open(t, l, dir, func(c *Config) { c.OnLost = func([]Row) { t.Error("lost") } })
+	ix := open(t, l, dir, func(c *Config) { c.OnLost = func([]RowView) { t.Error("lost") } })
 	require.Equal(t, 31, ix.Rows())
 	require.NoError(t, ix.Close())
 }

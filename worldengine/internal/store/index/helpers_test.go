@@ -120,7 +120,7 @@ func open(t testing.TB, source Source, dir string, change ...func(*Config)) *Ind
 	}
 	ix, err := Open(t.Context(), config)
 	require.NoError(t, err)
-	_, err = ix.Sync(t.Context())
+	_, err = ix.CatchUp(t.Context())
 	require.NoError(t, err)
 	return ix
 }

@@ -29,7 +29,7 @@ type Config struct {
 	Logger *slog.Logger
 	// OnLost gets the rows, ascending, that the log no longer has because it lost its end or was
 	// replaced. Open calls OnLost before it returns; with nil, the rows are ignored.
-	OnLost func(rows []Row)
+	OnLost func(rows []RowView)
 	// If OnEnded is set, it is called with each run of a handoff that has ended, in the order of the log: by Open
 	// with those in the file, and later with each new one. It must not call the index.
 	OnEnded func(EndedRun)
@@ -212,8 +212,8 @@ func (ix *Index) AwaitNews(ctx context.Context, seq uint64, interval time.Durati
 	return nil
 }
 
-// Sync waits for the present end of the log, and returns its sequence. Its errors are Wait's.
-func (ix *Index) Sync(ctx context.Context) (end uint64, err error) {
+// CatchUp waits for the present end of the log, and returns its sequence. Its errors are Wait's.
+func (ix *Index) CatchUp(ctx context.Context) (end uint64, err error) {
 	if end, err = ix.config.Source.End(ctx); err != nil {
 		return 0, fmt.Errorf("%w: end of the log: %w", ErrBehind, err)
 	}

@@ -79,7 +79,7 @@ func TestWait_EndsBehind(t *testing.T) {
 	l.mu.Lock()
 	l.down = down
 	l.mu.Unlock()
-	_, err = ix.Sync(t.Context())
+	_, err = ix.CatchUp(t.Context())
 	require.ErrorIs(t, err, ErrBehind)
 	require.ErrorIs(t, ix.Wait(t.Context(), 1), down)
 	require.NoError(t, ix.Close())
@@ -123,13 +123,13 @@ func TestLogSource_ReadsALog(t *testing.T) {
 		require.NoError(t, err)
 		switch {
 		case day%10 == 0:
-			_, err := ix.Sync(t.Context()) // one by one
+			_, err := ix.CatchUp(t.Context()) // one by one
 			require.NoError(t, err)
 		case day%10 > 5:
 			ix.Put(ack.Sequence, msg.Subject, msg.Header)
 		}
 	}
-	_, err := ix.Sync(t.Context())
+	_, err := ix.CatchUp(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, smallGap+1+250, ix.Rows())
 	grown := rowsOf(t, ix)

@@ -72,7 +72,7 @@ func TestIndex_Needs(t *testing.T) {
 			}
 			require.True(t, newest == m.seq || gap)
 			if gap {
-				_, err := ix.Sync(t.Context())
+				_, err := ix.CatchUp(t.Context())
 				require.NoError(t, err)
 			}
 			needs, _ = ix.RequiredHistory("t")

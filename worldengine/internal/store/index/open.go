@@ -86,7 +86,7 @@ func (ix *Index) load(ctx context.Context) error {
 
 // FindLost returns the newest rows up to a sequence, ascending, that the log no longer has: it lost its
 // end or was replaced.
-func (ix *Index) FindLost(ctx context.Context, upTo uint64) ([]Row, error) {
+func (ix *Index) FindLost(ctx context.Context, upTo uint64) ([]RowView, error) {
 	ix.mu.RLock()
 	view := *ix.state // rows and names, once added, never change
 	ix.mu.RUnlock()
@@ -95,7 +95,7 @@ func (ix *Index) FindLost(ctx context.Context, upTo uint64) ([]Row, error) {
 }
 
 // DescribeRows names the last ten of some rows, the newest first.
-func DescribeRows(rows []Row) string {
+func DescribeRows(rows []RowView) string {
 	const most = 10
 	var named []string
 	for _, row := range slices.Backward(rows) {
@@ -129,7 +129,7 @@ func next(ctx context.Context, source Source, seq, end uint64) (e *entry, err er
 
 // lostRows returns the newest rows whose message is missing in the log, or replaced there. Messages
 // that the log discarded as its oldest do not count.
-func lostRows(ctx context.Context, source Source, s *state) (lost []Row, err error) {
+func lostRows(ctx context.Context, source Source, s *state) (lost []RowView, err error) {
 	end, err := source.End(ctx)
 	if err != nil {
 		return nil, err

@@ -19,14 +19,14 @@ import (
 
 // oracleRow is a row with the members by which lists are filtered.
 type oracleRow struct {
-	Row
+	RowView
 	result, reason, detail, actor string
 	begins                        bool // its run
 }
 
-func rowsIn(all []oracleRow) (rows []Row) {
+func rowsIn(all []oracleRow) (rows []RowView) {
 	for i := range all {
-		rows = append(rows, all[i].Row)
+		rows = append(rows, all[i].RowView)
 	}
 	return rows
 }
@@ -43,7 +43,7 @@ func newOracle(messages []message) *oracleRows {
 	for _, m := range messages {
 		e := newEntry(m.seq, m.subject, m.header)
 		row := oracleRow{result: e.result, reason: e.reason, detail: e.detail, actor: e.actor,
-			Row: Row{Seq: m.seq, At: instant(e.At), Town: e.town, Kind: machine.Kind(e.kind),
+			RowView: RowView{Seq: m.seq, At: instant(e.At), Town: e.town, Kind: machine.Kind(e.kind),
 				LastRunSeq: e.LastRunSeq, Flags: e.Flags}}
 		runID := m.header.Get(wire.RunIDHeader)
 		if run, is := strings.CutPrefix(m.subject, layout.RunSubject("w", "")); is {
@@ -87,7 +87,7 @@ func (o *oracleRows) accepted(town, key string) (seq uint64) {
 func (o *oracleRows) findRun(runID string) (run Run) {
 	for i, r := range o.rows {
 		if o.run[i] == runID {
-			run.Town, run.Rows = cmp.Or(run.Town, r.Town), append(run.Rows, r.Row)
+			run.Town, run.Rows = cmp.Or(run.Town, r.Town), append(run.Rows, r.RowView)
 		}
 	}
 	return run
@@ -105,7 +105,7 @@ func (o *oracleRows) lastAt(town, runID string) (at time.Time) {
 // waiting returns the first rows of the runs that waited and have not ended.
 func (o *oracleRows) waiting() (seqs []uint64) {
 	for i, first := range o.rows {
-		if !first.begins || first.Kind != machine.KindRun {
+		if !first.begins || first.Kind != machine.KindRunEvents {
 			continue
 		}
 		if rows := o.findRun(o.run[i]).Rows; rows[len(rows)-1].Flags&Ended == 0 {
@@ -137,7 +137,7 @@ func (o *oracleRows) runs(f Filter) (seqs []uint64) {
 			(len(f.Towns) == 0 || slices.Contains(f.Towns, first.Town))
 		if f.AfterMark == nil {
 			pass = pass && !first.At.Before(f.From) && (f.To.IsZero() || first.At.Before(f.To))
-		} else if behind := slices.IndexFunc(rows, func(r Row) bool {
+		} else if behind := slices.IndexFunc(rows, func(r RowView) bool {
 			return r.Seq > *f.AfterMark
 		}); behind < 0 {
 			pass = false
@@ -297,7 +297,7 @@ func requireTowns(t *testing.T, o *oracleRows, ix *Index) {
 		if r.Flags&onTownSubject != 0 {
 			newest[r.Town] = r
 			switch r.Kind {
-			case machine.KindControl, machine.KindPending, machine.KindCancelled,
+			case machine.KindPause, machine.KindPending, machine.KindCancelled,
 				machine.KindAsked, machine.KindDecided:
 			default:
 				doubt[r.Town] = r
@@ -327,14 +327,14 @@ func requireLists(t *testing.T, g *generator, o *oracleRows, ix *Index) {
 	for range 20 {
 		at, limit := g.Uint64N(ix.Position()+2), 1+g.IntN(10)
 		town, skipped := pick(g, "", "t1", "ghost"), at
-		var appended, approvals, later []Row
+		var appended, approvals, later []RowView
 		for _, r := range o.rows {
 			asked := r.Kind == machine.KindAsked || r.Kind == machine.KindDecided
 			if asked && r.Seq > at && r.Town == town && len(later) < limit {
-				later = append(later, r.Row)
+				later = append(later, r.RowView)
 			}
-			if r.Kind == machine.KindEvents && r.Seq > at && len(appended) < limit {
-				appended = append(appended, r.Row)
+			if r.Kind == machine.KindAppended && r.Seq > at && len(appended) < limit {
+				appended = append(appended, r.RowView)
 			}
 			if r.Seq == skipped+1 && !slices.Contains([]string{"", layout.UnknownTownToken, "t1", "t2"},
 				r.Town) {
@@ -345,7 +345,7 @@ func requireLists(t *testing.T, g *generator, o *oracleRows, ix *Index) {
 			asked := r.Kind == machine.KindAsked || r.Kind == machine.KindDecided
 			if asked && (at == 0 || r.Seq < at) && (town == "" || r.Town == town) &&
 				len(approvals) < limit {
-				approvals = append(approvals, r.Row)
+				approvals = append(approvals, r.RowView)
 			}
 		}
 		require.Equal(t, appended, ix.Appended(at, limit))

@@ -38,7 +38,7 @@ func (ix *Index) Accepted(townToken, key string) (seq uint64, found bool) {
 // Run has rows of a run, ascending. Town is their town's token, "" if no row has one.
 type Run struct {
 	Town string
-	Rows []Row
+	Rows []RowView
 }
 
 // Run returns a run with its rows after a sequence, and whether there are any.
@@ -98,7 +98,7 @@ func (ix *Index) Towns(flag Flag) []string {
 // Approvals returns the rows of proposals that began to wait for a decision, or got one: at most
 // limit, the newest first. If before is above 0, only earlier rows count; an empty townToken means
 // every town.
-func (ix *Index) Approvals(townToken string, before uint64, limit int) (rows []Row) {
+func (ix *Index) Approvals(townToken string, before uint64, limit int) (rows []RowView) {
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
 	s := ix.state
@@ -117,7 +117,7 @@ func (ix *Index) Approvals(townToken string, before uint64, limit int) (rows []R
 
 // ApprovalsAfter returns the rows of a town that Approvals returns, after a sequence: at most limit,
 // the oldest first.
-func (ix *Index) ApprovalsAfter(townToken string, after uint64, limit int) (rows []Row) {
+func (ix *Index) ApprovalsAfter(townToken string, after uint64, limit int) (rows []RowView) {
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
 	s := ix.state
@@ -155,7 +155,7 @@ func (ix *Index) OpenRunStarts() (seqs []uint64) {
 	defer ix.mu.RUnlock()
 	for run := range ix.state.open {
 		first := ix.state.first(run)
-		if machine.Kind(ix.state.labelsOf(first).kind) == machine.KindRun {
+		if machine.Kind(ix.state.labelsOf(first).kind) == machine.KindRunEvents {
 			seqs = append(seqs, first.Seq)
 		}
 	}
@@ -164,12 +164,12 @@ func (ix *Index) OpenRunStarts() (seqs []uint64) {
 }
 
 // Appended returns the first rows after a sequence, at most limit, that are of appended events.
-func (ix *Index) Appended(after uint64, limit int) []Row {
+func (ix *Index) Appended(after uint64, limit int) []RowView {
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
-	s, rows := ix.state, []Row(nil)
+	s, rows := ix.state, []RowView(nil)
 	for n := s.firstAfter(after); n <= s.count && len(rows) < limit; n++ {
-		if r := s.row(n); machine.Kind(s.labelsOf(r).kind) == machine.KindEvents {
+		if r := s.row(n); machine.Kind(s.labelsOf(r).kind) == machine.KindAppended {
 			rows = append(rows, s.view(r))
 		}
 	}
@@ -178,10 +178,10 @@ func (ix *Index) Appended(after uint64, limit int) []Row {
 
 // Inconsistent returns the rows after a sequence, ascending, that made a run INCONSISTENT: the newest of
 // them, at most limit.
-func (ix *Index) Inconsistent(after uint64, limit int) []Row {
+func (ix *Index) Inconsistent(after uint64, limit int) []RowView {
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
-	var rows []Row
+	var rows []RowView
 	for _, n := range slices.Backward(ix.state.inconsistent) {
 		r := ix.state.row(n)
 		if r.Seq <= after || len(rows) == limit {

@@ -24,8 +24,8 @@ const (
 	Inconsistent
 )
 
-// Row is one message of the log as the index has it. Members that the message lacks are zero.
-type Row struct {
+// RowView is one message of the log as the readers of the index see it. Members that the message lacks are zero.
+type RowView struct {
 	Seq        uint64    // log sequence
 	At         time.Time // persistedAt, in UTC and ms
 	Town       string    // town token

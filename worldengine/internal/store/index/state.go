@@ -100,7 +100,7 @@ func newState(rows int64) *state {
 // keyInTown mixes the town into the fingerprint of the key.
 func keyInTown(key uint64, town uint32) uint64 { return key ^ uint64(town)*0x9E3779B97F4A7C15 }
 
-// packedRow returns row n; n begins with 1.
+// row returns row n; n begins with 1.
 func (s *state) row(n uint32) *packedRow { return &s.chunks[(n-1)/chunkRows][(n-1)%chunkRows] }
 
 func (s *state) labelsOf(r *packedRow) *labels { return &s.labels.names[r.labels] }
@@ -174,7 +174,7 @@ func (s *state) insert(e *entry) {
 // noteOpen notes whether the handoff of a row's run waits, or is being applied, after the row.
 func (s *state) noteOpen(r *packedRow) {
 	switch machine.Kind(s.labelsOf(s.first(r.run)).kind) {
-	case machine.KindRun, machine.KindPending:
+	case machine.KindRunEvents, machine.KindPending:
 		if r.has(Ended) {
 			delete(s.open, r.run)
 		} else {
@@ -310,9 +310,9 @@ func (s *state) entry(r *packedRow) entry {
 }
 
 // view returns a row as readers get it.
-func (s *state) view(r *packedRow) Row {
+func (s *state) view(r *packedRow) RowView {
 	w := s.labelsOf(r)
-	return Row{Seq: r.Seq, At: instant(r.At), Town: s.tokens.names[r.town],
+	return RowView{Seq: r.Seq, At: instant(r.At), Town: s.tokens.names[r.town],
 		Kind: machine.Kind(w.kind), Status: runevents.RunStatus(w.status), LastRunSeq: r.LastRunSeq,
 		Flags: r.Flags}
 }

@@ -58,7 +58,7 @@ func (k *Keeper) drop(l *Lease) {
 // run renews leases as long as there are any.
 func (k *Keeper) run() {
 	for {
-		due, next, held := k.due()
+		due, next, held := k.collectDue()
 		switch {
 		case !held:
 			return
@@ -75,9 +75,9 @@ func (k *Keeper) run() {
 	}
 }
 
-// due returns the leases to renew now, the time at which there may be others, and whether any lease is
-// held. It ends the leases that are dropped or no longer valid.
-func (k *Keeper) due() (due []*Lease, next time.Time, held bool) {
+// collectDue ends the leases that are dropped or no longer valid, and marks those to renew now as being renewed. It
+// returns these, the time at which there may be others, and whether any lease is held.
+func (k *Keeper) collectDue() (collectDue []*Lease, next time.Time, held bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	now := time.Now()
@@ -93,7 +93,7 @@ func (k *Keeper) due() (due []*Lease, next time.Time, held bool) {
 			go k.reacquire(l)
 		case l.nextRenewal.Before(now.Add(renewWindow)):
 			l.renewing = true
-			due = append(due, l)
+			collectDue = append(collectDue, l)
 		case l.nextRenewal.Before(next):
 			next = l.nextRenewal
 		}
@@ -104,7 +104,7 @@ func (k *Keeper) due() (due []*Lease, next time.Time, held bool) {
 		}
 	}
 	k.running = len(k.leases) > 0
-	return due, next, k.running
+	return collectDue, next, k.running
 }
 
 // renew renews leases, and waits for the answers until the first of the leases would end.

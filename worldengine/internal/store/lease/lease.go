@@ -20,8 +20,8 @@ import (
 	"worldengine/worldengine/internal/store/commitlog"
 )
 
-// TTL is how long a lease lasts without renewal.
-const TTL = 3 * time.Second
+// DefaultTTL is how long a lease lasts without renewal, unless its Elector has another TTL.
+const DefaultTTL = 3 * time.Second
 
 const (
 	renewInterval = time.Second
@@ -41,13 +41,13 @@ type Elector struct {
 	Replicas  int    // of the bucket; as many as the world's streams have
 	Logger    *slog.Logger
 	Keeper    *Keeper // renews the lease
-	// TTL is how long the lease lasts without renewal; 0 for the constant. The world's servers have the same.
+	// TTL is how long the lease lasts without renewal; 0 for DefaultTTL. The world's servers have the same.
 	TTL time.Duration
 
 	bucket jetstream.KeyValue // nil before the first use, and if the bucket may be gone
 }
 
-func (e *Elector) ttl() time.Duration { return cmp.Or(e.TTL, TTL) }
+func (e *Elector) ttl() time.Duration { return cmp.Or(e.TTL, DefaultTTL) }
 
 // Acquire acquires the lease as soon as it is free. It tries every 250 ms, even if NATS does not
 // answer. It returns an error only when ctx ends.
@@ -107,11 +107,11 @@ func (e *Elector) acquire(
 	return l, nil
 }
 
-// request makes one request to the bucket, within TTL. It creates a missing bucket.
+// request makes one request to the bucket, within the TTL. It creates a missing bucket.
 func (e *Elector) request(
 	ctx context.Context, do func(context.Context) (uint64, error),
 ) (revision uint64, err error) {
-	ctx, cancel := context.WithTimeout(ctx, TTL)
+	ctx, cancel := context.WithTimeout(ctx, e.ttl())
 	defer cancel()
 	if e.bucket == nil {
 		e.bucket, err = e.open(ctx)

@@ -79,7 +79,7 @@ func TestLease_GivenBack(t *testing.T) {
 	select {
 	case <-waited:
 		require.Fail(t, "the lease is held twice")
-	case <-time.After(lease.TTL + time.Second): // it is renewed
+	case <-time.After(lease.DefaultTTL + time.Second): // it is renewed
 	}
 	require.True(t, held.Valid())
 	held.Release(t.Context())
@@ -184,8 +184,8 @@ func TestLease_NATSAway(t *testing.T) {
 	stopped := time.Now()
 	select {
 	case <-held.Lost():
-		require.GreaterOrEqual(t, time.Since(began), lease.TTL)
-	case <-time.After(time.Until(stopped.Add(lease.TTL))): // no renewal was later than that
+		require.GreaterOrEqual(t, time.Since(began), lease.DefaultTTL)
+	case <-time.After(time.Until(stopped.Add(lease.DefaultTTL))): // no renewal was later than that
 		require.False(t, held.Valid())
 	}
 	requireLost(t, held)
@@ -213,7 +213,7 @@ func TestLease_NATSRestarts(t *testing.T) {
 		stopped = time.Now()
 		natstest.Stop(ns)
 		ns = natstest.Run(t, options)
-		if time.Since(stopped) < lease.TTL/2 {
+		if time.Since(stopped) < lease.DefaultTTL/2 {
 			break
 		}
 		held.Release(t.Context())
@@ -221,7 +221,7 @@ func TestLease_NATSRestarts(t *testing.T) {
 	select {
 	case <-held.Lost():
 		require.Fail(t, "the lease is lost")
-	case <-time.After(time.Until(stopped.Add(lease.TTL + 500*time.Millisecond))):
+	case <-time.After(time.Until(stopped.Add(lease.DefaultTTL + 500*time.Millisecond))):
 	}
 	_, err := other.Try(t.Context())
 	require.ErrorIs(t, err, lease.ErrHeld)
@@ -250,7 +250,7 @@ func TestKeeper_ManyWorlds(t *testing.T) {
 	defer seized.Release(context.Background())
 	require.NoError(t, js.DeleteKeyValue(t.Context(), layout.WriterBucket("w4")))
 	requireLost(t, all[3])
-	for until := time.Now().Add(lease.TTL + time.Second); time.Now().Before(until); {
+	for until := time.Now().Add(lease.DefaultTTL + time.Second); time.Now().Before(until); {
 		for i, held := range all {
 			if i != 3 && i != 4 {
 				require.True(t, held.Valid(), "world %d", i)

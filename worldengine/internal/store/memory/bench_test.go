@@ -66,7 +66,7 @@ func BenchmarkRead(b *testing.B) {
 	}
 	<-js.PublishAsyncComplete()
 	x := indextest.Open(b, log)
-	_, err = x.Sync(b.Context())
+	_, err = x.CatchUp(b.Context())
 	require.NoError(b, err)
 	r := memory.NewReader(log, x)
 	for _, town := range []string{"town-0", ""} {

@@ -74,7 +74,7 @@ func (r *Reader) Read(
 ) (*messages.Memory, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	if _, err := r.index.Sync(ctx); err != nil {
+	if _, err := r.index.CatchUp(ctx); err != nil {
 		return nil, err
 	}
 	m := &messages.Memory{Type: messages.MemoryContextType, SchemaVersion: 1, Scope: scope,

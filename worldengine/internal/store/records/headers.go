@@ -47,7 +47,7 @@ func Headers(rec *machine.Record, subject string, state *town.State) nats.Header
 		set(layout.TownTokenHeader, token)
 	}
 	set(layout.ActorHeader, percent.Encode(rec.ActorID))
-	set(layout.ApplyHeader, string(rec.Apply))
+	set(layout.ApplyHeader, string(rec.Binding))
 	flag(layout.AskedHeader, rec.Approvals.AnyOpen())
 	flag(layout.PendingHeader, rec.Pending != nil)
 	flag(layout.PausedHeader, rec.Paused != nil)

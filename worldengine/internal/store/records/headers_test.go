@@ -49,7 +49,7 @@ func TestRecord_HeadersOfAProducersRun(t *testing.T) {
 	rec, _ := logtest.Judged(t, &c)
 	rec.Run.AppendedBy = "jon"
 	msg, err := records.Encode(&machine.Record{
-		Kind: machine.KindEvents, TownID: "t", Run: rec.Run,
+		Kind: machine.KindAppended, TownID: "t", Run: rec.Run,
 	}, layout.RunSubject("main", rec.Run.RunID), nil)
 	require.NoError(t, err)
 	require.Empty(t, msg.Header.Get(layout.TypeHeader))
@@ -67,7 +67,7 @@ func TestRecord_HeadersOfALongTime(t *testing.T) {
 		[]runevents.Write{first})
 	require.NoError(t, err)
 	_, err = l.CommitRun(t.Context(), &machine.Record{
-		Kind: machine.KindEvents, TownID: "t", Run: &plan.Run,
+		Kind: machine.KindAppended, TownID: "t", Run: &plan.Run,
 	}, 0)
 	require.NoError(t, err)
 }

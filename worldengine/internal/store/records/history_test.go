@@ -92,7 +92,7 @@ func TestLog_TailOfALongRun(t *testing.T) {
 	const events = 90
 	var guard, town uint64
 	for n := range int64(events) {
-		rec := &machine.Record{Kind: machine.KindEvents, TownID: "t", Run: &runlog.Run{
+		rec := &machine.Record{Kind: machine.KindAppended, TownID: "t", Run: &runlog.Run{
 			Identity: runevents.Identity{RunID: "run"}, FirstSeq: 5 + n,
 			Events: []runlog.Event{{EventType: "Told", LogicalAttemptID: 1 + n}},
 		}}

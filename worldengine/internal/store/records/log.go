@@ -67,5 +67,5 @@ func (l *Log) CommitAside(ctx context.Context, rec *machine.Record, subject stri
 			Subject: layout.LogSubject(l.World, wire.TownToken(rec.TownID)), Last: *judged,
 		}
 	}
-	return l.CommitOnce(ctx, msg, msg.Header.Get(wire.RunIDHeader), guard)
+	return l.CommitWithID(ctx, msg, msg.Header.Get(wire.RunIDHeader), guard)
 }

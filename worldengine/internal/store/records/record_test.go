@@ -32,7 +32,7 @@ func TestEncode_ReadsBack(t *testing.T) {
 	t.Parallel()
 	state := towntest.Threatened()
 	policy := approval.Policy{Types: []handoff.ProposalType{handoff.AdvanceProject}}
-	after := &machine.Town{State: state, Removed: &state, Apply: apply.Plugin, Policy: &policy,
+	after := &machine.Town{State: state, Removed: &state, Binding: apply.Plugin, Policy: &policy,
 		Approvals: approval.List{{HandoffID: "h", SnapshotHash: state.Hash,
 			Handoff: jsontext.Value(`{"b":2}`), At: time.Unix(1, 0).UTC(),
 			Expires: time.Unix(2, 0).UTC()}},

@@ -209,7 +209,7 @@ func TestFixtures_None(t *testing.T) {
 	require.NoError(t, machine.EmitAccepted(pending, c.Handoff, &c.Want.Evaluation,
 		machine.RunStart{}))
 	for kind, run := range map[machine.Kind]*runlog.Run{
-		machine.KindControl: signal.Run(), machine.KindPending: pending.Run(),
+		machine.KindPause: signal.Run(), machine.KindPending: pending.Run(),
 	} {
 		logtest.Commit(t, w.Log, &machine.Record{Kind: kind, TownID: "town-threatened", Run: run})
 		require.Equal(t, "no handoff was judged in the run", w.notReplayable(run.RunID))

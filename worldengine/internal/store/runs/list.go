@@ -40,7 +40,7 @@ const (
 // reads too many runs. Runs that the log does not keep whole, or that are damaged, are left out. A
 // run that alone has more than PageBytes lacks members.
 func (r *Reader) List(ctx context.Context, filter index.Filter, after uint64, limit int) (messages.Runs, error) {
-	mark, err := r.index.Sync(ctx)
+	mark, err := r.index.CatchUp(ctx)
 	if err != nil {
 		return messages.Runs{}, err
 	}
@@ -139,4 +139,4 @@ func (r *Reader) row(ctx context.Context, run *index.Run) (*messages.RunRow, err
 }
 
 // Mark returns the mark up to which a list would be complete now. It fails as List does.
-func (r *Reader) Mark(ctx context.Context) (uint64, error) { return r.index.Sync(ctx) }
+func (r *Reader) Mark(ctx context.Context) (uint64, error) { return r.index.CatchUp(ctx) }

@@ -172,11 +172,11 @@ func (r *Reader) project(
 // returns ErrUnknownRun if the log no longer keeps the record, since the run's other events alone
 // would mislead, and ErrRunDamaged if the record cannot be read.
 func (r *Reader) Record(
-	ctx context.Context, row *index.Row,
+	ctx context.Context, row *index.RowView,
 ) (rec *machine.Record, at time.Time, err error) {
 	var subjects []string
 	switch world := r.log.World; row.Kind {
-	case machine.KindRun, machine.KindEvents: // they expire by their time
+	case machine.KindRunEvents, machine.KindAppended: // they expire by their time
 	case machine.KindSignal:
 		subjects = []string{layout.SignalSubject(world)}
 	case machine.KindRefused:
@@ -206,7 +206,7 @@ func (r *Reader) find(ctx context.Context, runID string) (index.Run, error) {
 	if found && run.Status().Terminal() {
 		return run, nil
 	}
-	if _, err := r.index.Sync(ctx); err != nil {
+	if _, err := r.index.CatchUp(ctx); err != nil {
 		return index.Run{}, err
 	}
 	if run, found = r.index.Run(runID, 0); !found {
@@ -229,7 +229,7 @@ func (r *Reader) EndedAt(ctx context.Context, runID string) (uint64, error) {
 		return 0, err
 	}
 	for i := range run.Rows {
-		if row := &run.Rows[i]; row.Flags&index.Ended != 0 && row.Kind != machine.KindEvents {
+		if row := &run.Rows[i]; row.Flags&index.Ended != 0 && row.Kind != machine.KindAppended {
 			return row.Seq, nil
 		}
 	}

@@ -67,7 +67,7 @@ func open(t *testing.T, l *log, dir string) *SampledIndex {
 	t.Helper()
 	ix, err := Open(t.Context(), index.Config{World: "w", Source: l, Dir: dir, Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
-	_, err = ix.Sync(t.Context())
+	_, err = ix.CatchUp(t.Context())
 	require.NoError(t, err)
 	return ix
 }
@@ -120,7 +120,7 @@ func TestIndex_Samples(t *testing.T) {
 	add("a", nats.Header{layout.KindHeader: {string(machine.KindPut)}}) // the newest stays
 	add("b", endedAfter("3", "executed EXECUTED", 21*time.Minute, 12*time.Minute))
 	waiting := endedAfter("4", "", 30*time.Minute, time.Second)
-	waiting.Set(layout.KindHeader, string(machine.KindRun))
+	waiting.Set(layout.KindHeader, string(machine.KindRunEvents))
 	waiting.Set(layout.RunMovesHeader, "RunQueued")
 	waiting.Set(layout.TownTokenHeader, "b")
 	waiting.Del(layout.ResultHeader)

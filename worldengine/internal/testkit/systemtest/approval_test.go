@@ -337,7 +337,7 @@ func TestDeliver_KeyUsedSinceByAnotherHandoff(t *testing.T) {
 	w := newCheckedWorld(t, engine.Config{})
 	state := towntest.Threatened(func(s *town.Snapshot) { s.TownID = "t" })
 	w.change(engine.Put{State: state, Attributes: engine.Attributes{
-		Apply: apply.Plugin, Approval: &approval.Policy{
+		Binding: apply.Plugin, Approval: &approval.Policy{
 			Types: []handoff.ProposalType{handoff.AdvanceProject},
 		},
 	}})

@@ -223,7 +223,7 @@ func (w *checkedWorld) forgeRun(
 		run.Events = append(run.Events, e)
 	}
 	msg, err := (&records.Log{Log: &commitlog.Log{World: "main"}, Retention: time.Hour}).RunMessage(&machine.Record{
-		Kind: machine.KindEvents, TownID: townID, Run: &run,
+		Kind: machine.KindAppended, TownID: townID, Run: &run,
 	})
 	require.NoError(w.t, err)
 	w.publish(msg.Subject, msg.Header, msg.Data)
@@ -320,7 +320,7 @@ func TestFsck_CommandsOfGames(t *testing.T) {
 func (w *checkedWorld) bind(id string, state town.State, binding apply.Binding) {
 	w.t.Helper()
 	w.change(engine.Put{State: state, Expected: state.Hash,
-		Attributes: engine.Attributes{Apply: binding}})
+		Attributes: engine.Attributes{Binding: binding}})
 }
 
 // change puts a town.

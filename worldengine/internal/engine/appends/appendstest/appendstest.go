@@ -65,7 +65,7 @@ func (w *World) Extend(t testing.TB, run *runlog.Run, emitted int64, closing boo
 	t.Helper()
 	tail, err := w.Log.Tail(t.Context(), run.RunID, emitted)
 	require.NoError(t, err)
-	rec := &machine.Record{Kind: machine.KindRun, TownID: "t", Closing: closing,
+	rec := &machine.Record{Kind: machine.KindRunEvents, TownID: "t", Closing: closing,
 		Run: &runlog.Run{Identity: run.Identity, FirstSeq: tail.Next, Events: run.Events}}
 	seq, err := w.Log.CommitRun(t.Context(), rec, tail.Guard)
 	require.NoError(t, err)

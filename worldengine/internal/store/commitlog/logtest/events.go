@@ -54,7 +54,7 @@ func AppendEvents(t testing.TB, l *records.Log, townID string, writes ...runeven
 	require.NoError(t, err)
 	plan.Run.FirstSeq, plan.Run.AppendedBy = tail.Next, "anyone"
 	_, err = l.CommitRun(t.Context(), &machine.Record{
-		Kind: machine.KindEvents, TownID: townID, Run: &plan.Run, Inconsistent: plan.Inconsistent,
+		Kind: machine.KindAppended, TownID: townID, Run: &plan.Run, Inconsistent: plan.Inconsistent,
 	}, tail.Guard)
 	require.NoError(t, err)
 }

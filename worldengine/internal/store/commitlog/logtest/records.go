@@ -37,12 +37,12 @@ func Judged(t testing.TB, c *machinetest.Case) (*machine.Record, town.State) {
 		in.IDs = append(in.IDs, uuid.NewString())
 	}
 	out, err := machine.Step(machine.Town{State: c.State}, in,
-		&machine.Settings{Rules: new(town.DefaultRules()), Apply: apply.Local})
+		&machine.Settings{Rules: new(town.DefaultRules()), Binding: apply.Local})
 	require.NoError(t, err)
 	if out.Record.Kind == machine.KindRefused {
 		return out.Record, c.State
 	}
-	return out.Record, out.After.State
+	return out.Record, out.NextTown.State
 }
 
 // Commit commits a record after its town's last message, or stores the record of a refused run.

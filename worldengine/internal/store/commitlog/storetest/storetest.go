@@ -239,7 +239,7 @@ func testDeposedLeader(t *testing.T, s Opened) {
 	}
 	for _, judged := range []uint64{2, 3} {
 		store.refused = nil
-		err := log.CommitOnce(t.Context(), message("b", "refused", 0), "run",
+		err := log.CommitWithID(t.Context(), message("b", "refused", 0), "run",
 			&commitlog.Guard{Subject: layout.LogSubject("main", "a"), Last: judged})
 		if judged == 3 {
 			require.NoError(t, err)

@@ -31,7 +31,7 @@ func (e *Engine) followLog(ctx context.Context) {
 	began, due, failing := time.Now(), time.Now(), false
 	for ctx.Err() == nil {
 		position := e.index.Position()
-		_, err := e.index.Sync(ctx)
+		_, err := e.index.CatchUp(ctx)
 		if err == nil {
 			err = e.approvals.Refresh(ctx)
 		}
