@@ -5,6 +5,7 @@ package records
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -38,13 +39,17 @@ func OpenReader(ctx context.Context, js jetstream.JetStream, world string) (*Log
 }
 
 // CommitTown commits a record that changes its town to after, guarded by the sequence of the town's
-// last message, and sets after.Seq. Its errors are Encode's and Commit's.
+// last message, and sets after.Seq. Its errors are Encode's and Commit's. If the guard was refused and the last
+// message cannot be read, the error is ErrLostRace: to load the town again shows that it is damaged.
 func (l *Log) CommitTown(ctx context.Context, rec *machine.Record, after *machine.Town, guard uint64) error {
 	msg, err := Encode(rec, layout.LogSubject(l.World, wire.TownToken(rec.TownID)), after)
 	if err != nil {
 		return err
 	}
 	seq, err := l.Commit(ctx, msg, guard)
+	if errors.Is(err, commitlog.ErrUnreadable) {
+		return commitlog.ErrLostRace
+	}
 	if err != nil {
 		return err
 	}
