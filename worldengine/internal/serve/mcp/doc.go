@@ -1,7 +1,7 @@
 // Package mcp lets a language model govern towns: the tools, resources and prompts of the Model
 // Context Protocol.
 //
-//	tools := mcp.New(mcp.Config{Engine: engine, Actor: "mayor-1"})
+//	tools := mcp.New(mcp.Config{Client: client, Actor: "mayor-1"})
 //	err := tools.Server().Run(ctx, transport)
 //
 // Tools is one session. It asks the world through a client that acts as the session's user, so the
