@@ -123,17 +123,17 @@ var transitions = []struct {
 	mutant
 	proof string
 }{
-	{"adopt a command", mutant{"worldengine/internal/engine/game/dispatcher.go",
-		"x.paused = nil; !d.start(x)",
-		"x.paused, x.phase = nil, scheduled; !d.start(x)"},
+	{"adopt a command", mutant{"worldengine/internal/engine/game/execution.go",
+		"return d.newExecution(townID, current, unclaimed)",
+		"return d.newExecution(townID, current, scheduled)"},
 		"`worldengine/internal/engine/game.TestDispatcher_TakesConsoleOver`"},
 	{"adopt after a lost race", mutant{"worldengine/internal/engine/game/dispatcher.go",
 		"if err := x.concludeFromLog(ctx); err != nil {",
 		"if err := error(nil); err != nil {"},
 		"`worldengine/internal/engine/game.TestDispatcher_EndedElsewhere`"},
 	{"adopt a command that was left", mutant{"worldengine/internal/engine/game/dispatcher.go",
-		"x.paused, x.due = nil, time.Now().Add(d.config.Retry.Resend)",
-		"x.paused = nil"},
+		"x.due = time.Now().Add(d.config.Retry.Resend)",
+		"x.due = time.Now()"},
 		"`worldengine/internal/engine/game.TestDispatcher_AbandonedCommand`"},
 	{"note a cancellation", mutant{"worldengine/internal/engine/game/cancel.go",
 		"x.deferredCancels = append(x.deferredCancels, c)",

@@ -56,25 +56,36 @@ func (x *Execution) receive(ctx context.Context) {
 	}
 }
 
-// pluginReplied handles a reply to an attempt's request, or the lack of one.
+// pluginReplied handles a reply to an attempt's request.
 func (x *Execution) pluginReplied(ctx context.Context, r Reply) {
-	d, p, now := x.dispatcher, x.attempt.plugin, time.Now()
-	isAnswer := r.Msg != nil && !isNoResponders(r.Msg)
-	switch {
-	case isAnswer:
+	p, now, isAnswer := x.attempt.plugin, time.Now(), !isNoResponders(r.Msg)
+	if isAnswer {
 		x.attempt.action = p.Replied(now, r.Msg.Data, r.Attempt)
-	case r.Msg != nil:
+	} else {
 		x.attempt.action = p.NoResponders(now, r.Attempt)
-	default:
-		x.attempt.action = p.TimedOut(now)
 	}
-	x.due = x.attempt.action.Wait
-	x.noteReach(p.Reach(false))
 	if err := x.attempt.action.Invalid; err != nil {
-		d.config.Logger.Warn("a plugin's answer is invalid, and counts as silence", "town", x.TownID,
+		x.dispatcher.config.Logger.Warn("a plugin's answer is invalid, and counts as silence", "town", x.TownID,
 			"run", x.RunID, x.Trace.LogAttr(), "error", err)
 	}
-	over := x.attempt.action.Over
+	x.followAction(ctx, now, isAnswer)
+	if x.phase == committing {
+		failpoint.Hit(failpoint.Answered)
+	}
+}
+
+// pluginTimedOut handles that no reply to an attempt's request came in time.
+func (x *Execution) pluginTimedOut(ctx context.Context) {
+	now := time.Now()
+	x.attempt.action = x.attempt.plugin.TimedOut(now)
+	x.followAction(ctx, now, false)
+}
+
+// followAction goes on with the attempt as its action says. isAnswer reports that the plugin has answered.
+func (x *Execution) followAction(ctx context.Context, now time.Time, isAnswer bool) {
+	p, over := x.attempt.plugin, x.attempt.action.Over
+	x.due = x.attempt.action.Wait
+	x.noteReach(p.Reach(false))
 	switch noPlugin, trouble := p.NoPlugin(); {
 	case noPlugin:
 		said := "No plugin is subscribed for the town."
@@ -87,14 +98,10 @@ func (x *Execution) pluginReplied(ctx context.Context, r Reply) {
 	case isAnswer:
 		x.noteGamePresent(ctx)
 	}
-	if over == nil {
-		return
+	if over != nil {
+		x.noteReach(p.Reach(true))
+		x.finishAttempt(*over)
 	}
-	if r.Msg != nil {
-		failpoint.Hit(failpoint.Answered)
-	}
-	x.noteReach(p.Reach(true))
-	x.finishAttempt(*over)
 }
 
 // noteGameAbsent records that the last request found no game, and that the game is asked again after

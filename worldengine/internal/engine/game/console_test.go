@@ -100,6 +100,7 @@ func TestDispatcher_BusyConsole(t *testing.T) {
 			})
 			x := emptyExecution(d, alerts.About{TownID: "town-threatened", RunID: "r"})
 			x.Pending, x.binding, x.phase, x.attempt.command = pending, apply.RCON, asking, new(apply.Command)
+			x.paused = new(bool)
 			require.True(t, d.start(x))
 			ended := <-attempts
 			d.stop()

@@ -110,11 +110,11 @@ func New(ctx context.Context, steps *stepper.Stepper, config Config) *Dispatcher
 func (d *Dispatcher) Execute(
 	ctx context.Context, townID string, current machine.Town, client Answerer,
 ) error {
-	x, err := d.newExecution(townID, current)
+	x, err := d.acceptedExecution(townID, current, client)
 	if err != nil {
 		return err
 	}
-	if x.client, x.phase = client, scheduled; !d.start(x) {
+	if !d.start(x) {
 		x.recordUnreached(ctx) // the dispatcher is closed, and sends no request
 		x.answer(machine.Answer{}, waiting.ErrInProgress)
 	}
@@ -141,10 +141,10 @@ func (d *Dispatcher) Reconcile(ctx context.Context, townID string, current machi
 		x.updatePending(p)
 	default:
 		var err error
-		if x, err = d.newExecution(townID, current); err != nil {
+		if x, err = d.adoptedExecution(townID, current); err != nil {
 			return err
 		}
-		if x.paused = nil; !d.start(x) {
+		if !d.start(x) {
 			return nil // the next writer adopts it
 		}
 	}
@@ -156,13 +156,13 @@ func (d *Dispatcher) Reconcile(ctx context.Context, townID string, current machi
 // that, requests behind the command have no other execution started: if the command has to be abandoned each
 // time, their turns would follow one another without a pause.
 func (d *Dispatcher) adoptLater(abandoned *Execution) {
-	x, err := d.newExecution(abandoned.TownID, machine.Town{State: abandoned.before, Pending: abandoned.Pending})
+	x, err := d.adoptedExecution(abandoned.TownID, machine.Town{State: abandoned.before, Pending: abandoned.Pending})
 	if err != nil {
 		d.config.Logger.Error("an abandoned command cannot be read", "town", abandoned.TownID, "run", abandoned.RunID,
 			"error", err)
 		return
 	}
-	x.paused, x.due = nil, time.Now().Add(d.config.Retry.Resend)
+	x.due = time.Now().Add(d.config.Retry.Resend)
 	d.start(x)
 }
 

@@ -88,7 +88,26 @@ type attempt struct {
 // maxReplies bounds the replies that wait.
 const maxReplies = 64
 
-func (d *Dispatcher) newExecution(townID string, current machine.Town) (*Execution, error) {
+// acceptedExecution returns the execution of a command that this writer has just committed. client gets the answer.
+func (d *Dispatcher) acceptedExecution(
+	townID string, current machine.Town, client Answerer,
+) (*Execution, error) {
+	x, err := d.newExecution(townID, current, scheduled)
+	if err == nil {
+		x.client, x.paused = client, new(bool) // commands are accepted in no pause
+	}
+	return x, err
+}
+
+// adoptedExecution returns the execution of a command that an earlier writer, or an earlier execution, has left.
+func (d *Dispatcher) adoptedExecution(townID string, current machine.Town) (*Execution, error) {
+	return d.newExecution(townID, current, unclaimed)
+}
+
+// newExecution returns an execution in a phase, in which nobody waits for the answer.
+func (d *Dispatcher) newExecution(
+	townID string, current machine.Town, phase phase,
+) (*Execution, error) {
 	read, err := current.Pending.Decode()
 	if err != nil {
 		return nil, err
@@ -97,7 +116,7 @@ func (d *Dispatcher) newExecution(townID string, current machine.Town) (*Executi
 	x := emptyExecution(d, alerts.About{
 		TownID: townID, HandoffID: read.Handoff.HandoffID, RunID: run.RunID, Trace: run.Trace,
 	})
-	x.DecodedPending, x.binding, x.before = read, current.Pending.Binding, current.State
+	x.DecodedPending, x.binding, x.before, x.phase = read, current.Pending.Binding, current.State, phase
 	if d.config.Retry.Absence == apply.AbsenceWait {
 		x.answerBy = time.Now().Add(d.config.Limits.Absence)
 	}
@@ -109,7 +128,7 @@ func (d *Dispatcher) newExecution(townID string, current machine.Town) (*Executi
 func emptyExecution(d *Dispatcher, about alerts.About) *Execution {
 	draw := d.stepper.Log.Jitter
 	return &Execution{
-		About: about, dispatcher: d, replyToken: nuid.Next(), replies: make(chan Reply, maxReplies), paused: new(bool),
+		About: about, dispatcher: d, replyToken: nuid.Next(), replies: make(chan Reply, maxReplies),
 		reads: townReads{
 			next:   time.Now().Add(d.config.Retry.Resend),
 			failed: backoff.Backoff{Min: retryInterval, Max: maxCommitInterval, Jitter: draw},
@@ -199,7 +218,7 @@ func (x *Execution) advance(ctx context.Context) (more bool) {
 	}
 	isDue = isDue && !x.console.inFlight
 	if isDue && x.attempt.plugin != nil && !x.attempt.action.Send {
-		x.pluginReplied(ctx, Reply{}) // no reply came in time
+		x.pluginTimedOut(ctx)
 		return true
 	}
 	current, err := x.followTown(ctx, isDue)
