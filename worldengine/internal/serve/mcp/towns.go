@@ -25,7 +25,7 @@ const followInterval = time.Second
 // world, once for all sessions. A notice has the town's URI alone: the session reads the town with the
 // rights of its own user. It is safe for concurrent use.
 type TownNotifier struct {
-	engine *client.Client
+	client *client.Client
 	logger *slog.Logger
 
 	mu   sync.Mutex
@@ -45,8 +45,8 @@ type subscription struct {
 
 // NewTownNotifier returns a notifier that reads the log through a client, which may read all towns that its sessions
 // may subscribe to.
-func NewTownNotifier(engine *client.Client, logger *slog.Logger) *TownNotifier {
-	return &TownNotifier{engine: engine, logger: logger, open: map[string]map[*sdk.Server]*subscription{}}
+func NewTownNotifier(c *client.Client, logger *slog.Logger) *TownNotifier {
+	return &TownNotifier{client: c, logger: logger, open: map[string]map[*sdk.Server]*subscription{}}
 }
 
 // errTooMany is the answer to a subscription beyond maxSubscriptions.
@@ -88,7 +88,7 @@ func (t *TownNotifier) lockCursor(ctx context.Context) (cursor string, err error
 			return cursor, nil
 		}
 		t.mu.Unlock()
-		end, err := t.engine.EventList(ctx, messages.EventListRequest{})
+		end, err := t.client.EventList(ctx, messages.EventListRequest{})
 		if err != nil {
 			return "", err
 		}
@@ -153,7 +153,7 @@ func (t *TownNotifier) Close() {
 // changed.
 func (t *TownNotifier) follow(ctx context.Context, after string) {
 	for ctx.Err() == nil {
-		for commit, err := range t.engine.Commits(ctx, client.Follow{After: after}) {
+		for commit, err := range t.client.Commits(ctx, client.Follow{After: after}) {
 			if _, lost := errors.AsType[*client.LossError](err); lost {
 				t.changedAll()
 			} else if err != nil {

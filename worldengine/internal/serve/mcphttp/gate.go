@@ -244,7 +244,7 @@ func (g *Gate) openSession(r *http.Request, caller mcp.Caller) (mcp.Config, erro
 			actor = cmp.Or(actor, user.Actors[0])
 		}
 	}
-	engine, err := g.engine(user, caller.World)
+	c, err := g.clientOf(user, caller.World)
 	if err != nil {
 		return mcp.Config{}, err
 	}
@@ -257,13 +257,13 @@ func (g *Gate) openSession(r *http.Request, caller mcp.Caller) (mcp.Config, erro
 	if g.proposals[caller.User] == nil {
 		g.proposals[caller.User] = mcp.NewOpenProposals("", nil)
 	}
-	return mcp.Config{Client: engine, Actor: actor, Open: g.proposals[caller.User], Towns: towns}, nil
+	return mcp.Config{Client: c, Actor: actor, Open: g.proposals[caller.User], Towns: towns}, nil
 }
 
-// engine returns a client that asks a world as a user; nil is every client without access control. NATS
+// clientOf returns a client that asks a world as a user; nil is every client without access control. NATS
 // marks no requests of users in the world's account: the owner of the inbox is their user.
-func (g *Gate) engine(user *access.User, world string) (*client.Client, error) {
-	engine, inbox := &client.Client{World: world, Timeout: askTimeout}, ""
+func (g *Gate) clientOf(user *access.User, world string) (*client.Client, error) {
+	c, inbox := &client.Client{World: world, Timeout: askTimeout}, ""
 	switch {
 	case user == nil:
 	case protocol.LookupRole(user.Role).Client:
@@ -271,26 +271,26 @@ func (g *Gate) engine(user *access.User, world string) (*client.Client, error) {
 		if err != nil {
 			return nil, err
 		}
-		engine.Header = nats.Header{layout.UserHeader: {string(mark)}}
+		c.Header = nats.Header{layout.UserHeader: {string(mark)}}
 	default:
 		inbox = user.InboxPrefix()
 	}
 	var err error
-	engine.Conn, err = g.conn(inbox)
-	return engine, err
+	c.Conn, err = g.conn(inbox)
+	return c, err
 }
 
 // townsOf returns what notices changes of a world's towns. It reads with the rights of the server: a
 // session subscribes only to a town that its user may read.
 func (g *Gate) townsOf(world string) (*mcp.TownNotifier, error) {
-	engine, err := g.engine(nil, world)
+	c, err := g.clientOf(nil, world)
 	if err != nil {
 		return nil, err
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.towns[world] == nil {
-		g.towns[world] = mcp.NewTownNotifier(engine, g.config.Logger.With("component", "mcp", "world", world))
+		g.towns[world] = mcp.NewTownNotifier(c, g.config.Logger.With("component", "mcp", "world", world))
 	}
 	return g.towns[world], nil
 }
