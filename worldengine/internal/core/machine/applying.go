@@ -27,8 +27,11 @@ import (
 // subject.
 
 // EndAttempt is the end of an attempt to apply the pending command. MayBeReached also covers the requests
-// of earlier attempts.
-type EndAttempt struct{ apply.AttemptResult }
+// of earlier attempts. LastAttempt says that there is no room for another attempt, so the run ends with this one.
+type EndAttempt struct {
+	apply.AttemptResult
+	LastAttempt bool
+}
 
 // RecordReach records that a request for the pending command may have reached a game (MayBeReached), or that
 // the writer stops and none has (StoppedUnreached). If neither is set, the record only moves the town's guard, so
@@ -176,7 +179,8 @@ func (e *EndAttempt) effect(s *step) (Output, error) {
 	if ended.Applied {
 		after, failed = reported(command.Expected, ended.Snapshot)
 	}
-	if failed == nil || !failed.Retryable || command.Pending.Attempt >= s.Retry.Attempts {
+	last := e.LastAttempt || command.Pending.Attempt >= s.Retry.Attempts
+	if failed == nil || !failed.Retryable || last {
 		return s.end(&command, producer, after, failed, &ended)
 	}
 	// The next Pending has the latest failure alone: store the events of earlier ones first.
@@ -379,5 +383,5 @@ func (s *step) failByForce(actorID string) (Output, error) {
 		doubt.Failure.Reason = apply.ReasonPluginTimeout
 	}
 	doubt.At, doubt.Attempt = s.in.At, s.town.Pending.Attempt
-	return (&EndAttempt{doubt}).effect(s)
+	return (&EndAttempt{AttemptResult: doubt}).effect(s)
 }

@@ -35,7 +35,7 @@ import (
 //	  [dry|retry]: the kind only at first; "if" requires a project, "of" takes the key of another
 //	  handoff, "old" proposes from the state before the last change, "retry" retries its failed run
 //	> pause|resume [REASON] · > yes|no NAME by PERSON [REASON]
-//	> applied [STATE], rejected [later], silent, unreached [arrived]: the end of the attempt of the
+//	> applied [STATE], rejected [later], silent [last], unreached [arrived]: the end of the attempt of the
 //	  pending command; a STATE is a snapshot.v1 that the game reports
 //	> started, failed, asked, rests: more about that attempt
 //	> held [by SOMEBODY]: its run is paused, or goes on
@@ -196,7 +196,7 @@ func (s *scenario) outcome(words []string) machine.Event {
 	case "unreached":
 		v.Failure = apply.NoAnswer(false, nil)
 	}
-	return &machine.EndAttempt{AttemptResult: v}
+	return &machine.EndAttempt{AttemptResult: v, LastAttempt: words[len(words)-1] == "last"}
 }
 
 // cancel returns an operator's signal that cancels the run of the pending command, or another run.

@@ -78,7 +78,7 @@ func (s *Stepper) ids(event machine.Event) []string {
 // event needs a tail and in.Tail is nil, Step reads the tail; the records move it on. The errors are
 // machine.Step's, commitlog.Log.Commit's, CheckRunRoom's and CheckRoom's. If the town or the run has changed
 // meanwhile, the error is commitlog.ErrLostRace, and in.Drawn has the ids for the next try. If there is
-// no room for another attempt of a command, the attempts end.
+// no room for another attempt of a command, the machine ends the run with this one (LastAttempt).
 func (s *Stepper) Step(
 	ctx context.Context, t machine.Town, in *machine.Input,
 ) (out machine.Output, err error) {
@@ -94,21 +94,19 @@ func (s *Stepper) Step(
 		}
 		in.Tail = &tail
 	}
-	settings := s.Settings
-	out, err = s.stepOnce(ctx, t, in, &settings)
-	if _, ended := in.Event.(*machine.EndAttempt); ended && noRoom(err) &&
-		t.Pending.Attempt < settings.Retry.Attempts {
-		settings.Retry.Attempts = t.Pending.Attempt
+	out, err = s.stepOnce(ctx, t, in)
+	if end, ok := in.Event.(*machine.EndAttempt); ok && noRoom(err) && out.NextTown.Pending != nil {
+		in.Event = &machine.EndAttempt{AttemptResult: end.AttemptResult, LastAttempt: true}
 		in.IDs, in.Drawn = s.ids(in.Event), nil
-		out, err = s.stepOnce(ctx, t, in, &settings)
+		out, err = s.stepOnce(ctx, t, in)
 	}
 	return out, err
 }
 
 func (s *Stepper) stepOnce(
-	ctx context.Context, t machine.Town, in *machine.Input, settings *machine.Settings,
+	ctx context.Context, t machine.Town, in *machine.Input,
 ) (machine.Output, error) {
-	out, err := machine.Step(t, in, settings)
+	out, err := machine.Step(t, in, &s.Settings)
 	if _, ok := in.Event.(*machine.Judge); ok {
 		failpoint.Hit(failpoint.Judged)
 	}
