@@ -100,7 +100,7 @@ func (l *Log) Commit(ctx context.Context, msg *nats.Msg, guard uint64) (uint64, 
 // commit appends a message. While the append is in doubt, for lack of an answer, commit tries again. A
 // refusal by the guard proves nothing either: after an election, a node that does not know yet that it was
 // deposed refuses by the last message that it has, while the new leader stores the append. And a replicated
-// stream refuses a guard as soon as another append to the subject is under way. So ResolveRefused decides, and
+// stream refuses a guard as soon as another append to the subject is under way. So resolveRefused decides, and
 // commit tries again, with pauses, until it can.
 func (l *Log) commit(ctx context.Context, msg *nats.Msg, guard Guard) (uint64, error) {
 	pauses := l.racePauses()
@@ -111,7 +111,7 @@ func (l *Log) commit(ctx context.Context, msg *nats.Msg, guard Guard) (uint64, e
 		}
 		pause := retryDelay
 		if IsWrongLastSequence(err) {
-			seq, err := l.ResolveRefused(ctx, msg, guard)
+			seq, err := l.resolveRefused(ctx, msg, guard)
 			if refusals++; !errors.Is(err, errNoSuccessor) || refusals == maxRaces {
 				return seq, err
 			}
@@ -131,10 +131,11 @@ const retryDelay = 50 * time.Millisecond
 // errNoSuccessor means that no message follows the guard of a refused append yet: a leader may be about to store it.
 var errNoSuccessor = errors.New("no message follows its guard, which was refused")
 
-// ResolveRefused finds out the end of an append that its guard refused, and notifies of one that was stored: the message that followed the guard is either the
-// appended one, or proof that the append was never stored. If there is none, the error is errNoSuccessor, with
-// ErrLostRace if the message at the guard is gone. It is ErrUnreadable if that message was changed on the disk.
-func (l *Log) ResolveRefused(ctx context.Context, msg *nats.Msg, guard Guard) (uint64, error) {
+// resolveRefused finds out how an append ended that its guard refused, and reports a stored one to OnAppended: the
+// message that followed the guard is either the appended one, or proof that the append was never stored. If there
+// is none, the error is errNoSuccessor, with ErrLostRace if the message at the guard is gone. It is ErrUnreadable if
+// that message was changed on the disk.
+func (l *Log) resolveRefused(ctx context.Context, msg *nats.Msg, guard Guard) (uint64, error) {
 	next, err := l.Store.Next(ctx, guard.Subject, guard.Last+1)
 	if err == nil && next == nil {
 		return 0, l.checkGuard(ctx, guard)
@@ -151,7 +152,7 @@ func (l *Log) ResolveRefused(ctx context.Context, msg *nats.Msg, guard Guard) (u
 	return 0, ErrLostRace
 }
 
-// checkGuard returns the error of ResolveRefused if no message follows a guard.
+// checkGuard returns the error of resolveRefused if no message follows a guard.
 func (l *Log) checkGuard(ctx context.Context, guard Guard) error {
 	last, err := l.Store.Last(ctx, guard.Subject)
 	reason := ErrLogUnavailable
