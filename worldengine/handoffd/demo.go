@@ -50,7 +50,7 @@ func (c *demoCommand) Run(stopped context.Context, s outputs) (err error) {
 	}
 	defer agent.Close()
 	fmt.Fprintf(s.out, "A world engine serves %s at %s. An agent sends handoffs for %s:\n\n",
-		phrase.Counted(srv.Created(), "town"), srv.URL(), demoTown)
+		phrase.Counted(srv.TownsCreated(), "town"), srv.URL(), demoTown)
 	if err := playDemo(ctx, s.out, agent); err != nil {
 		return fmt.Errorf("demo: %w", err)
 	}

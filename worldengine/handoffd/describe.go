@@ -76,7 +76,7 @@ func (t *text) world(ctx context.Context, srv *server.Server, engine *engine.Eng
 	}
 	towns := countTowns(ctx, engine)
 	if file := config.Worlds.Files[world]; file != "" {
-		towns += fmt.Sprintf(" (%d created from %s)", srv.Created(), file)
+		towns += fmt.Sprintf(" (%d created from %s)", srv.TownsCreated(), file)
 	}
 	t.line("settings", "%s", describeSettings(engine.Settings()))
 	t.line("towns", "%s", towns)

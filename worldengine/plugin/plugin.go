@@ -152,7 +152,7 @@ func (p *Plugin) Close(ctx context.Context) error {
 		_ = sub.Drain() // fails if the connection is closed, or on a second Close
 	}
 	if err := p.queue.Drain(ctx); err != nil {
-		return fmt.Errorf("%w: %d of them: %w", ErrUnfinished, p.queue.Depth(), err)
+		return fmt.Errorf("%w: %d of them: %w", ErrUnfinished, p.queue.CountUnfinished(), err)
 	}
 	return nil
 }

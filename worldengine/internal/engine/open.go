@@ -325,7 +325,7 @@ func (e *Engine) makeReaders() {
 func (e *Engine) assemble(ctx context.Context, pause waiting.Pause, raise game.Alerts) {
 	c := &e.config
 	e.stepper = &stepper.Stepper{
-		Log: e.log, Towns: e.towns, Now: c.Now, NewID: c.NewID, Leased: c.Leased,
+		Log: e.log, Towns: e.towns, Now: c.Now, NewID: c.NewID, Leased: c.IsWriter,
 		RequiredHistory: e.requiredHistory, OnHistoryFull: e.watcher.NoteHistoryFull, Logger: c.Logger,
 		Settings: machine.Settings{
 			Rules: c.Rules, Binding: c.Apply, ApprovalPolicy: c.policy,

@@ -76,7 +76,7 @@ func (e *Engine) signal(ctx context.Context, s *Signal, submit bool) (out signal
 			done(e.signalInTurn(turn, s, submit))
 		})
 	}
-	return out, cmp.Or(err, s.RefusedBy(out.Refused))
+	return out, cmp.Or(err, s.RefusedBy(out.SignalRefusal))
 }
 
 func (e *Engine) signalInTurn(turn context.Context, s *Signal, submit bool) (out signalled, err error) {
@@ -85,8 +85,8 @@ func (e *Engine) signalInTurn(turn context.Context, s *Signal, submit bool) (out
 	out.Output, err = e.stepSignal(ctx, s)
 	switch {
 	case err != nil:
-	case submit && out.Decided != nil && out.Decided.Decision.Approved:
-		out.delivery = e.redeliver(turn, s.TownID, out.Decided)
+	case submit && out.DecidedApproval != nil && out.DecidedApproval.Decision.Approved:
+		out.delivery = e.redeliver(turn, s.TownID, out.DecidedApproval)
 	case out.Record != nil && out.Subject == machine.TownSubject:
 		err = e.dispatcher.Reconcile(ctx, s.TownID, out.NextTown) // the run of a command is paused or resumed, too
 	}
@@ -347,5 +347,5 @@ func (e *Engine) DecideApproval(
 	if err != nil {
 		return approval.Request{}, nil, err
 	}
-	return *out.Decided, out.delivery, nil
+	return *out.DecidedApproval, out.delivery, nil
 }

@@ -214,12 +214,12 @@ func (s *sim) checkLog() {
 			if before == nil {
 				h.recordReceipt(parsed(rec.Pending.Handoff), rec.Pending.RetryOf)
 			}
-		case machine.KindHandoff:
+		case machine.KindConcluded:
 			h.concluded(rec, before, m)
 		case machine.KindCancelled:
 			h.cancelled(rec, before, m)
 		}
-		if rec.Kind.HasState() && rec.TownID != "" {
+		if rec.Kind.CarriesState() && rec.TownID != "" {
 			h.pending[rec.TownID] = rec.Pending
 			h.epochs[rec.TownID], _ = strconv.ParseInt(m.header.Get(layout.EpochHeader), 10, 64)
 		}

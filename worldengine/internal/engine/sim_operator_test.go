@@ -105,7 +105,7 @@ func (o *simOperator) next() (Signal, bool) {
 func (o *simOperator) publishPauses() {
 	for ; o.announced < len(o.sim.log.messages); o.announced++ {
 		m := o.sim.log.messages[o.announced]
-		if m.subject != layout.ControlSubject("main") {
+		if m.subject != layout.PauseSubject("main") {
 			continue
 		}
 		rec, err := m.record()
@@ -140,7 +140,7 @@ func (simAlerts) All(context.Context) ([]messages.Alert, error) { return nil, ni
 
 // worldPause is the pause of the world in the log.
 func (s *sim) worldPause() waiting.Pause {
-	m := s.log.last(layout.ControlSubject("main"))
+	m := s.log.last(layout.PauseSubject("main"))
 	if m == nil {
 		return waiting.Pause{}
 	}

@@ -29,7 +29,7 @@ func (o *simOperator) retry() {
 			continue
 		}
 		ended = append(ended, rec.Run.RunID)
-		if rec.Kind == machine.KindHandoff && apply.MayBeRetried(simReceipt(m, rec).ReasonCode) {
+		if rec.Kind == machine.KindConcluded && apply.MayBeRetried(simReceipt(m, rec).ReasonCode) {
 			failed = append(failed, rec.Run.RunID)
 		}
 	}

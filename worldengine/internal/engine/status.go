@@ -168,7 +168,7 @@ func (e *Engine) IndexProgress() (indexed, end uint64) {
 // Stats returns the engine's statistics. It is cheap and reads no stream.
 func (e *Engine) Stats() messages.Stats {
 	s := messages.Stats{
-		Results: e.stepper.Results(), Unfinished: e.queue.Depth(),
+		Results: e.stepper.Results(), Unfinished: e.queue.CountUnfinished(),
 		Applying:      e.dispatcher.Count(),
 		CommitsMissed: e.feed.Missed(),
 	}
@@ -217,4 +217,4 @@ func (e *Engine) Samples(townIDs []string, minutes, points int) messages.Samples
 }
 
 // Busy reports whether requests are queued or in hand.
-func (e *Engine) Busy() bool { return e.queue.Depth() > 0 }
+func (e *Engine) Busy() bool { return e.queue.CountUnfinished() > 0 }

@@ -91,7 +91,7 @@ func TestEngine_PausedByTheNextWriter(t *testing.T) {
 	nc := natstest.Connect(t)
 	engine := func(leased bool) *Engine {
 		e, err := Open(t.Context(), nc, nc, Config{PauseTimeout: time.Millisecond,
-			Leased: func() bool { return leased }, Logger: slog.New(slog.DiscardHandler)})
+			IsWriter: func() bool { return leased }, Logger: slog.New(slog.DiscardHandler)})
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = e.Close(context.Background()) })
 		return e

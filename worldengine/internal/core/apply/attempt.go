@@ -31,18 +31,18 @@ type AttemptResult struct {
 	Embodiment jsontext.Value
 	Artifacts  Artifacts
 	Failure    *Failure // if it was not applied
-	// MayBeReached reports whether a request may have reached a plugin or a console.
-	MayBeReached bool
+	// MayHaveReached reports whether a request may have reached a plugin or a console.
+	MayHaveReached bool
 }
 
 // Result returns the end of an attempt with a definite answer.
 func (a *Answer) Result() AttemptResult {
 	if a.Status != Applied {
-		return AttemptResult{Failure: refusalFailure(*a), MayBeReached: true}
+		return AttemptResult{Failure: refusalFailure(*a), MayHaveReached: true}
 	}
 	return AttemptResult{
 		Applied: true, Snapshot: a.Snapshot, Embodiment: a.Embodiment,
-		Artifacts: artifactsOf(a.Artifacts), MayBeReached: true,
+		Artifacts: artifactsOf(a.Artifacts), MayHaveReached: true,
 	}
 }
 

@@ -26,22 +26,22 @@ func TestResults(t *testing.T) {
 		err    error
 		want   AttemptResult
 	}{
-		"applied": {Done(command), nil, AttemptResult{Applied: true, MayBeReached: true}},
-		"refused": {Refuse(command, "NO", "no", true), nil, AttemptResult{MayBeReached: true,
+		"applied": {Done(command), nil, AttemptResult{Applied: true, MayHaveReached: true}},
+		"refused": {Refuse(command, "NO", "no", true), nil, AttemptResult{MayHaveReached: true,
 			Failure: &Failure{Reason: ReasonPluginRejected, Code: "NO", Message: "no",
 				Retryable: true}}},
-		"refused without a word": {Refuse(command, "NO", "", false), nil, AttemptResult{MayBeReached: true,
+		"refused without a word": {Refuse(command, "NO", "", false), nil, AttemptResult{MayHaveReached: true,
 			Failure: &Failure{Reason: ReasonPluginRejected, Code: "NO",
 				Message: "The plugin refused the command."}}},
 		"not reached": {Answer{}, unavailable, AttemptResult{Failure: &Failure{
 			Reason: ReasonPluginUnavailable, Retryable: true, Message: phrase.Sentence(unavailable)}}},
-		"no answer": {Answer{}, cut, AttemptResult{MayBeReached: true, Failure: &Failure{
+		"no answer": {Answer{}, cut, AttemptResult{MayHaveReached: true, Failure: &Failure{
 			Reason: ReasonRCONInDoubt, Message: phrase.Sentence(cut)}}},
-		"not reached again, in doubt before": {Answer{}, again, AttemptResult{MayBeReached: true,
+		"not reached again, in doubt before": {Answer{}, again, AttemptResult{MayHaveReached: true,
 			Failure: &Failure{Reason: ReasonRCONInDoubt, Message: phrase.Sentence(again)}}},
 	} {
 		require.Equal(t, c.want, ConsoleResult(c.answer, c.err), name)
-		require.Equal(t, c.err != nil && !c.want.MayBeReached, NotApplied(c.err), name)
+		require.Equal(t, c.err != nil && !c.want.MayHaveReached, NotApplied(c.err), name)
 	}
 	require.Equal(t, ReasonPluginTimeout, NoAnswer(true, nil).Reason)
 	require.Equal(t, ReasonPluginUnavailable, NoAnswer(false, nil).Reason)
@@ -109,7 +109,7 @@ func TestNextAttempt(t *testing.T) {
 	require.Equal(t, int64(2), second.Attempt)
 	require.Equal(t, now.Add(time.Second).UTC(), second.NotBefore)
 	require.Equal(t, second.NotBefore.Add(policy.Deadline), second.Deadline)
-	require.True(t, third.MayBeReached, "an attempt that reached somebody is not forgotten")
+	require.True(t, third.MayHaveReached, "an attempt that reached somebody is not forgotten")
 	require.Equal(t, now.Add(2*time.Second).UTC(), third.NotBefore)
 	require.Equal(t, &Failure{Reason: "S"}, third.LastFailure)
 	require.Equal(t, int64(1), first.Attempt, "what is committed stays as it is")

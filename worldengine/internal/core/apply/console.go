@@ -45,5 +45,5 @@ func NotApplied(err error) bool {
 
 // ConsoleInDoubt returns the failure of an attempt whose command the console may have run.
 func ConsoleInDoubt(why string) AttemptResult {
-	return AttemptResult{MayBeReached: true, Failure: &Failure{Reason: ReasonRCONInDoubt, Message: truncated(why)}}
+	return AttemptResult{MayHaveReached: true, Failure: &Failure{Reason: ReasonRCONInDoubt, Message: truncated(why)}}
 }

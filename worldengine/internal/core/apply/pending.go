@@ -39,9 +39,9 @@ type Pending struct {
 	Attempt   int64     `json:"attempt"`
 	NotBefore time.Time `json:"notBefore"`
 	Deadline  time.Time `json:"deadline"`
-	// MayBeReached reports whether a request of an earlier attempt, or of an earlier server, may have
+	// MayHaveReached reports whether a request of an earlier attempt, or of an earlier server, may have
 	// reached a game.
-	MayBeReached bool `json:"reached,omitzero"`
+	MayHaveReached bool `json:"reached,omitzero"`
 	// StoppedUnreached reports that the writer has stopped, and that no request at all has arrived. LastFailure is
 	// the failure of the previous attempt.
 	StoppedUnreached bool     `json:"rested,omitzero"`
@@ -95,7 +95,7 @@ func (p *Pending) NextAttempt(failed Failure, reached bool, now time.Time, polic
 	n.Attempt++
 	n.NotBefore = now.Add(policy.BackoffAfter(p.Attempt)).UTC()
 	n.Deadline = n.NotBefore.Add(policy.Deadline)
-	n.MayBeReached, n.StoppedUnreached = p.MayBeReached || reached, false
+	n.MayHaveReached, n.StoppedUnreached = p.MayHaveReached || reached, false
 	n.LastFailure = &failed
 	return &n
 }

@@ -69,7 +69,7 @@ func (p *PluginAttempt) Due(now time.Time) PluginAction {
 		return PluginAction{Send: true}
 	}
 	reached := p.reachedBefore || p.reached
-	return PluginAction{Over: &AttemptResult{Failure: NoAnswer(reached, p.last), MayBeReached: reached}}
+	return PluginAction{Over: &AttemptResult{Failure: NoAnswer(reached, p.last), MayHaveReached: reached}}
 }
 
 // Deadline is when the attempt ends. Prolong moves it.

@@ -202,7 +202,7 @@ func actionText(p *PluginAttempt, a PluginAction, start time.Time) string {
 		return "applied"
 	case a.Over != nil:
 		text := string(a.Over.Failure.Reason)
-		if a.Over.MayBeReached {
+		if a.Over.MayHaveReached {
 			text += ", reached"
 		}
 		return text

@@ -36,7 +36,7 @@ type EndAttempt struct {
 // RecordReach records that a request for the pending command may have reached a game (MayBeReached), or that
 // the writer stops and none has (StoppedUnreached). If neither is set, the record only moves the town's guard, so
 // that other writers lose their races.
-type RecordReach struct{ MayBeReached, StoppedUnreached bool }
+type RecordReach struct{ MayHaveReached, StoppedUnreached bool }
 
 // RecordAttempt says that the pending command's previous attempt has failed and, if Started is set, that
 // the present one has started.
@@ -155,8 +155,8 @@ func (e *RecordReach) effect(s *step) (Output, error) {
 		return Output{}, errNotPending
 	}
 	after, p := s.town, *s.town.Pending
-	p.MayBeReached = p.MayBeReached || e.MayBeReached
-	p.StoppedUnreached = e.StoppedUnreached && !p.MayBeReached
+	p.MayHaveReached = p.MayHaveReached || e.MayHaveReached
+	p.StoppedUnreached = e.StoppedUnreached && !p.MayHaveReached
 	after.Pending = &p
 	return Output{Record: &Record{Kind: KindPending, TownID: s.in.TownID}, NextTown: after}, nil
 }
@@ -170,10 +170,10 @@ func (e *EndAttempt) effect(s *step) (Output, error) {
 	ended := e.AttemptResult
 	if !ended.Applied && ended.Failure.Reason == apply.ReasonPluginUnavailable &&
 		command.Pending.Binding != apply.RCON && // a console is asked once in each attempt
-		(ended.MayBeReached || command.Pending.MayBeReached) {
+		(ended.MayHaveReached || command.Pending.MayHaveReached) {
 		// A run counts as unreached only if no request at all can have arrived, since an operator
 		// may retry such a run (docs/adr/0026-a-retry-is-another-run.md).
-		ended.Failure, ended.MayBeReached = apply.NoAnswer(true, nil), true
+		ended.Failure, ended.MayHaveReached = apply.NoAnswer(true, nil), true
 	}
 	after, failed := town.State{}, ended.Failure
 	if ended.Applied {
@@ -189,7 +189,7 @@ func (e *EndAttempt) effect(s *step) (Output, error) {
 		return Output{}, err
 	}
 	failed.At = ended.At
-	p := command.Pending.NextAttempt(*failed, ended.MayBeReached, s.in.At, &s.Retry)
+	p := command.Pending.NextAttempt(*failed, ended.MayHaveReached, s.in.At, &s.Retry)
 	p.EventIDs, err = runlog.DrawIDs(p.Run, s.newID, slices.Concat(p.EventIDs, s.in.Drawn),
 		NextEvents(p.Attempt)...)
 	next := s.town
@@ -226,7 +226,7 @@ func (s *step) end(
 	return Output{
 		RunFirst: first,
 		Record: &Record{
-			Kind: KindHandoff, TownID: s.in.TownID, Run: s.missingEvents(producer), Result: encoded,
+			Kind: KindConcluded, TownID: s.in.TownID, Run: s.missingEvents(producer), Result: encoded,
 			DecodedResult: result, Handoff: command.Pending.Handoff, Addition: &addition, RetryOf: command.Pending.RetryOf,
 		},
 		NextTown: after,
@@ -354,7 +354,7 @@ func (e *Cancel) effect(s *step) (Output, error) {
 		return s.failByForce(e.Signal.ActorID)
 	case e.Signal.Force:
 		why.Code = CancelledByForce
-	case p.MayBeReached || e.Reach == apply.MayBeReached:
+	case p.MayHaveReached || e.Reach == apply.MayBeReached:
 		return refuse(wire.CodeRunInHand, mayHaveArrived)
 	case e.Reach == apply.ReachUnknown:
 		return refuse(wire.CodeRunInHand, notKnown)

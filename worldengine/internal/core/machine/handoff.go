@@ -164,7 +164,7 @@ func (s *step) unapproved(j *judgement, outcome handoff.Outcome, ask bool) (Outp
 
 // conclude returns the record of an accepted handoff that was executed, or failed, by the rules.
 func (s *step) conclude(j *judgement, outcome handoff.Outcome, state town.State) (Output, error) {
-	answer, rec, err := s.judgedRecord(j, KindHandoff, outcome)
+	answer, rec, err := s.judgedRecord(j, KindConcluded, outcome)
 	if err != nil {
 		return Output{}, err
 	}

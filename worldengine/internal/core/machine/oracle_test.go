@@ -115,10 +115,10 @@ func outputText(out *machine.Output, err error) string {
 	if out.Answer != nil {
 		parts[1] = judged(out.Answer.Result)
 	}
-	if out.Refused != nil {
-		parts[2] = "refused " + string(out.Refused.Code)
+	if out.SignalRefusal != nil {
+		parts[2] = "refused " + string(out.SignalRefusal.Code)
 	}
-	if d := out.Decided; d != nil {
+	if d := out.DecidedApproval; d != nil {
 		parts[3] = decided(d.Decision.Approved, d.Decision.ActorID)
 	}
 	if text += join(parts[:]...); out.RunAfter != nil {
@@ -207,7 +207,7 @@ func (o *oracle) predict(townID string, event machine.Event) prediction {
 		return o.extend(e.Started, false, false)
 	case *machine.RecordReach:
 		return predict(func() {
-			o.command.reached = o.command.reached || e.MayBeReached
+			o.command.reached = o.command.reached || e.MayHaveReached
 			o.command.rests = e.StoppedUnreached && !o.command.reached
 		}, "pending on town")
 	}
@@ -579,7 +579,7 @@ func (o *oracle) extend(starts, ends, resumes bool) prediction {
 // outcome ends the run, or begins another attempt.
 func (o *oracle) outcome(v apply.AttemptResult) prediction {
 	c, after := o.command, o.command.expected
-	reached, reason, later := c.reached || v.MayBeReached, handoff.ReasonCode(""), true
+	reached, reason, later := c.reached || v.MayHaveReached, handoff.ReasonCode(""), true
 	switch {
 	case v.Applied && v.Snapshot != nil:
 		reported, err := town.Parse(v.Snapshot, schemas.Limits{})
@@ -670,7 +670,7 @@ func townOf(t *machine.Town, now time.Time) string {
 		paused = t.Paused.SignalID
 	}
 	if p := t.Pending; p != nil {
-		pending = fmt.Sprint(p.Run.RunID, p.Binding, p.Attempt, p.MayBeReached, p.StoppedUnreached, p.RetryOf != nil,
+		pending = fmt.Sprint(p.Run.RunID, p.Binding, p.Attempt, p.MayHaveReached, p.StoppedUnreached, p.RetryOf != nil,
 			handoff.Hash(p.Expected), p.NotBefore, p.Deadline)
 	}
 	for _, a := range t.Approvals {

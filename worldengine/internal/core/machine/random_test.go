@@ -252,7 +252,7 @@ func (w *walk) disturb() {
 		w.pauseSome()
 	default:
 		if w.command != nil {
-			w.step(&machine.RecordReach{MayBeReached: w.rare(2), StoppedUnreached: w.rare(2)}, "")
+			w.step(&machine.RecordReach{MayHaveReached: w.rare(2), StoppedUnreached: w.rare(2)}, "")
 		} else {
 			w.step(w.retried(), "")
 		}
@@ -397,7 +397,7 @@ func (w *walk) endSome() {
 // stepCommand gives the town an input about the pending command.
 func (w *walk) stepCommand() {
 	v := apply.AttemptResult{At: w.now.Add(-time.Duration(w.g.IntN(900)) * time.Millisecond),
-		Attempt: w.command.attempt, MayBeReached: w.rare(8)}
+		Attempt: w.command.attempt, MayHaveReached: w.rare(8)}
 	paused := w.run(w.command.run).status == "PAUSED"
 	if paused != (w.pausedBy() != nil) && w.rare(2) {
 		w.step(&machine.PauseRun{By: w.pausedBy()}, "")
@@ -411,7 +411,7 @@ func (w *walk) stepCommand() {
 	default:
 		w.pauseSome()
 	case 0, 1, 2:
-		v.Applied, v.MayBeReached = true, true
+		v.Applied, v.MayHaveReached = true, true
 		s := *w.command.expected.Snapshot
 		s.Pressure.Dread = 0.5
 		s.Day += int64(w.g.IntN(3) - 1)
@@ -420,11 +420,11 @@ func (w *walk) stepCommand() {
 		}
 		v.Snapshot = one(w, nil, town.NewState(&s).Canonical, town.NewState(&s).Canonical, []byte("{}"))
 	case 3:
-		v.MayBeReached = true
+		v.MayHaveReached = true
 		v.Failure = &apply.Failure{Reason: apply.ReasonPluginRejected, Code: "NO", Message: "No.",
 			Retryable: w.rare(2)}
 	case 4:
-		v.MayBeReached, v.Failure = true, apply.NoAnswer(true, nil)
+		v.MayHaveReached, v.Failure = true, apply.NoAnswer(true, nil)
 	case 5, 6, 7, 8:
 		v.Failure = apply.NoAnswer(false, nil)
 	case 9, 10:
@@ -436,7 +436,7 @@ func (w *walk) stepCommand() {
 	case 15:
 		w.appendSome()
 	case 16:
-		w.step(&machine.RecordReach{MayBeReached: w.rare(2), StoppedUnreached: w.rare(2)}, "")
+		w.step(&machine.RecordReach{MayHaveReached: w.rare(2), StoppedUnreached: w.rare(2)}, "")
 	}
 	if v.Applied || v.Failure != nil {
 		w.step(&machine.EndAttempt{AttemptResult: v}, "")
@@ -599,7 +599,7 @@ func (w *walk) store(
 	token := wire.TownToken(w.id)
 	subject := []string{layout.LogSubject("main", token),
 		layout.RefusedSubject("main", pick(w.state.Exists(), token, layout.UnknownTownToken)),
-		layout.SignalSubject("main"), layout.RunSubject("main", runID), layout.ControlSubject("main")}[to]
+		layout.SignalSubject("main"), layout.RunSubject("main", runID), layout.PauseSubject("main")}[to]
 	msg, err := records.Encode(rec, subject, after)
 	require.NoError(w.t, err)
 	msg.Header[jetstream.ExpectedLastSubjSeqHeader] = []string{strconv.FormatUint(guard, 10)}
@@ -623,7 +623,7 @@ func (w *walk) store(
 
 // index remembers the key of an accepted handoff.
 func (w *walk) index(rec *machine.Record, seq uint64) {
-	if rec.Kind == machine.KindHandoff {
+	if rec.Kind == machine.KindConcluded {
 		receipt, err := dedupe.Read(w.id, seq, rec.Run.RunID, rec.Result)
 		require.NoError(w.t, err)
 		w.receipts[receipt.Key] = receipt
@@ -641,7 +641,7 @@ func (w *walk) crash() {
 		switch seq := uint64(i + 1); {
 		case rec.Kind == machine.KindPause && rec.TownID == "":
 			w.control = machine.Town{Seq: seq, Paused: rec.Paused}
-		case rec.Kind.HasState():
+		case rec.Kind.CarriesState():
 			w.machine, err = records.ReadTown(m.RawStreamMsg)
 			require.NoError(w.t, err)
 		case rec.Kind == machine.KindRunEvents || rec.Kind == machine.KindAppended:
@@ -659,7 +659,7 @@ func (w *walk) crash() {
 		w.configure()
 	}
 	if w.command != nil && !w.rare(3) {
-		w.step(&machine.RecordReach{MayBeReached: true}, "")
+		w.step(&machine.RecordReach{MayHaveReached: true}, "")
 	}
 }
 

@@ -22,7 +22,7 @@ type Kind string
 // The kinds of a record. Unless its comment says otherwise, a record is on its town's subject, and has the town's
 // state.
 const (
-	KindHandoff Kind = "handoff" // an accepted handoff: state, result and events together
+	KindConcluded Kind = "handoff" // an accepted handoff: state, result and events together
 	// KindPending: the command of an accepted handoff is being applied. The record has the run's
 	// first events, the next attempt, or whether a request has arrived.
 	KindPending Kind = "pending"
@@ -51,18 +51,18 @@ const (
 	KindSettings Kind = "settings"
 )
 
-// HasState reports whether a record of this kind has a town's state.
-func (k Kind) HasState() bool {
+// CarriesState reports whether a record of this kind has a town's state.
+func (k Kind) CarriesState() bool {
 	switch k {
-	case KindHandoff, KindPending, KindCancelled, KindPut, KindRemove, KindPause, KindAsked,
+	case KindConcluded, KindPending, KindCancelled, KindPut, KindRemove, KindPause, KindAsked,
 		KindDecided, KindRepair:
 		return true
 	}
 	return false
 }
 
-// KeepsState reports whether records of the kind leave the state of their town as it is.
-func (k Kind) KeepsState() bool {
+// LeavesStateUnchanged reports whether records of the kind leave the state of their town as it is.
+func (k Kind) LeavesStateUnchanged() bool {
 	switch k {
 	case KindPending, KindCancelled, KindPause, KindAsked, KindDecided:
 		return true

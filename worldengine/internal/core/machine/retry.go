@@ -53,7 +53,7 @@ func NewFailedRun(runID string, seq uint64, end *Record) (FailedRun, *approval.R
 // refuseRetry refuses to retry the run that a record ended; nil if it may be retried.
 func refuseRetry(end *Record) *approval.Refusal {
 	switch end.Kind {
-	case KindHandoff, KindRefused, KindAsked:
+	case KindConcluded, KindRefused, KindAsked:
 	case KindCancelled, KindRunEvents:
 		return notRetryable("the run was cancelled: send its handoff again, or, if this run retried another " +
 			"one, retry that one, which its RunStarted names as context.retryOf")

@@ -23,7 +23,7 @@ func TestFailedRun_Refusals(t *testing.T) {
 			Result: []byte(result)}
 	}
 	failed := func(reason string) *machine.Record {
-		return ended(machine.KindHandoff, `{"status":"failed","reasonCode":"`+reason+`"}`)
+		return ended(machine.KindConcluded, `{"status":"failed","reasonCode":"`+reason+`"}`)
 	}
 	retried := func(rec *machine.Record) *machine.Record {
 		rec.RetryOf = &apply.RetryOf{RunID: "run-1", LogSeq: 7}
@@ -44,7 +44,7 @@ func TestFailedRun_Refusals(t *testing.T) {
 		"a console in doubt": {failed("RCON_IN_DOUBT"), wire.CodeRunInDoubt, "look at the game"},
 		"the game refused":   {failed("PROJECT_BLOCKED"), wire.CodeRunNotRetryable, "was refused"},
 		"executed": {
-			ended(machine.KindHandoff, `{"status":"executed","reasonCode":"EXECUTED"}`),
+			ended(machine.KindConcluded, `{"status":"executed","reasonCode":"EXECUTED"}`),
 			wire.CodeRunNotRetryable, "nothing to retry"},
 		"a duplicate": {
 			ended(machine.KindRefused, `{"status":"duplicate","reasonCode":"DUPLICATE_HANDOFF"}`),
@@ -59,7 +59,7 @@ func TestFailedRun_Refusals(t *testing.T) {
 			"was cancelled"},
 		"the run of a signal": {&machine.Record{Kind: machine.KindPause},
 			wire.CodeRunNotRetryable, "a signal"},
-		"a damaged result": {ended(machine.KindHandoff, `{"status":`), wire.CodeRunNotRetryable,
+		"a damaged result": {ended(machine.KindConcluded, `{"status":`), wire.CodeRunNotRetryable,
 			"handoffctl fsck"},
 	} {
 		c.end.Run = &runlog.Run{}

@@ -124,7 +124,7 @@ func (s *scenario) input(words []string) []string {
 	case "started", "failed":
 		return s.step(&machine.RecordAttempt{Started: words[0] == "started"})
 	case "asked", "rests":
-		return s.step(&machine.RecordReach{MayBeReached: words[0] == "asked", StoppedUnreached: words[0] == "rests"})
+		return s.step(&machine.RecordReach{MayHaveReached: words[0] == "asked", StoppedUnreached: words[0] == "rests"})
 	case "held":
 		e := new(machine.PauseRun)
 		if argument != "" {
@@ -176,22 +176,22 @@ func (s *scenario) signal(signal machine.Signal) []string {
 
 // outcome returns the end of the attempt of the pending command, a second ago.
 func (s *scenario) outcome(words []string) machine.Event {
-	v := apply.AttemptResult{At: s.now.Add(-time.Second), MayBeReached: words[len(words)-1] == "arrived"}
+	v := apply.AttemptResult{At: s.now.Add(-time.Second), MayHaveReached: words[len(words)-1] == "arrived"}
 	if s.town.Pending != nil {
 		v.Attempt = s.town.Pending.Attempt
 	}
 	switch words[0] {
 	case "applied":
-		v.Applied, v.MayBeReached = true, true
+		v.Applied, v.MayHaveReached = true, true
 		if len(words) > 1 {
 			v.Snapshot = []byte(words[1])
 		}
 	case "rejected":
-		v.MayBeReached = true
+		v.MayHaveReached = true
 		v.Failure = &apply.Failure{Reason: apply.ReasonPluginRejected, Code: "NO", Message: "No.",
 			Retryable: words[len(words)-1] == "later"}
 	case "silent":
-		v.MayBeReached = true
+		v.MayHaveReached = true
 		v.Failure = apply.NoAnswer(true, nil)
 	case "unreached":
 		v.Failure = apply.NoAnswer(false, nil)
@@ -366,7 +366,7 @@ func (s *scenario) recordText(out *machine.Output, rec *machine.Record) []string
 	if p := out.NextTown.Pending; p != nil {
 		line := fmt.Sprintf("applies by %s, attempt %d from %s until %s", p.Binding, p.Attempt,
 			p.NotBefore.Format(time.TimeOnly), p.Deadline.Format(time.TimeOnly))
-		if p.MayBeReached {
+		if p.MayHaveReached {
 			line += ", may have arrived"
 		}
 		if p.StoppedUnreached {
@@ -386,9 +386,9 @@ func (s *scenario) answerText(out *machine.Output) (said []string) {
 		for _, f := range r.Evaluation.Preconditions.Failures {
 			said = append(said, "failed "+string(f.Kind)+": "+f.Detail)
 		}
-	case out.Refused != nil:
-		said = append(said, fmt.Sprintf("refused %s: %s", out.Refused.Code, out.Refused.Message))
-	case out.Decided != nil && out.Record == nil:
+	case out.SignalRefusal != nil:
+		said = append(said, fmt.Sprintf("refused %s: %s", out.SignalRefusal.Code, out.SignalRefusal.Message))
+	case out.DecidedApproval != nil && out.Record == nil:
 		said = append(said, "decided so before")
 	}
 	return said

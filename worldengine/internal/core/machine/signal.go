@@ -142,14 +142,14 @@ func (s *step) decideApproval(e *Signal) (Output, error) {
 	case refused != nil:
 		return s.refuseSignal(e, refused)
 	case decided.Decision.SignalID != e.Run.RunID:
-		return Output{Decided: &decided}, nil // the same person made the same decision before
+		return Output{DecidedApproval: &decided}, nil // the same person made the same decision before
 	}
 	about := *e // the record has the hash even if the signal lacks it
 	about.HandoffHash = decided.HandoffHash
 	after := s.town
 	after.Approvals = list
 	out, err := s.signalled(&about, KindDecided, after)
-	out.Decided = &decided
+	out.DecidedApproval = &decided
 	return out, err
 }
 
@@ -165,7 +165,7 @@ func (s *step) signalled(e *Signal, kind Kind, after Town) (Output, error) {
 // refuseSignal returns the record of a refused signal, which changes no town.
 func (s *step) refuseSignal(e *Signal, refused *approval.Refusal) (Output, error) {
 	out, err := (&RecordSignal{e, refused.Code}).effect(s)
-	out.Refused = refused
+	out.SignalRefusal = refused
 	return out, err
 }
 

@@ -38,10 +38,10 @@ type Output struct {
 	NextTown Town
 	// Answer is the answer to a handoff; nil if a game is to apply its command.
 	Answer *Answer
-	// Decided is the proposal that was decided about, with the decision.
-	Decided *approval.Request
-	// Refused is the reason why a signal is refused.
-	Refused *approval.Refusal
+	// DecidedApproval is the proposal that was decided about, with the decision.
+	DecidedApproval *approval.Request
+	// SignalRefusal is the reason why a signal is refused.
+	SignalRefusal *approval.Refusal
 }
 
 // Subject is the subject of the log that a record goes to.

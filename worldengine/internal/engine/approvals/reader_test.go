@@ -354,7 +354,7 @@ func TestClosed_ForgottenApproval(t *testing.T) {
 		result, err := handoff.NewResult(h, handoff.Outcome{Status: handoff.Executed,
 			ReasonCode: handoff.ReasonExecuted}).MarshalWire()
 		require.NoError(t, err)
-		return logtest.Commit(t, a.Log, &machine.Record{Kind: machine.KindHandoff, TownID: "t",
+		return logtest.Commit(t, a.Log, &machine.Record{Kind: machine.KindConcluded, TownID: "t",
 			Result: result, Handoff: encoded,
 			Run: &runlog.Run{Identity: runevents.Identity{RunID: runID}, FirstSeq: 1}}, forget)
 	}
@@ -466,6 +466,6 @@ func (a *asking) approve(townID string, h *handoff.Handoff, reason string) {
 	}
 	out, err := machine.Step(current, &in, &machine.Settings{ApprovalTimeout: time.Minute})
 	require.NoError(a.t, err)
-	require.Nil(a.t, out.Refused)
+	require.Nil(a.t, out.SignalRefusal)
 	require.NoError(a.t, a.Log.CommitTown(a.t.Context(), out.Record, &out.NextTown, current.Seq))
 }

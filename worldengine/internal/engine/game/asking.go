@@ -109,7 +109,7 @@ func (x *Execution) followAction(ctx context.Context, now time.Time, isAnswer bo
 func (x *Execution) noteGameAbsent(ctx context.Context, said string, next time.Duration, over bool) {
 	d := x.dispatcher
 	x.gameAbsent = true
-	d.Absences.NoteAbsent(ctx, x.About, 1+d.config.Queue.TownDepth(x.TownID), over)
+	d.Absences.NoteAbsent(ctx, x.About, 1+d.config.Queue.CountWaiting(x.TownID), over)
 	d.Absences.NoteWait(x.TownID, messages.AbsentPlugin{Attempt: x.Pending.Attempt, Said: said,
 		NextAt: runevents.Timestamp(d.stepper.Now().Add(next))})
 	d.config.Queue.Wake(x.TownID) // requests that have waited long enough are answered now

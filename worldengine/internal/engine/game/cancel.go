@@ -124,7 +124,7 @@ func (d *Dispatcher) commitCancel(
 			tail.Next = max(tail.Next, p.Emitted+1)
 		}
 		out, err := d.stepper.Step(ctx, current, in)
-		if err = cmp.Or(err, s.RefusedBy(out.Refused)); err == nil && out.Answer != nil {
+		if err = cmp.Or(err, s.RefusedBy(out.SignalRefusal)); err == nil && out.Answer != nil {
 			answer = out.Answer
 			d.alertInDoubt(alerts.About{TownID: s.TownID, HandoffID: answer.Result.HandoffID,
 				RunID: s.RunID, Trace: p.Run.Trace}, answer)

@@ -86,9 +86,9 @@ type Dispatcher struct {
 	ctx      context.Context
 	stop     context.CancelFunc
 	consoles sync.WaitGroup // requests to consoles
-	// drainCtx ends when a stopping writer stores no more about commands that it abandons.
-	drainCtx context.Context
-	endDrain context.CancelFunc
+	// abandonCtx ends when a stopping writer stores no more about commands that it abandons.
+	abandonCtx context.Context
+	endAbandon context.CancelFunc
 
 	mu         sync.Mutex
 	executions map[string]*Execution // by the town's token
@@ -101,7 +101,7 @@ func New(ctx context.Context, steps *stepper.Stepper, config Config) *Dispatcher
 	d := &Dispatcher{Absences: newAbsences(steps.Now, &config), config: config, stepper: steps,
 		executions: map[string]*Execution{}, drained: make(chan struct{})}
 	d.ctx, d.stop = context.WithCancel(ctx)
-	d.drainCtx, d.endDrain = context.WithCancel(context.WithoutCancel(ctx))
+	d.abandonCtx, d.endAbandon = context.WithCancel(context.WithoutCancel(ctx))
 	return d
 }
 
@@ -243,7 +243,7 @@ func (d *Dispatcher) Stop(ctx context.Context) {
 	d.config.Queue.WakeAll()
 	abandoned, done := context.WithTimeout(context.WithoutCancel(ctx), abandonTimeout)
 	defer done()
-	time.AfterFunc(abandonTimeout, d.endDrain) // also after Stop: a turn may just accept a command
+	time.AfterFunc(abandonTimeout, d.endAbandon) // also after Stop: a turn may just accept a command
 	for _, end := range []context.Context{ctx, abandoned} {
 		select {
 		case <-d.drained:

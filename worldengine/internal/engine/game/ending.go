@@ -42,7 +42,7 @@ func (x *Execution) concludeFromLog(ctx context.Context) error {
 	case rec == nil: // the log does not keep the end, so the client sends the handoff again
 		x.conclude(ctx, machine.Answer{}, waiting.StillApplying(x.RunID, x.TownID, x.binding, time.Time{}))
 		return nil
-	case rec.Kind != machine.KindHandoff:
+	case rec.Kind != machine.KindConcluded:
 		x.conclude(ctx, machine.Answer{}, waiting.Cancelled(x.RunID, true))
 		return nil
 	}
@@ -88,15 +88,15 @@ const abandonTimeout = 2 * time.Second
 // recordUnreached stores that this writer stops, and that no request for the command has arrived. If it
 // cannot store this, the next writer has to assume that a request may have arrived.
 func (x *Execution) recordUnreached(ctx context.Context) {
-	if x.phase == unclaimed || x.Pending.MayBeReached || x.reach != apply.Unreached {
+	if x.phase == unclaimed || x.Pending.MayHaveReached || x.reach != apply.Unreached {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), abandonTimeout)
 	defer cancel()
-	defer context.AfterFunc(x.dispatcher.drainCtx, cancel)()
+	defer context.AfterFunc(x.dispatcher.abandonCtx, cancel)()
 	current, err := x.dispatcher.stepper.Log.Load(ctx, x.TownID)
 	if p := current.Pending; err == nil && p != nil && p.Run.RunID == x.RunID &&
-		p.Attempt == x.Pending.Attempt && !p.MayBeReached {
+		p.Attempt == x.Pending.Attempt && !p.MayHaveReached {
 		err = x.step(ctx, current, &machine.RecordReach{StoppedUnreached: true})
 	}
 	if err != nil {

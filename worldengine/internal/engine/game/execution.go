@@ -308,8 +308,8 @@ func (x *Execution) claim(ctx context.Context, current machine.Town) (more bool)
 		return false
 	}
 	unreached := x.Pending.StoppedUnreached
-	if !x.Pending.MayBeReached {
-		if x.step(ctx, current, &machine.RecordReach{MayBeReached: !unreached}) != nil {
+	if !x.Pending.MayHaveReached {
+		if x.step(ctx, current, &machine.RecordReach{MayHaveReached: !unreached}) != nil {
 			x.due = time.Now().Add(x.commitRetries.Next())
 			return false
 		}
@@ -343,7 +343,7 @@ func (x *Execution) startAttempt(ctx context.Context) {
 	x.console.said = ""
 	x.console.retries.Reset()
 	if x.binding != apply.RCON {
-		a.plugin = apply.NewPluginAttempt(a.command, a.start, &d.config.Retry, x.Pending.MayBeReached)
+		a.plugin = apply.NewPluginAttempt(a.command, a.start, &d.config.Retry, x.Pending.MayHaveReached)
 		a.action = a.plugin.Due(a.start)
 	}
 	x.attempt, x.phase = a, asking

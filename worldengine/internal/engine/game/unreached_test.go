@@ -62,7 +62,7 @@ func TestDispatcher_Unreached(t *testing.T) {
 				c.Retry.Attempts, c.Retry.Absence = 1, apply.AbsenceFail
 				c.Retry.Resend, c.Retry.Deadline = 100*time.Millisecond, 300*time.Millisecond
 				c.Router = away
-			}, func(p *apply.Pending) { p.MayBeReached = row.reached })
+			}, func(p *apply.Pending) { p.MayHaveReached = row.reached })
 			if row.over {
 				w.adopt()
 			} else {
@@ -96,7 +96,7 @@ func TestDispatcher_CancelAfterTakeover(t *testing.T) {
 	client := w.execute()
 	current := w.town() // another server takes it over
 	p := *current.Pending
-	p.MayBeReached = true
+	p.MayHaveReached = true
 	current.Pending = &p
 	rec := machine.Record{Kind: machine.KindPending, TownID: "town-threatened"}
 	require.NoError(t, w.log.CommitTown(t.Context(), &rec, &current, current.Seq))

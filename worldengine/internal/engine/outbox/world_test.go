@@ -79,7 +79,7 @@ func parts(n int) int { return n % 4 }
 // record returns message n of the log. Those without events are puts and signals, by turns.
 func (w *world) record(n int) *nats.Msg {
 	w.t.Helper()
-	kinds := []machine.Kind{machine.KindHandoff, machine.KindRefused, machine.KindAppended}
+	kinds := []machine.Kind{machine.KindConcluded, machine.KindRefused, machine.KindAppended}
 	rec := &machine.Record{Kind: kinds[n%3], TownID: "Town 1", Run: &runlog.Run{
 		Identity: runevents.Identity{RunID: fmt.Sprint("run-", n%5), PlanID: "plan"},
 		FirstSeq: int64(n),

@@ -243,8 +243,8 @@ func (q *Queue) Tasks(townID string) iter.Seq[Task] {
 	}
 }
 
-// TownDepth returns how many tasks wait for a town, without the running one.
-func (q *Queue) TownDepth(townID string) int {
+// CountWaiting returns how many tasks wait for a town, without the running one.
+func (q *Queue) CountWaiting(townID string) int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if t := q.towns[townID]; t != nil {
@@ -484,8 +484,8 @@ func (q *Queue) Drain(ctx context.Context) error {
 	return nil
 }
 
-// Depth returns the number of unfinished tasks.
-func (q *Queue) Depth() int {
+// CountUnfinished returns the number of unfinished tasks.
+func (q *Queue) CountUnfinished() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.tasks

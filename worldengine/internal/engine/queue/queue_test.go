@@ -30,7 +30,7 @@ func newQueue(ctx context.Context, workers, perTown, total int) *Queue {
 func requireDrained(t *testing.T, q *Queue) {
 	t.Helper()
 	require.NoError(t, q.Drain(t.Context()))
-	require.Zero(t, q.Depth())
+	require.Zero(t, q.CountUnfinished())
 	require.Empty(t, q.towns, "a town without work takes no memory")
 	q.pool.ended.Wait()
 }
@@ -176,7 +176,7 @@ func (s *scenario) play(words []string) {
 	case "wakelead":
 		q.WakeLead(words[1])
 	case "waiting":
-		s.say(fmt.Sprint(q.TownDepth(words[1]), " of ", q.Depth()))
+		s.say(fmt.Sprint(q.CountWaiting(words[1]), " of ", q.CountUnfinished()))
 	case "tasks":
 		var names []string
 		for task := range q.Tasks(words[1]) {
@@ -281,7 +281,7 @@ func TestDrain_EndsWithItsContext(t *testing.T) {
 	go func() { drained <- q.Drain(ctx) }()
 	cancel()
 	require.ErrorIs(t, <-drained, context.Canceled)
-	require.Equal(t, 1, q.Depth())
+	require.Equal(t, 1, q.CountUnfinished())
 	require.ErrorIs(t, q.Submit("a", func(context.Context) {}), ErrStopping)
 	close(open)
 	requireDrained(t, q)

@@ -157,7 +157,7 @@ func (s *Stepper) commit(
 		}
 		return err
 	case machine.PauseSubject:
-		msg, err := records.Encode(rec, layout.ControlSubject(world), nil)
+		msg, err := records.Encode(rec, layout.PauseSubject(world), nil)
 		if err == nil {
 			out.NextTown.Seq, err = s.Log.Commit(ctx, msg, t.Seq)
 		}
@@ -225,7 +225,7 @@ func townPriority(t *machine.Town, out *machine.Output) records.TownPriority {
 		return records.TownPriorityRelease
 	case before != nil && kind == machine.KindPending:
 		return records.TownPriorityAttempt
-	case kind == machine.KindPending, kind == machine.KindHandoff, kind == machine.KindAsked:
+	case kind == machine.KindPending, kind == machine.KindConcluded, kind == machine.KindAsked:
 		return records.TownPriorityHandoff
 	case kind == machine.KindPause && out.NextTown.Paused != nil:
 		return records.TownPriorityPause
@@ -257,9 +257,9 @@ func hitFailpoint(t machine.Town, out *machine.Output) {
 		failpoint.Hit(failpoint.Again)
 	case kind == machine.KindCancelled:
 		failpoint.Hit(failpoint.Withdrawn)
-	case kind == machine.KindHandoff && t.Pending != nil:
+	case kind == machine.KindConcluded && t.Pending != nil:
 		failpoint.Hit(failpoint.Concluded)
-	case kind == machine.KindHandoff, kind == machine.KindRefused, kind == machine.KindAsked,
+	case kind == machine.KindConcluded, kind == machine.KindRefused, kind == machine.KindAsked,
 		kind == machine.KindDecided:
 		failpoint.Hit(failpoint.Committed)
 	}

@@ -138,7 +138,7 @@ func pauseWorld(t *testing.T, l *records.Log, signalID string) uint64 {
 	msg, err := records.Encode(&machine.Record{
 		Kind: machine.KindPause, Run: p.Run(),
 		Paused: &messages.PausedBy{SignalID: signalID, ActorID: "ada", At: time.Now()},
-	}, layout.ControlSubject("main"), nil)
+	}, layout.PauseSubject("main"), nil)
 	require.NoError(t, err)
 	seq, err := l.Commit(t.Context(), msg, guard)
 	require.NoError(t, err)

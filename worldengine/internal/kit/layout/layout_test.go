@@ -35,7 +35,7 @@ func TestNames(t *testing.T) {
 		"world.w.refused.a":           RefusedSubject("w", "a"),
 		"WORLD_w_RESTORING":           RestoringStream("w"),
 		"world.w.log.t":               LogSubject("w", "t"),
-		"world.w.control":             ControlSubject("w"),
+		"world.w.control":             PauseSubject("w"),
 		"world.w.signal":              SignalSubject("w"),
 		"world.w.run.r":               RunSubject("w", "r"),
 		"world.w.restoring":           RestoringSubject("w"),

@@ -93,8 +93,8 @@ func LogIdentity(subject string) string {
 // LogSubjects matches the subjects of a log.
 func LogSubjects(world string) string { return internalSubject(world, ">") }
 
-// ControlSubject returns the subject of the pauses of the world.
-func ControlSubject(world string) string { return internalSubject(world, "control") }
+// PauseSubject returns the subject of the pauses of the world.
+func PauseSubject(world string) string { return internalSubject(world, "control") }
 
 // SignalSubject returns the subject of the signals that change no state.
 func SignalSubject(world string) string { return internalSubject(world, "signal") }

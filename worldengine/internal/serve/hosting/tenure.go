@@ -63,7 +63,7 @@ func (w *World) startTenure(ctx context.Context, t *tenure) error {
 		// Each tenure has its own queue group, so a suspended server and its successor get the same
 		// requests. The suspended server drops them.
 		serviceConfig.IsWriter, serviceConfig.QueueGroup = t.lease.Valid, "writer-"+nuid.Next()
-		engineConfig.Leased = t.lease.Valid
+		engineConfig.IsWriter = t.lease.Valid
 	}
 	file, err := w.worlds.config.worldFile(w.name)
 	if err == nil {
@@ -142,13 +142,13 @@ func (w *World) handOver(t *tenure, to string) {
 // then is the lease released, so that the next writer answers nothing that this one may still answer. ctx
 // bounds the wait.
 func (w *World) endTenure(ctx context.Context, t *tenure) error {
-	err := w.drainTenure(ctx, t)
+	err := w.closeTenureKeepingLease(ctx, t)
 	w.releaseLease(ctx, t.lease)
 	return err
 }
 
-// drainTenure is endTenure without the release of the lease.
-func (w *World) drainTenure(ctx context.Context, t *tenure) (err error) {
+// closeTenureKeepingLease is endTenure without the release of the lease.
+func (w *World) closeTenureKeepingLease(ctx context.Context, t *tenure) (err error) {
 	if t.removal != nil {
 		_ = t.removal.Unsubscribe() // fails only when the connection is gone
 	}

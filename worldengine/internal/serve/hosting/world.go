@@ -280,7 +280,7 @@ func (w *World) closeKeepingLease(ctx context.Context) (held *lease.Lease, err e
 	t := w.tenure()
 	w.set(nil, errDraining)
 	if t != nil {
-		held, err = t.lease, w.drainTenure(ctx, t)
+		held, err = t.lease, w.closeTenureKeepingLease(ctx, t)
 	}
 	if x := w.index.Load(); x != nil {
 		err = errors.Join(err, x.Close())

@@ -286,8 +286,8 @@ func (ws *Worlds) EngineOf(world string) *engine.Engine {
 	return nil
 }
 
-// CreatedIn returns how many towns of its file were created when the server began to serve a world.
-func (ws *Worlds) CreatedIn(world string) int {
+// TownsCreatedIn returns how many towns of its file were created when the server began to serve a world.
+func (ws *Worlds) TownsCreatedIn(world string) int {
 	if t := ws.tenureOf(world); t != nil {
 		return t.townsCreated
 	}

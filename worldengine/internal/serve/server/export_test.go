@@ -29,7 +29,7 @@ func (s *Server) AwaitedAnswers() int {
 
 // SetWorlds makes the server give its users their permissions among other worlds.
 func (s *Server) SetWorlds(names ...string) error {
-	return s.setWorlds(func() []string { return names })
+	return s.grantWorlds(func() []string { return names })
 }
 
 // Dials returns how often the connections that commit and follow the log were dialled.

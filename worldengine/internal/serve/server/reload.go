@@ -85,10 +85,10 @@ func (r *Reloaded) compare(before, after map[string]access.User) (gone map[strin
 	return gone
 }
 
-// setWorlds gives the users of an embedded NATS their permissions among the worlds that exist now.
+// grantWorlds gives the users of an embedded NATS their permissions among the worlds that exist now.
 // If a pattern of a user fits a new world, the user's connections end: clients connect again, with
 // the new permissions. The NATS of another process keeps its permissions.
-func (s *Server) setWorlds(worlds func() []string) error {
+func (s *Server) grantWorlds(worlds func() []string) error {
 	s.accessing.Lock()
 	defer s.accessing.Unlock()
 	before := s.granted

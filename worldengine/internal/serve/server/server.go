@@ -147,7 +147,7 @@ func (s *Server) makeWorlds(context.Context) (err error) {
 		Conn: s.conns.committing, JetStream: s.conns.js, ReadConn: s.conns.following, ReplyConn: s.conns.answering,
 		ConnectClient: func() (*nats.Conn, error) { return s.connect(probing, nil) },
 		Service:       s.service, Models: s.models, URL: s.HTTP(), Metrics: s.metrics, Webhooks: s.webhooks,
-		Grant: s.setWorlds, Explain: s.config.noStreamsError,
+		Grant: s.grantWorlds, Explain: s.config.noStreamsError,
 	})
 	return err
 }
@@ -239,6 +239,6 @@ func (s *Server) Engine() *engine.Engine { return s.EngineOf(s.config.Engine.Wor
 // EngineOf returns the engine of a world; nil while the server does not serve the world.
 func (s *Server) EngineOf(world string) *engine.Engine { return s.worlds.EngineOf(world) }
 
-// Created returns how many towns of the world file were created when the server began to serve its
+// TownsCreated returns how many towns of the world file were created when the server began to serve its
 // only world.
-func (s *Server) Created() int { return s.worlds.CreatedIn(s.config.Engine.World) }
+func (s *Server) TownsCreated() int { return s.worlds.TownsCreatedIn(s.config.Engine.World) }

@@ -164,7 +164,7 @@ func TestStandby_OfAnEmbeddedNATS(t *testing.T) {
 	require.False(t, second.Serving())
 	require.ErrorContains(t, second.Ready(), "standby")
 	require.Nil(t, second.Engine())
-	require.Zero(t, second.Created())
+	require.Zero(t, second.TownsCreated())
 	_, err := server.Start(t.Context(), configure(join, bindPlugin))
 	var refused *worldsettings.DifferError
 	require.ErrorAs(t, err, &refused)

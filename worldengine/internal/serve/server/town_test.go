@@ -76,10 +76,10 @@ func TestTowns_StrangeIDs(t *testing.T) {
 func TestWorldFile(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t, func(c *server.Config) { c.Worlds.Towns = worlds.Frontier })
-	require.Equal(t, 3, c.Server.Created())
+	require.Equal(t, 3, c.Server.TownsCreated())
 	o := c.executes(marshalled(t, propose(c.town("town-threatened"), handoff.AdvanceProject, "wall-perimeter")))
 	c.restart()
-	require.Equal(t, 0, c.Server.Created())
+	require.Equal(t, 0, c.Server.TownsCreated())
 	require.Equal(t, *o.result.WorldState.SnapshotHash, c.town("town-threatened").SnapshotHash)
 }
 

@@ -90,8 +90,9 @@ func (l *Log) End(ctx context.Context) (uint64, error) {
 }
 
 // Commit appends a message to its subject, whose last message must be at sequence guard. It returns
-// the appended message's sequence, or ErrLostRace if the subject has a later message of another writer,
-// ErrStorageFull if there is no room, or ErrLogUnavailable if the message may have been stored.
+// the appended message's sequence. The error is ErrLostRace if the subject has a later message of another writer,
+// ErrStorageFull if there is no room, ErrRecordTooLarge if NATS would refuse the message, or ErrLogUnavailable if the
+// message may have been stored, with ErrUnreadable if the message at the guard was changed on the disk.
 func (l *Log) Commit(ctx context.Context, msg *nats.Msg, guard uint64) (uint64, error) {
 	msg.Header[jetstream.ExpectedLastSubjSeqHeader] = []string{strconv.FormatUint(guard, 10)}
 	return l.commit(ctx, msg, Guard{Subject: msg.Subject, Last: guard})
@@ -133,8 +134,8 @@ var errNoSuccessor = errors.New("no message follows its guard, which was refused
 
 // resolveRefused finds out how an append ended that its guard refused, and reports a stored one to OnAppended: the
 // message that followed the guard is either the appended one, or proof that the append was never stored. If there
-// is none, the error is errNoSuccessor, with ErrLostRace if the message at the guard is gone. It is ErrUnreadable if
-// that message was changed on the disk.
+// is none, the error is errNoSuccessor, with ErrLostRace if the message at the guard is gone. If
+// the log cannot be read, it is ErrLogUnavailable, with ErrUnreadable if that message was changed on the disk.
 func (l *Log) resolveRefused(ctx context.Context, msg *nats.Msg, guard Guard) (uint64, error) {
 	next, err := l.Store.Next(ctx, guard.Subject, guard.Last+1)
 	if err == nil && next == nil {

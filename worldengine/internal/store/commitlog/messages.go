@@ -118,7 +118,7 @@ func (l *Log) LastBefore(
 // IsHistory reports whether each message on a subject of the log is guarded by the sequence of the
 // one before it: on a town's subject, and on the subjects of the world's pauses and settings.
 func IsHistory(world, subject string) bool {
-	return subject == layout.ControlSubject(world) || subject == layout.SettingsSubject(world) ||
+	return subject == layout.PauseSubject(world) || subject == layout.SettingsSubject(world) ||
 		IsTownHistory(world, subject)
 }
 

@@ -26,7 +26,7 @@ func StreamConfig(world string, replicas int) jetstream.StreamConfig {
 		Description: "Commit log of the world " + world + ": the truth, everything else follows it",
 		Subjects: []string{
 			layout.LogSubject(world, "*"), layout.RefusedSubject(world, "*"),
-			layout.RunSubject(world, "*"), layout.ControlSubject(world), layout.SignalSubject(world),
+			layout.RunSubject(world, "*"), layout.PauseSubject(world), layout.SignalSubject(world),
 			layout.SettingsSubject(world),
 		},
 		AllowMsgTTL:        true,          // of appended events

@@ -122,7 +122,7 @@ func FindUnreadable(
 	ctx context.Context, log *commitlog.Log, read func(subject string) uint64,
 ) (all []Unreadable, counted map[string]uint64, err error) {
 	counted, err = commitlog.SubjectsOf(ctx, log.Stream, layout.LogSubject(log.World, "*"),
-		layout.ControlSubject(log.World), layout.SettingsSubject(log.World))
+		layout.PauseSubject(log.World), layout.SettingsSubject(log.World))
 	if err != nil {
 		return nil, nil, err
 	}

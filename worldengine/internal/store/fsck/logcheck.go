@@ -50,7 +50,7 @@ func NewLogChecker(world string, at func(seq uint64) (*jetstream.RawStreamMsg, e
 	}
 	n := &l.Counts
 	l.kinds = map[machine.Kind]*int64{
-		machine.KindHandoff: &n.Accepted, machine.KindPending: &n.Pending,
+		machine.KindConcluded: &n.Accepted, machine.KindPending: &n.Pending,
 		machine.KindPut: &n.Puts, machine.KindRemove: &n.Removals, machine.KindRepair: &n.Repairs,
 		machine.KindAsked: &n.Refused, machine.KindRefused: &n.Refused,
 		machine.KindPause: &n.Controls, machine.KindDecided: &n.Signals,
@@ -302,7 +302,7 @@ func (l *LogChecker) subjectOf(v *message) string {
 		return layout.RunSubject(l.world, layout.RunToken(rec.Run.RunID))
 	case machine.KindPause:
 		if rec.TownID == "" {
-			return layout.ControlSubject(l.world)
+			return layout.PauseSubject(l.world)
 		}
 	case machine.KindRefused:
 		unknown := layout.RefusedSubject(l.world, layout.UnknownTownToken)
@@ -319,7 +319,7 @@ func (l *LogChecker) subjectOf(v *message) string {
 // readResult reads the result of a judged handoff, and checks that it verifies.
 func (v *message) readResult() {
 	switch v.rec.Kind {
-	case machine.KindHandoff, machine.KindRefused, machine.KindAsked:
+	case machine.KindConcluded, machine.KindRefused, machine.KindAsked:
 		result, err := handoff.ParseResult(v.rec.Result, schemas.Limits{Bytes: len(v.rec.Result) + 1})
 		if err != nil {
 			v.expectEqual("the result does not verify", "", err.Error())
@@ -463,7 +463,7 @@ func (l *LogChecker) checkBetween(v *message, run *runState) {
 // checkKey reports a key that its town accepted before, unless the log no longer keeps the earlier
 // record, or the record is of a retry. A record that no engine can load accepts no key.
 func (l *LogChecker) checkKey(v *message) error {
-	if v.rec.Kind != machine.KindHandoff || v.result.IdempotencyKey == "" || v.damaged() {
+	if v.rec.Kind != machine.KindConcluded || v.result.IdempotencyKey == "" || v.damaged() {
 		return nil
 	}
 	sum := sha256.Sum256([]byte(v.Subject + " " + v.result.IdempotencyKey))

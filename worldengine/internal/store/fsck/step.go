@@ -115,7 +115,7 @@ func (r *replay) makeRecord() ([]byte, error) {
 	if err != nil || rec == nil {
 		return nil, err
 	}
-	if rec.Kind.HasState() && r.in.TownID != "" {
+	if rec.Kind.CarriesState() && r.in.TownID != "" {
 		rec.SetState(&out.NextTown)
 	}
 	return rec.MarshalJSON()
@@ -192,7 +192,7 @@ func (r *replay) event() (machine.Event, error) {
 		return &machine.Remove{ActorID: rec.ActorID}, nil
 	case kind == machine.KindPause, kind == machine.KindDecided, kind == machine.KindSignal:
 		return r.signal(), nil
-	case kind == machine.KindHandoff && p != nil:
+	case kind == machine.KindConcluded && p != nil:
 		return r.outcome(), nil
 	case p == nil && (attempt || kind == machine.KindCancelled):
 		return &machine.RecordReach{}, nil // the step fails
@@ -229,13 +229,13 @@ func (r *replay) signal() machine.Event {
 func (r *replay) attempt() machine.Event {
 	p, before := cmp.Or(r.rec.Pending, new(apply.Pending)), r.before.Pending
 	if p.Attempt == before.Attempt {
-		return &machine.RecordReach{MayBeReached: p.MayBeReached, StoppedUnreached: p.StoppedUnreached}
+		return &machine.RecordReach{MayHaveReached: p.MayHaveReached, StoppedUnreached: p.StoppedUnreached}
 	}
 	failed := *cmp.Or(p.LastFailure, new(apply.Failure))
 	r.in.At, r.in.Drawn, r.in.Tail = p.NotBefore, p.EventIDs, tailOf(new(runlog.Run), before)
 	r.settings.Retry = apply.RetryPolicy{Attempts: math.MaxInt64, Deadline: p.Deadline.Sub(p.NotBefore)}
 	return &machine.EndAttempt{AttemptResult: apply.AttemptResult{
-		Attempt: before.Attempt, At: failed.At, Failure: &failed, MayBeReached: p.MayBeReached,
+		Attempt: before.Attempt, At: failed.At, Failure: &failed, MayHaveReached: p.MayHaveReached,
 	}}
 }
 

@@ -140,7 +140,7 @@ func readRevision(msg, prior *jetstream.RawStreamMsg) (r messages.Revision, town
 	}
 	readRequest(&r, rec)
 	kind := machine.Kind(r.Cause)
-	ended := kind == machine.KindHandoff || kind == machine.KindCancelled
+	ended := kind == machine.KindConcluded || kind == machine.KindCancelled
 	if r.ActorID == "" && ended && prior != nil {
 		// A game had the command: the earlier record, of kind pending, names who asked for the command.
 		if pending, err := records.Read(prior.Data); err == nil {
@@ -191,10 +191,10 @@ func (r *Reader) lastFailure(
 	read := 0
 	for range maxBehind {
 		kind := machine.Kind(msg.Header.Get(layout.KindHeader))
-		if kind == machine.KindHandoff {
+		if kind == machine.KindConcluded {
 			return failureOf(msg)
 		}
-		if read += len(msg.Data); !kind.KeepsState() || read > maxBehindBytes {
+		if read += len(msg.Data); !kind.LeavesStateUnchanged() || read > maxBehindBytes {
 			return nil, nil
 		}
 		prior, err := r.Log.Previous(ctx, msg)

@@ -134,7 +134,7 @@ func TestVisit_Revisions(t *testing.T) {
 	meanwhile := w.signal(machine.KindPause, machine.SignalResume)
 	w.conclude(machine.KindCancelled, "executed", cancelled)
 	applied := w.accept("executed")
-	w.conclude(machine.KindHandoff, "executed", applied)
+	w.conclude(machine.KindConcluded, "executed", applied)
 	after, _ := town.DefaultRules().Apply(before.Snapshot, &machinetest.Named(t, "executed").Handoff.Proposal)
 
 	all := w.all(townID, 0)
@@ -377,13 +377,13 @@ func TestNewest_Windows(t *testing.T) {
 	put := w.put(towntest.Threatened())
 	w.judge("rejected")
 	world := &machine.Record{Kind: machine.KindPause}
-	msg, err := records.Encode(world, layout.ControlSubject("main"), nil)
+	msg, err := records.Encode(world, layout.PauseSubject("main"), nil)
 	require.NoError(t, err)
 	_, err = w.Log.Commit(t.Context(), msg, 0)
 	require.NoError(t, err)
 	other := w.put(town.NewState(&town.Snapshot{SchemaVersion: town.SchemaVersion, TownID: "u"}))
 	run := w.accept("executed")
-	w.conclude(machine.KindHandoff, "executed", run)
+	w.conclude(machine.KindConcluded, "executed", run)
 	w.damage()
 
 	all := []change{

@@ -83,7 +83,7 @@ func (g *generator) history(l *memoryLog, n int) {
 	for range n {
 		town := fmt.Sprint("t", g.IntN(4))
 		result := pick(g, "", "failed PROJECT_BLOCKED", "executed EXECUTED")
-		kind := machine.KindHandoff
+		kind := machine.KindConcluded
 		switch {
 		case g.IntN(5) == 0:
 			l.append(layout.RefusedSubject("w", town), nats.Header{layout.KindHeader: {"refused"}})
@@ -212,7 +212,7 @@ func TestRowList_Repaired(t *testing.T) {
 func TestIndex_MustKeepAhead(t *testing.T) {
 	t.Parallel()
 	ix := open(t, &memoryLog{minHistory: 10}, "")
-	ix.Put(5, layout.LogSubject("w", "t"), chained(machine.KindHandoff, 4, 1, "failed X"))
+	ix.Put(5, layout.LogSubject("w", "t"), chained(machine.KindConcluded, 4, 1, "failed X"))
 	seq, found := ix.Accepted("t", "key-4")
 	require.True(t, found && ix.MustKeep(seq))
 	require.NoError(t, ix.Close())

@@ -174,7 +174,7 @@ func (g *generator) message() (subject string, header nats.Header) {
 	switch g.IntN(8) {
 	case 0:
 		set(layout.KindHeader, "control")
-		return layout.ControlSubject("w"), header
+		return layout.PauseSubject("w"), header
 	case 1, 2:
 		set(layout.KindHeader, pick(g, "run", "events"))
 		set(wire.RunIDHeader, pick(g, "", run))
@@ -210,7 +210,7 @@ func randomLog(g *generator, n int) *memoryLog {
 // executed is the header of an executed handoff.
 func executed(key, run string, at int64) nats.Header {
 	return nats.Header{
-		layout.KindHeader: {string(machine.KindHandoff)}, layout.KeyHeader: {key},
+		layout.KindHeader: {string(machine.KindConcluded)}, layout.KeyHeader: {key},
 		wire.RunIDHeader: {run}, layout.AtHeader: {runevents.Timestamp(time.UnixMilli(at))},
 		layout.ResultHeader: {"executed EXECUTED"}, layout.RunSeqsHeader: {"1-9"},
 		layout.RunMovesHeader: {"RunStarted,RunCompleted"}, layout.TypeHeader: {"PROJECT_ADVANCE"},

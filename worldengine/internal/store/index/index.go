@@ -72,7 +72,7 @@ type Index struct {
 	mu         sync.RWMutex
 	state      *state
 	notified   uint64         // the sequence up to which OnEnded was called
-	outOfOrder []entry        // entries that were Put after a gap, ascending
+	outOfOrder []entry        // entries that are not added yet, ascending: those after a gap
 	advanced   chan struct{}  // closed when position moves; nil if nobody waits
 	gapFound   wakeup.Channel // outOfOrder has entries
 	buildEnd   uint64         // end of the log when building began; 0 when the index is built

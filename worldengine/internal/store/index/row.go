@@ -53,7 +53,7 @@ type rowFields struct {
 // the type of a proposal, or a signal, or the gaps of a repair.
 type labels struct{ kind, status, result, reason, detail string }
 
-// packedRow is a Row in memory: 96 bytes without pointers. Names are numbers of dictionaries. The number
+// packedRow is a row in memory: 96 bytes without pointers. Names are numbers of dictionaries. The number
 // 0 means no name, no row or no run.
 type packedRow struct {
 	rowFields

@@ -190,7 +190,7 @@ func (s *state) noteTown(n uint32, r *packedRow) {
 	doubt := town.flags & InDoubt
 	kind := machine.Kind(s.labelsOf(r).kind)
 	s.link(town, n, r)
-	if !kind.KeepsState() {
+	if !kind.LeavesStateUnchanged() {
 		doubt = 0
 		if apply.MayBeApplied(s.labelsOf(r).reason) {
 			doubt = InDoubt
@@ -203,7 +203,8 @@ func (s *state) noteTown(n uint32, r *packedRow) {
 	}
 }
 
-// link notes whether row n on a town's log subject follows the row before it.
+// link adds row n to its town's chain: whether it follows the row before it, its ordinal, the town's required
+// history with it, and the gaps that a repair gives up.
 func (s *state) link(t *townRows, n uint32, r *packedRow) {
 	r.ordinal = 1
 	last := uint64(0)

@@ -76,8 +76,9 @@ func (k *Keeper) run() {
 }
 
 // collectDue ends the leases that are dropped or no longer valid, and marks those to renew now as being renewed. It
-// returns these, the time at which there may be others, and whether any lease is held.
-func (k *Keeper) collectDue() (collectDue []*Lease, next time.Time, held bool) {
+// returns these, the time at which there may be others, and whether any lease is held. A lease whose last renewal failed
+// is reacquired by a goroutine of its own, and is not among them.
+func (k *Keeper) collectDue() (due []*Lease, next time.Time, held bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	now := time.Now()
@@ -93,7 +94,7 @@ func (k *Keeper) collectDue() (collectDue []*Lease, next time.Time, held bool) {
 			go k.reacquire(l)
 		case l.nextRenewal.Before(now.Add(renewWindow)):
 			l.renewing = true
-			collectDue = append(collectDue, l)
+			due = append(due, l)
 		case l.nextRenewal.Before(next):
 			next = l.nextRenewal
 		}
@@ -104,7 +105,7 @@ func (k *Keeper) collectDue() (collectDue []*Lease, next time.Time, held bool) {
 		}
 	}
 	k.running = len(k.leases) > 0
-	return collectDue, next, k.running
+	return due, next, k.running
 }
 
 // renew renews leases, and waits for the answers until the first of the leases would end.

@@ -41,7 +41,7 @@ func BenchmarkRead(b *testing.B) {
 		}
 		rec, after := logtest.Judged(b, &c)
 		var entry *machine.Town
-		if rec.Kind == machine.KindHandoff {
+		if rec.Kind == machine.KindConcluded {
 			entry = &machine.Town{State: after}
 		}
 		msg, err := records.Encode(rec, "", entry)

@@ -291,7 +291,7 @@ func TestRead_LeavesOutDamage(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.statuses()
-	rec := &machine.Record{Kind: machine.KindHandoff, TownID: townID,
+	rec := &machine.Record{Kind: machine.KindConcluded, TownID: townID,
 		Result: []byte(`{"idempotencyKey":"k","status":"executed","reasonCode":"EXECUTED"}`)}
 	logtest.Commit(t, w.log, rec)
 	m := w.memory(scope(townID, 5, 5))

@@ -42,7 +42,7 @@ func BenchmarkDecision(b *testing.B) {
 		check(machine.EmitRun(p, h, result, machine.RunStart{}))
 		addition := handoff.AdditionOf(h)
 		rec := machine.Record{
-			Kind: machine.KindHandoff, TownID: h.Proposal.TownID, Result: encoded,
+			Kind: machine.KindConcluded, TownID: h.Proposal.TownID, Result: encoded,
 			Handoff: asked, Addition: &addition, Run: p.Run(),
 		}
 		_, err = records.Encode(&rec, "log.a", &machine.Town{State: after})

@@ -95,7 +95,7 @@ var ErrTownDamaged = errors.New("records: the stored state of the town is damage
 // WorldPause reads the pause of the world, nil if there is none, and the log sequence of its
 // message.
 func (l *Log) WorldPause(ctx context.Context) (uint64, *messages.PausedBy, error) {
-	msg, err := l.Store.Last(ctx, layout.ControlSubject(l.World))
+	msg, err := l.Store.Last(ctx, layout.PauseSubject(l.World))
 	if err != nil {
 		return 0, nil, fmt.Errorf("%w: the pause of the world: %w", commitlog.ErrLogUnavailable, err)
 	}

@@ -23,7 +23,7 @@ func TestReader_DamagedRun(t *testing.T) {
 	require.Equal(t, append(others, ids[0]), listed(t, r, index.Filter{}, 1))
 	msg, err := l.At(t.Context(), seq)
 	require.NoError(t, err)
-	noRun, err := records.Encode(&machine.Record{Kind: machine.KindHandoff}, msg.Subject, nil)
+	noRun, err := records.Encode(&machine.Record{Kind: machine.KindConcluded}, msg.Subject, nil)
 	require.NoError(t, err)
 	whole := l.Store
 	for name, shown := range map[string]*jetstream.RawStreamMsg{

@@ -132,7 +132,7 @@ func (w *world) put(state town.State) {
 func (w *world) judge(c *machinetest.Case) *machine.Record {
 	rec, after := logtest.Judged(w.t, c)
 	logtest.Commit(w.t, w.Log, rec, logtest.WithState(after))
-	if rec.Kind == machine.KindHandoff {
+	if rec.Kind == machine.KindConcluded {
 		result, err := handoff.ParseResult(rec.Result, schemas.Limits{Bytes: len(rec.Result) + 1})
 		require.NoError(w.t, err)
 		w.receipts[c.Handoff.IdempotencyKey] = &dedupe.Receipt{

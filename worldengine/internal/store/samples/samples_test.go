@@ -76,7 +76,7 @@ func open(t *testing.T, l *log, dir string) *SampledIndex {
 // long before that.
 func endedAfter(run, result string, after, took time.Duration) nats.Header {
 	return nats.Header{
-		layout.KindHeader: {string(machine.KindHandoff)}, layout.KeyHeader: {"key " + run}, wire.RunIDHeader: {run},
+		layout.KindHeader: {string(machine.KindConcluded)}, layout.KeyHeader: {"key " + run}, wire.RunIDHeader: {run},
 		layout.AtHeader: {runevents.Timestamp(sampled.Add(after))}, layout.ResultHeader: {result},
 		layout.ArrivedHeader:  {runevents.Timestamp(sampled.Add(after - took))},
 		layout.RunMovesHeader: {"RunStarted,RunCompleted"},

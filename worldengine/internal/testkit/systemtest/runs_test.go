@@ -118,7 +118,7 @@ func TestRemovedTown(t *testing.T) {
 		}),
 		"a removal by a put": edit("put", 1, func(rec *machine.Record) { rec.Removed = true }),
 		"a handoff of a removed town": edit("remove", 0, func(rec *machine.Record) {
-			rec.Kind = machine.KindHandoff
+			rec.Kind = machine.KindConcluded
 		}),
 		"no removal at all": func(t *testing.T, log logMessages) (logMessages, uint64) {
 			i := nth(t, log, "remove", 0)

@@ -85,7 +85,7 @@ func Unreached(t testing.TB) *machine.Record {
 	encoded, err := h.MarshalWire()
 	require.NoError(t, err)
 	return &machine.Record{
-		Kind: machine.KindHandoff, TownID: h.Proposal.TownID, Handoff: encoded,
+		Kind: machine.KindConcluded, TownID: h.Proposal.TownID, Handoff: encoded,
 		Result: []byte(`{"status":"failed","reasonCode":"PLUGIN_UNAVAILABLE"}`),
 		Run: &runlog.Run{Identity: runevents.Identity{
 			RunID: "run-1", Trace: trace.Context{Parent: "00-0-0-01"}}},
