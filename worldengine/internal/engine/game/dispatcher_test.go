@@ -482,7 +482,9 @@ func TestDispatcher_Cancel(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			w := work(t, func(c *game.Config) {
-				c.WorldPause.Set(waiting.Pause{Seq: 1, By: &messages.PausedBy{SignalID: "p"}})
+				// It drains meanwhile: a command that outlasts that has an alert.
+				c.WorldPause.Set(waiting.Pause{Seq: 1, By: &messages.PausedBy{SignalID: "p", At: time.Now(),
+					DrainTimeoutMs: time.Hour.Milliseconds()}})
 			})
 			runID, client := w.current.Pending.Run.RunID, w.execute()
 			s := w.cancellation()
