@@ -132,7 +132,7 @@ var transitions = []struct {
 		"if err := error(nil); err != nil {"},
 		"`worldengine/internal/engine/game.TestDispatcher_EndedElsewhere`"},
 	{"adopt a command that was left", mutant{"worldengine/internal/engine/game/dispatcher.go",
-		"x.due = time.Now().Add(d.config.Retry.Resend)",
+		"x.due = time.Now().Add(d.config.Retry.AdoptInterval())",
 		"x.due = time.Now()"},
 		"`worldengine/internal/engine/game.TestDispatcher_AbandonedCommand`"},
 	{"note a cancellation", mutant{"worldengine/internal/engine/game/cancel.go",

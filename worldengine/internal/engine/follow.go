@@ -60,7 +60,7 @@ func (e *Engine) adoptDue(ctx context.Context, tokens []string, due time.Time) (
 	for _, token := range tokens {
 		e.adopt(ctx, token)
 	}
-	return now.Add(e.config.Retry.Resend)
+	return now.Add(e.config.Retry.AdoptInterval())
 }
 
 // adopt adopts the pending command of the town with a token, in the town's turn.

@@ -14,14 +14,26 @@ type RetryPolicy struct {
 	Attempts int64 `help:"Number of attempts to apply a command before its handoff fails." default:"3"`
 	// Backoff is the pause before the second attempt; it doubles with each; 1 s.
 	Backoff time.Duration `help:"Pause before the second attempt; it doubles with each." default:"1s"`
-	// Resend is the pace of a command that waits; 2 s. It is the silence after which an attempt sends its request
-	// again, the longest pause between two logins to a console, and the interval at which the town of a command
-	// is read again, a pause is looked at, and a command without an execution is adopted. A game that has been
-	// absent for so long raises an alert.
+	// Resend is the silence after which an attempt sends its request again; 2 s. The methods name what else it paces.
 	Resend time.Duration `help:"Silence after which the engine sends a plugin the same request again." default:"2s"`
 	// Absence is the policy for commands while no plugin is subscribed; AbsenceWait.
 	Absence AbsencePolicy `name:"absent" help:"Policy for a command while its town has no plugin, or no console that can be reached: it waits until one is there (wait), or fails after its attempts (fail)." enum:"wait,fail" default:"wait"`
 }
+
+// RereadInterval is the interval at which a command's town is read again.
+func (p *RetryPolicy) RereadInterval() time.Duration { return p.Resend }
+
+// RecheckInterval is the interval at which a command that waits looks whether it still has to.
+func (p *RetryPolicy) RecheckInterval() time.Duration { return p.Resend }
+
+// MaxLoginInterval is the longest interval between two logins to a console.
+func (p *RetryPolicy) MaxLoginInterval() time.Duration { return p.Resend }
+
+// AdoptInterval is the interval at which a command without an execution is adopted.
+func (p *RetryPolicy) AdoptInterval() time.Duration { return p.Resend }
+
+// AbsenceAlertDelay is how long a game is absent before an alert says so.
+func (p *RetryPolicy) AbsenceAlertDelay() time.Duration { return p.Resend }
 
 // AbsencePolicy is the policy for a command whose town has no plugin.
 type AbsencePolicy string

@@ -86,7 +86,7 @@ var prospects = map[apply.AbsencePolicy]string{
 
 // NoteAbsent records that a command found no game. commands is the number of the town's commands in
 // hand. If over is set, the absence ends an attempt, and the alert is raised at once. Otherwise the
-// alert is raised when the absence has lasted for Retry.Resend, since the plugin may only be
+// alert is raised when the absence has lasted for AbsenceAlertDelay, since the plugin may only be
 // reconnecting.
 func (s *Absences) NoteAbsent(ctx context.Context, of alerts.About, commands int, over bool) {
 	s.Recall(ctx)
@@ -96,7 +96,7 @@ func (s *Absences) NoteAbsent(ctx context.Context, of alerts.About, commands int
 		a = &absence{since: s.now(), localSince: time.Now()}
 		s.towns[of.TownID] = a
 	}
-	raise := !a.raised && (over || time.Since(a.localSince) >= s.policy.Resend)
+	raise := !a.raised && (over || time.Since(a.localSince) >= s.policy.AbsenceAlertDelay())
 	a.raised = a.raised || raise
 	s.mu.Unlock()
 	if raise {

@@ -152,7 +152,7 @@ func (d *Dispatcher) Reconcile(ctx context.Context, townID string, current machi
 	return nil
 }
 
-// adoptLater starts an execution that adopts, after Retry.Resend, the command of an abandoned one. Before
+// adoptLater starts an execution that adopts, after Retry.AdoptInterval, the command of an abandoned one. Before
 // that, requests behind the command have no other execution started: if the command has to be abandoned each
 // time, their turns would follow one another without a pause.
 func (d *Dispatcher) adoptLater(abandoned *Execution) {
@@ -162,7 +162,7 @@ func (d *Dispatcher) adoptLater(abandoned *Execution) {
 			"error", err)
 		return
 	}
-	x.due = time.Now().Add(d.config.Retry.Resend)
+	x.due = time.Now().Add(d.config.Retry.AdoptInterval())
 	d.start(x)
 }
 

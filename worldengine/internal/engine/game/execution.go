@@ -130,12 +130,12 @@ func emptyExecution(d *Dispatcher, about alerts.About) *Execution {
 	return &Execution{
 		About: about, dispatcher: d, replyToken: nuid.Next(), replies: make(chan Reply, maxReplies),
 		reads: townReads{
-			next:   time.Now().Add(d.config.Retry.Resend),
+			next:   time.Now().Add(d.config.Retry.RereadInterval()),
 			failed: backoff.Backoff{Min: retryInterval, Max: maxCommitInterval, Jitter: draw},
 		},
 		commitRetries: backoff.Backoff{Min: retryInterval, Max: maxCommitInterval, Jitter: draw},
 		console: consoleWait{
-			retries: backoff.Backoff{Min: retryInterval, Max: d.config.Retry.Resend, Jitter: draw},
+			retries: backoff.Backoff{Min: retryInterval, Max: d.config.Retry.MaxLoginInterval(), Jitter: draw},
 		},
 	}
 }
@@ -284,7 +284,7 @@ func (x *Execution) postpone(now time.Time, why waiting.Reason, err error) {
 		x.waitingSince = now
 	}
 	waited := now.Sub(x.waitingSince)
-	switch x.due = time.Now().Add(c.Retry.Resend); {
+	switch x.due = time.Now().Add(c.Retry.RecheckInterval()); {
 	case err != nil:
 		x.due = x.reads.next
 		if x.dispatcher.ctx.Err() == nil {

@@ -32,7 +32,7 @@ func (x *Execution) followTown(ctx context.Context, isDue bool) (current machine
 	if x.reads.err = err; err != nil {
 		x.reads.next = time.Now().Add(x.reads.failed.Next())
 	} else if fresh {
-		x.reads.next = time.Now().Add(x.dispatcher.config.Retry.Resend)
+		x.reads.next = time.Now().Add(x.dispatcher.config.Retry.RereadInterval())
 		x.reads.failed.Reset()
 	}
 	return current, err
