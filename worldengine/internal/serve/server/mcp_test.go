@@ -298,7 +298,7 @@ func TestMCP_ReloadInHand(t *testing.T) {
 	t.Parallel()
 	keeper := servertest.Person(wire.Operator, called("keeper"))
 	leaver := servertest.Person(wire.Operator, called("leaver"))
-	srv := start(t, withHTTP, servertest.WithUsers(keeper, leaver), pauseWait(100*time.Millisecond))
+	srv := start(t, withHTTP, servertest.WithUsers(keeper, leaver), pauseWait(3*time.Second))
 	w := connectUser(t, srv.URL(), keeper)
 	at := w.putTown("t")
 	w.request("control.pause", townRequest("t"))
