@@ -25,7 +25,7 @@ const (
 	// retireTimeout bounds how long a removal waits for unanswered requests.
 	retireTimeout = 20 * time.Second
 	// pluginsTimeout bounds how long a removal waits for plugins that may be connected.
-	pluginsTimeout = 500 * time.Millisecond
+	pluginsTimeout = 5 * time.Second
 )
 
 // Remove implements service.WorldManager. The writer of the world removes it, or else this server, which
