@@ -17,7 +17,6 @@ import (
 	"worldengine/worldengine/client"
 	"worldengine/worldengine/internal/core/apply"
 	"worldengine/worldengine/internal/core/town"
-	"worldengine/worldengine/internal/testkit/natstest"
 	"worldengine/worldengine/wire"
 )
 
@@ -42,7 +41,7 @@ type scene struct {
 // newScene connects an agent to NATS.
 func newScene(t testing.TB, url string, g *game, p *player) *scene {
 	t.Helper()
-	nc, err := natstest.TryDial(url, nats.MaxReconnects(-1))
+	nc, err := nats.Connect(url, nats.MaxReconnects(-1))
 	require.NoError(t, err)
 	t.Cleanup(nc.Close)
 	agent := client.New(nc, world)
