@@ -22,8 +22,8 @@ import (
 )
 
 // TestMutants breaks the code of each row of conformance.csv once, and wants one of its named tests
-// to fail. It does so with the transitions of a town, too. A function returns zero values at once, a text or a number is another one, and a schema
-// takes everything. Each row is a subtest, by its line: -run 'TestMutants/^7$'.
+// to fail. It does so with the transitions of a town, too. A function returns zero values at once, a text or a number
+// is another one, and a schema takes everything. Each row is a subtest, by its line: -run 'TestMutants/^7$'.
 func TestMutants(t *testing.T) {
 	rows, err := csv.NewReader(strings.NewReader(read(t, "conformance.csv"))).ReadAll()
 	require.NoError(t, err)

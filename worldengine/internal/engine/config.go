@@ -209,7 +209,8 @@ func (c Config) withDefaults() (Config, error) {
 // alerts returns the configuration of the alerts of a world whose log has an identity.
 func (c *Config) alerts(identity string) alerts.Config {
 	config := alerts.Config{
-		Log: sidestream.Log{World: c.World, Identity: identity}, Replicas: c.Storage.Replicas, TenantID: c.Runs.TenantID, ProjectID: c.Runs.ProjectID,
+		Log: sidestream.Log{World: c.World, Identity: identity}, Replicas: c.Storage.Replicas,
+		TenantID: c.Runs.TenantID, ProjectID: c.Runs.ProjectID,
 		EnvironmentID: c.Runs.EnvironmentID, Logger: c.Logger, Now: c.Now, Backlog: c.AlertBacklog,
 	}
 	if c.Notifier != nil {

@@ -7,9 +7,9 @@ import (
 	"math"
 	"sync"
 
-	"worldengine/worldengine/internal/kit/wakeup"
-
 	"github.com/nats-io/nats.go/jetstream"
+
+	"worldengine/worldengine/internal/kit/wakeup"
 )
 
 // Continuity says whether the log that answers is still the log that this process has committed to and
@@ -139,21 +139,7 @@ func (c *Continuity) Verify(ctx context.Context, log jetstream.Stream) error {
 	c.mu.Lock()
 	known := c.end
 	c.mu.Unlock()
-	missing, remedy, err := "", "Put the newer log back, or start the server again to go on without it", error(nil)
-	info, infoErr := LeaderInfo(ctx, log)
-	removed := errors.Is(infoErr, jetstream.ErrStreamNotFound)
-	switch {
-	case removed:
-		missing = "its stream " + log.CachedInfo().Config.Name + " does not exist any more"
-		remedy = "Put it back, or restore a backup"
-	case infoErr != nil:
-		return infoErr
-	default:
-		missing, err = c.missing(ctx, known)
-		if end := info.State.LastSeq; missing == "" && known > end {
-			missing = fmt.Sprintf("it ends at sequence %d, and had %d", end, known)
-		}
-	}
+	missing, removed, err := c.compare(ctx, log, known)
 	if err != nil {
 		return err
 	}
@@ -165,10 +151,33 @@ func (c *Continuity) Verify(ctx context.Context, log jetstream.Stream) error {
 	}
 	if c.state != lost || c.removed != removed { // else the messages that were found first stay named
 		c.state, c.removed = lost, removed
+		remedy := "Put the newer log back, or start the server again to go on without it"
+		if removed {
+			remedy = "Put it back, or restore a backup"
+		}
 		c.lost = fmt.Errorf("%w that this server has committed or read: %s. %s", ErrLogLost, missing, remedy)
 		c.notify()
 	}
 	return c.lost
+}
+
+// compare names the messages that the log lacks, "" for none, and reports whether its stream was removed. known is the
+// last sequence that this process has committed to it.
+func (c *Continuity) compare(
+	ctx context.Context, log jetstream.Stream, known uint64,
+) (missing string, removed bool, err error) {
+	info, err := LeaderInfo(ctx, log)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return "its stream " + log.CachedInfo().Config.Name + " does not exist any more", true, nil
+	}
+	if err != nil {
+		return "", false, err
+	}
+	missing, err = c.missing(ctx, known)
+	if end := info.State.LastSeq; missing == "" && known > end {
+		missing = fmt.Sprintf("it ends at sequence %d, and had %d", end, known)
+	}
+	return missing, false, err
 }
 
 // missing asks the index for missing messages up to a sequence, and then for all.

@@ -134,8 +134,8 @@ var errNoSuccessor = errors.New("no message follows its guard, which was refused
 
 // resolveRefused finds out how an append ended that its guard refused, and reports a stored one to OnAppended: the
 // message that followed the guard is either the appended one, or proof that the append was never stored. If there
-// is none, the error is errNoSuccessor, with ErrLostRace if the message at the guard is gone. If
-// the log cannot be read, it is ErrLogUnavailable, with ErrUnreadable if that message was changed on the disk.
+// is none, the error is errNoSuccessor, with ErrLostRace if the message at the guard is gone. If the log cannot be
+// read, the error is ErrLogUnavailable, with ErrUnreadable if that message was changed on the disk.
 func (l *Log) resolveRefused(ctx context.Context, msg *nats.Msg, guard Guard) (uint64, error) {
 	next, err := l.Store.Next(ctx, guard.Subject, guard.Last+1)
 	if err == nil && next == nil {
@@ -157,11 +157,12 @@ func (l *Log) resolveRefused(ctx context.Context, msg *nats.Msg, guard Guard) (u
 func (l *Log) checkGuard(ctx context.Context, guard Guard) error {
 	last, err := l.Store.Last(ctx, guard.Subject)
 	reason := ErrLogUnavailable
-	if err == nil {
+	switch {
+	case err != nil:
+	case guard.Last > 0 && (last == nil || last.Sequence < guard.Last):
+		reason, err = ErrLostRace, errNoSuccessor // unless a deposed leader has answered, which lacks the message
+	default:
 		err = errNoSuccessor
-		if guard.Last > 0 && (last == nil || last.Sequence < guard.Last) {
-			reason = ErrLostRace // unless a deposed leader has answered, which lacks the message
-		}
 	}
 	return fmt.Errorf("%w: an append is in doubt: %w", reason, err)
 }
