@@ -60,7 +60,7 @@ def test_threads_share_a_client(frontier: World) -> None:
 
 
 def test_interrupt_ends_a_call(frontier: World) -> None:
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a process in the background ignores it
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # in the background it is ignored
     with worldengine.sync.connect(frontier.url) as engine:
         commits = engine.commits()
         timer = threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT))
