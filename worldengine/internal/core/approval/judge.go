@@ -9,8 +9,8 @@ import (
 	"worldengine/handoff"
 )
 
-// Verdict is a list's verdict about a handoff whose type requires an approval.
-type Verdict struct {
+// Clearance says whether a handoff whose type requires an approval may be executed now.
+type Clearance struct {
 	// Approved is the decision with which the handoff may be executed; nil if it may not.
 	Approved *Decision
 	// Reason and Detail say why the handoff may not be executed.
@@ -18,15 +18,15 @@ type Verdict struct {
 	Detail string
 	// Enqueue is set if the handoff has to wait in the list from now on.
 	Enqueue bool
-	// At is the time of the verdict; zero after a denial or at a bound.
+	// At is the time of the clearance; zero after a denial or at a bound.
 	At time.Time
 }
 
-// Verdict returns the verdict about a handoff that was made from the town's present state, and whose
+// Clearance returns the clearance of a handoff that was made from the town's present state, and whose
 // type requires an approval by policy p. encoded is the handoff as the engine writes it. A decision
 // counts only for the very bytes that the person was shown.
-func (l List) Verdict(p Policy, h *handoff.Handoff, encoded []byte, now time.Time) Verdict {
-	required := Verdict{
+func (l List) Clearance(p Policy, h *handoff.Handoff, encoded []byte, now time.Time) Clearance {
+	required := Clearance{
 		Reason: handoff.ReasonApprovalRequired, Detail: p.Explain(h.Proposal.Type), At: now,
 	}
 	var status Status
@@ -41,21 +41,21 @@ func (l List) Verdict(p Policy, h *handoff.Handoff, encoded []byte, now time.Tim
 		if decision.Reason != "" {
 			detail += ": " + decision.Reason
 		}
-		return Verdict{Reason: handoff.ReasonApprovalDenied, Detail: detail}
+		return Clearance{Reason: handoff.ReasonApprovalDenied, Detail: detail}
 	case Approved:
-		return Verdict{Approved: entry.Decision, At: now}
+		return Clearance{Approved: entry.Decision, At: now}
 	case Waiting:
 		return required
 	}
 	if len(encoded) > MaxActorBytes {
-		return Verdict{
+		return Clearance{
 			Reason: handoff.ReasonApprovalTooLarge,
 			Detail: fmt.Sprintf("%s, and a handoff of %d bytes cannot wait for one: at most %d; "+
 				"shorten the texts of the proposal", required.Detail, len(encoded), MaxActorBytes),
 		}
 	}
 	if full := l.exceededBound(h, len(encoded), now); full != "" {
-		return Verdict{
+		return Clearance{
 			Reason: handoff.ReasonApprovalsFull, Detail: required.Detail + ", and " + full,
 		}
 	}

@@ -60,9 +60,9 @@ func (p proposal) ask(list approval.List) approval.List {
 	return list.Add(p.Handoff, p.bytes, trace.Context{}, noon, time.Hour)
 }
 
-// judge returns the verdict of a list at noon.
-func (p proposal) judge(list approval.List) approval.Verdict {
-	return list.Verdict(talks, p.Handoff, p.bytes, noon)
+// judge returns the clearance by a list at noon.
+func (p proposal) judge(list approval.List) approval.Clearance {
+	return list.Clearance(talks, p.Handoff, p.bytes, noon)
 }
 
 // decide returns the list with a decision of a person, given at noon and later, which counts an hour.
@@ -206,7 +206,7 @@ func (l *ledger) step(verb string, words []string) (results []string) {
 		l.list = l.list.CloseStale(l.hash())
 	case "judge":
 		p := l.proposal(words...)
-		switch j := l.list.Verdict(talks, p.Handoff, p.bytes, l.now); {
+		switch j := l.list.Clearance(talks, p.Handoff, p.bytes, l.now); {
 		case j.Approved != nil:
 			results = append(results, "approved by "+j.Approved.ActorID)
 		case j.Enqueue:
@@ -303,7 +303,7 @@ func TestJudge_Bounds(t *testing.T) {
 	requireFull(next, ofActor, "of this actor")
 	require.True(t, proposed(t, "another", "abc").judge(ofActor).Enqueue)
 	requireFull(next, ofTown, "of the town")
-	require.True(t, ofTown.Verdict(talks, next.Handoff, next.bytes, noon.Add(time.Hour)).Enqueue,
+	require.True(t, ofTown.Clearance(talks, next.Handoff, next.bytes, noon.Add(time.Hour)).Enqueue,
 		"expired ones make room")
 	require.Len(t, ofTown.Add(next.Handoff, next.bytes, trace.Context{}, noon.Add(time.Hour),
 		time.Hour), 1)
@@ -359,7 +359,7 @@ func TestOn_Closes(t *testing.T) {
 	require.Equal(t, handoff.ReasonApprovalsFull, next.judge(list).Reason)
 	require.Contains(t, next.judge(list).Detail,
 		"100 proposals made from this state of the town were denied")
-	require.True(t, list.Verdict(talks, next.Handoff, next.bytes, noon.Add(3*time.Hour)).Enqueue,
+	require.True(t, list.Clearance(talks, next.Handoff, next.bytes, noon.Add(3*time.Hour)).Enqueue,
 		"denials expire")
 	closed = list.CloseStale("b")
 	require.Len(t, closed, 16)

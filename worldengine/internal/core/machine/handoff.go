@@ -99,13 +99,13 @@ func (s *step) judge(e *Judge) (Output, error) {
 		return s.conclude(j, verdict.Failed(reason, s.town.State), s.town.State)
 	}
 	if asks {
-		gate := s.town.Approvals.Verdict(*policy, e.Handoff, j.encoded, s.in.At.UTC())
-		if gate.Reason != "" {
-			return s.unapproved(j, verdict.Unapproved(gate.Reason, gate.Detail), gate.Enqueue)
+		clearance := s.town.Approvals.Clearance(*policy, e.Handoff, j.encoded, s.in.At.UTC())
+		if clearance.Reason != "" {
+			return s.unapproved(j, verdict.Unapproved(clearance.Reason, clearance.Detail), clearance.Enqueue)
 		}
 		e.Start.Approval = &Approval{
-			SignalID: gate.Approved.SignalID, ActorID: gate.Approved.ActorID,
-			Reason: gate.Approved.Reason, At: gate.At,
+			SignalID: clearance.Approved.SignalID, ActorID: clearance.Approved.ActorID,
+			Reason: clearance.Approved.Reason, At: clearance.At,
 		}
 	}
 	via := cmp.Or(s.town.Binding, s.Binding)
