@@ -21,7 +21,7 @@ const requestBytes = 1 << 10
 // bytes do not fit, it releases the slot again. A request that does not fit gets 429. admit runs as requests arrive,
 // one at a time for each verb, so it reads no more of a request than peekID does.
 func (a *addressee) admit(e *endpoint, in *incoming) {
-	owner, load, why := e.slots.acquire(a.config.World, a.slotKey(e, in))
+	owner, load, why := e.slots.acquire(a.token, a.slotKey(e, in))
 	if why != granted {
 		a.shed(in, why, retryAfter(load))
 		return

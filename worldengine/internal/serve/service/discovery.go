@@ -35,7 +35,7 @@ func (a *addressee) nameCounts() {
 	for _, e := range a.service.endpoints {
 		a.counts[e.number].stats = micro.EndpointStats{
 			Name:    strings.ReplaceAll(string(e.Verb), ".", "-"),
-			Subject: wire.Subject(a.config.World, e.Verb), QueueGroup: a.config.QueueGroup,
+			Subject: wire.Subject(a.token, e.Verb), QueueGroup: a.queueGroup,
 		}
 	}
 }
@@ -126,7 +126,7 @@ func (s *Service) answerDiscovery(listener *Listener, msg *nats.Msg, crossed boo
 		return
 	}
 	for _, a := range s.list() {
-		if a.world == nil || rights.World(a.config.World) != nil {
+		if a.world == nil || rights.World(a.token) != nil {
 			continue
 		}
 		a.answer(&incoming{addressee: a, listener: listener, inbox: msg.Reply}, func() (any, error) {

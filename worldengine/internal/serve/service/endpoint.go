@@ -202,7 +202,7 @@ func parse(verb wire.Verb, data []byte, request any) error {
 func (a *addressee) answer(in *incoming, work func() (any, error)) {
 	defer func() {
 		if p := recover(); p != nil {
-			a.config.Logger.Error("a request panicked", "panic", p, "stack", string(debug.Stack()))
+			a.logger.Error("a request panicked", "panic", p, "stack", string(debug.Stack()))
 			a.fail(in, errPanicked)
 		}
 	}()

@@ -182,7 +182,7 @@ func (a *addressee) fail(in *incoming, err error) {
 	f := failureOf(err)
 	a.countAnswer(in, f.Code)
 	if f.Status >= 500 && !f.Routine {
-		a.config.Logger.Error("a request failed", "code", f.Code, "error", err)
+		a.logger.Error("a request failed", "code", f.Code, "error", err)
 	}
 	a.send(in, f.reply())
 }

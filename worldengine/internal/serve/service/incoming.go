@@ -40,7 +40,7 @@ type incoming struct {
 func (a *addressee) handle(listener *Listener, e *endpoint, msg *nats.Msg, crossed bool) {
 	a.accepting.RLock()
 	defer a.accepting.RUnlock()
-	if a.stopped || a.config.IsWriter != nil && !a.config.IsWriter() {
+	if a.stopped || a.world != nil && !a.world.isWriter() {
 		return
 	}
 	in := &incoming{
@@ -71,7 +71,7 @@ func (a *addressee) route(
 	if !certain {
 		return nil, errHeadersUnreadable
 	}
-	if err := in.rights.World(a.config.World); err != nil && !e.Verb.ManagesWorlds() {
+	if err := in.rights.World(a.token); err != nil && !e.Verb.ManagesWorlds() {
 		return nil, err
 	}
 	err := in.rights.CheckVerb(e.Verb)
@@ -167,6 +167,6 @@ func (a *addressee) send(in *incoming, msg *nats.Msg) {
 		_ = nc.PublishMsg(refusal)
 	}
 	if err != nil {
-		a.config.Logger.Warn("an answer could not be sent", "reply", in.inbox, "error", err)
+		a.logger.Warn("an answer could not be sent", "reply", in.inbox, "error", err)
 	}
 }

@@ -48,6 +48,7 @@ type WorldConfig struct {
 // subscriptions, but no goroutine and no timer.
 type ServedWorld struct {
 	*addressee
+	config   WorldConfig
 	engine   *engine.Engine
 	identity micro.ServiceIdentity
 	started  time.Time
@@ -55,9 +56,11 @@ type ServedWorld struct {
 
 // addressee receives, bounds and answers the requests about one world, or the requests of the verbs about worlds.
 type addressee struct {
-	service *Service
-	config  WorldConfig  // for the verbs about worlds, only World, QueueGroup and Logger are set
-	world   *ServedWorld // nil for the verbs about worlds
+	service    *Service
+	token      string // in subjects: the name of the world, or wire.WorldsToken
+	queueGroup string
+	logger     *slog.Logger
+	world      *ServedWorld // nil for the verbs about worlds
 
 	subscriptions []*nats.Subscription
 	usage         usage // guarded by Service.memory
@@ -94,7 +97,7 @@ func (a *addressee) open() error {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
 	if closeErr := a.close(ctx); closeErr != nil {
-		a.config.Logger.Warn("a world that could not be opened did not end", "error", closeErr)
+		a.logger.Warn("a world that could not be opened did not end", "error", closeErr)
 	}
 	return err
 }
@@ -105,17 +108,19 @@ const closeTimeout = 10 * time.Second
 
 func (s *Service) newWorld(config WorldConfig) *ServedWorld {
 	config.World = cmp.Or(config.World, wire.DefaultWorld)
-	w := &ServedWorld{addressee: s.newAddressee(config), engine: config.Engine, started: time.Now().UTC()}
+	config.Logger = cmp.Or(config.Logger, s.config.Logger)
+	w := &ServedWorld{
+		addressee: s.newAddressee(config.World, cmp.Or(config.QueueGroup, "q"), config.Logger),
+		config:    config, engine: config.Engine, started: time.Now().UTC(),
+	}
 	w.addressee.world = w
 	w.identify()
 	return w
 }
 
-func (s *Service) newAddressee(config WorldConfig) *addressee {
-	config.QueueGroup = cmp.Or(config.QueueGroup, "q")
-	config.Logger = cmp.Or(config.Logger, s.config.Logger)
+func (s *Service) newAddressee(token, queueGroup string, logger *slog.Logger) *addressee {
 	a := &addressee{
-		service: s, config: config,
+		service: s, token: token, queueGroup: queueGroup, logger: logger,
 		counts: make([]endpointCount, len(s.endpoints)+1), // the last one counts dry runs
 	}
 	a.ctx, a.stop = context.WithCancel(context.Background())
@@ -126,7 +131,7 @@ func (s *Service) newAddressee(config WorldConfig) *addressee {
 func (s *Service) add(a *addressee) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch name := a.config.World; {
+	switch name := a.token; {
 	case s.stopped:
 		return fmt.Errorf("service: the world %s cannot be opened: %w", name, engine.ErrStopping)
 	case s.addressees[name] != nil:
@@ -143,10 +148,10 @@ func (s *Service) add(a *addressee) error {
 func (s *Service) remove(a *addressee) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.addressees[a.config.World] != a {
+	if s.addressees[a.token] != a {
 		return
 	}
-	delete(s.addressees, a.config.World)
+	delete(s.addressees, a.token)
 	if a.world != nil {
 		s.openWorlds.Add(-1)
 	}
@@ -187,9 +192,9 @@ func (a *addressee) subscribeAt(listener *Listener) error {
 		if e.Verb.ManagesWorlds() != (a.world == nil) {
 			continue
 		}
-		subject := wire.Subject(a.config.World, e.Verb)
+		subject := wire.Subject(a.token, e.Verb)
 		for _, on := range a.service.subjects(subject) {
-			sub, err := listener.Requests.ChanQueueSubscribe(on, a.config.QueueGroup, listener.arrivals[e.number])
+			sub, err := listener.Requests.ChanQueueSubscribe(on, a.queueGroup, listener.arrivals[e.number])
 			if err != nil {
 				return fmt.Errorf("service: endpoint %s: %w", on, err)
 			}
@@ -239,10 +244,13 @@ func (a *addressee) unsubscribe(ctx context.Context) (err error) {
 			_ = sub.Unsubscribe()
 		}
 		return fmt.Errorf("service: requests about the world %s are still arriving: %w",
-			a.config.World, err)
+			a.token, err)
 	}
 	return nil
 }
+
+// isWriter reports whether this server answers the requests about the world.
+func (w *ServedWorld) isWriter() bool { return w.config.IsWriter == nil || w.config.IsWriter() }
 
 // stats returns the statistics of the server, which discovery shows for every endpoint.
 func (w *ServedWorld) stats() *messages.ServerStats {
@@ -261,7 +269,7 @@ func (a *addressee) countAnswer(in *incoming, code wire.Code) {
 	}
 	took := time.Since(in.start)
 	a.counts[in.endpoint.number].count(took)
-	if a.config.Metrics != nil {
-		a.config.Metrics.Request(in.endpoint.Verb, code, took)
+	if w := a.world; w != nil && w.config.Metrics != nil {
+		w.config.Metrics.Request(in.endpoint.Verb, code, took)
 	}
 }

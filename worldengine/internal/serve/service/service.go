@@ -147,7 +147,7 @@ func (s *Service) list() []*addressee {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return slices.SortedFunc(maps.Values(s.addressees), func(a, b *addressee) int {
-		return strings.Compare(a.config.World, b.config.World)
+		return strings.Compare(a.token, b.token)
 	})
 }
 

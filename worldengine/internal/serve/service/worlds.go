@@ -38,7 +38,7 @@ type WorldManager interface {
 // requests.
 func (s *Service) OpenWorlds(manager WorldManager) error {
 	s.manager = manager
-	return s.newAddressee(WorldConfig{World: wire.WorldsToken, QueueGroup: wire.WorldsToken}).open()
+	return s.newAddressee(wire.WorldsToken, wire.WorldsToken, s.config.Logger).open()
 }
 
 // worldsOfNATS returns the addressee of the verbs about worlds; nil if there is none.
