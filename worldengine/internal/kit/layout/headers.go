@@ -32,6 +32,8 @@ const (
 	// AtHeader is the persistedAt of the message: RFC 3339, UTC, milliseconds. The append authority
 	// sets it, never earlier than in the last message of the town or the run.
 	AtHeader = "At"
+	// AppendIDHeader is an id that was drawn for the append, by which its writer recognizes it.
+	AppendIDHeader = "Append-Id"
 	// ArrivedHeader, on a run's first message, is the time when the run's handoff or signal arrived.
 	// The first event has the same time as its emittedAt.
 	ArrivedHeader = "Arrived"

@@ -13,6 +13,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -22,7 +23,6 @@ import (
 
 	"worldengine/worldengine/internal/kit/backoff"
 	"worldengine/worldengine/internal/kit/layout"
-	"worldengine/worldengine/wire"
 )
 
 // Log is the commit log of a world. Refused runs are on world.<world>.refused.<town token>. Events
@@ -102,8 +102,10 @@ func (l *Log) Commit(ctx context.Context, msg *nats.Msg, guard uint64) (uint64, 
 // refusal by the guard proves nothing either: after an election, a node that does not know yet that it was
 // deposed refuses by the last message that it has, while the new leader stores the append. And a replicated
 // stream refuses a guard as soon as another append to the subject is under way. So resolveRefused decides, and
-// commit tries again, with pauses, until it can.
+// commit tries again, with pauses, until it can. An id drawn here recognizes the append: another writer may append the
+// same bytes with the same persistedAt, and must not take that for its own.
 func (l *Log) commit(ctx context.Context, msg *nats.Msg, guard Guard) (uint64, error) {
+	msg.Header[layout.AppendIDHeader] = []string{strconv.FormatUint(rand.Uint64(), 36)}
 	pauses := l.racePauses()
 	for inDoubt, refusals := false, 0; ; inDoubt = true {
 		ack, err := l.Append(ctx, msg)
@@ -144,9 +146,7 @@ func (l *Log) resolveRefused(ctx context.Context, msg *nats.Msg, guard Guard) (u
 	if err != nil {
 		return 0, fmt.Errorf("%w: an append is in doubt: %w", ErrLogUnavailable, err)
 	}
-	same := func(header string) bool { return next.Header.Get(header) == msg.Header.Get(header) }
-	if next.Subject == msg.Subject && string(next.Data) == string(msg.Data) && same(wire.RunIDHeader) &&
-		same(jetstream.MsgIDHeader) && same(layout.AtHeader) {
+	if next.Header.Get(layout.AppendIDHeader) == msg.Header.Get(layout.AppendIDHeader) {
 		l.notifyAppended(next.Sequence, msg)
 		return next.Sequence, nil
 	}

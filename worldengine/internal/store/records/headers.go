@@ -78,8 +78,8 @@ func Headers(rec *machine.Record, subject string, state *town.State) nats.Header
 // A longer text is in the record alone.
 const maxTextHeader = 4096
 
-// maxHeaders is the number of headers of a handoff's record, with layout.AtHeader.
-const maxHeaders = 16
+// maxHeaders is the number of headers of a handoff's record, with those that an append adds.
+const maxHeaders = 17
 
 // setRunHeaders sets the headers of the events in a record.
 func setRunHeaders(rec *machine.Record, set func(name, value string)) {

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -28,7 +29,7 @@ func Run(t *testing.T, open func(t *testing.T) Opened) {
 	for name, test := range map[string]func(*testing.T, Opened){
 		"guards": testGuards, "one of many wins": testRace, "message ids": testIDs,
 		"reading": testReading, "gaps": testGaps, "lost answers": testLostAnswers,
-		"deposed leader": testDeposedLeader,
+		"deposed leader": testDeposedLeader, "equal messages": testEqualMessages,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -253,4 +254,21 @@ func testDeposedLeader(t *testing.T, s Opened) {
 	end, err := s.End(t.Context())
 	require.NoError(t, err)
 	require.EqualValues(t, 4, end)
+}
+
+// Of two writers that append the same message at the same time, one wins.
+func testEqualMessages(t *testing.T, s Opened) {
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	writer := func() *commitlog.Log {
+		return &commitlog.Log{World: "main", Store: &lossy{Store: s.Store},
+			MaxPayload: func() int64 { return 1 << 20 }, Now: func() time.Time { return at }}
+	}
+	seq, err := writer().Commit(t.Context(), message("a", "put", 0), 0)
+	require.NoError(t, err, "the first answer is lost, and the second one refuses the guard")
+	require.EqualValues(t, 1, seq)
+	_, err = writer().Commit(t.Context(), message("a", "put", 0), 0)
+	require.ErrorIs(t, err, commitlog.ErrLostRace)
+	end, err := s.End(t.Context())
+	require.NoError(t, err)
+	require.EqualValues(t, 1, end)
 }
