@@ -61,7 +61,8 @@ type linearRun struct {
 	nc               *nats.Conn           // of the game
 	rivals           bool                 // two writers serve at once, as if one did not know that it lost the lease
 	mu               sync.Mutex
-	writes           context.Context    // until the present writer answers nothing any more
+	writes           context.Context    // until the present writers answer nothing any more
+	endWrites        context.CancelFunc // nil once they are about to
 	waiting          atomic.Int64       // requests without an answer yet
 	game             *nats.Subscription // of its plugin; nil while that is away
 	sent             []*handoff.Handoff
@@ -82,7 +83,6 @@ type writer struct {
 type served struct {
 	engine *engine.Engine
 	world  *service.ServedWorld
-	ended  context.CancelFunc // ends writes
 }
 
 func (r *linearRun) newWriter() *writer {
@@ -99,9 +99,10 @@ func (r *linearRun) newWriter() *writer {
 // serve begins to serve the world of a run.
 func (w *writer) serve(r *linearRun) {
 	s := &served{}
-	writes, ended := context.WithCancel(r.t.Context())
 	r.mu.Lock()
-	r.writes, s.ended = writes, ended
+	if r.endWrites == nil { // else a rival serves
+		r.writes, r.endWrites = context.WithCancel(r.t.Context())
+	}
 	r.mu.Unlock()
 	var err error
 	s.engine, err = engine.OpenDefective(r.t.Context(), w.conns[0], w.conns[1],
@@ -135,7 +136,7 @@ func (w *writer) handOver(r *linearRun, to *writer) {
 		}
 		time.Sleep(time.Millisecond)
 	}
-	s.ended()
+	r.forgetWrites()()
 	to.serve(r)
 }
 
@@ -145,9 +146,20 @@ func (w *writer) crash() {
 	for _, nc := range w.conns {
 		nc.Close()
 	}
-	for _, s := range w.worlds {
-		time.AfterFunc(20*time.Millisecond, s.ended)
+	for r := range w.worlds { // with a rival, all that wait: nobody knows whom a request reached
+		time.AfterFunc(20*time.Millisecond, r.forgetWrites())
 	}
+}
+
+// forgetWrites returns what ends the waits for the present writers. The next writer has its own.
+func (r *linearRun) forgetWrites() (end context.CancelFunc) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if end = r.endWrites; end == nil { // the rival has ended before
+		return func() {}
+	}
+	r.endWrites = nil
+	return end
 }
 
 // record lets each client make its calls, while writers end and others begin.
