@@ -200,6 +200,9 @@ func (c Config) withDefaults() (Config, error) {
 	if c.NewID == nil {
 		c.NewID = uuid.NewString
 	}
+	if c.IsWriter == nil {
+		c.IsWriter = func() bool { return true }
+	}
 	if c.jitter == nil {
 		c.jitter = rand.N[time.Duration]
 	}

@@ -17,7 +17,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"worldengine/runevents"
@@ -100,14 +99,12 @@ type Engine struct {
 	config       Config
 	stepper      *stepper.Stepper
 	js           jetstream.JetStream
-	publishConn  *nats.Conn
 	log          *records.Log
 	history      history.Reader
 	memory       *memory.Reader
 	towns        *records.TownCache
 	index        *index.Index
 	samples      *samples.SampledIndex // the same index, and its statistics
-	lostRows     []index.RowView       // records that the log lacked when the index was opened
 	queue        *queue.Queue
 	runs         *runs.Reader
 	finalRecords *runs.FinalRecords
@@ -116,9 +113,7 @@ type Engine struct {
 	feed         *feed.Feed
 	projector    *projector.Projector
 
-	// dispatcher works on the commands that games apply, and router carries its requests.
-	dispatcher *game.Dispatcher
-	router     game.Router
+	dispatcher *game.Dispatcher // works on the commands that games apply
 	absences   *game.Absences
 	approvals  *approvals.Reader
 	worldPause *waiting.WorldPause
@@ -126,7 +121,8 @@ type Engine struct {
 	watcher *logwatch.Watcher
 	outbox  *outbox.Relay // nil without Config.Outbox
 
-	parts      lifecycle.List // see start
+	parts      lifecycle.List  // see start
+	ctx        context.Context // of the work in the background, and of the turns of towns
 	stop       context.CancelFunc
 	background sync.WaitGroup
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"worldengine/runevents"
 	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/kit/phrase"
 	"worldengine/worldengine/internal/store/alerts"
@@ -18,61 +19,42 @@ import (
 	"worldengine/worldengine/internal/store/samples"
 )
 
-// openIndex opens the index of the log, unless Config has one. Rows that the log has lost are kept
-// for raiseLost.
-func (e *Engine) openIndex(ctx context.Context) (err error) {
-	if e.samples = e.config.Storage.Index; e.samples == nil {
-		e.samples, err = samples.Open(ctx, index.Config{
-			World: e.config.World, Source: index.LogSource(e.log.Log), Dir: e.config.Storage.IndexDir,
-			Logger: e.config.Logger, OnLost: func(rows []index.RowView) { e.lostRows = rows },
+// openIndex opens the index of the log, unless Config has one. It raises an alert if the log has lost records since
+// the index was written.
+func (s *storage) openIndex(ctx context.Context) (err error) {
+	c := &s.config
+	if s.index = c.Storage.Index; s.index == nil {
+		s.index, err = samples.Open(ctx, index.Config{
+			World: c.World, Source: index.LogSource(s.log.Log), Dir: c.Storage.IndexDir, Logger: c.Logger,
+			OnLost: func(rows []index.RowView) { s.alerts.Raise(lostAlert(rows)) },
 		})
 	}
-	if err != nil {
-		return err
-	}
-	e.index = e.samples.Index
-	e.useIndex()
-	e.runs.AnswerTime = e.samples.AnswerTime
-	return nil
+	return err
 }
 
-// useIndex makes the readers of the log and its index, and connects the log with its index and its feed.
-// That is before the first commit, so that both get every one of them.
-func (e *Engine) useIndex() {
-	e.makeReaders()
-	connectIndex(e.log, e.index)
-	e.log.OnAppended = func(seq uint64, msg *nats.Msg) {
-		e.index.Put(seq, msg.Subject, msg.Header) // first: readers of the feed find the commit in the index
-		e.feed.Appended(seq, msg)
-	}
-}
-
-// completeIndex builds the index of a standby anew if it has fewer rows than the log has messages: the
-// node that it was read from was damaged.
-func (e *Engine) completeIndex(ctx context.Context) error {
-	info, err := commitlog.LeaderInfo(ctx, e.log.Stream) // before the index follows, since both grow
-	if err != nil {
-		return err
-	}
-	if _, err := e.index.CatchUp(ctx); err != nil || uint64(e.index.Rows()) >= info.State.Msgs {
-		return err
-	}
-	if err := e.index.Rebuild(ctx); !errors.Is(err, index.ErrKnowsMore) {
-		return err
-	}
-	return nil
-}
-
-// raiseLost alerts operators to the records that the log lost since the index was written, if any.
-func (e *Engine) raiseLost() {
-	if len(e.lostRows) == 0 {
-		return
-	}
+// lostAlert returns the alert about records that the log lost since the index was written.
+func lostAlert(rows []index.RowView) runevents.Alert {
 	lost := fmt.Errorf("the log has lost records that it had: %s; keep the old file of the "+
 		"index, rows.lost-%d, and put the newer log back if there is one",
-		index.DescribeRows(e.lostRows), e.lostRows[len(e.lostRows)-1].Seq)
-	e.alerts.Raise(alerts.LogLost.Alert(alerts.About{}, "{effect}", "The index was rebuilt, and "+
-		"handoffs are judged by the log as it is", "{error}", phrase.Sentence(lost)))
+		index.DescribeRows(rows), rows[len(rows)-1].Seq)
+	return alerts.LogLost.Alert(alerts.About{}, "{effect}", "The index was rebuilt, and "+
+		"handoffs are judged by the log as it is", "{error}", phrase.Sentence(lost))
+}
+
+// completeIndex lets an index follow a log to its end. If it then has fewer rows than the log has messages, the node
+// that it was read from was damaged, and it is built anew.
+func completeIndex(ctx context.Context, log *records.Log, x *index.Index) error {
+	info, err := commitlog.LeaderInfo(ctx, log.Stream) // before the index follows, since both grow
+	if err != nil {
+		return err
+	}
+	if _, err := x.CatchUp(ctx); err != nil || uint64(x.Rows()) >= info.State.Msgs {
+		return err
+	}
+	if err := x.Rebuild(ctx); !errors.Is(err, index.ErrKnowsMore) {
+		return err
+	}
+	return nil
 }
 
 // connectIndex makes a log ask its index for lost messages, the newest record of a town, and the last

@@ -15,39 +15,40 @@ import (
 	"worldengine/worldengine/internal/store/index"
 )
 
-// Defects are engines that break one rule each, to test that the checks find it.
-var Defects = map[string]func(*Engine){
-	"ignores the guard of a town": func(e *Engine) {
-		e.log.Store = &defectiveStore{Store: e.log.Store,
+// Defect makes an engine break a rule. It changes the storage over which the engine is assembled.
+type Defect func(*storage)
+
+// Defects break one rule each, to test that the checks find it.
+var Defects = map[string]Defect{
+	"ignores the guard of a town": func(s *storage) {
+		s.log.Store = &defectiveStore{Store: s.log.Store,
 			without: jetstream.ExpectedLastSubjSeqHeader}
 	},
-	"forgets keys": func(e *Engine) {
-		e.reindex(emptySource{index.LogSource(e.log.Log)})
+	"forgets keys": func(s *storage) {
+		s.reindex(emptySource{index.LogSource(s.log.Log)})
 	},
-	"answers before it has stored": func(e *Engine) {
-		e.log.Store = &defectiveStore{Store: e.log.Store, early: true}
+	"answers before it has stored": func(s *storage) {
+		s.log.Store = &defectiveStore{Store: s.log.Store, early: true}
 	},
-	"answers what it never stores": func(e *Engine) {
-		e.log.Store = &defectiveStore{Store: e.log.Store, loses: true}
+	"answers what it never stores": func(s *storage) {
+		s.log.Store = &defectiveStore{Store: s.log.Store, loses: true}
 	},
-	"asks for no approval": func(e *Engine) { e.config.policy = approval.Policy{} },
-	"cancels, and stores it nowhere": func(e *Engine) {
-		e.log.Store = &defectiveStore{Store: e.log.Store, drops: machine.KindCancelled}
+	"asks for no approval": func(s *storage) { s.config.policy = approval.Policy{} },
+	"cancels, and stores it nowhere": func(s *storage) {
+		s.log.Store = &defectiveStore{Store: s.log.Store, drops: machine.KindCancelled}
 	},
-	"loses decisions": func(e *Engine) {
-		e.log.Store = &defectiveStore{Store: e.log.Store, drops: machine.KindDecided}
+	"loses decisions": func(s *storage) {
+		s.log.Store = &defectiveStore{Store: s.log.Store, drops: machine.KindDecided}
 	},
-	"reads the past": func(e *Engine) {
-		e.log.Store = &defectiveStore{Store: e.log.Store, behind: true}
+	"reads the past": func(s *storage) {
+		s.log.Store = &defectiveStore{Store: s.log.Store, behind: true}
 	},
 }
 
-// reindex gives an engine, before anything runs in it, an index of another source.
-func (e *Engine) reindex(source index.Source) {
-	e.index, _ = index.Open(context.Background(), index.Config{World: "main", Source: source,
-		Logger: e.config.Logger})
-	e.useIndex()
-	e.watcher.Index = e.index
+// reindex replaces the index by one of another source, before an engine is assembled.
+func (s *storage) reindex(source index.Source) {
+	s.index.Index, _ = index.Open(context.Background(), index.Config{World: "main", Source: source,
+		Logger: s.config.Logger})
 }
 
 // emptySource is a log that keeps nothing.
@@ -59,20 +60,23 @@ func (s emptySource) EachAfter(
 	return s.End(ctx)
 }
 
-// OpenDefective opens an engine with a defect that was planted before anything ran in it.
+// OpenDefective opens an engine with a defect, nil for none.
 func OpenDefective(
-	ctx context.Context, nc, publishConn *nats.Conn, config Config, plant func(*Engine),
+	ctx context.Context, nc, publishConn *nats.Conn, config Config, plant Defect,
 ) (*Engine, error) {
-	e, err := prepare(ctx, nc, publishConn, config)
+	s, err := openStorage(ctx, nc, publishConn, config)
 	if err != nil {
 		return nil, err
 	}
-	first := e.index
-	_ = first.Close() // it reads the log, whose store a defect may replace
-	if plant(e); e.index == first {
-		e.reindex(index.LogSource(e.log.Log))
+	if plant == nil {
+		return start(ctx, s)
 	}
-	return e, e.start(ctx, nc)
+	first := s.index.Index
+	_ = first.Close() // it reads the log, whose store a defect may replace
+	if plant(s); s.index.Index == first {
+		s.reindex(index.LogSource(s.log.Log))
+	}
+	return start(ctx, s)
 }
 
 // defectiveStore is a store of the log that breaks a promise.

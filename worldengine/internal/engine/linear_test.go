@@ -55,11 +55,11 @@ type linearRun struct {
 	world            string
 	url              string
 	start            time.Time
-	plant            func(*engine.Engine) // what is wrong with the engines
-	each             int                  // how many calls each client makes
-	patient          time.Duration        // how long each waits for an answer
-	nc               *nats.Conn           // of the game
-	rivals           bool                 // two writers serve at once, as if one did not know that it lost the lease
+	plant            engine.Defect // of the engines; nil for none
+	each             int           // how many calls each client makes
+	patient          time.Duration // how long each waits for an answer
+	nc               *nats.Conn    // of the game
+	rivals           bool          // two writers serve at once, as if one did not know that it lost the lease
 	mu               sync.Mutex
 	writes           context.Context    // until the present writers answer nothing any more
 	endWrites        context.CancelFunc // nil once they are about to
@@ -233,7 +233,7 @@ func slowest(history []porcupine.Operation) (took time.Duration) {
 func newLinearRun(t *testing.T, each int) *linearRun {
 	nc := natstest.Connect(t)
 	return &linearRun{t: t, world: wire.DefaultWorld, url: nc.ConnectedUrl(), start: time.Now(), each: each,
-		patient: linearTimeout, plant: func(*engine.Engine) {}, nc: nc}
+		patient: linearTimeout, nc: nc}
 }
 
 // gameComesOrLeaves subscribes linearGame's plugin, which applies each command within 100 ms, or

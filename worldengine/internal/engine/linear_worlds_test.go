@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"worldengine/worldengine/internal/engine"
 	"worldengine/worldengine/internal/testkit/natstest"
 )
 
@@ -18,8 +17,7 @@ func TestLinearizable_TwoWorlds(t *testing.T) { // alone: two worlds need much
 		var runs []*linearRun
 		for _, world := range []string{"east", "west"} {
 			runs = append(runs, &linearRun{t: t, world: fmt.Sprint(world, round), url: nc.ConnectedUrl(),
-				start: time.Now(), each: *linearCalls, patient: linearTimeout,
-				plant: func(*engine.Engine) {}, nc: nc})
+				start: time.Now(), each: *linearCalls, patient: linearTimeout, nc: nc})
 		}
 		recordTwo(runs[0], runs[1], seed)
 		for _, r := range runs {

@@ -38,7 +38,6 @@ func (p *simRouter) Ask(_ string, m *game.Execution, attempt int64, data []byte)
 }
 
 func (p *simRouter) Forget(*game.Execution, bool) {}
-func (p *simRouter) Close()                       {}
 
 func noResponders() *nats.Msg { return &nats.Msg{Header: nats.Header{"Status": {"503"}}} }
 

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/nats-io/nats.go"
 
 	"worldengine/handoff"
 	"worldengine/runevents"
@@ -26,6 +25,7 @@ import (
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/records"
 	"worldengine/worldengine/internal/store/runs"
+	"worldengine/worldengine/internal/store/samples"
 	"worldengine/worldengine/internal/store/worldsettings"
 	"worldengine/worldengine/wire"
 )
@@ -189,18 +189,12 @@ func (s *sim) start() *simEngine {
 		World: "main", Store: &simStore{s, process}, MaxPayload: func() int64 { return 1 << 20 },
 		Jitter: config.jitter, Now: config.Now, FixedHistory: int64(s.log.keeps),
 	}, Retention: config.Storage.AppendedRetention}
-	e := &Engine{
-		config: config, log: log, towns: records.NewTownCache(log),
-		router: &simRouter{s, process}, alerts: alerts.New(nil, config.alerts("")),
-		index: s.openIndex(process),
+	o := &storage{
+		config: config, log: log, index: &samples.SampledIndex{Index: s.openIndex(process)},
+		pause: s.worldPause(), alerts: alerts.New(nil, config.alerts("")),
 	}
-	log.OnAppended = func(seq uint64, msg *nats.Msg) { e.index.Put(seq, msg.Subject, msg.Header) }
-	connectIndex(log, e.index)
-	e.watchLog(nil, nil)
-	e.makeReaders()
+	e := assemble(context.WithValue(ctx, simAsker{}, "in its turn"), o, &simRouter{s, process}, simAlerts{o.alerts, process})
 	e.finalRecords.Runs = simRuns{e.runs}
-	e.queue = newQueue(context.WithValue(ctx, simAsker{}, "in its turn"), &config)
-	e.assemble(ctx, s.worldPause(), simAlerts{e.alerts, process})
 	if s.forgets {
 		e.stepper.RequiredHistory = nil
 	}

@@ -99,8 +99,8 @@ func work(
 	logger, ix := slog.New(slog.DiscardHandler), indextest.Open(t, w.log)
 	turns := queue.New(context.Background(), queue.Config{Workers: 2, PerTown: 8,
 		Total: 8, Logger: logger})
-	inbox, err := game.OpenInbox(logtest.JetStream(w.log).Conn(), w)
-	require.NoError(t, err)
+	inbox := game.NewInbox(logtest.JetStream(w.log).Conn(), w)
+	require.NoError(t, inbox.Start(t.Context()))
 	w.config = game.Config{
 		Limits: waiting.Limits{Pause: time.Hour}, Timeout: 30 * time.Second,
 		Retry: apply.RetryPolicy{Deadline: 30 * time.Second, Attempts: 2,
@@ -116,7 +116,7 @@ func work(
 	t.Cleanup(func() {
 		w.halt()
 		require.NoError(t, turns.Drain(context.Background()))
-		inbox.Close()
+		require.NoError(t, inbox.Stop(context.Background()))
 	})
 	w.accept(accepted)
 	w.current = w.town()

@@ -2,6 +2,7 @@ package game
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"strconv"
 	"strings"
@@ -22,7 +23,6 @@ type Router interface {
 	// Forget ends the delivery to an execution. If gaveUp is set, later answers to its requests
 	// count as late, for a while.
 	Forget(x *Execution, gaveUp bool)
-	Close()
 }
 
 // Reply is an answer to a request of a logical attempt: a plugin's, NATS's or a console's.
@@ -32,7 +32,7 @@ type Reply struct {
 	console *consoleReply
 }
 
-// Inbox is the Router of a connection. All requests of an attempt have one reply subject, so an
+// Inbox is the Router of a connection, from Start to Stop. All requests of an attempt have one reply subject, so an
 // answer to any of them counts; "applied" counts in later attempts too. An answer "applied" that
 // changes nothing raises an alert: it is late if the execution was given up, and double if there
 // are more such answers than requests.
@@ -74,15 +74,11 @@ var saysApplied = []byte(`"` + string(apply.Applied) + `"`)
 // maxLate bounds the ended executions that are remembered.
 const maxLate = 4096
 
-// OpenInbox subscribes to the answers of plugins.
-func OpenInbox(nc *nats.Conn, raise Alerts) (*Inbox, error) {
+// NewInbox returns the Inbox of a connection, which gets the answers of plugins from Start on.
+func NewInbox(nc *nats.Conn, raise Alerts) *Inbox {
 	i := newInbox(nc.NewInbox()+".", raise)
 	i.nc = nc
-	var err error
-	if i.sub, err = nc.Subscribe(i.prefix+"*.*", i.deliver); err != nil {
-		return nil, fmt.Errorf("game: replies of plugins: %w", err)
-	}
-	return i, nil
+	return i
 }
 
 func newInbox(prefix string, raise Alerts) *Inbox {
@@ -92,8 +88,19 @@ func newInbox(prefix string, raise Alerts) *Inbox {
 	}
 }
 
-// Close ends the subscription.
-func (i *Inbox) Close() { _ = i.sub.Unsubscribe() } // fails only when the connection is gone
+// Start subscribes to the answers of plugins.
+func (i *Inbox) Start(context.Context) (err error) {
+	if i.sub, err = i.nc.Subscribe(i.prefix+"*.*", i.deliver); err != nil {
+		return fmt.Errorf("game: replies of plugins: %w", err)
+	}
+	return nil
+}
+
+// Stop ends the subscription.
+func (i *Inbox) Stop(context.Context) error {
+	_ = i.sub.Unsubscribe() // fails only when the connection is gone
+	return nil
+}
 
 // deliver delivers a reply, and raises an alert about one that changes nothing. It holds the lock while
 // it delivers, so that Forget finds every reply that was delivered before the end.

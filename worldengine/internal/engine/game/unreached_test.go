@@ -34,7 +34,6 @@ func (r router) Ask(_ string, a *game.Execution, attempt int64, _ []byte) error 
 }
 
 func (router) Forget(*game.Execution, bool) {}
-func (router) Close()                       {}
 
 // away answers every request at once like NATS without a subscribed plugin.
 var away = router(func(a *game.Execution, attempt int64) {
