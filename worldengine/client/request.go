@@ -9,6 +9,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -239,8 +240,9 @@ func (x *exchange) waits(why error) {
 
 // isWait reports whether err means that a handoff waits for the end of a pause or for a game.
 func isWait(err error) bool {
-	return IsCode(err, wire.CodePluginAbsent) || IsCode(err, wire.CodeTownPaused) ||
-		IsCode(err, wire.CodeWorldPaused)
+	return slices.ContainsFunc(protocol.Errors(), func(spec protocol.ErrorSpec) bool {
+		return spec.WaitReason && IsCode(err, spec.Code)
+	})
 }
 
 // late returns the error if no answer came in time.

@@ -22,6 +22,9 @@ export const signals = /** @type {const} */ (["PAUSE", "RESUME", "CANCEL", "RETR
 /** The verbs whose request must not be sent again before a look at its effect. */
 export const changing = /** @type {const} */ (["town.put", "town.patch", "town.remove", "run.cancel", "run.retry", "control.pause", "control.resume", "approval.decide", "worlds.create", "worlds.remove"]);
 
+/** The error codes of a handoff that waits for the end of a pause or for a game. */
+export const waitReasons = /** @type {const} */ (["TOWN_PAUSED", "WORLD_PAUSED", "PLUGIN_ABSENT"]);
+
 /** The statuses of a run. */
 export const runStatuses = /** @type {const} */ (["PENDING", "APPROVED", "RUNNING", "PAUSED", "COMPLETED", "FAILED", "CANCELLED"]);
 

@@ -1,3 +1,4 @@
+import { waitReasons } from "./contract.gen.mjs";
 import { ReplyError, UnavailableError } from "./errors.mjs";
 
 /** @import { NatsConnection, MsgHdrs, Msg } from "@nats-io/nats-core" */
@@ -26,8 +27,12 @@ import { ReplyError, UnavailableError } from "./errors.mjs";
 const resendAfter = 2000, longestResend = 30_000;
 /** The pause if no server is subscribed. */
 const absentPause = 250;
-/** The codes of a handoff that waits. */
-const waitsFor = ["PLUGIN_ABSENT", "TOWN_PAUSED", "WORLD_PAUSED"];
+
+/**
+ * Says whether an error code means that a handoff waits.
+ * @param {string} code
+ */
+export const isWait = (code) => /** @type {readonly string[]} */ (waitReasons).includes(code);
 
 /** @typedef {{ msg: Msg } | { error: unknown } | { due: true } | { back: true }
  *   | { paused: UnavailableError | null } | { aborted: unknown }} Happening */
@@ -77,7 +82,7 @@ export async function exchange(x) {
     if (lastError && (!unanswered || lastError.code === "EXECUTION_IN_PROGRESS")) return lastError;
     if (paused) return paused;
     // The attempt without an answer waits for the same reason.
-    return lastError && waitsFor.includes(lastError.code) ? lastError : timedOut(x);
+    return lastError && isWait(lastError.code) ? lastError : timedOut(x);
   };
   const abort = () => happens({ aborted: x.signal?.reason });
   x.signal?.addEventListener("abort", abort);

@@ -1,6 +1,7 @@
 // Sending handoffs, and reading their results.
 import { json, milliseconds, verified } from "./checks.mjs";
 import { UnavailableError } from "./errors.mjs";
+import { isWait } from "./exchange.mjs";
 import { defaultPace, isAway, pages, pause } from "./follow.mjs";
 
 /** @import { Msg } from "@nats-io/nats-core" */
@@ -98,10 +99,7 @@ async function decision(client, log, handoffId, signal) {
 async function sendOnce(client, ask, handoff, { onPaused, ...options }, again = false) {
   const townId = handoff?.proposal?.townId;
   const { msg, doubt } = await ask("handoff", handoff, options, () => absent(client, townId), (why) => {
-    const { code, message } = why;
-    if (["TOWN_PAUSED", "WORLD_PAUSED", "PLUGIN_ABSENT"].includes(code)) {
-      onPaused?.(new UnavailableError(code, message));
-    }
+    if (isWait(why.code)) onPaused?.(new UnavailableError(why.code, why.message));
   });
   const result = await verified(json(msg), options.revision);
   const runId = msg.headers?.get("Run-Id") ?? "";

@@ -31,6 +31,7 @@ type tables struct {
 	Types                              []handoff.ProposalType
 	Verbs, Changing                    []wire.Verb // Changing: not to be sent again before a look at the effect
 	Errors                             []protocol.ErrorSpec
+	WaitReasons                        []string // the codes of a handoff that waits
 	Alerts                             []protocol.AlertSpec
 	Signals                            []machine.SignalKind
 	RunStatuses                        []runevents.RunStatus
@@ -53,6 +54,11 @@ func (g *generator) tables() {
 		Roles:     protocol.Roles(),
 		Clients:   selected(protocol.Roles(), func(r wire.Role) bool { return r != wire.Engine }),
 		Metrics:   metrics.Specs(),
+	}
+	for _, spec := range lists.Errors {
+		if spec.WaitReason {
+			lists.WaitReasons = append(lists.WaitReasons, string(spec.Code))
+		}
 	}
 	shapes := shapes{g, map[schemas.Name]wire.Verb{}}
 	all := template.Must(template.New("").Funcs(functions).

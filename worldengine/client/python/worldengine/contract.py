@@ -286,6 +286,9 @@ ERRORS: Final[dict[str, ErrorSpec]] = {
     "LOG_UNAVAILABLE": ErrorSpec(503, "NATS did not answer in time, and the request may have been carried out: the answer to the same bytes shows it"),
 }
 
+# The codes of a handoff that waits for the end of a pause or for a game.
+WAIT_REASONS: Final[frozenset[str]] = frozenset(("TOWN_PAUSED", "WORLD_PAUSED", "PLUGIN_ABSENT",))
+
 ALERTS: Final[dict[str, AlertSpec]] = {
     "EVENT_BUS_DELIVERY_FAILED": AlertSpec("P1", "Something could not be brought onto the bus and became a dead letter.", "Look at it with `handoffctl deadletter list`; remove the cause, and replay it."),
     "LOG_LOST": AlertSpec("P1", "The log lost its end, or someone put an older one back: it lacks records that the server has committed or read, or that its index had. Commits that were answered may be lost; the alert names the last ones. While a running server knows of the loss, changes get `LOG_UNAVAILABLE`, and `/readyz` 503.", "Put the newer log back; or, to go on without the lost commits, start the server again."),

@@ -13,6 +13,7 @@ from nats.aio.msg import Msg
 
 from .canonical import decode
 from .connection import Connection
+from .contract import WAIT_REASONS
 from .errors import ReplyError, UnavailableError, WorldEngineError
 
 # An attempt without an answer is followed by the next one after RESEND_AFTER seconds, or after half
@@ -20,8 +21,6 @@ from .errors import ReplyError, UnavailableError, WorldEngineError
 RESEND_AFTER, LONGEST_RESEND = 2.0, 30.0
 # The pause if no server is subscribed.
 ABSENT_PAUSE = 0.25
-# The codes of a handoff that waits.
-WAITS = ("PLUGIN_ABSENT", "TOWN_PAUSED", "WORLD_PAUSED")
 
 Look = Callable[[], Awaitable[UnavailableError | None]]
 
@@ -245,7 +244,7 @@ class Exchange:
             return last
         if self._paused:
             return self._paused
-        if last and last.code in WAITS:
+        if last and last.code in WAIT_REASONS:
             return last  # the attempt without an answer waits for the same reason
         lost = "" if self.connection.nc.is_connected else "; the connection is lost"
         carried = "the request may have been carried out" if self._unanswered else "it was not sent"

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Union
 
 from .canonical import decode, encode
+from .contract import WAIT_REASONS
 from .errors import UnavailableError, WorldEngineError
-from .exchange import WAITS
 from .follow import PACE, Log, is_away, pause, within
 from .result import is_revision_1, verify_result
 from .types import Handoff, Result
@@ -203,7 +203,7 @@ class Sending:
         )
 
     def _report(self, why: WorldEngineError) -> None:
-        if self._on_paused and why.code in WAITS:
+        if self._on_paused and why.code in WAIT_REASONS:
             self._on_paused(UnavailableError(why.code, str(why)))
 
 

@@ -33,6 +33,9 @@ type ErrorSpec struct {
 	// Routine is set if the server does not log the error, since it is no trouble of the server
 	// although its status is 5xx.
 	Routine bool
+	// WaitReason is set if the code says why a handoff waits: for the end of a pause, or for a game. Clients send the
+	// handoff again, report the code to their caller meanwhile, and return it if their time is over.
+	WaitReason bool
 	// When is the condition, and the remedy if there is one, for the docs.
 	When string
 }
@@ -179,13 +182,13 @@ var errorSpecs = []ErrorSpec{
 		When: "so many handoffs have failed in this state of the town that [its history](operators.md" +
 			"#a-full-history) has no room for one more: nothing was judged or stored, and the key is " +
 			"free. The town goes on when its epoch moves"},
-	{Code: wire.CodeTownPaused, Status: 503, Verbs: waiting, RetryAfter: PauseRetryDelay, Routine: true,
+	{Code: wire.CodeTownPaused, Status: 503, Verbs: waiting, RetryAfter: PauseRetryDelay, Routine: true, WaitReason: true,
 		When: "the town is paused. The handoff waited for `--pause-wait` (2 s): it was not judged, its " +
 			"run is cancelled, and its key free. Or it was accepted before: its command is held back, " +
 			"and there will be a result"},
-	{Code: wire.CodeWorldPaused, Status: 503, Verbs: waiting, RetryAfter: PauseRetryDelay, Routine: true,
+	{Code: wire.CodeWorldPaused, Status: 503, Verbs: waiting, RetryAfter: PauseRetryDelay, Routine: true, WaitReason: true,
 		When: "the same, of the world"},
-	{Code: wire.CodePluginAbsent, Status: 503, Verbs: waiting, RetryAfter: PauseRetryDelay, Routine: true,
+	{Code: wire.CodePluginAbsent, Status: 503, Verbs: waiting, RetryAfter: PauseRetryDelay, Routine: true, WaitReason: true,
 		When: "the town's [game is away](operators.md#a-game-that-is-away), and did not come within " +
 			"fifteen times `--pause-wait` (30 s). As the message says, the handoff is accepted and " +
 			"goes on waiting; or the request waited behind such a handoff and was not judged, and the " +

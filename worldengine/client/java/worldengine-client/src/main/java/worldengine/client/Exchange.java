@@ -6,7 +6,6 @@ import io.nats.client.impl.Headers;
 import java.time.Duration;
 import java.util.List;
 import java.util.Objects;
-import java.util.Set;
 import java.util.concurrent.CancellationException;
 import java.util.concurrent.CompletionException;
 import java.util.concurrent.Executor;
@@ -18,6 +17,7 @@ import java.util.function.Supplier;
 import com.google.gson.JsonParseException;
 import io.nats.client.JetStreamStatusException;
 import org.jspecify.annotations.Nullable;
+import worldengine.client.contract.ErrorCode;
 
 /**
  * One request with its repetitions: if no answer comes, and after 429 and 503 if the server says so, a
@@ -28,8 +28,6 @@ final class Exchange {
     private static final long RESEND = 2000, LONGEST_RESEND = 30_000;
     /** The pause if no server is subscribed. */
     private static final long ABSENT = 250;
-    /** The codes of a handoff that waits. */
-    static final Set<String> WAITS = Set.of("PLUGIN_ABSENT", "TOWN_PAUSED", "WORLD_PAUSED");
 
     /** An answer; {@code doubt} means that an earlier attempt may have been carried out. */
     record Answer(Message message, boolean doubt) {}
@@ -207,10 +205,10 @@ final class Exchange {
     }
 
     private EngineException late() {
-        if (lastError != null && (unanswered == 0 || lastError.code().equals("EXECUTION_IN_PROGRESS"))) return lastError;
+        if (lastError != null && (unanswered == 0 || lastError.code().equals(ErrorCode.EXECUTION_IN_PROGRESS))) return lastError;
         if (paused != null) return paused;
         // The attempt without an answer waits for the same reason.
-        if (lastError != null && WAITS.contains(lastError.code())) return lastError;
+        if (lastError != null && ErrorCode.WAIT_REASONS.contains(lastError.code())) return lastError;
         return new UnavailableException(UnavailableException.TIMEOUT, "no answer on " + request.subject + " within "
             + request.timeout + " ms; the request may have been carried out");
     }

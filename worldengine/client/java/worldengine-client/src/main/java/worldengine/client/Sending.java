@@ -4,6 +4,7 @@ import java.time.Duration;
 import java.util.Objects;
 import java.util.concurrent.Executors;
 import org.jspecify.annotations.Nullable;
+import worldengine.client.contract.ErrorCode;
 import worldengine.client.contract.Verb;
 
 /** Sends one handoff: until it is answered, or until a person has decided. */
@@ -98,7 +99,7 @@ final class Sending {
     /** Sends the handoff until it is answered; {@code again} means that it was sent before. */
     private Outcome once(boolean again, Ending ending) {
         var answer = engine.ask(Verb.HANDOFF, handoff.json(), call, ending, this::absent, refused -> {
-            if (Exchange.WAITS.contains(refused.code())) call.onPaused().accept(refused);
+            if (ErrorCode.WAIT_REASONS.contains(refused.code())) call.onPaused().accept(refused);
         });
         var result = WorldEngine.verified(WorldEngine.object(answer.message()), call.revision());
         String runId = Objects.requireNonNullElse(Exchange.header(answer.message(), "Run-Id"), "");

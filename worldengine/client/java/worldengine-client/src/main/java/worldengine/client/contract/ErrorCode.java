@@ -5,6 +5,9 @@ package worldengine.client.contract;
 public final class ErrorCode {
     private ErrorCode() {}
 
+    /** The codes of a handoff that waits for the end of a pause or for a game. */
+    public static final java.util.Set<String> WAIT_REASONS = java.util.Set.of("TOWN_PAUSED", "WORLD_PAUSED", "PLUGIN_ABSENT");
+
     /** 400: the payload is not one strict JSON value. */
     public static final String INVALID_JSON = "INVALID_JSON";
 
