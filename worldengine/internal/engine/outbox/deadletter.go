@@ -15,6 +15,7 @@ import (
 	"worldengine/runevents"
 	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/kit/phrase"
+	"worldengine/worldengine/internal/store/alerts"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/sidestream"
 )
@@ -104,9 +105,8 @@ func (r *Relay) deliveryFailed(l *deadLetter, subject string) runevents.Alert {
 	} else {
 		_ = json.Unmarshal(l.msg.Data, &event) // the relay has written it
 	}
-	alert := runevents.NewAlert(runevents.EventBusDeliveryFailed, &event, fmt.Sprintf(
-		"%s cannot be copied to %s: %s %d: %s", l.msg.Subject, r.stream.Name, source, l.at.logSeq,
-		reasonText(l.reason)))
+	alert := alerts.Undelivered.EventAlert(&event, "{subject}", l.msg.Subject, "{stream}", r.stream.Name,
+		"{source}", source, "{sequence}", fmt.Sprint(l.at.logSeq), "{reason}", reasonText(l.reason))
 	alert.DeadLetter = subject
 	return alert
 }

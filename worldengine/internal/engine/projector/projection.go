@@ -10,6 +10,7 @@ import (
 	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/core/runlog"
 	"worldengine/worldengine/internal/kit/layout"
+	"worldengine/worldengine/internal/store/alerts"
 	"worldengine/worldengine/internal/store/runs"
 )
 
@@ -100,9 +101,8 @@ func (p *Projector) skips(run *Projection, records []runevents.Record) bool {
 	if len(records) == 0 || !runevents.DetectNonContiguous(run.lastEvent, records[0].RunSeq) {
 		return false
 	}
-	p.raise(run, 0, runevents.NewAlert(runevents.NonContiguousFetch, &records[0], fmt.Sprintf(
-		"runSeq %d came when the watermark was %d; the run is read again", records[0].RunSeq,
-		run.lastEvent)))
+	p.raise(run, 0, alerts.RunReread.EventAlert(&records[0], "{runSeq}", fmt.Sprint(records[0].RunSeq),
+		"{watermark}", fmt.Sprint(run.lastEvent)))
 	return true
 }
 

@@ -9,7 +9,6 @@ package projector
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"sync/atomic"
 	"time"
@@ -19,6 +18,7 @@ import (
 	"worldengine/worldengine/internal/kit/backoff"
 	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/kit/recent"
+	"worldengine/worldengine/internal/store/alerts"
 	"worldengine/worldengine/internal/store/index"
 	"worldengine/worldengine/internal/store/records"
 	"worldengine/worldengine/internal/store/runs"
@@ -110,10 +110,8 @@ func (p *Projector) projectBacklog(ctx context.Context) {
 	}
 	lag, _ := p.Lag()
 	if lag > maxLagAge && !p.lagging {
-		alert := runevents.NewAlert(runevents.ProjectorLagHigh, &runevents.Record{},
-			fmt.Sprintf("projections are %v behind, more than %v", lag, maxLagAge))
-		alert.Since = runevents.Timestamp(p.config.Now().Add(-lag))
-		p.config.Alert("", alert)
+		p.config.Alert("", alerts.ProjectorLag.AlertSince(alerts.About{}, p.config.Now().Add(-lag),
+			"{lag}", lag.String(), "{max}", maxLagAge.String()))
 	}
 	p.lagging = lag > maxLagAge
 }

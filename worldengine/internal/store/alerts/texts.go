@@ -11,7 +11,7 @@ import (
 )
 
 // Template is the message of an alert of the engine: the event, its meaning and the remedy. Names in
-// braces stand for values; see About.
+// braces stand for values; see About. Package runevents has the texts about transitions that the contract refuses.
 type Template struct {
 	code    runevents.AlertCode
 	message string
@@ -83,6 +83,14 @@ var (
 		"The history of town {town} has room again. It was full since {since}."}
 	StorageRecovered = Template{runevents.StorageRecovered,
 		"There is room again; nothing was stored since {since}."}
+	ProjectorLag = Template{runevents.ProjectorLagHigh, "projections are {lag} behind, more than {max}"}
+	RunReread    = Template{runevents.NonContiguousFetch,
+		"runSeq {runSeq} came when the watermark was {watermark}; the run is read again"}
+	Undelivered = Template{runevents.EventBusDeliveryFailed,
+		"{subject} cannot be copied to {stream}: {source} {sequence}: {reason}"}
+	TownMended = Template{runevents.TownMended,
+		"fsck put the town {town} back to log sequence {restored} (day {day}) with the record at {sequence}; " +
+			"the messages between them {loss}"}
 )
 
 // About has the town, handoff and run of an alert. Members may be zero.
@@ -100,6 +108,11 @@ func (t Template) Alert(about About, values ...string) runevents.Alert {
 		Code: t.code, Severity: protocol.LookupAlert(t.code).Severity, RunID: about.RunID, HandoffID: about.HandoffID,
 		Message: strings.NewReplacer(values...).Replace(t.message), Trace: about.Trace,
 	}
+}
+
+// EventAlert is Alert about a run event, or about the known members of one.
+func (t Template) EventAlert(event *runevents.Record, values ...string) runevents.Alert {
+	return runevents.NewAlert(t.code, event, strings.NewReplacer(values...).Replace(t.message))
 }
 
 // AlertSince is Alert for a condition that began at since, the value of {since}.

@@ -10,7 +10,6 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"worldengine/runevents"
 	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/kit/percent"
@@ -329,14 +328,12 @@ func (c *worldChecker) repairTown(ctx context.Context, d *DamagedTown) (uint64, 
 }
 
 func (c *worldChecker) alertRepaired(ctx context.Context, d *DamagedTown, seq uint64) error {
-	between := "are not the engine's: no commit is lost"
+	loss := "are not the engine's: no commit is lost"
 	if d.LosesCommit {
-		between = "are lost"
+		loss = "are lost"
 	}
-	alert := runevents.NewAlert(runevents.TownMended, &runevents.Record{}, fmt.Sprintf(
-		"fsck put the town %q back to log sequence %d (day %d) with the record at %d; "+
-			"the messages between them %s", d.Town, d.Restores, d.Day, seq, between))
-	alert.TownID, alert.Since = d.Town, runevents.Timestamp(c.now())
+	alert := alerts.TownMended.AlertSince(alerts.About{TownID: d.Town}, c.now(), "{restored}", fmt.Sprint(d.Restores),
+		"{day}", fmt.Sprint(d.Day), "{sequence}", fmt.Sprint(seq), "{loss}", loss)
 	raised := alerts.New(c.js, alerts.Config{
 		Log:      sidestream.Log{World: c.world, Identity: commitlog.Identity(c.log.Stream.CachedInfo().Config)},
 		Replicas: c.log.Stream.CachedInfo().Config.Replicas, Logger: c.options.Logger, Now: c.now,
