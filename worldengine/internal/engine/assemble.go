@@ -53,9 +53,10 @@ func assemble(ctx context.Context, s *storage, router game.Router, gameAlerts ga
 	e.appends = appends.New(s.log, e.projector, e.queue, c.Now)
 	e.worldPause = waiting.NewWorldPause(s.log, s.pause, e.queue.WakeAll)
 	e.watcher = newWatcher(s, e.appends, e.towns, e.worldPause)
+	e.receipts = &Receipts{log: s.log, index: e.index, towns: e.towns, watcher: e.watcher}
 	e.stepper = &stepper.Stepper{
 		Log: s.log, Towns: e.towns, Now: c.Now, NewID: c.NewID, Leased: c.IsWriter,
-		RequiredHistory: e.requiredHistory, OnHistoryFull: e.watcher.NoteHistoryFull, Logger: c.Logger,
+		RequiredHistory: requiredHistory(e.index), OnHistoryFull: e.watcher.NoteHistoryFull, Logger: c.Logger,
 		Settings: machine.Settings{
 			Rules: c.Rules, Binding: c.Apply, ApprovalPolicy: c.policy,
 			ApprovalTimeout: c.ApprovalTimeout, Retry: c.Retry,

@@ -156,7 +156,7 @@ func (e *Engine) judgeOnce(
 		retryOf = &d.failedRun.RetryOf
 		minIndexed = max(minIndexed, retryOf.LogSeq) // the record of the receipt
 	}
-	prior, err := e.lookupKey(ctx, townID, h.IdempotencyKey, &current, minIndexed,
+	prior, err := e.receipts.lookup(ctx, townID, h.IdempotencyKey, &current, minIndexed,
 		max(indexTimeout-time.Since(d.submittedAt), minIndexTimeout))
 	if err != nil {
 		return nil, next, err

@@ -35,7 +35,7 @@ func (e *Engine) DryRun(ctx context.Context, h *handoff.Handoff) (DryRun, error)
 		if err = e.dispatcher.CheckKey(townID, h.IdempotencyKey, h.HandoffID); err != nil {
 			return err
 		}
-		prior, err = e.lookupKey(ctx, townID, h.IdempotencyKey, &current, current.Seq, indexTimeout)
+		prior, err = e.receipts.lookup(ctx, townID, h.IdempotencyKey, &current, current.Seq, indexTimeout)
 		return err
 	})
 	if err != nil {

@@ -105,6 +105,7 @@ type Engine struct {
 	towns        *records.TownCache
 	index        *index.Index
 	samples      *samples.SampledIndex // the same index, and its statistics
+	receipts     *Receipts
 	queue        *queue.Queue
 	runs         *runs.Reader
 	finalRecords *runs.FinalRecords
@@ -173,5 +174,8 @@ func (e *Engine) Watcher() *logwatch.Watcher { return e.watcher }
 
 // Fixtures returns the fixtures of a run: see runs.FinalRecords.Fixtures.
 func (e *Engine) Fixtures(ctx context.Context, runID string) ([]*fixture.Fixture, error) {
-	return e.finalRecords.Fixtures(ctx, runID, e.findReceipt)
+	return e.finalRecords.Fixtures(ctx, runID, e.receipts.find)
 }
+
+// Receipts returns the receipts of the handoffs that the engine's towns accepted.
+func (e *Engine) Receipts() *Receipts { return e.receipts }

@@ -17,6 +17,7 @@ import (
 	"worldengine/worldengine/internal/store/index"
 	"worldengine/worldengine/internal/store/records"
 	"worldengine/worldengine/internal/store/samples"
+	"worldengine/worldengine/wire"
 )
 
 // openIndex opens the index of the log, unless Config has one. It raises an alert if the log has lost records since
@@ -82,5 +83,22 @@ func connectIndex(log *records.Log, x *index.Index) {
 			}
 		}
 		return last
+	}
+}
+
+// requiredHistory returns a function that returns the required history of a town whose last message is at a sequence.
+// If the index does not reach it in time, the error is ErrIndexBehind.
+func requiredHistory(x *index.Index) func(context.Context, string, uint64) (records.RequiredHistory, error) {
+	return func(ctx context.Context, townID string, seq uint64) (records.RequiredHistory, error) {
+		token := wire.TownToken(townID)
+		needs, newest := x.RequiredHistory(token)
+		if newest >= seq {
+			return needs, nil
+		}
+		if err := x.Wait(ctx, seq); err != nil {
+			return records.RequiredHistory{}, err
+		}
+		needs, _ = x.RequiredHistory(token)
+		return needs, nil
 	}
 }

@@ -36,7 +36,7 @@ func (e *Engine) redeliver(ctx context.Context, townID string, approved *approva
 		r.err = err
 		return r
 	}
-	prior, err := e.Receipt(ctx, townID, h.IdempotencyKey)
+	prior, err := e.receipts.Get(ctx, townID, h.IdempotencyKey)
 	retries := err == nil && apply.MayBeRetried(prior.ReasonCode) && prior.HandoffID == h.HandoffID
 	if retries { // an error of Receipt recurs in the delivery
 		r.delivery, _, r.err = e.newRetry(ctx, Signal{
@@ -80,7 +80,7 @@ func (e *Engine) earlierAnswer(
 		return Answer{}, waiting.StillApplying(approved.RunID, townID, current.Pending.Binding,
 			e.absences.StartOf(townID))
 	}
-	receipt, err := e.Receipt(ctx, townID, approved.IdempotencyKey)
+	receipt, err := e.receipts.Get(ctx, townID, approved.IdempotencyKey)
 	if err == nil && receipt.HandoffID != approved.HandoffID { // the run was cancelled
 		err = ErrUnknownResult
 	}

@@ -155,7 +155,7 @@ func (e *Engine) commitChange(
 	err = e.log.RetryLostRaces(ctx, func() error {
 		current, err := e.log.Load(ctx, c.townID)
 		if err == nil && e.index.Position() >= current.LoadedSeq {
-			err = e.requireIndexed(ctx, c.townID, &current)
+			err = e.receipts.requireIndexed(ctx, c.townID, &current)
 		}
 		if err != nil {
 			return err

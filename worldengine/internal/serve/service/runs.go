@@ -81,7 +81,7 @@ func (w *ServedWorld) resultGet(in *incoming, r *messages.ResultGet) (*nats.Msg,
 	if len(towns) == 1 {
 		townID = towns[0] // the only town whose results the user may read
 	}
-	receipt, err := w.engine.Receipt(w.ctx, townID, r.IdempotencyKey)
+	receipt, err := w.engine.Receipts().Get(w.ctx, townID, r.IdempotencyKey)
 	if err != nil && r.TownID == "" {
 		err = hideExistence(in.rights, err)
 	}

@@ -270,7 +270,7 @@ func (s *damage) send(townID string, h *handoff.Handoff) string {
 		require.Equal(s.t, string(before), string(data))
 		return string(result.ReasonCode) + " with the same result"
 	}
-	receipt, err := s.Engine().Receipt(s.t.Context(), townID, h.IdempotencyKey)
+	receipt, err := s.Engine().Receipts().Get(s.t.Context(), townID, h.IdempotencyKey)
 	require.NoError(s.t, err)
 	at.sent, at.runs = append(at.sent, h), append(at.runs, receipt.RunID)
 	at.results[h.IdempotencyKey] = data
