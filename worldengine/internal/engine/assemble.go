@@ -68,6 +68,12 @@ func assemble(ctx context.Context, s *storage, router game.Router, gameAlerts ga
 		Alerts: gameAlerts, Metrics: c.Metrics, Logger: c.Logger,
 	})
 	e.absences = e.dispatcher.Absences
+	e.recorder = &signalRecorder{stepper: e.stepper, newRun: c.newRun}
+	e.judge = &Judge{
+		log: s.log, towns: e.towns, receipts: e.receipts, queue: e.queue, stepper: e.stepper,
+		dispatcher: e.dispatcher, worldPause: e.worldPause, signals: e.recorder, limits: c.waitLimits(),
+		newRun: c.newRun, notifier: c.Notifier, logger: c.Logger,
+	}
 	connectLog(s.log, e.index, e.feed, e.watcher)
 	return e
 }

@@ -3,6 +3,7 @@ package engine
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"worldengine/schemas"
 	"worldengine/worldengine/internal/core/apply"
 	"worldengine/worldengine/internal/core/approval"
+	"worldengine/worldengine/internal/core/runlog"
 	"worldengine/worldengine/internal/core/town"
 	"worldengine/worldengine/internal/engine/game"
 	"worldengine/worldengine/internal/engine/queue"
@@ -242,6 +244,18 @@ const absencePerPause = 15
 
 func (c *Config) waitLimits() waiting.Limits {
 	return waiting.Limits{Pause: c.PauseTimeout, Absence: absencePerPause * c.PauseTimeout}
+}
+
+// newRun returns a run with a new id.
+func (c *Config) newRun(planID, planVersion string) (runevents.Identity, error) {
+	run := runevents.Identity{
+		RunID: c.NewID(), TenantID: c.Runs.TenantID, ProjectID: c.Runs.ProjectID,
+		EnvironmentID: c.Runs.EnvironmentID, PlanID: planID, PlanVersion: planVersion,
+	}
+	if !runevents.IsID(run.RunID) {
+		return run, fmt.Errorf("%w: %q, for a run", runlog.ErrBadID, run.RunID)
+	}
+	return run, nil
 }
 
 // mayBind returns an error if this engine cannot serve a binding.

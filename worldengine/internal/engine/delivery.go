@@ -6,29 +6,22 @@ import (
 	"sync/atomic"
 	"time"
 
+	"worldengine/dedupe"
 	"worldengine/handoff"
 	"worldengine/runevents"
-	"worldengine/trace"
 	"worldengine/worldengine/internal/core/apply"
 	"worldengine/worldengine/internal/core/approval"
 	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/core/runlog"
-	"worldengine/worldengine/internal/engine/game"
 	"worldengine/worldengine/internal/engine/queue"
 	"worldengine/worldengine/internal/engine/waiting"
 	"worldengine/worldengine/internal/store/commitlog"
 )
 
-// Answer is the answer to a handoff.
-type Answer = machine.Answer
-
-// Answerer gets, once, the answer to a handoff or the error that kept the handoff from being judged.
-type Answerer = game.Answerer
-
 // delivery is a handoff on its way to an answer, in a run of its own: a task of its town's queue.
 // Only its turn changes a delivery.
 type delivery struct {
-	engine      *Engine
+	judge       *Judge
 	handoff     *handoff.Handoff
 	sent        []byte // the bytes that the client sent; nil if none
 	client      Answerer
@@ -53,46 +46,18 @@ type delivery struct {
 	cancelledRun string
 }
 
-func (e *Engine) newDelivery(h *handoff.Handoff, traced trace.Context) (*delivery, error) {
-	run, err := e.newRun(h.ProposalID, h.Proposal.SchemaVersion)
-	run.Trace = traced
-	return &delivery{engine: e, handoff: h, run: run, submittedAt: time.Now()}, err
-}
+func (d *delivery) townID() string { return d.handoff.Proposal.TownID }
 
-// Submit queues a handoff for its town. sent are the bytes from which it was parsed, or nil, and
-// traced is the trace context that came with it. client gets the answer once it is committed, or
-// the error that prevented the commit. Handoffs of one town are judged in their submission's order.
-// If Submit itself returns an error (ErrOverloaded, ErrStopping, ErrInProgress), client gets
-// nothing.
-func (e *Engine) Submit(
-	h *handoff.Handoff, sent []byte, traced trace.Context, client Answerer,
-) error {
-	d, err := e.newDelivery(h, traced)
-	if err != nil {
-		return err
-	}
-	d.sent = sent
-	return e.submit(d, client)
-}
-
-// submit queues a delivery. If the command of its handoff is being applied, submit returns
-// ErrInProgress. It queues a retry even then, so that the refusal is recorded.
-func (e *Engine) submit(d *delivery, client Answerer) error {
-	d.client = client
-	if d.failedRun == nil {
-		err := e.dispatcher.CheckKey(d.handoff.Proposal.TownID, d.handoff.IdempotencyKey, d.handoff.HandoffID)
-		if err != nil {
-			return err
-		}
-	}
-	return e.queue.SubmitTask(d.handoff.Proposal.TownID, d)
+// checkKey returns the error of a delivery if a command with its key is being applied; else nil.
+func (d *delivery) checkKey() error {
+	return d.judge.dispatcher.CheckKey(d.townID(), d.handoff.IdempotencyKey, d.handoff.HandoffID)
 }
 
 // Run judges the delivery in its turn and answers its client. If the delivery waits, or a game gets
 // its command, the client is answered later. No other task of the town runs at the same time.
 func (d *delivery) Run(ctx context.Context, t queue.Turn) (next time.Time) {
 	d.waited = d.waited || t.HadToWait || t.Behind != nil
-	answer, next, err := d.engine.judgeInTurn(ctx, d, t.Behind)
+	answer, next, err := d.judgeInTurn(ctx, t.Behind)
 	switch {
 	case err != nil:
 		d.End(ctx, err)
@@ -105,81 +70,128 @@ func (d *delivery) Run(ctx context.Context, t queue.Turn) (next time.Time) {
 
 // End answers the client that its handoff is not judged, and ends a recorded run.
 func (d *delivery) End(ctx context.Context, why error) {
-	d.engine.cancelWaiting(ctx, d, why)
+	d.cancelWaiting(ctx, why)
 	d.answer(Answer{}, why)
 }
 
 func (d *delivery) answer(answer Answer, err error) {
-	d.engine.queue.MarkReplying(d.handoff.Proposal.TownID)
+	d.judge.queue.MarkReplying(d.townID())
 	d.client.Answer(answer, err)
 }
 
-// judgeInTurn judges a delivery, again whenever its commit loses a race. If the delivery waits, next is the time
+// judgeInTurn judges the delivery, again whenever its commit loses a race. If the delivery waits, next is the time
 // of its next turn. answer is nil then, and if a game has its command. Behind a waiting handoff, the delivery
 // waits for that handoff's reason. Behind a waiting change, it waits until the town is woken, and its run is
 // not recorded.
-func (e *Engine) judgeInTurn(
-	ctx context.Context, d *delivery, behind queue.Task,
-) (answer *Answer, next time.Time, err error) {
+func (d *delivery) judgeInTurn(ctx context.Context, behind queue.Task) (answer *Answer, next time.Time, err error) {
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
 	if d.cancelledRun != "" {
 		return nil, next, waiting.Cancelled(d.cancelledRun, false)
 	}
 	if first, ok := behind.(*delivery); ok && first.why.Kind != waiting.Nothing {
-		next, err = e.postpone(ctx, d, first.why)
+		next, err = d.postpone(ctx, first.why)
 		return nil, next, err
 	}
 	if behind != nil {
 		return nil, queue.UntilWoken, nil
 	}
-	err = e.log.RetryLostRaces(ctx, func() (err error) {
-		answer, next, err = e.judgeOnce(ctx, d)
+	err = d.judge.log.RetryLostRaces(ctx, func() (err error) {
+		answer, next, err = d.judgeOnce(ctx)
 		return err
 	})
 	return answer, next, err
 }
 
-// judgeOnce judges a delivery once against what this writer knows, and commits. It returns
-// ErrLostRace when its knowledge is behind the log.
-func (e *Engine) judgeOnce(
-	ctx context.Context, d *delivery,
-) (answer *Answer, next time.Time, err error) {
-	h, townID := d.handoff, d.handoff.Proposal.TownID
-	current, err := e.towns.Get(ctx, townID)
+// judgeOnce judges the delivery once against the town that this writer knows, and commits. It returns
+// ErrLostRace when that town is behind the log. If a command is being applied to the town, this writer works on it
+// from then on.
+func (d *delivery) judgeOnce(ctx context.Context) (answer *Answer, next time.Time, err error) {
+	current, prior, err := d.load(ctx)
+	if err == nil {
+		err = d.judge.dispatcher.Reconcile(ctx, d.townID(), current)
+	}
+	if err == nil {
+		err = d.refuseInProgress(ctx, current)
+	}
+	if err == nil {
+		err = d.refreshPauses(ctx, current)
+	}
 	if err != nil {
 		return nil, next, err
 	}
-	minIndexed := current.LoadedSeq
-	var retryOf *apply.RetryOf
-	if d.failedRun != nil {
-		retryOf = &d.failedRun.RetryOf
-		minIndexed = max(minIndexed, retryOf.LogSeq) // the record of the receipt
-	}
-	prior, err := e.receipts.lookup(ctx, townID, h.IdempotencyKey, &current, minIndexed,
-		max(indexTimeout-time.Since(d.submittedAt), minIndexTimeout))
-	if err != nil {
-		return nil, next, err
-	}
-	why, err := e.reasonToWait(ctx, d, current)
-	if err != nil {
-		return nil, next, err
-	}
-	if why.Kind != waiting.Nothing {
-		next, err = e.postpone(ctx, d, why)
+	if why := d.judge.worldPause.ReasonFor(current); why.Kind != waiting.Nothing {
+		next, err = d.postpone(ctx, why)
 		return nil, next, err
 	}
 	if d.failedRun != nil { // the key's receipt may name another run by now
-		if err := e.refuseRetry(ctx, d, d.failedRun.CheckReceipt(prior)); err != nil {
+		if err := d.refuseRetry(ctx, d.failedRun.CheckReceipt(prior)); err != nil {
 			return nil, next, err
 		}
 		prior = nil
 	}
-	in := e.stepper.Input(townID, d.drawn, &machine.Judge{
-		Handoff: h, Sent: d.sent, Prior: prior, Run: d.run, Recorded: d.recorded.Load(),
+	return d.decide(ctx, current, prior)
+}
+
+// load returns the town as this writer knows it, and the receipt of the handoff's key there.
+func (d *delivery) load(ctx context.Context) (current machine.Town, prior *dedupe.Receipt, err error) {
+	if current, err = d.judge.towns.Get(ctx, d.townID()); err != nil {
+		return current, nil, err
+	}
+	minIndexed := current.LoadedSeq
+	if d.failedRun != nil {
+		minIndexed = max(minIndexed, d.failedRun.RetryOf.LogSeq) // the record of the receipt
+	}
+	prior, err = d.judge.receipts.lookup(ctx, d.townID(), d.handoff.IdempotencyKey, &current, minIndexed,
+		max(indexTimeout-time.Since(d.submittedAt), minIndexTimeout))
+	return current, prior, err
+}
+
+// refuseInProgress refuses the delivery if a command with its key is being applied in another run. The refusal of a
+// retry is recorded.
+func (d *delivery) refuseInProgress(ctx context.Context, current machine.Town) error {
+	err := d.checkKey()
+	switch {
+	case err == nil, d.failedRun == nil:
+		return err
+	case current.Pending == nil || current.Pending.Run.PlanID != d.run.PlanID,
+		current.Pending.Run.RunID == d.failedRun.RunID:
+		// another writer ended the other run, and this writer is about to learn that
+		d.judge.towns.Forget(d.townID())
+		return commitlog.ErrContended
+	}
+	return d.refuseRetry(ctx, machine.RefuseSecondRetry(current.Pending.Run.RunID))
+}
+
+// refreshPauses has the pauses read again that another writer may have changed: the pause of the world at once, if this
+// server is not the writer any more, and the pause of the town in the next turn.
+func (d *delivery) refreshPauses(ctx context.Context, current machine.Town) error {
+	if !d.judge.stepper.IsWriter() {
+		if err := d.judge.worldPause.Reread(ctx); err != nil {
+			return err
+		}
+	}
+	if current.Paused != nil {
+		d.judge.towns.Forget(d.townID())
+	}
+	return nil
+}
+
+// decide has the machine judge the handoff, whose key has the receipt prior in its town, and commits the decision.
+// If a game has to apply the command, the dispatcher gets it, and answer is nil.
+func (d *delivery) decide(
+	ctx context.Context, current machine.Town, prior *dedupe.Receipt,
+) (answer *Answer, next time.Time, err error) {
+	j := d.judge
+	var retryOf *apply.RetryOf
+	if d.failedRun != nil {
+		retryOf = &d.failedRun.RetryOf
+	}
+	in := j.stepper.Input(d.townID(), d.drawn, &machine.Judge{
+		Handoff: d.handoff, Sent: d.sent, Prior: prior, Run: d.run, Recorded: d.recorded.Load(),
 		Start: d.runStart(), RetryOf: retryOf,
 	})
-	out, err := e.stepper.Step(ctx, current, in)
+	out, err := j.stepper.Step(ctx, current, in)
 	if d.drawn = in.Drawn; in.Tail != nil {
 		d.tail = *in.Tail
 	}
@@ -189,64 +201,23 @@ func (e *Engine) judgeOnce(
 	if err != nil {
 		return nil, next, err
 	}
-	if n := len(out.NextTown.Approvals); e.config.Notifier != nil && out.Record.Kind == machine.KindAsked {
-		e.config.Notifier.ApprovalRequested(townID, &out.NextTown.Approvals[n-1])
+	if n := len(out.NextTown.Approvals); j.notifier != nil && out.Record.Kind == machine.KindAsked {
+		j.notifier.ApprovalRequested(d.townID(), &out.NextTown.Approvals[n-1])
 	}
 	if out.Answer == nil {
-		err = e.dispatcher.Execute(ctx, townID, out.NextTown, d.client)
+		err = j.dispatcher.Execute(ctx, d.townID(), out.NextTown, d.client)
 	}
 	return out.Answer, next, err
 }
 
-// reasonToWait returns why a delivery has to wait for its town; the zero Reason if it may be judged. If a
-// command is being applied to the town, this writer works on it from now on. If the command is this
-// handoff's, the error is ErrInProgress.
-func (e *Engine) reasonToWait(
-	ctx context.Context, d *delivery, current machine.Town,
-) (why waiting.Reason, err error) {
-	townID := d.handoff.Proposal.TownID
-	if err := e.dispatcher.Reconcile(ctx, townID, current); err != nil {
-		return why, err
-	}
-	if err := e.dispatcher.CheckKey(townID, d.handoff.IdempotencyKey, d.handoff.HandoffID); err != nil {
-		return why, e.applyingError(ctx, d, current, err)
-	}
-	if !e.stepper.IsWriter() { // the next writer may have paused the world meanwhile
-		if err := e.worldPause.Reread(ctx); err != nil {
-			return why, err
-		}
-	}
-	if current.Paused != nil {
-		e.towns.Forget(townID) // another writer may resume it
-	}
-	return e.worldPause.ReasonFor(current), nil
-}
-
-// applyingError returns the error of a delivery whose command is being applied in another run. The
-// error is why; for a retry, it is the retry's refusal.
-func (e *Engine) applyingError(
-	ctx context.Context, d *delivery, current machine.Town, why error,
-) error {
-	switch {
-	case d.failedRun == nil:
-		return why
-	case current.Pending == nil || current.Pending.Run.PlanID != d.run.PlanID,
-		current.Pending.Run.RunID == d.failedRun.RunID:
-		// another writer ended the other run, and this writer is about to learn that
-		e.towns.Forget(d.handoff.Proposal.TownID)
-		return commitlog.ErrContended
-	}
-	return e.refuseRetry(ctx, d, machine.RefuseSecondRetry(current.Pending.Run.RunID))
-}
-
 // refuseRetry records that a retry is refused, and returns the refusal; nil if there is none. The
 // refusal is recorded in the retry's run, unless that run has events already.
-func (e *Engine) refuseRetry(ctx context.Context, d *delivery, refusal *approval.Refusal) error {
+func (d *delivery) refuseRetry(ctx context.Context, refusal *approval.Refusal) error {
 	if refusal == nil {
 		return nil
 	}
-	s, err := e.newSignal(Signal{
-		Kind: machine.SignalRetry, TownID: d.handoff.Proposal.TownID, RunID: d.retryRequest.RunID,
+	s, err := d.judge.signals.newSignal(Signal{
+		Kind: machine.SignalRetry, TownID: d.townID(), RunID: d.retryRequest.RunID,
 		HandoffID: d.handoff.HandoffID, ActorID: d.retryRequest.ActorID, Reason: d.retryRequest.Reason,
 	})
 	if err != nil {
@@ -255,5 +226,5 @@ func (e *Engine) refuseRetry(ctx context.Context, d *delivery, refusal *approval
 	if !d.recorded.Load() { // the operator may know the run of d, so the signal takes that run
 		s.Run.RunID = d.run.RunID
 	}
-	return e.refuseSignal(ctx, s, refusal)
+	return d.judge.signals.refuse(ctx, s, refusal)
 }

@@ -13,15 +13,12 @@ package engine
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"worldengine/runevents"
 	"worldengine/worldengine/fixture"
-	"worldengine/worldengine/internal/core/runlog"
 	"worldengine/worldengine/internal/core/town"
 	"worldengine/worldengine/internal/engine/appends"
 	"worldengine/worldengine/internal/engine/approvals"
@@ -106,6 +103,8 @@ type Engine struct {
 	index        *index.Index
 	samples      *samples.SampledIndex // the same index, and its statistics
 	receipts     *Receipts
+	recorder     *signalRecorder
+	judge        *Judge
 	queue        *queue.Queue
 	runs         *runs.Reader
 	finalRecords *runs.FinalRecords
@@ -126,18 +125,6 @@ type Engine struct {
 	ctx        context.Context // of the work in the background, and of the turns of towns
 	stop       context.CancelFunc
 	background sync.WaitGroup
-}
-
-// newRun returns a run with a new id.
-func (e *Engine) newRun(planID, planVersion string) (runevents.Identity, error) {
-	run := runevents.Identity{
-		RunID: e.config.NewID(), TenantID: e.config.Runs.TenantID, ProjectID: e.config.Runs.ProjectID,
-		EnvironmentID: e.config.Runs.EnvironmentID, PlanID: planID, PlanVersion: planVersion,
-	}
-	if !runevents.IsID(run.RunID) {
-		return run, fmt.Errorf("%w: %q, for a run", runlog.ErrBadID, run.RunID)
-	}
-	return run, nil
 }
 
 // Alerts returns the alerts of the engine's world.
@@ -179,3 +166,6 @@ func (e *Engine) Fixtures(ctx context.Context, runID string) ([]*fixture.Fixture
 
 // Receipts returns the receipts of the handoffs that the engine's towns accepted.
 func (e *Engine) Receipts() *Receipts { return e.receipts }
+
+// Judge returns the judge of the handoffs of the engine's world.
+func (e *Engine) Judge() *Judge { return e.judge }

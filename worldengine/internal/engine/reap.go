@@ -56,7 +56,7 @@ func (e *Engine) reap(ctx context.Context, seq uint64) {
 		return
 	}
 	runID, left := rec.Run.RunID, false
-	for d := range e.deliveries(rec.TownID) {
+	for d := range e.judge.deliveries(rec.TownID) {
 		if d.run.RunID == runID {
 			return
 		}
@@ -153,4 +153,17 @@ func (e *Engine) isForgotten(ctx context.Context, tail *machine.RunTail) (bool, 
 		}
 	}
 	return false, nil
+}
+
+// cancelLeftRun cancels a run that waits in any server; tail is the run's end in the log. The server
+// in which the run waits answers the client. If the run has gone on, the error is
+// commitlog.ErrLostRace.
+func (e *Engine) cancelLeftRun(
+	ctx context.Context, tail *machine.RunTail, why machine.Cancellation,
+) error {
+	in := e.stepper.Input(tail.FirstRecord.TownID, nil,
+		&machine.CancelWaiting{Run: tail.FirstRecord.Run.Identity, Why: why})
+	in.Tail = tail
+	_, err := e.stepper.Step(ctx, machine.Town{}, in)
+	return err
 }

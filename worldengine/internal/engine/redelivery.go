@@ -44,10 +44,10 @@ func (e *Engine) redeliver(ctx context.Context, townID string, approved *approva
 			ActorID: approved.Decision.ActorID, Reason: approved.Decision.Reason,
 		})
 	} else {
-		r.delivery, r.err = e.newDelivery(h, approved.Trace)
+		r.delivery, r.err = e.judge.newDelivery(h, approved.Trace)
 	}
 	if r.err == nil {
-		r.err = e.submit(r.delivery, r.reply)
+		r.err = e.judge.submit(r.delivery, r.reply)
 	}
 	return r
 }
@@ -65,7 +65,7 @@ func (r *Redelivery) Wait(ctx context.Context) (Answer, error) {
 	}
 	answer, err := r.reply.Wait(ctx)
 	if err != nil && ctx.Err() != nil {
-		answer.RunID = r.engine.waitingRun(r.delivery)
+		answer.RunID = r.delivery.waitingRun()
 	}
 	return answer, err
 }

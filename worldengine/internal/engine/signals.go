@@ -13,6 +13,7 @@ import (
 	"worldengine/worldengine/internal/core/runlog"
 	"worldengine/worldengine/internal/engine/approvals"
 	"worldengine/worldengine/internal/engine/queue"
+	"worldengine/worldengine/internal/engine/stepper"
 	"worldengine/worldengine/internal/engine/waiting"
 	"worldengine/worldengine/internal/store/runs"
 	"worldengine/worldengine/messages"
@@ -28,13 +29,40 @@ type SignalError = machine.RefusedError
 // Control reports whether a town, or the world, is paused.
 type Control = messages.Control
 
+// signalRecorder makes signals, and records those that change no town.
+type signalRecorder struct {
+	stepper *stepper.Stepper
+	newRun  func(planID, planVersion string) (runevents.Identity, error)
+}
+
+// newSignal returns a signal with its defaults and its run.
+func (r *signalRecorder) newSignal(given Signal) (*Signal, error) {
+	s := given.WithDefaults()
+	var err error
+	s.Run, err = r.newRun(machine.SignalPlan, machine.SignalVersion)
+	return &s, err
+}
+
+// record records a signal that changes no town: refused with a code, or accepted if code is "".
+func (r *signalRecorder) record(ctx context.Context, s *Signal, code wire.Code) error {
+	in := r.stepper.Input(s.TownID, nil, &machine.RecordSignal{Signal: s, Code: code})
+	_, err := r.stepper.Step(ctx, machine.Town{}, in)
+	return err
+}
+
+// refuse records that a signal is refused. It returns the refusal as a *SignalError, or the error
+// that kept the refusal from being recorded.
+func (r *signalRecorder) refuse(ctx context.Context, s *Signal, refusal *approval.Refusal) error {
+	return cmp.Or(r.record(ctx, s, refusal.Code), s.RefusedBy(refusal))
+}
+
 // Signal carries out an operator's signal. Each signal is a run of its own, whose events record
 // whether it was accepted (SignalAccepted) or rejected (SignalRejected). A pause or resumption of a
 // town is a commit of its history, even while a command is pending.
 func (e *Engine) Signal(ctx context.Context, given Signal) (Control, error) {
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
-	s, err := e.newSignal(given)
+	s, err := e.recorder.newSignal(given)
 	if err != nil {
 		return Control{}, err
 	}
@@ -49,14 +77,6 @@ func (e *Engine) Signal(ctx context.Context, given Signal) (Control, error) {
 		e.worldPause.Set(waiting.Pause{Seq: out.NextTown.Seq, By: out.NextTown.Paused})
 	}
 	return e.controlOf(s.TownID, out.NextTown, s.Run.RunID), nil
-}
-
-// newSignal returns a signal with its defaults and its run.
-func (e *Engine) newSignal(given Signal) (*Signal, error) {
-	s := given.WithDefaults()
-	var err error
-	s.Run, err = e.newRun(machine.SignalPlan, machine.SignalVersion)
-	return &s, err
 }
 
 // signalled is what became of a signal.
@@ -167,28 +187,15 @@ func (e *Engine) Draining(ctx context.Context, run *runevents.Snapshot) (bool, e
 	return e.controlOf(townID, current, "").Substatus == messages.Draining, nil
 }
 
-// recordSignal records a signal that changes no town: refused with a code, or accepted if code is "".
-func (e *Engine) recordSignal(ctx context.Context, s *Signal, code wire.Code) error {
-	in := e.stepper.Input(s.TownID, nil, &machine.RecordSignal{Signal: s, Code: code})
-	_, err := e.stepper.Step(ctx, machine.Town{}, in)
-	return err
-}
-
-// refuseSignal records that a signal is refused. It returns the refusal as a *SignalError, or the error
-// that kept the refusal from being recorded.
-func (e *Engine) refuseSignal(ctx context.Context, s *Signal, refusal *approval.Refusal) error {
-	return cmp.Or(e.recordSignal(ctx, s, refusal.Code), s.RefusedBy(refusal))
-}
-
 // RecordRefused records that a signal was refused with a code before the engine looked at it.
 func (e *Engine) RecordRefused(ctx context.Context, given Signal, code wire.Code) error {
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
-	s, err := e.newSignal(given)
+	s, err := e.recorder.newSignal(given)
 	if err != nil {
 		return err
 	}
-	return e.recordSignal(ctx, s, code)
+	return e.recorder.record(ctx, s, code)
 }
 
 // cancelRun ends a run that waits for the end of a pause or behind a command, or whose own command
@@ -223,10 +230,10 @@ func (e *Engine) cancelInTurn(turn, caller context.Context, s *Signal, done func
 	defer cancel()
 	e.dispatcher.Cancel(ctx, caller, s, func(err error) {
 		if err == nil {
-			e.markCancelled(s.TownID, s.RunID)
+			e.judge.markCancelled(s.TownID, s.RunID)
 			ctx, cancel := context.WithTimeout(turn, operationTimeout)
 			defer cancel()
-			err = e.recordSignal(ctx, s, "")
+			err = e.recorder.record(ctx, s, "")
 		}
 		done(err)
 	})
@@ -263,7 +270,7 @@ func (e *Engine) Retry(
 	reply := queue.NewFuture[Answer]()
 	d, retried, err := e.newRetry(ctx, given)
 	if err == nil {
-		err = e.submit(d, reply)
+		err = e.judge.submit(d, reply)
 	}
 	if err != nil {
 		return retried, waiting.RetryNotJudged(given.RunID, err)
@@ -283,7 +290,7 @@ func (e *Engine) Retry(
 func (e *Engine) newRetry(
 	ctx context.Context, given Signal,
 ) (d *delivery, retried messages.Retried, err error) {
-	s, err := e.newSignal(given)
+	s, err := e.recorder.newSignal(given)
 	if err != nil {
 		return nil, retried, err
 	}
@@ -299,12 +306,12 @@ func (e *Engine) newRetry(
 		refusal, err = &approval.Refusal{Code: wire.CodeUnknownRun, Message: err.Error()}, nil
 	}
 	if s.TownID = failed.TownID; err == nil && refusal != nil {
-		err = e.refuseSignal(ctx, s, refusal)
+		err = e.recorder.refuse(ctx, s, refusal)
 	}
 	if err != nil {
 		return nil, retried, err
 	}
-	d, err = e.newDelivery(failed.Handoff, failed.Trace)
+	d, err = e.judge.newDelivery(failed.Handoff, failed.Trace)
 	d.failedRun = &failed
 	d.retryRequest = &machine.RetryRequest{RunID: s.RunID, ActorID: s.ActorID, Reason: s.Reason}
 	return d, messages.Retried{TownID: s.TownID, HandoffID: failed.Handoff.HandoffID,
@@ -339,7 +346,7 @@ func (e *Engine) DecideApproval(
 ) (approval.Request, *Redelivery, error) {
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
-	s, err := e.newSignal(given)
+	s, err := e.recorder.newSignal(given)
 	if err != nil {
 		return approval.Request{}, nil, err
 	}

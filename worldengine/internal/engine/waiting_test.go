@@ -60,7 +60,7 @@ func TestEngine_RunThatADeadServerLeft(t *testing.T) {
 	require.NoError(t, err)
 	_, err = first.Signal(t.Context(), Signal{Kind: machine.SignalPause, TownID: "t"})
 	require.NoError(t, err)
-	require.NoError(t, first.Submit(h, nil, trace.Context{}, queue.NewFuture[Answer]()))
+	require.NoError(t, first.Judge().Submit(h, nil, trace.Context{}, queue.NewFuture[Answer]()))
 	waits := func(e *Engine, status runevents.RunStatus) bool {
 		page, err := e.Runs().List(t.Context(), index.Filter{Towns: []string{"t"}}, 0, 10)
 		return err == nil && slices.ContainsFunc(page.Runs,
@@ -103,7 +103,7 @@ func TestEngine_PausedByTheNextWriter(t *testing.T) {
 	_, err = next.Signal(t.Context(), Signal{Kind: machine.SignalPause})
 	require.NoError(t, err)
 	reply := queue.NewFuture[Answer]()
-	require.NoError(t, suspended.Submit(h, nil, trace.Context{}, reply))
+	require.NoError(t, suspended.Judge().Submit(h, nil, trace.Context{}, reply))
 	_, err = reply.Wait(t.Context())
 	var waited *WaitError
 	require.ErrorAs(t, err, &waited)
@@ -124,10 +124,10 @@ func TestJudge_EndedByTheNextWriter(t *testing.T) {
 	h, state := proposed(t)
 	put, err := suspended.Put(t.Context(), state, "")
 	require.NoError(t, err)
-	d, err := suspended.newDelivery(h, trace.Context{})
+	d, err := suspended.judge.newDelivery(h, trace.Context{})
 	require.NoError(t, err)
-	require.NoError(t, suspended.recordWait(t.Context(), d, nil))
-	require.NoError(t, suspended.stepRun(t.Context(), d, &machine.Wait{Handoff: h, Run: d.run, Closing: true}))
+	require.NoError(t, d.recordWait(t.Context(), nil))
+	require.NoError(t, d.stepRun(t.Context(), &machine.Wait{Handoff: h, Run: d.run, Closing: true}))
 
 	moved := *state.Snapshot
 	moved.Day++
@@ -137,7 +137,7 @@ func TestJudge_EndedByTheNextWriter(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, next.cancelLeftRun(t.Context(), &tail,
 		machine.Cancellation{Code: machine.CancelledLeft, Reason: "It was left."}))
-	_, _, err = suspended.judgeInTurn(t.Context(), d, nil)
+	_, _, err = d.judgeInTurn(t.Context(), nil)
 	require.ErrorIs(t, err, machine.ErrRunCancelled)
 }
 
@@ -155,7 +155,7 @@ func TestEngine_CancelledBeforeTheFirstTurn(t *testing.T) {
 	require.NoError(t, err)
 	send := func() queue.Future[Answer] {
 		reply := queue.NewFuture[Answer]()
-		require.NoError(t, e.Submit(h, nil, trace.Context{}, reply))
+		require.NoError(t, e.Judge().Submit(h, nil, trace.Context{}, reply))
 		return reply
 	}
 	for range 4 {
@@ -260,9 +260,10 @@ func TestReap_ClosedRun(t *testing.T) {
 					Notify: func(a runevents.Alert) { alerted = append(alerted, a.RunID) }}),
 			}
 			h, _ := proposed(t)
-			d := &delivery{handoff: h, submittedAt: time.Now(), waited: true, run: logtest.RunOf(h)}
-			require.NoError(t, e.recordWait(t.Context(), d, nil))
-			require.NoError(t, e.stepRun(t.Context(), d, &machine.Wait{Handoff: h, Run: d.run, Closing: true}))
+			e.judge = &Judge{log: log, stepper: e.stepper, logger: slog.New(slog.DiscardHandler)}
+			d := &delivery{judge: e.judge, handoff: h, submittedAt: time.Now(), waited: true, run: logtest.RunOf(h)}
+			require.NoError(t, d.recordWait(t.Context(), nil))
+			require.NoError(t, d.stepRun(t.Context(), &machine.Wait{Handoff: h, Run: d.run, Closing: true}))
 			tail := func() machine.RunTail {
 				tail, err := e.log.Tail(t.Context(), d.run.RunID, 0)
 				require.NoError(t, err)
@@ -277,11 +278,11 @@ func TestReap_ClosedRun(t *testing.T) {
 				}
 				e.log.Store = &discardingStore{e.log.Store, tail().Guard + 1}
 			}
-			e.queue = newQueue(t.Context(), &Config{Bounds: Bounds{PerTown: 1, Total: 1}}) // without workers
+			e.judge.queue = newQueue(t.Context(), &Config{Bounds: Bounds{PerTown: 1, Total: 1}}) // without workers
 			if c.inHand {
-				require.NoError(t, e.queue.SubmitTask("t", d))
+				require.NoError(t, e.judge.queue.SubmitTask("t", d))
 			} else {
-				e.cancelWaiting(t.Context(), d, commitlog.ErrLogUnavailable)
+				d.cancelWaiting(t.Context(), commitlog.ErrLogUnavailable)
 			}
 			first, err := e.log.Next(t.Context(), layout.RunSubject("main", d.run.RunID), 1)
 			require.NoError(t, err)
