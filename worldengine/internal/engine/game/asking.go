@@ -12,21 +12,27 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// askPlugin sends the plugin the request.
-func (x *Execution) askPlugin(ctx context.Context) (more bool) {
-	d := x.dispatcher
-	if !d.stepper.IsWriter() {
+// sendRequest asks the game to apply the command.
+func (x *Execution) sendRequest(ctx context.Context) {
+	switch {
+	case !x.dispatcher.stepper.IsWriter():
 		x.abandon(ctx)
-		return false
+	case x.binding == apply.RCON:
+		x.askConsole()
+	default:
+		x.askPlugin()
 	}
-	x.noteSent()
-	x.attempt.action = x.attempt.plugin.Requested(time.Now(), x.sendRequest())
-	x.due, x.gameAbsent = x.attempt.action.Wait, false // a plugin that has the request and is silent counts as present
-	d.Absences.ClearWait(x.TownID)
-	return len(x.replies) > 0 // those of an earlier attempt
 }
 
-func (x *Execution) sendRequest() error {
+// askPlugin sends the plugin the request.
+func (x *Execution) askPlugin() {
+	x.noteSent()
+	x.attempt.action = x.attempt.plugin.Requested(time.Now(), x.publish())
+	x.due, x.absence.isAbsent = x.attempt.action.Wait, false // a plugin that has the request and is silent counts as present
+	x.dispatcher.Absences.ClearWait(x.TownID)
+}
+
+func (x *Execution) publish() error {
 	d := x.dispatcher
 	now := d.stepper.Now()
 	x.attempt.command.Deadline = now.Add(time.Until(x.attempt.plugin.Deadline()))
@@ -39,20 +45,12 @@ func (x *Execution) sendRequest() error {
 	return err
 }
 
-// receive handles the replies that have come. A plugin's reply before an attempt has begun, or while
-// the execution is postponed, is handled later.
-func (x *Execution) receive(ctx context.Context) {
-	for x.phase < committing && x.waitingSince.IsZero() && (x.attempt.plugin != nil || x.console.inFlight) {
-		select {
-		case r := <-x.replies:
-			if r.console != nil {
-				x.consoleReplied(ctx, r.console)
-			} else {
-				x.pluginReplied(ctx, r)
-			}
-		default:
-			return
-		}
+// handleReply handles a reply to a request.
+func (x *Execution) handleReply(ctx context.Context, r Reply) {
+	if r.console != nil {
+		x.consoleReplied(ctx, r.console)
+	} else {
+		x.pluginReplied(ctx, r)
 	}
 }
 
@@ -74,8 +72,8 @@ func (x *Execution) pluginReplied(ctx context.Context, r Reply) {
 	}
 }
 
-// pluginTimedOut handles that no reply to an attempt's request came in time.
-func (x *Execution) pluginTimedOut(ctx context.Context) {
+// handleSilence handles that no reply to an attempt's request came in time.
+func (x *Execution) handleSilence(ctx context.Context) {
 	now := time.Now()
 	x.attempt.action = x.attempt.plugin.TimedOut(now)
 	x.followAction(ctx, now, false)
@@ -108,7 +106,7 @@ func (x *Execution) followAction(ctx context.Context, now time.Time, isAnswer bo
 // next. With over, the attempt has ended.
 func (x *Execution) noteGameAbsent(ctx context.Context, said string, next time.Duration, over bool) {
 	d := x.dispatcher
-	x.gameAbsent = true
+	x.absence.isAbsent = true
 	d.Absences.NoteAbsent(ctx, x.About, 1+d.config.Queue.CountWaiting(x.TownID), over)
 	d.Absences.NoteWait(x.TownID, messages.AbsentPlugin{Attempt: x.Pending.Attempt, Said: said,
 		NextAt: runevents.Timestamp(d.stepper.Now().Add(next))})
@@ -117,7 +115,7 @@ func (x *Execution) noteGameAbsent(ctx context.Context, said string, next time.D
 
 // noteGamePresent records that the last request found a game.
 func (x *Execution) noteGamePresent(ctx context.Context) {
-	x.gameAbsent = false
+	x.absence.isAbsent = false
 	x.dispatcher.Absences.NotePresent(ctx, x.About)
 }
 
@@ -125,7 +123,7 @@ func (x *Execution) noteGamePresent(ctx context.Context) {
 func (x *Execution) finishAttempt(result apply.AttemptResult) {
 	d := x.dispatcher
 	result.Attempt, result.At = x.Pending.Attempt, d.stepper.Now()
-	x.phase, x.result, x.due, x.attempt.plugin, x.gameAbsent = committing, &result, time.Time{}, nil, false
+	x.phase, x.result, x.due, x.attempt.plugin, x.absence.isAbsent = committing, &result, time.Time{}, nil, false
 	x.commitRetries.Reset()
 	d.Absences.ClearWait(x.TownID)
 	if d.config.Metrics != nil {

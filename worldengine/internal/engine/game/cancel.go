@@ -53,15 +53,15 @@ func (d *Dispatcher) Cancel(ctx, caller context.Context, s *machine.Signal, done
 
 // cancelOrDefer cancels the run, or notes the cancellation until it is known whether a request has arrived.
 func (x *Execution) cancelOrDefer(ctx context.Context, c *cancellation) {
-	if x.reach == apply.ReachUnknown && !c.Force && time.Now().Before(c.until) {
-		x.deferredCancels = append(x.deferredCancels, c)
+	if !c.canDecide(time.Now(), x.reach) {
+		x.cancels.deferred = append(x.cancels.deferred, c)
 		return
 	}
 	answer, err := x.dispatcher.commitCancel(ctx, x, c.Signal)
 	switch {
 	case err != nil:
 		refused := errors.As(err, new(*machine.RefusedError)) || errors.Is(err, commitlog.ErrContended)
-		x.unconfirmedCancel = x.unconfirmedCancel || !refused && !c.Force
+		x.cancels.unconfirmed = x.cancels.unconfirmed || !refused && !c.Force
 	case answer != nil:
 		x.detach(ctx, true, *answer, nil)
 	default:
@@ -72,8 +72,8 @@ func (x *Execution) cancelOrDefer(ctx context.Context, c *cancellation) {
 
 // decideDeferred decides about the deferred cancellations.
 func (x *Execution) decideDeferred(ctx context.Context) {
-	deferred := x.deferredCancels
-	x.deferredCancels = nil
+	deferred := x.cancels.deferred
+	x.cancels.deferred = nil
 	for _, c := range deferred {
 		switch {
 		case c.caller.Err() != nil:
@@ -136,13 +136,11 @@ func (d *Dispatcher) commitCancel(
 
 // outrunCancel commits a record behind a cancellation that the log has not confirmed, so that the
 // cancellation loses its race if it is still on its way.
-func (x *Execution) outrunCancel(ctx context.Context, current *machine.Town) error {
-	if !x.unconfirmedCancel {
-		return nil
+func (x *Execution) outrunCancel(ctx context.Context, current machine.Town) {
+	err := x.step(ctx, current, &machine.RecordReach{StoppedUnreached: current.Pending.StoppedUnreached})
+	if x.cancels.unconfirmed = err != nil; err != nil {
+		x.reads.noteFailure(time.Now(), err, true)
 	}
-	err := x.step(ctx, *current, &machine.RecordReach{StoppedUnreached: current.Pending.StoppedUnreached})
-	x.unconfirmedCancel = err != nil
-	return err
 }
 
 // loadForRun loads a town; nothing if its id is not known. A pending command of another run counts as none.

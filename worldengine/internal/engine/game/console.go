@@ -36,7 +36,7 @@ type consoleReply struct {
 
 // askConsole logs in to the console, at which the command is applied at most once. Until the login
 // nothing is sent, and an operator can cancel the run.
-func (x *Execution) askConsole() (more bool) {
+func (x *Execution) askConsole() {
 	switch console := x.dispatcher.config.RCON; {
 	case x.reach == apply.MayBeReached:
 		x.finishAttempt(apply.ConsoleInDoubt(
@@ -57,9 +57,7 @@ func (x *Execution) askConsole() (more bool) {
 			}
 			return r
 		})
-		return false
 	}
-	return true
 }
 
 // callConsole makes a request to the console, for at most Retry.Deadline. Its end comes as a reply.
@@ -86,7 +84,7 @@ func (x *Execution) consoleReplied(ctx context.Context, r *consoleReply) {
 			r.session.Close()
 			x.abandon(ctx)
 			return
-		case x.unconfirmedCancel:
+		case x.cancels.unconfirmed:
 			r.session.Close()
 			return
 		default:

@@ -15,25 +15,22 @@ import (
 // maxCommitInterval bounds the pause before a failed commit is retried.
 const maxCommitInterval = 5 * time.Second
 
-// commit commits the outcome of an attempt: the end of the handoff, or the next attempt. It reports
-// whether the execution goes on at once.
-func (x *Execution) commit(ctx context.Context) (more bool) {
+// commit commits the outcome of an attempt: the end of the handoff, or the next attempt.
+func (x *Execution) commit(ctx context.Context) {
 	d, result := x.dispatcher, x.result
 	err := d.stepper.Log.RetryLostRaces(ctx, func() error { return x.commitOnce(ctx, result) })
 	switch {
 	case err == nil:
-		return x.phase != ended
 	case errors.Is(err, commitlog.ErrRecordTooLarge) && result.Applied && result.Snapshot != nil:
 		result.Applied, result.Failure = false, &apply.Failure{
 			Reason:  apply.ReasonPluginStateInvalid,
 			Message: "The reported state is too large to be stored.",
 		}
-		return true
+	default:
+		d.config.Logger.Warn("the outcome of a command cannot be committed; will try again",
+			"town", x.TownID, "run", x.RunID, x.Trace.LogAttr(), "error", err)
+		x.due = time.Now().Add(x.commitRetries.Next())
 	}
-	d.config.Logger.Warn("the outcome of a command cannot be committed; will try again",
-		"town", x.TownID, "run", x.RunID, x.Trace.LogAttr(), "error", err)
-	x.due = time.Now().Add(x.commitRetries.Next())
-	return false
 }
 
 // commitOnce tries the commit with the cached state of the town. It returns ErrLostRace if that

@@ -6,43 +6,42 @@ import (
 
 	"worldengine/worldengine/internal/core/apply"
 	"worldengine/worldengine/internal/core/machine"
-	"worldengine/worldengine/internal/kit/backoff"
 	"worldengine/worldengine/internal/store/alerts"
 	"worldengine/worldengine/messages"
 )
 
-// townReads says when the town is read from the log again.
-type townReads struct {
-	next   time.Time
-	err    error           // of the last read; nil if it succeeded
-	failed backoff.Backoff // the pauses between two reads that fail
+// startWait notes that the execution waits, unless it does already.
+func (x *Execution) startWait(now time.Time) {
+	if !x.wait.isOn() {
+		x.wait.since = now
+	}
+	if x.reads.err != nil && x.dispatcher.ctx.Err() == nil {
+		x.dispatcher.config.Logger.Warn("a command waits: its town cannot be read, so it is not known whether it is "+
+			"paused; will try again",
+			"town", x.TownID, "run", x.RunID, x.Trace.LogAttr(), "error", x.reads.err)
+	}
 }
 
-// followTown is syncWithTown, and outrunCancel if the next step is due. While the log is silent, it asks the log less
-// and less often, and repeats its error at once in between: the requests behind the command have their turns.
-func (x *Execution) followTown(ctx context.Context, isDue bool) (current machine.Town, err error) {
-	again := !time.Now().Before(x.reads.next)
-	if x.reads.err != nil && !again {
-		return current, x.reads.err
+// endWait goes on after a wait, which does not count as time of the attempt.
+func (x *Execution) endWait(now time.Time) {
+	if plugin := x.attempt.plugin; plugin != nil {
+		plugin.Prolong(now.Sub(x.wait.since))
 	}
-	fresh := isDue && !x.isFirst() || again
-	if current, err = x.syncWithTown(ctx, fresh); err == nil && isDue && x.phase != ended {
-		err = x.outrunCancel(ctx, &current)
+	x.wait.since = time.Time{}
+}
+
+// readTown is syncWithTown, and notes when the town is to be read again.
+func (x *Execution) readTown(ctx context.Context, fresh bool) townView {
+	current, err := x.syncWithTown(ctx, fresh)
+	if err != nil {
+		x.reads.noteFailure(time.Now(), err, current.Seq != 0)
+		return townView{}
 	}
-	if x.reads.err = err; err != nil {
-		x.reads.next = time.Now().Add(x.reads.failed.Next())
-	} else if fresh {
+	if x.reads.err = nil; fresh {
 		x.reads.next = time.Now().Add(x.dispatcher.config.Retry.RereadInterval())
 		x.reads.failed.Reset()
 	}
-	return current, err
-}
-
-// isFirst reports whether the next request is the first one of all for the command: this writer has
-// just committed the command, so its town need not be read again.
-func (x *Execution) isFirst() bool {
-	return x.phase == scheduled && x.Pending.Attempt == 1 && x.binding != apply.RCON &&
-		x.waitingSince.IsZero() && !x.unconfirmedCancel
+	return townView{Town: current, pause: x.dispatcher.config.WorldPause.ReasonFor(current), isRead: true}
 }
 
 // loadTimeout bounds a load, which has a worker meanwhile.

@@ -1,0 +1,136 @@
+package game
+
+import (
+	"time"
+
+	"worldengine/worldengine/internal/engine/queue"
+	"worldengine/worldengine/internal/engine/waiting"
+)
+
+// action is the kind of a step. The set is closed.
+type action int
+
+const (
+	endTurn       action = iota // until a time; for good if it is zero
+	waitForTown                 // endTurn: the town is paused, or cannot be read
+	endWait                     // the town is readable, and not paused any more
+	readTown                    // and make the execution agree with it
+	handleReply                 // a game's
+	handleSilence               // a plugin's
+	decideCancels
+	outrunCancel
+	reportAbsence
+	reportPause
+	claimCommand
+	startAttempt // with its first request
+	sendRequest
+	commitResult
+	abandonCommand
+)
+
+// step is an action with its arguments.
+type step struct {
+	action action
+	until  time.Time // of endTurn and waitForTown
+	fresh  bool      // of readTown: from the log, not from this writer's memory
+}
+
+// next returns the next step; the first case that applies decides. Nothing else decides, and next is pure.
+func (s *state) next(f *facts) step {
+	isDue := f.request != inFlight && (s.wait.isOn() || !f.now.Before(s.due))
+	reread := !f.now.Before(s.reads.next)
+	isPaused := f.town.pause.Kind == waiting.EndOfPause
+	switch {
+	// Events come before actions that are due.
+	case s.phase == ended:
+		return step{action: endTurn}
+	case f.hasReply && !s.wait.isOn() && (s.phase == asking || f.request == inFlight):
+		return step{action: handleReply}
+	case s.cancels.canDecide(f.now, s.reach):
+		return step{action: decideCancels}
+	case s.phase == committing && isDue:
+		return step{action: commitResult}
+	case f.isStopping && f.request != inFlight:
+		return step{action: abandonCommand}
+	case f.isStopping || s.phase == committing:
+		return s.sleep(f, s.due)
+	case s.mayReportAbsence(f) && !f.now.Before(s.absence.answerBy):
+		return step{action: reportAbsence}
+	case isDue && f.request == silent:
+		return step{action: handleSilence}
+
+	// The town is read in each turn, and before each request.
+	case reread || s.reads.err == nil && (!f.town.isRead || isDue && f.town.isOld):
+		isKnown := f.isFirst && !s.wait.isOn() && !s.cancels.unconfirmed
+		return step{action: readTown, fresh: reread || isDue && !isKnown}
+	case !isDue:
+		return s.sleep(f, s.due)
+
+	// In a pause nothing is sent. If the town cannot be read, there may be a pause. But a plugin that may be working
+	// on the command is asked for its answer.
+	case s.reads.err != nil && (s.reads.isLoaded || !f.mayBeWorking):
+		return s.waitForTown(f, s.reads.next)
+	case s.reads.err == nil && isPaused && !f.mayBeWorking:
+		return s.waitForPause(f)
+	case s.reads.err == nil && s.cancels.unconfirmed:
+		return step{action: outrunCancel}
+	case s.wait.isOn():
+		return step{action: endWait}
+
+	case s.phase == unclaimed:
+		return step{action: claimCommand}
+	case s.phase == scheduled:
+		return step{action: startAttempt}
+	}
+	return step{action: sendRequest}
+}
+
+// sleep ends the turn until a time, or until something else is due before.
+func (s *state) sleep(f *facts, until time.Time) step {
+	if f.request == inFlight {
+		until = queue.UntilWoken
+	}
+	if s.phase != committing && !f.isStopping {
+		until = earliest(until, s.reads.next) // another server may pause the town, or end the run
+		if s.mayReportAbsence(f) {
+			until = earliest(until, s.absence.answerBy)
+		}
+	}
+	for _, c := range s.cancels.deferred {
+		until = earliest(until, c.until)
+	}
+	return step{action: endTurn, until: until}
+}
+
+// waitForTown ends the turn until the town is to be read again.
+func (s *state) waitForTown(f *facts, until time.Time) step {
+	next := s.sleep(f, until)
+	next.action = waitForTown
+	return next
+}
+
+// waitForPause waits for the end of a pause, of which a client is told when it has waited long enough.
+func (s *state) waitForPause(f *facts) step {
+	until, deadline := f.now.Add(s.wait.recheckInterval), s.wait.deadline(f.now)
+	switch {
+	case !f.hasClient:
+	case !f.now.Before(deadline):
+		return step{action: reportPause}
+	default:
+		until = earliest(until, deadline)
+	}
+	return s.waitForTown(f, until)
+}
+
+// mayReportAbsence reports whether the client may be answered, in time, that the game is absent. In a pause it is
+// answered that the town, or the world, is paused.
+func (s *state) mayReportAbsence(f *facts) bool {
+	return f.hasClient && s.absence.isAbsent && !s.absence.answerBy.IsZero() && (!s.wait.isOn() || s.reads.err != nil)
+}
+
+func earliest(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}
