@@ -137,7 +137,7 @@ func (d *Dispatcher) commitCancel(
 // outrunCancel commits a record behind a cancellation that the log has not confirmed, so that the
 // cancellation loses its race if it is still on its way.
 func (x *Execution) outrunCancel(ctx context.Context, current machine.Town) {
-	err := x.step(ctx, current, &machine.RecordReach{StoppedUnreached: current.Pending.StoppedUnreached})
+	err := x.commitEvent(ctx, current, &machine.RecordReach{StoppedUnreached: current.Pending.StoppedUnreached})
 	if x.cancels.unconfirmed = err != nil; err != nil {
 		x.reads.noteFailure(time.Now(), err, true)
 	}

@@ -9,19 +9,14 @@ import (
 	"worldengine/worldengine/internal/kit/phrase"
 )
 
-// consoleWait is how an execution waits for a console, of which it makes one request at a time.
-type consoleWait struct {
+// consoleAsker asks a console, which has one request at a time.
+type consoleAsker struct {
+	x        *Execution
+	command  *apply.Command
 	inFlight bool // a request is in hand
 	cancel   context.CancelFunc
 	retries  backoff.Backoff // while the console is away
 	said     string          // the last trouble
-}
-
-// end ends the request in hand, if there is one.
-func (w *consoleWait) end() {
-	if w.cancel != nil {
-		w.cancel()
-	}
 }
 
 // consoleReply is the end of a request to a console: of the login, with a session or a refusal, or of
@@ -34,9 +29,34 @@ type consoleReply struct {
 	err     error
 }
 
-// askConsole logs in to the console, at which the command is applied at most once. Until the login
+func (c *consoleAsker) start(command *apply.Command, _ time.Time) {
+	c.command, c.said = command, ""
+	c.retries.Reset()
+}
+
+// progress counts a request of an earlier attempt, too: it may still be answered.
+func (c *consoleAsker) progress() (sent request, mayBeWorking bool) {
+	if c.inFlight {
+		return inFlight, false
+	}
+	return unsent, false
+}
+
+func (*consoleAsker) handleSilence(context.Context) {} // there is none: each request ends with a reply
+
+func (*consoleAsker) prolong(time.Duration) {} // each request has the whole deadline
+
+// close ends the request in hand, if there is one.
+func (c *consoleAsker) close() {
+	if c.cancel != nil {
+		c.cancel()
+	}
+}
+
+// ask logs in to the console, at which the command is applied at most once. Until the login
 // nothing is sent, and an operator can cancel the run.
-func (x *Execution) askConsole() {
+func (c *consoleAsker) ask() {
+	x := c.x
 	switch console := x.dispatcher.config.RCON; {
 	case x.reach == apply.MayBeReached:
 		x.finishAttempt(apply.ConsoleInDoubt(
@@ -46,8 +66,8 @@ func (x *Execution) askConsole() {
 			Reason: apply.ReasonPluginUnavailable, Message: "No console is configured.",
 		}})
 	default:
-		command := x.attempt.command
-		x.callConsole(func(ctx context.Context) (r consoleReply) {
+		command := c.command
+		c.call(func(ctx context.Context) (r consoleReply) {
 			var refused *apply.Answer
 			if r.session, refused, r.err = console.Login(ctx, command); refused != nil {
 				r.answer = *refused
@@ -60,23 +80,23 @@ func (x *Execution) askConsole() {
 	}
 }
 
-// callConsole makes a request to the console, for at most Retry.Deadline. Its end comes as a reply.
-func (x *Execution) callConsole(make func(ctx context.Context) consoleReply) {
-	d := x.dispatcher
-	x.console.end()
+// call makes a request to the console, for at most Retry.Deadline. Its end comes as a reply.
+func (c *consoleAsker) call(make func(ctx context.Context) consoleReply) {
+	d := c.x.dispatcher
+	c.close()
 	var ctx context.Context
-	ctx, x.console.cancel = context.WithTimeout(d.ctx, d.config.Retry.Deadline)
-	x.console.inFlight = true
+	ctx, c.cancel = context.WithTimeout(d.ctx, d.config.Retry.Deadline)
+	c.inFlight = true
 	d.consoles.Go(func() {
 		r := make(ctx)
-		x.Deliver(Reply{console: &r})
+		c.x.Deliver(Reply{console: &r})
 	})
 }
 
-// consoleReplied sends the command after the login, or handles its end.
-func (x *Execution) consoleReplied(ctx context.Context, r *consoleReply) {
-	d := x.dispatcher
-	if x.console.inFlight = false; r.session != nil {
+// handleReply sends the command after the login, or handles its end.
+func (c *consoleAsker) handleReply(ctx context.Context, reply Reply) {
+	x, d, r := c.x, c.x.dispatcher, reply.console
+	if c.inFlight = false; r.session != nil {
 		switch {
 		case !r.keep(): // the time is over, or the dispatcher has stopped
 			r.err = apply.ErrUnavailable
@@ -89,14 +109,14 @@ func (x *Execution) consoleReplied(ctx context.Context, r *consoleReply) {
 			return
 		default:
 			x.noteSent()
-			x.callConsole(func(ctx context.Context) consoleReply {
+			c.call(func(ctx context.Context) consoleReply {
 				answer, err := r.session.Send(ctx)
 				return consoleReply{answer: answer, sent: true, err: err}
 			})
 			return
 		}
 	}
-	x.console.end()
+	c.close()
 	if !apply.NotApplied(r.err) {
 		if x.noteReach(apply.MayBeReached); r.sent { // it may be refused without a login
 			x.noteGamePresent(ctx)
@@ -108,12 +128,12 @@ func (x *Execution) consoleReplied(ctx context.Context, r *consoleReply) {
 		return
 	}
 	said := phrase.Sentence(r.err)
-	if said != x.console.said {
-		x.console.said = said
+	if said != c.said {
+		c.said = said
 		d.config.Logger.Warn("the console is away: a command waits for it, or its attempt fails",
 			"town", x.TownID, "run", x.RunID, x.Trace.LogAttr(), "error", r.err)
 	}
-	next, fails := x.console.retries.Next(), d.config.Retry.Absence == apply.AbsenceFail
+	next, fails := c.retries.Next(), d.config.Retry.Absence == apply.AbsenceFail
 	x.noteGameAbsent(ctx, said, next, fails)
 	if x.due = time.Now().Add(next); fails {
 		x.finishAttempt(apply.ConsoleResult(r.answer, r.err))

@@ -98,8 +98,9 @@ func TestDispatcher_BusyConsole(t *testing.T) {
 				Queue: turns, Router: newInbox("", raised), Timeout: time.Minute, Metrics: attempts,
 				RCON: busyConsole{row.otherTimeout, row.ownTimeout, row.late}, Logger: logger,
 			})
-			x := emptyExecution(d, alerts.About{TownID: "town-threatened", RunID: "r"})
-			x.Pending, x.binding, x.phase, x.attempt.command = pending, apply.RCON, asking, new(apply.Command)
+			x := emptyExecution(d, alerts.About{TownID: "town-threatened", RunID: "r"}, apply.RCON)
+			x.Pending, x.phase = pending, asking
+			x.game.start(new(apply.Command), time.Now())
 			x.paused = new(bool)
 			require.True(t, d.start(x))
 			ended := <-attempts

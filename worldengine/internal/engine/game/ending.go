@@ -63,7 +63,7 @@ func (x *Execution) concludeFromLog(ctx context.Context) error {
 func (x *Execution) detach(ctx context.Context, gaveUp bool, answer machine.Answer, err error) {
 	d := x.dispatcher
 	x.phase = ended
-	x.console.end()
+	x.game.close()
 	d.config.Router.Forget(x, gaveUp)
 	d.Absences.ClearWait(x.TownID)
 	d.remove(x)
@@ -97,7 +97,7 @@ func (x *Execution) recordUnreached(ctx context.Context) {
 	current, err := x.dispatcher.stepper.Log.Load(ctx, x.TownID)
 	if p := current.Pending; err == nil && p != nil && p.Run.RunID == x.RunID &&
 		p.Attempt == x.Pending.Attempt && !p.MayHaveReached {
-		err = x.step(ctx, current, &machine.RecordReach{StoppedUnreached: true})
+		err = x.commitEvent(ctx, current, &machine.RecordReach{StoppedUnreached: true})
 	}
 	if err != nil {
 		x.dispatcher.config.Logger.Warn("it is not recorded that no request for a command has arrived: "+

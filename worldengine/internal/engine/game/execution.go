@@ -34,24 +34,14 @@ type Execution struct {
 	replies    chan Reply
 
 	state
-	attempt attempt
-	console consoleWait
+	game         asker
+	attemptStart time.Time
 	// result is the end of the attempt, if the execution is committing; commitRetries are the pauses between
 	// its tries.
 	result        *apply.AttemptResult
 	commitRetries backoff.Backoff
 	// paused reports whether the run is paused in the log; nil if that is not known.
 	paused *bool
-}
-
-// attempt is an attempt to have the game apply the command; zero before it begins.
-type attempt struct {
-	command *apply.Command // the request
-	start   time.Time
-	// plugin decides about the requests to a plugin, and action is the next one; nil for a console, and
-	// after the attempt.
-	plugin *apply.PluginAttempt
-	action apply.PluginAction
 }
 
 // maxReplies bounds the replies that wait.
@@ -84,8 +74,8 @@ func (d *Dispatcher) newExecution(
 	run := current.Pending.Run
 	x := emptyExecution(d, alerts.About{
 		TownID: townID, HandoffID: read.Handoff.HandoffID, RunID: run.RunID, Trace: run.Trace,
-	})
-	x.DecodedPending, x.binding, x.before, x.phase = read, current.Pending.Binding, current.State, phase
+	}, current.Pending.Binding)
+	x.DecodedPending, x.before, x.phase = read, current.State, phase
 	if d.config.Retry.Absence == apply.AbsenceWait {
 		x.absence.answerBy = time.Now().Add(d.config.Limits.Absence)
 	}
@@ -94,10 +84,10 @@ func (d *Dispatcher) newExecution(
 }
 
 // emptyExecution returns an execution without a command.
-func emptyExecution(d *Dispatcher, about alerts.About) *Execution {
+func emptyExecution(d *Dispatcher, about alerts.About, binding apply.Binding) *Execution {
 	draw, retry := d.stepper.Log.Jitter, &d.config.Retry
-	return &Execution{
-		About: about, dispatcher: d, replyToken: nuid.Next(), replies: make(chan Reply, maxReplies),
+	x := &Execution{
+		About: about, dispatcher: d, binding: binding, replyToken: nuid.Next(), replies: make(chan Reply, maxReplies),
 		state: state{
 			reads: townReads{
 				next:   time.Now().Add(retry.RereadInterval()),
@@ -106,10 +96,9 @@ func emptyExecution(d *Dispatcher, about alerts.About) *Execution {
 			wait: townWait{timeout: d.config.Limits.Pause, recheckInterval: retry.RecheckInterval()},
 		},
 		commitRetries: backoff.Backoff{Min: retryInterval, Max: maxCommitInterval, Jitter: draw},
-		console: consoleWait{
-			retries: backoff.Backoff{Min: retryInterval, Max: retry.MaxLoginInterval(), Jitter: draw},
-		},
 	}
+	x.game = newAsker(x)
+	return x
 }
 
 // Deliver gives the execution a reply, or drops it if maxReplies wait.
@@ -147,9 +136,9 @@ func (x *Execution) Run(ctx context.Context, _ queue.Turn) (next time.Time) {
 			since := x.dispatcher.Absences.StartOf(x.TownID)
 			x.answer(machine.Answer{}, waiting.GameAbsent(x.TownID, x.binding, since, x.RunID, ""))
 		case handleReply:
-			x.handleReply(ctx, <-x.replies)
+			x.game.handleReply(ctx, <-x.replies)
 		case handleSilence:
-			x.handleSilence(ctx)
+			x.game.handleSilence(ctx)
 		case decideCancels:
 			x.decideDeferred(ctx)
 		case outrunCancel:
@@ -177,14 +166,7 @@ func (x *Execution) facts(town townView) facts {
 		hasClient: x.client != nil, town: town,
 		isFirst: x.phase == scheduled && x.Pending.Attempt == 1 && x.binding != apply.RCON,
 	}
-	switch plugin := x.attempt.plugin; {
-	case x.console.inFlight:
-		f.request = inFlight
-	case plugin != nil:
-		if f.mayBeWorking = plugin.IsInHand(); !x.attempt.action.Send {
-			f.request = silent
-		}
-	}
+	f.request, f.mayBeWorking = x.game.progress()
 	return f
 }
 
@@ -199,8 +181,8 @@ func (x *Execution) End(ctx context.Context, why error) {
 // scheduleAttempt sets when the pending attempt begins; an unclaimed command is claimed then. That is never later than
 // after this server's backoff: NotBefore may be by another clock.
 func (x *Execution) scheduleAttempt() {
-	x.attempt, x.due = attempt{start: x.attempt.start}, time.Time{} // a console may still answer the former one
-	if x.result = nil; x.phase != unclaimed {
+	x.due, x.result = time.Time{}, nil
+	if x.phase != unclaimed {
 		x.phase = scheduled
 	}
 	if number := x.Pending.Attempt; number > 1 {
@@ -220,7 +202,7 @@ func (x *Execution) claim(ctx context.Context, current machine.Town) {
 	}
 	unreached := x.Pending.StoppedUnreached
 	if !x.Pending.MayHaveReached {
-		if x.step(ctx, current, &machine.RecordReach{MayHaveReached: !unreached}) != nil {
+		if x.commitEvent(ctx, current, &machine.RecordReach{MayHaveReached: !unreached}) != nil {
 			x.due = time.Now().Add(x.commitRetries.Next())
 			return
 		}
@@ -231,8 +213,8 @@ func (x *Execution) claim(ctx context.Context, current machine.Town) {
 	x.scheduleAttempt()
 }
 
-// step commits an event of the execution, and goes on with the pending command after it.
-func (x *Execution) step(ctx context.Context, t machine.Town, event machine.Event) error {
+// commitEvent commits an event of the execution, and goes on with the pending command after it.
+func (x *Execution) commitEvent(ctx context.Context, t machine.Town, event machine.Event) error {
 	steps := x.dispatcher.stepper
 	out, err := steps.Step(ctx, t, steps.Input(x.TownID, nil, event))
 	if err == nil && out.NextTown.Pending != nil {
@@ -244,19 +226,14 @@ func (x *Execution) step(ctx context.Context, t machine.Town, event machine.Even
 // startAttempt begins the attempt. It lasts for Retry.Deadline from now on, also for a writer that has taken
 // the command over.
 func (x *Execution) startAttempt(ctx context.Context) {
-	d, number := x.dispatcher, x.Pending.Attempt
+	number := x.Pending.Attempt
 	if number > 1 {
 		x.recordAttempt(ctx, true)
 	}
-	a := attempt{command: apply.NewCommand(x.Handoff, x.RunID, x.before, x.Expected), start: time.Now()}
-	a.command.LogicalAttemptID = number
-	x.console.said = ""
-	x.console.retries.Reset()
-	if x.binding != apply.RCON {
-		a.plugin = apply.NewPluginAttempt(a.command, a.start, &d.config.Retry, x.Pending.MayHaveReached)
-		a.action = a.plugin.Due(a.start)
-	}
-	x.attempt, x.phase = a, asking
+	command := apply.NewCommand(x.Handoff, x.RunID, x.before, x.Expected)
+	command.LogicalAttemptID = number
+	x.phase, x.attemptStart = asking, time.Now()
+	x.game.start(command, x.attemptStart)
 }
 
 // answer answers the client, once.

@@ -58,7 +58,7 @@ var idle = New(context.Background(), &stepper.Stepper{Log: &records.Log{Log: new
 func newCommanded() *commanded {
 	c := &commanded{raised: new(raised)}
 	c.Inbox = newInbox("inbox.", c.raised)
-	c.Execution = emptyExecution(idle, alerts.About{TownID: "town-a", HandoffID: commandID})
+	c.Execution = emptyExecution(idle, alerts.About{TownID: "town-a", HandoffID: commandID}, apply.Plugin)
 	c.expect(c.Execution)
 	return c
 }

@@ -91,7 +91,7 @@ func (d *Dispatcher) alertInDoubt(about alerts.About, answer *machine.Answer) {
 func (x *Execution) recordAttempt(ctx context.Context, started bool) {
 	d := x.dispatcher
 	err := d.stepper.Log.RetryLostRaces(ctx, func() error {
-		return x.step(ctx, machine.Town{State: x.before, Pending: x.Pending},
+		return x.commitEvent(ctx, machine.Town{State: x.before, Pending: x.Pending},
 			&machine.RecordAttempt{Started: started})
 	})
 	if err != nil {

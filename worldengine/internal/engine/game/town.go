@@ -24,9 +24,7 @@ func (x *Execution) startWait(now time.Time) {
 
 // endWait goes on after a wait, which does not count as time of the attempt.
 func (x *Execution) endWait(now time.Time) {
-	if plugin := x.attempt.plugin; plugin != nil {
-		plugin.Prolong(now.Sub(x.wait.since))
-	}
+	x.game.prolong(now.Sub(x.wait.since))
 	x.wait.since = time.Time{}
 }
 

@@ -1,0 +1,75 @@
+package game
+
+import (
+	"context"
+	"time"
+
+	"worldengine/runevents"
+	"worldengine/worldengine/internal/core/apply"
+	"worldengine/worldengine/internal/kit/backoff"
+	"worldengine/worldengine/messages"
+)
+
+// asker asks the game of an execution to apply the command: a plugin, or a console.
+type asker interface {
+	// start starts an attempt, and sends nothing.
+	start(command *apply.Command, at time.Time)
+	// ask sends the request.
+	ask()
+	// handleReply handles a reply to a request, and handleSilence that none has come in time.
+	handleReply(ctx context.Context, r Reply)
+	handleSilence(ctx context.Context)
+	// progress returns how far the request is, and whether a plugin may be working on it.
+	progress() (sent request, mayBeWorking bool)
+	// prolong adds the time of a wait, in which nothing was sent, to the attempt.
+	prolong(wait time.Duration)
+	// close ends the request that a console has.
+	close()
+}
+
+func newAsker(x *Execution) asker {
+	if d := x.dispatcher; x.binding == apply.RCON {
+		return &consoleAsker{x: x, retries: backoff.Backoff{
+			Min: retryInterval, Max: d.config.Retry.MaxLoginInterval(), Jitter: d.stepper.Log.Jitter,
+		}}
+	}
+	return &pluginAsker{x: x}
+}
+
+// sendRequest asks the game, unless another server may be the writer by now.
+func (x *Execution) sendRequest(ctx context.Context) {
+	if !x.dispatcher.stepper.IsWriter() {
+		x.abandon(ctx)
+		return
+	}
+	x.game.ask()
+}
+
+// noteGameAbsent records that the last request found no game, and that the game is asked again after
+// next. With over, the attempt has ended.
+func (x *Execution) noteGameAbsent(ctx context.Context, said string, next time.Duration, over bool) {
+	d := x.dispatcher
+	x.absence.isAbsent = true
+	d.Absences.NoteAbsent(ctx, x.About, 1+d.config.Queue.CountWaiting(x.TownID), over)
+	d.Absences.NoteWait(x.TownID, messages.AbsentPlugin{Attempt: x.Pending.Attempt, Said: said,
+		NextAt: runevents.Timestamp(d.stepper.Now().Add(next))})
+	d.config.Queue.Wake(x.TownID) // requests that have waited long enough are answered now
+}
+
+// noteGamePresent records that the last request found a game.
+func (x *Execution) noteGamePresent(ctx context.Context) {
+	x.absence.isAbsent = false
+	x.dispatcher.Absences.NotePresent(ctx, x.About)
+}
+
+// finishAttempt ends the attempt with an outcome, which is committed next.
+func (x *Execution) finishAttempt(result apply.AttemptResult) {
+	d := x.dispatcher
+	result.Attempt, result.At = x.Pending.Attempt, d.stepper.Now()
+	x.phase, x.result, x.due, x.absence.isAbsent = committing, &result, time.Time{}, false
+	x.commitRetries.Reset()
+	d.Absences.ClearWait(x.TownID)
+	if d.config.Metrics != nil {
+		d.config.Metrics.Attempt(x.binding, result, time.Since(x.attemptStart))
+	}
+}
