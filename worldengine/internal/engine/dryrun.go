@@ -52,7 +52,7 @@ func (j *Judge) DryRun(ctx context.Context, h *handoff.Handoff) (DryRun, error) 
 		return DryRun{}, err
 	}
 	binding := cmp.Or(current.Binding, j.stepper.Settings.Binding)
-	if out.Subject == machine.TownSubject {
+	if out.Record.Subject() == machine.TownSubject {
 		if binding != apply.Local { // the game may fail the command
 			out.NextTown.State = current.State
 		}

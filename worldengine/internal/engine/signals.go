@@ -107,7 +107,7 @@ func (e *Engine) signalInTurn(turn context.Context, s *Signal, submit bool) (out
 	case err != nil:
 	case submit && out.DecidedApproval != nil && out.DecidedApproval.Decision.Approved:
 		out.delivery = e.redeliver(turn, s.TownID, out.DecidedApproval)
-	case out.Record != nil && out.Subject == machine.TownSubject:
+	case out.Record != nil && out.Record.Subject() == machine.TownSubject:
 		err = e.dispatcher.Reconcile(ctx, s.TownID, out.NextTown) // the run of a command is paused or resumed, too
 	}
 	return out, err

@@ -219,7 +219,7 @@ func (s *sim) checkLog() {
 		case machine.KindCancelled:
 			h.cancelled(rec, before, m)
 		}
-		if rec.Kind.CarriesState() && rec.TownID != "" {
+		if rec.Subject() == machine.TownSubject {
 			h.pending[rec.TownID] = rec.Pending
 			h.epochs[rec.TownID], _ = strconv.ParseInt(m.header.Get(layout.EpochHeader), 10, 64)
 		}

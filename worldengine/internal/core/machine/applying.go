@@ -81,7 +81,7 @@ func (e *RecordAttempt) effect(s *step) (Output, error) {
 		return Output{}, err
 	}
 	rec, err := s.missingRecord(p.Run(), false, "")
-	return Output{Record: rec, Subject: RunSubject}, err
+	return Output{Record: rec}, err
 }
 
 // missingRecord returns a record of the events that the run's own subject lacks; no record if it lacks
@@ -107,7 +107,7 @@ func (s *step) missingRecord(run *runlog.Run, ends bool, reason string) (rec *Re
 
 // runOutput returns the output of a record on a run's own subject.
 func (s *step) runOutput(run runevents.Identity, events []runlog.Event, closing bool) Output {
-	return Output{Subject: RunSubject, Record: s.runRecord(run, events, closing)}
+	return Output{Record: s.runRecord(run, events, closing)}
 }
 
 // runRecord returns a record behind a run's tail, which it moves on.

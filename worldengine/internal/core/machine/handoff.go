@@ -139,7 +139,7 @@ func (s *step) refuse(j *judgement, outcome handoff.Outcome) (Output, error) {
 	}
 	answer.First = j.Prior
 	return Output{
-		Record: rec, Subject: RefusedSubject, Answer: answer,
+		Record: rec, Answer: answer,
 		// A duplicate stays a duplicate: its key keeps the receipt.
 		Unguarded: outcome.Status == handoff.Duplicate && !apply.MayBeRetried(j.Prior.ReasonCode),
 	}, nil

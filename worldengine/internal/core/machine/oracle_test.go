@@ -106,11 +106,11 @@ func outputText(out *machine.Output, err error) string {
 	}
 	text := ""
 	if out.RunFirst != nil {
-		text = recordText(out.RunFirst, machine.RunSubject, "") + " / "
+		text = recordText(out.RunFirst, "") + " / "
 	}
 	var parts [4]string
 	if out.Record != nil {
-		parts[0] = recordText(out.Record, out.Subject, mark("free", out.Unguarded))
+		parts[0] = recordText(out.Record, mark("free", out.Unguarded))
 	}
 	if out.Answer != nil {
 		parts[1] = judged(out.Answer.Result)
@@ -122,17 +122,17 @@ func outputText(out *machine.Output, err error) string {
 		parts[3] = decided(d.Decision.Approved, d.Decision.ActorID)
 	}
 	if text += join(parts[:]...); out.RunAfter != nil {
-		text += " / " + recordText(out.RunAfter, machine.RunSubject, "")
+		text += " / " + recordText(out.RunAfter, "")
 	}
 	return text
 }
 
-func recordText(rec *machine.Record, subject machine.Subject, marks string) string {
+func recordText(rec *machine.Record, marks string) string {
 	names := ""
 	if rec.Run != nil {
 		names = events(rec.Run)
 	}
-	return join(string(rec.Kind)+" on "+[]string{"town", "refused", "signals", "run", "world"}[subject],
+	return join(string(rec.Kind)+" on "+[]string{"town", "refused", "signals", "run", "world"}[rec.Subject()],
 		mark("closing", rec.Closing)+marks, names)
 }
 

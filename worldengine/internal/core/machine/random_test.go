@@ -24,6 +24,7 @@ import (
 	"worldengine/worldengine/internal/core/town"
 	"worldengine/worldengine/internal/core/town/towntest"
 	"worldengine/worldengine/internal/kit/layout"
+	"worldengine/worldengine/internal/store/commitlog/logtest"
 	"worldengine/worldengine/internal/store/fsck"
 	"worldengine/worldengine/internal/store/records"
 	"worldengine/worldengine/messages"
@@ -64,6 +65,7 @@ type walk struct {
 	machine            machine.Town
 	control            machine.Town // the world's pause
 	log                []*message
+	facts              logtest.Facts
 	tails              map[string]*machine.RunTail
 	receipts           map[string]*dedupe.Receipt
 	waiting, remaining []*delivery
@@ -89,7 +91,7 @@ type message struct {
 
 func newWalk(t *testing.T, seed uint64) *walk {
 	w := &walk{t: t, g: rand.New(rand.NewPCG(seed, 1)),
-		seed:  fmt.Sprint("-machine.towns=1 -machine.seed=", seed),
+		seed: fmt.Sprint("-machine.towns=1 -machine.seed=", seed), facts: logtest.Facts{},
 		tails: map[string]*machine.RunTail{}, receipts: map[string]*dedupe.Receipt{},
 		oracle: &oracle{now: time.Date(2026, 2, 16, 12, 0, 0, 0, time.UTC),
 			paused: map[string]string{}, accepted: map[string]*handoff.Result{},
@@ -463,7 +465,7 @@ func (w *walk) appendSome() {
 		TownID: w.id, Run: &runlog.Run{Identity: run, FirstSeq: tail.Next,
 			Events: []runlog.Event{{EventID: w.newID(), EventType: runevents.StepStarted,
 				StepID: "own-" + w.newID(), LogicalAttemptID: 1,
-				EmittedAt: runevents.Timestamp(w.now)}}}}, machine.RunSubject, machine.Town{}, tail)
+				EmittedAt: runevents.Timestamp(w.now)}}}}, machine.Town{}, tail)
 }
 
 // tailOf returns the end of a run, or of the command's.
@@ -524,7 +526,7 @@ func (w *walk) step(event machine.Event, runID string, drawn ...runlog.DrawnID) 
 		case lost:
 			return w.lose(event, runID, rec)
 		}
-		w.store(rec, pick(rec == out.Record, out.Subject, machine.RunSubject), out.NextTown, in.Tail)
+		w.store(rec, out.NextTown, in.Tail)
 		want.thens[then]()
 		then++
 		require.Equal(w.t, w.town(), townOf(&w.machine, w.now), "%s: %T", w.seed, event)
@@ -564,7 +566,7 @@ func (w *walk) lose(event machine.Event, runID string, rec *machine.Record) bool
 // body returns the bytes of the records of an output.
 func (w *walk) body(out *machine.Output) (all string) {
 	made, after := *out.Record, out.NextTown
-	if out.Subject == machine.TownSubject {
+	if made.Subject() == machine.TownSubject {
 		made.SetState(&after)
 	}
 	for _, rec := range []*machine.Record{out.RunFirst, &made, out.RunAfter} {
@@ -582,10 +584,8 @@ func (w *walk) bytesOf(t machine.Town) string {
 }
 
 // store appends a record to the log, after which the town is now.
-func (w *walk) store(
-	rec *machine.Record, to machine.Subject, now machine.Town, tail *machine.RunTail,
-) {
-	seq, after, runID := uint64(len(w.log)+1), (*machine.Town)(nil), ""
+func (w *walk) store(rec *machine.Record, now machine.Town, tail *machine.RunTail) {
+	seq, after, runID, to := uint64(len(w.log)+1), (*machine.Town)(nil), "", rec.Subject()
 	guard := []uint64{w.machine.Seq, 0, 0, 0, w.control.Seq}[to]
 	switch to {
 	case machine.TownSubject:
@@ -603,6 +603,7 @@ func (w *walk) store(
 	msg, err := records.Encode(rec, subject, after)
 	require.NoError(w.t, err)
 	msg.Header[jetstream.ExpectedLastSubjSeqHeader] = []string{strconv.FormatUint(guard, 10)}
+	w.facts.Require(w.t, subject, rec)
 	w.log = append(w.log, &message{&jetstream.RawStreamMsg{Subject: msg.Subject, Sequence: seq,
 		Header: msg.Header, Data: msg.Data, Time: w.now}, rec})
 	switch to {
@@ -638,13 +639,13 @@ func (w *walk) crash() {
 	for i, m := range w.log {
 		rec, err := records.Read(m.Data)
 		require.NoError(w.t, err)
-		switch seq := uint64(i + 1); {
-		case rec.Kind == machine.KindPause && rec.TownID == "":
+		switch seq := uint64(i + 1); rec.Subject() {
+		case machine.PauseSubject:
 			w.control = machine.Town{Seq: seq, Paused: rec.Paused}
-		case rec.Kind.CarriesState():
+		case machine.TownSubject:
 			w.machine, err = records.ReadTown(m.RawStreamMsg)
 			require.NoError(w.t, err)
-		case rec.Kind == machine.KindRunEvents || rec.Kind == machine.KindAppended:
+		case machine.RunSubject:
 			w.tails[rec.Run.RunID] = cmp.Or(w.tails[rec.Run.RunID], machine.NewTail(nil, 0))
 			w.tails[rec.Run.RunID].Add(rec, seq)
 		}

@@ -16,60 +16,6 @@ import (
 	"worldengine/worldengine/messages"
 )
 
-// Kind is the kind of a record. The set is closed.
-type Kind string
-
-// The kinds of a record. Unless its comment says otherwise, a record is on its town's subject, and has the town's
-// state.
-const (
-	KindConcluded Kind = "handoff" // an accepted handoff: state, result and events together
-	// KindPending: the command of an accepted handoff is being applied. The record has the run's
-	// first events, the next attempt, or whether a request has arrived.
-	KindPending Kind = "pending"
-	// KindCancelled: the command of an accepted handoff was cancelled: the last events of its run.
-	KindCancelled Kind = "cancelled"
-	KindPut       Kind = "put"    // a state that town.put, town.patch or the world file gave
-	KindRemove    Kind = "remove" // an operator removed the town; the record holds its last state
-	// KindPause: an operator paused or resumed a town, or the world. A pause of the world is on a subject of its own.
-	KindPause Kind = "control"
-	// KindAsked is a handoff that waits for a person's approval from now on: refused, with its
-	// result and events. KindDecided is the signal that approves or denies it.
-	KindAsked   Kind = "asked"
-	KindDecided Kind = "decided"
-	// KindSignal, on the subject of signals, is a signal that changes no town: a refused one, or a cancellation.
-	KindSignal Kind = "signal"
-	// KindRefused, on the refused subject, is a refused handoff: its result and events.
-	KindRefused Kind = "refused"
-	// KindAppended and KindRunEvents, on the run's subject, are events of a run: those that others than the engine
-	// appended, and those that the engine emits between its commits.
-	KindAppended  Kind = "events"
-	KindRunEvents Kind = "run"
-	// KindRepair puts a town back to its last readable record, if later messages are damaged. Records keep the
-	// name "mend", under which it is stored.
-	KindRepair Kind = "mend"
-	// KindSettings, on the subject of settings, has all settings of the world, which hold from now on.
-	KindSettings Kind = "settings"
-)
-
-// CarriesState reports whether a record of this kind has a town's state.
-func (k Kind) CarriesState() bool {
-	switch k {
-	case KindConcluded, KindPending, KindCancelled, KindPut, KindRemove, KindPause, KindAsked,
-		KindDecided, KindRepair:
-		return true
-	}
-	return false
-}
-
-// LeavesStateUnchanged reports whether records of the kind leave the state of their town as it is.
-func (k Kind) LeavesStateUnchanged() bool {
-	switch k {
-	case KindPending, KindCancelled, KindPause, KindAsked, KindDecided:
-		return true
-	}
-	return false
-}
-
 // RecordVersion is the schemaVersion of a record.
 const RecordVersion = "commit-record.v1"
 

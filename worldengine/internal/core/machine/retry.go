@@ -52,13 +52,12 @@ func NewFailedRun(runID string, seq uint64, end *Record) (FailedRun, *approval.R
 
 // refuseRetry refuses to retry the run that a record ended; nil if it may be retried.
 func refuseRetry(end *Record) *approval.Refusal {
-	switch end.Kind {
-	case KindConcluded, KindRefused, KindAsked:
-	case KindCancelled, KindRunEvents:
+	switch spec := end.Kind.Spec(); {
+	case spec.Signal:
+		return notRetryable("the run belongs to a signal, and has no handoff")
+	case !spec.HasResult:
 		return notRetryable("the run was cancelled: send its handoff again, or, if this run retried another " +
 			"one, retry that one, which its RunStarted names as context.retryOf")
-	default:
-		return notRetryable("the run belongs to a signal, and has no handoff")
 	}
 	var result handoff.Result
 	if err := json.Unmarshal(end.Result, &result); err != nil {

@@ -312,9 +312,9 @@ func (s *scenario) step(event machine.Event) []string {
 		said = append(said, s.recordText(&out, rec)...)
 		s.seq++
 		switch {
-		case rec != out.Record || out.Subject == machine.RunSubject:
+		case rec.Subject() == machine.RunSubject:
 			in.Tail.Add(rec, s.seq)
-		case out.Subject == machine.TownSubject:
+		case rec.Subject() == machine.TownSubject:
 			if out.NextTown.State.Hash != s.town.State.Hash {
 				s.before = s.town.State
 			}
@@ -338,7 +338,7 @@ func (s *scenario) step(event machine.Event) []string {
 // recordText renders a record of an output for people.
 func (s *scenario) recordText(out *machine.Output, rec *machine.Record) []string {
 	line := fmt.Sprintf("record %s", rec.Kind)
-	if rec == out.Record && out.Subject == machine.TownSubject {
+	if rec.Subject() == machine.TownSubject {
 		line += fmt.Sprintf(" day %d", out.NextTown.LastState().Epoch())
 	}
 	if rec.Closing {

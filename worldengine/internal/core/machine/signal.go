@@ -125,7 +125,7 @@ func (s *step) pause(e *Signal) (Output, error) {
 	}
 	out, err := s.signalled(e, KindPause, after)
 	if e.TownID == "" {
-		out.Subject, out.Record.Paused = PauseSubject, after.Paused
+		out.Record.Paused = after.Paused
 	}
 	return out, err
 }
@@ -194,7 +194,5 @@ type RecordSignal struct {
 func (e *RecordSignal) effect(s *step) (Output, error) {
 	p := s.producer(e.Signal.Run)
 	err := EmitSignal(p, e.Signal.Payload(), string(e.Code))
-	return Output{
-		Record: &Record{Kind: KindSignal, TownID: s.in.TownID, Run: p.Run()}, Subject: SignalSubject,
-	}, err
+	return Output{Record: &Record{Kind: KindSignal, TownID: s.in.TownID, Run: p.Run()}}, err
 }

@@ -26,9 +26,8 @@ type Output struct {
 	// RunFirst goes to the run's own subject. It closes the run to others if Record ends the run or may end it:
 	// no event of others follows the end. Or it stores earlier events, before the events of Record.
 	RunFirst *Record
-	// Record is the decision, and goes to Subject.
-	Record  *Record
-	Subject Subject
+	// Record is the decision.
+	Record *Record
 	// Unguarded says that Record is valid whatever happens to the town meanwhile.
 	Unguarded bool
 	// RunAfter, on the run's own subject, lets others append to the run again. A run that stays closed loses
@@ -43,17 +42,6 @@ type Output struct {
 	// SignalRefusal is the reason why a signal is refused.
 	SignalRefusal *approval.Refusal
 }
-
-// Subject is the subject of the log that a record goes to.
-type Subject int
-
-const (
-	TownSubject    Subject = iota // the town's own, guarded by its last message
-	RefusedSubject                // refused runs of the town, or of unknown towns
-	SignalSubject                 // signals that change no town
-	RunSubject                    // the run's own, guarded by its tail
-	PauseSubject
-)
 
 // Answer is the answer to a handoff.
 type Answer struct {

@@ -19,11 +19,6 @@ import (
 	"worldengine/worldengine/messages"
 )
 
-// causes has each cause whose name is not the kind of its record.
-var causes = map[machine.Kind]string{
-	machine.KindRunEvents: "waiting", machine.KindAppended: "appended",
-}
-
 // Message returns the commit message of a message of the log, as JSON. Its events have the same
 // bytes as in a reply to run.events. It fails if the message is no readable commit.
 func Message(msg *jetstream.RawStreamMsg) ([]byte, error) {
@@ -35,7 +30,7 @@ func Message(msg *jetstream.RawStreamMsg) ([]byte, error) {
 	kind := machine.Kind(header.Get(layout.KindHeader))
 	commit := messages.Commit{
 		Cursor: strconv.FormatUint(msg.Sequence, 10), At: runevents.Timestamp(at),
-		TownID: rec.TownID, Cause: cmp.Or(causes[kind], string(kind)),
+		TownID: rec.TownID, Cause: cmp.Or(kind.Spec().Cause, string(kind)),
 		RunID: layout.RunIDOf(header), Hash: header.Get(layout.HashHeader),
 	}
 	if commit.Hash != "" { // the record holds a town's state

@@ -42,7 +42,7 @@ func (x *Execution) concludeFromLog(ctx context.Context) error {
 	case rec == nil: // the log does not keep the end, so the client sends the handoff again
 		x.conclude(ctx, machine.Answer{}, waiting.StillApplying(x.RunID, x.TownID, x.binding, time.Time{}))
 		return nil
-	case rec.Kind != machine.KindConcluded:
+	case !rec.Kind.Spec().HasResult:
 		x.conclude(ctx, machine.Answer{}, waiting.Cancelled(x.RunID, true))
 		return nil
 	}

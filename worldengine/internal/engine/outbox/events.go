@@ -48,10 +48,11 @@ var errNoHeaders = errors.New("outbox: a message of the log has no headers that 
 // be read.
 func (r *Relay) events(msg *jetstream.RawStreamMsg) ([]*nats.Msg, error) {
 	kind := machine.Kind(msg.Header.Get(layout.KindHeader))
+	spec := kind.Spec()
 	switch {
 	case len(msg.Header) == 0:
 		return nil, errNoHeaders
-	case kind == machine.KindPut:
+	case spec.Run == machine.Never:
 		return nil, nil
 	}
 	rec, err := records.Read(msg.Data)
@@ -71,7 +72,7 @@ func (r *Relay) events(msg *jetstream.RawStreamMsg) ([]*nats.Msg, error) {
 			wire.EventTypeHeader:  {string(event.EventType)},
 			jetstream.MsgIDHeader: {event.EventID},
 		})
-		if kind == machine.KindAppended {
+		if spec.Foreign {
 			header[layout.KindHeader] = []string{string(kind)}
 		}
 		messages[i] = &nats.Msg{Subject: subject, Header: header, Data: body}

@@ -71,12 +71,12 @@ func (p *Projector) Follow(ctx context.Context, run *Projection) error {
 // is of another run, it returns runs.ErrRunDamaged.
 func (p *Projector) Add(run *Projection, rec *machine.Record, seq uint64, persistedAt time.Time) error {
 	run.lastRecord, run.Town = seq, layout.TokenOf(rec.TownID)
-	switch rec.Kind {
-	case machine.KindRunEvents:
+	spec := rec.Kind.Spec()
+	if spec.Subject == machine.RunSubject {
 		run.Guard, run.Stored = seq, run.Stored+1
-		run.State.SetClosing(rec.Closing)
-	case machine.KindAppended:
-		run.Guard, run.Stored = seq, run.Stored+1
+		if !spec.Foreign {
+			run.State.SetClosing(rec.Closing)
+		}
 	}
 	records := rec.Run.Records(persistedAt)
 	if len(records) > 0 {
@@ -84,7 +84,7 @@ func (p *Projector) Add(run *Projection, rec *machine.Record, seq uint64, persis
 		run.truncated = run.truncated || run.lastEvent == 0 && records[0].RunSeq > 1
 		run.lastEvent = records[len(records)-1].RunSeq
 	}
-	alerts, err := run.State.Add(rec.Kind != machine.KindAppended, records...)
+	alerts, err := run.State.Add(!spec.Foreign, records...)
 	if err != nil {
 		return fmt.Errorf("%w: log sequence %d: %w", runs.ErrRunDamaged, seq, err)
 	}

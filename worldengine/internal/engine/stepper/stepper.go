@@ -137,11 +137,8 @@ func (s *Stepper) stepOnce(
 func (s *Stepper) commit(
 	ctx context.Context, t machine.Town, tail *machine.RunTail, out *machine.Output, rec *machine.Record,
 ) error {
-	subject, world := out.Subject, s.Log.World
-	if rec != out.Record {
-		subject = machine.RunSubject
-	}
-	switch subject {
+	world := s.Log.World
+	switch rec.Subject() {
 	case machine.TownSubject:
 		if err := s.CheckRoom(ctx, t, out); err != nil {
 			return err
@@ -183,7 +180,7 @@ func (s *Stepper) noteStored(t machine.Town, out *machine.Output, rec *machine.R
 			failpoint.Hit(failpoint.Closing)
 		}
 		return
-	case out.Subject == machine.TownSubject:
+	case rec.Subject() == machine.TownSubject:
 		s.Towns.Set(rec.TownID, out.NextTown)
 	}
 	hitFailpoint(t, out)
@@ -250,7 +247,7 @@ func runPriority(rec *machine.Record) records.RunPriority {
 // hitFailpoint passes the failpoint that follows a record.
 func hitFailpoint(t machine.Town, out *machine.Output) {
 	switch kind, p := out.Record.Kind, out.NextTown.Pending; {
-	case out.Subject == machine.RunSubject:
+	case out.Record.Subject() == machine.RunSubject:
 	case kind == machine.KindPending && t.Pending == nil:
 		failpoint.Hit(failpoint.Accepted)
 	case kind == machine.KindPending && p.Attempt != t.Pending.Attempt:

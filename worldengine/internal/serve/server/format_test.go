@@ -11,15 +11,20 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
 	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/worldengine/internal/core/apply"
+	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/serve/embedded"
 	"worldengine/worldengine/internal/serve/server"
 	"worldengine/worldengine/internal/store/backup"
+	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/internal/store/commitlog/logtest"
 	"worldengine/worldengine/internal/store/fsck"
+	"worldengine/worldengine/internal/store/records"
 )
 
 var rewriteFormat = flag.Bool("rewrite-format", false,
@@ -74,8 +79,24 @@ func TestFormat(t *testing.T) {
 			report, err := fsck.Run(t.Context(), c.streams().Conn(), "main", fsck.Options{})
 			require.NoError(t, err)
 			require.Empty(t, report.Findings)
+			c.requireFacts()
 		})
 	}
+}
+
+// requireFacts requires that each record of the log has the facts of its kind.
+func (c *client) requireFacts() {
+	c.t.Helper()
+	facts, kinds := logtest.Facts{}, map[machine.Kind]bool{}
+	err := commitlog.ScanMessages(c.t.Context(), c.log(), 1<<20, func(msg *jetstream.RawStreamMsg) error {
+		rec, err := records.Read(msg.Data)
+		require.NoError(c.t, err)
+		facts.Require(c.t, msg.Subject, rec)
+		kinds[rec.Kind] = true
+		return nil
+	})
+	require.NoError(c.t, err)
+	require.GreaterOrEqual(c.t, len(kinds), 10, "kinds in the log")
 }
 
 // contents renders the towns of a world, and the events of its runs.

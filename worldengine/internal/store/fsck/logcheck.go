@@ -34,7 +34,7 @@ type LogChecker struct {
 	world string
 	// messageAt returns a message, or nil if the log no longer has it.
 	messageAt func(seq uint64) (*jetstream.RawStreamMsg, error)
-	kinds     map[machine.Kind]*int64 // the count of each kind
+	kinds     map[machine.Kind]*int64 // the count of each kind in the report
 	histories map[string]*history     // by subject
 	// keys has the log sequence of each key's last acceptance. The map's key is the first half of
 	// the SHA-256 of the town's subject and the accepted key.
@@ -56,7 +56,6 @@ func NewLogChecker(world string, at func(seq uint64) (*jetstream.RawStreamMsg, e
 		machine.KindPause: &n.Controls, machine.KindDecided: &n.Signals,
 		machine.KindSignal: &n.Signals, machine.KindRunEvents: &n.RunRecords,
 		machine.KindAppended: &n.Appended, machine.KindSettings: &n.Settings,
-		machine.KindCancelled: new(int64), // not in the report
 	}
 	return l
 }
@@ -168,9 +167,9 @@ func (l *LogChecker) check(m *jetstream.RawStreamMsg) (*message, error) {
 	l.count(v)
 	v.readResult()
 	switch {
-	case l.kinds[v.rec.Kind] == nil:
+	case !v.rec.Kind.Known():
 		v.expectEqual("a record of a kind that this program does not know", "", string(v.rec.Kind))
-	case v.rec.Run == nil && !mayLackRun(v.rec.Kind):
+	case v.rec.Run == nil && v.rec.Kind.Spec().Run == machine.Always:
 		v.expectEqual("the record has no run", "events", "")
 	case l.subjectOf(v) != v.Subject:
 		v.expectEqual("the record is not on its own subject", l.subjectOf(v), v.Subject)
@@ -283,28 +282,19 @@ func (l *LogChecker) count(v *message) {
 	}
 }
 
-// mayLackRun reports whether records of a kind may be without a run.
-func mayLackRun(kind machine.Kind) bool {
-	return kind == machine.KindPut || kind == machine.KindRemove ||
-		kind == machine.KindPending || kind == machine.KindRepair ||
-		kind == machine.KindSettings
-}
-
 // subjectOf returns the subject on which a record of a known kind belongs.
 func (l *LogChecker) subjectOf(v *message) string {
 	rec, token := v.rec, wire.TownToken(v.rec.TownID)
-	switch rec.Kind {
-	case machine.KindSignal:
+	switch rec.Subject() {
+	case machine.SignalSubject:
 		return layout.SignalSubject(l.world)
-	case machine.KindSettings:
+	case machine.SettingsSubject:
 		return layout.SettingsSubject(l.world)
-	case machine.KindAppended, machine.KindRunEvents:
+	case machine.RunSubject:
 		return layout.RunSubject(l.world, layout.RunToken(rec.Run.RunID))
-	case machine.KindPause:
-		if rec.TownID == "" {
-			return layout.PauseSubject(l.world)
-		}
-	case machine.KindRefused:
+	case machine.PauseSubject:
+		return layout.PauseSubject(l.world)
+	case machine.RefusedSubject:
 		unknown := layout.RefusedSubject(l.world, layout.UnknownTownToken)
 		// A duplicate is stored without a guard, so its town may have been made meanwhile.
 		if v.Subject == unknown &&
@@ -318,15 +308,15 @@ func (l *LogChecker) subjectOf(v *message) string {
 
 // readResult reads the result of a judged handoff, and checks that it verifies.
 func (v *message) readResult() {
-	switch v.rec.Kind {
-	case machine.KindConcluded, machine.KindRefused, machine.KindAsked:
-		result, err := handoff.ParseResult(v.rec.Result, schemas.Limits{Bytes: len(v.rec.Result) + 1})
-		if err != nil {
-			v.expectEqual("the result does not verify", "", err.Error())
-			return
-		}
-		v.result = result
+	if !v.rec.Kind.Spec().HasResult {
+		return
 	}
+	result, err := handoff.ParseResult(v.rec.Result, schemas.Limits{Bytes: len(v.rec.Result) + 1})
+	if err != nil {
+		v.expectEqual("the result does not verify", "", err.Error())
+		return
+	}
+	v.result = result
 }
 
 // checkHeaders checks the headers from which the index and lists are made.
@@ -464,7 +454,7 @@ func (l *LogChecker) checkBetween(v *message, run *runState) {
 // checkKey reports a key that its town accepted before, unless the log no longer keeps the earlier
 // record, or the record is of a retry. A record that no engine can load accepts no key.
 func (l *LogChecker) checkKey(v *message) error {
-	if v.rec.Kind != machine.KindConcluded || v.result.IdempotencyKey == "" || v.damaged() {
+	if !v.rec.Kind.Spec().ConsumesKey || v.result.IdempotencyKey == "" || v.damaged() {
 		return nil
 	}
 	sum := sha256.Sum256([]byte(v.Subject + " " + v.result.IdempotencyKey))

@@ -59,15 +59,15 @@ func (l *LogChecker) checkRun(v *message) (r *runState) {
 // check checks the place of a record's events in their run, and that they are new there. The step
 // shows whether the engine's events are valid transitions.
 func (r *runState) check(v *message) {
-	kind, run := v.rec.Kind, v.rec.Run
-	ofSubject := kind == machine.KindAppended || kind == machine.KindRunEvents
-	if kind != machine.KindAppended && !r.engineOwned {
+	spec, run := v.rec.Kind.Spec(), v.rec.Run
+	onRunSubject := spec.Subject == machine.RunSubject
+	if !spec.Foreign && !r.engineOwned {
 		r.engineOwned = true
 		if !runevents.IsID(run.RunID) {
 			v.expectEqual("the id of the run is not a UUID v4", "a UUID v4", run.RunID)
 		}
 	}
-	if ofSubject {
+	if onRunSubject {
 		r.checkGuard(v)
 	}
 	if run.FirstSeq < r.tail.Next {
@@ -75,7 +75,7 @@ func (r *runState) check(v *message) {
 			r.tail.Next-1), fmt.Sprint(run.FirstSeq))
 	}
 	r.incomplete = r.incomplete || run.FirstSeq > r.tail.Next
-	if !ofSubject { // else extend does so, since the step needs the end before the record
+	if !onRunSubject { // else extend does so, since the step needs the end before the record
 		r.tail.Next = max(r.tail.Next, run.FirstSeq+int64(len(run.Events)))
 	}
 	records, seen := run.Records(v.Time), r.seen
@@ -93,15 +93,9 @@ func (r *runState) check(v *message) {
 // isEndedBy reports whether a record ends its run. The engine's record does, unless the run still
 // waits or its command is still being applied.
 func isEndedBy(r *runState, rec *machine.Record) bool {
-	switch rec.Kind {
-	case machine.KindPending:
-		return false
-	case machine.KindRunEvents, machine.KindAppended:
-		return (rec.Kind == machine.KindRunEvents || !r.engineOwned) &&
-			slices.ContainsFunc(rec.Run.Events,
-				func(e runlog.Event) bool { return e.EventType.EndsRun() })
-	}
-	return true
+	spec := rec.Kind.Spec()
+	return !spec.LeavesRunOpen || (!spec.Foreign || !r.engineOwned) &&
+		slices.ContainsFunc(rec.Run.Events, func(e runlog.Event) bool { return e.EventType.EndsRun() })
 }
 
 // checkGuard checks the guard of a record on the run's own subject. A guard above the last

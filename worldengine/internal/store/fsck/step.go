@@ -115,7 +115,7 @@ func (r *replay) makeRecord() ([]byte, error) {
 	if err != nil || rec == nil {
 		return nil, err
 	}
-	if rec.Kind.CarriesState() && r.in.TownID != "" {
+	if rec.Subject() == machine.TownSubject {
 		rec.SetState(&out.NextTown)
 	}
 	return rec.MarshalJSON()
@@ -125,7 +125,7 @@ func (r *replay) makeRecord() ([]byte, error) {
 func (v *message) stepWaits(run *runState, h *machine.Judge) {
 	tail := machine.NewTail(nil, 0)
 	for _, w := range run.waitRecords {
-		if w.rec.Kind == machine.KindRunEvents && len(w.rec.Run.Events) > 0 && !run.incomplete {
+		if !w.rec.Kind.Spec().Foreign && len(w.rec.Run.Events) > 0 && !run.incomplete {
 			begin, _ := recordedStart(w.rec.Run)
 			begin.Retry = h.Start.Retry
 			wait := machine.Wait{Handoff: h.Handoff, Run: h.Run, Start: begin,
@@ -190,7 +190,7 @@ func (r *replay) event() (machine.Event, error) {
 		}, nil
 	case kind == machine.KindRemove:
 		return &machine.Remove{ActorID: rec.ActorID}, nil
-	case kind == machine.KindPause, kind == machine.KindDecided, kind == machine.KindSignal:
+	case kind.Spec().Signal:
 		return r.signal(), nil
 	case kind == machine.KindConcluded && p != nil:
 		return r.outcome(), nil

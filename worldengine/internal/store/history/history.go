@@ -139,9 +139,7 @@ func readRevision(msg, prior *jetstream.RawStreamMsg) (r messages.Revision, town
 		r.Command, r.Status, r.Reason = result.Command, result.Status, result.ReasonCode
 	}
 	readRequest(&r, rec)
-	kind := machine.Kind(r.Cause)
-	ended := kind == machine.KindConcluded || kind == machine.KindCancelled
-	if r.ActorID == "" && ended && prior != nil {
+	if r.ActorID == "" && machine.Kind(r.Cause).Spec().EndsCommand && prior != nil {
 		// A game had the command: the earlier record, of kind pending, names who asked for the command.
 		if pending, err := records.Read(prior.Data); err == nil {
 			readRequest(&r, pending)
@@ -190,11 +188,11 @@ func (r *Reader) lastFailure(
 ) (*messages.Failure, error) {
 	read := 0
 	for range maxBehind {
-		kind := machine.Kind(msg.Header.Get(layout.KindHeader))
-		if kind == machine.KindConcluded {
+		spec := machine.Kind(msg.Header.Get(layout.KindHeader)).Spec()
+		if spec.ConsumesKey {
 			return failureOf(msg)
 		}
-		if read += len(msg.Data); !kind.LeavesStateUnchanged() || read > maxBehindBytes {
+		if read += len(msg.Data); !spec.LeavesState || read > maxBehindBytes {
 			return nil, nil
 		}
 		prior, err := r.Log.Previous(ctx, msg)

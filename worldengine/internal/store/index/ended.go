@@ -38,7 +38,7 @@ func (ix *Index) notifyEnded() {
 func (s *state) endedRun(r *packedRow) (run EndedRun, ends bool) {
 	w := s.labelsOf(r)
 	if !r.has(Ended) || r.prevRun != 0 && s.row(r.prevRun).has(Ended) ||
-		machine.Kind(w.kind) == machine.KindAppended {
+		machine.Kind(w.kind).Spec().Foreign {
 		return run, false
 	}
 	outcome := w.result

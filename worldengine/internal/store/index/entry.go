@@ -75,7 +75,7 @@ func (e *entry) setSubject(subject string, header nats.Header) {
 	switch place {
 	case "log":
 		e.Flags |= onTownSubject
-		if e.kind == string(machine.KindConcluded) && key != "" {
+		if machine.Kind(e.kind).Spec().ConsumesKey && key != "" {
 			e.Flags |= consumesKey
 		}
 	case "run":

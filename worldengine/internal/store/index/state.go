@@ -173,13 +173,12 @@ func (s *state) insert(e *entry) {
 
 // noteOpen notes whether the handoff of a row's run waits, or is being applied, after the row.
 func (s *state) noteOpen(r *packedRow) {
-	switch machine.Kind(s.labelsOf(s.first(r.run)).kind) {
-	case machine.KindRunEvents, machine.KindPending:
-		if r.has(Ended) {
-			delete(s.open, r.run)
-		} else {
-			s.open[r.run] = struct{}{}
-		}
+	switch first := machine.Kind(s.labelsOf(s.first(r.run)).kind).Spec(); {
+	case !first.LeavesRunOpen || first.Foreign:
+	case r.has(Ended):
+		delete(s.open, r.run)
+	default:
+		s.open[r.run] = struct{}{}
 	}
 }
 
@@ -188,17 +187,16 @@ func (s *state) noteOpen(r *packedRow) {
 func (s *state) noteTown(n uint32, r *packedRow) {
 	town := &s.towns[r.town]
 	doubt := town.flags & InDoubt
-	kind := machine.Kind(s.labelsOf(r).kind)
+	spec := machine.Kind(s.labelsOf(r).kind).Spec()
 	s.link(town, n, r)
-	if !kind.LeavesStateUnchanged() {
+	if !spec.LeavesState {
 		doubt = 0
 		if apply.MayBeApplied(s.labelsOf(r).reason) {
 			doubt = InDoubt
 		}
 	}
 	town.newest, town.flags = n, r.Flags|doubt
-	switch kind {
-	case machine.KindAsked, machine.KindDecided:
+	if spec.Approval {
 		s.approvals = append(s.approvals, n)
 	}
 }

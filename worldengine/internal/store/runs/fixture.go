@@ -159,7 +159,7 @@ func (r *FinalRecords) judged(
 	case rec == nil:
 		return nil, nil, errNoState // the record has expired
 	}
-	if rec.Kind != machine.KindConcluded && rec.Kind != machine.KindRefused {
+	if !rec.Kind.Spec().HasResult || rec.Kind == machine.KindAsked {
 		return nil, nil, ErrNotJudged
 	}
 	prior, err := r.Log.TownBefore(ctx, rec.TownID, seq)

@@ -175,11 +175,11 @@ func (r *Reader) Record(
 	ctx context.Context, row *index.RowView,
 ) (rec *machine.Record, at time.Time, err error) {
 	var subjects []string
-	switch world := r.log.World; row.Kind {
-	case machine.KindRunEvents, machine.KindAppended: // they expire by their time
-	case machine.KindSignal:
+	switch world := r.log.World; row.Kind.Spec().Subject {
+	case machine.RunSubject: // they expire by their time
+	case machine.SignalSubject:
 		subjects = []string{layout.SignalSubject(world)}
-	case machine.KindRefused:
+	case machine.RefusedSubject:
 		subjects = []string{layout.RefusedSubject(world, row.Town),
 			layout.RefusedSubject(world, layout.UnknownTownToken)}
 	default:
@@ -229,7 +229,7 @@ func (r *Reader) EndedAt(ctx context.Context, runID string) (uint64, error) {
 		return 0, err
 	}
 	for i := range run.Rows {
-		if row := &run.Rows[i]; row.Flags&index.Ended != 0 && row.Kind != machine.KindAppended {
+		if row := &run.Rows[i]; row.Flags&index.Ended != 0 && !row.Kind.Spec().Foreign {
 			return row.Seq, nil
 		}
 	}

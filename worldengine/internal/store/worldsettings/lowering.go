@@ -62,7 +62,7 @@ func readRequiredHistory(ctx context.Context, stream jetstream.Stream, subject s
 			status, _, _ := strings.Cut(msg.Header.Get(layout.ResultHeader), " ")
 			kind := machine.Kind(msg.Header.Get(layout.KindHeader))
 			kept = append(kept, record{commitlog.EpochOf(msg.Header),
-				status == string(handoff.Failed) && kind == machine.KindConcluded,
+				status == string(handoff.Failed) && kind.Spec().ConsumesKey,
 				msg.Header.Get(layout.PendingHeader) != ""})
 			return nil
 		})
