@@ -112,6 +112,7 @@ func TestRun_CommandLines(t *testing.T) {
 		{"restore", 2, "<dir>"},
 		{"restore /nowhere --replicas 3", 2, "--replicas must be"},
 		{"restore /nowhere --world a.b", 2, `not "a.b"`},
+		{"restore /nowhere --nats nats://127.0.0.1:1", 1, `settings=[--data]`},
 		{"restore /nowhere", 1, "there is no directory /nowhere"},
 
 		{"--check-config", 0, "every client on this machine"},
@@ -119,6 +120,10 @@ func TestRun_CommandLines(t *testing.T) {
 		{"--check-config --access " + users + " --listen 0.0.0.0:4222 --insecure-listen --world-file " +
 			worldFile(t), 0, "users by role: agent: 1"},
 		{"--check-config " + joined, 0, "joined    nats://127.0.0.1:1"},
+		{"--check-config --listen 0.0.0.0:4222 --insecure-listen --sync-interval 2s " + joined, 0,
+			`of an embedded NATS have no effect with --nats, `},
+		{"--check-config --listen 0.0.0.0:4222 --insecure-listen --sync-interval 2s " + joined, 0,
+			`settings="[--listen --data --sync-interval]"`},
 		{"--check-config --nats nats://127.0.0.1:1 --http 127.0.0.1:0", 0,
 			"console   off: it takes --nats-websocket"},
 		{"--check-config --access " + badUsers, 2, "/users/0/password: is not allowed here"},

@@ -179,6 +179,26 @@ func (c passwordCommand) Run(s outputs) error {
 	return err
 }
 
+// embeddedFlags are the flags that are about an embedded NATS alone.
+var embeddedFlags = []string{"listen", "data", "sync", "sync-interval", "min-free-disk"}
+
+// warnEmbedded warns about embeddedFlags that the command line or the environment gives beside --nats. so says what
+// follows from it.
+func warnEmbedded(logger *slog.Logger, line *kong.Context, so string) {
+	var given []string
+	for _, flag := range line.Flags() {
+		isGiven := slices.ContainsFunc(flag.Envs, func(name string) bool { return os.Getenv(name) != "" }) ||
+			slices.ContainsFunc(line.Path, func(on *kong.Path) bool { return on.Flag == flag })
+		if isGiven && slices.Contains(embeddedFlags, flag.Name) {
+			given = append(given, "--"+flag.Name)
+		}
+	}
+	if given != nil {
+		logger.Warn("settings of an embedded NATS have no effect with --nats, which has an address, a directory and a "+
+			"disk of its own. "+so, "settings", given)
+	}
+}
+
 // variablePrefix begins the environment variables of handoffd, and testPrefix those for tests.
 const (
 	variablePrefix = "HANDOFFD_"

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"log/slog"
 
+	"github.com/alecthomas/kong"
+
 	"worldengine/worldengine/internal/kit/natsconn"
 	"worldengine/worldengine/internal/kit/phrase"
 	"worldengine/worldengine/internal/serve/embedded"
@@ -52,11 +54,15 @@ func (c *restoreCommand) Validate() error {
 	return validateWorld(c.World)
 }
 
-func (c *restoreCommand) Run(ctx context.Context, s outputs) error {
+func (c *restoreCommand) Run(ctx context.Context, s outputs, line *kong.Context) error {
+	logger := newLogger(s.log, "text", slog.LevelWarn)
+	if c.NATS != "" {
+		warnEmbedded(logger, line, "The world is restored to that NATS")
+	}
 	restored, err := server.Restore(ctx, server.Config{
 		Embedded: embedded.Config{Data: c.Data},
 		External: server.External{URL: c.NATS, Connection: c.Connection},
-		Logger:   newLogger(s.log, "text", slog.LevelWarn),
+		Logger:   logger,
 	}, c.Dir, backup.RestoreOptions{
 		World: c.World, As: c.As, Replicas: c.Replicas,
 		OnStream: func(stream backup.Stream) {

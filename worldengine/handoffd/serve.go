@@ -184,11 +184,15 @@ func newLogger(w io.Writer, format string, level slog.Level) *slog.Logger {
 }
 
 // Run serves until ctx is done, or checks the settings.
-func (c *serveCommand) Run(ctx context.Context, s outputs, model *kong.Application) error {
+func (c *serveCommand) Run(ctx context.Context, s outputs, line *kong.Context) error {
 	logger := newLogger(s.log, c.LogFormat, c.LogLevel)
-	for _, name := range unknownVariables(os.Environ(), model) {
+	for _, name := range unknownVariables(os.Environ(), line.Model) {
 		logger.Warn("an environment variable is of no flag of handoffd: it is misspelt, or of "+
 			"another version", "variable", name)
+	}
+	if c.Server.External.URL != "" {
+		warnEmbedded(logger, line, "The worlds below --data are not served: back them up with handoffctl backup while a "+
+			"server without --nats serves them, then restore them with handoffd restore --nats")
 	}
 	config, err := c.config(logger)
 	if c.CheckConfig {

@@ -56,7 +56,7 @@ type Config struct {
 
 // External is an existing NATS with JetStream to join. If URL is set, nothing is embedded.
 type External struct {
-	URL        string           `name:"nats" help:"URL of an existing NATS with JetStream to join, instead of embedding one." placeholder:"URL"`
+	URL        string           `name:"nats" help:"URL of an existing NATS with JetStream to join, instead of embedding one. Then --listen, --data, --sync, --sync-interval and --min-free-disk have no effect." placeholder:"URL"`
 	Connection natsconn.Options `embed:""`
 	WebSocket  string           `name:"nats-websocket" help:"With --nats: WebSocket address of that NATS for the console, ws://HOST:PORT or wss://HOST:PORT." placeholder:"URL"`
 	// Clients connects into the clients' account, if there is access control.
