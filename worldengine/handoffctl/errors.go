@@ -151,9 +151,25 @@ func hintOf(code string, err error) string {
 	case code == "NO_RESPONDERS":
 		return "--world and --server say which world is asked, and where"
 	case code == "TIMEOUT":
-		return "--timeout gives it more time, and to send a handoff again is safe; a change of a town " +
-			"waits while a game applies the command of a run, which handoffctl town get names and " +
-			"handoffctl run cancel ends"
+		for _, hint := range timeoutHints {
+			for _, verb := range hint.verbs {
+				if strings.Contains(err.Error(), "no answer to "+string(verb)+" ") {
+					return "--timeout gives it more time; " + hint.text
+				}
+			}
+		}
+		return "--timeout gives it more time"
 	}
 	return ""
+}
+
+// timeoutHints say, for the verbs that change something, what to do after a TIMEOUT.
+var timeoutHints = []struct {
+	verbs []wire.Verb
+	text  string
+}{
+	{[]wire.Verb{wire.Handoff}, "to send the handoff again is safe"},
+	{[]wire.Verb{wire.TownPut, wire.TownPatch, wire.TownRemove, wire.RunRetry}, "a change of a town waits while a game applies " +
+		"the command of a run, which handoffctl town get names and handoffctl run cancel ends"},
+	{[]wire.Verb{wire.WorldsCreate, wire.WorldsRemove}, "handoffctl world list shows whether the world was made or removed"},
 }

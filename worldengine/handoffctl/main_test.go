@@ -320,14 +320,25 @@ func TestErrors_NoAnswer(t *testing.T) {
 	asked := make(chan struct{}, 2)
 	_, err := nc.Subscribe(wire.Subject("main", "handoff"), func(*nats.Msg) { asked <- struct{}{} })
 	require.NoError(t, err)
+	for _, verb := range []wire.Verb{wire.RunList, wire.WorldsCreate} { // nobody answers, and somebody is there
+		_, err = nc.SubscribeSync(wire.Subject("main", verb))
+		require.NoError(t, err)
+	}
 	require.NoError(t, nc.Flush())
 
 	got := c.pipe("{}", "send", "-", "--timeout", "30ms")
 	assert.Equal(t, exitUnavailable, got.status)
 	assert.Equal(t, "handoffctl: TIMEOUT: no answer to handoff within 30ms; "+
 		"the request may have been carried out\n"+
-		"  hint: --timeout gives it more time", strings.SplitAfter(got.err, "more time")[0])
+		"  hint: --timeout gives it more time; to send the handoff again is safe\n", got.err)
 	<-asked
+	for args, wants := range map[string]string{
+		"world create w": "more time; handoffctl world list shows whether the world was made or removed\n",
+		"run list":       "more time\n",
+	} {
+		got := c.pipe("{}", append(strings.Fields(args), "--timeout", "30ms")...)
+		assert.Contains(t, got.err, "  hint: --timeout gives it "+wants, args)
+	}
 
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { <-asked; cancel() }()
