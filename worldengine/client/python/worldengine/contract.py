@@ -283,7 +283,7 @@ ERRORS: Final[dict[str, ErrorSpec]] = {
     "STOPPING": ErrorSpec(503, "the server is stopping: another one answers, or this one after its restart"),
     "TOWN_DAMAGED": ErrorSpec(503, "the town's stored state cannot be read, or one of its records is missing, so nothing was judged: an operator repairs it"),
     "STORAGE_FULL": ErrorSpec(503, "the disk is full or refuses writes: nothing was carried out, unless it was being stored when that began"),
-    "LOG_UNAVAILABLE": ErrorSpec(503, "NATS did not answer in time, and the request may have been carried out: the answer to the same bytes shows it"),
+    "LOG_UNAVAILABLE": ErrorSpec(503, "NATS did not answer in time, and the request may have been carried out: the answer to the same bytes shows it. Or the log has lost messages, and nothing is committed until an operator acts on the alert `LOG_LOST`"),
 }
 
 # The codes of a handoff that waits for the end of a pause or for a game.

@@ -225,5 +225,6 @@ var errorSpecs = []ErrorSpec{
 		Text: "NATS did not answer in time, so the request may have been carried out " +
 			"or not; send the same bytes again to learn which",
 		When: "NATS did not answer in time, and the request may have been carried out: the answer to " +
-			"the same bytes shows it"},
+			"the same bytes shows it. Or the log has lost messages, and nothing is committed until an operator " +
+			"acts on the alert `LOG_LOST`"},
 }

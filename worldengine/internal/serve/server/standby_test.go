@@ -340,7 +340,8 @@ func TestLogLost_OlderCopy(t *testing.T) {
 		eventually(t, func() bool { // on a busy machine it may stand by for a moment
 			reply, err := c.nc.Request(wire.Subject("main", verb), body, 5*time.Second)
 			require.True(t, err != nil || codeOf(reply) != "", "%s", verb)
-			return err == nil && strings.Contains(string(reply.Data), "LOG_UNAVAILABLE")
+			return err == nil && strings.Contains(string(reply.Data), "LOG_UNAVAILABLE") &&
+				strings.Contains(string(reply.Data), "the log has lost messages")
 		})
 	}
 	require.Equal(t, before, c.town("t"), "reads tell what the log has")

@@ -53,7 +53,13 @@ type failure struct {
 	runID   string              // of a handoff that waited and got no result
 	details []schemas.Violation // the members of the request that the error is about
 	ownText bool                // the client gets the error's text instead of the code's
+	text    string              // the client gets it instead of both; "" for none
 }
+
+// lostText is the text of LOG_UNAVAILABLE if NATS answers, but its log is not the known one.
+const lostText = "the log has lost messages that this server has committed or read, so nothing is committed to it: an " +
+	"operator has to put the newer log back, or to restart the server, as the alert LOG_LOST says; it is not known " +
+	"whether the request was carried out before, and the same bytes may be sent again"
 
 // failureTable is the only place that maps errors to replies; the first row that matches counts. match adds to the
 // failure the parts that are of the error, and not of its code; if the row has no code, also the code.
@@ -116,6 +122,13 @@ var failureTable = []struct {
 	{wire.CodeIndexBehind, matchAny(engine.ErrIndexBehind)},
 	{wire.CodeStopping, matchAny(engine.ErrStopping)},
 	{wire.CodeStorageFull, matchAny(commitlog.ErrStorageFull)},
+	{wire.CodeLogUnavailable, func(err error, f *failure) bool {
+		matches := errors.Is(err, commitlog.ErrLogLost)
+		if matches {
+			f.text = lostText // the error's own names towns
+		}
+		return matches
+	}},
 	{wire.CodeLogUnavailable, matchAny(commitlog.ErrLogUnavailable, alerts.ErrUnavailable,
 		context.DeadlineExceeded, context.Canceled)},
 }
@@ -166,6 +179,7 @@ func failureOf(err error) (f failure) {
 	if f.ownText || f.Text == "" {
 		f.Text = phrase.Sentence(err)
 	}
+	f.Text = cmp.Or(f.text, f.Text)
 	return f
 }
 

@@ -41,6 +41,8 @@ func TestErrorReply_Texts(t *testing.T) {
 			wire.CodeInvalidTransition, "", "COMPLETED", 1},
 		{fmt.Errorf("%w: %w", commitlog.ErrLogUnavailable, secret), "503",
 			wire.CodeLogUnavailable, "1000", "send the same bytes again", 0},
+		{fmt.Errorf("%w: %w: %w", commitlog.ErrLogUnavailable, commitlog.ErrLogLost, secret), "503",
+			wire.CodeLogUnavailable, "1000", "an operator has to put the newer log back", 0},
 		{fmt.Errorf("%w: %w", context.DeadlineExceeded, secret), "503",
 			wire.CodeLogUnavailable, "1000", "send the same bytes again", 0},
 		{new(engine.Signal).RefusedBy(&approval.Refusal{Code: "UNHEARD_OF",

@@ -164,6 +164,6 @@ public final class ErrorCode {
     /** 503: the disk is full or refuses writes: nothing was carried out, unless it was being stored when that began. */
     public static final String STORAGE_FULL = "STORAGE_FULL";
 
-    /** 503: NATS did not answer in time, and the request may have been carried out: the answer to the same bytes shows it. */
+    /** 503: NATS did not answer in time, and the request may have been carried out: the answer to the same bytes shows it. Or the log has lost messages, and nothing is committed until an operator acts on the alert {@code LOG_LOST}. */
     public static final String LOG_UNAVAILABLE = "LOG_UNAVAILABLE";
 }
