@@ -173,6 +173,7 @@ func (c *linearClient) handoff(view *town.State, key string) linearCall {
 // later time. While there is no writer the call is repeated.
 func (c *linearClient) call(call linearCall) {
 	verb, body := call.request()
+	call.rivals = c.rivals
 	o := porcupine.Operation{ClientId: c.id, Input: call, Call: int64(time.Since(c.start))}
 	reply, err := c.request(verb, body)
 	for errors.Is(err, nats.ErrNoResponders) {

@@ -34,6 +34,7 @@ type linearCall struct {
 	handoff   *handoff.Handoff
 	submitted bool // of a handoff: by an approval.decide
 	fails     bool // of a handoff: its command was not applied by the game
+	rivals    bool // two writers serve, so each takes the runs that wait in the other one for left ones
 	put       *town.State
 	expected  string // of a put: the hash of the state that it replaces
 	key       string // of a result.get
@@ -216,8 +217,9 @@ func (w linearWorld) run(c linearCall, told linearAnswer) (linearAnswer, linearW
 	if told.run == "" {
 		return w.judge(c, told)
 	}
-	if w.runs[told.run] == linearCancelled {
-		return linearAnswer{code: "RUN_CANCELLED", run: told.run}, w
+	end := w.runs[told.run]
+	if end == linearCancelled || end == "" && c.rivals && told.code == "RUN_CANCELLED" {
+		return linearAnswer{code: "RUN_CANCELLED", run: told.run}, w.withRun(told.run, linearCancelled)
 	}
 	must, after := w.judge(c, told)
 	must.run = told.run

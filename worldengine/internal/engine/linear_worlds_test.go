@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/anishathalye/porcupine"
+
 	"worldengine/worldengine/internal/testkit/natstest"
 )
 
@@ -21,7 +23,7 @@ func TestLinearizable_TwoWorlds(t *testing.T) { // alone: two worlds need much
 		}
 		recordTwo(runs[0], runs[1], seed)
 		for _, r := range runs {
-			requireLinear(t, seed, r.history)
+			requireLinear(t, seed, func() []porcupine.Operation { return r.history })
 		}
 	}
 	t.Logf("%d pairs of histories from -linear.seed=%d", *linearRounds, first)
