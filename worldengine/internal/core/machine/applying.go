@@ -102,18 +102,23 @@ func (s *step) missingRecord(run *runlog.Run, ends bool, reason string) (rec *Re
 	if len(fresh) == 0 && (!ends || tail.Closed) {
 		return nil, nil
 	}
-	return s.runRecord(run.Identity, fresh, ends || tail.Closed), nil
+	purpose := PurposeProgress
+	if ends || tail.Closed {
+		purpose = PurposeRunClosing
+	}
+	return s.runRecord(run.Identity, fresh, purpose), nil
 }
 
 // runOutput returns the output of a record on a run's own subject.
-func (s *step) runOutput(run runevents.Identity, events []runlog.Event, closing bool) Output {
-	return Output{Record: s.runRecord(run, events, closing)}
+func (s *step) runOutput(run runevents.Identity, events []runlog.Event, purpose Purpose) Output {
+	return Output{Record: s.runRecord(run, events, purpose)}
 }
 
 // runRecord returns a record behind a run's tail, which it moves on.
-func (s *step) runRecord(run runevents.Identity, events []runlog.Event, closing bool) *Record {
-	rec := &Record{Kind: KindRunEvents, TownID: s.in.TownID, Closing: closing,
-		Run: &runlog.Run{Identity: run, FirstSeq: s.tail.Next, Events: events}}
+func (s *step) runRecord(run runevents.Identity, events []runlog.Event, purpose Purpose) *Record {
+	rec := &Record{Kind: KindRunEvents, Purpose: purpose, TownID: s.in.TownID,
+		Closing: purpose == PurposeEndOfWait || purpose == PurposeRunClosing,
+		Run:     &runlog.Run{Identity: run, FirstSeq: s.tail.Next, Events: events}}
 	s.tail = s.tail.clone() // the input stays unchanged
 	s.tail.Add(rec, 0)
 	return rec
@@ -141,24 +146,29 @@ func (e *PauseRun) effect(s *step) (Output, error) {
 	}
 	if e.By == nil {
 		events, err := s.resumeEvents("")
-		return s.runOutput(pending.Run, events, false), err
+		return s.runOutput(pending.Run, events, PurposeProgress), err
 	}
 	p := s.producer(pending.Run)
 	p.ResumeAt(runevents.RunStatusRunning)
 	err := p.Emit(runlog.Emission{Type: runevents.RunPaused, Attempt: tail.Pauses + 1,
 		Payload: pausedPayload{SignalID: e.By.SignalID, Reason: e.By.Reason}})
-	return s.runOutput(pending.Run, p.Run().Events, false), err
+	return s.runOutput(pending.Run, p.Run().Events, PurposeRunPause), err
 }
 
 func (e *RecordReach) effect(s *step) (Output, error) {
 	if s.town.Pending == nil {
 		return Output{}, errNotPending
 	}
-	after, p := s.town, *s.town.Pending
+	after, p, purpose := s.town, *s.town.Pending, PurposeReach
 	p.MayHaveReached = p.MayHaveReached || e.MayHaveReached
 	p.StoppedUnreached = e.StoppedUnreached && !p.MayHaveReached
+	if p.StoppedUnreached && !s.town.Pending.StoppedUnreached {
+		purpose = PurposeRelease
+	}
 	after.Pending = &p
-	return Output{Record: &Record{Kind: KindPending, TownID: s.in.TownID}, NextTown: after}, nil
+	return Output{
+		Record: &Record{Kind: KindPending, Purpose: purpose, TownID: s.in.TownID}, NextTown: after,
+	}, nil
 }
 
 // effect handles an attempt's end: the run ends, or there is another attempt.
@@ -194,7 +204,10 @@ func (e *EndAttempt) effect(s *step) (Output, error) {
 		NextEvents(p.Attempt)...)
 	next := s.town
 	next.Pending = p
-	return Output{RunFirst: first, Record: &Record{Kind: KindPending, TownID: s.in.TownID}, NextTown: next}, err
+	return Output{
+		RunFirst: first,
+		Record:   &Record{Kind: KindPending, Purpose: PurposeNextAttempt, TownID: s.in.TownID}, NextTown: next,
+	}, err
 }
 
 // end returns the record that ends the run of the pending command with a result. The town's next
@@ -226,8 +239,9 @@ func (s *step) end(
 	return Output{
 		RunFirst: first,
 		Record: &Record{
-			Kind: KindConcluded, TownID: s.in.TownID, Run: s.missingEvents(producer), Result: encoded,
-			DecodedResult: result, Handoff: command.Pending.Handoff, Addition: &addition, RetryOf: command.Pending.RetryOf,
+			Kind: KindConcluded, Purpose: PurposeConclusion, TownID: s.in.TownID, Run: s.missingEvents(producer),
+			Result: encoded, DecodedResult: result, Handoff: command.Pending.Handoff, Addition: &addition,
+			RetryOf: command.Pending.RetryOf,
 		},
 		NextTown: after,
 		Answer: &Answer{RunID: command.Pending.Run.RunID, Result: result, JSON: encoded,
@@ -370,7 +384,9 @@ func (e *Cancel) effect(s *step) (Output, error) {
 	after.Pending = nil
 	return Output{
 		RunFirst: first,
-		Record:   &Record{Kind: KindCancelled, TownID: s.in.TownID, Run: s.missingEvents(producer)}, NextTown: after,
+		Record: &Record{Kind: KindCancelled, Purpose: PurposeCancellation, TownID: s.in.TownID,
+			Run: s.missingEvents(producer)},
+		NextTown: after,
 	}, err
 }
 

@@ -54,7 +54,8 @@ func (e *Put) effect(s *step) (Output, error) {
 	after.Binding = cmp.Or(e.Binding, after.Binding)
 	after.Policy = cmp.Or(e.Approval, after.Policy)
 	return Output{
-		Record: &Record{Kind: KindPut, TownID: s.in.TownID, ActorID: e.ActorID}, NextTown: after,
+		Record:   &Record{Kind: KindPut, Purpose: PurposeChange, TownID: s.in.TownID, ActorID: e.ActorID},
+		NextTown: after,
 	}, nil
 }
 
@@ -78,7 +79,7 @@ func (e *Remove) effect(s *step) (Output, error) {
 	}
 	last := s.town.State
 	return Output{
-		Record:   &Record{Kind: KindRemove, TownID: s.in.TownID, ActorID: e.ActorID},
+		Record:   &Record{Kind: KindRemove, Purpose: PurposeChange, TownID: s.in.TownID, ActorID: e.ActorID},
 		NextTown: Town{Removed: &last, LoadedSeq: s.town.LoadedSeq},
 	}, nil
 }

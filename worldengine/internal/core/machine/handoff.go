@@ -126,8 +126,8 @@ func (s *step) judgedRecord(j *judgement, kind Kind, outcome handoff.Outcome) (*
 		return nil, nil, err
 	}
 	return &Answer{RunID: j.Run.RunID, Result: result, JSON: encoded}, &Record{
-		Kind: kind, TownID: s.in.TownID, Result: encoded, DecodedResult: result, Handoff: j.Sent,
-		Run: j.producer.Run(), RetryOf: j.RetryOf,
+		Kind: kind, Purpose: PurposeJudgement, TownID: s.in.TownID, Result: encoded, DecodedResult: result,
+		Handoff: j.Sent, Run: j.producer.Run(), RetryOf: j.RetryOf,
 	}, nil
 }
 
@@ -194,11 +194,11 @@ func (s *step) accept(
 	p.EventIDs, err = runlog.DrawIDs(p.Run, s.newID, s.in.Drawn, NextEvents(1)...)
 	after.Pending = p
 	out := Output{Record: &Record{
-		Kind: KindPending, TownID: s.in.TownID, Run: run,
+		Kind: KindPending, Purpose: PurposeAcceptance, TownID: s.in.TownID, Run: run,
 		WorldPolicy: s.worldPolicy(), Rules: s.amounts(),
 	}, NextTown: after}
 	if s.tail != nil {
-		out.RunAfter = s.runRecord(p.Run, nil, false)
+		out.RunAfter = s.runRecord(p.Run, nil, PurposeProgress)
 		out.RunAfter.Run.FirstSeq = p.Emitted + 1
 	}
 	return out, err

@@ -24,7 +24,9 @@ const RecordVersion = "commit-record.v1"
 type Record struct {
 	SchemaVersion string `json:"schemaVersion"`
 	Kind          Kind   `json:"kind"`
-	TownID        string `json:"townId"`
+	// Purpose is why the machine made the record; "" in a record that was read, or that the machine did not make.
+	Purpose Purpose `json:"-"`
+	TownID  string  `json:"townId"`
 	// Binding, Paused, Pending, Policy and Approvals are in each record of a town that has them.
 	Binding apply.Binding      `json:"apply,omitzero"` // "" for the engine's default
 	Paused  *messages.PausedBy `json:"paused,omitzero"`

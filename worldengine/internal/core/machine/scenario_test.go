@@ -337,7 +337,7 @@ func (s *scenario) step(event machine.Event) []string {
 
 // recordText renders a record of an output for people.
 func (s *scenario) recordText(out *machine.Output, rec *machine.Record) []string {
-	line := fmt.Sprintf("record %s", rec.Kind)
+	line := fmt.Sprintf("record %s (%s)", rec.Kind, rec.Purpose)
 	if rec.Subject() == machine.TownSubject {
 		line += fmt.Sprintf(" day %d", out.NextTown.LastState().Epoch())
 	}

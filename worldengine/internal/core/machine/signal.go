@@ -115,15 +115,16 @@ func (s *step) pause(e *Signal) (Output, error) {
 		return s.refuseSignal(e,
 			&approval.Refusal{Code: wire.CodeNotPaused, Message: "it is not paused"})
 	}
-	after := s.town
+	after, purpose := s.town, PurposeResume
 	after.Paused = nil
 	if pause {
+		purpose = PurposePause
 		after.Paused = &messages.PausedBy{
 			SignalID: e.Run.RunID, ActorID: e.ActorID, Reason: e.Reason, At: s.in.At.UTC(),
 			DrainTimeoutMs: e.DrainTimeout.Milliseconds(),
 		}
 	}
-	out, err := s.signalled(e, KindPause, after)
+	out, err := s.signalled(e, KindPause, purpose, after)
 	if e.TownID == "" {
 		out.Record.Paused = after.Paused
 	}
@@ -148,17 +149,18 @@ func (s *step) decideApproval(e *Signal) (Output, error) {
 	about.HandoffHash = decided.HandoffHash
 	after := s.town
 	after.Approvals = list
-	out, err := s.signalled(&about, KindDecided, after)
+	out, err := s.signalled(&about, KindDecided, PurposeDecision, after)
 	out.DecidedApproval = &decided
 	return out, err
 }
 
 // signalled returns the record of an accepted signal that changes a town.
-func (s *step) signalled(e *Signal, kind Kind, after Town) (Output, error) {
+func (s *step) signalled(e *Signal, kind Kind, purpose Purpose, after Town) (Output, error) {
 	p := s.producer(e.Run)
 	err := EmitSignal(p, e.Payload(), "")
 	return Output{
-		Record: &Record{Kind: kind, TownID: s.in.TownID, Run: p.Run()}, NextTown: after,
+		Record:   &Record{Kind: kind, Purpose: purpose, TownID: s.in.TownID, Run: p.Run()},
+		NextTown: after,
 	}, err
 }
 
@@ -194,5 +196,7 @@ type RecordSignal struct {
 func (e *RecordSignal) effect(s *step) (Output, error) {
 	p := s.producer(e.Signal.Run)
 	err := EmitSignal(p, e.Signal.Payload(), string(e.Code))
-	return Output{Record: &Record{Kind: KindSignal, TownID: s.in.TownID, Run: p.Run()}}, err
+	return Output{
+		Record: &Record{Kind: KindSignal, Purpose: PurposeSignal, TownID: s.in.TownID, Run: p.Run()},
+	}, err
 }

@@ -39,7 +39,7 @@ type CancelWaiting struct {
 
 // effect records that a run waits, once for each reason.
 func (e *Wait) effect(s *step) (Output, error) {
-	p, n := s.producer(e.Run), emitter{}
+	p, n, purpose := s.producer(e.Run), emitter{}, PurposeProgress
 	n.producer = p
 	switch status := s.tail.Status; {
 	case s.tail.Cancelled:
@@ -55,8 +55,12 @@ func (e *Wait) effect(s *step) (Output, error) {
 		start.status = status
 		n.startRun(e.Handoff, start)
 		n.run(runevents.RunPaused, pausedPayload{SignalID: e.By.SignalID, Reason: e.By.Reason})
+		purpose = PurposeRunPause
 	}
-	return s.runOutput(e.Run, s.tail.NewEvents(p.Run()), e.Closing), n.err
+	if e.Closing {
+		purpose = PurposeEndOfWait
+	}
+	return s.runOutput(e.Run, s.tail.NewEvents(p.Run()), purpose), n.err
 }
 
 func (e *CancelWaiting) effect(s *step) (Output, error) {
@@ -72,5 +76,5 @@ func (e *CancelWaiting) effect(s *step) (Output, error) {
 	default:
 		err = errors.New("machine: the run does not wait")
 	}
-	return s.runOutput(e.Run, p.Run().Events, true), err
+	return s.runOutput(e.Run, p.Run().Events, PurposeEndOfWait), err
 }

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"worldengine/handoff"
-	"worldengine/runevents"
 	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/core/runlog"
 	"worldengine/worldengine/internal/kit/failpoint"
@@ -119,7 +118,7 @@ func (s *Stepper) stepOnce(
 		}
 		switch err := s.commit(ctx, t, in.Tail, &out, rec); {
 		case err == nil:
-			s.noteStored(t, &out, rec)
+			s.noteStored(&out, rec)
 		case rec == out.RunAfter:
 			s.Logger.Warn("a closed run cannot be reopened; others cannot append to it",
 				"run", rec.Run.RunID, rec.Run.Trace.LogAttr(), "error", err)
@@ -145,7 +144,7 @@ func (s *Stepper) commit(
 		}
 		return s.Log.CommitTown(ctx, rec, &out.NextTown, t.Seq)
 	case machine.RunSubject:
-		if err := s.Log.CheckRunRoom(tail.Stored, runPriority(rec)); err != nil {
+		if err := s.Log.CheckRunRoom(tail.Stored, places[rec.Purpose].run); err != nil {
 			return err
 		}
 		seq, err := s.Log.CommitRun(ctx, rec, tail.Guard)
@@ -173,18 +172,14 @@ func (s *Stepper) commit(
 }
 
 // noteStored notes that a record of an output is stored.
-func (s *Stepper) noteStored(t machine.Town, out *machine.Output, rec *machine.Record) {
-	switch {
-	case rec != out.Record:
-		if rec.Closing && t.Pending != nil {
-			failpoint.Hit(failpoint.Closing)
-		}
-		return
-	case rec.Subject() == machine.TownSubject:
+func (s *Stepper) noteStored(out *machine.Output, rec *machine.Record) {
+	if rec.Subject() == machine.TownSubject {
 		s.Towns.Set(rec.TownID, out.NextTown)
 	}
-	hitFailpoint(t, out)
-	if out.Answer != nil {
+	if point := places[rec.Purpose].failpoint; point != "" {
+		failpoint.Hit(point)
+	}
+	if rec == out.Record && out.Answer != nil {
 		s.results[slices.Index(handoff.Statuses(), out.Answer.Result.Status)].Add(1)
 	}
 }
@@ -205,59 +200,9 @@ func (s *Stepper) CheckRoom(ctx context.Context, t machine.Town, out *machine.Ou
 	if err != nil {
 		return err
 	}
-	err = s.Log.CheckHistoryRoom(needs, townPriority(&t, out))
+	err = s.Log.CheckHistoryRoom(needs, places[out.Record.Purpose].town)
 	if err != nil {
 		s.OnHistoryFull(townID, needs)
 	}
 	return err
-}
-
-// townPriority returns the priority of a record on its town's log subject.
-func townPriority(t *machine.Town, out *machine.Output) records.TownPriority {
-	before, after := t.Pending, out.NextTown.Pending
-	switch kind := out.Record.Kind; {
-	case before != nil && after == nil:
-		return records.TownPriorityEnd
-	case before != nil && kind == machine.KindPending && after.StoppedUnreached && !before.StoppedUnreached:
-		return records.TownPriorityRelease
-	case before != nil && kind == machine.KindPending:
-		return records.TownPriorityAttempt
-	case kind == machine.KindPending, kind == machine.KindConcluded, kind == machine.KindAsked:
-		return records.TownPriorityHandoff
-	case kind == machine.KindPause && out.NextTown.Paused != nil:
-		return records.TownPriorityPause
-	case kind == machine.KindPause && t.Paused != nil:
-		return records.TownPriorityResume
-	}
-	return records.TownPrioritySignal
-}
-
-// runPriority returns the priority of a record on its run's own subject.
-func runPriority(rec *machine.Record) records.RunPriority {
-	pauses := func(e runlog.Event) bool { return e.EventType == runevents.RunPaused }
-	switch {
-	case rec.Closing:
-		return records.RunPriorityEnd
-	case slices.ContainsFunc(rec.Run.Events, pauses):
-		return records.RunPriorityPause
-	}
-	return records.RunPriorityStep
-}
-
-// hitFailpoint passes the failpoint that follows a record.
-func hitFailpoint(t machine.Town, out *machine.Output) {
-	switch kind, p := out.Record.Kind, out.NextTown.Pending; {
-	case out.Record.Subject() == machine.RunSubject:
-	case kind == machine.KindPending && t.Pending == nil:
-		failpoint.Hit(failpoint.Accepted)
-	case kind == machine.KindPending && p.Attempt != t.Pending.Attempt:
-		failpoint.Hit(failpoint.Again)
-	case kind == machine.KindCancelled:
-		failpoint.Hit(failpoint.Withdrawn)
-	case kind == machine.KindConcluded && t.Pending != nil:
-		failpoint.Hit(failpoint.Concluded)
-	case kind == machine.KindConcluded, kind == machine.KindRefused, kind == machine.KindAsked,
-		kind == machine.KindDecided:
-		failpoint.Hit(failpoint.Committed)
-	}
 }
