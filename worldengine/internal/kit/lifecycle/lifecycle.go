@@ -12,8 +12,9 @@ import (
 const abandonTimeout = time.Second
 
 // Part is a part that may run: from Start, which returns once the part runs, to Stop, which returns once it runs
-// no more. Start may be nil for a part that runs already, and Stop for one that needs no end. A part may
-// use those before it in its List from its Start to the end of its Stop. A part with Skip neither starts nor stops.
+// no more. Start may be nil for a part that runs already, and Stop for one that needs no end or ends with another.
+// A part may use those before it in its List from its Start to the end of its Stop. A part with Skip neither starts
+// nor stops.
 type Part struct {
 	Name  string
 	Skip  bool

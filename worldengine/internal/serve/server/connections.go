@@ -49,8 +49,16 @@ type connections struct {
 	dials atomic.Uint64 // how often committing and following were dialled
 }
 
-// connectAll makes the connections.
-func (s *Server) connectAll(ctx context.Context) (err error) {
+// connectAll makes the connections, all or none.
+func (s *Server) connectAll(ctx context.Context) error {
+	err := s.connectEach(ctx)
+	if err != nil {
+		_ = s.disconnect(ctx)
+	}
+	return err
+}
+
+func (s *Server) connectEach(ctx context.Context) (err error) {
 	if s.conns.committing, err = s.connectFirst(ctx); err != nil {
 		return err
 	}

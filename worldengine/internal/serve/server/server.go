@@ -80,24 +80,29 @@ func (s *Server) offline() []lifecycle.Part {
 	}
 }
 
-// online returns the other parts. They stop in the reverse order, which loses no answer: first no language
-// model brings new work, then each world answers the requests that it has received and releases its lease, then
-// the connections that carried the answers close, and NATS after them. A part without Start only stops: it
-// stands before the parts whose work it ends, so it also runs if one of them fails to start.
+// online returns the other parts. Each uses only parts before it; the comment of a row says which, and why it stands
+// there. They stop in the reverse order, which loses no answer: each world answers the requests that it has received
+// before the connections that carry the answers close, and NATS after them.
 func (s *Server) online() []lifecycle.Part {
 	noHTTP := s.config.HTTP.Listen == ""
 	return []lifecycle.Part{
-		{Name: "HTTP", Skip: noHTTP, Start: s.listenHTTP, Stop: s.closeHTTP},
+		// First, so that a busy address ends the start before anything is stored. NATS sends browsers over its bridge.
+		{Name: "the address of HTTP", Skip: noHTTP, Start: s.listenHTTP, Stop: s.closeHTTP},
 		s.embeddedPart(),
-		{Name: "the connections", Stop: s.disconnect},
-		{Name: "the connections to NATS", Start: s.connectAll},
-		{Name: "the workers", Stop: s.stopWorkers},
-		{Name: "the language models", Skip: noHTTP, Start: s.openModels, Stop: s.closeModels},
-		{Name: "the requests", Start: s.serveRequests, Stop: s.stopRequests},
+		{Name: "the connections to NATS", Start: s.connectAll, Stop: s.disconnect},
+		// The engines of all worlds share them. They run since newServer, and end when no engine is left.
+		{Name: "the workers of the engines", Stop: s.stopWorkers},
+		// They connect to NATS. Worlds count them among their clients; a removed world ends its sessions.
+		{Name: "the sessions of language models", Skip: noHTTP, Start: s.openModels, Stop: s.closeModels},
+		// It answers over the connections, and has no worlds yet.
+		{Name: "the service", Start: s.serveRequests, Stop: s.stopRequests},
+		// They get all parts above, and are not served yet. Their Stop also ends serving, even if its start failed.
 		{Name: "the worlds", Start: s.makeWorlds, Stop: s.closeWorlds},
-		{Name: "the pages", Skip: noHTTP, Start: s.serveHTTP},
-		{Name: "new work of language models", Skip: noHTTP, Stop: s.drainModels},
-		{Name: "the service of the worlds", Start: s.serveWorlds},
+		// Before worlds are served, which may take minutes: meanwhile the probes and the console answer.
+		{Name: "the pages of HTTP", Skip: noHTTP, Start: s.serveHTTP},
+		// It stops first, but for serving, which has no Stop of its own: so no model brings new work to worlds that stop.
+		{Name: "the requests of language models", Skip: noHTTP, Stop: s.drainModels},
+		{Name: "serving the worlds", Start: s.serveWorlds},
 	}
 }
 
