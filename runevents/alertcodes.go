@@ -30,6 +30,7 @@ const (
 	PluginAbsent       AlertCode = "PLUGIN_ABSENT"
 	PluginReturned     AlertCode = "PLUGIN_RETURNED"
 	RunLeftWaiting     AlertCode = "RUN_LEFT_WAITING"
+	AlertsLost         AlertCode = "ALERTS_LOST"
 )
 
 // Severity is how urgent an alert is.

@@ -92,5 +92,6 @@ export const alertMeanings = /** @type {const} */ ({
   PROJECTOR_NON_CONTIGUOUS_FETCH_DETECTED: "A projection got an event that does not follow the one before.",
   PROJECTOR_CAUSAL_VIOLATION: "An effect stands before its cause.",
   RUN_LEFT_WAITING: "A server died, or lost the log, while a handoff waited in it. Another one cancelled its run, or cannot yet.",
+  ALERTS_LOST: "Somebody removed the stream of the world's alerts: the alerts that it had, and who had acknowledged them, are lost. The stream was made anew.",
   PAUSE_DRAIN_TIMEOUT: "Commands were still being applied when the drain timeout of a pause passed.",
 });

@@ -15,6 +15,8 @@ import (
 const (
 	// lookInterval is the pause between two looks at a log, urgentInterval at one about which something is open.
 	lookInterval, urgentInterval = 10 * time.Second, time.Second
+	// alertsInterval is the pause between two looks at the stream of alerts.
+	alertsInterval = time.Minute
 	// questionTimeout bounds a question: in an election it may get no answer at all.
 	questionTimeout = 2 * time.Second
 	// electionQuestions is how many questions follow an election or a reconnect. Together they take longer than a
@@ -30,8 +32,8 @@ func (w *Watcher) doubt() {
 
 // look looks at everything, and returns the interval until the next look. First comes whether the log answers, since a
 // silent log shows nothing else. Then a suspect log must turn out to be the known one. Only then does it count what
-// is read from it, such as the pause of the world, and its leader is worth verifying. The room comes last, since it
-// only raises alerts.
+// is read from it, such as the pause of the world, and its leader is worth verifying. The alerts and the room come last,
+// since they only raise alerts.
 func (w *Watcher) look(ctx context.Context) (interval time.Duration) {
 	err := w.ask(ctx)
 	answered := err == nil
@@ -49,6 +51,9 @@ func (w *Watcher) look(ctx context.Context) (interval time.Duration) {
 	}
 	if answered && !w.recalled {
 		w.recalled = bounded(ctx, w.recall) == nil
+	}
+	if answered && !w.suspect && time.Since(w.alertsChecked) >= alertsInterval {
+		w.checkAlerts(ctx)
 	}
 	full := w.checkStorage()
 	if answered {
@@ -106,6 +111,16 @@ func (w *Watcher) checkLimits() {
 		w.Alerts.Raise(alerts.LogLimited.Alert(alerts.About{}, "{error}", phrase.Sentence(err)))
 	}
 	w.limitError = err
+}
+
+// checkAlerts raises ALERTS_LOST if somebody has removed the stream of alerts, which is then made anew. The log must be
+// the known one: with a removed world, its alerts are removed too.
+func (w *Watcher) checkAlerts(ctx context.Context) {
+	if err := bounded(ctx, w.Alerts.CheckStream); err != nil {
+		w.warn(ctx, "it is not known whether the stream of alerts is there; will try again", err)
+		return
+	}
+	w.alertsChecked = time.Now()
 }
 
 // checkContinuity returns nil if the log is the known one. If it lacks messages that another node has, that node

@@ -24,11 +24,24 @@ func newWatcher(log *commitlog.Log, raised func(runevents.Alert)) *Watcher {
 	logger := slog.New(slog.DiscardHandler)
 	w := New(Config{
 		Conn: new(nats.Conn), Log: &records.Log{Log: log}, Now: time.Now, Logger: logger,
-		Alerts:      alerts.New(nil, alerts.Config{Logger: logger, Now: time.Now, Notify: raised}),
+		Alerts:      alerts.New(new(alertStream), alerts.Config{Logger: logger, Now: time.Now, Notify: raised}),
 		RereadPause: func(context.Context) error { return nil },
 	})
 	w.recalled = true
 	return w
+}
+
+// alertStream is a NATS that has the stream of alerts, unless it was removed.
+type alertStream struct {
+	jetstream.JetStream
+	removed atomic.Bool
+}
+
+func (s *alertStream) Stream(context.Context, string) (jetstream.Stream, error) {
+	if s.removed.Load() {
+		return nil, jetstream.ErrStreamNotFound
+	}
+	return nil, nil
 }
 
 // run has a Watcher watch its log until stop.
@@ -125,5 +138,40 @@ func TestWatcher_Election(t *testing.T) {
 		synctest.Wait()
 		require.EqualValues(t, 12+electionQuestions, log.requests.Load())
 		stop()
+	})
+}
+
+// The removal of the stream of alerts is noticed without an alert, once, as long as the log is the known one.
+func TestWatcher_AlertsRemoved(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var raised []runevents.AlertCode
+		stream, log := &alertStream{}, &replaced{}
+		w := newWatcher(&commitlog.Log{Store: log, Stream: log}, nil)
+		w.Replicas, w.Forget, w.Log.Continuity.Missing = &Replicas{}, func() {}, log.missing
+		w.Alerts = alerts.New(stream, alerts.Config{Logger: w.Logger, Now: time.Now, Notify: func(a runevents.Alert) {
+			raised = append(raised, a.Code)
+		}})
+		stop := run(t, w)
+		defer stop()
+		within := alertsInterval + lookInterval + questionTimeout
+		for range 2 {
+			time.Sleep(within)
+			synctest.Wait()
+			require.Empty(t, raised)
+			stream.removed.Store(true)
+			time.Sleep(3 * within)
+			synctest.Wait()
+			require.Equal(t, []runevents.AlertCode{runevents.AlertsLost}, raised)
+			stream.removed.Store(false)
+			time.Sleep(within)
+			synctest.Wait()
+			raised = nil
+		}
+		log.removed.Store(true)
+		stream.removed.Store(true)
+		time.Sleep(3 * within)
+		synctest.Wait()
+		require.NotContains(t, raised, runevents.AlertsLost, "the whole world was removed")
 	})
 }

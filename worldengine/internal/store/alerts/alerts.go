@@ -97,6 +97,7 @@ type Alerts struct {
 	done    chan struct{}      // closed when publishing has ended
 	cache   alertCache
 	backlog []runevents.Alert // of the backlog, immutable after Start
+	missing bool              // the stream, when CheckStream looked last
 
 	producerLimit, originLimit *ratelimit.Limit // see allowed
 
@@ -134,6 +135,21 @@ func (a *Alerts) Raise(alert runevents.Alert) {
 	if !a.enqueue(&alert) {
 		a.countLost(&alert, "too many alerts of this code wait to be published, or the server ends")
 	}
+}
+
+// CheckStream raises ALERTS_LOST if somebody has removed the stream, once until it is there again. Storing the alert
+// makes the stream anew. CheckStream must not be called at the same time.
+func (a *Alerts) CheckStream(ctx context.Context) error {
+	_, err := a.js.Stream(ctx, a.stream.Name)
+	isMissing := errors.Is(err, jetstream.ErrStreamNotFound)
+	if err != nil && !isMissing {
+		return fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	if isMissing && !a.missing {
+		a.Raise(AlertsLost.Alert(About{}, "{stream}", a.stream.Name))
+	}
+	a.missing = isMissing
+	return nil
 }
 
 // RaiseOnce raises an alert unless this server has raised it or, after LoadRaised, the stream has it.

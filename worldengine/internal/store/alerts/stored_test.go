@@ -1,7 +1,9 @@
 package alerts_test
 
 import (
+	"bytes"
 	"context"
+	"log/slog"
 	"strconv"
 	"sync"
 	"testing"
@@ -12,6 +14,7 @@ import (
 	"worldengine/runevents"
 	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/store/alerts"
+	"worldengine/worldengine/internal/store/alerts/alertstest"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
@@ -182,4 +185,24 @@ func TestSummary_Returned(t *testing.T) {
 	alert, err := a.Acknowledge(t.Context(), page.Alerts[5].Seq, "ada", "")
 	require.NoError(t, err)
 	require.Equal(t, "handoffd", alert.Acknowledged.By, "the first acknowledgement counts")
+}
+
+// A removed stream is noticed, and made anew with one alert about it, which the server's log and Notify have too.
+func TestCheckStream_Removed(t *testing.T) {
+	t.Parallel()
+	w := newAlertWorld(t)
+	var log bytes.Buffer
+	a := w.open(func(c *alerts.Config) { c.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
+	a.Start()
+	require.NoError(t, a.CheckStream(t.Context()))
+	require.NoError(t, w.js.DeleteStream(t.Context(), layout.AlertStream("main")))
+	for range 3 {
+		require.NoError(t, a.CheckStream(t.Context()))
+	}
+	a.Close(t.Context())
+	all := alertstest.Raised(t, w.js)
+	require.Len(t, all, 1)
+	require.Equal(t, runevents.AlertsLost, all[0].Code)
+	require.Contains(t, all[0].Message, "The stream WORLD_main_ALERTS was removed")
+	require.Contains(t, log.String(), "ALERTS_LOST")
 }

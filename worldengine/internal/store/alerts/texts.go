@@ -88,6 +88,9 @@ var (
 		"runSeq {runSeq} came when the watermark was {watermark}; the run is read again"}
 	Undelivered = Template{runevents.EventBusDeliveryFailed,
 		"{subject} cannot be copied to {stream}: {source} {sequence}: {reason}"}
+	AlertsLost = Template{runevents.AlertsLost,
+		"The stream {stream} was removed, with the alerts that it had; it is made anew. What is still wrong: handoffctl " +
+			"status, and the log of handoffd, which has every alert."}
 	TownMended = Template{runevents.TownMended,
 		"fsck put the town {town} back to log sequence {restored} (day {day}) with the record at {sequence}; " +
 			"the messages between them {loss}"}

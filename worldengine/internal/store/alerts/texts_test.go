@@ -37,6 +37,7 @@ func TestTemplate_Golden(t *testing.T) {
 		alerts.CommitDamaged.Alert(about, "{sequence}", "7", "{error}", "No JSON."),
 		alerts.StorageFailed.Alert(about, "{error}", "disk full"),
 		alerts.StorageRecovered.Alert(about, "{since}", runevents.Timestamp(since)),
+		alerts.AlertsLost.Alert(about, "{stream}", "WORLD_main_ALERTS"),
 		alerts.TownMended.AlertSince(about, since, "{restored}", "7", "{day}", "3", "{sequence}", "9", "{loss}", "are lost"),
 	} {
 		require.Equal(t, "run-1 handoff-1", a.RunID+" "+a.HandoffID)

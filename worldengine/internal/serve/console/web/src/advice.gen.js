@@ -24,5 +24,6 @@ export const alertAdvice = /** @type {const} */ ({
   PROJECTOR_NON_CONTIGUOUS_FETCH_DETECTED: "It hints at lag; if it stays, run handoffctl fsck.",
   PROJECTOR_CAUSAL_VIOLATION: "Nothing, unless it persists.",
   RUN_LEFT_WAITING: "Nothing, once the run is cancelled: the handoff was not judged, and may be sent again.",
+  ALERTS_LOST: "Look at handoffctl status, and at the log of handoffd, which has every alert, for what is still wrong.",
   PAUSE_DRAIN_TIMEOUT: "Wait for the game, or look why it is slow.",
 });

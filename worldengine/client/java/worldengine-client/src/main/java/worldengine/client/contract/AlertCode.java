@@ -71,6 +71,9 @@ public final class AlertCode {
     /** A server died, or lost the log, while a handoff waited in it. Another one cancelled its run, or cannot yet. */
     public static final String RUN_LEFT_WAITING = "RUN_LEFT_WAITING";
 
+    /** Somebody removed the stream of the world's alerts: the alerts that it had, and who had acknowledged them, are lost. The stream was made anew. */
+    public static final String ALERTS_LOST = "ALERTS_LOST";
+
     /** Commands were still being applied when the drain timeout of a pause passed. */
     public static final String PAUSE_DRAIN_TIMEOUT = "PAUSE_DRAIN_TIMEOUT";
 }
