@@ -109,7 +109,7 @@ func (t *text) worlds(srv *server.Server) {
 func countTowns(ctx context.Context, engine *engine.Engine) string {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	towns, err := engine.CountTowns(ctx)
+	towns, err := engine.Towns().Count(ctx)
 	if err != nil {
 		return fmt.Sprintf("not counted: %v", err)
 	}

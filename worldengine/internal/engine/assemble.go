@@ -39,8 +39,8 @@ func assemble(ctx context.Context, s *storage, router game.Router, gameAlerts ga
 	e := &Engine{config: *c, js: s.js, log: s.log, samples: s.index, index: s.index.Index, alerts: s.alerts, outbox: s.outbox}
 	e.ctx, e.stop = context.WithCancel(ctx)
 	e.queue = newQueue(e.ctx, c)
-	e.towns = records.NewTownCache(s.log)
-	e.history = history.Reader{Log: s.log}
+	townCache := records.NewTownCache(s.log)
+	e.history = &history.Reader{Log: s.log}
 	e.memory = memory.NewReader(s.log, e.index)
 	e.runs = runs.New(s.log, e.index, func(alert runevents.Alert) { s.alerts.RaiseProjected("", alert) })
 	e.runs.AnswerTime = s.index.AnswerTime
@@ -52,10 +52,10 @@ func assemble(ctx context.Context, s *storage, router game.Router, gameAlerts ga
 	e.projector = newProjector(s, e.runs)
 	e.appends = appends.New(s.log, e.projector, e.queue, c.Now)
 	e.worldPause = waiting.NewWorldPause(s.log, s.pause, e.queue.WakeAll)
-	e.watcher = newWatcher(s, e.appends, e.towns, e.worldPause)
-	e.receipts = &Receipts{log: s.log, index: e.index, towns: e.towns, watcher: e.watcher}
+	e.watcher = newWatcher(s, e.appends, townCache, e.worldPause)
+	e.receipts = &Receipts{log: s.log, index: e.index, townCache: townCache, watcher: e.watcher}
 	e.stepper = &stepper.Stepper{
-		Log: s.log, Towns: e.towns, Now: c.Now, NewID: c.NewID, Leased: c.IsWriter,
+		Log: s.log, Towns: townCache, Now: c.Now, NewID: c.NewID, Leased: c.IsWriter,
 		RequiredHistory: requiredHistory(e.index), OnHistoryFull: e.watcher.NoteHistoryFull, Logger: c.Logger,
 		Settings: machine.Settings{
 			Rules: c.Rules, Binding: c.Apply, ApprovalPolicy: c.policy,
@@ -70,9 +70,17 @@ func assemble(ctx context.Context, s *storage, router game.Router, gameAlerts ga
 	e.absences = e.dispatcher.Absences
 	e.recorder = &signalRecorder{stepper: e.stepper, newRun: c.newRun}
 	e.judge = &Judge{
-		log: s.log, towns: e.towns, receipts: e.receipts, queue: e.queue, stepper: e.stepper,
+		log: s.log, townCache: townCache, receipts: e.receipts, queue: e.queue, stepper: e.stepper,
 		dispatcher: e.dispatcher, worldPause: e.worldPause, signals: e.recorder, limits: c.waitLimits(),
 		newRun: c.newRun, notifier: c.Notifier, logger: c.Logger,
+	}
+	e.towns = &Towns{
+		log: s.log, history: e.history, index: e.index, approvals: e.approvals, dispatcher: e.dispatcher,
+		apply: c.Apply, policy: &c.policy, logger: c.Logger,
+	}
+	e.changes = &Changes{
+		log: s.log, index: e.index, receipts: e.receipts, queue: e.queue, stepper: e.stepper,
+		dispatcher: e.dispatcher, towns: e.towns, limits: c.waitLimits(), mayBind: c.mayBind, logger: c.Logger,
 	}
 	connectLog(s.log, e.index, e.feed, e.watcher)
 	return e

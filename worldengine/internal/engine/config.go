@@ -17,6 +17,7 @@ import (
 	"worldengine/worldengine/internal/core/approval"
 	"worldengine/worldengine/internal/core/runlog"
 	"worldengine/worldengine/internal/core/town"
+	"worldengine/worldengine/internal/core/worldfile"
 	"worldengine/worldengine/internal/engine/game"
 	"worldengine/worldengine/internal/engine/queue"
 	"worldengine/worldengine/internal/engine/waiting"
@@ -270,4 +271,14 @@ func (c *Config) mayBind(binding apply.Binding) error {
 		})
 	}
 	return nil
+}
+
+// CheckConfig returns how many towns a world file has, or the error that would keep an engine from
+// starting with the configuration and that file. file may be nil. It starts nothing.
+func CheckConfig(config Config, file []byte) (towns int, err error) {
+	if config, err = config.withDefaults(); err != nil || file == nil {
+		return 0, err
+	}
+	list, err := worldfile.Parse(file, config.mayBind)
+	return len(list), err
 }

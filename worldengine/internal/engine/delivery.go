@@ -135,7 +135,7 @@ func (d *delivery) judgeOnce(ctx context.Context) (answer *Answer, next time.Tim
 
 // load returns the town as this writer knows it, and the receipt of the handoff's key there.
 func (d *delivery) load(ctx context.Context) (current machine.Town, prior *dedupe.Receipt, err error) {
-	if current, err = d.judge.towns.Get(ctx, d.townID()); err != nil {
+	if current, err = d.judge.townCache.Get(ctx, d.townID()); err != nil {
 		return current, nil, err
 	}
 	minIndexed := current.LoadedSeq
@@ -157,7 +157,7 @@ func (d *delivery) refuseInProgress(ctx context.Context, current machine.Town) e
 	case current.Pending == nil || current.Pending.Run.PlanID != d.run.PlanID,
 		current.Pending.Run.RunID == d.failedRun.RunID:
 		// another writer ended the other run, and this writer is about to learn that
-		d.judge.towns.Forget(d.townID())
+		d.judge.townCache.Forget(d.townID())
 		return commitlog.ErrContended
 	}
 	return d.refuseRetry(ctx, machine.RefuseSecondRetry(current.Pending.Run.RunID))
@@ -172,7 +172,7 @@ func (d *delivery) refreshPauses(ctx context.Context, current machine.Town) erro
 		}
 	}
 	if current.Paused != nil {
-		d.judge.towns.Forget(d.townID())
+		d.judge.townCache.Forget(d.townID())
 	}
 	return nil
 }

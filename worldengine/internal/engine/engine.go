@@ -30,10 +30,8 @@ import (
 	"worldengine/worldengine/internal/engine/queue"
 	"worldengine/worldengine/internal/engine/stepper"
 	"worldengine/worldengine/internal/engine/waiting"
-	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/kit/lifecycle"
 	"worldengine/worldengine/internal/store/alerts"
-	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/history"
 	"worldengine/worldengine/internal/store/index"
 	"worldengine/worldengine/internal/store/memory"
@@ -97,14 +95,15 @@ type Engine struct {
 	stepper      *stepper.Stepper
 	js           jetstream.JetStream
 	log          *records.Log
-	history      history.Reader
+	history      *history.Reader
 	memory       *memory.Reader
-	towns        *records.TownCache
 	index        *index.Index
 	samples      *samples.SampledIndex // the same index, and its statistics
 	receipts     *Receipts
 	recorder     *signalRecorder
 	judge        *Judge
+	towns        *Towns
+	changes      *Changes
 	queue        *queue.Queue
 	runs         *runs.Reader
 	finalRecords *runs.FinalRecords
@@ -129,14 +128,6 @@ type Engine struct {
 
 // Alerts returns the alerts of the engine's world.
 func (e *Engine) Alerts() *alerts.Alerts { return e.alerts }
-
-// CountTowns returns how many towns there are.
-func (e *Engine) CountTowns(ctx context.Context) (uint64, error) {
-	all, err := commitlog.SubjectsOf(ctx, e.log.Stream, layout.LogSubject(e.config.World, "*"))
-	_, _ = e.index.CatchUp(ctx) // without it, towns that were just removed would count
-	n := uint64(len(all))
-	return n - min(n, uint64(len(e.index.Towns(index.Removed)))), err
-}
 
 // Runs returns the reader of the runs of the engine's world.
 func (e *Engine) Runs() *runs.Reader { return e.runs }
@@ -169,3 +160,15 @@ func (e *Engine) Receipts() *Receipts { return e.receipts }
 
 // Judge returns the judge of the handoffs of the engine's world.
 func (e *Engine) Judge() *Judge { return e.judge }
+
+// History returns the history of the engine's towns.
+func (e *Engine) History() *history.Reader { return e.history }
+
+// Memory returns what reads the memory of the engine's towns.
+func (e *Engine) Memory() *memory.Reader { return e.memory }
+
+// Towns returns what shows the engine's towns.
+func (e *Engine) Towns() *Towns { return e.towns }
+
+// Changes returns what changes the engine's towns without handoffs.
+func (e *Engine) Changes() *Changes { return e.changes }

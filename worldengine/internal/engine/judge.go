@@ -27,7 +27,7 @@ type Answerer = game.Answerer
 // concurrent use.
 type Judge struct {
 	log        *records.Log
-	towns      *records.TownCache
+	townCache  *records.TownCache
 	receipts   *Receipts
 	queue      *queue.Queue
 	stepper    *stepper.Stepper

@@ -23,10 +23,10 @@ import (
 // is free only if the index has all records of the town that the log must keep. The watcher raises the alerts about
 // records that are missing. Receipts is safe for concurrent use.
 type Receipts struct {
-	log     *records.Log
-	index   *index.Index
-	towns   *records.TownCache // forgets a town that has changed
-	watcher *logwatch.Watcher
+	log       *records.Log
+	index     *index.Index
+	townCache *records.TownCache // forgets a town that has changed
+	watcher   *logwatch.Watcher
 }
 
 // Get returns the receipt of the handoff with a key that a town accepted, or ErrUnknownResult.
@@ -93,7 +93,7 @@ func (r *Receipts) requireIndexed(ctx context.Context, townID string, current *m
 	}
 	switch {
 	case c.Newest > current.Seq: // if the log has lost that record, the next load says so
-		r.towns.Forget(townID)
+		r.townCache.Forget(townID)
 		return cmp.Or(r.log.CheckContinuity(ctx), commitlog.ErrLostRace)
 	case c.Newest < current.LoadedSeq:
 		why := fmt.Sprintf("the index has read past log sequence %d, and lacks it", current.LoadedSeq)

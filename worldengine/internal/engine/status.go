@@ -2,35 +2,21 @@ package engine
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"worldengine/runevents"
-	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/kit/backoff"
 	"worldengine/worldengine/internal/kit/layout"
-	"worldengine/worldengine/internal/kit/phrase"
 	"worldengine/worldengine/internal/kit/platform"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/index"
-	"worldengine/worldengine/internal/store/records"
 	"worldengine/worldengine/messages"
-	"worldengine/worldengine/wire"
 )
 
-// Bounds of a look at the world.
-const (
-	// catchUpTimeout is how long the index and the bus may take to reach the end of the log.
-	catchUpTimeout = 2 * time.Second
-	// maxListedTowns is how many towns each list of a status names. maxDamageAlerts is how many damaged towns
-	// get an alert of their own.
-	maxListedTowns, maxDamageAlerts = 100, 5
-)
+// catchUpTimeout is how long the index and the bus may take to reach the end of the log.
+const catchUpTimeout = 2 * time.Second
 
 // CatchUp waits until the index and the bus have reached the current end of the log. It returns that
 // end, and a sentence about each of the two that is still behind.
@@ -55,99 +41,6 @@ func (e *Engine) CatchUp(ctx context.Context) (end uint64, behind []string, err 
 		}
 	}
 	return end, behind, nil
-}
-
-// ReportTowns adds the states of towns to a report, and returns sentences about the plugins that are
-// away. It omits each town for which includes(token) is false. Call it after CatchUp.
-func (e *Engine) ReportTowns(
-	ctx context.Context, report *messages.WorldReport, includes func(token string) bool,
-) (problems []string, err error) {
-	tokens := func(flag index.Flag) []string {
-		return slices.DeleteFunc(e.index.Towns(flag), func(token string) bool { return !includes(token) })
-	}
-	paused, pending := tokens(index.Paused), tokens(index.Pending)
-	report.Towns = len(tokens(0))
-	report.States = messages.TownStates{Paused: len(paused), Applying: len(pending),
-		InDoubt: len(tokens(index.InDoubt))}
-	for _, token := range slices.Compact(slices.Sorted(slices.Values(slices.Concat(
-		paused[:min(len(paused), maxListedTowns)], pending[:min(len(pending), maxListedTowns)])))) {
-		if err := e.describeTown(ctx, report, token); err != nil {
-			return nil, err
-		}
-	}
-	if err := e.approvals.Refresh(ctx); err != nil {
-		return nil, err
-	}
-	report.Approvals, report.States.Waiting = e.approvals.CountUndecided(func(townID string) bool {
-		return includes(wire.TownToken(townID))
-	})
-	return e.pluginsAbsent(report, includes), nil
-}
-
-// pluginsAbsent adds the towns whose plugin is away to a report, and returns a sentence about them: they
-// may well have one cause. It omits each town for which includes(token) is false.
-func (e *Engine) pluginsAbsent(
-	report *messages.WorldReport, includes func(token string) bool,
-) (problems []string) {
-	var towns []string
-	first := ""
-	for _, townID := range slices.Sorted(maps.Keys(e.absences.Towns())) {
-		away := e.dispatcher.AbsentGame(townID)
-		if away == nil || !includes(wire.TownToken(townID)) { // the plugin may have come meanwhile
-			continue
-		}
-		if towns = append(towns, townID); len(towns) <= maxListedTowns {
-			report.PluginsAbsent = append(report.PluginsAbsent, *away)
-		}
-		if first == "" || away.Since < first {
-			first = away.Since
-		}
-	}
-	report.States.NoPlugin = len(towns)
-	switch len(towns) {
-	case 0:
-		return nil
-	case 1:
-		return []string{fmt.Sprintf("the town %s has had no plugin since %s", towns[0], first)}
-	}
-	return []string{fmt.Sprintf("%d towns have no plugin, the first since %s: %s", len(towns), first,
-		phrase.List(towns, len(towns)))}
-}
-
-// describeTown adds a town to the lists of a report. A damaged town is left out.
-func (e *Engine) describeTown(
-	ctx context.Context, report *messages.WorldReport, token string,
-) error {
-	current, err := e.log.LoadToken(ctx, token)
-	if errors.Is(err, records.ErrTownDamaged) || err == nil && current.Seq == 0 {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	townID := current.LastState().Snapshot.TownID
-	if by := current.Paused; by != nil {
-		report.TownsPaused = append(report.TownsPaused, messages.TownPause{
-			TownID: townID, ActorID: by.ActorID, Reason: by.Reason, Since: by.At})
-	}
-	if current.Pending != nil {
-		report.TownsPending = append(report.TownsPending, messages.TownPending{
-			TownID: townID, RunID: current.Pending.Run.RunID})
-	}
-	return nil
-}
-
-// AwaitedPlugin returns the absence of the plugin that the command of a run waits for; nil if the
-// command waits for none.
-func (e *Engine) AwaitedPlugin(run *runevents.Snapshot) *messages.AbsentPlugin {
-	if run.Status.Terminal() {
-		return nil
-	}
-	of := e.dispatcher.AbsentGame(machine.ReadStarted(run).TownID)
-	if of == nil || of.RunID != run.RunID {
-		return nil
-	}
-	return of
 }
 
 // Streams returns the states of the world's streams by name.

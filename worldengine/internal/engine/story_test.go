@@ -277,7 +277,7 @@ func (s *story) put(townID string) {
 	s.turns.Unlock()
 	changed, e := *before.Snapshot, s.engines[0]
 	changed.Day++
-	require.NoError(s.t, e.SubmitChange(townID, &Put{State: town.NewState(&changed), Expected: before.Hash},
+	require.NoError(s.t, e.Changes().Submit(townID, &Put{State: town.NewState(&changed), Expected: before.Hash},
 		townClient{storyClient{s, e, townID}}))
 }
 

@@ -3,24 +3,20 @@ package engine
 import (
 	"cmp"
 	"context"
-	"errors"
-	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
-	"time"
 
 	"worldengine/runevents"
 	"worldengine/worldengine/internal/core/apply"
 	"worldengine/worldengine/internal/core/approval"
 	"worldengine/worldengine/internal/core/machine"
-	"worldengine/worldengine/internal/core/town"
-	"worldengine/worldengine/internal/core/worldfile"
-	"worldengine/worldengine/internal/engine/queue"
-	"worldengine/worldengine/internal/engine/waiting"
+	"worldengine/worldengine/internal/engine/approvals"
+	"worldengine/worldengine/internal/engine/game"
 	"worldengine/worldengine/internal/kit/layout"
+	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/history"
 	"worldengine/worldengine/internal/store/index"
-	"worldengine/worldengine/internal/store/memory"
 	"worldengine/worldengine/internal/store/records"
 	"worldengine/worldengine/messages"
 )
@@ -28,230 +24,70 @@ import (
 // Town is a town as the log has it. In the answer to a change, LastFailure is nil.
 type Town = messages.Town
 
-// Town reads a town from the log, so that it sees other writers' commits. It returns ErrUnknownTown
+// Towns shows the towns of a world as its log and index have them, with the proposals that wait for a person and the
+// games that are away. It changes nothing. Towns is safe for concurrent use.
+type Towns struct {
+	log        *records.Log
+	history    *history.Reader
+	index      *index.Index
+	approvals  *approvals.Reader
+	dispatcher *game.Dispatcher
+	apply      apply.Binding    // of towns without a binding
+	policy     *approval.Policy // of towns without a policy
+	logger     *slog.Logger
+}
+
+// Get reads a town from the log, so that it sees other writers' commits. It returns ErrUnknownTown
 // if there is no such town.
-func (e *Engine) Town(ctx context.Context, townID string) (Town, error) {
-	t, err := e.history.Last(ctx, townID)
+func (t *Towns) Get(ctx context.Context, townID string) (Town, error) {
+	last, err := t.history.Last(ctx, townID)
 	if err != nil {
 		return Town{}, err
 	}
-	view := e.viewRevision(t)
+	view := t.viewRevision(last)
 	if view.Apply != string(apply.Local) {
-		view.PluginAbsent = e.dispatcher.AbsentGame(townID)
-		if since := e.absences.StartOf(townID); !since.IsZero() {
+		view.PluginAbsent = t.dispatcher.AbsentGame(townID)
+		if since := t.dispatcher.Absences.StartOf(townID); !since.IsZero() {
 			view.PluginAbsentSince = runevents.Timestamp(since)
 		}
 	}
 	return view, nil
 }
 
-// TownAt returns a town as it was after a revision. It returns ErrUnknownTown, or ErrRevisionGone
+// At returns a town as it was after a revision. It returns ErrUnknownTown, or ErrRevisionGone
 // if the log has no such revision of the town.
-func (e *Engine) TownAt(ctx context.Context, townID string, revision uint64) (Town, error) {
-	t, err := e.history.At(ctx, townID, revision)
+func (t *Towns) At(ctx context.Context, townID string, revision uint64) (Town, error) {
+	then, err := t.history.At(ctx, townID, revision)
 	if err != nil {
 		return Town{}, err
 	}
-	return e.viewRevision(t), nil
+	return t.viewRevision(then), nil
 }
 
-func (e *Engine) viewRevision(t history.Town) Town {
-	view := e.viewTown(t.Town)
-	view.LastFailure = t.LastFailure
+func (t *Towns) viewRevision(revision history.Town) Town {
+	view := t.view(revision.Town)
+	view.LastFailure = revision.LastFailure
 	return view
 }
 
-// History returns the history of the engine's towns.
-func (e *Engine) History() *history.Reader { return &e.history }
-
-// Memory returns what reads the memory of the engine's towns.
-func (e *Engine) Memory() *memory.Reader { return e.memory }
-
-// Put stores state as the state of its town, in its turn among the town's requests. If expected is
-// "", it creates the town, or returns town.ErrExists. Otherwise it replaces exactly the state whose
-// hash is expected, or returns *town.ConflictError or ErrUnknownTown. If the day would be lowered,
-// it returns *town.RegressionError.
-func (e *Engine) Put(ctx context.Context, state town.State, expected string) (Town, error) {
-	return e.put(ctx, &Put{State: state, Expected: expected})
-}
-
-func (e *Engine) put(ctx context.Context, put *Put) (Town, error) {
-	reply := queue.NewFuture[Town]()
-	if err := e.SubmitChange(put.State.Snapshot.TownID, put, reply); err != nil {
-		return Town{}, err
-	}
-	return reply.Wait(ctx)
-}
-
-// Put and Patch are changes of a town without a handoff. Attributes are members of a town beside
-// its state; a missing one stays unchanged. ActorID is the author, for the history; "" if unknown.
-type (
-	Attributes = machine.Attributes
-	Put        = machine.Put
-	Patch      = machine.Patch
-)
-
-// TownAnswerer gets the town after a change, or the error that refused it, once.
-type TownAnswerer = queue.Answerer[Town]
-
-// worldFile is the author of the towns of a world file.
-const worldFile = "world file"
-
-// townChange is a change of a town without a handoff, on its way to an answer: a task of its town's
-// queue.
-type townChange struct {
-	engine      *Engine
-	townID      string
-	event       machine.Event
-	submittedAt time.Time // when it was submitted
-	client      TownAnswerer
-}
-
-// SubmitChange queues a *Put, a *Patch or a *machine.Remove of a town. client gets the changed town; of a
-// removed town, its last state with the revision of the removal. If SubmitChange itself returns an error,
-// client gets no answer. The change waits until no command is pending.
-func (e *Engine) SubmitChange(townID string, event machine.Event, client TownAnswerer) error {
-	if put, ok := event.(*Put); ok && put.Binding != "" {
-		if err := e.config.mayBind(put.Binding); err != nil {
-			return err
-		}
-	}
-	return e.queue.SubmitTask(townID, &townChange{
-		engine: e, townID: townID, event: event, submittedAt: time.Now(), client: client,
-	})
-}
-
-// Run commits the change in its turn and answers its client, unless it waits.
-func (c *townChange) Run(ctx context.Context, t queue.Turn) (next time.Time) {
-	stored, waits, err := c.engine.commitChange(ctx, c, t.Behind)
-	if waits && err == nil {
-		if next = c.submittedAt.Add(c.engine.config.waitLimits().Absence); time.Now().Before(next) {
-			return next
-		}
-		return queue.UntilWoken // for the game to be absent, too
-	}
-	c.engine.queue.Wake(c.townID)
-	c.answer(stored, err)
-	return next
-}
-
-// End answers the client that nothing was changed.
-func (c *townChange) End(_ context.Context, why error) { c.answer(Town{}, why) }
-
-func (c *townChange) answer(stored Town, err error) {
-	c.engine.queue.MarkReplying(c.townID)
-	c.client.Answer(stored, err)
-}
-
-// commitChange commits a change to the town as the log has it. The change waits for a pending
-// command, and behind a waiting task. Behind a handoff that waits in a pause, it need not wait.
-func (e *Engine) commitChange(
-	ctx context.Context, c *townChange, behind queue.Task,
-) (stored Town, waits bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
-	defer cancel()
-	first, isHandoff := behind.(*delivery)
-	mustWait := behind != nil && (!isHandoff || first.why.Kind != waiting.EndOfPause)
-	err = e.log.RetryLostRaces(ctx, func() error {
-		current, err := e.log.Load(ctx, c.townID)
-		if err == nil && e.index.Position() >= current.LoadedSeq {
-			err = e.receipts.requireIndexed(ctx, c.townID, &current)
-		}
-		if err != nil {
-			return err
-		}
-		if err := e.dispatcher.Reconcile(ctx, c.townID, current); err != nil {
-			return err
-		}
-		if current.Pending != nil {
-			waits = true
-			if time.Since(c.submittedAt) < e.config.waitLimits().Absence {
-				return nil
-			}
-			return e.dispatcher.CheckGame(c.townID, current.Pending.Run.RunID, "")
-		}
-		if waits = mustWait; waits {
-			return nil
-		}
-		out, err := e.stepper.Step(ctx, current, e.stepper.Input(c.townID, nil, c.event))
-		if errors.Is(err, ErrUnknownTown) {
-			err = fmt.Errorf("%w: %q", err, c.townID)
-		}
-		if err != nil {
-			return err
-		}
-		stored = e.viewTown(out.NextTown)
-		binding := apply.Binding(stored.Apply)
-		if binding == apply.Local || binding != cmp.Or(current.Binding, e.config.Apply) ||
-			out.NextTown.Removed != nil {
-			e.absences.NoteUnneeded(c.townID)
-		}
-		return nil
-	})
-	return stored, waits, err
-}
-
-func (e *Engine) viewTown(current machine.Town) Town {
+func (t *Towns) view(current machine.Town) Town {
 	state := current.LastState()
-	t := Town{
+	view := Town{
 		TownSummary: messages.TownSummary{
 			TownID: state.Snapshot.TownID, SnapshotHash: state.Hash, DecisionEpoch: state.Epoch(),
-			Revision: current.Seq, Apply: string(cmp.Or(current.Binding, e.config.Apply)),
-			Paused: current.Paused != nil,
+			Revision: current.Seq, Apply: string(t.bindingOf(current)), Paused: current.Paused != nil,
 		},
-		Snapshot: state.Snapshot, Approval: e.policyOf(current).Types,
+		Snapshot: state.Snapshot, Approval: cmp.Or(current.Policy, t.policy).Types,
 	}
 	if current.Pending != nil {
-		t.PendingRunID = current.Pending.Run.RunID
+		view.PendingRunID = current.Pending.Run.RunID
 	}
-	return t
+	return view
 }
 
-// LoadWorld creates the towns of a world file that have never existed, and leaves others as they
-// are, even damaged ones. The whole file is checked before anything is stored; the error has the
-// JSON path of a wrong value.
-func (e *Engine) LoadWorld(ctx context.Context, file []byte) (created int, err error) {
-	towns, err := worldfile.Parse(file, e.config.mayBind)
-	if err != nil {
-		return 0, err
-	}
-	for _, t := range towns {
-		townID := t.State.Snapshot.TownID
-		// A removed town stays removed.
-		current, err := e.log.Load(ctx, townID)
-		if err == nil && current.Seq != 0 {
-			continue
-		}
-		if err == nil {
-			_, err = e.put(ctx, &Put{State: t.State, ActorID: worldFile,
-				Attributes: Attributes{Binding: t.Binding, Approval: t.Approval}})
-		}
-		switch {
-		case err == nil:
-			created++
-		case errors.Is(err, records.ErrTownDamaged):
-			e.config.Logger.Error("a town of the world file is damaged, and the others are served",
-				"town", townID, "error", err)
-		case !errors.Is(err, town.ErrExists):
-			return created, fmt.Errorf("engine: town %q of the world file: %w", townID, err)
-		}
-	}
-	return created, nil
-}
-
-// CheckConfig returns how many towns a world file has, or the error that would keep an engine from
-// starting with the configuration and that file. file may be nil. It starts nothing.
-func CheckConfig(config Config, file []byte) (towns int, err error) {
-	if config, err = config.withDefaults(); err != nil || file == nil {
-		return 0, err
-	}
-	list, err := worldfile.Parse(file, config.mayBind)
-	return len(list), err
-}
-
-// policyOf returns the types of proposals that require approval in a town.
-func (e *Engine) policyOf(current machine.Town) *approval.Policy {
-	return cmp.Or(current.Policy, &e.config.policy)
+// bindingOf returns the binding of a town: its own, or the world's.
+func (t *Towns) bindingOf(current machine.Town) apply.Binding {
+	return cmp.Or(current.Binding, t.apply)
 }
 
 // TownQuery selects towns of a list.
@@ -261,16 +97,16 @@ type TownQuery struct {
 }
 
 // List returns a page of the towns.
-func (e *Engine) List(ctx context.Context, q TownQuery) (messages.Towns, error) {
+func (t *Towns) List(ctx context.Context, q TownQuery) (messages.Towns, error) {
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
 	page := messages.Towns{Towns: []messages.ListedTown{}}
 	if q.Allowed != nil && len(q.Allowed) == 0 {
 		return page, nil
 	}
-	all, err := e.log.Towns(ctx, layout.TownTokens(q.Allowed), e.config.Logger)
+	all, err := t.log.Towns(ctx, layout.TownTokens(q.Allowed), t.logger)
 	if err == nil {
-		err = e.approvals.Refresh(ctx)
+		err = t.approvals.Refresh(ctx)
 	}
 	if err != nil {
 		return page, err
@@ -286,11 +122,11 @@ func (e *Engine) List(ctx context.Context, q TownQuery) (messages.Towns, error) 
 		})
 	}
 	page.Total = len(all)
-	state, first := e.townStates(), q.first(all)
+	state, first := t.states(), q.first(all)
 	for i := range all {
-		t := &all[i]
-		view := state(t)
-		if !q.matches(&view, t.Pending) {
+		header := &all[i]
+		view := state(header)
+		if !q.matches(&view, header.Pending) {
 			continue
 		}
 		page.Found++
@@ -299,8 +135,8 @@ func (e *Engine) List(ctx context.Context, q TownQuery) (messages.Towns, error) 
 		case len(page.Towns) == q.Limit:
 			page.Next = page.Towns[q.Limit-1].TownID
 		default:
-			if t.Pending {
-				view.PendingRunID = e.pendingRun(ctx, t.Token)
+			if header.Pending {
+				view.PendingRunID = t.pendingRun(ctx, header.Token)
 			}
 			page.Towns = append(page.Towns, view)
 		}
@@ -321,15 +157,15 @@ func (q *TownQuery) first(all []records.TownHeader) int {
 	return i + 1
 }
 
-// townStates returns a function that adds the engine's knowledge to a listed town.
-func (e *Engine) townStates() func(t *records.TownHeader) messages.ListedTown {
-	waiting, absent := e.approvals.Towns(), e.absences.Towns()
-	doubtful := e.index.NewestByTown(index.InDoubt)
-	return func(t *records.TownHeader) messages.ListedTown {
-		view := messages.ListedTown{TownSummary: t.TownSummary, Waiting: waiting[t.TownID]}
-		view.Apply = cmp.Or(view.Apply, string(e.config.Apply))
-		_, view.InDoubt = doubtful[t.Token]
-		if since := absent[t.TownID]; !since.IsZero() && view.Apply != string(apply.Local) {
+// states returns a function that adds the engine's knowledge to a listed town.
+func (t *Towns) states() func(*records.TownHeader) messages.ListedTown {
+	waiting, absent := t.approvals.Towns(), t.dispatcher.Absences.Towns()
+	doubtful := t.index.NewestByTown(index.InDoubt)
+	return func(header *records.TownHeader) messages.ListedTown {
+		view := messages.ListedTown{TownSummary: header.TownSummary, Waiting: waiting[header.TownID]}
+		view.Apply = cmp.Or(view.Apply, string(t.apply))
+		_, view.InDoubt = doubtful[header.Token]
+		if since := absent[header.TownID]; !since.IsZero() && view.Apply != string(apply.Local) {
 			view.PluginAbsentSince = runevents.Timestamp(since)
 		}
 		return view
@@ -358,10 +194,18 @@ func (q *TownQuery) matches(t *messages.ListedTown, pending bool) bool {
 
 // pendingRun returns the run whose command is being applied in the town with a token; "" if the run
 // has ended, or the town is damaged.
-func (e *Engine) pendingRun(ctx context.Context, token string) string {
-	current, err := e.log.LoadToken(ctx, token)
+func (t *Towns) pendingRun(ctx context.Context, token string) string {
+	current, err := t.log.LoadToken(ctx, token)
 	if err != nil || current.Pending == nil {
 		return ""
 	}
 	return current.Pending.Run.RunID
+}
+
+// Count returns how many towns there are.
+func (t *Towns) Count(ctx context.Context) (uint64, error) {
+	all, err := commitlog.SubjectsOf(ctx, t.log.Stream, layout.LogSubject(t.log.World, "*"))
+	_, _ = t.index.CatchUp(ctx) // without it, towns that were just removed would count
+	n := uint64(len(all))
+	return n - min(n, uint64(len(t.index.Towns(index.Removed)))), err
 }

@@ -56,7 +56,7 @@ func TestEngine_RunThatADeadServerLeft(t *testing.T) {
 		Config{PauseTimeout: time.Hour, Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	h, state := proposed(t)
-	_, err = first.Put(t.Context(), state, "")
+	_, err = first.Changes().Put(t.Context(), state, "")
 	require.NoError(t, err)
 	_, err = first.Signal(t.Context(), Signal{Kind: machine.SignalPause, TownID: "t"})
 	require.NoError(t, err)
@@ -98,7 +98,7 @@ func TestEngine_PausedByTheNextWriter(t *testing.T) {
 	}
 	suspended, next := engine(false), engine(true)
 	h, state := proposed(t)
-	_, err := suspended.Put(t.Context(), state, "")
+	_, err := suspended.Changes().Put(t.Context(), state, "")
 	require.NoError(t, err)
 	_, err = next.Signal(t.Context(), Signal{Kind: machine.SignalPause})
 	require.NoError(t, err)
@@ -122,7 +122,7 @@ func TestJudge_EndedByTheNextWriter(t *testing.T) {
 	}
 	suspended, next := engine(), engine()
 	h, state := proposed(t)
-	put, err := suspended.Put(t.Context(), state, "")
+	put, err := suspended.Changes().Put(t.Context(), state, "")
 	require.NoError(t, err)
 	d, err := suspended.judge.newDelivery(h, trace.Context{})
 	require.NoError(t, err)
@@ -131,7 +131,7 @@ func TestJudge_EndedByTheNextWriter(t *testing.T) {
 
 	moved := *state.Snapshot
 	moved.Day++
-	_, err = next.Put(t.Context(), town.NewState(&moved), put.SnapshotHash)
+	_, err = next.Changes().Put(t.Context(), town.NewState(&moved), put.SnapshotHash)
 	require.NoError(t, err)
 	tail, err := next.log.Tail(t.Context(), d.run.RunID, 0)
 	require.NoError(t, err)
@@ -149,7 +149,7 @@ func TestEngine_CancelledBeforeTheFirstTurn(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = e.Close(context.Background()) })
 	h, state := proposed(t)
-	_, err = e.Put(t.Context(), state, "")
+	_, err = e.Changes().Put(t.Context(), state, "")
 	require.NoError(t, err)
 	_, err = e.Signal(t.Context(), Signal{Kind: machine.SignalPause, TownID: "t"})
 	require.NoError(t, err)

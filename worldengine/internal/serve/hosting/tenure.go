@@ -84,7 +84,7 @@ func (w *World) startTenure(ctx context.Context, t *tenure) error {
 		return err
 	}
 	if file != nil {
-		if t.townsCreated, err = t.engine.LoadWorld(ctx, file); err != nil {
+		if t.townsCreated, err = t.engine.Changes().LoadWorld(ctx, file); err != nil {
 			return w.worlds.config.worldFileError(w.name, err)
 		}
 	}

@@ -41,14 +41,14 @@ func (w *ServedWorld) townGet(in *incoming, r *messages.TownGet) (reply messages
 		return reply, err
 	}
 	if r.Revision > 0 {
-		return w.engine.TownAt(w.ctx, r.TownID, r.Revision)
+		return w.engine.Towns().At(w.ctx, r.TownID, r.Revision)
 	}
-	return w.engine.Town(w.ctx, r.TownID)
+	return w.engine.Towns().Get(w.ctx, r.TownID)
 }
 
 func (w *ServedWorld) townList(in *incoming, r *messages.TownList) (messages.Towns, error) {
 	r.Limit = cmp.Or(r.Limit, defaultTowns)
-	page, err := w.engine.List(w.ctx,
+	page, err := w.engine.Towns().List(w.ctx,
 		engine.TownQuery{TownList: *r, Allowed: in.rights.Readable()})
 	trimPage(&page)
 	return page, err
@@ -127,7 +127,7 @@ func (w *ServedWorld) townPut(in *incoming) (any, error) {
 		return nil, err
 	}
 	expected, _ := request["expectedSnapshotHash"].(string)
-	return nil, w.engine.SubmitChange(state.Snapshot.TownID, &engine.Put{
+	return nil, w.engine.Changes().Submit(state.Snapshot.TownID, &engine.Put{
 		State: state, Expected: expected, Attributes: attributes, ActorID: in.rights.Sender(),
 	}, engineReply[messages.Town]{w, in, nil})
 }
@@ -142,7 +142,7 @@ func (w *ServedWorld) townPatch(in *incoming) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return nil, w.engine.SubmitChange(townID, &engine.Patch{
+	return nil, w.engine.Changes().Submit(townID, &engine.Patch{
 		Patch: request["patch"], Expected: expected, Attributes: attributes,
 		ActorID: in.rights.Sender(),
 	}, engineReply[messages.Town]{w, in, nil})
@@ -186,6 +186,6 @@ func (w *ServedWorld) townRemove(in *incoming, r *messages.TownRemove) (any, err
 			Revision: last.Revision,
 		}, nil
 	}
-	return nil, w.engine.SubmitChange(r.TownID, &machine.Remove{ActorID: in.rights.Sender()},
+	return nil, w.engine.Changes().Submit(r.TownID, &machine.Remove{ActorID: in.rights.Sender()},
 		engineReply[messages.Town]{w, in, removed})
 }

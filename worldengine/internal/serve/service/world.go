@@ -156,7 +156,7 @@ func (r *report) addEngineState(damage bool) (err error) {
 			r.addProblem("the town %s answers TOWN_DAMAGED: handoffctl fsck says what to do", townID)
 		}
 	}
-	problems, err := r.served.engine.ReportTowns(r.served.ctx, &r.WorldReport, readable)
+	problems, err := r.served.engine.Towns().Report(r.served.ctx, &r.WorldReport, readable)
 	if err != nil {
 		return err
 	}

@@ -349,7 +349,7 @@ func (s *damage) runList() (names []string) {
 }
 
 func (s *damage) townList() (ids []string) {
-	listed, err := s.Engine().List(s.t.Context(), engine.TownQuery{TownList: messages.TownList{Limit: 100}})
+	listed, err := s.Engine().Towns().List(s.t.Context(), engine.TownQuery{TownList: messages.TownList{Limit: 100}})
 	require.NoError(s.t, err)
 	for _, at := range listed.Towns {
 		ids = append(ids, at.TownID)

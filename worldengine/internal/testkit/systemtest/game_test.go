@@ -158,7 +158,7 @@ func (w *checkedWorld) runs(count int) []string {
 // now returns a town as it is.
 func (w *checkedWorld) now(townID string) engine.Town {
 	w.t.Helper()
-	current, err := w.Engine().Town(w.t.Context(), townID)
+	current, err := w.Engine().Towns().Get(w.t.Context(), townID)
 	require.NoError(w.t, err)
 	return current
 }
@@ -327,7 +327,7 @@ func (w *checkedWorld) bind(id string, state town.State, binding apply.Binding) 
 func (w *checkedWorld) change(put engine.Put) {
 	w.t.Helper()
 	reply := queue.NewFuture[engine.Town]()
-	require.NoError(w.t, w.Engine().SubmitChange(put.State.Snapshot.TownID, &put, reply))
+	require.NoError(w.t, w.Engine().Changes().Submit(put.State.Snapshot.TownID, &put, reply))
 	_, err := reply.Wait(w.t.Context())
 	require.NoError(w.t, err)
 }

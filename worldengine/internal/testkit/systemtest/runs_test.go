@@ -49,7 +49,7 @@ func (w *checkedWorld) pagesOf(filter index.Filter, limit int) []string {
 func (w *checkedWorld) remove(id string) engine.Town {
 	w.t.Helper()
 	reply := queue.NewFuture[engine.Town]()
-	require.NoError(w.t, w.Engine().SubmitChange(id, &machine.Remove{ActorID: "ada"}, reply))
+	require.NoError(w.t, w.Engine().Changes().Submit(id, &machine.Remove{ActorID: "ada"}, reply))
 	removed, err := reply.Wait(w.t.Context())
 	require.NoError(w.t, err)
 	return removed
@@ -58,16 +58,16 @@ func (w *checkedWorld) remove(id string) engine.Town {
 // unknown checks that a town is unknown, however it is looked for.
 func (w *checkedWorld) unknown(id string) {
 	w.t.Helper()
-	_, err := w.Engine().Town(w.t.Context(), id)
+	_, err := w.Engine().Towns().Get(w.t.Context(), id)
 	require.ErrorIs(w.t, err, engine.ErrUnknownTown)
 	_, err = w.Engine().Control(w.t.Context(), id)
 	require.ErrorIs(w.t, err, engine.ErrUnknownTown)
-	page, err := w.Engine().List(w.t.Context(), engine.TownQuery{TownList: messages.TownList{Limit: 100}})
+	page, err := w.Engine().Towns().List(w.t.Context(), engine.TownQuery{TownList: messages.TownList{Limit: 100}})
 	require.NoError(w.t, err)
 	for _, t := range page.Towns {
 		require.NotEqual(w.t, id, t.TownID)
 	}
-	count, err := w.Engine().CountTowns(w.t.Context())
+	count, err := w.Engine().Towns().Count(w.t.Context())
 	require.NoError(w.t, err)
 	require.EqualValues(w.t, len(page.Towns), count)
 }
@@ -88,7 +88,7 @@ func TestRemovedTown(t *testing.T) {
 	w.again(done[1])
 	require.EqualValues(t, 1, w.clean().Counts.Removals)
 
-	created, err := w.Engine().LoadWorld(t.Context(), file)
+	created, err := w.Engine().Changes().LoadWorld(t.Context(), file)
 	require.NoError(t, err)
 	require.Zero(t, created, "a world file brings no removed town back")
 	w.Restart()
@@ -102,7 +102,7 @@ func TestRemovedTown(t *testing.T) {
 
 	before := *last.Snapshot
 	before.Day--
-	_, err = w.Engine().Put(t.Context(), town.NewState(&before), "")
+	_, err = w.Engine().Changes().Put(t.Context(), town.NewState(&before), "")
 	require.ErrorAs(t, err, new(*town.RegressionError))
 	w.put(last, "")
 	w.again(done[0])

@@ -431,10 +431,10 @@ func TestFsck_UndecodableHeaders(t *testing.T) {
 			}
 			requireFound(w.fsck(fsck.Options{}))
 			if subject == layout.LogSubject("main", "t") {
-				_, err := w.Engine().Town(t.Context(), "t")
+				_, err := w.Engine().Towns().Get(t.Context(), "t")
 				require.ErrorIs(t, err, records.ErrTownDamaged)
 			}
-			list, err := w.Engine().List(t.Context(),
+			list, err := w.Engine().Towns().List(t.Context(),
 				engine.TownQuery{TownList: messages.TownList{Limit: 10}})
 			require.NoError(t, err)
 			require.True(t, slices.ContainsFunc(list.Towns, func(s messages.ListedTown) bool {
@@ -453,7 +453,7 @@ func TestFsck_UndecodableHeaders(t *testing.T) {
 			}
 			if subject == layout.LogSubject("main", "t") {
 				require.Len(t, report.Repair.TownsRepaired, 1)
-				_, err := w.Engine().Town(t.Context(), "t")
+				_, err := w.Engine().Towns().Get(t.Context(), "t")
 				require.NoError(t, err)
 				return
 			}

@@ -102,7 +102,7 @@ func (w *checkedWorld) populate(towns ...string) *checkedWorld {
 
 func (w *checkedWorld) put(state town.State, expected string) {
 	w.t.Helper()
-	_, err := w.Engine().Put(w.t.Context(), state, expected)
+	_, err := w.Engine().Changes().Put(w.t.Context(), state, expected)
 	require.NoError(w.t, err)
 }
 
