@@ -68,10 +68,10 @@ func assemble(ctx context.Context, s *storage, router game.Router, gameAlerts ga
 		Alerts: gameAlerts, Metrics: c.Metrics, Logger: c.Logger,
 	})
 	e.absences = e.dispatcher.Absences
-	e.recorder = &signalRecorder{stepper: e.stepper, newRun: c.newRun}
+	recorder := &signalRecorder{stepper: e.stepper, newRun: c.newRun}
 	e.judge = &Judge{
 		log: s.log, townCache: townCache, receipts: e.receipts, queue: e.queue, stepper: e.stepper,
-		dispatcher: e.dispatcher, worldPause: e.worldPause, signals: e.recorder, limits: c.waitLimits(),
+		dispatcher: e.dispatcher, worldPause: e.worldPause, signals: recorder, limits: c.waitLimits(),
 		newRun: c.newRun, notifier: c.Notifier, logger: c.Logger,
 	}
 	e.towns = &Towns{
@@ -81,6 +81,10 @@ func assemble(ctx context.Context, s *storage, router game.Router, gameAlerts ga
 	e.changes = &Changes{
 		log: s.log, index: e.index, receipts: e.receipts, queue: e.queue, stepper: e.stepper,
 		dispatcher: e.dispatcher, towns: e.towns, limits: c.waitLimits(), mayBind: c.mayBind, logger: c.Logger,
+	}
+	e.signals = &Signals{
+		log: s.log, finalRecords: e.finalRecords, receipts: e.receipts, queue: e.queue, stepper: e.stepper,
+		dispatcher: e.dispatcher, worldPause: e.worldPause, judge: e.judge, recorder: recorder,
 	}
 	connectLog(s.log, e.index, e.feed, e.watcher)
 	return e

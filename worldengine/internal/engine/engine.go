@@ -100,8 +100,8 @@ type Engine struct {
 	index        *index.Index
 	samples      *samples.SampledIndex // the same index, and its statistics
 	receipts     *Receipts
-	recorder     *signalRecorder
 	judge        *Judge
+	signals      *Signals
 	towns        *Towns
 	changes      *Changes
 	queue        *queue.Queue
@@ -172,3 +172,9 @@ func (e *Engine) Towns() *Towns { return e.towns }
 
 // Changes returns what changes the engine's towns without handoffs.
 func (e *Engine) Changes() *Changes { return e.changes }
+
+// Signals returns what carries out the signals of operators.
+func (e *Engine) Signals() *Signals { return e.signals }
+
+// Approvals returns the reader of the proposals that wait for a person's approval.
+func (e *Engine) Approvals() *approvals.Reader { return e.approvals }

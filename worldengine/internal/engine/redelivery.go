@@ -14,7 +14,7 @@ import (
 
 // Redelivery is the delivery of an approved handoff, which began in the turn of its decision.
 type Redelivery struct {
-	engine   *Engine
+	signals  *Signals
 	townID   string
 	approved approval.Request
 	delivery *delivery // nil if nothing was queued: err is why, or the handoff was accepted before
@@ -26,8 +26,8 @@ type Redelivery struct {
 // result is the handoff's own, of a run that may be retried, the approval is for a retry, and the handoff is
 // retried. A handoff that was accepted for execution before is not executed again. Call redeliver in the
 // decision's turn, so that an approval that is stored has its effect even if nobody waits for it any more.
-func (e *Engine) redeliver(ctx context.Context, townID string, approved *approval.Request) *Redelivery {
-	r := &Redelivery{engine: e, townID: townID, approved: *approved, reply: queue.NewFuture[Answer]()}
+func (o *Signals) redeliver(ctx context.Context, townID string, approved *approval.Request) *Redelivery {
+	r := &Redelivery{signals: o, townID: townID, approved: *approved, reply: queue.NewFuture[Answer]()}
 	if approved.Handoff == nil {
 		return r
 	}
@@ -36,18 +36,18 @@ func (e *Engine) redeliver(ctx context.Context, townID string, approved *approva
 		r.err = err
 		return r
 	}
-	prior, err := e.receipts.Get(ctx, townID, h.IdempotencyKey)
+	prior, err := o.receipts.Get(ctx, townID, h.IdempotencyKey)
 	retries := err == nil && apply.MayBeRetried(prior.ReasonCode) && prior.HandoffID == h.HandoffID
 	if retries { // an error of Receipt recurs in the delivery
-		r.delivery, _, r.err = e.newRetry(ctx, Signal{
+		r.delivery, _, r.err = o.newRetry(ctx, Signal{
 			Kind: machine.SignalRetry, RunID: prior.RunID, HandoffID: h.HandoffID,
 			ActorID: approved.Decision.ActorID, Reason: approved.Decision.Reason,
 		})
 	} else {
-		r.delivery, r.err = e.judge.newDelivery(h, approved.Trace)
+		r.delivery, r.err = o.judge.newDelivery(h, approved.Trace)
 	}
 	if r.err == nil {
-		r.err = e.judge.submit(r.delivery, r.reply)
+		r.err = o.judge.submit(r.delivery, r.reply)
 	}
 	return r
 }
@@ -59,7 +59,7 @@ func (r *Redelivery) Wait(ctx context.Context) (Answer, error) {
 	case r.err != nil:
 		return Answer{}, r.err
 	case d == nil:
-		return r.engine.earlierAnswer(ctx, r.townID, &r.approved)
+		return r.signals.earlierAnswer(ctx, r.townID, &r.approved)
 	case d.failedRun != nil:
 		return d.awaitRetry(ctx, r.reply)
 	}
@@ -72,15 +72,15 @@ func (r *Redelivery) Wait(ctx context.Context) (Answer, error) {
 
 // earlierAnswer returns the answer to a handoff that was accepted for execution. While a game has the
 // command, the error is ErrInProgress, since a retry's key still has the result of the retried run.
-func (e *Engine) earlierAnswer(
+func (o *Signals) earlierAnswer(
 	ctx context.Context, townID string, approved *approval.Request,
 ) (Answer, error) {
-	current, err := e.log.Load(ctx, townID)
+	current, err := o.log.Load(ctx, townID)
 	if err == nil && current.Pending != nil && current.Pending.Run.RunID == approved.RunID {
 		return Answer{}, waiting.StillApplying(approved.RunID, townID, current.Pending.Binding,
-			e.absences.StartOf(townID))
+			o.dispatcher.Absences.StartOf(townID))
 	}
-	receipt, err := e.receipts.Get(ctx, townID, approved.IdempotencyKey)
+	receipt, err := o.receipts.Get(ctx, townID, approved.IdempotencyKey)
 	if err == nil && receipt.HandoffID != approved.HandoffID { // the run was cancelled
 		err = ErrUnknownResult
 	}

@@ -106,7 +106,7 @@ func TestDecide_PersonLeaves(t *testing.T) {
 		delay.Store(int64(2 * time.Second))
 		ctx, cancel := context.WithTimeout(e.alive, time.Second)
 		defer cancel()
-		_, _, err = e.DecideApproval(ctx, Signal{Kind: machine.SignalApprove, TownID: "town 0", HandoffID: h.HandoffID}, true)
+		_, _, err = e.Signals().Decide(ctx, Signal{Kind: machine.SignalApprove, TownID: "town 0", HandoffID: h.HandoffID}, true)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.Contains(t, s.playAll("sleep 10s"), "a: handoff RunApproved RunStarted RunCompleted")
 		s.end()

@@ -105,7 +105,7 @@ func (o *simOperator) person(engine *simEngine, name string, act func(ctx contex
 func (o *simOperator) sendDecision(
 	ctx context.Context, engine *simEngine, given Signal, submit bool,
 ) {
-	entry, delivery, err := engine.DecideApproval(ctx, given, submit)
+	entry, delivery, err := engine.Signals().Decide(ctx, given, submit)
 	o.sim.mu.Lock()
 	var refused *SignalError
 	if errors.As(err, &refused) {

@@ -58,7 +58,7 @@ func (o *simOperator) act() {
 	o.busy = true
 	go func() {
 		ctx := context.WithValue(engine.alive, simAsker{}, "for an operator")
-		_, err := engine.Signal(ctx, signal)
+		_, err := engine.Signals().Handle(ctx, signal)
 		var refused *SignalError
 		o.sim.mu.Lock()
 		defer o.sim.mu.Unlock()

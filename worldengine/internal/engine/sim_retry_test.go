@@ -47,7 +47,7 @@ func (o *simOperator) retry() {
 		engine := s.engines[s.rng.IntN(len(s.engines))]
 		s.trace("%s tells engine %d: %s %s", given.ActorID, engine.number, given.Kind, given.RunID)
 		o.person(engine, given.ActorID, func(ctx context.Context) {
-			_, _ = engine.Retry(ctx, given, 5*time.Second) // the log says what came of it
+			_, _ = engine.Signals().Retry(ctx, given, 5*time.Second) // the log says what came of it
 		})
 	}
 }

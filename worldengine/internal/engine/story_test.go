@@ -306,7 +306,7 @@ func (s *story) send(name, townID string) {
 func (s *story) signal(signal Signal) {
 	e := s.engines[0]
 	go func() {
-		_, err := e.Signal(e.alive, signal)
+		_, err := e.Signals().Handle(e.alive, signal)
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		var refused *SignalError

@@ -58,7 +58,7 @@ func TestEngine_RunThatADeadServerLeft(t *testing.T) {
 	h, state := proposed(t)
 	_, err = first.Changes().Put(t.Context(), state, "")
 	require.NoError(t, err)
-	_, err = first.Signal(t.Context(), Signal{Kind: machine.SignalPause, TownID: "t"})
+	_, err = first.Signals().Handle(t.Context(), Signal{Kind: machine.SignalPause, TownID: "t"})
 	require.NoError(t, err)
 	require.NoError(t, first.Judge().Submit(h, nil, trace.Context{}, queue.NewFuture[Answer]()))
 	waits := func(e *Engine, status runevents.RunStatus) bool {
@@ -100,7 +100,7 @@ func TestEngine_PausedByTheNextWriter(t *testing.T) {
 	h, state := proposed(t)
 	_, err := suspended.Changes().Put(t.Context(), state, "")
 	require.NoError(t, err)
-	_, err = next.Signal(t.Context(), Signal{Kind: machine.SignalPause})
+	_, err = next.Signals().Handle(t.Context(), Signal{Kind: machine.SignalPause})
 	require.NoError(t, err)
 	reply := queue.NewFuture[Answer]()
 	require.NoError(t, suspended.Judge().Submit(h, nil, trace.Context{}, reply))
@@ -151,7 +151,7 @@ func TestEngine_CancelledBeforeTheFirstTurn(t *testing.T) {
 	h, state := proposed(t)
 	_, err = e.Changes().Put(t.Context(), state, "")
 	require.NoError(t, err)
-	_, err = e.Signal(t.Context(), Signal{Kind: machine.SignalPause, TownID: "t"})
+	_, err = e.Signals().Handle(t.Context(), Signal{Kind: machine.SignalPause, TownID: "t"})
 	require.NoError(t, err)
 	send := func() queue.Future[Answer] {
 		reply := queue.NewFuture[Answer]()
@@ -170,7 +170,7 @@ func TestEngine_CancelledBeforeTheFirstTurn(t *testing.T) {
 			return true
 		}, 30*time.Second, 10*time.Millisecond)
 		again := send()
-		_, err = e.Signal(t.Context(), Signal{Kind: machine.SignalCancel, RunID: runID})
+		_, err = e.Signals().Handle(t.Context(), Signal{Kind: machine.SignalCancel, RunID: runID})
 		require.NoError(t, err)
 		for _, reply := range []queue.Future[Answer]{first, again} {
 			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)

@@ -137,7 +137,7 @@ func (w *ServedWorld) runGet(in *incoming, r *messages.RunGet) (found run, err e
 	if found.Run, err = w.engine.Runs().View(w.ctx, r.RunID); err != nil {
 		return found, err
 	}
-	draining, err := w.engine.Draining(w.ctx, &found.Snapshot)
+	draining, err := w.engine.Signals().Draining(w.ctx, &found.Snapshot)
 	if err != nil {
 		w.config.Logger.Warn("it is not known whether a paused run drains: its town cannot be read",
 			"run", r.RunID, "error", err)

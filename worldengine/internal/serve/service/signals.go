@@ -44,7 +44,7 @@ func parsePartial(data []byte, request any) {
 
 // recordRefused records a signal that is refused before the engine looks at it.
 func (w *ServedWorld) recordRefused(given engine.Signal, refused error) {
-	if err := w.engine.RecordRefused(w.ctx, given, failureOf(refused).Code); err != nil {
+	if err := w.engine.Signals().RecordRefused(w.ctx, given, failureOf(refused).Code); err != nil {
 		w.config.Logger.Warn("a refused signal cannot be recorded", "signal", given.Kind,
 			"error", err)
 	}
@@ -62,7 +62,7 @@ func signalOf(kind machine.SignalKind) func(*messages.Signal) engine.Signal {
 
 // control gives a signal that pauses, resumes or cancels.
 func (w *ServedWorld) control(_ *messages.Signal, given engine.Signal) (messages.Control, error) {
-	return w.engine.Signal(w.ctx, given)
+	return w.engine.Signals().Handle(w.ctx, given)
 }
 
 func (w *ServedWorld) controlGet(in *incoming, r *messages.Signal) (control messages.Control, err error) {
@@ -74,11 +74,11 @@ func (w *ServedWorld) controlGet(in *incoming, r *messages.Signal) (control mess
 	if err != nil {
 		return control, err
 	}
-	return w.engine.Control(w.ctx, r.TownID)
+	return w.engine.Signals().Control(w.ctx, r.TownID)
 }
 
 func (w *ServedWorld) runRetry(_ *messages.Signal, given engine.Signal) (messages.Retried, error) {
-	return w.engine.Retry(w.ctx, given, submitTimeout)
+	return w.engine.Signals().Retry(w.ctx, given, submitTimeout)
 }
 
 // decisionOf makes a signal of a person's decision.
@@ -97,7 +97,7 @@ func decisionOf(r *messages.ApprovalDecide) engine.Signal {
 func (w *ServedWorld) approvalDecide(
 	r *messages.ApprovalDecide, given engine.Signal,
 ) (outcome messages.Decided, err error) {
-	entry, delivery, err := w.engine.DecideApproval(w.ctx, given, r.Submit)
+	entry, delivery, err := w.engine.Signals().Decide(w.ctx, given, r.Submit)
 	if err != nil {
 		return outcome, err
 	}

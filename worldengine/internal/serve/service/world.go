@@ -138,7 +138,7 @@ func (r *report) mayShow(part string, verb wire.Verb) bool {
 
 func (r *report) addEngineState(damage bool) (err error) {
 	if r.mayShow("pause", wire.ControlGet) {
-		if r.Control, err = r.served.engine.Control(r.served.ctx, ""); err != nil {
+		if r.Control, err = r.served.engine.Signals().Control(r.served.ctx, ""); err != nil {
 			return err
 		}
 	}

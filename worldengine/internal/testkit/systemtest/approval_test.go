@@ -28,7 +28,7 @@ import (
 // decide decides about a handoff that waits.
 func (w *checkedWorld) decide(kind machine.SignalKind, townID, handoffID string) {
 	w.t.Helper()
-	_, _, err := w.Engine().DecideApproval(w.t.Context(), engine.Signal{
+	_, _, err := w.Engine().Signals().Decide(w.t.Context(), engine.Signal{
 		Kind: kind, TownID: townID, HandoffID: handoffID, ActorID: "ada", Reason: "because",
 	}, false)
 	require.NoError(w.t, err)
@@ -182,7 +182,7 @@ func unreachable(t *testing.T) engine.Config {
 func (w *checkedWorld) retry(runID string, want handoff.Status) string {
 	w.t.Helper()
 	w.idle()
-	got, err := w.Engine().Retry(w.t.Context(), engine.Signal{
+	got, err := w.Engine().Signals().Retry(w.t.Context(), engine.Signal{
 		Kind: machine.SignalRetry, RunID: runID, ActorID: "ada", Reason: "Why not?",
 	}, time.Minute)
 	require.NoError(w.t, err)
@@ -227,14 +227,14 @@ func retold(t *testing.T) []*jetstream.RawStreamMsg {
 	cancel := func(force bool) {
 		runID := w.pending("t")
 		require.Eventually(t, func() bool { // a request that is on its way just then is refused
-			_, err := w.Engine().Signal(t.Context(), engine.Signal{
+			_, err := w.Engine().Signals().Handle(t.Context(), engine.Signal{
 				Kind: machine.SignalCancel, RunID: runID, Force: force,
 			})
 			return err == nil
 		}, time.Minute, 10*time.Millisecond)
 	}
 	w.idle()
-	waits, err := w.Engine().Retry(t.Context(), engine.Signal{RunID: failed}, time.Millisecond)
+	waits, err := w.Engine().Signals().Retry(t.Context(), engine.Signal{RunID: failed}, time.Millisecond)
 	require.NoError(t, err)
 	require.Nil(t, waits.Result)
 	cancel(false)
@@ -318,7 +318,7 @@ func TestDeliver_KeyOfAnotherFailedHandoff(t *testing.T) {
 	w.send(talk, handoff.Failed)
 	w.idle()
 	w.bind("t", state, apply.Local)
-	_, delivery, err := w.Engine().DecideApproval(t.Context(), engine.Signal{
+	_, delivery, err := w.Engine().Signals().Decide(t.Context(), engine.Signal{
 		Kind: machine.SignalApprove, TownID: "t", HandoffID: asked.HandoffID, ActorID: "ada",
 	}, true)
 	require.NoError(t, err)
@@ -348,12 +348,12 @@ func TestDeliver_KeyUsedSinceByAnotherHandoff(t *testing.T) {
 	approve := engine.Signal{
 		Kind: machine.SignalApprove, TownID: "t", HandoffID: asked.HandoffID, ActorID: "ada",
 	}
-	_, _, err := w.Engine().DecideApproval(t.Context(), approve, false)
+	_, _, err := w.Engine().Signals().Decide(t.Context(), approve, false)
 	require.NoError(t, err)
 	cancelled := w.later(advance)
 	runID := w.pending("t")
 	require.Eventually(t, func() bool { // a request that is on its way just then is refused
-		_, err := w.Engine().Signal(t.Context(), engine.Signal{
+		_, err := w.Engine().Signals().Handle(t.Context(), engine.Signal{
 			Kind: machine.SignalCancel, RunID: runID,
 		})
 		return err == nil
@@ -362,7 +362,7 @@ func TestDeliver_KeyUsedSinceByAnotherHandoff(t *testing.T) {
 	w.idle()
 	w.bind("t", state, apply.Local)
 	w.send(talk, handoff.Executed)
-	_, delivery, err := w.Engine().DecideApproval(t.Context(), approve, true)
+	_, delivery, err := w.Engine().Signals().Decide(t.Context(), approve, true)
 	require.NoError(t, err)
 	_, err = delivery.Wait(t.Context())
 	require.ErrorIs(t, err, engine.ErrUnknownResult)

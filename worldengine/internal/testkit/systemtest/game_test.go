@@ -123,7 +123,7 @@ func (w *checkedWorld) later(p handoff.Proposal) <-chan outcome {
 
 func (w *checkedWorld) signal(kind machine.SignalKind, townID string) engine.Control {
 	w.t.Helper()
-	c, err := w.Engine().Signal(w.t.Context(), engine.Signal{
+	c, err := w.Engine().Signals().Handle(w.t.Context(), engine.Signal{
 		Kind: kind, TownID: townID, ActorID: "ada", Reason: "Why not?",
 	})
 	require.NoError(w.t, err)
@@ -132,7 +132,7 @@ func (w *checkedWorld) signal(kind machine.SignalKind, townID string) engine.Con
 
 func (w *checkedWorld) refusedSignal(s engine.Signal) {
 	w.t.Helper()
-	_, err := w.Engine().Signal(w.t.Context(), s)
+	_, err := w.Engine().Signals().Handle(w.t.Context(), s)
 	var refused *engine.SignalError
 	require.ErrorAs(w.t, err, &refused)
 }

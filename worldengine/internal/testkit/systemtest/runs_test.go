@@ -60,7 +60,7 @@ func (w *checkedWorld) unknown(id string) {
 	w.t.Helper()
 	_, err := w.Engine().Towns().Get(w.t.Context(), id)
 	require.ErrorIs(w.t, err, engine.ErrUnknownTown)
-	_, err = w.Engine().Control(w.t.Context(), id)
+	_, err = w.Engine().Signals().Control(w.t.Context(), id)
 	require.ErrorIs(w.t, err, engine.ErrUnknownTown)
 	page, err := w.Engine().Towns().List(w.t.Context(), engine.TownQuery{TownList: messages.TownList{Limit: 100}})
 	require.NoError(w.t, err)

@@ -69,7 +69,7 @@ func storied(t *testing.T) []*jetstream.RawStreamMsg {
 	w.idle()
 	cancelled := w.later(proposalBy("anybody", w.state("t")))
 	id = w.pausedRun(3)
-	_, err := w.Engine().Signal(t.Context(),
+	_, err := w.Engine().Signals().Handle(t.Context(),
 		engine.Signal{Kind: machine.SignalCancel, RunID: id})
 	require.NoError(t, err)
 	require.ErrorIs(t, (<-cancelled).err, machine.ErrRunCancelled)
