@@ -37,9 +37,8 @@ type step struct {
 
 // next returns the next step; the first case that applies decides. Nothing else decides, and next is pure.
 func (s *state) next(f *facts) step {
-	isDue := f.request != inFlight && (s.wait.isOn() || !f.now.Before(s.due))
+	isDue := f.request != inFlight && !f.now.Before(s.due)
 	reread := !f.now.Before(s.reads.next)
-	isPaused := f.town.pause.Kind == waiting.EndOfPause
 	switch {
 	// Events come before actions that are due.
 	case s.phase == ended:
@@ -70,9 +69,9 @@ func (s *state) next(f *facts) step {
 	// on the command is asked for its answer.
 	case s.reads.err != nil && (s.reads.isLoaded || !f.mayBeWorking):
 		return s.waitForTown(f, s.reads.next)
-	case s.reads.err == nil && isPaused && !f.mayBeWorking:
+	case f.town.pause.Kind == waiting.EndOfPause && !f.mayBeWorking:
 		return s.waitForPause(f)
-	case s.reads.err == nil && s.cancels.unconfirmed:
+	case s.cancels.unconfirmed && s.reads.err == nil:
 		return step{action: outrunCancel}
 	case s.wait.isOn():
 		return step{action: endWait}

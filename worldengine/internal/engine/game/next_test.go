@@ -156,6 +156,9 @@ func TestNext(t *testing.T) {
 		{"the client has its answer", func(s *state, f *facts) {
 			s.wait.since, f.town.pause, f.hasClient = clock(-5), paused, false
 		}, "wait for the town for 2s"},
+		{"another writer has scheduled an attempt in the pause", func(s *state, f *facts) {
+			s.wait.since, s.due = clock(-5), clock(1)
+		}, "end the turn for 1s"},
 		{"the pause is over", func(s *state, f *facts) { s.wait.since = clock(-5) }, "end the wait"},
 
 		// An absent game.
@@ -291,7 +294,7 @@ func TestNext_EveryState(t *testing.T) {
 
 // breach returns the rule that a step breaks; "" if there is none.
 func breach(s *state, f *facts, next step) string {
-	isDue, isPaused := s.wait.isOn() || !present.Before(s.due), f.town.pause.Kind == waiting.EndOfPause
+	isDue, isPaused := !present.Before(s.due), f.town.pause.Kind == waiting.EndOfPause
 	isKnown := s.reads.err == nil && f.town.isRead && !f.town.isOld
 	sends := next.action == claimCommand || next.action == startAttempt || next.action == sendRequest
 	switch {
