@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"worldengine/runevents"
-	"worldengine/worldengine/internal/core/machine"
 )
 
 // EndedRun is the run of a handoff that has ended.
@@ -38,11 +37,11 @@ func (ix *Index) notifyEnded() {
 func (s *state) endedRun(r *packedRow) (run EndedRun, ends bool) {
 	w := s.labelsOf(r)
 	if !r.has(Ended) || r.prevRun != 0 && s.row(r.prevRun).has(Ended) ||
-		machine.Kind(w.kind).Spec().Foreign {
+		w.kind.Spec().Foreign {
 		return run, false
 	}
 	outcome := w.result
-	if outcome == "" && runevents.RunStatus(w.status) == runevents.RunStatusCancelled {
+	if outcome == "" && w.status == runevents.RunStatusCancelled {
 		outcome = OutcomeCancelled
 	}
 	return EndedRun{r.Seq, s.arrived(r.run), instant(r.At), outcome, r.prevRun != 0}, outcome != ""

@@ -41,7 +41,7 @@ var flagHeaders = []struct {
 // counts, and fsck reports the headers.
 func newEntry(seq uint64, subject string, header nats.Header) entry {
 	e := entry{actor: header.Get(layout.ActorHeader), runEvents: header.Get(layout.RunMovesHeader)}
-	e.Seq, e.kind, e.detail = seq, header.Get(layout.KindHeader), header.Get(layout.TypeHeader)
+	e.Seq, e.kind, e.detail = seq, machine.Kind(header.Get(layout.KindHeader)), header.Get(layout.TypeHeader)
 	if at, err := time.Parse(time.RFC3339, header.Get(layout.AtHeader)); err == nil {
 		e.At = at.UnixMilli()
 	}
@@ -49,7 +49,7 @@ func newEntry(seq uint64, subject string, header nats.Header) entry {
 	if waited := e.At - arrived.UnixMilli(); err == nil && 0 < waited && waited <= math.MaxUint32 {
 		e.Waited = uint32(waited)
 	}
-	if e.kind == string(machine.KindRepair) {
+	if e.kind == machine.KindRepair {
 		e.detail = header.Get(layout.GapsHeader)
 	}
 	e.Guard, _ = commitlog.GuardOf(header)
@@ -75,7 +75,7 @@ func (e *entry) setSubject(subject string, header nats.Header) {
 	switch place {
 	case "log":
 		e.Flags |= onTownSubject
-		if machine.Kind(e.kind).Spec().ConsumesKey && key != "" {
+		if e.kind.Spec().ConsumesKey && key != "" {
 			e.Flags |= consumesKey
 		}
 	case "run":
@@ -106,5 +106,5 @@ func (e *entry) advanceStatus(now runevents.RunStatus) {
 			now = next
 		}
 	}
-	e.status = string(now)
+	e.status = now
 }

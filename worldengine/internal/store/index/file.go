@@ -18,9 +18,10 @@ import (
 const (
 	frameHead  = 8
 	maxPayload = 1 << 20
-	fieldsSize = 58
 	labelsSize = 80 // bytes that the labels of a row often have
 )
+
+var fieldsSize = binary.Size(rowFields{})
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
@@ -58,8 +59,11 @@ func readFrame(r io.Reader, buffer *[]byte) (payload []byte, err error) {
 // encode appends the payload of a row.
 func (e *entry) encode(b []byte) []byte {
 	b, _ = binary.Append(b, binary.LittleEndian, &e.rowFields) // all members have a fixed size
-	return append(b, strings.Join([]string{
-		e.town, e.actor, e.kind, e.status, e.result, e.reason, e.detail}, "\n")...)
+	b = append(append(append(b, e.town...), '\n'), e.actor...)
+	for _, label := range e.texts() {
+		b = append(append(b, '\n'), *label...)
+	}
+	return b
 }
 
 // decode reads a payload, and reports whether it is a row.
@@ -68,10 +72,13 @@ func (e *entry) decode(payload []byte) bool {
 		return false
 	}
 	rest := string(payload[fieldsSize:])
-	for _, name := range []*string{
-		&e.town, &e.actor, &e.kind, &e.status, &e.result, &e.reason, &e.detail,
-	} {
-		*name, rest, _ = strings.Cut(rest, "\n")
+	next := func() (text string) {
+		text, rest, _ = strings.Cut(rest, "\n")
+		return text
+	}
+	e.town, e.actor = next(), next()
+	for _, label := range e.texts() {
+		*label = next()
 	}
 	return true
 }
@@ -119,7 +126,7 @@ func readRows(r io.Reader, head string, size int64) (*state, int64, error) {
 	if err != nil || string(payload) != head {
 		return nil, 0, fmt.Errorf("%w: it begins %q, not %q", errForeign, payload, head)
 	}
-	s, good := newState(size/(frameHead+fieldsSize+labelsSize)), int64(frameHead+len(head))
+	s, good := newState(size/int64(frameHead+fieldsSize+labelsSize)), int64(frameHead+len(head))
 	for {
 		var e entry
 		payload, err := readFrame(in, &buffer)

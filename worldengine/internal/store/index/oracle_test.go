@@ -43,7 +43,7 @@ func newOracle(messages []message) *oracleRows {
 	for _, m := range messages {
 		e := newEntry(m.seq, m.subject, m.header)
 		row := oracleRow{result: e.result, reason: e.reason, detail: e.detail, actor: e.actor,
-			RowView: RowView{Seq: m.seq, At: instant(e.At), Town: e.town, Kind: machine.Kind(e.kind),
+			RowView: RowView{Seq: m.seq, At: instant(e.At), Town: e.town, Kind: e.kind,
 				LastRunSeq: e.LastRunSeq, Flags: e.Flags}}
 		runID := m.header.Get(wire.RunIDHeader)
 		if run, is := strings.CutPrefix(m.subject, layout.RunSubject("w", "")); is {

@@ -155,7 +155,7 @@ func (ix *Index) OpenRunStarts() (seqs []uint64) {
 	defer ix.mu.RUnlock()
 	for run := range ix.state.open {
 		first := ix.state.first(run)
-		if machine.Kind(ix.state.labelsOf(first).kind) == machine.KindRunEvents {
+		if ix.state.labelsOf(first).kind == machine.KindRunEvents {
 			seqs = append(seqs, first.Seq)
 		}
 	}
@@ -169,7 +169,7 @@ func (ix *Index) Appended(after uint64, limit int) []RowView {
 	defer ix.mu.RUnlock()
 	s, rows := ix.state, []RowView(nil)
 	for n := s.firstAfter(after); n <= s.count && len(rows) < limit; n++ {
-		if r := s.row(n); machine.Kind(s.labelsOf(r).kind) == machine.KindAppended {
+		if r := s.row(n); s.labelsOf(r).kind == machine.KindAppended {
 			rows = append(rows, s.view(r))
 		}
 	}

@@ -1,6 +1,7 @@
 package index
 
 import (
+	"strings"
 	"time"
 
 	"worldengine/runevents"
@@ -51,7 +52,24 @@ type rowFields struct {
 
 // labels are the names of a row from small closed sets, so that few combinations of them exist. detail is
 // the type of a proposal, or a signal, or the gaps of a repair.
-type labels struct{ kind, status, result, reason, detail string }
+type labels struct {
+	kind                   machine.Kind
+	status                 runevents.RunStatus
+	result, reason, detail string
+}
+
+// texts returns the labels, in their order in the file.
+func (l *labels) texts() [5]*string {
+	return [...]*string{(*string)(&l.kind), (*string)(&l.status), &l.result, &l.reason, &l.detail}
+}
+
+// clone returns labels that keep no message in memory.
+func (l labels) clone() labels {
+	for _, text := range l.texts() {
+		*text = strings.Clone(*text)
+	}
+	return l
+}
 
 // packedRow is a row in memory: 96 bytes without pointers. Names are numbers of dictionaries. The number
 // 0 means no name, no row or no run.

@@ -149,7 +149,7 @@ func (s *search) startsRun(r *packedRow) bool {
 func (s *search) matches(r *packedRow) bool {
 	first, last, f := s.first(r.run), s.labelsOf(s.last(r.run)), &s.filter
 	at := instant(first.At)
-	return (f.Status == "" || f.Status == last.status || f.Status == last.result) &&
+	return (f.Status == "" || f.Status == string(last.status) || f.Status == last.result) &&
 		(s.actor == "" || s.actor == s.actors.names[first.actor]) &&
 		(f.Type == "" || f.Type == s.labelsOf(first).detail) &&
 		(f.Reason == "" || f.Reason == last.reason) &&

@@ -81,11 +81,6 @@ func (d *dictionary[T]) number(name T, clone func(T) T) uint32 {
 	return n
 }
 
-func (l labels) clone() labels {
-	return labels{strings.Clone(l.kind), strings.Clone(l.status), strings.Clone(l.result),
-		strings.Clone(l.reason), strings.Clone(l.detail)}
-}
-
 // newState returns a state without rows, with room for some. Number 0 stands for none.
 func newState(rows int64) *state {
 	s := &state{tokens: newDictionary[string](), actors: newDictionary[string](),
@@ -109,7 +104,7 @@ func (s *state) labelsOf(r *packedRow) *labels { return &s.labels.names[r.labels
 func (s *state) add(e *entry) {
 	before := runevents.RunStatus("")
 	if run := s.runNumber(e.RunID); run != 0 {
-		before = runevents.RunStatus(s.labelsOf(s.last(run)).status)
+		before = s.labelsOf(s.last(run)).status
 	}
 	e.advanceStatus(before)
 	s.insert(e)
@@ -140,7 +135,7 @@ func (s *state) insert(e *entry) {
 		actor:  s.actors.number(e.actor, strings.Clone),
 		labels: s.labels.number(e.labels, labels.clone), run: s.runNumber(e.RunID)}
 	r.Flags &^= Ended
-	if runevents.RunStatus(e.status).Terminal() {
+	if e.status.Terminal() {
 		r.Flags |= Ended
 	}
 	if r.run == 0 && r.RunID != 0 {
@@ -173,7 +168,7 @@ func (s *state) insert(e *entry) {
 
 // noteOpen notes whether the handoff of a row's run waits, or is being applied, after the row.
 func (s *state) noteOpen(r *packedRow) {
-	switch first := machine.Kind(s.labelsOf(s.first(r.run)).kind).Spec(); {
+	switch first := s.labelsOf(s.first(r.run)).kind.Spec(); {
 	case !first.LeavesRunOpen || first.Foreign:
 	case r.has(Ended):
 		delete(s.open, r.run)
@@ -187,7 +182,7 @@ func (s *state) noteOpen(r *packedRow) {
 func (s *state) noteTown(n uint32, r *packedRow) {
 	town := &s.towns[r.town]
 	doubt := town.flags & InDoubt
-	spec := machine.Kind(s.labelsOf(r).kind).Spec()
+	spec := s.labelsOf(r).kind.Spec()
 	s.link(town, n, r)
 	if !spec.LeavesState {
 		doubt = 0
@@ -216,7 +211,7 @@ func (s *state) link(t *townRows, n uint32, r *packedRow) {
 		t.required = s.recount(t, r.Epoch)
 	}
 	switch has := s.labelsOf(r); {
-	case machine.Kind(has.kind) == machine.KindRepair:
+	case has.kind == machine.KindRepair:
 		s.giveUp(t, n, has.detail)
 	case r.Guard != last:
 		t.hole, t.before = n, t.newest
@@ -312,7 +307,7 @@ func (s *state) entry(r *packedRow) entry {
 func (s *state) view(r *packedRow) RowView {
 	w := s.labelsOf(r)
 	return RowView{Seq: r.Seq, At: instant(r.At), Town: s.tokens.names[r.town],
-		Kind: machine.Kind(w.kind), Status: runevents.RunStatus(w.status), LastRunSeq: r.LastRunSeq,
+		Kind: w.kind, Status: w.status, LastRunSeq: r.LastRunSeq,
 		Flags: r.Flags}
 }
 
