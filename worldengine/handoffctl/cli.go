@@ -113,12 +113,12 @@ type limitFlag struct {
 	Limit uint `help:"Maximum number of rows; 0 for all." default:"0" placeholder:"N"`
 }
 
-// first returns the first n rows of a list; all for 0.
+// first returns the first n rows of a list; all for 0. With an error it returns those before it.
 func first[T any](rows iter.Seq2[T, error], n uint) ([]T, error) {
 	list := []T{}
 	for row, err := range rows {
 		if err != nil {
-			return nil, err
+			return list, err
 		}
 		if list = append(list, row); uint(len(list)) == n {
 			break
@@ -238,12 +238,10 @@ const maxTowns = 1000
 // unquoted matches the ids of towns that no shell requires to be quoted.
 var unquoted = regexp.MustCompile(`^[\pL\pN_][\pL\pN_.-]*$`)
 
-// idsOf returns the ids of rows that need no quotes, up to the first error.
+// idsOf returns the ids of rows that need no quotes, up to the first error or the bound.
 func idsOf[Row any](rows iter.Seq2[Row, error], id func(*Row) string) (ids []string) {
-	for row, err := range rows {
-		if err != nil || len(ids) == maxTowns {
-			break
-		}
+	found, _ := first(rows, maxTowns)
+	for _, row := range found {
 		if unquoted.MatchString(id(&row)) {
 			ids = append(ids, id(&row))
 		}

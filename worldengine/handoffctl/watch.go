@@ -202,12 +202,9 @@ func (a *app) meaning(e *runevents.Record) string {
 		machine.SignalPayload `json:",inline"`
 		runOutcome            `json:",inline"`
 
-		Command  string `json:"command"`
-		SignalID string `json:"signalId"`
-		Error    struct {
-			Code    string `json:"code"`
-			Message string `json:"message"`
-		} `json:"error"`
+		Command  string              `json:"command"`
+		SignalID string              `json:"signalId"`
+		Error    runevents.StepError `json:"error"`
 		// From here on, members of the engine's steps.
 		Duplicate bool              `json:"duplicate"`
 		Passed    bool              `json:"passed"`

@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"fmt"
 	"slices"
 	"time"
 )
@@ -106,28 +105,4 @@ func rateOf(latencies []time.Duration, elapsed time.Duration) Rate {
 		Count: n, PerSecond: float64(n) / elapsed.Seconds(), P50: percentile(50),
 		P90: percentile(90), P99: percentile(99), Max: percentile(100),
 	}
-}
-
-// Row is a rate of a report.
-type Row struct {
-	Name string
-	Rate
-}
-
-// Rows returns the rates in the order of their measurement.
-func (r *Report) Rows() []Row {
-	rows := []Row{{"echo", r.Echo}}
-	if r.Append != nil {
-		rows = append(rows, Row{"append", r.Append.Rate})
-	}
-	for i, phase := range r.Phases {
-		rows = append(rows, Row{"handoffs", phase.Rate})
-		if w := r.Worlds; w != nil {
-			rows = append(rows, Row{fmt.Sprintf("%d worlds", w.Count), w.Phases[i].Rate})
-			if len(w.Flooded) > 0 {
-				rows = append(rows, Row{"flooded", w.Flooded[i].Rate}, Row{"flood", w.Flood[i]})
-			}
-		}
-	}
-	return rows
 }
