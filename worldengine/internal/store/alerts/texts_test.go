@@ -34,7 +34,14 @@ func TestTemplate_Golden(t *testing.T) {
 		alerts.LeftWaiting.Alert(about), alerts.LeftUncancelled.Alert(about, "{error}", "no room"),
 		alerts.DrainTimeout.Alert(about, "{timeout}", "5s", "{paused}", "the world"),
 		alerts.LogLost.Alert(about, "{effect}", "Nothing is committed", "{error}", "a gap"),
+		alerts.LogLimited.Alert(about, "{error}", "a limit"),
+		alerts.TownDamaged.Alert(about, "{log}", "The log", "{why}", "a hole"),
+		alerts.CommitsUndelivered.Alert(about, "{counted}", "9", "{delivered}", "8"),
+		alerts.ReplicaDamaged.Alert(about, "{node}", "n1", "{missing}", "sequence 7", "{effect}", "It leads", "{remedy}", "Empty it"),
 		alerts.CommitDamaged.Alert(about, "{sequence}", "7", "{error}", "No JSON."),
+		alerts.HistoryFull.AlertSince(about, since, "{failed}", "9", "{epoch}", "3"),
+		alerts.HistoryRecovered.AlertSince(about, since),
+		alerts.ProjectorLag.AlertSince(about, since, "{lag}", "9s", "{max}", "5s"),
 		alerts.StorageFailed.Alert(about, "{error}", "disk full"),
 		alerts.StorageRecovered.Alert(about, "{since}", runevents.Timestamp(since)),
 		alerts.AlertsLost.Alert(about, "{stream}", "WORLD_main_ALERTS"),
@@ -44,6 +51,17 @@ func TestTemplate_Golden(t *testing.T) {
 		fmt.Fprintln(&got, a.Code, a.Severity, a.TownID, a.Since)
 		fmt.Fprintln(&got, " ", a.Message)
 	}
+	event := &runevents.Record{RunSeq: 7}
+	event.EventID = "event-1"
+	for _, a := range []runevents.Alert{
+		alerts.RunReread.EventAlert(event, "{runSeq}", "7", "{watermark}", "3"),
+		alerts.Undelivered.EventAlert(event, "{subject}", "s", "{stream}", "S", "{source}", "log sequence", "{sequence}", "9",
+			"{reason}", "too large"),
+	} {
+		fmt.Fprintln(&got, a.Code, a.Severity, a.EventID, a.RunSeq)
+		fmt.Fprintln(&got, " ", a.Message)
+	}
+	require.NotContains(t, got.String(), "{", "a value without its name")
 	schemastest.Golden(t, "testdata/texts.txt", got.String(), *rewrite)
 }
 
