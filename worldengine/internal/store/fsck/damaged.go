@@ -200,7 +200,7 @@ func (c *worldChecker) checkHistories(ctx context.Context) error {
 // 2.15.2 fails: it stores nothing more, and truncates the file there at its next start.
 func (c *worldChecker) checkHistory(subject string, h *history, n uint64) {
 	least := uint64(c.settings.MinHistory)
-	if h.ofTown && h.truncated && max(h.read, n) < least && h.first > c.settings.RestoredTo {
+	if h.isTown && h.truncated && max(h.read, n) < least && h.first > c.settings.RestoredTo {
 		c.addFindings(Finding{
 			Sequence: h.first, Subject: subject, Town: townOf(subject),
 			What: "the log has lost the beginning of the town's history",
@@ -209,13 +209,13 @@ func (c *worldChecker) checkHistory(subject string, h *history, n uint64) {
 		})
 	}
 	// A restored log does not have the message.
-	noted := h.onDisk > 0 && n > h.read
+	noted := h.unreadableSeq > 0 && n > h.read
 	if noted && len(c.report.Notes) < c.options.MaxFindings {
 		c.report.Notes = append(c.report.Notes, fmt.Sprintf("town %q: log sequence %d stays in "+
 			"the files of NATS, which cannot read it. When NATS discards that message, it loses "+
 			"the messages of the log behind it. Before the history of the town is full "+
 			"(--history-per-town), move the world by handoffctl backup and handoffd restore, "+
-			"which leave that message behind", townOf(subject), h.onDisk))
+			"which leave that message behind", townOf(subject), h.unreadableSeq))
 	}
 }
 

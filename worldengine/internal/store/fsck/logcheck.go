@@ -62,13 +62,13 @@ func NewLogChecker(world string, at func(seq uint64) (*jetstream.RawStreamMsg, e
 
 // history is a town's history, or the one of the world's pauses, as far as it was read.
 type history struct {
-	ofTown      bool         // its subject is a town's
-	read        uint64       // how many messages were read
-	first, last uint64       // their sequences
-	truncated   bool         // the first message's guard names an earlier one
-	onDisk      uint64       // a message that NATS cannot read; a restore may have left it behind
-	holes       []hole       // that no repair has given up; the newest is the last
-	gaps        records.Gaps // that repairs have given up
+	isTown        bool         // its subject is a town's
+	read          uint64       // how many messages were read
+	first, last   uint64       // their sequences
+	truncated     bool         // the first message's guard names an earlier one
+	unreadableSeq uint64       // a message that NATS cannot read; a restore may have left it behind
+	holes         []hole       // that no repair has given up; the newest is the last
+	gaps          records.Gaps // that repairs have given up
 	// lastGood is the town after the last record that an engine can load, nil if there is none. For the
 	// world only Seq and Paused are set.
 	lastGood *machine.Town
@@ -99,11 +99,11 @@ func (h *history) exists() bool {
 type message struct {
 	*jetstream.RawStreamMsg
 	findings []Finding
-	// tentative are findings from a comparison with the message at sequence before. They count only if
+	// tentative are findings from a comparison with the message at comparedSeq. They count only if
 	// the log still keeps that message: NATS discards a full history's oldest messages while fsck
 	// reads.
-	tentative []Finding
-	before    uint64
+	tentative   []Finding
+	comparedSeq uint64
 
 	body    []byte          // the JSON of rec
 	rec     *machine.Record // nil if it cannot be read
@@ -112,8 +112,8 @@ type message struct {
 	history *history        // the message's history, or an empty one
 	// prior is the town before the message; nil if it is not known. If a record puts a town back,
 	// prior is the town after the last record that an engine can load.
-	prior   *machine.Town
-	stepped bool // machine.Step has made the same record again
+	prior      *machine.Town
+	reproduced bool // machine.Step has made the same record again
 }
 
 func (v *message) finding(what string, want, got any) Finding {
@@ -141,7 +141,7 @@ func (v *message) expectFollows(what string, want, got any) {
 
 // damaged reports whether the message is on a town's subject and no engine can load it. The message
 // must be the last one that was checked.
-func (v *message) damaged() bool { return v.history.ofTown && v.history.town() == nil }
+func (v *message) damaged() bool { return v.history.isTown && v.history.town() == nil }
 
 // Check checks the next message of the log, and returns the findings about it. The error is the
 // error of a message that could not be read again.
@@ -191,13 +191,13 @@ func (l *LogChecker) resolveTentative(v *message) error {
 	if len(v.tentative) == 0 {
 		return nil
 	}
-	if v.before > 0 {
-		before, err := l.messageAt(v.before)
-		if err != nil || before == nil {
+	if v.comparedSeq > 0 {
+		compared, err := l.messageAt(v.comparedSeq)
+		if err != nil || compared == nil {
 			return err
 		}
-		if guard, _ := commitlog.GuardOf(v.Header); guard > v.before && before.Subject == v.Subject {
-			v.history.onDisk = guard
+		if guard, _ := commitlog.GuardOf(v.Header); guard > v.comparedSeq && compared.Subject == v.Subject {
+			v.history.unreadableSeq = guard
 		}
 	}
 	v.findings = append(v.findings, v.tentative...)
@@ -206,12 +206,12 @@ func (l *LogChecker) resolveTentative(v *message) error {
 
 func (l *LogChecker) extend(v *message) {
 	h := l.histories[v.Subject]
-	ofTown := strings.HasPrefix(v.Subject, layout.LogSubject(l.world, ""))
+	isTown := strings.HasPrefix(v.Subject, layout.LogSubject(l.world, ""))
 	if h == nil {
 		guard, _ := commitlog.GuardOf(v.Header)
-		h = &history{ofTown: ofTown, first: v.Sequence, truncated: guard > 0}
+		h = &history{isTown: isTown, first: v.Sequence, truncated: guard > 0}
 	}
-	if ofTown || commitlog.IsHistory(l.world, v.Subject) {
+	if isTown || commitlog.IsHistory(l.world, v.Subject) {
 		l.histories[v.Subject] = h
 	}
 	v.history, v.prior = h, h.town()
@@ -222,7 +222,7 @@ func (l *LogChecker) extend(v *message) {
 // link notes whether a message follows the one before it on a town's subject. The index has the same
 // rule, by which it refuses handoffs.
 func (h *history) link(m *jetstream.RawStreamMsg) {
-	if !h.ofTown {
+	if !h.isTown {
 		return
 	}
 	if guard, _ := commitlog.GuardOf(m.Header); guard != h.last {
@@ -245,7 +245,7 @@ func (l *LogChecker) readTown(v *message) error {
 	if v.rec.Kind == machine.KindRepair {
 		v.prior = h.lastGood
 	}
-	if !h.ofTown {
+	if !h.isTown {
 		h.lastGood = &machine.Town{Seq: v.Sequence, Paused: v.rec.Paused}
 		return nil
 	}
@@ -261,8 +261,8 @@ func (l *LogChecker) readTown(v *message) error {
 	return err
 }
 
-// townBefore returns the history of a town so far; an empty one if the town has none.
-func (l *LogChecker) townBefore(townID string) *history {
+// townHistory returns the history of a town so far; an empty one if the town has none.
+func (l *LogChecker) townHistory(townID string) *history {
 	if h := l.histories[layout.LogSubject(l.world, wire.TownToken(townID))]; h != nil {
 		return h
 	}
@@ -298,7 +298,7 @@ func (l *LogChecker) subjectOf(v *message) string {
 		unknown := layout.RefusedSubject(l.world, layout.UnknownTownToken)
 		// A duplicate is stored without a guard, so its town may have been made meanwhile.
 		if v.Subject == unknown &&
-			(!l.townBefore(rec.TownID).exists() || v.result.Status == handoff.Duplicate) {
+			(!l.townHistory(rec.TownID).exists() || v.result.Status == handoff.Duplicate) {
 			return unknown
 		}
 		return layout.RefusedSubject(l.world, token)
@@ -339,7 +339,7 @@ func (l *LogChecker) checkRecord(v *message) {
 	case machine.KindRepair:
 		v.checkRepair()
 	case machine.KindSignal:
-		v.step(machine.Town{}, nil)
+		v.repeatStep(machine.Town{}, nil)
 	case machine.KindSettings:
 		v.checkSettings()
 	case machine.KindRefused:
@@ -347,13 +347,13 @@ func (l *LogChecker) checkRecord(v *message) {
 	case machine.KindAppended:
 		v.checkAppended(run)
 	case machine.KindRunEvents:
-		l.checkBetween(v, run)
+		l.checkEngineEvents(v, run)
 	default:
 		if v.checkGuard(); v.prior != nil {
-			v.step(*v.prior, run)
+			v.repeatStep(*v.prior, run)
 		}
 	}
-	if v.rec.Run != nil && !v.stepped {
+	if v.rec.Run != nil && !v.reproduced {
 		v.checkEvents(v.rec.Run)
 	}
 }
@@ -367,9 +367,9 @@ func (v *message) checkGuard() {
 	if v.prior == nil {
 		return
 	}
-	v.before = v.prior.Seq
+	v.comparedSeq = v.prior.Seq
 	v.expectFollows("the message was not guarded by the one before it on its subject",
-		strconv.FormatUint(v.before, 10), v.Header.Get(jetstream.ExpectedLastSubjSeqHeader))
+		strconv.FormatUint(v.comparedSeq, 10), v.Header.Get(jetstream.ExpectedLastSubjSeqHeader))
 }
 
 // checkSettings checks a record of the settings of the world.
@@ -384,13 +384,13 @@ func (v *message) checkRepair() {
 	repair := cmp.Or(v.rec.Repair, new(machine.Repair))
 	for _, l := range repair.Lost {
 		if !l.Delivered && v.history.first < l.Sequence {
-			v.history.onDisk = l.Sequence
+			v.history.unreadableSeq = l.Sequence
 		}
 	}
 	if v.prior == nil {
 		return
 	}
-	v.before = v.prior.Seq
+	v.comparedSeq = v.prior.Seq
 	made := repairRecord(v.rec.TownID, v.prior, *repair)
 	made.SetState(v.prior)
 	body, err := made.MarshalJSON()
@@ -398,14 +398,14 @@ func (v *message) checkRepair() {
 }
 
 func (l *LogChecker) checkRefused(v *message, run *runState) {
-	before := l.townBefore(v.rec.TownID)
-	switch now := before.town(); {
+	h := l.townHistory(v.rec.TownID)
+	switch now := h.town(); {
 	case v.result.Status == handoff.Duplicate ||
-		!before.exists() && v.result.ReasonCode == handoff.ReasonUnknownTown:
-		v.step(machine.Town{}, run)
+		!h.exists() && v.result.ReasonCode == handoff.ReasonUnknownTown:
+		v.repeatStep(machine.Town{}, run)
 	case now != nil:
-		v.before = now.Seq
-		v.step(*now, run)
+		v.comparedSeq = now.Seq
+		v.repeatStep(*now, run)
 	}
 }
 
@@ -413,11 +413,11 @@ func (l *LogChecker) checkRefused(v *message, run *runState) {
 // projectors check whether they are valid.
 func (v *message) checkAppended(run *runState) {
 	events := v.rec.Run
-	ofEngine := run.engineOwned || machine.IsEnginePlan(events.PlanID, events.PlanVersion)
+	engineOwned := run.engineOwned || machine.IsEnginePlan(events.PlanID, events.PlanVersion)
 	for i := range events.Events {
 		e := &events.Events[i]
-		ofOthers := e.StepID != "" && !slices.Contains(machine.Steps(), e.StepID)
-		if e.EventType.Spec().EngineOnly || ofEngine && !ofOthers {
+		foreignStep := e.StepID != "" && !slices.Contains(machine.Steps(), e.StepID)
+		if e.EventType.Spec().EngineOnly || engineOwned && !foreignStep {
 			v.expectEqual("others appended an event that only the engine emits", "", eventText(events, i))
 			run.incomplete = true // the engine does not emit an event that the run already has
 		}
@@ -425,22 +425,22 @@ func (v *message) checkAppended(run *runState) {
 	run.extend(v)
 }
 
-// checkBetween checks a run's events that the engine emitted between its commits, or a record that
+// checkEngineEvents checks a run's events that the engine emitted between its commits, or a record that
 // closes the run to other producers, or reopens it.
-func (l *LogChecker) checkBetween(v *message, run *runState) {
-	switch now := l.townBefore(run.town).town(); {
+func (l *LogChecker) checkEngineEvents(v *message, run *runState) {
+	switch now := l.townHistory(run.town).town(); {
 	case run.incomplete:
 	case len(v.rec.Run.Events) == 0:
 		v.expectEqual("a record without events neither closes nor reopens its run", true,
 			v.rec.Closing || run.tail.Closed)
 	case run.accepted:
 		if now != nil && now.Pending != nil && now.Pending.Run.RunID == v.rec.Run.RunID {
-			v.before = now.Seq
-			v.stepRun(run.town, *now, run.tail, eventsInHand(v.rec, now.Pending)...)
+			v.comparedSeq = now.Seq
+			v.repeatRunStep(run.town, *now, run.tail, commandEvents(v.rec, now.Pending)...)
 		}
 	case run.tail.FirstRecord != nil && isEndedBy(run, v.rec):
 		waiting := run.tail.FirstRecord
-		v.stepRun(waiting.TownID, machine.Town{}, run.tail,
+		v.repeatRunStep(waiting.TownID, machine.Town{}, run.tail,
 			&machine.CancelWaiting{Run: waiting.Run.Identity, Why: cancellationOf(v.rec.Run)})
 	case run.tail.FirstRecord != nil: // the run may end before its handoff is judged
 		waiting := run.tail.FirstRecord
@@ -459,22 +459,22 @@ func (l *LogChecker) checkKey(v *message) error {
 	}
 	sum := sha256.Sum256([]byte(v.Subject + " " + v.result.IdempotencyKey))
 	key := [16]byte(sum[:])
-	before := l.keys[key]
+	earlierSeq := l.keys[key]
 	l.keys[key] = v.Sequence
-	if before == 0 {
+	if earlierSeq == 0 {
 		return nil
 	}
-	first, err := l.messageAt(before)
-	if first != nil && err == nil && !retries(v.rec.RetryOf, first) {
-		v.expectEqual("the key was accepted twice", fmt.Sprint("a duplicate of log sequence ", before),
+	earlier, err := l.messageAt(earlierSeq)
+	if earlier != nil && err == nil && !retries(v.rec.RetryOf, earlier) {
+		v.expectEqual("the key was accepted twice", fmt.Sprint("a duplicate of log sequence ", earlierSeq),
 			"accepted again: "+v.result.IdempotencyKey)
 	}
 	return err
 }
 
-// retries reports whether of names the run of an earlier record, and that run may be retried.
-func retries(of *apply.RetryOf, earlier *jetstream.RawStreamMsg) bool {
+// retries reports whether retried names the run of an earlier record, and that run may be retried.
+func retries(retried *apply.RetryOf, earlier *jetstream.RawStreamMsg) bool {
 	_, reason, _ := strings.Cut(earlier.Header.Get(layout.ResultHeader), " ")
-	return of != nil && of.LogSeq == earlier.Sequence &&
-		of.RunID == layout.RunIDOf(earlier.Header) && apply.MayBeRetried(reason)
+	return retried != nil && retried.LogSeq == earlier.Sequence &&
+		retried.RunID == layout.RunIDOf(earlier.Header) && apply.MayBeRetried(reason)
 }

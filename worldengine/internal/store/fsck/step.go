@@ -26,14 +26,14 @@ import (
 // replay is the step of the machine that should have made a record.
 type replay struct {
 	*message
-	before   machine.Town
+	town     machine.Town // before the step
 	in       machine.Input
 	settings machine.Settings
 }
 
 // replay returns the step that should have made the message's record, still without an event.
 func (v *message) replay(townID string, before machine.Town) *replay {
-	r := &replay{message: v, before: before,
+	r := &replay{message: v, town: before,
 		in: machine.Input{TownID: townID, At: endOf(v.rec.Run)}}
 	if v.rec.Run != nil {
 		r.in.Drawn = runlog.EventIDs(v.rec.Run)
@@ -49,9 +49,9 @@ func (v *message) replay(townID string, before machine.Town) *replay {
 	return r
 }
 
-// step repeats the step that made a record, with the town before it and its input. It compares both
+// repeatStep repeats the step that made a record, with the town before it and its input. It compares both
 // records byte for byte. run is the record's run; nil if it has none.
-func (v *message) step(before machine.Town, run *runState) {
+func (v *message) repeatStep(before machine.Town, run *runState) {
 	r := v.replay(v.rec.TownID, before)
 	event, err := r.event()
 	if err != nil {
@@ -59,7 +59,7 @@ func (v *message) step(before machine.Town, run *runState) {
 		return
 	}
 	if h, judged := event.(*machine.Judge); judged && run != nil {
-		v.stepWaits(run, h)
+		v.repeatWaits(run, h)
 	}
 	r.try(event)
 }
@@ -68,9 +68,9 @@ func (v *message) step(before machine.Town, run *runState) {
 // so its id is not known here, and no byte depends on it.
 const foreignEventID = "00000000-0000-4000-8000-000000000000"
 
-// stepRun is step for a record on a run's own subject, which one of the given events made, perhaps
+// repeatRunStep is repeatStep for a record on a run's own subject, which one of the given events made, perhaps
 // before another record. tail is the run's end before the record.
-func (v *message) stepRun(
+func (v *message) repeatRunStep(
 	townID string, before machine.Town, tail *machine.RunTail, events ...machine.Event,
 ) {
 	r := v.replay(townID, before)
@@ -87,7 +87,7 @@ func (r *replay) try(events ...machine.Event) {
 	var failed error
 	for _, r.in.Event = range events {
 		made, err := r.makeRecord()
-		if r.stepped = err == nil && bytes.Equal(made, r.body); r.stepped {
+		if r.reproduced = err == nil && bytes.Equal(made, r.body); r.reproduced {
 			return
 		}
 		if closest == nil {
@@ -110,7 +110,7 @@ func (v *message) compare(made []byte, err error) {
 
 // makeRecord returns the bytes of the record that the step makes; nil if it makes none.
 func (r *replay) makeRecord() ([]byte, error) {
-	out, err := machine.Step(r.before, &r.in, &r.settings)
+	out, err := machine.Step(r.town, &r.in, &r.settings)
 	rec := cmp.Or(out.RunFirst, out.Record)
 	if err != nil || rec == nil {
 		return nil, err
@@ -121,17 +121,17 @@ func (r *replay) makeRecord() ([]byte, error) {
 	return rec.MarshalJSON()
 }
 
-// stepWaits steps the records of a run that waited, now that its handoff is known.
-func (v *message) stepWaits(run *runState, h *machine.Judge) {
+// repeatWaits repeats the steps of the records of a run that waited, now that its handoff is known.
+func (v *message) repeatWaits(run *runState, h *machine.Judge) {
 	tail := machine.NewTail(nil, 0)
 	for _, w := range run.waitRecords {
 		if !w.rec.Kind.Spec().Foreign && len(w.rec.Run.Events) > 0 && !run.incomplete {
-			begin, _ := recordedStart(w.rec.Run)
-			begin.Retry = h.Start.Retry
-			wait := machine.Wait{Handoff: h.Handoff, Run: h.Run, Start: begin,
+			start, _ := recordedStart(w.rec.Run)
+			start.Retry = h.Start.Retry
+			wait := machine.Wait{Handoff: h.Handoff, Run: h.Run, Start: start,
 				By: pauseOf(w.rec.Run), Closing: w.rec.Closing}
 			w.tentative = nil // earlier ones are settled
-			w.stepRun(v.rec.TownID, machine.Town{}, tail, &wait)
+			w.repeatRunStep(v.rec.TownID, machine.Town{}, tail, &wait)
 			v.findings = append(v.findings, w.tentative...)
 		}
 		tail.Add(w.rec, w.Sequence)
@@ -151,9 +151,9 @@ func pauseOf(run *runlog.Run) *messages.PausedBy {
 	return nil
 }
 
-// eventsInHand returns the machine's events that can make a record in a pending command's run. If
+// commandEvents returns the machine's events that can make a record in a pending command's run. If
 // an event ends the run, its first record closes the run.
-func eventsInHand(rec *machine.Record, p *apply.Pending) []machine.Event {
+func commandEvents(rec *machine.Record, p *apply.Pending) []machine.Event {
 	return []machine.Event{
 		&machine.RecordAttempt{}, &machine.RecordAttempt{Started: true},
 		&machine.PauseRun{By: pauseOf(rec.Run)},
@@ -180,12 +180,12 @@ func lastOf(run *runlog.Run) *runlog.Event {
 // event reads the event, and the rest of the input and the settings, out of the record. If the
 // record lacks a part, the step makes another record or fails.
 func (r *replay) event() (machine.Event, error) {
-	rec, p := r.rec, r.before.Pending
+	rec, p := r.rec, r.town.Pending
 	attempt := rec.Kind == machine.KindPending && rec.Run == nil
 	switch kind := rec.Kind; {
 	case kind == machine.KindPut:
 		return &machine.Put{
-			State: *r.state, Expected: r.before.State.Hash, ActorID: rec.ActorID,
+			State: *r.state, Expected: r.town.State.Hash, ActorID: rec.ActorID,
 			Attributes: machine.Attributes{Binding: rec.Binding, Approval: rec.Policy},
 		}, nil
 	case kind == machine.KindRemove:
@@ -227,21 +227,21 @@ func (r *replay) signal() machine.Event {
 
 // attempt returns the outcome of the previous attempt, or the news that a request may have arrived.
 func (r *replay) attempt() machine.Event {
-	p, before := cmp.Or(r.rec.Pending, new(apply.Pending)), r.before.Pending
-	if p.Attempt == before.Attempt {
+	p, prior := cmp.Or(r.rec.Pending, new(apply.Pending)), r.town.Pending
+	if p.Attempt == prior.Attempt {
 		return &machine.RecordReach{MayHaveReached: p.MayHaveReached, StoppedUnreached: p.StoppedUnreached}
 	}
 	failed := *cmp.Or(p.LastFailure, new(apply.Failure))
-	r.in.At, r.in.Drawn, r.in.Tail = p.NotBefore, p.EventIDs, tailOf(new(runlog.Run), before)
+	r.in.At, r.in.Drawn, r.in.Tail = p.NotBefore, p.EventIDs, tailOf(new(runlog.Run), prior)
 	r.settings.Retry = apply.RetryPolicy{Attempts: math.MaxInt64, Deadline: p.Deadline.Sub(p.NotBefore)}
 	return &machine.EndAttempt{AttemptResult: apply.AttemptResult{
-		Attempt: before.Attempt, At: failed.At, Failure: &failed, MayHaveReached: p.MayHaveReached,
+		Attempt: prior.Attempt, At: failed.At, Failure: &failed, MayHaveReached: p.MayHaveReached,
 	}}
 }
 
 // outcome returns the outcome that ends a run.
 func (r *replay) outcome() machine.Event {
-	rec, p := r.rec, r.before.Pending
+	rec, p := r.rec, r.town.Pending
 	r.in.Tail = tailOf(rec.Run, p)
 	r.settings.Retry.Attempts = p.Attempt
 	v := apply.AttemptResult{Attempt: p.Attempt, Applied: r.result.Executed}
@@ -274,7 +274,7 @@ func (r *replay) outcome() machine.Event {
 
 func (r *replay) cancellation() machine.Event {
 	why := cancellationOf(r.rec.Run)
-	r.in.Tail = tailOf(r.rec.Run, r.before.Pending)
+	r.in.Tail = tailOf(r.rec.Run, r.town.Pending)
 	return &machine.Cancel{Signal: &machine.Signal{
 		Kind: machine.SignalCancel, Run: runevents.Identity{RunID: why.SignalID},
 		RunID: r.rec.Run.RunID, Force: why.Code == machine.CancelledByForce, Reason: why.Reason,
@@ -318,20 +318,20 @@ func (r *replay) delivery() (machine.Event, error) {
 	if err != nil {
 		return nil, err
 	}
-	begin, status := recordedStart(rec.Run)
-	e := &machine.Judge{Handoff: h, Sent: encoded, Run: rec.Run.Identity, Start: begin, RetryOf: retryOf(rec)}
+	start, status := recordedStart(rec.Run)
+	e := &machine.Judge{Handoff: h, Sent: encoded, Run: rec.Run.Identity, Start: start, RetryOf: retryOf(rec)}
 	if first := rec.Run.FirstSeq; first > 1 || status != "" { // the handoff waited, and its run was closed
 		r.in.Tail = machine.NewTail(nil, first-1)
 		r.in.Tail.Closed, r.in.Tail.Status = true, status
 	}
 	e.Run.PlanID, e.Run.PlanVersion = h.ProposalID, h.Proposal.SchemaVersion
-	if of := e.RetryOf; of != nil {
-		if of.LogSeq == 0 || of.LogSeq >= r.Sequence {
+	if retried := e.RetryOf; retried != nil {
+		if retried.LogSeq == 0 || retried.LogSeq >= r.Sequence {
 			r.expectEqual("the record of the retried run does not come before",
-				fmt.Sprint("a log sequence below ", r.Sequence), fmt.Sprint(of.LogSeq))
+				fmt.Sprint("a log sequence below ", r.Sequence), fmt.Sprint(retried.LogSeq))
 		}
 		said, _ := machine.SignalIn(rec.Run)
-		e.Start.Retry = &machine.RetryRequest{RunID: of.RunID, ActorID: said.ActorID, Reason: said.Reason}
+		e.Start.Retry = &machine.RetryRequest{RunID: retried.RunID, ActorID: said.ActorID, Reason: said.Reason}
 	}
 	if rec.Kind != machine.KindRefused {
 		return e, nil
@@ -341,8 +341,8 @@ func (r *replay) delivery() (machine.Event, error) {
 		handoff.ReasonApprovalTooLarge, handoff.ReasonApprovalsFull:
 		r.settings.ApprovalPolicy.Types = []handoff.ProposalType{h.Proposal.Type} // the record has none
 	}
-	if of := r.result.Evaluation.DuplicateCheck.DuplicateOf; of != nil {
-		e.Prior = &dedupe.Receipt{Key: h.IdempotencyKey, ResultID: *of}
+	if first := r.result.Evaluation.DuplicateCheck.DuplicateOf; first != nil {
+		e.Prior = &dedupe.Receipt{Key: h.IdempotencyKey, ResultID: *first}
 		if r.result.ReasonCode == handoff.ReasonDuplicate {
 			e.Prior.HandoffID = h.HandoffID
 		}
@@ -352,12 +352,12 @@ func (r *replay) delivery() (machine.Event, error) {
 
 // recordedStart returns how a run begins that a record starts or goes on with, and the status of a run that
 // goes on.
-func recordedStart(run *runlog.Run) (begin machine.RunStart, status runevents.RunStatus) {
+func recordedStart(run *runlog.Run) (start machine.RunStart, status runevents.RunStatus) {
 	for i := range run.Events {
 		e := &run.Events[i]
 		switch e.EventType {
 		case runevents.RunQueued:
-			begin.Queued, begin.Waited = true, endOf(run).Sub(emittedAt(e))
+			start.Queued, start.Waited = true, endOf(run).Sub(emittedAt(e))
 		case runevents.RunResumed:
 			status = runevents.RunStatusPaused
 		case runevents.RunStarted:
@@ -366,7 +366,7 @@ func recordedStart(run *runlog.Run) (begin machine.RunStart, status runevents.Ru
 			}
 		}
 	}
-	return begin, status
+	return start, status
 }
 
 // emittedAt returns an event's emittedAt, or the zero time. endOf returns the emittedAt of a run's
