@@ -45,8 +45,8 @@ const (
 	ResultHeader = "Result"
 	// RunSeqsHeader has the first and the last runSeq of the record's events: "1-10".
 	RunSeqsHeader = "Run-Seqs"
-	// RunMovesHeader has the run-level types of the record's events, in order, with commas.
-	RunMovesHeader = "Run-Moves"
+	// RunEventTypesHeader has the types of the record's run-level events, in order, with commas.
+	RunEventTypesHeader = "Run-Moves" // the name under which it is stored
 	// TypeHeader is the origin of the engine's run: the type of a proposal, or a signal.
 	TypeHeader = "Type"
 	// ClosingHeader is "true" if the record closes the run to all but the engine.

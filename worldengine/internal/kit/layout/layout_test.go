@@ -51,7 +51,7 @@ func TestNames(t *testing.T) {
 		"Key":                         KeyHeader,
 		"Result":                      ResultHeader,
 		"Run-Seqs":                    RunSeqsHeader,
-		"Run-Moves":                   RunMovesHeader,
+		"Run-Moves":                   RunEventTypesHeader,
 		"Type":                        TypeHeader,
 		"Pending":                     PendingHeader,
 		"Paused":                      PausedHeader,

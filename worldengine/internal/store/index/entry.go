@@ -22,9 +22,9 @@ type entry struct {
 	rowFields
 	labels
 	town, actor string
-	// runEvents are the types of a log message's run-level events, with commas. advanceStatus derives the run's
+	// runEventTypes are the types of a log message's run-level events, with commas. advanceStatus derives the run's
 	// status from them.
-	runEvents string
+	runEventTypes string
 }
 
 // flagHeaders are the headers that set a flag of their row.
@@ -40,7 +40,7 @@ var flagHeaders = []struct {
 // newEntry reads a log message. Missing or unreadable headers leave zero values: the record itself
 // counts, and fsck reports the headers.
 func newEntry(seq uint64, subject string, header nats.Header) entry {
-	e := entry{actor: header.Get(layout.ActorHeader), runEvents: header.Get(layout.RunMovesHeader)}
+	e := entry{actor: header.Get(layout.ActorHeader), runEventTypes: header.Get(layout.RunEventTypesHeader)}
 	e.Seq, e.kind, e.detail = seq, machine.Kind(header.Get(layout.KindHeader)), header.Get(layout.TypeHeader)
 	if at, err := time.Parse(time.RFC3339, header.Get(layout.AtHeader)); err == nil {
 		e.At = at.UnixMilli()
@@ -101,8 +101,8 @@ func (e *entry) advanceStatus(now runevents.RunStatus) {
 		return
 	}
 	now = cmp.Or(now, runevents.RunStatusPending)
-	for move := range strings.SplitSeq(e.runEvents, ",") {
-		if next, valid := runevents.NextRunStatus(now, runevents.EventType(move)); valid {
+	for eventType := range strings.SplitSeq(e.runEventTypes, ",") {
+		if next, valid := runevents.NextRunStatus(now, runevents.EventType(eventType)); valid {
 			now = next
 		}
 	}

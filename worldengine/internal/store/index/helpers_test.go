@@ -168,7 +168,7 @@ func (g *generator) message() (subject string, header nats.Header) {
 	set(layout.ResultHeader, pick(g, "", "executed EXECUTED", "stale STALE_DECISION_EPOCH",
 		"failed PLUGIN_TIMEOUT"))
 	set(layout.RunSeqsHeader, pick(g, "", "1-4", "5-9", "x"))
-	set(layout.RunMovesHeader, pick(g, "", "RunQueued", "RunStarted", "RunStarted,RunCompleted",
+	set(layout.RunEventTypesHeader, pick(g, "", "RunQueued", "RunStarted", "RunStarted,RunCompleted",
 		"RunFailed", "RunPaused,RunResumed"))
 	set(layout.ClosingHeader, pick(g, "", "true"))
 	switch g.IntN(8) {
@@ -213,7 +213,7 @@ func executed(key, run string, at int64) nats.Header {
 		layout.KindHeader: {string(machine.KindConcluded)}, layout.KeyHeader: {key},
 		wire.RunIDHeader: {run}, layout.AtHeader: {runevents.Timestamp(time.UnixMilli(at))},
 		layout.ResultHeader: {"executed EXECUTED"}, layout.RunSeqsHeader: {"1-9"},
-		layout.RunMovesHeader: {"RunStarted,RunCompleted"}, layout.TypeHeader: {"PROJECT_ADVANCE"},
+		layout.RunEventTypesHeader: {"RunStarted,RunCompleted"}, layout.TypeHeader: {"PROJECT_ADVANCE"},
 		layout.ActorHeader: {"ann"},
 	}
 }

@@ -57,8 +57,8 @@ func newOracle(messages []message) *oracleRows {
 					status, row.begins = o.rows[i].Status, false
 				}
 			}
-			for move := range strings.SplitSeq(e.runEvents, ",") {
-				if next, ok := runevents.NextRunStatus(status, runevents.EventType(move)); ok {
+			for eventType := range strings.SplitSeq(e.runEventTypes, ",") {
+				if next, ok := runevents.NextRunStatus(status, runevents.EventType(eventType)); ok {
 					status = next
 				}
 			}

@@ -93,11 +93,11 @@ func setRunHeaders(rec *machine.Record, set func(name, value string)) {
 	if at := run.Events[0].EmittedAt; run.FirstSeq == 1 && len(at) <= maxTextHeader {
 		set(layout.ArrivedHeader, at)
 	}
-	var moves []string
+	var types []string
 	for i := range run.Events {
 		event := &run.Events[i]
 		if event.EventType.Spec().Level == runevents.RunLevel {
-			moves = append(moves, string(event.EventType))
+			types = append(types, string(event.EventType))
 		}
 		if event.EventType != runevents.RunStarted && event.EventType != runevents.RunQueued {
 			continue
@@ -113,7 +113,7 @@ func setRunHeaders(rec *machine.Record, set func(name, value string)) {
 			set(layout.TypeHeader, cmp.Or(asked.Type, asked.Signal))
 		}
 	}
-	set(layout.RunMovesHeader, strings.Join(moves, ","))
+	set(layout.RunEventTypesHeader, strings.Join(types, ","))
 }
 
 // Gaps are the gaps of a town.

@@ -24,13 +24,13 @@ func TestRecord_HeadersOfAHandoff(t *testing.T) {
 		subject := layout.LogSubject("main", wire.TownToken(rec.TownID))
 		msg, err := records.Encode(rec, subject, nil)
 		require.NoError(t, err)
-		want, moves := string(c.Want.Status)+" "+string(c.Want.ReasonCode), "RunStarted,RunCompleted"
+		want, types := string(c.Want.Status)+" "+string(c.Want.ReasonCode), "RunStarted,RunCompleted"
 		if c.Want.Status == "failed" {
-			moves = "RunStarted,RunFailed"
+			types = "RunStarted,RunFailed"
 		}
 		require.Equal(t, want, msg.Header.Get(layout.ResultHeader), c.Name)
 		require.Equal(t, c.Handoff.IdempotencyKey, msg.Header.Get(layout.KeyHeader))
-		require.Equal(t, moves, msg.Header.Get(layout.RunMovesHeader))
+		require.Equal(t, types, msg.Header.Get(layout.RunEventTypesHeader))
 		require.Equal(t, string(c.Handoff.Proposal.Type), msg.Header.Get(layout.TypeHeader))
 		require.Equal(t, c.Handoff.Proposal.ActorID, msg.Header.Get(layout.ActorHeader))
 		require.Regexp(t, `^1-[0-9]+$`, msg.Header.Get(layout.RunSeqsHeader))

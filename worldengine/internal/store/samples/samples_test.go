@@ -78,8 +78,8 @@ func endedAfter(run, result string, after, took time.Duration) nats.Header {
 	return nats.Header{
 		layout.KindHeader: {string(machine.KindConcluded)}, layout.KeyHeader: {"key " + run}, wire.RunIDHeader: {run},
 		layout.AtHeader: {runevents.Timestamp(sampled.Add(after))}, layout.ResultHeader: {result},
-		layout.ArrivedHeader:  {runevents.Timestamp(sampled.Add(after - took))},
-		layout.RunMovesHeader: {"RunStarted,RunCompleted"},
+		layout.ArrivedHeader:       {runevents.Timestamp(sampled.Add(after - took))},
+		layout.RunEventTypesHeader: {"RunStarted,RunCompleted"},
 	}
 }
 
@@ -121,7 +121,7 @@ func TestIndex_Samples(t *testing.T) {
 	add("b", endedAfter("3", "executed EXECUTED", 21*time.Minute, 12*time.Minute))
 	waiting := endedAfter("4", "", 30*time.Minute, time.Second)
 	waiting.Set(layout.KindHeader, string(machine.KindRunEvents))
-	waiting.Set(layout.RunMovesHeader, "RunQueued")
+	waiting.Set(layout.RunEventTypesHeader, "RunQueued")
 	waiting.Set(layout.TownTokenHeader, "b")
 	waiting.Del(layout.ResultHeader)
 	l.append(layout.RunSubject("w", "4"), waiting)
