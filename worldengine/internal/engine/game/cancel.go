@@ -24,6 +24,12 @@ type cancellation struct {
 	done   func(error)
 }
 
+// canDecide reports whether the cancellation can be decided: without force it has to be known whether a request has
+// arrived, but only until its time is over.
+func (c *cancellation) canDecide(now time.Time, reach apply.Reach) bool {
+	return reach != apply.ReachUnknown || c.Force || !now.Before(c.until)
+}
+
 // Cancel ends the run of a handoff that waits. It ends a pending command's run if no request for the command
 // can have reached a game, or if s.Force is set. A refusal is recorded, and is a *machine.RefusedError.
 // The record that ends the run is in the town's history, like the record of a result

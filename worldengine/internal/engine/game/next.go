@@ -11,21 +11,21 @@ import (
 type action int
 
 const (
-	endTurn       action = iota // until a time; for good if it is zero
-	waitForTown                 // endTurn: the town is paused, or cannot be read
-	endWait                     // the town is readable, and not paused any more
-	readTown                    // and make the execution agree with it
-	handleReply                 // a game's
-	handleSilence               // a plugin's
-	decideCancels
-	outrunCancel
-	reportAbsence
-	reportPause
-	claimCommand
-	startAttempt // with its first request
-	sendRequest
-	commitResult
-	abandonCommand
+	endTurn        action = iota // until a time; for good if it is zero
+	waitForTown                  // endTurn: the town is paused, or cannot be read
+	endWait                      // the town is readable, and not paused any more
+	readTown                     // and make the execution agree with it
+	handleReply                  // a game's
+	handleSilence                // a plugin's
+	decideCancels                // the deferred ones
+	outrunCancel                 // commit a record behind a cancellation that the log has not confirmed
+	reportAbsence                // answer the client that the game is absent
+	reportPause                  // answer the client that the town, or the world, is paused
+	claimCommand                 // an earlier writer's
+	startAttempt                 // and send its first request
+	sendRequest                  // again
+	commitResult                 // the attempt's
+	abandonCommand               // leave it to the next writer
 )
 
 // step is an action with its arguments.
@@ -55,7 +55,7 @@ func (s *state) next(f *facts) step {
 		return s.sleep(f, s.due)
 	case s.mayReportAbsence(f) && !f.now.Before(s.absence.answerBy):
 		return step{action: reportAbsence}
-	case isDue && f.request == silent:
+	case isDue && f.request == awaited:
 		return step{action: handleSilence}
 
 	// The town is read in each turn, and before each request.

@@ -69,16 +69,16 @@ func TestNext(t *testing.T) {
 		{"it is accepted", func(s *state, f *facts) { f.town.isRead = false }, "read the town"},
 		{"its first attempt begins", func(*state, *facts) {}, "start the attempt"},
 		{"a plugin has the request", func(s *state, f *facts) {
-			s.phase, s.due, f.request, f.town.isOld = asking, clock(1), silent, true
+			s.phase, s.due, f.request, f.town.isOld = asking, clock(1), awaited, true
 		}, "end the turn for 1s"},
 		{"a plugin has the request for long", func(s *state, f *facts) {
-			s.phase, s.due, f.request, f.town.isOld = asking, clock(9), silent, true
+			s.phase, s.due, f.request, f.town.isOld = asking, clock(9), awaited, true
 		}, "end the turn for 2s"},
 		{"a console has the request", func(s *state, f *facts) {
 			s.phase, s.reads.next, f.request = asking, queue.UntilWoken, inFlight
 		}, "end the turn until woken"},
 		{"a reply has come", func(s *state, f *facts) {
-			s.phase, f.request, f.hasReply = asking, silent, true
+			s.phase, f.request, f.hasReply = asking, awaited, true
 		}, "handle the reply"},
 		{"a reply has come before a repeated request", func(s *state, f *facts) {
 			s.phase, f.hasReply = asking, true
@@ -90,7 +90,7 @@ func TestNext(t *testing.T) {
 			f.request, f.hasReply = inFlight, true
 		}, "handle the reply"},
 		{"the plugin was silent", func(s *state, f *facts) {
-			s.phase, f.request = asking, silent
+			s.phase, f.request = asking, awaited
 		}, "handle the silence"},
 		{"the town is read before the request is repeated", func(s *state, f *facts) {
 			s.phase, f.town.isOld, f.isFirst = asking, true, false
@@ -163,20 +163,20 @@ func TestNext(t *testing.T) {
 
 		// An absent game.
 		{"the client waits for the game", func(s *state, f *facts) {
-			s.phase, s.due, s.absence, f.request = asking, clock(2), absenceWait{true, clock(1)}, silent
+			s.phase, s.due, s.absence, f.request = asking, clock(2), absenceWait{true, clock(1)}, awaited
 		}, "end the turn for 1s"},
 		{"the client has waited for the game", func(s *state, f *facts) {
-			s.phase, s.due, s.absence, f.request = asking, clock(2), absenceWait{true, present}, silent
+			s.phase, s.due, s.absence, f.request = asking, clock(2), absenceWait{true, present}, awaited
 		}, "report the absence"},
 		{"the client has waited for the game, and has its answer", func(s *state, f *facts) {
-			s.phase, s.due, s.absence, f.request = asking, clock(2), absenceWait{true, present}, silent
+			s.phase, s.due, s.absence, f.request = asking, clock(2), absenceWait{true, present}, awaited
 			f.hasClient = false
 		}, "end the turn for 2s"},
 		{"the game is there", func(s *state, f *facts) {
-			s.phase, s.due, s.absence, f.request = asking, clock(2), absenceWait{false, present}, silent
+			s.phase, s.due, s.absence, f.request = asking, clock(2), absenceWait{false, present}, awaited
 		}, "end the turn for 2s"},
 		{"commands fail without a game", func(s *state, f *facts) {
-			s.phase, s.due, s.absence, f.request = asking, clock(2), absenceWait{isAbsent: true}, silent
+			s.phase, s.due, s.absence, f.request = asking, clock(2), absenceWait{isAbsent: true}, awaited
 		}, "end the turn for 2s"},
 		{"the client waits for the end of a pause now", func(s *state, f *facts) {
 			s.absence, s.wait.since, f.town.pause = absenceWait{true, present}, present, paused
@@ -187,23 +187,23 @@ func TestNext(t *testing.T) {
 
 		// Cancellations.
 		{"it is not known whether the request has arrived", func(s *state, f *facts) {
-			s.phase, s.reach, s.due, f.request = asking, apply.ReachUnknown, clock(2), silent
+			s.phase, s.reach, s.due, f.request = asking, apply.ReachUnknown, clock(2), awaited
 			s.cancels.deferred = []*cancellation{deferred}
 		}, "end the turn for 1s"},
 		{"the request has not arrived", func(s *state, f *facts) {
-			s.phase, s.reach, s.due, f.request = asking, apply.Unreached, clock(2), silent
+			s.phase, s.reach, s.due, f.request = asking, apply.Unreached, clock(2), awaited
 			s.cancels.deferred = []*cancellation{deferred}
 		}, "decide the cancellations"},
 		{"a reply comes before the cancellation", func(s *state, f *facts) {
-			s.phase, s.reach, f.request, f.hasReply = asking, apply.Unreached, silent, true
+			s.phase, s.reach, f.request, f.hasReply = asking, apply.Unreached, awaited, true
 			s.cancels.deferred = []*cancellation{deferred}
 		}, "handle the reply"},
 		{"the operator has waited long enough", func(s *state, f *facts) {
-			s.phase, s.reach, f.request, f.now = asking, apply.ReachUnknown, silent, clock(1)
+			s.phase, s.reach, f.request, f.now = asking, apply.ReachUnknown, awaited, clock(1)
 			s.cancels.deferred = []*cancellation{deferred}
 		}, "decide the cancellations"},
 		{"the second cancellation is by force", func(s *state, f *facts) {
-			s.phase, s.reach, f.request = asking, apply.ReachUnknown, silent
+			s.phase, s.reach, f.request = asking, apply.ReachUnknown, awaited
 			s.cancels.deferred = []*cancellation{deferred, forced}
 		}, "decide the cancellations"},
 		{"the log has not confirmed a cancellation", func(s *state, f *facts) {
@@ -223,7 +223,7 @@ func TestNext(t *testing.T) {
 			s.phase, s.due, f.isStopping = committing, clock(1), true
 		}, "abandon"},
 		{"with a reply", func(s *state, f *facts) {
-			s.phase, f.request, f.hasReply, f.isStopping = asking, silent, true, true
+			s.phase, f.request, f.hasReply, f.isStopping = asking, awaited, true, true
 		}, "handle the reply"},
 		{"while a console has the request", func(s *state, f *facts) {
 			s.phase, s.reads.next, f.request, f.isStopping = asking, present, inFlight, true
@@ -278,7 +278,7 @@ func TestNext_EveryState(t *testing.T) {
 		s.wait.since = choose(c, time.Time{}, clock(-5))
 		s.absence = choose(c, absenceWait{}, absenceWait{true, present}, absenceWait{true, clock(1)})
 		s.cancels = choose(c, cancellations{}, unsettled)
-		f.request = choose(c, unsent, silent, inFlight)
+		f.request = choose(c, unsent, awaited, inFlight)
 		f.isStopping, f.hasReply = choose(c, false, true), choose(c, false, true)
 		f.hasClient, f.mayBeWorking = choose(c, false, true), choose(c, false, true)
 		f.town = choose(c, townView{}, townView{isRead: true}, townView{isRead: true, isOld: true})

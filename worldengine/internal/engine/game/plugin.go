@@ -31,7 +31,7 @@ func (p *pluginAsker) progress() (sent request, mayBeWorking bool) {
 	case p.action.Send:
 		return unsent, p.attempt.IsInHand()
 	}
-	return silent, p.attempt.IsInHand()
+	return awaited, p.attempt.IsInHand()
 }
 
 func (p *pluginAsker) prolong(wait time.Duration) {

@@ -101,18 +101,12 @@ func (c *cancellations) canDecide(now time.Time, reach apply.Reach) bool {
 	return slices.ContainsFunc(c.deferred, func(c *cancellation) bool { return c.canDecide(now, reach) })
 }
 
-// canDecide reports whether the cancellation can be decided: without force it has to be known whether a request has
-// arrived, but only until its time is over.
-func (c *cancellation) canDecide(now time.Time, reach apply.Reach) bool {
-	return reach != apply.ReachUnknown || c.Force || !now.Before(c.until)
-}
-
 // request says how far the request to a game is.
 type request int
 
 const (
 	unsent   request = iota // it is sent when it is due
-	silent                  // a plugin has not answered yet, and its silence counts when it is due
+	awaited                 // a plugin may still answer; when it is due, its silence counts
 	inFlight                // a console has it, and its end comes as a reply
 )
 
