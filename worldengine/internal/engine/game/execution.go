@@ -37,7 +37,7 @@ type Execution struct {
 	game         asker
 	attemptStart time.Time
 	// result is the end of the attempt, if the execution is committing; commitRetries are the pauses between
-	// its tries.
+	// the tries to commit it, or the claim.
 	result        *apply.AttemptResult
 	commitRetries backoff.Backoff
 	// paused reports whether the run is paused in the log; nil if that is not known.
