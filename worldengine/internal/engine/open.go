@@ -129,10 +129,8 @@ func (s *storage) openAlerts(ctx context.Context, isNew bool) error {
 		_, err := s.js.Stream(ctx, stream.Name)
 		return err
 	})
-	if !isNew && errors.Is(err, jetstream.ErrStreamNotFound) {
-		c.Logger.Warn("the stream of the world's alerts is missing, and is made anew: the alerts "+
-			"that it had are lost, unless the start before this one was cut off", "stream", stream.Name)
-	}
+	// A start that was cut off leaves a log without alerts, and with nothing else than the settings.
+	lost := !isNew && errors.Is(err, jetstream.ErrStreamNotFound) && s.log.Stream.CachedInfo().State.LastSeq > 1
 	if _, err = commitlog.OpenStream(ctx, s.js, stream, c.Logger); err != nil {
 		return err
 	}
@@ -141,6 +139,9 @@ func (s *storage) openAlerts(ctx context.Context, isNew bool) error {
 		return fmt.Errorf("engine: JetStream: %w", err)
 	}
 	s.alerts = alerts.New(js, c.alerts(commitlog.Identity(s.log.Stream.CachedInfo().Config)))
+	if lost {
+		s.alerts.Raise(alerts.AlertsLost.Alert(alerts.About{}, "{stream}", stream.Name))
+	}
 	return nil
 }
 

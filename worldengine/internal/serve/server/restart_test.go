@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/handoff"
+	"worldengine/runevents"
 	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/serve/embedded"
 	"worldengine/worldengine/internal/serve/server"
@@ -49,7 +50,8 @@ func dataOf(w *world) string { return w.Config.Embedded.Data }
 func indexFile(data string) string { return filepath.Join(data, "index", "main", "rows") }
 
 // After a restart the towns, the keys and the runs are the same as before, also if the index was lost
-// meanwhile: it is made again from the log. One data directory has one server.
+// meanwhile: it is made again from the log. If the alerts were lost, an alert says so. One data directory has one
+// server.
 func TestRestart(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t)
@@ -63,6 +65,7 @@ func TestRestart(t *testing.T) {
 	require.ErrorIs(t, err, embedded.ErrDataInUse)
 	require.ErrorContains(t, err, dataOf(c))
 	events, before := c.events(first[7].runID), c.list()
+	require.NoError(t, c.streams().DeleteStream(t.Context(), layout.AlertStream("main")))
 	for _, lose := range []bool{false, true} {
 		c.Stop()
 		if lose {
@@ -74,6 +77,7 @@ func TestRestart(t *testing.T) {
 			requireDuplicateOf(t, first[i], c.send(body))
 		}
 		require.Equal(t, events, c.events(first[7].runID))
+		c.awaitAlert(runevents.AlertsLost)
 	}
 }
 
