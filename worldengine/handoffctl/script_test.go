@@ -207,7 +207,7 @@ func (s *script) command(c *cli, line string) string {
 func (s *script) idle() {
 	s.t.Helper()
 	if s.world != nil && !s.running {
-		require.Eventually(s.t, func() bool { return s.world.Engine().Stats().Unfinished == 0 }, time.Minute, time.Millisecond)
+		require.Eventually(s.t, func() bool { return s.world.Engine().Status().Stats().Unfinished == 0 }, time.Minute, time.Millisecond)
 	}
 }
 

@@ -207,7 +207,7 @@ func TestStatus_LogLost(t *testing.T) {
 	require.NoError(t, js.DeleteStream(t.Context(), log.CachedInfo().Config.Name))
 	_, err = js.CreateStream(t.Context(), log.CachedInfo().Config)
 	require.NoError(t, err)
-	_, _, err = c.world.Engine().CatchUp(t.Context())
+	_, _, err = c.world.Engine().Status().CatchUp(t.Context())
 	require.NoError(t, err, "which sees the end of the log")
 	var got outcome
 	require.Eventually(t, func() bool { // the alert is stored after the loss was noticed

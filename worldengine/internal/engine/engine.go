@@ -8,27 +8,29 @@
 // guarded by the town's previous message, so a writer that does not know yet that it lost its lease
 // changes nothing. The index finds records in the log (package index). Package service puts the
 // engine on NATS.
+//
+// An Engine is a front of parts, of which each has the members that it needs:
+//
+//	Judge, Signals, Changes    handoffs, the signals of operators, other changes of towns: in turns of the towns
+//	Towns, Receipts, Status    the towns, the used keys and the state of the engine, for those who only read
+//	background                 the work without requests: follower, reaper, feed, projector, bus
+//	driver                     the parts below: the log and its readers, turns, the stepper, the dispatcher of games
+//
+// Open opens the storage of a world, assemble makes the parts over it, and start starts them.
 package engine
 
 import (
 	"context"
 	"errors"
-	"sync"
 	"time"
-
-	"github.com/nats-io/nats.go/jetstream"
 
 	"worldengine/worldengine/fixture"
 	"worldengine/worldengine/internal/core/town"
 	"worldengine/worldengine/internal/engine/appends"
 	"worldengine/worldengine/internal/engine/approvals"
 	"worldengine/worldengine/internal/engine/feed"
-	"worldengine/worldengine/internal/engine/game"
 	"worldengine/worldengine/internal/engine/logwatch"
-	"worldengine/worldengine/internal/engine/outbox"
-	"worldengine/worldengine/internal/engine/projector"
 	"worldengine/worldengine/internal/engine/queue"
-	"worldengine/worldengine/internal/engine/stepper"
 	"worldengine/worldengine/internal/engine/waiting"
 	"worldengine/worldengine/internal/kit/lifecycle"
 	"worldengine/worldengine/internal/store/alerts"
@@ -89,92 +91,73 @@ const (
 )
 
 // Engine is the authoritative engine of one world. Among the servers of a world only the writer has
-// one. It is safe for concurrent use.
+// one. Requests ask its parts. It is safe for concurrent use.
 type Engine struct {
-	config       Config
-	stepper      *stepper.Stepper
-	js           jetstream.JetStream
-	log          *records.Log
-	history      *history.Reader
-	memory       *memory.Reader
-	index        *index.Index
-	samples      *samples.SampledIndex // the same index, and its statistics
-	receipts     *Receipts
-	judge        *Judge
-	signals      *Signals
-	towns        *Towns
-	changes      *Changes
-	queue        *queue.Queue
-	runs         *runs.Reader
-	finalRecords *runs.FinalRecords
-	appends      *appends.Authority
-	alerts       *alerts.Alerts
-	feed         *feed.Feed
-	projector    *projector.Projector
-
-	dispatcher *game.Dispatcher // works on the commands that games apply
-	absences   *game.Absences
-	approvals  *approvals.Reader
-	worldPause *waiting.WorldPause
-
-	watcher *logwatch.Watcher
-	outbox  *outbox.Relay // nil without Config.Outbox
-
-	parts      lifecycle.List  // see start
-	ctx        context.Context // of the work in the background, and of the turns of towns
-	stop       context.CancelFunc
-	background sync.WaitGroup
+	*driver
+	config     Config
+	samples    *samples.SampledIndex // of the driver's index
+	keepsIndex bool                  // Close leaves it open
+	alerts     *alerts.Alerts
+	memory     *memory.Reader
+	receipts   *Receipts
+	judge      *Judge
+	signals    *Signals
+	towns      *Towns
+	changes    *Changes
+	status     *Status
+	background *background
+	running    lifecycle.List // see start
 }
 
-// Alerts returns the alerts of the engine's world.
+// Judge returns the judge of the handoffs of the engine's world.
+func (e *Engine) Judge() *Judge { return e.judge }
+
+// Signals returns what carries out the signals of operators.
+func (e *Engine) Signals() *Signals { return e.signals }
+
+// Changes returns what changes towns without handoffs.
+func (e *Engine) Changes() *Changes { return e.changes }
+
+// Towns returns what shows the towns.
+func (e *Engine) Towns() *Towns { return e.towns }
+
+// Receipts returns the receipts of the handoffs that the towns accepted.
+func (e *Engine) Receipts() *Receipts { return e.receipts }
+
+// Status returns how the engine is.
+func (e *Engine) Status() *Status { return e.status }
+
+// Alerts returns the alerts of the world.
 func (e *Engine) Alerts() *alerts.Alerts { return e.alerts }
 
-// Runs returns the reader of the runs of the engine's world.
-func (e *Engine) Runs() *runs.Reader { return e.runs }
-
-// Appends returns the append authority of the engine's world.
+// Appends returns the append authority of the world.
 func (e *Engine) Appends() *appends.Authority { return e.appends }
 
-// Feed returns the commits of the engine's world for their readers.
+// Approvals returns the reader of the proposals that wait for a person's approval.
+func (e *Engine) Approvals() *approvals.Reader { return e.approvals }
+
+// Feed returns the commits of the world for their readers.
 func (e *Engine) Feed() *feed.Feed { return e.feed }
 
-// Settings returns the settings of the world that the engine was opened with.
-func (e *Engine) Settings() worldsettings.Settings { return e.config.Settings }
+// History returns the history of the towns.
+func (e *Engine) History() *history.Reader { return e.history }
 
-// Bounds returns how many requests may wait for one town, and how many may be in hand altogether.
-func (e *Engine) Bounds() (perTown, total int) { return e.config.Bounds.PerTown, e.config.Bounds.Total }
+// Memory returns what reads the memory of the towns.
+func (e *Engine) Memory() *memory.Reader { return e.memory }
 
-// StorageError returns why nothing can be stored now; nil if storing is possible, as far as is known.
-func (e *Engine) StorageError() error { return e.log.StorageError() }
-
-// Watcher returns the watcher of the log of the engine's world.
-func (e *Engine) Watcher() *logwatch.Watcher { return e.watcher }
+// Runs returns the reader of the runs.
+func (e *Engine) Runs() *runs.Reader { return e.runs }
 
 // Fixtures returns the fixtures of a run: see runs.FinalRecords.Fixtures.
 func (e *Engine) Fixtures(ctx context.Context, runID string) ([]*fixture.Fixture, error) {
 	return e.finalRecords.Fixtures(ctx, runID, e.receipts.find)
 }
 
-// Receipts returns the receipts of the handoffs that the engine's towns accepted.
-func (e *Engine) Receipts() *Receipts { return e.receipts }
+// Watcher returns the watcher of the log.
+func (e *Engine) Watcher() *logwatch.Watcher { return e.watcher }
 
-// Judge returns the judge of the handoffs of the engine's world.
-func (e *Engine) Judge() *Judge { return e.judge }
+// Settings returns the settings of the world that the engine was opened with.
+func (e *Engine) Settings() worldsettings.Settings { return e.config.Settings }
 
-// History returns the history of the engine's towns.
-func (e *Engine) History() *history.Reader { return e.history }
-
-// Memory returns what reads the memory of the engine's towns.
-func (e *Engine) Memory() *memory.Reader { return e.memory }
-
-// Towns returns what shows the engine's towns.
-func (e *Engine) Towns() *Towns { return e.towns }
-
-// Changes returns what changes the engine's towns without handoffs.
-func (e *Engine) Changes() *Changes { return e.changes }
-
-// Signals returns what carries out the signals of operators.
-func (e *Engine) Signals() *Signals { return e.signals }
-
-// Approvals returns the reader of the proposals that wait for a person's approval.
-func (e *Engine) Approvals() *approvals.Reader { return e.approvals }
+// Bounds returns how many requests may wait for one town, and how many may be in hand altogether.
+func (e *Engine) Bounds() (perTown, total int) { return e.config.Bounds.PerTown, e.config.Bounds.Total }

@@ -3,13 +3,18 @@ package engine
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"time"
 
 	"worldengine/worldengine/internal/core/machine"
+	"worldengine/worldengine/internal/engine/stepper"
 	"worldengine/worldengine/internal/kit/backoff"
 	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/store/alerts"
 	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/internal/store/index"
+	"worldengine/worldengine/internal/store/records"
+	"worldengine/worldengine/internal/store/runs"
 	"worldengine/worldengine/internal/store/worldsettings"
 	"worldengine/worldengine/wire"
 )
@@ -21,57 +26,70 @@ const (
 	closingTimeout = 30 * time.Second
 )
 
+// reaper ends the waiting runs that nobody waits in: neither a delivery of the judge, nor a command. It is called by one
+// goroutine.
+type reaper struct {
+	log          *records.Log
+	index        *index.Index
+	finalRecords *runs.FinalRecords
+	stepper      *stepper.Stepper
+	judge        *Judge
+	alerts       *alerts.Alerts
+	now          func() time.Time
+	logger       *slog.Logger
+}
+
 // reapWaiting ends, until ctx is done, the waiting runs that have no delivery in this engine: runs of
 // earlier writers, and runs whose end this engine could not store.
-func (e *Engine) reapWaiting(ctx context.Context) {
+func (r *reaper) reapWaiting(ctx context.Context) {
 	for ctx.Err() == nil {
-		position := e.index.Position()
-		_, err := e.index.CatchUp(ctx)
-		left := e.index.OpenRunStarts()
-		if err == nil && e.stepper.IsWriter() {
+		position := r.index.Position()
+		_, err := r.index.CatchUp(ctx)
+		left := r.index.OpenRunStarts()
+		if err == nil && r.stepper.IsWriter() {
 			for _, seq := range left {
-				e.reap(ctx, seq)
+				r.reap(ctx, seq)
 			}
 		}
 		if err != nil || len(left) > 0 {
 			_ = backoff.Sleep(ctx, reapInterval)
 		} else {
-			e.awaitNews(ctx, position, reapInterval)
+			awaitNews(ctx, r.index, position, reapInterval)
 		}
 	}
 }
 
 // reap ends the run that begins at a log sequence, unless a delivery has it or it has an end.
-func (e *Engine) reap(ctx context.Context, seq uint64) {
+func (r *reaper) reap(ctx context.Context, seq uint64) {
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
-	rec, _, err := e.log.RecordAt(ctx, seq)
+	rec, _, err := r.log.RecordAt(ctx, seq)
 	if err == nil && rec.Run == nil {
 		err = commitlog.ErrDamaged
 	}
 	if err != nil {
 		if !errors.Is(err, commitlog.ErrGone) {
-			e.warnReaping(ctx, "a run that waits cannot be read", seq, err)
+			r.warn(ctx, "a run that waits cannot be read", seq, err)
 		}
 		return
 	}
 	runID, left := rec.Run.RunID, false
-	for d := range e.judge.deliveries(rec.TownID) {
+	for d := range r.judge.deliveries(rec.TownID) {
 		if d.run.RunID == runID {
 			return
 		}
 	}
-	err = e.log.RetryLostRaces(ctx, func() error {
+	err = r.log.RetryLostRaces(ctx, func() error {
 		left = false // an earlier try may have lost its race against the record that ended the run
-		tail, err := e.log.Tail(ctx, runID, 0)
+		tail, err := r.log.Tail(ctx, runID, 0)
 		if err != nil {
 			return err
 		}
-		if over, err := e.isOver(ctx, &tail, runID); over || err != nil {
+		if over, err := r.isOver(ctx, &tail, runID); over || err != nil {
 			return err
 		}
 		left = true
-		return e.cancelLeftRun(ctx, &tail, machine.Cancellation{
+		return r.cancelLeftRun(ctx, &tail, machine.Cancellation{
 			Code:   machine.CancelledLeft,
 			Reason: "The server in which the handoff waited did not judge it.",
 		})
@@ -82,68 +100,68 @@ func (e *Engine) reap(ctx context.Context, seq uint64) {
 		if err != nil {
 			alert = alerts.LeftUncancelled.Alert(about, "{error}", err.Error())
 		}
-		e.alerts.RaiseOnce(alert)
+		r.alerts.RaiseOnce(alert)
 	}
 	if err != nil {
-		e.warnReaping(ctx, "a run that was left waiting cannot be ended yet", runID, err)
+		r.warn(ctx, "a run that was left waiting cannot be ended yet", runID, err)
 	}
 }
 
-func (e *Engine) warnReaping(ctx context.Context, text string, run any, err error) {
+func (r *reaper) warn(ctx context.Context, text string, run any, err error) {
 	if ctx.Err() == nil {
-		e.config.Logger.Warn(text, "run", run, "error", err)
+		r.logger.Warn(text, "run", run, "error", err)
 	}
 }
 
 // isOver reports whether a run need not be ended: it has an end, or may get one soon, or its command
 // is being applied.
-func (e *Engine) isOver(ctx context.Context, tail *machine.RunTail, runID string) (bool, error) {
+func (r *reaper) isOver(ctx context.Context, tail *machine.RunTail, runID string) (bool, error) {
 	if tail.FirstRecord == nil || tail.Cancelled {
 		return true, nil
 	}
-	current, err := e.log.Load(ctx, tail.FirstRecord.TownID)
+	current, err := r.log.Load(ctx, tail.FirstRecord.TownID)
 	switch {
 	case err != nil:
 		return false, err
 	case current.Pending != nil && current.Pending.Run.RunID == runID:
 		return true, nil
 	}
-	if ended, err := e.finalRecords.HasEnded(ctx, runID); ended || err != nil || !tail.Closed {
+	if ended, err := r.finalRecords.HasEnded(ctx, runID); ended || err != nil || !tail.Closed {
 		return ended, err
 	}
-	closing, err := e.log.Store.At(ctx, tail.Guard)
-	if err != nil || closing == nil || e.config.Now().Sub(commitlog.PersistedAt(closing.Header, closing.Time)) < closingTimeout {
+	closing, err := r.log.Store.At(ctx, tail.Guard)
+	if err != nil || closing == nil || r.now().Sub(commitlog.PersistedAt(closing.Header, closing.Time)) < closingTimeout {
 		return true, err
 	}
-	return e.isForgotten(ctx, tail)
+	return r.isForgotten(ctx, tail)
 }
 
 // isForgotten reports whether the log may have discarded the end of a closed run. That is so if the
 // town's history, or the history of its refused runs, is full and begins after the close.
-func (e *Engine) isForgotten(ctx context.Context, tail *machine.RunTail) (bool, error) {
+func (r *reaper) isForgotten(ctx context.Context, tail *machine.RunTail) (bool, error) {
 	token := wire.TownToken(tail.FirstRecord.TownID)
 	for _, subject := range []string{
-		layout.LogSubject(e.config.World, token), layout.RefusedSubject(e.config.World, token),
+		layout.LogSubject(r.log.World, token), layout.RefusedSubject(r.log.World, token),
 	} {
-		oldest, err := e.log.Next(ctx, subject, 1)
+		oldest, err := r.log.Next(ctx, subject, 1)
 		if err != nil {
 			return false, err
 		}
 		if oldest == nil || oldest.Sequence <= tail.Guard {
 			continue
 		}
-		if e.log.Stream == nil {
-			kept, err := e.log.CountMessages(ctx, subject)
-			if err != nil || kept >= e.log.HistoryLimit() {
+		if r.log.Stream == nil {
+			kept, err := r.log.CountMessages(ctx, subject)
+			if err != nil || kept >= r.log.HistoryLimit() {
 				return err == nil, err
 			}
 			continue
 		}
-		counts, err := commitlog.SubjectsOf(ctx, e.log.Stream, subject)
+		counts, err := commitlog.SubjectsOf(ctx, r.log.Stream, subject)
 		if err != nil {
 			return false, err
 		}
-		settings, err := worldsettings.Read(ctx, e.log.Log)
+		settings, err := worldsettings.Read(ctx, r.log.Log)
 		if err != nil {
 			return false, err
 		}
@@ -158,12 +176,12 @@ func (e *Engine) isForgotten(ctx context.Context, tail *machine.RunTail) (bool, 
 // cancelLeftRun cancels a run that waits in any server; tail is the run's end in the log. The server
 // in which the run waits answers the client. If the run has gone on, the error is
 // commitlog.ErrLostRace.
-func (e *Engine) cancelLeftRun(
+func (r *reaper) cancelLeftRun(
 	ctx context.Context, tail *machine.RunTail, why machine.Cancellation,
 ) error {
-	in := e.stepper.Input(tail.FirstRecord.TownID, nil,
+	in := r.stepper.Input(tail.FirstRecord.TownID, nil,
 		&machine.CancelWaiting{Run: tail.FirstRecord.Run.Identity, Why: why})
 	in.Tail = tail
-	_, err := e.stepper.Step(ctx, machine.Town{}, in)
+	_, err := r.stepper.Step(ctx, machine.Town{}, in)
 	return err
 }

@@ -199,8 +199,8 @@ func (s *sim) start() *simEngine {
 		e.stepper.RequiredHistory = nil
 	}
 	process.Engine = e
-	go e.followLog(context.WithValue(process.alive, simAsker{}, "resumes"))
-	go e.reapWaiting(context.WithValue(process.alive, simAsker{}, "reaps"))
+	go e.background.follower.followLog(context.WithValue(process.alive, simAsker{}, "resumes"))
+	go e.background.reaper.reapWaiting(context.WithValue(process.alive, simAsker{}, "reaps"))
 	return process
 }
 

@@ -7,23 +7,54 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"worldengine/worldengine/internal/engine/approvals"
+	"worldengine/worldengine/internal/engine/feed"
+	"worldengine/worldengine/internal/engine/game"
+	"worldengine/worldengine/internal/engine/logwatch"
+	"worldengine/worldengine/internal/engine/outbox"
+	"worldengine/worldengine/internal/engine/projector"
+	"worldengine/worldengine/internal/engine/queue"
+	"worldengine/worldengine/internal/engine/stepper"
+	"worldengine/worldengine/internal/engine/waiting"
 	"worldengine/worldengine/internal/kit/backoff"
 	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/kit/platform"
+	"worldengine/worldengine/internal/store/alerts"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/index"
+	"worldengine/worldengine/internal/store/records"
+	"worldengine/worldengine/internal/store/samples"
 	"worldengine/worldengine/messages"
 )
 
 // catchUpTimeout is how long the index and the bus may take to reach the end of the log.
 const catchUpTimeout = 2 * time.Second
 
+// Status shows how an engine is: how far each of its parts is, and how busy. Status is safe for concurrent use.
+type Status struct {
+	js         jetstream.JetStream
+	log        *records.Log
+	index      *samples.SampledIndex
+	queue      *queue.Queue
+	stepper    *stepper.Stepper
+	dispatcher *game.Dispatcher
+	approvals  *approvals.Reader
+	worldPause *waiting.WorldPause
+	alerts     *alerts.Alerts
+	watcher    *logwatch.Watcher
+	feed       *feed.Feed
+	outbox     *outbox.Relay // nil without a bus
+	projector  *projector.Projector
+	projects   bool // the projector runs
+	now        func() time.Time
+}
+
 // CatchUp waits until the index and the bus have reached the current end of the log. It returns that
 // end, and a sentence about each of the two that is still behind.
-func (e *Engine) CatchUp(ctx context.Context) (end uint64, behind []string, err error) {
+func (s *Status) CatchUp(ctx context.Context) (end uint64, behind []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, catchUpTimeout)
 	defer cancel()
-	end, err = e.index.CatchUp(ctx)
+	end, err = s.index.CatchUp(ctx)
 	if end == 0 && err != nil {
 		return 0, nil, err
 	}
@@ -32,11 +63,11 @@ func (e *Engine) CatchUp(ctx context.Context) (end uint64, behind []string, err 
 			fmt.Sprintf("the %s is at %d of the log, which had %d", name, at, end))
 	}
 	if err != nil {
-		late("index", e.index.Position())
+		late("index", s.index.Position())
 	}
-	for e.outbox != nil && e.outbox.Position() < end {
+	for s.outbox != nil && s.outbox.Position() < end {
 		if backoff.Sleep(ctx, 20*time.Millisecond) != nil {
-			late("bus", e.outbox.Position())
+			late("bus", s.outbox.Position())
 			break
 		}
 	}
@@ -44,14 +75,14 @@ func (e *Engine) CatchUp(ctx context.Context) (end uint64, behind []string, err 
 }
 
 // Streams returns the states of the world's streams by name.
-func (e *Engine) Streams(ctx context.Context) map[string]jetstream.StreamState {
-	return commitlog.StreamStates(ctx, e.js, e.config.World)
+func (s *Status) Streams(ctx context.Context) map[string]jetstream.StreamState {
+	return commitlog.StreamStates(ctx, s.js, s.log.World)
 }
 
 // IndexProgress returns the log sequence up to which the index is complete. While the index is
 // being built, end is the sequence that it has to reach; otherwise end is 0.
-func (e *Engine) IndexProgress() (indexed, end uint64) {
-	indexed, end = e.index.Progress()
+func (s *Status) IndexProgress() (indexed, end uint64) {
+	indexed, end = s.index.Progress()
 	if indexed >= end {
 		end = 0
 	}
@@ -59,55 +90,58 @@ func (e *Engine) IndexProgress() (indexed, end uint64) {
 }
 
 // Stats returns the engine's statistics. It is cheap and reads no stream.
-func (e *Engine) Stats() messages.Stats {
-	s := messages.Stats{
-		Results: e.stepper.Results(), Unfinished: e.queue.CountUnfinished(),
-		Applying:      e.dispatcher.Count(),
-		CommitsMissed: e.feed.Missed(),
+func (s *Status) Stats() messages.Stats {
+	stats := messages.Stats{
+		Results: s.stepper.Results(), Unfinished: s.queue.CountUnfinished(),
+		Applying:      s.dispatcher.Count(),
+		CommitsMissed: s.feed.Missed(),
 	}
-	s.Indexed, s.IndexEnd = e.IndexProgress()
-	if e.outbox != nil {
-		published := e.outbox.Position()
-		s.BusPublished = &published
+	stats.Indexed, stats.IndexEnd = s.IndexProgress()
+	if s.outbox != nil {
+		published := s.outbox.Position()
+		stats.BusPublished = &published
 	}
-	if e.config.Runs.Projector {
-		lag, behind := e.projector.Lag()
-		s.ProjectorLagMs, s.ProjectorBehind = new(lag.Milliseconds()), &behind
+	if s.projects {
+		lag, behind := s.projector.Lag()
+		stats.ProjectorLagMs, stats.ProjectorBehind = new(lag.Milliseconds()), &behind
 	}
-	s.AlertCounts = e.alerts.Stats()
-	s.WorldPaused = e.worldPause.Known().By != nil
-	s.TownsPaused = len(e.index.NewestByTown(index.Paused))
-	s.PluginsAbsent = len(e.absences.Towns())
-	asked, _ := e.approvals.CountUndecided(func(string) bool { return true })
-	s.ApprovalsWaiting = asked.Count
+	stats.AlertCounts = s.alerts.Stats()
+	stats.WorldPaused = s.worldPause.Known().By != nil
+	stats.TownsPaused = len(s.index.NewestByTown(index.Paused))
+	stats.PluginsAbsent = len(s.dispatcher.Absences.Towns())
+	asked, _ := s.approvals.CountUndecided(func(string) bool { return true })
+	stats.ApprovalsWaiting = asked.Count
 	if since, err := time.Parse(time.RFC3339, asked.Since); err == nil {
-		s.ApprovalOldestMs = e.config.Now().Sub(since).Milliseconds()
+		stats.ApprovalOldestMs = s.now().Sub(since).Milliseconds()
 	}
-	if err := e.log.StorageError(); err != nil {
-		s.StorageFull = err.Error()
+	if err := s.log.StorageError(); err != nil {
+		stats.StorageFull = err.Error()
 	}
-	if err := e.watcher.Lost(); err != nil {
-		s.LogLost = err.Error()
+	if err := s.watcher.Lost(); err != nil {
+		stats.LogLost = err.Error()
 	}
-	s.ReplicaDamaged = e.watcher.Replicas.Damaged()
-	s.ProcessorMs = platform.ProcessorTime().Milliseconds()
-	return s
+	stats.ReplicaDamaged = s.watcher.Replicas.Damaged()
+	stats.ProcessorMs = platform.ProcessorTime().Milliseconds()
+	return stats
 }
 
 // RecordAnswerTime counts the time from the arrival of a handoff to its answer, for the samples.
-func (e *Engine) RecordAnswerTime(runID string, took time.Duration) {
-	e.samples.Answered(runID, e.config.Now(), took)
+func (s *Status) RecordAnswerTime(runID string, took time.Duration) {
+	s.index.Answered(runID, s.now(), took)
 }
 
 // Samples returns at most points samples of the last minutes, each of whole minutes. They are about
 // the handoffs of the towns; of all towns if townIDs is nil. The last sample is not over yet.
-func (e *Engine) Samples(townIDs []string, minutes, points int) messages.Samples {
+func (s *Status) Samples(townIDs []string, minutes, points int) messages.Samples {
 	step := time.Duration((minutes+points-1)/points) * time.Minute
-	now := e.config.Now().UTC()
+	now := s.now().UTC()
 	to := now.Truncate(step).Add(step)
 	from := to.Add(-time.Duration(minutes) * time.Minute).Truncate(step)
-	return e.samples.Samples(layout.TownTokens(townIDs), from, to, step, now)
+	return s.index.Samples(layout.TownTokens(townIDs), from, to, step, now)
 }
 
 // Busy reports whether requests are queued or in hand.
-func (e *Engine) Busy() bool { return e.queue.CountUnfinished() > 0 }
+func (s *Status) Busy() bool { return s.queue.CountUnfinished() > 0 }
+
+// StorageError returns why nothing can be stored now; nil if storing is possible, as far as is known.
+func (s *Status) StorageError() error { return s.log.StorageError() }

@@ -135,7 +135,7 @@ func TestJudge_EndedByTheNextWriter(t *testing.T) {
 	require.NoError(t, err)
 	tail, err := next.log.Tail(t.Context(), d.run.RunID, 0)
 	require.NoError(t, err)
-	require.NoError(t, next.cancelLeftRun(t.Context(), &tail,
+	require.NoError(t, next.background.reaper.cancelLeftRun(t.Context(), &tail,
 		machine.Cancellation{Code: machine.CancelledLeft, Reason: "It was left."}))
 	_, _, err = d.judgeInTurn(t.Context(), nil)
 	require.ErrorIs(t, err, machine.ErrRunCancelled)
@@ -192,10 +192,9 @@ func TestEngine_AdoptWhileStopping(t *testing.T) {
 		Attempt: 1, Handoff: []byte("{}"), Expected: []byte("{}"), Run: runevents.Identity{RunID: "r"}}}
 	require.NoError(t, log.CommitTown(t.Context(),
 		&machine.Record{Kind: machine.KindPending, TownID: "town-threatened"}, &after, 0))
-	e := &Engine{log: log, config: Config{Logger: slog.New(slog.NewTextHandler(said, nil))},
-		queue: newQueue(t.Context(), &Config{})}
-	require.NoError(t, e.queue.Drain(t.Context()))
-	e.adopt(t.Context(), wire.TownToken("town-threatened"))
+	f := &follower{log: log, queue: newQueue(t.Context(), &Config{}), logger: slog.New(slog.NewTextHandler(said, nil))}
+	require.NoError(t, f.queue.Drain(t.Context()))
+	f.adopt(t.Context(), wire.TownToken("town-threatened"))
 	require.Empty(t, said.String())
 }
 
@@ -249,44 +248,43 @@ func TestReap_ClosedRun(t *testing.T) {
 				require.NoError(t, err)
 			}
 			var alerted []string
-			e := &Engine{
-				config: Config{World: "main",
-					Now: func() time.Time { return time.Now().Add(c.gone) }}, log: log,
-				stepper: &stepper.Stepper{Log: log, Towns: records.NewTownCache(log), Now: time.Now,
-					NewID: uuid.NewString},
+			logger := slog.New(slog.DiscardHandler)
+			steps := &stepper.Stepper{Log: log, Towns: records.NewTownCache(log), Now: time.Now, NewID: uuid.NewString}
+			r := &reaper{
+				log: log, stepper: steps, logger: logger,
+				judge:        &Judge{log: log, stepper: steps, logger: logger},
 				finalRecords: &runs.FinalRecords{Log: log, Runs: openRuns{}},
-				alerts: alerts.New(nil, alerts.Config{Log: sidestream.Log{World: "main"},
-					Logger: slog.New(slog.DiscardHandler), Now: time.Now,
+				now:          func() time.Time { return time.Now().Add(c.gone) },
+				alerts: alerts.New(nil, alerts.Config{Log: sidestream.Log{World: "main"}, Logger: logger, Now: time.Now,
 					Notify: func(a runevents.Alert) { alerted = append(alerted, a.RunID) }}),
 			}
 			h, _ := proposed(t)
-			e.judge = &Judge{log: log, stepper: e.stepper, logger: slog.New(slog.DiscardHandler)}
-			d := &delivery{judge: e.judge, handoff: h, submittedAt: time.Now(), waited: true, run: logtest.RunOf(h)}
+			d := &delivery{judge: r.judge, handoff: h, submittedAt: time.Now(), waited: true, run: logtest.RunOf(h)}
 			require.NoError(t, d.recordWait(t.Context(), nil))
 			require.NoError(t, d.stepRun(t.Context(), &machine.Wait{Handoff: h, Run: d.run, Closing: true}))
 			tail := func() machine.RunTail {
-				tail, err := e.log.Tail(t.Context(), d.run.RunID, 0)
+				tail, err := log.Tail(t.Context(), d.run.RunID, 0)
 				require.NoError(t, err)
 				return tail
 			}
 			if c.discarded {
-				_, err = e.log.Commit(t.Context(), logtest.Put(t, 2), 1)
+				_, err = log.Commit(t.Context(), logtest.Put(t, 2), 1)
 				require.NoError(t, err)
 				keep(2)
 				if c.raised {
 					keep(100)
 				}
-				e.log.Store = &discardingStore{e.log.Store, tail().Guard + 1}
+				log.Store = &discardingStore{log.Store, tail().Guard + 1}
 			}
-			e.judge.queue = newQueue(t.Context(), &Config{Bounds: Bounds{PerTown: 1, Total: 1}}) // without workers
+			r.judge.queue = newQueue(t.Context(), &Config{Bounds: Bounds{PerTown: 1, Total: 1}}) // without workers
 			if c.inHand {
-				require.NoError(t, e.judge.queue.SubmitTask("t", d))
+				require.NoError(t, r.judge.queue.SubmitTask("t", d))
 			} else {
 				d.cancelWaiting(t.Context(), commitlog.ErrLogUnavailable)
 			}
-			first, err := e.log.Next(t.Context(), layout.RunSubject("main", d.run.RunID), 1)
+			first, err := log.Next(t.Context(), layout.RunSubject("main", d.run.RunID), 1)
 			require.NoError(t, err)
-			e.reap(t.Context(), first.Sequence)
+			r.reap(t.Context(), first.Sequence)
 			require.Equal(t, c.isCancelled, tail().Cancelled)
 			require.Equal(t, c.isCancelled, len(alerted) > 0)
 		})

@@ -47,13 +47,13 @@ func (w *World) ready() error {
 		return s.unserved
 	}
 	e := s.tenure.engine
-	if err := e.StorageError(); err != nil {
+	if err := e.Status().StorageError(); err != nil {
 		return err
 	}
 	if e.Watcher().Lost() != nil { // not returned: it names towns, and anybody may ask
 		return fmt.Errorf("%w: see the alert LOG_LOST", commitlog.ErrLogLost)
 	}
-	if indexed, end := e.IndexProgress(); end > 0 {
+	if indexed, end := e.Status().IndexProgress(); end > 0 {
 		return fmt.Errorf("the index is being built: it is at log sequence %d of %d", indexed, end)
 	}
 	return checkSilence(e.Watcher().Silence())

@@ -143,7 +143,7 @@ func (ws *Worlds) removeUnserved(ctx context.Context, world string) (err error) 
 // requireUnused returns ErrWorldInUse if the world has unanswered requests or connected plugins.
 func (w *World) requireUnused(ctx context.Context) error {
 	if t := w.tenure(); t != nil {
-		stats := t.engine.Stats()
+		stats := t.engine.Status().Stats()
 		if n := max(t.service.Overload().Held, stats.Unfinished+stats.Applying); n > 0 {
 			return fmt.Errorf("%w: %d of its requests are in hand: pause the world and wait, or force the "+
 				"removal", service.ErrWorldInUse, n)

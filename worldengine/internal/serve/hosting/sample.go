@@ -28,7 +28,7 @@ func (w *World) sample(ctx context.Context) metrics.WorldSample {
 	}
 	if t := w.tenure(); t != nil {
 		sample.Serving = true
-		sample.Stats, sample.Overload = t.engine.Stats(), t.service.Overload()
+		sample.Stats, sample.Overload = t.engine.Status().Stats(), t.service.Overload()
 	} else {
 		sample.Stats.Indexed, _ = w.Indexed()
 	}

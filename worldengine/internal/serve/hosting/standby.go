@@ -179,13 +179,13 @@ func (w *World) Name() string { return w.name }
 // Serving reports whether this server serves the world, and has requests in hand.
 func (w *World) Serving() (serving, busy bool) {
 	t := w.tenure()
-	return t != nil, t != nil && t.engine.Busy()
+	return t != nil, t != nil && t.engine.Status().Busy()
 }
 
 // Indexed returns how far this server has indexed the log; known is false if it has no index.
 func (w *World) Indexed() (seq uint64, known bool) {
 	if t := w.tenure(); t != nil {
-		seq, _ = t.engine.IndexProgress()
+		seq, _ = t.engine.Status().IndexProgress()
 		return seq, true
 	}
 	if x := w.index.Load(); x != nil {

@@ -59,7 +59,7 @@ func (s *Server) IndexInUse(ctx context.Context) (nc *nats.Conn, world, dir stri
 	if e == nil || e.Watcher().Lost() != nil {
 		return nil, "", ""
 	}
-	if _, _, err := e.CatchUp(ctx); err != nil {
+	if _, _, err := e.Status().CatchUp(ctx); err != nil {
 		return nil, "", ""
 	}
 	if s.embedded != nil {

@@ -180,7 +180,7 @@ func TestMetrics(t *testing.T) {
 	require.Equal(t, handoff.Executed, c.resultOf(<-reply).result.Status)
 	c.signal("control.pause", townRequest("t"))
 	for _, engine := range []*engine.Engine{other, beside(t, c.Server, bindPlugin)} {
-		eventually(t, func() bool { return engine.Stats().TownsPaused == 1 })
+		eventually(t, func() bool { return engine.Status().Stats().TownsPaused == 1 })
 	}
 	scrapesSoon(t, c.Server, `handoffd_towns_paused{world="main"} 1`)
 	got := scrape(t, c.Server)

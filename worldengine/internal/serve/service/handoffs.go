@@ -24,7 +24,7 @@ func (w *ServedWorld) handoff(in *incoming) (any, error) {
 	}
 	reply := func(answer engine.Answer) (any, error) {
 		took := time.Since(in.start)
-		w.engine.RecordAnswerTime(answer.RunID, took)
+		w.engine.Status().RecordAnswerTime(answer.RunID, took)
 		if w.config.Metrics != nil {
 			w.config.Metrics.Handoff(answer.Result.Status, took)
 		}

@@ -254,7 +254,7 @@ func (w *ServedWorld) isWriter() bool { return w.config.IsWriter == nil || w.con
 
 // stats returns the statistics of the server, which discovery shows for every endpoint.
 func (w *ServedWorld) stats() *messages.ServerStats {
-	stats := &messages.ServerStats{Stats: w.engine.Stats(), Overload: w.Overload()}
+	stats := &messages.ServerStats{Stats: w.engine.Status().Stats(), Overload: w.Overload()}
 	if disk := w.service.config.Disk; disk != nil {
 		now := disk()
 		stats.Disk = &now

@@ -51,7 +51,7 @@ func (w *ServedWorld) alertAck(in *incoming, r *messages.AlertAck) (alert messag
 	}
 	by := cmp.Or(in.rights.Sender(), r.ActorID, "operator")
 	alert, err = w.engine.Alerts().Acknowledge(w.ctx, r.Seq, by, r.Reason)
-	if full := w.engine.StorageError(); full != nil && errors.Is(err, alerts.ErrUnavailable) {
+	if full := w.engine.Status().StorageError(); full != nil && errors.Is(err, alerts.ErrUnavailable) {
 		err = fmt.Errorf("%w: %w", commitlog.ErrStorageFull, full)
 	}
 	return alert, err
@@ -86,7 +86,7 @@ func (w *ServedWorld) worldSamples(
 		return samples, err
 	}
 	const anHour = 60
-	return w.engine.Samples(towns, cmp.Or(r.Minutes, anHour), cmp.Or(r.Points, anHour)), nil
+	return w.engine.Status().Samples(towns, cmp.Or(r.Minutes, anHour), cmp.Or(r.Points, anHour)), nil
 }
 
 // worldClients answers with the connected clients. If NATS is another process, the server does not
@@ -142,7 +142,7 @@ func (r *report) addEngineState(damage bool) (err error) {
 			return err
 		}
 	}
-	end, behind, err := r.served.engine.CatchUp(r.served.ctx)
+	end, behind, err := r.served.engine.Status().CatchUp(r.served.ctx)
 	if err != nil {
 		return err
 	}
@@ -201,7 +201,7 @@ func hostOf(s *messages.Server) string {
 
 // addServers adds the servers and their streams.
 func (r *report) addServers() {
-	streams := r.served.engine.Streams(r.served.ctx)
+	streams := r.served.engine.Status().Streams(r.served.ctx)
 	for _, state := range streams {
 		r.StreamBytes += state.Bytes
 	}

@@ -111,7 +111,7 @@ func (w *checkedWorld) idle() {
 	w.t.Helper()
 	require.Eventually(w.t, func() bool {
 		// An application that ends is queued before it is not counted any more.
-		return w.Engine().Stats().Applying == 0 && w.Engine().Stats().Unfinished == 0
+		return w.Engine().Status().Stats().Applying == 0 && w.Engine().Status().Stats().Unfinished == 0
 	}, time.Minute, time.Millisecond)
 }
 
@@ -208,7 +208,7 @@ func (w *checkedWorld) indexed() {
 	w.t.Helper()
 	end := w.logEnd()
 	require.Eventually(w.t, func() bool {
-		return w.Engine().Stats().Indexed >= end
+		return w.Engine().Status().Stats().Indexed >= end
 	}, time.Minute, time.Millisecond)
 }
 
@@ -217,7 +217,7 @@ func (w *checkedWorld) followed() {
 	w.t.Helper()
 	end := w.logEnd()
 	require.Eventually(w.t, func() bool {
-		return *w.Engine().Stats().BusPublished >= end
+		return *w.Engine().Status().Stats().BusPublished >= end
 	}, time.Minute, 20*time.Millisecond)
 }
 
