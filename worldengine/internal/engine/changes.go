@@ -91,7 +91,7 @@ func (c *Changes) Submit(townID string, event machine.Event, client TownAnswerer
 
 // Run commits the change in its turn and answers its client, unless it waits.
 func (c *townChange) Run(ctx context.Context, t queue.Turn) (next time.Time) {
-	stored, waits, err := c.commit(ctx, t.Behind)
+	stored, waits, err := c.commitInTurn(ctx, t.Behind)
 	if waits && err == nil {
 		if next = c.submittedAt.Add(c.changes.limits.Absence); time.Now().Before(next) {
 			return next
@@ -111,51 +111,62 @@ func (c *townChange) answer(stored Town, err error) {
 	c.client.Answer(stored, err)
 }
 
-// commit commits the change to the town as the log has it. The change waits for a pending
+// commitInTurn commits the change to the town as the log has it. The change waits for a pending
 // command, and behind a waiting task. Behind a handoff that waits in a pause, it need not wait.
-func (c *townChange) commit(ctx context.Context, behind queue.Task) (stored Town, waits bool, err error) {
+func (c *townChange) commitInTurn(ctx context.Context, behind queue.Task) (stored Town, waits bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
 	first, isHandoff := behind.(*delivery)
 	mustWait := behind != nil && (!isHandoff || first.why.Kind != waiting.EndOfPause)
-	all := c.changes
-	err = all.log.RetryLostRaces(ctx, func() error {
-		current, err := all.log.Load(ctx, c.townID)
-		if err == nil && all.index.Position() >= current.LoadedSeq {
-			err = all.receipts.requireIndexed(ctx, c.townID, &current)
+	err = c.changes.log.RetryLostRaces(ctx, func() error {
+		current, err := c.load(ctx)
+		if err == nil {
+			err = c.changes.dispatcher.Reconcile(ctx, c.townID, current)
 		}
 		if err != nil {
 			return err
 		}
-		if err := all.dispatcher.Reconcile(ctx, c.townID, current); err != nil {
-			return err
+		if waits = mustWait || current.Pending != nil; waits {
+			return c.checkGame(current)
 		}
-		if current.Pending != nil {
-			waits = true
-			if time.Since(c.submittedAt) < all.limits.Absence {
-				return nil
-			}
-			return all.dispatcher.CheckGame(c.townID, current.Pending.Run.RunID, "")
-		}
-		if waits = mustWait; waits {
-			return nil
-		}
-		out, err := all.stepper.Step(ctx, current, all.stepper.Input(c.townID, nil, c.event))
-		if errors.Is(err, ErrUnknownTown) {
-			err = fmt.Errorf("%w: %q", err, c.townID)
-		}
-		if err != nil {
-			return err
-		}
-		stored = all.towns.view(out.NextTown)
-		binding := apply.Binding(stored.Apply)
-		if binding == apply.Local || binding != all.towns.bindingOf(current) ||
-			out.NextTown.Removed != nil {
-			all.dispatcher.Absences.NoteUnneeded(c.townID)
-		}
-		return nil
+		stored, err = c.commit(ctx, current)
+		return err
 	})
 	return stored, waits, err
+}
+
+// load returns the town, unless it is known to be damaged.
+func (c *townChange) load(ctx context.Context) (machine.Town, error) {
+	current, err := c.changes.log.Load(ctx, c.townID)
+	if err == nil && c.changes.index.Position() >= current.LoadedSeq {
+		err = c.changes.receipts.requireIndexed(ctx, c.townID, &current)
+	}
+	return current, err
+}
+
+// checkGame returns an error if the change has waited long enough for a pending command whose game is absent.
+func (c *townChange) checkGame(current machine.Town) error {
+	if current.Pending == nil || time.Since(c.submittedAt) < c.changes.limits.Absence {
+		return nil
+	}
+	return c.changes.dispatcher.CheckGame(c.townID, current.Pending.Run.RunID, "")
+}
+
+// commit makes the step of the change in a town, and ends the absence of a game that the town needs no more.
+func (c *townChange) commit(ctx context.Context, current machine.Town) (stored Town, err error) {
+	steps, towns := c.changes.stepper, c.changes.towns
+	out, err := steps.Step(ctx, current, steps.Input(c.townID, nil, c.event))
+	if errors.Is(err, ErrUnknownTown) {
+		err = fmt.Errorf("%w: %q", err, c.townID)
+	}
+	if err != nil {
+		return Town{}, err
+	}
+	binding := towns.bindingOf(out.NextTown)
+	if binding == apply.Local || binding != towns.bindingOf(current) || out.NextTown.Removed != nil {
+		c.changes.dispatcher.Absences.NoteUnneeded(c.townID)
+	}
+	return towns.view(out.NextTown), nil
 }
 
 // LoadWorld creates the towns of a world file that have never existed, and leaves others as they
