@@ -1,5 +1,7 @@
 package machine
 
+import "cmp"
+
 // Kind is the kind of a record. The set is closed.
 type Kind string
 
@@ -59,7 +61,7 @@ type KindSpec struct {
 	EndsCommand bool
 	// Approval says that a proposal waits for a person's approval from now on, or that a person decided about it.
 	Approval bool
-	// Cause is the name of the kind in commit messages, if it is another one.
+	// Cause is the name of the kind for clients, if it is another one.
 	Cause string
 }
 
@@ -112,6 +114,9 @@ var specs = func() map[Kind]KindSpec {
 
 // Spec returns the declaration of a kind; the zero KindSpec if the kind is unknown.
 func (k Kind) Spec() KindSpec { return specs[k] }
+
+// Cause returns the name of a kind in histories and commit messages.
+func (k Kind) Cause() string { return cmp.Or(specs[k].Cause, string(k)) }
 
 // Known reports whether this program has such a kind.
 func (k Kind) Known() bool { return specs[k].Kind != "" }

@@ -27,10 +27,9 @@ func Message(msg *jetstream.RawStreamMsg) ([]byte, error) {
 		return nil, err
 	}
 	header, at := msg.Header, commitlog.PersistedAt(msg.Header, msg.Time)
-	kind := machine.Kind(header.Get(layout.KindHeader))
 	commit := messages.Commit{
 		Cursor: strconv.FormatUint(msg.Sequence, 10), At: runevents.Timestamp(at),
-		TownID: rec.TownID, Cause: cmp.Or(kind.Spec().Cause, string(kind)),
+		TownID: rec.TownID, Cause: records.KindOf(header).Cause(),
 		RunID: layout.RunIDOf(header), Hash: header.Get(layout.HashHeader),
 	}
 	if commit.Hash != "" { // the record holds a town's state
@@ -53,7 +52,7 @@ func Message(msg *jetstream.RawStreamMsg) ([]byte, error) {
 }
 
 func readRecord(msg *jetstream.RawStreamMsg) (*machine.Record, error) {
-	if msg.Header.Get(layout.KindHeader) == "" {
+	if records.KindOf(msg.Header) == "" {
 		return nil, errors.New("feed: the message has no header Kind")
 	}
 	rec, err := records.Read(msg.Data)

@@ -47,7 +47,7 @@ var errNoHeaders = errors.New("outbox: a message of the log has no headers that 
 // events' persistedAt is the log message's header At. It returns an error if the log message cannot
 // be read.
 func (r *Relay) events(msg *jetstream.RawStreamMsg) ([]*nats.Msg, error) {
-	kind := machine.Kind(msg.Header.Get(layout.KindHeader))
+	kind := records.KindOf(msg.Header)
 	spec := kind.Spec()
 	switch {
 	case len(msg.Header) == 0:

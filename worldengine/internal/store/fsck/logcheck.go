@@ -228,7 +228,7 @@ func (h *history) link(m *jetstream.RawStreamMsg) {
 	if guard, _ := commitlog.GuardOf(m.Header); guard != h.last {
 		h.holes = append(h.holes, hole{h.last, m.Sequence, guard, h.read})
 	}
-	if machine.Kind(m.Header.Get(layout.KindHeader)) != machine.KindRepair {
+	if records.KindOf(m.Header) != machine.KindRepair {
 		return
 	}
 	if text := m.Header.Get(layout.GapsHeader); text != "" {

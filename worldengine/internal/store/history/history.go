@@ -126,7 +126,7 @@ func readRevision(msg, prior *jetstream.RawStreamMsg) (r messages.Revision, town
 	header := msg.Header
 	r = messages.Revision{
 		Revision: msg.Sequence, At: runevents.Timestamp(commitlog.PersistedAt(msg.Header, msg.Time)),
-		Cause: header.Get(layout.KindHeader), RunID: layout.RunIDOf(header),
+		Cause: records.KindOf(header).Cause(), RunID: layout.RunIDOf(header),
 		Hash: header.Get(layout.HashHeader), Epoch: commitlog.EpochOf(header),
 	}
 	rec, err := records.Read(msg.Data)
@@ -139,7 +139,7 @@ func readRevision(msg, prior *jetstream.RawStreamMsg) (r messages.Revision, town
 		r.Command, r.Status, r.Reason = result.Command, result.Status, result.ReasonCode
 	}
 	readRequest(&r, rec)
-	if r.ActorID == "" && machine.Kind(r.Cause).Spec().EndsCommand && prior != nil {
+	if r.ActorID == "" && records.KindOf(header).Spec().EndsCommand && prior != nil {
 		// A game had the command: the earlier record, of kind pending, names who asked for the command.
 		if pending, err := records.Read(prior.Data); err == nil {
 			readRequest(&r, pending)
@@ -188,7 +188,7 @@ func (r *Reader) lastFailure(
 ) (*messages.Failure, error) {
 	read := 0
 	for range maxBehind {
-		spec := machine.Kind(msg.Header.Get(layout.KindHeader)).Spec()
+		spec := records.KindOf(msg.Header).Spec()
 		if spec.ConsumesKey {
 			return failureOf(msg)
 		}

@@ -15,6 +15,7 @@ import (
 	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/store/commitlog"
+	"worldengine/worldengine/internal/store/records"
 )
 
 // entry is a row with its names, as newEntry reads it from a log message and decode from the file.
@@ -41,7 +42,7 @@ var flagHeaders = []struct {
 // counts, and fsck reports the headers.
 func newEntry(seq uint64, subject string, header nats.Header) entry {
 	e := entry{actor: header.Get(layout.ActorHeader), runEventTypes: header.Get(layout.RunEventTypesHeader)}
-	e.Seq, e.kind, e.detail = seq, machine.Kind(header.Get(layout.KindHeader)), header.Get(layout.TypeHeader)
+	e.Seq, e.kind, e.detail = seq, records.KindOf(header), header.Get(layout.TypeHeader)
 	if at, err := time.Parse(time.RFC3339, header.Get(layout.AtHeader)); err == nil {
 		e.At = at.UnixMilli()
 	}

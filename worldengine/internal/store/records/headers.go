@@ -74,6 +74,9 @@ func Headers(rec *machine.Record, subject string, state *town.State) nats.Header
 	return header
 }
 
+// KindOf returns the kind of a message's record; "" if the message has none.
+func KindOf(header nats.Header) machine.Kind { return machine.Kind(header.Get(layout.KindHeader)) }
+
 // maxTextHeader bounds a header whose text a client chose, since NATS bounds all headers together.
 // A longer text is in the record alone.
 const maxTextHeader = 4096

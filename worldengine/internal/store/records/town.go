@@ -129,7 +129,7 @@ func (l *Log) Previous(
 	ctx context.Context, msg *jetstream.RawStreamMsg,
 ) (*jetstream.RawStreamMsg, error) {
 	guard, _ := commitlog.GuardOf(msg.Header)
-	repairs := machine.Kind(msg.Header.Get(layout.KindHeader)) == machine.KindRepair // may follow others even with guard 0
+	repairs := KindOf(msg.Header) == machine.KindRepair // may follow others even with guard 0
 	if !repairs && guard == 0 {
 		return nil, nil // it created the town
 	}

@@ -11,7 +11,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"worldengine/handoff"
-	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/records"
@@ -60,9 +59,8 @@ func readRequiredHistory(ctx context.Context, stream jetstream.Stream, subject s
 	whole, err := commitlog.ScanSubject(ctx, stream, subject, 1, true,
 		func(msg *jetstream.RawStreamMsg) error {
 			status, _, _ := strings.Cut(msg.Header.Get(layout.ResultHeader), " ")
-			kind := machine.Kind(msg.Header.Get(layout.KindHeader))
 			kept = append(kept, record{commitlog.EpochOf(msg.Header),
-				status == string(handoff.Failed) && kind.Spec().ConsumesKey,
+				status == string(handoff.Failed) && records.KindOf(msg.Header).Spec().ConsumesKey,
 				msg.Header.Get(layout.PendingHeader) != ""})
 			return nil
 		})
