@@ -342,7 +342,7 @@ func statusOf(t testing.TB, nc *nats.Conn, runID string) string {
 // was cancelled by force is alerted about, even if the server is killed right behind.
 func TestKill_Cancel(t *testing.T) {
 	t.Parallel()
-	points := append([]failpoint.Point{failpoint.Withdrawn}, failpoint.Cancelling()...)
+	points := append([]failpoint.Point{failpoint.Cancelled}, failpoint.Cancelling()...)
 	// A request that is sent again, since NATS has not said in time that there is no game, counts as arrived.
 	m := newMortal(t, played(t.TempDir(), "--plugin-absent", "wait", "--plugin-resend", "1m")...)
 	m.start(nil)
@@ -356,7 +356,7 @@ func TestKill_Cancel(t *testing.T) {
 		m.dies(point, wire.RunCancel, fmt.Appendf(nil, `{"runId":%q,"force":%t}`, runID, force))
 
 		want := ""
-		if point == failpoint.Withdrawn {
+		if point == failpoint.Cancelled {
 			want = "RUN_NOT_WAITING"
 		}
 		require.Equal(t, want, errorOf(t, m.nc, wire.RunCancel,

@@ -160,15 +160,17 @@ func (s *Stepper) commit(
 		return err
 	case machine.SignalSubject:
 		return s.Log.CommitAside(ctx, rec, layout.SignalSubject(world), nil)
+	case machine.RefusedSubject:
+		token, judged := wire.TownToken(rec.TownID), &t.Seq
+		if !t.State.Exists() {
+			token = layout.UnknownTownToken
+		}
+		if out.Unguarded {
+			judged = nil
+		}
+		return s.Log.CommitAside(ctx, rec, layout.RefusedSubject(world, token), judged)
 	}
-	token, judged := wire.TownToken(rec.TownID), &t.Seq
-	if !t.State.Exists() {
-		token = layout.UnknownTownToken
-	}
-	if out.Unguarded {
-		judged = nil
-	}
-	return s.Log.CommitAside(ctx, rec, layout.RefusedSubject(world, token), judged)
+	panic("stepper: the machine makes no record of kind " + string(rec.Kind))
 }
 
 // noteStored notes that a record of an output is stored.

@@ -17,8 +17,8 @@ const (
 	PluginAsked Point = "asked"
 	// Answered: the plugin has answered definitely, and nothing follows from it yet.
 	Answered Point = "answered"
-	// Again: another logical attempt is stored, and the events of the run do not have it.
-	Again Point = "again"
+	// Rescheduled: another logical attempt is stored, and the events of the run do not have it.
+	Rescheduled Point = "rescheduled"
 	// Recorded: the events of the run have the attempts.
 	Recorded Point = "recorded"
 	// Closing: the run is closed to others, and its end is not stored.
@@ -30,17 +30,17 @@ const (
 // The points of a cancellation of a command that is to be applied outside the engine, in their
 // order. Closing stands between them.
 const (
-	// Withdrawn: the cancellation is stored, and neither the operator nor the client has an answer.
-	Withdrawn Point = "withdrawn"
+	// Cancelled: the cancellation is stored, and neither the operator nor the client has an answer.
+	Cancelled Point = "cancelled"
 )
 
 // Cancelling returns the points of a cancellation, in their order.
-func Cancelling() []Point { return []Point{Closing, Withdrawn} }
+func Cancelling() []Point { return []Point{Closing, Cancelled} }
 
 // Points returns the points of a handoff that is not cancelled, in their order.
 func Points() []Point {
 	return []Point{
-		Judged, Committed, Accepted, PluginAsked, Answered, Again, Recorded, Closing, Concluded,
+		Judged, Committed, Accepted, PluginAsked, Answered, Rescheduled, Recorded, Closing, Concluded,
 	}
 }
 
