@@ -705,3 +705,43 @@ func TestDispatcher_CancelDuringLogin(t *testing.T) {
 	require.Empty(t, w.alerts)
 	require.Equal(t, w.current.State.Hash, w.town().State.Hash)
 }
+
+// A reply is handled although the record that outruns a cancellation finds no room: the end of the command may find it.
+func TestDispatcher_ReplyBehindCancel(t *testing.T) {
+	t.Parallel()
+	var attempt, requests, refused atomic.Int64
+	var failed atomic.Uint32
+	var x atomic.Pointer[game.Execution]
+	var isFull atomic.Bool
+	w := work(t, func(c *game.Config) {
+		c.Retry.Resend = 100 * time.Millisecond
+		c.Router = router(func(asked *game.Execution, number int64) {
+			x.Store(asked)
+			attempt.Store(number)
+			requests.Add(1)
+		})
+	})
+	w.log.FixedHistory = 100
+	w.steps.RequiredHistory = func(context.Context, string, uint64) (records.RequiredHistory, error) {
+		return records.RequiredHistory{SinceFailed: failed.Load(), FailedHandoffs: failed.Load()}, nil
+	}
+	w.steps.OnHistoryFull = func(string, records.RequiredHistory) { refused.Add(1) }
+	w.log.CheckStorage = func() error {
+		if isFull.Load() {
+			return errors.New("full")
+		}
+		return nil
+	}
+	w.execute()
+	require.Eventually(t, func() bool { return requests.Load() > 1 }, 10*time.Second, time.Millisecond) // it may have arrived
+	isFull.Store(true)
+	require.ErrorIs(t, w.cancel(new(w.cancellation())), commitlog.ErrStorageFull)
+	failed.Store(99)
+	isFull.Store(false)
+	require.Eventually(t, func() bool { return refused.Load() > 0 }, 10*time.Second, time.Millisecond)
+	reply, err := (&apply.Answer{SchemaVersion: apply.AnswerVersion, ApplyID: x.Load().Handoff.HandoffID,
+		Status: apply.Applied}).MarshalWire()
+	require.NoError(t, err)
+	x.Load().Deliver(game.Reply{Attempt: attempt.Load(), Msg: &nats.Msg{Data: reply}})
+	require.Eventually(t, func() bool { return w.town().Pending == nil }, 10*time.Second, 10*time.Millisecond)
+}

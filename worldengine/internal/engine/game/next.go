@@ -39,6 +39,7 @@ type step struct {
 func (s *state) next(f *facts) step {
 	isDue := f.request != inFlight && !f.now.Before(s.due)
 	reread := !f.now.Before(s.reads.next)
+	needsFresh := !f.isFirst || s.wait.isOn() || s.cancels.unconfirmed
 	switch {
 	// Events come before actions that are due.
 	case s.phase == ended:
@@ -59,16 +60,17 @@ func (s *state) next(f *facts) step {
 		return step{action: handleSilence}
 
 	// The town is read in each turn, and before each request.
-	case reread || s.reads.err == nil && (!f.town.isRead || isDue && f.town.isOld):
-		isKnown := f.isFirst && !s.wait.isOn() && !s.cancels.unconfirmed
-		return step{action: readTown, fresh: reread || isDue && !isKnown}
+	case reread || s.reads.err == nil && (!f.town.isRead || isDue && (f.town.isOld || needsFresh && !f.town.isFresh)):
+		return step{action: readTown, fresh: reread || isDue && needsFresh}
 	case !isDue:
 		return s.sleep(f, s.due)
 
 	// In a pause nothing is sent. If the town cannot be read, there may be a pause. But a plugin that may be working
 	// on the command is asked for its answer.
-	case s.reads.err != nil && (s.reads.isLoaded || !f.mayBeWorking):
+	case s.reads.err != nil && !f.mayBeWorking:
 		return s.waitForTown(f, s.reads.next)
+	case s.reads.err != nil && s.reads.isLoaded: // no wait, in which a reply would not be handled
+		return s.sleep(f, s.reads.next)
 	case f.town.pause.Kind == waiting.EndOfPause && !f.mayBeWorking:
 		return s.waitForPause(f)
 	case s.cancels.unconfirmed && s.reads.err == nil:

@@ -12,6 +12,7 @@ import (
 	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/engine/queue"
 	"worldengine/worldengine/internal/engine/waiting"
+	"worldengine/worldengine/internal/kit/backoff"
 )
 
 // present is the time of the rows of TestNext.
@@ -27,7 +28,7 @@ func ready() (*state, *facts) {
 			phase: scheduled, reads: townReads{next: clock(2)},
 			wait: townWait{timeout: 5 * time.Second, recheckInterval: 2 * time.Second},
 		}, &facts{
-			now: present, hasClient: true, isFirst: true, town: townView{isRead: true},
+			now: present, hasClient: true, isFirst: true, town: townView{isRead: true, isFresh: true},
 		}
 }
 
@@ -134,7 +135,7 @@ func TestNext(t *testing.T) {
 		}, "send the request"},
 		{"the execution does not agree with it, and the plugin may be working", func(s *state, f *facts) {
 			s.phase, s.reads.err, s.reads.isLoaded, f.mayBeWorking, f.town.isRead = asking, silentLog, true, true, false
-		}, "wait for the town for 2s"},
+		}, "end the turn for 2s"},
 
 		// A pause.
 		{"the pause begins", func(s *state, f *facts) { f.town.pause = paused }, "wait for the town for 2s"},
@@ -326,4 +327,30 @@ func breach(s *state, f *facts, next step) string {
 		return "there is no reason for it"
 	}
 	return ""
+}
+
+// A request that becomes due while the town is read from memory waits until the town is read from the log.
+func TestNext_DueWhileReading(t *testing.T) {
+	t.Parallel()
+	s, f := ready()
+	s.phase, s.due, f.isFirst, f.town = asking, clock(1), false, townView{}
+	require.Equal(t, step{action: readTown}, s.next(f))
+	f.town.isRead, f.now = true, clock(1)
+	require.Equal(t, step{action: readTown, fresh: true}, s.next(f))
+}
+
+// While the record behind a cancellation cannot be stored, each look at the town comes later than the one before.
+func TestState_OutrunBackoff(t *testing.T) {
+	t.Parallel()
+	s := &state{reads: townReads{failed: backoff.Backoff{Min: time.Second, Max: time.Minute,
+		Jitter: func(below time.Duration) time.Duration { return below / 2 }}}}
+	for _, row := range []struct {
+		unconfirmed bool
+		next        int
+	}{{true, 1}, {true, 2}, {true, 4}, {false, 1}} {
+		s.cancels.unconfirmed = row.unconfirmed
+		s.noteFreshRead(clock(0))
+		s.reads.noteFailure(clock(0), errors.New("full"), true)
+		require.Equal(t, clock(row.next), s.reads.next)
+	}
 }

@@ -63,6 +63,14 @@ func (r *townReads) noteFailure(now time.Time, err error, isLoaded bool) {
 	r.err, r.isLoaded, r.next = err, isLoaded, now.Add(r.failed.Next())
 }
 
+// noteFreshRead notes that the town was read from the log, and when it is to be read again. While a record cannot be
+// stored, the pauses go on growing.
+func (s *state) noteFreshRead(next time.Time) {
+	if s.reads.next = next; !s.cancels.unconfirmed {
+		s.reads.failed.Reset()
+	}
+}
+
 // townWait is a wait for the end of a pause, or for a town that can be read.
 type townWait struct {
 	since time.Time // zero if the execution does not wait
@@ -125,7 +133,8 @@ type facts struct {
 // townView is the town as the execution has read it in this turn.
 type townView struct {
 	machine.Town
-	pause  waiting.Reason // the zero Reason if the town is not paused
-	isRead bool
-	isOld  bool // the execution has made a step since
+	pause   waiting.Reason // the zero Reason if the town is not paused
+	isRead  bool
+	isFresh bool // it was read from the log
+	isOld   bool // the execution has made a step since
 }

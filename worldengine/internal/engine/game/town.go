@@ -36,10 +36,9 @@ func (x *Execution) readTown(ctx context.Context, fresh bool) townView {
 		return townView{}
 	}
 	if x.reads.err = nil; fresh {
-		x.reads.next = time.Now().Add(x.dispatcher.config.Retry.RereadInterval())
-		x.reads.failed.Reset()
+		x.noteFreshRead(time.Now().Add(x.dispatcher.config.Retry.RereadInterval()))
 	}
-	return townView{Town: current, pause: x.dispatcher.config.WorldPause.ReasonFor(current), isRead: true}
+	return townView{Town: current, pause: x.dispatcher.config.WorldPause.ReasonFor(current), isRead: true, isFresh: fresh}
 }
 
 // loadTimeout bounds a load, which has a worker meanwhile.
