@@ -69,6 +69,8 @@ func start(ctx context.Context, s *storage) (*Engine, error) {
 		lifecycle.Part{Name: "the index", Start: e.completeIndex, Stop: e.closeIndex},
 		lifecycle.Part{Name: "the alerts", Start: e.startAlerts, Stop: e.closeAlerts},
 		lifecycle.Part{Name: "the inbox of games", Start: inbox.Start, Stop: inbox.Stop},
+		// An earlier writer may have paused the world while the index was opened, which can take long.
+		lifecycle.Part{Name: "the pause of the world", Start: e.worldPause.Reread},
 		lifecycle.Part{Name: "the work in the background", Start: e.background.Start, Stop: e.background.Stop},
 		lifecycle.Part{Name: "the watch over the log", Start: e.watcher.Start, Stop: e.watcher.Stop},
 		lifecycle.Part{Name: "the requests", Stop: e.finishRequests},

@@ -53,7 +53,7 @@ func newDriver(ctx context.Context, s *storage, router game.Router, gameAlerts g
 	finalRecords := &runs.FinalRecords{Log: s.log, Runs: runReader}
 	commits, projections := newFeed(s), newProjector(s, runReader)
 	turns := newQueue(ctx, c)
-	worldPause := waiting.NewWorldPause(s.log, s.pause, turns.WakeAll)
+	worldPause := waiting.NewWorldPause(s.log, waiting.Pause{}, turns.WakeAll)
 	appender := appends.New(s.log, projections, turns, c.Now)
 	watcher := newWatcher(s, appender, townCache, worldPause)
 	connectLog(s.log, x, commits, watcher)

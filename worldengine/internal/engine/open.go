@@ -10,7 +10,6 @@ import (
 
 	"worldengine/worldengine/internal/engine/logwatch"
 	"worldengine/worldengine/internal/engine/outbox"
-	"worldengine/worldengine/internal/engine/waiting"
 	"worldengine/worldengine/internal/store/alerts"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/records"
@@ -40,7 +39,6 @@ type storage struct {
 	js          jetstream.JetStream // of conn
 	log         *records.Log        // reports to nobody yet: see connectLog
 	index       *samples.SampledIndex
-	pause       waiting.Pause // of the world
 	alerts      *alerts.Alerts
 	replicas    *logwatch.Replicas
 	outbox      *outbox.Relay // nil without Config.Outbox
@@ -65,9 +63,6 @@ func openStorage(ctx context.Context, nc, publishConn *nats.Conn, config Config)
 		return nil, err
 	}
 	s.log = s.newLog(stream)
-	if s.pause.Seq, s.pause.By, err = s.log.WorldPause(ctx); err != nil {
-		return nil, err
-	}
 	if err := s.openAlerts(ctx, isNew); err != nil {
 		return nil, err
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
+	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/engine/queue"
 	"worldengine/worldengine/internal/testkit/natstest"
 )
@@ -38,4 +39,22 @@ func TestOpen_FailedStart(t *testing.T) {
 		"of two queues, none gets both workers")
 	require.NoError(t, alone.Drain(t.Context()))
 	pool.Close()
+}
+
+// An engine knows the pause that an earlier writer made while the index was opened.
+func TestOpen_PausedMeanwhile(t *testing.T) {
+	t.Parallel()
+	nc := natstest.Connect(t)
+	config := Config{Logger: slog.New(slog.DiscardHandler)}
+	earlier, err := Open(t.Context(), nc, nc, config)
+	require.NoError(t, err)
+	stored, err := openStorage(t.Context(), nc, nc, config)
+	require.NoError(t, err)
+	_, err = earlier.signals.Handle(t.Context(), Signal{Kind: machine.SignalPause})
+	require.NoError(t, err)
+	next, err := start(t.Context(), stored)
+	require.NoError(t, err)
+	require.NotNil(t, next.worldPause.Known().By)
+	require.NoError(t, next.Close(context.Background()))
+	require.NoError(t, earlier.Close(context.Background()))
 }

@@ -191,9 +191,10 @@ func (s *sim) start() *simEngine {
 	}, Retention: config.Storage.AppendedRetention}
 	o := &storage{
 		config: config, log: log, index: &samples.SampledIndex{Index: s.openIndex(process)},
-		pause: s.worldPause(), alerts: alerts.New(nil, config.alerts("")),
+		alerts: alerts.New(nil, config.alerts("")),
 	}
 	e := assemble(context.WithValue(ctx, simAsker{}, "in its turn"), o, &simRouter{s, process}, simAlerts{o.alerts, process})
+	e.worldPause.Set(s.worldPause())
 	e.finalRecords.Runs = simRuns{e.runs}
 	if s.forgets {
 		e.stepper.RequiredHistory = nil

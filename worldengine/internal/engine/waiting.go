@@ -16,7 +16,7 @@ import (
 // A handoff waits for its town behind a command that a game applies, or for the end of a pause. Its
 // run is then recorded on the run's own subject of the log before the handoff is judged, so that
 // operators see it and can cancel it. The handoff itself waits in the memory of the writer; the
-// next writer ends the runs that a dead writer left (reaper).
+// next writer ends the runs that a dead writer left (reapWaiting).
 
 // unrecordedTimeout is how long a handoff waits behind a command before its run is recorded. After a
 // shorter wait, RunQueued is in the record of the decision, which saves a message.
@@ -108,7 +108,7 @@ func (d *delivery) stepRun(ctx context.Context, event machine.Event) error {
 }
 
 // cancelWaiting ends the run of the delivery, which is not judged because of an error. An end that cannot be
-// stored now is left to the reaper.
+// stored now is left to reapWaiting.
 func (d *delivery) cancelWaiting(ctx context.Context, why error) {
 	if errors.Is(why, machine.ErrRunCancelled) {
 		d.judge.markCancelled(d.townID(), d.run.RunID) // perhaps by another server
