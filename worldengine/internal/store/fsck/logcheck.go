@@ -1,25 +1,20 @@
 package fsck
 
 import (
-	"cmp"
-	"crypto/sha256"
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"worldengine/handoff"
 	"worldengine/schemas"
-	"worldengine/worldengine/internal/core/apply"
 	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/core/town"
 	"worldengine/worldengine/internal/kit/layout"
 	"worldengine/worldengine/internal/store/commitlog"
 	"worldengine/worldengine/internal/store/records"
-	"worldengine/worldengine/internal/store/worldsettings"
 	"worldengine/worldengine/wire"
 )
 
@@ -60,41 +55,6 @@ func NewLogChecker(world string, at func(seq uint64) (*jetstream.RawStreamMsg, e
 	return l
 }
 
-// history is a town's history, or the one of the world's pauses, as far as it was read.
-type history struct {
-	isTown        bool         // its subject is a town's
-	read          uint64       // how many messages were read
-	first, last   uint64       // their sequences
-	truncated     bool         // the first message's guard names an earlier one
-	unreadableSeq uint64       // a message that NATS cannot read; a restore may have left it behind
-	holes         []hole       // that no repair has given up; the newest is the last
-	gaps          records.Gaps // that repairs have given up
-	// lastGood is the town after the last record that an engine can load, nil if there is none. For the
-	// world only Seq and Paused are set.
-	lastGood *machine.Town
-}
-
-// hole is a record of a town that does not follow the record before it in the log.
-type hole struct {
-	before, at uint64 // the sequences of both records; 0 if there is none before
-	guard      uint64 // the sequence that the later record names instead
-	read       uint64 // how many messages of the town were read before it
-}
-
-// town returns the town after the last message; nil if an engine cannot load it.
-func (h *history) town() *machine.Town {
-	if h.lastGood == nil || h.lastGood.Seq != h.last {
-		return nil
-	}
-	return h.lastGood
-}
-
-// exists reports whether the town may exist after its history.
-func (h *history) exists() bool {
-	now := h.town()
-	return h.read > 0 && (now == nil || now.Removed == nil)
-}
-
 // message is a message of the log, with the findings about it.
 type message struct {
 	*jetstream.RawStreamMsg
@@ -132,7 +92,7 @@ func (v *message) expectEqual(what string, want, got any) {
 	}
 }
 
-// expectFollows reports a value that does not follow from the message at sequence before.
+// expectFollows reports a value that does not follow from the message at comparedSeq.
 func (v *message) expectFollows(what string, want, got any) {
 	if want != got {
 		v.tentative = append(v.tentative, v.finding(what, want, got))
@@ -185,7 +145,7 @@ func (l *LogChecker) check(m *jetstream.RawStreamMsg) (*message, error) {
 	return v, l.resolveTentative(v)
 }
 
-// resolveTentative adds the tentative findings to the others if before is 0, or if the log still keeps the
+// resolveTentative adds the tentative findings to the others if comparedSeq is 0, or if the log still keeps the
 // message at that sequence.
 func (l *LogChecker) resolveTentative(v *message) error {
 	if len(v.tentative) == 0 {
@@ -202,71 +162,6 @@ func (l *LogChecker) resolveTentative(v *message) error {
 	}
 	v.findings = append(v.findings, v.tentative...)
 	return nil
-}
-
-func (l *LogChecker) extend(v *message) {
-	h := l.histories[v.Subject]
-	isTown := strings.HasPrefix(v.Subject, layout.LogSubject(l.world, ""))
-	if h == nil {
-		guard, _ := commitlog.GuardOf(v.Header)
-		h = &history{isTown: isTown, first: v.Sequence, truncated: guard > 0}
-	}
-	if isTown || commitlog.IsHistory(l.world, v.Subject) {
-		l.histories[v.Subject] = h
-	}
-	v.history, v.prior = h, h.town()
-	h.link(v.RawStreamMsg)
-	h.read, h.last = h.read+1, v.Sequence
-}
-
-// link notes whether a message follows the one before it on a town's subject. The index has the same
-// rule, by which it refuses handoffs.
-func (h *history) link(m *jetstream.RawStreamMsg) {
-	if !h.isTown {
-		return
-	}
-	if guard, _ := commitlog.GuardOf(m.Header); guard != h.last {
-		h.holes = append(h.holes, hole{h.last, m.Sequence, guard, h.read})
-	}
-	if records.KindOf(m.Header) != machine.KindRepair {
-		return
-	}
-	if text := m.Header.Get(layout.GapsHeader); text != "" {
-		h.gaps = append(h.gaps, records.ReadGaps(text, m.Sequence)...)
-	} else if n := len(h.holes); n > 0 { // of an earlier program: it gave up the newest hole
-		h.gaps = append(h.gaps, machine.Gap{After: h.holes[n-1].before, Before: m.Sequence})
-	}
-	h.holes = slices.DeleteFunc(h.holes, func(at hole) bool { return h.gaps.Cover(at.before, at.at) })
-}
-
-// readTown reads the town after the message like an engine, which ignores the kind.
-func (l *LogChecker) readTown(v *message) error {
-	h := v.history
-	if v.rec.Kind == machine.KindRepair {
-		v.prior = h.lastGood
-	}
-	if !h.isTown {
-		h.lastGood = &machine.Town{Seq: v.Sequence, Paused: v.rec.Paused}
-		return nil
-	}
-	state, err := town.ParseStored(v.rec.Snapshot)
-	if err == nil && state.Hash == v.Header.Get(layout.HashHeader) {
-		if h.lastGood == nil {
-			l.Counts.Towns++
-		}
-		now := v.rec.Town(v.Sequence, state)
-		h.lastGood = &now
-	}
-	v.state = &state
-	return err
-}
-
-// townHistory returns the history of a town so far; an empty one if the town has none.
-func (l *LogChecker) townHistory(townID string) *history {
-	if h := l.histories[layout.LogSubject(l.world, wire.TownToken(townID))]; h != nil {
-		return h
-	}
-	return new(history)
 }
 
 func (l *LogChecker) count(v *message) {
@@ -330,151 +225,4 @@ func (v *message) checkHeaders() {
 			v.expectEqual("the header "+name+" is not the one of the record", want.Get(name), got.Get(name))
 		}
 	}
-}
-
-// checkRecord checks a record against the ones before it.
-func (l *LogChecker) checkRecord(v *message) {
-	run := l.checkRun(v)
-	switch v.rec.Kind {
-	case machine.KindRepair:
-		v.checkRepair()
-	case machine.KindSignal:
-		v.repeatStep(machine.Town{}, nil)
-	case machine.KindSettings:
-		v.checkSettings()
-	case machine.KindRefused:
-		l.checkRefused(v, run)
-	case machine.KindAppended:
-		v.checkAppended(run)
-	case machine.KindRunEvents:
-		l.checkEngineEvents(v, run)
-	default:
-		if v.checkGuard(); v.prior != nil {
-			v.repeatStep(*v.prior, run)
-		}
-	}
-	if v.rec.Run != nil && !v.reproduced {
-		v.checkEvents(v.rec.Run)
-	}
-}
-
-// checkGuard checks that a message of a history was guarded by the one before it there, if that one
-// is known.
-func (v *message) checkGuard() {
-	if guard, ok := commitlog.GuardOf(v.Header); ok && guard == 0 && v.prior == nil {
-		v.prior = new(machine.Town) // v is the history's first message
-	}
-	if v.prior == nil {
-		return
-	}
-	v.comparedSeq = v.prior.Seq
-	v.expectFollows("the message was not guarded by the one before it on its subject",
-		strconv.FormatUint(v.comparedSeq, 10), v.Header.Get(jetstream.ExpectedLastSubjSeqHeader))
-}
-
-// checkSettings checks a record of the settings of the world.
-func (v *message) checkSettings() {
-	v.checkGuard()
-	v.expectEqual("the record has not all settings of a world",
-		fmt.Sprint(worldsettings.ReadRecord(v.rec).Entries()), fmt.Sprint(v.rec.Settings))
-}
-
-// checkRepair checks a record that puts its town back to the last readable record.
-func (v *message) checkRepair() {
-	repair := cmp.Or(v.rec.Repair, new(machine.Repair))
-	for _, l := range repair.Lost {
-		if !l.Delivered && v.history.first < l.Sequence {
-			v.history.unreadableSeq = l.Sequence
-		}
-	}
-	if v.prior == nil {
-		return
-	}
-	v.comparedSeq = v.prior.Seq
-	made := repairRecord(v.rec.TownID, v.prior, *repair)
-	made.SetState(v.prior)
-	body, err := made.MarshalJSON()
-	v.compare(body, err)
-}
-
-func (l *LogChecker) checkRefused(v *message, run *runState) {
-	h := l.townHistory(v.rec.TownID)
-	switch now := h.town(); {
-	case v.result.Status == handoff.Duplicate ||
-		!h.exists() && v.result.ReasonCode == handoff.ReasonUnknownTown:
-		v.repeatStep(machine.Town{}, run)
-	case now != nil:
-		v.comparedSeq = now.Seq
-		v.repeatStep(*now, run)
-	}
-}
-
-// checkAppended checks a message with events of other producers. The log accepts all transitions;
-// projectors check whether they are valid.
-func (v *message) checkAppended(run *runState) {
-	events := v.rec.Run
-	engineOwned := run.engineOwned || machine.IsEnginePlan(events.PlanID, events.PlanVersion)
-	for i := range events.Events {
-		e := &events.Events[i]
-		foreignStep := e.StepID != "" && !slices.Contains(machine.Steps(), e.StepID)
-		if e.EventType.Spec().EngineOnly || engineOwned && !foreignStep {
-			v.expectEqual("others appended an event that only the engine emits", "", eventText(events, i))
-			run.incomplete = true // the engine does not emit an event that the run already has
-		}
-	}
-	run.extend(v)
-}
-
-// checkEngineEvents checks a run's events that the engine emitted between its commits, or a record that
-// closes the run to other producers, or reopens it.
-func (l *LogChecker) checkEngineEvents(v *message, run *runState) {
-	switch now := l.townHistory(run.town).town(); {
-	case run.incomplete:
-	case len(v.rec.Run.Events) == 0:
-		v.expectEqual("a record without events neither closes nor reopens its run", true,
-			v.rec.Closing || run.tail.Closed)
-	case run.accepted:
-		if now != nil && now.Pending != nil && now.Pending.Run.RunID == v.rec.Run.RunID {
-			v.comparedSeq = now.Seq
-			v.repeatRunStep(run.town, *now, run.tail, commandEvents(v.rec, now.Pending)...)
-		}
-	case run.tail.FirstRecord != nil && isEndedBy(run, v.rec):
-		waiting := run.tail.FirstRecord
-		v.repeatRunStep(waiting.TownID, machine.Town{}, run.tail,
-			&machine.CancelWaiting{Run: waiting.Run.Identity, Why: cancellationOf(v.rec.Run)})
-	case run.tail.FirstRecord != nil: // the run may end before its handoff is judged
-		waiting := run.tail.FirstRecord
-		v.expectEqual("the run is not the one of its records before",
-			fmt.Sprint(waiting.TownID, " ", waiting.Run.Identity),
-			fmt.Sprint(v.rec.TownID, " ", v.rec.Run.Identity))
-	}
-	run.extend(v)
-}
-
-// checkKey reports a key that its town accepted before, unless the log no longer keeps the earlier
-// record, or the record is of a retry. A record that no engine can load accepts no key.
-func (l *LogChecker) checkKey(v *message) error {
-	if !v.rec.Kind.Spec().ConsumesKey || v.result.IdempotencyKey == "" || v.damaged() {
-		return nil
-	}
-	sum := sha256.Sum256([]byte(v.Subject + " " + v.result.IdempotencyKey))
-	key := [16]byte(sum[:])
-	earlierSeq := l.keys[key]
-	l.keys[key] = v.Sequence
-	if earlierSeq == 0 {
-		return nil
-	}
-	earlier, err := l.messageAt(earlierSeq)
-	if earlier != nil && err == nil && !retries(v.rec.RetryOf, earlier) {
-		v.expectEqual("the key was accepted twice", fmt.Sprint("a duplicate of log sequence ", earlierSeq),
-			"accepted again: "+v.result.IdempotencyKey)
-	}
-	return err
-}
-
-// retries reports whether retried names the run of an earlier record, and that run may be retried.
-func retries(retried *apply.RetryOf, earlier *jetstream.RawStreamMsg) bool {
-	_, reason, _ := strings.Cut(earlier.Header.Get(layout.ResultHeader), " ")
-	return retried != nil && retried.LogSeq == earlier.Sequence &&
-		retried.RunID == layout.RunIDOf(earlier.Header) && apply.MayBeRetried(reason)
 }
