@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/runevents"
+	"worldengine/runevents/runeventstest"
 	"worldengine/schemas"
 	"worldengine/schemas/schemastest"
 )
@@ -31,7 +32,7 @@ func membersOf(t *testing.T, v any) map[string]any {
 // TestWrite_RequiredMembers removes the members one by one, and makes each of them null.
 func TestWrite_RequiredMembers(t *testing.T) {
 	t.Parallel()
-	w := newWrite(runevents.RunStarted, "", 1)
+	w := runeventstest.NewWrite(runevents.RunStarted, "", 1)
 	record := runevents.Record{Write: w, RunSeq: 1, PersistedAt: "2026-02-16T10:00:00.130Z"}
 	for schema, event := range map[schemas.Name]any{schemas.RunEventWrite: &w,
 		schemas.RunEventRecord: &record} {

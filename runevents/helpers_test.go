@@ -9,39 +9,13 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
-	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
 	"worldengine/runevents"
+	"worldengine/runevents/runeventstest"
 )
 
-var identity = runevents.Identity{
-	RunID: "0d3c6a9e-4f0c-4a8e-9d5d-3d4c0f7dbb8a", TenantID: "default", ProjectID: "main",
-	EnvironmentID: "local", PlanID: "plan_abc", PlanVersion: "2",
-}
-
 var persistedAt = time.Date(2026, 2, 16, 11, 0, 0, 250_999_999, time.FixedZone("CET", 3600))
-
-func idOf(n int) string { return fmt.Sprintf("00000000-0000-4000-8000-%012d", n) }
-
-// newWrite is a valid write of the run, with an eventId of its own.
-func newWrite(event runevents.EventType, stepID string, attempt int64) runevents.Write {
-	return sealed(runevents.Write{
-		EventID: uuid.NewString(), EventType: event, EmittedAt: "2026-02-16T10:00:00.000Z",
-		RunID: identity.RunID, TenantID: "default", ProjectID: "main", EnvironmentID: "local",
-		PlanID: "plan_abc", PlanVersion: "2", EngineAttemptID: 1,
-		LogicalAttemptID: attempt, StepID: stepID,
-	})
-}
-
-// sealed gives a write the key that its fields derive.
-func sealed(w runevents.Write) runevents.Write {
-	w.IdempotencyKey = runevents.IdempotencyKey(runevents.KeyFields{
-		RunID: w.RunID, StepID: w.StepID, LogicalAttemptID: w.LogicalAttemptID,
-		EventType: w.EventType, PlanID: w.PlanID, PlanVersion: w.PlanVersion,
-	})
-	return w
-}
 
 // again is the record under another runSeq and eventId, as an append authority without
 // deduplication would store it.
@@ -92,8 +66,8 @@ func recordsOf(events []event) (records []runevents.Record) {
 	ten := time.Date(2026, 2, 16, 10, 0, 0, 0, time.UTC)
 	for i, e := range events {
 		at := ten.Add(time.Duration(i+1) * time.Millisecond)
-		w := newWrite(e.EventType, e.step, e.attempt)
-		w.EventID, w.EmittedAt, w.Payload = idOf(i+1), runevents.Timestamp(at), e.payload
+		w := runeventstest.NewWrite(e.EventType, e.step, e.attempt)
+		w.EventID, w.EmittedAt, w.Payload = runeventstest.NumberedID(i+1), runevents.Timestamp(at), e.payload
 		records = append(records, runevents.Record{Write: w, RunSeq: int64(i + 1),
 			PersistedAt: runevents.Timestamp(at.Add(100 * time.Millisecond))})
 	}
@@ -102,7 +76,7 @@ func recordsOf(events []event) (records []runevents.Record) {
 
 func project(t testing.TB, records []runevents.Record) (runevents.Snapshot, []runevents.Alert) {
 	t.Helper()
-	s, alerts, err := runevents.Project(identity.RunID, records)
+	s, alerts, err := runevents.Project(runeventstest.Identity.RunID, records)
 	require.NoError(t, err)
 	return s, alerts
 }
@@ -139,7 +113,7 @@ func requireIgnored(
 	require.NotEmpty(t, alert.Message)
 	alert.Message = ""
 	require.Equal(t, runevents.Alert{
-		Code: "INVALID_TRANSITION", Severity: "P2", RunID: identity.RunID, TenantID: "default",
+		Code: "INVALID_TRANSITION", Severity: "P2", RunID: runeventstest.Identity.RunID, TenantID: "default",
 		ProjectID: "main", EnvironmentID: "local", EventID: r.EventID, EventType: r.EventType,
 		StepID: r.StepID, LogicalAttemptID: r.LogicalAttemptID, RunSeq: r.RunSeq,
 		PersistedAt: r.PersistedAt, PriorState: prior, AttemptedState: attempted[r.EventType],

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/runevents"
+	"worldengine/runevents/runeventstest"
 )
 
 func TestDetectNonContiguous(t *testing.T) {
@@ -70,7 +71,7 @@ func BenchmarkProject(b *testing.B) {
 	require.Len(b, records, 10)
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, _, err := runevents.Project(identity.RunID, records); err != nil {
+		if _, _, err := runevents.Project(runeventstest.Identity.RunID, records); err != nil {
 			b.Fatal(err)
 		}
 	}

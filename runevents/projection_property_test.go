@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/runevents"
+	"worldengine/runevents/runeventstest"
 )
 
 // CI draws more: see .ci/run.
@@ -131,7 +132,7 @@ func anyStream(g *rand.Rand) []runevents.Record {
 		if event.IsStepLevel() {
 			step = []string{"a", "b", "c"}[g.IntN(3)]
 		}
-		r := runevents.Record{Write: newWrite(event, step, attempt),
+		r := runevents.Record{Write: runeventstest.NewWrite(event, step, attempt),
 			PersistedAt: runevents.Timestamp(persistedAt)}
 		r.EmittedAt = runevents.Timestamp(persistedAt.Add(time.Duration(len(records)) * time.Second))
 		if _, valid := runTransitions[o.run][r.EventType]; !valid &&

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/runevents"
+	"worldengine/runevents/runeventstest"
 	"worldengine/schemas"
 	"worldengine/schemas/schemastest"
 	"worldengine/worldengine/internal/core/runlog"
@@ -26,30 +27,10 @@ func parsedWrite(data []byte) (runevents.Write, error) {
 // A write is refused by the path that Validate gives, whether the schema refuses it or CheckAppend.
 func TestParseAppend_Validates(t *testing.T) {
 	t.Parallel()
-	for change, path := range map[string]string{
-		`{"stepId":""}`:                                      "/stepId",
-		`{"eventType":"RunPaused"}`:                          "/stepId",
-		`{"stepId":"a|b"}`:                                   "/stepId",
-		`{"eventType":"a|b"}`:                                "/eventType",
-		`{"planId":"a|b"}`:                                   "/planId",
-		`{"planVersion":"a|b"}`:                              "/planVersion",
-		`{"runId":"a|b"}`:                                    "/runId",
-		`{"runId":"` + strings.Repeat("x", 257) + `"}`:       "/runId",
-		`{"runId":"` + strings.Repeat("é", 129) + `"}`:       "/runId",
-		`{"tenantId":""}`:                                    "/tenantId",
-		`{"logicalAttemptId":0}`:                             "/logicalAttemptId",
-		`{"engineAttemptId":0}`:                              "/engineAttemptId",
-		`{"logicalAttemptId":9007199254740993}`:              "/logicalAttemptId",
-		`{"eventId":"9b2f6a1e-7c4d-1e0b-8a53-1f6f0c9d2e77"}`: "/eventId",
-		`{"emittedAt":"2026-02-16T11:00:00+01:00"}`:          "/emittedAt",
-		`{"emittedAt":"2026-02-30T10:00:00Z"}`:               "/emittedAt",
-		`{"payload":[]}`:                                     "/payload",
-		`{"payload":{"error":7}}`:                            "/payload/error",
-		`{"eventType":"SignalAccepted","stepId":"","payload":{"runId":7}}`: "/payload/runId",
-	} {
-		w := newWrite(runevents.StepFailed, "a", 1)
+	for change, path := range runeventstest.InvalidChanges() {
+		w := runeventstest.NewWrite(runevents.StepFailed, "a", 1)
 		require.NoError(t, json.Unmarshal([]byte(change), &w))
-		w = sealed(w)
+		w = runeventstest.Sealed(w)
 		require.Equal(t, []string{path}, schemastest.Paths(t, w.Validate()))
 		_, err := parsedWrite(mustMarshal(w))
 		require.Equal(t, []string{"/events/0" + path}, schemastest.Paths(t, err))
@@ -61,7 +42,7 @@ func TestCheckAppend(t *testing.T) {
 	require.Equal(t, []string{"/events"}, schemastest.Paths(t, runlog.CheckAppend(nil)))
 	many := make([]runevents.Write, runlog.MaxAppend+1)
 	for i := range many {
-		many[i] = newWrite("Told", "a", int64(i+1))
+		many[i] = runeventstest.NewWrite("Told", "a", int64(i+1))
 	}
 	require.Equal(t, []string{"/events"}, schemastest.Paths(t, runlog.CheckAppend(many)))
 	require.NoError(t, runlog.CheckAppend(many[1:]))
@@ -73,9 +54,9 @@ func TestCheckAppend(t *testing.T) {
 		"/planId":        func(w *runevents.Write) { w.PlanID = "other" },
 		"/planVersion":   func(w *runevents.Write) { w.PlanVersion = "other" },
 	} {
-		other := newWrite("Told", "a", 2)
+		other := runeventstest.NewWrite("Told", "a", 2)
 		change(&other)
-		err := runlog.CheckAppend([]runevents.Write{newWrite("Told", "a", 1), sealed(other)})
+		err := runlog.CheckAppend([]runevents.Write{runeventstest.NewWrite("Told", "a", 1), runeventstest.Sealed(other)})
 		require.Equal(t, []string{"/events/1" + path}, schemastest.Paths(t, err))
 	}
 }
@@ -83,7 +64,7 @@ func TestCheckAppend(t *testing.T) {
 // A number in a payload keeps all its digits, and an integer may be written as 1.0.
 func TestParseAppend(t *testing.T) {
 	t.Parallel()
-	w := newWrite("Told", "a", 1)
+	w := runeventstest.NewWrite("Told", "a", 1)
 	w.Payload = []byte(`{ "n": 12345678901234567890.10, "s": "\u2028" }`)
 	data, err := json.Marshal(&w)
 	require.NoError(t, err)
@@ -112,7 +93,7 @@ func TestParseAppend(t *testing.T) {
 
 // FuzzParseAppend: an accepted append fits the schema, and comes back from its bytes.
 func FuzzParseAppend(f *testing.F) {
-	w := newWrite(runevents.StepStarted, "a", 1)
+	w := runeventstest.NewWrite(runevents.StepStarted, "a", 1)
 	f.Add([]byte(`{"townId":"t","events":[` + string(mustMarshal(w)) + `]}`))
 	f.Add([]byte(`{"townId":"t","events":[{}]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/runevents"
+	"worldengine/runevents/runeventstest"
 	"worldengine/schemas/schemastest"
 	"worldengine/worldengine/internal/core/runlog"
 )
@@ -18,8 +19,8 @@ func TestState_CheckAgainstProjections(t *testing.T) {
 	g := rand.New(rand.NewPCG(11, 11))
 	refusals, passes := 0, 0
 	for range 300 {
-		state := runlog.NewState(identity.RunID, runlog.AppendPolicy{})
-		belief := runevents.NewSnapshot(identity.RunID)
+		state := runlog.NewState(runeventstest.Identity.RunID, runlog.AppendPolicy{})
+		belief := runevents.NewSnapshot(runeventstest.Identity.RunID)
 		for range 4 + g.IntN(24) {
 			r := anyRecord(g, belief.Status)
 			r.RunSeq = belief.LastEventSeq + 1
@@ -55,21 +56,22 @@ func anyRecord(g *rand.Rand, run runevents.RunStatus) runevents.Record {
 	} else if _, valid := runevents.NextRunStatus(run, event); event.EndsRun() && g.IntN(3) > 0 || !valid && g.IntN(5) > 0 {
 		return anyRecord(g, run)
 	}
-	return runevents.Record{Write: newWrite(event, step, 1+g.Int64N(3)), PersistedAt: runevents.Timestamp(persistedAt)}
+	w := runeventstest.NewWrite(event, step, 1+g.Int64N(3))
+	return runevents.Record{Write: w, PersistedAt: runevents.Timestamp(persistedAt)}
 }
 
 // NewWrite makes a valid write of a valid event.
 func TestNewWrite(t *testing.T) {
 	t.Parallel()
-	want := newWrite(runevents.StepStarted, "a", 2)
+	want := runeventstest.NewWrite(runevents.StepStarted, "a", 2)
 	event := runlog.Event{
 		EventID: want.EventID, EventType: want.EventType, StepID: "a", LogicalAttemptID: 2,
 		EmittedAt: want.EmittedAt,
 	}
-	got := runlog.NewWrite(identity, event)
+	got := runlog.NewWrite(runeventstest.Identity, event)
 	require.Equal(t, want, got)
 	require.NoError(t, got.Validate())
 	event.LogicalAttemptID = 0
-	got = runlog.NewWrite(identity, event)
+	got = runlog.NewWrite(runeventstest.Identity, event)
 	require.Equal(t, []string{"/logicalAttemptId"}, schemastest.Paths(t, got.Validate()))
 }

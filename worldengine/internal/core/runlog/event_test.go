@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/runevents"
+	"worldengine/runevents/runeventstest"
 	"worldengine/schemas"
 	"worldengine/worldengine/internal/core/runlog"
 )
@@ -16,11 +17,11 @@ import (
 // its schemas. Every reader gets the same records.
 func TestRun_JSON(t *testing.T) {
 	t.Parallel()
-	p := runlog.NewProducer(identity, source())
+	p := runlog.NewProducer(runeventstest.Identity, source())
 	wholeRun(t, p)
 	const shared = `"runId":"0d3c6a9e-4f0c-4a8e-9d5d-3d4c0f7dbb8a","tenantId":"default","projectId":"main",` +
 		`"environmentId":"local","planId":"plan_abc","planVersion":"2"`
-	id := func(n int) string { return `{"eventId":"` + idOf(n) + `",` }
+	id := func(n int) string { return `{"eventId":"` + runeventstest.NumberedID(n) + `",` }
 	data, err := json.Marshal(p.Run())
 	require.NoError(t, err)
 	require.Equal(t, `{`+shared+`,"firstSeq":1,"events":[`+
@@ -43,7 +44,7 @@ func TestRun_JSON(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, id(3)+`"eventType":"StepCompleted","emittedAt":"2026-02-16T10:00:00.003Z",`+shared+
 		`,"engineAttemptId":1,"logicalAttemptId":1,"idempotencyKey":"`+
-		runevents.IdempotencyKey(runevents.KeyFields{RunID: identity.RunID, StepID: "stale-check",
+		runevents.IdempotencyKey(runevents.KeyFields{RunID: runeventstest.Identity.RunID, StepID: "stale-check",
 			LogicalAttemptID: 1, EventType: "StepCompleted", PlanID: "plan_abc", PlanVersion: "2"})+
 		`","stepId":"stale-check","payload":{"passed":true},"runSeq":3,`+
 		`"persistedAt":"2026-02-16T10:00:00.250Z"}`, string(data))
@@ -80,6 +81,6 @@ func BenchmarkProducer(b *testing.B) {
 	from.NewID = func() string { return "00000000-0000-4000-8000-000000000001" }
 	b.ReportAllocs()
 	for b.Loop() {
-		wholeRun(b, runlog.NewProducer(identity, from))
+		wholeRun(b, runlog.NewProducer(runeventstest.Identity, from))
 	}
 }

@@ -3,7 +3,6 @@ package runlog_test
 import (
 	"encoding/json"
 	"flag"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -11,21 +10,14 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
-	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
 	"worldengine/runevents"
+	"worldengine/runevents/runeventstest"
 	"worldengine/worldengine/internal/core/runlog"
 )
 
-var identity = runevents.Identity{
-	RunID: "0d3c6a9e-4f0c-4a8e-9d5d-3d4c0f7dbb8a", TenantID: "default", ProjectID: "main",
-	EnvironmentID: "local", PlanID: "plan_abc", PlanVersion: "2",
-}
-
 var persistedAt = time.Date(2026, 2, 16, 11, 0, 0, 250_999_999, time.FixedZone("CET", 3600))
-
-func idOf(n int) string { return fmt.Sprintf("00000000-0000-4000-8000-%012d", n) }
 
 // source counts: the nth id ends in n, and every look at the clock is 1 ms later.
 func source() runlog.Source {
@@ -38,7 +30,7 @@ func source() runlog.Source {
 		},
 		NewID: func() string {
 			ids++
-			return idOf(ids)
+			return runeventstest.NumberedID(ids)
 		},
 	}
 }
@@ -52,25 +44,6 @@ func wholeRun(t testing.TB, p *runlog.Producer) {
 		emitStep(p, runevents.StepCompleted, "stale-check", map[string]any{"passed": true}))
 	require.NoError(t, emitStep(p, runevents.StepSkipped, "apply", map[string]any{"reason": "STALE"}))
 	require.NoError(t, emitRun(p, runevents.RunCompleted, nil))
-}
-
-// newWrite is a valid write of the run, with an eventId of its own.
-func newWrite(event runevents.EventType, stepID string, attempt int64) runevents.Write {
-	return sealed(runevents.Write{
-		EventID: uuid.NewString(), EventType: event, EmittedAt: "2026-02-16T10:00:00.000Z",
-		RunID: identity.RunID, TenantID: "default", ProjectID: "main", EnvironmentID: "local",
-		PlanID: "plan_abc", PlanVersion: "2", EngineAttemptID: 1,
-		LogicalAttemptID: attempt, StepID: stepID,
-	})
-}
-
-// sealed gives a write the key that its fields derive.
-func sealed(w runevents.Write) runevents.Write {
-	w.IdempotencyKey = runevents.IdempotencyKey(runevents.KeyFields{
-		RunID: w.RunID, StepID: w.StepID, LogicalAttemptID: w.LogicalAttemptID,
-		EventType: w.EventType, PlanID: w.PlanID, PlanVersion: w.PlanVersion,
-	})
-	return w
 }
 
 func mustMarshal(w runevents.Write) []byte {

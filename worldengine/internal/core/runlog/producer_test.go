@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/runevents"
+	"worldengine/runevents/runeventstest"
 	"worldengine/worldengine/internal/core/runlog"
 )
 
@@ -20,7 +21,7 @@ func TestProducer_EmitsNoInvalidTransition(t *testing.T) {
 	g := rand.New(rand.NewPCG(4, 2))
 	emitted := map[runevents.EventType]int{}
 	for range 3000 {
-		p := runlog.NewProducer(identity, source())
+		p := runlog.NewProducer(runeventstest.Identity, source())
 		run, steps := runevents.RunStatusPending, map[string]runevents.StepStatus{"a": "PENDING",
 			"b": "PENDING"}
 		var want []string
@@ -66,7 +67,7 @@ func TestProducer_BadEvents(t *testing.T) {
 	paused := func(payload any) runlog.Emission {
 		return runlog.Emission{Type: runevents.RunPaused, Payload: payload}
 	}
-	p := runlog.NewProducer(identity, source())
+	p := runlog.NewProducer(runeventstest.Identity, source())
 	require.NoError(t, emitRun(p, runevents.RunStarted, nil))
 	for name, e := range map[string]runlog.Emission{
 		"a step id with the delimiter": {Type: runevents.StepStarted, StepID: "a|b"},
@@ -86,12 +87,12 @@ func TestProducer_BadEvents(t *testing.T) {
 	require.NoError(t, p.Emit(e))
 	require.Equal(t, `{"a":2,"b":3,"c":1}`, string(p.Run().Events[2].Payload))
 	require.Equal(t, runevents.Timestamp(noon), p.Run().Events[2].EmittedAt)
-	bad := identity
+	bad := runeventstest.Identity
 	bad.PlanID = "plan|abc"
 	p = runlog.NewProducer(bad, source())
 	require.ErrorContains(t, emitRun(p, runevents.RunStarted, nil), "planId")
 	for _, id := range []string{"", "not a UUID", "00000000-0000-1000-8000-000000000001"} {
-		p = runlog.NewProducer(identity, runlog.Source{
+		p = runlog.NewProducer(runeventstest.Identity, runlog.Source{
 			Now: source().Now, NewID: func() string { return id }})
 		require.ErrorIs(t, emitRun(p, runevents.RunStarted, nil), runlog.ErrBadID)
 		require.Empty(t, p.Run().Events)
@@ -105,12 +106,12 @@ func TestProducer_UseIDs(t *testing.T) {
 	toCome := []runlog.Event{
 		stepEvent(runevents.RunStarted, "", 1), stepEvent(runevents.StepSkipped, "apply", 1),
 	}
-	drawn, err := runlog.DrawIDs(identity, source().NewID, nil, toCome...)
+	drawn, err := runlog.DrawIDs(runeventstest.Identity, source().NewID, nil, toCome...)
 	require.NoError(t, err)
 	for range 2 {
 		from := source()
 		from.NewID = func() string { return "ffffffff-0000-4000-8000-000000000001" }
-		p := runlog.NewProducer(identity, from)
+		p := runlog.NewProducer(runeventstest.Identity, from)
 		p.UseIDs(drawn)
 		wholeRun(t, p)
 		for i, r := range p.Run().Records(persistedAt) {
@@ -121,16 +122,16 @@ func TestProducer_UseIDs(t *testing.T) {
 				runlog.EventIDs(p.Run())[i])
 		}
 	}
-	again, err := runlog.DrawIDs(identity, source().NewID, drawn,
+	again, err := runlog.DrawIDs(runeventstest.Identity, source().NewID, drawn,
 		toCome[1], stepEvent(runevents.RunCompleted, "", 1))
 	require.NoError(t, err)
 	require.Equal(t, drawn[1], again[0], "it was drawn before")
 	from := source()
 	from.NewID()
-	another, err := runlog.DrawIDs(identity, from.NewID, nil, toCome...)
+	another, err := runlog.DrawIDs(runeventstest.Identity, from.NewID, nil, toCome...)
 	require.NoError(t, err)
 	require.Equal(t, drawn[0].IdempotencyKey, another[0].IdempotencyKey)
 	require.NotEqual(t, drawn[0].EventID, another[0].EventID)
-	_, err = runlog.DrawIDs(identity, func() string { return "no id" }, nil, toCome...)
+	_, err = runlog.DrawIDs(runeventstest.Identity, func() string { return "no id" }, nil, toCome...)
 	require.ErrorIs(t, err, runlog.ErrBadID)
 }

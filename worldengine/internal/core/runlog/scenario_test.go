@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/runevents"
+	"worldengine/runevents/runeventstest"
 	"worldengine/schemas/schemastest"
 	"worldengine/worldengine/internal/core/runlog"
 )
@@ -51,7 +52,7 @@ type scenario struct {
 }
 
 func (s *scenario) say(format string, args ...any) {
-	s.output = append(s.output, strings.ReplaceAll(fmt.Sprintf(format, args...), identity.RunID, "RUN"))
+	s.output = append(s.output, strings.ReplaceAll(fmt.Sprintf(format, args...), runeventstest.Identity.RunID, "RUN"))
 }
 
 // fail says an error, with the index of the refused write.
@@ -129,21 +130,21 @@ func (s *scenario) reset(words []string) {
 			policy.Transitions = true
 		}
 	}
-	*s = scenario{t: s.t, state: runlog.NewState(identity.RunID, policy),
-		producer: runlog.NewProducer(identity, source()),
-		snapshot: runevents.NewSnapshot(identity.RunID)}
+	*s = scenario{t: s.t, state: runlog.NewState(runeventstest.Identity.RunID, policy),
+		producer: runlog.NewProducer(runeventstest.Identity, source()),
+		snapshot: runevents.NewSnapshot(runeventstest.Identity.RunID)}
 }
 
 func (s *scenario) writes(text string) (writes []runevents.Write) {
 	for _, h := range happenings(s.t, text) {
 		s.ids++
-		w := newWrite(h.EventType, h.StepID, h.LogicalAttemptID)
-		w.EventID, w.Payload = idOf(s.ids), h.Payload
+		w := runeventstest.NewWrite(h.EventType, h.StepID, h.LogicalAttemptID)
+		w.EventID, w.Payload = runeventstest.NumberedID(s.ids), h.Payload
 		data, err := json.Marshal(h.members)
 		require.NoError(s.t, err)
 		require.NoError(s.t, json.Unmarshal(data, &w))
 		if h.members["idempotencyKey"] == "" {
-			w = sealed(w)
+			w = runeventstest.Sealed(w)
 		}
 		writes = append(writes, w)
 	}

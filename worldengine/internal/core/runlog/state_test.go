@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/runevents"
+	"worldengine/runevents/runeventstest"
 	"worldengine/worldengine/internal/core/runlog"
 )
 
@@ -55,7 +56,7 @@ func (l *sharedLog) catchUp(t testing.TB, w *writer) {
 // engineRun is the part of the run that the engine has committed.
 func engineRun(t testing.TB) []runevents.Record {
 	t.Helper()
-	p := runlog.NewProducer(identity, source())
+	p := runlog.NewProducer(runeventstest.Identity, source())
 	wholeRun(t, p)
 	return p.Run().Records(storedAt(0))
 }
@@ -71,7 +72,7 @@ func anyWrite(g *rand.Rand) runevents.Write {
 	if event.IsStepLevel() || g.IntN(4) == 0 && (event == "Told" || event == "Heard") {
 		stepID = string(rune('a' + g.IntN(3)))
 	}
-	return newWrite(event, stepID, int64(1+g.IntN(2)))
+	return runeventstest.NewWrite(event, stepID, int64(1+g.IntN(2)))
 }
 
 func anyBatch(g *rand.Rand) []runevents.Write {
@@ -93,7 +94,7 @@ func TestState_PlanAgainstPlain(t *testing.T) {
 		model, log := &plain{}, &sharedLog{}
 		writers := make([]*writer, 1+g.IntN(4))
 		for i := range writers {
-			writers[i] = &writer{state: runlog.NewState(identity.RunID,
+			writers[i] = &writer{state: runlog.NewState(runeventstest.Identity.RunID,
 				runlog.AppendPolicy{
 					Transitions: transitions, EngineSteps: []string{"apply", "c"},
 				})}
@@ -115,7 +116,7 @@ func TestState_PlanAgainstPlain(t *testing.T) {
 			appendOnce(t, model, log, w, anyBatch(g), transitions)
 		}
 		requireOneOfEachKey(t, model.records)
-		_, want, err := runevents.Project(identity.RunID, model.records)
+		_, want, err := runevents.Project(runeventstest.Identity.RunID, model.records)
 		require.NoError(t, err)
 		for _, w := range writers {
 			log.catchUp(t, w)
@@ -186,7 +187,7 @@ func appendOnce(
 func requireOwned(t testing.TB, err error, index int, w *runevents.Write) {
 	t.Helper()
 	require.Equal(t, &runlog.OwnedError{
-		Index: index, RunID: identity.RunID, EventType: w.EventType, StepID: w.StepID,
+		Index: index, RunID: runeventstest.Identity.RunID, EventType: w.EventType, StepID: w.StepID,
 		Member: "stepId",
 	}, err)
 }
@@ -194,7 +195,7 @@ func requireOwned(t testing.TB, err error, index int, w *runevents.Write) {
 // ignored reports whether a projector ignores the last record, which layer 2 prevents.
 func ignored(t testing.TB, records []runevents.Record) bool {
 	t.Helper()
-	snapshot, _, err := runevents.Project(identity.RunID, records)
+	snapshot, _, err := runevents.Project(runeventstest.Identity.RunID, records)
 	require.NoError(t, err)
 	return slices.Contains(snapshot.Metadata.IgnoredEvents, records[len(records)-1].EventID)
 }
@@ -212,12 +213,12 @@ func requireOneOfEachKey(t testing.TB, records []runevents.Record) {
 // The record of an event has all members of its write; its time ends in Z.
 func TestState_StoresTheWrite(t *testing.T) {
 	t.Parallel()
-	w := newWrite("Told", "a", 3)
+	w := runeventstest.NewWrite("Told", "a", 3)
 	w.EngineAttemptID, w.Payload = 7, []byte("{ \"n\": 1.50 }\n")
 	w.EmittedAt = "2016-12-31t23:59:60.5+00:00"
 	require.NoError(t, runlog.CheckAppend([]runevents.Write{w}))
 	before := w
-	plan, err := runlog.NewState(identity.RunID,
+	plan, err := runlog.NewState(runeventstest.Identity.RunID,
 		runlog.AppendPolicy{Transitions: true}).Plan([]runevents.Write{w})
 	require.NoError(t, err)
 	require.Equal(t, before, w)
@@ -234,16 +235,16 @@ func TestState_StoresTheWrite(t *testing.T) {
 // the engine's.
 func TestState_UnknownTypes(t *testing.T) {
 	t.Parallel()
-	state := runlog.NewState(identity.RunID, runlog.AppendPolicy{})
+	state := runlog.NewState(runeventstest.Identity.RunID, runlog.AppendPolicy{})
 	for _, event := range []runevents.EventType{"Told", "BlockPlaced", "game:block/placed-2.0",
 		"Signal", "SignalAcceptedByGame", "Täglich", "2 <blocks>", "runstarted", "SignalAccepted ", "run/completed"} {
-		_, err := state.Plan([]runevents.Write{newWrite(event, "build", 1)})
+		_, err := state.Plan([]runevents.Write{runeventstest.NewWrite(event, "build", 1)})
 		require.NoError(t, err, event)
 	}
-	state = runlog.NewState(identity.RunID, runlog.AppendPolicy{EngineSteps: []string{"apply"}})
+	state = runlog.NewState(runeventstest.Identity.RunID, runlog.AppendPolicy{EngineSteps: []string{"apply"}})
 	_, err := state.Add(true, engineRun(t)[0])
 	require.NoError(t, err)
-	theirs := newWrite(runevents.StepFailed, "Apply\u200b ", 1)
+	theirs := runeventstest.NewWrite(runevents.StepFailed, "Apply\u200b ", 1)
 	_, err = state.Plan([]runevents.Write{theirs})
 	requireOwned(t, err, 0, &theirs)
 }
