@@ -99,18 +99,14 @@ func (c *settingsGetCommand) Run(ctx context.Context, a *app) error {
 }
 
 type settingsSetCommand struct {
-	Settings []string `arg:"" help:"NAME=VALUE, with the names that settings get shows."`
-	Discard  bool     `name:"discard-history" help:"Change the settings even if that discards messages beyond the new limits."`
+	Settings []setting `arg:"" help:"NAME=VALUE, with the names that settings get shows."`
+	Discard  bool      `name:"discard-history" help:"Change the settings even if that discards messages beyond the new limits."`
 }
 
 func (c *settingsSetCommand) Run(ctx context.Context, a *app) error {
 	var given worldsettings.Settings
-	for _, text := range c.Settings {
-		name, value, err := cutSetting(text)
-		if err == nil {
-			err = given.Set(name, value)
-		}
-		if err != nil {
+	for _, s := range c.Settings {
+		if err := given.Set(s.name, s.value); err != nil {
 			return usage(err)
 		}
 	}

@@ -41,23 +41,26 @@ func (c *worldListCommand) Run(ctx context.Context, a *app, server *client.Clien
 }
 
 type worldCreateCommand struct {
-	World     string   `arg:"" help:"Name of the new world: 1 to 64 of A-Z a-z 0-9 _ -."`
-	WorldFile string   `help:"File with the towns of the world: a JSON array of snapshot.v1, as handoffd --world-file takes it." placeholder:"FILE"`
-	Apply     string   `help:"Who applies the commands of its towns: local, plugin or rcon; the server's default for new worlds if left out." placeholder:"BINDING"`
-	Set       []string `help:"Another setting of the world, such as history-per-town=20000; may be repeated." placeholder:"NAME=VALUE" sep:"none"`
+	World     string    `arg:"" help:"Name of the new world: 1 to 64 of A-Z a-z 0-9 _ -."`
+	WorldFile string    `help:"File with the towns of the world: a JSON array of snapshot.v1, as handoffd --world-file takes it." placeholder:"FILE"`
+	Apply     string    `help:"Who applies the commands of its towns: local, plugin or rcon; the server's default for new worlds if left out." placeholder:"BINDING"`
+	Set       []setting `help:"Another setting of the world, such as history-per-town=20000; may be repeated." placeholder:"NAME=VALUE" sep:"none"`
 }
 
 func (c *worldCreateCommand) Run(ctx context.Context, a *app, server *client.Client) error {
 	if err := wire.ValidateWorld(c.World); err != nil {
 		return usage(err)
 	}
-	settings, err := c.settings()
-	if err != nil {
-		return err
-	}
 	towns, err := c.towns(a)
 	if err != nil {
 		return err
+	}
+	settings := map[string]string{}
+	if c.Apply != "" {
+		settings["apply"] = c.Apply
+	}
+	for _, s := range c.Set {
+		settings[s.name] = s.value
 	}
 	if settings, err = server.CreateWorld(ctx, c.World, settings); err != nil {
 		return err
@@ -74,29 +77,16 @@ func worldClient(server *client.Client, world string) *client.Client {
 	return &client.Client{Conn: server.Conn, World: world, Timeout: server.Timeout}
 }
 
-// settings returns the settings of the flags by their names.
-func (c *worldCreateCommand) settings() (map[string]string, error) {
-	settings := map[string]string{}
-	if c.Apply != "" {
-		settings["apply"] = c.Apply
-	}
-	for _, text := range c.Set {
-		name, value, err := cutSetting(text)
-		if err != nil {
-			return nil, err
-		}
-		settings[name] = value
-	}
-	return settings, nil
-}
+// setting is NAME=VALUE on the command line.
+type setting struct{ name, value string }
 
-// cutSetting splits NAME=VALUE.
-func cutSetting(text string) (name, value string, err error) {
-	name, value, found := strings.Cut(text, "=")
-	if !found {
-		err = usagef("a setting is NAME=VALUE, not %q", text)
+// UnmarshalText reads a setting.
+func (s *setting) UnmarshalText(text []byte) (err error) {
+	var found bool
+	if s.name, s.value, found = strings.Cut(string(text), "="); !found {
+		err = fmt.Errorf("must be NAME=VALUE, not %q", text)
 	}
-	return name, value, err
+	return err
 }
 
 // towns returns the towns of the file, which is validated.
