@@ -148,7 +148,7 @@ func (d *delivery) load(ctx context.Context) (current machine.Town, prior *dedup
 }
 
 // refuseInProgress refuses the delivery if a command with its key is being applied in another run. The refusal of a
-// retry is recorded.
+// retry is recorded. If that run has ended in the log, the town is loaded again, and the error is an ErrContended.
 func (d *delivery) refuseInProgress(ctx context.Context, current machine.Town) error {
 	err := d.checkKey()
 	switch {

@@ -80,7 +80,8 @@ func (r *Receipts) lookup(
 
 // requireIndexed returns nil if the index has every record of a town, up to the one that current was read
 // from, that the log must keep. Only then a key that the index does not have is free. The error is
-// records.ErrTownDamaged, or ErrLostRace if current is not the town's newest entry.
+// records.ErrTownDamaged, which the watcher reports, or ErrLostRace if current is not the town's newest entry; the
+// town is then loaded again.
 func (r *Receipts) requireIndexed(ctx context.Context, townID string, current *machine.Town) error {
 	token := wire.TownToken(townID)
 	c := r.index.Chain(token)
