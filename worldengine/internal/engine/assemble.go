@@ -18,14 +18,14 @@ func assemble(ctx context.Context, s *storage, router game.Router, gameAlerts ga
 	c, d := &s.config, newDriver(ctx, s, router, gameAlerts)
 	receipts := &Receipts{log: d.log, index: d.index, townCache: d.townCache, watcher: d.watcher}
 	recorder := &signalRecorder{stepper: d.stepper, newRun: c.newRun}
-	judge := &Judge{
+	handoffs := &Handoffs{
 		log: d.log, townCache: d.townCache, receipts: receipts, queue: d.queue, stepper: d.stepper,
-		dispatcher: d.dispatcher, worldPause: d.worldPause, signals: recorder, limits: c.waitLimits(),
+		dispatcher: d.dispatcher, worldPause: d.worldPause, signalRecorder: recorder, limits: c.waitLimits(),
 		newRun: c.newRun, notifier: c.Notifier, logger: c.Logger,
 	}
 	signals := &Signals{
 		log: d.log, finalRecords: d.finalRecords, receipts: receipts, queue: d.queue, stepper: d.stepper,
-		dispatcher: d.dispatcher, worldPause: d.worldPause, judge: judge, recorder: recorder,
+		dispatcher: d.dispatcher, worldPause: d.worldPause, handoffs: handoffs, signalRecorder: recorder,
 	}
 	towns := &Towns{
 		log: d.log, history: d.history, index: d.index, approvals: d.approvals, dispatcher: d.dispatcher,
@@ -48,13 +48,13 @@ func assemble(ctx context.Context, s *storage, router game.Router, gameAlerts ga
 			stepper: d.stepper, dispatcher: d.dispatcher, adoptInterval: c.Retry.AdoptInterval(), logger: c.Logger,
 		},
 		reaper: &reaper{
-			log: d.log, index: d.index, finalRecords: d.finalRecords, stepper: d.stepper, judge: judge,
+			log: d.log, index: d.index, finalRecords: d.finalRecords, stepper: d.stepper, handoffs: handoffs,
 			alerts: s.alerts, now: c.Now, logger: c.Logger,
 		},
 	}
 	return &Engine{
 		driver: d, config: *c, samples: s.index, keepsIndex: c.Storage.Index != nil, background: work,
-		alerts: s.alerts, memory: memory.NewReader(d.log, d.index), receipts: receipts, judge: judge,
+		alerts: s.alerts, memory: memory.NewReader(d.log, d.index), receipts: receipts, handoffs: handoffs,
 		signals: signals, towns: towns, changes: changes, status: status,
 	}
 }

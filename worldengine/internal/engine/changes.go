@@ -89,8 +89,8 @@ func (c *Changes) Submit(townID string, event machine.Event, client TownAnswerer
 	})
 }
 
-// Run commits the change in its turn and answers its client, unless it waits.
-func (c *townChange) Run(ctx context.Context, t queue.Turn) (next time.Time) {
+// RunTurn commits the change in its turn and answers its client, unless it waits.
+func (c *townChange) RunTurn(ctx context.Context, t queue.Turn) (next time.Time) {
 	stored, waits, err := c.commitInTurn(ctx, t.Behind)
 	if waits && err == nil {
 		if next = c.submittedAt.Add(c.changes.limits.Absence); time.Now().Before(next) {

@@ -21,7 +21,7 @@ import (
 // delivery is a handoff on its way to an answer, in a run of its own: a task of its town's queue.
 // Only its turn changes a delivery.
 type delivery struct {
-	judge       *Judge
+	handoffs    *Handoffs
 	handoff     *handoff.Handoff
 	sent        []byte // the bytes that the client sent; nil if none
 	client      Answerer
@@ -50,12 +50,12 @@ func (d *delivery) townID() string { return d.handoff.Proposal.TownID }
 
 // checkKey returns the error of a delivery if a command with its key is being applied; else nil.
 func (d *delivery) checkKey() error {
-	return d.judge.dispatcher.CheckKey(d.townID(), d.handoff.IdempotencyKey, d.handoff.HandoffID)
+	return d.handoffs.dispatcher.CheckKey(d.townID(), d.handoff.IdempotencyKey, d.handoff.HandoffID)
 }
 
-// Run judges the delivery in its turn and answers its client. If the delivery waits, or a game gets
+// RunTurn judges the delivery in its turn and answers its client. If the delivery waits, or a game gets
 // its command, the client is answered later. No other task of the town runs at the same time.
-func (d *delivery) Run(ctx context.Context, t queue.Turn) (next time.Time) {
+func (d *delivery) RunTurn(ctx context.Context, t queue.Turn) (next time.Time) {
 	d.waited = d.waited || t.HadToWait || t.Behind != nil
 	answer, next, err := d.judgeInTurn(ctx, t.Behind)
 	switch {
@@ -75,7 +75,7 @@ func (d *delivery) End(ctx context.Context, why error) {
 }
 
 func (d *delivery) answer(answer Answer, err error) {
-	d.judge.queue.MarkReplying(d.townID())
+	d.handoffs.queue.MarkReplying(d.townID())
 	d.client.Answer(answer, err)
 }
 
@@ -96,7 +96,7 @@ func (d *delivery) judgeInTurn(ctx context.Context, behind queue.Task) (answer *
 	if behind != nil {
 		return nil, queue.UntilWoken, nil
 	}
-	err = d.judge.log.RetryLostRaces(ctx, func() (err error) {
+	err = d.handoffs.log.RetryLostRaces(ctx, func() (err error) {
 		answer, next, err = d.judgeOnce(ctx)
 		return err
 	})
@@ -109,7 +109,7 @@ func (d *delivery) judgeInTurn(ctx context.Context, behind queue.Task) (answer *
 func (d *delivery) judgeOnce(ctx context.Context) (answer *Answer, next time.Time, err error) {
 	current, prior, err := d.load(ctx)
 	if err == nil {
-		err = d.judge.dispatcher.Reconcile(ctx, d.townID(), current)
+		err = d.handoffs.dispatcher.Reconcile(ctx, d.townID(), current)
 	}
 	if err == nil {
 		err = d.refuseInProgress(ctx, current)
@@ -120,7 +120,7 @@ func (d *delivery) judgeOnce(ctx context.Context) (answer *Answer, next time.Tim
 	if err != nil {
 		return nil, next, err
 	}
-	if why := d.judge.worldPause.ReasonFor(current); why.Kind != waiting.Nothing {
+	if why := d.handoffs.worldPause.ReasonFor(current); why.Kind != waiting.Nothing {
 		next, err = d.postpone(ctx, why)
 		return nil, next, err
 	}
@@ -135,14 +135,14 @@ func (d *delivery) judgeOnce(ctx context.Context) (answer *Answer, next time.Tim
 
 // load returns the town as this writer knows it, and the receipt of the handoff's key there.
 func (d *delivery) load(ctx context.Context) (current machine.Town, prior *dedupe.Receipt, err error) {
-	if current, err = d.judge.townCache.Get(ctx, d.townID()); err != nil {
+	if current, err = d.handoffs.townCache.Get(ctx, d.townID()); err != nil {
 		return current, nil, err
 	}
 	minIndexed := current.LoadedSeq
 	if d.failedRun != nil {
 		minIndexed = max(minIndexed, d.failedRun.RetryOf.LogSeq) // the record of the receipt
 	}
-	prior, err = d.judge.receipts.lookup(ctx, d.townID(), d.handoff.IdempotencyKey, &current, minIndexed,
+	prior, err = d.handoffs.receipts.lookup(ctx, d.townID(), d.handoff.IdempotencyKey, &current, minIndexed,
 		max(indexTimeout-time.Since(d.submittedAt), minIndexTimeout))
 	return current, prior, err
 }
@@ -157,7 +157,7 @@ func (d *delivery) refuseInProgress(ctx context.Context, current machine.Town) e
 	case current.Pending == nil || current.Pending.Run.PlanID != d.run.PlanID,
 		current.Pending.Run.RunID == d.failedRun.RunID:
 		// another writer ended the other run, and this writer is about to learn that
-		d.judge.townCache.Forget(d.townID())
+		d.handoffs.townCache.Forget(d.townID())
 		return commitlog.ErrContended
 	}
 	return d.refuseRetry(ctx, machine.RefuseSecondRetry(current.Pending.Run.RunID))
@@ -166,13 +166,13 @@ func (d *delivery) refuseInProgress(ctx context.Context, current machine.Town) e
 // refreshPauses has the pauses read again that another writer may have changed: the pause of the world at once, if this
 // server is not the writer any more, and the pause of the town in the next turn.
 func (d *delivery) refreshPauses(ctx context.Context, current machine.Town) error {
-	if !d.judge.stepper.IsWriter() {
-		if err := d.judge.worldPause.Reread(ctx); err != nil {
+	if !d.handoffs.stepper.IsWriter() {
+		if err := d.handoffs.worldPause.Reread(ctx); err != nil {
 			return err
 		}
 	}
 	if current.Paused != nil {
-		d.judge.townCache.Forget(d.townID())
+		d.handoffs.townCache.Forget(d.townID())
 	}
 	return nil
 }
@@ -182,16 +182,16 @@ func (d *delivery) refreshPauses(ctx context.Context, current machine.Town) erro
 func (d *delivery) decide(
 	ctx context.Context, current machine.Town, prior *dedupe.Receipt,
 ) (answer *Answer, next time.Time, err error) {
-	j := d.judge
+	hs := d.handoffs
 	var retryOf *apply.RetryOf
 	if d.failedRun != nil {
 		retryOf = &d.failedRun.RetryOf
 	}
-	in := j.stepper.Input(d.townID(), d.drawn, &machine.Judge{
+	in := hs.stepper.Input(d.townID(), d.drawn, &machine.Judge{
 		Handoff: d.handoff, Sent: d.sent, Prior: prior, Run: d.run, Recorded: d.recorded.Load(),
 		Start: d.runStart(), RetryOf: retryOf,
 	})
-	out, err := j.stepper.Step(ctx, current, in)
+	out, err := hs.stepper.Step(ctx, current, in)
 	if d.drawn = in.Drawn; in.Tail != nil {
 		d.tail = *in.Tail
 	}
@@ -201,11 +201,11 @@ func (d *delivery) decide(
 	if err != nil {
 		return nil, next, err
 	}
-	if n := len(out.NextTown.Approvals); j.notifier != nil && out.Record.Kind == machine.KindAsked {
-		j.notifier.ApprovalRequested(d.townID(), &out.NextTown.Approvals[n-1])
+	if n := len(out.NextTown.Approvals); hs.notifier != nil && out.Record.Kind == machine.KindAsked {
+		hs.notifier.ApprovalRequested(d.townID(), &out.NextTown.Approvals[n-1])
 	}
 	if out.Answer == nil {
-		err = j.dispatcher.Execute(ctx, d.townID(), out.NextTown, d.client)
+		err = hs.dispatcher.Execute(ctx, d.townID(), out.NextTown, d.client)
 	}
 	return out.Answer, next, err
 }
@@ -216,7 +216,7 @@ func (d *delivery) refuseRetry(ctx context.Context, refusal *approval.Refusal) e
 	if refusal == nil {
 		return nil
 	}
-	s, err := d.judge.signals.newSignal(Signal{
+	s, err := d.handoffs.signalRecorder.newSignal(Signal{
 		Kind: machine.SignalRetry, TownID: d.townID(), RunID: d.retryRequest.RunID,
 		HandoffID: d.handoff.HandoffID, ActorID: d.retryRequest.ActorID, Reason: d.retryRequest.Reason,
 	})
@@ -226,5 +226,5 @@ func (d *delivery) refuseRetry(ctx context.Context, refusal *approval.Refusal) e
 	if !d.recorded.Load() { // the operator may know the run of d, so the signal takes that run
 		s.Run.RunID = d.run.RunID
 	}
-	return d.judge.signals.refuse(ctx, s, refusal)
+	return d.handoffs.signalRecorder.refuse(ctx, s, refusal)
 }

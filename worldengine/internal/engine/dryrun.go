@@ -22,41 +22,41 @@ type DryRun struct {
 // DryRun judges h against the current state and stores nothing: the key stays free. It waits
 // neither for other handoffs or the pending command of the town, nor for the end of a pause. It
 // returns ErrInProgress if the command of h is being applied.
-func (j *Judge) DryRun(ctx context.Context, h *handoff.Handoff) (DryRun, error) {
+func (hs *Handoffs) DryRun(ctx context.Context, h *handoff.Handoff) (DryRun, error) {
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
 	townID := h.Proposal.TownID
 	var current machine.Town
 	var prior *dedupe.Receipt
-	err := j.log.RetryLostRaces(ctx, func() (err error) { // the town may change between the two looks
-		if current, err = j.log.Load(ctx, townID); err != nil {
+	err := hs.log.RetryLostRaces(ctx, func() (err error) { // the town may change between the two looks
+		if current, err = hs.log.Load(ctx, townID); err != nil {
 			return err
 		}
-		if err = j.dispatcher.CheckKey(townID, h.IdempotencyKey, h.HandoffID); err != nil {
+		if err = hs.dispatcher.CheckKey(townID, h.IdempotencyKey, h.HandoffID); err != nil {
 			return err
 		}
-		prior, err = j.receipts.lookup(ctx, townID, h.IdempotencyKey, &current, current.Seq, indexTimeout)
+		prior, err = hs.receipts.lookup(ctx, townID, h.IdempotencyKey, &current, current.Seq, indexTimeout)
 		return err
 	})
 	if err != nil {
 		return DryRun{}, err
 	}
-	run, err := j.newRun(h.ProposalID, h.Proposal.SchemaVersion)
+	run, err := hs.newRun(h.ProposalID, h.Proposal.SchemaVersion)
 	if err != nil {
 		return DryRun{}, err
 	}
-	out, err := machine.Step(current, j.stepper.Input(townID, nil, &machine.Judge{
+	out, err := machine.Step(current, hs.stepper.Input(townID, nil, &machine.Judge{
 		Handoff: h, Prior: prior, Run: run, DryRun: true,
-	}), &j.stepper.Settings)
+	}), &hs.stepper.Settings)
 	if err != nil {
 		return DryRun{}, err
 	}
-	binding := cmp.Or(current.Binding, j.stepper.Settings.Binding)
+	binding := cmp.Or(current.Binding, hs.stepper.Settings.Binding)
 	if out.Record.Subject() == machine.TownSubject {
 		if binding != apply.Local { // the game may fail the command
 			out.NextTown.State = current.State
 		}
-		if err := j.stepper.CheckRoom(ctx, current, &out); err != nil {
+		if err := hs.stepper.CheckRoom(ctx, current, &out); err != nil {
 			return DryRun{}, err
 		}
 	}

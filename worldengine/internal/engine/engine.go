@@ -11,7 +11,7 @@
 //
 // An Engine is a front of parts, of which each has the members that it needs:
 //
-//	Judge, Signals, Changes    handoffs, the signals of operators, other changes of towns: in turns of the towns
+//	Handoffs, Signals, Changes handoffs, the signals of operators, other changes of towns: in turns of the towns
 //	Towns, Receipts, Status    the towns, the used keys and the state of the engine, for those who only read
 //	background                 the work without requests: follower, reaper, feed, projector, bus
 //	driver                     the parts below: the log and its readers, turns, the stepper, the dispatcher of games
@@ -100,7 +100,7 @@ type Engine struct {
 	alerts     *alerts.Alerts
 	memory     *memory.Reader
 	receipts   *Receipts
-	judge      *Judge
+	handoffs   *Handoffs
 	signals    *Signals
 	towns      *Towns
 	changes    *Changes
@@ -109,8 +109,8 @@ type Engine struct {
 	running    lifecycle.List // see start
 }
 
-// Judge returns the judge of the handoffs of the engine's world.
-func (e *Engine) Judge() *Judge { return e.judge }
+// Handoffs returns what judges the handoffs of the engine's world.
+func (e *Engine) Handoffs() *Handoffs { return e.handoffs }
 
 // Signals returns what carries out the signals of operators.
 func (e *Engine) Signals() *Signals { return e.signals }

@@ -26,14 +26,14 @@ const (
 	closingTimeout = 30 * time.Second
 )
 
-// reaper ends the waiting runs that nobody waits in: neither a delivery of the judge, nor a command. It is called by one
+// reaper ends the waiting runs that nobody waits in: neither a delivery nor a command. It is called by one
 // goroutine.
 type reaper struct {
 	log          *records.Log
 	index        *index.Index
 	finalRecords *runs.FinalRecords
 	stepper      *stepper.Stepper
-	judge        *Judge
+	handoffs     *Handoffs
 	alerts       *alerts.Alerts
 	now          func() time.Time
 	logger       *slog.Logger
@@ -74,7 +74,7 @@ func (r *reaper) reap(ctx context.Context, seq uint64) {
 		return
 	}
 	runID, left := rec.Run.RunID, false
-	for d := range r.judge.deliveries(rec.TownID) {
+	for d := range r.handoffs.deliveries(rec.TownID) {
 		if d.run.RunID == runID {
 			return
 		}

@@ -44,10 +44,10 @@ func (o *Signals) redeliver(ctx context.Context, townID string, approved *approv
 			ActorID: approved.Decision.ActorID, Reason: approved.Decision.Reason,
 		})
 	} else {
-		r.delivery, r.err = o.judge.newDelivery(h, approved.Trace)
+		r.delivery, r.err = o.handoffs.newDelivery(h, approved.Trace)
 	}
 	if r.err == nil {
-		r.err = o.judge.submit(r.delivery, r.reply)
+		r.err = o.handoffs.submit(r.delivery, r.reply)
 	}
 	return r
 }

@@ -24,7 +24,7 @@ func (o *Signals) Retry(
 	reply := queue.NewFuture[Answer]()
 	d, retried, err := o.newRetry(ctx, given)
 	if err == nil {
-		err = o.judge.submit(d, reply)
+		err = o.handoffs.submit(d, reply)
 	}
 	if err != nil {
 		return retried, waiting.RetryNotJudged(given.RunID, err)
@@ -44,7 +44,7 @@ func (o *Signals) Retry(
 func (o *Signals) newRetry(
 	ctx context.Context, given Signal,
 ) (d *delivery, retried messages.Retried, err error) {
-	s, err := o.recorder.newSignal(given)
+	s, err := o.signalRecorder.newSignal(given)
 	if err != nil {
 		return nil, retried, err
 	}
@@ -60,12 +60,12 @@ func (o *Signals) newRetry(
 		refusal, err = &approval.Refusal{Code: wire.CodeUnknownRun, Message: err.Error()}, nil
 	}
 	if s.TownID = failed.TownID; err == nil && refusal != nil {
-		err = o.recorder.refuse(ctx, s, refusal)
+		err = o.signalRecorder.refuse(ctx, s, refusal)
 	}
 	if err != nil {
 		return nil, retried, err
 	}
-	d, err = o.judge.newDelivery(failed.Handoff, failed.Trace)
+	d, err = o.handoffs.newDelivery(failed.Handoff, failed.Trace)
 	d.failedRun = &failed
 	d.retryRequest = &machine.RetryRequest{RunID: s.RunID, ActorID: s.ActorID, Reason: s.Reason}
 	return d, messages.Retried{TownID: s.TownID, HandoffID: failed.Handoff.HandoffID,

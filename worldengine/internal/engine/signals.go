@@ -31,18 +31,18 @@ type Control = messages.Control
 
 // Signals carries out operators' signals: pauses and resumptions, cancellations, retries, and decisions about
 // approvals. A signal about a town has a turn of the town before its tasks, so that it need not wait for them. The
-// stepper decides and commits; the judge delivers the handoffs that are retried or approved. Signals is safe for
+// stepper decides and commits; Handoffs delivers those that are retried or approved. Signals is safe for
 // concurrent use.
 type Signals struct {
-	log          *records.Log
-	finalRecords *runs.FinalRecords
-	receipts     *Receipts
-	queue        *queue.Queue
-	stepper      *stepper.Stepper
-	dispatcher   *game.Dispatcher
-	worldPause   *waiting.WorldPause
-	judge        *Judge
-	recorder     *signalRecorder
+	log            *records.Log
+	finalRecords   *runs.FinalRecords
+	receipts       *Receipts
+	queue          *queue.Queue
+	stepper        *stepper.Stepper
+	dispatcher     *game.Dispatcher
+	worldPause     *waiting.WorldPause
+	handoffs       *Handoffs
+	signalRecorder *signalRecorder
 }
 
 // Handle carries out an operator's signal. Each signal is a run of its own, whose events record
@@ -51,7 +51,7 @@ type Signals struct {
 func (o *Signals) Handle(ctx context.Context, given Signal) (Control, error) {
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
-	s, err := o.recorder.newSignal(given)
+	s, err := o.signalRecorder.newSignal(given)
 	if err != nil {
 		return Control{}, err
 	}
@@ -180,11 +180,11 @@ func (o *Signals) Draining(ctx context.Context, run *runevents.Snapshot) (bool, 
 func (o *Signals) RecordRefused(ctx context.Context, given Signal, code wire.Code) error {
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
-	s, err := o.recorder.newSignal(given)
+	s, err := o.signalRecorder.newSignal(given)
 	if err != nil {
 		return err
 	}
-	return o.recorder.record(ctx, s, code)
+	return o.signalRecorder.record(ctx, s, code)
 }
 
 // cancelRun ends a run that waits for the end of a pause or behind a command, or whose own command
@@ -219,10 +219,10 @@ func (o *Signals) cancelInTurn(turn, caller context.Context, s *Signal, done fun
 	defer cancel()
 	o.dispatcher.Cancel(ctx, caller, s, func(err error) {
 		if err == nil {
-			o.judge.markCancelled(s.TownID, s.RunID)
+			o.handoffs.markCancelled(s.TownID, s.RunID)
 			ctx, cancel := context.WithTimeout(turn, operationTimeout)
 			defer cancel()
-			err = o.recorder.record(ctx, s, "")
+			err = o.signalRecorder.record(ctx, s, "")
 		}
 		done(err)
 	})
@@ -260,7 +260,7 @@ func (o *Signals) Decide(
 ) (approval.Request, *Redelivery, error) {
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
-	s, err := o.recorder.newSignal(given)
+	s, err := o.signalRecorder.newSignal(given)
 	if err != nil {
 		return approval.Request{}, nil, err
 	}

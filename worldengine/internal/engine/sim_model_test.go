@@ -50,7 +50,7 @@ func (c *simClient) act() {
 	sent := c.open
 	c.requester = engine
 	c.sim.trace("%s sends %s to engine %d", c.name, sent.Command, engine.number)
-	if err := engine.Judge().Submit(sent, nil, trace.Context{}, &simDelivery{c, engine, sent}); err != nil {
+	if err := engine.Handoffs().Submit(sent, nil, trace.Context{}, &simDelivery{c, engine, sent}); err != nil {
 		c.requester = nil
 	}
 }

@@ -297,7 +297,7 @@ func (s *story) send(name, townID string) {
 		s.sent[h.HandoffID+h.SnapshotHash] = h
 	}
 	client := storyClient{s, s.engines[0], name}
-	if err := s.engines[0].Judge().Submit(h, nil, trace.Context{}, client); err != nil {
+	if err := s.engines[0].Handoffs().Submit(h, nil, trace.Context{}, client); err != nil {
 		client.Answer(Answer{}, err)
 	}
 }

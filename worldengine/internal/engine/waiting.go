@@ -34,7 +34,7 @@ func (d *delivery) mayJoin(first *delivery) bool {
 // waitingRun returns the run in which the delivery waits: its own, or the run of an earlier delivery of
 // the same handoff.
 func (d *delivery) waitingRun() string {
-	for first := range d.judge.deliveries(d.townID()) {
+	for first := range d.handoffs.deliveries(d.townID()) {
 		if d.mayJoin(first) && first.cancelledRun == "" {
 			return first.run.RunID
 		}
@@ -57,11 +57,11 @@ func (d *delivery) postpone(ctx context.Context, why waiting.Reason) (next time.
 		return next, waiting.Cancelled(runID, false)
 	}
 	if err != nil && ctx.Err() == nil {
-		d.judge.logger.Warn("the run of a waiting handoff cannot be recorded yet; will try again",
+		d.handoffs.logger.Warn("the run of a waiting handoff cannot be recorded yet; will try again",
 			"run", runID, d.run.Trace.LogAttr(), "error", err)
 		next = now.Add(retryInterval)
 	}
-	deadline := d.submittedAt.Add(d.judge.limits.Timeout(why.Kind))
+	deadline := d.submittedAt.Add(d.handoffs.limits.Timeout(why.Kind))
 	switch {
 	case now.Before(deadline):
 		if deadline.Before(next) {
@@ -71,7 +71,7 @@ func (d *delivery) postpone(ctx context.Context, why waiting.Reason) (next time.
 	case why.Kind == waiting.EndOfPause:
 		return next, waiting.Paused(townID, why, runID, false)
 	case why.Kind == waiting.EndOfCommand:
-		return next, d.judge.dispatcher.CheckGame(townID, why.RunBefore, runID)
+		return next, d.handoffs.dispatcher.CheckGame(townID, why.RunBefore, runID)
 	}
 	panic("engine: a reason to wait without an error for its client")
 }
@@ -97,9 +97,9 @@ func (d *delivery) recordWait(ctx context.Context, by *messages.PausedBy) error 
 
 // stepRun makes the step of an event about the run of the delivery, which waits.
 func (d *delivery) stepRun(ctx context.Context, event machine.Event) error {
-	return d.judge.log.RetryLostRaces(ctx, func() error {
-		in := d.judge.stepper.Input(d.townID(), nil, event)
-		_, err := d.judge.stepper.Step(ctx, machine.Town{}, in)
+	return d.handoffs.log.RetryLostRaces(ctx, func() error {
+		in := d.handoffs.stepper.Input(d.townID(), nil, event)
+		_, err := d.handoffs.stepper.Step(ctx, machine.Town{}, in)
 		if in.Tail != nil {
 			d.tail = *in.Tail
 		}
@@ -111,7 +111,7 @@ func (d *delivery) stepRun(ctx context.Context, event machine.Event) error {
 // stored now is left to reapWaiting.
 func (d *delivery) cancelWaiting(ctx context.Context, why error) {
 	if errors.Is(why, machine.ErrRunCancelled) {
-		d.judge.markCancelled(d.townID(), d.run.RunID) // perhaps by another server
+		d.handoffs.markCancelled(d.townID(), d.run.RunID) // perhaps by another server
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
@@ -124,7 +124,7 @@ func (d *delivery) cancelWaiting(ctx context.Context, why error) {
 		Run: d.run, Handoff: d.handoff, Retry: d.retryRequest, Why: waiting.CancellationFor(why),
 	})
 	if err != nil && !errors.Is(err, machine.ErrRunCancelled) {
-		d.judge.logger.Warn("a waiting run is left without an end; the server ends it later",
+		d.handoffs.logger.Warn("a waiting run is left without an end; the server ends it later",
 			"run", d.run.RunID, d.run.Trace.LogAttr(), "error", err)
 	}
 }

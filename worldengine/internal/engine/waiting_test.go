@@ -60,7 +60,7 @@ func TestEngine_RunThatADeadServerLeft(t *testing.T) {
 	require.NoError(t, err)
 	_, err = first.Signals().Handle(t.Context(), Signal{Kind: machine.SignalPause, TownID: "t"})
 	require.NoError(t, err)
-	require.NoError(t, first.Judge().Submit(h, nil, trace.Context{}, queue.NewFuture[Answer]()))
+	require.NoError(t, first.Handoffs().Submit(h, nil, trace.Context{}, queue.NewFuture[Answer]()))
 	waits := func(e *Engine, status runevents.RunStatus) bool {
 		page, err := e.Runs().List(t.Context(), index.Filter{Towns: []string{"t"}}, 0, 10)
 		return err == nil && slices.ContainsFunc(page.Runs,
@@ -103,7 +103,7 @@ func TestEngine_PausedByTheNextWriter(t *testing.T) {
 	_, err = next.Signals().Handle(t.Context(), Signal{Kind: machine.SignalPause})
 	require.NoError(t, err)
 	reply := queue.NewFuture[Answer]()
-	require.NoError(t, suspended.Judge().Submit(h, nil, trace.Context{}, reply))
+	require.NoError(t, suspended.Handoffs().Submit(h, nil, trace.Context{}, reply))
 	_, err = reply.Wait(t.Context())
 	var waited *WaitError
 	require.ErrorAs(t, err, &waited)
@@ -124,7 +124,7 @@ func TestJudge_EndedByTheNextWriter(t *testing.T) {
 	h, state := proposed(t)
 	put, err := suspended.Changes().Put(t.Context(), state, "")
 	require.NoError(t, err)
-	d, err := suspended.judge.newDelivery(h, trace.Context{})
+	d, err := suspended.handoffs.newDelivery(h, trace.Context{})
 	require.NoError(t, err)
 	require.NoError(t, d.recordWait(t.Context(), nil))
 	require.NoError(t, d.stepRun(t.Context(), &machine.Wait{Handoff: h, Run: d.run, Closing: true}))
@@ -155,7 +155,7 @@ func TestEngine_CancelledBeforeTheFirstTurn(t *testing.T) {
 	require.NoError(t, err)
 	send := func() queue.Future[Answer] {
 		reply := queue.NewFuture[Answer]()
-		require.NoError(t, e.Judge().Submit(h, nil, trace.Context{}, reply))
+		require.NoError(t, e.Handoffs().Submit(h, nil, trace.Context{}, reply))
 		return reply
 	}
 	for range 4 {
@@ -252,14 +252,14 @@ func TestReap_ClosedRun(t *testing.T) {
 			steps := &stepper.Stepper{Log: log, Towns: records.NewTownCache(log), Now: time.Now, NewID: uuid.NewString}
 			r := &reaper{
 				log: log, stepper: steps, logger: logger,
-				judge:        &Judge{log: log, stepper: steps, logger: logger},
+				handoffs:     &Handoffs{log: log, stepper: steps, logger: logger},
 				finalRecords: &runs.FinalRecords{Log: log, Runs: openRuns{}},
 				now:          func() time.Time { return time.Now().Add(c.gone) },
 				alerts: alerts.New(nil, alerts.Config{Log: sidestream.Log{World: "main"}, Logger: logger, Now: time.Now,
 					Notify: func(a runevents.Alert) { alerted = append(alerted, a.RunID) }}),
 			}
 			h, _ := proposed(t)
-			d := &delivery{judge: r.judge, handoff: h, submittedAt: time.Now(), waited: true, run: logtest.RunOf(h)}
+			d := &delivery{handoffs: r.handoffs, handoff: h, submittedAt: time.Now(), waited: true, run: logtest.RunOf(h)}
 			require.NoError(t, d.recordWait(t.Context(), nil))
 			require.NoError(t, d.stepRun(t.Context(), &machine.Wait{Handoff: h, Run: d.run, Closing: true}))
 			tail := func() machine.RunTail {
@@ -276,9 +276,9 @@ func TestReap_ClosedRun(t *testing.T) {
 				}
 				log.Store = &discardingStore{log.Store, tail().Guard + 1}
 			}
-			r.judge.queue = newQueue(t.Context(), &Config{Bounds: Bounds{PerTown: 1, Total: 1}}) // without workers
+			r.handoffs.queue = newQueue(t.Context(), &Config{Bounds: Bounds{PerTown: 1, Total: 1}}) // without workers
 			if c.inHand {
-				require.NoError(t, r.judge.queue.SubmitTask("t", d))
+				require.NoError(t, r.handoffs.queue.SubmitTask("t", d))
 			} else {
 				d.cancelWaiting(t.Context(), commitlog.ErrLogUnavailable)
 			}

@@ -20,7 +20,7 @@ import (
 // behind is a request that waits behind the command, and has it adopted in each of its turns.
 type behind struct{ *working }
 
-func (b behind) Run(ctx context.Context, _ queue.Turn) time.Time {
+func (b behind) RunTurn(ctx context.Context, _ queue.Turn) time.Time {
 	current, err := b.log.Load(ctx, "town-threatened")
 	assert.NoError(b.t, cmp.Or(err, b.Reconcile(ctx, "town-threatened", current)))
 	if current.Pending == nil {

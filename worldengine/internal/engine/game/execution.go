@@ -110,8 +110,8 @@ func (x *Execution) Deliver(r Reply) {
 	}
 }
 
-// Run makes the steps that are due. It returns the time of the next turn; zero if the execution is over.
-func (x *Execution) Run(ctx context.Context, _ queue.Turn) (next time.Time) {
+// RunTurn makes the steps that are due. It returns the time of the next turn; zero if the execution is over.
+func (x *Execution) RunTurn(ctx context.Context, _ queue.Turn) (next time.Time) {
 	ctx, cancel := context.WithTimeout(ctx, x.dispatcher.config.Timeout)
 	defer cancel()
 	var town townView

@@ -63,12 +63,12 @@ type Config struct {
 
 // Task is one piece of a town's work.
 type Task interface {
-	// Run works on the task in its turn. It returns the zero time if the task is finished, and the
+	// RunTurn works on the task in its turn. It returns the zero time if the task is finished, and the
 	// time of its next turn, or UntilWoken, if the task waits.
-	Run(ctx context.Context, t Turn) (next time.Time)
-	// End ends a task that Run does not finish. why is ErrPanicked if Run panicked, and ErrStopping
+	RunTurn(ctx context.Context, t Turn) (next time.Time)
+	// End ends a task that RunTurn does not finish. err is ErrPanicked if RunTurn panicked, and ErrStopping
 	// if the task waits while the queue is closing.
-	End(ctx context.Context, why error)
+	End(ctx context.Context, err error)
 }
 
 // Turn describes the turn of a task.
@@ -114,7 +114,7 @@ const (
 // taskFunc is a Task that never waits.
 type taskFunc func(ctx context.Context)
 
-func (r taskFunc) Run(ctx context.Context, _ Turn) (next time.Time) {
+func (r taskFunc) RunTurn(ctx context.Context, _ Turn) (next time.Time) {
 	r(ctx)
 	return next
 }
@@ -436,7 +436,7 @@ func (q *Queue) runOrEnd(townID string, t task, turn Turn, closing bool) time.Ti
 
 func (q *Queue) run(townID string, t Task, turn Turn) (next time.Time, panicked bool) {
 	defer q.logPanic(townID, &panicked)
-	return t.Run(q.ctx, turn), false
+	return t.RunTurn(q.ctx, turn), false
 }
 
 func (q *Queue) end(townID string, t Task, why error) {

@@ -109,7 +109,7 @@ type acting struct {
 	name string
 }
 
-func (a *acting) Run(_ context.Context, turn Turn) time.Time {
+func (a *acting) RunTurn(_ context.Context, turn Turn) time.Time {
 	words := []string{a.name}
 	if turn.HadToWait {
 		words = append(words, "queued")
@@ -139,7 +139,7 @@ func (s *scenario) play(words []string) {
 	case "submit", "lead", "call":
 		task := &acting{s, words[2]}
 		s.tasks[task.name] = make(chan time.Time)
-		once := func(ctx context.Context) { task.Run(ctx, Turn{}) }
+		once := func(ctx context.Context) { task.RunTurn(ctx, Turn{}) }
 		switch words[0] {
 		case "submit":
 			err = q.SubmitTask(words[1], task)
@@ -205,7 +205,7 @@ type restless struct {
 	end   func(closing bool)
 }
 
-func (r *restless) Run(_ context.Context, turn Turn) (next time.Time) {
+func (r *restless) RunTurn(_ context.Context, turn Turn) (next time.Time) {
 	if turn.Behind == nil && r.rests <= 0 {
 		r.end(false)
 		return next
@@ -290,7 +290,7 @@ func TestDrain_EndsWithItsContext(t *testing.T) {
 // panicking is a task that panics.
 type panicking struct{ ended error }
 
-func (*panicking) Run(context.Context, Turn) time.Time { panic("a defect, on purpose") }
+func (*panicking) RunTurn(context.Context, Turn) time.Time { panic("a defect, on purpose") }
 
 func (p *panicking) End(_ context.Context, why error) { p.ended = why }
 
@@ -315,7 +315,7 @@ func TestQueue_Panic(t *testing.T) {
 // restive is a task that waits, and whose end panics.
 type restive struct{}
 
-func (restive) Run(context.Context, Turn) time.Time { return UntilWoken }
+func (restive) RunTurn(context.Context, Turn) time.Time { return UntilWoken }
 
 func (restive) End(context.Context, error) { panic("a defect, on purpose") }
 

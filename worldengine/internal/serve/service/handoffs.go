@@ -33,7 +33,7 @@ func (w *ServedWorld) handoff(in *incoming) (any, error) {
 		header[wire.RunIDHeader] = []string{answer.RunID}
 		return &nats.Msg{Data: body, Header: header}, err
 	}
-	return nil, w.engine.Judge().Submit(h, in.data, trace.Extract(in.header), engineReply[engine.Answer]{w, in, reply})
+	return nil, w.engine.Handoffs().Submit(h, in.data, trace.Extract(in.header), engineReply[engine.Answer]{w, in, reply})
 }
 
 // dryRun judges a handoff, and executes nothing.
@@ -42,7 +42,7 @@ func (w *ServedWorld) dryRun(in *incoming) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	judged, err := w.engine.Judge().DryRun(w.ctx, h)
+	judged, err := w.engine.Handoffs().DryRun(w.ctx, h)
 	if err != nil {
 		return nil, err
 	}

@@ -117,7 +117,7 @@ func (w *checkedWorld) later(p handoff.Proposal) <-chan outcome {
 	h, err := handoff.New(p)
 	require.NoError(w.t, err)
 	client := make(outcomes, 1)
-	require.NoError(w.t, w.Engine().Judge().Submit(h, nil, trace.Context{}, client))
+	require.NoError(w.t, w.Engine().Handoffs().Submit(h, nil, trace.Context{}, client))
 	return client
 }
 

@@ -134,7 +134,7 @@ func submit(
 	ctx context.Context, e *engine.Engine, h *handoff.Handoff,
 ) (engine.Answer, error) {
 	reply := queue.NewFuture[engine.Answer]()
-	if err := e.Judge().Submit(h, nil, trace.Context{}, reply); err != nil {
+	if err := e.Handoffs().Submit(h, nil, trace.Context{}, reply); err != nil {
 		return engine.Answer{}, err
 	}
 	return reply.Wait(ctx)
