@@ -163,7 +163,7 @@ func (c *townChange) commit(ctx context.Context, current machine.Town) (stored T
 		return Town{}, err
 	}
 	binding := towns.bindingOf(out.NextTown)
-	if binding == apply.Local || binding != towns.bindingOf(current) || out.NextTown.Removed != nil {
+	if binding.Spec().BuiltIn || binding != towns.bindingOf(current) || out.NextTown.Removed != nil {
 		c.changes.dispatcher.Absences.NoteUnneeded(c.townID)
 	}
 	return towns.view(out.NextTown), nil

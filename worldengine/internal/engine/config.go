@@ -228,10 +228,10 @@ func (c *Config) alerts(identity string) alerts.Config {
 func (c *Config) validate() error {
 	err := errors.Join(wire.ValidateWorld(c.World), c.Rules.Validate(), c.Apply.Validate(),
 		c.Compress.Validate())
-	if c.Apply == apply.RCON && c.RCON == nil {
-		err = errors.Join(err, errors.New("engine: the setting apply is rcon, which requires "+
+	if c.lacksConsole(c.Apply) {
+		err = errors.Join(err, fmt.Errorf("engine: the setting apply is %[1]s, which requires "+
 			"an RCON console: give --rcon-config FILE, or another --apply, with --discard-history if "+
-			"rcon is the world's"))
+			"%[1]s is the world's", c.Apply))
 	}
 	if c.ApprovalTimeout < time.Second {
 		err = errors.Join(err, errors.New("engine: a proposal waits at least 1 s for its approval"))
@@ -259,11 +259,16 @@ func (c *Config) newRun(planID, planVersion string) (runevents.Identity, error) 
 	return run, nil
 }
 
+// lacksConsole reports whether a binding needs the console that this engine has not.
+func (c *Config) lacksConsole(binding apply.Binding) bool {
+	return binding.Spec().NeedsConsole && c.RCON == nil
+}
+
 // mayBind returns an error if this engine cannot serve a binding.
 func (c *Config) mayBind(binding apply.Binding) error {
 	err := binding.Validate()
-	if err == nil && binding == apply.RCON && c.RCON == nil {
-		err = errors.New("engine: no console is configured to apply commands by rcon")
+	if err == nil && c.lacksConsole(binding) {
+		err = fmt.Errorf("engine: no console is configured to apply commands by %s", binding)
 	}
 	if err != nil {
 		return schemas.Invalid(schemas.TownPutRequest, schemas.Violation{

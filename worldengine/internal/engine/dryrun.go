@@ -53,7 +53,7 @@ func (hs *Handoffs) DryRun(ctx context.Context, h *handoff.Handoff) (DryRun, err
 	}
 	binding := cmp.Or(current.Binding, hs.stepper.Settings.Binding)
 	if out.Record.Subject() == machine.TownSubject {
-		if binding != apply.Local { // the game may fail the command
+		if !binding.Spec().BuiltIn { // the game may fail the command
 			out.NextTown.State = current.State
 		}
 		if err := hs.stepper.CheckRoom(ctx, current, &out); err != nil {

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"worldengine/worldengine/internal/core/apply"
 	"worldengine/worldengine/internal/engine/approvals"
 	"worldengine/worldengine/internal/engine/game"
 	"worldengine/worldengine/internal/engine/queue"
@@ -114,7 +113,7 @@ func (f *follower) recallAbsences(ctx context.Context) {
 	f.dispatcher.Absences.Recall(ctx)
 	for townID := range f.dispatcher.Absences.Towns() {
 		current, err := f.log.Load(ctx, townID)
-		if err == nil && (!current.State.Exists() || f.towns.bindingOf(current) == apply.Local) {
+		if err == nil && (!current.State.Exists() || f.towns.bindingOf(current).Spec().BuiltIn) {
 			f.dispatcher.Absences.NoteUnneeded(townID)
 		}
 	}

@@ -45,7 +45,7 @@ func (t *Towns) Get(ctx context.Context, townID string) (Town, error) {
 		return Town{}, err
 	}
 	view := t.viewRevision(last)
-	if view.Apply != string(apply.Local) {
+	if !apply.Binding(view.Apply).Spec().BuiltIn {
 		view.PluginAbsent = t.dispatcher.AbsentGame(townID)
 		if since := t.dispatcher.Absences.StartOf(townID); !since.IsZero() {
 			view.PluginAbsentSince = runevents.Timestamp(since)
@@ -165,7 +165,7 @@ func (t *Towns) states() func(*records.TownHeader) messages.ListedTown {
 		view := messages.ListedTown{TownSummary: header.TownSummary, Waiting: waiting[header.TownID]}
 		view.Apply = cmp.Or(view.Apply, string(t.apply))
 		_, view.InDoubt = doubtful[header.Token]
-		if since := absent[header.TownID]; !since.IsZero() && view.Apply != string(apply.Local) {
+		if since := absent[header.TownID]; !since.IsZero() && !apply.Binding(view.Apply).Spec().BuiltIn {
 			view.PluginAbsentSince = runevents.Timestamp(since)
 		}
 		return view

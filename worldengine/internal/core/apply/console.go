@@ -33,7 +33,7 @@ func ConsoleResult(answer Answer, err error) AttemptResult {
 			Reason: ReasonPluginUnavailable, Message: truncated(phrase.Sentence(err)), Retryable: true,
 		}}
 	case err != nil:
-		return ConsoleInDoubt(phrase.Sentence(err))
+		return RCON.FailInDoubt(phrase.Sentence(err))
 	}
 	return answer.Result()
 }
@@ -41,9 +41,4 @@ func ConsoleResult(answer Answer, err error) AttemptResult {
 // NotApplied reports whether err means that a console did not run the command.
 func NotApplied(err error) bool {
 	return errors.Is(err, ErrUnavailable) && !errors.Is(err, ErrInDoubt)
-}
-
-// ConsoleInDoubt returns the failure of an attempt whose command the console may have run.
-func ConsoleInDoubt(why string) AttemptResult {
-	return AttemptResult{MayHaveReached: true, Failure: &Failure{Reason: ReasonRCONInDoubt, Message: truncated(why)}}
 }

@@ -51,7 +51,7 @@ func TestPending_Read(t *testing.T) {
 	}
 }
 
-func TestBindings(t *testing.T) {
+func TestBinding_Validate(t *testing.T) {
 	t.Parallel()
 	for _, b := range apply.Bindings() {
 		require.NoError(t, b.Validate())

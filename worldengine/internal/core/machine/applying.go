@@ -179,7 +179,7 @@ func (e *EndAttempt) effect(s *step) (Output, error) {
 	}
 	ended := e.AttemptResult
 	if !ended.Applied && ended.Failure.Reason == apply.ReasonPluginUnavailable &&
-		command.Pending.Binding != apply.RCON && // a console is asked once in each attempt
+		!command.Pending.Binding.Spec().SingleRequest &&
 		(ended.MayHaveReached || command.Pending.MayHaveReached) {
 		// A run counts as unreached only if no request at all can have arrived, since an operator
 		// may retry such a run (docs/adr/0026-a-retry-is-another-run.md).
@@ -394,10 +394,7 @@ func (e *Cancel) effect(s *step) (Output, error) {
 // run were cancelled, the key would keep the retried run's result, by which nothing was applied. An
 // operator could then retry that run again, and the command could be applied twice.
 func (s *step) failByForce(actorID string) (Output, error) {
-	doubt := apply.ConsoleInDoubt(actorID + " ended the run by force; a game may have applied its command.")
-	if s.town.Pending.Binding != apply.RCON {
-		doubt.Failure.Reason = apply.ReasonPluginTimeout
-	}
+	doubt := s.town.Pending.Binding.FailInDoubt(actorID + " ended the run by force; a game may have applied its command.")
 	doubt.At, doubt.Attempt = s.in.At, s.town.Pending.Attempt
 	return (&EndAttempt{AttemptResult: doubt}).effect(s)
 }

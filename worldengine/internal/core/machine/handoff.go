@@ -109,7 +109,7 @@ func (s *step) judge(e *Judge) (Output, error) {
 		}
 	}
 	via := cmp.Or(s.town.Binding, s.Binding)
-	if via == apply.Local || e.DryRun {
+	if via.Spec().BuiltIn || e.DryRun {
 		return s.conclude(j, verdict.Executed(after), after)
 	}
 	return s.accept(j, &verdict.Outcome.Evaluation, after, via)

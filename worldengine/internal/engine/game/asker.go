@@ -6,7 +6,6 @@ import (
 
 	"worldengine/runevents"
 	"worldengine/worldengine/internal/core/apply"
-	"worldengine/worldengine/internal/kit/backoff"
 	"worldengine/worldengine/messages"
 )
 
@@ -27,14 +26,8 @@ type asker interface {
 	close()
 }
 
-func newAsker(x *Execution) asker {
-	if d := x.dispatcher; x.binding == apply.RCON {
-		return &consoleAsker{x: x, retries: backoff.Backoff{
-			Min: retryInterval, Max: d.config.Retry.MaxLoginInterval(), Jitter: d.stepper.Log.Jitter,
-		}}
-	}
-	return &pluginAsker{x: x}
-}
+// askers make the asker of an execution, for each binding that is not built in.
+var askers = map[apply.Binding]func(*Execution) asker{apply.Plugin: newPluginAsker, apply.RCON: newConsoleAsker}
 
 // sendRequest asks the game, unless another server may be the writer by now.
 func (x *Execution) sendRequest(ctx context.Context) {

@@ -29,6 +29,13 @@ type consoleReply struct {
 	err     error
 }
 
+func newConsoleAsker(x *Execution) asker {
+	d := x.dispatcher
+	return &consoleAsker{x: x, retries: backoff.Backoff{
+		Min: retryInterval, Max: d.config.Retry.MaxLoginInterval(), Jitter: d.stepper.Log.Jitter,
+	}}
+}
+
 func (c *consoleAsker) start(command *apply.Command, _ time.Time) {
 	c.command, c.said = command, ""
 	c.retries.Reset()
@@ -59,7 +66,7 @@ func (c *consoleAsker) ask() {
 	x := c.x
 	switch console := x.dispatcher.config.RCON; {
 	case x.reach == apply.MayBeReached:
-		x.finishAttempt(apply.ConsoleInDoubt(
+		x.finishAttempt(x.binding.FailInDoubt(
 			"The engine ended while the command was on its way to the console."))
 	case console == nil:
 		x.finishAttempt(apply.AttemptResult{Failure: &apply.Failure{

@@ -745,3 +745,11 @@ func TestDispatcher_ReplyBehindCancel(t *testing.T) {
 	x.Load().Deliver(game.Reply{Attempt: attempt.Load(), Msg: &nats.Msg{Data: reply}})
 	require.Eventually(t, func() bool { return w.town().Pending == nil }, 10*time.Second, 10*time.Millisecond)
 }
+
+// A command whose binding this program does not know, as one of a newer server, is not sent to another game.
+func TestDispatcher_UnknownBinding(t *testing.T) {
+	t.Parallel()
+	w := work(t, func(*game.Config) {}, func(p *apply.Pending) { p.Binding = "newer" })
+	require.ErrorContains(t, w.Reconcile(t.Context(), w.current.State.Snapshot.TownID, w.current), `"newer"`)
+	require.Zero(t, w.Count())
+}

@@ -3,6 +3,7 @@ package game
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/nats-io/nuid"
@@ -71,10 +72,13 @@ func (d *Dispatcher) newExecution(
 	if err != nil {
 		return nil, err
 	}
-	run := current.Pending.Run
+	run, binding := current.Pending.Run, current.Pending.Binding
+	if askers[binding] == nil {
+		return nil, fmt.Errorf("game: this server cannot have %q apply the command of run %s", binding, run.RunID)
+	}
 	x := emptyExecution(d, alerts.About{
 		TownID: townID, HandoffID: read.Handoff.HandoffID, RunID: run.RunID, Trace: run.Trace,
-	}, current.Pending.Binding)
+	}, binding)
 	x.DecodedPending, x.before, x.phase = read, current.State, phase
 	if d.config.Retry.Absence == apply.AbsenceWait {
 		x.absence.answerBy = time.Now().Add(d.config.Limits.Absence)
@@ -97,7 +101,7 @@ func emptyExecution(d *Dispatcher, about alerts.About, binding apply.Binding) *E
 		},
 		commitRetries: backoff.Backoff{Min: retryInterval, Max: maxCommitInterval, Jitter: draw},
 	}
-	x.game = newAsker(x)
+	x.game = askers[binding](x)
 	return x
 }
 
@@ -164,7 +168,7 @@ func (x *Execution) facts(town townView) facts {
 	f := facts{
 		now: time.Now(), isStopping: x.dispatcher.ctx.Err() != nil, hasReply: len(x.replies) > 0,
 		hasClient: x.client != nil, town: town,
-		isFirst: x.phase == scheduled && x.Pending.Attempt == 1 && x.binding != apply.RCON,
+		isFirst: x.phase == scheduled && x.Pending.Attempt == 1 && !x.binding.Spec().SingleRequest,
 	}
 	f.request, f.mayBeWorking = x.game.progress()
 	return f

@@ -21,3 +21,11 @@ func TestExecution_Reach(t *testing.T) {
 		require.Equal(t, step.known, x.reach)
 	}
 }
+
+// Each binding has an asker, unless the built-in rules apply its commands.
+func TestAskers(t *testing.T) {
+	t.Parallel()
+	for _, binding := range apply.Bindings() {
+		require.Equal(t, binding.Spec().BuiltIn, askers[binding] == nil, binding)
+	}
+}

@@ -18,6 +18,8 @@ type pluginAsker struct {
 	action  apply.PluginAction // the next one of attempt
 }
 
+func newPluginAsker(x *Execution) asker { return &pluginAsker{x: x} }
+
 func (p *pluginAsker) start(command *apply.Command, at time.Time) {
 	p.command = command
 	p.attempt = apply.NewPluginAttempt(command, at, &p.x.dispatcher.config.Retry, p.x.Pending.MayHaveReached)

@@ -126,7 +126,7 @@ type facts struct {
 	hasClient    bool // somebody waits for the answer
 	request      request
 	mayBeWorking bool // a plugin may be working on the last request
-	isFirst      bool // this writer has just committed the command, and sends a plugin the first request
+	isFirst      bool // this writer has just committed the command, and its first request may be repeated
 	town         townView
 }
 

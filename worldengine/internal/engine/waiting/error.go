@@ -87,7 +87,7 @@ func GameAbsent(townID string, via apply.Binding, since time.Time, runID, before
 }
 
 func noGame(townID string, via apply.Binding, since time.Time) string {
-	return fmt.Sprintf("town %q has had no %s since %s", townID, via.Game(),
+	return fmt.Sprintf("town %q has had no %s since %s", townID, via.Spec().Game,
 		since.UTC().Format(time.RFC3339))
 }
 

@@ -137,15 +137,10 @@ func (m *Metrics) World(name string) *WorldMetrics {
 	}
 	// Prometheus sees no increase in a counter that begins above 0, so the counters of its alert
 	// rules begin at 0.
-	for _, reason := range []handoff.ReasonCode{
-		apply.ReasonPluginRejected, apply.ReasonPluginTimeout, apply.ReasonPluginUnavailable,
-	} {
-		w.attempts.WithLabelValues(string(apply.Plugin), string(reason))
-	}
-	for _, reason := range []handoff.ReasonCode{
-		apply.ReasonPluginUnavailable, apply.ReasonRCONInDoubt,
-	} {
-		w.attempts.WithLabelValues(string(apply.RCON), string(reason))
+	for _, binding := range apply.Bindings() {
+		for _, reason := range binding.Spec().Failures {
+			w.attempts.WithLabelValues(string(binding), string(reason))
+		}
 	}
 	for _, verb := range protocol.Verbs() {
 		for _, code := range []wire.Code{wire.CodeInternal, wire.CodeLogUnavailable} {

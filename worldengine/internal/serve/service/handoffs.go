@@ -12,7 +12,6 @@ import (
 	"worldengine/handoff"
 	"worldengine/schemas"
 	"worldengine/trace"
-	"worldengine/worldengine/internal/core/apply"
 	"worldengine/worldengine/internal/engine"
 	"worldengine/worldengine/wire"
 )
@@ -52,7 +51,7 @@ func (w *ServedWorld) dryRun(in *incoming) (any, error) {
 	}
 	header := revisionHeader(revision)
 	header[wire.DryRunHeader] = []string{"true"}
-	if judged.Binding != apply.Local && judged.Result.Executed {
+	if !judged.Binding.Spec().BuiltIn && judged.Result.Executed {
 		header[wire.DryRunApplyHeader] = []string{string(judged.Binding)}
 	}
 	return &nats.Msg{Data: body, Header: header}, nil
