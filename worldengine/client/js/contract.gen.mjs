@@ -67,31 +67,3 @@ export const eventTones = /** @type {const} */ ({
   StepFailed: "bad",
   SignalRejected: "bad",
 });
-
-/** The meaning of each alert. */
-export const alertMeanings = /** @type {const} */ ({
-  EVENT_BUS_DELIVERY_FAILED: "Something could not be brought onto the bus and became a dead letter.",
-  LOG_LOST: "The log lost its end, or someone put an older one back: it lacks records that the server has committed or read, or that its index had. Commits that were answered may be lost; the alert names the last ones. While a running server knows of the loss, changes get LOG_UNAVAILABLE, and /readyz 503.",
-  LOG_LIMITED: "The stream of the log got a limit of bytes, messages or age, as nats stream edit can set. NATS deletes the oldest records at the limit: towns lose their states and accepted keys.",
-  STORAGE_FAILED: "The disk is full, or refused a write: nothing is stored.",
-  STORAGE_RECOVERED: "There is room on the disk of the log again.",
-  COMMIT_DAMAGED: "A commit of the log cannot be read: its events are missed.",
-  TOWN_DAMAGED: "The log lacks a record of a town that it must keep: a key could be accepted again. The town answers TOWN_DAMAGED until it is repaired.",
-  REPLICA_DAMAGED: "A node of a NATS cluster lacks messages of the log that another node has. If it led the log, an intact node leads it now.",
-  TOWN_MENDED: "handoffctl fsck --repair put a town back to its last readable record.",
-  APPLY_IN_DOUBT: "The engine does not know whether the game has applied a command: its handoff failed with PLUGIN_TIMEOUT or RCON_IN_DOUBT, or an operator cancelled its run by force.",
-  PLUGIN_DOUBLE_ANSWER: "More answers than requests say that a command was applied to a town: it has a second plugin, or its plugin answers a request twice. The first answer counts.",
-  PLUGIN_LATE_ANSWER: "A plugin says that it applied a command whose handoff had failed or was cancelled: the game has a change that the town lacks.",
-  PLUGIN_STATE_INVALID: "A plugin applied a command and reported a state that cannot be the town's; the handoff failed.",
-  PLUGIN_ABSENT: "A command found no plugin of its town, or did not reach its console, for --plugin-resend or its whole attempt. The alert is raised once until the game is there again.",
-  HISTORY_FULL: "So many handoffs have failed in one state of a town that its history has no room for one more. The keys of those must not be forgotten, so others that would fail, or that a game applies, get HISTORY_FULL.",
-  HISTORY_RECOVERED: "The history of a town that was full has room again.",
-  PLUGIN_RETURNED: "A town that had no plugin or console has one again, was bound to something else, or was removed.",
-  INVALID_TRANSITION: "An event of a run does not follow from the status of the run; the run is INCONSISTENT.",
-  PROJECTOR_LAG_HIGH: "Projections are more than 5 s behind the events that others appended.",
-  PROJECTOR_NON_CONTIGUOUS_FETCH_DETECTED: "A projection got an event that does not follow the one before.",
-  PROJECTOR_CAUSAL_VIOLATION: "An effect stands before its cause.",
-  RUN_LEFT_WAITING: "A server died, or lost the log, while a handoff waited in it. Another one cancelled its run, or cannot yet.",
-  ALERTS_LOST: "Somebody removed the stream of the world's alerts: the alerts that it had, and who had acknowledged them, are lost. The stream was made anew.",
-  PAUSE_DRAIN_TIMEOUT: "Commands were still being applied when the drain timeout of a pause passed.",
-});

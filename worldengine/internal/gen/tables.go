@@ -115,7 +115,7 @@ var functions = template.FuncMap{
 	},
 	"bool":     func(b bool) string { return map[bool]string{true: "True", false: "False"}[b] }, // of Python
 	"spaced":   func(name string) string { return strings.ReplaceAll(name, "-", " ") },
-	"uncoded":  func(text string) string { return strings.ReplaceAll(text, "`", "") },
+	"plain":    plain,
 	"unlinked": unlinked,
 	"javadoc": func(text string) string {
 		text = codeSpans.ReplaceAllString(unlinked(text), "{@code $1}")

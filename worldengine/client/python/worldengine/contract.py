@@ -312,6 +312,6 @@ ALERTS: Final[dict[str, AlertSpec]] = {
     "PROJECTOR_NON_CONTIGUOUS_FETCH_DETECTED": AlertSpec("P2", "A projection got an event that does not follow the one before.", "It hints at lag; if it stays, run `handoffctl fsck`."),
     "PROJECTOR_CAUSAL_VIOLATION": AlertSpec("P3", "An effect stands before its cause.", "Nothing, unless it persists."),
     "RUN_LEFT_WAITING": AlertSpec("P3", "A server died, or lost the log, while a handoff waited in it. Another one cancelled its run, or cannot yet.", "Nothing, once the run is cancelled: the handoff was not judged, and may be sent again."),
-    "ALERTS_LOST": AlertSpec("P2", "Somebody removed the stream of the world's alerts: the alerts that it had, and who had acknowledged them, are lost. The stream was made anew.", "Look at `handoffctl status`, and at the log of handoffd, which has every alert, for what is still wrong."),
+    "ALERTS_LOST": AlertSpec("P2", "The stream of the world's alerts was removed, and is made anew: its alerts, and who had acknowledged them, are lost.", "Look at `handoffctl status`, and at the log of handoffd, which has every alert, for what is still wrong."),
     "PAUSE_DRAIN_TIMEOUT": AlertSpec("P3", "Commands were still being applied when the drain timeout of a pause passed.", "Wait for the game, or look why it is slow."),
 }

@@ -73,8 +73,8 @@ var alertSpecs = []AlertSpec{
 	{runevents.RunLeftWaiting, runevents.P3, "A server died, or lost the log, while a handoff waited in it. Another one " +
 		"cancelled its run, or cannot yet.",
 		"Nothing, once the run is cancelled: the handoff was not judged, and may be sent again."},
-	{runevents.AlertsLost, runevents.P2, "Somebody removed the stream of the world's alerts: the alerts that it had, and who had " +
-		"acknowledged them, are lost. The stream was made anew.",
+	{runevents.AlertsLost, runevents.P2, "The stream of the world's alerts was removed, and is made anew: its alerts, and who had " +
+		"acknowledged them, are lost.",
 		"Look at `handoffctl status`, and at the log of handoffd, which has every alert, for what is still wrong."},
 	{runevents.PauseDrainTimeout, runevents.P3, "Commands were still being applied when the drain timeout of a pause passed.",
 		"Wait for the game, or look why it is slow."},

@@ -1,7 +1,6 @@
 import { useEffect, useState } from "preact/hooks";
-import { alertMeanings } from "../../../../../../client/js/contract.gen.mjs";
 import { Dialog } from "../actions.jsx";
-import { alertAdvice } from "../advice.gen.js";
+import { alertAdvice, alertMeanings } from "../alerts.gen.js";
 import { severities } from "../causes.js";
 import { feed } from "../feed.js";
 import { useLoad, useSoon } from "../load.js";

@@ -1,5 +1,4 @@
-import { alertMeanings } from "../../../../../../client/js/contract.gen.mjs";
-import { alertAdvice } from "../advice.gen.js";
+import { alertAdvice, alertMeanings } from "../alerts.gen.js";
 import { causesOf, named } from "../causes.js";
 import { href } from "../route.js";
 import { Age, Said, Short, Time, count, counted, zone } from "../text.jsx";

@@ -71,7 +71,7 @@ public final class AlertCode {
     /** A server died, or lost the log, while a handoff waited in it. Another one cancelled its run, or cannot yet. */
     public static final String RUN_LEFT_WAITING = "RUN_LEFT_WAITING";
 
-    /** Somebody removed the stream of the world's alerts: the alerts that it had, and who had acknowledged them, are lost. The stream was made anew. */
+    /** The stream of the world's alerts was removed, and is made anew: its alerts, and who had acknowledged them, are lost. */
     public static final String ALERTS_LOST = "ALERTS_LOST";
 
     /** Commands were still being applied when the drain timeout of a pause passed. */
