@@ -75,6 +75,10 @@ func (s *step) pendingProducer(started bool) (apply.DecodedPending, *runlog.Prod
 	return command, p, nil
 }
 
+func (*RecordAttempt) MaxIDs() int { return maxRunIDs }
+
+func (*RecordAttempt) TailRun(t *Town) (runID string, emitted int64) { return pendingTail(t) }
+
 func (e *RecordAttempt) effect(s *step) (Output, error) {
 	_, p, err := s.pendingProducer(e.Started)
 	if err != nil {
@@ -139,6 +143,10 @@ func (s *step) resumeEvents(reason string) ([]runlog.Event, error) {
 // run ends then, even in a pause (Execution Semantics v1, section 6, option A).
 const outcomeKnown = "What became of the command is known: the run ends."
 
+func (*PauseRun) MaxIDs() int { return maxRunIDs }
+
+func (*PauseRun) TailRun(t *Town) (runID string, emitted int64) { return pendingTail(t) }
+
 func (e *PauseRun) effect(s *step) (Output, error) {
 	pending, tail := s.town.Pending, s.tail
 	if pending == nil || tail.Closed || s.runPaused() == (e.By != nil) {
@@ -155,6 +163,10 @@ func (e *PauseRun) effect(s *step) (Output, error) {
 	return s.runOutput(pending.Run, p.Run().Events, PurposeRunPause), err
 }
 
+func (*RecordReach) MaxIDs() int { return 0 }
+
+func (*RecordReach) TailRun(*Town) (runID string, emitted int64) { return "", 0 }
+
 func (e *RecordReach) effect(s *step) (Output, error) {
 	if s.town.Pending == nil {
 		return Output{}, errNotPending
@@ -170,6 +182,10 @@ func (e *RecordReach) effect(s *step) (Output, error) {
 		Record: &Record{Kind: KindPending, Purpose: purpose, TownID: s.in.TownID}, NextTown: after,
 	}, nil
 }
+
+func (*EndAttempt) MaxIDs() int { return maxRunIDs }
+
+func (*EndAttempt) TailRun(t *Town) (runID string, emitted int64) { return pendingTail(t) }
 
 // effect handles an attempt's end: the run ends, or there is another attempt.
 func (e *EndAttempt) effect(s *step) (Output, error) {
@@ -348,6 +364,15 @@ const (
 	notKnown       = "it is not known yet whether a request for the command of the run has reached a " +
 		"game: try again, or " + byForce
 )
+
+func (*Cancel) MaxIDs() int { return maxRunIDs }
+
+func (e *Cancel) TailRun(t *Town) (runID string, emitted int64) {
+	if runID, emitted = pendingTail(t); runID == e.Signal.RunID {
+		return runID, emitted
+	}
+	return e.Signal.RunID, 0
+}
 
 // effect ends a run that waits. It ends the run of the pending command if no request for the command can
 // have reached a game, or if the signal has Force.

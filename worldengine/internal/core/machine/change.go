@@ -39,6 +39,10 @@ type Remove struct {
 	ActorID string
 }
 
+func (*Put) MaxIDs() int { return 0 }
+
+func (*Put) TailRun(*Town) (runID string, emitted int64) { return "", 0 }
+
 func (e *Put) effect(s *step) (Output, error) {
 	if s.town.Pending != nil {
 		return Output{}, ErrBusy
@@ -59,6 +63,10 @@ func (e *Put) effect(s *step) (Output, error) {
 	}, nil
 }
 
+func (*Patch) MaxIDs() int { return 0 }
+
+func (*Patch) TailRun(*Town) (runID string, emitted int64) { return "", 0 }
+
 func (e *Patch) effect(s *step) (Output, error) {
 	if err := s.town.State.CheckHash(e.Expected); err != nil {
 		return Output{}, err
@@ -69,6 +77,10 @@ func (e *Patch) effect(s *step) (Output, error) {
 	}
 	return (&Put{state, e.Expected, e.Attributes, e.ActorID}).effect(s)
 }
+
+func (*Remove) MaxIDs() int { return 0 }
+
+func (*Remove) TailRun(*Town) (runID string, emitted int64) { return "", 0 }
 
 func (e *Remove) effect(s *step) (Output, error) {
 	switch {

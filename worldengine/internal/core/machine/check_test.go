@@ -109,7 +109,7 @@ func TestStep_EndsAsAccepted(t *testing.T) {
 	tail.Closed = true
 	in := &machine.Input{TownID: "town-threatened", At: time.Now(), Tail: tail,
 		Event: &machine.EndAttempt{AttemptResult: apply.AttemptResult{Attempt: 1, Applied: true}}}
-	for range machine.CountIDs(in.Event) {
+	for range in.Event.MaxIDs() {
 		in.IDs = append(in.IDs, uuid.NewString())
 	}
 	out, err := machine.Step(machine.Town{State: now, Pending: pending}, in, &machine.Settings{})

@@ -41,6 +41,16 @@ type judgement struct {
 	producer *runlog.Producer
 }
 
+// MaxIDs counts the events of an approved retry that waited for its town, and the events of NextEvents.
+func (*Judge) MaxIDs() int { return 15 }
+
+func (e *Judge) TailRun(*Town) (runID string, emitted int64) {
+	if e.Recorded {
+		return e.Run.RunID, 0
+	}
+	return "", 0
+}
+
 // effect judges a handoff. A run that waited is closed first.
 func (input *Judge) effect(s *step) (Output, error) {
 	judge := *input // the input stays unchanged

@@ -23,47 +23,11 @@ type Settings struct {
 	Retry apply.RetryPolicy
 }
 
-// CountIDs returns how many ids a step with the event may use.
-func CountIDs(event Event) int {
-	switch event.(type) {
-	case *Judge:
-		return 15 // an approved retry that waited for its town, and the events of NextEvents
-	case *Put, *Patch, *RecordReach:
-		return 0
-	}
-	return 5 // the end of a pause, and the events of NextEvents for the next attempt
-}
-
-// TailRun returns the run of an event if the event's step needs the run's tail, else "". emitted is
-// the number of the run's events that are in a record of the town.
-func TailRun(t *Town, event Event) (runID string, emitted int64) {
-	switch e := event.(type) {
-	case *Judge:
-		if e.Recorded {
-			return e.Run.RunID, 0
-		}
-	case *Wait:
-		return e.Run.RunID, 0
-	case *CancelWaiting:
-		return e.Run.RunID, 0
-	case *Cancel:
-		if t.Pending == nil || t.Pending.Run.RunID != e.Signal.RunID {
-			return e.Signal.RunID, 0
-		}
-		return e.Signal.RunID, t.Pending.Emitted
-	case *EndAttempt, *RecordAttempt, *PauseRun:
-		if t.Pending != nil {
-			return t.Pending.Run.RunID, t.Pending.Emitted
-		}
-	}
-	return "", 0
-}
-
 // Input is one event of a town.
 type Input struct {
 	TownID string // "" for the world
 	At     time.Time
-	// IDs are new UUIDs v4, as many as CountIDs returns. Drawn are the events' ids from an
+	// IDs are new UUIDs v4, as many as MaxIDs returns. Drawn are the events' ids from an
 	// earlier step whose record was not stored, because the town had changed.
 	IDs   []string
 	Drawn []runlog.DrawnID
@@ -75,4 +39,23 @@ type Input struct {
 // Event is a *Judge, a *Put, a *Patch, a *Remove, a *Signal or a *RecordSignal. About a run that
 // waits, it is a *Wait or a *CancelWaiting. About the pending command, it is an
 // *EndAttempt, a *RecordAttempt, a *RecordReach, a *PauseRun or a *Cancel.
-type Event interface{ effect(s *step) (Output, error) }
+type Event interface {
+	effect(s *step) (Output, error)
+	// MaxIDs returns how many ids the event's step may draw.
+	MaxIDs() int
+	// TailRun returns the run whose tail the event's step in a town needs; "" if it needs none. emitted is the number
+	// of the run's events that are in a record of the town.
+	TailRun(t *Town) (runID string, emitted int64)
+}
+
+// maxRunIDs is how many ids the step of an event of a run may draw, for the end of a pause, and for the events of
+// NextEvents for the next attempt.
+const maxRunIDs = 5
+
+// pendingTail returns the run of the pending command as TailRun does.
+func pendingTail(t *Town) (runID string, emitted int64) {
+	if t.Pending == nil {
+		return "", 0
+	}
+	return t.Pending.Run.RunID, t.Pending.Emitted
+}

@@ -493,7 +493,7 @@ func (w *walk) step(event machine.Event, runID string, drawn ...runlog.DrawnID) 
 	if h != nil && !h.Recorded {
 		in.Tail = nil
 	}
-	for range machine.CountIDs(event) {
+	for range event.MaxIDs() {
 		in.IDs = append(in.IDs, w.newID())
 	}
 	want, before := w.predict(townID, event), w.bytesOf(t)

@@ -250,7 +250,7 @@ func (s *scenario) waiting(words []string) []string {
 
 // tail returns the end of the run that an event is about, nil for none.
 func (s *scenario) tail(event machine.Event) *machine.RunTail {
-	runID, emitted := machine.TailRun(&s.town, event)
+	runID, emitted := event.TailRun(&s.town)
 	if runID == "" {
 		return nil
 	}
@@ -286,7 +286,7 @@ func (s *scenario) handoff(words []string) []string {
 // step steps an input, and stores the record.
 func (s *scenario) step(event machine.Event) []string {
 	in := &machine.Input{TownID: "town-threatened", At: s.now, Event: event, Tail: s.tail(event)}
-	for range machine.CountIDs(in.Event) {
+	for range in.Event.MaxIDs() {
 		in.IDs = append(in.IDs, s.id())
 	}
 	if s.few >= 0 {

@@ -92,6 +92,10 @@ func (s *Signal) Payload() SignalPayload {
 	}
 }
 
+func (*Signal) MaxIDs() int { return maxRunIDs }
+
+func (*Signal) TailRun(*Town) (runID string, emitted int64) { return "", 0 }
+
 func (e *Signal) effect(s *step) (Output, error) {
 	switch e.Kind {
 	case SignalPause, SignalResume:
@@ -192,6 +196,10 @@ type RecordSignal struct {
 	Signal *Signal
 	Code   wire.Code
 }
+
+func (*RecordSignal) MaxIDs() int { return maxRunIDs }
+
+func (*RecordSignal) TailRun(*Town) (runID string, emitted int64) { return "", 0 }
 
 func (e *RecordSignal) effect(s *step) (Output, error) {
 	p := s.producer(e.Signal.Run)

@@ -8,6 +8,7 @@ package machine
 
 import (
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -64,7 +65,11 @@ type Answer struct {
 // input for now, ErrRunCancelled for good. Any other error is a defect.
 func Step(t Town, in *Input, settings *Settings) (Output, error) {
 	s := &step{Settings: settings, town: t, in: in, ids: in.IDs, tail: in.Tail}
-	return in.Event.effect(s)
+	out, err := in.Event.effect(s)
+	if s.lacksIDs && len(in.IDs) >= in.Event.MaxIDs() {
+		err = fmt.Errorf("machine: the step of a %T draws more ids than its MaxIDs, %d: %w", in.Event, len(in.IDs), err)
+	}
+	return out, err
 }
 
 // step is one call of Step.
@@ -73,7 +78,9 @@ type step struct {
 	town Town
 	in   *Input
 	ids  []string // not used yet
-	tail *RunTail // the input's, with the records of the step on the run's own subject; nil without one
+	// lacksIDs says that the step has drawn more ids than the input has.
+	lacksIDs bool
+	tail     *RunTail // the input's, with the records of the step on the run's own subject; nil without one
 }
 
 // producer returns a producer of the events of a run, at the time of the input.
@@ -88,6 +95,7 @@ func (s *step) producer(run runevents.Identity) *runlog.Producer {
 // newID returns the next unused id. After the last one it returns "", which producers refuse.
 func (s *step) newID() string {
 	if len(s.ids) == 0 {
+		s.lacksIDs = true
 		return ""
 	}
 	id := s.ids[0]

@@ -37,6 +37,10 @@ type CancelWaiting struct {
 	Why     Cancellation
 }
 
+func (*Wait) MaxIDs() int { return maxRunIDs }
+
+func (e *Wait) TailRun(*Town) (runID string, emitted int64) { return e.Run.RunID, 0 }
+
 // effect records that a run waits, once for each reason.
 func (e *Wait) effect(s *step) (Output, error) {
 	p, n, purpose := s.producer(e.Run), emitter{}, PurposeProgress
@@ -62,6 +66,10 @@ func (e *Wait) effect(s *step) (Output, error) {
 	}
 	return s.runOutput(e.Run, s.tail.NewEvents(p.Run()), purpose), n.err
 }
+
+func (*CancelWaiting) MaxIDs() int { return maxRunIDs }
+
+func (e *CancelWaiting) TailRun(*Town) (runID string, emitted int64) { return e.Run.RunID, 0 }
 
 func (e *CancelWaiting) effect(s *step) (Output, error) {
 	tail, p := s.tail, s.producer(e.Run)

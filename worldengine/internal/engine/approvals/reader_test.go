@@ -461,7 +461,7 @@ func (a *asking) approve(townID string, h *handoff.Handoff, reason string) {
 			PlanVersion: machine.SignalVersion,
 		},
 	}}
-	for range machine.CountIDs(in.Event) {
+	for range in.Event.MaxIDs() {
 		in.IDs = append(in.IDs, uuid.NewString())
 	}
 	out, err := machine.Step(current, &in, &machine.Settings{ApprovalTimeout: time.Minute})

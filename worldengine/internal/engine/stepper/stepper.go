@@ -66,7 +66,7 @@ func (s *Stepper) Input(
 }
 
 func (s *Stepper) ids(event machine.Event) []string {
-	ids := make([]string, machine.CountIDs(event))
+	ids := make([]string, event.MaxIDs())
 	for i := range ids {
 		ids[i] = s.NewID()
 	}
@@ -86,7 +86,7 @@ func (s *Stepper) Step(
 			s.Towns.Forget(in.TownID) // the town may have changed, and is read from the log again
 		}
 	}()
-	if runID, emitted := machine.TailRun(&t, in.Event); runID != "" && in.Tail == nil {
+	if runID, emitted := in.Event.TailRun(&t); runID != "" && in.Tail == nil {
 		tail, err := s.Log.Tail(ctx, runID, emitted)
 		if err != nil {
 			return machine.Output{}, err

@@ -74,7 +74,7 @@ func TestLogChecker_CancelledWait(t *testing.T) {
 		var got []string
 		step := func(townID string, event machine.Event) {
 			in := machine.Input{TownID: townID, At: time.Now(), Tail: tail, Event: event}
-			for range machine.CountIDs(event) {
+			for range event.MaxIDs() {
 				in.IDs = append(in.IDs, uuid.NewString())
 			}
 			out, err := machine.Step(machine.Town{}, &in, &settings)

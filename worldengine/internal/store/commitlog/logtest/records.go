@@ -33,7 +33,7 @@ func Judged(t testing.TB, c *machinetest.Case) (*machine.Record, town.State) {
 	t.Helper()
 	in := &machine.Input{TownID: c.Handoff.Proposal.TownID, At: time.Now().UTC(),
 		Event: &machine.Judge{Handoff: c.Handoff, Prior: c.Prior, Run: RunOf(c.Handoff)}}
-	for range machine.CountIDs(in.Event) {
+	for range in.Event.MaxIDs() {
 		in.IDs = append(in.IDs, uuid.NewString())
 	}
 	out, err := machine.Step(machine.Town{State: c.State}, in,
