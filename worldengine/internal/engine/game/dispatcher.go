@@ -6,7 +6,7 @@
 //	game ── reply ──> the Execution's turn ── one record ──> commit log
 //
 // A pending command is in the record of its town (apply.Pending), so the next writer can go on with
-// it. state.next decides about each step of an Execution, apply.PluginAttempt about the requests to a plugin, and
+// it. state.next decides about each action of an Execution, apply.PluginAttempt about the requests to a plugin, and
 // package machine about the effect of an outcome.
 //
 // The order of effects keeps a command from being applied twice, and from being taken for unapplied:

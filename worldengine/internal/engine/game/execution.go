@@ -22,7 +22,7 @@ type Answerer = queue.Answerer[machine.Answer]
 
 // Execution is a pending command in this writer's hands: the leading task of its town's queue. In its
 // turns it asks the plugin or the console to apply the command, and commits the outcome: state.next decides about
-// each step. Replies come from outside; all else is the town's turn's alone.
+// each action. Replies come from outside; all else is the town's turn's alone.
 type Execution struct {
 	alerts.About // the town, the handoff, the run
 	apply.DecodedPending
@@ -114,27 +114,27 @@ func (x *Execution) Deliver(r Reply) {
 	}
 }
 
-// RunTurn makes the steps that are due. It returns the time of the next turn; zero if the execution is over.
+// RunTurn carries out the actions that are due. It returns the time of the next turn; zero if the execution is over.
 func (x *Execution) RunTurn(ctx context.Context, _ queue.Turn) (next time.Time) {
 	ctx, cancel := context.WithTimeout(ctx, x.dispatcher.config.Timeout)
 	defer cancel()
-	var town townView
+	var view townView
 	for {
-		f := x.facts(town)
-		switch step := x.next(&f); step.action {
+		f := x.facts(view)
+		switch a := x.next(&f); a.kind {
 		case endTurn:
-			return step.until
+			return a.until
 		case waitForTown:
 			x.startWait(f.now)
-			return step.until
+			return a.until
 		case endWait:
 			x.endWait(f.now)
 			continue // the town is as it was read
 		case readTown:
-			town = x.readTown(ctx, step.fresh)
+			view = x.readTown(ctx, a.fresh)
 			continue
 		case reportPause:
-			x.answer(machine.Answer{}, waiting.Paused(x.TownID, town.pause, x.RunID, true))
+			x.answer(machine.Answer{}, waiting.Paused(x.TownID, view.pause, x.RunID, true))
 			continue
 		case reportAbsence:
 			since := x.dispatcher.Absences.StartOf(x.TownID)
@@ -146,9 +146,9 @@ func (x *Execution) RunTurn(ctx context.Context, _ queue.Turn) (next time.Time) 
 		case decideCancels:
 			x.decideDeferred(ctx)
 		case outrunCancel:
-			x.outrunCancel(ctx, town.Town)
+			x.outrunCancel(ctx, view.Town)
 		case claimCommand:
-			x.claim(ctx, town.Town)
+			x.claim(ctx, view.Town)
 		case startAttempt:
 			x.startAttempt(ctx)
 			x.sendRequest(ctx)
@@ -159,15 +159,15 @@ func (x *Execution) RunTurn(ctx context.Context, _ queue.Turn) (next time.Time) 
 		case abandonCommand:
 			x.abandon(ctx)
 		}
-		town.isOld = true
+		view.isOld = true
 	}
 }
 
-// facts finds out the facts that decide with the state about the next step.
-func (x *Execution) facts(town townView) facts {
+// facts finds out the facts that decide with the state about the next action.
+func (x *Execution) facts(view townView) facts {
 	f := facts{
 		now: time.Now(), isStopping: x.dispatcher.ctx.Err() != nil, hasReply: len(x.replies) > 0,
-		hasClient: x.client != nil, town: town,
+		hasClient: x.client != nil, town: view,
 		isFirst: x.phase == scheduled && x.Pending.Attempt == 1 && !x.binding.Spec().SingleRequest,
 	}
 	f.request, f.mayBeWorking = x.game.progress()

@@ -7,61 +7,61 @@ import (
 	"worldengine/worldengine/internal/engine/waiting"
 )
 
-// action is the kind of a step. The set is closed.
-type action int
+// actionKind is the kind of an action. The set is closed.
+type actionKind int
 
 const (
-	endTurn        action = iota // until a time; for good if it is zero
-	waitForTown                  // endTurn: the town is paused, or cannot be read
-	endWait                      // the town is readable, and not paused any more
-	readTown                     // and make the execution agree with it
-	handleReply                  // a game's
-	handleSilence                // a plugin's
-	decideCancels                // the deferred ones
-	outrunCancel                 // commit a record behind a cancellation that the log has not confirmed
-	reportAbsence                // answer the client that the game is absent
-	reportPause                  // answer the client that the town, or the world, is paused
-	claimCommand                 // an earlier writer's
-	startAttempt                 // and send its first request
-	sendRequest                  // again
-	commitResult                 // the attempt's
-	abandonCommand               // leave it to the next writer
+	endTurn        actionKind = iota // until a time; for good if it is zero
+	waitForTown                      // endTurn: the town is paused, or cannot be read
+	endWait                          // the town is readable, and not paused any more
+	readTown                         // and make the execution agree with it
+	handleReply                      // a game's
+	handleSilence                    // a plugin's
+	decideCancels                    // the deferred ones
+	outrunCancel                     // commit a record behind a cancellation that the log has not confirmed
+	reportAbsence                    // answer the client that the game is absent
+	reportPause                      // answer the client that the town, or the world, is paused
+	claimCommand                     // an earlier writer's
+	startAttempt                     // and send its first request
+	sendRequest                      // again
+	commitResult                     // the attempt's
+	abandonCommand                   // leave it to the next writer
 )
 
-// step is an action with its arguments.
-type step struct {
-	action action
-	until  time.Time // of endTurn and waitForTown
-	fresh  bool      // of readTown: from the log, not from this writer's memory
+// action is the next act of an execution: a kind with its arguments.
+type action struct {
+	kind  actionKind
+	until time.Time // of endTurn and waitForTown
+	fresh bool      // of readTown: from the log, not from this writer's memory
 }
 
-// next returns the next step; the first case that applies decides. Nothing else decides, and next is pure.
-func (s *state) next(f *facts) step {
+// next returns the next action; the first case that applies decides. Nothing else decides, and next is pure.
+func (s *state) next(f *facts) action {
 	isDue := f.request != inFlight && !f.now.Before(s.due)
 	reread := !f.now.Before(s.reads.next)
 	needsFresh := !f.isFirst || s.wait.isOn() || s.cancels.unconfirmed
 	switch {
 	// Events come before actions that are due.
 	case s.phase == ended:
-		return step{action: endTurn}
+		return action{kind: endTurn}
 	case f.hasReply && !s.wait.isOn() && (s.phase == asking || f.request == inFlight):
-		return step{action: handleReply}
+		return action{kind: handleReply}
 	case s.cancels.canDecide(f.now, s.reach):
-		return step{action: decideCancels}
+		return action{kind: decideCancels}
 	case s.phase == committing && isDue:
-		return step{action: commitResult}
+		return action{kind: commitResult}
 	case f.isStopping && f.request != inFlight:
-		return step{action: abandonCommand}
+		return action{kind: abandonCommand}
 	case f.isStopping || s.phase == committing:
 		return s.sleep(f, s.due)
 	case s.mayReportAbsence(f) && !f.now.Before(s.absence.answerBy):
-		return step{action: reportAbsence}
+		return action{kind: reportAbsence}
 	case isDue && f.request == awaited:
-		return step{action: handleSilence}
+		return action{kind: handleSilence}
 
 	// The town is read in each turn, and before each request.
 	case reread || s.reads.err == nil && (!f.town.isRead || isDue && (f.town.isOld || needsFresh && !f.town.isFresh)):
-		return step{action: readTown, fresh: reread || isDue && needsFresh}
+		return action{kind: readTown, fresh: reread || isDue && needsFresh}
 	case !isDue:
 		return s.sleep(f, s.due)
 
@@ -74,20 +74,20 @@ func (s *state) next(f *facts) step {
 	case f.town.pause.Kind == waiting.EndOfPause && !f.mayBeWorking:
 		return s.waitForPause(f)
 	case s.cancels.unconfirmed && s.reads.err == nil:
-		return step{action: outrunCancel}
+		return action{kind: outrunCancel}
 	case s.wait.isOn():
-		return step{action: endWait}
+		return action{kind: endWait}
 
 	case s.phase == unclaimed:
-		return step{action: claimCommand}
+		return action{kind: claimCommand}
 	case s.phase == scheduled:
-		return step{action: startAttempt}
+		return action{kind: startAttempt}
 	}
-	return step{action: sendRequest}
+	return action{kind: sendRequest}
 }
 
 // sleep ends the turn until a time, or until something else is due before.
-func (s *state) sleep(f *facts, until time.Time) step {
+func (s *state) sleep(f *facts, until time.Time) action {
 	if f.request == inFlight {
 		until = queue.UntilWoken
 	}
@@ -100,23 +100,23 @@ func (s *state) sleep(f *facts, until time.Time) step {
 	for _, c := range s.cancels.deferred {
 		until = earliest(until, c.until)
 	}
-	return step{action: endTurn, until: until}
+	return action{kind: endTurn, until: until}
 }
 
 // waitForTown ends the turn until the town is to be read again.
-func (s *state) waitForTown(f *facts, until time.Time) step {
+func (s *state) waitForTown(f *facts, until time.Time) action {
 	next := s.sleep(f, until)
-	next.action = waitForTown
+	next.kind = waitForTown
 	return next
 }
 
 // waitForPause waits for the end of a pause, of which a client is told when it has waited long enough.
-func (s *state) waitForPause(f *facts) step {
+func (s *state) waitForPause(f *facts) action {
 	until, deadline := f.now.Add(s.wait.recheckInterval), s.wait.deadline(f.now)
 	switch {
 	case !f.hasClient:
 	case !f.now.Before(deadline):
-		return step{action: reportPause}
+		return action{kind: reportPause}
 	default:
 		until = earliest(until, deadline)
 	}

@@ -32,7 +32,7 @@ func ready() (*state, *facts) {
 		}
 }
 
-var actionNames = map[action]string{
+var actionNames = map[actionKind]string{
 	endTurn: "end the turn", waitForTown: "wait for the town", endWait: "end the wait", readTown: "read the town",
 	handleReply: "handle the reply", handleSilence: "handle the silence", decideCancels: "decide the cancellations",
 	outrunCancel: "outrun the cancellation", reportAbsence: "report the absence", reportPause: "report the pause",
@@ -40,19 +40,19 @@ var actionNames = map[action]string{
 	commitResult: "commit the result", abandonCommand: "abandon",
 }
 
-func (s step) String() string {
-	text := actionNames[s.action]
+func (a action) String() string {
+	text := actionNames[a.kind]
 	switch {
-	case s.fresh:
+	case a.fresh:
 		return text + " in the log"
-	case s.action != endTurn && s.action != waitForTown:
+	case a.kind != endTurn && a.kind != waitForTown:
 		return text
-	case s.until.IsZero():
+	case a.until.IsZero():
 		return text + " for good"
-	case s.until.Equal(queue.UntilWoken):
+	case a.until.Equal(queue.UntilWoken):
 		return text + " until woken"
 	}
-	return fmt.Sprint(text, " for ", s.until.Sub(present))
+	return fmt.Sprint(text, " for ", a.until.Sub(present))
 }
 
 func TestNext(t *testing.T) {
@@ -293,15 +293,15 @@ func TestNext_EveryState(t *testing.T) {
 	}
 }
 
-// breach returns the rule that a step breaks; "" if there is none.
-func breach(s *state, f *facts, next step) string {
+// breach returns the rule that an action breaks; "" if there is none.
+func breach(s *state, f *facts, next action) string {
 	isDue, isPaused := !present.Before(s.due), f.town.pause.Kind == waiting.EndOfPause
 	isKnown := s.reads.err == nil && f.town.isRead && !f.town.isOld
-	sends := next.action == claimCommand || next.action == startAttempt || next.action == sendRequest
+	sends := next.kind == claimCommand || next.kind == startAttempt || next.kind == sendRequest
 	switch {
-	case s.phase == ended && next != step{}:
+	case s.phase == ended && next != action{}:
 		return "an execution that is over does something"
-	case s.phase != ended && (next.action == endTurn || next.action == waitForTown) && !next.until.After(present):
+	case s.phase != ended && (next.kind == endTurn || next.kind == waitForTown) && !next.until.After(present):
 		return "the turn ends at a time that is past"
 	case sends && (!isDue || f.isStopping || f.request == inFlight || s.phase == committing):
 		return "a request is sent out of turn"
@@ -315,15 +315,15 @@ func breach(s *state, f *facts, next step) string {
 		return "a request is sent before a reply is handled"
 	case sends && s.wait.isOn():
 		return "a request is sent in a wait"
-	case next.action == sendRequest && (s.phase != asking || f.request != unsent):
+	case next.kind == sendRequest && (s.phase != asking || f.request != unsent):
 		return "a request is sent twice"
-	case next.action == handleReply && !f.hasReply,
-		next.action == decideCancels && !s.cancels.canDecide(present, s.reach),
-		next.action == commitResult && s.phase != committing,
-		next.action == outrunCancel && (!isKnown || !s.cancels.unconfirmed),
-		next.action == endWait && !s.wait.isOn(),
-		next.action == reportPause && (!f.hasClient || !isKnown || !isPaused || f.mayBeWorking),
-		next.action == reportAbsence && (!f.hasClient || !s.absence.isAbsent):
+	case next.kind == handleReply && !f.hasReply,
+		next.kind == decideCancels && !s.cancels.canDecide(present, s.reach),
+		next.kind == commitResult && s.phase != committing,
+		next.kind == outrunCancel && (!isKnown || !s.cancels.unconfirmed),
+		next.kind == endWait && !s.wait.isOn(),
+		next.kind == reportPause && (!f.hasClient || !isKnown || !isPaused || f.mayBeWorking),
+		next.kind == reportAbsence && (!f.hasClient || !s.absence.isAbsent):
 		return "there is no reason for it"
 	}
 	return ""
@@ -334,9 +334,9 @@ func TestNext_DueWhileReading(t *testing.T) {
 	t.Parallel()
 	s, f := ready()
 	s.phase, s.due, f.isFirst, f.town = asking, clock(1), false, townView{}
-	require.Equal(t, step{action: readTown}, s.next(f))
+	require.Equal(t, action{kind: readTown}, s.next(f))
 	f.town.isRead, f.now = true, clock(1)
-	require.Equal(t, step{action: readTown, fresh: true}, s.next(f))
+	require.Equal(t, action{kind: readTown, fresh: true}, s.next(f))
 }
 
 // While the record behind a cancellation cannot be stored, each look at the town comes later than the one before.

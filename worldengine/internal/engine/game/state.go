@@ -10,7 +10,7 @@ import (
 	"worldengine/worldengine/internal/kit/backoff"
 )
 
-// state is an execution's memory, from which next decides about its next step.
+// state is an execution's memory, from which next decides about its next action.
 type state struct {
 	phase phase
 	// due is when the execution goes on: it claims the command, the attempt begins, a request is sent, a plugin's
@@ -118,7 +118,7 @@ const (
 	inFlight                // a console has it, and its end comes as a reply
 )
 
-// facts are found out before each step of an execution, and decide with the state.
+// facts are found out before each action of an execution, and decide with the state.
 type facts struct {
 	now          time.Time
 	isStopping   bool // the dispatcher sends no more
@@ -136,5 +136,5 @@ type townView struct {
 	pause   waiting.Reason // the zero Reason if the town is not paused
 	isRead  bool
 	isFresh bool // it was read from the log
-	isOld   bool // the execution has made a step since
+	isOld   bool // the execution has acted since
 }
