@@ -438,7 +438,7 @@ func TestMCP_ProposeAgain(t *testing.T) {
 		"with the hash":         {finished: true, hashed: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := onlineWith(t, engine.Config{Settings: worldsettings.Settings{Apply: apply.Plugin}})
+			c := onlineWith(t, engine.Config{Settings: worldsettings.Settings{Binding: apply.Plugin}})
 			game, dir := startSlowGame(t, c), t.TempDir()
 			m := startMCPWith(t, c, dir)
 			before := decode[client.Town](t, m.Ok("read_town", map[string]any{"townId": threatened}))

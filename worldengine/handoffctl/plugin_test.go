@@ -234,7 +234,7 @@ func TestPluginTry_AsksBesideJSON(t *testing.T) {
 // The whole way: an agent's handoff, the engine, and the person who is the plugin.
 func TestPluginTry_Engine(t *testing.T) {
 	c := onlineWith(t, engine.Config{
-		Settings: worldsettings.Settings{Apply: apply.Plugin}, Retry: apply.RetryPolicy{Backoff: time.Millisecond},
+		Settings: worldsettings.Settings{Binding: apply.Plugin}, Retry: apply.RetryPolicy{Backoff: time.Millisecond},
 	})
 	tried := func(args ...string) *running {
 		r := c.background(append([]string{"plugin", "try"}, args...)...)

@@ -48,9 +48,9 @@ func TestScripts(t *testing.T) {
 	t.Parallel()
 	configs := map[string]engine.Config{
 		"approvals": {Settings: worldsettings.Settings{RequireApproval: "TOWNSFOLK_TALK"}},
-		"away": {Settings: worldsettings.Settings{Apply: apply.Plugin}, Retry: apply.RetryPolicy{
+		"away": {Settings: worldsettings.Settings{Binding: apply.Plugin}, Retry: apply.RetryPolicy{
 			Deadline: 500 * time.Millisecond, Attempts: 1, Absence: apply.AbsenceFail}},
-		"absent": {Settings: worldsettings.Settings{Apply: apply.Plugin}},
+		"absent": {Settings: worldsettings.Settings{Binding: apply.Plugin}},
 	}
 	files, err := filepath.Glob("testdata/scripts/*.txt")
 	require.NoError(t, err)

@@ -52,7 +52,7 @@ func (c *serveCommand) printState(
 	if c.Worlds.several() {
 		worlds.worlds(srv)
 	} else if engine := srv.Engine(); engine != nil {
-		config.Engine.Apply = engine.Settings().Apply
+		config.Engine.Binding = engine.Settings().Binding
 		worlds.world(ctx, srv, engine, &config)
 	}
 	fmt.Fprintf(out, "%s%s%s %s\n", c.describe(config, at, srv.HTTP()), worlds.String(), state, url)
@@ -207,10 +207,10 @@ func (c *serveCommand) describe(config server.Config, at, console string) string
 		t.line("joined", "%s", at)
 	}
 	t.line("access", "%s", whoConnects(&config))
-	if config.Engine.Apply == apply.Plugin {
+	if config.Engine.Binding == apply.Plugin {
 		t.line("apply", "%s (asked on %s)", apply.Plugin, wire.ApplySubject(world, "<town token>"))
 	} else {
-		t.line("apply", "%s", cmp.Or(config.Engine.Apply, "as the world says"))
+		t.line("apply", "%s", cmp.Or(config.Engine.Binding, "as the world says"))
 	}
 	for _, world := range slices.Sorted(maps.Keys(config.Worlds.Consoles)) {
 		console := "the console at " + config.Worlds.Consoles[world].Address

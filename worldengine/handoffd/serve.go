@@ -100,7 +100,7 @@ func (c *serveCommand) Validate() error {
 			fmt.Sprintf("--bus-limit must be at least 1, or -1 for no limit, not %d", c.Engine.Outbox.Limit)},
 		{c.Engine.Outbox.Retention >= time.Second,
 			fmt.Sprintf("--bus-retention must be at least 1s, not %s", c.Engine.Outbox.Retention)},
-		{!c.Engine.Apply.Spec().NeedsConsole || len(c.Worlds.RCONConfig) > 0, "--apply rcon needs --rcon-config " +
+		{!c.Engine.Binding.Spec().NeedsConsole || len(c.Worlds.RCONConfig) > 0, "--apply rcon needs --rcon-config " +
 			"FILE with the console and the lines to run there"},
 		{c.Server.External.WebSocket == "" || c.Server.External.URL != "",
 			"--nats-websocket is for --nats: the embedded NATS has its own"},

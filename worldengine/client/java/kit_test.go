@@ -175,7 +175,7 @@ func TestKit_PluginsPage(t *testing.T) {
 // The agent of the README, as it stands there, has its handoff executed.
 func TestClient_README(t *testing.T) {
 	t.Parallel()
-	agent := startEngine(t, func(c *server.Config) { c.Engine.Settings.Apply = apply.Local })
+	agent := startEngine(t, func(c *server.Config) { c.Engine.Settings.Binding = apply.Local })
 	agentProcess := runSource(t, "Mayor", example(t, "README.md"), "NATS_URL="+agent.Conn.ConnectedUrl())()
 	require.NoError(t, agentProcess.Wait())
 	out := agentProcess.Stdout.(*natstest.Buffer).String()
@@ -296,7 +296,7 @@ func startEngine(t testing.TB, change ...func(*server.Config)) *client.Client {
 	t.Helper()
 	srv := servertest.Start(t, append([]servertest.Change{servertest.Open, servertest.Frontier,
 		servertest.Engine(engine.Config{
-			Settings: worldsettings.Settings{Apply: apply.Plugin},
+			Settings: worldsettings.Settings{Binding: apply.Plugin},
 			Retry:    apply.RetryPolicy{Resend: 200 * time.Millisecond, Backoff: 5 * time.Millisecond, Deadline: testTimeout},
 		})}, change...)...)
 	agent := srv.Client()

@@ -29,7 +29,7 @@ func assemble(ctx context.Context, s *storage, router game.Router, gameAlerts ga
 	}
 	towns := &Towns{
 		log: d.log, history: d.history, index: d.index, approvals: d.approvals, dispatcher: d.dispatcher,
-		apply: c.Apply, policy: &c.policy, logger: c.Logger,
+		binding: c.Binding, policy: &c.policy, logger: c.Logger,
 	}
 	changes := &Changes{
 		log: d.log, index: d.index, receipts: receipts, queue: d.queue, stepper: d.stepper,

@@ -226,12 +226,12 @@ func (c *Config) alerts(identity string) alerts.Config {
 }
 
 func (c *Config) validate() error {
-	err := errors.Join(wire.ValidateWorld(c.World), c.Rules.Validate(), c.Apply.Validate(),
+	err := errors.Join(wire.ValidateWorld(c.World), c.Rules.Validate(), c.Binding.Validate(),
 		c.Compress.Validate())
-	if c.lacksConsole(c.Apply) {
+	if c.lacksConsole(c.Binding) {
 		err = errors.Join(err, fmt.Errorf("engine: the setting apply is %[1]s, which requires "+
 			"an RCON console: give --rcon-config FILE, or another --apply, with --discard-history if "+
-			"%[1]s is the world's", c.Apply))
+			"%[1]s is the world's", c.Binding))
 	}
 	if c.ApprovalTimeout < time.Second {
 		err = errors.Join(err, errors.New("engine: a proposal waits at least 1 s for its approval"))

@@ -86,7 +86,7 @@ func newStepper(s *storage, towns *records.TownCache, watcher *logwatch.Watcher)
 		Log: s.log, Towns: towns, Now: c.Now, NewID: c.NewID, Leased: c.IsWriter,
 		RequiredHistory: requiredHistory(s.index.Index), OnHistoryFull: watcher.NoteHistoryFull, Logger: c.Logger,
 		Settings: machine.Settings{
-			Rules: c.Rules, Binding: c.Apply, ApprovalPolicy: c.policy,
+			Rules: c.Rules, Binding: c.Binding, ApprovalPolicy: c.policy,
 			ApprovalTimeout: c.ApprovalTimeout, Retry: c.Retry,
 		},
 	}

@@ -32,7 +32,7 @@ type Towns struct {
 	index      *index.Index
 	approvals  *approvals.Reader
 	dispatcher *game.Dispatcher
-	apply      apply.Binding    // of towns without a binding
+	binding    apply.Binding    // of towns without a binding
 	policy     *approval.Policy // of towns without a policy
 	logger     *slog.Logger
 }
@@ -87,7 +87,7 @@ func (t *Towns) view(current machine.Town) Town {
 
 // bindingOf returns the binding of a town: its own, or the world's.
 func (t *Towns) bindingOf(current machine.Town) apply.Binding {
-	return cmp.Or(current.Binding, t.apply)
+	return cmp.Or(current.Binding, t.binding)
 }
 
 // TownQuery selects towns of a list.
@@ -163,7 +163,7 @@ func (t *Towns) states() func(*records.TownHeader) messages.ListedTown {
 	doubtful := t.index.NewestByTown(index.InDoubt)
 	return func(header *records.TownHeader) messages.ListedTown {
 		view := messages.ListedTown{TownSummary: header.TownSummary, Waiting: waiting[header.TownID]}
-		view.Apply = cmp.Or(view.Apply, string(t.apply))
+		view.Apply = cmp.Or(view.Apply, string(t.binding))
 		_, view.InDoubt = doubtful[header.Token]
 		if since := absent[header.TownID]; !since.IsZero() && !apply.Binding(view.Apply).Spec().BuiltIn {
 			view.PluginAbsentSince = runevents.Timestamp(since)

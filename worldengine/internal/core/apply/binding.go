@@ -10,7 +10,7 @@ import (
 // Binding says who applies a town's accepted commands. The set is closed.
 type Binding string
 
-// The bindings. A town without one has the engine's, engine.Config.Apply.
+// The bindings. A town without one has the engine's, engine.Config.Binding.
 const (
 	// Local: the built-in rules.
 	Local Binding = "local"

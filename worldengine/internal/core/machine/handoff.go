@@ -118,11 +118,11 @@ func (s *step) judge(e *Judge) (Output, error) {
 			Reason: clearance.Approved.Reason, At: clearance.At,
 		}
 	}
-	via := cmp.Or(s.town.Binding, s.Binding)
-	if via.Spec().BuiltIn || e.DryRun {
+	binding := cmp.Or(s.town.Binding, s.Binding)
+	if binding.Spec().BuiltIn || e.DryRun {
 		return s.conclude(j, verdict.Executed(after), after)
 	}
-	return s.accept(j, &verdict.Outcome.Evaluation, after, via)
+	return s.accept(j, &verdict.Outcome.Evaluation, after, binding)
 }
 
 // judgedRecord returns the record of an outcome, with the events of the whole run, and the answer.
@@ -188,7 +188,7 @@ func (s *step) conclude(j *judgement, outcome handoff.Outcome, state town.State)
 
 // accept returns the first record of an accepted handoff whose command a game has to apply.
 func (s *step) accept(
-	j *judgement, evaluation *handoff.Evaluation, expected town.State, via apply.Binding,
+	j *judgement, evaluation *handoff.Evaluation, expected town.State, binding apply.Binding,
 ) (Output, error) {
 	err := EmitAccepted(j.producer, j.Handoff, evaluation, j.Start)
 	if err != nil {
@@ -197,7 +197,7 @@ func (s *step) accept(
 	run, at, after := j.producer.Run(), s.in.At.UTC(), s.town
 	after.Approvals = after.Approvals.MarkUsed(j.Handoff, j.encoded, run.RunID)
 	p := &apply.Pending{
-		Binding: via, Handoff: j.Sent, Expected: expected.Canonical, RetryOf: j.RetryOf,
+		Binding: binding, Handoff: j.Sent, Expected: expected.Canonical, RetryOf: j.RetryOf,
 		Run: run.Identity, Emitted: run.FirstSeq + int64(len(run.Events)) - 1,
 		Accepted: at, Attempt: 1, NotBefore: at, Deadline: at.Add(s.Retry.Deadline),
 	}

@@ -27,7 +27,7 @@ type oracle struct {
 	settings  *machine.Settings
 	now       time.Time
 	state     town.State
-	via       apply.Binding
+	binding   apply.Binding
 	policy    *approval.Policy
 	paused    map[string]string // the signals that paused the town and the world, by its id and ""
 	command   *command
@@ -42,7 +42,7 @@ type command struct {
 	run                 string
 	retry               bool
 	reached, rests      bool // a request may have arrived; the writer stopped, and none has
-	via                 apply.Binding
+	binding             apply.Binding
 	attempt             int64
 	expected            town.State
 	notBefore, deadline time.Time
@@ -279,7 +279,7 @@ func (o *oracle) put(state town.State, expected string, a machine.Attributes) pr
 		return fails(err)
 	}
 	return predict(func() {
-		o.via, o.policy = cmp.Or(a.Binding, o.via), cmp.Or(a.Approval, o.policy)
+		o.binding, o.policy = cmp.Or(a.Binding, o.binding), cmp.Or(a.Approval, o.policy)
 		o.become(state)
 	}, "put on town")
 }
@@ -393,16 +393,16 @@ func (o *oracle) judge(e *machine.Judge) prediction {
 		approved = true
 	}
 	begun := o.startEvents(e, &v, approved) + "StepStarted 1"
-	switch via := cmp.Or(o.via, o.settings.Binding); {
+	switch binding := cmp.Or(o.binding, o.settings.Binding); {
 	case failed != "":
 		return o.conclude(h, e.Run.RunID, &v, failed, o.state, begun+", StepFailed 1, RunFailed")
-	case via == "local" || e.DryRun:
+	case binding == "local" || e.DryRun:
 		return o.conclude(h, e.Run.RunID, &v, "", after, begun+", StepCompleted 1, RunCompleted")
 	default:
 		return predict(func() {
 			o.use(h)
 			r.status = "RUNNING"
-			o.command = &command{h: h, run: e.Run.RunID, retry: e.RetryOf != nil, via: via,
+			o.command = &command{h: h, run: e.Run.RunID, retry: e.RetryOf != nil, binding: binding,
 				attempt: 1, expected: after, notBefore: o.now,
 				deadline: o.now.Add(o.settings.Retry.Deadline)}
 		}, "pending on town", begun)
@@ -591,7 +591,7 @@ func (o *oracle) outcome(v apply.AttemptResult) prediction {
 		after = town.NewState(reported.Snapshot)
 	case !v.Applied:
 		reason, later = v.Failure.Reason, v.Failure.Retryable
-		if reason == "PLUGIN_UNAVAILABLE" && reached && c.via != "rcon" {
+		if reason == "PLUGIN_UNAVAILABLE" && reached && c.binding != "rcon" {
 			reason = "PLUGIN_TIMEOUT"
 		}
 	}
@@ -639,7 +639,7 @@ func (o *oracle) cancel(e *machine.Cancel) prediction {
 		return refused("RUN_NOT_WAITING")
 	case e.Signal.Force && c.retry:
 		return o.outcome(apply.AttemptResult{Failure: &apply.Failure{Reason: handoff.ReasonCode(
-			pick(c.via == "rcon", "RCON_IN_DOUBT", "PLUGIN_TIMEOUT"))}})
+			pick(c.binding == "rcon", "RCON_IN_DOUBT", "PLUGIN_TIMEOUT"))}})
 	case !e.Signal.Force && (c.reached || e.Reach != apply.Unreached):
 		return refused("RUN_IN_HAND")
 	}
@@ -653,7 +653,7 @@ func (o *oracle) cancel(e *machine.Cancel) prediction {
 func (o *oracle) town() string {
 	pending, asked := "", []string{}
 	if c := o.command; c != nil {
-		pending = fmt.Sprint(c.run, c.via, c.attempt, c.reached, c.rests, c.retry, c.expected.Hash,
+		pending = fmt.Sprint(c.run, c.binding, c.attempt, c.reached, c.rests, c.retry, c.expected.Hash,
 			c.notBefore, c.deadline)
 	}
 	for _, q := range o.questions {
@@ -661,7 +661,7 @@ func (o *oracle) town() string {
 			asked = append(asked, q.hash+" "+status)
 		}
 	}
-	return fmt.Sprint(o.state.Hash, o.via, o.policy, o.paused[o.id], pending, asked)
+	return fmt.Sprint(o.state.Hash, o.binding, o.policy, o.paused[o.id], pending, asked)
 }
 
 func townOf(t *machine.Town, now time.Time) string {

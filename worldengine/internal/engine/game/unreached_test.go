@@ -112,14 +112,14 @@ func TestDispatcher_CancelAfterTakeover(t *testing.T) {
 // force, asks a console, and fails the command as unreached if it finds nobody either.
 func TestDispatcher_Rests(t *testing.T) {
 	t.Parallel()
-	stopped := func(t *testing.T, via apply.Binding) *working {
+	stopped := func(t *testing.T, binding apply.Binding) *working {
 		w := work(t, func(c *game.Config) {
 			c.Retry.Absence, c.Retry.Attempts = apply.AbsenceFail, 1
 			c.Retry.Resend, c.Retry.Deadline = 100*time.Millisecond, 300*time.Millisecond
 			c.RCON = &console{answer: apply.Answer{Status: apply.Applied}}
 			c.Router = away
 			c.WorldPause.Set(waiting.Pause{Seq: 1, By: &messages.PausedBy{SignalID: "p"}})
-		}, func(p *apply.Pending) { p.Binding = via })
+		}, func(p *apply.Pending) { p.Binding = binding })
 		client := w.execute()
 		w.halt()
 		require.ErrorIs(t, w.await(client).err, waiting.ErrInProgress)
@@ -162,12 +162,12 @@ func TestDispatcher_Rests(t *testing.T) {
 		w.halt()
 		require.False(t, w.town().Pending.StoppedUnreached)
 	})
-	for via, want := range map[apply.Binding]handoff.ReasonCode{
+	for binding, want := range map[apply.Binding]handoff.ReasonCode{
 		apply.Plugin: apply.ReasonPluginUnavailable, apply.RCON: handoff.ReasonExecuted,
 	} {
-		t.Run(string(via), func(t *testing.T) {
+		t.Run(string(binding), func(t *testing.T) {
 			t.Parallel()
-			w := stopped(t, via)
+			w := stopped(t, binding)
 			w.config.WorldPause.Set(waiting.Pause{Seq: 2})
 			next(w)
 			require.Equal(t, want, w.concluded().ReasonCode)
@@ -291,8 +291,8 @@ func TestDispatcher_TakesOverLate(t *testing.T) {
 // next writer may have asked.
 func TestDispatcher_LeaseLost(t *testing.T) {
 	t.Parallel()
-	for _, via := range []apply.Binding{apply.Plugin, apply.RCON} {
-		t.Run(string(via), func(t *testing.T) {
+	for _, binding := range []apply.Binding{apply.Plugin, apply.RCON} {
+		t.Run(string(binding), func(t *testing.T) {
 			t.Parallel()
 			asked := make(chan struct{}, 1)
 			release := make(chan struct{})
@@ -300,7 +300,7 @@ func TestDispatcher_LeaseLost(t *testing.T) {
 				c.Retry.Attempts, c.Retry.Resend = 1, time.Minute
 				c.RCON = &console{logins: asked, release: release,
 					answer: apply.Answer{Status: apply.Applied}}
-			}, func(p *apply.Pending) { p.Binding = via })
+			}, func(p *apply.Pending) { p.Binding = binding })
 			w.plugin(func(c *apply.Command) apply.Answer {
 				asked <- struct{}{}
 				<-release
@@ -314,7 +314,7 @@ func TestDispatcher_LeaseLost(t *testing.T) {
 			close(release)
 			require.ErrorIs(t, w.await(client).err, waiting.ErrInProgress)
 			w.halt()
-			require.Equal(t, via == apply.RCON, w.town().Pending.StoppedUnreached)
+			require.Equal(t, binding == apply.RCON, w.town().Pending.StoppedUnreached)
 			require.Empty(t, asked)
 		})
 	}

@@ -66,16 +66,16 @@ func Paused(townID string, why Reason, runID string, pending bool) *Error {
 // GameAbsent is the error of a request that waited too long for a town's plugin or console; since is
 // the start of the absence. before is the run whose command is first in line; "" if that is the
 // request's own run. runID is "" if the request is no handoff.
-func GameAbsent(townID string, via apply.Binding, since time.Time, runID, before string) *Error {
+func GameAbsent(townID string, binding apply.Binding, since time.Time, runID, before string) *Error {
 	if before == "" {
-		e := StillApplying(runID, townID, via, since)
+		e := StillApplying(runID, townID, binding, since)
 		e.Code, e.cause = wire.CodePluginAbsent, nil
 		return e
 	}
 	e := &Error{
 		Code: wire.CodePluginAbsent, RunID: runID,
 		Reason: fmt.Sprintf("The %s, and the command of run %s, which is before this one, waits for it.",
-			noGame(townID, via, since), before),
+			noGame(townID, binding, since), before),
 		Next: "Nothing was judged, and the key is free; send the same handoff again when the game is " +
 			"back.",
 	}
@@ -86,8 +86,8 @@ func GameAbsent(townID string, via apply.Binding, since time.Time, runID, before
 	return e
 }
 
-func noGame(townID string, via apply.Binding, since time.Time) string {
-	return fmt.Sprintf("town %q has had no %s since %s", townID, via.Spec().Game,
+func noGame(townID string, binding apply.Binding, since time.Time) string {
+	return fmt.Sprintf("town %q has had no %s since %s", townID, binding.Spec().Game,
 		since.UTC().Format(time.RFC3339))
 }
 
@@ -106,7 +106,7 @@ func Cancelled(runID string, pending bool) *Error {
 
 // StillApplying is ErrInProgress with the run of the command. absent is the time at which the town
 // lost its game; zero if it has one.
-func StillApplying(runID, townID string, via apply.Binding, absent time.Time) *Error {
+func StillApplying(runID, townID string, binding apply.Binding, absent time.Time) *Error {
 	e := &Error{Code: wire.CodeInProgress, RunID: runID, Pending: true, cause: ErrInProgress}
 	if absent.IsZero() {
 		e.Reason = "the handoff is accepted and its command is being applied;"
@@ -115,7 +115,7 @@ func StillApplying(runID, townID string, via apply.Binding, absent time.Time) *E
 	}
 	e.RetryAfter = protocol.LongRetryDelay
 	e.Reason = fmt.Sprintf("the handoff is accepted as run %s, and its command goes on waiting: "+
-		"the %s;", runID, noGame(townID, via, absent))
+		"the %s;", runID, noGame(townID, binding, absent))
 	e.Next = "send the same handoff again to get its result, or cancel the run"
 	return e
 }

@@ -157,7 +157,7 @@ func TestSend(t *testing.T) {
 func TestWaitingRun(t *testing.T) {
 	t.Parallel()
 	w := serve(t, func(c *server.Config) {
-		c.Engine.Apply, c.Engine.Retry.Deadline = apply.Plugin, 10*time.Minute
+		c.Engine.Binding, c.Engine.Retry.Deadline = apply.Plugin, 10*time.Minute
 	})
 	commands, err := w.nc.SubscribeSync(wire.ApplySubject("main", wire.TownToken(threatened)))
 	require.NoError(t, err)

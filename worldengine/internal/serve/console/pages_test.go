@@ -113,7 +113,7 @@ func TestPages(t *testing.T) {
 func TestOverview_Waits(t *testing.T) {
 	t.Parallel()
 	w := serve(t, requiring(handoff.PlanSalvage), func(c *server.Config) {
-		c.Engine.Apply = apply.Plugin
+		c.Engine.Binding = apply.Plugin
 		c.Engine.Retry = apply.RetryPolicy{Resend: time.Second}
 	})
 	w.send(w.made(threatened, handoff.PlanSalvage, "dread"))
@@ -261,7 +261,7 @@ func TestRemoveATown(t *testing.T) {
 
 // outage has a world whose plugins are away, and whose commands fail for it.
 func outage(c *server.Config) {
-	c.Engine.Apply = apply.Plugin
+	c.Engine.Binding = apply.Plugin
 	c.Engine.Retry = apply.RetryPolicy{Deadline: 3 * time.Second, Attempts: 1,
 		Backoff: 10 * time.Millisecond, Resend: time.Second, Absence: apply.AbsenceFail}
 }

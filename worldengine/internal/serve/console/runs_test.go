@@ -67,7 +67,7 @@ func TestRuns_TimeAndExport(t *testing.T) {
 func TestRuns_Choose(t *testing.T) {
 	t.Parallel()
 	w := serve(t, func(c *server.Config) {
-		c.Engine.Apply, c.Engine.Retry.Deadline = apply.Plugin, 10*time.Minute
+		c.Engine.Binding, c.Engine.Retry.Deadline = apply.Plugin, 10*time.Minute
 	})
 	commands, err := w.nc.SubscribeSync(wire.ApplySubject("main", wire.TownToken(threatened)))
 	require.NoError(t, err)
@@ -105,7 +105,7 @@ func TestRuns_Choose(t *testing.T) {
 func TestRun_InDoubt(t *testing.T) {
 	t.Parallel()
 	w := serve(t, func(c *server.Config) {
-		c.Engine.Apply = apply.Plugin
+		c.Engine.Binding = apply.Plugin
 		c.Engine.Retry = apply.RetryPolicy{Deadline: 300 * time.Millisecond, Attempts: 2, Backoff: 100 * time.Millisecond}
 	})
 	_, err := w.nc.SubscribeSync(wire.ApplySubject("main", wire.TownToken(threatened))) // it answers nothing

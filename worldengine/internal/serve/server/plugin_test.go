@@ -242,7 +242,7 @@ func TestPluginAbsent_HoldsNothing(t *testing.T) {
 
 // bindPlugin binds all towns to plugins, with a policy that fits a test.
 func bindPlugin(config *server.Config) {
-	config.Engine.Apply = apply.Plugin
+	config.Engine.Binding = apply.Plugin
 	config.Engine.Retry = apply.RetryPolicy{
 		Deadline: 10 * time.Second, Attempts: 3, Backoff: 10 * time.Millisecond,
 		Resend: 100 * time.Millisecond,
@@ -254,7 +254,7 @@ func bindPlugin(config *server.Config) {
 func absentFor(absent apply.AbsencePolicy) func(*server.Config) {
 	return func(c *server.Config) {
 		c.Engine.PauseTimeout = time.Hour
-		c.Engine.Apply = apply.Plugin
+		c.Engine.Binding = apply.Plugin
 		c.Engine.Retry = apply.RetryPolicy{
 			Deadline: time.Second, Attempts: 3, Backoff: 10 * time.Millisecond, Resend: time.Second,
 			Absence: absent,

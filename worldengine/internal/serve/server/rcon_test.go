@@ -92,7 +92,7 @@ func bindRCON(address string) func(*server.Config) {
 				handoff.AdvanceProject: {{Run: "progress {argument} {progress}", Expect: "^Set$"}},
 			},
 		}}
-		config.Engine.Apply = apply.RCON
+		config.Engine.Binding = apply.RCON
 		config.Engine.Retry = apply.RetryPolicy{
 			Deadline: 10 * time.Second, Attempts: 3, Backoff: 10 * time.Millisecond,
 			Resend: 50 * time.Millisecond,
@@ -115,7 +115,7 @@ func TestRCON_Applies(t *testing.T) {
 	// Without the console the town's commands fail, and say why.
 	c.putTown("bound", "apply", "rcon")
 	c.restart(func(config *server.Config) {
-		config.Worlds.Consoles, config.Engine.Apply, config.Engine.Storage.DiscardHistory = nil, apply.Local, true
+		config.Worlds.Consoles, config.Engine.Binding, config.Engine.Storage.DiscardHistory = nil, apply.Local, true
 	})
 	got = c.send(c.wall(c.town("bound")))
 	require.Equal(t, apply.ReasonPluginUnavailable, got.result.ReasonCode)
@@ -125,7 +125,7 @@ func TestRCON_Applies(t *testing.T) {
 	_, err := server.Start(t.Context(), configure(bindRCON("nowhere")))
 	require.ErrorContains(t, err, "/address")
 	_, err = server.Start(t.Context(), configure(func(config *server.Config) {
-		config.Embedded.Data, config.Engine.Apply = t.TempDir(), apply.RCON
+		config.Embedded.Data, config.Engine.Binding = t.TempDir(), apply.RCON
 	}))
 	require.ErrorContains(t, err, "requires an RCON console")
 }

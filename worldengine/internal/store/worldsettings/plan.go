@@ -114,7 +114,7 @@ func PlanToServe(
 }
 
 // Change gives a world the settings, for all its servers. The length of histories changes
-// at once, the binding (Apply) when each server restarts, and the compression when NATS restarts.
+// at once, the binding when each server restarts, and the compression when NATS restarts.
 // Change returns a *DifferError if messages would be discarded and discard is not set.
 func Change(
 	ctx context.Context, js jetstream.JetStream, world string, given Settings, discard bool,

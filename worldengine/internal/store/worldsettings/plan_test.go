@@ -148,7 +148,7 @@ func TestOpenWorldLog_EarlierProgram(t *testing.T) {
 			t.Parallel()
 			js, err := jetstream.New(natstest.Connect(t))
 			require.NoError(t, err)
-			earlier := worldsettings.Settings{HistoryPerTown: 4000, Apply: apply.Plugin,
+			earlier := worldsettings.Settings{HistoryPerTown: 4000, Binding: apply.Plugin,
 				RequireApproval: "SALVAGE_PLAN", Compress: worldsettings.CompressAll}
 			config := worldsettings.StreamConfig("w", earlier, 1)
 			config.Subjects = config.Subjects[:len(config.Subjects)-1]

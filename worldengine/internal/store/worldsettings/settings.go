@@ -24,7 +24,7 @@ type Settings struct {
 	// HistoryPerTown is the number of commits, and of refused runs, that the log keeps of a town. A
 	// town's last commit, which has its state, never expires.
 	HistoryPerTown int64         `kong:"-"`
-	Apply          apply.Binding `help:"Who applies the commands of towns that have no binding of their own: the built-in rules (local), the plugin of the town's game server (plugin), or the console of a game server without one (rcon). A setting of the world, local for a new one." enum:",local,plugin,rcon" default:""`
+	Binding        apply.Binding `name:"apply" help:"Who applies the commands of towns that have no binding of their own: the built-in rules (local), the plugin of the town's game server (plugin), or the console of a game server without one (rcon). A setting of the world, local for a new one." enum:",local,plugin,rcon" default:""`
 	// RequireApproval is the text of an approval.Policy.
 	RequireApproval string      `name:"require-approval" help:"Types of proposals that a person must approve, in towns without a policy of their own: TYPE,… such as PROJECT_ADVANCE, or none; see docs/operators.md. A setting of the world, none for a new one." placeholder:"TYPE,…"`
 	Compress        Compression `help:"Streams that NATS compresses, if they have one replica, once a block of them is full: the bus (events), or the log too (all), whose records are packed already, so that all gains little, and one damaged bit destroys a whole block. A setting of the world, events for a new one." enum:",events,all" default:"" group:"Storage:"`
@@ -65,7 +65,7 @@ func (c Compression) stream(replicas int) jetstream.StoreCompression {
 // The names of the settings.
 const (
 	HistorySetting  = "history-per-town"
-	ApplySetting    = "apply"
+	BindingSetting  = "apply"
 	ApprovalSetting = "require-approval"
 	CompressSetting = "compress"
 )
@@ -90,7 +90,7 @@ func StreamConfig(world string, s Settings, replicas int) jetstream.StreamConfig
 func Default() Settings {
 	return Settings{
 		HistoryPerTown: DefaultHistoryPerTown,
-		Apply:          apply.Local, RequireApproval: approval.None, Compress: CompressEvents,
+		Binding:        apply.Local, RequireApproval: approval.None, Compress: CompressEvents,
 	}
 }
 
@@ -98,7 +98,7 @@ func Default() Settings {
 func (s Settings) WithDefaults(defaults Settings) Settings {
 	return Settings{
 		HistoryPerTown:  cmp.Or(s.HistoryPerTown, defaults.HistoryPerTown),
-		Apply:           cmp.Or(s.Apply, defaults.Apply),
+		Binding:         cmp.Or(s.Binding, defaults.Binding),
 		RequireApproval: cmp.Or(s.RequireApproval, defaults.RequireApproval),
 		Compress:        cmp.Or(s.Compress, defaults.Compress),
 	}
@@ -116,7 +116,7 @@ func (s Settings) all() []machine.Setting {
 		history = strconv.FormatInt(s.HistoryPerTown, 10)
 	}
 	return []machine.Setting{
-		{Name: HistorySetting, Value: history}, {Name: ApplySetting, Value: string(s.Apply)},
+		{Name: HistorySetting, Value: history}, {Name: BindingSetting, Value: string(s.Binding)},
 		{Name: ApprovalSetting, Value: s.RequireApproval},
 		{Name: CompressSetting, Value: string(s.Compress)},
 	}
@@ -154,9 +154,9 @@ func (s *Settings) Set(name, value string) error {
 		if err != nil || s.HistoryPerTown < 1 {
 			return fmt.Errorf("worldsettings: %s must be at least 1, not %q", name, value)
 		}
-	case ApplySetting:
-		s.Apply = apply.Binding(value)
-		err = s.Apply.Validate()
+	case BindingSetting:
+		s.Binding = apply.Binding(value)
+		err = s.Binding.Validate()
 	case ApprovalSetting:
 		p, unknown := approval.Parse(value)
 		if unknown != nil {
@@ -168,7 +168,7 @@ func (s *Settings) Set(name, value string) error {
 		err = s.Compress.Validate()
 	default:
 		return fmt.Errorf("worldsettings: there is no setting %q of a world, but %s, %s, %s and "+
-			"%s", name, HistorySetting, ApplySetting, ApprovalSetting, CompressSetting)
+			"%s", name, HistorySetting, BindingSetting, ApprovalSetting, CompressSetting)
 	}
 	return err
 }

@@ -14,7 +14,7 @@ import (
 
 // allGiven has every setting, none at its default.
 var allGiven = Settings{
-	HistoryPerTown: 7, Apply: apply.Plugin, RequireApproval: "PROJECT_ADVANCE",
+	HistoryPerTown: 7, Binding: apply.Plugin, RequireApproval: "PROJECT_ADVANCE",
 	Compress: CompressAll,
 }
 
@@ -71,7 +71,7 @@ func TestSettings_Set(t *testing.T) {
 	t.Parallel()
 	for name, values := range map[string]map[string]bool{
 		HistorySetting:  {"1": true, "0": false, "-1": false, "x": false, "1.5": false},
-		ApplySetting:    {"local": true, "plugin": true, "rcon": true, "telepathy": false},
+		BindingSetting:  {"local": true, "plugin": true, "rcon": true, "telepathy": false},
 		ApprovalSetting: {"none": true, "PROJECT_ADVANCE": true, "MAGIC": false, "": false},
 		CompressSetting: {"events": true, "all": true, "none": false, "": false},
 		"later":         {"1": false},

@@ -62,7 +62,7 @@ func parseStored(list []machine.Setting) (s Stored) {
 			s.MinHistory, _ = strconv.ParseInt(setting.Value, 10, 64)
 		case restoredTo:
 			s.RestoredTo, _ = strconv.ParseUint(setting.Value, 10, 64)
-		case HistorySetting, ApplySetting, ApprovalSetting, CompressSetting:
+		case HistorySetting, BindingSetting, ApprovalSetting, CompressSetting:
 			if err := next.Set(setting.Name, setting.Value); err == nil {
 				s.Settings = next
 			} else if setting.Name == ApprovalSetting {

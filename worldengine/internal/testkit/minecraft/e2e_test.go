@@ -132,6 +132,6 @@ func TestAPluginThatOnlySaysSoIsNoticed(t *testing.T) {
 func startEngine(t testing.TB, open bool) *servertest.World {
 	t.Helper()
 	return servertest.Start(t, servertest.Frontier, func(c *server.Config) {
-		c.Open, c.Engine.Settings.Apply = open, apply.Plugin
+		c.Open, c.Engine.Settings.Binding = open, apply.Plugin
 	})
 }

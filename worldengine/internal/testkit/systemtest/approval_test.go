@@ -172,7 +172,7 @@ func unreachable(t *testing.T) engine.Config {
 		},
 	})
 	require.NoError(t, err)
-	return engine.Config{Settings: worldsettings.Settings{Apply: apply.RCON}, RCON: console, Retry: apply.RetryPolicy{
+	return engine.Config{Settings: worldsettings.Settings{Binding: apply.RCON}, RCON: console, Retry: apply.RetryPolicy{
 		Absence:  apply.AbsenceFail,
 		Deadline: time.Minute, Attempts: 1, Resend: time.Minute,
 	}}

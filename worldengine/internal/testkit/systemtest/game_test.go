@@ -34,7 +34,7 @@ import (
 
 // outside is the configuration of a world whose commands plugins apply.
 func outside() engine.Config {
-	return engine.Config{Settings: worldsettings.Settings{Apply: apply.Plugin}, Retry: apply.RetryPolicy{
+	return engine.Config{Settings: worldsettings.Settings{Binding: apply.Plugin}, Retry: apply.RetryPolicy{
 		Deadline: 10 * time.Second, Attempts: 3,
 		Backoff: time.Millisecond, Resend: 100 * time.Millisecond,
 	}}

@@ -73,7 +73,7 @@ func TestFsck_Settings(t *testing.T) {
 	}
 	js, err = jetstream.New(w.Operator())
 	require.NoError(t, err)
-	store(machine.Setting{Name: worldsettings.ApplySetting, Value: "telepathy"})
+	store(machine.Setting{Name: worldsettings.BindingSetting, Value: "telepathy"})
 	const incomplete = "the record has not all settings of a world"
 	const unguarded = "the message was not guarded by the one before it on its subject"
 	finds(unfollowed, incomplete, unguarded)
