@@ -74,9 +74,9 @@ type Config struct {
 	// AlertBacklog keeps alerts that could not be stored for the next engine of the process; nil for
 	// none.
 	AlertBacklog *alerts.Backlog `kong:"-"`
-	// IsWriter reports whether this server still holds the writer's lease; nil if the world has no
+	// HasLease reports whether this server still has the writer's lease; nil if the world has no
 	// other servers. It must be quick: a server that was suspended has to know at once.
-	IsWriter func() bool `kong:"-"`
+	HasLease func() bool `kong:"-"`
 	// Dials returns how often the engine's connections were dialled. It grows before anything is
 	// sent over a new connection, which may lead to another log. If it is nil, each commit asks the
 	// connections and waits for their locks, which takes 8 % more processor time a handoff.
@@ -203,8 +203,8 @@ func (c Config) withDefaults() (Config, error) {
 	if c.NewID == nil {
 		c.NewID = uuid.NewString
 	}
-	if c.IsWriter == nil {
-		c.IsWriter = func() bool { return true }
+	if c.HasLease == nil {
+		c.HasLease = func() bool { return true }
 	}
 	if c.jitter == nil {
 		c.jitter = rand.N[time.Duration]

@@ -166,7 +166,7 @@ func (d *delivery) refuseInProgress(ctx context.Context, current machine.Town) e
 // refreshPauses has the pauses read again that another writer may have changed: the pause of the world at once, if this
 // server is not the writer any more, and the pause of the town in the next turn.
 func (d *delivery) refreshPauses(ctx context.Context, current machine.Town) error {
-	if !d.handoffs.stepper.IsWriter() {
+	if !d.handoffs.stepper.HasLease() {
 		if err := d.handoffs.worldPause.Reread(ctx); err != nil {
 			return err
 		}

@@ -83,7 +83,7 @@ func newRunReader(s *storage) *runs.Reader {
 func newStepper(s *storage, towns *records.TownCache, watcher *logwatch.Watcher) *stepper.Stepper {
 	c := &s.config
 	return &stepper.Stepper{
-		Log: s.log, Towns: towns, Now: c.Now, NewID: c.NewID, Leased: c.IsWriter,
+		Log: s.log, TownCache: towns, Now: c.Now, NewID: c.NewID, HasLease: c.HasLease,
 		RequiredHistory: requiredHistory(s.index.Index), OnHistoryFull: watcher.NoteHistoryFull, Logger: c.Logger,
 		Settings: machine.Settings{
 			Rules: c.Rules, Binding: c.Binding, ApprovalPolicy: c.policy,
@@ -139,7 +139,7 @@ func newWatcher(
 			towns.Clear()
 		},
 		RereadPause: worldPause.Reread,
-		IsWriter:    s.config.IsWriter,
+		HasLease:    s.config.HasLease,
 	})
 }
 

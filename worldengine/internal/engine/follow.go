@@ -73,7 +73,7 @@ func (f *follower) followLog(ctx context.Context) {
 // It keeps the pace at which a game is asked again, since an adopted command may have to be abandoned each time.
 func (f *follower) adoptDue(ctx context.Context, tokens []string, due time.Time) (next time.Time) {
 	now := time.Now()
-	if len(tokens) == 0 || now.Before(due) || !f.stepper.IsWriter() {
+	if len(tokens) == 0 || now.Before(due) || !f.stepper.HasLease() {
 		return due
 	}
 	for _, token := range tokens {

@@ -46,7 +46,7 @@ func (r *reaper) reapWaiting(ctx context.Context) {
 		position := r.index.Position()
 		_, err := r.index.CatchUp(ctx)
 		left := r.index.OpenRunStarts()
-		if err == nil && r.stepper.IsWriter() {
+		if err == nil && r.stepper.HasLease() {
 			for _, seq := range left {
 				r.reap(ctx, seq)
 			}

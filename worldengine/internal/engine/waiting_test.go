@@ -91,7 +91,7 @@ func TestEngine_PausedByTheNextWriter(t *testing.T) {
 	nc := natstest.Connect(t)
 	engine := func(leased bool) *Engine {
 		e, err := Open(t.Context(), nc, nc, Config{PauseTimeout: time.Millisecond,
-			IsWriter: func() bool { return leased }, Logger: slog.New(slog.DiscardHandler)})
+			HasLease: func() bool { return leased }, Logger: slog.New(slog.DiscardHandler)})
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = e.Close(context.Background()) })
 		return e
@@ -249,7 +249,8 @@ func TestReap_ClosedRun(t *testing.T) {
 			}
 			var alerted []string
 			logger := slog.New(slog.DiscardHandler)
-			steps := &stepper.Stepper{Log: log, Towns: records.NewTownCache(log), Now: time.Now, NewID: uuid.NewString}
+			steps := &stepper.Stepper{Log: log, TownCache: records.NewTownCache(log), Now: time.Now, NewID: uuid.NewString,
+				HasLease: func() bool { return true }}
 			r := &reaper{
 				log: log, stepper: steps, logger: logger,
 				handoffs:     &Handoffs{log: log, stepper: steps, logger: logger},

@@ -49,7 +49,7 @@ func TestDispatcher_AbandonedCommand(t *testing.T) {
 					})
 				})
 				if loses {
-					w.steps.Leased = func() bool { return looks.Add(1) > 1 }
+					w.steps.HasLease = func() bool { return looks.Add(1) > 1 }
 				}
 				client := w.execute()
 				require.NoError(t, w.config.Queue.SubmitTask("town-threatened", behind{w}))

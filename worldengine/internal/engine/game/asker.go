@@ -31,7 +31,7 @@ var askers = map[apply.Binding]func(*Execution) asker{apply.Plugin: newPluginAsk
 
 // sendRequest asks the game, unless another server may be the writer by now.
 func (x *Execution) sendRequest(ctx context.Context) {
-	if !x.dispatcher.stepper.IsWriter() {
+	if !x.dispatcher.stepper.HasLease() {
 		x.abandon(ctx)
 		return
 	}

@@ -91,7 +91,8 @@ func TestDispatcher_BusyConsole(t *testing.T) {
 			attempts, turns := make(results, 1), queue.New(t.Context(), queue.Config{Workers: 1, Logger: logger})
 			defer func() { require.NoError(t, turns.Drain(t.Context())) }()
 			d := New(t.Context(), &stepper.Stepper{
-				Log: log, Towns: records.NewTownCache(log), Now: time.Now, NewID: uuid.NewString,
+				Log: log, TownCache: records.NewTownCache(log), Now: time.Now, NewID: uuid.NewString,
+				HasLease: func() bool { return true },
 			}, Config{
 				Retry:      apply.RetryPolicy{Absence: apply.AbsenceFail}.WithDefaults(),
 				WorldPause: waiting.NewWorldPause(log, waiting.Pause{}, nil), Alerts: raised,

@@ -129,7 +129,7 @@ func (d *Dispatcher) Execute(
 func (d *Dispatcher) Reconcile(ctx context.Context, townID string, current machine.Town) error {
 	x, p := d.Execution(townID), current.Pending
 	if x != nil && (p == nil || p.Run.RunID != x.RunID) {
-		d.stepper.Towns.Forget(townID)
+		d.stepper.TownCache.Forget(townID)
 		if err := x.concludeFromLog(ctx); err != nil {
 			return err
 		}

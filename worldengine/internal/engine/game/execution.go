@@ -200,7 +200,7 @@ func (x *Execution) scheduleAttempt() {
 // Pending says that none has, and asks no game before that is stored. With that commit, a suspended earlier
 // writer loses its races for the town.
 func (x *Execution) claim(ctx context.Context, current machine.Town) {
-	if !x.dispatcher.stepper.IsWriter() {
+	if !x.dispatcher.stepper.HasLease() {
 		x.abandon(ctx)
 		return
 	}

@@ -37,14 +37,14 @@ func (x *Execution) commit(ctx context.Context) {
 // state is behind the log.
 func (x *Execution) commitOnce(ctx context.Context, result *apply.AttemptResult) error {
 	d := x.dispatcher
-	current, err := d.stepper.Towns.Get(ctx, x.TownID)
+	current, err := d.stepper.TownCache.Get(ctx, x.TownID)
 	if err == nil {
 		err = d.Reconcile(ctx, x.TownID, current)
 	}
 	if err != nil || x.phase != committing {
 		return err
 	}
-	if unanswered(result.Failure) && !d.stepper.IsWriter() {
+	if unanswered(result.Failure) && !d.stepper.HasLease() {
 		x.abandon(ctx) // a suspended server has asked too seldom; the next writer asks again
 		return nil
 	}

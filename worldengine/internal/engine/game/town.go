@@ -47,7 +47,7 @@ const loadTimeout = 2 * time.Second
 // syncWithTown makes the execution agree with its town, as this writer knows the town or, with fresh, as the
 // log has it. It raises an alert if the command outlasts the drain timeout of a pause.
 func (x *Execution) syncWithTown(ctx context.Context, fresh bool) (current machine.Town, err error) {
-	d, load := x.dispatcher, x.dispatcher.stepper.Towns.Get
+	d, load := x.dispatcher, x.dispatcher.stepper.TownCache.Get
 	if fresh {
 		load = d.stepper.Log.Load
 	}
@@ -79,7 +79,7 @@ func (x *Execution) updatePending(p *apply.Pending) {
 	if x.Pending = p; !next || x.result != nil && x.result.Applied {
 		return
 	}
-	x.dispatcher.stepper.Towns.Forget(x.TownID)
+	x.dispatcher.stepper.TownCache.Forget(x.TownID)
 	x.scheduleAttempt()
 }
 

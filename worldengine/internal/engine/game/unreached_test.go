@@ -307,7 +307,7 @@ func TestDispatcher_LeaseLost(t *testing.T) {
 				return apply.Later(c, apply.InProgress, time.Millisecond)
 			})
 			var lost atomic.Bool
-			w.steps.Leased = func() bool { return !lost.Load() }
+			w.steps.HasLease = func() bool { return !lost.Load() }
 			client := w.execute()
 			<-asked
 			lost.Store(true)
@@ -333,7 +333,7 @@ func TestDispatcher_LeaseRenewedLate(t *testing.T) {
 		return apply.Done(c)
 	})
 	var looks atomic.Int64
-	w.steps.Leased = func() bool { return looks.Add(1) != 2 } // the second request finds it lost
+	w.steps.HasLease = func() bool { return looks.Add(1) != 2 } // the second request finds it lost
 	require.ErrorIs(t, w.await(w.execute()).err, waiting.ErrInProgress)
 	w.adopt()
 	require.Equal(t, handoff.Executed, w.concluded().Status)

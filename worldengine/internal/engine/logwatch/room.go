@@ -60,7 +60,7 @@ func (w *Watcher) checkHistories(ctx context.Context) (full bool) {
 		towns = append(towns, townID.(string))
 	}
 	slices.Sort(towns)
-	followed := len(towns) > 0 && w.IsWriter() && bounded(ctx, w.sync) == nil
+	followed := len(towns) > 0 && w.HasLease() && bounded(ctx, w.sync) == nil
 	for _, townID := range towns {
 		if w.recalled {
 			w.checkHistory(townID, followed)

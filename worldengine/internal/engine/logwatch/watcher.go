@@ -32,8 +32,8 @@ type Config struct {
 	Forget func()
 	// RereadPause reads the pause of the world again, since a signal that got no answer may be stored.
 	RereadPause func(ctx context.Context) error
-	// IsWriter reports whether this server is still the writer of the world.
-	IsWriter func() bool
+	// HasLease reports whether this server still has the writer's lease.
+	HasLease func() bool
 }
 
 // Watcher watches the log of a world, from Start to Stop. It is safe for concurrent use.

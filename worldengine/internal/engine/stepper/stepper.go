@@ -24,15 +24,15 @@ import (
 // comment says otherwise. It is safe for concurrent use.
 type Stepper struct {
 	Log *records.Log
-	// Towns has the towns as of the last steps. After an error Step forgets the town.
-	Towns    *records.TownCache
-	Settings machine.Settings
+	// TownCache has the towns as of the last steps. After an error Step forgets the town.
+	TownCache *records.TownCache
+	Settings  machine.Settings
 	// Now is the clock of the inputs, and NewID draws a UUID v4.
 	Now   func() time.Time
 	NewID func() string
-	// Leased reports whether this server still holds the writer's lease; nil if the world has no
-	// other server.
-	Leased func() bool
+	// HasLease reports whether this server still has the writer's lease. A server that was suspended must take over
+	// nothing that the next writer has in hand.
+	HasLease func() bool
 	// RequiredHistory returns the part of its history that a town needs, whose last message is at a sequence.
 	// OnHistoryFull is called with that after a record found no room. Both are nil if histories are not bounded.
 	RequiredHistory func(ctx context.Context, townID string, seq uint64) (records.RequiredHistory, error)
@@ -42,10 +42,6 @@ type Stepper struct {
 
 	results [5]atomic.Int64 // in the order of handoff.Statuses
 }
-
-// IsWriter reports whether this server is still the writer of the world. A server that was suspended
-// must take over nothing that the next writer has in hand.
-func (s *Stepper) IsWriter() bool { return s.Leased == nil || s.Leased() }
 
 // Results returns how many results of each status were committed.
 func (s *Stepper) Results() map[handoff.Status]int64 {
@@ -83,7 +79,7 @@ func (s *Stepper) Step(
 ) (out machine.Output, err error) {
 	defer func() {
 		if err != nil {
-			s.Towns.Forget(in.TownID) // the town may have changed, and is read from the log again
+			s.TownCache.Forget(in.TownID) // the town may have changed, and is read from the log again
 		}
 	}()
 	if runID, emitted := in.Event.TailRun(&t); runID != "" && in.Tail == nil {
@@ -176,7 +172,7 @@ func (s *Stepper) commit(
 // noteStored notes that a record of an output is stored.
 func (s *Stepper) noteStored(out *machine.Output, rec *machine.Record) {
 	if rec.Subject() == machine.TownSubject {
-		s.Towns.Set(rec.TownID, out.NextTown)
+		s.TownCache.Set(rec.TownID, out.NextTown)
 	}
 	if point := places[rec.Purpose].failpoint; point != "" {
 		failpoint.Hit(point)

@@ -62,8 +62,8 @@ func (w *World) startTenure(ctx context.Context, t *tenure) error {
 	if t.lease != nil {
 		// Each tenure has its own queue group, so a suspended server and its successor get the same
 		// requests. The suspended server drops them.
-		serviceConfig.IsWriter, serviceConfig.QueueGroup = t.lease.Valid, "writer-"+nuid.Next()
-		engineConfig.IsWriter = t.lease.Valid
+		serviceConfig.HasLease, serviceConfig.QueueGroup = t.lease.Valid, "writer-"+nuid.Next()
+		engineConfig.HasLease = t.lease.Valid
 	}
 	file, err := w.worlds.config.worldFile(w.name)
 	if err == nil {

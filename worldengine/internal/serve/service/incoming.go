@@ -40,7 +40,7 @@ type incoming struct {
 func (a *addressee) handle(listener *Listener, e *endpoint, msg *nats.Msg, crossed bool) {
 	a.accepting.RLock()
 	defer a.accepting.RUnlock()
-	if a.stopped || a.world != nil && !a.world.isWriter() {
+	if a.stopped || a.world != nil && !a.world.config.HasLease() {
 		return
 	}
 	in := &incoming{

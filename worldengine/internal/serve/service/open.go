@@ -31,9 +31,9 @@ type WorldConfig struct {
 	Engine *engine.Engine
 	// QueueGroup is the queue group of every verb; "q", as NATS micro services have it.
 	QueueGroup string
-	// IsWriter reports whether this server answers requests about the world. If it does not, a request
-	// is dropped, since another server answers it; nil if this server always answers.
-	IsWriter func() bool
+	// HasLease reports whether this server still has the writer's lease. If it has not, a request is dropped, since
+	// another server answers it; always, if the world has no other servers.
+	HasLease func() bool
 	// Standbys returns the servers of the world that stand by; nil if there can be none.
 	Standbys func() []messages.Server
 	// Clients returns the connected clients that may use the world; nil if NATS is another process.
@@ -109,6 +109,9 @@ const closeTimeout = 10 * time.Second
 func (s *Service) newWorld(config WorldConfig) *ServedWorld {
 	config.World = cmp.Or(config.World, wire.DefaultWorld)
 	config.Logger = cmp.Or(config.Logger, s.config.Logger)
+	if config.HasLease == nil {
+		config.HasLease = func() bool { return true }
+	}
 	w := &ServedWorld{
 		addressee: s.newAddressee(config.World, cmp.Or(config.QueueGroup, "q"), config.Logger),
 		config:    config, engine: config.Engine, started: time.Now().UTC(),
@@ -248,9 +251,6 @@ func (a *addressee) unsubscribe(ctx context.Context) (err error) {
 	}
 	return nil
 }
-
-// isWriter reports whether this server answers the requests about the world.
-func (w *ServedWorld) isWriter() bool { return w.config.IsWriter == nil || w.config.IsWriter() }
 
 // stats returns the statistics of the server, which discovery shows for every endpoint.
 func (w *ServedWorld) stats() *messages.ServerStats {

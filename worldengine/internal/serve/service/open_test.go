@@ -86,7 +86,7 @@ func TestService_OpenAndClose(t *testing.T) {
 		require.NoError(t, json.Unmarshal(msg.Data, &ping))
 		require.Equal(t, name, ping.Metadata[protocol.WorldMetadata])
 	}
-	again, err := s.Open(WorldConfig{World: "a", IsWriter: func() bool { return true }})
+	again, err := s.Open(WorldConfig{World: "a", HasLease: func() bool { return true }})
 	require.NoError(t, err)
 	require.EqualValues(t, 0, again.endpointStats(s.endpoints[0]).NumRequests)
 	answered, err = who(t, nc, "a")
