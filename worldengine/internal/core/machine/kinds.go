@@ -112,6 +112,14 @@ var specs = func() map[Kind]KindSpec {
 	return byKind
 }()
 
+// Kinds returns the known kinds.
+func Kinds() (known []Kind) {
+	for _, spec := range kindSpecs {
+		known = append(known, spec.Kind)
+	}
+	return known
+}
+
 // Spec returns the declaration of a kind; the zero KindSpec if the kind is unknown.
 func (k Kind) Spec() KindSpec { return specs[k] }
 

@@ -29,8 +29,7 @@ type LogChecker struct {
 	world string
 	// messageAt returns a message, or nil if the log no longer has it.
 	messageAt func(seq uint64) (*jetstream.RawStreamMsg, error)
-	kinds     map[machine.Kind]*int64 // the count of each kind in the report
-	histories map[string]*history     // by subject
+	histories map[string]*history // by subject
 	// keys has the log sequence of each key's last acceptance. The map's key is the first half of
 	// the SHA-256 of the town's subject and the accepted key.
 	keys map[[16]byte]uint64
@@ -39,20 +38,10 @@ type LogChecker struct {
 // NewLogChecker makes the check of a world's log. at reads a message of the log again; it returns nil
 // if the log no longer has the message.
 func NewLogChecker(world string, at func(seq uint64) (*jetstream.RawStreamMsg, error)) *LogChecker {
-	l := &LogChecker{
+	return &LogChecker{
 		world: world, messageAt: at, Runs: map[string]*runState{}, histories: map[string]*history{},
 		keys: map[[16]byte]uint64{},
 	}
-	n := &l.Counts
-	l.kinds = map[machine.Kind]*int64{
-		machine.KindConcluded: &n.Accepted, machine.KindPending: &n.Pending,
-		machine.KindPut: &n.Puts, machine.KindRemove: &n.Removals, machine.KindRepair: &n.Repairs,
-		machine.KindAsked: &n.Refused, machine.KindRefused: &n.Refused,
-		machine.KindPause: &n.Controls, machine.KindDecided: &n.Signals,
-		machine.KindSignal: &n.Signals, machine.KindRunEvents: &n.RunRecords,
-		machine.KindAppended: &n.Appended, machine.KindSettings: &n.Settings,
-	}
-	return l
 }
 
 // message is a message of the log, with the findings about it.
@@ -165,7 +154,7 @@ func (l *LogChecker) resolveTentative(v *message) error {
 }
 
 func (l *LogChecker) count(v *message) {
-	count, p := l.kinds[v.rec.Kind], v.rec.Pending
+	count, p := l.Counts.counter(v.rec.Kind), v.rec.Pending
 	if v.rec.Kind == machine.KindPending && v.rec.Run == nil && p != nil {
 		count = &l.Counts.Attempts
 		if v.prior != nil && v.prior.Pending != nil && v.prior.Pending.Attempt == p.Attempt {

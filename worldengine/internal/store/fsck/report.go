@@ -6,6 +6,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"worldengine/worldengine/internal/core/machine"
 	"worldengine/worldengine/internal/store/commitlog"
 )
 
@@ -39,9 +40,10 @@ type Counts struct {
 	Accepted int64 `json:"accepted"`
 	Refused  int64 `json:"refused"`
 	// Pending counts the handoffs that were given to a game; Attempts counts the further attempts
-	// to apply them. Concluded handoffs are also among Accepted.
-	Pending  int64 `json:"pending"`
-	Attempts int64 `json:"attempts"`
+	// to apply them. Concluded handoffs are also among Accepted; Cancelled counts the cancelled ones.
+	Pending   int64 `json:"pending"`
+	Attempts  int64 `json:"attempts"`
+	Cancelled int64 `json:"cancelled"`
 	// Controls counts the pauses and resumptions; Signals counts the other signals: decisions,
 	// cancellations and refused signals.
 	Controls int64 `json:"controls"`
@@ -56,6 +58,37 @@ type Counts struct {
 	// that these records put aside and that NATS delivers.
 	Repairs  int64 `json:"mends"`
 	PutAside int64 `json:"putAside"`
+}
+
+// counter returns the counter of a kind of record; nil if the kind is unknown.
+func (n *Counts) counter(kind machine.Kind) *int64 {
+	switch kind {
+	case machine.KindPut:
+		return &n.Puts
+	case machine.KindRemove:
+		return &n.Removals
+	case machine.KindRepair:
+		return &n.Repairs
+	case machine.KindConcluded:
+		return &n.Accepted
+	case machine.KindAsked, machine.KindRefused:
+		return &n.Refused
+	case machine.KindPending:
+		return &n.Pending
+	case machine.KindCancelled:
+		return &n.Cancelled
+	case machine.KindPause:
+		return &n.Controls
+	case machine.KindDecided, machine.KindSignal:
+		return &n.Signals
+	case machine.KindRunEvents:
+		return &n.RunRecords
+	case machine.KindAppended:
+		return &n.Appended
+	case machine.KindSettings:
+		return &n.Settings
+	}
+	return nil
 }
 
 // Kind is the kind of a finding that is not about a wrong message.

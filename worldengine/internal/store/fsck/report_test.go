@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"worldengine/worldengine/internal/core/machine"
 )
 
 func TestReport_Advice(t *testing.T) {
@@ -21,4 +23,14 @@ func TestReport_Advice(t *testing.T) {
 		report := Report{World: "w", Findings: c.findings}
 		require.Equal(t, c.advice, report.Advice(), name)
 	}
+}
+
+// The report counts the records of each kind.
+func TestCounts_Kinds(t *testing.T) {
+	t.Parallel()
+	var counts Counts
+	for _, kind := range machine.Kinds() {
+		require.NotNil(t, counts.counter(kind), kind)
+	}
+	require.Nil(t, counts.counter("unheard-of"))
 }
