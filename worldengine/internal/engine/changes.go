@@ -72,20 +72,20 @@ type townChange struct {
 	townID      string
 	event       machine.Event
 	submittedAt time.Time // when it was submitted
-	client      TownAnswerer
+	answerer    TownAnswerer
 }
 
-// Submit queues a *Put, a *Patch or a *machine.Remove of a town. client gets the changed town; of a
+// Submit queues a *Put, a *Patch or a *machine.Remove of a town. answerer gets the changed town; of a
 // removed town, its last state with the revision of the removal. If Submit itself returns an error,
-// client gets no answer. The change waits until no command is pending.
-func (c *Changes) Submit(townID string, event machine.Event, client TownAnswerer) error {
+// answerer gets no answer. The change waits until no command is pending.
+func (c *Changes) Submit(townID string, event machine.Event, answerer TownAnswerer) error {
 	if put, ok := event.(*Put); ok && put.Binding != "" {
 		if err := c.mayBind(put.Binding); err != nil {
 			return err
 		}
 	}
 	return c.queue.SubmitTask(townID, &townChange{
-		changes: c, townID: townID, event: event, submittedAt: time.Now(), client: client,
+		changes: c, townID: townID, event: event, submittedAt: time.Now(), answerer: answerer,
 	})
 }
 
@@ -104,11 +104,11 @@ func (c *townChange) RunTurn(ctx context.Context, t queue.Turn) (next time.Time)
 }
 
 // End answers the client that nothing was changed.
-func (c *townChange) End(_ context.Context, why error) { c.answer(Town{}, why) }
+func (c *townChange) End(_ context.Context, err error) { c.answer(Town{}, err) }
 
 func (c *townChange) answer(stored Town, err error) {
 	c.changes.queue.MarkReplying(c.townID)
-	c.client.Answer(stored, err)
+	c.answerer.Answer(stored, err)
 }
 
 // commitInTurn commits the change to the town as the log has it. The change waits for a pending
@@ -117,7 +117,7 @@ func (c *townChange) commitInTurn(ctx context.Context, behind queue.Task) (store
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
 	first, isHandoff := behind.(*delivery)
-	mustWait := behind != nil && (!isHandoff || first.why.Kind != waiting.EndOfPause)
+	mustWait := behind != nil && (!isHandoff || first.reason.Kind != waiting.EndOfPause)
 	err = c.changes.log.RetryLostRaces(ctx, func() error {
 		current, err := c.load(ctx)
 		if err == nil {

@@ -24,7 +24,7 @@ type delivery struct {
 	handoffs    *Handoffs
 	handoff     *handoff.Handoff
 	sent        []byte // the bytes that the client sent; nil if none
-	client      Answerer
+	answerer    Answerer
 	run         runevents.Identity
 	submittedAt time.Time // when it was submitted
 	// failedRun is the run that the delivery retries, and retryRequest the operator's request; both
@@ -34,9 +34,9 @@ type delivery struct {
 	// drawn has the event ids of a step whose record was not stored; the next step uses them.
 	drawn []runlog.DrawnID
 
-	// waited reports whether the delivery had to wait for its town. why is why it still waits.
+	// waited reports whether the delivery had to wait for its town. reason is why it still waits.
 	waited bool
-	why    waiting.Reason
+	reason waiting.Reason
 	// recorded reports whether the log may have events of the run on the run's own subject. tail is
 	// the end of the run there, as far as this writer knows.
 	recorded atomic.Bool
@@ -69,14 +69,14 @@ func (d *delivery) RunTurn(ctx context.Context, t queue.Turn) (next time.Time) {
 }
 
 // End answers the client that its handoff is not judged, and ends a recorded run.
-func (d *delivery) End(ctx context.Context, why error) {
-	d.cancelWaiting(ctx, why)
-	d.answer(Answer{}, why)
+func (d *delivery) End(ctx context.Context, err error) {
+	d.cancelWaiting(ctx, err)
+	d.answer(Answer{}, err)
 }
 
 func (d *delivery) answer(answer Answer, err error) {
 	d.handoffs.queue.MarkReplying(d.townID())
-	d.client.Answer(answer, err)
+	d.answerer.Answer(answer, err)
 }
 
 // judgeInTurn judges the delivery, again whenever its commit loses a race. If the delivery waits, next is the time
@@ -89,8 +89,8 @@ func (d *delivery) judgeInTurn(ctx context.Context, behind queue.Task) (answer *
 	if d.cancelledRun != "" {
 		return nil, next, waiting.Cancelled(d.cancelledRun, false)
 	}
-	if first, ok := behind.(*delivery); ok && first.why.Kind != waiting.Nothing {
-		next, err = d.postpone(ctx, first.why)
+	if first, ok := behind.(*delivery); ok && first.reason.Kind != waiting.Nothing {
+		next, err = d.postpone(ctx, first.reason)
 		return nil, next, err
 	}
 	if behind != nil {
@@ -120,8 +120,8 @@ func (d *delivery) judgeOnce(ctx context.Context) (answer *Answer, next time.Tim
 	if err != nil {
 		return nil, next, err
 	}
-	if why := d.handoffs.worldPause.ReasonFor(current); why.Kind != waiting.Nothing {
-		next, err = d.postpone(ctx, why)
+	if reason := d.handoffs.worldPause.ReasonFor(current); reason.Kind != waiting.Nothing {
+		next, err = d.postpone(ctx, reason)
 		return nil, next, err
 	}
 	if d.failedRun != nil { // the key's receipt may name another run by now
@@ -205,14 +205,14 @@ func (d *delivery) decide(
 		hs.notifier.ApprovalRequested(d.townID(), &out.NextTown.Approvals[n-1])
 	}
 	if out.Answer == nil {
-		err = hs.dispatcher.Execute(ctx, d.townID(), out.NextTown, d.client)
+		err = hs.dispatcher.Execute(ctx, d.townID(), out.NextTown, d.answerer)
 	}
 	return out.Answer, next, err
 }
 
 // refuseRetry records that a retry is refused, and returns the refusal; nil if there is none. The
 // refusal is recorded in the retry's run, unless that run has events already.
-func (d *delivery) refuseRetry(ctx context.Context, refusal *approval.Refusal) error {
+func (d *delivery) refuseRetry(ctx context.Context, refusal *approval.SignalRefusal) error {
 	if refusal == nil {
 		return nil
 	}

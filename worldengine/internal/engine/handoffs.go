@@ -41,25 +41,25 @@ type Handoffs struct {
 }
 
 // Submit queues a handoff for its town. sent are the bytes from which it was parsed, or nil, and
-// traced is the trace context that came with it. client gets the answer once it is committed, or
+// traced is the trace context that came with it. answerer gets the answer once it is committed, or
 // the error that prevented the commit. Handoffs of one town are judged in their submission's order.
-// If Submit itself returns an error (ErrOverloaded, ErrStopping, ErrInProgress), client gets
+// If Submit itself returns an error (ErrOverloaded, ErrStopping, ErrInProgress), answerer gets
 // nothing.
 func (hs *Handoffs) Submit(
-	h *handoff.Handoff, sent []byte, traced trace.Context, client Answerer,
+	h *handoff.Handoff, sent []byte, traced trace.Context, answerer Answerer,
 ) error {
 	d, err := hs.newDelivery(h, traced)
 	if err != nil {
 		return err
 	}
 	d.sent = sent
-	return hs.submit(d, client)
+	return hs.submit(d, answerer)
 }
 
 // submit queues a delivery. If the command of its handoff is being applied, submit returns
 // ErrInProgress. It queues a retry even then, so that the refusal is recorded.
-func (hs *Handoffs) submit(d *delivery, client Answerer) error {
-	d.client = client
+func (hs *Handoffs) submit(d *delivery, answerer Answerer) error {
+	d.answerer = answerer
 	if d.failedRun == nil {
 		if err := d.checkKey(); err != nil {
 			return err

@@ -177,10 +177,10 @@ func (r *reaper) isForgotten(ctx context.Context, tail *machine.RunTail) (bool, 
 // in which the run waits answers the client. If the run has gone on, the error is
 // commitlog.ErrLostRace.
 func (r *reaper) cancelLeftRun(
-	ctx context.Context, tail *machine.RunTail, why machine.Cancellation,
+	ctx context.Context, tail *machine.RunTail, cancellation machine.Cancellation,
 ) error {
 	in := r.stepper.Input(tail.FirstRecord.TownID, nil,
-		&machine.CancelWaiting{Run: tail.FirstRecord.Run.Identity, Why: why})
+		&machine.CancelWaiting{Run: tail.FirstRecord.Run.Identity, Why: cancellation})
 	in.Tail = tail
 	_, err := r.stepper.Step(ctx, machine.Town{}, in)
 	return err

@@ -52,12 +52,12 @@ func (o *Signals) newRetry(
 	defer cancel()
 	end, seq, err := o.finalRecords.Get(ctx, s.RunID)
 	var failed machine.FailedRun
-	var refusal *approval.Refusal
+	var refusal *approval.SignalRefusal
 	if err == nil {
 		failed, refusal, err = machine.NewFailedRun(s.RunID, seq, end)
 	}
 	if errors.Is(err, runs.ErrUnknownRun) {
-		refusal, err = &approval.Refusal{Code: wire.CodeUnknownRun, Message: err.Error()}, nil
+		refusal, err = &approval.SignalRefusal{Code: wire.CodeUnknownRun, Message: err.Error()}, nil
 	}
 	if s.TownID = failed.TownID; err == nil && refusal != nil {
 		err = o.signalRecorder.refuse(ctx, s, refusal)

@@ -34,6 +34,6 @@ func (r *signalRecorder) record(ctx context.Context, s *Signal, code wire.Code) 
 
 // refuse records that a signal is refused. It returns the refusal as a *SignalError, or the error
 // that kept the refusal from being recorded.
-func (r *signalRecorder) refuse(ctx context.Context, s *Signal, refusal *approval.Refusal) error {
+func (r *signalRecorder) refuse(ctx context.Context, s *Signal, refusal *approval.SignalRefusal) error {
 	return cmp.Or(r.record(ctx, s, refusal.Code), s.RefusedBy(refusal))
 }

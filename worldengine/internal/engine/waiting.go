@@ -44,13 +44,13 @@ func (d *delivery) waitingRun() string {
 
 // postpone has the delivery wait, and records that in its run. It returns the time of the delivery's next turn.
 // The error says that the run was cancelled, or that the client has waited long enough.
-func (d *delivery) postpone(ctx context.Context, why waiting.Reason) (next time.Time, err error) {
-	d.why = why
+func (d *delivery) postpone(ctx context.Context, reason waiting.Reason) (next time.Time, err error) {
+	d.reason = reason
 	runID, townID, now := d.run.RunID, d.townID(), time.Now()
-	if next = d.submittedAt.Add(unrecordedTimeout); why.Kind == waiting.EndOfPause || !now.Before(next) {
+	if next = d.submittedAt.Add(unrecordedTimeout); reason.Kind == waiting.EndOfPause || !now.Before(next) {
 		next = queue.UntilWoken
 		if d.waitingRun() == runID {
-			err = d.recordWait(ctx, why.Pause)
+			err = d.recordWait(ctx, reason.Pause)
 		}
 	}
 	if errors.Is(err, machine.ErrRunCancelled) {
@@ -61,17 +61,17 @@ func (d *delivery) postpone(ctx context.Context, why waiting.Reason) (next time.
 			"run", runID, d.run.Trace.LogAttr(), "error", err)
 		next = now.Add(retryInterval)
 	}
-	deadline := d.submittedAt.Add(d.handoffs.limits.Timeout(why.Kind))
+	deadline := d.submittedAt.Add(d.handoffs.limits.Timeout(reason.Kind))
 	switch {
 	case now.Before(deadline):
 		if deadline.Before(next) {
 			next = deadline
 		}
 		return next, nil
-	case why.Kind == waiting.EndOfPause:
-		return next, waiting.Paused(townID, why, runID, false)
-	case why.Kind == waiting.EndOfCommand:
-		return next, d.handoffs.dispatcher.CheckGame(townID, why.RunBefore, runID)
+	case reason.Kind == waiting.EndOfPause:
+		return next, waiting.Paused(townID, reason, runID, false)
+	case reason.Kind == waiting.EndOfCommand:
+		return next, d.handoffs.dispatcher.CheckGame(townID, reason.RunBefore, runID)
 	}
 	panic("engine: a reason to wait without an error for its client")
 }
@@ -109,19 +109,19 @@ func (d *delivery) stepRun(ctx context.Context, event machine.Event) error {
 
 // cancelWaiting ends the run of the delivery, which is not judged because of an error. An end that cannot be
 // stored now is left to reapWaiting.
-func (d *delivery) cancelWaiting(ctx context.Context, why error) {
-	if errors.Is(why, machine.ErrRunCancelled) {
+func (d *delivery) cancelWaiting(ctx context.Context, cause error) {
+	if errors.Is(cause, machine.ErrRunCancelled) {
 		d.handoffs.markCancelled(d.townID(), d.run.RunID) // perhaps by another server
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
-	mayBeStored := d.tail.Closed && (errors.Is(why, commitlog.ErrLogUnavailable) || ctx.Err() != nil)
-	if !d.recorded.Load() || mayBeStored || errors.Is(why, queue.ErrPanicked) {
+	mayBeStored := d.tail.Closed && (errors.Is(cause, commitlog.ErrLogUnavailable) || ctx.Err() != nil)
+	if !d.recorded.Load() || mayBeStored || errors.Is(cause, queue.ErrPanicked) {
 		return
 	}
 	err := d.stepRun(ctx, &machine.CancelWaiting{
-		Run: d.run, Handoff: d.handoff, Retry: d.retryRequest, Why: waiting.CancellationFor(why),
+		Run: d.run, Handoff: d.handoff, Retry: d.retryRequest, Why: waiting.CancellationFor(cause),
 	})
 	if err != nil && !errors.Is(err, machine.ErrRunCancelled) {
 		d.handoffs.logger.Warn("a waiting run is left without an end; the server ends it later",

@@ -54,8 +54,8 @@ const (
 	Unreached Reach = iota
 	// ReachUnknown: a request is on its way, and it is known soon whether it arrives.
 	ReachUnknown
-	// MayBeReached: a request may have arrived.
-	MayBeReached
+	// MayHaveReached: a request may have arrived.
+	MayHaveReached
 )
 
 // refusalFailure returns the failure of a plugin's refusal.

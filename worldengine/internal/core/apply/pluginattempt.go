@@ -90,7 +90,7 @@ func (p *PluginAttempt) NoPlugin() (noPlugin bool, last error) { return p.noPlug
 func (p *PluginAttempt) Reach(over bool) Reach {
 	switch {
 	case p.reached || over && p.IsInHand():
-		return MayBeReached
+		return MayHaveReached
 	case p.noPlugin:
 		return Unreached
 	}

@@ -243,11 +243,11 @@ func TestPluginAttempt_Arrival(t *testing.T) {
 		during, over Reach
 	}{
 		"absent":    {PluginAttempt{noPlugin: true}, Unreached, Unreached},
-		"not known": {PluginAttempt{}, ReachUnknown, MayBeReached},
-		"silent, absent": {PluginAttempt{noPlugin: true, reached: true}, MayBeReached,
-			MayBeReached},
-		"busy": {PluginAttempt{busy: true, reached: true}, MayBeReached,
-			MayBeReached},
+		"not known": {PluginAttempt{}, ReachUnknown, MayHaveReached},
+		"silent, absent": {PluginAttempt{noPlugin: true, reached: true}, MayHaveReached,
+			MayHaveReached},
+		"busy": {PluginAttempt{busy: true, reached: true}, MayHaveReached,
+			MayHaveReached},
 	} {
 		c.attempt.sent = true
 		require.Equal(t, c.during, c.attempt.Reach(false), name)

@@ -8,8 +8,8 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// Refusal is why a decision, or another signal, is refused.
-type Refusal struct {
+// SignalRefusal is why a signal is refused: a decision about an approval, or another one (package machine).
+type SignalRefusal struct {
 	Code    wire.Code
 	Message string
 }
@@ -26,7 +26,7 @@ type HandoffRef struct {
 // list and the entry stay unchanged.
 func (l List) Decide(
 	ref HandoffRef, hash string, d Decision, timeout time.Duration,
-) (List, Request, *Refusal) {
+) (List, Request, *SignalRefusal) {
 	i, refused := l.findToDecide(ref, hash, d.At)
 	if refused != nil {
 		return nil, Request{}, refused
@@ -38,13 +38,13 @@ func (l List) Decide(
 		if prior.Approved == d.Approved && prior.ActorID == d.ActorID {
 			return l, l[i], nil
 		}
-		return nil, Request{}, &Refusal{wire.CodeAlreadyDecided, decidedText(&l[i], status)}
+		return nil, Request{}, &SignalRefusal{wire.CodeAlreadyDecided, decidedText(&l[i], status)}
 	case Stale:
-		return nil, Request{}, &Refusal{wire.CodeApprovalStale,
+		return nil, Request{}, &SignalRefusal{wire.CodeApprovalStale,
 			"the town has changed since it was asked for, " +
 				"and a handoff that was made from its state of then is stale"}
 	default:
-		return nil, Request{}, &Refusal{wire.CodeApprovalStale, "it has waited for too long, since " +
+		return nil, Request{}, &SignalRefusal{wire.CodeApprovalStale, "it has waited for too long, since " +
 			l[i].At.Format(time.RFC3339) + "; it waits again when its handoff is sent again"}
 	}
 	after := slices.Clone(l)
@@ -76,7 +76,7 @@ func decidedText(a *Request, status Status) string {
 
 // findToDecide returns the index of the entry that a question is about. Among the entries with the
 // question's id, and its hash if given, it is the only open one or, if none is open, the last one.
-func (l List) findToDecide(ref HandoffRef, hash string, now time.Time) (int, *Refusal) {
+func (l List) findToDecide(ref HandoffRef, hash string, now time.Time) (int, *SignalRefusal) {
 	found, open, any := -1, 0, false
 	for i := range l {
 		entry := &l[i]
@@ -97,14 +97,14 @@ func (l List) findToDecide(ref HandoffRef, hash string, now time.Time) (int, *Re
 	}
 	switch {
 	case !any:
-		return -1, &Refusal{wire.CodeUnknownApproval,
+		return -1, &SignalRefusal{wire.CodeUnknownApproval,
 			"no handoff with this id waits for an approval in the town, or did lately"}
 	case found < 0:
-		return -1, &Refusal{wire.CodeApprovalDiffers,
+		return -1, &SignalRefusal{wire.CodeApprovalDiffers,
 			"the town asked about another handoff under this handoffId than the one with this " +
 				"handoffHash; list the approvals again and look at it"}
 	case open > 1:
-		return -1, &Refusal{wire.CodeApprovalAmbiguous, fmt.Sprintf(
+		return -1, &SignalRefusal{wire.CodeApprovalAmbiguous, fmt.Sprintf(
 			"%d different handoffs with this handoffId wait in the town; name one by its "+
 				"handoffHash, which approval.list has", open)}
 	}

@@ -68,7 +68,7 @@ func (p proposal) judge(list approval.List) approval.Clearance {
 // decide returns the list with a decision of a person, given at noon and later, which counts an hour.
 func (p proposal) decide(
 	list approval.List, approved bool, actor string, later time.Duration,
-) (approval.List, approval.Request, *approval.Refusal) {
+) (approval.List, approval.Request, *approval.SignalRefusal) {
 	return list.Decide(approval.HandoffRef{HandoffID: p.HandoffID}, p.SnapshotHash,
 		decision(approved, actor, noon.Add(later)), time.Hour)
 }

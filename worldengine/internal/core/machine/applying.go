@@ -26,14 +26,14 @@ import (
 // append too. So the engine closes the run there before it stores the run's end on the town's
 // subject.
 
-// EndAttempt is the end of an attempt to apply the pending command. MayBeReached also covers the requests
+// EndAttempt is the end of an attempt to apply the pending command. MayHaveReached also covers the requests
 // of earlier attempts. LastAttempt says that there is no room for another attempt, so the run ends with this one.
 type EndAttempt struct {
 	apply.AttemptResult
 	LastAttempt bool
 }
 
-// RecordReach records that a request for the pending command may have reached a game (MayBeReached), or that
+// RecordReach records that a request for the pending command may have reached a game (MayHaveReached), or that
 // the writer stops and none has (StoppedUnreached). If neither is set, the record only moves the town's guard, so
 // that other writers lose their races.
 type RecordReach struct{ MayHaveReached, StoppedUnreached bool }
@@ -271,8 +271,8 @@ func reported(expected town.State, snapshot jsontext.Value) (town.State, *apply.
 	if snapshot == nil {
 		return expected, nil
 	}
-	invalid := func(why string) (town.State, *apply.Failure) {
-		return town.State{}, &apply.Failure{Reason: apply.ReasonPluginStateInvalid, Message: why,
+	invalid := func(message string) (town.State, *apply.Failure) {
+		return town.State{}, &apply.Failure{Reason: apply.ReasonPluginStateInvalid, Message: message,
 			Retryable: true}
 	}
 	state, err := town.Parse(snapshot, schemas.Limits{})
@@ -378,13 +378,13 @@ func (e *Cancel) TailRun(t *Town) (runID string, emitted int64) {
 // have reached a game, or if the signal has Force.
 func (e *Cancel) effect(s *step) (Output, error) {
 	p := s.town.Pending
-	refuse := func(code wire.Code, why string) (Output, error) {
-		return s.refuseSignal(e.Signal, &approval.Refusal{Code: code, Message: why})
+	refuse := func(code wire.Code, message string) (Output, error) {
+		return s.refuseSignal(e.Signal, &approval.SignalRefusal{Code: code, Message: message})
 	}
-	why := Cancellation{SignalID: e.Signal.Run.RunID, Reason: e.Signal.Reason}
+	cancellation := Cancellation{SignalID: e.Signal.Run.RunID, Reason: e.Signal.Reason}
 	switch isPending := p != nil && p.Run.RunID == e.Signal.RunID; {
 	case !isPending && s.tail.isWaiting():
-		return (&CancelWaiting{Run: s.tail.FirstRecord.Run.Identity, Why: why}).effect(s)
+		return (&CancelWaiting{Run: s.tail.FirstRecord.Run.Identity, Why: cancellation}).effect(s)
 	case !isPending:
 		return refuse(wire.CodeRunNotWaiting, "there is nothing to cancel: no run with this id "+
 			"waits, and none has a command that is being applied; it has ended, or there is no such "+
@@ -392,8 +392,8 @@ func (e *Cancel) effect(s *step) (Output, error) {
 	case e.Signal.Force && p.RetryOf != nil:
 		return s.failByForce(e.Signal.ActorID)
 	case e.Signal.Force:
-		why.Code = CancelledByForce
-	case p.MayHaveReached || e.Reach == apply.MayBeReached:
+		cancellation.Code = CancelledByForce
+	case p.MayHaveReached || e.Reach == apply.MayHaveReached:
 		return refuse(wire.CodeRunInHand, mayHaveArrived)
 	case e.Reach == apply.ReachUnknown:
 		return refuse(wire.CodeRunInHand, notKnown)
@@ -404,7 +404,7 @@ func (e *Cancel) effect(s *step) (Output, error) {
 	}
 	// A paused run is cancelled without being resumed.
 	first, err := s.closeRun(producer, "")
-	err = cmp.Or(err, emitCancelledInHand(producer, p.Attempt, why))
+	err = cmp.Or(err, emitCancelledInHand(producer, p.Attempt, cancellation))
 	after := s.town
 	after.Pending = nil
 	return Output{

@@ -213,14 +213,14 @@ const CancelledLeft = "SERVER_GONE"
 // emitCancelled emits that a waiting run is cancelled. status is the run's status after its earlier
 // events. If the run has not started, it is started first, with payload.
 func emitCancelled(
-	p *runlog.Producer, status runevents.RunStatus, payload any, why Cancellation,
+	p *runlog.Producer, status runevents.RunStatus, payload any, cancellation Cancellation,
 ) error {
 	n := emitter{producer: p}
 	p.ResumeAt(status)
 	if status == runevents.RunStatusPending {
 		n.run(runevents.RunStarted, payload)
 	}
-	n.run(runevents.RunCancelled, why)
+	n.run(runevents.RunCancelled, cancellation)
 	return n.err
 }
 
@@ -232,15 +232,15 @@ const (
 )
 
 // emitCancelledInHand emits that an attempt is given up, and its run cancelled.
-func emitCancelledInHand(p *runlog.Producer, attempt int64, why Cancellation) error {
+func emitCancelledInHand(p *runlog.Producer, attempt int64, cancellation Cancellation) error {
 	n := emitter{producer: p}
 	message := "An operator cancelled the run; no request for the command has reached a game."
-	if why.Code == CancelledByForce {
+	if cancellation.Code == CancelledByForce {
 		message = "An operator cancelled the run by force; whether a game has applied the " +
 			"command is not known."
 	}
 	n.failAttempt(attempt, stepError{Code: CancelledInHand, Message: message}, time.Time{})
-	n.run(runevents.RunCancelled, why)
+	n.run(runevents.RunCancelled, cancellation)
 	return n.err
 }
 

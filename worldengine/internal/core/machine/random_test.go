@@ -452,7 +452,7 @@ func (w *walk) cancelSome() {
 		s.RunID = "another"
 	}
 	w.step(&machine.Cancel{Signal: s, Reach: one(w, apply.Unreached, apply.Unreached,
-		apply.ReachUnknown, apply.MayBeReached)}, s.RunID)
+		apply.ReachUnknown, apply.MayHaveReached)}, s.RunID)
 }
 
 // appendSome appends an event of the plugin to the run of the command.

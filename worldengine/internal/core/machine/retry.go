@@ -28,7 +28,7 @@ type FailedRun struct {
 // the record at a log sequence: sequence 0 if the engine has not ended the run, and a nil record if the log
 // does not keep the end. The town's present state and the key's receipt decide the rest: see
 // CheckReceipt. With a refusal the FailedRun has no handoff, and its town only if the end is kept.
-func NewFailedRun(runID string, seq uint64, end *Record) (FailedRun, *approval.Refusal, error) {
+func NewFailedRun(runID string, seq uint64, end *Record) (FailedRun, *approval.SignalRefusal, error) {
 	switch {
 	case seq == 0:
 		return FailedRun{}, notRetryable("the engine has not ended the run: only a run that has failed with " +
@@ -51,7 +51,7 @@ func NewFailedRun(runID string, seq uint64, end *Record) (FailedRun, *approval.R
 }
 
 // refuseRetry refuses to retry the run that a record ended; nil if it may be retried.
-func refuseRetry(end *Record) *approval.Refusal {
+func refuseRetry(end *Record) *approval.SignalRefusal {
 	switch spec := end.Kind.Spec(); {
 	case spec.Signal:
 		return notRetryable("the run belongs to a signal, and has no handoff")
@@ -77,7 +77,7 @@ func refuseRetry(end *Record) *approval.Refusal {
 	case apply.MayBeRetried(result.ReasonCode):
 		return nil
 	case apply.MayBeApplied(result.ReasonCode):
-		return &approval.Refusal{Code: wire.CodeRunInDoubt, Message: ended + ": its command may have " +
+		return &approval.SignalRefusal{Code: wire.CodeRunInDoubt, Message: ended + ": its command may have " +
 			"been applied, so that a retry might apply it twice; look at the game, put the town's " +
 			"true state, and let the agent make a new proposal"}
 	}
@@ -85,25 +85,25 @@ func refuseRetry(end *Record) *approval.Refusal {
 		"proposal")
 }
 
-func notRetryable(message string) *approval.Refusal {
-	return &approval.Refusal{Code: wire.CodeRunNotRetryable, Message: message}
+func notRetryable(message string) *approval.SignalRefusal {
+	return &approval.SignalRefusal{Code: wire.CodeRunNotRetryable, Message: message}
 }
 
 // CheckReceipt refuses a retry unless the key's present receipt, nil for none, still has the result of the run.
-func (f *FailedRun) CheckReceipt(now *dedupe.Receipt) *approval.Refusal {
+func (f *FailedRun) CheckReceipt(now *dedupe.Receipt) *approval.SignalRefusal {
 	switch {
 	case now == nil:
 		return notRetryable("the receipt of the run has expired, and its key is free: the same handoff may " +
 			"be sent again")
 	case now.RunID != f.RunID:
-		return &approval.Refusal{Code: wire.CodeRunRetried,
+		return &approval.SignalRefusal{Code: wire.CodeRunRetried,
 			Message: "the run was retried before: the result of its key is that of run " + now.RunID}
 	}
 	return nil
 }
 
 // RefuseSecondRetry refuses a retry because another retry of the run is being applied, as the run runID.
-func RefuseSecondRetry(runID string) *approval.Refusal {
-	return &approval.Refusal{Code: wire.CodeRunRetried,
+func RefuseSecondRetry(runID string) *approval.SignalRefusal {
+	return &approval.SignalRefusal{Code: wire.CodeRunRetried,
 		Message: "another retry of the run was first: its command is being applied, in run " + runID}
 }

@@ -75,7 +75,7 @@ func TestFailedRun_Refusals(t *testing.T) {
 }
 
 // requireRefusal checks a refusal; code "" means none.
-func requireRefusal(t *testing.T, r *approval.Refusal, code wire.Code, message, name string) {
+func requireRefusal(t *testing.T, r *approval.SignalRefusal, code wire.Code, message, name string) {
 	t.Helper()
 	if code == "" {
 		require.Nil(t, r, name)

@@ -212,7 +212,7 @@ func (s *scenario) cancel(words []string) machine.Event {
 		case "force":
 			signal.Force = true
 		case "arrived":
-			e.Reach = apply.MayBeReached
+			e.Reach = apply.MayHaveReached
 		case "may":
 			e.Reach = apply.ReachUnknown
 		case "other":

@@ -110,14 +110,14 @@ func (s *step) pause(e *Signal) (Output, error) {
 	pause := e.Kind == SignalPause
 	switch {
 	case e.TownID != "" && !s.town.State.Exists():
-		return s.refuseSignal(e, &approval.Refusal{Code: wire.CodeUnknownTown,
+		return s.refuseSignal(e, &approval.SignalRefusal{Code: wire.CodeUnknownTown,
 			Message: fmt.Sprintf("there is no town %q", e.TownID)})
 	case pause && s.town.Paused != nil:
-		return s.refuseSignal(e, &approval.Refusal{Code: wire.CodeAlreadyPaused,
+		return s.refuseSignal(e, &approval.SignalRefusal{Code: wire.CodeAlreadyPaused,
 			Message: "it is paused already, by " + s.town.Paused.ActorID})
 	case !pause && s.town.Paused == nil:
 		return s.refuseSignal(e,
-			&approval.Refusal{Code: wire.CodeNotPaused, Message: "it is not paused"})
+			&approval.SignalRefusal{Code: wire.CodeNotPaused, Message: "it is not paused"})
 	}
 	after, purpose := s.town, PurposeResume
 	after.Paused = nil
@@ -169,7 +169,7 @@ func (s *step) signalled(e *Signal, kind Kind, purpose Purpose, after Town) (Out
 }
 
 // refuseSignal returns the record of a refused signal, which changes no town.
-func (s *step) refuseSignal(e *Signal, refused *approval.Refusal) (Output, error) {
+func (s *step) refuseSignal(e *Signal, refused *approval.SignalRefusal) (Output, error) {
 	out, err := (&RecordSignal{e, refused.Code}).effect(s)
 	out.SignalRefusal = refused
 	return out, err
@@ -177,14 +177,14 @@ func (s *step) refuseSignal(e *Signal, refused *approval.Refusal) (Output, error
 
 // RefusedError: a signal was refused. SignalID is the run that records the refusal.
 type RefusedError struct {
-	approval.Refusal
+	approval.SignalRefusal
 	SignalID string
 }
 
 func (e *RefusedError) Error() string { return "machine: " + e.Message }
 
 // RefusedBy returns the error of a signal that was refused; nil without a refusal.
-func (e *Signal) RefusedBy(refusal *approval.Refusal) error {
+func (e *Signal) RefusedBy(refusal *approval.SignalRefusal) error {
 	if refusal == nil {
 		return nil
 	}

@@ -41,7 +41,7 @@ type Output struct {
 	// DecidedApproval is the proposal that was decided about, with the decision.
 	DecidedApproval *approval.Request
 	// SignalRefusal is the reason why a signal is refused.
-	SignalRefusal *approval.Refusal
+	SignalRefusal *approval.SignalRefusal
 }
 
 // Answer is the answer to a handoff.

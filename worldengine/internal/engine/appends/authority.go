@@ -76,13 +76,13 @@ type Sender struct {
 // AnonymousSender is the name of a sender that has none, for instance without access control.
 const AnonymousSender = "anyone"
 
-// Submit is Append for a caller that does not wait: client gets the answer. Appends to one run are
+// Submit is Append for a caller that does not wait: answerer gets the answer. Appends to one run are
 // done in the order of their submission. After an error of Submit itself (a
-// *schemas.ValidationError, queue.ErrOverloaded, queue.ErrStopping) client gets no answer.
+// *schemas.ValidationError, queue.ErrOverloaded, queue.ErrStopping) answerer gets no answer.
 // The writes must not be changed before the answer.
 func (a *Authority) Submit(
 	from Sender, townID string, writes []runevents.Write,
-	client queue.Answerer[[]runevents.Appended],
+	answerer queue.Answerer[[]runevents.Appended],
 ) error {
 	if err := runlog.CheckAppend(writes); err != nil {
 		return err
@@ -91,7 +91,7 @@ func (a *Authority) Submit(
 	// which is harmless.
 	return a.queue.Submit("run "+writes[0].RunID, func(ctx context.Context) {
 		appended, err := []runevents.Appended(nil), queue.ErrPanicked
-		defer func() { client.Answer(appended, err) }()
+		defer func() { answerer.Answer(appended, err) }()
 		appended, err = a.append(ctx, from, townID, writes)
 	})
 }

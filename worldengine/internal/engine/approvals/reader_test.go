@@ -199,7 +199,7 @@ func TestList_Status(t *testing.T) {
 		return func(a *asking, e *machine.Town) {
 			d := approval.Decision{Approved: approved, SignalID: "s", ActorID: "mara",
 				Reason: "why", At: noon}
-			var refused *approval.Refusal
+			var refused *approval.SignalRefusal
 			e.Approvals, _, refused = e.Approvals.Decide(
 				approval.HandoffRef{HandoffID: e.Approvals[0].HandoffID}, e.State.Hash, d, time.Hour)
 			require.Nil(a.t, refused)

@@ -112,7 +112,7 @@ func (d *Dispatcher) commitCancel(
 		if x != nil {
 			event.Reach = x.reach
 			if p != nil && x.phase == unclaimed && !p.StoppedUnreached {
-				event.Reach = apply.MayBeReached
+				event.Reach = apply.MayHaveReached
 			}
 		}
 		if s.Force && p != nil && p.RetryOf == nil {

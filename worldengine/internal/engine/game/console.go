@@ -65,7 +65,7 @@ func (c *consoleAsker) close() {
 func (c *consoleAsker) ask() {
 	x := c.x
 	switch console := x.dispatcher.config.RCON; {
-	case x.reach == apply.MayBeReached:
+	case x.reach == apply.MayHaveReached:
 		x.finishAttempt(x.binding.FailInDoubt(
 			"The engine ended while the command was on its way to the console."))
 	case console == nil:
@@ -125,7 +125,7 @@ func (c *consoleAsker) handleReply(ctx context.Context, reply Reply) {
 	}
 	c.close()
 	if !apply.NotApplied(r.err) {
-		if x.noteReach(apply.MayBeReached); r.sent { // it may be refused without a login
+		if x.noteReach(apply.MayHaveReached); r.sent { // it may be refused without a login
 			x.noteGamePresent(ctx)
 		}
 		x.finishAttempt(apply.ConsoleResult(r.answer, r.err))

@@ -106,12 +106,12 @@ func New(ctx context.Context, steps *stepper.Stepper, config Config) *Dispatcher
 	return d
 }
 
-// Execute starts the execution of a command that this writer has just committed. client gets the
+// Execute starts the execution of a command that this writer has just committed. answerer gets the
 // answer. Call Execute in the town's turn. It fails if the stored command is unreadable.
 func (d *Dispatcher) Execute(
-	ctx context.Context, townID string, current machine.Town, client Answerer,
+	ctx context.Context, townID string, current machine.Town, answerer Answerer,
 ) error {
-	x, err := d.acceptedExecution(townID, current, client)
+	x, err := d.acceptedExecution(townID, current, answerer)
 	if err != nil {
 		return err
 	}

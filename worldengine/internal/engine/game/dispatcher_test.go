@@ -151,7 +151,8 @@ func (w *working) halt() {
 // again starts the dispatcher of the next writer.
 func (w *working) again() {
 	w.steps = &stepper.Stepper{Log: w.log, TownCache: records.NewTownCache(w.log), Now: time.Now, NewID: uuid.NewString,
-		HasLease: func() bool { return true }, Settings: machine.Settings{Rules: new(town.DefaultRules()), Retry: w.config.Retry}}
+		HasLease: func() bool { return true },
+		Settings: machine.Settings{Rules: new(town.DefaultRules()), Retry: w.config.Retry}}
 	w.Dispatcher = game.New(context.Background(), w.steps, w.config)
 }
 

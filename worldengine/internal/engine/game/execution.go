@@ -29,7 +29,7 @@ type Execution struct {
 	dispatcher *Dispatcher
 	binding    apply.Binding
 	before     town.State
-	client     Answerer // nil once it is answered, and if an earlier writer committed the handoff
+	answerer   Answerer // nil once it is answered, and if an earlier writer committed the handoff
 
 	replyToken string // of the reply subject
 	replies    chan Reply
@@ -48,13 +48,13 @@ type Execution struct {
 // maxReplies bounds the replies that wait.
 const maxReplies = 64
 
-// acceptedExecution returns the execution of a command that this writer has just committed. client gets the answer.
+// acceptedExecution returns the execution of a command that this writer has just committed. answerer gets the answer.
 func (d *Dispatcher) acceptedExecution(
-	townID string, current machine.Town, client Answerer,
+	townID string, current machine.Town, answerer Answerer,
 ) (*Execution, error) {
 	x, err := d.newExecution(townID, current, scheduled)
 	if err == nil {
-		x.client, x.paused = client, new(bool) // commands are accepted in no pause
+		x.answerer, x.paused = answerer, new(bool) // commands are accepted in no pause
 	}
 	return x, err
 }
@@ -167,7 +167,7 @@ func (x *Execution) RunTurn(ctx context.Context, _ queue.Turn) (next time.Time) 
 func (x *Execution) facts(view townView) facts {
 	f := facts{
 		now: time.Now(), isStopping: x.dispatcher.ctx.Err() != nil, hasReply: len(x.replies) > 0,
-		hasClient: x.client != nil, town: view,
+		hasClient: x.answerer != nil, town: view,
 		isFirst: x.phase == scheduled && x.Pending.Attempt == 1 && !x.binding.Spec().SingleRequest,
 	}
 	f.request, f.mayBeWorking = x.game.progress()
@@ -175,9 +175,9 @@ func (x *Execution) facts(view townView) facts {
 }
 
 // End leaves the command to the next writer.
-func (x *Execution) End(ctx context.Context, why error) {
-	if errors.Is(why, queue.ErrPanicked) {
-		x.reach = apply.MayBeReached
+func (x *Execution) End(ctx context.Context, err error) {
+	if errors.Is(err, queue.ErrPanicked) {
+		x.reach = apply.MayHaveReached
 	}
 	x.abandon(ctx)
 }
@@ -212,7 +212,7 @@ func (x *Execution) claim(ctx context.Context, current machine.Town) {
 		}
 	}
 	if x.phase = scheduled; !unreached {
-		x.reach = apply.MayBeReached
+		x.reach = apply.MayHaveReached
 	}
 	x.scheduleAttempt()
 }
@@ -242,8 +242,8 @@ func (x *Execution) startAttempt(ctx context.Context) {
 
 // answer answers the client, once.
 func (x *Execution) answer(answer machine.Answer, err error) {
-	if client := x.client; client != nil {
-		x.client = nil
-		client.Answer(answer, err)
+	if answerer := x.answerer; answerer != nil {
+		x.answerer = nil
+		answerer.Answer(answer, err)
 	}
 }

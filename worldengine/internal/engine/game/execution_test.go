@@ -14,7 +14,7 @@ func TestExecution_Reach(t *testing.T) {
 	var x Execution
 	for _, step := range []struct{ learns, known apply.Reach }{
 		{apply.ReachUnknown, apply.ReachUnknown}, {apply.Unreached, apply.Unreached},
-		{apply.MayBeReached, apply.MayBeReached}, {apply.Unreached, apply.MayBeReached},
+		{apply.MayHaveReached, apply.MayHaveReached}, {apply.Unreached, apply.MayHaveReached},
 	} {
 		x.noteSent()
 		x.noteReach(step.learns)

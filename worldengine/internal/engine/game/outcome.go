@@ -48,7 +48,7 @@ func (x *Execution) commitOnce(ctx context.Context, result *apply.AttemptResult)
 		x.abandon(ctx) // a suspended server has asked too seldom; the next writer asks again
 		return nil
 	}
-	result.MayHaveReached = result.MayHaveReached || x.reach == apply.MayBeReached
+	result.MayHaveReached = result.MayHaveReached || x.reach == apply.MayHaveReached
 	out, err := d.stepper.Step(ctx, current, d.stepper.Input(x.TownID, nil, &machine.EndAttempt{AttemptResult: *result}))
 	if err != nil {
 		return err

@@ -43,9 +43,9 @@ func (s *state) noteSent() {
 }
 
 // noteReach records the reach of the last request. It ignores ReachUnknown, and keeps a recorded
-// MayBeReached.
+// MayHaveReached.
 func (s *state) noteReach(reach apply.Reach) {
-	if reach != apply.ReachUnknown && s.reach != apply.MayBeReached {
+	if reach != apply.ReachUnknown && s.reach != apply.MayHaveReached {
 		s.reach = reach
 	}
 }

@@ -439,9 +439,9 @@ func (q *Queue) run(townID string, t Task, turn Turn) (next time.Time, panicked 
 	return t.RunTurn(q.ctx, turn), false
 }
 
-func (q *Queue) end(townID string, t Task, why error) {
+func (q *Queue) end(townID string, t Task, err error) {
 	defer q.logPanic(townID, new(bool))
-	t.End(q.ctx, why)
+	t.End(q.ctx, err)
 }
 
 // logPanic logs the panic of a task, and sets panicked.

@@ -42,12 +42,12 @@ func (e *Error) Unwrap() error { return e.cause }
 
 // Paused is the error of a request that waited too long for the end of a pause. If pending is set, the
 // handoff was accepted before the pause.
-func Paused(townID string, why Reason, runID string, pending bool) *Error {
-	by := why.Pause
+func Paused(townID string, reason Reason, runID string, pending bool) *Error {
+	by := reason.Pause
 	e := &Error{Code: wire.CodeTownPaused, RunID: runID, SignalID: by.SignalID, Pending: pending,
 		Next: "Nothing was judged; send the same handoff again after the pause."}
 	paused := fmt.Sprintf("The town %q", townID)
-	if why.World {
+	if reason.World {
 		e.Code, paused = wire.CodeWorldPaused, "The world"
 	}
 	e.Reason = fmt.Sprintf("%s is paused by %s since %s", paused, by.ActorID,

@@ -34,8 +34,8 @@ var (
 )
 
 // errNotNow returns the error of a request to make or remove a world that this server can carry out later.
-func errNotNow(world string, why error) error {
-	return fmt.Errorf("%w: %s: %w; try again", service.ErrWorldNotServed, world, why)
+func errNotNow(world string, err error) error {
+	return fmt.Errorf("%w: %s: %w; try again", service.ErrWorldNotServed, world, err)
 }
 
 // ready returns why the server is not ready to receive requests to the world; nil if it is. A ready

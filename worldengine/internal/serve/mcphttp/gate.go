@@ -158,11 +158,11 @@ func (g *Gate) worldsOf(user *access.User) []string {
 
 // serveWorld answers a request about a world, unless another server of the world serves it.
 func (g *Gate) serveWorld(w http.ResponseWriter, r *http.Request, caller mcp.Caller) {
-	if why := g.config.Unserved(caller.World); why != nil {
+	if err := g.config.Unserved(caller.World); err != nil {
 		w.Header().Set("Retry-After", "5")
 		mcp.Refuse(w, http.StatusServiceUnavailable, fmt.Sprintf("this server does not serve the world %s now: %v. "+
 			"Connect to the server that serves it (its /readyz answers 200), or try again. Nothing was proposed by "+
-			"this call", caller.World, why))
+			"this call", caller.World, err))
 		return
 	}
 	g.handler.Serve(w, r, caller)

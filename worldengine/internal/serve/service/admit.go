@@ -21,9 +21,9 @@ const requestBytes = 1 << 10
 // bytes do not fit, it releases the slot again. A request that does not fit gets 429. admit runs as requests arrive,
 // one at a time for each verb, so it reads no more of a request than peekID does.
 func (a *addressee) admit(e *endpoint, in *incoming) {
-	owner, load, why := e.slots.acquire(a.token, a.slotKey(e, in))
-	if why != granted {
-		a.shed(in, why, retryAfter(load))
+	owner, load, reason := e.slots.acquire(a.token, a.slotKey(e, in))
+	if reason != granted {
+		a.shed(in, reason, retryAfter(load))
 		return
 	}
 	// A request of any size fits if it is the only one.
@@ -117,9 +117,9 @@ var shedReasonNames = [...]string{
 func (w *ServedWorld) Overload() messages.Overload {
 	current := w.service.memory.read(&w.usage)
 	refused := map[string]int64{}
-	for why := keyFull; why <= queueFull; why++ {
-		if n := w.shedCounts[why].Load(); n > 0 || why != serverFull {
-			refused[shedReasonNames[why]] = n
+	for reason := keyFull; reason <= queueFull; reason++ {
+		if n := w.shedCounts[reason].Load(); n > 0 || reason != serverFull {
+			refused[shedReasonNames[reason]] = n
 		}
 	}
 	return messages.Overload{
@@ -128,11 +128,11 @@ func (w *ServedWorld) Overload() messages.Overload {
 }
 
 // shed counts a request that is shed, and answers with 429.
-func (a *addressee) shed(in *incoming, why shedReason, afterMs int) {
-	a.shedCounts[why].Add(1)
+func (a *addressee) shed(in *incoming, reason shedReason, afterMs int) {
+	a.shedCounts[reason].Add(1)
 	a.countAnswer(in, wire.CodeOverloaded)
 	answers := &overloaded
-	if why == serverFull {
+	if reason == serverFull {
 		answers = &serverOverloaded
 	}
 	msg := answers[afterMs/retryAfterStep]

@@ -51,7 +51,7 @@ const (
 	directWeight  = 2
 )
 
-// waitingLists bounds Config.MaxWaiting for the verbs that read a whole world. Their requests that
+// waitingLists bounds Config.MaxWaitingReads for the verbs that read a whole world. Their requests that
 // name no town share the bound.
 const waitingLists = 128
 
@@ -59,7 +59,7 @@ const waitingLists = 128
 // of its verbs. Dry runs of handoffs have another endpoint than handoffs, with slots of their own,
 // since dry runs bypass the queues of towns.
 func (s *Service) makeEndpoints() {
-	waiting := s.config.MaxWaiting
+	waiting := s.config.MaxWaitingReads
 	s.dryRuns = s.startEndpoint(&endpoint{
 		VerbSpec: protocol.LookupVerb(wire.Handoff), handle: worldHandler((*ServedWorld).dryRun), slots: s.slots(waiting, 2*waiting),
 		slotKey: townMember, queued: true, limit: maxHandoff, weight: handoffWeight,
@@ -125,10 +125,10 @@ func signalEndpoint[Q, A any](
 }
 
 // directEndpoint makes the endpoint of a verb whose requests enter no queue of a town.
-// At most Config.MaxWaiting requests may wait about one town, run or key, and as many about none. At
+// At most Config.MaxWaitingReads requests may wait about one town, run or key, and as many about none. At
 // most twice as many may wait in all.
 func (s *Service) directEndpoint(verb wire.Verb, do handler) *endpoint {
-	spec, waiting, workers := protocol.LookupVerb(verb), s.config.MaxWaiting, s.config.ReadWorkers
+	spec, waiting, workers := protocol.LookupVerb(verb), s.config.MaxWaitingReads, s.config.ReadWorkers
 	if spec.Lists {
 		waiting = min(waiting, waitingLists)
 	}

@@ -37,7 +37,7 @@ func openAnother(s *Service, name string) *ServedWorld {
 // onlyReads returns a world without an engine that answers verbs of the test.
 func onlyReads(t *testing.T, nc *nats.Conn, verbs map[string]handler) *ServedWorld {
 	t.Helper()
-	w := newWorld(Config{ReadWorkers: 1, MaxWaiting: 2})
+	w := newWorld(Config{ReadWorkers: 1, MaxWaitingReads: 2})
 	in := &Listener{Requests: nc, Replies: nc}
 	var subs []*nats.Subscription
 	for verb, do := range verbs {

@@ -35,7 +35,7 @@ func TestErrorReply_Texts(t *testing.T) {
 		{invalidRequest(schemas.CodePayloadTooLarge, "has 9 bytes"), "413", wire.CodePayloadTooLarge, "", "9 bytes", 1},
 		{&town.ConflictError{Expected: "a", Actual: "b"}, "409", wire.CodeSnapshotConflict,
 			"", "is b, not the expected a", 0},
-		{new(engine.Signal).RefusedBy(&approval.Refusal{Code: wire.CodeNotPaused,
+		{new(engine.Signal).RefusedBy(&approval.SignalRefusal{Code: wire.CodeNotPaused,
 			Message: "it runs"}), "409", wire.CodeNotPaused, "", "it runs", 0},
 		{&runlog.TransitionError{Index: 3, AttemptedState: "COMPLETED"}, "409",
 			wire.CodeInvalidTransition, "", "COMPLETED", 1},
@@ -45,7 +45,7 @@ func TestErrorReply_Texts(t *testing.T) {
 			wire.CodeLogUnavailable, "1000", "an operator has to put the newer log back", 0},
 		{fmt.Errorf("%w: %w", context.DeadlineExceeded, secret), "503",
 			wire.CodeLogUnavailable, "1000", "send the same bytes again", 0},
-		{new(engine.Signal).RefusedBy(&approval.Refusal{Code: "UNHEARD_OF",
+		{new(engine.Signal).RefusedBy(&approval.SignalRefusal{Code: "UNHEARD_OF",
 			Message: secret.Error()}), "500", wire.CodeInternal, "", "its log", 0},
 		{secret, "500", wire.CodeInternal, "", "its log", 0},
 	} {

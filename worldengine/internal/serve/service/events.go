@@ -41,9 +41,9 @@ func (w *ServedWorld) eventList(in *incoming, r *messages.EventListRequest) (any
 		return page, nil
 	}
 	w.release(in)
-	owner, _, why := w.service.pollSlots.acquire(w.config.World, []byte(cmp.Or(in.rights.User(), in.inbox)))
-	if why != granted {
-		w.shed(in, max(why, worldFull), maxRetryAfter)
+	owner, _, reason := w.service.pollSlots.acquire(w.config.World, []byte(cmp.Or(in.rights.User(), in.inbox)))
+	if reason != granted {
+		w.shed(in, max(reason, worldFull), maxRetryAfter)
 		return nil, nil
 	}
 	query.After = page.Cursor

@@ -59,9 +59,9 @@ type Config struct {
 	MaxHeld int64
 	// ReadWorkers is the number of workers of each reading verb; 16.
 	ReadWorkers int
-	// MaxWaiting bounds the waiting requests of each reading verb about one town, run or key, or about
+	// MaxWaitingReads bounds the waiting requests of each reading verb about one town, run or key, or about
 	// none. Twice as many may wait in all. Default: 4,096.
-	MaxWaiting int
+	MaxWaitingReads int
 	// OperatorKey is the name of a file with the NKey seed of the local operator, which discovery
 	// returns; empty if there is none.
 	OperatorKey string
@@ -83,7 +83,7 @@ type Config struct {
 func (c Config) withDefaults() Config {
 	c.MaxHeld = cmp.Or(c.MaxHeld, 64<<20)
 	c.ReadWorkers = cmp.Or(c.ReadWorkers, 16)
-	c.MaxWaiting = cmp.Or(c.MaxWaiting, 4096)
+	c.MaxWaitingReads = cmp.Or(c.MaxWaitingReads, 4096)
 	c.PerTown = cmp.Or(c.PerTown, engine.DefaultPerTown)
 	c.Total = cmp.Or(c.Total, engine.DefaultTotal)
 	c.Version = cmp.Or(c.Version, "0.0.0")

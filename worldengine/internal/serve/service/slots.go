@@ -52,10 +52,10 @@ func newSlots(perKey, total int, openWorlds *atomic.Int64) *slots {
 	}
 }
 
-// acquire acquires a slot for a key of a world. If why is granted, the caller MUST call release
+// acquire acquires a slot for a key of a world. If reason is granted, the caller MUST call release
 // later, with the returned owner. acquire also returns the load by which it decided. It does not keep
 // the key's bytes, and a refusal allocates nothing.
-func (s *slots) acquire(world string, key []byte) (owner slotOwner, load slotLoad, why shedReason) {
+func (s *slots) acquire(world string, key []byte) (owner slotOwner, load slotLoad, reason shedReason) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	load = slotLoad{s.owners[slotOwner{world, string(key)}], s.used}

@@ -248,11 +248,11 @@ func (l *Log) notifyAppended(seq uint64, msg *nats.Msg) {
 	}
 }
 
-func (l *Log) noteStorageFull(why error) error {
+func (l *Log) noteStorageFull(cause error) error {
 	if l.OnStorageFull != nil {
 		l.OnStorageFull()
 	}
-	return fmt.Errorf("%w: %w", ErrStorageFull, why)
+	return fmt.Errorf("%w: %w", ErrStorageFull, cause)
 }
 
 // StorageError returns why the log has no room, from CheckStorage or NATS's last answer to an append; nil if no

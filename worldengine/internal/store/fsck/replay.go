@@ -163,11 +163,11 @@ func commandEvents(rec *machine.Record, p *apply.Pending) []machine.Event {
 }
 
 // cancellationOf reads from a run's last event why the run was cancelled.
-func cancellationOf(run *runlog.Run) (why machine.Cancellation) {
+func cancellationOf(run *runlog.Run) (cancelled machine.Cancellation) {
 	if last := lastOf(run); last != nil {
-		_ = json.Unmarshal(last.Payload, &why) // the step finds a difference
+		_ = json.Unmarshal(last.Payload, &cancelled) // the step finds a difference
 	}
-	return why
+	return cancelled
 }
 
 func lastOf(run *runlog.Run) *runlog.Event {
@@ -273,11 +273,11 @@ func (r *replay) outcome() machine.Event {
 }
 
 func (r *replay) cancellation() machine.Event {
-	why := cancellationOf(r.rec.Run)
+	cancelled := cancellationOf(r.rec.Run)
 	r.in.Tail = tailOf(r.rec.Run, r.town.Pending)
 	return &machine.Cancel{Signal: &machine.Signal{
-		Kind: machine.SignalCancel, Run: runevents.Identity{RunID: why.SignalID},
-		RunID: r.rec.Run.RunID, Force: why.Code == machine.CancelledByForce, Reason: why.Reason,
+		Kind: machine.SignalCancel, Run: runevents.Identity{RunID: cancelled.SignalID},
+		RunID: r.rec.Run.RunID, Force: cancelled.Code == machine.CancelledByForce, Reason: cancelled.Reason,
 	}}
 }
 
