@@ -5,8 +5,9 @@ import "cmp"
 // Kind is the kind of a record. The set is closed.
 type Kind string
 
-// The kinds of a record. Unless its comment says otherwise, a record is on its town's subject, and has the town's
-// state.
+// The kinds of a record. Each record has the text of its kind, so the texts never change: "handoff", "control",
+// "events", "run" and "mend" are the names of an earlier program. Unless its comment says otherwise, a record is on its
+// town's subject, and has the town's state.
 const (
 	KindConcluded Kind = "handoff" // an accepted handoff: state, result and events together
 	// KindPending: the command of an accepted handoff is being applied. The record has the run's
@@ -30,8 +31,7 @@ const (
 	// appended, and those that the engine emits between its commits.
 	KindAppended  Kind = "events"
 	KindRunEvents Kind = "run"
-	// KindRepair puts a town back to its last readable record, if later messages are damaged. Records keep the
-	// name "mend", under which it is stored.
+	// KindRepair puts a town back to its last readable record, if later messages are damaged.
 	KindRepair Kind = "mend"
 	// KindSettings, on the subject of settings, has all settings of the world, which hold from now on.
 	KindSettings Kind = "settings"

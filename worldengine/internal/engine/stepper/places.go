@@ -19,7 +19,7 @@ var places = map[machine.Purpose]place{
 	machine.PurposeAcceptance:   {town: records.TownPriorityHandoff, failpoint: failpoint.Accepted},
 	machine.PurposeReach:        {town: records.TownPriorityAttempt},
 	machine.PurposeRelease:      {town: records.TownPriorityRelease},
-	machine.PurposeNextAttempt:  {town: records.TownPriorityAttempt, failpoint: failpoint.Rescheduled},
+	machine.PurposeNextAttempt:  {town: records.TownPriorityAttempt, failpoint: failpoint.NextAttempt},
 	machine.PurposeConclusion:   {town: records.TownPriorityEnd, failpoint: failpoint.Concluded},
 	machine.PurposeCancellation: {town: records.TownPriorityEnd, failpoint: failpoint.Cancelled},
 	machine.PurposeDecision:     {town: records.TownPrioritySignal, failpoint: failpoint.Committed},
@@ -30,5 +30,5 @@ var places = map[machine.Purpose]place{
 	machine.PurposeProgress:     {run: records.RunPriorityStep},
 	machine.PurposeRunPause:     {run: records.RunPriorityPause},
 	machine.PurposeEndOfWait:    {run: records.RunPriorityEnd},
-	machine.PurposeRunClosing:   {run: records.RunPriorityEnd, failpoint: failpoint.Closing},
+	machine.PurposeRunClosing:   {run: records.RunPriorityEnd, failpoint: failpoint.RunClosing},
 }

@@ -2,7 +2,7 @@
 // before and after each step that other processes can see. Outside such tests a point does nothing.
 package failpoint
 
-// Point is a moment in the life of a handoff.
+// Point is a moment in the life of a handoff: one word, as tests write it to a file.
 type Point string
 
 // The points, in the order of a handoff on its way.
@@ -17,30 +17,30 @@ const (
 	PluginAsked Point = "asked"
 	// Answered: the plugin has answered definitely, and nothing follows from it yet.
 	Answered Point = "answered"
-	// Rescheduled: another logical attempt is stored, and the events of the run do not have it.
-	Rescheduled Point = "rescheduled"
+	// NextAttempt: another logical attempt is stored, and the events of the run do not have it.
+	NextAttempt Point = "next-attempt"
 	// Recorded: the events of the run have the attempts.
 	Recorded Point = "recorded"
-	// Closing: the run is closed to others, and its end is not stored.
-	Closing Point = "closing"
+	// RunClosing: the run is closed to others, and its end is not stored.
+	RunClosing Point = "run-closing"
 	// Concluded: the second commit of such a command is stored, and the client has no answer.
 	Concluded Point = "concluded"
 )
 
 // The points of a cancellation of a command that is to be applied outside the engine, in their
-// order. Closing stands between them.
+// order. RunClosing stands between them.
 const (
 	// Cancelled: the cancellation is stored, and neither the operator nor the client has an answer.
 	Cancelled Point = "cancelled"
 )
 
 // Cancelling returns the points of a cancellation, in their order.
-func Cancelling() []Point { return []Point{Closing, Cancelled} }
+func Cancelling() []Point { return []Point{RunClosing, Cancelled} }
 
 // Points returns the points of a handoff that is not cancelled, in their order.
 func Points() []Point {
 	return []Point{
-		Judged, Committed, Accepted, PluginAsked, Answered, Rescheduled, Recorded, Closing, Concluded,
+		Judged, Committed, Accepted, PluginAsked, Answered, NextAttempt, Recorded, RunClosing, Concluded,
 	}
 }
 

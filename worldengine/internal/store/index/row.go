@@ -75,10 +75,10 @@ func (l labels) clone() labels {
 // 0 means no name, no row or no run.
 type packedRow struct {
 	rowFields
-	labels, town, actor uint32
-	prevTown, prevRun   uint32 // the row before this one of the same town, and of the same run
-	run                 uint32 // number of the run
-	ordinal             uint32 // of the rows on the log subject of the town
+	labelsID, town, actor uint32
+	prevTown, prevRun     uint32 // the row before this one of the same town, and of the same run
+	run                   uint32 // number of the run
+	ordinal               uint32 // of the rows on the log subject of the town
 }
 
 func (f *rowFields) has(flag Flag) bool { return f.Flags&flag != 0 }

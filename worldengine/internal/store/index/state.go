@@ -98,7 +98,7 @@ func keyInTown(key uint64, town uint32) uint64 { return key ^ uint64(town)*0x9E3
 // row returns row n; n begins with 1.
 func (s *state) row(n uint32) *packedRow { return &s.chunks[(n-1)/chunkRows][(n-1)%chunkRows] }
 
-func (s *state) labelsOf(r *packedRow) *labels { return &s.labels.names[r.labels] }
+func (s *state) labelsOf(r *packedRow) *labels { return &s.labels.names[r.labelsID] }
 
 // add adds a log message after position, and moves position to it.
 func (s *state) add(e *entry) {
@@ -131,9 +131,9 @@ func (s *state) insert(e *entry) {
 	n := s.count
 	r := s.row(n)
 	*r = packedRow{rowFields: e.rowFields,
-		town:   s.tokens.number(e.town, strings.Clone),
-		actor:  s.actors.number(e.actor, strings.Clone),
-		labels: s.labels.number(e.labels, labels.clone), run: s.runNumber(e.RunID)}
+		town:     s.tokens.number(e.town, strings.Clone),
+		actor:    s.actors.number(e.actor, strings.Clone),
+		labelsID: s.labels.number(e.labels, labels.clone), run: s.runNumber(e.RunID)}
 	r.Flags &^= Ended
 	if e.status.Terminal() {
 		r.Flags |= Ended
