@@ -112,12 +112,11 @@ func (c *townChange) answer(stored Town, err error) {
 }
 
 // commitInTurn commits the change to the town as the log has it. The change waits for a pending
-// command, and behind a waiting task. Behind a handoff that waits in a pause, it need not wait.
+// command, and behind a waiting task. Behind a task that waits for the end of a pause, it need not wait.
 func (c *townChange) commitInTurn(ctx context.Context, behind queue.Task) (stored Town, waits bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
-	first, isHandoff := behind.(*delivery)
-	mustWait := behind != nil && (!isHandoff || first.reason.Kind != waiting.EndOfPause)
+	mustWait := behind != nil && waitReason(behind).Kind != waiting.EndOfPause
 	err = c.changes.log.RetryLostRaces(ctx, func() error {
 		current, err := c.load(ctx)
 		if err == nil {

@@ -80,21 +80,16 @@ func (d *delivery) answer(answer Answer, err error) {
 }
 
 // judgeInTurn judges the delivery, again whenever its commit loses a race. If the delivery waits, next is the time
-// of its next turn. answer is nil then, and if a game has its command. Behind a waiting handoff, the delivery
-// waits for that handoff's reason. Behind a waiting change, it waits until the town is woken, and its run is
-// not recorded.
+// of its next turn. answer is nil then, and if a game has its command.
 func (d *delivery) judgeInTurn(ctx context.Context, behind queue.Task) (answer *Answer, next time.Time, err error) {
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
 	if d.cancelledRun != "" {
 		return nil, next, waiting.Cancelled(d.cancelledRun, false)
 	}
-	if first, ok := behind.(*delivery); ok && first.reason.Kind != waiting.Nothing {
-		next, err = d.postpone(ctx, first.reason)
-		return nil, next, err
-	}
 	if behind != nil {
-		return nil, queue.UntilWoken, nil
+		next, err = d.waitBehind(ctx, behind)
+		return nil, next, err
 	}
 	err = d.handoffs.log.RetryLostRaces(ctx, func() (err error) {
 		answer, next, err = d.judgeOnce(ctx)
@@ -120,7 +115,7 @@ func (d *delivery) judgeOnce(ctx context.Context) (answer *Answer, next time.Tim
 	if err != nil {
 		return nil, next, err
 	}
-	if reason := d.handoffs.worldPause.ReasonFor(current); reason.Kind != waiting.Nothing {
+	if reason := waiting.ReasonFor(current, d.handoffs.worldPause.Known().By); reason.Kind != waiting.Nothing {
 		next, err = d.postpone(ctx, reason)
 		return nil, next, err
 	}

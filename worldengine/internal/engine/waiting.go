@@ -76,6 +76,26 @@ func (d *delivery) postpone(ctx context.Context, reason waiting.Reason) (next ti
 	panic("engine: a reason to wait without an error for its client")
 }
 
+// WaitReason implements waiting.Waiter.
+func (d *delivery) WaitReason() waiting.Reason { return d.reason }
+
+// waitReason returns why a task waits; the zero Reason if it does not say that.
+func waitReason(task queue.Task) (reason waiting.Reason) {
+	if w, ok := task.(waiting.Waiter); ok {
+		reason = w.WaitReason()
+	}
+	return reason
+}
+
+// waitBehind has the delivery wait for the same reason as the task before it. If that task does not say its reason,
+// the delivery waits until the town is woken, and its run is not recorded.
+func (d *delivery) waitBehind(ctx context.Context, before queue.Task) (next time.Time, err error) {
+	if reason := waitReason(before); reason.Kind != waiting.Nothing {
+		return d.postpone(ctx, reason)
+	}
+	return queue.UntilWoken, nil
+}
+
 // runStart returns how the delivery's run begins.
 func (d *delivery) runStart() machine.RunStart {
 	// In whole milliseconds, like the input's time, from which the machine subtracts Waited.

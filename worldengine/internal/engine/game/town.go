@@ -6,6 +6,7 @@ import (
 
 	"worldengine/worldengine/internal/core/apply"
 	"worldengine/worldengine/internal/core/machine"
+	"worldengine/worldengine/internal/engine/waiting"
 	"worldengine/worldengine/internal/store/alerts"
 	"worldengine/worldengine/messages"
 )
@@ -38,7 +39,8 @@ func (x *Execution) readTown(ctx context.Context, fresh bool) townView {
 	if x.reads.err = nil; fresh {
 		x.noteFreshRead(time.Now().Add(x.dispatcher.config.Retry.RereadInterval()))
 	}
-	return townView{Town: current, pause: x.dispatcher.config.WorldPause.ReasonFor(current), isRead: true, isFresh: fresh}
+	pause := waiting.ReasonFor(current, x.dispatcher.config.WorldPause.Known().By)
+	return townView{Town: current, pause: pause, isRead: true, isFresh: fresh}
 }
 
 // loadTimeout bounds a load, which has a worker meanwhile.

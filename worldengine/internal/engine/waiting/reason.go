@@ -29,11 +29,16 @@ type Reason struct {
 	RunBefore string
 }
 
-// ReasonFor returns why a handoff to a town has to wait.
-func (w *WorldPause) ReasonFor(current machine.Town) Reason {
-	switch by := w.Effective(current); {
-	case by != nil:
-		return Reason{Kind: EndOfPause, Pause: by, World: current.Paused == nil}
+// Waiter is a task of a town that says, to the tasks behind it, why it waits.
+type Waiter interface{ WaitReason() Reason }
+
+// ReasonFor returns why a handoff to a town has to wait. world is the pause of the world; nil if there is none.
+func ReasonFor(current machine.Town, world *messages.PausedBy) Reason {
+	switch {
+	case current.Paused != nil:
+		return Reason{Kind: EndOfPause, Pause: current.Paused}
+	case world != nil:
+		return Reason{Kind: EndOfPause, Pause: world, World: true}
 	case current.Pending != nil:
 		return Reason{Kind: EndOfCommand, RunBefore: current.Pending.Run.RunID}
 	}
