@@ -68,12 +68,12 @@ func (tr *trial) send(c *apply.Command) *nats.Subscription {
 }
 
 // ask sends a request and waits for its first answer.
-func (tr *trial) ask(c *apply.Command) apply.Answer {
+func (tr *trial) ask(c *apply.Command) apply.GameAnswer {
 	tr.t.Helper()
 	return next(tr.t, tr.send(c), c)
 }
 
-func next(t *testing.T, replies *nats.Subscription, c *apply.Command) apply.Answer {
+func next(t *testing.T, replies *nats.Subscription, c *apply.Command) apply.GameAnswer {
 	t.Helper()
 	msg, err := replies.NextMsg(time.Minute)
 	require.NoError(t, err)
@@ -105,7 +105,7 @@ func acceptCommand(t *testing.T, townID string) *apply.Command {
 
 func TestPluginTry_Answer(t *testing.T) {
 	c := acceptCommand(t, "Town 1")
-	for args, want := range map[string]apply.Answer{
+	for args, want := range map[string]apply.GameAnswer{
 		"":                 apply.Done(c),
 		"--answer applied": apply.Done(c),
 		"--answer refused": apply.Refuse(c, "REFUSED_BY_HAND",
@@ -278,14 +278,14 @@ func TestPluginTry_Alone(t *testing.T) {
 
 // hosting serves a plugin of a town with an answer, and returns a cli of its NATS.
 func hosting(
-	t *testing.T, townID string, answer func(c *apply.Command) apply.Answer,
+	t *testing.T, townID string, answer func(c *apply.Command) apply.GameAnswer,
 ) *cli {
 	t.Parallel()
 	nc := natstest.Connect(t)
 	p, err := plugin.Serve(nc, plugin.Config{
 		World: "main", Towns: []string{townID}, Memory: plugin.NewVolatileMemory(),
 		Logger: slog.New(slog.DiscardHandler),
-		Apply: func(_ context.Context, c *apply.Command) (apply.Answer, error) {
+		Apply: func(_ context.Context, c *apply.Command) (apply.GameAnswer, error) {
 			return answer(c), nil
 		},
 	})
@@ -336,7 +336,7 @@ func TestPluginCheck_Listen(t *testing.T) {
 	nc := natstest.Dial(t, url)
 	p, err := plugin.Serve(nc, plugin.Config{
 		World: "main", Towns: []string{"t"}, Memory: plugin.NewVolatileMemory(),
-		Apply: func(_ context.Context, c *apply.Command) (apply.Answer, error) { return apply.Done(c), nil },
+		Apply: func(_ context.Context, c *apply.Command) (apply.GameAnswer, error) { return apply.Done(c), nil },
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = p.Close(context.Background()) })
@@ -373,7 +373,7 @@ type checkReport struct {
 
 // A plugin that refuses everything keeps the rules, and shows little of its work.
 func TestPluginCheck_RefusingPlugin(t *testing.T) {
-	c := hosting(t, "t", func(c *apply.Command) apply.Answer {
+	c := hosting(t, "t", func(c *apply.Command) apply.GameAnswer {
 		return apply.Refuse(c, "NOT_HERE", "", false)
 	})
 	got := c.run(check("t", "-o", "json")...)

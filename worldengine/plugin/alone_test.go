@@ -32,7 +32,7 @@ func TestPlugin_AloneAfterReconnect(t *testing.T) {
 	served := func(by *engine, beside bool) *plugin.Plugin {
 		return by.serve(plugin.Config{
 			Towns: []string{"a"}, Beside: beside, Logger: slog.New(slog.NewTextHandler(log, nil)),
-			Apply: func(_ context.Context, c *apply.Command) (apply.Answer, error) {
+			Apply: func(_ context.Context, c *apply.Command) (apply.GameAnswer, error) {
 				return apply.Refuse(c, "BY_PLUGIN", by.nc.Opts.Name, false), nil
 			},
 		})

@@ -10,7 +10,7 @@ type (
 	// Command is a command-apply.v1: the request of the engine to a game.
 	Command = apply.Command
 	// Answer is a command-applied.v1.
-	Answer = apply.Answer
+	Answer = apply.GameAnswer
 	// Status is the state of a command in an answer. The set is closed.
 	Status = apply.Status
 )

@@ -39,7 +39,7 @@ func record(n int, status apply.Status) plugin.Record {
 		ApplyID: fmt.Sprintf("handoff_%064d", n), TownID: "a town\n№1", Attempt: 1, At: started,
 	}
 	if status != "" {
-		r.Answer = &apply.Answer{SchemaVersion: apply.AnswerVersion, ApplyID: r.ApplyID,
+		r.Answer = &apply.GameAnswer{SchemaVersion: apply.AnswerVersion, ApplyID: r.ApplyID,
 			Status: status}
 	}
 	return r

@@ -119,7 +119,7 @@ func (e *engine) publish(a *request, data []byte, townID string) *request {
 func subjectOf(townID string) string { return wire.ApplySubject("main", wire.TownToken(townID)) }
 
 // answer waits for the next answer.
-func (a *request) answer(t testing.TB) apply.Answer {
+func (a *request) answer(t testing.TB) apply.GameAnswer {
 	t.Helper()
 	msg, err := a.replies.NextMsg(testTimeout)
 	require.NoError(t, err)
@@ -129,7 +129,7 @@ func (a *request) answer(t testing.TB) apply.Answer {
 }
 
 // ask sends a request and waits for its first answer.
-func (e *engine) ask(c *apply.Command) apply.Answer {
+func (e *engine) ask(c *apply.Command) apply.GameAnswer {
 	e.t.Helper()
 	return e.send(c).answer(e.t)
 }
@@ -143,7 +143,7 @@ type game struct {
 
 func newGame() *game { return &game{applied: map[string]int{}} }
 
-func (g *game) apply(_ context.Context, c *apply.Command) (apply.Answer, error) {
+func (g *game) apply(_ context.Context, c *apply.Command) (apply.GameAnswer, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.applied[c.ApplyID]++
@@ -152,7 +152,7 @@ func (g *game) apply(_ context.Context, c *apply.Command) (apply.Answer, error) 
 }
 
 // recover reports whether a command is in the game.
-func (g *game) recover(_ context.Context, c *apply.Command) (apply.Answer, error) {
+func (g *game) recover(_ context.Context, c *apply.Command) (apply.GameAnswer, error) {
 	if g.times(c) > 0 {
 		return apply.Done(c), nil
 	}

@@ -22,7 +22,7 @@ func TestHosts(t *testing.T) {
 		require.NoError(t, err)
 		return hosts
 	}
-	done := func(_ context.Context, c *apply.Command) (apply.Answer, error) {
+	done := func(_ context.Context, c *apply.Command) (apply.GameAnswer, error) {
 		return apply.Done(c), nil
 	}
 	require.Empty(t, ask())

@@ -26,9 +26,9 @@ import (
 func TestServe_Command(t *testing.T) {
 	t.Parallel()
 	e, seen := newEngine(t), make(chan trace.Context, 1)
-	e.serve(plugin.Config{Apply: func(_ context.Context, c *apply.Command) (apply.Answer, error) {
+	e.serve(plugin.Config{Apply: func(_ context.Context, c *apply.Command) (apply.GameAnswer, error) {
 		seen <- c.Trace
-		return apply.Answer{Status: apply.Applied, Snapshot: []byte("{\n \"day\": 9\n}")}, nil
+		return apply.GameAnswer{Status: apply.Applied, Snapshot: []byte("{\n \"day\": 9\n}")}, nil
 	}})
 	const townID = `a town. "quoted" > *`
 	for n, want := range []trace.Context{
@@ -172,14 +172,14 @@ func TestServe_AtMostOnce(t *testing.T) {
 		commands = append(commands, command(t, string(rune('a'+n%3)), n))
 	}
 	choice := make(chan int, 1)
-	do := func(ctx context.Context, c *apply.Command) (apply.Answer, error) {
+	do := func(ctx context.Context, c *apply.Command) (apply.GameAnswer, error) {
 		switch <-choice {
 		case 0:
 			return apply.Refuse(c, "LATER", "", true), nil
 		case 1:
 			return apply.Refuse(c, "NEVER", "", false), nil
 		case 2:
-			return apply.Answer{}, errors.New("not in the game")
+			return apply.GameAnswer{}, errors.New("not in the game")
 		case 3:
 			_, _ = g.apply(ctx, c)
 			panic("in the game")
@@ -188,7 +188,7 @@ func TestServe_AtMostOnce(t *testing.T) {
 		}
 		return g.apply(ctx, c)
 	}
-	said := map[string]apply.Answer{}
+	said := map[string]apply.GameAnswer{}
 	for range 25 {
 		file, err := plugin.OpenFile(path, plugin.FileConfig{})
 		require.NoError(t, err)

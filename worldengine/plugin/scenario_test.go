@@ -146,7 +146,7 @@ func (s *script) command(words []string) *apply.Command {
 func (s *script) serve(options []string) {
 	config := plugin.Config{
 		Memory: s.memory, Apply: s.calls("apply"), Now: s.clock.Now,
-		Answered: func(_ *apply.Command, answer *apply.Answer, again bool) {
+		Answered: func(_ *apply.Command, answer *apply.GameAnswer, again bool) {
 			text := "nothing"
 			if answer != nil {
 				text = describe(*answer)
@@ -176,7 +176,7 @@ func (s *script) serve(options []string) {
 
 // calls returns a function of a plugin, which reports its call and returns as a step says.
 func (s *script) calls(name string) plugin.Func {
-	return func(ctx context.Context, c *apply.Command) (answer apply.Answer, err error) {
+	return func(ctx context.Context, c *apply.Command) (answer apply.GameAnswer, err error) {
 		call := fmt.Sprint(name, " ", c.TownID, " ", c.DecisionEpoch, " ", c.LogicalAttemptID)
 		select {
 		case s.called <- call:
@@ -267,7 +267,7 @@ func (c *clock) advance(d time.Duration) {
 }
 
 // describe returns the text of an answer in a scenario. It leaves out the default pause.
-func describe(a apply.Answer) string {
+func describe(a apply.GameAnswer) string {
 	text := string(a.Status)
 	if a.ReasonCode != "" {
 		text += " " + a.ReasonCode

@@ -91,7 +91,7 @@ func goKit(t testing.TB, nc *nats.Conn) func() {
 	game := natstest.Dial(t, nc.ConnectedUrl())
 	p, err := gokit.Serve(game, gokit.Config{
 		Towns: townsOf("go"), Memory: memory, Concurrency: benchTowns, Logger: slog.New(slog.DiscardHandler),
-		Apply: func(_ context.Context, c *apply.Command) (apply.Answer, error) { return apply.Done(c), nil },
+		Apply: func(_ context.Context, c *apply.Command) (apply.GameAnswer, error) { return apply.Done(c), nil },
 	})
 	require.NoError(t, err)
 	return func() {

@@ -51,13 +51,13 @@ type simRequest struct {
 type simGame struct {
 	sim      *sim
 	changes  map[string]int // how often an applyId changed the game
-	definite map[string]apply.Answer
+	definite map[string]apply.GameAnswer
 	delayed  []simRequest
 	had      map[string]bool // the runs whose command it was asked for
 	away     bool            // requests reach nobody
 	forgets  bool            // a bug that a test plants: it does not remember what it applied
 	// answer decides instead of chance, and reports whether there is an answer; nil for chance.
-	answer func(*apply.Command) (apply.Answer, bool)
+	answer func(*apply.Command) (apply.GameAnswer, bool)
 	heard  func(simRequest, *apply.Command) // gets each request, if it is set
 }
 
@@ -99,7 +99,7 @@ func (g *simGame) receive(r simRequest) {
 	}
 }
 
-func (g *simGame) deliver(r simRequest, c *apply.Command, answer apply.Answer) {
+func (g *simGame) deliver(r simRequest, c *apply.Command, answer apply.GameAnswer) {
 	encoded, err := answer.MarshalWire()
 	if err != nil {
 		panic(err)
@@ -107,7 +107,7 @@ func (g *simGame) deliver(r simRequest, c *apply.Command, answer apply.Answer) {
 	r.to.Deliver(game.Reply{Msg: &nats.Msg{Data: encoded}, Attempt: c.LogicalAttemptID})
 }
 
-func (g *simGame) decide(c *apply.Command) apply.Answer {
+func (g *simGame) decide(c *apply.Command) apply.GameAnswer {
 	switch n := g.sim.rng.IntN(10); {
 	case !time.Now().Before(c.Deadline):
 		return apply.Refuse(c, "DEADLINE_PASSED", "", true)

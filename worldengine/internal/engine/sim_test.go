@@ -130,7 +130,7 @@ func newSim(seed uint64) *sim {
 	}
 	s.operator.sim = s
 	s.game = simGame{sim: s, away: s.fails(), changes: map[string]int{},
-		definite: map[string]apply.Answer{}, had: map[string]bool{}}
+		definite: map[string]apply.GameAnswer{}, had: map[string]bool{}}
 	for i := range simTowns {
 		state := town.NewState(&town.Snapshot{
 			SchemaVersion: town.SchemaVersion, TownID: fmt.Sprint("town ", i),

@@ -326,7 +326,7 @@ func (s *story) plays(way string) {
 	s.turns.Lock()
 	defer s.turns.Unlock()
 	s.game.away = way == "away"
-	s.game.answer = func(c *apply.Command) (answer apply.Answer, answers bool) {
+	s.game.answer = func(c *apply.Command) (answer apply.GameAnswer, answers bool) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.say("%s: the game is asked", s.names[c.RunID])
@@ -335,7 +335,7 @@ func (s *story) plays(way string) {
 }
 
 // answerIn returns the answer of a game that acts in a way; none if it is silent.
-func answerIn(way string, c *apply.Command) (answer apply.Answer, answers bool) {
+func answerIn(way string, c *apply.Command) (answer apply.GameAnswer, answers bool) {
 	switch way {
 	case "applies":
 		return apply.Done(c), true

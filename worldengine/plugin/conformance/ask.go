@@ -36,21 +36,21 @@ func (c *checker) send(data []byte) (*nats.Subscription, error) {
 // errSilent, ErrAbsent, or an error about an invalid answer.
 func next(
 	ctx context.Context, answers *nats.Subscription, id string, wait time.Duration,
-) (apply.Answer, error) {
+) (apply.GameAnswer, error) {
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	msg, err := answers.NextMsgWithContext(ctx)
 	switch {
 	case errors.Is(err, nats.ErrNoResponders):
-		return apply.Answer{}, ErrAbsent
+		return apply.GameAnswer{}, ErrAbsent
 	case err != nil && ctx.Err() != nil:
-		return apply.Answer{}, errSilent
+		return apply.GameAnswer{}, errSilent
 	case err != nil:
-		return apply.Answer{}, err
+		return apply.GameAnswer{}, err
 	}
 	answer, err := apply.ParseAnswer(msg.Data, id, schemas.Limits{})
 	if err != nil {
-		return apply.Answer{}, fmt.Errorf("the answer is not valid: %w", err)
+		return apply.GameAnswer{}, fmt.Errorf("the answer is not valid: %w", err)
 	}
 	return answer, nil
 }
@@ -82,7 +82,7 @@ func changed(
 func (c *checker) ask(
 	ctx context.Context, command *apply.Command,
 	write func(command *apply.Command, left time.Duration) ([]byte, error),
-) (none apply.Answer, err error) {
+) (none apply.GameAnswer, err error) {
 	within, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
 	answers, err := c.nc.SubscribeSync(c.nc.NewInbox())
@@ -123,7 +123,7 @@ func (c *checker) denied() bool {
 		strings.Contains(last.Error(), c.Subject+`"`)
 }
 
-func text(a apply.Answer) string {
+func text(a apply.GameAnswer) string {
 	said := string(a.Status)
 	if a.Status == apply.Refused {
 		said += " " + a.ReasonCode

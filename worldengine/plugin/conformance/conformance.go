@@ -137,9 +137,9 @@ type checker struct {
 	actor string // unique, so that the ids of the commands are new
 	made  int    // the number of commands made
 
-	first  *apply.Command // the command of the rule "answer"
-	got    apply.Answer   // the answer to first
-	tooOld *apply.Command // the command of the rule "late"
+	first  *apply.Command   // the command of the rule "answer"
+	got    apply.GameAnswer // the answer to first
+	tooOld *apply.Command   // the command of the rule "late"
 }
 
 // runID is the run of the commands, which does not exist.

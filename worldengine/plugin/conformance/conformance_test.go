@@ -94,7 +94,7 @@ func TestCheck_Restart(t *testing.T) {
 			nc := natstest.Connect(t)
 			before, after := memories(t)
 			does := func(answer apply.Status) plugin.Func {
-				return func(_ context.Context, c *apply.Command) (apply.Answer, error) {
+				return func(_ context.Context, c *apply.Command) (apply.GameAnswer, error) {
 					done := apply.Done(c)
 					done.Status = answer
 					return done, nil
@@ -124,7 +124,7 @@ func TestCheck_RestartTwice(t *testing.T) {
 	game := natstest.Dial(t, nc.ConnectedUrl())
 	memory := plugin.NewVolatileMemory()
 	start := func() func() {
-		return serve(t, game, memory, func(_ context.Context, c *apply.Command) (apply.Answer, error) {
+		return serve(t, game, memory, func(_ context.Context, c *apply.Command) (apply.GameAnswer, error) {
 			return apply.Done(c), nil
 		})
 	}
@@ -160,7 +160,7 @@ type script struct {
 	breaks string
 
 	mu       sync.Mutex
-	known    map[string]apply.Answer
+	known    map[string]apply.GameAnswer
 	requests map[string]int
 	lost     string // the id that never gets an answer
 }
@@ -210,7 +210,7 @@ func (s *script) answerOther(msg *nats.Msg) {
 	}
 }
 
-func (s *script) answers(c *apply.Command) []apply.Answer {
+func (s *script) answers(c *apply.Command) []apply.GameAnswer {
 	done := apply.Done(c)
 	known, again := s.known[c.ApplyID]
 	times := s.requests[c.ApplyID]
@@ -221,11 +221,11 @@ func (s *script) answers(c *apply.Command) []apply.Answer {
 	case s.breaks == "reported-town":
 		done.Snapshot = []byte(`{"schemaVersion":"snapshot.v1"}`)
 	case s.breaks == "one-plugin":
-		return []apply.Answer{done, done}
+		return []apply.GameAnswer{done, done}
 	case s.breaks == "same-id" && times > 2,
 		s.breaks == "later-attempt" && c.LogicalAttemptID > 1 && again,
 		s.breaks == "same-id-at-once" && times > 1 && c.LogicalAttemptID == 1 && len(s.known) > 1:
-		return []apply.Answer{apply.Refuse(c, "ALREADY_DONE", "It is done.", false)}
+		return []apply.GameAnswer{apply.Refuse(c, "ALREADY_DONE", "It is done.", false)}
 	case s.breaks == "two-at-once" && len(s.known) == 3 && (s.lost == "" || s.lost == c.ApplyID):
 		s.lost = c.ApplyID
 		return nil
@@ -233,19 +233,19 @@ func (s *script) answers(c *apply.Command) []apply.Answer {
 		return nil
 	}
 	if again && !known.Retryable {
-		return []apply.Answer{known}
+		return []apply.GameAnswer{known}
 	}
 	if c.TimeoutMs == 0 && s.breaks != "late" {
 		if s.breaks == "late-again" {
 			s.known[c.ApplyID] = tooLate
 		}
-		return []apply.Answer{tooLate}
+		return []apply.GameAnswer{tooLate}
 	}
 	if again && s.breaks == "late-again" {
-		return []apply.Answer{known}
+		return []apply.GameAnswer{known}
 	}
 	s.known[c.ApplyID] = done
-	return []apply.Answer{done}
+	return []apply.GameAnswer{done}
 }
 
 // wrongVerdict returns a row that has another verdict than it should; "" if it has that.
@@ -270,7 +270,7 @@ func TestCheck_SecondPlugin(t *testing.T) {
 			t.Parallel()
 			natstest.Patiently(t, 100*time.Millisecond, func(quiet time.Duration) string {
 				nc := natstest.Connect(t)
-				s := &script{known: map[string]apply.Answer{}, requests: map[string]int{}}
+				s := &script{known: map[string]apply.GameAnswer{}, requests: map[string]int{}}
 				took := 0
 				_, err := nc.Subscribe(subject, func(msg *nats.Msg) {
 					if took++; took != 2 {
@@ -319,7 +319,7 @@ func TestCheck_EachRuleCanFail(t *testing.T) {
 func checkScript(t *testing.T, rule string, quiet time.Duration) map[string]conformance.Row {
 	t.Helper()
 	nc := natstest.Connect(t)
-	s := &script{breaks: rule, known: map[string]apply.Answer{}, requests: map[string]int{}}
+	s := &script{breaks: rule, known: map[string]apply.GameAnswer{}, requests: map[string]int{}}
 	_, err := nc.Subscribe(subject, s.answer)
 	require.NoError(t, err)
 	if rule != "hosts" {

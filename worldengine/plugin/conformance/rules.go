@@ -141,7 +141,7 @@ func (c *checker) onePlugin(ctx context.Context, _ *apply.Command) (string, erro
 
 // same asks for a command, and compares its answer with an earlier one.
 func (c *checker) same(
-	ctx context.Context, command *apply.Command, before apply.Answer,
+	ctx context.Context, command *apply.Command, before apply.GameAnswer,
 ) (string, error) {
 	got, err := c.ask(ctx, command, request)
 	if err == nil && text(got) != text(before) {
@@ -188,7 +188,7 @@ func (c *checker) twoAtOnce(ctx context.Context, one *apply.Command) (string, er
 
 func (c *checker) sendBoth(
 	ctx context.Context, one, two *apply.Command,
-) (first, second apply.Answer, err error) {
+) (first, second apply.GameAnswer, err error) {
 	var asking errgroup.Group
 	asking.Go(func() (err error) {
 		second, err = c.ask(ctx, two, request)
@@ -222,7 +222,7 @@ func (c *checker) lateAgain(ctx context.Context, _ *apply.Command) (string, erro
 }
 
 // likeFirst fails unless an answer has the status of the answer to the first command.
-func (c *checker) likeFirst(got apply.Answer, err error) (string, error) {
+func (c *checker) likeFirst(got apply.GameAnswer, err error) (string, error) {
 	if err == nil && got.Status != c.got.Status {
 		err = fmt.Errorf("%s, but a usual command was %s", text(got), text(c.got))
 	}

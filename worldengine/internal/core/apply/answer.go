@@ -31,8 +31,8 @@ const (
 	InProgress Status = "in-progress"
 )
 
-// Answer is a command-applied.v1.
-type Answer struct {
+// GameAnswer is a command-applied.v1: the answer of a plugin, or of a console, to a Command.
+type GameAnswer struct {
 	SchemaVersion string `json:"schemaVersion"`
 	ApplyID       string `json:"applyId"`
 	Status        Status `json:"status"`
@@ -57,34 +57,34 @@ type Answer struct {
 }
 
 // Definite reports whether the answer is the outcome of its attempt.
-func (a *Answer) Definite() bool { return a.Status == Applied || a.Status == Refused }
+func (a *GameAnswer) Definite() bool { return a.Status == Applied || a.Status == Refused }
 
 // ReasonUnspecified is the reason code of a refusal without one.
 const ReasonUnspecified = "UNSPECIFIED"
 
 // Done answers a command that is applied, with the expected state.
-func Done(c *Command) Answer { return answer(c, Applied) }
+func Done(c *Command) GameAnswer { return answer(c, Applied) }
 
 // Refuse answers a command that is not applied.
-func Refuse(c *Command, reasonCode, message string, retryable bool) Answer {
+func Refuse(c *Command, reasonCode, message string, retryable bool) GameAnswer {
 	a := answer(c, Refused)
 	a.ReasonCode, a.Message, a.Retryable = reasonCode, message, retryable
 	return a
 }
 
 // Later answers a command that is not begun (Busy) or not finished (InProgress).
-func Later(c *Command, status Status, after time.Duration) Answer {
+func Later(c *Command, status Status, after time.Duration) GameAnswer {
 	a := answer(c, status)
 	a.RetryAfterMs = after.Milliseconds()
 	return a
 }
 
-func answer(c *Command, status Status) Answer {
-	return Answer{SchemaVersion: AnswerVersion, ApplyID: c.ApplyID, Status: status}
+func answer(c *Command, status Status) GameAnswer {
+	return GameAnswer{SchemaVersion: AnswerVersion, ApplyID: c.ApplyID, Status: status}
 }
 
 // MarshalWire returns the bytes of the reply.
-func (a *Answer) MarshalWire() ([]byte, error) {
+func (a *GameAnswer) MarshalWire() ([]byte, error) {
 	data, err := json.Marshal(a)
 	if err != nil {
 		return nil, fmt.Errorf("apply: an answer cannot be written: %w", err)
@@ -94,13 +94,13 @@ func (a *Answer) MarshalWire() ([]byte, error) {
 
 // ParseAnswer reads the reply to the command with applyID. The error is a *schemas.ValidationError,
 // also for another command's answer.
-func ParseAnswer(data []byte, applyID string, limits schemas.Limits) (Answer, error) {
-	var a Answer
+func ParseAnswer(data []byte, applyID string, limits schemas.Limits) (GameAnswer, error) {
+	var a GameAnswer
 	if err := handoff.Read(schemas.CommandApplied, data, limits, &a); err != nil {
-		return Answer{}, err
+		return GameAnswer{}, err
 	}
 	if a.ApplyID != applyID {
-		return Answer{}, schemas.Invalid(schemas.CommandApplied, schemas.Violation{
+		return GameAnswer{}, schemas.Invalid(schemas.CommandApplied, schemas.Violation{
 			Path: schemas.Pointer("applyId"), Message: "must be that of the request, " + applyID,
 		})
 	}

@@ -55,7 +55,7 @@ func TestCommand_Wire(t *testing.T) {
 func TestAnswer_Wire(t *testing.T) {
 	t.Parallel()
 	c := command(t)
-	for _, a := range []apply.Answer{
+	for _, a := range []apply.GameAnswer{
 		apply.Done(c), apply.Refuse(c, "PROTECTED_AREA", "Spawn is protected.", true),
 		apply.Later(c, apply.Busy, 200*time.Millisecond), apply.Later(c, apply.InProgress, 0),
 	} {
@@ -76,26 +76,26 @@ func TestParseAnswer(t *testing.T) {
 	other := "handoff_" + handoff.Hash([]byte("another"))
 	for _, a := range []struct {
 		version, applyID, members string
-		want                      apply.Answer
+		want                      apply.GameAnswer
 		invalid                   string
 	}{
 		{"1", c.ApplyID, `"refused","ofItsOwn":1`,
 			apply.Refuse(c, apply.ReasonUnspecified, "", false), ""},
-		{"1", c.ApplyID, `"applied","snapshot":{"day":-1}`, apply.Answer{
+		{"1", c.ApplyID, `"applied","snapshot":{"day":-1}`, apply.GameAnswer{
 			SchemaVersion: apply.AnswerVersion, ApplyID: c.ApplyID, Status: apply.Applied,
 			Snapshot: []byte(`{"day":-1}`)}, ""},
-		{"1", c.ApplyID, `"applied","snapshot":7,"artifacts":{},"embodiment":[]`, apply.Answer{
+		{"1", c.ApplyID, `"applied","snapshot":7,"artifacts":{},"embodiment":[]`, apply.GameAnswer{
 			SchemaVersion: apply.AnswerVersion, ApplyID: c.ApplyID, Status: apply.Applied,
 			Snapshot: []byte(`7`), Artifacts: []byte(`{}`), Embodiment: []byte(`[]`)}, ""},
 		{"1", c.ApplyID, `"applied","snapshot":null,"artifacts":null,"embodiment":null,"message":null`,
 			apply.Done(c), ""},
 		{"1", c.ApplyID, `"refused","reasonCode":null,"message":null,"retryable":null,"retryAfterMs":null`,
 			apply.Refuse(c, apply.ReasonUnspecified, "", false), ""},
-		{"1", other, `"applied"`, apply.Answer{}, "/applyId"},
-		{"1", c.ApplyID, `"done"`, apply.Answer{}, "/status"},
-		{"2", c.ApplyID, `"applied"`, apply.Answer{}, "/schemaVersion"},
-		{"1", c.ApplyID, `"busy","retryAfterMs":-1`, apply.Answer{}, "/retryAfterMs"},
-		{"1", c.ApplyID, `"refused","reasonCode":"no"`, apply.Answer{}, "/reasonCode"},
+		{"1", other, `"applied"`, apply.GameAnswer{}, "/applyId"},
+		{"1", c.ApplyID, `"done"`, apply.GameAnswer{}, "/status"},
+		{"2", c.ApplyID, `"applied"`, apply.GameAnswer{}, "/schemaVersion"},
+		{"1", c.ApplyID, `"busy","retryAfterMs":-1`, apply.GameAnswer{}, "/retryAfterMs"},
+		{"1", c.ApplyID, `"refused","reasonCode":"no"`, apply.GameAnswer{}, "/reasonCode"},
 	} {
 		body := `{"schemaVersion":"command-applied.v` + a.version + `","applyId":"` + a.applyID +
 			`","status":` + a.members + `}`

@@ -36,7 +36,7 @@ type AttemptResult struct {
 }
 
 // Result returns the end of an attempt with a definite answer.
-func (a *Answer) Result() AttemptResult {
+func (a *GameAnswer) Result() AttemptResult {
 	if a.Status != Applied {
 		return AttemptResult{Failure: refusalFailure(*a), MayHaveReached: true}
 	}
@@ -59,7 +59,7 @@ const (
 )
 
 // refusalFailure returns the failure of a plugin's refusal.
-func refusalFailure(a Answer) *Failure {
+func refusalFailure(a GameAnswer) *Failure {
 	return &Failure{
 		Reason: ReasonPluginRejected, Code: a.ReasonCode, Retryable: a.Retryable,
 		Message: cmp.Or(truncated(a.Message), "The plugin refused the command."),

@@ -22,7 +22,7 @@ func TestResults(t *testing.T) {
 	unavailable, cut := fmt.Errorf("rcon: %w", ErrUnavailable), errors.New("rcon: cut off")
 	again := errors.Join(unavailable, ErrInDoubt)
 	for name, c := range map[string]struct {
-		answer Answer
+		answer GameAnswer
 		err    error
 		want   AttemptResult
 	}{
@@ -33,11 +33,11 @@ func TestResults(t *testing.T) {
 		"refused without a word": {Refuse(command, "NO", "", false), nil, AttemptResult{MayHaveReached: true,
 			Failure: &Failure{Reason: ReasonPluginRejected, Code: "NO",
 				Message: "The plugin refused the command."}}},
-		"not reached": {Answer{}, unavailable, AttemptResult{Failure: &Failure{
+		"not reached": {GameAnswer{}, unavailable, AttemptResult{Failure: &Failure{
 			Reason: ReasonPluginUnavailable, Retryable: true, Message: phrase.Sentence(unavailable)}}},
-		"no answer": {Answer{}, cut, AttemptResult{MayHaveReached: true, Failure: &Failure{
+		"no answer": {GameAnswer{}, cut, AttemptResult{MayHaveReached: true, Failure: &Failure{
 			Reason: ReasonRCONInDoubt, Message: phrase.Sentence(cut)}}},
-		"not reached again, in doubt before": {Answer{}, again, AttemptResult{MayHaveReached: true,
+		"not reached again, in doubt before": {GameAnswer{}, again, AttemptResult{MayHaveReached: true,
 			Failure: &Failure{Reason: ReasonRCONInDoubt, Message: phrase.Sentence(again)}}},
 	} {
 		require.Equal(t, c.want, ConsoleResult(c.answer, c.err), name)
@@ -46,7 +46,7 @@ func TestResults(t *testing.T) {
 	require.Equal(t, ReasonPluginTimeout, NoAnswer(true, nil).Reason)
 	require.Equal(t, ReasonPluginUnavailable, NoAnswer(false, nil).Reason)
 	require.Contains(t, NoAnswer(true, errors.New("no JSON")).Message, "no JSON")
-	long := refusalFailure(Answer{Message: "x" + strings.Repeat("é", MaxMessage)}).Message
+	long := refusalFailure(GameAnswer{Message: "x" + strings.Repeat("é", MaxMessage)}).Message
 	require.True(t, utf8.ValidString(long))
 	require.Equal(t, MaxMessage-1+len("…"), len(long))
 }

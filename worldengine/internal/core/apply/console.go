@@ -13,20 +13,20 @@ type Console interface {
 	// Login prepares the console for a command. Of the Session one method must be called, once.
 	// Until then the console is busy. A command that the console refuses needs no session. An error is
 	// an ErrUnavailable.
-	Login(ctx context.Context, c *Command) (s Session, refused *Answer, err error)
+	Login(ctx context.Context, c *Command) (s Session, refused *GameAnswer, err error)
 }
 
 // Session is a console that is ready for a command.
 type Session interface {
 	// Send sends the command. After an error other than ErrUnavailable the command may be applied.
-	Send(ctx context.Context) (Answer, error)
+	Send(ctx context.Context) (GameAnswer, error)
 	// Close sends nothing.
 	Close()
 }
 
 // ConsoleResult returns the end of a console's attempt. ErrUnavailable is the only error after
 // which the command was not applied.
-func ConsoleResult(answer Answer, err error) AttemptResult {
+func ConsoleResult(answer GameAnswer, err error) AttemptResult {
 	switch {
 	case NotApplied(err):
 		return AttemptResult{Failure: &Failure{

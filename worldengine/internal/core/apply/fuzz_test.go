@@ -29,7 +29,7 @@ func FuzzParseAnswer(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		a, err := apply.ParseAnswer(data, applyID, schemas.Limits{})
 		if err != nil {
-			require.Equal(t, apply.Answer{}, a)
+			require.Equal(t, apply.GameAnswer{}, a)
 			return
 		}
 		require.Equal(t, applyID, a.ApplyID)

@@ -160,7 +160,7 @@ func happens(t *testing.T, p *PluginAttempt, now time.Time, event string) Plugin
 	if later, ok := strings.CutPrefix(event, "earlier "); ok {
 		number, event = number-1, later
 	}
-	reply := func(a Answer) PluginAction {
+	reply := func(a GameAnswer) PluginAction {
 		data, err := a.MarshalWire()
 		require.NoError(t, err)
 		return p.Replied(now, data, number)

@@ -24,7 +24,7 @@ type consoleAsker struct {
 type consoleReply struct {
 	session apply.Session
 	keep    func() bool
-	answer  apply.Answer
+	answer  apply.GameAnswer
 	sent    bool // the command may have been sent
 	err     error
 }
@@ -75,7 +75,7 @@ func (c *consoleAsker) ask() {
 	default:
 		command := c.command
 		c.call(func(ctx context.Context) (r consoleReply) {
-			var refused *apply.Answer
+			var refused *apply.GameAnswer
 			if r.session, refused, r.err = console.Login(ctx, command); refused != nil {
 				r.answer = *refused
 			}

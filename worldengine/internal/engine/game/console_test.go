@@ -43,16 +43,16 @@ type busyConsole struct {
 
 func (c busyConsole) Login(
 	ctx context.Context, _ *apply.Command,
-) (apply.Session, *apply.Answer, error) {
+) (apply.Session, *apply.GameAnswer, error) {
 	if backoff.Sleep(ctx, c.otherTimeout) != nil && !c.late {
 		return nil, nil, apply.ErrUnavailable
 	}
 	return c, nil, nil
 }
 
-func (c busyConsole) Send(ctx context.Context) (apply.Answer, error) {
+func (c busyConsole) Send(ctx context.Context) (apply.GameAnswer, error) {
 	if backoff.Sleep(ctx, c.ownTimeout) != nil {
-		return apply.Answer{}, apply.ErrInDoubt
+		return apply.GameAnswer{}, apply.ErrInDoubt
 	}
 	return apply.Done(&apply.Command{}), nil
 }

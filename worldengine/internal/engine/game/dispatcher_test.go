@@ -244,7 +244,7 @@ func (w *working) concluded() *handoff.Result {
 }
 
 // plugin answers each command of the log's world.
-func (w *working) plugin(answer func(*apply.Command) apply.Answer) {
+func (w *working) plugin(answer func(*apply.Command) apply.GameAnswer) {
 	w.t.Helper()
 	nc := logtest.JetStream(w.log).Conn()
 	_, err := nc.Subscribe(wire.ApplySubject("main", "*"), func(msg *nats.Msg) {
@@ -263,23 +263,23 @@ func TestDispatcher_PluginEnds(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
 		name     string
-		answer   func(*apply.Command) apply.Answer
+		answer   func(*apply.Command) apply.GameAnswer
 		status   handoff.Status
 		reason   handoff.ReasonCode
 		attempts int
 		alerts   []runevents.AlertCode
 	}{
 		{"applied", apply.Done, handoff.Executed, handoff.ReasonExecuted, 1, nil},
-		{"refused", func(c *apply.Command) apply.Answer {
+		{"refused", func(c *apply.Command) apply.GameAnswer {
 			return apply.Refuse(c, "NO", "no", false)
 		}, handoff.Failed, apply.ReasonPluginRejected, 1, nil},
-		{"refused for now, then applied", func(c *apply.Command) apply.Answer {
+		{"refused for now, then applied", func(c *apply.Command) apply.GameAnswer {
 			if c.LogicalAttemptID == 1 {
 				return apply.Refuse(c, "LATER", "later", true)
 			}
 			return apply.Done(c)
 		}, handoff.Executed, handoff.ReasonExecuted, 2, nil},
-		{"a state that is none", func(c *apply.Command) apply.Answer {
+		{"a state that is none", func(c *apply.Command) apply.GameAnswer {
 			a := apply.Done(c) // an alert says so, and not that the answer was late
 			a.Snapshot = []byte(`{"day":1}`)
 			return a
@@ -290,7 +290,7 @@ func TestDispatcher_PluginEnds(t *testing.T) {
 			t.Parallel()
 			w := work(t, nil)
 			hold := make(chan struct{})
-			w.plugin(func(c *apply.Command) apply.Answer {
+			w.plugin(func(c *apply.Command) apply.GameAnswer {
 				<-hold
 				return row.answer(c)
 			})
@@ -324,7 +324,7 @@ func TestDispatcher_InvalidAnswer(t *testing.T) {
 		c.Retry.Resend, c.Logger = 10*time.Millisecond, slog.New(slog.NewTextHandler(said, nil))
 	})
 	asked := 0
-	w.plugin(func(c *apply.Command) apply.Answer {
+	w.plugin(func(c *apply.Command) apply.GameAnswer {
 		if asked++; asked == 1 {
 			return apply.Refuse(c, "not upper case", "no", false)
 		}
@@ -351,7 +351,7 @@ func TestDispatcher_AskedInPause(t *testing.T) {
 				now, c.Retry.Attempts, c.Retry.Deadline = c.WorldPause, 1, deadline
 			})
 			asked := new(atomic.Int64)
-			w.plugin(func(c *apply.Command) apply.Answer {
+			w.plugin(func(c *apply.Command) apply.GameAnswer {
 				switch {
 				case asked.Add(1) > 1:
 					return apply.Done(c)
@@ -371,7 +371,7 @@ func TestDispatcher_AskedInPause(t *testing.T) {
 // console is a console that answers so. Its log-in fails with an error, or lasts until its release; or
 // it answers without a log-in.
 type console struct {
-	answer  apply.Answer
+	answer  apply.GameAnswer
 	unasked bool
 	err     error
 	login   error
@@ -383,7 +383,7 @@ type console struct {
 
 func (c *console) Login(
 	context.Context, *apply.Command,
-) (apply.Session, *apply.Answer, error) {
+) (apply.Session, *apply.GameAnswer, error) {
 	if c.unasked {
 		return nil, &c.answer, nil
 	}
@@ -397,7 +397,7 @@ func (c *console) Login(
 	return c, nil, nil
 }
 
-func (c *console) Send(context.Context) (apply.Answer, error) {
+func (c *console) Send(context.Context) (apply.GameAnswer, error) {
 	c.sent.Add(1)
 	return c.answer, c.err
 }
@@ -413,7 +413,7 @@ func TestDispatcher_ConsoleEnds(t *testing.T) {
 		reason  handoff.ReasonCode
 		alerts  []runevents.AlertCode
 	}{
-		{"applied", &console{answer: apply.Answer{Status: apply.Applied}},
+		{"applied", &console{answer: apply.GameAnswer{Status: apply.Applied}},
 			handoff.ReasonExecuted, nil},
 		{"no console", nil, apply.ReasonPluginUnavailable, nil},
 		{"out of reach", &console{login: apply.ErrUnavailable}, apply.ReasonPluginUnavailable, absent},
@@ -438,7 +438,7 @@ func TestDispatcher_ConsoleEnds(t *testing.T) {
 func TestDispatcher_ConsoleUnasked(t *testing.T) {
 	t.Parallel()
 	w := work(t, func(c *game.Config) {
-		c.RCON = &console{answer: apply.Answer{Status: apply.Refused}, unasked: true}
+		c.RCON = &console{answer: apply.GameAnswer{Status: apply.Refused}, unasked: true}
 	}, func(p *apply.Pending) { p.Binding = apply.RCON })
 	w.Absences.NoteAbsent(t.Context(), alerts.About{TownID: "town-threatened"}, 1, true)
 	require.Equal(t, apply.ReasonPluginRejected, w.await(w.execute()).Result.ReasonCode)
@@ -598,7 +598,7 @@ func TestDispatcher_OutcomeIsRepeated(t *testing.T) {
 // can be stored any more.
 func TestDispatcher_CancelUnconfirmed(t *testing.T) {
 	t.Parallel()
-	k := &console{answer: apply.Answer{Status: apply.Applied},
+	k := &console{answer: apply.GameAnswer{Status: apply.Applied},
 		logins: make(chan struct{}, 8), release: make(chan struct{}, 8)}
 	w := work(t, func(c *game.Config) { c.RCON = k }, func(p *apply.Pending) { p.Binding = apply.RCON })
 	store := &refusing{Store: w.log.Store}
@@ -655,7 +655,7 @@ func TestDispatcher_EndedElsewhere(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := work(t, nil)
-			w.plugin(func(c *apply.Command) apply.Answer {
+			w.plugin(func(c *apply.Command) apply.GameAnswer {
 				after := w.town() // another server was faster
 				rec := machine.Record{Kind: machine.KindPut, TownID: "town-threatened"}
 				if want == machine.ErrRunCancelled {
@@ -689,7 +689,7 @@ func (w *working) cancelled() *runlog.Run {
 // is known to the game, and nothing is sent afterwards.
 func TestDispatcher_CancelDuringLogin(t *testing.T) {
 	t.Parallel()
-	k := &console{answer: apply.Answer{Status: apply.Applied},
+	k := &console{answer: apply.GameAnswer{Status: apply.Applied},
 		logins: make(chan struct{}, 8), release: make(chan struct{})}
 	w := work(t, func(c *game.Config) { c.RCON = k },
 		func(p *apply.Pending) { p.Binding = apply.RCON })
@@ -740,7 +740,7 @@ func TestDispatcher_ReplyBehindCancel(t *testing.T) {
 	failed.Store(99)
 	isFull.Store(false)
 	require.Eventually(t, func() bool { return refused.Load() > 0 }, 10*time.Second, time.Millisecond)
-	reply, err := (&apply.Answer{SchemaVersion: apply.AnswerVersion, ApplyID: x.Load().Handoff.HandoffID,
+	reply, err := (&apply.GameAnswer{SchemaVersion: apply.AnswerVersion, ApplyID: x.Load().Handoff.HandoffID,
 		Status: apply.Applied}).MarshalWire()
 	require.NoError(t, err)
 	x.Load().Deliver(game.Reply{Attempt: attempt.Load(), Msg: &nats.Msg{Data: reply}})

@@ -70,7 +70,7 @@ func (c *commanded) answers(attempt string, data []byte) {
 	c.deliver(&nats.Msg{Subject: c.prefix + c.replyToken + "." + attempt, Data: data})
 }
 
-func written(t *testing.T, a apply.Answer) []byte {
+func written(t *testing.T, a apply.GameAnswer) []byte {
 	t.Helper()
 	data, err := a.MarshalWire()
 	require.NoError(t, err)

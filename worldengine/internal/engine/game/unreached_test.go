@@ -79,7 +79,7 @@ func TestDispatcher_Unreached(t *testing.T) {
 func TestDispatcher_TakesConsoleOver(t *testing.T) {
 	t.Parallel()
 	w := work(t, func(c *game.Config) {
-		c.RCON = &console{answer: apply.Answer{Status: apply.Applied}}
+		c.RCON = &console{answer: apply.GameAnswer{Status: apply.Applied}}
 	}, func(p *apply.Pending) { p.Binding = apply.RCON })
 	w.adopt()
 	require.Equal(t, apply.ReasonRCONInDoubt, w.concluded().ReasonCode)
@@ -116,7 +116,7 @@ func TestDispatcher_Rests(t *testing.T) {
 		w := work(t, func(c *game.Config) {
 			c.Retry.Absence, c.Retry.Attempts = apply.AbsenceFail, 1
 			c.Retry.Resend, c.Retry.Deadline = 100*time.Millisecond, 300*time.Millisecond
-			c.RCON = &console{answer: apply.Answer{Status: apply.Applied}}
+			c.RCON = &console{answer: apply.GameAnswer{Status: apply.Applied}}
 			c.Router = away
 			c.WorldPause.Set(waiting.Pause{Seq: 1, By: &messages.PausedBy{SignalID: "p"}})
 		}, func(p *apply.Pending) { p.Binding = binding })
@@ -299,9 +299,9 @@ func TestDispatcher_LeaseLost(t *testing.T) {
 			w := work(t, func(c *game.Config) {
 				c.Retry.Attempts, c.Retry.Resend = 1, time.Minute
 				c.RCON = &console{logins: asked, release: release,
-					answer: apply.Answer{Status: apply.Applied}}
+					answer: apply.GameAnswer{Status: apply.Applied}}
 			}, func(p *apply.Pending) { p.Binding = binding })
-			w.plugin(func(c *apply.Command) apply.Answer {
+			w.plugin(func(c *apply.Command) apply.GameAnswer {
 				asked <- struct{}{}
 				<-release
 				return apply.Later(c, apply.InProgress, time.Millisecond)
@@ -326,7 +326,7 @@ func TestDispatcher_LeaseRenewedLate(t *testing.T) {
 	t.Parallel()
 	w := work(t, func(c *game.Config) { c.Retry.Attempts = 1 })
 	asked := 0
-	w.plugin(func(c *apply.Command) apply.Answer {
+	w.plugin(func(c *apply.Command) apply.GameAnswer {
 		if asked++; asked == 1 {
 			return apply.Later(c, apply.InProgress, time.Millisecond)
 		}

@@ -47,8 +47,8 @@ func New(cfg Config) (*Console, error) {
 // refused again. The error wraps apply.ErrUnavailable, also if ctx ends: c may be applied later.
 func (k *Console) Login(
 	ctx context.Context, c *apply.Command,
-) (apply.Session, *apply.Answer, error) {
-	refuse := func(reason, why string) (apply.Session, *apply.Answer, error) {
+) (apply.Session, *apply.GameAnswer, error) {
+	refuse := func(reason, why string) (apply.Session, *apply.GameAnswer, error) {
 		return nil, new(apply.Refuse(c, reason, why, false)), nil
 	}
 	s := &session{console: k, command: c, templates: k.commands[c.Type]}
@@ -92,7 +92,7 @@ func (s *session) Close() { s.console.releaseTurn() }
 // not: nothing was done. The error wraps apply.ErrUnavailable if nothing was sent, and
 // apply.ErrInDoubt if the first command may have been sent: it must not be applied again. If ctx ends,
 // the error is one of these two.
-func (s *session) Send(ctx context.Context) (apply.Answer, error) {
+func (s *session) Send(ctx context.Context) (apply.GameAnswer, error) {
 	k := s.console
 	defer k.releaseTurn()
 	for i, line := range s.lines {
@@ -100,9 +100,9 @@ func (s *session) Send(ctx context.Context) (apply.Answer, error) {
 		if err != nil {
 			k.drop()
 			if i == 0 && !sent {
-				return apply.Answer{}, unavailable(err)
+				return apply.GameAnswer{}, unavailable(err)
 			}
-			return apply.Answer{}, k.doubtError(s.lines, i, err)
+			return apply.GameAnswer{}, k.doubtError(s.lines, i, err)
 		}
 		response = strings.TrimRight(response, "\r\n") // some servers end each message with a line end
 		if s.templates[i].expects(response) {
@@ -110,7 +110,7 @@ func (s *session) Send(ctx context.Context) (apply.Answer, error) {
 		}
 		answered := k.excerpt(response)
 		if i > 0 {
-			return apply.Answer{}, k.doubtError(s.lines, i,
+			return apply.GameAnswer{}, k.doubtError(s.lines, i,
 				fmt.Errorf("%w: %s", errUnexpected, answered))
 		}
 		return apply.Refuse(s.command, ReasonUnexpectedResponse,

@@ -11,16 +11,16 @@ import (
 // Apply logs in for a command and, if begin returns true, sends it.
 func (k *Console) Apply(
 	ctx context.Context, c *apply.Command, begin func() bool,
-) (apply.Answer, error) {
+) (apply.GameAnswer, error) {
 	s, refused, err := k.Login(ctx, c)
 	switch {
 	case err != nil:
-		return apply.Answer{}, err
+		return apply.GameAnswer{}, err
 	case refused != nil:
 		return *refused, nil
 	case !begin():
 		s.Close()
-		return apply.Answer{}, apply.ErrUnavailable
+		return apply.GameAnswer{}, apply.ErrUnavailable
 	}
 	return s.Send(ctx)
 }

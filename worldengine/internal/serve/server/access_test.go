@@ -243,7 +243,7 @@ func TestAccess_UsersOfATown(t *testing.T) {
 	require.Empty(t, w.listRuns(members{"limit": 10}))
 
 	times := 0
-	plugin.answer("Town%201", func(command *apply.Command, respond func(apply.Answer)) {
+	plugin.answer("Town%201", func(command *apply.Command, respond func(apply.GameAnswer)) {
 		if times++; times > 3 {
 			respond(apply.Done(command))
 		} else {

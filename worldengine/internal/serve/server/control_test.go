@@ -464,7 +464,7 @@ func TestRetry_UnreachedRun(t *testing.T) {
 	require.Contains(t, f.Message, second.RunID)
 
 	asked := make(chan *apply.Command, 1)
-	c.connectRole(wire.Plugin).answer("*", func(command *apply.Command, respond func(apply.Answer)) {
+	c.connectRole(wire.Plugin).answer("*", func(command *apply.Command, respond func(apply.GameAnswer)) {
 		asked <- command
 		respond(apply.Done(command))
 	})
@@ -498,7 +498,7 @@ func TestRetry_UnreachedRun(t *testing.T) {
 func TestRetry_Refused(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t, once)
-	host(t, c.Server, func(*apply.Command, int) (apply.Answer, bool) { return apply.Answer{}, false })
+	host(t, c.Server, func(*apply.Command, int) (apply.GameAnswer, bool) { return apply.GameAnswer{}, false })
 	doubt := c.refusedRetry(c.send(c.wall(c.putTown("silent"))).runID)
 	require.Equal(t, "409 RUN_IN_DOUBT ", doubt.short())
 	require.Contains(t, doubt.Message, "look at the game")

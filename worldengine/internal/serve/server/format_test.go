@@ -155,7 +155,7 @@ func writeFormat(t *testing.T) {
 	// A game: unreached and tried again, refused, cancelled by force; what others append.
 	c.putTown("game", "apply", apply.Plugin)
 	unreached := c.unreached(wall("game"))
-	host(t, c.Server, func(command *apply.Command, _ int) (apply.Answer, bool) {
+	host(t, c.Server, func(command *apply.Command, _ int) (apply.GameAnswer, bool) {
 		if command.Type == handoff.TalkToTownsfolk {
 			return apply.Refuse(command, "NO", "no", false), true
 		}

@@ -135,7 +135,7 @@ func TestHistoryFull_ManyAttempts(t *testing.T) {
 		c.Engine.Retry.Attempts, c.Engine.Retry.Backoff = 100, time.Millisecond
 	})
 	at := c.putTown("t")
-	g := host(t, c.Server, func(command *apply.Command, _ int) (apply.Answer, bool) {
+	g := host(t, c.Server, func(command *apply.Command, _ int) (apply.GameAnswer, bool) {
 		return apply.Refuse(command, "BUSY", "Not yet.", true), true
 	})
 	for n := range 33 {

@@ -428,7 +428,7 @@ func TestRevision1_Embodiment(t *testing.T) {
 		"no object":       {`7`, ""},
 		"null for absent": {`null`, ""},
 	}
-	host(t, c.Server, func(command *apply.Command, _ int) (apply.Answer, bool) {
+	host(t, c.Server, func(command *apply.Command, _ int) (apply.GameAnswer, bool) {
 		a := apply.Done(command)
 		a.Embodiment = jsontext.Value(rows[command.TownID].reported)
 		return a, true

@@ -368,7 +368,7 @@ func TestTrace_TakenOver(t *testing.T) {
 		c.Engine.Retry.Deadline = 10 * time.Minute // of one attempt
 	})
 	asked, release := c.requests(), make(chan struct{})
-	g := host(t, both[0], func(c *apply.Command, times int) (apply.Answer, bool) {
+	g := host(t, both[0], func(c *apply.Command, times int) (apply.GameAnswer, bool) {
 		if times == 1 {
 			return apply.Refuse(c, "CHUNK_NOT_LOADED", "Not now.", true), true
 		}

@@ -166,7 +166,7 @@ func TestMetrics(t *testing.T) {
 	c.refuses("town.get", townRequest("nowhere"), "UNKNOWN_TOWN")
 	c.refuses("handoff", `{}`, "SCHEMA_VALIDATION_FAILED")
 	c.request("town.list", `{}`)
-	host(t, c.Server, func(command *apply.Command, _ int) (apply.Answer, bool) {
+	host(t, c.Server, func(command *apply.Command, _ int) (apply.GameAnswer, bool) {
 		if command.LogicalAttemptID == 1 {
 			return apply.Refuse(command, "NOT_NOW", "", true), true
 		}

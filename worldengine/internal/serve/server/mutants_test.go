@@ -411,7 +411,7 @@ func TestMutatedPluginAnswers(t *testing.T) {
 
 // lieAbout returns a mutant of a valid answer to a command.
 func (m *mutator) lieAbout(t *testing.T, c *apply.Command) lie {
-	answers := []apply.Answer{
+	answers := []apply.GameAnswer{
 		apply.Done(c), apply.Done(c), apply.Refuse(c, "PROTECTED_AREA", "No.", false),
 		apply.Later(c, apply.Busy, time.Millisecond),
 		apply.Later(c, apply.InProgress, time.Millisecond),

@@ -27,7 +27,7 @@ func TestPlugin_Applies(t *testing.T) {
 	c := newWorld(t, bindPlugin, func(config *server.Config) {
 		config.Engine.Retry.Resend = time.Minute // a request is sent once
 	})
-	g := host(t, c.Server, func(command *apply.Command, _ int) (apply.Answer, bool) {
+	g := host(t, c.Server, func(command *apply.Command, _ int) (apply.GameAnswer, bool) {
 		a := apply.Done(command)
 		a.Artifacts = []byte(`[{"uri":"s3://b/wall","size":7,"contentType":"text/plain"},` +
 			`{"uri":"data:,x"},7,{"uri":"s3://b/log","kind":"log"}]`)
@@ -76,23 +76,23 @@ func TestPlugin_HowAnApplicationEnds(t *testing.T) {
 	t.Parallel()
 	failing := []string{"StepFailed apply", "StepStarted apply 2", "StepFailed apply 2", "StepStarted apply 3"}
 	rows := map[string]struct {
-		answer func(c *apply.Command, times int) apply.Answer // without a schema version: none
+		answer func(c *apply.Command, times int) apply.GameAnswer // without a schema version: none
 		reason handoff.ReasonCode
 		codes  string // of the StepFaileds
 		end    []string
 	}{
-		"refused at first": {func(c *apply.Command, _ int) apply.Answer {
+		"refused at first": {func(c *apply.Command, _ int) apply.GameAnswer {
 			if c.LogicalAttemptID < 3 {
 				return apply.Refuse(c, fmt.Sprint("CODE_", c.LogicalAttemptID), "Nobody is near.", true)
 			}
 			return apply.Done(c)
 		}, handoff.ReasonExecuted, "[CODE_1 CODE_2]", append(failing, "StepCompleted apply 3", "RunCompleted")},
-		"busy, in progress, silent and unreadable at first": {func(c *apply.Command, times int) apply.Answer {
-			first := []apply.Answer{apply.Later(c, apply.Busy, time.Millisecond), apply.Later(c, apply.InProgress, 0),
+		"busy, in progress, silent and unreadable at first": {func(c *apply.Command, times int) apply.GameAnswer {
+			first := []apply.GameAnswer{apply.Later(c, apply.Busy, time.Millisecond), apply.Later(c, apply.InProgress, 0),
 				{}, {SchemaVersion: "nonsense"}}
 			return append(first, apply.Done(c))[min(times-1, len(first))]
 		}, handoff.ReasonExecuted, "[]", []string{"StepCompleted apply", "RunCompleted"}},
-		"an invalid state": {func(c *apply.Command, _ int) apply.Answer {
+		"an invalid state": {func(c *apply.Command, _ int) apply.GameAnswer {
 			a := apply.Done(c)
 			a.Snapshot = []byte(`{"day":-1}`)
 			return a
@@ -100,7 +100,7 @@ func TestPlugin_HowAnApplicationEnds(t *testing.T) {
 			append(failing, "StepFailed apply 3", "RunFailed")},
 	}
 	c := newWorld(t, bindPlugin)
-	host(t, c.Server, func(command *apply.Command, times int) (apply.Answer, bool) {
+	host(t, c.Server, func(command *apply.Command, times int) (apply.GameAnswer, bool) {
 		a := rows[command.TownID].answer(command, times)
 		return a, a.SchemaVersion != ""
 	})
@@ -290,12 +290,12 @@ type game struct {
 // host starts a plugin for all towns. answer returns the answer to a command that is asked for the
 // times-th time, and whether to send it.
 func host(
-	t testing.TB, srv *server.Server, answer func(c *apply.Command, times int) (apply.Answer, bool),
+	t testing.TB, srv *server.Server, answer func(c *apply.Command, times int) (apply.GameAnswer, bool),
 ) *game {
 	t.Helper()
 	g := &game{t: t}
 	plugin := &client{t: t, nc: connected(t, srv.URL()), world: wire.DefaultWorld}
-	plugin.answer("*", func(c *apply.Command, respond func(apply.Answer)) {
+	plugin.answer("*", func(c *apply.Command, respond func(apply.GameAnswer)) {
 		g.mu.Lock()
 		g.requests = append(g.requests, c)
 		times := 0
@@ -314,7 +314,7 @@ func host(
 }
 
 // answer has a plugin take the requests for a town token, and answer each as often as it likes.
-func (c *client) answer(token string, take func(command *apply.Command, respond func(apply.Answer))) {
+func (c *client) answer(token string, take func(command *apply.Command, respond func(apply.GameAnswer))) {
 	c.t.Helper()
 	_, err := c.nc.Subscribe(wire.ApplySubject(c.world, token), func(msg *nats.Msg) {
 		command, err := apply.ParseCommand(msg.Data, schemas.Limits{})
@@ -322,7 +322,7 @@ func (c *client) answer(token string, take func(command *apply.Command, respond 
 			c.t.Errorf("not a command-apply.v1: %v", err)
 			return
 		}
-		take(command, func(a apply.Answer) {
+		take(command, func(a apply.GameAnswer) {
 			data, err := a.MarshalWire()
 			if err == nil {
 				err = msg.Respond(data)
@@ -349,11 +349,11 @@ func (g *game) waitAsked(times int) {
 	eventually(g.t, func() bool { return len(g.commands()) >= times })
 }
 
-func agree(c *apply.Command, _ int) (apply.Answer, bool) { return apply.Done(c), true }
+func agree(c *apply.Command, _ int) (apply.GameAnswer, bool) { return apply.Done(c), true }
 
 // agreeAfter agrees once release is closed, and is in progress until then.
-func agreeAfter(release <-chan struct{}) func(*apply.Command, int) (apply.Answer, bool) {
-	return func(c *apply.Command, _ int) (apply.Answer, bool) {
+func agreeAfter(release <-chan struct{}) func(*apply.Command, int) (apply.GameAnswer, bool) {
+	return func(c *apply.Command, _ int) (apply.GameAnswer, bool) {
 		select {
 		case <-release:
 			return apply.Done(c), true

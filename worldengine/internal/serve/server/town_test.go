@@ -94,7 +94,7 @@ func TestState_OneBound(t *testing.T) {
 		return town.NewState(s)
 	}
 	fits, beyond := large(town.MaxState), large(town.MaxState+1)
-	connect(t, c.Server).answer("*", func(command *apply.Command, respond func(apply.Answer)) {
+	connect(t, c.Server).answer("*", func(command *apply.Command, respond func(apply.GameAnswer)) {
 		answer := apply.Done(command)
 		answer.Snapshot = beyond.Canonical
 		if command.Type == handoff.TalkToTownsfolk {

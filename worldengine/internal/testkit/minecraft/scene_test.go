@@ -131,7 +131,7 @@ func commandOf(t testing.TB, h *handoff.Handoff, before town.State) *apply.Comma
 }
 
 // ask asks the plugin itself, as the engine does, until it has a definite answer.
-func (s *scene) ask(c *apply.Command) apply.Answer {
+func (s *scene) ask(c *apply.Command) apply.GameAnswer {
 	s.t.Helper()
 	for end := time.Now().Add(testTimeout); time.Now().Before(end); {
 		c.Deadline = time.Now().Add(testTimeout)

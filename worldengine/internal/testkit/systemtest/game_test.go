@@ -41,7 +41,7 @@ func outside() engine.Config {
 }
 
 // plugin answers for all towns of a world until the test ends, or its connection does.
-func (w *checkedWorld) plugin(answer func(*apply.Command) apply.Answer) {
+func (w *checkedWorld) plugin(answer func(*apply.Command) apply.GameAnswer) {
 	w.t.Helper()
 	nc := natstest.Dial(w.t, w.URL())
 	_, err := nc.Subscribe(wire.ApplySubject("main", "*"), func(msg *nats.Msg) {
@@ -67,7 +67,7 @@ type game struct {
 	release chan struct{} // closed when those who "wait" are applied
 }
 
-func (g *game) answer(c *apply.Command) apply.Answer {
+func (g *game) answer(c *apply.Command) apply.GameAnswer {
 	switch {
 	case c.ActorID == "refused" || c.ActorID == "later" && c.LogicalAttemptID < 3:
 		return apply.Refuse(c, "CHUNK_NOT_LOADED", "Nobody is near.", true)

@@ -191,7 +191,7 @@ func (c *Case) send(ctx context.Context, world *client.Client) (*Verdict, error)
 		game, err := plugin.Serve(world.Conn, plugin.Config{
 			World: world.World, Towns: []string{c.TownID()}, Memory: plugin.NewVolatileMemory(),
 			Logger: slog.New(slog.DiscardHandler),
-			Apply: func(context.Context, *apply.Command) (apply.Answer, error) {
+			Apply: func(context.Context, *apply.Command) (apply.GameAnswer, error) {
 				return *c.Game, nil
 			},
 		})

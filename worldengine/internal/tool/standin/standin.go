@@ -161,11 +161,11 @@ type standIn struct {
 }
 
 // apply returns the answer to a command.
-func (p *standIn) apply(ctx context.Context, c *apply.Command) (apply.Answer, error) {
+func (p *standIn) apply(ctx context.Context, c *apply.Command) (apply.GameAnswer, error) {
 	select {
 	case <-p.started:
 	case <-ctx.Done():
-		return apply.Answer{}, apply.ErrUnavailable
+		return apply.GameAnswer{}, apply.ErrUnavailable
 	}
 	name, reason := p.Answer, p.Reason
 	if name == Ask {
@@ -180,7 +180,7 @@ func (p *standIn) apply(ctx context.Context, c *apply.Command) (apply.Answer, er
 	case "busy", "in-progress":
 		return apply.Later(c, apply.Status(name), retryInterval), nil
 	}
-	return apply.Answer{}, plugin.ErrNoAnswer
+	return apply.GameAnswer{}, plugin.ErrNoAnswer
 }
 
 // ask shows a command, and returns the answer that the person types, "" for none.
@@ -243,7 +243,7 @@ func (p *standIn) end(err error) {
 }
 
 // answered reports an answer.
-func (p *standIn) answered(c *apply.Command, answer *apply.Answer, again bool) {
+func (p *standIn) answered(c *apply.Command, answer *apply.GameAnswer, again bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	err := p.report(c, answer, again)
@@ -270,11 +270,11 @@ type Request struct {
 	// Repeat is set if the answer is the one given before, or if the command still waits for it.
 	Repeat bool `json:"repeat"`
 	// Answer is null for silence.
-	Answer *apply.Answer `json:"answer"`
+	Answer *apply.GameAnswer `json:"answer"`
 }
 
 // report shows an answer.
-func (p *standIn) report(c *apply.Command, answer *apply.Answer, again bool) error {
+func (p *standIn) report(c *apply.Command, answer *apply.GameAnswer, again bool) error {
 	if p.JSON {
 		line, err := json.Marshal(Request{
 			c.ApplyID, c.RunID, c.LogicalAttemptID, c.TownID, c.ActorID, c.Type, c.Argument(),
