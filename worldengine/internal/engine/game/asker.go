@@ -29,13 +29,12 @@ type asker interface {
 // askers make the asker of an execution, for each binding that is not built in.
 var askers = map[apply.Binding]func(*Execution) asker{apply.Plugin: newPluginAsker, apply.RCON: newConsoleAsker}
 
-// sendRequest asks the game, unless another server may be the writer by now.
-func (x *Execution) sendRequest(ctx context.Context) {
-	if !x.dispatcher.stepper.HasLease() {
-		x.abandon(ctx)
-		return
+// sendRequest asks the game, unless the lease was lost after next saw it, as while the start of the attempt was
+// committed. Then next decides again.
+func (x *Execution) sendRequest() {
+	if x.dispatcher.stepper.HasLease() {
+		x.game.ask()
 	}
-	x.game.ask()
 }
 
 // noteGameAbsent records that the last request found no game, and that the game is asked again after

@@ -107,11 +107,7 @@ func (c *consoleAsker) handleReply(ctx context.Context, reply Reply) {
 		switch {
 		case !r.keep(): // the time is over, or the dispatcher has stopped
 			r.err = apply.ErrUnavailable
-		case !d.stepper.HasLease():
-			r.session.Close()
-			x.abandon(ctx)
-			return
-		case x.cancels.unconfirmed:
+		case x.cancels.unconfirmed, !d.stepper.HasLease(): // next decides again
 			r.session.Close()
 			return
 		default:

@@ -151,9 +151,9 @@ func (x *Execution) RunTurn(ctx context.Context, _ queue.Turn) (next time.Time) 
 			x.claim(ctx, view.Town)
 		case startAttempt:
 			x.startAttempt(ctx)
-			x.sendRequest(ctx)
+			x.sendRequest()
 		case sendRequest:
-			x.sendRequest(ctx)
+			x.sendRequest()
 		case commitResult:
 			x.commit(ctx)
 		case abandonCommand:
@@ -166,8 +166,8 @@ func (x *Execution) RunTurn(ctx context.Context, _ queue.Turn) (next time.Time) 
 // facts finds out the facts that decide with the state about the next action.
 func (x *Execution) facts(view townView) facts {
 	f := facts{
-		now: time.Now(), isStopping: x.dispatcher.ctx.Err() != nil, hasReply: len(x.replies) > 0,
-		hasClient: x.answerer != nil, town: view,
+		now: time.Now(), isStopping: x.dispatcher.ctx.Err() != nil, hasLease: x.dispatcher.stepper.HasLease(),
+		hasReply: len(x.replies) > 0, hasClient: x.answerer != nil, town: view,
 		isFirst: x.phase == scheduled && x.Pending.Attempt == 1 && !x.binding.Spec().SingleRequest,
 	}
 	f.request, f.mayBeWorking = x.game.progress()
@@ -200,10 +200,6 @@ func (x *Execution) scheduleAttempt() {
 // Pending says that none has, and asks no game before that is stored. With that commit, a suspended earlier
 // writer loses its races for the town.
 func (x *Execution) claim(ctx context.Context, current machine.Town) {
-	if !x.dispatcher.stepper.HasLease() {
-		x.abandon(ctx)
-		return
-	}
 	unreached := x.Pending.StoppedUnreached
 	if !x.Pending.MayHaveReached {
 		if x.commitEvent(ctx, current, &machine.RecordReach{MayHaveReached: !unreached}) != nil {

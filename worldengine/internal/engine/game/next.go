@@ -35,7 +35,8 @@ type action struct {
 	fresh bool      // of readTown: from the log, not from this writer's memory
 }
 
-// next returns the next action; the first case that applies decides. Nothing else decides, and next is pure.
+// next returns the next action; the first case that applies decides. Nothing else decides, but for commitOnce, which
+// abandons a result if the lease is lost between two tries. next is pure.
 func (s *state) next(f *facts) action {
 	isDue := f.request != inFlight && !f.now.Before(s.due)
 	reread := !f.now.Before(s.reads.next)
@@ -78,6 +79,8 @@ func (s *state) next(f *facts) action {
 	case s.wait.isOn():
 		return action{kind: endWait}
 
+	case !f.hasLease: // another server may be the writer by now
+		return action{kind: abandonCommand}
 	case s.phase == unclaimed:
 		return action{kind: claimCommand}
 	case s.phase == scheduled:

@@ -28,7 +28,7 @@ func ready() (*state, *facts) {
 			phase: scheduled, reads: townReads{next: clock(2)},
 			wait: townWait{timeout: 5 * time.Second, recheckInterval: 2 * time.Second},
 		}, &facts{
-			now: present, hasClient: true, isFirst: true, town: townView{isRead: true, isFresh: true},
+			now: present, hasLease: true, hasClient: true, isFirst: true, town: townView{isRead: true, isFresh: true},
 		}
 }
 
@@ -97,6 +97,13 @@ func TestNext(t *testing.T) {
 			s.phase, f.town.isOld, f.isFirst = asking, true, false
 		}, "read the town in the log"},
 		{"the request is repeated", func(s *state, f *facts) { s.phase = asking }, "send the request"},
+		{"the lease is lost before an attempt", func(_ *state, f *facts) { f.hasLease = false }, "abandon"},
+		{"the lease is lost before the request is repeated", func(s *state, f *facts) {
+			s.phase, f.hasLease = asking, false
+		}, "abandon"},
+		{"the lease is lost while the request is on its way", func(s *state, f *facts) {
+			s.phase, s.due, f.request, f.hasLease = asking, clock(1), awaited, false
+		}, "end the turn for 1s"},
 		{"the attempt has ended", func(s *state, f *facts) { s.phase = committing }, "commit the result"},
 		{"the commit has failed", func(s *state, f *facts) {
 			s.phase, s.due, s.reads.next = committing, clock(3), present
@@ -109,6 +116,9 @@ func TestNext(t *testing.T) {
 
 		// A command of an earlier writer.
 		{"it is claimed before a request is sent", func(s *state, f *facts) { s.phase = unclaimed }, "claim"},
+		{"the lease is lost before it is claimed", func(s *state, f *facts) {
+			s.phase, f.hasLease = unclaimed, false
+		}, "abandon"},
 		{"it is claimed later", func(s *state, f *facts) { s.phase, s.due = unclaimed, clock(1) }, "end the turn for 1s"},
 
 		// Reading the town.
@@ -281,6 +291,7 @@ func TestNext_EveryState(t *testing.T) {
 		s.cancels = choose(c, cancellations{}, unsettled)
 		f.request = choose(c, unsent, awaited, inFlight)
 		f.isStopping, f.hasReply = choose(c, false, true), choose(c, false, true)
+		f.hasLease = choose(c, true, false)
 		f.hasClient, f.mayBeWorking = choose(c, false, true), choose(c, false, true)
 		f.town = choose(c, townView{}, townView{isRead: true}, townView{isRead: true, isOld: true})
 		f.town.pause.Kind = choose(c, waiting.Nothing, waiting.EndOfPause)
@@ -303,6 +314,8 @@ func breach(s *state, f *facts, next action) string {
 		return "an execution that is over does something"
 	case s.phase != ended && (next.kind == endTurn || next.kind == waitForTown) && !next.until.After(present):
 		return "the turn ends at a time that is past"
+	case sends && !f.hasLease:
+		return "a request is sent without the lease"
 	case sends && (!isDue || f.isStopping || f.request == inFlight || s.phase == committing):
 		return "a request is sent out of turn"
 	case sends && !f.mayBeWorking && (!isKnown || isPaused):

@@ -44,8 +44,10 @@ func (x *Execution) commitOnce(ctx context.Context, result *apply.AttemptResult)
 	if err != nil || x.phase != committing {
 		return err
 	}
+	// A suspended server has asked too seldom, and the next writer asks again. Unlike next, each try looks at the
+	// lease: it may end between two tries, and another writer have the command by then.
 	if unanswered(result.Failure) && !d.stepper.HasLease() {
-		x.abandon(ctx) // a suspended server has asked too seldom; the next writer asks again
+		x.abandon(ctx)
 		return nil
 	}
 	result.MayHaveReached = result.MayHaveReached || x.reach == apply.MayHaveReached

@@ -122,6 +122,7 @@ const (
 type facts struct {
 	now          time.Time
 	isStopping   bool // the dispatcher sends no more
+	hasLease     bool // this server is still the writer
 	hasReply     bool // a game's reply is to be handled
 	hasClient    bool // somebody waits for the answer
 	request      request

@@ -325,16 +325,17 @@ func TestDispatcher_LeaseLost(t *testing.T) {
 func TestDispatcher_LeaseRenewedLate(t *testing.T) {
 	t.Parallel()
 	w := work(t, func(c *game.Config) { c.Retry.Attempts = 1 })
-	asked := 0
+	asked, lost := 0, new(atomic.Bool)
+	w.steps.HasLease = func() bool { return !lost.Load() }
 	w.plugin(func(c *apply.Command) apply.GameAnswer {
 		if asked++; asked == 1 {
+			lost.Store(true) // before the second request
 			return apply.Later(c, apply.InProgress, time.Millisecond)
 		}
 		return apply.Done(c)
 	})
-	var looks atomic.Int64
-	w.steps.HasLease = func() bool { return looks.Add(1) != 2 } // the second request finds it lost
 	require.ErrorIs(t, w.await(w.execute()).err, waiting.ErrInProgress)
+	lost.Store(false)
 	w.adopt()
 	require.Equal(t, handoff.Executed, w.concluded().Status)
 }
