@@ -9,7 +9,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Errors of plugins and consoles. A definite answer is never an error: it is an Answer.
+// Errors of plugins and consoles. A definite answer is never an error: it is a GameAnswer.
 var (
 	// ErrUnavailable means that the command reached no plugin and no console, so it is not applied. Ask
 	// again.

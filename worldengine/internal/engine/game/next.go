@@ -35,8 +35,9 @@ type action struct {
 	fresh bool      // of readTown: from the log, not from this writer's memory
 }
 
-// next returns the next action; the first case that applies decides. Nothing else decides, but for commitOnce, which
-// abandons a result if the lease is lost between two tries. next is pure.
+// next returns the next action; the first case that applies decides. next is pure. What can change before the action has
+// its effect is looked at once more: sendRequest and a console's login send nothing without the lease, and then next
+// decides again; commitOnce abandons a result if the lease is lost between two tries.
 func (s *state) next(f *facts) action {
 	isDue := f.request != inFlight && !f.now.Before(s.due)
 	reread := !f.now.Before(s.reads.next)

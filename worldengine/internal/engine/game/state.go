@@ -134,7 +134,7 @@ type facts struct {
 // townView is the town as the execution has read it in this turn.
 type townView struct {
 	machine.Town
-	pause   waiting.Reason // the zero Reason if the town is not paused
+	pause   waiting.Reason // if its Kind is EndOfPause; other reasons do not concern the execution
 	isRead  bool
 	isFresh bool // it was read from the log
 	isOld   bool // the execution has acted since

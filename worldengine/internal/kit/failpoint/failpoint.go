@@ -27,12 +27,9 @@ const (
 	Concluded Point = "concluded"
 )
 
-// The points of a cancellation of a command that is to be applied outside the engine, in their
-// order. RunClosing stands between them.
-const (
-	// Cancelled: the cancellation is stored, and neither the operator nor the client has an answer.
-	Cancelled Point = "cancelled"
-)
+// Cancelled: the cancellation of a command that a game is to apply is stored, and neither the operator nor the client
+// has an answer. Before it, the run is closed (RunClosing).
+const Cancelled Point = "cancelled"
 
 // Cancelling returns the points of a cancellation, in their order.
 func Cancelling() []Point { return []Point{RunClosing, Cancelled} }
