@@ -47,7 +47,7 @@ var chosen = []struct {
 		"return a.HandoffID == handoffID && a.HandoffHash == handoffHash",
 		"return a.HandoffID == handoffID || handoffHash == \"\""}},
 	{"It should be answered duplicate", mutant{"worldengine/internal/core/apply/reasons.go",
-		"return handoff.ReasonCode(reason) == ReasonPluginUnavailable",
+		"return handoff.ReasonCode(reason) == ReasonGameUnavailable",
 		"return handoff.ReasonCode(reason) == \"\""}},
 	{"2: it MUST return at least the existing", mutant{"worldengine/internal/core/runlog/state.go",
 		"s.keys[w.IdempotencyKey]; ok {",

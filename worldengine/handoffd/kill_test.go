@@ -322,7 +322,7 @@ func unreachable(t *testing.T, towns int) (data string, failed [][]byte) {
 		}
 		sending.Wait()
 		for _, reason := range reasons {
-			if reason != apply.ReasonPluginUnavailable {
+			if reason != apply.ReasonGameUnavailable {
 				wrong = "one ended with " + string(reason)
 			}
 		}

@@ -71,7 +71,7 @@ func TestProtocol_Codes(t *testing.T) {
 	want := []string{
 		string(apply.Applied), string(apply.Refused), string(apply.Busy), string(apply.InProgress),
 		string(apply.ReasonPluginRejected), string(apply.ReasonPluginStateInvalid),
-		string(apply.ReasonPluginTimeout), string(apply.ReasonPluginUnavailable),
+		string(apply.ReasonPluginTimeout), string(apply.ReasonGameUnavailable),
 		plugin.ReasonDeadlinePassed, plugin.ReasonOutcomeUnknown,
 	}
 	for _, binding := range apply.Bindings() {

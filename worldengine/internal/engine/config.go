@@ -50,7 +50,7 @@ type Config struct {
 	// ApprovalTimeout is at least 1 s.
 	ApprovalTimeout time.Duration `help:"How long a proposal waits for a person's approval, and an approval for its handoff." default:"24h" group:"A game:"`
 	// PauseTimeout is how long a handoff waits for the end of a pause, from its arrival, before it
-	// gets a WaitError; 2 s. Keep it shorter than the patience of clients. If a game is away, a
+	// gets a WaitError; 2 s. Keep it shorter than the patience of clients. If a game is absent, a
 	// handoff waits fifteen times as long.
 	PauseTimeout time.Duration `name:"pause-wait" help:"How long a handoff waits for the end of a pause before its client gets 503 TOWN_PAUSED or WORLD_PAUSED. For a game that is away it waits fifteen times as long (30 s) before 503 PLUGIN_ABSENT. Keep it shorter than the patience of clients." default:"2s" group:"A game:"`
 
@@ -239,7 +239,7 @@ func (c *Config) validate() error {
 	return err
 }
 
-// absencePerPause is how many times as long a request waits for a game that is away as for the end of a
+// absencePerPause is how many times as long a request waits for a game that is absent as for the end of a
 // pause. A game that restarts is back after some ten seconds; a pause lasts as long as a person likes.
 const absencePerPause = 15
 

@@ -18,7 +18,7 @@ import (
 // have their own oracle.
 
 // linearApproval is the type of proposals that a person has to approve, except in linearGame, a
-// game's town: a plugin, which may be away, applies its commands.
+// game's town: a plugin, which may be absent, applies its commands.
 const (
 	linearApproval = handoff.PlanSalvage
 	linearGame     = "town 3"

@@ -65,7 +65,7 @@ type linearRun struct {
 	writes           context.Context    // until the present writers answer nothing any more
 	endWrites        context.CancelFunc // nil once they are about to
 	waiting          atomic.Int64       // requests without an answer yet
-	game             *nats.Subscription // of its plugin; nil while that is away
+	game             *nats.Subscription // of its plugin; nil while that is absent
 	sent             []*handoff.Handoff
 	awaitingApproval []*handoff.Handoff // for a person's approval
 	views            []town.State

@@ -19,8 +19,8 @@ import (
 // maxListedTowns is how many towns each list of a report names.
 const maxListedTowns = 100
 
-// Report adds the states of towns to a report, and returns sentences about the plugins that are
-// away. It omits each town for which includes(token) is false. Call it after CatchUp.
+// Report adds the states of towns to a report, and returns sentences about the games that are
+// absent. It omits each town for which includes(token) is false. Call it after CatchUp.
 func (t *Towns) Report(
 	ctx context.Context, report *messages.WorldReport, includes func(token string) bool,
 ) (problems []string, err error) {
@@ -43,26 +43,26 @@ func (t *Towns) Report(
 	report.Approvals, report.States.Waiting = t.approvals.CountUndecided(func(townID string) bool {
 		return includes(wire.TownToken(townID))
 	})
-	return t.pluginsAbsent(report, includes), nil
+	return t.gamesAbsent(report, includes), nil
 }
 
-// pluginsAbsent adds the towns whose plugin is away to a report, and returns a sentence about them: they
+// gamesAbsent adds the towns whose game is absent to a report, and returns a sentence about them: they
 // may well have one cause. It omits each town for which includes(token) is false.
-func (t *Towns) pluginsAbsent(
+func (t *Towns) gamesAbsent(
 	report *messages.WorldReport, includes func(token string) bool,
 ) (problems []string) {
 	var towns []string
 	first := ""
 	for _, townID := range slices.Sorted(maps.Keys(t.dispatcher.Absences.Towns())) {
-		away := t.dispatcher.AbsentGame(townID)
-		if away == nil || !includes(wire.TownToken(townID)) { // the plugin may have come meanwhile
+		absent := t.dispatcher.AbsentGame(townID)
+		if absent == nil || !includes(wire.TownToken(townID)) { // the game may have come meanwhile
 			continue
 		}
 		if towns = append(towns, townID); len(towns) <= maxListedTowns {
-			report.PluginsAbsent = append(report.PluginsAbsent, *away)
+			report.PluginsAbsent = append(report.PluginsAbsent, *absent)
 		}
-		if first == "" || away.Since < first {
-			first = away.Since
+		if first == "" || absent.Since < first {
+			first = absent.Since
 		}
 	}
 	report.States.NoPlugin = len(towns)
@@ -99,9 +99,9 @@ func (t *Towns) describe(
 	return nil
 }
 
-// AwaitedPlugin returns the absence of the plugin that the command of a run waits for; nil if the
+// AwaitedGame returns the absence of the game that the command of a run waits for; nil if the
 // command waits for none.
-func (t *Towns) AwaitedPlugin(run *runevents.Snapshot) *messages.AbsentPlugin {
+func (t *Towns) AwaitedGame(run *runevents.Snapshot) *messages.AbsentPlugin {
 	if run.Status.Terminal() {
 		return nil
 	}

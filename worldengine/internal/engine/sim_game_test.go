@@ -20,7 +20,7 @@ type simRouter struct {
 func (p *simRouter) Ask(_ string, m *game.Execution, attempt int64, data []byte) error {
 	_, err := simDo(p.engine.alive, p.sim, p.engine, "ask "+m.TownID,
 		func() (struct{}, error) {
-			if p.sim.game.away {
+			if p.sim.game.isAbsent {
 				p.sim.trace("nobody has %s", m.TownID)
 				if !p.sim.chance(6) {
 					m.Deliver(game.Reply{Msg: noResponders(), Attempt: attempt})
@@ -54,7 +54,7 @@ type simGame struct {
 	definite map[string]apply.GameAnswer
 	delayed  []simRequest
 	had      map[string]bool // the runs whose command it was asked for
-	away     bool            // requests reach nobody
+	isAbsent bool            // requests reach nobody
 	forgets  bool            // a bug that a test plants: it does not remember what it applied
 	// answer decides instead of chance, and reports whether there is an answer; nil for chance.
 	answer func(*apply.Command) (apply.GameAnswer, bool)

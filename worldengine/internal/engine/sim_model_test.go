@@ -266,7 +266,7 @@ func (h *simHistory) concluded(rec *machine.Record, before *apply.Pending, m *si
 		h.must(parsed(before.Handoff).HandoffID == asked.HandoffID, "another handoff was concluded")
 		h.checkGame(asked, r.ReasonCode)
 	}
-	h.must(r.ReasonCode != apply.ReasonPluginUnavailable || !h.game.had[rec.Run.RunID],
+	h.must(r.ReasonCode != apply.ReasonGameUnavailable || !h.game.had[rec.Run.RunID],
 		"run %s failed as if no game was there, and one had its command", rec.Run.RunID)
 	h.must(h.game.changes[asked.HandoffID] <= 1, "the game was changed twice")
 	h.receipts[placeOf(asked)] = simReceipt(m, rec)

@@ -98,7 +98,7 @@ func (e *simEngine) now() time.Time {
 
 const simTowns = 3
 
-// fails reports whether the seed's game is away at first, and not waited for: many runs fail then,
+// fails reports whether the seed's game is absent at first, and not waited for: many runs fail then,
 // and can be retried.
 func (s *sim) fails() bool { return s.seed%4 == 1 }
 
@@ -129,7 +129,7 @@ func newSim(seed uint64) *sim {
 		s.log.keeps, s.log.history = simHistoryPerTown, map[string][]*simMessage{}
 	}
 	s.operator.sim = s
-	s.game = simGame{sim: s, away: s.fails(), changes: map[string]int{},
+	s.game = simGame{sim: s, isAbsent: s.fails(), changes: map[string]int{},
 		definite: map[string]apply.GameAnswer{}, had: map[string]bool{}}
 	for i := range simTowns {
 		state := town.NewState(&town.Snapshot{
@@ -281,7 +281,7 @@ func (s *sim) step() {
 	case n == 7 && len(s.game.delayed) > 0:
 		s.game.deliverLate()
 	case n == 8 && s.chance(8):
-		s.game.away = !s.game.away
+		s.game.isAbsent = !s.game.isAbsent
 	case n == 8:
 		s.operator.act()
 	case n == 10 && s.fails():
@@ -382,7 +382,7 @@ func (s *sim) run(steps int) []string {
 	for range steps {
 		s.step()
 	}
-	s.quiet, s.game.away = true, false
+	s.quiet, s.game.isAbsent = true, false
 	for range 50 * steps {
 		synctest.Wait() // so that what the clients know can be read
 		if s.settled() && s.finished() {

@@ -325,7 +325,7 @@ func (s *story) signal(signal Signal) {
 func (s *story) plays(way string) {
 	s.turns.Lock()
 	defer s.turns.Unlock()
-	s.game.away = way == "away"
+	s.game.isAbsent = way == "away"
 	s.game.answer = func(c *apply.Command) (answer apply.GameAnswer, answers bool) {
 		s.mu.Lock()
 		defer s.mu.Unlock()

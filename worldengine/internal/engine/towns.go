@@ -25,7 +25,7 @@ import (
 type Town = messages.Town
 
 // Towns shows the towns of a world as its log and index have them, with the proposals that wait for a person and the
-// games that are away. It changes nothing. Towns is safe for concurrent use.
+// absent games. It changes nothing. Towns is safe for concurrent use.
 type Towns struct {
 	log        *records.Log
 	history    *history.Reader

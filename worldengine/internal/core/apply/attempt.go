@@ -81,7 +81,7 @@ func NoAnswer(reached bool, last error) *Failure {
 	f := &Failure{Reason: ReasonPluginTimeout, Retryable: true,
 		Message: "The plugin gave no definite answer before the deadline."}
 	if !reached {
-		f.Reason, f.Message = ReasonPluginUnavailable,
+		f.Reason, f.Message = ReasonGameUnavailable,
 			"No plugin is there to apply commands to the town."
 	}
 	if last != nil {

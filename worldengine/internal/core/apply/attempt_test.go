@@ -34,7 +34,7 @@ func TestResults(t *testing.T) {
 			Failure: &Failure{Reason: ReasonPluginRejected, Code: "NO",
 				Message: "The plugin refused the command."}}},
 		"not reached": {GameAnswer{}, unavailable, AttemptResult{Failure: &Failure{
-			Reason: ReasonPluginUnavailable, Retryable: true, Message: phrase.Sentence(unavailable)}}},
+			Reason: ReasonGameUnavailable, Retryable: true, Message: phrase.Sentence(unavailable)}}},
 		"no answer": {GameAnswer{}, cut, AttemptResult{MayHaveReached: true, Failure: &Failure{
 			Reason: ReasonRCONInDoubt, Message: phrase.Sentence(cut)}}},
 		"not reached again, in doubt before": {GameAnswer{}, again, AttemptResult{MayHaveReached: true,
@@ -44,7 +44,7 @@ func TestResults(t *testing.T) {
 		require.Equal(t, c.err != nil && !c.want.MayHaveReached, NotApplied(c.err), name)
 	}
 	require.Equal(t, ReasonPluginTimeout, NoAnswer(true, nil).Reason)
-	require.Equal(t, ReasonPluginUnavailable, NoAnswer(false, nil).Reason)
+	require.Equal(t, ReasonGameUnavailable, NoAnswer(false, nil).Reason)
 	require.Contains(t, NoAnswer(true, errors.New("no JSON")).Message, "no JSON")
 	long := refusalFailure(GameAnswer{Message: "x" + strings.Repeat("é", MaxMessage)}).Message
 	require.True(t, utf8.ValidString(long))

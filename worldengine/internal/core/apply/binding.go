@@ -41,9 +41,9 @@ type BindingSpec struct {
 var bindingSpecs = []BindingSpec{
 	{Binding: Local, BuiltIn: true},
 	{Binding: Plugin, Game: "plugin", InDoubt: ReasonPluginTimeout,
-		Failures: []handoff.ReasonCode{ReasonPluginRejected, ReasonPluginTimeout, ReasonPluginUnavailable}},
+		Failures: []handoff.ReasonCode{ReasonPluginRejected, ReasonPluginTimeout, ReasonGameUnavailable}},
 	{Binding: RCON, Game: "console", NeedsConsole: true, SingleRequest: true, InDoubt: ReasonRCONInDoubt,
-		Failures: []handoff.ReasonCode{ReasonPluginUnavailable, ReasonRCONInDoubt}},
+		Failures: []handoff.ReasonCode{ReasonGameUnavailable, ReasonRCONInDoubt}},
 }
 
 // Spec returns the declaration of a binding; the zero BindingSpec if the binding is unknown.

@@ -37,7 +37,7 @@ func TestBinding_Spec(t *testing.T) {
 		}
 		require.NotEmpty(t, spec.Game)
 		require.True(t, MayBeApplied(spec.InDoubt))
-		require.Subset(t, spec.Failures, []handoff.ReasonCode{spec.InDoubt, ReasonPluginUnavailable})
+		require.Subset(t, spec.Failures, []handoff.ReasonCode{spec.InDoubt, ReasonGameUnavailable})
 	}
 }
 

@@ -30,7 +30,7 @@ func ConsoleResult(answer GameAnswer, err error) AttemptResult {
 	switch {
 	case NotApplied(err):
 		return AttemptResult{Failure: &Failure{
-			Reason: ReasonPluginUnavailable, Message: truncated(phrase.Sentence(err)), Retryable: true,
+			Reason: ReasonGameUnavailable, Message: truncated(phrase.Sentence(err)), Retryable: true,
 		}}
 	case err != nil:
 		return RCON.FailInDoubt(phrase.Sentence(err))

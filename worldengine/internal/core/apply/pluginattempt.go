@@ -78,8 +78,8 @@ func (p *PluginAttempt) Deadline() time.Time { return p.deadline }
 // Prolong adds the time of a pause, in which no request was sent.
 func (p *PluginAttempt) Prolong(pause time.Duration) { p.deadline = p.deadline.Add(pause) }
 
-// IsInHand reports whether a plugin may be working on the last request.
-func (p *PluginAttempt) IsInHand() bool { return p.sent && !p.noPlugin && !p.busy }
+// MayBeWorking reports whether a plugin may be working on the last request.
+func (p *PluginAttempt) MayBeWorking() bool { return p.sent && !p.noPlugin && !p.busy }
 
 // NoPlugin reports whether no plugin was subscribed for the last request, and returns the last error; nil
 // if there was none.
@@ -89,7 +89,7 @@ func (p *PluginAttempt) NoPlugin() (noPlugin bool, last error) { return p.noPlug
 // be working on counts as arrived.
 func (p *PluginAttempt) Reach(over bool) Reach {
 	switch {
-	case p.reached || over && p.IsInHand():
+	case p.reached || over && p.MayBeWorking():
 		return MayHaveReached
 	case p.noPlugin:
 		return Unreached

@@ -9,9 +9,9 @@ const (
 	// ReasonPluginTimeout: no definite answer came in any attempt, and some request may have
 	// arrived.
 	ReasonPluginTimeout handoff.ReasonCode = "PLUGIN_TIMEOUT"
-	// ReasonPluginUnavailable: no request reached a plugin or a console, so the command was not
+	// ReasonGameUnavailable: no request reached a plugin or a console, so the command was not
 	// applied.
-	ReasonPluginUnavailable handoff.ReasonCode = "PLUGIN_UNAVAILABLE"
+	ReasonGameUnavailable handoff.ReasonCode = "PLUGIN_UNAVAILABLE"
 	// ReasonPluginRejected: the plugin refused, for good or in the last attempt.
 	ReasonPluginRejected handoff.ReasonCode = "PLUGIN_REJECTED"
 	// ReasonPluginStateInvalid: the plugin reported a state that is not a snapshot.v1 of the town.
@@ -33,5 +33,5 @@ func MayBeApplied[R ~string](reason R) bool {
 // MayBeRetried reports whether an operator may retry a run that failed for a reason: nothing reached a game. Every
 // other end of a run is final. The console's page has the same list (rows.js).
 func MayBeRetried[R ~string](reason R) bool {
-	return handoff.ReasonCode(reason) == ReasonPluginUnavailable
+	return handoff.ReasonCode(reason) == ReasonGameUnavailable
 }

@@ -194,7 +194,7 @@ func (e *EndAttempt) effect(s *step) (Output, error) {
 		return Output{}, err
 	}
 	ended := e.AttemptResult
-	if !ended.Applied && ended.Failure.Reason == apply.ReasonPluginUnavailable &&
+	if !ended.Applied && ended.Failure.Reason == apply.ReasonGameUnavailable &&
 		!command.Pending.Binding.Spec().SingleRequest &&
 		(ended.MayHaveReached || command.Pending.MayHaveReached) {
 		// A run counts as unreached only if no request at all can have arrived, since an operator

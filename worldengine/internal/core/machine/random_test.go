@@ -354,7 +354,7 @@ func (w *walk) keep(d *delivery, lives int) {
 func (w *walk) retrySome() {
 	for _, h := range w.sent {
 		r := w.receipts[h.IdempotencyKey]
-		if r != nil && r.ReasonCode == apply.ReasonPluginUnavailable && r.HandoffID == h.HandoffID &&
+		if r != nil && r.ReasonCode == apply.ReasonGameUnavailable && r.HandoffID == h.HandoffID &&
 			!w.rare(3) {
 			w.judge(&delivery{h: h, run: w.runOf(h),
 				retry: &apply.RetryOf{RunID: r.RunID, LogSeq: r.LogSeq}})

@@ -99,7 +99,7 @@ func TestDispatcher_CancelCallerLeft(t *testing.T) {
 			if leaves {
 				leave()
 			}
-			away(x, 1) // no plugin had the request
+			absentPlugin(x, 1) // no plugin had the request
 			if leaves {
 				require.ErrorIs(t, <-done, context.Canceled)
 				require.NotNil(t, w.town().Pending)

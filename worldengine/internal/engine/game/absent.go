@@ -72,10 +72,10 @@ func (s *Absences) AbsenceOf(townID string) *messages.AbsentPlugin {
 	if a == nil {
 		return nil
 	}
-	away := a.wait
-	away.TownID, away.Since = townID, runevents.Timestamp(a.since)
-	away.Todo = protocol.LookupAlert(runevents.PluginAbsent).Todo
-	return &away
+	absent := a.wait
+	absent.TownID, absent.Since = townID, runevents.Timestamp(a.since)
+	absent.Todo = protocol.LookupAlert(runevents.PluginAbsent).Todo
+	return &absent
 }
 
 // prospects has, for each policy, the future of the commands of a town without a game.
@@ -86,7 +86,7 @@ var prospects = map[apply.AbsencePolicy]string{
 
 // NoteAbsent records that a command found no game. commands is the number of the town's commands in
 // hand. If over is set, the absence ends an attempt, and the alert is raised at once. Otherwise the
-// alert is raised when the absence has lasted for AbsenceAlertDelay, since the plugin may only be
+// alert is raised when the absence has lasted for AbsenceAlertDelay, since the game may only be
 // reconnecting.
 func (s *Absences) NoteAbsent(ctx context.Context, of alerts.About, commands int, over bool) {
 	s.Recall(ctx)
@@ -100,7 +100,7 @@ func (s *Absences) NoteAbsent(ctx context.Context, of alerts.About, commands int
 	a.raised = a.raised || raise
 	s.mu.Unlock()
 	if raise {
-		s.alerts.Raise(alerts.PluginAbsent.AlertSince(of, a.since, "{commands}",
+		s.alerts.Raise(alerts.GameAbsent.AlertSince(of, a.since, "{commands}",
 			strconv.Itoa(commands), "{prospect}", prospects[s.policy.Absence]))
 	}
 }
@@ -121,12 +121,12 @@ func (s *Absences) NoteWait(townID string, waits messages.AbsentPlugin) {
 // NotePresent records that a game replied to a request.
 func (s *Absences) NotePresent(ctx context.Context, of alerts.About) {
 	s.Recall(ctx)
-	s.end(of, alerts.PluginReturned)
+	s.end(of, alerts.GameReturned)
 }
 
 // NoteUnneeded ends the absence of a town that was removed or bound to something else.
 func (s *Absences) NoteUnneeded(townID string) {
-	s.end(alerts.About{TownID: townID}, alerts.PluginNotNeeded)
+	s.end(alerts.About{TownID: townID}, alerts.GameNotNeeded)
 }
 
 // end ends the absence of a town. It raises an alert if the absence raised PLUGIN_ABSENT.

@@ -15,7 +15,7 @@ type consoleAsker struct {
 	command  *apply.Command
 	inFlight bool // a request is in hand
 	cancel   context.CancelFunc
-	retries  backoff.Backoff // while the console is away
+	retries  backoff.Backoff // while the console is absent
 	said     string          // the last trouble
 }
 
@@ -70,7 +70,7 @@ func (c *consoleAsker) ask() {
 			"The engine ended while the command was on its way to the console."))
 	case console == nil:
 		x.finishAttempt(apply.AttemptResult{Failure: &apply.Failure{
-			Reason: apply.ReasonPluginUnavailable, Message: "No console is configured.",
+			Reason: apply.ReasonGameUnavailable, Message: "No console is configured.",
 		}})
 	default:
 		command := c.command

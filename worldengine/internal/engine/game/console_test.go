@@ -82,8 +82,8 @@ func TestDispatcher_BusyConsole(t *testing.T) {
 	}{
 		{9 * time.Second, 9 * time.Second, false, ""},
 		{9 * time.Second, 11 * time.Second, false, string(apply.ReasonRCONInDoubt)},
-		{11 * time.Second, 0, false, string(apply.ReasonPluginUnavailable)},
-		{11 * time.Second, 0, true, string(apply.ReasonPluginUnavailable)},
+		{11 * time.Second, 0, false, string(apply.ReasonGameUnavailable)},
+		{11 * time.Second, 0, true, string(apply.ReasonGameUnavailable)},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			log, logger := &records.Log{Log: &commitlog.Log{Store: &oneTown{last: last}}}, slog.New(slog.DiscardHandler)

@@ -272,7 +272,7 @@ func (d *Dispatcher) CheckKey(townID, key, handoffID string) error {
 // before. It returns nil unless that command waits for an absent game.
 func (d *Dispatcher) CheckGame(townID, before, runID string) error {
 	x := d.Execution(townID)
-	if away := d.Absences.AbsenceOf(townID); x != nil && x.RunID == before && away != nil && away.NextAt != "" {
+	if absent := d.Absences.AbsenceOf(townID); x != nil && x.RunID == before && absent != nil && absent.NextAt != "" {
 		return waiting.GameAbsent(townID, x.binding, d.Absences.StartOf(townID), runID, before)
 	}
 	return nil
@@ -281,9 +281,9 @@ func (d *Dispatcher) CheckGame(townID, before, runID string) error {
 // AbsentGame returns the absence of a town's game, nil if the game was there at the last request.
 // The absence names the run whose command waits for the game, if this writer is applying one.
 func (d *Dispatcher) AbsentGame(townID string) *messages.AbsentPlugin {
-	away := d.Absences.AbsenceOf(townID)
-	if x := d.Execution(townID); away != nil && x != nil {
-		away.RunID = x.RunID
+	absent := d.Absences.AbsenceOf(townID)
+	if x := d.Execution(townID); absent != nil && x != nil {
+		absent.RunID = x.RunID
 	}
-	return away
+	return absent
 }

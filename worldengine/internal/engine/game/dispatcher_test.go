@@ -415,10 +415,10 @@ func TestDispatcher_ConsoleEnds(t *testing.T) {
 	}{
 		{"applied", &console{answer: apply.GameAnswer{Status: apply.Applied}},
 			handoff.ReasonExecuted, nil},
-		{"no console", nil, apply.ReasonPluginUnavailable, nil},
-		{"out of reach", &console{login: apply.ErrUnavailable}, apply.ReasonPluginUnavailable, absent},
+		{"no console", nil, apply.ReasonGameUnavailable, nil},
+		{"out of reach", &console{login: apply.ErrUnavailable}, apply.ReasonGameUnavailable, absent},
 		{"cut off before it was sent", &console{err: apply.ErrUnavailable},
-			apply.ReasonPluginUnavailable, absent},
+			apply.ReasonGameUnavailable, absent},
 		{"no answer", &console{err: errors.New("lost")}, apply.ReasonRCONInDoubt,
 			[]runevents.AlertCode{runevents.ApplyInDoubt}},
 	} {

@@ -75,7 +75,7 @@ func (x *Execution) commitOnce(ctx context.Context, result *apply.AttemptResult)
 // unanswered reports whether an attempt failed without an answer of a game.
 func unanswered(failed *apply.Failure) bool {
 	return failed != nil && (failed.Reason == apply.ReasonPluginTimeout ||
-		failed.Reason == apply.ReasonPluginUnavailable)
+		failed.Reason == apply.ReasonGameUnavailable)
 }
 
 // alertInDoubt alerts operators to a failure that they have to look at.

@@ -31,9 +31,9 @@ func (p *pluginAsker) progress() (sent request, mayBeWorking bool) {
 	case p.x.phase != asking: // replies to an earlier attempt are handled in the next one
 		return unsent, false
 	case p.action.Send:
-		return unsent, p.attempt.IsInHand()
+		return unsent, p.attempt.MayBeWorking()
 	}
-	return awaited, p.attempt.IsInHand()
+	return awaited, p.attempt.MayBeWorking()
 }
 
 func (p *pluginAsker) prolong(wait time.Duration) {

@@ -35,8 +35,8 @@ func (r router) Ask(_ string, a *game.Execution, attempt int64, _ []byte) error 
 
 func (router) Forget(*game.Execution, bool) {}
 
-// away answers every request at once like NATS without a subscribed plugin.
-var away = router(func(a *game.Execution, attempt int64) {
+// absentPlugin answers every request at once like NATS without a subscribed plugin.
+var absentPlugin = router(func(a *game.Execution, attempt int64) {
 	a.Deliver(game.Reply{Attempt: attempt, Msg: &nats.Msg{
 		Header: nats.Header{"Status": {"503"}},
 	}})
@@ -51,7 +51,7 @@ func TestDispatcher_Unreached(t *testing.T) {
 		reached, over bool
 		reason        handoff.ReasonCode
 	}{
-		{"no request arrived", false, false, apply.ReasonPluginUnavailable},
+		{"no request arrived", false, false, apply.ReasonGameUnavailable},
 		{"one of an earlier attempt may have", true, false, apply.ReasonPluginTimeout},
 		{"one of an earlier server may have", false, true, apply.ReasonPluginTimeout},
 	} {
@@ -60,7 +60,7 @@ func TestDispatcher_Unreached(t *testing.T) {
 			w := work(t, func(c *game.Config) {
 				c.Retry.Attempts, c.Retry.Absence = 1, apply.AbsenceFail
 				c.Retry.Resend, c.Retry.Deadline = 100*time.Millisecond, 300*time.Millisecond
-				c.Router = away
+				c.Router = absentPlugin
 			}, func(p *apply.Pending) { p.MayHaveReached = row.reached })
 			if row.over {
 				w.adopt()
@@ -90,7 +90,7 @@ func TestDispatcher_TakesConsoleOver(t *testing.T) {
 func TestDispatcher_CancelAfterTakeover(t *testing.T) {
 	t.Parallel()
 	w := work(t, func(c *game.Config) {
-		c.Retry.Absence, c.Limits.Absence, c.Router = apply.AbsenceWait, time.Hour, away
+		c.Retry.Absence, c.Limits.Absence, c.Router = apply.AbsenceWait, time.Hour, absentPlugin
 	})
 	client := w.execute()
 	current := w.town() // another server takes it over
@@ -117,7 +117,7 @@ func TestDispatcher_Rests(t *testing.T) {
 			c.Retry.Absence, c.Retry.Attempts = apply.AbsenceFail, 1
 			c.Retry.Resend, c.Retry.Deadline = 100*time.Millisecond, 300*time.Millisecond
 			c.RCON = &console{answer: apply.GameAnswer{Status: apply.Applied}}
-			c.Router = away
+			c.Router = absentPlugin
 			c.WorldPause.Set(waiting.Pause{Seq: 1, By: &messages.PausedBy{SignalID: "p"}})
 		}, func(p *apply.Pending) { p.Binding = binding })
 		client := w.execute()
@@ -163,7 +163,7 @@ func TestDispatcher_Rests(t *testing.T) {
 		require.False(t, w.town().Pending.StoppedUnreached)
 	})
 	for binding, want := range map[apply.Binding]handoff.ReasonCode{
-		apply.Plugin: apply.ReasonPluginUnavailable, apply.RCON: handoff.ReasonExecuted,
+		apply.Plugin: apply.ReasonGameUnavailable, apply.RCON: handoff.ReasonExecuted,
 	} {
 		t.Run(string(binding), func(t *testing.T) {
 			t.Parallel()
@@ -182,7 +182,7 @@ func TestDispatcher_SilentPlugin(t *testing.T) {
 	asked := make(chan struct{}, 8)
 	back := router(func(a *game.Execution, attempt int64) {
 		if asked <- struct{}{}; len(asked) == 1 {
-			away(a, attempt)
+			absentPlugin(a, attempt)
 		}
 	})
 	w := work(t, func(c *game.Config) {
@@ -206,7 +206,7 @@ func TestDispatcher_Pauses(t *testing.T) {
 	by := &messages.PausedBy{SignalID: "p", ActorID: "ada", At: time.Now(), DrainTimeoutMs: 1}
 	paused := func(t *testing.T) (w *working, requireStatus func(runevents.RunStatus)) {
 		w = work(t, func(c *game.Config) {
-			c.Retry.Absence, c.Limits.Absence, c.Router = apply.AbsenceWait, time.Hour, away
+			c.Retry.Absence, c.Limits.Absence, c.Router = apply.AbsenceWait, time.Hour, absentPlugin
 			c.Retry.Resend = 10 * time.Millisecond
 		})
 		return w, func(want runevents.RunStatus) {

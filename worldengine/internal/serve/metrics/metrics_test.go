@@ -36,7 +36,7 @@ func filled() *metrics.Metrics {
 	w.AppendTried(time.Millisecond)
 	w.Attempt(apply.Plugin, apply.AttemptResult{Applied: true}, 300*time.Millisecond)
 	w.Attempt(apply.Plugin,
-		apply.AttemptResult{Failure: &apply.Failure{Reason: apply.ReasonPluginUnavailable}}, time.Second)
+		apply.AttemptResult{Failure: &apply.Failure{Reason: apply.ReasonGameUnavailable}}, time.Second)
 	w.Attempt(apply.RCON, apply.RCON.FailInDoubt("cut off"), time.Second)
 	lag, published := int64(1500), uint64(39)
 	m.Watch(func(context.Context) metrics.Sample {

@@ -442,7 +442,7 @@ func (c *client) refusedRetry(runID string) (refused failure) {
 func (c *client) unreached(body []byte) outcome {
 	c.t.Helper()
 	failed := c.send(body)
-	require.Equal(c.t, apply.ReasonPluginUnavailable, failed.result.ReasonCode)
+	require.Equal(c.t, apply.ReasonGameUnavailable, failed.result.ReasonCode)
 	return failed
 }
 

@@ -193,7 +193,7 @@ func TestPluginAbsent_CommandFails(t *testing.T) {
 // does not say in time that nobody is subscribed, the reason is PLUGIN_TIMEOUT.
 func unavailable(o outcome) (wrong string) {
 	if got := o.result; got.Status != handoff.Failed ||
-		got.ReasonCode != apply.ReasonPluginUnavailable {
+		got.ReasonCode != apply.ReasonGameUnavailable {
 		return fmt.Sprintf("%s, and not for want of a plugin: %s", got.Status, got.ReasonCode)
 	}
 	return ""

@@ -118,7 +118,7 @@ func TestRCON_Applies(t *testing.T) {
 		config.Worlds.Consoles, config.Engine.Binding, config.Engine.Storage.DiscardHistory = nil, apply.Local, true
 	})
 	got = c.send(c.wall(c.town("bound")))
-	require.Equal(t, apply.ReasonPluginUnavailable, got.result.ReasonCode)
+	require.Equal(t, apply.ReasonGameUnavailable, got.result.ReasonCode)
 	require.Contains(t, string(c.events(got.runID)[8].Payload), "No console is configured.")
 	require.Len(t, k.heard(), 1, "a duplicate is not run, nor a command of a town of the rules")
 
@@ -148,7 +148,7 @@ func TestRCON_Fails(t *testing.T) {
 		"refused":        {refuse, handoff.AdvanceProject, apply.ReasonPluginRejected, rcon.ReasonUnexpectedResponse, 1, failed},
 		"not configured": {refuse, handoff.PlanSalvage, apply.ReasonPluginRejected, rcon.ReasonNotConfigured, 0, failed},
 		"in doubt":       {lose, handoff.AdvanceProject, apply.ReasonRCONInDoubt, "0 of 1 commands were answered", 1, failed},
-		"nobody": {away, handoff.AdvanceProject, apply.ReasonPluginUnavailable, "", 0, []string{"StepFailed apply",
+		"nobody": {away, handoff.AdvanceProject, apply.ReasonGameUnavailable, "", 0, []string{"StepFailed apply",
 			"StepStarted apply 2", "StepFailed apply 2", "StepStarted apply 3", "StepFailed apply 3", "RunFailed"}},
 	} {
 		t.Run(name, func(t *testing.T) {

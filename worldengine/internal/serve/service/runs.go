@@ -145,7 +145,7 @@ func (w *ServedWorld) runGet(in *incoming, r *messages.RunGet) (found run, err e
 	if draining {
 		found.Substatus = messages.Draining
 	}
-	if found.PluginAbsent = w.engine.Towns().AwaitedPlugin(&found.Snapshot); found.PluginAbsent != nil {
+	if found.PluginAbsent = w.engine.Towns().AwaitedGame(&found.Snapshot); found.PluginAbsent != nil {
 		found.PluginAbsentSince = found.PluginAbsent.Since
 	}
 	if !r.Fixtures {
@@ -186,7 +186,7 @@ func (w *ServedWorld) runList(in *incoming, r *messages.RunList) (page messages.
 	filter.Towns = towns
 	page, err = w.engine.Runs().List(w.ctx, filter, r.After, cmp.Or(r.Limit, defaultRuns))
 	for i := range page.Runs {
-		page.Runs[i].PluginAbsent = w.engine.Towns().AwaitedPlugin(&page.Runs[i].Snapshot)
+		page.Runs[i].PluginAbsent = w.engine.Towns().AwaitedGame(&page.Runs[i].Snapshot)
 	}
 	return page, err
 }

@@ -38,12 +38,12 @@ var (
 	StateInvalid = Template{runevents.PluginStateInvalid,
 		"The plugin applied {handoff} to town {town} and reported an impossible state. The town " +
 			"was left as it was: put its true state. {why}"}
-	PluginAbsent = Template{runevents.PluginAbsent,
+	GameAbsent = Template{runevents.PluginAbsent,
 		"Town {town} has had no plugin or console since {since}; commands in hand: {commands}. " +
 			"{prospect} Start the game server, or check that its plugin serves this town."}
-	PluginReturned = Template{runevents.PluginReturned,
+	GameReturned = Template{runevents.PluginReturned,
 		"Town {town} has a plugin or console again, after it had none since {since}."}
-	PluginNotNeeded = Template{runevents.PluginReturned,
+	GameNotNeeded = Template{runevents.PluginReturned,
 		"Town {town} needs no plugin any more: it was removed, or is not bound to one now. It had " +
 			"none since {since}."}
 	LeftWaiting = Template{runevents.RunLeftWaiting,

@@ -197,7 +197,7 @@ func (w *checkedWorld) unreached(at string) string {
 	w.t.Helper()
 	w.idle()
 	o := w.result(w.later(proposalBy("anybody", w.state(at))), handoff.Failed)
-	require.Equal(w.t, apply.ReasonPluginUnavailable, o.Result.ReasonCode)
+	require.Equal(w.t, apply.ReasonGameUnavailable, o.Result.ReasonCode)
 	return o.RunID
 }
 
