@@ -164,7 +164,7 @@ var transitions = []struct {
 		"case false && out.Decided"},
 		"`worldengine/internal/engine.TestDecide_PersonLeaves`"},
 	{"close a run before it is judged", mutant{"worldengine/internal/core/machine/handoff.go",
-		"out.RunFirst = first",
+		"out.RunRecordBefore = first",
 		"_ = first"},
 		"`worldengine/internal/core/machine.TestStep_Oracle`, `worldengine/internal/engine.TestStories`"},
 	{"reopen a run", mutant{"worldengine/internal/core/machine/waiting.go",

@@ -221,8 +221,8 @@ func (e *EndAttempt) effect(s *step) (Output, error) {
 	next := s.town
 	next.Pending = p
 	return Output{
-		RunFirst: first,
-		Record:   &Record{Kind: KindPending, Purpose: PurposeNextAttempt, TownID: s.in.TownID}, NextTown: next,
+		RunRecordBefore: first,
+		Record:          &Record{Kind: KindPending, Purpose: PurposeNextAttempt, TownID: s.in.TownID}, NextTown: next,
 	}, err
 }
 
@@ -253,7 +253,7 @@ func (s *step) end(
 	first, err := s.closeRun(producer, outcomeKnown)
 	err = cmp.Or(err, emitEnd(producer, result, command.Pending.Attempt, failed, ended))
 	return Output{
-		RunFirst: first,
+		RunRecordBefore: first,
 		Record: &Record{
 			Kind: KindConcluded, Purpose: PurposeConclusion, TownID: s.in.TownID, Run: s.missingEvents(producer),
 			Result: encoded, DecodedResult: result, Handoff: command.Pending.Handoff, Addition: &addition,
@@ -408,7 +408,7 @@ func (e *Cancel) effect(s *step) (Output, error) {
 	after := s.town
 	after.Pending = nil
 	return Output{
-		RunFirst: first,
+		RunRecordBefore: first,
 		Record: &Record{Kind: KindCancelled, Purpose: PurposeCancellation, TownID: s.in.TownID,
 			Run: s.missingEvents(producer)},
 		NextTown: after,

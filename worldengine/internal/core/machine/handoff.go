@@ -63,7 +63,7 @@ func (input *Judge) effect(s *step) (Output, error) {
 		return Output{}, err
 	}
 	out, err := s.judge(e)
-	out.RunFirst = first
+	out.RunRecordBefore = first
 	return out, err
 }
 
@@ -208,8 +208,8 @@ func (s *step) accept(
 		WorldPolicy: s.worldPolicy(), Rules: s.amounts(),
 	}, NextTown: after}
 	if s.tail != nil {
-		out.RunAfter = s.runRecord(p.Run, nil, PurposeProgress)
-		out.RunAfter.Run.FirstSeq = p.Emitted + 1
+		out.RunRecordAfter = s.runRecord(p.Run, nil, PurposeProgress)
+		out.RunRecordAfter.Run.FirstSeq = p.Emitted + 1
 	}
 	return out, err
 }

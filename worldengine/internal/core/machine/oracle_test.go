@@ -105,8 +105,8 @@ func outputText(out *machine.Output, err error) string {
 		return "error " + err.Error()
 	}
 	text := ""
-	if out.RunFirst != nil {
-		text = recordText(out.RunFirst, "") + " / "
+	if out.RunRecordBefore != nil {
+		text = recordText(out.RunRecordBefore, "") + " / "
 	}
 	var parts [4]string
 	if out.Record != nil {
@@ -121,8 +121,8 @@ func outputText(out *machine.Output, err error) string {
 	if d := out.DecidedApproval; d != nil {
 		parts[3] = decided(d.Decision.Approved, d.Decision.ActorID)
 	}
-	if text += join(parts[:]...); out.RunAfter != nil {
-		text += " / " + recordText(out.RunAfter, "")
+	if text += join(parts[:]...); out.RunRecordAfter != nil {
+		text += " / " + recordText(out.RunRecordAfter, "")
 	}
 	return text
 }

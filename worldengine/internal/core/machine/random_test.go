@@ -513,7 +513,7 @@ func (w *walk) step(event machine.Event, runID string, drawn ...runlog.DrawnID) 
 		drawn = append(slices.Clip(drawn), p.EventIDs...)
 	}
 	then := 0
-	for _, rec := range []*machine.Record{out.RunFirst, out.Record, out.RunAfter} {
+	for _, rec := range []*machine.Record{out.RunRecordBefore, out.Record, out.RunRecordAfter} {
 		switch {
 		case rec == nil:
 			continue
@@ -521,7 +521,7 @@ func (w *walk) step(event machine.Event, runID string, drawn ...runlog.DrawnID) 
 			w.requireIDs(drawn, runlog.EventIDs(rec.Run))
 		}
 		switch lost := !w.calm && w.rare(8); {
-		case lost && rec == out.RunAfter:
+		case lost && rec == out.RunRecordAfter:
 			continue // nothing depends on it
 		case lost:
 			return w.lose(event, runID, rec)
@@ -530,9 +530,9 @@ func (w *walk) step(event machine.Event, runID string, drawn ...runlog.DrawnID) 
 		want.thens[then]()
 		then++
 		require.Equal(w.t, w.town(), townOf(&w.machine, w.now), "%s: %T", w.seed, event)
-		if !w.calm && w.rare(pick(rec == out.RunFirst, 4, 10)) {
+		if !w.calm && w.rare(pick(rec == out.RunRecordBefore, 4, 10)) {
 			w.crash()
-			return rec != out.RunFirst
+			return rec != out.RunRecordBefore
 		}
 	}
 	return true
@@ -569,7 +569,7 @@ func (w *walk) body(out *machine.Output) (all string) {
 	if made.Subject() == machine.TownSubject {
 		made.SetState(&after)
 	}
-	for _, rec := range []*machine.Record{out.RunFirst, &made, out.RunAfter} {
+	for _, rec := range []*machine.Record{out.RunRecordBefore, &made, out.RunRecordAfter} {
 		if rec != nil {
 			data, err := rec.MarshalJSON()
 			require.NoError(w.t, err)

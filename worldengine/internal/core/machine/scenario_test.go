@@ -305,7 +305,7 @@ func (s *scenario) step(event machine.Event) []string {
 		return slices.Concat(s.recordText(&out, out.Record), s.answerText(&out))
 	}
 	var said []string
-	for _, rec := range []*machine.Record{out.RunFirst, out.Record, out.RunAfter} {
+	for _, rec := range []*machine.Record{out.RunRecordBefore, out.Record, out.RunRecordAfter} {
 		if rec == nil {
 			continue
 		}

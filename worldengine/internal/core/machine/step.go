@@ -21,19 +21,19 @@ import (
 	"worldengine/worldengine/internal/core/runlog"
 )
 
-// Output is the effect of an input. Its records are stored in the order RunFirst, Record, RunAfter; nil for none.
-// Each one but RunAfter MUST be stored before the next one is, and before the rest of the output is valid.
+// Output is the effect of an input. Its records are stored in the order RunRecordBefore, Record, RunRecordAfter; nil for
+// none. Each one but RunRecordAfter MUST be stored before the next one is, and before the rest of the output is valid.
 type Output struct {
-	// RunFirst goes to the run's own subject. It closes the run to others if Record ends the run or may end it:
+	// RunRecordBefore goes to the run's own subject. It closes the run to others if Record ends the run or may end it:
 	// no event of others follows the end. Or it stores earlier events, before the events of Record.
-	RunFirst *Record
+	RunRecordBefore *Record
 	// Record is the decision.
 	Record *Record
 	// Unguarded says that Record is valid whatever happens to the town meanwhile.
 	Unguarded bool
-	// RunAfter, on the run's own subject, lets others append to the run again. A run that stays closed loses
-	// nothing, so the input has its effect even if RunAfter cannot be stored.
-	RunAfter *Record
+	// RunRecordAfter, on the run's own subject, lets others append to the run again. A run that stays closed loses
+	// nothing, so the input has its effect even if RunRecordAfter cannot be stored.
+	RunRecordAfter *Record
 	// NextTown is the town after a Record on its subject.
 	NextTown Town
 	// Answer is the answer to a handoff; nil if a game is to apply its command.

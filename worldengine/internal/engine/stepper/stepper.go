@@ -108,14 +108,14 @@ func (s *Stepper) stepOnce(
 	if err != nil {
 		return out, err
 	}
-	for _, rec := range []*machine.Record{out.RunFirst, out.Record, out.RunAfter} {
+	for _, rec := range []*machine.Record{out.RunRecordBefore, out.Record, out.RunRecordAfter} {
 		if rec == nil {
 			continue
 		}
 		switch err := s.commit(ctx, t, in.Tail, &out, rec); {
 		case err == nil:
 			s.noteStored(&out, rec)
-		case rec == out.RunAfter:
+		case rec == out.RunRecordAfter:
 			s.Logger.Warn("a closed run cannot be reopened; others cannot append to it",
 				"run", rec.Run.RunID, rec.Run.Trace.LogAttr(), "error", err)
 		default:

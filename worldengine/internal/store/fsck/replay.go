@@ -111,7 +111,7 @@ func (v *message) compare(made []byte, err error) {
 // makeRecord returns the bytes of the record that the step makes; nil if it makes none.
 func (r *replay) makeRecord() ([]byte, error) {
 	out, err := machine.Step(r.town, &r.in, &r.settings)
-	rec := cmp.Or(out.RunFirst, out.Record)
+	rec := cmp.Or(out.RunRecordBefore, out.Record)
 	if err != nil || rec == nil {
 		return nil, err
 	}
