@@ -175,7 +175,7 @@ func (e *RecordReach) effect(s *step) (Output, error) {
 	p.MayHaveReached = p.MayHaveReached || e.MayHaveReached
 	p.StoppedUnreached = e.StoppedUnreached && !p.MayHaveReached
 	if p.StoppedUnreached && !s.town.Pending.StoppedUnreached {
-		purpose = PurposeRelease
+		purpose = PurposeUnreached
 	}
 	after.Pending = &p
 	return Output{

@@ -41,7 +41,7 @@ type command struct {
 	h                   *handoff.Handoff
 	run                 string
 	retry               bool
-	reached, rests      bool // a request may have arrived; the writer stopped, and none has
+	reached, unreached  bool // a request may have arrived; the writer stopped, and none has
 	binding             apply.Binding
 	attempt             int64
 	expected            town.State
@@ -208,7 +208,7 @@ func (o *oracle) predict(townID string, event machine.Event) prediction {
 	case *machine.RecordReach:
 		return predict(func() {
 			o.command.reached = o.command.reached || e.MayHaveReached
-			o.command.rests = e.StoppedUnreached && !o.command.reached
+			o.command.unreached = e.StoppedUnreached && !o.command.reached
 		}, "pending on town")
 	}
 	return o.outcome(event.(*machine.EndAttempt).AttemptResult)
@@ -609,7 +609,7 @@ func (o *oracle) ended(
 	if !ends {
 		return predict(func() {
 			pause := o.settings.Retry.Backoff << (c.attempt - 1)
-			c.attempt, c.reached, c.rests = c.attempt+1, reached, false
+			c.attempt, c.reached, c.unreached = c.attempt+1, reached, false
 			c.notBefore = o.now.Add(pause)
 			c.deadline = c.notBefore.Add(o.settings.Retry.Deadline)
 		}, "pending on town")
@@ -653,7 +653,7 @@ func (o *oracle) cancel(e *machine.Cancel) prediction {
 func (o *oracle) town() string {
 	pending, asked := "", []string{}
 	if c := o.command; c != nil {
-		pending = fmt.Sprint(c.run, c.binding, c.attempt, c.reached, c.rests, c.retry, c.expected.Hash,
+		pending = fmt.Sprint(c.run, c.binding, c.attempt, c.reached, c.unreached, c.retry, c.expected.Hash,
 			c.notBefore, c.deadline)
 	}
 	for _, q := range o.questions {

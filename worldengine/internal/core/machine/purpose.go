@@ -9,7 +9,7 @@ const (
 	PurposeJudgement    Purpose = "judgement"    // the rules decide about a handoff, or a person is asked to
 	PurposeAcceptance   Purpose = "acceptance"   // a game is to apply the command of an accepted handoff
 	PurposeReach        Purpose = "reach"        // a request for the command may have arrived
-	PurposeRelease      Purpose = "release"      // the writer stops, and no request for the command has arrived
+	PurposeUnreached    Purpose = "unreached"    // the writer stops, and no request for the command has arrived
 	PurposeNextAttempt  Purpose = "next attempt" // the command is to be applied once more
 	PurposeConclusion   Purpose = "conclusion"   // the command has a result
 	PurposeCancellation Purpose = "cancellation" // the command is cancelled

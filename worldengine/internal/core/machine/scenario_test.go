@@ -37,7 +37,7 @@ import (
 //	> pause|resume [REASON] · > yes|no NAME by PERSON [REASON]
 //	> applied [STATE], rejected [later], silent [last], unreached [arrived]: the end of the attempt of the
 //	  pending command; a STATE is a snapshot.v1 that the game reports
-//	> started, failed, asked, rests: more about that attempt
+//	> started, failed, asked, stops (its writer does, unreached): more about that attempt
 //	> held [by SOMEBODY]: its run is paused, or goes on
 //	> cancel [other|NAME] [force] [arrived|may]: of its run, or another one, with the known reach of its requests
 //	> waits|abandoned NAME: a handoff that waits for its town is recorded, or is not going to be judged
@@ -123,8 +123,8 @@ func (s *scenario) input(words []string) []string {
 		return s.step(s.outcome(words))
 	case "started", "failed":
 		return s.step(&machine.RecordAttempt{Started: words[0] == "started"})
-	case "asked", "rests":
-		return s.step(&machine.RecordReach{MayHaveReached: words[0] == "asked", StoppedUnreached: words[0] == "rests"})
+	case "asked", "stops":
+		return s.step(&machine.RecordReach{MayHaveReached: words[0] == "asked", StoppedUnreached: words[0] == "stops"})
 	case "held":
 		e := new(machine.PauseRun)
 		if argument != "" {
@@ -370,7 +370,7 @@ func (s *scenario) recordText(out *machine.Output, rec *machine.Record) []string
 			line += ", may have arrived"
 		}
 		if p.StoppedUnreached {
-			line += ", rests"
+			line += ", unreached"
 		}
 		said = append(said, line)
 	}

@@ -18,7 +18,7 @@ var places = map[machine.Purpose]place{
 	machine.PurposeJudgement:    {town: records.TownPriorityHandoff, failpoint: failpoint.Committed},
 	machine.PurposeAcceptance:   {town: records.TownPriorityHandoff, failpoint: failpoint.Accepted},
 	machine.PurposeReach:        {town: records.TownPriorityAttempt},
-	machine.PurposeRelease:      {town: records.TownPriorityRelease},
+	machine.PurposeUnreached:    {town: records.TownPriorityUnreached},
 	machine.PurposeNextAttempt:  {town: records.TownPriorityAttempt, failpoint: failpoint.NextAttempt},
 	machine.PurposeConclusion:   {town: records.TownPriorityEnd, failpoint: failpoint.Concluded},
 	machine.PurposeCancellation: {town: records.TownPriorityEnd, failpoint: failpoint.Cancelled},

@@ -56,18 +56,18 @@ func (r *RequiredHistory) Length() int64 { return int64(max(r.SinceFailed, r.Sin
 type TownPriority int
 
 const (
-	TownPriorityHandoff TownPriority = iota // a handoff that fails, is given to a game, or waits for a person
-	TownPriorityPause                       // a pause; its end has room for longer
-	TownPrioritySignal                      // decisions of people, puts, a removal
-	TownPriorityRelease                     // the writer stops, and no request for the pending command has arrived
-	TownPriorityAttempt                     // the pending command's other records
-	TownPriorityResume                      // the end of the pause
-	TownPriorityEnd                         // the end of the pending command
+	TownPriorityHandoff   TownPriority = iota // a handoff that fails, is given to a game, or waits for a person
+	TownPriorityPause                         // a pause; its end has room for longer
+	TownPrioritySignal                        // decisions of people, puts, a removal
+	TownPriorityUnreached                     // the writer stops, and no request for the pending command has arrived
+	TownPriorityAttempt                       // the pending command's other records
+	TownPriorityResume                        // the end of the pause
+	TownPriorityEnd                           // the end of the pending command
 )
 
 // reserved returns how many of a town's last records are left for later purposes, if the log keeps so
 // many: one for the end of the pause, one for the end of the pending command, and a fortieth for each
-// purpose between. A pending command has a record for each attempt. Its releases by writers that
+// purpose between. A pending command has a record for each attempt. Its records as unreached, by writers that
 // stop are not bounded, but the next writer can do without their records.
 func (p TownPriority) reserved(history int64) int64 {
 	if p >= TownPriorityResume {

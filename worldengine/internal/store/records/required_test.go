@@ -40,7 +40,7 @@ func TestRequiredHistory_KeepsFailedHandoffs(t *testing.T) {
 			case n < 10:
 				use, next.paused = records.TownPriorityPause, true
 			case last.pending && n < 30:
-				use = records.TownPriority(int(records.TownPriorityRelease) + rng.IntN(2))
+				use = records.TownPriority(int(records.TownPriorityUnreached) + rng.IntN(2))
 			case last.pending:
 				use, next.pending, next.failed = records.TownPriorityEnd, false, rng.IntN(2) == 0
 			default:
