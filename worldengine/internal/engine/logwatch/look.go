@@ -117,8 +117,7 @@ func (w *Watcher) checkLimits() {
 // the known one: with a removed world, its alerts are removed too.
 func (w *Watcher) checkAlerts(ctx context.Context) {
 	if err := bounded(ctx, w.Alerts.CheckStream); err != nil {
-		w.warn(ctx, "it is not known whether the stream of alerts is there; will try again", err)
-		return
+		w.warn(ctx, "it is not known whether the stream of alerts is there; will look again in a minute", err)
 	}
 	w.alertsChecked = time.Now()
 }

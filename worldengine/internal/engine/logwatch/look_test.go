@@ -41,8 +41,13 @@ func (s *alertStream) Stream(context.Context, string) (jetstream.Stream, error) 
 	if s.removed.Load() {
 		return nil, jetstream.ErrStreamNotFound
 	}
-	return nil, nil
+	return emptyStream{}, nil
 }
+
+// emptyStream is a stream about which nothing is known.
+type emptyStream struct{ jetstream.Stream }
+
+func (emptyStream) CachedInfo() *jetstream.StreamInfo { return new(jetstream.StreamInfo) }
 
 // run has a Watcher watch its log until stop.
 func run(t *testing.T, w *Watcher) (stop func()) {

@@ -58,7 +58,7 @@ type Watcher struct {
 	suspect     bool // the log may be another one
 	urgentLooks int  // questions that follow after urgentInterval
 	recalled    bool // what earlier engines found full is known
-	// alertsChecked is when the stream of alerts was known to be there, or to be made anew.
+	// alertsChecked is when the stream of alerts was looked at last.
 	alertsChecked time.Time
 	// undelivered is how many messages the log counts and did not deliver; of verifyOnDoubt alone.
 	undelivered uint64

@@ -98,6 +98,7 @@ type Alerts struct {
 	cache   alertCache
 	backlog []runevents.Alert // of the backlog, immutable after Start
 	missing bool              // the stream, when CheckStream looked last
+	created time.Time         // the stream, as CheckStream saw it last; zero if it did not, or the stream was missing
 
 	producerLimit, originLimit *ratelimit.Limit // see allowed
 
@@ -137,18 +138,24 @@ func (a *Alerts) Raise(alert runevents.Alert) {
 	}
 }
 
-// CheckStream raises ALERTS_LOST if somebody has removed the stream, once until it is there again. Storing the alert
-// makes the stream anew. CheckStream must not be called at the same time.
+// CheckStream raises ALERTS_LOST if somebody has removed the stream since the last call, once until it is there again.
+// Storing an alert makes the stream anew, so a stream with another time of creation was removed, too. CheckStream must
+// not be called at the same time.
 func (a *Alerts) CheckStream(ctx context.Context) error {
-	_, err := a.js.Stream(ctx, a.stream.Name)
+	stream, err := a.js.Stream(ctx, a.stream.Name)
 	isMissing := errors.Is(err, jetstream.ErrStreamNotFound)
 	if err != nil && !isMissing {
 		return fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
-	if isMissing && !a.missing {
+	var created time.Time
+	isLost := isMissing && !a.missing
+	if !isMissing {
+		created = stream.CachedInfo().Created
+		isLost = !a.created.IsZero() && !created.Equal(a.created)
+	}
+	if a.missing, a.created = isMissing, created; isLost {
 		a.Raise(AlertsLost.Alert(About{}, "{stream}", a.stream.Name))
 	}
-	a.missing = isMissing
 	return nil
 }
 

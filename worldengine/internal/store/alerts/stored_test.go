@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -205,4 +206,28 @@ func TestCheckStream_Removed(t *testing.T) {
 	require.Equal(t, runevents.AlertsLost, all[0].Code)
 	require.Contains(t, all[0].Message, "The stream WORLD_main_ALERTS was removed")
 	require.Contains(t, log.String(), "ALERTS_LOST")
+}
+
+// A stream that was removed, and made anew for another alert before anybody looked, is noticed too.
+func TestCheckStream_MadeAnew(t *testing.T) {
+	t.Parallel()
+	w := newAlertWorld(t)
+	a := w.open()
+	require.NoError(t, a.CheckStream(t.Context()))
+	require.NoError(t, w.js.DeleteStream(t.Context(), layout.AlertStream("main")))
+	a.Start()
+	a.Raise(runevents.Alert{Code: runevents.StorageFailed, Severity: runevents.P1, Message: "full"})
+	require.Eventually(t, func() bool {
+		_, err := w.js.Stream(t.Context(), layout.AlertStream("main"))
+		return err == nil
+	}, 10*time.Second, time.Millisecond)
+	for range 2 {
+		require.NoError(t, a.CheckStream(t.Context()))
+	}
+	a.Close(t.Context())
+	var codes []runevents.AlertCode
+	for _, alert := range alertstest.Raised(t, w.js) {
+		codes = append(codes, alert.Code)
+	}
+	require.ElementsMatch(t, []runevents.AlertCode{runevents.StorageFailed, runevents.AlertsLost}, codes)
 }
