@@ -1,6 +1,7 @@
 package apply
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -75,5 +76,7 @@ func (b Binding) Validate() error {
 
 // FailInDoubt returns the failure of an attempt whose command the game may have applied.
 func (b Binding) FailInDoubt(why string) AttemptResult {
-	return AttemptResult{MayHaveReached: true, Failure: &Failure{Reason: b.Spec().InDoubt, Message: truncated(why)}}
+	return AttemptResult{MayHaveReached: true, Failure: &Failure{
+		Reason: cmp.Or(b.Spec().InDoubt, ReasonPluginTimeout), Message: truncated(why),
+	}}
 }

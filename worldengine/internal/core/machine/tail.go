@@ -54,7 +54,7 @@ func (t *RunTail) Add(rec *Record, seq uint64) {
 	t.Guard, t.Stored = seq, t.Stored+1
 	t.Next = max(t.Next, rec.Run.FirstSeq+int64(len(rec.Run.Events)))
 	t.know(rec.Run)
-	if rec.Kind.Spec().Foreign {
+	if rec.Kind.Spec().Foreign || !rec.Kind.Known() {
 		return
 	}
 	t.Closed = rec.Closing
