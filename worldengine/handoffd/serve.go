@@ -190,8 +190,8 @@ func (c *serveCommand) Run(ctx context.Context, s outputs, line *kong.Context) e
 			"another version", "variable", name)
 	}
 	if c.Server.External.URL != "" {
-		warnEmbedded(logger, line, "The worlds below --data are not served: back them up with handoffctl backup while a "+
-			"server without --nats serves them, then restore them with handoffd restore --nats")
+		warnEmbedded(logger, line, "Worlds below --data, if there are any, are not served: back them up with handoffctl "+
+			"backup while a server without --nats serves them, then restore them with handoffd restore --nats")
 	}
 	config, err := c.config(logger)
 	if c.CheckConfig {
