@@ -61,7 +61,7 @@ var chosen = []struct {
 	{"A collision MUST be rejected or answered", mutant{"worldengine/internal/core/runlog/state.go",
 		"s.keys[w.IdempotencyKey]; ok {",
 		"s.keys[w.IdempotencyKey]; ok && false {"}},
-	{"An operator MAY have it validate", mutant{"worldengine/internal/engine/driver.go",
+	{"An operator MAY have it validate", mutant{"worldengine/internal/engine/parts.go",
 		"Transitions: c.Runs.ValidateTransitions",
 		"Transitions: false"}},
 	{"An alert MUST have the ids of the run", mutant{"runevents/transition.go",

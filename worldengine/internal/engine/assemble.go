@@ -15,46 +15,46 @@ import (
 // router carries those requests, and gameAlerts raises the alerts about them.
 func assemble(ctx context.Context, s *storage, router game.Router, gameAlerts game.Alerts) *Engine {
 	ctx, stop := context.WithCancel(ctx)
-	c, d := &s.config, newDriver(ctx, s, router, gameAlerts)
-	receipts := &Receipts{log: d.log, index: d.index, townCache: d.townCache, watcher: d.watcher}
-	recorder := &signalRecorder{stepper: d.stepper, newRun: c.newRun}
+	c, p := &s.config, newParts(ctx, s, router, gameAlerts)
+	receipts := &Receipts{log: p.log, index: p.index, townCache: p.townCache, watcher: p.watcher}
+	recorder := &signalRecorder{stepper: p.stepper, newRun: c.newRun}
 	handoffs := &Handoffs{
-		log: d.log, townCache: d.townCache, receipts: receipts, queue: d.queue, stepper: d.stepper,
-		dispatcher: d.dispatcher, worldPause: d.worldPause, signalRecorder: recorder, limits: c.waitLimits(),
+		log: p.log, townCache: p.townCache, receipts: receipts, queue: p.queue, stepper: p.stepper,
+		dispatcher: p.dispatcher, worldPause: p.worldPause, signalRecorder: recorder, limits: c.waitLimits(),
 		newRun: c.newRun, notifier: c.Notifier, logger: c.Logger,
 	}
 	signals := &Signals{
-		log: d.log, finalRecords: d.finalRecords, receipts: receipts, queue: d.queue, stepper: d.stepper,
-		dispatcher: d.dispatcher, worldPause: d.worldPause, handoffs: handoffs, signalRecorder: recorder,
+		log: p.log, finalRecords: p.finalRecords, receipts: receipts, queue: p.queue, stepper: p.stepper,
+		dispatcher: p.dispatcher, worldPause: p.worldPause, handoffs: handoffs, signalRecorder: recorder,
 	}
 	towns := &Towns{
-		log: d.log, history: d.history, index: d.index, approvals: d.approvals, dispatcher: d.dispatcher,
+		log: p.log, history: p.history, index: p.index, approvals: p.approvals, dispatcher: p.dispatcher,
 		binding: c.Binding, policy: &c.policy, logger: c.Logger,
 	}
 	changes := &Changes{
-		log: d.log, index: d.index, receipts: receipts, queue: d.queue, stepper: d.stepper,
-		dispatcher: d.dispatcher, towns: towns, limits: c.waitLimits(), mayBind: c.mayBind, logger: c.Logger,
+		log: p.log, index: p.index, receipts: receipts, queue: p.queue, stepper: p.stepper,
+		dispatcher: p.dispatcher, towns: towns, limits: c.waitLimits(), mayBind: c.mayBind, logger: c.Logger,
 	}
 	status := &Status{
-		js: s.js, log: d.log, index: s.index, queue: d.queue, stepper: d.stepper, dispatcher: d.dispatcher,
-		approvals: d.approvals, worldPause: d.worldPause, alerts: s.alerts, watcher: d.watcher, feed: d.feed,
-		outbox: s.outbox, projector: d.projector, projects: c.Runs.Projector, now: c.Now,
+		js: s.js, log: p.log, index: s.index, queue: p.queue, stepper: p.stepper, dispatcher: p.dispatcher,
+		approvals: p.approvals, worldPause: p.worldPause, alerts: s.alerts, watcher: p.watcher, feed: p.feed,
+		outbox: s.outbox, projector: p.projector, projects: c.Runs.Projector, now: c.Now,
 	}
 	work := &background{
-		ctx: ctx, stop: stop, feed: d.feed, alerts: s.alerts, projector: d.projector,
+		ctx: ctx, stop: stop, feed: p.feed, alerts: s.alerts, projector: p.projector,
 		projects: c.Runs.Projector, outbox: s.outbox,
 		follower: &follower{
-			log: d.log, index: d.index, approvals: d.approvals, towns: towns, queue: d.queue,
-			stepper: d.stepper, dispatcher: d.dispatcher, adoptInterval: c.Retry.AdoptInterval(), logger: c.Logger,
+			log: p.log, index: p.index, approvals: p.approvals, towns: towns, queue: p.queue,
+			stepper: p.stepper, dispatcher: p.dispatcher, adoptInterval: c.Retry.AdoptInterval(), logger: c.Logger,
 		},
 		reaper: &reaper{
-			log: d.log, index: d.index, finalRecords: d.finalRecords, stepper: d.stepper, handoffs: handoffs,
+			log: p.log, index: p.index, finalRecords: p.finalRecords, stepper: p.stepper, handoffs: handoffs,
 			alerts: s.alerts, now: c.Now, logger: c.Logger,
 		},
 	}
 	return &Engine{
-		driver: d, config: *c, samples: s.index, keepsIndex: c.Storage.Index != nil, background: work,
-		alerts: s.alerts, memory: memory.NewReader(d.log, d.index), receipts: receipts, handoffs: handoffs,
+		parts: p, config: *c, samples: s.index, keepsIndex: c.Storage.Index != nil, background: work,
+		alerts: s.alerts, memory: memory.NewReader(p.log, p.index), receipts: receipts, handoffs: handoffs,
 		signals: signals, towns: towns, changes: changes, status: status,
 	}
 }

@@ -14,7 +14,7 @@
 //	Handoffs, Signals, Changes handoffs, the signals of operators, other changes of towns: in turns of the towns
 //	Towns, Receipts, Status    the towns, the used keys and the state of the engine, for those who only read
 //	background                 the work without requests: follower, reaper, feed, projector, bus
-//	driver                     the parts below: the log and its readers, turns, the stepper, the dispatcher of games
+//	parts                      the parts below those: the log and its readers, turns, the stepper, the dispatcher of games
 //
 // Open opens the storage of a world, assemble makes the parts over it, and start starts them.
 package engine
@@ -93,9 +93,9 @@ const (
 // Engine is the authoritative engine of one world. Among the servers of a world only the writer has
 // one. Requests ask its parts. It is safe for concurrent use.
 type Engine struct {
-	*driver
+	*parts
 	config     Config
-	samples    *samples.SampledIndex // of the driver's index
+	samples    *samples.SampledIndex // of the parts' index
 	keepsIndex bool                  // Close leaves it open
 	alerts     *alerts.Alerts
 	memory     *memory.Reader

@@ -26,9 +26,9 @@ import (
 	"worldengine/worldengine/internal/store/runs"
 )
 
-// driver has the parts below those that answer requests: they read the log and its index, give towns their turns, watch
+// parts are the parts below those that answer requests: they read the log and its index, give towns their turns, watch
 // the log, decide and commit, and have games apply commands.
-type driver struct {
+type parts struct {
 	log          *records.Log
 	index        *index.Index
 	townCache    *records.TownCache
@@ -46,28 +46,27 @@ type driver struct {
 	dispatcher   *game.Dispatcher
 }
 
-// newDriver makes the parts in the order in which they need each other, as assemble does.
-func newDriver(ctx context.Context, s *storage, router game.Router, gameAlerts game.Alerts) *driver {
+// newParts makes the parts in the order in which they need each other, as assemble does.
+func newParts(ctx context.Context, s *storage, router game.Router, gameAlerts game.Alerts) *parts {
 	c, x := &s.config, s.index.Index
 	runReader, townCache := newRunReader(s), records.NewTownCache(s.log)
 	finalRecords := &runs.FinalRecords{Log: s.log, Runs: runReader}
-	commits, projections := newFeed(s), newProjector(s, runReader)
-	turns := newQueue(ctx, c)
-	worldPause := waiting.NewWorldPause(s.log, waiting.Pause{}, turns.WakeAll)
-	appender := appends.New(s.log, projections, turns, c.Now)
-	watcher := newWatcher(s, appender, townCache, worldPause)
-	connectLog(s.log, x, commits, watcher)
-	steps := newStepper(s, townCache, watcher)
-	return &driver{
+	feed, projector, queue := newFeed(s), newProjector(s, runReader), newQueue(ctx, c)
+	worldPause := waiting.NewWorldPause(s.log, waiting.Pause{}, queue.WakeAll)
+	authority := appends.New(s.log, projector, queue, c.Now)
+	watcher := newWatcher(s, authority, townCache, worldPause)
+	connectLog(s.log, x, feed, watcher)
+	stepper := newStepper(s, townCache, watcher)
+	return &parts{
 		log: s.log, index: x, townCache: townCache, history: &history.Reader{Log: s.log}, runs: runReader,
-		finalRecords: finalRecords, feed: commits, projector: projections, queue: turns,
-		worldPause: worldPause, appends: appender, watcher: watcher, stepper: steps,
+		finalRecords: finalRecords, feed: feed, projector: projector, queue: queue,
+		worldPause: worldPause, appends: authority, watcher: watcher, stepper: stepper,
 		approvals: &approvals.Reader{
 			Log: s.log, Index: x, Rules: c.Rules, Default: c.policy, Now: c.Now, Logger: c.Logger,
 		},
-		dispatcher: game.New(ctx, steps, game.Config{
+		dispatcher: game.New(ctx, stepper, game.Config{
 			Retry: c.Retry, RCON: c.RCON, Limits: c.waitLimits(), Timeout: operationTimeout,
-			WorldPause: worldPause, FinalRecords: finalRecords, Queue: turns, Router: router,
+			WorldPause: worldPause, FinalRecords: finalRecords, Queue: queue, Router: router,
 			Alerts: gameAlerts, Metrics: c.Metrics, Logger: c.Logger,
 		}),
 	}
@@ -80,10 +79,10 @@ func newRunReader(s *storage) *runs.Reader {
 	return reader
 }
 
-func newStepper(s *storage, towns *records.TownCache, watcher *logwatch.Watcher) *stepper.Stepper {
+func newStepper(s *storage, townCache *records.TownCache, watcher *logwatch.Watcher) *stepper.Stepper {
 	c := &s.config
 	return &stepper.Stepper{
-		Log: s.log, TownCache: towns, Now: c.Now, NewID: c.NewID, HasLease: c.HasLease,
+		Log: s.log, TownCache: townCache, Now: c.Now, NewID: c.NewID, HasLease: c.HasLease,
 		RequiredHistory: requiredHistory(s.index.Index), OnHistoryFull: watcher.NoteHistoryFull, Logger: c.Logger,
 		Settings: machine.Settings{
 			Rules: c.Rules, Binding: c.Binding, ApprovalPolicy: c.policy,
@@ -129,14 +128,14 @@ func newProjector(s *storage, reader *runs.Reader) *projector.Projector {
 
 // newWatcher returns the watcher of the log, which has the caches of the log forget an earlier log.
 func newWatcher(
-	s *storage, appended *appends.Authority, towns *records.TownCache, worldPause *waiting.WorldPause,
+	s *storage, authority *appends.Authority, townCache *records.TownCache, worldPause *waiting.WorldPause,
 ) *logwatch.Watcher {
 	return logwatch.New(logwatch.Config{
 		Conn: s.conn, Log: s.log, Index: s.index.Index, Alerts: s.alerts, Replicas: s.replicas,
 		Now: s.config.Now, Logger: s.config.Logger,
 		Forget: func() {
-			appended.Forget()
-			towns.Clear()
+			authority.Forget()
+			townCache.Clear()
 		},
 		RereadPause: worldPause.Reread,
 		HasLease:    s.config.HasLease,
@@ -144,11 +143,11 @@ func newWatcher(
 }
 
 // connectLog has the log ask the index, and report to those who follow it. Nothing may be committed before.
-func connectLog(log *records.Log, x *index.Index, commits *feed.Feed, watcher *logwatch.Watcher) {
+func connectLog(log *records.Log, x *index.Index, feed *feed.Feed, watcher *logwatch.Watcher) {
 	connectIndex(log, x)
 	log.OnAppended = func(seq uint64, msg *nats.Msg) {
 		x.Put(seq, msg.Subject, msg.Header) // first: readers of the feed find the commit in the index
-		commits.Appended(seq, msg)
+		feed.Appended(seq, msg)
 	}
 	log.OnStorageFull = watcher.NoteStorageFull
 	log.OnDamaged = func(townToken string, err error) { watcher.ReportDamage(townToken, 0, err.Error()) }
