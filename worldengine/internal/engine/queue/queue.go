@@ -104,11 +104,11 @@ type task struct {
 	dueAt     time.Time // of a task that waits; zero if it need not wait for its next turn
 }
 
-// Places of a turn that is none of a town's tasks.
+// Positions of a turn that is none of a town's tasks.
 const (
-	noPlace = -1 - iota // no turn is due
-	leadPlace
-	callPlace
+	noPosition = -1 - iota // no turn is due
+	leadPosition
+	callPosition
 )
 
 // taskFunc is a Task that never waits.
@@ -320,7 +320,7 @@ func (q *Queue) runTurn() {
 	t := q.ready[0]
 	q.ready = q.ready[1:]
 	q.pool.noteStart(q)
-	current, place, turn := t.pop()
+	current, position, turn := t.pop()
 	closing := q.closed
 	q.addRunning(1)
 	q.mu.Unlock()
@@ -333,43 +333,44 @@ func (q *Queue) runTurn() {
 		current.dueAt = time.Time{}
 	}
 	switch waits := !at.IsZero(); {
-	case place == callPlace:
-	case place == leadPlace && waits:
+	case position == callPosition:
+	case position == leadPosition && waits:
 		lead := current // without it every task would be allocated
 		t.lead = &lead
-	case place == leadPlace:
+	case position == leadPosition:
 		t.wakeTasks() // they waited for it
 	case waits:
-		t.tasks = slices.Insert(t.tasks, place, current)
+		t.tasks = slices.Insert(t.tasks, position, current)
 	default:
-		if q.countTasks(-1); place == 0 && len(t.tasks) > 0 {
+		if q.countTasks(-1); position == 0 && len(t.tasks) > 0 {
 			t.tasks[0].dueAt = time.Time{} // no waiting task is before it any more
 		}
 	}
 	q.settle(t)
 }
 
-// pop removes the task whose turn it is from a town. place is its index among the town's tasks. The caller has the lock.
-func (t *townQueue) pop() (next task, place int, turn Turn) {
-	switch place, _ = t.due(); place {
-	case callPlace:
+// pop removes the task whose turn it is from a town. position is its index among the town's tasks. The caller has the
+// lock.
+func (t *townQueue) pop() (next task, position int, turn Turn) {
+	switch position, _ = t.due(); position {
+	case callPosition:
 		next.Task, t.calls = t.calls[0], t.calls[1:]
-	case leadPlace:
+	case leadPosition:
 		next, t.lead = *t.lead, nil
 	case 0: // no other task moves
 		next, t.tasks = t.tasks[0], t.tasks[1:]
 	default:
-		next, turn.Behind = t.tasks[place], t.tasks[0].Task
-		t.tasks = slices.Delete(t.tasks, place, place+1)
+		next, turn.Behind = t.tasks[position], t.tasks[0].Task
+		t.tasks = slices.Delete(t.tasks, position, position+1)
 	}
 	turn.HadToWait = next.hadToWait
-	t.running, t.delaysNext, t.woken = next.Task, place != callPlace, false
-	return next, place, turn
+	t.running, t.delaysNext, t.woken = next.Task, position != callPosition, false
+	return next, position, turn
 }
 
-// due returns the place of the first turn that is due. If there is none, place is noPlace, and at is the
+// due returns the position of the first turn that is due. If there is none, position is noPosition, and at is the
 // time at which there is one. The caller has the lock.
-func (t *townQueue) due() (place int, at time.Time) {
+func (t *townQueue) due() (position int, at time.Time) {
 	at = UntilWoken
 	isDue := func(waits *task) bool {
 		if next := waits.dueAt; next.IsZero() || !next.After(time.Now()) {
@@ -380,26 +381,26 @@ func (t *townQueue) due() (place int, at time.Time) {
 		return false
 	}
 	if len(t.calls) > 0 {
-		return callPlace, at
+		return callPosition, at
 	}
 	if t.lead != nil && isDue(t.lead) {
-		return leadPlace, at
+		return leadPosition, at
 	}
 	for i := range t.tasks {
 		if isDue(&t.tasks[i]) {
 			return i, at
 		}
 	}
-	return noPlace, at
+	return noPosition, at
 }
 
 // settle puts a town back in line after a turn, lets it rest while all its tasks wait, or forgets it. The caller has
 // the lock.
 func (q *Queue) settle(t *townQueue) {
 	t.busy = false
-	place, at := t.due()
+	position, at := t.due()
 	switch {
-	case place != noPlace:
+	case position != noPosition:
 		q.enqueue(t)
 	case t.isWaiting():
 		t.timer = time.AfterFunc(time.Until(at), func() {

@@ -140,7 +140,7 @@ func (s *Stepper) commit(
 		}
 		return s.Log.CommitTown(ctx, rec, &out.NextTown, t.Seq)
 	case machine.RunSubject:
-		if err := s.Log.CheckRunRoom(tail.Stored, places[rec.Purpose].run); err != nil {
+		if err := s.Log.CheckRunRoom(tail.Stored, purposeStorage[rec.Purpose].run); err != nil {
 			return err
 		}
 		seq, err := s.Log.CommitRun(ctx, rec, tail.Guard)
@@ -174,7 +174,7 @@ func (s *Stepper) noteStored(out *machine.Output, rec *machine.Record) {
 	if rec.Subject() == machine.TownSubject {
 		s.TownCache.Set(rec.TownID, out.NextTown)
 	}
-	if point := places[rec.Purpose].failpoint; point != "" {
+	if point := purposeStorage[rec.Purpose].failpoint; point != "" {
 		failpoint.Hit(point)
 	}
 	if rec == out.Record && out.Answer != nil {
@@ -198,7 +198,7 @@ func (s *Stepper) CheckRoom(ctx context.Context, t machine.Town, out *machine.Ou
 	if err != nil {
 		return err
 	}
-	err = s.Log.CheckHistoryRoom(needs, places[out.Record.Purpose].town)
+	err = s.Log.CheckHistoryRoom(needs, purposeStorage[out.Record.Purpose].town)
 	if err != nil {
 		s.OnHistoryFull(townID, needs)
 	}

@@ -12,8 +12,8 @@ import (
 	"worldengine/worldengine/internal/core/machine"
 )
 
-// Each purpose of the machine has its place, so that none gets the least room by mistake.
-func TestPlaces_EachPurpose(t *testing.T) {
+// Each purpose of the machine has its row, so that none gets the least room by mistake.
+func TestPurposeStorage_Complete(t *testing.T) {
 	t.Parallel()
 	file, err := parser.ParseFile(token.NewFileSet(), "../../core/machine/purpose.go", nil,
 		parser.SkipObjectResolution)
@@ -23,10 +23,10 @@ func TestPlaces_EachPurpose(t *testing.T) {
 		if literal, ok := n.(*ast.BasicLit); ok && literal.Kind == token.STRING {
 			text, err := strconv.Unquote(literal.Value)
 			require.NoError(t, err)
-			require.Contains(t, places, machine.Purpose(text))
+			require.Contains(t, purposeStorage, machine.Purpose(text))
 			declared++
 		}
 		return true
 	})
-	require.Len(t, places, declared)
+	require.Len(t, purposeStorage, declared)
 }

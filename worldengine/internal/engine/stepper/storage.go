@@ -6,15 +6,16 @@ import (
 	"worldengine/worldengine/internal/store/records"
 )
 
-// place is how a record is stored: its priority on its town's or its run's log subject, and the failpoint behind it.
-type place struct {
+// recordStorage is how a record is stored: its priority on its town's or its run's log subject, and the failpoint
+// behind it.
+type recordStorage struct {
 	town      records.TownPriority
 	run       records.RunPriority
 	failpoint failpoint.Point // "" for none
 }
 
-// places has the place of each purpose.
-var places = map[machine.Purpose]place{
+// purposeStorage is how the records of each purpose are stored.
+var purposeStorage = map[machine.Purpose]recordStorage{
 	machine.PurposeJudgement:    {town: records.TownPriorityHandoff, failpoint: failpoint.Committed},
 	machine.PurposeAcceptance:   {town: records.TownPriorityHandoff, failpoint: failpoint.Accepted},
 	machine.PurposeReach:        {town: records.TownPriorityAttempt},
