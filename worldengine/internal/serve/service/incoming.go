@@ -15,7 +15,12 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// incoming is a request from its arrival to its answer.
+// incoming is a request from its arrival to its answer. Who calls whom:
+//
+//	receive > route, admit    as it arrives: the rights of its sender; then its slot, its bytes, a lane of its endpoint
+//	work > answer > handle    a worker of the lane; handle, a field of the endpoint, carries the request out
+//	answer > reply > send     the worker, with what handle returns; or the engine, if that is nil (engineReply)
+//	fail > send               each of them, with an error
 type incoming struct {
 	addressee *addressee
 	listener  *Listener
@@ -34,10 +39,9 @@ type incoming struct {
 	released  atomic.Bool
 }
 
-// handle receives a request. It drops the request if its reply subject is
-// no inbox, if the addressee is closing, or if another server answers. crossed says that the request came
-// from the clients' account.
-func (a *addressee) handle(listener *Listener, e *endpoint, msg *nats.Msg, crossed bool) {
+// receive routes and admits a request. It drops the request if its reply subject is no inbox, if the addressee is
+// closing, or if another server answers. crossed says that the request came from the clients' account.
+func (a *addressee) receive(listener *Listener, e *endpoint, msg *nats.Msg, crossed bool) {
 	a.accepting.RLock()
 	defer a.accepting.RUnlock()
 	if a.stopped || a.world != nil && !a.world.config.HasLease() {

@@ -32,23 +32,23 @@ func (s *Service) startReceiving(listener *Listener) {
 		listener.arrivals = append(listener.arrivals, arrivals)
 		s.receivers.Go(func() {
 			for msg := <-arrivals; msg != nil; msg = <-arrivals {
-				s.receive(listener, e, msg)
+				s.dispatch(listener, e, msg)
 			}
 		})
 	}
 	listener.Throttle.arrivals.Store(&listener.arrivals)
 }
 
-// receive hands a request to its addressee, unless that is closed. A message without subscription is a
+// dispatch hands a request to its addressee, unless that is closed. A message without subscription is a
 // fence.
-func (s *Service) receive(listener *Listener, e *endpoint, msg *nats.Msg) {
+func (s *Service) dispatch(listener *Listener, e *endpoint, msg *nats.Msg) {
 	if msg.Sub == nil {
 		passed, _ := s.fences.LoadAndDelete(msg)
 		close(passed.(chan struct{}))
 		return
 	}
 	if a, crossed := s.addresseeOf(msg.Subject); a != nil {
-		a.handle(listener, e, msg, crossed)
+		a.receive(listener, e, msg, crossed)
 	}
 }
 
