@@ -46,7 +46,7 @@ type storage struct {
 
 // openStorage opens the storage of a world. The index comes last, since it alone has to be closed.
 func openStorage(ctx context.Context, nc, publishConn *nats.Conn, config Config) (s *storage, err error) {
-	given := config.Settings
+	settings := config.Settings
 	s = &storage{conn: nc, publishConn: publishConn}
 	if s.config, err = config.withDefaults(); err != nil {
 		return nil, err
@@ -58,7 +58,7 @@ func openStorage(ctx context.Context, nc, publishConn *nats.Conn, config Config)
 		return nil, err
 	}
 	s.replicas = logwatch.CheckReplicas(ctx, s.js, s.config.World, s.config.Logger)
-	stream, isNew, err := openLog(ctx, s.js, &s.config, given)
+	stream, isNew, err := openLog(ctx, s.js, &s.config, settings)
 	if err != nil {
 		return nil, err
 	}
@@ -74,11 +74,11 @@ func openStorage(ctx context.Context, nc, publishConn *nats.Conn, config Config)
 
 // openLog opens or makes the log of the world, and sets the settings to serve with.
 func openLog(
-	ctx context.Context, js jetstream.JetStream, config *Config, given worldsettings.Settings,
+	ctx context.Context, js jetstream.JetStream, config *Config, settings worldsettings.Settings,
 ) (stream jetstream.Stream, isNew bool, err error) {
 	races := commitlog.Log{Jitter: config.jitter}
 	err = races.RetryLostRaces(ctx, func() error {
-		plan, err := worldsettings.PlanToServe(ctx, js, config.World, given, config.Storage.DiscardHistory)
+		plan, err := worldsettings.PlanToServe(ctx, js, config.World, settings, config.Storage.DiscardHistory)
 		if err != nil {
 			return err
 		}

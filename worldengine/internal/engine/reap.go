@@ -45,13 +45,13 @@ func (r *reaper) reapWaiting(ctx context.Context) {
 	for ctx.Err() == nil {
 		position := r.index.Position()
 		_, err := r.index.CatchUp(ctx)
-		left := r.index.OpenRunStarts()
+		starts := r.index.OpenRunStarts()
 		if err == nil && r.stepper.HasLease() {
-			for _, seq := range left {
+			for _, seq := range starts {
 				r.reap(ctx, seq)
 			}
 		}
-		if err != nil || len(left) > 0 {
+		if err != nil || len(starts) > 0 {
 			_ = backoff.Sleep(ctx, reapInterval)
 		} else {
 			awaitNews(ctx, r.index, position, reapInterval)
@@ -73,14 +73,14 @@ func (r *reaper) reap(ctx context.Context, seq uint64) {
 		}
 		return
 	}
-	runID, left := rec.Run.RunID, false
+	runID, isWaiting := rec.Run.RunID, false
 	for d := range r.handoffs.deliveries(rec.TownID) {
 		if d.run.RunID == runID {
 			return
 		}
 	}
 	err = r.log.RetryLostRaces(ctx, func() error {
-		left = false // an earlier try may have lost its race against the record that ended the run
+		isWaiting = false // an earlier try may have lost its race against the record that ended the run
 		tail, err := r.log.Tail(ctx, runID, 0)
 		if err != nil {
 			return err
@@ -88,13 +88,13 @@ func (r *reaper) reap(ctx context.Context, seq uint64) {
 		if over, err := r.isOver(ctx, &tail, runID); over || err != nil {
 			return err
 		}
-		left = true
+		isWaiting = true
 		return r.cancelLeftRun(ctx, &tail, machine.Cancellation{
 			Code:   machine.CancelledLeft,
 			Reason: "The server in which the handoff waited did not judge it.",
 		})
 	})
-	if left {
+	if isWaiting {
 		about := alerts.About{TownID: rec.TownID, RunID: runID, Trace: rec.Run.Trace}
 		alert := alerts.LeftWaiting.Alert(about)
 		if err != nil {

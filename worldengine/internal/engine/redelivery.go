@@ -26,8 +26,8 @@ type Redelivery struct {
 // result is the handoff's own, of a run that may be retried, the approval is for a retry, and the handoff is
 // retried. A handoff that was accepted for execution before is not executed again. Call redeliver in the
 // decision's turn, so that an approval that is stored has its effect even if nobody waits for it any more.
-func (o *Signals) redeliver(ctx context.Context, townID string, approved *approval.Request) *Redelivery {
-	r := &Redelivery{signals: o, townID: townID, approved: *approved, reply: queue.NewFuture[Answer]()}
+func (s *Signals) redeliver(ctx context.Context, townID string, approved *approval.Request) *Redelivery {
+	r := &Redelivery{signals: s, townID: townID, approved: *approved, reply: queue.NewFuture[Answer]()}
 	if approved.Handoff == nil {
 		return r
 	}
@@ -36,18 +36,18 @@ func (o *Signals) redeliver(ctx context.Context, townID string, approved *approv
 		r.err = err
 		return r
 	}
-	prior, err := o.receipts.Get(ctx, townID, h.IdempotencyKey)
+	prior, err := s.receipts.Get(ctx, townID, h.IdempotencyKey)
 	retries := err == nil && apply.MayBeRetried(prior.ReasonCode) && prior.HandoffID == h.HandoffID
 	if retries { // an error of Receipt recurs in the delivery
-		r.delivery, _, r.err = o.newRetry(ctx, Signal{
+		r.delivery, _, r.err = s.newRetry(ctx, Signal{
 			Kind: machine.SignalRetry, RunID: prior.RunID, HandoffID: h.HandoffID,
 			ActorID: approved.Decision.ActorID, Reason: approved.Decision.Reason,
 		})
 	} else {
-		r.delivery, r.err = o.handoffs.newDelivery(h, approved.Trace)
+		r.delivery, r.err = s.handoffs.newDelivery(h, approved.Trace)
 	}
 	if r.err == nil {
-		r.err = o.handoffs.submit(r.delivery, r.reply)
+		r.err = s.handoffs.submit(r.delivery, r.reply)
 	}
 	return r
 }
@@ -72,15 +72,15 @@ func (r *Redelivery) Wait(ctx context.Context) (Answer, error) {
 
 // earlierAnswer returns the answer to a handoff that was accepted for execution. While a game has the
 // command, the error is ErrInProgress, since a retry's key still has the result of the retried run.
-func (o *Signals) earlierAnswer(
+func (s *Signals) earlierAnswer(
 	ctx context.Context, townID string, approved *approval.Request,
 ) (Answer, error) {
-	current, err := o.log.Load(ctx, townID)
+	current, err := s.log.Load(ctx, townID)
 	if err == nil && current.Pending != nil && current.Pending.Run.RunID == approved.RunID {
 		return Answer{}, waiting.StillApplying(approved.RunID, townID, current.Pending.Binding,
-			o.dispatcher.Absences.StartOf(townID))
+			s.dispatcher.Absences.StartOf(townID))
 	}
-	receipt, err := o.receipts.Get(ctx, townID, approved.IdempotencyKey)
+	receipt, err := s.receipts.Get(ctx, townID, approved.IdempotencyKey)
 	if err == nil && receipt.HandoffID != approved.HandoffID { // the run was cancelled
 		err = ErrUnknownResult
 	}

@@ -18,16 +18,16 @@ import (
 // run failed because no plugin or console could be reached. Retry waits for the result, at most for
 // wait; by then the handoff may still wait, or a game may still be applying its command. The new
 // run records that the signal was accepted. The error of a refused signal is a *SignalError.
-func (o *Signals) Retry(
-	ctx context.Context, given Signal, wait time.Duration,
+func (s *Signals) Retry(
+	ctx context.Context, request Signal, wait time.Duration,
 ) (retried messages.Retried, err error) {
 	reply := queue.NewFuture[Answer]()
-	d, retried, err := o.newRetry(ctx, given)
+	d, retried, err := s.newRetry(ctx, request)
 	if err == nil {
-		err = o.handoffs.submit(d, reply)
+		err = s.handoffs.submit(d, reply)
 	}
 	if err != nil {
-		return retried, waiting.RetryNotJudged(given.RunID, err)
+		return retried, waiting.RetryNotJudged(request.RunID, err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
@@ -41,35 +41,35 @@ func (o *Signals) Retry(
 
 // newRetry returns the delivery that retries the run that a signal names. It records a refusal, and returns
 // it as a *SignalError.
-func (o *Signals) newRetry(
-	ctx context.Context, given Signal,
+func (s *Signals) newRetry(
+	ctx context.Context, request Signal,
 ) (d *delivery, retried messages.Retried, err error) {
-	s, err := o.signalRecorder.newSignal(given)
+	signal, err := s.signalRecorder.newSignal(request)
 	if err != nil {
 		return nil, retried, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
-	end, seq, err := o.finalRecords.Get(ctx, s.RunID)
+	end, seq, err := s.finalRecords.Get(ctx, signal.RunID)
 	var failed machine.FailedRun
 	var refusal *approval.SignalRefusal
 	if err == nil {
-		failed, refusal, err = machine.NewFailedRun(s.RunID, seq, end)
+		failed, refusal, err = machine.NewFailedRun(signal.RunID, seq, end)
 	}
 	if errors.Is(err, runs.ErrUnknownRun) {
 		refusal, err = &approval.SignalRefusal{Code: wire.CodeUnknownRun, Message: err.Error()}, nil
 	}
-	if s.TownID = failed.TownID; err == nil && refusal != nil {
-		err = o.signalRecorder.refuse(ctx, s, refusal)
+	if signal.TownID = failed.TownID; err == nil && refusal != nil {
+		err = s.signalRecorder.refuse(ctx, signal, refusal)
 	}
 	if err != nil {
 		return nil, retried, err
 	}
-	d, err = o.handoffs.newDelivery(failed.Handoff, failed.Trace)
+	d, err = s.handoffs.newDelivery(failed.Handoff, failed.Trace)
 	d.failedRun = &failed
-	d.retryRequest = &machine.RetryRequest{RunID: s.RunID, ActorID: s.ActorID, Reason: s.Reason}
-	return d, messages.Retried{TownID: s.TownID, HandoffID: failed.Handoff.HandoffID,
-		RetryOf: s.RunID, RunID: d.run.RunID}, err
+	d.retryRequest = &machine.RetryRequest{RunID: signal.RunID, ActorID: signal.ActorID, Reason: signal.Reason}
+	return d, messages.Retried{TownID: signal.TownID, HandoffID: failed.Handoff.HandoffID,
+		RetryOf: signal.RunID, RunID: d.run.RunID}, err
 }
 
 // awaitRetry returns the answer to a retry. It returns ErrInProgress while there is none yet.

@@ -39,11 +39,11 @@ func (x *Execution) sendRequest() {
 
 // noteGameAbsent records that the last request found no game, and that the game is asked again after
 // next. With over, the attempt has ended.
-func (x *Execution) noteGameAbsent(ctx context.Context, said string, next time.Duration, over bool) {
+func (x *Execution) noteGameAbsent(ctx context.Context, reason string, next time.Duration, over bool) {
 	d := x.dispatcher
 	x.absence.isAbsent = true
 	d.Absences.NoteAbsent(ctx, x.About, 1+d.config.Queue.CountWaiting(x.TownID), over)
-	d.Absences.NoteWait(x.TownID, messages.AbsentPlugin{Attempt: x.Pending.Attempt, Said: said,
+	d.Absences.NoteWait(x.TownID, messages.AbsentPlugin{Attempt: x.Pending.Attempt, Said: reason,
 		NextAt: runevents.Timestamp(d.stepper.Now().Add(next))})
 	d.config.Queue.Wake(x.TownID) // requests that have waited long enough are answered now
 }

@@ -16,7 +16,7 @@ type consoleAsker struct {
 	inFlight bool // a request is in hand
 	cancel   context.CancelFunc
 	retries  backoff.Backoff // while the console is absent
-	said     string          // the last trouble
+	trouble  string          // the last one, as a sentence
 }
 
 // consoleReply is the end of a request to a console: of the login, with a session or a refusal, or of
@@ -37,7 +37,7 @@ func newConsoleAsker(x *Execution) asker {
 }
 
 func (c *consoleAsker) start(command *apply.Command, _ time.Time) {
-	c.command, c.said = command, ""
+	c.command, c.trouble = command, ""
 	c.retries.Reset()
 }
 
@@ -130,14 +130,14 @@ func (c *consoleAsker) handleReply(ctx context.Context, reply Reply) {
 	if x.noteReach(apply.Unreached); d.ctx.Err() != nil {
 		return
 	}
-	said := phrase.Sentence(r.err)
-	if said != c.said {
-		c.said = said
+	trouble := phrase.Sentence(r.err)
+	if trouble != c.trouble {
+		c.trouble = trouble
 		d.config.Logger.Warn("the console is away: a command waits for it, or its attempt fails",
 			"town", x.TownID, "run", x.RunID, x.Trace.LogAttr(), "error", r.err)
 	}
 	next, fails := c.retries.Next(), d.config.Retry.Absence == apply.AbsenceFail
-	x.noteGameAbsent(ctx, said, next, fails)
+	x.noteGameAbsent(ctx, trouble, next, fails)
 	if x.due = time.Now().Add(next); fails {
 		x.finishAttempt(apply.ConsoleResult(r.answer, r.err))
 	}

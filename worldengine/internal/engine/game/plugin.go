@@ -92,13 +92,13 @@ func (p *pluginAsker) followAction(ctx context.Context, now time.Time, isAnswer 
 	x.noteReach(p.attempt.Reach(false))
 	switch noPlugin, trouble := p.attempt.NoPlugin(); {
 	case noPlugin:
-		said := "No plugin is subscribed for the town."
+		reason := "No plugin is subscribed for the town."
 		if trouble != nil {
-			said = phrase.Sentence(trouble)
+			reason = phrase.Sentence(trouble)
 		} else if last := x.Pending.LastFailure; last != nil {
-			said = last.Message
+			reason = last.Message
 		}
-		x.noteGameAbsent(ctx, said, max(p.action.Wait.Sub(now), 0), over != nil)
+		x.noteGameAbsent(ctx, reason, max(p.action.Wait.Sub(now), 0), over != nil)
 	case isAnswer:
 		x.noteGamePresent(ctx)
 	}
