@@ -109,9 +109,9 @@ func (s *Status) Stats() messages.Stats {
 	stats.WorldPaused = s.worldPause.Known().By != nil
 	stats.TownsPaused = len(s.index.NewestByTown(index.Paused))
 	stats.PluginsAbsent = len(s.dispatcher.Absences.Towns())
-	asked, _ := s.approvals.CountUndecided(func(string) bool { return true })
-	stats.ApprovalsWaiting = asked.Count
-	if since, err := time.Parse(time.RFC3339, asked.Since); err == nil {
+	undecided, _ := s.approvals.CountUndecided(func(string) bool { return true })
+	stats.ApprovalsWaiting = undecided.Count
+	if since, err := time.Parse(time.RFC3339, undecided.Since); err == nil {
 		stats.ApprovalOldestMs = s.now().Sub(since).Milliseconds()
 	}
 	if err := s.log.StorageError(); err != nil {

@@ -63,8 +63,8 @@ func (r *requests) countApplied(reply Reply) bool {
 		return false
 	}
 	r.applied[reply.Attempt]++
-	asked := r.sent[reply.Attempt]
-	return asked > 0 && r.applied[reply.Attempt] > asked
+	requestCount := r.sent[reply.Attempt]
+	return requestCount > 0 && r.applied[reply.Attempt] > requestCount
 }
 
 // saysApplied is in every answer with the status applied, and seldom in others. So reportApplied

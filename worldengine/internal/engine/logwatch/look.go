@@ -77,14 +77,14 @@ func bounded(ctx context.Context, question func(ctx context.Context) error) erro
 // ask asks the log for its end. It notes when the log answers, has another leader, gets a limit, or does not exist
 // any more, which is an answer too.
 func (w *Watcher) ask(ctx context.Context) error {
-	asked := time.Now()
+	start := time.Now()
 	err := bounded(ctx, func(ctx context.Context) error {
 		_, err := w.Log.End(ctx)
 		return err
 	})
 	removed := errors.Is(err, jetstream.ErrStreamNotFound)
 	if err != nil && !removed {
-		w.silentSince.CompareAndSwap(nil, &asked)
+		w.silentSince.CompareAndSwap(nil, &start)
 		return err
 	}
 	w.silentSince.Store(nil)

@@ -29,7 +29,7 @@ func Replay(ctx context.Context, config Config, letters []string) (replayed []st
 	if err != nil {
 		return nil, err
 	}
-	kept, err := s.js.Stream(ctx, s.deadLetters.Name)
+	deadLetters, err := s.js.Stream(ctx, s.deadLetters.Name)
 	if err != nil {
 		return nil, fmt.Errorf("outbox: dead letters: %w", err)
 	}
@@ -43,7 +43,7 @@ func Replay(ctx context.Context, config Config, letters []string) (replayed []st
 		if !wanted[letter] {
 			return nil
 		}
-		if err := kept.Purge(ctx, jetstream.WithPurgeSubject(letter)); err != nil {
+		if err := deadLetters.Purge(ctx, jetstream.WithPurgeSubject(letter)); err != nil {
 			return fmt.Errorf("outbox: the dead letter %s cannot be removed, though its event is there: %w",
 				letter, err)
 		}
