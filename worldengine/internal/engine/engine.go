@@ -14,7 +14,7 @@
 //	Handoffs, Signals, Changes handoffs, the signals of operators, other changes of towns: in turns of the towns
 //	Towns, Receipts, Status    the towns, the used keys and the state of the engine, for those who only read
 //	background                 the work without requests: follower, reaper, feed, projector, bus
-//	parts                      the parts below those: the log and its readers, turns, the stepper, the dispatcher of games
+//	parts                      below those: the log and its readers, turns, the stepper, the dispatcher of games
 //
 // Open opens the storage of a world, assemble makes the parts over it, and start starts them.
 package engine

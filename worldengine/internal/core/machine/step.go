@@ -21,8 +21,9 @@ import (
 	"worldengine/worldengine/internal/core/runlog"
 )
 
-// Output is the effect of an input. Its records are stored in the order RunRecordBefore, Record, RunRecordAfter; nil for
-// none. Each one but RunRecordAfter MUST be stored before the next one is, and before the rest of the output is valid.
+// Output is the effect of an input. Its records are stored in the order RunRecordBefore, Record, RunRecordAfter;
+// nil for none. Each one but RunRecordAfter MUST be stored before the next one is, and before the rest of the
+// output is valid.
 type Output struct {
 	// RunRecordBefore goes to the run's own subject. It closes the run to others if Record ends the run or may end it:
 	// no event of others follows the end. Or it stores earlier events, before the events of Record.
