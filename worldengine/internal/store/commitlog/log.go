@@ -105,7 +105,9 @@ func (l *Log) Commit(ctx context.Context, msg *nats.Msg, guard uint64) (uint64, 
 // commit tries again, with pauses, until it can. An id drawn here recognizes the append: another writer may append the
 // same bytes with the same persistedAt, and must not take that for its own.
 func (l *Log) commit(ctx context.Context, msg *nats.Msg, guard Guard) (uint64, error) {
-	msg.Header[layout.AppendIDHeader] = []string{strconv.FormatUint(rand.Uint64(), 36)}
+	if msg.Header.Get(layout.AppendIDHeader) == "" { // a message in doubt that is appended again keeps its id
+		msg.Header[layout.AppendIDHeader] = []string{strconv.FormatUint(rand.Uint64(), 36)}
+	}
 	pauses := l.racePauses()
 	for inDoubt, refusals := false, 0; ; inDoubt = true {
 		ack, err := l.Append(ctx, msg)
