@@ -1,6 +1,8 @@
 package apply
 
 import (
+	"slices"
+
 	"worldengine/handoff"
 )
 
@@ -23,11 +25,10 @@ const (
 // MayBeApplied reports whether a command that failed for a reason may nevertheless be applied in
 // the game.
 func MayBeApplied[R ~string](reason R) bool {
-	switch handoff.ReasonCode(reason) {
-	case ReasonPluginTimeout, ReasonPluginStateInvalid, ReasonRCONInDoubt:
-		return true
-	}
-	return false
+	return handoff.ReasonCode(reason) == ReasonPluginStateInvalid ||
+		slices.ContainsFunc(bindingSpecs, func(spec BindingSpec) bool {
+			return spec.InDoubt != "" && spec.InDoubt == handoff.ReasonCode(reason)
+		})
 }
 
 // MayBeRetried reports whether an operator may retry a run that failed for a reason: nothing reached a game. Every

@@ -15,7 +15,7 @@ import (
 // maxCommitInterval bounds the pause before a failed commit is retried.
 const maxCommitInterval = 5 * time.Second
 
-// commit commits the outcome of an attempt: the end of the handoff, or the next attempt.
+// commit commits the result of an attempt: the end of the handoff, or the next attempt.
 func (x *Execution) commit(ctx context.Context) {
 	d, result := x.dispatcher, x.result
 	err := d.stepper.Log.RetryLostRaces(ctx, func() error { return x.commitOnce(ctx, result) })
@@ -80,11 +80,11 @@ func unanswered(failed *apply.Failure) bool {
 
 // alertInDoubt alerts operators to a failure that they have to look at.
 func (d *Dispatcher) alertInDoubt(about alerts.About, answer *machine.Answer) {
-	switch answer.Result.ReasonCode {
-	case apply.ReasonRCONInDoubt, apply.ReasonPluginTimeout:
-		d.config.Alerts.RaiseOnce(alerts.InDoubt.Alert(about, "{why}", answer.Failed.Message))
-	case apply.ReasonPluginStateInvalid:
+	switch reason := answer.Result.ReasonCode; {
+	case reason == apply.ReasonPluginStateInvalid:
 		d.config.Alerts.RaiseOnce(alerts.StateInvalid.Alert(about, "{why}", answer.Failed.Message))
+	case apply.MayBeApplied(reason):
+		d.config.Alerts.RaiseOnce(alerts.InDoubt.Alert(about, "{why}", answer.Failed.Message))
 	}
 }
 
