@@ -168,7 +168,7 @@ func (v *View) setHolder(now time.Duration, w *world, holder string) {
 	}
 }
 
-// NoteHolder records the holder that a lease names; "" if it is free.
+// NoteHolder notes the holder that a lease names; "" if it is free.
 func (v *View) NoteHolder(now time.Duration, name, holder string) {
 	if w := v.worlds[name]; w != nil && holder != v.self.ID {
 		w.leaseReadAt = now

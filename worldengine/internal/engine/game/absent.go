@@ -84,7 +84,7 @@ var prospects = map[apply.AbsencePolicy]string{
 	apply.AbsenceWait: "They wait until the game is back.",
 }
 
-// NoteAbsent records that a command found no game. commands is the number of the town's commands in
+// NoteAbsent notes that a command found no game. commands is the number of the town's commands in
 // hand. If over is set, the absence ends an attempt, and the alert is raised at once. Otherwise the
 // alert is raised when the absence has lasted for AbsenceAlertDelay, since the game may only be
 // reconnecting.
@@ -109,7 +109,7 @@ func (s *Absences) NoteAbsent(ctx context.Context, of alerts.About, commands int
 // command any more.
 func (s *Absences) ClearWait(townID string) { s.NoteWait(townID, messages.AbsentPlugin{}) }
 
-// NoteWait records how a command waits for an absent game.
+// NoteWait notes how a command waits for an absent game.
 func (s *Absences) NoteWait(townID string, waits messages.AbsentPlugin) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -118,7 +118,7 @@ func (s *Absences) NoteWait(townID string, waits messages.AbsentPlugin) {
 	}
 }
 
-// NotePresent records that a game replied to a request.
+// NotePresent notes that a game replied to a request.
 func (s *Absences) NotePresent(ctx context.Context, of alerts.About) {
 	s.Recall(ctx)
 	s.end(of, alerts.GameReturned)

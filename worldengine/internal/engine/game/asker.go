@@ -37,7 +37,7 @@ func (x *Execution) sendRequest() {
 	}
 }
 
-// noteGameAbsent records that the last request found no game, and that the game is asked again after
+// noteGameAbsent notes that the last request found no game, and that the game is asked again after
 // next. With over, the attempt has ended.
 func (x *Execution) noteGameAbsent(ctx context.Context, reason string, next time.Duration, over bool) {
 	d := x.dispatcher
@@ -48,7 +48,7 @@ func (x *Execution) noteGameAbsent(ctx context.Context, reason string, next time
 	d.config.Queue.Wake(x.TownID) // requests that have waited long enough are answered now
 }
 
-// noteGamePresent records that the last request found a game.
+// noteGamePresent notes that the last request found a game.
 func (x *Execution) noteGamePresent(ctx context.Context) {
 	x.absence.isAbsent = false
 	x.dispatcher.Absences.NotePresent(ctx, x.About)

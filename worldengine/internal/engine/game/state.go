@@ -35,14 +35,14 @@ const (
 	ended
 )
 
-// noteSent records that a request is sent: its reach is unknown until noteReach is called.
+// noteSent notes that a request is sent: its reach is unknown until noteReach is called.
 func (s *state) noteSent() {
 	if s.reach == apply.Unreached {
 		s.reach = apply.ReachUnknown
 	}
 }
 
-// noteReach records the reach of the last request. It ignores ReachUnknown, and keeps a recorded
+// noteReach notes the reach of the last request. It ignores ReachUnknown, and keeps a recorded
 // MayHaveReached.
 func (s *state) noteReach(reach apply.Reach) {
 	if reach != apply.ReachUnknown && s.reach != apply.MayHaveReached {
