@@ -52,7 +52,7 @@ func newParts(ctx context.Context, s *storage, router game.Router, gameAlerts ga
 	runReader, townCache := newRunReader(s), records.NewTownCache(s.log)
 	finalRecords := &runs.FinalRecords{Log: s.log, Runs: runReader}
 	feed, projector, queue := newFeed(s), newProjector(s, runReader), newQueue(ctx, c)
-	worldPause := waiting.NewWorldPause(s.log, waiting.Pause{}, queue.WakeAll)
+	worldPause := waiting.NewWorldPause(s.log, queue.WakeAll)
 	authority := appends.New(s.log, projector, queue, c.Now)
 	watcher := newWatcher(s, authority, townCache, worldPause)
 	connectLog(s.log, x, feed, watcher)

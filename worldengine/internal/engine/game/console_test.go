@@ -95,7 +95,7 @@ func TestDispatcher_BusyConsole(t *testing.T) {
 				HasLease: func() bool { return true },
 			}, Config{
 				Retry:      apply.RetryPolicy{Absence: apply.AbsenceFail}.WithDefaults(),
-				WorldPause: waiting.NewWorldPause(log, waiting.Pause{}, nil), Alerts: raised,
+				WorldPause: waiting.NewWorldPause(log, nil), Alerts: raised,
 				Queue: turns, Router: newInbox("", raised), Timeout: time.Minute, Metrics: attempts,
 				RCON: busyConsole{row.otherTimeout, row.ownTimeout, row.late}, Logger: logger,
 			})

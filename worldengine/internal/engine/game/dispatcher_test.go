@@ -106,7 +106,7 @@ func work(
 		Retry: apply.RetryPolicy{Deadline: 30 * time.Second, Attempts: 2,
 			Backoff: time.Millisecond}.WithDefaults(),
 		FinalRecords: &runs.FinalRecords{Log: w.log, Runs: runs.New(w.log, ix, func(runevents.Alert) {})},
-		WorldPause:   waiting.NewWorldPause(w.log, waiting.Pause{}, turns.WakeAll),
+		WorldPause:   waiting.NewWorldPause(w.log, turns.WakeAll),
 		Queue:        turns, Router: inbox, Alerts: w, Metrics: w, Logger: logger,
 	}
 	if change != nil {

@@ -22,11 +22,10 @@ type WorldPause struct {
 	known   atomic.Pointer[Pause]
 }
 
-// NewWorldPause returns a WorldPause with a pause that was just read. The WorldPause calls changed
-// after each change.
-func NewWorldPause(log *records.Log, now Pause, changed func()) *WorldPause {
+// NewWorldPause returns a WorldPause that knows of no pause before Reread or Set. It calls changed after each change.
+func NewWorldPause(log *records.Log, changed func()) *WorldPause {
 	w := &WorldPause{log: log, changed: changed}
-	w.known.Store(&now)
+	w.known.Store(new(Pause))
 	return w
 }
 

@@ -27,7 +27,9 @@ func TestWorldPause_Set(t *testing.T) {
 	changes := 0
 	changed := func() { changes++ }
 	by, own := &messages.PausedBy{SignalID: "s"}, &messages.PausedBy{SignalID: "own"}
-	w := waiting.NewWorldPause(nil, waiting.Pause{Seq: 3}, changed)
+	w := waiting.NewWorldPause(nil, changed)
+	w.Set(waiting.Pause{Seq: 3})
+	changes = 0
 	for _, step := range []struct {
 		name       string
 		set, known waiting.Pause
@@ -51,7 +53,7 @@ func TestWorldPause_Set(t *testing.T) {
 // Of many pauses that are set at once the latest counts.
 func TestWorldPause_SetAtOnce(t *testing.T) {
 	t.Parallel()
-	w := waiting.NewWorldPause(nil, waiting.Pause{}, func() {})
+	w := waiting.NewWorldPause(nil, func() {})
 	var setters sync.WaitGroup
 	for first := range uint64(8) {
 		setters.Go(func() {
@@ -77,7 +79,7 @@ func TestWorldPause_Reread(t *testing.T) {
 	l := logtest.New(t)
 	changes := 0
 	changed := func() { changes++ }
-	w := waiting.NewWorldPause(l, waiting.Pause{}, changed)
+	w := waiting.NewWorldPause(l, changed)
 	require.NoError(t, w.Reread(t.Context()))
 	require.Zero(t, changes, "no one has paused the world")
 	seq := pauseWorld(t, l, "s")
