@@ -1,32 +1,18 @@
 package apply
 
 import (
-	"go/ast"
-	"go/parser"
-	"go/token"
-	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"worldengine/handoff"
+	"worldengine/worldengine/internal/testkit/sourcetest"
 )
 
 // Each constant of type Binding has its row, in the same order, with all facts that the engine asks for.
 func TestBinding_Spec(t *testing.T) {
 	t.Parallel()
-	file, err := parser.ParseFile(token.NewFileSet(), "binding.go", nil, parser.SkipObjectResolution)
-	require.NoError(t, err)
-	var declared []Binding
-	ast.Inspect(file, func(n ast.Node) bool {
-		if spec, ok := n.(*ast.ValueSpec); ok && isBinding(spec.Type) {
-			text, err := strconv.Unquote(spec.Values[0].(*ast.BasicLit).Value)
-			require.NoError(t, err)
-			declared = append(declared, Binding(text))
-		}
-		return true
-	})
-	require.Equal(t, declared, Bindings())
+	require.Equal(t, sourcetest.Constants[Binding](t, "binding.go", "Binding"), Bindings())
 	require.Zero(t, Binding("unheard-of").Spec())
 	for _, b := range Bindings() {
 		spec := b.Spec()
@@ -39,9 +25,4 @@ func TestBinding_Spec(t *testing.T) {
 		require.True(t, MayBeApplied(spec.InDoubt))
 		require.Subset(t, spec.Failures, []handoff.ReasonCode{spec.InDoubt, ReasonGameUnavailable})
 	}
-}
-
-func isBinding(e ast.Expr) bool {
-	name, ok := e.(*ast.Ident)
-	return ok && name.Name == "Binding"
 }
